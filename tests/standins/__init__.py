@@ -1,0 +1,1 @@
+"""Stand-in driver libraries in C: real dlopen, real ABI, scripted behaviour."""

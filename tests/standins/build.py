@@ -1,0 +1,128 @@
+"""Build the stand-in driver libraries, and the C reference loop, from the C sources beside this file.
+
+Compiled objects are kept in a per-user temporary folder under a hash of what went into them, so
+a test pays for a compilation once and for a file copy after that.
+"""
+
+import hashlib
+import os
+import re
+import shutil
+import stat
+import subprocess
+import tempfile
+from collections.abc import Iterable
+from pathlib import Path
+
+SOURCES = Path(__file__).parent
+FLAGS = ("-std=gnu11", "-O2", "-Wall", "-Wextra", "-Werror", "-ffp-contract=off")
+EXPORTED = re.compile(r"^EXPORT \w+ (\w+)\(", re.MULTILINE)
+
+
+class BuildError(Exception):
+    """The compiler refused, or a function to leave out does not exist; the text says which."""
+
+
+def build_libcuda(directory: Path, script: str = "", without: Iterable[str] = ()) -> Path:
+    """Put a stand-in ``libcuda.so.1`` and its script into ``directory``.
+
+    ``script`` is the text described in ``script.h`` and ``cuda_settings.c``; ``without`` names
+    functions that the library shall not export, as an older driver would not.
+    Errors: ``BuildError``.
+    """
+    sources = [*sorted(SOURCES.glob("cuda_*.c")), SOURCES / "libcuda.c", SOURCES / "script.c"]
+    return _library(directory, "libcuda.so.1", sources, script, without)
+
+
+def build_libnvml(directory: Path, script: str = "", without: Iterable[str] = ()) -> Path:
+    """Put a stand-in ``libnvidia-ml.so.1`` and its script into ``directory``.
+
+    Arguments and errors are those of ``build_libcuda``; the keys are in ``nvml_settings.c``.
+    """
+    sources = [*sorted(SOURCES.glob("nvml_*.c")), SOURCES / "libnvidia_ml.c", SOURCES / "script.c"]
+    return _library(directory, "libnvidia-ml.so.1", sources, script, without)
+
+
+def build_submit_loop(directory: Path) -> Path:
+    """Put the program ``submit_loop`` into ``directory``; its source says what it prints."""
+    built = _compiled("submit_loop", [SOURCES / "submit_loop.c"], ("-ldl",))
+    return _place(built, directory / "submit_loop")
+
+
+def rewrite_script(library: Path, script: str) -> None:
+    """Replace the script of a built library in one step: the next process that loads it obeys."""
+    target = library.with_name(library.name + ".script")
+    descriptor, temporary = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
+    with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+        file.write(script)
+        os.fchmod(descriptor, 0o644)  # an agent under another user reads it too
+    Path(temporary).replace(target)
+
+
+def _library(
+    directory: Path, soname: str, sources: list[Path], script: str, without: Iterable[str]
+) -> Path:
+    """Build a shared library that exports everything its sources mark, less ``without``."""
+    exported = {name for source in sources for name in EXPORTED.findall(source.read_text())}
+    hidden = sorted(set(without))
+    if unknown := sorted(set(hidden) - exported):
+        message = f"{soname} has no function {', '.join(unknown)}"
+        raise BuildError(message)
+    options = ["-shared", "-fPIC", "-fvisibility=hidden", f"-Wl,-soname,{soname}", "-lm"]
+    if hidden:
+        # An exact name beats the wildcard, so the rest keeps the visibility its source gives it.
+        names = "".join(f"{name}; " for name in hidden)
+        version_script = _kept(f"{{ global: *; local: {names}}};\n".encode(), ".map")
+        options.append(f"-Wl,--version-script={version_script}")
+    library = _place(_compiled(soname, sources, tuple(options)), directory / soname)
+    rewrite_script(library, script)
+    return library
+
+
+def _compiled(name: str, sources: list[Path], options: tuple[str, ...]) -> Path:
+    """Compile sources into the cache, unless the same sources and options are there already."""
+    digest = hashlib.sha256(repr((name, FLAGS, options)).encode())
+    for file in (*sources, *sorted(SOURCES.glob("*.h"))):
+        digest.update(file.name.encode() + b"\0" + file.read_bytes() + b"\0")
+    target = _cache() / f"{digest.hexdigest()[:32]}.{name}"
+    if target.exists():
+        return target
+    with tempfile.TemporaryDirectory(dir=_cache()) as scratch:
+        output = Path(scratch) / name
+        command = ["cc", *FLAGS, "-o", str(output), *map(str, sources), *options]
+        result = subprocess.run(command, capture_output=True, text=True, check=False)
+        if result.returncode:
+            raise BuildError(result.stderr)
+        output.replace(target)  # whoever comes second replaces it with the same bytes
+    return target
+
+
+def _kept(content: bytes, suffix: str) -> Path:
+    """Keep a small generated input in the cache, named after its content."""
+    target = _cache() / f"{hashlib.sha256(content).hexdigest()[:32]}{suffix}"
+    if not target.exists():
+        with tempfile.NamedTemporaryFile(dir=_cache(), delete=False) as file:
+            file.write(content)
+        Path(file.name).replace(target)
+    return target
+
+
+def _place(built: Path, target: Path) -> Path:
+    """Copy a file to its place in one step: a process that has the old one mapped keeps it."""
+    target.parent.mkdir(parents=True, exist_ok=True)
+    descriptor, temporary = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
+    os.close(descriptor)
+    shutil.copyfile(built, temporary)
+    Path(temporary).chmod(0o755)
+    return Path(temporary).replace(target)
+
+
+def _cache() -> Path:
+    """The folder of compiled objects: ours alone, since what lies in it is loaded as code."""
+    folder = Path(tempfile.gettempdir()) / f"gpud-standins-{os.getuid()}"
+    folder.mkdir(mode=0o700, exist_ok=True)
+    found = folder.lstat()
+    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid() or found.st_mode & 0o022:
+        message = f"{folder} must be a folder that only its owner can write"
+        raise BuildError(message)
+    return folder

@@ -1,0 +1,59 @@
+/* What the stand-in libraries share: a script beside the library says how it behaves.
+ *
+ * The script of /tmp/x/libcuda.so.1 is /tmp/x/libcuda.so.1.script. It is read once a process, at
+ * the first call. One `key value...` a line; `#` starts a comment. These keys work in every library:
+ *
+ *   fail FUNCTION CODE [AFTER]   return CODE once FUNCTION was called AFTER times (default 0)
+ *   hang FUNCTION [AFTER]        never return; signals with default actions still end the process
+ *   crash FUNCTION [AFTER]       abort()
+ *   log PATH                     append the name of every function called, one a line
+ *
+ * Anything else is the library's own. A key, function or number that means nothing ends the process
+ * with a message, so that a mistyped test cannot pass.
+ */
+#ifndef SCRIPT_H
+#define SCRIPT_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#define EXPORT __attribute__((visibility("default")))
+
+/* Handle one line that is not common to all libraries; false where the key is unknown. */
+typedef bool script_handler(const char *key, char *value);
+
+/* One per exported function, static in it: how often it was called and what the script says. */
+struct script_call {
+    bool resolved;
+    long calls;
+    const struct script_rule *fail, *hang, *crash;
+};
+
+/* Read the script now, if that has not happened. */
+void script_load(void);
+
+/* Each library defines these two. */
+script_handler library_line;
+extern const char *const library_name;
+
+/* Count one call of `function` and do what the script says; the code to fail with, or 0. */
+int script_enter(struct script_call *call, const char *function);
+
+/* Parse a whole value or end the process. Real numbers may be written 1e13. */
+int64_t script_integer(const char *key, const char *text);
+double script_real(const char *key, const char *text);
+
+/* Copy text that must fit; the process ends where it does not. */
+void script_text(const char *key, const char *text, char *buffer, int size);
+
+/* Take `device.INDEX.FIELD` apart: true, with both parts, where `key` has that form. */
+bool script_device_key(const char *key, int limit, int *index, const char **field);
+
+/* Say what is wrong on standard error and abort. */
+_Noreturn void script_die(const char *format, ...) __attribute__((format(printf, 1, 2)));
+
+/* Monotonic nanoseconds, and a busy wait that ends `ns` after `since`. */
+int64_t now_ns(void);
+void spin(int64_t since, int64_t ns);
+
+#endif
