@@ -1,0 +1,75 @@
+"""Every error gpud raises on purpose, drawn once.
+
+GpudError
+├── ConfigError      a setting is unknown, of the wrong type or out of range
+├── WireError        a document from another process is not what it should be
+├── ProbeError       a probe could not bring home a number; carries a ``Failure``
+├── StoreError       the history could not be opened, written or read
+├── ListenError      the HTTP address cannot be served
+├── TelemetryError   a telemetry source as a whole gave nothing
+└── AlreadyRunning   another supervisor holds the lock
+
+Adapters translate foreign errors into these, once, with ``from``. The text of each is written
+for the person at the terminal: it names the thing and, where there is one, the fix.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from gpud.core.sample import Failure
+
+
+class GpudError(Exception):
+    """Base of all deliberate errors; ``fix`` is what the person can do about it."""
+
+    def __init__(self, message: str, *, fix: str | None = None) -> None:
+        super().__init__(message)
+        self.fix = fix
+
+
+class ConfigError(GpudError):
+    """A setting is unknown, of the wrong type or out of range; the message names the key."""
+
+
+class WireError(GpudError):
+    """Bytes from another process do not decode into the document that was expected."""
+
+
+class ProbeError(GpudError):
+    """A probe ended without a number."""
+
+    def __init__(self, failure: Failure) -> None:
+        super().__init__(failure.detail, fix=failure.advice)
+        self.failure = failure
+
+
+class StoreError(GpudError):
+    """The history cannot be opened, written or read; ``reason`` is a short slug for metrics."""
+
+    def __init__(self, message: str, *, reason: str, fix: str | None = None) -> None:
+        super().__init__(message, fix=fix)
+        self.reason = reason
+
+
+class ListenError(GpudError):
+    """The HTTP address is taken or not ours to bind."""
+
+
+class TelemetryError(GpudError):
+    """A telemetry source could not be opened or stopped answering; ``reason`` is a slug."""
+
+    def __init__(self, message: str, *, reason: str, fix: str | None = None) -> None:
+        super().__init__(message, fix=fix)
+        self.reason = reason
+
+
+class AlreadyRunning(GpudError):  # noqa: N818  # reads as the fact it states
+    """Another supervisor holds the lock; ``pid`` is its process."""
+
+    def __init__(self, pid: int | None) -> None:
+        super().__init__(
+            f"gpud is already running (pid {pid})" if pid else "gpud is already running"
+        )
+        self.pid = pid

@@ -1,0 +1,87 @@
+"""What root says to everybody: one status file, written whole and renamed into place.
+
+Root listens to nobody; this document is the only thing that leaves it. The agent folds it into the
+snapshot and treats a report older than ``STALE_AFTER_S`` as silence.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from gpud.core.sample import SCHEMA_VERSION
+
+STALE_AFTER_S = 15.0
+"""Root writes on every change and at least every 5 s; three missed beats mean it is gone."""
+
+
+class Owner(StrEnum):
+    """Who started the dockerd that answers on the socket."""
+
+    GPUD = "gpud"
+    SYSTEMD = "systemd"
+    DOCKER_DESKTOP = "docker_desktop"
+    OTHER = "other"
+    NONE = "none"
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessRef:
+    """A process that cannot be mistaken for a later one: pids are recycled, start times are not.
+
+    Units: ``start_ticks`` is field 22 of ``/proc/PID/stat``, in clock ticks since boot.
+    """
+
+    pid: int
+    start_ticks: int
+
+
+@dataclass(frozen=True, slots=True)
+class DockerdReport:
+    """dockerd as root sees it. ``up`` is None while nobody looks (policy ``off``)."""
+
+    state: str  # core.dockerd.State
+    policy: str
+    up: bool | None
+    owner: Owner = Owner.NONE
+    process: ProcessRef | None = None
+    reason: str | None = None  # a slug when not well
+    detail: str | None = None  # the evidence: dockerd's own words
+    fix: str | None = None
+    version: str | None = None
+    ping_s: float | None = None
+    last_start_s: float | None = None  # fork to first good ping
+    restarts: dict[str, int] = field(default_factory=dict)  # by reason, since this supervisor began
+    live_restore: bool | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class AgentReport:
+    """The agent process as its parent sees it."""
+
+    state: str  # "running", "backoff", "stopped"
+    process: ProcessRef | None = None
+    user: str | None = None
+    restarts: int = 0
+    detail: str | None = None  # how the last one ended
+    fix: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class RootReport:
+    """The whole of ``root.json``.
+
+    Units: ``written_s`` and ``started_s`` are Unix times; ``beat_s`` is CLOCK_BOOTTIME-free
+    monotonic time of this boot, comparable across processes of one boot and immune to clock jumps.
+    """
+
+    gpud_version: str
+    process: ProcessRef
+    privileged: bool  # False in a development run without root: nothing is managed
+    boot_id: str
+    started_s: float
+    written_s: float
+    beat_s: float
+    dockerd: DockerdReport
+    agent: AgentReport
+    schema_version: int = SCHEMA_VERSION

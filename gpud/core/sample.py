@@ -1,0 +1,216 @@
+"""The nouns that travel between the processes: what a probe is, what it brought home, and why not.
+
+Standard library only: the child imports this module, ``stats`` and ``errors``, nothing else of core.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import TypeAlias
+
+SCHEMA_VERSION = 1
+"""Of every JSON document that crosses a process boundary."""
+
+Condition: TypeAlias = str | int | float | bool | None
+"""One fact about the circumstances of a run, stored beside its figures."""
+
+
+class Unit(StrEnum):
+    """Base units of a probe's figures, as Prometheus names them."""
+
+    SECONDS = "seconds"
+    BYTES_PER_SECOND = "bytes_per_second"
+    FLOPS_PER_SECOND = "flops_per_second"
+
+
+class Backend(StrEnum):
+    """What a probe runs on. CPU figures are never published as a GPU's."""
+
+    CUDA = "cuda"
+    CPU = "cpu"
+
+
+class Pace(StrEnum):
+    """Which schedule a probe belongs to: small every minute, large every quarter of an hour."""
+
+    SMALL = "small"
+    LARGE = "large"
+
+
+class Reason(StrEnum):
+    """Why a run brought no number: a bounded set, because it becomes a metric label."""
+
+    LIBRARY_MISSING = "library_missing"
+    SYMBOL_MISSING = "symbol_missing"
+    NO_DEVICE = "no_device"
+    INIT_FAILED = "init_failed"
+    DRIVER_MISMATCH = "driver_mismatch"
+    PTX_REJECTED = "ptx_rejected"
+    OUT_OF_MEMORY = "out_of_memory"
+    LAUNCH_TIMEOUT = "launch_timeout"
+    LAUNCH_FAILED = "launch_failed"
+    DEVICE_LOST = "device_lost"
+    CUDA_ERROR = "cuda_error"
+    VERIFICATION_FAILED = "verification_failed"
+    UNSUPPORTED = "unsupported"
+    DEPENDENCY_MISSING = "dependency_missing"
+    BUDGET_EXCEEDED = "budget_exceeded"
+    HUNG = "hung"
+    KILLED = "killed"
+    CRASHED = "crashed"
+    BAD_OUTPUT = "bad_output"
+    SPAWN_FAILED = "spawn_failed"
+    INTERNAL = "internal"
+
+
+class Skip(StrEnum):
+    """Why a due run was not started at all."""
+
+    NO_GPU = "no_gpu"
+    STUCK = "stuck"
+    CHILD_RUNNING = "child_running"
+    CLOCK_JUMPED = "clock_jumped"
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """One failed run, in terms a person can act on."""
+
+    reason: Reason
+    detail: str
+    function: str | None = None  # the driver function that refused, "cuInit"
+    code: int | None = None  # its CUresult
+    advice: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ProbeSpec:
+    """What a probe measures, as ``gpud.child --list`` prints it."""
+
+    name: str
+    backend: Backend
+    pace: Pace
+    unit: Unit
+    modes: tuple[str, ...]
+    budget_s: float  # wall time after which the child ends itself
+    summary: str
+    version: int = 1  # raised when the method changes: figures of two versions never compare
+
+
+@dataclass(frozen=True, slots=True)
+class Device:
+    """A GPU as the CUDA driver describes it; ``index`` in PCI bus order."""
+
+    index: int
+    uuid: str  # "GPU-8-4-4-4-12", as NVML writes it
+    name: str
+    pci_bus_id: str
+    compute_capability: str  # "8.9"
+    sm_count: int
+    l2_bytes: int
+    memory_total_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Inventory:
+    """Which GPUs CUDA offers right now, or why none."""
+
+    devices: tuple[Device, ...] = ()
+    cuda_version: str | None = None  # of the driver, "12.8"
+    library: str | None = None  # the file the loader really opened
+    failure: Failure | None = None
+    schema_version: int = SCHEMA_VERSION
+
+
+@dataclass(frozen=True, slots=True)
+class Buckets:
+    """A latency distribution over ``stats.LATENCY_BOUNDS_S``.
+
+    Shapes: ``counts`` has one more entry than there are bounds (the last is +Inf); not cumulative.
+    Units: ``total`` in seconds.
+    """
+
+    counts: tuple[int, ...]
+    total: float
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """One mode of one verified run, reduced to robust figures in the unit of its probe."""
+
+    mode: str
+    unit: Unit
+    n: int
+    median: float
+    p10: float
+    p90: float
+    p99: float
+    minimum: float
+    maximum: float
+    null_median: float | None = None  # the empty call of the same prototype, already subtracted
+    null_p99: float | None = None
+    buckets: Buckets | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Missing:
+    """A mode that this machine cannot offer; the rest of the run is still good."""
+
+    mode: str
+    reason: Reason
+    detail: str
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """What the agent asks of one child, as JSON on its stdin."""
+
+    probe: str = ""
+    gpu: str | None = None  # UUID; None for CPU probes and for the inventory
+    cuda_library: str = ""  # absolute path; empty: the search order of ``cuda.candidates``
+    sysroot: str = "/"
+    cache_dir: str | None = None  # for CUDA's JIT cache; a service may have no HOME
+    budget_s: float = 10.0
+    seed: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class RunReport:
+    """The one document a probe child prints.
+
+    Either ``failure`` is None and ``samples`` hold verified figures, or there is a failure and no
+    samples: a run whose results were wrong publishes nothing.
+    """
+
+    probe: str
+    backend: Backend
+    device: Device | None = None
+    samples: tuple[Sample, ...] = ()
+    missing: tuple[Missing, ...] = ()
+    failure: Failure | None = None
+    conditions: dict[str, Condition] = field(default_factory=dict)
+    duration_s: float = 0.0  # wall, monotonic, inside the child
+    gpu_seconds: float = 0.0  # as CUDA events saw it; gpud's own cost
+    schema_version: int = SCHEMA_VERSION
+
+
+class Absent(StrEnum):
+    """Why there is no number: a reason is data, whereas 0, NaN and None are guesses."""
+
+    UNSUPPORTED = "unsupported"
+    NOT_PERMITTED = "not_permitted"
+    FAILED = "failed"
+    SENTINEL = "sentinel"
+    STALE = "stale"
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """One telemetry field of one GPU at one moment; the suffix of the field name is its unit."""
+
+    gpu: int
+    field: str  # "power_watts", "temperature_celsius"
+    value: float | str | Absent
+    source: str  # which telemetry source answered
+    detail: str | None = None  # the source's own words when absent

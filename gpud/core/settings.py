@@ -1,0 +1,291 @@
+"""Settings: bytes and environment in, one frozen value out, or an error that names the key.
+
+Nothing is read here; callers bring the bytes of ``gpud.toml`` and the environment they trust.
+Root never passes the invoking user's environment.
+"""
+
+from __future__ import annotations
+
+import math
+import tomllib
+from dataclasses import dataclass, field, fields, is_dataclass
+from difflib import get_close_matches
+from typing import TYPE_CHECKING, Any, Literal, get_args, get_origin, get_type_hints
+
+import msgspec
+
+from gpud.core.errors import ConfigError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+ENV_PREFIX = "GPUD_"
+NOT_SETTINGS = frozenset({"GPUD_HOME"})
+"""Names with our prefix that choose where to look, not what to do."""
+
+
+def _between(owner: Any, *names: str, low: float, high: float = math.inf) -> None:  # noqa: ANN401
+    """Refuse values outside ``low..high``; a NaN fails every comparison and so is refused too."""
+    for name in names:
+        value = getattr(owner, name)
+        if not (low <= value <= high and math.isfinite(value)):
+            limit = f"at least {low:g}" if high == math.inf else f"between {low:g} and {high:g}"
+            raise ValueError(f"{name} must be {limit}, not {value}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Paths:
+    """Where gpud keeps things; empty means below the home (``/`` when installed)."""
+
+    state: str = ""
+    run: str = ""
+    log: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Http:
+    """The one listener. 127.0.0.1 by default; nothing over HTTP changes state."""
+
+    listen: str = "127.0.0.1:9945"
+
+    def __post_init__(self) -> None:
+        """Refuse an address that is not HOST:PORT."""
+        host, colon, port = self.listen.rpartition(":")
+        if not (colon and host and port.isascii() and port.isdigit() and int(port) <= 65535):
+            raise ValueError(f"listen must be HOST:PORT, such as 127.0.0.1:9945, not {self.listen}")
+
+    @property
+    def host(self) -> str:
+        """The address without port and without the brackets of IPv6."""
+        return self.listen.rpartition(":")[0].strip("[]")
+
+    @property
+    def port(self) -> int:
+        """The TCP port; 0 lets the kernel choose."""
+        return int(self.listen.rpartition(":")[2])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Dockerd:
+    """How dockerd is kept."""
+
+    policy: Literal["auto", "manage", "observe", "off"] = "auto"
+    binary: str = "dockerd"  # looked up on root's own PATH
+    args: tuple[str, ...] = ()  # appended; daemon.json stays the user's
+    socket: str = "/run/docker.sock"
+    pidfile: str = "/run/docker.pid"
+    ping_interval_s: float = 1.0
+    ping_timeout_s: float = 2.0
+    start_timeout_s: float = 60.0
+    hung_after_s: float = 30.0
+    backoff_max_s: float = 60.0
+
+    def __post_init__(self) -> None:
+        """Refuse intervals that would spin or never fire."""
+        _between(self, "ping_interval_s", "ping_timeout_s", low=0.05, high=3600)
+        _between(self, "start_timeout_s", "hung_after_s", "backoff_max_s", low=0.5, high=86400)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Agent:
+    """The unprivileged process."""
+
+    user: str = ""  # empty: gpud, else the invoking user; never root when root starts it
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Library:
+    """A driver library by absolute path; empty means the WSL directory, then the loader's own."""
+
+    library: str = ""
+
+    def __post_init__(self) -> None:
+        """Refuse a relative path: what it means would depend on where gpud was started."""
+        if self.library and not self.library.startswith("/"):
+            raise ValueError(f"library must be an absolute path, not {self.library}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Schedule:
+    """How often things run, by the monotonic clock."""
+
+    telemetry_interval_s: float = 10.0
+    small_interval_s: float = 60.0
+    large_interval_s: float = 900.0
+    jitter_ratio: float = 0.1  # of the interval, on probes: machines of a fleet drift apart
+
+    def __post_init__(self) -> None:
+        """Refuse intervals that would leave no idle time between runs."""
+        _between(self, "telemetry_interval_s", "small_interval_s", low=0.2, high=86400)
+        _between(self, "large_interval_s", low=0.2, high=7 * 86400)
+        _between(self, "jitter_ratio", low=0, high=0.5)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Probes:
+    """Which probes run on schedule."""
+
+    disabled: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Log:
+    """What is written to the log file and the terminal."""
+
+    level: Literal["debug", "info", "warning", "error"] = "info"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """Everything a person can set. ``home`` is where the tree of files begins."""
+
+    home: str = "/"
+    sysroot: str = "/"  # where /proc, /dev/dxg, /usr/lib/wsl are looked up
+    paths: Paths = field(default_factory=Paths)
+    http: Http = field(default_factory=Http)
+    dockerd: Dockerd = field(default_factory=Dockerd)
+    agent: Agent = field(default_factory=Agent)
+    cuda: Library = field(default_factory=Library)
+    nvml: Library = field(default_factory=Library)
+    schedule: Schedule = field(default_factory=Schedule)
+    probes: Probes = field(default_factory=Probes)
+    log: Log = field(default_factory=Log)
+
+    @property
+    def state_dir(self) -> str:
+        """What must survive a reboot: the history."""
+        return self.paths.state or _join(self.home, "var/lib/gpud")
+
+    @property
+    def run_dir(self) -> str:
+        """What must not: pid, status files, locks."""
+        return self.paths.run or _join(self.home, "run/gpud")
+
+    @property
+    def log_dir(self) -> str:
+        """The logs of root, agent and dockerd."""
+        return self.paths.log or _join(self.home, "var/log/gpud")
+
+
+def config_path(home: str) -> str:
+    """Name the one configuration file that belongs to ``home``."""
+    return _join(home, "etc/gpud/gpud.toml")
+
+
+def parse(
+    text: bytes | None, environ: Mapping[str, str], *, home: str = "/", origin: str = "gpud.toml"
+) -> Settings:
+    """Merge the file and the ``GPUD_SECTION__KEY`` environment over the defaults.
+
+    Shapes: ``text`` is the whole file, None when there is none.
+    Errors: ``ConfigError`` naming the key, the value's trouble and, for a typo, the likely key.
+    """
+    merged: dict[str, Any] = {"home": home}
+    _overlay(merged, _decoded(text, origin) if text is not None else {})
+    _overlay(merged, _from_environment(environ))
+    _refuse_unknown(merged, Settings, origin)
+    try:
+        return msgspec.convert(merged, Settings)
+    except msgspec.ValidationError as error:
+        raise ConfigError(_readable(str(error), origin)) from error
+
+
+def entries(settings: Settings) -> Iterator[tuple[str, Any]]:
+    """Yield every ``section.key`` with its value in force, in the order of declaration."""
+    for item in fields(settings):
+        value = getattr(settings, item.name)
+        if is_dataclass(value):
+            for inner in fields(value):
+                yield f"{item.name}.{inner.name}", getattr(value, inner.name)
+        else:
+            yield item.name, value
+
+
+def _join(home: str, rest: str) -> str:
+    return f"{home.rstrip('/')}/{rest}"
+
+
+def _decoded(text: bytes, origin: str) -> dict[str, Any]:
+    try:
+        return tomllib.loads(text.decode("utf-8"))
+    except UnicodeDecodeError as error:
+        raise ConfigError(
+            f"{origin} is not UTF-8: byte {error.start} is 0x{text[error.start]:02x}",
+            fix="save the file as UTF-8",
+        ) from error
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigError(f"{origin} is not valid TOML: {error}") from error
+
+
+def _from_environment(environ: Mapping[str, str]) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for name in sorted(environ):
+        if not name.startswith(ENV_PREFIX) or name in NOT_SETTINGS:
+            continue
+        *sections, key = name.removeprefix(ENV_PREFIX).lower().split("__")
+        kind = _kind(sections, key)
+        if kind is None:
+            known = [_env_name(dotted) for dotted, _ in entries(Settings())]
+            raise ConfigError(f"the environment sets {name}, which is not a setting"
+                              + _suggestion(name, known))
+        place = found
+        for section in sections:
+            place = place.setdefault(section, {})
+        place[key] = environ[name] if kind is str else _toml_value(name, environ[name])
+    return found
+
+
+def _env_name(dotted: str) -> str:
+    return ENV_PREFIX + dotted.replace(".", "__").upper()
+
+
+def _kind(sections: list[str], key: str) -> Any:  # noqa: ANN401  # a type, a Literal or None
+    """Give the declared type of a setting, ``str`` for anything written as bare text."""
+    owner: Any = Settings
+    for section in sections:
+        owner = get_type_hints(owner).get(section)
+        if not is_dataclass(owner):
+            return None
+    kind = get_type_hints(owner).get(key)
+    return str if get_origin(kind) is Literal else None if is_dataclass(kind) else kind
+
+
+def _toml_value(name: str, raw: str) -> Any:  # noqa: ANN401  # whatever TOML can hold
+    try:
+        return tomllib.loads(f"value = {raw}")["value"]
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigError(f"{name}={raw!r} is not a TOML value: {error}") from error
+
+
+def _overlay(base: dict[str, Any], top: Mapping[str, Any]) -> None:
+    for key, value in top.items():
+        if isinstance(value, dict) and isinstance(base.get(key), dict):
+            _overlay(base[key], value)
+        else:
+            base[key] = value
+
+
+def _refuse_unknown(given: Mapping[str, Any], owner: Any, origin: str, prefix: str = "") -> None:  # noqa: ANN401
+    hints = get_type_hints(owner)
+    for key, value in given.items():
+        if key not in hints:
+            known = [f"{prefix}{name}" for name in hints]
+            everywhere = [dotted for dotted, _ in entries(Settings())]
+            raise ConfigError(
+                f"{origin}: unknown key {prefix}{key}"
+                + _suggestion(f"{prefix}{key}", [*known, *everywhere])
+            )
+        if isinstance(value, dict) and is_dataclass(hints[key]):
+            _refuse_unknown(value, hints[key], origin, f"{prefix}{key}.")
+
+
+def _suggestion(word: str, known: list[str]) -> str:
+    close = get_close_matches(word, known, n=1)
+    return f"; did you mean {close[0]}?" if close else ""
+
+
+def _readable(message: str, origin: str) -> str:
+    """Turn msgspec's ``... - at `$.http.listen` `` into a sentence that begins with the key."""
+    text, _, place = message.partition(" - at `$")
+    key = place.strip("`").lstrip(".")
+    return f"{origin}: {f'{key}: ' if key else ''}{text[:1].lower()}{text[1:]}".replace("`", "")
