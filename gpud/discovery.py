@@ -1,0 +1,49 @@
+"""A folder is a registry: every public module in it is a plug-in, and a broken one is a line on a list.
+
+Nothing registers itself and nothing is imported by name. A module that does not load is refused
+with its reason and the others go on; a missing dependency never looks like "not installed".
+"""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from types import ModuleType
+
+
+def names(package: ModuleType) -> tuple[str, ...]:
+    """List the plug-ins of a package, importing none of them."""
+    return tuple(
+        sorted(
+            found.name
+            for found in pkgutil.iter_modules(package.__path__)
+            if not found.name.startswith("_")
+        )
+    )
+
+
+def modules(
+    package: ModuleType, offers: Iterable[str] = ()
+) -> tuple[dict[str, ModuleType], dict[str, str]]:
+    """Import every plug-in of ``package`` that has all the names in ``offers``.
+
+    Shapes: usable modules by name, and refused names with the reason in words.
+    """
+    usable: dict[str, ModuleType] = {}
+    refused: dict[str, str] = {}
+    for name in names(package):
+        try:
+            module = importlib.import_module(f"{package.__name__}.{name}")
+        except Exception as error:  # noqa: BLE001  # the boundary: a plug-in may fail in any way
+            refused[name] = f"{type(error).__name__}: {error}"
+            continue
+        lacking = [wanted for wanted in offers if not hasattr(module, wanted)]
+        if lacking:
+            refused[name] = f"does not define {', '.join(lacking)}"
+        else:
+            usable[name] = module
+    return usable, refused
