@@ -226,8 +226,9 @@ def _from_environment(environ: Mapping[str, str]) -> dict[str, Any]:
         kind = _kind(sections, key)
         if kind is None:
             known = [_env_name(dotted) for dotted, _ in entries(Settings())]
-            raise ConfigError(f"the environment sets {name}, which is not a setting"
-                              + _suggestion(name, known))
+            raise ConfigError(
+                f"the environment sets {name}, which is not a setting" + _suggestion(name, known)
+            )
         place = found
         for section in sections:
             place = place.setdefault(section, {})

@@ -1,0 +1,242 @@
+"""The command line: one verb, one function, one exit code.
+
+Exit codes: 0 well, 1 a problem was found, 2 usage or configuration, 3 not running, 4 no permission.
+Verbs import what they need when they run, because ``gpud status`` must answer at once.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import gpud
+from gpud.core.errors import ConfigError, GpudError
+from gpud.core.settings import Settings, config_path, entries, parse
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+OK, PROBLEM, USAGE, NOT_RUNNING, NO_PERMISSION = 0, 1, 2, 3, 4
+
+_UNPRINTABLE = {code: f"\\x{code:02x}" for code in (*range(9), *range(11, 32), *range(127, 160))}
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where this gpud keeps its files and reads its settings."""
+
+    home: str
+    config: Path
+
+    def settings(self) -> Settings:
+        """Read the settings in force.
+
+        Errors: ``ConfigError`` naming file and key. Under sudo the environment is not looked at:
+        it is the invoking user's, and root takes nothing from there.
+        """
+        environ = {} if "SUDO_UID" in os.environ else dict(os.environ)
+        try:
+            text = self.config.read_bytes()
+        except FileNotFoundError:
+            text = None
+        except OSError as error:
+            raise ConfigError(f"cannot read {self.config}: {error.strerror}") from error
+        return parse(text, environ, home=self.home, origin=str(self.config))
+
+
+def default_home() -> str:
+    """Give ``$GPUD_HOME``, else ``.gpud`` of the checkout this code runs from, else ``/``."""
+    if "SUDO_UID" not in os.environ and os.environ.get("GPUD_HOME"):
+        return str(Path(os.environ["GPUD_HOME"]).absolute())
+    checkout = Path(gpud.__file__).resolve().parent.parent
+    return str(checkout / ".gpud") if (checkout / "pyproject.toml").is_file() else "/"
+
+
+def parser() -> argparse.ArgumentParser:
+    """Build the parser; the completion scripts and the man page are made from it."""
+    top = argparse.ArgumentParser(
+        prog="gpud",
+        description="Keeps Docker running and watches what the GPU can do, in WSL2 and on Linux.",
+        epilog="Exit codes: 0 well, 1 a problem was found, 2 usage or configuration, "
+        "3 not running, 4 no permission.",
+    )
+    top.add_argument("--home", help="where the tree of files begins (default: / when installed)")
+    top.add_argument("--config", type=Path, help="the settings file (default: etc/gpud/gpud.toml)")
+    verbs = top.add_subparsers(dest="verb", required=True, metavar="COMMAND")
+
+    def verb(name: str, run: Callable[..., int], text: str) -> argparse.ArgumentParser:
+        added = verbs.add_parser(name, help=text, description=text)
+        added.set_defaults(run=run)
+        return added
+
+    verb("up", _up, "start gpud in the background (root, through sudo)")
+    down = verb("down", _down, "stop gpud; dockerd and its containers keep running")
+    down.add_argument("--docker", action="store_true", help="stop dockerd too")
+    verb("restart", _restart, "stop and start gpud; dockerd is adopted, not restarted")
+    verb("run", _run, "run in the foreground until Ctrl-C")
+    status = verb("status", _status, "say how everything is")
+    status.add_argument("--json", action="store_true", help="print one JSON document")
+    probe = verb("probe", _probe, "run probes now, by hand")
+    probe.add_argument("names", nargs="*", metavar="NAME", help="which (default: all)")
+    probe.add_argument("--list", action="store_true", help="list the probes and run none")
+    probe.add_argument("--json", action="store_true", help="print one JSON document")
+    config = verb("config", _config, "show the settings in force, or check the file")
+    config.add_argument("action", choices=("show", "check"))
+    verb("version", _version, "print the version")
+    completion = verb("completion", _completion, "print the completion script of a shell")
+    completion.add_argument("shell", choices=("bash", "zsh", "tcsh"))
+    return top
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command and give its exit code; nothing but a bug ends in a traceback."""
+    arguments = parser().parse_args(argv)
+    home = str(Path(arguments.home).absolute()) if arguments.home else default_home()
+    place = Place(home=home, config=(arguments.config or Path(config_path(home))).absolute())
+    run: Callable[[argparse.Namespace, Place], int] = arguments.run
+    try:
+        return run(arguments, place)
+    except ConfigError as error:
+        return _refuse(error, USAGE)
+    except PermissionError as error:
+        return _refuse(GpudError(str(error), fix="run it as root: sudo gpud ..."), NO_PERMISSION)
+    except GpudError as error:
+        return _refuse(error, PROBLEM)
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return OK
+    except KeyboardInterrupt:
+        return 130
+
+
+def _refuse(error: GpudError, code: int) -> int:
+    _say(f"gpud: {error}" + (f"\n  fix: {error.fix}" if error.fix else ""), file=sys.stderr)
+    return code
+
+
+def _say(text: str, file: Any = None) -> None:  # noqa: ANN401  # any text stream
+    """Print text that may hold a driver's or Docker's words: no control character gets through."""
+    print(text.translate(_UNPRINTABLE), file=file or sys.stdout, flush=True)
+
+
+def _root_only(place: Place) -> Settings:
+    """Read settings for a verb that is root's on an installed gpud."""
+    if place.home == "/" and os.geteuid() != 0:
+        raise PermissionError("this needs root on an installed gpud")
+    return place.settings()
+
+
+def _up(_: argparse.Namespace, place: Place) -> int:
+    settings = _root_only(place)
+    from gpud.root import control
+
+    return control.up(settings, config_path=place.config)
+
+
+def _down(arguments: argparse.Namespace, place: Place) -> int:
+    settings = _root_only(place)
+    from gpud.root import control
+
+    return control.down(settings, docker=arguments.docker)
+
+
+def _restart(_: argparse.Namespace, place: Place) -> int:
+    settings = _root_only(place)
+    from gpud.root import control
+
+    return control.restart(settings, config_path=place.config)
+
+
+def _run(_: argparse.Namespace, place: Place) -> int:
+    settings = _root_only(place)
+    from gpud.root import supervisor
+
+    url = f"http://{settings.http.listen}"
+    _say(f"gpud {gpud.__version__}  page {url}/  metrics {url}/metrics  state {settings.home}")
+    if os.geteuid() != 0:
+        _say("not root: dockerd is watched, not managed", file=sys.stderr)
+    return supervisor.run(settings, config_path=place.config, foreground=True)
+
+
+def _status(arguments: argparse.Namespace, place: Place) -> int:
+    settings = place.settings()
+    path = Path(settings.run_dir, "agent.json")
+    try:
+        document: dict[str, Any] = json.loads(path.read_bytes())
+    except FileNotFoundError:
+        document = {}
+    except ValueError as error:
+        raise GpudError(f"{path} is not readable as JSON: {error}") from error
+    if not document or not _running(Path(settings.run_dir, "root.pid")):
+        if arguments.json:
+            print(json.dumps({"schema_version": 1, "state": "not_running"}))
+        else:
+            _say("gpud is not running; start it with: gpud up")
+        return NOT_RUNNING
+    if arguments.json:
+        print(json.dumps(document))
+    else:
+        for line in _status_lines(document):
+            _say(line)
+    return OK if document["state"] == "ok" else PROBLEM
+
+
+def _running(pidfile: Path) -> bool:
+    """Compare pid and start time, so that a recycled pid is never taken for gpud."""
+    try:
+        pid, start_ticks = pidfile.read_text().split()
+        stat = Path("/proc", pid, "stat").read_text()
+    except (OSError, ValueError):
+        return False
+    after_name = stat.rpartition(")")[2].split()
+    return after_name[0] != "Z" and after_name[19] == start_ticks
+
+
+def _status_lines(document: dict[str, Any]) -> list[str]:
+    lines = [f"gpud {document['version']}: {document['state']}"]
+    for name, health in sorted(document["health"].items()):
+        lines.append(f"  {name:<10} {health['level']}")
+        lines += [
+            f"             {word}: {health[key]}"
+            for key, word in (("detail", "because"), ("fix", "fix"))
+            if health.get(key)
+        ]
+    return lines
+
+
+def _probe(arguments: argparse.Namespace, place: Place) -> int:
+    from gpud.agent import byhand
+
+    settings = place.settings()
+    if arguments.list:
+        return byhand.listing(settings, as_json=arguments.json, say=_say)
+    return byhand.run(settings, arguments.names, as_json=arguments.json, say=_say)
+
+
+def _config(arguments: argparse.Namespace, place: Place) -> int:
+    settings = place.settings()
+    if arguments.action == "check":
+        found = "is well" if place.config.exists() else "does not exist; the defaults hold"
+        _say(f"{place.config} {found}")
+        return OK
+    for key, value in entries(settings):
+        shown = list(value) if isinstance(value, tuple) else value
+        _say(f"{key} = {json.dumps(shown)}")
+    return OK
+
+
+def _version(_: argparse.Namespace, __: Place) -> int:
+    _say(f"gpud {gpud.__version__}")
+    return OK
+
+
+def _completion(arguments: argparse.Namespace, _: Place) -> int:
+    import shtab
+
+    print(shtab.complete(parser(), shell=arguments.shell))
+    return OK
