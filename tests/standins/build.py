@@ -1,4 +1,4 @@
-"""Build the stand-in driver libraries, and the C reference loop, from the C sources beside this file.
+"""Build the stand-in driver libraries and the C reference loop from the sources beside this file.
 
 Compiled objects are kept in a per-user temporary folder under a hash of what went into them, so
 a test pays for a compilation once and for a file copy after that.

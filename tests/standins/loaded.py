@@ -1,0 +1,117 @@
+"""Call a stand-in libcuda.so.1 from this process, or from a fresh one."""
+
+import ctypes
+import subprocess
+import sys
+import textwrap
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+NAMES = ("gpud_empty", "gpud_count", "gpud_triad", "gpud_nbody", "gpud_matmul")
+PTX = ".version 6.0\n.target sm_50\n.address_size 64\n" + "".join(
+    f".visible .entry {name}()\n{{ ret; }}\n" for name in NAMES
+)
+
+Array = np.ndarray[Any, np.dtype[Any]]
+
+
+class Cuda:
+    """One loaded stand-in with a current context, and the few calls the tests repeat."""
+
+    def __init__(self, path: Path) -> None:
+        loader = ctypes.CDLL(None)
+        loader.dlopen.restype = ctypes.c_void_p
+        handle = loader.dlopen(str(path).encode(), 2)  # RTLD_NOW
+        assert handle, path
+        self.lib = ctypes.CDLL(str(path), handle=handle)
+        self.handle = ctypes.c_void_p(handle)
+        self.context = ctypes.c_void_p()
+        self.stream = ctypes.c_void_p()
+        self.functions: dict[str, ctypes.c_void_p] = {}
+
+    def close(self) -> None:
+        ctypes.CDLL(None).dlclose(self.handle)
+
+    def call(self, name: str, *args: object) -> None:
+        code = getattr(self.lib, name)(*args)
+        assert code == 0, f"{name}: {code}"
+
+    def setup(self) -> "Cuda":
+        self.call("cuInit", 0)
+        self.call("cuDevicePrimaryCtxRetain", ctypes.byref(self.context), 0)
+        self.call("cuCtxSetCurrent", self.context)
+        self.call("cuStreamCreate", ctypes.byref(self.stream), 0)
+        module = self.load(PTX)
+        for name in NAMES:
+            function = self.functions[name] = ctypes.c_void_p()
+            self.call("cuModuleGetFunction", ctypes.byref(function), module, name.encode())
+        return self
+
+    def load(self, ptx: str) -> ctypes.c_void_p:
+        module = ctypes.c_void_p()
+        self.call("cuModuleLoadDataEx", ctypes.byref(module), ptx.encode(), 0, None, None)
+        return module
+
+    def alloc(self, size: int) -> ctypes.c_uint64:
+        address = ctypes.c_uint64()
+        self.call("cuMemAlloc_v2", ctypes.byref(address), ctypes.c_size_t(size))
+        return address
+
+    def put(self, array: Array) -> ctypes.c_uint64:
+        address = self.alloc(array.nbytes)
+        self.call("cuMemcpyHtoD_v2", address, array.ctypes, ctypes.c_size_t(array.nbytes))
+        return address
+
+    def get(self, address: int, count: int) -> Array:
+        array = np.empty(count, dtype=np.float32)
+        size = ctypes.c_size_t(array.nbytes)
+        self.call("cuMemcpyDtoH_v2", array.ctypes, ctypes.c_uint64(address), size)
+        return array
+
+    def launch(
+        self, name: str, grid: tuple[int, int], block: tuple[int, int], *params: object
+    ) -> int:
+        values = [ctypes.cast(ctypes.byref(p), ctypes.c_void_p) for p in params]  # type: ignore[arg-type]
+        pointers = (ctypes.c_void_p * max(1, len(values)))(*values)
+        shape = (*grid, 1, *block, 1, 0)
+        launch = self.lib.cuLaunchKernel
+        return int(launch(self.functions[name], *shape, self.stream, pointers, None))
+
+    def nbody(self, n: int, positions: ctypes.c_uint64, out: ctypes.c_uint64) -> None:
+        params = (positions, out, ctypes.c_uint(n), ctypes.c_float(0.01))
+        assert self.launch("gpud_nbody", (n // 256, 1), (256, 1), *params) == 0
+
+    def matmul(self, n: int, *matrices: ctypes.c_uint64) -> None:
+        tiles = n // 64
+        assert (
+            self.launch("gpud_matmul", (tiles, tiles), (16, 16), *matrices, ctypes.c_uint(n)) == 0
+        )
+
+    def triad(self, n4: int, *arrays: ctypes.c_uint64) -> None:
+        params = (*arrays, ctypes.c_float(3.0), ctypes.c_uint(n4))
+        assert self.launch("gpud_triad", (2, 1), (256, 1), *params) == 0
+
+    def event(self, stream: object) -> ctypes.c_void_p:
+        event = ctypes.c_void_p()
+        self.call("cuEventCreate", ctypes.byref(event), 0)
+        self.call("cuEventRecord", event, stream)
+        return event
+
+    def elapsed_ms(self, work: Callable[[], object], stream: object = None) -> float:
+        start = self.event(stream or self.stream)
+        work()
+        end = self.event(stream or self.stream)
+        elapsed = ctypes.c_float()
+        self.call("cuEventElapsedTime", ctypes.byref(elapsed), start, end)
+        return elapsed.value
+
+
+def run(library: Path, code: str) -> subprocess.CompletedProcess[str]:
+    """Run Python statements in a fresh process that has the library as ``lib``."""
+    program = f"import ctypes\nlib = ctypes.CDLL({str(library)!r})\n{textwrap.dedent(code)}"
+    return subprocess.run(
+        [sys.executable, "-I", "-c", program], capture_output=True, text=True, check=False
+    )
