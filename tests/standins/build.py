@@ -16,7 +16,7 @@ from pathlib import Path
 
 SOURCES = Path(__file__).parent
 FLAGS = ("-std=gnu11", "-O2", "-Wall", "-Wextra", "-Werror", "-ffp-contract=off")
-EXPORTED = re.compile(r"^EXPORT \w+ (\w+)\(", re.MULTILINE)
+EXPORTED = re.compile(r"^EXPORT (?:NUMBER\(|WIDE\(|[\w *]*?)(\w+)[(,]", re.MULTILINE)
 
 
 class BuildError(Exception):

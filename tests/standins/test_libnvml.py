@@ -1,0 +1,181 @@
+"""The stand-in libnvidia-ml.so.1 answers NVIDIA's own Python package as its script says."""
+
+import json
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.standins.build import build_libnvml
+
+# Read everything through pynvml; a refusal becomes its code.
+PROGRAM = """
+import ctypes, json, sys
+ctypes.CDLL(sys.argv[1])
+import pynvml as nv
+def ask(function, *args):
+    try:
+        return function(*args)
+    except nv.NVMLError as error:
+        return {"error": error.value}
+before = ask(nv.nvmlDeviceGetCount)
+nv.nvmlInit()
+handles = [nv.nvmlDeviceGetHandleByIndex(i) for i in range(nv.nvmlDeviceGetCount())]
+gpu = handles[-1]
+clocks = (nv.NVML_CLOCK_GRAPHICS, nv.NVML_CLOCK_SM, nv.NVML_CLOCK_MEM, nv.NVML_CLOCK_VIDEO)
+def struct(value):
+    return value if isinstance(value, dict) else {k: getattr(value, k) for k, _ in value._fields_}
+found = {
+    "before": before,
+    "count": len(handles),
+    "driver": nv.nvmlSystemGetDriverVersion(),
+    "nvml": nv.nvmlSystemGetNVMLVersion(),
+    "cuda": [nv.nvmlSystemGetCudaDriverVersion(), nv.nvmlSystemGetCudaDriverVersion_v2()],
+    "name": nv.nvmlDeviceGetName(gpu),
+    "uuid": nv.nvmlDeviceGetUUID(gpu),
+    "same": nv.nvmlDeviceGetName(nv.nvmlDeviceGetHandleByUUID(nv.nvmlDeviceGetUUID(gpu))),
+    "stranger": ask(nv.nvmlDeviceGetHandleByUUID, "GPU-none"),
+    "vbios": nv.nvmlDeviceGetVbiosVersion(gpu),
+    "bus": nv.nvmlDeviceGetPciInfo(gpu).busId,
+    "bus_number": nv.nvmlDeviceGetPciInfo(gpu).bus,
+    "memory": struct(ask(nv.nvmlDeviceGetMemoryInfo, gpu)),
+    "memory_v2": struct(ask(nv.nvmlDeviceGetMemoryInfo, gpu, nv.nvmlMemory_v2)),
+    "temperature": ask(nv.nvmlDeviceGetTemperature, gpu, nv.NVML_TEMPERATURE_GPU),
+    "temperature_v": ask(nv.nvmlDeviceGetTemperatureV, gpu, nv.NVML_TEMPERATURE_GPU),
+    "power": ask(nv.nvmlDeviceGetPowerUsage, gpu),
+    "limit": ask(nv.nvmlDeviceGetEnforcedPowerLimit, gpu),
+    "energy": ask(nv.nvmlDeviceGetTotalEnergyConsumption, gpu),
+    "clocks": [ask(nv.nvmlDeviceGetClockInfo, gpu, clock) for clock in clocks],
+    "max_clocks": [ask(nv.nvmlDeviceGetMaxClockInfo, gpu, clock) for clock in clocks],
+    "state": ask(nv.nvmlDeviceGetPerformanceState, gpu),
+    "utilization": struct(ask(nv.nvmlDeviceGetUtilizationRates, gpu)),
+    "encoder": ask(nv.nvmlDeviceGetEncoderUtilization, gpu),
+    "decoder": ask(nv.nvmlDeviceGetDecoderUtilization, gpu),
+    "capability": ask(nv.nvmlDeviceGetCudaComputeCapability, gpu),
+    "fan": ask(nv.nvmlDeviceGetFanSpeed, gpu),
+    "throttle": ask(nv.nvmlDeviceGetCurrentClocksThrottleReasons, gpu),
+    "events": ask(nv.nvmlDeviceGetCurrentClocksEventReasons, gpu),
+}
+nv.nvmlShutdown()
+found["after"] = ask(nv.nvmlDeviceGetCount)
+print(json.dumps(found))
+"""
+
+
+def run(library: Path) -> "subprocess.CompletedProcess[str]":
+    command = [sys.executable, "-c", PROGRAM, str(library)]
+    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=30)
+
+
+def read(library: Path) -> dict[str, Any]:
+    result = run(library)
+    assert result.returncode == 0, result.stderr
+    found = json.loads(result.stdout)
+    assert isinstance(found, dict)
+    return found
+
+
+def test_every_field_arrives_through_pynvml(tmp_path: Path) -> None:
+    total, used, reserved = 8 << 30, 1 << 30, 200 << 20
+    free = total - used - reserved
+    assert read(build_libnvml(tmp_path)) == {
+        "before": {"error": 1},
+        "count": 1,
+        "driver": "572.16",
+        "nvml": "12.572.16",
+        "cuda": [12080, 12080],
+        "name": "NVIDIA GeForce RTX 4070 (stand-in)",
+        "uuid": "GPU-6d0c5f2e-8a41-4b7d-9e13-000000000000",
+        "same": "NVIDIA GeForce RTX 4070 (stand-in)",
+        "stranger": {"error": 6},
+        "vbios": "95.04.31.00.7f",
+        "bus": "00000000:01:00.0",
+        "bus_number": 1,
+        "memory": {"total": total, "free": free, "used": used + reserved},
+        "memory_v2": {
+            "version": 0x02000028,
+            "total": total,
+            "reserved": reserved,
+            "free": free,
+            "used": used,
+        },
+        "temperature": 41,
+        "temperature_v": 41,
+        "power": 23_500,
+        "limit": 200_000,
+        "energy": 1_234_567,
+        "clocks": [210, 210, 405, 1185],
+        "max_clocks": [3105, 3105, 10501, 2415],
+        "state": 8,
+        "utilization": {"gpu": 3, "memory": 1},
+        "encoder": [0, 167_000],
+        "decoder": [0, 167_000],
+        "capability": [8, 9],
+        "fan": 30,
+        "throttle": 1,
+        "events": 1,
+        "after": {"error": 1},
+    }
+
+
+def test_the_script_changes_what_is_answered(tmp_path: Path) -> None:
+    found = read(
+        build_libnvml(
+            tmp_path,
+            "devices 2\ndriver_version 576.02\ncuda_version 12090\ndevice.1.name Other GPU\n"
+            "device.1.power_mw none\ndevice.1.utilization_memory_percent none\n"
+            "device.1.clock_sm_mhz 1380\ndevice.1.pci_bus_id 00000000:2B:00.0\n",
+        )
+    )
+    assert (found["count"], found["driver"], found["cuda"][0]) == (2, "576.02", 12090)
+    assert (found["name"], found["uuid"][-3:], found["bus_number"]) == ("Other GPU", "001", 0x2B)
+    assert found["power"] == found["utilization"] == {"error": 3}
+    assert found["clocks"] == [210, 1380, 405, 1185]
+
+
+def test_functions_fail_or_are_missing_one_by_one(tmp_path: Path) -> None:
+    found = read(
+        build_libnvml(
+            tmp_path,
+            "fail nvmlDeviceGetFanSpeed 15\nfail nvmlDeviceGetClockInfo 999 2\n",
+            without=["nvmlDeviceGetTemperatureV", "nvmlDeviceGetPowerUsage"],
+        )
+    )
+    assert found["fan"] == {"error": 15}
+    assert found["clocks"] == [210, 210, {"error": 999}, {"error": 999}]
+    assert found["temperature_v"] == found["power"] == {"error": 13}
+    assert found["temperature"] == 41
+
+
+def test_calls_are_logged_and_a_crash_ends_the_process(tmp_path: Path) -> None:
+    log = tmp_path / "calls"
+    script = f"log {log}\ncrash nvmlDeviceGetFanSpeed\n"
+    assert run(build_libnvml(tmp_path, script)).returncode == -signal.SIGABRT
+    calls = log.read_text().split()
+    assert calls[0] == "nvmlInitWithFlags"
+    assert calls[-1] == "nvmlDeviceGetFanSpeed"
+
+
+def test_a_hanging_query_holds_the_caller_until_a_signal_ends_it(tmp_path: Path) -> None:
+    log = tmp_path / "calls"
+    library = build_libnvml(tmp_path, f"log {log}\nhang nvmlDeviceGetName 1\n")
+    with subprocess.Popen([sys.executable, "-c", PROGRAM, str(library)]) as process:
+        with pytest.raises(subprocess.TimeoutExpired):
+            while not log.exists() or log.read_text().count("nvmlDeviceGetName") < 2:
+                assert process.poll() is None
+                time.sleep(0.01)
+            process.wait(timeout=0.2)
+        process.terminate()
+    assert process.returncode == -signal.SIGTERM
+    assert log.read_text().split()[-1] == "nvmlDeviceGetName"
+
+
+@pytest.mark.parametrize("script", ["device.0.power_w 3", "fail nvmlInit_v9 3", "devices 17"])
+def test_a_mistake_in_a_script_ends_the_process(tmp_path: Path, script: str) -> None:
+    result = run(build_libnvml(tmp_path, script))
+    assert result.returncode == -signal.SIGABRT
+    assert "stand-in libnvidia-ml.so.1: " in result.stderr
