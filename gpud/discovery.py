@@ -1,4 +1,4 @@
-"""A folder is a registry: every public module in it is a plug-in, and a broken one is a line on a list.
+"""A folder is a registry: each public module is a plug-in, a broken one a line on a list.
 
 Nothing registers itself and nothing is imported by name. A module that does not load is refused
 with its reason and the others go on; a missing dependency never looks like "not installed".

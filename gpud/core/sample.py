@@ -1,6 +1,6 @@
-"""The nouns that travel between the processes: what a probe is, what it brought home, and why not.
+"""The nouns that cross between processes: what a probe is, what it brought, and why not.
 
-Standard library only: the child imports this module, ``stats`` and ``errors``, nothing else of core.
+Standard library only: the child imports this module, ``stats`` and ``errors``, no more of core.
 """
 
 from __future__ import annotations

@@ -1,0 +1,206 @@
+"""The whole program, started as a person starts it, and looked at from outside only."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.error
+import urllib.request
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from prometheus_client.parser import text_string_to_metric_families
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+T = TypeVar("T")
+
+LOOK_EVERY_S = 0.02
+QUICK: dict[str, dict[str, Any]] = {
+    "dockerd": {"policy": "off"},
+    "nvml": {"library": "/nonexistent/libnvidia-ml.so.1"},
+    "cuda": {"library": "/nonexistent/libcuda.so.1"},
+    "schedule": {
+        "telemetry_interval_s": 0.5,
+        "small_interval_s": 1.0,
+        "large_interval_s": 5.0,
+        "jitter_ratio": 0.0,
+    },
+}
+"""Nothing of the machine is touched unless a test says so, and things happen soon."""
+
+
+def free_port() -> int:
+    with socket.socket() as chosen:
+        chosen.bind(("127.0.0.1", 0))
+        port: int = chosen.getsockname()[1]
+        return port
+
+
+def until(look: Callable[[], T | None], what: str, within_s: float = 20.0) -> T:
+    """Look until something true is seen. There is no event to wait for across processes."""
+    deadline = time.monotonic() + within_s
+    while time.monotonic() < deadline:
+        seen = look()
+        if seen:
+            return seen
+        time.sleep(LOOK_EVERY_S)
+    raise AssertionError(f"not seen within {within_s:g} s: {what}")
+
+
+def alive(pid: int) -> bool:
+    """Zombies do not count."""
+    try:
+        stat = Path("/proc", str(pid), "stat").read_text()
+    except OSError:
+        return False
+    return stat.rpartition(")")[2].split()[0] not in "ZX"
+
+
+def children_of(pid: int) -> list[int]:
+    """Direct children, living ones."""
+    found = []
+    for task in Path("/proc", str(pid), "task").glob("*/children"):
+        with contextlib.suppress(OSError):
+            found += [int(child) for child in task.read_text().split()]
+    return [child for child in found if alive(child)]
+
+
+@dataclass
+class Program:
+    """One gpud in a home of its own: ``start`` it, look at it over HTTP and files, ``stop`` it."""
+
+    home: Path
+    settings: dict[str, dict[str, Any]]
+    port: int = field(default_factory=free_port)
+    process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def run_dir(self) -> Path:
+        return self.home / "run/gpud"
+
+    @property
+    def config(self) -> Path:
+        return self.home / "etc/gpud/gpud.toml"
+
+    def write_settings(self) -> None:
+        sections = {**QUICK, **self.settings}
+        sections["http"] = {"listen": f"127.0.0.1:{self.port}", **sections.get("http", {})}
+        lines = []
+        for name, values in sections.items():
+            lines.append(f"[{name}]")
+            lines += [f"{key} = {json.dumps(value)}" for key, value in values.items()]
+        self.config.parent.mkdir(parents=True, exist_ok=True)
+        self.config.write_text("\n".join(lines) + "\n")
+
+    def start(self) -> None:
+        self.write_settings()
+        with (self.home / "console.log").open("ab") as console:
+            self.process = subprocess.Popen(
+                [sys.executable, "-I", "-m", "gpud", "--home", str(self.home), "run"],
+                stdin=subprocess.DEVNULL,
+                stdout=console,
+                stderr=console,
+                cwd="/",
+                start_new_session=True,
+                env={k: v for k, v in os.environ.items() if not k.startswith("GPUD_")},
+            )
+
+    def stop(self) -> int:
+        assert self.process is not None
+        if self.process.poll() is None:
+            self.process.send_signal(signal.SIGTERM)
+        code = self.process.wait(timeout=30)
+        self.process = None
+        return code
+
+    def console(self) -> str:
+        return (self.home / "console.log").read_text(errors="replace")
+
+    def logs(self) -> str:
+        """Everything gpud wrote about itself."""
+        files = sorted((self.home / "var/log/gpud").rglob("*.log*"))
+        return "\n".join([self.console(), *(f.read_text(errors="replace") for f in files)])
+
+    def get(self, path: str) -> bytes:
+        with urllib.request.urlopen(f"http://127.0.0.1:{self.port}{path}", timeout=5) as answer:
+            body: bytes = answer.read()
+            return body
+
+    def status(self) -> dict[str, Any] | None:
+        """What /api/v1/status says, None while nobody answers."""
+        with contextlib.suppress(OSError, urllib.error.URLError):
+            document: dict[str, Any] = json.loads(self.get("/api/v1/status"))
+            return document
+        return None
+
+    def status_when(
+        self, good: Callable[[dict[str, Any]], object], what: str, within_s: float = 20.0
+    ) -> dict[str, Any]:
+        def look() -> dict[str, Any] | None:
+            document = self.status()
+            return document if document is not None and good(document) else None
+
+        try:
+            return until(look, what, within_s)
+        except AssertionError as error:
+            raise AssertionError(f"{error}\nlast: {self.status()}\n{self.logs()[-6000:]}") from None
+
+    def health(
+        self, component: str, level: int, reason: str | None = None, within_s: float = 20.0
+    ) -> dict[str, Any]:
+        """Wait until a component is at ``level`` (for ``reason``) and give what it says."""
+        document = self.status_when(
+            lambda d: (
+                (h := d["health"].get(component)) is not None
+                and h["level"] == level
+                and (reason is None or h["reason"] == reason)
+            ),
+            f"health of {component} at {level} for {reason}",
+            within_s,
+        )
+        found: dict[str, Any] = document["health"][component]
+        return found
+
+    def metrics(self) -> dict[tuple[str, tuple[tuple[str, str], ...]], float]:
+        """One scrape: (name, sorted labels) -> value."""
+        return {
+            (sample.name, tuple(sorted(sample.labels.items()))): sample.value
+            for family in text_string_to_metric_families(self.get("/metrics").decode())
+            for sample in family.samples
+        }
+
+    def value(self, name: str, **labels: str) -> float | None:
+        return self.metrics().get((name, tuple(sorted(labels.items()))))
+
+    def agent_pid(self) -> int | None:
+        """The agent root reports, None while there is none alive."""
+        with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
+            document = json.loads((self.run_dir / "root.json").read_bytes())
+            pid: int = document["agent"]["process"]["pid"]
+            return pid if alive(pid) else None
+        return None
+
+
+@contextlib.contextmanager
+def program(**settings: dict[str, Any]) -> Iterator[Program]:
+    """A home that any user can reach, a gpud to start in it, and nothing left afterwards."""
+    home = Path(tempfile.mkdtemp(prefix="gpud-e2e-"))
+    home.chmod(0o755)
+    made = Program(home=home, settings=settings)
+    try:
+        yield made
+    finally:
+        if made.process is not None:
+            made.stop()
+        shutil.rmtree(home, ignore_errors=True)

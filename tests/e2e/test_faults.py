@@ -1,0 +1,314 @@
+"""One fault at a time, through the whole program: one clear reason, and the rest goes on."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import socket
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tests.e2e.program import Program, alive, children_of, program, until
+from tests.standins.build import build_libcuda, build_libnvml
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+def cuda(home: Path, script: str = "", without: tuple[str, ...] = ()) -> dict[str, Any]:
+    """Settings for a stand-in driver that the agent's user can read."""
+    folder = home / "driver"
+    folder.mkdir(exist_ok=True)
+    library = build_libcuda(folder, script, without)
+    return {"library": str(library)}
+
+
+def nvml(home: Path, script: str = "") -> dict[str, Any]:
+    folder = home / "driver"
+    folder.mkdir(exist_ok=True)
+    return {"library": str(build_libnvml(folder, script))}
+
+
+@pytest.fixture
+def gpud() -> Iterator[Program]:
+    with program() as made:
+        yield made
+
+
+def assert_no_traceback_at_the_user(gpud: Program) -> None:
+    assert "Traceback" not in gpud.console()
+
+
+def assert_said_in_the_log_and_as_a_metric(gpud: Program, component: str, reason: str) -> None:
+    assert reason in gpud.logs()
+    assert gpud.value("gpud_health_reason_info", component=component, reason=reason) == 1
+    assert_no_traceback_at_the_user(gpud)
+
+
+def test_without_any_gpu_the_cpu_is_measured_and_no_gpu_is_pretended(gpud: Program) -> None:
+    gpud.start()
+    health = gpud.health("cuda", 2, "library_missing")
+    assert "/nonexistent/libcuda.so.1" in health["detail"]
+    until(
+        lambda: gpud.value(
+            "gpud_probe_flops_per_second", gpu="", probe="cpu_matmul", mode="matmul"
+        ),
+        "a matmul on the CPU",
+    )
+    until(
+        lambda: gpud.value(
+            "gpud_probe_latency_median_seconds", gpu="", probe="cpu_call", mode="call"
+        ),
+        "a call on the CPU",
+    )
+    scrape = gpud.metrics()
+    assert not [key for key in scrape if dict(key[1]).get("gpu")]
+    assert scrape["gpud_health", (("component", "cuda"),)] == 2
+    assert_said_in_the_log_and_as_a_metric(gpud, "cuda", "library_missing")
+
+
+def test_a_gpu_gives_every_series(gpud: Program) -> None:
+    gpud.settings = {
+        "cuda": cuda(gpud.home, "launch_ns 5000\nflops_per_second 2e12\n"),
+        "nvml": nvml(gpud.home),
+    }
+    gpud.start()
+    gpud.health("cuda", 0)
+    flops = until(
+        lambda: gpud.value("gpud_probe_flops_per_second", gpu="0", probe="nbody", mode="nbody"),
+        "n-body on GPU 0",
+    )
+    assert flops == pytest.approx(2e12, rel=0.02)
+    submit = gpud.value("gpud_probe_latency_median_seconds", gpu="0", probe="launch", mode="submit")
+    assert submit == pytest.approx(5e-6, rel=0.1)
+    until(lambda: gpud.value("gpud_gpu_temperature_celsius", gpu="0"), "a temperature")
+    gpud.health("nvml", 0)
+    gpud.health("probes", 0)
+
+
+def test_two_gpus_have_series_of_their_own(gpud: Program) -> None:
+    gpud.settings = {"cuda": cuda(gpud.home, "devices 2\n")}
+    gpud.start()
+    for index in ("0", "1"):
+        until(
+            lambda index=index: gpud.value(  # type: ignore[misc]
+                "gpud_probe_bytes_per_second", gpu=index, probe="triad", mode="triad"
+            ),
+            f"triad on GPU {index}",
+        )
+
+
+def test_a_child_that_hangs_in_the_driver_is_a_reason_and_the_agent_goes_on() -> None:
+    """Three programs side by side, because each hang takes the child's whole time budget."""
+    hangs = {"cuInit": "cuda", "cuModuleLoadDataEx": "probes", "cuStreamSynchronize": "probes"}
+    with contextlib.ExitStack() as stack:
+        programs = {function: stack.enter_context(program()) for function in hangs}
+        for function, gpud in programs.items():
+            gpud.settings = {"cuda": cuda(gpud.home, f"hang {function}\n")}
+            gpud.start()
+        for function, component in hangs.items():
+            gpud = programs[function]
+            gpud.health(component, 2, "hung", within_s=60)
+            assert_said_in_the_log_and_as_a_metric(gpud, component, "hung")
+            submit = gpud.value(
+                "gpud_probe_latency_median_seconds", gpu="0", probe="launch", mode="submit"
+            )
+            assert submit is None
+            runs = gpud.value("gpud_probe_runs_total", probe="cpu_call")
+            assert runs is not None
+            assert runs > 0
+
+
+def test_a_child_that_is_killed_is_counted_and_the_next_run_is_well(gpud: Program) -> None:
+    gpud.settings = {"cuda": cuda(gpud.home, "hang cuInit\n")}
+    gpud.start()
+
+    def probe_child() -> int | None:
+        agent = gpud.agent_pid()
+        for pid in children_of(agent) if agent else []:
+            with contextlib.suppress(OSError):
+                if b"gpud.child" in Path("/proc", str(pid), "cmdline").read_bytes():
+                    return pid
+        return None
+
+    child = until(probe_child, "a probe child")
+    os.kill(child, signal.SIGKILL)
+    gpud.health("cuda", 2, "killed")
+    assert_no_traceback_at_the_user(gpud)
+
+
+def test_wrong_results_publish_no_number(gpud: Program) -> None:
+    gpud.settings = {"cuda": cuda(gpud.home, "corrupt gpud_triad\n")}
+    gpud.start()
+    gpud.health("probes", 2, "verification_failed")
+    assert gpud.value("gpud_probe_bytes_per_second", gpu="0", probe="triad", mode="triad") is None
+    until(
+        lambda: gpud.value("gpud_probe_flops_per_second", gpu="0", probe="nbody", mode="nbody"),
+        "n-body, which is right",
+    )
+    assert_said_in_the_log_and_as_a_metric(gpud, "probes", "verification_failed")
+
+
+def test_a_missing_symbol_is_named(gpud: Program) -> None:
+    gpud.settings = {"cuda": cuda(gpud.home, without=("cuStreamSynchronize",))}
+    gpud.start()
+    assert "cuStreamSynchronize" in gpud.health("cuda", 2, "symbol_missing")["detail"]
+
+
+def test_nvml_absent_leaves_the_probes_running(gpud: Program) -> None:
+    gpud.settings = {"cuda": cuda(gpud.home)}
+    gpud.start()
+    health = gpud.health("nvml", 2, "library_missing")
+    assert "/nonexistent/libnvidia-ml.so.1" in health["detail"]
+    until(
+        lambda: gpud.value("gpud_probe_bytes_per_second", gpu="0", probe="triad", mode="triad"),
+        "triad",
+    )
+    assert not [name for name, _ in gpud.metrics() if name == "gpud_gpu_temperature_celsius"]
+
+
+def test_nvml_hanging_leaves_the_probes_running(gpud: Program) -> None:
+    gpud.settings = {
+        "cuda": cuda(gpud.home),
+        "nvml": nvml(gpud.home, "hang nvmlDeviceGetTemperature\nhang nvmlDeviceGetTemperatureV\n"),
+    }
+    gpud.start()
+    gpud.health("nvml", 2, "hung")
+    until(
+        lambda: gpud.value("gpud_probe_bytes_per_second", gpu="0", probe="triad", mode="triad"),
+        "triad",
+    )
+    assert_said_in_the_log_and_as_a_metric(gpud, "nvml", "hung")
+
+
+def test_one_nvml_field_failing_is_named_and_the_others_arrive(gpud: Program) -> None:
+    gpud.settings = {
+        "cuda": cuda(gpud.home),
+        "nvml": nvml(gpud.home, "fail nvmlDeviceGetPowerUsage 999\n"),
+    }
+    gpud.start()
+    assert "power_watts" in gpud.health("nvml", 1, "fields_failed")["detail"]
+    scrape = gpud.metrics()
+    assert ("gpud_gpu_temperature_celsius", (("gpu", "0"),)) in scrape
+    assert ("gpud_gpu_power_watts", (("gpu", "0"),)) not in scrape
+
+
+def test_a_corrupt_history_is_set_aside_and_a_new_one_begun(gpud: Program) -> None:
+    state = gpud.home / "var/lib/gpud"
+    state.mkdir(parents=True)
+    (state / "gpud.db").write_bytes(b"this was never a database" * 1000)
+    gpud.start()
+    until(lambda: list(state.glob("gpud.db.corrupt-*")), "the old file set aside")
+    assert "corrupt" in gpud.health("store", 1, "corrupt_set_aside")["detail"]
+    assert_said_in_the_log_and_as_a_metric(gpud, "store", "corrupt_set_aside")
+
+
+@pytest.fixture
+def small_disk(gpud: Program) -> Iterator[Path]:
+    """Mount a disk of 512 KiB where the history goes."""
+    state = gpud.home / "var/lib/gpud"
+    state.mkdir(parents=True)
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=512k", "none", state], check=True)
+    try:
+        yield state
+    finally:
+        if gpud.process is not None:
+            gpud.stop()
+        subprocess.run(["umount", state], check=True)
+
+
+def test_a_full_disk_is_said_and_measuring_goes_on_and_nothing_waiting_is_lost(
+    gpud: Program, small_disk: Path
+) -> None:
+    ballast = small_disk / "ballast"
+    gpud.start()
+    gpud.health("store", 0)
+    with contextlib.suppress(OSError), ballast.open("wb", buffering=0) as filler:
+        while True:
+            filler.write(b"x" * 4096)
+    gpud.health("store", 2, "disk_full")
+    assert_said_in_the_log_and_as_a_metric(gpud, "store", "disk_full")
+    runs = gpud.value("gpud_probe_runs_total", probe="cpu_call") or 0
+    until(
+        lambda: (gpud.value("gpud_probe_runs_total", probe="cpu_call") or 0) > runs,
+        "measuring goes on",
+    )
+    ballast.unlink()
+    gpud.health("store", 0)
+
+
+def test_a_read_only_disk_is_said_and_measuring_goes_on(gpud: Program, small_disk: Path) -> None:
+    gpud.start()
+    gpud.health("store", 0)
+    subprocess.run(["mount", "-o", "remount,ro", small_disk], check=True)
+    gpud.health("store", 2, "read_only")
+    runs = gpud.value("gpud_probe_runs_total", probe="cpu_call") or 0
+    until(
+        lambda: (gpud.value("gpud_probe_runs_total", probe="cpu_call") or 0) > runs,
+        "measuring goes on",
+    )
+    subprocess.run(["mount", "-o", "remount,rw", small_disk], check=True)
+    gpud.health("store", 0)
+
+
+def test_a_taken_port_is_said_in_the_status_file_and_served_once_it_is_free(gpud: Program) -> None:
+    with socket.socket() as squatter:
+        squatter.bind(("127.0.0.1", gpud.port))
+        squatter.listen()
+        gpud.start()
+
+        def said() -> str | None:
+            with contextlib.suppress(OSError):
+                text = (gpud.run_dir / "agent.json").read_text()
+                return text if "address_in_use" in text else None
+            return None
+
+        assert str(gpud.port) in until(said, "address_in_use in agent.json")
+    gpud.health("http", 0)
+    assert_no_traceback_at_the_user(gpud)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        (b"[schedule]\nsmal_interval_s = 5\n", "did you mean schedule.small_interval_s"),
+        (b"[schedule]\nsmall_interval_s = 'often'\n", "schedule.small_interval_s"),
+        (b"[schedule]\nsmall_interval_s = nan\n", "small_interval_s must be"),
+        (b"[schedule]\nsmall_interval_s = -1\n", "small_interval_s must be"),
+        (b"\xff\xfe[schedule]\n", "not UTF-8"),
+        (b"[schedule\n", "not valid TOML"),
+    ],
+    ids=["unknown key", "wrong type", "NaN", "negative", "not UTF-8", "not TOML"],
+)
+def test_a_bad_setting_is_named_in_one_line_and_nothing_starts(
+    text: bytes, expected: str, tmp_path: Path
+) -> None:
+    config = tmp_path / "etc/gpud/gpud.toml"
+    config.parent.mkdir(parents=True)
+    config.write_bytes(text)
+    run = subprocess.run(
+        [sys.executable, "-I", "-m", "gpud", "--home", str(tmp_path), "run"],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=30,
+    )
+    assert run.returncode == 2
+    assert expected in run.stderr
+    assert "Traceback" not in run.stderr
+
+
+def test_stopping_leaves_no_process(gpud: Program) -> None:
+    gpud.settings = {"cuda": cuda(gpud.home), "nvml": nvml(gpud.home)}
+    gpud.start()
+    gpud.health("cuda", 0)
+    agent = gpud.agent_pid()
+    assert agent is not None
+    family = [agent, *children_of(agent)]
+    assert gpud.stop() == 0
+    until(lambda: not any(alive(pid) for pid in family), "everything has ended")

@@ -1,0 +1,109 @@
+"""SIGKILL for any of the three processes, at any moment, many times over."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import random
+import signal
+import sqlite3
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.e2e.program import Program, alive, children_of, program, until
+from tests.standins.build import build_libcuda, build_libnvml
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+ROUNDS = 100
+AGENT_BACK_WITHIN_S = 3.0
+
+
+@pytest.fixture
+def gpud() -> Iterator[Program]:
+    with program() as made:
+        driver = made.home / "driver"
+        driver.mkdir()
+        made.settings = {
+            "cuda": {"library": str(build_libcuda(driver, "launch_ns 2000\n"))},
+            "nvml": {"library": str(build_libnvml(driver))},
+            "schedule": {
+                "telemetry_interval_s": 0.3,
+                "small_interval_s": 0.5,
+                "large_interval_s": 2.0,
+                "jitter_ratio": 0.0,
+            },
+        }
+        yield made
+
+
+def committed(gpud: Program) -> set[int]:
+    """The runs another process can already read: what has been promised to last."""
+    path = gpud.home / "var/lib/gpud/gpud.db"
+    with contextlib.closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True)) as history:
+        return {row[0] for row in history.execute("SELECT id FROM runs")}
+
+
+def descendants(pid: int) -> list[int]:
+    found = children_of(pid)
+    return found + [below for child in found for below in descendants(child)]
+
+
+def agent_is_back(gpud: Program, old: int) -> bool:
+    pid = gpud.agent_pid()
+    return pid is not None and pid != old and gpud.status() is not None
+
+
+@pytest.mark.timeout(560)
+def test_a_hundred_kills_lose_nothing_committed_and_leave_no_orphan(gpud: Program) -> None:
+    chance = random.Random(20)
+    gpud.start()
+    gpud.health("cuda", 0)
+    kept: set[int] = set()
+    slowest_agent_s = 0.0
+    for round_number in range(ROUNDS):
+        assert gpud.process is not None
+        agent = until(gpud.agent_pid, f"an agent in round {round_number}")
+        until(gpud.status, f"HTTP in round {round_number}")
+        time.sleep(chance.uniform(0, 0.3))  # the random moment
+        kept |= committed(gpud)
+        below = descendants(agent)
+        victim = chance.choice(["root", "agent", "child"])
+        if victim == "child":
+            with contextlib.suppress(ProcessLookupError):
+                for pid in below[:1]:
+                    os.kill(pid, signal.SIGKILL)
+            continue
+        killed_at = time.monotonic()
+        if victim == "agent":
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(agent, signal.SIGKILL)
+            until(
+                lambda agent=agent: agent_is_back(gpud, agent),  # type: ignore[misc]
+                f"the agent back in round {round_number}",
+            )
+            slowest_agent_s = max(slowest_agent_s, time.monotonic() - killed_at)
+        else:
+            gpud.process.kill()
+            gpud.process.wait()
+            gpud.start()
+            until(
+                lambda agent=agent: agent_is_back(gpud, agent),  # type: ignore[misc]
+                f"gpud back in round {round_number}",
+            )
+        gone = [agent, *below]
+        until(
+            lambda gone=gone: not any(alive(pid) for pid in gone),  # type: ignore[misc]
+            f"no orphan of round {round_number}",
+        )
+        assert kept <= committed(gpud)
+    assert slowest_agent_s < AGENT_BACK_WITHIN_S
+    assert len(kept) > ROUNDS / 10
+    path = Path(gpud.home, "var/lib/gpud/gpud.db")
+    with contextlib.closing(sqlite3.connect(path)) as history:
+        assert history.execute("PRAGMA integrity_check").fetchone() == ("ok",)
+    assert "Traceback" not in gpud.console()
