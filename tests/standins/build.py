@@ -15,7 +15,11 @@ from collections.abc import Iterable
 from pathlib import Path
 
 SOURCES = Path(__file__).parent
-FLAGS = ("-std=gnu11", "-O2", "-Wall", "-Wextra", "-Werror", "-ffp-contract=off")
+KERNELS = SOURCES.parents[1] / "gpud" / "child" / "kernels"
+FLAGS = ("-O2", "-Wall", "-Wextra", "-Werror", "-ffp-contract=off")
+C = ("cc", "-std=gnu11", *FLAGS)
+CXX = ("c++", "-std=gnu++17", *FLAGS, "-fno-strict-aliasing", "-Wno-unknown-pragmas")
+SHARED = ("-shared", "-fPIC", "-fvisibility=hidden")
 EXPORTED = re.compile(r"^EXPORT (?:NUMBER\(|WIDE\(|[\w *]*?)(\w+)[(,]", re.MULTILINE)
 
 
@@ -45,8 +49,16 @@ def build_libnvml(directory: Path, script: str = "", without: Iterable[str] = ()
 
 def build_submit_loop(directory: Path) -> Path:
     """Put the program ``submit_loop`` into ``directory``; its source says what it prints."""
-    built = _compiled("submit_loop", [SOURCES / "submit_loop.c"], ("-ldl",))
+    built = _compiled("submit_loop", [SOURCES / "submit_loop.c"], C, ("-ldl",))
     return _place(built, directory / "submit_loop")
+
+
+def build_kernels_on_host(directory: Path) -> Path:
+    """Put the CUDA kernels, compiled for the CPU, into ``directory`` as a shared library."""
+    options = (*SHARED, "-pthread", "-I", str(KERNELS))
+    source, included = [SOURCES / "kernels_on_host.cpp"], sorted(KERNELS.glob("*.cu"))
+    built = _compiled("kernels_on_host.so", source, CXX, options, included)
+    return _place(built, directory / "kernels_on_host.so")
 
 
 def rewrite_script(library: Path, script: str) -> None:
@@ -68,28 +80,34 @@ def _library(
     if unknown := sorted(set(hidden) - exported):
         message = f"{soname} has no function {', '.join(unknown)}"
         raise BuildError(message)
-    options = ["-shared", "-fPIC", "-fvisibility=hidden", f"-Wl,-soname,{soname}", "-lm"]
+    options = [*SHARED, f"-Wl,-soname,{soname}", "-lm"]
     if hidden:
         # An exact name beats the wildcard, so the rest keeps the visibility its source gives it.
         names = "".join(f"{name}; " for name in hidden)
         version_script = _kept(f"{{ global: *; local: {names}}};\n".encode(), ".map")
         options.append(f"-Wl,--version-script={version_script}")
-    library = _place(_compiled(soname, sources, tuple(options)), directory / soname)
+    library = _place(_compiled(soname, sources, C, tuple(options)), directory / soname)
     rewrite_script(library, script)
     return library
 
 
-def _compiled(name: str, sources: list[Path], options: tuple[str, ...]) -> Path:
-    """Compile sources into the cache, unless the same sources and options are there already."""
-    digest = hashlib.sha256(repr((name, FLAGS, options)).encode())
-    for file in (*sources, *sorted(SOURCES.glob("*.h"))):
+def _compiled(
+    name: str,
+    sources: list[Path],
+    compiler: tuple[str, ...],
+    options: tuple[str, ...],
+    included: Iterable[Path] = (),
+) -> Path:
+    """Compile sources into the cache, unless the same input and options are there already."""
+    digest = hashlib.sha256(repr((name, compiler, options)).encode())
+    for file in (*sources, *included, *sorted(SOURCES.glob("*.h"))):
         digest.update(file.name.encode() + b"\0" + file.read_bytes() + b"\0")
     target = _cache() / f"{digest.hexdigest()[:32]}.{name}"
     if target.exists():
         return target
     with tempfile.TemporaryDirectory(dir=_cache()) as scratch:
         output = Path(scratch) / name
-        command = ["cc", *FLAGS, "-o", str(output), *map(str, sources), *options]
+        command = [*compiler, "-o", str(output), *map(str, sources), *options]
         result = subprocess.run(command, capture_output=True, text=True, check=False)
         if result.returncode:
             raise BuildError(result.stderr)

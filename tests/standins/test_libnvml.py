@@ -164,10 +164,10 @@ def test_a_hanging_query_holds_the_caller_until_a_signal_ends_it(tmp_path: Path)
     log = tmp_path / "calls"
     library = build_libnvml(tmp_path, f"log {log}\nhang nvmlDeviceGetName 1\n")
     with subprocess.Popen([sys.executable, "-c", PROGRAM, str(library)]) as process:
+        while not log.exists() or log.read_text().count("nvmlDeviceGetName") < 2:
+            assert process.poll() is None
+            time.sleep(0.01)
         with pytest.raises(subprocess.TimeoutExpired):
-            while not log.exists() or log.read_text().count("nvmlDeviceGetName") < 2:
-                assert process.poll() is None
-                time.sleep(0.01)
             process.wait(timeout=0.2)
         process.terminate()
     assert process.returncode == -signal.SIGTERM

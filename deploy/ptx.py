@@ -1,0 +1,178 @@
+"""Make and check the PTX of ``gpud/child/kernels`` with pinned NVIDIA tools.
+
+The tools come from wheels named with their hashes in ``requirements-ptx.txt``. Each wheel is
+downloaded by pip and two or three files are taken out of it, so that no CUDA toolkit is needed and
+generations that would overwrite each other can lie side by side.
+"""
+
+import ctypes
+import hashlib
+import re
+import subprocess
+import sys
+import tempfile
+import zipfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+HERE = Path(__file__).parent
+KERNELS = HERE.parent / "gpud" / "child" / "kernels"
+REQUIREMENTS = HERE / "requirements-ptx.txt"
+
+HEADER = ".version 6.0\n.target sm_50\n"  # CUDA 9 and Maxwell: older than any driver for WSL2
+OPTIONS = ("--gpu-architecture=compute_50", "--std=c++17")
+GENERATED_HEADER = re.compile(r"\A(?://[^\n]*\n|\s)*\.version \d+\.\d+\n\.target sm_50\n")
+
+WANTED = re.compile(r"/(ptxas|libnvrtc(-builtins)?\.so\.[\d.]+)$")  # inside a wheel
+
+
+class PtxError(Exception):
+    """A tool could not be had, or refused its input; the text is the tool's own."""
+
+
+@dataclass(frozen=True, slots=True)
+class Assembler:
+    """One ptxas and the architectures it is asked for, as numbers: 86 is ``sm_86``."""
+
+    wheel: str
+    architectures: tuple[int, ...]
+
+
+NVRTC_WHEEL = "nvidia_cuda_nvrtc_cu12-12.9.86"
+ASSEMBLERS = (
+    Assembler(
+        "nvidia_cuda_nvcc_cu11-11.7.99",
+        (50, 52, 53, 60, 61, 62, 70, 72, 75, 80, 86),
+    ),
+    Assembler(
+        "nvidia_cuda_nvcc_cu12-12.9.86",
+        (50, 52, 53, 60, 61, 62, 70, 72, 75, 80, 86, 87, 89, 90, 100, 101, 103, 120, 121),
+    ),
+    Assembler(
+        "nvidia_cuda_nvcc-13.0.88",
+        (75, 80, 86, 87, 88, 89, 90, 100, 103, 110, 120, 121),
+    ),
+)
+
+
+def sources() -> tuple[Path, ...]:
+    """Every kernel source, by name; its PTX lies beside it."""
+    return tuple(sorted(KERNELS.glob("*.cu")))
+
+
+def install(folder: Path) -> Path:
+    """Make sure that the pinned tools lie under ``folder``; the folder that holds them.
+
+    It is named after the requirements, so that a changed pin is never answered by an old tool.
+    Errors: ``PtxError`` with pip's own words.
+    """
+    target = folder / hashlib.sha256(REQUIREMENTS.read_bytes()).hexdigest()[:16]
+    if target.is_dir():
+        return target
+    folder.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=folder) as scratch:
+        wheels, tools = Path(scratch) / "wheels", Path(scratch) / "tools"
+        pip = (sys.executable, "-m", "pip", "--disable-pip-version-check", "download", "--quiet")
+        choice = ("--no-deps", "--only-binary=:all:", "--require-hashes", "-r", str(REQUIREMENTS))
+        _run(*pip, *choice, "--dest", str(wheels))
+        for wheel in sorted(wheels.glob("*.whl")):
+            _unpack(wheel, tools / "-".join(wheel.name.split("-")[:2]))
+        try:
+            tools.rename(target)
+        except OSError:  # somebody else finished first, with the same files
+            if not target.is_dir():
+                raise
+    return target
+
+
+def _unpack(wheel: Path, target: Path) -> None:
+    """Take the wanted files of a wheel out of it, without its folders."""
+    target.mkdir(parents=True)
+    with zipfile.ZipFile(wheel) as archive:
+        for member in archive.infolist():
+            if WANTED.search(member.filename):
+                member.filename = Path(member.filename).name
+                Path(archive.extract(member, target)).chmod(0o755)
+
+
+class Compiler:
+    """NVRTC, loaded from the tools: CUDA C in, PTX text out.
+
+    Source: the NVRTC reference; its functions take an opaque program handle and give 0 or a code.
+    """
+
+    def __init__(self, tools: Path) -> None:
+        folder = tools / NVRTC_WHEEL
+        for name in ("libnvrtc-builtins.so.12.9", "libnvrtc.so.12"):
+            try:  # the first one is looked up by its bare name from within the second
+                self._nvrtc = ctypes.CDLL(str(folder / name))
+            except OSError as error:
+                raise PtxError(str(error)) from error
+
+    def compile(self, source: Path) -> str:
+        """The shipped PTX of one kernel source; no path of this machine enters it.
+
+        Errors: ``PtxError`` with the compiler's log.
+        """
+        program = ctypes.c_void_p()
+        self._check(
+            "nvrtcCreateProgram",
+            ctypes.byref(program),
+            source.read_bytes(),
+            source.name.encode(),
+            0,
+            None,
+            None,
+        )
+        try:
+            options = (ctypes.c_char_p * len(OPTIONS))(*(option.encode() for option in OPTIONS))
+            if self._nvrtc.nvrtcCompileProgram(program, len(OPTIONS), options):
+                raise PtxError(self._text(program, "nvrtcGetProgramLog"))
+            return lowered(source.name, self._text(program, "nvrtcGetPTX"))
+        finally:
+            self._check("nvrtcDestroyProgram", ctypes.byref(program))
+
+    def _text(self, program: ctypes.c_void_p, function: str) -> str:
+        size = ctypes.c_size_t()
+        self._check(f"{function}Size", program, ctypes.byref(size))
+        buffer = ctypes.create_string_buffer(size.value)
+        self._check(function, program, buffer)
+        return buffer.value.decode("ascii")
+
+    def _check(self, function: str, *arguments: object) -> None:
+        if code := getattr(self._nvrtc, function)(*arguments):
+            raise PtxError(f"{function}: NVRTC error {code}")
+
+
+def lowered(name: str, generated: str) -> str:
+    """The generated PTX under the header that old drivers accept.
+
+    Only the generator's comments and the two header lines change: the kernels use no instruction
+    newer than the header says, which the assemblers confirm.
+    """
+    body, replaced = GENERATED_HEADER.subn("", generated, count=1)
+    if not replaced:
+        raise PtxError(f"{name}: unexpected PTX header: {generated[:200]!r}")
+    provenance = f"// Made from {name} by deploy/build-ptx (NVRTC 12.9.86). Do not edit.\n\n"
+    return provenance + HEADER + body.rstrip("\n\0") + "\n"
+
+
+def assemble(tools: Path, ptx: Path) -> Iterator[str]:
+    """Run every assembler over every architecture it knows; a line of text for each that passed.
+
+    Errors: ``PtxError`` with the first refusal.
+    """
+    for assembler in ASSEMBLERS:
+        ptxas = tools / assembler.wheel / "ptxas"
+        for architecture in assembler.architectures:
+            _run(str(ptxas), f"--gpu-name=sm_{architecture}", "--output-file=/dev/null", str(ptx))
+        numbers = assembler.architectures
+        yield f"{ptx.name}: {assembler.wheel}: sm_{numbers[0]} to sm_{numbers[-1]}"
+
+
+def _run(*command: str) -> None:
+    """Run a tool to its end."""
+    result = subprocess.run(command, capture_output=True, text=True, check=False)
+    if result.returncode:
+        raise PtxError(f"{' '.join(command)}\n{result.stdout}{result.stderr}".rstrip())

@@ -1,0 +1,55 @@
+// C = A * B in single precision: 2 n^3 flops. Row-major float[n][n], n a multiple of 64, the grid
+// (n / 64, n / 64), the block (16, 16). Each block owns a 64 x 64 tile of C and each thread 4 x 4 of
+// it. The next slices of A and B travel while the present ones are multiplied.
+
+#define TILE 64
+#define DEPTH 16
+
+extern "C" __global__ void __launch_bounds__(256)
+gpud_matmul(const float *__restrict__ a, const float *__restrict__ b, float *__restrict__ c,
+            unsigned int n)
+{
+    // A lies transposed, so that both operands of a step are one aligned float4 per thread; the four
+    // spare columns spread its writes over the banks and keep that alignment.
+    __shared__ float tile_a[DEPTH][TILE + 4];
+    __shared__ float tile_b[DEPTH][TILE];
+    unsigned int thread = threadIdx.y * 16 + threadIdx.x;
+    unsigned int row_a = thread / 4, column_a = thread % 4 * 4;
+    unsigned int row_b = thread / 16, column_b = thread % 16 * 4;
+    const float *from_a = a + (size_t)(blockIdx.y * TILE + row_a) * n + column_a;
+    const float *from_b = b + (size_t)row_b * n + blockIdx.x * TILE + column_b;
+    float4 next_a = *(const float4 *)from_a, next_b = *(const float4 *)from_b;
+    float sum[4][4] = {};
+    for (unsigned int k = 0; k < n; k += DEPTH) {
+        tile_a[column_a + 0][row_a] = next_a.x;
+        tile_a[column_a + 1][row_a] = next_a.y;
+        tile_a[column_a + 2][row_a] = next_a.z;
+        tile_a[column_a + 3][row_a] = next_a.w;
+        *(float4 *)&tile_b[row_b][column_b] = next_b;
+        __syncthreads();
+        if (k + DEPTH < n) {
+            from_a += DEPTH;
+            from_b += (size_t)DEPTH * n;
+            next_a = *(const float4 *)from_a;
+            next_b = *(const float4 *)from_b;
+        }
+#pragma unroll
+        for (int step = 0; step < DEPTH; step++) {
+            float4 left = *(const float4 *)&tile_a[step][threadIdx.y * 4];
+            float4 right = *(const float4 *)&tile_b[step][threadIdx.x * 4];
+            float rows[4] = {left.x, left.y, left.z, left.w};
+            float columns[4] = {right.x, right.y, right.z, right.w};
+#pragma unroll
+            for (int i = 0; i < 4; i++)
+#pragma unroll
+                for (int j = 0; j < 4; j++)
+                    sum[i][j] += rows[i] * columns[j];
+        }
+        __syncthreads();
+    }
+    float *to = c + (size_t)(blockIdx.y * TILE + threadIdx.y * 4) * n + blockIdx.x * TILE
+                + threadIdx.x * 4;
+#pragma unroll
+    for (int i = 0; i < 4; i++)
+        *(float4 *)(to + (size_t)i * n) = make_float4(sum[i][0], sum[i][1], sum[i][2], sum[i][3]);
+}
