@@ -1,4 +1,26 @@
-/* The script keys of the stand-in libcuda.so.1, with their defaults. */
+/* The script keys of the stand-in libcuda.so.1; the defaults stand below.
+ *
+ *   driver_version N                as cuDriverGetVersion counts: 12080 is CUDA 12.8
+ *   devices N                       0 makes cuInit say so
+ *   device.I.name|uuid|pci_bus_id TEXT
+ *   device.I.sm_count|cc_major|cc_minor|clock_khz|memory_clock_khz|memory_bus_bits|l2_bytes N
+ *   device.I.total_mem|free_mem BYTES
+ *   pinned_limit BYTES              what cuMemHostAlloc gives in all
+ *
+ * Real time, spun away inside the call:
+ *   launch_ns, first_launch_ns, sync_ns (cuStreamSynchronize), init_ns, module_load_ns N
+ *
+ * Virtual time, read through events:
+ *   kernel_ns N                     each gpud_empty and gpud_count
+ *   flops_per_second R              gpud_nbody: 20 n^2 flops, gpud_matmul: 2 n^3
+ *   bytes_per_second R              gpud_triad: 48 n4 bytes; cuMemsetD32: 4 bytes a word
+ *   h2d_bytes_per_second, d2h_bytes_per_second, or host_copy_bytes_per_second for both R
+ *
+ * Wrong results, for tests of verification:
+ *   corrupt KERNEL [ELEMENT]        one element, by default the first of whatever is read back;
+ *                                   gpud_count counts each launch twice
+ *   corrupt copy                    the first byte of every copy to the host
+ */
 #include "libcuda.h"
 
 #include <stdio.h>
