@@ -10,7 +10,7 @@ import math
 import tomllib
 from dataclasses import dataclass, field, fields, is_dataclass
 from difflib import get_close_matches
-from typing import TYPE_CHECKING, Any, Literal, get_args, get_origin, get_type_hints
+from typing import TYPE_CHECKING, Any, Literal, get_origin, get_type_hints
 
 import msgspec
 
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
 ENV_PREFIX = "GPUD_"
+HIGHEST_PORT = 65535
 NOT_SETTINGS = frozenset({"GPUD_HOME"})
 """Names with our prefix that choose where to look, not what to do."""
 
@@ -51,7 +52,7 @@ class Http:
     def __post_init__(self) -> None:
         """Refuse an address that is not HOST:PORT."""
         host, colon, port = self.listen.rpartition(":")
-        if not (colon and host and port.isascii() and port.isdigit() and int(port) <= 65535):
+        if not (colon and host and port.isascii() and port.isdigit() and int(port) <= HIGHEST_PORT):
             raise ValueError(f"listen must be HOST:PORT, such as 127.0.0.1:9945, not {self.listen}")
 
     @property

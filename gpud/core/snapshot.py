@@ -146,7 +146,9 @@ class RunSkipped:
 
 @dataclass(frozen=True, slots=True)
 class ChildSpawned:
-    """One process was started, of whatever kind: gpud publishes its own cost."""
+    """Processes were started, of whatever kind: gpud publishes its own cost."""
+
+    count: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,7 +195,7 @@ class HealthSet:
 
 @dataclass(frozen=True, slots=True)
 class ClockJumped:
-    """Wall and monotonic time parted by ``offset_s``; positive: the machine was paused or set on."""
+    """Wall and monotonic time parted by ``offset_s``; positive: a pause, or the clock set on."""
 
     offset_s: float
     now_s: float
@@ -219,7 +221,7 @@ DEGRADED_REASONS: Final = frozenset(
 
 
 @singledispatch
-def fold(event: Event, snapshot: Snapshot) -> Snapshot:
+def fold(event: Event, snapshot: Snapshot) -> Snapshot:  # noqa: ARG001  # rules use it
     """Give the snapshot after ``event``; the old one stays as it was.
 
     The event comes first because it chooses the rule. ``Errors: TypeError`` for a foreign event.
@@ -296,14 +298,12 @@ def _(event: RunFinished, snapshot: Snapshot) -> Snapshot:
 @fold.register
 def _(event: RunSkipped, snapshot: Snapshot) -> Snapshot:
     counted = (event.probe, event.reason)
-    return replace(
-        snapshot, skips={**snapshot.skips, counted: snapshot.skips.get(counted, 0) + 1}
-    )
+    return replace(snapshot, skips={**snapshot.skips, counted: snapshot.skips.get(counted, 0) + 1})
 
 
 @fold.register
-def _(event: ChildSpawned, snapshot: Snapshot) -> Snapshot:  # noqa: ARG001  # it has no content
-    return replace(snapshot, children=snapshot.children + 1)
+def _(event: ChildSpawned, snapshot: Snapshot) -> Snapshot:
+    return replace(snapshot, children=snapshot.children + event.count)
 
 
 @fold.register

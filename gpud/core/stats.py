@@ -102,5 +102,3 @@ def settled(values: Sequence[float], *, runs: int = 3, within: float = 0.02) -> 
     """Say whether the last ``runs`` values agree within a relative spread: the clocks are up."""
     recent = values[-runs:]
     return len(recent) == runs and min(recent) > 0 and max(recent) / min(recent) <= 1 + within
-
-

@@ -28,7 +28,7 @@ def decode(text: bytes, kind: type[Document]) -> Document:
         raise WireError(f"not a {kind.__name__}: {error}; it begins with {text[:80]!r}") from error
     if document.schema_version != SCHEMA_VERSION:
         raise WireError(
-            f"a {kind.__name__} of schema {document.schema_version}; this gpud reads {SCHEMA_VERSION}"
+            f"a {kind.__name__} of schema {document.schema_version}, not {SCHEMA_VERSION}"
         )
     return document
 

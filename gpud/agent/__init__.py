@@ -1,0 +1,1 @@
+"""Process 2: unprivileged, for ever. It schedules, stores, judges and serves."""

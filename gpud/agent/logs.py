@@ -1,0 +1,89 @@
+"""The structlog chain, configured once: JSON to a rotated file, and lines on the terminal.
+
+Strings from outside (a driver, Docker, a file) are hostile when shown: no control character passes.
+"""
+
+from __future__ import annotations
+
+import logging
+import logging.handlers
+import sys
+from typing import TYPE_CHECKING, Any
+
+import structlog
+
+if TYPE_CHECKING:
+    from collections.abc import MutableMapping
+    from pathlib import Path
+
+LARGEST_FILE = 5 * 1024 * 1024
+KEPT_FILES = 3
+
+_CONTROL = {code: f"\\x{code:02x}" for code in (*range(32), *range(127, 160))}
+
+
+def configure(file: Path, *, level: str) -> None:
+    """Log at ``level`` and above to ``file`` (JSON) and to stderr (readable).
+
+    Errors: none; a file that cannot be opened is said on stderr, and stderr goes on.
+    """
+    shared: list[Any] = [
+        structlog.contextvars.merge_contextvars,
+        structlog.stdlib.add_log_level,
+        structlog.processors.TimeStamper(fmt="iso", utc=True),
+        structlog.processors.StackInfoRenderer(),
+    ]
+    structlog.configure(
+        processors=[*shared, structlog.stdlib.ProcessorFormatter.wrap_for_formatter],
+        logger_factory=structlog.stdlib.LoggerFactory(),
+        wrapper_class=structlog.stdlib.BoundLogger,
+        cache_logger_on_first_use=True,
+    )
+    root = logging.getLogger()
+    root.handlers.clear()
+    root.setLevel(level.upper())
+    console = logging.StreamHandler(sys.stderr)
+    console.setFormatter(
+        structlog.stdlib.ProcessorFormatter(
+            foreign_pre_chain=shared,
+            processors=[
+                structlog.stdlib.ProcessorFormatter.remove_processors_meta,
+                _without_traceback,
+                _escaped,
+                structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty(), pad_event_to=28),
+            ],
+        )
+    )
+    root.addHandler(console)
+    logging.getLogger("apscheduler").setLevel(logging.ERROR)  # it reports every run it starts
+    try:
+        kept = logging.handlers.RotatingFileHandler(
+            file, maxBytes=LARGEST_FILE, backupCount=KEPT_FILES, encoding="utf-8"
+        )
+    except OSError as error:
+        structlog.get_logger().warning("no_log_file", path=str(file), error=error.strerror)
+        return
+    kept.setFormatter(
+        structlog.stdlib.ProcessorFormatter(
+            foreign_pre_chain=shared,
+            processors=[
+                structlog.stdlib.ProcessorFormatter.remove_processors_meta,
+                structlog.processors.dict_tracebacks,
+                structlog.processors.JSONRenderer(),
+            ],
+        )
+    )
+    root.addHandler(kept)
+
+
+def _without_traceback(_: object, __: str, line: MutableMapping[str, Any]) -> Any:  # noqa: ANN401
+    """Keep tracebacks to the file: the person at the terminal gets one line."""
+    line.pop("exc_info", None)
+    return line
+
+
+def _escaped(_: object, __: str, line: MutableMapping[str, Any]) -> Any:  # noqa: ANN401
+    return {
+        key: value.translate(_CONTROL) if isinstance(value, str) else value
+        for key, value in line.items()
+    }

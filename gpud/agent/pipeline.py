@@ -1,0 +1,179 @@
+"""One measurement, one direction: child -> store -> snapshot. Nothing on the right calls back."""
+
+from __future__ import annotations
+
+import secrets
+from typing import TYPE_CHECKING
+
+from gpud.agent.launch import Launcher, Refused
+from gpud.agent.store import History, Run
+from gpud.core import clock
+from gpud.core.errors import StoreError, WireError
+from gpud.core.sample import Backend, Device, Inventory, Job, Pace, ProbeSpec, Reason, Skip
+from gpud.core.snapshot import (
+    ClockJumped,
+    Event,
+    HealthSet,
+    InventoryTaken,
+    Level,
+    ProbesListed,
+    RunFinished,
+    RunSkipped,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from gpud.core.clock import Instant
+    from gpud.core.settings import Settings
+
+LOOK_AGAIN = frozenset(
+    {
+        Reason.NO_DEVICE,
+        Reason.DEVICE_LOST,
+        Reason.DRIVER_MISMATCH,
+        Reason.INIT_FAILED,
+        Reason.LIBRARY_MISSING,
+        Reason.HUNG,
+        Reason.KILLED,
+        Reason.CRASHED,
+    }
+)
+"""Failures after which the list of GPUs is taken anew: what was there may be gone."""
+
+
+class Pipeline:
+    """Runs rounds of probes. ``publish`` takes each event once it is safe in the history."""
+
+    def __init__(  # noqa: PLR0913  # the parts it joins, each passed by name
+        self,
+        *,
+        settings: Settings,
+        launcher: Launcher,
+        history: History,
+        publish: Callable[[Event], None],
+        now: Callable[[], Instant],
+        boot_id: str,
+        cache_dir: str,
+    ) -> None:
+        self._settings = settings
+        self._launcher = launcher
+        self._history = history
+        self._publish = publish
+        self._now = now
+        self._boot_id = boot_id
+        self._cache_dir = cache_dir
+        self._specs: tuple[ProbeSpec, ...] = ()
+        self._inventory: Inventory | None = None
+
+    async def discover(self) -> None:
+        """Ask the child which probes there are; a child that cannot say is asked again later."""
+        try:
+            specs, refused = await self._launcher.specs()
+        except WireError as error:
+            self._publish(
+                HealthSet(
+                    "discovery",
+                    Level.FAILED,
+                    self._now().wall_s,
+                    reason="no_probes",
+                    detail=str(error),
+                    fix="deploy/run sets the environment up again",
+                )
+            )
+            return
+        disabled = set(self._settings.probes.disabled)
+        self._specs = tuple(spec for spec in specs if spec.name not in disabled)
+        self._publish(ProbesListed(self._specs, refused, self._now().wall_s))
+
+    async def round(self, pace: Pace) -> None:
+        """Run every probe of ``pace``: the CPU's once, the GPU's on each GPU, one after the other."""
+        if not self._specs:
+            await self.discover()
+        due = [spec for spec in self._specs if spec.pace is pace]
+        # The CPU first: a driver that hangs must not keep the reference from its place.
+        for spec in due:
+            if spec.backend is Backend.CPU:
+                await self._one(spec, None)
+        on_gpu = [spec for spec in due if spec.backend is Backend.CUDA]
+        for spec in on_gpu:
+            # Looked at for every probe, because the one before may have lost the GPU.
+            for device in await self._devices(spec, fresh=pace is Pace.LARGE and spec == due[0]):
+                await self._one(spec, device)
+
+    async def _devices(self, spec: ProbeSpec, *, fresh: bool) -> Iterable[Device]:
+        """Give the GPUs to measure, none (with a counted skip) while there are none."""
+        if self._inventory is None or self._inventory.failure is not None or fresh:
+            try:
+                self._inventory = await self._launcher.inventory(self._job(spec, None))
+            except Refused as refused:
+                self._publish(RunSkipped(spec.name, refused.skip, self._now().wall_s))
+                return ()
+            self._publish(InventoryTaken(self._inventory, self._now().wall_s))
+        if not self._inventory.devices:
+            self._publish(RunSkipped(spec.name, Skip.NO_GPU, self._now().wall_s))
+        return self._inventory.devices
+
+    async def _one(self, spec: ProbeSpec, device: Device | None) -> None:
+        before = self._now()
+        try:
+            report = await self._launcher.run(spec, self._job(spec, device))
+        except Refused as refused:
+            self._publish(RunSkipped(spec.name, refused.skip, before.wall_s))
+            return
+        after = self._now()
+        jump_s = clock.jumped(before, after, threshold_s=clock.WITHIN_RUN_S)
+        if jump_s is not None and report.failure is None:
+            self._publish(ClockJumped(jump_s, after.wall_s))
+            self._publish(RunSkipped(spec.name, Skip.CLOCK_JUMPED, after.wall_s))
+            return
+        await self._keep(Run(report, after.wall_s, self._boot_id))
+        gpu = device.index if device is not None else None
+        self._publish(RunFinished(report, gpu, after.wall_s, after.mono_s))
+        if report.failure is not None and report.failure.reason in LOOK_AGAIN:
+            self._inventory = None
+
+    async def _keep(self, run: Run) -> None:
+        """Write first, publish after: a crash between the two loses a figure, not evidence."""
+        moment = self._now().wall_s
+        try:
+            await self._history.append(run)
+        except StoreError as error:
+            waiting = f"; {self._history.waiting} runs wait in memory"
+            lost = f", {self._history.dropped} were dropped" if self._history.dropped else ""
+            self._publish(
+                HealthSet(
+                    "store",
+                    Level.FAILED,
+                    moment,
+                    reason=error.reason,
+                    detail=f"{error}{waiting}{lost}",
+                    fix=error.fix,
+                )
+            )
+            return
+        if self._history.set_aside is not None:
+            self._publish(
+                HealthSet(
+                    "store",
+                    Level.DEGRADED,
+                    moment,
+                    reason="corrupt_set_aside",
+                    detail=f"the history was corrupt; it is kept as {self._history.set_aside} and "
+                    "a new one was begun",
+                    fix="look at the old file, or delete it; restart gpud to clear this",
+                )
+            )
+            return
+        self._publish(HealthSet("store", Level.OK, moment))
+
+    def _job(self, spec: ProbeSpec, device: Device | None) -> Job:
+        return Job(
+            probe=spec.name,
+            gpu=device.uuid if device is not None else None,
+            cuda_library=self._settings.cuda.library,
+            sysroot=self._settings.sysroot,
+            cache_dir=self._cache_dir,
+            budget_s=spec.budget_s,
+            seed=secrets.randbelow(2**31 - 1) + 1,
+        )

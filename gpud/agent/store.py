@@ -1,0 +1,302 @@
+"""The history: SQLite in WAL mode, one writer, one thread.
+
+``synchronous=FULL`` although NORMAL would survive a SIGKILL of this process: `wsl --shutdown` stops
+the whole VM without a sync, and five commits a minute cost nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import json
+import sqlite3
+from collections import deque
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing, suppress
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from gpud.core.errors import StoreError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any
+
+    from gpud.core.sample import RunReport
+
+FILE = "gpud.db"
+WAITING_LIMIT = 1000
+MIGRATIONS = (
+    """
+    CREATE TABLE runs (
+        id INTEGER PRIMARY KEY,
+        finished_s REAL NOT NULL,
+        boot_id TEXT NOT NULL,
+        probe TEXT NOT NULL,
+        backend TEXT NOT NULL,
+        gpu_uuid TEXT,
+        duration_s REAL NOT NULL,
+        failure TEXT,
+        conditions TEXT NOT NULL
+    );
+    CREATE INDEX runs_by_time ON runs (probe, finished_s);
+    CREATE TABLE samples (
+        run_id INTEGER NOT NULL REFERENCES runs (id),
+        mode TEXT NOT NULL,
+        unit TEXT NOT NULL,
+        n INTEGER NOT NULL,
+        median REAL NOT NULL,
+        p10 REAL NOT NULL,
+        p90 REAL NOT NULL,
+        p99 REAL NOT NULL,
+        minimum REAL NOT NULL,
+        maximum REAL NOT NULL,
+        null_median REAL,
+        null_p99 REAL,
+        buckets TEXT,
+        PRIMARY KEY (run_id, mode)
+    ) WITHOUT ROWID;
+    CREATE TABLE events (
+        id INTEGER PRIMARY KEY,
+        at_s REAL NOT NULL,
+        kind TEXT NOT NULL,
+        body TEXT NOT NULL
+    );
+    """,
+)
+"""Step i leads from schema i to i + 1. Steps are only ever added."""
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """One finished run as the history keeps it. Units: ``finished_s`` is Unix time."""
+
+    report: RunReport
+    finished_s: float
+    boot_id: str
+
+
+class Store:
+    """The open file. Not thread-safe; ``History`` gives it one thread of its own."""
+
+    def __init__(self, directory: Path, *, now: Callable[[], str]) -> None:
+        """Open or create the history; ``now`` names the moment for a file that is set aside.
+
+        Errors: ``StoreError``. ``set_aside`` is where a corrupt file went, or None.
+        """
+        self.path = directory / FILE
+        self.set_aside: Path | None = None
+        try:
+            self._connection = self._opened()
+        except sqlite3.DatabaseError as error:
+            if not _is_corrupt(error):
+                raise _translated(error, self.path) from error
+            self.set_aside = self._put_aside(now())
+            try:
+                self._connection = self._opened()
+            except sqlite3.DatabaseError as second:
+                raise _translated(second, self.path) from second
+
+    def append(self, runs: list[Run]) -> None:
+        """Write runs with their samples in one transaction; after the return they last.
+
+        Errors: ``StoreError``; then none of them is written.
+        """
+        try:
+            with self._connection as transaction:
+                for run in runs:
+                    _insert(transaction, run)
+        except sqlite3.Error as error:
+            raise _translated(error, self.path) from error
+
+    def count(self) -> int:
+        """Say how many runs are kept."""
+        row = self._connection.execute("SELECT count(*) FROM runs").fetchone()
+        return int(row[0])
+
+    def close(self) -> None:
+        """Close the file; what was written stays."""
+        with suppress(sqlite3.Error):
+            self._connection.close()
+
+    def _opened(self) -> sqlite3.Connection:
+        connection = sqlite3.connect(self.path, timeout=5.0, check_same_thread=False)
+        try:
+            connection.execute("PRAGMA journal_mode=WAL")
+            connection.execute("PRAGMA synchronous=FULL")
+            connection.execute("PRAGMA foreign_keys=ON")
+            verdict = connection.execute("PRAGMA quick_check(1)").fetchone()[0]
+            _refuse_damage(verdict)
+            _migrate(connection, self.path)
+        except BaseException:
+            connection.close()
+            raise
+        return connection
+
+    def _put_aside(self, stamp: str) -> Path:
+        target = self.path.with_name(f"{FILE}.corrupt-{stamp}")
+        for suffix in ("", "-wal", "-shm"):
+            with suppress(FileNotFoundError):
+                Path(f"{self.path}{suffix}").rename(f"{target}{suffix}")
+        return target
+
+
+class History:
+    """The store behind one thread, with a queue for runs that could not be written yet.
+
+    Nothing is lost while the disk is full or read-only: up to ``WAITING_LIMIT`` runs wait in
+    memory and are written in order when it is back. Beyond that the oldest go, and are counted.
+    """
+
+    def __init__(self, directory: Path, *, now: Callable[[], str]) -> None:
+        self._directory = directory
+        self._now = now
+        self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="store")
+        self._store: Store | None = None
+        self._waiting: deque[Run] = deque()
+        self._writing = asyncio.Lock()  # a batch is written once, however many append at a time
+        self.dropped = 0
+        self.set_aside: Path | None = None
+
+    @property
+    def waiting(self) -> int:
+        """How many runs are in memory only."""
+        return len(self._waiting)
+
+    async def append(self, *runs: Run) -> None:
+        """Write ``runs`` after those that wait already. ``Errors: StoreError``; then they wait."""
+        self._waiting.extend(runs)
+        async with self._writing:
+            while len(self._waiting) > WAITING_LIMIT:
+                self._waiting.popleft()
+                self.dropped += 1
+            batch = list(self._waiting)
+            await asyncio.get_running_loop().run_in_executor(self._thread, self._write, batch)
+            for _ in batch:
+                self._waiting.popleft()
+
+    async def close(self) -> None:
+        """Write what waits if that is possible, and close."""
+        with suppress(StoreError):
+            await self.append()
+        self._thread.shutdown(wait=True)
+        if self._store is not None:
+            self._store.close()
+
+    def _write(self, batch: list[Run]) -> None:
+        try:
+            if self._store is None:
+                self._store = Store(self._directory, now=self._now)
+                self.set_aside = self._store.set_aside or self.set_aside
+            self._store.append(batch)
+        except StoreError:
+            # Opened anew next time: after a remount the old descriptors are worth nothing.
+            if self._store is not None:
+                self._store.close()
+                self._store = None
+            raise
+
+
+def _insert(transaction: sqlite3.Connection, run: Run) -> None:
+    report = run.report
+    cursor = transaction.execute(
+        "INSERT INTO runs (finished_s, boot_id, probe, backend, gpu_uuid, duration_s, failure,"
+        " conditions) VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+        (
+            run.finished_s,
+            run.boot_id,
+            report.probe,
+            report.backend,
+            report.device.uuid if report.device else None,
+            report.duration_s,
+            _json(asdict(report.failure)) if report.failure else None,
+            _json(report.conditions),
+        ),
+    )
+    transaction.executemany(
+        "INSERT INTO samples VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+        [
+            (
+                cursor.lastrowid,
+                sample.mode,
+                sample.unit,
+                sample.n,
+                sample.median,
+                sample.p10,
+                sample.p90,
+                sample.p99,
+                sample.minimum,
+                sample.maximum,
+                sample.null_median,
+                sample.null_p99,
+                _json(asdict(sample.buckets)) if sample.buckets else None,
+            )
+            for sample in report.samples
+        ],
+    )
+
+
+def _json(value: Any) -> str:  # noqa: ANN401  # plain data
+    return json.dumps(value, separators=(",", ":"))
+
+
+def _migrate(connection: sqlite3.Connection, path: Path) -> None:
+    version = connection.execute("PRAGMA user_version").fetchone()[0]
+    if version > len(MIGRATIONS):
+        raise StoreError(
+            f"{path} was written by a newer gpud (schema {version}, this one knows "
+            f"{len(MIGRATIONS)})",
+            reason="newer_schema",
+            fix="upgrade gpud, or move the file away",
+        )
+    for step, script in enumerate(MIGRATIONS[version:], start=version + 1):
+        # executescript commits first, so the transaction is spelled out: all of a step or nothing.
+        connection.executescript(f"BEGIN; {script} PRAGMA user_version = {step}; COMMIT;")
+
+
+def _refuse_damage(verdict: str) -> None:
+    if verdict != "ok":
+        raise sqlite3.DatabaseError(f"malformed: {verdict}")
+
+
+def _is_corrupt(error: sqlite3.DatabaseError) -> bool:
+    code = getattr(error, "sqlite_errorcode", None)
+    return code in {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB} or "malformed" in str(error)
+
+
+_REASONS = {
+    sqlite3.SQLITE_FULL: ("disk_full", "free space on the disk that holds it"),
+    sqlite3.SQLITE_READONLY: ("read_only", "make the directory writable for the agent's user"),
+    sqlite3.SQLITE_CANTOPEN: ("cannot_open", "make the directory writable for the agent's user"),
+    sqlite3.SQLITE_BUSY: ("locked", "close the program that holds it open"),
+    sqlite3.SQLITE_IOERR: ("io_error", "look at the disk"),
+    sqlite3.SQLITE_CORRUPT: ("corrupt", "restart gpud: the file is set aside at start"),
+    sqlite3.SQLITE_NOTADB: ("corrupt", "restart gpud: the file is set aside at start"),
+}
+
+
+def _translated(error: sqlite3.Error, path: Path) -> StoreError:
+    code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR)
+    reason, fix = _REASONS.get(code & 0xFF, ("failed", None))
+    if reason in {"cannot_open", "io_error"}:
+        reason, fix = _by_the_directory(path, reason, fix)
+    return StoreError(f"cannot write {path}: {error}", reason=reason, fix=fix)
+
+
+def _by_the_directory(path: Path, reason: str, fix: str | None) -> tuple[str, str | None]:
+    """Find the cause behind SQLite's "unable to open": it tells neither EROFS nor ENOSPC apart."""
+    try:
+        with closing((path.parent / f".{FILE}.try").open("wb", buffering=0)) as tried:
+            tried.write(b"x" * 4096)
+    except OSError as error:
+        if error.errno in {errno.EROFS, errno.EACCES, errno.EPERM}:
+            return _REASONS[sqlite3.SQLITE_READONLY]
+        if error.errno in {errno.ENOSPC, errno.EDQUOT}:
+            return _REASONS[sqlite3.SQLITE_FULL]
+        if error.errno == errno.ENOENT:
+            return "no_directory", f"mkdir -p {path.parent}"
+    finally:
+        with suppress(OSError):
+            (path.parent / f".{FILE}.try").unlink()
+    return reason, fix
