@@ -87,7 +87,7 @@ class Pipeline:
         self._publish(ProbesListed(self._specs, refused, self._now().wall_s))
 
     async def round(self, pace: Pace) -> None:
-        """Run every probe of ``pace``: the CPU's once, the GPU's on each GPU, one after the other."""
+        """Run every probe of ``pace``, one after the other: the CPU's once, the GPU's per GPU."""
         if not self._specs:
             await self.discover()
         due = [spec for spec in self._specs if spec.pace is pace]
@@ -95,15 +95,16 @@ class Pipeline:
         for spec in due:
             if spec.backend is Backend.CPU:
                 await self._one(spec, None)
-        on_gpu = [spec for spec in due if spec.backend is Backend.CUDA]
-        for spec in on_gpu:
-            # Looked at for every probe, because the one before may have lost the GPU.
-            for device in await self._devices(spec, fresh=pace is Pace.LARGE and spec == due[0]):
-                await self._one(spec, device)
+        if pace is Pace.LARGE or (self._inventory is not None and self._inventory.failure):
+            self._inventory = None  # taken anew once a round while something is wrong
+        for spec in due:
+            if spec.backend is Backend.CUDA:
+                for device in await self._devices(spec):
+                    await self._one(spec, device)
 
-    async def _devices(self, spec: ProbeSpec, *, fresh: bool) -> Iterable[Device]:
+    async def _devices(self, spec: ProbeSpec) -> Iterable[Device]:
         """Give the GPUs to measure, none (with a counted skip) while there are none."""
-        if self._inventory is None or self._inventory.failure is not None or fresh:
+        if self._inventory is None:
             try:
                 self._inventory = await self._launcher.inventory(self._job(spec, None))
             except Refused as refused:

@@ -1,0 +1,42 @@
+"""The telemetry helper: one line of JSON in, one line of JSON out, until its input ends.
+
+It is a process of its own because a driver call may hang for good; the agent must not.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from dataclasses import asdict
+from typing import Any
+
+from gpud.agent.telemetry import nvml
+from gpud.core.errors import TelemetryError
+
+
+def main() -> int:
+    """Serve collections. Argument: the library paths to try, in order."""
+    answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
+    os.dup2(2, 1)  # a driver library that prints must not break the protocol
+    handles: list[Any] | None = None
+    for _ in sys.stdin:
+        try:
+            if handles is None:
+                nvml.load(sys.argv[1:])
+                handles = nvml.open_()
+            answer: dict[str, Any] = {
+                "readings": [asdict(found) for found in nvml.read(handles)],
+            }
+        except TelemetryError as error:
+            handles = None
+            answer = {"reason": error.reason, "detail": str(error), "fix": error.fix}
+        answers.write(json.dumps(answer) + "\n")
+        answers.flush()
+        if handles is None:
+            return 0  # begun anew next time: a library half initialised is not asked again
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

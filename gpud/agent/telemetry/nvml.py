@@ -1,0 +1,168 @@
+"""NVML through nvidia-ml-py: every field asked for on its own, each a value or a reason.
+
+Source: NVML's C API as ``pynvml`` wraps it. Its errors are never compared or hashed (they cannot
+be): only their ``value`` is read.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import math
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import pynvml
+
+from gpud.core.errors import TelemetryError
+from gpud.core.sample import Absent, Reading
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+RANK = 10
+"""Sources are merged in rank order; a field's first present value wins."""
+NAME = "nvml"
+
+SONAME = "libnvidia-ml.so.1"
+SENTINELS = frozenset({2**64 - 1, 2**63 - 1, 2**63 - 14, 2**32 - 1, 2**31 - 1})
+"""What NVML and DCGM write where there is no value: never a reading of anything we ask for."""
+
+
+def _clock(kind: int) -> Callable[[Any], float]:
+    return lambda gpu: pynvml.nvmlDeviceGetClockInfo(gpu, kind) * 1e6  # NVML: MHz
+
+
+FIELDS: dict[str, Callable[[Any], Any]] = {
+    "name": pynvml.nvmlDeviceGetName,
+    "uuid": pynvml.nvmlDeviceGetUUID,
+    "pci_bus_id": lambda gpu: pynvml.nvmlDeviceGetPciInfo(gpu).busId,
+    "driver_version": lambda _: pynvml.nvmlSystemGetDriverVersion(),
+    "memory_total_bytes": lambda gpu: pynvml.nvmlDeviceGetMemoryInfo(gpu).total,
+    "memory_used_bytes": lambda gpu: pynvml.nvmlDeviceGetMemoryInfo(gpu).used,
+    "memory_free_bytes": lambda gpu: pynvml.nvmlDeviceGetMemoryInfo(gpu).free,
+    "temperature_celsius": lambda gpu: pynvml.nvmlDeviceGetTemperature(
+        gpu, pynvml.NVML_TEMPERATURE_GPU
+    ),
+    "power_watts": lambda gpu: pynvml.nvmlDeviceGetPowerUsage(gpu) / 1e3,  # NVML: milliwatts
+    "power_limit_watts": lambda gpu: pynvml.nvmlDeviceGetEnforcedPowerLimit(gpu) / 1e3,
+    "energy_joules_total": lambda gpu: pynvml.nvmlDeviceGetTotalEnergyConsumption(gpu) / 1e3,
+    "clock_graphics_hertz": _clock(pynvml.NVML_CLOCK_GRAPHICS),
+    "clock_sm_hertz": _clock(pynvml.NVML_CLOCK_SM),
+    "clock_memory_hertz": _clock(pynvml.NVML_CLOCK_MEM),
+    "pstate": pynvml.nvmlDeviceGetPerformanceState,
+    "utilization_gpu_ratio": lambda gpu: pynvml.nvmlDeviceGetUtilizationRates(gpu).gpu / 100,
+    "utilization_memory_ratio": lambda gpu: pynvml.nvmlDeviceGetUtilizationRates(gpu).memory / 100,
+}
+"""Units: the suffix of the field's name, converted here and nowhere else."""
+
+LIMITS: dict[str, tuple[float, float]] = {
+    "temperature_celsius": (0, 150),
+    "power_watts": (0, 10_000),
+    "power_limit_watts": (0, 10_000),
+    "pstate": (0, 15),  # 32 is NVML_PSTATE_UNKNOWN
+    "utilization_gpu_ratio": (0, 1),
+    "utilization_memory_ratio": (0, 1),
+}
+"""What a reading can be at all; outside lies a sentinel nobody documented."""
+
+_OPENING: dict[int, tuple[str, str | None]] = {
+    9: (
+        "driver_not_loaded",
+        "Windows replaced the driver while WSL ran, or the adapter changed: `wsl --shutdown`",
+    ),
+    12: ("library_missing", None),
+    13: ("symbol_missing", "update the NVIDIA driver in Windows"),
+    15: ("gpu_is_lost", "`wsl --shutdown`, then look at the Windows event log"),
+    17: (
+        "blocked_by_the_operating_system",
+        (
+            "the GPU is in TCC mode, a Linux driver package shadows WSL's, or the VM bus broke: "
+            "remove nvidia packages from the distribution, then `wsl --shutdown`"
+        ),
+    ),
+    18: ("driver_mismatch", "remove nvidia-utils from the distribution; WSL brings its own"),
+}
+
+
+def load(candidates: list[str]) -> None:
+    """Open the library by the first path that works, so that ``pynvml`` finds it by its SONAME.
+
+    Errors: ``TelemetryError`` with the loader's own words for every path tried.
+    """
+    words = []
+    for path in candidates:
+        try:
+            ctypes.CDLL(path)
+        except OSError as error:
+            words.append(str(error))
+        else:
+            return
+    raise TelemetryError(
+        "; ".join(dict.fromkeys(words)),
+        reason="library_missing",
+        fix="install or update the NVIDIA driver in Windows; WSL provides the library",
+    )
+
+
+def open_() -> list[Any]:
+    """Initialise NVML and give one handle per GPU. ``Errors: TelemetryError``."""
+    try:
+        pynvml.nvmlInit()
+        count = pynvml.nvmlDeviceGetCount()
+        handles = [pynvml.nvmlDeviceGetHandleByIndex(index) for index in range(count)]
+    except pynvml.NVMLError as error:
+        reason, fix = _OPENING.get(error.value, ("failed", None))
+        raise TelemetryError(f"NVML: {error} ({error.value})", reason=reason, fix=fix) from error
+    # PCI order, as CUDA is told to count too: one index means one GPU in every series.
+    return sorted(handles, key=_bus_order)
+
+
+def _bus_order(handle: Any) -> str:  # noqa: ANN401  # an opaque pointer
+    try:
+        return _text(pynvml.nvmlDeviceGetPciInfo(handle).busId)
+    except pynvml.NVMLError:
+        return ""
+
+
+def read(handles: list[Any]) -> Iterator[Reading]:
+    """Ask for every entry of ``FIELDS`` of every GPU, in order; absent ones are yielded too.
+
+    Errors: ``TelemetryError`` when a GPU is lost; any other refusal is an ``Absent``.
+    """
+    for index, handle in enumerate(handles):
+        for field, query in FIELDS.items():
+            yield reading(index, field, partial(query, handle))
+
+
+def reading(gpu: int, field: str, query: Callable[[], Any]) -> Reading:
+    """Make one query a value or a reason."""
+    try:
+        value = query()
+    except pynvml.NVMLError as error:
+        if error.value == pynvml.NVML_ERROR_GPU_IS_LOST:
+            raise TelemetryError(f"GPU {gpu}: {error}", reason="gpu_is_lost") from error
+        return Reading(gpu, field, _why(error.value), NAME, str(error))
+    return Reading(gpu, field, plausible(field, value), NAME)
+
+
+def plausible(field: str, value: Any) -> float | str | Absent:  # noqa: ANN401  # whatever C held
+    """Let a real value through; a sentinel, a NaN or an impossible figure becomes its reason."""
+    if isinstance(value, bytes | str):
+        return _text(value) or Absent.SENTINEL
+    low, high = LIMITS.get(field, (0, 2**62))
+    number = float(value)
+    if value in SENTINELS or not math.isfinite(number) or not low <= number <= high:
+        return Absent.SENTINEL
+    return number
+
+
+def _why(code: int) -> Absent:
+    if code in {pynvml.NVML_ERROR_NOT_SUPPORTED, pynvml.NVML_ERROR_FUNCTION_NOT_FOUND}:
+        return Absent.UNSUPPORTED  # WSL2 withholds several fields: normal there
+    if code == pynvml.NVML_ERROR_NO_PERMISSION:
+        return Absent.NOT_PERMITTED
+    return Absent.FAILED
+
+
+def _text(value: bytes | str) -> str:
+    return value.decode(errors="replace") if isinstance(value, bytes) else value
