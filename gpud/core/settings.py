@@ -216,6 +216,8 @@ def _decoded(text: bytes, origin: str) -> dict[str, Any]:
         ) from error
     except tomllib.TOMLDecodeError as error:
         raise ConfigError(f"{origin} is not valid TOML: {error}") from error
+    except RecursionError as error:
+        raise ConfigError(f"{origin} is nested too deeply") from error
 
 
 def _from_environment(environ: Mapping[str, str]) -> dict[str, Any]:
@@ -257,6 +259,8 @@ def _toml_value(name: str, raw: str) -> Any:  # noqa: ANN401  # whatever TOML ca
         return tomllib.loads(f"value = {raw}")["value"]
     except tomllib.TOMLDecodeError as error:
         raise ConfigError(f"{name}={raw!r} is not a TOML value: {error}") from error
+    except RecursionError as error:
+        raise ConfigError(f"{name} is nested too deeply") from error
 
 
 def _overlay(base: dict[str, Any], top: Mapping[str, Any]) -> None:

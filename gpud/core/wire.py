@@ -1,7 +1,8 @@
 """Documents that cross a process boundary, decoded into the nouns of core and back.
 
 Shapes: bytes of one JSON document in, a frozen dataclass out. What arrives is not trusted: wrong
-types, a foreign schema version, non-finite numbers and anything that is not JSON are refused.
+types, a foreign schema version, non-finite numbers, reports that contradict themselves and
+anything that is not JSON are refused.
 """
 
 from __future__ import annotations
@@ -12,9 +13,15 @@ import msgspec
 
 from gpud.core.errors import WireError
 from gpud.core.report import RootReport
-from gpud.core.sample import SCHEMA_VERSION, Inventory, ProbeSpec, RunReport
+from gpud.core.sample import SCHEMA_VERSION, Inventory, ProbeSpec, RunReport, Sample
+from gpud.core.stats import LATENCY_BOUNDS_S
 
 Document = TypeVar("Document", RunReport, Inventory, RootReport)
+
+LARGEST_COUNT = 2**31
+"""More than any run can hold; SQLite has no integer beyond 2**63 - 1."""
+
+_UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
 
 def decode(text: bytes, kind: type[Document]) -> Document:
@@ -24,12 +31,14 @@ def decode(text: bytes, kind: type[Document]) -> Document:
     """
     try:
         document = msgspec.json.decode(text, type=kind)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except _UNREADABLE as error:
         raise WireError(f"not a {kind.__name__}: {error}; it begins with {text[:80]!r}") from error
     if document.schema_version != SCHEMA_VERSION:
         raise WireError(
             f"a {kind.__name__} of schema {document.schema_version}, not {SCHEMA_VERSION}"
         )
+    if isinstance(document, RunReport):
+        _refuse_contradictions(document)
     return document
 
 
@@ -37,7 +46,7 @@ def decode_specs(text: bytes) -> tuple[tuple[ProbeSpec, ...], dict[str, str]]:
     """Read what ``gpud.child --list`` prints: the specs, and the refused modules with reasons."""
     try:
         listing = msgspec.json.decode(text, type=_Listing)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except _UNREADABLE as error:
         raise WireError(f"not a list of probes: {error}") from error
     return listing.probes, listing.refused
 
@@ -50,3 +59,31 @@ def encode(document: object) -> bytes:
 class _Listing(msgspec.Struct, frozen=True):
     probes: tuple[ProbeSpec, ...]
     refused: dict[str, str]
+
+
+def _refuse_contradictions(report: RunReport) -> None:
+    """Refuse what has the right types and still cannot be true: it would spoil the history."""
+    modes = [sample.mode for sample in report.samples]
+    if report.failure is not None and modes:
+        raise WireError(f"a failed {report.probe!r:.60} with figures")
+    if len(set(modes)) != len(modes):
+        raise WireError(f"a {report.probe!r:.60} with one mode twice")
+    for sample in report.samples:
+        if trouble := _trouble(sample):
+            raise WireError(f"a {report.probe!r:.60} whose {sample.mode!r:.60} {trouble}")
+
+
+def _trouble(sample: Sample) -> str | None:
+    if not 1 <= sample.n <= LARGEST_COUNT:
+        return f"counts {sample.n} values"
+    figures = (sample.median, sample.p10, sample.p90, sample.p99, sample.minimum, sample.maximum)
+    if min(figures) < 0:
+        return "is less than nothing"
+    buckets = sample.buckets
+    if buckets is None:
+        return None
+    if len(buckets.counts) != len(LATENCY_BOUNDS_S) + 1:
+        return f"has {len(buckets.counts)} buckets"
+    if not all(0 <= count <= LARGEST_COUNT for count in buckets.counts):
+        return "has a bucket that cannot be counted"
+    return None

@@ -13,6 +13,7 @@ from typing import Any
 
 from gpud.agent.telemetry import nvml
 from gpud.core.errors import TelemetryError
+from gpud.core.sample import Absent, Reading
 
 
 def main() -> int:
@@ -26,7 +27,7 @@ def main() -> int:
                 nvml.load(sys.argv[1:])
                 handles = nvml.open_()
             answer: dict[str, Any] = {
-                "readings": [asdict(found) for found in nvml.read(handles)],
+                "readings": [_wire(found) for found in nvml.read(handles)],
             }
         except TelemetryError as error:
             handles = None
@@ -36,6 +37,12 @@ def main() -> int:
         if handles is None:
             return 0  # begun anew next time: a library half initialised is not asked again
     return 0
+
+
+def _wire(reading: Reading) -> dict[str, Any]:
+    """Keep text and reason apart on the wire, where both are strings."""
+    absent = reading.value if isinstance(reading.value, Absent) else None
+    return {**asdict(reading), "value": None if absent else reading.value, "absent": absent}
 
 
 if __name__ == "__main__":

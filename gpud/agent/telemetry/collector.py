@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from gpud.core.errors import TelemetryError
-from gpud.core.sample import Reading  # noqa: TC001  # msgspec reads the annotation
+from gpud.core.sample import Absent, Reading
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -29,8 +29,24 @@ LONGEST_LINE = 4 * 1024 * 1024
 ENVIRONMENT = {"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "LANG": "C.UTF-8"}
 
 
+class _Read(msgspec.Struct, frozen=True):
+    """A ``Reading`` on the wire, where text and reason must be kept apart."""
+
+    gpu: int
+    field: str
+    source: str
+    value: float | str | None = None
+    absent: Absent | None = None
+    detail: str | None = None
+
+    def reading(self) -> Reading:
+        """Give the noun; neither value nor reason counts as failed."""
+        value = self.value if self.value is not None else self.absent or Absent.FAILED
+        return Reading(self.gpu, self.field, value, self.source, self.detail)
+
+
 class _Answer(msgspec.Struct, frozen=True):
-    readings: tuple[Reading, ...] | None = None
+    readings: tuple[_Read, ...] | None = None
     reason: str = "failed"
     detail: str = ""
     fix: str | None = None
@@ -92,7 +108,7 @@ class Collector:
             self._rest(refusal, REFUSAL_REST_S)
             raise refusal
         self._resting, self._failures = None, 0
-        return answer.readings
+        return tuple(read.reading() for read in answer.readings)
 
     async def close(self) -> None:
         """End the helper; its input closes, and if that is not enough it is killed once."""
