@@ -260,6 +260,8 @@ def _(event: InventoryTaken, snapshot: Snapshot) -> Snapshot:
         },
         latencies={key: value for key, value in snapshot.latencies.items() if key[0] in present},
     )
+    if "probes" in after.health:
+        after = _probe_health(after, event.now_s)  # its failures went with it
     if inventory.failure is not None:
         return _failed(after, "cuda", inventory.failure, event.now_s)
     return _with_health(after, "cuda", Level.OK, event.now_s)

@@ -1,0 +1,44 @@
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gpud.core.breaker import FIRST_REST_S, LONGEST_REST_S, Breaker
+
+
+def test_a_closed_breaker_lets_everything_through() -> None:
+    assert Breaker().allows(0.0)
+
+
+def test_a_hang_stops_gpu_work_for_five_minutes_and_then_lets_one_run_try() -> None:
+    opened = Breaker().after_hang(1000.0)
+    assert not opened.allows(1000.0 + FIRST_REST_S - 0.001)
+    assert opened.allows(1000.0 + FIRST_REST_S)
+
+
+def test_each_hang_in_a_row_doubles_the_rest_up_to_an_hour() -> None:
+    breaker, rests = Breaker(), []
+    for _ in range(6):
+        breaker = breaker.after_hang(0.0)
+        rests.append(breaker.retry_at_s)
+    assert rests == [300, 600, 1200, 2400, 3600, 3600]
+
+
+def test_an_answer_closes_it_and_the_next_hang_begins_at_the_first_rest() -> None:
+    breaker = Breaker().after_hang(0.0).after_hang(0.0).after_end()
+    assert breaker.allows(0.0)
+    assert breaker.after_hang(0.0).retry_at_s == FIRST_REST_S
+
+
+@pytest.mark.parametrize("change", ["after_hang", "after_end"])
+def test_rests_chosen_by_the_caller_are_kept(change: str) -> None:
+    breaker = Breaker(first_rest_s=0.1, longest_rest_s=0.3)
+    after = breaker.after_hang(0.0) if change == "after_hang" else breaker.after_end()
+    assert (after.first_rest_s, after.longest_rest_s) == (0.1, 0.3)
+
+
+@given(st.integers(min_value=1, max_value=5000), st.floats(min_value=0, max_value=1e9))
+def test_no_number_of_hangs_makes_the_rest_leave_its_bounds(hangs: int, now_s: float) -> None:
+    opened = Breaker(streak=hangs - 1).after_hang(now_s)
+    assert now_s + FIRST_REST_S <= opened.retry_at_s <= now_s + LONGEST_REST_S

@@ -1,0 +1,119 @@
+from __future__ import annotations
+
+import string
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gpud.core import settings
+from gpud.core.errors import ConfigError
+from gpud.core.settings import Settings, entries, parse
+
+KEYS = [key for key, _ in entries(Settings())]
+
+
+def refusal(text: bytes | None = None, environ: dict[str, str] | None = None) -> str:
+    with pytest.raises(ConfigError) as caught:
+        parse(text, environ or {})
+    return str(caught.value)
+
+
+def test_nothing_at_all_gives_the_defaults() -> None:
+    assert parse(None, {}) == Settings()
+    assert parse(b"", {}) == Settings()
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        (b"[schedule]\nsmal_interval_s = 5", "schedule.smal_interval_s; did you mean"),
+        (b"small_interval_s = 5", "did you mean schedule.small_interval_s?"),
+        (b"[shedule]\nx = 1", "unknown key shedule; did you mean schedule?"),
+        (b"[schedule]\nsmall_interval_s = nan", "small_interval_s must be between"),
+        (b"[schedule]\nlarge_interval_s = inf", "large_interval_s must be between"),
+        (b"[schedule]\nsmall_interval_s = -1", "small_interval_s must be between"),
+        (b"[schedule]\nsmall_interval_s = '5'", "schedule.small_interval_s"),
+        (b"[schedule]\nsmall_interval_s = true", "schedule.small_interval_s"),
+        (b"[dockerd]\npolicy = 'mange'", "dockerd.policy"),
+        (b"[cuda]\nlibrary = 'libcuda.so.1'", "library must be an absolute path"),
+        (b"[http]\nlisten = '9945'", "listen must be HOST:PORT"),
+        (b"[http]\nlisten = 'a:65536'", "listen must be HOST:PORT"),
+        (b"http = 5", "http"),
+        (b"\xff\xfe", "not UTF-8: byte 0 is 0xff"),
+        (b"[schedule", "not valid TOML"),
+        (b"home = " + b"[" * 20_000, "nested too deeply"),
+    ],
+)
+def test_what_is_wrong_in_the_file_is_said_in_one_line_with_its_key(
+    text: bytes, expected: str
+) -> None:
+    said = refusal(text)
+    assert expected in said
+    assert said.startswith("gpud.toml")
+    assert "\n" not in said
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "expected"),
+    [
+        ("GPUD_SCHEDULE__SMAL_INTERVAL_S", "5", "did you mean GPUD_SCHEDULE__SMALL_INTERVAL_S?"),
+        ("GPUD_SCHEDULE__SMALL_INTERVAL_S", "often", "is not a TOML value"),
+        ("GPUD_SCHEDULE__SMALL_INTERVAL_S", "nan", "small_interval_s must be"),
+        ("GPUD_HTTP", "127.0.0.1:1", "did you mean GPUD_HTTP__LISTEN?"),
+    ],
+)
+def test_what_is_wrong_in_the_environment_is_said_with_its_name(
+    name: str, value: str, expected: str
+) -> None:
+    assert expected in refusal(environ={name: value})
+
+
+def test_the_environment_wins_over_the_file() -> None:
+    found = parse(b"[http]\nlisten = '127.0.0.1:1'", {"GPUD_HTTP__LISTEN": "[::1]:2"})
+    assert (found.http.host, found.http.port) == ("::1", 2)
+
+
+def test_text_in_the_environment_needs_no_quotes_and_lists_are_toml() -> None:
+    found = parse(None, {"GPUD_DOCKERD__POLICY": "off", "GPUD_PROBES__DISABLED": '["triad"]'})
+    assert (found.dockerd.policy, found.probes.disabled) == ("off", ("triad",))
+
+
+def test_variables_of_others_and_the_home_are_not_settings() -> None:
+    assert parse(None, {"PATH": "/bin", "GPUD_HOME": "/x"}) == Settings()
+
+
+@pytest.mark.parametrize("home", ["/", "/srv/x", "/srv/x/"])
+def test_every_directory_lies_below_the_home(home: str) -> None:
+    found = parse(None, {}, home=home)
+    for place in (found.state_dir, found.run_dir, found.log_dir, settings.config_path(home)):
+        assert place.startswith(home)
+        assert "//" not in place
+
+
+def test_a_chosen_directory_is_taken_as_it_is() -> None:
+    assert parse(b"[paths]\nrun = '/r'", {}, home="/srv").run_dir == "/r"
+
+
+@given(st.binary(max_size=60))
+def test_no_bytes_end_in_anything_but_settings_or_a_refusal(text: bytes) -> None:
+    try:
+        parse(text, {})
+    except ConfigError as error:
+        assert str(error).startswith("gpud.toml")  # noqa: PT017  # either outcome is right
+
+
+@given(
+    st.sampled_from(KEYS),
+    st.one_of(st.integers(), st.floats().map(repr), st.text(string.printable, max_size=9)),
+)
+def test_no_value_of_any_variable_ends_in_anything_but_settings_or_a_refusal(
+    key: str, value: object
+) -> None:
+    name = settings.ENV_PREFIX + key.replace(".", "__").upper()
+    try:
+        found = parse(None, {name: str(value)})
+    except ConfigError as error:
+        assert key.rpartition(".")[2] in str(error).lower()  # noqa: PT017
+    else:
+        assert dict(entries(found)).keys() == set(KEYS)

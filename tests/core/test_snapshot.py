@@ -1,0 +1,299 @@
+from __future__ import annotations
+
+from dataclasses import FrozenInstanceError
+from typing import TYPE_CHECKING
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gpud.core import snapshot as world
+from gpud.core import stats
+from gpud.core.report import AgentReport, DockerdReport, Owner, ProcessRef, RootReport
+from gpud.core.sample import (
+    Absent,
+    Backend,
+    Device,
+    Failure,
+    Inventory,
+    Reading,
+    Reason,
+    RunReport,
+    Skip,
+    Unit,
+)
+from gpud.core.snapshot import Level, ProbeKey, Snapshot, fold
+
+if TYPE_CHECKING:
+    from gpud.core.sample import Sample
+
+START = Snapshot(version="1", started_s=0.0)
+PROBES = ("launch", "triad", "cpu_call")
+
+
+def device(index: int) -> Device:
+    return Device(index, f"GPU-{index}", "n", "0000:01:00.0", "8.9", 46, 1, 1)
+
+
+def sample(latency_s: float = 5e-6) -> Sample:
+    return stats.summarised([latency_s], mode="submit", unit=Unit.SECONDS, with_buckets=True)
+
+
+def finished(
+    probe: str = "launch",
+    gpu: int | None = 0,
+    reason: Reason | None = None,
+    now_s: float = 1.0,
+) -> world.RunFinished:
+    backend = Backend.CPU if gpu is None else Backend.CUDA
+    if reason is None:
+        report = RunReport(probe, backend, samples=(sample(),), gpu_seconds=0.5)
+    else:
+        report = RunReport(probe, backend, failure=Failure(reason, "why"))
+    return world.RunFinished(report, gpu, now_s, now_s)
+
+
+def dockerd_seen(**changes: object) -> world.RootHeard:
+    facts: dict[str, object] = {"state": "up", "policy": "auto", "up": True, **changes}
+    report = RootReport(
+        gpud_version="1",
+        process=ProcessRef(1, 1),
+        privileged=True,
+        boot_id="b",
+        started_s=0.0,
+        written_s=0.0,
+        beat_s=0.0,
+        dockerd=DockerdReport(**facts),  # type: ignore[arg-type]  # a test chooses by name
+        agent=AgentReport(state="running"),
+    )
+    return world.RootHeard(report, None, 1.0)
+
+
+def folded(*events: world.Event, start: Snapshot = START) -> Snapshot:
+    for event in events:
+        start = fold(event, start)
+    return start
+
+
+moments = st.floats(min_value=0, max_value=4e9)
+gpus = st.none() | st.integers(0, 2)
+reasons = st.sampled_from(Reason)
+events = st.one_of(
+    st.builds(finished, st.sampled_from(PROBES), gpus, st.none() | reasons, moments),
+    st.builds(world.RunSkipped, st.sampled_from(PROBES), st.sampled_from(Skip), moments),
+    st.just(world.ChildSpawned()),
+    st.builds(
+        world.InventoryTaken,
+        st.integers(0, 3).map(lambda n: Inventory(tuple(device(i) for i in range(n)))),
+        moments,
+    ),
+    st.builds(world.TelemetryFailed, st.just("hung"), st.just("d"), st.none(), moments, moments),
+    st.builds(world.TelemetryRead, st.just(()), moments, moments, moments),
+    st.builds(world.ClockJumped, st.floats(-1e5, 1e5), moments),
+    st.builds(world.RootHeard, st.none(), st.just("gone"), moments),
+    st.builds(world.HealthSet, st.sampled_from(["store", "http"]), st.sampled_from(Level), moments),
+)
+
+
+def counters(snapshot: Snapshot) -> dict[object, float]:
+    return {
+        **{("runs", key): value for key, value in snapshot.runs.items()},
+        **{("failures", key): value for key, value in snapshot.failures.items()},
+        **{("skips", key): value for key, value in snapshot.skips.items()},
+        "gpu_seconds": snapshot.gpu_seconds,
+        "children": snapshot.children,
+        "jumps": snapshot.clock_jumps,
+        "paused": snapshot.paused_s,
+        "telemetry": snapshot.telemetry.failures,
+    }
+
+
+@given(st.lists(events, max_size=30))
+def test_no_event_makes_a_counter_smaller_or_forgets_it(happened: list[world.Event]) -> None:
+    now = START
+    for event in happened:
+        before, now = counters(now), fold(event, now)
+        after = counters(now)
+        assert all(after[name] >= value for name, value in before.items())
+
+
+@given(st.lists(events, max_size=30))
+def test_a_failed_probe_has_no_figures_and_a_good_one_has_no_failure(
+    happened: list[world.Event],
+) -> None:
+    for state in folded(*happened).probes.values():
+        assert (state.failure is None) or not state.samples
+        assert (state.failure is None) == bool(state.samples)
+
+
+@given(st.lists(events, max_size=30), events)
+def test_folding_changes_no_snapshot_already_given_out(
+    happened: list[world.Event], one_more: world.Event
+) -> None:
+    given_out = folded(*happened)
+    seen = (counters(given_out), dict(given_out.health), dict(given_out.probes))
+    fold(one_more, given_out)
+    assert (counters(given_out), dict(given_out.health), dict(given_out.probes)) == seen
+
+
+@given(st.lists(events, max_size=30))
+def test_the_worst_component_is_how_everything_is(happened: list[world.Event]) -> None:
+    now = folded(*happened)
+    levels = [health.level for health in now.health.values()]
+    assert world.overall(now) == max(levels, default=Level.OK)
+
+
+def test_a_foreign_event_is_a_bug_and_says_so() -> None:
+    with pytest.raises(TypeError, match="not an event"):
+        fold("hello", START)  # type: ignore[arg-type]
+
+
+def test_a_snapshot_cannot_be_written_to() -> None:
+    with pytest.raises(FrozenInstanceError):
+        START.children = 1  # type: ignore[misc]
+
+
+def test_a_failure_takes_the_figures_and_keeps_the_time_of_the_last_success() -> None:
+    now = folded(finished(now_s=1.0), finished(now_s=9.0, reason=Reason.HUNG))
+    state = now.probes[ProbeKey("launch", 0)]
+    assert (state.samples, state.last_success_s) == ((), 1.0)
+    assert now.failures == {("launch", Reason.HUNG): 1}
+    assert now.runs == {"launch": 2}
+    assert now.health["probes"].level is Level.FAILED
+
+
+def test_one_good_run_afterwards_makes_the_probes_well_again() -> None:
+    now = folded(finished(reason=Reason.HUNG), finished(now_s=2.0))
+    assert now.health["probes"].level is Level.OK
+    assert now.probes[ProbeKey("launch", 0)].failure is None
+
+
+def test_one_probe_is_well_while_another_is_named_as_failing() -> None:
+    now = folded(finished("launch", 0), finished("triad", 1, Reason.VERIFICATION_FAILED))
+    assert now.health["probes"].reason == "verification_failed"
+    assert now.health["probes"].detail == "triad on GPU 1: why"
+
+
+def test_the_worst_failure_gives_the_reason_and_the_level() -> None:
+    now = folded(finished("launch", 0, Reason.HUNG), finished("triad", 0, Reason.UNSUPPORTED))
+    assert (now.health["probes"].level, now.health["probes"].reason) == (Level.FAILED, "hung")
+
+
+def test_a_busy_gpu_is_not_a_broken_one() -> None:
+    assert folded(finished(reason=Reason.OUT_OF_MEMORY)).health["probes"].level is Level.DEGRADED
+
+
+def test_a_gpu_that_is_gone_takes_its_series_and_leaves_the_other_and_the_cpu() -> None:
+    both = Inventory((device(0), device(1)))
+    now = folded(
+        world.InventoryTaken(both, 1.0),
+        finished("launch", 0),
+        finished("launch", 1),
+        finished("cpu_call", None),
+        world.InventoryTaken(Inventory((device(0),)), 2.0),
+    )
+    assert set(now.probes) == {ProbeKey("launch", 0), ProbeKey("cpu_call", None)}
+    assert set(now.latencies) == {(0, "submit")}
+    assert now.runs == {"launch": 2, "cpu_call": 1}
+
+
+def test_a_gpu_that_is_gone_takes_its_failure_out_of_the_health_of_the_probes() -> None:
+    now = folded(
+        finished("launch", 1, Reason.DEVICE_LOST),
+        finished("cpu_call", None),
+        world.InventoryTaken(Inventory((device(0),)), 2.0),
+    )
+    assert now.health["probes"].level is Level.OK
+
+
+def test_why_there_is_no_gpu_is_the_health_of_cuda() -> None:
+    gone = Inventory(failure=Failure(Reason.LIBRARY_MISSING, "no libcuda", advice="install it"))
+    health = folded(world.InventoryTaken(gone, 1.0)).health["cuda"]
+    assert (health.level, health.reason, health.fix) == (
+        Level.FAILED,
+        "library_missing",
+        "install it",
+    )
+
+
+def test_latencies_add_up_over_runs_and_failed_runs_add_nothing() -> None:
+    now = folded(finished(), finished(), finished(reason=Reason.HUNG))
+    assert sum(now.latencies[0, "submit"].counts) == 2
+
+
+def test_health_keeps_its_since_while_nothing_changes_and_renews_it_when_it_does() -> None:
+    bad = [
+        world.HealthSet("store", Level.FAILED, at_s, "disk_full", f"{at_s} runs wait")
+        for at_s in (1.0, 2.0)
+    ]
+    now = folded(*bad)
+    assert (now.health["store"].since_s, now.health["store"].detail) == (1.0, "2.0 runs wait")
+    now = fold(world.HealthSet("store", Level.OK, 3.0), now)
+    assert now.health["store"].since_s == 3.0
+
+
+def test_readings_of_an_older_collection_never_outlive_a_failed_one() -> None:
+    reading = Reading(0, "power_watts", 50.0, "nvml")
+    now = folded(
+        world.TelemetryRead((reading,), 0.1, 1.0, 1.0),
+        world.TelemetryFailed("hung", "no answer", None, 2.0, 2.0),
+    )
+    assert now.telemetry.readings == ()
+    assert (now.telemetry.last_success_s, now.telemetry.failures) == (1.0, 1)
+    assert now.health["nvml"].reason == "hung"
+
+
+def test_a_field_that_failed_degrades_and_one_that_is_unsupported_does_not() -> None:
+    failed = Reading(0, "power_watts", Absent.FAILED, "nvml")
+    unsupported = Reading(0, "fan_ratio", Absent.UNSUPPORTED, "nvml")
+    now = folded(world.TelemetryRead((failed, unsupported), 0.1, 1.0, 1.0))
+    assert now.health["nvml"].level is Level.DEGRADED
+    assert "power_watts" in (now.health["nvml"].detail or "")
+    now = folded(world.TelemetryRead((unsupported,), 0.1, 1.0, 1.0))
+    assert now.health["nvml"].level is Level.OK
+
+
+def test_a_silent_root_leaves_nothing_known_of_dockerd() -> None:
+    now = folded(dockerd_seen(), world.RootHeard(None, "gone", 2.0))
+    assert (now.health["root"].level, now.health["root"].detail) == (Level.FAILED, "gone")
+    assert "dockerd" not in now.health
+    assert now.root is None
+
+
+@pytest.mark.parametrize(
+    ("seen", "level"),
+    [
+        (dockerd_seen(), Level.OK),
+        (dockerd_seen(reason="slow"), Level.DEGRADED),
+        (dockerd_seen(up=False, state="starting"), Level.DEGRADED),
+        (dockerd_seen(up=False, state="backoff"), Level.FAILED),
+        (dockerd_seen(up=False, state="absent", policy="observe"), Level.DEGRADED),
+        (
+            dockerd_seen(up=False, state="down", policy="observe", owner=Owner.OTHER),
+            Level.FAILED,
+        ),
+        (dockerd_seen(up=None, state="off", policy="off"), None),
+    ],
+)
+def test_what_root_says_of_dockerd_is_its_health(
+    seen: world.RootHeard, level: Level | None
+) -> None:
+    health = folded(seen).health.get("dockerd")
+    assert (health.level if health else None) == level
+
+
+def test_a_clock_set_back_is_counted_and_is_no_pause() -> None:
+    now = folded(world.ClockJumped(-3600.0, 1.0), world.ClockJumped(60.0, 2.0))
+    assert (now.clock_jumps, now.paused_s) == (2, 60.0)
+
+
+def test_every_listed_probe_counts_from_zero_and_refused_modules_degrade_discovery() -> None:
+    now = folded(world.ProbesListed((), {"bad": "no SPEC"}, 1.0))
+    assert now.health["discovery"].detail == "bad: no SPEC"
+    assert now.health["discovery"].level is Level.DEGRADED
+
+
+def test_a_figure_is_fresh_for_three_intervals_and_an_unknown_age_never_is() -> None:
+    assert world.fresh(209.9, 60.0)
+    assert not world.fresh(210.1, 60.0)
+    assert not world.fresh(None, 60.0)

@@ -1,0 +1,200 @@
+from __future__ import annotations
+
+import dataclasses
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gpud.core import stats, wire
+from gpud.core.errors import WireError
+from gpud.core.report import AgentReport, DockerdReport, ProcessRef, RootReport
+from gpud.core.sample import (
+    Backend,
+    Device,
+    Failure,
+    Inventory,
+    Missing,
+    Reason,
+    RunReport,
+    Sample,
+    Unit,
+)
+
+texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
+figures = st.floats(min_value=0, allow_nan=False, allow_infinity=False)
+failures = st.builds(Failure, st.sampled_from(Reason), texts, st.none() | texts, st.none())
+devices = st.builds(
+    Device, st.integers(0, 9), texts, texts, texts, texts, st.just(1), st.just(1), st.just(1)
+)
+buckets = st.lists(figures, max_size=5).map(stats.bucketed).filter(lambda b: b.total < 1e300)
+samples = st.builds(
+    Sample,
+    mode=texts,
+    unit=st.sampled_from(Unit),
+    n=st.integers(1, 10**6),
+    median=figures,
+    p10=figures,
+    p90=figures,
+    p99=figures,
+    minimum=figures,
+    maximum=figures,
+    null_median=st.none() | figures,
+    null_p99=st.none() | figures,
+    buckets=st.none() | buckets,
+)
+good_reports = st.builds(
+    RunReport,
+    probe=texts,
+    backend=st.sampled_from(Backend),
+    device=st.none() | devices,
+    samples=st.lists(samples, max_size=3, unique_by=lambda sample: sample.mode).map(tuple),
+    missing=st.lists(st.builds(Missing, texts, st.sampled_from(Reason), texts), max_size=2).map(
+        tuple
+    ),
+    conditions=st.dictionaries(texts, st.none() | st.booleans() | texts, max_size=3),
+    duration_s=figures,
+    gpu_seconds=figures,
+)
+bad_reports = st.builds(
+    RunReport, probe=texts, backend=st.sampled_from(Backend), failure=failures, duration_s=figures
+)
+inventories = st.builds(
+    Inventory, st.lists(devices, max_size=3).map(tuple), st.none() | texts, st.none() | texts
+)
+
+SAMPLE: dict[str, Any] = {
+    **dict.fromkeys(("median", "p10", "p90", "p99", "minimum", "maximum"), 1.0),
+    "mode": "submit",
+    "unit": "seconds",
+    "n": 3,
+}
+REPORT: dict[str, Any] = {"probe": "launch", "backend": "cuda", "samples": [SAMPLE]}
+
+
+def document(**changes: object) -> bytes:
+    return json.dumps({**REPORT, **changes}).encode()
+
+
+@given(good_reports | bad_reports)
+def test_a_run_report_arrives_as_it_was_sent(report: RunReport) -> None:
+    assert wire.decode(wire.encode(report), RunReport) == report
+
+
+@given(inventories)
+def test_an_inventory_arrives_as_it_was_sent(inventory: Inventory) -> None:
+    assert wire.decode(wire.encode(inventory), Inventory) == inventory
+
+
+@given(good_reports)
+def test_what_the_child_writes_with_the_standard_library_reads_the_same(report: RunReport) -> None:
+    text = json.dumps(dataclasses.asdict(report)).encode()
+    assert wire.decode(text, RunReport) == report
+
+
+def test_a_root_report_arrives_as_it_was_sent() -> None:
+    report = RootReport(
+        gpud_version="1",
+        process=ProcessRef(1, 2),
+        privileged=True,
+        boot_id="b",
+        started_s=1.0,
+        written_s=2.0,
+        beat_s=3.0,
+        dockerd=DockerdReport(state="up", policy="auto", up=True),
+        agent=AgentReport(state="running"),
+    )
+    assert wire.decode(wire.encode(report), RootReport) == report
+
+
+def test_the_smallest_whole_document_is_taken() -> None:
+    assert wire.decode(document(), RunReport).samples[0].n == 3
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        b"",
+        b"null",
+        b"[]",
+        b"\xff\xfe",
+        document()[:-1],
+        document() + b"{}",
+        document(schema_version=2),
+        document(backend="tpu"),
+        document(duration_s=float("nan")),
+        document(duration_s=float("inf")),
+        document().replace(b"1.0", b"1e999"),
+        document(conditions={"a": {"b": 1}}),
+        document(samples=[SAMPLE, SAMPLE]),
+        document(samples=[{**SAMPLE, "n": 2**63}]),
+        document(samples=[{**SAMPLE, "n": 0}]),
+        document(samples=[{**SAMPLE, "median": -1.0}]),
+        document(samples=[{**SAMPLE, "buckets": {"counts": [1, 2], "total": 1.0}}]),
+        document(failure={"reason": "hung", "detail": "x"}),
+        b'{"x":' + b"[" * 100_000,
+    ],
+    ids=[
+        "nothing",
+        "null",
+        "a list",
+        "not UTF-8",
+        "cut short",
+        "two documents",
+        "another schema",
+        "an unknown backend",
+        "NaN",
+        "infinity",
+        "an overflowing number",
+        "a nested condition",
+        "a mode twice",
+        "a count too large to store",
+        "a count of none",
+        "less than nothing",
+        "buckets of another layout",
+        "figures beside a failure",
+        "nested without end",
+    ],
+)
+def test_what_is_not_a_report_is_refused(text: bytes) -> None:
+    with pytest.raises(WireError):
+        wire.decode(text, RunReport)
+
+
+def test_a_refusal_never_quotes_a_whole_flood() -> None:
+    with pytest.raises(WireError) as caught:
+        wire.decode(b"garbage " * 100_000, RunReport)
+    assert len(str(caught.value)) < 400
+
+
+@given(st.binary(max_size=80))
+def test_no_bytes_end_in_anything_but_a_document_or_a_refusal(text: bytes) -> None:
+    with pytest.raises(WireError):
+        wire.decode(text, RunReport)
+    with pytest.raises(WireError):
+        wire.decode(text, RootReport)
+
+
+@pytest.mark.parametrize("text", [b"", b"[]", b"{}", b'{"probes": [{}], "refused": {}}', b"\xff"])
+def test_what_is_not_a_list_of_probes_is_refused(text: bytes) -> None:
+    with pytest.raises(WireError):
+        wire.decode_specs(text)
+
+
+def test_a_list_of_probes_carries_the_refused_modules_with_reasons() -> None:
+    spec = {
+        "name": "triad",
+        "backend": "cuda",
+        "pace": "large",
+        "unit": "bytes_per_second",
+        "modes": ["triad"],
+        "budget_s": 5.0,
+        "summary": "s",
+    }
+    specs, refused = wire.decode_specs(
+        json.dumps({"probes": [spec], "refused": {"bad": "no SPEC"}}).encode()
+    )
+    assert (specs[0].name, specs[0].modes) == ("triad", ("triad",))
+    assert refused == {"bad": "no SPEC"}
