@@ -1,0 +1,34 @@
+"""``python -I -m gpud.agent --home DIR [--config FILE]``: run until told to stop."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import os
+import sys
+from pathlib import Path
+
+from gpud.core.errors import ConfigError
+from gpud.core.settings import config_path, parse
+
+
+def main() -> int:
+    """Run the agent; 2 for settings that cannot be used."""
+    parser = argparse.ArgumentParser(prog="gpud.agent")
+    parser.add_argument("--home", required=True)
+    parser.add_argument("--config", type=Path)
+    arguments = parser.parse_args()
+    path = arguments.config or Path(config_path(arguments.home))
+    try:
+        text = path.read_bytes() if path.exists() else None
+        settings = parse(text, os.environ, home=arguments.home, origin=str(path))
+    except (ConfigError, OSError) as error:
+        print(f"gpud: {error}", file=sys.stderr)
+        return 2
+    from gpud.agent import compose
+
+    return asyncio.run(compose.run(settings))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,246 @@
+"""The composition root: the only file that names the adapters, and the wiring diagram as code."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+import time
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import msgspec
+import structlog
+
+import gpud
+from gpud.agent import logs, platform, rootstatus, status, web
+from gpud.agent.board import Board
+from gpud.agent.export import SnapshotCollector
+from gpud.agent.launch import Launcher
+from gpud.agent.pipeline import Pipeline
+from gpud.agent.schedule import Schedule
+from gpud.agent.store import History
+from gpud.agent.telemetry.collector import Collector
+from gpud.core import clock
+from gpud.core.clock import Instant
+from gpud.core.errors import ListenError, TelemetryError
+from gpud.core.sample import Pace
+from gpud.core.snapshot import (
+    ChildSpawned,
+    ClockJumped,
+    HealthSet,
+    Level,
+    Snapshot,
+    TelemetryFailed,
+    TelemetryRead,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from gpud.core.settings import Settings
+
+TICK_S = 1.0
+LISTEN_AGAIN_S = 3.0
+LARGE_AFTER_S = 1.0
+"""The first large round follows the first small one at once: a newcomer wants to see numbers."""
+
+log = structlog.get_logger()
+
+
+def now() -> Instant:
+    """Read both clocks at one moment."""
+    return Instant(time.time(), time.monotonic())
+
+
+def prepare(settings: Settings) -> Path:
+    """Make the agent's directories where root has not, and give the one for its own files.
+
+    Errors: none that matter here; what cannot be made is reported by whoever needs it.
+    """
+    own = Path(settings.run_dir, "agent")
+    for directory in (own, Path(settings.state_dir), Path(settings.log_dir)):
+        with contextlib.suppress(OSError):
+            directory.mkdir(parents=True, exist_ok=True)
+    return own
+
+
+async def run(settings: Settings) -> int:
+    """Run the agent until SIGTERM or SIGINT. Gives the exit code."""
+    own = prepare(settings)
+    logs.configure(Path(settings.state_dir, "agent.log"), level=settings.log.level)
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop.set)
+    dirty = asyncio.Event()
+    board = Board(
+        Snapshot(
+            version=gpud.__version__,
+            started_s=time.time(),
+            platform=platform.facts(settings.sysroot),
+        ),
+        changed=dirty.set,
+    )
+
+    def spawned() -> None:
+        board.post(ChildSpawned())
+
+    launcher = Launcher(own / "gpu.lock", on_spawn=spawned)
+    history = History(
+        Path(settings.state_dir), now=lambda: datetime.now(UTC).strftime("%Y%m%dT%H%M%SZ")
+    )
+    collector = Collector(settings, on_spawn=spawned)
+    pipeline = Pipeline(
+        settings=settings,
+        launcher=launcher,
+        history=history,
+        publish=board.post,
+        now=now,
+        boot_id=platform.boot_id(),
+        cache_dir=str(Path(settings.state_dir, "cuda-cache")),
+    )
+    schedule = Schedule()
+    plan = settings.schedule
+    jobs: tuple[tuple[str, float, Callable[[], Awaitable[None]], float, float], ...] = (
+        ("telemetry", plan.telemetry_interval_s, lambda: _telemetry(collector, board), 0.0, 0.0),
+        ("small", plan.small_interval_s, lambda: pipeline.round(Pace.SMALL), plan.jitter_ratio, 0),
+        (
+            "large",
+            plan.large_interval_s,
+            lambda: pipeline.round(Pace.LARGE),
+            plan.jitter_ratio,
+            LARGE_AFTER_S,
+        ),
+    )
+    for name, interval_s, job, jitter_ratio, first_after_s in jobs:
+        schedule.every(
+            interval_s,
+            name,
+            _guarded(name, job, board),
+            jitter_ratio=jitter_ratio,
+            first_after_s=first_after_s,
+        )
+    schedule.start()
+    tasks = [
+        asyncio.create_task(work)
+        for work in (
+            _ticking(settings, board, schedule),
+            _reporting(own / "agent.json", board, dirty),
+            _serving(settings, board, stop),
+        )
+    ]
+    log.info("agent_started", version=gpud.__version__, pid=os.getpid(), http=settings.http.listen)
+    await stop.wait()
+    schedule.stop()
+    await _ended(tasks)
+    await collector.close()
+    await history.close()
+    log.info("agent_stopped")
+    return 0
+
+
+async def _ended(tasks: list[asyncio.Task[None]]) -> None:
+    """Give the listener its second to close, then cancel what still runs."""
+    serving = tasks.pop()
+    with contextlib.suppress(TimeoutError):
+        await asyncio.wait_for(serving, 2.0)
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+
+
+def _guarded(
+    name: str, job: Callable[[], Awaitable[None]], board: Board
+) -> Callable[[], Awaitable[None]]:
+    """Put the one broad ``except`` of the agent round a scheduled job: it is logged and counted."""
+
+    async def run_once() -> None:
+        try:
+            await job()
+        except Exception as error:
+            log.exception("job_failed", job=name)
+            board.post(
+                HealthSet(
+                    "agent",
+                    Level.DEGRADED,
+                    time.time(),
+                    reason="job_failed",
+                    detail=f"{name}: {type(error).__name__}: {error}",
+                    fix="this is a bug in gpud; the log has its traceback",
+                )
+            )
+        else:
+            board.post(HealthSet("agent", Level.OK, time.time()))
+
+    return run_once
+
+
+async def _telemetry(collector: Collector, board: Board) -> None:
+    before = now()
+    try:
+        readings = await collector.collect()
+    except TelemetryError as error:
+        after = now()
+        board.post(TelemetryFailed(error.reason, str(error), error.fix, after.wall_s, after.mono_s))
+        return
+    after = now()
+    board.post(TelemetryRead(readings, after.mono_s - before.mono_s, after.wall_s, after.mono_s))
+
+
+async def _ticking(settings: Settings, board: Board, schedule: Schedule) -> None:
+    """Once a second: compare the clocks, and hear what root says."""
+    path = Path(settings.run_dir, "root.json")
+    before = now()
+    while True:
+        after = now()
+        offset_s = clock.jumped(before, after, threshold_s=clock.BETWEEN_TICKS_S)
+        if offset_s is not None:
+            log.warning("clock_jumped", offset_s=round(offset_s, 3))
+            board.post(ClockJumped(offset_s, after.wall_s))
+            schedule.after_jump()
+        before = after
+        board.post(rootstatus.read(path, after))
+        await asyncio.sleep(TICK_S)
+
+
+async def _reporting(path: Path, board: Board, dirty: asyncio.Event) -> None:
+    """Write agent.json after a change, at most once a second, whole and renamed into place."""
+    while True:
+        await dirty.wait()
+        dirty.clear()
+        document = status.document(board.read(), now_s=time.time())
+        temporary = path.with_suffix(".tmp")
+        try:
+            temporary.write_bytes(msgspec.json.encode(document) + b"\n")
+            temporary.rename(path)
+        except OSError as error:
+            log.warning("no_status_file", path=str(path), error=error.strerror)
+        await asyncio.sleep(TICK_S)
+
+
+async def _serving(settings: Settings, board: Board, stop: asyncio.Event) -> None:
+    """Listen and answer; an address that is taken is tried again while everything else goes on."""
+    application = web.app(board.read, settings, SnapshotCollector(board.read, settings, now), now)
+    while not stop.is_set():
+        try:
+            listener = web.bind(settings.http.host, settings.http.port)
+        except ListenError as error:
+            board.post(
+                HealthSet(
+                    "http",
+                    Level.FAILED,
+                    time.time(),
+                    reason="address_in_use" if "taken" in str(error) else "cannot_listen",
+                    detail=str(error),
+                    fix=error.fix,
+                )
+            )
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(stop.wait(), LISTEN_AGAIN_S)
+            continue
+        with listener:
+            board.post(HealthSet("http", Level.OK, time.time()))
+            await web.serve(application, listener, stop)

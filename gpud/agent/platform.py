@@ -1,0 +1,41 @@
+"""What kind of machine this is, read once at start. Source: /proc and /etc below ``sysroot``."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+
+def facts(sysroot: str) -> dict[str, str]:
+    """Give wsl ("1", "2" or "" for none), kernel, distro; what cannot be read is left out."""
+    root = Path(sysroot)
+    found: dict[str, str] = {}
+    kernel = _text(root / "proc/sys/kernel/osrelease")
+    if kernel is not None:
+        found["kernel"] = kernel
+        found["wsl"] = _wsl(kernel)
+    distro = _text(root / "etc/os-release")
+    if distro is not None and (
+        name := re.search(r'^PRETTY_NAME="?([^"\n]*)', distro, re.MULTILINE)
+    ):
+        found["distro"] = name[1]
+    return found
+
+
+def boot_id() -> str:
+    """Name this boot of this VM; empty when the kernel does not say."""
+    return _text(Path("/proc/sys/kernel/random/boot_id")) or ""
+
+
+def _wsl(kernel: str) -> str:
+    """Tell WSL 1 from 2 by the kernel's name, in every spelling that was seen in the wild."""
+    if "microsoft" not in kernel.lower() and "wsl" not in kernel.lower():
+        return ""
+    return "1" if kernel.startswith("4.4.") and "WSL2" not in kernel else "2"
+
+
+def _text(path: Path) -> str | None:
+    try:
+        return path.read_text(errors="replace")[:4096].strip()
+    except OSError:
+        return None

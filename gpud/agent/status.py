@@ -1,0 +1,75 @@
+"""Snapshot -> the document of /api/v1/status, agent.json and ``gpud status --json``."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+from gpud.core.sample import SCHEMA_VERSION, Absent
+from gpud.core.snapshot import Level, overall
+
+if TYPE_CHECKING:
+    from gpud.core.sample import Reading
+    from gpud.core.snapshot import ProbeKey, ProbeState, Snapshot
+
+
+def document(snapshot: Snapshot, *, now_s: float) -> dict[str, Any]:
+    """Give everything a person or a program may want to know, as plain JSON data.
+
+    Units: names carry them; ``*_s`` that are moments are Unix seconds.
+    """
+    root = snapshot.root
+    return {
+        "schema_version": SCHEMA_VERSION,
+        "version": snapshot.version,
+        "state": Level(overall(snapshot)).name.lower(),
+        "written_s": now_s,
+        "started_s": snapshot.started_s,
+        "platform": dict(snapshot.platform),
+        "health": {name: asdict(health) for name, health in snapshot.health.items()},
+        "root": asdict(root) if root is not None else None,
+        "cuda": asdict(snapshot.inventory) if snapshot.inventory is not None else None,
+        "probes": [_probe(key, state) for key, state in snapshot.probes.items()],
+        "telemetry": {
+            "taken_s": snapshot.telemetry.taken_s,
+            "readings": [_reading(reading) for reading in snapshot.telemetry.readings],
+        },
+        "counters": {
+            "runs": dict(snapshot.runs),
+            "failures": {f"{p}:{why}": n for (p, why), n in snapshot.failures.items()},
+            "skips": {f"{p}:{why}": n for (p, why), n in snapshot.skips.items()},
+            "clock_jumps": snapshot.clock_jumps,
+            "paused_s": snapshot.paused_s,
+            "children": snapshot.children,
+            "gpu_seconds": snapshot.gpu_seconds,
+        },
+    }
+
+
+def _probe(key: ProbeKey, state: ProbeState) -> dict[str, Any]:
+    return {
+        "probe": key.probe,
+        "gpu": key.gpu,
+        "backend": state.backend,
+        "last_success_s": state.last_success_s,
+        "duration_s": state.duration_s,
+        "failure": asdict(state.failure) if state.failure is not None else None,
+        "missing": [asdict(m) for m in state.report.missing] if state.report else [],
+        "conditions": dict(state.report.conditions) if state.report else {},
+        "samples": [
+            {name: value for name, value in asdict(sample).items() if name != "buckets"}
+            for sample in state.samples
+        ],
+    }
+
+
+def _reading(reading: Reading) -> dict[str, Any]:
+    absent = isinstance(reading.value, Absent)
+    return {
+        "gpu": reading.gpu,
+        "field": reading.field,
+        "source": reading.source,
+        "value": None if absent else reading.value,
+        "absent": reading.value if absent else None,
+        "detail": reading.detail,
+    }
