@@ -1,0 +1,171 @@
+"""``gpud probe``: the launcher, lock and children of the schedule, for one person, once."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import secrets
+import tempfile
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from gpud.agent.launch import Launcher, Refused
+from gpud.core.errors import ConfigError, GpudError
+from gpud.core.sample import SCHEMA_VERSION, Backend, Job, RunReport
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from gpud.core.sample import Device, ProbeSpec
+    from gpud.core.settings import Settings
+
+    Say = Callable[[str], None]
+
+PATIENCE_S = 120.0
+"""A scheduled probe may be running; nothing is measured beside it."""
+
+
+def listing(settings: Settings, *, as_json: bool, say: Say) -> int:
+    """Print the probes there are; 1 when a probe module does not load."""
+    specs, refused = asyncio.run(_launcher(settings).specs())
+    if as_json:
+        probes = [asdict(spec) for spec in specs]
+        document = {"schema_version": SCHEMA_VERSION, "probes": probes, "refused": refused}
+        print(json.dumps(document))
+        return 1 if refused else 0
+    for spec in specs:
+        say(f"{spec.name:<12} {spec.backend:<5} {spec.pace:<6} {', '.join(spec.modes)}")
+        say(f"{'':<12} {spec.summary}")
+    for name, reason in refused.items():
+        say(f"{name:<12} does not load: {reason}")
+    return 1 if refused else 0
+
+
+def run(settings: Settings, names: Sequence[str], *, as_json: bool, say: Say) -> int:
+    """Run probes now and print what they bring; 1 when any brought nothing.
+
+    Errors: ``ConfigError`` for a name that is no probe.
+    """
+    reports = asyncio.run(_all(settings, names, say=(lambda _: None) if as_json else say))
+    if as_json:
+        runs = [{"gpu": gpu, **asdict(report)} for gpu, report in reports]
+        print(json.dumps({"schema_version": SCHEMA_VERSION, "runs": runs}))
+    else:
+        _draw(reports)
+    return 1 if any(report.failure is not None for _, report in reports) else 0
+
+
+async def _all(
+    settings: Settings, names: Sequence[str], *, say: Say
+) -> list[tuple[int | None, RunReport]]:
+    launcher = _launcher(settings)
+    specs, _ = await launcher.specs()
+    known = {spec.name: spec for spec in specs}
+    for name in names:
+        if name not in known:
+            raise ConfigError(f"there is no probe {name}; there are: {', '.join(known)}")
+    chosen = [known[name] for name in names] if names else list(specs)
+    reports: list[tuple[int | None, RunReport]] = []
+    try:
+        for spec in chosen:
+            if spec.backend is Backend.CPU:
+                say(f"{spec.name} ...")
+                reports.append((None, await launcher.run(spec, _job(settings, spec, None))))
+        on_gpu = [spec for spec in chosen if spec.backend is Backend.CUDA]
+        if on_gpu:
+            reports += await _on_gpus(launcher, settings, on_gpu, say)
+    except Refused as refused:
+        raise GpudError(
+            f"another probe has been running for {PATIENCE_S:g} s ({refused.skip})",
+            fix="try again later; gpud status tells whether it is stuck",
+        ) from refused
+    return reports
+
+
+async def _on_gpus(
+    launcher: Launcher, settings: Settings, specs: Sequence[ProbeSpec], say: Say
+) -> list[tuple[int | None, RunReport]]:
+    inventory = await launcher.inventory(_job(settings, specs[0], None))
+    if inventory.failure is not None:
+        return [
+            (None, RunReport(spec.name, spec.backend, failure=inventory.failure)) for spec in specs
+        ]
+    reports: list[tuple[int | None, RunReport]] = []
+    for spec in specs:
+        for device in inventory.devices:
+            say(f"{spec.name} on GPU {device.index}, {device.name} ...")
+            reports.append((device.index, await launcher.run(spec, _job(settings, spec, device))))
+    return reports
+
+
+def _draw(reports: Sequence[tuple[int | None, RunReport]]) -> None:
+    """Print the figures as a table, and below it what went wrong, with the fix."""
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=None, pad_edge=False)
+    for name in ("probe", "on", "mode"):
+        table.add_column(name)
+    for name in ("median", "p10", "p90", "p99", "n"):
+        table.add_column(name, justify="right")
+    console = Console()
+    for gpu, report in reports:
+        place = "CPU" if report.backend is Backend.CPU else "" if gpu is None else f"GPU {gpu}"
+        for sample in report.samples:
+            figures = (sample.median, sample.p10, sample.p90, sample.p99)
+            shown = [human(value, sample.unit) for value in figures]
+            table.add_row(report.probe, place, sample.mode, *shown, str(sample.n))
+    if table.row_count:
+        console.print(table)
+    said = set()
+    for _, report in reports:
+        if report.failure is not None:
+            why = f"{report.failure.detail}"
+            console.print(Text(f"{report.probe}: {_printable(why)}"), style="red")
+            if report.failure.advice and report.failure.advice not in said:
+                said.add(report.failure.advice)
+                console.print(Text(f"  fix: {_printable(report.failure.advice)}"))
+        for missing in report.missing:
+            detail = _printable(missing.detail)
+            console.print(Text(f"{report.probe} {missing.mode}: {missing.reason}: {detail}"))
+
+
+_PREFIXES = ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"), (1.0, ""), (1e-3, "m"), (1e-6, "µ"))
+_SYMBOLS = {"seconds": "s", "bytes_per_second": "B/s", "flops_per_second": "flop/s"}
+
+
+def human(value: float, unit: str) -> str:
+    """Write a figure in base units with a prefix: 1.23e-05 seconds is ``12.3 µs``."""
+    for scale, prefix in _PREFIXES:
+        if abs(value) >= scale:
+            return f"{value / scale:.3g} {prefix}{_SYMBOLS[unit]}"
+    return f"{value / 1e-9:.3g} n{_SYMBOLS[unit]}"
+
+
+def _printable(text: str) -> str:
+    return "".join(character if character.isprintable() else " " for character in text)
+
+
+def _launcher(settings: Settings) -> Launcher:
+    """Use the lock of the agent that runs here, or one of our own where none ever did."""
+    own = Path(settings.run_dir, "agent")
+    path = own / "gpu.lock" if own.is_dir() else Path(tempfile.gettempdir(), "gpud-probe.lock")
+    try:
+        path.touch()
+    except PermissionError as error:
+        raise PermissionError(f"{path} belongs to the agent's user") from error
+    return Launcher(path, patience_s=PATIENCE_S)
+
+
+def _job(settings: Settings, spec: ProbeSpec, device: Device | None) -> Job:
+    fields: dict[str, Any] = {"gpu": device.uuid} if device is not None else {}
+    return Job(
+        probe=spec.name,
+        cuda_library=settings.cuda.library,
+        sysroot=settings.sysroot,
+        budget_s=spec.budget_s,
+        seed=secrets.randbelow(2**31 - 1) + 1,
+        **fields,
+    )
