@@ -1,0 +1,109 @@
+"""The shell files: what they promise before anything is set up."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+SHEBANG = b"#!/usr/bin/env bash\n"
+LIBRARY = Path("deploy/lib.sh")
+
+
+def committed() -> list[Path]:
+    listed = subprocess.run(
+        ["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    return [Path(name) for name in listed.stdout.split("\0") if name and (ROOT / name).is_file()]
+
+
+def bash_scripts() -> list[Path]:
+    return [path for path in committed() if (ROOT / path).read_bytes().startswith(SHEBANG)]
+
+
+@pytest.fixture
+def checkout(tmp_path: Path) -> Path:
+    """Give a directory with the scripts and without a virtual environment."""
+    shutil.copytree(ROOT / "deploy", tmp_path / "deploy")
+    return tmp_path
+
+
+def test_shellcheck_has_nothing_to_say_about_any_shell_file() -> None:
+    scripts = bash_scripts()
+    assert {Path("deploy/run"), Path("deploy/test"), Path(".ci/run")} <= set(scripts)
+    files = [*scripts, LIBRARY, *(path for path in committed() if path.suffix == ".sh")]
+    checked = subprocess.run(
+        ["shellcheck", "--external-sources", *sorted(set(files))],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert checked.returncode == 0, checked.stdout
+
+
+def test_shellcheck_has_nothing_to_say_about_the_shell_hook() -> None:
+    checked = subprocess.run(
+        ["shellcheck", "--shell=bash", "bashrc.snippet"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert checked.returncode == 0, checked.stdout
+
+
+def test_every_script_can_be_executed_and_stops_at_the_first_failure() -> None:
+    for script in bash_scripts():
+        text = (ROOT / script).read_text()
+        assert (ROOT / script).stat().st_mode & 0o111, script
+        assert "set -euo pipefail" in text or "exec deploy/test" in text, script
+
+
+@pytest.mark.parametrize("script", ["run", "test"])
+@pytest.mark.parametrize("option", ["--help", "-h"])
+def test_help_is_there_before_anything_is_set_up(
+    script: str, option: str, checkout: Path, tmp_path: Path
+) -> None:
+    before = set(tmp_path.rglob("*"))
+    shown = subprocess.run(
+        [checkout / "deploy" / script, option],
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd="/",
+        env={"PATH": "/usr/bin:/bin"},
+    )
+    assert (shown.returncode, shown.stderr) == (0, "")
+    assert shown.stdout.startswith(f"usage: deploy/{script}")
+    assert set(tmp_path.rglob("*")) == before
+
+
+def test_a_machine_without_a_usable_python_is_told_what_to_do(
+    checkout: Path, tmp_path: Path
+) -> None:
+    tools = tmp_path / "bin"
+    tools.mkdir()
+    for name in ("bash", "env", "stat", "mkdir", "touch", "flock", "cat", "sed", "setpriv"):
+        (tools / name).symlink_to(shutil.which(name) or "/usr/bin/" + name)
+    shown = subprocess.run(
+        ["/bin/bash", checkout / "deploy" / "run", "--setup-only", "--no-root"],
+        capture_output=True,
+        text=True,
+        check=False,
+        env={"PATH": str(tools)},
+    )
+    # sbin directories are always looked in, and hold no Python
+    assert shown.returncode == 1
+    assert "no Python 3.11 or newer" in shown.stderr
+    assert "fix:" in shown.stderr
+    assert not (checkout / ".venv").exists()
+
+
+def test_continuous_integration_runs_the_same_command_as_a_person() -> None:
+    assert (ROOT / ".ci" / "run").read_text().splitlines()[1:] == [
+        'cd -- "${BASH_SOURCE[0]%/*}/.." && exec deploy/test "$@"'
+    ]

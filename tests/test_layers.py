@@ -1,0 +1,104 @@
+"""Who may import whom: the contracts hold, and each of them would notice a violation."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+@dataclass(frozen=True, slots=True)
+class Violation:
+    """One import that must not be: ``line`` appended to ``module``, or a module made of it."""
+
+    module: str
+    line: str
+
+    def __str__(self) -> str:
+        return f"{self.module}: {self.line}"
+
+
+VIOLATIONS = [
+    Violation("agent/planted.py", "import gpud.root"),
+    Violation("agent/planted.py", "import gpud.child"),
+    Violation("root/planted.py", "import gpud.agent"),
+    Violation("root/planted.py", "import gpud.child"),
+    Violation("child/planted.py", "import gpud.agent"),
+    Violation("child/planted.py", "import gpud.root"),
+    Violation("core/planted.py", "import gpud.discovery"),
+    Violation("core/planted.py", "import gpud.agent"),
+    Violation("discovery.py", "import gpud.cli"),
+    Violation("agent/planted.py", "import gpud.cli"),
+    Violation("core/planted.py", "import os"),
+    Violation("core/planted.py", "import time"),
+    Violation("core/planted.py", "import socket"),
+    Violation("core/planted.py", "import sqlite3"),
+    Violation("core/planted.py", "import threading"),
+    Violation("child/planted.py", "import msgspec"),
+    Violation("child/planted.py", "import structlog"),
+    Violation("root/planted.py", "import numpy"),
+    Violation("root/planted.py", "import starlette"),
+    Violation("root/planted.py", "import rich"),
+    Violation("agent/planted.py", "import docker"),
+    Violation("agent/planted.py", "import numpy"),
+    Violation("agent/store.py", "import gpud.agent.compose"),
+    Violation("agent/export.py", "import gpud.agent.store"),
+    Violation("planted.py", "import gpud.core"),  # a module that no layer names
+]
+
+
+def lint(tree: Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [Path(sys.executable).with_name("lint-imports"), "--no-cache"],
+        cwd=tree,
+        env=dict(os.environ, PYTHONPATH=str(tree), PYTHONDONTWRITEBYTECODE="1"),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+@pytest.fixture
+def tree(tmp_path: Path) -> Path:
+    """Give a copy of the package and its contracts, to plant violations in."""
+    shutil.copy(ROOT / "pyproject.toml", tmp_path)
+    shutil.copytree(ROOT / "gpud", tmp_path / "gpud", ignore=shutil.ignore_patterns("__pycache__"))
+    return tmp_path
+
+
+def test_every_contract_is_kept() -> None:
+    linted = lint(ROOT)
+    assert linted.returncode == 0, linted.stdout
+    assert " 0 broken" in linted.stdout
+
+
+def test_an_untouched_copy_is_judged_like_the_original(tree: Path) -> None:
+    assert lint(tree).returncode == 0
+
+
+@pytest.mark.parametrize("violation", VIOLATIONS, ids=str)
+def test_a_planted_violation_is_caught(violation: Violation, tree: Path) -> None:
+    module = tree / "gpud" / violation.module
+    with module.open("a") as text:
+        text.write(f"\n{violation.line}\n")
+    linted = lint(tree)
+    assert linted.returncode == 1, linted.stdout + linted.stderr
+    assert "BROKEN" in linted.stdout
+    assert Path(violation.module).stem in linted.stdout
+
+
+@pytest.mark.parametrize("folder", ["child/probes", "root/policies"])
+def test_plug_ins_of_one_folder_know_nothing_of_each_other(folder: str, tree: Path) -> None:
+    package = "gpud." + folder.replace("/", ".")
+    for name, line in (("planted_one", f"import {package}.planted_other"), ("planted_other", "")):
+        (tree / "gpud" / folder / f"{name}.py").write_text(f"{line}\n")
+    linted = lint(tree)
+    assert linted.returncode == 1, linted.stdout
+    assert f"{package}.planted_one -> {package}.planted_other" in linted.stdout
