@@ -15,6 +15,9 @@ if TYPE_CHECKING:
 
 KEPT_STDOUT = 1 << 20
 KEPT_STDERR = 4096
+CHUNK = 1 << 16
+MOST_LEFT_IN_A_PIPE = 1 << 20
+"""What a pipe can hold at the most; a reader that goes on for longer follows a living writer."""
 GRACE_S = 5.0
 """How long a killed process may take to go. One in state D never does."""
 
@@ -51,7 +54,7 @@ class _Collected:
     def read(self) -> bool:
         """Take what is there; False at the end of the stream."""
         try:
-            chunk = os.read(self.fd, 1 << 16)
+            chunk = os.read(self.fd, CHUNK)
         except BlockingIOError:
             return True
         if not chunk:
@@ -64,9 +67,7 @@ class _Collected:
 
     def drain(self) -> None:
         """Take what is left after the process ended; a grandchild may hold the pipe open."""
-        before = -1
-        while len(self.data) != before and not self.overflowed:
-            before = len(self.data)
+        for _ in range(MOST_LEFT_IN_A_PIPE // CHUNK):
             if not self.read():
                 break
 

@@ -114,7 +114,7 @@ class Launcher:
     ) -> wire.Document | Failure:
         if gpu and not self.breaker.allows(time.monotonic()):
             raise Refused(Skip.STUCK)
-        async with self._lock() as fd:
+        async with self._lock(gpu=gpu) as fd:
             self._on_spawn()
             deadline_s = max(budget_s * self._deadline_ratio, 1.0)
             try:
@@ -135,7 +135,7 @@ class Launcher:
         return document
 
     @asynccontextmanager
-    async def _lock(self) -> AsyncIterator[int]:
+    async def _lock(self, *, gpu: bool) -> AsyncIterator[int]:
         """Hold the lock while the child runs; the inherited copy holds on by itself."""
         fd = os.open(self._lock_path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o660)
         try:
@@ -143,6 +143,8 @@ class Launcher:
             while not _locked(fd):
                 if time.monotonic() >= until:
                     stuck = self.breaker.streak > 0
+                    if stuck and not gpu:
+                        break  # a GPU that hangs is no reason not to measure the CPU
                     raise Refused(Skip.STUCK if stuck else Skip.CHILD_RUNNING)
                 await asyncio.sleep(LOCK_LOOK_S)  # a flock held elsewhere gives no event to await
             yield fd
@@ -166,7 +168,7 @@ def _judged(
         detail = f"no answer within {deadline_s:g} s, killed once{gone}"
         return Failure(Reason.HUNG, detail, advice=ADVICE_HUNG)
     if ended.code is not None and ended.code < 0:
-        return _signalled(signal.Signals(-ended.code), ended)
+        return _signalled(-ended.code, ended)
     if ended.overflowed:
         detail = f"more than {children.KEPT_STDOUT} bytes on stdout"
         return Failure(Reason.BAD_OUTPUT, detail)
@@ -179,12 +181,19 @@ def _judged(
         return Failure(Reason.BAD_OUTPUT, str(error))
 
 
-def _signalled(number: signal.Signals, ended: children.Ended) -> Failure:
-    if number is signal.SIGALRM:
+def _signalled(number: int, ended: children.Ended) -> Failure:
+    if number == signal.SIGALRM:
         detail = f"ended by its own alarm while a driver call hung{_last_words(ended)}"
         return Failure(Reason.HUNG, detail, advice=ADVICE_HUNG)
     reason = Reason.CRASHED if number in _CRASHES else Reason.KILLED
-    return Failure(reason, f"ended by {number.name}{_last_words(ended)}")
+    return Failure(reason, f"ended by {_signal_name(number)}{_last_words(ended)}")
+
+
+def _signal_name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:  # real-time signals between the first and the last have no name
+        return f"signal {number}"
 
 
 def _story(ended: children.Ended) -> str:
