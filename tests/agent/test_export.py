@@ -1,0 +1,112 @@
+"""What a scrape says of a snapshot, byte for byte."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from prometheus_client import CollectorRegistry
+from prometheus_client.exposition import generate_latest as text_format
+from prometheus_client.openmetrics.exposition import generate_latest as openmetrics
+from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse_openmetrics
+
+from gpud.agent.export import SnapshotCollector
+from gpud.core.clock import Instant
+from gpud.core.sample import Backend, Failure, Reason, RunReport
+from gpud.core.settings import parse
+from gpud.core.snapshot import RunFinished, Snapshot, fold
+from tests import snapshots
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+GOLDEN = Path(__file__).resolve().parent.parent / "golden"
+DOCUMENT = Path(__file__).resolve().parent.parent.parent / "docs/metrics.md"
+
+
+def registry(snapshot: Snapshot, now: Instant = snapshots.NOW) -> CollectorRegistry:
+    made = CollectorRegistry(auto_describe=False)
+    made.register(SnapshotCollector(lambda: snapshot, parse(None, {}), lambda: now))
+    return made
+
+
+def scrape(snapshot: Snapshot, now: Instant = snapshots.NOW) -> str:
+    text: bytes = text_format(registry(snapshot, now))
+    return re.sub(r'python="[^"]*"', 'python="3"', text.decode())
+
+
+@pytest.mark.parametrize("make", [snapshots.full, snapshots.bare])
+def test_a_scrape_is_the_one_that_was_agreed(
+    make: Callable[[], Snapshot], request: pytest.FixtureRequest
+) -> None:
+    path = GOLDEN / f"{make.__name__}.txt"
+    got = scrape(make())
+    if request.config.getoption("--update-golden"):
+        path.write_text(got)
+    assert got == path.read_text()
+
+
+@pytest.mark.parametrize("make", [snapshots.full, snapshots.bare])
+def test_promtool_finds_nothing_to_say(make: Callable[[], Snapshot]) -> None:
+    checked = subprocess.run(
+        ["promtool", "check", "metrics"],
+        input=scrape(make()),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (checked.returncode, checked.stdout + checked.stderr) == (0, "")
+
+
+def test_openmetrics_says_the_same_and_parses() -> None:
+    families = list(parse_openmetrics(openmetrics(registry(snapshots.full())).decode()))
+    names = {sample.name for family in families for sample in family.samples}
+    assert names == {
+        line.partition("{")[0].partition(" ")[0]
+        for line in scrape(snapshots.full()).splitlines()
+        if not line.startswith("#")
+    }
+
+
+def test_every_family_is_documented_and_nothing_else_is() -> None:
+    documented = set(re.findall(r"^\| `(gpud_\w+)`", DOCUMENT.read_text(), re.MULTILINE))
+    exported = {
+        line.split()[2]
+        for line in scrape(snapshots.full()).splitlines()
+        if line.startswith("# TYPE")
+    }
+    assert exported == documented
+
+
+def test_a_failure_takes_the_figures_of_its_probe_with_it() -> None:
+    failed = RunReport("triad", Backend.CUDA, failure=Failure(Reason.HUNG, "silent"))
+    after = fold(RunFinished(failed, 0, snapshots.NOW.wall_s, 95.0), snapshots.full())
+    assert 'gpud_probe_bytes_per_second{gpu="0",mode="triad",probe="triad"}' not in scrape(after)
+    assert 'gpud_probe_failures_total{probe="triad",reason="hung"} 1.0' in scrape(after)
+
+
+def test_figures_that_are_too_old_are_not_published() -> None:
+    much_later = Instant(snapshots.NOW.wall_s + 86400, snapshots.NOW.mono_s + 86400)
+    text = scrape(snapshots.full(), much_later)
+    assert "gpud_gpu_temperature_celsius" not in text
+    assert "gpud_probe_latency_median_seconds" not in text
+    assert "gpud_probe_last_success_timestamp_seconds" in text
+
+
+def test_a_cpu_probe_never_carries_a_gpu() -> None:
+    lines = [line for line in scrape(snapshots.full()).splitlines() if 'probe="cpu_' in line]
+    assert lines
+    assert not [line for line in lines if re.search(r'gpu="[^"]', line)]
+
+
+def test_strings_from_outside_lose_their_control_characters() -> None:
+    assert "\x1b" not in scrape(snapshots.full())
+
+
+def test_without_a_word_from_root_nothing_is_said_about_dockerd() -> None:
+    silent = replace(snapshots.full(), root=None)
+    assert "gpud_dockerd" not in scrape(silent)

@@ -1,0 +1,184 @@
+"""Two snapshots made by hand: everything known, and nothing known yet."""
+
+from __future__ import annotations
+
+from gpud.core.clock import Instant
+from gpud.core.report import AgentReport, DockerdReport, Owner, ProcessRef, RootReport
+from gpud.core.sample import (
+    Absent,
+    Backend,
+    Buckets,
+    Device,
+    Failure,
+    Inventory,
+    Pace,
+    ProbeSpec,
+    Reading,
+    Reason,
+    RunReport,
+    Sample,
+    Skip,
+    Unit,
+)
+from gpud.core.snapshot import (
+    ChildSpawned,
+    ClockJumped,
+    Event,
+    HealthSet,
+    InventoryTaken,
+    Level,
+    ProbesListed,
+    RootHeard,
+    RunFinished,
+    RunSkipped,
+    Snapshot,
+    TelemetryRead,
+    fold,
+)
+from gpud.core.stats import LATENCY_BOUNDS_S
+
+NOW = Instant(wall_s=1_700_000_100.0, mono_s=100.0)
+
+DEVICE = Device(
+    index=0,
+    uuid="GPU-00000000-0000-0000-0000-000000000001",
+    name='RTX "4070"\n\x1b[31m',
+    pci_bus_id="0000:01:00.0",
+    compute_capability="8.9",
+    sm_count=46,
+    l2_bytes=36 << 20,
+    memory_total_bytes=12 << 30,
+)
+SPECS = (
+    ProbeSpec(
+        "launch", Backend.CUDA, Pace.SMALL, Unit.SECONDS, ("submit", "roundtrip"), 10, "launches"
+    ),
+    ProbeSpec("triad", Backend.CUDA, Pace.LARGE, Unit.BYTES_PER_SECOND, ("triad",), 10, "memory"),
+    ProbeSpec("nbody", Backend.CUDA, Pace.LARGE, Unit.FLOPS_PER_SECOND, ("nbody",), 10, "maths"),
+    ProbeSpec("cpu_call", Backend.CPU, Pace.SMALL, Unit.SECONDS, ("call",), 5, "a call"),
+)
+
+
+def sample(mode: str, unit: Unit, median: float, buckets: Buckets | None = None) -> Sample:
+    return Sample(
+        mode=mode,
+        unit=unit,
+        n=100,
+        median=median,
+        p10=median * 0.9,
+        p90=median * 1.1,
+        p99=median * 1.5,
+        minimum=median * 0.8,
+        maximum=median * 2,
+        buckets=buckets,
+    )
+
+
+def launches(median_s: float = 5e-6) -> RunReport:
+    counts = [0] * (len(LATENCY_BOUNDS_S) + 1)
+    counts[8] = 100
+    return RunReport(
+        "launch",
+        Backend.CUDA,
+        device=DEVICE,
+        samples=(
+            sample("submit", Unit.SECONDS, median_s, Buckets(tuple(counts), 100 * median_s)),
+            sample("roundtrip", Unit.SECONDS, 3 * median_s),
+        ),
+        duration_s=0.3,
+        gpu_seconds=0.05,
+    )
+
+
+READINGS = tuple(
+    Reading(0, field, value, "nvml")
+    for field, value in {
+        "name": DEVICE.name,
+        "uuid": DEVICE.uuid,
+        "driver_version": "572.16",
+        "memory_total_bytes": 12884901888.0,
+        "memory_used_bytes": 1073741824.0,
+        "memory_free_bytes": 11811160064.0,
+        "temperature_celsius": 48.0,
+        "power_watts": 31.5,
+        "power_limit_watts": 200.0,
+        "energy_joules_total": 12345.678,
+        "clock_graphics_hertz": 2475e6,
+        "clock_sm_hertz": 2475e6,
+        "clock_memory_hertz": 10501e6,
+        "pstate": 0.0,
+        "utilization_gpu_ratio": 0.07,
+        "utilization_memory_ratio": Absent.UNSUPPORTED,
+    }.items()
+)
+
+ROOT = RootReport(
+    gpud_version="0.1.0",
+    process=ProcessRef(10, 1000),
+    privileged=True,
+    boot_id="boot",
+    started_s=1_700_000_000.0,
+    written_s=1_700_000_099.0,
+    beat_s=99.0,
+    dockerd=DockerdReport(
+        state="running",
+        policy="auto",
+        up=True,
+        owner=Owner.GPUD,
+        process=ProcessRef(11, 1100),
+        version="20.10.24",
+        ping_s=0.0012,
+        last_start_s=0.157,
+        restarts={"killed": 1},
+    ),
+    agent=AgentReport(state="running", process=ProcessRef(12, 1200), user="gpud", restarts=2),
+)
+
+
+def bare() -> Snapshot:
+    """What an agent knows in its first moment."""
+    return Snapshot(version="0.1.0", started_s=1_700_000_000.0)
+
+
+def full() -> Snapshot:
+    """Everything this release can know, with one probe failing and one field withheld."""
+    snapshot = Snapshot(
+        version="0.1.0",
+        started_s=1_700_000_000.0,
+        platform={"wsl": "2", "kernel": "6.6.87.2-microsoft-standard-WSL2", "distro": "Debian 12"},
+    )
+    broken = Failure(Reason.VERIFICATION_FAILED, "8 of 8 bodies are wrong")
+    wall_s, mono_s = NOW.wall_s - 10, NOW.mono_s - 10
+    triad = sample("triad", Unit.BYTES_PER_SECOND, 4.6e11)
+    call = sample("call", Unit.SECONDS, 4e-7)
+    events: tuple[Event, ...] = (
+        ProbesListed(SPECS, {}, wall_s),
+        InventoryTaken(Inventory((DEVICE,), "12.8", "/usr/lib/wsl/lib/libcuda.so.1"), wall_s),
+        ChildSpawned(),
+        RunFinished(launches(), 0, wall_s, mono_s),
+        RunFinished(
+            RunReport("triad", Backend.CUDA, DEVICE, (triad,), duration_s=1.0), 0, wall_s, mono_s
+        ),
+        RunFinished(
+            RunReport(
+                "nbody",
+                Backend.CUDA,
+                DEVICE,
+                (sample("nbody", Unit.FLOPS_PER_SECOND, 2e13),),
+                duration_s=1.0,
+            ),
+            0,
+            wall_s - 5,
+            mono_s - 5,
+        ),
+        RunFinished(RunReport("cpu_call", Backend.CPU, None, (call,)), None, wall_s, mono_s),
+        RunFinished(RunReport("copy", Backend.CUDA, DEVICE, failure=broken), 0, wall_s, mono_s),
+        RunSkipped("triad", Skip.CHILD_RUNNING, wall_s),
+        TelemetryRead(READINGS, 0.02, wall_s, mono_s),
+        RootHeard(ROOT, None, wall_s),
+        HealthSet("store", Level.OK, wall_s),
+        ClockJumped(3600.0, wall_s),
+    )
+    for event in events:
+        snapshot = fold(event, snapshot)
+    return snapshot
