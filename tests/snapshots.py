@@ -90,27 +90,25 @@ def launches(median_s: float = 5e-6) -> RunReport:
     )
 
 
-READINGS = tuple(
-    Reading(0, field, value, "nvml")
-    for field, value in {
-        "name": DEVICE.name,
-        "uuid": DEVICE.uuid,
-        "driver_version": "572.16",
-        "memory_total_bytes": 12884901888.0,
-        "memory_used_bytes": 1073741824.0,
-        "memory_free_bytes": 11811160064.0,
-        "temperature_celsius": 48.0,
-        "power_watts": 31.5,
-        "power_limit_watts": 200.0,
-        "energy_joules_total": 12345.678,
-        "clock_graphics_hertz": 2475e6,
-        "clock_sm_hertz": 2475e6,
-        "clock_memory_hertz": 10501e6,
-        "pstate": 0.0,
-        "utilization_gpu_ratio": 0.07,
-        "utilization_memory_ratio": Absent.UNSUPPORTED,
-    }.items()
-)
+FIELDS: dict[str, float | str | Absent] = {
+    "name": DEVICE.name,
+    "uuid": DEVICE.uuid,
+    "driver_version": "572.16",
+    "memory_total_bytes": 12884901888.0,
+    "memory_used_bytes": 1073741824.0,
+    "memory_free_bytes": 11811160064.0,
+    "temperature_celsius": 48.0,
+    "power_watts": 31.5,
+    "power_limit_watts": 200.0,
+    "energy_joules_total": 12345.678,
+    "clock_graphics_hertz": 2475e6,
+    "clock_sm_hertz": 2475e6,
+    "clock_memory_hertz": 10501e6,
+    "pstate": 0.0,
+    "utilization_gpu_ratio": 0.07,
+    "utilization_memory_ratio": Absent.UNSUPPORTED,
+}
+READINGS = tuple(Reading(0, field, value, "nvml") for field, value in FIELDS.items())
 
 ROOT = RootReport(
     gpud_version="0.1.0",

@@ -98,17 +98,27 @@ class Store:
             except sqlite3.DatabaseError as second:
                 raise _translated(second, self.path) from second
 
-    def append(self, runs: list[Run]) -> None:
+    def append(self, runs: list[Run]) -> list[StoreError]:
         """Write runs with their samples in one transaction; after the return they last.
 
+        Gives one error for each run that no disk could keep; the others are written.
         Errors: ``StoreError``; then none of them is written.
         """
+        refused: list[StoreError] = []
         try:
             with self._connection as transaction:
+                transaction.execute("BEGIN IMMEDIATE")
                 for run in runs:
-                    _insert(transaction, run)
+                    transaction.execute("SAVEPOINT run")
+                    try:
+                        _insert(transaction, run)
+                    except (sqlite3.IntegrityError, OverflowError) as error:
+                        transaction.execute("ROLLBACK TO run")
+                        refused.append(_unstorable(run, error))
+                    transaction.execute("RELEASE run")
         except sqlite3.Error as error:
             raise _translated(error, self.path) from error
+        return refused
 
     def count(self) -> int:
         """Say how many runs are kept."""
@@ -136,6 +146,10 @@ class Store:
 
     def _put_aside(self, stamp: str) -> Path:
         target = self.path.with_name(f"{FILE}.corrupt-{stamp}")
+        again = 1
+        while target.exists():
+            again += 1
+            target = self.path.with_name(f"{FILE}.corrupt-{stamp}-{again}")
         for suffix in ("", "-wal", "-shm"):
             with suppress(FileNotFoundError):
                 Path(f"{self.path}{suffix}").rename(f"{target}{suffix}")
@@ -165,16 +179,27 @@ class History:
         return len(self._waiting)
 
     async def append(self, *runs: Run) -> None:
-        """Write ``runs`` after those that wait already. ``Errors: StoreError``; then they wait."""
+        """Write ``runs`` after those that wait already.
+
+        Errors: ``StoreError``; then they wait, but for what no disk could keep: that is dropped.
+        A cancelled caller does not stop the write: half-way, a run is both written and waiting.
+        """
         self._waiting.extend(runs)
+        await asyncio.shield(self._write_waiting())
+
+    async def _write_waiting(self) -> None:
         async with self._writing:
             while len(self._waiting) > WAITING_LIMIT:
                 self._waiting.popleft()
                 self.dropped += 1
             batch = list(self._waiting)
-            await asyncio.get_running_loop().run_in_executor(self._thread, self._write, batch)
+            loop = asyncio.get_running_loop()
+            refused = await loop.run_in_executor(self._thread, self._write, batch)
             for _ in batch:
                 self._waiting.popleft()
+            self.dropped += len(refused)
+        if refused:
+            raise refused[-1]
 
     async def close(self) -> None:
         """Write what waits if that is possible, and close."""
@@ -184,12 +209,12 @@ class History:
         if self._store is not None:
             self._store.close()
 
-    def _write(self, batch: list[Run]) -> None:
+    def _write(self, batch: list[Run]) -> list[StoreError]:
         try:
             if self._store is None:
                 self._store = Store(self._directory, now=self._now)
                 self.set_aside = self._store.set_aside or self.set_aside
-            self._store.append(batch)
+            return self._store.append(batch)
         except StoreError:
             # Opened anew next time: after a remount the old descriptors are worth nothing.
             if self._store is not None:
@@ -274,6 +299,12 @@ _REASONS = {
     sqlite3.SQLITE_CORRUPT: ("corrupt", "restart gpud: the file is set aside at start"),
     sqlite3.SQLITE_NOTADB: ("corrupt", "restart gpud: the file is set aside at start"),
 }
+
+
+def _unstorable(run: Run, error: Exception) -> StoreError:
+    said = StoreError(f"a run of {run.report.probe} cannot be kept: {error}", reason="unstorable")
+    said.__cause__ = error
+    return said
 
 
 def _translated(error: sqlite3.Error, path: Path) -> StoreError:
