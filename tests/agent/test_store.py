@@ -1,0 +1,333 @@
+"""The history on real files: killed, full, read-only, corrupt, old and new."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+import shutil
+import signal
+import sqlite3
+import subprocess
+import sys
+from contextlib import closing, contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from gpud.agent import store as store_module
+from gpud.agent.store import FILE, MIGRATIONS, History, Run, Store
+from gpud.core import stats
+from gpud.core.errors import StoreError
+from gpud.core.sample import Backend, Device, Failure, Reason, RunReport, Unit
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+ROOT = Path(__file__).parents[2]
+DEVICE = Device(0, "GPU-1", "n", "0000:01:00.0", "8.9", 46, 1, 1)
+SAMPLE = stats.summarised([1e-6, 2e-6], mode="submit", unit=Unit.SECONDS, null=[1e-7])
+REPORT = RunReport("launch", Backend.CUDA, DEVICE, (SAMPLE,), conditions={"driver": "576.02"})
+
+needs_mount = pytest.mark.skipif(
+    os.geteuid() != 0 or shutil.which("mount") is None, reason="mounting needs root"
+)
+
+
+def stamp() -> str:
+    return "20260101T000000Z"
+
+
+def run(number: int = 0, report: RunReport = REPORT) -> Run:
+    return Run(report, float(number), "boot")
+
+
+def finished_s(folder: Path) -> list[float]:
+    with closing(sqlite3.connect(folder / FILE)) as connection:
+        return [row[0] for row in connection.execute("SELECT finished_s FROM runs ORDER BY id")]
+
+
+@contextmanager
+def opened(folder: Path) -> Iterator[Store]:
+    store = Store(folder, now=stamp)
+    try:
+        yield store
+    finally:
+        store.close()
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=256k", "none", disk], check=True)
+    try:
+        yield disk
+    finally:
+        subprocess.run(["umount", disk], check=True)
+
+
+def fill(disk: Path) -> Path:
+    ballast = disk / "ballast"
+    size = os.statvfs(disk)
+    ballast.write_bytes(b"x" * (size.f_bavail * size.f_frsize))
+    return ballast
+
+
+def test_a_run_is_there_with_its_samples_after_the_file_is_opened_again(tmp_path: Path) -> None:
+    with opened(tmp_path) as store:
+        store.append([run(7)])
+    with opened(tmp_path) as store:
+        assert store.count() == 1
+    with closing(sqlite3.connect(tmp_path / FILE)) as connection:
+        assert connection.execute("SELECT probe, gpu_uuid, conditions FROM runs").fetchall() == [
+            ("launch", "GPU-1", '{"driver":"576.02"}')
+        ]
+        assert connection.execute("SELECT mode, n, median FROM samples").fetchall() == [
+            ("submit", 2, SAMPLE.median)
+        ]
+
+
+def test_a_failed_run_is_kept_with_its_reason(tmp_path: Path) -> None:
+    failed = RunReport("launch", Backend.CUDA, failure=Failure(Reason.HUNG, "no answer"))
+    with opened(tmp_path) as store:
+        store.append([run(1, failed)])
+    with closing(sqlite3.connect(tmp_path / FILE)) as connection:
+        (text,) = connection.execute("SELECT failure FROM runs").fetchone()
+    assert '"reason":"hung"' in text
+
+
+def test_a_run_is_written_with_all_its_samples_or_not_at_all(tmp_path: Path) -> None:
+    twice = replace(REPORT, samples=(SAMPLE, SAMPLE))
+    with opened(tmp_path) as store:
+        (refused,) = store.append([run(1), run(2, twice)])
+        assert refused.reason == "unstorable"
+    assert finished_s(tmp_path) == [1.0]
+    with closing(sqlite3.connect(tmp_path / FILE)) as connection:
+        assert connection.execute("SELECT count(*) FROM samples").fetchone() == (1,)
+
+
+def test_every_commit_acknowledged_before_a_kill_is_there_afterwards(tmp_path: Path) -> None:
+    writer = (
+        "import pathlib, sys\nfrom gpud.agent.store import *\nfrom gpud.core.sample import *\n"
+        f"store = Store(pathlib.Path({str(tmp_path)!r}), now=str)\n"
+        "start = int(sys.argv[1])\n"
+        "for number in range(start, start + 100_000):\n"
+        "    store.append([Run(RunReport('p', Backend.CPU), float(number), 'b')])\n"
+        "    sys.stdout.write(f'{number}\\n'); sys.stdout.flush()\n"
+    )
+    chance = random.Random(1)
+    acknowledged: list[float] = []
+    for victim in range(5):
+        with subprocess.Popen(
+            [sys.executable, "-c", writer, str(victim * 1_000_000)],
+            cwd=ROOT,
+            stdout=subprocess.PIPE,
+            text=True,
+        ) as process:
+            stdout = process.stdout
+            assert stdout is not None
+            acknowledged.extend(float(stdout.readline()) for _ in range(chance.randint(1, 40)))
+            process.send_signal(signal.SIGKILL)
+            # What it said before the signal reached it counts too; half a line does not.
+            said = stdout.read().splitlines(keepends=True)
+            acknowledged.extend(float(line) for line in said if line.endswith("\n"))
+    with opened(tmp_path) as store:
+        assert store.set_aside is None
+    kept = finished_s(tmp_path)
+    assert set(acknowledged) <= set(kept)
+    assert len(set(kept)) == len(kept)
+
+
+@pytest.mark.parametrize("damage", ["not a database", "a page overwritten"])
+def test_a_corrupt_file_is_set_aside_whole_and_a_new_one_begun(tmp_path: Path, damage: str) -> None:
+    if damage == "not a database":
+        (tmp_path / FILE).write_bytes(b"this was never a database" * 500)
+    else:
+        with opened(tmp_path) as store:
+            store.append([run(number) for number in range(500)])
+        with (tmp_path / FILE).open("r+b") as file:
+            file.seek(4096)
+            file.write(os.urandom(4096 * 4))
+    spoiled = (tmp_path / FILE).read_bytes()
+    with opened(tmp_path) as store:
+        assert store.set_aside == tmp_path / f"{FILE}.corrupt-{stamp()}"
+        assert store.set_aside.read_bytes() == spoiled
+        store.append([run(1)])
+        assert store.count() == 1
+
+
+def test_a_second_corrupt_file_never_overwrites_the_first(tmp_path: Path) -> None:
+    kept = set()
+    for text in (b"first" * 1000, b"second" * 1000):
+        (tmp_path / FILE).unlink(missing_ok=True)
+        (tmp_path / FILE).write_bytes(text)
+        with opened(tmp_path) as store:
+            assert store.set_aside is not None
+            kept.add(store.set_aside)
+    assert len(kept) == 2
+    assert all(path.exists() for path in kept)
+
+
+def test_a_file_of_a_newer_gpud_is_left_alone(tmp_path: Path) -> None:
+    with opened(tmp_path):
+        pass
+    with closing(sqlite3.connect(tmp_path / FILE)) as connection:
+        connection.execute("PRAGMA user_version = 999")
+    with pytest.raises(StoreError, match="newer gpud") as caught:
+        Store(tmp_path, now=stamp)
+    assert caught.value.reason == "newer_schema"
+    assert list(tmp_path.glob("*corrupt*")) == []
+
+
+def test_an_older_file_is_led_forward_and_keeps_its_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with opened(tmp_path) as store:
+        store.append([run(1)])
+    longer = (*MIGRATIONS, "ALTER TABLE runs ADD COLUMN note TEXT;")
+    monkeypatch.setattr(store_module, "MIGRATIONS", longer)
+    with opened(tmp_path) as store:
+        store.append([run(2)])
+    assert finished_s(tmp_path) == [1.0, 2.0]
+    with closing(sqlite3.connect(tmp_path / FILE)) as connection:
+        assert connection.execute("PRAGMA user_version").fetchone() == (len(longer),)
+        connection.execute("SELECT note FROM runs")
+
+
+def test_a_step_that_fails_half_way_leaves_the_file_as_it_was(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with opened(tmp_path):
+        pass
+    broken = (*MIGRATIONS, "CREATE TABLE half (x); INSERT INTO nowhere VALUES (1);")
+    monkeypatch.setattr(store_module, "MIGRATIONS", broken)
+    with pytest.raises(StoreError):
+        Store(tmp_path, now=stamp)
+    with closing(sqlite3.connect(tmp_path / FILE)) as connection:
+        assert connection.execute("PRAGMA user_version").fetchone() == (len(MIGRATIONS),)
+        assert (
+            connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'half'").fetchall() == []
+        )
+
+
+def test_a_directory_that_is_missing_is_said_with_the_command_that_makes_it(tmp_path: Path) -> None:
+    with pytest.raises(StoreError) as caught:
+        Store(tmp_path / "missing", now=stamp)
+    assert (caught.value.reason, caught.value.fix) == (
+        "no_directory",
+        f"mkdir -p {tmp_path / 'missing'}",
+    )
+
+
+@needs_mount
+def test_on_a_full_disk_runs_wait_and_are_written_in_order_when_there_is_room(
+    small_disk: Path,
+) -> None:
+    async def story() -> None:
+        history = History(small_disk, now=stamp)
+        await history.append(run(0))
+        ballast = fill(small_disk)
+        said = []
+        for number in range(1, 60):
+            try:
+                await history.append(run(number))
+            except StoreError as error:
+                said.append(error.reason)  # how many fit before is the disk's affair
+        assert history.waiting > 0
+        assert set(said) == {"disk_full"}
+        ballast.unlink()
+        await history.append(run(60))
+        assert (history.waiting, history.dropped) == (0, 0)
+        await history.close()
+
+    asyncio.run(story())
+    assert finished_s(small_disk) == [float(number) for number in range(61)]
+
+
+@needs_mount
+def test_on_a_read_only_disk_runs_wait_until_it_can_be_written_again(small_disk: Path) -> None:
+    def remount(how: str) -> None:
+        subprocess.run(["mount", "-o", f"remount,{how}", small_disk], check=True)
+
+    async def story() -> None:
+        history = History(small_disk, now=stamp)
+        with pytest.raises(StoreError) as caught:
+            await history.append(run(1))
+        assert caught.value.reason == "read_only"
+        remount("rw")
+        await history.append(run(2))
+        await history.close()
+
+    with opened(small_disk) as store:
+        store.append([run(0)])
+    remount("ro")
+    asyncio.run(story())
+    assert finished_s(small_disk) == [0.0, 1.0, 2.0]
+
+
+def test_more_than_can_wait_is_dropped_oldest_first_and_counted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(store_module, "WAITING_LIMIT", 3)
+    folder = tmp_path / "later"
+
+    async def story() -> None:
+        history = History(folder, now=stamp)
+        for number in range(5):
+            with pytest.raises(StoreError):
+                await history.append(run(number))
+        assert (history.waiting, history.dropped) == (3, 2)
+        folder.mkdir()
+        await history.append()
+        await history.close()
+
+    asyncio.run(story())
+    assert finished_s(folder) == [2.0, 3.0, 4.0]
+
+
+def test_a_run_that_can_never_be_stored_does_not_keep_the_others_waiting(tmp_path: Path) -> None:
+    for impossible in (
+        replace(REPORT, samples=(SAMPLE, SAMPLE)),
+        replace(REPORT, samples=(replace(SAMPLE, n=2**70),)),
+    ):
+
+        async def story(impossible: RunReport = impossible) -> None:
+            history = History(tmp_path, now=stamp)
+            with pytest.raises(StoreError):
+                await history.append(run(1), run(2, impossible), run(3))
+            assert history.dropped == 1
+            await history.append(run(4))
+            await history.close()
+
+        asyncio.run(story())
+    assert finished_s(tmp_path) == [1.0, 3.0, 4.0] * 2
+
+
+def test_a_cancelled_append_writes_its_run_once(tmp_path: Path) -> None:
+    async def story() -> None:
+        history = History(tmp_path, now=stamp)
+        for number in range(20):
+            appending = asyncio.create_task(history.append(run(number)))
+            for _ in range(number % 4):
+                await asyncio.sleep(0)
+            appending.cancel()
+            await asyncio.gather(appending, return_exceptions=True)
+        await history.close()
+
+    asyncio.run(story())
+    kept = finished_s(tmp_path)
+    assert len(set(kept)) == len(kept)
+    assert len(kept) >= 15  # cancelled before its first step, nothing was asked for
+
+
+def test_many_appends_at_once_write_each_run_once_and_in_order(tmp_path: Path) -> None:
+    async def story() -> None:
+        history = History(tmp_path, now=stamp)
+        await asyncio.gather(*(history.append(run(number)) for number in range(50)))
+        await history.close()
+
+    asyncio.run(story())
+    assert finished_s(tmp_path) == [float(number) for number in range(50)]
