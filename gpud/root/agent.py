@@ -1,0 +1,165 @@
+"""The agent as its parent sees it: who it runs as, how it is started, and when again."""
+
+from __future__ import annotations
+
+import os
+import pwd
+import subprocess
+import sys
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import gpud
+from gpud.core.backoff import Backoff
+from gpud.core.report import AgentReport, ProcessRef
+from gpud.root import files, process
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from gpud.core.settings import Settings
+
+PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin:/usr/lib/wsl/lib"
+LARGEST_LOG = 5 * 1024 * 1024
+LAST_LINES = 5
+
+
+def choose_user(settings: Settings, environ: Mapping[str, str]) -> pwd.struct_passwd | None:
+    """Choose whom the agent runs as; None when we are not root and it runs as ourselves.
+
+    Errors: ``KeyError`` when the settings name a user that does not exist.
+    """
+    if os.geteuid() != 0:
+        return None
+    if settings.agent.user:
+        return pwd.getpwnam(settings.agent.user)
+    candidates: list[str | int] = ["gpud"]
+    if environ.get("SUDO_UID", "").isascii() and environ.get("SUDO_UID", "").isdigit():
+        candidates.append(int(environ["SUDO_UID"]))
+    if os.path.isdir(settings.home):  # noqa: PTH112  # a string from the settings
+        candidates.append(Path(settings.home).stat().st_uid)
+    for who in candidates:
+        try:
+            user = pwd.getpwnam(who) if isinstance(who, str) else pwd.getpwuid(who)
+        except KeyError:
+            continue
+        if user.pw_uid != 0:
+            return user
+    return pwd.getpwnam("nobody")
+
+
+def default_command(settings: Settings, config_path: Path | None) -> list[str]:
+    """Give the command line of the real agent."""
+    line = [sys.executable, "-I", "-m", "gpud.agent", "--home", settings.home]
+    return line if config_path is None else [*line, "--config", str(config_path)]
+
+
+def prepare(settings: Settings, user: pwd.struct_passwd | None) -> None:
+    """Make every directory with its owner. Root opens nothing below what the agent owns."""
+    owner = None if user is None else (user.pw_uid, user.pw_gid)
+    run_dir, log_dir = Path(settings.run_dir), Path(settings.log_dir)
+    files.directory(run_dir, 0o755)
+    files.directory(log_dir, 0o755)
+    files.directory(Path(settings.state_dir), 0o755, owner)
+    files.directory(run_dir / "agent", 0o755, owner)
+    files.directory(log_dir / "agent", 0o755, owner)
+    for name in ("agent.json", "notice"):
+        files.link(run_dir / name, f"agent/{name}")
+
+
+@dataclass(slots=True)
+class Agent:
+    """One agent at a time. Units: monotonic seconds."""
+
+    settings: Settings
+    command: Sequence[str]
+    user: pwd.struct_passwd | None
+    environ: Mapping[str, str]
+    foreground: bool = False
+    backoff: Backoff = field(default_factory=Backoff)
+    config_path: Path | None = None
+    child: subprocess.Popen[bytes] | None = None
+    process: ProcessRef | None = None
+    started_s: float = 0.0
+    next_try_s: float = 0.0
+    failures: int = 0
+    restarts: int = 0
+    detail: str | None = None
+
+    def start(self, now_s: float) -> None:
+        """Start it. Errors: none; one that cannot start is an end, with its back-off."""
+        self.started_s = now_s
+        log = Path(self.settings.log_dir, "agent.log")
+        output = None
+        try:
+            if not self.foreground:
+                files.rotate(log, LARGEST_LOG)
+                output = files.append(log)
+            self.child = subprocess.Popen(
+                self._argv(),
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+                cwd="/",
+                env=self._environment(),
+            )
+            self.process = process.ref(self.child.pid)
+        except OSError as error:
+            self._failed(f"cannot start: {error}", now_s, 0.0)
+        finally:
+            if output is not None:
+                os.close(output)
+
+    def ended(self, status: int, now_s: float, jitter: float) -> None:
+        """Take note of the end of the child, by its wait status."""
+        code = os.waitstatus_to_exitcode(status)
+        if self.child is not None:
+            self.child.returncode = code
+        how = f"ended by signal {-code}" if code < 0 else f"exited with code {code}"
+        if code > 0 and not self.foreground:
+            last = files.tail(Path(self.settings.log_dir, "agent.log"), LAST_LINES)
+            how = f"{how}: {last[-1]}" if last else how
+        self._failed(how, now_s, jitter)
+
+    def report(self) -> AgentReport:
+        """Say how it is."""
+        return AgentReport(
+            state="running" if self.process is not None else "backoff",
+            process=self.process,
+            user=None if self.user is None else self.user.pw_name,
+            restarts=self.restarts,
+            detail=self.detail,
+        )
+
+    def _failed(self, how: str, now_s: float, jitter: float) -> None:
+        self.failures = self.backoff.failures(self.failures, now_s - self.started_s)
+        self.next_try_s = now_s + self.backoff.delay_s(self.failures, jitter)
+        self.restarts += 1
+        self.detail = how
+        self.child = self.process = None
+
+    def _argv(self) -> list[str]:
+        line = [sys.executable, "-I", "-m", "gpud.root.drop", "--parent", str(os.getpid())]
+        if self.user is not None:
+            line += ["--user", self.user.pw_name]
+            for need in self._needed():
+                line += ["--need", str(need)]
+        return [*line, "--", *self.command]
+
+    def _needed(self) -> list[Path]:
+        code = Path(gpud.__file__).resolve().parent.parent
+        places = [code, Path(sys.prefix), Path(sys.base_prefix), Path(sys.executable).parent]
+        places += [Path(self.settings.state_dir), Path(self.settings.run_dir)]
+        places += [Path(self.settings.log_dir)]
+        if self.settings.home != "/":
+            places.append(Path(self.settings.home))
+        if self.config_path is not None:
+            places.append(self.config_path.parent)
+        return places
+
+    def _environment(self) -> dict[str, str]:
+        clean = {"PATH": PATH, "LANG": "C.UTF-8", "HOME": self.settings.state_dir}
+        if os.geteuid() != 0 or "SUDO_UID" not in self.environ:
+            clean |= {name: value for name, value in self.environ.items() if name[:5] == "GPUD_"}
+        return clean

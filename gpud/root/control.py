@@ -1,0 +1,123 @@
+"""Start, stop and restart the supervisor from a command that returns at once."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, NoReturn
+
+from gpud.core import wire
+from gpud.core.errors import AlreadyRunning, GpudError, WireError
+from gpud.core.report import Owner, ProcessRef, RootReport
+from gpud.root import files, lock, process, supervisor
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from gpud.core.settings import Settings
+
+STOP_S = 15.0
+DOCKERD_STOP_S = 60.0
+LARGEST_MESSAGE = 64 * 1024
+
+
+def up(
+    settings: Settings, *, config_path: Path | None, agent_command: Sequence[str] | None = None
+) -> int:
+    """Start the supervisor in the background; 0 at once when it runs already.
+
+    Returns when it holds its lock and ``root.pid`` is written. Errors: ``GpudError`` with what kept
+    it from starting.
+    """
+    if lock.holder(Path(settings.run_dir)) is not None:
+        return 0
+    reader, writer = os.pipe2(os.O_CLOEXEC)
+    first = os.fork()
+    if first == 0:
+        os.close(reader)
+        _daemon(settings, config_path, agent_command, writer)
+    os.close(writer)
+    os.waitpid(first, 0)
+    with os.fdopen(reader, "rb") as pipe:
+        message = pipe.read(LARGEST_MESSAGE).decode("utf-8", "replace")
+    if message != "ready":
+        raise GpudError(message or "the supervisor ended before it was ready")
+    return 0
+
+
+def down(settings: Settings, *, docker: bool) -> int:
+    """Stop the supervisor and its agent; with ``docker``, the dockerd gpud started too.
+
+    Errors: ``GpudError`` when one of them does not end in time.
+    """
+    run_dir = Path(settings.run_dir)
+    kept = _dockerd(run_dir) if docker else None
+    running = lock.holder(run_dir)
+    if running is not None and not process.end(running, STOP_S):
+        raise GpudError(f"the supervisor (pid {running.pid}) does not end")
+    (run_dir / "root.pid").unlink(missing_ok=True)
+    if kept is None or not process.send(kept, signal.SIGTERM):
+        return 0
+    # Containers get their own time to end; a second signal would cut it short.
+    if not process.wait(kept, DOCKERD_STOP_S):
+        raise GpudError(f"dockerd (pid {kept.pid}) was asked to stop and still runs")
+    return 0
+
+
+def restart(
+    settings: Settings, *, config_path: Path | None, agent_command: Sequence[str] | None = None
+) -> int:
+    """Stop and start; dockerd is adopted."""
+    down(settings, docker=False)
+    return up(settings, config_path=config_path, agent_command=agent_command)
+
+
+def _dockerd(run_dir: Path) -> ProcessRef | None:
+    try:
+        said = wire.decode((run_dir / "root.json").read_bytes(), RootReport).dockerd
+    except (OSError, WireError):
+        return None
+    return said.process if said.owner is Owner.GPUD else None
+
+
+def _daemon(
+    settings: Settings, config_path: Path | None, command: Sequence[str] | None, writer: int
+) -> NoReturn:
+    """Leave the terminal and its session for good, then supervise. Never returns to the caller."""
+    code = 1
+    try:
+        os.setsid()
+        if os.fork() != 0:
+            os._exit(0)
+        os.chdir("/")
+        os.umask(0o022)
+        files.directory(Path(settings.log_dir), 0o755)
+        null = os.open(os.devnull, os.O_RDWR)
+        crash = files.append(Path(settings.log_dir, "root.err"))
+        for target, source in ((0, null), (1, crash), (2, crash)):
+            os.dup2(source, target)
+        code = supervisor.run(
+            settings,
+            config_path=config_path,
+            foreground=False,
+            agent_command=command,
+            ready=lambda: _tell(writer, "ready"),
+        )
+    except AlreadyRunning:
+        _tell(writer, "ready")
+        code = 0
+    except BaseException as error:  # noqa: BLE001  # the end of a process: say it and go
+        _tell(writer, f"{error}")
+        sys.excepthook(type(error), error, error.__traceback__)
+    finally:
+        os._exit(code)
+
+
+def _tell(writer: int, message: str) -> None:
+    try:
+        os.write(writer, message.encode())
+        os.close(writer)
+    except OSError:
+        return  # the caller is gone, or has been told before

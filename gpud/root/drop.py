@@ -1,0 +1,128 @@
+"""``python -I -m gpud.root.drop [--user NAME] [--parent PID] [--need DIR]... -- COMMAND...``.
+
+Becomes an ordinary user with no way back and runs the command. A needed directory that the user
+cannot reach (a checkout below ``/root``, mode 0700) is shown to it alone: in a mount namespace of
+its own the blocking directory is covered by an empty one and only what is needed is mounted inside,
+as systemd does with ``ProtectHome=tmpfs`` and ``BindPaths=``.
+
+Standard library only. Exit code 126 when it cannot drop; it never runs the command as root then.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ctypes
+import os
+import pwd
+import signal
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from gpud.root.process import PR_SET_NO_NEW_PRIVS, PR_SET_PDEATHSIG, prctl
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+CANNOT = 126
+CLONE_NEWNS = 0x00020000
+MS_BIND, MS_REC, MS_SLAVE = 0x1000, 0x4000, 0x80000
+MS_NOSUID, MS_NODEV = 0x2, 0x4
+O_PATH: int = os.O_PATH
+
+
+def main(argv: Sequence[str]) -> int:
+    """Drop, verify, execute. Returns only when that failed."""
+    parser = argparse.ArgumentParser(prog="gpud.root.drop")
+    parser.add_argument("--user")
+    parser.add_argument("--parent", type=int, default=0)
+    parser.add_argument("--need", action="append", default=[], type=Path)
+    parser.add_argument("command", nargs="+")
+    given = parser.parse_args(argv)
+    try:
+        os.setsid()
+        if given.user is not None:
+            become(pwd.getpwnam(given.user), given.need)
+        prctl(PR_SET_NO_NEW_PRIVS, 1)
+        prctl(PR_SET_PDEATHSIG, signal.SIGTERM)  # a change of uid clears it, so after that
+        if given.parent and os.getppid() != given.parent:
+            return CANNOT  # the supervisor died before the line above took hold
+        os.chdir("/")
+        os.umask(0o027)
+        os.execv(given.command[0], given.command)  # noqa: S606  # to become it is the purpose
+    except (OSError, KeyError) as error:
+        print(f"gpud: cannot run as {given.user or 'ourselves'}: {error}", file=sys.stderr)
+    return CANNOT
+
+
+def become(user: pwd.struct_passwd, needed: Iterable[Path]) -> None:
+    """Make the needed directories reachable, then become ``user`` for good.
+
+    Errors: ``OSError`` when the kernel refuses, or when the way back to root is still open.
+    """
+    blocked = blockers(needed, user)
+    if blocked:
+        show_only(blocked)
+    os.setgroups([])
+    os.setresgid(user.pw_gid, user.pw_gid, user.pw_gid)
+    os.setresuid(user.pw_uid, user.pw_uid, user.pw_uid)
+    if user.pw_uid == 0:
+        raise PermissionError(f"{user.pw_name} is root")
+    try:
+        os.setuid(0)
+    except PermissionError:
+        return
+    raise PermissionError("setuid(0) still succeeds")
+
+
+def blockers(needed: Iterable[Path], user: pwd.struct_passwd) -> dict[Path, list[Path]]:
+    """Find directories the user cannot pass through, each with what is needed below it."""
+    found: dict[Path, list[Path]] = {}
+    for path in sorted({Path(os.path.realpath(path)) for path in needed}):
+        for parent in reversed(path.parents):
+            if not _passable(parent, user):
+                below = found.setdefault(parent, [])
+                if not any(path.is_relative_to(other) for other in below):
+                    below.append(path)
+                break
+    return found
+
+
+def show_only(blocked: dict[Path, list[Path]]) -> None:
+    """Cover each blocking directory, in a namespace of our own, and mount what is needed inside."""
+    libc = ctypes.CDLL(None, use_errno=True)
+
+    def check(result: int, what: str) -> None:
+        if result != 0:
+            code = ctypes.get_errno()
+            raise OSError(code, f"{what}: {os.strerror(code)}")
+
+    def mount(source: str, target: Path, kind: str | None, flags: int, options: str | None) -> None:
+        encoded = [None if text is None else text.encode() for text in (source, str(target), kind)]
+        data = None if options is None else options.encode()
+        result = libc.mount(*encoded, ctypes.c_ulong(flags), data)
+        check(result, f"mount on {target}")
+
+    os.umask(0o022)
+    check(libc.unshare(CLONE_NEWNS), "unshare")
+    mount("none", Path("/"), None, MS_REC | MS_SLAVE, None)  # theirs arrive, ours do not leave
+    for cover, paths in blocked.items():
+        kept = [(path, os.open(path, O_PATH | os.O_CLOEXEC)) for path in paths if path.is_dir()]
+        mount("gpud", cover, "tmpfs", MS_NOSUID | MS_NODEV, "mode=0755,size=64k")
+        for path, descriptor in kept:
+            path.mkdir(parents=True, exist_ok=True)
+            mount(f"/proc/self/fd/{descriptor}", path, None, MS_BIND | MS_REC, None)
+            os.close(descriptor)
+
+
+def _passable(directory: Path, user: pwd.struct_passwd) -> bool:
+    facts = directory.stat()
+    if facts.st_uid == user.pw_uid:
+        return bool(facts.st_mode & 0o100)
+    if facts.st_gid == user.pw_gid:
+        return bool(facts.st_mode & 0o010)
+    return bool(facts.st_mode & 0o001)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

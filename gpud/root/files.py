@@ -1,0 +1,74 @@
+"""Files and directories as root makes them: whole, with their mode, never through a link."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+READABLE = 0o644
+
+
+def replace(path: Path, content: bytes, mode: int = READABLE) -> None:
+    """Put ``content`` in place of ``path`` in one moment; a reader sees the old or the new."""
+    fresh = path.with_name(f".{path.name}.new")
+    fresh.unlink(missing_ok=True)
+    descriptor = os.open(
+        fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, mode
+    )
+    with os.fdopen(descriptor, "wb") as file:
+        os.fchmod(descriptor, mode)
+        file.write(content)
+    fresh.rename(path)
+
+
+def directory(path: Path, mode: int, owner: tuple[int, int] | None = None) -> None:
+    """Make a directory and its parents, and give the directory itself its mode and owner."""
+    path.mkdir(parents=True, exist_ok=True)
+    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    try:
+        if owner is not None:
+            os.fchown(descriptor, *owner)
+        os.fchmod(descriptor, mode)
+    finally:
+        os.close(descriptor)
+
+
+def link(path: Path, target: str) -> None:
+    """Make ``path`` a symbolic link to ``target``, in place of whatever file was there."""
+    if path.is_symlink() and str(path.readlink()) == target:
+        return
+    fresh = path.with_name(f".{path.name}.link")
+    fresh.unlink(missing_ok=True)
+    fresh.symlink_to(target)
+    fresh.rename(path)
+
+
+def append(path: Path, mode: int = READABLE) -> int:
+    """Open a log to append to; the caller closes the descriptor."""
+    flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC
+    return os.open(path, flags, mode)
+
+
+def rotate(path: Path, largest: int) -> None:
+    """Copy a log aside and empty it: its writer keeps the descriptor and cannot be told."""
+    try:
+        if path.stat().st_size <= largest:
+            return
+    except FileNotFoundError:
+        return
+    replace(path.with_name(f"{path.name}.1"), path.read_bytes()[-largest:])
+    os.truncate(path, 0)
+
+
+def tail(path: Path, lines: int, at_most: int = 32 * 1024) -> tuple[str, ...]:
+    """Give the last lines of a log, nothing when there is none."""
+    try:
+        with path.open("rb") as file:
+            end = file.seek(0, os.SEEK_END)
+            file.seek(max(0, end - at_most))
+            return tuple(file.read().decode("utf-8", "replace").splitlines()[-lines:])
+    except OSError:
+        return ()

@@ -1,0 +1,44 @@
+"""One supervisor per run directory: the lock is the truth, ``root.pid`` is for whoever asks."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from typing import TYPE_CHECKING
+
+from gpud.core.errors import AlreadyRunning
+from gpud.core.report import ProcessRef
+from gpud.root import files, process
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def take(run_dir: Path) -> int:
+    """Lock ``run_dir/root.lock`` until this process ends, and write ``root.pid``.
+
+    Errors: ``AlreadyRunning`` with the pid of the holder.
+    """
+    descriptor = os.open(run_dir / "root.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(descriptor)
+        running = holder(run_dir)
+        raise AlreadyRunning(running.pid if running else None) from None
+    me = process.ref(os.getpid())
+    if me is None:  # /proc is not mounted
+        os.close(descriptor)
+        raise FileNotFoundError("/proc/self/stat")
+    files.replace(run_dir / "root.pid", f"{me.pid} {me.start_ticks}\n".encode())
+    return descriptor
+
+
+def holder(run_dir: Path) -> ProcessRef | None:
+    """Give the supervisor that runs, by what it wrote and what ``/proc`` says of it."""
+    try:
+        pid, start_ticks = (run_dir / "root.pid").read_text().split()
+        said = ProcessRef(int(pid), int(start_ticks))
+    except (OSError, ValueError):
+        return None
+    return said if process.alive(said) else None

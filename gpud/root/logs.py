@@ -1,0 +1,64 @@
+"""structlog for the supervisor: JSON to a rotated file, and lines on the terminal in foreground."""
+
+from __future__ import annotations
+
+import logging
+import logging.handlers
+import sys
+from typing import TYPE_CHECKING, Any
+
+import structlog
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+LARGEST_FILE = 2 * 1024 * 1024
+KEPT_FILES = 3
+
+
+def configure(file: Path, *, level: str, foreground: bool) -> None:
+    """Log at ``level`` and above. Errors: none; without a file the terminal has to do."""
+    shared: list[Any] = [
+        structlog.stdlib.add_log_level,
+        structlog.processors.TimeStamper(fmt="iso", utc=True),
+    ]
+    structlog.configure(
+        processors=[*shared, structlog.stdlib.ProcessorFormatter.wrap_for_formatter],
+        logger_factory=structlog.stdlib.LoggerFactory(),
+        wrapper_class=structlog.stdlib.BoundLogger,
+        cache_logger_on_first_use=True,
+    )
+    top = logging.getLogger()
+    for handler in top.handlers[:]:
+        top.removeHandler(handler)
+        handler.close()
+    top.setLevel(level.upper())
+    if foreground:
+        console = logging.StreamHandler(sys.stderr)
+        renderer = structlog.dev.ConsoleRenderer(
+            colors=sys.stderr.isatty(), exception_formatter=_one_line
+        )
+        console.setFormatter(_formatter(shared, renderer))
+        top.addHandler(console)
+    try:
+        kept = logging.handlers.RotatingFileHandler(
+            file, maxBytes=LARGEST_FILE, backupCount=KEPT_FILES, encoding="utf-8"
+        )
+    except OSError as error:
+        structlog.get_logger().warning("no_log_file", path=str(file), error=error.strerror)
+        return
+    lines = structlog.processors.JSONRenderer()
+    kept.setFormatter(_formatter(shared, structlog.processors.format_exc_info, lines))
+    top.addHandler(kept)
+
+
+def _formatter(shared: list[Any], *last: Any) -> logging.Formatter:  # noqa: ANN401  # processors
+    return structlog.stdlib.ProcessorFormatter(
+        foreign_pre_chain=shared,
+        processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, *last],
+    )
+
+
+def _one_line(stream: Any, error: Any) -> None:  # noqa: ANN401  # structlog's own shape
+    """Keep tracebacks to the file: the person at the terminal gets the error itself."""
+    stream.write(f" {error[1]!r}")

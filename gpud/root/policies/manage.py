@@ -1,0 +1,7 @@
+"""Keep dockerd running, whoever started it: the person who chose this wants it so."""
+
+from __future__ import annotations
+
+from gpud.core.dockerd import due as decide
+
+__all__ = ["decide"]

@@ -1,0 +1,15 @@
+"""Do not even look: with this policy the supervisor opens no socket of Docker's."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from gpud.core.dockerd import Action
+
+if TYPE_CHECKING:
+    from gpud.core.dockerd import Keeper, Limits, Seen
+
+
+def decide(_seen: Seen, _keeper: Keeper, _limits: Limits, _now_s: float) -> Action:
+    """Do nothing."""
+    return Action.NOTHING

@@ -1,0 +1,100 @@
+"""Processes by pid and start time, so that a recycled pid is never taken for the one we meant."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import select
+import signal
+from pathlib import Path
+
+from gpud.core.report import ProcessRef
+
+PR_SET_PDEATHSIG = 1
+PR_SET_CHILD_SUBREAPER = 36
+PR_SET_NO_NEW_PRIVS = 38
+
+
+def prctl(option: int, value: int) -> None:
+    """Set one attribute of the calling process.
+
+    Errors: ``OSError`` with the kernel's errno.
+    """
+    libc = ctypes.CDLL(None, use_errno=True)
+    if libc.prctl(option, ctypes.c_ulong(value), 0, 0, 0) != 0:
+        code = ctypes.get_errno()
+        raise OSError(code, f"prctl({option}): {os.strerror(code)}")
+
+
+def ref(pid: int) -> ProcessRef | None:
+    """Look a living process up; None for none and for a zombie, which only waits to be reaped."""
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_bytes().decode("ascii", "replace")
+    except OSError:
+        return None
+    after_name = stat.rpartition(")")[2].split()  # the name may hold spaces and parentheses
+    if after_name[0] in "ZX":
+        return None
+    return ProcessRef(pid, int(after_name[19]))
+
+
+def alive(process: ProcessRef) -> bool:
+    """Say whether this very process still lives."""
+    return ref(process.pid) == process
+
+
+def name(pid: int) -> str:
+    """Give the name of the program's file, else of the process; empty when there is none."""
+    with contextlib.suppress(OSError):
+        return Path(f"/proc/{pid}/exe").readlink().name.removesuffix(" (deleted)")
+    with contextlib.suppress(OSError):
+        return Path(f"/proc/{pid}/comm").read_text(errors="replace").strip()
+    return ""
+
+
+def open_fd(process: ProcessRef) -> int | None:
+    """Open a pidfd that becomes readable when the process ends; None when it is gone already."""
+    try:
+        descriptor = os.pidfd_open(process.pid)
+    except OSError:
+        return None
+    if alive(process):
+        return descriptor
+    os.close(descriptor)
+    return None
+
+
+def send(process: ProcessRef, number: signal.Signals) -> bool:
+    """Send a signal to this very process; False when it is gone."""
+    descriptor = open_fd(process)
+    if descriptor is None:
+        return False
+    try:
+        signal.pidfd_send_signal(descriptor, number)
+    except ProcessLookupError:
+        return False
+    finally:
+        os.close(descriptor)
+    return True
+
+
+def wait(process: ProcessRef, within_s: float) -> bool:
+    """Wait for the end of a process that need not be our child; False when time ran out."""
+    descriptor = open_fd(process)
+    if descriptor is None:
+        return True
+    try:
+        poll = select.poll()
+        poll.register(descriptor, select.POLLIN)
+        return bool(poll.poll(within_s * 1000))
+    finally:
+        os.close(descriptor)
+
+
+def end(process: ProcessRef, within_s: float) -> bool:
+    """Ask a process to end, and after ``within_s`` kill it once; True once it is gone."""
+    if not send(process, signal.SIGTERM) or wait(process, within_s):
+        return True
+    send(process, signal.SIGKILL)
+    return wait(process, within_s)

@@ -1,0 +1,333 @@
+"""Observe, decide, act, report: one thread, woken by ends of processes, answers and the clock."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import random
+import select
+import signal
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import structlog
+
+from gpud import discovery
+from gpud.core.backoff import Backoff
+from gpud.core.dockerd import Action, Api, Exit, Keeper, Limits, Seen, State, step
+from gpud.core.errors import ConfigError
+from gpud.root import agent as agents
+from gpud.root import files, lock, logs, policies, process, report
+from gpud.root.ask import Ask
+from gpud.root.dockerd import LARGEST_LOG, Dockerd
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from gpud.core.report import ProcessRef
+    from gpud.core.settings import Settings
+
+log = structlog.get_logger()
+
+EAGER_S = 0.05
+"""How often to ask while dockerd starts: its own cold start is about 150 ms."""
+AGENT_STOP_S = 5.0
+AFTER_ERROR_S = 1.0
+
+
+def run(
+    settings: Settings,
+    *,
+    config_path: Path | None,
+    foreground: bool,
+    agent_command: Sequence[str] | None = None,
+    ready: Callable[[], None] = lambda: None,
+) -> int:
+    """Supervise until SIGTERM or SIGINT; dockerd keeps running afterwards.
+
+    Errors: ``AlreadyRunning``; ``ConfigError`` for an unknown user or policy; ``OSError`` when the
+    directories cannot be made.
+    """
+    os.umask(0o022)
+    try:
+        user = agents.choose_user(settings, os.environ)
+    except KeyError as error:
+        raise ConfigError(f"agent.user: there is no user {settings.agent.user}") from error
+    files.directory(Path(settings.run_dir), 0o755)
+    held = lock.take(Path(settings.run_dir))
+    try:
+        agents.prepare(settings, user)
+        logs.configure(
+            Path(settings.log_dir, "root.log"), level=settings.log.level, foreground=foreground
+        )
+        agent = agents.Agent(
+            settings,
+            agent_command or agents.default_command(settings, config_path),
+            user,
+            dict(os.environ),
+            foreground=foreground,
+            config_path=config_path,
+        )
+        with contextlib.suppress(OSError):
+            process.prctl(process.PR_SET_CHILD_SUBREAPER, 1)
+        supervisor = Supervisor(settings, agent)
+        ready()
+        return supervisor.loop()
+    finally:
+        os.close(held)
+
+
+class Supervisor:
+    """The loop and what it holds. ``chance`` gives the jitter of back-offs."""
+
+    def __init__(self, settings: Settings, agent: agents.Agent) -> None:
+        usable, refused = discovery.modules(policies, ("decide",))
+        privileged = os.geteuid() == 0
+        self.policy = settings.dockerd.policy if privileged else _watching(settings)
+        if self.policy not in usable:
+            why = refused.get(self.policy, "no such policy")
+            raise ConfigError(f"dockerd.policy {self.policy}: {why}")
+        self.decide = usable[self.policy].decide
+        self.settings = settings
+        self.agent = agent
+        self.dockerd = Dockerd(settings)
+        self.limits = Limits(
+            start_timeout_s=settings.dockerd.start_timeout_s,
+            hung_after_s=settings.dockerd.hung_after_s,
+            backoff=Backoff(longest_s=settings.dockerd.backoff_max_s),
+        )
+        self.keeper = Keeper(since_s=time.monotonic())
+        self.errors = 0
+        self._chance = random.SystemRandom()
+        self._seen: Seen | None = None
+        self._ask: Ask | None = None
+        self._next_ask_s = 0.0
+        self._ping_s: float | None = None
+        self._facts = report.Facts()
+        self._facts_of: ProcessRef | None = None
+        self._questions: list[str] = []
+        self._exit: Exit | None = None
+        self._watched: dict[ProcessRef, int] = {}
+        self._stop = False
+        self._told: object = None
+        self._next_beat_s = 0.0
+        self._started_s = time.time()
+        me = process.ref(os.getpid())
+        if me is None:
+            raise FileNotFoundError("/proc/self/stat")
+        self._me = me
+        self._path = Path(settings.run_dir, "root.json")
+        self._left_behind = report.last_agent(self._path)
+        self._left_until_s = time.monotonic() + AGENT_STOP_S
+
+    def loop(self) -> int:
+        """Go round until told to stop."""
+        reader, writer = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+        before_fd = signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
+        numbers = (signal.SIGTERM, signal.SIGINT, signal.SIGCHLD)
+        before = {number: signal.signal(number, self._signalled) for number in numbers}
+        log.info("supervisor_started", pid=os.getpid(), policy=self.policy)
+        try:
+            while not self._stop:
+                try:
+                    self._round(reader)
+                except Exception:  # the boundary: whatever happens, both processes stay kept
+                    self.errors += 1
+                    log.exception("round_failed", errors=self.errors)
+                    select.select([reader], [], [], AFTER_ERROR_S)
+            self._stop_agent()
+        finally:
+            signal.set_wakeup_fd(before_fd)
+            for number, handler in before.items():
+                signal.signal(number, handler)
+            for descriptor in (reader, writer, *self._watched.values()):
+                os.close(descriptor)
+        log.info("supervisor_stopped", dockerd_kept=self.keeper.process is not None)
+        return 0
+
+    def _signalled(self, number: int, _frame: object) -> None:
+        if number != signal.SIGCHLD:
+            self._stop = True
+
+    def _round(self, reader: int) -> None:
+        self._wait(reader)
+        self._reap()
+        self._keep_agent(time.monotonic())
+        if self.policy != "off":
+            self._keep_dockerd()
+        self._report()
+
+    def _wait(self, reader: int) -> None:
+        poll = select.poll()
+        poll.register(reader, select.POLLIN)
+        for process_ref, descriptor in list(self._watched.items()):
+            if process_ref in (self.keeper.process, self._left_behind):
+                poll.register(descriptor, select.POLLIN)
+            else:
+                os.close(self._watched.pop(process_ref))
+        for wanted in (self.keeper.process, self._left_behind):
+            if wanted is not None and wanted not in self._watched:
+                descriptor_or_none = process.open_fd(wanted)
+                if descriptor_or_none is None:
+                    return  # gone already: look at once
+                self._watched[wanted] = descriptor_or_none
+                poll.register(descriptor_or_none, select.POLLIN)
+        if self._ask is not None and self._ask.api is None:
+            poll.register(self._ask.fileno(), select.POLLIN)
+        wait_s = max(0.0, self._wake_s() - time.monotonic())
+        poll.poll(wait_s * 1000 + 1)
+        with contextlib.suppress(BlockingIOError):
+            os.read(reader, 4096)
+
+    def _wake_s(self) -> float:
+        moments = [self._next_beat_s]
+        if self.agent.process is None:
+            moments.append(self._left_until_s if self._left_behind else self.agent.next_try_s)
+        if self.policy != "off":
+            open_ask = self._ask is not None and self._ask.api is None
+            moments.append(
+                self._ask.begun_s + self.settings.dockerd.ping_timeout_s
+                if self._ask is not None and open_ask
+                else self._next_ask_s
+            )
+        return min(moments)
+
+    def _reap(self) -> None:
+        while True:
+            try:
+                pid, status = os.waitpid(-1, os.WNOHANG)
+            except ChildProcessError:
+                return
+            if pid == 0:
+                return
+            if self.agent.child is not None and pid == self.agent.child.pid:
+                self.agent.ended(status, time.monotonic(), self._chance.random())
+                log.warning("agent_ended", how=self.agent.detail, restarts=self.agent.restarts)
+            elif self.dockerd.child is not None and pid == self.dockerd.child.pid:
+                self._exit = self.dockerd.ended(status)
+                self._next_ask_s = 0.0
+
+    def _keep_agent(self, now_s: float) -> None:
+        if self._left_behind is not None:
+            if process.alive(self._left_behind):
+                if now_s >= self._left_until_s:
+                    process.send(self._left_behind, signal.SIGKILL)
+                    self._left_until_s = now_s + AGENT_STOP_S
+                return
+            self._left_behind = None
+        if self.agent.process is None and now_s >= self.agent.next_try_s:
+            self.agent.start(now_s)
+            log.info("agent_started", pid=self.agent.child.pid if self.agent.child else None)
+
+    def _keep_dockerd(self) -> None:
+        now_s = time.monotonic()
+        gone = self.keeper.process is not None and not process.alive(self.keeper.process)
+        answer = self._answer(now_s)
+        if answer is None and not gone:
+            return
+        seen = self._look(answer, gone=gone)
+        before = self.keeper
+        self.keeper, action = step(self.keeper, seen, self.decide, self.limits, now_s)
+        self._seen = seen
+        if self.keeper.state is not before.state:
+            log.info(
+                "dockerd",
+                state=str(self.keeper.state),
+                owner=str(seen.owner),
+                pid=seen.process.pid if seen.process else None,
+                detail=self.keeper.last_exit.words() if self.keeper.last_exit else None,
+            )
+        if action is not Action.NOTHING:
+            log.warning("dockerd_action", action=str(action), failures=self.keeper.failures)
+            self.dockerd.act(action, seen.process)
+        if self.keeper.process != self._facts_of:
+            self._facts, self._facts_of = report.Facts(), self.keeper.process
+            self._questions = ["/version", "/info"]
+        eager = self.keeper.state is State.STARTING or action is Action.START
+        pause_s = EAGER_S if eager else self.settings.dockerd.ping_interval_s
+        if seen.process is None and not eager:
+            pause_s = min(pause_s, max(EAGER_S, self.keeper.next_try_s - now_s))
+        self._next_ask_s = now_s + pause_s
+
+    def _answer(self, now_s: float) -> Ask | None:
+        """Give a finished ping, None while there is nothing new to say."""
+        ask = self._ask
+        if ask is None:
+            if now_s < self._next_ask_s:
+                return None
+            questions = self._seen is not None and self._seen.api is Api.ANSWERS
+            target = self._questions.pop(0) if questions and self._questions else "/_ping"
+            ask = self._ask = Ask(self.settings.dockerd.socket, target, now_s=now_s)
+        if ask.api is None:
+            ask.read(now_s)
+        if ask.api is None and now_s - ask.begun_s >= self.settings.dockerd.ping_timeout_s:
+            ask.give_up()
+        if ask.api is None:
+            return None
+        self._ask = None
+        if ask.target == "/_ping":
+            self._ping_s = ask.took_s
+            return ask
+        self._learn(ask)
+        self._next_ask_s = now_s
+        return None
+
+    def _look(self, answer: Ask | None, *, gone: bool) -> Seen:
+        api = answer.api if answer is not None and answer.api is not None else Api.REFUSED
+        found = self.dockerd.find(answer.peer_pid if answer is not None else None)
+        if gone and self._exit is None:
+            self._exit = self.dockerd.lost()
+        exit_, self._exit = self._exit, None
+        return Seen(
+            process=found,
+            owner=self.dockerd.owner(found, listens=api in (Api.ANSWERS, Api.DENIED, Api.SILENT)),
+            api=api,
+            binary=self.dockerd.binary() is not None,
+            exit=exit_,
+            jitter=self._chance.random(),
+        )
+
+    def _learn(self, ask: Ask) -> None:
+        with contextlib.suppress(ValueError, AttributeError):
+            said = json.loads(ask.body())
+            self._facts = report.Facts(
+                version=said.get("Version") or self._facts.version,
+                live_restore=said.get("LiveRestoreEnabled", self._facts.live_restore),
+            )
+
+    def _report(self) -> None:
+        now_s = time.monotonic()
+        told = report.dockerd(
+            self.keeper,
+            self._seen if self.policy != "off" else None,
+            policy=self.policy,
+            facts=self._facts,
+            ping_s=self._ping_s,
+            trouble=self.dockerd.trouble,
+        )
+        if self.policy != "off" and self._seen is None:
+            return  # the first look is a matter of milliseconds
+        agent = self.agent.report()
+        news = (told.state, told.process, told.reason, told.version, told.live_restore, agent)
+        if news == self._told and now_s < self._next_beat_s:
+            return
+        report.write(self._path, told, agent, me=self._me, started_s=self._started_s)
+        self._told, self._next_beat_s = news, now_s + report.BEAT_S
+        files.rotate(self.dockerd.log, LARGEST_LOG)
+
+    def _stop_agent(self) -> None:
+        running = self.agent.process
+        if running is None:
+            return
+        process.send(running, signal.SIGTERM)
+        if not process.wait(running, AGENT_STOP_S):
+            process.send(running, signal.SIGKILL)
+            process.wait(running, AGENT_STOP_S)
+        self._reap()
+        self.agent.next_try_s = float("inf")
+
+
+def _watching(settings: Settings) -> str:
+    return "off" if settings.dockerd.policy == "off" else "observe"

@@ -1,0 +1,60 @@
+"""Every policy in the folder: total, pure, and harmless whatever it asks for."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gpud import discovery
+from gpud.core.dockerd import Action, Api, Keeper, Limits, Seen, State, step
+from gpud.core.report import Owner, ProcessRef
+from gpud.root import policies
+
+USABLE, REFUSED = discovery.modules(policies, ("decide",))
+LIMITS = Limits()
+
+SEEN = st.builds(
+    Seen,
+    process=st.none() | st.builds(ProcessRef, st.integers(2, 5), st.integers(1, 3)),
+    owner=st.sampled_from(Owner),
+    api=st.sampled_from(Api),
+    binary=st.booleans(),
+    jitter=st.floats(0, 1),
+)
+
+
+def test_the_folder_holds_the_policies_that_the_settings_name() -> None:
+    assert set(USABLE) >= {"auto", "manage", "observe", "off"}
+    assert REFUSED == {}
+
+
+@given(
+    name=st.sampled_from(sorted(USABLE)),
+    looks=st.lists(st.tuples(SEEN, st.floats(0.05, 60)), max_size=30),
+)
+def test_a_policy_is_total_and_says_the_same_of_the_same(
+    name: str, looks: list[tuple[Seen, float]]
+) -> None:
+    keeper, now_s = Keeper(), 0.0
+    for seen, passed_s in looks:
+        now_s += passed_s
+        decide = USABLE[name].decide
+        asked = decide(seen, keeper, LIMITS, now_s)
+        assert asked is decide(seen, keeper, LIMITS, now_s)
+        assert isinstance(asked, Action)
+        keeper, action = step(keeper, seen, decide, LIMITS, now_s)
+        assert isinstance(keeper.state, State)
+        if action is Action.START:
+            assert seen.process is None
+            assert seen.binary
+
+
+@given(seen=SEEN, name=st.sampled_from(["observe", "off"]))
+def test_watching_touches_nothing(seen: Seen, name: str) -> None:
+    assert USABLE[name].decide(seen, Keeper(), LIMITS, 1e6) is Action.NOTHING
+
+
+@given(seen=SEEN)
+def test_auto_leaves_alone_what_somebody_else_owns(seen: Seen) -> None:
+    if seen.owner not in (Owner.GPUD, Owner.NONE):
+        assert USABLE["auto"].decide(seen, Keeper(), LIMITS, 1e6) is Action.NOTHING

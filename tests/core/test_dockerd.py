@@ -1,0 +1,174 @@
+from __future__ import annotations
+
+from dataclasses import replace
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gpud.core.dockerd import (
+    Action,
+    Api,
+    Exit,
+    Keeper,
+    Limits,
+    Seen,
+    State,
+    complaint,
+    due,
+    step,
+)
+from gpud.core.report import Owner, ProcessRef
+
+LIMITS = Limits(start_timeout_s=60, hung_after_s=30, kill_after_s=10)
+ONE, TWO = ProcessRef(10, 100), ProcessRef(11, 200)
+NONE = Seen(None, Owner.NONE, Api.REFUSED, binary=True)
+WELL = Seen(ONE, Owner.GPUD, Api.ANSWERS, binary=True)
+SILENT = replace(WELL, api=Api.SILENT)
+
+SEEN = st.builds(
+    Seen,
+    process=st.none() | st.builds(ProcessRef, st.integers(2, 4), st.integers(1, 2)),
+    owner=st.sampled_from(Owner),
+    api=st.sampled_from(Api),
+    binary=st.booleans(),
+    exit=st.none() | st.builds(Exit, code=st.none() | st.integers(0, 255)),
+    jitter=st.floats(0, 1),
+)
+REF = st.none() | st.builds(ProcessRef, st.integers(2, 4), st.integers(1, 2))
+SECONDS = st.floats(0, 1e6)
+KEEPER = st.builds(
+    Keeper,
+    state=st.sampled_from(State),
+    since_s=SECONDS,
+    process=REF,
+    first_seen_s=SECONDS,
+    answered=st.booleans(),
+    asked_s=st.none() | SECONDS,
+    silent_since_s=st.none() | SECONDS,
+    terminated_s=st.none() | SECONDS,
+    killed=st.booleans(),
+    failures=st.integers(0, 100),
+    next_try_s=SECONDS,
+    ended=st.none() | st.just("exited"),
+)
+
+
+def run(*looks: tuple[float, Seen]) -> tuple[Keeper, list[Action]]:
+    keeper, actions = Keeper(), []
+    for now_s, seen in looks:
+        keeper, action = step(keeper, seen, due, LIMITS, now_s)
+        actions.append(action)
+    return keeper, actions
+
+
+@given(keeper=KEEPER, seen=SEEN, now_s=SECONDS, wish=st.sampled_from(Action))
+def test_every_memory_and_observation_has_an_answer_and_no_policy_can_do_harm(
+    keeper: Keeper, seen: Seen, now_s: float, wish: Action
+) -> None:
+    after, action = step(keeper, seen, lambda *_: wish, LIMITS, now_s)
+    assert isinstance(after.state, State)
+    if action is Action.START:
+        assert seen.process is None
+        assert seen.api in (Api.REFUSED, Api.ABSENT)
+        assert seen.binary
+        assert after.asked_s == now_s
+    if action in (Action.TERMINATE, Action.KILL):
+        assert seen.process is not None
+    if action is Action.TERMINATE:
+        assert seen.api not in (Api.ANSWERS, Api.DENIED)
+
+
+@given(lived=st.lists(st.floats(0, 5), min_size=1, max_size=200), jitter=st.floats(0, 1))
+def test_a_dockerd_that_keeps_dying_never_makes_a_tight_loop(
+    lived: list[float], jitter: float
+) -> None:
+    keeper, now_s, starts = Keeper(), 0.0, 0
+    nobody = replace(NONE, jitter=jitter)
+    for number, life_s in enumerate(lived):
+        for _ in range(3):
+            keeper, action = step(keeper, nobody, due, LIMITS, now_s)
+            if action is Action.START:
+                starts += 1
+                alive = replace(WELL, process=ProcessRef(number + 2, 1))
+                keeper, _ = step(keeper, alive, due, LIMITS, now_s)
+                now_s += life_s
+            else:
+                now_s += 0.5
+    assert starts <= 4 + now_s / 0.75
+
+
+def test_the_first_restart_is_immediate_and_the_second_waits() -> None:
+    keeper, actions = run(
+        (0.0, NONE), (0.2, WELL), (5.0, NONE), (5.2, replace(WELL, process=TWO)), (6.0, NONE)
+    )
+    assert actions == [Action.START, Action.NOTHING, Action.START, Action.NOTHING, Action.NOTHING]
+    assert keeper.state is State.BACKOFF
+    assert keeper.restarts == {"exited": 1}
+    _, action = step(keeper, NONE, due, LIMITS, keeper.next_try_s)
+    assert action is Action.START
+
+
+def test_a_long_life_makes_the_next_restart_immediate_again() -> None:
+    _, actions = run((0, NONE), (1, WELL), (5, NONE), (6, replace(WELL, process=TWO)), (40, NONE))
+    assert actions[-1] is Action.START
+
+
+def test_a_hung_dockerd_is_asked_to_end_and_killed_once() -> None:
+    _, actions = run(
+        (0, WELL),
+        (1, SILENT),
+        (30.9, SILENT),
+        (31, SILENT),
+        (40.9, SILENT),
+        (41, SILENT),
+        (99, SILENT),
+    )
+    nothing = Action.NOTHING
+    assert actions == [nothing, nothing, nothing, Action.TERMINATE, nothing, Action.KILL, nothing]
+
+
+def test_one_answer_in_between_is_no_hang() -> None:
+    _, actions = run((0, WELL), (1, SILENT), (30, WELL), (31, SILENT), (60, SILENT))
+    assert set(actions) == {Action.NOTHING}
+
+
+def test_a_dockerd_found_running_is_kept_and_nothing_is_started() -> None:
+    keeper, actions = run((0, WELL), (1, WELL))
+    assert actions == [Action.NOTHING, Action.NOTHING]
+    assert keeper.state is State.RUNNING
+    assert keeper.process == ONE
+
+
+def test_a_socket_we_may_not_ask_means_that_dockerd_is_up() -> None:
+    keeper, actions = run((0, replace(NONE, api=Api.DENIED)))
+    assert actions == [Action.NOTHING]
+    assert keeper.state is State.RUNNING
+
+
+def test_without_a_binary_nothing_is_started() -> None:
+    keeper, actions = run((0, replace(NONE, binary=False)), (99, replace(NONE, binary=False)))
+    assert set(actions) == {Action.NOTHING}
+    assert keeper.state is State.ABSENT
+
+
+def test_five_failures_in_a_row_are_called_a_crash_loop() -> None:
+    keeper, now_s = Keeper(), 0.0
+    while keeper.failures < 5:
+        keeper, _ = step(keeper, NONE, due, LIMITS, now_s)
+        now_s = max(now_s, keeper.next_try_s)
+    assert keeper.state is State.CRASHLOOP
+    assert set(keeper.restarts) == {"start_failed"}
+
+
+def test_how_long_a_start_took_is_remembered() -> None:
+    starting = replace(WELL, api=Api.ABSENT)
+    keeper, _ = run((10.0, NONE), (10.0, starting), (10.15, WELL), (20.0, WELL))
+    assert keeper.last_start_s is not None
+    assert abs(keeper.last_start_s - 0.15) < 1e-9
+
+
+def test_the_complaint_is_the_last_error_not_the_last_line() -> None:
+    log = ("level=info msg=a", "failed to start daemon: no driver", "level=info msg=bye")
+    assert complaint(log) == "failed to start daemon: no driver"
+    assert complaint(("bye",)) == "bye"
+    assert complaint(()) is None

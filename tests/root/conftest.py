@@ -1,0 +1,114 @@
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import pytest
+
+from tests.dockerd import PrivateDockerd, private_dockerd
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+T = TypeVar("T")
+
+RUN = """
+import sys, json, msgspec
+from gpud.core.settings import Settings
+from gpud.root import supervisor
+given = json.loads(sys.argv[1])
+settings = msgspec.convert(given["settings"], Settings)
+sys.exit(supervisor.run(settings, config_path=None, foreground=False, agent_command=given["agent"]))
+"""
+
+
+def until(look: Callable[[], T | None], what: str, within_s: float = 15.0) -> T:
+    deadline = time.monotonic() + within_s
+    while time.monotonic() < deadline:
+        if seen := look():
+            return seen
+        time.sleep(0.005)
+    raise AssertionError(f"not seen within {within_s:g} s: {what}")
+
+
+@dataclass
+class Supervised:
+    """A supervisor in a process of its own, in a home of its own."""
+
+    home: Path
+    settings: dict[str, Any]
+    agent: list[str] = field(default_factory=lambda: ["/bin/sleep", "1000"])
+    process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> None:
+        given = json.dumps(
+            {"settings": {"home": str(self.home), **self.settings}, "agent": self.agent}
+        )
+        self.process = subprocess.Popen([sys.executable, "-I", "-c", RUN, given])
+        pid = self.process.pid
+        until(lambda: (self.report() or {}).get("process", {}).get("pid") == pid, "its report")
+
+    def stop(self) -> int:
+        assert self.process is not None
+        self.process.send_signal(signal.SIGTERM)
+        code = self.process.wait(20)
+        self.process = None
+        return code
+
+    def report(self) -> dict[str, Any] | None:
+        with contextlib.suppress(OSError):
+            said: dict[str, Any] = json.loads((self.home / "run/gpud/root.json").read_bytes())
+            return said
+        return None
+
+    def when(
+        self, good: Callable[[dict[str, Any]], object], what: str, within_s: float = 15.0
+    ) -> dict[str, Any]:
+        def look() -> dict[str, Any] | None:
+            said = self.report()
+            return said if said is not None and good(said) else None
+
+        try:
+            return until(look, what, within_s)
+        except AssertionError as error:
+            logs = "".join(
+                f"\n== {log.name}\n{log.read_text(errors='replace')[-3000:]}"
+                for log in (self.home / "var/log/gpud").glob("*.log")
+            )
+            raise AssertionError(f"{error}\n{self.report()}{logs}") from None
+
+    def agent_pid(self) -> int:
+        said = self.when(lambda r: r["agent"]["process"], "an agent")
+        pid: int = said["agent"]["process"]["pid"]
+        return pid
+
+
+@pytest.fixture
+def dockerd() -> Iterator[PrivateDockerd]:
+    if os.geteuid() != 0 or shutil.which("dockerd") is None:
+        pytest.skip("needs root and a dockerd")
+    with private_dockerd() as made:
+        yield made
+
+
+@pytest.fixture
+def supervised() -> Iterator[Supervised]:
+    home = Path(tempfile.mkdtemp(prefix="gpud-root-"))
+    home.chmod(0o755)
+    made = Supervised(home, {"dockerd": {"policy": "off"}})
+    try:
+        yield made
+    finally:
+        if made.process is not None and made.process.poll() is None:
+            made.stop()
+        shutil.rmtree(home, ignore_errors=True)

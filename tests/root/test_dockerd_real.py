@@ -1,0 +1,145 @@
+"""Debian's dockerd, kept by a real supervisor."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import socket
+import subprocess
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tests.root.conftest import until
+
+if TYPE_CHECKING:
+    from tests.dockerd import PrivateDockerd
+    from tests.root.conftest import Supervised
+
+
+def running(report: dict[str, Any]) -> bool:
+    """Well, and it has told its version and how it treats containers."""
+    said = report["dockerd"]
+    return bool(said["state"] == "running" and said["live_restore"] is not None)
+
+
+def answers(dockerd: PrivateDockerd) -> bool:
+    with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX) as asking:
+        asking.settimeout(2)
+        asking.connect(dockerd.socket)
+        asking.sendall(b"GET /_ping HTTP/1.0\r\n\r\n")
+        return b" 200 " in asking.recv(4096)
+    return False
+
+
+def test_a_killed_dockerd_is_back_at_once_and_its_container_never_stopped(
+    supervised: Supervised, dockerd: PrivateDockerd
+) -> None:
+    supervised.settings = {"dockerd": dockerd.settings()}
+    supervised.start()
+    before = supervised.when(running, "a running dockerd")["dockerd"]
+    assert before["owner"] == "gpud"
+    assert before["restarts"] == {}
+    cold_s = before["last_start_s"]
+    container = dockerd.run_container()
+    with contextlib.closing(dockerd.client()) as client:
+        inside = client.inspect_container(container)["State"]["Pid"]
+    killed_at = time.monotonic()
+    os.kill(before["process"]["pid"], signal.SIGKILL)
+    until(lambda: answers(dockerd), "the API again")
+    took_s = time.monotonic() - killed_at
+    print(f"cold start {cold_s:.3f} s, back after {took_s:.3f} s")
+    assert took_s < cold_s + 1.0
+    after = supervised.when(lambda r: running(r) and r["dockerd"]["restarts"], "its restart")
+    assert after["dockerd"]["restarts"] == {"killed": 1}
+    assert after["dockerd"]["live_restore"] is True
+    with contextlib.closing(dockerd.client()) as client:
+        state = client.inspect_container(container)["State"]
+    assert state["Running"]
+    assert state["Pid"] == inside
+
+
+def test_stopping_the_supervisor_leaves_dockerd_and_the_next_one_adopts_it(
+    supervised: Supervised, dockerd: PrivateDockerd
+) -> None:
+    supervised.settings = {"dockerd": dockerd.settings()}
+    supervised.start()
+    first = supervised.when(running, "a running dockerd")["dockerd"]
+    assert supervised.stop() == 0
+    assert answers(dockerd)
+    supervised.start()
+    second = supervised.when(running, "the adopted dockerd")["dockerd"]
+    assert second["process"] == first["process"]
+    assert second["owner"] == "gpud"
+    assert second["restarts"] == {}
+    assert dockerd.dockerds() == [first["process"]["pid"]]
+    os.kill(first["process"]["pid"], signal.SIGKILL)
+    again = supervised.when(
+        lambda r: running(r) and r["dockerd"]["process"] != first["process"], "its restart"
+    )
+    assert sum(again["dockerd"]["restarts"].values()) == 1
+
+
+def test_a_hung_dockerd_is_ended_and_started_again(
+    supervised: Supervised, dockerd: PrivateDockerd
+) -> None:
+    supervised.settings = {
+        "dockerd": dockerd.settings(hung_after_s=0.5, ping_timeout_s=0.3, ping_interval_s=0.1)
+    }
+    supervised.start()
+    first = supervised.when(running, "a running dockerd")["dockerd"]
+    os.kill(first["process"]["pid"], signal.SIGSTOP)
+    supervised.when(lambda r: r["dockerd"]["state"] == "stopping", "the hang noticed")
+    again = supervised.when(
+        lambda r: running(r) and r["dockerd"]["process"] != first["process"], "its restart", 25
+    )
+    assert again["dockerd"]["restarts"] == {"hung": 1}
+
+
+def test_a_foreign_dockerd_is_watched_and_replaced_only_once_it_is_gone(
+    supervised: Supervised, dockerd: PrivateDockerd
+) -> None:
+    with (dockerd.root / "log").open("wb") as log:
+        foreign = subprocess.Popen(dockerd.argv(), stdout=log, stderr=log)
+    until(lambda: answers(dockerd), "the foreign dockerd")
+    supervised.settings = {"dockerd": dockerd.settings(hung_after_s=0.5, ping_timeout_s=0.3)}
+    supervised.start()
+    said = supervised.when(running, "it")["dockerd"]
+    assert said["owner"] == "other"
+    assert said["process"]["pid"] == foreign.pid
+    foreign.kill()
+    foreign.wait()
+    said = supervised.when(lambda r: running(r) and r["dockerd"]["owner"] == "gpud", "ours")
+    assert said["dockerd"]["process"]["pid"] != foreign.pid
+
+
+def test_a_stale_pidfile_that_names_a_stranger_does_not_keep_dockerd_down(
+    supervised: Supervised, dockerd: PrivateDockerd
+) -> None:
+    Path(dockerd.pidfile).write_text(str(os.getpid()))
+    supervised.settings = {"dockerd": dockerd.settings()}
+    supervised.start()
+    said = supervised.when(running, "a running dockerd")["dockerd"]
+    assert said["restarts"] == {}
+
+
+def test_a_misconfigured_dockerd_says_why_in_its_own_words_and_is_not_hammered(
+    supervised: Supervised, dockerd: PrivateDockerd
+) -> None:
+    args = [*dockerd.args, "--storage-driver=no-such-driver"]
+    supervised.settings = {"dockerd": dockerd.settings(args=args)}
+    supervised.start()
+    said = supervised.when(lambda r: r["dockerd"]["state"] == "backoff", "a back-off")["dockerd"]
+    assert said["up"] is False
+    assert "exited with code 1" in said["detail"]
+    assert "no-such-driver" in said["detail"] or "driver" in said["detail"]
+
+
+def test_the_policy_observe_starts_nothing(supervised: Supervised, dockerd: PrivateDockerd) -> None:
+    supervised.settings = {"dockerd": dockerd.settings(policy="observe")}
+    supervised.start()
+    said = supervised.when(lambda r: r["dockerd"]["state"] == "absent", "no dockerd")["dockerd"]
+    assert said["up"] is False
+    assert said["owner"] == "none"
+    assert dockerd.pids() == []
