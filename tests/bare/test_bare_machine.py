@@ -1,0 +1,189 @@
+"""From a fresh clone on a machine that has python3 and git, and nothing else of what gpud needs.
+
+``deploy/test -m bare``: makes a Debian with debootstrap, so it needs root, a Debian mirror and the
+package index, and takes minutes. apt and pip are configured there as they are here.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+import shutil
+import subprocess
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+pytestmark = [pytest.mark.bare, pytest.mark.timeout(1200)]
+
+ROOT = Path(__file__).resolve().parents[2]
+RELEASE = "bookworm"
+USER, UID = "someone", 1234
+PORT = 29945
+SECOND_SETUP_S = 1.0  # what a person does not notice; measured: 0.05 s
+
+HANDED_OVER = ("PIP_", "SSL_CERT_")
+"""Environment variables through which pip finds its index and its certificates here."""
+
+ENTER = """
+mount --rbind /dev "$1/dev"; mount -t proc proc "$1/proc"
+mount -t tmpfs tmpfs "$1/run"; mount -t tmpfs -o mode=1777 tmpfs "$1/tmp"
+exec chroot "$1" setpriv --reuid "$2" --regid "$2" --init-groups bash -c "$3"
+"""
+
+START = f"""
+set -m
+deploy/run --no-docker >started 2>&1 & pid=$!
+python3 - <<'PYTHON'
+import sys, time, urllib.error, urllib.request
+until = time.monotonic() + 30
+while time.monotonic() < until:
+    try:
+        with urllib.request.urlopen("http://127.0.0.1:{PORT}/metrics", timeout=5) as answer:
+            print(answer.read().decode())
+            sys.exit()
+    except urllib.error.URLError:
+        time.sleep(0.05)
+sys.exit("no answer on /metrics")
+PYTHON
+answered=$?
+kill -INT -- -"$pid"
+wait "$pid"; ended=$?
+((answered == 0)) || cat started >&2
+echo "ended: $ended"
+exit "$answered"
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """A Debian below ``tree`` with the repository cloned into ``home`` of ``user``."""
+
+    tree: Path
+    user: str
+    home: str
+
+    def run(self, script: str) -> subprocess.CompletedProcess[str]:
+        """Run bash in the clone; the mounts and every process are gone when it returns."""
+        environ = {k: v for k, v in os.environ.items() if k.startswith(HANDED_OVER)}
+        environ |= {"PATH": "/usr/local/bin:/usr/bin:/bin", "HOME": self.home, "LC_ALL": "C.UTF-8"}
+        # unshare itself needs the sbin directories; setpriv in the end starts bash with ours.
+        outer = environ | {"PATH": "/usr/sbin:/usr/bin:/sbin:/bin"}
+        inner = f"export PATH={environ['PATH']}; cd {shlex.quote(self.home)}/gpud; {script}"
+        namespaces = ["unshare", "--mount", "--pid", "--fork", "--kill-child"]
+        return subprocess.run(
+            [*namespaces, "bash", "-ec", ENTER, "sh", self.tree, self.user, inner],
+            env=outer,
+            capture_output=True,
+            text=True,
+            check=False,
+            stdin=subprocess.DEVNULL,
+        )
+
+
+@pytest.fixture(scope="module")
+def debian() -> Iterator[Path]:
+    """Make the tree once; it lies outside pytest's directories, which keep the last three runs."""
+    if os.geteuid() != 0 or not shutil.which("debootstrap"):
+        pytest.fail("needs root and debootstrap: sudo apt-get install debootstrap")
+    place = Path(tempfile.mkdtemp(prefix="gpud-bare-"))
+    packages = "--include=python3,git,sudo,ca-certificates"
+    tree = place / "debian"
+    try:
+        made = subprocess.run(
+            ["debootstrap", "--variant=minbase", packages, RELEASE, tree],
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert made.returncode == 0, made.stdout[-2000:] + made.stderr[-2000:]
+        configure_like_here(tree)
+        yield tree
+    finally:
+        shutil.rmtree(place)
+
+
+def configure_like_here(tree: Path) -> None:
+    for folder in ("etc/apt/apt.conf.d", "etc/apt/auth.conf.d", "usr/local/share/ca-certificates"):
+        if Path("/", folder).is_dir():
+            shutil.copytree(Path("/", folder), tree / folder, dirs_exist_ok=True)
+    for file in ("etc/resolv.conf", "etc/pip.conf", "etc/ssl/certs/ca-certificates.crt"):
+        if Path("/", file).is_file():
+            shutil.copy(Path("/", file), tree / file)
+    add_user = ["useradd", "--create-home", "--shell=/bin/bash", f"--uid={UID}", USER]
+    subprocess.run(["chroot", tree, *add_user], check=True)
+    rule = tree / "etc/sudoers.d" / USER
+    rule.write_text(f"{USER} ALL=(ALL) NOPASSWD: ALL\n")
+    rule.chmod(0o440)
+
+
+@pytest.fixture(params=["root", USER])
+def machine(request: pytest.FixtureRequest, debian: Path) -> Iterator[Machine]:
+    """Give a copy of the Debian in which nothing has been set up yet."""
+    user: str = request.param
+    tree = debian.with_name(user)
+    home = "/root" if user == "root" else f"/home/{user}"
+    try:
+        subprocess.run(["cp", "-a", debian, tree], check=True)
+        clone = f"{tree}{home}/gpud"
+        subprocess.run(["git", "clone", "-q", "--no-local", ROOT, clone], check=True)
+        subprocess.run(["chroot", tree, "chown", "-R", f"{user}:", f"{home}/gpud"], check=True)
+        yield Machine(tree, user, home)
+    finally:
+        shutil.rmtree(tree)
+
+
+def test_a_second_set_up_does_nothing_and_takes_no_time(machine: Machine) -> None:
+    first = machine.run("deploy/run --setup-only --no-docker")
+    assert first.returncode == 0, first.stdout + first.stderr
+    assert "python3.11-venv" in first.stdout  # named before it is installed
+    assert machine.run("git status --porcelain").stdout == ""
+
+    again = machine.run("time deploy/run --setup-only --no-docker")
+    assert again.stdout == "Everything is in place. deploy/run starts it.\n"
+    minutes, seconds = again.stderr.split("real\t")[1].split("s\n")[0].split("m")
+    assert int(minutes) * 60 + float(seconds) < SECOND_SETUP_S
+
+    anywhere = "cd / && ~/gpud/.venv/bin/gpud version && ~/gpud/.venv/bin/python -I -m gpud version"
+    assert machine.run(anywhere).returncode == 0
+
+
+def test_a_clone_on_a_bare_machine_answers_a_scrape_and_stops_on_ctrl_c(machine: Machine) -> None:
+    assert machine.run("deploy/run --setup-only --no-docker").returncode == 0
+    settings = machine.tree / machine.home[1:] / "gpud/.gpud/etc/gpud/gpud.toml"
+    settings.parent.mkdir(parents=True)
+    listen = f'[http]\nlisten = "127.0.0.1:{PORT}"\n[dockerd]\npolicy = "off"\n'
+    settings.write_text(listen)
+    started = machine.run(START)
+    assert started.returncode == 0, started.stderr
+    assert "gpud_build_info" in started.stdout
+    assert "ended: 0" in started.stdout or "ended: 130" in started.stdout, started.stdout[-200:]
+
+    # What root left behind is in nobody's way: not a new set-up's, nor one's who deletes it.
+    assert machine.run("deploy/run --setup-only --no-docker && rm -rf .venv gpud").returncode == 0
+
+
+def test_half_a_set_up_is_never_taken_for_a_whole_one(machine: Machine) -> None:
+    assert machine.run("deploy/run --setup-only --no-docker").returncode == 0
+    broken = machine.run("rm .venv/.gpud-setup; rm .venv/bin/gpud; deploy/run --setup-only")
+    assert "virtual environment" in broken.stdout
+    assert machine.run(".venv/bin/gpud version").returncode == 0
+
+
+def test_docker_that_cannot_be_installed_is_a_warning(machine: Machine) -> None:
+    no_mirror = "echo 'deb [trusted=yes] file:/nonexistent x main' >/etc/apt/sources.list"
+    if machine.user != "root":
+        pytest.skip("breaking the package lists is root's, and the same for both")
+    assert machine.run("deploy/run --setup-only --no-docker").returncode == 0
+    script = (
+        f"{no_mirror}; rm -rf /etc/apt/sources.list.d /var/lib/apt/lists; deploy/run --setup-only"
+    )
+    ended = machine.run(script)
+    assert ended.returncode == 0, ended.stderr
+    assert "warning: no Docker" in ended.stderr
