@@ -1,0 +1,215 @@
+"""NVML as the agent meets it: a real library in a real helper process."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gpud.agent.telemetry import collector, nvml
+from gpud.agent.telemetry.collector import Collector
+from gpud.core.errors import TelemetryError
+from gpud.core.sample import Absent, Reading
+from gpud.core.settings import Settings, parse
+from tests.standins.build import build_libnvml, rewrite_script
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def settings_for(library: Path | str) -> Settings:
+    return parse(f'[nvml]\nlibrary = "{library}"\n'.encode(), {})
+
+
+def collected(library: Path | str, **options: Any) -> tuple[Reading, ...]:
+    async def once() -> tuple[Reading, ...]:
+        source = Collector(settings_for(library), **options)
+        try:
+            return await source.collect()
+        finally:
+            await source.close()
+
+    return asyncio.run(once())
+
+
+def by_field(readings: tuple[Reading, ...], gpu: int = 0) -> dict[str, float | str | Absent]:
+    return {reading.field: reading.value for reading in readings if reading.gpu == gpu}
+
+
+def test_every_field_arrives_in_base_units(tmp_path: Path) -> None:
+    library = build_libnvml(
+        tmp_path,
+        "device.0.power_mw 31500\ndevice.0.clock_sm_mhz 2475\ndevice.0.utilization_gpu_percent 7\n",
+    )
+    fields = by_field(collected(library))
+    assert set(fields) == set(nvml.FIELDS)
+    assert fields["power_watts"] == 31.5
+    assert fields["clock_sm_hertz"] == 2475e6
+    assert fields["utilization_gpu_ratio"] == 0.07
+
+
+def test_a_withheld_field_is_absent_and_the_rest_still_arrive(tmp_path: Path) -> None:
+    fields = by_field(collected(build_libnvml(tmp_path, "fail nvmlDeviceGetUtilizationRates 3\n")))
+    assert fields["utilization_gpu_ratio"] is Absent.UNSUPPORTED
+    assert isinstance(fields["temperature_celsius"], float)
+
+
+@pytest.mark.parametrize(
+    ("code", "reason"),
+    [
+        (3, Absent.UNSUPPORTED),
+        (4, Absent.NOT_PERMITTED),
+        (13, Absent.UNSUPPORTED),
+        (999, Absent.FAILED),
+    ],
+)
+def test_each_refusal_is_a_reason(tmp_path: Path, code: int, reason: Absent) -> None:
+    readings = collected(build_libnvml(tmp_path, f"fail nvmlDeviceGetPowerUsage {code}\n"))
+    assert by_field(readings)["power_watts"] is reason
+
+
+def test_a_missing_function_is_unsupported(tmp_path: Path) -> None:
+    library = build_libnvml(tmp_path, without=("nvmlDeviceGetTotalEnergyConsumption",))
+    assert by_field(collected(library))["energy_joules_total"] is Absent.UNSUPPORTED
+
+
+@pytest.mark.parametrize(
+    ("code", "reason"),
+    [
+        (9, "driver_not_loaded"),
+        (17, "blocked_by_the_operating_system"),
+        (18, "driver_mismatch"),
+        (999, "failed"),
+    ],
+)
+def test_a_refused_start_is_told_with_its_cause(tmp_path: Path, code: int, reason: str) -> None:
+    library = build_libnvml(tmp_path, f"fail nvmlInitWithFlags {code}\nfail nvmlInit_v2 {code}\n")
+    with pytest.raises(TelemetryError) as caught:
+        collected(library)
+    assert caught.value.reason == reason
+
+
+def test_a_missing_library_is_told_in_the_loaders_words() -> None:
+    with pytest.raises(TelemetryError, match="cannot open shared object") as caught:
+        collected("/nonexistent/libnvidia-ml.so.1")
+    assert caught.value.reason == "library_missing"
+
+
+def test_a_lost_gpu_is_the_end_of_the_collection(tmp_path: Path) -> None:
+    with pytest.raises(TelemetryError) as caught:
+        collected(build_libnvml(tmp_path, "fail nvmlDeviceGetTemperature 15\n"))
+    assert caught.value.reason == "gpu_is_lost"
+
+
+def test_a_hang_ends_at_the_deadline_and_is_not_repeated_at_once(tmp_path: Path) -> None:
+    spawned: list[int] = []
+    library = build_libnvml(tmp_path, "hang nvmlDeviceGetPowerUsage\n")
+
+    async def twice() -> list[str]:
+        source = Collector(
+            settings_for(library), deadline_s=1.5, on_spawn=lambda: spawned.append(1)
+        )
+        reasons = []
+        for _ in range(2):
+            with pytest.raises(TelemetryError) as caught:
+                await source.collect()
+            reasons.append(caught.value.reason)
+        await source.close()
+        return reasons
+
+    assert asyncio.run(twice()) == ["hung", "hung"]
+    assert len(spawned) == 1
+
+
+def test_two_gpus_are_told_apart(tmp_path: Path) -> None:
+    readings = collected(build_libnvml(tmp_path, "devices 2\n"))
+    assert by_field(readings, 0)["uuid"] != by_field(readings, 1)["uuid"]
+
+
+def test_the_helper_stays_between_collections_and_ends_with_its_input(tmp_path: Path) -> None:
+    spawned: list[int] = []
+    library = build_libnvml(tmp_path)
+
+    async def thrice() -> int:
+        source = Collector(settings_for(library), on_spawn=lambda: spawned.append(1))
+        for _ in range(3):
+            await source.collect()
+        helper = source._helper
+        assert helper is not None
+        pid = helper.pid
+        await source.close()
+        return pid
+
+    pid = asyncio.run(thrice())
+    assert len(spawned) == 1
+    with pytest.raises(ProcessLookupError):
+        os.kill(pid, 0)
+
+
+def test_what_nvml_says_now_is_what_is_reported_now(tmp_path: Path) -> None:
+    library = build_libnvml(tmp_path, "device.0.temperature_c 48\n")
+    assert by_field(collected(library))["temperature_celsius"] == 48
+    rewrite_script(library, "device.0.temperature_c 61\n")
+    assert by_field(collected(library))["temperature_celsius"] == 61
+
+
+def test_garbage_from_a_helper_is_refused() -> None:
+    shell = ("/bin/sh", "-c", "read line; echo not json")
+    with pytest.raises(TelemetryError) as caught:
+        collected("/nonexistent", command=shell)
+    assert caught.value.reason == "bad_output"
+
+
+def test_a_helper_that_dies_is_told() -> None:
+    with pytest.raises(TelemetryError) as caught:
+        collected("/nonexistent", command=(sys.executable, "-c", "raise SystemExit(7)"))
+    assert caught.value.reason == "crashed"
+
+
+def test_a_refusal_is_answered_from_memory_for_a_while() -> None:
+    spawned: list[int] = []
+
+    async def often() -> None:
+        source = Collector(
+            settings_for("/nonexistent/libnvidia-ml.so.1"), on_spawn=lambda: spawned.append(1)
+        )
+        for _ in range(50):
+            with pytest.raises(TelemetryError):
+                await source.collect()
+        await source.close()
+
+    asyncio.run(often())
+    assert len(spawned) == 1
+
+
+@given(
+    field=st.sampled_from(
+        sorted(set(nvml.FIELDS) - {"name", "uuid", "pci_bus_id", "driver_version"})
+    ),
+    value=st.one_of(
+        st.integers(0, 2**64 - 1),
+        st.sampled_from(sorted(nvml.SENTINELS)),
+        st.integers(-(2**31), -1),
+        st.floats(allow_nan=True, allow_infinity=True),
+    ),
+)
+def test_no_sentinel_and_no_impossible_figure_gets_through(field: str, value: float) -> None:
+    got = nvml.plausible(field, value)
+    if not isinstance(got, Absent):
+        low, high = nvml.LIMITS.get(field, (0, 2**62))
+        assert isinstance(got, float)
+        assert low <= got <= high
+        assert value not in nvml.SENTINELS
+
+
+def test_wsl_is_looked_at_before_the_loaders_own_idea() -> None:
+    assert collector.candidates(parse(None, {})) == [
+        "/usr/lib/wsl/lib/libnvidia-ml.so.1",
+        "libnvidia-ml.so.1",
+    ]
+    assert collector.candidates(settings_for("/opt/x.so")) == ["/opt/x.so"]
