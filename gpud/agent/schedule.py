@@ -1,7 +1,8 @@
 """APScheduler 3.x behind a few functions; its next major is a redesign only this file would know.
 
 It keeps its appointments by the wall clock. WSL2 wall clocks jump, so whoever watches the clocks
-calls ``after_jump``: each appointment is made anew, and a night asleep is one run, not hundreds.
+calls ``after_jump``: what a night asleep made late runs once, not hundreds of times, and what a
+clock set back put an hour away comes after one interval.
 """
 
 from __future__ import annotations
@@ -10,10 +11,30 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
 from apscheduler.schedulers.asyncio import AsyncIOScheduler
-from apscheduler.triggers.interval import IntervalTrigger
+from apscheduler.triggers.base import BaseTrigger
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
+
+
+class Every(BaseTrigger):  # type: ignore[misc]  # apscheduler ships no types
+    """Fire one interval after the last time, give or take the jitter, never to make up for more.
+
+    APScheduler's own interval trigger counts from a fixed date: set the clock back before that
+    date and it waits for it; sleep a night and it steps through each time that was missed.
+    """
+
+    def __init__(self, interval_s: float, jitter_s: float) -> None:
+        self._interval = timedelta(seconds=interval_s)
+        self._jitter_s = jitter_s
+        self.longest = timedelta(seconds=interval_s + jitter_s)
+
+    def get_next_fire_time(self, previous: datetime | None, now: datetime) -> datetime:
+        """Give the next time, after ``previous`` if that was just now and else after ``now``."""
+        recent = previous is not None and abs(now - previous) < self._interval
+        base = previous if previous is not None and recent else now
+        planned: datetime = self._apply_jitter(base + self._interval, self._jitter_s, now)
+        return planned
 
 
 class Schedule:
@@ -34,9 +55,7 @@ class Schedule:
         """Run ``job`` every ``interval_s``, give or take the jitter."""
         self._scheduler.add_job(
             job,
-            IntervalTrigger(
-                seconds=interval_s, jitter=interval_s * jitter_ratio or None, timezone=UTC
-            ),
+            Every(interval_s, interval_s * jitter_ratio),
             id=name,
             next_run_time=datetime.now(UTC) + timedelta(seconds=first_after_s),
             coalesce=True,
@@ -49,9 +68,12 @@ class Schedule:
         self._scheduler.start()
 
     def after_jump(self) -> None:
-        """Make every appointment anew, from now: the old ones belong to another clock."""
+        """Look at every appointment by the new time: late is now, too far away is made anew."""
+        now = datetime.now(UTC)
         for job in self._scheduler.get_jobs():
-            job.reschedule(job.trigger)
+            if job.next_run_time - now > job.trigger.longest:
+                job.reschedule(job.trigger)
+        self._scheduler.wakeup()
 
     def stop(self) -> None:
         """Start nothing more; what runs goes on."""
