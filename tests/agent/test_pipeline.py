@@ -1,0 +1,230 @@
+"""Whole rounds: scripts in the child's place, a real history, and the events that come out."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import pytest
+
+from gpud.agent.launch import Launcher
+from gpud.agent.pipeline import Pipeline
+from gpud.agent.store import History
+from gpud.core.clock import Instant
+from gpud.core.sample import Pace, Reason, Skip
+from gpud.core.settings import Probes, Settings
+from gpud.core.snapshot import (
+    ClockJumped,
+    Event,
+    HealthSet,
+    InventoryTaken,
+    Level,
+    ProbesListed,
+    RunFinished,
+    RunSkipped,
+    Snapshot,
+    fold,
+)
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+CHILD = """
+import json, pathlib, sys
+folder = pathlib.Path(sys.argv[1])
+state = json.loads((folder / "state").read_text())
+verb = sys.argv[2]
+job = {} if verb == "--list" else json.load(sys.stdin)
+with (folder / "calls").open("a") as calls:
+    calls.write(f"{verb} {job.get('probe', '')} {job.get('gpu', '')}\\n")
+spec = {"unit": "seconds", "modes": ["m"], "budget_s": 10.0, "summary": "s"}
+if verb == "--list":
+    print(json.dumps({"refused": {}, "probes": [
+        {"name": n, "backend": b, "pace": p, **spec} for n, b, p in state["specs"]]}))
+elif verb == "--inventory":
+    print(json.dumps({"failure": state.get("failure"), "devices": [
+        {"index": i, "uuid": f"GPU-{i}", "name": "n", "pci_bus_id": "b",
+         "compute_capability": "8.9", "sm_count": 1, "l2_bytes": 1, "memory_total_bytes": 1}
+        for i in range(state["gpus"])]}))
+else:
+    backend = next(b for n, b, _ in state["specs"] if n == job["probe"])
+    broken = {"reason": state["broken"], "detail": "d"} if "broken" in state else None
+    print(json.dumps({"probe": job["probe"], "backend": backend, "failure": broken}))
+"""
+SPECS = [
+    ["cpu_call", "cpu", "small"],
+    ["launch", "cuda", "small"],
+    ["cpu_matmul", "cpu", "large"],
+    ["triad", "cuda", "large"],
+]
+
+
+@dataclass
+class Bench:
+    """A pipeline with everything it joins, and what came out of it."""
+
+    folder: Path
+    settings: Settings = field(default_factory=Settings)
+    state_dir: Path | None = None
+    events: list[Event] = field(default_factory=list)
+    clock: list[Instant] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        (self.folder / "child.py").write_text(CHILD)
+        self.says(gpus=1)
+
+    def says(self, **state: object) -> None:
+        (self.folder / "state").write_text(json.dumps({"specs": SPECS, "gpus": 1, **state}))
+
+    def calls(self) -> list[str]:
+        file = self.folder / "calls"
+        lines = file.read_text().splitlines() if file.exists() else []
+        file.unlink(missing_ok=True)
+        return [line.rstrip() for line in lines]
+
+    def now(self) -> Instant:
+        return self.clock.pop(0) if self.clock else Instant(1.0, 1.0)
+
+    def make(self) -> tuple[Pipeline, History]:
+        command = (sys.executable, "-I", str(self.folder / "child.py"), str(self.folder))
+        history = History(self.state_dir or self.folder, now=lambda: "stamp")
+        return Pipeline(
+            settings=self.settings,
+            launcher=Launcher(self.folder / "gpu.lock", command=command),
+            history=history,
+            publish=self.events.append,
+            now=self.now,
+            boot_id="boot",
+            cache_dir="",
+        ), history
+
+    def rounds(self, *paces: Pace) -> Snapshot:
+        async def story() -> None:
+            pipeline, history = self.make()
+            for pace in paces:
+                await pipeline.round(pace)
+            await history.close()
+
+        asyncio.run(story())
+        snapshot = Snapshot(version="1", started_s=0.0)
+        for event in self.events:
+            snapshot = fold(event, snapshot)
+        return snapshot
+
+    def of(self, kind: type[Event]) -> list[Event]:
+        return [event for event in self.events if isinstance(event, kind)]
+
+
+@pytest.fixture
+def bench(tmp_path: Path) -> Bench:
+    return Bench(tmp_path)
+
+
+def test_a_small_round_runs_the_small_probes_once_and_the_gpus_on_each_gpu(bench: Bench) -> None:
+    bench.says(gpus=2)
+    snapshot = bench.rounds(Pace.SMALL)
+    assert snapshot.runs == {"cpu_call": 1, "launch": 2, "cpu_matmul": 0, "triad": 0}
+    calls = bench.calls()
+    assert [call for call in calls if "--run" in call] == [
+        "--run cpu_call None",
+        "--run launch GPU-0",
+        "--run launch GPU-1",
+    ]
+    assert len([call for call in calls if "--inventory" in call]) == 1
+
+
+def test_the_inventory_is_taken_anew_in_each_large_round_and_not_in_each_small_one(
+    bench: Bench,
+) -> None:
+    bench.rounds(Pace.SMALL, Pace.SMALL)
+    assert len(bench.of(InventoryTaken)) == 1
+    bench.events.clear()
+    bench.rounds(Pace.SMALL, Pace.LARGE, Pace.LARGE)
+    assert len(bench.of(InventoryTaken)) == 3
+
+
+def test_without_a_gpu_the_cpu_is_measured_and_the_rest_is_counted_as_skipped(
+    bench: Bench,
+) -> None:
+    bench.says(gpus=0, failure={"reason": "library_missing", "detail": "no libcuda.so.1"})
+    snapshot = bench.rounds(Pace.SMALL)
+    assert snapshot.runs["cpu_call"] == 1
+    assert snapshot.skips == {("launch", Skip.NO_GPU): 1}
+    assert snapshot.health["cuda"].reason == Reason.LIBRARY_MISSING
+
+
+def test_a_driver_that_appears_is_found_without_a_restart(bench: Bench) -> None:
+    async def story() -> None:
+        pipeline, history = bench.make()
+        bench.says(gpus=0, failure={"reason": "library_missing", "detail": "d"})
+        await pipeline.round(Pace.SMALL)
+        bench.says(gpus=1)
+        await pipeline.round(Pace.SMALL)
+        await history.close()
+
+    asyncio.run(story())
+    last = bench.of(RunFinished)[-1]
+    assert isinstance(last, RunFinished)
+    assert (last.report.probe, last.gpu, last.report.failure) == ("launch", 0, None)
+
+
+def test_after_a_lost_device_the_inventory_is_taken_anew(bench: Bench) -> None:
+    bench.says(broken="device_lost")
+    bench.rounds(Pace.SMALL, Pace.SMALL)
+    assert len(bench.of(InventoryTaken)) == 2
+
+
+def test_a_run_across_a_clock_jump_is_discarded_and_counted(bench: Bench) -> None:
+    bench.clock = [Instant(0, 0), Instant(0, 0), Instant(3600.0, 1.0)]
+    snapshot = bench.rounds(Pace.SMALL)
+    assert snapshot.skips[("cpu_call", Skip.CLOCK_JUMPED)] == 1
+    assert snapshot.runs["cpu_call"] == 0
+    assert bench.of(ClockJumped) == [ClockJumped(3599.0, 3600.0)]
+
+
+def test_a_disabled_probe_never_runs(tmp_path: Path) -> None:
+    bench = Bench(tmp_path, Settings(probes=Probes(disabled=("launch",))))
+    snapshot = bench.rounds(Pace.SMALL)
+    assert [spec.name for spec in snapshot.specs] == ["cpu_call", "cpu_matmul", "triad"]
+    assert not [call for call in bench.calls() if "launch" in call]
+
+
+def test_a_run_is_published_though_the_history_cannot_be_written(tmp_path: Path) -> None:
+    bench = Bench(tmp_path, state_dir=tmp_path / "missing")
+    snapshot = bench.rounds(Pace.SMALL)
+    assert snapshot.runs["launch"] == 1
+    assert (snapshot.health["store"].level, snapshot.health["store"].reason) == (
+        Level.FAILED,
+        "no_directory",
+    )
+    assert "2 runs wait in memory" in (snapshot.health["store"].detail or "")
+
+
+def test_a_run_is_in_the_history_before_it_is_published(bench: Bench) -> None:
+    bench.rounds(Pace.SMALL)
+    kinds = [type(event) for event in bench.events if isinstance(event, HealthSet | RunFinished)]
+    assert kinds == [HealthSet, RunFinished] * 2
+
+
+def test_a_child_that_cannot_list_is_said_and_asked_again_in_the_next_round(bench: Bench) -> None:
+    (bench.folder / "state").write_text("not JSON")
+    snapshot = bench.rounds(Pace.SMALL)
+    assert snapshot.health["discovery"].level is Level.FAILED
+    bench.says(gpus=1)
+    assert bench.rounds(Pace.SMALL).health["discovery"].level is Level.OK
+    assert len(bench.of(ProbesListed)) == 1
+
+
+def test_rounds_of_both_paces_at_once_skip_nothing(bench: Bench) -> None:
+    async def story() -> None:
+        pipeline, history = bench.make()
+        await pipeline.discover()
+        await asyncio.gather(*(pipeline.round(pace) for pace in (Pace.SMALL, Pace.LARGE)))
+        await history.close()
+
+    asyncio.run(story())
+    assert bench.of(RunSkipped) == []
+    assert len(bench.of(RunFinished)) == 4
