@@ -1,4 +1,8 @@
-"""Run one process with a deadline, at most one kill, bounded output, and never an endless wait."""
+"""Run a process with a deadline, at most one kill, bounded output, and never an endless wait.
+
+asyncio's own subprocesses are not used: they wait in a thread that a process in state D would hold
+for ever, and a transport left behind complains when it is collected.
+"""
 
 from __future__ import annotations
 
@@ -15,6 +19,7 @@ if TYPE_CHECKING:
 
 KEPT_STDOUT = 1 << 20
 KEPT_STDERR = 4096
+LONGEST_LINE = 4 << 20
 CHUNK = 1 << 16
 MOST_LEFT_IN_A_PIPE = 1 << 20
 """What a pipe can hold at the most; a reader that goes on for longer follows a living writer."""
@@ -126,13 +131,100 @@ async def run(
         for stream in (process.stdin, process.stdout, process.stderr):
             with contextlib.suppress(BrokenPipeError):
                 stream.close()
-        if process.poll() is None:
-            _left_behind.append(process)
-        _left_behind[:] = [left for left in _left_behind if left.poll() is None]
+        _leave(process)
+
+
+class Conversation:
+    """A process that answers each line with a line, kept between questions.
+
+    Errors: ``OSError`` from the constructor when it cannot be started.
+    """
+
+    def __init__(self, command: Sequence[str]) -> None:
+        self._process = subprocess.Popen(
+            command,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
+            cwd="/",
+            env=ENVIRONMENT,
+        )
+        assert self._process.stdin  # noqa: S101  # PIPE above
+        assert self._process.stdout  # noqa: S101
+        self._in, self._out = self._process.stdin, self._process.stdout
+        os.set_blocking(self._out.fileno(), False)
+        self._heard = bytearray()
+
+    @property
+    def pid(self) -> int:
+        """The process that answers."""
+        return self._process.pid
+
+    async def ask(self, question: bytes, *, deadline_s: float) -> bytes:
+        """Send one line and give the answer without its newline; empty when the process ended.
+
+        Errors: ``TimeoutError`` when no whole line came in time; the process is then still there.
+        """
+        loop = asyncio.get_running_loop()
+        more = asyncio.Event()
+        with contextlib.suppress(BrokenPipeError):
+            self._in.write(question + b"\n")
+            self._in.flush()
+        loop.add_reader(self._out.fileno(), more.set)
+        try:
+            async with asyncio.timeout(deadline_s):
+                while True:
+                    line, newline, rest = bytes(self._heard).partition(b"\n")
+                    if newline or len(self._heard) > LONGEST_LINE:
+                        self._heard[:] = rest
+                        return line
+                    await more.wait()
+                    more.clear()
+                    if not self._take():
+                        return b""
+        finally:
+            loop.remove_reader(self._out.fileno())
+
+    def end(self, *, kill: bool = False) -> None:
+        """Close its input, which ends a healthy one; ``kill`` sends SIGKILL, once. Never waits."""
+        if kill:
+            self._process.kill()
+        for stream in (self._in, self._out):
+            with contextlib.suppress(BrokenPipeError):
+                stream.close()
+        _leave(self._process)
+
+    async def ended(self, within_s: float) -> int | None:
+        """Give the exit code, None for a process that is still there after ``within_s``."""
+        try:
+            pidfd = os.pidfd_open(self._process.pid)
+        except ProcessLookupError:  # reaped already
+            return self._process.poll()
+        loop, gone = asyncio.get_running_loop(), asyncio.Event()
+        loop.add_reader(pidfd, gone.set)
+        try:
+            await _within(gone, within_s)
+            return self._process.poll()
+        finally:
+            loop.remove_reader(pidfd)
+            os.close(pidfd)
+
+    def _take(self) -> bool:
+        try:
+            chunk = os.read(self._out.fileno(), 1 << 16)
+        except BlockingIOError:
+            return True
+        self._heard += chunk
+        return bool(chunk)
 
 
 _left_behind: list[subprocess.Popen[bytes]] = []
 """Processes that outlived their call, kept only so that their zombies are reaped later."""
+
+
+def _leave(process: subprocess.Popen[bytes]) -> None:
+    _left_behind[:] = [left for left in (*_left_behind, process) if left.poll() is None]
 
 
 def _pump(loop: asyncio.AbstractEventLoop, pipe: _Collected) -> None:

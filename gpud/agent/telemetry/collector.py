@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
-import os
 import sys
 import time
 from typing import TYPE_CHECKING
 
 import msgspec
 
+from gpud.agent.children import Conversation
 from gpud.core.errors import TelemetryError
 from gpud.core.sample import Absent, Reading
 
@@ -25,8 +23,10 @@ HANG_REST_S = (60.0, 3600.0)
 """After a hang: the first rest and the longest. Each hang in a row doubles it."""
 REFUSAL_REST_S = (5.0, 60.0)
 """After NVML would not open: it coming back is noticed within a minute, at little cost."""
-LONGEST_LINE = 4 * 1024 * 1024
-ENVIRONMENT = {"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "LANG": "C.UTF-8"}
+GONE_S = 1.0
+
+_HUNG = "NVML did not answer within {:g} s"
+HUNG_FIX = "if GPU programs hang too: `wsl --shutdown` from Windows"
 
 
 class _Read(msgspec.Struct, frozen=True):
@@ -74,7 +74,7 @@ class Collector:
         self._command = (*command, *candidates(settings))
         self._deadline_s = deadline_s
         self._on_spawn = on_spawn
-        self._helper: asyncio.subprocess.Process | None = None
+        self._helper: Conversation | None = None
         self._retry_at_s = 0.0
         self._failures = 0  # in a row
         self._resting: TelemetryError | None = None
@@ -87,89 +87,57 @@ class Collector:
         """
         if self._resting is not None and time.monotonic() < self._retry_at_s:
             raise self._resting
+        if self._helper is None:
+            self._helper = self._started()
+        helper = self._helper
         try:
-            line = await asyncio.wait_for(self._asked(), self._deadline_s)
+            line = await helper.ask(b"{}", deadline_s=self._deadline_s)
         except TimeoutError:
-            raise self._hung() from None
-        except (OSError, ValueError) as error:
-            await self.close()
-            raise TelemetryError(f"the telemetry helper: {error}", reason="failed") from error
+            self._drop(kill=True)
+            raise self._rested(_HUNG.format(self._deadline_s), "hung", HUNG_FIX) from None
         if not line:
-            code = await self._gone()
-            raise TelemetryError(f"the telemetry helper ended ({code})", reason="crashed")
+            code = await helper.ended(GONE_S)
+            self._drop(kill=code is None)
+            raise self._rested(f"the telemetry helper ended ({code})", "crashed", None)
         try:
             answer = msgspec.json.decode(line, type=_Answer)
         except msgspec.DecodeError as error:
-            await self.close()
-            raise TelemetryError(f"the telemetry helper: {error}", reason="bad_output") from error
+            self._drop(kill=True)
+            raise self._rested(f"the telemetry helper: {error}", "bad_output", None) from error
         if answer.readings is None:
-            await self._gone()
-            refusal = TelemetryError(answer.detail, reason=answer.reason, fix=answer.fix)
-            self._rest(refusal, REFUSAL_REST_S)
-            raise refusal
+            self._drop()
+            raise self._rested(answer.detail, answer.reason, answer.fix)
         self._resting, self._failures = None, 0
         return tuple(read.reading() for read in answer.readings)
 
     async def close(self) -> None:
         """End the helper; its input closes, and if that is not enough it is killed once."""
-        helper, self._helper = self._helper, None
-        if helper is None or helper.returncode is not None:
+        if self._helper is None:
             return
-        if helper.stdin is not None:
-            helper.stdin.close()
-        try:
-            await asyncio.wait_for(helper.wait(), 1.0)
-        except TimeoutError:
-            with contextlib.suppress(ProcessLookupError):
-                helper.kill()
-
-    async def _asked(self) -> bytes:
-        if self._helper is None or self._helper.returncode is not None:
-            self._on_spawn()
-            self._helper = await asyncio.create_subprocess_exec(
-                *self._command,
-                stdin=asyncio.subprocess.PIPE,
-                stdout=asyncio.subprocess.PIPE,
-                stderr=asyncio.subprocess.DEVNULL,
-                limit=LONGEST_LINE,
-                start_new_session=True,
-                cwd="/",
-                env=ENVIRONMENT,
-            )
-        helper = self._helper
-        if helper.stdin is None or helper.stdout is None:
-            raise ValueError("the helper has no pipes")
-        with contextlib.suppress(BrokenPipeError, ConnectionResetError):
-            helper.stdin.write(b"{}\n")
-            await helper.stdin.drain()
-        return await helper.stdout.readline()
-
-    def _hung(self) -> TelemetryError:
-        """Kill the helper once, not waiting for it, and rest longer after every hang in a row."""
         helper, self._helper = self._helper, None
-        if helper is not None:
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(helper.pid, 9)
-        error = TelemetryError(
-            f"NVML did not answer within {self._deadline_s:g} s",
-            reason="hung",
-            fix="if GPU programs hang too: `wsl --shutdown` from Windows",
-        )
-        self._rest(error, HANG_REST_S)
-        return error
+        helper.end()
+        if await helper.ended(GONE_S) is None:
+            helper.end(kill=True)
 
-    def _rest(self, error: TelemetryError, limits_s: tuple[float, float]) -> None:
-        """Answer with ``error`` until the rest is over, without starting anything."""
-        first_s, longest_s = limits_s
+    def _started(self) -> Conversation:
+        self._on_spawn()
+        try:
+            return Conversation(self._command)
+        except OSError as error:
+            raise self._rested(
+                f"cannot start the telemetry helper: {error.strerror}", "spawn_failed", None
+            ) from error
+
+    def _drop(self, *, kill: bool = False) -> None:
+        if self._helper is not None:
+            self._helper.end(kill=kill)
+        self._helper = None
+
+    def _rested(self, detail: str, reason: str, fix: str | None) -> TelemetryError:
+        """Make the error, and answer with it until a rest is over, without starting anything."""
+        first_s, longest_s = HANG_REST_S if reason == "hung" else REFUSAL_REST_S
         rest_s = min(first_s * 2.0 ** min(self._failures, 20), longest_s)
         self._failures += 1
         self._retry_at_s = time.monotonic() + rest_s
-        self._resting = error
-
-    async def _gone(self) -> int | None:
-        helper, self._helper = self._helper, None
-        if helper is None:
-            return None
-        with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(helper.wait(), 1.0)
-        return helper.returncode
+        self._resting = TelemetryError(detail, reason=reason, fix=fix)
+        return self._resting
