@@ -85,6 +85,16 @@ class PrivateDockerd:
     def dockerds(self) -> list[int]:
         return [p for p in self.pids() if Path(f"/proc/{p}/comm").read_text() == "dockerd\n"]
 
+    def containers(self) -> list[int]:
+        """First processes of the containers: the children of the shims."""
+        found: list[int] = []
+        for pid in self.pids():
+            with contextlib.suppress(OSError):
+                if Path(f"/proc/{pid}/comm").read_text().startswith("containerd-shim"):
+                    for task in Path(f"/proc/{pid}/task").glob("*/children"):
+                        found += [int(child) for child in task.read_text().split()]
+        return found
+
     def run_container(self) -> str:
         """Import an image of one static binary and run it; gives the container's id."""
         binary = self.root / "init"
@@ -117,17 +127,19 @@ def private_dockerd() -> Iterator[PrivateDockerd]:
         shutil.rmtree(root, ignore_errors=True)
 
 
+def _signal(pids: list[int], number: signal.Signals) -> None:
+    for pid in pids:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, number)
+
+
 def _end_everything(made: PrivateDockerd) -> None:
     deadline = time.monotonic() + 20
-    with contextlib.suppress(Exception), contextlib.closing(made.client()) as client:
-        client.timeout = 5
-        for container in client.containers(all=True):
-            client.remove_container(container["Id"], force=True)
+    _signal(made.containers(), signal.SIGKILL)
     while (left := made.pids()) and time.monotonic() < deadline:
-        for pid in left:
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGCONT)
-                os.kill(pid, signal.SIGTERM if deadline - time.monotonic() > 10 else signal.SIGKILL)
+        gently = deadline - time.monotonic() > 10
+        _signal(left, signal.SIGCONT)
+        _signal(left, signal.SIGTERM if gently else signal.SIGKILL)
         time.sleep(0.1)
     mounts = [line.split()[1] for line in Path("/proc/mounts").read_text().splitlines()]
     for mount in sorted((m for m in mounts if m.startswith(str(made.root))), reverse=True):

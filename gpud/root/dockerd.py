@@ -26,6 +26,7 @@ DEFAULT_SOCKETS = frozenset({"/run/docker.sock", "/var/run/docker.sock"})
 DEFAULT_PIDFILES = frozenset({"/run/docker.pid", "/var/run/docker.pid"})
 DESKTOP = "/mnt/wsl/docker-desktop"
 REASON_LINES = 50
+HELPER_END_S = 0.5
 LARGEST_LOG = 10 * 1024 * 1024
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 _UNITS = (
@@ -57,7 +58,7 @@ class Dockerd:
         """Give the living dockerd: our child, else who listens, else who the pid file names."""
         if self.started is not None and process.alive(self.started):
             return self.started
-        for pid in (listener, self._pid_from_file()):
+        for pid in (listener, _pid_in(Path(self.settings.dockerd.pidfile))):
             if pid is not None and process.name(pid) == "dockerd":
                 found = process.ref(pid)
                 if found is not None:
@@ -117,7 +118,7 @@ class Dockerd:
         if binary is None:
             self.trouble = f"{self.settings.dockerd.binary} is not installed"
             return
-        self._drop_stale_pidfile()
+        self._drop_stale_pidfiles()
         files.rotate(self.log, LARGEST_LOG)
         try:
             output = files.append(self.log, 0o640)
@@ -142,19 +143,26 @@ class Dockerd:
             os.close(output)
         self.started = process.ref(self.child.pid)
 
-    def _pid_from_file(self) -> int | None:
-        try:
-            return int(Path(self.settings.dockerd.pidfile).read_text())
-        except (OSError, ValueError):
-            return None
+    def _drop_stale_pidfiles(self) -> None:
+        """Remove pid files that name a dead process, a zombie or a stranger.
 
-    def _drop_stale_pidfile(self) -> None:
-        """Remove a pid file that names a dead process or a stranger: dockerd would refuse both."""
-        pid = self._pid_from_file()
-        if pid is None:
-            return
-        if process.ref(pid) is None or process.name(pid) not in _NAMES:
-            Path(self.settings.dockerd.pidfile).unlink(missing_ok=True)
+        dockerd refuses to start beside the first file, and takes whatever the second names for its
+        containerd and then waits for it for ever: with a pid 1 that does not reap, that is what
+        every ``kill -9`` leaves behind.
+        """
+        exec_root = "/var/run/docker"
+        for argument in self.settings.dockerd.args:
+            if argument.startswith("--exec-root="):
+                exec_root = argument.partition("=")[2]
+        helper = Path(exec_root, "containerd/containerd.pid")
+        for path in (Path(self.settings.dockerd.pidfile), helper):
+            pid = _pid_in(path)
+            found = None if pid is None else process.ref(pid)
+            if found is not None and path == helper:
+                process.wait(found, HELPER_END_S)  # it dies with its dockerd, a moment later
+                found = process.ref(found.pid)
+            if pid is not None and (found is None or process.name(pid) not in _NAMES):
+                path.unlink(missing_ok=True)
 
     def _marked(self, pid: int) -> bool:
         try:
@@ -162,3 +170,10 @@ class Dockerd:
         except OSError:
             return False
         return f"{MARK}={self.settings.run_dir}".encode() in environment.split(b"\0")
+
+
+def _pid_in(path: Path) -> int | None:
+    try:
+        return int(path.read_text())
+    except (OSError, ValueError):
+        return None

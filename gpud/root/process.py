@@ -82,8 +82,15 @@ def send(process: ProcessRef, number: signal.Signals) -> bool:
 def wait(process: ProcessRef, within_s: float) -> bool:
     """Wait for the end of a process that need not be our child; False when time ran out."""
     descriptor = open_fd(process)
-    if descriptor is None:
-        return True
+    return True if descriptor is None else _ended(descriptor, within_s)
+
+
+def wait_child(pid: int, within_s: float) -> bool:
+    """Wait until our own child can be reaped; False when time ran out."""
+    return _ended(os.pidfd_open(pid), within_s)
+
+
+def _ended(descriptor: int, within_s: float) -> bool:
     try:
         poll = select.poll()
         poll.register(descriptor, select.POLLIN)

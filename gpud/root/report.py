@@ -19,10 +19,11 @@ BEAT_S = 5.0
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """What dockerd said about itself after its start; None until it did."""
+    """What dockerd said about itself; None until it did."""
 
     version: str | None = None
     live_restore: bool | None = None
+    ping_s: float | None = None
 
 
 def dockerd(
@@ -31,7 +32,6 @@ def dockerd(
     *,
     policy: str,
     facts: Facts,
-    ping_s: float | None,
     trouble: str | None,
 ) -> DockerdReport:
     """Tell one look and the memory behind it; ``seen`` is None while nobody looks."""
@@ -49,7 +49,7 @@ def dockerd(
         detail=detail,
         fix=fix,
         version=facts.version,
-        ping_s=ping_s if up else None,
+        ping_s=facts.ping_s if up else None,
         last_start_s=keeper.last_start_s,
         restarts=dict(keeper.restarts),
         live_restore=facts.live_restore,

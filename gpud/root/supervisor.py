@@ -9,6 +9,7 @@ import random
 import select
 import signal
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -35,6 +36,8 @@ EAGER_S = 0.05
 """How often to ask while dockerd starts: its own cold start is about 150 ms."""
 AGENT_STOP_S = 5.0
 AFTER_ERROR_S = 1.0
+OUTCOME_S = 0.5
+"""A main thread is a zombie some moments before its process can be waited for."""
 
 
 def run(
@@ -277,7 +280,10 @@ class Supervisor:
     def _look(self, answer: Ask | None, *, gone: bool) -> Seen:
         api = answer.api if answer is not None and answer.api is not None else Api.REFUSED
         found = self.dockerd.find(answer.peer_pid if answer is not None else None)
-        if gone and self._exit is None:
+        if found is None and self.dockerd.child is not None:
+            process.wait_child(self.dockerd.child.pid, OUTCOME_S)
+            self._reap()  # its exit code belongs to this look
+        if found is None and self._exit is None and (gone or self.keeper.asked_s is not None):
             self._exit = self.dockerd.lost()
         exit_, self._exit = self._exit, None
         return Seen(
@@ -303,8 +309,7 @@ class Supervisor:
             self.keeper,
             self._seen if self.policy != "off" else None,
             policy=self.policy,
-            facts=self._facts,
-            ping_s=self._ping_s,
+            facts=replace(self._facts, ping_s=self._ping_s),
             trouble=self.dockerd.trouble,
         )
         if self.policy != "off" and self._seen is None:

@@ -1,0 +1,124 @@
+"""The way down from root, walked for real."""
+
+from __future__ import annotations
+
+import json
+import os
+import pwd
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="needs root")
+
+TELL = """
+import ctypes, json, os, sys
+def status(key):
+    return next(l.split()[1:] for l in open("/proc/self/status") if l.startswith(key + ":"))
+try:
+    os.setuid(0)
+    back = True
+except PermissionError:
+    back = False
+signal = ctypes.c_int()
+ctypes.CDLL(None).prctl(2, ctypes.byref(signal), 0, 0, 0)
+print(json.dumps({
+    "uid": status("Uid"), "gid": status("Gid"), "groups": status("Groups"), "back": back,
+    "no_new_privs": status("NoNewPrivs"), "death_signal": signal.value, "cwd": os.getcwd(),
+    "session": os.getsid(0) == os.getpid(), "umask": os.umask(0),
+    "capabilities": status("CapEff"),
+    "below": sorted(os.listdir(sys.argv[1])) if len(sys.argv) > 1 else None,
+    "file": open(sys.argv[2]).read() if len(sys.argv) > 2 else None,
+}))
+"""
+
+
+def drop(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-I", "-m", "gpud.root.drop", *arguments],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=30,
+    )
+
+
+def told(*arguments: str | Path, more: tuple[str | Path, ...] = ()) -> dict[str, Any]:
+    done = drop(*arguments, "--", "/usr/bin/python3", "-I", "-S", "-c", TELL, *more)
+    assert done.returncode == 0, done.stderr
+    said: dict[str, Any] = json.loads(done.stdout)
+    return said
+
+
+def test_nothing_of_root_is_left() -> None:
+    nobody = pwd.getpwnam("nobody")
+    said = told("--user", "nobody", "--parent", str(os.getpid()))
+    assert said["uid"] == [str(nobody.pw_uid)] * 4
+    assert said["gid"] == [str(nobody.pw_gid)] * 4
+    assert said["groups"] == []
+    assert said["back"] is False
+    assert said["no_new_privs"] == ["1"]
+    assert int(said["capabilities"][0], 16) == 0
+    assert said["death_signal"] == 15
+    assert said["cwd"] == "/"
+    assert said["session"]
+    assert said["umask"] == 0o027
+
+
+def test_it_refuses_to_stay_root() -> None:
+    done = drop("--user", "root", "--", "/bin/true")
+    assert done.returncode == 126
+    assert "root is root" in done.stderr
+
+
+def test_an_unknown_user_and_a_dead_parent_run_nothing() -> None:
+    assert drop("--user", "no-such-user", "--", "/bin/true").returncode == 126
+    assert drop("--parent", "1", "--", "/bin/true").returncode == 126
+
+
+@pytest.fixture
+def closed() -> Iterator[Path]:
+    """A directory like ``/root``: mode 0700, with a checkout and a secret inside."""
+    root = Path(tempfile.mkdtemp(prefix="gpud-closed-"))
+    checkout = root / "work" / "checkout"
+    checkout.mkdir(parents=True)
+    (checkout / "code.py").write_text("hello")
+    (root / "secret").write_text("secret")
+    root.chmod(0o700)
+    (root / "work").chmod(0o700)
+    checkout.chmod(0o755)
+    try:
+        yield root
+    finally:
+        shutil.rmtree(root)
+
+
+def test_a_checkout_below_a_closed_directory_is_reached_and_nothing_beside_it(closed: Path) -> None:
+    checkout = closed / "work/checkout"
+    mounts = Path("/proc/self/mounts").read_text()
+    said = told(
+        "--user", "nobody", "--need", checkout, more=(str(closed), str(checkout / "code.py"))
+    )
+    assert said["below"] == ["work"]
+    assert said["file"] == "hello"
+    assert said["uid"][0] == str(pwd.getpwnam("nobody").pw_uid)
+    assert Path("/proc/self/mounts").read_text() == mounts
+    assert (closed / "secret").read_text() == "secret"
+
+
+def test_the_needed_directory_stays_writable_for_its_owner(closed: Path) -> None:
+    checkout = closed / "work/checkout"
+    os.chown(checkout, pwd.getpwnam("nobody").pw_uid, -1)
+    done = drop(
+        "--user", "nobody", "--need", checkout, "--", "/bin/touch", str(checkout / "written")
+    )
+    assert done.returncode == 0, done.stderr
+    assert (checkout / "written").stat().st_uid == pwd.getpwnam("nobody").pw_uid

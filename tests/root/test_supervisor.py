@@ -1,0 +1,155 @@
+"""The supervisor and an agent that is only a sleeping program."""
+
+from __future__ import annotations
+
+import os
+import signal
+import stat
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+import pytest
+
+from gpud.core.errors import AlreadyRunning
+from gpud.core.report import ProcessRef
+from gpud.core.settings import Settings
+from gpud.root import control, lock, process
+from tests.root.conftest import RUN, until
+
+if TYPE_CHECKING:
+    from tests.root.conftest import Supervised
+
+needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="needs root")
+
+
+def ref_of(said: dict[str, Any]) -> ProcessRef:
+    return ProcessRef(said["pid"], said["start_ticks"])
+
+
+def test_a_killed_agent_is_back_within_three_seconds(supervised: Supervised) -> None:
+    supervised.start()
+    first = supervised.agent_pid()
+    killed_at = time.monotonic()
+    os.kill(first, signal.SIGKILL)
+    said = supervised.when(
+        lambda r: r["agent"]["process"] and r["agent"]["process"]["pid"] != first, "a new agent"
+    )["agent"]
+    assert time.monotonic() - killed_at < 3.0
+    assert said["restarts"] == 1
+    assert said["detail"] == "ended by signal 9"
+
+
+def test_an_agent_that_keeps_failing_is_backed_off_with_its_last_words(
+    supervised: Supervised,
+) -> None:
+    supervised.agent = ["/bin/sh", "-c", "echo this is why >&2; exit 7"]
+    supervised.start()
+    said = supervised.when(lambda r: r["agent"]["state"] == "backoff", "a back-off")["agent"]
+    assert said["detail"] == "exited with code 7: this is why"
+
+
+def test_sigterm_ends_the_agent_and_then_the_supervisor(supervised: Supervised) -> None:
+    supervised.start()
+    agent = supervised.agent_pid()
+    assert supervised.stop() == 0
+    assert process.ref(agent) is None
+
+
+@needs_root
+def test_the_agent_dies_with_a_killed_supervisor_and_the_next_one_waits_for_that(
+    supervised: Supervised,
+) -> None:
+    supervised.agent = ["/bin/sh", "-c", "trap 'sleep 0.5; exit' TERM; sleep 1000 & wait"]
+    supervised.start()
+    old = supervised.when(lambda r: r["agent"]["process"], "an agent")["agent"]["process"]
+    assert supervised.process is not None
+    supervised.process.kill()
+    supervised.process.wait()
+    supervised.start()
+    said = supervised.when(
+        lambda r: r["agent"]["process"] and r["agent"]["process"] != old, "a new agent"
+    )
+    assert not process.alive(ref_of(old))
+    assert said["agent"]["restarts"] == 0
+
+
+@needs_root
+def test_the_agent_runs_as_somebody_else_and_the_directories_say_who_owns_what(
+    supervised: Supervised,
+) -> None:
+    supervised.settings["agent"] = {"user": "nobody"}
+    supervised.start()
+    agent = supervised.agent_pid()
+
+    def dropped() -> bool:
+        return Path(f"/proc/{agent}").stat().st_uid == 65534
+
+    until(dropped, "the drop")
+    run = supervised.home / "run/gpud"
+    owners = {name: (run / name).stat().st_uid for name in (".", "root.json", "root.pid", "agent")}
+    assert owners == {".": 0, "root.json": 0, "root.pid": 0, "agent": 65534}
+    assert stat.S_IMODE((run / "root.json").stat().st_mode) == 0o644
+    assert (run / "agent.json").readlink() == Path("agent/agent.json")
+    assert (supervised.home / "var/lib/gpud").stat().st_uid == 65534
+    assert (supervised.home / "var/log/gpud").stat().st_uid == 0
+    assert supervised.report() is not None
+
+
+def test_a_second_supervisor_is_refused_with_the_pid_of_the_first(supervised: Supervised) -> None:
+    supervised.start()
+    assert supervised.process is not None
+    with pytest.raises(AlreadyRunning) as refused:
+        lock.take(supervised.home / "run/gpud")
+    assert refused.value.pid == supervised.process.pid
+
+
+UP = RUN.replace("supervisor", "control").replace(
+    "control.run(settings, config_path=None, foreground=False, agent_command=given",
+    "control.up(settings, config_path=None, agent_command=given",
+)
+
+
+def test_up_returns_with_a_supervisor_that_left_the_session_and_down_ends_it(
+    supervised: Supervised,
+) -> None:
+    settings = msgspec.convert({"home": str(supervised.home), **supervised.settings}, Settings)
+    given = msgspec.json.encode(
+        {"settings": {"home": str(supervised.home), **supervised.settings}, "agent": ["/bin/cat"]}
+    )
+    run_dir = supervised.home / "run/gpud"
+    pids = []
+    for _ in range(2):
+        done = subprocess.run(
+            [sys.executable, "-I", "-c", UP, given], capture_output=True, timeout=20, check=False
+        )
+        assert (done.returncode, done.stdout, done.stderr) == (0, b"", b"")
+        holder = lock.holder(run_dir)
+        assert holder is not None
+        pids.append(holder.pid)
+    assert pids[0] == pids[1]
+    assert os.getsid(pids[0]) != os.getsid(0)
+    for descriptor in (0, 1, 2):
+        opened = Path(f"/proc/{pids[0]}/fd/{descriptor}").readlink()
+        assert str(opened).startswith(("/dev/null", str(supervised.home)))
+    assert control.down(settings, docker=False) == 0
+    assert process.ref(pids[0]) is None
+    assert control.down(settings, docker=False) == 0
+
+
+def test_a_recycled_pid_is_not_taken_for_the_process() -> None:
+    me = process.ref(os.getpid())
+    assert me is not None
+    assert process.alive(me)
+    assert not process.alive(ProcessRef(me.pid, me.start_ticks + 1))
+    assert not process.send(ProcessRef(me.pid, me.start_ticks + 1), signal.SIGKILL)
+
+
+def test_a_zombie_does_not_count_as_running() -> None:
+    child = subprocess.Popen(["/bin/true"])
+    os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)
+    assert process.ref(child.pid) is None
+    child.wait()
