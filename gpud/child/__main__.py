@@ -1,0 +1,217 @@
+"""One question, one JSON document on stdout, an exit code, gone.
+
+``--list`` prints the probes, ``--inventory`` the GPUs, ``--run`` one run; the last two read a
+``Job`` on stdin. Exit codes: 0 the document holds figures, 1 it holds a failure, 2 the job makes no sense.
+"""
+
+from __future__ import annotations
+
+import gc
+import hashlib
+import json
+import os
+import platform
+import signal
+import sys
+from contextlib import contextmanager
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from gpud import discovery
+from gpud.child import kernels, probes
+from gpud.child.budget import Budget, Orphaned
+from gpud.core.errors import ProbeError
+from gpud.core.sample import Backend, Failure, Job, Pace, ProbeSpec, Reason, RunReport
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from types import ModuleType
+    from typing import TextIO
+
+    from gpud.child.device import Gpu
+    from gpud.core.sample import Condition
+
+LARGEST_JOB = 1 << 16
+ALARM_RATIO = 1.5
+LONGEST_BUDGET_S = 600
+JOB_FIELDS: dict[str, Any] = {
+    "probe": str,
+    "gpu": str | None,
+    "cuda_library": str,
+    "sysroot": str,
+    "cache_dir": str | None,
+    "budget_s": int | float,
+    "seed": int,
+}
+
+
+def main() -> int:
+    """Answer the one argument."""
+    answers = _stdout_for_us_alone()
+    match sys.argv[1:]:
+        case ["--list"]:
+            return _listing(answers)
+        case ["--inventory"]:
+            job = _job()
+            return 2 if job is None else _inventory(job, answers)
+        case ["--run"]:
+            job = _job()
+            return 2 if job is None else _run(job, answers)
+    print("usage: gpud.child --list | --inventory | --run", file=sys.stderr)
+    return 2
+
+
+def _listing(answers: TextIO) -> int:
+    usable, refused = discovery.modules(probes, ("SPEC", "run"))
+    found = [asdict(module.SPEC) for module in usable.values()]
+    _say(answers, {"probes": found, "refused": refused})
+    return 0
+
+
+def _inventory(job: Job, answers: TextIO) -> int:
+    _limit(job.budget_s)
+    from gpud.child import cuda
+
+    found = cuda.inventory(job)
+    _say(answers, asdict(found))
+    return 0 if found.failure is None else 1
+
+
+def _run(job: Job, answers: TextIO) -> int:
+    budget = Budget(job.budget_s)
+    _limit(job.budget_s)
+    usable, refused = discovery.modules(probes, ("SPEC", "run"))
+    module = usable.get(job.probe)
+    if module is None:
+        why = refused.get(job.probe, "there is no such probe")
+        print(f"probe {job.probe!a:.60}: {why}", file=sys.stderr)
+        return 2
+    try:
+        report = _measured(module, job, budget)
+    except Orphaned:
+        return 1
+    except ProbeError as error:
+        report = _failed(module.SPEC, error.failure, budget)
+    except MemoryError:
+        failure = Failure(Reason.OUT_OF_MEMORY, "the host has no memory left for this run")
+        report = _failed(module.SPEC, failure, budget)
+    except Exception as error:  # noqa: BLE001  # the boundary: whatever happens is the result
+        failure = Failure(Reason.INTERNAL, f"{type(error).__name__}: {error}")
+        report = _failed(module.SPEC, failure, budget)
+    _say(answers, asdict(report))
+    return 0 if report.failure is None else 1
+
+
+def _measured(module: ModuleType, job: Job, budget: Budget) -> RunReport:
+    spec: ProbeSpec = module.SPEC
+    with _opened(spec, job) as gpu:
+        # One full pass now, none later: a collection inside a timed region is a false outlier.
+        gc.collect()
+        gc.freeze()
+        gc.disable()
+        outcome = module.run(gpu, budget, job.seed)
+        conditions = {**_conditions(spec), **gpu.conditions(), **outcome.conditions}
+        used_s, device = gpu.busy_s, gpu.device
+    return RunReport(
+        probe=spec.name,
+        backend=spec.backend,
+        device=device,
+        samples=outcome.samples,
+        missing=outcome.missing,
+        conditions=conditions,
+        duration_s=budget.spent(),
+        gpu_seconds=used_s,
+    )
+
+
+@contextmanager
+def _opened(spec: ProbeSpec, job: Job) -> Iterator[Gpu]:
+    """Open what the probe runs on; neither CUDA nor numpy is loaded for the other."""
+    if spec.backend is Backend.CPU:
+        from gpud.child.cpu import CpuGpu
+
+        reference = CpuGpu()
+        try:
+            yield reference
+        finally:
+            reference.close()
+        return
+    from gpud.child import cuda
+
+    # Latency is measured with a spinning wait; a throughput run must not burn a core.
+    with cuda.opened(job, spin=spec.pace is Pace.SMALL) as gpu:
+        yield gpu
+
+
+def _conditions(spec: ProbeSpec) -> dict[str, Condition]:
+    sources = sorted(Path(kernels.__path__[0]).glob("*.ptx"))
+    ptx = hashlib.sha256(b"".join(file.read_bytes() for file in sources)).hexdigest()
+    clock = Path("/sys/devices/system/clocksource/clocksource0/current_clocksource")
+    return {
+        "probe_version": spec.version,
+        "python": platform.python_version(),
+        "kernel": platform.release(),
+        "ptx_sha256": ptx if spec.backend is Backend.CUDA else None,
+        "clocksource": clock.read_text().strip() if clock.exists() else None,
+        "cpu_count": os.cpu_count(),
+        "load_1m": os.getloadavg()[0],
+        "verified": True,
+    }
+
+
+def _failed(spec: ProbeSpec, failure: Failure, budget: Budget) -> RunReport:
+    return RunReport(
+        probe=spec.name, backend=spec.backend, failure=failure, duration_s=budget.spent()
+    )
+
+
+def _limit(budget_s: float) -> None:
+    """Let the kernel end us if a driver call never returns: no Python handler would run then."""
+    signal.signal(signal.SIGALRM, signal.SIG_DFL)
+    signal.setitimer(signal.ITIMER_REAL, max(budget_s * ALARM_RATIO, 0.1))
+
+
+def _job() -> Job | None:
+    """Read the job, or say on stderr what is wrong with it."""
+    try:
+        given = json.loads(sys.stdin.buffer.read(LARGEST_JOB))
+    except (ValueError, RecursionError) as error:
+        wrong: str | None = f"it is not JSON: {error}"
+    else:
+        wrong = _trouble(given)
+    if wrong is not None:
+        print(f"not a job: {wrong}", file=sys.stderr)
+        return None
+    return Job(**given)
+
+
+def _trouble(given: object) -> str | None:
+    """Say what keeps a value from being a ``Job``; None when nothing does."""
+    if not isinstance(given, dict):
+        return "it is not an object"
+    for name, value in given.items():
+        if name not in JOB_FIELDS:
+            return f"it has an unknown field {name!a:.40}"
+        if not isinstance(value, JOB_FIELDS[name]) or isinstance(value, bool):
+            return f"{name} has the wrong type"
+    if not 0 < given.get("budget_s", 1) <= LONGEST_BUDGET_S:
+        return f"budget_s is {given['budget_s']}"
+    return None
+
+
+def _stdout_for_us_alone() -> TextIO:
+    """Keep stdout for the document; a driver library that prints reaches stderr instead."""
+    ours = os.fdopen(os.dup(1), "w", encoding="utf-8")
+    os.dup2(2, 1)
+    return ours
+
+
+def _say(answers: TextIO, document: dict[str, Any]) -> None:
+    json.dump(document, answers, allow_nan=False)
+    answers.write("\n")
+    answers.close()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

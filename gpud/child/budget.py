@@ -1,0 +1,45 @@
+"""How long a run may take, asked between batches; and whether anybody still waits for it."""
+
+from __future__ import annotations
+
+import os
+import time
+
+from gpud.core.errors import GpudError, ProbeError
+from gpud.core.sample import Failure, Reason
+
+
+class Orphaned(GpudError):  # noqa: N818  # reads as the fact it states
+    """The process that asked for this run is gone: end quietly, after synchronising."""
+
+
+class Budget:
+    """The wall time of one run, from the moment it is made.
+
+    Units: seconds on the monotonic clock.
+    """
+
+    def __init__(self, seconds: float) -> None:
+        self.seconds = seconds
+        self._started = time.monotonic()
+        self._parent = os.getppid()
+
+    def spent(self) -> float:
+        """Give the seconds since the start."""
+        return time.monotonic() - self._started
+
+    def check(self) -> None:
+        """Say whether to go on; called between batches, never inside a timed region.
+
+        Errors: ``ProbeError`` (budget_exceeded); ``Orphaned`` where the parent has changed.
+        """
+        if os.getppid() != self._parent:
+            raise Orphaned("the process that asked for this run is gone")
+        if self.spent() > self.seconds:
+            raise ProbeError(
+                Failure(
+                    Reason.BUDGET_EXCEEDED,
+                    f"not finished within {self.seconds:g} s",
+                    advice="the GPU is much slower than usual or busy; the next run may do better",
+                )
+            )

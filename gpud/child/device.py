@@ -1,0 +1,155 @@
+"""What a probe may ask of the thing it runs on: the CUDA driver, or the CPU reference.
+
+A ``Call`` is made once and then repeated without building anything: arguments are prebuilt, so a
+clock around ``real`` sees the driver and one fixed overhead, and ``null`` has that same overhead.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol, TypeAlias
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from gpud.core.sample import Backend, Condition, Device, Missing, Sample
+
+BLOCK = 256
+"""Threads of a block of the one-dimensional kernels."""
+
+
+@dataclass(frozen=True, slots=True)
+class Buffer:
+    """Device memory. ``address`` means something to the backend that gave it."""
+
+    address: int
+    size: int
+
+
+@dataclass(frozen=True, slots=True)
+class HostBuffer:
+    """Host memory for copies: page-locked where the driver grants it, else ordinary."""
+
+    address: int
+    view: memoryview  # uint8[size]
+    pinned: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Kernel:
+    """A kernel by name, with the backend's own handle."""
+
+    name: str
+    handle: object
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One prebuilt operation on the stream, and a call of the same prototype that does nothing.
+
+    ``real`` gives the driver's code, 0 for accepted, to be handed to ``Gpu.check`` outside the
+    timed region. ``keep`` holds what the arguments point at.
+    """
+
+    name: str
+    real: Callable[[], int]
+    null: Callable[[], int]
+    keep: object = None
+
+
+Argument: TypeAlias = Buffer | int | float
+"""A kernel argument: a pointer, a uint32 or a float32."""
+
+
+class Gpu(Protocol):
+    """One device with a stream of its own. Everything taken from it is given back by its owner.
+
+    Errors: every method raises ``ProbeError`` with the function and code that refused.
+    """
+
+    @property
+    def backend(self) -> Backend:
+        """Which kind of device this is."""
+
+    @property
+    def device(self) -> Device | None:
+        """The GPU as the driver describes it; None for the CPU reference."""
+
+    @property
+    def sm_count(self) -> int:
+        """How many blocks run at once, in multiprocessors."""
+
+    @property
+    def l2_bytes(self) -> int:
+        """Size of the last cache before memory."""
+
+    @property
+    def busy_s(self) -> float:
+        """Seconds of device time that timed work has used so far."""
+
+    @property
+    def wait(self) -> Call:
+        """Wait for the stream, as a prebuilt call."""
+
+    def memory(self) -> tuple[int, int]:
+        """Give free and total device memory in bytes."""
+
+    def alloc(self, size: int) -> Buffer:
+        """Take ``size`` bytes of device memory, contents undefined."""
+
+    def free(self, buffer: Buffer) -> None:
+        """Give memory back early; what is left is given back at the end."""
+
+    def host(self, size: int) -> HostBuffer:
+        """Take host memory for copies, pinned if the driver grants it."""
+
+    def upload(self, buffer: Buffer, data: bytes | bytearray | memoryview, offset: int = 0) -> None:
+        """Copy bytes to the device and wait."""
+
+    def download(self, buffer: Buffer, size: int | None = None, offset: int = 0) -> bytes:
+        """Copy bytes from the device after all queued work; ``size`` None is the rest."""
+
+    def fill(self, buffer: Buffer, word: int) -> None:
+        """Set every 32-bit word of a buffer and wait."""
+
+    def kernel(self, name: str) -> Kernel:
+        """Load a kernel of ``gpud.child.kernels``."""
+
+    def launch(
+        self, kernel: Kernel, grid: tuple[int, int], block: tuple[int, int], *arguments: Argument
+    ) -> Call:
+        """Prebuild one launch."""
+
+    def copy_in(self, buffer: Buffer, host: HostBuffer) -> Call:
+        """Prebuild a copy of the whole host buffer to the device."""
+
+    def copy_out(self, host: HostBuffer, buffer: Buffer) -> Call:
+        """Prebuild a copy from the device that fills the whole host buffer."""
+
+    def check(self, code: int, call: Call) -> None:
+        """Raise what a non-zero code of ``call`` means."""
+
+    def timed(self, call: Call, repeats: int = 1) -> float:
+        """Do ``call`` ``repeats`` times between two events; seconds of device time for all."""
+
+    def account(self, seconds: float) -> None:
+        """Add device time that was estimated, not timed, to ``busy_s``."""
+
+    def conditions(self) -> dict[str, Condition]:
+        """Give the circumstances the backend knows: library, loading mode, memory."""
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What one probe brings home: verified figures, the modes it could not do, circumstances."""
+
+    samples: tuple[Sample, ...]
+    missing: tuple[Missing, ...]
+    conditions: dict[str, Condition]
+
+
+def perform(gpu: Gpu, call: Call, repeats: int = 1) -> None:
+    """Do a call, and wait for the stream."""
+    for _ in range(repeats):
+        gpu.check(call.real(), call)
+    gpu.check(gpu.wait.real(), gpu.wait)

@@ -1,0 +1,51 @@
+"""What a foreign call costs on this CPU: the floor under every submission from Python."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+from gpud.child.device import Outcome
+from gpud.child.libc import LAUNCH_PROTOTYPE, null_call
+from gpud.core.sample import Backend, Pace, ProbeSpec, Unit
+from gpud.core.stats import summarised
+
+if TYPE_CHECKING:
+    from gpud.child.budget import Budget
+    from gpud.child.device import Gpu
+
+SPEC = ProbeSpec(
+    name="cpu_call",
+    backend=Backend.CPU,
+    pace=Pace.SMALL,
+    unit=Unit.SECONDS,
+    modes=("call",),
+    budget_s=5.0,
+    summary="a foreign call with a launch's prototype that does nothing",
+)
+
+CALLS = 4000
+NS = 1e-9
+
+
+def run(gpu: Gpu, budget: Budget, seed: int) -> Outcome:
+    """Time calls of libc's ``abs`` behind the prototype of cuLaunchKernel, less the clock itself.
+
+    Shapes: 4,000 calls. Units: seconds per call.
+    """
+    del gpu, seed  # nothing is computed, so there is nothing to verify or to vary
+    call, clock = null_call(LAUNCH_PROTOTYPE, [kind() for kind in LAUNCH_PROTOTYPE]), _clock
+    taken, nothing = [], []
+    for _ in range(CALLS):
+        before = clock()
+        call()
+        between = clock()
+        after = clock()
+        taken.append((between - before) * NS)
+        nothing.append((after - between) * NS)
+    budget.check()
+    sample = summarised(taken, mode="call", unit=SPEC.unit, null=nothing)
+    return Outcome((sample,), (), {"method": "ctypes-percall"})
+
+
+_clock = time.perf_counter_ns

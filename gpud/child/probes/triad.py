@@ -1,0 +1,102 @@
+"""Device memory: the STREAM triad a = b + s*c on float4, too large for any cache."""
+
+from __future__ import annotations
+
+import random
+import struct
+from typing import TYPE_CHECKING
+
+from gpud.child.device import BLOCK, Outcome, perform
+from gpud.child.throughput import rates
+from gpud.core.errors import ProbeError
+from gpud.core.sample import Backend, Failure, Pace, ProbeSpec, Reason, Unit
+from gpud.core.stats import summarised
+
+if TYPE_CHECKING:
+    from gpud.child.budget import Budget
+    from gpud.child.device import Buffer, Gpu
+
+SPEC = ProbeSpec(
+    name="triad",
+    backend=Backend.CUDA,
+    pace=Pace.LARGE,
+    unit=Unit.BYTES_PER_SECOND,
+    modes=("triad",),
+    budget_s=20.0,
+    summary="device memory: STREAM triad on float4, two reads and one write counted",
+)
+
+ARRAYS = 3
+SMALLEST = 64 << 20
+CACHES = 4
+SHARE = 0.5
+"""Of free memory, for all arrays: beyond VRAM, WDDM spills silently and gets much slower."""
+CHUNK = 4096
+CHUNKS = 16
+BLOCKS_PER_SM = 16
+ELEMENT = 16  # bytes of a float4
+
+
+def run(gpu: Gpu, budget: Budget, seed: int) -> Outcome:
+    """Stream three arrays.
+
+    Shapes: a, b, c float4[n]; each at least 4 times the L2 cache where memory allows.
+    Units: bytes per second, two reads and one write. Errors: ``ProbeError``.
+    """
+    size = array_bytes(gpu.l2_bytes, gpu.memory()[0])
+    n4 = size // ELEMENT
+    chance = random.Random(seed)  # noqa: S311  # test data, not a secret
+    scale = chance.randrange(2, 8)
+    a, b, c = (gpu.alloc(size) for _ in range(ARRAYS))
+    for buffer in (b, c):
+        gpu.fill(buffer, _bits(chance.randrange(1, 1000)))
+    checked = [chance.randrange(size // CHUNK) * CHUNK for _ in range(CHUNKS)]
+    for offset in checked:
+        for buffer in (b, c):
+            gpu.upload(buffer, _integers(chance), offset)
+    grid = (gpu.sm_count * BLOCKS_PER_SM, 1)
+    call = gpu.launch(gpu.kernel("gpud_triad"), grid, (BLOCK, 1), a, b, c, float(scale), n4)
+    found = rates(gpu, call, float(ARRAYS * size), budget)
+    gpu.fill(a, _bits(-1))
+    perform(gpu, call)
+    for offset in (*checked, 0, size - CHUNK):
+        _verify(gpu, (a, b, c), offset, scale)
+    sample = summarised(found, mode="triad", unit=SPEC.unit)
+    return Outcome((sample,), (), {"array_bytes": size})
+
+
+def array_bytes(l2_bytes: int, free_bytes: int) -> int:
+    """Choose the size of one array: far beyond the cache, and at most its share of free memory."""
+    wanted = max(CACHES * l2_bytes, SMALLEST)
+    allowed = int(free_bytes * SHARE) // ARRAYS
+    size = min(wanted, allowed) // CHUNK * CHUNK
+    if size < CHUNK * CHUNKS:
+        raise ProbeError(
+            Failure(
+                Reason.OUT_OF_MEMORY,
+                f"{free_bytes} bytes of GPU memory are free, too few for three arrays",
+                advice="close programs that use GPU memory, in Windows too",
+            )
+        )
+    return size
+
+
+def _verify(gpu: Gpu, arrays: tuple[Buffer, Buffer, Buffer], offset: int, scale: int) -> None:
+    """Small integers, so that FP32 is exact and equality is the test."""
+    got, left, right = (
+        struct.unpack(f"<{CHUNK // 4}f", gpu.download(buffer, CHUNK, offset)) for buffer in arrays
+    )
+    if any(a != b + scale * c for a, b, c in zip(got, left, right, strict=True)):
+        raise ProbeError(
+            Failure(Reason.VERIFICATION_FAILED, f"a triad result near byte {offset} is wrong")
+        )
+
+
+def _integers(chance: random.Random) -> bytes:
+    count = CHUNK // 4
+    return struct.pack(f"<{count}f", *(chance.randrange(1000) for _ in range(count)))
+
+
+def _bits(value: float) -> int:
+    bits: int = struct.unpack("<I", struct.pack("<f", value))[0]
+    return bits

@@ -1,0 +1,40 @@
+"""How large probes measure: a pilot sizes the batch, load lifts the clocks, then timed batches."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+from gpud.core.stats import settled
+
+if TYPE_CHECKING:
+    from gpud.child.budget import Budget
+    from gpud.child.device import Call, Gpu
+
+BATCH_S = 0.02
+"""Each timed batch: long beside an event's resolution, short beside what a person notices."""
+RUNS = 9
+WARM_UP_S = 0.4
+"""Of GPU time; with the timed batches a whole run stays under 1 s."""
+MOST_REPEATS = 1000
+
+
+def rates(gpu: Gpu, call: Call, work: float, budget: Budget) -> tuple[float, ...]:
+    """Repeat ``call`` in batches between events.
+
+    Shapes: float[9]. Units: ``work`` per second, in the unit of ``work``.
+    Errors: ``ProbeError``.
+    """
+    pilot_s = max(gpu.timed(call), 1e-9)
+    repeats = max(1, min(int(BATCH_S / pilot_s), MOST_REPEATS))
+    warm: list[float] = []
+    used_s, until = 0.0, time.monotonic() + 2 * WARM_UP_S
+    while not settled(warm) and used_s < WARM_UP_S and time.monotonic() < until:
+        warm.append(gpu.timed(call, repeats))
+        used_s += warm[-1]
+        budget.check()
+    found = []
+    for _ in range(RUNS):
+        found.append(repeats * work / gpu.timed(call, repeats))
+        budget.check()
+    return tuple(found)
