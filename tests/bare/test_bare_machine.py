@@ -32,6 +32,8 @@ HANDED_OVER = ("PIP_", "SSL_CERT_")
 """Environment variables through which pip finds its index and its certificates here."""
 
 ENTER = """
+mount --bind "$1" "$1"  # gpud makes mounts private before it starts the agent: / must be one
+cd "$1"
 mount --rbind /dev "$1/dev"; mount -t proc proc "$1/proc"
 mount -t tmpfs tmpfs "$1/run"; mount -t tmpfs -o mode=1777 tmpfs "$1/tmp"
 exec chroot "$1" setpriv --reuid "$2" --regid "$2" --init-groups bash -c "$3"
