@@ -9,7 +9,7 @@ import signal
 import time
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 import msgspec
 import structlog
@@ -43,9 +43,12 @@ if TYPE_CHECKING:
     from gpud.core.settings import Settings
 
 TICK_S = 1.0
+TASK_REST_S = 5.0
 LISTEN_AGAIN_S = 3.0
 LARGE_AFTER_S = 1.0
 """The first large round follows the first small one at once: a newcomer wants to see numbers."""
+
+Work: TypeAlias = "Callable[[], Awaitable[None]]"
 
 log = structlog.get_logger()
 
@@ -61,7 +64,7 @@ def prepare(settings: Settings) -> Path:
     Errors: none that matter here; what cannot be made is reported by whoever needs it.
     """
     own = Path(settings.run_dir, "agent")
-    for directory in (own, Path(settings.state_dir), Path(settings.log_dir)):
+    for directory in (own, Path(settings.state_dir), Path(settings.log_dir, "agent")):
         with contextlib.suppress(OSError):
             directory.mkdir(parents=True, exist_ok=True)
     return own
@@ -70,7 +73,7 @@ def prepare(settings: Settings) -> Path:
 async def run(settings: Settings) -> int:
     """Run the agent until SIGTERM or SIGINT. Gives the exit code."""
     own = prepare(settings)
-    logs.configure(Path(settings.state_dir, "agent.log"), level=settings.log.level)
+    logs.configure(Path(settings.log_dir, "agent/agent.log"), level=settings.log.level)
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -104,7 +107,8 @@ async def run(settings: Settings) -> int:
     )
     schedule = Schedule()
     plan = settings.schedule
-    jobs: tuple[tuple[str, float, Callable[[], Awaitable[None]], float, float], ...] = (
+    boundary = _Boundary(board)
+    jobs: tuple[tuple[str, float, Work, float, float], ...] = (
         ("telemetry", plan.telemetry_interval_s, lambda: _telemetry(collector, board), 0.0, 0.0),
         ("small", plan.small_interval_s, lambda: pipeline.round(Pace.SMALL), plan.jitter_ratio, 0),
         (
@@ -119,19 +123,17 @@ async def run(settings: Settings) -> int:
         schedule.every(
             interval_s,
             name,
-            _guarded(name, job, board),
+            boundary.job(name, job),
             jitter_ratio=jitter_ratio,
             first_after_s=first_after_s,
         )
     schedule.start()
-    tasks = [
-        asyncio.create_task(work)
-        for work in (
-            _ticking(settings, board, schedule),
-            _reporting(own / "agent.json", board, dirty),
-            _serving(settings, board, stop),
-        )
-    ]
+    works: tuple[tuple[str, Work], ...] = (
+        ("tick", lambda: _ticking(settings, board, schedule)),
+        ("report", lambda: _reporting(own / "agent.json", board, dirty)),
+        ("http", lambda: _serving(settings, board, stop)),
+    )
+    tasks = [asyncio.create_task(boundary.task(name, work)) for name, work in works]
     log.info("agent_started", version=gpud.__version__, pid=os.getpid(), http=settings.http.listen)
     await stop.wait()
     schedule.stop()
@@ -152,30 +154,62 @@ async def _ended(tasks: list[asyncio.Task[None]]) -> None:
     await asyncio.gather(*tasks, return_exceptions=True)
 
 
-def _guarded(
-    name: str, job: Callable[[], Awaitable[None]], board: Board
-) -> Callable[[], Awaitable[None]]:
-    """Put the one broad ``except`` of the agent round a scheduled job: it is logged and counted."""
+class _Boundary:
+    """The one broad ``except`` of the agent: what a job or a task throws is logged, counted, shown.
 
-    async def run_once() -> None:
-        try:
-            await job()
-        except Exception as error:
-            log.exception("job_failed", job=name)
-            board.post(
-                HealthSet(
-                    "agent",
-                    Level.DEGRADED,
-                    time.time(),
-                    reason="job_failed",
-                    detail=f"{name}: {type(error).__name__}: {error}",
-                    fix="this is a bug in gpud; the log has its traceback",
-                )
+    Health is that of all jobs together: one that is well again does not hide another that is not.
+    """
+
+    def __init__(self, board: Board) -> None:
+        self._board = board
+        self._broken: dict[str, str] = {}
+
+    def job(self, name: str, work: Work) -> Work:
+        """Guard a scheduled job: it is tried again at its next appointment."""
+
+        async def once() -> None:
+            try:
+                await work()
+            except Exception as error:
+                log.exception("job_failed", job=name)
+                self._failed(name, error)
+            else:
+                self._well(name)
+
+        return once
+
+    async def task(self, name: str, work: Work) -> None:
+        """Guard a task that should never end: it is begun again after a rest."""
+        while True:
+            try:
+                await work()
+            except Exception as error:
+                log.exception("task_failed", task=name)
+                self._failed(name, error)
+                await asyncio.sleep(TASK_REST_S)
+            else:
+                return
+
+    def _failed(self, name: str, error: Exception) -> None:
+        self._broken[name] = f"{name}: {type(error).__name__}: {error}"
+        self._say()
+
+    def _well(self, name: str) -> None:
+        self._broken.pop(name, None)
+        self._say()
+
+    def _say(self) -> None:
+        broken = "; ".join(self._broken.values())
+        self._board.post(
+            HealthSet(
+                "agent",
+                Level.DEGRADED if broken else Level.OK,
+                time.time(),
+                reason="job_failed" if broken else None,
+                detail=broken or None,
+                fix="this is a bug in gpud; the log has its traceback" if broken else None,
             )
-        else:
-            board.post(HealthSet("agent", Level.OK, time.time()))
-
-    return run_once
+        )
 
 
 async def _telemetry(collector: Collector, board: Board) -> None:
@@ -215,6 +249,7 @@ async def _reporting(path: Path, board: Board, dirty: asyncio.Event) -> None:
         temporary = path.with_suffix(".tmp")
         try:
             temporary.write_bytes(msgspec.json.encode(document) + b"\n")
+            temporary.chmod(0o644)  # for everybody, as root.json is
             temporary.rename(path)
         except OSError as error:
             log.warning("no_status_file", path=str(path), error=error.strerror)

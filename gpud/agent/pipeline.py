@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import secrets
 from typing import TYPE_CHECKING
 
@@ -65,6 +66,7 @@ class Pipeline:
         self._cache_dir = cache_dir
         self._specs: tuple[ProbeSpec, ...] = ()
         self._inventory: Inventory | None = None
+        self._one_round = asyncio.Lock()
 
     async def discover(self) -> None:
         """Ask the child which probes there are; a child that cannot say is asked again later."""
@@ -88,6 +90,10 @@ class Pipeline:
 
     async def round(self, pace: Pace) -> None:
         """Run every probe of ``pace``, one after the other: the CPU's once, the GPU's per GPU."""
+        async with self._one_round:
+            await self._round(pace)
+
+    async def _round(self, pace: Pace) -> None:
         if not self._specs:
             await self.discover()
         due = [spec for spec in self._specs if spec.pace is pace]

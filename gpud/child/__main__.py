@@ -1,7 +1,7 @@
 """One question, one JSON document on stdout, an exit code, gone.
 
 ``--list`` prints the probes, ``--inventory`` the GPUs, ``--run`` one run; the last two read a
-``Job`` on stdin. Exit codes: 0 the document holds figures, 1 it holds a failure, 2 the job makes no sense.
+``Job`` on stdin. Exit codes: 0 the document holds figures, 1 a failure, 2 the job makes no sense.
 """
 
 from __future__ import annotations
