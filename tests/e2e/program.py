@@ -173,10 +173,14 @@ class Program:
         return found
 
     def metrics(self) -> dict[tuple[str, tuple[tuple[str, str], ...]], float]:
-        """One scrape: (name, sorted labels) -> value."""
+        """One scrape: (name, sorted labels) -> value; empty while nobody answers."""
+        try:
+            text = self.get("/metrics").decode()
+        except (OSError, urllib.error.URLError):
+            return {}
         return {
             (sample.name, tuple(sorted(sample.labels.items()))): sample.value
-            for family in text_string_to_metric_families(self.get("/metrics").decode())
+            for family in text_string_to_metric_families(text)
             for sample in family.samples
         }
 

@@ -243,16 +243,17 @@ def test_a_full_disk_is_said_and_measuring_goes_on_and_nothing_waiting_is_lost(
 
 
 def test_a_read_only_disk_is_said_and_measuring_goes_on(gpud: Program, small_disk: Path) -> None:
-    gpud.start()
-    gpud.health("store", 0)
     subprocess.run(["mount", "-o", "remount,ro", small_disk], check=True)
+    gpud.start()
     gpud.health("store", 2, "read_only")
+    assert_said_in_the_log_and_as_a_metric(gpud, "store", "read_only")
     runs = gpud.value("gpud_probe_runs_total", probe="cpu_call") or 0
     until(
         lambda: (gpud.value("gpud_probe_runs_total", probe="cpu_call") or 0) > runs,
         "measuring goes on",
     )
     subprocess.run(["mount", "-o", "remount,rw", small_disk], check=True)
+    small_disk.chmod(0o777)
     gpud.health("store", 0)
 
 
