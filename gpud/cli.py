@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
 OK, PROBLEM, USAGE, NOT_RUNNING, NO_PERMISSION = 0, 1, 2, 3, 4
+INTERRUPTED = 130
 
 _UNPRINTABLE = {code: f"\\x{code:02x}" for code in (*range(9), *range(11, 32), *range(127, 160))}
 
@@ -101,21 +102,24 @@ def main(argv: Sequence[str] | None = None) -> int:
     run: Callable[[argparse.Namespace, Place], int] = arguments.run
     try:
         return run(arguments, place)
-    except ConfigError as error:
-        return _refuse(error, USAGE)
-    except PermissionError as error:
-        return _refuse(GpudError(str(error), fix="run it as root: sudo gpud ..."), NO_PERMISSION)
-    except GpudError as error:
-        return _refuse(error, PROBLEM)
-    except BrokenPipeError:
+    except BrokenPipeError:  # `gpud status | head`: nobody reads on, and that is fine
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return OK
+    except (GpudError, OSError) as error:
+        return _refuse(error)
     except KeyboardInterrupt:
-        return 130
+        return INTERRUPTED
 
 
-def _refuse(error: GpudError, code: int) -> int:
-    _say(f"gpud: {error}" + (f"\n  fix: {error.fix}" if error.fix else ""), file=sys.stderr)
+def _refuse(error: GpudError | OSError) -> int:
+    """Say what went wrong in a line, the fix in another, and give the exit code."""
+    fix = error.fix if isinstance(error, GpudError) else None
+    code = PROBLEM
+    if isinstance(error, ConfigError):
+        code = USAGE
+    elif isinstance(error, PermissionError):
+        code, fix = NO_PERMISSION, "run it as root: sudo gpud ..."
+    _say(f"gpud: {error}" + (f"\n  fix: {fix}" if fix else ""), file=sys.stderr)
     return code
 
 

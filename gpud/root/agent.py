@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import pwd
 import subprocess
@@ -61,7 +62,9 @@ def prepare(settings: Settings, user: pwd.struct_passwd | None) -> None:
     run_dir, log_dir = Path(settings.run_dir), Path(settings.log_dir)
     files.directory(run_dir, 0o755)
     files.directory(log_dir, 0o755)
-    files.directory(Path(settings.state_dir), 0o755, owner)
+    # A disk that is full or read-only stops the history, which the agent reports; never gpud.
+    with contextlib.suppress(OSError):
+        files.directory(Path(settings.state_dir), 0o755, owner)
     files.directory(run_dir / "agent", 0o755, owner)
     files.directory(log_dir / "agent", 0o755, owner)
     for name in ("agent.json", "notice"):
@@ -103,6 +106,7 @@ class Agent:
                 stderr=output,
                 cwd="/",
                 env=self._environment(),
+                start_new_session=True,  # Ctrl-C is the supervisor's to hear, and to pass on
             )
             self.process = process.ref(self.child.pid)
         except OSError as error:

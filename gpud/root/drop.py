@@ -40,7 +40,8 @@ def main(argv: Sequence[str]) -> int:
     parser.add_argument("command", nargs="+")
     given = parser.parse_args(argv)
     try:
-        os.setsid()
+        if os.getsid(0) != os.getpid():
+            os.setsid()
         if given.user is not None:
             become(pwd.getpwnam(given.user), given.need)
         prctl(PR_SET_NO_NEW_PRIVS, 1)
@@ -105,7 +106,15 @@ def show_only(blocked: dict[Path, list[Path]]) -> None:
 
     os.umask(0o022)
     check(libc.unshare(CLONE_NEWNS), "unshare")
-    mount("none", Path("/"), None, MS_REC | MS_SLAVE, None)  # theirs arrive, ours do not leave
+    try:
+        mount("none", Path("/"), None, MS_REC | MS_SLAVE, None)  # theirs arrive, ours do not leave
+    except OSError as error:
+        places = ", ".join(map(str, blocked))
+        raise OSError(
+            error.errno,
+            f"it cannot pass through {places}, and this root directory (a plain chroot?) cannot "
+            "be given a mount namespace; move gpud to a place everybody can reach",
+        ) from error
     for cover, paths in blocked.items():
         kept = [(path, os.open(path, O_PATH | os.O_CLOEXEC)) for path in paths if path.is_dir()]
         mount("gpud", cover, "tmpfs", MS_NOSUID | MS_NODEV, "mode=0755,size=64k")

@@ -132,7 +132,7 @@ def test_a_child_that_is_killed_is_counted_and_the_next_run_is_well(gpud: Progra
         agent = gpud.agent_pid()
         for pid in children_of(agent) if agent else []:
             with contextlib.suppress(OSError):
-                if b"gpud.child" in Path("/proc", str(pid), "cmdline").read_bytes():
+                if b"--inventory" in Path("/proc", str(pid), "cmdline").read_bytes():
                     return pid
         return None
 
