@@ -12,7 +12,7 @@ import time
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from gpud.child.device import Buffer, Call, HostBuffer, Kernel
+from gpud.child.device import Buffer, Call, HostBuffer, Kernel, inside
 from gpud.child.libc import LAUNCH_PROTOTYPE, null_call
 from gpud.core.errors import ProbeError
 from gpud.core.sample import Backend, Failure, Reason
@@ -110,14 +110,16 @@ class CpuGpu:
     def upload(self, buffer: Buffer, data: bytes | bytearray | memoryview, offset: int = 0) -> None:
         """Copy bytes in."""
         content = bytes(data)
+        inside(buffer, offset, len(content))
         self._array(buffer, np.uint8)[offset : offset + len(content)] = np.frombuffer(
             content, np.uint8
         )
 
     def download(self, buffer: Buffer, size: int | None = None, offset: int = 0) -> bytes:
         """Copy bytes out."""
-        end = buffer.size if size is None else offset + size
-        return bytes(self._array(buffer, np.uint8)[offset:end])
+        wanted = buffer.size - offset if size is None else size
+        inside(buffer, offset, wanted)
+        return bytes(self._array(buffer, np.uint8)[offset : offset + wanted])
 
     def fill(self, buffer: Buffer, word: int) -> None:
         """Set every 32-bit word."""
@@ -144,10 +146,12 @@ class CpuGpu:
 
     def copy_in(self, buffer: Buffer, host: HostBuffer) -> Call:
         """Prebuild a copy."""
+        inside(buffer, 0, len(host.view))
         return self._copy(buffer.address, host.address, len(host.view))
 
     def copy_out(self, host: HostBuffer, buffer: Buffer) -> Call:
         """Prebuild a copy."""
+        inside(buffer, 0, len(host.view))
         return self._copy(host.address, buffer.address, len(host.view))
 
     def check(self, code: int, call: Call) -> None:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from gpud.child import kernels
 from gpud.child.cuda_errors import STRAY, TOO_OLD, failure
-from gpud.child.device import Buffer, Call, HostBuffer, Kernel
+from gpud.child.device import Buffer, Call, HostBuffer, Kernel, inside
 from gpud.child.libc import LAUNCH_PROTOTYPE, null_call
 from gpud.core.errors import ProbeError
 from gpud.core.sample import Backend, Device, Failure, Inventory, Job, Reason
@@ -270,14 +270,14 @@ class CudaGpu:
     def upload(self, buffer: Buffer, data: bytes | bytearray | memoryview, offset: int = 0) -> None:
         """Copy bytes to the device and wait."""
         content = bytes(data)
-        _inside(buffer, offset, len(content))
+        inside(buffer, offset, len(content))
         self._settle()
         self._driver("cuMemcpyHtoD_v2", buffer.address + offset, content, len(content))
 
     def download(self, buffer: Buffer, size: int | None = None, offset: int = 0) -> bytes:
         """Copy bytes from the device, after all queued work."""
         wanted = buffer.size - offset if size is None else size
-        _inside(buffer, offset, wanted)
+        inside(buffer, offset, wanted)
         self._settle()
         content = ctypes.create_string_buffer(wanted)
         self._driver("cuMemcpyDtoH_v2", content, buffer.address + offset, wanted)
@@ -318,7 +318,7 @@ class CudaGpu:
 
     def copy_in(self, buffer: Buffer, host: HostBuffer) -> Call:
         """Prebuild a copy of the whole host buffer to the device."""
-        _inside(buffer, 0, len(host.view))
+        inside(buffer, 0, len(host.view))
         return self._call(
             "cuMemcpyHtoDAsync_v2",
             _pointer(buffer.address),
@@ -329,7 +329,7 @@ class CudaGpu:
 
     def copy_out(self, host: HostBuffer, buffer: Buffer) -> Call:
         """Prebuild a copy from the device that fills the host buffer."""
-        _inside(buffer, 0, len(host.view))
+        inside(buffer, 0, len(host.view))
         return self._call(
             "cuMemcpyDtoHAsync_v2",
             ctypes.c_void_p(host.address),
@@ -503,11 +503,6 @@ def _argument(value: Argument) -> Any:  # noqa: ANN401  # a ctypes value
     if isinstance(value, Buffer):
         return _pointer(value.address)
     return ctypes.c_float(value) if isinstance(value, float) else ctypes.c_uint(value)
-
-
-def _inside(buffer: Buffer, offset: int, size: int) -> None:
-    if offset < 0 or size < 0 or offset + size > buffer.size:
-        raise ValueError(f"{size} bytes at {offset} are not inside a buffer of {buffer.size}")
 
 
 def _uuid(raw: bytes) -> str:

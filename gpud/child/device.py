@@ -148,6 +148,12 @@ class Outcome:
     conditions: dict[str, Condition]
 
 
+def inside(buffer: Buffer, offset: int, size: int) -> None:
+    """Refuse to touch what is not ``buffer``'s. Errors: ``ValueError``, a mistake in a probe."""
+    if offset < 0 or size < 0 or offset + size > buffer.size:
+        raise ValueError(f"{size} bytes at {offset} are not inside a buffer of {buffer.size}")
+
+
 def perform(gpu: Gpu, call: Call, repeats: int = 1) -> None:
     """Do a call, and wait for the stream."""
     for _ in range(repeats):

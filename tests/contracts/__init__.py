@@ -1,0 +1,1 @@
+"""One suite per kind of plug-in, over every implementation there is."""

@@ -1,0 +1,286 @@
+"""The protocol of ``gpud.child.device.Gpu``, over everything that implements it."""
+
+from __future__ import annotations
+
+import ctypes
+import math
+import os
+import random
+import struct
+from collections import Counter
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+import pytest
+
+from gpud.child import cuda
+from gpud.child.cpu import CpuGpu
+from gpud.child.device import BLOCK, perform
+from gpud.child.probes.nbody import acceleration
+from gpud.core.errors import ProbeError
+from gpud.core.sample import Job, Reason
+from tests.child.running import GPU
+from tests.standins.build import build_libcuda
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+    from pathlib import Path
+
+    from gpud.child.device import Buffer, Gpu
+
+GIVEN_BACK = {
+    "cuDevicePrimaryCtxRetain": "cuDevicePrimaryCtxRelease_v2",
+    "cuStreamCreate": "cuStreamDestroy_v2",
+    "cuEventCreate": "cuEventDestroy_v2",
+    "cuModuleLoadDataEx": "cuModuleUnload",
+    "cuMemAlloc_v2": "cuMemFree_v2",
+    "cuMemHostAlloc": "cuMemFreeHost",
+}
+ENVIRONMENT = ("CUDA_MODULE_LOADING", "CUDA_DEVICE_ORDER")
+
+
+@contextmanager
+def stand_in(folder: Path, script: str = "") -> Iterator[Gpu]:
+    library = build_libcuda(folder, script)
+    job = Job(gpu=GPU, cuda_library=str(library))
+    try:
+        with cuda.opened(job, spin=True) as made:
+            yield made
+    finally:
+        _unload(library)
+
+
+def _unload(library: Path) -> None:
+    """Drop the loaded file: one that stayed would answer a later bare ``libcuda.so.1``."""
+    loader = ctypes.CDLL(None)
+    loader.dlopen.restype = ctypes.c_void_p
+    handle = ctypes.c_void_p(
+        loader.dlopen(os.fsencode(library), os.RTLD_NOW | os.RTLD_NOLOAD),
+    )
+    assert handle, library
+    for _ in range(2):  # this reference, and that of the code under test
+        loader.dlclose(handle)
+
+
+@pytest.fixture(autouse=True)
+def _environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Opening CUDA sets variables for the driver; a test leaves the process as it was."""
+    for name in ENVIRONMENT:
+        monkeypatch.setenv(name, "")
+
+
+@pytest.fixture(params=["cpu", "stand-in", pytest.param("real", marks=pytest.mark.gpu)])
+def gpu(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Gpu]:
+    match request.param:
+        case "cpu":
+            reference = CpuGpu()
+            yield reference
+            reference.close()
+        case "stand-in":
+            with stand_in(tmp_path) as made:
+                yield made
+        case _:
+            found = cuda.inventory(Job())
+            assert found.devices, found.failure
+            with cuda.opened(Job(gpu=found.devices[0].uuid), spin=True) as made:
+                yield made
+
+
+def floats(gpu: Gpu, values: Sequence[float]) -> Buffer:
+    buffer = gpu.alloc(4 * len(values))
+    gpu.upload(buffer, struct.pack(f"<{len(values)}f", *values))
+    return buffer
+
+
+def read(gpu: Gpu, buffer: Buffer) -> tuple[float, ...]:
+    return struct.unpack(f"<{buffer.size // 4}f", gpu.download(buffer))
+
+
+def test_bytes_come_back_from_where_they_were_put(gpu: Gpu) -> None:
+    content = random.Random(1).randbytes(4096)
+    buffer = gpu.alloc(len(content))
+    gpu.upload(buffer, content)
+    gpu.upload(buffer, b"between", offset=1001)
+    expected = content[:1001] + b"between" + content[1008:]
+    assert gpu.download(buffer) == expected
+    assert gpu.download(buffer, 7, offset=1001) == b"between"
+    assert gpu.download(buffer, offset=4000) == expected[4000:]
+
+
+@pytest.mark.parametrize(("size", "offset"), [(17, 0), (1, 16), (4, 13), (1, -1)])
+def test_nothing_is_read_or_written_outside_a_buffer(gpu: Gpu, size: int, offset: int) -> None:
+    buffer = gpu.alloc(16)
+    with pytest.raises(ValueError, match="not inside a buffer of 16"):
+        gpu.download(buffer, size, offset)
+    with pytest.raises(ValueError, match="not inside a buffer of 16"):
+        gpu.upload(buffer, bytes(size), offset)
+
+
+def test_fill_sets_every_word_of_one_buffer_and_of_no_other(gpu: Gpu) -> None:
+    left, right = gpu.alloc(400), gpu.alloc(400)
+    gpu.fill(left, 0)
+    gpu.fill(right, 0xDEADBEEF)
+    assert gpu.download(left) == bytes(400)
+    assert gpu.download(right) == struct.pack("<I", 0xDEADBEEF) * 100
+
+
+def test_memory_says_less_is_free_than_there_is(gpu: Gpu) -> None:
+    free, total = gpu.memory()
+    assert 0 < free <= total
+
+
+def test_the_triad_is_exact_on_small_integers(gpu: Gpu) -> None:
+    chance, n4 = random.Random(2), 1000
+    left, right = ([float(chance.randrange(1000)) for _ in range(4 * n4)] for _ in range(2))
+    a, b, c = gpu.alloc(16 * n4), floats(gpu, left), floats(gpu, right)
+    perform(gpu, gpu.launch(gpu.kernel("gpud_triad"), (3, 1), (BLOCK, 1), a, b, c, 3.0, n4))
+    assert read(gpu, a) == tuple(x + 3 * y for x, y in zip(left, right, strict=True))
+
+
+def test_the_matrix_product_is_exact_on_small_integers(gpu: Gpu) -> None:
+    chance, n = random.Random(3), 64
+    left, right = ([float(chance.randrange(-8, 9)) for _ in range(n * n)] for _ in range(2))
+    a, b, c = floats(gpu, left), floats(gpu, right), gpu.alloc(4 * n * n)
+    perform(gpu, gpu.launch(gpu.kernel("gpud_matmul"), (1, 1), (16, 16), a, b, c, n))
+    assert read(gpu, c) == tuple(
+        sum(left[n * row + k] * right[n * k + column] for k in range(n))
+        for row in range(n)
+        for column in range(n)
+    )
+
+
+def test_nbody_agrees_with_double_precision(gpu: Gpu) -> None:
+    chance, n = random.Random(4), 512
+    bodies = [chance.random() for _ in range(4 * n)]
+    pos, acc = floats(gpu, bodies), gpu.alloc(16 * n)
+    call = gpu.launch(gpu.kernel("gpud_nbody"), (n // BLOCK, 1), (BLOCK, 1), pos, acc, n, 0.01)
+    perform(gpu, call)
+    found, stored = read(gpu, acc), read(gpu, pos)
+    for body in range(0, n, 37):
+        expected = acceleration(stored, body)
+        off = math.dist(found[4 * body : 4 * body + 3], expected)
+        assert off / math.hypot(*expected) < 1e-3
+        assert found[4 * body + 3] == 0
+
+
+def test_every_launch_happens_once(gpu: Gpu) -> None:
+    counter = gpu.alloc(4)
+    gpu.fill(counter, 1000)
+    call = gpu.launch(gpu.kernel("gpud_count"), (1, 1), (1, 1), counter)
+    perform(gpu, call, 123)
+    gpu.timed(call, 7)
+    assert int.from_bytes(gpu.download(counter), "little") == 1130
+
+
+def test_the_null_call_does_nothing_and_succeeds(gpu: Gpu) -> None:
+    counter = gpu.alloc(4)
+    gpu.fill(counter, 5)
+    call = gpu.launch(gpu.kernel("gpud_count"), (1, 1), (1, 1), counter)
+    assert call.null() == 0
+    assert gpu.wait.null() == 0
+    assert int.from_bytes(gpu.download(counter), "little") == 5
+
+
+def test_timed_work_takes_time_and_more_work_takes_more(gpu: Gpu) -> None:
+    n4 = 1 << 18
+    a, b, c = (gpu.alloc(16 * n4) for _ in range(3))
+    gpu.fill(b, 0)
+    gpu.fill(c, 0)
+    call = gpu.launch(gpu.kernel("gpud_triad"), (16, 1), (BLOCK, 1), a, b, c, 2.0, n4)
+    gpu.timed(call)
+    once = min(gpu.timed(call) for _ in range(3))
+    assert 0 < once < min(gpu.timed(call, 20) for _ in range(3))
+    assert gpu.busy_s >= 0
+
+
+def test_more_memory_than_there_is_is_a_probe_error(gpu: Gpu) -> None:
+    with pytest.raises(ProbeError) as caught:
+        gpu.alloc(gpu.memory()[1] + 1)
+    assert caught.value.failure.reason is Reason.OUT_OF_MEMORY
+
+
+def test_a_copy_larger_than_its_buffer_is_refused(gpu: Gpu) -> None:
+    host, buffer = gpu.host(32), gpu.alloc(16)
+    with pytest.raises(ValueError, match="32 bytes at 0 are not inside"):
+        gpu.copy_in(buffer, host)
+    with pytest.raises(ValueError, match="32 bytes at 0 are not inside"):
+        gpu.copy_out(host, buffer)
+
+
+def test_memory_given_back_early_can_be_taken_again(gpu: Gpu) -> None:
+    size = gpu.memory()[0] * 3 // 5
+    for _ in range(2):
+        gpu.free(gpu.alloc(size))
+
+
+def test_every_byte_survives_a_copy_in_and_a_copy_out(gpu: Gpu) -> None:
+    content = random.Random(5).randbytes(1 << 16)
+    host, buffer = gpu.host(len(content)), gpu.alloc(len(content) + 16)
+    gpu.fill(buffer, 0x11111111)
+    host.view[:] = content
+    perform(gpu, gpu.copy_in(buffer, host))
+    assert gpu.download(buffer) == content + b"\x11" * 16
+    host.view[:] = bytes(len(content))
+    perform(gpu, gpu.copy_out(host, buffer))
+    assert bytes(host.view) == content
+
+
+def test_an_unknown_kernel_is_a_probe_error_that_names_it(gpu: Gpu) -> None:
+    with pytest.raises(ProbeError, match="gpud_unheard_of"):
+        gpu.kernel("gpud_unheard_of")
+
+
+def test_a_bad_code_is_a_probe_error_and_a_good_one_is_not(gpu: Gpu) -> None:
+    gpu.check(0, gpu.wait)
+    with pytest.raises(ProbeError):
+        gpu.check(700, gpu.wait)
+
+
+def test_the_circumstances_are_plain_facts(gpu: Gpu) -> None:
+    found = gpu.conditions()
+    assert found
+    assert all(isinstance(fact, str | int | float | bool | None) for fact in found.values())
+
+
+def use_everything(gpu: Gpu) -> None:
+    host, buffer = gpu.host(4096), gpu.alloc(4096)
+    perform(gpu, gpu.copy_in(buffer, host))
+    for name in ("gpud_empty", "gpud_count", "gpud_triad"):
+        gpu.kernel(name)
+
+
+@pytest.mark.parametrize("trouble", ["", "fail cuLaunchKernel 700", "fail cuStreamCreate 2"])
+def test_what_was_taken_is_given_back_whatever_happened(tmp_path: Path, trouble: str) -> None:
+    log = tmp_path / "calls"
+    script = f"log {log}\n{trouble}\n"
+    try:
+        with stand_in(tmp_path, script) as gpu:
+            use_everything(gpu)
+            gpu.free(gpu.alloc(64))
+            perform(gpu, gpu.launch(gpu.kernel("gpud_empty"), (1, 1), (1, 1)))
+            assert not trouble
+    except ProbeError:
+        assert trouble
+    calls = Counter(log.read_text().split())
+    assert calls["cuDevicePrimaryCtxRetain"] == 1
+    if "StreamCreate" in trouble:
+        calls["cuStreamCreate"] = 0  # refused: there is nothing to give back
+    for taken, returned in GIVEN_BACK.items():
+        assert calls[taken] == calls[returned], taken
+
+
+def test_a_lost_gpu_does_not_keep_the_rest_from_being_given_back(tmp_path: Path) -> None:
+    log = tmp_path / "calls"
+    refused = "".join(f"fail {name} 719\n" for name in ("cuCtxSynchronize", *GIVEN_BACK.values()))
+    with stand_in(tmp_path, f"log {log}\n{refused}") as gpu:
+        use_everything(gpu)
+    assert set(GIVEN_BACK.values()) <= set(log.read_text().split())
+
+
+def test_the_cpu_reference_keeps_nothing_after_closing() -> None:
+    reference = CpuGpu()
+    reference.alloc(1 << 20)
+    reference.host(1 << 20)
+    assert reference.memory()[0] < reference.memory()[1]
+    reference.close()
+    assert reference.memory()[0] == reference.memory()[1]
