@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from gpud.core.sample import Condition
 
 LARGEST_JOB = 1 << 16
-ALARM_RATIO = 1.5
+ALARM_RATIO, SHORTEST_ALARM_S = 1.5, 1.0
 LONGEST_BUDGET_S = 600
 JOB_FIELDS: dict[str, Any] = {
     "probe": str,
@@ -110,6 +110,7 @@ def _measured(module: ModuleType, job: Job, budget: Budget) -> RunReport:
         gc.collect()
         gc.freeze()
         gc.disable()
+        budget.check()
         outcome = module.run(gpu, budget, job.seed)
         conditions = {**_conditions(spec), **gpu.conditions(), **outcome.conditions}
         used_s, device = gpu.busy_s, gpu.device
@@ -169,7 +170,8 @@ def _failed(spec: ProbeSpec, failure: Failure, budget: Budget) -> RunReport:
 def _limit(budget_s: float) -> None:
     """Let the kernel end us if a driver call never returns: no Python handler would run then."""
     signal.signal(signal.SIGALRM, signal.SIG_DFL)
-    signal.setitimer(signal.ITIMER_REAL, max(budget_s * ALARM_RATIO, 0.1))
+    # An interpreter on a busy machine takes its time to the first check; the budget shall win.
+    signal.setitimer(signal.ITIMER_REAL, max(budget_s * ALARM_RATIO, SHORTEST_ALARM_S))
 
 
 def _job() -> Job | None:
@@ -208,8 +210,7 @@ def _stdout_for_us_alone() -> TextIO:
 
 
 def _say(answers: TextIO, document: dict[str, Any]) -> None:
-    json.dump(document, answers, allow_nan=False)
-    answers.write("\n")
+    answers.write(json.dumps(document, allow_nan=False) + "\n")  # whole, or not begun
     answers.close()
 
 

@@ -78,7 +78,7 @@ def _submissions(gpu: Gpu, call: Call, budget: Budget) -> Pairs:
         code = 0
         for _ in range(BLOCK):
             before = clock()
-            code |= real()
+            code = real() or code
             between = clock()
             null()
             after = clock()
@@ -119,7 +119,7 @@ def _rows(gpu: Gpu, call: Call, budget: Budget) -> Pairs:
         code = 0
         before = clock()
         for _ in range(ROW):
-            code |= real()
+            code = real() or code
         waited = gpu.wait.real()
         between = clock()
         for _ in range(ROW):
