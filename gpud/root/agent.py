@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import pwd
+import signal
 import subprocess
 import sys
 from dataclasses import dataclass, field
@@ -24,6 +25,9 @@ if TYPE_CHECKING:
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin:/usr/lib/wsl/lib"
 LARGEST_LOG = 5 * 1024 * 1024
 LAST_LINES = 5
+SENT_FROM_OUTSIDE = frozenset({signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGHUP})
+LONGEST_REST_AFTER_A_KILL_S = 1.0
+"""Somebody ended it, or memory ran out: no fault of its own, and soon over."""
 
 
 def choose_user(settings: Settings, environ: Mapping[str, str]) -> pwd.struct_passwd | None:
@@ -125,6 +129,8 @@ class Agent:
             last = files.tail(Path(self.settings.log_dir, "agent.log"), LAST_LINES)
             how = f"{how}: {last[-1]}" if last else how
         self._failed(how, now_s, jitter)
+        if -code in SENT_FROM_OUTSIDE:
+            self.next_try_s = min(self.next_try_s, now_s + LONGEST_REST_AFTER_A_KILL_S)
 
     def report(self) -> AgentReport:
         """Say how it is."""

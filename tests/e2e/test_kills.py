@@ -101,6 +101,7 @@ def test_a_hundred_kills_lose_nothing_committed_and_leave_no_orphan(gpud: Progra
             f"no orphan of round {round_number}",
         )
         assert kept <= committed(gpud)
+    print(f"slowest return of the agent: {slowest_agent_s:.2f} s in {ROUNDS} kills")
     assert slowest_agent_s < AGENT_BACK_WITHIN_S
     assert len(kept) > ROUNDS / 10
     path = Path(gpud.home, "var/lib/gpud/gpud.db")
