@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.dockerd import PrivateDockerd, private_dockerd
 from tests.e2e.program import Program, alive, children_of, program, until
 from tests.standins.build import build_libcuda, build_libnvml
 
@@ -24,11 +25,17 @@ AGENT_BACK_WITHIN_S = 3.0
 
 
 @pytest.fixture
-def gpud() -> Iterator[Program]:
-    with program() as made:
+def dockerd() -> Iterator[PrivateDockerd]:
+    with private_dockerd() as made:
+        yield made
+
+
+@pytest.fixture
+def gpud(dockerd: PrivateDockerd) -> Iterator[Program]:
+    with program(dockerd=dockerd.settings()) as made:
         driver = made.home / "driver"
         driver.mkdir()
-        made.settings = {
+        made.settings |= {
             "cuda": {"library": str(build_libcuda(driver, "launch_ns 2000\n"))},
             "nvml": {"library": str(build_libnvml(driver))},
             "schedule": {
@@ -59,10 +66,14 @@ def agent_is_back(gpud: Program, old: int) -> bool:
 
 
 @pytest.mark.timeout(560)
-def test_a_hundred_kills_lose_nothing_committed_and_leave_no_orphan(gpud: Program) -> None:
+def test_a_hundred_kills_lose_nothing_and_leave_no_orphan_and_no_second_dockerd(
+    gpud: Program, dockerd: PrivateDockerd
+) -> None:
     chance = random.Random(20)
     gpud.start()
     gpud.health("cuda", 0)
+    gpud.health("dockerd", 0)
+    [kept_dockerd] = dockerd.dockerds()
     kept: set[int] = set()
     slowest_agent_s = 0.0
     for round_number in range(ROUNDS):
@@ -101,6 +112,7 @@ def test_a_hundred_kills_lose_nothing_committed_and_leave_no_orphan(gpud: Progra
             f"no orphan of round {round_number}",
         )
         assert kept <= committed(gpud)
+        assert dockerd.dockerds() == [kept_dockerd]
     print(f"slowest return of the agent: {slowest_agent_s:.2f} s in {ROUNDS} kills")
     assert slowest_agent_s < AGENT_BACK_WITHIN_S
     assert len(kept) > ROUNDS / 10
