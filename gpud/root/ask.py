@@ -7,6 +7,7 @@ process's memory budget, for requests of one line each.
 from __future__ import annotations
 
 import contextlib
+import os
 import socket
 import struct
 
@@ -34,7 +35,8 @@ class Ask:
         except BlockingIOError:
             pass  # the backlog is full: somebody listens and does not accept
         except PermissionError:
-            self._end(Api.DENIED)
+            # Refused at the socket means that it is there; refused on the way tells nothing of it.
+            self._end(Api.DENIED if os.access(path, os.F_OK) else Api.ABSENT)
         except FileNotFoundError:
             self._end(Api.ABSENT)
         except OSError:

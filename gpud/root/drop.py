@@ -50,7 +50,7 @@ def main(argv: Sequence[str]) -> int:
             return CANNOT  # the supervisor died before the line above took hold
         os.chdir("/")
         os.umask(0o027)
-        os.execv(given.command[0], given.command)  # noqa: S606  # to become it is the purpose
+        os.execv(given.command[0], given.command)
     except (OSError, KeyError) as error:
         print(f"gpud: cannot run as {given.user or 'ourselves'}: {error}", file=sys.stderr)
     return CANNOT

@@ -1,0 +1,190 @@
+"""Starting, stopping and restarting, through the command line as a person does it."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import pty
+import shutil
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.dockerd import PrivateDockerd, private_dockerd
+from tests.e2e.program import Program, alive, program, until
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+NOBODY = 65534
+
+
+@pytest.fixture
+def dockerd() -> Iterator[PrivateDockerd]:
+    with private_dockerd() as made:
+        yield made
+
+
+@pytest.fixture
+def gpud(dockerd: PrivateDockerd) -> Iterator[Program]:
+    with program(dockerd=dockerd.settings()) as made:
+        made.write_settings()
+        try:
+            yield made
+        finally:
+            assert command(made, "down").returncode == 0
+
+
+def argv(gpud: Program, *words: str) -> list[str]:
+    return [sys.executable, "-I", "-m", "gpud", "--home", str(gpud.home), *words]
+
+
+def command(gpud: Program, *words: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        argv(gpud, *words), capture_output=True, text=True, check=False, timeout=90
+    )
+
+
+def supervisor(gpud: Program) -> int:
+    pid, _ = (gpud.run_dir / "root.pid").read_text().split()
+    return int(pid)
+
+
+def test_up_returns_when_gpud_runs_and_a_second_up_changes_nothing(gpud: Program) -> None:
+    first = command(gpud, "up")
+    assert (first.returncode, first.stdout, first.stderr) == (0, "", "")
+    pid = supervisor(gpud)
+    assert alive(pid)
+    gpud.health("dockerd", 0)
+    assert command(gpud, "up").returncode == 0
+    assert supervisor(gpud) == pid
+
+
+def test_twenty_at_once_make_one_supervisor_and_one_dockerd(
+    gpud: Program, dockerd: PrivateDockerd
+) -> None:
+    starters = [subprocess.Popen(argv(gpud, "up")) for _ in range(20)]
+    assert [starter.wait(timeout=60) for starter in starters] == [0] * 20
+    gpud.health("dockerd", 0)
+    assert len(dockerd.dockerds()) == 1
+    assert len(supervisors(gpud)) == 1
+
+
+def supervisors(gpud: Program) -> list[int]:
+    listed = subprocess.run(
+        ["pgrep", "-f", f"gpud --home {gpud.home} up"], capture_output=True, text=True, check=False
+    )
+    return [int(pid) for pid in listed.stdout.split()]
+
+
+def test_down_keeps_dockerd_and_the_next_up_adopts_it(
+    gpud: Program, dockerd: PrivateDockerd
+) -> None:
+    command(gpud, "up")
+    gpud.health("dockerd", 0)
+    [kept] = dockerd.dockerds()
+    agent = gpud.agent_pid()
+    assert agent is not None
+    assert command(gpud, "down").returncode == 0
+    assert not alive(agent)
+    assert dockerd.dockerds() == [kept]
+    assert command(gpud, "up").returncode == 0
+    gpud.health("dockerd", 0)
+    assert dockerd.dockerds() == [kept]
+
+
+def test_restart_is_a_new_supervisor_beside_the_same_dockerd(
+    gpud: Program, dockerd: PrivateDockerd
+) -> None:
+    command(gpud, "up")
+    gpud.health("dockerd", 0)
+    before, [kept] = supervisor(gpud), dockerd.dockerds()
+    assert command(gpud, "restart").returncode == 0
+    assert supervisor(gpud) != before
+    gpud.health("dockerd", 0)
+    assert dockerd.dockerds() == [kept]
+
+
+def test_down_with_docker_stops_the_dockerd_that_gpud_keeps(
+    gpud: Program, dockerd: PrivateDockerd
+) -> None:
+    command(gpud, "up")
+    gpud.health("dockerd", 0)
+    assert command(gpud, "down", "--docker").returncode == 0
+    until(lambda: not dockerd.dockerds(), "dockerd has ended")
+
+
+def test_down_where_nothing_runs_is_well(gpud: Program) -> None:
+    stopped = command(gpud, "down")
+    assert (stopped.returncode, stopped.stderr) == (0, "")
+
+
+def test_gpud_outlives_the_terminal_it_was_started_from(gpud: Program) -> None:
+    pid, terminal = pty.fork()
+    if pid == 0:
+        os.execv(sys.executable, argv(gpud, "up"))
+    _, status = os.waitpid(pid, 0)
+    os.close(terminal)
+    assert os.waitstatus_to_exitcode(status) == 0
+    gpud.health("dockerd", 0)
+    running = supervisor(gpud)
+    assert alive(running)
+    assert os.getsid(running) != os.getsid(0)
+    descriptors = [Path(f"/proc/{running}/fd/{n}").readlink() for n in (0, 1, 2)]
+    assert not [name for name in descriptors if "pts" in str(name)]
+
+
+def test_ctrl_c_in_a_terminal_ends_a_foreground_run_with_everything(gpud: Program) -> None:
+    pid, terminal = pty.fork()
+    if pid == 0:
+        os.execv(sys.executable, argv(gpud, "run"))
+    gpud.status_when(lambda d: d["health"].get("http"), "an answer")
+    agent = gpud.agent_pid()
+    assert agent is not None
+    os.write(terminal, b"\x03")
+    said = b""
+    with contextlib.suppress(OSError):
+        while chunk := os.read(terminal, 4096):
+            said += chunk
+    _, status = os.waitpid(pid, 0)
+    os.close(terminal)
+    assert os.waitstatus_to_exitcode(status) == 0, said.decode()
+    assert b"Traceback" not in said
+    assert not alive(agent)
+
+
+def test_without_root_dockerd_is_watched_and_everything_else_runs(
+    dockerd: PrivateDockerd,
+) -> None:
+    with program(dockerd=dockerd.settings()) as gpud:
+        gpud.write_settings()
+        for place in (gpud.home, *gpud.home.rglob("*")):
+            shutil.chown(place, NOBODY, NOBODY)
+        process = subprocess.Popen(
+            argv(gpud, "run"),
+            user=NOBODY,
+            group=NOBODY,
+            extra_groups=[],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+        )
+        try:
+            document = gpud.status_when(
+                lambda d: d["root"] and d["probes"], "a status of an unprivileged run"
+            )
+            assert document["root"]["privileged"] is False
+            assert document["root"]["dockerd"]["up"] is False
+            assert dockerd.dockerds() == []
+            status = command(gpud, "status", "--json")
+            assert json.loads(status.stdout)["schema_version"] == 1
+        finally:
+            process.send_signal(signal.SIGTERM)
+            output = process.communicate(timeout=20)[0].decode()
+        assert process.returncode == 0
+        assert "not root: dockerd is watched, not managed" in output
+        assert "Traceback" not in output
