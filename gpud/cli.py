@@ -17,12 +17,14 @@ from typing import TYPE_CHECKING, Any
 import gpud
 from gpud.core.errors import ConfigError, GpudError
 from gpud.core.settings import Settings, config_path, entries, parse
+from gpud.core.stats import human
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
 OK, PROBLEM, USAGE, NOT_RUNNING, NO_PERMISSION = 0, 1, 2, 3, 4
 INTERRUPTED = 130
+LEVELS = ("ok", "degraded", "FAILED")
 
 _UNPRINTABLE = {code: f"\\x{code:02x}" for code in (*range(9), *range(11, 32), *range(127, 160))}
 
@@ -202,15 +204,26 @@ def _running(pidfile: Path) -> bool:
 
 
 def _status_lines(document: dict[str, Any]) -> list[str]:
-    lines = [f"gpud {document['version']}: {document['state']}"]
+    """One screen: the state of each part with its cause and fix, then the last figures."""
+    lines = [f"gpud {document['version']}: {document['state']}", ""]
     for name, health in sorted(document["health"].items()):
-        lines.append(f"  {name:<10} {health['level']}")
+        lines.append(f"  {name:<10} {LEVELS[health['level']]}")
         lines += [
-            f"             {word}: {health[key]}"
+            f"  {'':<10} {word}: {health[key]}"
             for key, word in (("detail", "because"), ("fix", "fix"))
             if health.get(key)
         ]
-    return lines
+    figures = [
+        f"  {state['probe']:<10} {_place(state):<6} {sample['mode']:<14} "
+        f"{human(sample['median'], sample['unit']):>14}"
+        for state in sorted(document["probes"], key=lambda state: (state["probe"], _place(state)))
+        for sample in state["samples"]
+    ]
+    return [*lines, "", "  last figures (median)", *figures] if figures else lines
+
+
+def _place(state: dict[str, Any]) -> str:
+    return "CPU" if state["gpu"] is None else f"GPU {state['gpu']}"
 
 
 def _probe(arguments: argparse.Namespace, place: Place) -> int:
@@ -219,7 +232,11 @@ def _probe(arguments: argparse.Namespace, place: Place) -> int:
     settings = place.settings()
     if arguments.list:
         return byhand.listing(settings, as_json=arguments.json, say=_say)
-    return byhand.run(settings, arguments.names, as_json=arguments.json, say=_say)
+
+    def progress(text: str) -> None:
+        _say(text, file=sys.stderr)
+
+    return byhand.run(settings, arguments.names, as_json=arguments.json, progress=progress)
 
 
 def _config(arguments: argparse.Namespace, place: Place) -> int:

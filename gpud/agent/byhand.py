@@ -13,15 +13,19 @@ from typing import TYPE_CHECKING, Any
 from gpud.agent.launch import Launcher, Refused
 from gpud.core.errors import ConfigError, GpudError
 from gpud.core.sample import SCHEMA_VERSION, Backend, Job, RunReport
+from gpud.core.stats import human
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
+
+    from rich.console import Console
 
     from gpud.core.sample import Device, ProbeSpec
     from gpud.core.settings import Settings
 
     Say = Callable[[str], None]
 
+PIPED_WIDTH = 120
 PATIENCE_S = 120.0
 """A scheduled probe may be running; nothing is measured beside it."""
 
@@ -42,12 +46,12 @@ def listing(settings: Settings, *, as_json: bool, say: Say) -> int:
     return 1 if refused else 0
 
 
-def run(settings: Settings, names: Sequence[str], *, as_json: bool, say: Say) -> int:
+def run(settings: Settings, names: Sequence[str], *, as_json: bool, progress: Say) -> int:
     """Run probes now and print what they bring; 1 when any brought nothing.
 
     Errors: ``ConfigError`` for a name that is no probe.
     """
-    reports = asyncio.run(_all(settings, names, say=(lambda _: None) if as_json else say))
+    reports = asyncio.run(_all(settings, names, say=progress))
     if as_json:
         runs = [{"gpu": gpu, **asdict(report)} for gpu, report in reports]
         print(json.dumps({"schema_version": SCHEMA_VERSION, "runs": runs}))
@@ -103,14 +107,15 @@ def _draw(reports: Sequence[tuple[int | None, RunReport]]) -> None:
     """Print the figures as a table, and below it what went wrong, with the fix."""
     from rich.console import Console
     from rich.table import Table
-    from rich.text import Text
 
     table = Table(box=None, pad_edge=False)
     for name in ("probe", "on", "mode"):
-        table.add_column(name)
+        table.add_column(name, no_wrap=True)
     for name in ("median", "p10", "p90", "p99", "n"):
-        table.add_column(name, justify="right")
+        table.add_column(name, justify="right", no_wrap=True)
     console = Console()
+    if not console.is_terminal:
+        console.width = PIPED_WIDTH
     for gpu, report in reports:
         place = "CPU" if report.backend is Backend.CPU else "" if gpu is None else f"GPU {gpu}"
         for sample in report.samples:
@@ -119,29 +124,24 @@ def _draw(reports: Sequence[tuple[int | None, RunReport]]) -> None:
             table.add_row(report.probe, place, sample.mode, *shown, str(sample.n))
     if table.row_count:
         console.print(table)
+    _explain(console, [report for _, report in reports])
+
+
+def _explain(console: Console, reports: Sequence[RunReport]) -> None:
+    """Say below the table what brought no figure and why, and each fix once."""
+    from rich.text import Text
+
     said = set()
-    for _, report in reports:
+    for report in reports:
         if report.failure is not None:
-            why = f"{report.failure.detail}"
-            console.print(Text(f"{report.probe}: {_printable(why)}"), style="red")
+            words = _printable(report.failure.detail)
+            console.print(Text(f"{report.probe}: {words}"), style="red")
             if report.failure.advice and report.failure.advice not in said:
                 said.add(report.failure.advice)
                 console.print(Text(f"  fix: {_printable(report.failure.advice)}"))
         for missing in report.missing:
             detail = _printable(missing.detail)
             console.print(Text(f"{report.probe} {missing.mode}: {missing.reason}: {detail}"))
-
-
-_PREFIXES = ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"), (1.0, ""), (1e-3, "m"), (1e-6, "µ"))
-_SYMBOLS = {"seconds": "s", "bytes_per_second": "B/s", "flops_per_second": "flop/s"}
-
-
-def human(value: float, unit: str) -> str:
-    """Write a figure in base units with a prefix: 1.23e-05 seconds is ``12.3 µs``."""
-    for scale, prefix in _PREFIXES:
-        if abs(value) >= scale:
-            return f"{value / scale:.3g} {prefix}{_SYMBOLS[unit]}"
-    return f"{value / 1e-9:.3g} n{_SYMBOLS[unit]}"
 
 
 def _printable(text: str) -> str:

@@ -22,6 +22,7 @@ from starlette.routing import Route
 
 from gpud.agent import status
 from gpud.core.errors import ListenError
+from gpud.core.stats import human
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -221,8 +222,8 @@ def _page(document: dict[str, Any]) -> str:
     )
     figures = "".join(
         f"<tr><th scope=row>{cell(state['probe'])}<td>"
-        f"{'CPU' if state['gpu'] is None else cell(state['gpu'])}"
-        f"<td>{cell(sample['mode'])}<td>{sample['median']:.4g}<td>{cell(sample['unit'])}"
+        f"{'CPU' if state['gpu'] is None else 'GPU ' + cell(state['gpu'])}"
+        f"<td>{cell(sample['mode'])}<td>{human(sample['median'], sample['unit'])}"
         for state in document["probes"]
         for sample in state["samples"]
     )
@@ -240,8 +241,8 @@ th, td {{ text-align: left; padding: .3rem .6rem; border-bottom: 1px solid #8884
 <table><tr><th scope=col>component<th scope=col>state<th scope=col>because<th scope=col>fix{health}
 </table>
 <h2>Last figures</h2>
-<table><tr><th scope=col>probe<th scope=col>GPU<th scope=col>mode<th scope=col>median
-<th scope=col>unit{figures}</table>
+<table><tr><th scope=col>probe<th scope=col>on<th scope=col>mode
+<th scope=col>median{figures}</table>
 <p><a href="/metrics">metrics</a> · <a href="/api/v1/status">status</a> ·
 gpud {cell(document["version"])}</p></html>
 """

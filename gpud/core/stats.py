@@ -102,3 +102,15 @@ def settled(values: Sequence[float], *, runs: int = 3, within: float = 0.02) -> 
     """Say whether the last ``runs`` values agree within a relative spread: the clocks are up."""
     recent = values[-runs:]
     return len(recent) == runs and min(recent) > 0 and max(recent) / min(recent) <= 1 + within
+
+
+_PREFIXES = ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"), (1.0, ""), (1e-3, "m"), (1e-6, "µ"))
+_SYMBOLS = {"seconds": "s", "bytes_per_second": "B/s", "flops_per_second": "flop/s"}
+
+
+def human(value: float, unit: str) -> str:
+    """Write a figure in base units with a prefix: 1.23e-05 seconds is ``12.3 µs``."""
+    for scale, prefix in _PREFIXES:
+        if abs(value) >= scale:
+            return f"{value / scale:.3g} {prefix}{_SYMBOLS[unit]}"
+    return f"{value / 1e-9:.3g} n{_SYMBOLS[unit]}"

@@ -210,9 +210,11 @@ def test_a_corrupt_history_is_set_aside_and_a_new_one_begun(gpud: Program) -> No
 
 @pytest.fixture
 def small_disk(gpud: Program) -> Iterator[Path]:
-    """Mount a disk of 512 KiB where the history goes."""
+    """Mount a disk of 512 KiB where the history goes, on a path the agent's user can take."""
     state = gpud.home / "var/lib/gpud"
     state.mkdir(parents=True)
+    for place in (state, *state.parents[:2]):
+        place.chmod(0o755)
     subprocess.run(["mount", "-t", "tmpfs", "-o", "size=512k", "none", state], check=True)
     try:
         yield state
@@ -252,7 +254,10 @@ def test_a_read_only_disk_is_said_and_measuring_goes_on(gpud: Program, small_dis
         lambda: (gpud.value("gpud_probe_runs_total", probe="cpu_call") or 0) > runs,
         "measuring goes on",
     )
-    subprocess.run(["mount", "-o", "remount,rw", small_disk], check=True)
+    # The agent may live in a mount namespace of its own (its interpreter below /root, say), where
+    # a mount keeps its own read-only flag beside that of the file system.
+    for place in (["nsenter", "-t", str(gpud.agent_pid()), "-m"], []):
+        subprocess.run([*place, "mount", "-o", "remount,rw", small_disk], check=True)
     small_disk.chmod(0o777)
     gpud.health("store", 0)
 
