@@ -477,7 +477,7 @@ def _loaded(paths: list[str]) -> ctypes.CDLL:
     for path in paths:
         try:
             return ctypes.CDLL(path)
-        except OSError as error:
+        except (OSError, ValueError) as error:  # the latter: a NUL, a lone surrogate
             words.append(str(error))
     advice = "install or update the NVIDIA driver in Windows; WSL provides the library"
     detail = "; ".join(dict.fromkeys(words))

@@ -93,19 +93,19 @@ class Collector:
         try:
             line = await helper.ask(b"{}", deadline_s=self._deadline_s)
         except TimeoutError:
-            self._drop(kill=True)
+            await self._killed()
             raise self._rested(_HUNG.format(self._deadline_s), "hung", HUNG_FIX) from None
         if not line:
             code = await helper.ended(GONE_S)
-            self._drop(kill=code is None)
+            await self._killed()
             raise self._rested(f"the telemetry helper ended ({code})", "crashed", None)
         try:
             answer = msgspec.json.decode(line, type=_Answer)
         except msgspec.DecodeError as error:
-            self._drop(kill=True)
+            await self._killed()
             raise self._rested(f"the telemetry helper: {error}", "bad_output", None) from error
         if answer.readings is None:
-            self._drop()
+            await self.close()
             raise self._rested(answer.detail, answer.reason, answer.fix)
         self._resting, self._failures = None, 0
         return tuple(read.reading() for read in answer.readings)
@@ -114,10 +114,18 @@ class Collector:
         """End the helper; its input closes, and if that is not enough it is killed once."""
         if self._helper is None:
             return
-        helper, self._helper = self._helper, None
+        helper = self._helper
         helper.end()
         if await helper.ended(GONE_S) is None:
+            await self._killed()
+        self._helper = None
+
+    async def _killed(self) -> None:
+        """Kill the helper, once, and look for its end; one in state D is left to itself."""
+        if self._helper is not None:
+            helper, self._helper = self._helper, None
             helper.end(kill=True)
+            await helper.ended(GONE_S)
 
     def _started(self) -> Conversation:
         self._on_spawn()
@@ -127,11 +135,6 @@ class Collector:
             raise self._rested(
                 f"cannot start the telemetry helper: {error.strerror}", "spawn_failed", None
             ) from error
-
-    def _drop(self, *, kill: bool = False) -> None:
-        if self._helper is not None:
-            self._helper.end(kill=kill)
-        self._helper = None
 
     def _rested(self, detail: str, reason: str, fix: str | None) -> TelemetryError:
         """Make the error, and answer with it until a rest is over, without starting anything."""

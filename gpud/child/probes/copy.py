@@ -42,9 +42,7 @@ def run(gpu: Gpu, budget: Budget, seed: int) -> Outcome:
         raise ProbeError(Failure(Reason.OUT_OF_MEMORY, "no GPU memory is free for a copy"))
     host, buffer = gpu.host(size), gpu.alloc(size)
     page = random.Random(seed).randbytes(PAGE)  # noqa: S311  # test data, not a secret
-    for place in range(0, size, PAGE):
-        host.view[place : place + PAGE] = page
-        host.view[place : place + 8] = place.to_bytes(8, "little")  # no two pages alike
+    _write(host, page)
     gpu.fill(buffer, 0)
     into, out = gpu.copy_in(buffer, host), gpu.copy_out(host, buffer)
     inward = _rates(gpu, into, size, budget)
@@ -70,17 +68,31 @@ def _rates(gpu: Gpu, call: Call, size: int, budget: Budget) -> list[float]:
     return found
 
 
+def _write(host: HostBuffer, page: bytes) -> None:
+    for place in range(0, len(host.view), PAGE):
+        host.view[place : place + PAGE] = _page(place, page)
+
+
+def _page(place: int, page: bytes) -> bytes:
+    return place.to_bytes(8, "little") + page[8:]  # no two pages alike
+
+
 def _verify(
     gpu: Gpu, host: HostBuffer, buffer: Buffer, calls: tuple[Call, Call], page: bytes
 ) -> None:
-    """Go in and out once more, with both sides cleared in between, and compare every byte."""
+    """Go in and out once more, with both sides cleared in between, and compare every byte.
+
+    The pattern is written anew: a copy out that spoils a byte has spoilt it here already, and the
+    next one may put it right again.
+    """
     into, out = calls
+    _write(host, page)
     gpu.fill(buffer, 0)
     perform(gpu, into)
     host.view[:] = bytes(len(host.view))
     perform(gpu, out)
     for place in range(0, len(host.view), PAGE):
-        if host.view[place : place + PAGE] != place.to_bytes(8, "little") + page[8:]:
+        if host.view[place : place + PAGE] != _page(place, page):
             raise ProbeError(
                 Failure(Reason.VERIFICATION_FAILED, f"bytes near {place} did not come back")
             )
