@@ -1,0 +1,162 @@
+"""Every probe in the folder: named after its file, within its budget, and documented."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gpud import discovery
+from gpud.child import probes
+from gpud.core.sample import Backend, Pace, ProbeSpec, Reason, Unit
+from tests.child.running import GPU, Ended, ask, run
+from tests.standins.build import build_libcuda
+
+USABLE, REFUSED = discovery.modules(probes, ("SPEC", "run"))
+SPECS: dict[str, ProbeSpec] = {name: module.SPEC for name, module in USABLE.items()}
+DOCUMENT = Path(__file__).resolve().parents[2] / "docs/probes.md"
+MARK = "<!-- probes -->"
+
+
+@pytest.fixture(scope="module")
+def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return build_libcuda(tmp_path_factory.mktemp("cuda"), "launch_ns 2000")
+
+
+@pytest.fixture(scope="module", params=sorted(SPECS))
+def ran(request: pytest.FixtureRequest, library: Path) -> tuple[ProbeSpec, Ended]:
+    spec = SPECS[request.param]
+    return spec, run(spec.name, library, gpu=GPU, budget_s=spec.budget_s)
+
+
+def test_no_probe_is_refused() -> None:
+    assert REFUSED == {}
+    assert set(SPECS) >= {"launch", "triad", "nbody", "copy", "cpu_call", "cpu_matmul"}
+
+
+@pytest.mark.parametrize("name", sorted(SPECS))
+def test_a_spec_is_named_after_its_file_and_says_something(name: str) -> None:
+    spec = SPECS[name]
+    assert spec.name == name
+    assert spec.summary
+    assert len(set(spec.modes)) == len(spec.modes) > 0
+    assert 0 < spec.budget_s <= 30
+    assert spec.version >= 1
+    assert (spec.unit is Unit.SECONDS) == (spec.pace is Pace.SMALL)
+    assert name.startswith("cpu_") == (spec.backend is Backend.CPU)
+
+
+def test_the_listing_is_what_the_folder_holds() -> None:
+    listed = ask("--list", b"").document
+    assert listed["refused"] == {}
+    told = {
+        spec["name"]: ProbeSpec(**{**spec, "modes": tuple(spec["modes"])})
+        for spec in listed["probes"]
+    }
+    assert told == SPECS
+
+
+def test_every_mode_is_measured_or_missing_and_no_other(ran: tuple[ProbeSpec, Ended]) -> None:
+    spec, ended = ran
+    missing = [gap["mode"] for gap in ended.document["missing"]]
+    assert sorted([*ended.samples, *missing]) == sorted(spec.modes)
+
+
+def test_figures_are_positive_finite_ordered_and_in_the_unit(ran: tuple[ProbeSpec, Ended]) -> None:
+    spec, ended = ran
+    for mode, sample in ended.samples.items():
+        assert sample["unit"] == spec.unit
+        names = ("minimum", "p10", "median", "p90", "p99", "maximum")
+        figures = [sample[name] for name in names]
+        assert figures == sorted(figures)
+        assert sample["median"] > 0
+        assert all(math.isfinite(figure) and figure >= 0 for figure in figures)
+        assert sample["n"] >= 5 or mode == "first_launch"
+        _buckets_hold_all(sample)
+
+
+def _buckets_hold_all(sample: dict[str, Any]) -> None:
+    if sample["buckets"] is not None:
+        assert sum(sample["buckets"]["counts"]) == sample["n"]
+
+
+def test_a_cpu_probe_never_looks_like_a_gpu(ran: tuple[ProbeSpec, Ended]) -> None:
+    spec, ended = ran
+    report = ended.document
+    assert report["backend"] == spec.backend
+    assert (report["device"] is None) == (spec.backend is Backend.CPU)
+    assert (report["gpu_seconds"] == 0) or spec.backend is Backend.CUDA
+    assert ("library" in report["conditions"]) == (spec.backend is Backend.CUDA)
+
+
+def test_a_run_ends_within_its_budget_and_says_nothing_on_stderr(
+    ran: tuple[ProbeSpec, Ended],
+) -> None:
+    spec, ended = ran
+    assert 0 < ended.document["duration_s"] < spec.budget_s
+    assert ended.err == ""
+
+
+def test_what_makes_figures_comparable_is_beside_them(ran: tuple[ProbeSpec, Ended]) -> None:
+    spec, ended = ran
+    conditions = ended.document["conditions"]
+    assert conditions["probe_version"] == spec.version
+    assert conditions["verified"] is True
+    assert {"python", "kernel", "cpu_count", "load_1m"} <= set(conditions)
+
+
+@pytest.mark.parametrize("name", sorted(SPECS))
+def test_a_budget_that_is_too_small_is_the_reason_and_leaves_no_samples(
+    library: Path, name: str
+) -> None:
+    failure = run(name, library, budget_s=0.001).failure
+    assert failure["reason"] == Reason.BUDGET_EXCEEDED
+    assert "0.001 s" in failure["detail"]
+    assert failure["advice"]
+
+
+def test_two_seeds_verify_different_data_and_both_pass(library: Path) -> None:
+    for name, spec in SPECS.items():
+        if spec.backend is Backend.CUDA:
+            assert run(name, library, seed=987654321).samples
+
+
+def table(specs: dict[str, ProbeSpec]) -> str:
+    lines = [
+        "| Probe | On | Schedule | Unit | Modes | Budget | Version | Measures |",
+        "|---|---|---|---|---|---|---|---|",
+    ]
+    lines += [
+        f"| `{spec.name}` | {spec.backend} | {spec.pace} | {spec.unit} | {', '.join(spec.modes)} "
+        f"| {spec.budget_s:g} s | {spec.version} | {spec.summary} |"
+        for _, spec in sorted(specs.items())
+    ]
+    return "\n".join(lines)
+
+
+def test_the_document_holds_the_table_of_the_specs(request: pytest.FixtureRequest) -> None:
+    before, held, after = DOCUMENT.read_text(encoding="utf-8").split(MARK)
+    wanted = f"\n{table(SPECS)}\n"
+    if request.config.getoption("--update-golden"):
+        DOCUMENT.write_text(MARK.join((before, wanted, after)), encoding="utf-8")
+        return
+    assert held == wanted, "pytest tests/contracts/test_probes.py --update-golden rewrites it"
+
+
+@pytest.mark.parametrize("name", sorted(SPECS))
+def test_the_document_describes_every_probe_and_every_mode(name: str) -> None:
+    _, found, after = DOCUMENT.read_text(encoding="utf-8").partition(f"\n## {name}\n")
+    assert found
+    section = after.partition("\n## ")[0]
+    for mode in SPECS[name].modes:
+        assert f"`{mode}`" in section
+    for point in ("**Method.**", "**Verified by.**", "**Wrong when.**"):
+        assert point in section
+
+
+def test_a_changed_spec_would_change_the_table() -> None:
+    changed = {**SPECS, "launch": replace(SPECS["launch"], modes=("submit",))}
+    assert table(changed) != table(SPECS)
