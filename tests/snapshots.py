@@ -3,6 +3,19 @@
 from __future__ import annotations
 
 from gpud.core.clock import Instant
+from gpud.core.events import (
+    ChildSpawned,
+    ClockJumped,
+    Event,
+    HealthSet,
+    InventoryTaken,
+    ProbesListed,
+    RootHeard,
+    RunFinished,
+    RunSkipped,
+    TelemetryRead,
+)
+from gpud.core.health import Level
 from gpud.core.report import AgentReport, DockerdReport, Owner, ProcessRef, RootReport
 from gpud.core.sample import (
     Absent,
@@ -20,21 +33,7 @@ from gpud.core.sample import (
     Skip,
     Unit,
 )
-from gpud.core.snapshot import (
-    ChildSpawned,
-    ClockJumped,
-    Event,
-    HealthSet,
-    InventoryTaken,
-    Level,
-    ProbesListed,
-    RootHeard,
-    RunFinished,
-    RunSkipped,
-    Snapshot,
-    TelemetryRead,
-    fold,
-)
+from gpud.core.snapshot import Snapshot, fold
 from gpud.core.stats import LATENCY_BOUNDS_S
 
 NOW = Instant(wall_s=1_700_000_100.0, mono_s=100.0)

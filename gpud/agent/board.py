@@ -6,10 +6,13 @@ from typing import TYPE_CHECKING
 
 import structlog
 
-from gpud.core.snapshot import Event, Health, Level, Snapshot, fold
+from gpud.core.health import Health, Level
+from gpud.core.snapshot import Snapshot, fold
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    from gpud.core.events import Event
 
 log = structlog.get_logger()
 

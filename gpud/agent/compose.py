@@ -26,16 +26,10 @@ from gpud.agent.telemetry.collector import Collector
 from gpud.core import clock
 from gpud.core.clock import Instant
 from gpud.core.errors import ListenError, TelemetryError
+from gpud.core.events import ChildSpawned, ClockJumped, HealthSet, TelemetryFailed, TelemetryRead
+from gpud.core.health import Level
 from gpud.core.sample import Pace
-from gpud.core.snapshot import (
-    ChildSpawned,
-    ClockJumped,
-    HealthSet,
-    Level,
-    Snapshot,
-    TelemetryFailed,
-    TelemetryRead,
-)
+from gpud.core.snapshot import Snapshot
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable

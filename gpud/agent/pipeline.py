@@ -10,17 +10,17 @@ from gpud.agent.launch import Launcher, Refused
 from gpud.agent.store import History, Run
 from gpud.core import clock
 from gpud.core.errors import StoreError, WireError
-from gpud.core.sample import Backend, Device, Inventory, Job, Pace, ProbeSpec, Reason, Skip
-from gpud.core.snapshot import (
+from gpud.core.events import (
     ClockJumped,
     Event,
     HealthSet,
     InventoryTaken,
-    Level,
     ProbesListed,
     RunFinished,
     RunSkipped,
 )
+from gpud.core.health import Level
+from gpud.core.sample import Backend, Device, Inventory, Job, Pace, ProbeSpec, Reason, Skip
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable

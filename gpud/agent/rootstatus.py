@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 from gpud.core import wire
 from gpud.core.errors import WireError
+from gpud.core.events import RootHeard
 from gpud.core.report import STALE_AFTER_S, RootReport
-from gpud.core.snapshot import RootHeard
 
 if TYPE_CHECKING:
     from pathlib import Path

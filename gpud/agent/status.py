@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
+from gpud.core.health import Level
 from gpud.core.sample import SCHEMA_VERSION, Absent
-from gpud.core.snapshot import Level, overall
+from gpud.core.snapshot import overall
 
 if TYPE_CHECKING:
     from gpud.core.sample import Reading

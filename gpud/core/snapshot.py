@@ -8,11 +8,24 @@ nor delay anything. What failed takes its figures with it: nothing stale is left
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from enum import IntEnum
 from functools import singledispatch
 from typing import TYPE_CHECKING, Final
 
 from gpud.core import stats
+from gpud.core.events import (
+    ChildSpawned,
+    ClockJumped,
+    Event,
+    HealthSet,
+    InventoryTaken,
+    ProbesListed,
+    RootHeard,
+    RunFinished,
+    RunSkipped,
+    TelemetryFailed,
+    TelemetryRead,
+)
+from gpud.core.health import Health, Level
 from gpud.core.report import DockerdReport, Owner, RootReport
 from gpud.core.sample import (
     Absent,
@@ -30,25 +43,6 @@ from gpud.core.sample import (
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-
-
-class Level(IntEnum):
-    """The number behind ``gpud_health``."""
-
-    OK = 0
-    DEGRADED = 1
-    FAILED = 2
-
-
-@dataclass(frozen=True, slots=True)
-class Health:
-    """How one component is; ``reason`` is a slug of a bounded set, the words are in ``detail``."""
-
-    level: Level
-    reason: str | None = None
-    detail: str | None = None
-    fix: str | None = None
-    since_s: float = 0.0  # Unix time of the last change of level or reason
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,112 +101,6 @@ class Snapshot:
     paused_s: float = 0.0
     clock_jumps: int = 0
 
-
-@dataclass(frozen=True, slots=True)
-class ProbesListed:
-    """Discovery said which probes there are."""
-
-    specs: tuple[ProbeSpec, ...]
-    refused: Mapping[str, str]
-    now_s: float
-
-
-@dataclass(frozen=True, slots=True)
-class InventoryTaken:
-    """CUDA said which GPUs there are."""
-
-    inventory: Inventory
-    now_s: float
-
-
-@dataclass(frozen=True, slots=True)
-class RunFinished:
-    """A probe child ended; the launcher turns hangs and crashes into failed reports too."""
-
-    report: RunReport
-    gpu: int | None
-    now_s: float
-    now_mono_s: float
-
-
-@dataclass(frozen=True, slots=True)
-class RunSkipped:
-    """A due run was not started."""
-
-    probe: str
-    reason: Skip
-    now_s: float
-
-
-@dataclass(frozen=True, slots=True)
-class ChildSpawned:
-    """Processes were started, of whatever kind: gpud publishes its own cost."""
-
-    count: int = 1
-
-
-@dataclass(frozen=True, slots=True)
-class TelemetryRead:
-    """A collection ended well: every field has a value or a reason."""
-
-    readings: tuple[Reading, ...]
-    duration_s: float
-    now_s: float
-    now_mono_s: float
-
-
-@dataclass(frozen=True, slots=True)
-class TelemetryFailed:
-    """A collection brought nothing."""
-
-    reason: str
-    detail: str
-    fix: str | None
-    now_s: float
-    now_mono_s: float
-
-
-@dataclass(frozen=True, slots=True)
-class RootHeard:
-    """Root's status file was read; None when it is missing, unreadable or too old."""
-
-    report: RootReport | None
-    detail: str | None
-    now_s: float
-
-
-@dataclass(frozen=True, slots=True)
-class HealthSet:
-    """An adapter (store, http) tells how it is."""
-
-    component: str
-    level: Level
-    now_s: float
-    reason: str | None = None
-    detail: str | None = None
-    fix: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class ClockJumped:
-    """Wall and monotonic time parted by ``offset_s``; positive: a pause, or the clock set on."""
-
-    offset_s: float
-    now_s: float
-
-
-Event = (
-    ProbesListed
-    | InventoryTaken
-    | RunFinished
-    | RunSkipped
-    | ChildSpawned
-    | TelemetryRead
-    | TelemetryFailed
-    | RootHeard
-    | HealthSet
-    | ClockJumped
-)
 
 DEGRADED_REASONS: Final = frozenset(
     {Reason.BUDGET_EXCEEDED, Reason.OUT_OF_MEMORY, Reason.UNSUPPORTED, Reason.DEPENDENCY_MISSING}

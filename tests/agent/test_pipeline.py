@@ -14,20 +14,19 @@ from gpud.agent.launch import Launcher
 from gpud.agent.pipeline import Pipeline
 from gpud.agent.store import History
 from gpud.core.clock import Instant
-from gpud.core.sample import Pace, Reason, Skip
-from gpud.core.settings import Probes, Settings
-from gpud.core.snapshot import (
+from gpud.core.events import (
     ClockJumped,
     Event,
     HealthSet,
     InventoryTaken,
-    Level,
     ProbesListed,
     RunFinished,
     RunSkipped,
-    Snapshot,
-    fold,
 )
+from gpud.core.health import Level
+from gpud.core.sample import Pace, Reason, Skip
+from gpud.core.settings import Probes, Settings
+from gpud.core.snapshot import Snapshot, fold
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -17,8 +17,10 @@ import pytest
 from gpud.agent import web
 from gpud.agent.export import SnapshotCollector
 from gpud.core.errors import ListenError
+from gpud.core.events import HealthSet
+from gpud.core.health import Level
 from gpud.core.settings import parse
-from gpud.core.snapshot import HealthSet, Level, fold
+from gpud.core.snapshot import fold
 from tests import snapshots
 
 if TYPE_CHECKING:

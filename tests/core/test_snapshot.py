@@ -7,8 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gpud.core import events as happened
 from gpud.core import snapshot as world
 from gpud.core import stats
+from gpud.core.health import Level
 from gpud.core.report import AgentReport, DockerdReport, Owner, ProcessRef, RootReport
 from gpud.core.sample import (
     Absent,
@@ -22,7 +24,7 @@ from gpud.core.sample import (
     Skip,
     Unit,
 )
-from gpud.core.snapshot import Level, ProbeKey, Snapshot, fold
+from gpud.core.snapshot import ProbeKey, Snapshot, fold
 
 if TYPE_CHECKING:
     from gpud.core.sample import Sample
@@ -44,16 +46,16 @@ def finished(
     gpu: int | None = 0,
     reason: Reason | None = None,
     now_s: float = 1.0,
-) -> world.RunFinished:
+) -> happened.RunFinished:
     backend = Backend.CPU if gpu is None else Backend.CUDA
     if reason is None:
         report = RunReport(probe, backend, samples=(sample(),), gpu_seconds=0.5)
     else:
         report = RunReport(probe, backend, failure=Failure(reason, "why"))
-    return world.RunFinished(report, gpu, now_s, now_s)
+    return happened.RunFinished(report, gpu, now_s, now_s)
 
 
-def dockerd_seen(**changes: object) -> world.RootHeard:
+def dockerd_seen(**changes: object) -> happened.RootHeard:
     facts: dict[str, object] = {"state": "up", "policy": "auto", "up": True, **changes}
     report = RootReport(
         gpud_version="1",
@@ -66,10 +68,10 @@ def dockerd_seen(**changes: object) -> world.RootHeard:
         dockerd=DockerdReport(**facts),  # type: ignore[arg-type]  # a test chooses by name
         agent=AgentReport(state="running"),
     )
-    return world.RootHeard(report, None, 1.0)
+    return happened.RootHeard(report, None, 1.0)
 
 
-def folded(*events: world.Event, start: Snapshot = START) -> Snapshot:
+def folded(*events: happened.Event, start: Snapshot = START) -> Snapshot:
     for event in events:
         start = fold(event, start)
     return start
@@ -80,18 +82,20 @@ gpus = st.none() | st.integers(0, 2)
 reasons = st.sampled_from(Reason)
 events = st.one_of(
     st.builds(finished, st.sampled_from(PROBES), gpus, st.none() | reasons, moments),
-    st.builds(world.RunSkipped, st.sampled_from(PROBES), st.sampled_from(Skip), moments),
-    st.just(world.ChildSpawned()),
+    st.builds(happened.RunSkipped, st.sampled_from(PROBES), st.sampled_from(Skip), moments),
+    st.just(happened.ChildSpawned()),
     st.builds(
-        world.InventoryTaken,
+        happened.InventoryTaken,
         st.integers(0, 3).map(lambda n: Inventory(tuple(device(i) for i in range(n)))),
         moments,
     ),
-    st.builds(world.TelemetryFailed, st.just("hung"), st.just("d"), st.none(), moments, moments),
-    st.builds(world.TelemetryRead, st.just(()), moments, moments, moments),
-    st.builds(world.ClockJumped, st.floats(-1e5, 1e5), moments),
-    st.builds(world.RootHeard, st.none(), st.just("gone"), moments),
-    st.builds(world.HealthSet, st.sampled_from(["store", "http"]), st.sampled_from(Level), moments),
+    st.builds(happened.TelemetryFailed, st.just("hung"), st.just("d"), st.none(), moments, moments),
+    st.builds(happened.TelemetryRead, st.just(()), moments, moments, moments),
+    st.builds(happened.ClockJumped, st.floats(-1e5, 1e5), moments),
+    st.builds(happened.RootHeard, st.none(), st.just("gone"), moments),
+    st.builds(
+        happened.HealthSet, st.sampled_from(["store", "http"]), st.sampled_from(Level), moments
+    ),
 )
 
 
@@ -109,7 +113,7 @@ def counters(snapshot: Snapshot) -> dict[object, float]:
 
 
 @given(st.lists(events, max_size=30))
-def test_no_event_makes_a_counter_smaller_or_forgets_it(happened: list[world.Event]) -> None:
+def test_no_event_makes_a_counter_smaller_or_forgets_it(happened: list[happened.Event]) -> None:
     now = START
     for event in happened:
         before, now = counters(now), fold(event, now)
@@ -119,7 +123,7 @@ def test_no_event_makes_a_counter_smaller_or_forgets_it(happened: list[world.Eve
 
 @given(st.lists(events, max_size=30))
 def test_a_failed_probe_has_no_figures_and_a_good_one_has_no_failure(
-    happened: list[world.Event],
+    happened: list[happened.Event],
 ) -> None:
     for state in folded(*happened).probes.values():
         assert (state.failure is None) or not state.samples
@@ -128,7 +132,7 @@ def test_a_failed_probe_has_no_figures_and_a_good_one_has_no_failure(
 
 @given(st.lists(events, max_size=30), events)
 def test_folding_changes_no_snapshot_already_given_out(
-    happened: list[world.Event], one_more: world.Event
+    happened: list[happened.Event], one_more: happened.Event
 ) -> None:
     given_out = folded(*happened)
     seen = (counters(given_out), dict(given_out.health), dict(given_out.probes))
@@ -137,7 +141,7 @@ def test_folding_changes_no_snapshot_already_given_out(
 
 
 @given(st.lists(events, max_size=30))
-def test_the_worst_component_is_how_everything_is(happened: list[world.Event]) -> None:
+def test_the_worst_component_is_how_everything_is(happened: list[happened.Event]) -> None:
     now = folded(*happened)
     levels = [health.level for health in now.health.values()]
     assert world.overall(now) == max(levels, default=Level.OK)
@@ -186,11 +190,11 @@ def test_a_busy_gpu_is_not_a_broken_one() -> None:
 def test_a_gpu_that_is_gone_takes_its_series_and_leaves_the_other_and_the_cpu() -> None:
     both = Inventory((device(0), device(1)))
     now = folded(
-        world.InventoryTaken(both, 1.0),
+        happened.InventoryTaken(both, 1.0),
         finished("launch", 0),
         finished("launch", 1),
         finished("cpu_call", None),
-        world.InventoryTaken(Inventory((device(0),)), 2.0),
+        happened.InventoryTaken(Inventory((device(0),)), 2.0),
     )
     assert set(now.probes) == {ProbeKey("launch", 0), ProbeKey("cpu_call", None)}
     assert set(now.latencies) == {(0, "submit")}
@@ -201,14 +205,14 @@ def test_a_gpu_that_is_gone_takes_its_failure_out_of_the_health_of_the_probes() 
     now = folded(
         finished("launch", 1, Reason.DEVICE_LOST),
         finished("cpu_call", None),
-        world.InventoryTaken(Inventory((device(0),)), 2.0),
+        happened.InventoryTaken(Inventory((device(0),)), 2.0),
     )
     assert now.health["probes"].level is Level.OK
 
 
 def test_why_there_is_no_gpu_is_the_health_of_cuda() -> None:
     gone = Inventory(failure=Failure(Reason.LIBRARY_MISSING, "no libcuda", advice="install it"))
-    health = folded(world.InventoryTaken(gone, 1.0)).health["cuda"]
+    health = folded(happened.InventoryTaken(gone, 1.0)).health["cuda"]
     assert (health.level, health.reason, health.fix) == (
         Level.FAILED,
         "library_missing",
@@ -223,20 +227,20 @@ def test_latencies_add_up_over_runs_and_failed_runs_add_nothing() -> None:
 
 def test_health_keeps_its_since_while_nothing_changes_and_renews_it_when_it_does() -> None:
     bad = [
-        world.HealthSet("store", Level.FAILED, at_s, "disk_full", f"{at_s} runs wait")
+        happened.HealthSet("store", Level.FAILED, at_s, "disk_full", f"{at_s} runs wait")
         for at_s in (1.0, 2.0)
     ]
     now = folded(*bad)
     assert (now.health["store"].since_s, now.health["store"].detail) == (1.0, "2.0 runs wait")
-    now = fold(world.HealthSet("store", Level.OK, 3.0), now)
+    now = fold(happened.HealthSet("store", Level.OK, 3.0), now)
     assert now.health["store"].since_s == 3.0
 
 
 def test_readings_of_an_older_collection_never_outlive_a_failed_one() -> None:
     reading = Reading(0, "power_watts", 50.0, "nvml")
     now = folded(
-        world.TelemetryRead((reading,), 0.1, 1.0, 1.0),
-        world.TelemetryFailed("hung", "no answer", None, 2.0, 2.0),
+        happened.TelemetryRead((reading,), 0.1, 1.0, 1.0),
+        happened.TelemetryFailed("hung", "no answer", None, 2.0, 2.0),
     )
     assert now.telemetry.readings == ()
     assert (now.telemetry.last_success_s, now.telemetry.failures) == (1.0, 1)
@@ -246,15 +250,15 @@ def test_readings_of_an_older_collection_never_outlive_a_failed_one() -> None:
 def test_a_field_that_failed_degrades_and_one_that_is_unsupported_does_not() -> None:
     failed = Reading(0, "power_watts", Absent.FAILED, "nvml")
     unsupported = Reading(0, "fan_ratio", Absent.UNSUPPORTED, "nvml")
-    now = folded(world.TelemetryRead((failed, unsupported), 0.1, 1.0, 1.0))
+    now = folded(happened.TelemetryRead((failed, unsupported), 0.1, 1.0, 1.0))
     assert now.health["nvml"].level is Level.DEGRADED
     assert "power_watts" in (now.health["nvml"].detail or "")
-    now = folded(world.TelemetryRead((unsupported,), 0.1, 1.0, 1.0))
+    now = folded(happened.TelemetryRead((unsupported,), 0.1, 1.0, 1.0))
     assert now.health["nvml"].level is Level.OK
 
 
 def test_a_silent_root_leaves_nothing_known_of_dockerd() -> None:
-    now = folded(dockerd_seen(), world.RootHeard(None, "gone", 2.0))
+    now = folded(dockerd_seen(), happened.RootHeard(None, "gone", 2.0))
     assert (now.health["root"].level, now.health["root"].detail) == (Level.FAILED, "gone")
     assert "dockerd" not in now.health
     assert now.root is None
@@ -276,19 +280,19 @@ def test_a_silent_root_leaves_nothing_known_of_dockerd() -> None:
     ],
 )
 def test_what_root_says_of_dockerd_is_its_health(
-    seen: world.RootHeard, level: Level | None
+    seen: happened.RootHeard, level: Level | None
 ) -> None:
     health = folded(seen).health.get("dockerd")
     assert (health.level if health else None) == level
 
 
 def test_a_clock_set_back_is_counted_and_is_no_pause() -> None:
-    now = folded(world.ClockJumped(-3600.0, 1.0), world.ClockJumped(60.0, 2.0))
+    now = folded(happened.ClockJumped(-3600.0, 1.0), happened.ClockJumped(60.0, 2.0))
     assert (now.clock_jumps, now.paused_s) == (2, 60.0)
 
 
 def test_every_listed_probe_counts_from_zero_and_refused_modules_degrade_discovery() -> None:
-    now = folded(world.ProbesListed((), {"bad": "no SPEC"}, 1.0))
+    now = folded(happened.ProbesListed((), {"bad": "no SPEC"}, 1.0))
     assert now.health["discovery"].detail == "bad: no SPEC"
     assert now.health["discovery"].level is Level.DEGRADED
 

@@ -1,0 +1,123 @@
+"""Everything that can change the snapshot: what happened, and when.
+
+Units: ``now_s`` is Unix time, ``now_mono_s`` CLOCK_MONOTONIC, both read by whoever saw it happen.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from gpud.core.health import Level
+    from gpud.core.report import RootReport
+    from gpud.core.sample import Inventory, ProbeSpec, Reading, RunReport, Skip
+
+
+@dataclass(frozen=True, slots=True)
+class ProbesListed:
+    """Discovery said which probes there are."""
+
+    specs: tuple[ProbeSpec, ...]
+    refused: Mapping[str, str]
+    now_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class InventoryTaken:
+    """CUDA said which GPUs there are."""
+
+    inventory: Inventory
+    now_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class RunFinished:
+    """A probe child ended; the launcher turns hangs and crashes into failed reports too."""
+
+    report: RunReport
+    gpu: int | None
+    now_s: float
+    now_mono_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class RunSkipped:
+    """A due run was not started."""
+
+    probe: str
+    reason: Skip
+    now_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class ChildSpawned:
+    """Processes were started, of whatever kind: gpud publishes its own cost."""
+
+    count: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class TelemetryRead:
+    """A collection ended well: every field has a value or a reason."""
+
+    readings: tuple[Reading, ...]
+    duration_s: float
+    now_s: float
+    now_mono_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class TelemetryFailed:
+    """A collection brought nothing."""
+
+    reason: str
+    detail: str
+    fix: str | None
+    now_s: float
+    now_mono_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class RootHeard:
+    """Root's status file was read; None when it is missing, unreadable or too old."""
+
+    report: RootReport | None
+    detail: str | None
+    now_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class HealthSet:
+    """An adapter (store, http) tells how it is."""
+
+    component: str
+    level: Level
+    now_s: float
+    reason: str | None = None
+    detail: str | None = None
+    fix: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ClockJumped:
+    """Wall and monotonic time parted by ``offset_s``; positive: a pause, or the clock set on."""
+
+    offset_s: float
+    now_s: float
+
+
+Event = (
+    ProbesListed
+    | InventoryTaken
+    | RunFinished
+    | RunSkipped
+    | ChildSpawned
+    | TelemetryRead
+    | TelemetryFailed
+    | RootHeard
+    | HealthSet
+    | ClockJumped
+)
