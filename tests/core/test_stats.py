@@ -14,6 +14,7 @@ from gpud.core.sample import Buckets, Unit
 from gpud.core.stats import (
     LATENCY_BOUNDS_S,
     bucketed,
+    human,
     median,
     merged,
     quantile,
@@ -168,3 +169,17 @@ def test_a_run_without_values_is_no_sample() -> None:
 )
 def test_clocks_are_up_when_the_last_runs_agree(values: list[float], *, expected: bool) -> None:
     assert settled(values) is expected
+
+
+@pytest.mark.parametrize(
+    ("value", "unit", "written"),
+    [
+        (1.23e-5, Unit.SECONDS, "12.3 µs"),
+        (3.61e-7, Unit.SECONDS, "361 ns"),
+        (0.08, Unit.SECONDS, "80 ms"),
+        (2.5e10, Unit.BYTES_PER_SECOND, "25 GB/s"),
+        (2.34e13, Unit.FLOPS_PER_SECOND, "23.4 Tflop/s"),
+    ],
+)
+def test_a_figure_is_written_as_a_person_says_it(value: float, unit: Unit, written: str) -> None:
+    assert human(value, unit) == written
