@@ -55,8 +55,8 @@ def configure(file: Path, *, level: str) -> None:
         )
     )
     root.addHandler(console)
-    for talkative in ("apscheduler", "uvicorn"):  # they report every run and every start
-        logging.getLogger(talkative).setLevel(logging.ERROR)
+    logging.getLogger("apscheduler").setLevel(logging.ERROR)  # it reports every run it starts
+    logging.getLogger("uvicorn").setLevel(logging.WARNING)  # and this every start
     try:
         kept = logging.handlers.RotatingFileHandler(
             file, maxBytes=LARGEST_FILE, backupCount=KEPT_FILES, encoding="utf-8"
