@@ -1,0 +1,1 @@
+"""Against a real NVIDIA GPU: `deploy/test -m gpu`."""
