@@ -56,7 +56,7 @@ def configure(file: Path, *, level: str) -> None:
     )
     root.addHandler(console)
     logging.getLogger("apscheduler").setLevel(logging.ERROR)  # it reports every run it starts
-    logging.getLogger("uvicorn").setLevel(logging.WARNING)  # and this every start
+    logging.getLogger("uvicorn").setLevel(max(logging.WARNING, root.level))  # this, each start
     try:
         kept = logging.handlers.RotatingFileHandler(
             file, maxBytes=LARGEST_FILE, backupCount=KEPT_FILES, encoding="utf-8"
