@@ -5,6 +5,8 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
+from gpud.core.errors import ProbeError
+from gpud.core.sample import Failure, Reason
 from gpud.core.stats import settled
 
 if TYPE_CHECKING:
@@ -25,7 +27,7 @@ def rates(gpu: Gpu, call: Call, work: float, budget: Budget) -> tuple[float, ...
     Shapes: float[9]. Units: ``work`` per second, in the unit of ``work``.
     Errors: ``ProbeError``.
     """
-    pilot_s = max(gpu.timed(call), 1e-9)
+    pilot_s = elapsed(gpu, call)
     repeats = max(1, min(int(BATCH_S / pilot_s), MOST_REPEATS))
     warm: list[float] = []
     used_s, until = 0.0, time.monotonic() + 2 * WARM_UP_S
@@ -35,6 +37,15 @@ def rates(gpu: Gpu, call: Call, work: float, budget: Budget) -> tuple[float, ...
         budget.check()
     found = []
     for _ in range(RUNS):
-        found.append(repeats * work / gpu.timed(call, repeats))
+        found.append(repeats * work / elapsed(gpu, call, repeats))
         budget.check()
     return tuple(found)
+
+
+def elapsed(gpu: Gpu, call: Call, repeats: int = 1) -> float:
+    """Time a batch. ``Errors: ProbeError`` when the driver says that no time has passed."""
+    taken_s = gpu.timed(call, repeats)
+    if not taken_s > 0:  # a NaN is refused too
+        detail = f"the driver says that {call.name} took {taken_s:g} s"
+        raise ProbeError(Failure(Reason.CUDA_ERROR, detail, function="cuEventElapsedTime"))
+    return taken_s

@@ -110,6 +110,7 @@ _SYMBOLS = {"seconds": "s", "bytes_per_second": "B/s", "flops_per_second": "flop
 
 def human(value: float, unit: str) -> str:
     """Write a figure in base units with a prefix: 1.23e-05 seconds is ``12.3 µs``."""
+    value = float(f"{value:.3g}")  # rounded first: 999.9 us is 1 ms
     for scale, prefix in _PREFIXES:
         if abs(value) >= scale:
             return f"{value / scale:.3g} {prefix}{_SYMBOLS[unit]}"

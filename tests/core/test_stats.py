@@ -183,3 +183,17 @@ def test_clocks_are_up_when_the_last_runs_agree(values: list[float], *, expected
 )
 def test_a_figure_is_written_as_a_person_says_it(value: float, unit: Unit, written: str) -> None:
     assert human(value, unit) == written
+
+
+@pytest.mark.parametrize(
+    ("value", "unit", "shown"),
+    [
+        (1.23e-5, "seconds", "12.3 µs"),
+        (9.999e-4, "seconds", "1 ms"),
+        (3.4e-7, "seconds", "340 ns"),
+        (4.56e11, "bytes_per_second", "456 GB/s"),
+        (2e12, "flops_per_second", "2 Tflop/s"),
+    ],
+)
+def test_a_figure_is_written_with_a_prefix(value: float, unit: str, shown: str) -> None:
+    assert human(value, unit) == shown

@@ -6,6 +6,7 @@ import random
 from typing import TYPE_CHECKING
 
 from gpud.child.device import Outcome, perform
+from gpud.child.throughput import elapsed
 from gpud.core.errors import ProbeError
 from gpud.core.sample import Backend, Failure, Pace, ProbeSpec, Reason, Unit
 from gpud.core.stats import summarised
@@ -63,7 +64,7 @@ def _rates(gpu: Gpu, call: Call, size: int, budget: Budget) -> list[float]:
         gpu.timed(call)
     found = []
     for _ in range(RUNS):
-        found.append(size / max(gpu.timed(call), 1e-9))
+        found.append(size / elapsed(gpu, call))
         budget.check()
     return found
 
