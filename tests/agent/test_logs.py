@@ -1,0 +1,116 @@
+"""What the agent writes about itself, by a process of its own: logging is configured once."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+WRITE = """
+import logging, sys, structlog
+from pathlib import Path
+from gpud.agent import logs
+logs.configure(Path(sys.argv[1]), level=sys.argv[2])
+log = structlog.get_logger()
+log.debug("too_quiet")
+log.info("read", name="RTX\\x1b[31m\\x9b2J\\x07\\n4070", temperature_celsius=55)
+try:
+    raise ValueError("told by the driver: \\x1b]0;owned\\x07")
+except ValueError:
+    log.exception("went_wrong")
+logging.getLogger("uvicorn.error").warning("by \\x1b[2J another library")
+print("still here")
+"""
+
+
+def write(file: Path, level: str = "info", stderr: int = subprocess.PIPE) -> tuple[str, str]:
+    """Log a few lines; gives what went to stdout and to stderr."""
+    done = subprocess.run(
+        [sys.executable, "-c", WRITE, str(file), level],
+        stdout=subprocess.PIPE,
+        stderr=stderr,
+        text=True,
+        check=True,
+        timeout=30,
+        cwd=Path(__file__).parents[2],
+    )
+    return done.stdout, done.stderr
+
+
+def lines(file: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()]
+
+
+def control_characters(text: str) -> set[str]:
+    return {c for c in text if c != "\n" and (ord(c) < 32 or 127 <= ord(c) < 160)}
+
+
+def test_every_line_of_the_file_is_one_json_document_with_time_level_and_event(
+    tmp_path: Path,
+) -> None:
+    file = tmp_path / "agent.log"
+    write(file)
+    read, wrong, foreign = lines(file)
+    assert (read["event"], read["level"], read["temperature_celsius"]) == ("read", "info", 55)
+    assert read["name"] == "RTX\x1b[31m\x9b2J\x07\n4070"
+    assert read["timestamp"].endswith("Z")
+    assert wrong["exception"][0]["exc_type"] == "ValueError"
+    assert foreign["level"] == "warning"
+
+
+def test_no_control_character_of_the_file_reaches_who_reads_it_raw(tmp_path: Path) -> None:
+    file = tmp_path / "agent.log"
+    write(file)
+    assert control_characters(file.read_text(encoding="utf-8")) == set()
+
+
+def test_the_console_shows_control_characters_and_never_sends_them(tmp_path: Path) -> None:
+    _, console = write(tmp_path / "agent.log")
+    assert control_characters(console) == set()
+    assert r"RTX\x1b[31m\x9b2J\x07\x0a4070" in console
+    assert len(console.splitlines()) == 3
+
+
+def test_on_a_terminal_the_only_escape_sequences_are_our_colours(tmp_path: Path) -> None:
+    ours, theirs = pty.openpty()
+    try:
+        write(tmp_path / "agent.log", stderr=theirs)
+        shown = os.read(ours, 65536).decode()
+    finally:
+        os.close(ours)
+        os.close(theirs)
+    assert "\x1b[" in shown
+    assert not any(bad in shown for bad in ("RTX\x1b", "\x1b[2J", "\x1b]0;", "\x9b", "\x07"))
+
+
+def test_the_person_at_the_console_gets_no_traceback_and_the_file_does(tmp_path: Path) -> None:
+    file = tmp_path / "agent.log"
+    _, console = write(file)
+    assert "went_wrong" in console
+    assert "Traceback" not in console
+    assert lines(file)[1]["exception"][0]["frames"]
+
+
+def test_only_the_wanted_level_and_above_is_written(tmp_path: Path) -> None:
+    file = tmp_path / "agent.log"
+    write(file, "error")
+    assert [line["event"] for line in lines(file)] == ["went_wrong"]
+    write(file, "debug")
+    assert "too_quiet" in {line["event"] for line in lines(file)}
+
+
+@pytest.mark.parametrize("name", ["folder", "absent/agent.log"])
+def test_a_file_that_cannot_be_opened_is_said_and_nothing_stops(name: str, tmp_path: Path) -> None:
+    (tmp_path / "folder").mkdir()
+    file = tmp_path / name
+    stdout, console = write(file)
+    assert "no_log_file" in console
+    assert str(file) in console
+    assert "went_wrong" in console
+    assert stdout == "still here\n"
