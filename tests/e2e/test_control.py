@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 NOBODY = 65534
+CODE = str(Path(__file__).resolve().parent.parent.parent)
 
 
 @pytest.fixture
@@ -158,6 +159,15 @@ def test_ctrl_c_in_a_terminal_ends_a_foreground_run_with_everything(gpud: Progra
     assert not alive(agent)
 
 
+def as_nobody(gpud: Program) -> list[str]:
+    """Become nobody, and still reach an interpreter that may lie below /root."""
+    needed = {sys.prefix, sys.base_prefix, str(Path(sys.executable).parent), str(gpud.home), CODE}
+    line = [sys.executable, "-I", "-m", "gpud.root.drop", "--user", "nobody"]
+    for place in sorted(needed):
+        line += ["--need", place]
+    return [*line, "--"]
+
+
 def test_without_root_dockerd_is_watched_and_everything_else_runs(
     dockerd: PrivateDockerd,
 ) -> None:
@@ -166,10 +176,7 @@ def test_without_root_dockerd_is_watched_and_everything_else_runs(
         for place in (gpud.home, *gpud.home.rglob("*")):
             shutil.chown(place, NOBODY, NOBODY)
         process = subprocess.Popen(
-            argv(gpud, "run"),
-            user=NOBODY,
-            group=NOBODY,
-            extra_groups=[],
+            [*as_nobody(gpud), *argv(gpud, "run")],
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
         )

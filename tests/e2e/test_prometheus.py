@@ -1,0 +1,152 @@
+"""Debian's Prometheus scrapes the whole gpud for a minute."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import re
+import socket
+import subprocess
+import urllib.parse
+import urllib.request
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tests.dockerd import PrivateDockerd, private_dockerd
+from tests.e2e.program import Program, free_port, program, until
+from tests.standins.build import build_libcuda, build_libnvml
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+DOCUMENT = Path(__file__).resolve().parent.parent.parent / "docs/metrics.md"
+SCRAPES = 60
+
+ABSENT_HERE = {
+    "gpud_dockerd_restarts_total": "dockerd did not die",
+    "gpud_probe_failures_total": "no run failed",
+    "gpud_probe_skips_total": "no run was skipped",
+    "gpud_health_reason_info": "all is well",
+}
+"""Families that docs/metrics.md says are absent when there is nothing to tell."""
+
+
+@pytest.fixture
+def dockerd() -> Iterator[PrivateDockerd]:
+    with private_dockerd() as made:
+        yield made
+
+
+@pytest.fixture
+def gpud(dockerd: PrivateDockerd) -> Iterator[Program]:
+    with program(dockerd=dockerd.settings()) as made:
+        driver = made.home / "driver"
+        driver.mkdir()
+        made.settings |= {
+            "cuda": {"library": str(build_libcuda(driver, "launch_ns 5000\n"))},
+            "nvml": {"library": str(build_libnvml(driver))},
+        }
+        made.start()
+        for component in ("dockerd", "cuda", "nvml", "probes", "store"):
+            made.health(component, 0)
+        yield made
+
+
+@pytest.fixture
+def prometheus(gpud: Program, tmp_path: Path) -> Iterator[int]:
+    port = free_port()
+    (tmp_path / "prometheus.yml").write_text(
+        "global: {scrape_interval: 1s, scrape_timeout: 1s}\n"
+        "scrape_configs:\n"
+        f"- {{job_name: gpud, static_configs: [{{targets: ['127.0.0.1:{gpud.port}']}}]}}\n"
+    )
+    with (tmp_path / "log").open("wb") as log:
+        process = subprocess.Popen(
+            [
+                "prometheus",
+                f"--config.file={tmp_path}/prometheus.yml",
+                f"--storage.tsdb.path={tmp_path}/data",
+                f"--web.listen-address=127.0.0.1:{port}",
+            ],
+            stdout=log,
+            stderr=log,
+        )
+    try:
+        yield port
+    finally:
+        process.terminate()
+        process.wait(timeout=20)
+
+
+def api(port: int, path: str, **query: str) -> Any:
+    url = f"http://127.0.0.1:{port}/api/v1/{path}?{urllib.parse.urlencode(query)}"
+    with contextlib.suppress(OSError), urllib.request.urlopen(url, timeout=5) as answer:
+        return json.load(answer)["data"]
+    return None
+
+
+def number(port: int, expression: str) -> float:
+    found = api(port, "query", query=expression)
+    return float(found["result"][0]["value"][1]) if found and found["result"] else 0.0
+
+
+@pytest.mark.timeout(150)
+def test_a_minute_of_scrapes_has_no_error_and_every_documented_family(
+    gpud: Program, prometheus: int
+) -> None:
+    until(
+        lambda: number(prometheus, "count_over_time(up[5m])") >= SCRAPES,
+        f"{SCRAPES} scrapes",
+        within_s=120,
+    )
+    assert number(prometheus, "min_over_time(up[5m])") == 1
+    [target] = api(prometheus, "targets")["activeTargets"]
+    assert (target["health"], target["lastError"]) == ("up", "")
+    documented = set(re.findall(r"^\| `(gpud_\w+)`", DOCUMENT.read_text(), re.MULTILINE))
+    seen = set(api(prometheus, "label/__name__/values"))
+    families = seen | {name.removesuffix("_bucket") for name in seen}
+    assert documented - families <= set(ABSENT_HERE)
+    checked = subprocess.run(
+        ["promtool", "check", "metrics"],
+        input=gpud.get("/metrics"),
+        capture_output=True,
+        check=False,
+    )
+    assert (checked.returncode, checked.stdout + checked.stderr) == (0, b"")
+
+
+def test_a_killed_dockerd_is_back_and_prometheus_would_see_one_restart(
+    gpud: Program, dockerd: PrivateDockerd
+) -> None:
+    dockerd.run_container()
+    [container] = dockerd.containers()
+    [old] = dockerd.dockerds()
+    cold_s = gpud.value("gpud_dockerd_last_start_duration_seconds")
+    assert cold_s is not None
+    subprocess.run(["kill", "-9", str(old)], check=True)
+
+    def answers() -> bool:
+        with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX) as asked:
+            asked.settimeout(0.5)
+            asked.connect(dockerd.socket)
+            asked.sendall(b"GET /_ping HTTP/1.0\r\nHost: docker\r\n\r\n")
+            return asked.recv(64).split()[1:2] == [b"200"]
+        return False
+
+    until(answers, "the API answers again", within_s=cold_s + 1)
+    assert dockerd.containers() == [container]
+    until(
+        lambda: sum(
+            v for (name, _), v in gpud.metrics().items() if name == "gpud_dockerd_restarts_total"
+        ),
+        "the restart in a scrape",
+    )
+    restarts = {
+        labels: value
+        for (name, labels), value in gpud.metrics().items()
+        if name == "gpud_dockerd_restarts_total"
+    }
+    assert restarts == {(("reason", "killed"),): 1}
+    until(lambda: gpud.value("gpud_dockerd_up"), "dockerd up in a scrape")
