@@ -18,6 +18,7 @@ import gpud
 from gpud.core.errors import ConfigError, GpudError
 from gpud.core.settings import Settings, config_path, entries, parse
 from gpud.core.stats import human
+from gpud.core.text import escaped
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -25,8 +26,6 @@ if TYPE_CHECKING:
 OK, PROBLEM, USAGE, NOT_RUNNING, NO_PERMISSION = 0, 1, 2, 3, 4
 INTERRUPTED = 130
 LEVELS = ("ok", "degraded", "FAILED")
-
-_UNPRINTABLE = {code: f"\\x{code:02x}" for code in (*range(9), *range(11, 32), *range(127, 160))}
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,7 +126,7 @@ def _refuse(error: GpudError | OSError) -> int:
 
 def _say(text: str, file: Any = None) -> None:  # noqa: ANN401  # any text stream
     """Print text that may hold a driver's or Docker's words: no control character gets through."""
-    print(text.translate(_UNPRINTABLE), file=file or sys.stdout, flush=True)
+    print(escaped(text, lines=True), file=file or sys.stdout, flush=True)
 
 
 def _root_only(place: Place) -> Settings:

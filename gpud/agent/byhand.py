@@ -14,6 +14,7 @@ from gpud.agent.launch import Launcher, Refused
 from gpud.core.errors import ConfigError, GpudError
 from gpud.core.sample import SCHEMA_VERSION, Backend, Job, RunReport
 from gpud.core.stats import human
+from gpud.core.text import escaped
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -134,18 +135,14 @@ def _explain(console: Console, reports: Sequence[RunReport]) -> None:
     said = set()
     for report in reports:
         if report.failure is not None:
-            words = _printable(report.failure.detail)
+            words = escaped(report.failure.detail)
             console.print(Text(f"{report.probe}: {words}"), style="red")
             if report.failure.advice and report.failure.advice not in said:
                 said.add(report.failure.advice)
-                console.print(Text(f"  fix: {_printable(report.failure.advice)}"))
+                console.print(Text(f"  fix: {escaped(report.failure.advice)}"))
         for missing in report.missing:
-            detail = _printable(missing.detail)
+            detail = escaped(missing.detail)
             console.print(Text(f"{report.probe} {missing.mode}: {missing.reason}: {detail}"))
-
-
-def _printable(text: str) -> str:
-    return "".join(character if character.isprintable() else " " for character in text)
 
 
 def _launcher(settings: Settings) -> Launcher:

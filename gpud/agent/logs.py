@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING, Any
 
 import structlog
 
+from gpud.core.text import escaped
+
 if TYPE_CHECKING:
     from collections.abc import MutableMapping
     from pathlib import Path
 
 LARGEST_FILE = 5 * 1024 * 1024
 KEPT_FILES = 3
-
-_CONTROL = {code: f"\\x{code:02x}" for code in (*range(32), *range(127, 160))}
 
 
 def configure(file: Path, *, level: str) -> None:
@@ -39,6 +39,7 @@ def configure(file: Path, *, level: str) -> None:
         wrapper_class=structlog.stdlib.BoundLogger,
         cache_logger_on_first_use=True,
     )
+    logging.raiseExceptions = False  # a full disk under the log is no reason for a traceback
     root = logging.getLogger()
     root.handlers.clear()
     root.setLevel(level.upper())
@@ -84,7 +85,4 @@ def _without_traceback(_: object, __: str, line: MutableMapping[str, Any]) -> An
 
 
 def _escaped(_: object, __: str, line: MutableMapping[str, Any]) -> Any:  # noqa: ANN401
-    return {
-        key: value.translate(_CONTROL) if isinstance(value, str) else value
-        for key, value in line.items()
-    }
+    return {key: escaped(value) if isinstance(value, str) else value for key, value in line.items()}

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import structlog
 
+from gpud.core.text import escaped
+
 if TYPE_CHECKING:
     from pathlib import Path
 
@@ -28,6 +30,7 @@ def configure(file: Path, *, level: str, foreground: bool) -> None:
         wrapper_class=structlog.stdlib.BoundLogger,
         cache_logger_on_first_use=True,
     )
+    logging.raiseExceptions = False  # a full disk under the log is no reason for a traceback
     top = logging.getLogger()
     for handler in top.handlers[:]:
         top.removeHandler(handler)
@@ -38,7 +41,7 @@ def configure(file: Path, *, level: str, foreground: bool) -> None:
         renderer = structlog.dev.ConsoleRenderer(
             colors=sys.stderr.isatty(), exception_formatter=_one_line
         )
-        console.setFormatter(_formatter(shared, renderer))
+        console.setFormatter(_formatter(shared, _escaped, renderer))
         top.addHandler(console)
     try:
         kept = logging.handlers.RotatingFileHandler(
@@ -57,6 +60,11 @@ def _formatter(shared: list[Any], *last: Any) -> logging.Formatter:  # noqa: ANN
         foreign_pre_chain=shared,
         processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, *last],
     )
+
+
+def _escaped(_: object, __: str, line: Any) -> Any:  # noqa: ANN401  # structlog's own shape
+    """Show dockerd's own words without letting them steer the terminal."""
+    return {k: escaped(v) if isinstance(v, str) else v for k, v in line.items()}
 
 
 def _one_line(stream: Any, error: Any) -> None:  # noqa: ANN401  # structlog's own shape

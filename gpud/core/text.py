@@ -1,0 +1,18 @@
+"""Text from outside (a driver, Docker, a file, HTTP) made harmless to show."""
+
+from __future__ import annotations
+
+_CONTROL = (*range(32), *range(127, 160))
+_BIDIRECTIONAL = (*range(0x202A, 0x202F), *range(0x2066, 0x206A), 0x200E, 0x200F)
+_LINE = {code: f"\\x{code:02x}" for code in _CONTROL} | {
+    code: f"\\u{code:04x}" for code in _BIDIRECTIONAL
+}
+_LINES = {code: shown for code, shown in _LINE.items() if chr(code) not in "\n\t"}
+
+
+def escaped(text: str, *, lines: bool = False) -> str:
+    r"""Write control and direction-changing characters as ``\x1b``.
+
+    ``lines`` lets line feeds and tabs through: for text that is ours to lay out.
+    """
+    return text.translate(_LINES if lines else _LINE)

@@ -1,0 +1,114 @@
+"""The contract of the command line: verbs, exit codes, one document for --json."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def gpud(home: Path | str, *words: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-I", "-m", "gpud", "--home", str(home), *words],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+        env={"PATH": "/usr/bin:/bin", "LANG": "C.UTF-8"},
+    )
+
+
+def configured(home: Path, text: str) -> Path:
+    path = home / "etc/gpud/gpud.toml"
+    path.parent.mkdir(parents=True)
+    path.write_text(text)
+    return home
+
+
+def test_version_is_one_line(tmp_path: Path) -> None:
+    ran = gpud(tmp_path, "version")
+    assert (ran.returncode, ran.stdout) == (0, "gpud 0.1.0\n")
+
+
+@pytest.mark.parametrize("words", [(), ("nonsense",), ("status", "--nonsense")])
+def test_wrong_usage_is_2(tmp_path: Path, words: tuple[str, ...]) -> None:
+    assert gpud(tmp_path, *words).returncode == 2
+
+
+def test_a_bad_setting_is_2_and_names_key_and_likely_key(tmp_path: Path) -> None:
+    ran = gpud(configured(tmp_path, "[http]\nlisen = ':1'\n"), "status")
+    assert ran.returncode == 2
+    assert "unknown key http.lisen; did you mean http.listen?" in ran.stderr
+    assert "Traceback" not in ran.stderr
+
+
+def test_status_of_nothing_is_3_in_words_and_as_one_document(tmp_path: Path) -> None:
+    assert gpud(tmp_path, "status").returncode == 3
+    ran = gpud(tmp_path, "status", "--json")
+    assert (ran.returncode, json.loads(ran.stdout)) == (
+        3,
+        {"schema_version": 1, "state": "not_running"},
+    )
+
+
+def test_config_show_prints_every_setting_in_force(tmp_path: Path) -> None:
+    ran = gpud(configured(tmp_path, "[schedule]\nsmall_interval_s = 30\n"), "config", "show")
+    assert ran.returncode == 0
+    assert "schedule.small_interval_s = 30.0" in ran.stdout
+    assert 'http.listen = "127.0.0.1:9945"' in ran.stdout
+
+
+def test_config_check_says_whether_there_is_a_file(tmp_path: Path) -> None:
+    assert "does not exist; the defaults hold" in gpud(tmp_path, "config", "check").stdout
+    configured(tmp_path, "")
+    assert "is well" in gpud(tmp_path, "config", "check").stdout
+
+
+def test_probes_are_listed_without_running_any(tmp_path: Path) -> None:
+    ran = gpud(tmp_path, "probe", "--list", "--json")
+    assert ran.returncode == 0
+    listed = json.loads(ran.stdout)
+    assert listed["schema_version"] == 1
+    assert {"launch", "nbody", "triad", "copy", "cpu_call", "cpu_matmul"} <= {
+        probe["name"] for probe in listed["probes"]
+    }
+
+
+def test_a_probe_by_hand_needs_no_running_gpud(tmp_path: Path) -> None:
+    ran = gpud(tmp_path, "probe", "cpu_call", "--json")
+    [run] = json.loads(ran.stdout)["runs"]
+    assert (ran.returncode, run["failure"]) == (0, None)
+    assert run["samples"][0]["median"] > 0
+
+
+def test_a_probe_that_brings_nothing_is_1_and_says_why(tmp_path: Path) -> None:
+    home = configured(tmp_path, "[cuda]\nlibrary = '/nonexistent/libcuda.so.1'\n")
+    ran = gpud(home, "probe", "triad")
+    assert ran.returncode == 1
+    assert "/nonexistent/libcuda.so.1: cannot open shared object file" in ran.stdout
+    assert "fix:" in ran.stdout
+
+
+def test_an_unknown_probe_is_2_with_the_list(tmp_path: Path) -> None:
+    ran = gpud(tmp_path, "probe", "nosuch")
+    assert ran.returncode == 2
+    assert "there is no probe nosuch; there are: copy, cpu_call" in ran.stderr
+
+
+def test_the_completion_script_is_one_bash_can_read(tmp_path: Path) -> None:
+    script = gpud(tmp_path, "completion", "bash").stdout
+    checked = subprocess.run(["bash", "-n"], input=script, text=True, check=False)
+    assert checked.returncode == 0
+    assert "gpud" in script
+
+
+def test_words_from_outside_cannot_steer_the_terminal(tmp_path: Path) -> None:
+    ran = gpud(configured(tmp_path, '[http]\n"\\u001b[2J" = 1\n'), "status")
+    assert ran.returncode == 2
+    assert "\x1b" not in ran.stderr
