@@ -80,9 +80,8 @@ def main() -> None:
         print(f"agent  {rss_mb(agent):5.1f} MB")
         for child in children_of(agent):
             print(f"helper {rss_mb(child):5.1f} MB")
-        print(
-            f"CPU of root, agent and ended children: {100 * used / (time.monotonic() - begun):.2f} %"
-        )
+        share = 100 * used / (time.monotonic() - begun)
+        print(f"CPU of root, agent and ended children: {share:.2f} % of a core")
 
 
 if __name__ == "__main__":
