@@ -81,6 +81,8 @@ def blockers(needed: Iterable[Path], user: pwd.struct_passwd) -> dict[Path, list
     found: dict[Path, list[Path]] = {}
     for path in sorted({Path(os.path.realpath(path)) for path in needed}):
         for parent in reversed(path.parents):
+            if not parent.exists():
+                break  # nothing there to be kept from: a settings file nobody has written, say
             if not _passable(parent, user):
                 below = found.setdefault(parent, [])
                 if not any(path.is_relative_to(other) for other in below):

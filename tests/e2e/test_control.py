@@ -159,6 +159,27 @@ def test_ctrl_c_in_a_terminal_ends_a_foreground_run_with_everything(gpud: Progra
     assert not alive(agent)
 
 
+def test_without_a_settings_file_the_defaults_hold() -> None:
+    with program() as gpud:
+        process = subprocess.Popen(
+            argv(gpud, "run"),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            env={
+                "PATH": os.environ["PATH"],
+                "GPUD_HTTP__LISTEN": f"127.0.0.1:{gpud.port}",
+                "GPUD_DOCKERD__POLICY": "off",
+            },
+        )
+        try:
+            gpud.status_when(lambda d: d["probes"], "figures without a settings file")
+        finally:
+            process.send_signal(signal.SIGTERM)
+            output = process.communicate(timeout=20)[0].decode()
+        assert process.returncode == 0, output
+        assert not gpud.config.parent.exists()
+
+
 def as_nobody(gpud: Program) -> list[str]:
     """Become nobody, and still reach an interpreter that may lie below /root."""
     needed = {sys.prefix, sys.base_prefix, str(Path(sys.executable).parent), str(gpud.home), CODE}

@@ -122,3 +122,9 @@ def test_the_needed_directory_stays_writable_for_its_owner(closed: Path) -> None
     )
     assert done.returncode == 0, done.stderr
     assert (checkout / "written").stat().st_uid == pwd.getpwnam("nobody").pw_uid
+
+
+def test_a_needed_place_that_does_not_exist_blocks_nobody(tmp_path: Path) -> None:
+    user = pwd.getpwnam("nobody")
+    tmp_path.chmod(0o755)
+    assert drop.blockers([tmp_path / "absent/etc/gpud"], user).keys() <= set(tmp_path.parents)
