@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from gpud.root.drop import blockers
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
@@ -127,4 +129,4 @@ def test_the_needed_directory_stays_writable_for_its_owner(closed: Path) -> None
 def test_a_needed_place_that_does_not_exist_blocks_nobody(tmp_path: Path) -> None:
     user = pwd.getpwnam("nobody")
     tmp_path.chmod(0o755)
-    assert drop.blockers([tmp_path / "absent/etc/gpud"], user).keys() <= set(tmp_path.parents)
+    assert blockers([tmp_path / "absent/etc/gpud"], user).keys() <= set(tmp_path.parents)
