@@ -106,6 +106,13 @@ def test_the_gpu_time_of_a_run_stays_under_a_second(tmp_path: Path) -> None:
         assert used_s > 0 or probe == "launch"  # the launch probe uses no events
 
 
+@pytest.mark.parametrize("flops", [4e11, 1e12, 5e13])
+def test_no_nbody_kernel_holds_a_slow_gpu_for_long(tmp_path: Path, flops: float) -> None:
+    document = scripted(tmp_path, "nbody", f"flops_per_second {flops:g}").document
+    assert 20 * document["conditions"]["bodies"] ** 2 / flops <= 0.05
+    assert document["gpu_seconds"] < 1
+
+
 @pytest.mark.parametrize(("free", "expected"), [(6 << 20, 1 << 20), (600 << 20, 64 << 20)])
 def test_triad_takes_half_of_the_free_memory_at_most(
     tmp_path: Path, free: int, expected: int

@@ -13,7 +13,7 @@ from array import array
 from typing import TYPE_CHECKING
 
 from gpud.child.device import BLOCK, Outcome, perform
-from gpud.child.throughput import rates
+from gpud.child.throughput import BATCH_S, elapsed, rates
 from gpud.core.errors import ProbeError
 from gpud.core.sample import Backend, Failure, Pace, ProbeSpec, Reason, Unit
 from gpud.core.stats import summarised
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from gpud.child.budget import Budget
-    from gpud.child.device import Gpu
+    from gpud.child.device import Call, Gpu
 
 SPEC = ProbeSpec(
     name="nbody",
@@ -49,12 +49,20 @@ def run(gpu: Gpu, budget: Budget, seed: int) -> Outcome:
     Shapes: pos float4[n] in, acc float4[n] out; n a multiple of 256 times the SM count.
     Units: flop/s. Errors: ``ProbeError``; wrong accelerations publish nothing.
     """
-    n = bodies(gpu.sm_count)
+    step = BLOCK * gpu.sm_count
+    most = max(step, MOST_BODIES // step * step)
     chance = random.Random(seed)  # noqa: S311  # test data, not a secret
-    positions = array("f", [chance.random() for _ in range(4 * n)])
-    pos, acc = gpu.alloc(n * BODY), gpu.alloc(n * BODY)
+    positions = array("f", [chance.random() for _ in range(4 * most)])
+    pos, acc = gpu.alloc(most * BODY), gpu.alloc(most * BODY)
     gpu.upload(pos, positions.tobytes())
-    call = gpu.launch(gpu.kernel("gpud_nbody"), (n // BLOCK, 1), (BLOCK, 1), pos, acc, n, EPS2)
+    kernel = gpu.kernel("gpud_nbody")
+
+    def forces(count: int) -> Call:
+        return gpu.launch(kernel, (count // BLOCK, 1), (BLOCK, 1), pos, acc, count, EPS2)
+
+    n = bodies(step, most, elapsed(gpu, forces(step)))
+    del positions[4 * n :]
+    call = forces(n)
     found = rates(gpu, call, FLOPS * float(n) * n, budget)
     gpu.fill(acc, 0)
     perform(gpu, call)
@@ -66,10 +74,13 @@ def run(gpu: Gpu, budget: Budget, seed: int) -> Outcome:
     return Outcome((sample,), (), {"bodies": n})
 
 
-def bodies(sm_count: int) -> int:
-    """Fill every SM evenly, up to a size that can be verified."""
-    step = BLOCK * sm_count
-    return max(step, MOST_BODIES // step * step)
+def bodies(step: int, most: int, pilot_s: float) -> int:
+    """Choose how many: full SMs, few enough to verify, and no kernel longer than a batch.
+
+    ``pilot_s`` is the time of ``step`` bodies; the work grows with the square.
+    """
+    steps = int(math.sqrt(BATCH_S / pilot_s))
+    return max(step, min(steps * step, most))
 
 
 def acceleration(positions: Sequence[float], body: int) -> tuple[float, float, float]:
