@@ -16,9 +16,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gpud.child import kernels
+from gpud.child.cuda_api import FUNCTIONS, OPTIONAL, POINTER, SIZE
 from gpud.child.cuda_errors import STRAY, TOO_OLD, failure
 from gpud.child.device import Buffer, Call, HostBuffer, Kernel, inside
-from gpud.child.libc import LAUNCH_PROTOTYPE, null_call
+from gpud.child.libc import null_call
 from gpud.core.errors import ProbeError
 from gpud.core.sample import Backend, Device, Failure, Inventory, Job, Reason
 
@@ -35,54 +36,6 @@ SPIN, BLOCKING_SYNC = 1, 4  # CU_CTX_SCHED_*
 JIT_LOG, JIT_LOG_SIZE = 5, 6  # CU_JIT_ERROR_LOG_BUFFER and its size
 SM_COUNT, L2_BYTES, CC_MAJOR, CC_MINOR = 16, 38, 75, 76  # CU_DEVICE_ATTRIBUTE_*
 LOADING_MODES = {1: "eager", 2: "lazy"}
-
-_handle = ctypes.c_void_p
-_device = ctypes.c_int
-_pointer = ctypes.c_uint64  # CUdeviceptr
-_size = ctypes.c_size_t
-_out = ctypes.c_void_p  # where a result is written; arguments are made with byref
-
-FUNCTIONS: dict[str, tuple[Any, ...]] = {
-    "cuInit": (ctypes.c_uint,),
-    "cuDriverGetVersion": (_out,),
-    "cuGetErrorName": (ctypes.c_int, _out),
-    "cuGetErrorString": (ctypes.c_int, _out),
-    "cuDeviceGetCount": (_out,),
-    "cuDeviceGet": (_out, ctypes.c_int),
-    "cuDeviceGetName": (_out, ctypes.c_int, _device),
-    "cuDeviceGetUuid": (_out, _device),
-    "cuDeviceGetAttribute": (_out, ctypes.c_int, _device),
-    "cuDeviceTotalMem_v2": (_out, _device),
-    "cuDeviceGetPCIBusId": (_out, ctypes.c_int, _device),
-    "cuDevicePrimaryCtxSetFlags_v2": (_device, ctypes.c_uint),
-    "cuDevicePrimaryCtxRetain": (_out, _device),
-    "cuDevicePrimaryCtxRelease_v2": (_device,),
-    "cuCtxSetCurrent": (_handle,),
-    "cuCtxSynchronize": (),
-    "cuModuleLoadDataEx": (_out, _out, ctypes.c_uint, _out, _out),
-    "cuModuleGetFunction": (_out, _handle, ctypes.c_char_p),
-    "cuModuleUnload": (_handle,),
-    "cuLaunchKernel": LAUNCH_PROTOTYPE,
-    "cuStreamCreate": (_out, ctypes.c_uint),
-    "cuStreamSynchronize": (_handle,),
-    "cuStreamDestroy_v2": (_handle,),
-    "cuEventCreate": (_out, ctypes.c_uint),
-    "cuEventRecord": (_handle, _handle),
-    "cuEventSynchronize": (_handle,),
-    "cuEventElapsedTime": (_out, _handle, _handle),
-    "cuEventDestroy_v2": (_handle,),
-    "cuMemGetInfo_v2": (_out, _out),
-    "cuMemAlloc_v2": (_out, _size),
-    "cuMemFree_v2": (_pointer,),
-    "cuMemHostAlloc": (_out, _size, ctypes.c_uint),
-    "cuMemFreeHost": (_handle,),
-    "cuMemcpyHtoD_v2": (_pointer, _handle, _size),
-    "cuMemcpyDtoH_v2": (_handle, _pointer, _size),
-    "cuMemcpyHtoDAsync_v2": (_pointer, _handle, _size, _handle),
-    "cuMemcpyDtoHAsync_v2": (_handle, _pointer, _size, _handle),
-    "cuMemsetD32_v2": (_pointer, ctypes.c_uint, _size),
-}
-OPTIONAL: dict[str, tuple[Any, ...]] = {"cuModuleGetLoadingMode": (_out,)}  # CUDA 11.7
 
 
 class Driver:
@@ -168,7 +121,7 @@ class Driver:
             compute_capability=f"{attribute(CC_MAJOR)}.{attribute(CC_MINOR)}",
             sm_count=attribute(SM_COUNT),
             l2_bytes=attribute(L2_BYTES),
-            memory_total_bytes=self.value("cuDeviceTotalMem_v2", _size, ordinal),
+            memory_total_bytes=self.value("cuDeviceTotalMem_v2", SIZE, ordinal),
         )
 
     def _word(self, function: str, code: int) -> str | None:
@@ -239,13 +192,13 @@ class CudaGpu:
 
     def memory(self) -> tuple[int, int]:
         """Give free and total bytes; WDDM's free is not a promise."""
-        free, total = _size(), _size()
+        free, total = SIZE(), SIZE()
         self._driver("cuMemGetInfo_v2", ctypes.byref(free), ctypes.byref(total))
         return free.value, total.value
 
     def alloc(self, size: int) -> Buffer:
         """Take plain device memory, never managed."""
-        address = self._driver.value("cuMemAlloc_v2", _pointer, size)
+        address = self._driver.value("cuMemAlloc_v2", POINTER, size)
         self._buffers.add(address)
         return Buffer(address, size)
 
@@ -321,9 +274,9 @@ class CudaGpu:
         inside(buffer, 0, len(host.view))
         return self._call(
             "cuMemcpyHtoDAsync_v2",
-            _pointer(buffer.address),
+            POINTER(buffer.address),
             ctypes.c_void_p(host.address),
-            _size(len(host.view)),
+            SIZE(len(host.view)),
             self._stream,
         )
 
@@ -333,8 +286,8 @@ class CudaGpu:
         return self._call(
             "cuMemcpyDtoHAsync_v2",
             ctypes.c_void_p(host.address),
-            _pointer(buffer.address),
-            _size(len(host.view)),
+            POINTER(buffer.address),
+            SIZE(len(host.view)),
             self._stream,
         )
 
@@ -501,7 +454,7 @@ def _created(driver: Driver, name: str, *arguments: Any) -> ctypes.c_void_p:  # 
 
 def _argument(value: Argument) -> Any:  # noqa: ANN401  # a ctypes value
     if isinstance(value, Buffer):
-        return _pointer(value.address)
+        return POINTER(value.address)
     return ctypes.c_float(value) if isinstance(value, float) else ctypes.c_uint(value)
 
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from gpud.child import cuda
+from gpud.child.cuda_api import FUNCTIONS
 from gpud.core.sample import Reason
 from tests.child.running import CHILD, GPU, ask, run, scripted
 from tests.standins.build import build_libcuda
@@ -37,7 +37,7 @@ ONLY_WITH = {
         "cuEventElapsedTime",
     },
 }
-NEEDED = sorted(set(cuda.FUNCTIONS) - WORDS - CLEANING - REPLACEABLE)
+NEEDED = sorted(set(FUNCTIONS) - WORDS - CLEANING - REPLACEABLE)
 
 
 def prober(function: str) -> str:

@@ -1,0 +1,59 @@
+"""The prototypes of the driver functions that gpud calls. A table; it loads nothing.
+
+Source: cuda.h. Suffixes matter: the unsuffixed forms of these functions have 32-bit arguments.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from typing import Any
+
+from gpud.child.libc import LAUNCH_PROTOTYPE
+
+HANDLE = ctypes.c_void_p
+DEVICE = ctypes.c_int
+POINTER = ctypes.c_uint64  # CUdeviceptr
+SIZE = ctypes.c_size_t
+OUT = ctypes.c_void_p  # where a result is written; arguments are made with byref
+
+FUNCTIONS: dict[str, tuple[Any, ...]] = {
+    "cuInit": (ctypes.c_uint,),
+    "cuDriverGetVersion": (OUT,),
+    "cuGetErrorName": (ctypes.c_int, OUT),
+    "cuGetErrorString": (ctypes.c_int, OUT),
+    "cuDeviceGetCount": (OUT,),
+    "cuDeviceGet": (OUT, ctypes.c_int),
+    "cuDeviceGetName": (OUT, ctypes.c_int, DEVICE),
+    "cuDeviceGetUuid": (OUT, DEVICE),
+    "cuDeviceGetAttribute": (OUT, ctypes.c_int, DEVICE),
+    "cuDeviceTotalMem_v2": (OUT, DEVICE),
+    "cuDeviceGetPCIBusId": (OUT, ctypes.c_int, DEVICE),
+    "cuDevicePrimaryCtxSetFlags_v2": (DEVICE, ctypes.c_uint),
+    "cuDevicePrimaryCtxRetain": (OUT, DEVICE),
+    "cuDevicePrimaryCtxRelease_v2": (DEVICE,),
+    "cuCtxSetCurrent": (HANDLE,),
+    "cuCtxSynchronize": (),
+    "cuModuleLoadDataEx": (OUT, OUT, ctypes.c_uint, OUT, OUT),
+    "cuModuleGetFunction": (OUT, HANDLE, ctypes.c_char_p),
+    "cuModuleUnload": (HANDLE,),
+    "cuLaunchKernel": LAUNCH_PROTOTYPE,
+    "cuStreamCreate": (OUT, ctypes.c_uint),
+    "cuStreamSynchronize": (HANDLE,),
+    "cuStreamDestroy_v2": (HANDLE,),
+    "cuEventCreate": (OUT, ctypes.c_uint),
+    "cuEventRecord": (HANDLE, HANDLE),
+    "cuEventSynchronize": (HANDLE,),
+    "cuEventElapsedTime": (OUT, HANDLE, HANDLE),
+    "cuEventDestroy_v2": (HANDLE,),
+    "cuMemGetInfo_v2": (OUT, OUT),
+    "cuMemAlloc_v2": (OUT, SIZE),
+    "cuMemFree_v2": (POINTER,),
+    "cuMemHostAlloc": (OUT, SIZE, ctypes.c_uint),
+    "cuMemFreeHost": (HANDLE,),
+    "cuMemcpyHtoD_v2": (POINTER, HANDLE, SIZE),
+    "cuMemcpyDtoH_v2": (HANDLE, POINTER, SIZE),
+    "cuMemcpyHtoDAsync_v2": (POINTER, HANDLE, SIZE, HANDLE),
+    "cuMemcpyDtoHAsync_v2": (HANDLE, POINTER, SIZE, HANDLE),
+    "cuMemsetD32_v2": (POINTER, ctypes.c_uint, SIZE),
+}
+OPTIONAL: dict[str, tuple[Any, ...]] = {"cuModuleGetLoadingMode": (OUT,)}  # CUDA 11.7
