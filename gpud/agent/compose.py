@@ -17,6 +17,7 @@ import structlog
 import gpud
 from gpud.agent import logs, platform, rootstatus, status, web
 from gpud.agent.board import Board
+from gpud.agent.clocks import now
 from gpud.agent.export import SnapshotCollector
 from gpud.agent.launch import Launcher
 from gpud.agent.pipeline import Pipeline
@@ -24,7 +25,6 @@ from gpud.agent.schedule import Schedule
 from gpud.agent.store import History
 from gpud.agent.telemetry.collector import Collector
 from gpud.core import clock
-from gpud.core.clock import Instant
 from gpud.core.errors import ListenError, TelemetryError
 from gpud.core.events import ChildSpawned, ClockJumped, HealthSet, TelemetryFailed, TelemetryRead
 from gpud.core.health import Level
@@ -45,11 +45,6 @@ LARGE_AFTER_S = 1.0
 Work: TypeAlias = "Callable[[], Awaitable[None]]"
 
 log = structlog.get_logger()
-
-
-def now() -> Instant:
-    """Read both clocks at one moment."""
-    return Instant(time.time(), time.monotonic())
 
 
 def prepare(settings: Settings) -> Path:
@@ -228,7 +223,8 @@ async def _ticking(settings: Settings, board: Board, schedule: Schedule) -> None
         if offset_s is not None:
             log.warning("clock_jumped", offset_s=round(offset_s, 3))
             board.post(ClockJumped(offset_s, after.wall_s))
-            schedule.after_jump()
+            if offset_s > 0:
+                schedule.after_pause(offset_s, rest_s=clock.rest_s(offset_s))
         before = after
         board.post(rootstatus.read(path, after))
         await asyncio.sleep(TICK_S)

@@ -11,7 +11,6 @@ from gpud.agent.store import History, Run
 from gpud.core import clock
 from gpud.core.errors import StoreError, WireError
 from gpud.core.events import (
-    ClockJumped,
     Event,
     HealthSet,
     InventoryTaken,
@@ -129,9 +128,8 @@ class Pipeline:
             self._publish(RunSkipped(spec.name, refused.skip, before.wall_s))
             return
         after = self._now()
-        jump_s = clock.jumped(before, after, threshold_s=clock.WITHIN_RUN_S)
-        if jump_s is not None and report.failure is None:
-            self._publish(ClockJumped(jump_s, after.wall_s))
+        jumped = clock.jumped(before, after, threshold_s=clock.WITHIN_RUN_S) is not None
+        if jumped and report.failure is None:  # a failure stays one, whatever the time is
             self._publish(RunSkipped(spec.name, Skip.CLOCK_JUMPED, after.wall_s))
             return
         await self._keep(Run(report, after.wall_s, self._boot_id))

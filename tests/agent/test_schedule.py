@@ -1,15 +1,16 @@
-"""The real scheduler on the real clock; a jump is an appointment moved as far as it would be."""
+"""The real scheduler on the real clock; a pause is told to it, as whoever watches clocks does."""
 
 from __future__ import annotations
 
 import asyncio
+import time
 from datetime import UTC, datetime, timedelta
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpud.agent.schedule import Every, Schedule
+from gpud.agent.schedule import MONOTONIC, Every, Schedule
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 SOON_S = 5.0
@@ -33,15 +34,9 @@ class Counted:
         await asyncio.wait_for(self.done.wait(), SOON_S)
 
 
-def moved(schedule: Schedule, by: timedelta) -> None:
-    """Put the appointment where a wall clock that jumped by ``-by`` would see it."""
-    for job in schedule._scheduler.get_jobs():
-        job.modify(next_run_time=datetime.now(UTC) + by)
-
-
 def next_in_s(schedule: Schedule) -> float:
     (job,) = schedule._scheduler.get_jobs()
-    left: timedelta = job.next_run_time - datetime.now(UTC)
+    left: timedelta = job.next_run_time - datetime.now(MONOTONIC)
     return left.total_seconds()
 
 
@@ -56,27 +51,12 @@ def test_the_first_run_comes_at_once_and_the_others_follow() -> None:
     asyncio.run(story())
 
 
-def test_after_the_clock_was_set_back_an_hour_the_next_run_is_one_interval_away() -> None:
-    async def story() -> None:
-        schedule, job = Schedule(), Counted(1)
-        schedule.every(0.1, "job", job.run, first_after_s=60)
-        schedule.start()
-        moved(schedule, timedelta(hours=1))
-        schedule.after_jump()
-        assert next_in_s(schedule) <= 0.1
-        await job.wait()
-        schedule.stop()
-
-    asyncio.run(story())
-
-
 def test_after_a_night_asleep_a_missed_run_is_made_up_for_once() -> None:
     async def story() -> None:
         schedule, job = Schedule(), Counted(1)
         schedule.every(60, "job", job.run, first_after_s=60)
         schedule.start()
-        moved(schedule, timedelta(hours=-8))
-        schedule.after_jump()
+        schedule.after_pause(8 * 3600, rest_s=0.05)
         await job.wait()
         assert 59 < next_in_s(schedule) <= 60
         assert job.runs == 1
@@ -85,16 +65,49 @@ def test_after_a_night_asleep_a_missed_run_is_made_up_for_once() -> None:
     asyncio.run(story())
 
 
-def test_a_jump_that_moves_nothing_out_of_reach_changes_no_appointment() -> None:
+def test_a_machine_that_just_woke_rests_before_the_missed_run() -> None:
     async def story() -> None:
         schedule = Schedule()
-        schedule.every(60, "job", Counted(1).run, first_after_s=30)
+        schedule.every(60, "job", Counted(1).run, first_after_s=60)
         schedule.start()
-        schedule.after_jump()
-        assert 25 < next_in_s(schedule) <= 30
+        schedule.after_pause(8 * 3600, rest_s=10)
+        assert 9 < next_in_s(schedule) <= 10
         schedule.stop()
 
     asyncio.run(story())
+
+
+def test_a_pause_counts_as_waiting_time_for_what_is_not_due_yet() -> None:
+    async def story() -> None:
+        schedule = Schedule()
+        schedule.every(60, "job", Counted(1).run, first_after_s=50)
+        schedule.start()
+        schedule.after_pause(20, rest_s=10)
+        assert 29 < next_in_s(schedule) <= 30
+        schedule.stop()
+
+    asyncio.run(story())
+
+
+def test_short_pauses_one_after_the_other_put_nothing_off() -> None:
+    async def story() -> None:
+        schedule = Schedule()
+        schedule.every(60, "job", Counted(1).run, first_after_s=60)
+        schedule.start()
+        for _ in range(20):
+            schedule.after_pause(4, rest_s=0)
+        assert next_in_s(schedule) <= 0.1
+        schedule.stop()
+
+    asyncio.run(story())
+
+
+def test_the_schedule_reads_the_monotonic_clock_and_no_other() -> None:
+    before_s = time.monotonic()
+    moment = datetime.now(MONOTONIC)
+    after_s = time.monotonic()
+    since_boot_s = (moment - datetime.fromtimestamp(0, UTC)).total_seconds()
+    assert before_s - 1e-5 <= since_boot_s <= after_s + 1e-5
 
 
 def test_a_run_that_takes_longer_than_its_interval_is_never_joined_by_another() -> None:
@@ -144,18 +157,15 @@ def test_a_schedule_that_never_started_can_be_stopped() -> None:
 @given(
     interval_s=st.floats(min_value=0.2, max_value=86400),
     ratio=st.floats(min_value=0, max_value=0.5),
-    moved_s=st.none() | st.floats(min_value=-1e6, max_value=1e6),
+    ago_s=st.none() | st.floats(min_value=0, max_value=1e6),
 )
-def test_wherever_the_clock_goes_the_next_time_is_at_most_an_interval_and_its_jitter_away(
-    interval_s: float, ratio: float, moved_s: float | None
+def test_the_next_time_is_ahead_and_at_most_an_interval_and_its_jitter_away(
+    interval_s: float, ratio: float, ago_s: float | None
 ) -> None:
-    trigger = Every(interval_s, interval_s * ratio)
-    previous = None if moved_s is None else NOON + timedelta(seconds=moved_s)
-    planned = trigger.get_next_fire_time(previous, NOON)
-    assert planned - NOON <= trigger.longest + timedelta(seconds=interval_s)
-    if previous is None or abs(moved_s or 0) >= interval_s:
-        assert planned >= NOON
-        assert planned - NOON <= trigger.longest + timedelta(microseconds=2)
+    previous = None if ago_s is None else NOON - timedelta(seconds=ago_s)
+    planned = Every(interval_s, interval_s * ratio).get_next_fire_time(previous, NOON)
+    longest = timedelta(seconds=interval_s * (1 + ratio), microseconds=2)
+    assert NOON <= planned <= NOON + longest
 
 
 def test_on_time_runs_keep_their_beat_and_do_not_drift_by_their_delay() -> None:

@@ -45,3 +45,9 @@ def test_a_pause_is_found_whatever_the_time_is(start: Instant, pause_s: float) -
     after = Instant(start.wall_s + 1 + pause_s, start.mono_s + 1)
     found = clock.jumped(start, after, threshold_s=clock.BETWEEN_TICKS_S)
     assert (found is not None) == (clock.parted_s(start, after) > clock.BETWEEN_TICKS_S)
+
+
+def test_a_machine_that_slept_is_left_alone_and_one_that_stuttered_is_not() -> None:
+    assert clock.rest_s(8 * 3600.0) == clock.REST_S
+    assert clock.rest_s(4.0) == 0
+    assert clock.rest_s(-3600.0) == 0
