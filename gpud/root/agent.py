@@ -71,8 +71,9 @@ def prepare(settings: Settings, user: pwd.struct_passwd | None) -> None:
         files.directory(Path(settings.state_dir), 0o755, owner)
     files.directory(run_dir / "agent", 0o755, owner)
     files.directory(log_dir / "agent", 0o755, owner)
-    for name in ("agent.json", "notice"):
-        files.link(run_dir / name, f"agent/{name}")
+    files.link(run_dir / "agent.json", "agent/agent.json")
+    # Opened by every user's shell: its name is root's, so that it stays a plain file.
+    files.handed(run_dir / "notice", owner)
 
 
 @dataclass(slots=True)

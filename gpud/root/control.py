@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NoReturn
 from gpud.core import wire
 from gpud.core.errors import AlreadyRunning, GpudError, WireError
 from gpud.core.report import Owner, ProcessRef, RootReport
-from gpud.root import files, lock, process, supervisor
+from gpud.root import daemon, files, lock, process, supervisor
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -33,13 +33,11 @@ def up(
     """
     if lock.holder(Path(settings.run_dir)) is not None:
         return 0
+    daemon.occupy_standard()
     reader, writer = os.pipe2(os.O_CLOEXEC)
-    first = os.fork()
-    if first == 0:
-        os.close(reader)
+    if os.fork() == 0:
         _daemon(settings, config_path, agent_command, writer)
     os.close(writer)
-    os.waitpid(first, 0)
     with os.fdopen(reader, "rb") as pipe:
         message = pipe.read(LARGEST_MESSAGE).decode("utf-8", "replace")
     if message != "ready":
@@ -88,16 +86,15 @@ def _daemon(
     """Leave the terminal and its session for good, then supervise. Never returns to the caller."""
     code = 1
     try:
-        os.setsid()
-        if os.fork() != 0:
-            os._exit(0)
-        os.chdir("/")
-        os.umask(0o022)
+        daemon.detach(keep={writer})
+        daemon.reset()
         files.directory(Path(settings.log_dir), 0o755)
         null = os.open(os.devnull, os.O_RDWR)
         crash = files.append(Path(settings.log_dir, "root.err"))
         for target, source in ((0, null), (1, crash), (2, crash)):
             os.dup2(source, target)
+        for spent in (null, crash):
+            os.close(spent)
         code = supervisor.run(
             settings,
             config_path=config_path,

@@ -46,6 +46,20 @@ def link(path: Path, target: str) -> None:
     fresh.rename(path)
 
 
+def handed(path: Path, owner: tuple[int, int] | None) -> None:
+    """Make a file in a directory of ours that ``owner`` may write into, and cannot replace."""
+    if path.is_symlink():
+        path.unlink()
+    flags = os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+    descriptor = os.open(path, flags, READABLE)
+    try:
+        if owner is not None:
+            os.fchown(descriptor, *owner)
+        os.fchmod(descriptor, READABLE)
+    finally:
+        os.close(descriptor)
+
+
 def append(path: Path, mode: int = READABLE) -> int:
     """Open a log to append to; the caller closes the descriptor."""
     flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC
