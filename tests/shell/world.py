@@ -1,0 +1,262 @@
+"""A machine of a test's own: gpud below /opt, real sudo with the real rule, users without rights.
+
+It is a mount and a pid namespace over this machine's own root directory. What a test changes in
+/etc, /opt, /var, /run and /home lies in memory and goes with the namespace.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import pty
+import select
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+ROOT = Path(__file__).resolve().parents[2]
+USER, STRANGER = "gpudtest", "gpudother"
+ENVIRONMENT = {
+    "PATH": "/usr/local/bin:/usr/bin:/bin",
+    "TERM": "dumb",
+    "LANG": "C.UTF-8",
+    "HOME": f"/home/{USER}",
+    "USER": USER,
+}
+ROOT_PATH = "/usr/sbin:/usr/bin:/sbin:/bin"
+PATIENCE_S = 30.0
+NOT_NEEDED = ("numpy*", "mypy*", "*mypyc*", "ruff*", "pip*", "grimp*", "__pycache__", "*gpud*")
+MAKE = """
+set -eu
+scratch=$1 base=$2
+mount -t tmpfs -o mode=755 scratch "$scratch"
+for place in etc opt var home; do
+  mkdir "$scratch/$place" "$scratch/$place.work"
+  mount -t overlay overlay \
+    -o "lowerdir=/$place,upperdir=$scratch/$place,workdir=$scratch/$place.work" "/$place"
+done
+mount -t tmpfs -o mode=755 run /run
+chmod 755 /home /opt
+useradd --system --user-group --no-create-home gpud 2>/dev/null || true
+for user in gpudtest gpudother; do
+  useradd --create-home --user-group --shell /bin/bash "$user"
+  chmod 755 "/home/$user"
+done
+rm -f /etc/sudoers.d/*
+if [ "$base" != /usr ]; then
+  mkdir /opt/python
+  mount --bind "$base" /opt/python
+fi
+echo ready
+# The first process reaps what is left to it, until the test lets go of its input.
+while read -r _; do :; done
+"""
+
+
+@dataclass
+class World:
+    """One such machine. ``init`` is its first process, as this side numbers it."""
+
+    init: int
+
+    def path(self, inside: str) -> Path:
+        """Where a file of it is for this side."""
+        return Path(f"/proc/{self.init}/root{inside}")
+
+    def argv(self, *command: str, user: str | None = USER) -> list[str]:
+        """Build the line that runs a command in it, as root for ``user=None``."""
+        line = ["nsenter", "--target", str(self.init), "--mount", "--pid", "--wd=/", "--"]
+        if user is not None:
+            line += ["setpriv", f"--reuid={user}", f"--regid={user}", "--init-groups"]
+        return [*line, *command]
+
+    def run(
+        self,
+        *command: str,
+        user: str | None = USER,
+        environ: dict[str, str] | None = None,
+        stdin: str = "",
+    ) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            self.argv(*command, user=user),
+            env=ENVIRONMENT | (environ or {}),
+            input=stdin,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            check=False,
+            timeout=PATIENCE_S,
+        )
+
+    def root(self, script: str) -> str:
+        """Run a shell script as root in it; it must succeed."""
+        done = self.run("sh", "-euc", script, user=None, environ={"PATH": ROOT_PATH})
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    def write(self, inside: str, text: str, mode: int = 0o644) -> None:
+        path = self.path(inside)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.unlink(missing_ok=True)
+        path.write_text(text)
+        path.chmod(mode)
+
+    def own(self, inside: str, text: str, mode: int = 0o644) -> None:
+        """Write a file that belongs to the user, as do the directories made for it."""
+        home = self.path(f"/home/{USER}")
+        self.write(inside, text, mode)
+        facts = home.stat()
+        for made in (self.path(inside), *self.path(inside).parents):
+            if made == home:
+                break
+            os.chown(made, facts.st_uid, facts.st_gid)
+
+    @contextlib.contextmanager
+    def covered(self, inside: str, script: str) -> Iterator[None]:
+        """Put another program in place of one, for as long as a test needs it."""
+        cover = f"/run/cover{inside.replace('/', '.')}"
+        self.write(cover, script, 0o755)
+        self.root(f"mount --bind {cover} {inside}")
+        try:
+            yield
+        finally:
+            self.root(f"umount --lazy {inside}")
+
+    def processes(self) -> dict[int, str]:
+        """Living processes by the pid they have inside, with their command lines."""
+        found = {}
+        for entry in self.path("/proc").iterdir():
+            if entry.name.isdigit() and entry.name != "1":
+                with contextlib.suppress(OSError):
+                    state = (entry / "stat").read_text().rpartition(")")[2].split()[0]
+                    line = (entry / "cmdline").read_bytes().replace(b"\0", b" ").decode()
+                    if state not in "ZX":
+                        found[int(entry.name)] = line.strip()
+        return found
+
+    def sleeper(self) -> tuple[int, int]:
+        """Begin a process that only lives; gives its pid and start time as the shells see them."""
+        pid = int(self.root("setsid sleep 1000 >/dev/null 2>&1 & echo $!"))
+        return pid, self.started(pid)
+
+    def started(self, pid: int) -> int:
+        stat = self.path(f"/proc/{pid}/stat").read_text()
+        return int(stat.rpartition(")")[2].split()[19])
+
+    def reset(self) -> None:
+        """End every process in it, and forget what gpud and the user left."""
+        self.root(
+            "for pid in $(ls /proc | grep -x '[0-9]*'); do"
+            '  [ "$pid" = 1 ] || [ "$pid" = $$ ] || kill -9 "$pid" 2>/dev/null || true; done;'
+            "find /run -mindepth 1 -xdev -delete;"
+            f"find /home/{USER} -mindepth 1 -delete"
+        )
+
+
+class Terminal:
+    """A shell on a terminal of its own, as a person has it."""
+
+    def __init__(self, world: World, *command: str, environ: dict[str, str] | None = None) -> None:
+        line = world.argv(*command)
+        self.said = ""
+        self.pid, self.master = pty.fork()
+        if self.pid == 0:
+            try:
+                os.execvpe(line[0], line, ENVIRONMENT | (environ or {}))
+            finally:
+                os._exit(127)
+
+    def expect(self, text: str) -> str:
+        """Read until ``text`` has come; gives all that came since the last call."""
+        deadline = time.monotonic() + PATIENCE_S
+        while text not in self.said:
+            ready, _, _ = select.select([self.master], [], [], deadline - time.monotonic())
+            assert ready, f"{text!r} did not come: {self.said!r}"
+            try:
+                chunk = os.read(self.master, 65536)
+            except OSError:
+                chunk = b""
+            assert chunk, f"ended before {text!r} came: {self.said!r}"
+            self.said += chunk.decode("utf-8", "replace")
+        before, _, self.said = self.said.partition(text)
+        return before.replace("\r", "")
+
+    def send(self, line: str) -> None:
+        os.write(self.master, line.encode() + b"\n")
+
+    def close(self) -> int:
+        """Hang up, and give how the shell ended."""
+        with contextlib.suppress(OSError):
+            os.close(self.master)
+        _, status = os.waitpid(self.pid, 0)
+        return os.waitstatus_to_exitcode(status)
+
+    def end(self) -> tuple[str, int]:
+        """Read to the end, and give what came and the exit status."""
+        with contextlib.suppress(OSError):
+            while chunk := os.read(self.master, 65536):
+                self.said += chunk.decode("utf-8", "replace")
+        return self.said.replace("\r", ""), self.close()
+
+
+@contextlib.contextmanager
+def world() -> Iterator[World]:
+    """Make one, with gpud installed, and end every process of it afterwards."""
+    scratch = tempfile.mkdtemp(prefix="gpud-world-")
+    base = sys.base_prefix
+    unshare = ["unshare", "--mount", "--pid", "--fork", "--mount-proc"]
+    holder = subprocess.Popen(
+        [*unshare, "sh", "-c", MAKE, "make", scratch, base],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    try:
+        assert holder.stdout is not None
+        assert holder.stdout.readline() == "ready\n", "no namespace with overlays could be made"
+        [init] = Path(f"/proc/{holder.pid}/task/{holder.pid}/children").read_text().split()
+        made = World(int(init))
+        install(made, "/usr" if base == "/usr" else "/opt/python")
+        yield made
+    finally:
+        holder.communicate()  # its input ends, and with its first process all the others
+        shutil.rmtree(scratch, ignore_errors=True)
+
+
+def install(world: World, base: str) -> None:
+    """Put the tree in place as it is installed: a root-owned environment and the rule."""
+    python = f"{base}/bin/python{sys.version_info.major}.{sys.version_info.minor}"
+    world.root(f"umask 022; {python} -m venv --without-pip /opt/gpud")
+    [library] = world.path("/opt/gpud/lib").glob("python*")
+    [installed] = Path(sys.prefix, "lib").glob("python*")
+    packages = library / "site-packages"
+    shutil.copytree(
+        installed / "site-packages",
+        packages,
+        ignore=shutil.ignore_patterns(*NOT_NEEDED),
+        dirs_exist_ok=True,
+    )
+    unwanted = shutil.ignore_patterns("__pycache__")
+    shutil.copytree(ROOT / "gpud", packages / "gpud", ignore=unwanted)
+    world.root("chown -R root:root /opt/gpud; chmod -R go-w /opt/gpud")
+    script = "import sys\nfrom gpud.cli import main\nsys.exit(main())\n"
+    world.write("/opt/gpud/bin/gpud", f"#!/opt/gpud/bin/python -I\n{script}", 0o755)
+    shutil.copy(ROOT / "deploy/gpud-start", world.path("/opt/gpud/bin/gpud-start"))
+    world.root("mkdir -p /usr/local/bin")
+    rule = (ROOT / "sudoers.snippet").read_text().replace("\n%sudo ", f"\n{USER} ")
+    world.write("/etc/sudoers.d/gpud", rule, 0o440)
+    world.root("visudo -cf /etc/sudoers.d/gpud")
+    world.write(
+        "/etc/gpud/gpud.toml",
+        '[dockerd]\npolicy = "off"\n[cuda]\nlibrary = "/nonexistent/libcuda.so.1"\n'
+        '[nvml]\nlibrary = "/nonexistent/libnvidia-ml.so.1"\n[http]\nlisten = "127.0.0.1:0"\n',
+    )
