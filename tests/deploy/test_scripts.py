@@ -11,6 +11,7 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 SHEBANG = b"#!/usr/bin/env bash\n"
 LIBRARY = Path("deploy/lib.sh")
+STARTER = Path("deploy/gpud-start")
 
 
 def committed() -> list[Path]:
