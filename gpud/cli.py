@@ -91,7 +91,7 @@ def parser() -> argparse.ArgumentParser:
     config.add_argument("action", choices=("show", "check"))
     verb("version", _version, "print the version")
     completion = verb("completion", _completion, "print the completion script of a shell")
-    completion.add_argument("shell", choices=("bash", "zsh", "tcsh"))
+    completion.add_argument("shell", choices=("bash", "zsh", "fish", "tcsh"))
     return top
 
 

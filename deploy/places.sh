@@ -1,0 +1,43 @@
+# shellcheck shell=bash
+# Where an installed gpud keeps things, for deploy/install and deploy/uninstall. Sourced after lib.sh.
+
+# shellcheck disable=SC2034 # used by those who source this
+TREE=/opt/gpud
+COMMAND=/usr/local/bin/gpud
+CONFIG_DIR=/etc/gpud
+MANIFEST=$CONFIG_DIR/manifest # what was made, in order; root's own, unlike the state
+STATE_DIR=/var/lib/gpud
+LOG_DIR=/var/log/gpud
+RULE=/etc/sudoers.d/gpud
+FRESH=.gpud-new # ends the name of what is not in place yet; a dot makes sudo skip such a file
+
+declare -A COMPLETION=(
+  [bash]=/usr/local/share/bash-completion/completions/gpud
+  [zsh]=/usr/local/share/zsh/site-functions/_gpud
+  [fish]=/usr/local/share/fish/vendor_completions.d/gpud.fish
+)
+
+home_of() { getent passwd "$1" | cut -d: -f6; }
+
+as_user() { # LOGIN COMMAND...: what is below a home is only ever touched as its owner
+  local login=$1
+  shift
+  setpriv --reuid "$login" --regid "$(id -g -- "$login")" --init-groups \
+    env -i -C / PATH=/usr/local/bin:/usr/bin:/bin LC_ALL=C.UTF-8 \
+    HOME="$(home_of "$login")" USER="$login" LOGNAME="$login" "$@"
+}
+
+hooks_of() { # LOGIN: "FILE SNIPPET" for each shell that this user has
+  local home shell
+  home=$(home_of "$1")
+  shell=$(getent passwd "$1" | cut -d: -f7)
+  printf '%s\n' "$home/.bashrc $TREE/share/bashrc.snippet"
+  [[ $shell == */zsh || -e $home/.zshrc ]] && printf '%s\n' "$home/.zshrc $TREE/share/zshrc.snippet"
+  [[ $shell == */fish || -d $home/.config/fish ]] \
+    && printf '%s\n' "$home/.config/fish/conf.d/gpud.fish $TREE/share/config.fish.snippet"
+  return 0
+}
+
+rcfile() { # LOGIN PYTHON VERB FILE [SNIPPET]: the marked block of gpud in a file of that user
+  as_user "$1" "$2" -I - "${@:3}" <"$CHECKOUT/deploy/rcfile.py"
+}
