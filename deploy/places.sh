@@ -10,6 +10,7 @@ STATE_DIR=/var/lib/gpud
 LOG_DIR=/var/log/gpud
 RULE=/etc/sudoers.d/gpud
 FRESH=.gpud-new # ends the name of what is not in place yet; a dot makes sudo skip such a file
+BUILD=.gpud-build # beside the tree: what builds it
 
 declare -A COMPLETION=(
   [bash]=/usr/local/share/bash-completion/completions/gpud

@@ -1,0 +1,337 @@
+"""deploy/install and deploy/uninstall as a person calls them, on an overlay of this machine."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import signal
+import subprocess
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.dockerd import private_dockerd
+from tests.e2e.program import free_port
+from tests.overlay import Machine, machine
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+ROOT = Path(__file__).resolve().parents[2]
+USER = "gpud-someone"
+HOME = f"/home/{USER}"
+RULE = "etc/sudoers.d/gpud"
+WIDE = f"{USER} ALL=(ALL) NOPASSWD: /usr/bin/dockerd\n"
+
+
+@pytest.fixture(scope="session")
+def shared() -> Iterator[Path]:
+    """A checkout and a wheelhouse that every machine sees, and that nobody else can write."""
+    with tempfile.TemporaryDirectory(prefix="gpud-shared-", dir="/var/tmp") as folder:
+        place = Path(folder)
+        place.chmod(0o755)
+        checkout = place / "checkout"
+        ignored = shutil.ignore_patterns(
+            "__pycache__", ".git", ".venv", ".gpud", ".*_cache", "tests"
+        )
+        shutil.copytree(ROOT, checkout, ignore=ignored)
+        subprocess.run(
+            [checkout / "deploy/install", "--make-wheelhouse", place / "wheels"], check=True
+        )
+        yield place
+
+
+@contextlib.contextmanager
+def fresh(shared: Path, *layers: Path) -> Iterator[Machine]:
+    """A machine with one person on it, whose gpud would listen on a port of its own."""
+    with machine(shared, *layers) as made:
+        if not layers:
+            made.well("useradd", "--create-home", "--shell=/bin/bash", USER)
+        yield made
+
+
+def settings(made: Machine, port: int, **dockerd: object) -> None:
+    """Say what gpud is to do before it is installed: the installer leaves that alone."""
+    lines = [f'[http]\nlisten = "127.0.0.1:{port}"\n[dockerd]']
+    for key, value in (dockerd or {"policy": "off"}).items():
+        shown = list(value) if isinstance(value, tuple) else value
+        lines.append(f"{key} = {shown!r}".replace("'", '"'))
+    made.well("mkdir", "-p", "/etc/gpud")
+    (made.root / "etc/gpud/gpud.toml").write_text("\n".join(lines) + "\n")
+
+
+def install(shared: Path, *options: str) -> list[str]:
+    given = ["--user", USER, "--wheelhouse", str(shared / "wheels"), *options]
+    return [str(shared / "checkout/deploy/install"), *given]
+
+
+def uninstall(shared: Path, *options: str) -> list[str]:
+    return [str(shared / "checkout/deploy/uninstall"), *options]
+
+
+@pytest.fixture(scope="session")
+def installed(shared: Path) -> Iterator[Machine]:
+    """Installed and not started; other machines are layers above its files."""
+    with fresh(shared) as made:
+        made.well(*install(shared, "--no-start"))
+        yield made
+
+
+def ours(made: Machine) -> dict[str, str]:
+    """What was changed, less what differs from one installation to the next by its nature."""
+    own_time = (".pyc", ".log", "RECORD", "manifest", "/.fingerprint")
+    return {
+        name: what.rpartition(" ")[0] if name.endswith(own_time) else what
+        for name, what in made.changed().items()
+        if not name.startswith(("etc/shadow", "etc/gshadow", "etc/sub", "var/tmp/"))
+    }
+
+
+def test_a_dry_run_changes_nothing(shared: Path) -> None:
+    with fresh(shared) as made:
+        before = made.changed()
+        said = made.well(*install(shared, "--dry-run"))
+        assert made.changed() == before
+    for what in ("/opt/gpud", "/etc/sudoers.d/gpud", ".bashrc", "gpud.toml", "system user gpud"):
+        assert what in said
+
+
+def test_what_is_installed_belongs_to_root_and_only_root_can_change_it(installed: Machine) -> None:
+    tree = installed.changes / "opt/gpud"
+    loose = [
+        path
+        for path in [tree, *tree.rglob("*")]
+        if path.lstat().st_uid != 0 or (not path.is_symlink() and path.stat().st_mode & 0o022)
+    ]
+    assert not loose
+    assert (tree / "bin/gpud").read_text().startswith("#!/opt/gpud/bin/python -I\n")
+    sources = [path for path in tree.rglob("*.py") if "site-packages" in path.parts]
+    bare = [path for path in sources if not list(path.parent.glob(f"__pycache__/{path.stem}.*pyc"))]
+    assert not bare, "a root-owned tree cannot cache its bytecode later"
+    assert b".gpud-new" not in (tree / "pyvenv.cfg").read_bytes()
+    compiled = next(tree.rglob("site-packages/gpud/__pycache__/cli.*.pyc"))
+    assert b"/opt/gpud/lib" in compiled.read_bytes()
+    assert b".gpud-new" not in compiled.read_bytes()
+
+
+def test_the_sudo_rule_is_for_this_person_and_sudo_reads_it(installed: Machine) -> None:
+    rule = installed.changes / RULE
+    assert f"{rule.stat().st_mode & 0o7777:o}" == "440"
+    said = installed.well("sudo", "-l", "-U", USER)
+    assert (
+        "NOPASSWD: /opt/gpud/bin/gpud up, /opt/gpud/bin/gpud down, /opt/gpud/bin/gpud restart"
+        in said
+    )
+    assert f"{USER} ALL=(root) NOPASSWD: GPUD\n" in rule.read_text()
+
+
+def test_the_command_works_for_everybody_and_completes_in_three_shells(installed: Machine) -> None:
+    said = installed.well("setpriv", "--reuid=nobody", "--clear-groups", "gpud", "version")
+    assert said.startswith("gpud ")
+    for file, shell in {
+        "bash-completion/completions/gpud": ["bash", "-n"],
+        "zsh/site-functions/_gpud": ["zsh", "-n"],
+        "fish/vendor_completions.d/gpud.fish": ["fish", "--no-execute"],
+    }.items():
+        if shutil.which(shell[0]):
+            installed.well(*shell, f"/usr/local/share/{file}")
+        assert (installed.changes / "usr/local/share" / file).stat().st_size > 500
+
+
+def test_a_second_run_changes_nothing(installed: Machine, shared: Path) -> None:
+    before = {k: v for k, v in installed.changed().items() if not k.startswith("var/log")}
+    said = installed.well(*install(shared, "--no-start"))
+    assert {k: v for k, v in installed.changed().items() if not k.startswith("var/log")} == before
+    assert "nothing to do" in said
+
+
+def test_uninstall_leaves_the_tree_as_it_was_before(shared: Path) -> None:
+    with fresh(shared) as made:
+        before = made.changed()
+        made.well(*install(shared, "--no-start"))
+        assert "opt/gpud/bin/gpud" in made.changed()
+        made.well(*uninstall(shared, "--purge"))
+        left = {
+            name: what
+            for name, what in made.changed().items()
+            if before.get(name) != what
+            # Directories of this machine that something was in for a while, and the shadow files'
+            # backups that useradd and userdel write.
+            and not what.startswith("dir ")
+            and name not in {"etc/passwd-", "etc/group-", "etc/shadow-", "etc/gshadow-"}
+            and not name.startswith("etc/sub")
+        }
+    assert not left
+
+
+def test_uninstall_without_purge_keeps_history_logs_and_changed_settings(
+    installed: Machine, shared: Path
+) -> None:
+    with fresh(shared, installed.changes) as made:
+        (made.root / "etc/gpud/gpud.toml").write_text("[log]\nlevel = 'debug'\n")
+        made.well("install", "-d", "-o", "gpud", "/var/lib/gpud")
+        (made.root / "var/lib/gpud/history.sqlite3").write_text("figures")
+        said = made.well("/opt/gpud/deploy/uninstall")
+        assert not (made.root / "opt/gpud").exists()
+        assert (made.root / "etc/gpud/gpud.toml").read_text() == "[log]\nlevel = 'debug'\n"
+        assert (made.root / "var/lib/gpud").stat().st_uid == 0, "its user is gone"
+        assert "kept: /var/lib/gpud" in said
+        assert "kept: /etc/gpud/gpud.toml" in said
+
+
+def test_gpud_runs_afterwards_and_an_upgrade_restarts_it_but_neither_dockerd_nor_containers(
+    shared: Path, installed: Machine
+) -> None:
+    with private_dockerd() as dockerd, fresh(shared, installed.changes) as made:
+        made.well("mkdir", "-p", str(dockerd.root))
+        made.well("mount", "-t", "tmpfs", "tmpfs", str(dockerd.root))
+        settings(
+            made,
+            free_port(),
+            **dockerd.settings(),
+        )
+        before = (made.root / "etc/gpud/gpud.toml").read_bytes()
+        said = made.well(*install(shared))
+        assert (made.root / "etc/gpud/gpud.toml").read_bytes() == before
+        assert "gpud up" in said
+        pidfile = made.root / "run/gpud/root.pid"
+        first = pidfile.read_text()
+        docker = made.root / dockerd.pidfile.lstrip("/")
+        made.well(
+            "timeout", "20", "sh", "-c", f"until [ -s {dockerd.pidfile} ]; do sleep 0.05; done"
+        )
+        running = docker.read_text()
+        checkout = shared / "checkout/gpud/core/text.py"
+        original = checkout.read_text()
+        try:
+            checkout.write_text(original + "\n# changed\n")
+            said = made.well(*install(shared))
+        finally:
+            checkout.write_text(original)
+        assert "gpud restart" in said
+        assert pidfile.read_text() != first
+        assert docker.read_text() == running
+        made.well(*uninstall(shared, "--purge"))
+        assert not pidfile.exists()
+        assert made.run("kill", "-0", running).returncode == 0, "dockerd runs on"
+
+
+def killed_at(made: Machine, shared: Path, title: str, number: signal.Signals) -> None:
+    """Install until ``title`` is announced, and be ended there, with all that was started."""
+    process = made.start(*install(shared, "--no-start"))
+    assert process.stdout is not None
+    said = ""
+    while title not in said:
+        seen = process.stdout.read(1)
+        assert seen, f"{title} never came:\n{said}"
+        said += seen
+    os.killpg(process.pid, number)
+    process.communicate()
+    assert process.returncode != 0
+
+
+FIRST_AND_LAST = [
+    "system user gpud",
+    "/opt/gpud: packages",
+    "/opt/gpud: put in place",
+    "/etc/sudoers.d/gpud",
+    f"{HOME}/.bashrc",
+]
+ALL = [
+    *FIRST_AND_LAST,
+    "tools to build with",
+    "/opt/gpud: an empty environment",
+    "/opt/gpud: gpud itself",
+    "/opt/gpud: bytecode",
+    "/usr/local/bin/gpud",
+    "/etc/gpud/gpud.toml",
+    "/usr/local/share/bash-completion",
+    "/usr/local/share/zsh",
+    "/usr/local/share/fish",
+    f"{HOME}/.local/state/gpud",
+]
+
+
+def interrupted(
+    shared: Path, installed: Machine, titles: list[str], number: signal.Signals
+) -> None:
+    with fresh(shared) as made:
+        for title in titles:
+            killed_at(made, shared, title, number)
+            # What is in place is whole, or is not there.
+            if (made.root / RULE).exists():
+                made.well("visudo", "-cqf", f"/{RULE}")
+            if (made.root / "opt/gpud").exists():
+                made.well("/opt/gpud/bin/gpud", "version")
+        made.well(*install(shared, "--no-start"))
+        assert ours(made) == ours(installed)
+        made.well(*uninstall(shared, "--purge"))
+        assert not [name for name in made.changed() if "gpud" in name and HOME[1:] not in name]
+
+
+def test_killed_in_the_middle_of_any_of_these_steps_the_next_run_completes_it(
+    shared: Path, installed: Machine
+) -> None:
+    interrupted(shared, installed, FIRST_AND_LAST, signal.SIGKILL)
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+@pytest.mark.parametrize("title", ALL)
+def test_ended_at_every_step_the_next_run_completes_it(
+    shared: Path, installed: Machine, title: str, number: signal.Signals
+) -> None:
+    interrupted(shared, installed, [title], number)
+
+
+def test_a_wide_sudo_rule_is_named_and_goes_only_when_asked(
+    installed: Machine, shared: Path
+) -> None:
+    with fresh(shared, installed.changes) as made:
+        wide = made.root / "etc/sudoers.d/dockerd"
+        wide.write_text(f"# mine\n{WIDE}")
+        wide.chmod(0o440)
+        told = made.run(*install(shared, "--no-start"))
+        assert told.returncode == 1
+        assert "/etc/sudoers.d/dockerd, line 2" in told.stderr
+        assert "is root" in told.stdout
+        assert wide.read_text() == f"# mine\n{WIDE}"
+        made.well(*install(shared, "--no-start", "--remove-wide-rule"))
+        assert wide.read_text() == "# mine\n"
+        assert f"{wide.stat().st_mode & 0o7777:o}" == "440"
+
+
+def test_a_wide_rule_that_says_more_is_left_for_a_person(installed: Machine, shared: Path) -> None:
+    with fresh(shared, installed.changes) as made:
+        wide = made.root / "etc/sudoers.d/mixed"
+        text = f"{USER} ALL=(ALL) NOPASSWD: /usr/bin/dockerd, /usr/bin/true\n"
+        wide.write_text(text)
+        told = made.run(*install(shared, "--no-start", "--remove-wide-rule"))
+        assert told.returncode == 1
+        assert "sudo visudo -f /etc/sudoers.d/mixed" in told.stdout
+        assert wide.read_text() == text
+
+
+def test_without_bashrc_the_shell_files_are_left_alone(shared: Path) -> None:
+    with fresh(shared) as made:
+        before = (made.root / HOME[1:] / ".bashrc").read_bytes()
+        made.well(*install(shared, "--no-start", "--no-bashrc"))
+        assert (made.root / HOME[1:] / ".bashrc").read_bytes() == before
+
+
+@pytest.mark.parametrize(
+    ("options", "word"),
+    [(["--user", "nobody-here"], "there is no user"), (["--colour"], "no option")],
+)
+def test_bad_options_are_named_and_nothing_happens(
+    shared: Path, installed: Machine, options: list[str], word: str
+) -> None:
+    before = installed.changed()
+    told = installed.run(shared / "checkout/deploy/install", *options)
+    assert told.returncode != 0
+    assert word in told.stderr
+    assert installed.changed() == before
