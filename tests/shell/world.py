@@ -32,7 +32,7 @@ ENVIRONMENT = {
     "USER": USER,
 }
 ROOT_PATH = "/usr/sbin:/usr/bin:/sbin:/bin"
-PATIENCE_S = 30.0
+PATIENCE_S = 10.0
 NOT_NEEDED = ("numpy*", "mypy*", "*mypyc*", "ruff*", "pip*", "grimp*", "__pycache__", "*gpud*")
 MAKE = """
 set -eu
