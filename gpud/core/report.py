@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from gpud.core.sample import SCHEMA_VERSION
+from gpud.core.sample import SCHEMA_VERSION, Failure
 
 STALE_AFTER_S = 15.0
 """Root writes on every change and at least every 5 s; three missed beats mean it is gone."""
@@ -67,6 +67,80 @@ class AgentReport:
     fix: str | None = None
 
 
+class ToolkitState(StrEnum):
+    """By which way Docker can hand GPUs to a container."""
+
+    RUNTIME = "runtime"  # `--gpus`, through NVIDIA's runtime hook
+    CDI = "cdi"  # `--device nvidia.com/gpu=all`
+    BOTH = "both"
+    NONE = "none"  # not installed
+    BROKEN = "broken"  # there, and cannot work as it is
+    UNKNOWN = "unknown"  # somebody else's files decide: Docker Desktop's
+
+
+@dataclass(frozen=True, slots=True)
+class ToolkitReport:
+    """The NVIDIA Container Toolkit as dockerd and the files tell of it."""
+
+    state: ToolkitState
+    reason: str | None = None  # a slug when it is neither way
+    detail: str | None = None
+    fix: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ContainerFigure:
+    """What NVIDIA's n-body sample printed, parsed strictly and checked against itself."""
+
+    flops_per_second: float
+    interactions_per_second: float
+    bodies: int
+    iterations: int
+    gpu_index: int  # PCI bus order, as everywhere in gpud
+    gpu_name: str
+    compute_capability: str
+
+
+@dataclass(frozen=True, slots=True)
+class ContainerRun:
+    """One run of the sample in a container: either a figure or a failure.
+
+    Units: ``finished_s`` is Unix time, ``finished_mono_s`` CLOCK_MONOTONIC of this boot.
+    """
+
+    finished_s: float
+    finished_mono_s: float
+    duration_s: float
+    figure: ContainerFigure | None = None
+    failure: Failure | None = None
+
+
+class ProbeStage(StrEnum):
+    """What root does with the container probe right now."""
+
+    OFF = "off"  # switched off, or nobody looks at dockerd
+    WAITING = "waiting"
+    ANNOUNCED = "announced"  # soon: who else uses the GPU may step aside
+    RUNNING = "running"
+
+
+@dataclass(frozen=True, slots=True)
+class ContainersReport:
+    """GPU containers as root knows them. Counts are those since this supervisor began."""
+
+    stage: ProbeStage
+    image: str
+    image_present: bool | None = None  # None until dockerd was asked
+    toolkit: ToolkitReport | None = None
+    run: ContainerRun | None = None  # the last one
+    recent_flops_per_second: tuple[float, ...] = ()  # of the last runs in a row that brought one
+    last_success_s: float | None = None
+    gpu_index: int | None = None  # of the last success
+    runs: int = 0
+    failures: dict[str, int] = field(default_factory=dict)  # by sample.Reason
+    skips: dict[str, int] = field(default_factory=dict)  # by sample.Skip
+
+
 @dataclass(frozen=True, slots=True)
 class RootReport:
     """The whole of ``root.json``.
@@ -84,4 +158,5 @@ class RootReport:
     beat_s: float
     dockerd: DockerdReport
     agent: AgentReport
+    containers: ContainersReport | None = None
     schema_version: int = SCHEMA_VERSION

@@ -61,6 +61,17 @@ class Reason(StrEnum):
     CRASHED = "crashed"
     BAD_OUTPUT = "bad_output"
     SPAWN_FAILED = "spawn_failed"
+    TOOLKIT_MISSING = "toolkit_missing"
+    TOOLKIT_FAILED = "toolkit_failed"
+    RUNTIME_UNKNOWN = "runtime_unknown"
+    REQUIREMENT_UNMET = "requirement_unmet"
+    MOUNT_FAILED = "mount_failed"
+    CDI_UNRESOLVED = "cdi_unresolved"
+    CDI_FAILED = "cdi_failed"
+    CONTAINER_FAILED = "container_failed"
+    PULL_FAILED = "pull_failed"
+    DOCKER_ERROR = "docker_error"
+    DOCKERD_LOST = "dockerd_lost"
     INTERNAL = "internal"
 
 
@@ -71,6 +82,9 @@ class Skip(StrEnum):
     STUCK = "stuck"
     CHILD_RUNNING = "child_running"
     CLOCK_JUMPED = "clock_jumped"
+    CONTAINER_RUNNING = "container_running"
+    IMAGE_ABSENT = "image_absent"
+    DOCKERD_DOWN = "dockerd_down"
 
 
 @dataclass(frozen=True, slots=True)
