@@ -7,6 +7,7 @@ Root never passes the invoking user's environment.
 from __future__ import annotations
 
 import math
+import re
 import tomllib
 from dataclasses import dataclass, field, fields, is_dataclass
 from difflib import get_close_matches
@@ -130,6 +131,26 @@ class Probes:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Containers:
+    """The probe in a GPU container: NVIDIA's n-body sample, through the dockerd that is watched."""
+
+    probe: bool = True  # it runs only where the image is
+    image: str = "nvcr.io/nvidia/k8s/cuda-sample:nbody"
+    pull: bool = False  # fetch the image when it is not here
+    interval_s: float = 21600.0
+    first_after_s: float = 300.0
+    deadline_s: float = 120.0  # from starting the container to its end
+
+    def __post_init__(self) -> None:
+        """Refuse what would never end or never run, and an image that is no image."""
+        _between(self, "interval_s", low=1, high=30 * 86400)
+        _between(self, "first_after_s", low=0, high=86400)
+        _between(self, "deadline_s", low=1, high=3600)
+        if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._/:@-]{0,254}", self.image):
+            raise ValueError(f"image must be an image's name, such as busybox:1, not {self.image}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Log:
     """What is written to the log file and the terminal."""
 
@@ -150,6 +171,7 @@ class Settings:
     nvml: Library = field(default_factory=Library)
     schedule: Schedule = field(default_factory=Schedule)
     probes: Probes = field(default_factory=Probes)
+    containers: Containers = field(default_factory=Containers)
     log: Log = field(default_factory=Log)
 
     @property
