@@ -88,15 +88,23 @@ def due(
         plan = _staged(replace(plan, announced_s=None), ProbeStage.WAITING)
         return (_skipped(plan, Skip.DOCKERD_DOWN, now_s) if run_due else plan), None
     if plan.announced_s is not None:
-        if now_s < plan.announced_s + ANNOUNCE_S:
-            return plan, None
-        started = replace(plan, announced_s=None, busy=Task.RUN)
-        return _staged(started, ProbeStage.RUNNING), Task.RUN
+        return _running(plan, now_s)
     if dockerd != plan.dockerd or now_s >= plan.next_look_s:
         looking = replace(plan, dockerd=dockerd, next_look_s=now_s + LOOK_EVERY_S, busy=Task.LOOK)
         return looking, Task.LOOK
-    if not run_due:
+    return _appointed(plan, now_s) if run_due else (plan, None)
+
+
+def _running(plan: Plan, now_s: float) -> tuple[Plan, Task | None]:
+    """Start an announced run once everybody has had the time to hear of it."""
+    if plan.announced_s is not None and now_s < plan.announced_s + ANNOUNCE_S:
         return plan, None
+    started = replace(plan, announced_s=None, busy=Task.RUN)
+    return _staged(started, ProbeStage.RUNNING), Task.RUN
+
+
+def _appointed(plan: Plan, now_s: float) -> tuple[Plan, Task | None]:
+    """Announce a run that is due, or say why it cannot be."""
     if plan.report.image_present:
         return _staged(replace(plan, announced_s=now_s), ProbeStage.ANNOUNCED), None
     if plan.settings.pull:
