@@ -11,15 +11,22 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Final
 
 from gpud.core.containers import SLOW_RUNS
-from gpud.core.report import ContainerRun, ContainersReport, ProbeStage
+from gpud.core.report import (
+    ContainerRun,
+    ContainersReport,
+    ProbeStage,
+    ProcessRef,
+    ToolkitReport,
+)
 from gpud.core.sample import SCHEMA_VERSION, Failure, Skip
 
 if TYPE_CHECKING:
-    from gpud.core.report import ProcessRef, ToolkitReport
     from gpud.core.settings import Containers
 
 LOOK_EVERY_S: Final = 600.0
 """A toolkit that was just installed, or an image just pulled, is noticed this soon."""
+SETTLE_S: Final = 3.0
+"""A dockerd that has just come is left to its own start, and so is the agent."""
 ANNOUNCE_S: Final = 5.0
 """The agent reads the report every second and its own runs take less than the rest."""
 RETRY_S: Final = 900.0
@@ -56,7 +63,7 @@ class Plan:
     settings: Containers
     report: ContainersReport
     next_run_s: float
-    next_look_s: float = 0.0
+    next_look_s: float
     next_skip_s: float = 0.0  # a due run that cannot be is counted once an interval
     announced_s: float | None = None
     busy: Task | None = None
@@ -71,6 +78,7 @@ def begun(settings: Containers, now_s: float) -> Plan:
         settings,
         ContainersReport(stage=stage, image=settings.image),
         next_run_s=now_s + settings.first_after_s,
+        next_look_s=now_s + SETTLE_S,
     )
 
 
@@ -89,10 +97,14 @@ def due(
         return (_skipped(plan, Skip.DOCKERD_DOWN, now_s) if run_due else plan), None
     if plan.announced_s is not None:
         return _running(plan, now_s)
-    if dockerd != plan.dockerd or now_s >= plan.next_look_s:
-        looking = replace(plan, dockerd=dockerd, next_look_s=now_s + LOOK_EVERY_S, busy=Task.LOOK)
-        return looking, Task.LOOK
-    return _appointed(plan, now_s) if run_due else (plan, None)
+    if dockerd != plan.dockerd:
+        # Another dockerd may have other images and another toolkit.
+        unknown = replace(plan.report, image_present=None, toolkit=None)
+        plan = replace(plan, dockerd=dockerd, next_look_s=now_s + SETTLE_S, report=unknown)
+    if now_s >= plan.next_look_s:
+        return replace(plan, next_look_s=now_s + LOOK_EVERY_S, busy=Task.LOOK), Task.LOOK
+    looked = plan.report.image_present is not None
+    return _appointed(plan, now_s) if run_due and looked else (plan, None)
 
 
 def _running(plan: Plan, now_s: float) -> tuple[Plan, Task | None]:

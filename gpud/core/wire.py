@@ -11,12 +11,13 @@ from typing import TypeVar
 
 import msgspec
 
+from gpud.core.container_plan import Word
 from gpud.core.errors import WireError
 from gpud.core.report import RootReport
 from gpud.core.sample import SCHEMA_VERSION, Inventory, ProbeSpec, RunReport, Sample
 from gpud.core.stats import LATENCY_BOUNDS_S
 
-Document = TypeVar("Document", RunReport, Inventory, RootReport)
+Document = TypeVar("Document", RunReport, Inventory, RootReport, Word)
 
 LARGEST_COUNT = 2**31
 """More than any run can hold; SQLite has no integer beyond 2**63 - 1."""

@@ -11,7 +11,7 @@ import gpud
 from gpud.core import wire
 from gpud.core.dockerd import WELL, Api, Keeper, Seen, State
 from gpud.core.errors import WireError
-from gpud.core.report import AgentReport, DockerdReport, ProcessRef, RootReport
+from gpud.core.report import AgentReport, ContainersReport, DockerdReport, ProcessRef, RootReport
 from gpud.root import files, process
 
 BEAT_S = 5.0
@@ -65,10 +65,11 @@ def _why(keeper: Keeper, seen: Seen, trouble: str | None) -> tuple[str, str | No
     return str(keeper.state), trouble or ended, None
 
 
-def write(
+def write(  # noqa: PLR0913  # one argument per part of the report
     path: Path,
     told: DockerdReport,
     agent: AgentReport,
+    containers: ContainersReport | None,
     *,
     me: ProcessRef,
     started_s: float,
@@ -84,6 +85,7 @@ def write(
         beat_s=time.monotonic(),
         dockerd=told,
         agent=agent,
+        containers=containers,
     )
     files.replace(path, wire.encode(report))
 

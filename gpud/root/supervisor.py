@@ -22,6 +22,7 @@ from gpud.core.errors import ConfigError
 from gpud.root import agent as agents
 from gpud.root import files, lock, logs, policies, process, report
 from gpud.root.ask import Ask
+from gpud.root.containers import Containers
 from gpud.root.dockerd import LARGEST_LOG, Dockerd
 
 if TYPE_CHECKING:
@@ -96,6 +97,7 @@ class Supervisor:
         self.settings = settings
         self.agent = agent
         self.dockerd = Dockerd(settings)
+        self.containers = Containers(settings)
         self.limits = Limits(
             start_timeout_s=settings.dockerd.start_timeout_s,
             hung_after_s=settings.dockerd.hung_after_s,
@@ -140,6 +142,7 @@ class Supervisor:
                     self.errors += 1
                     log.exception("round_failed", errors=self.errors)
                     select.select([reader], [], [], AFTER_ERROR_S)
+            self.containers.stop()
             self._stop_agent()
         finally:
             signal.set_wakeup_fd(before_fd)
@@ -160,6 +163,8 @@ class Supervisor:
         self._keep_agent(time.monotonic())
         if self.policy != "off":
             self._keep_dockerd()
+            if self._seen is not None:
+                self.containers.step(self._seen, time.monotonic())
         self._report()
 
     def _wait(self, reader: int) -> None:
@@ -211,6 +216,8 @@ class Supervisor:
             elif self.dockerd.child is not None and pid == self.dockerd.child.pid:
                 self._exit = self.dockerd.ended(status)
                 self._next_ask_s = 0.0
+            else:
+                self.containers.ended(pid, status)
 
     def _keep_agent(self, now_s: float) -> None:
         if self._left_behind is not None:
@@ -315,10 +322,12 @@ class Supervisor:
         if self.policy != "off" and self._seen is None:
             return  # the first look is a matter of milliseconds
         agent = self.agent.report()
-        news = (told.state, told.process, told.reason, told.version, told.live_restore, agent)
+        containers = self.containers.report() if self.policy != "off" else None
+        dockerd = (told.state, told.process, told.reason, told.version, told.live_restore)
+        news = (*dockerd, agent, containers)
         if news == self._told and now_s < self._next_beat_s:
             return
-        report.write(self._path, told, agent, me=self._me, started_s=self._started_s)
+        report.write(self._path, told, agent, containers, me=self._me, started_s=self._started_s)
         self._told, self._next_beat_s = news, now_s + report.BEAT_S
         files.rotate(self.dockerd.log, LARGEST_LOG)
 

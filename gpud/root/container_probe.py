@@ -1,0 +1,234 @@
+"""``python -I -m gpud.root.container_probe TASK ...``: a short life beside the supervisor.
+
+The only place that imports the docker SDK, which weighs as much as a third of the supervisor and
+blocks (ADR 8). It looks at the toolkit, removes containers an earlier life left behind, fetches the
+image or runs the sample, prints one ``Word`` on stdout and is gone. It takes nothing from anybody
+but its command line, which the supervisor writes, and dockerd.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import os
+import signal
+import sys
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import docker
+from docker.errors import APIError, DockerException, ImageNotFound
+from docker.types import DeviceRequest, LogConfig
+
+from gpud.core import containers, wire
+from gpud.core.container_plan import Task, Word
+from gpud.core.errors import ProbeError, WireError
+from gpud.core.report import ContainerFigure, ContainerRun, ToolkitReport, ToolkitState
+from gpud.core.sample import Failure, Reason
+from gpud.core.toolkit import CDI_KIND, explained, judged
+from gpud.root import process, toolkit
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+LABEL = "gpud.container_probe"
+"""On every container of gpud's; its value is the run directory of the gpud that made it."""
+CALL_S = 15.0
+"""dockerd's time for one ordinary answer."""
+STOP_S = 30
+"""A program that uses the GPU gets this long to end by itself before Docker kills it."""
+COMMAND = ("nbody", "-gpu", "-benchmark", "-i=50")
+"""Fifty iterations instead of ten: long enough to leave the idle clock, under a second on a GPU
+that takes 17 ms for one."""
+ENVIRONMENT = {"CUDA_DEVICE_ORDER": "PCI_BUS_ID"}  # the index it prints is then everybody's
+NOBODY = "65534:65534"
+MEMORY = "2g"
+MOST_PROCESSES = 128
+LOG = LogConfig(type=LogConfig.types.JSON, config={"max-size": "64k", "max-file": "1"})
+LAST_LINES = 200
+ADVICE_HUNG = "look whether the GPU answers outside a container; `wsl --shutdown` frees a stuck one"
+
+Client: TypeAlias = Any  # docker.APIClient; the SDK has no types
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """What is asked of one life."""
+
+    task: Task
+    socket: str
+    image: str
+    deadline_s: float
+    owner: str  # the value of the label
+    dockerd: int | None
+    desktop: bool
+
+
+def main(argv: Sequence[str]) -> int:
+    """Do one task and print its word; the exit code is 0 whenever there is a word."""
+    parser = argparse.ArgumentParser(prog="gpud.root.container_probe")
+    parser.add_argument("task", type=Task)
+    parser.add_argument("--socket", required=True)
+    parser.add_argument("--image", required=True)
+    parser.add_argument("--deadline", type=float, required=True)
+    parser.add_argument("--owner", required=True)
+    parser.add_argument("--dockerd", type=int)
+    parser.add_argument("--desktop", action="store_true")
+    parser.add_argument("--parent", type=int, required=True)
+    given = parser.parse_args(argv)
+    process.prctl(process.PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != given.parent:
+        return 1  # the supervisor died before the line above took hold
+    job = Job(
+        given.task,
+        given.socket,
+        given.image,
+        given.deadline,
+        given.owner,
+        given.dockerd,
+        given.desktop,
+    )
+    sys.stdout.buffer.write(wire.encode(word(job)))
+    return 0
+
+
+def word(job: Job) -> Word:
+    """Do the task. Errors: none that are Docker's or the sample's; they are in the word."""
+    try:
+        with contextlib.closing(
+            docker.APIClient(base_url=f"unix://{job.socket}", timeout=CALL_S)
+        ) as client:
+            clear(client, job.owner)
+            seen = judged(toolkit.facts(client.info(), job.dockerd, desktop=job.desktop))
+            if job.task is Task.PULL:
+                return _pulled(client, job, seen)
+            present = _present(client, job.image)
+            if job.task is Task.LOOK:
+                return Word(seen, present)
+            return Word(seen, present, _ran(client, job, seen))
+    except (DockerException, OSError) as error:  # every error of requests is an OSError
+        return Word(failure=_lost(error))
+
+
+def clear(client: Client, owner: str) -> None:
+    """Stop and remove what an earlier life left behind: its own containers, by their label."""
+    ours = {"label": f"{LABEL}={owner}"}
+    for left in client.containers(all=True, filters=ours):
+        _remove(client, left["Id"])
+
+
+def _remove(client: Client, container: str) -> None:
+    with contextlib.suppress(APIError):
+        client.stop(container, timeout=STOP_S)
+    client.remove_container(container, force=True, v=True)
+
+
+def _present(client: Client, image: str) -> bool:
+    try:
+        client.inspect_image(image)
+    except ImageNotFound:
+        return False
+    return True
+
+
+def _pulled(client: Client, job: Job, seen: ToolkitReport) -> Word:
+    try:
+        for _ in client.pull(job.image, stream=True, decode=True):
+            pass  # its progress; the image is there or not afterwards
+    except (DockerException, OSError) as error:
+        return Word(seen, image_present=False, failure=Failure(Reason.PULL_FAILED, _text(error)))
+    if _present(client, job.image):
+        return Word(seen, image_present=True)
+    detail = f"dockerd fetched {job.image} and does not have it"
+    return Word(seen, image_present=False, failure=Failure(Reason.PULL_FAILED, detail))
+
+
+def _ran(client: Client, job: Job, seen: ToolkitReport) -> ContainerRun:
+    began_s = time.monotonic()
+    figure, failure = None, None
+    try:
+        figure = measured(client, job, cdi=seen.state is ToolkitState.CDI)
+    except ProbeError as error:
+        failure = error.failure
+    except APIError as error:
+        failure = explained(_text(error), Reason.DOCKER_ERROR)
+    except (DockerException, OSError) as error:
+        failure = _lost(error)
+    now_s = time.monotonic()
+    return ContainerRun(time.time(), now_s, now_s - began_s, figure, failure)
+
+
+def measured(client: Client, job: Job, *, cdi: bool) -> ContainerFigure:
+    """Run the sample with all GPUs and read its figure.
+
+    Errors: ``ProbeError`` for what the container did, the SDK's own for what dockerd did.
+    """
+    made = client.create_container(
+        job.image,
+        command=list(COMMAND),
+        environment=ENVIRONMENT,
+        user=NOBODY,
+        labels={LABEL: job.owner},
+        host_config=_confined(client, cdi=cdi),
+    )
+    try:
+        client.start(made["Id"])
+        return _figure(client, made["Id"], job.deadline_s)
+    finally:
+        # One that stays is removed by the next life; the figure is good all the same.
+        with contextlib.suppress(DockerException, OSError):
+            _remove(client, made["Id"])
+
+
+def _confined(client: Client, *, cdi: bool) -> dict[str, Any]:
+    """Ask for every GPU and for nothing else."""
+    gpus = (
+        DeviceRequest(driver="cdi", device_ids=[f"{CDI_KIND}=all"])
+        if cdi
+        else DeviceRequest(count=-1, capabilities=[["gpu"]])
+    )
+    config: dict[str, Any] = client.create_host_config(
+        device_requests=[gpus],
+        network_mode="none",
+        read_only=True,
+        cap_drop=["ALL"],
+        security_opt=["no-new-privileges"],
+        mem_limit=MEMORY,
+        pids_limit=MOST_PROCESSES,
+        log_config=LOG,
+    )
+    return config
+
+
+def _figure(client: Client, container: str, deadline_s: float) -> ContainerFigure:
+    try:
+        code = client.wait(container, timeout=deadline_s)["StatusCode"]
+    except OSError as error:
+        if not client.inspect_container(container)["State"]["Running"]:
+            raise
+        detail = f"the container did not end within {deadline_s:g} s and was stopped"
+        raise ProbeError(Failure(Reason.HUNG, detail, advice=ADVICE_HUNG)) from error
+    said = client.logs(container, stdout=True, stderr=False, tail=LAST_LINES)
+    output = said.decode(errors="replace")
+    if code != 0:
+        complaint = client.logs(container, stdout=False, stderr=True, tail=LAST_LINES)
+        last = (complaint.decode(errors="replace").strip() or output.strip())[-2000:]
+        failure = explained(f"exit code {code}: {last}", Reason.CONTAINER_FAILED)
+        raise ProbeError(failure)
+    try:
+        return containers.parsed(output)
+    except WireError as error:
+        raise ProbeError(Failure(Reason.BAD_OUTPUT, str(error))) from error
+
+
+def _lost(error: Exception) -> Failure:
+    return Failure(Reason.DOCKERD_LOST, f"dockerd stopped answering: {_text(error)}"[:600])
+
+
+def _text(error: Exception) -> str:
+    return str(error.explanation if isinstance(error, APIError) else error)[:4000]
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
