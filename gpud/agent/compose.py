@@ -24,7 +24,7 @@ from gpud.agent.pipeline import Pipeline
 from gpud.agent.schedule import Schedule
 from gpud.agent.store import History
 from gpud.agent.telemetry.collector import Collector
-from gpud.core import clock
+from gpud.core import clock, containers
 from gpud.core.errors import ListenError, TelemetryError
 from gpud.core.events import ChildSpawned, ClockJumped, HealthSet, TelemetryFailed, TelemetryRead
 from gpud.core.health import Level
@@ -93,6 +93,7 @@ async def run(settings: Settings) -> int:
         now=now,
         boot_id=platform.boot_id(),
         cache_dir=str(Path(settings.state_dir, "cuda-cache")),
+        gpu_taken=lambda: containers.taken(board.read().root),
     )
     schedule = Schedule()
     plan = settings.schedule
@@ -119,6 +120,7 @@ async def run(settings: Settings) -> int:
     schedule.start()
     works: tuple[tuple[str, Work], ...] = (
         ("tick", lambda: _ticking(settings, board, schedule)),
+        ("containers", lambda: _hearing(board, pipeline)),
         ("report", lambda: _reporting(own / "agent.json", board, dirty)),
         ("http", lambda: _serving(settings, board, stop)),
     )
@@ -227,6 +229,13 @@ async def _ticking(settings: Settings, board: Board, schedule: Schedule) -> None
                 schedule.after_pause(offset_s, rest_s=clock.rest_s(offset_s))
         before = after
         board.post(rootstatus.read(path, after))
+        await asyncio.sleep(TICK_S)
+
+
+async def _hearing(board: Board, pipeline: Pipeline) -> None:
+    """Keep root's container runs; a slow disk delays nothing else."""
+    while True:
+        await pipeline.heard(board.read())
         await asyncio.sleep(TICK_S)
 
 

@@ -12,6 +12,7 @@ from prometheus_client.core import (
     InfoMetricFamily,
 )
 
+from gpud.core import containers
 from gpud.core.sample import Absent, Pace, Unit
 from gpud.core.snapshot import ProbeKey, ProbeState, Snapshot, fresh
 from gpud.core.stats import LATENCY_BOUNDS_S
@@ -79,6 +80,7 @@ class SnapshotCollector:
             *_identity(snapshot),
             *_health(snapshot),
             *_dockerd(snapshot),
+            *_containers(snapshot),
             *self._probes(snapshot),
             *self._gpus(snapshot),
             *_own(snapshot),
@@ -91,7 +93,7 @@ class SnapshotCollector:
         current = {
             key: state
             for key, state in snapshot.probes.items()
-            if self._is_fresh(state, paces.get(key.probe, Pace.LARGE))
+            if self._is_fresh(state, self._interval_s(key.probe, paces))
         }
         for unit, (name, text) in MEDIANS.items():
             family = GaugeMetricFamily(name, text, labels=["gpu", "probe", "mode"])
@@ -119,10 +121,14 @@ class SnapshotCollector:
                 took.add_metric([_gpu(key), key.probe], state.duration_s)
         yield from (finished, took)
 
-    def _is_fresh(self, state: ProbeState, pace: Pace) -> bool:
+    def _interval_s(self, probe: str, paces: Mapping[str, Pace]) -> float:
+        if probe == containers.PROBE:
+            return self._settings.containers.interval_s
+        small = paces.get(probe) is Pace.SMALL
         schedule = self._settings.schedule
-        small = pace is Pace.SMALL
-        interval_s = schedule.small_interval_s if small else schedule.large_interval_s
+        return schedule.small_interval_s if small else schedule.large_interval_s
+
+    def _is_fresh(self, state: ProbeState, interval_s: float) -> bool:
         if state.finished_mono_s is None:
             return False
         return fresh(self._now().mono_s - state.finished_mono_s, interval_s)
@@ -224,6 +230,32 @@ def _dockerd(snapshot: Snapshot) -> Iterator[Metric]:
     yield CounterMetricFamily(
         "gpud_agent_restarts", "Restarts of the agent by root.", snapshot.root.agent.restarts
     )
+
+
+def _containers(snapshot: Snapshot) -> Iterator[Metric]:
+    said = None if snapshot.root is None else snapshot.root.containers
+    if said is not None and said.toolkit is not None:
+        yield InfoMetricFamily(
+            "gpud_container_toolkit",
+            "By which way Docker can hand out GPUs.",
+            value={"state": said.toolkit.state},
+        )
+    compared = snapshot.containers
+    if compared is None:
+        return
+    yield InfoMetricFamily(
+        "gpud_container_verdict",
+        "What the container's n-body and the in-process one say together.",
+        value={"verdict": compared.verdict},
+    )
+    ratio = GaugeMetricFamily(
+        "gpud_container_flops_ratio",
+        "The container's n-body rate over the in-process one; different kernels.",
+        labels=["gpu"],
+    )
+    if compared.ratio is not None:
+        ratio.add_metric([str(compared.gpu)], compared.ratio)
+    yield ratio
 
 
 def _latencies(snapshot: Snapshot) -> Metric:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from gpud.agent.launch import Launcher, Refused
 from gpud.agent.store import History, Run
-from gpud.core import clock
+from gpud.core import clock, containers
 from gpud.core.errors import StoreError, WireError
 from gpud.core.events import (
     Event,
@@ -20,12 +20,14 @@ from gpud.core.events import (
 )
 from gpud.core.health import Level
 from gpud.core.sample import Backend, Device, Inventory, Job, Pace, ProbeSpec, Reason, Skip
+from gpud.core.snapshot import ProbeKey
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from gpud.core.clock import Instant
     from gpud.core.settings import Settings
+    from gpud.core.snapshot import Snapshot
 
 LOOK_AGAIN = frozenset(
     {
@@ -55,6 +57,7 @@ class Pipeline:
         now: Callable[[], Instant],
         boot_id: str,
         cache_dir: str,
+        gpu_taken: Callable[[], bool] = lambda: False,
     ) -> None:
         self._settings = settings
         self._launcher = launcher
@@ -63,6 +66,8 @@ class Pipeline:
         self._now = now
         self._boot_id = boot_id
         self._cache_dir = cache_dir
+        self._gpu_taken = gpu_taken
+        self._root_run_s: float | None = None
         self._specs: tuple[ProbeSpec, ...] = ()
         self._inventory: Inventory | None = None
         self._one_round = asyncio.Lock()
@@ -103,7 +108,9 @@ class Pipeline:
         if pace is Pace.LARGE or (self._inventory is not None and self._inventory.failure):
             self._inventory = None  # taken anew once a round while something is wrong
         for spec in due:
-            if spec.backend is Backend.CUDA:
+            if spec.backend is Backend.CUDA and self._gpu_taken():
+                self._publish(RunSkipped(spec.name, Skip.CONTAINER_RUNNING, self._now().wall_s))
+            elif spec.backend is Backend.CUDA:
                 for device in await self._devices(spec):
                     await self._one(spec, device)
 
@@ -137,6 +144,21 @@ class Pipeline:
         self._publish(RunFinished(report, gpu, after.wall_s, after.mono_s))
         if report.failure is not None and report.failure.reason in LOOK_AGAIN:
             self._inventory = None
+
+    async def heard(self, snapshot: Snapshot) -> None:
+        """Keep the container run root tells of, once: a new agent is told of the old one too."""
+        said = None if snapshot.root is None else snapshot.root.containers
+        if said is None or said.run is None or said.run.finished_s == self._root_run_s:
+            return
+        run, known = said.run, snapshot.probes.get(ProbeKey(containers.PROBE, said.gpu_index))
+        try:
+            if await self._history.last_finished_s(containers.PROBE) != run.finished_s:
+                told = known.report if known is not None else None
+                report = told or containers.run_report(run, None)
+                await self._keep(Run(report, run.finished_s, self._boot_id))
+        except StoreError:
+            return  # told by the runs of the schedule; asked again in a second
+        self._root_run_s = run.finished_s
 
     async def _keep(self, run: Run) -> None:
         """Write first, publish after: a crash between the two loses a figure, not evidence."""

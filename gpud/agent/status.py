@@ -29,6 +29,7 @@ def document(snapshot: Snapshot, *, now_s: float) -> dict[str, Any]:
         "platform": dict(snapshot.platform),
         "health": {name: asdict(health) for name, health in snapshot.health.items()},
         "root": asdict(root) if root is not None else None,
+        "containers": asdict(snapshot.containers) if snapshot.containers is not None else None,
         "cuda": asdict(snapshot.inventory) if snapshot.inventory is not None else None,
         "probes": [_probe(key, state) for key, state in snapshot.probes.items()],
         "telemetry": {

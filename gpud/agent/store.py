@@ -125,6 +125,16 @@ class Store:
         row = self._connection.execute("SELECT count(*) FROM runs").fetchone()
         return int(row[0])
 
+    def last_finished_s(self, probe: str) -> float | None:
+        """Give when the run of ``probe`` that was written last had ended. Errors: StoreError."""
+        try:
+            row = self._connection.execute(
+                "SELECT finished_s FROM runs WHERE probe = ? ORDER BY id DESC LIMIT 1", (probe,)
+            ).fetchone()
+        except sqlite3.Error as error:
+            raise _translated(error, self.path) from error
+        return None if row is None else float(row[0])
+
     def close(self) -> None:
         """Close the file; what was written stays."""
         with suppress(sqlite3.Error):
@@ -201,6 +211,17 @@ class History:
         if refused:
             raise refused[-1]
 
+    async def last_finished_s(self, probe: str) -> float | None:
+        """Give the end of the newest run of ``probe``, those that wait included.
+
+        Errors: ``StoreError`` when the history cannot be read.
+        """
+        for run in reversed(self._waiting):
+            if run.report.probe == probe:
+                return run.finished_s
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(self._thread, self._last_finished_s, probe)
+
     async def close(self) -> None:
         """Write what waits if that is possible, and close."""
         with suppress(StoreError):
@@ -209,12 +230,18 @@ class History:
         if self._store is not None:
             self._store.close()
 
+    def _open(self) -> Store:
+        if self._store is None:
+            self._store = Store(self._directory, now=self._now)
+            self.set_aside = self._store.set_aside or self.set_aside
+        return self._store
+
+    def _last_finished_s(self, probe: str) -> float | None:
+        return self._open().last_finished_s(probe)
+
     def _write(self, batch: list[Run]) -> list[StoreError]:
         try:
-            if self._store is None:
-                self._store = Store(self._directory, now=self._now)
-                self.set_aside = self._store.set_aside or self.set_aside
-            return self._store.append(batch)
+            return self._open().append(batch)
         except StoreError:
             # Opened anew next time: after a remount the old descriptors are worth nothing.
             if self._store is not None:

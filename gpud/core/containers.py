@@ -16,7 +16,14 @@ from typing import Final
 
 from gpud.core.errors import WireError
 from gpud.core.health import Level
-from gpud.core.report import ContainerFigure, ContainerRun, ContainersReport, ToolkitState
+from gpud.core.report import (
+    ContainerFigure,
+    ContainerRun,
+    ContainersReport,
+    ProbeStage,
+    RootReport,
+    ToolkitState,
+)
 from gpud.core.sample import Backend, Device, Failure, RunReport, Unit
 from gpud.core.stats import summarised
 
@@ -111,6 +118,12 @@ def run_report(run: ContainerRun, device: Device | None) -> RunReport:
         conditions={"bodies": figure.bodies, "iterations": figure.iterations},
         duration_s=run.duration_s,
     )
+
+
+def taken(root: RootReport | None) -> bool:
+    """Say whether a container measures, or is about to: two runs at once would both be wrong."""
+    said = None if root is None else root.containers
+    return said is not None and said.stage in (ProbeStage.ANNOUNCED, ProbeStage.RUNNING)
 
 
 class Verdict(StrEnum):

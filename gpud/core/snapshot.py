@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from functools import singledispatch
 from typing import TYPE_CHECKING, Final
 
-from gpud.core import stats
+from gpud.core import containers, stats
 from gpud.core.events import (
     ChildSpawned,
     ClockJumped,
@@ -26,11 +26,12 @@ from gpud.core.events import (
     TelemetryRead,
 )
 from gpud.core.health import Health, Level
-from gpud.core.report import DockerdReport, Owner, RootReport
+from gpud.core.report import ContainersReport, DockerdReport, Owner, RootReport
 from gpud.core.sample import (
     Absent,
     Backend,
     Buckets,
+    Device,
     Failure,
     Inventory,
     ProbeSpec,
@@ -38,11 +39,12 @@ from gpud.core.sample import (
     Reason,
     RunReport,
     Sample,
-    Skip,
 )
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
+    from gpud.core.containers import Comparison
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,13 +92,14 @@ class Snapshot:
     inventory: Inventory | None = None
     probes: Mapping[ProbeKey, ProbeState] = field(default_factory=dict)
     runs: Mapping[str, int] = field(default_factory=dict)
-    failures: Mapping[tuple[str, Reason], int] = field(default_factory=dict)
-    skips: Mapping[tuple[str, Skip], int] = field(default_factory=dict)
+    failures: Mapping[tuple[str, str], int] = field(default_factory=dict)  # by Reason
+    skips: Mapping[tuple[str, str], int] = field(default_factory=dict)  # by Skip
     latencies: Mapping[tuple[int, str], Buckets] = field(default_factory=dict)  # (gpu, mode)
     gpu_seconds: float = 0.0
     children: int = 0  # spawned
     telemetry: Telemetry = field(default_factory=Telemetry)
     root: RootReport | None = None
+    containers: Comparison | None = None  # the container probe beside the in-process one
     health: Mapping[str, Health] = field(default_factory=dict)
     paused_s: float = 0.0
     clock_jumps: int = 0
@@ -253,9 +256,10 @@ def _(event: RootHeard, snapshot: Snapshot) -> Snapshot:
             fix="gpud up",
         )
         unknown = {name: value for name, value in silent.health.items() if name != "dockerd"}
-        return replace(silent, health=unknown)
+        return _containers(replace(silent, health=unknown), None, event.now_s)
     heard = _with_health(after, "root", Level.OK, event.now_s)
-    return _dockerd_health(heard, event.report.dockerd, event.now_s)
+    known = _dockerd_health(heard, event.report.dockerd, event.now_s)
+    return _containers(known, event.report, event.now_s)
 
 
 @fold.register
@@ -307,7 +311,9 @@ def _accumulated(
 
 def _probe_health(snapshot: Snapshot, now_s: float) -> Snapshot:
     failing = {
-        key: state.failure for key, state in snapshot.probes.items() if state.failure is not None
+        key: state.failure
+        for key, state in snapshot.probes.items()
+        if state.failure is not None and key.probe != containers.PROBE  # that has its own health
     }
     if not failing:
         return _with_health(snapshot, "probes", Level.OK, now_s)
@@ -346,6 +352,115 @@ def _dockerd_health(snapshot: Snapshot, dockerd: DockerdReport, now_s: float) ->
         detail=dockerd.detail,
         fix=dockerd.fix,
     )
+
+
+def _containers(snapshot: Snapshot, root: RootReport | None, now_s: float) -> Snapshot:
+    """Take over what root says of the container probe; what it no longer says is gone."""
+    said = None if root is None else root.containers
+    after = _without_containers(snapshot)
+    if root is None or said is None:
+        return after
+    own = containers.PROBE
+    failures = {(own, reason): count for reason, count in said.failures.items()}
+    skips = {(own, reason): count for reason, count in said.skips.items()}
+    comparison = _comparison(snapshot, said, root.beat_s)
+    after = replace(
+        after,
+        containers=comparison,
+        probes={**after.probes, **_container_probe(snapshot, said)},
+        runs={**after.runs, own: said.runs} if said.runs or said.skips else after.runs,
+        failures={**after.failures, **failures},
+        skips={**after.skips, **skips},
+    )
+    inventory = snapshot.inventory
+    has_gpu = inventory is not None and bool(inventory.devices)
+    judged = containers.judgement(said, comparison, has_gpu=has_gpu)
+    if judged is None:
+        return after
+    before = snapshot.health.get("containers")
+    kept = (
+        after if before is None else replace(after, health={**after.health, "containers": before})
+    )
+    return _with_health(
+        kept,
+        "containers",
+        judged.level,
+        now_s,
+        reason=judged.reason,
+        detail=judged.detail,
+        fix=judged.fix,
+    )
+
+
+def _without_containers(snapshot: Snapshot) -> Snapshot:
+    own = containers.PROBE
+    return replace(
+        snapshot,
+        containers=None,
+        probes={key: value for key, value in snapshot.probes.items() if key.probe != own},
+        runs={probe: count for probe, count in snapshot.runs.items() if probe != own},
+        failures={key: count for key, count in snapshot.failures.items() if key[0] != own},
+        skips={key: count for key, count in snapshot.skips.items() if key[0] != own},
+        health={name: value for name, value in snapshot.health.items() if name != "containers"},
+    )
+
+
+def _container_probe(snapshot: Snapshot, said: ContainersReport) -> dict[ProbeKey, ProbeState]:
+    """Give the last run as any other probe's, once it is known on which GPU it runs."""
+    if said.run is None or said.gpu_index is None:
+        return {}
+    report = containers.run_report(said.run, _measured_device(snapshot, said))
+    state = ProbeState(
+        backend=Backend.CUDA,
+        samples=report.samples,
+        report=report,
+        failure=report.failure,
+        last_success_s=said.last_success_s,
+        finished_mono_s=said.run.finished_mono_s,
+        duration_s=report.duration_s,
+    )
+    return {ProbeKey(containers.PROBE, said.gpu_index): state}
+
+
+def _measured_device(snapshot: Snapshot, said: ContainersReport) -> Device | None:
+    """Find the GPU the container measured: the same index, and the same name."""
+    inventory, figure = snapshot.inventory, None if said.run is None else said.run.figure
+    if inventory is None or figure is None:
+        return None
+    wanted = (figure.gpu_index, figure.gpu_name)
+    return next((d for d in inventory.devices if (d.index, d.name) == wanted), None)
+
+
+def _comparison(snapshot: Snapshot, said: ContainersReport, beat_s: float) -> Comparison | None:
+    """Compare while both runs are of the same hour; afterwards what was found then still holds."""
+    if said.run is None:
+        return None
+    found = containers.compared(
+        said.run,
+        said.recent_flops_per_second,
+        _in_process(snapshot, said.gpu_index, beat_s),
+        same_gpu=_measured_device(snapshot, said) is not None,
+    )
+    before = snapshot.containers
+    same_run = before is not None and before.run_mono_s == said.run.finished_mono_s
+    return before if same_run and found.verdict is containers.Verdict.NOT_COMPARABLE else found
+
+
+def _in_process(snapshot: Snapshot, gpu: int | None, beat_s: float) -> containers.InProcess | None:
+    inventory = snapshot.inventory
+    if inventory is not None and inventory.failure is not None:
+        return containers.InProcess(beat_s, failure=inventory.failure)  # asked anew all the time
+    runs = {
+        key.gpu: state
+        for key, state in snapshot.probes.items()
+        if key.probe == containers.IN_PROCESS and key.gpu is not None
+    }
+    chosen = min(runs, default=None) if gpu is None else gpu
+    state = None if chosen is None else runs.get(chosen)
+    if state is None or state.finished_mono_s is None:
+        return None
+    median = next((sample.median for sample in state.samples), None)
+    return containers.InProcess(state.finished_mono_s, median, state.failure)
 
 
 def _failed(snapshot: Snapshot, component: str, failure: Failure, now_s: float) -> Snapshot:

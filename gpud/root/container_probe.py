@@ -60,6 +60,7 @@ class Job:
     socket: str
     image: str
     deadline_s: float
+    stop_s: int
     owner: str  # the value of the label
     dockerd: int | None
     desktop: bool
@@ -73,6 +74,7 @@ def main(argv: Sequence[str]) -> int:
     parser.add_argument("--image", required=True)
     parser.add_argument("--deadline", type=float, required=True)
     parser.add_argument("--owner", required=True)
+    parser.add_argument("--stop", type=int, default=STOP_S)
     parser.add_argument("--dockerd", type=int)
     parser.add_argument("--desktop", action="store_true")
     parser.add_argument("--parent", type=int, required=True)
@@ -85,6 +87,7 @@ def main(argv: Sequence[str]) -> int:
         given.socket,
         given.image,
         given.deadline,
+        given.stop,
         given.owner,
         given.dockerd,
         given.desktop,
@@ -99,7 +102,7 @@ def word(job: Job) -> Word:
         with contextlib.closing(
             docker.APIClient(base_url=f"unix://{job.socket}", timeout=CALL_S)
         ) as client:
-            clear(client, job.owner)
+            clear(client, job)
             seen = judged(toolkit.facts(client.info(), job.dockerd, desktop=job.desktop))
             if job.task is Task.PULL:
                 return _pulled(client, job, seen)
@@ -111,16 +114,16 @@ def word(job: Job) -> Word:
         return Word(failure=_lost(error))
 
 
-def clear(client: Client, owner: str) -> None:
+def clear(client: Client, job: Job) -> None:
     """Stop and remove what an earlier life left behind: its own containers, by their label."""
-    ours = {"label": f"{LABEL}={owner}"}
+    ours = {"label": f"{LABEL}={job.owner}"}
     for left in client.containers(all=True, filters=ours):
-        _remove(client, left["Id"])
+        _remove(client, left["Id"], job.stop_s)
 
 
-def _remove(client: Client, container: str) -> None:
+def _remove(client: Client, container: str, stop_s: int) -> None:
     with contextlib.suppress(APIError):
-        client.stop(container, timeout=STOP_S)
+        client.stop(container, timeout=stop_s)
     client.remove_container(container, force=True, v=True)
 
 
@@ -178,7 +181,7 @@ def measured(client: Client, job: Job, *, cdi: bool) -> ContainerFigure:
     finally:
         # One that stays is removed by the next life; the figure is good all the same.
         with contextlib.suppress(DockerException, OSError):
-            _remove(client, made["Id"])
+            _remove(client, made["Id"], job.stop_s)
 
 
 def _confined(client: Client, *, cdi: bool) -> dict[str, Any]:

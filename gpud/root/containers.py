@@ -58,7 +58,9 @@ class Containers:
         """Start what is due, and end what outlived its deadline."""
         if self._child is not None:
             if now_s >= self._deadline_s:
-                self._child.kill()  # a client of dockerd's; its container is removed later
+                # Not ``kill()``, which may reap it where the loop would never hear of it. It is a
+                # client of dockerd's; its container is removed by the next one.
+                os.kill(self._child.pid, signal.SIGKILL)
                 self._deadline_s = float("inf")
             return
         answers = dockerd.api is Api.ANSWERS
