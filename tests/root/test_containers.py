@@ -1,0 +1,300 @@
+"""The sample in a container of a real dockerd, by the very program the supervisor starts.
+
+Only NVIDIA's hook is stood in for: dockerd offers GPUs as soon as something of that name is on its
+PATH. Without it the error is the one every person without the toolkit sees.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from gpud.core import wire
+from gpud.core.container_plan import Word
+from gpud.core.report import ToolkitState
+from gpud.core.sample import Reason
+from gpud.root.container_probe import LABEL
+from tests.root.conftest import until
+from tests.root.sample import PRINTED, gpu_docker, usable
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tests.root.conftest import Supervised
+    from tests.root.sample import GpuDocker
+
+pytestmark = pytest.mark.skipif(not usable(), reason="needs root, dockerd and busybox-static")
+
+NO_ADAPTER = "nvidia-container-cli: initialization error: WSL environment detected but no adapters"
+STUBBORN = "trap 'exit 0' TERM; while :; do sleep 0.1; done"
+
+
+@pytest.fixture(scope="module")
+def bare() -> Iterator[GpuDocker]:
+    with gpu_docker(None) as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def fitted() -> Iterator[GpuDocker]:
+    with gpu_docker("exit 0") as made:
+        yield made
+
+
+def argv(gpu: GpuDocker, task: str, image: str, **more: object) -> list[str]:
+    given = {
+        "socket": gpu.dockerd.socket,
+        "image": image,
+        "deadline": 10,
+        "stop": 2,
+        "owner": "/run/mine",
+        "dockerd": gpu.process.pid,
+        "parent": os.getpid(),
+        **more,
+    }
+    line = [sys.executable, "-I", "-m", "gpud.root.container_probe", task]
+    return [*line, *(f"--{name}={value}" for name, value in given.items())]
+
+
+def said(gpu: GpuDocker, task: str, image: str, **more: object) -> Word:
+    done = subprocess.run(
+        argv(gpu, task, image, **more), capture_output=True, timeout=60, check=False
+    )
+    assert (done.returncode, done.stderr) == (0, b"")
+    return wire.decode(done.stdout, Word)
+
+
+def containers(gpu: GpuDocker, **labels: str) -> list[dict[str, Any]]:
+    wanted = {"label": [f"{key}={value}" for key, value in labels.items()]}
+    with contextlib.closing(gpu.dockerd.client()) as client:
+        found: list[dict[str, Any]] = client.containers(all=True, filters=wanted)
+        return found
+
+
+def ours(gpu: GpuDocker) -> list[dict[str, Any]]:
+    return containers(gpu, **{LABEL: "/run/mine"})
+
+
+def test_the_figures_of_a_run_come_home_and_nothing_of_it_stays(fitted: GpuDocker) -> None:
+    word = said(fitted, "run", fitted.printing(PRINTED))
+    assert word.toolkit is not None
+    assert word.toolkit.state is ToolkitState.RUNTIME
+    assert word.run is not None
+    assert word.run.figure is not None
+    assert word.run.figure.flops_per_second == pytest.approx(3.863604e12)
+    assert word.run.failure is None
+    assert containers(fitted) == []
+
+
+def test_without_the_toolkit_dockers_own_error_is_reported_as_such(bare: GpuDocker) -> None:
+    word = said(bare, "run", bare.printing(PRINTED))
+    assert word.toolkit is not None
+    assert (word.toolkit.state, word.toolkit.reason) == (ToolkitState.NONE, "not_installed")
+    assert word.run is not None
+    failure = word.run.failure
+    assert failure is not None
+    assert failure.reason is Reason.TOOLKIT_MISSING
+    assert 'could not select device driver "" with capabilities: [[gpu]]' in failure.detail
+    assert failure.advice is not None
+    assert "nvidia-container-toolkit" in failure.advice
+    assert containers(bare) == []
+
+
+def test_an_error_of_the_toolkits_hook_is_explained_out_of_dockers_wrapping() -> None:
+    with gpu_docker(f"echo '{NO_ADAPTER} were found' >&2; exit 1") as gpu:
+        word = said(gpu, "run", gpu.printing(PRINTED))
+        left = containers(gpu)
+    assert word.run is not None
+    assert word.run.failure is not None
+    assert word.run.failure.reason is Reason.NO_DEVICE
+    assert NO_ADAPTER in word.run.failure.detail
+    assert left == []
+
+
+@pytest.mark.parametrize(
+    ("script", "reason", "words"),
+    [
+        ("exit 0", Reason.BAD_OUTPUT, "it printed nothing"),
+        ("echo hello", Reason.BAD_OUTPUT, "no line with the device"),
+        ("cat /bin/sh", Reason.BAD_OUTPUT, ""),
+        (
+            "while :; do echo yes; done | head -c 3000000; exit 0",
+            Reason.BAD_OUTPUT,
+            "no line with the device",
+        ),
+        ("echo oh dear >&2; exit 3", Reason.CONTAINER_FAILED, "exit code 3: oh dear"),
+        (
+            "echo 'Error: only 0 Devices available, 1 requested.  Exiting.'; exit 1",
+            Reason.NO_DEVICE,
+            "only 0 Devices available",
+        ),
+        ("exit 139", Reason.CONTAINER_FAILED, "exit code 139"),
+    ],
+)
+def test_a_container_that_does_something_else_is_a_failure_with_its_words(
+    fitted: GpuDocker, script: str, reason: Reason, words: str
+) -> None:
+    word = said(fitted, "run", fitted.image(script))
+    assert word.run is not None
+    assert word.run.failure is not None
+    assert word.run.failure.reason is reason
+    assert words in word.run.failure.detail
+    assert len(word.run.failure.detail) < 1000
+    assert containers(fitted) == []
+
+
+@pytest.mark.parametrize("script", ["while :; do echo yes; done", STUBBORN])
+def test_a_container_that_never_ends_is_stopped_and_removed(fitted: GpuDocker, script: str) -> None:
+    word = said(fitted, "run", fitted.image(script), deadline=1)
+    assert word.run is not None
+    assert word.run.failure is not None
+    assert word.run.failure.reason is Reason.HUNG
+    assert "within 1 s" in word.run.failure.detail
+    assert containers(fitted) == []
+
+
+def test_an_absent_image_is_said_to_be_absent_and_nobody_asks_a_registry(bare: GpuDocker) -> None:
+    began = int(time.time())
+    word = said(bare, "look", "127.0.0.1:1/nobody/has:this")
+    assert word.image_present is False
+    assert word.run is None
+    with contextlib.closing(bare.dockerd.client()) as client:
+        seen = list(client.events(since=began - 1, until=int(time.time()) + 1, decode=True))
+    assert [event for event in seen if event["Action"] == "pull"] == []
+
+
+def test_a_fetch_that_fails_says_what_docker_said(bare: GpuDocker) -> None:
+    word = said(bare, "pull", "127.0.0.1:1/nobody/has:this")
+    assert word.image_present is False
+    assert word.failure is not None
+    assert word.failure.reason is Reason.PULL_FAILED
+    assert "connection refused" in word.failure.detail
+
+
+def test_the_container_gets_gpus_and_nothing_else(fitted: GpuDocker) -> None:
+    running = subprocess.Popen(argv(fitted, "run", fitted.image(STUBBORN)), stdout=subprocess.PIPE)
+    with running:
+        try:
+            found = until(lambda: [c for c in ours(fitted) if c["State"] == "running"], "it")
+            with contextlib.closing(fitted.dockerd.client()) as client:
+                facts = client.inspect_container(found[0]["Id"])
+        finally:
+            running.kill()
+    host = facts["HostConfig"]
+    assert host["DeviceRequests"][0]["Count"] == -1
+    assert host["DeviceRequests"][0]["Capabilities"] == [["gpu"]]
+    assert (host["NetworkMode"], host["ReadonlyRootfs"], host["CapDrop"]) == ("none", True, ["ALL"])
+    assert host["SecurityOpt"] == ["no-new-privileges"]
+    assert (host["Privileged"], host["Binds"], host.get("Mounts")) == (False, None, None)
+    assert host["LogConfig"]["Config"] == {"max-size": "64k", "max-file": "1"}
+    assert host["Memory"] > 0
+    assert host["PidsLimit"] > 0
+    assert facts["Config"]["User"] == "65534:65534"
+    assert facts["Mounts"] == []
+
+
+def test_what_a_killed_life_left_behind_is_removed_by_the_next_and_nobody_elses(
+    fitted: GpuDocker,
+) -> None:
+    image = fitted.image(STUBBORN)
+    with contextlib.closing(fitted.dockerd.client()) as client:
+        host = client.create_host_config(network_mode="none")
+        for labels in ({}, {LABEL: "/run/other"}):
+            client.create_container(image, command=["nbody"], labels=labels, host_config=host)
+    with subprocess.Popen(argv(fitted, "run", image), stdout=subprocess.PIPE) as life:
+        until(lambda: [c for c in ours(fitted) if c["State"] == "running"], "its container")
+        life.kill()
+    assert len(ours(fitted)) == 1
+    assert said(fitted, "look", image).image_present is True
+    assert ours(fitted) == []
+    others = containers(fitted)
+    assert len(others) == 2
+    with contextlib.closing(fitted.dockerd.client()) as client:
+        for other in others:
+            client.remove_container(other["Id"], force=True)
+
+
+def test_a_life_whose_supervisor_is_gone_does_nothing(fitted: GpuDocker) -> None:
+    line = argv(fitted, "run", fitted.printing(PRINTED), parent=1)
+    done = subprocess.run(line, capture_output=True, timeout=20, check=False)
+    assert (done.returncode, done.stdout) == (1, b"")
+
+
+def test_a_dockerd_that_dies_in_the_middle_is_what_went_wrong() -> None:
+    with gpu_docker("exit 0") as gpu:
+        line = argv(gpu, "run", gpu.image(STUBBORN))
+        with subprocess.Popen(line, stdout=subprocess.PIPE) as life:
+            until(lambda: [c for c in ours(gpu) if c["State"] == "running"], "its container")
+            gpu.process.send_signal(signal.SIGKILL)
+            out, _ = life.communicate(timeout=30)
+    word = wire.decode(out, Word)
+    failure = word.failure or (word.run.failure if word.run else None)
+    assert failure is not None
+    assert failure.reason is Reason.DOCKERD_LOST
+
+
+def test_no_dockerd_at_all_is_said_in_a_line(bare: GpuDocker) -> None:
+    word = said(bare, "look", "x:1", socket="/nonexistent/docker.sock")
+    assert word.failure is not None
+    assert word.failure.reason is Reason.DOCKERD_LOST
+    assert len(word.failure.detail) <= 600
+
+
+def test_the_supervisor_itself_never_loads_the_docker_sdk() -> None:
+    code = "import gpud.root.supervisor, sys; sys.exit('docker' in sys.modules)"
+    assert subprocess.run([sys.executable, "-I", "-c", code], check=False).returncode == 0
+
+
+def test_the_supervisor_announces_runs_and_reports(
+    supervised: Supervised, fitted: GpuDocker
+) -> None:
+    supervised.settings = {
+        "dockerd": fitted.dockerd.settings(policy="observe"),
+        "containers": {"image": fitted.printing(PRINTED), "first_after_s": 0},
+    }
+    supervised.start()
+    supervised.when(lambda r: r["containers"]["stage"] == "announced", "the announcement")
+    supervised.when(lambda r: r["containers"]["stage"] == "running", "the run")
+    report = supervised.when(lambda r: r["containers"]["run"], "a run")["containers"]
+    assert report["stage"] == "waiting"
+    assert report["run"]["figure"]["flops_per_second"] == pytest.approx(3.863604e12)
+    assert (report["runs"], report["failures"], report["skips"]) == (1, {}, {})
+    assert report["toolkit"]["state"] == "runtime"
+
+
+def test_a_life_that_is_killed_is_a_failed_run_and_its_container_is_cleared_away(
+    supervised: Supervised, fitted: GpuDocker
+) -> None:
+    supervised.settings = {
+        "dockerd": fitted.dockerd.settings(policy="observe"),
+        "containers": {"image": fitted.image(STUBBORN), "first_after_s": 0},
+    }
+    supervised.start()
+    mine = {LABEL: str(supervised.home / "run/gpud")}
+    until(lambda: [c for c in containers(fitted, **mine) if c["State"] == "running"], "it", 30)
+    assert supervised.process is not None
+    lives = [pid for pid in _children(supervised.process.pid) if b"container_probe" in _line(pid)]
+    assert len(lives) == 1
+    os.kill(lives[0], signal.SIGKILL)
+    report = supervised.when(lambda r: r["containers"]["run"], "the failed run")["containers"]
+    assert report["failures"] == {"killed": 1}
+    assert supervised.stop() == 0
+    supervised.start()
+    until(lambda: not containers(fitted, **mine), "the container removed by the next one", 45)
+
+
+def _children(pid: int) -> list[int]:
+    children = Path(f"/proc/{pid}/task/{pid}/children").read_text()
+    return [int(child) for child in children.split()]
+
+
+def _line(pid: int) -> bytes:
+    return Path(f"/proc/{pid}/cmdline").read_bytes()
