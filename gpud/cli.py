@@ -213,7 +213,7 @@ def _status_lines(document: dict[str, Any]) -> list[str]:
             if health.get(key)
         ]
     figures = [
-        f"  {state['probe']:<10} {_place(state):<6} {sample['mode']:<14} "
+        f"  {state['probe']:<15} {_place(state):<6} {sample['mode']:<14} "
         f"{human(sample['median'], sample['unit']):>14}"
         for state in sorted(document["probes"], key=lambda state: (state["probe"], _place(state)))
         for sample in state["samples"]

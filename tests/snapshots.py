@@ -16,7 +16,19 @@ from gpud.core.events import (
     TelemetryRead,
 )
 from gpud.core.health import Level
-from gpud.core.report import AgentReport, DockerdReport, Owner, ProcessRef, RootReport
+from gpud.core.report import (
+    AgentReport,
+    ContainerFigure,
+    ContainerRun,
+    ContainersReport,
+    DockerdReport,
+    Owner,
+    ProbeStage,
+    ProcessRef,
+    RootReport,
+    ToolkitReport,
+    ToolkitState,
+)
 from gpud.core.sample import (
     Absent,
     Backend,
@@ -129,6 +141,24 @@ ROOT = RootReport(
         restarts={"killed": 1},
     ),
     agent=AgentReport(state="running", process=ProcessRef(12, 1200), user="gpud", restarts=2),
+    containers=ContainersReport(
+        stage=ProbeStage.WAITING,
+        image="nvcr.io/nvidia/k8s/cuda-sample:nbody",
+        image_present=True,
+        toolkit=ToolkitReport(ToolkitState.RUNTIME),
+        run=ContainerRun(
+            finished_s=1_700_000_050.0,
+            finished_mono_s=50.0,
+            duration_s=3.0,
+            figure=ContainerFigure(1.6e13, 8e11, 47104, 50, 0, DEVICE.name, "8.9"),
+        ),
+        recent_flops_per_second=(1.6e13,),
+        last_success_s=1_700_000_050.0,
+        gpu_index=0,
+        runs=3,
+        failures={"toolkit_missing": 2},
+        skips={"image_absent": 1},
+    ),
 )
 
 

@@ -117,3 +117,21 @@ def test_no_value_of_any_variable_ends_in_anything_but_settings_or_a_refusal(
         assert key.rpartition(".")[2] in str(error).lower()  # noqa: PT017
     else:
         assert dict(entries(found)).keys() == set(KEYS)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        (b"interval_s = 0", "interval_s must be between"),
+        (b"deadline_s = inf", "deadline_s must be between"),
+        (b"first_after_s = -1", "first_after_s must be between"),
+        (b"image = ''", "image must be an image's name"),
+        (b"image = '--privileged'", "image must be an image's name"),
+        (b'image = "a\\nb"', "image must be an image's name"),
+        (b"image = 5", "containers.image"),
+        (b"pull = 'yes'", "containers.pull"),
+        (b"imag = 'a'", "did you mean containers.image"),
+    ],
+)
+def test_what_is_wrong_about_containers_is_said_with_its_key(text: bytes, expected: str) -> None:
+    assert expected in refusal(b"[containers]\n" + text)
