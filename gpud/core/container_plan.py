@@ -17,6 +17,7 @@ from gpud.core.report import (
     ProbeStage,
     ProcessRef,
     ToolkitReport,
+    ToolkitState,
 )
 from gpud.core.sample import SCHEMA_VERSION, Failure, Skip
 
@@ -127,9 +128,12 @@ def _appointed(plan: Plan, now_s: float) -> tuple[Plan, Task | None]:
 def done(plan: Plan, word: Word, *, wall_s: float, now_s: float) -> Plan:
     """Take note of how the task ended; ``word`` says it, or why there is no word."""
     task = plan.busy
+    toolkit = word.toolkit or plan.report.toolkit
+    if toolkit is None and word.failure is not None:
+        toolkit = ToolkitReport(ToolkitState.UNKNOWN, "look_failed", word.failure.detail)
     known = replace(
         plan.report,
-        toolkit=word.toolkit or plan.report.toolkit,
+        toolkit=toolkit,
         image_present=plan.report.image_present
         if word.image_present is None
         else word.image_present,

@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import os
+import resource
 import signal
 import sys
 import time
@@ -47,6 +48,8 @@ MEMORY = "2g"
 MOST_PROCESSES = 128
 LOG = LogConfig(type=LogConfig.types.JSON, config={"max-size": "64k", "max-file": "1"})
 LAST_LINES = 200
+LARGEST_MEMORY = 1 << 30
+"""Of this process: an answer without an end is its end, and nobody else's."""
 ADVICE_HUNG = "look whether the GPU answers outside a container; `wsl --shutdown` frees a stuck one"
 
 Client: TypeAlias = Any  # docker.APIClient; the SDK has no types
@@ -79,6 +82,7 @@ def main(argv: Sequence[str]) -> int:
     parser.add_argument("--desktop", action="store_true")
     parser.add_argument("--parent", type=int, required=True)
     given = parser.parse_args(argv)
+    resource.setrlimit(resource.RLIMIT_AS, (LARGEST_MEMORY, LARGEST_MEMORY))
     process.prctl(process.PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != given.parent:
         return 1  # the supervisor died before the line above took hold
@@ -226,7 +230,7 @@ def _figure(client: Client, container: str, deadline_s: float) -> ContainerFigur
 
 
 def _lost(error: Exception) -> Failure:
-    return Failure(Reason.DOCKERD_LOST, f"dockerd stopped answering: {_text(error)}"[:600])
+    return Failure(Reason.DOCKERD_LOST, f"dockerd did not answer: {_text(error)}"[:600])
 
 
 def _text(error: Exception) -> str:

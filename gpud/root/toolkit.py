@@ -26,8 +26,11 @@ _KIND = re.compile(rf'^\s*"?kind"?\s*:\s*"?{re.escape(CDI_KIND)}"?\s*,?\s*$', re
 def facts(info: Mapping[str, Any], dockerd: int | None, *, desktop: bool) -> ToolkitFacts:
     """Give what dockerd's ``/info`` and the files say. ``dockerd`` is its pid, where it is known.
 
-    Errors: none; what cannot be read is not there.
+    Errors: none; what cannot be read is not there. A dockerd that is not root's is not followed to
+    files of its choice: the usual places have to do.
     """
+    trusted = dockerd is not None and _is_roots(dockerd)
+    dockerd = dockerd if trusted else None
     path = _variable(dockerd, "PATH") or PATH
     told = info.get("CDISpecDirs")
     dirs = tuple(map(str, told)) if isinstance(told, list) else ()
@@ -44,7 +47,7 @@ def facts(info: Mapping[str, Any], dockerd: int | None, *, desktop: bool) -> Too
         ),
         configured=_configured(_config_file(dockerd)),
         programs=tuple(name for name in PROGRAMS if shutil.which(name, path=path)),
-        cdi_specs=_specs(dirs or CDI_DIRS),
+        cdi_specs=_specs((dirs if trusted else ()) or CDI_DIRS),
         desktop=desktop,
     )
 
@@ -85,6 +88,13 @@ def _variable(dockerd: int | None, name: str) -> str | None:
         if key == name:
             return value
     return None
+
+
+def _is_roots(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}").stat().st_uid == 0
+    except OSError:
+        return False
 
 
 def _proc(pid: int | None, name: str) -> list[str]:

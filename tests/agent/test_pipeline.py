@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import json
+import sqlite3
 import sys
-from dataclasses import dataclass, field
+from contextlib import closing
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 import pytest
@@ -19,13 +21,15 @@ from gpud.core.events import (
     HealthSet,
     InventoryTaken,
     ProbesListed,
+    RootHeard,
     RunFinished,
     RunSkipped,
 )
 from gpud.core.health import Level
-from gpud.core.sample import Pace, Reason, Skip
+from gpud.core.sample import Failure, Pace, Reason, Skip
 from gpud.core.settings import Probes, Settings
 from gpud.core.snapshot import Snapshot, fold
+from tests import snapshots
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -69,6 +73,7 @@ class Bench:
     state_dir: Path | None = None
     events: list[Event] = field(default_factory=list)
     clock: list[Instant] = field(default_factory=list)
+    taken: bool = False
 
     def __post_init__(self) -> None:
         (self.folder / "child.py").write_text(CHILD)
@@ -97,6 +102,7 @@ class Bench:
             now=self.now,
             boot_id="boot",
             cache_dir="",
+            gpu_taken=lambda: self.taken,
         ), history
 
     def rounds(self, *paces: Pace) -> Snapshot:
@@ -226,3 +232,81 @@ def test_rounds_of_both_paces_at_once_skip_nothing(bench: Bench) -> None:
     asyncio.run(story())
     assert bench.of(RunSkipped) == []
     assert len(bench.of(RunFinished)) == 4
+
+
+def test_while_a_container_measures_no_gpu_probe_is_started_and_each_skip_is_counted(
+    bench: Bench,
+) -> None:
+    bench.taken = True
+    snapshot = bench.rounds(Pace.SMALL, Pace.LARGE)
+    assert [call for call in bench.calls() if "launch" in call or "triad" in call] == []
+    assert snapshot.skips == {
+        ("launch", Skip.CONTAINER_RUNNING): 1,
+        ("triad", Skip.CONTAINER_RUNNING): 1,
+    }
+    assert snapshot.runs["cpu_call"] == 1
+
+
+def container_runs(folder: Path) -> list[tuple[float, str | None, int]]:
+    with closing(sqlite3.connect(folder / "gpud.db")) as database:
+        return list(
+            database.execute(
+                "SELECT finished_s, gpu_uuid, (SELECT count(*) FROM samples WHERE run_id = id)"
+                " FROM runs WHERE probe = 'container_nbody' ORDER BY id"
+            )
+        )
+
+
+def hear(bench: Bench, *told: Snapshot) -> None:
+    async def story() -> None:
+        pipeline, history = bench.make()
+        for snapshot in told:
+            await pipeline.heard(snapshot)
+        await history.close()
+
+    asyncio.run(story())
+
+
+def told_at(finished_s: float, failure: Failure | None = None) -> Snapshot:
+    said = snapshots.ROOT.containers
+    assert said is not None
+    assert said.run is not None
+    run = replace(said.run, finished_s=finished_s)
+    if failure is not None:
+        run = replace(run, figure=None, failure=failure)
+    root = replace(snapshots.ROOT, containers=replace(said, run=run))
+    return fold(RootHeard(root, None, 1.0), snapshots.full())
+
+
+def test_a_container_run_is_kept_once_however_often_root_tells_of_it(bench: Bench) -> None:
+    hear(bench, told_at(5.0), told_at(5.0), told_at(9.0), told_at(9.0))
+    hear(bench, told_at(9.0), told_at(12.0))  # a new agent, told of the old run first
+    uuid = snapshots.DEVICE.uuid
+    assert container_runs(bench.folder) == [(5.0, uuid, 1), (9.0, uuid, 1), (12.0, uuid, 1)]
+
+
+def test_a_failed_container_run_is_kept_with_its_reason(bench: Bench) -> None:
+    hear(bench, told_at(5.0, Failure(Reason.TOOLKIT_MISSING, "why")))
+    assert container_runs(bench.folder) == [(5.0, None, 0)]
+
+
+def test_without_a_word_about_containers_nothing_is_kept(bench: Bench) -> None:
+    hear(bench, snapshots.bare(), replace(snapshots.full(), root=None))
+    assert container_runs(bench.folder) == []
+
+
+def test_a_container_run_that_cannot_be_written_yet_waits_with_the_others(
+    bench: Bench, tmp_path: Path
+) -> None:
+    bench.state_dir = tmp_path / "missing"
+
+    async def story() -> None:
+        pipeline, history = bench.make()
+        await pipeline.heard(told_at(5.0))
+        assert history.waiting == 0
+        (tmp_path / "missing").mkdir()
+        await pipeline.heard(told_at(5.0))
+        await history.close()
+
+    asyncio.run(story())
+    assert [row[0] for row in container_runs(tmp_path / "missing")] == [5.0]

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import itertools
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import pytest
 from hypothesis import given
@@ -19,7 +19,14 @@ from gpud.core.container_plan import (
     done,
     due,
 )
-from gpud.core.report import ContainerFigure, ContainerRun, ProbeStage, ProcessRef
+from gpud.core.report import (
+    ContainerFigure,
+    ContainerRun,
+    ProbeStage,
+    ProcessRef,
+    ToolkitReport,
+    ToolkitState,
+)
 from gpud.core.sample import Failure, Reason, Skip
 from gpud.core.settings import Containers
 
@@ -181,6 +188,21 @@ def test_switched_off_it_looks_and_never_runs() -> None:
     assert {task for _, task in world.tasks} == {Task.LOOK}
     assert plan.report.stage is ProbeStage.OFF
     assert plan.report.skips == {}
+
+
+def test_a_look_that_fails_is_said_and_takes_nothing_back_that_was_known() -> None:
+    lost = Word(failure=Failure(Reason.DOCKERD_LOST, "connection refused"))
+    fresh = begun(SOON, 0.0)
+    said = done(replace(fresh, busy=Task.LOOK), lost, wall_s=1e9, now_s=1.0).report.toolkit
+    assert said is not None
+    assert (said.state, said.reason, said.detail) == (
+        ToolkitState.UNKNOWN,
+        "look_failed",
+        "connection refused",
+    )
+    known = ToolkitReport(ToolkitState.RUNTIME)
+    before = replace(fresh, busy=Task.LOOK, report=replace(fresh.report, toolkit=known))
+    assert done(before, lost, wall_s=1e9, now_s=1.0).report.toolkit == known
 
 
 def test_a_life_that_ends_without_a_word_about_the_run_is_a_failed_run() -> None:
