@@ -19,7 +19,7 @@ from gpud.core.report import (
     ToolkitReport,
     ToolkitState,
 )
-from gpud.core.sample import SCHEMA_VERSION, Failure, Skip
+from gpud.core.sample import SCHEMA_VERSION, Failure, Reason, Skip
 
 if TYPE_CHECKING:
     from gpud.core.settings import Containers
@@ -32,6 +32,20 @@ ANNOUNCE_S: Final = 5.0
 """The agent reads the report every second and its own runs take less than the rest."""
 RETRY_S: Final = 900.0
 """After a failure; it doubles with each further one up to the interval."""
+
+
+MENDED_BY_RESTART: Final = frozenset(
+    {
+        Reason.TOOLKIT_MISSING,
+        Reason.TOOLKIT_FAILED,
+        Reason.RUNTIME_UNKNOWN,
+        Reason.MOUNT_FAILED,
+        Reason.CDI_UNRESOLVED,
+        Reason.CDI_FAILED,
+    }
+)
+"""Refused before any work reached the GPU: tried again at once with the next dockerd. Never those
+that may have taken dockerd down with them."""
 
 
 class Task(StrEnum):
@@ -99,13 +113,24 @@ def due(
     if plan.announced_s is not None:
         return _running(plan, now_s)
     if dockerd != plan.dockerd:
-        # Another dockerd may have other images and another toolkit.
-        unknown = replace(plan.report, image_present=None, toolkit=None)
-        plan = replace(plan, dockerd=dockerd, next_look_s=now_s + SETTLE_S, report=unknown)
+        plan = _another_dockerd(plan, dockerd, now_s)
     if now_s >= plan.next_look_s:
         return replace(plan, next_look_s=now_s + LOOK_EVERY_S, busy=Task.LOOK), Task.LOOK
     looked = plan.report.image_present is not None
     return _appointed(plan, now_s) if run_due and looked else (plan, None)
+
+
+def _another_dockerd(plan: Plan, dockerd: ProcessRef | None, now_s: float) -> Plan:
+    """Forget what the former one had: images, a toolkit, a failure that a restart can mend."""
+    run = plan.report.run
+    mended = run is not None and run.failure is not None and run.failure.reason in MENDED_BY_RESTART
+    return replace(
+        plan,
+        dockerd=dockerd,
+        next_look_s=now_s + SETTLE_S,
+        next_run_s=min(plan.next_run_s, now_s) if mended else plan.next_run_s,
+        report=replace(plan.report, image_present=None, toolkit=None),
+    )
 
 
 def _running(plan: Plan, now_s: float) -> tuple[Plan, Task | None]:
@@ -139,6 +164,9 @@ def done(plan: Plan, word: Word, *, wall_s: float, now_s: float) -> Plan:
         else word.image_present,
     )
     after = _staged(replace(plan, busy=None, report=known), ProbeStage.WAITING)
+    before = plan.report.toolkit
+    if plan.failed and before and toolkit and before.state is not toolkit.state:
+        after = replace(after, next_run_s=min(after.next_run_s, now_s))  # somebody mended it
     if task is Task.RUN:
         run = word.run or ContainerRun(wall_s, now_s, 0.0, failure=word.failure)
         return _ran(after, run, now_s)

@@ -213,7 +213,7 @@ def judgement(
     A toolkit that is not installed is no fault while nobody has an image to run on a GPU.
     """
     toolkit, run = report.toolkit, report.run
-    if run is not None and report.image_present:
+    if run is not None and report.image_present is not False:  # unknown for a moment: it holds
         return _of_run(run, comparison)
     if toolkit is None or not has_gpu:
         return None

@@ -47,6 +47,7 @@ class World:
     image: bool = True
     failure: Failure | None = None
     pullable: bool = False
+    toolkit: ToolkitState = ToolkitState.RUNTIME
     now_s: float = 1000.0
     tasks: list[tuple[float, Task]] = field(default_factory=list)
     stages: list[ProbeStage] = field(default_factory=list)
@@ -74,7 +75,7 @@ class World:
             lost = None if self.image else Failure(Reason.PULL_FAILED, "no route")
             return Word(image_present=self.image, failure=lost)
         if task is Task.LOOK:
-            return Word(image_present=self.image)
+            return Word(ToolkitReport(self.toolkit), image_present=self.image)
         figure = FIGURE if self.failure is None else None
         run = ContainerRun(1e9 + self.now_s, self.now_s, 1.0, figure, self.failure)
         return Word(image_present=self.image, run=run)
@@ -180,6 +181,29 @@ def test_another_dockerd_is_left_to_its_start_and_then_looked_at_anew() -> None:
     assert len(world.tasks) == 1
     world.run(2 * STEP_S)
     assert len(world.tasks) == 2
+
+
+@pytest.mark.parametrize(
+    ("reason", "again"), [(Reason.TOOLKIT_MISSING, 2), (Reason.HUNG, 1), (Reason.DOCKERD_LOST, 1)]
+)
+def test_a_restarted_dockerd_is_tried_at_once_where_a_restart_can_mend_it(
+    reason: Reason, again: int
+) -> None:
+    world = World(SOON, failure=Failure(reason, "why"))
+    world.run(120)
+    world.dockerd = SECOND
+    world.run(30)
+    assert len(world.times(Task.RUN)) == again
+
+
+def test_a_toolkit_that_changed_since_the_failure_is_tried_at_once() -> None:
+    world = World(SOON, failure=HUNG, toolkit=ToolkitState.NONE)
+    world.run(120)
+    world.toolkit = ToolkitState.RUNTIME
+    assert world.plan is not None
+    world.plan = replace(world.plan, next_look_s=world.now_s, next_run_s=world.now_s + 1e6)
+    world.run(30)
+    assert len(world.times(Task.RUN)) == 2
 
 
 def test_switched_off_it_looks_and_never_runs() -> None:

@@ -217,6 +217,16 @@ def test_a_failed_run_is_told_with_dockers_words_what_they_mean_and_the_fix() ->
     assert said.fix == "do this"
 
 
+def test_a_fault_holds_while_a_new_dockerd_was_not_asked_yet_and_ends_with_the_image() -> None:
+    unknown, gone = (replace(told(FAILED), image_present=present) for present in (None, False))
+    comparison = verdict(Verdict.ONLY_CONTAINER_FAILS)
+    said = judgement(unknown, comparison, has_gpu=True)
+    assert said == judgement(told(FAILED), comparison, has_gpu=True)
+    later = judgement(gone, comparison, has_gpu=True)
+    assert later is not None
+    assert later.level is Level.OK
+
+
 def test_nobody_is_told_about_a_toolkit_on_a_machine_without_a_gpu() -> None:
     assert judgement(told(state=ToolkitState.NONE), None, has_gpu=False) is None
 
