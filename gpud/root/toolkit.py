@@ -7,10 +7,12 @@ import os
 import re
 import shutil
 import stat
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gpud.core.toolkit import CDI_KIND, PROGRAMS, ToolkitFacts
+from gpud.root import process
 from gpud.root.dockerd import PATH
 
 if TYPE_CHECKING:
@@ -32,6 +34,7 @@ def facts(info: Mapping[str, Any], dockerd: int | None, *, desktop: bool) -> Too
     trusted = dockerd is not None and _is_roots(dockerd)
     dockerd = dockerd if trusted else None
     path = _variable(dockerd, "PATH") or PATH
+    found = {name: where for name in PROGRAMS if (where := shutil.which(name, path=path))}
     told = info.get("CDISpecDirs")
     dirs = tuple(map(str, told)) if isinstance(told, list) else ()
     devices = info.get("DiscoveredDevices")
@@ -46,7 +49,8 @@ def facts(info: Mapping[str, Any], dockerd: int | None, *, desktop: bool) -> Too
             if isinstance(device, dict)
         ),
         configured=_configured(_config_file(dockerd)),
-        programs=tuple(name for name in PROGRAMS if shutil.which(name, path=path)),
+        programs=tuple(found),
+        fresh=tuple(name for name, where in found.items() if _younger(where, dockerd)),
         cdi_specs=_specs((dirs if trusted else ()) or CDI_DIRS),
         desktop=desktop,
     )
@@ -94,6 +98,19 @@ def _is_roots(pid: int) -> bool:
     try:
         return Path(f"/proc/{pid}").stat().st_uid == 0
     except OSError:
+        return False
+
+
+def _younger(file: str, dockerd: int | None) -> bool:
+    """Say whether a file came, or changed, after dockerd started; False where nobody can tell."""
+    started = None if dockerd is None else process.ref(dockerd)
+    if started is None:
+        return False
+    try:
+        uptime_s = float(Path("/proc/uptime").read_text().split()[0])
+        age_s = uptime_s - started.start_ticks / os.sysconf("SC_CLK_TCK")
+        return time.time() - Path(file).stat().st_ctime < age_s
+    except (OSError, ValueError):
         return False
 
 

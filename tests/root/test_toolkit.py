@@ -5,12 +5,14 @@ from __future__ import annotations
 import contextlib
 import os
 import subprocess
+import time
 from typing import TYPE_CHECKING
 
 import pytest
 
 from gpud.core.toolkit import PROGRAMS
 from gpud.root import toolkit
+from tests.root.conftest import until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -61,6 +63,18 @@ def test_a_dockerd_of_somebody_else_is_not_followed(programs: Path, tmp_path: Pa
     assert theirs.programs == ()
     assert "theirs" not in theirs.configured
     assert str(specs / "n.yaml") not in theirs.cdi_specs
+
+
+def test_a_program_that_came_after_dockerd_is_told_apart(programs: Path) -> None:
+    old, new = PROGRAMS[:2]
+    (programs / new).unlink()
+    with running(programs) as pid:
+        begun = time.monotonic()
+        until(lambda: time.monotonic() > begun + 0.1, "ten ticks, in which start times are told")
+        (programs / new).touch(0o755)
+        found = toolkit.facts({}, pid, desktop=False)
+    assert found.programs == (old, new)
+    assert found.fresh == (new,)
 
 
 @pytest.mark.parametrize("form", ["--config-file={}", "--config-file {}"])
