@@ -13,11 +13,12 @@ from typing import TYPE_CHECKING, Any
 
 from gpud.core.toolkit import CDI_KIND, PROGRAMS, ToolkitFacts
 from gpud.root import process
-from gpud.root.dockerd import PATH
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+"""That of a dockerd gpud started; another one's own is asked for."""
 CDI_DIRS = ("/etc/cdi", "/var/run/cdi")
 CONFIG = "/etc/docker/daemon.json"
 LARGEST_FILE = 256 * 1024
