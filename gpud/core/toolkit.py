@@ -22,13 +22,13 @@ CDI_KIND = "nvidia.com/gpu"
 GPUS_BY_CDI = (28, 3)
 LONGEST_DETAIL = 600
 
+RESTART = "restart dockerd (where gpud keeps it: `sudo gpud down --docker`, then `sudo gpud up`)"
+CONFIGURE = f"`sudo nvidia-ctk runtime configure --runtime=docker`, then {RESTART}"
 INSTALL = (
     "install nvidia-container-toolkit (NVIDIA's package repository has it), then "
-    "`sudo nvidia-ctk runtime configure --runtime=docker` and restart dockerd"
+    f"`sudo nvidia-ctk runtime configure --runtime=docker`, then {RESTART}"
 )
-CONFIGURE = "`sudo nvidia-ctk runtime configure --runtime=docker`, then restart dockerd"
 GENERATE = "`sudo nvidia-ctk cdi generate --output=/etc/cdi/nvidia.yaml`"
-RESTART = "restart dockerd: it looks for these only when it starts"
 DRIVER = "update the NVIDIA driver on the Windows side, then `wsl --shutdown` from Windows"
 SHUTDOWN = "`wsl --shutdown` from Windows; on plain Linux, reboot"
 
@@ -108,7 +108,7 @@ def _trouble(facts: ToolkitFacts) -> tuple[str, str, str] | None:
         return (
             "cdi_off",
             f"{facts.cdi_specs[0]} offers GPUs, and this dockerd has CDI switched off",
-            'set "features": {"cdi": true} in daemon.json (Docker 25 or later), restart dockerd',
+            f'set "features": {{"cdi": true}} in daemon.json (Docker 25 or later), then {RESTART}',
         )
     if facts.programs:
         return (
@@ -188,7 +188,7 @@ RULES = (
         r"nvidia-container-cli: mount error",
         Reason.MOUNT_FAILED,
         "a file of the driver cannot be mounted into the container",
-        "restart dockerd; when it stays, reinstall nvidia-container-toolkit",
+        f"{RESTART}; when it stays, reinstall nvidia-container-toolkit",
     ),
     Rule(
         r"unresolvable CDI devices",

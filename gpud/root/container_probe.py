@@ -48,7 +48,7 @@ MEMORY = "2g"
 MOST_PROCESSES = 128
 LOG = LogConfig(type=LogConfig.types.JSON, config={"max-size": "64k", "max-file": "1"})
 LAST_LINES = 200
-LARGEST_MEMORY = 1 << 30
+LARGEST_MEMORY = 512 << 20
 """Of this process: an answer without an end is its end, and nobody else's."""
 ADVICE_HUNG = "look whether the GPU answers outside a container; `wsl --shutdown` frees a stuck one"
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -246,6 +247,25 @@ def test_no_dockerd_at_all_is_said_in_a_line(bare: GpuDocker) -> None:
     assert word.failure is not None
     assert word.failure.reason is Reason.DOCKERD_LOST
     assert len(word.failure.detail) <= 600
+
+
+def test_an_answer_without_an_end_is_given_up(tmp_path: Path) -> None:
+    place = tmp_path / "docker.sock"
+    line = [sys.executable, "-I", "-m", "gpud.root.container_probe", "look", f"--socket={place}"]
+    line += ["--image=x:1", "--deadline=1", "--owner=/run/mine", f"--parent={os.getpid()}"]
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(place))
+        listener.listen()
+        with subprocess.Popen(line, stdout=subprocess.PIPE) as life:
+            answer, _ = listener.accept()
+            with answer, contextlib.suppress(OSError):
+                answer.sendall(b"HTTP/1.1 200 OK\r\n\r\n")
+                while True:
+                    answer.sendall(b" " * 65536)
+            out, _ = life.communicate(timeout=30)
+    failure = wire.decode(out, Word).failure
+    assert failure is not None
+    assert failure.reason is Reason.DOCKERD_LOST
 
 
 def test_the_supervisor_itself_never_loads_the_docker_sdk() -> None:
