@@ -3,6 +3,9 @@
 ``step`` is total: every memory and every observation has an answer. A policy only asks; ``step``
 refuses what would be wrong whoever asks: a start beside a living dockerd, a start before its time,
 a signal to a dockerd that answers.
+
+What another start cannot mend is not tried again: ``MISCONFIGURED`` holds until something its cause
+watches looks different. A dockerd of somebody else's is never counted as our failure.
 """
 
 from __future__ import annotations
@@ -12,14 +15,21 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, TypeAlias
 
 from gpud.core.backoff import Backoff
+from gpud.core.dockerd_causes import GONE_IS_ENOUGH, Cause, Exit, Watch
+from gpud.core.report import Owner
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from gpud.core.report import Owner, ProcessRef
+    from gpud.core.report import ProcessRef
 
 CRASHLOOP_FROM = 5
 """Failures in a row after which waiting is called by its name."""
+BUSY_FACTOR = 4.0
+"""A silent dockerd that works gets this many times the patience; it is not shot while busy."""
+BUSY_SHARE = 0.1
+"""Of one core, on average since it fell silent, from which a dockerd counts as working."""
+OURS_TO_KEEP = frozenset({Owner.GPUD, Owner.NONE})
 
 
 class State(StrEnum):
@@ -33,6 +43,7 @@ class State(StrEnum):
     STOPPING = "stopping"  # told to end, by us, because it hung
     BACKOFF = "backoff"
     CRASHLOOP = "crashloop"
+    MISCONFIGURED = "misconfigured"  # another start cannot help until something changes
 
 
 class Api(StrEnum):
@@ -59,33 +70,31 @@ class Action(StrEnum):
     KILL = "kill"
 
 
-@dataclass(frozen=True, slots=True)
-class Exit:
-    """How a dockerd ended; code and signal are both None when it was not our child."""
+class Containerd(StrEnum):
+    """The containerd under an answering dockerd."""
 
-    code: int | None = None
-    signal: int | None = None
-    log: tuple[str, ...] = ()  # its last lines
-
-    def words(self) -> str:
-        """Say it for a person: how it ended, and its own last complaint."""
-        if self.signal is not None:
-            how = f"ended by signal {self.signal}"
-        else:
-            how = "ended" if self.code is None else f"exited with code {self.code}"
-        return f"{how}: {said}" if (said := complaint(self.log)) else how
+    LISTENS = "listens"
+    OWN_IS_GONE = "own_is_gone"  # the one dockerd started and starts again by itself
+    OTHER_IS_GONE = "other_is_gone"  # one that somebody else has to start
 
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """One look at the world. ``exit`` is how the last process ended, once that is known."""
+    """One look at the world. ``exit`` is how the last process ended, once that is known.
+
+    ``conditions`` are what a cause may wait for, as text that is only ever compared; they are
+    looked at while there is no process. Units: ``cpu_s`` is CPU time the process has used.
+    """
 
     process: ProcessRef | None
     owner: Owner
     api: Api
-    binary: bool
+    obstacle: Cause | None = None  # what keeps a start from being tried at all
     exit: Exit | None = None
     jitter: float = 0.0  # 0..1, drawn by the caller
+    conditions: Mapping[Watch, str] = field(default_factory=dict)
+    containerd: Containerd | None = None  # None while nothing is known
+    cpu_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,20 +108,44 @@ class Limits:
 
 
 @dataclass(frozen=True, slots=True)
+class Hold:
+    """Why no start is tried, and how the world looked when the last one was."""
+
+    cause: Cause
+    appearance: Mapping[Watch, str]
+    since_s: float
+
+    def ended(self, conditions: Mapping[Watch, str]) -> bool:
+        """Say whether anything the cause watches differs, or who was in the way is gone."""
+        return any(
+            conditions[watch] != self.appearance.get(watch)
+            or (watch in GONE_IS_ENOUGH and not conditions[watch])
+            for watch in self.cause.watch
+            if watch in conditions
+        )
+
+
+@dataclass(frozen=True, slots=True)
 class Keeper:
     """Everything remembered between two looks. Units: monotonic seconds."""
 
     state: State = State.ABSENT
     since_s: float = 0.0
     process: ProcessRef | None = None
+    owner: Owner = Owner.NONE
     first_seen_s: float = 0.0  # of this process
     answered: bool = False  # this process has, at least once
     asked_s: float | None = None  # when a start was asked for whose outcome is open
     silent_since_s: float | None = None
+    silent_cpu_s: float | None = None  # CPU time used when it fell silent
+    containerd_gone_s: float | None = None
     terminated_s: float | None = None
+    terminated_for: str = "hung"
     killed: bool = False
     failures: int = 0
     next_try_s: float = 0.0
+    tried_in: Mapping[Watch, str] = field(default_factory=dict)  # conditions of the last start
+    hold: Hold | None = None
     ended: str | None = None  # why the next start is a restart: a label of bounded size
     last_exit: Exit | None = None
     last_start_s: float | None = None  # start asked to first good answer
@@ -130,7 +163,7 @@ def step(
     action = policy(seen, known, limits, now_s)
     if not _allowed(action, known, seen, now_s):
         return known, Action.NOTHING
-    return _named(_acted(known, action, now_s), seen, limits, now_s), action
+    return _named(_acted(known, action, seen, limits, now_s), seen, limits, now_s), action
 
 
 def due(seen: Seen, keeper: Keeper, limits: Limits, now_s: float) -> Action:
@@ -140,38 +173,41 @@ def due(seen: Seen, keeper: Keeper, limits: Limits, now_s: float) -> Action:
     if keeper.terminated_s is not None:
         waited = now_s - keeper.terminated_s >= limits.kill_after_s
         return Action.KILL if waited and not keeper.killed else Action.NOTHING
+    if seen.containerd is Containerd.OWN_IS_GONE:
+        lost = _lasts(keeper.containerd_gone_s, limits.hung_after_s, now_s)
+        return Action.TERMINATE if lost else Action.NOTHING
     if keeper.answered and seen.api is not Api.SILENT:
         return Action.NOTHING  # a socket file that vanished is no proof of a hang
     patience_s = limits.hung_after_s if keeper.answered else limits.start_timeout_s
-    silent = keeper.silent_since_s is not None and now_s - keeper.silent_since_s >= patience_s
-    return Action.TERMINATE if silent else Action.NOTHING
+    if busy(keeper, seen, now_s):
+        patience_s *= BUSY_FACTOR
+    return Action.TERMINATE if _lasts(keeper.silent_since_s, patience_s, now_s) else Action.NOTHING
 
 
-def complaint(log: tuple[str, ...]) -> str | None:
-    """Find dockerd's own last word about an error, else its last line at all."""
-    lines = [line.strip() for line in log if line.strip()]
-    bad = [line for line in lines if any(mark in line for mark in _COMPLAINTS)]
-    return (bad or lines)[-1] if lines else None
+def busy(keeper: Keeper, seen: Seen, now_s: float) -> bool:
+    """Say whether a silent dockerd works all the same; unknown CPU times are no work."""
+    if keeper.silent_since_s is None or keeper.silent_cpu_s is None or seen.cpu_s is None:
+        return False
+    return seen.cpu_s - keeper.silent_cpu_s > BUSY_SHARE * (now_s - keeper.silent_since_s)
 
 
-_COMPLAINTS = (
-    "level=fatal",
-    "level=error",
-    "failed to start",
-    "unable to",
-    "panic:",
-    "fatal error",
-)
+def _lasts(since_s: float | None, long_s: float, now_s: float) -> bool:
+    return since_s is not None and now_s - since_s >= long_s
 
 
 def _observed(keeper: Keeper, seen: Seen, limits: Limits, now_s: float) -> Keeper:
     if seen.process != keeper.process or (keeper.asked_s is not None and seen.process is None):
         keeper = _changed(keeper, seen, limits, now_s)
+    keeper = replace(keeper, owner=seen.owner)
     if seen.process is None:
-        return replace(keeper, silent_since_s=None)
+        return replace(keeper, silent_since_s=None, containerd_gone_s=None)
+    gone = seen.containerd in (Containerd.OWN_IS_GONE, Containerd.OTHER_IS_GONE)
+    first_gone_s = now_s if keeper.containerd_gone_s is None else keeper.containerd_gone_s
+    keeper = replace(keeper, containerd_gone_s=first_gone_s if gone else None)
     if seen.api not in WELL:
-        since_s = now_s if keeper.silent_since_s is None else keeper.silent_since_s
-        return replace(keeper, silent_since_s=since_s)
+        if keeper.silent_since_s is None:
+            return replace(keeper, silent_since_s=now_s, silent_cpu_s=seen.cpu_s)
+        return keeper
     took_s = now_s - keeper.asked_s if keeper.asked_s is not None else keeper.last_start_s
     return replace(keeper, answered=True, silent_since_s=None, asked_s=None, last_start_s=took_s)
 
@@ -179,17 +215,14 @@ def _observed(keeper: Keeper, seen: Seen, limits: Limits, now_s: float) -> Keepe
 def _changed(keeper: Keeper, seen: Seen, limits: Limits, now_s: float) -> Keeper:
     """Another process than before, or none: the old one, or the start, has ended."""
     asked_s = keeper.asked_s
-    if keeper.process is not None or seen.process is None:
-        lived_s = now_s - keeper.first_seen_s if keeper.process is not None else 0.0
-        failures = limits.backoff.failures(keeper.failures, lived_s)
+    if seen.owner not in OURS_TO_KEEP:
+        asked_s = None  # somebody took over: whatever became of ours is no failure
+        keeper = replace(keeper, hold=None)
+    elif keeper.owner not in OURS_TO_KEEP:
+        keeper = replace(keeper, ended="taken_over", last_exit=None)
+    elif keeper.process is not None or seen.process is None:
         asked_s = None
-        keeper = replace(
-            keeper,
-            failures=failures,
-            next_try_s=now_s + limits.backoff.delay_s(failures, seen.jitter),
-            ended=_label(keeper, seen),
-            last_exit=seen.exit,
-        )
+        keeper = _failed(keeper, seen, limits, now_s)
     return replace(
         keeper,
         process=seen.process,
@@ -197,14 +230,37 @@ def _changed(keeper: Keeper, seen: Seen, limits: Limits, now_s: float) -> Keeper
         answered=False,
         asked_s=asked_s,
         silent_since_s=None,
+        containerd_gone_s=None,
         terminated_s=None,
         killed=False,
     )
 
 
+def _failed(keeper: Keeper, seen: Seen, limits: Limits, now_s: float) -> Keeper:
+    lived_s = now_s - keeper.first_seen_s if keeper.process is not None else 0.0
+    failures = limits.backoff.failures(keeper.failures, lived_s)
+    cause = seen.exit.cause if seen.exit is not None and not keeper.answered else None
+    hold = None
+    if cause is not None:
+        # A change between the start and its end counts: compare with what the start met.
+        appearance = {
+            watch: keeper.tried_in.get(watch, seen.conditions.get(watch, ""))
+            for watch in cause.watch
+        }
+        hold = Hold(cause, appearance, now_s)
+    return replace(
+        keeper,
+        failures=failures,
+        next_try_s=now_s + limits.backoff.delay_s(failures, seen.jitter),
+        ended=_label(keeper, seen),
+        last_exit=seen.exit,
+        hold=hold,
+    )
+
+
 def _label(keeper: Keeper, seen: Seen) -> str:
     if keeper.terminated_s is not None:
-        return "hung"
+        return keeper.terminated_for
     if not keeper.answered:
         return "start_failed"
     return "killed" if seen.exit is not None and seen.exit.signal is not None else "exited"
@@ -216,25 +272,40 @@ def _allowed(action: Action, keeper: Keeper, seen: Seen, now_s: float) -> bool:
             return False
         case Action.START:
             nobody = seen.process is None and seen.api not in SOMEBODY
-            return nobody and seen.binary and now_s >= keeper.next_try_s
+            held = keeper.hold is not None and not keeper.hold.ended(seen.conditions)
+            clear = seen.obstacle is None and not held
+            return nobody and clear and now_s >= keeper.next_try_s
         case Action.TERMINATE:
-            wrong = seen.process is not None and seen.api not in WELL
-            return wrong and keeper.terminated_s is None
+            wrong = seen.api not in WELL or seen.containerd is Containerd.OWN_IS_GONE
+            return seen.process is not None and wrong and keeper.terminated_s is None
         case Action.KILL:
             return (
                 seen.process is not None and keeper.terminated_s is not None and not keeper.killed
             )
 
 
-def _acted(keeper: Keeper, action: Action, now_s: float) -> Keeper:
+def _acted(keeper: Keeper, action: Action, seen: Seen, limits: Limits, now_s: float) -> Keeper:
     match action:
         case Action.START:
             counted = dict(keeper.restarts)
             if keeper.ended is not None:
                 counted[keeper.ended] = counted.get(keeper.ended, 0) + 1
-            return replace(keeper, asked_s=now_s, ended=None, restarts=counted)
+            # Somebody who mends one thing after another waits for none of the earlier tries.
+            rested = keeper.hold is not None and _lasts(
+                keeper.hold.since_s, limits.backoff.well_after_s, now_s
+            )
+            return replace(
+                keeper,
+                asked_s=now_s,
+                ended=None,
+                restarts=counted,
+                failures=0 if rested else keeper.failures,
+                tried_in=dict(seen.conditions),
+                hold=None,
+            )
         case Action.TERMINATE:
-            return replace(keeper, terminated_s=now_s)
+            why = "hung" if seen.api not in WELL else "containerd_gone"
+            return replace(keeper, terminated_s=now_s, terminated_for=why)
         case Action.KILL:
             return replace(keeper, killed=True)
         case Action.NOTHING:
@@ -259,9 +330,13 @@ def _state(keeper: Keeper, seen: Seen, limits: Limits, now_s: float) -> State:
 
 def _state_of_none(keeper: Keeper, seen: Seen, now_s: float) -> State:
     if seen.api is Api.SILENT:
-        return State.UNRESPONSIVE
+        stranger = seen.owner is Owner.OTHER and seen.obstacle is not None
+        return State.MISCONFIGURED if stranger else State.UNRESPONSIVE
     if keeper.asked_s is not None:
         return State.STARTING
+    blocked = seen.obstacle is not None and seen.owner in OURS_TO_KEEP
+    if blocked or keeper.hold is not None:
+        return State.MISCONFIGURED
     if now_s < keeper.next_try_s:
         return State.CRASHLOOP if keeper.failures >= CRASHLOOP_FROM else State.BACKOFF
     return State.ABSENT

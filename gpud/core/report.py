@@ -16,12 +16,14 @@ STALE_AFTER_S = 15.0
 
 
 class Owner(StrEnum):
-    """Who started the dockerd that answers on the socket."""
+    """Whose the dockerd is that answers on the socket, or that would be the next to."""
 
     GPUD = "gpud"
-    SYSTEMD = "systemd"
+    SYSTEMD = "systemd"  # one of its services, or its socket unit
     DOCKER_DESKTOP = "docker_desktop"
-    OTHER = "other"
+    OTHER_USER = "other_user"  # not root's and not ours: rootless
+    OTHER_DISTRIBUTION = "other_distribution"  # of the same WSL2 virtual machine
+    OTHER = "other"  # root's, started by something else
     NONE = "none"
 
 

@@ -24,13 +24,13 @@ class Ask:
         self.begun_s = now_s
         self.api: Api | None = None  # None while the answer is open
         self.took_s: float | None = None
-        self.peer_pid: int | None = None  # who listens; None when the kernel cannot say
+        self.peer_pid: int | None = None  # who listens, 0 outside our PID namespace; None: unknown
         self._answer = b""
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
         try:
             self._socket.connect(path)
             raw = self._socket.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12)
-            self.peer_pid = struct.unpack("iII", raw)[0] or None
+            self.peer_pid = struct.unpack("iII", raw)[0]
             self._socket.send(f"GET {target} HTTP/1.0\r\nHost: docker\r\n\r\n".encode())
         except BlockingIOError:
             pass  # the backlog is full: somebody listens and does not accept

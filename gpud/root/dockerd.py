@@ -1,39 +1,33 @@
-"""dockerd at the edge: find it, start it, say whose it is, signal it.
-
-A dockerd is ours when its environment names our run directory. That survives any crash of the
-supervisor, needs no file and cannot be confused by a recycled pid.
-"""
+"""dockerd at the edge: find it, look at it, start it, signal it."""
 
 from __future__ import annotations
 
 import os
 import shutil
 import signal
+import socket
 import subprocess
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from gpud.core.dockerd import Action, Exit
+from gpud.core import dockerd_causes as causes
+from gpud.core.dockerd import SOMEBODY, Action, Api, Containerd, Keeper, Seen
+from gpud.core.dockerd_causes import Exit
 from gpud.core.report import Owner, ProcessRef
-from gpud.root import files, process
+from gpud.root import conditions, daemonconfig, files, listeners, process
+from gpud.root.conditions import PATH
+from gpud.root.owner import MARK, Scene, marked, owner
 
 if TYPE_CHECKING:
+    from gpud.core.dockerd_causes import Cause
     from gpud.core.settings import Settings
+    from gpud.root.daemonconfig import DaemonConfig
 
-MARK = "GPUD_KEEPER"
-DEFAULT_SOCKETS = frozenset({"/run/docker.sock", "/var/run/docker.sock"})
-DEFAULT_PIDFILES = frozenset({"/run/docker.pid", "/var/run/docker.pid"})
-DESKTOP = "/mnt/wsl/docker-desktop"
+SYSTEM_CONTAINERD = "/run/containerd/containerd.sock"
 REASON_LINES = 50
 HELPER_END_S = 0.5
 LARGEST_LOG = 10 * 1024 * 1024
-PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
-_UNITS = (
-    "etc/systemd/system/multi-user.target.wants/docker.service",
-    "etc/systemd/system/sockets.target.wants/docker.socket",
-)
-_NAMES = frozenset({"dockerd", "docker-containerd", "containerd"})
 
 
 @dataclass(slots=True)
@@ -41,9 +35,17 @@ class Dockerd:
     """The one dockerd that belongs to ``settings.dockerd.socket``."""
 
     settings: Settings
+    config: DaemonConfig = field(init=False)
     child: subprocess.Popen[bytes] | None = None
     started: ProcessRef | None = None
     trouble: str | None = None  # why the last start did not even begin
+    unreachable: ProcessRef | None = None  # ours, alive, while another answers on the socket
+    _with_containerd: ProcessRef | None = None  # the dockerd whose own containerd we have seen
+    _log_from: int = 0  # bytes of the log that were there before the last start
+
+    def __post_init__(self) -> None:
+        """Read once what dockerd will be told, so that there is a socket to ask."""
+        self.config = daemonconfig.read(self.settings.dockerd)
 
     @property
     def log(self) -> Path:
@@ -55,30 +57,54 @@ class Dockerd:
         return shutil.which(self.settings.dockerd.binary, path=PATH)
 
     def find(self, listener: int | None) -> ProcessRef | None:
-        """Give the living dockerd: our child, else who listens, else who the pid file names."""
-        if self.started is not None and process.alive(self.started):
-            return self.started
-        for pid in (listener, _pid_in(Path(self.settings.dockerd.pidfile))):
-            if pid is not None and process.name(pid) == "dockerd":
-                found = process.ref(pid)
-                if found is not None:
-                    return found
-        return None
+        """Give the dockerd in charge: who listens, else our child, else who the pid file names.
 
-    def owner(self, found: ProcessRef | None, *, listens: bool) -> Owner:
-        """Say whose dockerd this is, or who would own the next one."""
-        if found is not None and (found == self.started or self._marked(found.pid)):
-            return Owner.GPUD
-        if os.path.realpath(self.settings.dockerd.socket).startswith(DESKTOP):
-            return Owner.DOCKER_DESKTOP
-        root = Path(self.settings.sysroot)
-        if (
-            self.settings.dockerd.socket in DEFAULT_SOCKETS
-            and (root / "run/systemd/system").is_dir()
-            and any(os.path.lexists(root / unit) for unit in _UNITS)
-        ):
-            return Owner.SYSTEMD
-        return Owner.OTHER if found is not None or listens else Owner.NONE
+        A listener that is no dockerd (systemd's socket unit, Docker Desktop's proxy) hides ours.
+        """
+        ours = self._ours()
+        if listener is not None and (ours is None or listener != ours.pid):
+            self.unreachable = ours
+            named = listener != 0 and process.name(listener) == "dockerd"
+            return process.ref(listener) if named else None
+        self.unreachable = None
+        if ours is not None:
+            return ours
+        pid = _pid_in(Path(self.config.pidfile))
+        named = pid is not None and process.name(pid) == "dockerd"
+        return process.ref(pid) if pid is not None and named else None
+
+    def look(
+        self, api: Api, listener: int | None, keeper: Keeper, exit_: Exit | None, jitter: float
+    ) -> Seen:
+        """Put one look together, from what the socket did and who listens on it."""
+        found = self.find(listener)
+        if found is None:
+            self.config = daemonconfig.read(self.settings.dockerd)
+        scene = Scene(
+            socket=self.config.socket,
+            run_dir=self.settings.run_dir,
+            sysroot=Path(self.settings.sysroot),
+            found=found,
+            listener=listener,
+            listens=api in SOMEBODY,
+        )
+        whose = Owner.GPUD if found is not None and found == self.started else owner(scene)
+        if exit_ is not None:
+            exit_ = self._with_cause(exit_)
+        cause = exit_.cause if exit_ is not None else keeper.hold.cause if keeper.hold else None
+        return Seen(
+            process=found,
+            owner=whose,
+            api=api,
+            obstacle=self._obstacle(api, listener, whose) if found is None else None,
+            exit=exit_,
+            jitter=jitter,
+            conditions={}
+            if found is not None
+            else conditions.look(self.config, self.binary(), cause, everything=keeper.hold is None),
+            containerd=self._containerd(found) if whose is Owner.GPUD else None,
+            cpu_s=process.cpu_s(found.pid) if found is not None else None,
+        )
 
     def act(self, action: Action, target: ProcessRef | None) -> None:
         """Do what was decided. Errors: none; a start that fails is told by ``trouble``."""
@@ -95,22 +121,67 @@ class Dockerd:
         if self.child is not None:
             self.child.returncode = code
         self.child = self.started = None
-        lines = files.tail(self.log, REASON_LINES)
+        lines = self._last_words()
         return Exit(signal=-code, log=lines) if code < 0 else Exit(code=code, log=lines)
 
     def lost(self) -> Exit:
         """Say how a dockerd ended that was not our child: nobody but its log can tell."""
-        return Exit(log=files.tail(self.log, REASON_LINES))
+        return Exit(log=self._last_words())
 
     def argv(self, binary: str) -> list[str]:
-        """Build the command line; what is the default already is not said again."""
+        """Build the command line; what the default or a file says is not said again."""
         wanted = self.settings.dockerd
         line = [binary, *wanted.args]
-        if wanted.socket not in DEFAULT_SOCKETS:
+        if self.config.pass_host:
             line += ["-H", f"unix://{wanted.socket}"]
-        if wanted.pidfile not in DEFAULT_PIDFILES:
+        if self.config.pass_pidfile:
             line += ["--pidfile", wanted.pidfile]
         return line
+
+    def _ours(self) -> ProcessRef | None:
+        """Give the living dockerd that gpud started: our child, or a former supervisor's."""
+        if self.started is not None and process.alive(self.started):
+            return self.started
+        pid = _pid_in(Path(self.config.pidfile))
+        if pid is None or process.name(pid) != "dockerd":
+            return None
+        return process.ref(pid) if marked(pid, self.settings.run_dir) else None
+
+    def _obstacle(self, api: Api, listener: int | None, whose: Owner) -> Cause | None:
+        if api is Api.SILENT and whose is Owner.OTHER:
+            return causes.socket_taken(self.config.socket, listeners.named(listener))
+        if self.binary() is None:
+            return causes.binary_missing(self.settings.dockerd.binary)
+        if self.config.elsewhere:
+            return causes.socket_elsewhere(self.config.socket, self.config.hosts or ())
+        if self.config.containerd is not None and not _accepts(self.config.containerd):
+            return causes.containerd_unreachable(self.config.containerd)
+        return None
+
+    def _with_cause(self, exit_: Exit) -> Exit:
+        cause = causes.explain(exit_.log)
+        if cause is None and not exit_.log and conditions.full(self.config.data_root):
+            cause = causes.disk_full(self.config.data_root)  # no room for its words either
+        if cause is not None and cause.slug == "port_taken":
+            inodes = listeners.port(cause.subject)
+            who = listeners.named(listeners.holder(inodes[0])) if inodes else "nobody any more"
+            cause = replace(cause, detail=f"{cause.detail} (by {who})")
+        return replace(exit_, cause=cause)
+
+    def _containerd(self, found: ProcessRef | None) -> Containerd | None:
+        """Look for the containerd under our dockerd; only one we have seen can be missed."""
+        if found is None:
+            return None
+        pid = _pid_in(Path(self.config.exec_root, "containerd/containerd.pid"))
+        if pid is not None and process.ref(pid) is not None and process.parent(pid) == found.pid:
+            self._with_containerd = found
+            return Containerd.LISTENS
+        if self._with_containerd == found:
+            return Containerd.OWN_IS_GONE
+        address = self.config.containerd or SYSTEM_CONTAINERD
+        if self.config.containerd is None and not Path(address).exists():
+            return None
+        return Containerd.LISTENS if _accepts(address) else Containerd.OTHER_IS_GONE
 
     def _start(self) -> None:
         self.trouble = None
@@ -126,6 +197,7 @@ class Dockerd:
             self.trouble = f"cannot open {self.log}: {error.strerror}"
             return
         try:
+            self._log_from = os.fstat(output).st_size
             self.child = subprocess.Popen(
                 self.argv(binary),
                 stdin=subprocess.DEVNULL,
@@ -150,26 +222,29 @@ class Dockerd:
         containerd and then waits for it for ever: with a pid 1 that does not reap, that is what
         every ``kill -9`` leaves behind.
         """
-        exec_root = "/var/run/docker"
-        for argument in self.settings.dockerd.args:
-            if argument.startswith("--exec-root="):
-                exec_root = argument.partition("=")[2]
-        helper = Path(exec_root, "containerd/containerd.pid")
-        for path in (Path(self.settings.dockerd.pidfile), helper):
+        helper = Path(self.config.exec_root, "containerd/containerd.pid")
+        for path in (Path(self.config.pidfile), helper):
             pid = _pid_in(path)
             found = None if pid is None else process.ref(pid)
             if found is not None and path == helper:
                 process.wait(found, HELPER_END_S)  # it dies with its dockerd, a moment later
                 found = process.ref(found.pid)
-            if pid is not None and (found is None or process.name(pid) not in _NAMES):
+            if pid is not None and (found is None or process.name(pid) not in conditions.DAEMONS):
                 path.unlink(missing_ok=True)
 
-    def _marked(self, pid: int) -> bool:
+    def _last_words(self) -> tuple[str, ...]:
+        return files.tail(self.log, REASON_LINES, after=self._log_from)
+
+
+def _accepts(path: str) -> bool:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK) as asking:
         try:
-            environment = Path(f"/proc/{pid}/environ").read_bytes()
+            asking.connect(path.removeprefix("unix://"))
+        except (BlockingIOError, PermissionError):
+            return True  # its backlog is full, or it is not for us
         except OSError:
             return False
-        return f"{MARK}={self.settings.run_dir}".encode() in environment.split(b"\0")
+    return True
 
 
 def _pid_in(path: Path) -> int | None:

@@ -77,12 +77,15 @@ def rotate(path: Path, largest: int) -> None:
     os.truncate(path, 0)
 
 
-def tail(path: Path, lines: int, at_most: int = 32 * 1024) -> tuple[str, ...]:
-    """Give the last lines of a log, nothing when there is none."""
+def tail(path: Path, lines: int, at_most: int = 32 * 1024, *, after: int = 0) -> tuple[str, ...]:
+    """Give the last lines of a log beyond its first ``after`` bytes, nothing when there are none.
+
+    A log shorter than that has been emptied since; then all of it counts.
+    """
     try:
         with path.open("rb") as file:
             end = file.seek(0, os.SEEK_END)
-            file.seek(max(0, end - at_most))
+            file.seek(max(0, end - at_most, after if after <= end else 0))
             return tuple(file.read().decode("utf-8", "replace").splitlines()[-lines:])
     except OSError:
         return ()

@@ -14,6 +14,7 @@ from gpud.core.report import ProcessRef
 PR_SET_PDEATHSIG = 1
 PR_SET_CHILD_SUBREAPER = 36
 PR_SET_NO_NEW_PRIVS = 38
+TICKS = os.sysconf("SC_CLK_TCK")
 
 
 def prctl(option: int, value: int) -> None:
@@ -29,19 +30,27 @@ def prctl(option: int, value: int) -> None:
 
 def ref(pid: int) -> ProcessRef | None:
     """Look a living process up; None for none and for a zombie, which only waits to be reaped."""
-    try:
-        stat = Path(f"/proc/{pid}/stat").read_bytes().decode("ascii", "replace")
-    except OSError:
+    fields = _stat(pid)
+    if not fields or fields[0] in "ZX":
         return None
-    after_name = stat.rpartition(")")[2].split()  # the name may hold spaces and parentheses
-    if after_name[0] in "ZX":
-        return None
-    return ProcessRef(pid, int(after_name[19]))
+    return ProcessRef(pid, int(fields[19]))
 
 
 def alive(process: ProcessRef) -> bool:
     """Say whether this very process still lives."""
     return ref(process.pid) == process
+
+
+def parent(pid: int) -> int | None:
+    """Give the pid of the parent; None when there is no such process."""
+    fields = _stat(pid)
+    return int(fields[1]) if fields else None
+
+
+def cpu_s(pid: int) -> float | None:
+    """Give the CPU seconds a process has used; None when there is no such process."""
+    fields = _stat(pid)
+    return (int(fields[11]) + int(fields[12])) / TICKS if fields else None
 
 
 def name(pid: int) -> str:
@@ -51,6 +60,15 @@ def name(pid: int) -> str:
     with contextlib.suppress(OSError):
         return Path(f"/proc/{pid}/comm").read_text(errors="replace").strip()
     return ""
+
+
+def _stat(pid: int) -> list[str]:
+    """Give the fields of /proc/PID/stat from the third, the state, on; none without a process."""
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_bytes().decode("ascii", "replace")
+    except OSError:
+        return []
+    return stat.rpartition(")")[2].split()  # the name may hold spaces and parentheses
 
 
 def open_fd(process: ProcessRef) -> int | None:

@@ -9,9 +9,17 @@ from pathlib import Path
 
 import gpud
 from gpud.core import wire
-from gpud.core.dockerd import WELL, Api, Keeper, Seen, State
+from gpud.core.dockerd import OURS_TO_KEEP, WELL, Api, Containerd, Keeper, Seen, State
+from gpud.core.dockerd_causes import last_words
 from gpud.core.errors import WireError
-from gpud.core.report import AgentReport, ContainersReport, DockerdReport, ProcessRef, RootReport
+from gpud.core.report import (
+    AgentReport,
+    ContainersReport,
+    DockerdReport,
+    Owner,
+    ProcessRef,
+    RootReport,
+)
 from gpud.root import files, process
 
 BEAT_S = 5.0
@@ -19,35 +27,31 @@ BEAT_S = 5.0
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """What dockerd said about itself; None until it did."""
+    """What dockerd said about itself, and the edge about dockerd; None until they did."""
 
     version: str | None = None
     live_restore: bool | None = None
     ping_s: float | None = None
+    trouble: str | None = None  # why the last start did not even begin
+    unreachable: ProcessRef | None = None  # gpud's own, behind somebody else's socket
+    log: str = ""
 
 
-def dockerd(
-    keeper: Keeper,
-    seen: Seen | None,
-    *,
-    policy: str,
-    facts: Facts,
-    trouble: str | None,
-) -> DockerdReport:
+def dockerd(keeper: Keeper, seen: Seen | None, *, policy: str, facts: Facts) -> DockerdReport:
     """Tell one look and the memory behind it; ``seen`` is None while nobody looks."""
     if seen is None:
         return DockerdReport(state=State.OFF, policy=policy, up=None)
     up = seen.api in WELL
-    reason, detail, fix = (None, None, None) if up else _why(keeper, seen, trouble)
+    why = _why_not_well(seen, facts) if up else _why_down(keeper, seen, policy, facts)
     return DockerdReport(
         state=keeper.state,
         policy=policy,
         up=up,
         owner=seen.owner,
         process=seen.process,
-        reason=reason,
-        detail=detail,
-        fix=fix,
+        reason=why.reason,
+        detail=why.detail,
+        fix=why.fix,
         version=facts.version,
         ping_s=facts.ping_s if up else None,
         last_start_s=keeper.last_start_s,
@@ -56,13 +60,84 @@ def dockerd(
     )
 
 
-def _why(keeper: Keeper, seen: Seen, trouble: str | None) -> tuple[str, str | None, str | None]:
-    if seen.process is None and not seen.binary:
-        return "binary_missing", trouble, "install docker.io, or set dockerd.policy to observe"
-    if keeper.state is State.UNRESPONSIVE and seen.api is Api.SILENT:
-        return "hung", "the socket accepts and nothing answers", None
-    ended = keeper.last_exit.words() if keeper.last_exit is not None else None
-    return str(keeper.state), trouble or ended, None
+@dataclass(frozen=True, slots=True)
+class Why:
+    """A slug, the evidence and what to do; all None when all is well."""
+
+    reason: str | None = None
+    detail: str | None = None
+    fix: str | None = None
+
+
+def _why_not_well(seen: Seen, facts: Facts) -> Why:
+    """Something is wrong although the API answers."""
+    if facts.unreachable is not None:
+        pid = facts.unreachable.pid
+        return Why(
+            "handed_over",
+            f"{seen.owner} answers on the socket; the dockerd gpud started (pid {pid}) still runs "
+            "behind it, with its containers",
+            f"to end it and its containers: sudo kill {pid}",
+        )
+    if seen.containerd is Containerd.OWN_IS_GONE:
+        return Why("containerd_gone", "dockerd's containerd has ended; dockerd starts it again")
+    if seen.containerd is Containerd.OTHER_IS_GONE:
+        return Why(
+            "containerd_gone",
+            "nobody listens on the socket of the containerd that dockerd uses",
+            "start that containerd again: dockerd did not start it and cannot",
+        )
+    return Why()
+
+
+def _why_down(keeper: Keeper, seen: Seen, policy: str, facts: Facts) -> Why:
+    cause = seen.obstacle or (keeper.hold.cause if keeper.hold is not None else None)
+    if keeper.state is State.MISCONFIGURED and cause is not None:
+        after = "gpud sees that and starts dockerd" if cause.watch else "then: gpud restart"
+        return Why(cause.slug, cause.detail, f"{cause.fix}; {after}")
+    if seen.owner not in OURS_TO_KEEP and seen.process is None and policy != "manage":
+        return Why(f"left_to_{seen.owner}", *_THEIRS[seen.owner])
+    if keeper.state is State.UNRESPONSIVE:
+        if seen.api is Api.SILENT:
+            return Why("hung", "the socket accepts and nothing answers")
+        return Why(
+            "socket_gone",
+            "dockerd runs, and its socket file is not there any more",
+            f"to start it anew, which ends containers without live-restore: {_kill(seen)}",
+        )
+    exit_ = keeper.last_exit
+    ended = exit_.words() if exit_ is not None else None
+    if keeper.state is State.CRASHLOOP and exit_ is not None:
+        said = last_words(exit_.log) or ended
+        return Why(
+            "crashloop",
+            f"failed {keeper.failures} times in a row: {facts.trouble or said}",
+            f"read {facts.log}; gpud restart tries at once",
+        )
+    return Why(str(keeper.state), facts.trouble or ended)
+
+
+def _kill(seen: Seen) -> str:
+    return f"sudo kill {seen.process.pid}" if seen.process is not None else "gpud restart"
+
+
+_MANAGE = 'or set dockerd.policy = "manage" to let gpud do it'
+_THEIRS = {
+    Owner.SYSTEMD: (
+        "systemd's docker.service or docker.socket is enabled: starting dockerd is its task",
+        f"sudo systemctl start docker, {_MANAGE}",
+    ),
+    Owner.DOCKER_DESKTOP: (
+        "the socket leads to Docker Desktop, and nobody answers there",
+        "start Docker Desktop, or switch off its integration with this distribution",
+    ),
+    Owner.OTHER_DISTRIBUTION: (
+        "another WSL distribution's dockerd runs: two would fight over docker0 and the firewall",
+        f"stop it there, {_MANAGE}",
+    ),
+    Owner.OTHER_USER: ("another user's dockerd has the socket", f"start it again, {_MANAGE}"),
+    Owner.OTHER: ("another program has the socket", "end it, or give dockerd.socket another path"),
+}
 
 
 def write(  # noqa: PLR0913  # one argument per part of the report

@@ -17,7 +17,7 @@ import structlog
 
 from gpud import discovery
 from gpud.core.backoff import Backoff
-from gpud.core.dockerd import Action, Api, Exit, Keeper, Limits, Seen, State, step
+from gpud.core.dockerd import Action, Api, Keeper, Limits, Seen, State, step
 from gpud.core.errors import ConfigError
 from gpud.root import agent as agents
 from gpud.root import files, lock, logs, policies, process, report
@@ -28,6 +28,7 @@ from gpud.root.dockerd import LARGEST_LOG, Dockerd
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from gpud.core.dockerd_causes import Exit
     from gpud.core.report import ProcessRef
     from gpud.core.settings import Settings
 
@@ -269,7 +270,7 @@ class Supervisor:
                 return None
             questions = self._seen is not None and self._seen.api is Api.ANSWERS
             target = self._questions.pop(0) if questions and self._questions else "/_ping"
-            ask = self._ask = Ask(self.settings.dockerd.socket, target, now_s=now_s)
+            ask = self._ask = Ask(self.dockerd.config.socket, target, now_s=now_s)
         if ask.api is None:
             ask.read(now_s)
         if ask.api is None and now_s - ask.begun_s >= self.settings.dockerd.ping_timeout_s:
@@ -286,21 +287,15 @@ class Supervisor:
 
     def _look(self, answer: Ask | None, *, gone: bool) -> Seen:
         api = answer.api if answer is not None and answer.api is not None else Api.REFUSED
-        found = self.dockerd.find(answer.peer_pid if answer is not None else None)
-        if found is None and self.dockerd.child is not None:
+        listener = answer.peer_pid if answer is not None else None
+        if self.dockerd.child is not None and self.dockerd.find(listener) is None:
             process.wait_child(self.dockerd.child.pid, OUTCOME_S)
             self._reap()  # its exit code belongs to this look
-        if found is None and self._exit is None and (gone or self.keeper.asked_s is not None):
+        over = gone or self.keeper.asked_s is not None
+        if over and self._exit is None and self.dockerd.find(listener) is None:
             self._exit = self.dockerd.lost()
         exit_, self._exit = self._exit, None
-        return Seen(
-            process=found,
-            owner=self.dockerd.owner(found, listens=api in (Api.ANSWERS, Api.DENIED, Api.SILENT)),
-            api=api,
-            binary=self.dockerd.binary() is not None,
-            exit=exit_,
-            jitter=self._chance.random(),
-        )
+        return self.dockerd.look(api, listener, self.keeper, exit_, self._chance.random())
 
     def _learn(self, ask: Ask) -> None:
         with contextlib.suppress(ValueError, AttributeError):
@@ -316,15 +311,20 @@ class Supervisor:
             self.keeper,
             self._seen if self.policy != "off" else None,
             policy=self.policy,
-            facts=replace(self._facts, ping_s=self._ping_s),
-            trouble=self.dockerd.trouble,
+            facts=replace(
+                self._facts,
+                ping_s=self._ping_s,
+                trouble=self.dockerd.trouble,
+                unreachable=self.dockerd.unreachable,
+                log=str(self.dockerd.log),
+            ),
         )
         if self.policy != "off" and self._seen is None:
             return  # the first look is a matter of milliseconds
         agent = self.agent.report()
         containers = self.containers.report() if self.policy != "off" else None
-        dockerd = (told.state, told.process, told.reason, told.version, told.live_restore)
-        news = (*dockerd, agent, containers)
+        # What changes with every look (a ping's time) may wait for the next beat.
+        news = (replace(told, ping_s=None), agent, containers)
         if news == self._told and now_s < self._next_beat_s:
             return
         report.write(self._path, told, agent, containers, me=self._me, started_s=self._started_s)

@@ -6,7 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpud import discovery
-from gpud.core.dockerd import Action, Api, Keeper, Limits, Seen, State, step
+from gpud.core.dockerd import Action, Api, Containerd, Keeper, Limits, Seen, State, step
+from gpud.core.dockerd_causes import Watch, binary_missing
 from gpud.core.report import Owner, ProcessRef
 from gpud.root import policies
 
@@ -18,7 +19,10 @@ SEEN = st.builds(
     process=st.none() | st.builds(ProcessRef, st.integers(2, 5), st.integers(1, 3)),
     owner=st.sampled_from(Owner),
     api=st.sampled_from(Api),
-    binary=st.booleans(),
+    obstacle=st.none() | st.just(binary_missing("dockerd")),
+    conditions=st.dictionaries(st.sampled_from(Watch), st.sampled_from(["", "a", "b"])),
+    containerd=st.none() | st.sampled_from(Containerd),
+    cpu_s=st.none() | st.floats(0, 1e6),
     jitter=st.floats(0, 1),
 )
 
@@ -46,7 +50,7 @@ def test_a_policy_is_total_and_says_the_same_of_the_same(
         assert isinstance(keeper.state, State)
         if action is Action.START:
             assert seen.process is None
-            assert seen.binary
+            assert seen.obstacle is None
 
 
 @given(seen=SEEN, name=st.sampled_from(["observe", "off"]))

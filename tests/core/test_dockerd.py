@@ -8,21 +8,21 @@ from hypothesis import strategies as st
 from gpud.core.dockerd import (
     Action,
     Api,
-    Exit,
+    Containerd,
     Keeper,
     Limits,
     Seen,
     State,
-    complaint,
     due,
     step,
 )
+from gpud.core.dockerd_causes import Exit, Watch, binary_missing, complaint
 from gpud.core.report import Owner, ProcessRef
 
 LIMITS = Limits(start_timeout_s=60, hung_after_s=30, kill_after_s=10)
 ONE, TWO = ProcessRef(10, 100), ProcessRef(11, 200)
-NONE = Seen(None, Owner.NONE, Api.REFUSED, binary=True)
-WELL = Seen(ONE, Owner.GPUD, Api.ANSWERS, binary=True)
+NONE = Seen(None, Owner.NONE, Api.REFUSED)
+WELL = Seen(ONE, Owner.GPUD, Api.ANSWERS)
 SILENT = replace(WELL, api=Api.SILENT)
 
 SEEN = st.builds(
@@ -30,7 +30,10 @@ SEEN = st.builds(
     process=st.none() | st.builds(ProcessRef, st.integers(2, 4), st.integers(1, 2)),
     owner=st.sampled_from(Owner),
     api=st.sampled_from(Api),
-    binary=st.booleans(),
+    obstacle=st.none() | st.just(binary_missing("dockerd")),
+    conditions=st.dictionaries(st.sampled_from(Watch), st.sampled_from(["", "a", "b"])),
+    containerd=st.none() | st.sampled_from(Containerd),
+    cpu_s=st.none() | st.floats(0, 1e6),
     exit=st.none() | st.builds(Exit, code=st.none() | st.integers(0, 255)),
     jitter=st.floats(0, 1),
 )
@@ -70,12 +73,13 @@ def test_every_memory_and_observation_has_an_answer_and_no_policy_can_do_harm(
     if action is Action.START:
         assert seen.process is None
         assert seen.api in (Api.REFUSED, Api.ABSENT)
-        assert seen.binary
+        assert seen.obstacle is None
         assert after.asked_s == now_s
     if action in (Action.TERMINATE, Action.KILL):
         assert seen.process is not None
     if action is Action.TERMINATE:
-        assert seen.api not in (Api.ANSWERS, Api.DENIED)
+        well = seen.api in (Api.ANSWERS, Api.DENIED)
+        assert not well or seen.containerd is Containerd.OWN_IS_GONE
 
 
 @given(lived=st.lists(st.floats(0, 5), min_size=1, max_size=200), jitter=st.floats(0, 1))
@@ -145,10 +149,13 @@ def test_a_socket_we_may_not_ask_means_that_dockerd_is_up() -> None:
     assert keeper.state is State.RUNNING
 
 
-def test_without_a_binary_nothing_is_started() -> None:
-    keeper, actions = run((0, replace(NONE, binary=False)), (99, replace(NONE, binary=False)))
+def test_with_an_obstacle_nothing_is_started_until_it_is_gone() -> None:
+    blocked = replace(NONE, obstacle=binary_missing("dockerd"))
+    keeper, actions = run((0, blocked), (99, blocked))
     assert set(actions) == {Action.NOTHING}
-    assert keeper.state is State.ABSENT
+    assert keeper.state is State.MISCONFIGURED
+    _, action = step(keeper, NONE, due, LIMITS, 100)
+    assert action is Action.START
 
 
 def test_five_failures_in_a_row_are_called_a_crash_loop() -> None:

@@ -49,12 +49,13 @@ class Supervised:
     settings: dict[str, Any]
     agent: list[str] = field(default_factory=lambda: ["/bin/sleep", "1000"])
     process: subprocess.Popen[bytes] | None = None
+    prefix: list[str] = field(default_factory=list)  # a command that ends in exec
 
     def start(self) -> None:
         given = json.dumps(
             {"settings": {"home": str(self.home), **self.settings}, "agent": self.agent}
         )
-        self.process = subprocess.Popen([sys.executable, "-I", "-c", RUN, given])
+        self.process = subprocess.Popen([*self.prefix, sys.executable, "-I", "-c", RUN, given])
         pid = self.process.pid
         until(lambda: (self.report() or {}).get("process", {}).get("pid") == pid, "its report")
 

@@ -33,6 +33,11 @@ def answers(dockerd: PrivateDockerd) -> bool:
     return False
 
 
+def dockerd_starts(supervised: Supervised) -> int:
+    log = (supervised.home / "var/log/gpud/dockerd.log").read_text()
+    return log.count('msg="Starting up"')
+
+
 def test_a_killed_dockerd_is_back_at_once_and_its_container_never_stopped(
     supervised: Supervised, dockerd: PrivateDockerd
 ) -> None:
@@ -130,10 +135,14 @@ def test_a_misconfigured_dockerd_says_why_in_its_own_words_and_is_not_hammered(
     args = [*dockerd.args, "--storage-driver=no-such-driver"]
     supervised.settings = {"dockerd": dockerd.settings(args=args)}
     supervised.start()
-    said = supervised.when(lambda r: r["dockerd"]["state"] == "backoff", "a back-off")["dockerd"]
+    said = supervised.when(lambda r: r["dockerd"]["state"] == "misconfigured", "a hold")["dockerd"]
     assert said["up"] is False
-    assert "exited with code 1" in said["detail"]
-    assert "no-such-driver" in said["detail"] or "driver" in said["detail"]
+    assert said["reason"] == "storage_driver"
+    assert "driver not supported" in said["detail"]
+    heard = supervised.report()
+    assert heard is not None
+    supervised.when(lambda r: r["beat_s"] > heard["beat_s"] + 4, "many more looks")
+    assert dockerd_starts(supervised) == 1
 
 
 def test_the_policy_observe_starts_nothing(supervised: Supervised, dockerd: PrivateDockerd) -> None:

@@ -4,15 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from gpud.core.dockerd import Action, due
-from gpud.core.report import Owner
+from gpud.core.dockerd import OURS_TO_KEEP, Action, due
 
 if TYPE_CHECKING:
     from gpud.core.dockerd import Keeper, Limits, Seen
 
-_OURS_TO_KEEP = frozenset({Owner.GPUD, Owner.NONE})
-
 
 def decide(seen: Seen, keeper: Keeper, limits: Limits, now_s: float) -> Action:
     """Keep what is ours or nobody's."""
-    return due(seen, keeper, limits, now_s) if seen.owner in _OURS_TO_KEEP else Action.NOTHING
+    return due(seen, keeper, limits, now_s) if seen.owner in OURS_TO_KEEP else Action.NOTHING

@@ -1,0 +1,135 @@
+"""What the next dockerd will use: gpud's settings, dockerd's flags and daemon.json, as it reads.
+
+Flags come before the file, the file before the defaults. Root uses these paths to look, to remove
+stale pid files and to ask; so a daemon.json that somebody else than root could write is not used
+here, though dockerd itself may read it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from gpud.core.settings import Dockerd
+
+LARGEST = 1024 * 1024
+DEFAULT_SOCKETS = frozenset({"/run/docker.sock", "/var/run/docker.sock"})
+DEFAULT_PIDFILES = frozenset({"/run/docker.pid", "/var/run/docker.pid"})
+CONFIG_FILE = "/etc/docker/daemon.json"
+UNIX = "unix://"
+_SHORT = {"-g": "--data-root", "-p": "--pidfile", "-H": "--host"}
+_LONG = {"--graph": "--data-root"}
+_WITH_VALUE = frozenset(
+    {"--config-file", "--containerd", "--data-root", "--exec-root", "--host", "--pidfile"}
+)
+
+
+@dataclass(frozen=True, slots=True)
+class DaemonConfig:
+    """Where one dockerd keeps things and listens. ``hosts`` is None when nobody set any."""
+
+    file: str = CONFIG_FILE
+    data_root: str = "/var/lib/docker"
+    exec_root: str = "/var/run/docker"
+    pidfile: str = "/run/docker.pid"
+    socket: str = "/run/docker.sock"  # the one gpud asks
+    hosts: tuple[str, ...] | None = None
+    containerd: str | None = None  # somebody else's, by its address
+    pass_host: bool = False  # gpud says -H itself
+    pass_pidfile: bool = False
+    elsewhere: bool = field(default=False)  # no socket gpud could ask is among the hosts
+
+    @property
+    def own_containerd(self) -> str:
+        """The socket of the containerd that dockerd starts by itself."""
+        return f"{self.exec_root}/containerd/containerd.sock"
+
+
+def read(wanted: Dockerd) -> DaemonConfig:
+    """Put settings, flags and file together. Errors: none; what cannot be read sets nothing."""
+    flags = _flags(wanted.args)
+    file = _last(flags, "--config-file") or CONFIG_FILE
+    said = _document(file)
+    hosts = tuple(flags["--host"]) if "--host" in flags else _texts(said.get("hosts"))
+    socket, elsewhere = _socket(wanted.socket, hosts)
+    pidfile = _last(flags, "--pidfile") or _text(said.get("pidfile"))
+    return DaemonConfig(
+        file=file,
+        data_root=_last(flags, "--data-root") or _text(said.get("data-root")) or "/var/lib/docker",
+        exec_root=_last(flags, "--exec-root") or _text(said.get("exec-root")) or "/var/run/docker",
+        pidfile=pidfile or wanted.pidfile,
+        socket=socket,
+        hosts=hosts,
+        containerd=_last(flags, "--containerd") or _text(said.get("containerd")),
+        pass_host=hosts is None and wanted.socket not in DEFAULT_SOCKETS,
+        pass_pidfile=pidfile is None and wanted.pidfile not in DEFAULT_PIDFILES,
+        elsewhere=elsewhere,
+    )
+
+
+def _socket(wanted: str, hosts: tuple[str, ...] | None) -> tuple[str, bool]:
+    """Choose the socket to ask; a default one gives way to whatever the hosts name."""
+    if hosts is None:
+        return wanted, False
+    paths = [host.removeprefix(UNIX) for host in hosts if host.startswith(UNIX)]
+    paths = [path or "/var/run/docker.sock" for path in paths]
+    if wanted in paths or (wanted in DEFAULT_SOCKETS and DEFAULT_SOCKETS.intersection(paths)):
+        return wanted, False
+    if paths and wanted in DEFAULT_SOCKETS:
+        return paths[0], False
+    return wanted, True
+
+
+def _flags(args: Sequence[str]) -> dict[str, list[str]]:
+    """Read ``--name=value``, ``--name value`` and the short forms, as pflag does."""
+    found: dict[str, list[str]] = {}
+    rest = list(args)
+    while rest:
+        name, equals, value = rest.pop(0).partition("=")
+        if not name.startswith("--") and name[:2] in _SHORT and len(name) > len("-H"):
+            name, equals, value = name[:2], "=", name[2:] + equals + value
+        name = _LONG.get(_SHORT.get(name, name), _SHORT.get(name, name))
+        if name not in _WITH_VALUE:
+            continue
+        if not equals:
+            value = rest.pop(0) if rest else ""
+        found.setdefault(name, []).append(value)
+    return found
+
+
+def _last(flags: dict[str, list[str]], name: str) -> str | None:
+    return flags[name][-1] if name in flags else None
+
+
+def _document(path: str) -> dict[str, Any]:
+    """Give the object in a root-owned file that nobody else may write; empty for anything else."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK)
+    except OSError:
+        return {}
+    with os.fdopen(descriptor, "rb") as file:
+        facts = os.fstat(descriptor)
+        shared = facts.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
+        if not stat.S_ISREG(facts.st_mode) or facts.st_uid not in {0, os.geteuid()} or shared:
+            return {}
+        try:
+            said = json.loads(file.read(LARGEST))
+        except (ValueError, RecursionError, OSError):
+            return {}
+    return said if isinstance(said, dict) else {}
+
+
+def _text(value: object) -> str | None:
+    return value if isinstance(value, str) and value else None
+
+
+def _texts(value: object) -> tuple[str, ...] | None:
+    if not isinstance(value, list):
+        return None
+    return tuple(entry for entry in value if isinstance(entry, str)) or None

@@ -1,0 +1,147 @@
+"""Whose dockerd it is, by what cannot be faked or forgotten: marks, links, cgroups, uids, peers.
+
+Only what is nobody's or gpud's is kept; ``auto`` stands back from everything else. The order of
+the questions is the order of certainty.
+"""
+
+from __future__ import annotations
+
+import configparser
+import os
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from gpud.core.report import Owner
+from gpud.root import listeners
+from gpud.root.daemonconfig import DEFAULT_SOCKETS
+
+if TYPE_CHECKING:
+    from gpud.core.report import ProcessRef
+
+MARK = "GPUD_KEEPER"
+INIT = 1
+LARGEST_CONF = 64 * 1024
+_UNITS = (
+    "etc/systemd/system/multi-user.target.wants/docker.service",
+    "etc/systemd/system/sockets.target.wants/docker.socket",
+)
+_SERVICE = re.compile(
+    rb"^\d+:(?:name=systemd)?:/system\.slice/(?:.*/)?[^/\n]+\.service$", re.MULTILINE
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Scene:
+    """What owners are told by: the socket, who listens on it, and which dockerd was found.
+
+    ``listener`` is the pid that listens: 0 outside our PID namespace, None when nobody does or
+    the kernel will not say.
+    """
+
+    socket: str
+    run_dir: str
+    sysroot: Path
+    found: ProcessRef | None
+    listener: int | None
+    listens: bool
+
+
+def owner(scene: Scene) -> Owner:
+    """Say whose dockerd this is, or who would own the next one."""
+    pid = scene.found.pid if scene.found is not None else None
+    if pid is not None and marked(pid, scene.run_dir):
+        return Owner.GPUD
+    if _desktop(scene):
+        return Owner.DOCKER_DESKTOP
+    if _systemd(scene, pid):
+        return Owner.SYSTEMD
+    if pid is not None:
+        uid = _uid(pid)
+        return Owner.OTHER if uid in (None, 0, os.geteuid()) else Owner.OTHER_USER
+    if _wsl(scene.sysroot) and _unseen(scene):
+        return Owner.OTHER_DISTRIBUTION
+    return Owner.OTHER if scene.listens else Owner.NONE
+
+
+def marked(pid: int, run_dir: str) -> bool:
+    """Say whether a process was started by the supervisor of this run directory.
+
+    The mark survives any crash of the supervisor, needs no file and cannot be confused by a
+    recycled pid.
+    """
+    try:
+        environment = Path(f"/proc/{pid}/environ").read_bytes()
+    except OSError:
+        return False
+    return f"{MARK}={run_dir}".encode() in environment.split(b"\0")
+
+
+def desktop_root(sysroot: Path) -> str:
+    """Name where Docker Desktop mounts its own: ``automount.root`` of wsl.conf moves ``/mnt``."""
+    said = configparser.ConfigParser(
+        interpolation=None, strict=False, allow_no_value=True, inline_comment_prefixes=("#",)
+    )
+    try:
+        said.read_string((sysroot / "etc/wsl.conf").read_text(errors="replace")[:LARGEST_CONF])
+    except (OSError, configparser.Error):
+        said.clear()
+    root = (said.get("automount", "root", fallback=None) or "/mnt").strip(' "')
+    return f"{root.rstrip('/')}/wsl/docker-desktop"
+
+
+def _desktop(scene: Scene) -> bool:
+    theirs = desktop_root(scene.sysroot)
+    if _below(os.path.realpath(scene.socket), theirs):
+        return True
+    try:
+        program = Path(f"/proc/{scene.listener}/exe").readlink() if scene.listener else ""
+    except OSError:
+        return False
+    return _below(str(program), theirs)
+
+
+def _systemd(scene: Scene, pid: int | None) -> bool:
+    if not (scene.sysroot / "run/systemd/system").is_dir():
+        return False
+    if pid is not None:
+        return _SERVICE.search(_cgroup(scene.sysroot, pid)) is not None
+    if scene.listener == INIT:
+        return True  # its socket unit: dockerd starts with the first request
+    enabled = any(os.path.lexists(scene.sysroot / unit) for unit in _UNITS)
+    return enabled and scene.socket in DEFAULT_SOCKETS and not scene.listens
+
+
+def _unseen(scene: Scene) -> bool:
+    """Say whether a process out of our sight listens: here, or by our name in mounts of its own."""
+    if scene.listens:
+        return scene.listener == 0
+    names = DEFAULT_SOCKETS if scene.socket in DEFAULT_SOCKETS else frozenset({scene.socket})
+    table = scene.sysroot / "proc/net/unix"
+    return any(listeners.holder(inode) is None for inode in listeners.unix(table, names))
+
+
+def _wsl(sysroot: Path) -> bool:
+    try:
+        return "microsoft" in (sysroot / "proc/sys/kernel/osrelease").read_text().lower()
+    except OSError:
+        return False
+
+
+def _cgroup(sysroot: Path, pid: int) -> bytes:
+    try:
+        return (sysroot / f"proc/{pid}/cgroup").read_bytes()
+    except OSError:
+        return b""
+
+
+def _uid(pid: int) -> int | None:
+    try:
+        return Path(f"/proc/{pid}").stat().st_uid
+    except OSError:
+        return None
+
+
+def _below(path: str, root: str) -> bool:
+    return path == root or path.startswith(f"{root}/")

@@ -1,0 +1,86 @@
+"""What dockerd says when it does not start, recorded, and what gpud makes of it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gpud.core.dockerd_causes import (
+    LONGEST_DETAIL,
+    RULES,
+    SLUGS,
+    SUBJECTS,
+    Exit,
+    Watch,
+    explain,
+    last_words,
+    plain,
+)
+
+CAPTURES = sorted(Path(__file__).parents[1].joinpath("captures/dockerd").rglob("*.log"))
+
+
+def lines_of(capture: Path) -> tuple[str, ...]:
+    return tuple(capture.read_text().splitlines())
+
+
+@pytest.mark.parametrize("capture", CAPTURES, ids=lambda path: f"{path.parent.name}-{path.stem}")
+def test_a_recorded_failure_is_told_by_its_name(capture: Path) -> None:
+    cause = explain(lines_of(capture))
+    assert cause is not None
+    assert cause.slug == capture.stem.partition("-")[0]
+    assert cause.detail
+    assert cause.fix
+    if SUBJECTS & cause.watch and capture.stem != "tls_invalid":
+        assert cause.subject
+
+
+def test_every_rule_has_a_recording() -> None:
+    assert {rule.slug for rule in RULES} == {path.stem.partition("-")[0] for path in CAPTURES}
+
+
+def test_slugs_are_few_and_fit_into_labels() -> None:
+    assert len(set(SLUGS)) == len(SLUGS) <= 30
+    assert all(slug.replace("_", "").isalpha() and slug.islower() for slug in SLUGS)
+
+
+@given(st.lists(st.text(), max_size=20))
+def test_whatever_dockerd_says_there_is_an_answer_of_bounded_size(lines: list[str]) -> None:
+    cause = explain(tuple(lines))
+    assert cause is None or len(cause.detail) <= LONGEST_DETAIL
+    assert all(len(plain(line)) <= LONGEST_DETAIL for line in lines)
+    words = last_words(tuple(lines))
+    assert words is None or len(words) <= 3 * (LONGEST_DETAIL + 3)
+
+
+def test_an_unknown_failure_has_no_cause_and_keeps_its_words() -> None:
+    log = ("level=info msg=a", "failed to start daemon: the moon is in the wrong house")
+    assert explain(log) is None
+    assert Exit(code=1, log=log).words() == f"exited with code 1: {log[1]}"
+
+
+def test_an_iptables_lock_held_for_a_moment_is_no_misconfiguration() -> None:
+    said = "Another app is currently holding the xtables lock"
+    assert explain((f"Error initializing network controller: iptables failed: {said}",)) is None
+
+
+def test_a_warning_about_a_read_only_place_is_not_why_dockerd_ended() -> None:
+    warning = 'level=warning msg="cannot write /sys/x: read-only file system"'
+    assert explain((warning, "failed to start daemon: something else")) is None
+
+
+def test_logfmt_is_read_for_its_message_and_error() -> None:
+    line = r'time="2026-11-21T10:00:00Z" level=error msg="no \"driver\"" error="not here" module=x'
+    assert plain(line) == 'no "driver": not here'
+
+
+def test_the_last_words_of_a_crash_loop_are_a_few_lines_without_repetition() -> None:
+    log = ("level=info msg=a", *("level=error msg=b",) * 9, "failed to start daemon: c")
+    assert last_words(log) == "level=error msg=b | failed to start daemon: c"
+
+
+def test_every_watch_is_waited_for_by_something() -> None:
+    assert {watch for rule in RULES for watch in rule.watch} == set(Watch)
