@@ -196,7 +196,9 @@ def _lasts(since_s: float | None, long_s: float, now_s: float) -> bool:
 
 
 def _observed(keeper: Keeper, seen: Seen, limits: Limits, now_s: float) -> Keeper:
-    if seen.process != keeper.process or (keeper.asked_s is not None and seen.process is None):
+    failed_start = keeper.asked_s is not None and seen.process is None
+    passed_on = (seen.owner in OURS_TO_KEEP) is not (keeper.owner in OURS_TO_KEEP)
+    if seen.process != keeper.process or failed_start or passed_on:
         keeper = _changed(keeper, seen, limits, now_s)
     keeper = replace(keeper, owner=seen.owner)
     if seen.process is None:
@@ -261,7 +263,7 @@ def _failed(keeper: Keeper, seen: Seen, limits: Limits, now_s: float) -> Keeper:
 def _label(keeper: Keeper, seen: Seen) -> str:
     if keeper.terminated_s is not None:
         return keeper.terminated_for
-    if not keeper.answered:
+    if not keeper.answered and keeper.asked_s is not None:
         return "start_failed"
     return "killed" if seen.exit is not None and seen.exit.signal is not None else "exited"
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import os
 import stat
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -43,12 +43,7 @@ class DaemonConfig:
     containerd: str | None = None  # somebody else's, by its address
     pass_host: bool = False  # gpud says -H itself
     pass_pidfile: bool = False
-    elsewhere: bool = field(default=False)  # no socket gpud could ask is among the hosts
-
-    @property
-    def own_containerd(self) -> str:
-        """The socket of the containerd that dockerd starts by itself."""
-        return f"{self.exec_root}/containerd/containerd.sock"
+    elsewhere: bool = False  # no socket gpud could ask is among the hosts
 
 
 def read(wanted: Dockerd) -> DaemonConfig:

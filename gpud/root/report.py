@@ -77,7 +77,8 @@ def _why_not_well(seen: Seen, facts: Facts) -> Why:
             "handed_over",
             f"{seen.owner} answers on the socket; the dockerd gpud started (pid {pid}) still runs "
             "behind it, with its containers",
-            f"to end it and its containers: sudo kill {pid}",
+            f"sudo kill {pid} ends it and its containers; it takes the socket's file along, so "
+            f"start {seen.owner} anew afterwards",
         )
     if seen.containerd is Containerd.OWN_IS_GONE:
         return Why("containerd_gone", "dockerd's containerd has ended; dockerd starts it again")

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -16,7 +17,7 @@ from gpud.core.dockerd import (
     due,
     step,
 )
-from gpud.core.dockerd_causes import Exit, Watch, binary_missing, complaint
+from gpud.core.dockerd_causes import Cause, Exit, Watch, binary_missing, complaint
 from gpud.core.report import Owner, ProcessRef
 
 LIMITS = Limits(start_timeout_s=60, hung_after_s=30, kill_after_s=10)
@@ -179,3 +180,121 @@ def test_the_complaint_is_the_last_error_not_the_last_line() -> None:
     assert complaint(log) == "failed to start daemon: no driver"
     assert complaint(("bye",)) == "bye"
     assert complaint(()) is None
+
+
+CAUSE = Cause("port_taken", "taken", "end it", frozenset({Watch.PORT, Watch.CONFIG}), "x:1")
+FAILED = replace(
+    NONE,
+    exit=Exit(code=1, cause=CAUSE),
+    conditions={Watch.PORT: "17", Watch.CONFIG: "a"},
+)
+HELD = replace(FAILED, exit=None)
+
+
+def held() -> Keeper:
+    """One start, ended with a cause at 1 s."""
+    keeper, actions = run((0, replace(NONE, conditions={Watch.CONFIG: "a"})), (1, FAILED))
+    assert actions == [Action.START, Action.NOTHING]
+    assert keeper.state is State.MISCONFIGURED
+    return keeper
+
+
+def test_what_another_start_cannot_mend_is_not_tried_again() -> None:
+    keeper = held()
+    for now_s in (2, 60, 3600, 1e6):
+        keeper, action = step(keeper, HELD, due, LIMITS, now_s)
+        assert action is Action.NOTHING
+        assert keeper.state is State.MISCONFIGURED
+
+
+@pytest.mark.parametrize(
+    "mended",
+    [
+        {Watch.PORT: "", Watch.CONFIG: "a"},
+        {Watch.PORT: "18", Watch.CONFIG: "a"},
+        {Watch.PORT: "17", Watch.CONFIG: "b"},
+    ],
+)
+def test_any_change_in_what_the_cause_watches_is_worth_a_start(mended: dict[Watch, str]) -> None:
+    _, action = step(held(), replace(HELD, conditions=mended), due, LIMITS, 2)
+    assert action is Action.START
+
+
+def test_a_change_of_something_else_is_not() -> None:
+    other = replace(HELD, conditions={**HELD.conditions, Watch.SPACE: "9"})
+    _, action = step(held(), other, due, LIMITS, 2)
+    assert action is Action.NOTHING
+
+
+def test_a_file_that_changed_while_dockerd_was_failing_is_a_change() -> None:
+    keeper, _ = run((0, replace(NONE, conditions={Watch.CONFIG: "a"})))
+    mended = replace(FAILED, conditions={Watch.PORT: "17", Watch.CONFIG: "b"})
+    _, action = step(keeper, mended, due, LIMITS, 1)
+    assert action is Action.START
+
+
+def test_a_world_that_changes_all_the_time_is_backed_off() -> None:
+    keeper, starts = Keeper(), 0
+    for number in range(600):
+        seen = replace(HELD, conditions={Watch.CONFIG: str(number)})
+        keeper, action = step(keeper, seen, due, LIMITS, number / 10)
+        if action is Action.START:
+            starts += 1
+            failed = replace(seen, exit=FAILED.exit)
+            keeper, _ = step(keeper, failed, due, LIMITS, number / 10)
+    assert starts <= 8
+
+
+def test_somebody_who_mends_slowly_waits_for_nothing() -> None:
+    keeper = replace(held(), failures=9)
+    keeper, _ = step(keeper, HELD, due, LIMITS, 100)
+    keeper, action = step(keeper, replace(HELD, conditions={Watch.CONFIG: "b"}), due, LIMITS, 101)
+    assert action is Action.START
+    again = replace(FAILED, conditions={Watch.PORT: "17", Watch.CONFIG: "b"})
+    keeper, _ = step(keeper, again, due, LIMITS, 102)
+    assert keeper.next_try_s == 102
+
+
+def test_a_dockerd_that_lived_and_died_has_no_cause_from_an_older_log() -> None:
+    keeper, actions = run((0, NONE), (1, WELL), (2, FAILED))
+    assert actions == [Action.START, Action.NOTHING, Action.START]
+    assert keeper.hold is None
+
+
+FOREIGN = replace(WELL, process=TWO, owner=Owner.SYSTEMD)
+
+
+def test_being_taken_over_is_no_failure_and_their_end_is_our_beginning() -> None:
+    keeper, actions = run((0, NONE), (1, WELL), (2, FOREIGN), (3, FOREIGN))
+    assert actions == [Action.START, Action.NOTHING, Action.NOTHING, Action.NOTHING]
+    assert (keeper.failures, keeper.restarts, keeper.state) == (0, {}, State.RUNNING)
+    keeper, action = step(keeper, NONE, due, LIMITS, 4)
+    assert action is Action.START
+    assert keeper.restarts == {"taken_over": 1}
+
+
+def test_a_dead_containerd_gets_dockerds_own_patience_and_then_a_new_dockerd() -> None:
+    gone = replace(WELL, containerd=Containerd.OWN_IS_GONE)
+    keeper, actions = run((0, WELL), (1, gone), (30.9, gone), (31, gone), (40.9, gone), (41, gone))
+    assert actions[2:] == [Action.NOTHING, Action.TERMINATE, Action.NOTHING, Action.KILL]
+    keeper, _ = step(keeper, NONE, due, LIMITS, 42)
+    assert keeper.restarts == {"containerd_gone": 1}
+
+
+def test_a_containerd_that_comes_back_or_is_not_dockerds_own_ends_nothing() -> None:
+    gone = replace(WELL, containerd=Containerd.OWN_IS_GONE)
+    _, actions = run((0, WELL), (1, gone), (29, WELL), (30, gone), (59, gone))
+    assert set(actions) == {Action.NOTHING}
+    other = replace(WELL, containerd=Containerd.OTHER_IS_GONE)
+    _, actions = run((0, WELL), (1, other), (999, other))
+    assert set(actions) == {Action.NOTHING}
+
+
+def test_a_silent_dockerd_that_works_gets_four_times_the_patience_and_no_more() -> None:
+    def silent(cpu_s: float) -> Seen:
+        return replace(SILENT, cpu_s=cpu_s)
+
+    _, actions = run((0, WELL), (1, silent(5.0)), (31, silent(20.0)), (121, silent(80.0)))
+    assert actions[2:] == [Action.NOTHING, Action.TERMINATE]
+    _, actions = run((0, WELL), (1, silent(5.0)), (31, silent(5.1)))
+    assert actions[2:] == [Action.TERMINATE]

@@ -1,0 +1,90 @@
+"""What dockerd will use, as flags, daemon.json and settings say it together."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from gpud.core.settings import Dockerd
+from gpud.root import daemonconfig
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def told(path: Path, said: Any, *args: str, **settings: Any) -> daemonconfig.DaemonConfig:
+    file = path / "daemon.json"
+    file.write_text(said if isinstance(said, str) else json.dumps(said))
+    file.chmod(0o644)
+    return daemonconfig.read(Dockerd(args=(f"--config-file={file}", *args), **settings))
+
+
+def test_without_anything_the_defaults_are_dockers_own() -> None:
+    config = daemonconfig.read(Dockerd(args=("--config-file=/nonexistent/daemon.json",)))
+    assert config.data_root == "/var/lib/docker"
+    assert config.exec_root == "/var/run/docker"
+    assert (config.pass_host, config.pass_pidfile, config.elsewhere) == (False, False, False)
+
+
+def test_the_file_counts_and_a_flag_counts_more(tmp_path: Path) -> None:
+    said = {"data-root": "/file/data", "exec-root": "/file/exec", "pidfile": "/file/pid"}
+    config = told(tmp_path, said, "--exec-root", "/flag/exec")
+    assert (config.data_root, config.exec_root, config.pidfile) == (
+        "/file/data",
+        "/flag/exec",
+        "/file/pid",
+    )
+
+
+@pytest.mark.parametrize(
+    "args", [("-g/x",), ("-g", "/x"), ("--data-root=/x",), ("--graph", "/x"), ("-g=/x",)]
+)
+def test_flags_are_read_in_every_spelling(args: tuple[str, ...]) -> None:
+    config = daemonconfig.read(Dockerd(args=("--config-file=/nonexistent", "--debug", *args)))
+    assert config.data_root == "/x"
+
+
+@pytest.mark.parametrize(
+    ("hosts", "socket", "elsewhere"),
+    [
+        (["fd://", "unix:///var/run/docker.sock"], "/run/docker.sock", False),
+        (["unix://"], "/run/docker.sock", False),
+        (["tcp://127.0.0.1:2375", "unix:///srv/d.sock"], "/srv/d.sock", False),
+        (["tcp://127.0.0.1:2375"], "/run/docker.sock", True),
+    ],
+)
+def test_gpud_asks_where_the_hosts_say_and_adds_none(
+    tmp_path: Path, hosts: list[str], socket: str, *, elsewhere: bool
+) -> None:
+    config = told(tmp_path, {"hosts": hosts})
+    assert (config.socket, config.elsewhere, config.pass_host) == (socket, elsewhere, False)
+
+
+def test_a_socket_of_the_settings_is_passed_on_unless_the_hosts_are_set(tmp_path: Path) -> None:
+    assert told(tmp_path, {}, socket="/srv/d.sock").pass_host
+    assert told(tmp_path, {"hosts": ["unix:///else"]}, socket="/srv/d.sock").elsewhere
+
+
+@pytest.mark.parametrize(
+    "said", ["", "{", "[]", "null", '{"data-root": 7, "hosts": "x"}', "[" * 9999]
+)
+def test_a_file_that_says_nothing_usable_sets_nothing(tmp_path: Path, said: str) -> None:
+    config = told(tmp_path, said)
+    assert config.data_root == "/var/lib/docker"
+    assert config.hosts is None
+
+
+def test_a_file_that_others_may_write_is_not_followed(tmp_path: Path) -> None:
+    file = tmp_path / "daemon.json"
+    file.write_text('{"pidfile": "/etc/passwd"}')
+    wanted = Dockerd(args=(f"--config-file={file}",))
+    file.chmod(0o666)
+    assert daemonconfig.read(wanted).pidfile == "/run/docker.pid"
+    file.chmod(0o644)
+    assert daemonconfig.read(wanted).pidfile == "/etc/passwd"
+    link = tmp_path / "link.json"
+    link.symlink_to(file)
+    linked = Dockerd(args=(f"--config-file={link}",))
+    assert daemonconfig.read(linked).pidfile == "/run/docker.pid"

@@ -1,0 +1,225 @@
+"""Whose dockerd it is, asked of real processes, links, namespaces and uids.
+
+The parts of a machine that cannot be had here (systemd's directories, wsl.conf, the kernel's name)
+are files below ``sysroot``.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from gpud.core.report import Owner, ProcessRef
+from gpud.root import process
+from gpud.root.owner import MARK, Scene, desktop_root, owner
+from tests.root.conftest import until
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="needs root")
+
+ENABLED = "etc/systemd/system/multi-user.target.wants/docker.service"
+BESIDE = ["unshare", "--mount", "--pid", "--fork", "--mount-proc"]
+LISTEN = """
+import socket, sys
+listening = socket.socket(socket.AF_UNIX)
+listening.bind(sys.argv[1])
+listening.listen()
+print("listening", flush=True)
+sys.stdin.read()
+"""
+ASK = """
+import sys
+from pathlib import Path
+from gpud.root.ask import Ask
+from gpud.root.owner import Scene, owner
+path, sysroot = sys.argv[1:]
+ask = Ask(path, "/_ping", now_s=0.0)
+print(owner(Scene(path, "/run/gpud", Path(sysroot), None, ask.peer_pid, listens=ask.api is None)))
+"""
+
+
+@pytest.fixture
+def nothing(tmp_path: Path) -> Scene:
+    """No dockerd and nobody who listens, on a machine of which nothing is known."""
+    return Scene(str(tmp_path / "docker.sock"), "/run/gpud", tmp_path, None, None, listens=False)
+
+
+@contextlib.contextmanager
+def sleeping(**environ: str) -> Iterator[ProcessRef]:
+    with subprocess.Popen(["/bin/sleep", "100"], env=environ) as child:
+        found = process.ref(child.pid)
+        assert found is not None
+        yield found
+        child.kill()
+
+
+def write(path: Path, text: str) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
+
+
+def make_wsl(sysroot: Path) -> None:
+    write(sysroot / "proc/sys/kernel/osrelease", "6.6.87.2-microsoft-standard-WSL2\n")
+    (sysroot / "proc/net").mkdir(parents=True)
+    (sysroot / "proc/net/unix").symlink_to("/proc/net/unix")
+
+
+def test_nobody_owns_what_is_not_there(nothing: Scene) -> None:
+    assert owner(nothing) is Owner.NONE
+
+
+def test_a_mark_in_the_environment_is_ours_and_another_supervisors_is_not(nothing: Scene) -> None:
+    with sleeping(**{MARK: "/run/gpud"}) as ours, sleeping(**{MARK: "/elsewhere"}) as theirs:
+        until(lambda: owner(replace(nothing, found=ours)) is Owner.GPUD, "the exec")
+        assert owner(replace(nothing, found=theirs)) is Owner.OTHER
+
+
+@pytest.mark.parametrize(
+    ("line", "whose"),
+    [
+        ("0::/system.slice/docker.service", Owner.SYSTEMD),
+        ("1:name=systemd:/system.slice/docker.service", Owner.SYSTEMD),
+        ("0::/system.slice/snap.docker.dockerd.service", Owner.SYSTEMD),
+        ("0::/user.slice/user-1000.slice/session-1.scope", Owner.OTHER),
+        ("12:cpu:/docker/0123456789", Owner.OTHER),
+    ],
+)
+def test_a_process_in_the_cgroup_of_a_system_service_is_systemds(
+    nothing: Scene, line: str, whose: Owner
+) -> None:
+    (nothing.sysroot / "run/systemd/system").mkdir(parents=True)
+    with sleeping() as found:
+        write(nothing.sysroot / f"proc/{found.pid}/cgroup", f"{line}\n")
+        assert owner(replace(nothing, found=found, listener=found.pid, listens=True)) is whose
+
+
+def test_a_socket_of_pid_1_is_systemds_only_where_systemd_runs(nothing: Scene) -> None:
+    served = replace(nothing, listener=1, listens=True)
+    assert owner(served) is Owner.OTHER
+    (nothing.sysroot / "run/systemd/system").mkdir(parents=True)
+    assert owner(served) is Owner.SYSTEMD
+
+
+def test_an_enabled_unit_means_that_systemd_will_start_it_if_it_runs(nothing: Scene) -> None:
+    usual = replace(nothing, socket="/run/docker.sock")
+    unit = nothing.sysroot / ENABLED
+    unit.parent.mkdir(parents=True)
+    unit.symlink_to("/lib/systemd/system/docker.service")  # dangling: an absolute link
+    assert owner(usual) is Owner.NONE
+    (nothing.sysroot / "run/systemd/system").mkdir(parents=True)
+    assert owner(usual) is Owner.SYSTEMD
+    assert owner(nothing) is Owner.NONE  # another socket is no business of the unit's
+
+
+@pytest.mark.parametrize(
+    ("conf", "root"),
+    [
+        (None, "/mnt/wsl/docker-desktop"),
+        ("[boot]\nsystemd=true\n", "/mnt/wsl/docker-desktop"),
+        ("[automount]\nenabled = true\nroot = /windir/ # ours\n", "/windir/wsl/docker-desktop"),
+        ('[AutoMount]\n[automount]\nRoot="/"\n', "/wsl/docker-desktop"),
+        ("[automount\nroot=/x\n", "/mnt/wsl/docker-desktop"),
+    ],
+)
+def test_docker_desktop_lies_where_wsl_mounts(tmp_path: Path, conf: str | None, root: str) -> None:
+    if conf is not None:
+        write(tmp_path / "etc/wsl.conf", conf)
+    assert desktop_root(tmp_path) == root
+
+
+def test_a_link_into_docker_desktop_is_its_socket_even_while_it_leads_nowhere(
+    nothing: Scene,
+) -> None:
+    write(nothing.sysroot / "etc/wsl.conf", f"[automount]\nroot={nothing.sysroot}/mnt\n")
+    theirs = nothing.sysroot / "mnt/wsl/docker-desktop/shared-sockets/docker.proxy.sock"
+    Path(nothing.socket).symlink_to(theirs)
+    assert owner(nothing) is Owner.DOCKER_DESKTOP
+
+
+def test_a_listener_run_from_docker_desktop_is_its_proxy(nothing: Scene) -> None:
+    write(nothing.sysroot / "etc/wsl.conf", f"[automount]\nroot={nothing.sysroot}/mnt\n")
+    proxy = nothing.sysroot / "mnt/wsl/docker-desktop/docker-desktop-user-distro"
+    proxy.parent.mkdir(parents=True)
+    shutil.copy("/bin/sleep", proxy)
+    with subprocess.Popen([proxy, "100"]) as running:
+        served = replace(nothing, listener=running.pid, listens=True)
+        until(lambda: owner(served) is Owner.DOCKER_DESKTOP, "the exec")
+        running.kill()
+
+
+@needs_root
+def test_another_users_process_is_another_users(nothing: Scene) -> None:
+    with subprocess.Popen(["/bin/sleep", "100"], user=65534) as rootless:
+        found = process.ref(rootless.pid)
+        assert owner(replace(nothing, found=found)) is Owner.OTHER_USER
+        rootless.kill()
+
+
+@pytest.fixture
+def other_distribution(nothing: Scene) -> Iterator[Scene]:
+    """A listener with mounts and pids of its own, as a second WSL distribution has them."""
+    make_wsl(nothing.sysroot)
+    place = Path(nothing.socket).parent / "run"
+    place.mkdir()
+    path = str(place / "docker.sock")
+    mounts = f'mount -t tmpfs tmpfs {place}; exec "$@"'
+    with subprocess.Popen(
+        [*BESIDE, "--kill-child", "sh", "-c", mounts, "sh", sys.executable, "-c", LISTEN, path],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+    ) as there:
+        assert there.stdout is not None
+        assert there.stdout.readline() == b"listening\n"
+        yield replace(nothing, socket=path)
+        there.kill()
+
+
+def asked_beside(scene: Scene) -> str:
+    """Ask from a PID namespace that does not see the other one's processes."""
+    return subprocess.run(
+        [*BESIDE, sys.executable, "-c", ASK, scene.socket, str(scene.sysroot)],
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=30,
+    ).stdout.strip()
+
+
+@needs_root
+def test_a_dockerd_that_listens_by_our_name_in_other_mounts_is_another_distributions(
+    other_distribution: Scene,
+) -> None:
+    assert asked_beside(other_distribution) == "other_distribution"
+
+
+@needs_root
+def test_without_wsl_the_same_listener_is_nobodys_business(other_distribution: Scene) -> None:
+    write(other_distribution.sysroot / "proc/sys/kernel/osrelease", "6.1.0-18-amd64\n")
+    assert asked_beside(other_distribution) == "none"
+
+
+@needs_root
+def test_a_shared_socket_whose_listener_is_out_of_sight_is_another_distributions(
+    nothing: Scene,
+) -> None:
+    make_wsl(nothing.sysroot)
+    with subprocess.Popen(
+        [sys.executable, "-c", LISTEN, nothing.socket],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+    ) as there:
+        assert there.stdout is not None
+        assert there.stdout.readline() == b"listening\n"
+        assert asked_beside(nothing) == "other_distribution"
+        assert owner(replace(nothing, listener=there.pid, listens=True)) is Owner.OTHER
+        there.kill()
