@@ -29,6 +29,10 @@ BUSY_FACTOR = 4.0
 """A silent dockerd that works gets this many times the patience; it is not shot while busy."""
 BUSY_SHARE = 0.1
 """Of one core, on average since it fell silent, from which a dockerd counts as working."""
+KILLS_FORGIVEN = 200
+"""In a row: a dockerd that answered and was killed from outside did not fail, and waits for no
+back-off. The limit is for an OOM killer that comes back every time."""
+SIGKILL = 9
 OURS_TO_KEEP = frozenset({Owner.GPUD, Owner.NONE})
 
 
@@ -143,6 +147,7 @@ class Keeper:
     terminated_for: str = "hung"
     killed: bool = False
     failures: int = 0
+    kills: int = 0  # from outside, in a row
     next_try_s: float = 0.0
     tried_in: Mapping[Watch, str] = field(default_factory=dict)  # conditions of the last start
     hold: Hold | None = None
@@ -240,6 +245,16 @@ def _changed(keeper: Keeper, seen: Seen, limits: Limits, now_s: float) -> Keeper
 
 def _failed(keeper: Keeper, seen: Seen, limits: Limits, now_s: float) -> Keeper:
     lived_s = now_s - keeper.first_seen_s if keeper.process is not None else 0.0
+    well = lived_s >= limits.backoff.well_after_s
+    if _killed_from_outside(keeper, seen) and (well or keeper.kills < KILLS_FORGIVEN):
+        return replace(
+            keeper,
+            failures=0 if well else keeper.failures,
+            kills=1 if well else keeper.kills + 1,
+            next_try_s=now_s,
+            ended=_label(keeper, seen),
+            last_exit=seen.exit,
+        )
     failures = limits.backoff.failures(keeper.failures, lived_s)
     cause = seen.exit.cause if seen.exit is not None and not keeper.answered else None
     hold = None
@@ -258,6 +273,11 @@ def _failed(keeper: Keeper, seen: Seen, limits: Limits, now_s: float) -> Keeper:
         last_exit=seen.exit,
         hold=hold,
     )
+
+
+def _killed_from_outside(keeper: Keeper, seen: Seen) -> bool:
+    by_kill = seen.exit is not None and seen.exit.signal == SIGKILL
+    return by_kill and keeper.answered and keeper.terminated_s is None
 
 
 def _label(keeper: Keeper, seen: Seen) -> str:

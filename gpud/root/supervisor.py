@@ -258,6 +258,8 @@ class Supervisor:
             self._questions = ["/version", "/info"]
         eager = self.keeper.state is State.STARTING or action is Action.START
         pause_s = EAGER_S if eager else self.settings.dockerd.ping_interval_s
+        if seen.api is Api.SILENT:
+            pause_s = EAGER_S  # its ping's time-out was pause enough
         if seen.process is None and not eager:
             pause_s = min(pause_s, max(EAGER_S, self.keeper.next_try_s - now_s))
         self._next_ask_s = now_s + pause_s

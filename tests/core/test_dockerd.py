@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpud.core.dockerd import (
+    KILLS_FORGIVEN,
     Action,
     Api,
     Containerd,
@@ -298,3 +299,25 @@ def test_a_silent_dockerd_that_works_gets_four_times_the_patience_and_no_more() 
     assert actions[2:] == [Action.NOTHING, Action.TERMINATE]
     _, actions = run((0, WELL), (1, silent(5.0)), (31, silent(5.1)))
     assert actions[2:] == [Action.TERMINATE]
+
+
+def test_a_dockerd_killed_from_outside_is_started_at_once_each_time_but_not_for_ever() -> None:
+    killed = replace(NONE, exit=Exit(signal=9))
+    keeper, action = step(Keeper(), NONE, due, LIMITS, 0.0)
+    for number in range(KILLS_FORGIVEN):
+        alive = replace(WELL, process=ProcessRef(number + 2, 1))
+        keeper, _ = step(keeper, alive, due, LIMITS, number + 0.2)
+        keeper, action = step(keeper, killed, due, LIMITS, number + 0.3)
+        assert action is Action.START
+    assert keeper.restarts == {"killed": KILLS_FORGIVEN}
+    now_s = KILLS_FORGIVEN + 0.2
+    for number in range(3):
+        alive = replace(WELL, process=ProcessRef(number + 900, 1))
+        keeper, _ = step(keeper, alive, due, LIMITS, now_s)
+        keeper, action = step(keeper, killed, due, LIMITS, now_s + 0.1)
+        now_s = max(now_s + 0.1, keeper.next_try_s)
+    assert keeper.state is State.BACKOFF
+    keeper, _ = step(keeper, killed, due, LIMITS, now_s)
+    keeper, _ = step(keeper, WELL, due, LIMITS, now_s + 0.2)
+    keeper, action = step(keeper, killed, due, LIMITS, now_s + 100)
+    assert action is Action.START
