@@ -29,6 +29,8 @@ BUSY_FACTOR = 4.0
 """A silent dockerd that works gets this many times the patience; it is not shot while busy."""
 BUSY_SHARE = 0.1
 """Of one core, on average since it fell silent, from which a dockerd counts as working."""
+RESTARTS = ("killed", "exited", "hung", "containerd_gone", "start_failed", "taken_over")
+"""Why a start was needed: the label values of the restarts counter."""
 KILLS_FORGIVEN = 200
 """In a row: a dockerd that answered and was killed from outside did not fail, and waits for no
 back-off. The limit is for an OOM killer that comes back every time."""

@@ -32,6 +32,18 @@ class Watch(StrEnum):
     DAEMONS = "daemons"  # other dockerd and containerd processes; empty: none
 
 
+ENDS_WHEN = {
+    Watch.CONFIG: "daemon.json or dockerd itself changes",
+    Watch.PROGRAMS: "one of the programs dockerd calls changes",
+    Watch.SPACE: "there is more space",
+    Watch.MOUNTS: "the disk is writable",
+    Watch.PORT: "nobody or somebody else listens there",
+    Watch.PATH: "that file changes",
+    Watch.FIREWALL: "another iptables is chosen or a kernel module is loaded",
+    Watch.ADDRESSES: "the addresses or routes change",
+    Watch.CGROUPS: "cgroups are mounted",
+    Watch.DAEMONS: "the other dockerd or containerd ends",
+}
 SUBJECTS = frozenset({Watch.PORT, Watch.PATH})
 """Watches that look at what the cause names."""
 GONE_IS_ENOUGH = frozenset({Watch.PORT, Watch.DAEMONS})
@@ -47,6 +59,10 @@ class Cause:
     fix: str
     watch: frozenset[Watch]
     subject: str = ""  # the address or path, for ``SUBJECTS``
+
+    def ends_when(self) -> str | None:
+        """Say for a person what makes gpud try again by itself; None: only ``gpud restart``."""
+        return ", or ".join(ENDS_WHEN[watch] for watch in Watch if watch in self.watch) or None
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +124,7 @@ def socket_taken(path: str, who: str) -> Cause:
         "socket_taken",
         f"{who} listens on {path} and does not answer as dockerd does",
         "end it, or give dockerd.socket another path",
-        frozenset({Watch.PATH}),
+        frozenset({Watch.PORT}),
         path,
     )
 
@@ -163,7 +179,15 @@ def plain(line: str) -> str:
         if (found := re.search(rf'(?:^| ){key}="((?:[^"\\]|\\.)*)"', line))
     ]
     words = ": ".join(parts) or line.strip()
-    return words if len(words) <= LONGEST_DETAIL else f"{words[: LONGEST_DETAIL - 3]}..."
+    return shortened(words, LONGEST_DETAIL)
+
+
+def shortened(words: str, longest: int) -> str:
+    """Keep both ends: the first says who speaks, the last what is wrong."""
+    if len(words) <= longest:
+        return words
+    head = longest // 3
+    return f"{words[:head]} ... {words[head + len(' ... ') - longest :]}"
 
 
 _COMPLAINTS = (

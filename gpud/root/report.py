@@ -94,7 +94,8 @@ def _why_not_well(seen: Seen, facts: Facts) -> Why:
 def _why_down(keeper: Keeper, seen: Seen, policy: str, facts: Facts) -> Why:
     cause = seen.obstacle or (keeper.hold.cause if keeper.hold is not None else None)
     if keeper.state is State.MISCONFIGURED and cause is not None:
-        after = "gpud sees that and starts dockerd" if cause.watch else "then: gpud restart"
+        ends = cause.ends_when()
+        after = "then: gpud restart" if ends is None else f"gpud starts dockerd again once {ends}"
         return Why(cause.slug, cause.detail, f"{cause.fix}; {after}")
     if seen.owner not in OURS_TO_KEEP and seen.process is None and policy != "manage":
         return Why(f"left_to_{seen.owner}", *_THEIRS[seen.owner])

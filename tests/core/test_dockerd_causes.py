@@ -8,18 +8,27 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gpud.core.dockerd import RESTARTS, State
 from gpud.core.dockerd_causes import (
+    ENDS_WHEN,
     LONGEST_DETAIL,
     RULES,
     SLUGS,
     SUBJECTS,
+    Cause,
     Exit,
     Watch,
+    binary_missing,
     explain,
     last_words,
     plain,
+    shortened,
+    socket_elsewhere,
+    socket_taken,
 )
+from gpud.core.report import Owner
 
+DOCUMENT = Path(__file__).parents[2] / "docs/dockerd.md"
 CAPTURES = sorted(Path(__file__).parents[1].joinpath("captures/dockerd").rglob("*.log"))
 
 
@@ -84,3 +93,52 @@ def test_the_last_words_of_a_crash_loop_are_a_few_lines_without_repetition() -> 
 
 def test_every_watch_is_waited_for_by_something() -> None:
     assert {watch for rule in RULES for watch in rule.watch} == set(Watch)
+
+
+def table(name: str) -> list[str]:
+    """The rows of one table of the document, without its heading."""
+    inside = DOCUMENT.read_text().split(f"<!-- {name} -->\n")[1]
+    return inside.splitlines()[2:]
+
+
+def row(cause: Cause, mark: str = "") -> str:
+    words = shortened(cause.detail, 130)
+    ends = cause.ends_when() or "`gpud restart` only"
+    return f"| `{cause.slug}` | {words.replace('|', '/')}{mark} | {cause.fix} | {ends} |"
+
+
+def rows() -> list[str]:
+    """One row a cause: told by its first recording, those of 20.10 before those of later ones."""
+    found: dict[str, str] = {}
+    for capture in CAPTURES:
+        cause = explain(lines_of(capture))
+        assert cause is not None
+        found.setdefault(cause.slug, row(cause, "" if capture.parent.name != "later" else " *"))
+    for cause in (
+        binary_missing("dockerd"),
+        socket_taken("/run/docker.sock", "python3 (pid 17)"),
+        socket_elsewhere("/run/docker.sock", ("tcp://127.0.0.1:2375",)),
+    ):
+        found[cause.slug] = row(cause)
+    assert set(found) == set(SLUGS)
+    return [found[slug] for slug in sorted(found)]
+
+
+def test_the_document_lists_every_cause_with_its_fix_and_what_ends_it() -> None:
+    assert table("causes") == rows()
+
+
+@pytest.mark.parametrize(
+    ("name", "values"),
+    [
+        ("owners", list(Owner)),
+        ("states", list(State)),
+        ("restarts", RESTARTS),
+    ],
+)
+def test_the_document_lists_every_value(name: str, values: list[str]) -> None:
+    assert [line.split("`")[1] for line in table(name)] == [str(value) for value in values]
+
+
+def test_every_watch_has_words() -> None:
+    assert set(ENDS_WHEN) == set(Watch)
