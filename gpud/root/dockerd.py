@@ -11,12 +11,11 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from gpud.core import dockerd_causes as causes
+from gpud.core import dockerd_rules as rules
 from gpud.core.dockerd import SOMEBODY, Action, Api, Containerd, Keeper, Seen
 from gpud.core.dockerd_causes import Exit
 from gpud.core.report import Owner, ProcessRef
 from gpud.root import conditions, daemonconfig, files, listeners, process
-from gpud.root.conditions import PATH
 from gpud.root.owner import MARK, Scene, marked, owner
 
 if TYPE_CHECKING:
@@ -24,6 +23,7 @@ if TYPE_CHECKING:
     from gpud.core.settings import Settings
     from gpud.root.daemonconfig import DaemonConfig
 
+PATH = conditions.PATH
 SYSTEM_CONTAINERD = "/run/containerd/containerd.sock"
 REASON_LINES = 50
 HELPER_END_S = 0.5
@@ -149,19 +149,19 @@ class Dockerd:
 
     def _obstacle(self, api: Api, listener: int | None, whose: Owner) -> Cause | None:
         if api is Api.SILENT and whose is Owner.OTHER:
-            return causes.socket_taken(self.config.socket, listeners.named(listener))
+            return rules.socket_taken(self.config.socket, listeners.named(listener))
         if self.binary() is None:
-            return causes.binary_missing(self.settings.dockerd.binary)
+            return rules.binary_missing(self.settings.dockerd.binary)
         if self.config.elsewhere:
-            return causes.socket_elsewhere(self.config.socket, self.config.hosts or ())
+            return rules.socket_elsewhere(self.config.socket, self.config.hosts or ())
         if self.config.containerd is not None and not _accepts(self.config.containerd):
-            return causes.containerd_unreachable(self.config.containerd)
+            return rules.containerd_unreachable(self.config.containerd)
         return None
 
     def _with_cause(self, exit_: Exit) -> Exit:
-        cause = causes.explain(exit_.log)
+        cause = rules.explain(exit_.log)
         if cause is None and not exit_.log and conditions.full(self.config.data_root):
-            cause = causes.disk_full(self.config.data_root)  # no room for its words either
+            cause = rules.disk_full(self.config.data_root)  # no room for its words either
         if cause is not None and cause.slug == "port_taken":
             inodes = listeners.port(cause.subject)
             who = listeners.named(listeners.holder(inodes[0])) if inodes else "nobody any more"

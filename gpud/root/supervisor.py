@@ -17,7 +17,8 @@ import structlog
 
 from gpud import discovery
 from gpud.core.backoff import Backoff
-from gpud.core.dockerd import Action, Api, Keeper, Limits, Seen, State, step
+from gpud.core.dockerd import Action, Api, Keeper, Limits, Seen, State
+from gpud.core.dockerd_step import step
 from gpud.core.errors import ConfigError
 from gpud.root import agent as agents
 from gpud.root import files, lock, logs, policies, process, report

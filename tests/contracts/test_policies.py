@@ -6,8 +6,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpud import discovery
-from gpud.core.dockerd import Action, Api, Containerd, Keeper, Limits, Seen, State, step
-from gpud.core.dockerd_causes import Watch, binary_missing
+from gpud.core.dockerd import Action, Api, Containerd, Keeper, Limits, Seen, State
+from gpud.core.dockerd_causes import Watch
+from gpud.core.dockerd_rules import binary_missing
+from gpud.core.dockerd_step import step
 from gpud.core.report import Owner, ProcessRef
 from gpud.root import policies
 

@@ -8,24 +8,27 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpud.core.dockerd import RESTARTS, State
+from gpud.core.dockerd import State
 from gpud.core.dockerd_causes import (
     ENDS_WHEN,
     LONGEST_DETAIL,
-    RULES,
-    SLUGS,
     SUBJECTS,
     Cause,
     Exit,
     Watch,
-    binary_missing,
-    explain,
     last_words,
     plain,
     shortened,
+)
+from gpud.core.dockerd_rules import (
+    RULES,
+    SLUGS,
+    binary_missing,
+    explain,
     socket_elsewhere,
     socket_taken,
 )
+from gpud.core.dockerd_step import RESTARTS
 from gpud.core.report import Owner
 
 DOCUMENT = Path(__file__).parents[2] / "docs/dockerd.md"

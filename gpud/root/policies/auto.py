@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from gpud.core.dockerd import OURS_TO_KEEP, Action, due
+from gpud.core.dockerd import OURS_TO_KEEP, Action
+from gpud.core.dockerd_step import due
 
 if TYPE_CHECKING:
     from gpud.core.dockerd import Keeper, Limits, Seen

@@ -7,7 +7,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpud.core.dockerd import (
-    KILLS_FORGIVEN,
     Action,
     Api,
     Containerd,
@@ -15,10 +14,10 @@ from gpud.core.dockerd import (
     Limits,
     Seen,
     State,
-    due,
-    step,
 )
-from gpud.core.dockerd_causes import Cause, Exit, Watch, binary_missing, complaint
+from gpud.core.dockerd_causes import Cause, Exit, Watch, complaint
+from gpud.core.dockerd_rules import binary_missing
+from gpud.core.dockerd_step import KILLS_FORGIVEN, due, step
 from gpud.core.report import Owner, ProcessRef
 
 LIMITS = Limits(start_timeout_s=60, hung_after_s=30, kill_after_s=10)

@@ -1,0 +1,246 @@
+"""Keep dockerd alive, as arithmetic: what was seen and what is remembered give the next action.
+
+``step`` is total: every memory and every observation has an answer. A policy only asks; ``step``
+refuses what would be wrong whoever asks: a start beside a living dockerd, a start before its time,
+a signal to a dockerd that answers.
+
+What another start cannot mend is not tried again: ``MISCONFIGURED`` holds until something its cause
+watches looks different. A dockerd of somebody else's is never counted as our failure.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from gpud.core.dockerd import (
+    OURS_TO_KEEP,
+    SOMEBODY,
+    WELL,
+    Action,
+    Api,
+    Containerd,
+    Hold,
+    Keeper,
+    Limits,
+    Policy,
+    Seen,
+    State,
+)
+from gpud.core.report import Owner
+
+CRASHLOOP_FROM = 5
+"""Failures in a row after which waiting is called by its name."""
+BUSY_FACTOR = 4.0
+"""A silent dockerd that works gets this many times the patience; it is not shot while busy."""
+BUSY_SHARE = 0.1
+"""Of one core, on average since it fell silent, from which a dockerd counts as working."""
+RESTARTS = ("killed", "exited", "hung", "containerd_gone", "start_failed", "taken_over")
+"""Why a start was needed: the label values of the restarts counter."""
+KILLS_FORGIVEN = 200
+"""In a row: a dockerd that answered and was killed from outside did not fail, and waits for no
+back-off. The limit is for an OOM killer that comes back every time."""
+SIGKILL = 9
+
+
+def step(
+    keeper: Keeper, seen: Seen, policy: Policy, limits: Limits, now_s: float
+) -> tuple[Keeper, Action]:
+    """Remember what was seen, ask the policy, and allow what cannot be wrong."""
+    known = _named(_observed(keeper, seen, limits, now_s), seen, limits, now_s)
+    action = policy(seen, known, limits, now_s)
+    if not _allowed(action, known, seen, now_s):
+        return known, Action.NOTHING
+    return _named(_acted(known, action, seen, limits, now_s), seen, limits, now_s), action
+
+
+def due(seen: Seen, keeper: Keeper, limits: Limits, now_s: float) -> Action:
+    """Say what keeping dockerd alive asks for now: the rule behind ``manage``."""
+    if seen.process is None:
+        return Action.START
+    if keeper.terminated_s is not None:
+        waited = now_s - keeper.terminated_s >= limits.kill_after_s
+        return Action.KILL if waited and not keeper.killed else Action.NOTHING
+    if seen.containerd is Containerd.OWN_IS_GONE:
+        lost = _lasts(keeper.containerd_gone_s, limits.hung_after_s, now_s)
+        return Action.TERMINATE if lost else Action.NOTHING
+    if keeper.answered and seen.api is not Api.SILENT:
+        return Action.NOTHING  # a socket file that vanished is no proof of a hang
+    patience_s = limits.hung_after_s if keeper.answered else limits.start_timeout_s
+    if busy(keeper, seen, now_s):
+        patience_s *= BUSY_FACTOR
+    return Action.TERMINATE if _lasts(keeper.silent_since_s, patience_s, now_s) else Action.NOTHING
+
+
+def busy(keeper: Keeper, seen: Seen, now_s: float) -> bool:
+    """Say whether a silent dockerd works all the same; unknown CPU times are no work."""
+    if keeper.silent_since_s is None or keeper.silent_cpu_s is None or seen.cpu_s is None:
+        return False
+    return seen.cpu_s - keeper.silent_cpu_s > BUSY_SHARE * (now_s - keeper.silent_since_s)
+
+
+def _lasts(since_s: float | None, long_s: float, now_s: float) -> bool:
+    return since_s is not None and now_s - since_s >= long_s
+
+
+def _observed(keeper: Keeper, seen: Seen, limits: Limits, now_s: float) -> Keeper:
+    failed_start = keeper.asked_s is not None and seen.process is None
+    passed_on = (seen.owner in OURS_TO_KEEP) is not (keeper.owner in OURS_TO_KEEP)
+    if seen.process != keeper.process or failed_start or passed_on:
+        keeper = _changed(keeper, seen, limits, now_s)
+    keeper = replace(keeper, owner=seen.owner)
+    if seen.process is None:
+        return replace(keeper, silent_since_s=None, containerd_gone_s=None)
+    gone = seen.containerd in (Containerd.OWN_IS_GONE, Containerd.OTHER_IS_GONE)
+    first_gone_s = now_s if keeper.containerd_gone_s is None else keeper.containerd_gone_s
+    keeper = replace(keeper, containerd_gone_s=first_gone_s if gone else None)
+    if seen.api not in WELL:
+        if keeper.silent_since_s is None:
+            return replace(keeper, silent_since_s=now_s, silent_cpu_s=seen.cpu_s)
+        return keeper
+    took_s = now_s - keeper.asked_s if keeper.asked_s is not None else keeper.last_start_s
+    return replace(keeper, answered=True, silent_since_s=None, asked_s=None, last_start_s=took_s)
+
+
+def _changed(keeper: Keeper, seen: Seen, limits: Limits, now_s: float) -> Keeper:
+    """Another process than before, or none: the old one, or the start, has ended."""
+    asked_s = keeper.asked_s
+    if seen.owner not in OURS_TO_KEEP:
+        asked_s = None  # somebody took over: whatever became of ours is no failure
+        keeper = replace(keeper, hold=None)
+    elif keeper.owner not in OURS_TO_KEEP:
+        keeper = replace(keeper, ended="taken_over", last_exit=None)
+    elif keeper.process is not None or seen.process is None:
+        asked_s = None
+        keeper = _failed(keeper, seen, limits, now_s)
+    return replace(
+        keeper,
+        process=seen.process,
+        first_seen_s=now_s,
+        answered=False,
+        asked_s=asked_s,
+        silent_since_s=None,
+        containerd_gone_s=None,
+        terminated_s=None,
+        killed=False,
+    )
+
+
+def _failed(keeper: Keeper, seen: Seen, limits: Limits, now_s: float) -> Keeper:
+    lived_s = now_s - keeper.first_seen_s if keeper.process is not None else 0.0
+    well = lived_s >= limits.backoff.well_after_s
+    if _killed_from_outside(keeper, seen) and (well or keeper.kills < KILLS_FORGIVEN):
+        return replace(
+            keeper,
+            failures=0 if well else keeper.failures,
+            kills=1 if well else keeper.kills + 1,
+            next_try_s=now_s,
+            ended=_label(keeper, seen),
+            last_exit=seen.exit,
+        )
+    failures = limits.backoff.failures(keeper.failures, lived_s)
+    cause = seen.exit.cause if seen.exit is not None and not keeper.answered else None
+    hold = None
+    if cause is not None:
+        # A change between the start and its end counts: compare with what the start met.
+        appearance = {
+            watch: keeper.tried_in.get(watch, seen.conditions.get(watch, ""))
+            for watch in cause.watch
+        }
+        hold = Hold(cause, appearance, now_s)
+    return replace(
+        keeper,
+        failures=failures,
+        next_try_s=now_s + limits.backoff.delay_s(failures, seen.jitter),
+        ended=_label(keeper, seen),
+        last_exit=seen.exit,
+        hold=hold,
+    )
+
+
+def _killed_from_outside(keeper: Keeper, seen: Seen) -> bool:
+    by_kill = seen.exit is not None and seen.exit.signal == SIGKILL
+    return by_kill and keeper.answered and keeper.terminated_s is None
+
+
+def _label(keeper: Keeper, seen: Seen) -> str:
+    if keeper.terminated_s is not None:
+        return keeper.terminated_for
+    if not keeper.answered and keeper.asked_s is not None:
+        return "start_failed"
+    return "killed" if seen.exit is not None and seen.exit.signal is not None else "exited"
+
+
+def _allowed(action: Action, keeper: Keeper, seen: Seen, now_s: float) -> bool:
+    match action:
+        case Action.NOTHING:
+            return False
+        case Action.START:
+            nobody = seen.process is None and seen.api not in SOMEBODY
+            held = keeper.hold is not None and not keeper.hold.ended(seen.conditions)
+            clear = seen.obstacle is None and not held
+            return nobody and clear and now_s >= keeper.next_try_s
+        case Action.TERMINATE:
+            wrong = seen.api not in WELL or seen.containerd is Containerd.OWN_IS_GONE
+            return seen.process is not None and wrong and keeper.terminated_s is None
+        case Action.KILL:
+            return (
+                seen.process is not None and keeper.terminated_s is not None and not keeper.killed
+            )
+
+
+def _acted(keeper: Keeper, action: Action, seen: Seen, limits: Limits, now_s: float) -> Keeper:
+    match action:
+        case Action.START:
+            counted = dict(keeper.restarts)
+            if keeper.ended is not None:
+                counted[keeper.ended] = counted.get(keeper.ended, 0) + 1
+            # Somebody who mends one thing after another waits for none of the earlier tries.
+            rested = keeper.hold is not None and _lasts(
+                keeper.hold.since_s, limits.backoff.well_after_s, now_s
+            )
+            return replace(
+                keeper,
+                asked_s=now_s,
+                ended=None,
+                restarts=counted,
+                failures=0 if rested else keeper.failures,
+                tried_in=dict(seen.conditions),
+                hold=None,
+            )
+        case Action.TERMINATE:
+            why = "hung" if seen.api not in WELL else "containerd_gone"
+            return replace(keeper, terminated_s=now_s, terminated_for=why)
+        case Action.KILL:
+            return replace(keeper, killed=True)
+        case Action.NOTHING:
+            return keeper
+
+
+def _named(keeper: Keeper, seen: Seen, limits: Limits, now_s: float) -> Keeper:
+    state = _state(keeper, seen, limits, now_s)
+    return keeper if state is keeper.state else replace(keeper, state=state, since_s=now_s)
+
+
+def _state(keeper: Keeper, seen: Seen, limits: Limits, now_s: float) -> State:
+    if seen.api in WELL:
+        return State.RUNNING
+    if seen.process is None:
+        return _state_of_none(keeper, seen, now_s)
+    if keeper.terminated_s is not None:
+        return State.STOPPING
+    young = now_s - keeper.first_seen_s < limits.start_timeout_s
+    return State.STARTING if young and not keeper.answered else State.UNRESPONSIVE
+
+
+def _state_of_none(keeper: Keeper, seen: Seen, now_s: float) -> State:
+    if seen.api is Api.SILENT:
+        stranger = seen.owner is Owner.OTHER and seen.obstacle is not None
+        return State.MISCONFIGURED if stranger else State.UNRESPONSIVE
+    if keeper.asked_s is not None:
+        return State.STARTING
+    blocked = seen.obstacle is not None and seen.owner in OURS_TO_KEEP
+    if blocked or keeper.hold is not None:
+        return State.MISCONFIGURED
+    if now_s < keeper.next_try_s:
+        return State.CRASHLOOP if keeper.failures >= CRASHLOOP_FROM else State.BACKOFF
+    return State.ABSENT
