@@ -1,4 +1,4 @@
-"""dockerd's states, observations and memory: what ``dockerd_step`` computes with and policies see."""
+"""States, observations and memory of dockerd: what ``dockerd_step`` computes, what policies see."""
 
 from __future__ import annotations
 

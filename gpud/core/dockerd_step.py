@@ -37,7 +37,7 @@ BUSY_SHARE = 0.1
 RESTARTS = ("killed", "exited", "hung", "containerd_gone", "start_failed", "taken_over")
 """Why a start was needed: the label values of the restarts counter."""
 KILLS_FORGIVEN = 200
-"""In a row: a dockerd that answered and was killed from outside did not fail, and waits for no
+"""In a row: a dockerd that was killed from outside did not fail, and the next waits for no
 back-off. The limit is for an OOM killer that comes back every time."""
 SIGKILL = 9
 
@@ -159,12 +159,14 @@ def _failed(keeper: Keeper, seen: Seen, limits: Limits, now_s: float) -> Keeper:
 
 def _killed_from_outside(keeper: Keeper, seen: Seen) -> bool:
     by_kill = seen.exit is not None and seen.exit.signal == SIGKILL
-    return by_kill and keeper.answered and keeper.terminated_s is None
+    return by_kill and keeper.terminated_s is None
 
 
 def _label(keeper: Keeper, seen: Seen) -> str:
     if keeper.terminated_s is not None:
         return keeper.terminated_for
+    if _killed_from_outside(keeper, seen):
+        return "killed"
     if not keeper.answered and keeper.asked_s is not None:
         return "start_failed"
     return "killed" if seen.exit is not None and seen.exit.signal is not None else "exited"

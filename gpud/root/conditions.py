@@ -7,7 +7,7 @@ import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from gpud.core.dockerd_causes import SUBJECTS, Cause, Watch
+from gpud.core.dockerd_causes import GONE_IS_ENOUGH, SUBJECTS, Cause, Watch
 from gpud.root import listeners, process
 
 if TYPE_CHECKING:
@@ -27,10 +27,10 @@ MOST_STEPS = 16
 def look(
     config: DaemonConfig, binary: str | None, cause: Cause | None, *, everything: bool
 ) -> Mapping[Watch, str]:
-    """Tell what ``cause`` waits for, or what any cause could, but for those with a subject."""
+    """Tell what ``cause`` waits for and, with ``everything``, what is cheap to tell of the rest."""
     wanted = set() if cause is None else set(cause.watch)
     if everything:
-        wanted |= set(Watch) - SUBJECTS
+        wanted |= set(Watch) - SUBJECTS - GONE_IS_ENOUGH
     looks: dict[Watch, Callable[[], str]] = {
         Watch.CONFIG: lambda: f"{_file(config.file)} {_file(binary or '')}",
         Watch.PROGRAMS: lambda: " ".join(_file(shutil.which(h, path=PATH) or "") for h in HELPERS),

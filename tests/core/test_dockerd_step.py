@@ -305,6 +305,8 @@ def test_a_dockerd_killed_from_outside_is_started_at_once_each_time_but_not_for_
     keeper, action = step(Keeper(), NONE, due, LIMITS, 0.0)
     for number in range(KILLS_FORGIVEN):
         alive = replace(WELL, process=ProcessRef(number + 2, 1))
+        if number % 2:  # some before their first answer was seen
+            alive = replace(alive, api=Api.ABSENT)
         keeper, _ = step(keeper, alive, due, LIMITS, number + 0.2)
         keeper, action = step(keeper, killed, due, LIMITS, number + 0.3)
         assert action is Action.START

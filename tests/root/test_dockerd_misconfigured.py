@@ -232,6 +232,19 @@ def test_a_containerd_of_somebody_elses_is_waited_for_and_missed_when_it_dies(
     assert "did not start it" in said["dockerd"]["fix"]
 
 
+def test_a_restart_of_gpud_tries_again_whatever_was_held(
+    supervised: Supervised, dockerd: PrivateDockerd
+) -> None:
+    supervised.settings = quick(dockerd, "--no-such-flag")
+    supervised.start()
+    said = held(supervised, "flag_invalid")
+    assert "gpud restart" in said["fix"]
+    assert supervised.stop() == 0
+    supervised.settings = quick(dockerd)
+    supervised.start()
+    comes_back(supervised)
+
+
 @pytest.mark.soak
 def test_a_data_root_in_use_is_told_once_dockerd_gave_up(
     supervised: Supervised, dockerd: PrivateDockerd
