@@ -249,6 +249,7 @@ class Supervisor:
                 state=str(self.keeper.state),
                 owner=str(seen.owner),
                 pid=seen.process.pid if seen.process else None,
+                held_for=self.keeper.hold.cause.slug if self.keeper.hold else None,
                 detail=self.keeper.last_exit.words() if self.keeper.last_exit else None,
             )
         if action is not Action.NOTHING:
@@ -259,11 +260,10 @@ class Supervisor:
             self._questions = ["/version", "/info"]
         eager = self.keeper.state is State.STARTING or action is Action.START
         pause_s = EAGER_S if eager else self.settings.dockerd.ping_interval_s
-        if seen.api is Api.SILENT:
-            pause_s = EAGER_S  # its ping's time-out was pause enough
         if seen.process is None and not eager:
             pause_s = min(pause_s, max(EAGER_S, self.keeper.next_try_s - now_s))
-        self._next_ask_s = now_s + pause_s
+        begun_s = answer.begun_s if answer is not None else now_s
+        self._next_ask_s = max(now_s + EAGER_S, begun_s + pause_s)
 
     def _answer(self, now_s: float) -> Ask | None:
         """Give a finished ping, None while there is nothing new to say."""
