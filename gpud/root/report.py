@@ -42,7 +42,7 @@ def dockerd(keeper: Keeper, seen: Seen | None, *, policy: str, facts: Facts) -> 
     if seen is None:
         return DockerdReport(state=State.OFF, policy=policy, up=None)
     up = seen.api in WELL
-    why = _why_not_well(seen, facts) if up else _why_down(keeper, seen, policy, facts)
+    why = _why_not_well(seen, policy, facts) if up else _why_down(keeper, seen, policy, facts)
     return DockerdReport(
         state=keeper.state,
         policy=policy,
@@ -69,8 +69,8 @@ class Why:
     fix: str | None = None
 
 
-def _why_not_well(seen: Seen, facts: Facts) -> Why:
-    """Something is wrong although the API answers."""
+def _why_not_well(seen: Seen, policy: str, facts: Facts) -> Why:
+    """Tell what is wrong although the API answers, or whose it is when it is not kept."""
     if facts.unreachable is not None:
         pid = facts.unreachable.pid
         return Why(
@@ -88,6 +88,8 @@ def _why_not_well(seen: Seen, facts: Facts) -> Why:
             "nobody listens on the socket of the containerd that dockerd uses",
             "start that containerd again: dockerd did not start it and cannot",
         )
+    if seen.owner not in OURS_TO_KEEP and policy != "manage":
+        return Why(detail=f"kept by {seen.owner}; gpud watches it and begins when it is gone")
     return Why()
 
 

@@ -65,6 +65,24 @@ def test_a_killed_dockerd_is_back_at_once_and_its_container_never_stopped(
     assert state["Pid"] == inside
 
 
+def test_a_dockerd_killed_again_and_again_is_back_each_time_without_a_back_off(
+    supervised: Supervised, dockerd: PrivateDockerd
+) -> None:
+    supervised.settings = {"dockerd": dockerd.settings()}
+    supervised.start()
+    killed = supervised.when(running, "a running dockerd")["dockerd"]["process"]["pid"]
+    for number in range(8):
+        os.kill(killed, signal.SIGKILL)
+        until(
+            lambda old=killed: answers(dockerd) and dockerd.dockerds() != [old],  # type: ignore[misc]
+            f"the API after kill {number + 1}",
+            5,
+        )
+        [killed] = dockerd.dockerds()
+    said = supervised.when(lambda r: running(r) and r["dockerd"]["restarts"], "its restarts")
+    assert said["dockerd"]["restarts"] == {"killed": 8}
+
+
 def test_stopping_the_supervisor_leaves_dockerd_and_the_next_one_adopts_it(
     supervised: Supervised, dockerd: PrivateDockerd
 ) -> None:
