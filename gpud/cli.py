@@ -83,6 +83,8 @@ def parser() -> argparse.ArgumentParser:
     verb("run", _run, "run in the foreground until Ctrl-C")
     status = verb("status", _status, "say how everything is")
     status.add_argument("--json", action="store_true", help="print one JSON document")
+    doctor = verb("doctor", _doctor, "check this machine, say what is wrong and how to mend it")
+    doctor.add_argument("--json", action="store_true", help="print one JSON document")
     probe = verb("probe", _probe, "run probes now, by hand")
     probe.add_argument("names", nargs="*", metavar="NAME", help="which (default: all)")
     probe.add_argument("--list", action="store_true", help="list the probes and run none")
@@ -223,6 +225,13 @@ def _status_lines(document: dict[str, Any]) -> list[str]:
 
 def _place(state: dict[str, Any]) -> str:
     return "CPU" if state["gpu"] is None else f"GPU {state['gpu']}"
+
+
+def _doctor(arguments: argparse.Namespace, place: Place) -> int:
+    settings = place.settings()
+    from gpud.doctor import show
+
+    return show.doctor(settings, os.environ, as_json=arguments.json)
 
 
 def _probe(arguments: argparse.Namespace, place: Place) -> int:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+from gpud.core import wsl
+
 
 def facts(sysroot: str) -> dict[str, str]:
     """Give wsl ("1", "2" or "" for none), kernel, distro; what cannot be read is left out."""
@@ -13,7 +15,7 @@ def facts(sysroot: str) -> dict[str, str]:
     kernel = _text(root / "proc/sys/kernel/osrelease")
     if kernel is not None:
         found["kernel"] = kernel
-        found["wsl"] = _wsl(kernel)
+        found["wsl"] = wsl.version(kernel)
     distro = _text(root / "etc/os-release")
     if distro is not None and (
         name := re.search(r'^PRETTY_NAME="?([^"\n]*)', distro, re.MULTILINE)
@@ -25,13 +27,6 @@ def facts(sysroot: str) -> dict[str, str]:
 def boot_id() -> str:
     """Name this boot of this VM; empty when the kernel does not say."""
     return _text(Path("/proc/sys/kernel/random/boot_id")) or ""
-
-
-def _wsl(kernel: str) -> str:
-    """Tell WSL 1 from 2 by the kernel's name, in every spelling that was seen in the wild."""
-    if "microsoft" not in kernel.lower() and "wsl" not in kernel.lower():
-        return ""
-    return "1" if kernel.startswith("4.4.") and "WSL2" not in kernel else "2"
 
 
 def _text(path: Path) -> str | None:

@@ -1,0 +1,42 @@
+"""WSL by its traces: the kernel's name, and the settings file of the distribution."""
+
+from __future__ import annotations
+
+TRUE, FALSE = frozenset({"true", "1", "yes", "on"}), frozenset({"false", "0", "no", "off"})
+
+Sections = dict[str, dict[str, str]]
+
+
+def version(kernel: str) -> str:
+    """Tell WSL ``"1"`` from ``"2"`` by the kernel's name, ``""`` for neither.
+
+    Source: every spelling that was seen in the wild; systemd's own test misses some.
+    """
+    if "microsoft" not in kernel.lower() and "wsl" not in kernel.lower():
+        return ""
+    return "1" if kernel.startswith("4.4.") and "WSL2" not in kernel else "2"
+
+
+def sections(text: str) -> Sections:
+    """Read ``wsl.conf`` or ``.wslconfig``: section -> key -> value, names in lower case.
+
+    As WSL itself does, a line that is neither is passed over and the first of two keys holds.
+    """
+    found: Sections = {}
+    current: dict[str, str] = {}
+    for raw in text.removeprefix("\ufeff").splitlines():
+        line = raw.strip()
+        if line.startswith("[") and "]" in line:
+            current = found.setdefault(line[1 : line.index("]")].strip().lower(), {})
+        elif line and not line.startswith("#"):
+            key, equals, value = line.partition("=")
+            if equals:
+                bare = value.strip() if '"' in value else value.partition("#")[0].strip()
+                current.setdefault(key.strip().lower(), bare.strip('"'))
+    return found
+
+
+def switch(said: Sections, section: str, key: str) -> bool | None:
+    """Give a setting that is on or off; None when the file says neither."""
+    word = said.get(section, {}).get(key, "").lower()
+    return True if word in TRUE else False if word in FALSE else None

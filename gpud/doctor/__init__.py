@@ -1,0 +1,1 @@
+"""``gpud doctor``: a short-lived unprivileged process that looks, judges and changes nothing."""

@@ -1,0 +1,1 @@
+"""One file per check: ``TITLE``, ``ORDER``, ``SUMMARY`` and ``look(machine) -> Finding``."""

@@ -1,0 +1,82 @@
+"""Who listens on gpud's port: gpud, another process, or another distribution."""
+
+from __future__ import annotations
+
+import os
+import re
+from typing import TYPE_CHECKING
+
+from gpud.doctor.finding import Finding, ok, problem, unknown
+from gpud.doctor.machine import Unreadable
+
+if TYPE_CHECKING:
+    from gpud.doctor.machine import Machine
+
+TITLE = "port"
+ORDER = 190
+SUMMARY = "gpud's address is served by gpud, or free; else who holds it"
+TABLES = ("/proc/net/tcp", "/proc/net/tcp6")
+LISTEN = "0A"
+LEAST_FIELDS = 10
+MOST_DESCRIPTORS = 512
+
+
+def look(machine: Machine) -> Finding:
+    """Read the kernel's table of listeners; no connection is made."""
+    http = machine.settings.http
+    if http.port == 0:
+        return ok("port 0: the kernel chooses one at each start")
+    inodes = set[str]()
+    for table in TABLES:
+        inodes |= listeners(machine.text(table) or "", http.port)
+    health = machine.agent.get("health", {})
+    served = health.get("http") if isinstance(health, dict) else None
+    if machine.root is not None and isinstance(served, dict):
+        if served.get("level"):
+            fix = str(served.get("fix") or _elsewhere(http.port))
+            return problem(f"{http.listen}: {served.get('detail')}", fix)
+        return ok(f"{http.listen}, served by gpud's agent")
+    if not inodes:
+        if machine.root is not None:
+            return unknown(f"{http.listen}: the agent does not listen yet", "ask again in a moment")
+        return ok(f"{http.listen} is free")
+    return problem(
+        f"{http.listen} is held by {_holder(machine, inodes)}, and gpud is not running",
+        _elsewhere(http.port),
+    )
+
+
+def listeners(table: str, port: int) -> set[str]:
+    """Find who listens on a port. Shapes: the inodes of the sockets, in decimal."""
+    found = set()
+    for line in table.splitlines()[1:]:
+        fields = line.split()
+        if len(fields) >= LEAST_FIELDS and fields[3] == LISTEN:
+            number = fields[1].rpartition(":")[2]
+            if re.fullmatch(r"[0-9A-Fa-f]{4}", number) and int(number, 16) == port:
+                found.add(fields[9])
+    return found
+
+
+def _holder(machine: Machine, inodes: set[str]) -> str:
+    wanted = {f"socket:[{inode}]" for inode in inodes}
+    for pid, name in machine.processes():
+        folder = f"/proc/{pid}/fd"
+        try:
+            numbers = machine.names(folder)[:MOST_DESCRIPTORS]
+        except Unreadable:
+            continue  # another user's
+        for number in numbers:
+            try:
+                target = os.readlink(machine.at(f"{folder}/{number}"))  # noqa: PTH115
+            except OSError:
+                continue
+            if target in wanted:
+                return f"{name} (process {pid})"
+    if machine.wsl == "2":
+        return "another user's process, or one of another distribution (they share the network)"
+    return "another user's process"
+
+
+def _elsewhere(port: int) -> str:
+    return f'stop it, or choose another: [http] listen = "127.0.0.1:{port + 1 & 0xFFFF or 9946}"'
