@@ -68,10 +68,15 @@ def looked(seen: docker.Seen, owner: Owner | None, program: str | None, *, wante
                 "it listens and does not answer",
                 "gpud restarts a hung dockerd of its own; else: sudo kill it",
             )
-        case _ if owner is not None:
-            return problem(f"down{whose}", "start it there: gpud leaves it to its owner")
-        case _ if program is None:
-            return advice("there is no Docker on this machine", "sudo apt-get install docker.io")
+        case _:
+            return _down(owner, program, wanted=wanted)
+
+
+def _down(owner: Owner | None, program: str | None, *, wanted: bool) -> Finding:
+    if owner is not None:
+        return problem(f"down, {OWNERS[owner]}", "start it there: gpud leaves it to its owner")
+    if program is None:
+        return advice("there is no Docker on this machine", "sudo apt-get install docker.io")
     if wanted:
         return problem("down, and gpud is not running", "gpud up")
     return advice("down, and nobody keeps it", "deploy/run does, as root; so does [dockerd] policy")

@@ -1,0 +1,170 @@
+"""Every check in the folder: total over whatever a machine shows, bounded, documented."""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from gpud import discovery
+from gpud.doctor import checks, run
+from gpud.doctor.finding import Finding, Verdict
+from tests.doctor.trees import CONTAINER, LINUX, SYSTEMD, WSL1, WSL2, machine, report
+
+USABLE, REFUSED = discovery.modules(checks, run.OFFERS)
+NAMES = sorted(USABLE)
+DOCUMENT = Path(__file__).resolve().parents[2] / "docs/doctor.md"
+MARK = "<!-- checks -->"
+
+LOOKED_AT = sorted(
+    {
+        *WSL2,
+        *SYSTEMD,
+        "/.dockerenv",
+        "/dev/dxg",
+        "/etc/cdi/nvidia.yaml",
+        "/etc/docker/daemon.json",
+        "/etc/group",
+        "/etc/ld.so.cache",
+        "/etc/wsl.conf",
+        "/home/ada/.bash_profile",
+        "/opt/gpud/pyvenv.cfg",
+        "/proc/1234/comm",
+        "/proc/1234/fd",
+        "/run/docker.sock",
+        "/usr/bin/dockerd",
+        "/usr/lib/x86_64-linux-gnu/libcuda.so.1",
+        "/usr/lib/wsl/lib/libcuda.so.1",
+        "/usr/lib/wsl/lib/libnvidia-ml.so.1",
+    }
+)
+
+
+def put(content: bytes) -> Callable[[Path], object]:
+    return lambda path: path.write_bytes(content)
+
+
+def forbidden(path: Path) -> None:
+    path.write_text("secret")
+    path.chmod(0)
+
+
+def loop(path: Path) -> None:
+    path.symlink_to(path.name)
+
+
+ODD: dict[str, Callable[[Path], object]] = {
+    "empty": put(b""),
+    "garbage": put(b"[[[=\n=[x\n[boot\nsystemd==\n{}()\nroot:x\n" * 20),
+    "binary": put(bytes(range(256)) * 300),
+    "huge": put(b"a=b\n" * 1_000_000),
+    "one-long-line": put(b"[boot]\ncommand=docker" + b"x" * 3_000_000),
+    "json-of-another-kind": put(b"[1, 2, {}]"),
+    "deep": put(b"[" * 200_000),
+    "fifo": os.mkfifo,
+    "directory": Path.mkdir,
+    "loop": loop,
+    "dangling": lambda path: path.symlink_to("/nonexistent/place"),
+    "forbidden": forbidden,
+}
+
+
+def test_no_check_is_refused_and_all_that_was_asked_for_are_there() -> None:
+    assert REFUSED == {}
+    assert {
+        *("wsl", "systemd", "interop", "idle", "cgroups", "dxg", "libcuda", "libnvml", "driver"),
+        *("docker", "docker_access", "live_restore", "toolkit", "sudo_rule", "installation"),
+        *("shell_hook", "python", "store", "port", "clock", "gpud"),
+    } <= set(NAMES)
+
+
+def test_titles_and_places_in_the_order_are_each_one_s_own() -> None:
+    assert len({module.TITLE for module in USABLE.values()}) == len(USABLE)
+    assert len({module.ORDER for module in USABLE.values()}) == len(USABLE)
+
+
+def judged_well(name: str, finding: Finding) -> None:
+    assert finding.evidence, name
+    assert len(finding.evidence) <= run.LONGEST
+    assert "this is a bug" not in (finding.fix or ""), f"{name}: {finding.evidence}"
+    if finding.verdict in {Verdict.PROBLEM, Verdict.ADVICE}:
+        assert finding.fix, f"{name}: {finding.evidence}"
+    if finding.verdict is Verdict.OK:
+        assert finding.fix is None
+
+
+@pytest.mark.parametrize("how", ODD)
+def test_whatever_lies_where_a_check_looks_it_gives_a_finding(how: str, tmp_path: Path) -> None:
+    odd = machine(tmp_path, {}, installed=True)
+    for name in LOOKED_AT:
+        path = tmp_path / name.lstrip("/")
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            ODD[how](path)
+        except OSError:
+            continue  # below something odd already
+    kernel = tmp_path / "proc/sys/kernel/osrelease"
+    if how not in {"directory", "fifo"}:
+        kernel.unlink(missing_ok=True)
+        kernel.write_text("5.15.167.4-microsoft-standard-WSL2\n")
+    (tmp_path / ".dockerenv").rmdir() if how == "directory" else (tmp_path / ".dockerenv").unlink()
+    lines = run.everything(odd, deadline_s=30.0)
+    assert [line.name for line in lines] == sorted(NAMES, key=lambda name: USABLE[name].ORDER)
+    for line in lines:
+        judged_well(line.name, line.finding)
+        assert not line.finding.evidence.startswith("no answer"), line
+
+
+@pytest.mark.parametrize("files", [{}, WSL2, WSL1, LINUX, CONTAINER, WSL2 | SYSTEMD, LINUX | SYSTEMD])
+@pytest.mark.parametrize("installed", [False, True])
+@pytest.mark.parametrize("running", [False, True])
+def test_every_check_has_a_word_for_every_kind_of_machine(
+    files: dict[str, str], installed: bool, running: bool, tmp_path: Path
+) -> None:
+    root = report() if running else None
+    looked = machine(tmp_path, files, installed=installed, root=root)
+    for line in run.everything(looked, deadline_s=30.0):
+        judged_well(line.name, line.finding)
+
+
+@pytest.mark.parametrize(
+    "agent",
+    [
+        {"health": 1, "counters": [], "cuda": {"devices": 3}, "telemetry": "x", "started_s": "y"},
+        {"health": {"cuda": None, "http": [], "store": {"level": 2}, "nvml": {"level": 2}}},
+        {"health": {"tasks": {"level": 2}}, "telemetry": {"readings": [None, 3]}, "cuda": []},
+    ],
+    ids=["wrong types", "half of it", "no figures"],
+)
+def test_an_agent_that_says_nonsense_is_no_bug_of_a_check(
+    agent: dict[str, object], tmp_path: Path
+) -> None:
+    looked = machine(tmp_path, WSL2, root=report(), agent=agent)
+    for line in run.everything(looked, deadline_s=30.0):
+        judged_well(line.name, line.finding)
+
+
+def test_looking_changes_nothing_on_the_machine(tmp_path: Path) -> None:
+    looked = machine(tmp_path, WSL2 | {"/usr/bin/dockerd": "#!/bin/sh\n"})
+    before = everything_below(tmp_path)
+    run.everything(looked, deadline_s=30.0)
+    assert everything_below(tmp_path) == before
+
+
+def everything_below(tree: Path) -> dict[str, tuple[int, int, int, bytes]]:
+    found = {}
+    for path in sorted(tree.rglob("*")):
+        facts = path.lstat()
+        content = path.read_bytes() if stat.S_ISREG(facts.st_mode) else b""
+        found[str(path)] = (facts.st_mode, facts.st_mtime_ns, facts.st_size, content)
+    return found
+
+
+def test_the_table_in_the_document_is_what_the_folder_holds() -> None:
+    modules = sorted(USABLE.values(), key=lambda module: module.ORDER)
+    rows = [f"| {module.TITLE} | {module.SUMMARY} |" for module in modules]
+    table = "\n".join(["| Check | Looks at |", "|---|---|", *rows])
+    assert DOCUMENT.read_text().split(MARK)[1].strip() == table
