@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gpud.doctor.finding import Finding, advice, ok, problem
+from gpud.doctor.machine import Kind
 
 if TYPE_CHECKING:
     from gpud.doctor.machine import Machine
@@ -129,7 +130,7 @@ def loaded(path: str, found: Files, *, wsl: bool) -> Finding:
 def _cached(machine: Machine, name: str) -> list[str]:
     """Ask ldconfig, which reads the cache and changes nothing."""
     program = next((path for path in LDCONFIG if Path(path).is_file()), None)
-    if program is None or not machine.exists("/etc/ld.so.cache"):
+    if program is None or machine.kind("/etc/ld.so.cache") is not Kind.FILE:
         return []
     said = machine.ask([program, "-p", "-C", str(machine.at("/etc/ld.so.cache"))])
     architecture = ARCHITECTURES.get(os.uname().machine, "")

@@ -58,7 +58,7 @@ class Person:
     uid: int
     name: str
     home: str
-    shell: str
+    login_shell: str
     groups: tuple[int, ...] = ()  # of this session, which may be older than /etc/group
 
 
@@ -120,6 +120,12 @@ class Machine:
         """Say whether systemd runs the machine right now."""
         comm = (self.text("/proc/1/comm") or "").strip()
         return comm == "systemd" and self.kind("/run/systemd/system") is Kind.DIRECTORY
+
+    def health(self, component: str) -> Mapping[str, Any]:
+        """Give what the agent says of one of its components; empty when it says nothing."""
+        healths = self.agent.get("health")
+        found = healths.get(component) if isinstance(healths, dict) else None
+        return found if isinstance(found, dict) else {}
 
     def at(self, path: str) -> Path:
         """Give the place of a path of the machine."""

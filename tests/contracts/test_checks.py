@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -13,6 +13,9 @@ from gpud import discovery
 from gpud.doctor import checks, run
 from gpud.doctor.finding import Finding, Verdict
 from tests.doctor.trees import CONTAINER, LINUX, SYSTEMD, WSL1, WSL2, machine, report
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 USABLE, REFUSED = discovery.modules(checks, run.OFFERS)
 NAMES = sorted(USABLE)
@@ -106,11 +109,10 @@ def test_whatever_lies_where_a_check_looks_it_gives_a_finding(how: str, tmp_path
             ODD[how](path)
         except OSError:
             continue  # below something odd already
-    kernel = tmp_path / "proc/sys/kernel/osrelease"
-    if how not in {"directory", "fifo"}:
-        kernel.unlink(missing_ok=True)
-        kernel.write_text("5.15.167.4-microsoft-standard-WSL2\n")
-    (tmp_path / ".dockerenv").rmdir() if how == "directory" else (tmp_path / ".dockerenv").unlink()
+    kernel, mark = tmp_path / "proc/sys/kernel/osrelease", tmp_path / ".dockerenv"
+    for path in (kernel, mark):
+        path.rmdir() if how == "directory" else path.unlink()
+    kernel.write_text("5.15.167.4-microsoft-standard-WSL2\n")  # else most checks have little to do
     lines = run.everything(odd, deadline_s=30.0)
     assert [line.name for line in lines] == sorted(NAMES, key=lambda name: USABLE[name].ORDER)
     for line in lines:
@@ -118,14 +120,25 @@ def test_whatever_lies_where_a_check_looks_it_gives_a_finding(how: str, tmp_path
         assert not line.finding.evidence.startswith("no answer"), line
 
 
-@pytest.mark.parametrize("files", [{}, WSL2, WSL1, LINUX, CONTAINER, WSL2 | SYSTEMD, LINUX | SYSTEMD])
+KINDS = {
+    "nothing": {},
+    "wsl2": WSL2,
+    "wsl1": WSL1,
+    "linux": LINUX,
+    "container": CONTAINER,
+    "wsl2-systemd": WSL2 | SYSTEMD,
+    "linux-systemd": LINUX | SYSTEMD,
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("installed", [False, True])
 @pytest.mark.parametrize("running", [False, True])
 def test_every_check_has_a_word_for_every_kind_of_machine(
-    files: dict[str, str], installed: bool, running: bool, tmp_path: Path
+    kind: str, *, installed: bool, running: bool, tmp_path: Path
 ) -> None:
     root = report() if running else None
-    looked = machine(tmp_path, files, installed=installed, root=root)
+    looked = machine(tmp_path, KINDS[kind], installed=installed, root=root)
     for line in run.everything(looked, deadline_s=30.0):
         judged_well(line.name, line.finding)
 

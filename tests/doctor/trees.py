@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -16,7 +15,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 NOW = Instant(1_790_000_000.0, 5_000.0)
-PERSON = Person(uid=1000, name="ada", home="/home/ada", shell="/bin/bash", groups=(1000,))
+PERSON = Person(1000, "ada", "/home/ada", "/bin/bash", groups=(1000,))
 
 COMMON = {
     "/etc/os-release": 'PRETTY_NAME="Debian GNU/Linux 12 (bookworm)"\n',
@@ -71,10 +70,9 @@ def program(tree: Path, name: str, says: str = "", code: int = 0) -> None:
     """Put a program onto the machine's PATH that prints something."""
     path = tree / "usr/bin" / name
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.with_suffix(".says").write_text(says)
+    path.with_name(f"{name}.says").write_text(says)
     path.write_text(f'#!/bin/sh\ncat "$0.says"\nexit {code}\n')
     path.chmod(0o755)
-    os.rename(path.with_suffix(".says"), f"{path}.says")
 
 
 def report(dockerd: DockerdReport | None = None, agent: AgentReport | None = None) -> RootReport:

@@ -40,8 +40,10 @@ def _offered(machine: Machine, found: libraries.Files, *, wsl: bool) -> Finding:
         seen = told(machine.agent)
         if seen is not None:
             return judged(seen, found, wsl=wsl)
-        if (health := machine.agent.get("health", {}).get("cuda")) and health.get("level"):
-            return problem(f"the agent says: {health.get('detail')}", health.get("fix") or HANGS)
+        health = machine.health("cuda")
+        if health.get("level"):
+            fix = str(health.get("fix") or HANGS)
+            return problem(f"the agent says: {health.get('detail')}", fix)
         return unknown("the agent has not looked yet", "ask again in a moment")
     job = Job(
         cuda_library=machine.settings.cuda.library,

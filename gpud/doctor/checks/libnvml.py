@@ -25,9 +25,9 @@ def look(machine: Machine) -> Finding:
 
 
 def _loaded(machine: Machine, found: libraries.Files, *, wsl: bool) -> Finding:
-    first = str(machine.at(f"{libraries.WSL_LIBRARIES}/{NAME}"))
+    theirs = [str(machine.at(found.wsl))] if found.wsl else []  # never a FIFO: dlopen would wait
     words = []
-    for path in [found.configured] if found.configured else [first, NAME]:
+    for path in [found.configured] if found.configured else [*theirs, NAME]:
         try:
             ctypes.CDLL(path)
         except OSError as error:

@@ -29,9 +29,8 @@ def look(machine: Machine) -> Finding:
     inodes = set[str]()
     for table in TABLES:
         inodes |= listeners(machine.text(table) or "", http.port)
-    health = machine.agent.get("health", {})
-    served = health.get("http") if isinstance(health, dict) else None
-    if machine.root is not None and isinstance(served, dict):
+    served = machine.health("http")
+    if machine.root is not None and served:
         if served.get("level"):
             fix = str(served.get("fix") or _elsewhere(http.port))
             return problem(f"{http.listen}: {served.get('detail')}", fix)

@@ -27,7 +27,7 @@ LEAVES = re.compile(r"^(?:return|exit)\b[\s0-9]*;?\s*(?:#.*)?$")
 
 def look(machine: Machine) -> Finding:
     """Read the file that the person's login shell reads."""
-    shell = PurePosixPath(machine.person.shell).name
+    shell = PurePosixPath(machine.person.login_shell).name
     if shell not in SNIPPETS:
         return advice(f"your shell is {shell or 'unknown'}: there is no hook for it", "gpud up")
     texts = {name: machine.text(name) or "" for name in _files(machine, shell)}

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 from gpud.doctor.finding import Finding, advice, combined, ok, problem, unknown
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from gpud.doctor.machine import Machine
 
 TITLE = "store"
@@ -35,10 +37,11 @@ def look(machine: Machine) -> Finding:
         size, begins, written_s = None, b"", 0.0
     except OSError as error:
         return combined(
-            unknown(f"{place} is not for you to read: {error.strerror}"), told(machine.agent)
+            unknown(f"{place} is not for you to read: {error.strerror}"),
+            told(machine.health("store")),
         )
     seen = judged(place, size, begins, age_s=max(machine.now.wall_s - written_s, 0.0))
-    return combined(seen, told(machine.agent), room(folder, free(folder)))
+    return combined(seen, told(machine.health("store")), room(folder, free(folder)))
 
 
 def judged(place: str, size: int | None, begins: bytes, *, age_s: float) -> Finding:
@@ -52,13 +55,11 @@ def judged(place: str, size: int | None, begins: bytes, *, age_s: float) -> Find
     return ok(f"{place}, {size / MIB:.1f} MiB, last write {_ago(age_s)} ago")
 
 
-def told(document: Any) -> Finding | None:  # noqa: ANN401  # a JSON document
+def told(health: Mapping[str, Any]) -> Finding | None:
     """Pass on what the agent says of its own writing."""
-    health = document.get("health", {})
-    mine = health.get("store") if isinstance(health, dict) else None
-    if not isinstance(mine, dict) or not mine.get("level"):
+    if not health.get("level"):
         return None
-    return problem(str(mine.get("detail")), str(mine.get("fix") or "gpud status says more"))
+    return problem(str(health.get("detail")), str(health.get("fix") or "gpud status says more"))
 
 
 def room(folder: str, left: int | None) -> Finding | None:

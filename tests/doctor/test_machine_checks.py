@@ -1,0 +1,382 @@
+"""Docker, sudo, the hook, Python, store, port, clock: judged from what a machine shows."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import pytest
+
+from gpud.core.clock import Instant
+from gpud.core.report import AgentReport, Owner
+from gpud.core.settings import Http, Settings
+from gpud.doctor import docker as dockerd
+from gpud.doctor.checks import (
+    clock,
+    docker,
+    docker_access,
+    gpud,
+    installation,
+    live_restore,
+    port,
+    python,
+    shell_hook,
+    store,
+    sudo_rule,
+    toolkit,
+)
+from gpud.doctor.docker import Api, Seen
+from gpud.doctor.finding import Verdict
+from gpud.doctor.machine import Machine
+from tests.doctor.trees import (
+    LINUX,
+    NOW,
+    PERSON,
+    RULE,
+    WSL2,
+    dockerd_up,
+    machine,
+    program,
+    report,
+)
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from gpud.doctor.finding import Finding
+
+OK, UNKNOWN, ADVICE, PROBLEM = Verdict.OK, Verdict.UNKNOWN, Verdict.ADVICE, Verdict.PROBLEM
+
+
+def said(found: Finding, verdict: Verdict, word: str) -> None:
+    assert (found.verdict, word in found.evidence) == (verdict, True), found
+
+
+# dockerd
+
+
+def test_roots_word_on_dockerd_is_passed_on_with_its_fix() -> None:
+    said(docker.reported(dockerd_up()), OK, "20.10.24+dfsg1, kept by gpud")
+    down = dockerd_up(up=False, state="down", reason="x", detail="no space left", fix="make room")
+    found = docker.reported(down)
+    said(found, PROBLEM, "no space left")
+    assert found.fix == "make room"
+    said(docker.reported(dockerd_up(reason="x", detail="slow")), ADVICE, "slow")
+
+
+@pytest.mark.parametrize(
+    ("api", "owner", "program", "wanted", "verdict"),
+    [
+        (Api.ANSWERS, None, None, True, OK),
+        (Api.DENIED, None, "/usr/sbin/dockerd", True, OK),
+        (Api.SILENT, None, "/usr/sbin/dockerd", True, PROBLEM),
+        (Api.REFUSED, None, "/usr/sbin/dockerd", True, PROBLEM),
+        (Api.ABSENT, None, "/usr/sbin/dockerd", False, ADVICE),
+        (Api.ABSENT, Owner.SYSTEMD, "/usr/sbin/dockerd", False, PROBLEM),
+        (Api.ABSENT, None, None, True, ADVICE),
+    ],
+)
+def test_without_root_the_socket_tells(
+    api: Api, owner: Owner | None, program: str | None, *, wanted: bool, verdict: Verdict
+) -> None:
+    found = docker.looked(Seen(api, "24.0"), owner, program, wanted=wanted)
+    assert found.verdict is verdict
+
+
+def test_a_broken_daemon_json_is_a_problem_however_well_dockerd_runs(tmp_path: Path) -> None:
+    program(tmp_path, "dockerd")
+    files = LINUX | {"/etc/docker/daemon.json": '{"debug": true,}'}
+    said(docker.look(machine(tmp_path, files, root=report())), PROBLEM, "daemon.json is not JSON")
+
+
+def test_docker_desktop_beside_an_engine_is_told(tmp_path: Path) -> None:
+    program(tmp_path, "dockerd")
+    files = WSL2 | {"/mnt/wsl/docker-desktop/cli-tools/x": ""}
+    desktop = report(dockerd_up(owner=Owner.DOCKER_DESKTOP))
+    said(docker.look(machine(tmp_path, files, root=desktop)), ADVICE, "an engine too")
+
+
+def test_a_socket_where_nobody_listens_is_told_from_none_and_from_one_that_is_silent(
+    tmp_path: Path,
+) -> None:
+    assert dockerd.knock(str(tmp_path / "none.sock")).api is Api.ABSENT
+    place = str(tmp_path / "docker.sock")
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(place)
+        listener.listen()
+        assert dockerd.knock(place).api is Api.SILENT
+    assert dockerd.knock(place).api is Api.REFUSED
+
+
+def test_permission_denied_means_up_and_a_session_older_than_the_group() -> None:
+    judged = docker_access.judged
+    member, stranger = ("bob", "ada"), ("bob",)
+    said(judged(Api.DENIED, PERSON, 990, member), ADVICE, "dockerd is up; you are in group docker")
+    found = judged(Api.DENIED, PERSON, 990, stranger)
+    said(found, ADVICE, "not in group docker")
+    assert "equals root" in (found.fix or "")
+    said(judged(Api.ANSWERS, PERSON, 990, member), OK, "equals root")
+    said(judged(Api.ABSENT, PERSON, 990, member), UNKNOWN, "down")
+
+
+def test_a_group_is_found_in_its_file() -> None:
+    text = "root:x:0:\ndocker:x:990:bob,ada\nbroken\ndockerx:x:1:eve\n"
+    assert docker_access.group(text, "docker") == (990, ("bob", "ada"))
+    assert docker_access.group(text, "broken") == (None, ())
+
+
+@pytest.mark.parametrize(
+    ("runs", "wanted", "verdict"),
+    [
+        (True, False, OK),
+        (None, True, OK),
+        (False, False, ADVICE),
+        (None, False, ADVICE),
+        (False, True, ADVICE),
+    ],
+)
+def test_live_restore_is_advised(runs: bool | None, *, wanted: bool, verdict: Verdict) -> None:  # noqa: FBT001
+    found = live_restore.judged(runs, wanted=wanted)
+    assert found.verdict is verdict
+    assert (found.fix is None) == (verdict is OK)
+
+
+def test_the_line_for_daemon_json_is_given_whole(tmp_path: Path) -> None:
+    off = report(dockerd_up(live_restore=False))
+    found = live_restore.look(machine(tmp_path, LINUX, root=off))
+    assert 'add "live-restore": true to /etc/docker/daemon.json' in (found.fix or "")
+
+
+def test_a_toolkit_is_judged_by_programs_runtimes_and_cdi_files(tmp_path: Path) -> None:
+    files = WSL2 | {"/etc/docker/daemon.json": json.dumps({"runtimes": {"nvidia": {}}})}
+    said(toolkit.look(machine(tmp_path, files)), PROBLEM, "its program is missing")
+    program(tmp_path, "nvidia-container-runtime")
+    program(tmp_path, "nvidia-container-runtime-hook")
+    said(toolkit.look(machine(tmp_path, files)), OK, "`--gpus`")
+    cdi = {"/etc/cdi/nvidia.yaml": "cdiVersion: 0.5.0\nkind: nvidia.com/gpu\n"}
+    said(toolkit.look(machine(tmp_path / "cdi", WSL2 | cdi)), OK, "CDI (/etc/cdi/nvidia.yaml)")
+    said(toolkit.judged(toolkit.Facts(), gpu=True), ADVICE, "not installed")
+    said(toolkit.judged(toolkit.Facts(), gpu=False), OK, "no GPU")
+
+
+# sudo
+
+
+def test_the_rule_is_read_over_continued_lines_and_sticking_tags() -> None:
+    found = sudo_rule.grants(RULE)
+    assert {grant.command for grant in found} == sudo_rule.WANTED
+    mixed = (
+        RULE + "    (root) NOPASSWD: SETENV: /bin/a, PASSWD: /bin/b\n    (bob) NOPASSWD: /bin/c\n"
+    )
+    assert [grant.command for grant in sudo_rule.grants(mixed)[3:]] == ["/bin/a", "/bin/c"]
+
+
+def rules(*lines: str) -> str:
+    return "User ada may run the following commands on here:\n" + "".join(
+        f"    {line}\n" for line in lines
+    )
+
+
+GPUD = "(root) NOPASSWD: " + ", ".join(sorted(sudo_rule.WANTED))
+
+
+@pytest.mark.parametrize(
+    ("listing", "verdict", "word"),
+    [
+        (RULE, OK, "present"),
+        (rules(GPUD, "(root) NOPASSWD: /usr/sbin/service docker start"), OK, "present"),
+        (rules(GPUD, '(root) NOPASSWD: /usr/bin/dockerd ""'), OK, "present"),
+        (rules(GPUD, "(bob) NOPASSWD: /usr/bin/dockerd"), OK, "present"),
+        (rules(GPUD, "(root) /usr/bin/dockerd"), OK, "present"),
+        (rules(GPUD, "(root) NOPASSWD: /usr/bin/dockerd"), PROBLEM, "equals root"),
+        (rules(GPUD, "(ALL : ALL) NOPASSWD: /usr/bin/docker *"), PROBLEM, "equals root"),
+        (rules(GPUD, "(root) NOPASSWD: /opt/gpud/bin/gpud"), PROBLEM, "wider than gpud's"),
+        (
+            rules(GPUD, "(root) NOPASSWD: /opt/gpud/bin/python -I -m gpud up"),
+            PROBLEM,
+            "wider than gpud's",
+        ),
+        (rules("(ALL) NOPASSWD: ALL"), ADVICE, "every command"),
+        (rules("(root) NOPASSWD: /opt/gpud/bin/gpud up"), PROBLEM, "missing for down, restart"),
+        ("sudo: a password is required\n", PROBLEM, "missing"),
+        ("", PROBLEM, "missing"),
+    ],
+)
+def test_an_installed_gpud_needs_its_rule_and_nothing_that_equals_root(
+    listing: str, verdict: Verdict, word: str, tmp_path: Path
+) -> None:
+    program(tmp_path, "sudo", listing, code=0 if listing.startswith("User") else 1)
+    said(sudo_rule.look(machine(tmp_path, LINUX, installed=True)), verdict, word)
+
+
+def test_a_development_run_needs_no_rule_but_hears_of_one_that_equals_root(tmp_path: Path) -> None:
+    program(tmp_path, "sudo", rules("(root) NOPASSWD: /usr/bin/dockerd"))
+    said(sudo_rule.look(machine(tmp_path, LINUX)), PROBLEM, "/usr/bin/dockerd")
+    program(tmp_path, "sudo", "", code=1)
+    assert sudo_rule.look(machine(tmp_path, LINUX)).verdict is OK
+
+
+# the installation
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can make a tree of root's")
+def test_what_somebody_else_can_write_is_named(tmp_path: Path) -> None:
+    files = LINUX | {
+        "/opt/gpud/bin/gpud": "#!",
+        "/opt/gpud/lib/x.py": "",
+        "/etc/gpud/gpud.toml": "",
+    }
+    tree = machine(tmp_path, files, installed=True)
+    said(installation.look(tree), OK, "root alone")
+    (tmp_path / "opt/gpud/lib/x.py").chmod(0o666)
+    said(installation.look(tree), PROBLEM, "/opt/gpud/lib/x.py (mode 0666)")
+    os.chown(tmp_path / "opt/gpud/lib/x.py", 1000, 1000)
+    (tmp_path / "opt").chmod(0o777)
+    said(installation.look(tree), PROBLEM, "/opt (mode 0777)")
+    assert "x.py (owner 1000)" in installation.look(tree).evidence
+
+
+BLOCK = "# >>> gpud >>>\nstart\n# <<< gpud <<<\n"
+GUARD = 'case $- in\n    *i*) ;;\n      *) return;;\nesac\n[ -z "$PS1" ] && return\n'
+FUNCTION = "f() {\n  return 1\n}\nif true; then\n  return\nfi\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "verdict", "word"),
+    [
+        (BLOCK, OK, "current"),
+        (GUARD + FUNCTION + BLOCK, OK, "current"),
+        (BLOCK.replace("start", "older"), ADVICE, "another version"),
+        (BLOCK + BLOCK, PROBLEM, "more than once"),
+        (BLOCK.removesuffix("# <<< gpud <<<\n"), PROBLEM, "half a block"),
+        ("alias a=b\nreturn\n" + BLOCK, PROBLEM, "returns in line 2"),
+        ("exit 0 # for now\n" + BLOCK, PROBLEM, "returns in line 1"),
+    ],
+)
+def test_the_block_is_whole_current_single_and_reached(
+    text: str, verdict: Verdict, word: str
+) -> None:
+    said(shell_hook.judged("~/.bashrc", text, BLOCK), verdict, word)
+
+
+def test_the_hook_is_looked_for_in_the_file_of_the_login_shell(tmp_path: Path) -> None:
+    files = LINUX | {
+        "/opt/gpud/share/gpud/bashrc.snippet": BLOCK,
+        "/home/ada/.bashrc": "alias a=b\n" + BLOCK,
+        "/home/ada/.config/fish/conf.d/gpud.fish": BLOCK,
+        "/home/ada/.config/fish/config.fish": BLOCK,
+    }
+    tree = machine(tmp_path, files, installed=True)
+    said(shell_hook.look(tree), OK, "in /home/ada/.bashrc, current")
+    fish = replace(tree, person=replace(PERSON, login_shell="/usr/bin/fish"))
+    said(shell_hook.look(fish), PROBLEM, "more than one block")
+    zsh = replace(tree, person=replace(PERSON, login_shell="/usr/bin/zsh"))
+    said(shell_hook.look(zsh), ADVICE, "none in /home/ada/.zshrc")
+    (tmp_path / "home/ada/.bash_profile").write_text("export A=b\n")
+    said(shell_hook.look(tree), ADVICE, ".bash_profile does not read .bashrc")
+
+
+def test_a_python_that_was_replaced_is_told(tmp_path: Path) -> None:
+    files = LINUX | {
+        "/opt/gpud/pyvenv.cfg": "home = /usr/bin\nversion = 3.11.2\n",
+        "/usr/bin/python3.12": "",
+        "/opt/gpud/lib/python3.11/site-packages/gpud/__pycache__/cli.pyc": "",
+    }
+    tree = machine(tmp_path, files, installed=True)
+    link = tmp_path / "opt/gpud/bin/python"
+    link.parent.mkdir()
+    link.symlink_to(tmp_path / "usr/bin/python3.12")
+    said(python.look(tree), PROBLEM, "was made for Python 3.11 and finds 3.12")
+    link.unlink()
+    link.symlink_to(tmp_path / "usr/bin/python3.9")
+    said(python.look(tree), PROBLEM, "leads nowhere")
+    (tmp_path / "usr/bin/python3.11").touch()
+    link.unlink()
+    link.symlink_to(tmp_path / "usr/bin/python3.11")
+    assert python.look(tree).verdict is OK
+
+
+# gpud's own
+
+
+def test_an_agent_that_does_not_run_is_a_problem_with_roots_reason() -> None:
+    backoff = AgentReport("backoff", detail="exit code 3", fix="free the disk")
+    said(gpud.processes(report(agent=backoff)), PROBLEM, "exit code 3")
+
+
+def test_parts_without_a_check_of_their_own_are_passed_on() -> None:
+    health = {"probes": {"level": 2, "detail": "d", "fix": "f"}, "cuda": {"level": 2}}
+    assert [found.evidence for found in gpud.parts({"health": health})] == ["probes: d"]
+
+
+def test_the_store_is_judged_from_outside(tmp_path: Path) -> None:
+    tree = machine(tmp_path, LINUX)
+    assert "not there yet" in store.look(tree).evidence
+    folder = tmp_path / "home-of-gpud/var/lib/gpud"
+    folder.mkdir(parents=True)
+    (folder / "gpud.db").write_bytes(store.MAGIC + bytes(100))
+    assert "last write" in store.look(tree).evidence
+    (folder / "gpud.db").write_text("no database at all")
+    said(store.look(tree), PROBLEM, "no SQLite database")
+    told = replace(tree, agent={"health": {"store": {"level": 2, "detail": "the disk is full"}}})
+    assert "the disk is full" in store.look(told).evidence
+
+
+def test_little_room_is_advice_and_none_a_problem() -> None:
+    assert store.room("/x", 50 * store.MIB) == replace(
+        store.room("/x", 50 * store.MIB) or pytest.fail("nothing found"), verdict=PROBLEM
+    )
+    low = store.room("/x", 500 * store.MIB)
+    assert low is not None
+    assert low.verdict is ADVICE
+    assert store.room("/x", 5000 * store.MIB) is None
+    assert store.room("/x", None) is None
+
+
+def test_who_holds_the_port_is_named_where_it_can_be_seen() -> None:
+    with socket.socket() as held:
+        held.bind(("127.0.0.1", 0))
+        held.listen()
+        number = held.getsockname()[1]
+        found = port.look(_listening(number))
+        said(found, PROBLEM, f"(process {os.getpid()})")
+    said(port.look(_listening(number)), OK, "is free")
+
+
+def _listening(number: int) -> Machine:
+    settings = Settings(home="/nowhere", http=Http(listen=f"127.0.0.1:{number}"))
+    return Machine(settings, PERSON, {}, NOW)
+
+
+def test_a_port_nobody_here_holds_is_another_distributions(tmp_path: Path) -> None:
+    row = "   0: 0100007F:26D9 00000000:0000 0A 00000000:00000000 00:00000000 00000000 0 0 4242 1\n"
+    files = WSL2 | {"/proc/net/tcp": WSL2["/proc/net/tcp"] + row}
+    said(port.look(machine(tmp_path, files)), PROBLEM, "another distribution")
+    served = {"health": {"http": {"level": 0}}}
+    running = machine(tmp_path, files, root=report(), agent=served)
+    said(port.look(running), OK, "served by gpud's agent")
+
+
+def test_clocks_are_compared(tmp_path: Path) -> None:
+    files = WSL2 | {"/proc/55/comm": "chronyd\n"}
+    said(clock.look(machine(tmp_path, files)), ADVICE, "chronyd runs beside WSL's own")
+    assert clock.wall(NOW, report()) is None
+    later = clock.wall(Instant(NOW.wall_s + 300, NOW.mono_s), report())
+    assert later is not None
+    assert "+300 s" in later.evidence
+    unset = clock.wall(Instant(1000.0, 5.0), None)
+    assert unset is not None
+    assert unset.verdict is PROBLEM
+
+
+def test_many_jumps_are_the_hosts_doing() -> None:
+    since = {"started_s": NOW.wall_s - 3600, "counters": {"clock_jumps": 100}}
+    many = clock.jumps(since, NOW)
+    assert many is not None
+    said(many, ADVICE, "100 jumps in 1.0 h")
+    few = clock.jumps({**since, "counters": {"clock_jumps": 2}}, NOW)
+    assert few is not None
+    assert few.verdict is OK
