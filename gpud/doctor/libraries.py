@@ -67,8 +67,13 @@ def files(machine: Machine, name: str, configured: str) -> Files:
 
 def real(machine: Machine, path: str) -> str:
     """Follow links, and give a path of the machine again."""
+    return inside(machine, str(machine.at(path)))
+
+
+def inside(machine: Machine, place: str) -> str:
+    """Turn the place of a file, links followed, into a path of the machine."""
     root = os.path.realpath(machine.settings.sysroot).rstrip("/")
-    return os.path.realpath(machine.at(path)).removeprefix(root)
+    return os.path.realpath(place).removeprefix(root)
 
 
 def is_wsl(path: str) -> bool:

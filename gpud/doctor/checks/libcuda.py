@@ -31,15 +31,14 @@ HANGS = "close GPU programs; if they hang too, from Windows: wsl --shutdown"
 def look(machine: Machine) -> Finding:
     """Take the running agent's word, else ask a probe child for the GPUs there are."""
     found = libraries.files(machine, NAME, machine.settings.cuda.library)
-    wsl = machine.wsl == "2"
-    return combined(_offered(machine, found, wsl=wsl), libraries.strays(found, wsl=wsl))
+    return combined(_offered(machine, found), libraries.strays(found, wsl=machine.wsl == "2"))
 
 
-def _offered(machine: Machine, found: libraries.Files, *, wsl: bool) -> Finding:
+def _offered(machine: Machine, found: libraries.Files) -> Finding:
     if machine.root is not None:
         seen = told(machine.agent)
         if seen is not None:
-            return judged(seen, found, wsl=wsl)
+            return judged(machine, seen, found)
         health = machine.health("cuda")
         if health.get("level"):
             fix = str(health.get("fix") or HANGS)
@@ -53,7 +52,7 @@ def _offered(machine: Machine, found: libraries.Files, *, wsl: bool) -> Finding:
     command = [sys.executable, "-I", "-m", "gpud.child", "--inventory"]
     ended = machine.ask(command, stdin=json.dumps(asdict(job)), within_s=NEVER_S)
     try:
-        return judged(wire.decode(ended.stdout.encode(), Inventory), found, wsl=wsl)
+        return judged(machine, wire.decode(ended.stdout.encode(), Inventory), found)
     except WireError:
         if ended.code is None or ended.code < 0:
             place = found.configured or found.wsl or found.linker or NAME
@@ -69,10 +68,11 @@ def told(agent: Any) -> Inventory | None:  # noqa: ANN401  # a JSON document
         return None
 
 
-def judged(seen: Inventory, found: libraries.Files, *, wsl: bool) -> Finding:
+def judged(machine: Machine, seen: Inventory, found: libraries.Files) -> Finding:
     """Judge what CUDA offers; without a GPU to expect, none is no problem."""
+    wsl = machine.wsl == "2"
     if seen.failure is None and seen.library is not None:
-        file = libraries.loaded(seen.library, found, wsl=wsl)
+        file = libraries.loaded(libraries.inside(machine, seen.library), found, wsl=wsl)
         gpus = ", ".join(device.name for device in seen.devices)
         return combined(file, ok(f"CUDA {seen.cuda_version}, {gpus}"))
     detail = seen.failure.detail if seen.failure is not None else "CUDA offers nothing"

@@ -33,7 +33,9 @@ def _loaded(machine: Machine, found: libraries.Files, *, wsl: bool) -> Finding:
         except OSError as error:
             words.append(str(error))
             continue
-        return libraries.loaded(libraries.mapped(NAME) or path, found, wsl=wsl)
+        return libraries.loaded(
+            libraries.inside(machine, libraries.mapped(NAME) or path), found, wsl=wsl
+        )
     if not wsl and not found.configured:
         return ok(f"no NVIDIA driver on this machine ({NAME} is nowhere)")
     return problem(
