@@ -32,6 +32,11 @@ VIOLATIONS = [
     Violation("root/planted.py", "import gpud.child"),
     Violation("child/planted.py", "import gpud.agent"),
     Violation("child/planted.py", "import gpud.root"),
+    Violation("doctor/planted.py", "import gpud.agent"),
+    Violation("doctor/planted.py", "import gpud.root"),
+    Violation("doctor/planted.py", "import gpud.child"),
+    Violation("agent/planted.py", "import gpud.doctor"),
+    Violation("doctor/planted.py", "import pynvml"),
     Violation("core/planted.py", "import gpud.discovery"),
     Violation("core/planted.py", "import gpud.agent"),
     Violation("discovery.py", "import gpud.cli"),
@@ -94,7 +99,7 @@ def test_a_planted_violation_is_caught(violation: Violation, tree: Path) -> None
     assert Path(violation.module).stem in linted.stdout
 
 
-@pytest.mark.parametrize("folder", ["child/probes", "root/policies"])
+@pytest.mark.parametrize("folder", ["child/probes", "root/policies", "doctor/checks"])
 def test_plug_ins_of_one_folder_know_nothing_of_each_other(folder: str, tree: Path) -> None:
     package = "gpud." + folder.replace("/", ".")
     for name, line in (("planted_one", f"import {package}.planted_other"), ("planted_other", "")):

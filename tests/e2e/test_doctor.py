@@ -1,0 +1,188 @@
+"""``gpud doctor`` as a person runs it: beside a running gpud, without one, unprivileged, hung."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tests.dockerd import private_dockerd
+from tests.doctor.test_libraries import wsl2
+from tests.e2e.program import Program, free_port, program, until
+from tests.standins.build import build_libcuda, build_libnvml, rewrite_script
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+CHECKOUT = Path(__file__).resolve().parents[2]
+needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="needs root")
+GPUD = [sys.executable, "-I", "-B", "-m", "gpud"]
+WRITES = re.compile(
+    r"\b(?:openat|open)\([^\"]*\"(?P<path>[^\"]*)\", [^)]*O_(?:WRONLY|RDWR|CREAT|TRUNC|APPEND)"
+)
+CHANGES = re.compile(
+    r"\b(?:creat|mkdir|mkdirat|unlink|unlinkat|rmdir|rename\w*|link|linkat|symlink\w*|chmod|"
+    r"fchmod\w*|chown|fchown\w*|lchown|truncate|utime\w*|mknod\w*|mount|setxattr)\("
+)
+
+
+def doctor(
+    home: Path, *words: str, before: Sequence[str | Path] = (), **environ: str
+) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [*before, *GPUD, "--home", str(home), "doctor", *words],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+        cwd="/",
+        env={"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "LANG": "C.UTF-8", **environ},
+    )
+
+
+def checks(home: Path, **environ: str) -> dict[str, dict[str, Any]]:
+    ran = doctor(home, "--json", **environ)
+    document = json.loads(ran.stdout)
+    assert document["schema_version"] == 1
+    assert ran.returncode == (1 if document["state"] == "problem" else 0), ran.stderr
+    return {check["name"]: check for check in document["checks"]}
+
+
+@contextmanager
+def running(**settings: dict[str, Any]) -> Iterator[Program]:
+    with program(**settings) as made:
+        driver = made.home / "driver"
+        driver.mkdir()
+        made.settings |= {
+            "cuda": {"library": str(build_libcuda(driver))},
+            "nvml": {"library": str(build_libnvml(driver))},
+        }
+        made.start()
+        made.status_when(lambda d: (d["cuda"] or {}).get("library"), "an inventory")
+        made.health("http", 0)
+        made.health("nvml", 0)
+        yield made
+
+
+def test_beside_a_running_gpud_its_own_word_is_taken() -> None:
+    with running() as made:
+
+        def seen() -> dict[str, dict[str, Any]] | None:
+            found = checks(made.home)
+            ready = all(found[n]["verdict"] == "ok" for n in ("libcuda", "driver", "port", "gpud"))
+            return found if ready else None
+
+        found = until(seen, "all that gpud says of itself")
+        assert "runs, process" in found["gpud"]["evidence"]
+        assert found["libcuda"]["evidence"].startswith(made.settings["cuda"]["library"])
+        assert f"127.0.0.1:{made.port}, served by gpud's agent" in found["port"]["evidence"]
+        assert "last write" in found["store"]["evidence"]
+
+
+def test_without_gpud_it_looks_itself_and_makes_nothing(tmp_path: Path) -> None:
+    home = tmp_path / "home"
+    found = checks(home)
+    assert found["gpud"] | {"fix": "", "title": ""} == {
+        "name": "gpud",
+        "title": "",
+        "verdict": "advice",
+        "evidence": "gpud is not running",
+        "fix": "",
+    }
+    assert "not there yet" in found["store"]["evidence"]
+    assert not home.exists()
+
+
+def test_the_lines_and_the_document_say_the_same(tmp_path: Path) -> None:
+    shown = doctor(tmp_path).stdout
+    for check in checks(tmp_path).values():
+        assert check["title"] in shown
+    assert "\x1b" not in shown  # no terminal, no colour
+
+
+def test_a_wrong_setting_is_told_before_anything_is_looked_at(tmp_path: Path) -> None:
+    ran = doctor(tmp_path, GPUD_HTTP__LISTEN="nowhere")
+    assert ran.returncode == 2
+    assert "listen must be HOST:PORT" in ran.stderr
+
+
+def test_a_driver_that_hangs_costs_its_own_lines_and_no_others(tmp_path: Path) -> None:
+    tree = tmp_path / "tree"
+    wsl2(tree, cuda="hang cuInit\n")
+    library = tree / "usr/lib/wsl/lib/libnvidia-ml.so.1"
+    rewrite_script(library, "hang nvmlInitWithFlags\n")
+    found = checks(tmp_path / "home", GPUD_SYSROOT=str(tree))
+    assert "answer" in found["libcuda"]["evidence"]
+    assert "answer" in found["driver"]["evidence"]
+    assert found["libcuda"]["verdict"] in {"problem", "unknown"}  # by whose clock it was cut
+    assert found["libnvml"]["verdict"] == "ok"
+    assert found["wsl"]["verdict"] == "ok"
+    assert all(c["evidence"] for c in found.values())
+
+
+def test_nothing_is_written_anywhere(tmp_path: Path) -> None:
+    tree, log = tmp_path / "tree", tmp_path / "strace.log"
+    wsl2(tree)
+    calls = "trace=%file,fchmod,fchown"
+    strace: list[str | Path] = ["strace", "-f", "-qq", "-e", calls, "-o", log]
+    ran = doctor(tmp_path / "home", before=strace, GPUD_SYSROOT=str(tree))
+    assert "WSL 2" in ran.stdout, ran.stderr
+    traced = log.read_text().splitlines()
+    assert any("proc/sys/kernel/osrelease" in line for line in traced)  # it saw the checks
+    written = {found["path"] for line in traced if (found := WRITES.search(line))}
+    # The children import a package; what is not compiled yet is compiled beside its source.
+    assert {path for path in written if "__pycache__" not in path} == {"/dev/null"}
+    changes = [line for line in traced if CHANGES.search(line)]
+    assert [line for line in changes if "__pycache__" not in line] == []
+
+
+@needs_root
+def test_an_ordinary_user_is_told_that_dockerd_is_up_and_not_for_him() -> None:
+    with private_dockerd() as docker, program() as made:
+        made.settings["dockerd"] = docker.settings(policy="off")
+        made.write_settings()
+        with (docker.root / "log").open("w") as log:
+            process = subprocess.Popen(docker.argv(), stdout=log, stderr=log)
+        try:
+            until(lambda: Path(docker.socket).is_socket(), "the socket")
+            as_root = until(lambda: _answers(made.home), "dockerd answers")
+            version = as_root["docker"]["evidence"]
+            assert re.match(r"\d+\.\d+", version)
+            docker.root.chmod(0o755)
+            user = [sys.executable, "-I", "-m", "gpud.root.drop", "--user", "nobody"]
+            need = ["--need", str(CHECKOUT), "--need", sys.prefix, "--need", str(made.home), "--"]
+            said = doctor(made.home, "--json", before=[*user, *need])
+            theirs = {check["name"]: check for check in json.loads(said.stdout)["checks"]}
+            assert theirs["docker"]["verdict"] == "ok"
+            assert theirs["docker"]["evidence"].startswith("up")
+            assert "not in group docker" in theirs["docker_access"]["evidence"]
+        finally:
+            process.terminate()
+            process.wait(timeout=30)
+
+
+def _answers(home: Path) -> dict[str, dict[str, Any]] | None:
+    found = checks(home)
+    return found if re.match(r"\d", found["docker"]["evidence"]) else None
+
+
+def test_a_stranger_on_the_port_is_named(tmp_path: Path) -> None:
+    number = free_port()
+    code = f"import socket; s=socket.create_server(('127.0.0.1', {number})); print(); input()"
+    with subprocess.Popen(
+        [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as held:
+        assert held.stdout
+        held.stdout.readline()
+        found = checks(tmp_path, GPUD_HTTP__LISTEN=f"127.0.0.1:{number}")["port"]
+        held.communicate(b"\n")
+    assert found["verdict"] == "problem"
+    assert f"(process {held.pid})" in found["evidence"]
+    assert "listen" in found["fix"]
