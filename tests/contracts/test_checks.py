@@ -33,7 +33,7 @@ LOOKED_AT = sorted(
         "/etc/group",
         "/etc/ld.so.cache",
         "/etc/wsl.conf",
-        "/home/ada/.bash_profile",
+        "/people/ada/.bash_profile",
         "/opt/gpud/pyvenv.cfg",
         "/proc/1234/comm",
         "/proc/1234/fd",

@@ -79,10 +79,12 @@ def test_a_stray_library_that_nobody_gets_is_advice(tmp_path: Path) -> None:
 
 def test_a_variable_of_the_shell_that_shadows_wsls_library_is_named(tmp_path: Path) -> None:
     made = wsl2(tmp_path)
-    build_libcuda(tmp_path / "home/ada/old-cuda")
-    shadowed = replace(made, environ={"LD_LIBRARY_PATH": "/nowhere:/home/ada/old-cuda"})
+    build_libcuda(tmp_path / "people/ada/old-cuda")
+    shadowed = replace(made, environ={"LD_LIBRARY_PATH": "/nowhere:/people/ada/old-cuda"})
     found = libcuda.look(shadowed)
-    said(found, PROBLEM, "LD_LIBRARY_PATH makes other programs load /home/ada/old-cuda/libcuda.so")
+    said(
+        found, PROBLEM, "LD_LIBRARY_PATH makes other programs load /people/ada/old-cuda/libcuda.so"
+    )
 
 
 def test_a_linker_that_does_not_know_wsls_library_is_advice(tmp_path: Path) -> None:

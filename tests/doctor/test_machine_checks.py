@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import socket
+import subprocess
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -212,6 +213,37 @@ def test_an_installed_gpud_needs_its_rule_and_nothing_that_equals_root(
     said(sudo_rule.look(machine(tmp_path, LINUX, installed=True)), verdict, word)
 
 
+REAL = """
+mount -t tmpfs -o mode=0755 none /etc/sudoers.d
+printf '%s\\n' "$1" >/etc/sudoers.d/rules && chmod 0440 /etc/sudoers.d/rules && visudo -cq
+setpriv --reuid=65534 --regid=65534 --clear-groups env LC_ALL=C.UTF-8 sudo -n -l
+"""
+
+
+def really(rule: str) -> str:
+    """What the real sudo lists for nobody under a rule, in a mount namespace of its own."""
+    command = ["unshare", "--mount", "bash", "-c", REAL, "bash", rule]
+    ran = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+    return ran.stdout
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a rule")
+def test_the_real_sudo_is_understood() -> None:
+    own = f"nobody ALL=(root) NOPASSWD: {', '.join(sorted(sudo_rule.WANTED))}"
+    said(sudo_rule.judged(sudo_rule.grants(really(own)), installed=True), OK, "present")
+    wide = f"{own}\nnobody ALL=(ALL:ALL) PASSWD: /bin/ls, NOPASSWD: /usr/bin/dockerd, /bin/a\\,b *"
+    found = sudo_rule.grants(really(wide))
+    assert {grant.command for grant in found} == {
+        *sudo_rule.WANTED,
+        "/usr/bin/dockerd",
+        "/bin/a,b *",
+    }
+    said(sudo_rule.judged(found, installed=True), PROBLEM, "/usr/bin/dockerd")
+    exact = f'{own}\nnobody ALL=(root) NOPASSWD: /usr/bin/dockerd ""'
+    said(sudo_rule.judged(sudo_rule.grants(really(exact)), installed=True), OK, "present")
+    said(sudo_rule.judged(sudo_rule.grants(really("# nothing")), installed=True), PROBLEM, "miss")
+
+
 def test_a_development_run_needs_no_rule_but_hears_of_one_that_equals_root(tmp_path: Path) -> None:
     program(tmp_path, "sudo", rules("(root) NOPASSWD: /usr/bin/dockerd"))
     said(sudo_rule.look(machine(tmp_path, LINUX)), PROBLEM, "/usr/bin/dockerd")
@@ -265,17 +297,17 @@ def test_the_block_is_whole_current_single_and_reached(
 def test_the_hook_is_looked_for_in_the_file_of_the_login_shell(tmp_path: Path) -> None:
     files = LINUX | {
         "/opt/gpud/share/gpud/bashrc.snippet": BLOCK,
-        "/home/ada/.bashrc": "alias a=b\n" + BLOCK,
-        "/home/ada/.config/fish/conf.d/gpud.fish": BLOCK,
-        "/home/ada/.config/fish/config.fish": BLOCK,
+        "/people/ada/.bashrc": "alias a=b\n" + BLOCK,
+        "/people/ada/.config/fish/conf.d/gpud.fish": BLOCK,
+        "/people/ada/.config/fish/config.fish": BLOCK,
     }
     tree = machine(tmp_path, files, installed=True)
-    said(shell_hook.look(tree), OK, "in /home/ada/.bashrc, current")
+    said(shell_hook.look(tree), OK, "in /people/ada/.bashrc, current")
     fish = replace(tree, person=replace(PERSON, login_shell="/usr/bin/fish"))
     said(shell_hook.look(fish), PROBLEM, "more than one block")
     zsh = replace(tree, person=replace(PERSON, login_shell="/usr/bin/zsh"))
-    said(shell_hook.look(zsh), ADVICE, "none in /home/ada/.zshrc")
-    (tmp_path / "home/ada/.bash_profile").write_text("export A=b\n")
+    said(shell_hook.look(zsh), ADVICE, "none in /people/ada/.zshrc")
+    (tmp_path / "people/ada/.bash_profile").write_text("export A=b\n")
     said(shell_hook.look(tree), ADVICE, ".bash_profile does not read .bashrc")
 
 

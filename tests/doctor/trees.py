@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 NOW = Instant(1_790_000_000.0, 5_000.0)
-PERSON = Person(1000, "ada", "/home/ada", "/bin/bash", groups=(1000,))
+PERSON = Person(1000, "ada", "/people/ada", "/bin/bash", groups=(1000,))
 
 COMMON = {
     "/etc/os-release": 'PRETTY_NAME="Debian GNU/Linux 12 (bookworm)"\n',
@@ -25,7 +25,7 @@ COMMON = {
     "/proc/cmdline": "initrd=\\initrd.img\n",
     "/proc/net/tcp": "  sl  local_address rem_address   st\n",
     "/sys/devices/system/clocksource/clocksource0/current_clocksource": "tsc\n",
-    "/home/ada/.bashrc": "# nothing\n",
+    "/people/ada/.bashrc": "# nothing\n",
 }
 WSL2 = COMMON | {
     "/proc/sys/kernel/osrelease": "5.15.167.4-microsoft-standard-WSL2\n",
