@@ -1,61 +1,130 @@
-"""The marked block of gpud in a shell's start file: ``has|add|remove FILE [SNIPPET]``.
+"""The marked block of gpud in a shell's start file: ``has|add|remove|drop FILE [SNIPPET...]``.
 
-Every other byte of the file stays what it is: ``remove`` after ``add`` gives back the same bytes.
+Every other byte of the file stays what it is: ``remove`` after ``add`` gives back the same bytes,
+and ``drop`` after ``add`` also takes away the file that ``add`` made. A block that lost one of its
+ends goes as far as its lines are those of a snippet.
 Runs as the owner of the file, with any Python 3, from standard input. Exit status: 0 done (for
 ``has``: there, once, as in the snippet), 1 not so, with the reason on stderr.
 """
 
 import os
-import re
+import stat
 import sys
 
-BLOCK = re.compile(
-    rb"^# >>> gpud >>>[ \t]*\r?\n.*?^# <<< gpud <<<[ \t]*(?:\r?\n|\Z)", re.MULTILINE | re.DOTALL
-)
-FENCE = re.compile(rb"^# (>>>|<<<) gpud \1[ \t]*\r?$", re.MULTILINE)
+BEGIN, END = b"# >>> gpud >>>", b"# <<< gpud <<<"
+JOINED = BEGIN + b" #"
+"""The first line of a block before which a line end was put, as the file did not end in one."""
+
+
+def bare(line: bytes) -> bytes:
+    """Give a line without its end and what an editor may have left before it."""
+    return line.rstrip(b" \t\r\n")
+
+
+def lines(text: bytes) -> "list[bytes]":
+    """Split at newlines alone, ends kept: ``bytes.splitlines`` would also split at a lone CR."""
+    return [part + b"\n" for part in text.split(b"\n")[:-1]] + [
+        part for part in text.split(b"\n")[-1:] if part
+    ]
+
+
+def begins(line: bytes) -> bool:
+    """Say whether a block begins here."""
+    return bare(line) in (BEGIN, JOINED)
+
+
+def blocks(text: "list[bytes]", known: "list[list[bytes]]") -> "list[tuple[int, int]]":
+    """Find every block, whole or broken: first line and the one after the last, in order.
+
+    ``known`` holds the snippets, by lines. Errors: ``SystemExit`` naming the line of a broken block
+    of which nothing else is known.
+    """
+    found: list[tuple[int, int]] = []
+    at = 0
+    while at < len(text):
+        until = at
+        if begins(text[at]):
+            until = at + 1
+            while until < len(text) and not begins(text[until]) and bare(text[until]) != END:
+                until += 1
+            if until < len(text) and bare(text[until]) == END:
+                until += 1
+            else:
+                until = at + 1 + max((_same(text[at + 1 :], one[1:]) for one in known), default=0)
+                if until == at + 1 and len(text) > until:
+                    _broken(at)
+        elif bare(text[at]) == END:
+            until = at + 1
+            before = text[(found[-1][1] if found else 0) : at][::-1]
+            back = max((_same(before, one[:-1][::-1]) for one in known), default=0)
+            if back == 0:
+                _broken(at)
+            at -= back
+        if until > at:
+            found.append((at, until))
+        at = max(until, at + 1)
+    return found
+
+
+def _same(text: "list[bytes]", snippet: "list[bytes]") -> int:
+    count = 0
+    for ours, theirs in zip(snippet, text):  # noqa: B905  # any Python 3
+        if bare(ours) != bare(theirs):
+            break
+        count += 1
+    return count
+
+
+def _broken(at: int) -> None:
+    raise SystemExit(
+        f"line {at + 1} is one end of a block of gpud, and the other end is missing: "
+        "remove what is left of the block by hand"
+    )
+
+
+def without(text: bytes, known: "list[bytes]") -> bytes:
+    """Take every block out, and the line end that ``with_block`` put before one."""
+    split = lines(text)
+    for first, end in reversed(blocks(split, [lines(one) for one in known])):
+        joined = bare(split[first]) == JOINED and end == len(split)
+        del split[first:end]
+        if joined and split and split[-1].endswith(b"\n"):
+            split[-1] = split[-1][:-1]
+    return b"".join(split)
+
+
+def with_block(text: bytes, block: bytes, known: "list[bytes]") -> bytes:
+    """Put the block in the place of the first one, else at the end."""
+    split = lines(text)
+    found = blocks(split, [lines(one) for one in known])
+    joined = bool(text) and not text.endswith(b"\n")
+    if found:
+        first, end = found[0]
+        joined = bare(split[first]) == JOINED
+        after = without(b"".join(split[end:]), known)
+        return b"".join(split[:first]) + marked(block, joined=joined) + after
+    return text + (b"\n" if joined else b"") + marked(block, joined=joined)
+
+
+def marked(block: bytes, *, joined: bool) -> bytes:
+    """Give the block with its first line saying whether a line end was put before it."""
+    first, _, rest = block.partition(b"\n")
+    return (JOINED if joined else first) + b"\n" + rest
 
 
 def read(path: str) -> "bytes | None":
-    """Give the content, None when there is no file."""
+    """Give the content, None when there is no file. Errors: ``SystemExit`` when it is no file."""
     try:
+        if not stat.S_ISREG(os.stat(path).st_mode):  # noqa: PTH116  # a FIFO would never answer
+            raise SystemExit(f"{path} is not a regular file")
         with open(path, "rb") as file:  # noqa: PTH123  # no import this does not need
             return file.read()
     except FileNotFoundError:
         return None
 
 
-def without(text: bytes) -> bytes:
-    """Take every block out, and the line end that ``with_block`` put before one."""
-    while (found := BLOCK.search(text)) is not None:
-        before, after = text[: found.start()], text[found.end() :]
-        if not after and not found.group().endswith(b"\n") and before.endswith(b"\n"):
-            before = before[:-1]
-        text = before + after
-    broken = FENCE.search(text)
-    if broken is not None:
-        line = text[: broken.start()].count(b"\n") + 1
-        raise SystemExit(f"line {line} is one end of a block of gpud, and the other end is missing")
-    return text
-
-
-def with_block(text: bytes, block: bytes) -> bytes:
-    """Put the block in the place of the old one, else at the end.
-
-    A file whose last line has no end gets a block without one: that is how ``without`` knows.
-    """
-    found = BLOCK.search(text)
-    if found is not None and found.group().endswith(b"\n"):
-        rest = without(text[found.end() :])
-        return without(text[: found.start()]) + block + rest
-    text = without(text)
-    if text and not text.endswith(b"\n"):
-        return text + b"\n" + block.rstrip(b"\n")
-    return text + block
-
-
 def write(path: str, text: bytes, old: "bytes | None") -> None:
     """Replace the file a link leads to, in one moment, with its mode."""
-    path = os.path.realpath(path)
     mode = 0o644
     if old is not None:
         seen = os.stat(path)  # noqa: PTH116
@@ -63,7 +132,7 @@ def write(path: str, text: bytes, old: "bytes | None") -> None:
         if seen.st_uid != os.getuid():
             raise SystemExit(f"{path} belongs to somebody else")
     os.makedirs(os.path.dirname(path), exist_ok=True)  # noqa: PTH103, PTH120
-    fresh = f"{path}.gpud-new"
+    fresh = path + ".gpud-new"
     with open(fresh, "wb") as file:  # noqa: PTH123
         os.fchmod(file.fileno(), mode)
         file.write(text)
@@ -72,21 +141,25 @@ def write(path: str, text: bytes, old: "bytes | None") -> None:
     os.replace(fresh, path)  # noqa: PTH105
 
 
-def main(verb: str, path: str, snippet: str = "") -> int:
-    """Do one of the three."""
+def main(verb: str, path: str, *snippets: str) -> int:
+    """Do one of the four."""
+    path = os.path.realpath(path)
     old = read(path)
     text = old or b""
-    if verb == "remove":
-        new = without(text)
-    else:
-        block = read(snippet)
-        if block is None:
-            raise SystemExit(f"there is no {snippet}")
+    known = [block for block in map(read, snippets) if block is not None]
+    if verb in ("has", "add"):
+        if not known:
+            raise SystemExit(f"there is no {' '.join(snippets)}")
+        new = with_block(text, known[0], known)
         if verb == "has":
-            found = BLOCK.findall(text)
-            return 0 if [one.rstrip(b"\n") for one in found] == [block.rstrip(b"\n")] else 1
-        new = with_block(text, block)
-    if new != text:
+            return int(new != text)
+    else:
+        new = without(text, known)
+        if os.path.lexists(path + ".gpud-new"):  # of an interrupted run
+            os.unlink(path + ".gpud-new")  # noqa: PTH108
+    if verb == "drop" and not new and old is not None:
+        os.unlink(path)  # noqa: PTH108
+    elif new != text:
         write(path, new, old)
     return 0
 

@@ -1,0 +1,201 @@
+"""The marked block in a person's shell files: every byte around it is theirs."""
+
+from __future__ import annotations
+
+import importlib.util
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+ROOT = Path(__file__).resolve().parents[2]
+RCFILE = ROOT / "deploy/rcfile.py"
+BLOCK = b"# >>> gpud >>>\nif true; then\n  :\nfi\n# <<< gpud <<<\n"
+BEGIN, END = b"# >>> gpud >>>\n", b"# <<< gpud <<<\n"
+
+
+def loaded() -> Any:
+    spec = importlib.util.spec_from_file_location("rcfile", RCFILE)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+rcfile = loaded()
+
+
+def fenceless(text: bytes) -> bool:
+    return all(
+        rcfile.bare(line) not in {BEGIN[:-1], END[:-1], rcfile.JOINED}
+        for line in rcfile.lines(text)
+    )
+
+
+LINE = st.sampled_from(
+    [
+        b"",
+        b"\n",
+        b"\r\n",
+        b"\r",
+        b"alias l=ls\n",
+        b"fi\n",
+        b"  :\n",
+        b"if true; then\r\n",
+        b"#",
+        b"\0",
+    ]
+)
+THEIRS = st.one_of(st.binary(max_size=60), st.lists(LINE, max_size=8).map(b"".join)).filter(
+    fenceless
+)
+WHOLE_LINES = THEIRS.map(lambda text: text if text.endswith(b"\n") or not text else text + b"\n")
+
+
+@given(THEIRS)
+def test_remove_after_add_gives_back_every_byte(theirs: bytes) -> None:
+    added = rcfile.with_block(theirs, BLOCK, [BLOCK])
+    assert added.endswith(END), "a line that somebody appends stays a line of its own"
+    assert rcfile.without(added, [BLOCK]) == theirs
+
+
+@given(THEIRS)
+def test_adding_again_changes_nothing(theirs: bytes) -> None:
+    once = rcfile.with_block(theirs, BLOCK, [BLOCK])
+    assert rcfile.with_block(once, BLOCK, [BLOCK]) == once
+
+
+@given(THEIRS, THEIRS)
+def test_what_is_appended_below_the_block_survives_it(theirs: bytes, later: bytes) -> None:
+    left = rcfile.without(rcfile.with_block(theirs, BLOCK, [BLOCK]) + later, [BLOCK])
+    line_end = b"\n" if theirs and not theirs.endswith(b"\n") and later else b""
+    assert left == theirs + line_end + later
+
+
+@given(THEIRS)
+def test_a_newer_block_takes_the_place_of_the_old_one(theirs: bytes) -> None:
+    newer = BLOCK.replace(b"true", b"false")
+    old = rcfile.with_block(theirs, BLOCK, [BLOCK])
+    new = rcfile.with_block(old, newer, [newer])
+    assert b"if false" in new
+    assert rcfile.without(new, [newer]) == theirs
+
+
+@given(WHOLE_LINES, WHOLE_LINES, WHOLE_LINES)
+def test_of_two_blocks_one_is_left_and_then_none(a: bytes, b: bytes, c: bytes) -> None:
+    twice = a + BLOCK + b + BLOCK + c
+    assert rcfile.with_block(twice, BLOCK, [BLOCK]) == a + BLOCK + b + c
+    assert rcfile.without(twice, [BLOCK]) == a + b + c
+
+
+@given(THEIRS)
+def test_a_block_that_an_editor_gave_other_line_ends_is_still_found(theirs: bytes) -> None:
+    saved = (
+        rcfile.with_block(theirs, BLOCK, [BLOCK]).replace(b"\r\n", b"\n").replace(b"\n", b"\r\n")
+    )
+    assert b"gpud" not in rcfile.without(saved, [BLOCK])
+
+
+@given(WHOLE_LINES, st.integers(2, 4))
+def test_a_block_without_its_end_goes_as_far_as_its_lines_are_ours(theirs: bytes, n: int) -> None:
+    half = b"".join(BLOCK.splitlines(keepends=True)[:n])
+    assert (
+        rcfile.without(theirs + half + b"alias mine=ls\n", [BLOCK]) == theirs + b"alias mine=ls\n"
+    )
+
+
+@given(WHOLE_LINES, st.integers(2, 4))
+def test_a_block_without_its_beginning_goes_as_far_back_as_its_lines_are_ours(
+    theirs: bytes, n: int
+) -> None:
+    half = b"".join(BLOCK.splitlines(keepends=True)[-n:])
+    left = rcfile.without(b"alias mine=ls\n" + half + theirs, [BLOCK])
+    assert left == b"alias mine=ls\n" + theirs
+
+
+def test_lines_between_a_broken_block_and_a_whole_one_are_kept() -> None:
+    text = BEGIN + b"if true; then\nalias mine=ls\n" + BLOCK
+    assert rcfile.without(text, [BLOCK]) == b"alias mine=ls\n"
+
+
+def test_a_broken_block_of_unknown_lines_is_named_and_left() -> None:
+    with pytest.raises(SystemExit, match="line 2 is one end of a block"):
+        rcfile.without(b"alias l=ls\n" + BEGIN + b"something else\n", [BLOCK])
+
+
+def run(verb: str, file: Path, *snippets: Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-I", "-", verb, file, *snippets],
+        input=RCFILE.read_text(),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+@pytest.fixture
+def snippet(tmp_path: Path) -> Path:
+    place = tmp_path / "snippet"
+    place.write_bytes(BLOCK)
+    return place
+
+
+def test_a_file_that_was_not_there_is_gone_again(tmp_path: Path, snippet: Path) -> None:
+    file = tmp_path / "conf.d/gpud.fish"
+    assert run("has", file, snippet).returncode == 1
+    assert run("add", file, snippet).returncode == 0
+    assert run("has", file, snippet).returncode == 0
+    assert run("drop", file, snippet).returncode == 0
+    assert not file.exists()
+
+
+def test_a_link_into_another_directory_stays_a_link_and_the_file_keeps_its_mode(
+    tmp_path: Path, snippet: Path
+) -> None:
+    real = tmp_path / "dotfiles/bashrc"
+    real.parent.mkdir()
+    real.write_bytes(b"echo hi")
+    real.chmod(0o440)
+    link = tmp_path / ".bashrc"
+    link.symlink_to("dotfiles/bashrc")
+    assert run("add", link, snippet).returncode == 0
+    assert BEGIN[:-1] in real.read_bytes()
+    assert run("remove", link, snippet).returncode == 0
+    assert link.is_symlink()
+    assert real.read_bytes() == b"echo hi"
+    assert real.stat().st_mode & 0o7777 == 0o440
+    assert sorted(path.name for path in real.parent.iterdir()) == ["bashrc"]
+
+
+def test_a_link_that_leads_nowhere_leads_nowhere_again(tmp_path: Path, snippet: Path) -> None:
+    link = tmp_path / ".bashrc"
+    link.symlink_to("not-here")
+    assert run("add", link, snippet).returncode == 0
+    assert run("drop", link, snippet).returncode == 0
+    assert link.is_symlink()
+    assert not link.exists()
+
+
+def test_a_device_or_a_fifo_in_place_of_the_file_is_refused(tmp_path: Path, snippet: Path) -> None:
+    link = tmp_path / ".bashrc"
+    link.symlink_to("/dev/null")
+    told = run("add", link, snippet)
+    assert told.returncode == 1
+    assert "/dev/null is not a regular file" in told.stderr
+    assert Path("/dev/null").is_char_device()
+
+
+def test_what_an_interrupted_run_left_beside_the_file_goes_with_the_block(
+    tmp_path: Path, snippet: Path
+) -> None:
+    file = tmp_path / ".bashrc"
+    file.write_bytes(b"echo hi\n")
+    file.with_name(".bashrc.gpud-new").write_bytes(b"ech")
+    assert run("remove", file, snippet).returncode == 0
+    assert file.read_bytes() == b"echo hi\n"
+    assert sorted(path.name for path in tmp_path.iterdir()) == [".bashrc", "snippet"]
