@@ -1,0 +1,191 @@
+"""Find sudo rules that hand out Docker with free arguments, and take them away on request.
+
+Run by root as ``python -I widerule.py [--remove] [--etc DIR]``. Standard library only.
+Prints a paragraph per rule; exit codes: 0 none is left, 1 some are, 2 usage.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+DOCKER = frozenset({"dockerd", "docker", "containerd", "ctr", "nerdctl"})
+"""Commands that are root with arguments of the caller's choice."""
+
+COMMENT = re.compile(r"(?<!\\)#(?!\d).*")  # `#1000` is a uid
+NOPASSWD = re.compile(r"\s*(?:\([^)]*\)\s*)?NOPASSWD\s*:\s*(?P<commands>.*)")
+PREFIX = re.compile(r"\s*(?:\([^)]*\)\s*)?(?:[A-Z_]+\s*:\s*)*")  # who to become, and tags
+HOSTS = re.compile(r"(?<!\\):[^:,=]*(?<!\\)=")  # `a = ... : b = ...`
+COMMA = re.compile(r"(?<!\\),")
+
+WHY = """\
+  Who may start this with arguments of his own is root without a password: dockerd takes any
+  --config-file, --host or --add-runtime, and who may speak to it can mount / into a container.
+  gpud needs no such rule: its own names three commands with fixed arguments."""
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """A rule with a wide command, at lines ``first`` to ``last`` (from 1, both included)."""
+
+    path: Path
+    first: int
+    last: int
+    line: str
+    alone: bool  # nothing else is on it, so that the whole of it may go
+
+
+def logical(text: str) -> list[tuple[int, int, str]]:
+    """Join continued lines: first and last number, and the text without its comment."""
+    found, lines, at = [], text.split("\n"), 0
+    while at < len(lines):
+        first, joined = at, lines[at]
+        while joined.endswith("\\") and at + 1 < len(lines):
+            at += 1
+            joined = f"{joined[:-1]} {lines[at].strip()}"
+        found.append((first + 1, at + 1, COMMENT.sub("", joined).strip()))
+        at += 1
+    return found
+
+
+def is_wide(command: str) -> bool:
+    """Say whether a command of a rule leaves arguments of Docker's to the caller.
+
+    No argument in the rule means any argument; ``""`` means none.
+    """
+    words = command.split()
+    if not words or words[0].startswith("!"):
+        return False
+    free = any(set("*?[") & set(word) for word in words[1:])
+    name = words[0].rpartition("/")[2]
+    if name in DOCKER:
+        return free or len(words) == 1
+    return name == "service" and words[1:2] == ["docker"] and free
+
+
+def aliases(texts: list[str]) -> frozenset[str]:
+    """Name every ``Cmnd_Alias`` that holds a wide command, also through another alias."""
+    members: dict[str, list[str]] = {}
+    for text in texts:
+        for _, _, line in logical(text):
+            if re.match(r"(Cmnd|Cmd)_Alias\s", line):
+                for part in re.split(r"\s:\s", line.split(maxsplit=1)[1]):
+                    name, _, commands = part.partition("=")
+                    members[name.strip()] = [one.strip() for one in COMMA.split(commands)]
+    found: frozenset[str] = frozenset()
+    while True:
+        more = frozenset(
+            name
+            for name, inside in members.items()
+            if any(is_wide(c) or c in found for c in inside)
+        )
+        if more == found:
+            return found
+        found = more
+
+
+def look(path: Path, text: str, wide_aliases: frozenset[str]) -> list[Found]:
+    """Find the wide rules of one file, in order."""
+    found = []
+    for first, last, line in logical(text):
+        head, _, right = line.partition("=")
+        if "NOPASSWD" not in right or re.match(r"\w+_Alias\b|Defaults\b", head):
+            continue
+        commands = [one for part in HOSTS.split(right) for one in _unasked(part)]
+        wide = [one for one in commands if is_wide(one) or one in wide_aliases]
+        only = NOPASSWD.fullmatch(right)
+        alone = only is not None and len(wide) == len(COMMA.split(right)) and ":" not in only[1]
+        if wide:
+            found.append(Found(path, first, last, line, alone))
+    return found
+
+
+def _unasked(part: str) -> list[str]:
+    """Give the commands of one host's part for which no password is asked, without their tags."""
+    without_password = re.sub(r"(?<!NO)PASSWD\s*:.*?(?=NOPASSWD|$)", "", part)
+    _, tag, right = without_password.partition("NOPASSWD")
+    return [PREFIX.sub("", one, count=1).strip() for one in COMMA.split(tag + right)]
+
+
+def files(etc: Path) -> list[Path]:
+    """Name the files that sudo reads: of the directory none with a dot or a tilde at the end."""
+    directory = etc / "sudoers.d"
+    inside = sorted(directory.iterdir()) if directory.is_dir() else []
+    named = [one for one in inside if "." not in one.name and not one.name.endswith("~")]
+    return [one for one in [etc / "sudoers", *named] if one.is_file()]
+
+
+def without(text: str, found: list[Found]) -> str:
+    """Give the file without these rules, every other byte as it was."""
+    lines = text.split("\n")
+    for one in sorted(found, key=lambda rule: rule.first, reverse=True):
+        del lines[one.first - 1 : one.last]
+    return "\n".join(lines)
+
+
+def rewrite(path: Path, text: str) -> None:
+    """Put ``text`` in the place of a sudoers file once visudo accepts it, with owner and mode.
+
+    Errors: ``CalledProcessError`` with what visudo says; the file is then as it was.
+    """
+    fresh = path.with_name(f"{path.name}.gpud-new")  # sudo reads no name with a dot
+    fresh.unlink(missing_ok=True)
+    was = path.stat()
+    descriptor = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
+    try:
+        with os.fdopen(descriptor, "w", encoding="utf-8", errors="surrogateescape") as file:
+            file.write(text)
+            os.fchown(descriptor, was.st_uid, was.st_gid)
+            os.fchmod(descriptor, was.st_mode & 0o7777)
+        subprocess.run(["visudo", "-cqf", fresh], check=True, capture_output=True, text=True)
+        fresh.rename(path)
+    finally:
+        fresh.unlink(missing_ok=True)
+
+
+def printable(text: str) -> str:
+    """Show a line of a file whose author may have put control characters into it."""
+    return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
+
+
+def main() -> int:
+    """Name what is found; with ``--remove`` take away the rules that stand alone."""
+    options = argparse.ArgumentParser(description=__doc__)
+    options.add_argument("--remove", action="store_true")
+    options.add_argument("--etc", type=Path, default=Path("/etc"))
+    given = options.parse_args()
+    texts = {
+        path: path.read_bytes().decode("utf-8", "surrogateescape") for path in files(given.etc)
+    }
+    wide_aliases = aliases(list(texts.values()))
+    left = 0
+    for path, text in texts.items():
+        found = look(path, text, wide_aliases)
+        going = [one for one in found if one.alone and given.remove]
+        try:
+            if going:
+                rewrite(path, without(text, going))
+        except subprocess.CalledProcessError as error:
+            print(f"{path}: visudo refuses the file without the rule: {printable(error.stderr)}")
+            going = []
+        for one in found:
+            where = f"{path}, line {one.first}"
+            if one in going:
+                print(f"{where}: removed: {printable(one.line)}")
+                continue
+            left += 1
+            print(f"{where}: {printable(one.line)}\n{WHY}")
+            if not one.alone:
+                print(
+                    f"  It says more than that, so only a person may edit it: sudo visudo -f {path}"
+                )
+    return int(left > 0)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
