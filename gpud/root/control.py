@@ -12,6 +12,7 @@ from gpud.core import wire
 from gpud.core.errors import AlreadyRunning, GpudError, WireError
 from gpud.core.report import Owner, ProcessRef, RootReport
 from gpud.root import daemon, files, lock, process, supervisor
+from gpud.root.dockerd import LARGEST_LOG
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -90,7 +91,9 @@ def _daemon(
         daemon.reset()
         files.directory(Path(settings.log_dir), 0o755)
         null = os.open(os.devnull, os.O_RDWR)
-        crash = files.append(Path(settings.log_dir, "root.err"))
+        errors = Path(settings.log_dir, "root.err")
+        files.rotate(errors, LARGEST_LOG)  # here too: a start that always fails gets no further
+        crash = files.append(errors)
         for target, source in ((0, null), (1, crash), (2, crash)):
             os.dup2(source, target)
         for spent in (null, crash):

@@ -332,7 +332,8 @@ class Supervisor:
             return
         report.write(self._path, told, agent, containers, me=self._me, started_s=self._started_s)
         self._told, self._next_beat_s = news, now_s + report.BEAT_S
-        files.rotate(self.dockerd.log, LARGEST_LOG)
+        for name in ("dockerd.log", "agent.log", "root.err"):  # structlog rotates the others
+            files.rotate(Path(self.settings.log_dir, name), LARGEST_LOG)
 
     def _stop_agent(self) -> None:
         running = self.agent.process
