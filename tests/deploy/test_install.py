@@ -297,7 +297,7 @@ def test_a_wide_sudo_rule_is_named_and_goes_only_when_asked(
         wide.chmod(0o440)
         told = made.run(*install(shared, "--no-start"))
         assert told.returncode == 1
-        assert "/etc/sudoers.d/dockerd, line 2" in told.stderr
+        assert "/etc/sudoers.d/dockerd, line 2" in told.stdout
         assert "is root" in told.stdout
         assert wide.read_text() == f"# mine\n{WIDE}"
         made.well(*install(shared, "--no-start", "--remove-wide-rule"))
