@@ -111,3 +111,10 @@ def test_strings_from_outside_lose_their_control_characters() -> None:
 def test_without_a_word_from_root_nothing_is_said_about_dockerd() -> None:
     silent = replace(snapshots.full(), root=None)
     assert "gpud_dockerd" not in scrape(silent)
+
+
+def test_a_container_figure_lives_by_the_interval_of_its_own() -> None:
+    figure = 'gpud_probe_flops_per_second{gpu="0",mode="nbody",probe="container_nbody"}'
+    for later_s, published in ((4000, True), (60_000, True), (70_000, False)):
+        moment = Instant(snapshots.NOW.wall_s + later_s, snapshots.NOW.mono_s + later_s)
+        assert (figure in scrape(snapshots.full(), moment)) is published
