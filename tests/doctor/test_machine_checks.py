@@ -296,7 +296,7 @@ def test_the_block_is_whole_current_single_and_reached(
 
 def test_the_hook_is_looked_for_in_the_file_of_the_login_shell(tmp_path: Path) -> None:
     files = LINUX | {
-        "/opt/gpud/share/gpud/bashrc.snippet": BLOCK,
+        "/opt/gpud/share/bashrc.snippet": BLOCK,
         "/people/ada/.bashrc": "alias a=b\n" + BLOCK,
         "/people/ada/.config/fish/conf.d/gpud.fish": BLOCK,
         "/people/ada/.config/fish/config.fish": BLOCK,
