@@ -7,7 +7,7 @@ import os
 import re
 import subprocess
 import sys
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +15,7 @@ import pytest
 
 from tests.dockerd import private_dockerd
 from tests.doctor.test_libraries import wsl2
+from tests.doctor.trees import WSL2, machine
 from tests.e2e.program import Program, free_port, program, until
 from tests.standins.build import build_libcuda, build_libnvml, rewrite_script
 
@@ -186,3 +187,30 @@ def test_a_stranger_on_the_port_is_named(tmp_path: Path) -> None:
     assert found["verdict"] == "problem"
     assert f"(process {held.pid})" in found["evidence"]
     assert "listen" in found["fix"]
+
+
+def test_a_terminal_gets_colours_and_nothing_of_what_a_file_smuggles(tmp_path: Path) -> None:
+    tree = tmp_path / "tree"
+    files = WSL2 | {"/etc/os-release": 'PRETTY_NAME="evil \x1b]0;title\x07 name"\n'}
+    machine(tree, files)
+    ours, theirs = os.openpty()
+    environ = {"TERM": "xterm-256color", "COLUMNS": "120", "LANG": "C.UTF-8", "PATH": "/usr/bin"}
+    command = [*GPUD, "--home", str(tmp_path / "home"), "doctor"]
+    with subprocess.Popen(
+        command,
+        stdin=theirs,
+        stdout=theirs,
+        stderr=theirs,
+        env={**environ, "GPUD_SYSROOT": str(tree)},
+    ) as process:
+        os.close(theirs)
+        shown = b""
+        with suppress(OSError):  # EIO: the last one on the other side has gone
+            while chunk := os.read(ours, 65536):
+                shown += chunk
+        process.wait(timeout=30)
+    os.close(ours)
+    assert b"\x1b[" in shown
+    assert b"\x1b]" not in shown
+    assert b"\x07" not in shown
+    assert rb"evil \x1b]0;title\x07 name" in shown
