@@ -1,4 +1,4 @@
-"""What opening a shell does: nothing while gpud runs, one attempt when it does not, no word ever."""
+"""What opening a shell does: nothing while gpud runs, one attempt when it does not, no word."""
 
 from __future__ import annotations
 
