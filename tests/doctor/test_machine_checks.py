@@ -7,6 +7,7 @@ import os
 import socket
 import subprocess
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
 import pytest
@@ -161,6 +162,17 @@ def test_a_toolkit_is_judged_by_programs_runtimes_and_cdi_files(tmp_path: Path) 
     said(toolkit.look(machine(tmp_path / "cdi", WSL2 | cdi)), OK, "CDI (/etc/cdi/nvidia.yaml)")
     said(toolkit.judged(toolkit.Facts(), gpu=True), ADVICE, "not installed")
     said(toolkit.judged(toolkit.Facts(), gpu=False), OK, "no GPU")
+
+
+def test_what_root_says_of_the_toolkit_is_passed_on_and_so_is_a_container_that_failed() -> None:
+    broken = SimpleNamespace(state="broken", reason="r", detail="not reloaded", fix="restart it")
+    said(toolkit.reported(broken), PROBLEM, "not reloaded")
+    both = SimpleNamespace(state="both", reason=None, detail=None, fix=None)
+    said(toolkit.reported(both), OK, "`--gpus` and CDI")
+    assert toolkit.ran({"level": 1, "reason": "toolkit_not_installed"}) is None
+    failed = toolkit.ran({"level": 2, "reason": "hung", "detail": "no end", "fix": "x"})
+    assert failed is not None
+    said(failed, PROBLEM, "no end")
 
 
 # sudo

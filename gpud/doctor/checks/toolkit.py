@@ -6,10 +6,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from gpud.doctor import docker
-from gpud.doctor.finding import Finding, advice, ok, problem, unknown
+from gpud.doctor.finding import Finding, advice, combined, ok, problem, unknown
 from gpud.doctor.machine import Unreadable
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from gpud.doctor.machine import Machine
 
 TITLE = "container toolkit"
@@ -37,7 +39,7 @@ def look(machine: Machine) -> Finding:
     """Take root's judgement, which asked dockerd; else look at programs and files."""
     containers = getattr(machine.root, "containers", None)
     if containers is not None and containers.toolkit is not None:
-        return reported(containers.toolkit)
+        return combined(reported(containers.toolkit), ran(machine.health("containers")))
     if docker.desktop(machine):
         return ok("Docker Desktop brings its own")
     said, _ = docker.daemon_json(machine)
@@ -75,6 +77,13 @@ def reported(toolkit: Any) -> Finding:  # noqa: ANN401  # root's own report, rea
     if state == "none":
         return advice(words, toolkit.fix or INSTALL)
     return unknown(words, toolkit.fix)
+
+
+def ran(health: Mapping[str, Any]) -> Finding | None:
+    """Pass on how the container probe went; what it says of the toolkit itself is said above."""
+    if not health.get("level") or str(health.get("reason")).startswith("toolkit_"):
+        return None
+    return problem(f"in a container: {health.get('detail')}", str(health.get("fix") or INSTALL))
 
 
 def judged(facts: Facts, *, gpu: bool) -> Finding:
