@@ -173,6 +173,9 @@ def test_what_root_says_of_the_toolkit_is_passed_on_and_so_is_a_container_that_f
     failed = toolkit.ran({"level": 2, "reason": "hung", "detail": "no end", "fix": "x"})
     assert failed is not None
     said(failed, PROBLEM, "no end")
+    slower = toolkit.ran({"level": 1, "reason": "slower", "detail": "half as fast"})
+    assert slower is not None
+    said(slower, ADVICE, "half as fast")
 
 
 # sudo

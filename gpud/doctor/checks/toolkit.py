@@ -20,6 +20,7 @@ SUMMARY = "the NVIDIA Container Toolkit: its programs, its runtime in daemon.jso
 PROGRAMS = ("nvidia-ctk", "nvidia-container-runtime", "nvidia-container-runtime-hook")
 CDI = ("/etc/cdi", "/var/run/cdi")
 KIND = "nvidia.com/gpu"
+FAILED = 2
 INSTALL = (
     "install nvidia-container-toolkit, then "
     "`sudo nvidia-ctk runtime configure --runtime=docker` and restart dockerd"
@@ -83,7 +84,8 @@ def ran(health: Mapping[str, Any]) -> Finding | None:
     """Pass on how the container probe went; what it says of the toolkit itself is said above."""
     if not health.get("level") or str(health.get("reason")).startswith("toolkit_"):
         return None
-    return problem(f"in a container: {health.get('detail')}", str(health.get("fix") or INSTALL))
+    judge = problem if health.get("level") == FAILED else advice
+    return judge(f"in a container: {health.get('detail')}", str(health.get("fix") or "gpud status"))
 
 
 def judged(facts: Facts, *, gpu: bool) -> Finding:
