@@ -335,3 +335,101 @@ def test_bad_options_are_named_and_nothing_happens(
     assert told.returncode != 0
     assert word in told.stderr
     assert installed.changed() == before
+
+
+def test_the_documented_table_is_what_the_manifest_says(installed: Machine) -> None:
+    made = set()
+    for line in (installed.changes / "etc/gpud/manifest").read_text().splitlines():
+        kind, _, value = line.partition(" ")
+        if kind in {"tree", "file", "link"}:
+            made.add(value)
+        elif kind == "settings":
+            made.add("/etc/gpud/gpud.toml")
+        elif kind == "user":
+            made.add(f"user {value}")
+        elif kind in {"hook", "userstate"}:
+            made.add(value.rpartition(" ")[2].replace(HOME, "~"))
+        else:
+            assert kind in {"dir", "userdir", "rule"}, line
+    rows = (ROOT / "docs/install.md").read_text().split("|---|---|---|\n")[1].split("\n\n")[0]
+    documented = {row.split("|")[1].strip().replace("`", "") for row in rows.splitlines()}
+    assert documented == made
+
+
+def test_a_tree_of_somebody_else_is_not_replaced(shared: Path) -> None:
+    with fresh(shared) as made:
+        made.well("mkdir", "-p", "/opt/gpud")
+        (made.root / "opt/gpud/theirs").write_text("precious")
+        told = made.run(*install(shared, "--no-start"))
+        assert told.returncode == 1
+        assert "/opt/gpud is there and was not made by this" in told.stderr
+        assert (made.root / "opt/gpud/theirs").read_text() == "precious"
+
+
+def test_a_second_person_does_not_take_the_rule_away_from_the_first(
+    installed: Machine, shared: Path
+) -> None:
+    with fresh(shared, installed.changes) as made:
+        made.well("useradd", "--create-home", "gpud-another")
+        made.well(*install(shared, "--no-start", "--user", "gpud-another"))
+        for person in (USER, "gpud-another"):
+            said = made.well("sudo", "-l", "-U", person)
+            assert "NOPASSWD: /opt/gpud/bin/gpud up" in said
+        made.well(*uninstall(shared))
+        for home in (HOME, "/home/gpud-another"):
+            assert "gpud" not in (made.root / home[1:] / ".bashrc").read_text()
+
+
+def test_odd_shell_files_get_back_every_byte(installed: Machine, shared: Path) -> None:
+    with fresh(shared, installed.changes) as made:
+        made.well("useradd", "--create-home", "--shell=/usr/bin/zsh", "gpud-another")
+        home = made.root / "home/gpud-another"
+        script = (
+            "mkdir dotfiles .config .config/fish && printf 'echo hi' >dotfiles/bashrc &&"
+            " ln -sf dotfiles/bashrc .bashrc && printf 'a\\r\\nb\\r\\n' >.zshrc && chmod 400 .zshrc"
+        )
+        made.well("runuser", "-u", "gpud-another", "--", "sh", "-c", f"cd && {script}")
+        before = {
+            path.relative_to(home): (path.lstat().st_mode, path.is_file() and path.read_bytes())
+            for path in home.rglob("*")
+        }
+        made.well(*install(shared, "--no-start", "--user", "gpud-another"))
+        for name in (".bashrc", ".zshrc", ".config/fish/conf.d/gpud.fish"):
+            assert b"# >>> gpud >>>" in (home / name).read_bytes(), name
+        assert (home / ".bashrc").is_symlink()
+        assert (home / "dotfiles/bashrc").stat().st_uid == home.stat().st_uid
+        made.well(*uninstall(shared))
+        after = {
+            path.relative_to(home): (path.lstat().st_mode, path.is_file() and path.read_bytes())
+            for path in home.rglob("*")
+        }
+        assert after == before
+
+
+@pytest.mark.parametrize("file", ["bashrc.snippet", "deploy/uninstall", "gpud/cli.py"])
+def test_whatever_of_the_checkout_changes_is_installed_anew(
+    file: str, installed: Machine, shared: Path
+) -> None:
+    changed = shared / "checkout" / file
+    original = changed.read_bytes()
+    try:
+        changed.write_bytes(original + b"# changed\n")
+        assert "would: build /opt/gpud" in installed.well(*install(shared, "--dry-run"))
+    finally:
+        changed.write_bytes(original)
+    assert "would: build" not in installed.well(*install(shared, "--dry-run"))
+
+
+def test_an_upgrade_that_was_ended_before_its_restart_is_made_up_for(
+    installed: Machine, shared: Path
+) -> None:
+    with fresh(shared, installed.changes) as made:
+        settings(made, free_port())
+        made.well(*install(shared))
+        first = (made.root / "run/gpud/root.pid").read_text()
+        assert "gpud up" in made.well(*install(shared))
+        assert (made.root / "run/gpud/root.pid").read_text() == first, "nothing was new"
+        made.well("touch", "/opt/gpud/.fingerprint")
+        assert "gpud restart" in made.well(*install(shared))
+        assert (made.root / "run/gpud/root.pid").read_text() != first
+        made.well(*uninstall(shared))
