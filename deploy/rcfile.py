@@ -12,8 +12,11 @@ import stat
 import sys
 
 BEGIN, END = b"# >>> gpud >>>", b"# <<< gpud <<<"
-JOINED = BEGIN + b" #"
-"""The first line of a block before which a line end was put, as the file did not end in one."""
+JOINED = BEGIN + b" "
+"""The first line of a block before which a line end was put, as the file did not end in one.
+
+A space, so that everybody who looks for the mark still finds it; where an editor takes it away, the
+file keeps that line end."""
 
 
 def bare(line: bytes) -> bytes:
@@ -30,7 +33,12 @@ def lines(text: bytes) -> "list[bytes]":
 
 def begins(line: bytes) -> bool:
     """Say whether a block begins here."""
-    return bare(line) in (BEGIN, JOINED)
+    return bare(line) == BEGIN
+
+
+def joins(line: bytes) -> bool:
+    """Say whether a line end was put before the block that begins here."""
+    return line.rstrip(b"\r\n") == JOINED
 
 
 def blocks(text: "list[bytes]", known: "list[list[bytes]]") -> "list[tuple[int, int]]":
@@ -86,7 +94,7 @@ def without(text: bytes, known: "list[bytes]") -> bytes:
     """Take every block out, and the line end that ``with_block`` put before one."""
     split = lines(text)
     for first, end in reversed(blocks(split, [lines(one) for one in known])):
-        joined = bare(split[first]) == JOINED and end == len(split)
+        joined = joins(split[first]) and end == len(split)
         del split[first:end]
         if joined and split and split[-1].endswith(b"\n"):
             split[-1] = split[-1][:-1]
@@ -100,7 +108,7 @@ def with_block(text: bytes, block: bytes, known: "list[bytes]") -> bytes:
     joined = bool(text) and not text.endswith(b"\n")
     if found:
         first, end = found[0]
-        joined = bare(split[first]) == JOINED
+        joined = joins(split[first])
         after = without(b"".join(split[end:]), known)
         return b"".join(split[:first]) + marked(block, joined=joined) + after
     return text + (b"\n" if joined else b"") + marked(block, joined=joined)

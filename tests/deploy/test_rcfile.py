@@ -31,10 +31,7 @@ rcfile = loaded()
 
 
 def fenceless(text: bytes) -> bool:
-    return all(
-        rcfile.bare(line) not in {BEGIN[:-1], END[:-1], rcfile.JOINED}
-        for line in rcfile.lines(text)
-    )
+    return all(rcfile.bare(line) not in {BEGIN[:-1], END[:-1]} for line in rcfile.lines(text))
 
 
 LINE = st.sampled_from(
@@ -199,3 +196,11 @@ def test_what_an_interrupted_run_left_beside_the_file_goes_with_the_block(
     assert run("remove", file, snippet).returncode == 0
     assert file.read_bytes() == b"echo hi\n"
     assert sorted(path.name for path in tmp_path.iterdir()) == [".bashrc", "snippet"]
+
+
+@given(THEIRS)
+def test_whoever_looks_for_the_block_and_trims_lines_finds_it_as_in_the_snippet(
+    theirs: bytes,
+) -> None:
+    added = rcfile.with_block(theirs, BLOCK, [BLOCK])
+    assert [rcfile.bare(line) for line in rcfile.lines(added)[-5:]] == BLOCK.splitlines()
