@@ -260,7 +260,7 @@ class Supervisor:
             self._questions = ["/version", "/info"]
         eager = self.keeper.state is State.STARTING or action is Action.START
         pause_s = EAGER_S if eager else self.settings.dockerd.ping_interval_s
-        if seen.process is None and not eager:
+        if seen.process is None and self.keeper.next_try_s > now_s:
             pause_s = min(pause_s, max(EAGER_S, self.keeper.next_try_s - now_s))
         begun_s = answer.begun_s if answer is not None else now_s
         self._next_ask_s = max(now_s + EAGER_S, begun_s + pause_s)
