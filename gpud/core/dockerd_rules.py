@@ -91,6 +91,7 @@ def _fix_of(slug: str) -> str:
 
 
 _NETWORK = r"initializing network controller.*"
+_PASSES = r"xtables lock|temporarily unavailable|resource busy"  # another's firewall work just now
 
 
 def _rule(slug: str, said: str, fix: str, *watch: Watch) -> Rule:
@@ -100,7 +101,8 @@ def _rule(slug: str, said: str, fix: str, *watch: Watch) -> Rule:
 RULES = (
     _rule(
         "disk_full",
-        r"no space left on device|disk quota exceeded",
+        # inotify runs out of watches with the same words
+        r"^(?!.*(?:inotify|fsnotify|watcher)).*(?:no space left on device|disk quota exceeded)",
         "free space on the disk of Docker's data-root (docker's own images are below it)",
         Watch.SPACE,
         Watch.CONFIG,
@@ -196,7 +198,7 @@ RULES = (
     ),
     _rule(
         "firewall_refused",
-        _NETWORK + r"(?:iptables|ip6tables|nftables?|NAT chain)(?!.*another app is currently)",
+        _NETWORK + rf"(?:iptables|ip6tables|nftables?|NAT chain)(?!.*(?:{_PASSES}))",
         "choose the other iptables (update-alternatives --config iptables), or a kernel with the "
         'netfilter modules; "iptables": false in daemon.json does without',
         Watch.FIREWALL,

@@ -74,9 +74,16 @@ def test_an_unknown_failure_has_no_cause_and_keeps_its_words() -> None:
     assert Exit(code=1, log=log).words() == f"exited with code 1: {log[1]}"
 
 
-def test_an_iptables_lock_held_for_a_moment_is_no_misconfiguration() -> None:
-    said = "Another app is currently holding the xtables lock"
-    assert explain((f"Error initializing network controller: iptables failed: {said}",)) is None
+@pytest.mark.parametrize(
+    "line",
+    [
+        "Error initializing network controller: iptables failed: somebody holds the xtables lock",
+        "Error initializing network controller: iptables failed: Resource temporarily unavailable",
+        "failed to start daemon: inotify_add_watch /etc/cdi: no space left on device",
+    ],
+)
+def test_what_passes_or_means_something_else_is_not_taken_for_a_misconfiguration(line: str) -> None:
+    assert explain((line,)) is None
 
 
 def test_a_warning_about_a_read_only_place_is_not_why_dockerd_ended() -> None:
