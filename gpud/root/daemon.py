@@ -70,9 +70,8 @@ def reset() -> None:
     Errors: none. Without root some of them can only be lowered, and what cannot be had is left.
     """
     signals()
-    for limit, wanted in LIMITS.items():
-        with contextlib.suppress(OSError, ValueError):
-            resource.setrlimit(limit, _possible(limit, wanted))
+    for limit, (soft, hard) in LIMITS.items():
+        _limit(limit, soft, hard)
     with contextlib.suppress(OSError):
         os.setpriority(os.PRIO_PROCESS, 0, 0)
     with contextlib.suppress(OSError):
@@ -93,15 +92,10 @@ def signals() -> None:
     signal.pthread_sigmask(signal.SIG_SETMASK, ())
 
 
-def _possible(limit: int, wanted: tuple[int, int]) -> tuple[int, int]:
-    """Stay below our own hard limit when we may not raise it, and below what the kernel can do."""
-    soft, hard = wanted
-    if limit == resource.RLIMIT_NOFILE:
+def _limit(limit: int, soft: int, hard: int) -> None:
+    """Set both; who may not raise the hard limit (no CAP_SYS_RESOURCE) goes as far as it allows."""
+    for ceiling in (hard, resource.getrlimit(limit)[1]):
+        most = soft if ceiling == _ANY else ceiling if soft == _ANY else min(soft, ceiling)
         with contextlib.suppress(OSError, ValueError):
-            hard = min(hard, int(Path("/proc/sys/fs/nr_open").read_text()))
-    _, own_hard = resource.getrlimit(limit)
-    if os.geteuid() != 0 and own_hard != _ANY:
-        hard = own_hard if hard == _ANY else min(hard, own_hard)
-    if hard != _ANY:
-        soft = hard if soft == _ANY else min(soft, hard)
-    return soft, hard
+            resource.setrlimit(limit, (most, ceiling))
+            return

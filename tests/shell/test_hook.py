@@ -1,4 +1,4 @@
-"""What opening a shell does: nothing while gpud runs, one attempt when it does not, no word."""
+"""What opening a shell does: nothing while gpud runs, else one attempt, and never a word."""
 
 from __future__ import annotations
 
@@ -21,6 +21,7 @@ STARTED = "/run/started"
 RECORDS = f'#!/bin/sh\necho "$@" >>{STARTED}\n'
 """What stands in for gpud behind the real sudo: it only says that root was asked, and how."""
 PROMPT = "@ready> "
+STEERING = re.compile(r"\x1b\][^\x07\x1b]*(\x07|\x1b\\)|\x1b\[[0-9;?>=<]*[a-zA-Z]|\x1b[=>(]B?")
 
 
 @dataclass(frozen=True)
