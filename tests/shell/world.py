@@ -83,17 +83,17 @@ class World:
         *command: str,
         user: str | None = USER,
         environ: dict[str, str] | None = None,
-        stdin: str = "",
+        within_s: float | None = PATIENCE_S,
     ) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
             self.argv(*command, user=user),
             env=ENVIRONMENT | (environ or {}),
-            input=stdin,
+            stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
             errors="replace",
             check=False,
-            timeout=PATIENCE_S,
+            timeout=within_s,
         )
 
     def root(self, script: str) -> str:
