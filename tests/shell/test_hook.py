@@ -333,3 +333,16 @@ def test_twenty_shells_at_once_ask_root_once(machine: World) -> None:
         until(lambda: asked(machine), "a start")
         settled(machine)
         assert asked(machine) == ["up"]
+
+
+def test_roots_own_shell_needs_no_sudo_and_hands_nothing_on(machine: World) -> None:
+    speaks = f"#!/bin/sh\nenv | grep GPUD_ >>{STARTED}\necho $(id -u) $@ >>{STARTED}\n"
+    home = {"HOME": "/run/home", "GPUD_HOME": "/run/home"}
+    with (
+        machine.covered("/opt/gpud/bin/gpud", speaks),
+        machine.covered("/usr/bin/sudo", "#!/bin/sh\nexit 1\n"),
+    ):
+        done = machine.run("/opt/gpud/bin/gpud-start", user=None, environ=home)
+        assert done.returncode == 0
+        assert asked(machine) == ["0 up"]
+        assert not machine.path("/run/home/.local/state/gpud/hold").exists()

@@ -178,7 +178,8 @@ class Terminal:
         """Read until ``text`` has come; gives all that came since the last call."""
         deadline = time.monotonic() + PATIENCE_S
         while text not in self.said:
-            ready, _, _ = select.select([self.master], [], [], deadline - time.monotonic())
+            left_s = max(0.0, deadline - time.monotonic())
+            ready, _, _ = select.select([self.master], [], [], left_s)
             assert ready, f"{text!r} did not come: {self.said!r}"
             try:
                 chunk = os.read(self.master, 65536)
