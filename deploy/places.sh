@@ -28,6 +28,10 @@ as_user() { # LOGIN COMMAND...: what is below a home is only ever touched as its
     HOME="$(home_of "$login")" USER="$login" LOGNAME="$login" "$@"
 }
 
+gpud_as_root() { # WORD...: nothing of the caller's shell gets there, GPUD_HOME least of all
+  env -i PATH=/usr/sbin:/usr/bin:/sbin:/bin HOME=/root LANG=C.UTF-8 "$TREE/bin/gpud" "$@"
+}
+
 hooks_of() { # LOGIN: "FILE SNIPPET" for each shell that this user has
   local home shell
   home=$(home_of "$1")

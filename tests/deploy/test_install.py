@@ -82,7 +82,7 @@ def installed(shared: Path) -> Iterator[Machine]:
 
 def ours(made: Machine) -> dict[str, str]:
     """What was changed, less what differs from one installation to the next by its nature."""
-    own_time = (".pyc", ".log", "RECORD", "manifest", "/.fingerprint")
+    own_time = (".pyc", ".log", "RECORD", "manifest", "/.fingerprint", "/.sums")
     return {
         name: what.rpartition(" ")[0] if name.endswith(own_time) else what
         for name, what in made.changed().items()
@@ -418,6 +418,25 @@ def test_whatever_of_the_checkout_changes_is_installed_anew(
     finally:
         changed.write_bytes(original)
     assert "would: build" not in installed.well(*install(shared, "--dry-run"))
+
+
+def test_a_tree_that_lost_a_file_is_built_anew(installed: Machine, shared: Path) -> None:
+    with fresh(shared, installed.changes) as made:
+        (lost,) = (made.root / "opt/gpud/lib").glob("python3*/site-packages/structlog/__init__.py")
+        lost.unlink()
+        assert "would: build /opt/gpud" in made.well(*install(shared, "--dry-run"))
+
+
+def test_a_home_in_the_callers_environment_leads_nothing_astray(
+    installed: Machine, shared: Path
+) -> None:
+    with fresh(shared, installed.changes) as made:
+        settings(made, free_port())
+        done = made.run(*install(shared), GPUD_HOME="/tmp/elsewhere", PYTHONPATH="/tmp/theirs")
+        assert done.returncode == 0, done.stdout + done.stderr
+        assert (made.root / "run/gpud/root.pid").exists()
+        assert not (made.root / "tmp/elsewhere").exists()
+        made.well(*uninstall(shared))
 
 
 def test_an_upgrade_that_was_ended_before_its_restart_is_made_up_for(
