@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.dockerd import private_dockerd
+from tests.dockerd import PrivateDockerd, private_dockerd
 from tests.e2e.program import free_port
 from tests.overlay import Machine, machine
 
@@ -146,6 +146,14 @@ def test_a_second_run_changes_nothing(installed: Machine, shared: Path) -> None:
     said = installed.well(*install(shared, "--no-start"))
     assert {k: v for k, v in installed.changed().items() if not k.startswith("var/log")} == before
     assert "nothing to do" in said
+    assert "would:" not in installed.well(*install(shared, "--dry-run"))
+
+
+def test_purge_leaves_no_settings_either(installed: Machine, shared: Path) -> None:
+    with fresh(shared, installed.changes) as made:
+        (made.root / "etc/gpud/gpud.toml").write_text("[log]\nlevel = 'debug'\n")
+        made.well(*uninstall(shared, "--purge"))
+        assert not (made.root / "etc/gpud").exists()
 
 
 def test_uninstall_leaves_the_tree_as_it_was_before(shared: Path) -> None:
@@ -182,6 +190,14 @@ def test_uninstall_without_purge_keeps_history_logs_and_changed_settings(
         assert "kept: /etc/gpud/gpud.toml" in said
 
 
+def state(dockerd: PrivateDockerd, container: str) -> tuple[int, str]:
+    """The pid of a running container's first process, and when it was started."""
+    with contextlib.closing(dockerd.client()) as client:
+        said = client.inspect_container(container)["State"]
+    assert said["Running"]
+    return said["Pid"], said["StartedAt"]
+
+
 def test_gpud_runs_afterwards_and_an_upgrade_restarts_it_but_neither_dockerd_nor_containers(
     shared: Path, installed: Machine
 ) -> None:
@@ -204,6 +220,9 @@ def test_gpud_runs_afterwards_and_an_upgrade_restarts_it_but_neither_dockerd_nor
             "timeout", "20", "sh", "-c", f"until [ -s {dockerd.pidfile} ]; do sleep 0.05; done"
         )
         running = docker.read_text()
+        inside = PrivateDockerd(made.root / dockerd.root.relative_to("/"))
+        container = inside.run_container()
+        before_upgrade = state(inside, container)
         checkout = shared / "checkout/gpud/core/text.py"
         original = checkout.read_text()
         try:
@@ -214,9 +233,11 @@ def test_gpud_runs_afterwards_and_an_upgrade_restarts_it_but_neither_dockerd_nor
         assert "gpud restart" in said
         assert pidfile.read_text() != first
         assert docker.read_text() == running
+        assert state(inside, container) == before_upgrade
         made.well(*uninstall(shared, "--purge"))
         assert not pidfile.exists()
         assert made.run("kill", "-0", running).returncode == 0, "dockerd runs on"
+        assert state(inside, container) == before_upgrade, "and so does what runs in it"
 
 
 def killed_at(made: Machine, shared: Path, title: str, number: signal.Signals) -> None:
