@@ -35,9 +35,9 @@ def look(machine: Machine) -> Finding:
             fix = str(served.get("fix") or _elsewhere(http.port))
             return problem(f"{http.listen}: {served.get('detail')}", fix)
         return ok(f"{http.listen}, served by gpud's agent")
+    if machine.root is not None:  # listening or not: a start takes a moment to tell
+        return unknown(f"{http.listen}: the agent does not listen yet", "ask again in a moment")
     if not inodes:
-        if machine.root is not None:
-            return unknown(f"{http.listen}: the agent does not listen yet", "ask again in a moment")
         return ok(f"{http.listen} is free")
     return problem(
         f"{http.listen} is held by {_holder(machine, inodes)}, and gpud is not running",
