@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import signal
 import threading
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -333,6 +334,33 @@ def test_twenty_shells_at_once_ask_root_once(machine: World) -> None:
         until(lambda: asked(machine), "a start")
         settled(machine)
         assert asked(machine) == ["up"]
+
+
+@pytest.mark.parametrize("shell", [BASH, ZSH], ids=lambda shell: str(shell.name))
+def test_the_starter_is_deaf_to_the_closing_terminal_from_its_first_moment(
+    machine: World, shell: Shell
+) -> None:
+    shell.prepare(machine)
+    machine.write(STARTED, "", 0o666)
+    speaks = f"#!/bin/sh\ngrep SigIgn /proc/self/status >>{STARTED}\n"
+    with machine.covered("/opt/gpud/bin/gpud-start", speaks):
+        opened(machine, shell)
+        [line] = until(lambda: asked(machine), "a start")
+        settled(machine)
+    assert int(line.split()[1], 16) & 1 << (signal.SIGHUP - 1)
+
+
+def test_starters_that_race_ask_root_once(machine: World) -> None:
+    """Shells take their time to open; these begin as close together as processes can."""
+    pid, start = machine.sleeper()
+    runs = f"{RECORDS}mkdir -p /run/gpud\necho {pid} {start} >/run/gpud/root.pid\n"
+    race = "for _ in $(seq 40); do /opt/gpud/bin/gpud-start & done; wait"
+    with machine.covered("/opt/gpud/bin/gpud", runs):
+        for _ in range(5):
+            machine.root(f"rm -rf {STARTED} /run/gpud {HOME}/.local")
+            assert machine.run("sh", "-c", race).returncode == 0
+            settled(machine)
+            assert asked(machine) == ["up"]
 
 
 def test_roots_own_shell_needs_no_sudo_and_hands_nothing_on(machine: World) -> None:
