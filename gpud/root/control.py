@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import sys
@@ -47,10 +48,18 @@ def up(
 
 
 def down(settings: Settings, *, docker: bool) -> int:
-    """Stop the supervisor and its agent; with ``docker``, the dockerd gpud started too.
+    """Stop for good: no opened shell starts gpud before ``up``, ``restart`` or the next boot.
 
-    Errors: ``GpudError`` when one of them does not end in time.
+    With ``docker``, the dockerd gpud started ends too. Errors: ``GpudError`` when one of them does
+    not end in time.
     """
+    with contextlib.suppress(OSError):
+        files.directory(Path(settings.run_dir), 0o755)
+        files.replace(Path(settings.run_dir, lock.STOPPED), b"")
+    return _stop(settings, docker=docker)
+
+
+def _stop(settings: Settings, *, docker: bool) -> int:
     run_dir = Path(settings.run_dir)
     kept = _dockerd(run_dir) if docker else None
     running = lock.holder(run_dir)
@@ -69,7 +78,7 @@ def restart(
     settings: Settings, *, config_path: Path | None, agent_command: Sequence[str] | None = None
 ) -> int:
     """Stop and start; dockerd is adopted."""
-    down(settings, docker=False)
+    _stop(settings, docker=False)
     return up(settings, config_path=config_path, agent_command=agent_command)
 
 

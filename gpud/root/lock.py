@@ -13,6 +13,9 @@ from gpud.root import files, process
 if TYPE_CHECKING:
     from pathlib import Path
 
+STOPPED = "stopped"
+"""A file that says: stopped by a person. An opened shell leaves it at that; /run forgets it."""
+
 
 def take(run_dir: Path) -> int:
     """Lock ``run_dir/root.lock`` until this process ends, and write ``root.pid``.
@@ -30,6 +33,7 @@ def take(run_dir: Path) -> int:
     if me is None:  # /proc is not mounted
         os.close(descriptor)
         raise FileNotFoundError("/proc/self/stat")
+    (run_dir / STOPPED).unlink(missing_ok=True)
     files.replace(run_dir / "root.pid", f"{me.pid} {me.start_ticks}\n".encode())
     return descriptor
 

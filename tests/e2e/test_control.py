@@ -99,6 +99,18 @@ def test_down_keeps_dockerd_and_the_next_up_adopts_it(
     assert dockerd.dockerds() == [kept]
 
 
+def test_down_is_remembered_until_up_and_restart_is_no_down(gpud: Program) -> None:
+    marker = gpud.run_dir / "stopped"
+    assert command(gpud, "up").returncode == 0
+    assert not marker.exists()
+    assert command(gpud, "restart").returncode == 0
+    assert not marker.exists()
+    assert command(gpud, "down").returncode == 0
+    assert marker.exists()
+    assert command(gpud, "up").returncode == 0
+    assert not marker.exists()
+
+
 def test_restart_is_a_new_supervisor_beside_the_same_dockerd(
     gpud: Program, dockerd: PrivateDockerd
 ) -> None:

@@ -152,6 +152,15 @@ def test_beside_a_running_gpud_no_process_is_begun(machine: World, shell: Shell)
     assert begun(f"{hook}\n/bin/true\n") > begun("")
 
 
+def test_what_a_person_stopped_stays_stopped(machine: World, shell: Shell) -> None:
+    machine.write("/run/gpud/stopped", "")
+    with machine.covered("/opt/gpud/bin/gpud", RECORDS):
+        assert opened(machine, shell) == ""
+        machine.run("/opt/gpud/bin/gpud-start")
+        settled(machine)
+        assert asked(machine) == []
+
+
 def recycled(world: World) -> None:
     pid, start = world.sleeper()
     world.write("/run/gpud/root.pid", f"{pid} {start - 1}\n")

@@ -23,7 +23,9 @@ OK, FAILED = 0, 2
 def look(machine: Machine) -> Finding:
     """Take root's word for the processes and the agent's for its parts."""
     if machine.root is None:
-        start = "gpud up" if machine.installed else "deploy/run"
+        start = "sudo gpud up" if machine.installed else "deploy/run"
+        if machine.installed and machine.exists(f"{machine.settings.run_dir}/stopped"):
+            return advice("stopped with gpud down; opened shells do not start it", start)
         return advice(machine.root_silence or "gpud is not running", start)
     return combined(processes(machine.root), *parts(machine.agent))
 
