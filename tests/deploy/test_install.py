@@ -473,3 +473,13 @@ def test_an_upgrade_that_was_ended_before_its_restart_is_made_up_for(
         assert "gpud restart" in made.well(*install(shared))
         assert (made.root / "run/gpud/root.pid").read_text() != first
         made.well(*uninstall(shared))
+
+
+def test_a_python_without_ensurepip_takes_pip_from_the_wheelhouse(shared: Path) -> None:
+    with fresh(shared) as made:
+        where = "import ensurepip; print(ensurepip.__path__[0])"
+        made.well("rm", "-r", made.well("/usr/bin/python3", "-I", "-c", where).strip())
+        assert made.run("/usr/bin/python3", "-I", "-c", where).returncode == 1
+        made.well(*install(shared, "--no-start", "--no-bashrc"))
+        assert made.well("gpud", "version").startswith("gpud ")
+        assert not (made.root / "opt/gpud.gpud-build").exists()
