@@ -17,13 +17,14 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.debian import add_user, allow_everything, clone_into, make_debian
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
 pytestmark = [pytest.mark.bare, pytest.mark.timeout(1200)]
 
 ROOT = Path(__file__).resolve().parents[2]
-RELEASE = "bookworm"
 USER, UID = "someone", 1234
 PORT = 29945
 SECOND_SETUP_S = 1.0  # what a person does not notice; measured: 0.05 s
@@ -92,37 +93,15 @@ class Machine:
 @pytest.fixture(scope="module")
 def debian() -> Iterator[Path]:
     """Make the tree once; it lies outside pytest's directories, which keep the last three runs."""
-    if os.geteuid() != 0 or not shutil.which("debootstrap"):
-        pytest.fail("needs root and debootstrap: sudo apt-get install debootstrap")
     place = Path(tempfile.mkdtemp(prefix="gpud-bare-"))
-    packages = "--include=python3,git,sudo,ca-certificates"
     tree = place / "debian"
     try:
-        made = subprocess.run(
-            ["debootstrap", "--variant=minbase", packages, RELEASE, tree],
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        assert made.returncode == 0, made.stdout[-2000:] + made.stderr[-2000:]
-        configure_like_here(tree)
+        make_debian(tree, "python3", "git", "sudo", "ca-certificates")
+        add_user(tree, USER, UID)
+        allow_everything(tree, USER)
         yield tree
     finally:
         shutil.rmtree(place)
-
-
-def configure_like_here(tree: Path) -> None:
-    for folder in ("etc/apt/apt.conf.d", "etc/apt/auth.conf.d", "usr/local/share/ca-certificates"):
-        if Path("/", folder).is_dir():
-            shutil.copytree(Path("/", folder), tree / folder, dirs_exist_ok=True)
-    for file in ("etc/resolv.conf", "etc/pip.conf", "etc/ssl/certs/ca-certificates.crt"):
-        if Path("/", file).is_file():
-            shutil.copy(Path("/", file), tree / file)
-    add_user = ["useradd", "--create-home", "--shell=/bin/bash", f"--uid={UID}", USER]
-    subprocess.run(["chroot", tree, *add_user], check=True)
-    rule = tree / "etc/sudoers.d" / USER
-    rule.write_text(f"{USER} ALL=(ALL) NOPASSWD: ALL\n")
-    rule.chmod(0o440)
 
 
 @pytest.fixture(params=["root", USER])
@@ -133,9 +112,7 @@ def machine(request: pytest.FixtureRequest, debian: Path) -> Iterator[Machine]:
     home = "/root" if user == "root" else f"/home/{user}"
     try:
         subprocess.run(["cp", "-a", debian, tree], check=True)
-        clone = f"{tree}{home}/gpud"
-        subprocess.run(["git", "clone", "-q", "--no-local", ROOT, clone], check=True)
-        subprocess.run(["chroot", tree, "chown", "-R", f"{user}:", f"{home}/gpud"], check=True)
+        clone_into(tree, ROOT, user, home)
         yield Machine(tree, user, home)
     finally:
         shutil.rmtree(tree)

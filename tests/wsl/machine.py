@@ -1,0 +1,257 @@
+"""A distribution as WSL2 gives it to a person: no systemd, a fresh /run, processes behind relays.
+
+Real: Debian, its dockerd, sudo, bash on a pty, namespaces, control groups, mounts. Made up: what
+the kernel calls itself, /dev/dxg (a node that does nothing) and the driver's libraries. One thing
+differs from WSL2, where all distributions share a network: this one has a network of its own, so
+that docker0, ports and the firewall of the machine that runs the tests stay as they are.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import tarfile
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tests.debian import add_user, make_debian
+from tests.e2e.program import alive
+from tests.standins.build import build_libcuda, build_libnvml
+from tests.wsl.cgroups import Groups
+from tests.wsl.terminal import Terminal
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+HERE = Path(__file__).parent
+USER, UID, PASSWORD = "player", 1000, "correct horse"
+GUEST, GUEST_UID = "guest", 1001
+RELEASE = "5.15.167.4-microsoft-standard-WSL2"
+VERSION = (
+    f"Linux version {RELEASE} (root@f9c826d3017f) (gcc (GCC) 11.2.0, GNU ld (GNU Binutils) 2.37)"
+    " #1 SMP Tue Nov 5 00:21:55 UTC 2024\n"
+)
+WSL_CONF = f"[boot]\nsystemd=false\n\n[user]\ndefault={USER}\n"
+SERVERS = {
+    "127.1.0.1": "deb.debian.org",
+    "127.1.0.2": "security.debian.org",
+    "127.1.0.3": "pypi.org",
+    "127.1.0.4": "files.pythonhosted.org",
+}
+"""All that an installation may reach: the loopback address in there, the name out here."""
+
+LINKS = ("--mount", "--pid", "--net", "--uts", "--ipc", "--cgroup")
+JOIN = 'for group in $1; do echo $$ >"$group"; done; shift; exec "$@"'
+
+
+@dataclass(frozen=True, slots=True)
+class Process:
+    """``pid`` and ``parent`` as seen from out here; ``inner`` as seen from inside."""
+
+    pid: int
+    inner: int
+    parent: int
+    name: str
+    uid: int
+    command: str
+
+
+def make_distribution(tree: Path) -> None:
+    """Fill ``tree`` with what ``wsl --install`` leaves: Debian, a user with a password and sudo.
+
+    Besides: a second user who may do nothing, and ``/box.tar``, an image for ``docker import``.
+    """
+    make_debian(tree, "python3", "sudo", "ca-certificates", "bash")
+    add_user(tree, USER, UID, "--groups=sudo")
+    add_user(tree, GUEST, GUEST_UID)
+    subprocess.run(
+        ["chroot", tree, "chpasswd"], input=f"{USER}:{PASSWORD}\n", text=True, check=True
+    )
+    names = "".join(f"{address} {name}\n" for address, name in SERVERS.items())
+    for name, text in {
+        "etc/wsl.conf": WSL_CONF,
+        "etc/hostname": "laptop\n",
+        "etc/hosts": f"127.0.0.1 localhost\n127.0.1.1 laptop\n{names}",
+        "etc/ld.so.conf.d/ld.wsl.conf": "/usr/lib/wsl/lib\n",
+    }.items():
+        (tree / name).write_text(text)
+    lib = tree / "usr/lib/wsl/lib"
+    lib.mkdir(parents=True)
+    build_libcuda(lib)
+    build_libnvml(lib)
+    shutil.copy(HERE / "init.py", tree / "init")
+    with tarfile.open(tree / "box.tar", "w") as image:
+        image.add("/bin/busybox", "bin/busybox")
+
+
+@dataclass(slots=True)
+class Machine:
+    """A distribution whose changes to the layers below it are kept in ``place`` between boots."""
+
+    place: Path
+    layers: tuple[Path, ...]
+    init: int = 0
+    unshare: subprocess.Popen[bytes] | None = None
+    network: subprocess.Popen[bytes] | None = None
+    terminals: list[Terminal] = field(default_factory=list)
+
+    @property
+    def changes(self) -> Path:
+        return self.place / "changes"
+
+    @property
+    def groups(self) -> Groups:
+        return Groups(f"gpud-{self.place.name}")
+
+    @property
+    def root(self) -> Path:
+        """Its files, looked at from out here while it runs; absolute links lead astray."""
+        return Path(f"/proc/{self.init}/root")
+
+    def boot(self) -> None:
+        for name in ("changes", "work", "root", "docker", "proc"):
+            (self.place / name).mkdir(exist_ok=True)
+        self.groups.make()
+        for name, text in {
+            "version": VERSION,
+            "osrelease": f"{RELEASE}\n",
+            "cgroups": self.groups.table(),
+        }.items():
+            (self.place / "proc" / name).write_text(text)
+        below = ":".join(map(str, self.layers))
+        overlay = f"lowerdir={below},upperdir={self.changes},workdir={self.place / 'work'}"
+        given = [self.place / "root", overlay, self.place / "docker", self.place / "proc"]
+        self.unshare = subprocess.Popen(
+            self._joined("unshare", *LINKS, "--fork", "--kill-child", "bash", HERE / "boot.sh")
+            + [str(g) for g in given],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            env={"PATH": "/usr/sbin:/usr/bin:/sbin:/bin"},
+        )
+        assert self.unshare.stdout is not None
+        assert self.unshare.stderr is not None
+        if self.unshare.stdout.readline() != b"up\n":
+            raise AssertionError(f"it does not boot: {self.unshare.stderr.read().decode()}")
+        pid = self.unshare.pid
+        self.init = int(Path(f"/proc/{pid}/task/{pid}/children").read_text())
+
+    def connect(self) -> None:
+        """Let it reach the servers that an installation needs."""
+        pairs = [f"{address}={name}" for address, name in SERVERS.items()]
+        self.network = subprocess.Popen(
+            [sys.executable, "-I", HERE / "network.py", str(self.init), *pairs],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+        )
+        assert self.network.stdout is not None
+        assert self.network.stdout.readline() == b"listening\n"
+
+    def shutdown(self) -> None:
+        """``wsl --shutdown``: everything ends at once, and nothing is told."""
+        if self.network is not None:
+            self.network.kill()
+            self.network.communicate()
+            self.network = None
+        if self.unshare is not None:
+            if self.init:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(self.init, 9)
+            self.unshare.communicate()
+            self.unshare, self.init = None, 0
+        for terminal in self.terminals:
+            terminal.discard()
+        self.terminals.clear()
+        self.groups.remove()
+
+    def terminal(
+        self, user: str = USER, argv: tuple[str, ...] = ("/bin/bash", "-i"), *, wait: bool = True
+    ) -> Terminal:
+        """Open a window; with ``wait`` its prompt is there, else not even its shell."""
+        take, give = os.pipe()
+        near, far = socket.socketpair()
+        inside = ["/usr/bin/python3", "-I", "-S", "/init", "relay", str(take), user, *argv]
+        relay = subprocess.Popen(
+            self._joined(*self._entered(*inside)),
+            stdin=far.fileno(),
+            stdout=far.fileno(),
+            pass_fds=[take],
+            env={"PATH": "/usr/sbin:/usr/bin:/sbin:/bin"},
+        )
+        os.close(take)
+        far.close()
+        opened = Terminal(relay, near, os.fdopen(give, "wb"))
+        self.terminals.append(opened)
+        if wait:
+            opened.open()
+            opened.expect(r"[$#] ")
+        return opened
+
+    def run(self, *argv: str, check: bool = True) -> subprocess.CompletedProcess[str]:
+        """Run a program as root inside, without a terminal."""
+        return subprocess.run(
+            self._joined(*self._entered(*argv)),
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            check=check,
+            env={"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "LC_ALL": "C.UTF-8"},
+        )
+
+    def processes(self) -> list[Process]:
+        """What lives in it, containers' own processes left out."""
+        own = Path(f"/proc/{self.init}/ns/pid").readlink()
+        found = []
+        for entry in Path("/proc").iterdir():
+            with contextlib.suppress(OSError):
+                if entry.name.isdigit() and (entry / "ns/pid").readlink() == own:
+                    found.append(_process(entry))
+        return [process for process in found if alive(process.pid)]
+
+    def named(self, name: str) -> list[Process]:
+        return [process for process in self.processes() if process.name == name]
+
+    def supervisors(self) -> list[Process]:
+        return [
+            p for p in self.processes() if p.uid == 0 and "gpud" in p.command and p.name != "sudo"
+        ]
+
+    def _entered(self, *argv: str) -> list[str]:
+        return ["nsenter", "--target", str(self.init), *LINKS, *argv]
+
+    def _joined(self, *argv: object) -> list[str]:
+        """Join the machine's control groups first, so that they are the whole for what runs."""
+        groups = " ".join(self.groups.files())
+        return ["bash", "--norc", "-ec", JOIN, "bash", groups, *(str(a) for a in argv)]
+
+
+def _process(entry: Path) -> Process:
+    status = dict(
+        line.split(":\t", 1)
+        for line in (entry / "status").read_text().splitlines()
+        if ":\t" in line
+    )
+    return Process(
+        pid=int(entry.name),
+        inner=int(status["NSpid"].split()[-1]),
+        parent=int(status["PPid"]),
+        name=status["Name"],
+        uid=int(status["Uid"].split()[0]),
+        command=(entry / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace"),
+    )
+
+
+@contextlib.contextmanager
+def machine(place: Path, *layers: Path) -> Iterator[Machine]:
+    """A machine to boot, and nothing left of it afterwards but ``place / "changes"``."""
+    place.mkdir(exist_ok=True)
+    made = Machine(place, layers)
+    try:
+        yield made
+    finally:
+        made.shutdown()

@@ -1,0 +1,85 @@
+"""A terminal window: an interactive shell on a pty behind WSL's relay, and what it shows."""
+
+from __future__ import annotations
+
+import re
+import select
+import socket
+import time
+from dataclasses import dataclass
+from typing import IO, TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import subprocess
+
+PROMPT = r"\w+@laptop:[^\r\n$#]*[$#] "
+ESCAPES = re.compile(r"\x1b\[[?0-9;]*[a-zA-Z]|\x1b\][^\x07]*\x07")
+
+
+@dataclass(slots=True)
+class Terminal:
+    """``relay`` speaks the protocol of init.py over ``channel`` and ``control``."""
+
+    relay: subprocess.Popen[bytes]
+    channel: socket.socket
+    control: IO[bytes]
+    unread: str = ""
+    everything: str = ""
+    ended: bool = False
+
+    def open(self, rows: int = 40, columns: int = 400) -> None:
+        """Start the shell; until then the relay waits."""
+        self.resize(rows, columns)
+
+    def resize(self, rows: int, columns: int) -> None:
+        self.control.write(f"{rows} {columns}\n".encode())
+        self.control.flush()
+
+    def fileno(self) -> int:
+        return self.channel.fileno()
+
+    def read(self) -> None:
+        """Take in what is there; blocks when nothing is."""
+        said = self.channel.recv(65536)
+        self.ended = not said
+        text = ESCAPES.sub("", said.decode(errors="replace"))
+        self.unread += text
+        self.everything += text
+
+    def seen(self, pattern: str) -> re.Match[str] | None:
+        return re.search(pattern, self.unread)
+
+    def expect(self, pattern: str, within_s: float = 30.0) -> re.Match[str]:
+        """Read until ``pattern`` is there, and forget what came up to its end."""
+        deadline = time.monotonic() + within_s
+        while not (found := self.seen(pattern)):
+            left = deadline - time.monotonic()
+            if self.ended or left <= 0 or not select.select([self], [], [], left)[0]:
+                why = "the terminal ended" if self.ended else f"not within {within_s:g} s"
+                raise AssertionError(f"{pattern!r}: {why}; it shows:\n{self.everything[-4000:]}")
+            self.read()
+        self.unread = self.unread[found.end() :]
+        return found
+
+    def send(self, text: str) -> None:
+        self.channel.sendall(text.encode())
+
+    def run(self, command: str, within_s: float = 30.0) -> tuple[int, str]:
+        """Type a command; give its exit status and what it wrote. Waits for the prompt after it."""
+        self.send(f'{command}; echo "ended:"$?\n')
+        self.expect(r"\n")  # the echo of what was typed
+        ended = self.expect(r"(?s)(.*?)ended:(\d+)\r\n", within_s)
+        self.expect(PROMPT)
+        return int(ended[2]), ended[1].replace("\r", "")
+
+    def close(self) -> None:
+        """Close the window and wait until the shell has ended; daemons keep the relay."""
+        self.channel.shutdown(socket.SHUT_WR)
+        while not self.ended:
+            self.read()
+
+    def discard(self) -> None:
+        """Give up the descriptors: the machine has been shut down."""
+        self.relay.wait(timeout=10)
+        self.channel.close()
+        self.control.close()
