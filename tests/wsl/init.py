@@ -1,10 +1,11 @@
 """What WSL's ``/init`` does in a distribution: process 1, and a relay for every terminal.
 
 Runs inside, with the distribution's own python3 and nothing of gpud. ``/init`` reaps for ever.
-``/init relay CONTROL USER ARGV...`` waits for a line ``ROWS COLUMNS`` on descriptor CONTROL,
-starts ARGV for USER on a pty of that size and passes bytes between it and the socket on descriptors
-0 and 1; every later line resizes. When that ends, the terminal's window was closed: the pty hangs
-up. Like WSL's, the relay is a child subreaper and lives as long as anything its shell has started.
+``/init relay CONTROL USER ARGV...`` writes a NUL, waits for a line ``ROWS COLUMNS`` on descriptor
+CONTROL, starts ARGV for USER on a pty of that size and passes bytes between it and the socket on
+descriptors 0 and 1; every later line resizes. When that ends, the terminal's window was closed: the
+pty hangs up. Like WSL's, the relay is a child subreaper and lives as long as anything its shell
+has started.
 """
 
 import contextlib
@@ -45,6 +46,7 @@ def init() -> None:
 
 def relay(control: int, user: str, argv: list[str]) -> None:
     ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+    os.write(1, b"\0")  # ready: what follows is the shell's time and not this program's
     size = _size(os.read(control, 100))
     if size is None:
         return

@@ -9,6 +9,7 @@ that docker0, ports and the firewall of the machine that runs the tests stay as 
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import shutil
 import socket
@@ -17,10 +18,10 @@ import sys
 import tarfile
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from tests.debian import add_user, make_debian
-from tests.e2e.program import alive
+from tests.debian import add_user, clone_into, make_debian
+from tests.e2e.program import alive, children_of
 from tests.standins.build import build_libcuda, build_libnvml
 from tests.wsl.cgroups import Groups
 from tests.wsl.terminal import Terminal
@@ -64,7 +65,8 @@ class Process:
 def make_distribution(tree: Path) -> None:
     """Fill ``tree`` with what ``wsl --install`` leaves: Debian, a user with a password and sudo.
 
-    Besides: a second user who may do nothing, and ``/box.tar``, an image for ``docker import``.
+    Besides: a second user who may do nothing, ``/box.tar``, which is an image for
+    ``docker import``, and in ``~/gpud`` a clone of what is committed here.
     """
     make_debian(tree, "python3", "sudo", "ca-certificates", "bash")
     add_user(tree, USER, UID, "--groups=sudo")
@@ -74,6 +76,7 @@ def make_distribution(tree: Path) -> None:
     )
     names = "".join(f"{address} {name}\n" for address, name in SERVERS.items())
     for name, text in {
+        "etc/sudoers.d/log": "Defaults logfile=/var/log/sudo.log\n",
         "etc/wsl.conf": WSL_CONF,
         "etc/hostname": "laptop\n",
         "etc/hosts": f"127.0.0.1 localhost\n127.0.1.1 laptop\n{names}",
@@ -87,6 +90,7 @@ def make_distribution(tree: Path) -> None:
     shutil.copy(HERE / "init.py", tree / "init")
     with tarfile.open(tree / "box.tar", "w") as image:
         image.add("/bin/busybox", "bin/busybox")
+    clone_into(tree, HERE.parents[1], USER, f"/home/{USER}")
 
 
 @dataclass(slots=True)
@@ -124,7 +128,9 @@ class Machine:
         }.items():
             (self.place / "proc" / name).write_text(text)
         below = ":".join(map(str, self.layers))
-        overlay = f"lowerdir={below},upperdir={self.changes},workdir={self.place / 'work'}"
+        # A disk can rename a directory of its own; without redirect_dir an overlay cannot always.
+        kept = f"upperdir={self.changes},workdir={self.place / 'work'},redirect_dir=on"
+        overlay = f"lowerdir={below},{kept}"
         given = [self.place / "root", overlay, self.place / "docker", self.place / "proc"]
         self.unshare = subprocess.Popen(
             self._joined("unshare", *LINKS, "--fork", "--kill-child", "bash", HERE / "boot.sh")
@@ -187,6 +193,8 @@ class Machine:
         far.close()
         opened = Terminal(relay, near, os.fdopen(give, "wb"))
         self.terminals.append(opened)
+        if opened.channel.recv(1) != b"\0":
+            raise AssertionError("the relay did not start")
         if wait:
             opened.open()
             opened.expect(r"[$#] ")
@@ -216,10 +224,16 @@ class Machine:
     def named(self, name: str) -> list[Process]:
         return [process for process in self.processes() if process.name == name]
 
-    def supervisors(self) -> list[Process]:
-        return [
-            p for p in self.processes() if p.uid == 0 and "gpud" in p.command and p.name != "sudo"
-        ]
+    def report(self) -> dict[str, Any]:
+        """What root says of itself in this boot, {} while it says nothing."""
+        with contextlib.suppress(OSError):
+            said: dict[str, Any] = json.loads((self.root / "run/gpud/root.json").read_bytes())
+            return said
+        return {}
+
+    def containers(self) -> list[int]:
+        """First processes of containers, as seen from out here: the children of the shims."""
+        return [c for shim in self.named("containerd-shim") for c in children_of(shim.pid)]
 
     def _entered(self, *argv: str) -> list[str]:
         return ["nsenter", "--target", str(self.init), *LINKS, *argv]
