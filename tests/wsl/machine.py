@@ -8,6 +8,7 @@ that docker0, ports and the firewall of the machine that runs the tests stay as 
 
 from __future__ import annotations
 
+import configparser
 import contextlib
 import json
 import os
@@ -38,13 +39,8 @@ VERSION = (
     " #1 SMP Tue Nov 5 00:21:55 UTC 2024\n"
 )
 WSL_CONF = f"[boot]\nsystemd=false\n\n[user]\ndefault={USER}\n"
-SERVERS = {
-    "127.1.0.1": "deb.debian.org",
-    "127.1.0.2": "security.debian.org",
-    "127.1.0.3": "pypi.org",
-    "127.1.0.4": "files.pythonhosted.org",
-}
-"""All that an installation may reach: the loopback address in there, the name out here."""
+PROXY = ("127.0.0.1", 3128)
+"""All of the network that there is in there, and only while a test lets it be there."""
 
 LINKS = ("--mount", "--pid", "--net", "--uts", "--ipc", "--cgroup")
 JOIN = 'for group in $1; do echo $$ >"$group"; done; shift; exec "$@"'
@@ -74,12 +70,20 @@ def make_distribution(tree: Path) -> None:
     subprocess.run(
         ["chroot", tree, "chpasswd"], input=f"{USER}:{PASSWORD}\n", text=True, check=True
     )
-    names = "".join(f"{address} {name}\n" for address, name in SERVERS.items())
+    proxy = "http://{}:{}".format(*PROXY)
+    pip = configparser.ConfigParser()
+    pip.read(tree / "etc/pip.conf")
+    pip.read_dict({"global": {"proxy": proxy}})
+    with (tree / "etc/pip.conf").open("w") as written:
+        pip.write(written)
     for name, text in {
         "etc/sudoers.d/log": "Defaults logfile=/var/log/sudo.log\n",
         "etc/wsl.conf": WSL_CONF,
         "etc/hostname": "laptop\n",
-        "etc/hosts": f"127.0.0.1 localhost\n127.0.1.1 laptop\n{names}",
+        "etc/hosts": "127.0.0.1 localhost\n127.0.1.1 laptop\n",
+        "etc/apt/apt.conf.d/99proxy": "".join(
+            f'Acquire::{scheme}::Proxy "{proxy}";\n' for scheme in ("http", "https")
+        ),
         "etc/ld.so.conf.d/ld.wsl.conf": "/usr/lib/wsl/lib\n",
     }.items():
         (tree / name).write_text(text)
@@ -149,9 +153,8 @@ class Machine:
 
     def connect(self) -> None:
         """Let it reach the servers that an installation needs."""
-        pairs = [f"{address}={name}" for address, name in SERVERS.items()]
         self.network = subprocess.Popen(
-            [sys.executable, "-I", HERE / "network.py", str(self.init), *pairs],
+            [sys.executable, "-I", HERE / "network.py", str(self.init), PROXY[0], str(PROXY[1])],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
         )

@@ -1,8 +1,7 @@
-"""Lets a network namespace reach a few servers, and nothing else of the network.
+"""Lets a network namespace reach the servers of an installation, through an HTTP proxy.
 
-``python3 -I network.py PID ADDRESS=NAME...``: where a process ``PID`` lives, ports 80 and 443 of
-each loopback ADDRESS lead to those of NAME out here. Writes one line when all of them listen.
-The names are put into the ``/etc/hosts`` in there; nothing is routed, and no firewall is touched.
+``python3 -I network.py PID ADDRESS PORT``: the proxy listens where a process ``PID`` lives and
+connects out here. Writes one line when it listens. Nothing is routed, and no firewall is touched.
 """
 
 from __future__ import annotations
@@ -15,20 +14,20 @@ import socket
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from urllib.parse import urlsplit
 
-PORTS = (80, 443)
 CLONE_NEWNET = 0x40000000
 
 
-def listeners(pid: int, addresses: list[str]) -> dict[tuple[str, int], socket.socket]:
-    """Open sockets in the namespace: a socket stays where it was made, and the thread may go."""
+def listener(pid: int, address: str, port: int) -> socket.socket:
+    """Open a socket in the namespace: it stays where it was made, and the thread may go."""
 
-    def enter_and_listen() -> dict[tuple[str, int], socket.socket]:
+    def enter_and_listen() -> socket.socket:
         libc = ctypes.CDLL(None, use_errno=True)
         with Path(f"/proc/{pid}/ns/net").open("rb") as namespace:
             if libc.setns(namespace.fileno(), CLONE_NEWNET):
                 raise OSError(ctypes.get_errno(), "setns")
-        return {(a, p): socket.create_server((a, p)) for a in addresses for p in PORTS}
+        return socket.create_server((address, port))
 
     with ThreadPoolExecutor(1) as thread:
         return thread.submit(enter_and_listen).result()
@@ -42,27 +41,28 @@ async def copy(source: asyncio.StreamReader, target: asyncio.StreamWriter) -> No
         target.write_eof()
 
 
-async def serve(pid: int, names: dict[str, str]) -> None:
-    """Forward until killed. ``names``: loopback address in there to a name out here."""
-    servers = []
-    for (address, port), listener in listeners(pid, list(names)).items():
+async def forward(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    """Serve one connection: a tunnel, or requests to the server that the first one names."""
+    with contextlib.suppress(OSError, asyncio.IncompleteReadError), contextlib.closing(writer):
+        head = await reader.readuntil(b"\r\n\r\n")
+        method, target = head.split(maxsplit=2)[:2]
+        tunnel = method == b"CONNECT"
+        url = urlsplit(f"//{target.decode()}" if tunnel else target.decode())
+        there, back = await asyncio.open_connection(url.hostname, url.port or 80)
+        with contextlib.closing(back):
+            if tunnel:
+                writer.write(b"HTTP/1.1 200 OK\r\n\r\n")
+            else:
+                back.write(head)  # a server takes the whole URL, too
+            await asyncio.gather(copy(reader, back), copy(there, writer))
 
-        async def forward(
-            reader: asyncio.StreamReader,
-            writer: asyncio.StreamWriter,
-            name: str = names[address],
-            port: int = port,
-        ) -> None:
-            with contextlib.closing(writer):
-                there, back = await asyncio.open_connection(name, port)
-                with contextlib.closing(back):
-                    await asyncio.gather(copy(reader, back), copy(there, writer))
 
-        servers.append(await asyncio.start_server(forward, sock=listener))
+async def serve(pid: int, address: str, port: int) -> None:
+    """Forward until killed."""
+    server = await asyncio.start_server(forward, sock=listener(pid, address, port))
     os.write(1, b"listening\n")
-    await asyncio.gather(*(server.serve_forever() for server in servers))
+    await server.serve_forever()
 
 
 if __name__ == "__main__":
-    pairs = [argument.split("=") for argument in sys.argv[2:]]
-    asyncio.run(serve(int(sys.argv[1]), dict(pairs)))
+    asyncio.run(serve(int(sys.argv[1]), sys.argv[2], int(sys.argv[3])))
