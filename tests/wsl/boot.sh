@@ -1,8 +1,7 @@
 # shellcheck shell=bash
 # Makes a tree the root of the namespaces this runs in, as WSL's init prepares a distribution, and
 # becomes its process 1. Arguments: where to mount it, its overlay options, where docker keeps its
-# data, and a
-# directory with the strings of a WSL2 kernel and the list of control groups to mount.
+# data, and a directory with the strings of a WSL2 kernel and the list of control groups to mount.
 set -euo pipefail
 root=$1 overlay=$2 docker=$3 proc=$4
 

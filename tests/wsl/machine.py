@@ -42,7 +42,7 @@ WSL_CONF = f"[boot]\nsystemd=false\n\n[user]\ndefault={USER}\n"
 PROXY = ("127.0.0.1", 3128)
 """All of the network that there is in there, and only while a test lets it be there."""
 
-LINKS = ("--mount", "--pid", "--net", "--uts", "--ipc", "--cgroup")
+NAMESPACES = ("--mount", "--pid", "--net", "--uts", "--ipc", "--cgroup")
 JOIN = 'for group in $1; do echo $$ >"$group"; done; shift; exec "$@"'
 
 
@@ -137,7 +137,7 @@ class Machine:
         overlay = f"lowerdir={below},{kept}"
         given = [self.place / "root", overlay, self.place / "docker", self.place / "proc"]
         self.unshare = subprocess.Popen(
-            self._joined("unshare", *LINKS, "--fork", "--kill-child", "bash", HERE / "boot.sh")
+            self._joined("unshare", *NAMESPACES, "--fork", "--kill-child", "bash", HERE / "boot.sh")
             + [str(g) for g in given],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
@@ -239,7 +239,7 @@ class Machine:
         return [c for shim in self.named("containerd-shim") for c in children_of(shim.pid)]
 
     def _entered(self, *argv: str) -> list[str]:
-        return ["nsenter", "--target", str(self.init), *LINKS, *argv]
+        return ["nsenter", "--target", str(self.init), *NAMESPACES, *argv]
 
     def _joined(self, *argv: object) -> list[str]:
         """Join the machine's control groups first, so that they are the whole for what runs."""

@@ -132,7 +132,7 @@ def test_an_upgrade_is_the_same_command_and_disturbs_no_container(next_day: Mach
 
 def test_a_user_without_the_rule_gets_a_silent_shell(next_day: Machine) -> None:
     next_day.boot()
-    next_day.run("cp", "/home/player/.bashrc", f"/home/{GUEST}/.bashrc")
+    next_day.run("cp", f"/home/{USER}/.bashrc", f"/home/{GUEST}/.bashrc")
     window = next_day.terminal(GUEST)
     state = next_day.root / f"home/{GUEST}/.local/state/gpud"
     until(lambda: _refused(state), "sudo's refusal")
