@@ -55,7 +55,7 @@ def test_what_a_closed_window_started_lives_on_below_its_relay(fresh: Machine) -
     quiet.relay.wait(timeout=10)  # it has no children left
     window.close()
 
-    (sleeper,) = until(lambda: fresh.named("sleep"), "the sleeper")
+    (sleeper,) = until(lambda: fresh.named("sleep"), "the process in the background")
     (relay,) = (p for p in fresh.processes() if p.pid == sleeper.parent)
     assert relay.inner != 1
     assert " relay " in relay.command
@@ -67,6 +67,7 @@ def test_what_a_closed_window_started_lives_on_below_its_relay(fresh: Machine) -
 def test_shutdown_ends_everything_and_keeps_the_disk_but_not_run(fresh: Machine) -> None:
     window = fresh.terminal()
     window.run("(setsid sleep 1000 </dev/null >/dev/null 2>&1 &)")
+    until(lambda: fresh.named("sleep"), "the process in the background")
     fresh.run("touch", "/run/gone", "/var/kept")
     everything = [process.pid for process in fresh.processes()]
     assert len(everything) >= 4  # init, relay, bash, sleep
@@ -94,7 +95,7 @@ def test_a_child_without_a_parent_is_reaped_by_process_one(fresh: Machine) -> No
     window = fresh.terminal()
     # The relay is gone before its grandchild ends, so that nobody but process 1 is left for it.
     window.run("(setsid sleep 1000 </dev/null >/dev/null 2>&1 &)")
-    (sleeper,) = until(lambda: fresh.named("sleep"), "the sleeper")
+    (sleeper,) = until(lambda: fresh.named("sleep"), "the process in the background")
     os.kill(sleeper.parent, 9)
     until(lambda: fresh.named("sleep")[0].parent == fresh.init, "a new parent")
     os.kill(sleeper.pid, 9)
