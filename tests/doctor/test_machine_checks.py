@@ -351,7 +351,7 @@ def test_a_python_that_was_replaced_is_told(tmp_path: Path) -> None:
 
 def test_an_agent_that_does_not_run_is_a_problem_with_roots_reason() -> None:
     backoff = AgentReport("backoff", detail="exit code 3", fix="free the disk")
-    said(gpud.processes(report(agent=backoff)), PROBLEM, "exit code 3")
+    said(gpud.processes(report(agent=backoff), "/var/log/gpud"), PROBLEM, "exit code 3")
 
 
 def test_parts_without_a_check_of_their_own_are_passed_on() -> None:

@@ -27,15 +27,17 @@ def look(machine: Machine) -> Finding:
         if machine.installed and machine.exists(f"{machine.settings.run_dir}/stopped"):
             return advice("stopped with gpud down; opened shells do not start it", start)
         return advice(machine.root_silence or "gpud is not running", start)
-    return combined(processes(machine.root), *parts(machine.agent))
+    return combined(processes(machine.root, machine.settings.log_dir), *parts(machine.agent))
 
 
-def processes(report: RootReport) -> Finding:
+def processes(report: RootReport, log_dir: str) -> Finding:
     """Judge the supervisor and the agent as its parent sees it."""
     agent = report.agent
     if agent.state != "running":
         words = agent.detail or "no word why"
-        return problem(f"the agent is {agent.state}: {words}", agent.fix or "gpud logs")
+        return problem(
+            f"the agent is {agent.state}: {words}", agent.fix or f"{log_dir}/agent.log says more"
+        )
     rights = "" if report.privileged else ", without root: dockerd is watched, not kept"
     return ok(f"{report.gpud_version} runs, process {report.process.pid}{rights}")
 
