@@ -19,8 +19,8 @@ class Watch(StrEnum):
 
     CONFIG = "config"  # daemon.json or the dockerd program
     PROGRAMS = "programs"  # what dockerd calls: containerd, runc, iptables, nft
-    SPACE = "space"  # free bytes and inodes below the data-root
-    MOUNTS = "mounts"  # which of dockerd's directories are read-only
+    SPACE = "space"  # free bytes and inodes of the disks of dockerd's directories
+    MOUNTS = "mounts"  # which disks dockerd's directories are on, and whether they are read-only
     PORT = "port"  # who listens on the cause's ``subject``; empty: nobody
     PATH = "path"  # the file that ``subject`` names
     FIREWALL = "firewall"  # which iptables is chosen, and the kernel's modules
@@ -33,9 +33,9 @@ ENDS_WHEN = {
     Watch.CONFIG: "daemon.json or dockerd itself changes",
     Watch.PROGRAMS: "one of the programs dockerd calls changes",
     Watch.SPACE: "there is more space",
-    Watch.MOUNTS: "the disk is writable",
+    Watch.MOUNTS: "another disk is mounted there or it is writable",
     Watch.PORT: "nobody or somebody else listens there",
-    Watch.PATH: "that file changes",
+    Watch.PATH: "that file or the way to it changes",
     Watch.FIREWALL: "another iptables is chosen or a kernel module is loaded",
     Watch.ADDRESSES: "the addresses or routes change",
     Watch.CGROUPS: "cgroups are mounted",

@@ -103,7 +103,7 @@ RULES = (
         "disk_full",
         # inotify runs out of watches with the same words
         r"^(?!.*(?:inotify|fsnotify|watcher)).*(?:no space left on device|disk quota exceeded)",
-        "free space on the disk of Docker's data-root (docker's own images are below it)",
+        "free space on the disk the words name, mostly that of Docker's data-root",
         Watch.SPACE,
         Watch.CONFIG,
     ),
@@ -218,6 +218,7 @@ RULES = (
         "choose another storage-driver in daemon.json, or leave it to dockerd",
         Watch.CONFIG,
         Watch.PROGRAMS,
+        Watch.MOUNTS,
     ),
     _rule(
         "program_missing",

@@ -21,7 +21,8 @@ DAEMONS = frozenset({"dockerd", "containerd", "docker-containerd"})
 SPACE_STEP = 64 * 1024 * 1024
 INODE_STEP = 1000
 MOST_STEPS = 16
-"""Free space is told in steps up to here: a disk with a gigabyte to spare is not the trouble."""
+"""Free space is told in steps up to here, smaller ones on a small disk: one with a gigabyte to
+spare is not the trouble."""
 
 
 def look(
@@ -31,15 +32,14 @@ def look(
     wanted = set() if cause is None else set(cause.watch)
     if everything:
         wanted |= set(Watch) - SUBJECTS - GONE_IS_ENOUGH
+    places = (config.data_root, config.exec_root, config.pidfile)
     looks: dict[Watch, Callable[[], str]] = {
         Watch.CONFIG: lambda: f"{_file(config.file)} {_file(binary or '')}",
-        Watch.PROGRAMS: lambda: " ".join(_file(shutil.which(h, path=PATH) or "") for h in HELPERS),
-        Watch.SPACE: lambda: _space(config.data_root),
-        Watch.MOUNTS: lambda: " ".join(
-            _mount(place) for place in (config.data_root, config.exec_root, config.pidfile)
-        ),
+        Watch.PROGRAMS: _programs,
+        Watch.SPACE: lambda: " ".join(map(_space, places)),
+        Watch.MOUNTS: lambda: " ".join(map(_mount, places)),
         Watch.PORT: lambda: " ".join(listeners.port(cause.subject if cause else "")),
-        Watch.PATH: lambda: _file(cause.subject if cause else ""),
+        Watch.PATH: lambda: _place(cause.subject if cause else ""),
         Watch.FIREWALL: lambda: f"{_chosen('iptables')} {_chosen('ip6tables')} {_modules()}",
         Watch.ADDRESSES: lambda: f"{_text('/proc/net/fib_trie')} {_text('/proc/net/if_inet6')}",
         Watch.CGROUPS: _cgroups,
@@ -74,12 +74,25 @@ def _file(path: str) -> str:
     return f"{facts.st_dev}:{facts.st_ino}:{facts.st_size}:{facts.st_mtime_ns}:{facts.st_mode}"
 
 
+def _place(path: str) -> str:
+    """Tell a file from another, and of an absent one how much of the way to it is there."""
+    seen = _file(path)
+    return seen if os.path.lexists(path) else f"{seen} {_existing(path)}"
+
+
+def _programs() -> str:
+    """Tell what dockerd calls; a storage driver's helper has any name, so directories count."""
+    helpers = (_file(shutil.which(helper, path=PATH) or "") for helper in HELPERS)
+    return " ".join((*helpers, *map(_file, PATH.split(":"))))
+
+
 def _space(path: str) -> str:
     try:
         facts = os.statvfs(_existing(path))
     except OSError as error:
         return f"errno{error.errno}"
-    bytes_free = min(facts.f_bavail * facts.f_frsize // SPACE_STEP, MOST_STEPS)
+    step = max(1, min(SPACE_STEP, facts.f_blocks * facts.f_frsize // MOST_STEPS))
+    bytes_free = min(facts.f_bavail * facts.f_frsize // step, MOST_STEPS)
     inodes_free = min(facts.f_favail // INODE_STEP, MOST_STEPS)
     return f"{facts.f_fsid}:{bytes_free}:{inodes_free}"
 

@@ -15,6 +15,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from gpud.core.dockerd_causes import Watch
+from gpud.root import conditions
+from gpud.root.daemonconfig import DaemonConfig
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
@@ -152,6 +156,55 @@ def test_a_full_disk_is_held_until_there_is_space(
     comes_back(supervised)
 
 
+def test_a_full_disk_below_the_exec_root_is_held_until_there_is_space(
+    supervised: Supervised, dockerd: PrivateDockerd
+) -> None:
+    place = dockerd.root / "exec"
+    place.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=8k", "tmpfs", place], check=True)
+    try:
+        (place / "filler").write_bytes(b"x" * 8192)
+        supervised.settings = quick(dockerd)
+        supervised.start()
+        held(supervised, "disk_full")
+        (place / "filler").unlink()
+        remount(place, "size=100m")
+        comes_back(supervised)
+    finally:
+        subprocess.run(["umount", "-l", place], check=True)
+
+
+def test_a_socket_whose_directory_is_missing_is_held_until_it_is_made(
+    supervised: Supervised, dockerd: PrivateDockerd
+) -> None:
+    place = dockerd.root / "later"
+    supervised.settings = quick(dockerd, socket=str(place / "docker.sock"))
+    supervised.start()
+    assert "no such file" in held(supervised, "socket_unusable")["detail"]
+    place.mkdir()
+    comes_back(supervised)
+
+
+def test_a_storage_driver_that_the_disk_refuses_is_held_until_another_disk_is_mounted(
+    supervised: Supervised, dockerd: PrivateDockerd
+) -> None:
+    data, ram = dockerd.root / "data", dockerd.root / "ram"
+    for place in (data, ram):
+        place.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "tmpfs", ram], check=True)
+    for name in ("lower", "upper", "work"):
+        (ram / name).mkdir()
+    options = f"lowerdir={ram}/lower,upperdir={ram}/upper,workdir={ram}/work"
+    subprocess.run(["mount", "-t", "overlay", "overlay", "-o", options, data], check=True)
+    args = [a for a in dockerd.args if not a.startswith("--storage-driver")]
+    settings = dockerd.settings(args=[*args, "--storage-driver=overlay2"], ping_interval_s=0.1)
+    supervised.settings = {"dockerd": settings}
+    supervised.start()
+    held(supervised, "storage_driver")
+    subprocess.run(["mount", "-t", "tmpfs", "tmpfs", data], check=True)
+    comes_back(supervised)
+
+
 def test_a_read_only_disk_is_held_until_it_is_writable(
     supervised: Supervised, dockerd: PrivateDockerd, small_disk: Path
 ) -> None:
@@ -266,3 +319,14 @@ def test_a_data_root_in_use_is_told_once_dockerd_gave_up(
     other.terminate()
     other.wait()
     comes_back(supervised)
+
+
+def test_a_helper_of_any_name_counts_as_a_program_that_was_installed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(conditions, "PATH", str(tmp_path))
+    before = conditions.look(DaemonConfig(), None, None, everything=True)
+    assert conditions.look(DaemonConfig(), None, None, everything=True) == before
+    (tmp_path / "fuse-overlayfs").touch()
+    after = conditions.look(DaemonConfig(), None, None, everything=True)
+    assert {watch for watch in after if after[watch] != before[watch]} == {Watch.PROGRAMS}
