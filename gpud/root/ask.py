@@ -33,7 +33,7 @@ class Ask:
             self.peer_pid = struct.unpack("iII", raw)[0]
             self._socket.send(f"GET {target} HTTP/1.0\r\nHost: docker\r\n\r\n".encode())
         except BlockingIOError:
-            pass  # the backlog is full: somebody listens and does not accept
+            self._end(Api.SILENT)  # the backlog is full: somebody listens and does not accept
         except PermissionError:
             # Refused at the socket means that it is there; refused on the way tells nothing of it.
             self._end(Api.DENIED if os.access(path, os.F_OK) else Api.ABSENT)
