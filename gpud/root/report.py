@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import gpud
 from gpud.core import wire
@@ -22,7 +23,11 @@ from gpud.core.report import (
 )
 from gpud.root import files, process
 
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
 BEAT_S = 5.0
+LONGEST_VERSION = 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +40,18 @@ class Facts:
     trouble: str | None = None  # why the last start did not even begin
     unreachable: ProcessRef | None = None  # gpud's own, behind somebody else's socket
     log: str = ""
+
+
+def learned(facts: Facts, said: Mapping[str, Any]) -> Facts:
+    """Take what is of the right kind and size out of an answer that anybody may have written."""
+    version, kept = said.get("Version"), said.get("LiveRestoreEnabled")
+    return replace(
+        facts,
+        version=version[:LONGEST_VERSION]
+        if isinstance(version, str) and version
+        else facts.version,
+        live_restore=kept if isinstance(kept, bool) else facts.live_restore,
+    )
 
 
 def dockerd(keeper: Keeper, seen: Seen | None, *, policy: str, facts: Facts) -> DockerdReport:

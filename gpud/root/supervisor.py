@@ -301,12 +301,12 @@ class Supervisor:
         return self.dockerd.look(api, listener, self.keeper, exit_, self._chance.random())
 
     def _learn(self, ask: Ask) -> None:
-        with contextlib.suppress(ValueError, AttributeError):
+        try:
             said = json.loads(ask.body())
-            self._facts = report.Facts(
-                version=said.get("Version") or self._facts.version,
-                live_restore=said.get("LiveRestoreEnabled", self._facts.live_restore),
-            )
+        except (ValueError, RecursionError):
+            return
+        if isinstance(said, dict):
+            self._facts = report.learned(self._facts, said)
 
     def _report(self) -> None:
         now_s = time.monotonic()

@@ -1,0 +1,23 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from gpud.root.report import LONGEST_VERSION, Facts, learned
+
+KNOWN = Facts(version="20.10.24", live_restore=True)
+
+
+def test_what_dockerd_says_of_itself_is_kept() -> None:
+    assert learned(Facts(), {"Version": "29.0"}).version == "29.0"
+    assert learned(KNOWN, {"LiveRestoreEnabled": False}).live_restore is False
+
+
+@pytest.mark.parametrize("junk", [None, "", 7, ["x"], {"a": 1}])
+def test_an_answer_of_another_kind_changes_nothing(junk: Any) -> None:
+    assert learned(KNOWN, {"Version": junk, "LiveRestoreEnabled": junk}) == KNOWN
+
+
+def test_a_version_is_a_short_word_whoever_answers() -> None:
+    assert learned(Facts(), {"Version": "x" * 1_000_000}).version == "x" * LONGEST_VERSION
