@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from gpud.core.clock import Instant
 
 LARGEST = 256 * 1024
+AHEAD_S = 1.0
+"""Root may write between our look at the clock and our look at the file."""
 
 
 def read(path: Path, now: Instant) -> RootHeard:
@@ -33,7 +35,7 @@ def read(path: Path, now: Instant) -> RootHeard:
     except WireError as error:
         return RootHeard(None, f"{path}: {error}", now.wall_s)
     age_s = now.mono_s - report.beat_s
-    if not 0 <= age_s <= STALE_AFTER_S:
+    if not -AHEAD_S <= age_s <= STALE_AFTER_S:
         return RootHeard(
             None, f"{path} was written {age_s:.0f} s ago: the supervisor is gone", now.wall_s
         )

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from gpud.core.clock import Instant
 
 LARGEST = 4 * 1024 * 1024
+AHEAD_S = 1.0
+"""Root may write between our look at the clock and our look at the file."""
 AGENT_STALE_AFTER_S = 60.0
 """The agent writes after a change, at most once a second; root's beat is one every 5 s."""
 
@@ -33,7 +35,7 @@ def root(path: Path, now: Instant) -> tuple[RootReport | None, str]:
     except WireError as error:
         return None, f"{path}: {error}"
     age_s = now.mono_s - report.beat_s
-    if not 0 <= age_s <= STALE_AFTER_S:
+    if not -AHEAD_S <= age_s <= STALE_AFTER_S:
         return None, "gpud is not running"
     return report, ""
 

@@ -58,6 +58,11 @@ def test_a_beat_at_the_very_limit_is_still_heard(path: Path) -> None:
     assert rootstatus.read(path, NOW).report is not None
 
 
+def test_a_beat_written_after_the_look_at_the_clock_is_heard(path: Path) -> None:
+    path.write_bytes(wire.encode(replace(REPORT, beat_s=NOW.mono_s + 0.01)))
+    assert rootstatus.read(path, NOW).report is not None
+
+
 def test_a_missing_file_says_that_no_supervisor_runs(tmp_path: Path) -> None:
     assert "no supervisor runs" in silence(tmp_path / "root.json")
 
