@@ -189,12 +189,12 @@ class Dockerd:
         if binary is None:
             self.trouble = f"{self.settings.dockerd.binary} is not installed"
             return
-        self._drop_stale_pidfiles()
-        files.rotate(self.log, LARGEST_LOG)
         try:
+            self._drop_stale_pidfiles()
+            files.rotate(self.log, LARGEST_LOG)
             output = files.append(self.log, 0o640)
         except OSError as error:
-            self.trouble = f"cannot open {self.log}: {error.strerror}"
+            self.trouble = f"cannot prepare {error.filename or self.log}: {error.strerror}"
             return
         try:
             self._log_from = os.fstat(output).st_size

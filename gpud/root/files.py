@@ -67,13 +67,20 @@ def append(path: Path, mode: int = READABLE) -> int:
 
 
 def rotate(path: Path, largest: int) -> None:
-    """Copy a log aside and empty it: its writer keeps the descriptor and cannot be told."""
+    """Copy a log aside and empty it: its writer keeps the descriptor and cannot be told.
+
+    Emptied also where there is no room for the copy: a full disk must not keep it full.
+    Errors: ``OSError`` when it cannot be emptied.
+    """
     try:
         if path.stat().st_size <= largest:
             return
     except FileNotFoundError:
         return
-    replace(path.with_name(f"{path.name}.1"), path.read_bytes()[-largest:])
+    try:
+        replace(path.with_name(f"{path.name}.1"), path.read_bytes()[-largest:])
+    except OSError:
+        path.with_name(f".{path.name}.1.new").unlink(missing_ok=True)
     os.truncate(path, 0)
 
 

@@ -205,6 +205,20 @@ def test_a_storage_driver_that_the_disk_refuses_is_held_until_another_disk_is_mo
     comes_back(supervised)
 
 
+def test_a_pid_file_that_cannot_be_removed_is_told(
+    supervised: Supervised, dockerd: PrivateDockerd, small_disk: Path
+) -> None:
+    pidfile = small_disk / "docker.pid"
+    pidfile.write_text("999999")
+    remount(small_disk, "ro")
+    supervised.settings = quick(dockerd, pidfile=str(pidfile))
+    supervised.start()
+    supervised.when(
+        lambda r: "docker.pid: Read-only" in (r["dockerd"]["detail"] or ""), "the file's name"
+    )
+    supervised.stop()  # before the disk is gone, and with it what keeps dockerd from starting
+
+
 def test_a_read_only_disk_is_held_until_it_is_writable(
     supervised: Supervised, dockerd: PrivateDockerd, small_disk: Path
 ) -> None:

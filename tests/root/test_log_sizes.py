@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from gpud.root import files
 from gpud.root.dockerd import LARGEST_LOG
 from tests.root.conftest import Supervised, until
 
@@ -69,3 +70,21 @@ def test_starts_that_always_fail_do_not_fill_the_disk(tmp_path: Path) -> None:
     assert told.returncode != 0
     assert "nobody-by-this-name" in told.stderr
     assert log.stat().st_size < LARGEST_LOG
+
+
+def test_a_full_disk_does_not_keep_a_log_full(tmp_path: Path) -> None:
+    if os.geteuid() != 0:
+        pytest.skip("needs root")
+    log = tmp_path / "disk" / "dockerd.log"
+    log.parent.mkdir()
+    disk = ["mount", "-t", "tmpfs", "-o", f"size={LARGEST_LOG + 1024 * 1024}", "tmpfs", log.parent]
+    subprocess.run(disk, check=True)
+    try:
+        with contextlib.suppress(OSError), log.open("ab", buffering=0) as writer:
+            while True:
+                writer.write(b"x" * 4096)
+        files.rotate(log, LARGEST_LOG)
+        assert list(log.parent.iterdir()) == [log]
+        assert log.stat().st_size == 0
+    finally:
+        subprocess.run(["umount", log.parent], check=True)
