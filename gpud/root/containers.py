@@ -54,7 +54,7 @@ class Containers:
         """Say how it is."""
         return self._plan.report
 
-    def step(self, dockerd: Seen, now_s: float) -> None:
+    def step(self, dockerd: Seen, socket: str, now_s: float) -> None:
         """Start what is due, and end what outlived its deadline."""
         if self._child is not None:
             if now_s >= self._deadline_s:
@@ -66,7 +66,7 @@ class Containers:
         answers = dockerd.api is Api.ANSWERS
         self._plan, task = due(self._plan, dockerd.process, now_s, answers=answers)
         if task is not None:
-            self._start(task, dockerd, now_s)
+            self._start(task, dockerd, socket, now_s)
 
     def ended(self, pid: int, status: int) -> bool:
         """Take the end of our child by its wait status; False when it is somebody else's."""
@@ -102,11 +102,11 @@ class Containers:
         elif word.failure is not None:
             log.warning("container_look_failed", detail=escaped(word.failure.detail))
 
-    def _start(self, task: Task, dockerd: Seen, now_s: float) -> None:
+    def _start(self, task: Task, dockerd: Seen, socket: str, now_s: float) -> None:
         wanted = self._settings.containers
         patience_s = {Task.LOOK: LOOK_DEADLINE_S, Task.PULL: PULL_DEADLINE_S}
         self._deadline_s = now_s + patience_s.get(task, wanted.deadline_s + RUN_MARGIN_S)
-        line = [*self._command, str(task), f"--socket={self._settings.dockerd.socket}"]
+        line = [*self._command, str(task), f"--socket={socket}"]
         line += [f"--image={wanted.image}", f"--deadline={wanted.deadline_s}"]
         line += [f"--owner={self._settings.run_dir}", f"--parent={os.getpid()}"]
         if dockerd.process is not None:

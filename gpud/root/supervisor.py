@@ -166,7 +166,7 @@ class Supervisor:
         if self.policy != "off":
             self._keep_dockerd()
             if self._seen is not None:
-                self.containers.step(self._seen, time.monotonic())
+                self.containers.step(self._seen, self.dockerd.config.socket, time.monotonic())
         self._report()
 
     def _wait(self, reader: int) -> None:
