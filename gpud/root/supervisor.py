@@ -37,6 +37,11 @@ log = structlog.get_logger()
 
 EAGER_S = 0.05
 """How often to ask while dockerd starts: its own cold start is about 150 ms."""
+FACTS = ("/version", "/info")
+FACTS_EVERY = 30
+"""Pings between two looks at what dockerd says of itself: SIGHUP changes it in the same process,
+and an answer may not have come in time.
+"""
 AGENT_STOP_S = 5.0
 AFTER_ERROR_S = 1.0
 OUTCOME_S = 0.5
@@ -115,6 +120,7 @@ class Supervisor:
         self._facts = report.Facts()
         self._facts_of: ProcessRef | None = None
         self._questions: list[str] = []
+        self._next_facts_s = 0.0
         self._exit: Exit | None = None
         self._watched: dict[ProcessRef, int] = {}
         self._stop = False
@@ -257,7 +263,10 @@ class Supervisor:
             self.dockerd.act(action, seen.process)
         if self.keeper.process != self._facts_of:
             self._facts, self._facts_of = report.Facts(), self.keeper.process
-            self._questions = ["/version", "/info"]
+            self._next_facts_s = now_s
+        if now_s >= self._next_facts_s:
+            self._questions = list(FACTS)
+            self._next_facts_s = now_s + FACTS_EVERY * self.settings.dockerd.ping_interval_s
         eager = self.keeper.state is State.STARTING or action is Action.START
         pause_s = EAGER_S if eager else self.settings.dockerd.ping_interval_s
         if seen.process is None and self.keeper.next_try_s > now_s:

@@ -170,3 +170,19 @@ def test_the_policy_observe_starts_nothing(supervised: Supervised, dockerd: Priv
     assert said["up"] is False
     assert said["owner"] == "none"
     assert dockerd.pids() == []
+
+
+def test_a_live_restore_that_was_switched_on_by_sighup_is_told(
+    supervised: Supervised, dockerd: PrivateDockerd
+) -> None:
+    file = dockerd.root / "daemon.json"
+    file.write_text("{}")
+    args = [a for a in dockerd.args if a != "--live-restore"]
+    settings = dockerd.settings(args=[*args, f"--config-file={file}"], ping_interval_s=0.1)
+    supervised.settings = {"dockerd": settings}
+    supervised.start()
+    before = supervised.when(lambda r: r["dockerd"]["live_restore"] is False, "the default")
+    file.write_text('{"live-restore": true}')
+    os.kill(before["dockerd"]["process"]["pid"], signal.SIGHUP)
+    after = supervised.when(lambda r: r["dockerd"]["live_restore"], "the new setting")
+    assert after["dockerd"]["process"] == before["dockerd"]["process"]
