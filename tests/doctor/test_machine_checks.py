@@ -427,3 +427,15 @@ def test_many_jumps_are_the_hosts_doing() -> None:
     few = clock.jumps({**since, "counters": {"clock_jumps": 2}}, NOW)
     assert few is not None
     assert few.verdict is OK
+
+
+def test_docker_host_may_name_the_same_socket_by_another_way(tmp_path: Path) -> None:
+    (tmp_path / "run").mkdir()
+    (tmp_path / "var").mkdir()
+    (tmp_path / "var/run").symlink_to("../run")
+    for host in ("unix:///var/run/docker.sock", "unix:///run/docker.sock"):
+        seen = docker_access.look(machine(tmp_path, {}, environ={"DOCKER_HOST": host}))
+        assert "dockerd is down" in seen.evidence
+    for host in ("unix:///srv/docker.sock", "tcp://127.0.0.1:2375", "ssh://there"):
+        seen = docker_access.look(machine(tmp_path, {}, environ={"DOCKER_HOST": host}))
+        assert "another one" in seen.evidence

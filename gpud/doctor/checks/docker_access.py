@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING
 
 from gpud.doctor import docker
@@ -21,13 +22,20 @@ ROOT = "note that this equals root on this machine"
 def look(machine: Machine) -> Finding:
     """Knock as this person; under sudo only the groups are looked at."""
     elsewhere = machine.environ.get("DOCKER_HOST", "")
-    if elsewhere and elsewhere != f"unix://{machine.settings.dockerd.socket}":
+    if elsewhere and not _same(machine, elsewhere):
         return ok(f"DOCKER_HOST={elsewhere}: your docker speaks to another one than gpud's")
     if machine.person.uid == 0:
         return ok("root may")
     gid, members = group(machine.text("/etc/group") or "", GROUP)
     seen = docker.knock(docker.socket_path(machine))
     return judged(seen.api, machine.person, gid, members)
+
+
+def _same(machine: Machine, host: str) -> bool:
+    """Say whether ``DOCKER_HOST`` leads to gpud's socket: /var/run is a link to /run."""
+    path = host.removeprefix("unix://")
+    ours = os.path.realpath(docker.socket_path(machine))
+    return path != host and os.path.realpath(machine.at(path)) == ours
 
 
 def group(text: str, name: str) -> tuple[int | None, tuple[str, ...]]:
