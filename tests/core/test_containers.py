@@ -157,6 +157,12 @@ def test_a_toolkits_fault_is_told_from_a_drivers(
     assert compared(run, recent, inside).verdict is verdict
 
 
+@pytest.mark.parametrize("apart_s", [-3601.0, 3601.0])
+def test_runs_an_hour_apart_are_not_compared_whichever_came_first(apart_s: float) -> None:
+    inside = InProcess(RUN.finished_mono_s + apart_s, 5e12)
+    assert compared(RUN, (4e12,), inside).verdict is Verdict.NOT_COMPARABLE
+
+
 def test_another_gpu_is_not_compared() -> None:
     found = compared(RUN, (4e12,), InProcess(100.0, 5e12), same_gpu=False)
     assert found.verdict is Verdict.NOT_COMPARABLE

@@ -322,3 +322,26 @@ def test_a_dockerd_killed_from_outside_is_started_at_once_each_time_but_not_for_
     keeper, _ = step(keeper, WELL, due, LIMITS, now_s + 0.2)
     keeper, action = step(keeper, killed, due, LIMITS, now_s + 100)
     assert action is Action.START
+
+
+def test_a_hold_is_forgotten_once_somebody_else_has_taken_over() -> None:
+    theirs = Seen(TWO, Owner.OTHER, Api.ANSWERS)
+    keeper, _ = step(held(), theirs, due, LIMITS, 2)
+    _, action = step(keeper, HELD, due, LIMITS, 3)
+    assert action is Action.START
+
+
+def test_a_dockerd_whose_socket_file_is_gone_is_never_ended() -> None:
+    gone = replace(WELL, api=Api.ABSENT)
+    keeper, actions = run((0, WELL), (1, gone), (1000, gone), (1e6, gone))
+    assert actions == [Action.NOTHING] * 4
+    assert keeper.state is State.UNRESPONSIVE
+
+
+def test_kills_are_forgiven_anew_after_a_life_long_enough() -> None:
+    shot = replace(NONE, exit=Exit(signal=9))
+    keeper, _ = run((0, WELL), (100, shot))
+    for number in range(3):
+        keeper, _ = step(keeper, WELL, due, LIMITS, 200 + 100 * number)
+        keeper, _ = step(keeper, shot, due, LIMITS, 280 + 100 * number)
+        assert keeper.kills == 1
