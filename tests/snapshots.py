@@ -15,6 +15,7 @@ from gpud.core.events import (
     RunSkipped,
     TelemetryRead,
 )
+from gpud.core.fold import fold
 from gpud.core.health import Level
 from gpud.core.report import (
     AgentReport,
@@ -45,7 +46,7 @@ from gpud.core.sample import (
     Skip,
     Unit,
 )
-from gpud.core.snapshot import Snapshot, fold
+from gpud.core.snapshot import Snapshot
 from gpud.core.stats import LATENCY_BOUNDS_S
 
 NOW = Instant(wall_s=1_700_000_100.0, mono_s=100.0)

@@ -6,13 +6,14 @@ from typing import TYPE_CHECKING
 
 import structlog
 
+from gpud.core.fold import fold
 from gpud.core.health import Health, Level
-from gpud.core.snapshot import Snapshot, fold
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from gpud.core.events import Event
+    from gpud.core.snapshot import Snapshot
 
 log = structlog.get_logger()
 

@@ -17,13 +17,15 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families 
 from gpud.agent.export import SnapshotCollector
 from gpud.core.clock import Instant
 from gpud.core.events import RunFinished
+from gpud.core.fold import fold
 from gpud.core.sample import Backend, Failure, Reason, RunReport
 from gpud.core.settings import parse
-from gpud.core.snapshot import Snapshot, fold
 from tests import snapshots
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    from gpud.core.snapshot import Snapshot
 
 GOLDEN = Path(__file__).resolve().parent.parent / "golden"
 DOCUMENT = Path(__file__).resolve().parent.parent.parent / "docs/metrics.md"

@@ -25,10 +25,11 @@ from gpud.core.events import (
     RunFinished,
     RunSkipped,
 )
+from gpud.core.fold import fold
 from gpud.core.health import Level
 from gpud.core.sample import Failure, Pace, Reason, Skip
 from gpud.core.settings import Probes, Settings
-from gpud.core.snapshot import Snapshot, fold
+from gpud.core.snapshot import Snapshot
 from tests import snapshots
 
 if TYPE_CHECKING:

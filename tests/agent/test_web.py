@@ -18,9 +18,9 @@ from gpud.agent import web
 from gpud.agent.export import SnapshotCollector
 from gpud.core.errors import ListenError
 from gpud.core.events import HealthSet
+from gpud.core.fold import fold
 from gpud.core.health import Level
 from gpud.core.settings import parse
-from gpud.core.snapshot import fold
 from tests import snapshots
 
 if TYPE_CHECKING:

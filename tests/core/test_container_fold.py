@@ -9,9 +9,10 @@ import pytest
 
 from gpud.core.containers import Verdict
 from gpud.core.events import InventoryTaken, RootHeard, RunFinished
+from gpud.core.fold import fold
 from gpud.core.health import Level
 from gpud.core.sample import Backend, Failure, Inventory, Reason, RunReport, Unit
-from gpud.core.snapshot import ProbeKey, Snapshot, fold, overall
+from gpud.core.snapshot import ProbeKey, Snapshot, overall
 from tests import snapshots
 
 if TYPE_CHECKING:

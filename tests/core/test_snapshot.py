@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpud.core import events as happened
-from gpud.core import snapshot as world
 from gpud.core import stats
+from gpud.core.fold import fold
 from gpud.core.health import Level
 from gpud.core.report import AgentReport, DockerdReport, Owner, ProcessRef, RootReport
 from gpud.core.sample import (
@@ -24,7 +24,7 @@ from gpud.core.sample import (
     Skip,
     Unit,
 )
-from gpud.core.snapshot import ProbeKey, Snapshot, fold
+from gpud.core.snapshot import ProbeKey, Snapshot, fresh, overall
 
 if TYPE_CHECKING:
     from gpud.core.sample import Sample
@@ -144,7 +144,7 @@ def test_folding_changes_no_snapshot_already_given_out(
 def test_the_worst_component_is_how_everything_is(happened: list[happened.Event]) -> None:
     now = folded(*happened)
     levels = [health.level for health in now.health.values()]
-    assert world.overall(now) == max(levels, default=Level.OK)
+    assert overall(now) == max(levels, default=Level.OK)
 
 
 def test_a_foreign_event_is_a_bug_and_says_so() -> None:
@@ -298,6 +298,6 @@ def test_every_listed_probe_counts_from_zero_and_refused_modules_degrade_discove
 
 
 def test_a_figure_is_fresh_for_three_intervals_and_an_unknown_age_never_is() -> None:
-    assert world.fresh(209.9, 60.0)
-    assert not world.fresh(210.1, 60.0)
-    assert not world.fresh(None, 60.0)
+    assert fresh(209.9, 60.0)
+    assert not fresh(210.1, 60.0)
+    assert not fresh(None, 60.0)

@@ -1,0 +1,280 @@
+"""How an event makes the next snapshot: one rule per event, and the old snapshot stays."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import singledispatch
+from typing import TYPE_CHECKING, Final
+
+from gpud.core import containers, stats
+from gpud.core.container_fold import with_containers
+from gpud.core.events import (
+    ChildSpawned,
+    ClockJumped,
+    Event,
+    HealthSet,
+    InventoryTaken,
+    ProbesListed,
+    RootHeard,
+    RunFinished,
+    RunSkipped,
+    TelemetryFailed,
+    TelemetryRead,
+)
+from gpud.core.health import Level
+from gpud.core.report import DockerdReport, Owner
+from gpud.core.sample import Absent, Buckets, Failure, Reason
+from gpud.core.snapshot import ProbeKey, ProbeState, Snapshot, Telemetry, with_health
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+DEGRADED_REASONS: Final = frozenset(
+    {Reason.BUDGET_EXCEEDED, Reason.OUT_OF_MEMORY, Reason.UNSUPPORTED, Reason.DEPENDENCY_MISSING}
+)
+"""Failures that say little about the GPU's health: the machine is busy or something is not here."""
+
+
+@singledispatch
+def fold(event: Event, snapshot: Snapshot) -> Snapshot:  # noqa: ARG001  # rules use it
+    """Give the snapshot after ``event``; the old one stays as it was.
+
+    The event comes first because it chooses the rule. ``Errors: TypeError`` for a foreign event.
+    """
+    raise TypeError(f"not an event: {event!r}")
+
+
+@fold.register
+def _(event: ProbesListed, snapshot: Snapshot) -> Snapshot:
+    after = replace(
+        snapshot,
+        specs=event.specs,
+        refused=event.refused,
+        runs={spec.name: snapshot.runs.get(spec.name, 0) for spec in event.specs},
+    )
+    if not event.refused:
+        return with_health(after, "discovery", Level.OK, event.now_s)
+    words = "; ".join(f"{name}: {why}" for name, why in sorted(event.refused.items()))
+    return with_health(
+        after, "discovery", Level.DEGRADED, event.now_s, reason="refused", detail=words
+    )
+
+
+@fold.register
+def _(event: InventoryTaken, snapshot: Snapshot) -> Snapshot:
+    inventory = event.inventory
+    present = {device.index for device in inventory.devices}
+    after = replace(
+        snapshot,
+        inventory=inventory,
+        # A GPU that is gone takes its series with it; its counters stay, they are history.
+        probes={
+            key: state
+            for key, state in snapshot.probes.items()
+            if key.gpu is None or key.gpu in present
+        },
+        latencies={key: value for key, value in snapshot.latencies.items() if key[0] in present},
+    )
+    if "probes" in after.health:
+        after = _probe_health(after, event.now_s)  # its failures went with it
+    if inventory.failure is not None:
+        return _failed(after, "cuda", inventory.failure, event.now_s)
+    return with_health(after, "cuda", Level.OK, event.now_s)
+
+
+@fold.register
+def _(event: RunFinished, snapshot: Snapshot) -> Snapshot:
+    report = event.report
+    key = ProbeKey(report.probe, event.gpu)
+    before = snapshot.probes.get(key, ProbeState(report.backend))
+    good = report.failure is None
+    state = ProbeState(
+        backend=report.backend,
+        samples=report.samples if good else (),
+        report=report,
+        failure=report.failure,
+        last_success_s=event.now_s if good else before.last_success_s,
+        finished_mono_s=event.now_mono_s,
+        duration_s=report.duration_s,
+    )
+    failures = dict(snapshot.failures)
+    if report.failure is not None:
+        counted = (report.probe, report.failure.reason)
+        failures[counted] = failures.get(counted, 0) + 1
+    after = replace(
+        snapshot,
+        probes={**snapshot.probes, key: state},
+        runs={**snapshot.runs, report.probe: snapshot.runs.get(report.probe, 0) + 1},
+        failures=failures,
+        latencies=_accumulated(snapshot.latencies, event),
+        gpu_seconds=snapshot.gpu_seconds + report.gpu_seconds,
+    )
+    return _probe_health(after, event.now_s)
+
+
+@fold.register
+def _(event: RunSkipped, snapshot: Snapshot) -> Snapshot:
+    counted = (event.probe, event.reason)
+    return replace(snapshot, skips={**snapshot.skips, counted: snapshot.skips.get(counted, 0) + 1})
+
+
+@fold.register
+def _(event: ChildSpawned, snapshot: Snapshot) -> Snapshot:
+    return replace(snapshot, children=snapshot.children + event.count)
+
+
+@fold.register
+def _(event: TelemetryRead, snapshot: Snapshot) -> Snapshot:
+    telemetry = Telemetry(
+        readings=event.readings,
+        taken_s=event.now_s,
+        taken_mono_s=event.now_mono_s,
+        duration_s=event.duration_s,
+        last_success_s=event.now_s,
+        failures=snapshot.telemetry.failures,
+    )
+    after = replace(snapshot, telemetry=telemetry)
+    broken = sorted({r.field for r in event.readings if r.value is Absent.FAILED})
+    if broken:
+        return with_health(
+            after,
+            "nvml",
+            Level.DEGRADED,
+            event.now_s,
+            reason="fields_failed",
+            detail=f"NVML failed to give {', '.join(broken)}",
+        )
+    return with_health(after, "nvml", Level.OK, event.now_s)
+
+
+@fold.register
+def _(event: TelemetryFailed, snapshot: Snapshot) -> Snapshot:
+    telemetry = Telemetry(
+        taken_s=event.now_s,
+        taken_mono_s=event.now_mono_s,
+        last_success_s=snapshot.telemetry.last_success_s,
+        failures=snapshot.telemetry.failures + 1,
+    )
+    return with_health(
+        replace(snapshot, telemetry=telemetry),
+        "nvml",
+        Level.FAILED,
+        event.now_s,
+        reason=event.reason,
+        detail=event.detail,
+        fix=event.fix,
+    )
+
+
+@fold.register
+def _(event: RootHeard, snapshot: Snapshot) -> Snapshot:
+    after = replace(snapshot, root=event.report)
+    if event.report is None:
+        silent = with_health(
+            after,
+            "root",
+            Level.FAILED,
+            event.now_s,
+            reason="silent",
+            detail=event.detail,
+            fix="gpud up",
+        )
+        unknown = {name: value for name, value in silent.health.items() if name != "dockerd"}
+        return with_containers(replace(silent, health=unknown), None, event.now_s)
+    heard = with_health(after, "root", Level.OK, event.now_s)
+    known = _dockerd_health(heard, event.report.dockerd, event.now_s)
+    return with_containers(known, event.report, event.now_s)
+
+
+@fold.register
+def _(event: HealthSet, snapshot: Snapshot) -> Snapshot:
+    return with_health(
+        snapshot,
+        event.component,
+        event.level,
+        event.now_s,
+        reason=event.reason,
+        detail=event.detail,
+        fix=event.fix,
+    )
+
+
+@fold.register
+def _(event: ClockJumped, snapshot: Snapshot) -> Snapshot:
+    return replace(
+        snapshot,
+        clock_jumps=snapshot.clock_jumps + 1,
+        paused_s=snapshot.paused_s + max(event.offset_s, 0.0),
+    )
+
+
+def _accumulated(
+    totals: Mapping[tuple[int, str], Buckets], event: RunFinished
+) -> Mapping[tuple[int, str], Buckets]:
+    if event.report.failure is not None or event.gpu is None:
+        return totals
+    grown = dict(totals)
+    for sample in event.report.samples:
+        if sample.buckets is not None:
+            key = (event.gpu, sample.mode)
+            grown[key] = (
+                stats.merged(grown[key], sample.buckets) if key in grown else sample.buckets
+            )
+    return grown
+
+
+def _probe_health(snapshot: Snapshot, now_s: float) -> Snapshot:
+    failing = {
+        key: state.failure
+        for key, state in snapshot.probes.items()
+        if state.failure is not None and key.probe != containers.PROBE  # that has its own health
+    }
+    if not failing:
+        return with_health(snapshot, "probes", Level.OK, now_s)
+    words = [
+        f"{key.probe}{'' if key.gpu is None else f' on GPU {key.gpu}'}: {failure.detail}"
+        for key, failure in sorted(failing.items(), key=lambda item: (item[0].probe, str(item[0])))
+    ]
+    worst = max(failing.values(), key=lambda failure: failure.reason not in DEGRADED_REASONS)
+    return with_health(
+        snapshot,
+        "probes",
+        Level.DEGRADED if worst.reason in DEGRADED_REASONS else Level.FAILED,
+        now_s,
+        reason=worst.reason,
+        detail="; ".join(words),
+        fix=worst.advice,
+    )
+
+
+def _dockerd_health(snapshot: Snapshot, dockerd: DockerdReport, now_s: float) -> Snapshot:
+    if dockerd.up is None:
+        unknown = {name: value for name, value in snapshot.health.items() if name != "dockerd"}
+        return replace(snapshot, health=unknown)
+    if dockerd.up:
+        level = Level.OK if dockerd.reason is None else Level.DEGRADED
+    else:
+        # Nobody asked for a dockerd on a machine that has none and does not manage one.
+        absent = dockerd.owner is Owner.NONE and dockerd.policy == "observe"
+        level = Level.DEGRADED if dockerd.state == "starting" or absent else Level.FAILED
+    return with_health(
+        snapshot,
+        "dockerd",
+        level,
+        now_s,
+        reason=dockerd.reason or (None if dockerd.up else dockerd.state),
+        detail=dockerd.detail,
+        fix=dockerd.fix,
+    )
+
+
+def _failed(snapshot: Snapshot, component: str, failure: Failure, now_s: float) -> Snapshot:
+    return with_health(
+        snapshot,
+        component,
+        Level.FAILED,
+        now_s,
+        reason=failure.reason,
+        detail=failure.detail,
+        fix=failure.advice,
+    )
