@@ -36,6 +36,17 @@ def sections(text: str) -> Sections:
     return found
 
 
+def mounts_at(said: Sections) -> str:
+    """Give what the paths of Windows drives begin with: ``automount.root`` moves ``/mnt``."""
+    root = said.get("automount", {}).get("root", "")
+    return root.rstrip("/") if root.startswith("/") else "/mnt"
+
+
+def docker_desktop(said: Sections) -> str:
+    """Name the directory that Docker Desktop mounts its own files at."""
+    return f"{mounts_at(said)}/wsl/docker-desktop"
+
+
 def switch(said: Sections, section: str, key: str) -> bool | None:
     """Give a setting that is on or off; None when the file says neither."""
     word = said.get(section, {}).get(key, "").lower()

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
+from gpud.core import wsl
 from gpud.core.report import Owner
 
 if TYPE_CHECKING:
@@ -83,7 +84,7 @@ def socket_path(machine: Machine) -> str:
 
 def desktop(machine: Machine) -> bool:
     """Say whether Docker Desktop serves this distribution."""
-    theirs = f"{machine.mounts_at}/wsl/docker-desktop"
+    theirs = wsl.docker_desktop(machine.wsl_conf)
     root = os.path.realpath(machine.settings.sysroot).rstrip("/")
     behind = os.path.realpath(socket_path(machine)).removeprefix(root)
     return behind.startswith(f"{theirs}/") or machine.exists(theirs)

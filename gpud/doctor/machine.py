@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gpud.core.clock import Instant
-from gpud.core.wsl import Sections, sections, version
+from gpud.core.wsl import Sections, mounts_at, sections, version
 from gpud.doctor import reports
 
 if TYPE_CHECKING:
@@ -111,9 +111,8 @@ class Machine:
 
     @property
     def mounts_at(self) -> str:
-        """Where Windows drives are mounted: ``automount.root`` moves it."""
-        root = self.wsl_conf.get("automount", {}).get("root", "")
-        return "/" + root.strip("/") if root.startswith("/") else "/mnt"
+        """What the paths of Windows drives begin with."""
+        return mounts_at(self.wsl_conf)
 
     @property
     def systemd(self) -> bool:

@@ -6,7 +6,6 @@ the questions is the order of certainty.
 
 from __future__ import annotations
 
-import configparser
 import functools
 import os
 import re
@@ -14,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from gpud.core import wsl
 from gpud.core.report import Owner
 from gpud.root import listeners
 from gpud.root.daemonconfig import DEFAULT_SOCKETS
@@ -80,16 +80,12 @@ def marked(pid: int, run_dir: str) -> bool:
 
 
 def desktop_root(sysroot: Path) -> str:
-    """Name where Docker Desktop mounts its own: ``automount.root`` of wsl.conf moves ``/mnt``."""
-    said = configparser.ConfigParser(
-        interpolation=None, strict=False, allow_no_value=True, inline_comment_prefixes=("#",)
-    )
+    """Name where Docker Desktop mounts its own, as ``etc/wsl.conf`` below ``sysroot`` says."""
     try:
-        said.read_string((sysroot / "etc/wsl.conf").read_text(errors="replace")[:LARGEST_CONF])
-    except (OSError, configparser.Error):
-        said.clear()
-    root = (said.get("automount", "root", fallback=None) or "/mnt").strip(' "')
-    return f"{root.rstrip('/')}/wsl/docker-desktop"
+        said = (sysroot / "etc/wsl.conf").read_text(errors="replace")[:LARGEST_CONF]
+    except OSError:
+        said = ""
+    return wsl.docker_desktop(wsl.sections(said))
 
 
 def _desktop(scene: Scene) -> bool:
@@ -131,7 +127,7 @@ def _out_of_sight(inode: str) -> bool:
 
 def _wsl(sysroot: Path) -> bool:
     try:
-        return "microsoft" in (sysroot / "proc/sys/kernel/osrelease").read_text().lower()
+        return wsl.version((sysroot / "proc/sys/kernel/osrelease").read_text()) != ""
     except OSError:
         return False
 

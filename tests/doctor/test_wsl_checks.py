@@ -36,6 +36,14 @@ def test_the_kind_of_machine_is_told_apart(
     assert word in found.evidence
 
 
+@pytest.mark.parametrize(
+    ("conf", "begins"),
+    [("", "/mnt"), ("root=/", ""), ("root = /win/ # ours", "/win"), ("root=win", "/mnt")],
+)
+def test_windows_drives_are_looked_for_where_wsl_mounts_them(conf: str, begins: str) -> None:
+    assert traces.mounts_at(traces.sections(f"[automount]\n{conf}\n")) == begins
+
+
 def test_wsl_1_is_told_the_command_with_its_own_name(tmp_path: Path) -> None:
     found = wsl.look(machine(tmp_path, WSL1, environ={"WSL_DISTRO_NAME": "Debian"}))
     assert found.fix == "from Windows: wsl --set-version Debian 2"

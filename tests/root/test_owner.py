@@ -129,6 +129,9 @@ def test_an_enabled_unit_means_that_systemd_will_start_it_if_it_runs(nothing: Sc
         ("[automount]\nenabled = true\nroot = /windir/ # ours\n", "/windir/wsl/docker-desktop"),
         ('[AutoMount]\n[automount]\nRoot="/"\n', "/wsl/docker-desktop"),
         ("[automount\nroot=/x\n", "/mnt/wsl/docker-desktop"),
+        ("[automount]\nroot=/first\nroot=/second\n", "/first/wsl/docker-desktop"),
+        ("\ufeff[automount]\nroot=/x\n", "/x/wsl/docker-desktop"),
+        ("no section\n[automount]\nroot=/x\n", "/x/wsl/docker-desktop"),
     ],
 )
 def test_docker_desktop_lies_where_wsl_mounts(tmp_path: Path, conf: str | None, root: str) -> None:
