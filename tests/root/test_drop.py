@@ -105,14 +105,13 @@ def closed() -> Iterator[Path]:
 
 def test_a_checkout_below_a_closed_directory_is_reached_and_nothing_beside_it(closed: Path) -> None:
     checkout = closed / "work/checkout"
-    mounts = Path("/proc/self/mounts").read_text()
     said = told(
         "--user", "nobody", "--need", checkout, more=(str(closed), str(checkout / "code.py"))
     )
     assert said["below"] == ["work"]
     assert said["file"] == "hello"
     assert said["uid"][0] == str(pwd.getpwnam("nobody").pw_uid)
-    assert Path("/proc/self/mounts").read_text() == mounts
+    assert str(closed) not in Path("/proc/self/mounts").read_text()
     assert (closed / "secret").read_text() == "secret"
 
 
