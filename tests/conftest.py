@@ -2,13 +2,27 @@
 
 from __future__ import annotations
 
+import os
+import shutil
 from typing import TYPE_CHECKING
 
+import pytest
+
+from tests.dockerd import PrivateDockerd, private_dockerd
+
 if TYPE_CHECKING:
-    import pytest
+    from collections.abc import Iterator
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--update-golden", action="store_true", help="rewrite tests/golden from what is exported"
     )
+
+
+@pytest.fixture
+def dockerd() -> Iterator[PrivateDockerd]:
+    if os.geteuid() != 0 or shutil.which("dockerd") is None:
+        pytest.skip("needs root and a dockerd")
+    with private_dockerd() as made:
+        yield made

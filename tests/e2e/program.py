@@ -11,21 +11,20 @@ import socket
 import subprocess
 import sys
 import tempfile
-import time
 import urllib.error
 import urllib.request
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 from prometheus_client.parser import text_string_to_metric_families
+
+from tests.standins.build import build_libcuda, build_libnvml
+from tests.waiting import until
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-T = TypeVar("T")
-
-LOOK_EVERY_S = 0.02
 QUICK: dict[str, dict[str, Any]] = {
     "dockerd": {"policy": "off"},
     "nvml": {"library": "/nonexistent/libnvidia-ml.so.1"},
@@ -47,17 +46,6 @@ def free_port() -> int:
         return port
 
 
-def until(look: Callable[[], T | None], what: str, within_s: float = 20.0) -> T:
-    """Look until something true is seen. There is no event to wait for across processes."""
-    deadline = time.monotonic() + within_s
-    while time.monotonic() < deadline:
-        seen = look()
-        if seen:
-            return seen
-        time.sleep(LOOK_EVERY_S)
-    raise AssertionError(f"not seen within {within_s:g} s: {what}")
-
-
 def alive(pid: int) -> bool:
     """Zombies do not count."""
     try:
@@ -74,6 +62,22 @@ def children_of(pid: int) -> list[int]:
         with contextlib.suppress(OSError):
             found += [int(child) for child in task.read_text().split()]
     return [child for child in found if alive(child)]
+
+
+def cuda(home: Path, script: str = "", without: tuple[str, ...] = ()) -> dict[str, Any]:
+    """Settings for a stand-in driver that the agent's user can read."""
+    return {"library": str(build_libcuda(_driver(home), script, without))}
+
+
+def nvml(home: Path, script: str = "") -> dict[str, Any]:
+    """The same for its NVML."""
+    return {"library": str(build_libnvml(_driver(home), script))}
+
+
+def _driver(home: Path) -> Path:
+    folder = home / "driver"
+    folder.mkdir(exist_ok=True)
+    return folder
 
 
 @dataclass

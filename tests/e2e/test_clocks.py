@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.e2e.program import Program, until
+from tests.e2e.program import Program
+from tests.waiting import until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.e2e.program import Program, program
-from tests.e2e.test_faults import cuda
+from tests.e2e.program import Program, cuda, program
 from tests.root.sample import PRINTED, gpu_docker, usable
 
 if TYPE_CHECKING:

@@ -15,20 +15,16 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.dockerd import PrivateDockerd, private_dockerd
-from tests.e2e.program import Program, alive, program, until
+from tests.e2e.program import Program, alive, program
+from tests.waiting import until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from tests.dockerd import PrivateDockerd
+
 NOBODY = 65534
 CODE = str(Path(__file__).resolve().parent.parent.parent)
-
-
-@pytest.fixture
-def dockerd() -> Iterator[PrivateDockerd]:
-    with private_dockerd() as made:
-        yield made
 
 
 @pytest.fixture

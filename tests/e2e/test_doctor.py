@@ -16,8 +16,9 @@ import pytest
 from tests.dockerd import private_dockerd
 from tests.doctor.test_libraries import wsl2
 from tests.doctor.trees import WSL2, machine
-from tests.e2e.program import Program, free_port, program, until
-from tests.standins.build import build_libcuda, build_libnvml, rewrite_script
+from tests.e2e.program import Program, cuda, free_port, nvml, program
+from tests.standins.build import rewrite_script
+from tests.waiting import until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -59,11 +60,9 @@ def checks(home: Path, **environ: str) -> dict[str, dict[str, Any]]:
 @contextmanager
 def running(**settings: dict[str, Any]) -> Iterator[Program]:
     with program(**settings) as made:
-        driver = made.home / "driver"
-        driver.mkdir()
         made.settings |= {
-            "cuda": {"library": str(build_libcuda(driver))},
-            "nvml": {"library": str(build_libnvml(driver))},
+            "cuda": cuda(made.home),
+            "nvml": nvml(made.home),
         }
         made.start()
         made.status_when(lambda d: (d["cuda"] or {}).get("library"), "an inventory")

@@ -9,29 +9,15 @@ import socket
 import subprocess
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.e2e.program import Program, alive, children_of, program, until
-from tests.standins.build import build_libcuda, build_libnvml
+from tests.e2e.program import Program, alive, children_of, cuda, nvml, program
+from tests.waiting import until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-
-
-def cuda(home: Path, script: str = "", without: tuple[str, ...] = ()) -> dict[str, Any]:
-    """Settings for a stand-in driver that the agent's user can read."""
-    folder = home / "driver"
-    folder.mkdir(exist_ok=True)
-    library = build_libcuda(folder, script, without)
-    return {"library": str(library)}
-
-
-def nvml(home: Path, script: str = "") -> dict[str, Any]:
-    folder = home / "driver"
-    folder.mkdir(exist_ok=True)
-    return {"library": str(build_libnvml(folder, script))}
 
 
 @pytest.fixture

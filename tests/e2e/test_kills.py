@@ -13,31 +13,24 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.dockerd import PrivateDockerd, private_dockerd
-from tests.e2e.program import Program, alive, children_of, program, until
-from tests.standins.build import build_libcuda, build_libnvml
+from tests.e2e.program import Program, alive, children_of, cuda, nvml, program
+from tests.waiting import until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    from tests.dockerd import PrivateDockerd
 
 ROUNDS = 100
 AGENT_BACK_WITHIN_S = 3.0
 
 
 @pytest.fixture
-def dockerd() -> Iterator[PrivateDockerd]:
-    with private_dockerd() as made:
-        yield made
-
-
-@pytest.fixture
 def gpud(dockerd: PrivateDockerd) -> Iterator[Program]:
     with program(dockerd=dockerd.settings()) as made:
-        driver = made.home / "driver"
-        driver.mkdir()
         made.settings |= {
-            "cuda": {"library": str(build_libcuda(driver, "launch_ns 2000\n"))},
-            "nvml": {"library": str(build_libnvml(driver))},
+            "cuda": cuda(made.home, "launch_ns 2000\n"),
+            "nvml": nvml(made.home),
             "schedule": {
                 "telemetry_interval_s": 0.3,
                 "small_interval_s": 0.5,

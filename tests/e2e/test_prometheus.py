@@ -14,12 +14,13 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.dockerd import PrivateDockerd, private_dockerd
-from tests.e2e.program import Program, free_port, program, until
-from tests.standins.build import build_libcuda, build_libnvml
+from tests.e2e.program import Program, cuda, free_port, nvml, program
+from tests.waiting import until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    from tests.dockerd import PrivateDockerd
 
 DOCUMENT = Path(__file__).resolve().parent.parent.parent / "docs/metrics.md"
 SCRAPES = 60
@@ -34,19 +35,11 @@ ABSENT_HERE = {
 
 
 @pytest.fixture
-def dockerd() -> Iterator[PrivateDockerd]:
-    with private_dockerd() as made:
-        yield made
-
-
-@pytest.fixture
 def gpud(dockerd: PrivateDockerd) -> Iterator[Program]:
     with program(dockerd=dockerd.settings()) as made:
-        driver = made.home / "driver"
-        driver.mkdir()
         made.settings |= {
-            "cuda": {"library": str(build_libcuda(driver, "launch_ns 5000\n"))},
-            "nvml": {"library": str(build_libnvml(driver))},
+            "cuda": cuda(made.home, "launch_ns 5000\n"),
+            "nvml": nvml(made.home),
         }
         made.start()
         for component in ("dockerd", "cuda", "nvml", "probes", "store"):

@@ -2,25 +2,21 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
 import shutil
 import signal
 import subprocess
 import sys
 import tempfile
-import time
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.dockerd import PrivateDockerd, private_dockerd
+from tests.waiting import until
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
-
-T = TypeVar("T")
 
 RUN = """
 import sys, json, msgspec
@@ -30,15 +26,6 @@ given = json.loads(sys.argv[1])
 settings = msgspec.convert(given["settings"], Settings)
 sys.exit(supervisor.run(settings, config_path=None, foreground=False, agent_command=given["agent"]))
 """
-
-
-def until(look: Callable[[], T | None], what: str, within_s: float = 15.0) -> T:
-    deadline = time.monotonic() + within_s
-    while time.monotonic() < deadline:
-        if seen := look():
-            return seen
-        time.sleep(0.005)
-    raise AssertionError(f"not seen within {within_s:g} s: {what}")
 
 
 @dataclass
@@ -92,14 +79,6 @@ class Supervised:
         said = self.when(lambda r: r["agent"]["process"], "an agent")
         pid: int = said["agent"]["process"]["pid"]
         return pid
-
-
-@pytest.fixture
-def dockerd() -> Iterator[PrivateDockerd]:
-    if os.geteuid() != 0 or shutil.which("dockerd") is None:
-        pytest.skip("needs root and a dockerd")
-    with private_dockerd() as made:
-        yield made
 
 
 @pytest.fixture

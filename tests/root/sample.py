@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tests.dockerd import PrivateDockerd, private_dockerd
-from tests.root.conftest import until
+from tests.waiting import until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -23,8 +23,8 @@ from gpud.core.container_plan import Word
 from gpud.core.report import ToolkitState
 from gpud.core.sample import Reason
 from gpud.root.container_probe import LABEL
-from tests.root.conftest import until
 from tests.root.sample import PRINTED, gpu_docker, usable
+from tests.waiting import until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -11,7 +11,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tests.root.conftest import until
+from tests.waiting import until
 
 if TYPE_CHECKING:
     from tests.dockerd import PrivateDockerd

@@ -12,8 +12,8 @@ import threading
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tests.root.conftest import until
 from tests.root.test_dockerd_real import answers, dockerd_starts, running
+from tests.waiting import until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -13,10 +13,12 @@ import pytest
 
 from gpud.root import files
 from gpud.root.dockerd import LARGEST_LOG
-from tests.root.conftest import Supervised, until
+from tests.waiting import until
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    from tests.root.conftest import Supervised
 
 BY_ROOT = ("dockerd.log", "agent.log", "root.err")
 BY_STRUCTLOG = {"root.log"}

@@ -20,7 +20,7 @@ import pytest
 from gpud.core.report import Owner, ProcessRef
 from gpud.root import process
 from gpud.root.owner import MARK, Scene, desktop_root, owner
-from tests.root.conftest import until
+from tests.waiting import until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -18,7 +18,8 @@ from gpud.core.errors import AlreadyRunning
 from gpud.core.report import ProcessRef
 from gpud.core.settings import Settings
 from gpud.root import control, lock, process
-from tests.root.conftest import RUN, until
+from tests.root.conftest import RUN
+from tests.waiting import until
 
 if TYPE_CHECKING:
     from tests.root.conftest import Supervised

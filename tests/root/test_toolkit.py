@@ -12,7 +12,7 @@ import pytest
 
 from gpud.core.toolkit import PROGRAMS
 from gpud.root import toolkit
-from tests.root.conftest import until
+from tests.waiting import until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

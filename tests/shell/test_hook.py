@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.e2e.program import until
 from tests.shell.world import ROOT, USER, Terminal, World
+from tests.waiting import until
 
 if TYPE_CHECKING:
     from collections.abc import Callable

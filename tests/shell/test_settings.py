@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from tests.e2e.program import until
 from tests.shell.test_hook import (
     BASH,
     FISH,
@@ -20,6 +19,7 @@ from tests.shell.test_hook import (
     settled,
 )
 from tests.shell.world import ROOT, Terminal, World
+from tests.waiting import until
 
 HOOK = (ROOT / "bashrc.snippet").read_text()
 ODD = {

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from tests.e2e.program import until
 from tests.shell.world import ROOT, ROOT_PATH, STRANGER, USER, World
+from tests.waiting import until
 
 SNIPPET = ROOT / "sudoers.snippet"
 GPUD = "/opt/gpud/bin/gpud"

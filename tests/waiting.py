@@ -1,0 +1,23 @@
+"""Waiting for what another process does: there is no event to wait for, so it is looked at."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, TypeVar
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+T = TypeVar("T")
+
+LOOK_EVERY_S = 0.01
+
+
+def until(look: Callable[[], T | None], what: str, within_s: float = 20.0) -> T:
+    """Look until something true is seen, and give it."""
+    deadline = time.monotonic() + within_s
+    while time.monotonic() < deadline:
+        if seen := look():
+            return seen
+        time.sleep(LOOK_EVERY_S)
+    raise AssertionError(f"not seen within {within_s:g} s: {what}")
