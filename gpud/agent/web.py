@@ -22,6 +22,7 @@ from starlette.routing import Route
 
 from gpud.agent import status
 from gpud.core.errors import ListenError
+from gpud.core.proc import listening
 from gpud.core.stats import human
 
 if TYPE_CHECKING:
@@ -48,7 +49,6 @@ HEADERS = [
 LOOPBACK = frozenset({"localhost", "127.0.0.1", "[::1]"})
 WILDCARDS = frozenset({"0.0.0.0", "::"})  # noqa: S104  # recognised, not bound
 OPEN_CONNECTIONS = 256
-TCP_LISTEN = "0A"
 
 
 def app(
@@ -191,16 +191,13 @@ def _host(scope: Scope) -> str:
 
 def _holder(port: int) -> str:
     """Say who listens on ``port``: root's processes stay anonymous to an unprivileged agent."""
-    inodes = set()
+    inodes = set[str]()
     for table in ("/proc/net/tcp", "/proc/net/tcp6"):
         try:
-            rows = Path(table).read_text().splitlines()[1:]
+            text = Path(table).read_text()
         except OSError:
             continue
-        for row in rows:
-            columns = row.split()
-            if int(columns[1].rpartition(":")[2], 16) == port and columns[3] == TCP_LISTEN:
-                inodes.add(f"socket:[{columns[9]}]")
+        inodes |= {f"socket:[{inode}]" for inode in listening(text, port)}
     for process in Path("/proc").glob("[0-9]*"):
         try:
             if any(str(fd.readlink()) in inodes for fd in (process / "fd").iterdir()):

@@ -5,9 +5,9 @@ from __future__ import annotations
 import contextlib
 from pathlib import Path
 
+from gpud.core.proc import listening
 from gpud.root import process
 
-LISTEN = "0A"  # state of a TCP socket in /proc/net/tcp
 ACCEPTS = 0x10000  # __SO_ACCEPTCON in /proc/net/unix
 
 
@@ -16,13 +16,9 @@ def port(address: str) -> tuple[str, ...]:
     number = address.rpartition(":")[2]
     if not number.isascii() or not number.isdigit():
         return ()
-    wanted = f"{int(number):04X}"
-    found = []
+    found = set[str]()
     for table in ("/proc/net/tcp", "/proc/net/tcp6"):
-        for line in _lines(Path(table)):
-            fields = line.split()
-            if len(fields) > 9 and fields[3] == LISTEN and fields[1].rpartition(":")[2] == wanted:  # noqa: PLR2004
-                found.append(fields[9])
+        found |= listening("\n".join(_lines(Path(table))), int(number))
     return tuple(sorted(found))
 
 

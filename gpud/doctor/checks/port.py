@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import os
-import re
 from typing import TYPE_CHECKING
 
+from gpud.core.proc import listening
 from gpud.doctor.finding import Finding, ok, problem, unknown
 from gpud.doctor.machine import Unreadable
 
@@ -16,8 +16,6 @@ TITLE = "port"
 ORDER = 190
 SUMMARY = "gpud's address is served by gpud, or free; else who holds it"
 TABLES = ("/proc/net/tcp", "/proc/net/tcp6")
-LISTEN = "0A"
-LEAST_FIELDS = 10
 MOST_DESCRIPTORS = 512
 
 
@@ -28,7 +26,7 @@ def look(machine: Machine) -> Finding:
         return ok("port 0: the kernel chooses one at each start")
     inodes = set[str]()
     for table in TABLES:
-        inodes |= listeners(machine.text(table) or "", http.port)
+        inodes |= listening(machine.text(table) or "", http.port)
     served = machine.health("http")
     if machine.root is not None and served:
         if served.get("level"):
@@ -43,18 +41,6 @@ def look(machine: Machine) -> Finding:
         f"{http.listen} is held by {_holder(machine, inodes)}, and gpud is not running",
         _elsewhere(http.port),
     )
-
-
-def listeners(table: str, port: int) -> set[str]:
-    """Find who listens on a port. Shapes: the inodes of the sockets, in decimal."""
-    found = set()
-    for line in table.splitlines()[1:]:
-        fields = line.split()
-        if len(fields) >= LEAST_FIELDS and fields[3] == LISTEN:
-            number = fields[1].rpartition(":")[2]
-            if re.fullmatch(r"[0-9A-Fa-f]{4}", number) and int(number, 16) == port:
-                found.add(fields[9])
-    return found
 
 
 def _holder(machine: Machine, inodes: set[str]) -> str:
