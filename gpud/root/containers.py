@@ -19,7 +19,7 @@ from gpud.core.errors import WireError
 from gpud.core.report import Owner
 from gpud.core.sample import Failure, Reason
 from gpud.core.text import escaped
-from gpud.root.toolkit import PATH
+from gpud.root.conditions import PATH
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -13,12 +13,11 @@ from typing import TYPE_CHECKING, Any
 
 from gpud.core.toolkit import CDI_KIND, PROGRAMS, ToolkitFacts
 from gpud.root import process
+from gpud.root.conditions import PATH
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
-"""That of a dockerd gpud started; another one's own is asked for."""
 CDI_DIRS = ("/etc/cdi", "/var/run/cdi")
 CONFIG = "/etc/docker/daemon.json"
 LARGEST_FILE = 256 * 1024
@@ -34,7 +33,7 @@ def facts(info: Mapping[str, Any], dockerd: int | None, *, desktop: bool) -> Too
     """
     trusted = dockerd is not None and _is_roots(dockerd)
     dockerd = dockerd if trusted else None
-    path = _variable(dockerd, "PATH") or PATH
+    path = _variable(dockerd, "PATH") or PATH  # gpud starts dockerd with the latter
     found = {name: where for name in PROGRAMS if (where := shutil.which(name, path=path))}
     told = info.get("CDISpecDirs")
     dirs = tuple(map(str, told)) if isinstance(told, list) else ()
