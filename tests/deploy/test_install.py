@@ -188,6 +188,9 @@ def test_uninstall_without_purge_keeps_history_logs_and_changed_settings(
         assert (made.root / "var/lib/gpud").stat().st_uid == 0, "its user is gone"
         assert "kept: /var/lib/gpud" in said
         assert "kept: /etc/gpud/gpud.toml" in said
+        said = made.well(*uninstall(shared, "--purge"))
+        assert not (made.root / "etc/gpud").exists(), "what was kept is purged afterwards"
+        assert "kept" not in said
 
 
 def state(dockerd: PrivateDockerd, container: str) -> tuple[int, str]:
