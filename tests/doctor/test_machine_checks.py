@@ -405,6 +405,8 @@ def test_a_port_nobody_here_holds_is_another_distributions(tmp_path: Path) -> No
     served = {"health": {"http": {"level": 0}}}
     running = machine(tmp_path, files, root=report(), agent=served)
     said(port.look(running), OK, "served by gpud's agent")
+    young = machine(tmp_path, files, root=report())
+    said(port.look(young), UNKNOWN, "the agent has not said yet")
 
 
 def test_clocks_are_compared(tmp_path: Path) -> None:

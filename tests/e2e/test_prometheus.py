@@ -53,7 +53,7 @@ def gpud(dockerd: PrivateDockerd) -> Iterator[Program]:
 def prometheus(gpud: Program, tmp_path: Path) -> Iterator[int]:
     port = free_port()
     (tmp_path / "prometheus.yml").write_text(
-        "global: {scrape_interval: 500ms, scrape_timeout: 500ms}\n"
+        "global: {scrape_interval: 1s, scrape_timeout: 1s}\n"
         "scrape_configs:\n"
         f"- {{job_name: gpud, static_configs: [{{targets: ['127.0.0.1:{gpud.port}']}}]}}\n"
     )
@@ -88,13 +88,13 @@ def number(port: int, expression: str) -> float:
 
 
 @pytest.mark.timeout(150)
-def test_sixty_scrapes_in_a_row_have_no_error_and_every_documented_family(
+def test_a_minute_of_scrapes_has_no_error_and_every_documented_family(
     gpud: Program, prometheus: int
 ) -> None:
     until(
         lambda: number(prometheus, "count_over_time(up[5m])") >= SCRAPES,
         f"{SCRAPES} scrapes",
-        within_s=60,
+        within_s=120,
     )
     assert number(prometheus, "min_over_time(up[5m])") == 1
     [target] = api(prometheus, "targets")["activeTargets"]

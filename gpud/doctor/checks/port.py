@@ -33,8 +33,9 @@ def look(machine: Machine) -> Finding:
             fix = str(served.get("fix") or _elsewhere(http.port))
             return problem(f"{http.listen}: {served.get('detail')}", fix)
         return ok(f"{http.listen}, served by gpud's agent")
-    if machine.root is not None:  # listening or not: a start takes a moment to tell
-        return unknown(f"{http.listen}: the agent does not listen yet", "ask again in a moment")
+    if machine.root is not None:  # it may listen before it says so
+        words = "the agent has not said yet whether it listens there"
+        return unknown(f"{http.listen}: {words}", "ask again in a moment")
     if not inodes:
         return ok(f"{http.listen} is free")
     return problem(
