@@ -80,6 +80,16 @@ def _driver(home: Path) -> Path:
     return folder
 
 
+def as_nobody(home: Path) -> list[str]:
+    """Become nobody, and still reach an interpreter that may lie below /root."""
+    interpreter = {sys.prefix, sys.base_prefix, str(Path(sys.executable).parent)}
+    needed = {*interpreter, str(home), str(Path(__file__).resolve().parents[2])}
+    line = [sys.executable, "-I", "-m", "gpud.root.drop", "--user", "nobody"]
+    for place in sorted(needed):
+        line += ["--need", place]
+    return [*line, "--"]
+
+
 @dataclass
 class Program:
     """One gpud in a home of its own: ``start`` it, look at it over HTTP and files, ``stop`` it."""

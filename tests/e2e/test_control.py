@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.e2e.program import Program, alive, program
+from tests.e2e.program import Program, alive, as_nobody, program
 from tests.waiting import until
 
 if TYPE_CHECKING:
@@ -188,15 +188,6 @@ def test_without_a_settings_file_the_defaults_hold() -> None:
         assert not gpud.config.parent.exists()
 
 
-def as_nobody(gpud: Program) -> list[str]:
-    """Become nobody, and still reach an interpreter that may lie below /root."""
-    needed = {sys.prefix, sys.base_prefix, str(Path(sys.executable).parent), str(gpud.home), CODE}
-    line = [sys.executable, "-I", "-m", "gpud.root.drop", "--user", "nobody"]
-    for place in sorted(needed):
-        line += ["--need", place]
-    return [*line, "--"]
-
-
 def test_without_root_dockerd_is_watched_and_everything_else_runs(
     dockerd: PrivateDockerd,
 ) -> None:
@@ -205,7 +196,7 @@ def test_without_root_dockerd_is_watched_and_everything_else_runs(
         for place in (gpud.home, *gpud.home.rglob("*")):
             shutil.chown(place, NOBODY, NOBODY)
         process = subprocess.Popen(
-            [*as_nobody(gpud), *argv(gpud, "run")],
+            [*as_nobody(gpud.home), *argv(gpud, "run")],
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
         )

@@ -16,7 +16,7 @@ import pytest
 from tests.dockerd import private_dockerd
 from tests.doctor.test_libraries import wsl2
 from tests.doctor.trees import WSL2, machine
-from tests.e2e.program import Program, cuda, free_port, nvml, program
+from tests.e2e.program import Program, as_nobody, cuda, free_port, nvml, program
 from tests.standins.build import rewrite_script
 from tests.waiting import until
 
@@ -156,9 +156,7 @@ def test_an_ordinary_user_is_told_that_dockerd_is_up_and_not_for_him() -> None:
             version = as_root["docker"]["evidence"]
             assert re.match(r"\d+\.\d+", version)
             docker.root.chmod(0o755)
-            user = [sys.executable, "-I", "-m", "gpud.root.drop", "--user", "nobody"]
-            need = ["--need", str(CHECKOUT), "--need", sys.prefix, "--need", str(made.home), "--"]
-            said = doctor(made.home, "--json", before=[*user, *need])
+            said = doctor(made.home, "--json", before=as_nobody(made.home))
             theirs = {check["name"]: check for check in json.loads(said.stdout)["checks"]}
             assert theirs["docker"]["verdict"] == "ok"
             assert theirs["docker"]["evidence"].startswith("up")

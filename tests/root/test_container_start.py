@@ -7,7 +7,7 @@ from gpud.core.dockerd import Api, Seen
 from gpud.core.report import Owner
 from gpud.core.settings import Settings
 from gpud.root.containers import Containers
-from tests.root.conftest import until
+from tests.waiting import until
 
 if TYPE_CHECKING:
     from pathlib import Path

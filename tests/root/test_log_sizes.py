@@ -79,7 +79,8 @@ def test_a_full_disk_does_not_keep_a_log_full(tmp_path: Path) -> None:
         pytest.skip("needs root")
     log = tmp_path / "disk" / "dockerd.log"
     log.parent.mkdir()
-    disk = ["mount", "-t", "tmpfs", "-o", f"size={LARGEST_LOG + 1024 * 1024}", "tmpfs", log.parent]
+    size = f"size={LARGEST_LOG + 1024 * 1024}"
+    disk = ["mount", "-t", "tmpfs", "-o", size, "tmpfs", str(log.parent)]
     subprocess.run(disk, check=True)
     try:
         with contextlib.suppress(OSError), log.open("ab", buffering=0) as writer:

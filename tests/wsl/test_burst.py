@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.e2e.program import until
+from tests.waiting import until
 from tests.wsl.terminal import PROMPT
 
 if TYPE_CHECKING:

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.e2e.program import alive, children_of, until
+from tests.e2e.program import alive, children_of
+from tests.waiting import until
 from tests.wsl.conftest import GREET, INSTALL
 from tests.wsl.machine import GUEST, PASSWORD, USER, Machine
 from tests.wsl.terminal import PROMPT

@@ -7,7 +7,8 @@ import subprocess
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tests.e2e.program import alive, until
+from tests.e2e.program import alive
+from tests.waiting import until
 from tests.wsl.machine import PASSWORD, RELEASE
 from tests.wsl.terminal import PROMPT
 
