@@ -7,14 +7,14 @@ import os
 import socket
 import subprocess
 from dataclasses import replace
-from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
 import pytest
 
 from gpud.core.clock import Instant
-from gpud.core.report import AgentReport, Owner
+from gpud.core.report import AgentReport, Owner, ToolkitReport, ToolkitState
 from gpud.core.settings import Http, Settings
+from gpud.core.toolkit import ToolkitFacts, judged
 from gpud.doctor import docker as dockerd
 from gpud.doctor.checks import (
     clock,
@@ -154,20 +154,19 @@ def test_the_line_for_daemon_json_is_given_whole(tmp_path: Path) -> None:
 
 def test_a_toolkit_is_judged_by_programs_runtimes_and_cdi_files(tmp_path: Path) -> None:
     files = WSL2 | {"/etc/docker/daemon.json": json.dumps({"runtimes": {"nvidia": {}}})}
-    said(toolkit.look(machine(tmp_path, files)), PROBLEM, "its program is missing")
-    program(tmp_path, "nvidia-container-runtime")
-    program(tmp_path, "nvidia-container-runtime-hook")
+    said(toolkit.look(machine(tmp_path, files)), PROBLEM, "there is no nvidia-container-runtime")
+    program(tmp_path, "nvidia-container-runtime-hook")  # all that `--gpus` needs
     said(toolkit.look(machine(tmp_path, files)), OK, "`--gpus`")
     cdi = {"/etc/cdi/nvidia.yaml": "cdiVersion: 0.5.0\nkind: nvidia.com/gpu\n"}
-    said(toolkit.look(machine(tmp_path / "cdi", WSL2 | cdi)), OK, "CDI (/etc/cdi/nvidia.yaml)")
-    said(toolkit.judged(toolkit.Facts(), gpu=True), ADVICE, "not installed")
-    said(toolkit.judged(toolkit.Facts(), gpu=False), OK, "no GPU")
+    said(toolkit.look(machine(tmp_path / "cdi", WSL2 | cdi)), OK, "by CDI")
+    said(toolkit.unasked(judged(ToolkitFacts()), gpu=True), ADVICE, "not installed")
+    said(toolkit.unasked(judged(ToolkitFacts()), gpu=False), OK, "no GPU")
 
 
 def test_what_root_says_of_the_toolkit_is_passed_on_and_so_is_a_container_that_failed() -> None:
-    broken = SimpleNamespace(state="broken", reason="r", detail="not reloaded", fix="restart it")
+    broken = ToolkitReport(ToolkitState.BROKEN, "r", "not reloaded", "restart it")
     said(toolkit.reported(broken), PROBLEM, "not reloaded")
-    both = SimpleNamespace(state="both", reason=None, detail=None, fix=None)
+    both = ToolkitReport(ToolkitState.BOTH)
     said(toolkit.reported(both), OK, "`--gpus` and CDI")
     assert toolkit.ran({"level": 1, "reason": "toolkit_not_installed"}) is None
     failed = toolkit.ran({"level": 2, "reason": "hung", "detail": "no end", "fix": "x"})

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from gpud.core.report import ToolkitReport, ToolkitState
+from gpud.core.toolkit import CDI_KIND, INSTALL, PROGRAMS, ToolkitFacts, judged
 from gpud.doctor import docker
 from gpud.doctor.finding import Finding, advice, combined, ok, problem, unknown
 from gpud.doctor.machine import Unreadable
@@ -17,23 +18,13 @@ if TYPE_CHECKING:
 TITLE = "container toolkit"
 ORDER = 130
 SUMMARY = "the NVIDIA Container Toolkit: its programs, its runtime in daemon.json, its CDI files"
-PROGRAMS = ("nvidia-ctk", "nvidia-container-runtime", "nvidia-container-runtime-hook")
 CDI = ("/etc/cdi", "/var/run/cdi")
-KIND = "nvidia.com/gpu"
 FAILED = 2
-INSTALL = (
-    "install nvidia-container-toolkit, then "
-    "`sudo nvidia-ctk runtime configure --runtime=docker` and restart dockerd"
-)
-
-
-@dataclass(frozen=True, slots=True)
-class Facts:
-    """What any person can see of the toolkit."""
-
-    programs: tuple[str, ...] = ()
-    runtimes: tuple[str, ...] = ()  # named in daemon.json
-    specs: tuple[str, ...] = ()  # CDI files that offer GPUs
+WAYS = {
+    ToolkitState.RUNTIME: "`--gpus`",
+    ToolkitState.CDI: "CDI",
+    ToolkitState.BOTH: "`--gpus` and CDI",
+}
 
 
 def look(machine: Machine) -> Finding:
@@ -45,12 +36,13 @@ def look(machine: Machine) -> Finding:
         return ok("Docker Desktop brings its own")
     said, _ = docker.daemon_json(machine)
     runtimes = said.get("runtimes")
-    facts = Facts(
+    facts = ToolkitFacts(
+        configured=tuple(runtimes) if isinstance(runtimes, dict) else (),
         programs=tuple(name for name in PROGRAMS if machine.program(name) is not None),
-        runtimes=tuple(runtimes) if isinstance(runtimes, dict) else (),
-        specs=tuple(_specs(machine)),
+        cdi_dirs=CDI,  # only dockerd itself could say that it does not look there
+        cdi_specs=tuple(_specs(machine)),
     )
-    return judged(facts, gpu=machine.wsl == "2" and machine.exists("/dev/dxg"))
+    return unasked(judged(facts), gpu=machine.wsl == "2" and machine.exists("/dev/dxg"))
 
 
 def _specs(machine: Machine) -> list[str]:
@@ -62,20 +54,19 @@ def _specs(machine: Machine) -> list[str]:
                     text = machine.text(f"{folder}/{name}") or ""
                 except Unreadable:
                     continue
-                if KIND in text:
+                if CDI_KIND in text:
                     found.append(f"{folder}/{name}")
     return found
 
 
-def reported(toolkit: Any) -> Finding:  # noqa: ANN401  # root's own report, read by its names
-    """Pass on what root says of the toolkit."""
-    state, words = str(toolkit.state), toolkit.detail or toolkit.reason or ""
-    if state in {"runtime", "cdi", "both"}:
-        ways = {"runtime": "`--gpus`", "cdi": "CDI", "both": "`--gpus` and CDI"}
-        return ok(f"containers get GPUs by {ways[state]}")
-    if state == "broken":
+def reported(toolkit: ToolkitReport) -> Finding:
+    """Pass on how the toolkit was judged."""
+    state, words = toolkit.state, toolkit.detail or toolkit.reason or ""
+    if state in WAYS:
+        return ok(f"containers get GPUs by {WAYS[state]}")
+    if state is ToolkitState.BROKEN:
         return problem(words, toolkit.fix or INSTALL)
-    if state == "none":
+    if state is ToolkitState.NONE:
         return advice(words, toolkit.fix or INSTALL)
     return unknown(words, toolkit.fix)
 
@@ -88,16 +79,8 @@ def ran(health: Mapping[str, Any]) -> Finding | None:
     return judge(f"in a container: {health.get('detail')}", str(health.get("fix") or "gpud status"))
 
 
-def judged(facts: Facts, *, gpu: bool) -> Finding:
-    """Judge what is there; where there is no GPU nobody misses it."""
-    if "nvidia" in facts.runtimes and "nvidia-container-runtime" not in facts.programs:
-        return problem("daemon.json names the runtime nvidia, and its program is missing", INSTALL)
-    ways = ["`--gpus`"] if "nvidia-container-runtime-hook" in facts.programs else []
-    ways += [f"CDI ({facts.specs[0]})"] if facts.specs else []
-    if ways:
-        return ok(f"installed; by its files containers get GPUs by {' and '.join(ways)}")
-    if facts.programs:
-        return advice(f"there is {', '.join(facts.programs)}, and Docker does not use it", INSTALL)
-    if not gpu:
+def unasked(toolkit: ToolkitReport, *, gpu: bool) -> Finding:
+    """Say what the files alone tell; where there is no GPU nobody misses the toolkit."""
+    if toolkit.state is ToolkitState.NONE and not gpu:
         return ok("not installed, and no GPU to hand out")
-    return advice("not installed: Docker has no way to hand out the GPU", INSTALL)
+    return reported(toolkit)
