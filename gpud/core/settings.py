@@ -6,6 +6,7 @@ Root never passes the invoking user's environment.
 
 from __future__ import annotations
 
+import ipaddress
 import math
 import re
 import tomllib
@@ -35,6 +36,13 @@ def _between(owner: Any, *names: str, low: float, high: float = math.inf) -> Non
             raise ValueError(f"{name} must be {limit}, not {value}")
 
 
+def _loopback(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Paths:
     """Where gpud keeps things; empty means below the home (``/`` when installed)."""
@@ -46,15 +54,20 @@ class Paths:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Http:
-    """The one listener. 127.0.0.1 by default; nothing over HTTP changes state."""
+    """The one listener, on the loopback address; nothing over HTTP changes state."""
 
     listen: str = "127.0.0.1:9945"
 
     def __post_init__(self) -> None:
-        """Refuse an address that is not HOST:PORT."""
+        """Refuse an address that is not HOST:PORT, and one that others can reach."""
         host, colon, port = self.listen.rpartition(":")
         if not (colon and host and port.isascii() and port.isdigit() and int(port) <= HIGHEST_PORT):
             raise ValueError(f"listen must be HOST:PORT, such as 127.0.0.1:9945, not {self.listen}")
+        if not _loopback(self.host):
+            raise ValueError(
+                f"listen: {self.host} can be reached from outside, and gpud asks nobody for a "
+                "password yet; use 127.0.0.1, [::1] or localhost"
+            )
 
     @property
     def host(self) -> str:

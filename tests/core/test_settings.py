@@ -19,6 +19,17 @@ def refusal(text: bytes | None = None, environ: dict[str, str] | None = None) ->
     return str(caught.value)
 
 
+@pytest.mark.parametrize("host", ["127.0.0.1", "127.9.9.9", "[::1]", "localhost"])
+def test_a_loopback_address_is_listened_on(host: str) -> None:
+    assert parse(f'[http]\nlisten = "{host}:1"'.encode(), {}).http.listen == f"{host}:1"
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "[::]", "192.168.0.7", "laptop", "127.1"])  # noqa: S104
+def test_an_address_that_others_can_reach_is_refused(host: str) -> None:
+    with pytest.raises(ConfigError, match="can be reached from outside"):
+        parse(f'[http]\nlisten = "{host}:1"'.encode(), {})
+
+
 def test_nothing_at_all_gives_the_defaults() -> None:
     assert parse(None, {}) == Settings()
     assert parse(b"", {}) == Settings()

@@ -349,7 +349,12 @@ def test_without_bashrc_the_shell_files_are_left_alone(shared: Path) -> None:
 
 @pytest.mark.parametrize(
     ("options", "word"),
-    [(["--user", "nobody-here"], "there is no user"), (["--colour"], "no option")],
+    [
+        (["--user", "nobody-here"], "there is no user"),
+        (["--user"], "--user needs a value"),
+        (["--wheelhouse"], "--wheelhouse needs a value"),
+        (["--colour"], "no option"),
+    ],
 )
 def test_bad_options_are_named_and_nothing_happens(
     shared: Path, installed: Machine, options: list[str], word: str
@@ -486,3 +491,13 @@ def test_a_python_without_ensurepip_takes_pip_from_the_wheelhouse(shared: Path) 
         made.well(*install(shared, "--no-start", "--no-bashrc"))
         assert made.well("gpud", "version").startswith("gpud ")
         assert not (made.root / "opt/gpud.gpud-build").exists()
+
+
+def test_root_whom_nobody_called_gets_a_hook_and_needs_no_rule(shared: Path) -> None:
+    with fresh(shared) as made:
+        call = [*install(shared, "--no-start")]
+        del call[1:3]  # --user NAME
+        said = made.well(*call)
+        assert "root needs none" in said
+        assert "gpud-start" in (made.root / "root/.bashrc").read_text()
+        assert not (made.root / RULE).exists()
