@@ -146,7 +146,7 @@ def test_a_second_run_changes_nothing(installed: Machine, shared: Path) -> None:
     said = installed.well(*install(shared, "--no-start"))
     assert {k: v for k, v in installed.changed().items() if not k.startswith("var/log")} == before
     assert "nothing to do" in said
-    assert "would:" not in installed.well(*install(shared, "--dry-run"))
+    assert "would:" not in installed.well(*install(shared, "--dry-run", "--no-start"))
 
 
 def test_purge_leaves_no_settings_either(installed: Machine, shared: Path) -> None:
