@@ -149,6 +149,16 @@ def test_a_second_run_changes_nothing(installed: Machine, shared: Path) -> None:
     assert "would:" not in installed.well(*install(shared, "--dry-run", "--no-start"))
 
 
+def test_a_dry_run_leaves_even_what_an_interrupted_run_left(
+    installed: Machine, shared: Path
+) -> None:
+    with fresh(shared, installed.changes) as made:
+        left = made.root / "opt/gpud.gpud-build"
+        left.mkdir()
+        made.well(*install(shared, "--dry-run"))
+        assert left.is_dir()
+
+
 def test_purge_leaves_no_settings_either(installed: Machine, shared: Path) -> None:
     with fresh(shared, installed.changes) as made:
         (made.root / "etc/gpud/gpud.toml").write_text("[log]\nlevel = 'debug'\n")
