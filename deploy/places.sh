@@ -20,10 +20,16 @@ declare -A COMPLETION=(
 
 home_of() { getent passwd "$1" | cut -d: -f6; }
 
+give() { # OWNER DIRECTORY: with all in it, but for files with a second name, which may be anybody's
+  # WSL without systemd sets no fs.protected_hardlinks: who could write here could link to any file.
+  find "$2" -xdev \( -type d -o -links 1 \) -execdir chown -h -- "$1" {} +
+}
+
 as_user() { # LOGIN COMMAND...: what is below a home is only ever touched as its owner
   local login=$1
   shift
-  setpriv --reuid "$login" --regid "$(id -g -- "$login")" --init-groups \
+  # In a session of its own: what else this user runs could type into root's terminal otherwise.
+  setsid --wait setpriv --reuid "$login" --regid "$(id -g -- "$login")" --init-groups \
     env -i -C / PATH=/usr/local/bin:/usr/bin:/bin LC_ALL=C.UTF-8 \
     HOME="$(home_of "$login")" USER="$login" LOGNAME="$login" "$@"
 }

@@ -211,6 +211,27 @@ def state(dockerd: PrivateDockerd, container: str) -> tuple[int, str]:
     return said["Pid"], said["StartedAt"]
 
 
+def test_history_of_an_earlier_installation_is_handed_back_and_no_file_with_another_name(
+    installed: Machine, shared: Path
+) -> None:
+    with fresh(shared, installed.changes) as made:
+        made.well("install", "-d", "-o", "gpud", "/var/lib/gpud/cuda-cache")
+        state = made.root / "var/lib/gpud"
+        state.joinpath("gpud.db").write_text("figures")
+        made.well("chown", "gpud", "/var/lib/gpud", "/var/lib/gpud/gpud.db")
+        secret = made.root / "var/lib/secret"
+        secret.write_text("root's own")
+        state.joinpath("innocent").hardlink_to(secret)
+        made.well("chown", "1:1", "/var/lib/secret")
+        made.well("/opt/gpud/deploy/uninstall")
+        assert (state / "gpud.db").stat().st_uid == 0
+        assert secret.stat().st_uid == 1, "a file with a second name may be anybody's"
+        made.well(*install(shared, "--no-start"))
+        owner = (state / "gpud.db").stat().st_uid
+        assert owner == state.stat().st_uid != 0
+        assert secret.stat().st_uid == 1
+
+
 def test_gpud_runs_afterwards_and_an_upgrade_restarts_it_but_neither_dockerd_nor_containers(
     shared: Path, installed: Machine
 ) -> None:
