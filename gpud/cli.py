@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import gpud
 from gpud.core.errors import ConfigError, GpudError
+from gpud.core.proc import start_ticks
 from gpud.core.settings import Settings, config_path, entries, parse
 from gpud.core.stats import human
 from gpud.core.text import escaped
@@ -49,6 +50,13 @@ class Place:
         except OSError as error:
             raise ConfigError(f"cannot read {self.config}: {error.strerror}") from error
         return parse(text, environ, home=self.home, origin=str(self.config))
+
+    def settings_or_defaults(self) -> tuple[Settings, ConfigError | None]:
+        """Read them; for what must answer all the same, the defaults and what is wrong."""
+        try:
+            return self.settings(), None
+        except ConfigError as error:
+            return Settings(home=self.home), error
 
 
 def default_home() -> str:
@@ -109,19 +117,19 @@ def main(argv: Sequence[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return OK
     except (GpudError, OSError) as error:
-        return _refuse(error)
+        return _refuse(error, arguments.verb)
     except KeyboardInterrupt:
         return INTERRUPTED
 
 
-def _refuse(error: GpudError | OSError) -> int:
+def _refuse(error: GpudError | OSError, verb: str) -> int:
     """Say what went wrong in a line, the fix in another, and give the exit code."""
     fix = error.fix if isinstance(error, GpudError) else None
     code = PROBLEM
     if isinstance(error, ConfigError):
         code = USAGE
     elif isinstance(error, PermissionError):
-        code, fix = NO_PERMISSION, "run it as root: sudo gpud ..."
+        code, fix = NO_PERMISSION, f"sudo gpud {verb}"
     _say(f"gpud: {error}" + (f"\n  fix: {fix}" if fix else ""), file=sys.stderr)
     return code
 
@@ -142,21 +150,28 @@ def _up(_: argparse.Namespace, place: Place) -> int:
     settings = _root_only(place)
     from gpud.root import control
 
-    return control.up(settings, config_path=place.config)
+    code = control.up(settings, config_path=place.config)
+    _say("gpud runs")
+    return code
 
 
 def _down(arguments: argparse.Namespace, place: Place) -> int:
     settings = _root_only(place)
     from gpud.root import control
 
-    return control.down(settings, docker=arguments.docker)
+    code = control.down(settings, docker=arguments.docker)
+    rest = "" if arguments.docker else "; dockerd and its containers run on"
+    _say(f"gpud has stopped{rest}. Opened shells leave it at that until `gpud up` or the next boot")
+    return code
 
 
 def _restart(_: argparse.Namespace, place: Place) -> int:
     settings = _root_only(place)
     from gpud.root import control
 
-    return control.restart(settings, config_path=place.config)
+    code = control.restart(settings, config_path=place.config)
+    _say("gpud has started anew; dockerd and its containers ran on")
+    return code
 
 
 def _run(_: argparse.Namespace, place: Place) -> int:
@@ -171,7 +186,9 @@ def _run(_: argparse.Namespace, place: Place) -> int:
 
 
 def _status(arguments: argparse.Namespace, place: Place) -> int:
-    settings = place.settings()
+    settings, trouble = place.settings_or_defaults()
+    if trouble is not None:
+        _say(f"gpud: {trouble}", file=sys.stderr)  # what runs runs on with the settings it read
     path = Path(settings.run_dir, "agent.json")
     try:
         document: dict[str, Any] = json.loads(path.read_bytes())
@@ -179,11 +196,11 @@ def _status(arguments: argparse.Namespace, place: Place) -> int:
         document = {}
     except ValueError as error:
         raise GpudError(f"{path} is not readable as JSON: {error}") from error
-    if not document or not _running(Path(settings.run_dir, "root.pid")):
+    if not document or not _running(Path(settings.run_dir)):
         if arguments.json:
             print(json.dumps({"schema_version": 1, "state": "not_running"}))
         else:
-            _say("gpud is not running; start it with: gpud up")
+            _say(_not_running(place, Path(settings.run_dir)))
         return NOT_RUNNING
     if arguments.json:
         print(json.dumps(document))
@@ -193,15 +210,24 @@ def _status(arguments: argparse.Namespace, place: Place) -> int:
     return OK if document["state"] == "ok" else PROBLEM
 
 
-def _running(pidfile: Path) -> bool:
+def _running(run_dir: Path) -> bool:
     """Compare pid and start time, so that a recycled pid is never taken for gpud."""
     try:
-        pid, start_ticks = pidfile.read_text().split()
-        stat = Path("/proc", pid, "stat").read_text()
+        pid, ticks = (run_dir / "root.pid").read_text().split()
+        return start_ticks(Path("/proc", pid, "stat").read_text()) == int(ticks)
     except (OSError, ValueError):
         return False
-    after_name = stat.rpartition(")")[2].split()
-    return after_name[0] != "Z" and after_name[19] == start_ticks
+
+
+def _not_running(place: Place, run_dir: Path) -> str:
+    """Say so, and what starts it: that depends on who asks, and of what."""
+    start = "gpud up"
+    if place.home == "/":
+        start = "gpud up" if os.geteuid() == 0 else "sudo gpud up"
+    elif Path(place.home).name == ".gpud":
+        start = "deploy/run"
+    stopped = " (stopped with gpud down)" if (run_dir / "stopped").exists() else ""
+    return f"gpud is not running{stopped}; start it with: {start}"
 
 
 def _status_lines(document: dict[str, Any]) -> list[str]:
@@ -228,18 +254,18 @@ def _place(state: dict[str, Any]) -> str:
 
 
 def _doctor(arguments: argparse.Namespace, place: Place) -> int:
-    settings = place.settings()
+    settings, trouble = place.settings_or_defaults()
     from gpud.doctor import show
 
-    return show.doctor(settings, os.environ, as_json=arguments.json)
+    return show.doctor(settings, trouble, os.environ, as_json=arguments.json)
 
 
 def _probe(arguments: argparse.Namespace, place: Place) -> int:
     from gpud.agent import byhand
 
-    settings = place.settings()
     if arguments.list:
-        return byhand.listing(settings, as_json=arguments.json, say=_say)
+        return byhand.listing(as_json=arguments.json, say=_say)
+    settings = place.settings()
 
     def progress(text: str) -> None:
         _say(text, file=sys.stderr)

@@ -42,10 +42,29 @@ def test_wrong_usage_is_2(tmp_path: Path, words: tuple[str, ...]) -> None:
 
 
 def test_a_bad_setting_is_2_and_names_key_and_likely_key(tmp_path: Path) -> None:
-    ran = gpud(configured(tmp_path, "[http]\nlisen = ':1'\n"), "status")
+    ran = gpud(configured(tmp_path, "[http]\nlisen = ':1'\n"), "config", "check")
     assert ran.returncode == 2
     assert "unknown key http.lisen; did you mean http.listen?" in ran.stderr
     assert "Traceback" not in ran.stderr
+
+
+def test_status_answers_with_settings_that_cannot_be_read_and_says_so(tmp_path: Path) -> None:
+    ran = gpud(configured(tmp_path, "[http\n"), "status", "--json")
+    assert (ran.returncode, json.loads(ran.stdout)["state"]) == (3, "not_running")
+    assert "not valid TOML" in ran.stderr
+
+
+def test_what_was_stopped_is_said_to_be(tmp_path: Path) -> None:
+    assert "stopped with" not in gpud(tmp_path, "status").stdout
+    marker = tmp_path / "run/gpud/stopped"
+    marker.parent.mkdir(parents=True)
+    marker.touch()
+    assert "(stopped with gpud down)" in gpud(tmp_path, "status").stdout
+
+
+def test_the_list_of_probes_needs_nobodys_lock(tmp_path: Path) -> None:
+    (tmp_path / "run/gpud/agent/gpu.lock").mkdir(parents=True)  # nothing could open it for writing
+    assert "nbody" in gpud(tmp_path, "probe", "--list").stdout
 
 
 def test_status_of_nothing_is_3_in_words_and_as_one_document(tmp_path: Path) -> None:
@@ -109,6 +128,6 @@ def test_the_completion_script_is_one_bash_can_read(tmp_path: Path) -> None:
 
 
 def test_words_from_outside_cannot_steer_the_terminal(tmp_path: Path) -> None:
-    ran = gpud(configured(tmp_path, '[http]\n"\\u001b[2J" = 1\n'), "status")
+    ran = gpud(configured(tmp_path, '[http]\n"\\u001b[2J" = 1\n'), "config", "check")
     assert ran.returncode == 2
     assert "\x1b" not in ran.stderr

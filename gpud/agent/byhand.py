@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import secrets
 import tempfile
 from dataclasses import asdict
@@ -31,9 +32,10 @@ PATIENCE_S = 120.0
 """A scheduled probe may be running; nothing is measured beside it."""
 
 
-def listing(settings: Settings, *, as_json: bool, say: Say) -> int:
+def listing(*, as_json: bool, say: Say) -> int:
     """Print the probes there are; 1 when a probe module does not load."""
-    specs, refused = asyncio.run(_launcher(settings).specs())
+    # Nothing is measured, so nobody's lock is wanted.
+    specs, refused = asyncio.run(Launcher(Path(os.devnull)).specs())
     if as_json:
         probes = [asdict(spec) for spec in specs]
         document = {"schema_version": SCHEMA_VERSION, "probes": probes, "refused": refused}
@@ -148,7 +150,12 @@ def _explain(console: Console, reports: Sequence[RunReport]) -> None:
 def _launcher(settings: Settings) -> Launcher:
     """Use the lock of the agent that runs here, or one of our own where none ever did."""
     own = Path(settings.run_dir, "agent")
-    path = own / "gpu.lock" if own.is_dir() else Path(tempfile.gettempdir(), "gpud-probe.lock")
+    if own.is_dir():
+        path = own / "gpu.lock"
+    elif os.geteuid() == 0:  # never a name in /tmp, where anybody could have put a link
+        path = Path("/run/gpud-probe.lock")
+    else:
+        path = Path(tempfile.gettempdir(), f"gpud-probe-{os.geteuid()}.lock")
     try:
         path.touch()
     except PermissionError as error:

@@ -1,4 +1,4 @@
-"""Tables of ``/proc``, read as text by whoever may: their columns are written down once."""
+"""Files of ``/proc``, read as text by whoever may: their columns are written down once."""
 
 from __future__ import annotations
 
@@ -6,6 +6,21 @@ import re
 
 LISTEN = "0A"
 LEAST_FIELDS = 10
+
+NO_MORE = frozenset("ZX")
+"""States of a process that has ended and only waits to be reaped."""
+
+
+def start_ticks(stat: str) -> int | None:
+    """Find when a process began, in the text of ``/proc/PID/stat``; None for one that has ended.
+
+    Units: clock ticks since boot. The name before the last ")" may hold anything.
+    """
+    fields = stat.rpartition(")")[2].split()
+    try:
+        return None if fields[0] in NO_MORE else int(fields[19])
+    except (IndexError, ValueError):
+        return None
 
 
 def listening(table: str, port: int) -> set[str]:

@@ -26,6 +26,7 @@ from gpud.doctor import reports
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
+    from gpud.core.errors import ConfigError
     from gpud.core.report import RootReport
     from gpud.core.settings import Settings
 
@@ -82,6 +83,7 @@ class Machine:
     root: RootReport | None = None  # what root says, while it is fresh
     root_silence: str = ""  # why it says nothing
     agent: Mapping[str, Any] = field(default_factory=dict)  # agent.json, while it is fresh
+    trouble: ConfigError | None = None  # why ``settings`` are the defaults
 
     @property
     def installed(self) -> bool:
@@ -211,12 +213,14 @@ class Machine:
         return Ended(ran.returncode, ran.stdout[:LARGEST], ran.stderr[:LARGEST])
 
 
-def here(settings: Settings, environ: Mapping[str, str]) -> Machine:
+def here(
+    settings: Settings, environ: Mapping[str, str], trouble: ConfigError | None = None
+) -> Machine:
     """Look at this machine: the clocks, the person, and what gpud says of itself right now."""
     now = Instant(time.time(), time.monotonic())
     root, silence = reports.root(Path(settings.run_dir, "root.json"), now)
     agent = reports.agent(Path(settings.run_dir, "agent.json"), now) if root else {}
-    return Machine(settings, person(environ), environ, now, root, silence, agent)
+    return Machine(settings, person(environ), environ, now, root, silence, agent, trouble)
 
 
 def person(environ: Mapping[str, str]) -> Person:

@@ -5,17 +5,19 @@ from __future__ import annotations
 import json
 import os
 import stat
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gpud.core import wire
 from gpud.core.errors import WireError
+from gpud.core.proc import start_ticks
 from gpud.core.report import STALE_AFTER_S, RootReport
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-    from pathlib import Path
 
     from gpud.core.clock import Instant
+    from gpud.core.report import ProcessRef
 
 LARGEST = 4 * 1024 * 1024
 AHEAD_S = 1.0
@@ -35,9 +37,18 @@ def root(path: Path, now: Instant) -> tuple[RootReport | None, str]:
     except WireError as error:
         return None, f"{path}: {error}"
     age_s = now.mono_s - report.beat_s
-    if not -AHEAD_S <= age_s <= STALE_AFTER_S:
+    if not -AHEAD_S <= age_s <= STALE_AFTER_S or not _lives(report.process):
         return None, "gpud is not running"
     return report, ""
+
+
+def _lives(process: ProcessRef) -> bool:
+    """Its last word outlives a supervisor that was killed."""
+    try:
+        stat = Path("/proc", str(process.pid), "stat").read_text()
+    except OSError:
+        return False
+    return start_ticks(stat) == process.start_ticks
 
 
 def agent(path: Path, now: Instant) -> Mapping[str, Any]:

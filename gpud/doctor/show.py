@@ -16,6 +16,7 @@ from gpud.doctor.machine import here
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from gpud.core.errors import ConfigError
     from gpud.core.settings import Settings
     from gpud.doctor.run import Line
 
@@ -29,9 +30,14 @@ STYLES = {
 WIDTH = max(map(len, WORDS.values()))
 
 
-def doctor(settings: Settings, environ: Mapping[str, str], *, as_json: bool) -> int:
-    """Look at everything, print it, and give 1 when there is a problem, else 0."""
-    lines = run.everything(here(settings, environ))
+def doctor(
+    settings: Settings, trouble: ConfigError | None, environ: Mapping[str, str], *, as_json: bool
+) -> int:
+    """Look at everything, print it, and give 1 when there is a problem, else 0.
+
+    ``trouble`` says why ``settings`` are the defaults and not what the file says.
+    """
+    lines = run.everything(here(settings, environ, trouble))
     if as_json:
         print(json.dumps(document(lines)))
     elif sys.stdout.isatty():
@@ -98,6 +104,8 @@ def _heads(lines: Sequence[Line]) -> list[tuple[Line, str]]:
 
 def _sum(lines: Sequence[Line]) -> str:
     counts = document(lines)["counts"]
+    problems = "problem" if counts[Verdict.PROBLEM] == 1 else "problems"
+    others = (Verdict.ADVICE, Verdict.OK, Verdict.UNKNOWN)
     return ", ".join(
-        f"{counts[v]} {v}" for v in (Verdict.PROBLEM, Verdict.ADVICE, *list(Verdict)[:2])
+        [f"{counts[Verdict.PROBLEM]} {problems}", *(f"{counts[v]} {v}" for v in others)]
     )

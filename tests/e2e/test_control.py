@@ -54,7 +54,7 @@ def supervisor(gpud: Program) -> int:
 
 def test_up_returns_when_gpud_runs_and_a_second_up_changes_nothing(gpud: Program) -> None:
     first = command(gpud, "up")
-    assert (first.returncode, first.stdout, first.stderr) == (0, "", "")
+    assert (first.returncode, first.stdout, first.stderr) == (0, "gpud runs\n", "")
     pid = supervisor(gpud)
     assert alive(pid)
     gpud.health("dockerd", 0)

@@ -107,10 +107,21 @@ def test_the_lines_and_the_document_say_the_same(tmp_path: Path) -> None:
     assert "\x1b" not in shown  # no terminal, no colour
 
 
-def test_a_wrong_setting_is_told_before_anything_is_looked_at(tmp_path: Path) -> None:
-    ran = doctor(tmp_path, GPUD_HTTP__LISTEN="nowhere")
-    assert ran.returncode == 2
-    assert "listen must be HOST:PORT" in ran.stderr
+def test_a_wrong_setting_is_a_problem_and_everything_else_is_looked_at(tmp_path: Path) -> None:
+    found = checks(tmp_path, GPUD_HTTP__LISTEN="nowhere")
+    assert found["settings"]["verdict"] == "problem"
+    assert "listen must be HOST:PORT" in found["settings"]["evidence"]
+    assert found["port"]["verdict"] == "ok"
+
+
+def test_a_supervisor_that_was_killed_is_not_said_to_run() -> None:
+    with program() as made:
+        made.start()
+        until(lambda: checks(made.home)["gpud"]["verdict"] == "ok", "a gpud that runs")
+        assert made.process is not None
+        made.process.kill()
+        made.process.wait()
+        assert checks(made.home)["gpud"]["evidence"] == "gpud is not running"
 
 
 def test_a_driver_that_hangs_costs_its_own_lines_and_no_others(tmp_path: Path) -> None:
