@@ -59,7 +59,7 @@ def full(path: str) -> bool:
 
 def daemons() -> list[int]:
     """Give the pids of every dockerd and containerd in sight."""
-    pids = (int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdigit())
+    pids = process.pids()
     return sorted(pid for pid in pids if process.name(pid) in DAEMONS and process.ref(pid))
 
 

@@ -9,15 +9,14 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
-from gpud.core import wire
-from gpud.core.errors import AlreadyRunning, GpudError, WireError
-from gpud.core.report import Owner, ProcessRef, RootReport
-from gpud.root import daemon, files, lock, process, supervisor
+from gpud.core.errors import AlreadyRunning, GpudError
+from gpud.root import daemon, files, lock, owner, process, supervisor
 from gpud.root.dockerd import LARGEST_LOG
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from gpud.core.report import ProcessRef
     from gpud.core.settings import Settings
 
 STOP_S = 15.0
@@ -70,7 +69,10 @@ def _stop(settings: Settings, *, docker: bool) -> int:
         return 0
     # Containers get their own time to end; a second signal would cut it short.
     if not process.wait(kept, DOCKERD_STOP_S):
-        raise GpudError(f"dockerd (pid {kept.pid}) was asked to stop and still runs")
+        raise GpudError(
+            f"dockerd (pid {kept.pid}) was asked to stop and still runs",
+            fix=f"sudo kill -9 {kept.pid}; its containers run on",
+        )
     return 0
 
 
@@ -83,11 +85,11 @@ def restart(
 
 
 def _dockerd(run_dir: Path) -> ProcessRef | None:
-    try:
-        said = wire.decode((run_dir / "root.json").read_bytes(), RootReport).dockerd
-    except (OSError, WireError):
-        return None
-    return said.process if said.owner is Owner.GPUD else None
+    """Find the dockerd that carries our mark, also one that hides behind another's socket."""
+    for pid in process.pids():
+        if process.name(pid) == "dockerd" and owner.marked(pid, str(run_dir)):
+            return process.ref(pid)
+    return None
 
 
 def _daemon(

@@ -8,8 +8,12 @@ import os
 import select
 import signal
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from gpud.core.report import ProcessRef
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 PR_SET_PDEATHSIG = 1
 PR_SET_CHILD_SUBREAPER = 36
@@ -34,6 +38,11 @@ def ref(pid: int) -> ProcessRef | None:
     if not fields or fields[0] in "ZX":
         return None
     return ProcessRef(pid, int(fields[19]))
+
+
+def pids() -> Iterator[int]:
+    """Give every process there is just now."""
+    return (int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdigit())
 
 
 def alive(process: ProcessRef) -> bool:

@@ -81,7 +81,7 @@ def test_lines_are_aligned_and_counted() -> None:
         "advice   Longer  so so",
         "                 fix: better",
         "",
-        "0 problem, 1 advice, 1 ok, 0 unknown",
+        "0 problems, 1 advice, 1 ok, 0 unknown",
     ]
 
 

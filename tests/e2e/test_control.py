@@ -8,6 +8,7 @@ import os
 import pty
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -126,6 +127,20 @@ def test_down_with_docker_stops_the_dockerd_that_gpud_keeps(
     gpud.health("dockerd", 0)
     assert command(gpud, "down", "--docker").returncode == 0
     until(lambda: not dockerd.dockerds(), "dockerd has ended")
+
+
+def test_down_with_docker_ends_ours_also_behind_somebody_elses_socket(
+    gpud: Program, dockerd: PrivateDockerd
+) -> None:
+    command(gpud, "up")
+    gpud.health("dockerd", 0)
+    Path(dockerd.socket).unlink()
+    with socket.socket(socket.AF_UNIX) as other:
+        other.bind(dockerd.socket)
+        other.listen()
+        gpud.status_when(lambda d: d["root"]["dockerd"]["owner"] != "gpud", "another owner")
+        assert command(gpud, "down", "--docker").returncode == 0
+    assert not dockerd.dockerds()
 
 
 def test_down_where_nothing_runs_is_well(gpud: Program) -> None:

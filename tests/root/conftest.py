@@ -82,7 +82,10 @@ class Supervised:
 
 
 @pytest.fixture
-def supervised() -> Iterator[Supervised]:
+def supervised(request: pytest.FixtureRequest) -> Iterator[Supervised]:
+    if "dockerd" in request.fixturenames:
+        # Made before, so removed after: a supervisor would start a dockerd that a test took away.
+        request.getfixturevalue("dockerd")
     home = Path(tempfile.mkdtemp(prefix="gpud-root-"))
     home.chmod(0o755)
     made = Supervised(home, {"dockerd": {"policy": "off"}})

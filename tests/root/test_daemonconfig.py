@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -74,6 +75,18 @@ def test_a_file_that_says_nothing_usable_sets_nothing(tmp_path: Path, said: str)
     config = told(tmp_path, said)
     assert config.data_root == "/var/lib/docker"
     assert config.hosts is None
+
+
+def test_a_file_of_somebody_else_is_not_followed(tmp_path: Path) -> None:
+    if os.geteuid() != 0:
+        pytest.skip("needs root to give a file away")
+    file = tmp_path / "daemon.json"
+    file.write_text('{"pidfile": "/etc/passwd"}')
+    file.chmod(0o644)
+    wanted = Dockerd(args=(f"--config-file={file}",))
+    assert daemonconfig.read(wanted).pidfile == "/etc/passwd"
+    os.chown(file, 65534, 65534)
+    assert daemonconfig.read(wanted).pidfile == "/run/docker.pid"
 
 
 def test_a_file_that_others_may_write_is_not_followed(tmp_path: Path) -> None:
