@@ -18,6 +18,13 @@ declare -A COMPLETION=(
   [fish]=/usr/local/share/fish/vendor_completions.d/gpud.fish
 )
 
+only_one() { # of install and uninstall; a file that nobody else can hold
+  touch -- /run/gpud-install.lock
+  chmod 600 -- /run/gpud-install.lock
+  exec 8</run/gpud-install.lock
+  flock -n 8 || { say "another installation is running; waiting for it"; flock 8; }
+}
+
 home_of() { getent passwd "$1" | cut -d: -f6; }
 
 give() { # OWNER DIRECTORY: with all in it, but for files with a second name, which may be anybody's
@@ -31,21 +38,21 @@ as_user() { # LOGIN COMMAND...: what is below a home is only ever touched as its
   # In a session of its own: what else this user runs could type into root's terminal otherwise.
   setsid --wait setpriv --reuid "$login" --regid "$(id -g -- "$login")" --init-groups \
     env -i -C / PATH=/usr/local/bin:/usr/bin:/bin LC_ALL=C.UTF-8 \
-    HOME="$(home_of "$login")" USER="$login" LOGNAME="$login" "$@"
+    HOME="$(home_of "$login")" USER="$login" LOGNAME="$login" "$@" 8<&-
 }
 
 gpud_as_root() { # WORD...: nothing of the caller's shell gets there, GPUD_HOME least of all
   env -i PATH=/usr/sbin:/usr/bin:/sbin:/bin HOME=/root LANG=C.UTF-8 "$TREE/bin/gpud" "$@"
 }
 
-hooks_of() { # LOGIN: "FILE SNIPPET" for each shell that this user has
+hooks_of() { # LOGIN: "SNIPPET FILE" for each shell that this user has
   local home shell
   home=$(home_of "$1")
   shell=$(getent passwd "$1" | cut -d: -f7)
-  printf '%s\n' "$home/.bashrc $TREE/share/bashrc.snippet"
-  [[ $shell == */zsh || -e $home/.zshrc ]] && printf '%s\n' "$home/.zshrc $TREE/share/zshrc.snippet"
+  printf '%s\n' "$TREE/share/bashrc.snippet $home/.bashrc"
+  [[ $shell == */zsh || -e $home/.zshrc ]] && printf '%s\n' "$TREE/share/zshrc.snippet $home/.zshrc"
   [[ $shell == */fish || -d $home/.config/fish ]] \
-    && printf '%s\n' "$home/.config/fish/conf.d/gpud.fish $TREE/share/config.fish.snippet"
+    && printf '%s\n' "$TREE/share/config.fish.snippet $home/.config/fish/conf.d/gpud.fish"
   return 0
 }
 

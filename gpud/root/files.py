@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import stat
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -47,15 +48,18 @@ def link(path: Path, target: str) -> None:
 
 
 def handed(path: Path, owner: tuple[int, int] | None) -> None:
-    """Make a file in a directory of ours that ``owner`` may write into, and cannot replace."""
+    """Make a file in a directory of ours that ``owner`` may write into, and cannot replace.
+
+    By its group: the owner of a file may take a lease on it, and then whoever opens it waits.
+    """
     if path.is_symlink():
         path.unlink()
     flags = os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
     descriptor = os.open(path, flags, READABLE)
     try:
         if owner is not None:
-            os.fchown(descriptor, *owner)
-        os.fchmod(descriptor, READABLE)
+            os.fchown(descriptor, os.geteuid(), owner[1])
+        os.fchmod(descriptor, READABLE if owner is None else READABLE | stat.S_IWGRP)
     finally:
         os.close(descriptor)
 
@@ -78,7 +82,10 @@ def rotate(path: Path, largest: int) -> None:
     except FileNotFoundError:
         return
     try:
-        replace(path.with_name(f"{path.name}.1"), path.read_bytes()[-largest:])
+        with path.open("rb") as log:
+            log.seek(-largest, os.SEEK_END)  # its writer may have made it any size
+            last = log.read(largest)
+        replace(path.with_name(f"{path.name}.1"), last)
     except OSError:
         path.with_name(f".{path.name}.1.new").unlink(missing_ok=True)
     os.truncate(path, 0)

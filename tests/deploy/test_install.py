@@ -381,7 +381,7 @@ def test_without_bashrc_the_shell_files_are_left_alone(shared: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "word"),
     [
-        (["--user", "nobody-here"], "there is no user"),
+        (["--user", "nobody-here"], "there is no such user"),
         (["--user"], "--user needs a value"),
         (["--wheelhouse"], "--wheelhouse needs a value"),
         (["--colour"], "no option"),
@@ -532,3 +532,45 @@ def test_root_whom_nobody_called_gets_a_hook_and_needs_no_rule(shared: Path) -> 
         assert "root needs none" in said
         assert "gpud-start" in (made.root / "root/.bashrc").read_text()
         assert not (made.root / RULE).exists()
+
+
+def test_a_file_of_the_same_name_that_is_somebody_elses_is_left_alone(shared: Path) -> None:
+    with fresh(shared) as made:
+        theirs = made.root / "usr/local/share/zsh/site-functions/_gpud"
+        theirs.parent.mkdir(parents=True, exist_ok=True)
+        theirs.write_text("of another program\n")
+        told = made.run(*install(shared, "--no-start"))
+        assert told.returncode == 1
+        assert "_gpud is there and was not made by this" in told.stdout
+        made.well(*uninstall(shared, "--purge"))
+        assert theirs.read_text() == "of another program\n"
+
+
+@pytest.mark.parametrize("login", ["ALL", "FULLTIME"])
+def test_a_login_that_sudoers_would_read_otherwise_gets_no_rule(
+    installed: Machine, shared: Path, login: str
+) -> None:
+    with fresh(shared, installed.changes) as made:
+        made.well("useradd", "--create-home", "--badname", login)
+        before = (made.root / RULE).read_text()
+        told = made.run(*install(shared, "--no-start", "--user", login))
+        assert "cannot be written safely" in told.stdout
+        assert (made.root / RULE).read_text() == before
+
+
+def test_a_home_with_a_space_gets_its_hook(installed: Machine, shared: Path) -> None:
+    with fresh(shared, installed.changes) as made:
+        made.well("useradd", "--create-home", "--home-dir=/home/some one", "spacious")
+        made.well(*install(shared, "--no-start", "--user", "spacious"))
+        hooked = made.root / "home/some one/.bashrc"
+        assert "gpud-start" in hooked.read_text()
+        made.well("/opt/gpud/deploy/uninstall", "--purge")
+        assert "gpud" not in hooked.read_text()
+
+
+def test_nobody_else_can_keep_the_installer_waiting(installed: Machine, shared: Path) -> None:
+    with fresh(shared, installed.changes) as made:
+        made.well(*install(shared, "--no-start"))
+        nobody = ["setpriv", "--reuid=65534", "--clear-groups"]
+        tried = made.run(*nobody, "flock", "--nonblock", "/run/gpud-install.lock", "true")
+        assert "Permission denied" in tried.stderr

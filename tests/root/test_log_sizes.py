@@ -91,3 +91,16 @@ def test_a_full_disk_does_not_keep_a_log_full(tmp_path: Path) -> None:
         assert log.stat().st_size == 0
     finally:
         subprocess.run(["umount", log.parent], check=True)
+
+
+def test_a_log_that_its_writer_made_enormous_is_cut_and_never_read_whole(tmp_path: Path) -> None:
+    log = tmp_path / "agent.log"
+    with log.open("wb") as writer:
+        writer.truncate(1 << 42)
+        writer.seek(0, os.SEEK_END)
+        writer.write(b"last words\n")
+    files.rotate(log, 1024)
+    assert log.stat().st_size == 0
+    kept = (tmp_path / "agent.log.1").read_bytes()
+    assert len(kept) == 1024
+    assert kept.endswith(b"last words\n")

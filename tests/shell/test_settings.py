@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 import pytest
 
 from tests.shell.test_hook import (
@@ -167,6 +169,14 @@ def test_a_notice_is_shown_once_and_again_when_it_changes(machine: World, shell:
     assert opened(machine, shell) == ""
     notice(machine, "well again\n")
     assert opened(machine, shell) == "gpud: well again"
+
+
+def test_a_notice_of_nothing_but_zeroes_keeps_no_shell_waiting(
+    machine: World, shell: Shell
+) -> None:
+    notice(machine, "")
+    os.truncate(machine.path("/run/gpud/notice"), 1 << 40)  # bash would read on, zero for zero
+    assert "\0" not in opened(machine, shell)
 
 
 def test_a_notice_cannot_steer_the_terminal_and_is_cut_short(machine: World, shell: Shell) -> None:
