@@ -154,7 +154,7 @@ def test_sudo_lists_three_commands_for_the_user_and_none_for_another(machine: Wo
 @pytest.mark.parametrize("verb", ALLOWED)
 def test_the_three_commands_need_no_password_and_a_strangers_do(machine: World, verb: str) -> None:
     done = machine.run("sudo", "-n", GPUD, verb)
-        assert (done.returncode, done.stderr) == (0, "")
+    assert (done.returncode, done.stderr) == (0, "")
     refused = machine.run("sudo", "-n", GPUD, verb, user=STRANGER)
     assert (refused.returncode, refused.stdout) == (1, "")
     assert machine.run("sudo", "-n", GPUD, "down").returncode == 0
