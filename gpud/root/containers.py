@@ -108,7 +108,7 @@ class Containers:
         self._deadline_s = now_s + patience_s.get(task, wanted.deadline_s + RUN_MARGIN_S)
         line = [*self._command, str(task), f"--socket={socket}"]
         line += [f"--image={wanted.image}", f"--deadline={wanted.deadline_s}"]
-        line += [f"--owner={self._settings.run_dir}", f"--parent={os.getpid()}"]
+        line += [f"--owner={identity(self._settings)}", f"--parent={os.getpid()}"]
         if dockerd.process is not None:
             line.append(f"--dockerd={dockerd.process.pid}")
         if dockerd.owner is Owner.DOCKER_DESKTOP:
@@ -125,6 +125,15 @@ class Containers:
         except OSError as error:
             detail = f"cannot start {line[0]}: {error.strerror}"
             self._heard(Word(failure=Failure(Reason.SPAWN_FAILED, detail)))
+
+
+def identity(settings: Settings) -> str:
+    """Tell this gpud from all others that speak to the same dockerd, now and after a restart.
+
+    Docker Desktop's engine is that of every distribution, and each calls its directory /run/gpud;
+    but each has a file system of its own, and the kernel a number for it made from its UUID.
+    """
+    return f"{settings.run_dir}@{os.statvfs(settings.log_dir).f_fsid:x}"
 
 
 def _word(child: subprocess.Popen[bytes]) -> Word:

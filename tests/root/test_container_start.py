@@ -1,22 +1,26 @@
 from __future__ import annotations
 
+import os
 import time
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 from gpud.core.dockerd import Api, Seen
 from gpud.core.report import Owner
-from gpud.core.settings import Settings
-from gpud.root.containers import Containers
+from gpud.core.settings import Paths, Settings
+from gpud.root.containers import Containers, identity
 from tests.waiting import until
 
-if TYPE_CHECKING:
-    from pathlib import Path
+
+def made(home: Path) -> Settings:
+    settings = Settings(home=str(home))
+    Path(settings.log_dir).mkdir(parents=True)
+    return settings
 
 
 def test_the_short_life_asks_the_socket_that_dockerd_really_listens_on(tmp_path: Path) -> None:
     told = tmp_path / "told"
     command = ("/bin/sh", "-c", f'echo "$@" > {told}.new; mv {told}.new {told}; exec sleep 100', "")
-    containers = Containers(Settings(home=str(tmp_path)), command)
+    containers = Containers(made(tmp_path), command)
     try:
         seen = Seen(process=None, owner=Owner.GPUD, api=Api.ANSWERS)
         containers.step(seen, "/srv/theirs.sock", time.monotonic() + 1000)
@@ -24,3 +28,10 @@ def test_the_short_life_asks_the_socket_that_dockerd_really_listens_on(tmp_path:
         assert "--socket=/srv/theirs.sock " in told.read_text()
     finally:
         containers.stop()
+
+
+def test_two_file_systems_make_two_gpuds_of_one_name() -> None:
+    here, there = (Settings(paths=Paths(run="/run/gpud", log=log)) for log in ("/", "/dev/shm"))
+    assert os.statvfs("/").f_fsid != os.statvfs("/dev/shm").f_fsid, "two file systems"
+    assert identity(here) != identity(there)
+    assert identity(here) == identity(here)

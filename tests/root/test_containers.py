@@ -22,7 +22,9 @@ from gpud.core import wire
 from gpud.core.container_plan import Word
 from gpud.core.report import ToolkitState
 from gpud.core.sample import Reason
+from gpud.core.settings import Settings
 from gpud.root.container_probe import LABEL
+from gpud.root.containers import identity
 from tests.root.sample import PRINTED, gpu_docker, usable
 from tests.waiting import until
 
@@ -298,7 +300,7 @@ def test_a_life_that_is_killed_is_a_failed_run_and_its_container_is_cleared_away
         "containers": {"image": fitted.image(STUBBORN), "first_after_s": 0},
     }
     supervised.start()
-    mine = {LABEL: str(supervised.home / "run/gpud")}
+    mine = {LABEL: identity(Settings(home=str(supervised.home)))}
     until(lambda: [c for c in containers(fitted, **mine) if c["State"] == "running"], "it", 30)
     assert supervised.process is not None
     lives = [pid for pid in _children(supervised.process.pid) if b"container_probe" in _line(pid)]
