@@ -7,6 +7,7 @@ Verbs import what they need when they run, because ``gpud status`` must answer a
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import os
 import sys
@@ -42,21 +43,26 @@ class Place:
         Errors: ``ConfigError`` naming file and key. Under sudo the environment is not looked at:
         it is the invoking user's, and root takes nothing from there.
         """
-        environ = {} if "SUDO_UID" in os.environ else dict(os.environ)
         try:
             text = self.config.read_bytes()
         except FileNotFoundError:
             text = None
         except OSError as error:
             raise ConfigError(f"cannot read {self.config}: {error.strerror}") from error
-        return parse(text, environ, home=self.home, origin=str(self.config))
+        return parse(text, _environ(), home=self.home, origin=str(self.config))
 
     def settings_or_defaults(self) -> tuple[Settings, ConfigError | None]:
-        """Read them; for what must answer all the same, the defaults and what is wrong."""
+        """Read them; for what must answer all the same, what holds without the file, and why."""
         try:
             return self.settings(), None
         except ConfigError as error:
+            with contextlib.suppress(ConfigError):
+                return parse(None, _environ(), home=self.home), error
             return Settings(home=self.home), error
+
+
+def _environ() -> dict[str, str]:
+    return {} if "SUDO_UID" in os.environ else dict(os.environ)
 
 
 def default_home() -> str:
@@ -107,6 +113,9 @@ def parser() -> argparse.ArgumentParser:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command and give its exit code; nothing but a bug ends in a traceback."""
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:  # `gpud doctor >&-`: whoever closed it wants to read nothing
+            setattr(sys, name, Path(os.devnull).open("w"))  # noqa: SIM115  # for the whole life
     arguments = parser().parse_args(argv)
     home = str(Path(arguments.home).absolute()) if arguments.home else default_home()
     place = Place(home=home, config=(arguments.config or Path(config_path(home))).absolute())

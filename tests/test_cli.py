@@ -13,14 +13,14 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
-def gpud(home: Path | str, *words: str) -> subprocess.CompletedProcess[str]:
+def gpud(home: Path | str, *words: str, **environ: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, "-I", "-m", "gpud", "--home", str(home), *words],
         capture_output=True,
         text=True,
         check=False,
         timeout=60,
-        env={"PATH": "/usr/bin:/bin", "LANG": "C.UTF-8"},
+        env={"PATH": "/usr/bin:/bin", "LANG": "C.UTF-8", **environ},
     )
 
 
@@ -52,6 +52,19 @@ def test_status_answers_with_settings_that_cannot_be_read_and_says_so(tmp_path: 
     ran = gpud(configured(tmp_path, "[http\n"), "status", "--json")
     assert (ran.returncode, json.loads(ran.stdout)["state"]) == (3, "not_running")
     assert "not valid TOML" in ran.stderr
+
+
+def test_a_broken_file_does_not_hide_what_the_environment_says(tmp_path: Path) -> None:
+    marker = tmp_path / "elsewhere/stopped"
+    marker.parent.mkdir()
+    marker.touch()
+    ran = gpud(configured(tmp_path, "[http\n"), "status", GPUD_PATHS__RUN=str(marker.parent))
+    assert "stopped with gpud down" in ran.stdout
+
+
+def test_a_closed_output_is_no_crash(tmp_path: Path) -> None:
+    line = f"{sys.executable} -I -m gpud --home {tmp_path} config check >&- 2>&-"
+    assert subprocess.run(["sh", "-c", line], check=False).returncode == 0
 
 
 def test_what_was_stopped_is_said_to_be(tmp_path: Path) -> None:

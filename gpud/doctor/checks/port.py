@@ -31,7 +31,7 @@ def look(machine: Machine) -> Finding:
     if machine.root is not None and served:
         if served.get("level"):
             fix = str(served.get("fix") or _elsewhere(http.port))
-            return problem(f"{http.listen}: {served.get('detail')}", fix)
+            return problem(str(served.get("detail") or f"{http.listen} cannot be had"), fix)
         return ok(f"{http.listen}, served by gpud's agent")
     if machine.root is not None:  # it may listen before it says so
         words = "the agent has not said yet whether it listens there"
