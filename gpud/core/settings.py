@@ -93,12 +93,14 @@ class Dockerd:
     ping_timeout_s: float = 2.0
     start_timeout_s: float = 60.0
     hung_after_s: float = 30.0
+    kill_after_s: float = 10.0  # told to end, a hung dockerd gets this long
     backoff_max_s: float = 60.0
 
     def __post_init__(self) -> None:
         """Refuse intervals that would spin or never fire."""
         _between(self, "ping_interval_s", "ping_timeout_s", low=0.05, high=3600)
-        _between(self, "start_timeout_s", "hung_after_s", "backoff_max_s", low=0.5, high=86400)
+        patience = ("start_timeout_s", "hung_after_s", "kill_after_s", "backoff_max_s")
+        _between(self, *patience, low=0.5, high=86400)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

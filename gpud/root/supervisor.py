@@ -108,6 +108,7 @@ class Supervisor:
         self.limits = Limits(
             start_timeout_s=settings.dockerd.start_timeout_s,
             hung_after_s=settings.dockerd.hung_after_s,
+            kill_after_s=settings.dockerd.kill_after_s,
             backoff=Backoff(longest_s=settings.dockerd.backoff_max_s),
         )
         self.keeper = Keeper(since_s=time.monotonic())

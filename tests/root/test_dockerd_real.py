@@ -108,7 +108,9 @@ def test_a_hung_dockerd_is_ended_and_started_again(
     supervised: Supervised, dockerd: PrivateDockerd
 ) -> None:
     supervised.settings = {
-        "dockerd": dockerd.settings(hung_after_s=0.5, ping_timeout_s=0.3, ping_interval_s=0.1)
+        "dockerd": dockerd.settings(
+            hung_after_s=0.5, kill_after_s=1.0, ping_timeout_s=0.3, ping_interval_s=0.1
+        )
     }
     supervised.start()
     first = supervised.when(running, "a running dockerd")["dockerd"]
