@@ -243,7 +243,7 @@ def test_missing_iptables_are_held_until_they_are_there(
     supervised.start()
     assert "ptables" in held(supervised, "firewall_missing")["detail"]
     assert supervised.process is not None
-    inside = ["nsenter", "--mount", "--target", str(supervised.process.pid)]
+    inside = ["nsenter", "--mount", "--root", "--target", str(supervised.process.pid)]
     subprocess.run([*inside, "umount", hidden], check=True)
     comes_back(supervised)
 

@@ -73,7 +73,9 @@ class World:
 
     def argv(self, *command: str, user: str | None = USER) -> list[str]:
         """Build the line that runs a command in it, as root for ``user=None``."""
-        line = ["nsenter", "--target", str(self.init), "--mount", "--pid", "--wd=/", "--"]
+        # Its root as well: below a chroot, the namespace's own is that of the machine outside.
+        line = ["nsenter", "--target", str(self.init), "--mount", "--pid", "--root"]
+        line += ["env", "--chdir=/", "--"]
         if user is not None:
             line += ["setpriv", f"--reuid={user}", f"--regid={user}", "--init-groups"]
         return [*line, *command]
