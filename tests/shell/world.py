@@ -45,6 +45,7 @@ for place in etc opt var home; do
 done
 mount -t tmpfs -o mode=755 run /run
 chmod 755 /home /opt
+echo "127.0.1.1 $(cat /proc/sys/kernel/hostname)" >>/etc/hosts  # sudo looks its own machine up
 useradd --system --user-group --no-create-home gpud 2>/dev/null || true
 for user in gpudtest gpudother; do
   useradd --create-home --user-group --shell /bin/bash "$user"
