@@ -118,7 +118,10 @@ def test_the_terminal_may_close_and_the_relay_keeps_the_distribution(
     assert "status 0" in terminal.expect("@ready> ")
     pid = until(lambda: supervisor(gpud), "a supervisor")
 
-    assert not [line for line in gpud.processes().values() if line.startswith("sudo")]
+    until(
+        lambda: not [line for line in gpud.processes().values() if line.startswith("sudo")],
+        "the end of every sudo",
+    )
     _, parent, group, session, tty = stat(gpud, pid)[:5]
     assert (int(parent), int(group), int(session), int(tty)) == (relay, pid, pid, 0)
     assert leads_to(gpud, gpud.path(f"/proc/{pid}/cwd")) == "/"
