@@ -1,93 +1,31 @@
-"""deploy/install and deploy/uninstall as a person calls them, on an overlay of this machine."""
+"""deploy/install as a person calls it, on an overlay of this machine."""
 
 from __future__ import annotations
 
 import contextlib
-import os
 import shutil
-import signal
-import subprocess
-import tempfile
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.deploy.installing import (
+    HOME,
+    ROOT,
+    RULE,
+    USER,
+    WIDE,
+    fresh,
+    install,
+    settings,
+    uninstall,
+)
 from tests.dockerd import PrivateDockerd, private_dockerd
 from tests.e2e.program import free_port
-from tests.overlay import Machine, machine
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[2]
-USER = "gpud-someone"
-HOME = f"/home/{USER}"
-RULE = "etc/sudoers.d/gpud"
-WIDE = f"{USER} ALL=(ALL) NOPASSWD: /usr/bin/dockerd\n"
-
-
-@pytest.fixture(scope="session")
-def shared() -> Iterator[Path]:
-    """A checkout and a wheelhouse that every machine sees, and that nobody else can write."""
-    with tempfile.TemporaryDirectory(prefix="gpud-shared-", dir="/var/tmp") as folder:
-        place = Path(folder)
-        place.chmod(0o755)
-        checkout = place / "checkout"
-        ignored = shutil.ignore_patterns(
-            "__pycache__", ".git", ".venv", ".gpud", ".*_cache", "tests"
-        )
-        shutil.copytree(ROOT, checkout, ignore=ignored)
-        subprocess.run(
-            [checkout / "deploy/install", "--make-wheelhouse", place / "wheels"], check=True
-        )
-        yield place
-
-
-@contextlib.contextmanager
-def fresh(shared: Path, *layers: Path) -> Iterator[Machine]:
-    """A machine with one person on it, whose gpud would listen on a port of its own."""
-    with machine(shared, *layers) as made:
-        if not layers:
-            made.well("useradd", "--create-home", "--shell=/bin/bash", USER)
-        yield made
-
-
-def settings(made: Machine, port: int, **dockerd: object) -> None:
-    """Say what gpud is to do before it is installed: the installer leaves that alone."""
-    lines = [f'[http]\nlisten = "127.0.0.1:{port}"\n[dockerd]']
-    for key, value in (dockerd or {"policy": "off"}).items():
-        shown = list(value) if isinstance(value, tuple) else value
-        lines.append(f"{key} = {shown!r}".replace("'", '"'))
-    made.well("mkdir", "-p", "/etc/gpud")
-    (made.root / "etc/gpud/gpud.toml").write_text("\n".join(lines) + "\n")
-
-
-def install(shared: Path, *options: str) -> list[str]:
-    given = ["--user", USER, "--wheelhouse", str(shared / "wheels"), *options]
-    return [str(shared / "checkout/deploy/install"), *given]
-
-
-def uninstall(shared: Path, *options: str) -> list[str]:
-    return [str(shared / "checkout/deploy/uninstall"), *options]
-
-
-@pytest.fixture(scope="session")
-def installed(shared: Path) -> Iterator[Machine]:
-    """Installed and not started; other machines are layers above its files."""
-    with fresh(shared) as made:
-        made.well(*install(shared, "--no-start"))
-        yield made
-
-
-def ours(made: Machine) -> dict[str, str]:
-    """What was changed, less what differs from one installation to the next by its nature."""
-    own_time = (".pyc", ".log", "RECORD", "manifest", "/.fingerprint", "/.sums")
-    return {
-        name: what.rpartition(" ")[0] if name.endswith(own_time) else what
-        for name, what in made.changed().items()
-        if not name.startswith(("etc/shadow", "etc/gshadow", "etc/sub", "var/tmp/"))
-    }
+    from tests.overlay import Machine
 
 
 def test_a_dry_run_changes_nothing(shared: Path) -> None:
@@ -159,77 +97,12 @@ def test_a_dry_run_leaves_even_what_an_interrupted_run_left(
         assert left.is_dir()
 
 
-def test_purge_leaves_no_settings_either(installed: Machine, shared: Path) -> None:
-    with fresh(shared, installed.changes) as made:
-        (made.root / "etc/gpud/gpud.toml").write_text("[log]\nlevel = 'debug'\n")
-        made.well(*uninstall(shared, "--purge"))
-        assert not (made.root / "etc/gpud").exists()
-
-
-def test_uninstall_leaves_the_tree_as_it_was_before(shared: Path) -> None:
-    with fresh(shared) as made:
-        before = made.changed()
-        made.well(*install(shared, "--no-start"))
-        assert "opt/gpud/bin/gpud" in made.changed()
-        made.well(*uninstall(shared, "--purge"))
-        left = {
-            name: what
-            for name, what in made.changed().items()
-            if before.get(name) != what
-            # Directories of this machine that something was in for a while, and the shadow files'
-            # backups that useradd and userdel write.
-            and not what.startswith("dir ")
-            and name not in {"etc/passwd-", "etc/group-", "etc/shadow-", "etc/gshadow-"}
-            and not name.startswith("etc/sub")
-        }
-    assert not left
-
-
-def test_uninstall_without_purge_keeps_history_logs_and_changed_settings(
-    installed: Machine, shared: Path
-) -> None:
-    with fresh(shared, installed.changes) as made:
-        (made.root / "etc/gpud/gpud.toml").write_text("[log]\nlevel = 'debug'\n")
-        made.well("install", "-d", "-o", "gpud", "/var/lib/gpud")
-        (made.root / "var/lib/gpud/history.sqlite3").write_text("figures")
-        said = made.well("/opt/gpud/deploy/uninstall")
-        assert not (made.root / "opt/gpud").exists()
-        assert (made.root / "etc/gpud/gpud.toml").read_text() == "[log]\nlevel = 'debug'\n"
-        assert (made.root / "var/lib/gpud").stat().st_uid == 0, "its user is gone"
-        assert "kept: /var/lib/gpud" in said
-        assert "kept: /etc/gpud/gpud.toml" in said
-        said = made.well(*uninstall(shared, "--purge"))
-        assert not (made.root / "etc/gpud").exists(), "what was kept is purged afterwards"
-        assert "kept" not in said
-
-
 def state(dockerd: PrivateDockerd, container: str) -> tuple[int, str]:
     """The pid of a running container's first process, and when it was started."""
     with contextlib.closing(dockerd.client()) as client:
         said = client.inspect_container(container)["State"]
     assert said["Running"]
     return said["Pid"], said["StartedAt"]
-
-
-def test_history_of_an_earlier_installation_is_handed_back_and_no_file_with_another_name(
-    installed: Machine, shared: Path
-) -> None:
-    with fresh(shared, installed.changes) as made:
-        made.well("install", "-d", "-o", "gpud", "/var/lib/gpud/cuda-cache")
-        state = made.root / "var/lib/gpud"
-        state.joinpath("gpud.db").write_text("figures")
-        made.well("chown", "gpud", "/var/lib/gpud", "/var/lib/gpud/gpud.db")
-        secret = made.root / "var/lib/secret"
-        secret.write_text("root's own")
-        state.joinpath("innocent").hardlink_to(secret)
-        made.well("chown", "1:1", "/var/lib/secret")
-        made.well("/opt/gpud/deploy/uninstall")
-        assert (state / "gpud.db").stat().st_uid == 0
-        assert secret.stat().st_uid == 1, "a file with a second name may be anybody's"
-        made.well(*install(shared, "--no-start"))
-        owner = (state / "gpud.db").stat().st_uid
-        assert owner == state.stat().st_uid != 0
-        assert secret.stat().st_uid == 1
 
 
 def test_gpud_runs_afterwards_and_an_upgrade_restarts_it_but_neither_dockerd_nor_containers(
@@ -272,75 +145,6 @@ def test_gpud_runs_afterwards_and_an_upgrade_restarts_it_but_neither_dockerd_nor
         assert not pidfile.exists()
         assert made.run("kill", "-0", running).returncode == 0, "dockerd runs on"
         assert state(inside, container) == before_upgrade, "and so does what runs in it"
-
-
-def killed_at(made: Machine, shared: Path, title: str, number: signal.Signals) -> None:
-    """Install until ``title`` is announced, and be ended there, with all that was started."""
-    process = made.start(*install(shared, "--no-start"))
-    assert process.stdout is not None
-    said = ""
-    while title not in said:
-        seen = process.stdout.read(1)
-        assert seen, f"{title} never came:\n{said}"
-        said += seen
-    os.killpg(process.pid, number)
-    process.communicate()
-    assert process.returncode != 0
-
-
-FIRST_AND_LAST = [
-    "system user gpud",
-    "/opt/gpud: packages",
-    "/opt/gpud: put in place",
-    "/etc/sudoers.d/gpud",
-    f"{HOME}/.bashrc",
-]
-ALL = [
-    *FIRST_AND_LAST,
-    "tools to build with",
-    "/opt/gpud: an empty environment",
-    "/opt/gpud: gpud itself",
-    "/opt/gpud: bytecode",
-    "/usr/local/bin/gpud",
-    "/etc/gpud/gpud.toml",
-    "/usr/local/share/bash-completion",
-    "/usr/local/share/zsh",
-    "/usr/local/share/fish",
-    f"{HOME}/.local/state/gpud",
-]
-
-
-def interrupted(
-    shared: Path, installed: Machine, titles: list[str], number: signal.Signals
-) -> None:
-    with fresh(shared) as made:
-        for title in titles:
-            killed_at(made, shared, title, number)
-            # What is in place is whole, or is not there.
-            if (made.root / RULE).exists():
-                made.well("visudo", "-cqf", f"/{RULE}")
-            if (made.root / "opt/gpud").exists():
-                made.well("/opt/gpud/bin/gpud", "version")
-        made.well(*install(shared, "--no-start"))
-        assert ours(made) == ours(installed)
-        made.well(*uninstall(shared, "--purge"))
-        assert not [name for name in made.changed() if "gpud" in name and HOME[1:] not in name]
-
-
-def test_killed_in_the_middle_of_any_of_these_steps_the_next_run_completes_it(
-    shared: Path, installed: Machine
-) -> None:
-    interrupted(shared, installed, FIRST_AND_LAST, signal.SIGKILL)
-
-
-@pytest.mark.soak
-@pytest.mark.timeout(900)
-@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
-@pytest.mark.parametrize("title", ALL)
-def test_ended_at_every_step_the_next_run_completes_it(
-    shared: Path, installed: Machine, title: str, number: signal.Signals
-) -> None:
-    interrupted(shared, installed, [title], number)
 
 
 def test_a_wide_sudo_rule_is_named_and_goes_only_when_asked(
@@ -440,32 +244,6 @@ def test_a_second_person_does_not_take_the_rule_away_from_the_first(
             assert "gpud" not in (made.root / home[1:] / ".bashrc").read_text()
 
 
-def test_odd_shell_files_get_back_every_byte(installed: Machine, shared: Path) -> None:
-    with fresh(shared, installed.changes) as made:
-        made.well("useradd", "--create-home", "--shell=/usr/bin/zsh", "gpud-another")
-        home = made.root / "home/gpud-another"
-        script = (
-            "mkdir dotfiles .config .config/fish && printf 'echo hi' >dotfiles/bashrc &&"
-            " ln -sf dotfiles/bashrc .bashrc && printf 'a\\r\\nb\\r\\n' >.zshrc && chmod 400 .zshrc"
-        )
-        made.well("runuser", "-u", "gpud-another", "--", "sh", "-c", f"cd && {script}")
-        before = {
-            path.relative_to(home): (path.lstat().st_mode, path.is_file() and path.read_bytes())
-            for path in home.rglob("*")
-        }
-        made.well(*install(shared, "--no-start", "--user", "gpud-another"))
-        for name in (".bashrc", ".zshrc", ".config/fish/conf.d/gpud.fish"):
-            assert b"# >>> gpud >>>" in (home / name).read_bytes(), name
-        assert (home / ".bashrc").is_symlink()
-        assert (home / "dotfiles/bashrc").stat().st_uid == home.stat().st_uid
-        made.well(*uninstall(shared))
-        after = {
-            path.relative_to(home): (path.lstat().st_mode, path.is_file() and path.read_bytes())
-            for path in home.rglob("*")
-        }
-        assert after == before
-
-
 @pytest.mark.parametrize("file", ["bashrc.snippet", "deploy/uninstall", "gpud/cli.py"])
 def test_whatever_of_the_checkout_changes_is_installed_anew(
     file: str, installed: Machine, shared: Path
@@ -496,21 +274,6 @@ def test_a_home_in_the_callers_environment_leads_nothing_astray(
         assert done.returncode == 0, done.stdout + done.stderr
         assert (made.root / "run/gpud/root.pid").exists()
         assert not (made.root / "tmp/elsewhere").exists()
-        made.well(*uninstall(shared))
-
-
-def test_an_upgrade_that_was_ended_before_its_restart_is_made_up_for(
-    installed: Machine, shared: Path
-) -> None:
-    with fresh(shared, installed.changes) as made:
-        settings(made, free_port())
-        made.well(*install(shared))
-        first = (made.root / "run/gpud/root.pid").read_text()
-        assert "gpud up" in made.well(*install(shared))
-        assert (made.root / "run/gpud/root.pid").read_text() == first, "nothing was new"
-        made.well("touch", "/opt/gpud/.fingerprint")
-        assert "gpud restart" in made.well(*install(shared))
-        assert (made.root / "run/gpud/root.pid").read_text() != first
         made.well(*uninstall(shared))
 
 

@@ -1,0 +1,47 @@
+"""What the tests of the installer share: a checkout with its wheelhouse, and one installation."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.deploy.installing import (
+    ROOT,
+    fresh,
+    install,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tests.overlay import Machine
+
+
+@pytest.fixture(scope="session")
+def shared() -> Iterator[Path]:
+    """A checkout and a wheelhouse that every machine sees, and that nobody else can write."""
+    with tempfile.TemporaryDirectory(prefix="gpud-shared-", dir="/var/tmp") as folder:
+        place = Path(folder)
+        place.chmod(0o755)
+        checkout = place / "checkout"
+        ignored = shutil.ignore_patterns(
+            "__pycache__", ".git", ".venv", ".gpud", ".*_cache", "tests"
+        )
+        shutil.copytree(ROOT, checkout, ignore=ignored)
+        subprocess.run(
+            [checkout / "deploy/install", "--make-wheelhouse", place / "wheels"], check=True
+        )
+        yield place
+
+
+@pytest.fixture(scope="session")
+def installed(shared: Path) -> Iterator[Machine]:
+    """Installed and not started; other machines are layers above its files."""
+    with fresh(shared) as made:
+        made.well(*install(shared, "--no-start"))
+        yield made

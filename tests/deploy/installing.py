@@ -1,0 +1,47 @@
+"""A person on an overlay of this machine, and the lines that install gpud for her."""
+
+from __future__ import annotations
+
+import contextlib
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tests.overlay import Machine, machine
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+ROOT = Path(__file__).resolve().parents[2]
+USER = "gpud-someone"
+HOME = f"/home/{USER}"
+RULE = "etc/sudoers.d/gpud"
+WIDE = f"{USER} ALL=(ALL) NOPASSWD: /usr/bin/dockerd\n"
+
+
+@contextlib.contextmanager
+def fresh(shared: Path, *layers: Path) -> Iterator[Machine]:
+    """A machine with one person on it, whose gpud would listen on a port of its own."""
+    with machine(shared, *layers) as made:
+        if not layers:
+            made.well("useradd", "--create-home", "--shell=/bin/bash", USER)
+        yield made
+
+
+def settings(made: Machine, port: int, **dockerd: object) -> None:
+    """Say what gpud is to do before it is installed: the installer leaves that alone."""
+    lines = [f'[http]\nlisten = "127.0.0.1:{port}"\n[dockerd]']
+    for key, value in (dockerd or {"policy": "off"}).items():
+        shown = list(value) if isinstance(value, tuple) else value
+        lines.append(f"{key} = {shown!r}".replace("'", '"'))
+    made.well("mkdir", "-p", "/etc/gpud")
+    (made.root / "etc/gpud/gpud.toml").write_text("\n".join(lines) + "\n")
+
+
+def install(shared: Path, *options: str) -> list[str]:
+    given = ["--user", USER, "--wheelhouse", str(shared / "wheels"), *options]
+    return [str(shared / "checkout/deploy/install"), *given]
+
+
+def uninstall(shared: Path, *options: str) -> list[str]:
+    return [str(shared / "checkout/deploy/uninstall"), *options]

@@ -1,0 +1,107 @@
+"""deploy/uninstall takes away what was made, and gives back what was there."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tests.deploy.installing import (
+    fresh,
+    install,
+    uninstall,
+)
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.overlay import Machine
+
+
+def test_purge_leaves_no_settings_either(installed: Machine, shared: Path) -> None:
+    with fresh(shared, installed.changes) as made:
+        (made.root / "etc/gpud/gpud.toml").write_text("[log]\nlevel = 'debug'\n")
+        made.well(*uninstall(shared, "--purge"))
+        assert not (made.root / "etc/gpud").exists()
+
+
+def test_uninstall_leaves_the_tree_as_it_was_before(shared: Path) -> None:
+    with fresh(shared) as made:
+        before = made.changed()
+        made.well(*install(shared, "--no-start"))
+        assert "opt/gpud/bin/gpud" in made.changed()
+        made.well(*uninstall(shared, "--purge"))
+        left = {
+            name: what
+            for name, what in made.changed().items()
+            if before.get(name) != what
+            # Directories of this machine that something was in for a while, and the shadow files'
+            # backups that useradd and userdel write.
+            and not what.startswith("dir ")
+            and name not in {"etc/passwd-", "etc/group-", "etc/shadow-", "etc/gshadow-"}
+            and not name.startswith("etc/sub")
+        }
+    assert not left
+
+
+def test_uninstall_without_purge_keeps_history_logs_and_changed_settings(
+    installed: Machine, shared: Path
+) -> None:
+    with fresh(shared, installed.changes) as made:
+        (made.root / "etc/gpud/gpud.toml").write_text("[log]\nlevel = 'debug'\n")
+        made.well("install", "-d", "-o", "gpud", "/var/lib/gpud")
+        (made.root / "var/lib/gpud/history.sqlite3").write_text("figures")
+        said = made.well("/opt/gpud/deploy/uninstall")
+        assert not (made.root / "opt/gpud").exists()
+        assert (made.root / "etc/gpud/gpud.toml").read_text() == "[log]\nlevel = 'debug'\n"
+        assert (made.root / "var/lib/gpud").stat().st_uid == 0, "its user is gone"
+        assert "kept: /var/lib/gpud" in said
+        assert "kept: /etc/gpud/gpud.toml" in said
+        said = made.well(*uninstall(shared, "--purge"))
+        assert not (made.root / "etc/gpud").exists(), "what was kept is purged afterwards"
+        assert "kept" not in said
+
+
+def test_history_of_an_earlier_installation_is_handed_back_and_no_file_with_another_name(
+    installed: Machine, shared: Path
+) -> None:
+    with fresh(shared, installed.changes) as made:
+        made.well("install", "-d", "-o", "gpud", "/var/lib/gpud/cuda-cache")
+        state = made.root / "var/lib/gpud"
+        state.joinpath("gpud.db").write_text("figures")
+        made.well("chown", "gpud", "/var/lib/gpud", "/var/lib/gpud/gpud.db")
+        secret = made.root / "var/lib/secret"
+        secret.write_text("root's own")
+        state.joinpath("innocent").hardlink_to(secret)
+        made.well("chown", "1:1", "/var/lib/secret")
+        made.well("/opt/gpud/deploy/uninstall")
+        assert (state / "gpud.db").stat().st_uid == 0
+        assert secret.stat().st_uid == 1, "a file with a second name may be anybody's"
+        made.well(*install(shared, "--no-start"))
+        owner = (state / "gpud.db").stat().st_uid
+        assert owner == state.stat().st_uid != 0
+        assert secret.stat().st_uid == 1
+
+
+def test_odd_shell_files_get_back_every_byte(installed: Machine, shared: Path) -> None:
+    with fresh(shared, installed.changes) as made:
+        made.well("useradd", "--create-home", "--shell=/usr/bin/zsh", "gpud-another")
+        home = made.root / "home/gpud-another"
+        script = (
+            "mkdir dotfiles .config .config/fish && printf 'echo hi' >dotfiles/bashrc &&"
+            " ln -sf dotfiles/bashrc .bashrc && printf 'a\\r\\nb\\r\\n' >.zshrc && chmod 400 .zshrc"
+        )
+        made.well("runuser", "-u", "gpud-another", "--", "sh", "-c", f"cd && {script}")
+        before = {
+            path.relative_to(home): (path.lstat().st_mode, path.is_file() and path.read_bytes())
+            for path in home.rglob("*")
+        }
+        made.well(*install(shared, "--no-start", "--user", "gpud-another"))
+        for name in (".bashrc", ".zshrc", ".config/fish/conf.d/gpud.fish"):
+            assert b"# >>> gpud >>>" in (home / name).read_bytes(), name
+        assert (home / ".bashrc").is_symlink()
+        assert (home / "dotfiles/bashrc").stat().st_uid == home.stat().st_uid
+        made.well(*uninstall(shared))
+        after = {
+            path.relative_to(home): (path.lstat().st_mode, path.is_file() and path.read_bytes())
+            for path in home.rglob("*")
+        }
+        assert after == before
