@@ -34,9 +34,11 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 LABEL = "gpud.container_probe"
-"""On every container of gpud's; its value is the run directory of the gpud that made it."""
+"""On every container of gpud's; its value tells the gpud that made it from all others."""
 CALL_S = 15.0
 """dockerd's time for one ordinary answer."""
+PULL_SILENCE_S = 300.0
+"""A slow disk is silent while it unpacks a layer."""
 STOP_S = 30
 """A program that uses the GPU gets this long to end by itself before Docker kills it."""
 COMMAND = ("nbody", "-gpu", "-benchmark", "-i=50")
@@ -122,7 +124,8 @@ def clear(client: Client, job: Job) -> None:
     """Stop and remove what an earlier life left behind: its own containers, by their label."""
     ours = {"label": f"{LABEL}={job.owner}"}
     for left in client.containers(all=True, filters=ours):
-        _remove(client, left["Id"], job.stop_s)
+        with contextlib.suppress(DockerException, OSError):  # one that stays is tried again
+            _remove(client, left["Id"], job.stop_s)
 
 
 def _remove(client: Client, container: str, stop_s: int) -> None:
@@ -140,6 +143,7 @@ def _present(client: Client, image: str) -> bool:
 
 
 def _pulled(client: Client, job: Job, seen: ToolkitReport) -> Word:
+    client.timeout = PULL_SILENCE_S
     try:
         for _ in client.pull(job.image, stream=True, decode=True):
             pass  # its progress; the image is there or not afterwards

@@ -4,9 +4,13 @@ import os
 import time
 from pathlib import Path
 
+from docker.errors import APIError
+
+from gpud.core.container_plan import Task
 from gpud.core.dockerd import Api, Seen
 from gpud.core.report import Owner
 from gpud.core.settings import Paths, Settings
+from gpud.root.container_probe import Job, clear
 from gpud.root.containers import Containers, identity
 from tests.waiting import until
 
@@ -35,3 +39,28 @@ def test_two_file_systems_make_two_gpuds_of_one_name() -> None:
     assert os.statvfs("/").f_fsid != os.statvfs("/dev/shm").f_fsid, "two file systems"
     assert identity(here) != identity(there)
     assert identity(here) == identity(here)
+
+
+class Stubborn:
+    """A dockerd with two containers of ours, the first of which it cannot remove."""
+
+    def __init__(self) -> None:
+        self.removed: list[str] = []
+
+    def containers(self, **_: object) -> list[dict[str, str]]:
+        return [{"Id": "stuck"}, {"Id": "left"}]
+
+    def stop(self, _container: str, **_: object) -> None:
+        return
+
+    def remove_container(self, container: str, **_: object) -> None:
+        if container == "stuck":
+            raise APIError("device or resource busy")
+        self.removed.append(container)
+
+
+def test_one_container_that_cannot_be_removed_keeps_no_other_and_no_look() -> None:
+    dockerd = Stubborn()
+    job = Job(Task.LOOK, "/run/docker.sock", "x:1", 1.0, 1, "/run/mine", None, desktop=False)
+    clear(dockerd, job)
+    assert dockerd.removed == ["left"]
