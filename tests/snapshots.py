@@ -183,9 +183,12 @@ def full() -> Snapshot:
         ProbesListed(SPECS, {}, wall_s),
         InventoryTaken(Inventory((DEVICE,), "12.8", "/usr/lib/wsl/lib/libcuda.so.1"), wall_s),
         ChildSpawned(),
-        RunFinished(launches(), 0, wall_s, mono_s),
+        RunFinished(launches(), DEVICE.uuid, wall_s, mono_s),
         RunFinished(
-            RunReport("triad", Backend.CUDA, DEVICE, (triad,), duration_s=1.0), 0, wall_s, mono_s
+            RunReport("triad", Backend.CUDA, DEVICE, (triad,), duration_s=1.0),
+            DEVICE.uuid,
+            wall_s,
+            mono_s,
         ),
         RunFinished(
             RunReport(
@@ -195,12 +198,14 @@ def full() -> Snapshot:
                 (sample("nbody", Unit.FLOPS_PER_SECOND, 2e13),),
                 duration_s=1.0,
             ),
-            0,
+            DEVICE.uuid,
             wall_s - 5,
             mono_s - 5,
         ),
         RunFinished(RunReport("cpu_call", Backend.CPU, None, (call,)), None, wall_s, mono_s),
-        RunFinished(RunReport("copy", Backend.CUDA, DEVICE, failure=broken), 0, wall_s, mono_s),
+        RunFinished(
+            RunReport("copy", Backend.CUDA, DEVICE, failure=broken), DEVICE.uuid, wall_s, mono_s
+        ),
         RunSkipped("triad", Skip.CHILD_RUNNING, wall_s),
         TelemetryRead(READINGS, 0.02, wall_s, mono_s),
         RootHeard(ROOT, None, wall_s),

@@ -295,23 +295,27 @@ def _gpu_info(snapshot: Snapshot, readings: tuple[Reading, ...]) -> Metric:
     family = InfoMetricFamily("gpud_gpu", "Identity of each GPU.", labels=["gpu"])
     drivers = {r.gpu: r.value for r in readings if r.field == "driver_version"}
     inventory = snapshot.inventory
-    seen: dict[int, Mapping[str, str]] = {
+    seen: dict[int, dict[str, str]] = {
         reading.gpu: {"name": str(reading.value)}
         for reading in readings
         if reading.field == "name" and not isinstance(reading.value, Absent)
     }
     for device in inventory.devices if inventory is not None else ():
-        seen[device.index] = {
+        known = seen[snapshot.gpus[device.uuid].number] = {
             "uuid": device.uuid,
             "name": device.name,
             "compute_capability": device.compute_capability,
             "cuda_version": (inventory.cuda_version if inventory else None) or "",
         }
-    for index, known in sorted(seen.items()):
-        driver = drivers.get(index)
+        if device.mig is not None:
+            known["mig"] = device.mig
+        if device.mps:
+            known["mps"] = "true"
+    for gpu, labels in sorted(seen.items()):
+        driver = drivers.get(gpu)
         if isinstance(driver, str) and not isinstance(driver, Absent):
-            known = {**known, "driver_version": driver}  # noqa: PLW2901  # a copy, not the mapping
-        family.add_metric([str(index)], {key: _label(value) for key, value in known.items()})
+            labels["driver_version"] = driver
+        family.add_metric([str(gpu)], {key: _label(value) for key, value in labels.items()})
     return family
 
 

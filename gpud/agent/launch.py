@@ -98,10 +98,12 @@ class Launcher:
             return RunReport(probe=spec.name, backend=spec.backend, failure=document)
         if document.probe != spec.name:
             detail = f"asked for {spec.name}, got a report of {document.probe!r:.60}"
-            return RunReport(
-                probe=spec.name, backend=spec.backend, failure=Failure(Reason.BAD_OUTPUT, detail)
-            )
-        return document
+        elif document.device is not None and document.device.uuid != job.gpu:
+            detail = f"asked for {job.gpu}, got a report of {document.device.uuid!r:.60}"
+        else:
+            return document
+        failure = Failure(Reason.BAD_OUTPUT, detail)
+        return RunReport(probe=spec.name, backend=spec.backend, failure=failure)
 
     async def _measure(
         self,

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from gpud.agent.launch import Launcher, Refused
 from gpud.agent.store import History, Run
 from gpud.core import clock, containers
+from gpud.core.container_fold import container_key
 from gpud.core.errors import StoreError, WireError
 from gpud.core.events import (
     Event,
@@ -20,7 +21,6 @@ from gpud.core.events import (
 )
 from gpud.core.health import Level
 from gpud.core.sample import Backend, Device, Inventory, Job, Pace, ProbeSpec, Reason, Skip
-from gpud.core.snapshot import ProbeKey
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -140,7 +140,7 @@ class Pipeline:
             self._publish(RunSkipped(spec.name, Skip.CLOCK_JUMPED, after.wall_s))
             return
         await self._keep(Run(report, after.wall_s, self._boot_id))
-        gpu = device.index if device is not None else None
+        gpu = device.uuid if device is not None else None
         self._publish(RunFinished(report, gpu, after.wall_s, after.mono_s))
         if report.failure is not None and report.failure.reason in LOOK_AGAIN:
             self._inventory = None
@@ -150,7 +150,7 @@ class Pipeline:
         said = None if snapshot.root is None else snapshot.root.containers
         if said is None or said.run is None or said.run.finished_s == self._root_run_s:
             return
-        run, known = said.run, snapshot.probes.get(ProbeKey(containers.PROBE, said.gpu_index))
+        run, known = said.run, snapshot.probes.get(container_key(snapshot, said))
         try:
             if await self._history.last_finished_s(containers.PROBE) != run.finished_s:
                 told = known.report if known is not None else None

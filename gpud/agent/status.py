@@ -30,6 +30,7 @@ def document(snapshot: Snapshot, *, now_s: float) -> dict[str, Any]:
         "health": {name: asdict(health) for name, health in snapshot.health.items()},
         "root": asdict(root) if root is not None else None,
         "containers": asdict(snapshot.containers) if snapshot.containers is not None else None,
+        "gpus": {uuid: asdict(gpu) for uuid, gpu in snapshot.gpus.items()},
         "cuda": asdict(snapshot.inventory) if snapshot.inventory is not None else None,
         "probes": [_probe(key, state) for key, state in snapshot.probes.items()],
         "telemetry": {
@@ -44,6 +45,8 @@ def document(snapshot: Snapshot, *, now_s: float) -> dict[str, Any]:
             "paused_s": snapshot.paused_s,
             "children": snapshot.children,
             "gpu_seconds": snapshot.gpu_seconds,
+            "vram_peak_bytes": snapshot.vram_peak_bytes,
+            "pinned_peak_bytes": snapshot.pinned_peak_bytes,
         },
     }
 
@@ -58,6 +61,8 @@ def _probe(key: ProbeKey, state: ProbeState) -> dict[str, Any]:
         "failure": asdict(state.failure) if state.failure is not None else None,
         "missing": [asdict(m) for m in state.report.missing] if state.report else [],
         "conditions": dict(state.report.conditions) if state.report else {},
+        "flags": list(state.flags),
+        "curve": [asdict(point) for point in state.report.curve] if state.report else [],
         "samples": [
             {name: value for name, value in asdict(sample).items() if name != "buckets"}
             for sample in state.samples

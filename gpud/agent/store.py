@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any
 
-    from gpud.core.sample import RunReport
+    from gpud.core.sample import Flag, RunReport
 
 FILE = "gpud.db"
 WAITING_LIMIT = 1000
@@ -64,6 +64,11 @@ MIGRATIONS = (
         body TEXT NOT NULL
     );
     """,
+    """
+    ALTER TABLE runs ADD COLUMN flags TEXT NOT NULL DEFAULT '[]';
+    ALTER TABLE runs ADD COLUMN curve TEXT;
+    ALTER TABLE samples ADD COLUMN peaks TEXT;
+    """,
 )
 """Step i leads from schema i to i + 1. Steps are only ever added."""
 
@@ -75,6 +80,7 @@ class Run:
     report: RunReport
     finished_s: float
     boot_id: str
+    flags: tuple[Flag, ...] = ()
 
 
 class Store:
@@ -254,7 +260,7 @@ def _insert(transaction: sqlite3.Connection, run: Run) -> None:
     report = run.report
     cursor = transaction.execute(
         "INSERT INTO runs (finished_s, boot_id, probe, backend, gpu_uuid, duration_s, failure,"
-        " conditions) VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+        " conditions, flags, curve) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
         (
             run.finished_s,
             run.boot_id,
@@ -264,10 +270,12 @@ def _insert(transaction: sqlite3.Connection, run: Run) -> None:
             report.duration_s,
             _json(asdict(report.failure)) if report.failure else None,
             _json(report.conditions),
+            _json(run.flags),
+            _json([asdict(point) for point in report.curve]) if report.curve else None,
         ),
     )
     transaction.executemany(
-        "INSERT INTO samples VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+        "INSERT INTO samples VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
         [
             (
                 cursor.lastrowid,
@@ -283,6 +291,7 @@ def _insert(transaction: sqlite3.Connection, run: Run) -> None:
                 sample.null_median,
                 sample.null_p99,
                 _json(asdict(sample.buckets)) if sample.buckets else None,
+                _json([asdict(peak) for peak in sample.peaks]) if sample.peaks else None,
             )
             for sample in report.samples
         ],

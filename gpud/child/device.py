@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Protocol, TypeAlias
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from gpud.core.sample import Backend, Condition, Device, Missing, Sample
+    from gpud.core.sample import Backend, Condition, Device, Missing, Point, Sample
 
 BLOCK = 256
 """Threads of a block of the one-dimensional kernels."""
@@ -146,6 +146,7 @@ class Outcome:
     samples: tuple[Sample, ...]
     missing: tuple[Missing, ...]
     conditions: dict[str, Condition]
+    curve: tuple[Point, ...] = ()
 
 
 def inside(buffer: Buffer, offset: int, size: int) -> None:

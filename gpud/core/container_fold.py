@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from gpud.core import containers
 from gpud.core.sample import Backend
-from gpud.core.snapshot import ProbeKey, ProbeState, Snapshot, with_health
+from gpud.core.snapshot import ProbeKey, ProbeState, Snapshot, number, with_health
 
 if TYPE_CHECKING:
     from gpud.core.containers import Comparison
@@ -66,6 +66,12 @@ def _without(snapshot: Snapshot) -> Snapshot:
     )
 
 
+def container_key(snapshot: Snapshot, said: ContainersReport) -> ProbeKey:
+    """Name the container probe's series after the GPU it ran on, as far as that is known."""
+    gpu = number(snapshot, said.gpu_index)
+    return ProbeKey(containers.PROBE, said.gpu_index if gpu is None else gpu)
+
+
 def _container_probe(snapshot: Snapshot, said: ContainersReport) -> dict[ProbeKey, ProbeState]:
     """Give the last run as any other probe's, once it is known on which GPU it runs."""
     if said.run is None or said.gpu_index is None:
@@ -80,7 +86,7 @@ def _container_probe(snapshot: Snapshot, said: ContainersReport) -> dict[ProbeKe
         finished_mono_s=said.run.finished_mono_s,
         duration_s=report.duration_s,
     )
-    return {ProbeKey(containers.PROBE, said.gpu_index): state}
+    return {container_key(snapshot, said): state}
 
 
 def _measured_device(snapshot: Snapshot, said: ContainersReport) -> Device | None:
@@ -116,7 +122,7 @@ def _in_process(snapshot: Snapshot, gpu: int | None, beat_s: float) -> container
         for key, state in snapshot.probes.items()
         if key.probe == containers.IN_PROCESS and key.gpu is not None
     }
-    chosen = min(runs, default=None) if gpu is None else gpu
+    chosen = min(runs, default=None) if gpu is None else number(snapshot, gpu)
     state = None if chosen is None else runs.get(chosen)
     if state is None or state.finished_mono_s is None:
         return None

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     from gpud.core.health import Level
     from gpud.core.report import RootReport
-    from gpud.core.sample import Inventory, ProbeSpec, Reading, RunReport, Skip
+    from gpud.core.sample import Flag, Inventory, ProbeSpec, Reading, RunReport, Skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,12 +35,16 @@ class InventoryTaken:
 
 @dataclass(frozen=True, slots=True)
 class RunFinished:
-    """A probe child ended; the launcher turns hangs and crashes into failed reports too."""
+    """A probe child ended; the launcher turns hangs and crashes into failed reports too.
+
+    ``gpu`` is the UUID that was asked for, also where the child never got to see it.
+    """
 
     report: RunReport
-    gpu: int | None
+    gpu: str | None
     now_s: float
     now_mono_s: float
+    flags: tuple[Flag, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@ from dataclasses import replace
 from functools import singledispatch
 from typing import TYPE_CHECKING, Final
 
-from gpud.core import containers, stats
+from gpud.core import containers, gpus, stats
 from gpud.core.container_fold import with_containers
 from gpud.core.events import (
     ChildSpawned,
@@ -23,11 +23,13 @@ from gpud.core.events import (
 )
 from gpud.core.health import Level
 from gpud.core.report import DockerdReport, Owner
-from gpud.core.sample import Absent, Buckets, Failure, Reason
+from gpud.core.sample import Absent, Reason
 from gpud.core.snapshot import ProbeKey, ProbeState, Snapshot, Telemetry, with_health
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
+    from gpud.core.sample import Buckets, Failure, RunReport
 
 DEGRADED_REASONS: Final = frozenset(
     {Reason.BUDGET_EXCEEDED, Reason.OUT_OF_MEMORY, Reason.UNSUPPORTED, Reason.DEPENDENCY_MISSING}
@@ -63,10 +65,12 @@ def _(event: ProbesListed, snapshot: Snapshot) -> Snapshot:
 @fold.register
 def _(event: InventoryTaken, snapshot: Snapshot) -> Snapshot:
     inventory = event.inventory
-    present = {device.index for device in inventory.devices}
+    known = gpus.with_devices(snapshot.gpus, inventory.devices)
+    present = {known[device.uuid].number for device in inventory.devices}
     after = replace(
         snapshot,
         inventory=inventory,
+        gpus=known,
         # A GPU that is gone takes its series with it; its counters stay, they are history.
         probes={
             key: state
@@ -77,6 +81,7 @@ def _(event: InventoryTaken, snapshot: Snapshot) -> Snapshot:
     )
     if "probes" in after.health:
         after = _probe_health(after, event.now_s)  # its failures went with it
+    after = _presence(after, event.now_s)
     if inventory.failure is not None:
         return _failed(after, "cuda", inventory.failure, event.now_s)
     return with_health(after, "cuda", Level.OK, event.now_s)
@@ -85,7 +90,9 @@ def _(event: InventoryTaken, snapshot: Snapshot) -> Snapshot:
 @fold.register
 def _(event: RunFinished, snapshot: Snapshot) -> Snapshot:
     report = event.report
-    key = ProbeKey(report.probe, event.gpu)
+    known = snapshot.gpus if event.gpu is None else gpus.with_uuid(snapshot.gpus, event.gpu)
+    gpu = None if event.gpu is None else known[event.gpu].number
+    key = ProbeKey(report.probe, gpu)
     before = snapshot.probes.get(key, ProbeState(report.backend))
     good = report.failure is None
     state = ProbeState(
@@ -96,6 +103,7 @@ def _(event: RunFinished, snapshot: Snapshot) -> Snapshot:
         last_success_s=event.now_s if good else before.last_success_s,
         finished_mono_s=event.now_mono_s,
         duration_s=report.duration_s,
+        flags=event.flags,
     )
     failures = dict(snapshot.failures)
     if report.failure is not None:
@@ -103,12 +111,19 @@ def _(event: RunFinished, snapshot: Snapshot) -> Snapshot:
         failures[counted] = failures.get(counted, 0) + 1
     after = replace(
         snapshot,
+        gpus=known,
         probes={**snapshot.probes, key: state},
         runs={**snapshot.runs, report.probe: snapshot.runs.get(report.probe, 0) + 1},
         failures=failures,
-        latencies=_accumulated(snapshot.latencies, event),
+        latencies=_accumulated(snapshot.latencies, gpu, report),
         gpu_seconds=snapshot.gpu_seconds + report.gpu_seconds,
     )
+    if gpu is not None and good:
+        after = replace(
+            after,
+            vram_peak_bytes=max(snapshot.vram_peak_bytes or 0, report.vram_peak_bytes),
+            pinned_peak_bytes=max(snapshot.pinned_peak_bytes or 0, report.pinned_peak_bytes),
+        )
     return _probe_health(after, event.now_s)
 
 
@@ -125,15 +140,16 @@ def _(event: ChildSpawned, snapshot: Snapshot) -> Snapshot:
 
 @fold.register
 def _(event: TelemetryRead, snapshot: Snapshot) -> Snapshot:
+    known, readings = gpus.with_readings(snapshot.gpus, event.readings)
     telemetry = Telemetry(
-        readings=event.readings,
+        readings=readings,
         taken_s=event.now_s,
         taken_mono_s=event.now_mono_s,
         duration_s=event.duration_s,
         last_success_s=event.now_s,
         failures=snapshot.telemetry.failures,
     )
-    after = replace(snapshot, telemetry=telemetry)
+    after = replace(snapshot, telemetry=telemetry, gpus=known)
     broken = sorted({r.field for r in event.readings if r.value is Absent.FAILED})
     if broken:
         return with_health(
@@ -209,18 +225,45 @@ def _(event: ClockJumped, snapshot: Snapshot) -> Snapshot:
 
 
 def _accumulated(
-    totals: Mapping[tuple[int, str], Buckets], event: RunFinished
+    totals: Mapping[tuple[int, str], Buckets], gpu: int | None, report: RunReport
 ) -> Mapping[tuple[int, str], Buckets]:
-    if event.report.failure is not None or event.gpu is None:
+    if report.failure is not None or gpu is None:
         return totals
     grown = dict(totals)
-    for sample in event.report.samples:
+    for sample in report.samples:
         if sample.buckets is not None:
-            key = (event.gpu, sample.mode)
+            key = (gpu, sample.mode)
             grown[key] = (
                 stats.merged(grown[key], sample.buckets) if key in grown else sample.buckets
             )
     return grown
+
+
+def _presence(snapshot: Snapshot, now_s: float) -> Snapshot:
+    """Say which GPUs are gone that were here. A driver that gives no list says nothing of that."""
+    inventory = snapshot.inventory
+    if inventory is None or (
+        inventory.failure is not None and inventory.failure.reason is not Reason.NO_DEVICE
+    ):
+        return snapshot
+    present = {device.uuid for device in inventory.devices}
+    gone = [
+        f"GPU {gpu.number} ({gpu.name}, {uuid})"
+        for uuid, gpu in snapshot.gpus.items()
+        if gpu.cuda and uuid not in present
+    ]
+    if gone:
+        return with_health(
+            snapshot,
+            "gpus",
+            Level.FAILED,
+            now_s,
+            reason="gpu_vanished",
+            detail=f"CUDA no longer offers {', '.join(gone)}",
+            fix="`wsl --shutdown` from Windows brings back a GPU that fell off; `gpud restart` if "
+            "it was taken out on purpose",
+        )
+    return with_health(snapshot, "gpus", Level.OK, now_s) if present else snapshot
 
 
 def _probe_health(snapshot: Snapshot, now_s: float) -> Snapshot:

@@ -22,6 +22,17 @@ class Unit(StrEnum):
     SECONDS = "seconds"
     BYTES_PER_SECOND = "bytes_per_second"
     FLOPS_PER_SECOND = "flops_per_second"
+    ELEMENTS = "elements"  # of a matrix: where the GPU begins to win
+
+
+class Flag(StrEnum):
+    """What speaks against taking a run's figures for the usual ones. It is kept and shown."""
+
+    BUSY = "busy"  # somebody else used the GPU
+    LOW = "low"  # the GPU was slower than it usually lets itself be
+    RESUME = "resume"  # the machine had just come back from a pause
+    COLD = "cold"  # the warm-up ended before the clocks had settled
+    JUMPED = "jumped"  # the clocks parted during the run: its durations mean nothing
 
 
 class Backend(StrEnum):
@@ -110,6 +121,8 @@ class ProbeSpec:
     budget_s: float  # wall time after which the child ends itself
     summary: str
     version: int = 1  # raised when the method changes: figures of two versions never compare
+    gpu_budget_s: float = 1.0  # GPU time of one run, warm-up and verification included
+    vram_share: float = 0.5  # the most it takes of the GPU memory that is free
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,6 +137,8 @@ class Device:
     sm_count: int
     l2_bytes: int
     memory_total_bytes: int
+    mig: str | None = None  # the profile of a MIG instance, "1g.10gb"; its UUID is "MIG-..."
+    mps: bool = False  # contexts go through the Multi-Process Service
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,6 +165,23 @@ class Buckets:
 
 
 @dataclass(frozen=True, slots=True)
+class Peak:
+    """One of several humps of a distribution. ``value`` is its median, ``share`` in 0..1."""
+
+    value: float
+    share: float
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """What one size cost on either side. Units: seconds; ``n`` is the side of a square matrix."""
+
+    n: int
+    cpu_s: float
+    gpu_s: float
+
+
+@dataclass(frozen=True, slots=True)
 class Sample:
     """One mode of one verified run, reduced to robust figures in the unit of its probe."""
 
@@ -165,6 +197,7 @@ class Sample:
     null_median: float | None = None  # the empty call of the same prototype, already subtracted
     null_p99: float | None = None
     buckets: Buckets | None = None
+    peaks: tuple[Peak, ...] = ()  # ascending; empty where the median says it all
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,7 +238,10 @@ class RunReport:
     failure: Failure | None = None
     conditions: dict[str, Condition] = field(default_factory=dict)
     duration_s: float = 0.0  # wall, monotonic, inside the child
-    gpu_seconds: float = 0.0  # as CUDA events saw it; gpud's own cost
+    gpu_seconds: float = 0.0  # as CUDA events saw it; gpud's own cost, as are the next two
+    vram_peak_bytes: int = 0
+    pinned_peak_bytes: int = 0
+    curve: tuple[Point, ...] = ()  # in ascending n, of a probe that looks for a crossing
     schema_version: int = SCHEMA_VERSION
 
 

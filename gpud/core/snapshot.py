@@ -16,11 +16,13 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from gpud.core.containers import Comparison
+    from gpud.core.gpus import KnownGpu
     from gpud.core.report import RootReport
     from gpud.core.sample import (
         Backend,
         Buckets,
         Failure,
+        Flag,
         Inventory,
         ProbeSpec,
         Reading,
@@ -31,7 +33,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class ProbeKey:
-    """One probe on one GPU; ``gpu`` is None for CPU probes."""
+    """One probe on one GPU, by the GPU's number in ``Snapshot.gpus``; None for CPU probes."""
 
     probe: str
     gpu: int | None
@@ -48,6 +50,7 @@ class ProbeState:
     last_success_s: float | None = None  # Unix time
     finished_mono_s: float | None = None
     duration_s: float | None = None
+    flags: tuple[Flag, ...] = ()  # of the last run
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,12 +75,15 @@ class Snapshot:
     specs: tuple[ProbeSpec, ...] = ()
     refused: Mapping[str, str] = field(default_factory=dict)  # probe modules that do not load
     inventory: Inventory | None = None
+    gpus: Mapping[str, KnownGpu] = field(default_factory=dict)  # by UUID, all that were ever seen
     probes: Mapping[ProbeKey, ProbeState] = field(default_factory=dict)
     runs: Mapping[str, int] = field(default_factory=dict)
     failures: Mapping[tuple[str, str], int] = field(default_factory=dict)  # by Reason
     skips: Mapping[tuple[str, str], int] = field(default_factory=dict)  # by Skip
     latencies: Mapping[tuple[int, str], Buckets] = field(default_factory=dict)  # (gpu, mode)
     gpu_seconds: float = 0.0
+    vram_peak_bytes: int | None = None  # the most one run of a probe took
+    pinned_peak_bytes: int | None = None
     children: int = 0  # spawned
     telemetry: Telemetry = field(default_factory=Telemetry)
     root: RootReport | None = None
@@ -90,6 +96,15 @@ class Snapshot:
 def overall(snapshot: Snapshot) -> Level:
     """Give the worst level of any component, OK when none has spoken yet."""
     return max((health.level for health in snapshot.health.values()), default=Level.OK)
+
+
+def number(snapshot: Snapshot, index: int | None) -> int | None:
+    """Give the number of the GPU that has ``index`` in CUDA's present list; None for no such."""
+    inventory = snapshot.inventory
+    for device in () if inventory is None else inventory.devices:
+        if device.index == index and device.uuid in snapshot.gpus:
+            return snapshot.gpus[device.uuid].number
+    return None
 
 
 def fresh(age_s: float | None, interval_s: float, *, allowance_s: float = 30.0) -> bool:

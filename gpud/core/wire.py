@@ -14,7 +14,7 @@ import msgspec
 from gpud.core.container_plan import Word
 from gpud.core.errors import WireError
 from gpud.core.report import RootReport
-from gpud.core.sample import SCHEMA_VERSION, Inventory, ProbeSpec, RunReport, Sample
+from gpud.core.sample import SCHEMA_VERSION, Buckets, Inventory, ProbeSpec, RunReport, Sample
 from gpud.core.stats import LATENCY_BOUNDS_S
 
 Document = TypeVar("Document", RunReport, Inventory, RootReport, Word)
@@ -69,6 +69,8 @@ def _refuse_contradictions(report: RunReport) -> None:
         raise WireError(f"a failed {report.probe!r:.60} with figures")
     if len(set(modes)) != len(modes):
         raise WireError(f"a {report.probe!r:.60} with one mode twice")
+    if any(min(point.n, point.cpu_s, point.gpu_s) <= 0 for point in report.curve):
+        raise WireError(f"a {report.probe!r:.60} with a point that took no time")
     for sample in report.samples:
         if trouble := _trouble(sample):
             raise WireError(f"a {report.probe!r:.60} whose {sample.mode!r:.60} {trouble}")
@@ -80,9 +82,12 @@ def _trouble(sample: Sample) -> str | None:
     figures = (sample.median, sample.p10, sample.p90, sample.p99, sample.minimum, sample.maximum)
     if min(figures) < 0:
         return "is less than nothing"
-    buckets = sample.buckets
-    if buckets is None:
-        return None
+    if any(peak.value < 0 or not 0 < peak.share <= 1 for peak in sample.peaks):
+        return "has a peak that cannot be one"
+    return None if sample.buckets is None else _buckets_trouble(sample.buckets)
+
+
+def _buckets_trouble(buckets: Buckets) -> str | None:
     if len(buckets.counts) != len(LATENCY_BOUNDS_S) + 1:
         return f"has {len(buckets.counts)} buckets"
     if not all(0 <= count <= LARGEST_COUNT for count in buckets.counts):

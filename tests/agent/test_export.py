@@ -87,7 +87,8 @@ def test_every_family_is_documented_and_nothing_else_is() -> None:
 
 def test_a_failure_takes_the_figures_of_its_probe_with_it() -> None:
     failed = RunReport("triad", Backend.CUDA, failure=Failure(Reason.HUNG, "silent"))
-    after = fold(RunFinished(failed, 0, snapshots.NOW.wall_s, 95.0), snapshots.full())
+    gone = RunFinished(failed, snapshots.DEVICE.uuid, snapshots.NOW.wall_s, 95.0)
+    after = fold(gone, snapshots.full())
     assert 'gpud_probe_bytes_per_second{gpu="0",mode="triad",probe="triad"}' not in scrape(after)
     assert 'gpud_probe_failures_total{probe="triad",reason="hung"} 1.0' in scrape(after)
 

@@ -173,7 +173,7 @@ def test_a_driver_that_appears_is_found_without_a_restart(bench: Bench) -> None:
     asyncio.run(story())
     last = bench.of(RunFinished)[-1]
     assert isinstance(last, RunFinished)
-    assert (last.report.probe, last.gpu, last.report.failure) == ("launch", 0, None)
+    assert (last.report.probe, last.gpu, last.report.failure) == ("launch", "GPU-0", None)
 
 
 def test_after_a_lost_device_the_inventory_is_taken_anew(bench: Bench) -> None:

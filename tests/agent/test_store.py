@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import random
 import shutil
@@ -21,7 +22,17 @@ from gpud.agent import store as store_module
 from gpud.agent.store import FILE, MIGRATIONS, History, Run, Store
 from gpud.core import stats
 from gpud.core.errors import StoreError
-from gpud.core.sample import Backend, Device, Failure, Reason, RunReport, Unit
+from gpud.core.sample import (
+    Backend,
+    Device,
+    Failure,
+    Flag,
+    Peak,
+    Point,
+    Reason,
+    RunReport,
+    Unit,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -88,6 +99,19 @@ def test_a_run_is_there_with_its_samples_after_the_file_is_opened_again(tmp_path
         assert connection.execute("SELECT mode, n, median FROM samples").fetchall() == [
             ("submit", 2, SAMPLE.median)
         ]
+
+
+def test_flags_peaks_and_a_curve_are_kept_beside_the_figures(tmp_path: Path) -> None:
+    humps = replace(SAMPLE, peaks=(Peak(1e-6, 0.75), Peak(2e-6, 0.25)))
+    report = replace(REPORT, samples=(humps,), curve=(Point(16, 1e-6, 2e-6),))
+    with opened(tmp_path) as store:
+        store.append([Run(report, 1.0, "boot", (Flag.BUSY, Flag.LOW))])
+    with closing(sqlite3.connect(tmp_path / FILE)) as connection:
+        flags, curve = connection.execute("SELECT flags, curve FROM runs").fetchone()
+        (peaks,) = connection.execute("SELECT peaks FROM samples").fetchone()
+    assert json.loads(flags) == ["busy", "low"]
+    assert json.loads(curve) == [{"n": 16, "cpu_s": 1e-6, "gpu_s": 2e-6}]
+    assert [peak["share"] for peak in json.loads(peaks)] == [0.75, 0.25]
 
 
 def test_a_failed_run_is_kept_with_its_reason(tmp_path: Path) -> None:
@@ -195,6 +219,18 @@ def test_an_older_file_is_led_forward_and_keeps_its_runs(
     with closing(sqlite3.connect(tmp_path / FILE)) as connection:
         assert connection.execute("PRAGMA user_version").fetchone() == (len(longer),)
         connection.execute("SELECT note FROM runs")
+
+
+def test_a_file_of_the_first_gpud_is_led_forward(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(store_module, "MIGRATIONS", MIGRATIONS[:1])
+    with opened(tmp_path):
+        pass
+    monkeypatch.undo()
+    with opened(tmp_path) as store:
+        store.append([run(1)])
+        assert store.count() == 1
 
 
 def test_a_step_that_fails_half_way_leaves_the_file_as_it_was(

@@ -39,7 +39,7 @@ def nbody(mono_s: float, failure: Failure | None = None, rate: float = 2e13) -> 
     sample = snapshots.sample("nbody", Unit.FLOPS_PER_SECOND, rate)
     samples = (sample,) if failure is None else ()
     report = RunReport("nbody", Backend.CUDA, snapshots.DEVICE, samples, failure=failure)
-    return RunFinished(report, 0, 5.0, mono_s)
+    return RunFinished(report, snapshots.DEVICE.uuid, 5.0, mono_s)
 
 
 def test_a_run_of_roots_is_a_probe_as_any_other() -> None:

@@ -52,7 +52,7 @@ def finished(
         report = RunReport(probe, backend, samples=(sample(),), gpu_seconds=0.5)
     else:
         report = RunReport(probe, backend, failure=Failure(reason, "why"))
-    return happened.RunFinished(report, gpu, now_s, now_s)
+    return happened.RunFinished(report, None if gpu is None else f"GPU-{gpu}", now_s, now_s)
 
 
 def dockerd_seen(**changes: object) -> happened.RootHeard:

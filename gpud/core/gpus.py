@@ -1,0 +1,96 @@
+"""Which number a GPU has: given once, kept as long as the agent lives, never given to another.
+
+CUDA's and NVML's own indices move up when a GPU disappears, and a series named after one of them
+would go on with the figures of another card. The number here is CUDA's index when the GPU was first
+seen, in PCI bus order; a newcomer takes one that nobody has had.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from gpud.core.sample import Device, Reading
+
+
+@dataclass(frozen=True, slots=True)
+class KnownGpu:
+    """A GPU that was seen at least once. ``cuda`` is False while only NVML has shown it."""
+
+    number: int
+    name: str
+    pci_bus_id: str
+    cuda: bool
+
+
+def with_devices(known: Mapping[str, KnownGpu], devices: Iterable[Device]) -> dict[str, KnownGpu]:
+    """Add what CUDA lists, by UUID.
+
+    A MIG instance has a UUID of its own; the first one takes the number NVML's GPU in the same slot
+    has, so that one card keeps one number.
+    """
+    after = dict(known)
+    for device in devices:
+        before = after.get(device.uuid)
+        if before is None and (taken := _only_nvml_has(after, device.pci_bus_id)):
+            before = after.pop(taken)
+        number = _free(after, device.index) if before is None else before.number
+        after[device.uuid] = KnownGpu(number, device.name, device.pci_bus_id, cuda=True)
+    return after
+
+
+def with_uuid(known: Mapping[str, KnownGpu], uuid: str) -> dict[str, KnownGpu]:
+    """Add a GPU of which nothing but the UUID is known, such as one that a run was asked for."""
+    return {uuid: KnownGpu(_free(known, 0), "", "", cuda=True), **known}
+
+
+def with_readings(
+    known: Mapping[str, KnownGpu], readings: Sequence[Reading]
+) -> tuple[dict[str, KnownGpu], tuple[Reading, ...]]:
+    """Give the readings their GPU's number in place of NVML's index, and add GPUs only NVML shows.
+
+    A GPU is recognised by its UUID, else by its slot; one that tells neither keeps its index.
+    """
+    after = dict(known)
+    numbers: dict[int, int] = {}
+    for index in dict.fromkeys(reading.gpu for reading in readings):
+        said = {
+            reading.field: reading.value
+            for reading in readings
+            if reading.gpu == index and type(reading.value) is str
+        }
+        uuid, bus = said.get("uuid"), said.get("pci_bus_id", "")
+        found = after.get(uuid) if uuid is not None else None
+        found = found or next(
+            (gpu for gpu in after.values() if same_slot(gpu.pci_bus_id, bus)), None
+        )
+        if found is None and uuid is not None:
+            found = KnownGpu(_free(after, index), said.get("name", ""), bus, cuda=False)
+            after[uuid] = found
+        numbers[index] = index if found is None else found.number
+    return after, tuple(replace(reading, gpu=numbers[reading.gpu]) for reading in readings)
+
+
+def same_slot(left: str, right: str) -> bool:
+    """Compare PCI addresses: CUDA writes a domain of four digits, NVML one of eight."""
+    return bool(left and right) and _slot(left) == _slot(right)
+
+
+def _slot(bus_id: str) -> str:
+    domain, _, rest = bus_id.lower().partition(":")
+    return f"{domain.lstrip('0')}:{rest}"
+
+
+def _only_nvml_has(known: Mapping[str, KnownGpu], bus_id: str) -> str | None:
+    for uuid, gpu in known.items():
+        if not gpu.cuda and same_slot(gpu.pci_bus_id, bus_id):
+            return uuid
+    return None
+
+
+def _free(known: Mapping[str, KnownGpu], wanted: int) -> int:
+    numbers = {gpu.number for gpu in known.values()}
+    return wanted if wanted not in numbers else max(numbers) + 1

@@ -1,0 +1,160 @@
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gpud.core.events import InventoryTaken, RunFinished, TelemetryRead
+from gpud.core.fold import fold
+from gpud.core.gpus import KnownGpu, same_slot, with_devices, with_readings
+from gpud.core.health import Level
+from gpud.core.sample import (
+    Absent,
+    Backend,
+    Device,
+    Failure,
+    Inventory,
+    Reading,
+    Reason,
+    RunReport,
+    Unit,
+)
+from gpud.core.snapshot import ProbeKey, Snapshot
+from gpud.core.stats import summarised
+
+
+def device(index: int, uuid: str, bus: int | None = None) -> Device:
+    slot = index if bus is None else bus
+    return Device(index, uuid, f"card {uuid}", f"0000:{slot:02x}:00.0", "8.9", 46, 1, 1)
+
+
+def listed(*uuids: str) -> Inventory:
+    return Inventory(tuple(device(i, uuid, ord(uuid[-1])) for i, uuid in enumerate(uuids)))
+
+
+def told(index: int, uuid: str | Absent, bus: str = "", value: float = 1.0) -> tuple[Reading, ...]:
+    return (
+        Reading(index, "uuid", uuid, "nvml"),
+        Reading(index, "pci_bus_id", bus or Absent.UNSUPPORTED, "nvml"),
+        Reading(index, "power_watts", value, "nvml"),
+    )
+
+
+def power(readings: tuple[Reading, ...]) -> dict[int, object]:
+    return {reading.gpu: reading.value for reading in readings if reading.field == "power_watts"}
+
+
+@given(st.lists(st.lists(st.sampled_from("ABCDE"), unique=True), max_size=12))
+def test_a_number_is_one_gpus_for_ever(lists: list[list[str]]) -> None:
+    known: dict[str, KnownGpu] = {}
+    for uuids in lists:
+        before, known = known, with_devices(known, listed(*uuids).devices)
+        assert all(known[uuid] == gpu for uuid, gpu in before.items())
+        numbers = [gpu.number for gpu in known.values()]
+        assert len(set(numbers)) == len(numbers)
+
+
+def test_the_first_list_is_numbered_as_cuda_does() -> None:
+    known = with_devices({}, listed("A", "B", "C").devices)
+    assert [known[uuid].number for uuid in "ABC"] == [0, 1, 2]
+
+
+def test_a_gpu_that_moves_up_keeps_its_number_and_a_newcomer_gets_a_fresh_one() -> None:
+    known = with_devices(with_devices({}, listed("A", "B").devices), listed("B", "C").devices)
+    assert {uuid: gpu.number for uuid, gpu in known.items()} == {"A": 0, "B": 1, "C": 2}
+
+
+def test_readings_go_by_uuid_and_not_by_nvmls_index() -> None:
+    known = with_devices({}, listed("A", "B").devices)
+    _, readings = with_readings(known, (*told(0, "B", value=7.0), *told(1, "A", value=9.0)))
+    assert power(readings) == {1: 7.0, 0: 9.0}
+
+
+def test_readings_without_a_uuid_go_by_the_slot() -> None:
+    known = with_devices({}, listed("A", "B").devices)
+    _, readings = with_readings(known, told(0, Absent.UNSUPPORTED, "00000000:42:00.0"))
+    assert power(readings) == {1: 1.0}
+
+
+def test_readings_without_anything_keep_their_index() -> None:
+    _, readings = with_readings({}, told(1, Absent.UNSUPPORTED))
+    assert power(readings) == {1: 1.0}
+
+
+def test_what_nvml_shows_first_has_the_same_number_when_cuda_shows_it() -> None:
+    known, _ = with_readings({}, (*told(0, "A", "0:41:0.0"), *told(1, "B", "0:42:0.0")))
+    after = with_devices(known, listed("B").devices)
+    assert after["B"] == KnownGpu(1, "card B", "0000:42:00.0", cuda=True)
+    assert not after["A"].cuda
+
+
+def test_a_mig_instance_has_the_number_of_the_card_it_lies_on() -> None:
+    known, _ = with_readings({}, told(0, "GPU-1", "00000000:01:00.0"))
+    mig = device(0, "MIG-7", 1)
+    known = with_devices(known, [mig])
+    assert list(known) == ["MIG-7"]
+    _, readings = with_readings(known, told(0, "GPU-1", "00000000:01:00.0"))
+    assert power(readings) == {known["MIG-7"].number: 1.0}
+
+
+def test_slots_are_the_same_however_long_the_domain_is_written() -> None:
+    assert same_slot("0000:0A:00.0", "00000000:0a:00.0")
+    assert not same_slot("0000:0A:00.0", "0001:0A:00.0")
+    assert not same_slot("", "")
+
+
+def run(uuid: str, latency_s: float) -> RunFinished:
+    sample = summarised([latency_s], mode="submit", unit=Unit.SECONDS, with_buckets=True)
+    return RunFinished(RunReport("launch", Backend.CUDA, samples=(sample,)), uuid, 1.0, 1.0)
+
+
+def medians(snapshot: Snapshot) -> dict[ProbeKey, float]:
+    return {key: state.samples[0].median for key, state in snapshot.probes.items()}
+
+
+def after(*events: InventoryTaken | RunFinished | TelemetryRead) -> Snapshot:
+    snapshot = Snapshot("1", 0.0)
+    for event in events:
+        snapshot = fold(event, snapshot)
+    return snapshot
+
+
+def test_the_figures_of_one_gpu_never_become_those_of_another_that_moves_into_its_place() -> None:
+    story: list[InventoryTaken | RunFinished] = [
+        InventoryTaken(listed("A", "B"), 1.0),
+        run("A", 1.0),
+        run("B", 2.0),
+        InventoryTaken(listed("B"), 2.0),
+    ]
+    gone = after(*story)
+    assert medians(gone) == {ProbeKey("launch", 1): 2.0}
+    assert set(gone.latencies) == {(1, "submit")}
+    again = after(*story, run("B", 3.0), InventoryTaken(listed("A", "B"), 3.0), run("A", 4.0))
+    assert medians(again) == {ProbeKey("launch", 0): 4.0, ProbeKey("launch", 1): 3.0}
+
+
+def test_a_gpu_that_vanished_is_named_until_it_is_back() -> None:
+    taken, lost = InventoryTaken(listed("A", "B"), 1.0), InventoryTaken(listed("B"), 2.0)
+    health = after(taken, lost).health["gpus"]
+    assert (health.level, health.reason) == (Level.FAILED, "gpu_vanished")
+    assert health.detail == "CUDA no longer offers GPU 0 (card A, A)"
+    assert "wsl --shutdown" in (health.fix or "")
+    assert after(taken, lost, taken).health["gpus"].level is Level.OK
+
+
+def test_a_driver_that_gives_no_list_does_not_say_that_gpus_vanished() -> None:
+    silent = Inventory(failure=Failure(Reason.HUNG, "no answer"))
+    snapshot = after(InventoryTaken(listed("A"), 1.0), InventoryTaken(silent, 2.0))
+    assert snapshot.health["gpus"].level is Level.OK
+    assert snapshot.health["cuda"].level is Level.FAILED
+
+
+def test_a_driver_that_offers_no_gpu_at_all_has_lost_the_ones_it_had() -> None:
+    none = Inventory(failure=Failure(Reason.NO_DEVICE, "no GPU"))
+    snapshot = after(InventoryTaken(listed("A"), 1.0), InventoryTaken(none, 2.0))
+    assert snapshot.health["gpus"].reason == "gpu_vanished"
+
+
+def test_a_gpu_that_only_nvml_ever_showed_has_not_vanished_from_cuda() -> None:
+    nvml = TelemetryRead((*told(0, "A", "0:41:0.0"), *told(1, "X", "0:58:0.0")), 0.1, 1.0, 1.0)
+    snapshot = after(nvml, InventoryTaken(listed("A"), 2.0))
+    assert snapshot.health["gpus"].level is Level.OK
