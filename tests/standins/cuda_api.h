@@ -26,4 +26,37 @@ CUresult enter(struct script_call *call, const char *function, enum level level)
 /* The virtual clock of a stream; NULL for a bad handle. 0, 1 and 2 are the default streams. */
 double *clock_of(CUstream handle);
 
+struct copy { /* the side that is not device memory is NULL or 0 */
+    CUdeviceptr target, source;
+    void *to;
+    const void *from;
+    size_t size;
+};
+
+struct operation { /* one piece of work for a stream: a launch where it has a kernel, else a copy */
+    struct kernel *kernel;
+    unsigned grid[3], block[3];
+    uint64_t values[MAX_PARAMETERS];
+    struct copy copy;
+};
+
+/* cuda_launch.c: do work at once, and advance the clock; or do so unless the stream captures. */
+CUresult operation_run(const struct operation *operation, double *clock);
+CUresult submit(CUstream stream, const struct operation *operation);
+
+/* cuda_copies.c: move the bytes, and give the virtual cost in nanoseconds. */
+CUresult copy_run(const struct copy *copy, double *cost_ns);
+
+/* cuda_graph.c: what a stream that captures does with a call, 0 where nothing captures. Whatever is
+ * refused spoils the capture: waiting for the stream or for the context; what may wait implicitly
+ * (allocating); work on the legacy default stream; waiting for what is no part of the capture. */
+bool capturing(CUstream stream);
+CUresult capture_record(CUstream stream, const struct operation *operation);
+CUresult capture_mark(CUstream stream, struct object *event);
+CUresult capture_refuses_wait(CUstream stream);
+CUresult capture_refuses_context_wait(void);
+CUresult capture_refuses_unsafe(void);
+CUresult capture_refuses_legacy(CUstream stream);
+CUresult capture_refuses_dependency(CUstream stream, const struct object *event);
+
 #endif

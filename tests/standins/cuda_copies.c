@@ -21,12 +21,16 @@ EXPORT CUresult cuMemAlloc_v2(CUdeviceptr *address, size_t size)
 {
     ENTER(CONTEXT);
     REQUIRE(address, INVALID_VALUE);
+    CUresult refused = capture_refuses_unsafe();
+    REQUIRE(!refused, refused);
     return memory_allocate(current_index(), size, address);
 }
 
 EXPORT CUresult cuMemFree_v2(CUdeviceptr address)
 {
     ENTER(CONTEXT);
+    CUresult refused = capture_refuses_unsafe();
+    REQUIRE(!refused, refused);
     return memory_free(address);
 }
 
@@ -34,6 +38,8 @@ EXPORT CUresult cuMemHostAlloc(void **address, size_t size, unsigned flags)
 {
     ENTER(CONTEXT);
     REQUIRE(address && size && flags <= 7, INVALID_VALUE);
+    CUresult refused = capture_refuses_unsafe();
+    REQUIRE(!refused, refused);
     REQUIRE(pinned_bytes + size <= (uint64_t)settings.pinned_limit, OUT_OF_MEMORY);
     struct pinned *block = malloc(sizeof *block);
     void *start = aligned_alloc(4096, (size + 4095) / 4096 * 4096);
@@ -52,6 +58,8 @@ EXPORT CUresult cuMemHostAlloc(void **address, size_t size, unsigned flags)
 EXPORT CUresult cuMemFreeHost(void *address)
 {
     ENTER(CONTEXT);
+    CUresult refused = capture_refuses_unsafe();
+    REQUIRE(!refused, refused);
     for (struct pinned **link = &pinned; *link; link = &(*link)->next)
         if ((*link)->start == address) {
             struct pinned *block = *link;
@@ -64,54 +72,117 @@ EXPORT CUresult cuMemFreeHost(void *address)
     return INVALID_VALUE;
 }
 
-static CUresult copy_in(CUdeviceptr target, const void *source, size_t size, CUstream stream)
+static bool is_pinned(const void *start, size_t size)
 {
-    REQUIRE(source || !size, INVALID_VALUE);
-    double *clock = clock_of(stream);
-    REQUIRE(clock, INVALID_HANDLE);
-    REQUIRE(size, SUCCESS);
-    *clock += 1e9 * size / settings.h2d_bytes_per_second;
-    return memory_write(target, source, size);
+    uintptr_t at = (uintptr_t)start;
+    for (const struct pinned *block = pinned; block; block = block->next) {
+        uintptr_t first = (uintptr_t)block->start;
+        if (at >= first && at - first <= block->size && size <= block->size - (at - first))
+            return true;
+    }
+    return false;
 }
 
-static CUresult copy_out(void *target, CUdeviceptr source, size_t size, CUstream stream)
+/* Bytes per second between the host and the device; the driver stages what is not page-locked. */
+static double host_rate(const void *host, size_t size, double pinned_rate, double pageable_rate)
 {
-    REQUIRE(target || !size, INVALID_VALUE);
-    double *clock = clock_of(stream);
-    REQUIRE(clock, INVALID_HANDLE);
-    REQUIRE(size, SUCCESS);
-    *clock += 1e9 * size / settings.d2h_bytes_per_second;
-    return memory_read(source, target, size);
+    return pageable_rate && !is_pinned(host, size) ? pageable_rate : pinned_rate;
 }
+
+CUresult copy_run(const struct copy *copy, double *cost_ns)
+{
+    double bytes = (double)copy->size, rate;
+    CUresult code;
+    if (copy->from) {
+        rate = host_rate(copy->from, copy->size, settings.h2d_bytes_per_second,
+                         settings.pageable_h2d_bytes_per_second);
+        code = memory_write(copy->target, copy->from, copy->size);
+    } else if (copy->to) {
+        rate = host_rate(copy->to, copy->size, settings.d2h_bytes_per_second,
+                         settings.pageable_d2h_bytes_per_second);
+        code = memory_read(copy->source, copy->to, copy->size);
+    } else {
+        rate = settings.d2d_bytes_per_second ? settings.d2d_bytes_per_second
+                                             : settings.bytes_per_second;
+        bytes *= 2; /* read and written */
+        code = memory_copy(copy->target, copy->source, copy->size);
+    }
+    *cost_ns = 1e9 * bytes / rate;
+    return code;
+}
+
+/* Submit a copy that began at `start`; a synchronous one does not return before the device. */
+static CUresult copy(int64_t start, CUstream stream, bool synchronous, struct copy copy)
+{
+    REQUIRE(clock_of(stream), INVALID_HANDLE);
+    REQUIRE(copy.size, SUCCESS);
+    if (synchronous) {
+        CUresult refused = capture_refuses_legacy(stream);
+        refused = refused ? refused : capture_refuses_unsafe();
+        REQUIRE(!refused, refused);
+    }
+    CUresult code = submit(stream, &(struct operation){.copy = copy});
+    if (!code && settings.copy_ns && !capturing(stream))
+        spin(start, settings.copy_ns);
+    return code;
+}
+
+#define COPY(stream, synchronous, ...)                                                            \
+    copy(start, stream, synchronous, (struct copy){.size = size, __VA_ARGS__})
 
 EXPORT CUresult cuMemcpyHtoD_v2(CUdeviceptr target, const void *source, size_t size)
 {
+    int64_t start = settings.copy_ns ? now_ns() : 0;
     ENTER(CONTEXT);
-    return copy_in(target, source, size, NULL);
+    REQUIRE(source || !size, INVALID_VALUE);
+    return COPY(NULL, true, .target = target, .from = source);
 }
 
 EXPORT CUresult cuMemcpyDtoH_v2(void *target, CUdeviceptr source, size_t size)
 {
+    int64_t start = settings.copy_ns ? now_ns() : 0;
     ENTER(CONTEXT);
-    return copy_out(target, source, size, NULL);
+    REQUIRE(target || !size, INVALID_VALUE);
+    return COPY(NULL, true, .to = target, .source = source);
+}
+
+EXPORT CUresult cuMemcpyDtoD_v2(CUdeviceptr target, CUdeviceptr source, size_t size)
+{
+    int64_t start = settings.copy_ns ? now_ns() : 0;
+    ENTER(CONTEXT);
+    return COPY(NULL, true, .target = target, .source = source);
 }
 
 EXPORT CUresult cuMemcpyHtoDAsync_v2(CUdeviceptr target, const void *source, size_t size,
                                      CUstream stream)
 {
+    int64_t start = settings.copy_ns ? now_ns() : 0;
     ENTER(CONTEXT);
-    return copy_in(target, source, size, stream);
+    REQUIRE(source || !size, INVALID_VALUE);
+    return COPY(stream, false, .target = target, .from = source);
 }
 
 EXPORT CUresult cuMemcpyDtoHAsync_v2(void *target, CUdeviceptr source, size_t size, CUstream stream)
 {
+    int64_t start = settings.copy_ns ? now_ns() : 0;
     ENTER(CONTEXT);
-    return copy_out(target, source, size, stream);
+    REQUIRE(target || !size, INVALID_VALUE);
+    return COPY(stream, false, .to = target, .source = source);
+}
+
+EXPORT CUresult cuMemcpyDtoDAsync_v2(CUdeviceptr target, CUdeviceptr source, size_t size,
+                                     CUstream stream)
+{
+    int64_t start = settings.copy_ns ? now_ns() : 0;
+    ENTER(CONTEXT);
+    return COPY(stream, false, .target = target, .source = source);
 }
 
 EXPORT CUresult cuMemsetD32_v2(CUdeviceptr address, unsigned value, size_t count)
 {
     ENTER(CONTEXT);
+    CUresult refused = capture_refuses_legacy(NULL);
+    REQUIRE(!refused, refused);
     current()->null_stream_ns += 1e9 * 4 * count / settings.bytes_per_second;
     return memory_fill(address, value, count);
 }

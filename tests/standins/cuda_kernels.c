@@ -108,9 +108,33 @@ static void matmul_element(const struct work *work, uint64_t index, void *out)
     *(float *)out = (float)sum;
 }
 
-static CUresult run_matmul(struct kernel *kernel, const struct launch *launch, double *cost_ns)
+/* IEEE 754 binary16 to binary32; every half is a float. */
+static float from_half(uint16_t half)
 {
-    uint64_t n = PARAMETER(unsigned, 3), size = n * n * sizeof(float);
+    int exponent = half >> 10 & 31, fraction = half & 1023;
+    float size = exponent == 31 ? (fraction ? NAN : INFINITY)
+                 : exponent     ? ldexpf((float)(1024 + fraction), exponent - 25)
+                                : ldexpf((float)fraction, -24);
+    return half >> 15 ? -size : size;
+}
+
+static void matmul_tensor_element(const struct work *work, uint64_t index, void *out)
+{
+    uint64_t n = work->n;
+    const uint16_t *row = (const uint16_t *)operand_bytes(&work->in[0]) + index / n * n;
+    const uint16_t *column = (const uint16_t *)operand_bytes(&work->in[1]) + index % n;
+    double sum = 0;
+    for (uint64_t k = 0; k < n; k++)
+        sum += (double)from_half(row[k]) * from_half(column[k * n]);
+    *(float *)out = (float)sum;
+}
+
+/* C = A B, all n x n, with `edge` elements along each side of the tile that one block computes. */
+static CUresult multiply(struct kernel *kernel, const struct launch *launch, unsigned edge,
+                         uint64_t element_size, double *cost_ns)
+{
+    bool tensor = element_size == 2;
+    uint64_t n = PARAMETER(unsigned, 3), size = n * n * element_size;
     struct work work = {
         .kernel = kernel,
         .elements = n * n,
@@ -118,18 +142,41 @@ static CUresult run_matmul(struct kernel *kernel, const struct launch *launch, d
         .in = {{.address = PARAMETER(CUdeviceptr, 0), .size = size},
                {.address = PARAMETER(CUdeviceptr, 1), .size = size}},
         .n = n,
-        .element = matmul_element,
+        .element = tensor ? matmul_tensor_element : matmul_element,
     };
-    if (!n || n % 64 || !shape_is(launch, (unsigned)(n / 64), (unsigned)(n / 64), 16, 16))
-        return refused(kernel, "n a multiple of 64, grid (n/64, n/64), block (16, 16)");
-    *cost_ns = 1e9 * 2 * (double)n * n * n / settings.flops_per_second;
+    unsigned tiles = (unsigned)(n / edge), width = tensor ? 256 : 16, height = tensor ? 1 : 16;
+    if (!n || n % edge || !shape_is(launch, tiles, tiles, width, height))
+        return refused(kernel, "n a multiple of the tile, one block a tile, block (16, 16), "
+                               "or 256 for tensor cores");
+    *cost_ns = 1e9 * 2 * (double)n * n * n
+               / (tensor ? settings.tensor_flops_per_second : settings.flops_per_second);
     return memory_submit(&work, PARAMETER(CUdeviceptr, 2));
 }
 
+static CUresult run_matmul(struct kernel *kernel, const struct launch *launch, double *cost_ns)
+{
+    return multiply(kernel, launch, 64, sizeof(float), cost_ns);
+}
+
+static CUresult run_matmul_16(struct kernel *kernel, const struct launch *launch, double *cost_ns)
+{
+    return multiply(kernel, launch, 16, sizeof(float), cost_ns);
+}
+
+static CUresult run_matmul_tensor(struct kernel *kernel, const struct launch *launch,
+                                  double *cost_ns)
+{
+    return multiply(kernel, launch, 128, sizeof(uint16_t), cost_ns);
+}
+
 static struct kernel kernels[] = {
-    {"gpud_empty", false, false, -1, run_empty},  {"gpud_count", true, false, -1, run_count},
-    {"gpud_triad", true, false, -1, run_triad},   {"gpud_nbody", true, false, -1, run_nbody},
-    {"gpud_matmul", true, false, -1, run_matmul},
+    {"gpud_empty", "", false, -1, run_empty},
+    {"gpud_count", "8", false, -1, run_count},
+    {"gpud_triad", "88844", false, -1, run_triad},
+    {"gpud_nbody", "8844", false, -1, run_nbody},
+    {"gpud_matmul", "8884", false, -1, run_matmul},
+    {"gpud_matmul_16", "8884", false, -1, run_matmul_16},
+    {"gpud_matmul_tensor", "8884", false, -1, run_matmul_tensor},
 };
 
 struct kernel *kernel_named(const char *name)

@@ -213,6 +213,21 @@ CUresult memory_read(CUdeviceptr address, void *target, uint64_t size)
     return SUCCESS;
 }
 
+CUresult memory_copy(CUdeviceptr target, CUdeviceptr source, uint64_t size)
+{
+    struct region *from = find(source, size), *to = find(target, size);
+    if (!from || !to)
+        return INVALID_VALUE;
+    uint64_t start = target - to->start;
+    settle(from, source - from->start, source - from->start + size);
+    supersede(to, start, start + size);
+    unsigned char *bytes = private_bytes(to) + start;
+    memmove(bytes, from->buffer->bytes + (source - from->start), size);
+    if (settings.corrupt_device_copy && size)
+        *bytes ^= 1;
+    return SUCCESS;
+}
+
 CUresult memory_fill(CUdeviceptr address, uint32_t value, uint64_t count)
 {
     struct region *region = count > UINT64_MAX / 4 ? NULL : find(address, 4 * count);

@@ -21,7 +21,7 @@ struct object *object_new(enum kind kind, int device)
             .kind = kind, .device = device, .handle = (uint64_t)kind << 44 | serial};
         return *slot;
     }
-    script_die("more than %d modules, functions, streams and events", SLOTS);
+    script_die("more than %d objects", SLOTS);
 }
 
 struct object *object_find(enum kind kind, const void *handle)
@@ -34,6 +34,7 @@ struct object *object_find(enum kind kind, const void *handle)
 void object_free(struct object *object)
 {
     objects[object->handle % SLOTS] = NULL;
+    capture_forget(object);
     free(object->ptx);
     free(object);
 }

@@ -1,10 +1,12 @@
-/* Modules, functions, streams and events behind handles that can be checked. */
+/* Modules, functions, streams, events and graphs behind handles that can be checked. */
 #ifndef CUDA_OBJECTS_H
 #define CUDA_OBJECTS_H
 
 #include "libcuda.h"
 
-enum kind { MODULE = 1, FUNCTION, STREAM, EVENT };
+struct recording;
+
+enum kind { MODULE = 1, FUNCTION, STREAM, EVENT, GRAPH, GRAPH_EXEC };
 
 struct object {
     enum kind kind;
@@ -15,11 +17,20 @@ struct object {
     struct kernel *kernel; /* FUNCTION; NULL where the stand-in cannot compute it */
     double now_ns;         /* STREAM: its virtual clock; EVENT: the moment it recorded */
     bool recorded, timing; /* EVENT */
+    bool blocking;         /* STREAM: waits for the legacy default stream, and it for this one */
+    struct recording *recording;   /* STREAM: while it captures; GRAPH, GRAPH_EXEC: its nodes */
+    uint64_t capture;              /* STREAM: which one; EVENT: recorded in this one, else 0 */
+    int capture_mode;              /* STREAM */
+    bool invalidated;              /* STREAM: its capture was spoilt */
+    struct object *next_capturing; /* STREAM */
 };
 
 struct object *object_new(enum kind kind, int device);
 struct object *object_find(enum kind kind, const void *handle); /* NULL: stale or invented */
 void object_free(struct object *object);
 void object_free_device(int device);
+
+/* cuda_graph.c */
+void capture_forget(struct object *object);
 
 #endif

@@ -2,10 +2,10 @@
  *
  * Results are computed (cuda_kernels.c). Durations are not: each stream has a virtual clock that
  * kernels and copies advance by work / rate, and events read that clock, so every throughput is
- * known exactly. Only launch_ns, first_launch_ns, sync_ns, init_ns and module_load_ns take real
- * time. Like the probe child it serves, it is meant for one thread at a time. Keys: cuda_settings.c.
+ * known exactly. Only the keys that cuda_settings.c lists under real time take any. Like the probe
+ * child it serves, it is meant for one thread at a time.
  *
- * This file has errors, devices and contexts; cuda_launch.c and cuda_copies.c have the rest.
+ * This file has errors, devices and contexts; the others are named after what they have.
  */
 #define _GNU_SOURCE
 #include "cuda_api.h"
@@ -111,7 +111,8 @@ EXPORT CUresult cuDeviceGetName(char *name, int size, CUdevice device)
     ENTER(INITIALIZED);
     REQUIRE(name && size > 0, INVALID_VALUE);
     DEVICE(device);
-    snprintf(name, size, "%s", settings.device[device].name);
+    const char *mig = settings.device[device].mig;
+    snprintf(name, size, "%s%s%s", settings.device[device].name, *mig ? " MIG " : "", mig);
     return SUCCESS;
 }
 
@@ -121,6 +122,17 @@ EXPORT CUresult cuDeviceGetUuid(CUuuid *uuid, CUdevice device)
     REQUIRE(uuid, INVALID_VALUE);
     DEVICE(device);
     memcpy(uuid->bytes, settings.device[device].uuid, sizeof uuid->bytes);
+    return SUCCESS;
+}
+
+/* A slice of a GPU has a UUID of its own, which the older form of the question does not know. */
+EXPORT CUresult cuDeviceGetUuid_v2(CUuuid *uuid, CUdevice index)
+{
+    ENTER(INITIALIZED);
+    REQUIRE(uuid, INVALID_VALUE);
+    DEVICE(index);
+    const struct device *device = &settings.device[index];
+    memcpy(uuid->bytes, *device->mig ? device->mig_uuid : device->uuid, sizeof uuid->bytes);
     return SUCCESS;
 }
 
@@ -141,6 +153,20 @@ EXPORT CUresult cuDeviceTotalMem_v2(size_t *bytes, CUdevice device)
     DEVICE(device);
     *bytes = settings.device[device].total_mem;
     return SUCCESS;
+}
+
+/* Bytes a block may ask for. Source: CUDA programming guide, "Technical Specifications per Compute
+ * Capability". */
+static int shared_memory(const struct device *device)
+{
+    static const struct { int capability, kib; } known[] = {
+        {121, 99}, {120, 99}, {110, 227}, {103, 227}, {100, 227}, {90, 227}, {89, 99}, {88, 99},
+        {87, 163}, {86, 99},  {80, 163},  {75, 64},   {72, 96},   {70, 96},  {0, 48},
+    };
+    size_t i = 0;
+    while (known[i].capability > 10 * device->cc_major + device->cc_minor)
+        i++;
+    return known[i].kib * 1024;
 }
 
 EXPORT CUresult cuDeviceGetAttribute(int *value, int attribute, CUdevice index)
@@ -176,6 +202,8 @@ EXPORT CUresult cuDeviceGetAttribute(int *value, int attribute, CUdevice index)
         {75, device->cc_major},         /* COMPUTE_CAPABILITY_MAJOR */
         {76, device->cc_minor},         /* COMPUTE_CAPABILITY_MINOR */
         {83, 1},                        /* MANAGED_MEMORY */
+        {97, shared_memory(device)},    /* MAX_SHARED_MEMORY_PER_BLOCK_OPTIN */
+        {133, device->mps},             /* MPS_ENABLED */
     };
     for (size_t i = 0; i < sizeof known / sizeof *known; i++)
         if (known[i].attribute == attribute) {
@@ -238,5 +266,5 @@ EXPORT CUresult cuCtxSetCurrent(CUcontext context)
 EXPORT CUresult cuCtxSynchronize(void)
 {
     ENTER(CONTEXT);
-    return SUCCESS;
+    return capture_refuses_context_wait();
 }

@@ -11,7 +11,8 @@
 typedef int CUresult;
 typedef int CUdevice;
 typedef uint64_t CUdeviceptr;
-typedef struct handle *CUcontext, *CUmodule, *CUfunction, *CUstream, *CUevent; /* never followed */
+typedef struct handle *CUcontext, *CUmodule, *CUfunction, *CUstream, *CUevent, *CUgraph,
+    *CUgraphExec; /* never followed */
 typedef struct { unsigned char bytes[16]; } CUuuid;
 
 enum {
@@ -25,14 +26,23 @@ enum {
     INVALID_PTX = 218,
     UNSUPPORTED_PTX_VERSION = 222,
     INVALID_HANDLE = 400,
+    ILLEGAL_STATE = 401,
     NOT_FOUND = 500,
     ILLEGAL_ADDRESS = 700,
     NOT_SUPPORTED = 801,
+    CAPTURE_UNSUPPORTED = 900,
+    CAPTURE_INVALIDATED = 901,
+    CAPTURE_MERGE = 902,
+    CAPTURE_ISOLATION = 905,
+    CAPTURE_IMPLICIT = 906,
+    CAPTURED_EVENT = 907,
 };
 
 struct device {
     char name[96];
-    unsigned char uuid[16];
+    unsigned char uuid[16], mig_uuid[16];
+    char mig[32]; /* profile, else empty */
+    int mps;
     char pci_bus_id[32];
     int sm_count, cc_major, cc_minor, clock_khz, memory_clock_khz, memory_bus_bits, l2_bytes;
     uint64_t total_mem, free_mem; /* free before anything is allocated here */
@@ -47,9 +57,12 @@ struct device {
 extern struct settings {
     int driver_version, devices;
     int64_t launch_ns, first_launch_ns, sync_ns, init_ns, module_load_ns, pinned_limit;
-    double kernel_ns, flops_per_second, bytes_per_second;
+    int64_t graph_launch_ns, graph_node_ns, copy_ns, event_ns;
+    double kernel_ns, flops_per_second, tensor_flops_per_second, bytes_per_second;
     double h2d_bytes_per_second, d2h_bytes_per_second;
-    bool corrupt_copy;
+    double pageable_h2d_bytes_per_second, pageable_d2h_bytes_per_second; /* 0: as pinned */
+    double d2d_bytes_per_second;                                         /* 0: bytes_per_second */
+    bool corrupt_copy, corrupt_device_copy;
     struct device device[MAX_DEVICES];
 } settings;
 
@@ -59,9 +72,11 @@ struct launch {
     void **params;
 };
 
+#define MAX_PARAMETERS 5
+
 struct kernel {
     const char *name;
-    bool has_parameters;
+    const char *parameters; /* bytes of each, one digit a parameter */
     bool corrupt;
     int64_t corrupt_element; /* -1: the first element of whatever is read back */
     /* Check the launch, record or do the work, and give its virtual cost in nanoseconds. */
@@ -94,6 +109,7 @@ CUresult memory_free(CUdeviceptr address);
 void memory_free_device(int device);
 CUresult memory_write(CUdeviceptr address, const void *source, uint64_t size);
 CUresult memory_read(CUdeviceptr address, void *target, uint64_t size);
+CUresult memory_copy(CUdeviceptr target, CUdeviceptr source, uint64_t size);
 CUresult memory_fill(CUdeviceptr address, uint32_t value, uint64_t count);
 /* What a kernel does; ILLEGAL_ADDRESS where an access leaves its allocation. */
 CUresult memory_add(CUdeviceptr address, uint32_t delta);

@@ -10,7 +10,12 @@ from typing import Any
 
 import numpy as np
 
-NAMES = ("gpud_empty", "gpud_count", "gpud_triad", "gpud_nbody", "gpud_matmul")
+MATMULS = {  # the edge of a tile, and the block that computes it
+    "gpud_matmul": (64, (16, 16)),
+    "gpud_matmul_16": (16, (16, 16)),
+    "gpud_matmul_tensor": (128, (256, 1)),
+}
+NAMES = ("gpud_empty", "gpud_count", "gpud_triad", "gpud_nbody", *MATMULS)
 PTX = ".version 6.0\n.target sm_50\n.address_size 64\n" + "".join(
     f".visible .entry {name}()\n{{ ret; }}\n" for name in NAMES
 )
@@ -84,15 +89,35 @@ class Cuda:
         params = (positions, out, ctypes.c_uint(n), ctypes.c_float(0.01))
         assert self.launch("gpud_nbody", (n // 256, 1), (256, 1), *params) == 0
 
-    def matmul(self, n: int, *matrices: ctypes.c_uint64) -> None:
-        tiles = n // 64
-        assert (
-            self.launch("gpud_matmul", (tiles, tiles), (16, 16), *matrices, ctypes.c_uint(n)) == 0
-        )
+    def matmul(self, n: int, *matrices: ctypes.c_uint64, name: str = "gpud_matmul") -> None:
+        tile, block = MATMULS[name]
+        tiles = (n // tile, n // tile)
+        assert self.launch(name, tiles, block, *matrices, ctypes.c_uint(n)) == 0
 
     def triad(self, n4: int, *arrays: ctypes.c_uint64) -> None:
         params = (*arrays, ctypes.c_float(3.0), ctypes.c_uint(n4))
         assert self.launch("gpud_triad", (2, 1), (256, 1), *params) == 0
+
+    def capture(self, work: Callable[[], object], mode: int = 0) -> ctypes.c_void_p:
+        """Record what ``work`` puts on the stream and give the executable graph."""
+        graph, ready = ctypes.c_void_p(), ctypes.c_void_p()
+        self.call("cuStreamBeginCapture_v2", self.stream, mode)
+        work()
+        self.call("cuStreamEndCapture", self.stream, ctypes.byref(graph))
+        flags = ctypes.c_uint64(0)
+        self.call("cuGraphInstantiateWithFlags", ctypes.byref(ready), graph, flags)
+        self.call("cuGraphDestroy", graph)
+        return ready
+
+    def another_stream(self, flags: int = 0) -> ctypes.c_void_p:
+        stream = ctypes.c_void_p()
+        self.call("cuStreamCreate", ctypes.byref(stream), flags)
+        return stream
+
+    def pinned(self, size: int) -> ctypes.c_void_p:
+        address = ctypes.c_void_p()
+        self.call("cuMemHostAlloc", ctypes.byref(address), ctypes.c_size_t(size), 0)
+        return address
 
     def event(self, stream: object) -> ctypes.c_void_p:
         event = ctypes.c_void_p()

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from tests.standins.build import build_libcuda
-from tests.standins.loaded import Array, Cuda, run
+from tests.standins.loaded import MATMULS, Array, Cuda, run
 
 Open = Callable[..., Cuda]
 
@@ -49,12 +49,35 @@ def test_a_few_bodies_of_a_large_system_are_read_without_computing_the_rest(
     np.testing.assert_allclose(found[:, :3], wanted, 1e-5)
 
 
-def test_matmul_of_small_integers_is_exact(open_cuda: Open) -> None:
-    cuda, rng = open_cuda(), np.random.default_rng(2)
-    a, b = (rng.integers(-4, 5, (128, 128)).astype(np.float32) for _ in range(2))
+@pytest.mark.parametrize("name", MATMULS)
+def test_matmul_of_small_integers_is_exact(open_cuda: Open, name: str) -> None:
+    cuda, rng, n = open_cuda(), np.random.default_rng(2), 256
+    a, b = (rng.integers(-4, 5, (n, n)) for _ in range(2))
+    given = np.float16 if name == "gpud_matmul_tensor" else np.float32
+    out = cuda.alloc(4 * n * n)
+    cuda.matmul(n, cuda.put(a.astype(given)), cuda.put(b.astype(given)), out, name=name)
+    np.testing.assert_array_equal(cuda.get(out.value, n * n).reshape(n, n), a @ b)
+
+
+def test_a_half_is_read_as_numpy_reads_it(open_cuda: Open) -> None:
+    cuda, n = open_cuda(), 256
+    halves = np.arange(1 << 16, dtype=np.uint16).view(np.float16).reshape(n, n)
+    finite = np.where(np.isfinite(halves), halves, 0)
+    out, one = cuda.alloc(4 * n * n), cuda.put(np.eye(n, dtype=np.float16))
+    cuda.matmul(n, cuda.put(finite), one, out, name="gpud_matmul_tensor")
+    np.testing.assert_array_equal(cuda.get(out.value, n * n).reshape(n, n), finite)
+    cuda.matmul(n, cuda.put(halves), one, out, name="gpud_matmul_tensor")
+    found = cuda.get(out.value, n * n).reshape(n, n)
+    lost = ~np.isfinite(halves).all(axis=1)
+    np.testing.assert_array_equal(np.isfinite(found).all(axis=1), ~lost)
+
+
+def test_a_small_matmul_needs_no_large_tile(open_cuda: Open) -> None:
+    cuda = open_cuda()
+    a, b = np.full((16, 16), 2, np.float32), np.full((16, 16), 3, np.float32)
     out = cuda.alloc(a.nbytes)
-    cuda.matmul(128, cuda.put(a), cuda.put(b), out)
-    np.testing.assert_array_equal(cuda.get(out.value, 128 * 128).reshape(128, 128), a @ b)
+    cuda.matmul(16, cuda.put(a), cuda.put(b), out, name="gpud_matmul_16")
+    np.testing.assert_array_equal(cuda.get(out.value, 256), np.full(256, 96))
 
 
 def test_triad_is_exact(open_cuda: Open) -> None:
@@ -111,6 +134,7 @@ def test_the_counter_counts_launches(open_cuda: Open) -> None:
 def test_the_virtual_clock_follows_work_and_rates_exactly(open_cuda: Open) -> None:
     cuda = open_cuda(
         "flops_per_second 2e12\nbytes_per_second 1e11\nkernel_ns 2500\n"
+        "tensor_flops_per_second 8e13\n"
         "h2d_bytes_per_second 1e10\nd2h_bytes_per_second 2e10\n"
     )
     size = 1 << 20
@@ -121,6 +145,8 @@ def test_the_virtual_clock_follows_work_and_rates_exactly(open_cuda: Open) -> No
         "empty": lambda: cuda.launch("gpud_empty", (1, 1), (1, 1)),
         "nbody": lambda: cuda.nbody(1024, a, b),
         "matmul": lambda: cuda.matmul(256, a, b, c),
+        "matmul_16": lambda: cuda.matmul(256, a, b, c, name="gpud_matmul_16"),
+        "tensor": lambda: cuda.matmul(256, a, b, c, name="gpud_matmul_tensor"),
         "triad": lambda: cuda.triad(size // 16, a, b, c),
         "h2d": lambda: cuda.call("cuMemcpyHtoDAsync_v2", a, host, *copy),
         "d2h": lambda: cuda.call("cuMemcpyDtoHAsync_v2", host, a, *copy),
@@ -130,6 +156,8 @@ def test_the_virtual_clock_follows_work_and_rates_exactly(open_cuda: Open) -> No
             "empty": 0.0025,
             "nbody": 20 * 1024**2 / 2e9,
             "matmul": 2 * 256**3 / 2e9,
+            "matmul_16": 2 * 256**3 / 2e9,
+            "tensor": 2 * 256**3 / 8e10,
             "triad": 3 * size / 1e8,
             "h2d": size / 1e7,
             "d2h": size / 2e7,
@@ -201,9 +229,10 @@ def test_a_launch_shape_that_would_give_wrong_results_is_refused(open_cuda: Open
     memory = cuda.alloc(1 << 20)
     params = (memory, memory, ctypes.c_uint(512), ctypes.c_float(0))
     assert cuda.launch("gpud_nbody", (1, 1), (256, 1), *params) == 1
-    assert (
-        cuda.launch("gpud_matmul", (1, 1), (8, 8), memory, memory, memory, ctypes.c_uint(64)) == 1
-    )
+    matrices = (memory, memory, memory)
+    assert cuda.launch("gpud_matmul", (1, 1), (8, 8), *matrices, ctypes.c_uint(64)) == 1
+    assert cuda.launch("gpud_matmul_16", (1, 1), (16, 16), *matrices, ctypes.c_uint(64)) == 1
+    assert cuda.launch("gpud_matmul_tensor", (1, 1), (16, 16), *matrices, ctypes.c_uint(128)) == 1
 
 
 def test_only_entries_of_the_module_are_found(open_cuda: Open) -> None:
