@@ -114,6 +114,7 @@ def _measured(module: ModuleType, job: Job, budget: Budget) -> RunReport:
         outcome = module.run(gpu, budget, job.seed)
         conditions = {**_conditions(spec), **gpu.conditions(), **outcome.conditions}
         used_s, device = gpu.busy_s, gpu.device
+        vram, pinned = gpu.vram_peak_bytes, gpu.pinned_peak_bytes
     return RunReport(
         probe=spec.name,
         backend=spec.backend,
@@ -123,6 +124,9 @@ def _measured(module: ModuleType, job: Job, budget: Budget) -> RunReport:
         conditions=conditions,
         duration_s=budget.spent(),
         gpu_seconds=used_s,
+        vram_peak_bytes=vram,
+        pinned_peak_bytes=pinned,
+        curve=outcome.curve,
     )
 
 

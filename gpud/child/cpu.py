@@ -12,7 +12,7 @@ import time
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from gpud.child.device import Buffer, Call, HostBuffer, Kernel, inside
+from gpud.child.device import Buffer, Call, HostBuffer, Kernel, inside, shared
 from gpud.child.libc import LAUNCH_PROTOTYPE, null_call
 from gpud.core.errors import ProbeError
 from gpud.core.sample import Backend, Failure, Reason
@@ -52,6 +52,7 @@ class CpuGpu:
                 )
             )
         self._memory: dict[int, ctypes.Array[ctypes.c_ubyte]] = {}
+        self._moments = {True: 0.0, False: 0.0}
         self._wait = Call("wait", lambda: 0, null_call((ctypes.c_void_p,), (None,)))
 
     @property
@@ -80,6 +81,16 @@ class CpuGpu:
         return 0.0
 
     @property
+    def vram_peak_bytes(self) -> int:
+        """Always 0: no GPU memory is used."""
+        return 0
+
+    @property
+    def pinned_peak_bytes(self) -> int:
+        """Always 0: nothing is page-locked."""
+        return 0
+
+    @property
     def wait(self) -> Call:
         """Nothing to wait for: every call here is done when it returns."""
         return self._wait
@@ -101,8 +112,9 @@ class CpuGpu:
         """Give memory back."""
         del self._memory[buffer.address]
 
-    def host(self, size: int) -> HostBuffer:
+    def host(self, size: int, *, pinned: bool = True) -> HostBuffer:
         """Take host memory; nothing is pinned here."""
+        del pinned
         memory = (ctypes.c_ubyte * size)()
         self._memory[ctypes.addressof(memory)] = memory
         return HostBuffer(ctypes.addressof(memory), memoryview(memory).cast("B"), pinned=False)
@@ -144,15 +156,45 @@ class CpuGpu:
         empty = [kind() for kind in LAUNCH_PROTOTYPE]
         return Call(kernel.name, partial(twin, *ready), null_call(LAUNCH_PROTOTYPE, empty))
 
-    def copy_in(self, buffer: Buffer, host: HostBuffer) -> Call:
-        """Prebuild a copy."""
-        inside(buffer, 0, len(host.view))
-        return self._copy(buffer.address, host.address, len(host.view))
+    def graph(self, call: Call, count: int) -> Call:
+        """Prebuild ``count`` calls in a row."""
 
-    def copy_out(self, host: HostBuffer, buffer: Buffer) -> Call:
+        def all_of_them() -> int:
+            return next(filter(None, (call.real() for _ in range(count))), 0)
+
+        return Call("graph", all_of_them, null_call((ctypes.c_void_p,) * 2, (None, None)))
+
+    def copy_in(
+        self, buffer: Buffer, host: HostBuffer, *, size: int | None = None, lane: int = 0
+    ) -> Call:
         """Prebuild a copy."""
-        inside(buffer, 0, len(host.view))
-        return self._copy(host.address, buffer.address, len(host.view))
+        del lane
+        return self._copy(buffer.address, host.address, shared(buffer, host, size))
+
+    def copy_out(
+        self, host: HostBuffer, buffer: Buffer, *, size: int | None = None, lane: int = 0
+    ) -> Call:
+        """Prebuild a copy."""
+        del lane
+        return self._copy(host.address, buffer.address, shared(buffer, host, size))
+
+    def copy_device(self, to: Buffer, source: Buffer) -> Call:
+        """Prebuild a copy."""
+        inside(to, 0, source.size)
+        return self._copy(to.address, source.address, source.size)
+
+    def record(self, *, first: bool) -> Call:
+        """Prebuild a look at the clock."""
+
+        def look() -> int:
+            self._moments[first] = time.perf_counter()
+            return 0
+
+        return Call("record", look, null_call((ctypes.c_void_p,) * 2, (None, None)))
+
+    def between(self) -> float:
+        """Give the time between the two looks."""
+        return self._moments[False] - self._moments[True]
 
     def check(self, code: int, call: Call) -> None:
         """Raise for a code that is not 0; no twin gives one."""
@@ -165,6 +207,10 @@ class CpuGpu:
         for _ in range(repeats):
             self.check(call.real(), call)
         return time.perf_counter() - begun
+
+    def together(self, left: Call, right: Call, repeats: int = 1) -> float:
+        """Do both in turn: nothing happens at once here."""
+        return self.timed(left, repeats) + self.timed(right, repeats)
 
     def account(self, seconds: float) -> None:
         """Nothing to add: this is not a GPU."""

@@ -39,6 +39,7 @@ FUNCTIONS: dict[str, tuple[Any, ...]] = {
     "cuLaunchKernel": LAUNCH_PROTOTYPE,
     "cuStreamCreate": (OUT, ctypes.c_uint),
     "cuStreamSynchronize": (HANDLE,),
+    "cuStreamWaitEvent": (HANDLE, HANDLE, ctypes.c_uint),
     "cuStreamDestroy_v2": (HANDLE,),
     "cuEventCreate": (OUT, ctypes.c_uint),
     "cuEventRecord": (HANDLE, HANDLE),
@@ -54,6 +55,20 @@ FUNCTIONS: dict[str, tuple[Any, ...]] = {
     "cuMemcpyDtoH_v2": (HANDLE, POINTER, SIZE),
     "cuMemcpyHtoDAsync_v2": (POINTER, HANDLE, SIZE, HANDLE),
     "cuMemcpyDtoHAsync_v2": (HANDLE, POINTER, SIZE, HANDLE),
+    "cuMemcpyDtoDAsync_v2": (POINTER, POINTER, SIZE, HANDLE),
     "cuMemsetD32_v2": (POINTER, ctypes.c_uint, SIZE),
 }
-OPTIONAL: dict[str, tuple[Any, ...]] = {"cuModuleGetLoadingMode": (OUT,)}  # CUDA 11.7
+GRAPH: dict[str, tuple[Any, ...]] = {  # CUDA 11.4
+    "cuStreamBeginCapture_v2": (HANDLE, ctypes.c_int),
+    "cuStreamEndCapture": (HANDLE, OUT),
+    "cuGraphInstantiateWithFlags": (OUT, HANDLE, ctypes.c_ulonglong),
+    "cuGraphLaunch": (HANDLE, HANDLE),
+    "cuGraphExecDestroy": (HANDLE,),
+    "cuGraphDestroy": (HANDLE,),
+}
+OPTIONAL: dict[str, tuple[Any, ...]] = {
+    "cuDeviceGetUuid_v2": (OUT, DEVICE),  # CUDA 11.4
+    "cuModuleGetLoadingMode": (OUT,),  # CUDA 11.7
+    **GRAPH,
+}
+"""What a driver may lack: only what needs it is missing then."""

@@ -88,8 +88,16 @@ class Gpu(Protocol):
         """Seconds of device time that timed work has used so far."""
 
     @property
+    def vram_peak_bytes(self) -> int:
+        """The most device memory that was held at once."""
+
+    @property
+    def pinned_peak_bytes(self) -> int:
+        """The most page-locked memory that was held at once."""
+
+    @property
     def wait(self) -> Call:
-        """Wait for the stream, as a prebuilt call."""
+        """Wait for the first lane, as a prebuilt call."""
 
     def memory(self) -> tuple[int, int]:
         """Give free and total device memory in bytes."""
@@ -100,8 +108,8 @@ class Gpu(Protocol):
     def free(self, buffer: Buffer) -> None:
         """Give memory back early; what is left is given back at the end."""
 
-    def host(self, size: int) -> HostBuffer:
-        """Take host memory for copies, pinned if the driver grants it."""
+    def host(self, size: int, *, pinned: bool = True) -> HostBuffer:
+        """Take host memory for copies, pinned if that is wanted and the driver grants it."""
 
     def upload(self, buffer: Buffer, data: bytes | bytearray | memoryview, offset: int = 0) -> None:
         """Copy bytes to the device and wait."""
@@ -120,17 +128,42 @@ class Gpu(Protocol):
     ) -> Call:
         """Prebuild one launch."""
 
-    def copy_in(self, buffer: Buffer, host: HostBuffer) -> Call:
-        """Prebuild a copy of the whole host buffer to the device."""
+    def graph(self, call: Call, count: int) -> Call:
+        """Capture ``count`` calls once and prebuild a launch of them all.
 
-    def copy_out(self, host: HostBuffer, buffer: Buffer) -> Call:
-        """Prebuild a copy from the device that fills the whole host buffer."""
+        Errors: ``ProbeError`` (unsupported) where the driver knows no graphs.
+        """
+
+    def copy_in(
+        self, buffer: Buffer, host: HostBuffer, *, size: int | None = None, lane: int = 0
+    ) -> Call:
+        """Prebuild a copy to the device, of all of the host memory unless told how much.
+
+        ``lane``: 0 is the stream everything else is on, 1 a second one for ``together``.
+        """
+
+    def copy_out(
+        self, host: HostBuffer, buffer: Buffer, *, size: int | None = None, lane: int = 0
+    ) -> Call:
+        """Prebuild a copy from the device, as much as the host memory holds unless told."""
+
+    def copy_device(self, to: Buffer, source: Buffer) -> Call:
+        """Prebuild a copy of the whole source within device memory."""
+
+    def record(self, *, first: bool) -> Call:
+        """Prebuild the recording of the event before, or of the one after, a region."""
+
+    def between(self) -> float:
+        """Wait for the event after the region; seconds of device time since the one before."""
 
     def check(self, code: int, call: Call) -> None:
         """Raise what a non-zero code of ``call`` means."""
 
     def timed(self, call: Call, repeats: int = 1) -> float:
         """Do ``call`` ``repeats`` times between two events; seconds of device time for all."""
+
+    def together(self, left: Call, right: Call, repeats: int = 1) -> float:
+        """Do a call of lane 0 and one of lane 1 at once; seconds of device time for all."""
 
     def account(self, seconds: float) -> None:
         """Add device time that was estimated, not timed, to ``busy_s``."""
@@ -153,6 +186,15 @@ def inside(buffer: Buffer, offset: int, size: int) -> None:
     """Refuse to touch what is not ``buffer``'s. Errors: ``ValueError``, a mistake in a probe."""
     if offset < 0 or size < 0 or offset + size > buffer.size:
         raise ValueError(f"{size} bytes at {offset} are not inside a buffer of {buffer.size}")
+
+
+def shared(buffer: Buffer, host: HostBuffer, size: int | None) -> int:
+    """Give how much to copy, all of the host memory unless told; both sides must have it."""
+    wanted = len(host.view) if size is None else size
+    inside(buffer, 0, wanted)
+    if wanted > len(host.view):
+        raise ValueError(f"{wanted} bytes are not in host memory of {len(host.view)}")
+    return wanted
 
 
 def perform(gpu: Gpu, call: Call, repeats: int = 1) -> None:

@@ -28,6 +28,8 @@ CLEANING = {
     "cuStreamDestroy_v2",
 }
 REPLACEABLE = {"cuMemHostAlloc"}  # ordinary memory does as well
+OLDER = {"cuDeviceGetUuid"}  # not asked where its successor is
+UNUSED = {"cuMemcpyDtoDAsync_v2", "cuStreamWaitEvent"}
 ONLY_WITH = {
     "copy": {"cuMemcpyHtoDAsync_v2", "cuMemcpyDtoHAsync_v2"},
     "triad": {
@@ -37,7 +39,7 @@ ONLY_WITH = {
         "cuEventElapsedTime",
     },
 }
-NEEDED = sorted(set(FUNCTIONS) - WORDS - CLEANING - REPLACEABLE)
+NEEDED = sorted(set(FUNCTIONS) - WORDS - CLEANING - REPLACEABLE - OLDER - UNUSED)
 
 
 def prober(function: str) -> str:

@@ -35,13 +35,15 @@ GIVEN_BACK = {
     "cuModuleLoadDataEx": "cuModuleUnload",
     "cuMemAlloc_v2": "cuMemFree_v2",
     "cuMemHostAlloc": "cuMemFreeHost",
+    "cuStreamEndCapture": "cuGraphDestroy",
+    "cuGraphInstantiateWithFlags": "cuGraphExecDestroy",
 }
 ENVIRONMENT = ("CUDA_MODULE_LOADING", "CUDA_DEVICE_ORDER")
 
 
 @contextmanager
-def stand_in(folder: Path, script: str = "") -> Iterator[Gpu]:
-    library = build_libcuda(folder, script)
+def stand_in(folder: Path, script: str = "", without: Sequence[str] = ()) -> Iterator[Gpu]:
+    library = build_libcuda(folder, script, without)
     job = Job(gpu=GPU, cuda_library=str(library))
     try:
         with cuda.opened(job, spin=True) as made:
@@ -172,6 +174,76 @@ def test_every_launch_happens_once(gpu: Gpu) -> None:
     assert int.from_bytes(gpu.download(counter), "little") == 1130
 
 
+def test_a_graph_does_all_of_its_calls_at_each_launch_and_none_at_capture(gpu: Gpu) -> None:
+    counter = gpu.alloc(4)
+    gpu.fill(counter, 1000)
+    call = gpu.launch(gpu.kernel("gpud_count"), (1, 1), (1, 1), counter)
+    graph = gpu.graph(call, 20)
+    assert int.from_bytes(gpu.download(counter), "little") == 1000
+    perform(gpu, graph, 3)
+    assert graph.null() == 0
+    assert int.from_bytes(gpu.download(counter), "little") == 1060
+
+
+def test_the_time_between_two_records_is_that_of_what_lies_between(gpu: Gpu) -> None:
+    n4 = 1 << 16
+    a, b, c = (gpu.alloc(16 * n4) for _ in range(3))
+    for buffer in (b, c):
+        gpu.fill(buffer, 0)
+    work = gpu.launch(gpu.kernel("gpud_triad"), (16, 1), (BLOCK, 1), a, b, c, 2.0, n4)
+    first, last = gpu.record(first=True), gpu.record(first=False)
+
+    def region(repeats: int) -> float:
+        for call in (first, *[work] * repeats, last):
+            gpu.check(call.real(), call)
+        return gpu.between()
+
+    region(1)
+    assert first.null() == 0
+    assert 0 <= min(region(0) for _ in range(3)) < min(region(20) for _ in range(3))
+
+
+def test_a_copy_within_the_device_copies_everything(gpu: Gpu) -> None:
+    content = random.Random(6).randbytes(4096)
+    source, to = gpu.alloc(4096), gpu.alloc(8192)
+    gpu.upload(source, content)
+    gpu.fill(to, 0x22222222)
+    perform(gpu, gpu.copy_device(to, source))
+    assert gpu.download(to) == content + b"\x22" * 4096
+    with pytest.raises(ValueError, match="8192 bytes at 0 are not inside a buffer of 4096"):
+        gpu.copy_device(source, to)
+
+
+def test_copies_on_two_lanes_both_arrive(gpu: Gpu) -> None:
+    chance, size = random.Random(7), 1 << 16
+    there, back = chance.randbytes(size), chance.randbytes(size)
+    (host_in, host_out), (left, right) = (
+        [gpu.host(size) for _ in range(2)],
+        [gpu.alloc(size) for _ in range(2)],
+    )
+    host_in.view[:] = there
+    gpu.upload(right, back)
+    taken_s = gpu.together(gpu.copy_in(left, host_in), gpu.copy_out(host_out, right, lane=1))
+    assert taken_s > 0
+    assert gpu.download(left) == there
+    assert bytes(host_out.view) == back
+
+
+@pytest.mark.parametrize("pinned", [True, False])
+def test_a_part_of_host_memory_can_be_copied(gpu: Gpu, *, pinned: bool) -> None:
+    host, buffer = gpu.host(64, pinned=pinned), gpu.alloc(64)
+    assert not (host.pinned and not pinned)
+    gpu.fill(buffer, 0)
+    host.view[:] = b"x" * 64
+    perform(gpu, gpu.copy_in(buffer, host, size=4))
+    assert gpu.download(buffer) == b"xxxx" + bytes(60)
+    gpu.fill(buffer, 0)
+    perform(gpu, gpu.copy_out(host, buffer, size=8))
+    assert bytes(host.view) == bytes(8) + b"x" * 56
+    with pytest.raises(ValueError, match="128 bytes"):
+        gpu.copy_in(gpu.alloc(256), host, size=128)
+
+
 def test_the_null_call_does_nothing_and_succeeds(gpu: Gpu) -> None:
     counter = gpu.alloc(4)
     gpu.fill(counter, 5)
@@ -247,6 +319,40 @@ def use_everything(gpu: Gpu) -> None:
     perform(gpu, gpu.copy_in(buffer, host))
     for name in ("gpud_empty", "gpud_count", "gpud_triad"):
         gpu.kernel(name)
+    gpu.together(gpu.copy_in(buffer, host), gpu.copy_out(gpu.host(4096), gpu.alloc(4096), lane=1))
+    gpu.graph(gpu.launch(gpu.kernel("gpud_empty"), (1, 1), (1, 1)), 3)
+
+
+def test_the_most_that_was_held_at_once_is_remembered(tmp_path: Path) -> None:
+    with stand_in(tmp_path) as gpu:
+        kept = gpu.alloc(1 << 20)
+        gpu.free(gpu.alloc(3 << 20))
+        gpu.free(kept)
+        gpu.alloc(2 << 20)
+        gpu.host(1 << 16)
+        gpu.host(1 << 16, pinned=False)
+        assert gpu.vram_peak_bytes == 4 << 20
+        assert gpu.pinned_peak_bytes == 1 << 16
+
+
+def test_a_driver_without_graphs_says_which_function_it_lacks(tmp_path: Path) -> None:
+    with stand_in(tmp_path, without=["cuGraphLaunch"]) as gpu:
+        empty = gpu.launch(gpu.kernel("gpud_empty"), (1, 1), (1, 1))
+        with pytest.raises(ProbeError, match="does not define cuGraphLaunch") as caught:
+            gpu.graph(empty, 2)
+        assert caught.value.failure.reason is Reason.UNSUPPORTED
+
+
+def test_a_capture_that_breaks_off_leaves_the_stream_usable(tmp_path: Path) -> None:
+    with stand_in(tmp_path, "fail cuLaunchKernel 719 5 1") as gpu:
+        counter = gpu.alloc(4)
+        gpu.fill(counter, 0)
+        call = gpu.launch(gpu.kernel("gpud_count"), (1, 1), (1, 1), counter)
+        with pytest.raises(ProbeError) as caught:
+            gpu.graph(call, 10)
+        assert caught.value.failure.code == 719
+        perform(gpu, call)
+        assert int.from_bytes(gpu.download(counter), "little") == 1
 
 
 @pytest.mark.parametrize("trouble", ["", "fail cuLaunchKernel 700", "fail cuStreamCreate 2"])

@@ -1,0 +1,375 @@
+"""One GPU through the CUDA driver: what ``device.Gpu`` asks for, in calls of the driver.
+
+One thread, one context, and two streams at most, for the life of one short process.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import time
+from contextlib import suppress
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from gpud.child import kernels
+from gpud.child.cuda_api import FUNCTIONS, GRAPH, OPTIONAL, POINTER, SIZE
+from gpud.child.cuda_errors import TOO_OLD
+from gpud.child.device import Buffer, Call, HostBuffer, Kernel, inside, shared
+from gpud.child.libc import null_call
+from gpud.core.errors import ProbeError
+from gpud.core.sample import Backend, Device, Failure, Reason
+
+if TYPE_CHECKING:
+    from gpud.child.cuda import Driver
+    from gpud.child.device import Argument
+    from gpud.core.sample import Condition
+
+SPIN, BLOCKING_SYNC = 1, 4  # CU_CTX_SCHED_*
+THREAD_LOCAL = 1  # CU_STREAM_CAPTURE_MODE_*
+JIT_LOG, JIT_LOG_SIZE = 5, 6  # CU_JIT_ERROR_LOG_BUFFER and its size
+LOADING_MODES = {1: "eager", 2: "lazy"}
+
+
+class CudaGpu:
+    """The GPU behind the protocol of ``device.Gpu``. Errors: ``ProbeError`` everywhere."""
+
+    def __init__(self, driver: Driver, device: Device, *, spin: bool) -> None:
+        """Retain the primary context. ``spin``: wait actively, for latency; else give up the core.
+
+        After this, ``close`` must be called. Errors: ``ProbeError``.
+        """
+        self._driver = driver
+        self._device = device
+        self._modules: dict[str, ctypes.c_void_p] = {}
+        self._buffers: dict[int, int] = {}  # bytes by address
+        self._pinned: list[ctypes.c_void_p] = []
+        self._pageable: list[ctypes.Array[ctypes.c_ubyte]] = []
+        self._events: list[ctypes.c_void_p] = []
+        self._lanes: list[ctypes.c_void_p] = []
+        self._graphs: list[ctypes.c_void_p] = []
+        self._executables: list[ctypes.c_void_p] = []
+        self._busy_s = self._load_s = 0.0
+        self._vram_peak = self._pinned_bytes = 0
+        self._ordinal = driver.value("cuDeviceGet", ctypes.c_int, device.index)
+        begun = time.monotonic()
+        driver("cuDevicePrimaryCtxSetFlags_v2", self._ordinal, SPIN if spin else BLOCKING_SYNC)
+        self._context = driver.created("cuDevicePrimaryCtxRetain", self._ordinal)
+        self._spin = spin
+        self._context_s = time.monotonic() - begun
+
+    def start(self) -> None:
+        """Make the context current and take the first stream and the events."""
+        self._driver("cuCtxSetCurrent", self._context)
+        self._lanes.append(self._driver.created("cuStreamCreate", 0))
+        for _ in range(3):  # the first and the last of a region, and the meeting of two lanes
+            self._events.append(self._driver.created("cuEventCreate", 0))
+        self._wait = self._call("cuStreamSynchronize", self._lanes[0])
+
+    @property
+    def backend(self) -> Backend:
+        """CUDA."""
+        return Backend.CUDA
+
+    @property
+    def device(self) -> Device:
+        """The GPU as the driver describes it."""
+        return self._device
+
+    @property
+    def sm_count(self) -> int:
+        """Multiprocessors."""
+        return self._device.sm_count
+
+    @property
+    def l2_bytes(self) -> int:
+        """Size of the L2 cache."""
+        return self._device.l2_bytes
+
+    @property
+    def busy_s(self) -> float:
+        """Seconds of GPU time between events so far."""
+        return self._busy_s
+
+    @property
+    def vram_peak_bytes(self) -> int:
+        """The most device memory that was held at once."""
+        return self._vram_peak
+
+    @property
+    def pinned_peak_bytes(self) -> int:
+        """Page-locked memory: what is taken is kept to the end."""
+        return self._pinned_bytes
+
+    @property
+    def wait(self) -> Call:
+        """Wait for the first lane with cuStreamSynchronize, prebuilt."""
+        return self._wait
+
+    def memory(self) -> tuple[int, int]:
+        """Give free and total bytes; WDDM's free is not a promise."""
+        free, total = SIZE(), SIZE()
+        self._driver("cuMemGetInfo_v2", ctypes.byref(free), ctypes.byref(total))
+        return free.value, total.value
+
+    def alloc(self, size: int) -> Buffer:
+        """Take plain device memory, never managed."""
+        address = self._driver.value("cuMemAlloc_v2", POINTER, size)
+        self._buffers[address] = size
+        self._vram_peak = max(self._vram_peak, sum(self._buffers.values()))
+        return Buffer(address, size)
+
+    def free(self, buffer: Buffer) -> None:
+        """Give memory back early."""
+        self._buffers.pop(buffer.address)
+        self._driver("cuMemFree_v2", buffer.address)
+
+    def host(self, size: int, *, pinned: bool = True) -> HostBuffer:
+        """Take page-locked memory; ordinary memory where WSL has none left or none is wanted."""
+        address = ctypes.c_void_p()
+        allocate = self._driver.function["cuMemHostAlloc"]
+        granted = pinned and allocate(ctypes.byref(address), size, 0) == 0
+        if granted and address.value is not None:
+            self._pinned.append(address)
+            self._pinned_bytes += size
+            memory = (ctypes.c_ubyte * size).from_address(address.value)
+        else:
+            memory = (ctypes.c_ubyte * size)()
+            self._pageable.append(memory)
+        view = memoryview(memory).cast("B")
+        return HostBuffer(ctypes.addressof(memory), view, pinned=granted)
+
+    def upload(self, buffer: Buffer, data: bytes | bytearray | memoryview, offset: int = 0) -> None:
+        """Copy bytes to the device and wait."""
+        content = bytes(data)
+        inside(buffer, offset, len(content))
+        self._settle()
+        self._driver("cuMemcpyHtoD_v2", buffer.address + offset, content, len(content))
+
+    def download(self, buffer: Buffer, size: int | None = None, offset: int = 0) -> bytes:
+        """Copy bytes from the device, after all queued work."""
+        wanted = buffer.size - offset if size is None else size
+        inside(buffer, offset, wanted)
+        self._settle()
+        content = ctypes.create_string_buffer(wanted)
+        self._driver("cuMemcpyDtoH_v2", content, buffer.address + offset, wanted)
+        return content.raw
+
+    def fill(self, buffer: Buffer, word: int) -> None:
+        """Set every 32-bit word and wait."""
+        self._settle()
+        self._driver("cuMemsetD32_v2", buffer.address, word, buffer.size // 4)
+        self._driver("cuCtxSynchronize")
+
+    def kernel(self, name: str) -> Kernel:
+        """Load a kernel, its module on first use. ``Errors: ProbeError`` with the JIT's log."""
+        file, image = kernels.image(name)
+        if file not in self._modules:
+            self._modules[file] = self._loaded(image)
+        module = self._modules[file]
+        return Kernel(name, self._driver.created("cuModuleGetFunction", module, name.encode()))
+
+    def launch(
+        self, kernel: Kernel, grid: tuple[int, int], block: tuple[int, int], *arguments: Argument
+    ) -> Call:
+        """Prebuild a cuLaunchKernel; nothing is converted when it is called."""
+        values = [_argument(value) for value in arguments]
+        pointers = (ctypes.c_void_p * max(len(values), 1))(
+            *(ctypes.addressof(value) for value in values)
+        )
+        shape = [ctypes.c_uint(size) for size in (*grid, 1, *block, 1, 0)]
+        call = self._call(
+            "cuLaunchKernel",
+            kernel.handle,
+            *shape,
+            self._lanes[0],
+            ctypes.cast(pointers, ctypes.c_void_p),
+            None,
+        )
+        return Call(kernel.name, call.real, call.null, (values, pointers, call.keep))
+
+    def graph(self, call: Call, count: int) -> Call:
+        """Capture ``count`` calls once; the call that is given launches them all."""
+        for name in GRAPH:
+            if name not in self._driver.function:
+                detail = f"{self._driver.library} does not define {name}"
+                raise ProbeError(Failure(Reason.UNSUPPORTED, detail, name, advice=TOO_OLD))
+        stream, graph = self._lanes[0], ctypes.c_void_p()
+        self._driver("cuStreamBeginCapture_v2", stream, THREAD_LOCAL)
+        try:
+            for _ in range(count):
+                self.check(call.real(), call)
+        finally:  # a stream left capturing would refuse everything that comes after
+            ended = self._driver.function["cuStreamEndCapture"](stream, ctypes.byref(graph))
+            if graph:
+                self._graphs.append(graph)
+        if ended:
+            raise self._driver.error("cuStreamEndCapture", ended)
+        executable = self._driver.created("cuGraphInstantiateWithFlags", graph, 0)
+        self._executables.append(executable)
+        return self._call("cuGraphLaunch", executable, stream)
+
+    def copy_in(
+        self, buffer: Buffer, host: HostBuffer, *, size: int | None = None, lane: int = 0
+    ) -> Call:
+        """Prebuild a copy from the beginning of host memory to that of the buffer."""
+        wanted = shared(buffer, host, size)
+        return self._call(
+            "cuMemcpyHtoDAsync_v2",
+            POINTER(buffer.address),
+            ctypes.c_void_p(host.address),
+            SIZE(wanted),
+            self._lane(lane),
+        )
+
+    def copy_out(
+        self, host: HostBuffer, buffer: Buffer, *, size: int | None = None, lane: int = 0
+    ) -> Call:
+        """Prebuild a copy from the beginning of the buffer to that of host memory."""
+        wanted = shared(buffer, host, size)
+        return self._call(
+            "cuMemcpyDtoHAsync_v2",
+            ctypes.c_void_p(host.address),
+            POINTER(buffer.address),
+            SIZE(wanted),
+            self._lane(lane),
+        )
+
+    def copy_device(self, to: Buffer, source: Buffer) -> Call:
+        """Prebuild a copy of the whole source within device memory."""
+        inside(to, 0, source.size)
+        return self._call(
+            "cuMemcpyDtoDAsync_v2",
+            POINTER(to.address),
+            POINTER(source.address),
+            SIZE(source.size),
+            self._lanes[0],
+        )
+
+    def record(self, *, first: bool) -> Call:
+        """Prebuild a cuEventRecord of the first or the last event of a region."""
+        return self._call("cuEventRecord", self._events[0 if first else 1], self._lanes[0])
+
+    def between(self) -> float:
+        """Wait for the last event and give the GPU's seconds since the first."""
+        first, last, _ = self._events
+        self._driver("cuEventSynchronize", last)
+        elapsed_ms = self._driver.value("cuEventElapsedTime", ctypes.c_float, first, last)
+        return float(elapsed_ms / 1e3)
+
+    def check(self, code: int, call: Call) -> None:
+        """Raise what a non-zero code of ``call`` means."""
+        if code:
+            known = call.name in FUNCTIONS or call.name in OPTIONAL
+            raise self._driver.error(call.name if known else "cuLaunchKernel", code)
+
+    def timed(self, call: Call, repeats: int = 1) -> float:
+        """Put ``repeats`` calls between two events. Units: seconds of GPU time for all of them."""
+        first, last, _ = self._events
+        self._driver("cuEventRecord", first, self._lanes[0])
+        for _ in range(repeats):
+            self.check(call.real(), call)
+        self._driver("cuEventRecord", last, self._lanes[0])
+        taken_s = self.between()
+        self._busy_s += taken_s
+        return taken_s
+
+    def together(self, left: Call, right: Call, repeats: int = 1) -> float:
+        """Do ``left`` of lane 0 and ``right`` of lane 1 at once, ``repeats`` times each.
+
+        Units: seconds of GPU time from before the first to after the last of them.
+        """
+        (first, last, meeting), (lane, other) = self._events, (self._lane(0), self._lane(1))
+        self._driver("cuEventRecord", first, lane)
+        self._driver("cuStreamWaitEvent", other, first, 0)
+        for _ in range(repeats):
+            self.check(left.real(), left)
+            self.check(right.real(), right)
+        self._driver("cuEventRecord", meeting, other)
+        self._driver("cuStreamWaitEvent", lane, meeting, 0)
+        self._driver("cuEventRecord", last, lane)
+        taken_s = self.between()
+        self._busy_s += taken_s
+        return taken_s
+
+    def account(self, seconds: float) -> None:
+        """Add GPU time that no event saw."""
+        self._busy_s += seconds
+
+    def conditions(self) -> dict[str, Condition]:
+        """Give what the driver knows of the circumstances."""
+        free, total = self.memory()
+        mode = None
+        if "cuModuleGetLoadingMode" in self._driver.function:
+            mode = LOADING_MODES.get(self._driver.value("cuModuleGetLoadingMode", ctypes.c_int))
+        return {
+            "library": self._driver.library,
+            "cuda_version": self._driver.version(),
+            "sync": "spin" if self._spin else "blocking",
+            "loading": mode,
+            "init_s": self._driver.init_s,
+            "context_s": self._context_s,
+            "module_load_s": self._load_s,
+            "memory_free_bytes": free,
+            "memory_total_bytes": total,
+        }
+
+    def close(self) -> None:
+        """Give everything back in order; a GPU that is lost refuses, and that is no news then."""
+        driver = self._driver
+        with suppress(ProbeError):
+            driver("cuCtxSynchronize")
+        for name, handles in (
+            ("cuGraphExecDestroy", self._executables),
+            ("cuGraphDestroy", self._graphs),
+            ("cuEventDestroy_v2", self._events),
+            ("cuMemFreeHost", self._pinned),
+            ("cuMemFree_v2", list(self._buffers)),
+            ("cuModuleUnload", list(self._modules.values())),
+            ("cuStreamDestroy_v2", self._lanes),
+            ("cuDevicePrimaryCtxRelease_v2", [self._ordinal]),
+        ):
+            for handle in handles:
+                with suppress(ProbeError):
+                    driver(name, handle)
+
+    def _call(self, name: str, *arguments: Any) -> Call:  # noqa: ANN401  # ctypes values
+        prototype = FUNCTIONS.get(name) or OPTIONAL[name]
+        return Call(
+            name,
+            partial(self._driver.function[name], *arguments),
+            null_call(prototype, arguments),
+            arguments,
+        )
+
+    def _lane(self, number: int) -> ctypes.c_void_p:
+        """Give a stream; the second one is taken by the first probe that wants two."""
+        while len(self._lanes) <= number:
+            self._lanes.append(self._driver.created("cuStreamCreate", 0))
+        return self._lanes[number]
+
+    def _settle(self) -> None:
+        self.check(self._wait.real(), self._wait)
+
+    def _loaded(self, image: bytes) -> ctypes.c_void_p:
+        module, said = ctypes.c_void_p(), ctypes.create_string_buffer(4096)
+        options = (ctypes.c_int * 2)(JIT_LOG, JIT_LOG_SIZE)
+        values = (ctypes.c_void_p * 2)(ctypes.addressof(said), len(said))
+        begun = time.monotonic()
+        code = self._driver.function["cuModuleLoadDataEx"](
+            ctypes.byref(module), image + b"\0", len(options), options, values
+        )
+        self._load_s += time.monotonic() - begun
+        if code:
+            refusal = self._driver.error("cuModuleLoadDataEx", code).failure
+            words = said.value.decode(errors="replace").strip()
+            detail = f"{refusal.detail}; {words}" if words else refusal.detail
+            raise ProbeError(
+                Failure(refusal.reason, detail, refusal.function, refusal.code, refusal.advice)
+            )
+        return module
+
+
+def _argument(value: Argument) -> Any:  # noqa: ANN401  # a ctypes value
+    if isinstance(value, Buffer):
+        return POINTER(value.address)
+    return ctypes.c_float(value) if isinstance(value, float) else ctypes.c_uint(value)
