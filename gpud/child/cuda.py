@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gpud.child.cuda_api import FUNCTIONS, OPTIONAL, SIZE
-from gpud.child.cuda_errors import STRAY, TOO_OLD, failure
+from gpud.child.cuda_errors import GONE, STRAY, TOO_OLD, failure
 from gpud.child.cuda_gpu import CudaGpu
 from gpud.core.errors import ProbeError
 from gpud.core.sample import Device, Failure, Inventory, Job, Reason
@@ -153,12 +153,11 @@ def opened(job: Job, *, spin: bool) -> Iterator[CudaGpu]:
     Errors: ``ProbeError``.
     """
     driver = Driver(job)
-    for device in driver.devices():
-        if device.uuid == job.gpu:
-            break
-    else:
+    found = driver.devices()
+    device = next((device for device in found if device.uuid == job.gpu), None)
+    if device is None:
         detail = f"CUDA offers no GPU with the UUID {job.gpu}"
-        raise ProbeError(Failure(Reason.NO_DEVICE, detail, advice=STRAY))
+        raise ProbeError(Failure(Reason.NO_DEVICE, detail, advice=GONE if found else STRAY))
     gpu = CudaGpu(driver, device, spin=spin)
     try:
         gpu.start()

@@ -10,6 +10,7 @@ STRAY = (
     "that Windows provides: `gpud doctor` shows which file was loaded; it belongs in "
     "/usr/lib/wsl/lib"
 )
+GONE = "that GPU is gone and others are not: look at its power and its slot, then " + RESTART
 MISMATCH = f"the driver was replaced while WSL ran: {RESTART}"
 RESET = (
     "Windows reset the GPU because work did not yield for 2 s, or its memory could not be made "
