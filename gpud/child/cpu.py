@@ -272,4 +272,5 @@ KERNELS: dict[str, Callable[..., int]] = {
     "gpud_triad": _triad,
     "gpud_nbody": _nbody,
     "gpud_matmul": _matmul,
+    "gpud_matmul_16": _matmul,
 }

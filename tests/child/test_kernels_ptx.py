@@ -13,7 +13,7 @@ from tests.standins.build import build_kernels_on_host
 
 ENTRIES = {
     "empty": {"gpud_empty": 0, "gpud_count": 1},
-    "matmul": {"gpud_matmul": 4},
+    "matmul": {"gpud_matmul": 4, "gpud_matmul_16": 4},
     "nbody": {"gpud_nbody": 4},
     "triad": {"gpud_triad": 5},
 }
@@ -102,9 +102,13 @@ def random(*shape: int) -> Any:
     return np.random.default_rng(shape).integers(-8, 9, shape).astype(np.float32)
 
 
-def test_the_matmul_source_multiplies_matrices(host: ctypes.CDLL) -> None:
-    a, b, c = random(128, 128), random(128, 128).T.copy(), random(128, 128)
-    host.host_matmul(a.ctypes, b.ctypes, c.ctypes, 128)
+@pytest.mark.parametrize(
+    ("kernel", "n"),
+    [("matmul", 64), ("matmul", 128), ("matmul", 192), ("matmul_16", 16), ("matmul_16", 80)],
+)
+def test_the_matmul_sources_multiply_matrices(host: ctypes.CDLL, kernel: str, n: int) -> None:
+    a, b, c = random(n, n), random(n, n).T.copy(), np.full((n, n), np.nan, np.float32)
+    host[f"host_{kernel}"](a.ctypes, b.ctypes, c.ctypes, n)
     np.testing.assert_array_equal(c, a @ b)
 
 

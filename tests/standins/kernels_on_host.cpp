@@ -85,3 +85,8 @@ EXPORT void host_matmul(const float *a, const float *b, float *c, unsigned int n
 {
     launch({n / 64, n / 64, 1}, {16, 16, 1}, [&] { gpud_matmul(a, b, c, n); });
 }
+
+EXPORT void host_matmul_16(const float *a, const float *b, float *c, unsigned int n)
+{
+    launch({n / 16, n / 16, 1}, {16, 16, 1}, [&] { gpud_matmul_16(a, b, c, n); });
+}

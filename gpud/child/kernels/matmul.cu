@@ -1,10 +1,11 @@
-// C = A * B in single precision: 2 n^3 flops. Row-major float[n][n], n a multiple of 64, the grid
-// (n / 64, n / 64), the block (16, 16). Each block owns a 64 x 64 tile of C and each thread 4 x 4 of
-// it. The next slices of A and B travel while the present ones are multiplied.
+// C = A * B in single precision: 2 n^3 flops. Row-major float[n][n]. The next slices of A and B travel
+// while the present ones are multiplied.
 
 #define TILE 64
 #define DEPTH 16
 
+// n a multiple of 64, the grid (n / 64, n / 64), the block (16, 16). Each block owns a 64 x 64 tile of
+// C and each thread 4 x 4 of it.
 extern "C" __global__ void __launch_bounds__(256)
 gpud_matmul(const float *__restrict__ a, const float *__restrict__ b, float *__restrict__ c,
             unsigned int n)
@@ -52,4 +53,35 @@ gpud_matmul(const float *__restrict__ a, const float *__restrict__ b, float *__r
 #pragma unroll
     for (int i = 0; i < 4; i++)
         *(float4 *)(to + (size_t)i * n) = make_float4(sum[i][0], sum[i][1], sum[i][2], sum[i][3]);
+}
+
+// For small matrices, of which the other kernel makes too few blocks to fill a GPU: n a multiple of
+// 16, the grid (n / 16, n / 16), the block (16, 16), one element of C per thread.
+extern "C" __global__ void __launch_bounds__(256)
+gpud_matmul_16(const float *__restrict__ a, const float *__restrict__ b, float *__restrict__ c,
+               unsigned int n)
+{
+    __shared__ float tile_a[2][DEPTH][DEPTH], tile_b[2][DEPTH][DEPTH];
+    unsigned int row = threadIdx.y, column = threadIdx.x, stage = 0;
+    const float *from_a = a + (size_t)(blockIdx.y * DEPTH + row) * n + column;
+    const float *from_b = b + (size_t)row * n + blockIdx.x * DEPTH + column;
+    float next_a = *from_a, next_b = *from_b, sum = 0;
+    for (unsigned int k = 0; k < n; k += DEPTH) {
+        // Two stages, so that one barrier per slice is enough: who writes a stage has passed the
+        // barrier that all reached after reading it.
+        tile_a[stage][row][column] = next_a;
+        tile_b[stage][row][column] = next_b;
+        __syncthreads();
+        if (k + DEPTH < n) {
+            from_a += DEPTH;
+            from_b += (size_t)DEPTH * n;
+            next_a = *from_a;
+            next_b = *from_b;
+        }
+#pragma unroll
+        for (int step = 0; step < DEPTH; step++)
+            sum += tile_a[stage][row][step] * tile_b[stage][step][column];
+        stage ^= 1;
+    }
+    c[(size_t)(blockIdx.y * DEPTH + row) * n + blockIdx.x * DEPTH + column] = sum;
 }
