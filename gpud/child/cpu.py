@@ -273,4 +273,5 @@ KERNELS: dict[str, Callable[..., int]] = {
     "gpud_nbody": _nbody,
     "gpud_matmul": _matmul,
     "gpud_matmul_16": _matmul,
+    "gpud_matmul_128": _matmul,
 }

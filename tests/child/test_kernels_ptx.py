@@ -14,6 +14,7 @@ from tests.standins.build import build_kernels_on_host
 ENTRIES = {
     "empty": {"gpud_empty": 0, "gpud_count": 1},
     "matmul": {"gpud_matmul": 4, "gpud_matmul_16": 4},
+    "matmul_128": {"gpud_matmul_128": 4},
     "nbody": {"gpud_nbody": 4},
     "triad": {"gpud_triad": 5},
 }
@@ -104,7 +105,16 @@ def random(*shape: int) -> Any:
 
 @pytest.mark.parametrize(
     ("kernel", "n"),
-    [("matmul", 64), ("matmul", 128), ("matmul", 192), ("matmul_16", 16), ("matmul_16", 80)],
+    [
+        ("matmul_16", 16),
+        ("matmul_16", 80),
+        ("matmul", 64),
+        ("matmul", 128),
+        ("matmul", 192),
+        ("matmul_128", 128),
+        ("matmul_128", 256),
+        ("matmul_128", 384),
+    ],
 )
 def test_the_matmul_sources_multiply_matrices(host: ctypes.CDLL, kernel: str, n: int) -> None:
     a, b, c = random(n, n), random(n, n).T.copy(), np.full((n, n), np.nan, np.float32)
