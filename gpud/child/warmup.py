@@ -1,0 +1,94 @@
+"""Warm-up by load: an idle GPU runs at a few hundred MHz, and no clock says when it is awake.
+
+The n-body kernel is repeated until three runs in a row agree within 2 %. A pilot sizes it, so that
+a run is long beside what a launch costs and short beside what a person notices. A GPU that is warm
+already costs three runs; one that does not settle in time says so and is measured as it is.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from gpud.child.device import BLOCK
+from gpud.core.errors import ProbeError
+from gpud.core.sample import Failure, Reason
+from gpud.core.stats import settled
+
+if TYPE_CHECKING:
+    from gpud.child.budget import Budget
+    from gpud.child.device import Call, Gpu
+
+RUN_S = 0.01
+MOST_GPU_S = 0.4
+"""Of a large probe, which has half a second left to measure; small probes ask for much less."""
+LONGEST_S = 1.0
+BODY = 16  # bytes of a float4
+MOST_BODIES = 1 << 18
+ONE = 0x3F800000  # 1.0f: which bodies, is all the same to the clocks
+EPS2 = 0.01
+
+
+@dataclass(frozen=True, slots=True)
+class Warmth:
+    """How a warm-up ended. ``settled``: the last three runs agreed."""
+
+    settled: bool
+    gpu_s: float  # device time it took, the pilot included
+    runs: int
+
+
+def warm(
+    gpu: Gpu, budget: Budget, *, run_s: float = RUN_S, most_gpu_s: float = MOST_GPU_S
+) -> Warmth:
+    """Load the GPU until it runs evenly, for a second of wall time at most.
+
+    ``run_s`` is what one run shall take and ``most_gpu_s`` what all may: no run is started that
+    would exceed it, as far as the one before can tell.
+    Errors: ``ProbeError``.
+    """
+    until = time.monotonic() + LONGEST_S
+    step = BLOCK * gpu.sm_count
+    pilot = Load(gpu, step)
+    first_s, pilot_s = pilot.timed(), pilot.timed()  # the first one after idle wakes the GPU up too
+    pilot.close()
+    n = step * max(1, int(math.sqrt(run_s / pilot_s)))
+    load = Load(gpu, min(n, max(step, MOST_BODIES // step * step)))
+    taken: list[float] = []
+    used_s = first_s + pilot_s
+    while not settled(taken) and time.monotonic() < until:
+        if used_s + (taken[-1] if taken else run_s) > most_gpu_s:
+            break
+        taken.append(load.timed())
+        used_s += taken[-1]
+        budget.check()
+    load.close()
+    return Warmth(settled(taken), used_s, len(taken))
+
+
+class Load:
+    """Work of known size that means nothing: forces of ``n`` bodies, all in one place."""
+
+    def __init__(self, gpu: Gpu, n: int) -> None:
+        """Take the memory. ``n`` is a multiple of 256; work grows with its square."""
+        self._gpu = gpu
+        self._buffers = [gpu.alloc(n * BODY) for _ in range(2)]
+        pos, acc = self._buffers
+        gpu.fill(pos, ONE)
+        kernel = gpu.kernel("gpud_nbody")
+        self.call: Call = gpu.launch(kernel, (n // BLOCK, 1), (BLOCK, 1), pos, acc, n, EPS2)
+
+    def timed(self) -> float:
+        """Run it once. Units: seconds of device time. Errors: ``ProbeError``, also for none."""
+        taken_s = self._gpu.timed(self.call)
+        if not taken_s > 0:  # a NaN is refused too
+            detail = f"the driver says that the warm-up took {taken_s:g} s"
+            raise ProbeError(Failure(Reason.CUDA_ERROR, detail, function="cuEventElapsedTime"))
+        return taken_s
+
+    def close(self) -> None:
+        """Give the memory back."""
+        for buffer in self._buffers:
+            self._gpu.free(buffer)

@@ -1,0 +1,96 @@
+"""The warm-up, on devices of every speed and on one whose clocks come up late."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import chain, repeat
+from typing import TYPE_CHECKING
+
+import pytest
+
+from gpud.child.budget import Budget
+from gpud.child.cpu import CpuGpu
+from gpud.child.warmup import warm
+from gpud.core.errors import ProbeError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from gpud.child.device import Argument, Call, Kernel
+
+
+class Waking(CpuGpu):
+    """The CPU reference, whose timed work takes what a list says."""
+
+    def __init__(self, seconds: Iterable[float]) -> None:
+        super().__init__()
+        self.seconds: Iterator[float] = iter(seconds)
+
+    def timed(self, call: Call, repeats: int = 1) -> float:
+        del call, repeats
+        return next(self.seconds)
+
+
+class Rated(CpuGpu):
+    """The CPU reference, counted as if its n-body ran at a known rate."""
+
+    sm_count = 16
+
+    def __init__(self, flops: float) -> None:
+        super().__init__()
+        self.flops = flops
+        self.taken: list[float] = []
+
+    def launch(
+        self, kernel: Kernel, grid: tuple[int, int], block: tuple[int, int], *arguments: Argument
+    ) -> Call:
+        call = super().launch(kernel, grid, block, *arguments)
+        return replace(call, keep=20 * (grid[0] * block[0]) ** 2 / self.flops)
+
+    def timed(self, call: Call, repeats: int = 1) -> float:
+        assert repeats == 1
+        assert isinstance(call.keep, float)
+        self.taken.append(call.keep)
+        return call.keep
+
+
+def test_a_gpu_that_is_warm_costs_three_runs() -> None:
+    warmth = warm(Waking(repeat(0.01)), Budget(30))
+    assert (warmth.settled, warmth.runs) == (True, 3)
+    assert warmth.gpu_s == pytest.approx(0.05)  # two pilots and three runs
+
+
+def test_a_gpu_that_wakes_up_is_loaded_until_it_runs_evenly() -> None:
+    waking = chain([0.03, 0.02], [0.03, 0.028, 0.02, 0.015, 0.0101], repeat(0.01))
+    warmth = warm(Waking(waking), Budget(30))
+    assert (warmth.settled, warmth.runs) == (True, 7)
+
+
+def test_a_gpu_that_never_settles_is_left_alone_after_its_share() -> None:
+    restless = chain.from_iterable(repeat((0.01, 0.02)))
+    warmth = warm(Waking(restless), Budget(30), most_gpu_s=0.1)
+    assert not warmth.settled
+    assert 0.08 <= warmth.gpu_s <= 0.11
+
+
+def test_two_runs_within_the_share_are_no_warmth() -> None:
+    warmth = warm(Waking(repeat(0.01)), Budget(30), most_gpu_s=0.045)
+    assert (warmth.settled, warmth.runs) == (False, 2)
+
+
+@pytest.mark.parametrize("nothing", [0.0, float("nan"), -1.0])
+def test_work_that_takes_no_time_is_an_error_of_the_driver(nothing: float) -> None:
+    with pytest.raises(ProbeError, match="warm-up took"):
+        warm(Waking(repeat(nothing)), Budget(30))
+
+
+@pytest.mark.parametrize("flops", [2e11, 1e12, 1e13, 5e13])
+@pytest.mark.parametrize("run_s", [0.01, 0.002])
+def test_a_run_is_about_as_long_as_asked_on_any_gpu(flops: float, run_s: float) -> None:
+    gpu = Rated(flops)
+    free = gpu.memory()
+    warmth = warm(gpu, Budget(30), run_s=run_s)
+    assert (warmth.settled, warmth.runs) == (True, 3)
+    assert run_s / 4 <= gpu.taken[-1] <= run_s
+    assert warmth.gpu_s == pytest.approx(sum(gpu.taken))
+    assert gpu.memory() == free
