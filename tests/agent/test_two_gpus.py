@@ -1,0 +1,142 @@
+"""Two cards of different speed, real children, and what happens when one of them is gone."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+import pytest
+
+from gpud.agent.export import SnapshotCollector
+from gpud.agent.launch import Launcher
+from gpud.agent.pipeline import Pipeline
+from gpud.agent.store import History
+from gpud.core.clock import Instant
+from gpud.core.fold import fold
+from gpud.core.health import Level
+from gpud.core.sample import Pace
+from gpud.core.settings import Library, Probes, Settings
+from gpud.core.snapshot import Snapshot
+from tests.child.running import GPU
+from tests.standins.build import build_libcuda, rewrite_script
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+    from pathlib import Path
+
+    from gpud.core.events import Event
+
+QUICK, SLOW = GPU, f"{GPU[:-1]}1"
+BOTH = """
+devices 2
+device.0.bytes_per_second 8e11
+device.1.bytes_per_second 2e11
+device.0.launch_ns 4000
+device.1.launch_ns 40000
+"""
+ONLY_THE_SLOW_ONE = f"""
+device.0.uuid {SLOW.removeprefix("GPU-")}
+device.0.pci_bus_id 0000:02:00.0
+device.0.bytes_per_second 2e11
+device.0.launch_ns 40000
+"""
+OTHERS = (
+    "copy",
+    "cpu_call",
+    "cpu_matmul",
+    "crossover",
+    "device_copy",
+    "event",
+    "matmul",
+    "nbody",
+    "small_copy",
+    "tensor",
+)
+
+
+class Agent:
+    """A pipeline over two cards; what it says is folded, as the board does."""
+
+    def __init__(self, folder: Path) -> None:
+        self.library = build_libcuda(folder, BOTH)
+        self.snapshot = Snapshot(version="1", started_s=0.0)
+        self.settings = Settings(
+            cuda=Library(library=str(self.library)), probes=Probes(disabled=OTHERS)
+        )
+        self.history = History(folder, now=lambda: "stamp")
+        self.pipeline = Pipeline(
+            settings=self.settings,
+            launcher=Launcher(folder / "gpu.lock"),
+            history=self.history,
+            publish=self.publish,
+            now=lambda: Instant(1.0, 1.0),
+            boot_id="boot",
+            cache_dir=str(folder),
+        )
+
+    def publish(self, event: Event) -> None:
+        self.snapshot = fold(event, self.snapshot)
+
+    def says(self, script: str) -> None:
+        rewrite_script(self.library, script)
+
+    async def round(self) -> None:
+        for pace in (Pace.SMALL, Pace.LARGE):
+            await self.pipeline.round(pace)
+
+    def figures(self, mode: str) -> dict[int | None, float]:
+        return {
+            key.gpu: sample.median
+            for key, state in self.snapshot.probes.items()
+            for sample in state.samples
+            if sample.mode == mode
+        }
+
+    def exported(self) -> set[str]:
+        """The numbers of the GPUs that a scrape shows anything of."""
+        collector = SnapshotCollector(
+            lambda: self.snapshot, self.settings, lambda: Instant(1.0, 1.0)
+        )
+        return {
+            sample.labels["gpu"]
+            for family in collector.collect()
+            for sample in family.samples
+            if sample.labels.get("gpu")
+        }
+
+
+@pytest.fixture
+def agent(tmp_path: Path) -> Agent:
+    return Agent(tmp_path)
+
+
+def test_two_cards_are_never_mixed_up_also_when_one_disappears_and_comes_back(agent: Agent) -> None:
+    async def story() -> AsyncIterator[str]:
+        await agent.round()
+        yield "both"
+        agent.says(ONLY_THE_SLOW_ONE)
+        await agent.round()
+        yield "slow"
+        agent.says(BOTH)
+        await agent.pipeline.round(Pace.LARGE)  # newcomers are looked for with the large probes
+        await agent.round()
+        yield "both"
+        await agent.history.close()
+
+    async def told() -> None:
+        async for there in story():
+            rates, launches = agent.figures("triad"), agent.figures("submit")
+            assert rates[1] == pytest.approx(2e11, rel=0.01)
+            assert launches[1] == pytest.approx(40e-6, rel=0.1)
+            assert agent.exported() == ({"0", "1"} if there == "both" else {"1"})
+            health = agent.snapshot.health["gpus"]
+            if there == "both":
+                assert rates[0] == pytest.approx(8e11, rel=0.01)
+                assert launches[0] == pytest.approx(4e-6, rel=0.3)
+                assert health.level is Level.OK
+            else:
+                assert set(rates) == set(launches) == {1}
+                assert (health.level, health.reason) == (Level.FAILED, "gpu_vanished")
+                assert QUICK in (health.detail or "")
+
+    asyncio.run(told())
