@@ -1,13 +1,19 @@
-/* submit_loop LIBCUDA N: the reference that gpud's submission latency is held against.
+/* submit_loop LIBCUDA N [MODE [GPU [ROW]]]: the reference that gpud's latencies are held against.
  *
- * Times N launches of an empty kernel one by one, in blocks of 250 with an untimed synchronise
- * between them, and prints two whole numbers in nanoseconds: the median launch, clock pair
- * included, and the median of a bare clock pair taken in the same loop.
+ * Times N sequences of an empty kernel one by one on the GPU with that index (0), in blocks of 250
+ * with an untimed synchronise between them. A sequence is, by MODE:
+ *   submit      one launch (the default)
+ *   roundtrip   one launch and a synchronise
+ *   pipelined   ROW launches (200) and a synchronise
+ *   graph       one launch of a graph of ROW empty kernels, and a synchronise
+ * Prints whole nanoseconds: the median sequence, clock pair included; the median of a bare clock
+ * pair taken in the same loop; then the sequence's 10th, 90th and 99th percentile.
  */
 #include <dlfcn.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <time.h>
 
 #define BLOCK 250
@@ -16,7 +22,13 @@
 static const char ptx[] = ".version 6.0\n.target sm_50\n.address_size 64\n"
                           ".visible .entry gpud_empty()\n{\n\tret;\n}\n";
 
-static void *library;
+static void *library, *function, *stream, *graph;
+static long row = 200;
+
+static int (*launch)(void *, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned,
+                     void *, void **, void **);
+static int (*synchronize)(void *);
+static int (*launch_graph)(void *, void *);
 
 static void *symbol(const char *name)
 {
@@ -52,17 +64,92 @@ static int compare(const void *left, const void *right)
     return (a > b) - (a < b);
 }
 
-static int64_t median(int64_t *values, long count)
+static int64_t median(const int64_t *sorted, long count)
 {
-    qsort(values, count, sizeof *values, compare);
-    return count % 2 ? values[count / 2] : (values[count / 2 - 1] + values[count / 2]) / 2;
+    return count % 2 ? sorted[count / 2] : (sorted[count / 2 - 1] + sorted[count / 2]) / 2;
+}
+
+static long long percentile(const int64_t *sorted, long count, int percent)
+{
+    return sorted[(count - 1) * percent / 100];
+}
+
+static int submit(void)
+{
+    return launch(function, 1, 1, 1, 1, 1, 1, 0, stream, NULL, NULL);
+}
+
+static int roundtrip(void)
+{
+    int code = submit();
+    return code ? code : synchronize(stream);
+}
+
+static int pipelined(void)
+{
+    int code = 0;
+    for (long i = 0; i < row && !code; i++)
+        code = submit();
+    return code ? code : synchronize(stream);
+}
+
+static int graphed(void)
+{
+    int code = launch_graph(graph, stream);
+    return code ? code : synchronize(stream);
+}
+
+static const struct mode { const char *name; int (*sequence)(void); } modes[] = {
+    {"submit", submit}, {"roundtrip", roundtrip}, {"pipelined", pipelined}, {"graph", graphed},
+};
+
+static const struct mode *mode_named(const char *name)
+{
+    for (size_t i = 0; i < sizeof modes / sizeof *modes; i++)
+        if (!strcmp(modes[i].name, name))
+            return &modes[i];
+    return NULL;
+}
+
+static void make_graph(void)
+{
+    void *captured;
+    CALL("cuStreamBeginCapture_v2", (void *, int), (stream, 0));
+    for (long i = 0; i < row; i++)
+        check(submit(), "cuLaunchKernel");
+    CALL("cuStreamEndCapture", (void *, void **), (stream, &captured));
+    CALL("cuGraphInstantiateWithFlags", (void **, void *, uint64_t), (&graph, captured, 0));
+    launch_graph = symbol("cuGraphLaunch");
+}
+
+static void prepare(int gpu)
+{
+    void *context, *module;
+    int device;
+    CALL("cuInit", (unsigned), (0));
+    CALL("cuDeviceGet", (int *, int), (&device, gpu));
+    CALL("cuDevicePrimaryCtxRetain", (void **, int), (&context, device));
+    CALL("cuCtxSetCurrent", (void *), (context));
+    CALL("cuStreamCreate", (void **, unsigned), (&stream, 0));
+    CALL("cuModuleLoadDataEx", (void **, const void *, unsigned, int *, void **),
+         (&module, ptx, 0, NULL, NULL));
+    CALL("cuModuleGetFunction", (void **, void *, const char *), (&function, module, "gpud_empty"));
+    launch = symbol("cuLaunchKernel");
+    synchronize = symbol("cuStreamSynchronize");
+    for (long i = 0; i < WARM_UP; i++)
+        check(submit(), "cuLaunchKernel");
 }
 
 int main(int argc, char **argv)
 {
-    long count = argc == 3 ? strtol(argv[2], NULL, 10) : 0;
-    if (count <= 0) {
-        fprintf(stderr, "usage: submit_loop LIBCUDA N\n");
+    long count = argc >= 3 && argc <= 6 ? strtol(argv[2], NULL, 10) : 0;
+    const struct mode *mode = mode_named(argc > 3 ? argv[3] : "submit");
+    int gpu = argc > 4 ? atoi(argv[4]) : 0;
+    if (argc > 5)
+        row = strtol(argv[5], NULL, 10);
+    if (count <= 0 || !mode || row <= 0) {
+        fprintf(stderr, "usage: submit_loop LIBCUDA N "
+                        "[submit|roundtrip|pipelined|graph [GPU [ROW]]]\n");
         return 2;
     }
     library = dlopen(argv[1], RTLD_NOW);
@@ -70,34 +157,27 @@ int main(int argc, char **argv)
         fprintf(stderr, "submit_loop: %s\n", dlerror());
         return 2;
     }
-    void *context, *module, *function, *stream;
-    CALL("cuInit", (unsigned), (0));
-    CALL("cuDevicePrimaryCtxRetain", (void **, int), (&context, 0));
-    CALL("cuCtxSetCurrent", (void *), (context));
-    CALL("cuStreamCreate", (void **, unsigned), (&stream, 0));
-    CALL("cuModuleLoadDataEx", (void **, const void *, unsigned, int *, void **),
-         (&module, ptx, 0, NULL, NULL));
-    CALL("cuModuleGetFunction", (void **, void *, const char *), (&function, module, "gpud_empty"));
-
-    int (*launch)(void *, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned,
-                  void *, void **, void **) = symbol("cuLaunchKernel");
-    int (*synchronize)(void *) = symbol("cuStreamSynchronize");
-    int64_t *launches = malloc(count * sizeof *launches), *pairs = malloc(count * sizeof *pairs);
-    if (!launches || !pairs)
+    prepare(gpu);
+    if (mode->sequence == graphed)
+        make_graph();
+    int64_t *taken = malloc(count * sizeof *taken), *pairs = malloc(count * sizeof *pairs);
+    if (!taken || !pairs)
         return 2;
-    for (long i = 0; i < WARM_UP; i++)
-        check(launch(function, 1, 1, 1, 1, 1, 1, 0, stream, NULL, NULL), "cuLaunchKernel");
     for (long i = 0; i < count; i++) {
         if (i % BLOCK == 0)
             check(synchronize(stream), "cuStreamSynchronize");
         int64_t start = now_ns();
-        int code = launch(function, 1, 1, 1, 1, 1, 1, 0, stream, NULL, NULL);
+        int code = mode->sequence();
         int64_t end = now_ns();
         pairs[i] = now_ns() - end;
-        launches[i] = end - start;
-        check(code, "cuLaunchKernel");
+        taken[i] = end - start;
+        check(code, mode->name);
     }
     check(synchronize(stream), "cuStreamSynchronize");
-    printf("%lld %lld\n", (long long)median(launches, count), (long long)median(pairs, count));
+    qsort(taken, count, sizeof *taken, compare);
+    qsort(pairs, count, sizeof *pairs, compare);
+    printf("%lld %lld %lld %lld %lld\n", (long long)median(taken, count),
+           (long long)median(pairs, count), percentile(taken, count, 10),
+           percentile(taken, count, 90), percentile(taken, count, 99));
     return 0;
 }

@@ -20,7 +20,7 @@ def test_a_launch_takes_the_scripted_time(tmp_path: Path) -> None:
     library = build_libcuda(tmp_path, "launch_ns 20000\n")
     loop = build_submit_loop(tmp_path)
     result = subprocess.run([loop, library, "500"], capture_output=True, text=True, check=True)
-    launch_ns, pair_ns = map(int, result.stdout.split())
+    launch_ns, pair_ns, *_ = map(int, result.stdout.split())
     assert 20_000 <= launch_ns - pair_ns + 60 < 20_400
 
 
@@ -171,6 +171,13 @@ def test_pinned_memory_runs_out_where_the_script_says(open_cuda: Open) -> None:
         "device.99.name x",
         "device.0.uuid 1234",
         "flops_per_second 0",
+        "device.0.flops_per_second 0",
+        "launch_ns_second 5",
+        "launch_tail_ns 5 1.5",
+        "launch_tail_ns -5 0.5",
+        "warmup_factor 0.5",
+        "corrupt device_copy 3",
+        "ledger /nonexistent/ledger",
         "fail cuInit 1\nfail cuInit 2",
     ],
 )
