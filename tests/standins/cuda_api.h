@@ -10,6 +10,9 @@ enum level { ALWAYS, INITIALIZED, CONTEXT };
 struct device *current(void);
 int current_index(void);
 
+/* What work costs on the current device: its own figure, else the common one. */
+#define RATE(name) (current()->rates.name ? current()->rates.name : settings.rates.name)
+
 /* Do what the script says for one call, then check that the driver is in a state to take it. */
 CUresult enter(struct script_call *call, const char *function, enum level level);
 
@@ -22,6 +25,13 @@ CUresult enter(struct script_call *call, const char *function, enum level level)
 #define REQUIRE(condition, code)                                                                  \
     if (!(condition))                                                                             \
     return code
+
+/* A process that was forked after cuInit has no driver, and nothing to account for. */
+bool is_forked(void);
+
+/* cuda_settings.c, cuda_devices.c: one line of the script; false where the field is unknown. */
+bool rates_line(const char *key, const char *field, const char *value, struct rates *rates);
+bool device_line(const char *key, const char *field, struct device *device, char *value);
 
 /* The virtual clock of a stream; NULL for a bad handle. 0, 1 and 2 are the default streams. */
 double *clock_of(CUstream handle);
@@ -46,6 +56,20 @@ CUresult submit(CUstream stream, const struct operation *operation);
 
 /* cuda_copies.c: move the bytes, and give the virtual cost in nanoseconds. */
 CUresult copy_run(const struct copy *copy, double *cost_ns);
+void pinned_free_device(int device);
+
+/* cuda_pace.c: the real nanoseconds of the next launch; how many times longer the next kernel. */
+int64_t launch_duration(void);
+double kernel_slowdown(void);
+
+/* cuda_ledger.c: what the current context, or the one of `device`, has used. */
+void ledger_open(const char *path);
+void ledger_context(int device);
+void ledger_launch(void);
+void ledger_work(double cost_ns, bool is_kernel);
+void ledger_memory(void);
+void ledger_pinned(int device, int64_t change);
+void ledger_close(int device);
 
 /* cuda_graph.c: what a stream that captures does with a call, 0 where nothing captures. Whatever is
  * refused spoils the capture: waiting for the stream or for the context; what may wait implicitly

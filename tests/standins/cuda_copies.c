@@ -3,7 +3,7 @@
 
 #include <stdlib.h>
 
-struct pinned { struct pinned *next; void *start; size_t size; };
+struct pinned { struct pinned *next; void *start; size_t size; int device; };
 
 static struct pinned *pinned;
 static uint64_t pinned_bytes;
@@ -23,7 +23,9 @@ EXPORT CUresult cuMemAlloc_v2(CUdeviceptr *address, size_t size)
     REQUIRE(address, INVALID_VALUE);
     CUresult refused = capture_refuses_unsafe();
     REQUIRE(!refused, refused);
-    return memory_allocate(current_index(), size, address);
+    CUresult code = memory_allocate(current_index(), size, address);
+    ledger_memory();
+    return code;
 }
 
 EXPORT CUresult cuMemFree_v2(CUdeviceptr address)
@@ -48,11 +50,31 @@ EXPORT CUresult cuMemHostAlloc(void **address, size_t size, unsigned flags)
         free(start);
         return OUT_OF_MEMORY;
     }
-    *block = (struct pinned){pinned, start, size};
+    *block = (struct pinned){pinned, start, size, current_index()};
     pinned = block;
     pinned_bytes += size;
+    ledger_pinned(block->device, (int64_t)size);
     *address = start;
     return SUCCESS;
+}
+
+static void pinned_free(struct pinned **link)
+{
+    struct pinned *block = *link;
+    *link = block->next;
+    pinned_bytes -= block->size;
+    ledger_pinned(block->device, -(int64_t)block->size);
+    free(block->start);
+    free(block);
+}
+
+void pinned_free_device(int device)
+{
+    for (struct pinned **link = &pinned; *link;)
+        if ((*link)->device == device)
+            pinned_free(link);
+        else
+            link = &(*link)->next;
 }
 
 EXPORT CUresult cuMemFreeHost(void *address)
@@ -62,11 +84,7 @@ EXPORT CUresult cuMemFreeHost(void *address)
     REQUIRE(!refused, refused);
     for (struct pinned **link = &pinned; *link; link = &(*link)->next)
         if ((*link)->start == address) {
-            struct pinned *block = *link;
-            *link = block->next;
-            pinned_bytes -= block->size;
-            free(block->start);
-            free(block);
+            pinned_free(link);
             return SUCCESS;
         }
     return INVALID_VALUE;
@@ -94,16 +112,15 @@ CUresult copy_run(const struct copy *copy, double *cost_ns)
     double bytes = (double)copy->size, rate;
     CUresult code;
     if (copy->from) {
-        rate = host_rate(copy->from, copy->size, settings.h2d_bytes_per_second,
-                         settings.pageable_h2d_bytes_per_second);
+        rate = host_rate(copy->from, copy->size, RATE(h2d_bytes_per_second),
+                         RATE(pageable_h2d_bytes_per_second));
         code = memory_write(copy->target, copy->from, copy->size);
     } else if (copy->to) {
-        rate = host_rate(copy->to, copy->size, settings.d2h_bytes_per_second,
-                         settings.pageable_d2h_bytes_per_second);
+        rate = host_rate(copy->to, copy->size, RATE(d2h_bytes_per_second),
+                         RATE(pageable_d2h_bytes_per_second));
         code = memory_read(copy->source, copy->to, copy->size);
     } else {
-        rate = settings.d2d_bytes_per_second ? settings.d2d_bytes_per_second
-                                             : settings.bytes_per_second;
+        rate = RATE(d2d_bytes_per_second) ? RATE(d2d_bytes_per_second) : RATE(bytes_per_second);
         bytes *= 2; /* read and written */
         code = memory_copy(copy->target, copy->source, copy->size);
     }
@@ -183,6 +200,10 @@ EXPORT CUresult cuMemsetD32_v2(CUdeviceptr address, unsigned value, size_t count
     ENTER(CONTEXT);
     CUresult refused = capture_refuses_legacy(NULL);
     REQUIRE(!refused, refused);
-    current()->null_stream_ns += 1e9 * 4 * count / settings.bytes_per_second;
-    return memory_fill(address, value, count);
+    double cost_ns = 1e9 * 4 * (double)count / RATE(bytes_per_second);
+    CUresult code = memory_fill(address, value, count);
+    REQUIRE(!code, code);
+    current()->null_stream_ns += cost_ns;
+    ledger_work(cost_ns, false);
+    return SUCCESS;
 }

@@ -213,6 +213,7 @@ EXPORT CUresult cuGraphLaunch(CUgraphExec handle, CUstream stream)
     CUresult refused = capture_refuses_legacy(stream);
     REQUIRE(!refused, refused);
     const struct recording *recording = exec->recording;
+    ledger_launch();
     for (size_t i = 0; i < recording->count; i++) {
         CUresult code = operation_run(&recording->nodes[i], clock);
         REQUIRE(!code, code);

@@ -2,7 +2,7 @@
  *
  * A launch shape that the kernel was not written for is refused, where a GPU would give wrong results.
  */
-#include "libcuda.h"
+#include "cuda_api.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -27,13 +27,13 @@ static bool shape_is(const struct launch *launch, unsigned grid_x, unsigned grid
 
 static CUresult run_empty(struct kernel *kernel, const struct launch *launch, double *cost_ns)
 {
-    *cost_ns = settings.kernel_ns;
+    *cost_ns = RATE(kernel_ns);
     return shape_is(launch, 1, 1, 1, 1) ? SUCCESS : refused(kernel, "grid 1, block 1");
 }
 
 static CUresult run_count(struct kernel *kernel, const struct launch *launch, double *cost_ns)
 {
-    *cost_ns = settings.kernel_ns;
+    *cost_ns = RATE(kernel_ns);
     return memory_add(PARAMETER(CUdeviceptr, 0), kernel->corrupt ? 2 : 1);
 }
 
@@ -59,7 +59,7 @@ static CUresult run_triad(struct kernel *kernel, const struct launch *launch, do
     };
     if (!n4)
         return refused(kernel, "n4 above 0");
-    *cost_ns = 1e9 * 3 * size / settings.bytes_per_second;
+    *cost_ns = 1e9 * 3 * size / RATE(bytes_per_second);
     return memory_submit(&work, PARAMETER(CUdeviceptr, 0));
 }
 
@@ -93,7 +93,7 @@ static CUresult run_nbody(struct kernel *kernel, const struct launch *launch, do
     };
     if (!n || n % 256 || !shape_is(launch, (unsigned)(n / 256), 1, 256, 1))
         return refused(kernel, "n a multiple of 256, grid n/256, block 256");
-    *cost_ns = 1e9 * 20 * (double)n * n / settings.flops_per_second;
+    *cost_ns = 1e9 * 20 * (double)n * n / RATE(flops_per_second);
     return memory_submit(&work, PARAMETER(CUdeviceptr, 1));
 }
 
@@ -149,7 +149,7 @@ static CUresult multiply(struct kernel *kernel, const struct launch *launch, uns
         return refused(kernel, "n a multiple of the tile, one block a tile, block (16, 16), "
                                "or 256 for tensor cores");
     *cost_ns = 1e9 * 2 * (double)n * n * n
-               / (tensor ? settings.tensor_flops_per_second : settings.flops_per_second);
+               / (tensor ? RATE(tensor_flops_per_second) : RATE(flops_per_second));
     return memory_submit(&work, PARAMETER(CUdeviceptr, 2));
 }
 
@@ -161,6 +161,11 @@ static CUresult run_matmul(struct kernel *kernel, const struct launch *launch, d
 static CUresult run_matmul_16(struct kernel *kernel, const struct launch *launch, double *cost_ns)
 {
     return multiply(kernel, launch, 16, sizeof(float), cost_ns);
+}
+
+static CUresult run_matmul_128(struct kernel *kernel, const struct launch *launch, double *cost_ns)
+{
+    return multiply(kernel, launch, 128, sizeof(float), cost_ns);
 }
 
 static CUresult run_matmul_tensor(struct kernel *kernel, const struct launch *launch,
@@ -176,6 +181,7 @@ static struct kernel kernels[] = {
     {"gpud_nbody", "8844", false, -1, run_nbody},
     {"gpud_matmul", "8884", false, -1, run_matmul},
     {"gpud_matmul_16", "8884", false, -1, run_matmul_16},
+    {"gpud_matmul_128", "8884", false, -1, run_matmul_128},
     {"gpud_matmul_tensor", "8884", false, -1, run_matmul_tensor},
 };
 

@@ -3,8 +3,6 @@
 
 #include <string.h>
 
-static bool launched;
-
 static CUresult run_kernel(const struct operation *operation, double *cost_ns)
 {
     void *params[MAX_PARAMETERS];
@@ -25,9 +23,12 @@ CUresult operation_run(const struct operation *operation, double *clock)
     double cost_ns = 0;
     CUresult code = operation->kernel ? run_kernel(operation, &cost_ns)
                                       : copy_run(&operation->copy, &cost_ns);
-    if (!code)
-        *clock += cost_ns;
-    return code;
+    REQUIRE(!code, code);
+    if (operation->kernel)
+        cost_ns *= kernel_slowdown();
+    *clock += cost_ns;
+    ledger_work(cost_ns, operation->kernel != NULL);
+    return SUCCESS;
 }
 
 CUresult submit(CUstream stream, const struct operation *operation)
@@ -40,17 +41,11 @@ CUresult submit(CUstream stream, const struct operation *operation)
     return refused ? refused : operation_run(operation, clock);
 }
 
-/* Real time that the next launch takes. */
-static int64_t launch_duration(void)
-{
-    return launched || !settings.first_launch_ns ? settings.launch_ns : settings.first_launch_ns;
-}
-
 EXPORT CUresult cuLaunchKernel(CUfunction handle, unsigned grid_x, unsigned grid_y, unsigned grid_z,
                                unsigned block_x, unsigned block_y, unsigned block_z,
                                unsigned shared_bytes, CUstream stream, void **params, void **extra)
 {
-    int64_t duration = launch_duration(), start = duration ? now_ns() : 0;
+    int64_t start = now_ns();
     ENTER(CONTEXT);
     const struct object *function = object_find(FUNCTION, handle);
     REQUIRE(function && clock_of(stream), INVALID_HANDLE);
@@ -71,8 +66,7 @@ EXPORT CUresult cuLaunchKernel(CUfunction handle, unsigned grid_x, unsigned grid
         memcpy(&operation.values[i], params[i], sizes[i] - '0');
     CUresult code = submit(stream, &operation);
     REQUIRE(!code && !capturing(stream), code);
-    launched = true;
-    if (duration)
-        spin(start, duration);
+    ledger_launch();
+    spin(start, launch_duration());
     return SUCCESS;
 }

@@ -1,4 +1,4 @@
-/* The script keys of the stand-in libcuda.so.1; the defaults stand below.
+/* The script keys of the stand-in libcuda.so.1; the defaults stand below and in cuda_devices.c.
  *
  *   driver_version N                as cuDriverGetVersion counts: 12080 is CUDA 12.8
  *   devices N                       0 makes cuInit say so
@@ -7,6 +7,8 @@
  *   device.I.mps 0|1                contexts on it are shared through the multi-process service
  *   device.I.mig PROFILE            it is an instance, and its name ends in " MIG PROFILE"
  *   device.I.mig_uuid TEXT          of the instance; device.I.uuid is that of the whole GPU
+ *   device.I.launch_ns N, device.I.RATE R    as below, for this GPU alone; RATE is kernel_ns and
+ *                                   whatever ends in _per_second
  *   device.I.total_mem|free_mem BYTES
  *   pinned_limit BYTES              what cuMemHostAlloc gives in all
  *
@@ -15,9 +17,15 @@
  *   copy_ns (each cuMemcpy...), event_ns (cuEventRecord), graph_launch_ns (cuGraphLaunch),
  *   graph_node_ns (each node of the graph, in the same call) N
  *
+ *   launch_ns_second N SHARE        that share of launches takes N instead of launch_ns
+ *   launch_tail_ns N SHARE          that share of the others takes longer by a Pareto variate of
+ *                                   scale N and shape 1.5 (median 0.59 N, mean 2 N), 100 N at most
+ *   idle_launches, idle_launch_ns N the first so many launches of a process, and what they take
+ * Which launches those are is the same in every process: it follows from their number alone.
+ *
  * Virtual time, read through events:
  *   kernel_ns N                     each gpud_empty and gpud_count
- *   flops_per_second R              gpud_nbody: 20 n^2 flops, gpud_matmul, gpud_matmul_16: 2 n^3
+ *   flops_per_second R              gpud_nbody: 20 n^2 flops; gpud_matmul, _16, _128: 2 n^3
  *   tensor_flops_per_second R       gpud_matmul_tensor: 2 n^3
  *   bytes_per_second R              gpud_triad: 48 n4 bytes; cuMemsetD32: 4 bytes a word
  *   h2d_bytes_per_second, d2h_bytes_per_second, or host_copy_bytes_per_second for both R
@@ -25,105 +33,58 @@
  *                                   to and from what cuMemHostAlloc did not give; default: the same
  *   d2d_bytes_per_second R          copies on the device: twice their size; default: bytes_per_second
  *
+ *   warmup_kernels N, warmup_factor R  the first kernel of a process takes R times as long, the N
+ *                                   first ones linearly less, as clocks rise under load
+ *
+ *   ledger PATH                     append what was used, one JSON line a context: cuda_ledger.c
+ *
  * Wrong results, for tests of verification:
  *   corrupt KERNEL [ELEMENT]        one element, by default the first of whatever is read back;
  *                                   gpud_count counts each launch twice
  *   corrupt copy                    the first byte of every copy to the host
  *   corrupt device_copy             the first byte of every copy on the device
  */
-#include "libcuda.h"
+#include "cuda_api.h"
 
 #include <stdio.h>
 #include <string.h>
 
 const char *const library_name = "libcuda.so.1";
 
-#define GIB (UINT64_C(1) << 30)
-
 struct settings settings = {
     .driver_version = 12080,
     .devices = 1,
-    .pinned_limit = GIB,
-    .kernel_ns = 1500,
-    .flops_per_second = 1e13,
-    .tensor_flops_per_second = 1e14,
-    .bytes_per_second = 5e11,
-    .h2d_bytes_per_second = 2.5e10,
-    .d2h_bytes_per_second = 2.5e10,
+    .pinned_limit = INT64_C(1) << 30,
+    .warmup_factor = 1,
+    .rates.kernel_ns = 1500,
+    .rates.flops_per_second = 1e13,
+    .rates.tensor_flops_per_second = 1e14,
+    .rates.bytes_per_second = 5e11,
+    .rates.h2d_bytes_per_second = 2.5e10,
+    .rates.d2h_bytes_per_second = 2.5e10,
 };
 
-__attribute__((constructor)) static void device_defaults(void)
+bool rates_line(const char *key, const char *field, const char *value, struct rates *rates)
 {
-    for (int i = 0; i < MAX_DEVICES; i++) {
-        struct device *device = &settings.device[i];
-        *device = (struct device){
-            .uuid = {0x6d, 0x0c, 0x5f, 0x2e, 0x8a, 0x41, 0x4b, 0x7d, 0x9e, 0x13, 0, 0, 0, 0, 0, i},
-            .mig_uuid = {0x3b, 0x7e, 0x91, 0xc4, 0x0d, 0x52, 0x56, 0xa8, 0xb1, 0x6f, 0, 0, 0, 0, 0, i},
-            .sm_count = 4,
-            .cc_major = 8,
-            .cc_minor = 9,
-            .clock_khz = 2475000,
-            .memory_clock_khz = 10501000,
-            .memory_bus_bits = 192,
-            .l2_bytes = 262144,
-            .total_mem = 8 * GIB,
-            .free_mem = 7 * GIB,
-        };
-        snprintf(device->name, sizeof device->name, "NVIDIA GeForce RTX 4070 (stand-in)");
-        snprintf(device->pci_bus_id, sizeof device->pci_bus_id, "0000:%02x:00.0", i + 1);
-    }
-}
-
-static void parse_uuid(const char *key, const char *text, unsigned char uuid[16])
-{
-    int digits = 0;
-    for (const char *at = text; *at; at++) {
-        unsigned value;
-        if (*at == '-')
-            continue;
-        if (digits == 32 || sscanf((char[]){*at, 0}, "%1x", &value) != 1)
-            script_die("%s: not 32 hexadecimal digits: '%s'", key, text);
-        unsigned char *byte = &uuid[digits / 2];
-        *byte = (unsigned char)(digits++ % 2 ? *byte | value : value << 4);
-    }
-    if (digits != 32)
-        script_die("%s: not 32 hexadecimal digits: '%s'", key, text);
-}
-
-static bool device_line(const char *key, const char *field, struct device *device, char *value)
-{
-    const struct { const char *field; int *target; } integers[] = {
-        {"sm_count", &device->sm_count},
-        {"cc_major", &device->cc_major},
-        {"cc_minor", &device->cc_minor},
-        {"clock_khz", &device->clock_khz},
-        {"memory_clock_khz", &device->memory_clock_khz},
-        {"memory_bus_bits", &device->memory_bus_bits},
-        {"l2_bytes", &device->l2_bytes},
-        {"mps", &device->mps},
+    const struct { const char *field; double *target; } known[] = {
+        {"kernel_ns", &rates->kernel_ns},
+        {"flops_per_second", &rates->flops_per_second},
+        {"tensor_flops_per_second", &rates->tensor_flops_per_second},
+        {"bytes_per_second", &rates->bytes_per_second},
+        {"h2d_bytes_per_second", &rates->h2d_bytes_per_second},
+        {"d2h_bytes_per_second", &rates->d2h_bytes_per_second},
+        {"pageable_h2d_bytes_per_second", &rates->pageable_h2d_bytes_per_second},
+        {"pageable_d2h_bytes_per_second", &rates->pageable_d2h_bytes_per_second},
+        {"d2d_bytes_per_second", &rates->d2d_bytes_per_second},
     };
-    for (size_t i = 0; i < sizeof integers / sizeof *integers; i++)
-        if (!strcmp(field, integers[i].field)) {
-            *integers[i].target = (int)script_integer(key, value);
+    for (size_t i = 0; i < sizeof known / sizeof *known; i++)
+        if (!strcmp(field, known[i].field)) {
+            *known[i].target = script_real(key, value);
+            if (*known[i].target <= 0)
+                script_die("%s: must be above 0", key);
             return true;
         }
-    if (!strcmp(field, "name"))
-        script_text(key, value, device->name, sizeof device->name);
-    else if (!strcmp(field, "uuid"))
-        parse_uuid(key, value, device->uuid);
-    else if (!strcmp(field, "mig_uuid"))
-        parse_uuid(key, value, device->mig_uuid);
-    else if (!strcmp(field, "mig"))
-        script_text(key, value, device->mig, sizeof device->mig);
-    else if (!strcmp(field, "pci_bus_id"))
-        script_text(key, value, device->pci_bus_id, sizeof device->pci_bus_id);
-    else if (!strcmp(field, "total_mem"))
-        device->total_mem = (uint64_t)script_integer(key, value);
-    else if (!strcmp(field, "free_mem"))
-        device->free_mem = (uint64_t)script_integer(key, value);
-    else
-        return false;
-    return true;
+    return false;
 }
 
 static void corrupt_line(char *value)
@@ -142,6 +103,18 @@ static void corrupt_line(char *value)
         kernel->corrupt_element = script_integer("corrupt", element);
 }
 
+/* `N SHARE`: nanoseconds, and which part of all launches. */
+static void share_line(const char *key, char *value, double *ns, double *share)
+{
+    char *rest, *first = strtok_r(value, " \t", &rest), *second = strtok_r(NULL, " \t", &rest);
+    if (!second || strtok_r(NULL, " \t", &rest))
+        script_die("%s: expected N SHARE", key);
+    *ns = script_real(key, first);
+    *share = script_real(key, second);
+    if (*ns < 0 || *share < 0 || *share > 1)
+        script_die("%s: N must not be negative, and SHARE be from 0 to 1", key);
+}
+
 bool library_line(const char *key, char *value)
 {
     static const struct { const char *key; int64_t *target; } integers[] = {
@@ -154,18 +127,10 @@ bool library_line(const char *key, char *value)
         {"graph_node_ns", &settings.graph_node_ns},
         {"copy_ns", &settings.copy_ns},
         {"event_ns", &settings.event_ns},
+        {"idle_launches", &settings.idle_launches},
+        {"idle_launch_ns", &settings.idle_launch_ns},
+        {"warmup_kernels", &settings.warmup_kernels},
         {"pinned_limit", &settings.pinned_limit},
-    };
-    static const struct { const char *key; double *target; } rates[] = {
-        {"kernel_ns", &settings.kernel_ns},
-        {"flops_per_second", &settings.flops_per_second},
-        {"tensor_flops_per_second", &settings.tensor_flops_per_second},
-        {"bytes_per_second", &settings.bytes_per_second},
-        {"h2d_bytes_per_second", &settings.h2d_bytes_per_second},
-        {"d2h_bytes_per_second", &settings.d2h_bytes_per_second},
-        {"pageable_h2d_bytes_per_second", &settings.pageable_h2d_bytes_per_second},
-        {"pageable_d2h_bytes_per_second", &settings.pageable_d2h_bytes_per_second},
-        {"d2d_bytes_per_second", &settings.d2d_bytes_per_second},
     };
     int index;
     const char *field;
@@ -174,16 +139,21 @@ bool library_line(const char *key, char *value)
             *integers[i].target = script_integer(key, value);
             return true;
         }
-    for (size_t i = 0; i < sizeof rates / sizeof *rates; i++)
-        if (!strcmp(key, rates[i].key)) {
-            *rates[i].target = script_real(key, value);
-            if (*rates[i].target <= 0)
-                script_die("%s: must be above 0", key);
-            return true;
-        }
+    if (rates_line(key, key, value, &settings.rates))
+        return true;
     if (!strcmp(key, "host_copy_bytes_per_second")) {
         library_line("h2d_bytes_per_second", value);
         library_line("d2h_bytes_per_second", value);
+    } else if (!strcmp(key, "launch_ns_second")) {
+        share_line(key, value, &settings.launch_ns_second, &settings.second_share);
+    } else if (!strcmp(key, "launch_tail_ns")) {
+        share_line(key, value, &settings.tail_ns, &settings.tail_share);
+    } else if (!strcmp(key, "warmup_factor")) {
+        settings.warmup_factor = script_real(key, value);
+        if (settings.warmup_factor < 1)
+            script_die("warmup_factor: must be 1 or more");
+    } else if (!strcmp(key, "ledger")) {
+        ledger_open(value);
     } else if (!strcmp(key, "driver_version")) {
         settings.driver_version = (int)script_integer(key, value);
     } else if (!strcmp(key, "devices")) {

@@ -50,6 +50,11 @@ static void after_fork(void)
     forked = true;
 }
 
+bool is_forked(void)
+{
+    return forked;
+}
+
 EXPORT CUresult cuInit(unsigned flags)
 {
     ENTER(ALWAYS);
@@ -231,8 +236,10 @@ EXPORT CUresult cuDevicePrimaryCtxRetain(CUcontext *context, CUdevice index)
     REQUIRE(context, INVALID_VALUE);
     DEVICE(index);
     struct device *device = &settings.device[index];
-    if (!device->context_users++)
+    if (!device->context_users++) {
         device->context = UINT64_C(9) << 44 | ++context_serial;
+        ledger_context(index);
+    }
     *context = (CUcontext)(uintptr_t)device->context;
     return SUCCESS;
 }
@@ -244,7 +251,9 @@ EXPORT CUresult cuDevicePrimaryCtxRelease_v2(CUdevice index)
     struct device *device = &settings.device[index];
     REQUIRE(device->context_users, INVALID_CONTEXT);
     if (!--device->context_users) {
+        ledger_close(index);
         device->context = 0;
+        pinned_free_device(index);
         object_free_device(index);
         memory_free_device(index);
     }

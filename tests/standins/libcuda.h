@@ -38,6 +38,13 @@ enum {
     CAPTURED_EVENT = 907,
 };
 
+struct rates { /* what work costs in virtual time; 0 where a device has none of its own */
+    double kernel_ns, flops_per_second, tensor_flops_per_second, bytes_per_second;
+    double h2d_bytes_per_second, d2h_bytes_per_second;
+    double pageable_h2d_bytes_per_second, pageable_d2h_bytes_per_second; /* 0: as pinned */
+    double d2d_bytes_per_second;                                         /* 0: bytes_per_second */
+};
+
 struct device {
     char name[96];
     unsigned char uuid[16], mig_uuid[16];
@@ -46,6 +53,8 @@ struct device {
     char pci_bus_id[32];
     int sm_count, cc_major, cc_minor, clock_khz, memory_clock_khz, memory_bus_bits, l2_bytes;
     uint64_t total_mem, free_mem; /* free before anything is allocated here */
+    int64_t launch_ns; /* 0: as every other */
+    struct rates rates;
     uint64_t allocated;
     int context_users; /* of its primary context */
     uint64_t context;  /* handle, or 0 */
@@ -58,10 +67,9 @@ extern struct settings {
     int driver_version, devices;
     int64_t launch_ns, first_launch_ns, sync_ns, init_ns, module_load_ns, pinned_limit;
     int64_t graph_launch_ns, graph_node_ns, copy_ns, event_ns;
-    double kernel_ns, flops_per_second, tensor_flops_per_second, bytes_per_second;
-    double h2d_bytes_per_second, d2h_bytes_per_second;
-    double pageable_h2d_bytes_per_second, pageable_d2h_bytes_per_second; /* 0: as pinned */
-    double d2d_bytes_per_second;                                         /* 0: bytes_per_second */
+    int64_t idle_launches, idle_launch_ns, warmup_kernels;
+    double launch_ns_second, second_share, tail_ns, tail_share, warmup_factor;
+    struct rates rates;
     bool corrupt_copy, corrupt_device_copy;
     struct device device[MAX_DEVICES];
 } settings;

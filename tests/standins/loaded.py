@@ -13,6 +13,7 @@ import numpy as np
 MATMULS = {  # the edge of a tile, and the block that computes it
     "gpud_matmul": (64, (16, 16)),
     "gpud_matmul_16": (16, (16, 16)),
+    "gpud_matmul_128": (128, (16, 16)),
     "gpud_matmul_tensor": (128, (256, 1)),
 }
 NAMES = ("gpud_empty", "gpud_count", "gpud_triad", "gpud_nbody", *MATMULS)
@@ -44,9 +45,10 @@ class Cuda:
         code = getattr(self.lib, name)(*args)
         assert code == 0, f"{name}: {code}"
 
-    def setup(self) -> "Cuda":
+    def setup(self, gpu: int = 0) -> "Cuda":
+        """Make that GPU's context current, with a stream and every kernel of its own."""
         self.call("cuInit", 0)
-        self.call("cuDevicePrimaryCtxRetain", ctypes.byref(self.context), 0)
+        self.call("cuDevicePrimaryCtxRetain", ctypes.byref(self.context), gpu)
         self.call("cuCtxSetCurrent", self.context)
         self.call("cuStreamCreate", ctypes.byref(self.stream), 0)
         module = self.load(PTX)
