@@ -11,13 +11,13 @@ import time
 from typing import TYPE_CHECKING
 
 from gpud.child.device import Outcome, perform
-from gpud.core.errors import ProbeError
-from gpud.core.sample import Backend, Failure, Pace, ProbeSpec, Reason, Unit
+from gpud.child.latency import NS, one_by_one, sequences, verify_launches
+from gpud.core.sample import Backend, Pace, ProbeSpec, Unit
 from gpud.core.stats import summarised
 
 if TYPE_CHECKING:
     from gpud.child.budget import Budget
-    from gpud.child.device import Call, Gpu
+    from gpud.child.device import Gpu
 
 SPEC = ProbeSpec(
     name="launch",
@@ -30,14 +30,9 @@ SPEC = ProbeSpec(
 )
 
 WARM_UP = 200
-BLOCKS, BLOCK = 16, 250
-"""The driver's queue is finite; an untimed wait after each block keeps it from filling."""
+SUBMISSIONS = 4000
 ROUND_TRIPS = 300
 ROWS, ROW = 5, 200
-NS = 1e-9
-
-Pairs = tuple[list[float], list[float]]
-"""Seconds of real calls, and of the null calls between them."""
 
 
 def run(gpu: Gpu, budget: Budget, seed: int) -> Outcome:
@@ -52,96 +47,18 @@ def run(gpu: Gpu, budget: Budget, seed: int) -> Outcome:
     perform(gpu, empty)
     first_s = (time.perf_counter_ns() - begun) * NS
     perform(gpu, empty, WARM_UP)
-    budget.check()
-    submit, submit_null = _submissions(gpu, empty, budget)
-    trips, trips_null = _round_trips(gpu, empty, budget)
-    rows, rows_null = _rows(gpu, empty, budget)
-    _verify(gpu, seed)
+    submit = one_by_one(gpu, empty, SUBMISSIONS, budget)
+    trips = sequences(gpu, (empty, gpu.wait), ROUND_TRIPS, budget)
+    rows = sequences(gpu, (*[empty] * ROW, gpu.wait), ROWS, budget, per=ROW)
+    verify_launches(gpu, seed)
     unit = SPEC.unit
     return Outcome(
         samples=(
-            summarised(submit, mode="submit", unit=unit, null=submit_null, with_buckets=True),
-            summarised(trips, mode="roundtrip", unit=unit, null=trips_null, with_buckets=True),
-            summarised(rows, mode="pipelined", unit=unit, null=rows_null, with_buckets=True),
+            summarised(submit.real, mode="submit", unit=unit, null=submit.null, with_buckets=True),
+            summarised(trips.real, mode="roundtrip", unit=unit, null=trips.null, with_buckets=True),
+            summarised(rows.real, mode="pipelined", unit=unit, null=rows.null, with_buckets=True),
             summarised([first_s], mode="first_launch", unit=unit, with_buckets=True),
         ),
         missing=(),
         conditions={"method": "ctypes-percall"},
     )
-
-
-def _submissions(gpu: Gpu, call: Call, budget: Budget) -> Pairs:
-    real, null, clock = call.real, call.null, time.perf_counter_ns
-    taken: list[float] = []
-    nothing: list[float] = []
-    for _ in range(BLOCKS):
-        code = 0
-        for _ in range(BLOCK):
-            before = clock()
-            code = real() or code
-            between = clock()
-            null()
-            after = clock()
-            taken.append((between - before) * NS)
-            nothing.append((after - between) * NS)
-        gpu.check(code, call)
-        gpu.check(gpu.wait.real(), gpu.wait)
-        budget.check()
-    return taken, nothing
-
-
-def _round_trips(gpu: Gpu, call: Call, budget: Budget) -> Pairs:
-    real, null, clock = call.real, call.null, time.perf_counter_ns
-    wait, wait_null = gpu.wait.real, gpu.wait.null
-    taken: list[float] = []
-    nothing: list[float] = []
-    for _ in range(ROUND_TRIPS):
-        before = clock()
-        code = real()
-        waited = wait()
-        between = clock()
-        null()
-        wait_null()
-        after = clock()
-        gpu.check(code, call)
-        gpu.check(waited, gpu.wait)
-        taken.append((between - before) * NS)
-        nothing.append((after - between) * NS)
-    budget.check()
-    return taken, nothing
-
-
-def _rows(gpu: Gpu, call: Call, budget: Budget) -> Pairs:
-    real, null, clock = call.real, call.null, time.perf_counter_ns
-    taken: list[float] = []
-    nothing: list[float] = []
-    for _ in range(ROWS):
-        code = 0
-        before = clock()
-        for _ in range(ROW):
-            code = real() or code
-        waited = gpu.wait.real()
-        between = clock()
-        for _ in range(ROW):
-            null()
-        gpu.wait.null()
-        after = clock()
-        gpu.check(code, call)
-        gpu.check(waited, gpu.wait)
-        taken.append((between - before) * NS / ROW)
-        nothing.append((after - between) * NS / ROW)
-        budget.check()
-    return taken, nothing
-
-
-def _verify(gpu: Gpu, seed: int) -> None:
-    """Launch a counting kernel and look whether it ran as often as it was launched."""
-    counter = gpu.alloc(4)
-    start = seed % 1_000_000
-    gpu.fill(counter, start)
-    perform(gpu, gpu.launch(gpu.kernel("gpud_count"), (1, 1), (1, 1), counter), BLOCK)
-    counted = int.from_bytes(gpu.download(counter), "little") - start
-    if counted != BLOCK:
-        raise ProbeError(
-            Failure(Reason.VERIFICATION_FAILED, f"{BLOCK} launches were made and {counted} counted")
-        )
