@@ -22,7 +22,7 @@ from gpud import discovery
 from gpud.child import kernels, probes
 from gpud.child.budget import Budget, Orphaned
 from gpud.core.errors import ProbeError
-from gpud.core.sample import Backend, Failure, Job, Pace, ProbeSpec, Reason, RunReport
+from gpud.core.sample import Backend, Failure, Job, ProbeSpec, Reason, RunReport, Unit
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 LARGEST_JOB = 1 << 16
 ALARM_RATIO, SHORTEST_ALARM_S = 1.5, 1.0
 LONGEST_BUDGET_S = 600
+BLAS_THREADS = ("OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "OMP_NUM_THREADS")
 JOB_FIELDS: dict[str, Any] = {
     "probe": str,
     "gpu": str | None,
@@ -87,6 +88,7 @@ def _run(job: Job, answers: TextIO) -> int:
         why = refused.get(job.probe, "there is no such probe")
         print(f"probe {job.probe!a:.60}: {why}", file=sys.stderr)
         return 2
+    budget.gpu_s = module.SPEC.gpu_budget_s
     try:
         report = _measured(module, job, budget)
     except Orphaned:
@@ -134,6 +136,9 @@ def _measured(module: ModuleType, job: Job, budget: Budget) -> RunReport:
 def _opened(spec: ProbeSpec, job: Job) -> Iterator[Gpu]:
     """Open what the probe runs on; neither CUDA nor numpy is loaded for the other."""
     if spec.backend is Backend.CPU:
+        # Read by the BLAS when numpy loads. One core is a reference that does not depend on what
+        # else runs, and it leaves the other cores to the person.
+        os.environ.update(dict.fromkeys(BLAS_THREADS, "1"))
         from gpud.child.cpu import CpuGpu
 
         reference = CpuGpu()
@@ -144,8 +149,8 @@ def _opened(spec: ProbeSpec, job: Job) -> Iterator[Gpu]:
         return
     from gpud.child import cuda
 
-    # Latency is measured with a spinning wait; a throughput run must not burn a core.
-    with cuda.opened(job, spin=spec.pace is Pace.SMALL) as gpu:
+    # A spinning wait where the wait is in the figure; a throughput run must not burn a core.
+    with cuda.opened(job, spin=spec.unit in {Unit.SECONDS, Unit.ELEMENTS}) as gpu:
         yield gpu
 
 

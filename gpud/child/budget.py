@@ -14,13 +14,14 @@ class Orphaned(GpudError):  # noqa: N818  # reads as the fact it states
 
 
 class Budget:
-    """The wall time of one run, from the moment it is made.
+    """The wall time of one run, from the moment it is made, and the GPU time it may use.
 
-    Units: seconds on the monotonic clock.
+    Units: seconds, on the monotonic clock and as the GPU counts them.
     """
 
-    def __init__(self, seconds: float) -> None:
+    def __init__(self, seconds: float, gpu_s: float = 1.0) -> None:
         self.seconds = seconds
+        self.gpu_s = gpu_s
         self._started = time.monotonic()
         self._parent = os.getppid()
 

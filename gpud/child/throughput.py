@@ -1,51 +1,193 @@
-"""How large probes measure: a pilot sizes the batch, load lifts the clocks, then timed batches."""
+"""How large probes measure: pilots size the work, load lifts the clocks, then timed batches.
+
+No batch is planned longer than 20 ms. A pilot may have run at boost clocks that the next batch no
+longer gets, or at a share of the clocks of an idle GPU; either way a kernel stays below the 50 ms
+that a person notices, because the size is chosen again once the clocks are up.
+"""
 
 from __future__ import annotations
 
+import math
 import time
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, TypeAlias
 
 from gpud.core.errors import ProbeError
 from gpud.core.sample import Failure, Reason
-from gpud.core.stats import settled
+from gpud.core.stats import median, settled
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
     from gpud.child.budget import Budget
     from gpud.child.device import Call, Gpu
+    from gpud.core.sample import Condition
 
+Timed: TypeAlias = "Callable[[int], float]"
+"""Do something so many times; seconds for all of them."""
+
+PILOT_S = 1e-3
+"""What a pilot lasts at least: half a microsecond of event resolution is nothing beside it."""
 BATCH_S = 0.02
 """Each timed batch: long beside an event's resolution, short beside what a person notices."""
-RUNS = 9
-WARM_UP_S = 0.4
-"""Of GPU time; with the timed batches a whole run stays under 1 s."""
-MOST_REPEATS = 1000
+RUNS, LEAST_RUNS = 9, 5
+WARM_UP_S = 1.0
+WARM_UPS = 3
+"""Agreeing batches that a warm-up takes at least."""
+RESERVE_S = 0.08
+"""Of the GPU time of a run: what is left for verification."""
+MOST_REPEATS = 10_000
+GROWTH = 16
+"""How much longer than the last one a pilot may be planned: the first tells little."""
 
 
-def rates(gpu: Gpu, call: Call, work: float, budget: Budget) -> tuple[float, ...]:
-    """Repeat ``call`` in batches between events.
+@dataclass(frozen=True, slots=True)
+class Series:
+    """Timed batches of one call. ``rates`` in work per second, 5 to 9 of them."""
 
-    Shapes: float[9]. Units: ``work`` per second, in the unit of ``work``.
-    Errors: ``ProbeError``.
+    rates: tuple[float, ...]
+    settled: bool
+    repeats: int  # calls in a batch
+    call_s: float  # median
+
+    @property
+    def conditions(self) -> dict[str, Condition]:
+        """Say how the figures came about."""
+        return {"settled": self.settled, "runs": len(self.rates), "batch": self.repeats}
+
+
+def chosen(
+    gpu: Gpu,
+    sizes: Sequence[int],
+    build: Callable[[int], Call],
+    work: Callable[[int], float],
+    budget: Budget,
+) -> int:
+    """Choose the largest of ``sizes`` whose call takes no longer than a batch, clocks up.
+
+    ``sizes`` ascends and is not empty; the smallest is chosen where even that takes longer.
+    ``work`` says how the time grows from one size to the next. Errors: ``ProbeError``.
     """
-    pilot_s = elapsed(gpu, call)
-    repeats = max(1, min(int(BATCH_S / pilot_s), MOST_REPEATS))
+
+    def within(seconds: float, size: int, took_s: float) -> int:
+        fits = [other for other in sizes if took_s * work(other) / work(size) <= seconds]
+        return max(fits, default=sizes[0])
+
+    size = sizes[0]
+    took_s = elapsed(gpu, build(size))
+    while took_s < PILOT_S and size < sizes[-1]:
+        larger = next(other for other in sizes if other > size)
+        size = max(larger, within(min(2 * PILOT_S, GROWTH * took_s), size, took_s))
+        took_s = elapsed(gpu, build(size))
+        budget.check()
+    if within(BATCH_S, size, took_s) == sizes[-1]:
+        return sizes[-1]  # clocks that are not up yet can only make it quicker
+    pilot = build(size)
+    warm = [took_s]
+    settle(lambda: elapsed(gpu, pilot), budget, _left(gpu, budget) / 4, warm)
+    return within(BATCH_S, size, warm[-1])
+
+
+def measured(  # noqa: PLR0913  # the last two have one use each
+    gpu: Gpu,
+    call: Call,
+    work: float,
+    budget: Budget,
+    *,
+    share: float = 1.0,
+    timed: Timed | None = None,
+) -> Series:
+    """Repeat ``call`` in batches between events, after warming up with it.
+
+    Units: ``work`` is what one call does, in the unit of the figure times seconds. ``share`` is the
+    part of the GPU time left that this series may use; it ends early, with five batches at least,
+    rather than use more. ``timed`` replaces ``gpu.timed`` of the call.
+    Errors: ``ProbeError``; budget_exceeded where not even five batches fit.
+    """
+
+    def batch(repeats: int) -> float:
+        taken_s = gpu.timed(call, repeats) if timed is None else timed(repeats)
+        return _plausible(call, taken_s)
+
+    allowed_s = share * _left(gpu, budget)
+    batch_s = min(BATCH_S, allowed_s / (RUNS + WARM_UPS + 2))
+    used_s, call_s = _pilot(batch)
+    repeats = _repeats(batch_s, call_s)
+    # What warming up may use leaves room for all batches if it can, and for the fewest in any case.
+    most_s = max(allowed_s - used_s - RUNS * batch_s, WARM_UPS * repeats * call_s)
     warm: list[float] = []
-    used_s, until = 0.0, time.monotonic() + 2 * WARM_UP_S
-    while not settled(warm) and used_s < WARM_UP_S and time.monotonic() < until:
-        warm.append(gpu.timed(call, repeats))
-        used_s += warm[-1]
+    calm = settle(partial(batch, repeats), budget, most_s, warm)
+    used_s += sum(warm)
+    call_s = warm[-1] / repeats if warm else call_s
+    repeats = _repeats(batch_s, call_s)
+    taken: list[float] = []
+    while len(taken) < RUNS:
+        next_s = taken[-1] if taken else repeats * call_s
+        if len(taken) >= LEAST_RUNS and used_s + next_s > allowed_s:
+            break
+        if next_s > _left(gpu, budget):
+            raise ProbeError(
+                Failure(
+                    Reason.BUDGET_EXCEEDED,
+                    f"{call.name} takes {call_s:.3g} s, too long for {budget.gpu_s:g} s on the GPU",
+                    advice="the GPU is much slower than usual or busy; the next run may do better",
+                )
+            )
+        taken.append(batch(repeats))
+        used_s += taken[-1]
         budget.check()
-    found = []
-    for _ in range(RUNS):
-        found.append(repeats * work / elapsed(gpu, call, repeats))
+    return Series(
+        rates=tuple(repeats * work / seconds for seconds in taken),
+        settled=calm,
+        repeats=repeats,
+        call_s=median(taken) / repeats,
+    )
+
+
+def settle(run: Callable[[], float], budget: Budget, most_gpu_s: float, taken: list[float]) -> bool:
+    """Repeat ``run`` until three in a row agree within 2 %, a second of wall time at most.
+
+    ``taken`` gets the seconds of each; no run is begun that would bring them above ``most_gpu_s``,
+    as far as the one before can tell. The result says whether they agreed. Errors: ``ProbeError``.
+    """
+    until = time.monotonic() + WARM_UP_S
+    while not settled(taken) and time.monotonic() < until:
+        if sum(taken) + (taken[-1] if taken else 0.0) > most_gpu_s:
+            break
+        taken.append(run())
         budget.check()
-    return tuple(found)
+    return settled(taken)
 
 
 def elapsed(gpu: Gpu, call: Call, repeats: int = 1) -> float:
     """Time a batch. ``Errors: ProbeError`` when the driver says that no time has passed."""
-    taken_s = gpu.timed(call, repeats)
+    return _plausible(call, gpu.timed(call, repeats))
+
+
+def _plausible(call: Call, taken_s: float) -> float:
     if not taken_s > 0:  # a NaN is refused too
         detail = f"the driver says that {call.name} took {taken_s:g} s"
         raise ProbeError(Failure(Reason.CUDA_ERROR, detail, function="cuEventElapsedTime"))
     return taken_s
+
+
+def _pilot(batch: Timed) -> tuple[float, float]:
+    """Repeat a call until that takes a millisecond. Seconds: of all that was done, and of one."""
+    repeats, took_s = 1, batch(1)
+    used_s = took_s
+    while took_s < PILOT_S and repeats < MOST_REPEATS:
+        wanted = math.ceil(1.5 * PILOT_S * repeats / took_s)
+        repeats = min(max(wanted, 2 * repeats), GROWTH * repeats, MOST_REPEATS)
+        took_s = batch(repeats)
+        used_s += took_s
+    return used_s, took_s / repeats
+
+
+def _repeats(batch_s: float, call_s: float) -> int:
+    return max(1, min(int(batch_s / call_s), MOST_REPEATS))
+
+
+def _left(gpu: Gpu, budget: Budget) -> float:
+    """GPU time that measuring may still use. The CPU reference uses none and has all of it."""
+    return max(budget.gpu_s - gpu.busy_s - RESERVE_S, 0.0)

@@ -1,4 +1,4 @@
-"""What the CPU can do: FP32 matrix product by numpy's BLAS, the reference beside the GPU."""
+"""What a core can do: FP32 matrix product by numpy's BLAS, the reference beside the GPU."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import struct
 from typing import TYPE_CHECKING
 
 from gpud.child.device import Outcome, perform
-from gpud.child.throughput import rates
+from gpud.child.throughput import measured
 from gpud.core.errors import ProbeError
 from gpud.core.sample import Backend, Failure, Pace, ProbeSpec, Reason, Unit
 from gpud.core.stats import summarised
@@ -23,7 +23,8 @@ SPEC = ProbeSpec(
     unit=Unit.FLOPS_PER_SECOND,
     modes=("matmul",),
     budget_s=10.0,
-    summary="FP32 matrix product on all cores, 512 x 512, by numpy's BLAS",
+    summary="FP32 matrix product on one core, 512 x 512, by numpy's BLAS",
+    version=2,
 )
 
 N = 512
@@ -43,7 +44,7 @@ def run(gpu: Gpu, budget: Budget, seed: int) -> Outcome:
     gpu.upload(a, struct.pack(f"<{N * N}f", *left))
     gpu.upload(b, struct.pack(f"<{N * N}f", *right))
     call = gpu.launch(gpu.kernel("gpud_matmul"), (N // 64, N // 64), (16, 16), a, b, c, N)
-    found = rates(gpu, call, 2.0 * N**3, budget)
+    series = measured(gpu, call, 2.0 * N**3, budget)
     gpu.fill(c, 0)
     perform(gpu, call)
     for _ in range(CHECKED):
@@ -53,4 +54,5 @@ def run(gpu: Gpu, budget: Budget, seed: int) -> Outcome:
             raise ProbeError(
                 Failure(Reason.VERIFICATION_FAILED, f"element ({row}, {column}) is wrong")
             )
-    return Outcome((summarised(found, mode="matmul", unit=SPEC.unit),), (), {"n": N})
+    sample = summarised(series.rates, mode="matmul", unit=SPEC.unit)
+    return Outcome((sample,), (), {"n": N, **series.conditions})

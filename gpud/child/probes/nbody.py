@@ -12,8 +12,8 @@ import struct
 from array import array
 from typing import TYPE_CHECKING
 
-from gpud.child.device import BLOCK, Outcome, perform
-from gpud.child.throughput import BATCH_S, elapsed, rates
+from gpud.child.device import BLOCK, Outcome
+from gpud.child.throughput import chosen, elapsed, measured
 from gpud.core.errors import ProbeError
 from gpud.core.sample import Backend, Failure, Pace, ProbeSpec, Reason, Unit
 from gpud.core.stats import summarised
@@ -32,11 +32,14 @@ SPEC = ProbeSpec(
     modes=("nbody",),
     budget_s=20.0,
     summary="FP32 arithmetic: all-pairs n-body, 20 flops an interaction",
+    version=2,
 )
 
 FLOPS = 20
+RESIDENT = 4
+"""Blocks that every multiprocessor holds at once, enough to hide what an instruction waits for."""
 MOST_BODIES = 65536
-"""Two milliseconds on the fastest GPU of today, and 8 bodies are still recomputed quickly."""
+"""Milliseconds of work; a GPU that needs more bodies for its every block to be busy gets them."""
 CHECKED = 8
 TOLERANCE = 1e-3
 EPS2 = 0.01
@@ -49,38 +52,49 @@ def run(gpu: Gpu, budget: Budget, seed: int) -> Outcome:
     Shapes: pos float4[n] in, acc float4[n] out; n a multiple of 256 times the SM count.
     Units: flop/s. Errors: ``ProbeError``; wrong accelerations publish nothing.
     """
-    step = BLOCK * gpu.sm_count
-    most = max(step, MOST_BODIES // step * step)
+    sizes = bodies(gpu.sm_count, gpu.memory()[0])
     chance = random.Random(seed)  # noqa: S311  # test data, not a secret
-    positions = array("f", [chance.random() for _ in range(4 * most)])
-    pos, acc = gpu.alloc(most * BODY), gpu.alloc(most * BODY)
+    positions = array("f", [chance.random() for _ in range(4 * sizes[-1])])
+    pos, acc = gpu.alloc(sizes[-1] * BODY), gpu.alloc(sizes[-1] * BODY)
     gpu.upload(pos, positions.tobytes())
     kernel = gpu.kernel("gpud_nbody")
 
     def forces(count: int) -> Call:
         return gpu.launch(kernel, (count // BLOCK, 1), (BLOCK, 1), pos, acc, count, EPS2)
 
-    n = bodies(step, most, elapsed(gpu, forces(step)))
+    n = chosen(gpu, sizes, forces, lambda count: float(count) * count, budget)
     del positions[4 * n :]
     call = forces(n)
-    found = rates(gpu, call, FLOPS * float(n) * n, budget)
+    series = measured(gpu, call, FLOPS * float(n) * n, budget)
     gpu.fill(acc, 0)
-    perform(gpu, call)
+    elapsed(gpu, call)
     for body in chance.sample(range(n), CHECKED):
         got = struct.unpack("<4f", gpu.download(acc, BODY, body * BODY))
         _verify(body, got[:3], acceleration(positions, body))
         budget.check()
-    sample = summarised(found, mode="nbody", unit=SPEC.unit)
-    return Outcome((sample,), (), {"bodies": n})
+    sample = summarised(series.rates, mode="nbody", unit=SPEC.unit)
+    return Outcome((sample,), (), {"bodies": n, **series.conditions})
 
 
-def bodies(step: int, most: int, pilot_s: float) -> int:
-    """Choose how many: full SMs, few enough to verify, and no kernel longer than a batch.
+def bodies(sm_count: int, free_bytes: int) -> list[int]:
+    """Give the numbers of bodies to choose from, ascending: the same work for every SM.
 
-    ``pilot_s`` is the time of ``step`` bodies; the work grows with the square.
+    A last, partial wave of blocks would leave most of the GPU idle; so whole waves, or less than
+    one where a slow GPU must. Errors: ``ProbeError`` (out_of_memory).
     """
-    steps = int(math.sqrt(BATCH_S / pilot_s))
-    return max(step, min(steps * step, most))
+    step = BLOCK * sm_count
+    wave = RESIDENT * step
+    most = int(free_bytes * SPEC.vram_share) // (2 * BODY)
+    sizes = [step, 2 * step, *range(wave, max(wave, MOST_BODIES) + 1, wave)]
+    if step > most:
+        raise ProbeError(
+            Failure(
+                Reason.OUT_OF_MEMORY,
+                f"{free_bytes} bytes of GPU memory are free, too few for {step} bodies",
+                advice="close programs that use GPU memory, in Windows too",
+            )
+        )
+    return [size for size in sizes if size <= most]
 
 
 def acceleration(positions: Sequence[float], body: int) -> tuple[float, float, float]:

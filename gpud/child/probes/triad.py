@@ -6,15 +6,15 @@ import random
 import struct
 from typing import TYPE_CHECKING
 
-from gpud.child.device import BLOCK, Outcome, perform
-from gpud.child.throughput import rates
+from gpud.child.device import BLOCK, Buffer, Outcome
+from gpud.child.throughput import chosen, elapsed, measured
 from gpud.core.errors import ProbeError
 from gpud.core.sample import Backend, Failure, Pace, ProbeSpec, Reason, Unit
 from gpud.core.stats import summarised
 
 if TYPE_CHECKING:
     from gpud.child.budget import Budget
-    from gpud.child.device import Buffer, Gpu
+    from gpud.child.device import Call, Gpu
 
 SPEC = ProbeSpec(
     name="triad",
@@ -24,15 +24,16 @@ SPEC = ProbeSpec(
     modes=("triad",),
     budget_s=20.0,
     summary="device memory: STREAM triad on float4, two reads and one write counted",
+    version=2,
 )
 
 ARRAYS = 3
 SMALLEST = 64 << 20
 CACHES = 4
-SHARE = 0.5
-"""Of free memory, for all arrays: beyond VRAM, WDDM spills silently and gets much slower."""
 CHUNK = 4096
 CHUNKS = 16
+PARTS = (64, 16, 4, 1)
+"""Of the arrays: a GPU so slow that all of them take too long streams a part."""
 BLOCKS_PER_SM = 16
 ELEMENT = 16  # bytes of a float4
 
@@ -43,33 +44,46 @@ def run(gpu: Gpu, budget: Budget, seed: int) -> Outcome:
     Shapes: a, b, c float4[n]; each at least 4 times the L2 cache where memory allows.
     Units: bytes per second, two reads and one write. Errors: ``ProbeError``.
     """
-    size = array_bytes(gpu.l2_bytes, gpu.memory()[0])
-    n4 = size // ELEMENT
+    most = array_bytes(gpu.l2_bytes, gpu.memory()[0], gpu.sm_count)
+    whole = tuple(gpu.alloc(most) for _ in range(ARRAYS))
     chance = random.Random(seed)  # noqa: S311  # test data, not a secret
     scale = chance.randrange(2, 8)
-    a, b, c = (gpu.alloc(size) for _ in range(ARRAYS))
-    for buffer in (b, c):
-        gpu.fill(buffer, _bits(chance.randrange(1, 1000)))
+    kernel, grid = gpu.kernel("gpud_triad"), (gpu.sm_count * BLOCKS_PER_SM, 1)
+
+    def stream(size: int) -> Call:
+        return gpu.launch(kernel, grid, (BLOCK, 1), *whole, float(scale), size // ELEMENT)
+
+    sizes = sorted({max(most // part // CHUNK, CHUNKS) * CHUNK for part in PARTS})
+    size = chosen(gpu, sizes, stream, float, budget)
+    a, b, c = (Buffer(array.address, size) for array in whole)
+    for array in (b, c):
+        gpu.fill(array, _bits(chance.randrange(1, 1000)))
     checked = [chance.randrange(size // CHUNK) * CHUNK for _ in range(CHUNKS)]
     for offset in checked:
-        for buffer in (b, c):
-            gpu.upload(buffer, _integers(chance), offset)
-    grid = (gpu.sm_count * BLOCKS_PER_SM, 1)
-    call = gpu.launch(gpu.kernel("gpud_triad"), grid, (BLOCK, 1), a, b, c, float(scale), n4)
-    found = rates(gpu, call, float(ARRAYS * size), budget)
+        for array in (b, c):
+            gpu.upload(array, _integers(chance), offset)
+    call = stream(size)
+    series = measured(gpu, call, float(ARRAYS * size), budget)
     gpu.fill(a, _bits(-1))
-    perform(gpu, call)
+    elapsed(gpu, call)
+    gpu.account(series.call_s)  # the three fills together write what one call moves
     for offset in (*checked, 0, size - CHUNK):
         _verify(gpu, (a, b, c), offset, scale)
-    sample = summarised(found, mode="triad", unit=SPEC.unit)
-    return Outcome((sample,), (), {"array_bytes": size})
+    sample = summarised(series.rates, mode="triad", unit=SPEC.unit)
+    return Outcome((sample,), (), {"array_bytes": size, **series.conditions})
 
 
-def array_bytes(l2_bytes: int, free_bytes: int) -> int:
-    """Choose the size of one array: far beyond the cache, and at most its share of free memory."""
-    wanted = max(CACHES * l2_bytes, SMALLEST)
-    allowed = int(free_bytes * SHARE) // ARRAYS
-    size = min(wanted, allowed) // CHUNK * CHUNK
+def array_bytes(l2_bytes: int, free_bytes: int, sm_count: int) -> int:
+    """Choose the size of one array: far beyond the cache, and at most its share of free memory.
+
+    Beyond VRAM, WDDM spills silently and gets much slower. A multiple of what the grid does in one
+    step, where memory allows: no thread has an element more to do than the others.
+    """
+    step = sm_count * BLOCKS_PER_SM * BLOCK * ELEMENT
+    wanted = -(-max(CACHES * l2_bytes, SMALLEST) // step) * step
+    allowed = int(free_bytes * SPEC.vram_share) // ARRAYS
+    even = step if allowed >= step else CHUNK
+    size = min(wanted, allowed // even * even)
     if size < CHUNK * CHUNKS:
         raise ProbeError(
             Failure(

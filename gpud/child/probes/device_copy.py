@@ -1,0 +1,83 @@
+"""Device memory copied onto itself by the driver: what a framework's clone of a tensor gets."""
+
+from __future__ import annotations
+
+import random
+from typing import TYPE_CHECKING
+
+from gpud.child.device import Buffer, Outcome
+from gpud.child.throughput import chosen, elapsed, measured
+from gpud.core.errors import ProbeError
+from gpud.core.sample import Backend, Failure, Pace, ProbeSpec, Reason, Unit
+from gpud.core.stats import summarised
+
+if TYPE_CHECKING:
+    from gpud.child.budget import Budget
+    from gpud.child.device import Call, Gpu
+
+SPEC = ProbeSpec(
+    name="device_copy",
+    backend=Backend.CUDA,
+    pace=Pace.LARGE,
+    unit=Unit.BYTES_PER_SECOND,
+    modes=("device_copy",),
+    budget_s=20.0,
+    summary="copies within device memory, the read and the write counted",
+)
+
+SMALLEST = 64 << 20
+CACHES = 4
+PAGE = 1 << 16
+PAGES = 16
+PARTS = (64, 16, 4, 1)
+"""Of the buffers: a GPU so slow that all of them takes too long copies a part."""
+
+
+def run(gpu: Gpu, budget: Budget, seed: int) -> Outcome:
+    """Copy one buffer onto another.
+
+    Shapes: two uint8[n]; each at least 4 times the L2 cache where memory allows.
+    Units: bytes per second, the read and the write counted. Errors: ``ProbeError``.
+    """
+    most = buffer_bytes(gpu.l2_bytes, gpu.memory()[0])
+    whole, clone = gpu.alloc(most), gpu.alloc(most)
+
+    def copying(size: int) -> Call:
+        return gpu.copy_device(Buffer(clone.address, size), Buffer(whole.address, size))
+
+    sizes = sorted({max(most // part // PAGE, PAGES) * PAGE for part in PARTS})
+    size = chosen(gpu, sizes, copying, float, budget)
+    source, copied = Buffer(whole.address, size), Buffer(clone.address, size)
+    chance = random.Random(seed)  # noqa: S311  # test data, not a secret
+    word = chance.randrange(1, 1 << 32)
+    gpu.fill(source, word)
+    pages = {chance.randrange(size // PAGE) * PAGE: chance.randbytes(PAGE) for _ in range(PAGES)}
+    for place, content in pages.items():
+        gpu.upload(source, content, place)
+    series = measured(gpu, copying(size), 2.0 * size, budget)
+    gpu.fill(copied, word ^ 0xFFFFFFFF)
+    elapsed(gpu, copying(size))
+    gpu.account(series.call_s)  # the two fills together write what one copy moves
+    filled = word.to_bytes(4, "little") * (PAGE // 4)
+    for place in {*pages, 0, size // 2 // PAGE * PAGE, size - PAGE}:
+        if gpu.download(copied, PAGE, place) != pages.get(place, filled):
+            raise ProbeError(
+                Failure(Reason.VERIFICATION_FAILED, f"bytes near {place} were not copied")
+            )
+    sample = summarised(series.rates, mode="device_copy", unit=SPEC.unit)
+    return Outcome((sample,), (), {"buffer_bytes": size, **series.conditions})
+
+
+def buffer_bytes(l2_bytes: int, free_bytes: int) -> int:
+    """Choose the size of one buffer: far beyond the cache, and its share of free memory at most."""
+    allowed = int(free_bytes * SPEC.vram_share) // 2
+    size = min(max(CACHES * l2_bytes, SMALLEST), allowed) // PAGE * PAGE
+    if size < PAGE * PAGES:
+        raise ProbeError(
+            Failure(
+                Reason.OUT_OF_MEMORY,
+                f"{free_bytes} bytes of GPU memory are free, too few for two buffers",
+                advice="close programs that use GPU memory, in Windows too",
+            )
+        )
+    return size
