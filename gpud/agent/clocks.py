@@ -23,3 +23,13 @@ def now() -> Instant:
         if gap_s < TOGETHER_S:
             break
     return nearest
+
+
+def local_min(wall_s: float) -> int:
+    """Give the minute of the local day at a Unix time, by the time zone that holds now.
+
+    A travelling laptop changes its zone while the agent runs; libc looks only when told to.
+    """
+    time.tzset()
+    local = time.localtime(wall_s)
+    return local.tm_hour * 60 + local.tm_min

@@ -96,6 +96,12 @@ class Skip(StrEnum):
     CONTAINER_RUNNING = "container_running"
     IMAGE_ABSENT = "image_absent"
     DOCKERD_DOWN = "dockerd_down"
+    QUIET_HOURS = "quiet_hours"
+    ON_BATTERY = "on_battery"
+    RESUMED = "resumed"
+    GPU_HOT = "gpu_hot"
+    VRAM_SHORT = "vram_short"
+    GPU_BUSY = "gpu_busy"
 
 
 @dataclass(frozen=True, slots=True)

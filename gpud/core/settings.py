@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal, get_origin, get_type_hints
 
 import msgspec
 
+from gpud.core import clock, quiet
 from gpud.core.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -146,6 +147,37 @@ class Probes:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Gate:
+    """When a due run is not started, because the person or the machine needs the GPU more."""
+
+    busy_ratio: float = 0.1  # of time the GPU works for somebody else
+    vram_free_min_bytes: int = 1 << 30
+    hot_celsius: float = 85.0
+    on_battery: Literal["all", "small", "none"] = "small"  # which probes still run
+    quiet_hours: tuple[str, ...] = ()  # local time, "22:00-07:00"
+    resume_rest_s: float = clock.REST_S  # after a long pause of the machine
+    resume_grace_s: float = 120.0  # so long runs are marked as those of a resumed machine
+    wait_for_idle_s: float = 120.0  # large probes only; small ones come again in a minute
+    look_again_s: float = 5.0
+    starve_after_s: float = 7200.0  # put off for so long, a probe is told of
+
+    def __post_init__(self) -> None:
+        """Refuse what would let nothing through or hold nothing back, and hours no clock shows."""
+        _between(self, "busy_ratio", low=0, high=1)
+        _between(self, "vram_free_min_bytes", low=0, high=2**50)
+        _between(self, "hot_celsius", low=30, high=150)
+        _between(self, "resume_rest_s", "resume_grace_s", low=0, high=3600)
+        _between(self, "wait_for_idle_s", low=0, high=3600)
+        _between(self, "look_again_s", low=0.1, high=60)
+        _between(self, "starve_after_s", low=1, high=30 * 86400)
+        for text in self.quiet_hours:
+            try:
+                quiet.parsed(text)
+            except ValueError as error:
+                raise ValueError(f"quiet_hours: {error}") from error
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Containers:
     """The probe in a GPU container: NVIDIA's n-body sample, through the dockerd that is watched."""
 
@@ -186,6 +218,7 @@ class Settings:
     nvml: Library = field(default_factory=Library)
     schedule: Schedule = field(default_factory=Schedule)
     probes: Probes = field(default_factory=Probes)
+    gate: Gate = field(default_factory=Gate)
     containers: Containers = field(default_factory=Containers)
     log: Log = field(default_factory=Log)
 
