@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import sys
+import time
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -126,6 +127,95 @@ def test_a_hang_ends_at_the_deadline_and_is_not_repeated_at_once(tmp_path: Path)
     assert len(spawned) == 1
 
 
+SLOW = ("/bin/sh", "-c", """while read line; do sleep 0.7; echo '{"readings": []}'; done""")
+
+
+def test_who_has_no_patience_is_told_so_and_the_collection_goes_on() -> None:
+    async def story() -> tuple[list[str], list[float], int]:
+        spawned: list[int] = []
+        source = Collector(
+            settings_for("/nonexistent"), command=SLOW, on_spawn=lambda: spawned.append(1)
+        )
+        reasons, waited = [], []
+        for _ in range(3):
+            began = time.monotonic()
+            with pytest.raises(TelemetryError) as caught:
+                await source.collect(patience_s=0.1)
+            reasons.append(caught.value.reason)
+            waited.append(time.monotonic() - began)
+        assert await source.collect() == ()
+        await source.close()
+        return reasons, waited, len(spawned)
+
+    reasons, waited, spawned = asyncio.run(story())
+    assert reasons == ["slow", "slow", "slow"]
+    assert waited[0] >= 0.1
+    assert max(waited[1:]) < 0.1, "one who waited in vain keeps the others from doing so"
+    assert spawned == 1, "a slow library is not killed before its deadline"
+
+
+def test_collections_asked_for_at_once_do_not_mix(tmp_path: Path) -> None:
+    library = build_libnvml(tmp_path)
+
+    async def story() -> list[tuple[Reading, ...]]:
+        source = Collector(settings_for(library))
+        found = await asyncio.gather(*(source.collect() for _ in range(5)))
+        await source.close()
+        return found
+
+    found = asyncio.run(story())
+    assert all(by_field(readings)["pstate"] == 8 for readings in found)
+
+
+def test_a_close_in_the_middle_of_a_collection_ends_the_helper(tmp_path: Path) -> None:
+    library = build_libnvml(tmp_path, "hang nvmlDeviceGetPowerUsage\n")
+
+    async def story() -> int:
+        source = Collector(settings_for(library))
+        with pytest.raises(TelemetryError):
+            await source.collect(patience_s=0.5)
+        helper = source._helper
+        assert helper is not None
+        await source.close()
+        return helper.pid
+
+    with pytest.raises(ProcessLookupError):
+        os.kill(asyncio.run(story()), 0)
+
+
+@pytest.mark.parametrize(
+    ("bits", "words"),
+    [
+        (0, "none"),
+        (0x1, "idle"),
+        (0x4 | 0x20, "power_cap,thermal"),
+        (0x8 | 0x40 | 0x80, "hw_slowdown,hw_thermal,hw_power_brake"),
+        (0x4 | 1 << 40, "power_cap,unknown"),
+    ],
+)
+def test_what_holds_the_clocks_down_arrives_in_words(tmp_path: Path, bits: int, words: str) -> None:
+    library = build_libnvml(tmp_path, f"device.0.clocks_event_reasons {bits}\n")
+    assert by_field(collected(library))["throttle_reasons"] == words
+
+
+def test_an_older_driver_is_asked_by_the_older_name(tmp_path: Path) -> None:
+    without = ["nvmlDeviceGetCurrentClocksEventReasons"]
+    library = build_libnvml(tmp_path, "device.0.clocks_event_reasons 4\n", without=without)
+    assert by_field(collected(library))["throttle_reasons"] == "power_cap"
+
+
+def test_a_driver_that_names_no_throttle_reasons_or_all_of_them_says_nothing(
+    tmp_path: Path,
+) -> None:
+    neither = [
+        "nvmlDeviceGetCurrentClocksEventReasons",
+        "nvmlDeviceGetCurrentClocksThrottleReasons",
+    ]
+    library = build_libnvml(tmp_path, without=neither)
+    assert by_field(collected(library))["throttle_reasons"] is Absent.UNSUPPORTED
+    assert nvml.plausible("throttle_reasons", nvml.throttle_words(2**64 - 1)) is Absent.SENTINEL
+
+
 def test_two_gpus_are_told_apart(tmp_path: Path) -> None:
     readings = collected(build_libnvml(tmp_path, "devices 2\n"))
     assert by_field(readings, 0)["uuid"] != by_field(readings, 1)["uuid"]
@@ -189,7 +279,9 @@ def test_a_refusal_is_answered_from_memory_for_a_while() -> None:
 
 @given(
     field=st.sampled_from(
-        sorted(set(nvml.FIELDS) - {"name", "uuid", "pci_bus_id", "driver_version"})
+        sorted(
+            set(nvml.FIELDS) - {"name", "uuid", "pci_bus_id", "driver_version", "throttle_reasons"}
+        )
     ),
     value=st.one_of(
         st.integers(0, 2**64 - 1),

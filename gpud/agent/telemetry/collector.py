@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import sys
 import time
 from typing import TYPE_CHECKING
@@ -52,6 +53,10 @@ class _Answer(msgspec.Struct, frozen=True):
     fix: str | None = None
 
 
+def _slow(patience_s: float) -> TelemetryError:
+    return TelemetryError(f"NVML has not answered within {patience_s:g} s yet", reason="slow")
+
+
 def candidates(settings: Settings) -> list[str]:
     """Where the library may be: the configured path alone, else WSL's folder, then the loader's."""
     if settings.nvml.library:
@@ -78,13 +83,36 @@ class Collector:
         self._retry_at_s = 0.0
         self._failures = 0  # in a row
         self._resting: TelemetryError | None = None
+        self._flight: asyncio.Task[tuple[Reading, ...]] | None = None
+        self._overdue = False  # somebody gave up waiting for it
 
-    async def collect(self) -> tuple[Reading, ...]:
-        """Give every field of every GPU, with a value or a reason.
+    async def collect(self, *, patience_s: float | None = None) -> tuple[Reading, ...]:
+        """Give every field of every GPU as it is from now on, with a value or a reason.
 
         Errors: ``TelemetryError`` with the reason for the whole collection; never waits longer
-        than the deadline.
+        than the deadline, and not beyond ``patience_s``: then the reason is ``slow``, the
+        collection goes on, and until it has ended nobody with a patience waits for it again.
         """
+        if patience_s is not None and self._flight is not None and self._overdue:
+            raise _slow(patience_s)
+        try:
+            async with asyncio.timeout(patience_s):
+                while self._flight is not None:  # one that began before now may tell what was
+                    await asyncio.wait([self._flight])
+                self._flight = asyncio.create_task(self._collected())
+                self._flight.add_done_callback(self._landed)
+                return await asyncio.shield(self._flight)
+        except TimeoutError:
+            assert patience_s is not None  # noqa: S101  # without one there is no timeout
+            self._overdue = True
+            raise _slow(patience_s) from None
+
+    def _landed(self, flight: asyncio.Task[tuple[Reading, ...]]) -> None:
+        self._flight, self._overdue = None, False
+        if not flight.cancelled():
+            flight.exception()  # looked at: nobody may be waiting any more
+
+    async def _collected(self) -> tuple[Reading, ...]:
         if self._resting is not None and time.monotonic() < self._retry_at_s:
             raise self._resting
         if self._helper is None:
@@ -105,13 +133,19 @@ class Collector:
             await self._killed()
             raise self._rested(f"the telemetry helper: {error}", "bad_output", None) from error
         if answer.readings is None:
-            await self.close()
+            await self._ended()
             raise self._rested(answer.detail, answer.reason, answer.fix)
         self._resting, self._failures = None, 0
         return tuple(read.reading() for read in answer.readings)
 
     async def close(self) -> None:
         """End the helper; its input closes, and if that is not enough it is killed once."""
+        if self._flight is not None:
+            self._flight.cancel()
+            await asyncio.wait([self._flight])
+        await self._ended()
+
+    async def _ended(self) -> None:
         if self._helper is None:
             return
         helper = self._helper

@@ -32,6 +32,45 @@ def _clock(kind: int) -> Callable[[Any], float]:
     return lambda gpu: pynvml.nvmlDeviceGetClockInfo(gpu, kind) * 1e6  # NVML: MHz
 
 
+THROTTLE_WORDS = (
+    "idle",
+    "set_clocks",
+    "power_cap",
+    "hw_slowdown",
+    "sync_boost",
+    "thermal",
+    "hw_thermal",
+    "hw_power_brake",
+    "display_clocks",
+    "board_limit",
+    "reliability",
+)
+"""What holds the clocks down, by bit. Source: nvml.h, nvmlClocksEventReasons and, for the last two,
+the older nvmlClocksThrottleReasons."""
+
+
+def throttle_words(bits: int) -> str:
+    """Name the bits in their order, with commas; ``none`` for none, ``unknown`` for a foreign one.
+
+    A sentinel gives nothing, which is how an empty text is read.
+    """
+    if bits in SENTINELS:
+        return ""
+    words = [word for bit, word in enumerate(THROTTLE_WORDS) if bits >> bit & 1]
+    if bits >> len(THROTTLE_WORDS):
+        words.append("unknown")
+    return ",".join(words) or "none"
+
+
+def _throttle_reasons(gpu: Any) -> str:  # noqa: ANN401  # an opaque pointer
+    try:
+        return throttle_words(pynvml.nvmlDeviceGetCurrentClocksEventReasons(gpu))
+    except pynvml.NVMLError as error:
+        if error.value != pynvml.NVML_ERROR_FUNCTION_NOT_FOUND:
+            raise
+    return throttle_words(pynvml.nvmlDeviceGetCurrentClocksThrottleReasons(gpu))  # before R535
+
+
 FIELDS: dict[str, Callable[[Any], Any]] = {
     "name": pynvml.nvmlDeviceGetName,
     "uuid": pynvml.nvmlDeviceGetUUID,
@@ -52,6 +91,7 @@ FIELDS: dict[str, Callable[[Any], Any]] = {
     "pstate": pynvml.nvmlDeviceGetPerformanceState,
     "utilization_gpu_ratio": lambda gpu: pynvml.nvmlDeviceGetUtilizationRates(gpu).gpu / 100,
     "utilization_memory_ratio": lambda gpu: pynvml.nvmlDeviceGetUtilizationRates(gpu).memory / 100,
+    "throttle_reasons": _throttle_reasons,
 }
 """Units: the suffix of the field's name, converted here and nowhere else."""
 
