@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from gpud.core.breaker import Standing, State
 from gpud.core.clock import Instant
 from gpud.core.events import (
+    BreakerChanged,
     ChildSpawned,
     ClockJumped,
     Event,
@@ -23,6 +25,8 @@ from gpud.core.report import (
     ContainerRun,
     ContainersReport,
     DockerdReport,
+    KernelLogReport,
+    KernelTrouble,
     Owner,
     ProbeStage,
     ProcessRef,
@@ -160,6 +164,15 @@ ROOT = RootReport(
         failures={"toolkit_missing": 2},
         skips={"image_absent": 1},
     ),
+    kernel_log=KernelLogReport(
+        counts={"noise": 21, "message_lost": 1, "not_resident": 0, "unknown": 2},
+        last=KernelTrouble(
+            "message_lost",
+            "dxgvmb_send_create_process: create_process failed -75",
+            1_700_000_080.0,
+        ),
+        recent={"message_lost": 1},
+    ),
 )
 
 
@@ -207,6 +220,18 @@ def full() -> Snapshot:
             RunReport("copy", Backend.CUDA, DEVICE, failure=broken), DEVICE.uuid, wall_s, mono_s
         ),
         RunSkipped("triad", Skip.CHILD_RUNNING, wall_s),
+        BreakerChanged(
+            Standing(
+                State.OPEN,
+                since_s=wall_s,
+                hangs=2,
+                retry_s=wall_s + 600,
+                what="launch on GPU-1",
+                detail="ended by its own alarm",
+                fix="wsl --shutdown",
+            ),
+            wall_s,
+        ),
         TelemetryRead(READINGS, 0.02, wall_s, mono_s),
         RootHeard(ROOT, None, wall_s),
         HealthSet("store", Level.OK, wall_s),

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 from gpud.agent.launch import Launcher, Refused
 from gpud.core.errors import ConfigError, GpudError
-from gpud.core.sample import SCHEMA_VERSION, Backend, Job, RunReport
+from gpud.core.sample import SCHEMA_VERSION, Backend, Job, RunReport, Skip
+from gpud.core.severity import SEVERITY, Severity
 from gpud.core.stats import human
 from gpud.core.text import escaped
 
@@ -83,6 +84,9 @@ async def _all(
         if on_gpu:
             reports += await _on_gpus(launcher, settings, on_gpu, say)
     except Refused as refused:
+        if refused.skip is Skip.STUCK:
+            stuck = launcher.standing
+            raise GpudError(stuck.detail or "the GPU does not answer", fix=stuck.fix) from refused
         raise GpudError(
             f"another probe has been running for {PATIENCE_S:g} s ({refused.skip})",
             fix="try again later; gpud status tells whether it is stuck",
@@ -138,7 +142,9 @@ def _explain(console: Console, reports: Sequence[RunReport]) -> None:
     for report in reports:
         if report.failure is not None:
             words = escaped(report.failure.detail)
-            console.print(Text(f"{report.probe}: {words}"), style="red")
+            critical = SEVERITY[report.failure.reason] is Severity.CRITICAL
+            style = "red" if critical else "yellow"
+            console.print(Text(f"{report.probe}: {words}"), style=style)
             if report.failure.advice and report.failure.advice not in said:
                 said.add(report.failure.advice)
                 console.print(Text(f"  fix: {escaped(report.failure.advice)}"))

@@ -1,5 +1,8 @@
 """Run a process with a deadline, at most one kill, bounded output, and never an endless wait.
 
+A process that is left behind is watched through a descriptor that becomes readable when it ends:
+nothing here blocks, however long the kernel keeps it.
+
 asyncio's own subprocesses are not used: they wait in a thread that a process in state D would hold
 for ever, and a transport left behind complains when it is collected.
 """
@@ -12,10 +15,14 @@ import os
 import signal
 import subprocess
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
 
+from gpud.core.proc import start_ticks
+from gpud.core.report import ProcessRef
+
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
 KEPT_STDOUT = 1 << 20
 KEPT_STDERR = 4096
@@ -77,15 +84,16 @@ class _Collected:
                 break
 
 
-async def run(
+async def run(  # noqa: PLR0913  # each is one thing a caller chooses
     command: Sequence[str],
     stdin: bytes,
     *,
     deadline_s: float,
     pass_fds: Sequence[int] = (),
     grace_s: float = GRACE_S,
+    started: Callable[[ProcessRef], None] = lambda _: None,
 ) -> Ended:
-    """Start ``command``, feed it ``stdin`` and wait for its end.
+    """Start ``command``, feed it ``stdin`` and wait for its end; ``started`` is told who it is.
 
     Errors: ``OSError`` when it cannot start. A cancelled call leaves the process to end itself:
     killing GPU work is the one thing not to do in a hurry.
@@ -111,6 +119,8 @@ async def run(
         loop.add_reader(pipe.fd, _pump, loop, pipe)
     killed = False
     try:
+        if (me := ref(process.pid)) is not None:
+            started(me)
         with contextlib.suppress(BrokenPipeError):
             process.stdin.write(stdin)  # far below the 64 KiB a pipe takes without a reader
             process.stdin.close()
@@ -132,6 +142,60 @@ async def run(
             with contextlib.suppress(BrokenPipeError):
                 stream.close()
         _leave(process)
+
+
+def ref(pid: int) -> ProcessRef | None:
+    """Look a living process up; None for none and for a zombie, which only waits to be reaped."""
+    try:
+        ticks = start_ticks(Path(f"/proc/{pid}/stat").read_text(errors="replace"))
+    except OSError:
+        return None
+    return None if ticks is None else ProcessRef(pid, ticks)
+
+
+def condition(process: ProcessRef) -> str | None:
+    """Tell what the kernel has a process do, "state D in dxgvmb_send_sync_msg"; None when gone.
+
+    Only files that are answered without touching the process's memory are read: ``cmdline`` and
+    its like would wait for one that holds its own lock.
+    """
+    try:
+        stat = Path(f"/proc/{process.pid}/stat").read_text(errors="replace")
+        wchan = Path(f"/proc/{process.pid}/wchan").read_text(errors="replace").strip()
+    except OSError:
+        return None
+    if start_ticks(stat) != process.start_ticks:
+        return None
+    state = stat.rpartition(")")[2].split()[0]
+    return f"state {state} in {wchan}" if wchan not in {"", "0"} else f"state {state}"
+
+
+class Watch:
+    """Calls ``gone`` once, from the running loop, when a process ends; ours or somebody else's."""
+
+    def __init__(self, process: ProcessRef, gone: Callable[[], None]) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._gone = gone
+        self._pidfd = -1
+        with contextlib.suppress(OSError):
+            self._pidfd = os.pidfd_open(process.pid)
+        if self._pidfd >= 0 and ref(process.pid) == process:
+            self._loop.add_reader(self._pidfd, self._ended)
+        else:
+            self._loop.call_soon(self._ended)
+
+    def _ended(self) -> None:
+        self.close()
+        reap()
+        self._gone()
+
+    def close(self) -> None:
+        """Look no more; also good for one that has seen the end."""
+        if self._pidfd >= 0:
+            if not self._loop.is_closed():
+                self._loop.remove_reader(self._pidfd)
+            os.close(self._pidfd)
+            self._pidfd = -1
 
 
 class Conversation:
@@ -223,8 +287,14 @@ _left_behind: list[subprocess.Popen[bytes]] = []
 """Processes that outlived their call, kept only so that their zombies are reaped later."""
 
 
+def reap() -> None:
+    """Take the exit codes of those that have ended since."""
+    _left_behind[:] = [left for left in _left_behind if left.poll() is None]
+
+
 def _leave(process: subprocess.Popen[bytes]) -> None:
-    _left_behind[:] = [left for left in (*_left_behind, process) if left.poll() is None]
+    _left_behind.append(process)
+    reap()
 
 
 def _pump(loop: asyncio.AbstractEventLoop, pipe: _Collected) -> None:

@@ -26,7 +26,14 @@ from gpud.agent.store import History
 from gpud.agent.telemetry.collector import Collector
 from gpud.core import clock, containers
 from gpud.core.errors import ListenError, TelemetryError
-from gpud.core.events import ChildSpawned, ClockJumped, HealthSet, TelemetryFailed, TelemetryRead
+from gpud.core.events import (
+    BreakerChanged,
+    ChildSpawned,
+    ClockJumped,
+    HealthSet,
+    TelemetryFailed,
+    TelemetryRead,
+)
 from gpud.core.health import Level
 from gpud.core.sample import Pace
 from gpud.core.snapshot import Snapshot
@@ -80,7 +87,11 @@ async def run(settings: Settings) -> int:
     def spawned() -> None:
         board.post(ChildSpawned())
 
-    launcher = Launcher(own / "gpu.lock", on_spawn=spawned)
+    launcher = Launcher(
+        own / "gpu.lock",
+        on_spawn=spawned,
+        on_breaker=lambda standing: board.post(BreakerChanged(standing, time.time())),
+    )
     history = History(
         Path(settings.state_dir), now=lambda: datetime.now(UTC).strftime("%Y%m%dT%H%M%SZ")
     )
@@ -117,6 +128,8 @@ async def run(settings: Settings) -> int:
             jitter_ratio=jitter_ratio,
             first_after_s=first_after_s,
         )
+    with contextlib.suppress(OSError):  # the first run says why its lock cannot be opened
+        launcher.look()
     schedule.start()
     works: tuple[tuple[str, Work], ...] = (
         ("tick", lambda: _ticking(settings, board, schedule)),
@@ -129,6 +142,7 @@ async def run(settings: Settings) -> int:
     await stop.wait()
     schedule.stop()
     await _ended(tasks)
+    launcher.close()
     await collector.close()
     await history.close()
     log.info("agent_stopped")

@@ -12,7 +12,7 @@ from prometheus_client.core import (
     InfoMetricFamily,
 )
 
-from gpud.core import containers
+from gpud.core import breaker, containers
 from gpud.core.sample import Absent, Pace, Unit
 from gpud.core.snapshot import ProbeKey, ProbeState, Snapshot, fresh
 from gpud.core.stats import LATENCY_BOUNDS_S
@@ -81,6 +81,7 @@ class SnapshotCollector:
             *_health(snapshot),
             *_dockerd(snapshot),
             *_containers(snapshot),
+            *_loss(snapshot),
             *self._probes(snapshot),
             *self._gpus(snapshot),
             *_own(snapshot),
@@ -256,6 +257,48 @@ def _containers(snapshot: Snapshot) -> Iterator[Metric]:
     if compared.ratio is not None:
         ratio.add_metric([str(compared.gpu)], compared.ratio)
     yield ratio
+
+
+def _loss(snapshot: Snapshot) -> Iterator[Metric]:
+    """Whether the driver gives answers, and what the kernel says of the GPU's bus."""
+    standing = snapshot.breaker
+    if standing is not None:
+        states = GaugeMetricFamily(
+            "gpud_breaker_state", "1 for the state the breaker is in.", labels=["state"]
+        )
+        for state in breaker.State:
+            states.add_metric([state], float(state is standing.state))
+        yield states
+        stuck = standing.state is breaker.State.STUCK
+        yield GaugeMetricFamily(
+            "gpud_gpu_stuck", "1 while a probe that was killed does not go away.", float(stuck)
+        )
+        yield GaugeMetricFamily("gpud_breaker_hangs", "Hangs in a row.", standing.hangs)
+        retry = GaugeMetricFamily(
+            "gpud_breaker_retry_timestamp_seconds", "When GPU work is tried again.", labels=[]
+        )
+        if standing.retry_s is not None:
+            retry.add_metric([], standing.retry_s)
+        yield retry
+    said = None if snapshot.root is None else snapshot.root.kernel_log
+    if said is None:
+        return
+    yield GaugeMetricFamily(
+        "gpud_kernel_log_readable",
+        "1 while root can read the kernel's log.",
+        float(said.unreadable is None),
+    )
+    if said.unreadable is not None:
+        return
+    messages = CounterMetricFamily(
+        "gpud_dxg_messages", "Lines of dxgkrnl in the kernel's log.", labels=["kind"]
+    )
+    for kind, count in sorted(said.counts.items()):
+        messages.add_metric([_label(kind)], count)
+    yield messages
+    yield CounterMetricFamily(
+        "gpud_kernel_log_overruns", "Times the kernel's log overtook its reader.", said.overruns
+    )
 
 
 def _latencies(snapshot: Snapshot) -> Metric:

@@ -2,13 +2,13 @@
 
 The lock on ``gpu.lock`` is inherited by the child, so it is held just as long as the child lives:
 through a kill of the agent, through its restart, and for a process that will not die. A probe run
-by hand waits for the same lock.
+by hand waits for the same lock. A child that was killed and stays is watched, not waited for: its
+end is an event, and until then no GPU work starts.
 """
 
 from __future__ import annotations
 
 import asyncio
-import fcntl
 import json
 import os
 import signal
@@ -18,15 +18,17 @@ from contextlib import asynccontextmanager
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
-from gpud.agent import children
+from gpud.agent import children, gpulock
 from gpud.core import wire
-from gpud.core.breaker import Breaker
+from gpud.core.breaker import Breaker, Standing, State
 from gpud.core.errors import WireError
 from gpud.core.sample import Backend, Failure, Inventory, Job, ProbeSpec, Reason, RunReport, Skip
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Sequence
     from pathlib import Path
+
+    from gpud.core.report import ProcessRef
 
 CHILD = (sys.executable, "-I", "-m", "gpud.child")
 DEADLINE_RATIO = 6.0
@@ -51,7 +53,10 @@ class Refused(Exception):  # noqa: N818  # it is an answer, not an error
 
 
 class Launcher:
-    """One place that starts children. ``on_spawn`` is told of each: gpud publishes its own cost."""
+    """One place that starts children. ``on_spawn`` is told of each: gpud publishes its own cost.
+
+    ``on_breaker`` is told how the breaker is, each time that changes.
+    """
 
     def __init__(  # noqa: PLR0913  # each is one thing a test or a caller chooses
         self,
@@ -60,15 +65,44 @@ class Launcher:
         command: Sequence[str] = CHILD,
         patience_s: float = 3.0,
         deadline_ratio: float = DEADLINE_RATIO,
+        grace_s: float = children.GRACE_S,
         breaker: Breaker | None = None,
         on_spawn: Callable[[], None] = lambda: None,
+        on_breaker: Callable[[Standing], None] = lambda _: None,
     ) -> None:
         self._lock_path = lock_path
         self._command = tuple(command)
         self._patience_s = patience_s
         self._deadline_ratio = deadline_ratio
+        self._grace_s = grace_s
         self._on_spawn = on_spawn
+        self._on_breaker = on_breaker
+        self._watch: children.Watch | None = None
+        self._rest: asyncio.TimerHandle | None = None
         self.breaker = breaker or Breaker()
+        self.standing = Standing()
+
+    def look(self) -> None:
+        """See whether a child of an earlier agent is stuck, and tell how the breaker is.
+
+        Errors: ``OSError`` when the lock cannot be opened.
+        """
+        fd = gpulock.opened(self._lock_path)
+        try:
+            if not gpulock.taken(fd):
+                self._found(fd)
+        finally:
+            os.close(fd)
+        self._on_breaker(self.standing)
+
+    def close(self) -> None:
+        """Watch nothing any more; a child that is left behind is left at that."""
+        if self._watch is not None:
+            self._watch.close()
+            self._watch = None
+        if self._rest is not None:
+            self._rest.cancel()
+            self._rest = None
 
     async def specs(self) -> tuple[tuple[ProbeSpec, ...], dict[str, str]]:
         """Ask which probes there are, and which modules were refused and why.
@@ -114,59 +148,149 @@ class Launcher:
         *,
         gpu: bool = True,
     ) -> wire.Document | Failure:
-        if gpu and not self.breaker.allows(time.monotonic()):
-            raise Refused(Skip.STUCK)
-        async with self._lock(gpu=gpu) as fd:
-            self._on_spawn()
-            deadline_s = max(budget_s * self._deadline_ratio, 1.0)
-            try:
-                ended = await children.run(
-                    [*self._command, verb],
-                    json.dumps(asdict(job)).encode(),
-                    deadline_s=deadline_s,
-                    pass_fds=(fd,),
-                )
-            except OSError as error:
-                detail = f"cannot start {self._command[0]}: {error.strerror}"
-                return Failure(Reason.SPAWN_FAILED, detail)
+        deadline_s = max(budget_s * self._deadline_ratio, 1.0)
+        what = _what(verb, job)
+        async with self._turn(gpu=gpu) as fd:
+            ended, process = await self._child(verb, job, deadline_s, fd, what, gpu=gpu)
+        if isinstance(ended, Failure):
+            return ended
         document = _judged(ended, kind, deadline_s)
-        if gpu:
-            hung = isinstance(document, Failure) and document.reason is Reason.HUNG
-            after = self.breaker.after_hang(time.monotonic()) if hung else self.breaker.after_end()
-            self.breaker = after
+        hung = isinstance(document, Failure) and document.reason is Reason.HUNG
+        words = document.detail if isinstance(document, Failure) else None
+        if hung and ended.code is None and process is not None:
+            self._left(process, f"{what}: {words}")
+        elif gpu and hung:
+            self._set(self.breaker.after_hang(time.monotonic()), what=what, detail=words)
+        elif gpu:
+            self._set(self.breaker.after_end())
         return document
 
     @asynccontextmanager
-    async def _lock(self, *, gpu: bool) -> AsyncIterator[int]:
-        """Hold the lock while the child runs; the inherited copy holds on by itself."""
-        fd = os.open(self._lock_path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o660)
+    async def _turn(self, *, gpu: bool) -> AsyncIterator[int | None]:
+        """Give the lock while a child runs; its inherited copy holds on by itself.
+
+        None instead where a stuck child has it: that is no reason not to measure the CPU.
+        Errors: ``Refused``.
+        """
+        if gpu and not self.breaker.allows(time.monotonic()):
+            raise Refused(Skip.STUCK)
+        fd = gpulock.opened(self._lock_path)
         try:
-            until = time.monotonic() + self._patience_s
-            while not _locked(fd):
-                if time.monotonic() >= until:
-                    stuck = self.breaker.streak > 0
-                    if stuck and not gpu:
-                        break  # a GPU that hangs is no reason not to measure the CPU
-                    raise Refused(Skip.STUCK if stuck else Skip.CHILD_RUNNING)
-                await asyncio.sleep(LOCK_LOOK_S)  # a flock held elsewhere gives no event to await
-            yield fd
+            mine = await self._locked(fd)
+            if gpu and not self.breaker.allows(time.monotonic()):  # that may have changed meanwhile
+                raise Refused(Skip.STUCK)
+            yield fd if mine else None
         finally:
             os.close(fd)
 
+    async def _locked(self, fd: int) -> bool:
+        """Wait for the lock; False where a stuck child has it. ``Errors: Refused``."""
+        until = time.monotonic() + self._patience_s
+        while not gpulock.taken(fd):
+            if self._found(fd):
+                return False
+            if time.monotonic() >= until:
+                raise Refused(Skip.CHILD_RUNNING)
+            await asyncio.sleep(LOCK_LOOK_S)  # a flock held elsewhere gives no event to await
+        gpulock.note(fd, None)
+        return True
 
-def _locked(fd: int) -> bool:
-    try:
-        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True
+    async def _child(  # noqa: PLR0913  # one child, told all there is to tell
+        self, verb: str, job: Job, deadline_s: float, fd: int | None, what: str, *, gpu: bool
+    ) -> tuple[children.Ended | Failure, ProcessRef | None]:
+        """Run one child to its end, and give who it was."""
+        begun: list[ProcessRef] = []
+
+        def started(process: ProcessRef) -> None:
+            begun.append(process)
+            overdue_s = time.monotonic() + deadline_s + self._grace_s
+            if fd is not None:
+                gpulock.note(fd, gpulock.Holder(process, overdue_s, what))
+
+        self._on_spawn()
+        if gpu:
+            self._set(self.breaker.begun())
+        try:
+            ended = await children.run(
+                [*self._command, verb],
+                json.dumps(asdict(job)).encode(),
+                deadline_s=deadline_s,
+                pass_fds=() if fd is None else (fd,),
+                grace_s=self._grace_s,
+                started=started,
+            )
+        except OSError as error:
+            detail = f"cannot start {self._command[0]}: {error.strerror}"
+            return Failure(Reason.SPAWN_FAILED, detail), None
+        finally:
+            if gpu:  # whoever is cancelled here, or never began, has learned nothing
+                self._set(self.breaker.not_begun())
+        return ended, begun[0] if begun else None
+
+    def _found(self, fd: int) -> bool:
+        """Say whether a child that should be gone has the lock, and watch it if that is news."""
+        if self.breaker.left is not None:
+            return True
+        held = gpulock.holder(fd)
+        if held is None or time.monotonic() < held.overdue_s:
+            return False
+        condition = children.condition(held.process) or "gone just now"
+        pid = held.process.pid
+        detail = f"{held.what}: process {pid} of an earlier run does not go away ({condition})"
+        self._left(held.process, detail)
+        return True
+
+    def _left(self, process: ProcessRef, detail: str) -> None:
+        after = self.breaker.after_left(process, time.monotonic())
+        self._set(after, what=detail.partition(":")[0], detail=detail)
+        self._watch = children.Watch(process, self._gone)
+
+    def _gone(self) -> None:
+        self._watch = None
+        left = self.breaker.left
+        detail = f"process {left.pid} has gone after all" if left is not None else None
+        self._set(self.breaker.after_gone(time.monotonic()), what=self.standing.what, detail=detail)
+
+    def _set(self, breaker: Breaker, *, what: str | None = None, detail: str | None = None) -> None:
+        """Change the breaker and tell of it; what hung is told until something else does."""
+        self.breaker = breaker
+        self._tell(what=what or self.standing.what, detail=detail or self.standing.detail)
+
+    def _tell(self, *, what: str | None, detail: str | None) -> None:
+        now_s, wall_s = time.monotonic(), time.time()
+        before, state = self.standing, self.breaker.state(now_s)
+        rest_s = self.breaker.retry_at_s - now_s
+        closed = state is State.CLOSED
+        self.standing = Standing(
+            state=state,
+            since_s=before.since_s if state is before.state else wall_s,
+            hangs=self.breaker.streak,
+            retry_s=wall_s + rest_s if state is State.OPEN else None,
+            process=self.breaker.left,
+            what=None if closed else what,
+            detail=None if closed else detail,
+            fix=ADVICE_HUNG if state in {State.OPEN, State.STUCK} else None,
+        )
+        if self._rest is not None:
+            self._rest.cancel()
+            self._rest = None
+        if state is State.OPEN:
+            again = asyncio.get_running_loop().call_later
+            self._rest = again(rest_s, lambda: self._tell(what=what, detail=detail))
+        if self.standing != before:
+            self._on_breaker(self.standing)
+
+
+def _what(verb: str, job: Job) -> str:
+    subject = job.probe if verb == "--run" else verb.lstrip("-")
+    return f"{subject} on {job.gpu}" if job.gpu else subject
 
 
 def _judged(
     ended: children.Ended, kind: type[wire.Document], deadline_s: float
 ) -> wire.Document | Failure:
     if ended.killed:
-        gone = "" if ended.code is not None else f"; process {ended.pid} does not go away"
+        gone = "" if ended.code is not None else f"; {_staying(ended.pid)}"
         detail = f"no answer within {deadline_s:g} s, killed once{gone}"
         return Failure(Reason.HUNG, detail, advice=ADVICE_HUNG)
     if ended.code is not None and ended.code < 0:
@@ -181,6 +305,12 @@ def _judged(
         return wire.decode(ended.stdout, kind)
     except WireError as error:
         return Failure(Reason.BAD_OUTPUT, str(error))
+
+
+def _staying(pid: int) -> str:
+    process = children.ref(pid)
+    condition = children.condition(process) if process is not None else None
+    return f"process {pid} does not go away" + (f" ({condition})" if condition else "")
 
 
 def _signalled(number: int, ended: children.Ended) -> Failure:

@@ -33,6 +33,11 @@ LOOK_AGAIN = frozenset(
     {
         Reason.NO_DEVICE,
         Reason.DEVICE_LOST,
+        Reason.DEVICE_BUSY,
+        Reason.ECC_ERROR,
+        Reason.NOT_READY,
+        Reason.NOT_PERMITTED,
+        Reason.MPS_FAILED,
         Reason.DRIVER_MISMATCH,
         Reason.INIT_FAILED,
         Reason.LIBRARY_MISSING,

@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 from gpud.core.health import Level
 from gpud.core.sample import SCHEMA_VERSION, Absent
+from gpud.core.severity import SEVERITY
 from gpud.core.snapshot import overall
 
 if TYPE_CHECKING:
-    from gpud.core.sample import Reading
+    from gpud.core.sample import Failure, Reading
     from gpud.core.snapshot import ProbeKey, ProbeState, Snapshot
 
 
@@ -31,6 +32,7 @@ def document(snapshot: Snapshot, *, now_s: float) -> dict[str, Any]:
         "root": asdict(root) if root is not None else None,
         "containers": asdict(snapshot.containers) if snapshot.containers is not None else None,
         "gpus": {uuid: asdict(gpu) for uuid, gpu in snapshot.gpus.items()},
+        "breaker": asdict(snapshot.breaker) if snapshot.breaker is not None else None,
         "cuda": asdict(snapshot.inventory) if snapshot.inventory is not None else None,
         "probes": [_probe(key, state) for key, state in snapshot.probes.items()],
         "telemetry": {
@@ -58,7 +60,7 @@ def _probe(key: ProbeKey, state: ProbeState) -> dict[str, Any]:
         "backend": state.backend,
         "last_success_s": state.last_success_s,
         "duration_s": state.duration_s,
-        "failure": asdict(state.failure) if state.failure is not None else None,
+        "failure": _failure(state.failure) if state.failure is not None else None,
         "missing": [asdict(m) for m in state.report.missing] if state.report else [],
         "conditions": dict(state.report.conditions) if state.report else {},
         "flags": list(state.flags),
@@ -68,6 +70,10 @@ def _probe(key: ProbeKey, state: ProbeState) -> dict[str, Any]:
             for sample in state.samples
         ],
     }
+
+
+def _failure(failure: Failure) -> dict[str, Any]:
+    return {**asdict(failure), "severity": SEVERITY[failure.reason].name.lower()}
 
 
 def _reading(reading: Reading) -> dict[str, Any]:

@@ -2,34 +2,95 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from gpud.core.report import ProcessRef
 
 FIRST_REST_S = 300.0
 LONGEST_REST_S = 3600.0
+
+
+class State(StrEnum):
+    """What the breaker lets through."""
+
+    CLOSED = "closed"  # everything
+    OPEN = "open"  # nothing until the rest is over
+    HALF_OPEN = "half_open"  # one run: its end decides
+    STUCK = "stuck"  # nothing while a child that was killed has not gone
 
 
 @dataclass(frozen=True, slots=True)
 class Breaker:
     """Closed while ``streak`` is 0, else open until ``retry_at_s`` (monotonic), then half-open.
 
-    Half-open means one run is let through: it closes the breaker by ending, or opens it for twice
-    as long by hanging again.
+    Half-open means one run is let through (``trying``): it closes the breaker by ending, or opens
+    it for twice as long by hanging again. A process in ``left`` was killed and lives on in the
+    kernel: nothing is let through until it is gone, and its end is the news that the driver came
+    back, so no rest follows.
     """
 
     streak: int = 0
     retry_at_s: float = 0.0
     first_rest_s: float = FIRST_REST_S
     longest_rest_s: float = LONGEST_REST_S
+    left: ProcessRef | None = None
+    trying: bool = False
+
+    def state(self, now_s: float) -> State:
+        """Name what it lets through at this moment."""
+        if self.left is not None:
+            return State.STUCK
+        if self.streak == 0:
+            return State.CLOSED
+        return State.HALF_OPEN if self.trying or now_s >= self.retry_at_s else State.OPEN
 
     def allows(self, now_s: float) -> bool:
-        """Say whether GPU work may start. Whether the hung process is gone is asked elsewhere."""
-        return self.streak == 0 or now_s >= self.retry_at_s
+        """Say whether one more piece of GPU work may start."""
+        state = self.state(now_s)
+        return state is State.CLOSED or (state is State.HALF_OPEN and not self.trying)
+
+    def begun(self) -> Breaker:
+        """Count the run that is let through while half-open; a closed one counts nothing."""
+        return replace(self, trying=self.streak > 0)
+
+    def not_begun(self) -> Breaker:
+        """Take that back: the run was never started, so it says nothing about the driver."""
+        return replace(self, trying=False)
 
     def after_hang(self, now_s: float) -> Breaker:
         """Open for the first rest, doubling with every hang in a row up to the longest."""
         rest_s = min(self.first_rest_s * 2.0 ** min(self.streak, 30), self.longest_rest_s)
-        return Breaker(self.streak + 1, now_s + rest_s, self.first_rest_s, self.longest_rest_s)
+        return replace(self, streak=self.streak + 1, retry_at_s=now_s + rest_s, trying=False)
+
+    def after_left(self, left: ProcessRef, now_s: float) -> Breaker:
+        """Let nothing through while ``left`` lives: killed, and still there."""
+        return replace(self.after_hang(now_s), left=left)
+
+    def after_gone(self, now_s: float) -> Breaker:
+        """Half-open at once: whatever held the process has let go of it."""
+        return replace(self, left=None, retry_at_s=now_s)
 
     def after_end(self) -> Breaker:
         """Close: the driver gave an answer, good or bad."""
         return Breaker(0, 0.0, self.first_rest_s, self.longest_rest_s)
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """How the breaker is, for people and for whoever asks from outside.
+
+    Units: ``since_s`` and ``retry_s`` are Unix times. ``retry_s`` is None where no clock decides:
+    closed, half-open, and stuck, which ends when ``process`` does.
+    """
+
+    state: State = State.CLOSED
+    since_s: float | None = None
+    hangs: int = 0  # in a row
+    retry_s: float | None = None
+    process: ProcessRef | None = None  # the one that does not go away
+    what: str | None = None  # what it was doing: "launch on GPU-..."
+    detail: str | None = None  # in words: the evidence
+    fix: str | None = None

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from gpud.core.breaker import Standing
     from gpud.core.health import Level
     from gpud.core.report import RootReport
     from gpud.core.sample import Flag, Inventory, ProbeSpec, Reading, RunReport, Skip
@@ -53,6 +54,14 @@ class RunSkipped:
 
     probe: str
     reason: Skip
+    now_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class BreakerChanged:
+    """GPU work may start or may not; ``standing`` says which, since when and why."""
+
+    standing: Standing
     now_s: float
 
 
@@ -118,6 +127,7 @@ Event = (
     | InventoryTaken
     | RunFinished
     | RunSkipped
+    | BreakerChanged
     | ChildSpawned
     | TelemetryRead
     | TelemetryFailed

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import singledispatch
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from gpud.core import containers, gpus, stats
 from gpud.core.container_fold import with_containers
 from gpud.core.events import (
+    BreakerChanged,
     ChildSpawned,
     ClockJumped,
     Event,
@@ -22,19 +23,16 @@ from gpud.core.events import (
     TelemetryRead,
 )
 from gpud.core.health import Level
+from gpud.core.loss_fold import with_breaker, with_kernel_log
 from gpud.core.report import DockerdReport, Owner
 from gpud.core.sample import Absent, Reason
+from gpud.core.severity import LEVEL, SEVERITY
 from gpud.core.snapshot import ProbeKey, ProbeState, Snapshot, Telemetry, with_health
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from gpud.core.sample import Buckets, Failure, RunReport
-
-DEGRADED_REASONS: Final = frozenset(
-    {Reason.BUDGET_EXCEEDED, Reason.OUT_OF_MEMORY, Reason.UNSUPPORTED, Reason.DEPENDENCY_MISSING}
-)
-"""Failures that say little about the GPU's health: the machine is busy or something is not here."""
 
 
 @singledispatch
@@ -134,6 +132,11 @@ def _(event: RunSkipped, snapshot: Snapshot) -> Snapshot:
 
 
 @fold.register
+def _(event: BreakerChanged, snapshot: Snapshot) -> Snapshot:
+    return with_breaker(replace(snapshot, breaker=event.standing), event.now_s)
+
+
+@fold.register
 def _(event: ChildSpawned, snapshot: Snapshot) -> Snapshot:
     return replace(snapshot, children=snapshot.children + event.count)
 
@@ -195,10 +198,12 @@ def _(event: RootHeard, snapshot: Snapshot) -> Snapshot:
             detail=event.detail,
             fix="gpud up",
         )
-        unknown = {name: value for name, value in silent.health.items() if name != "dockerd"}
+        mute = {"dockerd", "dxg"}
+        unknown = {name: value for name, value in silent.health.items() if name not in mute}
         return with_containers(replace(silent, health=unknown), None, event.now_s)
     heard = with_health(after, "root", Level.OK, event.now_s)
     known = _dockerd_health(heard, event.report.dockerd, event.now_s)
+    known = with_kernel_log(known, event.report.kernel_log, event.now_s)
     return with_containers(known, event.report, event.now_s)
 
 
@@ -255,7 +260,7 @@ def _presence(snapshot: Snapshot, now_s: float) -> Snapshot:
     if gone:
         return with_health(
             snapshot,
-            "gpus",
+            "devices",
             Level.FAILED,
             now_s,
             reason="gpu_vanished",
@@ -263,7 +268,7 @@ def _presence(snapshot: Snapshot, now_s: float) -> Snapshot:
             fix="`wsl --shutdown` from Windows brings back a GPU that fell off; `gpud restart` if "
             "it was taken out on purpose",
         )
-    return with_health(snapshot, "gpus", Level.OK, now_s) if present else snapshot
+    return with_health(snapshot, "devices", Level.OK, now_s) if present else snapshot
 
 
 def _probe_health(snapshot: Snapshot, now_s: float) -> Snapshot:
@@ -278,11 +283,11 @@ def _probe_health(snapshot: Snapshot, now_s: float) -> Snapshot:
         f"{key.probe}{'' if key.gpu is None else f' on GPU {key.gpu}'}: {failure.detail}"
         for key, failure in sorted(failing.items(), key=lambda item: (item[0].probe, str(item[0])))
     ]
-    worst = max(failing.values(), key=lambda failure: failure.reason not in DEGRADED_REASONS)
+    worst = max(failing.values(), key=lambda failure: SEVERITY[failure.reason])
     return with_health(
         snapshot,
         "probes",
-        Level.DEGRADED if worst.reason in DEGRADED_REASONS else Level.FAILED,
+        LEVEL[SEVERITY[worst.reason]],
         now_s,
         reason=worst.reason,
         detail="; ".join(words),

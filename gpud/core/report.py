@@ -144,6 +144,34 @@ class ContainersReport:
 
 
 @dataclass(frozen=True, slots=True)
+class KernelTrouble:
+    """The last line of the kernel's log that tells of real trouble with the GPU's bus.
+
+    Units: ``at_s`` is Unix time.
+    """
+
+    reason: str  # core.dxg.Trouble.slug
+    words: str  # the kernel's own, escaped
+    at_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class KernelLogReport:
+    """What dxgkrnl wrote to the kernel's log since this boot; counts of lines, not of faults.
+
+    ``unreadable`` and ``counts`` exclude each other: what was not read was not counted.
+    """
+
+    unreadable: str | None = None  # why nothing can be said: "absent", "refused", "failed"
+    detail: str | None = None
+    counts: dict[str, int] = field(default_factory=dict)  # by core.dxg.Kind
+    overruns: int = 0  # lines were overwritten before they were read: counts are too low
+    last: KernelTrouble | None = None
+    recent: dict[str, int] = field(default_factory=dict)  # troubles of the last while, by reason
+    unusual: bool = False  # more failed calls of other kinds than this machine's usual
+
+
+@dataclass(frozen=True, slots=True)
 class RootReport:
     """The whole of ``root.json``.
 
@@ -161,4 +189,5 @@ class RootReport:
     dockerd: DockerdReport
     agent: AgentReport
     containers: ContainersReport | None = None
+    kernel_log: KernelLogReport | None = None
     schema_version: int = SCHEMA_VERSION

@@ -15,6 +15,7 @@ from gpud.core.health import Health, Level
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from gpud.core.breaker import Standing
     from gpud.core.containers import Comparison
     from gpud.core.gpus import KnownGpu
     from gpud.core.report import RootReport
@@ -81,6 +82,7 @@ class Snapshot:
     failures: Mapping[tuple[str, str], int] = field(default_factory=dict)  # by Reason
     skips: Mapping[tuple[str, str], int] = field(default_factory=dict)  # by Skip
     latencies: Mapping[tuple[int, str], Buckets] = field(default_factory=dict)  # (gpu, mode)
+    breaker: Standing | None = None  # None until somebody looked
     gpu_seconds: float = 0.0
     vram_peak_bytes: int | None = None  # the most one run of a probe took
     pinned_peak_bytes: int | None = None

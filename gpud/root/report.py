@@ -17,6 +17,7 @@ from gpud.core.report import (
     AgentReport,
     ContainersReport,
     DockerdReport,
+    KernelLogReport,
     Owner,
     ProcessRef,
     RootReport,
@@ -166,6 +167,7 @@ def write(  # noqa: PLR0913  # one argument per part of the report
     told: DockerdReport,
     agent: AgentReport,
     containers: ContainersReport | None,
+    kernel_log: KernelLogReport | None = None,
     *,
     me: ProcessRef,
     started_s: float,
@@ -182,6 +184,7 @@ def write(  # noqa: PLR0913  # one argument per part of the report
         dockerd=told,
         agent=agent,
         containers=containers,
+        kernel_log=kernel_log,
     )
     files.replace(path, wire.encode(report))
 

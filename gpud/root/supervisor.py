@@ -25,6 +25,7 @@ from gpud.root import files, lock, logs, policies, process, report
 from gpud.root.ask import Ask
 from gpud.root.containers import Containers
 from gpud.root.dockerd import LARGEST_LOG, Dockerd
+from gpud.root.kernel_log import KernelLog
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -105,6 +106,7 @@ class Supervisor:
         self.agent = agent
         self.dockerd = Dockerd(settings)
         self.containers = Containers(settings)
+        self.kernel_log = KernelLog(settings.sysroot)
         self.limits = Limits(
             start_timeout_s=settings.dockerd.start_timeout_s,
             hung_after_s=settings.dockerd.hung_after_s,
@@ -152,6 +154,7 @@ class Supervisor:
                     log.exception("round_failed", errors=self.errors)
                     select.select([reader], [], [], AFTER_ERROR_S)
             self.containers.stop()
+            self.kernel_log.close()
             self._stop_agent()
         finally:
             signal.set_wakeup_fd(before_fd)
@@ -174,6 +177,7 @@ class Supervisor:
             self._keep_dockerd()
             if self._seen is not None:
                 self.containers.step(self._seen, self.dockerd.config.socket, time.monotonic())
+        self.kernel_log.step(time.monotonic())
         self._report()
 
     def _wait(self, reader: int) -> None:
@@ -336,11 +340,14 @@ class Supervisor:
             return  # the first look is a matter of milliseconds
         agent = self.agent.report()
         containers = self.containers.report() if self.policy != "off" else None
+        kernel = self.kernel_log.report()
         # What changes with every look (a ping's time) may wait for the next beat.
-        news = (replace(told, ping_s=None), agent, containers)
+        news = (replace(told, ping_s=None), agent, containers, kernel)
         if news == self._told and now_s < self._next_beat_s:
             return
-        report.write(self._path, told, agent, containers, me=self._me, started_s=self._started_s)
+        report.write(
+            self._path, told, agent, containers, kernel, me=self._me, started_s=self._started_s
+        )
         self._told, self._next_beat_s = news, now_s + report.BEAT_S
         for name in ("dockerd.log", "agent.log", "root.err"):  # structlog rotates the others
             files.rotate(Path(self.settings.log_dir, name), LARGEST_LOG)

@@ -18,9 +18,10 @@ import pytest
 
 from gpud.agent import children
 from gpud.agent.launch import Launcher, Refused
-from gpud.core.breaker import Breaker
+from gpud.core.breaker import Breaker, Standing, State
 from gpud.core.errors import WireError
 from gpud.core.sample import Backend, Job, Pace, ProbeSpec, Reason, RunReport, Skip, Unit
+from tests.waiting import until
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine
@@ -197,15 +198,66 @@ def test_while_a_child_of_somebody_else_runs_none_is_started(tmp_path: Path) -> 
     assert caught.value.skip is Skip.CHILD_RUNNING
 
 
-def test_a_process_that_will_not_die_stops_gpu_work_and_not_the_cpu(tmp_path: Path) -> None:
-    stuck = launcher(tmp_path, GOOD, patience_s=0.1, breaker=Breaker(streak=1, retry_at_s=0.0))
-    with (tmp_path / "gpu.lock").open("w") as held:
-        fcntl.flock(held, fcntl.LOCK_EX)
-        with pytest.raises(Refused) as caught:
-            asyncio.run(stuck.run(spec(), Job("launch")))
-        assert caught.value.skip is Skip.STUCK
-        cpu = asyncio.run(stuck.run(spec(backend=Backend.CPU), Job("launch")))
-    assert cpu.failure is None
+def test_a_rest_that_is_over_is_said_without_anybody_asking(tmp_path: Path) -> None:
+    told: list[tuple[State, float | None]] = []
+    alarm = "import os; os.kill(os.getpid(), 14)"
+
+    async def story() -> None:
+        half_open = asyncio.Event()
+
+        def hear(standing: Standing) -> None:
+            told.append((standing.state, standing.retry_s))
+            if standing.state is State.HALF_OPEN:
+                half_open.set()
+
+        rest = Breaker(first_rest_s=0.1)
+        resting = launcher(tmp_path, alarm, breaker=rest, on_breaker=hear)
+        await resting.run(spec(), Job("launch"))
+        async with asyncio.timeout(10):
+            await half_open.wait()
+        resting.close()
+
+    asyncio.run(story())
+    (first, retry_s), second = told
+    assert (first, second) == (State.OPEN, (State.HALF_OPEN, None))
+    assert retry_s == pytest.approx(time.time(), abs=30)
+
+
+def test_while_half_open_one_run_is_let_through_and_no_second(tmp_path: Path) -> None:
+    hung_once = Breaker(streak=1, retry_at_s=0.0)
+    trying = launcher(tmp_path, f"import time; time.sleep(0.2); {GOOD}", breaker=hung_once)
+
+    async def story() -> list[RunReport | BaseException]:
+        both = (trying.run(spec(), Job("launch")) for _ in range(2))
+        return await asyncio.gather(*both, return_exceptions=True)
+
+    first, second = asyncio.run(story())
+    assert isinstance(first, RunReport)
+    assert first.failure is None
+    assert isinstance(second, Refused)
+    assert second.skip is Skip.STUCK
+    assert trying.breaker == Breaker()
+
+
+def test_a_child_that_cannot_start_or_is_not_awaited_decides_nothing(tmp_path: Path) -> None:
+    hung_once = Breaker(streak=1, retry_at_s=0.0)
+    missing = Launcher(tmp_path / "gpu.lock", command=("/nonexistent/child",), breaker=hung_once)
+    asyncio.run(missing.run(spec(), Job("launch")))
+    assert missing.breaker == hung_once
+    sleeping = launcher(tmp_path, "import time; time.sleep(1)", breaker=hung_once)
+
+    async def impatient() -> None:
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.2):
+                await sleeping.run(spec(), Job("launch"))
+
+    def all_gone() -> bool:
+        children.reap()
+        return not children._left_behind
+
+    asyncio.run(impatient())
+    assert sleeping.breaker == hung_once
+    until(all_gone, "the end of the child that nobody awaited")
 
 
 def test_two_runs_at_once_follow_each_other(tmp_path: Path) -> None:

@@ -129,7 +129,7 @@ def test_two_cards_are_never_mixed_up_also_when_one_disappears_and_comes_back(ag
             assert rates[1] == pytest.approx(2e11, rel=0.01)
             assert launches[1] == pytest.approx(40e-6, rel=0.1)
             assert agent.exported() == ({"0", "1"} if there == "both" else {"1"})
-            health = agent.snapshot.health["gpus"]
+            health = agent.snapshot.health["devices"]
             if there == "both":
                 assert rates[0] == pytest.approx(8e11, rel=0.01)
                 assert launches[0] == pytest.approx(4e-6, rel=0.3)

@@ -4,7 +4,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpud.core.breaker import FIRST_REST_S, LONGEST_REST_S, Breaker
+from gpud.core.breaker import FIRST_REST_S, LONGEST_REST_S, Breaker, State
+from gpud.core.report import ProcessRef
+
+LEFT = ProcessRef(4711, 1)
 
 
 def test_a_closed_breaker_lets_everything_through() -> None:
@@ -42,3 +45,34 @@ def test_rests_chosen_by_the_caller_are_kept(change: str) -> None:
 def test_no_number_of_hangs_makes_the_rest_leave_its_bounds(hangs: int, now_s: float) -> None:
     opened = Breaker(streak=hangs - 1).after_hang(now_s)
     assert now_s + FIRST_REST_S <= opened.retry_at_s <= now_s + LONGEST_REST_S
+
+
+def test_each_state_has_its_name() -> None:
+    opened = Breaker().after_hang(0.0)
+    assert Breaker().state(0.0) is State.CLOSED
+    assert opened.state(FIRST_REST_S - 1) is State.OPEN
+    assert opened.state(FIRST_REST_S) is State.HALF_OPEN
+    assert Breaker().after_left(LEFT, 0.0).state(1e9) is State.STUCK
+
+
+def test_while_half_open_one_run_is_let_through() -> None:
+    trying = Breaker().after_hang(0.0).begun()
+    assert not trying.allows(FIRST_REST_S)
+    assert trying.state(0.0) is State.HALF_OPEN
+    assert trying.not_begun().allows(FIRST_REST_S)
+    assert Breaker().begun().allows(0.0)  # a closed one lets many through
+
+
+def test_no_clock_opens_one_whose_process_lives_and_its_end_does_at_once() -> None:
+    stuck = Breaker().after_left(LEFT, 0.0)
+    assert not stuck.allows(1e9)
+    gone = stuck.after_gone(10.0)
+    assert gone.state(10.0) is State.HALF_OPEN
+    assert gone.allows(10.0)
+    assert gone.after_end() == Breaker()
+
+
+def test_hanging_again_after_that_rests_twice_as_long() -> None:
+    again = Breaker().after_left(LEFT, 0.0).after_gone(10.0).begun().after_hang(20.0)
+    assert again.state(20.0) is State.OPEN
+    assert again.retry_at_s == 20.0 + 2 * FIRST_REST_S

@@ -134,27 +134,27 @@ def test_the_figures_of_one_gpu_never_become_those_of_another_that_moves_into_it
 
 def test_a_gpu_that_vanished_is_named_until_it_is_back() -> None:
     taken, lost = InventoryTaken(listed("A", "B"), 1.0), InventoryTaken(listed("B"), 2.0)
-    health = after(taken, lost).health["gpus"]
+    health = after(taken, lost).health["devices"]
     assert (health.level, health.reason) == (Level.FAILED, "gpu_vanished")
     assert health.detail == "CUDA no longer offers GPU 0 (card A, A)"
     assert "wsl --shutdown" in (health.fix or "")
-    assert after(taken, lost, taken).health["gpus"].level is Level.OK
+    assert after(taken, lost, taken).health["devices"].level is Level.OK
 
 
 def test_a_driver_that_gives_no_list_does_not_say_that_gpus_vanished() -> None:
     silent = Inventory(failure=Failure(Reason.HUNG, "no answer"))
     snapshot = after(InventoryTaken(listed("A"), 1.0), InventoryTaken(silent, 2.0))
-    assert snapshot.health["gpus"].level is Level.OK
+    assert snapshot.health["devices"].level is Level.OK
     assert snapshot.health["cuda"].level is Level.FAILED
 
 
 def test_a_driver_that_offers_no_gpu_at_all_has_lost_the_ones_it_had() -> None:
     none = Inventory(failure=Failure(Reason.NO_DEVICE, "no GPU"))
     snapshot = after(InventoryTaken(listed("A"), 1.0), InventoryTaken(none, 2.0))
-    assert snapshot.health["gpus"].reason == "gpu_vanished"
+    assert snapshot.health["devices"].reason == "gpu_vanished"
 
 
 def test_a_gpu_that_only_nvml_ever_showed_has_not_vanished_from_cuda() -> None:
     nvml = TelemetryRead((*told(0, "A", "0:41:0.0"), *told(1, "X", "0:58:0.0")), 0.1, 1.0, 1.0)
     snapshot = after(nvml, InventoryTaken(listed("A"), 2.0))
-    assert snapshot.health["gpus"].level is Level.OK
+    assert snapshot.health["devices"].level is Level.OK

@@ -1,0 +1,108 @@
+"""How a GPU that hangs, and what the kernel says of its bus, enter a snapshot."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final
+
+from gpud.core.breaker import State
+from gpud.core.dxg import RECENT_S, Kind
+from gpud.core.health import Level
+from gpud.core.snapshot import Snapshot, with_health
+
+if TYPE_CHECKING:
+    from gpud.core.breaker import Standing
+    from gpud.core.report import KernelLogReport
+
+RESTART: Final = (
+    "run `wsl --shutdown` in Windows and open the distribution again; the channel to the host does "
+    "not come back by itself"
+)
+CLOSE: Final = "close programs that fill the GPU's memory, in Windows too"
+REPEATED: Final = 3
+"""From so many lost messages on it is the channel: one that is lost is reported up to three times
+by the functions it passes through, and most calls are tried again.
+"""
+
+BREAKER: Final = {
+    State.OPEN: (Level.FAILED, "hung"),
+    State.HALF_OPEN: (Level.DEGRADED, "tried_again"),
+    State.STUCK: (Level.FAILED, "stuck"),
+}
+
+
+def with_breaker(snapshot: Snapshot, now_s: float) -> Snapshot:
+    """Set the health of ``gpu``: whether the driver gives answers at all."""
+    standing = snapshot.breaker
+    if standing is None:
+        return snapshot
+    if standing.state is State.CLOSED:
+        return with_health(snapshot, "gpu", Level.OK, now_s)
+    level, reason = BREAKER[standing.state]
+    return with_health(
+        snapshot,
+        "gpu",
+        level,
+        now_s,
+        reason=reason,
+        detail=_told(standing, _kernel_words(snapshot, standing)),
+        fix=standing.fix,
+    )
+
+
+def with_kernel_log(snapshot: Snapshot, said: KernelLogReport | None, now_s: float) -> Snapshot:
+    """Set the health of ``dxg``; without a word from the kernel there is none to set."""
+    after = with_breaker(snapshot, now_s)  # its evidence may be new
+    if said is None or said.unreadable is not None:
+        known = {name: value for name, value in after.health.items() if name != "dxg"}
+        return replace(after, health=known)
+    level, reason, fix = _judged(said)
+    words = f"the kernel's log: {said.last.words}" if said.last is not None else None
+    if reason == "ioctl_failures":
+        words = "the kernel's log has many failed calls of dxgkrnl that are not usual"
+    return with_health(
+        after,
+        "dxg",
+        level,
+        now_s,
+        reason=reason,
+        detail=words if reason is not None else None,
+        fix=fix,
+    )
+
+
+def _judged(said: KernelLogReport) -> tuple[Level, str | None, str | None]:
+    lost = said.recent.get(Kind.MESSAGE_LOST, 0)
+    if lost:
+        level = Level.FAILED if lost >= REPEATED else Level.DEGRADED
+        return level, str(Kind.MESSAGE_LOST), RESTART
+    if said.recent.get(Kind.NOT_RESIDENT, 0):
+        return Level.DEGRADED, str(Kind.NOT_RESIDENT), CLOSE
+    if said.unusual:
+        return Level.DEGRADED, "ioctl_failures", "look at `dmesg`; if GPU work fails, " + RESTART
+    return Level.OK, None, None
+
+
+def _kernel_words(snapshot: Snapshot, standing: Standing) -> str | None:
+    """Give the kernel's last word of trouble, where it may be about this hang."""
+    said = snapshot.root.kernel_log if snapshot.root is not None else None
+    if said is None or said.last is None or standing.since_s is None:
+        return None
+    return said.last.words if said.last.at_s >= standing.since_s - RECENT_S else None
+
+
+def _told(standing: Standing, kernel: str | None) -> str:
+    """Put together what hung, how often, and when it is tried again."""
+    parts = [standing.detail or standing.what or "a driver call hung"]
+    if standing.hangs > 1:
+        parts.append(f"{standing.hangs} times in a row")
+    if standing.state is State.STUCK:
+        parts.append("no GPU work starts until that process is gone")
+    elif standing.state is State.HALF_OPEN:
+        parts.append("one run is let through and decides")
+    elif standing.retry_s is not None and standing.since_s is not None:
+        rest_s = standing.retry_s - standing.since_s
+        parts.append(f"tried again {rest_s / 60:.0f} min after that")
+    if kernel is not None:
+        parts.append(f"the kernel's log: {kernel}")
+    return "; ".join(parts)

@@ -1,0 +1,125 @@
+"""What the kernel says of the GPU's bus, read without taking it from anybody.
+
+``/dev/kmsg`` gives every reader a position of its own, and what one reads stays there for all
+others; ``/proc/kmsg`` would take the lines from syslogd. A new reader begins with the oldest record
+the kernel still has, so what happened before gpud started is heard too; all of it is of this boot.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from gpud.core import dxg
+from gpud.core.report import KernelLogReport, KernelTrouble
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+LOOK_EVERY_S = 1.0
+OPEN_AGAIN_S = 60.0
+MOST_RECORDS = 500
+"""Records taken at one look. More arrive only in a flood, which then overwrites some of them."""
+LARGEST_RECORD = 8192
+"""CONSOLE_EXT_LOG_MAX of the kernel: no record is longer."""
+
+_WHY = {
+    errno.ENOENT: ("absent", "there is no {path}: a container, or a kernel without it"),
+    errno.EACCES: ("refused", "{path} may not be read by this user"),
+    errno.EPERM: ("refused", "the kernel shows its log to root only (kernel.dmesg_restrict)"),
+}
+
+
+class KernelLog:
+    """The kernel's log below ``sysroot``: ``step`` takes what is new, ``report`` tells of it."""
+
+    def __init__(
+        self,
+        sysroot: str,
+        *,
+        read: Callable[[int, int], bytes] = os.read,
+        boot_s: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._path = Path(sysroot, "dev/kmsg")
+        self._read = read
+        self._boot_s = boot_s
+        self._fd = -1
+        self._next_s = 0.0
+        self._unreadable: tuple[str, str] | None = None
+        self._overruns = 0
+        self._tally = dxg.Tally()
+        self._last: KernelTrouble | None = None
+
+    def step(self, now_s: float) -> None:
+        """Take what was written since the last look, at most once a second, never waiting."""
+        if now_s < self._next_s:
+            return
+        self._next_s = now_s + LOOK_EVERY_S
+        if self._fd < 0 and not self._opened():
+            self._next_s = now_s + OPEN_AGAIN_S
+            return
+        for _ in range(MOST_RECORDS):
+            try:
+                raw = self._read(self._fd, LARGEST_RECORD)
+            except BlockingIOError:
+                return
+            except OSError as error:
+                if error.errno == errno.EPIPE:  # overwritten meanwhile; the next read goes on
+                    self._overruns += 1
+                    continue
+                self._failed(error)
+                self._next_s = now_s + OPEN_AGAIN_S
+                return
+            if not raw:
+                return
+            self._take(raw)
+
+    def report(self) -> KernelLogReport:
+        """Give what is known, or why nothing is."""
+        if self._unreadable is not None:
+            reason, detail = self._unreadable
+            return KernelLogReport(unreadable=reason, detail=detail)
+        tally, boot_s = self._tally, self._boot_s()
+        return KernelLogReport(
+            counts={str(kind): count for kind, count in tally.counts.items()},
+            overruns=self._overruns,
+            last=self._last,
+            recent={str(kind): count for kind, count in tally.recent(boot_s).items()},
+            unusual=tally.unusual(boot_s),
+        )
+
+    def close(self) -> None:
+        """Let go of the log."""
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
+
+    def _take(self, raw: bytes) -> None:
+        line = dxg.record(raw.decode("utf-8", "replace"))
+        if line is None:
+            return
+        before, self._tally = self._tally, self._tally.with_line(line)
+        last = self._tally.last
+        if last is not None and last is not before.last:
+            at_s = time.time() - (self._boot_s() - line.at_s)
+            self._last = KernelTrouble(last.slug, last.words, at_s)
+
+    def _opened(self) -> bool:
+        flags = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NOCTTY
+        try:
+            self._fd = os.open(self._path, flags)
+        except OSError as error:
+            self._failed(error)
+            return False
+        self._unreadable, self._tally, self._overruns = None, dxg.Tally(), 0
+        self._last = None
+        return True
+
+    def _failed(self, error: OSError) -> None:
+        self.close()
+        unknown = ("failed", f"{{path}}: {error.strerror}")
+        reason, detail = _WHY.get(error.errno or 0, unknown)
+        self._unreadable = (reason, detail.format(path=self._path))

@@ -1,0 +1,223 @@
+"""A child that the kernel does not let go: state D, by a file system that never answers."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from gpud.agent import children
+from gpud.agent.board import Board
+from gpud.agent.launch import Launcher, Refused
+from gpud.core.breaker import Breaker, Standing, State
+from gpud.core.events import BreakerChanged
+from gpud.core.health import Level
+from gpud.core.sample import Backend, Job, Pace, ProbeSpec, Reason, Skip, Unit
+from gpud.core.snapshot import Snapshot
+from tests.agent.test_export import scrape
+from tests.agent.ticking import ticking
+from tests.child.running import GPU
+from tests.fuse import Stalling, stalling, usable
+from tests.standins.build import build_libcuda
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from gpud.core.report import ProcessRef
+
+pytestmark = pytest.mark.skipif(not usable(), reason="needs root and /dev/fuse")
+
+READER = (
+    "import json, sys\njob = json.load(sys.stdin)\n"
+    "if job['gpu']: open({path!r}).read()\n"
+    "print(json.dumps({{'probe': job['probe'], 'backend': 'cuda' if job['gpu'] else 'cpu'}}))"
+)
+ON_GPU, ON_CPU = Job("launch", gpu=GPU, budget_s=0.5), Job("cpu_call", budget_s=0.5)
+LAUNCH = ProbeSpec("launch", Backend.CUDA, Pace.SMALL, Unit.SECONDS, ("submit",), 0.5, "s")
+CPU_CALL = ProbeSpec("cpu_call", Backend.CPU, Pace.SMALL, Unit.SECONDS, ("call",), 0.5, "s")
+
+
+class Agent:
+    """A launcher and what the world sees of it."""
+
+    def __init__(self, lock: Path, **options: Any) -> None:
+        self.board = Board(Snapshot(version="0", started_s=0.0))
+        self.states: list[State] = []
+        self.spawned = 0
+        self._changed = asyncio.Event()
+        self.launcher = Launcher(
+            lock,
+            deadline_ratio=3.0,
+            grace_s=0.3,
+            patience_s=0.3,
+            on_spawn=self._spawned,
+            on_breaker=self._told,
+            **options,
+        )
+
+    def _spawned(self) -> None:
+        self.spawned += 1
+
+    def _told(self, standing: Standing) -> None:
+        self.board.post(BreakerChanged(standing, 1000.0))
+        self.states.append(standing.state)
+        self._changed.set()
+
+    async def becomes(self, state: State) -> None:
+        async with asyncio.timeout(10):
+            while self.launcher.standing.state is not state:
+                self._changed.clear()
+                await self._changed.wait()
+
+    def metric(self, name: str, **labels: str) -> float | None:
+        return next(
+            (
+                sample.value
+                for family in text_string_to_metric_families(scrape(self.board.read()))
+                for sample in family.samples
+                if sample.name == name and sample.labels == labels
+            ),
+            None,
+        )
+
+    async def refuses(self) -> None:
+        with pytest.raises(Refused) as caught:
+            await self.launcher.run(LAUNCH, ON_GPU)
+        assert caught.value.skip is Skip.STUCK
+
+
+@pytest.fixture
+def stalled(tmp_path: Path) -> Iterator[Stalling]:
+    with stalling(tmp_path / "stalling") as made:
+        yield made
+
+
+def reader(stalled: Stalling) -> tuple[str, ...]:
+    return (sys.executable, "-I", "-c", READER.format(path=str(stalled.path)))
+
+
+def test_a_driver_call_that_the_kernel_keeps_stops_gpu_work_until_it_ends(
+    tmp_path: Path, stalled: Stalling
+) -> None:
+    """The real child: SIGALRM and SIGKILL reach it inside cuInit, and it stays."""
+    library = build_libcuda(tmp_path, f"log {stalled.path}")
+    job = Job("launch", gpu=GPU, cuda_library=str(library), budget_s=0.5)
+
+    async def story() -> None:
+        agent = Agent(tmp_path / "gpu.lock")
+        agent.launcher.look()
+        assert agent.metric("gpud_breaker_state", state="closed") == 1
+        async with ticking() as gap:
+            report = await agent.launcher.run(LAUNCH, job)
+            assert report.failure is not None
+            assert report.failure.reason is Reason.HUNG
+            assert "does not go away (state D" in report.failure.detail
+            left = agent.launcher.breaker.left
+            assert left is not None
+            assert (children.condition(left) or "").startswith("state D")
+            await agent.refuses()
+            assert agent.spawned == 1
+            assert agent.metric("gpud_gpu_stuck") == 1
+            assert agent.metric("gpud_breaker_state", state="stuck") == 1
+            assert agent.metric("gpud_breaker_state", state="closed") == 0
+            health = agent.board.read().health["gpu"]
+            assert (health.level, health.reason) == (Level.FAILED, "stuck")
+            assert str(left.pid) in (health.detail or "")
+            assert "wsl --shutdown" in (health.fix or "")
+            stalled.answer()
+            await agent.becomes(State.HALF_OPEN)
+            assert children.ref(left.pid) != left
+            assert agent.metric("gpud_gpu_stuck") == 0
+            good = await agent.launcher.run(LAUNCH, Job("launch", GPU, str(library), budget_s=30))
+        assert good.failure is None
+        assert agent.states == [State.CLOSED, State.STUCK, State.HALF_OPEN, State.CLOSED]
+        assert agent.metric("gpud_breaker_state", state="closed") == 1
+        assert agent.board.read().health["gpu"].level is Level.OK
+        assert gap.largest_s < 0.1
+
+    asyncio.run(story())
+
+
+def of_nobody(left: ProcessRef) -> list[str]:
+    """Lines that say nothing of who holds the lock: of another boot, of nobody, of no shape."""
+    me = f"{left.pid} {left.start_ticks}"
+    others = [
+        f"{left.pid} {left.start_ticks + 1} 0.0 launch",
+        "-1 1 1.0 launch",
+        f"{me} nan launch",
+    ]
+    return ["", "garbage", f"{me} 1.0", *others]
+
+
+def test_an_agent_that_starts_anew_finds_the_child_of_the_old_one(
+    tmp_path: Path, stalled: Stalling
+) -> None:
+    lock = tmp_path / "gpu.lock"
+
+    async def story() -> None:
+        old = Agent(lock, command=reader(stalled))
+        await old.launcher.run(LAUNCH, ON_GPU)
+        left = old.launcher.breaker.left
+        assert left is not None
+        old.launcher.close()
+        note = lock.read_text()
+        for line in of_nobody(left):
+            lock.write_text(line)
+            misled = Agent(lock, command=reader(stalled))
+            misled.launcher.look()
+            assert misled.launcher.standing.state is State.CLOSED, line
+        lock.write_text(note)
+        new = Agent(lock, command=reader(stalled))
+        new.launcher.look()
+        assert new.launcher.standing.state is State.STUCK
+        assert new.launcher.standing.process == left
+        assert f"launch on {GPU}" in (new.launcher.standing.detail or "")
+        assert new.metric("gpud_gpu_stuck") == 1
+        await new.refuses()
+        assert (await new.launcher.run(CPU_CALL, ON_CPU)).failure is None
+        stalled.answer()
+        await new.becomes(State.HALF_OPEN)
+        assert (await new.launcher.run(LAUNCH, ON_GPU)).failure is None
+        assert new.launcher.standing.state is State.CLOSED
+        assert old.launcher.standing.state is State.STUCK  # it was told to look no more
+
+    asyncio.run(story())
+
+
+def test_a_run_that_is_under_way_is_no_stuck_one(tmp_path: Path, stalled: Stalling) -> None:
+    """The same file, the same lock; only its time has not come yet."""
+
+    async def story() -> None:
+        old = Agent(tmp_path / "gpu.lock", command=reader(stalled))
+        patient = ProbeSpec("launch", Backend.CUDA, Pace.SMALL, Unit.SECONDS, (), 60.0, "s")
+        running = asyncio.create_task(old.launcher.run(patient, ON_GPU))
+        await asyncio.to_thread(stalled.waiting.wait, 10)
+        new = Agent(tmp_path / "gpu.lock", command=reader(stalled))
+        new.launcher.look()
+        assert new.launcher.standing.state is State.CLOSED
+        with pytest.raises(Refused) as caught:
+            await new.launcher.run(LAUNCH, ON_GPU)
+        assert caught.value.skip is Skip.CHILD_RUNNING
+        stalled.answer()
+        assert (await running).failure is None
+
+    asyncio.run(story())
+
+
+def test_a_run_that_is_let_through_and_hangs_again_counts_on(
+    tmp_path: Path, stalled: Stalling
+) -> None:
+    async def story() -> None:
+        hung_once = Breaker(streak=1, retry_at_s=0.0)
+        agent = Agent(tmp_path / "gpu.lock", command=reader(stalled), breaker=hung_once)
+        await agent.launcher.run(LAUNCH, ON_GPU)
+        assert agent.launcher.standing.state is State.STUCK
+        assert agent.launcher.standing.hangs == 2
+        stalled.answer()
+        await agent.becomes(State.HALF_OPEN)
+
+    asyncio.run(story())
