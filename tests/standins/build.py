@@ -15,12 +15,14 @@ from collections.abc import Iterable
 from pathlib import Path
 
 SOURCES = Path(__file__).parent
+ERRORS = SOURCES / "cuda_errors.def"
 KERNELS = SOURCES.parents[1] / "gpud" / "child" / "kernels"
 FLAGS = ("-O2", "-Wall", "-Wextra", "-Werror", "-ffp-contract=off")
 C = ("cc", "-std=gnu11", *FLAGS)
 CXX = ("c++", "-std=gnu++17", *FLAGS, "-fno-strict-aliasing", "-Wno-unknown-pragmas")
 SHARED = ("-shared", "-fPIC", "-fvisibility=hidden")
 EXPORTED = re.compile(r"^EXPORT (?:NUMBER\(|WIDE\(|[\w *]*?)(\w+)[(,]", re.MULTILINE)
+ERROR = re.compile(r"^ERROR\((\d+), (\w+),", re.MULTILINE)
 
 
 class BuildError(Exception):
@@ -59,6 +61,11 @@ def build_kernels_on_host(directory: Path) -> Path:
     source, included = [SOURCES / "kernels_on_host.cpp"], sorted(KERNELS.glob("*.cu"))
     built = _compiled("kernels_on_host.so", source, CXX, options, included)
     return _place(built, directory / "kernels_on_host.so")
+
+
+def error_codes() -> dict[int, str]:
+    """Give every CUresult of cuda.h by its number: {719: "CUDA_ERROR_LAUNCH_FAILED", ...}."""
+    return {int(code): name for code, name in ERROR.findall(ERRORS.read_text())}
 
 
 def rewrite_script(library: Path, script: str) -> None:
@@ -100,7 +107,7 @@ def _compiled(
 ) -> Path:
     """Compile sources into the cache, unless the same input and options are there already."""
     digest = hashlib.sha256(repr((name, compiler, options)).encode())
-    for file in (*sources, *included, *sorted(SOURCES.glob("*.h"))):
+    for file in (*sources, *included, *sorted(SOURCES.glob("*.h")), ERRORS):
         digest.update(file.name.encode() + b"\0" + file.read_bytes() + b"\0")
     target = _cache() / f"{digest.hexdigest()[:32]}.{name}"
     if target.exists():

@@ -16,10 +16,19 @@
 #define MAX_RULES 64
 
 struct script_rule {
-    enum { FAIL, HANG, CRASH } kind;
+    enum { FAIL, HANG, STALL, CRASH, KINDS } kind;
     char function[64];
-    int code;
-    int64_t after;
+    int code;   /* FAIL */
+    char *path; /* STALL */
+    int64_t after, times;
+};
+
+/* What each kind wants between the function and AFTER, and whether TIMES may follow. */
+static const struct { const char *key, *wants; bool counted; } kinds[KINDS] = {
+    [FAIL] = {"fail", "CODE", true},
+    [HANG] = {"hang", NULL, false},
+    [STALL] = {"stall", "PATH", false},
+    [CRASH] = {"crash", NULL, false},
 };
 
 static struct script_rule rules[MAX_RULES];
@@ -110,22 +119,31 @@ static bool common_line(const char *key, char *value)
             script_die("log: cannot open '%s': %s", value, strerror(errno));
         return true;
     }
-    bool fail = !strcmp(key, "fail"), hang = !strcmp(key, "hang");
-    if (!fail && !hang && strcmp(key, "crash"))
+    int kind = 0;
+    while (kind < KINDS && strcmp(key, kinds[kind].key))
+        kind++;
+    if (kind == KINDS)
         return false;
     if (rule_count == MAX_RULES)
         script_die("more than %d rules", MAX_RULES);
     struct script_rule *rule = &rules[rule_count++];
     char *rest, *name = strtok_r(value, " \t", &rest);
-    char *code = fail ? strtok_r(NULL, " \t", &rest) : NULL;
+    const char *wants = kinds[kind].wants;
+    char *what = wants ? strtok_r(NULL, " \t", &rest) : NULL;
     char *after = strtok_r(NULL, " \t", &rest);
-    if (!name || (fail && !code) || strtok_r(NULL, " \t", &rest))
-        script_die("%s: expected FUNCTION%s [AFTER]", key, fail ? " CODE" : "");
+    char *times = kinds[kind].counted ? strtok_r(NULL, " \t", &rest) : NULL;
+    if (!name || (wants && !what) || strtok_r(NULL, " \t", &rest))
+        script_die("%s: expected FUNCTION %s [AFTER%s]", key, wants ? wants : "",
+                   kinds[kind].counted ? " [TIMES]" : "");
     check_function(key, name);
     script_text(key, name, rule->function, sizeof rule->function);
-    rule->kind = fail ? FAIL : hang ? HANG : CRASH;
-    rule->code = code ? (int)script_integer(key, code) : 0;
+    rule->kind = kind;
+    if (kind == FAIL)
+        rule->code = (int)script_integer(key, what);
+    if (kind == STALL)
+        rule->path = strdup(what);
     rule->after = after ? script_integer(key, after) : 0;
+    rule->times = times ? script_integer(key, times) : INT64_MAX;
     return true;
 }
 
@@ -178,15 +196,39 @@ static void resolve(struct script_call *call, const char *function)
     script_load();
     call->resolved = true;
     for (int i = 0; i < rule_count; i++) {
-        const struct script_rule **slot = rules[i].kind == FAIL   ? &call->fail
-                                          : rules[i].kind == HANG ? &call->hang
-                                                                  : &call->crash;
+        const struct script_rule **slots[] = {
+            [FAIL] = &call->fail, [HANG] = &call->hang, [STALL] = &call->stall,
+            [CRASH] = &call->crash};
+        const struct script_rule **slot = slots[rules[i].kind];
         if (strcmp(rules[i].function, function))
             continue;
         if (*slot)
             script_die("two rules of one kind for %s", function);
         *slot = &rules[i];
     }
+}
+
+static bool applies(const struct script_rule *rule, long before)
+{
+    return rule && before >= rule->after && before - rule->after < rule->times;
+}
+
+static void stall(const char *path)
+{
+    int descriptor;
+    ssize_t got;
+    char byte;
+    do
+        descriptor = open(path, O_RDONLY | O_CLOEXEC);
+    while (descriptor < 0 && errno == EINTR);
+    if (descriptor < 0 && (errno == ENOENT || errno == EACCES))
+        script_die("stall: cannot open '%s': %s", path, strerror(errno));
+    if (descriptor < 0) /* the file system was taken away, which ends the wait too */
+        return;
+    do
+        got = read(descriptor, &byte, 1);
+    while (got < 0 && errno == EINTR);
+    close(descriptor);
 }
 
 int script_enter(struct script_call *call, const char *function)
@@ -200,10 +242,12 @@ int script_enter(struct script_call *call, const char *function)
         if (write(log_descriptor, line, length) != length)
             script_die("log: %s", strerror(errno));
     }
-    if (call->crash && before >= call->crash->after)
+    if (applies(call->crash, before))
         abort();
-    if (call->hang && before >= call->hang->after)
+    if (applies(call->hang, before))
         for (;;)
             pause();
-    return call->fail && before >= call->fail->after ? call->fail->code : 0;
+    if (applies(call->stall, before))
+        stall(call->stall->path);
+    return applies(call->fail, before) ? call->fail->code : 0;
 }

@@ -3,8 +3,14 @@
  * The script of /tmp/x/libcuda.so.1 is /tmp/x/libcuda.so.1.script. It is read once a process, at
  * the first call. One `key value...` a line; `#` starts a comment. These keys work in every library:
  *
- *   fail FUNCTION CODE [AFTER]   return CODE once FUNCTION was called AFTER times (default 0)
+ *   fail FUNCTION CODE [AFTER [TIMES]]
+ *                                return CODE once FUNCTION was called AFTER times (default 0), and
+ *                                only TIMES times
  *   hang FUNCTION [AFTER]        never return; signals with default actions still end the process
+ *   stall FUNCTION PATH [AFTER]  open PATH and read a byte before anything else: where it lies in a
+ *                                file system that does not answer, no signal ends the process, and
+ *                                the first one shows it in state D; once the file answers, or
+ *                                fails, the call goes on
  *   crash FUNCTION [AFTER]       abort()
  *   log PATH                     append the name of every function called, one a line
  *
@@ -26,7 +32,7 @@ typedef bool script_handler(const char *key, char *value);
 struct script_call {
     bool resolved;
     long calls;
-    const struct script_rule *fail, *hang, *crash;
+    const struct script_rule *fail, *hang, *stall, *crash;
 };
 
 /* Read the script now, if that has not happened. */

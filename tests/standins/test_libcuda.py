@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.standins.build import build_libcuda
+from tests.standins.build import build_libcuda, error_codes
 from tests.standins.loaded import MATMULS, Array, Cuda, run
 
 Open = Callable[..., Cuda]
@@ -243,11 +243,36 @@ def test_only_entries_of_the_module_are_found(open_cuda: Open) -> None:
     assert find(ctypes.byref(ctypes.c_void_p()), module, b"gpud_empty_more") == 0
 
 
-def test_errors_have_their_names(open_cuda: Open) -> None:
-    cuda, text = open_cuda(), ctypes.c_char_p()
-    cuda.call("cuGetErrorName", 719, ctypes.byref(text))
-    assert text.value == b"CUDA_ERROR_LAUNCH_FAILED"
-    cuda.call("cuGetErrorString", 100, ctypes.byref(text))
-    assert text.value == b"no CUDA-capable device is detected"
-    assert cuda.lib.cuGetErrorName(12345, ctypes.byref(text)) == 1
-    assert text.value is None
+def test_every_error_of_the_header_has_its_name_and_a_text(open_cuda: Open) -> None:
+    cuda, text, codes = open_cuda(), ctypes.c_char_p(), error_codes()
+    assert len(codes) > 100
+    for code in range(1100):
+        unknown = cuda.lib.cuGetErrorName(code, ctypes.byref(text))
+        assert (unknown, text.value) == (
+            (0, codes[code].encode()) if code in codes else (1, None)
+        ), code
+        assert cuda.lib.cuGetErrorString(code, ctypes.byref(text)) == unknown
+        assert bool(text.value) == (code in codes)
+
+
+@pytest.mark.parametrize(
+    ("code", "name", "text"),
+    [
+        (0, b"CUDA_SUCCESS", b"no error"),
+        (
+            46,
+            b"CUDA_ERROR_DEVICE_UNAVAILABLE",
+            b"CUDA-capable device(s) is/are busy or unavailable",
+        ),
+        (100, b"CUDA_ERROR_NO_DEVICE", b"no CUDA-capable device is detected"),
+        (702, b"CUDA_ERROR_LAUNCH_TIMEOUT", b"the launch timed out and was terminated"),
+        (719, b"CUDA_ERROR_LAUNCH_FAILED", b"unspecified launch failure"),
+        (999, b"CUDA_ERROR_UNKNOWN", b"unknown error"),
+    ],
+)
+def test_errors_have_their_names(open_cuda: Open, code: int, name: bytes, text: bytes) -> None:
+    cuda, said = open_cuda(), ctypes.c_char_p()
+    cuda.call("cuGetErrorName", code, ctypes.byref(said))
+    assert said.value == name
+    cuda.call("cuGetErrorString", code, ctypes.byref(said))
+    assert said.value == text

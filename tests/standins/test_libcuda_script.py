@@ -1,6 +1,8 @@
 """Every key of a stand-in's script does what it says, and a mistake in one is never quiet."""
 
 import ctypes
+import os
+import select
 import signal
 import subprocess
 import sys
@@ -94,6 +96,40 @@ def test_a_failure_comes_after_as_many_calls_as_the_script_says(open_cuda: Open)
     assert codes == [0, 0, 719, 719]
 
 
+def test_a_failure_passes_after_as_many_times_as_the_script_says(open_cuda: Open) -> None:
+    cuda = open_cuda("fail cuLaunchKernel 719 1 2\n")
+    codes = [cuda.launch("gpud_empty", (1, 1), (1, 1)) for _ in range(5)]
+    assert codes == [0, 719, 719, 0, 0]
+
+
+def test_a_stalled_call_goes_on_when_its_file_answers(tmp_path: Path) -> None:
+    fifo, log = tmp_path / "fifo", tmp_path / "log"
+    os.mkfifo(fifo)
+    os.mkfifo(log)
+    library = build_libcuda(tmp_path, f"stall cuInit {fifo} 1\nlog {log}\n")
+    program = (
+        f"import ctypes; lib = ctypes.CDLL({str(library)!r})\n"
+        "for _ in range(3): print(lib.cuInit(0), flush=True)"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-I", "-c", program], stdout=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout
+        with log.open() as called:
+            assert [called.readline() for _ in range(2)] == ["cuInit\n"] * 2
+            assert process.stdout.readline() == "0\n"
+            assert not select.select([process.stdout], [], [], 0.1)[0]
+            for _ in range(2):  # every call from then on waits for a byte of its own
+                fifo.write_bytes(b"x")
+                assert process.stdout.readline() == "0\n"
+
+
+def test_a_stall_on_a_file_that_is_not_there_ends_the_process(tmp_path: Path) -> None:
+    result = run(build_libcuda(tmp_path, f"stall cuInit {tmp_path}/none"), "lib.cuInit(0)")
+    assert result.returncode == -signal.SIGABRT
+    assert "none" in result.stderr
+
+
 def test_a_hanging_call_ends_by_a_default_signal(tmp_path: Path) -> None:
     library = build_libcuda(tmp_path, "hang cuInit\n")
     result = run(
@@ -166,6 +202,8 @@ def test_pinned_memory_runs_out_where_the_script_says(open_cuda: Open) -> None:
         "fail malloc 3",
         "fail cuInit",
         "hang cuInit 1 2",
+        "fail cuInit 1 2 3 4",
+        "stall cuInit",
         "corrupt gpud_tirad",
         "device.0.colour blue",
         "device.99.name x",
