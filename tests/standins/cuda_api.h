@@ -54,8 +54,8 @@ struct operation { /* one piece of work for a stream: a launch where it has a ke
 CUresult operation_run(const struct operation *operation, double *clock);
 CUresult submit(CUstream stream, const struct operation *operation);
 
-/* cuda_copies.c: move the bytes, and give the virtual cost in nanoseconds. */
-CUresult copy_run(const struct copy *copy, double *cost_ns);
+/* cuda_copies.c: move the bytes, and give the cost of a copy that starts then, in virtual ns. */
+CUresult copy_run(const struct copy *copy, double start_ns, double *cost_ns);
 void pinned_free_device(int device);
 
 /* cuda_pace.c: the real nanoseconds of the next launch; how many times longer the next kernel. */

@@ -22,7 +22,7 @@ CUresult operation_run(const struct operation *operation, double *clock)
 {
     double cost_ns = 0;
     CUresult code = operation->kernel ? run_kernel(operation, &cost_ns)
-                                      : copy_run(&operation->copy, &cost_ns);
+                                      : copy_run(&operation->copy, *clock, &cost_ns);
     REQUIRE(!code, code);
     if (operation->kernel)
         cost_ns *= kernel_slowdown();

@@ -11,7 +11,7 @@ static uint64_t launches, kernels; /* of this process so far */
 /* The same in [0, 1) for the same arguments in every process: splitmix64 of a counter. */
 static double uniform(uint64_t index, uint64_t sequence)
 {
-    uint64_t bits = (2 * index + sequence + 1) * UINT64_C(0x9e3779b97f4a7c15);
+    uint64_t bits = (3 * index + sequence + 1) * UINT64_C(0x9e3779b97f4a7c15);
     bits = (bits ^ bits >> 30) * UINT64_C(0xbf58476d1ce4e5b9);
     bits = (bits ^ bits >> 27) * UINT64_C(0x94d049bb133111eb);
     return (double)((bits ^ bits >> 31) >> 11) * 0x1p-53;
@@ -43,5 +43,5 @@ double kernel_slowdown(void)
 {
     uint64_t index = kernels++, last = (uint64_t)settings.warmup_kernels;
     double cold = index < last ? 1 - (double)index / (double)last : 0;
-    return 1 + cold * (settings.warmup_factor - 1);
+    return 1 + cold * (settings.warmup_factor - 1) + settings.kernel_jitter * uniform(index, 2);
 }

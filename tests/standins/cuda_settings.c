@@ -31,10 +31,12 @@
  *   h2d_bytes_per_second, d2h_bytes_per_second, or host_copy_bytes_per_second for both R
  *   pageable_h2d_bytes_per_second, pageable_d2h_bytes_per_second R
  *                                   to and from what cuMemHostAlloc did not give; default: the same
+ *   duplex_ratio R                  of either rate while copies run both ways at once; default: 1
  *   d2d_bytes_per_second R          copies on the device: twice their size; default: bytes_per_second
  *
  *   warmup_kernels N, warmup_factor R  the first kernel of a process takes R times as long, the N
  *                                   first ones linearly less, as clocks rise under load
+ *   kernel_jitter R                 each kernel takes up to that share longer, and no two the same
  *
  *   ledger PATH                     append what was used, one JSON line a context: cuda_ledger.c
  *
@@ -46,6 +48,7 @@
  */
 #include "cuda_api.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -56,6 +59,7 @@ struct settings settings = {
     .devices = 1,
     .pinned_limit = INT64_C(1) << 30,
     .warmup_factor = 1,
+    .duplex_ratio = 1,
     .rates.kernel_ns = 1500,
     .rates.flops_per_second = 1e13,
     .rates.tensor_flops_per_second = 1e14,
@@ -103,16 +107,22 @@ static void corrupt_line(char *value)
         kernel->corrupt_element = script_integer("corrupt", element);
 }
 
+static double real_between(const char *key, const char *text, double least, double most)
+{
+    double value = script_real(key, text);
+    if (value < least || value > most)
+        script_die("%s: must be from %g to %g", key, least, most);
+    return value;
+}
+
 /* `N SHARE`: nanoseconds, and which part of all launches. */
 static void share_line(const char *key, char *value, double *ns, double *share)
 {
     char *rest, *first = strtok_r(value, " \t", &rest), *second = strtok_r(NULL, " \t", &rest);
     if (!second || strtok_r(NULL, " \t", &rest))
         script_die("%s: expected N SHARE", key);
-    *ns = script_real(key, first);
-    *share = script_real(key, second);
-    if (*ns < 0 || *share < 0 || *share > 1)
-        script_die("%s: N must not be negative, and SHARE be from 0 to 1", key);
+    *ns = real_between(key, first, 0, INFINITY);
+    *share = real_between(key, second, 0, 1);
 }
 
 bool library_line(const char *key, char *value)
@@ -149,9 +159,11 @@ bool library_line(const char *key, char *value)
     } else if (!strcmp(key, "launch_tail_ns")) {
         share_line(key, value, &settings.tail_ns, &settings.tail_share);
     } else if (!strcmp(key, "warmup_factor")) {
-        settings.warmup_factor = script_real(key, value);
-        if (settings.warmup_factor < 1)
-            script_die("warmup_factor: must be 1 or more");
+        settings.warmup_factor = real_between(key, value, 1, INFINITY);
+    } else if (!strcmp(key, "kernel_jitter")) {
+        settings.kernel_jitter = real_between(key, value, 0, INFINITY);
+    } else if (!strcmp(key, "duplex_ratio")) {
+        settings.duplex_ratio = real_between(key, value, 0.01, 1);
     } else if (!strcmp(key, "ledger")) {
         ledger_open(value);
     } else if (!strcmp(key, "driver_version")) {

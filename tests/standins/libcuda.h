@@ -60,6 +60,7 @@ struct device {
     uint64_t context;  /* handle, or 0 */
     unsigned context_flags;
     double null_stream_ns; /* virtual time */
+    double copying_until_ns[2]; /* to the device, to the host */
     CUresult sticky;       /* an error inside a kernel spoils the context */
 };
 
@@ -68,7 +69,7 @@ extern struct settings {
     int64_t launch_ns, first_launch_ns, sync_ns, init_ns, module_load_ns, pinned_limit;
     int64_t graph_launch_ns, graph_node_ns, copy_ns, event_ns;
     int64_t idle_launches, idle_launch_ns, warmup_kernels;
-    double launch_ns_second, second_share, tail_ns, tail_share, warmup_factor;
+    double launch_ns_second, second_share, tail_ns, tail_share, warmup_factor, kernel_jitter, duplex_ratio;
     struct rates rates;
     bool corrupt_copy, corrupt_device_copy;
     struct device device[MAX_DEVICES];

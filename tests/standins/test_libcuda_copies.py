@@ -107,23 +107,61 @@ def test_memory_that_is_only_partly_page_locked_is_pageable(open_cuda: Open) -> 
     assert copied_from(ctypes.addressof(pageable)) == pytest.approx(SIZE / 5e6, rel=1e-6)
 
 
-def test_a_stream_that_waits_for_an_event_takes_the_later_time(open_cuda: Open) -> None:
-    cuda = open_cuda("h2d_bytes_per_second 1e9\nd2h_bytes_per_second 2e9\n")
-    other, size = cuda.another_stream(), ctypes.c_size_t(SIZE)
-    host, device = cuda.pinned(SIZE), cuda.alloc(SIZE)
+def both_ways(cuda: Cuda, to_device: int, to_host: int) -> float:
+    """Milliseconds from the fork of two streams to their join; sizes in bytes."""
+    other = cuda.another_stream()
+    host, device = cuda.pinned(2 * SIZE), cuda.alloc(2 * SIZE)
     forked = cuda.event(cuda.stream)
     cuda.call("cuStreamWaitEvent", other, forked, 0)
-    cuda.call("cuMemcpyHtoDAsync_v2", device, host, size, cuda.stream)  # the slower one
-    cuda.call("cuMemcpyDtoHAsync_v2", host, device, size, other)
+    there = ctypes.c_size_t(to_device)
+    cuda.call("cuMemcpyHtoDAsync_v2", device, host, there, cuda.stream)
+    back = ctypes.c_void_p((host.value or 0) + SIZE), ctypes.c_uint64(device.value + SIZE)
+    cuda.call("cuMemcpyDtoHAsync_v2", *back, ctypes.c_size_t(to_host), other)
     joined = cuda.event(other)
     cuda.call("cuStreamWaitEvent", cuda.stream, joined, 0)
-    both = cuda.event(cuda.stream)
     elapsed = ctypes.c_float()
+    both = cuda.event(cuda.stream)
     cuda.call("cuEventElapsedTime", ctypes.byref(elapsed), forked, both)
-    assert elapsed.value == pytest.approx(SIZE / 1e6, rel=1e-6)  # at the same time
-    cuda.call("cuStreamWaitEvent", other, both, 0)
-    cuda.call("cuEventElapsedTime", ctypes.byref(elapsed), joined, cuda.event(other))
-    assert elapsed.value == pytest.approx(SIZE / 2e6, rel=1e-6)
+    return elapsed.value
+
+
+@pytest.mark.parametrize(
+    ("ratio", "to_device", "to_host", "expected_ms"),
+    [
+        (1.0, SIZE, SIZE, SIZE / 1e6),  # the slower one alone
+        (0.5, SIZE, SIZE, SIZE / 1e6 + SIZE / 2e6),  # as one after the other
+        (0.5, SIZE // 4, SIZE, SIZE / 2e6 + SIZE / 4e6),
+        (0.8, SIZE, SIZE, SIZE / 1e6 + SIZE / 2e6 / 4),
+    ],
+)
+def test_copies_both_ways_at_once_share_what_the_script_says(
+    open_cuda: Open, ratio: float, to_device: int, to_host: int, expected_ms: float
+) -> None:
+    cuda = open_cuda(f"h2d_bytes_per_second 1e9\nd2h_bytes_per_second 2e9\nduplex_ratio {ratio}\n")
+    assert both_ways(cuda, to_device, to_host) == pytest.approx(expected_ms, rel=1e-6)
+
+
+def test_copies_one_after_the_other_share_nothing(open_cuda: Open) -> None:
+    cuda = open_cuda("host_copy_bytes_per_second 1e9\nduplex_ratio 0.5\n")
+    host = cuda.pinned(SIZE)
+    assert host_copies(cuda, host) == pytest.approx((SIZE / 1e6, SIZE / 1e6), rel=1e-6)
+
+
+def test_a_stream_that_waits_for_an_event_takes_the_later_time(open_cuda: Open) -> None:
+    cuda = open_cuda("h2d_bytes_per_second 1e9\n")
+    other, size = cuda.another_stream(), ctypes.c_size_t(SIZE)
+    host, device = cuda.pinned(SIZE), cuda.alloc(SIZE)
+    behind = cuda.event(other)
+    cuda.call("cuMemcpyHtoDAsync_v2", device, host, size, cuda.stream)
+    ahead = cuda.event(cuda.stream)
+    elapsed = ctypes.c_float()
+    cuda.call("cuStreamWaitEvent", other, ahead, 0)
+    met = cuda.event(other)
+    cuda.call("cuEventElapsedTime", ctypes.byref(elapsed), behind, met)
+    assert elapsed.value == pytest.approx(SIZE / 1e6, rel=1e-6)
+    cuda.call("cuStreamWaitEvent", cuda.stream, behind, 0)  # long past
+    cuda.call("cuEventElapsedTime", ctypes.byref(elapsed), ahead, cuda.event(cuda.stream))
+    assert elapsed.value == 0
 
 
 def test_an_event_that_was_never_recorded_holds_nobody_up(open_cuda: Open) -> None:

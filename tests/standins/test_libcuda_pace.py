@@ -92,6 +92,15 @@ def test_the_first_kernels_are_slower_until_the_clocks_are_up(open_cuda: Open) -
     assert taken == pytest.approx([0.003, 0.0025, 0.002, 0.0015, 0.001, 0.001], rel=1e-5)
 
 
+def test_a_gpu_that_never_settles_takes_another_time_for_each_kernel(open_cuda: Open) -> None:
+    cuda = open_cuda("kernel_ns 100000\nkernel_jitter 0.5\n")
+    launch = partial(cuda.launch, "gpud_empty", (1, 1), (1, 1))
+    taken = [cuda.elapsed_ms(launch) for _ in range(100)]
+    assert len(set(taken)) == 100
+    assert 0.1 <= min(taken) < 0.11
+    assert 0.14 < max(taken) <= 0.15
+
+
 def costs(cuda: Cuda) -> tuple[float, ...]:
     """Milliseconds of an empty kernel, a triad and a copy each way."""
     a, host, size = cuda.alloc(SIZE), ctypes.create_string_buffer(SIZE), ctypes.c_size_t(SIZE)

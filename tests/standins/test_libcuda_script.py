@@ -214,6 +214,8 @@ def test_pinned_memory_runs_out_where_the_script_says(open_cuda: Open) -> None:
         "launch_tail_ns 5 1.5",
         "launch_tail_ns -5 0.5",
         "warmup_factor 0.5",
+        "kernel_jitter -1",
+        "duplex_ratio 1.5",
         "corrupt device_copy 3",
         "ledger /nonexistent/ledger",
         "fail cuInit 1\nfail cuInit 2",
