@@ -174,6 +174,8 @@ static int shared_memory(const struct device *device)
     return known[i].kib * 1024;
 }
 
+enum { MPS_ENABLED = 133 }; /* in cuda.h from CUDA 12.3 on */
+
 EXPORT CUresult cuDeviceGetAttribute(int *value, int attribute, CUdevice index)
 {
     ENTER(INITIALIZED);
@@ -208,8 +210,9 @@ EXPORT CUresult cuDeviceGetAttribute(int *value, int attribute, CUdevice index)
         {76, device->cc_minor},         /* COMPUTE_CAPABILITY_MINOR */
         {83, 1},                        /* MANAGED_MEMORY */
         {97, shared_memory(device)},    /* MAX_SHARED_MEMORY_PER_BLOCK_OPTIN */
-        {133, device->mps},             /* MPS_ENABLED */
+        {MPS_ENABLED, device->mps},
     };
+    REQUIRE(attribute != MPS_ENABLED || settings.driver_version >= 12030, INVALID_VALUE);
     for (size_t i = 0; i < sizeof known / sizeof *known; i++)
         if (known[i].attribute == attribute) {
             *value = known[i].value;

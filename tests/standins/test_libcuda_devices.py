@@ -46,6 +46,11 @@ def test_a_gpu_that_is_shared_says_so(open_cuda: Open) -> None:
     assert [attribute(cuda, MPS, device) for device in range(2)] == [0, 1]
 
 
+def test_a_driver_before_12_3_does_not_know_whether_it_is_shared(open_cuda: Open) -> None:
+    cuda, value = open_cuda("driver_version 12020\ndevice.0.mps 1\n"), ctypes.c_int()
+    assert cuda.lib.cuDeviceGetAttribute(ctypes.byref(value), MPS, 0) == 1
+
+
 @pytest.mark.parametrize(
     ("capability", "kib"), [((5, 0), 48), ((7, 5), 64), ((8, 0), 163), ((8, 9), 99), ((9, 0), 227)]
 )
