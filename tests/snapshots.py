@@ -235,7 +235,7 @@ def full() -> Snapshot:
         TelemetryRead(READINGS, 0.02, wall_s, mono_s),
         RootHeard(ROOT, None, wall_s),
         HealthSet("store", Level.OK, wall_s),
-        ClockJumped(3600.0, wall_s),
+        ClockJumped(3600.0, wall_s, mono_s),
     )
     for event in events:
         snapshot = fold(event, snapshot)

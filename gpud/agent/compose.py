@@ -17,8 +17,10 @@ import structlog
 import gpud
 from gpud.agent import logs, platform, rootstatus, status, web
 from gpud.agent.board import Board
-from gpud.agent.clocks import now
+from gpud.agent.clocks import local_min, now
+from gpud.agent.conditions import Observer
 from gpud.agent.export import SnapshotCollector
+from gpud.agent.gatekeeper import Gatekeeper
 from gpud.agent.launch import Launcher
 from gpud.agent.pipeline import Pipeline
 from gpud.agent.schedule import Schedule
@@ -100,6 +102,14 @@ async def run(settings: Settings) -> int:
         settings=settings,
         launcher=launcher,
         history=history,
+        gate=Gatekeeper(
+            settings.gate,
+            look=Observer(collector, settings.sysroot).look,
+            remembered=history.unmarked,
+            now=now,
+            local_min=local_min,
+            resumed_s=lambda: board.read().resumed_mono_s,
+        ),
         publish=board.post,
         now=now,
         boot_id=platform.boot_id(),
@@ -238,7 +248,7 @@ async def _ticking(settings: Settings, board: Board, schedule: Schedule) -> None
         offset_s = clock.jumped(before, after, threshold_s=clock.BETWEEN_TICKS_S)
         if offset_s is not None:
             log.warning("clock_jumped", offset_s=round(offset_s, 3))
-            board.post(ClockJumped(offset_s, after.wall_s))
+            board.post(ClockJumped(offset_s, after.wall_s, after.mono_s))
             if offset_s > 0:
                 schedule.after_pause(offset_s, rest_s=clock.rest_s(offset_s))
         before = after

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-from typing import TYPE_CHECKING
+import time
+from dataclasses import replace
+from typing import TYPE_CHECKING, TypeAlias
 
+from gpud.agent.gatekeeper import Due
 from gpud.agent.launch import Launcher, Refused
 from gpud.agent.store import History, Run
 from gpud.core import clock, containers
@@ -19,13 +22,16 @@ from gpud.core.events import (
     RunFinished,
     RunSkipped,
 )
+from gpud.core.gate import Wait
 from gpud.core.health import Level
 from gpud.core.sample import Backend, Device, Inventory, Job, Pace, ProbeSpec, Reason, Skip
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
+    from gpud.agent.gatekeeper import Gatekeeper, Seen
     from gpud.core.clock import Instant
+    from gpud.core.sample import RunReport
     from gpud.core.settings import Settings
     from gpud.core.snapshot import Snapshot
 
@@ -49,6 +55,10 @@ LOOK_AGAIN = frozenset(
 """Failures after which the list of GPUs is taken anew: what was there may be gone."""
 
 
+_Waiting: TypeAlias = list[tuple[Due, float]]
+"""Runs that wait, and when each is to be tried again, by the monotonic clock."""
+
+
 class Pipeline:
     """Runs rounds of probes. ``publish`` takes each event once it is safe in the history."""
 
@@ -58,6 +68,7 @@ class Pipeline:
         settings: Settings,
         launcher: Launcher,
         history: History,
+        gate: Gatekeeper,
         publish: Callable[[Event], None],
         now: Callable[[], Instant],
         boot_id: str,
@@ -67,6 +78,7 @@ class Pipeline:
         self._settings = settings
         self._launcher = launcher
         self._history = history
+        self._gate = gate
         self._publish = publish
         self._now = now
         self._boot_id = boot_id
@@ -75,7 +87,7 @@ class Pipeline:
         self._root_run_s: float | None = None
         self._specs: tuple[ProbeSpec, ...] = ()
         self._inventory: Inventory | None = None
-        self._one_round = asyncio.Lock()
+        self._turn = asyncio.Lock()
 
     async def discover(self) -> None:
         """Ask the child which probes there are; a child that cannot say is asked again later."""
@@ -98,26 +110,46 @@ class Pipeline:
         self._publish(ProbesListed(self._specs, refused, self._now().wall_s))
 
     async def round(self, pace: Pace) -> None:
-        """Run every probe of ``pace``, one after the other: the CPU's once, the GPU's per GPU."""
-        async with self._one_round:
-            await self._round(pace)
+        """Run every probe of ``pace``, one after the other: the CPU's once, the GPU's per GPU.
 
-    async def _round(self, pace: Pace) -> None:
+        Those that wait for a better moment do so while rounds of the other pace go on.
+        """
+        async with self._turn:
+            waiting = await self._first(pace)
+        while waiting:
+            soonest_s = min(until_s for _, until_s in waiting)
+            await asyncio.sleep(max(0.0, soonest_s - self._now().mono_s))
+            async with self._turn:
+                waiting = await self._again([due for due, _ in waiting])
+
+    async def _first(self, pace: Pace) -> _Waiting:
         if not self._specs:
             await self.discover()
         due = [spec for spec in self._specs if spec.pace is pace]
         # The CPU first: a driver that hangs must not keep the reference from its place.
         for spec in due:
             if spec.backend is Backend.CPU:
-                await self._one(spec, None)
+                await self._one(Due(spec, None))
         if pace is Pace.LARGE or (self._inventory is not None and self._inventory.failure):
             self._inventory = None  # taken anew once a round while something is wrong
+        waiting: _Waiting = []
         for spec in due:
             if spec.backend is Backend.CUDA and self._gpu_taken():
                 self._publish(RunSkipped(spec.name, Skip.CONTAINER_RUNNING, self._now().wall_s))
             elif spec.backend is Backend.CUDA:
                 for device in await self._devices(spec):
-                    await self._one(spec, device)
+                    waiting += await self._one(Due(spec, device))
+        return waiting
+
+    async def _again(self, waiting: list[Due]) -> _Waiting:
+        """Try those that waited; a GPU that is gone by now is waited for no more."""
+        still: _Waiting = []
+        for due in waiting:
+            if self._gpu_taken():
+                self._skip(due, Skip.CONTAINER_RUNNING, self._now())
+            elif due.uuid in {device.uuid for device in await self._devices(due.spec)}:
+                still += await self._one(due)
+        return still
 
     async def _devices(self, spec: ProbeSpec) -> Iterable[Device]:
         """Give the GPUs to measure, none (with a counted skip) while there are none."""
@@ -132,23 +164,44 @@ class Pipeline:
             self._publish(RunSkipped(spec.name, Skip.NO_GPU, self._now().wall_s))
         return self._inventory.devices
 
-    async def _one(self, spec: ProbeSpec, device: Device | None) -> None:
-        before = self._now()
+    async def _one(self, due: Due) -> _Waiting:
+        """Run one probe on one GPU, or leave it out; gives it back if it has to wait."""
+        if due.device is not None and not self._launcher.breaker.allows(time.monotonic()):
+            self._skip(due, Skip.STUCK, self._now())  # a GPU that hangs may look busy as well
+            return []
+        seen = await self._gate.ask(due)
+        while isinstance(seen.answer, Wait) and seen.answer.ours:
+            await asyncio.sleep(max(0.0, seen.answer.until_s - self._now().mono_s))
+            seen = await self._gate.ask(due)
+        if isinstance(seen.answer, Wait):
+            since_s = seen.at.mono_s if due.since_s is None else due.since_s
+            return [(replace(due, since_s=since_s), seen.answer.until_s)]
+        if isinstance(seen.answer, Skip):
+            starving = self._gate.put_off(due, seen.at.mono_s)
+            self._skip(due, seen.answer, seen.at, starving=starving)
+            return []
         try:
-            report = await self._launcher.run(spec, self._job(spec, device))
+            report = await self._launcher.run(due.spec, self._job(due.spec, due.device))
         except Refused as refused:
-            self._publish(RunSkipped(spec.name, refused.skip, before.wall_s))
-            return
+            self._skip(due, refused.skip, seen.at)
+            return []
+        await self._finished(due, report, seen)
+        return []
+
+    async def _finished(self, due: Due, report: RunReport, seen: Seen) -> None:
         after = self._now()
-        jumped = clock.jumped(before, after, threshold_s=clock.WITHIN_RUN_S) is not None
+        jumped = clock.jumped(seen.at, after, threshold_s=clock.WITHIN_RUN_S) is not None
+        report, flags = await self._gate.ended(due, report, seen, after, jumped=jumped)
+        await self._keep(Run(report, after.wall_s, self._boot_id, flags))
         if jumped and report.failure is None:  # a failure stays one, whatever the time is
-            self._publish(RunSkipped(spec.name, Skip.CLOCK_JUMPED, after.wall_s))
+            self._skip(due, Skip.CLOCK_JUMPED, after)
             return
-        await self._keep(Run(report, after.wall_s, self._boot_id))
-        gpu = device.uuid if device is not None else None
-        self._publish(RunFinished(report, gpu, after.wall_s, after.mono_s))
+        self._publish(RunFinished(report, due.uuid, after.wall_s, after.mono_s, flags))
         if report.failure is not None and report.failure.reason in LOOK_AGAIN:
             self._inventory = None
+
+    def _skip(self, due: Due, reason: Skip, at: Instant, *, starving: bool = False) -> None:
+        self._publish(RunSkipped(due.spec.name, reason, at.wall_s, due.uuid, starving))
 
     async def heard(self, snapshot: Snapshot) -> None:
         """Keep the container run root tells of, once: a new agent is told of the old one too."""

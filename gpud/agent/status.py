@@ -35,6 +35,10 @@ def document(snapshot: Snapshot, *, now_s: float) -> dict[str, Any]:
         "breaker": asdict(snapshot.breaker) if snapshot.breaker is not None else None,
         "cuda": asdict(snapshot.inventory) if snapshot.inventory is not None else None,
         "probes": [_probe(key, state) for key, state in snapshot.probes.items()],
+        "put_off": [
+            {"probe": key.probe, "gpu": key.gpu, **asdict(value)}
+            for key, value in snapshot.put_off.items()
+        ],
         "telemetry": {
             "taken_s": snapshot.telemetry.taken_s,
             "readings": [_reading(reading) for reading in snapshot.telemetry.readings],
@@ -43,6 +47,7 @@ def document(snapshot: Snapshot, *, now_s: float) -> dict[str, Any]:
             "runs": dict(snapshot.runs),
             "failures": {f"{p}:{why}": n for (p, why), n in snapshot.failures.items()},
             "skips": {f"{p}:{why}": n for (p, why), n in snapshot.skips.items()},
+            "flagged": {f"{p}:{flag}": n for (p, flag), n in snapshot.flagged.items()},
             "clock_jumps": snapshot.clock_jumps,
             "paused_s": snapshot.paused_s,
             "children": snapshot.children,

@@ -23,10 +23,12 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any
 
-    from gpud.core.sample import Flag, RunReport
+    from gpud.core.sample import Condition, Flag, RunReport
 
 FILE = "gpud.db"
 WAITING_LIMIT = 1000
+MOST_UNMARKED = 500
+"""Runs looked through for what is usual on mains and what is on battery."""
 MIGRATIONS = (
     """
     CREATE TABLE runs (
@@ -141,6 +143,18 @@ class Store:
             raise _translated(error, self.path) from error
         return None if row is None else float(row[0])
 
+    def unmarked(self, probe: str, gpu_uuid: str, most: int) -> list[dict[str, Condition]]:
+        """Give the conditions of good runs without flags, newest first. Errors: StoreError."""
+        try:
+            rows = self._connection.execute(
+                "SELECT conditions FROM runs WHERE probe = ? AND gpu_uuid = ? AND failure IS NULL"
+                " AND flags = '[]' ORDER BY id DESC LIMIT ?",
+                (probe, gpu_uuid, most),
+            ).fetchall()
+        except sqlite3.Error as error:
+            raise _translated(error, self.path) from error
+        return [json.loads(text) for (text,) in rows]
+
     def close(self) -> None:
         """Close the file; what was written stays."""
         with suppress(sqlite3.Error):
@@ -228,6 +242,14 @@ class History:
         loop = asyncio.get_running_loop()
         return await loop.run_in_executor(self._thread, self._last_finished_s, probe)
 
+    async def unmarked(self, probe: str, gpu_uuid: str) -> list[dict[str, Condition]]:
+        """Give the conditions of the last good runs without flags, newest first.
+
+        Errors: ``StoreError`` when the history cannot be read.
+        """
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(self._thread, self._unmarked, probe, gpu_uuid)
+
     async def close(self) -> None:
         """Write what waits if that is possible, and close."""
         with suppress(StoreError):
@@ -244,6 +266,9 @@ class History:
 
     def _last_finished_s(self, probe: str) -> float | None:
         return self._open().last_finished_s(probe)
+
+    def _unmarked(self, probe: str, gpu_uuid: str) -> list[dict[str, Condition]]:
+        return self._open().unmarked(probe, gpu_uuid, MOST_UNMARKED)
 
     def _write(self, batch: list[Run]) -> list[StoreError]:
         try:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from gpud.core.sample import Absent
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from gpud.core.power import Power
     from gpud.core.sample import Condition, Reading
@@ -66,10 +66,11 @@ def of(readings: Sequence[Reading], uuid: str, power: Power) -> Conditions:
     numbers: dict[str, Any] = {
         name: float(value) for name in _READ if isinstance(value := known.get(name), float | int)
     }
-    words = known.get("throttle_reasons")
-    held = frozenset(words.split(",")) - {NONE} if isinstance(words, str) else None
     return Conditions(
-        **numbers, throttle_reasons=held, ac=power.ac, battery_ratio=power.battery_ratio
+        **numbers,
+        throttle_reasons=_words(known.get("throttle_reasons")),
+        ac=power.ac,
+        battery_ratio=power.battery_ratio,
     )
 
 
@@ -93,3 +94,21 @@ def named(moment: str, conditions: Conditions) -> dict[str, Condition]:
         if value is not None:
             found[f"{moment}.{item.name}"] = value
     return found
+
+
+def stored(moment: str, known: Mapping[str, Condition]) -> Conditions:
+    """Read back what ``named`` wrote; what is missing or of another type is not known."""
+    said = {name: known.get(f"{moment}.{name}") for name in _READ}
+    numbers: dict[str, Any] = {
+        name: value for name, value in said.items() if type(value) in {int, float}
+    }
+    ac = known.get(f"{moment}.ac")
+    return Conditions(
+        **numbers,
+        throttle_reasons=_words(known.get(f"{moment}.throttle_reasons")),
+        ac=ac if isinstance(ac, bool) else None,
+    )
+
+
+def _words(text: Condition) -> frozenset[str] | None:
+    return frozenset(text.split(",")) - {NONE} if isinstance(text, str) else None

@@ -50,11 +50,13 @@ class RunFinished:
 
 @dataclass(frozen=True, slots=True)
 class RunSkipped:
-    """A due run was not started."""
+    """A due run was not started. ``starving``: for this reason and too long already."""
 
     probe: str
     reason: Skip
     now_s: float
+    gpu: str | None = None  # its UUID, None for the CPU's and where no GPU was chosen yet
+    starving: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,6 +122,7 @@ class ClockJumped:
 
     offset_s: float
     now_s: float
+    now_mono_s: float
 
 
 Event = (

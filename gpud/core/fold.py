@@ -6,7 +6,7 @@ from dataclasses import replace
 from functools import singledispatch
 from typing import TYPE_CHECKING
 
-from gpud.core import containers, gpus, stats
+from gpud.core import clock, containers, gpus, stats
 from gpud.core.container_fold import with_containers
 from gpud.core.events import (
     BreakerChanged,
@@ -27,6 +27,7 @@ from gpud.core.loss_fold import with_breaker, with_kernel_log
 from gpud.core.report import DockerdReport, Owner
 from gpud.core.sample import Absent, Reason
 from gpud.core.severity import LEVEL, SEVERITY
+from gpud.core.skip_fold import gate_health, with_run, with_skip
 from gpud.core.snapshot import ProbeKey, ProbeState, Snapshot, Telemetry, with_health
 
 if TYPE_CHECKING:
@@ -76,7 +77,13 @@ def _(event: InventoryTaken, snapshot: Snapshot) -> Snapshot:
             if key.gpu is None or key.gpu in present
         },
         latencies={key: value for key, value in snapshot.latencies.items() if key[0] in present},
+        put_off={
+            key: value
+            for key, value in snapshot.put_off.items()
+            if key.gpu is None or key.gpu in present
+        },
     )
+    after = gate_health(after, event.now_s)
     if "probes" in after.health:
         after = _probe_health(after, event.now_s)  # its failures went with it
     after = _presence(after, event.now_s)
@@ -113,6 +120,13 @@ def _(event: RunFinished, snapshot: Snapshot) -> Snapshot:
         probes={**snapshot.probes, key: state},
         runs={**snapshot.runs, report.probe: snapshot.runs.get(report.probe, 0) + 1},
         failures=failures,
+        flagged={
+            **snapshot.flagged,
+            **{
+                (report.probe, flag): snapshot.flagged.get((report.probe, flag), 0) + 1
+                for flag in event.flags
+            },
+        },
         latencies=_accumulated(snapshot.latencies, gpu, report),
         gpu_seconds=snapshot.gpu_seconds + report.gpu_seconds,
     )
@@ -122,13 +136,12 @@ def _(event: RunFinished, snapshot: Snapshot) -> Snapshot:
             vram_peak_bytes=max(snapshot.vram_peak_bytes or 0, report.vram_peak_bytes),
             pinned_peak_bytes=max(snapshot.pinned_peak_bytes or 0, report.pinned_peak_bytes),
         )
-    return _probe_health(after, event.now_s)
+    return _probe_health(with_run(after, key, event.now_s), event.now_s)
 
 
 @fold.register
 def _(event: RunSkipped, snapshot: Snapshot) -> Snapshot:
-    counted = (event.probe, event.reason)
-    return replace(snapshot, skips={**snapshot.skips, counted: snapshot.skips.get(counted, 0) + 1})
+    return with_skip(snapshot, event)
 
 
 @fold.register
@@ -226,6 +239,9 @@ def _(event: ClockJumped, snapshot: Snapshot) -> Snapshot:
         snapshot,
         clock_jumps=snapshot.clock_jumps + 1,
         paused_s=snapshot.paused_s + max(event.offset_s, 0.0),
+        resumed_mono_s=event.now_mono_s
+        if event.offset_s >= clock.ASLEEP_FROM_S
+        else snapshot.resumed_mono_s,
     )
 
 

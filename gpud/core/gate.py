@@ -6,6 +6,7 @@ absent holds nothing back: WSL2 withholds several, and a gate that stays shut wo
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -23,9 +24,6 @@ if TYPE_CHECKING:
 ECHO_S = 1.2
 """So long after our own work a GPU still looks busy with it: NVML's utilisation looks back over
 up to a second, and a reading takes its time."""
-
-ECHO_PATIENCE_S = 6.0
-"""Even a small run waits for an echo to end, but not for the echo of one run after another."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,10 +53,15 @@ class Go:
 
 @dataclass(frozen=True, slots=True)
 class Wait:
-    """Not now because of ``reason``; ask again at ``until_s``, which is later than the moment."""
+    """Not now because of ``reason``; ask again at ``until_s``, which is later than the moment.
+
+    ``ours``: the GPU may only look busy, with what gpud itself has just done there. Such a wait is
+    short, and nothing else is to be started during it or it begins anew.
+    """
 
     reason: Skip
     until_s: float
+    ours: bool = False
 
 
 Answer: TypeAlias = Go | Wait | Skip
@@ -79,10 +82,9 @@ def decide(gate: Gate, asked: Asked, seen: Conditions, moment: Moment) -> Answer
     if trouble is None:
         return Go()
     reason, over_s = trouble
-    patience_s = gate.wait_for_idle_s if asked.pace is Pace.LARGE else 0.0
-    if _echoes(gate, asked, seen, moment):
-        patience_s = max(patience_s, ECHO_PATIENCE_S)
-    last_s = asked.since_s + patience_s
+    if reason is Skip.GPU_BUSY and over_s is not None:
+        return Wait(reason, over_s, ours=True)
+    last_s = asked.since_s + (gate.wait_for_idle_s if asked.pace is Pace.LARGE else 0.0)
     if moment.mono_s >= last_s or (over_s is not None and over_s > last_s):
         return reason
     until_s = moment.mono_s + gate.look_again_s if over_s is None else over_s
@@ -115,15 +117,11 @@ def _troubles(
     free = seen.memory_free_bytes
     if free is not None and free < max(gate.vram_free_min_bytes, asked.need_bytes):
         yield Skip.VRAM_SHORT, None
-    if _echoes(gate, asked, seen, moment):
-        assert asked.own_ended_s is not None  # noqa: S101  # or nothing would echo
-        yield Skip.GPU_BUSY, asked.own_ended_s + ECHO_S
-    elif seen.utilization_gpu_ratio is not None and seen.utilization_gpu_ratio > gate.busy_ratio:
-        yield Skip.GPU_BUSY, None
-
-
-def _echoes(gate: Gate, asked: Asked, seen: Conditions, moment: Moment) -> bool:
-    """Say whether the GPU looks busy, and it may be with what gpud itself has just done there."""
     used = seen.utilization_gpu_ratio
-    recent = asked.own_ended_s is not None and moment.mono_s < asked.own_ended_s + ECHO_S
-    return recent and used is not None and used > min(gate.busy_ratio, BUSY_RATIO)
+    if used is None:
+        return
+    echo_over_s = -math.inf if asked.own_ended_s is None else asked.own_ended_s + ECHO_S
+    if used > min(gate.busy_ratio, BUSY_RATIO) and moment.mono_s < echo_over_s:
+        yield Skip.GPU_BUSY, echo_over_s
+    elif used > gate.busy_ratio:
+        yield Skip.GPU_BUSY, None

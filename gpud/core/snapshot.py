@@ -29,6 +29,7 @@ if TYPE_CHECKING:
         Reading,
         RunReport,
         Sample,
+        Skip,
     )
 
 
@@ -52,6 +53,15 @@ class ProbeState:
     finished_mono_s: float | None = None
     duration_s: float | None = None
     flags: tuple[Flag, ...] = ()  # of the last run
+
+
+@dataclass(frozen=True, slots=True)
+class PutOff:
+    """How often in a row a probe was left out, the last time for ``reason``."""
+
+    count: int
+    reason: Skip
+    starving: bool  # it has been put off for too long
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +91,8 @@ class Snapshot:
     runs: Mapping[str, int] = field(default_factory=dict)
     failures: Mapping[tuple[str, str], int] = field(default_factory=dict)  # by Reason
     skips: Mapping[tuple[str, str], int] = field(default_factory=dict)  # by Skip
+    put_off: Mapping[ProbeKey, PutOff] = field(default_factory=dict)  # since their last run
+    flagged: Mapping[tuple[str, str], int] = field(default_factory=dict)  # runs, by Flag
     latencies: Mapping[tuple[int, str], Buckets] = field(default_factory=dict)  # (gpu, mode)
     breaker: Standing | None = None  # None until somebody looked
     gpu_seconds: float = 0.0
@@ -93,6 +105,7 @@ class Snapshot:
     health: Mapping[str, Health] = field(default_factory=dict)
     paused_s: float = 0.0
     clock_jumps: int = 0
+    resumed_mono_s: float | None = None  # when the machine came back from its last long pause
 
 
 def overall(snapshot: Snapshot) -> Level:

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -66,6 +68,13 @@ def test_clocks_that_nothing_holds_down_are_known_to_be_free() -> None:
     found = conditions.of(readings, "GPU-a", Power())
     assert found.throttle_reasons == frozenset()
     assert conditions.named("after", found) == {"after.throttle_reasons": "none"}
+
+
+def test_what_was_stored_is_read_back_without_the_charge() -> None:
+    found = conditions.of(READINGS, "GPU-a", ON_MAINS)
+    known = conditions.named("after", found) | {"before.pstate": 8, "after.pstate": "P0"}
+    assert conditions.stored("after", known) == replace(found, battery_ratio=None)
+    assert conditions.stored("after", {"after.pstate": True, "after.ac": 1}) == Conditions()
 
 
 values = st.one_of(st.floats(allow_nan=False), st.text(max_size=5), st.sampled_from(Absent))

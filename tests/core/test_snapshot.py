@@ -1,7 +1,7 @@
 from __future__ import annotations
 
-from dataclasses import FrozenInstanceError
-from typing import TYPE_CHECKING
+from dataclasses import FrozenInstanceError, replace
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from hypothesis import given
@@ -17,6 +17,7 @@ from gpud.core.sample import (
     Backend,
     Device,
     Failure,
+    Flag,
     Inventory,
     Reading,
     Reason,
@@ -287,8 +288,55 @@ def test_what_root_says_of_dockerd_is_its_health(
 
 
 def test_a_clock_set_back_is_counted_and_is_no_pause() -> None:
-    now = folded(happened.ClockJumped(-3600.0, 1.0), happened.ClockJumped(60.0, 2.0))
+    now = folded(happened.ClockJumped(-3600.0, 1.0, 1.0), happened.ClockJumped(60.0, 2.0, 2.0))
     assert (now.clock_jumps, now.paused_s) == (2, 60.0)
+
+
+def test_only_a_long_pause_is_one_to_resume_from() -> None:
+    short = folded(happened.ClockJumped(-3600.0, 1.0, 1.0), happened.ClockJumped(3.0, 2.0, 2.0))
+    assert short.resumed_mono_s is None
+    long = fold(happened.ClockJumped(30.0, 9.0, 8.0), short)
+    assert long.resumed_mono_s == 8.0
+    assert fold(happened.ClockJumped(3.0, 10.0, 9.0), long).resumed_mono_s == 8.0
+
+
+def skip(probe: str, reason: Skip = Skip.GPU_BUSY, **more: Any) -> happened.RunSkipped:
+    return happened.RunSkipped(probe, reason, 1.0, **more)
+
+
+def test_skips_in_a_row_are_counted_per_gpu_until_a_run_ends_the_row() -> None:
+    uuid, other = "GPU-0", "GPU-1"
+    row = [skip("launch", gpu=uuid), skip("launch", gpu=uuid), skip("launch", gpu=other)]
+    now = folded(skip("launch", Skip.NO_GPU), *row)
+    assert {key: value.count for key, value in now.put_off.items()} == {
+        ProbeKey("launch", None): 1,
+        ProbeKey("launch", 0): 2,
+        ProbeKey("launch", 1): 1,
+    }
+    assert now.skips == {("launch", Skip.NO_GPU): 1, ("launch", Skip.GPU_BUSY): 3}
+    assert "gate" not in now.health
+    ran = fold(finished(), now)
+    assert set(ran.put_off) == {ProbeKey("launch", 1)}
+
+
+def test_a_probe_put_off_for_too_long_degrades_the_gate_until_it_runs() -> None:
+    uuid = "GPU-0"
+    starved = folded(skip("launch", gpu=uuid), skip("launch", gpu=uuid, starving=True))
+    health = starved.health["gate"]
+    assert (health.level, health.reason) == (Level.DEGRADED, "starved")
+    assert health.detail == "launch on GPU 0 was left out 2 times in a row, now for gpu_busy"
+    ran = fold(finished(), starved)
+    assert ran.health["gate"].level is Level.OK
+    gone = fold(happened.InventoryTaken(Inventory(()), 3.0), starved)
+    assert gone.health["gate"].level is Level.OK
+    assert gone.put_off == {}
+
+
+def test_flags_of_runs_are_counted_and_those_of_the_last_run_kept() -> None:
+    marked = [(Flag.BUSY, Flag.LOW), (Flag.LOW,), ()]
+    now = folded(*(replace(finished(), flags=flags) for flags in marked))
+    assert now.flagged == {("launch", Flag.BUSY): 1, ("launch", Flag.LOW): 2}
+    assert now.probes[ProbeKey("launch", 0)].flags == ()
 
 
 def test_every_listed_probe_counts_from_zero_and_refused_modules_degrade_discovery() -> None:

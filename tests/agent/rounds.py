@@ -1,0 +1,130 @@
+"""A pipeline with scripts in the child's place and a real history, and what comes out of it."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from gpud.agent.gatekeeper import Gatekeeper
+from gpud.agent.launch import Launcher
+from gpud.agent.pipeline import Pipeline
+from gpud.agent.store import History
+from gpud.core.clock import Instant
+from gpud.core.conditions import Conditions
+from gpud.core.fold import fold
+from gpud.core.settings import Settings
+from gpud.core.snapshot import Snapshot
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from gpud.core.events import Event
+    from gpud.core.sample import Pace
+
+CHILD = """
+import json, pathlib, sys
+folder = pathlib.Path(sys.argv[1])
+state = json.loads((folder / "state").read_text())
+verb = sys.argv[2]
+job = {} if verb == "--list" else json.load(sys.stdin)
+with (folder / "calls").open("a") as calls:
+    calls.write(f"{verb} {job.get('probe', '')} {job.get('gpu', '')}\\n")
+spec = {"unit": "seconds", "modes": ["m"], "budget_s": 10.0, "summary": "s"}
+if verb == "--list":
+    print(json.dumps({"refused": {}, "probes": [
+        {"name": n, "backend": b, "pace": p, **spec} for n, b, p in state["specs"]]}))
+elif verb == "--inventory":
+    print(json.dumps({"failure": state.get("failure"), "devices": [
+        {"index": i, "uuid": f"GPU-{i}", "name": "n", "pci_bus_id": "b",
+         "compute_capability": "8.9", "sm_count": 1, "l2_bytes": 1, "memory_total_bytes": 1}
+        for i in range(state["gpus"])]}))
+else:
+    backend = next(b for n, b, _ in state["specs"] if n == job["probe"])
+    broken = {"reason": state["broken"], "detail": "d"} if "broken" in state else None
+    print(json.dumps({"probe": job["probe"], "backend": backend, "failure": broken}))
+"""
+SPECS = [
+    ["cpu_call", "cpu", "small"],
+    ["launch", "cuda", "small"],
+    ["cpu_matmul", "cpu", "large"],
+    ["triad", "cuda", "large"],
+]
+
+
+@dataclass
+class Bench:
+    """A pipeline with everything it joins, and what came out of it."""
+
+    folder: Path
+    settings: Settings = field(default_factory=Settings)
+    state_dir: Path | None = None
+    events: list[Event] = field(default_factory=list)
+    clock: list[Instant] = field(default_factory=list)
+    taken: bool = False
+    looks: list[Conditions] = field(default_factory=list)  # the last one stays
+    asked: list[str | None] = field(default_factory=list)  # of which GPU each look was
+    resumed_s: float | None = None
+    local_min: int = 12 * 60
+
+    def __post_init__(self) -> None:
+        (self.folder / "child.py").write_text(CHILD)
+        self.says(gpus=1)
+
+    def says(self, **state: object) -> None:
+        (self.folder / "state").write_text(json.dumps({"specs": SPECS, "gpus": 1, **state}))
+
+    def calls(self) -> list[str]:
+        file = self.folder / "calls"
+        lines = file.read_text().splitlines() if file.exists() else []
+        file.unlink(missing_ok=True)
+        return [line.rstrip() for line in lines]
+
+    def now(self) -> Instant:
+        return self.clock.pop(0) if self.clock else Instant(1.0, 1.0)
+
+    async def look(self, uuid: str | None) -> Conditions:
+        self.asked.append(uuid)
+        if uuid is None or not self.looks:
+            return Conditions()
+        return self.looks.pop(0) if len(self.looks) > 1 else self.looks[0]
+
+    def make(self) -> tuple[Pipeline, History]:
+        command = (sys.executable, "-I", str(self.folder / "child.py"), str(self.folder))
+        history = History(self.state_dir or self.folder, now=lambda: "stamp")
+        return Pipeline(
+            settings=self.settings,
+            launcher=Launcher(self.folder / "gpu.lock", command=command),
+            history=history,
+            gate=Gatekeeper(
+                self.settings.gate,
+                look=self.look,
+                remembered=history.unmarked,
+                now=self.now,
+                local_min=lambda _: self.local_min,
+                resumed_s=lambda: self.resumed_s,
+            ),
+            publish=self.events.append,
+            now=self.now,
+            boot_id="boot",
+            cache_dir="",
+            gpu_taken=lambda: self.taken,
+        ), history
+
+    def rounds(self, *paces: Pace) -> Snapshot:
+        async def story() -> None:
+            pipeline, history = self.make()
+            for pace in paces:
+                await pipeline.round(pace)
+            await history.close()
+
+        asyncio.run(story())
+        snapshot = Snapshot(version="1", started_s=0.0)
+        for event in self.events:
+            snapshot = fold(event, snapshot)
+        return snapshot
+
+    def of(self, kind: type[Event]) -> list[Event]:
+        return [event for event in self.events if isinstance(event, kind)]
