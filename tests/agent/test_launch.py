@@ -53,6 +53,12 @@ def assert_nothing_left(pid_file: Path) -> None:
         os.kill(int(pid_file.read_text()), 0)
 
 
+def all_reaped() -> bool:
+    """Whether nobody is left whom nobody awaited."""
+    children.reap()
+    return not children._left_behind
+
+
 def test_a_document_on_stdout_is_the_report(tmp_path: Path) -> None:
     report = run(tmp_path, GOOD)
     assert report.failure is None
@@ -251,13 +257,9 @@ def test_a_child_that_cannot_start_or_is_not_awaited_decides_nothing(tmp_path: P
             async with asyncio.timeout(0.2):
                 await sleeping.run(spec(), Job("launch"))
 
-    def all_gone() -> bool:
-        children.reap()
-        return not children._left_behind
-
     asyncio.run(impatient())
     assert sleeping.breaker == hung_once
-    until(all_gone, "the end of the child that nobody awaited")
+    until(all_reaped, "the end of the child that nobody awaited")
 
 
 def test_two_runs_at_once_follow_each_other(tmp_path: Path) -> None:
@@ -345,3 +347,4 @@ def test_a_cancelled_wait_kills_nobody(tmp_path: Path) -> None:
     asyncio.run(within(children.run([sys.executable, "-I", "-c", script], b"", deadline_s=60.0)))
     fifo.write_text("go on")
     assert done.read_text() == "ended by itself"
+    until(all_reaped, "its end")

@@ -59,6 +59,10 @@ class Agent:
             **options,
         )
 
+    @property
+    def state(self) -> State:
+        return self.launcher.standing.state
+
     def _spawned(self) -> None:
         self.spawned += 1
 
@@ -69,7 +73,7 @@ class Agent:
 
     async def becomes(self, state: State) -> None:
         async with asyncio.timeout(10):
-            while self.launcher.standing.state is not state:
+            while self.state is not state:
                 self._changed.clear()
                 await self._changed.wait()
 
@@ -169,11 +173,11 @@ def test_an_agent_that_starts_anew_finds_the_child_of_the_old_one(
             lock.write_text(line)
             misled = Agent(lock, command=reader(stalled))
             misled.launcher.look()
-            assert misled.launcher.standing.state is State.CLOSED, line
+            assert misled.state is State.CLOSED, line
         lock.write_text(note)
         new = Agent(lock, command=reader(stalled))
         new.launcher.look()
-        assert new.launcher.standing.state is State.STUCK
+        assert new.state is State.STUCK
         assert new.launcher.standing.process == left
         assert f"launch on {GPU}" in (new.launcher.standing.detail or "")
         assert new.metric("gpud_gpu_stuck") == 1
@@ -182,8 +186,8 @@ def test_an_agent_that_starts_anew_finds_the_child_of_the_old_one(
         stalled.answer()
         await new.becomes(State.HALF_OPEN)
         assert (await new.launcher.run(LAUNCH, ON_GPU)).failure is None
-        assert new.launcher.standing.state is State.CLOSED
-        assert old.launcher.standing.state is State.STUCK  # it was told to look no more
+        # The old one was told to look no more.
+        assert {"old": old.state, "new": new.state} == {"old": State.STUCK, "new": State.CLOSED}
 
     asyncio.run(story())
 
@@ -198,7 +202,7 @@ def test_a_run_that_is_under_way_is_no_stuck_one(tmp_path: Path, stalled: Stalli
         await asyncio.to_thread(stalled.waiting.wait, 10)
         new = Agent(tmp_path / "gpu.lock", command=reader(stalled))
         new.launcher.look()
-        assert new.launcher.standing.state is State.CLOSED
+        assert new.state is State.CLOSED
         with pytest.raises(Refused) as caught:
             await new.launcher.run(LAUNCH, ON_GPU)
         assert caught.value.skip is Skip.CHILD_RUNNING
@@ -215,7 +219,7 @@ def test_a_run_that_is_let_through_and_hangs_again_counts_on(
         hung_once = Breaker(streak=1, retry_at_s=0.0)
         agent = Agent(tmp_path / "gpu.lock", command=reader(stalled), breaker=hung_once)
         await agent.launcher.run(LAUNCH, ON_GPU)
-        assert agent.launcher.standing.state is State.STUCK
+        assert agent.state is State.STUCK
         assert agent.launcher.standing.hangs == 2
         stalled.answer()
         await agent.becomes(State.HALF_OPEN)

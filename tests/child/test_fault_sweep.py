@@ -1,0 +1,149 @@
+"""Every error code of cuda.h at every call: no crash, no number, and a reason with a name."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from gpud.child.cuda_errors import INIT_FUNCTIONS, MEANING
+from gpud.core.sample import Reason
+from tests.child.sweep import CALLED, Fault, Run, Sweep, sweeping
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+STANDIN = Path(__file__).resolve().parents[1] / "standins/cuda_errors.c"
+LISTED = re.compile(r'\{(\d+), "(CUDA_ERROR_\w+)"')
+EXPECTED = {
+    2: Reason.OUT_OF_MEMORY,
+    46: Reason.DEVICE_BUSY,
+    214: Reason.ECC_ERROR,
+    702: Reason.LAUNCH_TIMEOUT,
+    719: Reason.LAUNCH_FAILED,
+    803: Reason.DRIVER_MISMATCH,
+    999: Reason.CUDA_ERROR,
+}
+"""One code of each way in which a call may fail."""
+FEW = (702, 999)
+STICKY = (214, 700, 702, 719, 999)
+"""Errors after which every call in the process fails."""
+GIVES_BACK = re.compile(r"Destroy|Free|Unload|Release")
+REPLACEABLE = {"cuMemHostAlloc"}  # ordinary memory does as well
+LAST_TO_FAIL = "cuCtxSynchronize"
+"""Cleaning up begins with the last of these; what fails from there on costs no figure."""
+
+
+@pytest.fixture(scope="module")
+def sweep(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sweep]:
+    with sweeping(tmp_path_factory.mktemp("sweep")) as made:
+        yield made
+
+
+def failed_at(fault: Fault, run: Run) -> int | None:
+    """Where in the list of calls the fault struck; None where it was never reached."""
+    places = [at for at, name in enumerate(run.calls) if name == fault.function]
+    return places[fault.after] if fault.after < len(places) else None
+
+
+def cleaning_from(run: Run) -> int:
+    calls = run.calls
+    ends = [at for at, name in enumerate(calls) if name == LAST_TO_FAIL]
+    return ends[-1] if ends else len(calls)
+
+
+def complaint(fault: Fault, run: Run, reason: Reason) -> str | None:
+    """What is wrong with how a run ended; None when nothing is."""
+    ended = run.ended
+    if ended.code not in {0, 1} or ended.err:
+        return f"ended with {ended.code}: {ended.err[-300:]}"
+    document = ended.document
+    failure, figures = document["failure"], document.get("samples") or document.get("devices", [])
+    at = failed_at(fault, run)
+    if at is None or (fault.subject != "inventory" and at >= cleaning_from(run)):
+        return None if failure is None and figures else f"no figures: {failure}"
+    if failure is None:
+        told = [m["detail"] for m in document.get("missing", ()) if fault.function in m["detail"]]
+        spared = fault.function in REPLACEABLE or GIVES_BACK.search(fault.function) or told
+        return None if spared and figures else "figures, as if nothing had happened"
+    seen = (failure["function"], failure["code"], failure["reason"], figures)
+    named = failure["detail"].startswith(f"{fault.function}: ")
+    right = named and seen == (fault.function, fault.code, reason, [])
+    return None if right else f"{seen}, {failure['detail']}"
+
+
+def reason_of(fault: Fault) -> Reason:
+    reason = MEANING[fault.code][0]
+    unexplained = reason in {Reason.CUDA_ERROR, Reason.INVALID_CALL}
+    return Reason.INIT_FAILED if unexplained and fault.function in INIT_FUNCTIONS else reason
+
+
+def complaints(sweep: Sweep, faults: list[Fault]) -> list[str]:
+    return [
+        f"{fault}: {wrong}"
+        for fault, run in sweep.run(faults)
+        if (wrong := complaint(fault, run, reason_of(fault)))
+    ]
+
+
+def test_the_table_has_every_code_of_the_header_and_the_words_agree(sweep: Sweep) -> None:
+    listed = {int(code): name for code, name in LISTED.findall(STANDIN.read_text())}
+    assert len(listed) > 30
+    assert sorted(set(listed) - set(MEANING)) == []
+    codes = sorted(listed)
+    for fault, run in sweep.run([Fault("cuInit", code, 0, "inventory") for code in codes]):
+        assert f"{listed[fault.code]} ({fault.code})" in run.ended.document["failure"]["detail"]
+
+
+@pytest.mark.parametrize(("code", "reason"), EXPECTED.items())
+def test_a_code_means_what_people_take_it_for(code: int, reason: Reason) -> None:
+    assert MEANING[code][0] is reason
+
+
+def test_every_code_has_a_reason_with_a_name() -> None:
+    unexplained = {code for code, (reason, _) in MEANING.items() if reason is Reason.CUDA_ERROR}
+    assert unexplained == {999}
+
+
+@pytest.mark.parametrize("function", CALLED)
+def test_a_function_that_fails_anywhere_is_named_with_its_reason(
+    sweep: Sweep, function: str
+) -> None:
+    assert complaints(sweep, sweep.faults(function, EXPECTED, later=FEW)) == []
+
+
+def test_every_code_at_the_call_that_notices_most(sweep: Sweep) -> None:
+    everywhere = sweep.faults("cuStreamSynchronize", sorted(MEANING))
+    assert complaints(sweep, [fault for fault in everywhere if fault.after == 0]) == []
+
+
+def test_a_code_that_no_header_lists_is_told_as_it_is(sweep: Sweep) -> None:
+    faults = [Fault(function, 12345, 0, "launch") for function in ("cuInit", "cuMemAlloc_v2")]
+    (_, at_init), (_, later) = sweep.run(faults)
+    assert at_init.ended.failure["reason"] == Reason.INIT_FAILED
+    assert later.ended.failure["reason"] == Reason.CUDA_ERROR
+    assert "(12345)" in later.ended.failure["detail"]
+
+
+def test_after_an_error_that_stays_everything_fails_and_the_first_is_told(sweep: Sweep) -> None:
+    faults = sweep.faults("cuLaunchKernel", STICKY, sticky=True)
+    faults += sweep.faults("cuStreamSynchronize", STICKY, sticky=True)
+    faults += sweep.faults("cuMemcpyDtoH_v2", STICKY, sticky=True)
+    assert complaints(sweep, faults) == []
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize("function", CALLED)
+def test_every_code_at_every_function(sweep: Sweep, function: str) -> None:
+    assert complaints(sweep, sweep.faults(function, sorted(MEANING))) == []
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize("function", CALLED)
+def test_an_error_that_stays_may_begin_at_every_function(sweep: Sweep, function: str) -> None:
+    faults = sweep.faults(function, sorted(MEANING), sticky=True)
+    assert complaints(sweep, faults) == []
