@@ -62,7 +62,7 @@ class Sweep:
     def __init__(self, folder: Path, server: subprocess.Popen[str]) -> None:
         self._folder = folder
         self._server = server
-        self._library = build_libcuda(folder / "original")
+        self.library = build_libcuda(folder / "original")
         self._numbers = itertools.count()
         usable, _ = discovery.modules(probes, ("SPEC", "run"))
         specs = [module.SPEC for module in usable.values()]
@@ -129,8 +129,8 @@ class Sweep:
             name = str(next(self._numbers))
             place = places[name] = self._folder / name
             place.mkdir()
-            library = place / self._library.name
-            library.hardlink_to(self._library)
+            library = place / self.library.name
+            library.hardlink_to(self.library)
             rewrite_script(library, f"log {place}/calls\n{script}")
             listing = subject == "inventory"
             whose = {} if listing else {"probe": subject, "gpu": GPU}

@@ -1,0 +1,124 @@
+"""A hang at each call: the agent answers others meanwhile, and starts no second child."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import pytest
+
+from gpud.agent.launch import Launcher, Refused
+from gpud.core.breaker import State
+from gpud.core.sample import Backend, Job, Pace, ProbeSpec, Reason, RunReport, Skip, Unit
+from tests.agent.ticking import ticking
+from tests.child.running import GPU
+from tests.child.sweep import CALLED, Sweep, sweeping
+from tests.standins.build import rewrite_script
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+DEADLINE_S = 5.0
+OFTEN = 10
+"""Calls in a run from which on a function is hung in the middle too."""
+STAGGER_S = 0.02
+
+
+@dataclass(frozen=True, slots=True)
+class Hang:
+    """A function that does not return once it was called ``after`` times."""
+
+    function: str
+    after: int
+    subject: str
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """What a launcher made of one hang."""
+
+    report: RunReport
+    state: State
+    refused: Skip | None
+    spawned: int
+
+
+@pytest.fixture(scope="module")
+def sweep(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sweep]:
+    with sweeping(tmp_path_factory.mktemp("hangs")) as made:
+        yield made
+
+
+def hangs(sweep: Sweep) -> list[Hang]:
+    """Every function at its first call, and in the middle where it is called often."""
+    found = []
+    for function in CALLED:
+        subject = sweep.prober(function)
+        assert subject is not None, f"no probe calls {function}"
+        count = sweep.clean[subject].calls.count(function)
+        middle = [count // 2] if count >= OFTEN else []
+        found += [Hang(function, after, subject) for after in (0, *middle)]
+    return found
+
+
+def prepared(hang: Hang, place: Path, library: Path) -> Path:
+    """Give a hang a library of its own."""
+    place.mkdir()
+    own = place / library.name
+    own.hardlink_to(library)
+    rewrite_script(own, f"log {place}/calls\nhang {hang.function} {hang.after}\n")
+    return own
+
+
+async def hung(hang: Hang, library: Path) -> Seen:
+    """Let one launcher meet one hang, then ask it again."""
+    spawned: list[None] = []
+    launcher = Launcher(
+        library.with_name("gpu.lock"), on_spawn=lambda: spawned.append(None), deadline_ratio=1.0
+    )
+    spec = ProbeSpec(hang.subject, Backend.CUDA, Pace.SMALL, Unit.SECONDS, (), DEADLINE_S, "s")
+    job = Job(hang.subject, gpu=GPU, cuda_library=str(library), budget_s=100.0)
+    report = await launcher.run(spec, job)
+    refused = None
+    try:
+        await launcher.run(spec, job)
+    except Refused as refusal:
+        refused = refusal.skip
+    launcher.close()
+    return Seen(report, launcher.standing.state, refused, len(spawned))
+
+
+async def all_hung(cases: dict[Hang, Path]) -> tuple[dict[Hang, Seen], float]:
+    """Meet them all in one event loop, and give its largest gap too."""
+    async with ticking() as gap:
+        tasks = {}
+        for hang, library in cases.items():
+            tasks[hang] = asyncio.create_task(hung(hang, library))
+            await asyncio.sleep(STAGGER_S)  # each start takes the loop some milliseconds
+        await asyncio.wait(tasks.values())
+    return {hang: task.result() for hang, task in tasks.items()}, gap.largest_s
+
+
+def test_a_hang_at_any_call_blocks_nobody_and_opens_the_breaker(
+    sweep: Sweep, tmp_path: Path
+) -> None:
+    cases = {
+        hang: prepared(hang, tmp_path / str(number), sweep.library)
+        for number, hang in enumerate(hangs(sweep))
+    }
+    seen, gap_s = asyncio.run(all_hung(cases))
+    for hang, what in seen.items():
+        failure = what.report.failure
+        assert failure is not None, hang
+        assert (failure.reason, what.report.samples) == (Reason.HUNG, ()), (hang, failure)
+        assert (what.state, what.refused, what.spawned) == (State.OPEN, Skip.STUCK, 1), hang
+        calls = cases[hang].with_name("calls").read_text().split()
+        assert calls[-1] == hang.function, hang  # it hung where it was told to
+        assert calls.count(hang.function) == hang.after + 1, hang
+        pid = int(cases[hang].with_name("gpu.lock").read_text().split()[0])
+        with pytest.raises(ProcessLookupError):
+            os.kill(pid, 0)
+    assert gap_s < 0.1
