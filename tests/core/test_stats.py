@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import math
+import random
 from itertools import pairwise
+from statistics import NormalDist
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
@@ -17,10 +20,14 @@ from gpud.core.stats import (
     human,
     median,
     merged,
+    peaks,
     quantile,
     settled,
     summarised,
 )
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 LATENCIES = st.lists(st.floats(0, 10, allow_subnormal=False), min_size=1, max_size=60)
 FIGURES = st.lists(st.floats(-1e12, 1e12, allow_subnormal=False), min_size=1, max_size=60)
@@ -154,6 +161,109 @@ def test_without_null_calls_nothing_is_subtracted_and_none_is_claimed() -> None:
 def test_a_run_without_values_is_no_sample() -> None:
     with pytest.raises(ValueError, match="at least one value"):
         summarised([], mode="m", unit=Unit.SECONDS)
+
+
+def spread(shape: Callable[[float], float], count: int) -> list[float]:
+    """Values exactly as a distribution has them: its inverse at evenly spaced shares."""
+    return [shape((place + 0.5) / count) for place in range(count)]
+
+
+SCALES = st.floats(1e-7, 1e-2)
+COUNTS = st.integers(250, 2000)
+STANDARD = NormalDist()
+
+
+@given(scale=SCALES, count=COUNTS, width=st.floats(0, 2))
+def test_one_hump_is_one_hump_however_wide(scale: float, count: int, width: float) -> None:
+    normal = spread(lambda q: scale * math.exp(width * STANDARD.inv_cdf(q)), count)
+    even = spread(lambda q: scale * (1 + width * q), count)
+    assert peaks(normal) == peaks(even) == ()
+
+
+@given(scale=SCALES, count=COUNTS, shape=st.floats(0.7, 6), tail=st.floats(0.02, 1))
+def test_a_heavy_tail_is_no_second_hump(
+    scale: float, count: int, shape: float, tail: float
+) -> None:
+    def pareto(q: float) -> float:
+        return scale * max(1.0, math.pow((1 - q) / tail, -1 / shape))
+
+    assert peaks(spread(pareto, count)) == ()
+
+
+@given(
+    scale=SCALES,
+    count=COUNTS,
+    factor=st.floats(1.2, 50),
+    share=st.floats(0.06, 0.94),
+    widths=st.tuples(st.floats(0, 0.01), st.floats(0, 0.01)),
+)
+def test_two_humps_are_found_where_they_are(
+    scale: float, count: int, factor: float, share: float, widths: tuple[float, float]
+) -> None:
+    many = round(share * count)
+    low = spread(lambda q: scale * math.exp(widths[0] * STANDARD.inv_cdf(q)), many)
+    high = spread(
+        lambda q: scale * factor * math.exp(widths[1] * STANDARD.inv_cdf(q)), count - many
+    )
+    mixed = [*low, *high]
+    random.Random(count).shuffle(mixed)
+    left, right = peaks(mixed)
+    assert left.value == pytest.approx(scale, rel=0.01)
+    assert right.value == pytest.approx(scale * factor, rel=0.01)
+    assert left.share == pytest.approx(many / count, abs=1e-9)
+    assert left.share + right.share == pytest.approx(1)
+
+
+@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize(
+    "draw",
+    [
+        lambda chance: chance.gauss(5e-6, 1e-7),
+        lambda chance: chance.lognormvariate(-12, 1),
+        lambda chance: chance.expovariate(2e5),
+        lambda chance: 5e-6 * chance.paretovariate(1.5),
+        lambda chance: 5e-6 + (chance.random() < 0.3) * 2e-5 * (chance.paretovariate(1.5) - 1),
+        lambda chance: 5e-6 if chance.random() > 0.03 else 4e-5,  # too few to be a hump
+        lambda chance: 10e-9 * round(chance.gauss(54.1, 0.9)),  # of a clock with ticks
+        lambda _: 5e-6,
+        lambda _: 0.0,
+    ],
+)
+def test_what_is_drawn_from_one_hump_has_none_beside_it(
+    seed: int, draw: Callable[[random.Random], float]
+) -> None:
+    chance = random.Random(seed)
+    assert peaks([draw(chance) for _ in range(4000)]) == ()
+
+
+@pytest.mark.parametrize("second", [5.6e-6, 12e-6, 200e-6])
+def test_a_wide_and_a_narrow_hump_are_two(second: float) -> None:
+    chance = random.Random(1)
+    values = [
+        chance.gauss(second, 0.015 * second) if chance.random() < 0.3 else 5e-6 for _ in range(4000)
+    ]
+    left, right = peaks(values)
+    assert (left.value, right.value) == pytest.approx((5e-6, second), rel=0.01)
+    assert right.share == pytest.approx(0.3, abs=0.03)
+
+
+def test_two_ticks_of_the_clock_are_not_two_humps() -> None:
+    values = [1.5e-6] * 500 + [2e-6] * 500
+    assert len(peaks(values)) == 2
+    assert peaks(values, resolution=0.5e-6) == ()
+
+
+def test_a_few_values_have_no_shape() -> None:
+    assert peaks([1.0] * 100 + [2.0] * 100) == ()
+    assert peaks([]) == ()
+
+
+def test_the_humps_of_a_sample_are_those_of_the_net_values() -> None:
+    values = [6e-6] * 700 + [13e-6] * 300
+    sample = summarised(values, mode="m", unit=Unit.SECONDS, null=[1e-6] * 9)
+    assert [peak.value for peak in sample.peaks] == pytest.approx([5e-6, 12e-6])
+    assert [peak.share for peak in sample.peaks] == pytest.approx([0.7, 0.3])
+    assert summarised(values, mode="m", unit=Unit.SECONDS).peaks == ()
 
 
 @pytest.mark.parametrize(
