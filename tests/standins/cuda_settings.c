@@ -14,6 +14,7 @@
  *
  * Real time, spun away inside the call:
  *   launch_ns, first_launch_ns, sync_ns (cuStreamSynchronize), init_ns, module_load_ns N
+ *   context_ns N                    creating a primary context
  *   copy_ns (each cuMemcpy...), event_ns (cuEventRecord), graph_launch_ns (cuGraphLaunch),
  *   graph_node_ns (each node of the graph, in the same call) N
  *
@@ -25,6 +26,7 @@
  *
  * Virtual time, read through events:
  *   kernel_ns N                     each gpud_empty and gpud_count
+ *   event_gpu_ns N                  each recorded event, after its moment
  *   flops_per_second R              gpud_nbody: 20 n^2 flops; gpud_matmul, _16, _128: 2 n^3
  *   tensor_flops_per_second R       gpud_matmul_tensor: 2 n^3
  *   bytes_per_second R              gpud_triad: 48 n4 bytes; cuMemsetD32: 4 bytes a word
@@ -132,11 +134,13 @@ bool library_line(const char *key, char *value)
         {"first_launch_ns", &settings.first_launch_ns},
         {"sync_ns", &settings.sync_ns},
         {"init_ns", &settings.init_ns},
+        {"context_ns", &settings.context_ns},
         {"module_load_ns", &settings.module_load_ns},
         {"graph_launch_ns", &settings.graph_launch_ns},
         {"graph_node_ns", &settings.graph_node_ns},
         {"copy_ns", &settings.copy_ns},
         {"event_ns", &settings.event_ns},
+        {"event_gpu_ns", &settings.event_gpu_ns},
         {"idle_launches", &settings.idle_launches},
         {"idle_launch_ns", &settings.idle_launch_ns},
         {"warmup_kernels", &settings.warmup_kernels},

@@ -84,6 +84,7 @@ EXPORT CUresult cuEventRecord(CUevent handle, CUstream stream)
     event->recorded = true;
     event->capture = 0;
     event->now_ns = *clock_of(stream);
+    *clock_of(stream) += (double)settings.event_gpu_ns;
     if (settings.event_ns)
         spin(start, settings.event_ns);
     return SUCCESS;

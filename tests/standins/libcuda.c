@@ -242,6 +242,7 @@ EXPORT CUresult cuDevicePrimaryCtxRetain(CUcontext *context, CUdevice index)
     if (!device->context_users++) {
         device->context = UINT64_C(9) << 44 | ++context_serial;
         ledger_context(index);
+        spin(now_ns(), settings.context_ns);
     }
     *context = (CUcontext)(uintptr_t)device->context;
     return SUCCESS;
