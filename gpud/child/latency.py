@@ -17,17 +17,23 @@ from array import array
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from gpud.child.warmup import sized
 from gpud.core.errors import ProbeError
 from gpud.core.sample import Failure, Reason
+from gpud.core.stats import median
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from gpud.child.budget import Budget
     from gpud.child.device import Call, Gpu
+    from gpud.child.warmup import Load
 
 BLOCK = 250
 """Launches between two untimed waits: the driver's queue is finite, and a full one blocks."""
+QUEUED = 9
+AHEAD, LEAST_AHEAD_S = 4, 50e-6
+"""How long a load lasts beside the queueing it shall cover, and at least."""
 NS = 1e-9
 
 
@@ -97,6 +103,35 @@ def sequences(
             gpu.check(code, calls[reals.index(real)])
         budget.check()
     return _timed(taken, nothing, per)
+
+
+def occupying(gpu: Gpu, calls: Sequence[Call], budget: Budget) -> Load:
+    """Make a load that keeps the GPU busy for longer than the host needs to queue these calls.
+
+    Errors: ``ProbeError``.
+    """
+    queueing_s = median(sequences(gpu, (*calls, gpu.wait), QUEUED, budget).real)
+    ahead, _ = sized(gpu, max(LEAST_AHEAD_S, AHEAD * queueing_s))
+    ahead.timed()
+    return ahead
+
+
+def gpu_time(gpu: Gpu, calls: Sequence[Call], ahead: Load, count: int) -> tuple[float, ...]:
+    """Time calls on the GPU itself, between two events that are queued behind other work.
+
+    On an idle GPU the first event would pass at once, and the interval would be how long the host
+    needs to send the rest. ``ahead`` keeps the GPU busy until all of it is queued.
+    Shapes: float[count]. Units: seconds. Errors: ``ProbeError``.
+    """
+    first, last = gpu.record(first=True), gpu.record(first=False)
+    queued = (ahead.call, first, *calls, last)
+    found = []
+    for _ in range(count):
+        for each in queued:
+            gpu.check(each.real(), each)
+        found.append(gpu.between())
+    gpu.account(sum(found) + count * ahead.seconds)
+    return tuple(found)
 
 
 def verify_launches(gpu: Gpu, seed: int) -> None:

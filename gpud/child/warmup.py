@@ -27,6 +27,7 @@ MOST_GPU_S = 0.4
 LONGEST_S = 1.0
 BODY = 16  # bytes of a float4
 MOST_BODIES = 1 << 18
+SHARE = 4  # of free memory: a quarter at most
 ONE = 0x3F800000  # 1.0f: which bodies, is all the same to the clocks
 EPS2 = 0.01
 
@@ -50,14 +51,8 @@ def warm(
     Errors: ``ProbeError``.
     """
     until = time.monotonic() + LONGEST_S
-    step = BLOCK * gpu.sm_count
-    pilot = Load(gpu, step)
-    first_s, pilot_s = pilot.timed(), pilot.timed()  # the first one after idle wakes the GPU up too
-    pilot.close()
-    n = step * max(1, int(math.sqrt(run_s / pilot_s)))
-    load = Load(gpu, min(n, max(step, MOST_BODIES // step * step)))
+    load, used_s = sized(gpu, run_s)
     taken: list[float] = []
-    used_s = first_s + pilot_s
     while not settled(taken) and time.monotonic() < until:
         if used_s + (taken[-1] if taken else run_s) > most_gpu_s:
             break
@@ -68,12 +63,30 @@ def warm(
     return Warmth(settled(taken), used_s, len(taken))
 
 
+def sized(gpu: Gpu, seconds: float) -> tuple[Load, float]:
+    """Make a load of about ``seconds``, less where memory is short; and say what that has taken.
+
+    Errors: ``ProbeError``.
+    """
+    step = BLOCK * gpu.sm_count
+    pilot = Load(gpu, step)
+    first_s, pilot_s = pilot.timed(), pilot.timed()  # the first one after idle wakes the GPU up too
+    pilot.close()
+    if seconds < pilot_s:  # fewer blocks than multiprocessors: the time is that of a single one
+        n = max(BLOCK, int(step * seconds / pilot_s) // BLOCK * BLOCK)
+    else:
+        room = min(MOST_BODIES, gpu.memory()[0] // SHARE // (2 * BODY))
+        n = step * max(1, min(int(math.sqrt(seconds / pilot_s)), room // step))
+    return Load(gpu, n), first_s + pilot_s
+
+
 class Load:
     """Work of known size that means nothing: forces of ``n`` bodies, all in one place."""
 
     def __init__(self, gpu: Gpu, n: int) -> None:
         """Take the memory. ``n`` is a multiple of 256; work grows with its square."""
         self._gpu = gpu
+        self.seconds = 0.0  # what it took last time
         self._buffers = [gpu.alloc(n * BODY) for _ in range(2)]
         pos, acc = self._buffers
         gpu.fill(pos, ONE)
@@ -86,6 +99,7 @@ class Load:
         if not taken_s > 0:  # a NaN is refused too
             detail = f"the driver says that the warm-up took {taken_s:g} s"
             raise ProbeError(Failure(Reason.CUDA_ERROR, detail, function="cuEventElapsedTime"))
+        self.seconds = taken_s
         return taken_s
 
     def close(self) -> None:

@@ -11,9 +11,12 @@ from gpud.child.budget import Budget
 from gpud.child.cpu import CpuGpu
 from gpud.child.probes import launch
 from gpud.core.errors import ProbeError
+from gpud.core.sample import Reason
+from tests.child.running import scripted
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+    from pathlib import Path
 
     from gpud.child.device import Argument, Call, Kernel
 
@@ -30,6 +33,8 @@ class Refusing(CpuGpu):
         self, kernel: Kernel, grid: tuple[int, int], block: tuple[int, int], *arguments: Argument
     ) -> Call:
         call = super().launch(kernel, grid, block, *arguments)
+        if kernel.name == "gpud_nbody":  # how often it warms up is not told beforehand
+            return call
 
         def counted() -> int:
             self.launched += 1
@@ -57,11 +62,23 @@ def test_every_launch_is_one_that_was_asked_for(
     gpu = refusing({})
     outcome = launch.run(gpu, Budget(30), seed=1)
     counts = {sample.mode: sample.n for sample in outcome.samples}
-    assert counts == {"submit": 4000, "roundtrip": 300, "pipelined": 5, "first_launch": 1}
-    assert gpu.launched == 1 + 200 + 4000 + 300 + 5 * 200 + 250
+    cold = {"submit_cold": 250, "roundtrip_cold": 50, "pipelined_cold": 5}
+    warm = {"submit": 4000, "roundtrip": 300, "pipelined": 5, "graph": 5}
+    assert counts == {**cold, **warm, "first_launch": 1}
+    idle = 1 + 250 + 50 + 5 * 200
+    verified, accounted = 250, 9 + 5
+    assert gpu.launched == idle + 200 + 4000 + 300 + 5 * 200 + 6 * 200 + verified + accounted
 
 
-@pytest.mark.parametrize("number", [1, 2, 201, 202, 450, 4201, 4202, 4501, 4502, 5501, 5502, 5751])
+@pytest.mark.parametrize(
+    "number",
+    [
+        *(1, 2, 251, 252, 301, 302, 1301),  # right after idle
+        *(1302, 1501, 1502, 1751, 1752, 5501, 5502, 5801, 5802, 6801),
+        *(6802, 7001, 7002, 8001),  # in graphs
+        *(8002, 8251, 8252, 8265),  # counted, and accounted for
+    ],
+)
 def test_one_refused_launch_spoils_the_run_wherever_it_is(
     refusing: Callable[[dict[int, int]], Refusing], number: int
 ) -> None:
@@ -69,9 +86,67 @@ def test_one_refused_launch_spoils_the_run_wherever_it_is(
         launch.run(refusing({number: 700}), Budget(30), seed=1)
 
 
-@pytest.mark.parametrize("number", [300, 4600])
-def test_codes_of_one_row_are_not_mixed_into_a_third(
+@pytest.mark.parametrize("number", [300, 1800, 5900, 7100])
+def test_the_first_refusal_is_the_one_that_is_told(
     refusing: Callable[[dict[int, int]], Refusing], number: int
 ) -> None:
-    with pytest.raises(ProbeError, match=r"gave (600|719)$"):
+    with pytest.raises(ProbeError, match=r"gave 600$"):
         launch.run(refusing({number: 600, number + 1: 719}), Budget(30), seed=1)
+
+
+@pytest.mark.parametrize(
+    ("script", "without"),
+    [("", ["cuGraphLaunch"]), ("fail cuStreamBeginCapture_v2 801", [])],
+)
+def test_a_driver_without_graphs_lacks_that_mode_and_no_other(
+    tmp_path: Path, script: str, without: list[str]
+) -> None:
+    ended = scripted(tmp_path, "launch", script, without)
+    assert set(launch.SPEC.modes) - set(ended.samples) == {"graph"}
+    (missing,) = ended.document["missing"]
+    assert (missing["mode"], missing["reason"]) == ("graph", Reason.UNSUPPORTED)
+    assert (without or ["cuStreamBeginCapture_v2"])[0] in missing["detail"]
+
+
+def test_a_graph_that_fails_for_another_reason_spoils_the_run(tmp_path: Path) -> None:
+    failure = scripted(tmp_path, "launch", "fail cuGraphLaunch 719 3").failure
+    assert (failure["function"], failure["code"]) == ("cuGraphLaunch", 719)
+
+
+def test_a_graph_costs_its_launch_and_its_nodes(tmp_path: Path) -> None:
+    script = "launch_ns 5000\ngraph_launch_ns 60000\ngraph_node_ns 1000\nsync_ns 40000"
+    samples = scripted(tmp_path, "launch", script).samples
+    assert samples["graph"]["minimum"] == pytest.approx(1e-6 + 100e-6 / 200, rel=0.1)
+    assert samples["pipelined"]["minimum"] == pytest.approx(5e-6 + 40e-6 / 200, rel=0.1)
+
+
+def test_what_comes_right_after_idle_is_a_series_of_its_own(tmp_path: Path) -> None:
+    idle = 1 + 250 + 50 + 5 * 200
+    script = f"launch_ns 2000\nidle_launches {idle}\nidle_launch_ns 8000\nsync_ns 10000"
+    samples = scripted(tmp_path, "launch", script).samples
+    for mode, usual_s, cold_s in (
+        ("submit", 2e-6, 8e-6),
+        ("roundtrip", 12e-6, 18e-6),
+        ("pipelined", 2.05e-6, 8.05e-6),
+    ):
+        # A busy machine makes a row longer, and nothing makes it shorter.
+        assert samples[mode]["minimum"] == pytest.approx(usual_s, rel=0.1)
+        assert samples[f"{mode}_cold"]["minimum"] == pytest.approx(cold_s, rel=0.1)
+
+
+def test_the_first_launch_begins_before_the_context(tmp_path: Path) -> None:
+    script = "context_ns 70000000\nmodule_load_ns 60000000\nfirst_launch_ns 20000000"
+    ended = scripted(tmp_path, "launch", script)
+    conditions = ended.document["conditions"]
+    parts = [conditions[name] for name in ("context_s", "module_load_s", "first_call_s")]
+    assert parts == pytest.approx([70e-3, 60e-3, 20e-3], rel=0.2)
+    assert ended.samples["first_launch"]["median"] == pytest.approx(sum(parts))
+    assert ended.samples["first_launch"]["n"] == 1
+    assert ended.samples["submit_cold"]["maximum"] < 20e-3
+
+
+def test_a_warm_up_that_does_not_settle_is_said_and_the_run_is_measured(tmp_path: Path) -> None:
+    waking = "warmup_kernels 1000000\nwarmup_factor 100000"
+    ended = scripted(tmp_path, "launch", waking)
+    assert ended.document["conditions"]["settled"] is False
+    assert set(ended.samples) == set(launch.SPEC.modes)

@@ -1,8 +1,7 @@
-"""What it costs to give the GPU work: an empty kernel, launched thousands of times, one by one.
+"""What it costs to give the GPU work: an empty kernel, launched thousands of times.
 
-Method: every launch is timed on its own and followed by a null call of the same prototype; what is
-reported is the launch less the median null call. Interleaving call by call is what keeps the error
-under 1 % on a machine whose cores change speed in the middle of a run.
+``gpud.child.latency`` has the method. What is measured first is a GPU that nobody has used since
+the last round: the modes that end in ``_cold`` are what an interactive program feels.
 """
 
 from __future__ import annotations
@@ -11,54 +10,130 @@ import time
 from typing import TYPE_CHECKING
 
 from gpud.child.device import Outcome, perform
-from gpud.child.latency import NS, one_by_one, sequences, verify_launches
-from gpud.core.sample import Backend, Pace, ProbeSpec, Unit
-from gpud.core.stats import summarised
+from gpud.child.latency import (
+    BLOCK,
+    NS,
+    gpu_time,
+    occupying,
+    one_by_one,
+    sequences,
+    verify_launches,
+)
+from gpud.child.warmup import warm
+from gpud.core.errors import ProbeError
+from gpud.core.sample import Backend, Missing, Pace, ProbeSpec, Reason, Unit
+from gpud.core.stats import median, summarised
 
 if TYPE_CHECKING:
     from gpud.child.budget import Budget
-    from gpud.child.device import Gpu
+    from gpud.child.device import Call, Gpu
+    from gpud.child.latency import Timed
+    from gpud.core.sample import Condition, Sample
 
 SPEC = ProbeSpec(
     name="launch",
     backend=Backend.CUDA,
     pace=Pace.SMALL,
     unit=Unit.SECONDS,
-    modes=("submit", "roundtrip", "pipelined", "first_launch"),
+    modes=(
+        "submit",
+        "roundtrip",
+        "pipelined",
+        "graph",
+        "first_launch",
+        "submit_cold",
+        "roundtrip_cold",
+        "pipelined_cold",
+    ),
     budget_s=10.0,
-    summary="host time to submit an empty kernel, alone, waited for, and in a row",
+    summary="host time to launch an empty kernel: alone, waited for, in a row, in a graph, first",
+    version=2,
+    gpu_budget_s=0.04,
 )
 
+COLD_SUBMISSIONS, COLD_ROUND_TRIPS, COLD_ROWS = 250, 50, 5
+SUBMISSIONS, ROUND_TRIPS, ROWS = 4000, 300, 5
+ROW = 200
 WARM_UP = 200
-SUBMISSIONS = 4000
-ROUND_TRIPS = 300
-ROWS, ROW = 5, 200
+GRAPHS = 5
+WARM_RUN_S, WARM_GPU_S = 0.002, 0.016
+PILOTS = 5
 
 
 def run(gpu: Gpu, budget: Budget, seed: int) -> Outcome:
-    """Measure the four modes, then count launches to prove that they happen.
+    """Measure the first launch, the modes right after idle, then all of them after a warm-up.
 
-    Shapes: 4,000 submissions, 300 round trips, 5 rows of 200, one first launch.
+    Shapes: 4,000 submissions, 300 round trips, 5 rows and 5 graphs of 200; fewer right after idle.
     Units: seconds per launch.
     Errors: ``ProbeError``; a wrong count publishes nothing.
+    """
+    empty, first = _first_launch(gpu)
+    cold = _modes(gpu, empty, budget, (COLD_SUBMISSIONS, COLD_ROUND_TRIPS, COLD_ROWS))
+    warmth = warm(gpu, budget, run_s=WARM_RUN_S, most_gpu_s=WARM_GPU_S)
+    perform(gpu, empty, WARM_UP)
+    usual = _modes(gpu, empty, budget, (SUBMISSIONS, ROUND_TRIPS, ROWS))
+    samples = [
+        *(_sample(mode, timed) for mode, timed in usual.items()),
+        summarised([sum(first.values())], mode="first_launch", unit=SPEC.unit, with_buckets=True),
+        *(_sample(f"{mode}_cold", timed) for mode, timed in cold.items()),
+    ]
+    missing: tuple[Missing, ...] = ()
+    try:
+        samples.append(_sample("graph", _graphs(gpu, empty, budget)))
+    except ProbeError as error:
+        if error.failure.reason is not Reason.UNSUPPORTED:
+            raise
+        missing = (Missing("graph", error.failure.reason, error.failure.detail),)
+    verify_launches(gpu, seed)
+    _account(gpu, empty, budget, graphs=0 if missing else GRAPHS + 1)
+    conditions: dict[str, Condition] = {
+        "method": "ctypes-percall",
+        "settled": warmth.settled,
+        "warm_up_runs": warmth.runs,
+        **first,
+    }
+    return Outcome(tuple(samples), missing, conditions)
+
+
+def _first_launch(gpu: Gpu) -> tuple[Call, dict[str, float]]:
+    """Launch for the first time in this process, and say what each part of that has taken.
+
+    What was made before, the context, is as the device tells; nothing here is timed twice.
     """
     begun = time.perf_counter_ns()
     empty = gpu.launch(gpu.kernel("gpud_empty"), (1, 1), (1, 1))
     perform(gpu, empty)
-    first_s = (time.perf_counter_ns() - begun) * NS
-    perform(gpu, empty, WARM_UP)
-    submit = one_by_one(gpu, empty, SUBMISSIONS, budget)
-    trips = sequences(gpu, (empty, gpu.wait), ROUND_TRIPS, budget)
-    rows = sequences(gpu, (*[empty] * ROW, gpu.wait), ROWS, budget, per=ROW)
-    verify_launches(gpu, seed)
-    unit = SPEC.unit
-    return Outcome(
-        samples=(
-            summarised(submit.real, mode="submit", unit=unit, null=submit.null, with_buckets=True),
-            summarised(trips.real, mode="roundtrip", unit=unit, null=trips.null, with_buckets=True),
-            summarised(rows.real, mode="pipelined", unit=unit, null=rows.null, with_buckets=True),
-            summarised([first_s], mode="first_launch", unit=unit, with_buckets=True),
-        ),
-        missing=(),
-        conditions={"method": "ctypes-percall"},
-    )
+    took_s = (time.perf_counter_ns() - begun) * NS
+    told = gpu.conditions()
+    before = {name: float(told.get(name) or 0) for name in ("context_s", "module_load_s")}
+    return empty, {**before, "first_call_s": took_s - before["module_load_s"]}
+
+
+def _modes(gpu: Gpu, empty: Call, budget: Budget, counts: tuple[int, int, int]) -> dict[str, Timed]:
+    submissions, round_trips, rows = counts
+    return {
+        "submit": one_by_one(gpu, empty, submissions, budget),
+        "roundtrip": sequences(gpu, (empty, gpu.wait), round_trips, budget),
+        "pipelined": sequences(gpu, (*[empty] * ROW, gpu.wait), rows, budget, per=ROW),
+    }
+
+
+def _graphs(gpu: Gpu, empty: Call, budget: Budget) -> Timed:
+    graph = gpu.graph(empty, ROW)
+    perform(gpu, graph)  # the first launch of a graph also sends it to the GPU
+    return sequences(gpu, (graph, gpu.wait), GRAPHS, budget, per=ROW)
+
+
+def _sample(mode: str, timed: Timed) -> Sample:
+    return summarised(timed.real, mode=mode, unit=SPEC.unit, null=timed.null, with_buckets=True)
+
+
+def _account(gpu: Gpu, empty: Call, budget: Budget, *, graphs: int) -> None:
+    """Tell how much GPU time the launches have used: no event saw them, so one is measured."""
+    first, last = gpu.record(first=True), gpu.record(first=False)
+    ahead = occupying(gpu, (first, empty, last), budget)
+    each_s = median(gpu_time(gpu, (empty,), ahead, PILOTS))
+    ahead.close()
+    single = COLD_SUBMISSIONS + COLD_ROUND_TRIPS + SUBMISSIONS + ROUND_TRIPS + WARM_UP + BLOCK
+    rows = COLD_ROWS + ROWS + graphs
+    gpu.account(each_s * (1 + single + ROW * rows))

@@ -1,0 +1,76 @@
+"""CUDA events, the clock of every throughput figure: what a pair of them adds, and what one costs.
+
+A driver whose events have become slow makes all rates worse by a little; here it shows by itself.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from gpud.child.device import Outcome
+from gpud.child.latency import BLOCK, gpu_time, occupying, one_by_one, verify_launches
+from gpud.child.warmup import warm
+from gpud.core.sample import Backend, Missing, Pace, ProbeSpec, Reason, Unit
+from gpud.core.stats import median, summarised
+
+if TYPE_CHECKING:
+    from gpud.child.budget import Budget
+    from gpud.child.device import Gpu
+    from gpud.core.sample import Condition, Sample
+
+SPEC = ProbeSpec(
+    name="event",
+    backend=Backend.CUDA,
+    pace=Pace.SMALL,
+    unit=Unit.SECONDS,
+    modes=("pair", "kernel", "record"),
+    budget_s=10.0,
+    summary="GPU time between two events, with nothing and an empty kernel in it; recording one",
+    gpu_budget_s=0.01,
+)
+
+RECORDS = 1000
+MOST, LEAST = 25, 7
+MEASURING_S = 0.004
+"""Of GPU time for both modes: the wider the gap that is to be covered, the fewer the pairs."""
+WARM_RUN_S, WARM_GPU_S = 0.0005, 0.003
+
+
+def run(gpu: Gpu, budget: Budget, seed: int) -> Outcome:
+    """Measure pairs of events behind other work, then record a thousand of them.
+
+    Shapes: 7 to 25 pairs and as many around an empty kernel, 1,000 records.
+    Units: seconds; of the GPU for ``pair`` and ``kernel``, of the host for ``record``.
+    Errors: ``ProbeError``; a wrong count of launches publishes nothing.
+    """
+    empty = gpu.launch(gpu.kernel("gpud_empty"), (1, 1), (1, 1))
+    first, last = gpu.record(first=True), gpu.record(first=False)
+    warmth = warm(gpu, budget, run_s=WARM_RUN_S, most_gpu_s=WARM_GPU_S)
+    ahead = occupying(gpu, (first, empty, last), budget)
+    count = max(LEAST, min(int(MEASURING_S / 2 / ahead.seconds), MOST))
+    found = {
+        "pair": gpu_time(gpu, (), ahead, count),
+        "kernel": gpu_time(gpu, (empty,), ahead, count),
+    }
+    budget.check()
+    covered_s = ahead.seconds
+    ahead.close()
+    recorded = one_by_one(gpu, last, RECORDS, budget)
+    verify_launches(gpu, seed)
+    gpu.account(BLOCK * median(found["kernel"]))
+    samples: list[Sample] = []
+    missing: list[Missing] = []
+    for mode, values in found.items():
+        sample = summarised(values, mode=mode, unit=SPEC.unit)
+        if sample.median > 0:
+            samples.append(sample)
+        else:  # no time is a clock that does not see it, and not a figure
+            detail = "less than the events of this driver resolve"
+            missing.append(Missing(mode, Reason.UNSUPPORTED, detail))
+    samples.append(summarised(recorded.real, mode="record", unit=SPEC.unit, null=recorded.null))
+    conditions: dict[str, Condition] = {
+        "settled": warmth.settled,
+        "warm_up_runs": warmth.runs,
+        "ahead_s": covered_s,
+    }
+    return Outcome(tuple(samples), tuple(missing), conditions)

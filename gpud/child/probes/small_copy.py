@@ -1,0 +1,99 @@
+"""What a small transfer costs: a result of four bytes, a page of parameters, there and back.
+
+The bytes are next to nothing; what is measured is the way through driver, bus and host.
+"""
+
+from __future__ import annotations
+
+import random
+from typing import TYPE_CHECKING
+
+from gpud.child.device import Outcome, perform
+from gpud.child.latency import gpu_time, occupying, sequences
+from gpud.child.warmup import warm
+from gpud.core.errors import ProbeError
+from gpud.core.sample import Backend, Failure, Pace, ProbeSpec, Reason, Unit
+from gpud.core.stats import median, summarised
+
+if TYPE_CHECKING:
+    from gpud.child.budget import Budget
+    from gpud.child.device import Buffer, Call, Gpu, HostBuffer
+    from gpud.core.sample import Condition
+
+WAYS = ("host_to_device", "device_to_host", "round_trip")
+SIZES = {"4b": 4, "4kib": 4096}
+
+SPEC = ProbeSpec(
+    name="small_copy",
+    backend=Backend.CUDA,
+    pace=Pace.SMALL,
+    unit=Unit.SECONDS,
+    modes=tuple(f"{way}_{name}" for way in WAYS for name in SIZES),
+    budget_s=10.0,
+    summary="copies of 4 bytes and of 4 KiB, each waited for: in, out, and in and out",
+    gpu_budget_s=0.01,
+)
+
+COPIES = 300
+WARM_UP = 20
+WARM_RUN_S, WARM_GPU_S = 0.0005, 0.003
+PILOTS = 5
+
+
+def run(gpu: Gpu, budget: Budget, seed: int) -> Outcome:
+    """Copy in, out, and in and out again, and wait each time.
+
+    Shapes: uint8[4] and uint8[4096], 300 of each mode. Units: seconds of host time.
+    Errors: ``ProbeError``; a byte that does not come back publishes nothing.
+    """
+    largest = max(SIZES.values())
+    there, back, buffer = gpu.host(largest), gpu.host(largest), gpu.alloc(largest)
+    warmth = warm(gpu, budget, run_s=WARM_RUN_S, most_gpu_s=WARM_GPU_S)
+    samples = []
+    for name, size in SIZES.items():
+        into = gpu.copy_in(buffer, there, size=size)
+        out = gpu.copy_out(back, buffer, size=size)
+        for way, calls in zip(WAYS, ((into,), (out,), (into, out)), strict=True):
+            sequences(gpu, (*calls, gpu.wait), WARM_UP, budget)
+            timed = sequences(gpu, (*calls, gpu.wait), COPIES, budget)
+            mode = f"{way}_{name}"
+            samples.append(summarised(timed.real, mode=mode, unit=SPEC.unit, null=timed.null))
+        _verify(gpu, (into, out), (there, back, buffer), size, seed)
+        _account(gpu, (into, out), budget)
+    pinned = there.pinned and back.pinned
+    conditions: dict[str, Condition] = {
+        "settled": warmth.settled,
+        "warm_up_runs": warmth.runs,
+        "pinned": pinned,
+    }
+    return Outcome(tuple(samples), (), conditions)
+
+
+def _verify(
+    gpu: Gpu,
+    calls: tuple[Call, Call],
+    memory: tuple[HostBuffer, HostBuffer, Buffer],
+    size: int,
+    seed: int,
+) -> None:
+    """Send a new pattern there and back through cleared memory: these bytes, and no others."""
+    into, out = calls
+    there, back, buffer = memory
+    pattern = random.Random(seed).randbytes(len(there.view))  # noqa: S311  # test data, not a secret
+    there.view[:] = pattern
+    gpu.fill(buffer, 0)
+    perform(gpu, into)
+    back.view[:] = bytes(len(back.view))
+    perform(gpu, out)
+    if bytes(back.view) != pattern[:size] + bytes(len(pattern) - size):
+        detail = f"{size} bytes did not come back as they were sent"
+        raise ProbeError(Failure(Reason.VERIFICATION_FAILED, detail))
+
+
+def _account(gpu: Gpu, calls: tuple[Call, Call], budget: Budget) -> None:
+    """Tell how much GPU time the copies of one size have used: each was done in two modes."""
+    first, last = gpu.record(first=True), gpu.record(first=False)
+    ahead = occupying(gpu, (first, *calls, last), budget)
+    each_s = median(gpu_time(gpu, calls, ahead, PILOTS))
+    ahead.close()
+    gpu.account(2 * (COPIES + WARM_UP) * each_s)
