@@ -40,6 +40,7 @@ from gpud.core.sample import (
     Buckets,
     Device,
     Failure,
+    Flag,
     Inventory,
     Pace,
     ProbeSpec,
@@ -103,6 +104,8 @@ def launches(median_s: float = 5e-6) -> RunReport:
         ),
         duration_s=0.3,
         gpu_seconds=0.05,
+        vram_peak_bytes=1 << 20,
+        pinned_peak_bytes=4096,
     )
 
 
@@ -196,7 +199,8 @@ def full() -> Snapshot:
         ProbesListed(SPECS, {}, wall_s),
         InventoryTaken(Inventory((DEVICE,), "12.8", "/usr/lib/wsl/lib/libcuda.so.1"), wall_s),
         ChildSpawned(),
-        RunFinished(launches(), DEVICE.uuid, wall_s, mono_s),
+        RunSkipped("launch", Skip.RESUMED, wall_s, DEVICE.uuid),
+        RunFinished(launches(), DEVICE.uuid, wall_s, mono_s, (Flag.BUSY, Flag.LOW)),
         RunFinished(
             RunReport("triad", Backend.CUDA, DEVICE, (triad,), duration_s=1.0),
             DEVICE.uuid,
@@ -232,6 +236,7 @@ def full() -> Snapshot:
             ),
             wall_s,
         ),
+        RunSkipped("triad", Skip.GPU_BUSY, wall_s, DEVICE.uuid, starving=True),
         TelemetryRead(READINGS, 0.02, wall_s, mono_s),
         RootHeard(ROOT, None, wall_s),
         HealthSet("store", Level.OK, wall_s),

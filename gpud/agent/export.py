@@ -115,12 +115,19 @@ class SnapshotCollector:
             "Wall time of the last run, inside the child.",
             labels=["gpu", "probe"],
         )
+        flags = GaugeMetricFamily(
+            "gpud_probe_flag",
+            "1 for what makes the last run no usual one.",
+            labels=["gpu", "probe", "flag"],
+        )
         for key, state in snapshot.probes.items():
             if state.last_success_s is not None:
                 finished.add_metric([_gpu(key), key.probe], state.last_success_s)
             if state.duration_s is not None and key in current:
                 took.add_metric([_gpu(key), key.probe], state.duration_s)
-        yield from (finished, took)
+            for flag in state.flags if key in current else ():
+                flags.add_metric([_gpu(key), key.probe, flag], 1)
+        yield from (finished, took, flags, _put_off(snapshot))
 
     def _interval_s(self, probe: str, paces: Mapping[str, Pace]) -> float:
         if probe == containers.PROBE:
@@ -331,7 +338,27 @@ def _probe_counters(snapshot: Snapshot) -> Iterator[Metric]:
     )
     for (probe, reason), count in snapshot.skips.items():
         skips.add_metric([probe, reason], count)
-    yield from (runs, failures, skips)
+    flagged = CounterMetricFamily(
+        "gpud_probe_flagged_runs", "Runs that are no usual ones, and why.", labels=["probe", "flag"]
+    )
+    for (probe, flag), count in snapshot.flagged.items():
+        flagged.add_metric([probe, flag], count)
+    yield from (runs, failures, skips, flagged)
+
+
+def _put_off(snapshot: Snapshot) -> Metric:
+    family = GaugeMetricFamily(
+        "gpud_probe_skipped_in_a_row",
+        "Due runs that were not started since the last one that was.",
+        labels=["gpu", "probe"],
+    )
+    known = {key: 0 for key in snapshot.probes if key.probe != containers.PROBE}
+    for key, count in {
+        **known,
+        **{key: put_off.count for key, put_off in snapshot.put_off.items()},
+    }.items():
+        family.add_metric([_gpu(key), key.probe], count)
+    return family
 
 
 def _gpu_info(snapshot: Snapshot, readings: tuple[Reading, ...]) -> Metric:
@@ -398,6 +425,18 @@ def _own(snapshot: Snapshot) -> Iterator[Metric]:
     yield CounterMetricFamily(
         "gpud_own_gpu_seconds", "GPU time of gpud's probes: its own cost.", snapshot.gpu_seconds
     )
+    for name, text, peak in (
+        ("gpud_own_vram_peak_bytes", "Most GPU memory that a run took.", snapshot.vram_peak_bytes),
+        (
+            "gpud_own_pinned_peak_bytes",
+            "Most page-locked host memory that a run took.",
+            snapshot.pinned_peak_bytes,
+        ),
+    ):
+        family = GaugeMetricFamily(name, text, labels=[])
+        if peak is not None:
+            family.add_metric([], peak)
+        yield family
 
 
 def _numbers(readings: tuple[Reading, ...], field: str) -> Iterator[tuple[Reading, float]]:

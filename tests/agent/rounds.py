@@ -32,19 +32,22 @@ verb = sys.argv[2]
 job = {} if verb == "--list" else json.load(sys.stdin)
 with (folder / "calls").open("a") as calls:
     calls.write(f"{verb} {job.get('probe', '')} {job.get('gpu', '')}\\n")
+def device(index):
+    return {"index": index, "uuid": f"GPU-{index}", "name": "n", "pci_bus_id": "b",
+            "compute_capability": "8.9", "sm_count": 1, "l2_bytes": 1, "memory_total_bytes": 1}
 spec = {"unit": "seconds", "modes": ["m"], "budget_s": 10.0, "summary": "s"}
 if verb == "--list":
     print(json.dumps({"refused": {}, "probes": [
         {"name": n, "backend": b, "pace": p, **spec} for n, b, p in state["specs"]]}))
 elif verb == "--inventory":
-    print(json.dumps({"failure": state.get("failure"), "devices": [
-        {"index": i, "uuid": f"GPU-{i}", "name": "n", "pci_bus_id": "b",
-         "compute_capability": "8.9", "sm_count": 1, "l2_bytes": 1, "memory_total_bytes": 1}
-        for i in range(state["gpus"])]}))
+    devices = [device(index) for index in range(state["gpus"])]
+    print(json.dumps({"failure": state.get("failure"), "devices": devices}))
 else:
     backend = next(b for n, b, _ in state["specs"] if n == job["probe"])
     broken = {"reason": state["broken"], "detail": "d"} if "broken" in state else None
-    print(json.dumps({"probe": job["probe"], "backend": backend, "failure": broken}))
+    print(json.dumps({"probe": job["probe"], "backend": backend, "failure": broken,
+        "device": device(int(job["gpu"][4:])) if job["gpu"] else None,
+        "vram_peak_bytes": state.get("vram", 0), "conditions": state.get("conditions", {})}))
 """
 SPECS = [
     ["cpu_call", "cpu", "small"],

@@ -1,0 +1,252 @@
+"""Rounds at a gate that is not always open: who waits, who is left out, and what is remembered."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sqlite3
+import time
+from contextlib import closing
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from gpud.core.clock import Instant
+from gpud.core.conditions import Conditions
+from gpud.core.events import RunFinished, RunSkipped
+from gpud.core.flags import FEWEST_RUNS
+from gpud.core.health import Level
+from gpud.core.sample import Flag, Pace, Skip
+from gpud.core.settings import Gate, Settings
+from gpud.core.snapshot import ProbeKey
+from tests.agent.rounds import Bench
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+IDLE = Conditions(
+    utilization_gpu_ratio=0.0,
+    memory_free_bytes=4.0 * (1 << 30),
+    temperature_celsius=40.0,
+    clock_sm_hertz=2e9,
+    ac=True,
+)
+BUSY = replace(IDLE, utilization_gpu_ratio=0.8)
+
+
+class Clocked(Bench):
+    """A bench whose clocks are the test's: they move on by a step with each look at them."""
+
+    moment_s = 1000.0
+    step_s = 1.0
+    ahead_s = 0.0  # the wall clock
+
+    def now(self) -> Instant:
+        self.moment_s += self.step_s
+        return Instant(1.7e9 + self.moment_s + self.ahead_s, self.moment_s)
+
+
+@pytest.fixture
+def bench(tmp_path: Path) -> Clocked:
+    made = Clocked(tmp_path, Settings(gate=Gate(look_again_s=0.1)))
+    made.looks = [IDLE]
+    return made
+
+
+def skips(bench: Bench) -> list[tuple[str, Skip, str | None]]:
+    found = [event for event in bench.events if isinstance(event, RunSkipped)]
+    return [(event.probe, event.reason, event.gpu) for event in found]
+
+
+def finished(bench: Bench, probe: str) -> list[RunFinished]:
+    found = [event for event in bench.events if isinstance(event, RunFinished)]
+    return [event for event in found if event.report.probe == probe]
+
+
+def stored(bench: Bench, probe: str) -> list[tuple[Any, Any]]:
+    with closing(sqlite3.connect(bench.folder / "gpud.db")) as database:
+        rows = database.execute(
+            "SELECT flags, conditions FROM runs WHERE probe = ? ORDER BY id", (probe,)
+        ).fetchall()
+    return [(json.loads(flags), json.loads(conditions)) for flags, conditions in rows]
+
+
+def test_a_small_probe_of_a_busy_gpu_is_left_out_at_once_and_the_cpu_goes_on(
+    bench: Clocked,
+) -> None:
+    bench.looks = [BUSY]
+    snapshot = bench.rounds(Pace.SMALL)
+    assert skips(bench) == [("launch", Skip.GPU_BUSY, "GPU-0")]
+    assert snapshot.runs["cpu_call"] == 1
+    assert [call for call in bench.calls() if "--run" in call] == ["--run cpu_call None"]
+
+
+def test_one_gpu_that_is_busy_keeps_no_other_from_being_measured(bench: Clocked) -> None:
+    bench.says(gpus=3)
+    bench.looks = [BUSY, IDLE, IDLE, BUSY]  # before GPU 0; before and after GPU 1; before GPU 2
+    bench.rounds(Pace.SMALL)
+    assert [event.gpu for event in finished(bench, "launch")] == ["GPU-1"]
+    assert [gpu for _, _, gpu in skips(bench)] == ["GPU-0", "GPU-2"]
+    assert bench.asked == [None, None, "GPU-0", "GPU-1", "GPU-1", "GPU-2"]
+
+
+def test_a_large_probe_waits_for_an_idle_moment(bench: Clocked) -> None:
+    bench.looks = [BUSY, BUSY, IDLE]
+    snapshot = bench.rounds(Pace.LARGE)
+    assert skips(bench) == []
+    assert snapshot.runs["triad"] == 1
+
+
+def test_a_large_probe_that_waited_in_vain_is_left_out_once(bench: Clocked) -> None:
+    bench.looks = [BUSY]
+    bench.rounds(Pace.LARGE)
+    assert skips(bench) == [("triad", Skip.GPU_BUSY, "GPU-0")]
+    assert 10 < len(bench.asked) < 200
+
+
+def test_while_a_large_probe_waits_small_ones_are_measured(bench: Clocked) -> None:
+    bench.looks = [BUSY, IDLE]
+
+    async def story() -> None:
+        pipeline, history = bench.make()
+        await asyncio.gather(*(pipeline.round(pace) for pace in (Pace.LARGE, Pace.SMALL)))
+        await history.close()
+
+    asyncio.run(story())
+    order = [event.report.probe for event in bench.events if isinstance(event, RunFinished)]
+    assert order == ["cpu_matmul", "cpu_call", "launch", "triad"]
+    assert skips(bench) == []
+
+
+def test_a_container_that_begins_while_a_probe_waits_ends_the_waiting(bench: Clocked) -> None:
+    async def look(uuid: str | None) -> Conditions:
+        bench.taken = uuid is not None
+        return BUSY
+
+    bench.look = look  # type: ignore[method-assign]
+    bench.rounds(Pace.LARGE)
+    assert skips(bench) == [("triad", Skip.CONTAINER_RUNNING, "GPU-0")]
+
+
+def test_gpuds_own_work_is_not_taken_for_somebody_elses(bench: Clocked) -> None:
+    bench.step_s = 0.1
+    bench.settings = Settings(gate=Gate(wait_for_idle_s=0))
+    bench.looks = [IDLE, IDLE, BUSY, IDLE]  # around launch; before triad, and when the echo is over
+    snapshot = bench.rounds(Pace.SMALL, Pace.LARGE)
+    assert skips(bench) == []
+    assert snapshot.runs["triad"] == 1
+
+
+@pytest.mark.parametrize(
+    ("changed", "reason"),
+    [({"local_min": 60}, Skip.QUIET_HOURS), ({"resumed_s": 1001.0}, Skip.RESUMED)],
+)
+def test_the_hour_and_a_pause_are_reasons_too(
+    bench: Clocked, changed: dict[str, Any], reason: Skip
+) -> None:
+    bench.settings = Settings(gate=Gate(quiet_hours=("00:00-07:00",), resume_rest_s=60))
+    for name, value in changed.items():
+        setattr(bench, name, value)
+    snapshot = bench.rounds(Pace.SMALL)
+    assert skips(bench) == [("launch", reason, "GPU-0")]
+    assert snapshot.runs["cpu_call"] == 1
+
+
+def test_a_probe_that_took_more_memory_than_is_free_now_waits_for_its_turn(
+    bench: Clocked,
+) -> None:
+    bench.says(vram=5 << 30)
+    bench.rounds(Pace.SMALL, Pace.SMALL)
+    assert len(finished(bench, "launch")) == 1
+    assert skips(bench) == [("launch", Skip.VRAM_SHORT, "GPU-0")]
+
+
+def test_a_gpu_that_hangs_is_stuck_and_not_merely_busy(bench: Clocked) -> None:
+    async def story() -> None:
+        pipeline, history = bench.make()
+        await pipeline.round(Pace.SMALL)
+        pipeline._launcher.breaker = pipeline._launcher.breaker.after_hang(time.monotonic())
+        bench.looks = [BUSY]
+        await pipeline.round(Pace.SMALL)
+        await history.close()
+
+    asyncio.run(story())
+    assert skips(bench) == [("launch", Skip.STUCK, "GPU-0")]
+
+
+def test_a_probe_put_off_for_too_long_is_told_of_until_it_runs(bench: Clocked) -> None:
+    bench.settings = Settings(gate=Gate(starve_after_s=10))
+    bench.looks = [BUSY]
+    snapshot = bench.rounds(*[Pace.SMALL] * 5)
+    health = snapshot.health["gate"]
+    assert (health.level, health.reason) == (Level.DEGRADED, "starved")
+    assert snapshot.put_off[ProbeKey("launch", 0)].count == 5
+    bench.looks = [IDLE]
+    assert bench.rounds(Pace.SMALL).health["gate"].level is Level.OK
+
+
+def test_the_conditions_around_a_run_are_stored_with_it(bench: Clocked) -> None:
+    bench.says(conditions={"python": "3", "after.ac": "a child does not say that"})
+    bench.looks = [IDLE, replace(IDLE, temperature_celsius=52.0, pstate=0.0)]
+    bench.rounds(Pace.SMALL)
+    ((flags, conditions),) = stored(bench, "launch")
+    assert flags == []
+    assert conditions["python"] == "3"
+    assert (conditions["before.temperature_celsius"], conditions["before.ac"]) == (40.0, True)
+    assert (conditions["after.temperature_celsius"], conditions["after.ac"]) == (52.0, True)
+    assert "before.pstate" not in conditions
+    assert finished(bench, "launch")[0].report.conditions == conditions
+
+
+def test_flags_are_stored_and_published_with_the_figures(bench: Clocked) -> None:
+    bench.says(conditions={"settled": False})
+    bench.looks = [replace(IDLE, utilization_gpu_ratio=0.08), IDLE]
+    bench.rounds(Pace.SMALL)
+    assert [flags for flags, _ in stored(bench, "launch")] == [["busy", "cold"]]
+    assert finished(bench, "launch")[0].flags == (Flag.BUSY, Flag.COLD)
+
+
+def test_a_run_soon_after_a_pause_is_marked(bench: Clocked) -> None:
+    bench.resumed_s = 980.0
+    bench.rounds(Pace.SMALL)
+    assert [event.flags for event in finished(bench, "launch")] == [(Flag.RESUME,)]
+
+
+def test_a_run_across_a_jump_is_kept_with_its_flag_and_not_published(bench: Clocked) -> None:
+    async def look(uuid: str | None) -> Conditions:
+        bench.ahead_s += 0.0 if uuid is None else 5.0  # both times
+        return IDLE
+
+    bench.look = look  # type: ignore[method-assign]
+    snapshot = bench.rounds(Pace.SMALL)
+    assert [flags for flags, _ in stored(bench, "launch")] == [["jumped"]]
+    assert finished(bench, "launch") == []
+    assert snapshot.skips == {("launch", Skip.CLOCK_JUMPED): 1}
+    assert "launch" not in {key.probe for key in snapshot.probes}
+
+
+def test_what_is_usual_is_known_again_after_a_restart_for_each_power_source(
+    bench: Clocked,
+) -> None:
+    bench.rounds(*[Pace.SMALL] * FEWEST_RUNS)
+    slow = replace(IDLE, clock_sm_hertz=1.5e9)
+    bench.events.clear()
+    bench.looks = [IDLE, slow, replace(IDLE, ac=False), replace(slow, ac=False)]
+    bench.rounds(Pace.SMALL, Pace.SMALL)  # a new agent on the same history
+    assert [event.flags for event in finished(bench, "launch")] == [(Flag.LOW,), ()]
+
+
+def test_marked_runs_do_not_become_the_usual(bench: Clocked) -> None:
+    bench.rounds(*[Pace.SMALL] * FEWEST_RUNS)
+    bench.events.clear()
+    bench.looks = [replace(IDLE, clock_sm_hertz=1.5e9)]
+    bench.rounds(*[Pace.SMALL] * (2 * FEWEST_RUNS))
+    assert {event.flags for event in finished(bench, "launch")} == {(Flag.LOW,)}
+
+
+def test_a_history_that_cannot_be_read_costs_nothing_but_what_is_usual(tmp_path: Path) -> None:
+    bench = Clocked(tmp_path, state_dir=tmp_path / "missing")
+    bench.looks = [IDLE]
+    bench.rounds(*[Pace.SMALL] * FEWEST_RUNS)
+    assert [event.flags for event in finished(bench, "launch")] == [()] * FEWEST_RUNS
