@@ -12,7 +12,7 @@ import subprocess
 import sys
 import tempfile
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -20,15 +20,30 @@ HERE = Path(__file__).parent
 KERNELS = HERE.parent / "gpud" / "child" / "kernels"
 REQUIREMENTS = HERE / "requirements-ptx.txt"
 
-HEADER = ".version 6.0\n.target sm_50\n"  # CUDA 9 and Maxwell: older than any driver for WSL2
-OPTIONS = ("--gpu-architecture=compute_50", "--std=c++17")
-GENERATED_HEADER = re.compile(r"\A(?://[^\n]*\n|\s)*\.version \d+\.\d+\n\.target sm_50\n")
-
 WANTED = re.compile(r"/(ptxas|libnvrtc(-builtins)?\.so\.[\d.]+)$")  # inside a wheel
 
 
 class PtxError(Exception):
     """A tool could not be had, or refused its input; the text is the tool's own."""
+
+
+@dataclass(frozen=True, slots=True)
+class Header:
+    """What a file of PTX asks for: the language's version, and the oldest GPU as a number."""
+
+    version: str
+    architecture: int
+
+    @property
+    def text(self) -> str:
+        """The two lines at the top of the file."""
+        return f".version {self.version}\n.target sm_{self.architecture}\n"
+
+
+HEADERS = {
+    "matmul_tensor": Header("7.0", 80)
+}  # CUDA 11.0, the first with mma.m16n8k16 and cp.async
+USUAL = Header("6.0", 50)  # CUDA 9 and Maxwell: older than any driver for WSL2
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +74,11 @@ ASSEMBLERS = (
 def sources() -> tuple[Path, ...]:
     """Every kernel source, by name; its PTX lies beside it."""
     return tuple(sorted(KERNELS.glob("*.cu")))
+
+
+def header(source: Path) -> Header:
+    """The header of the PTX that a source is compiled to."""
+    return HEADERS.get(source.stem, USUAL)
 
 
 def install(folder: Path) -> Path:
@@ -116,20 +136,24 @@ class Compiler:
         Errors: ``PtxError`` with the compiler's log.
         """
         program = ctypes.c_void_p()
+        wanted = header(source)
+        included = sorted(KERNELS.glob("*.cuh"))
         self._check(
             "nvrtcCreateProgram",
             ctypes.byref(program),
             source.read_bytes(),
             source.name.encode(),
-            0,
-            None,
-            None,
+            len(included),
+            _strings(file.read_bytes() for file in included),
+            _strings(file.name.encode() for file in included),
         )
         try:
-            options = (ctypes.c_char_p * len(OPTIONS))(*(option.encode() for option in OPTIONS))
-            if self._nvrtc.nvrtcCompileProgram(program, len(OPTIONS), options):
+            options = _strings(
+                (b"--gpu-architecture=compute_%d" % wanted.architecture, b"--std=c++17")
+            )
+            if self._nvrtc.nvrtcCompileProgram(program, len(options), options):
                 raise PtxError(self._text(program, "nvrtcGetProgramLog"))
-            return lowered(source.name, self._text(program, "nvrtcGetPTX"))
+            return lowered(source.name, self._text(program, "nvrtcGetPTX"), wanted)
         finally:
             self._check("nvrtcDestroyProgram", ctypes.byref(program))
 
@@ -145,29 +169,39 @@ class Compiler:
             raise PtxError(f"{function}: NVRTC error {code}")
 
 
-def lowered(name: str, generated: str) -> str:
+def _strings(texts: Iterable[bytes]) -> ctypes.Array[ctypes.c_char_p]:
+    """An array of C strings."""
+    items = tuple(texts)
+    return (ctypes.c_char_p * len(items))(*items)
+
+
+def lowered(name: str, generated: str, wanted: Header = USUAL) -> str:
     """The generated PTX under the header that old drivers accept.
 
-    Only the generator's comments and the two header lines change: the kernels use no instruction
-    newer than the header says, which the assemblers confirm.
+    Only the generator's comments and the version change: the kernels use no instruction newer than
+    the header says, which the assemblers confirm.
     """
-    body, replaced = GENERATED_HEADER.subn("", generated, count=1)
-    if not replaced:
+    found = re.match(
+        rf"(?://[^\n]*\n|\s)*\.version \d+\.\d+\n\.target sm_{wanted.architecture}\n", generated
+    )
+    if not found:
         raise PtxError(f"{name}: unexpected PTX header: {generated[:200]!r}")
+    body = generated[found.end() :].rstrip("\n\0")
     provenance = f"// Made from {name} by deploy/build-ptx (NVRTC 12.9.86). Do not edit.\n\n"
-    return provenance + HEADER + body.rstrip("\n\0") + "\n"
+    return f"{provenance}{wanted.text}{body}\n"
 
 
 def assemble(tools: Path, ptx: Path) -> Iterator[str]:
-    """Run every assembler over every architecture it knows; a line of text for each that passed.
+    """Run every assembler over every architecture it knows that is new enough; a line for each.
 
     Errors: ``PtxError`` with the first refusal.
     """
+    oldest = header(ptx).architecture
     for assembler in ASSEMBLERS:
         ptxas = tools / assembler.wheel / "ptxas"
-        for architecture in assembler.architectures:
-            _run(str(ptxas), f"--gpu-name=sm_{architecture}", "--output-file=/dev/null", str(ptx))
-        numbers = assembler.architectures
+        numbers = [number for number in assembler.architectures if number >= oldest]
+        for number in numbers:
+            _run(str(ptxas), f"--gpu-name=sm_{number}", "--output-file=/dev/null", str(ptx))
         yield f"{ptx.name}: {assembler.wheel}: sm_{numbers[0]} to sm_{numbers[-1]}"
 
 

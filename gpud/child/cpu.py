@@ -266,6 +266,13 @@ def _matmul(a: Array, b: Array, c: Array, n: int) -> int:
     return 0
 
 
+def _matmul_tensor(a: Array, b: Array, c: Array, n: int) -> int:
+    size = n * n
+    left, right = (each.view(np.float16)[:size].reshape(n, n).astype(np.float32) for each in (a, b))
+    np.matmul(left, right, out=c[:size].reshape(n, n))
+    return 0
+
+
 KERNELS: dict[str, Callable[..., int]] = {
     "gpud_empty": _empty,
     "gpud_count": _count,
@@ -274,4 +281,5 @@ KERNELS: dict[str, Callable[..., int]] = {
     "gpud_matmul": _matmul,
     "gpud_matmul_16": _matmul,
     "gpud_matmul_128": _matmul,
+    "gpud_matmul_tensor": _matmul_tensor,
 }

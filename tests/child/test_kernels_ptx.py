@@ -2,6 +2,7 @@
 
 import ctypes
 import re
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -15,10 +16,13 @@ ENTRIES = {
     "empty": {"gpud_empty": 0, "gpud_count": 1},
     "matmul": {"gpud_matmul": 4, "gpud_matmul_16": 4},
     "matmul_128": {"gpud_matmul_128": 4},
+    "matmul_tensor": {"gpud_matmul_tensor": 4},
     "nbody": {"gpud_nbody": 4},
     "triad": {"gpud_triad": 5},
 }
 NAMES = sorted(ENTRIES)
+TENSOR = "matmul_tensor"
+LANES = range(32)
 
 
 def shipped(name: str) -> Path:
@@ -34,7 +38,8 @@ def test_every_source_has_its_ptx_and_every_ptx_its_source() -> None:
 def test_the_header_is_one_that_every_driver_for_wsl2_accepts(name: str) -> None:
     lines = shipped(name).read_bytes().decode("ascii").splitlines()
     directives = [line for line in lines if line.startswith(".")][:3]
-    assert directives == [".version 6.0", ".target sm_50", ".address_size 64"]
+    version, target = ("7.0", "sm_80") if name == TENSOR else ("6.0", "sm_50")
+    assert directives == [f".version {version}", f".target {target}", ".address_size 64"]
     assert lines[0].startswith(f"// Made from {name}.cu by deploy/build-ptx")
     assert "/" not in lines[0].removeprefix("// ").replace("deploy/build-ptx", "")
 
@@ -49,6 +54,15 @@ def test_the_entries_and_their_parameters_are_those_the_probes_launch(name: str)
 def test_nbody_uses_the_fast_reciprocal_root_only() -> None:
     roots = set(re.findall(r"\b[\w.]*sqrt[\w.]*", shipped("nbody").read_text(encoding="ascii")))
     assert roots == {"rsqrt.approx.ftz.f32"}
+
+
+def test_the_tensor_kernel_is_made_of_the_instructions_it_is_there_for() -> None:
+    text = shipped(TENSOR).read_text(encoding="ascii")
+    assert text.count("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32") == 32
+    assert text.count("ldmatrix.sync.aligned.m8n8.x4.shared.b16") == 8
+    assert text.count("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16") == 4
+    assert text.count("cp.async.cg.shared.global") == 4 * 3
+    assert "fma." not in text
 
 
 @pytest.fixture(scope="module")
@@ -79,6 +93,42 @@ def test_an_assembler_refuses_what_is_newer_than_itself(tools: Path, tmp_path: P
 
 
 @pytest.mark.timeout(600)
+@pytest.mark.parametrize(
+    ("header", "refused"),
+    [(ptx.Header("6.5", 80), r"\.version 7\.0 or later"), (ptx.Header("7.0", 75), "sm_80")],
+)
+def test_the_tensor_kernel_asks_for_no_more_than_it_needs(
+    tools: Path, tmp_path: Path, header: ptx.Header, refused: str
+) -> None:
+    lower = tmp_path / f"{TENSOR}.ptx"
+    text = shipped(TENSOR).read_text(encoding="ascii")
+    lower.write_text(text.replace(ptx.HEADERS[TENSOR].text, header.text))
+    with pytest.raises(ptx.PtxError, match=refused):
+        list(ptx.assemble(tools, lower))
+
+
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize(("name", "blocks"), [("matmul_128", 2), (TENSOR, 2), ("matmul", 3)])
+def test_the_products_keep_their_registers_and_share_a_multiprocessor(
+    tools: Path, tmp_path: Path, name: str, blocks: int
+) -> None:
+    oldest = ptx.header(shipped(name)).architecture
+    for assembler in ptx.ASSEMBLERS:
+        for architecture in (number for number in assembler.architectures if number >= oldest):
+            ptxas, options = (
+                tools / assembler.wheel / "ptxas",
+                ("-v", f"--gpu-name=sm_{architecture}"),
+            )
+            command = (ptxas, *options, "-o", tmp_path / "cubin", shipped(name))
+            ended = subprocess.run(command, capture_output=True, text=True, check=True)
+            told = ended.stdout + ended.stderr
+            assert set(re.findall(r"(\d+) bytes spill", told)) == {"0"}, told
+            assert (
+                max(map(int, re.findall(r"Used (\d+) registers", told))) <= 65536 // 256 // blocks
+            )
+
+
+@pytest.mark.timeout(600)
 def test_a_source_that_does_not_compile_is_refused_with_the_log(
     tools: Path, tmp_path: Path
 ) -> None:
@@ -91,6 +141,8 @@ def test_a_source_that_does_not_compile_is_refused_with_the_log(
 def test_an_unexpected_header_is_not_rewritten() -> None:
     with pytest.raises(ptx.PtxError, match="unexpected PTX header"):
         ptx.lowered("x.cu", ".version 8.8\n.target sm_90\n")
+    with pytest.raises(ptx.PtxError, match="unexpected PTX header"):
+        ptx.lowered("x.cu", ".version 8.8\n.target sm_50\n", ptx.HEADERS[TENSOR])
 
 
 @pytest.fixture(scope="module")
@@ -101,6 +153,15 @@ def host(tmp_path_factory: pytest.TempPathFactory) -> ctypes.CDLL:
 
 def random(*shape: int) -> Any:
     return np.random.default_rng(shape).integers(-8, 9, shape).astype(np.float32)
+
+
+def product(host: ctypes.CDLL, kernel: str, n: int) -> tuple[Any, Any]:
+    """What a kernel makes of two random matrices, and what it should."""
+    kind = np.float16 if kernel == TENSOR else np.float32
+    a, b = random(n, n).astype(kind), random(n, n).T.astype(kind).copy()
+    c = np.full((n, n), np.nan, np.float32)
+    host[f"host_{kernel}"](a.ctypes, b.ctypes, c.ctypes, n)
+    return c, a.astype(np.float32) @ b.astype(np.float32)
 
 
 @pytest.mark.parametrize(
@@ -114,12 +175,90 @@ def random(*shape: int) -> Any:
         ("matmul_128", 128),
         ("matmul_128", 256),
         ("matmul_128", 384),
+        (TENSOR, 128),
+        (TENSOR, 256),
+        (TENSOR, 384),
     ],
 )
 def test_the_matmul_sources_multiply_matrices(host: ctypes.CDLL, kernel: str, n: int) -> None:
-    a, b, c = random(n, n), random(n, n).T.copy(), np.full((n, n), np.nan, np.float32)
-    host[f"host_{kernel}"](a.ctypes, b.ctypes, c.ctypes, n)
-    np.testing.assert_array_equal(c, a @ b)
+    np.testing.assert_array_equal(*product(host, kernel, n))
+
+
+@pytest.mark.parametrize(
+    ("kernel", "ignored"),
+    [
+        ("matmul_16", b"barriers"),
+        ("matmul", b"barriers"),
+        ("matmul_128", b"barriers"),
+        (TENSOR, b"barriers"),
+        (TENSOR, b"waits"),
+    ],
+)
+def test_a_product_without_its_barriers_or_waits_is_seen_to_be_wrong(
+    host: ctypes.CDLL, kernel: str, ignored: bytes
+) -> None:
+    host.host_ignore(ignored)
+    try:
+        found, wanted = product(host, kernel, 128)
+    finally:
+        host.host_ignore(b"nothing")
+    assert not np.array_equal(found, wanted)
+
+
+@pytest.mark.parametrize("tiles", [1, 7, 8, 9, 16, 27])
+def test_every_tile_of_a_tensor_product_is_owned_by_one_block(
+    host: ctypes.CDLL, tiles: int
+) -> None:
+    owned = np.full((tiles * tiles, 2), 9999, np.uint32)
+    host.host_own_tile(owned.ctypes, tiles)
+    every = {(row, column) for row in range(tiles) for column in range(tiles)}
+    assert set(map(tuple, owned.tolist())) == every
+    together = owned[: min(64, tiles * tiles)].max(axis=0) + 1
+    assert together.tolist() == [min(tiles, 8), min(tiles, 8)]
+
+
+def test_the_tensor_source_reads_shared_memory_without_bank_conflicts(host: ctypes.CDLL) -> None:
+    host.host_bank_conflicts.restype = ctypes.c_uint64
+    product(host, TENSOR, 128)
+    assert host.host_bank_conflicts() == 0
+    into, rows = np.zeros((32, 4), np.uint32), np.zeros((32 * 8, 8), np.uint16)
+    host.host_ldmatrix(into.ctypes, rows.ctypes)
+    assert host.host_bank_conflicts() == 0, "rows that follow each other"
+
+
+def test_mma_on_the_host_has_the_layout_of_the_ptx_isa(host: ctypes.CDLL) -> None:
+    """Section "Matrix Fragments for mma.m16n8k16 with floating point type", element by element."""
+    a, b, c = random(16, 16), random(16, 8), random(8, 16).T.copy()
+    fragment_a, fragment_b = np.zeros((32, 8), np.float16), np.zeros((32, 4), np.float16)
+    places = {}
+    for lane in LANES:
+        group, thread = lane >> 2, lane % 4
+        for i in range(8):
+            row = group if 0 <= i < 2 or 4 <= i < 6 else group + 8
+            fragment_a[lane, i] = a[row, thread * 2 + (i & 1) + (8 if i >= 4 else 0)]
+        for i in range(4):
+            fragment_b[lane, i] = b[thread * 2 + (i & 1) + (8 if i >= 2 else 0), group]
+        for i in range(4):
+            places[lane, i] = (group if i < 2 else group + 8, thread * 2 + (i & 1))
+    assert len(set(places.values())) == 16 * 8
+    total = np.array([[c[places[lane, i]] for i in range(4)] for lane in LANES], np.float32)
+    host.host_mma(total.ctypes, fragment_a.ctypes, fragment_b.ctypes)
+    wanted = a @ b + c
+    for (lane, i), place in places.items():
+        assert total[lane, i] == wanted[place]
+
+
+@pytest.mark.parametrize("name", ["ldmatrix", "ldmatrix_trans"])
+def test_ldmatrix_on_the_host_has_the_layout_of_the_ptx_isa(host: ctypes.CDLL, name: str) -> None:
+    """Lane l gets the elements 2 * (l % 4) and the next of row l / 4, matrix by matrix."""
+    rows, into = np.arange(32 * 8, dtype=np.uint16), np.zeros((32, 8), np.uint16)
+    host[f"host_{name}"](into.ctypes, rows.ctypes)
+    for matrix, held in enumerate(rows.reshape(4, 8, 8)):
+        given = held.T if name == "ldmatrix_trans" else held
+        for lane in LANES:
+            first = lane % 4 * 2
+            pair = into[lane, 2 * matrix : 2 * matrix + 2]
+            np.testing.assert_array_equal(pair, given[lane // 4, first : first + 2])
 
 
 def test_the_nbody_source_sums_every_pair(host: ctypes.CDLL) -> None:

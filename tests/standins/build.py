@@ -57,8 +57,9 @@ def build_submit_loop(directory: Path) -> Path:
 
 def build_kernels_on_host(directory: Path) -> Path:
     """Put the CUDA kernels, compiled for the CPU, into ``directory`` as a shared library."""
-    options = (*SHARED, "-pthread", "-I", str(KERNELS))
+    options = (*SHARED, "-I", str(SOURCES), "-I", str(KERNELS))
     source, included = [SOURCES / "kernels_on_host.cpp"], sorted(KERNELS.glob("*.cu"))
+    included.append(SOURCES / "instructions.cuh")
     built = _compiled("kernels_on_host.so", source, CXX, options, included)
     return _place(built, directory / "kernels_on_host.so")
 

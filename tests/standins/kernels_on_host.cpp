@@ -1,41 +1,6 @@
-// The CUDA sources of gpud/child/kernels, compiled for the CPU: their indexing, tiling and barriers
-// are then checked on machines with no GPU. One thread per CUDA thread, one block at a time.
-#include <pthread.h>
-
-#include <cmath>
-#include <cstddef>
-#include <functional>
-#include <thread>
-#include <vector>
-
-struct float4 { float x, y, z, w; };
-struct uint3 { unsigned int x, y, z; };
-
-static float4 make_float4(float x, float y, float z, float w)
-{
-    return {x, y, z, w};
-}
-
-static uint3 gridDim, blockDim, blockIdx;
-static thread_local uint3 threadIdx;
-static pthread_barrier_t barrier;
-
-static void __syncthreads()
-{
-    pthread_barrier_wait(&barrier);
-}
-
-static unsigned int atomicAdd(unsigned int *target, unsigned int value)
-{
-    return __atomic_fetch_add(target, value, __ATOMIC_SEQ_CST);
-}
-
-#define __global__
-#define __device__
-#define __forceinline__ inline
-#define __launch_bounds__(...)
-#define __shared__ static // one block runs at a time
-#define asm(...) result = 1 / std::sqrt(x) // the only instruction the kernels spell out
+// The CUDA sources of gpud/child/kernels, compiled for the CPU: their indexing, tiling, barriers and
+// waits are then checked on machines with no GPU.
+#include <instructions.cuh> // the one beside this file: the search path says so
 
 #include "empty.cu"
 #include "matmul.cu"
@@ -43,30 +8,28 @@ static unsigned int atomicAdd(unsigned int *target, unsigned int value)
 #undef DEPTH
 #include "matmul_128.cu"
 #undef TILE
+#undef DEPTH
+#include "matmul_tensor.cu"
+#undef TILE
 #include "nbody.cu"
 #include "triad.cu"
 
-static void launch(uint3 grid, uint3 block, const std::function<void()> &kernel)
+#define EXPORT extern "C" __attribute__((visibility("default")))
+
+// Let every kernel run on where it should stop; what it computes must then be wrong.
+EXPORT void host_ignore(const char *what)
 {
-    unsigned int threads = block.x * block.y;
-    gridDim = grid;
-    blockDim = block;
-    pthread_barrier_init(&barrier, nullptr, threads);
-    for (unsigned int index = 0; index < grid.x * grid.y; index++) {
-        blockIdx = {index % grid.x, index / grid.x, 0};
-        std::vector<std::thread> running;
-        for (unsigned int thread = 0; thread < threads; thread++)
-            running.emplace_back([&, thread] {
-                threadIdx = {thread % block.x, thread / block.x, 0};
-                kernel();
-            });
-        for (std::thread &thread : running)
-            thread.join();
-    }
-    pthread_barrier_destroy(&barrier);
+    barriers_ignored = !strcmp(what, "barriers");
+    waits_ignored = !strcmp(what, "waits");
 }
 
-#define EXPORT extern "C" __attribute__((visibility("default")))
+// How often loads of matrices had to read a bank twice since the last question.
+EXPORT uint64_t host_bank_conflicts()
+{
+    uint64_t found = bank_conflicts;
+    bank_conflicts = 0;
+    return found;
+}
 
 EXPORT void host_count(unsigned int *counter, unsigned int grid, unsigned int block)
 {
@@ -97,4 +60,38 @@ EXPORT void host_matmul_16(const float *a, const float *b, float *c, unsigned in
 EXPORT void host_matmul_128(const float *a, const float *b, float *c, unsigned int n)
 {
     launch({n / 128, n / 128, 1}, {16, 16, 1}, [&] { gpud_matmul_128(a, b, c, n); });
+}
+
+EXPORT void host_matmul_tensor(const unsigned short *a, const unsigned short *b, float *c,
+                               unsigned int n)
+{
+    launch({n / 128, n / 128, 1}, {256, 1, 1}, [&] { gpud_matmul_tensor(a, b, c, n); });
+}
+
+// One instruction each, on the registers of a warp: to be held against the tables of the PTX ISA.
+
+EXPORT void host_mma(float (*sum)[4], const unsigned int (*a)[4], const unsigned int (*b)[2])
+{
+    launch({1, 1, 1}, {WARP, 1, 1}, [&] {
+        unsigned int lane = threadIdx.x;
+        mma(sum[lane], a[lane], b[lane][0], b[lane][1]);
+    });
+}
+
+EXPORT void host_ldmatrix(unsigned int (*into)[4], const uint4 *rows)
+{
+    launch({1, 1, 1}, {WARP, 1, 1}, [&] { ldmatrix(into[threadIdx.x], &rows[threadIdx.x]); });
+}
+
+EXPORT void host_ldmatrix_trans(unsigned int (*into)[4], const uint4 *rows)
+{
+    launch({1, 1, 1}, {WARP, 1, 1}, [&] { ldmatrix_trans(into[threadIdx.x], &rows[threadIdx.x]); });
+}
+
+// Which tile each block of a grid of tiles x tiles owns, in the order of the grid.
+EXPORT void host_own_tile(uint2 *tile_of_block, unsigned int tiles)
+{
+    launch({tiles, tiles, 1}, {1, 1, 1}, [&] {
+        tile_of_block[blockIdx.y * gridDim.x + blockIdx.x] = own_tile();
+    });
 }

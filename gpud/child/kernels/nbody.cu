@@ -4,15 +4,9 @@
 //   acc[i] = sum over j of m[j] * (r[j] - r[i]) / (|r[j] - r[i]|^2 + eps2)^(3/2)
 // n is a multiple of 256, the grid n / 256, the block 256. eps2 > 0, since j = i is summed too.
 
-#define TILE 256
+#include <instructions.cuh>
 
-// The flushing form: the other one costs three more instructions per interaction for denormals.
-__device__ __forceinline__ float reciprocal_sqrt(float x)
-{
-    float result;
-    asm("rsqrt.approx.ftz.f32 %0, %1;" : "=f"(result) : "f"(x));
-    return result;
-}
+#define TILE 256
 
 extern "C" __global__ void __launch_bounds__(TILE)
 gpud_nbody(const float4 *__restrict__ pos, float4 *__restrict__ acc, unsigned int n, float eps2)
@@ -28,7 +22,7 @@ gpud_nbody(const float4 *__restrict__ pos, float4 *__restrict__ acc, unsigned in
         for (int j = 0; j < TILE; j++) {
             float4 other = tile[j];
             float dx = other.x - self.x, dy = other.y - self.y, dz = other.z - self.z;
-            float inverse = reciprocal_sqrt(dx * dx + (dy * dy + (dz * dz + eps2)));
+            float inverse = rsqrt_approx(dx * dx + (dy * dy + (dz * dz + eps2)));
             float factor = other.w * inverse * (inverse * inverse);
             x += dx * factor;
             y += dy * factor;

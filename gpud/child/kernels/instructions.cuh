@@ -1,0 +1,65 @@
+// The machine instructions that CUDA C++ has no word for, one function each. Source: the PTX ISA.
+
+// rsqrt, denormals flushed: the other form costs three more instructions per call for them.
+__device__ __forceinline__ float rsqrt_approx(float x)
+{
+    float result;
+    asm("rsqrt.approx.ftz.f32 %0, %1;" : "=f"(result) : "f"(x));
+    return result;
+}
+
+// What follows needs compute capability 8.0.
+
+// Begin to copy 16 bytes from global to shared memory, both addresses multiples of 16.
+__device__ __forceinline__ void cp_async(void *shared, const void *global)
+{
+    unsigned int to = (unsigned int)__cvta_generic_to_shared(shared);
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(to), "l"(global) : "memory");
+}
+
+// Make one group of the copies that this thread has begun since the last group.
+__device__ __forceinline__ void cp_async_commit()
+{
+    asm volatile("cp.async.commit_group;" ::: "memory");
+}
+
+// Wait until at most PENDING of this thread's groups, the youngest ones, are still under way.
+template <int PENDING> __device__ __forceinline__ void cp_async_wait()
+{
+    asm volatile("cp.async.wait_group %0;" ::"n"(PENDING) : "memory");
+}
+
+// Load four 8 x 8 matrices of 16-bit elements for a warp: lane 8 i + r names row r of matrix i in
+// shared memory; into[i] of lane l is row l / 4, columns l % 4 * 2 and the next, of matrix i.
+__device__ __forceinline__ void ldmatrix(unsigned int (&into)[4], const void *row)
+{
+    unsigned int from = (unsigned int)__cvta_generic_to_shared(row);
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(into[0]), "=r"(into[1]), "=r"(into[2]), "=r"(into[3])
+                 : "r"(from)
+                 : "memory");
+}
+
+// The same, of the transposed matrices.
+__device__ __forceinline__ void ldmatrix_trans(unsigned int (&into)[4], const void *row)
+{
+    unsigned int from = (unsigned int)__cvta_generic_to_shared(row);
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(into[0]), "=r"(into[1]), "=r"(into[2]), "=r"(into[3])
+                 : "r"(from)
+                 : "memory");
+}
+
+// sum[16][8] += a[16][16] * b[16][8] for a warp, FP16 in and FP32 out. In lane l, with r = l / 4 and
+// c = l % 4 * 2, and two elements to a register:
+//   a[0..3]: rows r, r + 8, r, r + 8 and columns c, c, c + 8, c + 8, and the next column each
+//   b0, b1: rows c and c + 8, and the next row each, of column r
+//   sum[0..3]: row r, columns c and c + 1; row r + 8, the same columns
+__device__ __forceinline__ void mma(float (&sum)[4], const unsigned int (&a)[4], unsigned int b0,
+                                    unsigned int b1)
+{
+    asm("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 "
+        "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
+        : "+f"(sum[0]), "+f"(sum[1]), "+f"(sum[2]), "+f"(sum[3])
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+}
