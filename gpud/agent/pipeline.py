@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import secrets
 import time
 from dataclasses import replace
@@ -139,6 +140,10 @@ class Pipeline:
             elif spec.backend is Backend.CUDA:
                 for device in await self._devices(spec):
                     waiting += await self._one(Due(spec, device))
+        on_gpu = [spec for spec in due if spec.backend is Backend.CUDA]
+        if on_gpu and self._inventory is None and not self._gpu_taken():
+            with contextlib.suppress(Refused):
+                await self._look(on_gpu[0])  # what a run has lost is named in the same round
         return waiting
 
     async def _again(self, waiting: list[Due]) -> _Waiting:
@@ -155,14 +160,19 @@ class Pipeline:
         """Give the GPUs to measure, none (with a counted skip) while there are none."""
         if self._inventory is None:
             try:
-                self._inventory = await self._launcher.inventory(self._job(spec, None))
+                await self._look(spec)
             except Refused as refused:
                 self._publish(RunSkipped(spec.name, refused.skip, self._now().wall_s))
-                return ()
-            self._publish(InventoryTaken(self._inventory, self._now().wall_s))
-        if not self._inventory.devices:
+        devices = () if self._inventory is None else self._inventory.devices
+        if self._inventory is not None and not devices:
             self._publish(RunSkipped(spec.name, Skip.NO_GPU, self._now().wall_s))
-        return self._inventory.devices
+        return devices
+
+    async def _look(self, spec: ProbeSpec) -> None:
+        """Take the list of GPUs. ``Errors: Refused``."""
+        inventory = await self._launcher.inventory(self._job(spec, None))
+        self._inventory = inventory
+        self._publish(InventoryTaken(inventory, self._now().wall_s))
 
     async def _one(self, due: Due) -> _Waiting:
         """Run one probe on one GPU, or leave it out; gives it back if it has to wait."""
@@ -197,7 +207,8 @@ class Pipeline:
             self._skip(due, Skip.CLOCK_JUMPED, after)
             return
         self._publish(RunFinished(report, due.uuid, after.wall_s, after.mono_s, flags))
-        if report.failure is not None and report.failure.reason in LOOK_AGAIN:
+        failure = None if due.device is None else report.failure  # the CPU's says nothing of GPUs
+        if failure is not None and failure.reason in LOOK_AGAIN:
             self._inventory = None
 
     def _skip(self, due: Due, reason: Skip, at: Instant, *, starving: bool = False) -> None:

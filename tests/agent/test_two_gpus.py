@@ -8,10 +8,12 @@ from typing import TYPE_CHECKING
 import pytest
 
 from gpud.agent.export import SnapshotCollector
+from gpud.agent.gatekeeper import Gatekeeper
 from gpud.agent.launch import Launcher
 from gpud.agent.pipeline import Pipeline
 from gpud.agent.store import History
 from gpud.core.clock import Instant
+from gpud.core.conditions import Conditions
 from gpud.core.fold import fold
 from gpud.core.health import Level
 from gpud.core.sample import Pace
@@ -54,6 +56,13 @@ OTHERS = (
 )
 
 
+NOW = Instant(1.0, 1.0)
+
+
+async def _nothing_known(_: str | None) -> Conditions:
+    return Conditions()
+
+
 class Agent:
     """A pipeline over two cards; what it says is folded, as the board does."""
 
@@ -68,8 +77,16 @@ class Agent:
             settings=self.settings,
             launcher=Launcher(folder / "gpu.lock"),
             history=self.history,
+            gate=Gatekeeper(
+                self.settings.gate,
+                look=_nothing_known,
+                remembered=self.history.unmarked,
+                now=lambda: NOW,
+                local_min=lambda _: 0,
+                resumed_s=lambda: None,
+            ),
             publish=self.publish,
-            now=lambda: Instant(1.0, 1.0),
+            now=lambda: NOW,
             boot_id="boot",
             cache_dir=str(folder),
         )
@@ -94,9 +111,7 @@ class Agent:
 
     def exported(self) -> set[str]:
         """The numbers of the GPUs that a scrape shows anything of."""
-        collector = SnapshotCollector(
-            lambda: self.snapshot, self.settings, lambda: Instant(1.0, 1.0)
-        )
+        collector = SnapshotCollector(lambda: self.snapshot, self.settings, lambda: NOW)
         return {
             sample.labels["gpu"]
             for family in collector.collect()
