@@ -162,7 +162,7 @@ class KernelLogReport:
     ``unreadable`` and ``counts`` exclude each other: what was not read was not counted.
     """
 
-    unreadable: str | None = None  # why nothing can be said: "absent", "refused", "failed"
+    unreadable: str | None = None  # why nothing can be said: absent, refused, failed, unread
     detail: str | None = None
     counts: dict[str, int] = field(default_factory=dict)  # by core.dxg.Kind
     overruns: int = 0  # lines were overwritten before they were read: counts are too low

@@ -48,7 +48,7 @@ class KernelLog:
         self._boot_s = boot_s
         self._fd = -1
         self._next_s = 0.0
-        self._unreadable: tuple[str, str] | None = None
+        self._unreadable: tuple[str, str] | None = ("unread", "nobody has looked yet")
         self._overruns = 0
         self._tally = dxg.Tally()
         self._last: KernelTrouble | None = None

@@ -1,0 +1,177 @@
+"""Lines of the kernel's log, as machines with WSL2 wrote them."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gpud.core.dxg import (
+    LONGEST_WORDS,
+    RECENT_S,
+    SETTLED_S,
+    UNUSUAL,
+    Kind,
+    Line,
+    Noise,
+    Tally,
+    Trouble,
+    judged,
+    record,
+)
+
+PREFIX = "misc dxg: dxgk: "
+LOST = f"{PREFIX}dxgvmb_send_create_process: create_process failed -75"
+STRANGE = f"{PREFIX}dxgkio_lock2: Ioctl failed: -11"
+BOOT = [
+    f"{PREFIX}dxgkio_is_feature_enabled: Ioctl failed: -22",
+    *[f"{PREFIX}dxgkio_query_adapter_info: Ioctl failed: -22"] * 14,
+    *[f"{PREFIX}dxgkio_query_adapter_info: Ioctl failed: -2"] * 6,
+]
+"""What a working machine says when it starts."""
+
+
+def tallied(*lines: tuple[float, str]) -> Tally:
+    tally = Tally()
+    for at_s, text in lines:
+        tally = tally.with_line(Line(at_s, text))
+    return tally
+
+
+@pytest.mark.parametrize("line", sorted(set(BOOT)))
+def test_what_working_machines_say_is_noise(line: str) -> None:
+    assert judged(line) == Noise(Kind.NOISE)
+
+
+@pytest.mark.parametrize(
+    ("text", "kind"),
+    [
+        ("dxgvmb_send_create_process: create_process failed -75", Kind.MESSAGE_LOST),
+        ("dxgkio_create_allocation: Ioctl failed: -75", Kind.MESSAGE_LOST),
+        (
+            "dxgvmb_send_create_allocation: send_create_allocation failed ffffffb5",
+            Kind.MESSAGE_LOST,
+        ),
+        ("dxgkio_query_adapter_info: Ioctl failed: -75", Kind.MESSAGE_LOST),
+        ("dxgkio_make_resident: Ioctl failed: -12", Kind.NOT_RESIDENT),
+    ],
+)
+def test_what_only_broken_machines_say_is_trouble(text: str, kind: Kind) -> None:
+    assert judged(PREFIX + text) == Trouble(kind, text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "dxgkio_query_adapter_info: Ioctl failed: -11",
+        "dxgkio_is_feature_enabled: Ioctl failed: -2",
+        "dxgkio_lock2: Ioctl failed: -22",
+        "dxgkio_create_allocation: Ioctl failed: -12",
+        "dxgvmb_send_sync_msg: vmbus_sendpacket failed: fffffff5",
+        "dxgkio_make_resident: paging queue is full",
+    ],
+)
+def test_what_nobody_has_explained_is_counted_as_unknown(text: str) -> None:
+    assert judged(PREFIX + text) == Noise(Kind.UNKNOWN)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "",
+        "hv_vmbus: registering driver dxgkrnl",
+        "EXT4-fs (sdd): mounted filesystem",
+        f"systemd[1]: {LOST}",
+        "misc dxg: dxgk: ",
+        "misc dxg: dxgk: no function here",
+        f" {LOST}",
+    ],
+)
+def test_other_drivers_are_none_of_our_business(line: str) -> None:
+    assert judged(line) is None
+
+
+def test_a_record_has_a_moment_and_a_text() -> None:
+    assert record(f"3,1234,41182660,-;{LOST}\n SUBSYSTEM=misc\n") == Line(41.18266, LOST)
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [
+        "",
+        "garbage",
+        " SUBSYSTEM=misc",
+        f"11,1234,41182660,-;{LOST}",  # facility 1: a program wrote it
+        f"3,x,41182660,-;{LOST}",
+        f"-3,1,2,-;{LOST}",
+        LOST,
+    ],
+)
+def test_what_the_kernel_did_not_write_is_no_record(raw: str) -> None:
+    assert record(raw) is None
+
+
+def test_words_from_the_kernel_are_harmless_and_short() -> None:
+    meaning = judged(f"{PREFIX}dxgkio_x: \x1b[31m\u202e{'y' * 300} failed -75")
+    assert isinstance(meaning, Trouble)
+    assert "\x1b" not in meaning.words
+    assert "\u202e" not in meaning.words
+    assert len(meaning.words) == LONGEST_WORDS
+
+
+def test_a_start_of_a_working_machine_is_counted_and_means_nothing() -> None:
+    tally = tallied(*((2.0, line) for line in BOOT))
+    assert tally.counts[Kind.NOISE] == len(BOOT)
+    assert tally.recent(3.0) == {}
+    assert not tally.unusual(3.0)
+    assert tally.last is None
+
+
+def test_noise_never_means_anything_however_much_there_is() -> None:
+    tally = tallied(*((SETTLED_S + 1, line) for line in BOOT * 50))
+    assert not tally.unusual(SETTLED_S + 2)
+    assert tally.recent(SETTLED_S + 2) == {}
+
+
+def test_trouble_is_news_for_a_while_and_stays_counted() -> None:
+    tally = tallied((5.0, LOST), (6.0, LOST))
+    assert tally.recent(7.0) == {Kind.MESSAGE_LOST: 2}
+    assert tally.recent(6.0 + RECENT_S) == {}
+    assert tally.counts[Kind.MESSAGE_LOST] == 2
+    assert tally.last_at_s == 6.0
+
+
+def test_unknown_lines_count_as_unusual_only_when_there_are_suddenly_many() -> None:
+    few = tallied(*((SETTLED_S + i, STRANGE) for i in range(UNUSUAL - 1)))
+    many = few.with_line(Line(SETTLED_S + UNUSUAL, STRANGE))
+    now_s = SETTLED_S + UNUSUAL
+    assert not few.unusual(now_s)
+    assert many.unusual(now_s)
+    assert not many.unusual(now_s + RECENT_S)
+    assert many.counts[Kind.UNKNOWN] == UNUSUAL
+
+
+def test_unknown_lines_of_the_start_are_not_unusual() -> None:
+    assert not tallied(*((10.0, STRANGE) for _ in range(10 * UNUSUAL))).unusual(11.0)
+
+
+def test_a_hum_of_unknown_lines_is_not_unusual() -> None:
+    hum_s = RECENT_S / (UNUSUAL - 1)
+    tally = tallied(*((SETTLED_S + i * hum_s, STRANGE) for i in range(200)))
+    assert not tally.unusual(SETTLED_S + 199 * hum_s)
+
+
+@given(st.text(max_size=300))
+def test_no_text_is_too_strange(text: str) -> None:
+    for shown in (text, PREFIX + text):
+        judged(shown)
+        record(shown)
+        record(f"3,1,1,-;{shown}")
+
+
+@given(st.lists(st.sampled_from([LOST, STRANGE, BOOT[0], "other"]), max_size=400))
+def test_the_counts_are_those_of_the_lines_and_the_memory_is_bounded(lines: list[str]) -> None:
+    tally = tallied(*((SETTLED_S + at, line) for at, line in enumerate(lines)))
+    assert sum(tally.counts.values()) == sum(line != "other" for line in lines)
+    assert len(tally.troubles) <= 64
+    assert len(tally.unknown) <= UNUSUAL

@@ -1,0 +1,184 @@
+"""The kernel's log, read record by record as /dev/kmsg gives it."""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import time
+from typing import TYPE_CHECKING
+
+import pytest
+
+from gpud.root.kernel_log import LOOK_EVERY_S, MOST_RECORDS, OPEN_AGAIN_S, KernelLog
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from tests.root.conftest import Supervised
+
+LOST = "misc dxg: dxgk: dxgvmb_send_create_process: create_process failed -75"
+NOISE = "misc dxg: dxgk: dxgkio_query_adapter_info: Ioctl failed: -22"
+
+
+class Kernel:
+    """A pipe in packet mode: one write is one record, and one read gives one, as from kmsg."""
+
+    def __init__(self, sysroot: Path) -> None:
+        self.sysroot = sysroot
+        (sysroot / "dev").mkdir(parents=True)
+        os.mkfifo(sysroot / "dev/kmsg")
+        self._fd = os.open(sysroot / "dev/kmsg", os.O_RDWR | os.O_NONBLOCK)
+        fcntl.fcntl(self._fd, fcntl.F_SETFL, os.O_RDWR | os.O_NONBLOCK | os.O_DIRECT)
+        self._sequence = 0
+
+    def says(self, text: str, *, at_s: float = 5.0, priority: int = 3) -> None:
+        self._sequence += 1
+        record = f"{priority},{self._sequence},{int(at_s * 1e6)},-;{text}\n SUBSYSTEM=misc\n"
+        os.write(self._fd, record.encode())
+
+    def close(self) -> None:
+        os.close(self._fd)
+
+
+@pytest.fixture
+def kernel(tmp_path: Path) -> Iterator[Kernel]:
+    made = Kernel(tmp_path / "sysroot")
+    yield made
+    made.close()
+
+
+def test_lines_from_before_and_lines_from_since_are_counted(kernel: Kernel) -> None:
+    kernel.says(NOISE)
+    kernel.says("EXT4-fs: mounted")
+    log = KernelLog(str(kernel.sysroot), boot_s=lambda: 65.0)
+    log.step(100.0)
+    first = log.report()
+    assert first.counts == {"noise": 1, "message_lost": 0, "not_resident": 0, "unknown": 0}
+    assert first.last is None
+    kernel.says(LOST, at_s=60.0)
+    log.step(100.0 + LOOK_EVERY_S)
+    second = log.report()
+    assert second.counts["message_lost"] == 1
+    assert second.recent == {"message_lost": 1}
+    assert second.last is not None
+    assert second.last.words == LOST.partition("dxgk: ")[2]
+    assert second.last.at_s == pytest.approx(time.time() - 5, abs=60)
+    assert log.report() == second  # the same until there is news
+    log.close()
+
+
+def test_a_program_that_writes_what_a_driver_would_is_not_believed(kernel: Kernel) -> None:
+    kernel.says(LOST, priority=1 << 3 | 3)
+    log = KernelLog(str(kernel.sysroot))
+    log.step(0.0)
+    assert sum(log.report().counts.values()) == 0
+    log.close()
+
+
+def test_a_flood_is_taken_in_portions_and_not_more_often_than_once_a_second(
+    kernel: Kernel,
+) -> None:
+    reads = 0
+
+    def endless(_: int, __: int) -> bytes:
+        nonlocal reads
+        reads += 1
+        return f"3,{reads},5000000,-;{NOISE}\n".encode()
+
+    log = KernelLog(str(kernel.sysroot), read=endless)
+    log.step(0.0)
+    log.step(LOOK_EVERY_S / 2)
+    assert log.report().counts["noise"] == reads == MOST_RECORDS
+    log.step(LOOK_EVERY_S)
+    assert reads == 2 * MOST_RECORDS
+    log.close()
+
+
+def test_a_log_that_overtook_its_reader_is_said_and_read_on(kernel: Kernel) -> None:
+    answers: list[OSError | bytes] = [
+        OSError(errno.EPIPE, "Broken pipe"),
+        f"3,9,5000000,-;{LOST}\n".encode(),
+        BlockingIOError(errno.EAGAIN, "nothing more"),
+    ]
+
+    def overtaken(_: int, __: int) -> bytes:
+        answer = answers.pop(0)
+        if isinstance(answer, OSError):
+            raise answer
+        return answer
+
+    log = KernelLog(str(kernel.sysroot), read=overtaken)
+    log.step(0.0)
+    report = log.report()
+    assert (report.overruns, report.counts["message_lost"]) == (1, 1)
+    log.close()
+
+
+def test_no_log_is_a_reason_and_is_looked_for_again(tmp_path: Path) -> None:
+    log = KernelLog(str(tmp_path))
+    log.step(0.0)
+    report = log.report()
+    assert (report.unreadable, report.counts) == ("absent", {})
+    assert str(tmp_path) in (report.detail or "")
+    appeared = Kernel(tmp_path / "late")
+    (tmp_path / "late/dev").rename(tmp_path / "dev")
+    appeared.says(NOISE)
+    log.step(OPEN_AGAIN_S - 1)
+    assert log.report().unreadable == "absent"
+    log.step(OPEN_AGAIN_S)
+    assert (log.report().unreadable, log.report().counts["noise"]) == (None, 1)
+    log.close()
+    appeared.close()
+
+
+@pytest.mark.parametrize(
+    ("code", "reason"), [(errno.EPERM, "refused"), (errno.EACCES, "refused"), (errno.EIO, "failed")]
+)
+def test_a_log_that_may_not_be_read_is_a_reason(kernel: Kernel, code: int, reason: str) -> None:
+    def refused(_: int, __: int) -> bytes:
+        raise OSError(code, os.strerror(code))
+
+    log = KernelLog(str(kernel.sysroot), read=refused)
+    log.step(0.0)
+    assert log.report().unreadable == reason
+    assert log.report().detail
+
+
+def test_nothing_is_said_before_the_first_look(tmp_path: Path) -> None:
+    report = KernelLog(str(tmp_path)).report()
+    assert (report.unreadable, report.counts) == ("unread", {})
+
+
+@pytest.mark.skipif(not os.access("/dev/kmsg", os.R_OK), reason="needs a kernel log to read")
+def test_the_real_log_can_be_read_twice_and_loses_nothing() -> None:
+    def lines() -> int:
+        fd = os.open("/dev/kmsg", os.O_RDONLY | os.O_NONBLOCK)
+        count = 0
+        try:
+            while os.read(fd, 8192):
+                count += 1
+        except BlockingIOError:
+            return count
+        finally:
+            os.close(fd)
+        return count
+
+    before = lines()
+    log = KernelLog("/")
+    log.step(0.0)
+    assert log.report().unreadable is None
+    assert lines() >= before
+    log.close()
+
+
+def test_root_tells_it_in_its_report(supervised: Supervised) -> None:
+    kernel = Kernel(supervised.home / "sysroot")
+    kernel.says(LOST, at_s=time.monotonic())
+    supervised.settings["sysroot"] = str(kernel.sysroot)
+    supervised.start()
+    said = supervised.when(lambda r: r["kernel_log"]["last"], "the kernel's words")["kernel_log"]
+    assert said["counts"]["message_lost"] == 1
+    assert said["recent"] == {"message_lost": 1}
+    kernel.close()
