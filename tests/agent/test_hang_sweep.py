@@ -14,8 +14,7 @@ from gpud.core.breaker import State
 from gpud.core.sample import Backend, Job, Pace, ProbeSpec, Reason, RunReport, Skip, Unit
 from tests.agent.ticking import ticking
 from tests.child.running import GPU
-from tests.child.sweep import CALLED, Sweep, sweeping
-from tests.standins.build import rewrite_script
+from tests.child.sweep import CALLED, Subject, Sweep, linked, sweeping
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -33,7 +32,7 @@ class Hang:
 
     function: str
     after: int
-    subject: str
+    subject: Subject
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,20 +56,10 @@ def hangs(sweep: Sweep) -> list[Hang]:
     found = []
     for function in CALLED:
         subject = sweep.prober(function)
-        assert subject is not None, f"no probe calls {function}"
         count = sweep.clean[subject].calls.count(function)
         middle = [count // 2] if count >= OFTEN else []
         found += [Hang(function, after, subject) for after in (0, *middle)]
     return found
-
-
-def prepared(hang: Hang, place: Path, library: Path) -> Path:
-    """Give a hang a library of its own."""
-    place.mkdir()
-    own = place / library.name
-    own.hardlink_to(library)
-    rewrite_script(own, f"log {place}/calls\nhang {hang.function} {hang.after}\n")
-    return own
 
 
 async def hung(hang: Hang, library: Path) -> Seen:
@@ -79,8 +68,8 @@ async def hung(hang: Hang, library: Path) -> Seen:
     launcher = Launcher(
         library.with_name("gpu.lock"), on_spawn=lambda: spawned.append(None), deadline_ratio=1.0
     )
-    spec = ProbeSpec(hang.subject, Backend.CUDA, Pace.SMALL, Unit.SECONDS, (), DEADLINE_S, "s")
-    job = Job(hang.subject, gpu=GPU, cuda_library=str(library), budget_s=100.0)
+    spec = ProbeSpec(hang.subject.name, Backend.CUDA, Pace.SMALL, Unit.SECONDS, (), DEADLINE_S, "s")
+    job = Job(hang.subject.name, gpu=GPU, cuda_library=str(library), budget_s=100.0)
     report = await launcher.run(spec, job)
     refused = None
     try:
@@ -105,10 +94,11 @@ async def all_hung(cases: dict[Hang, Path]) -> tuple[dict[Hang, Seen], float]:
 def test_a_hang_at_any_call_blocks_nobody_and_opens_the_breaker(
     sweep: Sweep, tmp_path: Path
 ) -> None:
-    cases = {
-        hang: prepared(hang, tmp_path / str(number), sweep.library)
-        for number, hang in enumerate(hangs(sweep))
-    }
+    cases = {}
+    for number, hang in enumerate(hangs(sweep)):
+        place = tmp_path / str(number)
+        script = f"log {place}/calls\nhang {hang.function} {hang.after}\n"
+        cases[hang] = linked(sweep.library(hang.subject), place, script)
     seen, gap_s = asyncio.run(all_hung(cases))
     for hang, what in seen.items():
         failure = what.report.failure

@@ -108,7 +108,7 @@ def test_a_driver_call_that_the_kernel_keeps_stops_gpu_work_until_it_ends(
     tmp_path: Path, stalled: Stalling
 ) -> None:
     """The real child: SIGALRM and SIGKILL reach it inside cuInit, and it stays."""
-    library = build_libcuda(tmp_path, f"log {stalled.path}")
+    library = build_libcuda(tmp_path, f"stall cuInit {stalled.path}")
     job = Job("launch", gpu=GPU, cuda_library=str(library), budget_s=0.5)
 
     async def story() -> None:

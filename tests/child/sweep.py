@@ -24,6 +24,14 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
 SERVER = Path(__file__).with_name("fork_server.py")
+INVENTORY = "inventory"
+A_SMALL_GPU = """\
+device.0.free_mem 67108864
+host_copy_bytes_per_second 1e8
+flops_per_second 1e11
+bytes_per_second 1e10
+"""
+"""On which a large probe sizes itself down to next to nothing: what counts here are its calls."""
 WORDS = frozenset({"cuGetErrorName", "cuGetErrorString"})
 """Called only once something has failed."""
 CALLED = sorted({*FUNCTIONS, *OPTIONAL} - WORDS)
@@ -39,13 +47,24 @@ class Run:
 
 
 @dataclass(frozen=True, slots=True)
+class Subject:
+    """What is run: a probe or "inventory"; on an older driver, which lacks what it may lack."""
+
+    name: str
+    older: bool = False
+
+    def __str__(self) -> str:
+        return f"{self.name} on an older driver" if self.older else self.name
+
+
+@dataclass(frozen=True, slots=True)
 class Fault:
     """A function that fails with ``code`` once it was called ``after`` times."""
 
     function: str
     code: int
     after: int
-    subject: str  # a probe, or "inventory"
+    subject: Subject
     sticky: bool = False  # and with it every function, from that moment on
 
     def __str__(self) -> str:
@@ -62,43 +81,35 @@ class Sweep:
     def __init__(self, folder: Path, server: subprocess.Popen[str]) -> None:
         self._folder = folder
         self._server = server
-        self.library = build_libcuda(folder / "original")
+        self._libraries = {
+            False: build_libcuda(folder / "newer"),
+            True: build_libcuda(folder / "older", without=OPTIONAL),
+        }
         self._numbers = itertools.count()
         usable, _ = discovery.modules(probes, ("SPEC", "run"))
-        specs = [module.SPEC for module in usable.values()]
-        subjects = [spec.name for spec in specs if spec.backend is Backend.CUDA]
-        self._large = {spec.name for spec in specs if spec.pace is Pace.LARGE}
-        self.clean = {name: self._one(name, "") for name in ("inventory", *subjects)}
+        specs = [m.SPEC for m in usable.values() if m.SPEC.backend is Backend.CUDA]
+        small = [INVENTORY, *(spec.name for spec in specs if spec.pace is Pace.SMALL)]
+        large = [spec.name for spec in specs if spec.pace is Pace.LARGE]
+        subjects = [Subject(name) for name in (*small, *large)]
+        subjects += [Subject(name, older=True) for name in small]
+        self.clean = {subject: self._one(subject) for subject in subjects}
 
-    def prober(self, function: str) -> str | None:
-        """The quickest probe that calls a function; None where none does."""
-        able = [name for name, run in self.clean.items() if function in run.calls]
-        able = [name for name in able if name != "inventory"] or able
-        return min(able, key=lambda name: self.clean[name].took_s, default=None)
+    def library(self, subject: Subject) -> Path:
+        """Give the driver that a subject is run on, unscripted."""
+        return self._libraries[subject.older]
 
-    def faults(
-        self,
-        function: str,
-        codes: Iterable[int],
-        *,
-        later: Iterable[int] | None = None,
-        sticky: bool = False,
-    ) -> list[Fault]:
-        """Each code at the first call of a function, one in the middle, and the last.
+    def prober(self, function: str) -> Subject:
+        """The quickest probe that calls a function, on a current driver where one does."""
+        able = [subject for subject, run in self.clean.items() if function in run.calls]
+        assert able, f"nothing calls {function}"
+        return min(able, key=lambda s: (s.older, s.name == INVENTORY, self.clean[s].took_s))
 
-        ``later`` are the codes for the last two where a large probe has to run that far.
-        """
+    def faults(self, function: str, codes: Iterable[int], *, sticky: bool = False) -> list[Fault]:
+        """Each code at the first call of a function, one in the middle, and the last."""
         subject = self.prober(function)
-        assert subject is not None, f"no probe calls {function}"
         count = self.clean[subject].calls.count(function)
-        here = list(codes)
-        there = here if later is None or subject not in self._large else list(later)
         places = sorted({0, count // 2, count - 1})
-        return [
-            Fault(function, code, at, subject, sticky)
-            for at in places
-            for code in (there if at else here)
-        ]
+        return [Fault(function, code, at, subject, sticky) for code in codes for at in places]
 
     def run(self, faults: Sequence[Fault]) -> Iterator[tuple[Fault, Run]]:
         """Run every case, several at once, and give each with how it ended."""
@@ -115,12 +126,13 @@ class Sweep:
         others = [f for f in CALLED if f != fault.function]
         return own + "".join(f"fail {f} {fault.code} {before.count(f)}\n" for f in others)
 
-    def _one(self, subject: str, script: str) -> Run:
+    def _one(self, subject: Subject) -> Run:
         begun = time.monotonic()
-        (run,) = self._runs([(subject, script)])
+        (run,) = self._runs([(subject, "")])
+        assert run.ended.code == 0, (subject, run.ended)
         return Run(run.ended, run.calls, time.monotonic() - begun)
 
-    def _runs(self, subjects: Sequence[tuple[str, str]]) -> list[Run]:
+    def _runs(self, subjects: Sequence[tuple[Subject, str]]) -> list[Run]:
         assert self._server.stdin is not None
         assert self._server.stdout is not None
         places: dict[str, Path] = {}
@@ -128,12 +140,9 @@ class Sweep:
         for subject, script in subjects:
             name = str(next(self._numbers))
             place = places[name] = self._folder / name
-            place.mkdir()
-            library = place / self.library.name
-            library.hardlink_to(self.library)
-            rewrite_script(library, f"log {place}/calls\n{script}")
-            listing = subject == "inventory"
-            whose = {} if listing else {"probe": subject, "gpu": GPU}
+            library = linked(self.library(subject), place, f"log {place}/calls\n{script}")
+            listing = subject.name == INVENTORY
+            whose = {} if listing else {"probe": subject.name, "gpu": GPU}
             job = {"cuda_library": str(library), **whose}
             cases.append({"id": name, "verb": "--inventory" if listing else "--run", "job": job})
         self._server.stdin.write(json.dumps(cases) + "\n")
@@ -146,6 +155,15 @@ class Sweep:
         for place in places.values():
             shutil.rmtree(place)
         return runs
+
+
+def linked(library: Path, place: Path, script: str) -> Path:
+    """Give a new folder a library and a script of its own; the bytes are shared."""
+    place.mkdir()
+    own = place / library.name
+    own.hardlink_to(library)
+    rewrite_script(own, A_SMALL_GPU + script)
+    return own
 
 
 def _calls(place: Path) -> tuple[str, ...]:
