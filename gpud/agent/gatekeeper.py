@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from gpud.core.clock import Instant
     from gpud.core.conditions import Conditions
     from gpud.core.gate import Answer
-    from gpud.core.sample import Condition, Device, Flag, ProbeSpec, RunReport
+    from gpud.core.sample import Condition, Device, Flag, ProbeSpec, RunReport, Skip
     from gpud.core.settings import Gate
 
     Look: TypeAlias = Callable[[str | None], Awaitable[Conditions]]
@@ -96,9 +96,16 @@ class Gatekeeper:
         moment = Moment(at.mono_s, self._local_min(at.wall_s), self._resumed_s())
         return Seen(gate.decide(self._settings, asked, seen, moment), seen, at)
 
-    def put_off(self, due: Due, now_s: float) -> bool:
-        """Count a run that was left out, and say whether that has gone on for too long."""
-        since_s = self._put_off_since_s.setdefault((due.spec.name, due.uuid), now_s)
+    def put_off(self, due: Due, reason: Skip, now_s: float) -> bool:
+        """Note a run that was left out, and say whether that has gone on for too long.
+
+        Quiet hours and a battery are the person's choice, and end the row.
+        """
+        run = (due.spec.name, due.uuid)
+        if reason not in gate.PRESSING:
+            self._put_off_since_s.pop(run, None)
+            return False
+        since_s = self._put_off_since_s.setdefault(run, now_s)
         return now_s - since_s >= self._settings.starve_after_s
 
     async def ended(

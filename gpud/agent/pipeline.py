@@ -187,7 +187,7 @@ class Pipeline:
             since_s = seen.at.mono_s if due.since_s is None else due.since_s
             return [(replace(due, since_s=since_s), seen.answer.until_s)]
         if isinstance(seen.answer, Skip):
-            starving = self._gate.put_off(due, seen.at.mono_s)
+            starving = self._gate.put_off(due, seen.answer, seen.at.mono_s)
             self._skip(due, seen.answer, seen.at, starving=starving)
             return []
         try:

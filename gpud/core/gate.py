@@ -25,6 +25,9 @@ ECHO_S = 1.2
 """So long after our own work a GPU still looks busy with it: NVML's utilisation looks back over
 up to a second, and a reading takes its time."""
 
+PRESSING = frozenset({Skip.GPU_HOT, Skip.VRAM_SHORT, Skip.GPU_BUSY})
+"""Reasons that nobody chose: a probe they keep away for hours is told of."""
+
 
 @dataclass(frozen=True, slots=True)
 class Asked:

@@ -186,6 +186,14 @@ def test_a_probe_put_off_for_too_long_is_told_of_until_it_runs(bench: Clocked) -
     assert bench.rounds(Pace.SMALL).health["gate"].level is Level.OK
 
 
+def test_who_chose_the_quiet_is_not_told_of_it(bench: Clocked) -> None:
+    bench.settings = Settings(gate=Gate(starve_after_s=10, on_battery="none"))
+    bench.looks = [replace(IDLE, ac=False)]
+    snapshot = bench.rounds(*[Pace.SMALL] * 5)
+    assert snapshot.skips == {("launch", Skip.ON_BATTERY): 5}
+    assert "gate" not in snapshot.health
+
+
 def test_the_conditions_around_a_run_are_stored_with_it(bench: Clocked) -> None:
     bench.says(conditions={"python": "3", "after.ac": "a child does not say that"})
     bench.looks = [IDLE, replace(IDLE, temperature_celsius=52.0, pstate=0.0)]
