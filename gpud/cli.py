@@ -251,11 +251,22 @@ def _status_lines(document: dict[str, Any]) -> list[str]:
         ]
     figures = [
         f"  {state['probe']:<15} {_place(state):<6} {sample['mode']:<14} "
-        f"{human(sample['median'], sample['unit']):>14}"
+        f"{human(sample['median'], sample['unit']):>14}{_marks(state)}"
         for state in sorted(document["probes"], key=lambda state: (state["probe"], _place(state)))
         for sample in state["samples"]
     ]
-    return [*lines, "", "  last figures (median)", *figures] if figures else lines
+    left_out = [
+        f"  {one['probe']:<15} {'' if one['gpu'] is None else _place(one):<6} "
+        f"{one['reason'].replace('_', ' ')}, {one['count']} in a row"
+        for one in sorted(document["put_off"], key=lambda one: (one["probe"], _place(one)))
+    ]
+    if figures:
+        lines += ["", "  last figures (median)", *figures]
+    return [*lines, "", "  left out", *left_out] if left_out else lines
+
+
+def _marks(state: dict[str, Any]) -> str:
+    return f"  ({', '.join(state['flags'])})" if state["flags"] else ""
 
 
 def _place(state: dict[str, Any]) -> str:

@@ -9,6 +9,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from gpud import cli
+from gpud.agent import status
+from tests import snapshots
+
 if TYPE_CHECKING:
     from pathlib import Path
 
@@ -144,3 +148,15 @@ def test_words_from_outside_cannot_steer_the_terminal(tmp_path: Path) -> None:
     ran = gpud(configured(tmp_path, '[http]\n"\\u001b[2J" = 1\n'), "config", "check")
     assert ran.returncode == 2
     assert "\x1b" not in ran.stderr
+
+
+def test_the_status_marks_figures_and_tells_what_was_left_out_and_why() -> None:
+    lines = cli._status_lines(status.document(snapshots.full(), now_s=1.0))
+    marked = [line for line in lines if line.endswith("(busy, low)")]
+    assert [line.split()[:4] for line in marked] == [
+        ["launch", "GPU", "0", "submit"],
+        ["launch", "GPU", "0", "roundtrip"],
+    ]
+    assert "  triad           GPU 0  gpu busy, 1 in a row" in lines
+    bare = status.document(snapshots.bare(), now_s=1.0)
+    assert not any("left out" in line for line in cli._status_lines(bare))

@@ -221,9 +221,20 @@ def _page(document: dict[str, Any]) -> str:
         f"<tr><th scope=row>{cell(state['probe'])}<td>"
         f"{'CPU' if state['gpu'] is None else 'GPU ' + cell(state['gpu'])}"
         f"<td>{cell(sample['mode'])}<td>{human(sample['median'], sample['unit'])}"
+        f"<td>{cell(', '.join(state['flags']))}"
         for state in document["probes"]
         for sample in state["samples"]
     )
+    left_out = "".join(
+        f"<tr><th scope=row>{cell(one['probe'])}<td>"
+        f"{'' if one['gpu'] is None else 'GPU ' + cell(one['gpu'])}"
+        f"<td>{cell(one['reason'].replace('_', ' '))}<td>{cell(one['count'])}"
+        for one in document["put_off"]
+    )
+    if left_out:
+        left_out = f"""<h2>Left out</h2>
+<table><tr><th scope=col>probe<th scope=col>on<th scope=col>because
+<th scope=col>times in a row{left_out}</table>"""
     return f"""<!doctype html>
 <html lang=en><meta charset=utf-8><meta name=viewport content="width=device-width">
 <title>gpud: {cell(document["state"])}</title>
@@ -239,7 +250,8 @@ th, td {{ text-align: left; padding: .3rem .6rem; border-bottom: 1px solid #8884
 </table>
 <h2>Last figures</h2>
 <table><tr><th scope=col>probe<th scope=col>on<th scope=col>mode
-<th scope=col>median{figures}</table>
+<th scope=col>median<th scope=col>marks{figures}</table>
+{left_out}
 <p><a href="/metrics">metrics</a> · <a href="/api/v1/status">status</a> ·
 gpud {cell(document["version"])}</p></html>
 """

@@ -126,6 +126,17 @@ def test_the_page_escapes_what_comes_from_outside() -> None:
     assert "default-src 'none'" in headers["content-security-policy"]
 
 
+def test_the_page_marks_figures_and_tells_what_was_left_out_and_why() -> None:
+    with served(snapshots.full()) as number:
+        _, _, body = ask(number, "/")
+    assert b"<td>busy, low<tr>" in body
+    assert b"<h2>Left out</h2>" in body
+    assert b"<tr><th scope=row>triad<td>GPU 0<td>gpu busy<td>1" in body
+    with served(snapshots.bare()) as number:
+        _, _, body = ask(number, "/")
+    assert b"Left out" not in body
+
+
 def test_a_foreign_host_header_is_refused(port: int) -> None:
     code, _, body = ask(port, "/api/v1/status", host="attacker.example")
     assert code == 421
