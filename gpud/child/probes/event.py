@@ -26,7 +26,7 @@ SPEC = ProbeSpec(
     modes=("pair", "kernel", "record"),
     budget_s=10.0,
     summary="GPU time between two events, with nothing and an empty kernel in it; recording one",
-    gpu_budget_s=0.01,
+    gpu_budget_s=0.008,
 )
 
 RECORDS = 1000

@@ -31,7 +31,7 @@ SPEC = ProbeSpec(
     modes=tuple(f"{way}_{name}" for way in WAYS for name in SIZES),
     budget_s=10.0,
     summary="copies of 4 bytes and of 4 KiB, each waited for: in, out, and in and out",
-    gpu_budget_s=0.01,
+    gpu_budget_s=0.008,
 )
 
 COPIES = 300
