@@ -129,7 +129,7 @@ def _page_locked(gpu: Gpu, size: int) -> HostBuffer | None:
 
 
 def _sizes(most: int) -> list[int]:
-    return sorted({max(most // part // PAGE, 2) * PAGE for part in (64, 16, 4, 1)})
+    return sorted({max(most // part // PAGE, 2) * PAGE for part in (64, 32, 16, 8, 4, 2, 1)})
 
 
 def _measured(pair: Pair, mode: str, budget: Budget, share: float) -> Series:

@@ -29,7 +29,7 @@ SMALLEST = 64 << 20
 CACHES = 4
 PAGE = 1 << 16
 PAGES = 16
-PARTS = (64, 16, 4, 1)
+PARTS = (64, 32, 16, 8, 4, 2, 1)
 """Of the buffers: a GPU so slow that all of them takes too long copies a part."""
 
 

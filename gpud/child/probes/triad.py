@@ -32,7 +32,7 @@ SMALLEST = 64 << 20
 CACHES = 4
 CHUNK = 4096
 CHUNKS = 16
-PARTS = (64, 16, 4, 1)
+PARTS = (64, 32, 16, 8, 4, 2, 1)
 """Of the arrays: a GPU so slow that all of them take too long streams a part."""
 BLOCKS_PER_SM = 16
 ELEMENT = 16  # bytes of a float4
