@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from gpud.child.probes import event, launch, small_copy
+from gpud.core.sample import Reason
 from tests.child.running import GPU, run, scripted
 from tests.standins.build import build_libcuda, build_submit_loop
 
@@ -102,6 +103,11 @@ def test_one_kind_of_launch_has_one_figure(tmp_path: Path, script: str) -> None:
         ("triad", "triad", "bytes_per_second 3e9", 3e9),
         ("copy", "host_to_device", "h2d_bytes_per_second 1.23e10", 1.23e10),
         ("copy", "device_to_host", "d2h_bytes_per_second 6.5e9", 6.5e9),
+        ("copy", "both", "h2d_bytes_per_second 1e10\nd2h_bytes_per_second 6e9", 1.2e10),
+        ("copy", "pageable_host_to_device", "pageable_h2d_bytes_per_second 1.1e9", 1.1e9),
+        ("copy", "pageable_device_to_host", "pageable_d2h_bytes_per_second 9e8", 9e8),
+        ("device_copy", "device_copy", "d2d_bytes_per_second 3.21e11", 3.21e11),
+        ("device_copy", "device_copy", "d2d_bytes_per_second 2e9", 2e9),
     ],
 )
 def test_a_known_rate_comes_back(
@@ -129,7 +135,7 @@ def test_each_gpu_is_measured_by_its_uuid(tmp_path: Path) -> None:
     library = build_libcuda(tmp_path, "devices 2\ndevice.1.sm_count 6\ndevice.1.name Another")
     for uuid, index, name, bodies in (
         (GPU, 0, "NVIDIA GeForce RTX 4070 (stand-in)", 65536),
-        (second, 1, "Another", 65536 // 1536 * 1536),
+        (second, 1, "Another", 61440),  # whole waves of 4 blocks for each of the 6
     ):
         report = run("nbody", library, gpu=uuid).document
         assert report["device"]["uuid"] == uuid
@@ -137,19 +143,35 @@ def test_each_gpu_is_measured_by_its_uuid(tmp_path: Path) -> None:
         assert report["conditions"]["bodies"] == bodies
 
 
+PINNED = {"host_to_device", "device_to_host", "both"}
+PAGEABLE = {"pageable_host_to_device", "pageable_device_to_host"}
+
+
 @pytest.mark.parametrize("script", ["pinned_limit 0", "fail cuMemHostAlloc 2"])
-def test_a_copy_without_pinned_memory_is_measured_and_says_so(tmp_path: Path, script: str) -> None:
-    ended = scripted(tmp_path, "copy", f"{script}\nhost_copy_bytes_per_second 7e9")
+def test_without_pinned_memory_its_modes_are_missing_and_the_others_are_not(
+    tmp_path: Path, script: str
+) -> None:
+    ended = scripted(tmp_path, "copy", f"{script}\nhost_copy_bytes_per_second 2e9")
+    assert set(ended.samples) == PAGEABLE
     assert ended.document["conditions"]["pinned"] is False
-    assert {mode: sample["n"] for mode, sample in ended.samples.items()} == {
-        "host_to_device": 9,
-        "device_to_host": 9,
-    }
-    assert ended.samples["host_to_device"]["median"] == pytest.approx(7e9, rel=0.01)
+    missing = ended.document["missing"]
+    assert {gap["mode"] for gap in missing} == PINNED
+    assert {gap["reason"] for gap in missing} == {Reason.OUT_OF_MEMORY}
+    assert all("pinned memory refused" in gap["detail"] for gap in missing)
 
 
-def test_a_copy_from_pinned_memory_says_so(tmp_path: Path) -> None:
-    assert scripted(tmp_path, "copy").document["conditions"]["pinned"] is True
+@pytest.mark.parametrize(("limit", "expected"), [(1 << 30, 64), (40 << 20, 32), (16 << 20, 16)])
+def test_pinned_memory_is_asked_for_by_halves(tmp_path: Path, limit: int, expected: int) -> None:
+    ended = scripted(tmp_path, "copy", f"pinned_limit {limit}")
+    assert set(ended.samples) == PINNED | PAGEABLE
+    assert ended.document["conditions"]["copy_bytes"] == expected << 20
+    assert ended.document["pinned_peak_bytes"] == expected << 20
+
+
+def test_ordinary_memory_is_timed_by_the_clock_on_the_wall(tmp_path: Path) -> None:
+    script = "copy_ns 8000000\npageable_h2d_bytes_per_second 1e11"
+    found = scripted(tmp_path, "copy", script).samples["pageable_host_to_device"]["median"]
+    assert found == pytest.approx((16 << 20) / 8e-3, rel=0.05)
 
 
 @pytest.mark.parametrize("probe", sorted(SPECS))
@@ -183,7 +205,7 @@ def test_all_small_probes_together_take_a_thousandth_of_a_minute() -> None:
 
 def test_the_gpu_time_of_a_large_run_stays_under_a_second(tmp_path: Path) -> None:
     library = build_libcuda(tmp_path)
-    for probe in ("triad", "nbody", "copy"):
+    for probe in ("triad", "nbody", "copy", "device_copy"):
         assert 0 < run(probe, library).document["gpu_seconds"] < 1
 
 

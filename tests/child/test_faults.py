@@ -157,6 +157,7 @@ def test_an_orphan_gives_everything_back_and_ends_without_a_document(tmp_path: P
         ("triad", "gpud_triad"),
         ("nbody", "gpud_nbody"),
         ("copy", "copy"),
+        ("device_copy", "device_copy\ndevice.0.free_mem 8000000"),  # a real copy takes its time
     ],
 )
 def test_a_wrong_result_publishes_nothing(tmp_path: Path, probe: str, corrupted: str) -> None:
