@@ -19,14 +19,15 @@ if TYPE_CHECKING:
 Cost: TypeAlias = "Callable[[int], float]"
 """Do the work of one size once; seconds."""
 
-LADDER = (16, 32, 48, *range(64, 2049, 64))
+LADDER: tuple[int, ...] = (16, 32, 48, *range(64, 2049, 64))
 """Edges of the square matrices that may be measured."""
 
 REPEATS, LEAST_REPEATS = 7, 3
 ENOUGH_S = 0.05
 """Of repeating one size: beyond it the fewest repeats will do, long work is steady work."""
 ROUNDS = 2
-CLEAR_WINS, CLEARLY = 3, 2.0
+CLEAR_WINS, CLEARLY = 2, 2.0
+"""So many doubled sizes won in a row, the last by that factor, end the climb."""
 LONGEST_S = 0.4
 """No size is climbed to whose two products would probably take longer than this."""
 CUBIC = 3

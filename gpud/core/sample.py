@@ -71,6 +71,7 @@ class Reason(StrEnum):
     INVALID_CALL = "invalid_call"
     CUDA_ERROR = "cuda_error"
     VERIFICATION_FAILED = "verification_failed"
+    CPU_ALWAYS_FASTER = "cpu_always_faster"
     UNSUPPORTED = "unsupported"
     DEPENDENCY_MISSING = "dependency_missing"
     BUDGET_EXCEEDED = "budget_exceeded"

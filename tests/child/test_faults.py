@@ -320,6 +320,7 @@ def test_a_child_loads_what_its_question_needs_and_no_more(tmp_path: Path) -> No
     assert opened("--inventory", {"cuda_library": job["cuda_library"]}) == (False, True)
     assert opened("--run", {"probe": "launch", **job}) == (False, True)
     assert opened("--run", {"probe": "cpu_call", **job}) == (True, False)
+    assert opened("--run", {"probe": "crossover", **job}) == (True, True)
 
 
 NOISY = r"""

@@ -161,8 +161,8 @@ def test_few_sizes_are_measured_and_none_far_beyond_a_clear_win() -> None:
 
 
 def test_long_work_is_repeated_less() -> None:
-    gpu_s = Counted(gpu(1e-4))
-    crossing(cpu(2e9), gpu_s, allowance=AMPLE)
+    gpu_s = Counted(gpu(0.0, 3e9))
+    crossing(cpu(4e9), gpu_s, allowance=AMPLE)
     assert gpu_s.calls.count(16) >= REPEATS
     assert gpu_s.calls.count(max(gpu_s.calls)) < REPEATS
 

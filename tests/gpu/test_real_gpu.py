@@ -30,6 +30,7 @@ PLAUSIBLE = {
     Unit.SECONDS: (1e-7, 1e-2),  # the first launch, which compiles, is looked at on its own
     Unit.BYTES_PER_SECOND: (5e8, 5e13),
     Unit.FLOPS_PER_SECOND: (1e11, 1e15),
+    Unit.ELEMENTS: (255, 2**22 + 1),
 }
 TRIALS = 5
 LAUNCHES = 4000

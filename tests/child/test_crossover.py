@@ -1,0 +1,137 @@
+"""Where the GPU begins to win, beside a driver whose costs are known in real time."""
+
+from __future__ import annotations
+
+import json
+import math
+import subprocess
+import sys
+from typing import TYPE_CHECKING
+
+import pytest
+
+from gpud.child.probes.crossover import outcome
+from gpud.core.crossover import LADDER, Crossing
+from gpud.core.sample import Point, Reason
+from tests.child.running import Ended, scripted
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+BLAS_THREADS = "OPENBLAS_NUM_THREADS"
+SPINS = 4
+"""Calls of the driver that a script makes last: three copies and the wait."""
+AT_MOST_640 = "flops_per_second 2.7e10"
+"""A kernel of 640 then takes 20 ms of the GPU's own time, and nothing larger is tried."""
+
+
+@pytest.fixture(autouse=True)
+def _one_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A machine that others use too gives one thread a steady pace, and many none."""
+    monkeypatch.setenv(BLAS_THREADS, "1")
+
+
+ALONE = f"""
+import json, time
+import numpy as np
+
+found = {{}}
+for n in {[n for n in LADDER if n <= 640]}:
+    a = np.ones((n, n), np.float32)
+    c = np.empty_like(a)
+    taken = []
+    for _ in range(9):
+        begun = time.perf_counter()
+        np.matmul(a, a, out=c)
+        taken.append(time.perf_counter() - begun)
+    found[n] = sorted(taken)[4]
+print(json.dumps(found))
+"""
+
+
+def alone() -> dict[int, float]:
+    """What numpy takes on one thread for each size, measured without gpud. Units: seconds."""
+    said = subprocess.run([sys.executable, "-I", "-c", ALONE], capture_output=True, check=True)
+    return {int(n): seconds for n, seconds in json.loads(said.stdout).items()}
+
+
+def costing(seconds: float) -> str:
+    """A GPU whose product costs this much at every size, in real time."""
+    nanoseconds = round(seconds / SPINS * 1e9)
+    return f"copy_ns {nanoseconds}\nsync_ns {nanoseconds}\n{AT_MOST_640}"
+
+
+def answer(ended: Ended) -> int:
+    elements: float = ended.samples["crossover"]["median"]
+    n = round(math.sqrt(elements))
+    assert n * n == elements
+    return n
+
+
+@pytest.mark.parametrize("crossing", [192, 320, 448])
+def test_the_answer_is_where_numpy_takes_as_long_as_the_gpu(tmp_path: Path, crossing: int) -> None:
+    took = alone()
+    cost_s = (took[LADDER[LADDER.index(crossing) - 1]] * took[crossing]) ** 0.5
+    found = answer(scripted(tmp_path, "crossover", costing(cost_s)))
+    assert abs(LADDER.index(found) - LADDER.index(crossing)) <= 1
+
+
+def test_a_gpu_that_is_slower_everywhere_is_missing_with_the_curve_that_shows_it(
+    tmp_path: Path,
+) -> None:
+    ended = scripted(tmp_path, "crossover", "sync_ns 20000000\nflops_per_second 4e8")
+    assert ended.samples == {}
+    (missing,) = ended.document["missing"]
+    curve = ended.document["curve"]
+    assert missing["reason"] == Reason.CPU_ALWAYS_FASTER
+    assert f"up to {curve[-1]['n']} x" in missing["detail"]
+    assert all(point["cpu_s"] < 20e-3 <= point["gpu_s"] for point in curve)
+    assert ended.document["conditions"]["note"] is None
+
+
+def test_a_gpu_that_is_faster_everywhere_wins_from_the_smallest_matrix_on() -> None:
+    curve = (Point(16, 2e-3, 1e-3), Point(32, 4e-3, 1e-3))
+    found = outcome(Crossing(16, None, curve), {"settled": True})
+    assert [sample.median for sample in found.samples] == [256]
+    assert found.conditions["note"] == "gpu_always_faster"
+    assert (found.missing, found.curve) == ((), curve)
+
+
+def test_the_curve_ascends_and_holds_both_sides_of_the_crossing(tmp_path: Path) -> None:
+    ended = scripted(tmp_path, "crossover", costing(4e-4))
+    curve = ended.document["curve"]
+    sizes = [point["n"] for point in curve]
+    assert sizes == sorted(set(sizes))
+    won = {point["n"]: point["gpu_s"] < point["cpu_s"] for point in curve}
+    conditions = ended.document["conditions"]
+    assert answer(ended) == conditions["n"]
+    assert not won[conditions["below"]]
+    assert all(won[n] for n in sizes if n >= conditions["n"])
+    assert LADDER.index(conditions["n"]) == LADDER.index(conditions["below"]) + 1
+
+
+def test_what_the_gpu_takes_is_what_the_script_says(tmp_path: Path) -> None:
+    curve = scripted(tmp_path, "crossover", costing(1e-3)).document["curve"]
+    assert all(point["gpu_s"] == pytest.approx(1e-3, rel=0.1) for point in curve[:3])
+
+
+@pytest.mark.parametrize("corrupted", ["gpud_matmul", "gpud_matmul_16", "copy"])
+def test_products_that_differ_publish_nothing(tmp_path: Path, corrupted: str) -> None:
+    failure = scripted(tmp_path, "crossover", f"corrupt {corrupted}\n{AT_MOST_640}").failure
+    assert failure["reason"] == Reason.VERIFICATION_FAILED
+    assert "products of GPU and CPU differ" in failure["detail"]
+
+
+def test_little_memory_bounds_the_sizes_and_none_is_a_reason(tmp_path: Path) -> None:
+    ended = scripted(tmp_path, "crossover", f"device.0.free_mem 1000000\n{costing(1e-3)}")
+    assert ended.document["vram_peak_bytes"] <= 500_000
+    assert max(point["n"] for point in ended.document["curve"]) <= 192
+    refused = scripted(tmp_path, "crossover", "device.0.free_mem 90000").failure
+    assert refused["reason"] == Reason.OUT_OF_MEMORY
+
+
+def test_a_slow_gpu_is_never_given_a_kernel_that_holds_the_desktop(tmp_path: Path) -> None:
+    document = scripted(tmp_path, "crossover", "flops_per_second 1e9").document
+    largest = max(point["n"] for point in document["curve"])
+    assert 2 * largest**3 / 1e9 <= 0.05
+    assert 0 < document["gpu_seconds"] < 1
