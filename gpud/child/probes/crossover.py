@@ -84,6 +84,7 @@ class Products:
         self._device = [gpu.alloc(FLOAT * most * most) for _ in range(MATRICES)]
         tiled = [n for n in LADDER if TILE <= n <= most]
         top = chosen(gpu, tiled, self._product, lambda n: float(n) ** 3, budget)
+        gpu.fill(self._device[2], NOT_A_NUMBER)  # nothing of a pilot is left to be believed
         self.ladder = tuple(n for n in LADDER if n <= top)
         self._host = [gpu.host(FLOAT * top * top, pinned=False) for _ in range(MATRICES)]
         self._arrays = [numpy.frombuffer(host.view, numpy.float32) for host in self._host]
