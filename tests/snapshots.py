@@ -43,6 +43,7 @@ from gpud.core.sample import (
     Flag,
     Inventory,
     Pace,
+    Point,
     ProbeSpec,
     Reading,
     Reason,
@@ -72,6 +73,7 @@ SPECS = (
     ),
     ProbeSpec("triad", Backend.CUDA, Pace.LARGE, Unit.BYTES_PER_SECOND, ("triad",), 10, "memory"),
     ProbeSpec("nbody", Backend.CUDA, Pace.LARGE, Unit.FLOPS_PER_SECOND, ("nbody",), 10, "maths"),
+    ProbeSpec("crossover", Backend.CUDA, Pace.LARGE, Unit.ELEMENTS, ("crossover",), 10, "sizes"),
     ProbeSpec("cpu_call", Backend.CPU, Pace.SMALL, Unit.SECONDS, ("call",), 5, "a call"),
 )
 
@@ -218,6 +220,19 @@ def full() -> Snapshot:
             DEVICE.uuid,
             wall_s - 5,
             mono_s - 5,
+        ),
+        RunFinished(
+            RunReport(
+                "crossover",
+                Backend.CUDA,
+                DEVICE,
+                (sample("crossover", Unit.ELEMENTS, 65536.0),),
+                duration_s=1.0,
+                curve=(Point(192, 1.5e-4, 2.2e-4), Point(256, 3.1e-4, 2.4e-4)),
+            ),
+            DEVICE.uuid,
+            wall_s,
+            mono_s,
         ),
         RunFinished(RunReport("cpu_call", Backend.CPU, None, (call,)), None, wall_s, mono_s),
         RunFinished(

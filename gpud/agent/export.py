@@ -103,6 +103,7 @@ class SnapshotCollector:
                     if sample.unit is unit:
                         family.add_metric([_gpu(key), key.probe, sample.mode], sample.median)
             yield family
+        yield _crossovers(current)
         yield _latencies(snapshot)
         yield from _probe_counters(snapshot)
         finished = GaugeMetricFamily(
@@ -306,6 +307,19 @@ def _loss(snapshot: Snapshot) -> Iterator[Metric]:
     yield CounterMetricFamily(
         "gpud_kernel_log_overruns", "Times the kernel's log overtook its reader.", said.overruns
     )
+
+
+def _crossovers(current: Mapping[ProbeKey, ProbeState]) -> Metric:
+    family = GaugeMetricFamily(
+        "gpud_crossover_elements",
+        "Smallest matrix whose product the GPU, copies included, brings sooner than the CPU.",
+        labels=["gpu"],
+    )
+    for key, state in current.items():
+        for sample in state.samples:
+            if sample.unit is Unit.ELEMENTS:
+                family.add_metric([_gpu(key)], sample.median)
+    return family
 
 
 def _latencies(snapshot: Snapshot) -> Metric:

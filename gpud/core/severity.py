@@ -43,6 +43,7 @@ SEVERITY: Final[Mapping[Reason, Severity]] = {
     Reason.INVALID_CALL: Severity.CRITICAL,
     Reason.CUDA_ERROR: Severity.CRITICAL,
     Reason.VERIFICATION_FAILED: Severity.CRITICAL,
+    Reason.CPU_ALWAYS_FASTER: Severity.INFO,
     Reason.HUNG: Severity.CRITICAL,
     Reason.KILLED: Severity.CRITICAL,
     Reason.CRASHED: Severity.CRITICAL,
