@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 OK, PROBLEM, USAGE, NOT_RUNNING, NO_PERMISSION = 0, 1, 2, 3, 4
 INTERRUPTED = 130
+MOST_REPEATS = 100
 LEVELS = ("ok", "degraded", "FAILED")
 
 
@@ -103,6 +104,16 @@ def parser() -> argparse.ArgumentParser:
     probe.add_argument("names", nargs="*", metavar="NAME", help="which (default: all)")
     probe.add_argument("--list", action="store_true", help="list the probes and run none")
     probe.add_argument("--json", action="store_true", help="print one JSON document")
+    probe.add_argument(
+        "--gpu",
+        action="append",
+        default=[],
+        metavar="INDEX|UUID",
+        help="which GPU, may be given again (default: all); the CPU's probes run anyway",
+    )
+    probe.add_argument(
+        "--repeat", type=_repeats, default=1, metavar="N", help="run everything N times, 1 to 100"
+    )
     config = verb("config", _config, "show the settings in force, or check the file")
     config.add_argument("action", choices=("show", "check"))
     verb("version", _version, "print the version")
@@ -281,16 +292,42 @@ def _doctor(arguments: argparse.Namespace, place: Place) -> int:
 
 
 def _probe(arguments: argparse.Namespace, place: Place) -> int:
-    from gpud.agent import byhand
+    from gpud.agent.byhand import command, session
 
     if arguments.list:
-        return byhand.listing(as_json=arguments.json, say=_say)
+        return command.listing(as_json=arguments.json)
     settings = place.settings()
+    _as_the_agent(settings, place)
+    request = session.Request(tuple(arguments.names), tuple(arguments.gpu), arguments.repeat)
+    return command.run(settings, request, as_json=arguments.json)
 
-    def progress(text: str) -> None:
-        _say(text, file=sys.stderr)
 
-    return byhand.run(settings, arguments.names, as_json=arguments.json, progress=progress)
+def _as_the_agent(settings: Settings, place: Place) -> None:
+    """Become whom the agent runs as where we are root: no file of ours may be in its way.
+
+    Errors: ``GpudError`` when that user cannot be become.
+    """
+    own = Path(settings.run_dir, "agent")
+    if os.geteuid() != 0 or not own.is_dir() or own.stat().st_uid == 0:
+        return
+    import pwd
+
+    from gpud.root import drop
+
+    needed = {Path(gpud.__file__).resolve().parent.parent, Path(sys.prefix), Path(sys.base_prefix)}
+    needed |= {Path(sys.executable).parent, Path(settings.state_dir), Path(settings.run_dir)}
+    needed |= {place.config.parent} | ({Path(settings.home)} - {Path("/")})
+    try:
+        drop.become(pwd.getpwuid(own.stat().st_uid), needed)
+        os.chdir("/")
+    except (OSError, KeyError) as error:
+        raise GpudError(f"cannot run as the owner of {own}: {error}") from error
+
+
+def _repeats(text: str) -> int:
+    if not (text.isascii() and text.isdigit() and 1 <= int(text) <= MOST_REPEATS):
+        raise argparse.ArgumentTypeError(f"must be 1 to {MOST_REPEATS}, not {text!r}")
+    return int(text)
 
 
 def _config(arguments: argparse.Namespace, place: Place) -> int:

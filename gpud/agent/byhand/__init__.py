@@ -1,0 +1,1 @@
+"""``gpud probe``: the launcher, lock and children of the schedule, for one person, once."""
