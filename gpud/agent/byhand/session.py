@@ -233,6 +233,6 @@ def wanted(devices: Sequence[Device], names: Sequence[str]) -> Sequence[Device]:
         if len(fitting) != 1:
             fault = "there is no GPU" if not fitting else "more than one GPU is meant by"
             listed = "; ".join(f"{d.index} {d.name} {d.uuid}" for d in devices)
-            raise ConfigError(f"{fault} {escaped(name)}; there are: {listed or 'none'}")
+            raise ConfigError(escaped(f"{fault} {name}; there are: {listed or 'none'}"))
         found[fitting[0].uuid] = fitting[0]
     return tuple(found.values())
