@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from typing import TYPE_CHECKING
@@ -116,6 +117,29 @@ def test_probes_are_listed_without_running_any(tmp_path: Path) -> None:
     }
 
 
+def test_the_list_says_modes_and_budgets_and_loads_nothing_to_draw_with(tmp_path: Path) -> None:
+    script = (
+        "import sys; from gpud.cli import main\n"
+        f"code = main(['--home', {str(tmp_path)!r}, 'probe', '--list'])\n"
+        "assert 'rich' not in sys.modules\nsys.exit(code)"
+    )
+    ran = subprocess.run(
+        [sys.executable, "-I", "-c", script], capture_output=True, text=True, check=False
+    )
+    assert (ran.returncode, ran.stderr) == (0, "")
+    assert re.search(
+        r"^nbody +cuda +large +at most \d+ s, \S+ s of it GPU time$", ran.stdout, re.MULTILINE
+    )
+    assert "modes: host_to_device, device_to_host" in ran.stdout
+
+
+@pytest.mark.parametrize("repeats", ["0", "101", "-1", "1.5", "many", "9" * 5000])
+def test_a_number_of_repeats_nobody_can_mean_is_2(tmp_path: Path, repeats: str) -> None:
+    ran = gpud(tmp_path, "probe", "cpu_call", f"--repeat={repeats}")
+    assert (ran.returncode, ran.stdout) == (2, "")
+    assert "--repeat" in ran.stderr
+
+
 def test_a_probe_by_hand_needs_no_running_gpud(tmp_path: Path) -> None:
     ran = gpud(tmp_path, "probe", "cpu_call", "--json")
     [run] = json.loads(ran.stdout)["runs"]
@@ -141,7 +165,7 @@ def test_the_completion_script_is_one_bash_can_read(tmp_path: Path) -> None:
     script = gpud(tmp_path, "completion", "bash").stdout
     checked = subprocess.run(["bash", "-n"], input=script, text=True, check=False)
     assert checked.returncode == 0
-    assert "gpud" in script
+    assert "_shtab_gpud_probe_option_strings=(-h --help --list --json --gpu --repeat)" in script
 
 
 def test_words_from_outside_cannot_steer_the_terminal(tmp_path: Path) -> None:

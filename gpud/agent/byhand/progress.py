@@ -7,6 +7,7 @@ wakes up a few times a second and that is all.
 from __future__ import annotations
 
 import contextlib
+import io
 import sys
 import time
 from dataclasses import dataclass
@@ -137,8 +138,11 @@ class Bar:
         )
         from rich.table import Column
 
+        plain = ascii_only(sys.stderr)
+        if plain and isinstance(sys.stderr, io.TextIOWrapper):
+            sys.stderr.reconfigure(encoding="ascii", errors="backslashreplace")  # rich looks there
         self._console: Console = Console(stderr=True)
-        overflow = "crop" if ascii_only(sys.stderr) else "ellipsis"
+        overflow = "crop" if plain else "ellipsis"
         label = Column(no_wrap=True, overflow=overflow, ratio=2)  # type: ignore[arg-type]
         self._progress: RichProgress = Progress(
             TextColumn("{task.description}", markup=False, table_column=label),
