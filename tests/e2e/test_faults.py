@@ -101,6 +101,9 @@ def test_a_child_that_hangs_in_the_driver_is_a_reason_and_the_agent_goes_on() ->
             gpud = programs[function]
             gpud.health(component, 2, "hung", within_s=60)
             assert_said_in_the_log_and_as_a_metric(gpud, component, "hung")
+            assert gpud.health("gpu", 2, "hung")["fix"]
+            assert gpud.value("gpud_breaker_state", state="open") == 1
+            assert gpud.value("gpud_gpu_stuck") == 0
             submit = gpud.value(
                 "gpud_probe_latency_median_seconds", gpu="0", probe="launch", mode="submit"
             )
