@@ -11,6 +11,7 @@ import contextlib
 import json
 import os
 import sys
+import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -260,6 +261,9 @@ def _status_lines(document: dict[str, Any]) -> list[str]:
             for key, word in (("detail", "because"), ("fix", "fix"))
             if health.get(key)
         ]
+    retry_s = (document.get("breaker") or {}).get("retry_s")
+    if retry_s is not None:
+        lines.append(f"  GPU work is tried again at {time.strftime('%X', time.localtime(retry_s))}")
     figures = [
         f"  {state['probe']:<15} {_place(state):<6} {sample['mode']:<14} "
         f"{human(sample['median'], sample['unit']):>14}{_marks(state)}"

@@ -19,9 +19,9 @@ RESTART: Final = (
     "not come back by itself"
 )
 CLOSE: Final = "close programs that fill the GPU's memory, in Windows too"
-REPEATED: Final = 3
-"""From so many lost messages on it is the channel: one that is lost is reported up to three times
-by the functions it passes through, and most calls are tried again.
+REPEATED: Final = 4
+"""Lines from which on it is the channel: one lost message makes up to three, one for each function
+that it passes through.
 """
 
 BREAKER: Final = {

@@ -81,7 +81,8 @@ def test_what_the_kernel_said_long_before_is_no_evidence() -> None:
     [
         ({}, False, Level.OK, None),
         ({"message_lost": 1}, False, Level.DEGRADED, "message_lost"),
-        ({"message_lost": 3}, False, Level.FAILED, "message_lost"),
+        ({"message_lost": 3}, False, Level.DEGRADED, "message_lost"),
+        ({"message_lost": 4}, False, Level.FAILED, "message_lost"),
         ({"message_lost": 1, "not_resident": 9}, True, Level.DEGRADED, "message_lost"),
         ({"not_resident": 9}, False, Level.DEGRADED, "not_resident"),
         ({}, True, Level.DEGRADED, "ioctl_failures"),

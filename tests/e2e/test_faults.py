@@ -36,6 +36,12 @@ def assert_said_in_the_log_and_as_a_metric(gpud: Program, component: str, reason
     assert_no_traceback_at_the_user(gpud)
 
 
+def said_by_status(gpud: Program) -> str:
+    """What a person is told who asks."""
+    command = [sys.executable, "-I", "-m", "gpud", "--home", str(gpud.home), "status"]
+    return subprocess.run(command, capture_output=True, text=True, check=False).stdout
+
+
 def test_without_any_gpu_the_cpu_is_measured_and_no_gpu_is_pretended(gpud: Program) -> None:
     gpud.start()
     health = gpud.health("cuda", 2, "library_missing")
@@ -104,6 +110,10 @@ def test_a_child_that_hangs_in_the_driver_is_a_reason_and_the_agent_goes_on() ->
             assert gpud.health("gpu", 2, "hung")["fix"]
             assert gpud.value("gpud_breaker_state", state="open") == 1
             assert gpud.value("gpud_gpu_stuck") == 0
+            until(
+                lambda gpud=gpud: "GPU work is tried again at " in said_by_status(gpud),  # type: ignore[misc]
+                "the moment of the next try",
+            )
             submit = gpud.value(
                 "gpud_probe_latency_median_seconds", gpu="0", probe="launch", mode="submit"
             )
