@@ -172,19 +172,13 @@ def test_a_terminal_shows_a_live_bar_then_the_table_and_the_histogram(gpud: Prog
     assert "launch on GPU 0" in screen
     assert screen.count("\x1b[?25l") == screen.count("\x1b[?25h") == 1  # the cursor is back
     stays = lasting(screen)
-    assert any(re.match(r"  launch +submit +5(\.\d+)? µs ", text) for text in stays)
+    # The two modes of the distribution are two lines, and no figure lies between them.
+    assert any(re.match(r"  launch +submit \((79|80|81) %\) +5(\.\d+)? µs", text) for text in stays)
+    assert any(re.match(r" +submit \((19|20|21) %\) +20(\.\d+)? µs", text) for text in stays)
     assert any(re.search(r"≤ 5.96 µs  █+ +\d+ +\d+\.\d %$", text) for text in stays)
     assert any("8000 calls" in text for text in stays)
     assert max(map(len, stays)) <= 80
     assert not any("%|" in text or "━" in text for text in stays)
-
-
-def test_no_color_has_none_and_shows_the_same(gpud: Program) -> None:
-    driver(gpud)
-    code, screen = on_a_terminal(gpud, "launch", NO_COLOR="1")
-    assert code == 0
-    assert not COLOUR.search(screen)
-    assert any("█" in text for text in lasting(screen))
 
 
 def test_a_dumb_terminal_gets_plain_lines_and_ascii(gpud: Program) -> None:
@@ -197,13 +191,14 @@ def test_a_dumb_terminal_gets_plain_lines_and_ascii(gpud: Program) -> None:
     assert re.search(r"<= \S+ us  #+", screen)
 
 
-def test_a_terminal_that_is_not_utf_8_gets_ascii_from_the_bar_to_the_histogram(
+def test_without_utf_8_and_colour_the_bar_the_table_and_the_histogram_are_there(
     gpud: Program,
 ) -> None:
     driver(gpud)
-    code, screen = on_a_terminal(gpud, "launch", LC_ALL="C")
+    code, screen = on_a_terminal(gpud, "launch", LC_ALL="C", NO_COLOR="1")
     assert code == 0
     assert screen.isascii()
+    assert not COLOUR.search(screen)
     assert "%" in screen.partition("submit")[0]
     assert re.search(r"<= \S+ us  #+", screen)
 
@@ -229,15 +224,14 @@ def test_in_a_pipe_there_are_lines_and_beside_a_document_nothing(gpud: Program) 
 
 
 def test_one_gpu_of_two_is_measured_by_its_uuid_and_the_cpu_anyway(gpud: Program) -> None:
-    driver(gpud, "devices 2\ndevice.1.launch_ns 40000\n")
-    said = document(probe(gpud, "launch", "cpu_call", "--gpu", "1", "--json"))
+    uuid = "GPU-6d0c5f2e-8a41-4b7d-9e13-000000000001"
+    driver(gpud, f"devices 2\ndevice.1.uuid {uuid[4:]}\n")
+    said = document(probe(gpud, "launch", "cpu_call", "--gpu", uuid.upper(), "--json"))
     assert [(run["probe"], run["gpu"]) for run in said["runs"]] == [
         ("cpu_call", None),
         ("launch", 1),
     ]
-    uuid = said["cuda"]["devices"][1]["uuid"]
-    again = document(probe(gpud, "launch", "--gpu", uuid.upper(), "--json"))
-    assert [run["device"]["uuid"] for run in again["runs"]] == [uuid]
+    assert said["runs"][1]["device"]["uuid"] == uuid
 
 
 def test_a_gpu_that_is_not_there_is_2_with_the_list_and_nothing_is_measured(gpud: Program) -> None:
@@ -302,7 +296,7 @@ def test_its_patience_ends_once_and_then_nothing_is_waited_for(gpud: Program) ->
         ("cpu_call", Skip.CHILD_RUNNING),
         ("cpu_matmul", Skip.CHILD_RUNNING),
     ]
-    assert f"process {os.getpid()}" in made.not_run[0].detail
+    assert f"waited 0.5 s for process {os.getpid()}" in made.not_run[0].detail
     assert not made.good
 
 
@@ -320,21 +314,12 @@ def test_a_child_that_does_not_go_away_is_not_waited_for_and_the_cpu_is_measured
 
 
 def test_an_open_breaker_of_the_agent_is_told(gpud: Program) -> None:
-    driver(gpud)
-    own = gpud.run_dir / "agent"
-    standing = {
-        "state": "open",
-        "detail": "launch hung \x1b[2J",
-        "retry_s": time.time() + 250.0,
-        "fix": "wsl --shutdown",
-    }
-    for written_s, heard in ((time.time(), True), (time.time() - 3600.0, False)):
-        said = {"written_s": written_s, "breaker": standing}
-        (own / "agent.json").write_text(json.dumps(said))
-        ran = probe(gpud, "launch")
-        assert ran.returncode == 0
-        assert ("the agent starts no GPU work (open): launch hung \\x1b[2J" in ran.stderr) is heard
-        assert ("fix: wsl --shutdown" in ran.stderr) is heard
+    standing = {"state": "open", "detail": "it hung", "retry_s": None, "fix": "wsl --shutdown"}
+    said = {"written_s": time.time(), "breaker": standing}
+    (gpud.run_dir / "agent/agent.json").write_text(json.dumps(said))
+    ran = probe(gpud, "launch")
+    assert ran.stderr == "the agent starts no GPU work (open): it hung\n  fix: wsl --shutdown\n"
+    assert probe(gpud, "cpu_call").stderr == "cpu_call ...\n"  # that is no GPU work
 
 
 @pytest.mark.parametrize(

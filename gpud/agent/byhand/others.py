@@ -46,8 +46,10 @@ def breaker(run_dir: Path, *, now_s: float) -> tuple[str, str | None] | None:
     ``now_s`` is Unix time: the word of an agent that ended long ago counts for nothing.
     """
     try:
-        with (run_dir / "agent" / "agent.json").open("rb") as file:
-            document = json.loads(file.read(LARGEST))
+        path = run_dir / "agent" / "agent.json"
+        fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+        with os.fdopen(fd, "rb") as file:
+            document = json.loads(file.read(LARGEST) or b"")
         standing = document["breaker"]
         fresh = abs(now_s - document["written_s"]) <= AGENT_STALE_AFTER_S
         state, detail, fix = State(standing["state"]), standing["detail"], standing["fix"]

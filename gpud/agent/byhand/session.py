@@ -61,6 +61,7 @@ class Session:
         self._progress = progress
         self._lock = lock
         self._patience_s = patience_s
+        self._gave_up = False
         self._launcher = Launcher(lock, patience_s=LOOK_S)
 
     async def run(self) -> None:
@@ -169,8 +170,8 @@ class Session:
                 waited_s = time.monotonic() - begun_s
                 if refused.skip is not Skip.CHILD_RUNNING:
                     raise
-                if waited_s >= self._patience_s:
-                    self._patience_s = 0.0  # once is enough: the rest is not waited for again
+                if self._gave_up or waited_s >= self._patience_s:
+                    self._gave_up = True  # once is enough: the rest is not waited for again
                     raise
                 words = f"{others.holder(self._lock)}; {self._patience_s:g} s at most"
                 self._progress.waiting(words, waited_s)
@@ -180,7 +181,7 @@ class Session:
             standing = self._launcher.standing
             detail, fix = standing.detail or "the GPU does not answer", standing.fix
         else:
-            detail = f"{others.holder(self._lock)} has the GPU"
+            detail = f"waited {self._patience_s:g} s for {others.holder(self._lock)}"
             fix = "try again later; gpud status tells whether it is stuck"
         self.outcome.not_run.append(NotRun(repeat, gpu, spec.name, skip, detail, fix))
 
