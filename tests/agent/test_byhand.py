@@ -258,6 +258,21 @@ def test_a_name_that_fits_no_gpu_or_several_lists_them(name: str, words: str) ->
     assert r"0 RTX \x1b[2J4070 GPU-aaaa-1; 1 RTX 2000 Ada GPU-aabb-2" in str(caught.value)
 
 
+@pytest.mark.parametrize(
+    ("ratio", "words"),
+    [
+        (0.034, "+3.4 %"),
+        (-0.0999, "-10 %"),
+        (0.0994, "+9.9 %"),
+        (1.5, "+150 %"),
+        (0.0004, "0.0 %"),
+        (-0.0004, "0.0 %"),
+    ],
+)
+def test_a_difference_has_its_sign_and_two_figures_or_so(ratio: float, words: str) -> None:
+    assert draw.percent(ratio, signed=True) == words
+
+
 RUNS = st.lists(st.tuples(st.floats(0, 60), st.lists(st.floats(0, 200), max_size=5)), max_size=8)
 
 

@@ -90,8 +90,9 @@ def _place(outcome: Outcome, gpu: int | None) -> str:
 def percent(ratio: float, *, signed: bool = False) -> str:
     """Write 0.034 as ``3.4 %``, with its sign if that is wanted."""
     digits = 1 if abs(ratio) < FROM_TENTHS else 0
-    sign = "+" if signed else ""
-    return f"{100 * ratio:{sign}.{digits}f} %"
+    rounded = round(100 * ratio, digits)
+    sign = "+" if signed and rounded else ""
+    return f"{rounded + 0.0:{sign}.{digits}f} %"  # -0.0 is 0
 
 
 def _legend(outcome: Outcome, found: Sequence[Result]) -> Iterator[str]:
