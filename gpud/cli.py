@@ -20,7 +20,7 @@ import gpud
 from gpud.core.errors import ConfigError, GpudError
 from gpud.core.proc import start_ticks
 from gpud.core.settings import Settings, config_path, entries, parse
-from gpud.core.stats import human
+from gpud.core.stats import figure
 from gpud.core.text import escaped
 
 if TYPE_CHECKING:
@@ -266,7 +266,7 @@ def _status_lines(document: dict[str, Any]) -> list[str]:
         lines.append(f"  GPU work is tried again at {time.strftime('%X', time.localtime(retry_s))}")
     figures = [
         f"  {state['probe']:<15} {_place(state):<6} {sample['mode']:<14} "
-        f"{human(sample['median'], sample['unit']):>14}{_marks(state)}"
+        f"{figure(sample):>14}{_marks(state)}"
         for state in sorted(document["probes"], key=lambda state: (state["probe"], _place(state)))
         for sample in state["samples"]
     ]

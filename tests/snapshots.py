@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from gpud.core.breaker import Standing, State
 from gpud.core.clock import Instant
 from gpud.core.events import (
@@ -43,6 +45,7 @@ from gpud.core.sample import (
     Flag,
     Inventory,
     Pace,
+    Peak,
     Point,
     ProbeSpec,
     Reading,
@@ -93,6 +96,9 @@ def sample(mode: str, unit: Unit, median: float, buckets: Buckets | None = None)
     )
 
 
+TWO = (Peak(13e-6, 0.75), Peak(40e-6, 0.25))
+
+
 def launches(median_s: float = 5e-6) -> RunReport:
     counts = [0] * (len(LATENCY_BOUNDS_S) + 1)
     counts[8] = 100
@@ -102,7 +108,8 @@ def launches(median_s: float = 5e-6) -> RunReport:
         device=DEVICE,
         samples=(
             sample("submit", Unit.SECONDS, median_s, Buckets(tuple(counts), 100 * median_s)),
-            sample("roundtrip", Unit.SECONDS, 3 * median_s),
+            replace(sample("roundtrip", Unit.SECONDS, 3 * median_s), peaks=TWO),
+            sample("pipelined", Unit.SECONDS, median_s / 2),
         ),
         duration_s=0.3,
         gpu_seconds=0.05,

@@ -180,7 +180,9 @@ def test_the_status_marks_figures_and_tells_what_was_left_out_and_why() -> None:
     assert [line.split()[:4] for line in marked] == [
         ["launch", "GPU", "0", "submit"],
         ["launch", "GPU", "0", "roundtrip"],
+        ["launch", "GPU", "0", "pipelined"],
     ]
+    assert marked[1].endswith("13 µs (75%) / 40 µs (25%)  (busy, low)")
     assert "  triad           GPU 0  gpu busy, 1 in a row" in lines
     bare = status.document(snapshots.bare(), now_s=1.0)
     assert not any("left out" in line for line in cli._status_lines(bare))

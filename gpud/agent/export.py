@@ -12,6 +12,7 @@ from prometheus_client.core import (
     InfoMetricFamily,
 )
 
+from gpud.agent import export_latency
 from gpud.core import breaker, containers
 from gpud.core.sample import Absent, Pace, Unit
 from gpud.core.snapshot import ProbeKey, ProbeState, Snapshot, fresh
@@ -104,6 +105,7 @@ class SnapshotCollector:
                         family.add_metric([_gpu(key), key.probe, sample.mode], sample.median)
             yield family
         yield _crossovers(current)
+        yield from export_latency.families(current)
         yield _latencies(snapshot)
         yield from _probe_counters(snapshot)
         finished = GaugeMetricFamily(

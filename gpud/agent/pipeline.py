@@ -60,6 +60,11 @@ _Waiting: TypeAlias = list[tuple[Due, float]]
 """Runs that wait, and when each is to be tried again, by the monotonic clock."""
 
 
+def _after_idle(spec: ProbeSpec) -> bool:
+    """Put first what has a mode that is cold only as long as nothing else has used the GPU."""
+    return not any(mode.endswith("_cold") for mode in spec.modes)
+
+
 class Pipeline:
     """Runs rounds of probes. ``publish`` takes each event once it is safe in the history."""
 
@@ -126,7 +131,7 @@ class Pipeline:
     async def _first(self, pace: Pace) -> _Waiting:
         if not self._specs:
             await self.discover()
-        due = [spec for spec in self._specs if spec.pace is pace]
+        due = sorted((spec for spec in self._specs if spec.pace is pace), key=_after_idle)
         # The CPU first: a driver that hangs must not keep the reference from its place.
         for spec in due:
             if spec.backend is Backend.CPU:

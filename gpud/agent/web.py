@@ -23,7 +23,7 @@ from starlette.routing import Route
 from gpud.agent import status
 from gpud.core.errors import ListenError
 from gpud.core.proc import listening
-from gpud.core.stats import human
+from gpud.core.stats import figure
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -220,7 +220,7 @@ def _page(document: dict[str, Any]) -> str:
     figures = "".join(
         f"<tr><th scope=row>{cell(state['probe'])}<td>"
         f"{'CPU' if state['gpu'] is None else 'GPU ' + cell(state['gpu'])}"
-        f"<td>{cell(sample['mode'])}<td>{human(sample['median'], sample['unit'])}"
+        f"<td>{cell(sample['mode'])}<td>{figure(sample)}"
         f"<td>{cell(', '.join(state['flags']))}"
         for state in document["probes"]
         for sample in state["samples"]

@@ -38,12 +38,13 @@ def device(index):
 spec = {"unit": "seconds", "modes": ["m"], "budget_s": 10.0, "summary": "s"}
 if verb == "--list":
     print(json.dumps({"refused": {}, "probes": [
-        {"name": n, "backend": b, "pace": p, **spec} for n, b, p in state["specs"]]}))
+        {**spec, "name": n, "backend": b, "pace": p, **dict(*more)}
+        for n, b, p, *more in state["specs"]]}))
 elif verb == "--inventory":
     devices = [device(index) for index in range(state["gpus"])]
     print(json.dumps({"failure": state.get("failure"), "devices": devices}))
 else:
-    backend = next(b for n, b, _ in state["specs"] if n == job["probe"])
+    backend = next(b for n, b, *_ in state["specs"] if n == job["probe"])
     broken = {"reason": state["broken"], "detail": "d"} if "broken" in state else None
     print(json.dumps({"probe": job["probe"], "backend": backend, "failure": broken,
         "device": device(int(job["gpu"][4:])) if job["gpu"] else None,

@@ -101,6 +101,32 @@ def test_figures_that_are_too_old_are_not_published() -> None:
     assert "gpud_probe_last_success_timestamp_seconds" in text
 
 
+@pytest.mark.parametrize("gone", ["roundtrip", "pipelined"])
+def test_the_ratio_needs_both_latencies_of_one_run(gone: str) -> None:
+    whole = snapshots.launches()
+    part = replace(whole, samples=tuple(each for each in whole.samples if each.mode != gone))
+    name = "gpud_submit_roundtrip_to_pipelined_ratio"
+    for report, published in ((whole, True), (part, False)):
+        finished = RunFinished(report, snapshots.DEVICE.uuid, 0.0, snapshots.NOW.mono_s)
+        text = scrape(fold(finished, snapshots.full()))
+        assert (f'{name}{{gpu="0"}} 6.0' in text) is published
+        assert (name in text) is published
+
+
+def test_two_humps_are_two_values_and_one_hump_is_none() -> None:
+    text = scrape(snapshots.full())
+    labels = 'gpu="0",mode="roundtrip",peak'
+    for peak, value, share in (("low", "1.3e-05", "0.75"), ("high", "4e-05", "0.25")):
+        assert (
+            f'gpud_probe_latency_peak_seconds{{{labels}="{peak}",probe="launch"}} {value}' in text
+        )
+        assert (
+            f'gpud_probe_latency_peak_share_ratio{{{labels}="{peak}",probe="launch"}} {share}'
+            in text
+        )
+    assert text.count("gpud_probe_latency_peak_seconds{") == 2
+
+
 def test_a_cpu_probe_never_carries_a_gpu() -> None:
     lines = [line for line in scrape(snapshots.full()).splitlines() if 'probe="cpu_' in line]
     assert lines

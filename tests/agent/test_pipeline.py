@@ -50,6 +50,18 @@ def test_a_small_round_runs_the_small_probes_once_and_the_gpus_on_each_gpu(bench
     assert len([call for call in calls if "--inventory" in call]) == 1
 
 
+def test_what_is_cold_only_right_after_idle_is_measured_first(bench: Bench) -> None:
+    cold = {"modes": ["submit", "submit_cold"]}
+    bench.says(specs=[["event", "cuda", "small"], ["launch", "cuda", "small", cold]], gpus=2)
+    bench.rounds(Pace.SMALL)
+    assert [call.split()[1:] for call in bench.calls() if "--run" in call] == [
+        ["launch", "GPU-0"],
+        ["launch", "GPU-1"],
+        ["event", "GPU-0"],
+        ["event", "GPU-1"],
+    ]
+
+
 def test_the_inventory_is_taken_anew_in_each_large_round_and_not_in_each_small_one(
     bench: Bench,
 ) -> None:

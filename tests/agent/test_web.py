@@ -104,6 +104,7 @@ def test_the_status_document_says_why_something_is_wrong(port: int) -> None:
     } == {
         "submit",
         "roundtrip",
+        "pipelined",
     }
 
 
@@ -135,6 +136,12 @@ def test_the_page_marks_figures_and_tells_what_was_left_out_and_why() -> None:
     with served(snapshots.bare()) as number:
         _, _, body = ask(number, "/")
     assert b"Left out" not in body
+
+
+def test_two_humps_are_two_figures_on_the_page(port: int) -> None:
+    body = ask(port, "/")[2].decode()
+    assert "<td>roundtrip<td>13 µs (75%) / 40 µs (25%)" in body
+    assert "<td>pipelined<td>2.5 µs<" in body
 
 
 def test_a_foreign_host_header_is_refused(port: int) -> None:

@@ -139,7 +139,9 @@ def test_the_first_launch_begins_before_the_context(tmp_path: Path) -> None:
     ended = scripted(tmp_path, "launch", script)
     conditions = ended.document["conditions"]
     parts = [conditions[name] for name in ("context_s", "module_load_s", "first_call_s")]
-    assert parts == pytest.approx([70e-3, 60e-3, 20e-3], rel=0.2)
+    # A busy machine makes any of them longer; what is counted twice is more than there was.
+    assert all(part >= least for part, least in zip(parts, (70e-3, 60e-3, 20e-3), strict=True))
+    assert sum(parts) <= ended.document["duration_s"]
     assert ended.samples["first_launch"]["median"] == pytest.approx(sum(parts))
     assert ended.samples["first_launch"]["n"] == 1
     assert ended.samples["submit_cold"]["maximum"] < 20e-3
