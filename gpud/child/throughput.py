@@ -114,10 +114,11 @@ def measured(  # noqa: PLR0913  # the last two have one use each
     batch_s = min(BATCH_S, allowed_s / (RUNS + WARM_UPS + 2))
     used_s, call_s = _pilot(batch)
     repeats = _repeats(batch_s, call_s)
-    # What warming up may use leaves room for all batches if it can, and for the fewest in any case.
+    # What warming up may use leaves room for all batches if it can, for the fewest in any case.
     most_s = max(allowed_s - used_s - RUNS * batch_s, WARM_UPS * repeats * call_s)
     warm: list[float] = []
-    calm = settle(partial(batch, repeats), budget, most_s, warm)
+    room_s = _left(gpu, budget) - LEAST_RUNS * repeats * call_s
+    calm = settle(partial(batch, repeats), budget, min(most_s, room_s), warm)
     used_s += sum(warm)
     call_s = warm[-1] / repeats if warm else call_s
     repeats = _repeats(batch_s, call_s)
@@ -126,7 +127,7 @@ def measured(  # noqa: PLR0913  # the last two have one use each
         next_s = taken[-1] if taken else repeats * call_s
         if len(taken) >= LEAST_RUNS and used_s + next_s > allowed_s:
             break
-        if next_s > _left(gpu, budget):
+        if max(LEAST_RUNS - len(taken), 1) * next_s > _left(gpu, budget):
             raise ProbeError(
                 Failure(
                     Reason.BUDGET_EXCEEDED,

@@ -1,0 +1,185 @@
+"""Sizes from pilots, warmth and batches, on devices whose time is counted and not spent."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gpud.child.budget import Budget
+from gpud.child.cpu import CpuGpu
+from gpud.child.device import Call
+from gpud.child.throughput import (
+    BATCH_S,
+    LEAST_RUNS,
+    PILOT_S,
+    RUNS,
+    Series,
+    chosen,
+    measured,
+    settle,
+)
+from gpud.core.errors import ProbeError
+from gpud.core.sample import Reason
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+NOTICED_S = 0.05
+SIZES = [1 << step for step in range(21)]
+
+
+@dataclass
+class Paced:
+    """How fast a device is: work a second, times what ``clocks`` says of its so-many-th call."""
+
+    rate: float = 1e6
+    clocks: Callable[[int], float] = lambda _: 1.0
+    single: list[float] = field(default_factory=list)  # seconds of each call
+
+
+class Counted(CpuGpu):
+    """A device that takes no time and says how long its calls took."""
+
+    def __init__(self, pace: Paced) -> None:
+        super().__init__()
+        self.pace = pace
+        self.used_s = 0.0
+
+    @property
+    def busy_s(self) -> float:
+        return self.used_s
+
+    def timed(self, call: Call, repeats: int = 1) -> float:
+        assert isinstance(call.keep, float)
+        pace, taken_s = self.pace, 0.0
+        for _ in range(repeats):
+            one_s = call.keep / (pace.rate * pace.clocks(len(pace.single)))
+            pace.single.append(one_s)
+            taken_s += one_s
+        self.used_s += taken_s
+        return taken_s
+
+
+def work(amount: float) -> Call:
+    return Call("gpud_work", int, int, keep=float(amount))
+
+
+def choose(pace: Paced) -> int:
+    return chosen(Counted(pace), SIZES, work, float, Budget(30))
+
+
+@given(st.floats(1.0, 1e12))
+def test_the_largest_size_that_fits_a_batch_is_chosen(rate: float) -> None:
+    size = choose(Paced(rate))
+    assert size == max((s for s in SIZES if s / rate <= BATCH_S), default=SIZES[0])
+
+
+@given(st.floats(1e3, 1e12))
+def test_pilots_grow_to_a_millisecond_and_not_far_beyond(rate: float) -> None:
+    pace = Paced(rate)
+    choose(pace)
+    largest = max(pace.single)
+    assert largest >= PILOT_S or largest == SIZES[-1] / rate
+    assert largest <= max(4 * PILOT_S, SIZES[0] / rate)
+
+
+@given(st.floats(1e5, 1e9), st.floats(2, 8), st.integers(1, 12))
+def test_a_gpu_that_wakes_up_gets_the_size_of_one_that_is_awake(
+    rate: float, idle: float, calls: int
+) -> None:
+    pace = Paced(rate, lambda call: 1 / idle if call < calls else 1.0)
+    size = choose(pace)
+    assert max(pace.single) <= NOTICED_S
+    assert size / rate <= BATCH_S * 1.001
+    if calls <= 3:  # three equal runs are what agreeing means, whatever comes after
+        assert size == choose(Paced(rate))
+
+
+@given(st.floats(1e5, 1e9), st.floats(1, 2.4))
+def test_a_pilot_at_boost_clocks_makes_no_kernel_that_is_noticed(rate: float, boost: float) -> None:
+    pace = Paced(rate, lambda call: boost if call < 30 else 1.0)
+    gpu = Counted(pace)
+    size = chosen(gpu, SIZES, work, float, Budget(30))
+    measured(gpu, work(size), size, Budget(30))
+    assert max(pace.single) <= NOTICED_S
+
+
+@given(st.floats(1e-7, NOTICED_S))
+def test_a_series_is_right_and_within_its_budget(call_s: float) -> None:
+    gpu = Counted(Paced(1.0))
+    series = measured(gpu, work(call_s), 5.0, Budget(30))
+    assert all(rate == pytest.approx(5.0 / call_s) for rate in series.rates)
+    assert LEAST_RUNS <= len(series.rates) <= RUNS
+    assert series.settled
+    assert series.call_s == pytest.approx(call_s)
+    assert gpu.busy_s < 1.0
+    assert series.repeats * call_s <= max(BATCH_S * 1.001, call_s)
+
+
+@given(st.floats(0.2, 1.0), st.floats(1e-6, 0.012))
+def test_a_share_is_kept_by_fewer_runs(share: float, call_s: float) -> None:
+    gpu, budget = Counted(Paced(1.0)), Budget(30)
+    series = measured(gpu, work(call_s), 1.0, budget, share=share)
+    assert len(series.rates) >= LEAST_RUNS
+    assert gpu.busy_s <= share * budget.gpu_s
+
+
+def test_five_series_and_what_verifies_them_fit_one_run() -> None:
+    gpu, budget = Counted(Paced(1.0)), Budget(30)
+    for left in range(6, 1, -1):
+        assert len(measured(gpu, work(0.012), 1.0, budget, share=1 / left).rates) >= LEAST_RUNS
+    assert gpu.busy_s < 0.9
+
+
+def test_work_that_is_too_long_for_five_batches_brings_no_number() -> None:
+    gpu = Counted(Paced(1.0))
+    with pytest.raises(ProbeError) as caught:
+        measured(gpu, work(0.3), 1.0, Budget(30))
+    assert caught.value.failure.reason is Reason.BUDGET_EXCEEDED
+    assert "gpud_work takes 0.3 s, too long for 1 s" in caught.value.failure.detail
+    assert gpu.busy_s <= 1.0
+
+
+def test_a_gpu_that_slows_down_in_the_middle_is_measured_less_often() -> None:
+    gpu = Counted(Paced(1.0, lambda call: 1.0 if call < 6 else 0.1))
+    assert LEAST_RUNS <= len(measured(gpu, work(0.02), 1.0, Budget(30)).rates) < RUNS
+    assert gpu.busy_s <= 1.0
+
+
+def test_a_gpu_that_slows_down_too_much_in_the_middle_brings_no_number() -> None:
+    gpu = Counted(Paced(1.0, lambda call: 1.0 if call < 6 else 0.05))
+    with pytest.raises(ProbeError, match="too long for 1 s"):
+        measured(gpu, work(0.02), 1.0, Budget(30))
+    assert gpu.busy_s <= 1.0
+
+
+def test_batches_that_never_agree_are_measured_and_said_to_be_unsettled() -> None:
+    pace = Paced(1.0, lambda call: 1.0 + call % 2 * 0.5)
+    series = measured(Counted(pace), work(0.02), 1.0, Budget(30))
+    assert not series.settled
+    assert series.conditions["settled"] is False
+    assert len(series.rates) >= LEAST_RUNS
+
+
+def test_a_batch_sized_at_idle_clocks_is_sized_again_when_they_are_up() -> None:
+    pace = Paced(1.0, lambda call: 0.125 if call < 20 else 1.0)
+    series: Series = measured(Counted(pace), work(2e-4), 1.0, Budget(30))
+    assert series.repeats * 2e-4 == pytest.approx(BATCH_S, rel=0.02)
+
+
+def test_settling_stops_at_what_it_may_use() -> None:
+    taken: list[float] = []
+    restless = iter([0.01, 0.02] * 50)
+    assert not settle(lambda: next(restless), Budget(30), 0.1, taken)
+    assert 0.08 <= sum(taken) <= 0.1
+
+
+@pytest.mark.parametrize("nothing", [0.0, -1.0, float("nan")])
+def test_a_driver_that_counts_no_time_is_an_error(nothing: float) -> None:
+    with pytest.raises(ProbeError) as caught:
+        measured(Counted(Paced(1.0)), work(nothing), 1.0, Budget(30))
+    assert caught.value.failure.function == "cuEventElapsedTime"
