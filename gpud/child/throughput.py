@@ -8,14 +8,14 @@ that a person notices, because the size is chosen again once the clocks are up.
 from __future__ import annotations
 
 import math
-import time
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, TypeAlias
 
+from gpud.child.warmup import settle
 from gpud.core.errors import ProbeError
 from gpud.core.sample import Failure, Reason
-from gpud.core.stats import median, settled
+from gpud.core.stats import median
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -32,7 +32,6 @@ PILOT_S = 1e-3
 BATCH_S = 0.02
 """Each timed batch: long beside an event's resolution, short beside what a person notices."""
 RUNS, LEAST_RUNS = 9, 5
-WARM_UP_S = 1.0
 WARM_UPS = 3
 """Agreeing batches that a warm-up takes at least."""
 RESERVE_S = 0.08
@@ -144,21 +143,6 @@ def measured(  # noqa: PLR0913  # the last two have one use each
         repeats=repeats,
         call_s=median(taken) / repeats,
     )
-
-
-def settle(run: Callable[[], float], budget: Budget, most_gpu_s: float, taken: list[float]) -> bool:
-    """Repeat ``run`` until three in a row agree within 2 %, a second of wall time at most.
-
-    ``taken`` gets the seconds of each; no run is begun that would bring them above ``most_gpu_s``,
-    as far as the one before can tell. The result says whether they agreed. Errors: ``ProbeError``.
-    """
-    until = time.monotonic() + WARM_UP_S
-    while not settled(taken) and time.monotonic() < until:
-        if sum(taken) + (taken[-1] if taken else 0.0) > most_gpu_s:
-            break
-        taken.append(run())
-        budget.check()
-    return settled(taken)
 
 
 def elapsed(gpu: Gpu, call: Call, repeats: int = 1) -> float:

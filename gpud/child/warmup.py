@@ -18,6 +18,8 @@ from gpud.core.sample import Failure, Reason
 from gpud.core.stats import settled
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from gpud.child.budget import Budget
     from gpud.child.device import Call, Gpu
 
@@ -50,17 +52,34 @@ def warm(
     would exceed it, as far as the one before can tell.
     Errors: ``ProbeError``.
     """
-    until = time.monotonic() + LONGEST_S
     load, used_s = sized(gpu, run_s)
     taken: list[float] = []
-    while not settled(taken) and time.monotonic() < until:
-        if used_s + (taken[-1] if taken else run_s) > most_gpu_s:
-            break
-        taken.append(load.timed())
-        used_s += taken[-1]
-        budget.check()
+    calm = settle(load.timed, budget, most_gpu_s - used_s, taken, first_s=run_s)
     load.close()
-    return Warmth(settled(taken), used_s, len(taken))
+    return Warmth(calm, used_s + sum(taken), len(taken))
+
+
+def settle(
+    run: Callable[[], float],
+    budget: Budget,
+    most_gpu_s: float,
+    taken: list[float],
+    *,
+    first_s: float = 0.0,
+) -> bool:
+    """Repeat ``run`` until three in a row agree within 2 %, a second of wall time at most.
+
+    ``taken`` gets the seconds of each; no run is begun that would bring them above ``most_gpu_s``,
+    as far as the one before can tell, or ``first_s`` for the first.
+    The result says whether they agreed. Errors: ``ProbeError``.
+    """
+    until = time.monotonic() + LONGEST_S
+    while not settled(taken) and time.monotonic() < until:
+        if sum(taken) + (taken[-1] if taken else first_s) > most_gpu_s:
+            break
+        taken.append(run())
+        budget.check()
+    return settled(taken)
 
 
 def sized(gpu: Gpu, seconds: float) -> tuple[Load, float]:

@@ -108,6 +108,15 @@ def test_the_status_document_says_why_something_is_wrong(port: int) -> None:
     }
 
 
+def test_the_whole_curve_of_the_crossover_is_in_the_status_document(port: int) -> None:
+    document = json.loads(ask(port, "/api/v1/status")[2])
+    (found,) = (probe for probe in document["probes"] if probe["probe"] == "crossover")
+    assert found["curve"] == [
+        {"n": 192, "cpu_s": 1.5e-4, "gpu_s": 2.2e-4},
+        {"n": 256, "cpu_s": 3.1e-4, "gpu_s": 2.4e-4},
+    ]
+
+
 def test_a_reading_is_a_value_or_a_reason(port: int) -> None:
     readings = json.loads(ask(port, "/api/v1/status")[2])["telemetry"]["readings"]
     withheld = [r for r in readings if r["field"] == "utilization_memory_ratio"]

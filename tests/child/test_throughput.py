@@ -20,8 +20,8 @@ from gpud.child.throughput import (
     Series,
     chosen,
     measured,
-    settle,
 )
+from gpud.child.warmup import settle
 from gpud.core.errors import ProbeError
 from gpud.core.sample import Reason
 
