@@ -1,6 +1,7 @@
 from __future__ import annotations
 
-from dataclasses import FrozenInstanceError, replace
+import json
+from dataclasses import FrozenInstanceError, asdict, replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -8,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpud.core import events as happened
-from gpud.core import stats
+from gpud.core import stats, wire
 from gpud.core.fold import fold
 from gpud.core.health import Level
 from gpud.core.report import AgentReport, DockerdReport, Owner, ProcessRef, RootReport
@@ -19,6 +20,7 @@ from gpud.core.sample import (
     Failure,
     Flag,
     Inventory,
+    Missing,
     Reading,
     Reason,
     RunReport,
@@ -165,6 +167,19 @@ def test_a_failure_takes_the_figures_and_keeps_the_time_of_the_last_success() ->
     assert now.failures == {("launch", Reason.HUNG): 1}
     assert now.runs == {"launch": 2}
     assert now.health["probes"].level is Level.FAILED
+
+
+def test_a_run_that_this_gpu_cannot_do_is_a_good_one_without_figures() -> None:
+    cannot = Missing("tensor", Reason.UNSUPPORTED, "compute capability 7.5; tensor probe needs 8.0")
+    report = RunReport("tensor", Backend.CUDA, missing=(cannot,))
+    read = wire.decode(json.dumps(asdict(report)).encode(), RunReport)
+    now = folded(happened.RunFinished(read, "GPU-0", 3.0, 3.0))
+    state = now.probes[ProbeKey("tensor", 0)]
+    assert (state.samples, state.failure, state.last_success_s) == ((), None, 3.0)
+    assert state.report is not None
+    assert state.report.missing == (cannot,)
+    assert (now.runs, now.failures) == ({"tensor": 1}, {})
+    assert now.health["probes"].level is Level.OK
 
 
 def test_one_good_run_afterwards_makes_the_probes_well_again() -> None:

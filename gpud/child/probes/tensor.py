@@ -1,0 +1,39 @@
+"""The tensor cores: an FP16 matrix product with FP32 sums, on GPUs that have the instructions."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from gpud.child.device import Outcome
+from gpud.child.products import TENSOR, product
+from gpud.core.sample import Backend, Missing, Pace, ProbeSpec, Reason, Unit
+
+if TYPE_CHECKING:
+    from gpud.child.budget import Budget
+    from gpud.child.device import Gpu
+
+SPEC = ProbeSpec(
+    name="tensor",
+    backend=Backend.CUDA,
+    pace=Pace.LARGE,
+    unit=Unit.FLOPS_PER_SECOND,
+    modes=("tensor",),
+    budget_s=20.0,
+    summary="tensor cores: FP16 matrix product with FP32 sums, n up to 4096, 2 n^3 flops",
+)
+
+OLDEST = (8, 0)
+"""Ampere: mma of 16 x 8 x 16, and copies past the registers."""
+
+
+def run(gpu: Gpu, budget: Budget, seed: int) -> Outcome:
+    """Multiply float16[n, n] by float16[n, n] into float32[n, n], or say that this GPU cannot.
+
+    Units: flop/s. Errors: ``ProbeError``.
+    """
+    if gpu.device is not None:
+        capability = gpu.device.compute_capability
+        if tuple(map(int, capability.split("."))) < OLDEST:
+            why = f"compute capability {capability}; tensor probe needs 8.0"
+            return Outcome((), (Missing("tensor", Reason.UNSUPPORTED, why),), {})
+    return product(gpu, budget, seed, SPEC, TENSOR)

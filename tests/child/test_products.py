@@ -1,0 +1,149 @@
+"""Matrix products: integers that are exact, sizes that fill the GPU, and wrong results."""
+
+from __future__ import annotations
+
+import struct
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gpud.child.budget import Budget
+from gpud.child.cpu import CpuGpu
+from gpud.child.probes import matmul, tensor
+from gpud.child.products import FP32, LIMITS, POOL, RESIDENT, TENSOR, TILE, VALUES, Method, sides
+from gpud.core.sample import Reason
+from tests.child.running import run, scripted
+from tests.standins.build import build_libcuda
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+RATE = {"matmul": "flops_per_second", "tensor": "tensor_flops_per_second"}
+KERNEL = {"matmul": "gpud_matmul_128", "tensor": "gpud_matmul_tensor"}
+
+
+@pytest.mark.parametrize("method", [FP32, TENSOR])
+def test_random_bytes_become_the_integers_they_stand_for(method: Method) -> None:
+    content = method.encoded(bytes(range(256)))
+    assert struct.unpack(f"<256{method.element}", content) == VALUES
+    assert set(VALUES) == set(range(-8, 9))
+
+
+def test_every_sum_of_the_largest_product_is_exact_in_fp32() -> None:
+    assert LIMITS[-1] * max(map(abs, VALUES)) ** 2 < 1 << 24
+    assert LIMITS[-1] * 64 < POOL, "a band is shorter than the pool it is cut from"
+
+
+@given(st.integers(1, 400))
+def test_no_other_size_near_a_limit_keeps_the_multiprocessors_busier(sm_count: int) -> None:
+    def idle(n: int) -> float:
+        blocks, wave = (n // TILE) ** 2, RESIDENT * sm_count
+        return -blocks % wave / blocks
+
+    chosen = sides(sm_count)
+    assert sorted(set(chosen)) == chosen
+    for n, limit in zip(chosen, LIMITS, strict=True):
+        assert n % TILE == 0
+        assert 3 * limit <= 4 * n <= 4 * limit
+        assert idle(n) == min(idle(other) for other in range(limit * 3 // 4, limit + 1, TILE))
+
+
+@pytest.mark.parametrize("rate", [4e11, 2.34e13, 9e14])
+@pytest.mark.parametrize("probe", sorted(RATE))
+def test_a_known_rate_comes_back_within_a_second_of_short_kernels(
+    tmp_path: Path, probe: str, rate: float
+) -> None:
+    ended = scripted(tmp_path, probe, f"{RATE[probe]} {rate:g}")
+    assert ended.samples[probe]["median"] == pytest.approx(rate, rel=0.01)
+    assert ended.document["gpu_seconds"] < 1
+    n = ended.document["conditions"]["n"]
+    assert n % TILE == 0
+    assert 2 * n**3 / rate <= 0.02
+
+
+@pytest.mark.parametrize("probe", sorted(RATE))
+def test_a_wrong_element_publishes_nothing(tmp_path: Path, probe: str) -> None:
+    failure = scripted(tmp_path, probe, f"corrupt {KERNEL[probe]}").failure
+    assert failure["reason"] == Reason.VERIFICATION_FAILED
+    assert failure["detail"].startswith("element (0, 0) of the product is ")
+
+
+@pytest.mark.parametrize("probe", sorted(RATE))
+def test_the_last_element_is_always_looked_at(tmp_path: Path, probe: str) -> None:
+    library = build_libcuda(tmp_path, "device.0.sm_count 1")
+    n = run(probe, library).document["conditions"]["n"]
+    script = f"device.0.sm_count 1\ncorrupt {KERNEL[probe]} {n * n - 1}"
+    failure = scripted(tmp_path, probe, script).failure
+    assert failure["detail"].startswith(f"element ({n - 1}, {n - 1}) of the product is ")
+
+
+@pytest.mark.parametrize("probe", sorted(RATE))
+def test_matrices_take_half_of_the_free_memory_at_most(tmp_path: Path, probe: str) -> None:
+    free = 128 << 20
+    document = scripted(tmp_path, probe, f"device.0.free_mem {free}").document
+    assert 1024 < document["conditions"]["n"] <= 2048
+    assert free / 8 < document["vram_peak_bytes"] <= free / 2
+
+
+@pytest.mark.parametrize("probe", sorted(RATE))
+def test_too_little_memory_for_the_smallest_product_is_the_reason(
+    tmp_path: Path, probe: str
+) -> None:
+    failure = scripted(tmp_path, probe, f"device.0.free_mem {4 << 20}").failure
+    assert failure["reason"] == Reason.OUT_OF_MEMORY
+    assert "4194304 bytes of GPU memory are free" in failure["detail"]
+
+
+@pytest.mark.parametrize(("major", "minor"), [(5, 0), (7, 5)])
+def test_a_gpu_without_the_tensor_instructions_is_a_reason_and_no_failure(
+    tmp_path: Path, major: int, minor: int
+) -> None:
+    script = f"device.0.cc_major {major}\ndevice.0.cc_minor {minor}"
+    ended = scripted(tmp_path, "tensor", script)
+    assert ended.samples == {}
+    detail = f"compute capability {major}.{minor}; tensor probe needs 8.0"
+    assert ended.document["missing"] == [
+        {"mode": "tensor", "reason": Reason.UNSUPPORTED, "detail": detail}
+    ]
+    assert ended.document["vram_peak_bytes"] == 0
+
+
+@pytest.mark.parametrize(("major", "minor"), [(8, 0), (12, 0)])
+def test_a_gpu_with_the_tensor_instructions_is_measured(
+    tmp_path: Path, major: int, minor: int
+) -> None:
+    script = f"device.0.cc_major {major}\ndevice.0.cc_minor {minor}"
+    assert set(scripted(tmp_path, "tensor", script).samples) == {"tensor"}
+
+
+def test_the_fp32_product_runs_on_gpus_without_tensor_instructions(tmp_path: Path) -> None:
+    script = "device.0.cc_major 5\ndevice.0.cc_minor 0"
+    assert set(scripted(tmp_path, "matmul", script).samples) == {"matmul"}
+
+
+@pytest.mark.parametrize("module", [matmul, tensor])
+def test_the_cpu_reference_multiplies_as_the_kernels_do(module: Any) -> None:
+    gpu = CpuGpu()
+    try:
+        outcome = module.run(gpu, Budget(30.0), seed=7)
+    finally:
+        gpu.close()
+    assert outcome.samples[0].median > 0
+
+
+@pytest.mark.parametrize("method", [FP32, TENSOR])
+def test_the_numpy_twin_agrees_with_the_definition(method: Method) -> None:
+    gpu, n = CpuGpu(), 128
+    chance = np.random.default_rng(5)
+    raw = [chance.bytes(n * n) for _ in range(2)]
+    a, b, c = (gpu.alloc(size) for size in (n * n * method.size, n * n * method.size, n * n * 4))
+    for buffer, content in zip((a, b), raw, strict=True):
+        gpu.upload(buffer, method.encoded(content))
+    assert gpu.launch(gpu.kernel(method.kernel), (1, 1), method.block, a, b, c, n).real() == 0
+    left, right = (np.array([VALUES[byte] for byte in content]).reshape(n, n) for content in raw)
+    found = np.frombuffer(gpu.download(c), np.float32).reshape(n, n)
+    np.testing.assert_array_equal(found, left @ right)
+    gpu.close()
