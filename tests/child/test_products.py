@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import struct
 from typing import TYPE_CHECKING, Any
 
@@ -56,12 +57,16 @@ def test_no_other_size_near_a_limit_keeps_the_multiprocessors_busier(sm_count: i
 def test_a_known_rate_comes_back_within_a_second_of_short_kernels(
     tmp_path: Path, probe: str, rate: float
 ) -> None:
-    ended = scripted(tmp_path, probe, f"{RATE[probe]} {rate:g}")
+    ledger = tmp_path / "ledger"
+    ended = scripted(tmp_path, probe, f"{RATE[probe]} {rate:g}\nledger {ledger}")
     assert ended.samples[probe]["median"] == pytest.approx(rate, rel=0.01)
+    assert ended.document["conditions"]["n"] % TILE == 0
+    used = json.loads(ledger.read_text(encoding="ascii"))
+    assert used["longest_kernel_s"] <= 0.02
+    assert used["gpu_seconds"] == pytest.approx(ended.document["gpu_seconds"], rel=0.05)
     assert ended.document["gpu_seconds"] < 1
-    n = ended.document["conditions"]["n"]
-    assert n % TILE == 0
-    assert 2 * n**3 / rate <= 0.02
+    assert used["vram_peak_bytes"] == ended.document["vram_peak_bytes"] < 256 << 20
+    assert (used["vram_left_bytes"], used["pinned_peak_bytes"]) == (0, 0)
 
 
 @pytest.mark.parametrize("probe", sorted(RATE))

@@ -16,8 +16,8 @@ gpud_matmul(const float *__restrict__ a, const float *__restrict__ b, float *__r
     __shared__ float tile_a[DEPTH][TILE + 4];
     __shared__ float tile_b[DEPTH][TILE];
     unsigned int thread = threadIdx.y * 16 + threadIdx.x, lane = thread % 32, warp = thread / 32;
-    // A warp is 4 x 8 threads, and of each neighbouring pair and pair of pairs one half shares its
-    // rows and the other its columns: the shared loads of 16 bytes merge to the fewest passes.
+    // A warp is 4 x 8 threads: lanes n and n ^ 2 share their rows, n and n ^ 1 their columns. NVIDIA
+    // says (of 7.0 to 7.5) that a shared load of 16 bytes takes two passes then, and four otherwise.
     unsigned int row = (warp / 2 * 4 + lane / 16 * 2 + lane % 2) * 4;
     unsigned int column = (warp % 2 * 8 + lane / 2 % 8) * 4;
     unsigned int row_a = thread % 128 / 2, column_a = thread / 128 * 8 + thread % 2 * 4;
