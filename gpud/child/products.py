@@ -10,6 +10,8 @@ from __future__ import annotations
 import random
 import struct
 from dataclasses import dataclass
+from itertools import chain
+from operator import mul
 from typing import TYPE_CHECKING
 
 from gpud.child.device import Buffer, Outcome
@@ -19,6 +21,8 @@ from gpud.core.sample import Failure, Reason
 from gpud.core.stats import summarised
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from gpud.child.budget import Budget
     from gpud.child.device import Call, Gpu
     from gpud.core.sample import ProbeSpec
@@ -71,10 +75,16 @@ class Matrix:
     n: int
     starts: tuple[int, ...]
 
-    def at(self, row: int, column: int) -> int:
-        """Give one element."""
-        place = self.starts[row // BAND] + row % BAND * self.n + column
-        return VALUES[self.pool[place]]
+    def row(self, index: int) -> Iterator[int]:
+        """Give the elements of one row."""
+        first = self.starts[index // BAND] + index % BAND * self.n
+        return map(VALUES.__getitem__, self.pool[first : first + self.n])
+
+    def column(self, index: int) -> Iterator[int]:
+        """Give the elements of one column."""
+        band = BAND * self.n
+        stretches = (self.pool[first + index : first + band : self.n] for first in self.starts)
+        return map(VALUES.__getitem__, chain.from_iterable(stretches))
 
 
 def product(gpu: Gpu, budget: Budget, seed: int, spec: ProbeSpec, method: Method) -> Outcome:
@@ -117,7 +127,7 @@ def product(gpu: Gpu, budget: Budget, seed: int, spec: ProbeSpec, method: Method
     places += [(chance.randrange(n), chance.randrange(n)) for _ in range(CHECKED)]
     for row, column in places:
         got = struct.unpack("<f", gpu.download(c, 4, 4 * (row * n + column)))[0]
-        _verify(row, column, got, sum(left.at(row, k) * right.at(k, column) for k in range(n)))
+        _verify(row, column, got, sum(map(mul, left.row(row), right.column(column))))
         budget.check()
     sample = summarised(series.rates, mode=spec.modes[0], unit=spec.unit)
     return Outcome((sample,), (), {"n": n, **series.conditions})

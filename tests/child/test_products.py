@@ -14,7 +14,18 @@ from hypothesis import strategies as st
 from gpud.child.budget import Budget
 from gpud.child.cpu import CpuGpu
 from gpud.child.probes import matmul, tensor
-from gpud.child.products import FP32, LIMITS, POOL, RESIDENT, TENSOR, TILE, VALUES, Method, sides
+from gpud.child.products import (
+    FP32,
+    LIMITS,
+    POOL,
+    RESIDENT,
+    TENSOR,
+    TILE,
+    VALUES,
+    Matrix,
+    Method,
+    sides,
+)
 from gpud.core.sample import Reason
 from tests.child.running import run, scripted
 from tests.standins.build import build_libcuda
@@ -31,6 +42,17 @@ def test_random_bytes_become_the_integers_they_stand_for(method: Method) -> None
     content = method.encoded(bytes(range(256)))
     assert struct.unpack(f"<256{method.element}", content) == VALUES
     assert set(VALUES) == set(range(-8, 9))
+
+
+def test_a_matrix_is_put_together_from_its_bands() -> None:
+    n, starts = 128, (5, 900)
+    pool = np.random.default_rng(3).bytes(900 + 64 * n)
+    held = Matrix(pool, n, starts)
+    bands = [pool[start : start + 64 * n] for start in starts]
+    whole = np.array([VALUES[byte] for band in bands for byte in band]).reshape(n, n)
+    for index in (0, 1, 63, 64, 127):
+        assert list(held.row(index)) == whole[index].tolist()
+        assert list(held.column(index)) == whole[:, index].tolist()
 
 
 def test_every_sum_of_the_largest_product_is_exact_in_fp32() -> None:
@@ -122,6 +144,13 @@ def test_a_gpu_with_the_tensor_instructions_is_measured(
 ) -> None:
     script = f"device.0.cc_major {major}\ndevice.0.cc_minor {minor}"
     assert set(scripted(tmp_path, "tensor", script).samples) == {"tensor"}
+
+
+def test_the_tensor_kernel_loads_into_a_driver_of_cuda_11_0_and_no_older(tmp_path: Path) -> None:
+    assert scripted(tmp_path, "tensor", "driver_version 11000").samples
+    failure = scripted(tmp_path, "tensor", "driver_version 10020").failure
+    assert failure["reason"] == Reason.PTX_REJECTED
+    assert "Unsupported .version 7.0" in failure["detail"]
 
 
 def test_the_fp32_product_runs_on_gpus_without_tensor_instructions(tmp_path: Path) -> None:
