@@ -123,7 +123,8 @@ class Sweep:
         calls = self.clean[fault.subject].calls
         places = [at for at, name in enumerate(calls) if name == fault.function]
         before = calls[: places[fault.after]]
-        others = [f for f in CALLED if f != fault.function]
+        lacking = OPTIONAL if fault.subject.older else ()
+        others = [f for f in CALLED if f != fault.function and f not in lacking]
         return own + "".join(f"fail {f} {fault.code} {before.count(f)}\n" for f in others)
 
     def _one(self, subject: Subject) -> Run:

@@ -65,17 +65,20 @@ def complaint(fault: Fault, run: Run, reason: Reason) -> str | None:
     at = failed_at(fault, run)
     if at is None or (fault.subject.name != INVENTORY and at >= cleaning_from(run)):
         return None if failure is None and figures else f"no figures: {failure}"
+    # A mode or an attribute that this driver does not offer is an answer: the run may go on.
+    an_answer = reason is Reason.UNSUPPORTED or (fault.function, fault.code) == UNKNOWN_WORD
     if failure is None:
-        said = [m for m in document.get("missing", ()) if fault.function in m["detail"]]
-        told = bool(said) and all(m["reason"] == reason for m in said)
-        an_answer = (fault.function, fault.code) == UNKNOWN_WORD and fault.after > 0
+        told = [m for m in document.get("missing", ()) if fault.function in m["detail"]]
+        missing = bool(told) and all(m["reason"] == reason for m in told)
         replaceable = fault.function in REPLACEABLE or GIVES_BACK.search(fault.function)
-        spared = replaceable or told or an_answer
+        spared = (
+            replaceable or missing or ((fault.function, fault.code) == UNKNOWN_WORD and fault.after)
+        )
         return None if spared and figures else "figures, as if nothing had happened"
-    seen = (failure["function"], failure["code"], failure["reason"], figures)
-    named = failure["detail"].startswith(f"{fault.function}: ")
-    right = named and seen == (fault.function, fault.code, reason, [])
-    return None if right else f"{seen}, {failure['detail']}"
+    first = (fault.function, fault.code, reason)
+    seen = (failure["function"], failure["code"], failure["reason"])
+    named = failure["detail"].startswith(f"{failure['function']}: ") and not figures
+    return None if named and (seen == first or an_answer) else f"{seen}, {failure['detail']}"
 
 
 def reason_of(fault: Fault) -> Reason:
