@@ -25,6 +25,7 @@ from gpud.agent import children, gpulock
 from gpud.agent.byhand.progress import Silent
 from gpud.agent.byhand.session import Request, Session
 from gpud.agent.store import Run, Store
+from gpud.child.probes import cpu_matmul
 from gpud.core import stats
 from gpud.core.sample import Backend, RunReport, Skip, Unit
 from gpud.core.settings import parse
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from gpud.agent.byhand.outcome import Outcome
+    from gpud.core.sample import Condition
 
 NOBODY = 65534
 ESCAPE = re.compile(r"\x1b\[[?0-9;]*[a-zA-Z]")
@@ -210,10 +212,10 @@ def test_a_document_on_a_terminal_is_the_last_word_after_the_bar(gpud: Program) 
 
 
 def test_in_a_pipe_there_are_lines_and_beside_a_document_nothing(gpud: Program) -> None:
-    ran = probe(gpud, "cpu_call", "--repeat", "2")
-    assert ran.stderr == "cpu_call (1 of 2) ...\ncpu_call (2 of 2) ...\n"
+    ran = probe(gpud, "cpu_matmul", "--repeat", "2")
+    assert ran.stderr == "cpu_matmul (1 of 2) ...\ncpu_matmul (2 of 2) ...\n"
     assert "\x1b" not in ran.stdout
-    quiet = probe(gpud, "cpu_call", "--repeat", "2", "--json")
+    quiet = probe(gpud, "cpu_matmul", "--repeat", "2", "--json")
     assert quiet.stderr == ""
     said = document(quiet)
     assert [run["repeat"] for run in said["runs"]] == [1, 2]
@@ -245,7 +247,7 @@ def test_a_gpu_that_is_not_there_is_2_with_the_list_and_nothing_is_measured(gpud
 def test_without_cuda_there_is_one_line_and_the_figures_of_the_cpu(gpud: Program) -> None:
     ran = probe(gpud)
     assert ran.returncode == 1
-    assert re.search(r"cpu_call +call +\d", ran.stdout)
+    assert re.search(r"cpu_call +call", ran.stdout)
     assert re.search(r"cpu_matmul +matmul +\d", ran.stdout)
     assert len(re.findall("^failed: ", ran.stdout, re.MULTILINE)) == 1
     assert "failed: CUDA: library_missing: /nonexistent/libcuda.so.1" in ran.stdout
@@ -264,15 +266,16 @@ def test_a_driver_that_crashes_is_a_line_below_the_figures(gpud: Program) -> Non
 def test_a_figure_is_held_against_the_kept_history(gpud: Program) -> None:
     gpud_state = gpud.home / "var/lib/gpud"
     gpud_state.mkdir(parents=True)
-    sample = stats.summarised([1.0], mode="call", unit=Unit.SECONDS)
-    report = RunReport("cpu_call", Backend.CPU, None, (sample,), conditions={"probe_version": 1})
+    sample = stats.summarised([4e10], mode="matmul", unit=Unit.FLOPS_PER_SECOND)
+    version: dict[str, Condition] = {"probe_version": cpu_matmul.SPEC.version}
+    report = RunReport("cpu_matmul", Backend.CPU, None, (sample,), conditions=version)
     store = Store(gpud_state, now=str)
     store.append([Run(report, time.time() - day * 86400, "boot") for day in (1, 2, 3, 4, 5, 40)])
     before = {path.name: path.stat().st_mtime_ns for path in gpud_state.iterdir()}
-    (result,) = document(probe(gpud, "cpu_call", "--json"))["results"]
-    assert (result["baseline"]["median"], result["baseline"]["n"]) == (1.0, 5)
-    assert result["baseline"]["ratio"] == pytest.approx(result["value"] - 1.0)
-    assert "-100 % (n 5)" in probe(gpud, "cpu_call").stdout
+    (result,) = document(probe(gpud, "cpu_matmul", "--json"))["results"]
+    assert (result["baseline"]["median"], result["baseline"]["n"]) == (4e10, 5)
+    assert result["baseline"]["ratio"] == pytest.approx(result["value"] / 4e10 - 1.0)
+    assert "% (n 5)" in probe(gpud, "cpu_matmul").stdout
     assert {path.name: path.stat().st_mtime_ns for path in gpud_state.iterdir()} == before
     store.close()
 
@@ -307,7 +310,7 @@ def test_a_child_that_does_not_go_away_is_not_waited_for_and_the_cpu_is_measured
     with taken_lock(gpud, overdue_s=-1.0):
         ran = probe(gpud, "launch", "cpu_call")
     assert ran.returncode == 1
-    assert re.search(r"cpu_call +call +\d", ran.stdout)
+    assert re.search(r"cpu_call +call", ran.stdout)
     words = rf"not run: launch: .*process {os.getpid()} of an earlier run does not go away"
     assert re.search(words, ran.stdout)
     assert "fix: close GPU programs and run `wsl --shutdown`" in ran.stdout
@@ -339,7 +342,7 @@ def test_interrupted_it_kills_nobody_and_says_what_still_runs(
     assert still
     assert re.search(rf"interrupted in launch on GPU 0.*process {child} .*ends by itself", err)
     assert "Traceback" not in err
-    assert re.search(r"cpu_call +call +\d", out)  # what had come in is shown
+    assert re.search(r"cpu_call +call", out)  # what had come in is shown
     until(lambda: not alive(child), "the end of the child by itself", GONE_S)
 
 
