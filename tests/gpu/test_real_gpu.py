@@ -83,7 +83,7 @@ def test_a_run_leaves_no_memory_taken(inventory: dict[str, Any]) -> None:
 
 
 def test_throughput_says_the_same_twice(inventory: dict[str, Any]) -> None:
-    for probe in ("triad", "nbody", "matmul"):
+    for probe in ("triad", "nbody", "matmul", "device_copy"):
         first, second = (
             run_on(inventory["devices"][0], probe).samples[probe]["median"] for _ in range(2)
         )

@@ -88,6 +88,7 @@ def run(gpu: Gpu, budget: Budget, seed: int) -> Outcome:
         if host is None:
             continue
         pair = Pair(gpu, host, buffer)
+        _write(host, page)  # memory that nobody wrote is one page of zeros, and read from a cache
         most = chosen(gpu, _sizes(len(host.view)), pair.into, float, budget)
         pair = pair.part(0, most)
         modes = PINNED if host.pinned else PAGEABLE
