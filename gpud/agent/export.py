@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from prometheus_client.metrics_core import Metric
 
     from gpud.core.clock import Instant
-    from gpud.core.sample import Reading
+    from gpud.core.sample import ProbeSpec, Reading
     from gpud.core.settings import Settings
 
 LONGEST_LABEL = 128
@@ -91,11 +91,11 @@ class SnapshotCollector:
                 yield family
 
     def _probes(self, snapshot: Snapshot) -> Iterator[Metric]:
-        paces = {spec.name: spec.pace for spec in snapshot.specs}
+        specs = {spec.name: spec for spec in snapshot.specs}
         current = {
             key: state
             for key, state in snapshot.probes.items()
-            if self._is_fresh(state, self._interval_s(key.probe, paces))
+            if self._is_fresh(state, self._interval_s(key.probe, specs))
         }
         for unit, (name, text) in MEDIANS.items():
             family = GaugeMetricFamily(name, text, labels=["gpu", "probe", "mode"])
@@ -132,12 +132,13 @@ class SnapshotCollector:
                 flags.add_metric([_gpu(key), key.probe, flag], 1)
         yield from (finished, took, flags, _put_off(snapshot))
 
-    def _interval_s(self, probe: str, paces: Mapping[str, Pace]) -> float:
+    def _interval_s(self, probe: str, specs: Mapping[str, ProbeSpec]) -> float:
         if probe == containers.PROBE:
             return self._settings.containers.interval_s
-        small = paces.get(probe) is Pace.SMALL
-        schedule = self._settings.schedule
-        return schedule.small_interval_s if small else schedule.large_interval_s
+        spec, schedule = specs.get(probe), self._settings.schedule
+        if spec is None or spec.pace is Pace.LARGE:
+            return schedule.large_interval_s * (1 if spec is None else spec.every)
+        return schedule.small_interval_s * spec.every
 
     def _is_fresh(self, state: ProbeState, interval_s: float) -> bool:
         if state.finished_mono_s is None:

@@ -94,6 +94,7 @@ class Pipeline:
         self._specs: tuple[ProbeSpec, ...] = ()
         self._inventory: Inventory | None = None
         self._turn = asyncio.Lock()
+        self._rounds = dict.fromkeys(Pace, 0)
 
     async def discover(self) -> None:
         """Ask the child which probes there are; a child that cannot say is asked again later."""
@@ -128,10 +129,15 @@ class Pipeline:
             async with self._turn:
                 waiting = await self._again([due for due, _ in waiting])
 
+    def _due(self, pace: Pace) -> list[ProbeSpec]:
+        number = self._rounds[pace]
+        self._rounds[pace] += 1
+        return [spec for spec in self._specs if spec.pace is pace and number % spec.every == 0]
+
     async def _first(self, pace: Pace) -> _Waiting:
         if not self._specs:
             await self.discover()
-        due = sorted((spec for spec in self._specs if spec.pace is pace), key=_after_idle)
+        due = sorted(self._due(pace), key=_after_idle)
         # The CPU first: a driver that hangs must not keep the reference from its place.
         for spec in due:
             if spec.backend is Backend.CPU:

@@ -137,6 +137,7 @@ class ProbeSpec:
     version: int = 1  # raised when the method changes: figures of two versions never compare
     gpu_budget_s: float = 1.0  # GPU time of one run, warm-up and verification included
     vram_share: float = 0.5  # the most it takes of the GPU memory that is free
+    every: int = 1  # takes part in every n-th round of its pace, the first one included
 
 
 @dataclass(frozen=True, slots=True)

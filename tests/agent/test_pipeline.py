@@ -24,7 +24,7 @@ from gpud.core.health import Level
 from gpud.core.sample import Failure, Pace, Reason, Skip
 from gpud.core.settings import Probes, Settings
 from tests import snapshots
-from tests.agent.rounds import Bench
+from tests.agent.rounds import SPECS, Bench
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -95,6 +95,16 @@ def test_a_driver_that_appears_is_found_without_a_restart(bench: Bench) -> None:
     last = bench.of(RunFinished)[-1]
     assert isinstance(last, RunFinished)
     assert (last.report.probe, last.gpu, last.report.failure) == ("launch", "GPU-0", None)
+
+
+def test_a_probe_may_take_part_in_every_third_round_only_the_first_one_included(
+    bench: Bench,
+) -> None:
+    rare = {"launch": 3, "triad": 2}
+    bench.says(specs=[[*spec, [["every", rare.get(spec[0], 1)]]] for spec in SPECS])
+    snapshot = bench.rounds(*[Pace.SMALL] * 4, *[Pace.LARGE] * 2)
+    assert snapshot.runs == {"cpu_call": 4, "launch": 2, "cpu_matmul": 2, "triad": 1}
+    assert snapshot.skips == {}
 
 
 def test_after_a_lost_device_the_inventory_is_taken_anew(bench: Bench) -> None:

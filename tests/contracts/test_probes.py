@@ -124,14 +124,18 @@ def test_two_seeds_verify_different_data_and_both_pass(library: Path) -> None:
             assert run(name, library, seed=987654321).samples
 
 
+def schedule(spec: ProbeSpec) -> str:
+    return spec.pace if spec.every == 1 else f"{spec.pace}, one round in {spec.every}"
+
+
 def table(specs: dict[str, ProbeSpec]) -> str:
     lines = [
         "| Probe | On | Schedule | Unit | Modes | Budget | Version | Measures |",
         "|---|---|---|---|---|---|---|---|",
     ]
     lines += [
-        f"| `{spec.name}` | {spec.backend} | {spec.pace} | {spec.unit} | {', '.join(spec.modes)} "
-        f"| {spec.budget_s:g} s | {spec.version} | {spec.summary} |"
+        f"| `{spec.name}` | {spec.backend} | {schedule(spec)} | {spec.unit} "
+        f"| {', '.join(spec.modes)} | {spec.budget_s:g} s | {spec.version} | {spec.summary} |"
         for _, spec in sorted(specs.items())
     ]
     return "\n".join(lines)

@@ -22,6 +22,7 @@ SPEC = ProbeSpec(
     modes=("call",),
     budget_s=5.0,
     summary="a foreign call with a launch's prototype that does nothing",
+    every=5,
 )
 
 CALLS = 4000

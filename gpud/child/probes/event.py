@@ -27,6 +27,7 @@ SPEC = ProbeSpec(
     budget_s=10.0,
     summary="GPU time between two events, with nothing and an empty kernel in it; recording one",
     gpu_budget_s=0.008,
+    every=5,
 )
 
 RECORDS = 1000

@@ -32,6 +32,7 @@ SPEC = ProbeSpec(
     budget_s=10.0,
     summary="copies of 4 bytes and of 4 KiB, each waited for: in, out, and in and out",
     gpu_budget_s=0.008,
+    every=5,
 )
 
 COPIES = 300
