@@ -48,18 +48,25 @@ def machine(request: pytest.FixtureRequest) -> Iterator[None]:
         process.kill()
 
 
-def errors(folder: Path, script: str, trials: int) -> list[float]:
-    """Relative errors of ``submit``'s median, each against C loops just before and just after."""
+COUNTS = {"submit": 4000, "roundtrip": 300, "pipelined": 5, "graph": 5}
+
+
+def errors(folder: Path, script: str, trials: int, mode: str = "submit") -> list[float]:
+    """Relative errors of a mode's median, each against C loops just before and just after."""
     library, loop = build_libcuda(folder, script), build_submit_loop(folder)
+    command, per = (
+        [str(loop), str(library), str(COUNTS[mode]), mode],
+        200 if COUNTS[mode] == 5 else 1,
+    )
 
     def c_loop() -> float:
-        said = subprocess.run([loop, library, "4000"], capture_output=True, text=True, check=True)
-        launch_ns, clock_ns = map(int, said.stdout.split()[:2])
-        return (launch_ns - clock_ns) * 1e-9
+        said = subprocess.run(command, capture_output=True, text=True, check=True)
+        taken_ns, clock_ns = map(int, said.stdout.split()[:2])
+        return (taken_ns - clock_ns) / per * 1e-9
 
     found = []
     for _ in range(trials):
-        before_s, ours = c_loop(), run("launch", library).samples["submit"]["median"]
+        before_s, ours = c_loop(), run("launch", library).samples[mode]["median"]
         found.append(ours / ((before_s + c_loop()) / 2) - 1)
     return found
 
@@ -78,6 +85,15 @@ def test_submit_is_within_three_percent_whatever_a_launch_costs(
     tmp_path: Path, script: str
 ) -> None:
     found = errors(tmp_path, SCRIPTS[script], 15)
+    assert median(map(abs, found)) <= WITHIN, sorted(found)
+
+
+@pytest.mark.soak
+@pytest.mark.usefixtures("machine")
+@pytest.mark.parametrize("mode", COUNTS)
+def test_every_warm_mode_is_within_three_percent(tmp_path: Path, mode: str) -> None:
+    script = "launch_ns 5000\nsync_ns 12000\ngraph_launch_ns 60000\ngraph_node_ns 1500"
+    found = errors(tmp_path, script, 15, mode)
     assert median(map(abs, found)) <= WITHIN, sorted(found)
 
 
@@ -120,9 +136,10 @@ def test_a_known_rate_comes_back(
 
 def test_a_slower_wait_shows_in_the_round_trip_and_not_in_the_submission(tmp_path: Path) -> None:
     samples = scripted(tmp_path, "launch", "launch_ns 5000\nsync_ns 50000").samples
-    assert samples["submit"]["median"] == pytest.approx(5e-6, rel=0.2)
-    assert samples["roundtrip"]["median"] == pytest.approx(55e-6, rel=0.1)
-    assert samples["pipelined"]["median"] == pytest.approx(5.25e-6, rel=0.2)
+    # The fastest of each: whatever else this machine does makes a launch longer, never shorter.
+    assert samples["submit"]["minimum"] == pytest.approx(5e-6, rel=0.1)
+    assert samples["roundtrip"]["minimum"] == pytest.approx(55e-6, rel=0.05)
+    assert samples["pipelined"]["minimum"] == pytest.approx(5.25e-6, rel=0.1)
 
 
 def test_a_slow_start_of_cuda_is_in_no_figure(tmp_path: Path) -> None:
