@@ -128,6 +128,20 @@ def test_a_win_that_does_not_last_is_no_crossing() -> None:
     assert (found.below, found.n) == (640, 704)
 
 
+@given(st.lists(st.floats(0.1, 10), min_size=len(LADDER), max_size=len(LADDER)))
+def test_whatever_the_curves_do_the_answer_is_what_the_measured_points_say(
+    ratios: list[float],
+) -> None:
+    times = dict(zip(LADDER, ratios, strict=True))
+    found = crossing(cpu(), lambda n: cpu()(n) * times[n], allowance=AMPLE)
+    won = {point.n: times[point.n] < 1 for point in found.curve}
+    if found.n is not None:
+        assert all(won[n] for n in won if n >= found.n)
+        assert found.below is None or LADDER[LADDER.index(found.n) - 1] == found.below
+    assert found.below is None or not won[found.below]
+    assert (found.n, found.below) != (None, None)
+
+
 def test_a_gpu_that_wins_everywhere_wins_from_the_smallest() -> None:
     found = crossing(cpu(), lambda n: 0.1 * cpu()(n), allowance=AMPLE)
     assert (found.below, found.n) == (None, LADDER[0])
