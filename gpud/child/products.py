@@ -153,12 +153,15 @@ def sides(sm_count: int) -> list[int]:
 def _filled(gpu: Gpu, buffer: Buffer, pool: Buffer, chance: random.Random, empty: Matrix) -> Matrix:
     """Copy a stretch of the pool into every band of a matrix; which ones they are."""
     size, band = pool.size // POOL, BAND * empty.n
-    starts = []
+    starts, copies = [], []
     for first in range(0, empty.n * empty.n, band):
         starts.append(chance.randrange(POOL - band))
         stretch = Buffer(pool.address + starts[-1] * size, band * size)
         place = Buffer(buffer.address + first * size, band * size)
-        gpu.timed(gpu.copy_device(place, stretch))
+        copies.append(gpu.copy_device(place, stretch))
+    for call in (gpu.record(first=True), *copies, gpu.record(first=False)):
+        gpu.check(call.real(), call)
+    gpu.account(gpu.between())
     return Matrix(empty.pool, empty.n, tuple(starts))
 
 
