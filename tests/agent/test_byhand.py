@@ -86,6 +86,13 @@ def test_repeats_show_the_median_of_medians_and_the_spread_between_runs() -> Non
     assert result.spread == pytest.approx(0.2)
 
 
+def test_the_only_one_of_several_runs_says_nothing_of_the_spread_between_them() -> None:
+    made = outcome(launched(sample(10e-6)), repeats=20)
+    (result,) = results(made)
+    assert result.spread is None
+    assert "median of 1 runs' medians" in text(made)
+
+
 def test_one_call_has_no_spread() -> None:
     (result,) = results(outcome(launched(sample(1e-3, n=1))))
     assert result.spread is None

@@ -97,8 +97,9 @@ def percent(ratio: float, *, signed: bool = False) -> str:
 
 def _legend(outcome: Outcome, found: Sequence[Result]) -> Iterator[str]:
     if outcome.repeats > 1:
-        yield f"value: median of {outcome.repeats} runs' medians; spread: from the lowest of them"
-        yield "to the highest, as a share of it"
+        most = max(result.runs for result in found)
+        yield f"value: median of {most} runs' medians; spread: from the lowest of them to the"
+        yield "highest, as a share of it"
     else:
         yield "value: median; spread: from p10 to p90, as a share of it"
     if any(result.baseline is not None for result in found):
@@ -176,7 +177,7 @@ def _missing(runs: Sequence[Ran]) -> Iterator[Line]:
         yield f"missing: {words}", MISSING
     if unsettled:
         names = _listed(list(unsettled))
-        yield f"unsettled: {names}: the clocks still rose after the warm-up", MISSING
+        yield f"unsettled: {names}: the clocks had not settled when the warm-up ended", MISSING
 
 
 def _failed(name: str, failure: Failure) -> Line:

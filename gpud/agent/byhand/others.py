@@ -74,6 +74,8 @@ def _whose(process: ProcessRef) -> str:
         words = Path(f"/proc/{parent}/cmdline").read_bytes().split(b"\0")
     except (OSError, ValueError, IndexError):
         return ""
+    if parent == os.getpid():
+        return ""
     if b"gpud.agent" in words:
         return " of the agent"
     return " of another gpud probe" if b"probe" in words else ""

@@ -178,7 +178,7 @@ def _by_mode(outcome: Outcome) -> Iterator[tuple[Ran, Sequence[Sample]]]:
 
 def _one_mode(outcome: Outcome, ran: Ran, samples: Sequence[Sample]) -> Result:
     value = median([sample.median for sample in samples])
-    low, high = _range([sample.median for sample in samples], samples[0])
+    low, high = _range([sample.median for sample in samples], samples[0], outcome.repeats)
     baseline, no_baseline = _against(outcome, ran, samples[0].mode, value)
     return Result(
         probe=ran.report.probe,
@@ -195,10 +195,13 @@ def _one_mode(outcome: Outcome, ran: Ran, samples: Sequence[Sample]) -> Result:
     )
 
 
-def _range(medians: Sequence[float], first: Sample) -> tuple[float | None, float | None]:
+def _range(
+    medians: Sequence[float], first: Sample, repeats: int
+) -> tuple[float | None, float | None]:
     if len(medians) > 1:
         return min(medians), max(medians)
-    return (first.p10, first.p90) if first.n > 1 else (None, None)
+    # The only one of several that brought a figure says nothing of the spread between runs.
+    return (first.p10, first.p90) if first.n > 1 and repeats == 1 else (None, None)
 
 
 def _two_modes(ran: Ran, samples: Sequence[Sample]) -> Iterator[Result]:

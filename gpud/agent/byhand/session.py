@@ -62,7 +62,8 @@ class Session:
         self._lock = lock
         self._patience_s = patience_s
         self._gave_up = False
-        self._launcher = Launcher(lock, patience_s=LOOK_S)
+        self._label: str | None = None
+        self._launcher = Launcher(lock, patience_s=LOOK_S, on_spawn=self._spawned)
 
     async def run(self) -> None:
         """Measure everything, the CPU first.
@@ -132,7 +133,7 @@ class Session:
             return await self._launcher.inventory(job)
 
         try:
-            self.outcome.running = "the list of GPUs"
+            self._label = "the list of GPUs"
             inventory = self.outcome.inventory = await self._patiently(ask)
         except Refused as refused:
             for spec in specs:
@@ -152,7 +153,7 @@ class Session:
         self._progress.begin(label, self._expected_s(spec, device))
         job = self._job(spec, device)
         try:
-            self.outcome.running = label
+            self._label = label
             report = await self._patiently(lambda: self._launcher.run(spec, job))
             self.outcome.runs.append(Ran(repeat, gpu, report))
         except Refused as refused:
@@ -185,8 +186,13 @@ class Session:
             fix = "try again later; gpud status tells whether it is stuck"
         self.outcome.not_run.append(NotRun(repeat, gpu, spec.name, skip, detail, fix))
 
+    def _spawned(self) -> None:
+        """Take note of what is left running if somebody interrupts: not what only waits."""
+        self.outcome.running = self._label
+
     def _ended(self) -> None:
         """Forget what ran, unless it was left running: that is told."""
+        self._label = None
         task = asyncio.current_task()
         if task is None or not task.cancelling():
             self.outcome.running = None
