@@ -135,8 +135,15 @@ class Compiler:
 
         Errors: ``PtxError`` with the compiler's log.
         """
-        program = ctypes.c_void_p()
         wanted = header(source)
+        return lowered(source.name, self.translate(source, wanted.architecture), wanted)
+
+    def translate(self, source: Path, architecture: int) -> str:
+        """Give PTX for an architecture (86 is ``compute_86``) as the compiler words it.
+
+        Errors: ``PtxError`` with the compiler's log.
+        """
+        program = ctypes.c_void_p()
         included = sorted(KERNELS.glob("*.cuh"))
         self._check(
             "nvrtcCreateProgram",
@@ -148,12 +155,10 @@ class Compiler:
             _strings(file.name.encode() for file in included),
         )
         try:
-            options = _strings(
-                (b"--gpu-architecture=compute_%d" % wanted.architecture, b"--std=c++17")
-            )
+            options = _strings((b"--gpu-architecture=compute_%d" % architecture, b"--std=c++17"))
             if self._nvrtc.nvrtcCompileProgram(program, len(options), options):
                 raise PtxError(self._text(program, "nvrtcGetProgramLog"))
-            return lowered(source.name, self._text(program, "nvrtcGetPTX"), wanted)
+            return self._text(program, "nvrtcGetPTX")
         finally:
             self._check("nvrtcDestroyProgram", ctypes.byref(program))
 

@@ -1,0 +1,272 @@
+/* Latencies of an empty kernel, of small copies and of event pairs, less the clock pair itself. */
+#include "measure.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+enum { BLOCK = 250, WARM_UPS = 200, ROW = 200, ROWS = 20, TRIPS = 1000, COUNTED = 250 };
+enum { PAIRS = 200, LARGEST_SMALL_COPY = 4096 };
+enum { COLD_LAUNCHES = 250, COLD_TRIPS = 50, COLD_ROWS = 5 };
+enum { THREAD_LOCAL_CAPTURE = 1 }; /* CU_STREAM_CAPTURE_MODE_* */
+
+static CUhandle empty;
+static void *no_parameters[1];
+
+static void submit(void)
+{
+    CHECK(cuLaunchKernel, empty, 1, 1, 1, 1, 1, 1, 0, gpu.stream, no_parameters, NULL);
+}
+
+static void wait(void)
+{
+    CHECK(cuStreamSynchronize, gpu.stream);
+}
+
+/* Values in nanoseconds with the clock in them, each for `per` operations. Sorts both. */
+static void latency(const char *name, int64_t *values, int64_t *pairs, long count, int per)
+{
+    double clock = (double)median_ns(pairs, count), middle = (double)median_ns(values, count);
+    double scale = 1e-9 / per;
+    if (middle <= clock) {
+        missing(name, "it takes less time than the clock itself");
+        return;
+    }
+    figure(name, "seconds", (middle - clock) * scale,
+           ((double)quantile_ns(values, count, 0.1) - clock) * scale,
+           ((double)quantile_ns(values, count, 0.9) - clock) * scale, (int)count, "");
+}
+
+/* Time `count` calls of `run` one by one, then `after`, untimed, at every `block`-th. */
+static void timed(const char *name, long count, int per, void (*run)(void), long block)
+{
+    int64_t *values = memory((size_t)count * sizeof *values);
+    int64_t *pairs = memory((size_t)count * sizeof *pairs);
+    for (long i = 0; i < count; i++) {
+        if (i % block == 0)
+            wait();
+        int64_t start = now_ns();
+        run();
+        int64_t end = now_ns();
+        pairs[i] = now_ns() - end;
+        values[i] = end - start;
+    }
+    wait();
+    latency(name, values, pairs, count, per);
+    free(values), free(pairs);
+}
+
+static void round_trip(void)
+{
+    submit();
+    wait();
+}
+
+static void row(void)
+{
+    for (int i = 0; i < ROW; i++)
+        submit();
+    wait();
+}
+
+static CUhandle graph;
+
+static void graph_trip(void)
+{
+    CHECK(cuGraphLaunch, graph, gpu.stream);
+    wait();
+}
+
+static void measure_graph(unsigned nodes)
+{
+    if (!cu.cuStreamBeginCapture_v2 || !cu.cuStreamEndCapture || !cu.cuGraphInstantiateWithFlags
+        || !cu.cuGraphLaunch || !cu.cuGraphExecDestroy || !cu.cuGraphDestroy) {
+        missing("graph", "the driver does not define the functions of CUDA graphs");
+        return;
+    }
+    CUhandle captured;
+    CHECK(cuStreamBeginCapture_v2, gpu.stream, THREAD_LOCAL_CAPTURE);
+    for (unsigned i = 0; i < nodes; i++)
+        submit();
+    CHECK(cuStreamEndCapture, gpu.stream, &captured);
+    CHECK(cuGraphInstantiateWithFlags, &graph, captured, 0);
+    for (int i = 0; i < 10; i++)
+        graph_trip();
+    timed("graph", TRIPS / 4, (int)nodes, graph_trip, 1);
+    CHECK(cuGraphExecDestroy, graph);
+    CHECK(cuGraphDestroy, captured);
+}
+
+static struct { CUdeviceptr device; unsigned char *host; size_t size; } small;
+
+static void small_in(void)
+{
+    CHECK(cuMemcpyHtoDAsync_v2, small.device, small.host, small.size, gpu.stream);
+    wait();
+}
+
+static void small_out(void)
+{
+    CHECK(cuMemcpyDtoHAsync_v2, small.host, small.device, small.size, gpu.stream);
+    wait();
+}
+
+static void small_round_trip(void)
+{
+    CHECK(cuMemcpyHtoDAsync_v2, small.device, small.host, small.size, gpu.stream);
+    CHECK(cuMemcpyDtoHAsync_v2, small.host, small.device, small.size, gpu.stream);
+    wait();
+}
+
+static void check_small(struct chance *chance)
+{
+    unsigned char *sent = memory(small.size);
+    for (size_t i = 0; i < small.size; i++)
+        small.host[i] = sent[i] = (unsigned char)next_random(chance);
+    poison(small.device, LARGEST_SMALL_COPY);
+    small_in();
+    for (size_t i = 0; i < small.size; i++)
+        small.host[i] = (unsigned char)~sent[i];
+    small_out();
+    for (size_t i = 0; i < small.size; i++)
+        if (small.host[i] != sent[i])
+            fail("a copy of %zu bytes: byte %zu came back wrong", small.size, i);
+    free(sent);
+}
+
+static void measure_small_copies(uint64_t seed)
+{
+    static const struct { size_t size; const char *name; void (*run)(void); } copies[] = {
+        {4, "host_to_device_4b", small_in},       {4096, "host_to_device_4kib", small_in},
+        {4, "device_to_host_4b", small_out},      {4096, "device_to_host_4kib", small_out},
+        {4, "round_trip_4b", small_round_trip},   {4096, "round_trip_4kib", small_round_trip},
+    };
+    struct chance chance = {seed};
+    small.device = device_memory(LARGEST_SMALL_COPY);
+    small.host = pinned_memory(LARGEST_SMALL_COPY);
+    for (size_t i = 0; i < sizeof copies / sizeof *copies; i++) {
+        if (!small.host) {
+            missing(copies[i].name, "the driver grants no page-locked memory");
+            continue;
+        }
+        small.size = copies[i].size;
+        check_small(&chance);
+        timed(copies[i].name, TRIPS, 1, copies[i].run, 1);
+    }
+    if (small.host)
+        CHECK(cuMemFreeHost, small.host);
+}
+
+static void record(void)
+{
+    CHECK(cuEventRecord, gpu.last_event, gpu.stream);
+}
+
+/* What two events see of the device's own time, with nothing or an empty kernel between them. Other
+ * work goes ahead, so that the host has put all of it on the stream before the first event. */
+static void measure_events(const char *name, struct launch *ahead, bool with_kernel)
+{
+    int64_t values[PAIRS], none[PAIRS] = {0};
+    for (int i = 0; i < PAIRS; i++) {
+        float milliseconds;
+        launch_once(ahead);
+        CHECK(cuEventRecord, gpu.first_event, gpu.stream);
+        if (with_kernel)
+            submit();
+        CHECK(cuEventRecord, gpu.last_event, gpu.stream);
+        CHECK(cuEventSynchronize, gpu.last_event);
+        CHECK(cuEventElapsedTime, &milliseconds, gpu.first_event, gpu.last_event);
+        values[i] = (int64_t)((double)milliseconds * 1e6);
+    }
+    latency(name, values, none, PAIRS, 1);
+}
+
+static void check_launches(uint64_t seed)
+{
+    unsigned start = (unsigned)(seed % 1000000), counted;
+    CUdeviceptr counter = device_memory(4);
+    CUhandle count = kernel("count");
+    void *parameters[] = {&counter};
+    upload(counter, &start, sizeof start);
+    for (int i = 0; i < COUNTED; i++)
+        CHECK(cuLaunchKernel, count, 1, 1, 1, 1, 1, 1, 0, gpu.stream, parameters, NULL);
+    download(&counted, counter, sizeof counted);
+    if (counted - start != COUNTED)
+        fail("%scount: %d launches were made and %u counted", kernel_prefix, COUNTED,
+             counted - start);
+    verified("count");
+}
+
+/* Work to lift the clocks with, as gpud's child does it: forces of bodies that are in one place. */
+static struct launch load(void)
+{
+    static CUdeviceptr position, found;
+    static unsigned n;
+    static float eps2 = 0.01f;
+    n = 256 * (unsigned)gpu.sm_count;
+    size_t bytes = 16 * (size_t)n;
+    position = device_memory(bytes), found = device_memory(bytes);
+    CHECK(cuMemsetD32_v2, position, 0x3f800000, bytes / 4);
+    CHECK(cuCtxSynchronize);
+    struct launch launch;
+    const struct variant *variant = next_variant("nbody", NULL);
+    if (!variant || !prepare(&launch, variant, n))
+        fail("no module has a kernel to warm up with");
+    launch.parameters[0] = &position;
+    launch.parameters[1] = &found;
+    launch.parameters[2] = &n;
+    launch.parameters[3] = &eps2;
+    return launch;
+}
+
+/* The kernel is there, and launches of it are not lost. */
+static void prepare_empty(uint64_t seed)
+{
+    empty = kernel("empty");
+    submit();
+    wait();
+    verified("empty");
+    check_launches(seed);
+}
+
+void measure_launch(const struct options *options)
+{
+    prepare_empty(options->seed);
+    if (options->once)
+        return;
+    timed("submit_cold", COLD_LAUNCHES, 1, submit, BLOCK);
+    timed("roundtrip_cold", COLD_TRIPS, 1, round_trip, 1);
+    timed("pipelined_cold", COLD_ROWS, ROW, row, 1);
+    struct launch ahead = load();
+    warm_up(launch_once, &ahead);
+    for (int i = 0; i < WARM_UPS; i++)
+        submit();
+    wait();
+    timed("submit", (long)options->launches, 1, submit, BLOCK);
+    timed("roundtrip", TRIPS, 1, round_trip, 1);
+    timed("pipelined", ROWS, ROW, row, 1);
+    measure_graph(options->graph_nodes);
+    device_memory_free_all();
+}
+
+void measure_event(const struct options *options)
+{
+    prepare_empty(options->seed);
+    if (options->once)
+        return;
+    struct launch ahead = load();
+    warm_up(launch_once, &ahead);
+    measure_events("pair", &ahead, false);
+    measure_events("kernel", &ahead, true);
+    timed("record", TRIPS, 1, record, BLOCK);
+    device_memory_free_all();
+}
+
+void measure_small_copy(const struct options *options)
+{
+    if (options->once)
+        return;
+    struct launch ahead = load();
+    warm_up(launch_once, &ahead);
+    measure_small_copies(options->seed);
+    device_memory_free_all();
+}

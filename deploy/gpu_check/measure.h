@@ -1,0 +1,104 @@
+/* Clocks, batches, random data and the figures that are printed. */
+#ifndef MEASURE_H
+#define MEASURE_H
+
+#include "driver.h"
+
+enum { BATCHES = 9, MOST_REPEATS = 1000 };
+#define BATCH_S 0.02   /* long beside an event's resolution of half a microsecond */
+#define WARM_UP_S 1.0  /* at most: until three batches agree within WITHIN */
+#define WITHIN 0.02
+#define MIB ((size_t)1 << 20)
+
+struct options {
+    uint64_t seed;
+    bool once; /* launch and verify each kernel, time nothing: for compute-sanitizer */
+    const char *cublas;
+    size_t triad_bytes, copy_bytes, pageable_bytes, device_copy_bytes; /* of one array or buffer */
+    unsigned bodies, matmul_n, tensor_n, launches, graph_nodes;
+};
+
+int64_t now_ns(void);
+int64_t median_ns(int64_t *values, long count);    /* sorts them */
+int64_t quantile_ns(const int64_t *sorted, long count, double q);
+
+/* One figure by its name: rates per second, latencies in seconds. */
+void figure(const char *name, const char *unit, double median, double minimum, double maximum,
+            int count, const char *variant);
+/* A kernel whose result was compared, and a figure that this machine cannot offer. */
+void verified(const char *what);
+void missing(const char *name, const char *why);
+void report(void);
+
+/* Put work on the streams; called without any wait in between. */
+typedef void (*enqueue)(void *context);
+
+struct rate {
+    double median, minimum, maximum; /* of `work` per second */
+    bool settled;
+};
+/* Warm up by the same work until it settles, then time batches between events on gpu.stream. */
+struct rate rate_of(enqueue run, void *context, double work);
+extern bool host_time_counts; /* where an event need not see all: copies of ordinary memory */
+double elapsed_s(enqueue run, void *context, int repeats);
+
+/* Lift the clocks by load, as a latency is measured on a GPU that is awake. */
+void warm_up(enqueue run, void *context);
+
+struct chance { uint64_t state; };
+uint64_t next_random(struct chance *chance);
+int small_integer(struct chance *chance, int most); /* -most .. most */
+
+void *memory(size_t size); /* of the host, or the end */
+
+/* Launch shapes; `variants.c` is the table. */
+struct variant {
+    const char *prefix, *item, *name;
+    unsigned per_block;       /* elements that a block owns, along x where the grid is square */
+    unsigned per_block_y;     /* rows it owns; 0 where the grid is a line */
+    unsigned blocks_per_sm;   /* a grid of this many blocks a multiprocessor instead; else 0 */
+    unsigned block_x, block_y, shared_bytes;
+    bool small; /* for small sizes only: verified with --once, never timed */
+};
+const struct variant *next_variant(const char *item, const struct variant *last);
+
+struct launch {
+    CUhandle function;
+    unsigned grid_x, grid_y, block_x, block_y, shared_bytes;
+    void *parameters[8];
+};
+/* False where this variant cannot do n elements, or no module has it. */
+bool prepare(struct launch *launch, const struct variant *variant, size_t n);
+void launch_once(void *launch);
+
+/* Time and verify every variant of an item, and keep the fastest under `name`. `check` ends the
+ * program where a result is wrong; the output is poisoned before the launch that it looks at. */
+struct item {
+    const char *name, *unit;
+    size_t n;         /* what the variants' shapes count */
+    double work;      /* of one launch, in the figure's unit times a second */
+    void *parameters[8];
+    CUdeviceptr output;
+    size_t output_bytes;
+    void (*check)(void *context, const char *variant);
+    void *context;
+};
+void run_item(const struct item *item, const struct options *options);
+
+void measure_launch(const struct options *options);
+void measure_event(const struct options *options);
+void measure_small_copy(const struct options *options);
+void measure_triad(const struct options *options);
+void measure_device_copy(const struct options *options);
+void measure_copies(const struct options *options);
+void measure_nbody(const struct options *options);
+void measure_matmul(const struct options *options);
+void measure_tensor(const struct options *options);
+
+/* cublas.c: the same products by cuBLAS; says what is missing where it cannot be loaded. */
+enum cublas_kind { SINGLE, TENSOR };
+void measure_cublas(const struct options *options, enum cublas_kind kind, CUdeviceptr a,
+                    CUdeviceptr b, CUdeviceptr c, unsigned n,
+                    void (*check)(void *context, const char *variant), void *context);
+
+#endif

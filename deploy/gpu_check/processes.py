@@ -1,0 +1,187 @@
+"""Both sides as processes: gpud's child, and the reference program. Figures come back by name."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+CHILD = Path(__file__).with_name("child.py")
+LONGEST_S = 900
+"""Both sides end by themselves, by an alarm of their own, long before this."""
+
+
+class Refused(Exception):  # noqa: N818  # reads as the fact it states
+    """The machine cannot be checked, or the command line makes no sense: exit code 2."""
+
+
+@dataclass(frozen=True, slots=True)
+class Figure:
+    """One figure of one run. Units: seconds, or work per second."""
+
+    median: float
+    unit: str
+    minimum: float
+    maximum: float
+    n: int
+    variant: str = ""  # which kernel or size it belongs to, where there is a choice
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """What one process brought: figures by name, what it could not offer, or why nothing."""
+
+    figures: dict[str, Figure]
+    missing: dict[str, str]
+    failure: str | None
+    conditions: dict[str, Any]
+    verified: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Child:
+    """gpud's side. ``library`` is a libcuda, or empty for the usual search."""
+
+    library: str = ""
+
+    def specs(self) -> list[dict[str, Any]]:
+        """Give the specifications of the probes for CUDA. ``Errors: Refused``."""
+        document = self._document("--list", "")
+        return [spec for spec in document["probes"] if spec["backend"] == "cuda"]
+
+    def devices(self) -> tuple[list[dict[str, Any]], str | None]:
+        """List the GPUs, and the version of CUDA that the driver offers.
+
+        Errors: ``Refused`` with the reason and the advice where there is none.
+        """
+        document = self._document("--inventory", json.dumps({"cuda_library": self.library}))
+        if failure := document.get("failure"):
+            raise Refused(f"no GPU: {words(failure)}")
+        return document["devices"], document["cuda_version"]
+
+    def run(self, spec: dict[str, Any], uuid: str, seed: int) -> Run:
+        """Run one probe once. Errors: none; whatever happens is in the result."""
+        job = {
+            "probe": spec["name"],
+            "gpu": uuid,
+            "cuda_library": self.library,
+            "budget_s": spec["budget_s"],
+            "seed": seed,
+        }
+        try:
+            document = self._document("--run", json.dumps(job))
+        except Refused as error:
+            return failed(str(error))
+        if failure := document.get("failure"):
+            return failed(words(failure))
+        return Run(
+            figures={
+                sample["mode"]: Figure(
+                    sample["median"],
+                    sample["unit"],
+                    sample["minimum"],
+                    sample["maximum"],
+                    sample["n"],
+                )
+                for sample in document["samples"]
+            },
+            missing={
+                gap["mode"]: f"{gap['reason']}: {gap['detail']}" for gap in document["missing"]
+            },
+            failure=None,
+            conditions=document["conditions"] | {"gpu_seconds": document["gpu_seconds"]},
+        )
+
+    @staticmethod
+    def _document(option: str, given: str) -> dict[str, Any]:
+        ended = finished([sys.executable, "-P", str(CHILD), option], given)
+        try:
+            document: dict[str, Any] = json.loads(ended.stdout)
+        except ValueError as error:
+            said = ended.stderr.strip()[-2000:]
+            raise Refused(f"gpud.child {option} ended with {ended.returncode}: {said}") from error
+        return document
+
+
+@dataclass(frozen=True, slots=True)
+class Reference:
+    """The other side: the built program, its kernels, and the libraries it shall load."""
+
+    program: Path
+    modules: tuple[Path, ...]
+    prefix: str
+    library: str = ""
+    cublas: str | None = None
+
+    def command(self, uuid: str, *options: str) -> list[str]:
+        """Give the command line for some options."""
+        command = [str(self.program), "--prefix", self.prefix, "--gpu", uuid]
+        if self.library:
+            command += ["--library", self.library]
+        if self.cublas:
+            command += ["--cublas", self.cublas]
+        for module in self.modules:
+            command += ["--module", str(module)]
+        return [*command, *options]
+
+    def run(self, uuid: str, *options: str) -> Run:
+        """Run it once. Errors: none; whatever happens is in the result."""
+        ended = finished(self.command(uuid, *options), "")
+        return reference_run(ended.returncode, ended.stdout, ended.stderr)
+
+
+def reference_run(code: int, stdout: str, stderr: str) -> Run:
+    """Read what the reference program said."""
+    if code:
+        signal = f"signal {-code}" if code < 0 else f"code {code}"
+        said = "; ".join(line.strip() for line in stderr.splitlines() if line.strip())
+        return failed(said[-2000:] or f"the reference program ended with {signal}")
+    try:
+        document = json.loads(stdout)
+    except ValueError:
+        return failed(f"the reference program said no JSON: {stdout[:200]!r}")
+    return Run(
+        figures={name: Figure(**figure) for name, figure in document["figures"].items()},
+        missing=document["missing"],
+        failure=None,
+        conditions=document["device"],
+        verified=tuple(document["verified"]),
+    )
+
+
+def failed(why: str) -> Run:
+    """A run that brought nothing."""
+    return Run({}, {}, why, {})
+
+
+def words(failure: dict[str, Any]) -> str:
+    """One failure of the child as a sentence."""
+    advice = f" ({failure['advice']})" if failure.get("advice") else ""
+    return f"{failure['reason']}: {failure['detail']}{advice}"
+
+
+def finished(
+    command: Sequence[str], given: str, environment: dict[str, str] | None = None
+) -> subprocess.CompletedProcess[str]:
+    """Run a process to its end. ``Errors: Refused`` where it cannot be started or never ends."""
+    try:
+        return subprocess.run(
+            command,
+            input=given,
+            capture_output=True,
+            encoding="utf-8",
+            errors="replace",
+            check=False,
+            timeout=LONGEST_S,
+            env=environment,
+        )
+    except OSError as error:
+        raise Refused(f"{command[0]} cannot be started: {error.strerror}") from error
+    except subprocess.TimeoutExpired as error:
+        raise Refused(f"{command[0]} did not end within {LONGEST_S} s") from error

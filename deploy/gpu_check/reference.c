@@ -1,0 +1,155 @@
+/* reference: what a C program gets out of the GPU that gpud measures, in one JSON document.
+ *
+ * Built and run by deploy/gpu-check. The driver is loaded at run time; the kernels come from files
+ * that the driver loads as modules (cubin, fatbin or PTX). Exit codes: 0 the document holds
+ * verified figures, 1 a refused call or a wrong result (stderr says which), 2 usage.
+ */
+#define _GNU_SOURCE
+#include "measure.h"
+
+#include <getopt.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { LONGEST_S = 240 }; /* a driver call that never returns ends here, by the default SIGALRM */
+
+static const struct {
+    const char *name;
+    void (*measure)(const struct options *options);
+} items[] = {
+    {"launch", measure_launch}, {"event", measure_event}, {"small_copy", measure_small_copy},
+    {"triad", measure_triad},   {"nbody", measure_nbody}, {"device_copy", measure_device_copy},
+    {"copy", measure_copies},   {"matmul", measure_matmul}, {"tensor", measure_tensor},
+};
+
+#define LARGEST_BYTES (UINT64_C(1) << 35)
+#define LARGEST_COPY_BYTES (UINT64_C(1) << 32)
+
+static const char usage_text[] =
+    "usage: reference --module FILE [--module FILE]... [OPTION]...\n"
+    "  --only NAME            launch, event, small_copy, triad, device_copy, copy, nbody, matmul\n"
+    "                         or tensor; repeatable\n"
+    "  --prefix TEXT          of the kernels' names (ref_)\n"
+    "  --library PATH         libcuda (libcuda.so.1)\n"
+    "  --gpu UUID             else the first in PCI bus order\n"
+    "  --cublas PATH          also measure the matrix products by this library\n"
+    "  --once                 launch and verify each kernel, time nothing\n"
+    "  --seed N  --launches N  --graph-nodes N  --bodies N  --matmul N  --tensor N\n"
+    "  --triad-bytes N  --copy-bytes N  --pageable-bytes N  --device-copy-bytes N\n";
+
+static void usage(const char *what, const char *value)
+{
+    if (what)
+        fprintf(stderr, "reference: %s: %s\n", what, value);
+    fputs(usage_text, stderr);
+    exit(2);
+}
+
+static uint64_t number(const char *name, const char *text, uint64_t least, uint64_t most,
+                       uint64_t multiple)
+{
+    char *end;
+    unsigned long long value = strtoull(text, &end, 10);
+    if (!*text || *end || *text == '-' || value < least || value > most || value % multiple) {
+        char rule[96];
+        snprintf(rule, sizeof rule, "'%.20s' is not a number from %llu to %llu, a multiple of %llu",
+                 text, (unsigned long long)least, (unsigned long long)most,
+                 (unsigned long long)multiple);
+        usage(name, rule);
+    }
+    return value;
+}
+
+/* What gpud would choose: beyond the cache, and not more than the GPU has room for. */
+static void choose_sizes(struct options *options)
+{
+    size_t free_bytes, total_bytes, array = 4 * (size_t)gpu.l2_bytes;
+    CHECK(cuMemGetInfo_v2, &free_bytes, &total_bytes);
+    array = array < 64 * MIB ? 64 * MIB : array;
+    array = (array < free_bytes / 6 ? array : free_bytes / 6) / 4096 * 4096;
+    options->triad_bytes = options->triad_bytes ? options->triad_bytes : array;
+    options->device_copy_bytes = options->device_copy_bytes ? options->device_copy_bytes : array;
+    if (!options->bodies)
+        options->bodies = 256 * (unsigned)gpu.sm_count;
+}
+
+int main(int argc, char **argv)
+{
+    enum { ONLY = 256, MODULE, PREFIX, LIBRARY, GPU, CUBLAS, ONCE, SEED, LAUNCHES, NODES, BODIES,
+           MATMUL, TENSOR_N, TRIAD_BYTES, COPY_BYTES, PAGEABLE_BYTES, DEVICE_COPY_BYTES };
+    static const struct option known[] = {
+        {"only", 1, NULL, ONLY}, {"module", 1, NULL, MODULE}, {"prefix", 1, NULL, PREFIX},
+        {"library", 1, NULL, LIBRARY}, {"gpu", 1, NULL, GPU}, {"cublas", 1, NULL, CUBLAS},
+        {"once", 0, NULL, ONCE}, {"seed", 1, NULL, SEED}, {"launches", 1, NULL, LAUNCHES},
+        {"graph-nodes", 1, NULL, NODES}, {"bodies", 1, NULL, BODIES}, {"matmul", 1, NULL, MATMUL},
+        {"tensor", 1, NULL, TENSOR_N}, {"triad-bytes", 1, NULL, TRIAD_BYTES},
+        {"copy-bytes", 1, NULL, COPY_BYTES}, {"pageable-bytes", 1, NULL, PAGEABLE_BYTES},
+        {"device-copy-bytes", 1, NULL, DEVICE_COPY_BYTES},
+        {NULL, 0, NULL, 0}};
+    enum { MOST_MODULES = 16, ITEMS = sizeof items / sizeof *items };
+    struct options options = {.seed = 1, .copy_bytes = 64 * MIB, .pageable_bytes = 16 * MIB,
+                              .matmul_n = 4096, .tensor_n = 4096, .launches = 4000,
+                              .graph_nodes = 200};
+    const char *library = "libcuda.so.1", *uuid = "", *modules[MOST_MODULES];
+    int module_count = 0, chosen = 0;
+    bool wanted[ITEMS] = {false};
+    for (int option; (option = getopt_long(argc, argv, "", known, NULL)) != -1;) {
+        const char *name = option >= ONLY ? known[option - ONLY].name : "";
+        switch (option) {
+        case ONLY: {
+            int i = 0;
+            while (i < ITEMS && strcmp(optarg, items[i].name))
+                i++;
+            if (i == ITEMS)
+                usage("--only has no item", optarg);
+            wanted[i] = true;
+            chosen++;
+            break;
+        }
+        case MODULE:
+            if (module_count == MOST_MODULES)
+                usage("--module", "too many");
+            modules[module_count++] = optarg;
+            break;
+        case PREFIX: kernel_prefix = optarg; break;
+        case LIBRARY: library = optarg; break;
+        case GPU: uuid = optarg; break;
+        case CUBLAS: options.cublas = optarg; break;
+        case ONCE: options.once = true; break;
+        case SEED: options.seed = number(name, optarg, 0, UINT64_MAX, 1); break;
+        case LAUNCHES: options.launches = (unsigned)number(name, optarg, 1, 1000000, 1); break;
+        case NODES: options.graph_nodes = (unsigned)number(name, optarg, 1, 100000, 1); break;
+        case BODIES: options.bodies = (unsigned)number(name, optarg, 256, 1 << 24, 256); break;
+        case MATMUL: options.matmul_n = (unsigned)number(name, optarg, 16, 1 << 16, 16); break;
+        case TENSOR_N: options.tensor_n = (unsigned)number(name, optarg, 128, 1 << 16, 128); break;
+        case TRIAD_BYTES: options.triad_bytes = number(name, optarg, 16, LARGEST_BYTES, 16); break;
+        case COPY_BYTES:
+            options.copy_bytes = number(name, optarg, 16, LARGEST_COPY_BYTES, 16);
+            break;
+        case PAGEABLE_BYTES:
+            options.pageable_bytes = number(name, optarg, 16, LARGEST_COPY_BYTES, 16);
+            break;
+        case DEVICE_COPY_BYTES:
+            options.device_copy_bytes = number(name, optarg, 16, LARGEST_BYTES, 16);
+            break;
+        default: usage(NULL, NULL);
+        }
+    }
+    if (optind < argc)
+        usage("unexpected", argv[optind]);
+    if (!module_count)
+        usage("--module", "at least one is needed");
+    alarm(LONGEST_S);
+    driver_open(library, uuid);
+    for (int i = 0; i < module_count; i++)
+        kernels_load(modules[i]);
+    choose_sizes(&options);
+    for (int i = 0; i < ITEMS; i++)
+        if (!chosen || wanted[i])
+            items[i].measure(&options);
+    driver_close();
+    report();
+    return 0;
+}

@@ -1,0 +1,37 @@
+"""Build what deploy/gpu-check builds: the C program, and its kernels for the CPU."""
+
+from __future__ import annotations
+
+import ctypes
+import re
+from pathlib import Path
+
+from deploy.gpu_check.toolchain import HERE, build_program
+from tests.standins.build import CXX, SHARED, SOURCES, _compiled
+
+ROOT = Path(__file__).resolve().parents[2]
+KERNELS = ROOT / "gpud" / "child" / "kernels"
+SHAPE = re.compile(
+    r'\{"ref_", "(?P<item>\w+)", "(?P<name>\w+)", (?P<x>\d+), (?P<y>\d+), (?P<per_sm>\d+), '
+    r"(?P<block_x>\d+), (?P<block_y>\d+),"
+)
+
+
+def host_kernels() -> ctypes.CDLL:
+    """Give the reference's kernels as a library with ``host_run``."""
+    source = Path(__file__).with_name("kernels_on_host.cpp")
+    options = (*SHARED, "-I", str(SOURCES), "-I", str(HERE))
+    included = [HERE / "kernels.cu", SOURCES / "instructions.cuh"]
+    return ctypes.CDLL(str(_compiled("gpu_check_kernels.so", [source], CXX, options, included)))
+
+
+def shapes() -> dict[str, re.Match[str]]:
+    """List the launch shapes that the reference program uses, from its table."""
+    text = (HERE / "variants.c").read_text()
+    return {found["name"]: found for found in SHAPE.finditer(text)}
+
+
+def program(folder: Path) -> Path:
+    """Build the reference program as the command does."""
+    folder.mkdir(parents=True, exist_ok=True)
+    return build_program(folder)

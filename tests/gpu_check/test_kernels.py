@@ -1,0 +1,129 @@
+"""The reference's kernels: right on the CPU, and without spills for every generation of GPUs."""
+
+from __future__ import annotations
+
+import ctypes
+import re
+import subprocess
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+
+from deploy import ptx
+from deploy.gpu_check.toolchain import KERNELS, resources
+from tests.gpu_check.building import host_kernels, shapes
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+SHAPES = shapes()
+SM_COUNT = 2
+ARCHITECTURES = (75, 80, 90, 100, 120)
+PTXAS = "nvidia_cuda_nvcc-13.0.88"
+
+
+def of(item: str) -> list[str]:
+    return [name for name, shape in SHAPES.items() if shape["item"] == item]
+
+
+@pytest.fixture(scope="module")
+def host() -> ctypes.CDLL:
+    return host_kernels()
+
+
+def run(host: ctypes.CDLL, name: str, n: int, *values: Any) -> None:
+    """Launch a kernel with the shape of the table, as ``prepare`` in variants.c does."""
+    shape = SHAPES[name]
+    x, y, per_sm = int(shape["x"]), int(shape["y"]), int(shape["per_sm"])
+    grid = (per_sm * SM_COUNT, 1) if per_sm else (n // x, n // y) if y else ((n + x - 1) // x, 1)
+    parameters = (ctypes.c_void_p * len(values))(*(ctypes.addressof(value) for value in values))
+    block = (int(shape["block_x"]), int(shape["block_y"]))
+    assert host.host_run(b"ref_" + name.encode(), *grid, *block, parameters)
+
+
+def pointer(array: Any) -> ctypes.c_void_p:
+    return ctypes.c_void_p(array.ctypes.data)
+
+
+def integers(seed: int, *shape: int) -> Any:
+    return np.random.default_rng(seed).integers(-8, 9, shape).astype(np.float32)
+
+
+def test_every_kernel_of_the_table_is_in_the_source_and_the_other_way_round() -> None:
+    text = KERNELS.read_text()
+    written = set(re.findall(r"^(?:NBODY|TENSOR)\(ref_(\w+),", text, re.MULTILINE))
+    written |= set(re.findall(r"\bref_(\w+)\((?:const )?float", text))
+    assert written == set(SHAPES)
+
+
+@pytest.mark.parametrize("name", of("triad"))
+@pytest.mark.parametrize("n4", [1, 255, 1024, 5000])
+def test_a_triad_covers_every_element_and_no_more(host: ctypes.CDLL, name: str, n4: int) -> None:
+    a = np.full(4 * n4 + 4, np.nan, np.float32)
+    b, c = integers(1, 4 * n4), integers(2, 4 * n4)
+    arrays = map(pointer, (a, b, c))
+    run(host, name, n4, *arrays, ctypes.c_float(3), ctypes.c_uint(n4))
+    np.testing.assert_array_equal(a[:-4], b + 3 * c)
+    assert np.isnan(a[-4:]).all()
+
+
+@pytest.mark.parametrize("n4", [1, 1023, 4096, 5000])
+def test_the_copy_covers_every_element_and_no_more(host: ctypes.CDLL, n4: int) -> None:
+    to, source = np.full(4 * n4 + 4, np.nan, np.float32), integers(3, 4 * n4)
+    run(host, "copy", n4, pointer(to), pointer(source), ctypes.c_uint(n4))
+    np.testing.assert_array_equal(to[:-4], source)
+    assert np.isnan(to[-4:]).all()
+
+
+@pytest.mark.parametrize("name", of("nbody"))
+def test_n_body_sums_every_pair(host: ctypes.CDLL, name: str) -> None:
+    n = 768
+    bodies = np.random.default_rng(4).random((n, 4)).astype(np.float32)
+    found = np.full((n, 4), np.nan, np.float32)
+    numbers = (ctypes.c_uint(n), ctypes.c_float(0.5))
+    run(host, name, n, pointer(bodies), pointer(found), *numbers)
+    wide = bodies.astype(np.float64)
+    delta = wide[None, :, :3] - wide[:, None, :3]
+    factor = wide[:, 3] / ((delta**2).sum(axis=2) + 0.5) ** 1.5
+    wanted = (delta * factor[:, :, None]).sum(axis=1)
+    np.testing.assert_allclose(found[:, :3], wanted, rtol=1e-4, atol=1e-3)
+    assert not found[:, 3].any()
+
+
+@pytest.mark.parametrize("name", of("matmul"))
+def test_a_product_of_matrices_is_exact(host: ctypes.CDLL, name: str) -> None:
+    n = 256
+    a, b, c = integers(5, n, n), integers(6, n, n), np.full((n, n), np.nan, np.float32)
+    run(host, name, n, *map(pointer, (a, b, c)), ctypes.c_uint(n))
+    np.testing.assert_array_equal(c, a @ b)
+
+
+@pytest.mark.parametrize("name", of("tensor"))
+def test_a_product_on_the_tensor_cores_is_exact(host: ctypes.CDLL, name: str) -> None:
+    n = 256
+    a, b = (integers(seed, n, n).astype(np.float16) for seed in (7, 8))
+    c = np.full((n, n), np.nan, np.float32)
+    run(host, name, n, *map(pointer, (a, b, c)), ctypes.c_uint(n))
+    np.testing.assert_array_equal(c, a.astype(np.float32) @ b.astype(np.float32))
+
+
+@pytest.fixture(scope="module")
+def tools() -> Path:
+    return ptx.install(ptx.HERE.parent / ".venv" / "ptx-tools")
+
+
+@pytest.mark.timeout(600)  # the first run downloads NVIDIA's compilers
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+def test_the_source_compiles_without_spills(tools: Path, architecture: int, tmp_path: Path) -> None:
+    text = ptx.Compiler(tools).translate(KERNELS, architecture)
+    (tmp_path / "kernels.ptx").write_text(text, encoding="ascii")
+    ptxas = tools / PTXAS / "ptxas"
+    command = [str(ptxas), "-v", f"--gpu-name=sm_{architecture}", "-o", "/dev/null", "kernels.ptx"]
+    said = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True)
+    found = resources(said.stderr)
+    tensor = set() if architecture < 80 else set(of("tensor"))
+    kernels = {*SHAPES, "empty", "count"} - set(of("tensor")) | tensor
+    assert set(found) == {f"ref_{name}" for name in kernels}
+    assert {name: each["spilled_bytes"] for name, each in found.items()} == dict.fromkeys(found, 0)
+    assert all(0 < each["registers"] <= 255 for each in found.values())

@@ -1,0 +1,178 @@
+"""The C program beside the stand-in driver: right figures, and no figure for a wrong result."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tests.child.running import GPU
+from tests.gpu_check.building import KERNELS, program
+from tests.standins.build import build_libcuda
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from pathlib import Path
+
+SCRIPT = """
+launch_ns 5000
+sync_ns 2000
+kernel_ns 1500
+flops_per_second 1e10
+tensor_flops_per_second 2e10
+bytes_per_second 5e11
+h2d_bytes_per_second 2e10
+d2h_bytes_per_second 3e10
+device.0.free_mem 33554432
+"""
+SMALL = "--matmul 128 --tensor 256 --bodies 1024 --triad-bytes 1048576 --copy-bytes 4194304 "
+SMALL += "--pageable-bytes 1048576 --device-copy-bytes 1048576 --launches 500"
+
+
+@pytest.fixture(scope="module")
+def reference(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return program(tmp_path_factory.mktemp("reference"))
+
+
+def ended(
+    reference: Path,
+    folder: Path,
+    *options: str,
+    script: str = "",
+    without: Iterable[str] = (),
+) -> subprocess.CompletedProcess[str]:
+    library = build_libcuda(folder, SCRIPT + script, without)
+    command: list[str | Path] = [reference, "--library", library, "--prefix", "gpud_"]
+    command += [*SMALL.split(), *options]
+    for module in sorted(KERNELS.glob("*.ptx")):
+        command += ["--module", module]
+    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+
+
+def document(result: subprocess.CompletedProcess[str]) -> dict[str, Any]:
+    assert result.returncode == 0, result.stderr
+    assert result.stderr == ""
+    found: dict[str, Any] = json.loads(result.stdout)
+    return found
+
+
+def medians(result: subprocess.CompletedProcess[str]) -> dict[str, float]:
+    return {name: each["median"] for name, each in document(result)["figures"].items()}
+
+
+def test_rates_are_what_the_driver_was_told_to_give(reference: Path, tmp_path: Path) -> None:
+    found = medians(ended(reference, tmp_path))
+    scripted = {
+        "triad": 5e11,
+        "device_copy_engine": 5e11,
+        "nbody": 1e10,
+        "matmul": 1e10,
+        "tensor": 2e10,
+        "host_to_device": 2e10,
+        "device_to_host": 3e10,
+        "host_to_device_best": 2e10,
+        "both": 4e10,  # as long as the slower way
+        "kernel": 1.5e-6,
+    }
+    for name, value in scripted.items():
+        assert found[name] == pytest.approx(value, rel=0.01), name
+    assert found["submit"] == pytest.approx(5e-6, rel=0.05)
+    assert found["pipelined"] == pytest.approx(5e-6, rel=0.1)
+    assert found["roundtrip"] == pytest.approx(7e-6, rel=0.1)
+
+
+def test_every_kernel_of_gpud_is_launched_once_and_verified(
+    reference: Path, tmp_path: Path
+) -> None:
+    found = document(ended(reference, tmp_path, "--once"))
+    assert found["figures"] == {}
+    names = {"empty", "count", "triad", "nbody", "matmul", "matmul_128", "matmul_16"}
+    assert set(found["verified"]) == names | {"matmul_tensor"}
+    assert found["device"]["uuid"] == GPU
+
+
+@pytest.mark.parametrize(
+    ("item", "corrupted"),
+    [
+        ("launch", "gpud_count"),
+        ("triad", "gpud_triad 12345"),
+        ("nbody", "gpud_nbody"),
+        ("matmul", "gpud_matmul 5000"),
+        ("tensor", "gpud_matmul_tensor 40000"),
+        ("copy", "copy"),
+        ("device_copy", "device_copy"),
+        ("small_copy", "copy"),
+    ],
+)
+def test_one_wrong_element_anywhere_is_found_and_gives_no_figure(
+    reference: Path, tmp_path: Path, item: str, corrupted: str
+) -> None:
+    result = ended(reference, tmp_path, "--only", item, script=f"corrupt {corrupted}\n")
+    assert result.returncode == 1
+    assert result.stdout == ""
+    assert result.stderr.startswith("reference: ")
+
+
+@pytest.mark.parametrize(
+    ("function", "code", "name"),
+    [
+        ("cuInit", 100, "CUDA_ERROR_NO_DEVICE"),
+        ("cuModuleLoadDataEx", 218, "CUDA_ERROR_INVALID_PTX"),
+        ("cuLaunchKernel", 719, "CUDA_ERROR_LAUNCH_FAILED"),
+        ("cuMemAlloc_v2", 2, "CUDA_ERROR_OUT_OF_MEMORY"),
+        ("cuEventElapsedTime", 700, "CUDA_ERROR_ILLEGAL_ADDRESS"),
+        ("cuStreamSynchronize", 999, "CUDA_ERROR_UNKNOWN"),
+    ],
+)
+def test_a_refused_call_is_named_with_its_code(
+    reference: Path, tmp_path: Path, function: str, code: int, name: str
+) -> None:
+    result = ended(reference, tmp_path, "--only", "triad", script=f"fail {function} {code}\n")
+    assert (result.returncode, result.stdout) == (1, "")
+    assert f"{function}: {name} ({code})" in result.stderr
+
+
+def test_what_an_old_driver_lacks_is_missing_and_the_rest_is_there(
+    reference: Path, tmp_path: Path
+) -> None:
+    without = ("cuStreamWaitEvent", "cuStreamBeginCapture_v2", "cuMemcpyDtoDAsync_v2")
+    found = document(ended(reference, tmp_path, without=without))
+    assert set(found["missing"]) >= {"graph", "both", "device_copy_engine"}
+    assert set(found["figures"]) >= {"submit", "host_to_device", "tensor"}
+
+
+def test_little_page_locked_memory_means_smaller_copies_and_none_means_a_reason(
+    reference: Path, tmp_path: Path
+) -> None:
+    little = document(ended(reference, tmp_path, "--only", "copy", script="pinned_limit 9000000\n"))
+    assert "host_to_device" in little["figures"]
+    none = document(ended(reference, tmp_path, "--only", "copy", script="pinned_limit 1000\n"))
+    assert "page-locked" in none["missing"]["both"]
+    assert set(none["figures"]) >= {"pageable_host_to_device", "pageable_device_to_host"}
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (["--only", "nothing"], "nothing"),
+        (["--bodies", "100"], "a multiple of 256"),
+        (["--matmul", "-16"], "--matmul"),
+        (["--seed", "x"], "--seed"),
+        (["--frobnicate"], "usage"),
+        (["stray"], "stray"),
+    ],
+)
+def test_a_wrong_option_is_named(
+    reference: Path, tmp_path: Path, options: list[str], words: str
+) -> None:
+    result = ended(reference, tmp_path, *options)
+    assert (result.returncode, result.stdout) == (2, "")
+    assert words.removeprefix("--") in result.stderr
+
+
+def test_a_gpu_that_is_not_there_is_refused_by_its_uuid(reference: Path, tmp_path: Path) -> None:
+    result = ended(reference, tmp_path, "--gpu", "GPU-00000000-0000-0000-0000-000000000000")
+    assert result.returncode == 1
+    assert "no GPU with the UUID GPU-0000" in result.stderr
