@@ -1,0 +1,99 @@
+"""What the figures were taken on: the GPU and its clocks, the driver, the compilers, the commit."""
+
+from __future__ import annotations
+
+import os
+import platform
+import shutil
+import subprocess
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+ROOT = Path(__file__).resolve().parents[2]
+WSL_SMI = "/usr/lib/wsl/lib/nvidia-smi"
+FIELDS = (
+    "name",
+    "driver_version",
+    "pstate",
+    "clocks.sm",
+    "clocks.mem",
+    "clocks.max.sm",
+    "clocks.max.mem",
+    "temperature.gpu",
+    "power.draw",
+    "power.limit",
+    "utilization.gpu",
+    "memory.used",
+    "memory.total",
+    "ecc.mode.current",
+    "mig.mode.current",
+    "compute_mode",
+)
+
+
+def facts(device: dict[str, Any], cuda: str | None) -> dict[str, Any]:
+    """Describe the machine and the checkout; what cannot be told is absent.
+
+    ``device`` is the GPU as gpud's child lists it, ``cuda`` the driver's own version of CUDA.
+    """
+    found: dict[str, Any] = {
+        "gpu": device,
+        "cuda_version": cuda,
+        "kernel": platform.release(),
+        "machine": platform.machine(),
+        "cpu": _cpu(),
+        "cpu_count": os.cpu_count(),
+        "python": platform.python_version(),
+        "wsl": "microsoft" in platform.release().lower(),
+        "cc": _first_line("cc", "--version"),
+        "commit": _first_line("git", "-C", str(ROOT), "rev-parse", "HEAD"),
+    }
+    if found["commit"]:
+        changed = _said("git", "-C", str(ROOT), "status", "--porcelain", "--untracked-files=no")
+        found["uncommitted_changes"] = bool(changed)
+    return {name: value for name, value in found.items() if value is not None}
+
+
+def condition(uuid: str) -> dict[str, str]:
+    """Ask nvidia-smi for the state of one GPU; empty where it does not answer."""
+    smi = shutil.which("nvidia-smi") or (WSL_SMI if Path(WSL_SMI).exists() else None)
+    if smi is None:
+        return {}
+    said = _said(smi, f"--id={uuid}", f"--query-gpu={','.join(FIELDS)}", "--format=csv,noheader")
+    values = said.strip().splitlines()[0].split(", ") if said and said.strip() else []
+    if len(values) != len(FIELDS):
+        return {}
+    return {name: value for name, value in zip(FIELDS, values, strict=True) if value[:1] != "["}
+
+
+def _cpu() -> str | None:
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        return None
+    names = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
+    return next(names, None)
+
+
+def _first_line(*command: str) -> str | None:
+    said = _said(*command)
+    return said.splitlines()[0].strip() if said and said.strip() else None
+
+
+def _said(*command: str) -> str | None:
+    """Give what a tool prints; None where it is absent, refuses or does not end."""
+    try:
+        ended = subprocess.run(
+            command, capture_output=True, encoding="utf-8", errors="replace", check=True, timeout=30
+        )
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return ended.stdout
+
+
+def program(arguments: Sequence[str]) -> list[str]:
+    """Give the command as it was given."""
+    return ["deploy/gpu-check", *arguments]
