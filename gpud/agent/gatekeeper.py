@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, TypeAlias
 
 from gpud.core import conditions, flags, gate
@@ -50,6 +50,21 @@ class Seen:
     at: Instant
 
 
+@dataclass(frozen=True, slots=True)
+class _Memory:
+    """The last runs of one probe on one GPU and power source, oldest first."""
+
+    pulses: deque[Pulse] = field(default_factory=lambda: deque(maxlen=flags.USUAL_RUNS))
+    throttles: deque[frozenset[str]] = field(default_factory=lambda: deque(maxlen=flags.USUAL_RUNS))
+
+    def learn(self, after: Conditions, *, marked: bool) -> None:
+        """Take a good run into account; a marked one for its throttle reasons alone."""
+        if after.throttle_reasons is not None:
+            self.throttles.append(after.throttle_reasons)
+        if not marked:
+            self.pulses.append(flags.pulse(after))
+
+
 class Gatekeeper:
     """Asks the gate with all it needs to know, and remembers what the next run is compared with.
 
@@ -76,7 +91,7 @@ class Gatekeeper:
         self._own_ended_s: dict[str, float] = {}
         self._need_bytes: dict[_Run, int] = {}
         self._put_off_since_s: dict[_Run, float] = {}
-        self._pulses: dict[_Run, dict[bool | None, deque[Pulse]]] = {}
+        self._memories: dict[_Run, dict[bool | None, _Memory]] = {}
 
     async def ask(self, due: Due) -> Seen:
         """Look, and say whether the run may start. The moment is that before the look.
@@ -117,13 +132,14 @@ class Gatekeeper:
         if due.uuid is not None:
             self._own_ended_s[due.uuid] = ended.mono_s
         after = await self._look(due.uuid)
-        pulses = await self._recent(run, ac=after.ac)
+        memory = await self._memory(run, ac=after.ac)
         resumed_s = self._resumed_s()
         marks = flags.of(
             Circumstances(
                 before.conditions,
                 after,
-                flags.usual(tuple(pulses)),
+                flags.usual(tuple(memory.pulses)),
+                flags.usual_throttles(tuple(memory.throttles)),
                 settled=report.conditions.get("settled") is not False,
                 since_resume_s=None if resumed_s is None else ended.mono_s - resumed_s,
                 jumped=jumped,
@@ -132,8 +148,7 @@ class Gatekeeper:
         )
         if report.failure is None:
             self._need_bytes[run] = report.vram_peak_bytes
-            if not marks:
-                pulses.append(flags.pulse(after))
+            memory.learn(after, marked=bool(marks))
         known = {
             **report.conditions,
             **conditions.named("before", before.conditions),
@@ -141,21 +156,21 @@ class Gatekeeper:
         }
         return replace(report, conditions=known), marks
 
-    async def _recent(self, run: _Run, *, ac: bool | None) -> deque[Pulse]:
-        """Give the last unmarked runs on this power source, from the history the first time."""
+    async def _memory(self, run: _Run, *, ac: bool | None) -> _Memory:
+        """Give what is remembered on this power source, from the history the first time."""
         probe, uuid = run
-        if run not in self._pulses:
+        if run not in self._memories:
             stored: list[dict[str, Condition]] = []
             try:
                 if uuid is not None:
                     stored = await self._remembered(probe, uuid)
             except StoreError:
                 stored = []  # told by the runs themselves; what is usual is learned anew
-            self._pulses[run] = {}
+            self._memories[run] = {}
             for known in reversed(stored):
                 after = conditions.stored("after", known)
-                self._of_source(run, ac=after.ac).append(flags.pulse(after))
+                self._of_source(run, ac=after.ac).learn(after, marked=False)
         return self._of_source(run, ac=ac)
 
-    def _of_source(self, run: _Run, *, ac: bool | None) -> deque[Pulse]:
-        return self._pulses[run].setdefault(ac, deque(maxlen=flags.USUAL_RUNS))
+    def _of_source(self, run: _Run, *, ac: bool | None) -> _Memory:
+        return self._memories[run].setdefault(ac, _Memory())

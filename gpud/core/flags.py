@@ -44,6 +44,7 @@ class Circumstances:
     before: Conditions
     after: Conditions
     usual: Pulse  # of one GPU, probe and power source
+    usual_throttles: frozenset[str]  # likewise
     settled: bool  # three runs of the warm-up agreed
     since_resume_s: float | None  # at its end
     jumped: bool  # the clocks parted while it ran
@@ -54,7 +55,7 @@ def of(run: Circumstances, *, resume_grace_s: float) -> tuple[Flag, ...]:
     found = set()
     if _busy(run.before, run.after):
         found.add(Flag.BUSY)
-    if _low(run.after, run.usual):
+    if _low(run):
         found.add(Flag.LOW)
     if run.since_resume_s is not None and run.since_resume_s < resume_grace_s:
         found.add(Flag.RESUME)
@@ -78,6 +79,19 @@ def usual(recent: Sequence[Pulse]) -> Pulse:
     return Pulse(_median(clocks), _median(states))
 
 
+def usual_throttles(recent: Sequence[frozenset[str]]) -> frozenset[str]:
+    """Give the throttle reasons of at least half of the last ``USUAL_RUNS``, marked ones included.
+
+    Some laptops name a power cap all day long. It would mark every run, and where everything is
+    unusual nothing is: what it does to the clocks is seen by the clocks.
+    """
+    last = recent[-USUAL_RUNS:]
+    if len(last) < FEWEST_RUNS:
+        return frozenset()
+    found = {word for reasons in last for word in reasons}
+    return frozenset(w for w in found if 2 * sum(w in reasons for reasons in last) >= len(last))
+
+
 def _median(values: list[float]) -> float | None:
     return statistics.median(values) if len(values) >= FEWEST_RUNS else None
 
@@ -90,13 +104,13 @@ def _busy(before: Conditions, after: Conditions) -> bool:
     return first is not None and last is not None and abs(last - first) > BUSY_MEMORY_BYTES
 
 
-def _low(after: Conditions, known: Pulse) -> bool:
-    return any(_signs_of_low(after, known))
+def _low(run: Circumstances) -> bool:
+    return any(_signs_of_low(run.after, run.usual, run.usual_throttles))
 
 
-def _signs_of_low(after: Conditions, known: Pulse) -> Iterator[bool]:
+def _signs_of_low(after: Conditions, known: Pulse, throttles: frozenset[str]) -> Iterator[bool]:
     if after.clock_sm_hertz is not None and known.clock_sm_hertz is not None:
         yield after.clock_sm_hertz < LOW_RATIO * known.clock_sm_hertz
     if after.pstate is not None and known.pstate is not None:
         yield after.pstate > known.pstate
-    yield bool(SLOWED & (after.throttle_reasons or frozenset()))
+    yield bool((SLOWED & (after.throttle_reasons or frozenset())) - throttles)

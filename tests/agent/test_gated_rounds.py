@@ -253,6 +253,17 @@ def test_marked_runs_do_not_become_the_usual(bench: Clocked) -> None:
     assert {event.flags for event in finished(bench, "launch")} == {(Flag.LOW,)}
 
 
+def test_a_power_cap_that_is_always_there_stops_marking_runs_and_that_outlives_a_restart(
+    bench: Clocked,
+) -> None:
+    bench.looks = [replace(IDLE, throttle_reasons=frozenset({"power_cap"}))]
+    bench.rounds(*[Pace.SMALL] * 2 * FEWEST_RUNS)
+    flags = [event.flags for event in finished(bench, "launch")]
+    assert flags == [(Flag.LOW,)] * FEWEST_RUNS + [()] * FEWEST_RUNS
+    bench.events.clear()
+    assert bench.rounds(Pace.SMALL).flagged == {}
+
+
 def test_a_history_that_cannot_be_read_costs_nothing_but_what_is_usual(tmp_path: Path) -> None:
     bench = Clocked(tmp_path, state_dir=tmp_path / "missing")
     bench.looks = [IDLE]

@@ -21,7 +21,13 @@ AFTER = Conditions(
     throttle_reasons=frozenset({"idle"}),
 )
 CLEAN = Circumstances(
-    BEFORE, AFTER, Pulse(2.0e9, 2.0), settled=True, since_resume_s=None, jumped=False
+    BEFORE,
+    AFTER,
+    Pulse(2.0e9, 2.0),
+    frozenset(),
+    settled=True,
+    since_resume_s=None,
+    jumped=False,
 )
 
 
@@ -34,8 +40,8 @@ def test_an_ordinary_run_has_no_flags_though_it_used_the_gpu_itself() -> None:
 
 
 def test_what_is_not_known_marks_nothing() -> None:
-    unknown = Circumstances(Conditions(), Conditions(), Pulse(None, None), True, None, False)
-    assert of(unknown) == ()
+    nothing = Conditions()
+    assert of(replace(CLEAN, before=nothing, after=nothing, usual=Pulse(None, None))) == ()
     assert of(replace(CLEAN, usual=Pulse(None, None))) == ()
     assert of(replace(CLEAN, after=Conditions())) == ()
 
@@ -97,6 +103,20 @@ def test_a_few_runs_and_runs_without_clocks_make_nothing_usual() -> None:
     few = [Pulse(2e9, None)] * (FEWEST_RUNS - 1)
     assert flags.usual([*few, *[Pulse(None, None)] * 20]) == Pulse(None, None)
     assert flags.usual([*few, Pulse(2e9, None)]) == Pulse(2e9, None)
+
+
+def test_a_throttle_reason_that_is_always_there_marks_nothing_and_slow_clocks_still_do() -> None:
+    capped, free = frozenset({"power_cap", "idle"}), frozenset({"idle"})
+    always = flags.usual_throttles([capped] * FEWEST_RUNS)
+    assert always == capped
+    run = replace(CLEAN, after=replace(AFTER, throttle_reasons=capped), usual_throttles=always)
+    assert of(run) == ()
+    assert of(replace(run, after=replace(run.after, clock_sm_hertz=1.7e9))) == (Flag.LOW,)
+    hot = replace(run.after, throttle_reasons=capped | {"thermal"})
+    assert of(replace(run, after=hot)) == (Flag.LOW,)
+    assert flags.usual_throttles([capped] * (FEWEST_RUNS - 1)) == frozenset()
+    assert flags.usual_throttles([*[capped] * 100, *[free] * 26, *[capped] * 24]) == free
+    assert flags.usual_throttles([*[free] * 25, *[capped] * 25]) == capped
 
 
 maybe = st.none() | st.floats(0, 1e10)
