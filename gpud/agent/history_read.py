@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 PATIENCE_S = 2.0
 """A month of runs takes about 0.3 s; a disk that needs longer is not waited for."""
 BUSY_S = 0.5
-ATTEMPTS = 3
+ATTEMPTS, AGAIN_S = 5, 0.02
 STEPS = 10_000
 FLAGS_SINCE = 2
 """The schema that has ``runs.flags`` and ``samples.peaks``."""
@@ -64,16 +64,21 @@ def past(directory: Path, probes: Sequence[str], *, since_s: float) -> Past:
     newer_schema, corrupt, left_behind, slow, failed.
     """
     path = directory / FILE
-    for attempt in range(ATTEMPTS):
+    for last in (*(False,) * (ATTEMPTS - 1), True):
         before = _files(path)
         try:
             found = _read(path, _mode(path, before), probes, since_s)
         except sqlite3.Error as error:
-            if attempt + 1 < ATTEMPTS and _files(path) != before:
-                continue  # the agent began or ended meanwhile, and the way in is another
-            raise _translated(error, path) from error
-        if before.wal or _files(path) == before:
-            return found
+            if last or _files(path) == before:
+                raise _translated(error, path) from error
+        except StoreError as error:
+            # An agent that ends takes -shm away a moment before -wal.
+            if last or error.reason != "left_behind":
+                raise
+        else:
+            if before.wal or _files(path) == before:
+                return found
+        time.sleep(AGAIN_S)  # the agent begins or ends, and the way in is another
     raise StoreError(f"{path} changes while it is read", reason="failed")
 
 

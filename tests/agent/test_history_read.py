@@ -41,6 +41,21 @@ for number in range(int(sys.argv[2])):
     sys.stdout.write(f"{number}\\n"); sys.stdout.flush()
 sys.stdin.read()
 """
+COMING_AND_GOING = """
+import pathlib, sys
+from gpud.agent.store import Run, Store
+from gpud.core import stats
+from gpud.core.sample import *
+device = Device(0, "GPU-1", "n", "0000:01:00.0", "8.9", 46, 1, 1)
+sample = stats.summarised([1e-6], mode="submit", unit=Unit.SECONDS)
+report = RunReport("launch", Backend.CUDA, device, (sample,), conditions={"probe_version": 1})
+for number in range(31):
+    store = Store(pathlib.Path(sys.argv[1]), now=str)
+    store.append([Run(report, float(number), "b")])
+    store.close()
+    if number == 0:
+        print("begun", flush=True)
+"""
 
 needs_another_user = pytest.mark.skipif(os.geteuid() != 0, reason="becoming nobody needs root")
 
@@ -181,6 +196,26 @@ def test_while_an_agent_writes_each_look_sees_all_that_it_has_told(tmp_path: Pat
         writer.communicate()
     assert writer.returncode == 0
     assert len(submits(tmp_path)) == 60
+
+
+def test_while_agents_come_and_go_no_look_fails_or_sees_less_than_the_one_before(
+    tmp_path: Path,
+) -> None:
+    with subprocess.Popen(
+        [sys.executable, "-c", COMING_AND_GOING, str(tmp_path)], cwd=ROOT, stdout=subprocess.PIPE
+    ) as writer:
+        assert writer.stdout is not None
+        assert writer.stdout.readline() == b"begun\n"
+        seen, looks = 0, 0
+        while writer.poll() is None:
+            now = len(submits(tmp_path))
+            assert now >= seen
+            seen, looks = now, looks + 1
+    assert writer.returncode == 0
+    assert looks > 10
+    assert len(submits(tmp_path)) == 31
+    written(tmp_path, run(1.0))  # whichever files the last one could not take away: the next can
+    assert {path.name for path in tmp_path.iterdir()} == {FILE}
 
 
 def test_only_runs_that_compare_are_together(tmp_path: Path) -> None:
