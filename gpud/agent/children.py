@@ -161,11 +161,13 @@ def condition(process: ProcessRef) -> str | None:
     """
     try:
         stat = Path(f"/proc/{process.pid}/stat").read_text(errors="replace")
-        wchan = Path(f"/proc/{process.pid}/wchan").read_text(errors="replace").strip()
     except OSError:
         return None
     if start_ticks(stat) != process.start_ticks:
         return None
+    wchan = ""
+    with contextlib.suppress(OSError):  # another user's
+        wchan = Path(f"/proc/{process.pid}/wchan").read_text(errors="replace").strip()
     state = stat.rpartition(")")[2].split()[0]
     return f"state {state} in {wchan}" if wchan not in {"", "0"} else f"state {state}"
 

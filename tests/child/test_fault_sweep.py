@@ -19,7 +19,6 @@ STANDIN = Path(__file__).resolve().parents[1] / "standins/cuda_errors.def"
 LISTED = re.compile(r"ERROR\((\d+), (CUDA_ERROR_\w+),")
 EXPECTED = {
     2: Reason.OUT_OF_MEMORY,
-    46: Reason.DEVICE_BUSY,
     214: Reason.ECC_ERROR,
     702: Reason.LAUNCH_TIMEOUT,
     719: Reason.LAUNCH_FAILED,
