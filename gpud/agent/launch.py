@@ -158,11 +158,11 @@ class Launcher:
         hung = isinstance(document, Failure) and document.reason is Reason.HUNG
         words = document.detail if isinstance(document, Failure) else None
         if hung and ended.code is None and process is not None:
-            self._left(process, f"{what}: {words}")
+            self._left(process, what, f"{what}: {words}", gpu=gpu)
         elif gpu and hung:
-            self._set(self.breaker.after_hang(time.monotonic()), what=what, detail=words)
+            self._set(self.breaker.after_hang(time.monotonic(), what), what=what, detail=words)
         elif gpu:
-            self._set(self.breaker.after_end())
+            self._set(self.breaker.after_end(time.monotonic(), what))
         return document
 
     @asynccontextmanager
@@ -237,12 +237,12 @@ class Launcher:
         condition = children.condition(held.process) or "gone just now"
         pid = held.process.pid
         detail = f"{held.what}: process {pid} of an earlier run does not go away ({condition})"
-        self._left(held.process, detail)
+        self._left(held.process, held.what, detail)
         return True
 
-    def _left(self, process: ProcessRef, detail: str) -> None:
-        after = self.breaker.after_left(process, time.monotonic())
-        self._set(after, what=detail.partition(":")[0], detail=detail)
+    def _left(self, process: ProcessRef, what: str, detail: str, *, gpu: bool = True) -> None:
+        after = self.breaker.after_left(process, time.monotonic(), what if gpu else "")
+        self._set(after, what=what, detail=detail)
         self._watch = children.Watch(process, self._gone)
 
     def _gone(self) -> None:

@@ -26,10 +26,13 @@ class State(StrEnum):
 class Breaker:
     """Closed while ``streak`` is 0, else open until ``retry_at_s`` (monotonic), then half-open.
 
-    Half-open means one run is let through (``trying``): it closes the breaker by ending, or opens
-    it for twice as long by hanging again. A process in ``left`` was killed and lives on in the
-    kernel: nothing is let through until it is gone, and its end is the news that the driver came
-    back, so no rest follows.
+    Half-open means one run is let through at a time (``trying``). What hung before (``subject``)
+    decides: it closes the breaker by ending, or opens it for twice as long by hanging again. Others
+    that end in between decide nothing, since they may never come to the call that hung: listing the
+    GPUs works on many a driver that hangs at the first launch.
+
+    A process in ``left`` was killed and lives on in the kernel: nothing is let through until it is
+    gone, and its end is the news that the driver came back, so no rest follows.
     """
 
     streak: int = 0
@@ -38,6 +41,7 @@ class Breaker:
     longest_rest_s: float = LONGEST_REST_S
     left: ProcessRef | None = None
     trying: bool = False
+    subject: str = ""
 
     def state(self, now_s: float) -> State:
         """Name what it lets through at this moment."""
@@ -60,22 +64,35 @@ class Breaker:
         """Take that back: the run was never started, so it says nothing about the driver."""
         return replace(self, trying=False)
 
-    def after_hang(self, now_s: float) -> Breaker:
+    def after_hang(self, now_s: float, subject: str = "") -> Breaker:
         """Open for the first rest, doubling with every hang in a row up to the longest."""
         rest_s = min(self.first_rest_s * 2.0 ** min(self.streak, 30), self.longest_rest_s)
-        return replace(self, streak=self.streak + 1, retry_at_s=now_s + rest_s, trying=False)
+        return replace(
+            self,
+            streak=self.streak + 1,
+            retry_at_s=now_s + rest_s,
+            trying=False,
+            subject=subject,
+        )
 
-    def after_left(self, left: ProcessRef, now_s: float) -> Breaker:
+    def after_left(self, left: ProcessRef, now_s: float, subject: str = "") -> Breaker:
         """Let nothing through while ``left`` lives: killed, and still there."""
-        return replace(self.after_hang(now_s), left=left)
+        return replace(self.after_hang(now_s, subject), left=left)
 
     def after_gone(self, now_s: float) -> Breaker:
         """Half-open at once: whatever held the process has let go of it."""
         return replace(self, left=None, retry_at_s=now_s)
 
-    def after_end(self) -> Breaker:
-        """Close: the driver gave an answer, good or bad."""
-        return Breaker(0, 0.0, self.first_rest_s, self.longest_rest_s)
+    def after_end(self, now_s: float, subject: str = "") -> Breaker:
+        """Close: the driver gave ``subject`` an answer, good or bad.
+
+        An answer to somebody else counts once what hung has not come for the longest rest: its
+        probe may have been switched off since, or its GPU pulled out.
+        """
+        over = now_s >= self.retry_at_s + self.longest_rest_s
+        if self.streak and self.subject not in {"", subject} and not over:
+            return replace(self, trying=False)
+        return Breaker(first_rest_s=self.first_rest_s, longest_rest_s=self.longest_rest_s)
 
 
 @dataclass(frozen=True, slots=True)

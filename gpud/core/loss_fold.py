@@ -99,7 +99,7 @@ def _told(standing: Standing, kernel: str | None) -> str:
     if standing.state is State.STUCK:
         parts.append("no GPU work starts until that process is gone")
     elif standing.state is State.HALF_OPEN:
-        parts.append("one run is let through and decides")
+        parts.append("one run is let through at a time, and that of what hung decides")
     elif standing.retry_s is not None and standing.since_s is not None:
         rest_s = standing.retry_s - standing.since_s
         parts.append(f"tried again {rest_s / 60:.0f} min after that")

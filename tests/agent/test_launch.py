@@ -245,6 +245,26 @@ def test_while_half_open_one_run_is_let_through_and_no_second(tmp_path: Path) ->
     assert trying.breaker == Breaker()
 
 
+def test_a_driver_that_lists_its_gpus_and_then_hangs_is_left_alone_for_longer(
+    tmp_path: Path,
+) -> None:
+    listing = 'import sys\nif sys.argv[1] == "--inventory": print("{}"); sys.exit()\n'
+    hanging = launcher(
+        tmp_path,
+        listing + "import os; os.kill(os.getpid(), 14)",
+        breaker=Breaker(first_rest_s=0.0),
+    )
+
+    async def story() -> None:
+        for hangs in (1, 2, 3):
+            assert (await hanging.inventory(Job())).failure is None
+            await hanging.run(spec(), Job("launch"))
+            assert hanging.breaker.streak == hangs
+        hanging.close()
+
+    asyncio.run(story())
+
+
 def test_a_child_that_cannot_start_or_is_not_awaited_decides_nothing(tmp_path: Path) -> None:
     hung_once = Breaker(streak=1, retry_at_s=0.0)
     missing = Launcher(tmp_path / "gpu.lock", command=("/nonexistent/child",), breaker=hung_once)

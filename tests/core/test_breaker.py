@@ -29,7 +29,7 @@ def test_each_hang_in_a_row_doubles_the_rest_up_to_an_hour() -> None:
 
 
 def test_an_answer_closes_it_and_the_next_hang_begins_at_the_first_rest() -> None:
-    breaker = Breaker().after_hang(0.0).after_hang(0.0).after_end()
+    breaker = Breaker().after_hang(0.0).after_hang(0.0).after_end(0.0)
     assert breaker.allows(0.0)
     assert breaker.after_hang(0.0).retry_at_s == FIRST_REST_S
 
@@ -37,7 +37,7 @@ def test_an_answer_closes_it_and_the_next_hang_begins_at_the_first_rest() -> Non
 @pytest.mark.parametrize("change", ["after_hang", "after_end"])
 def test_rests_chosen_by_the_caller_are_kept(change: str) -> None:
     breaker = Breaker(first_rest_s=0.1, longest_rest_s=0.3)
-    after = breaker.after_hang(0.0) if change == "after_hang" else breaker.after_end()
+    after = breaker.after_hang(0.0) if change == "after_hang" else breaker.after_end(0.0)
     assert (after.first_rest_s, after.longest_rest_s) == (0.1, 0.3)
 
 
@@ -69,10 +69,27 @@ def test_no_clock_opens_one_whose_process_lives_and_its_end_does_at_once() -> No
     gone = stuck.after_gone(10.0)
     assert gone.state(10.0) is State.HALF_OPEN
     assert gone.allows(10.0)
-    assert gone.after_end() == Breaker()
+    assert gone.after_end(10.0) == Breaker()
 
 
 def test_hanging_again_after_that_rests_twice_as_long() -> None:
     again = Breaker().after_left(LEFT, 0.0).after_gone(10.0).begun().after_hang(20.0)
     assert again.state(20.0) is State.OPEN
     assert again.retry_at_s == 20.0 + 2 * FIRST_REST_S
+
+
+def test_only_what_hung_decides_and_hangs_in_a_row_are_those_of_no_answer() -> None:
+    opened = Breaker().after_hang(0.0, "launch")
+    listed = opened.begun().after_end(FIRST_REST_S, "inventory")
+    assert listed.state(FIRST_REST_S) is State.HALF_OPEN
+    assert listed.allows(FIRST_REST_S)
+    again = listed.begun().after_hang(FIRST_REST_S, "launch")
+    assert again.retry_at_s == FIRST_REST_S + 2 * FIRST_REST_S
+    assert again.after_end(again.retry_at_s, "launch") == Breaker()
+
+
+def test_what_hung_and_never_comes_again_is_waited_for_no_longer_than_the_longest_rest() -> None:
+    opened = Breaker().after_hang(0.0, "launch")
+    nearly = opened.after_end(FIRST_REST_S + LONGEST_REST_S - 1, "triad")
+    assert nearly.state(FIRST_REST_S) is State.HALF_OPEN
+    assert nearly.after_end(FIRST_REST_S + LONGEST_REST_S, "triad") == Breaker()
