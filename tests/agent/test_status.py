@@ -1,0 +1,29 @@
+"""The document behind ``gpud status --json``, agent.json and /api/v1/status."""
+
+from __future__ import annotations
+
+import msgspec
+
+from gpud.agent import status
+from tests import snapshots
+
+
+def test_a_failure_says_how_much_it_matters() -> None:
+    document = status.document(snapshots.full(), now_s=0.0)
+    failures = {p["probe"]: p["failure"] for p in document["probes"] if p["failure"]}
+    assert failures["copy"]["reason"] == "verification_failed"
+    assert failures["copy"]["severity"] == "critical"
+
+
+def test_the_breaker_says_where_it_stands_and_when_it_is_tried_again() -> None:
+    document = msgspec.json.decode(
+        msgspec.json.encode(status.document(snapshots.full(), now_s=0.0))
+    )
+    breaker = document["breaker"]
+    assert (breaker["state"], breaker["hangs"]) == ("open", 2)
+    assert breaker["retry_s"] == breaker["since_s"] + 600
+    assert document["root"]["kernel_log"]["counts"]["noise"] == 21
+
+
+def test_nothing_is_said_of_a_breaker_that_nobody_looked_at() -> None:
+    assert status.document(snapshots.bare(), now_s=0.0)["breaker"] is None
