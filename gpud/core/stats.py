@@ -97,8 +97,7 @@ def summarised(
         null_median=floor if null_ordered else None,
         null_p99=quantile(null_ordered, 0.99) if null_ordered else None,
         buckets=bucketed(net) if with_buckets else None,
-        # Without null calls it is no host latency: a rate, or an interval of a coarser clock.
-        peaks=peaks(net, resolution=CLOCK_S) if null_ordered else (),
+        peaks=_own_peaks(net, null_ordered),
     )
 
 
@@ -144,6 +143,16 @@ def peaks(values: Sequence[float], *, resolution: float = 0.0) -> tuple[Peak, ..
         return ()
     share = split / len(ordered)
     return Peak(low, share), Peak(high, 1 - share)
+
+
+def _own_peaks(net: Sequence[float], null: Sequence[float]) -> tuple[Peak, ...]:
+    """Find the humps of net latencies that are not those of the core they were measured on.
+
+    Without null calls it is no host latency: a rate, or an interval of a coarser clock. Null calls
+    with two humps are a core that has changed its speed in the middle of the run.
+    """
+    found = peaks(net, resolution=CLOCK_S) if null else ()
+    return () if found and peaks(null, resolution=CLOCK_S) else found
 
 
 def _split(ordered: Sequence[float]) -> int:

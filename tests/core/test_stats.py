@@ -266,6 +266,15 @@ def test_the_humps_of_a_sample_are_those_of_the_net_values() -> None:
     assert summarised(values, mode="m", unit=Unit.SECONDS).peaks == ()
 
 
+def test_humps_of_a_core_that_changes_its_speed_are_not_those_of_the_driver() -> None:
+    values = [6e-6] * 500 + [9e-6] * 500
+    quick, slow = [0.4e-6] * 1000, [0.8e-6] * 1000
+    steady = summarised(values, mode="m", unit=Unit.SECONDS, null=quick + quick)
+    changed = summarised(values, mode="m", unit=Unit.SECONDS, null=quick + slow)
+    assert len(steady.peaks) == 2
+    assert changed.peaks == ()
+
+
 @pytest.mark.parametrize(
     ("values", "expected"),
     [
