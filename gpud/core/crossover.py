@@ -48,11 +48,13 @@ class Crossing:
     ``n`` is the smallest measured size from which on the GPU won at every measured size; None
     where the CPU won at the largest. ``below`` is the largest size under ``n``, a defeat, None
     where ``n`` is the smallest there is. ``curve`` has every measured size, ascending.
+    ``cut_short`` says that the allowance ended the climb: larger sizes may be won.
     """
 
     n: int | None
     below: int | None
     curve: tuple[Point, ...]
+    cut_short: bool = False
 
 
 @dataclass(slots=True)
@@ -84,7 +86,7 @@ def crossing(
     while (wanted := search.wanted()) is not None:
         search.measure(wanted)
     below, n = search.boundary()
-    return Crossing(n, below, search.curve())
+    return Crossing(n, below, search.curve(), search.cut_short)
 
 
 class _Search:
@@ -95,6 +97,7 @@ class _Search:
         self._ladder = ladder
         self._allowance = allowance
         self._taken: dict[int, _Taken] = {}
+        self.cut_short = False
 
     def measure(self, n: int) -> None:
         """Measure one size once more, CPU and GPU in turn so that drift strikes both alike."""
@@ -111,8 +114,12 @@ class _Search:
     def climb(self) -> None:
         """Measure doubled sizes until the GPU is clearly ahead or the next would take too long."""
         for n in _doubled(self._ladder):
-            if self._taken and (self._clear() or self._used_up() or self._predicted(n) > LONGEST_S):
-                break
+            if self._taken:
+                if self._clear() or self._predicted(n) > LONGEST_S:
+                    break
+                self.cut_short = self._used_up()
+                if self.cut_short:
+                    break
             self.measure(n)
 
     def wanted(self) -> int | None:
@@ -147,9 +154,16 @@ class _Search:
         return won and last[-1].cpu_s > CLEARLY * last[-1].gpu_s
 
     def _predicted(self, n: int) -> float:
-        last = self.curve()[-1]
-        # Small products cost a fixed overhead, so that the cube overestimates them; they are short.
-        return float((last.cpu_s + last.gpu_s) * (n / last.n) ** CUBIC)
+        """Fit an overhead and a cube to the last two sizes: what both products of ``n`` take."""
+        curve = self.curve()
+        last, before = curve[-1], curve[max(len(curve) - 2, 0)]
+        took_s = last.cpu_s + last.gpu_s
+        if before.n == last.n:
+            return took_s
+        grown_s = took_s - before.cpu_s - before.gpu_s
+        cube_s = grown_s / (1 - (before.n / last.n) ** CUBIC)
+        cube_s = min(max(cube_s, 0.0), took_s)
+        return float(took_s - cube_s + cube_s * (n / last.n) ** CUBIC)
 
     def _used_up(self) -> bool:
         gpu_s = sum(sum(taken.gpu_s) for taken in self._taken.values())

@@ -68,7 +68,7 @@ def answer(ended: Ended) -> int:
     return n
 
 
-@pytest.mark.parametrize("crossing", [192, 320, 448])
+@pytest.mark.parametrize("crossing", [128, 192, 256])  # short beside a busy core's time slice
 def test_the_answer_is_where_numpy_takes_as_long_as_the_gpu(tmp_path: Path, crossing: int) -> None:
     took = alone()
     cost_s = (took[LADDER[LADDER.index(crossing) - 1]] * took[crossing]) ** 0.5
@@ -111,8 +111,16 @@ def test_the_curve_ascends_and_holds_both_sides_of_the_crossing(tmp_path: Path) 
 
 
 def test_what_the_gpu_takes_is_what_the_script_says(tmp_path: Path) -> None:
-    curve = scripted(tmp_path, "crossover", costing(1e-3)).document["curve"]
-    assert all(point["gpu_s"] == pytest.approx(1e-3, rel=0.1) for point in curve[:3])
+    curve = scripted(tmp_path, "crossover", costing(2e-4)).document["curve"]
+    took = [point["gpu_s"] for point in curve]
+    assert min(took) == pytest.approx(2e-4, rel=0.1)  # a busy core only adds
+    assert all(one >= 1.99e-4 for one in took)
+
+
+def test_a_machine_too_slow_to_look_further_gives_no_verdict(tmp_path: Path) -> None:
+    (missing,) = scripted(tmp_path, "crossover", "sync_ns 200000000").document["missing"]
+    assert missing["reason"] == Reason.BUDGET_EXCEEDED
+    assert "for larger ones 2 s were not enough" in missing["detail"]
 
 
 @pytest.mark.parametrize("corrupted", ["gpud_matmul", "gpud_matmul_16", "copy"])

@@ -50,7 +50,7 @@ class Counted:
         return self.curve(n) * self.noise(len(self.calls))
 
 
-@pytest.mark.parametrize("overhead_s", [1e-9, 3e-8, 1e-6, 2e-5, 1e-4, 1e-3, 5e-3, 2e-2])
+@pytest.mark.parametrize("overhead_s", [1e-9, 3e-8, 1e-6, 2e-5, 1e-4, 1e-3, 5e-3, 2e-2, 6e-2])
 def test_the_answer_is_the_rung_on_which_the_curves_cross(overhead_s: float) -> None:
     found = crossing(cpu(), gpu(overhead_s), allowance=AMPLE)
     assert found.n == first_win(cpu(), gpu(overhead_s))
@@ -214,6 +214,13 @@ def test_a_search_out_of_time_still_says_between_what() -> None:
     assert found.below is not None
     assert found.n is not None
     assert found.below < right <= found.n
+
+
+def test_a_climb_out_of_time_is_no_verdict_on_larger_sizes() -> None:
+    found = crossing(cpu(), gpu(0.2), allowance=Allowance(total_s=1.0, gpu_s=0.5))
+    assert (found.n, found.cut_short) == (None, True)
+    assert not crossing(cpu(1e12), gpu(1e-3, 1e11), allowance=AMPLE).cut_short
+    assert not crossing(cpu(), gpu(1e-4), allowance=AMPLE).cut_short
 
 
 def test_a_ladder_of_one_rung_is_measured() -> None:

@@ -69,7 +69,11 @@ def outcome(found: Crossing, facts: dict[str, Condition]) -> Outcome:
     if found.n is None:
         largest = found.curve[-1].n
         detail = f"the CPU is faster at every size up to {largest} x {largest}"
-        missing = Missing("crossover", Reason.CPU_ALWAYS_FASTER, detail)
+        reason = Reason.CPU_ALWAYS_FASTER
+        if found.cut_short:
+            reason = Reason.BUDGET_EXCEEDED
+            detail += f", and for larger ones {ALLOWANCE.total_s:g} s were not enough"
+        missing = Missing("crossover", reason, detail)
         return Outcome((), (missing,), conditions, found.curve)
     sample = summarised([float(found.n**2)], mode="crossover", unit=SPEC.unit)
     return Outcome((sample,), (), conditions, found.curve)
