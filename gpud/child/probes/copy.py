@@ -35,6 +35,7 @@ SPEC = ProbeSpec(
     budget_s=20.0,
     summary="copies over the bus, page-locked (64 MiB) and ordinary memory (16 MiB)",
     version=2,
+    every=4,
 )
 
 MIB = 1 << 20

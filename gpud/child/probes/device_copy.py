@@ -23,6 +23,7 @@ SPEC = ProbeSpec(
     modes=("device_copy",),
     budget_s=20.0,
     summary="copies within device memory, the read and the write counted",
+    every=4,
 )
 
 SMALLEST = 64 << 20
