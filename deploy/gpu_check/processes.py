@@ -7,6 +7,7 @@ import subprocess
 import sys
 from dataclasses import dataclass
 from pathlib import Path
+from signal import SIGALRM
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -139,9 +140,11 @@ class Reference:
 def reference_run(code: int, stdout: str, stderr: str) -> Run:
     """Read what the reference program said."""
     if code:
-        signal = f"signal {-code}" if code < 0 else f"code {code}"
+        how = f"ended with code {code}"
+        if code < 0:
+            how = "did not end within its time" if -code == SIGALRM else f"ended by signal {-code}"
         said = "; ".join(line.strip() for line in stderr.splitlines() if line.strip())
-        return failed(said[-2000:] or f"the reference program ended with {signal}")
+        return failed(said[-2000:] or f"the reference program {how}")
     try:
         document = json.loads(stdout)
     except ValueError:

@@ -7,6 +7,7 @@ import json
 import pytest
 
 from deploy.gpu_check import sanitize, toolchain, tools
+from deploy.gpu_check.processes import reference_run
 
 SAID = json.dumps({"device": {}, "figures": {}, "missing": {}, "verified": ["triad", "nbody"]})
 CLEAN = "========= COMPUTE-SANITIZER\n========= ERROR SUMMARY: 0 errors\n"
@@ -65,6 +66,23 @@ def test_nothing_else_is_taken_for_clean(code: int, said: str, log: str) -> None
     assert checked.ran is ("SUMMARY" in log)
     assert not checked.clean
     assert checked.said
+
+
+@pytest.mark.parametrize(
+    ("code", "stderr", "words"),
+    [
+        (-14, "", "did not end within its time"),
+        (-11, "", "ended by signal 11"),
+        (3, "", "ended with code 3"),
+        (1, "reference: a\n reference: b\n", "reference: a; reference: b"),
+        (0, "", "said no JSON"),
+    ],
+)
+def test_a_reference_that_brings_nothing_says_why(code: int, stderr: str, words: str) -> None:
+    run = reference_run(code, "", stderr)
+    assert run.figures == {}
+    assert run.failure is not None
+    assert words in run.failure
 
 
 def test_the_sums_of_nvbandwidth_are_bytes_per_second() -> None:
