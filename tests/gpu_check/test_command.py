@@ -112,6 +112,16 @@ def test_a_wrong_result_gives_no_ratio_and_exit_code_1(tmp_path: Path) -> None:
     assert "element" in ended.stdout or "verification_failed" in ended.stdout
 
 
+def test_where_gpud_chose_no_size_the_reference_burdens_nobody(tmp_path: Path) -> None:
+    slow = "flops_per_second 1e8\n"
+    ended = check(tmp_path, *GIVEN, "--pairs", "1", "--only", "nbody", script=slow)
+    assert ended.returncode == 1
+    (turn,) = document(tmp_path)["rounds"]
+    assert turn["ours"]["failure"].startswith("budget_exceeded")
+    assert turn["theirs"]["failure"] == "not run, since gpud chose no size"
+    assert "gpud: budget_exceeded" in ended.stdout
+
+
 def test_a_gpu_that_is_not_there_is_exit_code_2_with_the_ones_that_are(tmp_path: Path) -> None:
     ended = check(tmp_path, *GIVEN, "--gpu", "7")
     assert (ended.returncode, ended.stdout) == (2, "")
