@@ -76,6 +76,8 @@ def _check(given: argparse.Namespace) -> int:
             checked, why = turns.sanitized(uuid, own)
             absent |= {"compute-sanitizer": why} if why else {}
     conditions["after"] = machine.condition(uuid)
+    if cublas is None:
+        absent["cuBLAS"] = "no libcublas.so was found; --cublas names one"
     facts = {
         "date": date,
         "command": machine.program(given.command),
@@ -103,7 +105,7 @@ def _check(given: argparse.Namespace) -> int:
 
 def _told(found: report.Found, out: Path) -> int:
     """Print the table, write the files, give the exit code."""
-    print(report.table(found.rows))
+    print(report.table(found.rows), "", *report.beside(found), sep="\n")
     print("\n".join(report.sanitizer_lines(found.sanitized)))
     try:
         files = report.written(out, found)

@@ -120,7 +120,7 @@ def page(found: Found) -> str:
         "",
         *map(sentence, rows),
         "",
-        *_others(found),
+        *beside(found),
         *sanitizer_lines(found.sanitized),
     ]
     return "\n".join(lines).rstrip() + "\n"
@@ -193,9 +193,21 @@ def _clocks(condition: dict[str, str]) -> str:
     return ", ".join(told) or "not told: nvidia-smi does not answer"
 
 
-def _others(found: Found) -> list[str]:
+def cublas(rounds: Sequence[Round]) -> dict[str, float]:
+    """Give the medians of what cuBLAS reached in the reference's runs, by row."""
+    found: dict[str, list[float]] = {}
+    for each in rounds:
+        for name, figure in each.theirs.figures.items():
+            if name.endswith("_cublas"):
+                found.setdefault(name.removesuffix("_cublas"), []).append(figure.median)
+    return {name: median(values) for name, values in found.items()}
+
+
+def beside(found: Found) -> list[str]:
+    """Say what else was measured, and what was not there to be asked."""
     lines = []
-    for tool, figures in found.tools.items():
+    library = cublas(found.rounds)
+    for tool, figures in (found.tools | ({"cuBLAS": library} if library else {})).items():
         told = [f"{name} {human(value, RATES.get(name, BYTES))}" for name, value in figures.items()]
         lines.append(f"- {plain(tool)}: {', '.join(told)}.")
     lines += [f"- {plain(tool)}: {plain(why)}." for tool, why in found.tools_absent.items()]

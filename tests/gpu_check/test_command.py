@@ -89,7 +89,7 @@ def test_both_sides_run_in_turns_and_every_figure_is_kept(tmp_path: Path) -> Non
     assert ended.returncode == (0 if held else 1)
     (page,) = (tmp_path / "out").glob("*.md")
     assert page.name.endswith("-nvidia-geforce-rtx-4070-stand-in.md")
-    for line in ended.stdout.splitlines()[1:]:
+    for line in filter(None, ended.stdout.splitlines()[1:]):
         assert line.split()[0] in page.read_text()
 
 

@@ -39,7 +39,7 @@ def found() -> report.Found:
         rounds += [
             Round("launch", of("seconds", submit=2.02e-6), of("seconds", submit=2e-6)),
             Round("triad", of("bytes_per_second", triad=triad), of("bytes_per_second", triad=4e12)),
-            Round("tensor", nothing, of("flops_per_second", tensor=1.0)),
+            Round("tensor", nothing, of("flops_per_second", tensor=1.0, tensor_cublas=8e14)),
         ]
     gpu: dict[str, Any] = {
         "name": HOSTILE,
@@ -84,6 +84,7 @@ def test_the_page_says_in_words_what_the_table_says() -> None:
     )
     assert "- memcheck: clean (gpud_triad)." in page
     assert "- racecheck: NOT CLEAN in gpud_nbody: a race" in page
+    assert "- cuBLAS: tensor 800 Tflop/s." in page
     assert "- synccheck: could not run: Device not supported" in page
     assert "- torch: matmul 50 Tflop/s, triad 4 TB/s." in page
     assert "| Clocks before | clocks.sm 345 MHz |" in page
