@@ -32,6 +32,11 @@ ABSENT_HERE = {
     "gpud_health_reason_info": "all is well",
     "gpud_container_flops_ratio": "no container ran on a GPU",
     "gpud_container_verdict_info": "likewise",
+    "gpud_breaker_retry_timestamp_seconds": "the driver answers",
+    "gpud_probe_flag": "no run was marked",
+    "gpud_probe_flagged_runs_total": "likewise",
+    "gpud_probe_latency_peak_seconds": "no latency had two humps",
+    "gpud_probe_latency_peak_ratio": "likewise",
 }
 """Families that docs/metrics.md says are absent when there is nothing to tell."""
 
