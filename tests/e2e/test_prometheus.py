@@ -36,7 +36,7 @@ ABSENT_HERE = {
     "gpud_probe_flag": "no run was marked",
     "gpud_probe_flagged_runs_total": "likewise",
     "gpud_probe_latency_peak_seconds": "no latency had two humps",
-    "gpud_probe_latency_peak_ratio": "likewise",
+    "gpud_probe_latency_peak_share_ratio": "likewise",
 }
 """Families that docs/metrics.md says are absent when there is nothing to tell."""
 
