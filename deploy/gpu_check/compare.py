@@ -107,6 +107,7 @@ class Round:
     ours: Run
     theirs: Run
     same: Run | None = None  # gpud's kernel launched by the C program
+    best: Run | None = None  # the reference once more, with cuBLAS
 
 
 @dataclass(frozen=True, slots=True)

@@ -60,14 +60,15 @@ def _check(given: argparse.Namespace) -> int:
     with tempfile.TemporaryDirectory(prefix="gpu-check-") as folder:
         program = toolchain.build_program(Path(folder))
         own = Reference(program, turns.own_modules(capability), turns.OWN_PREFIX, given.library)
-        theirs = Reference(program, tuple(given.module), given.prefix, given.library, cublas)
+        theirs = Reference(program, tuple(given.module), given.prefix, given.library)
         if nvcc is not None:
             _say(f"compiling for {device['name']}, compute capability {capability}")
             kernels = toolchain.build_kernels(Path(folder), nvcc, capability)
             theirs = replace(theirs, modules=(kernels.module,), prefix="ref_")
         with_own = not given.quick and theirs.prefix != own.prefix
         specs = {spec["name"]: spec for spec in child.specs()}
-        sides = turns.Sides(uuid, specs, child, theirs, own if with_own else None)
+        best = replace(theirs, cublas=cublas) if cublas and not given.quick else None
+        sides = turns.Sides(uuid, specs, child, theirs, own if with_own else None, best)
         rounds, pairs = turns.run(sides, _plan(given, rows, begun), _say)
         if not given.quick:
             _say("other tools")

@@ -197,7 +197,7 @@ def cublas(rounds: Sequence[Round]) -> dict[str, float]:
     """Give the medians of what cuBLAS reached in the reference's runs, by row."""
     found: dict[str, list[float]] = {}
     for each in rounds:
-        for name, figure in each.theirs.figures.items():
+        for name, figure in (each.best.figures if each.best else {}).items():
             if name.endswith("_cublas"):
                 found.setdefault(name.removesuffix("_cublas"), []).append(figure.median)
     return {name: median(values) for name, values in found.items()}

@@ -18,7 +18,8 @@ if TYPE_CHECKING:
     from .processes import Child, Reference, Run
 
 OWN_PREFIX = "gpud_"
-WITH_KERNELS = ("triad", "nbody", "matmul", "tensor")
+PRODUCTS = ("matmul", "tensor")
+WITH_KERNELS = ("triad", "nbody", *PRODUCTS)
 TARGET = re.compile(r"^\.target sm_(\d+)", re.MULTILINE)
 MIB = 1 << 20
 
@@ -32,6 +33,7 @@ class Sides:
     child: Child
     reference: Reference
     own: Reference | None  # the C program with gpud's kernels, where its others are not those
+    best: Reference | None = None  # and with cuBLAS: apart, since a fault in it must spoil nothing
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +79,10 @@ def _turn(sides: Sides, probe: str, seed: int) -> compare.Round:
     same = None
     if sides.own is not None and probe in WITH_KERNELS:
         same = sides.own.run(sides.uuid, *options)
-    return compare.Round(probe, ours, theirs, same)
+    best = None
+    if sides.best is not None and probe in PRODUCTS:
+        best = sides.best.run(sides.uuid, *options)
+    return compare.Round(probe, ours, theirs, same, best)
 
 
 def sizes(probe: str, ours: Run) -> list[str]:

@@ -39,7 +39,12 @@ def found() -> report.Found:
         rounds += [
             Round("launch", of("seconds", submit=2.02e-6), of("seconds", submit=2e-6)),
             Round("triad", of("bytes_per_second", triad=triad), of("bytes_per_second", triad=4e12)),
-            Round("tensor", nothing, of("flops_per_second", tensor=1.0, tensor_cublas=8e14)),
+            Round(
+                "tensor",
+                nothing,
+                of("flops_per_second", tensor=1.0),
+                best=of("flops_per_second", tensor=1.0, tensor_cublas=8e14),
+            ),
         ]
     gpu: dict[str, Any] = {
         "name": HOSTILE,
