@@ -61,7 +61,8 @@ class CudaGpu:
         """Make the context current and take the first stream and the events."""
         self._driver("cuCtxSetCurrent", self._context)
         self._lanes.append(self._driver.created("cuStreamCreate", 0))
-        for _ in range(3):  # the first and the last of a region, and the meeting of two lanes
+        # The first and the last of a region, the meeting of two lanes; two for the default stream.
+        for _ in range(5):
             self._events.append(self._driver.created("cuEventCreate", 0))
         self._wait = self._call("cuStreamSynchronize", self._lanes[0])
 
@@ -142,22 +143,19 @@ class CudaGpu:
         """Copy bytes to the device and wait."""
         content = bytes(data)
         inside(buffer, offset, len(content))
-        self._settle()
-        self._driver("cuMemcpyHtoD_v2", buffer.address + offset, content, len(content))
+        self._aside("cuMemcpyHtoD_v2", buffer.address + offset, content, len(content))
 
     def download(self, buffer: Buffer, size: int | None = None, offset: int = 0) -> bytes:
         """Copy bytes from the device, after all queued work."""
         wanted = buffer.size - offset if size is None else size
         inside(buffer, offset, wanted)
-        self._settle()
         content = ctypes.create_string_buffer(wanted)
-        self._driver("cuMemcpyDtoH_v2", content, buffer.address + offset, wanted)
+        self._aside("cuMemcpyDtoH_v2", content, buffer.address + offset, wanted)
         return content.raw
 
     def fill(self, buffer: Buffer, word: int) -> None:
         """Set every 32-bit word and wait."""
-        self._settle()
-        self._driver("cuMemsetD32_v2", buffer.address, word, buffer.size // 4)
+        self._aside("cuMemsetD32_v2", buffer.address, word, buffer.size // 4)
         self._driver("cuCtxSynchronize")
 
     def kernel(self, name: str) -> Kernel:
@@ -251,7 +249,7 @@ class CudaGpu:
 
     def between(self) -> float:
         """Wait for the last event and give the GPU's seconds since the first."""
-        first, last, _ = self._events
+        first, last, *_ = self._events
         self._driver("cuEventSynchronize", last)
         elapsed_ms = self._driver.value("cuEventElapsedTime", ctypes.c_float, first, last)
         return float(elapsed_ms / 1e3)
@@ -264,7 +262,7 @@ class CudaGpu:
 
     def timed(self, call: Call, repeats: int = 1) -> float:
         """Put ``repeats`` calls between two events. Units: seconds of GPU time for all of them."""
-        first, last, _ = self._events
+        first, last, *_ = self._events
         self._driver("cuEventRecord", first, self._lanes[0])
         for _ in range(repeats):
             self.check(call.real(), call)
@@ -278,7 +276,10 @@ class CudaGpu:
 
         Units: seconds of GPU time from before the first to after the last of them.
         """
-        (first, last, meeting), (lane, other) = self._events, (self._lane(0), self._lane(1))
+        (first, last, meeting, *_), (lane, other) = (
+            self._events,
+            (self._lane(0), self._lane(1)),
+        )
         self._driver("cuEventRecord", first, lane)
         self._driver("cuStreamWaitEvent", other, first, 0)
         for _ in range(repeats):
@@ -347,8 +348,16 @@ class CudaGpu:
             self._lanes.append(self._driver.created("cuStreamCreate", 0))
         return self._lanes[number]
 
-    def _settle(self) -> None:
+    def _aside(self, name: str, *arguments: Any) -> None:  # noqa: ANN401  # ctypes values
+        """Do what is not measured, after all queued work; its GPU time is gpud's cost as well."""
         self.check(self._wait.real(), self._wait)
+        *_, first, last = self._events
+        self._driver("cuEventRecord", first, None)
+        self._driver(name, *arguments)
+        self._driver("cuEventRecord", last, None)
+        self._driver("cuEventSynchronize", last)
+        elapsed_ms = self._driver.value("cuEventElapsedTime", ctypes.c_float, first, last)
+        self._busy_s += max(elapsed_ms, 0.0) / 1e3
 
     def _loaded(self, image: bytes) -> ctypes.c_void_p:
         module, said = ctypes.c_void_p(), ctypes.create_string_buffer(4096)

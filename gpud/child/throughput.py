@@ -1,8 +1,11 @@
 """How large probes measure: pilots size the work, load lifts the clocks, then timed batches.
 
-No batch is planned longer than 20 ms. A pilot may have run at boost clocks that the next batch no
+No call is planned longer than 20 ms. A pilot may have run at boost clocks that the next batch no
 longer gets, or at a share of the clocks of an idle GPU; either way a kernel stays below the 50 ms
 that a person notices, because the size is chosen again once the clocks are up.
+
+Batches are short and few because gpud runs for ever: ten of 10 ms in a quarter of an hour, of each
+of the probes that take part in it, are less than a thousandth of the GPU.
 """
 
 from __future__ import annotations
@@ -29,11 +32,15 @@ Timed: TypeAlias = "Callable[[int], float]"
 
 PILOT_S = 1e-3
 """What a pilot lasts at least: half a microsecond of event resolution is nothing beside it."""
-BATCH_S = 0.02
-"""Each timed batch: long beside an event's resolution, short beside what a person notices."""
-RUNS, LEAST_RUNS = 9, 5
-WARM_UPS = 3
-"""Agreeing batches that a warm-up takes at least."""
+CALL_S = 0.02
+"""One call, whose size a probe can choose: short beside what a person notices."""
+BATCH_S = 0.01
+"""Each timed batch of calls: long beside an event's resolution."""
+RUNS, LEAST_RUNS = 7, 5
+WARM_UPS, LONGER = 3, 2
+"""Agreeing batches that a warm-up takes at least, and how much longer than timed ones they are:
+clocks that have not begun to rise yet agree with themselves as well.
+"""
 RESERVE_S = 0.08
 """Of the GPU time of a run: what is left for verification."""
 MOST_REPEATS = 10_000
@@ -43,7 +50,7 @@ GROWTH = 16
 
 @dataclass(frozen=True, slots=True)
 class Series:
-    """Timed batches of one call. ``rates`` in work per second, 5 to 9 of them."""
+    """Timed batches of one call. ``rates`` in work per second, 5 to 7 of them."""
 
     rates: tuple[float, ...]
     settled: bool
@@ -63,7 +70,7 @@ def chosen(
     work: Callable[[int], float],
     budget: Budget,
 ) -> int:
-    """Choose the largest of ``sizes`` whose call takes no longer than a batch, clocks up.
+    """Choose the largest of ``sizes`` whose call takes no longer than ``CALL_S``, clocks up.
 
     ``sizes`` ascends and is not empty; the smallest is chosen where even that takes longer.
     ``work`` says how the time grows from one size to the next. Errors: ``ProbeError``.
@@ -80,12 +87,12 @@ def chosen(
         size = max(larger, within(min(2 * PILOT_S, GROWTH * took_s), size, took_s))
         took_s = elapsed(gpu, build(size))
         budget.check()
-    if within(BATCH_S, size, took_s) == sizes[-1]:
+    if within(CALL_S, size, took_s) == sizes[-1]:
         return sizes[-1]  # clocks that are not up yet can only make it quicker
     pilot = build(size)
     warm = [took_s]
     settle(lambda: elapsed(gpu, pilot), budget, _left(gpu, budget) / 4, warm)
-    return within(BATCH_S, size, warm[-1])
+    return within(CALL_S, size, warm[-1])
 
 
 def measured(  # noqa: PLR0913  # the last two have one use each
@@ -110,16 +117,16 @@ def measured(  # noqa: PLR0913  # the last two have one use each
         return _plausible(call, taken_s)
 
     allowed_s = share * _left(gpu, budget)
-    batch_s = min(BATCH_S, allowed_s / (RUNS + WARM_UPS + 2))
+    batch_s = min(BATCH_S, allowed_s / (RUNS + LONGER * WARM_UPS + 2))
     used_s, call_s = _pilot(batch)
-    repeats = _repeats(batch_s, call_s)
+    load = _repeats(LONGER * batch_s, call_s)
     # What warming up may use leaves room for all batches if it can, for the fewest in any case.
-    most_s = max(allowed_s - used_s - RUNS * batch_s, WARM_UPS * repeats * call_s)
+    most_s = max(allowed_s - used_s - RUNS * batch_s, WARM_UPS * load * call_s)
     warm: list[float] = []
-    room_s = _left(gpu, budget) - LEAST_RUNS * repeats * call_s
-    calm = settle(partial(batch, repeats), budget, min(most_s, room_s), warm)
+    room_s = _left(gpu, budget) - LEAST_RUNS * _repeats(batch_s, call_s) * call_s
+    calm = settle(partial(batch, load), budget, min(most_s, room_s), warm)
     used_s += sum(warm)
-    call_s = warm[-1] / repeats if warm else call_s
+    call_s = warm[-1] / load if warm else call_s
     repeats = _repeats(batch_s, call_s)
     taken: list[float] = []
     while len(taken) < RUNS:
