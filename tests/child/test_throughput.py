@@ -83,9 +83,24 @@ def test_the_largest_size_whose_call_is_not_too_long_is_chosen(rate: float) -> N
 def test_pilots_grow_to_a_millisecond_and_not_far_beyond(rate: float) -> None:
     pace = Paced(rate)
     choose(pace)
-    largest = max(pace.single)
-    assert largest >= PILOT_S or largest == SIZES[-1] / rate
-    assert largest <= max(4 * PILOT_S, SIZES[0] / rate)
+    first = next((one for one in pace.single if one >= PILOT_S), SIZES[-1] / rate)
+    assert first <= max(4 * PILOT_S, SIZES[0] / rate)
+    assert max(pace.single) <= max(BATCH_S * 1.001, SIZES[0] / rate)
+
+
+@given(st.floats(1e2, 1e9), st.floats(1e3, 1e6))
+def test_a_size_that_fills_the_gpu_is_found_from_sizes_that_do_not(
+    rate: float, full: float
+) -> None:
+    def build(size: int) -> Call:  # below ``full`` the GPU idles beside the work
+        return work(size * max(1.0, (full / size) ** 0.5))
+
+    pace = Paced(rate)
+    size = chosen(Counted(pace), SIZES, build, float, Budget(30))
+    taken = {other: other * max(1.0, (full / other) ** 0.5) / rate for other in SIZES}
+    assert taken[size] <= BATCH_S * 1.001 or size == SIZES[0]
+    assert size == SIZES[-1] or 4 * taken[size] > BATCH_S
+    assert max(pace.single) <= max(BATCH_S * 1.001, taken[SIZES[0]])
 
 
 @given(st.floats(1e5, 1e9), st.floats(2, 8), st.integers(1, 12))
