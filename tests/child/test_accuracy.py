@@ -7,7 +7,7 @@ import os
 import subprocess
 import sys
 from statistics import median
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -97,17 +97,28 @@ def test_every_warm_mode_is_within_three_percent(tmp_path: Path, mode: str) -> N
     assert median(map(abs, found)) <= WITHIN, sorted(found)
 
 
+def submissions(folder: Path, script: str, runs: int) -> list[dict[str, Any]]:
+    """``submit`` of some runs: a core that changes its speed in one of them says so by itself."""
+    library = build_libcuda(folder, script)
+    return [run("launch", library).samples["submit"] for _ in range(runs)]
+
+
 def test_two_kinds_of_launch_are_two_figures_and_not_a_mean(tmp_path: Path) -> None:
-    submit = scripted(tmp_path, "launch", SCRIPTS["bimodal"]).samples["submit"]
-    assert [peak["value"] for peak in submit["peaks"]] == pytest.approx([5e-6, 12e-6], rel=WITHIN)
-    assert [peak["share"] for peak in submit["peaks"]] == pytest.approx([0.7, 0.3], abs=0.03)
-    assert submit["median"] == pytest.approx(5e-6, rel=WITHIN)  # and nowhere near 7.1 us
+    found = submissions(tmp_path, SCRIPTS["bimodal"], 5)
+    told = [submit["peaks"] for submit in found if submit["peaks"]]
+    assert len(told) >= 3
+    for place, value, share in ((0, 5e-6, 0.7), (1, 12e-6, 0.3)):
+        values, shares = ([peaks[place][name] for peaks in told] for name in ("value", "share"))
+        assert median(values) == pytest.approx(value, rel=WITHIN)
+        assert median(shares) == pytest.approx(share, abs=0.03)
+    # The median is that of the more frequent kind, and nowhere near the mean of 7.1 us.
+    assert median(submit["median"] for submit in found) == pytest.approx(5e-6, rel=WITHIN)
 
 
 @pytest.mark.parametrize("script", ["5000 ns", "heavy tail"])
 def test_one_kind_of_launch_has_one_figure(tmp_path: Path, script: str) -> None:
-    samples = scripted(tmp_path, "launch", SCRIPTS[script]).samples
-    assert samples["submit"]["peaks"] == []
+    found = submissions(tmp_path, SCRIPTS[script], 3)
+    assert sum(not submit["peaks"] for submit in found) >= 2
 
 
 @pytest.mark.parametrize(
