@@ -8,6 +8,10 @@ subtracted. Three things keep the error of half a microsecond below 3 %, which i
   one after as the driver left it, and they differ by 20 to 40 ns; what the real call finds lies
   between the two. Subtracting the second one alone says 5 % too much or too little.
 - Nothing else between two readings of the clock, neither the test of a code nor a growing list.
+
+A sequence that ends with a wait has no null call for the wait: from the last submission on, the GPU
+works while the interpreter comes back, goes round and calls again, and what is done by then
+costs nothing. What is left, the way into the first call and out of the last one, is one call.
 """
 
 from __future__ import annotations
@@ -74,12 +78,12 @@ def one_by_one(gpu: Gpu, call: Call, count: int, budget: Budget) -> Timed:
 def sequences(
     gpu: Gpu, calls: Sequence[Call], count: int, budget: Budget, *, per: int = 1
 ) -> Timed:
-    """Time ``count`` sequences of calls, the last of which is a wait.
+    """Time ``count`` sequences of calls, the last of which is a wait for those before it.
 
     Units: seconds per sequence, divided by ``per``. Errors: ``ProbeError``; a call that is refused
     is the last of its sequence.
     """
-    reals, nulls = [call.real for call in calls], [call.null for call in calls]
+    reals, nulls = [call.real for call in calls], [call.null for call in calls[:-1]]
     clock = time.perf_counter_ns
     taken, nothing = _nanoseconds(count), _nanoseconds(2 * count)
     for place in range(count):

@@ -58,6 +58,10 @@ CUresult submit(CUstream stream, const struct operation *operation);
 CUresult copy_run(const struct copy *copy, double start_ns, double *cost_ns);
 void pinned_free_device(int device);
 
+/* cuda_launch.c: a call that submits work returns now; wait until the device has done it all. */
+void submitted(void);
+void finished(void);
+
 /* cuda_pace.c: the real nanoseconds of the next launch; how many times longer the next kernel. */
 int64_t launch_duration(void);
 double kernel_slowdown(void);

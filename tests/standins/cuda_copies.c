@@ -157,6 +157,7 @@ static CUresult copy(int64_t start, CUstream stream, bool synchronous, struct co
     CUresult code = submit(stream, &(struct operation){.copy = copy});
     if (!code && settings.copy_ns && !capturing(stream))
         spin(start, settings.copy_ns);
+    submitted();
     return code;
 }
 

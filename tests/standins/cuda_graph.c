@@ -219,6 +219,7 @@ EXPORT CUresult cuGraphLaunch(CUgraphExec handle, CUstream stream)
         REQUIRE(!code, code);
     }
     spin(start, settings.graph_launch_ns + (int64_t)recording->count * settings.graph_node_ns);
+    submitted();
     return SUCCESS;
 }
 

@@ -3,6 +3,20 @@
 
 #include <string.h>
 
+static int64_t submitted_ns;
+
+void submitted(void)
+{
+    if (settings.finish_ns)
+        submitted_ns = now_ns();
+}
+
+void finished(void)
+{
+    if (submitted_ns)
+        spin(submitted_ns, settings.finish_ns);
+}
+
 static CUresult run_kernel(const struct operation *operation, double *cost_ns)
 {
     void *params[MAX_PARAMETERS];
@@ -68,5 +82,6 @@ EXPORT CUresult cuLaunchKernel(CUfunction handle, unsigned grid_x, unsigned grid
     REQUIRE(!code && !capturing(stream), code);
     ledger_launch();
     spin(start, launch_duration());
+    submitted();
     return SUCCESS;
 }

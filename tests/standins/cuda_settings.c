@@ -17,6 +17,8 @@
  *   context_ns N                    creating a primary context
  *   copy_ns (each cuMemcpy...), event_ns (cuEventRecord), graph_launch_ns (cuGraphLaunch),
  *   graph_node_ns (each node of the graph, in the same call) N
+ *   finish_ns N                     what was submitted is done N after the call that submitted it has
+ *                                   returned, while the host goes on; cuStreamSynchronize waits
  *
  *   launch_ns_second N SHARE        that share of launches takes N instead of launch_ns
  *   launch_tail_ns N SHARE          that share of the others takes longer by a Pareto variate of
@@ -139,6 +141,7 @@ bool library_line(const char *key, char *value)
         {"graph_launch_ns", &settings.graph_launch_ns},
         {"graph_node_ns", &settings.graph_node_ns},
         {"copy_ns", &settings.copy_ns},
+        {"finish_ns", &settings.finish_ns},
         {"event_ns", &settings.event_ns},
         {"event_gpu_ns", &settings.event_gpu_ns},
         {"idle_launches", &settings.idle_launches},

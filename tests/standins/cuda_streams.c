@@ -35,6 +35,7 @@ EXPORT CUresult cuStreamSynchronize(CUstream stream)
     REQUIRE(!refused, refused);
     if (settings.sync_ns)
         spin(start, settings.sync_ns);
+    finished();
     return SUCCESS;
 }
 
