@@ -51,6 +51,15 @@ def test_the_entries_and_their_parameters_are_those_the_probes_launch(name: str)
     assert {entry: parameters.count(".param") for entry, parameters in found} == ENTRIES[name]
 
 
+@pytest.mark.parametrize("name", NAMES)
+def test_shared_memory_is_aligned_for_the_widest_access_of_its_kernel(name: str) -> None:
+    """An assembler may place a variable wherever its alignment allows."""
+    for body in shipped(name).read_text(encoding="ascii").split(".entry")[1:]:
+        wide = re.search(r"(ld|st)\.shared\.v4\.(f32|u32)|ldmatrix|cp\.async\.cg", body)
+        aligned = [int(found) for found in re.findall(r"\.shared \.align (\d+)", body)]
+        assert not wide or min(aligned) >= 16
+
+
 def test_nbody_uses_the_fast_reciprocal_root_only() -> None:
     roots = set(re.findall(r"\b[\w.]*sqrt[\w.]*", shipped("nbody").read_text(encoding="ascii")))
     assert roots == {"rsqrt.approx.ftz.f32"}

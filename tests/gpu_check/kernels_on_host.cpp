@@ -4,7 +4,6 @@
 #include <cstring>
 
 #define __CUDA_ARCH__ 800
-#define __align__(size) __attribute__((aligned(size)))
 #define SHARED_BYTES(name) alignas(128) static unsigned char name[96 << 10]
 
 template <class T> static T __ldcs(const T *from)

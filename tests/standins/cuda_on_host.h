@@ -36,6 +36,7 @@ static inline unsigned int atomicAdd(unsigned int *target, unsigned int value)
 #define __device__
 #define __forceinline__ inline
 #define __launch_bounds__(...)
+#define __align__(size) __attribute__((aligned(size)))
 #define __shared__ static // one block runs at a time
 
 enum { WARP = 32, STACK = 1 << 16 };

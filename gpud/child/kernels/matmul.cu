@@ -13,8 +13,8 @@ gpud_matmul(const float *__restrict__ a, const float *__restrict__ b, float *__r
     // A lies transposed, so that both operands of a step are one aligned float4 per thread. The four
     // spare columns keep that alignment, and with them a warp writes 16 rows of 2 x 4 without two of
     // its threads in one bank.
-    __shared__ float tile_a[DEPTH][TILE + 4];
-    __shared__ float tile_b[DEPTH][TILE];
+    __shared__ __align__(16) float tile_a[DEPTH][TILE + 4];
+    __shared__ __align__(16) float tile_b[DEPTH][TILE];
     unsigned int thread = threadIdx.y * 16 + threadIdx.x, lane = thread % 32, warp = thread / 32;
     // A warp is 4 x 8 threads: lanes n and n ^ 2 share their rows, n and n ^ 1 their columns. NVIDIA
     // says (of 7.0 to 7.5) that a shared load of 16 bytes takes two passes then, and four otherwise.

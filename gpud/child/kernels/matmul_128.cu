@@ -12,8 +12,8 @@ gpud_matmul_128(const float *__restrict__ a, const float *__restrict__ b, float 
                 unsigned int n)
 {
     // A lies transposed; its four spare columns keep a warp's writes out of each other's banks.
-    __shared__ float tile_a[2][DEPTH][TILE + 4];
-    __shared__ float tile_b[2][DEPTH][TILE];
+    __shared__ __align__(16) float tile_a[2][DEPTH][TILE + 4];
+    __shared__ __align__(16) float tile_b[2][DEPTH][TILE];
     unsigned int thread = threadIdx.y * 16 + threadIdx.x, lane = thread % 32, warp = thread / 32;
     // A warp is 4 x 8 threads: lanes n and n ^ 2 share their rows, n and n ^ 1 their columns. NVIDIA
     // says (of 7.0 to 7.5) that a shared load of 16 bytes takes two passes then, and four otherwise.
