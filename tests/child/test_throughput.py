@@ -85,7 +85,7 @@ def test_pilots_grow_to_a_millisecond_and_not_far_beyond(rate: float) -> None:
     choose(pace)
     first = next((one for one in pace.single if one >= PILOT_S), SIZES[-1] / rate)
     assert first <= max(4 * PILOT_S, SIZES[0] / rate)
-    assert max(pace.single) <= max(BATCH_S * 1.001, SIZES[0] / rate)
+    assert max(pace.single) <= max(CALL_S * 1.001, SIZES[0] / rate)
 
 
 @given(st.floats(1e2, 1e9), st.floats(1e3, 1e6))
@@ -98,9 +98,9 @@ def test_a_size_that_fills_the_gpu_is_found_from_sizes_that_do_not(
     pace = Paced(rate)
     size = chosen(Counted(pace), SIZES, build, float, Budget(30))
     taken = {other: other * max(1.0, (full / other) ** 0.5) / rate for other in SIZES}
-    assert taken[size] <= BATCH_S * 1.001 or size == SIZES[0]
-    assert size == SIZES[-1] or 4 * taken[size] > BATCH_S
-    assert max(pace.single) <= max(BATCH_S * 1.001, taken[SIZES[0]])
+    assert taken[size] <= CALL_S * 1.001 or size == SIZES[0]
+    assert size == SIZES[-1] or 4 * taken[size] > CALL_S
+    assert max(pace.single) <= max(CALL_S * 1.001, taken[SIZES[0]])
 
 
 @given(st.floats(1e5, 1e9), st.floats(2, 8), st.integers(1, 12))
