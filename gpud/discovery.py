@@ -36,14 +36,21 @@ def modules(
     usable: dict[str, ModuleType] = {}
     refused: dict[str, str] = {}
     for name in names(package):
-        try:
-            module = importlib.import_module(f"{package.__name__}.{name}")
-        except Exception as error:  # noqa: BLE001  # the boundary: a plug-in may fail in any way
-            refused[name] = f"{type(error).__name__}: {error}"
-            continue
-        lacking = [wanted for wanted in offers if not hasattr(module, wanted)]
-        if lacking:
-            refused[name] = f"does not define {', '.join(lacking)}"
+        found = module(package, name, offers)
+        if isinstance(found, str):
+            refused[name] = found
         else:
-            usable[name] = module
+            usable[name] = found
     return usable, refused
+
+
+def module(package: ModuleType, name: str, offers: Iterable[str] = ()) -> ModuleType | str:
+    """Import one plug-in and no other, or say in words why it cannot be used."""
+    if name not in names(package):
+        return "there is no such plug-in"
+    try:
+        found = importlib.import_module(f"{package.__name__}.{name}")
+    except Exception as error:  # noqa: BLE001  # the boundary: a plug-in may fail in any way
+        return f"{type(error).__name__}: {error}"
+    lacking = [wanted for wanted in offers if not hasattr(found, wanted)]
+    return f"does not define {', '.join(lacking)}" if lacking else found

@@ -91,3 +91,25 @@ def test_an_order_to_stop_is_not_a_broken_plug_in(package: ModuleType, tmp_path:
     (tmp_path / PACKAGE / "good.py").write_text("raise KeyboardInterrupt\n")
     with pytest.raises(KeyboardInterrupt):
         discovery.modules(package)
+
+
+def test_one_plug_in_is_loaded_without_the_others(package: ModuleType) -> None:
+    found = discovery.module(package, "good", ("SPEC", "run"))
+    assert not isinstance(found, str)
+    assert found.run() == "good"
+    assert f"{PACKAGE}.another" not in sys.modules
+
+
+@pytest.mark.parametrize(
+    ("name", "why"),
+    [
+        ("unfinished", "does not define run"),
+        ("angry", "RuntimeError: not today"),
+        ("_shared", "there is no such plug-in"),
+        ("os", "there is no such plug-in"),
+    ],
+)
+def test_one_plug_in_that_cannot_be_used_is_a_reason(
+    package: ModuleType, name: str, why: str
+) -> None:
+    assert discovery.module(package, name, ("SPEC", "run")) == why

@@ -82,11 +82,10 @@ def _inventory(job: Job, answers: TextIO) -> int:
 def _run(job: Job, answers: TextIO) -> int:
     budget = Budget(job.budget_s)
     _limit(job.budget_s)
-    usable, refused = discovery.modules(probes, ("SPEC", "run"))
-    module = usable.get(job.probe)
-    if module is None:
-        why = refused.get(job.probe, "there is no such probe")
-        print(f"probe {job.probe!a:.60}: {why}", file=sys.stderr)
+    known = job.probe in discovery.names(probes)
+    module = discovery.module(probes, job.probe, ("SPEC", "run")) if known else "no such probe"
+    if isinstance(module, str):
+        print(f"probe {job.probe!a:.60}: {module}", file=sys.stderr)
         return 2
     budget.gpu_s = module.SPEC.gpu_budget_s
     try:

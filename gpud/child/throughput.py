@@ -4,7 +4,7 @@ No call is planned longer than 20 ms. A pilot may have run at boost clocks that 
 longer gets, or at a share of the clocks of an idle GPU; either way a kernel stays below the 50 ms
 that a person notices, because the size is chosen again once the clocks are up.
 
-Batches are short and few because gpud runs for ever: ten of 10 ms in a quarter of an hour, of each
+Batches are short and few because gpud runs for ever: seven of 8 ms in a quarter of an hour, of each
 of the probes that take part in it, are less than a thousandth of the GPU.
 """
 
@@ -34,7 +34,7 @@ PILOT_S = 1e-3
 """What a pilot lasts at least: half a microsecond of event resolution is nothing beside it."""
 CALL_S = 0.02
 """One call, whose size a probe can choose: short beside what a person notices."""
-BATCH_S = 0.01
+BATCH_S = 0.008
 """Each timed batch of calls: long beside an event's resolution."""
 RUNS, LEAST_RUNS = 7, 5
 WARM_UPS, LONGER = 3, 2

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from importlib import resources
+from pathlib import Path
 
 from gpud.core.errors import ProbeError
 from gpud.core.sample import Failure, Reason
@@ -15,7 +15,8 @@ def image(kernel: str) -> tuple[str, bytes]:
     Errors: ``ProbeError`` (internal) where no file of this folder does.
     """
     entry = re.compile(rb"\.entry\s+" + re.escape(kernel.encode()) + rb"\b")
-    for file in sorted(resources.files(__name__).iterdir(), key=lambda item: item.name):
-        if file.name.endswith(".ptx") and entry.search(text := file.read_bytes()):
+    # A plain folder: importlib.resources takes longer to load than everything else a child does.
+    for file in sorted(Path(__file__).parent.glob("*.ptx")):
+        if entry.search(text := file.read_bytes()):
             return file.name, text
     raise ProbeError(Failure(Reason.INTERNAL, f"no PTX file defines the kernel {kernel}"))

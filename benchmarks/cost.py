@@ -1,0 +1,88 @@
+"""What the probes cost the machine: GPU and CPU seconds of each, and of an hour of the schedule.
+
+    .venv/bin/python benchmarks/cost.py [--library PATH]
+
+Without ``--library`` it is the stand-in libcuda, scripted as a laptop's card under WSL2: its GPU
+seconds are computed and its CPU seconds hold what the stand-in itself takes. With it, a real driver
+and its first GPU. The budgets are 0.1 % of the GPU and, agent and supervisor included, 0.5 % of one
+core. Exit code 1 when the GPU's is exceeded.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import resource
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+from gpud.core.settings import Schedule
+from tests.standins.build import build_libcuda
+
+CHILD = (sys.executable, "-I", "-m", "gpud.child")
+GPU_BUDGET, CPU_BUDGET = 0.1, 0.5  # percent
+LAPTOP = """
+launch_ns 12000
+sync_ns 20000
+copy_ns 12000
+kernel_ns 1800
+flops_per_second 1.5e13
+tensor_flops_per_second 6e13
+bytes_per_second 4.6e11
+host_copy_bytes_per_second 2.2e10
+pageable_h2d_bytes_per_second 8e9
+pageable_d2h_bytes_per_second 8e9
+device.0.sm_count 46
+device.0.l2_bytes 37748736
+device.0.total_mem 12884901888
+device.0.free_mem 11000000000
+"""
+
+
+def main() -> int:
+    """Print one line a probe, then the shares of an hour."""
+    parser = argparse.ArgumentParser(description="what the probes cost")
+    parser.add_argument("--library", type=Path, help="a real libcuda.so.1")
+    given = parser.parse_args()
+    schedule = Schedule()
+    interval_s = {"small": schedule.small_interval_s, "large": schedule.large_interval_s}
+    gpu_share = cpu_share = 0.0
+    with tempfile.TemporaryDirectory() as scratch:
+        library = given.library or build_libcuda(Path(scratch), LAPTOP)
+        job = {"cuda_library": str(library), "cache_dir": scratch}
+        uuid = child("--inventory", job)[0]["devices"][0]["uuid"]
+        print(f"{'probe':<12} {'an hour':>8} {'GPU':>9} {'CPU':>9} {'wall':>9}")
+        for spec in child("--list", {})[0]["probes"]:
+            on = {"probe": spec["name"], **job}
+            report, cpu_s = child("--run", on | {"gpu": uuid} if spec["backend"] == "cuda" else on)
+            often = 3600 / interval_s[spec["pace"]] / spec["every"]
+            gpu_share += 100 * often * report["gpu_seconds"] / 3600
+            cpu_share += 100 * often * cpu_s / 3600
+            took = (report["gpu_seconds"], cpu_s, report["duration_s"])
+            print(f"{spec['name']:<12} {often:>8g} " + " ".join(f"{s * 1e3:6.0f} ms" for s in took))
+    print(f"GPU {gpu_share:.3f} %, budget {GPU_BUDGET:g} %")
+    print(f"CPU {cpu_share:.3f} % of one core, budget {CPU_BUDGET:g} % with agent and supervisor")
+    return 0 if gpu_share <= GPU_BUDGET else 1
+
+
+def child(option: str, job: dict[str, Any]) -> tuple[dict[str, Any], float]:
+    """Run one child; its document and its CPU seconds."""
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    ended = subprocess.run(
+        [*CHILD, option], input=json.dumps(job), capture_output=True, text=True, check=False
+    )
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    if ended.returncode:
+        sys.exit(f"{option}: {ended.stdout}{ended.stderr}")
+    document: dict[str, Any] = json.loads(ended.stdout)
+    used_s = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+    return document, used_s
+
+
+if __name__ == "__main__":
+    sys.exit(main())
