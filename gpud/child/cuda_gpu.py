@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from gpud.core.sample import Condition
 
 SPIN, BLOCKING_SYNC = 1, 4  # CU_CTX_SCHED_*
+EVENT_SPIN, EVENT_BLOCKING_SYNC = 0, 1  # CU_EVENT_*; the context's flag does not reach events
 THREAD_LOCAL = 1  # CU_STREAM_CAPTURE_MODE_*
 JIT_LOG, JIT_LOG_SIZE = 5, 6  # CU_JIT_ERROR_LOG_BUFFER and its size
 LOADING_MODES = {1: "eager", 2: "lazy"}
@@ -62,8 +63,9 @@ class CudaGpu:
         self._driver("cuCtxSetCurrent", self._context)
         self._lanes.append(self._driver.created("cuStreamCreate", 0))
         # The first and the last of a region, the meeting of two lanes; two for the default stream.
+        flags = EVENT_SPIN if self._spin else EVENT_BLOCKING_SYNC
         for _ in range(5):
-            self._events.append(self._driver.created("cuEventCreate", 0))
+            self._events.append(self._driver.created("cuEventCreate", flags))
         self._wait = self._call("cuStreamSynchronize", self._lanes[0])
 
     @property

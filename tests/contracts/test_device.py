@@ -375,6 +375,25 @@ def test_what_was_taken_is_given_back_whatever_happened(tmp_path: Path, trouble:
         assert calls[taken] == calls[returned], taken
 
 
+@pytest.mark.parametrize(("spin", "flags"), [(True, 0), (False, 1)])
+def test_waiting_for_an_event_spins_only_where_the_context_does(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, spin: bool, flags: int
+) -> None:
+    made: list[tuple[object, ...]] = []
+    create = cuda.Driver.created
+
+    def created(driver: cuda.Driver, name: str, *arguments: object) -> ctypes.c_void_p:
+        made.append((name, *arguments))
+        return create(driver, name, *arguments)
+
+    monkeypatch.setattr(cuda.Driver, "created", created)
+    library = build_libcuda(tmp_path)
+    with cuda.opened(Job(gpu=GPU, cuda_library=str(library)), spin=spin):
+        pass
+    _unload(library)
+    assert [each for each in made if each[0] == "cuEventCreate"] == [("cuEventCreate", flags)] * 3
+
+
 def test_a_lost_gpu_does_not_keep_the_rest_from_being_given_back(tmp_path: Path) -> None:
     log = tmp_path / "calls"
     refused = "".join(f"fail {name} 719\n" for name in ("cuCtxSynchronize", *GIVEN_BACK.values()))
