@@ -49,7 +49,8 @@ def _check(given: argparse.Namespace) -> int:
     rows = _rows(given.only)
     nvcc = None if given.module else toolchain.nvcc_path(given.nvcc)
     child = Child(given.library)
-    device, cuda = _device(child, given.gpu)
+    there = child.inventory()
+    device, library = _device(there["devices"], given.gpu), there["library"]
     capability, uuid = device["compute_capability"], device["uuid"]
     conditions = {"before": machine.condition(uuid)}
     cublas = toolchain.cublas_path(given.cublas)
@@ -59,8 +60,8 @@ def _check(given: argparse.Namespace) -> int:
     checked: list[sanitize.Checked] = []
     with tempfile.TemporaryDirectory(prefix="gpu-check-") as folder:
         program = toolchain.build_program(Path(folder))
-        own = Reference(program, turns.own_modules(capability), turns.OWN_PREFIX, given.library)
-        theirs = Reference(program, tuple(given.module), given.prefix, given.library)
+        own = Reference(program, turns.own_modules(capability), turns.OWN_PREFIX, library)
+        theirs = Reference(program, tuple(given.module), given.prefix, library)
         if nvcc is not None:
             _say(f"compiling for {device['name']}, compute capability {capability}")
             kernels = toolchain.build_kernels(Path(folder), nvcc, capability)
@@ -82,7 +83,7 @@ def _check(given: argparse.Namespace) -> int:
     facts = {
         "date": date,
         "command": machine.program(given.command),
-        "machine": machine.facts(device, cuda),
+        "machine": machine.facts(device, there["cuda_version"]),
         "conditions": conditions,
         "pairs": pairs,
         "pairs_wanted": given.pairs,
@@ -140,12 +141,11 @@ def _rows(only: Sequence[str]) -> list[compare.Row]:
     return [row for row in compare.ROWS if not only or row.probe in only]
 
 
-def _device(child: Child, wanted: str) -> tuple[dict[str, Any], str | None]:
+def _device(devices: Sequence[dict[str, Any]], wanted: str) -> dict[str, Any]:
     """Choose the GPU by index or UUID. ``Errors: Refused``, saying which there are."""
-    devices, cuda = child.devices()
     for device in devices:
         if wanted in {str(device["index"]), device["uuid"]}:
-            return device, cuda
+            return device
     there = ", ".join(f"{device['index']} ({device['uuid']})" for device in devices)
     raise Refused(f"--gpu {wanted}: there is no such GPU; there are {there}")
 

@@ -56,15 +56,15 @@ class Child:
         document = self._document("--list", "")
         return [spec for spec in document["probes"] if spec["backend"] == "cuda"]
 
-    def devices(self) -> tuple[list[dict[str, Any]], str | None]:
-        """List the GPUs, and the version of CUDA that the driver offers.
+    def inventory(self) -> dict[str, Any]:
+        """List the GPUs, and the driver's file and version of CUDA.
 
         Errors: ``Refused`` with the reason and the advice where there is none.
         """
         document = self._document("--inventory", json.dumps({"cuda_library": self.library}))
         if failure := document.get("failure"):
             raise Refused(f"no GPU: {words(failure)}")
-        return document["devices"], document["cuda_version"]
+        return document
 
     def run(self, spec: dict[str, Any], uuid: str, seed: int) -> Run:
         """Run one probe once. Errors: none; whatever happens is in the result."""

@@ -391,7 +391,7 @@ def test_waiting_for_an_event_spins_only_where_the_context_does(
     with cuda.opened(Job(gpu=GPU, cuda_library=str(library)), spin=spin):
         pass
     _unload(library)
-    assert [each for each in made if each[0] == "cuEventCreate"] == [("cuEventCreate", flags)] * 3
+    assert {each for each in made if each[0] == "cuEventCreate"} == {("cuEventCreate", flags)}
 
 
 def test_a_lost_gpu_does_not_keep_the_rest_from_being_given_back(tmp_path: Path) -> None:

@@ -93,6 +93,26 @@ def test_both_sides_run_in_turns_and_every_figure_is_kept(tmp_path: Path) -> Non
         assert line.split()[0] in page.read_text()
 
 
+def test_both_sides_use_the_driver_that_gpud_finds(tmp_path: Path) -> None:
+    """Under WSL the loader may know none, or a stray one that finds no GPU."""
+    (place := tmp_path / "lib" / "wsl" / "lib").mkdir(parents=True)
+    build_libcuda(place, SCRIPT)
+    layers = f"lowerdir={tmp_path / 'lib'}:/usr/lib"
+    mounted = f'mount -t overlay overlay -o {layers} /usr/lib && exec "$@"'
+    command = [sys.executable, "-S", str(ROOT / "deploy" / "gpu-check"), *GIVEN]
+    options = ("--out", str(tmp_path / "out"), "--pairs", "1", "--only", "nbody")
+    ended = subprocess.run(
+        ["unshare", "--mount", "sh", "-c", mounted, "sh", *command, *options],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=110,
+    )
+    (turn,) = document(tmp_path)["rounds"]
+    assert turn["theirs"]["failure"] is None, ended.stderr
+    assert turn["theirs"]["verified"] == ["nbody"]
+
+
 def test_the_reference_does_the_work_that_gpud_chose(tmp_path: Path) -> None:
     check(tmp_path, *GIVEN, "--pairs", "1", "--only", "nbody", script="launch_ns 100\n")
     (turn,) = document(tmp_path)["rounds"]
