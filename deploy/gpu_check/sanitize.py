@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import re
-import shutil
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from . import toolchain
 from .processes import Reference, Refused, finished, reference_run
 
 if TYPE_CHECKING:
@@ -55,7 +55,7 @@ class Checked:
 
 def available() -> str | None:
     """Find the program."""
-    return shutil.which("compute-sanitizer")
+    return toolchain.tool("compute-sanitizer")
 
 
 def sanitized(sanitizer: str, reference: Reference, uuid: str) -> list[Checked]:

@@ -47,10 +47,14 @@ def nvcc_path(given: str | None) -> str:
         if shutil.which(given) is None:
             raise Refused(f"--nvcc {given}: there is no such program")
         return given
-    for place in ("nvcc", f"{_toolkit()}/bin/nvcc"):
-        if found := shutil.which(place):
-            return found
+    if found := tool("nvcc"):
+        return found
     raise Refused(NO_NVCC)
+
+
+def tool(name: str) -> str | None:
+    """Find a program of the toolkit: on PATH, or where the toolkit puts it."""
+    return shutil.which(name) or shutil.which(f"{_toolkit()}/bin/{name}")
 
 
 def _toolkit() -> Path:

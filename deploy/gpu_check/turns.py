@@ -124,5 +124,5 @@ def sanitized(uuid: str, own: Reference) -> tuple[list[sanitize.Checked], str | 
     """Run gpud's kernels under compute-sanitizer, or say why not."""
     program = sanitize.available()
     if program is None:
-        return [], "not on PATH"
+        return [], "neither on PATH nor in the toolkit"
     return sanitize.sanitized(program, own, uuid), None
