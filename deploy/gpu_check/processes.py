@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 CHILD = Path(__file__).with_name("child.py")
+FIRST_S = 100
+"""What the first use of a GPU may take: nothing of the driver has been read from the disk yet."""
 LONGEST_S = 900
 """Both sides end by themselves, by an alarm of their own, long before this."""
 
@@ -61,7 +63,8 @@ class Child:
 
         Errors: ``Refused`` with the reason and the advice where there is none.
         """
-        document = self._document("--inventory", json.dumps({"cuda_library": self.library}))
+        job = {"cuda_library": self.library, "budget_s": FIRST_S}
+        document = self._document("--inventory", json.dumps(job))
         if failure := document.get("failure"):
             raise Refused(f"no GPU: {words(failure)}")
         return document

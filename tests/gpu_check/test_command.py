@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from deploy.gpu_check import processes
 from tests.child.running import GPU
 from tests.gpu_check.building import KERNELS, ROOT
 from tests.standins.build import build_libcuda
@@ -91,6 +92,19 @@ def test_both_sides_run_in_turns_and_every_figure_is_kept(tmp_path: Path) -> Non
     assert page.name.endswith("-nvidia-geforce-rtx-4070-stand-in.md")
     for line in filter(None, ended.stdout.splitlines()[1:]):
         assert line.split()[0] in page.read_text()
+
+
+def test_the_first_use_of_a_gpu_may_take_its_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An alarm ends a child after one and a half of its budgets, and says nothing."""
+    given: list[str] = []
+
+    def finished(command: list[str], job: str) -> subprocess.CompletedProcess[str]:
+        given.append(job)
+        return subprocess.CompletedProcess(command, 0, '{"devices": []}', "")
+
+    monkeypatch.setattr(processes, "finished", finished)
+    assert processes.Child().inventory() == {"devices": []}
+    assert json.loads(given[0])["budget_s"] >= 60
 
 
 def test_both_sides_use_the_driver_that_gpud_finds(tmp_path: Path) -> None:
