@@ -7,6 +7,8 @@ of them. That clock stands still while the machine sleeps, so whoever watches bo
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import time
 from datetime import UTC, datetime, timedelta, tzinfo
 from typing import TYPE_CHECKING
@@ -78,8 +80,13 @@ class Schedule:
         first_after_s: float = 0.0,
     ) -> None:
         """Run ``job`` every ``interval_s``, give or take the jitter."""
+
+        async def once() -> None:
+            with contextlib.suppress(asyncio.CancelledError):  # else told as a job that failed
+                await job()
+
         self._scheduler.add_job(
-            job,
+            once,
             Every(interval_s, interval_s * jitter_ratio),
             id=name,
             next_run_time=datetime.now(MONOTONIC) + timedelta(seconds=first_after_s),
@@ -104,6 +111,6 @@ class Schedule:
             job.modify(next_run_time=max(due, earliest))
 
     def stop(self) -> None:
-        """Start nothing more; what runs goes on."""
+        """Start nothing more; what runs is cancelled, without a word."""
         if self._scheduler.running:
             self._scheduler.shutdown(wait=False)

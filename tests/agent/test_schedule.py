@@ -178,3 +178,28 @@ def test_on_time_runs_keep_their_beat_and_do_not_drift_by_their_delay() -> None:
 def test_jitter_spreads_and_without_it_the_time_is_exact(ratio: float) -> None:
     times = {Every(60, 60 * ratio).get_next_fire_time(None, NOON) for _ in range(50)}
     assert (len(times) > 1) == bool(ratio)
+
+
+def test_a_job_that_runs_when_the_schedule_stops_is_no_failure(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async def story() -> None:
+        begun, ended = asyncio.Event(), asyncio.Event()
+
+        async def job() -> None:
+            begun.set()
+            try:
+                await asyncio.sleep(60)
+            finally:
+                ended.set()
+
+        schedule = Schedule()
+        schedule.every(60, "job", job)
+        schedule.start()
+        await asyncio.wait_for(begun.wait(), SOON_S)
+        schedule.stop()
+        await asyncio.wait_for(ended.wait(), SOON_S)
+        await asyncio.sleep(0.01)  # the scheduler has had its say
+
+    asyncio.run(story())
+    assert [record.getMessage() for record in caplog.records if record.levelname == "ERROR"] == []
