@@ -225,7 +225,8 @@ class Supervisor:
                 return
             if self.agent.child is not None and pid == self.agent.child.pid:
                 self.agent.ended(status, time.monotonic(), self._chance.random())
-                log.warning("agent_ended", how=self.agent.detail, restarts=self.agent.restarts)
+                if not self._stop:
+                    log.warning("agent_ended", how=self.agent.detail, restarts=self.agent.restarts)
             elif self.dockerd.child is not None and pid == self.dockerd.child.pid:
                 self._exit = self.dockerd.ended(status)
                 self._next_ask_s = 0.0

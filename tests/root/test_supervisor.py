@@ -58,6 +58,9 @@ def test_sigterm_ends_the_agent_and_then_the_supervisor(supervised: Supervised) 
     agent = supervised.agent_pid()
     assert supervised.stop() == 0
     assert process.ref(agent) is None
+    log = (supervised.home / "var/log/gpud/root.log").read_text()
+    assert "supervisor_stopped" in log
+    assert "agent_ended" not in log
 
 
 @needs_root
