@@ -173,6 +173,6 @@ def _verify(row: int, column: int, got: float, expected: int) -> None:
         raise ProbeError(
             Failure(
                 Reason.VERIFICATION_FAILED,
-                f"element ({row}, {column}) of the product is {got:g} and not {expected}",
+                f"element ({row}, {column}) of the product is {got:.9g} and not {expected}",
             )
         )

@@ -99,6 +99,15 @@ def test_a_wrong_element_publishes_nothing(tmp_path: Path, probe: str) -> None:
 
 
 @pytest.mark.parametrize("probe", sorted(RATE))
+def test_an_element_that_is_wrong_in_its_last_bits_is_told_from_the_right_one(
+    tmp_path: Path, probe: str
+) -> None:
+    detail = scripted(tmp_path, probe, "corrupt copy").failure["detail"]
+    got, expected = detail.removeprefix("element (0, 0) of the product is ").split(" and not ")
+    assert float(got) != float(expected)
+
+
+@pytest.mark.parametrize("probe", sorted(RATE))
 def test_the_last_element_is_always_looked_at(tmp_path: Path, probe: str) -> None:
     library = build_libcuda(tmp_path, "device.0.sm_count 1")
     n = run(probe, library).document["conditions"]["n"]
