@@ -264,11 +264,16 @@ def _status_lines(document: dict[str, Any]) -> list[str]:
     retry_s = (document.get("breaker") or {}).get("retry_s")
     if retry_s is not None:
         lines.append(f"  GPU work is tried again at {time.strftime('%X', time.localtime(retry_s))}")
-    figures = [
-        f"  {state['probe']:<15} {_place(state):<6} {sample['mode']:<14} "
-        f"{figure(sample):>14}{_marks(state)}"
+    last = [
+        (state, sample)
         for state in sorted(document["probes"], key=lambda state: (state["probe"], _place(state)))
         for sample in state["samples"]
+    ]
+    width = max((len(sample["mode"]) for _, sample in last), default=0)
+    figures = [
+        f"  {state['probe']:<15} {_place(state):<6} {sample['mode']:<{width}} "
+        f"{figure(sample):>14}{_marks(state)}"
+        for state, sample in last
     ]
     left_out = [
         f"  {one['probe']:<15} {'' if one['gpu'] is None else _place(one):<6} "

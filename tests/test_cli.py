@@ -174,6 +174,19 @@ def test_words_from_outside_cannot_steer_the_terminal(tmp_path: Path) -> None:
     assert "\x1b" not in ran.stderr
 
 
+def test_the_figures_stand_in_one_column_however_long_a_mode_is_called() -> None:
+    document = status.document(snapshots.full(), now_s=1.0)
+    for state in document["probes"]:
+        state["flags"] = []
+        state["samples"] = [
+            {"mode": mode, "unit": "bytes_per_second", "median": 1e9, "peaks": []}
+            for mode in ("both", "pageable_host_to_device")
+        ]
+    figures = [line for line in cli._status_lines(document) if line.endswith("GB/s")]
+    assert len(figures) > 2
+    assert len({len(line) for line in figures}) == 1
+
+
 def test_the_status_marks_figures_and_tells_what_was_left_out_and_why() -> None:
     lines = cli._status_lines(status.document(snapshots.full(), now_s=1.0))
     marked = [line for line in lines if line.endswith("(busy, low)")]
