@@ -78,6 +78,7 @@ class Launcher:
         self._on_spawn = on_spawn
         self._on_breaker = on_breaker
         self._watch: children.Watch | None = None
+        self._cpu_watch: children.Watch | None = None
         self._rest: asyncio.TimerHandle | None = None
         self.breaker = breaker or Breaker()
         self.standing = Standing()
@@ -97,9 +98,10 @@ class Launcher:
 
     def close(self) -> None:
         """Watch nothing any more; a child that is left behind is left at that."""
-        if self._watch is not None:
-            self._watch.close()
-            self._watch = None
+        for watch in (self._watch, self._cpu_watch):
+            if watch is not None:
+                watch.close()
+        self._watch = self._cpu_watch = None
         if self._rest is not None:
             self._rest.cancel()
             self._rest = None
@@ -158,7 +160,10 @@ class Launcher:
         hung = isinstance(document, Failure) and document.reason is Reason.HUNG
         words = document.detail if isinstance(document, Failure) else None
         if hung and ended.code is None and process is not None:
-            self._left(process, what, f"{what}: {words}", gpu=gpu)
+            if not gpu:
+                self._cpu_watch = children.Watch(process, self._cpu_gone)
+            if self.breaker.left is None:  # else another has the lock, and its end is awaited
+                self._left(process, what, f"{what}: {words}", gpu=gpu)
         elif gpu and hung:
             self._set(self.breaker.after_hang(time.monotonic(), what), what=what, detail=words)
         elif gpu:
@@ -169,9 +174,11 @@ class Launcher:
     async def _turn(self, *, gpu: bool) -> AsyncIterator[int | None]:
         """Give the lock while a child runs; its inherited copy holds on by itself.
 
-        None instead where a stuck child has it: that is no reason not to measure the CPU.
-        Errors: ``Refused``.
+        None instead where a stuck child has it: that is no reason not to measure the CPU. One of
+        the CPU's own is: each further one would stay as well. Errors: ``Refused``.
         """
+        if not gpu and self._cpu_watch is not None:
+            raise Refused(Skip.STUCK)
         if gpu and not self.breaker.allows(time.monotonic()):
             raise Refused(Skip.STUCK)
         fd = gpulock.opened(self._lock_path)
@@ -237,13 +244,17 @@ class Launcher:
         condition = children.condition(held.process) or "gone just now"
         pid = held.process.pid
         detail = f"{held.what}: process {pid} of an earlier run does not go away ({condition})"
-        self._left(held.process, held.what, detail)
+        # One of the CPU's asked nothing of the driver, so its own end says nothing of it either.
+        self._left(held.process, held.what, detail, gpu=" on " in held.what)
         return True
 
     def _left(self, process: ProcessRef, what: str, detail: str, *, gpu: bool = True) -> None:
         after = self.breaker.after_left(process, time.monotonic(), what if gpu else "")
         self._set(after, what=what, detail=detail)
         self._watch = children.Watch(process, self._gone)
+
+    def _cpu_gone(self) -> None:
+        self._cpu_watch = None
 
     def _gone(self) -> None:
         self._watch = None

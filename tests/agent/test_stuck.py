@@ -225,3 +225,76 @@ def test_a_run_that_is_let_through_and_hangs_again_counts_on(
         await agent.becomes(State.HALF_OPEN)
 
     asyncio.run(story())
+
+
+def test_a_stuck_child_of_the_cpu_is_not_joined_by_others(
+    tmp_path: Path, stalled: Stalling
+) -> None:
+    """A folder of Python that does not answer: every further child would wait for it too."""
+    code = f"import json, sys\njob = json.load(sys.stdin)\nopen({str(stalled.path)!r}).read()"
+
+    async def story() -> None:
+        agent = Agent(tmp_path / "gpu.lock", command=(sys.executable, "-I", "-c", code))
+        report = await agent.launcher.run(CPU_CALL, ON_CPU)
+        assert report.failure is not None
+        assert report.failure.reason is Reason.HUNG
+        left = agent.launcher.breaker.left
+        for _ in range(3):
+            with pytest.raises(Refused) as caught:
+                await agent.launcher.run(CPU_CALL, ON_CPU)
+            assert caught.value.skip is Skip.STUCK
+        assert agent.spawned == 1
+        assert agent.launcher.breaker.left == left
+        stalled.answer()
+        await agent.becomes(State.HALF_OPEN)
+        assert (await agent.launcher.run(CPU_CALL, ON_CPU)).failure is not None
+        assert agent.spawned == 2
+
+    asyncio.run(story())
+
+
+def test_a_stuck_child_of_the_cpu_leaves_the_gpus_own_watched(
+    tmp_path: Path, stalled: Stalling
+) -> None:
+    with_gpu = f"if job['gpu']: open({str(stalled.path)!r}).read()"
+
+    async def story() -> None:
+        with stalling(tmp_path / "other") as other:
+            code = (
+                f"import json, sys\njob = json.load(sys.stdin)\n{with_gpu}\n"
+                f"open({str(other.path)!r}).read()"
+            )
+            agent = Agent(tmp_path / "gpu.lock", command=(sys.executable, "-I", "-c", code))
+            await agent.launcher.run(LAUNCH, ON_GPU)
+            left = agent.launcher.breaker.left
+            await agent.launcher.run(CPU_CALL, ON_CPU)
+            assert agent.launcher.breaker.left == left
+            assert agent.launcher.standing.hangs == 1
+            other.answer()
+            await asyncio.sleep(0.5)
+            assert agent.state is State.STUCK
+            stalled.answer()
+            await agent.becomes(State.HALF_OPEN)
+
+    asyncio.run(story())
+
+
+def test_a_stuck_child_of_the_cpu_that_a_new_agent_finds_needs_no_end_of_its_own(
+    tmp_path: Path, stalled: Stalling
+) -> None:
+    """Its probe never touches the driver: the first good run on the GPU says all there is."""
+    lock = tmp_path / "gpu.lock"
+    code = f"open({str(stalled.path)!r}).read()"
+
+    async def story() -> None:
+        old = Agent(lock, command=(sys.executable, "-I", "-c", code))
+        await old.launcher.run(CPU_CALL, ON_CPU)
+        old.launcher.close()
+        new = Agent(lock, command=reader(stalled))
+        new.launcher.look()
+        stalled.answer()
+        await new.becomes(State.HALF_OPEN)
+        assert (await new.launcher.run(LAUNCH, ON_GPU)).failure is None
+        assert new.states == [State.STUCK, State.HALF_OPEN, State.CLOSED]
+
+    asyncio.run(story())
