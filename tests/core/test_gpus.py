@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 
 from gpud.core.events import InventoryTaken, RunFinished, TelemetryRead
 from gpud.core.fold import fold
-from gpud.core.gpus import KnownGpu, same_slot, with_devices, with_readings
+from gpud.core.gpus import KnownGpu, same_slot, with_devices, with_readings, with_uuid
 from gpud.core.health import Level
 from gpud.core.sample import (
     Absent,
@@ -76,15 +76,54 @@ def test_readings_without_a_uuid_go_by_the_slot() -> None:
 
 
 def test_readings_without_anything_keep_their_index() -> None:
-    _, readings = with_readings({}, told(1, Absent.UNSUPPORTED))
+    known, readings = with_readings({}, told(1, Absent.UNSUPPORTED))
     assert power(readings) == {1: 1.0}
+    assert known == {}, "a reason is no UUID"
+
+
+def test_readings_without_anything_are_not_those_of_a_gpu_whose_slot_nobody_knows() -> None:
+    known = with_uuid({}, "A")
+    assert known == {"A": KnownGpu(0, "", "", cuda=True)}
+    _, readings = with_readings(known, told(3, Absent.UNSUPPORTED))
+    assert power(readings) == {3: 1.0}
+
+
+def test_a_gpu_whose_slot_nobody_knows_has_no_part_in_another_ones_slot() -> None:
+    known = with_uuid({}, "A")
+    after, readings = with_readings(known, told(3, "B", "00000000:42:00.0"))
+    assert power(readings) == {3: 1.0}
+    assert after["A"] == known["A"]
+
+
+def test_asking_for_a_known_gpu_changes_nothing_and_a_new_one_gets_a_number_of_its_own() -> None:
+    known = with_devices({}, listed("A", "B").devices)
+    assert with_uuid(known, "B") == known
+    assert with_uuid(known, "C")["C"].number == 2
 
 
 def test_what_nvml_shows_first_has_the_same_number_when_cuda_shows_it() -> None:
-    known, _ = with_readings({}, (*told(0, "A", "0:41:0.0"), *told(1, "B", "0:42:0.0")))
+    known, _ = with_readings(
+        {}, (*told(0, "A", "00000000:41:00.0"), *told(1, "B", "00000000:42:00.0"))
+    )
     after = with_devices(known, listed("B").devices)
     assert after["B"] == KnownGpu(1, "card B", "0000:42:00.0", cuda=True)
     assert not after["A"].cuda
+
+
+def test_what_only_nvml_shows_gives_its_number_to_its_own_slot_and_to_no_other() -> None:
+    known, _ = with_readings(
+        {}, (*told(0, "X", "00000000:41:00.0"), *told(1, "Y", "00000000:42:00.0"))
+    )
+    after = with_devices(known, [device(0, "MIG-1", 0x42)])
+    assert {uuid: gpu.number for uuid, gpu in after.items()} == {"X": 0, "MIG-1": 1}
+    elsewhere = with_devices(known, [device(0, "B", 0x43)])
+    assert {uuid: gpu.number for uuid, gpu in elsewhere.items()} == {"X": 0, "Y": 1, "B": 2}
+
+
+def test_another_card_in_a_slot_that_cuda_has_shown_is_another_gpu() -> None:
+    known = with_devices({}, [device(0, "A", 0x41)])
+    after = with_devices(known, [device(0, "B", 0x41)])
+    assert {uuid: gpu.number for uuid, gpu in after.items()} == {"A": 0, "B": 1}
 
 
 def test_a_mig_instance_has_the_number_of_the_card_it_lies_on() -> None:
@@ -100,6 +139,8 @@ def test_slots_are_the_same_however_long_the_domain_is_written() -> None:
     assert same_slot("0000:0A:00.0", "00000000:0a:00.0")
     assert not same_slot("0000:0A:00.0", "0001:0A:00.0")
     assert not same_slot("", "")
+    assert not same_slot("0:", "")
+    assert not same_slot("", "0:")
 
 
 def run(uuid: str, latency_s: float) -> RunFinished:
@@ -155,6 +196,8 @@ def test_a_driver_that_offers_no_gpu_at_all_has_lost_the_ones_it_had() -> None:
 
 
 def test_a_gpu_that_only_nvml_ever_showed_has_not_vanished_from_cuda() -> None:
-    nvml = TelemetryRead((*told(0, "A", "0:41:0.0"), *told(1, "X", "0:58:0.0")), 0.1, 1.0, 1.0)
+    nvml = TelemetryRead(
+        (*told(0, "A", "00000000:41:00.0"), *told(1, "X", "00000000:58:00.0")), 0.1, 1.0, 1.0
+    )
     snapshot = after(nvml, InventoryTaken(listed("A"), 2.0))
     assert snapshot.health["devices"].level is Level.OK
