@@ -65,6 +65,15 @@ class Counted(CpuGpu):
         return taken_s
 
 
+class Watched(Budget):
+    """A budget without end that counts how often it is asked."""
+
+    looks = 0
+
+    def check(self) -> None:
+        self.looks += 1
+
+
 def work(amount: float) -> Call:
     return Call("gpud_work", int, int, keep=float(amount))
 
@@ -149,6 +158,26 @@ def test_five_series_and_what_verifies_them_fit_one_run() -> None:
     for left in range(6, 1, -1):
         assert len(measured(gpu, work(0.012), 1.0, budget, share=1 / left).rates) >= LEAST_RUNS
     assert gpu.busy_s < 0.9
+
+
+def test_a_slow_enough_call_is_done_nine_times_after_three_that_agree() -> None:
+    gpu = Counted(Paced(1.0))
+    assert len(measured(gpu, work(0.02), 1.0, Budget(30)).rates) == 9
+    assert len(gpu.pace.single) == 1 + 3 + 9
+
+
+def test_somebody_asks_between_any_two_batches_whether_to_go_on() -> None:
+    gpu, budget = Counted(Paced(1.0)), Watched(30)
+    measured(gpu, work(0.02), 1.0, budget)
+    assert budget.looks == len(gpu.pace.single) - 1, "the pilot was the first"
+    gpu, budget = Counted(Paced(1e6)), Watched(30)
+    chosen(gpu, SIZES, work, float, budget)
+    assert budget.looks >= len(gpu.pace.single) - 1
+
+
+def test_a_call_of_a_nanosecond_is_not_repeated_for_ever() -> None:
+    gpu = Counted(Paced(1.0))
+    assert measured(gpu, work(1e-9), 1.0, Budget(30)).repeats == 10_000
 
 
 def test_work_that_is_too_long_for_five_batches_brings_no_number() -> None:
