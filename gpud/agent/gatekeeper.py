@@ -114,14 +114,16 @@ class Gatekeeper:
     def put_off(self, due: Due, reason: Skip, now_s: float) -> bool:
         """Note a run that was left out, and say whether that has gone on for too long.
 
-        Quiet hours and a battery are the person's choice, and end the row.
+        Quiet hours and a battery are the person's choice, and end the row. What comes in between
+        and is over soon, such as a run by hand, neither begins a row nor ends one.
         """
         run = (due.spec.name, due.uuid)
-        if reason not in gate.PRESSING:
+        if reason in gate.CHOSEN:
             self._put_off_since_s.pop(run, None)
-            return False
-        since_s = self._put_off_since_s.setdefault(run, now_s)
-        return now_s - since_s >= self._settings.starve_after_s
+        if reason in gate.PRESSING:
+            self._put_off_since_s.setdefault(run, now_s)
+        since_s = self._put_off_since_s.get(run)
+        return since_s is not None and now_s - since_s >= self._settings.starve_after_s
 
     async def ended(
         self, due: Due, report: RunReport, before: Seen, ended: Instant, *, jumped: bool

@@ -198,8 +198,7 @@ class Pipeline:
             since_s = seen.at.mono_s if due.since_s is None else due.since_s
             return [(replace(due, since_s=since_s), seen.answer.until_s)]
         if isinstance(seen.answer, Skip):
-            starving = self._gate.put_off(due, seen.answer, seen.at.mono_s)
-            self._skip(due, seen.answer, seen.at, starving=starving)
+            self._skip(due, seen.answer, seen.at)
             return []
         try:
             report = await self._launcher.run(due.spec, self._job(due.spec, due.device))
@@ -222,7 +221,8 @@ class Pipeline:
         if failure is not None and failure.reason in LOOK_AGAIN:
             self._inventory = None
 
-    def _skip(self, due: Due, reason: Skip, at: Instant, *, starving: bool = False) -> None:
+    def _skip(self, due: Due, reason: Skip, at: Instant) -> None:
+        starving = self._gate.put_off(due, reason, at.mono_s)
         self._publish(RunSkipped(due.spec.name, reason, at.wall_s, due.uuid, starving))
 
     async def heard(self, snapshot: Snapshot) -> None:

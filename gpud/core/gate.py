@@ -28,6 +28,9 @@ up to a second, and a reading takes its time."""
 PRESSING = frozenset({Skip.GPU_HOT, Skip.VRAM_SHORT, Skip.GPU_BUSY})
 """Reasons that nobody chose: a probe they keep away for hours is told of."""
 
+CHOSEN = frozenset({Skip.QUIET_HOURS, Skip.ON_BATTERY})
+"""Reasons that somebody chose: what was put off before them is forgotten."""
+
 
 @dataclass(frozen=True, slots=True)
 class Asked:

@@ -186,6 +186,34 @@ def test_a_probe_put_off_for_too_long_is_told_of_until_it_runs(bench: Clocked) -
     assert bench.rounds(Pace.SMALL).health["gate"].level is Level.OK
 
 
+def test_what_comes_between_two_refusals_does_not_end_the_row(bench: Clocked) -> None:
+    """A run by hand, a hang, a nap of the laptop: nobody has measured anything meanwhile."""
+    bench.settings = Settings(gate=Gate(starve_after_s=10, resume_rest_s=3))
+    bench.looks = [BUSY]
+
+    async def story() -> None:
+        pipeline, history = bench.make()
+        for _ in range(3):
+            await pipeline.round(Pace.SMALL)
+        bench.resumed_s = bench.moment_s + 2
+        await pipeline.round(Pace.SMALL)
+        for _ in range(3):
+            await pipeline.round(Pace.SMALL)
+        pipeline._launcher.breaker = pipeline._launcher.breaker.after_hang(time.monotonic())
+        await pipeline.round(Pace.SMALL)
+        await history.close()
+
+    asyncio.run(story())
+    seen = [event for event in bench.events if isinstance(event, RunSkipped)]
+    assert [event.reason for event in seen] == [
+        *[Skip.GPU_BUSY] * 3,
+        Skip.RESUMED,
+        *[Skip.GPU_BUSY] * 3,
+        Skip.STUCK,
+    ]
+    assert [event.starving for event in seen] == [False] * 3 + [True] * 5
+
+
 def test_who_chose_the_quiet_is_not_told_of_it(bench: Clocked) -> None:
     bench.settings = Settings(gate=Gate(starve_after_s=10, on_battery="none"))
     bench.looks = [replace(IDLE, ac=False)]
