@@ -9,6 +9,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol, TypeAlias
 
+from gpud.child.cuda_errors import FULL
+from gpud.core.errors import ProbeError
+from gpud.core.sample import Failure, Reason
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -195,6 +199,20 @@ def shared(buffer: Buffer, host: HostBuffer, size: int | None) -> int:
     if wanted > len(host.view):
         raise ValueError(f"{wanted} bytes are not in host memory of {len(host.view)}")
     return wanted
+
+
+def short_of(free_bytes: int, what: str) -> ProbeError:
+    """Say that too little GPU memory is free for what a probe needs."""
+    detail = f"{free_bytes} bytes of GPU memory are free, too few for {what}"
+    return ProbeError(Failure(Reason.OUT_OF_MEMORY, detail, advice=FULL))
+
+
+def plausible(taken_s: float, what: str) -> float:
+    """Give what the driver says a piece of work took. Errors: ``ProbeError`` for no time at all."""
+    if not taken_s > 0:  # a NaN is refused too
+        detail = f"the driver says that {what} took {taken_s:g} s"
+        raise ProbeError(Failure(Reason.CUDA_ERROR, detail, function="cuEventElapsedTime"))
+    return taken_s
 
 
 def perform(gpu: Gpu, call: Call, repeats: int = 1) -> None:

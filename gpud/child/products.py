@@ -14,7 +14,7 @@ from itertools import chain
 from operator import mul
 from typing import TYPE_CHECKING
 
-from gpud.child.device import Buffer, Outcome
+from gpud.child.device import Buffer, Outcome, short_of
 from gpud.child.throughput import chosen, elapsed, measured
 from gpud.core.errors import ProbeError
 from gpud.core.sample import Failure, Reason
@@ -97,13 +97,7 @@ def product(gpu: Gpu, budget: Budget, seed: int, spec: ProbeSpec, method: Method
     each_bytes = 2 * method.size + 4
     sizes = [n for n in sides(gpu.sm_count) if n * n * each_bytes <= most_bytes]
     if not sizes:
-        raise ProbeError(
-            Failure(
-                Reason.OUT_OF_MEMORY,
-                f"{gpu.memory()[0]} bytes of GPU memory are free, too few for three matrices",
-                advice="close programs that use GPU memory, in Windows too",
-            )
-        )
+        raise short_of(gpu.memory()[0], "three matrices")
     area = sizes[-1] ** 2
     a, b, c = (gpu.alloc(area * size) for size in (method.size, method.size, 4))
     kernel = gpu.kernel(method.kernel)

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, TypeAlias
 
+from gpud.child.device import plausible
 from gpud.child.warmup import settle
 from gpud.core.errors import ProbeError
 from gpud.core.sample import Failure, Reason
@@ -119,7 +120,7 @@ def measured(  # noqa: PLR0913  # the last two have one use each
 
     def batch(repeats: int) -> float:
         taken_s = gpu.timed(call, repeats) if timed is None else timed(repeats)
-        return _plausible(call, taken_s)
+        return plausible(taken_s, call.name)
 
     allowed_s = share * _left(gpu, budget)
     batch_s = min(BATCH_S, allowed_s / (RUNS + LONGER * WARM_UPS + 2))
@@ -158,15 +159,8 @@ def measured(  # noqa: PLR0913  # the last two have one use each
 
 
 def elapsed(gpu: Gpu, call: Call, repeats: int = 1) -> float:
-    """Time a batch. ``Errors: ProbeError`` when the driver says that no time has passed."""
-    return _plausible(call, gpu.timed(call, repeats))
-
-
-def _plausible(call: Call, taken_s: float) -> float:
-    if not taken_s > 0:  # a NaN is refused too
-        detail = f"the driver says that {call.name} took {taken_s:g} s"
-        raise ProbeError(Failure(Reason.CUDA_ERROR, detail, function="cuEventElapsedTime"))
-    return taken_s
+    """Time a batch. Errors: ``ProbeError`` when the driver says that no time has passed."""
+    return plausible(gpu.timed(call, repeats), call.name)
 
 
 def _pilot(batch: Timed) -> tuple[float, float]:

@@ -12,9 +12,7 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from gpud.child.device import BLOCK
-from gpud.core.errors import ProbeError
-from gpud.core.sample import Failure, Reason
+from gpud.child.device import BLOCK, plausible
 from gpud.core.stats import settled
 
 if TYPE_CHECKING:
@@ -114,12 +112,8 @@ class Load:
 
     def timed(self) -> float:
         """Run it once. Units: seconds of device time. Errors: ``ProbeError``, also for none."""
-        taken_s = self._gpu.timed(self.call)
-        if not taken_s > 0:  # a NaN is refused too
-            detail = f"the driver says that the warm-up took {taken_s:g} s"
-            raise ProbeError(Failure(Reason.CUDA_ERROR, detail, function="cuEventElapsedTime"))
-        self.seconds = taken_s
-        return taken_s
+        self.seconds = plausible(self._gpu.timed(self.call), "the warm-up")
+        return self.seconds
 
     def close(self) -> None:
         """Give the memory back."""

@@ -9,7 +9,8 @@ import pytest
 
 from gpud import discovery
 from gpud.child import probes
-from gpud.core.sample import Backend, Pace, ProbeSpec
+from gpud.child.cuda_errors import FULL
+from gpud.core.sample import Backend, Pace, ProbeSpec, Reason
 from tests.child.running import scripted
 
 if TYPE_CHECKING:
@@ -100,3 +101,13 @@ def test_a_run_keeps_within_its_stated_budgets(tmp_path: Path, probe: str, gpu: 
     free = facts.get("device.0.free_mem", 0)
     assert report["vram_peak_bytes"] <= spec.vram_share * free
     assert report["duration_s"] < spec.budget_s
+
+
+@pytest.mark.parametrize("probe", [name for name in SPECS if SPECS[name].pace is Pace.LARGE])
+def test_a_card_that_is_full_is_the_reason_in_every_probes_words(
+    tmp_path: Path, probe: str
+) -> None:
+    failure = scripted(tmp_path, probe, f"device.0.free_mem {32 << 10}").failure
+    assert failure["reason"] == Reason.OUT_OF_MEMORY
+    assert failure["detail"].startswith("32768 bytes of GPU memory are free, too few for ")
+    assert failure["advice"] == FULL

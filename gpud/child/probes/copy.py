@@ -11,7 +11,7 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from gpud.child.device import Buffer, HostBuffer, Outcome
+from gpud.child.device import Buffer, HostBuffer, Outcome, short_of
 from gpud.child.throughput import chosen, elapsed, measured
 from gpud.core.errors import ProbeError
 from gpud.core.sample import Backend, Failure, Missing, Pace, ProbeSpec, Reason, Unit
@@ -75,9 +75,10 @@ def run(gpu: Gpu, budget: Budget, seed: int) -> Outcome:
     bus is slow. Units: bytes per second, of both directions together where both are used.
     Errors: ``ProbeError``; a byte that does not come back publishes nothing.
     """
-    size = min(LARGEST, int(gpu.memory()[0] * SPEC.vram_share) // PAGE * PAGE)
+    free_bytes = gpu.memory()[0]
+    size = min(LARGEST, int(free_bytes * SPEC.vram_share) // PAGE * PAGE)
     if size < 2 * PAGE:
-        raise ProbeError(Failure(Reason.OUT_OF_MEMORY, "no GPU memory is free for a copy"))
+        raise short_of(free_bytes, "a copy")
     pinned = _page_locked(gpu, size)
     buffer = gpu.alloc(size if pinned is not None else min(size, LARGEST_PAGEABLE))
     page = random.Random(seed).randbytes(PAGE)  # noqa: S311  # test data, not a secret

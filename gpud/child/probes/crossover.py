@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Any
 
-from gpud.child.device import Buffer, Outcome
+from gpud.child.device import Buffer, Outcome, short_of
 from gpud.child.throughput import chosen
 from gpud.child.warmup import warm
 from gpud.core.crossover import LADDER, Allowance, crossing
@@ -161,13 +161,7 @@ def _fitting(free_bytes: int) -> int:
     allowed = free_bytes * SPEC.vram_share
     fits = [n for n in LADDER if n >= TILE and MATRICES * FLOAT * n * n <= allowed]
     if not fits:
-        raise ProbeError(
-            Failure(
-                Reason.OUT_OF_MEMORY,
-                f"{free_bytes} bytes of GPU memory are free, too few for three small matrices",
-                advice="close programs that use GPU memory, in Windows too",
-            )
-        )
+        raise short_of(free_bytes, "three small matrices")
     return fits[-1]
 
 

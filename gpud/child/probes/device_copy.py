@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from typing import TYPE_CHECKING
 
-from gpud.child.device import Buffer, Outcome
+from gpud.child.device import Buffer, Outcome, short_of
 from gpud.child.throughput import chosen, elapsed, measured
 from gpud.core.errors import ProbeError
 from gpud.core.sample import Backend, Failure, Pace, ProbeSpec, Reason, Unit
@@ -73,11 +73,5 @@ def buffer_bytes(l2_bytes: int, free_bytes: int) -> int:
     allowed = int(free_bytes * SPEC.vram_share) // 2
     size = min(max(CACHES * l2_bytes, SMALLEST), allowed) // PAGE * PAGE
     if size < PAGE * PAGES:
-        raise ProbeError(
-            Failure(
-                Reason.OUT_OF_MEMORY,
-                f"{free_bytes} bytes of GPU memory are free, too few for two buffers",
-                advice="close programs that use GPU memory, in Windows too",
-            )
-        )
+        raise short_of(free_bytes, "two buffers")
     return size

@@ -12,7 +12,7 @@ import struct
 from array import array
 from typing import TYPE_CHECKING
 
-from gpud.child.device import BLOCK, Outcome
+from gpud.child.device import BLOCK, Outcome, short_of
 from gpud.child.throughput import chosen, elapsed, measured
 from gpud.core.errors import ProbeError
 from gpud.core.sample import Backend, Failure, Pace, ProbeSpec, Reason, Unit
@@ -87,13 +87,7 @@ def bodies(sm_count: int, free_bytes: int) -> list[int]:
     most = int(free_bytes * SPEC.vram_share) // (2 * BODY)
     sizes = [step, 2 * step, *range(wave, max(wave, MOST_BODIES) + 1, wave)]
     if step > most:
-        raise ProbeError(
-            Failure(
-                Reason.OUT_OF_MEMORY,
-                f"{free_bytes} bytes of GPU memory are free, too few for {step} bodies",
-                advice="close programs that use GPU memory, in Windows too",
-            )
-        )
+        raise short_of(free_bytes, f"{step} bodies")
     return [size for size in sizes if size <= most]
 
 

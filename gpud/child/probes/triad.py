@@ -6,7 +6,7 @@ import random
 import struct
 from typing import TYPE_CHECKING
 
-from gpud.child.device import BLOCK, Buffer, Outcome
+from gpud.child.device import BLOCK, Buffer, Outcome, short_of
 from gpud.child.throughput import chosen, elapsed, measured
 from gpud.core.errors import ProbeError
 from gpud.core.sample import Backend, Failure, Pace, ProbeSpec, Reason, Unit
@@ -84,13 +84,7 @@ def array_bytes(l2_bytes: int, free_bytes: int, sm_count: int) -> int:
     even = step if allowed >= step else CHUNK
     size = min(wanted, allowed // even * even)
     if size < CHUNK * CHUNKS:
-        raise ProbeError(
-            Failure(
-                Reason.OUT_OF_MEMORY,
-                f"{free_bytes} bytes of GPU memory are free, too few for three arrays",
-                advice="close programs that use GPU memory, in Windows too",
-            )
-        )
+        raise short_of(free_bytes, "three arrays")
     return size
 
 
