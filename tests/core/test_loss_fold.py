@@ -61,6 +61,20 @@ def test_an_open_one_says_when_it_is_tried_again() -> None:
 def test_a_half_open_one_is_on_its_way() -> None:
     health = gpu(Standing(State.HALF_OPEN, since_s=1000.0, hangs=1, detail="process 1 has gone"))
     assert (health.level, health.reason, health.fix) == (Level.DEGRADED, "tried_again", None)
+    assert health.detail == (
+        "process 1 has gone; one run is let through at a time, and that of what hung decides"
+    )
+
+
+def test_a_standing_of_few_words_says_what_it_knows() -> None:
+    bare = Standing(State.OPEN, since_s=1000.0, hangs=1)
+    assert gpu(bare).detail == "a driver call hung"
+    assert gpu(replace(bare, what="launch on GPU-1")).detail == "launch on GPU-1"
+    assert gpu(replace(bare, since_s=None, retry_s=1600.0)).detail == "a driver call hung"
+    assert (
+        gpu(replace(bare, retry_s=4600.0)).detail
+        == "a driver call hung; tried again 60 min after that"
+    )
 
 
 def test_what_the_kernel_says_is_evidence_for_a_hang_whichever_comes_first() -> None:
@@ -69,6 +83,18 @@ def test_what_the_kernel_says_is_evidence_for_a_hang_whichever_comes_first() -> 
     second = heard(log, fold(BreakerChanged(STUCK, 1000.0), snapshots.bare())).health["gpu"]
     assert first.detail == second.detail
     assert "the kernel's log: dxgvmb_send_create_process" in (first.detail or "")
+
+
+def test_a_kernel_without_trouble_and_a_hang_of_unknown_date_are_not_put_together() -> None:
+    quiet = KernelLogReport(counts=COUNTS)
+    assert "kernel" not in (gpu(STUCK, heard(quiet)).detail or "")
+    log = KernelLogReport(counts=COUNTS, last=LOST)
+    assert "kernel" not in (gpu(replace(STUCK, since_s=None), heard(log)).detail or "")
+
+
+def test_the_kernels_last_word_of_a_bus_that_is_well_again_is_not_repeated() -> None:
+    health = heard(KernelLogReport(counts=COUNTS, last=LOST)).health["dxg"]
+    assert (health.level, health.detail) == (Level.OK, None)
 
 
 def test_what_the_kernel_said_long_before_is_no_evidence() -> None:
