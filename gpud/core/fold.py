@@ -296,8 +296,8 @@ def _probe_health(snapshot: Snapshot, now_s: float) -> Snapshot:
     if not failing:
         return with_health(snapshot, "probes", Level.OK, now_s)
     words = [
-        f"{key.probe}{'' if key.gpu is None else f' on GPU {key.gpu}'}: {failure.detail}"
-        for key, failure in sorted(failing.items(), key=lambda item: (item[0].probe, str(item[0])))
+        f"{key}: {failure.detail}"
+        for key, failure in sorted(failing.items(), key=lambda item: str(item[0]))
     ]
     worst = max(failing.values(), key=lambda failure: SEVERITY[failure.reason])
     return with_health(

@@ -47,9 +47,8 @@ def gate_health(snapshot: Snapshot, now_s: float) -> Snapshot:
         known = "gate" in snapshot.health
         return with_health(snapshot, "gate", Level.OK, now_s) if known else snapshot
     words = [
-        f"{key.probe}{'' if key.gpu is None else f' on GPU {key.gpu}'} was left out "
-        f"{value.count} times in a row, now for {value.reason}"
-        for key, value in sorted(starving.items(), key=lambda item: (item[0].probe, str(item[0])))
+        f"{key} was left out {value.count} times in a row, now for {value.reason}"
+        for key, value in sorted(starving.items(), key=lambda item: str(item[0]))
     ]
     return with_health(
         snapshot,

@@ -40,6 +40,10 @@ class ProbeKey:
     probe: str
     gpu: int | None
 
+    def __str__(self) -> str:
+        """Name it for a person: "launch on GPU 0"."""
+        return self.probe if self.gpu is None else f"{self.probe} on GPU {self.gpu}"
+
 
 @dataclass(frozen=True, slots=True)
 class ProbeState:
