@@ -19,14 +19,24 @@ from typing import TYPE_CHECKING, Any
 
 from prometheus_client.parser import text_string_to_metric_families
 
+from gpud.child import probes
 from tests.standins.build import build_libcuda, build_libnvml
 from tests.waiting import until
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+
+def only(*names: str) -> dict[str, Any]:
+    """Settings that leave these probes on and no other."""
+    known = {file.stem for file in Path(probes.__file__).parent.glob("[a-z]*.py")}
+    assert set(names) <= known
+    return {"disabled": sorted(known - set(names))}
+
+
 QUICK: dict[str, dict[str, Any]] = {
     "dockerd": {"policy": "off"},
+    "probes": only("cpu_call", "cpu_matmul", "launch", "nbody", "triad"),
     "nvml": {"library": "/nonexistent/libnvidia-ml.so.1"},
     "cuda": {"library": "/nonexistent/libcuda.so.1"},
     "schedule": {

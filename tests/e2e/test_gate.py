@@ -10,16 +10,13 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from gpud.child import probes
-from tests.e2e.program import Program, children_of, cuda, nvml, program
+from tests.e2e.program import Program, children_of, cuda, nvml, only, program
 from tests.standins.build import rewrite_script
 from tests.waiting import until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-PROBES = {"cpu_call", "cpu_matmul", "launch", "triad"}
-"""One of each kind; the others would only take their time."""
 HASTY: dict[str, dict[str, Any]] = {
     "gate": {"wait_for_idle_s": 0.5, "look_again_s": 0.1},
     "schedule": {
@@ -28,11 +25,7 @@ HASTY: dict[str, dict[str, Any]] = {
         "large_interval_s": 1.5,
         "jitter_ratio": 0.0,
     },
-    "probes": {
-        "disabled": sorted(
-            {file.stem for file in Path(probes.__file__).parent.glob("[a-z]*.py")} - PROBES
-        )
-    },
+    "probes": only("cpu_call", "cpu_matmul", "launch", "triad"),
 }
 UUID = "GPU-6d0c5f2e-8a41-4b7d-9e13-00000000000{}"
 
