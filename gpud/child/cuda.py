@@ -44,7 +44,7 @@ class Driver:
         os.environ["CUDA_DEVICE_ORDER"] = "PCI_BUS_ID"
         if job.cache_dir:
             os.environ["CUDA_CACHE_PATH"] = job.cache_dir
-        loaded = _loaded(candidates(job))
+        loaded = _loaded(job)
         self.library = _real_path(loaded)
         self.function: dict[str, Callable[..., int]] = {}
         for name, prototype in (*FUNCTIONS.items(), *OPTIONAL.items()):
@@ -193,14 +193,16 @@ def candidates(job: Job) -> list[str]:
     return [f"{job.sysroot.rstrip('/')}/{WSL_LIBRARY}", SONAME]
 
 
-def _loaded(paths: list[str]) -> ctypes.CDLL:
+def _loaded(job: Job) -> ctypes.CDLL:
     words = []
-    for path in paths:
+    for path in candidates(job):
         try:
             return ctypes.CDLL(path)
         except (OSError, ValueError) as error:  # the latter: a NUL, a lone surrogate
             words.append(str(error))
     advice = "install or update the NVIDIA driver in Windows; WSL provides the library"
+    if job.cuda_library:  # no driver mends a path
+        advice = "correct [cuda] library in gpud.toml, or leave it out"
     detail = "; ".join(dict.fromkeys(words))
     raise ProbeError(Failure(Reason.LIBRARY_MISSING, detail, function="dlopen", advice=advice))
 

@@ -99,6 +99,7 @@ def test_a_missing_library_is_told_in_the_loaders_words() -> None:
     with pytest.raises(TelemetryError, match="cannot open shared object") as caught:
         collected("/nonexistent/libnvidia-ml.so.1")
     assert caught.value.reason == "library_missing"
+    assert "[nvml] library" in str(caught.value.fix)
 
 
 def test_a_lost_gpu_is_the_end_of_the_collection(tmp_path: Path) -> None:

@@ -185,6 +185,7 @@ def test_a_missing_library_is_told_in_the_words_of_the_loader(tmp_path: Path) ->
     failure = run("launch", tmp_path / "libcuda.so.1").failure
     assert failure["reason"] == Reason.LIBRARY_MISSING
     assert f"{tmp_path}/libcuda.so.1: cannot open shared object file" in failure["detail"]
+    assert "[cuda] library" in failure["advice"]
 
 
 def test_a_file_that_is_no_library_is_told_in_the_words_of_the_loader(tmp_path: Path) -> None:

@@ -7,6 +7,8 @@ import subprocess
 from dataclasses import asdict, replace
 from typing import TYPE_CHECKING
 
+import pytest
+
 from gpud.core.sample import Device, Failure, Inventory, Reason
 from gpud.core.settings import Library
 from gpud.doctor import libraries
@@ -143,12 +145,17 @@ def test_without_a_driver_only_wsl_is_wrong(tmp_path: Path) -> None:
         assert check.look(machine(tmp_path / "wsl", WSL2)).verdict is PROBLEM
 
 
-def test_a_configured_library_that_is_not_there_is_a_problem_everywhere(tmp_path: Path) -> None:
-    made = machine(tmp_path, LINUX)
+@pytest.mark.parametrize("tree", [LINUX, WSL2], ids=["linux", "wsl"])
+def test_a_configured_library_that_is_not_there_is_a_problem_everywhere(
+    tmp_path: Path, tree: dict[str, str]
+) -> None:
+    made = machine(tmp_path, tree)
     place = Library(library="/nonexistent/lib.so.1")
     wrong = replace(made, settings=replace(made.settings, cuda=place, nvml=place))
-    said(libcuda.look(wrong), PROBLEM, "/nonexistent/lib.so.1")
-    said(libnvml.look(wrong), PROBLEM, "/nonexistent/lib.so.1")
+    for name, check in (("cuda", libcuda), ("nvml", libnvml)):
+        found = check.look(wrong)
+        said(found, PROBLEM, "/nonexistent/lib.so.1")
+        assert found.fix == f"correct [{name}] library in gpud.toml, or leave it out"
 
 
 def test_versions_before_cuda_on_wsl_are_told() -> None:

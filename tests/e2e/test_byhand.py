@@ -252,6 +252,7 @@ def test_without_cuda_there_is_one_line_and_the_figures_of_the_cpu(gpud: Program
     assert len(re.findall("^failed: ", ran.stdout, re.MULTILINE)) == 1
     assert "failed: CUDA: library_missing: /nonexistent/libcuda.so.1" in ran.stdout
     assert ran.stdout.count("fix:") == 1
+    assert "fix: correct [cuda] library" in ran.stdout
 
 
 def test_a_driver_that_crashes_is_a_line_below_the_figures(gpud: Program) -> None:

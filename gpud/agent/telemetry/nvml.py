@@ -137,11 +137,10 @@ def load(candidates: list[str]) -> None:
             words.append(str(error))
         else:
             return
-    raise TelemetryError(
-        "; ".join(dict.fromkeys(words)),
-        reason="library_missing",
-        fix="install or update the NVIDIA driver in Windows; WSL provides the library",
-    )
+    fix = "install or update the NVIDIA driver in Windows; WSL provides the library"
+    if len(candidates) == 1:  # the configured path: no driver mends that
+        fix = "correct [nvml] library in gpud.toml, or leave it out"
+    raise TelemetryError("; ".join(dict.fromkeys(words)), reason="library_missing", fix=fix)
 
 
 def open_() -> list[Any]:

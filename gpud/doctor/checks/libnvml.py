@@ -41,6 +41,6 @@ def _loaded(machine: Machine, found: libraries.Files, *, wsl: bool) -> Finding:
     return problem(
         "; ".join(dict.fromkeys(words)),
         "install or update the NVIDIA driver in Windows; WSL provides the library"
-        if wsl
+        if wsl and not found.configured
         else "correct [nvml] library in gpud.toml, or leave it out",
     )
