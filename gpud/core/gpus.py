@@ -16,6 +16,10 @@ if TYPE_CHECKING:
     from gpud.core.sample import Device, Reading
 
 
+MIG = "MIG-"
+"""How the UUID of an instance begins: CUDA tells that, and NVML tells that of the whole card."""
+
+
 @dataclass(frozen=True, slots=True)
 class KnownGpu:
     """A GPU that was seen at least once. ``cuda`` is False while only NVML has shown it."""
@@ -52,26 +56,37 @@ def with_readings(
 ) -> tuple[dict[str, KnownGpu], tuple[Reading, ...]]:
     """Give the readings their GPU's number in place of NVML's index, and add GPUs only NVML shows.
 
-    A GPU is recognised by its UUID, else by its slot; one that tells neither keeps its index.
+    A GPU is recognised by its UUID, else by its slot where one of the two UUIDs is not known or is
+    that of a MIG instance; one that tells neither keeps its index. What claims a number that
+    another has told better, or first, is nobody's, and left out.
     """
     after = dict(known)
+    told = {index: _told(readings, index) for index in dict.fromkeys(r.gpu for r in readings)}
     numbers: dict[int, int] = {}
-    for index in dict.fromkeys(reading.gpu for reading in readings):
-        said = {
-            reading.field: reading.value
-            for reading in readings
-            if reading.gpu == index and type(reading.value) is str
-        }
+    # Those with a UUID first: who tells less does not get their number.
+    for index, said in sorted(told.items(), key=lambda item: "uuid" not in item[1]):
         uuid, bus = said.get("uuid"), said.get("pci_bus_id", "")
         found = after.get(uuid) if uuid is not None else None
         found = found or next(
-            (gpu for gpu in after.values() if same_slot(gpu.pci_bus_id, bus)), None
+            (
+                gpu
+                for other, gpu in after.items()
+                if (uuid is None or other.startswith(MIG)) and same_slot(gpu.pci_bus_id, bus)
+            ),
+            None,
         )
         if found is None and uuid is not None:
             found = KnownGpu(_free(after, index), said.get("name", ""), bus, cuda=False)
             after[uuid] = found
-        numbers[index] = index if found is None else found.number
-    return after, tuple(replace(reading, gpu=numbers[reading.gpu]) for reading in readings)
+        number = index if found is None else found.number
+        if number not in numbers.values():
+            numbers[index] = number
+    return after, tuple(replace(r, gpu=numbers[r.gpu]) for r in readings if r.gpu in numbers)
+
+
+def _told(readings: Sequence[Reading], index: int) -> dict[str, str]:
+    """Give the texts that a GPU tells of itself; a reason is none."""
+    return {r.field: r.value for r in readings if r.gpu == index and type(r.value) is str}
 
 
 def same_slot(left: str, right: str) -> bool:

@@ -101,6 +101,24 @@ def test_asking_for_a_known_gpu_changes_nothing_and_a_new_one_gets_a_number_of_i
     assert with_uuid(known, "C")["C"].number == 2
 
 
+def test_one_number_is_never_given_to_two_gpus_of_one_collection() -> None:
+    """Two series with the same labels are refused, or one of them is mixed from two cards."""
+    known = with_devices({}, listed("A", "B").devices)
+    _, twins = with_readings(known, (*told(0, "A", value=7.0), *told(1, "A", value=9.0)))
+    assert [(r.gpu, r.value) for r in twins if r.field == "power_watts"] == [(0, 7.0)]
+    alone = with_devices({}, listed("B").devices)
+    nameless = told(0, Absent.UNSUPPORTED, value=7.0)
+    _, other = with_readings(alone, (*nameless, *told(1, "B", value=9.0)))
+    assert [(r.gpu, r.value) for r in other if r.field == "power_watts"] == [(0, 9.0)]
+
+
+def test_a_new_card_in_the_slot_of_an_old_one_does_not_go_on_with_its_series() -> None:
+    known = with_devices({}, listed("A").devices)
+    after, readings = with_readings(known, told(0, "Z", known["A"].pci_bus_id, value=9.0))
+    assert power(readings) == {1: 9.0}
+    assert after["A"].number == 0
+
+
 def test_what_nvml_shows_first_has_the_same_number_when_cuda_shows_it() -> None:
     known, _ = with_readings(
         {}, (*told(0, "A", "00000000:41:00.0"), *told(1, "B", "00000000:42:00.0"))
