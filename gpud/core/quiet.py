@@ -1,4 +1,4 @@
-"""Hours of the local day in which nothing large is measured: text in, spans out.
+"""Hours of the local day in which only what costs nobody anything is measured: text in, spans out.
 
 A span is told by the clock on the wall and compared with it, so a day of 23 or 25 hours needs no
 rule: an hour that comes twice is quiet twice, one that is left out was never asked about.

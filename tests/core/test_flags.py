@@ -75,6 +75,8 @@ def test_each_flag_has_its_signs(changed: dict[str, object], flag: Flag) -> None
         {"after": replace(AFTER, pstate=0.0)},
         {"after": replace(AFTER, throttle_reasons=frozenset({"set_clocks", "sync_boost"}))},
         {"since_resume_s": 120.0},
+        {"before": replace(BEFORE, memory_used_bytes=None)},
+        {"after": replace(AFTER, memory_used_bytes=None)},
     ],
 )
 def test_at_the_limit_there_is_no_flag(changed: dict[str, object]) -> None:
@@ -100,7 +102,7 @@ def test_what_is_usual_is_the_median_of_the_last_fifty() -> None:
 
 
 def test_a_few_runs_and_runs_without_clocks_make_nothing_usual() -> None:
-    few = [Pulse(2e9, None)] * (FEWEST_RUNS - 1)
+    few = [Pulse(2e9, None)] * 4
     assert flags.usual([*few, *[Pulse(None, None)] * 20]) == Pulse(None, None)
     assert flags.usual([*few, Pulse(2e9, None)]) == Pulse(2e9, None)
 

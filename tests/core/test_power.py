@@ -53,6 +53,15 @@ def test_the_charge_is_that_of_all_the_machines_batteries() -> None:
     assert found.battery_ratio == pytest.approx(0.6)
 
 
+@pytest.mark.parametrize(("capacity", "ratio"), [("0", 0.0), ("5", 0.05), ("100", 1.0)])
+def test_a_battery_may_be_empty_and_full(capacity: str, ratio: float) -> None:
+    assert parsed({"BAT0": BATTERY | {"capacity": capacity}}).battery_ratio == ratio
+
+
+def test_a_battery_that_says_it_is_online_is_no_plug() -> None:
+    assert parsed({"BAT0": BATTERY | {"online": "1", "status": "Discharging"}}).ac is False
+
+
 @pytest.mark.parametrize("capacity", ["", "-5", "101", "80.5", "eighty", "²", "9" * 5000])
 def test_a_charge_that_is_none_is_not_known(capacity: str) -> None:
     assert parsed({"BAT0": BATTERY | {"capacity": capacity}}) == Power(ac=False)
