@@ -1,7 +1,7 @@
 """The timed loops of every latency probe: null call, real call, null call, and the clock between.
 
 A null call has the prototype of the real one and does nothing; the median null call is what is
-subtracted. Three things keep the error of half a microsecond below 3 %, which is 15 ns there:
+subtracted. Three things keep the error at half a microsecond near 1 %, which is 5 ns there:
 
 - Interleaving call by call: a core that changes speed in the middle spoils both sides alike.
 - A null call on either side. The one before finds the interpreter as the bookkeeping left it, the
