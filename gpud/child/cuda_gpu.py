@@ -28,6 +28,8 @@ SPIN, BLOCKING_SYNC = 1, 4  # CU_CTX_SCHED_*
 EVENT_SPIN, EVENT_BLOCKING_SYNC = 0, 1  # CU_EVENT_*; the context's flag does not reach events
 THREAD_LOCAL = 1  # CU_STREAM_CAPTURE_MODE_*
 JIT_LOG, JIT_LOG_SIZE = 5, 6  # CU_JIT_ERROR_LOG_BUFFER and its size
+LONGEST_MS = 6e5
+"""Between two events of a run, none of which may last so long: Windows resets a GPU after 2 s."""
 LOADING_MODES = {1: "eager", 2: "lazy"}
 
 
@@ -250,11 +252,12 @@ class CudaGpu:
         return self._call("cuEventRecord", self._events[0 if first else 1], self._lanes[0])
 
     def between(self) -> float:
-        """Wait for the last event and give the GPU's seconds since the first."""
+        """Wait for the last event and give the GPU's seconds since the first.
+
+        Errors: ``ProbeError``, also for a time that cannot be one.
+        """
         first, last, *_ = self._events
-        self._driver("cuEventSynchronize", last)
-        elapsed_ms = self._driver.value("cuEventElapsedTime", ctypes.c_float, first, last)
-        return float(elapsed_ms / 1e3)
+        return self._elapsed(first, last)
 
     def check(self, code: int, call: Call) -> None:
         """Raise what a non-zero code of ``call`` means."""
@@ -357,9 +360,15 @@ class CudaGpu:
         self._driver("cuEventRecord", first, None)
         self._driver(name, *arguments)
         self._driver("cuEventRecord", last, None)
+        self._busy_s += self._elapsed(first, last)
+
+    def _elapsed(self, first: ctypes.c_void_p, last: ctypes.c_void_p) -> float:
         self._driver("cuEventSynchronize", last)
         elapsed_ms = self._driver.value("cuEventElapsedTime", ctypes.c_float, first, last)
-        self._busy_s += max(elapsed_ms, 0.0) / 1e3
+        if not 0 <= elapsed_ms <= LONGEST_MS:  # a NaN is refused too
+            detail = f"the driver says that {elapsed_ms / 1e3:g} s passed between two events"
+            raise ProbeError(Failure(Reason.CUDA_ERROR, detail, function="cuEventElapsedTime"))
+        return float(elapsed_ms / 1e3)
 
     def _loaded(self, image: bytes) -> ctypes.c_void_p:
         module, said = ctypes.c_void_p(), ctypes.create_string_buffer(4096)

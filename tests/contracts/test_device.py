@@ -9,12 +9,13 @@ import random
 import struct
 from collections import Counter
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from gpud.child import cuda
 from gpud.child.cpu import CpuGpu
+from gpud.child.cuda_gpu import CudaGpu
 from gpud.child.device import BLOCK, perform
 from gpud.child.probes.nbody import acceleration
 from gpud.core.errors import ProbeError
@@ -263,6 +264,23 @@ def test_timed_work_takes_time_and_more_work_takes_more(gpu: Gpu) -> None:
     once = min(gpu.timed(call) for _ in range(3))
     assert 0 < once < min(gpu.timed(call, 20) for _ in range(3))
     assert gpu.busy_s >= 0
+
+
+@pytest.mark.parametrize("said_ms", [-0.001, math.nan, math.inf, 1e9])
+def test_a_time_between_events_that_cannot_be_one_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, said_ms: float
+) -> None:
+    def said(target: Any, *_: object) -> int:
+        target._obj.value = said_ms
+        return 0
+
+    with stand_in(tmp_path) as gpu:
+        assert isinstance(gpu, CudaGpu)
+        monkeypatch.setitem(gpu._driver.function, "cuEventElapsedTime", said)
+        with pytest.raises(ProbeError, match="passed between two events") as caught:
+            gpu.timed(gpu.launch(gpu.kernel("gpud_empty"), (1, 1), (1, 1)))
+        assert caught.value.failure.reason is Reason.CUDA_ERROR
+        assert gpu.busy_s == 0
 
 
 def test_more_memory_than_there_is_is_a_probe_error(gpu: Gpu) -> None:
