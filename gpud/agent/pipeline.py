@@ -115,6 +115,18 @@ class Pipeline:
         disabled = set(self._settings.probes.disabled)
         self._specs = tuple(spec for spec in specs if spec.name not in disabled)
         self._publish(ProbesListed(self._specs, refused, self._now().wall_s))
+        unknown = disabled - {spec.name for spec in specs}
+        if unknown and not refused:
+            self._publish(
+                HealthSet(
+                    "discovery",
+                    Level.DEGRADED,
+                    self._now().wall_s,
+                    reason="unknown_probe",
+                    detail=f"[probes] disabled: there is no probe {', '.join(sorted(unknown))}",
+                    fix="`gpud probe --list` says what there is; correct gpud.toml, `gpud restart`",
+                )
+            )
 
     async def round(self, pace: Pace) -> None:
         """Run every probe of ``pace``, one after the other: the CPU's once, the GPU's per GPU.

@@ -128,6 +128,15 @@ def test_a_disabled_probe_never_runs(tmp_path: Path) -> None:
     assert not [call for call in bench.calls() if "launch" in call]
 
 
+def test_a_disabled_probe_that_there_is_not_is_told(tmp_path: Path) -> None:
+    bench = Bench(tmp_path, Settings(probes=Probes(disabled=("lunch", "triad"))))
+    snapshot = bench.rounds(Pace.SMALL)
+    found = snapshot.health["discovery"]
+    assert (found.level, found.reason) == (Level.DEGRADED, "unknown_probe")
+    assert str(found.detail).endswith("there is no probe lunch")
+    assert snapshot.runs["launch"] == 1
+
+
 def test_a_run_is_published_though_the_history_cannot_be_written(tmp_path: Path) -> None:
     bench = Bench(tmp_path, state_dir=tmp_path / "missing")
     snapshot = bench.rounds(Pace.SMALL)
