@@ -41,6 +41,10 @@ ADVICE_HUNG = (
     "close GPU programs and run `wsl --shutdown` from Windows; nothing inside Linux can free a "
     "driver call that hangs"
 )
+ADVICE_LOCK = (
+    "nothing is measured without it: look whether the directory is there, belongs to the agent's "
+    "user, has room and is on a file system of Linux; `gpud restart` makes it anew"
+)
 _CRASHES = frozenset({signal.SIGSEGV, signal.SIGABRT, signal.SIGBUS, signal.SIGILL, signal.SIGFPE})
 
 
@@ -152,8 +156,12 @@ class Launcher:
     ) -> wire.Document | Failure:
         deadline_s = max(budget_s * self._deadline_ratio, 1.0)
         what = _what(verb, job)
-        async with self._turn(gpu=gpu) as fd:
-            ended, process = await self._child(verb, job, deadline_s, fd, what, gpu=gpu)
+        try:
+            async with self._turn(gpu=gpu) as fd:
+                ended, process = await self._child(verb, job, deadline_s, fd, what, gpu=gpu)
+        except OSError as error:
+            detail = f"cannot lock {self._lock_path}: {error.strerror}"
+            return Failure(Reason.SPAWN_FAILED, detail, advice=ADVICE_LOCK)
         if isinstance(ended, Failure):
             return ended
         document = _judged(ended, kind, deadline_s)

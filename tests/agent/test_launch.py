@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import fcntl
 import json
 import os
@@ -63,6 +64,31 @@ def test_a_document_on_stdout_is_the_report(tmp_path: Path) -> None:
     report = run(tmp_path, GOOD)
     assert report.failure is None
     assert report.conditions == {"n": 1}
+
+
+@pytest.mark.parametrize("trouble", ["gone", "link", "directory", "unlockable"])
+@pytest.mark.parametrize("backend", Backend)
+def test_a_lock_that_cannot_be_had_is_told_as_why_nothing_is_measured(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, trouble: str, backend: Backend
+) -> None:
+    folder, lock = tmp_path / "agent", tmp_path / "agent/gpu.lock"
+    if trouble != "gone":
+        folder.mkdir()
+    if trouble == "link":
+        lock.symlink_to(tmp_path / "elsewhere")
+    if trouble == "directory":
+        lock.mkdir()
+    if trouble == "unlockable":  # a folder of Windows, where there is no flock
+
+        def refused(_fd: int, _what: int) -> None:
+            raise OSError(errno.ENOLCK, "No locks available")
+
+        monkeypatch.setattr(fcntl, "flock", refused)
+    failure = run(folder, GOOD, backend=backend).failure
+    assert failure is not None
+    assert failure.reason is Reason.SPAWN_FAILED
+    assert failure.detail.startswith(f"cannot lock {lock}: ")
+    assert failure.advice
 
 
 def test_the_job_arrives_on_stdin_and_the_verb_as_the_argument(tmp_path: Path) -> None:
