@@ -107,7 +107,7 @@ def _(event: RunFinished, snapshot: Snapshot) -> Snapshot:
         failure=report.failure,
         last_success_s=event.now_s if good else before.last_success_s,
         finished_mono_s=event.now_mono_s,
-        duration_s=report.duration_s,
+        duration_s=report.duration_s or None,  # 0 where no child lived to tell
         flags=event.flags,
     )
     failures = dict(snapshot.failures)

@@ -91,6 +91,8 @@ def test_a_failure_takes_the_figures_of_its_probe_with_it() -> None:
     after = fold(gone, snapshots.full())
     assert 'gpud_probe_bytes_per_second{gpu="0",mode="triad",probe="triad"}' not in scrape(after)
     assert 'gpud_probe_failures_total{probe="triad",reason="hung"} 1.0' in scrape(after)
+    # How long it took is for the child to tell, and this one told nothing.
+    assert 'gpud_probe_duration_seconds{gpu="0",probe="triad"}' not in scrape(after)
 
 
 def test_figures_that_are_too_old_are_not_published() -> None:
