@@ -197,15 +197,21 @@ def settled(values: Sequence[float], *, runs: int = 3, within: float = 0.02) -> 
 
 
 _PREFIXES = ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"), (1.0, ""), (1e-3, "m"), (1e-6, "µ"))
-_SYMBOLS = {"seconds": "s", "bytes_per_second": "B/s", "flops_per_second": "flop/s", "elements": ""}
+_SYMBOLS = {"seconds": "s", "bytes_per_second": "B/s", "flops_per_second": "flop/s"}
 
 
 def human(value: float, unit: str) -> str:
-    """Write a figure in base units with a prefix: 1.23e-05 seconds is ``12.3 µs``."""
+    """Write a figure in base units with a prefix: 1.23e-05 seconds is ``12.3 µs``.
+
+    Elements are those of a square matrix, which people know by its side.
+    """
+    if unit == "elements":
+        side = round(value**0.5)
+        return f"{side} x {side}"
     value = float(f"{value:.3g}")  # rounded first: 999.9 us is 1 ms
     for scale, prefix in _PREFIXES:
         if abs(value) >= scale:
-            return f"{value / scale:.3g} {prefix}{_SYMBOLS[unit]}".rstrip()
+            return f"{value / scale:.3g} {prefix}{_SYMBOLS[unit]}"
     return f"{value / 1e-9:.3g} n{_SYMBOLS[unit]}"
 
 

@@ -298,6 +298,7 @@ def test_clocks_are_up_when_the_last_runs_agree(values: list[float], *, expected
         (0.08, Unit.SECONDS, "80 ms"),
         (2.5e10, Unit.BYTES_PER_SECOND, "25 GB/s"),
         (2.34e13, Unit.FLOPS_PER_SECOND, "23.4 Tflop/s"),
+        (16384.0, Unit.ELEMENTS, "128 x 128"),
     ],
 )
 def test_a_figure_is_written_as_a_person_says_it(value: float, unit: Unit, written: str) -> None:
