@@ -12,7 +12,7 @@ import re
 import tomllib
 from dataclasses import dataclass, field, fields, is_dataclass
 from difflib import get_close_matches
-from typing import TYPE_CHECKING, Any, Literal, get_origin, get_type_hints
+from typing import TYPE_CHECKING, Any, Literal, get_args, get_origin, get_type_hints
 
 import msgspec
 
@@ -360,8 +360,19 @@ def _suggestion(word: str, known: list[str]) -> str:
     return f"; did you mean {close[0]}?" if close else ""
 
 
+def _words_of(key: str) -> tuple[str, ...]:
+    """Give the words that ``key`` takes, when it takes only certain ones."""
+    found: Any = Settings
+    for part in key.split("."):
+        found = get_type_hints(found).get(part) if is_dataclass(found) else None
+    return get_args(found) if get_origin(found) is Literal else ()
+
+
 def _readable(message: str, origin: str) -> str:
     """Turn msgspec's ``... - at `$.http.listen` `` into a sentence that begins with the key."""
     text, _, place = message.partition(" - at `$")
     key = place.strip("`").lstrip(".")
+    if text.startswith("Invalid enum value") and (words := _words_of(key)):
+        shown = " or ".join(f'"{word}"' for word in words)
+        text = f"must be {shown}, not {text[19:]}"
     return f"{origin}: {f'{key}: ' if key else ''}{text[:1].lower()}{text[1:]}".replace("`", "")

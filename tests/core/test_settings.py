@@ -154,7 +154,10 @@ def test_what_is_wrong_about_containers_is_said_with_its_key(text: bytes, expect
         (b"[gate]\nquiet_hours = ['9-12']", "quiet_hours: 9-12 is not HH:MM-HH:MM"),
         (b"[gate]\nquiet_hours = ['09:00-09:00']", "the whole day is 00:00-24:00"),
         (b"[gate]\nquiet_hours = '09:00-12:00'", "gate.quiet_hours"),
-        (b"[gate]\non_battery = 'some'", "gate.on_battery"),
+        (
+            b"[gate]\non_battery = 'some'",
+            'gate.on_battery: must be "all" or "small" or "none", not \'some\'',
+        ),
         (b"[gate]\nbusy_ratio = 10", "busy_ratio must be between 0 and 1"),
         (b"[gate]\nhot_celsius = nan", "hot_celsius must be"),
         (b"[gate]\nwait_for_idle_s = -1", "wait_for_idle_s must be"),
