@@ -304,7 +304,7 @@ def _probe(arguments: argparse.Namespace, place: Place) -> int:
     from gpud.agent.byhand import command, session
 
     if arguments.list:
-        return command.listing(as_json=arguments.json)
+        return command.listing(arguments.names, as_json=arguments.json)
     settings = place.settings()
     _as_the_agent(settings, place)
     request = session.Request(tuple(arguments.names), tuple(arguments.gpu), arguments.repeat)

@@ -108,6 +108,10 @@ def test_config_check_says_whether_there_is_a_file(tmp_path: Path) -> None:
 
 
 def test_probes_are_listed_without_running_any(tmp_path: Path) -> None:
+    one = gpud(tmp_path, "probe", "--list", "--json", "nbody")
+    assert [spec["name"] for spec in json.loads(one.stdout)["probes"]] == ["nbody"]
+    none = gpud(tmp_path, "probe", "--list", "lunch")
+    assert (none.returncode, "there is no probe lunch; there are:" in none.stderr) == (2, True)
     ran = gpud(tmp_path, "probe", "--list", "--json")
     assert ran.returncode == 0
     listed = json.loads(ran.stdout)

@@ -12,11 +12,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gpud.agent.byhand import document, draw, others, progress, terminal
-from gpud.agent.byhand.session import Session
+from gpud.agent.byhand.session import Session, named
 from gpud.agent.launch import Launcher
 from gpud.core.text import escaped
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from gpud.agent.byhand.outcome import Outcome
     from gpud.agent.byhand.session import Request
     from gpud.core.settings import Settings
@@ -25,10 +27,14 @@ WELL, PROBLEM = 0, 1
 INTERRUPTED, TERMINATED = 128 + signal.SIGINT, 128 + signal.SIGTERM
 
 
-def listing(*, as_json: bool) -> int:
-    """Print the probes there are; 1 when a probe module does not load."""
+def listing(names: Sequence[str], *, as_json: bool) -> int:
+    """Print the probes there are, or those that are named; 1 when a probe module does not load.
+
+    Errors: ``ConfigError`` for a name that is no probe.
+    """
     # Nothing is measured, so nobody's lock is wanted.
-    specs, refused = asyncio.run(Launcher(Path(os.devnull)).specs())
+    known, broken = asyncio.run(Launcher(Path(os.devnull)).specs())
+    specs, refused = tuple(named(known, broken, names)), {} if names else broken
     if as_json:
         terminal.put(json.dumps(document.of_listing(specs, refused)) + "\n")
         return PROBLEM if refused else WELL

@@ -20,7 +20,7 @@ from gpud.core.sample import Backend, Job, Skip
 from gpud.core.text import escaped
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Sequence
+    from collections.abc import Awaitable, Callable, Mapping, Sequence
 
     from gpud.agent.byhand.progress import Progress
     from gpud.core.sample import Device, Inventory, ProbeSpec
@@ -41,6 +41,22 @@ class Request:
     names: tuple[str, ...] = ()
     gpus: tuple[str, ...] = ()  # an index, or a UUID or the beginning of one
     repeat: int = 1
+
+
+def named(
+    specs: Sequence[ProbeSpec], refused: Mapping[str, str], names: Sequence[str]
+) -> Sequence[ProbeSpec]:
+    """Give the probes of these names, each once; all of them where there is no name.
+
+    Errors: ``ConfigError`` for a name that is no probe, or of one that does not load.
+    """
+    known = {spec.name: spec for spec in specs}
+    for name in names:
+        if name in refused:
+            raise ConfigError(f"the probe {name} does not load: {refused[name]}")
+        if name not in known:
+            raise ConfigError(f"there is no probe {name}; there are: {', '.join(known)}")
+    return [known[name] for name in dict.fromkeys(names)] if names else specs
 
 
 class Session:
@@ -96,16 +112,9 @@ class Session:
 
     async def _specs(self) -> Sequence[ProbeSpec]:
         specs, refused = await self._launcher.specs()
-        known = {spec.name: spec for spec in specs}
-        for name in self._request.names:
-            if name in refused:
-                raise ConfigError(f"the probe {name} does not load: {refused[name]}")
-            if name not in known:
-                raise ConfigError(f"there is no probe {name}; there are: {', '.join(known)}")
-        if self._request.names:
-            return [known[name] for name in dict.fromkeys(self._request.names)]
-        self.outcome.refused = refused
-        return specs
+        if not self._request.names:
+            self.outcome.refused = refused
+        return named(specs, refused, self._request.names)
 
     def _tell_of_the_agent(self, *, anything: bool) -> None:
         said = others.breaker(Path(self._settings.run_dir), now_s=time.time()) if anything else None
