@@ -76,8 +76,8 @@ CASES = [  # how often a probe fills memory until it checks what comes then
     ("device_copy", "copy_device", 2),
     ("copy", "copy_in", 1),
     ("copy", "copy_out", 1),
-    ("small_copy", "copy_in", 4),  # two of the warm-up, one for each size
-    ("small_copy", "copy_out", 4),
+    ("small_copy", "copy_in", 6),  # two loads of the warm-up, the first size and two loads for it
+    ("small_copy", "copy_out", 6),
 ]
 
 

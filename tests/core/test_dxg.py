@@ -141,6 +141,15 @@ def test_trouble_is_news_for_a_while_and_stays_counted() -> None:
     assert tally.last_at_s == 6.0
 
 
+def test_news_is_news_after_days_too() -> None:
+    days_s = 1e6
+    tally = tallied((days_s, LOST), *((days_s, STRANGE) for _ in range(UNUSUAL)))
+    assert tally.recent(days_s + 1) == {Kind.MESSAGE_LOST: 1}
+    assert tally.unusual(days_s + 1)
+    assert tally.recent(days_s + 601) == {}
+    assert not tally.unusual(days_s + 601)
+
+
 def test_unknown_lines_count_as_unusual_only_when_there_are_suddenly_many() -> None:
     few = tallied(*((SETTLED_S + i, STRANGE) for i in range(UNUSUAL - 1)))
     many = few.with_line(Line(SETTLED_S + UNUSUAL, STRANGE))
