@@ -174,6 +174,35 @@ def test_few_sizes_are_measured_and_none_far_beyond_a_clear_win() -> None:
     assert max(gpu_s.calls) <= 256
 
 
+@pytest.mark.parametrize(
+    ("cpu_ms", "largest"),
+    [
+        ((0.5, 1.5, 1.8, 2.5, 9.0), 8),  # twice is not enough: it has to be by a factor of two
+        ((0.5, 0.5, 3.0, 3.0, 9.0), 8),  # a factor of three is not enough: it has to be twice
+        ((3.0, 3.0, 9.0, 9.0, 9.0), 2),
+        ((3.0, 0.5, 3.0, 0.5, 3.0), 16),
+    ],
+)
+def test_two_wins_in_a_row_and_a_factor_of_two_end_the_climb(
+    cpu_ms: tuple[float, ...], largest: int
+) -> None:
+    sizes = (1, 2, 4, 8, 16)
+    found = crossing(
+        lambda n: 1e-3 * cpu_ms[sizes.index(n)], lambda _: 1e-3, sizes, allowance=AMPLE
+    )
+    assert found.curve[-1].n == largest
+
+
+@pytest.mark.parametrize(
+    "allowance",
+    [Allowance(total_s=0.05, gpu_s=1e9), Allowance(total_s=1e9, gpu_s=0.02)],
+)
+def test_either_part_of_the_allowance_ends_the_climb(allowance: Allowance) -> None:
+    found = crossing(lambda _: 2e-3, lambda _: 3e-3, allowance=allowance)
+    assert found.cut_short
+    assert found.n is None
+
+
 def test_long_work_is_repeated_less() -> None:
     gpu_s = Counted(gpu(0.0, 3e9))
     crossing(cpu(4e9), gpu_s, allowance=AMPLE)
