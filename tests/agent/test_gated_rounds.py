@@ -214,6 +214,15 @@ def test_what_comes_between_two_refusals_does_not_end_the_row(bench: Clocked) ->
     assert [event.starving for event in seen] == [False] * 3 + [True] * 5
 
 
+def test_a_run_begins_the_patience_anew(bench: Clocked) -> None:
+    bench.settings = Settings(gate=Gate(starve_after_s=10))
+    bench.looks = [*[BUSY] * 6, IDLE, IDLE, BUSY]
+    bench.rounds(*[Pace.SMALL] * 8)
+    seen = [event for event in bench.events if isinstance(event, RunSkipped)]
+    assert len(finished(bench, "launch")) == 1
+    assert [event.starving for event in seen][-2:] == [True, False]
+
+
 def test_who_chose_the_quiet_is_not_told_of_it(bench: Clocked) -> None:
     bench.settings = Settings(gate=Gate(starve_after_s=10, on_battery="none"))
     bench.looks = [replace(IDLE, ac=False)]
