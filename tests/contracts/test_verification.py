@@ -31,6 +31,9 @@ class Tired(CpuGpu):
     def memory(self) -> tuple[int, int]:
         return 48 << 20, 1 << 30
 
+    def host(self, size: int, *, pinned: bool = True) -> HostBuffer:
+        return replace(super().host(size), pinned=pinned)
+
     def timed(self, call: Call, repeats: int = 1) -> float:
         self.check(call.real(), call)
         return 0.015 * repeats
@@ -55,7 +58,8 @@ class Tired(CpuGpu):
     def copy_out(
         self, host: HostBuffer, buffer: Buffer, *, size: int | None = None, lane: int = 0
     ) -> Call:
-        return self._tiring("copy_out", super().copy_out(host, buffer, size=size, lane=lane))
+        kind = "copy_out" if lane == 0 else "second lane"
+        return self._tiring(kind, super().copy_out(host, buffer, size=size, lane=lane))
 
     def copy_device(self, to: Buffer, source: Buffer) -> Call:
         return self._tiring("copy_device", super().copy_device(to, source))
@@ -76,6 +80,7 @@ CASES = [  # how often a probe fills memory until it checks what comes then
     ("device_copy", "copy_device", 2),
     ("copy", "copy_in", 1),
     ("copy", "copy_out", 1),
+    ("copy", "second lane", 1),
     ("small_copy", "copy_in", 6),  # two loads of the warm-up, the first size and two loads for it
     ("small_copy", "copy_out", 6),
 ]
