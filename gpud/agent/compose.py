@@ -250,7 +250,8 @@ async def _ticking(settings: Settings, board: Board, schedule: Schedule) -> None
             log.warning("clock_jumped", offset_s=round(offset_s, 3))
             board.post(ClockJumped(offset_s, after.wall_s, after.mono_s))
             if offset_s > 0:
-                schedule.after_pause(offset_s, rest_s=clock.rest_s(offset_s))
+                rest_s = min(clock.rest_s(offset_s), settings.gate.resume_rest_s)
+                schedule.after_pause(offset_s, rest_s=rest_s)
         before = after
         board.post(rootstatus.read(path, after))
         await asyncio.sleep(TICK_S)

@@ -110,6 +110,13 @@ class Launcher:
             self._rest.cancel()
             self._rest = None
 
+    def closed_to_gpu_work(self) -> Skip | None:
+        """Say why no GPU work may start now; None when it may."""
+        now_s = time.monotonic()
+        if self.breaker.allows(now_s):
+            return None
+        return Skip.STUCK if self.breaker.state(now_s) is State.STUCK else Skip.BREAKER_OPEN
+
     async def specs(self) -> tuple[tuple[ProbeSpec, ...], dict[str, str]]:
         """Ask which probes there are, and which modules were refused and why.
 
@@ -136,8 +143,8 @@ class Launcher:
         )
         if isinstance(document, Failure):
             return RunReport(probe=spec.name, backend=spec.backend, failure=document)
-        if document.probe != spec.name:
-            detail = f"asked for {spec.name}, got a report of {document.probe!r:.60}"
+        if detail := _foreign(document, spec):
+            detail = f"asked for {spec.name}, got a report of {detail}"
         elif document.device is not None and document.device.uuid != job.gpu:
             detail = f"asked for {job.gpu}, got a report of {document.device.uuid!r:.60}"
         else:
@@ -187,13 +194,13 @@ class Launcher:
         """
         if not gpu and self._cpu_watch is not None:
             raise Refused(Skip.STUCK)
-        if gpu and not self.breaker.allows(time.monotonic()):
-            raise Refused(Skip.STUCK)
+        if gpu and (skip := self.closed_to_gpu_work()):
+            raise Refused(skip)
         fd = gpulock.opened(self._lock_path)
         try:
             mine = await self._locked(fd)
-            if gpu and not self.breaker.allows(time.monotonic()):  # that may have changed meanwhile
-                raise Refused(Skip.STUCK)
+            if gpu and (skip := self.closed_to_gpu_work()):  # that may have changed meanwhile
+                raise Refused(skip)
             yield fd if mine else None
         finally:
             os.close(fd)
@@ -303,6 +310,20 @@ class Launcher:
 def _what(verb: str, job: Job) -> str:
     subject = job.probe if verb == "--run" else verb.lstrip("-")
     return f"{subject} on {job.gpu}" if job.gpu else subject
+
+
+def _foreign(report: RunReport, spec: ProbeSpec) -> str | None:
+    """Name what in a report is not of its probe: modes become labels, and are bounded."""
+    if report.probe != spec.name:
+        return f"{report.probe!r:.60}"
+    if report.backend is not spec.backend:
+        return f"the {report.backend}"
+    named = {sample.mode for sample in report.samples} | {gap.mode for gap in report.missing}
+    if strange := sorted(named - set(spec.modes)):
+        return f"a mode {strange[0]!r:.60}"
+    if any(sample.unit is not spec.unit for sample in report.samples):
+        return "another unit"
+    return None
 
 
 def _judged(

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import secrets
-import time
 from dataclasses import replace
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -199,8 +198,9 @@ class Pipeline:
 
     async def _one(self, due: Due) -> _Waiting:
         """Run one probe on one GPU, or leave it out; gives it back if it has to wait."""
-        if due.device is not None and not self._launcher.breaker.allows(time.monotonic()):
-            self._skip(due, Skip.STUCK, self._now())  # a GPU that hangs may look busy as well
+        hung = None if due.device is None else self._launcher.closed_to_gpu_work()
+        if hung is not None:
+            self._skip(due, hung, self._now())  # a GPU that hangs may look busy as well
             return []
         seen = await self._gate.ask(due)
         while isinstance(seen.answer, Wait) and seen.answer.ours:

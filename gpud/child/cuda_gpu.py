@@ -132,7 +132,7 @@ class CudaGpu:
         """Take page-locked memory; ordinary memory where WSL has none left or none is wanted."""
         address = ctypes.c_void_p()
         allocate = self._driver.function["cuMemHostAlloc"]
-        granted = pinned and allocate(ctypes.byref(address), size, 0) == 0
+        granted = pinned and allocate(ctypes.byref(address), size, 0) == 0 and bool(address.value)
         if granted and address.value is not None:
             self._pinned.append(address)
             self._pinned_bytes += size

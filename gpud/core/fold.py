@@ -260,6 +260,10 @@ def _accumulated(
     return grown
 
 
+NAMED = 4
+"""GPUs that are gone and named one by one."""
+
+
 def _presence(snapshot: Snapshot, now_s: float) -> Snapshot:
     """Say which GPUs are gone that were here. A driver that gives no list says nothing of that."""
     inventory = snapshot.inventory
@@ -274,13 +278,14 @@ def _presence(snapshot: Snapshot, now_s: float) -> Snapshot:
         if gpu.cuda and uuid not in present
     ]
     if gone:
+        more = f" and {len(gone) - NAMED} more" if len(gone) > NAMED else ""
         return with_health(
             snapshot,
             "devices",
             Level.FAILED,
             now_s,
             reason="gpu_vanished",
-            detail=f"CUDA no longer offers {', '.join(gone)}",
+            detail=f"CUDA no longer offers {', '.join(gone[:NAMED])}{more}",
             fix="`wsl --shutdown` from Windows brings back a GPU that fell off; `gpud restart` if "
             "it was taken out on purpose",
         )

@@ -11,13 +11,17 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     from gpud.core.sample import Device, Reading
 
 
 MIG = "MIG-"
 """How the UUID of an instance begins: CUDA tells that, and NVML tells that of the whole card."""
+
+
+MOST_KNOWN = 64
+"""More than any machine has had; a driver that gives new UUIDs all the time shall not grow us."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +34,7 @@ class KnownGpu:
     cuda: bool
 
 
-def with_devices(known: Mapping[str, KnownGpu], devices: Iterable[Device]) -> dict[str, KnownGpu]:
+def with_devices(known: Mapping[str, KnownGpu], devices: Sequence[Device]) -> dict[str, KnownGpu]:
     """Add what CUDA lists, by UUID.
 
     A MIG instance has a UUID of its own; the first one takes the number NVML's GPU in the same slot
@@ -43,6 +47,10 @@ def with_devices(known: Mapping[str, KnownGpu], devices: Iterable[Device]) -> di
             before = after.pop(taken)
         number = _free(after, device.index) if before is None else before.number
         after[device.uuid] = KnownGpu(number, device.name, device.pci_bus_id, cuda=True)
+    present = {device.uuid for device in devices}
+    gone = [uuid for uuid in after if uuid not in present]
+    for uuid in gone[: max(len(after) - MOST_KNOWN, 0)]:  # the oldest first
+        del after[uuid]
     return after
 
 
@@ -107,5 +115,5 @@ def _only_nvml_has(known: Mapping[str, KnownGpu], bus_id: str) -> str | None:
 
 
 def _free(known: Mapping[str, KnownGpu], wanted: int) -> int:
-    numbers = {gpu.number for gpu in known.values()}
-    return wanted if wanted not in numbers else max(numbers) + 1
+    """Give a number that nobody has had, also of those that are no longer known."""
+    return max(wanted, *(gpu.number + 1 for gpu in known.values()), 0)

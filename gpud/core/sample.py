@@ -98,7 +98,8 @@ class Skip(StrEnum):
     """Why a due run was not started at all."""
 
     NO_GPU = "no_gpu"
-    STUCK = "stuck"
+    STUCK = "stuck"  # a child that was killed does not go away
+    BREAKER_OPEN = "breaker_open"  # a call hung a while ago
     CHILD_RUNNING = "child_running"
     CLOCK_JUMPED = "clock_jumped"
     CONTAINER_RUNNING = "container_running"

@@ -19,6 +19,7 @@ from gpud.core.stats import LATENCY_BOUNDS_S
 
 Document = TypeVar("Document", RunReport, Inventory, RootReport, Word)
 
+LARGEST_SIZE = 2**53
 LARGEST_COUNT = 2**31
 """More than any run can hold; SQLite has no integer beyond 2**63 - 1."""
 
@@ -69,6 +70,10 @@ def _refuse_contradictions(report: RunReport) -> None:
         raise WireError(f"a failed {report.probe!r:.60} with figures")
     if len(set(modes)) != len(modes):
         raise WireError(f"a {report.probe!r:.60} with one mode twice")
+    costs = (report.duration_s, report.gpu_seconds)
+    taken = (report.vram_peak_bytes, report.pinned_peak_bytes)
+    if min(*costs, *taken) < 0 or max(taken) > LARGEST_SIZE:
+        raise WireError(f"a {report.probe!r:.60} that cost less than nothing, or too much")
     if any(min(point.n, point.cpu_s, point.gpu_s) <= 0 for point in report.curve):
         raise WireError(f"a {report.probe!r:.60} with a point that took no time")
     for sample in report.samples:
@@ -80,8 +85,11 @@ def _trouble(sample: Sample) -> str | None:
     if not 1 <= sample.n <= LARGEST_COUNT:
         return f"counts {sample.n} values"
     figures = (sample.median, sample.p10, sample.p90, sample.p99, sample.minimum, sample.maximum)
-    if min(figures) < 0:
+    if min(*figures, sample.null_median or 0, sample.null_p99 or 0) < 0:
         return "is less than nothing"
+    ordered = (sample.minimum, sample.p10, sample.median, sample.p90, sample.p99, sample.maximum)
+    if list(ordered) != sorted(ordered):
+        return "has quantiles out of order"
     if any(peak.value < 0 or not 0 < peak.share <= 1 for peak in sample.peaks):
         return "has a peak that cannot be one"
     return None if sample.buckets is None else _buckets_trouble(sample.buckets)
@@ -90,6 +98,6 @@ def _trouble(sample: Sample) -> str | None:
 def _buckets_trouble(buckets: Buckets) -> str | None:
     if len(buckets.counts) != len(LATENCY_BOUNDS_S) + 1:
         return f"has {len(buckets.counts)} buckets"
-    if not all(0 <= count <= LARGEST_COUNT for count in buckets.counts):
+    if buckets.total < 0 or not all(0 <= count <= LARGEST_COUNT for count in buckets.counts):
         return "has a bucket that cannot be counted"
     return None

@@ -162,7 +162,7 @@ def test_a_probe_that_took_more_memory_than_is_free_now_waits_for_its_turn(
     assert skips(bench) == [("launch", Skip.VRAM_SHORT, "GPU-0")]
 
 
-def test_a_gpu_that_hangs_is_stuck_and_not_merely_busy(bench: Clocked) -> None:
+def test_a_gpu_that_hangs_is_told_to_hang_and_not_to_be_busy(bench: Clocked) -> None:
     async def story() -> None:
         pipeline, history = bench.make()
         await pipeline.round(Pace.SMALL)
@@ -172,7 +172,7 @@ def test_a_gpu_that_hangs_is_stuck_and_not_merely_busy(bench: Clocked) -> None:
         await history.close()
 
     asyncio.run(story())
-    assert skips(bench) == [("launch", Skip.STUCK, "GPU-0")]
+    assert skips(bench) == [("launch", Skip.BREAKER_OPEN, "GPU-0")]
 
 
 def test_a_probe_put_off_for_too_long_is_told_of_until_it_runs(bench: Clocked) -> None:
@@ -209,7 +209,7 @@ def test_what_comes_between_two_refusals_does_not_end_the_row(bench: Clocked) ->
         *[Skip.GPU_BUSY] * 3,
         Skip.RESUMED,
         *[Skip.GPU_BUSY] * 3,
-        Skip.STUCK,
+        Skip.BREAKER_OPEN,
     ]
     assert [event.starving for event in seen] == [False] * 3 + [True] * 5
 

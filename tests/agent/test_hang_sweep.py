@@ -104,7 +104,7 @@ def test_a_hang_at_any_call_blocks_nobody_and_opens_the_breaker(
         failure = what.report.failure
         assert failure is not None, hang
         assert (failure.reason, what.report.samples) == (Reason.HUNG, ()), (hang, failure)
-        assert (what.state, what.refused, what.spawned) == (State.OPEN, Skip.STUCK, 1), hang
+        assert (what.state, what.refused, what.spawned) == (State.OPEN, Skip.BREAKER_OPEN, 1), hang
         calls = cases[hang].with_name("calls").read_text().split()
         assert calls[-1] == hang.function, hang  # it hung where it was told to
         assert calls.count(hang.function) == hang.after + 1, hang

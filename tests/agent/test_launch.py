@@ -113,6 +113,12 @@ def test_a_child_gets_a_session_of_its_own_at_the_root_and_a_clean_environment(
     assert run(tmp_path, script).conditions == {"leads": True, "cwd": "/", "names": "LANG PATH"}
 
 
+STRANGE = """
+print('{"probe": "launch", "backend": "cuda", "missing": [')
+print('{"mode": "strange", "reason": "internal", "detail": "d"}]}')
+"""
+
+
 @pytest.mark.parametrize(
     ("script", "reason", "words"),
     [
@@ -125,6 +131,16 @@ def test_a_child_gets_a_session_of_its_own_at_the_root_and_a_clean_environment(
             """print('{"probe": "other", "backend": "cuda"}')""",
             Reason.BAD_OUTPUT,
             "asked for launch",
+        ),
+        (
+            """print('{"probe": "launch", "backend": "cpu"}')""",
+            Reason.BAD_OUTPUT,
+            "got a report of the cpu",
+        ),
+        (
+            STRANGE,
+            Reason.BAD_OUTPUT,
+            "got a report of a mode 'strange'",
         ),
         ("raise SystemExit('cuInit: no such luck')", Reason.CRASHED, "cuInit: no such luck"),
         ("import os; os.abort()", Reason.CRASHED, "SIGABRT"),
@@ -141,6 +157,8 @@ def test_a_child_gets_a_session_of_its_own_at_the_root_and_a_clean_environment(
         "half a document",
         "two documents",
         "another probe's report",
+        "another backend's report",
+        "a mode that the probe does not have",
         "exit 1 without a document",
         "abort",
         "segfault",
@@ -199,7 +217,7 @@ def test_after_a_hang_no_gpu_work_starts_but_the_cpu_is_still_measured(tmp_path:
         assert (await alarm.run(spec(), Job("launch"))).failure is not None
         with pytest.raises(Refused) as caught:
             await alarm.run(spec(), Job("launch"))
-        assert caught.value.skip is Skip.STUCK
+        assert caught.value.skip is Skip.BREAKER_OPEN
         await alarm.run(spec(backend=Backend.CPU), Job("launch"))
 
     asyncio.run(story())
@@ -267,7 +285,7 @@ def test_while_half_open_one_run_is_let_through_and_no_second(tmp_path: Path) ->
     assert isinstance(first, RunReport)
     assert first.failure is None
     assert isinstance(second, Refused)
-    assert second.skip is Skip.STUCK
+    assert second.skip is Skip.BREAKER_OPEN
     assert trying.breaker == Breaker()
 
 

@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 
 from gpud.core.events import InventoryTaken, RunFinished, TelemetryRead
 from gpud.core.fold import fold
-from gpud.core.gpus import KnownGpu, same_slot, with_devices, with_readings, with_uuid
+from gpud.core.gpus import MOST_KNOWN, KnownGpu, same_slot, with_devices, with_readings, with_uuid
 from gpud.core.health import Level
 from gpud.core.sample import (
     Absent,
@@ -51,6 +51,14 @@ def test_a_number_is_one_gpus_for_ever(lists: list[list[str]]) -> None:
         assert all(known[uuid] == gpu for uuid, gpu in before.items())
         numbers = [gpu.number for gpu in known.values()]
         assert len(set(numbers)) == len(numbers)
+
+
+def test_a_driver_that_gives_new_uuids_all_the_time_does_not_make_us_grow() -> None:
+    known: dict[str, KnownGpu] = {}
+    for turn in range(200):
+        known = with_devices(known, [device(0, f"GPU-{turn}", 1)])
+    assert len(known) <= MOST_KNOWN
+    assert known["GPU-199"].number == 199
 
 
 def test_the_first_list_is_numbered_as_cuda_does() -> None:
@@ -198,6 +206,11 @@ def test_a_gpu_that_vanished_is_named_until_it_is_back() -> None:
     assert health.detail == "CUDA no longer offers GPU 0 (card A, A)"
     assert "wsl --shutdown" in (health.fix or "")
     assert after(taken, lost, taken).health["devices"].level is Level.OK
+
+
+def test_many_gpus_that_vanished_are_named_in_part() -> None:
+    health = after(InventoryTaken(listed(*"ABCDEFG"), 1.0), InventoryTaken(listed("G"), 2.0))
+    assert (health.health["devices"].detail or "").endswith("D) and 2 more")
 
 
 def test_a_driver_that_gives_no_list_does_not_say_that_gpus_vanished() -> None:

@@ -30,21 +30,25 @@ devices = st.builds(
     Device, st.integers(0, 9), texts, texts, texts, texts, st.just(1), st.just(1), st.just(1)
 )
 buckets = st.lists(figures, max_size=5).map(stats.bucketed).filter(lambda b: b.total < 1e300)
-samples = st.builds(
+QUANTILES = ("minimum", "p10", "median", "p90", "p99", "maximum")
+
+
+def with_quantiles(sample: Sample, values: list[float]) -> Sample:
+    ordered: dict[str, Any] = dict(zip(QUANTILES, sorted(values), strict=True))
+    return dataclasses.replace(sample, **ordered)
+
+
+bare_samples = st.builds(
     Sample,
     mode=texts,
     unit=st.sampled_from(Unit),
     n=st.integers(1, 10**6),
-    median=figures,
-    p10=figures,
-    p90=figures,
-    p99=figures,
-    minimum=figures,
-    maximum=figures,
+    **dict.fromkeys(QUANTILES, st.just(0.0)),
     null_median=st.none() | figures,
     null_p99=st.none() | figures,
     buckets=st.none() | buckets,
 )
+samples = st.builds(with_quantiles, bare_samples, st.lists(figures, min_size=6, max_size=6))
 good_reports = st.builds(
     RunReport,
     probe=texts,
@@ -132,6 +136,10 @@ def test_the_smallest_whole_document_is_taken() -> None:
         document(samples=[{**SAMPLE, "n": 2**63}]),
         document(samples=[{**SAMPLE, "n": 0}]),
         document(samples=[{**SAMPLE, "median": -1.0}]),
+        document(samples=[{**SAMPLE, "median": 2.0}]),
+        document(samples=[{**SAMPLE, "null_median": -1.0}]),
+        document(gpu_seconds=-0.5),
+        document(vram_peak_bytes=2**60),
         document(samples=[{**SAMPLE, "buckets": {"counts": [1, 2], "total": 1.0}}]),
         document(failure={"reason": "hung", "detail": "x"}),
         b'{"x":' + b"[" * 100_000,
@@ -153,6 +161,10 @@ def test_the_smallest_whole_document_is_taken() -> None:
         "a count too large to store",
         "a count of none",
         "less than nothing",
+        "quantiles out of order",
+        "a null call that gives time back",
+        "a run that gives GPU time back",
+        "more memory than there can be",
         "buckets of another layout",
         "figures beside a failure",
         "nested without end",

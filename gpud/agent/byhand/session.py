@@ -187,7 +187,7 @@ class Session:
                 self._progress.waiting(words, waited_s)
 
     def _not_run(self, repeat: int, spec: ProbeSpec, gpu: int | None, skip: Skip) -> None:
-        if skip is Skip.STUCK:
+        if skip in {Skip.STUCK, Skip.BREAKER_OPEN}:
             standing = self._launcher.standing
             detail, fix = standing.detail or "the GPU does not answer", standing.fix
         else:
