@@ -280,9 +280,27 @@ def _status_lines(document: dict[str, Any]) -> list[str]:
         f"{one['reason'].replace('_', ' ')}, {one['count']} in a row"
         for one in sorted(document["put_off"], key=lambda one: (one["probe"], _place(one)))
     ]
-    if figures:
-        lines += ["", "  last figures (median)", *figures]
-    return [*lines, "", "  left out", *left_out] if left_out else lines
+    missing = [
+        f"  {state['probe']:<15} {_place(state):<6} {gap['mode']:<{width}} "
+        f"{gap['reason'].replace('_', ' ')}"
+        for state in document["probes"]
+        for gap in state["missing"]
+    ]
+    sections = {"last figures (median)": figures, "not on offer": missing, "left out": left_out}
+    for title, rows in {"GPUs": _gpu_lines(document), **sections}.items():
+        lines += ["", f"  {title}", *rows] if rows else []
+    return lines
+
+
+def _gpu_lines(document: dict[str, Any]) -> list[str]:
+    """Say which card each number is, of those that CUDA lists now."""
+    listed = (document.get("cuda") or {}).get("devices", ())
+    numbers = document.get("gpus", {})
+    return [
+        f"  GPU {numbers[device['uuid']]['number']:<11} {device['name']}"
+        for device in listed
+        if device["uuid"] in numbers
+    ]
 
 
 def _marks(state: dict[str, Any]) -> str:

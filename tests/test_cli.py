@@ -203,3 +203,16 @@ def test_the_status_marks_figures_and_tells_what_was_left_out_and_why() -> None:
     assert "  triad           GPU 0  gpu busy, 1 in a row" in lines
     bare = status.document(snapshots.bare(), now_s=1.0)
     assert not any("left out" in line for line in cli._status_lines(bare))
+
+
+def test_the_status_says_which_card_a_number_is_and_what_it_does_not_offer() -> None:
+    document = status.document(snapshots.full(), now_s=1.0)
+    (device,) = document["cuda"]["devices"]
+    tensor = {"mode": "tensor", "reason": "unsupported", "detail": "compute capability 7.5"}
+    document["probes"].append({"probe": "tensor", "gpu": 0, "samples": [], "missing": [tensor]})
+    lines = cli._status_lines(document)
+    assert f"  GPU 0           {device['name']}" in lines
+    below = lines[lines.index("  not on offer") + 1]
+    assert below.split() == ["tensor", "GPU", "0", "tensor", "unsupported"]
+    bare = cli._status_lines(status.document(snapshots.bare(), now_s=1.0))
+    assert not {"  GPUs", "  not on offer"} & set(bare)

@@ -107,14 +107,15 @@ def _legend(outcome: Outcome, found: Sequence[Result]) -> Iterator[str]:
     if outcome.no_past is not None:
         yield f"no baseline: {escaped(outcome.no_past)}"
         return
-    reasons: dict[str, list[str]] = {}
+    reasons: dict[str, dict[str, None]] = {}
     for result in found:
         if result.no_baseline is not None:
-            where = "" if result.gpu is None else f" on GPU {result.gpu}"
-            name = f"{escaped(result.probe)} {escaped(result.mode)}{where}"
-            reasons.setdefault(result.no_baseline, []).append(name)
+            without = {each.no_baseline for each in found if each.probe == result.probe}
+            whole = without == {result.no_baseline}  # then its modes need no names
+            name = escaped(result.probe if whole else f"{result.probe} {result.mode}")
+            reasons.setdefault(result.no_baseline, {})[name] = None
     for reason, names in reasons.items():
-        yield f"no baseline ({reason}): {', '.join(dict.fromkeys(names))}"
+        yield f"no baseline ({reason}): {', '.join(names)}"
 
 
 def _histograms(outcome: Outcome, *, width: int, ascii_only: bool) -> Iterator[Line]:

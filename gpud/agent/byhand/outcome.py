@@ -237,7 +237,7 @@ def _against(
     uuid = report.device.uuid if report.device is not None else None
     kept = outcome.past.medians.get(Series(uuid, report.probe, mode, version), ())
     if len(kept) < FEWEST_RUNS:
-        return None, f"{len(kept)} of {FEWEST_RUNS} runs"
+        return None, f"{len(kept)} runs are kept, {FEWEST_RUNS} are needed"
     usual = median(kept)
     if usual <= 0:
         return None, "the history says 0"
