@@ -180,7 +180,8 @@ class Launcher:
             if self.breaker.left is None:  # else another has the lock, and its end is awaited
                 self._left(process, what, f"{what}: {words}", gpu=gpu)
         elif gpu and hung:
-            self._set(self.breaker.after_hang(time.monotonic(), what), what=what, detail=words)
+            told = f"{what}: {words}"
+            self._set(self.breaker.after_hang(time.monotonic(), what), what=what, detail=told)
         elif gpu:
             self._set(self.breaker.after_end(time.monotonic(), what))
         return document
