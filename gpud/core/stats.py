@@ -110,6 +110,8 @@ LEAST_SHARE = 0.05
 VALLEY = 0.1
 SPREADS = 4.5
 CREST = 20
+CORE = 1.25
+"""How much further apart two humps may be than those of the core that made them."""
 
 
 def peaks(values: Sequence[float], *, resolution: float = 0.0) -> tuple[Peak, ...]:
@@ -149,10 +151,16 @@ def _own_peaks(net: Sequence[float], null: Sequence[float]) -> tuple[Peak, ...]:
     """Find the humps of net latencies that are not those of the core they were measured on.
 
     Without null calls it is no host latency: a rate, or an interval of a coarser clock. Null calls
-    with two humps are a core that has changed its speed in the middle of the run.
+    with two humps are a core that has changed its speed in the middle of the run; that explains
+    humps as far apart as theirs, and none that are further.
     """
     found = peaks(net, resolution=CLOCK_S) if null else ()
-    return () if found and peaks(null, resolution=CLOCK_S) else found
+    core = peaks(null, resolution=CLOCK_S) if found else ()
+    return () if core and _ratio(found) <= CORE * _ratio(core) else found
+
+
+def _ratio(found: tuple[Peak, ...]) -> float:
+    return found[-1].value / found[0].value
 
 
 def _split(ordered: Sequence[float]) -> int:

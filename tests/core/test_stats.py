@@ -275,6 +275,12 @@ def test_humps_of_a_core_that_changes_its_speed_are_not_those_of_the_driver() ->
     assert changed.peaks == ()
 
 
+def test_humps_further_apart_than_those_of_the_core_are_the_drivers_all_the_same() -> None:
+    values = [5e-6] * 800 + [20e-6] * 200
+    null = [0.4e-6] * 1600 + [0.6e-6] * 400  # what follows a long call is slower
+    assert len(summarised(values, mode="m", unit=Unit.SECONDS, null=null).peaks) == 2
+
+
 @pytest.mark.parametrize(
     ("values", "expected"),
     [
