@@ -160,10 +160,10 @@ def test_five_series_and_what_verifies_them_fit_one_run() -> None:
     assert gpu.busy_s < 0.9
 
 
-def test_a_slow_enough_call_is_done_nine_times_after_three_that_agree() -> None:
+def test_a_slow_enough_call_is_done_seven_times_after_three_that_agree() -> None:
     gpu = Counted(Paced(1.0))
-    assert len(measured(gpu, work(0.02), 1.0, Budget(30)).rates) == 9
-    assert len(gpu.pace.single) == 1 + 3 + 9
+    assert len(measured(gpu, work(0.02), 1.0, Budget(30)).rates) == 7
+    assert len(gpu.pace.single) == 1 + 3 + 7
 
 
 def test_somebody_asks_between_any_two_batches_whether_to_go_on() -> None:

@@ -169,11 +169,13 @@ def test_no_gpu_at_all_is_exit_code_2_with_the_reason(tmp_path: Path) -> None:
     assert "no GPU: no_device: cuInit" in ended.stderr
 
 
-def test_no_driver_is_exit_code_2_with_what_to_install(tmp_path: Path) -> None:
+def test_a_driver_that_is_not_where_it_was_said_to_be_is_exit_code_2_with_the_fix(
+    tmp_path: Path,
+) -> None:
     ended = check(tmp_path, *GIVEN, "--library", str(tmp_path / "absent.so"))
     assert ended.returncode == 2
     assert "no GPU: library_missing" in ended.stderr
-    assert "install or update the NVIDIA driver" in ended.stderr
+    assert "correct [cuda] library" in ended.stderr
 
 
 def test_no_nvcc_is_exit_code_2_with_what_to_install(tmp_path: Path) -> None:
