@@ -160,7 +160,8 @@ def _own_peaks(net: Sequence[float], null: Sequence[float]) -> tuple[Peak, ...]:
 
 
 def _ratio(found: tuple[Peak, ...]) -> float:
-    return found[-1].value / found[0].value
+    low, high = found[0].value, found[-1].value
+    return high / low if low > 0 else math.inf
 
 
 def _split(ordered: Sequence[float]) -> int:

@@ -281,6 +281,12 @@ def test_humps_further_apart_than_those_of_the_core_are_the_drivers_all_the_same
     assert len(summarised(values, mode="m", unit=Unit.SECONDS, null=null).peaks) == 2
 
 
+def test_a_launch_that_costs_nothing_beside_one_that_does_has_two_humps() -> None:
+    values = [0.3e-6] * 300 + [1.4e-6] * 700
+    found = summarised(values, mode="m", unit=Unit.SECONDS, null=[0.4e-6] * 700 + [0.8e-6] * 300)
+    assert [peak.value for peak in found.peaks] == pytest.approx([0.0, 1e-6])
+
+
 @pytest.mark.parametrize(
     ("values", "expected"),
     [
