@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from gpud.child.device import Call, Gpu
     from gpud.child.warmup import Load
 
-BLOCK = 250
+BURST = 250
 """Launches between two untimed waits: the driver's queue is finite, and a full one blocks."""
 QUEUED = 9
 AHEAD, LEAST_AHEAD_S = 4, 50e-6
@@ -56,8 +56,8 @@ def one_by_one(gpu: Gpu, call: Call, count: int, budget: Budget) -> Timed:
     """
     real, null, clock = call.real, call.null, time.perf_counter_ns
     taken, nothing = _nanoseconds(count), _nanoseconds(2 * count)
-    for first in range(0, count, BLOCK):
-        for place in range(first, min(first + BLOCK, count)):
+    for first in range(0, count, BURST):
+        for place in range(first, min(first + BURST, count)):
             begun = clock()
             idle = null()
             before = clock()
@@ -147,12 +147,12 @@ def verify_launches(gpu: Gpu, seed: int) -> None:
     start = seed % 1_000_000
     gpu.fill(counter, start)
     call = gpu.launch(gpu.kernel("gpud_count"), (1, 1), (1, 1), counter)
-    for _ in range(BLOCK):
+    for _ in range(BURST):
         gpu.check(call.real(), call)
     counted = int.from_bytes(gpu.download(counter), "little") - start
-    if counted != BLOCK:
+    if counted != BURST:
         raise ProbeError(
-            Failure(Reason.VERIFICATION_FAILED, f"{BLOCK} launches were made and {counted} counted")
+            Failure(Reason.VERIFICATION_FAILED, f"{BURST} launches were made and {counted} counted")
         )
 
 

@@ -45,6 +45,7 @@ clocks that have not begun to rise yet agree with themselves as well.
 RESERVE_S = 0.08
 """Of the GPU time of a run: what is left for verification."""
 MOST_REPEATS = 10_000
+SMALLEST, CACHES = 64 << 20, 4
 GROWTH = 16
 """How much longer than the last one a pilot may be planned: the first tells little."""
 
@@ -62,6 +63,19 @@ class Series:
     def conditions(self) -> dict[str, Condition]:
         """Say how the figures came about."""
         return {"settled": self.settled, "runs": len(self.rates), "batch": self.repeats}
+
+
+def beyond_caches(l2_bytes: int) -> int:
+    """Give how much memory no cache holds: four times the L2, and 64 MiB at least."""
+    return max(CACHES * l2_bytes, SMALLEST)
+
+
+def parts(most: int, *, unit: int, least: int) -> list[int]:
+    """Give the sizes to choose from, ascending: ``most``, its half, and so on to a 64th.
+
+    Units: bytes, all of them in whole ``unit``s, ``least`` of them at least.
+    """
+    return sorted({max((most >> halving) // unit, least) * unit for halving in range(7)})
 
 
 def chosen(

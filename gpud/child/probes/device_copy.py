@@ -6,7 +6,7 @@ import random
 from typing import TYPE_CHECKING
 
 from gpud.child.device import Buffer, Outcome, short_of
-from gpud.child.throughput import chosen, elapsed, measured
+from gpud.child.throughput import beyond_caches, chosen, elapsed, measured, parts
 from gpud.core.errors import ProbeError
 from gpud.core.sample import Backend, Failure, Pace, ProbeSpec, Reason, Unit
 from gpud.core.stats import summarised
@@ -26,12 +26,8 @@ SPEC = ProbeSpec(
     every=4,
 )
 
-SMALLEST = 64 << 20
-CACHES = 4
 PAGE = 1 << 16
 PAGES = 16
-PARTS = (64, 32, 16, 8, 4, 2, 1)
-"""Of the buffers: a GPU so slow that all of them takes too long copies a part."""
 
 
 def run(gpu: Gpu, budget: Budget, seed: int) -> Outcome:
@@ -46,8 +42,8 @@ def run(gpu: Gpu, budget: Budget, seed: int) -> Outcome:
     def copying(size: int) -> Call:
         return gpu.copy_device(Buffer(clone.address, size), Buffer(whole.address, size))
 
-    sizes = sorted({max(most // part // PAGE, PAGES) * PAGE for part in PARTS})
-    size = chosen(gpu, sizes, copying, float, budget)
+    # A GPU so slow that all of it takes too long copies a part.
+    size = chosen(gpu, parts(most, unit=PAGE, least=PAGES), copying, float, budget)
     source, copied = Buffer(whole.address, size), Buffer(clone.address, size)
     chance = random.Random(seed)  # noqa: S311  # test data, not a secret
     word = chance.randrange(1, 1 << 32)
@@ -71,7 +67,7 @@ def run(gpu: Gpu, budget: Budget, seed: int) -> Outcome:
 def buffer_bytes(l2_bytes: int, free_bytes: int) -> int:
     """Choose the size of one buffer: far beyond the cache, and its share of free memory at most."""
     allowed = int(free_bytes * SPEC.vram_share) // 2
-    size = min(max(CACHES * l2_bytes, SMALLEST), allowed) // PAGE * PAGE
+    size = min(beyond_caches(l2_bytes), allowed) // PAGE * PAGE
     if size < PAGE * PAGES:
         raise short_of(free_bytes, "two buffers")
     return size

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from gpud.child.device import Outcome
-from gpud.child.latency import BLOCK, gpu_time, occupying, one_by_one, verify_launches
+from gpud.child.latency import BURST, gpu_time, occupying, one_by_one, verify_launches
 from gpud.child.warmup import warm
 from gpud.core.sample import Backend, Missing, Pace, ProbeSpec, Reason, Unit
 from gpud.core.stats import median, summarised
@@ -58,7 +58,7 @@ def run(gpu: Gpu, budget: Budget, seed: int) -> Outcome:
     ahead.close()
     recorded = one_by_one(gpu, last, RECORDS, budget)
     verify_launches(gpu, seed)
-    gpu.account(BLOCK * median(found["kernel"]))
+    gpu.account(BURST * median(found["kernel"]))
     samples: list[Sample] = []
     missing: list[Missing] = []
     for mode, values in found.items():

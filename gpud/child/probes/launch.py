@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from gpud.child.device import Outcome, perform
 from gpud.child.latency import (
-    BLOCK,
+    BURST,
     NS,
     gpu_time,
     occupying,
@@ -134,6 +134,6 @@ def _account(gpu: Gpu, empty: Call, budget: Budget, *, graphs: int) -> None:
     ahead = occupying(gpu, (first, empty, last), budget)
     each_s = median(gpu_time(gpu, (empty,), ahead, PILOTS))
     ahead.close()
-    single = COLD_SUBMISSIONS + COLD_ROUND_TRIPS + SUBMISSIONS + ROUND_TRIPS + WARM_UP + BLOCK
+    single = COLD_SUBMISSIONS + COLD_ROUND_TRIPS + SUBMISSIONS + ROUND_TRIPS + WARM_UP + BURST
     rows = COLD_ROWS + ROWS + graphs
     gpu.account(each_s * (1 + single + ROW * rows))

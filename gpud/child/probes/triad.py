@@ -7,7 +7,7 @@ import struct
 from typing import TYPE_CHECKING
 
 from gpud.child.device import BLOCK, Buffer, Outcome, short_of
-from gpud.child.throughput import chosen, elapsed, measured
+from gpud.child.throughput import beyond_caches, chosen, elapsed, measured, parts
 from gpud.core.errors import ProbeError
 from gpud.core.sample import Backend, Failure, Pace, ProbeSpec, Reason, Unit
 from gpud.core.stats import summarised
@@ -28,12 +28,8 @@ SPEC = ProbeSpec(
 )
 
 ARRAYS = 3
-SMALLEST = 64 << 20
-CACHES = 4
 CHUNK = 4096
 CHUNKS = 16
-PARTS = (64, 32, 16, 8, 4, 2, 1)
-"""Of the arrays: a GPU so slow that all of them take too long streams a part."""
 BLOCKS_PER_SM = 16
 ELEMENT = 16  # bytes of a float4
 
@@ -53,8 +49,8 @@ def run(gpu: Gpu, budget: Budget, seed: int) -> Outcome:
     def stream(size: int) -> Call:
         return gpu.launch(kernel, grid, (BLOCK, 1), *whole, float(scale), size // ELEMENT)
 
-    sizes = sorted({max(most // part // CHUNK, CHUNKS) * CHUNK for part in PARTS})
-    size = chosen(gpu, sizes, stream, float, budget)
+    # A GPU so slow that all of them take too long streams a part.
+    size = chosen(gpu, parts(most, unit=CHUNK, least=CHUNKS), stream, float, budget)
     a, b, c = (Buffer(array.address, size) for array in whole)
     for array in (b, c):
         gpu.fill(array, _bits(chance.randrange(1, 1000)))
@@ -79,7 +75,7 @@ def array_bytes(l2_bytes: int, free_bytes: int, sm_count: int) -> int:
     step, where memory allows: no thread has an element more to do than the others.
     """
     step = sm_count * BLOCKS_PER_SM * BLOCK * ELEMENT
-    wanted = -(-max(CACHES * l2_bytes, SMALLEST) // step) * step
+    wanted = -(-beyond_caches(l2_bytes) // step) * step
     allowed = int(free_bytes * SPEC.vram_share) // ARRAYS
     even = step if allowed >= step else CHUNK
     size = min(wanted, allowed // even * even)
