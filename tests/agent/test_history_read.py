@@ -42,20 +42,24 @@ for number in range(int(sys.argv[2])):
 sys.stdin.read()
 """
 COMING_AND_GOING = """
-import pathlib, sys
+import pathlib, select, sys
 from gpud.agent.store import Run, Store
 from gpud.core import stats
 from gpud.core.sample import *
 device = Device(0, "GPU-1", "n", "0000:01:00.0", "8.9", 46, 1, 1)
 sample = stats.summarised([1e-6], mode="submit", unit=Unit.SECONDS)
 report = RunReport("launch", Backend.CUDA, device, (sample,), conditions={"probe_version": 1})
-for number in range(31):
+number = -1
+while not select.select([sys.stdin], [], [], 0)[0]:  # until that is closed
+    number += 1
     store = Store(pathlib.Path(sys.argv[1]), now=str)
     store.append([Run(report, float(number), "b")])
     store.close()
     if number == 0:
         print("begun", flush=True)
+print(number + 1)
 """
+LOOKS = 20
 
 needs_another_user = pytest.mark.skipif(os.geteuid() != 0, reason="becoming nobody needs root")
 
@@ -202,18 +206,23 @@ def test_while_agents_come_and_go_no_look_fails_or_sees_less_than_the_one_before
     tmp_path: Path,
 ) -> None:
     with subprocess.Popen(
-        [sys.executable, "-c", COMING_AND_GOING, str(tmp_path)], cwd=ROOT, stdout=subprocess.PIPE
+        [sys.executable, "-c", COMING_AND_GOING, str(tmp_path)],
+        cwd=ROOT,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
     ) as writer:
+        assert writer.stdin is not None
         assert writer.stdout is not None
         assert writer.stdout.readline() == b"begun\n"
-        seen, looks = 0, 0
-        while writer.poll() is None:
+        seen = 0
+        for _ in range(LOOKS):
             now = len(submits(tmp_path))
             assert now >= seen
-            seen, looks = now, looks + 1
+            seen = now
+        writer.stdin.close()
+        written_runs = int(writer.stdout.readline())
     assert writer.returncode == 0
-    assert looks > 10
-    assert len(submits(tmp_path)) == 31
+    assert len(submits(tmp_path)) == written_runs > 1
     written(tmp_path, run(1.0))  # whichever files the last one could not take away: the next can
     assert {path.name for path in tmp_path.iterdir()} == {FILE}
 

@@ -129,9 +129,9 @@ def test_what_comes_right_after_idle_is_a_series_of_its_own(tmp_path: Path) -> N
         ("roundtrip", 12e-6, 18e-6),
         ("pipelined", 2.05e-6, 8.05e-6),
     ):
-        # A busy machine makes a row longer, and nothing makes it shorter.
-        assert samples[mode]["minimum"] == pytest.approx(usual_s, rel=0.1)
-        assert samples[f"{mode}_cold"]["minimum"] == pytest.approx(cold_s, rel=0.1)
+        # A busy machine makes a call longer, and the null call that is taken off it as well.
+        for name, wanted_s in ((mode, usual_s), (f"{mode}_cold", cold_s)):
+            assert -0.8e-6 < samples[name]["minimum"] - wanted_s < 0.1 * wanted_s
 
 
 def test_the_first_launch_begins_before_the_context(tmp_path: Path) -> None:
