@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from statistics import median
 from typing import TYPE_CHECKING
 
 import pytest
@@ -12,7 +13,8 @@ from gpud.child.cpu import CpuGpu
 from gpud.child.probes import launch
 from gpud.core.errors import ProbeError
 from gpud.core.sample import Reason
-from tests.child.running import scripted
+from tests.child.running import run, scripted
+from tests.standins.build import build_libcuda
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -123,15 +125,16 @@ def test_a_graph_costs_its_launch_and_its_nodes(tmp_path: Path) -> None:
 def test_what_comes_right_after_idle_is_a_series_of_its_own(tmp_path: Path) -> None:
     idle = 1 + 250 + 50 + 5 * 200
     script = f"launch_ns 2000\nidle_launches {idle}\nidle_launch_ns 8000\nsync_ns 10000"
-    samples = scripted(tmp_path, "launch", script).samples
+    library = build_libcuda(tmp_path, script)
+    runs = [run("launch", library).samples for _ in range(5)]  # one may meet a core that is busy
     for mode, usual_s, cold_s in (
         ("submit", 2e-6, 8e-6),
         ("roundtrip", 12e-6, 18e-6),
         ("pipelined", 2.05e-6, 8.05e-6),
     ):
-        # A busy machine makes a call longer, and the null call that is taken off it as well.
         for name, wanted_s in ((mode, usual_s), (f"{mode}_cold", cold_s)):
-            assert -0.8e-6 < samples[name]["minimum"] - wanted_s < 0.1 * wanted_s
+            found_s = median(samples[name]["minimum"] for samples in runs)
+            assert found_s == pytest.approx(wanted_s, rel=0.1)
 
 
 def test_the_first_launch_begins_before_the_context(tmp_path: Path) -> None:
