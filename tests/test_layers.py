@@ -53,6 +53,9 @@ VIOLATIONS = [
     Violation("root/planted.py", "import rich"),
     Violation("agent/planted.py", "import docker"),
     Violation("agent/planted.py", "import numpy"),
+    Violation("agent/planted.py", "import pynvml"),
+    Violation("agent/telemetry/planted.py", "import gpud.agent.nvml.library"),
+    Violation("agent/nvml/planted.py", "import msgspec"),
     Violation("agent/store.py", "import gpud.agent.compose"),
     Violation("agent/export.py", "import gpud.agent.store"),
     Violation("planted.py", "import gpud.core"),  # a module that no layer names

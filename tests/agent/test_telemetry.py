@@ -12,7 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpud.agent.telemetry import collector, nvml
+from gpud.agent.nvml import queries
+from gpud.agent.telemetry import collector
 from gpud.agent.telemetry.collector import Collector
 from gpud.core.errors import TelemetryError
 from gpud.core.sample import Absent, Reading
@@ -48,7 +49,7 @@ def test_every_field_arrives_in_base_units(tmp_path: Path) -> None:
         "device.0.power_mw 31500\ndevice.0.clock_sm_mhz 2475\ndevice.0.utilization_gpu_percent 7\n",
     )
     fields = by_field(collected(library))
-    assert set(fields) == set(nvml.FIELDS)
+    assert set(fields) == set(queries.FIELDS)
     assert fields["power_watts"] == 31.5
     assert fields["clock_sm_hertz"] == 2475e6
     assert fields["utilization_gpu_ratio"] == 0.07
@@ -214,7 +215,9 @@ def test_a_driver_that_names_no_throttle_reasons_or_all_of_them_says_nothing(
     ]
     library = build_libnvml(tmp_path, without=neither)
     assert by_field(collected(library))["throttle_reasons"] is Absent.UNSUPPORTED
-    assert nvml.plausible("throttle_reasons", nvml.throttle_words(2**64 - 1)) is Absent.SENTINEL
+    assert (
+        queries.plausible("throttle_reasons", queries.throttle_words(2**64 - 1)) is Absent.SENTINEL
+    )
 
 
 def test_two_gpus_are_told_apart(tmp_path: Path) -> None:
@@ -281,23 +284,24 @@ def test_a_refusal_is_answered_from_memory_for_a_while() -> None:
 @given(
     field=st.sampled_from(
         sorted(
-            set(nvml.FIELDS) - {"name", "uuid", "pci_bus_id", "driver_version", "throttle_reasons"}
+            set(queries.FIELDS)
+            - {"name", "uuid", "pci_bus_id", "driver_version", "throttle_reasons"}
         )
     ),
     value=st.one_of(
         st.integers(0, 2**64 - 1),
-        st.sampled_from(sorted(nvml.SENTINELS)),
+        st.sampled_from(sorted(queries.SENTINELS)),
         st.integers(-(2**31), -1),
         st.floats(allow_nan=True, allow_infinity=True),
     ),
 )
 def test_no_sentinel_and_no_impossible_figure_gets_through(field: str, value: float) -> None:
-    got = nvml.plausible(field, value)
+    got = queries.plausible(field, value)
     if not isinstance(got, Absent):
-        low, high = nvml.LIMITS.get(field, (0, 2**62))
+        low, high = queries.LIMITS.get(field, (0, 2**62))
         assert isinstance(got, float)
         assert low <= got <= high
-        assert value not in nvml.SENTINELS
+        assert value not in queries.SENTINELS
 
 
 def test_wsl_is_looked_at_before_the_loaders_own_idea() -> None:

@@ -76,7 +76,7 @@ def killed_helper(gpud: Program) -> bool:
     assert gpud.process is not None
     for agent in (gpud.process.pid, *children_of(gpud.process.pid)):
         for pid in children_of(agent):
-            if b"gpud.agent.telemetry" in Path("/proc", str(pid), "cmdline").read_bytes():
+            if b"gpud.agent.nvml" in Path("/proc", str(pid), "cmdline").read_bytes():
                 os.kill(pid, signal.SIGKILL)
                 return True
     return False

@@ -1,1 +1,1 @@
-"""One file per telemetry source. They run in a helper process, so that a driver call may hang."""
+"""One file per telemetry source; each asks a process of its own, since a driver call may hang."""

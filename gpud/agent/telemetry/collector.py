@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from gpud.core.settings import Settings
 
-HELPER = (sys.executable, "-I", "-m", "gpud.agent.telemetry")
+HELPER = (sys.executable, "-I", "-m", "gpud.agent.nvml")
 DEADLINE_S = 5.0
 HANG_REST_S = (60.0, 3600.0)
 """After a hang: the first rest and the longest. Each hang in a row doubles it."""

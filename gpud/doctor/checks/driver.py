@@ -40,7 +40,7 @@ def asked(machine: Machine) -> Mapping[str, Any]:
     places = [machine.settings.nvml.library]
     if not places[0]:
         places = [str(machine.at(f"{WSL_LIBRARIES}/{NAME}")), NAME]
-    command = [sys.executable, "-I", "-m", "gpud.agent.telemetry", *places]
+    command = [sys.executable, "-I", "-m", "gpud.agent.nvml", *places]
     ended = machine.ask(command, stdin="{}\n")
     if ended.code is None:
         failure = {"reason": "hung", "detail": f"NVML: {ended.stderr}", "level": 2}

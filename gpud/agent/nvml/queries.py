@@ -6,7 +6,6 @@ be): only their ``value`` is read.
 
 from __future__ import annotations
 
-import ctypes
 import math
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -19,11 +18,9 @@ from gpud.core.sample import Absent, Reading
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-RANK = 10
-"""Sources are merged in rank order; a field's first present value wins."""
 NAME = "nvml"
+"""The source of every reading, as the metrics name it."""
 
-SONAME = "libnvidia-ml.so.1"
 SENTINELS = frozenset({2**64 - 1, 2**63 - 1, 2**63 - 14, 2**32 - 1, 2**31 - 1})
 """What NVML and DCGM write where there is no value: never a reading of anything we ask for."""
 
@@ -104,63 +101,6 @@ LIMITS: dict[str, tuple[float, float]] = {
     "utilization_memory_ratio": (0, 1),
 }
 """What a reading can be at all; outside lies a sentinel nobody documented."""
-
-_OPENING: dict[int, tuple[str, str | None]] = {
-    9: (
-        "driver_not_loaded",
-        "Windows replaced the driver while WSL ran, or the adapter changed: `wsl --shutdown`",
-    ),
-    12: ("library_missing", None),
-    13: ("symbol_missing", "update the NVIDIA driver in Windows"),
-    15: ("gpu_is_lost", "`wsl --shutdown`, then look at the Windows event log"),
-    17: (
-        "blocked_by_the_operating_system",
-        (
-            "the GPU is in TCC mode, a Linux driver package shadows WSL's, or the VM bus broke: "
-            "remove nvidia packages from the distribution, then `wsl --shutdown`"
-        ),
-    ),
-    18: ("driver_mismatch", "remove nvidia-utils from the distribution; WSL brings its own"),
-}
-
-
-def load(candidates: list[str]) -> None:
-    """Open the library by the first path that works, so that ``pynvml`` finds it by its SONAME.
-
-    Errors: ``TelemetryError`` with the loader's own words for every path tried.
-    """
-    words = []
-    for path in candidates:
-        try:
-            ctypes.CDLL(path)
-        except OSError as error:
-            words.append(str(error))
-        else:
-            return
-    fix = "install or update the NVIDIA driver in Windows; WSL provides the library"
-    if len(candidates) == 1:  # the configured path: no driver mends that
-        fix = "correct [nvml] library in gpud.toml, or leave it out"
-    raise TelemetryError("; ".join(dict.fromkeys(words)), reason="library_missing", fix=fix)
-
-
-def open_() -> list[Any]:
-    """Initialise NVML and give one handle per GPU. ``Errors: TelemetryError``."""
-    try:
-        pynvml.nvmlInit()
-        count = pynvml.nvmlDeviceGetCount()
-        handles = [pynvml.nvmlDeviceGetHandleByIndex(index) for index in range(count)]
-    except pynvml.NVMLError as error:
-        reason, fix = _OPENING.get(error.value, ("failed", None))
-        raise TelemetryError(f"NVML: {error} ({error.value})", reason=reason, fix=fix) from error
-    # PCI order, as CUDA is told to count too: one index means one GPU in every series.
-    return sorted(handles, key=_bus_order)
-
-
-def _bus_order(handle: Any) -> str:  # noqa: ANN401  # an opaque pointer
-    try:
-        return _text(pynvml.nvmlDeviceGetPciInfo(handle).busId)
-    except pynvml.NVMLError:
-        return ""
 
 
 def read(handles: list[Any]) -> Iterator[Reading]:

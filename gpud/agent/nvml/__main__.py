@@ -1,4 +1,4 @@
-"""The telemetry helper: one line of JSON in, one line of JSON out, until its input ends.
+"""The NVML helper: one line of JSON in, one line of JSON out, until its input ends.
 
 It is a process of its own because a driver call may hang for good; the agent must not.
 """
@@ -11,7 +11,7 @@ import sys
 from dataclasses import asdict
 from typing import Any
 
-from gpud.agent.telemetry import nvml
+from gpud.agent.nvml import library, queries
 from gpud.core.errors import TelemetryError
 from gpud.core.sample import Absent, Reading
 
@@ -24,10 +24,10 @@ def main() -> int:
     for _ in sys.stdin:
         try:
             if handles is None:
-                nvml.load(sys.argv[1:])
-                handles = nvml.open_()
+                library.load(sys.argv[1:])
+                handles = library.open_()
             answer: dict[str, Any] = {
-                "readings": [_wire(found) for found in nvml.read(handles)],
+                "readings": [_wire(found) for found in queries.read(handles)],
             }
         except TelemetryError as error:
             handles = None
