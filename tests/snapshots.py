@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from gpud.core import fields as catalogue
 from gpud.core.breaker import Standing, State
 from gpud.core.clock import Instant
 from gpud.core.events import (
@@ -17,7 +18,7 @@ from gpud.core.events import (
     RootHeard,
     RunFinished,
     RunSkipped,
-    TelemetryRead,
+    SourceAnswered,
 )
 from gpud.core.fold import fold
 from gpud.core.health import Level
@@ -57,6 +58,7 @@ from gpud.core.sample import (
 )
 from gpud.core.snapshot import Snapshot
 from gpud.core.stats import LATENCY_BOUNDS_S
+from gpud.core.telemetry import Answer
 
 NOW = Instant(wall_s=1_700_000_100.0, mono_s=100.0)
 
@@ -136,7 +138,10 @@ FIELDS: dict[str, float | str | Absent] = {
     "utilization_gpu_ratio": 0.07,
     "utilization_memory_ratio": Absent.UNSUPPORTED,
 }
-READINGS = tuple(Reading(0, field, value, "nvml") for field, value in FIELDS.items())
+READINGS = tuple(
+    Reading(None if catalogue.FIELDS[field].machine else 0, field, value, "nvml")
+    for field, value in FIELDS.items()
+)
 
 ROOT = RootReport(
     gpud_version="0.1.0",
@@ -259,7 +264,7 @@ def full() -> Snapshot:
             wall_s,
         ),
         RunSkipped("triad", Skip.GPU_BUSY, wall_s, DEVICE.uuid, starving=True),
-        TelemetryRead(READINGS, 0.02, wall_s, mono_s),
+        SourceAnswered(Answer("nvml", 5, wall_s, mono_s, READINGS, duration_s=0.02), wall_s),
         RootHeard(ROOT, None, wall_s),
         HealthSet("store", Level.OK, wall_s),
         ClockJumped(3600.0, wall_s, mono_s),

@@ -179,7 +179,7 @@ def test_words_from_outside_cannot_steer_the_terminal(tmp_path: Path) -> None:
 
 
 def test_the_figures_stand_in_one_column_however_long_a_mode_is_called() -> None:
-    document = status.document(snapshots.full(), now_s=1.0)
+    document = status.document(snapshots.full(), now=snapshots.NOW)
     for state in document["probes"]:
         state["flags"] = []
         state["samples"] = [
@@ -192,7 +192,7 @@ def test_the_figures_stand_in_one_column_however_long_a_mode_is_called() -> None
 
 
 def test_the_status_marks_figures_and_tells_what_was_left_out_and_why() -> None:
-    lines = cli._status_lines(status.document(snapshots.full(), now_s=1.0))
+    lines = cli._status_lines(status.document(snapshots.full(), now=snapshots.NOW))
     marked = [line for line in lines if line.endswith("(busy, low)")]
     assert [line.split()[:4] for line in marked] == [
         ["launch", "GPU", "0", "submit"],
@@ -201,12 +201,12 @@ def test_the_status_marks_figures_and_tells_what_was_left_out_and_why() -> None:
     ]
     assert marked[1].endswith("13 µs (75%) / 40 µs (25%)  (busy, low)")
     assert "  triad           GPU 0  gpu busy, 1 in a row" in lines
-    bare = status.document(snapshots.bare(), now_s=1.0)
+    bare = status.document(snapshots.bare(), now=snapshots.NOW)
     assert not any("left out" in line for line in cli._status_lines(bare))
 
 
 def test_the_status_says_which_card_a_number_is_and_what_it_does_not_offer() -> None:
-    document = status.document(snapshots.full(), now_s=1.0)
+    document = status.document(snapshots.full(), now=snapshots.NOW)
     (device,) = document["cuda"]["devices"]
     tensor = {"mode": "tensor", "reason": "unsupported", "detail": "compute capability 7.5"}
     document["probes"].append({"probe": "tensor", "gpu": 0, "samples": [], "missing": [tensor]})
@@ -214,5 +214,5 @@ def test_the_status_says_which_card_a_number_is_and_what_it_does_not_offer() -> 
     assert f"  GPU 0           {device['name']}" in lines
     below = lines[lines.index("  not on offer") + 1]
     assert below.split() == ["tensor", "GPU", "0", "tensor", "unsupported"]
-    bare = cli._status_lines(status.document(snapshots.bare(), now_s=1.0))
+    bare = cli._status_lines(status.document(snapshots.bare(), now=snapshots.NOW))
     assert not {"  GPUs", "  not on offer"} & set(bare)

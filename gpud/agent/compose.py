@@ -15,26 +15,26 @@ import msgspec
 import structlog
 
 import gpud
-from gpud.agent import logs, platform, rootstatus, status, web
+from gpud.agent import ladder, logs, platform, rootstatus, status, web
 from gpud.agent.board import Board
 from gpud.agent.clocks import local_min, now
 from gpud.agent.conditions import Observer
 from gpud.agent.export import SnapshotCollector
 from gpud.agent.gatekeeper import Gatekeeper
+from gpud.agent.ladder import Ladder
 from gpud.agent.launch import Launcher
 from gpud.agent.pipeline import Pipeline
 from gpud.agent.schedule import Schedule
+from gpud.agent.source import Context
 from gpud.agent.store import History
-from gpud.agent.telemetry.collector import Collector
 from gpud.core import clock, containers
-from gpud.core.errors import ListenError, TelemetryError
+from gpud.core.errors import ListenError
 from gpud.core.events import (
     BreakerChanged,
     ChildSpawned,
     ClockJumped,
     HealthSet,
-    TelemetryFailed,
-    TelemetryRead,
+    ProgramStarted,
 )
 from gpud.core.health import Level
 from gpud.core.sample import Pace
@@ -97,14 +97,22 @@ async def run(settings: Settings) -> int:
     history = History(
         Path(settings.state_dir), now=lambda: datetime.now(UTC).strftime("%Y%m%dT%H%M%SZ")
     )
-    collector = Collector(settings, on_spawn=spawned)
+    context = Context(
+        settings,
+        now=now,
+        read=board.read,
+        spawned=spawned,
+        started=lambda source: board.post(ProgramStarted(source)),
+        own=own,
+    )
+    telemetry = Ladder(ladder.found(context), read=board.read, post=board.post, now=now)
     pipeline = Pipeline(
         settings=settings,
         launcher=launcher,
         history=history,
         gate=Gatekeeper(
             settings.gate,
-            look=Observer(collector, settings.sysroot).look,
+            look=Observer(telemetry, settings.sysroot).look,
             remembered=history.unmarked,
             now=now,
             local_min=local_min,
@@ -120,7 +128,7 @@ async def run(settings: Settings) -> int:
     plan = settings.schedule
     boundary = _Boundary(board)
     jobs: tuple[tuple[str, float, Work, float, float], ...] = (
-        ("telemetry", plan.telemetry_interval_s, lambda: _telemetry(collector, board), 0.0, 0.0),
+        ("telemetry", plan.telemetry_interval_s, telemetry.collect, 0.0, 0.0),
         ("small", plan.small_interval_s, lambda: pipeline.round(Pace.SMALL), plan.jitter_ratio, 0),
         (
             "large",
@@ -153,7 +161,7 @@ async def run(settings: Settings) -> int:
     schedule.stop()
     await _ended(tasks)
     launcher.close()
-    await collector.close()
+    await telemetry.close()
     await history.close()
     log.info("agent_stopped")
     return 0
@@ -227,18 +235,6 @@ class _Boundary:
         )
 
 
-async def _telemetry(collector: Collector, board: Board) -> None:
-    before = now()
-    try:
-        readings = await collector.collect()
-    except TelemetryError as error:
-        after = now()
-        board.post(TelemetryFailed(error.reason, str(error), error.fix, after.wall_s, after.mono_s))
-        return
-    after = now()
-    board.post(TelemetryRead(readings, after.mono_s - before.mono_s, after.wall_s, after.mono_s))
-
-
 async def _ticking(settings: Settings, board: Board, schedule: Schedule) -> None:
     """Once a second: compare the clocks, and hear what root says."""
     path = Path(settings.run_dir, "root.json")
@@ -269,7 +265,7 @@ async def _reporting(path: Path, board: Board, dirty: asyncio.Event) -> None:
     while True:
         await dirty.wait()
         dirty.clear()
-        document = status.document(board.read(), now_s=time.time())
+        document = status.document(board.read(), now=now())
         temporary = path.with_suffix(".tmp")
         try:
             temporary.write_bytes(msgspec.json.encode(document) + b"\n")

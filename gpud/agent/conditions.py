@@ -1,7 +1,8 @@
 """Look at a GPU and at the machine's power right before and right after a run.
 
-Source: NVML through the telemetry helper, and ``sys/class/power_supply`` below ``sysroot``. A
-driver that is slow, hangs or is not there costs a look its readings, never the run its turn.
+Source: the telemetry that can be asked at any moment (NVML), and ``sys/class/power_supply`` below
+``sysroot``. A driver that is slow, hangs or is not there costs a look its readings, never the run
+its turn.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from gpud.core import conditions, power
 from gpud.core.errors import TelemetryError
 
 if TYPE_CHECKING:
-    from gpud.agent.telemetry.collector import Collector
+    from gpud.agent.source import Looking
     from gpud.core.conditions import Conditions
 
 PATIENCE_S = 1.0
@@ -25,10 +26,8 @@ LONGEST_FACT = 64
 class Observer:
     """Gives the conditions of the moment, of one GPU or of the machine alone."""
 
-    def __init__(
-        self, collector: Collector, sysroot: str, *, patience_s: float = PATIENCE_S
-    ) -> None:
-        self._collector = collector
+    def __init__(self, gpus: Looking, sysroot: str, *, patience_s: float = PATIENCE_S) -> None:
+        self._gpus = gpus
         self._supplies = Path(sysroot, SUPPLIES)
         self._patience_s = patience_s
 
@@ -41,7 +40,7 @@ class Observer:
         if uuid is None:
             return conditions.unread(None, supplied)
         try:
-            readings = await self._collector.collect(patience_s=self._patience_s)
+            readings = await self._gpus.look(self._patience_s)
         except TelemetryError as error:
             return conditions.unread(error.reason, supplied)
         return conditions.of(readings, uuid, supplied)

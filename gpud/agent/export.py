@@ -13,7 +13,7 @@ from prometheus_client.core import (
 )
 
 from gpud.agent import export_latency
-from gpud.core import breaker, containers
+from gpud.core import breaker, containers, telemetry
 from gpud.core.sample import Absent, Pace, Unit
 from gpud.core.snapshot import ProbeKey, ProbeState, Snapshot, fresh
 from gpud.core.stats import LATENCY_BOUNDS_S
@@ -146,12 +146,7 @@ class SnapshotCollector:
         return fresh(self._now().mono_s - state.finished_mono_s, interval_s)
 
     def _gpus(self, snapshot: Snapshot) -> Iterator[Metric]:
-        telemetry = snapshot.telemetry
-        taken = telemetry.taken_mono_s
-        age_s = None if taken is None else self._now().mono_s - taken
-        readings = (
-            telemetry.readings if fresh(age_s, self._settings.schedule.telemetry_interval_s) else ()
-        )
+        readings = telemetry.current(snapshot.telemetry, self._now().mono_s)
         yield _gpu_info(snapshot, readings)
         for field, (name, text) in TELEMETRY.items():
             family = GaugeMetricFamily(name, text, labels=["gpu"])
@@ -385,7 +380,9 @@ def _gpu_info(snapshot: Snapshot, readings: tuple[Reading, ...]) -> Metric:
     seen: dict[int, dict[str, str]] = {
         reading.gpu: {"name": str(reading.value)}
         for reading in readings
-        if reading.field == "name" and not isinstance(reading.value, Absent)
+        if reading.field == "name"
+        and reading.gpu is not None
+        and not isinstance(reading.value, Absent)
     }
     for device in inventory.devices if inventory is not None else ():
         known = seen[snapshot.gpus[device.uuid].number] = {
@@ -399,7 +396,7 @@ def _gpu_info(snapshot: Snapshot, readings: tuple[Reading, ...]) -> Metric:
         if device.mps:
             known["mps"] = "true"
     for gpu, labels in sorted(seen.items()):
-        driver = drivers.get(gpu)
+        driver = drivers.get(gpu, drivers.get(None))
         if isinstance(driver, str) and not isinstance(driver, Absent):
             labels["driver_version"] = driver
         family.add_metric([str(gpu)], {key: _label(value) for key, value in labels.items()})
@@ -421,10 +418,13 @@ def _telemetry_about_itself(snapshot: Snapshot, readings: tuple[Reading, ...]) -
         "Unix time of the last collection that brought readings.",
         labels=[],
     )
-    if snapshot.telemetry.last_success_s is not None:
-        last.add_metric([], snapshot.telemetry.last_success_s)
+    said = snapshot.telemetry
+    if said.last_success_s:
+        last.add_metric([], max(said.last_success_s.values()))
     failures = CounterMetricFamily(
-        "gpud_telemetry_failures", "Collections that brought nothing.", snapshot.telemetry.failures
+        "gpud_telemetry_failures",
+        "Times that a source was asked and brought nothing.",
+        sum(said.failures.values()),
     )
     yield from (sources, last, failures)
 

@@ -5,17 +5,20 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
+from gpud.core import telemetry
 from gpud.core.health import Level
 from gpud.core.sample import SCHEMA_VERSION, Absent
 from gpud.core.severity import SEVERITY
 from gpud.core.snapshot import overall
 
 if TYPE_CHECKING:
+    from gpud.core.clock import Instant
     from gpud.core.sample import Failure, Reading
     from gpud.core.snapshot import ProbeKey, ProbeState, Snapshot
+    from gpud.core.telemetry import Telemetry
 
 
-def document(snapshot: Snapshot, *, now_s: float) -> dict[str, Any]:
+def document(snapshot: Snapshot, *, now: Instant) -> dict[str, Any]:
     """Give everything a person or a program may want to know, as plain JSON data.
 
     Units: names carry them; ``*_s`` that are moments are Unix seconds.
@@ -25,7 +28,7 @@ def document(snapshot: Snapshot, *, now_s: float) -> dict[str, Any]:
         "schema_version": SCHEMA_VERSION,
         "version": snapshot.version,
         "state": Level(overall(snapshot)).name.lower(),
-        "written_s": now_s,
+        "written_s": now.wall_s,
         "started_s": snapshot.started_s,
         "platform": dict(snapshot.platform),
         "health": {name: asdict(health) for name, health in snapshot.health.items()},
@@ -39,10 +42,7 @@ def document(snapshot: Snapshot, *, now_s: float) -> dict[str, Any]:
             {"probe": key.probe, "gpu": key.gpu, **asdict(value)}
             for key, value in snapshot.put_off.items()
         ],
-        "telemetry": {
-            "taken_s": snapshot.telemetry.taken_s,
-            "readings": [_reading(reading) for reading in snapshot.telemetry.readings],
-        },
+        "telemetry": _telemetry(snapshot.telemetry, now),
         "counters": {
             "runs": dict(snapshot.runs),
             "failures": {f"{p}:{why}": n for (p, why), n in snapshot.failures.items()},
@@ -79,6 +79,29 @@ def _probe(key: ProbeKey, state: ProbeState) -> dict[str, Any]:
 
 def _failure(failure: Failure) -> dict[str, Any]:
     return {**asdict(failure), "severity": SEVERITY[failure.reason].name.lower()}
+
+
+def _telemetry(said: Telemetry, now: Instant) -> dict[str, Any]:
+    taken = [answer.taken_s for answer in telemetry.ranked(said) if answer.holds(now.mono_s)]
+    return {
+        "level": telemetry.LEVELS[telemetry.level(said, now.mono_s)],
+        "taken_s": taken[0] if taken else None,  # by the best source
+        "sources": {
+            answer.source: {
+                "level": answer.level,
+                "up": answer.holds(now.mono_s),
+                "reason": answer.reason,
+                "detail": answer.detail,
+                "fix": answer.fix,
+                "taken_s": answer.taken_s,
+                "duration_s": answer.duration_s,
+                "last_success_s": said.last_success_s.get(answer.source),
+            }
+            for answer in telemetry.ranked(said)
+        },
+        "readings": [_reading(reading) for reading in telemetry.current(said, now.mono_s)],
+        "program_starts": dict(said.starts),
+    }
 
 
 def _reading(reading: Reading) -> dict[str, Any]:

@@ -62,7 +62,7 @@ def app(
     registry.register(collector)
 
     async def page(_: Request) -> Response:
-        return HTMLResponse(_page(status.document(read(), now_s=now().wall_s)))
+        return HTMLResponse(_page(status.document(read(), now=now())))
 
     async def metrics(request: Request) -> Response:
         encode, content_type = choose_encoder(request.headers.get("accept", ""))
@@ -82,7 +82,7 @@ def app(
         return PlainTextResponse("the first probes have not ended yet\n", status_code=503)
 
     async def status_json(_: Request) -> Response:
-        return JSONResponse(status.document(read(), now_s=now().wall_s))
+        return JSONResponse(status.document(read(), now=now()))
 
     async def not_found(request: Request, _: Exception) -> Response:
         return PlainTextResponse(

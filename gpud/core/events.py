@@ -14,7 +14,8 @@ if TYPE_CHECKING:
     from gpud.core.breaker import Standing
     from gpud.core.health import Level
     from gpud.core.report import RootReport
-    from gpud.core.sample import Flag, Inventory, ProbeSpec, Reading, RunReport, Skip
+    from gpud.core.sample import Flag, Inventory, ProbeSpec, RunReport, Skip
+    from gpud.core.telemetry import Answer
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,24 +76,18 @@ class ChildSpawned:
 
 
 @dataclass(frozen=True, slots=True)
-class TelemetryRead:
-    """A collection ended well: every field has a value or a reason."""
+class SourceAnswered:
+    """A telemetry source was asked: it brought readings, or a reason."""
 
-    readings: tuple[Reading, ...]
-    duration_s: float
+    answer: Answer
     now_s: float
-    now_mono_s: float
 
 
 @dataclass(frozen=True, slots=True)
-class TelemetryFailed:
-    """A collection brought nothing."""
+class ProgramStarted:
+    """A telemetry source started a program such as nvidia-smi, which is not free."""
 
-    reason: str
-    detail: str
-    fix: str | None
-    now_s: float
-    now_mono_s: float
+    source: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,8 +127,8 @@ Event = (
     | RunSkipped
     | BreakerChanged
     | ChildSpawned
-    | TelemetryRead
-    | TelemetryFailed
+    | SourceAnswered
+    | ProgramStarted
     | RootHeard
     | HealthSet
     | ClockJumped

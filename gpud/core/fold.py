@@ -16,19 +16,20 @@ from gpud.core.events import (
     HealthSet,
     InventoryTaken,
     ProbesListed,
+    ProgramStarted,
     RootHeard,
     RunFinished,
     RunSkipped,
-    TelemetryFailed,
-    TelemetryRead,
+    SourceAnswered,
 )
 from gpud.core.health import Level
 from gpud.core.loss_fold import with_breaker, with_kernel_log
 from gpud.core.report import DockerdReport, Owner
-from gpud.core.sample import Absent, Reason
+from gpud.core.sample import Reason
 from gpud.core.severity import LEVEL, SEVERITY
 from gpud.core.skip_fold import gate_health, with_run, with_skip
-from gpud.core.snapshot import ProbeKey, ProbeState, Snapshot, Telemetry, with_health
+from gpud.core.snapshot import ProbeKey, ProbeState, Snapshot, with_health
+from gpud.core.telemetry_fold import with_answer
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -155,46 +156,18 @@ def _(event: ChildSpawned, snapshot: Snapshot) -> Snapshot:
 
 
 @fold.register
-def _(event: TelemetryRead, snapshot: Snapshot) -> Snapshot:
-    known, readings = gpus.with_readings(snapshot.gpus, event.readings)
-    telemetry = Telemetry(
-        readings=readings,
-        taken_s=event.now_s,
-        taken_mono_s=event.now_mono_s,
-        duration_s=event.duration_s,
-        last_success_s=event.now_s,
-        failures=snapshot.telemetry.failures,
-    )
-    after = replace(snapshot, telemetry=telemetry, gpus=known)
-    broken = sorted({r.field for r in event.readings if r.value is Absent.FAILED})
-    if broken:
-        return with_health(
-            after,
-            "nvml",
-            Level.DEGRADED,
-            event.now_s,
-            reason="fields_failed",
-            detail=f"NVML failed to give {', '.join(broken)}",
-        )
-    return with_health(after, "nvml", Level.OK, event.now_s)
+def _(event: SourceAnswered, snapshot: Snapshot) -> Snapshot:
+    return with_answer(snapshot, event.answer, event.now_s)
 
 
 @fold.register
-def _(event: TelemetryFailed, snapshot: Snapshot) -> Snapshot:
-    telemetry = Telemetry(
-        taken_s=event.now_s,
-        taken_mono_s=event.now_mono_s,
-        last_success_s=snapshot.telemetry.last_success_s,
-        failures=snapshot.telemetry.failures + 1,
-    )
-    return with_health(
-        replace(snapshot, telemetry=telemetry),
-        "nvml",
-        Level.FAILED,
-        event.now_s,
-        reason=event.reason,
-        detail=event.detail,
-        fix=event.fix,
+def _(event: ProgramStarted, snapshot: Snapshot) -> Snapshot:
+    starts = snapshot.telemetry.starts
+    started = {**starts, event.source: starts.get(event.source, 0) + 1}
+    return replace(
+        snapshot,
+        telemetry=replace(snapshot.telemetry, starts=started),
+        children=snapshot.children + 1,
     )
 
 

@@ -62,14 +62,15 @@ def with_uuid(known: Mapping[str, KnownGpu], uuid: str) -> dict[str, KnownGpu]:
 def with_readings(
     known: Mapping[str, KnownGpu], readings: Sequence[Reading]
 ) -> tuple[dict[str, KnownGpu], tuple[Reading, ...]]:
-    """Give the readings their GPU's number in place of NVML's index, and add GPUs only NVML shows.
+    """Give the readings their GPU's number in place of the source's index, and add GPUs it shows.
 
     A GPU is recognised by its UUID, else by its slot where one of the two UUIDs is not known or is
     that of a MIG instance; one that tells neither keeps its index. What claims a number that
     another has told better, or first, is nobody's, and left out.
     """
     after = dict(known)
-    told = {index: _told(readings, index) for index in dict.fromkeys(r.gpu for r in readings)}
+    indices = dict.fromkeys(r.gpu for r in readings if r.gpu is not None)
+    told = {index: _told(readings, index) for index in indices}
     numbers: dict[int, int] = {}
     # Those with a UUID first: who tells less does not get their number.
     for index, said in sorted(told.items(), key=lambda item: "uuid" not in item[1]):
@@ -89,7 +90,11 @@ def with_readings(
         number = index if found is None else found.number
         if number not in numbers.values():
             numbers[index] = number
-    return after, tuple(replace(r, gpu=numbers[r.gpu]) for r in readings if r.gpu in numbers)
+    return after, tuple(
+        r if r.gpu is None else replace(r, gpu=numbers[r.gpu])
+        for r in readings
+        if r.gpu is None or r.gpu in numbers
+    )
 
 
 def _told(readings: Sequence[Reading], index: int) -> dict[str, str]:

@@ -273,9 +273,12 @@ class Absent(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """One telemetry field of one GPU at one moment; the suffix of the field name is its unit."""
+    """One telemetry field at one moment; the suffix of the field name is its unit.
 
-    gpu: int
+    ``gpu`` is None where the field is of the machine, such as the driver's version.
+    """
+
+    gpu: int | None
     field: str  # "power_watts", "temperature_celsius"
     value: float | str | Absent
     source: str  # which telemetry source answered

@@ -18,6 +18,7 @@ import msgspec
 
 from gpud.core import clock, quiet
 from gpud.core.errors import ConfigError
+from gpud.core.telemetry import LEVELS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -124,6 +125,35 @@ class Library:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Telemetry:
+    """Where numbers about the GPUs come from; ``gpud.core.telemetry.LEVELS`` names the sources."""
+
+    disabled: tuple[str, ...] = ()
+    nvidia_smi: str = ""  # by absolute path; empty: where WSL, or the system, has it
+    nvidia_smi_exe: str = ""  # Windows' own, as this distribution sees it
+    pcie_throughput: bool = False  # costs the GPU 20 ms for each direction
+
+    def __post_init__(self) -> None:
+        """Refuse a source that does not exist, and a path that depends on where gpud started."""
+        sources = LEVELS[1:]
+        for name in self.disabled:
+            if name not in sources:
+                raise ValueError(f"disabled: there is no source {name}, only {', '.join(sources)}")
+        for key in ("nvidia_smi", "nvidia_smi_exe"):
+            path = getattr(self, key)
+            if path and not path.startswith("/"):
+                raise ValueError(f"{key} must be an absolute path, not {path}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Export:
+    """What /metrics offers beside gpud's own names."""
+
+    compat: tuple[Literal["dcgm"], ...] = ()
+    hostname_label: Literal["Hostname", "hostname"] = "Hostname"  # newer dcgm-exporters: small
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Schedule:
     """How often things run, by the monotonic clock."""
 
@@ -216,6 +246,8 @@ class Settings:
     agent: Agent = field(default_factory=Agent)
     cuda: Library = field(default_factory=Library)
     nvml: Library = field(default_factory=Library)
+    telemetry: Telemetry = field(default_factory=Telemetry)
+    export: Export = field(default_factory=Export)
     schedule: Schedule = field(default_factory=Schedule)
     probes: Probes = field(default_factory=Probes)
     gate: Gate = field(default_factory=Gate)

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from gpud.core.health import Health, Level
+from gpud.core.telemetry import Telemetry
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -26,7 +27,6 @@ if TYPE_CHECKING:
         Flag,
         Inventory,
         ProbeSpec,
-        Reading,
         RunReport,
         Sample,
         Skip,
@@ -66,18 +66,6 @@ class PutOff:
     count: int
     reason: Skip
     starving: bool  # it has been put off for too long
-
-
-@dataclass(frozen=True, slots=True)
-class Telemetry:
-    """The last collection: its readings, or why there are none. Never readings of an older one."""
-
-    readings: tuple[Reading, ...] = ()
-    taken_s: float | None = None
-    taken_mono_s: float | None = None
-    duration_s: float | None = None
-    last_success_s: float | None = None
-    failures: int = 0
 
 
 @dataclass(frozen=True, slots=True)

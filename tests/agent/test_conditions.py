@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from gpud.agent import conditions
+from gpud.agent.clocks import now
 from gpud.agent.conditions import Observer
-from gpud.agent.telemetry.collector import HELPER, Collector
+from gpud.agent.telemetry.nvml import HELPER, Nvml
 from gpud.core.conditions import Conditions
 from gpud.core.settings import parse
 from tests.standins.build import build_libnvml
@@ -44,10 +45,10 @@ def looked(
 ) -> list[Conditions]:
     async def story() -> list[Conditions]:
         settings = parse(f'[nvml]\nlibrary = "{library}"\n'.encode(), {})
-        collector = Collector(settings, command=command)
-        observer = Observer(collector, str(sysroot), patience_s=patience_s)
+        nvml = Nvml(settings, now=now, command=command)
+        observer = Observer(nvml, str(sysroot), patience_s=patience_s)
         found = [await observer.look(uuid) for uuid in uuids]
-        await collector.close()
+        await nvml.close()
         return found
 
     return asyncio.run(story())

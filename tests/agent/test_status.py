@@ -9,7 +9,7 @@ from tests import snapshots
 
 
 def test_a_failure_says_how_much_it_matters() -> None:
-    document = status.document(snapshots.full(), now_s=0.0)
+    document = status.document(snapshots.full(), now=snapshots.NOW)
     failures = {p["probe"]: p["failure"] for p in document["probes"] if p["failure"]}
     assert failures["copy"]["reason"] == "verification_failed"
     assert failures["copy"]["severity"] == "critical"
@@ -17,7 +17,7 @@ def test_a_failure_says_how_much_it_matters() -> None:
 
 def test_the_breaker_says_where_it_stands_and_when_it_is_tried_again() -> None:
     document = msgspec.json.decode(
-        msgspec.json.encode(status.document(snapshots.full(), now_s=0.0))
+        msgspec.json.encode(status.document(snapshots.full(), now=snapshots.NOW))
     )
     breaker = document["breaker"]
     assert (breaker["state"], breaker["hangs"]) == ("open", 2)
@@ -26,4 +26,4 @@ def test_the_breaker_says_where_it_stands_and_when_it_is_tried_again() -> None:
 
 
 def test_nothing_is_said_of_a_breaker_that_nobody_looked_at() -> None:
-    assert status.document(snapshots.bare(), now_s=0.0)["breaker"] is None
+    assert status.document(snapshots.bare(), now=snapshots.NOW)["breaker"] is None

@@ -12,9 +12,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gpud.agent.clocks import now
 from gpud.agent.nvml import queries
-from gpud.agent.telemetry import collector
-from gpud.agent.telemetry.collector import Collector
+from gpud.agent.telemetry import nvml
+from gpud.agent.telemetry.nvml import Nvml
 from gpud.core.errors import TelemetryError
 from gpud.core.sample import Absent, Reading
 from gpud.core.settings import Settings, parse
@@ -30,9 +31,9 @@ def settings_for(library: Path | str) -> Settings:
 
 def collected(library: Path | str, **options: Any) -> tuple[Reading, ...]:
     async def once() -> tuple[Reading, ...]:
-        source = Collector(settings_for(library), **options)
+        source = Nvml(settings_for(library), now=now, **options)
         try:
-            return await source.collect()
+            return await source.look()
         finally:
             await source.close()
 
@@ -114,13 +115,13 @@ def test_a_hang_ends_at_the_deadline_and_is_not_repeated_at_once(tmp_path: Path)
     library = build_libnvml(tmp_path, "hang nvmlDeviceGetPowerUsage\n")
 
     async def twice() -> list[str]:
-        source = Collector(
-            settings_for(library), deadline_s=1.5, on_spawn=lambda: spawned.append(1)
+        source = Nvml(
+            settings_for(library), now=now, deadline_s=1.5, on_spawn=lambda: spawned.append(1)
         )
         reasons = []
         for _ in range(2):
             with pytest.raises(TelemetryError) as caught:
-                await source.collect()
+                await source.look()
             reasons.append(caught.value.reason)
         await source.close()
         return reasons
@@ -135,17 +136,17 @@ SLOW = ("/bin/sh", "-c", """while read line; do sleep 0.7; echo '{"readings": []
 def test_who_has_no_patience_is_told_so_and_the_collection_goes_on() -> None:
     async def story() -> tuple[list[str], list[float], int]:
         spawned: list[int] = []
-        source = Collector(
-            settings_for("/nonexistent"), command=SLOW, on_spawn=lambda: spawned.append(1)
+        source = Nvml(
+            settings_for("/nonexistent"), now=now, command=SLOW, on_spawn=lambda: spawned.append(1)
         )
         reasons, waited = [], []
         for _ in range(3):
             began = time.monotonic()
             with pytest.raises(TelemetryError) as caught:
-                await source.collect(patience_s=0.1)
+                await source.look(patience_s=0.1)
             reasons.append(caught.value.reason)
             waited.append(time.monotonic() - began)
-        assert await source.collect() == ()
+        assert await source.look() == ()
         await source.close()
         return reasons, waited, len(spawned)
 
@@ -160,8 +161,8 @@ def test_collections_asked_for_at_once_do_not_mix(tmp_path: Path) -> None:
     library = build_libnvml(tmp_path)
 
     async def story() -> list[tuple[Reading, ...]]:
-        source = Collector(settings_for(library))
-        found = await asyncio.gather(*(source.collect() for _ in range(5)))
+        source = Nvml(settings_for(library), now=now)
+        found = await asyncio.gather(*(source.look() for _ in range(5)))
         await source.close()
         return found
 
@@ -173,9 +174,9 @@ def test_a_close_in_the_middle_of_a_collection_ends_the_helper(tmp_path: Path) -
     library = build_libnvml(tmp_path, "hang nvmlDeviceGetPowerUsage\n")
 
     async def story() -> int:
-        source = Collector(settings_for(library))
+        source = Nvml(settings_for(library), now=now)
         with pytest.raises(TelemetryError):
-            await source.collect(patience_s=0.5)
+            await source.look(patience_s=0.5)
         helper = source._helper
         assert helper is not None
         await source.close()
@@ -230,9 +231,9 @@ def test_the_helper_stays_between_collections_and_ends_with_its_input(tmp_path: 
     library = build_libnvml(tmp_path)
 
     async def thrice() -> int:
-        source = Collector(settings_for(library), on_spawn=lambda: spawned.append(1))
+        source = Nvml(settings_for(library), now=now, on_spawn=lambda: spawned.append(1))
         for _ in range(3):
-            await source.collect()
+            await source.look()
         helper = source._helper
         assert helper is not None
         pid = helper.pid
@@ -269,12 +270,14 @@ def test_a_refusal_is_answered_from_memory_for_a_while() -> None:
     spawned: list[int] = []
 
     async def often() -> None:
-        source = Collector(
-            settings_for("/nonexistent/libnvidia-ml.so.1"), on_spawn=lambda: spawned.append(1)
+        source = Nvml(
+            settings_for("/nonexistent/libnvidia-ml.so.1"),
+            now=now,
+            on_spawn=lambda: spawned.append(1),
         )
         for _ in range(50):
             with pytest.raises(TelemetryError):
-                await source.collect()
+                await source.look()
         await source.close()
 
     asyncio.run(often())
@@ -305,8 +308,8 @@ def test_no_sentinel_and_no_impossible_figure_gets_through(field: str, value: fl
 
 
 def test_wsl_is_looked_at_before_the_loaders_own_idea() -> None:
-    assert collector.candidates(parse(None, {})) == [
+    assert nvml.candidates(parse(None, {})) == [
         "/usr/lib/wsl/lib/libnvidia-ml.so.1",
         "libnvidia-ml.so.1",
     ]
-    assert collector.candidates(settings_for("/opt/x.so")) == ["/opt/x.so"]
+    assert nvml.candidates(settings_for("/opt/x.so")) == ["/opt/x.so"]

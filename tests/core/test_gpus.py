@@ -3,7 +3,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpud.core.events import InventoryTaken, RunFinished, TelemetryRead
+from gpud.core.events import InventoryTaken, RunFinished, SourceAnswered
 from gpud.core.fold import fold
 from gpud.core.gpus import MOST_KNOWN, KnownGpu, same_slot, with_devices, with_readings, with_uuid
 from gpud.core.health import Level
@@ -20,6 +20,7 @@ from gpud.core.sample import (
 )
 from gpud.core.snapshot import ProbeKey, Snapshot
 from gpud.core.stats import summarised
+from gpud.core.telemetry import Answer
 
 
 def device(index: int, uuid: str, bus: int | None = None) -> Device:
@@ -39,7 +40,7 @@ def told(index: int, uuid: str | Absent, bus: str = "", value: float = 1.0) -> t
     )
 
 
-def power(readings: tuple[Reading, ...]) -> dict[int, object]:
+def power(readings: tuple[Reading, ...]) -> dict[int | None, object]:
     return {reading.gpu: reading.value for reading in readings if reading.field == "power_watts"}
 
 
@@ -178,7 +179,7 @@ def medians(snapshot: Snapshot) -> dict[ProbeKey, float]:
     return {key: state.samples[0].median for key, state in snapshot.probes.items()}
 
 
-def after(*events: InventoryTaken | RunFinished | TelemetryRead) -> Snapshot:
+def after(*events: InventoryTaken | RunFinished | SourceAnswered) -> Snapshot:
     snapshot = Snapshot("1", 0.0)
     for event in events:
         snapshot = fold(event, snapshot)
@@ -227,8 +228,7 @@ def test_a_driver_that_offers_no_gpu_at_all_has_lost_the_ones_it_had() -> None:
 
 
 def test_a_gpu_that_only_nvml_ever_showed_has_not_vanished_from_cuda() -> None:
-    nvml = TelemetryRead(
-        (*told(0, "A", "00000000:41:00.0"), *told(1, "X", "00000000:58:00.0")), 0.1, 1.0, 1.0
-    )
+    readings = (*told(0, "A", "00000000:41:00.0"), *told(1, "X", "00000000:58:00.0"))
+    nvml = SourceAnswered(Answer("nvml", 5, 1.0, 1.0, readings), 1.0)
     snapshot = after(nvml, InventoryTaken(listed("A"), 2.0))
     assert snapshot.health["devices"].level is Level.OK

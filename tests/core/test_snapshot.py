@@ -28,6 +28,7 @@ from gpud.core.sample import (
     Unit,
 )
 from gpud.core.snapshot import ProbeKey, Snapshot, fresh, overall
+from gpud.core.telemetry import LEVELS, Answer, current
 
 if TYPE_CHECKING:
     from gpud.core.sample import Sample
@@ -92,8 +93,19 @@ events = st.one_of(
         st.integers(0, 3).map(lambda n: Inventory(tuple(device(i) for i in range(n)))),
         moments,
     ),
-    st.builds(happened.TelemetryFailed, st.just("hung"), st.just("d"), st.none(), moments, moments),
-    st.builds(happened.TelemetryRead, st.just(()), moments, moments, moments),
+    st.builds(
+        happened.SourceAnswered,
+        st.builds(
+            Answer,
+            st.sampled_from(LEVELS[1:]),
+            st.integers(1, 5),
+            moments,
+            moments,
+            reason=st.none() | st.just("hung"),
+        ),
+        moments,
+    ),
+    st.builds(happened.ProgramStarted, st.sampled_from(LEVELS[3:5])),
     st.builds(happened.ClockJumped, st.floats(-1e5, 1e5), moments),
     st.builds(happened.RootHeard, st.none(), st.just("gone"), moments),
     st.builds(
@@ -111,7 +123,8 @@ def counters(snapshot: Snapshot) -> dict[object, float]:
         "children": snapshot.children,
         "jumps": snapshot.clock_jumps,
         "paused": snapshot.paused_s,
-        "telemetry": snapshot.telemetry.failures,
+        **{("failed", key): value for key, value in snapshot.telemetry.failures.items()},
+        **{("started", key): value for key, value in snapshot.telemetry.starts.items()},
     }
 
 
@@ -252,25 +265,40 @@ def test_health_keeps_its_since_while_nothing_changes_and_renews_it_when_it_does
     assert now.health["store"].since_s == 3.0
 
 
+def said(*readings: Reading, reason: str | None = None, at_s: float = 1.0) -> happened.Event:
+    return happened.SourceAnswered(
+        Answer("nvml", 5, at_s, at_s, readings, reason=reason, detail=reason), at_s
+    )
+
+
 def test_readings_of_an_older_collection_never_outlive_a_failed_one() -> None:
     reading = Reading(0, "power_watts", 50.0, "nvml")
-    now = folded(
-        happened.TelemetryRead((reading,), 0.1, 1.0, 1.0),
-        happened.TelemetryFailed("hung", "no answer", None, 2.0, 2.0),
-    )
-    assert now.telemetry.readings == ()
-    assert (now.telemetry.last_success_s, now.telemetry.failures) == (1.0, 1)
+    now = folded(said(reading), said(reason="hung", at_s=2.0))
+    assert current(now.telemetry, 2.0) == ()
+    assert now.telemetry.last_success_s == {"nvml": 1.0}
+    assert now.telemetry.failures == {("nvml", "hung"): 1}
     assert now.health["nvml"].reason == "hung"
 
 
 def test_a_field_that_failed_degrades_and_one_that_is_unsupported_does_not() -> None:
     failed = Reading(0, "power_watts", Absent.FAILED, "nvml")
     unsupported = Reading(0, "fan_ratio", Absent.UNSUPPORTED, "nvml")
-    now = folded(happened.TelemetryRead((failed, unsupported), 0.1, 1.0, 1.0))
+    now = folded(said(failed, unsupported))
     assert now.health["nvml"].level is Level.DEGRADED
     assert "power_watts" in (now.health["nvml"].detail or "")
-    now = folded(happened.TelemetryRead((unsupported,), 0.1, 1.0, 1.0))
+    now = folded(said(unsupported))
     assert now.health["nvml"].level is Level.OK
+
+
+def test_a_silent_nvml_is_worse_where_nobody_else_sees_the_gpu() -> None:
+    name = Reading(0, "name", "RTX 4070", "cuda")
+    helped = happened.SourceAnswered(Answer("cuda", 2, 1.0, 1.0, (name,)), 1.0)
+    exposed = Reading(None, "exposed", "yes", "dxg")
+    only_there = happened.SourceAnswered(Answer("dxg", 1, 1.0, 1.0, (exposed,)), 1.0)
+    gone = said(reason="library_missing", at_s=2.0)
+    assert folded(only_there, gone).health["nvml"].level is Level.FAILED
+    assert folded(only_there, helped, gone).health["nvml"].level is Level.DEGRADED
+    assert folded(only_there, gone, helped).health["nvml"].level is Level.DEGRADED
 
 
 def test_a_silent_root_leaves_nothing_known_of_dockerd() -> None:

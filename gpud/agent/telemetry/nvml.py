@@ -1,4 +1,4 @@
-"""Ask the telemetry helper, with a deadline; replace it when it hangs or ends."""
+"""NVML, through its helper process: asked with a deadline, replaced when it hangs or ends."""
 
 from __future__ import annotations
 
@@ -12,11 +12,17 @@ import msgspec
 from gpud.agent.children import Conversation
 from gpud.core.errors import TelemetryError
 from gpud.core.sample import Absent, Reading
+from gpud.core.telemetry import LEVELS, Answer
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from gpud.agent.source import Context
+    from gpud.core.clock import Instant
     from gpud.core.settings import Settings
+
+NAME = "nvml"
+LEVEL = LEVELS.index(NAME)
 
 HELPER = (sys.executable, "-I", "-m", "gpud.agent.nvml")
 DEADLINE_S = 5.0
@@ -25,6 +31,8 @@ HANG_REST_S = (60.0, 3600.0)
 REFUSAL_REST_S = (5.0, 60.0)
 """After NVML would not open: it coming back is noticed within a minute, at little cost."""
 GONE_S = 1.0
+SLACK_S = 30.0
+"""Beyond three intervals, after which a reading is no longer shown: a busy machine is late."""
 
 _HUNG = "NVML did not answer within {:g} s"
 HUNG_FIX = "if GPU programs hang too: `wsl --shutdown` from Windows"
@@ -33,7 +41,7 @@ HUNG_FIX = "if GPU programs hang too: `wsl --shutdown` from Windows"
 class _Read(msgspec.Struct, frozen=True):
     """A ``Reading`` on the wire, where text and reason must be kept apart."""
 
-    gpu: int
+    gpu: int | None
     field: str
     source: str
     value: float | str | None = None
@@ -65,18 +73,26 @@ def candidates(settings: Settings) -> list[str]:
     return [wsl, "libnvidia-ml.so.1"]
 
 
-class Collector:
+def create(context: Context) -> Nvml:
+    """Make the source."""
+    return Nvml(context.settings, now=context.now, on_spawn=context.spawned)
+
+
+class Nvml:
     """One helper at a time, started when asked and kept; one that hangs is killed once."""
 
     def __init__(
         self,
         settings: Settings,
         *,
+        now: Callable[[], Instant],
         command: Sequence[str] = HELPER,
         deadline_s: float = DEADLINE_S,
         on_spawn: Callable[[], None] = lambda: None,
     ) -> None:
         self._command = (*command, *candidates(settings))
+        self._holds_s = 3 * settings.schedule.telemetry_interval_s + SLACK_S
+        self._now = now
         self._deadline_s = deadline_s
         self._on_spawn = on_spawn
         self._helper: Conversation | None = None
@@ -86,7 +102,33 @@ class Collector:
         self._flight: asyncio.Task[tuple[Reading, ...]] | None = None
         self._overdue = False  # somebody gave up waiting for it
 
-    async def collect(self, *, patience_s: float | None = None) -> tuple[Reading, ...]:
+    async def collect(self, wanted: frozenset[str]) -> Answer:  # noqa: ARG002  # it gives them all
+        """Give every field of every GPU, each with a value or a reason, or why there is none."""
+        begun = self._now()
+        try:
+            readings = await self.look()
+        except TelemetryError as error:
+            return Answer(
+                NAME,
+                LEVEL,
+                begun.wall_s,
+                begun.mono_s,
+                duration_s=self._now().mono_s - begun.mono_s,
+                reason=error.reason,
+                detail=str(error),
+                fix=error.fix,
+            )
+        return Answer(
+            NAME,
+            LEVEL,
+            begun.wall_s,
+            begun.mono_s,
+            readings,
+            holds_s=self._holds_s,
+            duration_s=self._now().mono_s - begun.mono_s,
+        )
+
+    async def look(self, patience_s: float | None = None) -> tuple[Reading, ...]:
         """Give every field of every GPU as it is from now on, with a value or a reason.
 
         Errors: ``TelemetryError`` with the reason for the whole collection; never waits longer

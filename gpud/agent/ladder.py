@@ -1,0 +1,96 @@
+"""Asks the telemetry sources, one collection at a time, and passes on what each says at once.
+
+The cheap ones come first and those that start a program last: what they are asked for is what
+nobody else could tell. A source that takes its time delays only those after it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+import structlog
+
+from gpud import discovery
+from gpud.agent import telemetry as folder
+from gpud.agent.source import OFFERS, Looking
+from gpud.core import telemetry
+from gpud.core.errors import TelemetryError
+from gpud.core.events import SourceAnswered
+from gpud.core.fields import WORTH_A_START
+from gpud.core.sample import Absent
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from gpud.agent.source import Context, Source
+    from gpud.core.clock import Instant
+    from gpud.core.events import Event
+    from gpud.core.sample import Reading
+    from gpud.core.snapshot import Snapshot
+
+log = structlog.get_logger()
+
+
+def found(context: Context) -> dict[str, Source]:
+    """Make every source that is there and not switched off, in the order in which to ask them."""
+    usable, refused = discovery.modules(folder, OFFERS)
+    for name, why in refused.items():
+        log.error("telemetry_source_refused", source=name, reason=why)
+    disabled = context.settings.telemetry.disabled
+    chosen = [module for module in usable.values() if module.NAME not in disabled]
+    chosen.sort(key=lambda module: (getattr(module, "STARTS_A_PROGRAM", False), -module.LEVEL))
+    return {module.NAME: module.create(context) for module in chosen}
+
+
+class Ladder:
+    """All sources together. ``post`` takes the answer of each as an event."""
+
+    def __init__(
+        self,
+        sources: Mapping[str, Source],
+        *,
+        read: Callable[[], Snapshot],
+        post: Callable[[Event], None],
+        now: Callable[[], Instant],
+    ) -> None:
+        self._sources = sources
+        self._read = read
+        self._post = post
+        self._now = now
+        self._turn = asyncio.Lock()
+
+    async def collect(self) -> None:
+        """Ask every source once; a second collection waits for the first to end."""
+        async with self._turn:
+            for source in self._sources.values():
+                answer = await source.collect(self._wanted())
+                if answer is not None:
+                    self._post(SourceAnswered(answer, self._now().wall_s))
+
+    async def look(self, patience_s: float) -> tuple[Reading, ...]:
+        """Give what the best source that can be asked at any moment says now.
+
+        Errors: ``TelemetryError``: its own, or ``no_source`` where there is none.
+        """
+        for source in self._sources.values():
+            if isinstance(source, Looking):
+                return await source.look(patience_s)
+        raise TelemetryError("no telemetry source can be asked right now", reason="no_source")
+
+    async def close(self) -> None:
+        """End what the sources started."""
+        for source in self._sources.values():
+            await source.close()
+
+    def _wanted(self) -> frozenset[str]:
+        """Name the fields worth a program that some GPU, or the machine, lacks now."""
+        readings = telemetry.current(self._read().telemetry, self._now().mono_s)
+        known: dict[int | None, set[str]] = {None: set()}
+        for reading in readings:
+            fields = known.setdefault(reading.gpu, set())
+            if not isinstance(reading.value, Absent):
+                fields.add(reading.field)
+        gpus = [fields for gpu, fields in known.items() if gpu is not None]
+        common = set.intersection(*gpus) if gpus else set()
+        return WORTH_A_START - common - known[None]

@@ -1,0 +1,57 @@
+"""What a telemetry source is, and what it gets to know.
+
+Each public module in ``gpud.agent.telemetry`` is one: it defines ``NAME``, its ``LEVEL`` among the
+others (``gpud.core.telemetry.LEVELS``) and ``create(context)``, and ``STARTS_A_PROGRAM = True``
+where it does: such a source is asked after all others.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from gpud.core.clock import Instant
+    from gpud.core.sample import Reading
+    from gpud.core.settings import Settings
+    from gpud.core.snapshot import Snapshot
+    from gpud.core.telemetry import Answer
+
+OFFERS = ("NAME", "LEVEL", "create")
+
+
+@dataclass(frozen=True, slots=True)
+class Context:
+    """What every source may use. ``own`` is the agent's own directory, gone with the boot."""
+
+    settings: Settings
+    now: Callable[[], Instant]
+    read: Callable[[], Snapshot]
+    spawned: Callable[[], None]  # to be called for each helper process
+    started: Callable[[str], None]  # to be called with the source's name for each program
+    own: Path
+
+
+class Source(Protocol):
+    """One place that numbers come from."""
+
+    async def collect(self, wanted: frozenset[str]) -> Answer | None:
+        """Say what is known now, or why nothing is; None when there is nothing new to say.
+
+        ``wanted`` are the fields that no better source gives now: what costs something to ask is
+        asked for those alone. Never raises a ``TelemetryError`` and has a deadline of its own.
+        """
+
+    async def close(self) -> None:
+        """End what was started."""
+
+
+@runtime_checkable
+class Looking(Protocol):
+    """A source that can say at any moment how a GPU is, not only when a collection is due."""
+
+    async def look(self, patience_s: float) -> tuple[Reading, ...]:
+        """Give readings from now on, not older ones. ``Errors: TelemetryError``, ``slow`` too."""

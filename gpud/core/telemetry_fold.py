@@ -1,0 +1,51 @@
+"""How an answer of a telemetry source enters a snapshot, and what it means for ``nvml``."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from gpud.core import gpus, telemetry
+from gpud.core.health import Level
+from gpud.core.sample import Absent
+from gpud.core.snapshot import Snapshot, with_health
+
+if TYPE_CHECKING:
+    from gpud.core.telemetry import Answer
+
+NVML = "nvml"
+
+
+def with_answer(snapshot: Snapshot, answer: Answer, now_s: float) -> Snapshot:
+    """Take in what one source said; its GPUs get the numbers they have here."""
+    known, readings = gpus.with_readings(snapshot.gpus, answer.readings)
+    numbered = replace(answer, readings=readings)
+    after = replace(
+        snapshot, gpus=known, telemetry=telemetry.with_answer(snapshot.telemetry, numbered)
+    )
+    return _with_health(after, now_s, answer.taken_mono_s + (answer.duration_s or 0.0))
+
+
+def _with_health(snapshot: Snapshot, now_s: float, now_mono_s: float) -> Snapshot:
+    """Judge NVML by its last answer: without it the numbers come from worse places, or nowhere."""
+    said = snapshot.telemetry.answers.get(NVML)
+    if said is None:
+        return snapshot
+    if said.reason is None:
+        broken = sorted({r.field for r in said.readings if r.value is Absent.FAILED})
+        if not broken:
+            return with_health(snapshot, NVML, Level.OK, now_s)
+        words = f"NVML failed to give {', '.join(broken)}"
+        return with_health(
+            snapshot, NVML, Level.DEGRADED, now_s, reason="fields_failed", detail=words
+        )
+    helped = telemetry.level(snapshot.telemetry, now_mono_s) >= telemetry.SEES_A_GPU
+    return with_health(
+        snapshot,
+        NVML,
+        Level.DEGRADED if helped else Level.FAILED,
+        now_s,
+        reason=said.reason,
+        detail=said.detail,
+        fix=said.fix,
+    )

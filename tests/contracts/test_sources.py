@@ -1,0 +1,70 @@
+"""What every telemetry source keeps, whatever it asks."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from gpud import discovery
+from gpud.agent import telemetry as folder
+from gpud.agent.clocks import now
+from gpud.agent.source import OFFERS, Context
+from gpud.core.fields import FIELDS, plausible
+from gpud.core.settings import parse
+from gpud.core.snapshot import Snapshot
+from gpud.core.telemetry import LEVELS
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from gpud.core.telemetry import Answer
+
+USABLE, REFUSED = discovery.modules(folder, OFFERS)
+each = pytest.mark.parametrize("module", USABLE.values(), ids=list(USABLE))
+
+
+def test_every_file_in_the_folder_is_a_source() -> None:
+    assert REFUSED == {}
+    assert {module.NAME for module in USABLE.values()} <= set(LEVELS)
+
+
+@each
+def test_a_source_is_named_after_its_file_and_has_its_place(module: Any) -> None:
+    assert module.__name__.endswith(f".{module.NAME}")
+    assert LEVELS.index(module.NAME) == module.LEVEL
+
+
+@each
+def test_on_a_machine_with_nothing_a_source_says_why_and_what_it_says_holds_together(
+    module: Any, tmp_path: Path
+) -> None:
+    settings = parse(
+        f'sysroot = "{tmp_path}"\n[nvml]\nlibrary = "/nonexistent/libnvidia-ml.so.1"\n'.encode(), {}
+    )
+    context = Context(
+        settings,
+        now=now,
+        read=lambda: Snapshot("1", 0.0),
+        spawned=lambda: None,
+        started=lambda _: None,
+        own=tmp_path,
+    )
+
+    async def twice() -> list[Answer | None]:
+        source = module.create(context)
+        said = [await source.collect(frozenset(FIELDS)) for _ in range(2)]
+        await source.close()
+        return said
+
+    for answer in asyncio.run(twice()):
+        if answer is None:
+            continue
+        assert (answer.source, answer.level) == (module.NAME, module.LEVEL)
+        assert answer.readings or answer.reason
+        assert answer.reason is None or (answer.detail and not answer.readings)
+        for reading in answer.readings:
+            assert reading.source == module.NAME
+            assert FIELDS[reading.field].machine is (reading.gpu is None)
+            assert plausible(reading.field, reading.value) == reading.value
