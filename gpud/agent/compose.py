@@ -19,7 +19,7 @@ from gpud.agent import ladder, logs, platform, rootstatus, status, web
 from gpud.agent.board import Board
 from gpud.agent.clocks import local_min, now
 from gpud.agent.conditions import Observer
-from gpud.agent.export import SnapshotCollector
+from gpud.agent.export.collector import SnapshotCollector
 from gpud.agent.gatekeeper import Gatekeeper
 from gpud.agent.ladder import Ladder
 from gpud.agent.launch import Launcher

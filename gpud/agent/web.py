@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from starlette.requests import Request
     from starlette.types import ASGIApp, Receive, Scope, Send
 
-    from gpud.agent.export import SnapshotCollector
+    from gpud.agent.export.collector import SnapshotCollector
     from gpud.core.clock import Instant
     from gpud.core.settings import Settings
     from gpud.core.snapshot import Snapshot

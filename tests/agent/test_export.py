@@ -14,7 +14,7 @@ from prometheus_client.exposition import generate_latest as text_format
 from prometheus_client.openmetrics.exposition import generate_latest as openmetrics
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse_openmetrics
 
-from gpud.agent.export import SnapshotCollector
+from gpud.agent.export.collector import SnapshotCollector
 from gpud.core.clock import Instant
 from gpud.core.events import RunFinished
 from gpud.core.fold import fold

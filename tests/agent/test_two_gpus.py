@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from gpud.agent.export import SnapshotCollector
+from gpud.agent.export.collector import SnapshotCollector
 from gpud.agent.gatekeeper import Gatekeeper
 from gpud.agent.launch import Launcher
 from gpud.agent.pipeline import Pipeline

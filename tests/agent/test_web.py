@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from gpud.agent import web
-from gpud.agent.export import SnapshotCollector
+from gpud.agent.export.collector import SnapshotCollector
 from gpud.core.errors import ListenError
 from gpud.core.events import HealthSet
 from gpud.core.fold import fold

@@ -1,0 +1,1 @@
+"""Snapshot -> Prometheus families, one file per subject, all listed in docs/metrics.md."""

@@ -1,0 +1,42 @@
+"""The one collector that is registered: it reads a snapshot and asks each subject in turn."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from gpud.agent.export import dockerd, loss, machine, probes, telemetry
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from prometheus_client.metrics_core import Metric
+
+    from gpud.core.clock import Instant
+    from gpud.core.settings import Settings
+    from gpud.core.snapshot import Snapshot
+
+
+class SnapshotCollector:
+    """A collector over one frozen value: no driver, no file and no lock is touched by a scrape."""
+
+    def __init__(
+        self, read: Callable[[], Snapshot], settings: Settings, now: Callable[[], Instant]
+    ) -> None:
+        self._read = read
+        self._settings = settings
+        self._now = now
+
+    def collect(self) -> Iterator[Metric]:
+        """Yield every family of the current snapshot, each with at least one sample."""
+        snapshot, settings, now = self._read(), self._settings, self._now()
+        for family in (
+            *machine.identity(snapshot),
+            *machine.health(snapshot),
+            *dockerd.families(snapshot),
+            *loss.families(snapshot),
+            *probes.families(snapshot, settings, now),
+            *telemetry.families(snapshot, now),
+            *machine.own(snapshot),
+        ):
+            if family.samples:
+                yield family

@@ -1,0 +1,76 @@
+"""The machine, the health of everything, and what gpud itself costs."""
+
+from __future__ import annotations
+
+import platform
+from typing import TYPE_CHECKING
+
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, InfoMetricFamily
+
+from gpud.agent.export.labels import clean
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from prometheus_client.metrics_core import Metric
+
+    from gpud.core.snapshot import Snapshot
+
+
+def identity(snapshot: Snapshot) -> Iterator[Metric]:
+    """Yield what runs, on what, since when."""
+    yield InfoMetricFamily(
+        "gpud_build",
+        "The running gpud.",
+        value={"version": snapshot.version, "python": platform.python_version()},
+    )
+    if snapshot.platform:
+        yield InfoMetricFamily(
+            "gpud_platform",
+            "The machine, as its kernel and distribution name themselves.",
+            value={key: clean(value) for key, value in snapshot.platform.items()},
+        )
+    yield GaugeMetricFamily(
+        "gpud_start_time_seconds", "Unix time at which the agent started.", snapshot.started_s
+    )
+
+
+def health(snapshot: Snapshot) -> Iterator[Metric]:
+    """Yield the level of every component, and why it is not ok."""
+    levels = GaugeMetricFamily("gpud_health", "0 ok, 1 degraded, 2 failed.", labels=["component"])
+    reasons = InfoMetricFamily(
+        "gpud_health_reason", "Why a component is not ok.", labels=["component"]
+    )
+    for component, found in snapshot.health.items():
+        levels.add_metric([component], found.level)
+        if found.reason:
+            reasons.add_metric([component], {"reason": clean(found.reason)})
+    yield from (levels, reasons)
+
+
+def own(snapshot: Snapshot) -> Iterator[Metric]:
+    """Yield the troubles of the clocks and gpud's own cost."""
+    yield CounterMetricFamily(
+        "gpud_vm_paused_seconds", "Time the machine did not run, as clocks tell.", snapshot.paused_s
+    )
+    yield CounterMetricFamily(
+        "gpud_clock_jumps", "Partings of wall and monotonic clock.", snapshot.clock_jumps
+    )
+    yield CounterMetricFamily(
+        "gpud_children_spawned", "Processes the agent started: its own cost.", snapshot.children
+    )
+    yield CounterMetricFamily(
+        "gpud_own_gpu_seconds", "GPU time of gpud's probes: its own cost.", snapshot.gpu_seconds
+    )
+    for name, text, peak in (
+        ("gpud_own_vram_peak_bytes", "Most GPU memory that a run took.", snapshot.vram_peak_bytes),
+        (
+            "gpud_own_pinned_peak_bytes",
+            "Most page-locked host memory that a run took.",
+            snapshot.pinned_peak_bytes,
+        ),
+    ):
+        family = GaugeMetricFamily(name, text, labels=[])
+        if peak is not None:
+            family.add_metric([], peak)
+        yield family
