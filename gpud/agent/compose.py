@@ -27,7 +27,7 @@ from gpud.agent.pipeline import Pipeline
 from gpud.agent.schedule import Schedule
 from gpud.agent.source import Context
 from gpud.agent.store import History
-from gpud.core import clock, containers
+from gpud.core import advice, clock, containers
 from gpud.core.errors import ListenError
 from gpud.core.events import (
     BreakerChanged,
@@ -91,6 +91,7 @@ async def run(settings: Settings) -> int:
 
     launcher = Launcher(
         own / "gpu.lock",
+        platform=advice.of(board.read().platform),
         on_spawn=spawned,
         on_breaker=lambda standing: board.post(BreakerChanged(standing, time.time())),
     )

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING
 
 from gpud.agent import children, gpulock
 from gpud.core import wire
+from gpud.core.advice import Platform, Situation, worded, words
 from gpud.core.breaker import Breaker, Standing, State
 from gpud.core.errors import WireError
 from gpud.core.sample import Backend, Failure, Inventory, Job, ProbeSpec, Reason, RunReport, Skip
@@ -37,10 +38,6 @@ INVENTORY_BUDGET_S = 10.0
 LIST_DEADLINE_S = 20.0
 LOCK_LOOK_S = 0.05
 
-ADVICE_HUNG = (
-    "close GPU programs and run `wsl --shutdown` from Windows; nothing inside Linux can free a "
-    "driver call that hangs"
-)
 ADVICE_LOCK = (
     "nothing is measured without it: look whether the directory is there, belongs to the agent's "
     "user, has room and is on a file system of Linux; `gpud restart` makes it anew"
@@ -71,6 +68,7 @@ class Launcher:
         deadline_ratio: float = DEADLINE_RATIO,
         grace_s: float = children.GRACE_S,
         breaker: Breaker | None = None,
+        platform: Platform = Platform.WSL2,
         on_spawn: Callable[[], None] = lambda: None,
         on_breaker: Callable[[Standing], None] = lambda _: None,
     ) -> None:
@@ -79,6 +77,7 @@ class Launcher:
         self._patience_s = patience_s
         self._deadline_ratio = deadline_ratio
         self._grace_s = grace_s
+        self._platform = platform
         self._on_spawn = on_spawn
         self._on_breaker = on_breaker
         self._watch: children.Watch | None = None
@@ -172,15 +171,17 @@ class Launcher:
         if isinstance(ended, Failure):
             return ended
         document = _judged(ended, kind, deadline_s)
+        if isinstance(document, Failure):
+            document = worded(document, self._platform)
         hung = isinstance(document, Failure) and document.reason is Reason.HUNG
-        words = document.detail if isinstance(document, Failure) else None
+        story = document.detail if isinstance(document, Failure) else None
         if hung and ended.code is None and process is not None:
             if not gpu:
                 self._cpu_watch = children.Watch(process, self._cpu_gone)
             if self.breaker.left is None:  # else another has the lock, and its end is awaited
-                self._left(process, what, f"{what}: {words}", gpu=gpu)
+                self._left(process, what, f"{what}: {story}", gpu=gpu)
         elif gpu and hung:
-            told = f"{what}: {words}"
+            told = f"{what}: {story}"
             self._set(self.breaker.after_hang(time.monotonic(), what), what=what, detail=told)
         elif gpu:
             self._set(self.breaker.after_end(time.monotonic(), what))
@@ -296,7 +297,9 @@ class Launcher:
             process=self.breaker.left,
             what=None if closed else what,
             detail=None if closed else detail,
-            fix=ADVICE_HUNG if state in {State.OPEN, State.STUCK} else None,
+            fix=words(Situation.HUNG, self._platform)
+            if state in {State.OPEN, State.STUCK}
+            else None,
         )
         if self._rest is not None:
             self._rest.cancel()
@@ -333,7 +336,7 @@ def _judged(
     if ended.killed:
         gone = "" if ended.code is not None else f"; {_staying(ended.pid)}"
         detail = f"no answer within {deadline_s:g} s, killed once{gone}"
-        return Failure(Reason.HUNG, detail, advice=ADVICE_HUNG)
+        return Failure(Reason.HUNG, detail, advice=Situation.HUNG)
     if ended.code is not None and ended.code < 0:
         return _signalled(-ended.code, ended)
     if ended.overflowed:
@@ -357,7 +360,7 @@ def _staying(pid: int) -> str:
 def _signalled(number: int, ended: children.Ended) -> Failure:
     if number == signal.SIGALRM:
         detail = f"ended by its own alarm while a driver call hung{_last_words(ended)}"
-        return Failure(Reason.HUNG, detail, advice=ADVICE_HUNG)
+        return Failure(Reason.HUNG, detail, advice=Situation.HUNG)
     reason = Reason.CRASHED if number in _CRASHES else Reason.KILLED
     return Failure(reason, f"ended by {_signal_name(number)}{_last_words(ended)}")
 

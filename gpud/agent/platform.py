@@ -6,10 +6,14 @@ import re
 from pathlib import Path
 
 from gpud.core import wsl
+from gpud.core.advice import CONTAINER_MARKS
 
 
 def facts(sysroot: str) -> dict[str, str]:
-    """Give wsl ("1", "2" or "" for none), kernel, distro; what cannot be read is left out."""
+    """Give wsl ("1", "2" or "" for none), kernel, distro; what cannot be read is left out.
+
+    In a container there is ``container``, "1", too.
+    """
     root = Path(sysroot)
     found: dict[str, str] = {}
     kernel = _text(root / "proc/sys/kernel/osrelease")
@@ -21,6 +25,8 @@ def facts(sysroot: str) -> dict[str, str]:
         name := re.search(r'^PRETTY_NAME="?([^"\n]*)', distro, re.MULTILINE)
     ):
         found["distro"] = name[1]
+    if any((root / mark.lstrip("/")).exists() for mark in CONTAINER_MARKS):
+        found["container"] = "1"
     return found
 
 

@@ -14,13 +14,14 @@ import platform
 import signal
 import sys
 from contextlib import contextmanager
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gpud import discovery
 from gpud.child import kernels, probes
 from gpud.child.budget import Budget, Orphaned
+from gpud.core import advice
 from gpud.core.errors import ProbeError
 from gpud.core.sample import Backend, Failure, Job, ProbeSpec, Reason, RunReport, Unit
 
@@ -75,6 +76,8 @@ def _inventory(job: Job, answers: TextIO) -> int:
     from gpud.child import cuda
 
     found = cuda.inventory(job)
+    if found.failure is not None:
+        found = replace(found, failure=_worded(found.failure, job))
     _say(answers, asdict(found))
     return 0 if found.failure is None else 1
 
@@ -93,7 +96,7 @@ def _run(job: Job, answers: TextIO) -> int:
     except Orphaned:
         return 1
     except ProbeError as error:
-        report = _failed(module.SPEC, error.failure, budget)
+        report = _failed(module.SPEC, _worded(error.failure, job), budget)
     except MemoryError:
         failure = Failure(Reason.OUT_OF_MEMORY, "the host has no memory left for this run")
         report = _failed(module.SPEC, failure, budget)
@@ -173,6 +176,17 @@ def _failed(spec: ProbeSpec, failure: Failure, budget: Budget) -> RunReport:
     return RunReport(
         probe=spec.name, backend=spec.backend, failure=failure, duration_s=budget.spent()
     )
+
+
+def _worded(failure: Failure, job: Job) -> Failure:
+    """Put advice into the words of this machine; the kernel's name is below ``sysroot`` as well."""
+    root = Path(job.sysroot)
+    try:
+        kernel = (root / "proc/sys/kernel/osrelease").read_text(errors="replace")
+    except OSError:
+        kernel = platform.release()
+    marked = any((root / mark.lstrip("/")).exists() for mark in advice.CONTAINER_MARKS)
+    return advice.worded(failure, advice.platform(kernel, container=marked))
 
 
 def _limit(budget_s: float) -> None:

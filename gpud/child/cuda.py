@@ -15,8 +15,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gpud.child.cuda_api import FUNCTIONS, OPTIONAL, SIZE
-from gpud.child.cuda_errors import GONE, STRAY, TOO_OLD, failure
+from gpud.child.cuda_errors import failure
 from gpud.child.cuda_gpu import CudaGpu
+from gpud.core.advice import Situation
 from gpud.core.errors import ProbeError
 from gpud.core.sample import Device, Failure, Inventory, Job, Reason
 
@@ -55,7 +56,7 @@ class Driver:
                     continue
                 detail = f"{self.library} does not define {name}"
                 raise ProbeError(
-                    Failure(Reason.SYMBOL_MISSING, detail, function=name, advice=TOO_OLD)
+                    Failure(Reason.SYMBOL_MISSING, detail, function=name, advice=Situation.TOO_OLD)
                 ) from error
             function.argtypes, function.restype = prototype, ctypes.c_int
             self.function[name] = function
@@ -157,7 +158,8 @@ def opened(job: Job, *, spin: bool) -> Iterator[CudaGpu]:
     device = next((device for device in found if device.uuid == job.gpu), None)
     if device is None:
         detail = f"CUDA offers no GPU with the UUID {job.gpu}"
-        raise ProbeError(Failure(Reason.NO_DEVICE, detail, advice=GONE if found else STRAY))
+        what = Situation.GONE if found else Situation.NO_GPU
+        raise ProbeError(Failure(Reason.NO_DEVICE, detail, advice=what))
     gpu = CudaGpu(driver, device, spin=spin)
     try:
         gpu.start()
@@ -177,7 +179,7 @@ def inventory(job: Job) -> Inventory:
     except ProbeError as error:
         return Inventory(library=library, failure=error.failure)
     if not found:
-        none = Failure(Reason.NO_DEVICE, f"{library} offers no GPU", advice=STRAY)
+        none = Failure(Reason.NO_DEVICE, f"{library} offers no GPU", advice=Situation.NO_GPU)
         return Inventory(cuda_version=version, library=library, failure=none)
     return Inventory(found, version, library)
 
@@ -200,7 +202,7 @@ def _loaded(job: Job) -> ctypes.CDLL:
             return ctypes.CDLL(path)
         except (OSError, ValueError) as error:  # the latter: a NUL, a lone surrogate
             words.append(str(error))
-    advice = "install or update the NVIDIA driver in Windows; WSL provides the library"
+    advice: str = Situation.LIBRARY_MISSING
     if job.cuda_library:  # no driver mends a path
         advice = "correct [cuda] library in gpud.toml, or leave it out"
     detail = "; ".join(dict.fromkeys(words))

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any
 
 from gpud.child import kernels
 from gpud.child.cuda_api import FUNCTIONS, GRAPH, OPTIONAL, POINTER, SIZE
-from gpud.child.cuda_errors import TOO_OLD
 from gpud.child.device import Buffer, Call, HostBuffer, Kernel, inside, shared
 from gpud.child.libc import null_call
+from gpud.core.advice import Situation
 from gpud.core.errors import ProbeError
 from gpud.core.sample import Backend, Device, Failure, Reason
 
@@ -194,7 +194,9 @@ class CudaGpu:
         for name in GRAPH:
             if name not in self._driver.function:
                 detail = f"{self._driver.library} does not define {name}"
-                raise ProbeError(Failure(Reason.UNSUPPORTED, detail, name, advice=TOO_OLD))
+                raise ProbeError(
+                    Failure(Reason.UNSUPPORTED, detail, name, advice=Situation.TOO_OLD)
+                )
         stream, graph = self._lanes[0], ctypes.c_void_p()
         self._driver("cuStreamBeginCapture_v2", stream, THREAD_LOCAL)
         try:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol, TypeAlias
 
-from gpud.child.cuda_errors import FULL
+from gpud.core.advice import Situation
 from gpud.core.errors import ProbeError
 from gpud.core.sample import Failure, Reason
 
@@ -204,7 +204,7 @@ def shared(buffer: Buffer, host: HostBuffer, size: int | None) -> int:
 def short_of(free_bytes: int, what: str) -> ProbeError:
     """Say that too little GPU memory is free for what a probe needs."""
     detail = f"{free_bytes} bytes of GPU memory are free, too few for {what}"
-    return ProbeError(Failure(Reason.OUT_OF_MEMORY, detail, advice=FULL))
+    return ProbeError(Failure(Reason.OUT_OF_MEMORY, detail, advice=Situation.FULL))
 
 
 def plausible(taken_s: float, what: str) -> float:

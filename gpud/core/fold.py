@@ -6,7 +6,8 @@ from dataclasses import replace
 from functools import singledispatch
 from typing import TYPE_CHECKING
 
-from gpud.core import clock, containers, gpus, stats
+from gpud.core import advice, clock, containers, gpus, stats
+from gpud.core.advice import Situation
 from gpud.core.container_fold import with_containers
 from gpud.core.events import (
     BreakerChanged,
@@ -259,8 +260,7 @@ def _presence(snapshot: Snapshot, now_s: float) -> Snapshot:
             now_s,
             reason="gpu_vanished",
             detail=f"CUDA no longer offers {', '.join(gone[:NAMED])}{more}",
-            fix="`wsl --shutdown` from Windows brings back a GPU that fell off; `gpud restart` if "
-            "it was taken out on purpose",
+            fix=advice.words(Situation.VANISHED, advice.of(snapshot.platform)),
         )
     return with_health(snapshot, "devices", Level.OK, now_s) if present else snapshot
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
+from gpud.core import advice
+from gpud.core.advice import Situation
 from gpud.core.breaker import State
 from gpud.core.dxg import RECENT_S, Kind
 from gpud.core.health import Level
@@ -14,11 +16,6 @@ if TYPE_CHECKING:
     from gpud.core.breaker import Standing
     from gpud.core.report import KernelLogReport
 
-RESTART: Final = (
-    "run `wsl --shutdown` in Windows and open the distribution again; the channel to the host does "
-    "not come back by itself"
-)
-CLOSE: Final = "close programs that fill the GPU's memory, in Windows too"
 REPEATED: Final = 4
 """Lines from which on it is the channel: one lost message makes up to three, one for each function
 that it passes through.
@@ -56,7 +53,7 @@ def with_kernel_log(snapshot: Snapshot, said: KernelLogReport | None, now_s: flo
     if said is None or said.unreadable is not None:
         known = {name: value for name, value in after.health.items() if name != "dxg"}
         return replace(after, health=known)
-    level, reason, fix = _judged(said)
+    level, reason, what = _judged(said)
     words = f"the kernel's log: {said.last.words}" if said.last is not None else None
     if reason == "ioctl_failures":
         words = "the kernel's log has many failed calls of dxgkrnl that are not usual"
@@ -67,19 +64,19 @@ def with_kernel_log(snapshot: Snapshot, said: KernelLogReport | None, now_s: flo
         now_s,
         reason=reason,
         detail=words if reason is not None else None,
-        fix=fix,
+        fix=advice.words(what, advice.of(snapshot.platform)) if what is not None else None,
     )
 
 
-def _judged(said: KernelLogReport) -> tuple[Level, str | None, str | None]:
+def _judged(said: KernelLogReport) -> tuple[Level, str | None, Situation | None]:
     lost = said.recent.get(Kind.MESSAGE_LOST, 0)
     if lost:
         level = Level.FAILED if lost >= REPEATED else Level.DEGRADED
-        return level, str(Kind.MESSAGE_LOST), RESTART
+        return level, str(Kind.MESSAGE_LOST), Situation.CHANNEL
     if said.recent.get(Kind.NOT_RESIDENT, 0):
-        return Level.DEGRADED, str(Kind.NOT_RESIDENT), CLOSE
+        return Level.DEGRADED, str(Kind.NOT_RESIDENT), Situation.FULL
     if said.unusual:
-        return Level.DEGRADED, "ioctl_failures", "look at `dmesg`; if GPU work fails, " + RESTART
+        return Level.DEGRADED, "ioctl_failures", Situation.CHANNEL_PERHAPS
     return Level.OK, None, None
 
 

@@ -1,6 +1,7 @@
 """The nouns that cross between processes: what a probe is, what it brought, and why not.
 
-Standard library only: the child imports this module, ``stats`` and ``errors``, no more of core.
+Standard library only: the child imports this module, ``advice``, ``stats`` and ``errors``, no more
+of core.
 """
 
 from __future__ import annotations

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
+from gpud.core.advice import Situation
 from gpud.core.report import ToolkitReport, ToolkitState
 from gpud.core.sample import Failure, Reason
 
@@ -29,8 +30,6 @@ INSTALL = (
     f"`sudo nvidia-ctk runtime configure --runtime=docker`, then {RESTART}"
 )
 GENERATE = "`sudo nvidia-ctk cdi generate --output=/etc/cdi/nvidia.yaml`"
-DRIVER = "update the NVIDIA driver on the Windows side, then `wsl --shutdown` from Windows"
-SHUTDOWN = "`wsl --shutdown` from Windows; on plain Linux, reboot"
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,7 +130,7 @@ class Rule:
     pattern: str  # searched for without regard to case
     reason: Reason
     meaning: str
-    fix: str
+    fix: str  # or the ``Situation``, where it depends on the platform
 
 
 RULES = (
@@ -151,26 +150,26 @@ RULES = (
         r"WSL environment detected but no adapters were found",
         Reason.NO_DEVICE,
         "the toolkit sees WSL and no GPU in it: WSL 1, no NVIDIA GPU, or a driver too old",
-        "look whether /dev/dxg is there and nvidia-smi answers; " + DRIVER,
+        "look whether /dev/dxg is there and nvidia-smi answers; update the NVIDIA driver on the "
+        "Windows side, then `wsl --shutdown` from Windows",
     ),
     Rule(
         r"driver/library version mismatch",
         Reason.DRIVER_MISMATCH,
         "the driver was replaced while this machine ran",
-        SHUTDOWN,
+        Situation.MISMATCH,
     ),
     Rule(
         r"load library failed: \S*libnvidia-ml\.so|libnvidia-ml\.so\.1: cannot open",
         Reason.LIBRARY_MISSING,
         "the toolkit does not find the driver's NVML library",
-        "look for libnvidia-ml.so.1 in /usr/lib/wsl/lib and run `sudo ldconfig`; a Docker from "
-        "snap cannot see it at all",
+        Situation.LIBRARY_UNSEEN,
     ),
     Rule(
         r"nvml error: driver not loaded|nvidia-container-cli: device error: no NVIDIA device",
         Reason.INIT_FAILED,
         "the toolkit does not reach the driver",
-        SHUTDOWN,
+        Situation.NOT_LOADED,
     ),
     Rule(
         r"requirement error: unsatisfied condition",
@@ -212,20 +211,23 @@ RULES = (
         r"no CUDA-capable device|only 0 Devices available|cudaErrorNoDevice",
         Reason.NO_DEVICE,
         "inside the container CUDA sees no GPU",
-        "start it with `--gpus all`; when it was, " + DRIVER,
+        Situation.CONTAINER_BLIND,
     ),
     Rule(
         r"CUDA driver version is insufficient|cudaErrorInsufficientDriver",
         Reason.DRIVER_MISMATCH,
         "the image was built for a newer CUDA than the driver offers",
-        DRIVER,
+        Situation.TOO_OLD,
     ),
 )
 """The first that fits holds, so what says more comes first."""
 
 
 def explained(text: str, otherwise: Reason) -> Failure:
-    """Turn Docker's or the sample's own words into a failure a person can act on."""
+    """Turn Docker's or the sample's own words into a failure a person can act on.
+
+    Its advice may be a ``Situation``: ``advice.worded`` puts that into words.
+    """
     own = " ".join(text.split())
     for rule in RULES:
         if found := re.search(rule.pattern, own, re.IGNORECASE):

@@ -19,6 +19,7 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from gpud.core.advice import CONTAINER_MARKS, Platform, Situation, platform, words
 from gpud.core.clock import Instant
 from gpud.core.wsl import Sections, mounts_at, sections, version
 from gpud.doctor import reports
@@ -104,7 +105,16 @@ class Machine:
     @property
     def container(self) -> bool:
         """Containers share the host's kernel name, so this is asked first."""
-        return any(self.exists(mark) for mark in ("/.dockerenv", "/run/.containerenv"))
+        return any(self.exists(mark) for mark in CONTAINER_MARKS)
+
+    @property
+    def platform(self) -> Platform:
+        """What kind of machine a fix is for."""
+        return platform(self.kernel or "", container=self.container)
+
+    def fix(self, situation: Situation) -> str:
+        """Say what helps here."""
+        return words(situation, self.platform)
 
     @property
     def wsl_conf(self) -> Sections:

@@ -23,6 +23,7 @@ from docker.errors import APIError, DockerException, ImageNotFound
 from docker.types import DeviceRequest, LogConfig
 
 from gpud.core import containers, wire
+from gpud.core.advice import Situation, platform, worded
 from gpud.core.container_plan import Task, Word
 from gpud.core.errors import ProbeError, WireError
 from gpud.core.report import ContainerFigure, ContainerRun, ToolkitReport, ToolkitState
@@ -52,7 +53,6 @@ LOG = LogConfig(type=LogConfig.types.JSON, config={"max-size": "64k", "max-file"
 LAST_LINES = 200
 LARGEST_MEMORY = 512 << 20
 """Of this process: an answer without an end is its end, and nobody else's."""
-ADVICE_HUNG = "look whether the GPU answers outside a container; `wsl --shutdown` frees a stuck one"
 
 Client: TypeAlias = Any  # docker.APIClient; the SDK has no types
 
@@ -167,6 +167,8 @@ def _ran(client: Client, job: Job, seen: ToolkitReport) -> ContainerRun:
     except (DockerException, OSError) as error:
         failure = _lost(error)
     now_s = time.monotonic()
+    if failure is not None:
+        failure = worded(failure, platform(os.uname().release))
     return ContainerRun(time.time(), now_s, now_s - began_s, figure, failure)
 
 
@@ -219,7 +221,7 @@ def _figure(client: Client, container: str, deadline_s: float) -> ContainerFigur
         if not client.inspect_container(container)["State"]["Running"]:
             raise
         detail = f"the container did not end within {deadline_s:g} s and was stopped"
-        raise ProbeError(Failure(Reason.HUNG, detail, advice=ADVICE_HUNG)) from error
+        raise ProbeError(Failure(Reason.HUNG, detail, advice=Situation.CONTAINER_HUNG)) from error
     said = client.logs(container, stdout=True, stderr=False, tail=LAST_LINES)
     output = said.decode(errors="replace")
     if code != 0:

@@ -86,3 +86,11 @@ def test_bytes_that_are_no_text_stop_nothing(tmp_path: Path) -> None:
 def test_a_boot_has_a_name_that_stays() -> None:
     assert re.fullmatch(r"[0-9a-f-]{36}", platform.boot_id())
     assert platform.boot_id() == platform.boot_id()
+
+
+def test_a_container_is_told_by_the_mark_of_its_engine(tmp_path: Path) -> None:
+    root = sysroot(tmp_path, "6.1.0\n")
+    assert "container" not in platform.facts(root)
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run/.containerenv").touch()
+    assert platform.facts(root)["container"] == "1"

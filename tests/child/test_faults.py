@@ -103,10 +103,35 @@ def test_launches_that_stop_working_in_the_middle_publish_nothing(
 def test_a_code_becomes_a_reason_and_advice(
     tmp_path: Path, function: str, code: int, reason: Reason, advice: str | None
 ) -> None:
-    failure = scripted(tmp_path, "launch", f"fail {function} {code}").failure
+    kernel(tmp_path, "5.15.167.4-microsoft-standard-WSL2")
+    failure = scripted(tmp_path, "launch", f"fail {function} {code}", sysroot=str(tmp_path)).failure
     assert (failure["reason"], failure["function"], failure["code"]) == (reason, function, code)
     assert (failure["advice"] is None) == (advice is None)
     assert (advice or "") in (failure["advice"] or "")
+
+
+@pytest.mark.parametrize(
+    ("mark", "advice"),
+    [(None, "sudo modprobe nvidia"), (".dockerenv", "start the container with `--gpus all`")],
+    ids=["linux", "container"],
+)
+def test_advice_is_for_the_machine_the_child_runs_on(
+    tmp_path: Path, mark: str | None, advice: str
+) -> None:
+    kernel(tmp_path, "6.1.0-28-amd64")
+    if mark is not None:
+        (tmp_path / mark).touch()
+    ended = scripted(tmp_path, "launch", "fail cuInit 100", sysroot=str(tmp_path))
+    assert advice in ended.failure["advice"]
+    job = {"cuda_library": str(tmp_path / "libcuda.so.1"), "sysroot": str(tmp_path)}
+    listed = ask("--inventory", json.dumps(job)).document
+    assert listed["failure"]["advice"] == ended.failure["advice"]
+
+
+def kernel(sysroot: Path, release: str) -> None:
+    place = sysroot / "proc/sys/kernel/osrelease"
+    place.parent.mkdir(parents=True, exist_ok=True)
+    place.write_text(f"{release}\n")
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gpud.core.advice import Platform, Situation, words
 from gpud.core.events import InventoryTaken, RunFinished, SourceAnswered
 from gpud.core.fold import fold
 from gpud.core.gpus import MOST_KNOWN, KnownGpu, same_slot, with_devices, with_readings, with_uuid
@@ -205,7 +206,7 @@ def test_a_gpu_that_vanished_is_named_until_it_is_back() -> None:
     health = after(taken, lost).health["devices"]
     assert (health.level, health.reason) == (Level.FAILED, "gpu_vanished")
     assert health.detail == "CUDA no longer offers GPU 0 (card A, A)"
-    assert "wsl --shutdown" in (health.fix or "")
+    assert health.fix == words(Situation.VANISHED, Platform.LINUX)
     assert after(taken, lost, taken).health["devices"].level is Level.OK
 
 

@@ -21,12 +21,13 @@ from typing import IO, TYPE_CHECKING, Any
 
 import pytest
 
-from gpud.agent import children, gpulock
+from gpud.agent import children, gpulock, platform
 from gpud.agent.byhand.progress import Silent
 from gpud.agent.byhand.session import Request, Session
 from gpud.agent.store import Run, Store
 from gpud.child.probes import cpu_matmul
-from gpud.core import stats
+from gpud.core import advice, stats
+from gpud.core.advice import Situation
 from gpud.core.sample import Backend, RunReport, Skip, Unit
 from gpud.core.settings import parse
 from tests.e2e.program import Program, alive, as_nobody, cuda, program
@@ -314,7 +315,8 @@ def test_a_child_that_does_not_go_away_is_not_waited_for_and_the_cpu_is_measured
     assert re.search(r"cpu_call +call", ran.stdout)
     words = rf"not run: launch: .*process {os.getpid()} of an earlier run does not go away"
     assert re.search(words, ran.stdout)
-    assert "fix: close GPU programs and run `wsl --shutdown`" in ran.stdout
+    helps = advice.words(Situation.HUNG, advice.of(platform.facts("/")))
+    assert f"fix: {helps}" in " ".join(ran.stdout.split())
 
 
 def test_an_open_breaker_of_the_agent_is_told(gpud: Program) -> None:

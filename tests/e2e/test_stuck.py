@@ -8,6 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from gpud.agent import platform
+from gpud.core import advice
+from gpud.core.advice import Situation
 from tests.e2e.program import alive, cuda, program
 from tests.fuse import stalling, usable
 from tests.waiting import until
@@ -31,7 +34,7 @@ def test_a_stuck_child_is_said_survives_the_agent_and_lets_go_by_itself() -> Non
         gpud.settings = {"cuda": cuda(gpud.home, f"stall cuInit {stalled.path}\n")}
         gpud.start()
         health = gpud.health("gpu", 2, "stuck", within_s=KILLED_WITHIN_S)
-        assert "wsl --shutdown" in health["fix"]
+        assert health["fix"] == advice.words(Situation.HUNG, advice.of(platform.facts("/")))
         breaker = gpud.status_when(lambda d: d["breaker"]["process"], "the process")["breaker"]
         pid = breaker["process"]["pid"]
         assert state(pid) == "D"

@@ -10,11 +10,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
-from gpud.agent import history_read
+from gpud.agent import history_read, platform
 from gpud.agent.byhand import others
 from gpud.agent.byhand.outcome import NotRun, Outcome, Ran
 from gpud.agent.byhand.progress import TICK_S
 from gpud.agent.launch import Launcher, Refused
+from gpud.core import advice
 from gpud.core.errors import ConfigError, StoreError
 from gpud.core.sample import Backend, Job, Skip
 from gpud.core.text import escaped
@@ -79,7 +80,12 @@ class Session:
         self._patience_s = patience_s
         self._gave_up = False
         self._label: str | None = None
-        self._launcher = Launcher(lock, patience_s=LOOK_S, on_spawn=self._spawned)
+        self._launcher = Launcher(
+            lock,
+            patience_s=LOOK_S,
+            platform=advice.of(platform.facts(settings.sysroot)),
+            on_spawn=self._spawned,
+        )
 
     async def run(self) -> None:
         """Measure everything, the CPU first.

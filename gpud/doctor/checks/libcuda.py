@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from gpud.core import wire
+from gpud.core.advice import Situation
 from gpud.core.errors import WireError
 from gpud.core.sample import Inventory, Job
 from gpud.doctor import libraries
@@ -25,7 +26,6 @@ NAME = "libcuda.so.1"
 BUDGET_S = 0.5
 """The child ends itself a second after its start at the latest: nobody kills GPU work here."""
 NEVER_S = 60.0
-HANGS = "close GPU programs; if they hang too, from Windows: wsl --shutdown"
 
 
 def look(machine: Machine) -> Finding:
@@ -41,7 +41,7 @@ def _offered(machine: Machine, found: libraries.Files) -> Finding:
             return judged(machine, seen, found)
         health = machine.health("cuda")
         if health.get("level"):
-            fix = str(health.get("fix") or HANGS)
+            fix = str(health.get("fix") or machine.fix(Situation.HUNG))
             return problem(f"the agent says: {health.get('detail')}", fix)
         return unknown("the agent has not looked yet", "ask again in a moment")
     job = Job(
@@ -56,7 +56,9 @@ def _offered(machine: Machine, found: libraries.Files) -> Finding:
     except WireError:
         if ended.code is None or ended.code < 0:
             place = found.configured or found.wsl or found.linker or NAME
-            return problem(f"{place} does not answer: the driver hangs", HANGS)
+            return problem(
+                f"{place} does not answer: the driver hangs", machine.fix(Situation.HUNG)
+            )
         return unknown(f"the probe child says: {ended.stderr.strip()[-200:]}")
 
 
@@ -76,7 +78,8 @@ def judged(machine: Machine, seen: Inventory, found: libraries.Files) -> Finding
         gpus = ", ".join(device.name for device in seen.devices)
         return combined(file, ok(f"CUDA {seen.cuda_version}, {gpus}"))
     detail = seen.failure.detail if seen.failure is not None else "CUDA offers nothing"
-    fix = (seen.failure.advice if seen.failure is not None else None) or HANGS
+    said = seen.failure.advice if seen.failure is not None else None
+    fix = said or machine.fix(Situation.HUNG)
     if wsl or found.configured:
         return problem(detail, fix)
     if found.linker is None:

@@ -1,0 +1,85 @@
+"""Advice fits the machine: nobody on plain Linux is sent to Windows, nobody in WSL2 to modprobe."""
+
+from __future__ import annotations
+
+import pytest
+
+from gpud.child.cuda_errors import MEANING, failure
+from gpud.core import advice
+from gpud.core.advice import Platform, Situation, words
+from gpud.core.sample import Failure, Reason
+from gpud.core.toolkit import RULES
+
+EVERYWHERE = [(situation, platform) for situation in Situation for platform in Platform]
+
+
+@pytest.mark.parametrize(("situation", "platform"), EVERYWHERE)
+def test_every_situation_has_a_word_for_every_platform(
+    situation: Situation, platform: Platform
+) -> None:
+    said = words(situation, platform)
+    assert said
+    assert "{" not in said
+    assert said[-1] not in ".;, "
+    assert "nvidia-smi -r" not in said
+    assert "--gpu-reset" not in said
+    if platform in {Platform.LINUX, Platform.CONTAINER}:
+        assert "windows" not in said.lower()
+        assert "wsl" not in said.lower()
+    if platform is not Platform.LINUX:
+        assert "modprobe" not in said
+        assert "dmesg | grep" not in said
+    if platform is Platform.CONTAINER:
+        assert "sudo" not in said
+
+
+@pytest.mark.parametrize("code", MEANING)
+@pytest.mark.parametrize("platform", Platform)
+def test_every_code_of_the_driver_is_advised_for_the_platform(
+    code: int, platform: Platform
+) -> None:
+    told = advice.worded(failure("cuInit", code, name=None, text=None), platform)
+    assert (told.advice is None) == (MEANING[code][1] is None)
+    if told.advice is not None:
+        assert told.advice == words(Situation(MEANING[code][1] or ""), platform)
+        assert not isinstance(told.advice, Situation)
+
+
+def test_a_reboot_is_what_a_replaced_driver_needs_on_plain_linux() -> None:
+    for code in (803, 804):
+        told = advice.worded(failure("cuInit", code, name=None, text=None), Platform.LINUX)
+        assert (told.advice or "").endswith("reboot")
+
+
+def test_errors_of_the_container_toolkit_are_advised_for_the_platform_too() -> None:
+    situations = [rule for rule in RULES if isinstance(rule.fix, Situation)]
+    assert situations
+    for rule in RULES:
+        told = advice.worded(Failure(rule.reason, "", advice=rule.fix), Platform.LINUX).advice or ""
+        if "WSL" not in rule.pattern:  # what only WSL says
+            assert "Windows" not in told
+            assert "wsl" not in told.lower()
+
+
+def test_words_that_are_no_situation_stay_as_they_are() -> None:
+    own = Failure(Reason.DEPENDENCY_MISSING, "numpy", advice="deploy/run sets it up again")
+    assert advice.worded(own, Platform.LINUX) == own
+    none = Failure(Reason.INTERNAL, "x")
+    assert advice.worded(none, Platform.WSL2) == none
+
+
+@pytest.mark.parametrize(
+    ("facts", "platform"),
+    [
+        ({"kernel": "5.15.167.4-microsoft-standard-WSL2", "wsl": "2"}, Platform.WSL2),
+        ({"kernel": "4.4.0-19041-Microsoft"}, Platform.WSL1),
+        ({"kernel": "6.1.0-28-amd64", "wsl": ""}, Platform.LINUX),
+        ({"kernel": "5.15.167.4-microsoft-standard-WSL2", "container": "1"}, Platform.CONTAINER),
+        ({"kernel": "6.1.0-28-amd64", "container": "1"}, Platform.CONTAINER),
+        ({}, Platform.LINUX),
+    ],
+)
+def test_the_platform_is_told_by_kernel_and_container(
+    facts: dict[str, str], platform: Platform
+) -> None:
+    assert advice.of(facts) is platform
