@@ -1,0 +1,39 @@
+"""What holds the clocks down, in words."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gpud.core import throttle
+from gpud.core.fields import SENTINELS, plausible
+from gpud.core.sample import Absent
+
+
+@pytest.mark.parametrize(
+    ("bits", "words"),
+    [
+        (0, "none"),
+        (0x1, "idle"),
+        (0x4 | 0x20, "power_cap,thermal"),
+        (0x8 | 0x40 | 0x80, "hw_slowdown,hw_thermal,hw_power_brake"),
+        (0x4 | 1 << 40, "power_cap,unknown"),
+    ],
+)
+def test_each_bit_has_its_word(bits: int, words: str) -> None:
+    assert throttle.words(bits) == words
+
+
+@given(st.sampled_from(sorted(SENTINELS)))
+def test_a_sentinel_is_no_reason(bits: int) -> None:
+    assert plausible("throttle_reasons", throttle.words(bits)) is Absent.SENTINEL
+
+
+@given(st.integers(0, 2**64 - 1))
+def test_every_set_bit_is_told(bits: int) -> None:
+    if bits in SENTINELS:
+        return
+    known = sum(bits >> bit & 1 for bit in range(len(throttle.WORDS)))
+    told = throttle.words(bits).split(",")
+    assert len(told) == max(1, known + (bits >> len(throttle.WORDS) > 0))
