@@ -1,0 +1,118 @@
+"""What an end of nvidia-smi means, and who is to blame where sources disagree."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gpud.core import smi_exit
+from gpud.core.advice import Platform
+from gpud.core.sample import Failure, Reason
+from gpud.core.smi_exit import ended, tie
+from gpud.core.text import escaped
+
+
+@pytest.mark.parametrize(
+    ("code", "reason"),
+    [
+        (2, "invalid_argument"),
+        (3, "not_supported"),
+        (4, "not_permitted"),
+        (6, "no_device"),
+        (8, "power_cable"),
+        (9, "driver_not_loaded"),
+        (10, "interrupt_trouble"),
+        (12, "library_missing"),
+        (13, "symbol_missing"),
+        (14, "inforom_corrupted"),
+        (15, "gpu_is_lost"),
+        (17, "blocked_by_the_operating_system"),
+        (18, "driver_mismatch"),
+        (126, "not_executable"),
+        (127, "absent"),
+        (255, "failed"),
+        (77, "failed"),
+        (-11, "crashed"),
+        (-40, "crashed"),
+    ],
+)
+@pytest.mark.parametrize("where", [None, *Platform])
+def test_each_end_has_its_reason(code: int, reason: str, where: Platform | None) -> None:
+    error = ended(code, b"", b"", source="nvidia_smi", where=where)
+    assert error.reason == reason
+    assert str(error).startswith("nvidia_smi")
+
+
+@given(st.integers(-64, 255), st.binary(max_size=600), st.binary(max_size=100))
+def test_every_end_has_a_reason_of_the_set_and_words_that_can_be_shown(
+    code: int, stdout: bytes, stderr: bytes
+) -> None:
+    for where in (None, *Platform):
+        error = ended(code, stdout, stderr, source="nvidia_smi_exe", where=where)
+        assert error.reason in smi_exit.REASONS
+        assert escaped(str(error)) == str(error)
+        assert len(str(error)) < 300
+
+
+def test_windows_and_wsl_are_spoken_of_only_where_they_are() -> None:
+    for code in smi_exit.EXITS:
+        fix = ended(code, b"", b"", source="s", where=Platform.LINUX).fix or ""
+        assert "wsl" not in fix.lower()
+        assert "Windows" not in fix
+
+
+def test_what_it_said_is_quoted_from_its_first_line() -> None:
+    said = b"NVIDIA-SMI has failed because it couldn't communicate\x1b[2J with the driver.\nMore."
+    error = ended(9, said, b"", source="nvidia_smi", where=Platform.WSL2)
+    assert "couldn't communicate\\x1b[2J with the driver." in str(error)
+    assert "More." not in str(error)
+    assert "wsl --shutdown" in str(error.fix)
+
+
+def test_windows_own_words_are_read_through_their_encoding() -> None:
+    said = "Zugriff verweigert\r\n".encode("utf-16-le")
+    error = ended(4, b"", said, source="nvidia_smi_exe", where=None)
+    assert '"Zugriff verweigert"' in str(error)
+
+
+def test_wsls_starter_of_windows_programs_is_told_from_the_program() -> None:
+    assert ended(1, b"", b"", source="s", where=None).reason == "interop_failed"
+    assert ended(1, b"", b"", source="s", where=Platform.LINUX).reason == "failed"
+
+
+CUDA = Failure(Reason.NO_DEVICE, "cuInit: no device")
+
+
+def test_what_answers_in_windows_alone_shows_that_wsl_is_broken() -> None:
+    found = tie("", "driver_not_loaded", CUDA)
+    assert found is not None
+    assert found.reason == "wsl_side"
+    assert "NVML (driver_not_loaded)" in found.detail
+    assert "wsl --shutdown" in found.fix
+
+
+@pytest.mark.parametrize("reason", sorted(smi_exit.ITS_DRIVERS))
+def test_what_fails_in_windows_too_is_not_wsl(reason: str) -> None:
+    found = tie(reason, "failed", CUDA)
+    assert found is not None
+    assert found.reason == "windows_side"
+    assert "--shutdown" not in found.fix
+
+
+@pytest.mark.parametrize(
+    ("windows_said", "nvml", "cuda"),
+    [
+        ("", "", CUDA),  # NVML answers
+        ("", "failed", None),  # CUDA answers
+        ("", None, CUDA),  # NVML was not asked
+        (None, "failed", CUDA),
+        ("absent", "failed", CUDA),
+        ("hung", "failed", CUDA),
+        ("interop_off", "failed", CUDA),
+    ],
+)
+def test_where_windows_or_wsl_says_too_little_nothing_is_decided(
+    windows_said: str | None, nvml: str | None, cuda: Failure | None
+) -> None:
+    assert tie(windows_said, nvml, cuda) is None
