@@ -1,10 +1,12 @@
-"""What holds a GPU's clocks down, in words."""
+"""What holds a GPU's clocks down, as the words of the field ``throttle_reasons``."""
 
 from __future__ import annotations
 
+from typing import Final
+
 from gpud.core.fields import SENTINELS
 
-WORDS = (
+WORDS: Final = (
     "idle",
     "set_clocks",
     "power_cap",
@@ -20,6 +22,9 @@ WORDS = (
 """By bit. Source: nvml.h, nvmlClocksEventReasons and, for the last two, the older
 nvmlClocksThrottleReasons."""
 
+UNKNOWN: Final = "unknown"
+"""The word for a bit that none of these stands for."""
+
 
 def words(bits: int) -> str:
     """Name the bits in their order, with commas; ``none`` for none, ``unknown`` for a foreign one.
@@ -30,5 +35,5 @@ def words(bits: int) -> str:
         return ""
     named = [word for bit, word in enumerate(WORDS) if bits >> bit & 1]
     if bits >> len(WORDS):
-        named.append("unknown")
+        named.append(UNKNOWN)
     return ",".join(named) or "none"

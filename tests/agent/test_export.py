@@ -9,18 +9,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from prometheus_client import CollectorRegistry
-from prometheus_client.exposition import generate_latest as text_format
-from prometheus_client.openmetrics.exposition import generate_latest as openmetrics
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse_openmetrics
 
-from gpud.agent.export.collector import SnapshotCollector
 from gpud.core.clock import Instant
 from gpud.core.events import RunFinished
 from gpud.core.fold import fold
 from gpud.core.sample import Backend, Failure, Reason, RunReport
-from gpud.core.settings import parse
 from tests import snapshots
+from tests.agent import scraping
+from tests.agent.scraping import OPENMETRICS
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -31,15 +28,8 @@ GOLDEN = Path(__file__).resolve().parent.parent / "golden"
 DOCUMENT = Path(__file__).resolve().parent.parent.parent / "docs/metrics.md"
 
 
-def registry(snapshot: Snapshot, now: Instant = snapshots.NOW) -> CollectorRegistry:
-    made = CollectorRegistry(auto_describe=False)
-    made.register(SnapshotCollector(lambda: snapshot, parse(None, {}), lambda: now))
-    return made
-
-
 def scrape(snapshot: Snapshot, now: Instant = snapshots.NOW) -> str:
-    text: bytes = text_format(registry(snapshot, now))
-    return re.sub(r'python="[^"]*"', 'python="3"', text.decode())
+    return scraping.scrape(snapshot, now)
 
 
 @pytest.mark.parametrize("make", [snapshots.full, snapshots.bare])
@@ -66,7 +56,7 @@ def test_promtool_finds_nothing_to_say(make: Callable[[], Snapshot]) -> None:
 
 
 def test_openmetrics_says_the_same_and_parses() -> None:
-    families = list(parse_openmetrics(openmetrics(registry(snapshots.full())).decode()))
+    families = list(parse_openmetrics(scraping.scrape(snapshots.full(), accept=OPENMETRICS)))
     names = {sample.name for family in families for sample in family.samples}
     assert names == {
         line.partition("{")[0].partition(" ")[0]

@@ -4,7 +4,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from gpud.agent.export import dockerd, loss, machine, probes, telemetry
+from gpud.agent.export import (
+    dockerd,
+    identity,
+    loss,
+    machine,
+    probes,
+    readings,
+    states,
+    telemetry,
+)
+from gpud.core.telemetry import current
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -20,7 +30,10 @@ class SnapshotCollector:
     """A collector over one frozen value: no driver, no file and no lock is touched by a scrape."""
 
     def __init__(
-        self, read: Callable[[], Snapshot], settings: Settings, now: Callable[[], Instant]
+        self,
+        read: Callable[[], Snapshot],
+        settings: Settings,
+        now: Callable[[], Instant],
     ) -> None:
         self._read = read
         self._settings = settings
@@ -35,8 +48,16 @@ class SnapshotCollector:
             *dockerd.families(snapshot),
             *loss.families(snapshot),
             *probes.families(snapshot, settings, now),
-            *telemetry.families(snapshot, now),
+            *self._telemetry(snapshot, now),
             *machine.own(snapshot),
         ):
             if family.samples:
                 yield family
+
+    def _telemetry(self, snapshot: Snapshot, now: Instant) -> Iterator[Metric]:
+        said = current(snapshot.telemetry, now.mono_s)
+        known = identity.identities(snapshot, said)
+        yield from identity.families(known, said)
+        yield from readings.families(readings.numbers(said))
+        yield from states.families(said)
+        yield from telemetry.families(snapshot, said, self._settings, now)

@@ -1,4 +1,4 @@
-"""The condition of each GPU, and how telemetry itself is doing."""
+"""How telemetry itself is doing: which source gives what, what nobody gives, and why not."""
 
 from __future__ import annotations
 
@@ -8,126 +8,126 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, InfoM
 
 from gpud.agent.export.labels import clean
 from gpud.core import telemetry
+from gpud.core.fields import FIELDS
 from gpud.core.sample import Absent
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
     from prometheus_client.metrics_core import Metric
 
     from gpud.core.clock import Instant
     from gpud.core.sample import Reading
+    from gpud.core.settings import Settings
     from gpud.core.snapshot import Snapshot
 
-TELEMETRY = {
-    "memory_total_bytes": ("gpud_gpu_memory_total_bytes", "NVML nvmlDeviceGetMemoryInfo."),
-    "memory_used_bytes": ("gpud_gpu_memory_used_bytes", "NVML nvmlDeviceGetMemoryInfo."),
-    "memory_free_bytes": ("gpud_gpu_memory_free_bytes", "NVML nvmlDeviceGetMemoryInfo."),
-    "temperature_celsius": ("gpud_gpu_temperature_celsius", "NVML nvmlDeviceGetTemperature."),
-    "power_watts": ("gpud_gpu_power_watts", "NVML nvmlDeviceGetPowerUsage."),
-    "power_limit_watts": (
-        "gpud_gpu_power_limit_watts",
-        "NVML nvmlDeviceGetEnforcedPowerLimit.",
-    ),
-    "pstate": ("gpud_gpu_pstate", "NVML nvmlDeviceGetPerformanceState; 0 is the fastest."),
-}
-CLOCKS = {
-    "clock_graphics_hertz": "graphics",
-    "clock_sm_hertz": "sm",
-    "clock_memory_hertz": "memory",
-}
-UTILIZATIONS = {"utilization_gpu_ratio": "gpu", "utilization_memory_ratio": "memory"}
+PROGRAMS = ("nvidia_smi", "nvidia_smi_exe")
+"""Sources that start a program, and are limited in it: that they started none is worth a line."""
 
 
-def families(snapshot: Snapshot, now: Instant) -> Iterator[Metric]:
-    """Yield every reading that is fresh enough, under the number of its GPU."""
-    readings = telemetry.current(snapshot.telemetry, now.mono_s)
-    yield _gpu_info(snapshot, readings)
-    for field, (name, text) in TELEMETRY.items():
-        family = GaugeMetricFamily(name, text, labels=["gpu"])
-        for reading, value in _numbers(readings, field):
-            family.add_metric([str(reading.gpu)], value)
-        yield family
-    for name, text, label, fields in (
-        ("gpud_gpu_clock_hertz", "NVML nvmlDeviceGetClockInfo.", "clock", CLOCKS),
-        (
-            "gpud_gpu_utilization_ratio",
-            "NVML nvmlDeviceGetUtilizationRates: share of time busy.",
-            "unit",
-            UTILIZATIONS,
-        ),
-    ):
-        labelled = GaugeMetricFamily(name, text, labels=["gpu", label])
-        for field, kind in fields.items():
-            for reading, value in _numbers(readings, field):
-                labelled.add_metric([str(reading.gpu), kind], value)
-        yield labelled
-    energy = CounterMetricFamily(
-        "gpud_gpu_energy_joules", "NVML nvmlDeviceGetTotalEnergyConsumption.", labels=["gpu"]
+def families(
+    snapshot: Snapshot, readings: Iterable[Reading], settings: Settings, now: Instant
+) -> Iterator[Metric]:
+    """Yield what is known of the sources, then of the fields. ``readings``: those that hold now."""
+    yield from _best(snapshot, settings)
+    yield from _sources(snapshot, now)
+    starts = CounterMetricFamily(
+        "gpud_telemetry_program_starts",
+        "Times that a source started a program of the driver's.",
+        labels=["source"],
     )
-    for reading, value in _numbers(readings, "energy_joules_total"):
-        energy.add_metric([str(reading.gpu)], value)
-    yield energy
-    yield from _telemetry_about_itself(snapshot, readings)
+    for source in PROGRAMS:
+        if source not in settings.telemetry.disabled:
+            starts.add_metric([source], snapshot.telemetry.starts.get(source, 0))
+    yield starts
+    yield from _fields(readings)
 
 
-def _gpu_info(snapshot: Snapshot, readings: tuple[Reading, ...]) -> Metric:
-    family = InfoMetricFamily("gpud_gpu", "Identity of each GPU.", labels=["gpu"])
-    drivers = {r.gpu: r.value for r in readings if r.field == "driver_version"}
-    inventory = snapshot.inventory
-    seen: dict[int, dict[str, str]] = {
-        reading.gpu: {"name": str(reading.value)}
-        for reading in readings
-        if reading.field == "name"
-        and reading.gpu is not None
-        and not isinstance(reading.value, Absent)
-    }
-    for device in inventory.devices if inventory is not None else ():
-        known = seen[snapshot.gpus[device.uuid].number] = {
-            "uuid": device.uuid,
-            "name": device.name,
-            "compute_capability": device.compute_capability,
-            "cuda_version": (inventory.cuda_version if inventory else None) or "",
-        }
-        if device.mig is not None:
-            known["mig"] = device.mig
-        if device.mps:
-            known["mps"] = "true"
-    for gpu, labels in sorted(seen.items()):
-        driver = drivers.get(gpu, drivers.get(None))
-        if isinstance(driver, str) and not isinstance(driver, Absent):
-            labels["driver_version"] = driver
-        family.add_metric([str(gpu)], {key: clean(value) for key, value in labels.items()})
-    return family
-
-
-def _telemetry_about_itself(snapshot: Snapshot, readings: tuple[Reading, ...]) -> Iterator[Metric]:
-    sources = InfoMetricFamily(
-        "gpud_telemetry_source", "Where each telemetry field came from.", labels=["field"]
-    )
-    for field, source in {
-        reading.field: reading.source
-        for reading in readings
-        if not isinstance(reading.value, Absent)
-    }.items():
-        sources.add_metric([field], {"source": source})
+def _best(snapshot: Snapshot, settings: Settings) -> Iterator[Metric]:
+    """Yield what is told of one source without naming it: the best that is not switched off."""
+    said = snapshot.telemetry
+    usable = [name for name in telemetry.LEVELS[1:] if name not in settings.telemetry.disabled]
+    best = usable[-1] if usable else telemetry.LEVELS[0]
     last = GaugeMetricFamily(
         "gpud_telemetry_last_success_timestamp_seconds",
-        "Unix time of the last collection that brought readings.",
+        "Unix time of the last collection in which the best source brought readings.",
         labels=[],
     )
-    said = snapshot.telemetry
-    if said.last_success_s:
-        last.add_metric([], max(said.last_success_s.values()))
-    failures = CounterMetricFamily(
+    if best in said.last_success_s:
+        last.add_metric([], said.last_success_s[best])
+    yield last
+    yield CounterMetricFamily(
         "gpud_telemetry_failures",
-        "Times that a source was asked and brought nothing.",
-        sum(said.failures.values()),
+        "Collections in which the best source brought nothing.",
+        sum(count for (source, _), count in said.failures.items() if source == best),
     )
-    yield from (sources, last, failures)
 
 
-def _numbers(readings: tuple[Reading, ...], field: str) -> Iterator[tuple[Reading, float]]:
+def _sources(snapshot: Snapshot, now: Instant) -> Iterator[Metric]:
+    said = snapshot.telemetry
+    level = GaugeMetricFamily(
+        "gpud_telemetry_level",
+        "The best source that sees a GPU now: "
+        + ", ".join(f"{rank} {name}" for rank, name in enumerate(telemetry.LEVELS))
+        + ".",
+        labels=[],
+    )
+    if said.answers:
+        level.add_metric([], telemetry.level(said, now.mono_s))
+    up = GaugeMetricFamily(
+        "gpud_telemetry_source_up",
+        "1 while the last answer of a source is neither a failure nor too old.",
+        labels=["source"],
+    )
+    took = GaugeMetricFamily(
+        "gpud_telemetry_source_duration_seconds",
+        "How long the last answer of a source took.",
+        labels=["source"],
+    )
+    for source, answer in sorted(said.answers.items()):
+        up.add_metric([source], float(answer.holds(now.mono_s)))
+        if answer.duration_s is not None:
+            took.add_metric([source], answer.duration_s)
+    last = GaugeMetricFamily(
+        "gpud_telemetry_source_last_success_timestamp_seconds",
+        "Unix time of the last answer of a source that brought readings.",
+        labels=["source"],
+    )
+    for source, taken_s in sorted(said.last_success_s.items()):
+        last.add_metric([source], taken_s)
+    failures = CounterMetricFamily(
+        "gpud_telemetry_source_failures",
+        "Times that a source was asked and brought nothing.",
+        labels=["source", "reason"],
+    )
+    for (source, reason), count in sorted(said.failures.items()):
+        failures.add_metric([source, clean(reason)], count)
+    yield from (level, up, took, last, failures)
+
+
+def _fields(readings: Iterable[Reading]) -> Iterator[Metric]:
+    given = dict[tuple[str, str], None]()
+    missing = dict[tuple[str, str, str], None]()
     for reading in readings:
-        if reading.field == field and isinstance(reading.value, float | int):
-            yield reading, float(reading.value)
+        if reading.field not in FIELDS:
+            continue
+        if isinstance(reading.value, Absent):
+            gpu = "" if reading.gpu is None else str(reading.gpu)
+            missing[gpu, reading.field, reading.value.value] = None
+        else:
+            given[reading.field, reading.source] = None
+    sources = InfoMetricFamily(
+        "gpud_telemetry_source",
+        "Where each telemetry field comes from.",
+        labels=["field", "source"],
+    )
+    for pair in sorted(given):
+        sources.add_metric(pair, {})
+    absent = InfoMetricFamily(
+        "gpud_telemetry_absent",
+        "Why a telemetry field has no value.",
+        labels=["gpu", "field", "reason"],
+    )
+    for three in sorted(missing):
+        absent.add_metric(three, {})
+    yield from (sources, absent)

@@ -1,0 +1,43 @@
+"""A scrape of a snapshot, without an agent and without HTTP."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from typing import TYPE_CHECKING, Literal
+
+from prometheus_client import CollectorRegistry
+from prometheus_client.exposition import choose_encoder
+
+from gpud.agent.export.collector import SnapshotCollector
+from gpud.core.settings import Export, parse
+from tests import snapshots
+
+if TYPE_CHECKING:
+    from gpud.core.clock import Instant
+    from gpud.core.settings import Settings
+    from gpud.core.snapshot import Snapshot
+
+OPENMETRICS = "application/openmetrics-text; version=1.0.0"
+
+
+def settings(*compat: Literal["dcgm"], disabled: tuple[str, ...] = ()) -> Settings:
+    made = parse(None, {})
+    return replace(
+        made, export=Export(compat=compat), telemetry=replace(made.telemetry, disabled=disabled)
+    )
+
+
+def scrape(
+    snapshot: Snapshot,
+    now: Instant = snapshots.NOW,
+    *,
+    accept: str = "",
+    given: Settings | None = None,
+) -> str:
+    """What a scraper is told, whatever Python this is."""
+    registry = CollectorRegistry(auto_describe=False)
+    registry.register(SnapshotCollector(lambda: snapshot, given or settings(), lambda: now))
+    encode, _ = choose_encoder(accept)
+    body: bytes = encode(registry)
+    return re.sub(r'python="[^"]*"', 'python="3"', body.decode())

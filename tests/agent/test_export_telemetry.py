@@ -1,0 +1,286 @@
+"""What a scrape says of the GPUs, of their driver, and of where it knows that from."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse_openmetrics
+from prometheus_client.parser import text_string_to_metric_families as parse_text
+
+from gpud.agent.export import readings as table
+from gpud.agent.nvml import queries
+from gpud.core import throttle
+from gpud.core.clock import Instant
+from gpud.core.events import InventoryTaken, ProgramStarted, SourceAnswered
+from gpud.core.fields import FIELDS, LONGEST_TEXT, SENTINELS, Kind, plausible, scaled
+from gpud.core.fold import fold
+from gpud.core.sample import Absent, Inventory, Reading
+from gpud.core.telemetry import LEVELS, Answer
+from tests import snapshots
+from tests.agent.scraping import OPENMETRICS, scrape, settings
+
+if TYPE_CHECKING:
+    from gpud.core.snapshot import Snapshot
+
+NOW = snapshots.NOW
+SAID_BY_OTHERS = {
+    "uuid": "gpud_gpu_info",
+    "name": "gpud_gpu_info",
+    "compute_capability": "gpud_gpu_info",
+    "pci_bus_id": "gpud_gpu_info",
+    "vbios_version": "gpud_gpu_info",
+    "driver_version": "gpud_driver_info",
+    "nvml_version": "gpud_driver_info",
+    "cuda_version": "gpud_driver_info",
+    "driver_folder": "gpud_driver_info",
+    "exposed": "gpud_gpu_exposed",
+    "ecc_mode": "gpud_gpu_ecc_enabled",
+    "mig_mode": "gpud_gpu_mig_enabled",
+    "throttle_reasons": "gpud_gpu_throttle_reason",
+    "xids": "gpud_gpu_xid_errors_total",
+}
+"""Texts, and the family that says each."""
+
+VALUES = {"exposed": "no", "ecc_mode": "enabled", "mig_mode": "enabled", "xids": "79:1"}
+
+
+def reading(
+    field: str, value: float | str | Absent, gpu: int | None = 0, source: str = "nvml"
+) -> Reading:
+    return Reading(None if FIELDS[field].machine else gpu, field, value, source)
+
+
+def answer(
+    *said: Reading, source: str = "nvml", reason: str | None = None, holds_s: float = 60.0
+) -> Answer:
+    level = LEVELS.index(source)
+    return Answer(
+        source, level, NOW.wall_s, NOW.mono_s, said, holds_s=holds_s, duration_s=0.5, reason=reason
+    )
+
+
+def told(*answers: Answer, before: Snapshot | None = None) -> Snapshot:
+    after = snapshots.bare() if before is None else before
+    for each in answers:
+        after = fold(SourceAnswered(each, NOW.wall_s), after)
+    return after
+
+
+def series(text: str, name: str) -> dict[str, float]:
+    """The values of one family by its labels as they are written."""
+    found = re.findall(rf"^{name}(?:\{{(.*)\}})? (\S+)$", text, re.MULTILINE)
+    return {labels: float(value) for labels, value in found}
+
+
+@pytest.mark.parametrize("field", sorted(FIELDS))
+def test_every_field_is_exported(field: str) -> None:
+    numeric = [row for row in table.FAMILIES if field in row.fields]
+    value = 1.0 if numeric else VALUES.get(field, "some words")
+    said = (reading("name", "a GPU"), reading(field, value))
+    [name] = [row.name for row in numeric] or [SAID_BY_OTHERS[field]]
+    assert series(scrape(told(answer(*said))), name)
+    assert not series(scrape(told(answer(reading(field, Absent.FAILED)))), name)
+
+
+def test_a_counter_is_called_one_and_a_gauge_is_none() -> None:
+    text = scrape(snapshots.full())
+    for row in table.FAMILIES:
+        kinds = {FIELDS[field].kind for field in row.fields}
+        assert len(kinds) == 1
+        counts = kinds == {Kind.COUNTER}
+        assert counts is row.name.endswith("_total")
+        assert f"# TYPE {row.name} {'counter' if counts else 'gauge'}\n" in text
+
+
+def test_a_reading_that_is_too_old_is_absent_and_says_so() -> None:
+    snapshot = told(answer(reading("power_watts", 30.0), holds_s=60.0))
+    for later_s, published in ((60, True), (61, False)):
+        text = scrape(snapshot, Instant(NOW.wall_s + later_s, NOW.mono_s + later_s))
+        assert ("gpud_gpu_power_watts" in text) is published
+        stale = 'gpud_telemetry_absent_info{field="power_watts",gpu="0",reason="stale"} 1.0'
+        assert (stale in text) is not published
+        assert series(text, "gpud_telemetry_source_up") == {'source="nvml"': float(published)}
+        assert series(text, "gpud_telemetry_level") == {"": 5 if published else 0}
+
+
+def test_an_absent_field_says_why_and_one_of_the_machine_names_no_gpu() -> None:
+    said = (reading("fan_ratio", Absent.UNSUPPORTED), reading("driver_version", Absent.FAILED))
+    assert series(scrape(told(answer(*said))), "gpud_telemetry_absent_info") == {
+        'field="fan_ratio",gpu="0",reason="unsupported"': 1,
+        'field="driver_version",gpu="",reason="failed"': 1,
+    }
+
+
+def test_the_source_of_each_field_is_named_and_two_gpus_may_have_two() -> None:
+    uuids = ("GPU-0", "GPU-1")
+    both = [reading("uuid", uuid, gpu) for gpu, uuid in enumerate(uuids)]
+    exe = [replace(one, source="nvidia_smi_exe") for one in both]
+    snapshot = told(
+        answer(*both, reading("power_watts", 30.0, 0), reading("power_watts", Absent.FAILED, 1)),
+        answer(*exe, reading("power_watts", 20.0, 1, "nvidia_smi_exe"), source="nvidia_smi_exe"),
+    )
+    text = scrape(snapshot)
+    assert series(text, "gpud_gpu_power_watts") == {'gpu="0"': 30, 'gpu="1"': 20}
+    assert series(text, "gpud_telemetry_source_info") == {
+        'field="power_watts",source="nvidia_smi_exe"': 1,
+        'field="power_watts",source="nvml"': 1,
+        'field="uuid",source="nvml"': 1,
+    }
+
+
+def test_what_names_no_source_is_told_of_the_best_that_is_not_switched_off() -> None:
+    snapshot = told(
+        answer(reason="hung"),
+        answer(reason="hung"),
+        answer(reading("power_watts", 20.0), source="nvidia_smi_exe"),
+        answer(reading("name", "a GPU"), source="cuda"),
+    )
+    alone, when = "gpud_telemetry_failures_total", "gpud_telemetry_last_success_timestamp_seconds"
+    text = scrape(snapshot)
+    assert (series(text, alone), series(text, when)) == ({"": 2}, {})
+    assert series(text, "gpud_telemetry_source_failures_total") == {
+        'reason="hung",source="nvml"': 2
+    }
+    assert series(text, "gpud_telemetry_level") == {"": 4}
+    text = scrape(snapshot, given=settings(disabled=("nvml",)))
+    assert (series(text, alone), series(text, when)) == ({"": 0}, {"": NOW.wall_s})
+    text = scrape(snapshot, given=settings(disabled=LEVELS[1:]))
+    assert (series(text, alone), series(text, when)) == ({"": 0}, {})
+    assert "gpud_telemetry_program_starts_total" not in text
+
+
+def test_started_programs_are_counted_from_nothing() -> None:
+    name = "gpud_telemetry_program_starts_total"
+    none = {'source="nvidia_smi"': 0, 'source="nvidia_smi_exe"': 0}
+    assert series(scrape(snapshots.bare()), name) == none
+    after = fold(ProgramStarted("nvidia_smi"), snapshots.bare())
+    assert series(scrape(after), name) == none | {'source="nvidia_smi"': 1}
+
+
+def test_the_words_of_throttling_are_those_the_driver_is_read_with() -> None:
+    assert throttle.WORDS == queries.THROTTLE_WORDS
+
+
+@pytest.mark.parametrize(
+    ("text", "holding"),
+    [
+        ("none", set()),
+        ("power_cap,hw_thermal", {"power_cap", "hw_thermal"}),
+        ("idle,unknown", {"idle", "unknown"}),
+        ("idle,of_tomorrow", {"idle", "unknown"}),
+    ],
+)
+def test_each_reason_to_throttle_holds_or_does_not(text: str, holding: set[str]) -> None:
+    found = series(
+        scrape(told(answer(reading("throttle_reasons", text)))), "gpud_gpu_throttle_reason"
+    )
+    assert found == {
+        f'gpu="0",reason="{word}"': float(word in holding) for word in (*throttle.WORDS, "unknown")
+    }
+
+
+@pytest.mark.parametrize(
+    ("text", "counts"),
+    [
+        ("none", {}),
+        ("79:1,31:2", {"31": 2, "79": 1}),
+        ("31:x,:,31:,79:1,-1:5,31:99999999999999999999", {"79": 1}),
+        ("31:2,031:7", {"31": 2}),
+        ("31:2," + "," * (LONGEST_TEXT - 11) + "79:123", {"31": 2}),  # was cut: maybe 1234
+    ],
+)
+def test_xids_are_counted_by_their_number(text: str, counts: dict[str, int]) -> None:
+    found = series(scrape(told(answer(reading("xids", text)))), "gpud_gpu_xid_errors_total")
+    assert found == {f'gpu="0",xid="{code}"': count for code, count in counts.items()}
+
+
+def test_a_mode_that_nobody_knows_is_left_out() -> None:
+    said = (reading("ecc_mode", "half"), reading("exposed", "perhaps"))
+    text = scrape(told(answer(*said)))
+    assert "gpud_gpu_ecc_enabled" not in text
+    assert "gpud_gpu_exposed" not in text
+
+
+def test_a_gpu_that_only_a_program_shows_has_an_identity_all_the_same() -> None:
+    said = (
+        reading("uuid", "GPU-1"),
+        reading("name", "RTX\n4070"),
+        reading("pci_bus_id", "0000:c1:00.0"),
+        reading("driver_version", "595.71"),
+    )
+    snapshot = told(answer(*said, source="nvidia_smi_exe"))
+    assert list(series(scrape(snapshot), "gpud_gpu_info")) == [
+        'driver_version="595.71",gpu="0",name="RTX4070",pci_bus_id="00000000:C1:00.0",uuid="GPU-1"'
+    ]
+
+
+def test_what_cuda_says_of_itself_counts_before_what_others_read() -> None:
+    listed = fold(InventoryTaken(Inventory((snapshots.DEVICE,), "12.8"), 0.0), snapshots.bare())
+    said = (
+        reading("uuid", snapshots.DEVICE.uuid),
+        reading("name", "another name"),
+        reading("vbios_version", "95.04"),
+        reading("cuda_version", "12.9"),
+    )
+    [labels] = series(scrape(told(answer(*said), before=listed)), "gpud_gpu_info")
+    assert 'cuda_version="12.8"' in labels
+    assert "another name" not in labels
+    assert 'vbios_version="95.04"' in labels
+
+
+def test_two_gpus_with_everything_have_no_series_twice() -> None:
+    one = [said for said in snapshots.READINGS if said.field not in {"uuid", "pci_bus_id"}]
+    said = [replace(each, gpu=gpu) for gpu in (0, 1) for each in one if each.gpu is not None]
+    said += [reading("uuid", f"GPU-{gpu}", gpu) for gpu in (0, 1)]
+    text = scrape(told(answer(*said)))
+    lines = [line.rpartition(" ")[0] for line in text.splitlines() if line[0] != "#"]
+    assert len(lines) == len(set(lines))
+    for name in ("gpud_gpu_info", "gpud_gpu_processes"):
+        assert len(series(text, name)) == 2
+
+
+RAW = st.one_of(
+    st.sampled_from(sorted(SENTINELS)),
+    st.sampled_from(sorted(SENTINELS)).map(lambda number: number - 1),
+    st.sampled_from(sorted(SENTINELS)).map(float),
+    st.integers(0, 2**64 - 1),
+    st.floats(),
+    st.sampled_from(["9223372036854775794", "18446744073709551615:1", "31:9223372036854775807"]),
+    st.text(max_size=20),
+    st.sampled_from(list(Absent)),
+)
+FACTORS = st.sampled_from([1.0, 1e-3, 1e-2, 1e3, 1e6, 2.0**20, 1e-9])
+
+
+@st.composite
+def answers(draw: st.DrawFn) -> Answer:
+    """What a source can make of whatever a driver gives: through the conversions all share."""
+    said = []
+    for gpu in range(draw(st.integers(0, 3))):
+        for field in draw(st.lists(st.sampled_from(sorted(FIELDS)), max_size=12)):
+            raw = draw(RAW)
+            if isinstance(raw, int | float):
+                raw = scaled(raw, draw(FACTORS))
+            said.append(reading(field, plausible(field, raw), gpu))
+    source = draw(st.sampled_from(LEVELS[1:]))
+    reason = draw(st.sampled_from([None, None, "hung"]))
+    return answer(*() if reason else said, source=source, reason=reason)
+
+
+@given(st.lists(answers(), max_size=4))
+def test_no_sentinel_and_no_series_twice_whatever_a_driver_gives(said: list[Answer]) -> None:
+    snapshot = told(*said)
+    for parse, accept in ((parse_text, ""), (parse_openmetrics, OPENMETRICS)):
+        text = scrape(snapshot, accept=accept)
+        seen = set()
+        for family in parse(text):
+            for one in family.samples:
+                assert 0 <= one.value < 2**53, one
+                key = (one.name, tuple(sorted(one.labels.items())))
+                assert key not in seen
+                seen.add(key)
