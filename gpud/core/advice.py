@@ -143,8 +143,8 @@ _WSL2: Final[Mapping[Situation, str]] = {
     Situation.TELEMETRY_SILENT: "nothing is lost but speed: gpud asks elsewhere meanwhile; if it "
     "stays, {restart}",
     Situation.TOO_OLD: "update the NVIDIA driver in Windows (R495 or newer), then {restart}",
-    Situation.VANISHED: "`wsl --shutdown` from Windows brings back a GPU that fell off; `gpud "
-    "restart` if it was taken out on purpose",
+    Situation.VANISHED: "`wsl --shutdown` from Windows brings back a GPU that fell off; `sudo "
+    "gpud gpus forget UUID` if it was taken out on purpose",
 }
 _WSL1 = "WSL 1 has no GPU: from Windows, `wsl --set-version NAME 2` makes the distribution WSL 2"
 
@@ -186,7 +186,7 @@ _LINUX: Final[Mapping[Situation, str]] = {
     Situation.TOO_OLD: "install a newer NVIDIA driver from your distribution's packages, then "
     "reboot",
     Situation.VANISHED: "`sudo dmesg | grep -i nvrm` says why a GPU fell off, and a reboot may "
-    "bring it back; `gpud restart` if it was taken out on purpose",
+    "bring it back; `sudo gpud gpus forget UUID` if it was taken out on purpose",
 }
 _CONTAINER: Final[Mapping[Situation, str]] = {
     Situation.BLOCKED: "the operating system blocks access to the GPU: start the container with "
@@ -216,8 +216,8 @@ _CONTAINER: Final[Mapping[Situation, str]] = {
     Situation.TELEMETRY_SILENT: "start the container with NVIDIA_DRIVER_CAPABILITIES=all; "
     "meanwhile gpud asks elsewhere",
     Situation.TOO_OLD: "update the NVIDIA driver of the machine that runs this container",
-    Situation.VANISHED: "look whether the machine that runs this container still has it; `gpud "
-    "restart` if it was taken out on purpose",
+    Situation.VANISHED: "look whether the machine that runs this container still has it; `sudo "
+    "gpud gpus forget UUID` if it was taken out on purpose",
 }
 _OWN: Final[Mapping[Platform, Mapping[Situation, str]]] = {
     Platform.WSL2: _WSL2,

@@ -12,7 +12,9 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from gpud.core.breaker import Standing
+    from gpud.core.changes import Change
     from gpud.core.health import Level
+    from gpud.core.presence import Expected
     from gpud.core.report import RootReport
     from gpud.core.sample import Flag, Inventory, ProbeSpec, RunReport, Skip
     from gpud.core.telemetry import Answer
@@ -33,6 +35,7 @@ class InventoryTaken:
 
     inventory: Inventory
     now_s: float
+    now_mono_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +94,31 @@ class ProgramStarted:
 
 
 @dataclass(frozen=True, slots=True)
+class PlatformRead:
+    """More became known of the machine, by name: ``wsl_version``, ``windows_build``."""
+
+    facts: Mapping[str, str]
+    now_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Changed:
+    """Facts of the machine have become others."""
+
+    changes: tuple[Change, ...]
+    now_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Remembered:
+    """The history was read: which GPUs to expect and, the first time, its latest changes."""
+
+    expected: Mapping[str, Expected]
+    now_s: float
+    changes: tuple[Change, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class RootHeard:
     """Root's status file was read; None when it is missing, unreadable or too old."""
 
@@ -129,6 +157,9 @@ Event = (
     | ChildSpawned
     | SourceAnswered
     | ProgramStarted
+    | PlatformRead
+    | Changed
+    | Remembered
     | RootHeard
     | HealthSet
     | ClockJumped

@@ -6,18 +6,21 @@ from dataclasses import replace
 from functools import singledispatch
 from typing import TYPE_CHECKING
 
-from gpud.core import advice, clock, containers, gpus, stats
-from gpud.core.advice import Situation
+from gpud.core import clock, containers, gpus, presence, stats
+from gpud.core.change_fold import with_changes, with_memory
 from gpud.core.container_fold import with_containers
 from gpud.core.events import (
     BreakerChanged,
+    Changed,
     ChildSpawned,
     ClockJumped,
     Event,
     HealthSet,
     InventoryTaken,
+    PlatformRead,
     ProbesListed,
     ProgramStarted,
+    Remembered,
     RootHeard,
     RunFinished,
     RunSkipped,
@@ -25,8 +28,8 @@ from gpud.core.events import (
 )
 from gpud.core.health import Level
 from gpud.core.loss_fold import with_breaker, with_kernel_log
+from gpud.core.presence import with_presence
 from gpud.core.report import DockerdReport, Owner
-from gpud.core.sample import Reason
 from gpud.core.severity import LEVEL, SEVERITY
 from gpud.core.skip_fold import gate_health, with_run, with_skip
 from gpud.core.snapshot import ProbeKey, ProbeState, Snapshot, with_health
@@ -35,7 +38,7 @@ from gpud.core.telemetry_fold import with_answer
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from gpud.core.sample import Buckets, Failure, RunReport
+    from gpud.core.sample import Buckets, RunReport
 
 
 @singledispatch
@@ -71,6 +74,8 @@ def _(event: InventoryTaken, snapshot: Snapshot) -> Snapshot:
     after = replace(
         snapshot,
         inventory=inventory,
+        inventory_mono_s=event.now_mono_s,
+        expected=presence.with_inventory(snapshot.expected, inventory, event.now_s),
         gpus=known,
         # A GPU that is gone takes its series with it; its counters stay, they are history.
         probes={
@@ -88,10 +93,7 @@ def _(event: InventoryTaken, snapshot: Snapshot) -> Snapshot:
     after = gate_health(after, event.now_s)
     if "probes" in after.health:
         after = _probe_health(after, event.now_s)  # its failures went with it
-    after = _presence(after, event.now_s)
-    if inventory.failure is not None:
-        return _failed(after, "cuda", inventory.failure, event.now_s)
-    return with_health(after, "cuda", Level.OK, event.now_s)
+    return with_presence(after, event.now_s)
 
 
 @fold.register
@@ -173,6 +175,21 @@ def _(event: ProgramStarted, snapshot: Snapshot) -> Snapshot:
 
 
 @fold.register
+def _(event: PlatformRead, snapshot: Snapshot) -> Snapshot:
+    return replace(snapshot, platform={**snapshot.platform, **event.facts})
+
+
+@fold.register
+def _(event: Changed, snapshot: Snapshot) -> Snapshot:
+    return with_changes(snapshot, event.changes)
+
+
+@fold.register
+def _(event: Remembered, snapshot: Snapshot) -> Snapshot:
+    return with_memory(snapshot, event)
+
+
+@fold.register
 def _(event: RootHeard, snapshot: Snapshot) -> Snapshot:
     after = replace(snapshot, root=event.report)
     if event.report is None:
@@ -234,37 +251,6 @@ def _accumulated(
     return grown
 
 
-NAMED = 4
-"""GPUs that are gone and named one by one."""
-
-
-def _presence(snapshot: Snapshot, now_s: float) -> Snapshot:
-    """Say which GPUs are gone that were here. A driver that gives no list says nothing of that."""
-    inventory = snapshot.inventory
-    if inventory is None or (
-        inventory.failure is not None and inventory.failure.reason is not Reason.NO_DEVICE
-    ):
-        return snapshot
-    present = {device.uuid for device in inventory.devices}
-    gone = [
-        f"GPU {gpu.number} ({gpu.name}, {uuid})"
-        for uuid, gpu in snapshot.gpus.items()
-        if gpu.cuda and uuid not in present
-    ]
-    if gone:
-        more = f" and {len(gone) - NAMED} more" if len(gone) > NAMED else ""
-        return with_health(
-            snapshot,
-            "devices",
-            Level.FAILED,
-            now_s,
-            reason="gpu_vanished",
-            detail=f"CUDA no longer offers {', '.join(gone[:NAMED])}{more}",
-            fix=advice.words(Situation.VANISHED, advice.of(snapshot.platform)),
-        )
-    return with_health(snapshot, "devices", Level.OK, now_s) if present else snapshot
-
-
 def _probe_health(snapshot: Snapshot, now_s: float) -> Snapshot:
     failing = {
         key: state.failure
@@ -307,16 +293,4 @@ def _dockerd_health(snapshot: Snapshot, dockerd: DockerdReport, now_s: float) ->
         reason=dockerd.reason or (None if dockerd.up else dockerd.state),
         detail=dockerd.detail,
         fix=dockerd.fix,
-    )
-
-
-def _failed(snapshot: Snapshot, component: str, failure: Failure, now_s: float) -> Snapshot:
-    return with_health(
-        snapshot,
-        component,
-        Level.FAILED,
-        now_s,
-        reason=failure.reason,
-        detail=failure.detail,
-        fix=failure.advice,
     )

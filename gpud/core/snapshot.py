@@ -17,8 +17,10 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from gpud.core.breaker import Standing
+    from gpud.core.changes import Change
     from gpud.core.containers import Comparison
     from gpud.core.gpus import KnownGpu
+    from gpud.core.presence import Expected
     from gpud.core.report import RootReport
     from gpud.core.sample import (
         Backend,
@@ -77,7 +79,12 @@ class Snapshot:
     platform: Mapping[str, str] = field(default_factory=dict)
     specs: tuple[ProbeSpec, ...] = ()
     refused: Mapping[str, str] = field(default_factory=dict)  # probe modules that do not load
+    library_configured: bool = False  # [cuda] library or [nvml] library names one
     inventory: Inventory | None = None
+    inventory_mono_s: float | None = None
+    expected: Mapping[str, Expected] = field(default_factory=dict)  # GPUs that were here, by UUID
+    changes: tuple[Change, ...] = ()  # the latest, newest last; first sights are none
+    change_counts: Mapping[str, int] = field(default_factory=dict)  # by kind
     gpus: Mapping[str, KnownGpu] = field(default_factory=dict)  # by UUID, all that were ever seen
     probes: Mapping[ProbeKey, ProbeState] = field(default_factory=dict)
     runs: Mapping[str, int] = field(default_factory=dict)

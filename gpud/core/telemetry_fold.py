@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from gpud.core import gpus, telemetry
 from gpud.core.health import Level
+from gpud.core.presence import may_be_nothing, with_presence
 from gpud.core.sample import Absent
 from gpud.core.snapshot import Snapshot, with_health
 
@@ -23,7 +24,8 @@ def with_answer(snapshot: Snapshot, answer: Answer, now_s: float) -> Snapshot:
     after = replace(
         snapshot, gpus=known, telemetry=telemetry.with_answer(snapshot.telemetry, numbered)
     )
-    return _with_health(after, now_s, answer.taken_mono_s + (answer.duration_s or 0.0))
+    judged = _with_health(after, now_s, answer.taken_mono_s + (answer.duration_s or 0.0))
+    return with_presence(judged, now_s)
 
 
 def _with_health(snapshot: Snapshot, now_s: float, now_mono_s: float) -> Snapshot:
@@ -39,6 +41,8 @@ def _with_health(snapshot: Snapshot, now_s: float, now_mono_s: float) -> Snapsho
         return with_health(
             snapshot, NVML, Level.DEGRADED, now_s, reason="fields_failed", detail=words
         )
+    if NVML not in snapshot.health and may_be_nothing(snapshot):
+        return snapshot  # in a moment it is known whether there is a GPU to speak of
     helped = telemetry.level(snapshot.telemetry, now_mono_s) >= telemetry.SEES_A_GPU
     return with_health(
         snapshot,

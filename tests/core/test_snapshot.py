@@ -10,8 +10,10 @@ from hypothesis import strategies as st
 
 from gpud.core import events as happened
 from gpud.core import stats, wire
+from gpud.core.changes import KINDS, Change
 from gpud.core.fold import fold
 from gpud.core.health import Level
+from gpud.core.presence import Expected
 from gpud.core.report import AgentReport, DockerdReport, Owner, ProcessRef, RootReport
 from gpud.core.sample import (
     Absent,
@@ -106,6 +108,24 @@ events = st.one_of(
         moments,
     ),
     st.builds(happened.ProgramStarted, st.sampled_from(LEVELS[3:5])),
+    st.builds(
+        happened.Changed,
+        st.builds(
+            Change,
+            st.sampled_from(KINDS),
+            st.none() | st.just("1"),
+            st.just("2"),
+            moments,
+            st.just(""),
+        ).map(lambda change: (change,)),
+        moments,
+    ),
+    st.builds(
+        happened.Remembered,
+        st.dictionaries(st.sampled_from("AB"), st.builds(Expected, st.just("card"))),
+        moments,
+    ),
+    st.builds(happened.PlatformRead, st.just({"wsl_version": "2.6.1.0"}), moments),
     st.builds(happened.ClockJumped, st.floats(-1e5, 1e5), moments),
     st.builds(happened.RootHeard, st.none(), st.just("gone"), moments),
     st.builds(
@@ -124,6 +144,7 @@ def counters(snapshot: Snapshot) -> dict[object, float]:
         "jumps": snapshot.clock_jumps,
         "paused": snapshot.paused_s,
         **{("failed", key): value for key, value in snapshot.telemetry.failures.items()},
+        **{("changed", key): value for key, value in snapshot.change_counts.items()},
         **{("started", key): value for key, value in snapshot.telemetry.starts.items()},
     }
 
@@ -392,3 +413,27 @@ def test_a_figure_is_fresh_for_three_intervals_and_an_unknown_age_never_is() -> 
     assert fresh(209.9, 60.0)
     assert not fresh(210.1, 60.0)
     assert not fresh(None, 60.0)
+
+
+def change(kind: str, old: str | None, new: str) -> Change:
+    return Change(kind, old, new, 1.0, "boot")
+
+
+def test_changes_are_counted_by_kind_and_the_latest_are_kept() -> None:
+    first = change("driver_version", None, "572.16")
+    new = change("driver_version", "572.16", "576.02")
+    after = folded(happened.Changed((first, new, change("kernel", "6.1", "6.6")), 1.0))
+    assert after.changes == (new, change("kernel", "6.1", "6.6"))
+    assert after.change_counts == {"driver_version": 1, "kernel": 1}
+    many = folded(
+        *(happened.Changed((change("kernel", str(i), str(i + 1)),), 1.0) for i in range(99))
+    )
+    assert [change.new for change in many.changes] == [str(i + 1) for i in range(83, 99)]
+    assert many.change_counts == {"kernel": 99}
+
+
+def test_what_the_history_remembers_is_shown_before_what_is_new_and_not_counted() -> None:
+    old, new = change("kernel", "5", "6"), change("kernel", "6", "7")
+    after = folded(happened.Changed((new,), 1.0), happened.Remembered({}, 2.0, (old,)))
+    assert after.changes == (old, new)
+    assert after.change_counts == {"kernel": 1}

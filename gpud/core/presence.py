@@ -1,0 +1,254 @@
+"""Which GPUs to expect, and what it means that there is none, or one less.
+
+A GPU that was there and is gone is a failure, after a restart too, for the history remembers it. A
+machine that never had one and shows no trace of one has nothing to fail. A driver that gives no
+list at all says nothing about which GPUs there are. Pure: what was seen comes in.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Final
+
+from gpud.core import advice
+from gpud.core.advice import Situation
+from gpud.core.changes import GPUS, uuids
+from gpud.core.gpus import MOST_KNOWN
+from gpud.core.health import Level
+from gpud.core.sample import Absent, Reason
+from gpud.core.snapshot import with_health
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from gpud.core.sample import Condition, Inventory
+    from gpud.core.snapshot import Snapshot
+
+DXG: Final = "dxg"
+GPU_SEEN, GPU_FORGOTTEN = "gpu_seen", "gpu_forgotten"
+"""Events beside the changes: a GPU is expected from the one on, and until the other."""
+
+NAMED: Final = 4
+"""GPUs that are gone and named one by one."""
+
+_NO_DRIVER: Final = frozenset({Reason.LIBRARY_MISSING, Reason.NO_DEVICE})
+"""What CUDA says where there is no GPU. Every other failure comes from a driver that is there."""
+
+
+@dataclass(frozen=True, slots=True)
+class Expected:
+    """A GPU that was here. ``gone_s``: the Unix time at which CUDA first did not list it."""
+
+    name: str
+    gone_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Nothing:
+    """Why there is no GPU to expect on this machine, and how to get one where that is known."""
+
+    reason: str
+    detail: str
+    fix: str | None = None
+
+
+def remembered(events: Iterable[tuple[float, str, Mapping[str, Condition]]]) -> dict[str, Expected]:
+    """Tell from all events of the history, oldest first, which GPUs to expect, by UUID.
+
+    Shapes: (Unix time, kind, body) of ``gpu_seen``, ``gpu_forgotten`` and the changes of ``gpus``.
+    """
+    found: dict[str, Expected] = {}
+    for at_s, kind, body in events:
+        uuid = str(body.get("uuid"))
+        if kind == GPU_SEEN:
+            found[uuid] = Expected(str(body.get("name") or ""))
+        elif kind == GPU_FORGOTTEN:
+            found.pop(uuid, None)
+        elif kind == GPUS:
+            found = _listed(found, uuids(str(body.get("new") or "")), at_s)
+    return found
+
+
+def with_inventory(
+    expected: Mapping[str, Expected], inventory: Inventory, now_s: float
+) -> dict[str, Expected]:
+    """Expect what CUDA lists from now on, and note what it does not list any more."""
+    if not answered(inventory):
+        return dict(expected)
+    names = {device.uuid: Expected(device.name) for device in inventory.devices}
+    after = _listed({**expected, **names}, tuple(names), now_s)
+    gone = sorted((e.gone_s, uuid) for uuid, e in after.items() if e.gone_s is not None)
+    for _, uuid in gone[: max(len(after) - MOST_KNOWN, 0)]:  # the longest gone first
+        del after[uuid]
+    return after
+
+
+def answered(inventory: Inventory) -> bool:
+    """Say whether the driver gave a list: that it offers no GPU is one."""
+    return _reason(inventory) in {None, Reason.NO_DEVICE}
+
+
+def nothing_expected(snapshot: Snapshot) -> Nothing | None:
+    """Say why no GPU is to be expected here; None when one is, or nobody can tell."""
+    if snapshot.library_configured:
+        return None  # whoever names a driver's library expects it to work
+    told = _told(snapshot)
+    exposed = told.get("exposed")
+    if exposed == "disabled":
+        return Nothing(
+            "disabled",
+            "[gpu] enabled=false in wsl.conf switches the GPU off",
+            "if that is not wanted, remove the line, then from Windows: wsl --shutdown",
+        )
+    said = None if snapshot.inventory is None else _reason(snapshot.inventory)
+    if snapshot.expected or _shown(snapshot) or said not in {None, *_NO_DRIVER}:
+        return None
+    wsl = snapshot.platform.get("wsl", "")
+    if exposed == "no":
+        return _none_offered(wsl)
+    if (
+        (exposed, wsl) == ("yes", "2")
+        and told.get("driver_folder") is Absent.UNSUPPORTED
+        and said in {None, Reason.LIBRARY_MISSING}
+    ):
+        return Nothing(
+            "no_gpu",
+            "Windows offers a GPU, and has no NVIDIA driver",
+            "for an NVIDIA GPU: install its driver in Windows, then wsl --shutdown",
+        )
+    return None
+
+
+def may_be_nothing(snapshot: Snapshot) -> bool:
+    """Say whether it is too early for ``nothing_expected``: one source has spoken, and only once.
+
+    The sources of a collection follow each other within a second, the machine's own among them.
+    """
+    said = snapshot.telemetry
+    early = DXG not in said.answers and sum(said.failures.values()) <= 1
+    return early and not snapshot.library_configured and not snapshot.expected
+
+
+def with_presence(snapshot: Snapshot, now_s: float) -> Snapshot:
+    """Set the health of ``cuda`` and ``devices`` by what CUDA last said of the GPUs.
+
+    That of ``nvml`` is set by its answers; where there is no GPU it has no reason to fail.
+    """
+    nothing, inventory, after = nothing_expected(snapshot), snapshot.inventory, snapshot
+    if nothing is not None and (nvml := snapshot.health.get("nvml")) and nvml.level > Level.OK:
+        after = with_nothing(snapshot, "nvml", nothing, now_s)
+    if inventory is None:
+        return after
+    failure, after = inventory.failure, _devices(after, inventory, nothing, now_s)
+    if failure is None:
+        return with_health(after, "cuda", Level.OK, now_s)
+    if nothing is not None:
+        return with_nothing(after, "cuda", nothing, now_s)
+    return with_health(
+        after,
+        "cuda",
+        Level.FAILED,
+        now_s,
+        reason=failure.reason,
+        detail=failure.detail,
+        fix=failure.advice,
+    )
+
+
+def with_nothing(snapshot: Snapshot, component: str, nothing: Nothing, now_s: float) -> Snapshot:
+    """Say of a component that it is well, and that there is no GPU for it, and why."""
+    return with_health(
+        snapshot,
+        component,
+        Level.OK,
+        now_s,
+        reason=nothing.reason,
+        detail=nothing.detail,
+        fix=nothing.fix,
+    )
+
+
+def _devices(
+    snapshot: Snapshot, inventory: Inventory, nothing: Nothing | None, now_s: float
+) -> Snapshot:
+    if nothing is not None and not inventory.devices:
+        return with_nothing(snapshot, "devices", nothing, now_s)
+    if answered(inventory):
+        expected = snapshot.expected
+    elif _told(snapshot).get("exposed") == "no" and _reason(inventory) in _NO_DRIVER:
+        expected = _listed(snapshot.expected, (), now_s)  # no library, for there is nothing for it
+    else:
+        return snapshot
+    gone = {uuid: one for uuid, one in expected.items() if one.gone_s is not None}
+    if not gone:
+        if inventory.devices or "devices" in snapshot.health:
+            return with_health(snapshot, "devices", Level.OK, now_s)
+        return snapshot
+    words = [_named(snapshot, uuid, one) for uuid, one in gone.items()]
+    more = f" and {len(words) - NAMED} more" if len(words) > NAMED else ""
+    return with_health(
+        snapshot,
+        "devices",
+        Level.FAILED,
+        now_s,
+        reason="gpu_vanished",
+        detail=f"CUDA no longer offers {', '.join(words[:NAMED])}{more}",
+        fix=advice.words(Situation.VANISHED, advice.of(snapshot.platform)),
+    )
+
+
+def _listed(
+    expected: Mapping[str, Expected], present: tuple[str, ...], at_s: float
+) -> dict[str, Expected]:
+    return {
+        uuid: Expected(one.name, None if uuid in present else _first(one.gone_s, at_s))
+        for uuid, one in expected.items()
+    }
+
+
+def _reason(inventory: Inventory) -> Reason | None:
+    return None if inventory.failure is None else inventory.failure.reason
+
+
+def _first(before_s: float | None, now_s: float) -> float:
+    return now_s if before_s is None else before_s
+
+
+def _told(snapshot: Snapshot) -> dict[str, str | float | Absent]:
+    """Give what the machine itself shows, as its source last said it."""
+    said = snapshot.telemetry.answers.get(DXG)
+    return {} if said is None else {reading.field: reading.value for reading in said.readings}
+
+
+def _shown(snapshot: Snapshot) -> bool:
+    """Say whether anybody but CUDA has ever shown a GPU."""
+    return any(not gpu.cuda for gpu in snapshot.gpus.values()) or any(
+        reading.gpu is not None and not isinstance(reading.value, Absent)
+        for answer in snapshot.telemetry.answers.values()
+        if answer.source != "cuda"
+        for reading in answer.readings
+    )
+
+
+def _none_offered(wsl: str) -> Nothing:
+    if wsl == "1":
+        return Nothing(
+            "no_gpu", "WSL 1 offers no GPU", "from Windows: wsl --set-version DISTRIBUTION 2"
+        )
+    if wsl == "2":
+        return Nothing(
+            "no_gpu",
+            "Windows offers no GPU to this machine",
+            "for an NVIDIA GPU: install its driver in Windows, wsl --update, then wsl --shutdown; "
+            "gpuSupport=false in .wslconfig switches it off too",
+        )
+    return Nothing("no_gpu", "this machine has no NVIDIA GPU")
+
+
+def _named(snapshot: Snapshot, uuid: str, one: Expected) -> str:
+    known = snapshot.gpus.get(uuid)
+    number = "" if known is None else f" {known.number}"
+    # A clock may say anything, and the calendar here ends with the year 9999.
+    since = datetime.fromtimestamp(min(max(one.gone_s or 0.0, 0.0), 2.0**37), UTC)
+    return f"GPU{number} ({one.name}, {uuid}) since {since:%Y-%m-%d %H:%M} UTC"
