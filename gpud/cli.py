@@ -17,10 +17,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import gpud
+from gpud import status
 from gpud.core.errors import ConfigError, GpudError
 from gpud.core.proc import start_ticks
 from gpud.core.settings import Settings, config_path, entries, parse
-from gpud.core.stats import figure
 from gpud.core.text import escaped
 
 if TYPE_CHECKING:
@@ -29,7 +29,6 @@ if TYPE_CHECKING:
 OK, PROBLEM, USAGE, NOT_RUNNING, NO_PERMISSION = 0, 1, 2, 3, 4
 INTERRUPTED = 130
 MOST_REPEATS = 100
-LEVELS = ("ok", "degraded", "FAILED")
 
 
 @dataclass(frozen=True, slots=True)
@@ -226,8 +225,7 @@ def _status(arguments: argparse.Namespace, place: Place) -> int:
     if arguments.json:
         print(json.dumps(document))
     else:
-        for line in _status_lines(document):
-            _say(line)
+        print(*status.lines(document, time.time()), sep="\n", flush=True)
     return OK if document["state"] == "ok" else PROBLEM
 
 
@@ -249,66 +247,6 @@ def _not_running(place: Place, run_dir: Path) -> str:
         start = "deploy/run"
     stopped = " (stopped with gpud down)" if (run_dir / "stopped").exists() else ""
     return f"gpud is not running{stopped}; start it with: {start}"
-
-
-def _status_lines(document: dict[str, Any]) -> list[str]:
-    """One screen: the state of each part with its cause and fix, then the last figures."""
-    lines = [f"gpud {document['version']}: {document['state']}", ""]
-    for name, health in sorted(document["health"].items()):
-        lines.append(f"  {name:<10} {LEVELS[health['level']]}")
-        lines += [
-            f"  {'':<10} {word}: {health[key]}"
-            for key, word in (("detail", "because"), ("fix", "fix"))
-            if health.get(key)
-        ]
-    retry_s = (document.get("breaker") or {}).get("retry_s")
-    if retry_s is not None:
-        lines.append(f"  GPU work is tried again at {time.strftime('%X', time.localtime(retry_s))}")
-    last = [
-        (state, sample)
-        for state in sorted(document["probes"], key=lambda state: (state["probe"], _place(state)))
-        for sample in state["samples"]
-    ]
-    width = max((len(sample["mode"]) for _, sample in last), default=0)
-    figures = [
-        f"  {state['probe']:<15} {_place(state):<6} {sample['mode']:<{width}} "
-        f"{figure(sample):>14}{_marks(state)}"
-        for state, sample in last
-    ]
-    left_out = [
-        f"  {one['probe']:<15} {'' if one['gpu'] is None else _place(one):<6} "
-        f"{one['reason'].replace('_', ' ')}, {one['count']} in a row"
-        for one in sorted(document["put_off"], key=lambda one: (one["probe"], _place(one)))
-    ]
-    missing = [
-        f"  {state['probe']:<15} {_place(state):<6} {gap['mode']:<{width}} "
-        f"{gap['reason'].replace('_', ' ')}"
-        for state in document["probes"]
-        for gap in state["missing"]
-    ]
-    sections = {"last figures (median)": figures, "not on offer": missing, "left out": left_out}
-    for title, rows in {"GPUs": _gpu_lines(document), **sections}.items():
-        lines += ["", f"  {title}", *rows] if rows else []
-    return lines
-
-
-def _gpu_lines(document: dict[str, Any]) -> list[str]:
-    """Say which card each number is, of those that CUDA lists now."""
-    listed = (document.get("cuda") or {}).get("devices", ())
-    numbers = document.get("gpus", {})
-    return [
-        f"  GPU {numbers[device['uuid']]['number']:<11} {device['name']}"
-        for device in listed
-        if device["uuid"] in numbers
-    ]
-
-
-def _marks(state: dict[str, Any]) -> str:
-    return f"  ({', '.join(state['flags'])})" if state["flags"] else ""
-
-
-def _place(state: dict[str, Any]) -> str:
-    return "CPU" if state["gpu"] is None else f"GPU {state['gpu']}"
 
 
 def _doctor(arguments: argparse.Namespace, place: Place) -> int:

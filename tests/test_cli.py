@@ -10,10 +10,6 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from gpud import cli
-from gpud.agent import status
-from tests import snapshots
-
 if TYPE_CHECKING:
     from pathlib import Path
 
@@ -176,43 +172,3 @@ def test_words_from_outside_cannot_steer_the_terminal(tmp_path: Path) -> None:
     ran = gpud(configured(tmp_path, '[http]\n"\\u001b[2J" = 1\n'), "config", "check")
     assert ran.returncode == 2
     assert "\x1b" not in ran.stderr
-
-
-def test_the_figures_stand_in_one_column_however_long_a_mode_is_called() -> None:
-    document = status.document(snapshots.full(), now=snapshots.NOW)
-    for state in document["probes"]:
-        state["flags"] = []
-        state["samples"] = [
-            {"mode": mode, "unit": "bytes_per_second", "median": 1e9, "peaks": []}
-            for mode in ("both", "pageable_host_to_device")
-        ]
-    figures = [line for line in cli._status_lines(document) if line.endswith("GB/s")]
-    assert len(figures) > 2
-    assert len({len(line) for line in figures}) == 1
-
-
-def test_the_status_marks_figures_and_tells_what_was_left_out_and_why() -> None:
-    lines = cli._status_lines(status.document(snapshots.full(), now=snapshots.NOW))
-    marked = [line for line in lines if line.endswith("(busy, low)")]
-    assert [line.split()[:4] for line in marked] == [
-        ["launch", "GPU", "0", "submit"],
-        ["launch", "GPU", "0", "roundtrip"],
-        ["launch", "GPU", "0", "pipelined"],
-    ]
-    assert marked[1].endswith("13 µs (75%) / 40 µs (25%)  (busy, low)")
-    assert "  triad           GPU 0  gpu busy, 1 in a row" in lines
-    bare = status.document(snapshots.bare(), now=snapshots.NOW)
-    assert not any("left out" in line for line in cli._status_lines(bare))
-
-
-def test_the_status_says_which_card_a_number_is_and_what_it_does_not_offer() -> None:
-    document = status.document(snapshots.full(), now=snapshots.NOW)
-    (device,) = document["cuda"]["devices"]
-    tensor = {"mode": "tensor", "reason": "unsupported", "detail": "compute capability 7.5"}
-    document["probes"].append({"probe": "tensor", "gpu": 0, "samples": [], "missing": [tensor]})
-    lines = cli._status_lines(document)
-    assert f"  GPU 0           {device['name']}" in lines
-    below = lines[lines.index("  not on offer") + 1]
-    assert below.split() == ["tensor", "GPU", "0", "tensor", "unsupported"]
-    bare = cli._status_lines(status.document(snapshots.bare(), now=snapshots.NOW))
-    assert not {"  GPUs", "  not on offer"} & set(bare)

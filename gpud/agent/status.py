@@ -96,6 +96,11 @@ def _telemetry(said: Telemetry, now: Instant) -> dict[str, Any]:
                 "taken_s": answer.taken_s,
                 "duration_s": answer.duration_s,
                 "last_success_s": said.last_success_s.get(answer.source),
+                "failures": {
+                    reason: count
+                    for (source, reason), count in said.failures.items()
+                    if source == answer.source
+                },
             }
             for answer in telemetry.ranked(said)
         },

@@ -21,6 +21,7 @@ from starlette.responses import HTMLResponse, JSONResponse, PlainTextResponse, R
 from starlette.routing import Route
 
 from gpud.agent import status
+from gpud.core import gpu_table
 from gpud.core.errors import ListenError
 from gpud.core.proc import listening
 from gpud.core.stats import figure
@@ -225,6 +226,16 @@ def _page(document: dict[str, Any]) -> str:
         for state in document["probes"]
         for sample in state["samples"]
     )
+    gpus = "".join(
+        "<tr>" + "".join(f"<td>{cell(value)}" for value in row) for row in gpu_table.rows(document)
+    )
+    if gpus:
+        heads = "".join(f"<th scope=col>{cell(heading)}" for heading in gpu_table.HEADINGS)
+        source = gpu_table.source(document, document["written_s"])
+        gpus = f"""<h2>GPUs</h2>
+<p>{cell(gpu_table.versions(document))}; telemetry from {cell(source)}</p>
+<table><tr>{heads}{gpus}</table>
+<p>{cell(gpu_table.missing(document))}</p>"""
     left_out = "".join(
         f"<tr><th scope=row>{cell(one['probe'])}<td>"
         f"{'' if one['gpu'] is None else 'GPU ' + cell(one['gpu'])}"
@@ -248,6 +259,7 @@ th, td {{ text-align: left; padding: .3rem .6rem; border-bottom: 1px solid #8884
 <h2>Health</h2>
 <table><tr><th scope=col>component<th scope=col>state<th scope=col>because<th scope=col>fix{health}
 </table>
+{gpus}
 <h2>Last figures</h2>
 <table><tr><th scope=col>probe<th scope=col>on<th scope=col>mode
 <th scope=col>median<th scope=col>marks{figures}</table>

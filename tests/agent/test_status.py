@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import msgspec
 
 from gpud.agent import status
+from gpud.core.events import SourceAnswered
+from gpud.core.fold import fold
 from tests import snapshots
 
 
@@ -27,3 +31,23 @@ def test_the_breaker_says_where_it_stands_and_when_it_is_tried_again() -> None:
 
 def test_nothing_is_said_of_a_breaker_that_nobody_looked_at() -> None:
     assert status.document(snapshots.bare(), now=snapshots.NOW)["breaker"] is None
+
+
+def test_each_source_says_whether_it_answers_why_not_and_how_often() -> None:
+    snapshot, answer = snapshots.full(), snapshots.full().telemetry.answers["nvml"]
+    wrong = replace(answer, readings=(), reason="hung", detail="no answer", fix="wait")
+    for reason in ("hung", "hung", "crashed"):
+        snapshot = fold(SourceAnswered(replace(wrong, reason=reason), 0.0), snapshot)
+    document = status.document(snapshot, now=snapshots.NOW)["telemetry"]
+    assert document["level"] == "nothing"
+    assert document["sources"]["nvml"] | {"taken_s": 0, "duration_s": 0} == {
+        "level": 5,
+        "up": False,
+        "reason": "crashed",
+        "detail": "no answer",
+        "fix": "wait",
+        "taken_s": 0,
+        "duration_s": 0,
+        "last_success_s": answer.taken_s,
+        "failures": {"hung": 2, "crashed": 1},
+    }

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import gzip
+import html
 import json
 import socket
 import threading
@@ -14,8 +15,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from gpud.agent import web
+from gpud.agent import status, web
 from gpud.agent.export.collector import SnapshotCollector
+from gpud.core import gpu_table
 from gpud.core.errors import ListenError
 from gpud.core.events import HealthSet
 from gpud.core.fold import fold
@@ -134,6 +136,19 @@ def test_the_page_escapes_what_comes_from_outside() -> None:
     assert b"<script>" not in body
     assert b"&lt;script&gt;" in body
     assert "default-src 'none'" in headers["content-security-policy"]
+
+
+def test_the_page_has_the_table_of_gpus_that_status_has() -> None:
+    document = status.document(snapshots.full(), now=snapshots.NOW)
+    with served(snapshots.full()) as number:
+        page = ask(number, "/")[2].decode()
+    (row,) = gpu_table.rows(document)
+    for value in row:
+        assert f"<td>{html.escape(value)}" in page
+    assert "driver 572.16, CUDA 12.8; telemetry from NVML" in page
+    assert "not supported here: utilization memory" in page
+    with served(snapshots.bare()) as number:
+        assert b"<h2>GPUs</h2>" not in ask(number, "/")[2]
 
 
 def test_the_page_marks_figures_and_tells_what_was_left_out_and_why() -> None:

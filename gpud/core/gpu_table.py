@@ -1,0 +1,209 @@
+"""What a person sees of the GPUs: rows of cells made of the status document, for terminal and page.
+
+A cell whose value is not known is ``-``, never 0; why it is not is one line below the table. The
+document is plain JSON that may come from another release: what it lacks is not known either.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from gpud.core.text import escaped
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+UNKNOWN: Final = "-"
+HEADINGS: Final = (
+    *("GPU", "name", "temp", "power", "memory", "use", "SM/mem clock", "state"),
+    "slowed by",
+)
+SOURCES: Final = {
+    "nothing": "nothing",
+    "dxg": "only that there may be a GPU",
+    "cuda": "CUDA only",
+    "nvidia_smi": "nvidia-smi",
+    "nvidia_smi_exe": "nvidia-smi.exe",
+    "nvml": "NVML",
+}
+"""How the levels of telemetry are called."""
+AGE_FROM_S: Final = 30.0
+"""From when on it is said how old the values are."""
+
+REASONS: Final = {
+    "unsupported": "not supported here",
+    "not_permitted": "not permitted",
+    "failed": "failed",
+    "stale": "too old",
+    "sentinel": "no value given",
+}
+"""``Absent`` in words, in the order in which they are told."""
+GROUPS: Final = {
+    "ecc_": "ECC",
+    "remapped_rows_": "remapped rows",
+    "mig_": "MIG",
+    "xid": "Xid",
+    "pcie_": "PCIe",
+}
+"""Fields that are told together, by how their names begin."""
+UNITS: Final = (
+    *("_seconds_total", "_joules_total", "_bytes_per_second", "_total"),
+    *("_bytes", "_ratio", "_celsius", "_watts", "_hertz"),
+)
+CHANGED: Final = {
+    "driver_version": "driver",
+    "driver_folder": "driver folder",
+    "cuda_version": "CUDA",
+    "nvml_version": "NVML",
+    "wsl_version": "WSL",
+    "kernel": "kernel",
+    "windows_build": "Windows",
+    "gpus": "GPUs",
+}
+
+GIB: Final = float(1 << 30)
+MHZ: Final = 1e6
+
+Readings = dict[str, dict[str, Any]]
+"""The readings of one GPU, or of the machine, by field."""
+
+
+def by_gpu(document: Mapping[str, Any]) -> dict[int | None, Readings]:
+    """Sort the readings of a status document by GPU; None stands for the machine."""
+    found: dict[int | None, Readings] = {None: {}}
+    for reading in (document.get("telemetry") or {}).get("readings", ()):
+        found.setdefault(reading["gpu"], {})[reading["field"]] = reading
+    return found
+
+
+def rows(document: Mapping[str, Any]) -> list[tuple[str, ...]]:
+    """Give one row of ``HEADINGS`` for each GPU that CUDA lists or telemetry knows."""
+    readings = by_gpu(document)
+    names = dict(_listed(document))
+    numbers = {number for number in readings if number is not None} | names.keys()
+    return [_row(number, readings.get(number, {}), names.get(number)) for number in sorted(numbers)]
+
+
+def versions(document: Mapping[str, Any]) -> str:
+    """Give driver and CUDA in words, the side of WSL apart where its number is another."""
+    machine = by_gpu(document)[None]
+    driver, nvml = _text(machine, "driver_version"), _text(machine, "nvml_version")
+    cuda = _text(machine, "cuda_version") or (document.get("cuda") or {}).get("cuda_version")
+    words = f"driver {driver or UNKNOWN}"
+    if driver and nvml and nvml != driver:
+        words += f" (WSL side {nvml})" if (document.get("platform") or {}).get("wsl") else ""
+    return f"{words}, CUDA {cuda or UNKNOWN}"
+
+
+def source(document: Mapping[str, Any], now_s: float) -> str:
+    """Say where the values come from: "NVML", "nvidia-smi.exe, 40 s ago"."""
+    telemetry = document.get("telemetry") or {}
+    level = str(telemetry.get("level"))
+    words = SOURCES.get(level, UNKNOWN)  # an agent of an older release does not say
+    taken_s = (telemetry.get("sources") or {}).get(level, {}).get("taken_s")
+    age_s = 0.0 if taken_s is None else now_s - taken_s
+    return f"{words}, {age_s:.0f} s ago" if age_s >= AGE_FROM_S else words
+
+
+def missing(document: Mapping[str, Any]) -> str:
+    """Say in one line which values there are not, by reason; empty when there are all."""
+    readings = by_gpu(document)
+    gpus = [number for number in readings if number is not None]
+    told: dict[str, dict[str, list[int]]] = {}
+    for number in gpus:
+        for field, reading in readings[number].items():
+            if reading.get("value") is None:
+                whose = told.setdefault(str(reading.get("absent")), {}).setdefault(_word(field), [])
+                whose += [number] * (number not in whose)
+    return "; ".join(
+        f"{REASONS.get(reason, reason)}: {', '.join(_whose(told[reason], gpus))}"
+        for reason in (*REASONS, *sorted(told.keys() - REASONS.keys()))
+        if reason in told
+    )
+
+
+def changes(document: Mapping[str, Any]) -> list[tuple[float, str]]:
+    """Give when something changed and what, in words; the newest last. First sights are none."""
+    return [
+        (float(change["at_s"]), _changed(change))
+        for change in document.get("changes") or ()
+        if change.get("old") is not None
+    ]
+
+
+def _listed(document: Mapping[str, Any]) -> Iterator[tuple[int, str]]:
+    """Yield number and name of the GPUs that CUDA lists now."""
+    numbers = document.get("gpus") or {}
+    for device in (document.get("cuda") or {}).get("devices", ()):
+        if device["uuid"] in numbers:
+            yield numbers[device["uuid"]]["number"], escaped(device["name"])
+
+
+def _row(number: int, said: Readings, name: str | None) -> tuple[str, ...]:
+    power, limit = _number(said, "power_watts"), _number(said, "power_limit_watts")
+    used, total = _number(said, "memory_used_bytes", GIB), _number(said, "memory_total_bytes", GIB)
+    throttle = _text(said, "throttle_reasons")
+    sm, clock = _number(said, "clock_sm_hertz", MHZ), _number(said, "clock_memory_hertz", MHZ)
+    pstate = _number(said, "pstate")
+    return (
+        str(number),
+        _text(said, "name") or name or UNKNOWN,
+        _with(_number(said, "temperature_celsius"), "°C"),
+        _part(power, limit, "W", 0),
+        _part(used, total, "GiB", 1),
+        _with(_number(said, "utilization_gpu_ratio", 0.01), "%"),
+        UNKNOWN if sm is None and clock is None else f"{_whole(sm)}/{_whole(clock)} MHz",
+        UNKNOWN if pstate is None else f"P{pstate:.0f}",
+        UNKNOWN if throttle is None else "nothing" if throttle == "none" else throttle,
+    )
+
+
+def _with(value: float | None, unit: str) -> str:
+    return UNKNOWN if value is None else f"{value:.0f} {unit}"
+
+
+def _whole(value: float | None) -> str:
+    return UNKNOWN if value is None else f"{value:.0f}"
+
+
+def _part(part: float | None, whole: float | None, unit: str, digits: int) -> str:
+    """Write a part of a whole: "38/115 W", "-/115 W", "38 W" or "-"."""
+    if part is None and whole is None:
+        return UNKNOWN
+    shown = UNKNOWN if part is None else f"{part:.{digits}f}"
+    return f"{shown} {unit}" if whole is None else f"{shown}/{whole:.{digits}f} {unit}"
+
+
+def _number(said: Readings, field: str, unit: float = 1.0) -> float | None:
+    value = said.get(field, {}).get("value")
+    return value / unit if isinstance(value, int | float) else None
+
+
+def _text(said: Readings, field: str) -> str | None:
+    value = said.get(field, {}).get("value")
+    return escaped(value) if isinstance(value, str) and value else None
+
+
+def _word(field: str) -> str:
+    for start, word in GROUPS.items():
+        if field.startswith(start):
+            return word
+    unit = next((unit for unit in UNITS if field.endswith(unit)), "")
+    return field.removesuffix(unit).replace("_", " ")
+
+
+def _whose(told: Mapping[str, list[int]], gpus: list[int]) -> Iterator[str]:
+    """Name the fields; where not every GPU lacks one, those that do."""
+    for word in sorted(told, key=str.lower):
+        some = ", ".join(map(str, sorted(told[word]))) if len(told[word]) < len(gpus) else ""
+        yield f"{word} (GPU {some})" if some else word
+
+
+def _changed(change: Mapping[str, Any]) -> str:
+    kind, old, new = str(change.get("kind")), str(change.get("old")), str(change.get("new"))
+    if kind == "boot_id":
+        return "the machine was started anew"
+    if kind == "gpus":
+        count = [sum(1 for uuid in one.split(",") if uuid) for one in (old, new)]
+        return f"GPUs {count[0]} -> {count[1]}" if count[0] != count[1] else "another GPU"
+    return f"{CHANGED.get(kind, kind.replace('_', ' '))} {old} -> {new}"

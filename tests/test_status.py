@@ -1,0 +1,296 @@
+"""What ``gpud status`` shows: one screen, a dash for what is unknown, and why it is."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from gpud import discovery, status
+from gpud.agent.status import document as made
+from gpud.child import probes
+from gpud.core import gpu_table
+from gpud.core.events import HealthSet, SourceAnswered
+from gpud.core.fields import FIELDS
+from gpud.core.fold import fold
+from gpud.core.health import Level
+from gpud.core.sample import Absent, Reading
+from gpud.core.telemetry import LEVELS, Answer
+from tests import snapshots
+
+NOW_S = snapshots.NOW.wall_s
+CELL = dict(
+    zip(
+        gpu_table.HEADINGS,
+        (
+            None,
+            ("name",),
+            ("temperature_celsius",),
+            ("power_watts", "power_limit_watts"),
+            ("memory_used_bytes", "memory_total_bytes"),
+            ("utilization_gpu_ratio",),
+            ("clock_sm_hertz", "clock_memory_hertz"),
+            ("pstate",),
+            ("throttle_reasons",),
+        ),
+        strict=True,
+    )
+)
+"""Which fields fill which cell."""
+
+
+def full() -> dict[str, Any]:
+    return made(snapshots.full(), now=snapshots.NOW)
+
+
+def shown(document: dict[str, Any], now_s: float = NOW_S) -> list[str]:
+    return status.lines(document, now_s)
+
+
+def answered(*readings: Reading, source: str = "nvml", age_s: float = 1.0) -> dict[str, Any]:
+    """A machine of which nothing is known but what one source says."""
+    answer = Answer(
+        source,
+        LEVELS.index(source),
+        NOW_S - age_s,
+        snapshots.NOW.mono_s - age_s,
+        readings,
+        holds_s=330.0,
+    )
+    return made(fold(SourceAnswered(answer, NOW_S), snapshots.bare()), now=snapshots.NOW)
+
+
+def read(field: str, value: float | str | Absent, gpu: int | None = 0) -> Reading:
+    return Reading(gpu, field, value, "nvml")
+
+
+def cells(document: dict[str, Any], gpu: int = 0) -> dict[str, str]:
+    rows = {row[0]: row for row in gpu_table.rows(document)}
+    return dict(zip(gpu_table.HEADINGS, rows[str(gpu)], strict=True))
+
+
+def line_with(lines: list[str], words: str) -> str:
+    (found,) = [line for line in lines if words in line]
+    return found
+
+
+def test_every_gpu_is_one_line_with_all_that_is_known() -> None:
+    row = cells(full())
+    assert row == {
+        "GPU": "0",
+        "name": 'RTX "4070"\\x0a\\x1b[31m',
+        "temp": "48 °C",
+        "power": "32/200 W",
+        "memory": "1.0/12.0 GiB",
+        "use": "7 %",
+        "SM/mem clock": "2475/10501 MHz",
+        "state": "P0",
+        "slowed by": "-",
+    }
+    line = line_with(shown(full()), "2475/10501 MHz")
+    assert re.split(r" {2,}", line.strip()) == list(row.values())
+
+
+@pytest.mark.parametrize("reason", Absent)
+@pytest.mark.parametrize("heading", [heading for heading, fields in CELL.items() if fields])
+def test_what_is_unknown_is_a_dash_and_never_nought(heading: str, reason: Absent) -> None:
+    fields = CELL[heading] or ()
+    document = answered(*(read(field, reason) for field in fields), read("uuid", "GPU-1"))
+    assert cells(document)[heading] == "-"
+    why = line_with(shown(document), f"  {gpu_table.REASONS[reason]}: ")
+    assert len(why.split(", ")) == len(fields)
+
+
+@pytest.mark.parametrize(
+    ("known", "cell", "words"),
+    [
+        ("power_watts", "power", "38 W"),
+        ("power_limit_watts", "power", "-/38 W"),
+        ("memory_total_bytes", "memory", "-/0.0 GiB"),
+        ("clock_sm_hertz", "SM/mem clock", "0/- MHz"),
+        ("utilization_gpu_ratio", "use", "3800 %"),
+    ],
+)
+def test_half_of_a_cell_is_shown_beside_a_dash(known: str, cell: str, words: str) -> None:
+    assert cells(answered(read(known, 38.0)))[cell] == words
+
+
+def test_a_real_nought_is_shown() -> None:
+    idle = answered(read("utilization_gpu_ratio", 0.0), read("power_watts", 0.0))
+    assert cells(idle)["use"] == "0 %"
+    assert cells(idle)["power"] == "0 W"
+
+
+def test_nothing_holding_a_gpu_back_is_another_thing_than_not_knowing() -> None:
+    assert cells(answered(read("throttle_reasons", "none")))["slowed by"] == "nothing"
+    assert cells(answered(read("throttle_reasons", "idle,thermal")))["slowed by"] == (
+        "idle,thermal"
+    )
+    assert cells(answered(read("uuid", "GPU-1")))["slowed by"] == "-"
+
+
+def test_missing_values_are_told_in_one_line_by_reason() -> None:
+    document = answered(
+        read("fan_ratio", Absent.UNSUPPORTED),
+        read("ecc_mode", Absent.UNSUPPORTED),
+        read("ecc_corrected_total", Absent.UNSUPPORTED),
+        read("power_watts", Absent.FAILED),
+        read("temperature_celsius", 50.0),
+    )
+    line = line_with(shown(document), "not supported here")
+    assert line == "  not supported here: ECC, fan; failed: power"
+
+
+def test_what_only_one_of_two_gpus_lacks_is_told_with_its_number() -> None:
+    document = answered(
+        *(read("fan_ratio", Absent.UNSUPPORTED, gpu) for gpu in (0, 1)),
+        read("power_watts", 20.0, 0),
+        read("power_watts", Absent.NOT_PERMITTED, 1),
+    )
+    assert gpu_table.missing(document) == "not supported here: fan; not permitted: power (GPU 1)"
+
+
+@pytest.mark.parametrize("field", [name for name, field in FIELDS.items() if not field.machine])
+def test_every_field_has_a_word_a_person_understands(field: str) -> None:
+    said = gpu_table.missing(answered(read(field, Absent.FAILED)))
+    words = said.removeprefix("failed: ")
+    assert words
+    assert "_" not in words
+    assert not re.search(r"bytes|celsius|watts|hertz|ratio", words)
+
+
+@pytest.mark.parametrize(
+    ("source", "age_s", "words"),
+    [
+        ("nvml", 1.0, "telemetry from NVML"),
+        ("nvidia_smi_exe", 40.0, "telemetry from nvidia-smi.exe, 40 s ago"),
+        ("nvidia_smi", 10.0, "telemetry from nvidia-smi"),
+        ("cuda", 1.0, "telemetry from CUDA only"),
+    ],
+)
+def test_the_source_is_named_and_how_old_its_values_are(
+    source: str, age_s: float, words: str
+) -> None:
+    document = answered(read("name", "RTX"), source=source, age_s=age_s)
+    assert line_with(shown(document), "telemetry from").endswith(f"; {words}")
+
+
+def test_without_any_gpu_it_says_so_in_a_line() -> None:
+    none = answered(Reading(None, "exposed", "no", "dxg"), source="dxg")
+    assert "  GPUs: none known; telemetry from nothing" in shown(none)
+    bare = shown(made(snapshots.bare(), now=snapshots.NOW))
+    assert not [line for line in bare if "GPU" in line]
+
+
+def test_windows_driver_and_the_side_of_wsl_are_told_apart() -> None:
+    both = [read("driver_version", "595.71", None), read("nvml_version", "595.45.03", None)]
+    document = answered(*both, read("cuda_version", "13.1", None), read("name", "RTX"))
+    document["platform"] = {"wsl": "2"}
+    assert gpu_table.versions(document) == "driver 595.71 (WSL side 595.45.03), CUDA 13.1"
+    document["platform"] = {"wsl": ""}
+    assert gpu_table.versions(document) == "driver 595.71, CUDA 13.1"
+    assert gpu_table.versions(answered(read("name", "RTX"))) == "driver -, CUDA -"
+
+
+def test_the_latest_changes_are_told_and_first_sights_are_none() -> None:
+    document = full()
+    changed = {"at_s": NOW_S, "boot_id": "b"}
+    document["changes"] = [
+        {"kind": "cuda_version", "old": None, "new": "12.8", **changed},
+        {"kind": "driver_version", "old": "570.1", "new": "572.16", **changed},
+        {"kind": "driver_version", "old": "572.16", "new": "576.02", **changed},
+        {"kind": "gpus", "old": "GPU-1", "new": "GPU-1,GPU-2", **changed},
+        {"kind": "boot_id", "old": "a", "new": "b", **changed},
+    ]
+    lines = [line.partition(": ")[2] for line in shown(document) if line.startswith("  changed")]
+    assert lines == ["driver 572.16 -> 576.02", "GPUs 1 -> 2", "the machine was started anew"]
+
+
+def test_one_gpu_and_all_well_is_one_screen() -> None:
+    document = full()
+    document["health"] = {name: well(name) for name in document["health"]}
+    document["breaker"], document["put_off"] = None, []
+    document["probes"] = [
+        {
+            "probe": name,
+            "gpu": 0 if module.SPEC.backend == "cuda" else None,
+            "flags": [],
+            "missing": [],
+            "samples": [
+                {"mode": mode, "unit": module.SPEC.unit, "median": 1.234e-5, "peaks": []}
+                for mode in module.SPEC.modes
+            ],
+        }
+        for name, module in discovery.modules(probes, ("SPEC",))[0].items()
+    ]
+    lines = shown(document)
+    assert sum(len(state["samples"]) for state in document["probes"]) > 25
+    assert len(lines) <= 24
+    assert max(map(len, lines)) <= status.WIDTH
+
+
+def well(name: str) -> dict[str, Any]:
+    after = fold(HealthSet(name, Level.OK, NOW_S), snapshots.bare())
+    return {"level": 0, "detail": after.health[name].detail}
+
+
+def test_a_figure_and_its_unit_stay_on_one_line() -> None:
+    document = full()
+    sample = {"mode": "pageable_host_to_device", "unit": "bytes_per_second", "median": 1e9}
+    document["probes"] = [
+        {"probe": "copy", "gpu": 0, "flags": ["busy"], "missing": [], "samples": [sample] * 9}
+    ]
+    lines = [line for line in shown(document) if "GB/s" in line]
+    assert len(lines) > 1
+    assert sum(line.count("pageable_host_to_device 1 GB/s") for line in lines) == 9
+    assert lines[-1].endswith("(busy)")
+
+
+def test_figures_are_marked_and_what_was_left_out_is_told() -> None:
+    lines = shown(full())
+    launch = lines.index(line_with(lines, " launch "))
+    said = " ".join(" ".join(lines[launch : launch + 2]).split())
+    assert said.startswith("GPU 0 launch submit 5 µs, roundtrip 13 µs (75%) / 40 µs (25%),")
+    assert said.endswith("pipelined 2.5 µs (busy, low)")
+    assert "  GPU 0  triad      gpu busy, 1 in a row" in lines
+    bare = made(snapshots.bare(), now=snapshots.NOW)
+    assert not any("left out" in line for line in shown(bare))
+
+
+def test_modes_that_the_machine_does_not_offer_are_told() -> None:
+    document = full()
+    tensor = {"mode": "tensor", "reason": "unsupported", "detail": "compute capability 7.5"}
+    state = {"probe": "tensor", "gpu": 0, "samples": [], "flags": [], "missing": [tensor]}
+    document["probes"].append(state)
+    lines = shown(document)
+    below = lines[lines.index("  not on offer") + 1]
+    assert below.split() == ["GPU", "0", "tensor", "tensor:", "unsupported"]
+
+
+def test_parts_that_are_well_share_a_line_and_the_others_say_why() -> None:
+    lines = shown(full())
+    assert "  ok         cuda, devices, discovery, dockerd, nvml, root, store" in lines
+    at = lines.index("  dxg        degraded")
+    assert lines[at + 1].startswith("             because: the kernel's log")
+    assert lines[at + 2].startswith("             fix: ")
+
+
+def test_no_word_of_a_driver_or_a_file_begins_a_line_or_steers_the_terminal() -> None:
+    evil = "one\ntwo\x1b[2J\x9b1m\u202egnp.exe"
+    after = snapshots.full()
+    after = fold(HealthSet("store", Level.FAILED, NOW_S, "x", evil, evil), after)
+    document = made(replace(after, platform={"wsl": evil}), now=snapshots.NOW)
+    document["changes"] = [
+        {"kind": evil, "old": evil, "new": evil, "at_s": NOW_S, "boot_id": "b"},
+    ]
+    for line in shown(document):
+        assert not re.search(r"[\x00-\x1f\x7f-\x9f\u202e]", line)
+    assert len(shown(document)) == len(shown(made(after, now=snapshots.NOW))) + 1
+
+
+def test_an_agent_of_an_older_release_is_shown_too() -> None:
+    document = full()
+    document["telemetry"] = {"taken_s": 1.0, "readings": [], "failures": 0}
+    assert "telemetry from -" in line_with(shown(document), "GPUs: ")
