@@ -216,8 +216,8 @@ _CONTAINER: Final[Mapping[Situation, str]] = {
     Situation.TELEMETRY_SILENT: "start the container with NVIDIA_DRIVER_CAPABILITIES=all; "
     "meanwhile gpud asks elsewhere",
     Situation.TOO_OLD: "update the NVIDIA driver of the machine that runs this container",
-    Situation.VANISHED: "look whether the machine that runs this container still has it; `sudo "
-    "gpud gpus forget UUID` if it was taken out on purpose",
+    Situation.VANISHED: "look whether the machine that runs this container still has it; `gpud "
+    "gpus forget UUID` if it was taken out on purpose",
 }
 _OWN: Final[Mapping[Platform, Mapping[Situation, str]]] = {
     Platform.WSL2: _WSL2,

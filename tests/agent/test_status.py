@@ -39,7 +39,7 @@ def test_each_source_says_whether_it_answers_why_not_and_how_often() -> None:
     for reason in ("hung", "hung", "crashed"):
         snapshot = fold(SourceAnswered(replace(wrong, reason=reason), 0.0), snapshot)
     document = status.document(snapshot, now=snapshots.NOW)["telemetry"]
-    assert document["level"] == "nothing"
+    assert document["level"] == "dxg"
     assert document["sources"]["nvml"] | {"taken_s": 0, "duration_s": 0} == {
         "level": 5,
         "up": False,

@@ -145,7 +145,7 @@ def test_the_page_has_the_table_of_gpus_that_status_has() -> None:
     (row,) = gpu_table.rows(document)
     for value in row:
         assert f"<td>{html.escape(value)}" in page
-    assert "driver 572.16, CUDA 12.8; telemetry from NVML" in page
+    assert "driver 572.16 (WSL side 570.00), CUDA 12.8; telemetry from NVML" in page
     assert "not supported here: utilization memory" in page
     with served(snapshots.bare()) as number:
         assert b"<h2>GPUs</h2>" not in ask(number, "/")[2]

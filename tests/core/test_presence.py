@@ -38,6 +38,13 @@ def listed(*uuids: str) -> Inventory:
     return Inventory(tuple(device(uuid, index) for index, uuid in enumerate(uuids)), "12.8")
 
 
+KERNELS = {
+    "2": "6.6.87.2-microsoft-standard-WSL2",
+    "1": "4.4.0-19041-Microsoft",
+    "": "6.1.0-28-amd64",
+}
+
+
 def machine(
     *,
     wsl: str = "2",
@@ -48,7 +55,8 @@ def machine(
     configured: bool = False,
 ) -> Snapshot:
     """A machine that was looked at, before CUDA was asked."""
-    snapshot = Snapshot("1", 0.0, platform={"wsl": wsl}, library_configured=configured)
+    platform = {"wsl": wsl, "kernel": KERNELS[wsl]}
+    snapshot = Snapshot("1", 0.0, platform=platform, library_configured=configured)
     snapshot = fold(
         Remembered({uuid: Expected(f"card {uuid}") for uuid in expected}, 1.0), snapshot
     )
