@@ -279,7 +279,8 @@ async def _reporting(path: Path, board: Board, dirty: asyncio.Event) -> None:
 
 async def _serving(settings: Settings, board: Board, stop: asyncio.Event) -> None:
     """Listen and answer; an address that is taken is tried again while everything else goes on."""
-    application = web.app(board.read, settings, SnapshotCollector(board.read, settings, now), now)
+    collector = SnapshotCollector(board.read, settings, now, os.uname().nodename)
+    application = web.app(board.read, settings, collector, now)
     while not stop.is_set():
         try:
             listener = web.bind(settings.http.host, settings.http.port)

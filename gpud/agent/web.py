@@ -15,12 +15,12 @@ from typing import TYPE_CHECKING, Any
 
 import uvicorn
 from prometheus_client import CollectorRegistry
-from prometheus_client.exposition import choose_encoder
 from starlette.applications import Starlette
 from starlette.responses import HTMLResponse, JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
 
 from gpud.agent import status
+from gpud.agent.export.exposition import encoded
 from gpud.core import gpu_table
 from gpud.core.errors import ListenError
 from gpud.core.proc import listening
@@ -66,8 +66,7 @@ def app(
         return HTMLResponse(_page(status.document(read(), now=now())))
 
     async def metrics(request: Request) -> Response:
-        encode, content_type = choose_encoder(request.headers.get("accept", ""))
-        body = encode(registry)
+        body, content_type = encoded(registry, request.headers.get("accept", ""))
         headers = {"content-type": content_type, "vary": "accept, accept-encoding"}
         if "gzip" in request.headers.get("accept-encoding", ""):
             body = gzip.compress(body, compresslevel=1)

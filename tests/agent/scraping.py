@@ -7,9 +7,9 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Literal
 
 from prometheus_client import CollectorRegistry
-from prometheus_client.exposition import choose_encoder
 
 from gpud.agent.export.collector import SnapshotCollector
+from gpud.agent.export.exposition import encoded
 from gpud.core.settings import Export, parse
 from tests import snapshots
 
@@ -37,7 +37,8 @@ def scrape(
 ) -> str:
     """What a scraper is told, whatever Python this is."""
     registry = CollectorRegistry(auto_describe=False)
-    registry.register(SnapshotCollector(lambda: snapshot, given or settings(), lambda: now))
-    encode, _ = choose_encoder(accept)
-    body: bytes = encode(registry)
+    registry.register(
+        SnapshotCollector(lambda: snapshot, given or settings(), lambda: now, "laptop\x1b[0m")
+    )
+    body, _ = encoded(registry, accept)
     return re.sub(r'python="[^"]*"', 'python="3"', body.decode())

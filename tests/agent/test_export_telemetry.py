@@ -237,10 +237,10 @@ def test_two_gpus_with_everything_have_no_series_twice() -> None:
     one = [said for said in snapshots.READINGS if said.field not in {"uuid", "pci_bus_id"}]
     said = [replace(each, gpu=gpu) for gpu in (0, 1) for each in one if each.gpu is not None]
     said += [reading("uuid", f"GPU-{gpu}", gpu) for gpu in (0, 1)]
-    text = scrape(told(answer(*said)))
+    text = scrape(told(answer(*said)), given=settings("dcgm"))
     lines = [line.rpartition(" ")[0] for line in text.splitlines() if line[0] != "#"]
     assert len(lines) == len(set(lines))
-    for name in ("gpud_gpu_info", "gpud_gpu_processes"):
+    for name in ("gpud_gpu_info", "gpud_gpu_processes", "DCGM_FI_DEV_GPU_TEMP"):
         assert len(series(text, name)) == 2
 
 
@@ -276,7 +276,7 @@ def answers(draw: st.DrawFn) -> Answer:
 def test_no_sentinel_and_no_series_twice_whatever_a_driver_gives(said: list[Answer]) -> None:
     snapshot = told(*said)
     for parse, accept in ((parse_text, ""), (parse_openmetrics, OPENMETRICS)):
-        text = scrape(snapshot, accept=accept)
+        text = scrape(snapshot, accept=accept, given=settings("dcgm"))
         seen = set()
         for family in parse(text):
             for one in family.samples:

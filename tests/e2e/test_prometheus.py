@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import re
 import socket
 import subprocess
-import urllib.parse
-import urllib.request
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.e2e.program import Program, cuda, free_port, nvml, program
+from tests.e2e import scraping
+from tests.e2e.program import Program, cuda, nvml, program
+from tests.e2e.scraping import api, number
 from tests.waiting import until
 
 if TYPE_CHECKING:
@@ -57,40 +56,8 @@ def gpud(dockerd: PrivateDockerd) -> Iterator[Program]:
 
 @pytest.fixture
 def prometheus(gpud: Program, tmp_path: Path) -> Iterator[int]:
-    port = free_port()
-    (tmp_path / "prometheus.yml").write_text(
-        "global: {scrape_interval: 1s, scrape_timeout: 1s}\n"
-        "scrape_configs:\n"
-        f"- {{job_name: gpud, static_configs: [{{targets: ['127.0.0.1:{gpud.port}']}}]}}\n"
-    )
-    with (tmp_path / "log").open("wb") as log:
-        process = subprocess.Popen(
-            [
-                "prometheus",
-                f"--config.file={tmp_path}/prometheus.yml",
-                f"--storage.tsdb.path={tmp_path}/data",
-                f"--web.listen-address=127.0.0.1:{port}",
-            ],
-            stdout=log,
-            stderr=log,
-        )
-    try:
+    with scraping.prometheus(gpud.port, tmp_path) as port:
         yield port
-    finally:
-        process.terminate()
-        process.wait(timeout=20)
-
-
-def api(port: int, path: str, **query: str) -> Any:
-    url = f"http://127.0.0.1:{port}/api/v1/{path}?{urllib.parse.urlencode(query)}"
-    with contextlib.suppress(OSError), urllib.request.urlopen(url, timeout=5) as answer:
-        return json.load(answer)["data"]
-    return None
-
-
-def number(port: int, expression: str) -> float:
-    found = api(port, "query", query=expression)
-    return float(found["result"][0]["value"][1]) if found and found["result"] else 0.0
 
 
 @pytest.mark.timeout(150)

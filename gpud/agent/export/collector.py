@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from gpud.agent.export import (
+    dcgm,
     dockerd,
     identity,
     loss,
@@ -14,6 +15,7 @@ from gpud.agent.export import (
     states,
     telemetry,
 )
+from gpud.agent.export.labels import clean
 from gpud.core.telemetry import current
 
 if TYPE_CHECKING:
@@ -27,17 +29,24 @@ if TYPE_CHECKING:
 
 
 class SnapshotCollector:
-    """A collector over one frozen value: no driver, no file and no lock is touched by a scrape."""
+    """A collector over one frozen value: no driver, no file and no lock is touched by a scrape.
+
+    ``hostname`` is for the names that carry one, which gpud's own do not.
+    """
 
     def __init__(
         self,
         read: Callable[[], Snapshot],
         settings: Settings,
         now: Callable[[], Instant],
+        hostname: str = "",
     ) -> None:
         self._read = read
         self._settings = settings
         self._now = now
+        self._host = dict[str, str]()
+        if hostname:
+            self._host[settings.export.hostname_label] = clean(hostname)
 
     def collect(self) -> Iterator[Metric]:
         """Yield every family of the current snapshot, each with at least one sample."""
@@ -61,3 +70,5 @@ class SnapshotCollector:
         yield from readings.families(readings.numbers(said))
         yield from states.families(said)
         yield from telemetry.families(snapshot, said, self._settings, now)
+        if dcgm.NAME in self._settings.export.compat:
+            yield from dcgm.families(said, known, hostname=self._host)

@@ -1,0 +1,57 @@
+"""Debian's Prometheus, scraping one gpud and asked over its API."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import subprocess
+import urllib.parse
+import urllib.request
+from typing import TYPE_CHECKING, Any
+
+from tests.e2e.program import free_port
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+
+@contextlib.contextmanager
+def prometheus(target: int, folder: Path) -> Iterator[int]:
+    """Scrape the port ``target`` every second; give Prometheus's own port."""
+    port = free_port()
+    (folder / "prometheus.yml").write_text(
+        "global: {scrape_interval: 1s, scrape_timeout: 1s}\n"
+        "scrape_configs:\n"
+        f"- {{job_name: gpud, static_configs: [{{targets: ['127.0.0.1:{target}']}}]}}\n"
+    )
+    with (folder / "log").open("wb") as log:
+        process = subprocess.Popen(
+            [
+                "prometheus",
+                f"--config.file={folder}/prometheus.yml",
+                f"--storage.tsdb.path={folder}/data",
+                f"--web.listen-address=127.0.0.1:{port}",
+            ],
+            stdout=log,
+            stderr=log,
+        )
+    try:
+        yield port
+    finally:
+        process.terminate()
+        process.wait(timeout=20)
+
+
+def api(port: int, path: str, **query: str) -> Any:
+    """What the API says, None while it does not answer."""
+    url = f"http://127.0.0.1:{port}/api/v1/{path}?{urllib.parse.urlencode(query)}"
+    with contextlib.suppress(OSError), urllib.request.urlopen(url, timeout=5) as answer:
+        return json.load(answer)["data"]
+    return None
+
+
+def number(port: int, expression: str) -> float:
+    """The first value of an expression, 0 where there is none."""
+    found = api(port, "query", query=expression)
+    return float(found["result"][0]["value"][1]) if found and found["result"] else 0.0
