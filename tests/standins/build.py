@@ -21,7 +21,7 @@ FLAGS = ("-O2", "-Wall", "-Wextra", "-Werror", "-ffp-contract=off")
 C = ("cc", "-std=gnu11", *FLAGS)
 CXX = ("c++", "-std=gnu++17", *FLAGS, "-fno-strict-aliasing", "-Wno-unknown-pragmas")
 SHARED = ("-shared", "-fPIC", "-fvisibility=hidden")
-EXPORTED = re.compile(r"^EXPORT (?:NUMBER\(|WIDE\(|[\w *]*?)(\w+)[(,]", re.MULTILINE)
+EXPORTED = re.compile(r"^EXPORT (?:NUMBER\(|WIDE\(|LIST\(|[\w *]*?)(\w+)[(,]", re.MULTILINE)
 ERROR = re.compile(r"^ERROR\((\d+), (\w+),", re.MULTILINE)
 
 

@@ -6,23 +6,11 @@
 
 static int users;
 
-static nvmlReturn_t enter(struct script_call *call, const char *function)
+nvmlReturn_t enter(struct script_call *call, const char *function)
 {
     nvmlReturn_t code = script_enter(call, function);
     return code ? code : users ? SUCCESS : UNINITIALIZED;
 }
-
-#define ENTER_WITH(result)                                                                        \
-    static struct script_call call;                                                               \
-    nvmlReturn_t entered = result;                                                                \
-    if (entered)                                                                                  \
-    return entered
-
-#define ENTER() ENTER_WITH(enter(&call, __func__))
-
-#define REQUIRE(condition, code)                                                                  \
-    if (!(condition))                                                                             \
-    return code
 
 static bool valid(const struct device *device)
 {
@@ -30,6 +18,25 @@ static bool valid(const struct device *device)
         if (device == &settings.device[i])
             return true;
     return false;
+}
+
+static nvmlReturn_t refused(struct device *device, const char *function)
+{
+    for (int i = 0; i < device->refusals; i++) {
+        struct refusal *refusal = &device->refusal[i];
+        bool meant = !strcmp(refusal->function, "*") || !strcmp(refusal->function, function);
+        if (meant && refusal->before++ >= refusal->after)
+            return refusal->code;
+    }
+    return SUCCESS;
+}
+
+nvmlReturn_t enter_device(struct script_call *call, const char *function, struct device *device)
+{
+    nvmlReturn_t code = enter(call, function);
+    REQUIRE(!code, code);
+    REQUIRE(valid(device), INVALID_ARGUMENT);
+    return refused(device, function);
 }
 
 static nvmlReturn_t give_text(const char *text, char *buffer, unsigned size)
@@ -40,20 +47,22 @@ static nvmlReturn_t give_text(const char *text, char *buffer, unsigned size)
     return SUCCESS;
 }
 
-static nvmlReturn_t give_number(const struct device *device, enum field field, unsigned *number)
+nvmlReturn_t give_wide(const struct device *device, enum field field, uint64_t *number)
 {
-    REQUIRE(valid(device) && number, INVALID_ARGUMENT);
-    REQUIRE(device->value[field] != WITHHELD, NOT_SUPPORTED);
-    *number = (unsigned)device->value[field];
+    REQUIRE(number, INVALID_ARGUMENT);
+    REQUIRE(device->number[field].state != WITHHELD_BY_THE_DRIVER, NOT_SUPPORTED);
+    *number = device->number[field].value;
     return SUCCESS;
 }
 
-static nvmlReturn_t give_wide(const struct device *device, enum field field, uint64_t *number)
+nvmlReturn_t give_number(const struct device *device, enum field field, unsigned *number)
 {
-    REQUIRE(valid(device) && number, INVALID_ARGUMENT);
-    REQUIRE(device->value[field] != WITHHELD, NOT_SUPPORTED);
-    *number = (uint64_t)device->value[field];
-    return SUCCESS;
+    uint64_t wide;
+    REQUIRE(number, INVALID_ARGUMENT);
+    nvmlReturn_t code = give_wide(device, field, &wide);
+    if (!code)
+        *number = (unsigned)wide;
+    return code;
 }
 
 /* The library and the system */
@@ -111,7 +120,8 @@ EXPORT const char *nvmlErrorString(nvmlReturn_t code)
 EXPORT nvmlReturn_t nvmlSystemGetDriverVersion(char *version, unsigned size)
 {
     ENTER();
-    return give_text(settings.driver_version, version, size);
+    bool replaced = settings.next_driver_after && call.calls > settings.next_driver_after;
+    return give_text(replaced ? settings.next_driver : settings.driver_version, version, size);
 }
 
 EXPORT nvmlReturn_t nvmlSystemGetNVMLVersion(char *version, unsigned size)
@@ -154,7 +164,7 @@ EXPORT nvmlReturn_t nvmlDeviceGetHandleByIndex_v2(unsigned index, struct device 
     ENTER();
     REQUIRE(device && index < (unsigned)settings.devices, INVALID_ARGUMENT);
     *device = &settings.device[index];
-    return SUCCESS;
+    return refused(*device, __func__);
 }
 
 EXPORT nvmlReturn_t nvmlDeviceGetHandleByUUID(const char *uuid, struct device **device)
@@ -171,22 +181,19 @@ EXPORT nvmlReturn_t nvmlDeviceGetHandleByUUID(const char *uuid, struct device **
 
 EXPORT nvmlReturn_t nvmlDeviceGetName(struct device *device, char *name, unsigned size)
 {
-    ENTER();
-    REQUIRE(valid(device), INVALID_ARGUMENT);
+    ENTER_DEVICE(device);
     return give_text(device->name, name, size);
 }
 
 EXPORT nvmlReturn_t nvmlDeviceGetUUID(struct device *device, char *uuid, unsigned size)
 {
-    ENTER();
-    REQUIRE(valid(device), INVALID_ARGUMENT);
+    ENTER_DEVICE(device);
     return give_text(device->uuid, uuid, size);
 }
 
 EXPORT nvmlReturn_t nvmlDeviceGetVbiosVersion(struct device *device, char *version, unsigned size)
 {
-    ENTER();
-    REQUIRE(valid(device), INVALID_ARGUMENT);
+    ENTER_DEVICE(device);
     return give_text(device->vbios_version, version, size);
 }
 
@@ -198,9 +205,12 @@ struct pci_info {
 
 EXPORT nvmlReturn_t nvmlDeviceGetPciInfo_v3(struct device *device, struct pci_info *info)
 {
-    ENTER();
-    REQUIRE(valid(device) && info, INVALID_ARGUMENT);
-    *info = (struct pci_info){.pci_device_id = 0x278610de, .pci_subsystem_id = 0x16f110de};
+    ENTER_DEVICE(device);
+    REQUIRE(info, INVALID_ARGUMENT);
+    *info = (struct pci_info){0};
+    nvmlReturn_t code = give_number(device, pci_device_id, &info->pci_device_id);
+    code = code ? code : give_number(device, pci_subsystem_id, &info->pci_subsystem_id);
+    REQUIRE(!code, code);
     sscanf(device->pci_bus_id, "%x:%x:%x", &info->domain, &info->bus, &info->device);
     snprintf(info->bus_id_legacy, sizeof info->bus_id_legacy, "%04X:%02X:%02X.0",
              info->domain & 0xffff, info->bus & 0xff, info->device & 0xff);
@@ -211,7 +221,7 @@ EXPORT nvmlReturn_t nvmlDeviceGetPciInfo_v3(struct device *device, struct pci_in
 EXPORT nvmlReturn_t nvmlDeviceGetCudaComputeCapability(struct device *device, int *major,
                                                        int *minor)
 {
-    ENTER();
+    ENTER_DEVICE(device);
     unsigned *first = (unsigned *)major, *second = (unsigned *)minor;
     nvmlReturn_t code = give_number(device, cc_major, first);
     return code ? code : give_number(device, cc_minor, second);
@@ -222,35 +232,40 @@ EXPORT nvmlReturn_t nvmlDeviceGetCudaComputeCapability(struct device *device, in
 struct memory { uint64_t total, free, used; };
 struct memory_v2 { unsigned version; uint64_t total, reserved, free, used; };
 
+static nvmlReturn_t give_memory(const struct device *device, struct memory_v2 *memory)
+{
+    const struct number *left = &device->number[memory_free_bytes];
+    nvmlReturn_t code = give_wide(device, memory_total_bytes, &memory->total);
+    code = code ? code : give_wide(device, memory_used_bytes, &memory->used);
+    code = code ? code : give_wide(device, memory_reserved_bytes, &memory->reserved);
+    code = code ? code : give_wide(device, memory_free_bytes, &memory->free);
+    if (!code && left->state == WHAT_IS_LEFT)
+        memory->free = memory->total - memory->used - memory->reserved;
+    return code;
+}
+
 EXPORT nvmlReturn_t nvmlDeviceGetMemoryInfo(struct device *device, struct memory *memory)
 {
-    ENTER();
+    ENTER_DEVICE(device);
     REQUIRE(memory, INVALID_ARGUMENT);
-    uint64_t total, used, reserved;
-    nvmlReturn_t code = give_wide(device, memory_total_bytes, &total);
-    code = code ? code : give_wide(device, memory_used_bytes, &used);
-    code = code ? code : give_wide(device, memory_reserved_bytes, &reserved);
+    struct memory_v2 whole;
+    nvmlReturn_t code = give_memory(device, &whole);
     if (!code) /* this older form counts what the driver keeps for itself as used */
-        *memory = (struct memory){total, total - used - reserved, used + reserved};
+        *memory = (struct memory){whole.total, whole.free, whole.used + whole.reserved};
     return code;
 }
 
 EXPORT nvmlReturn_t nvmlDeviceGetMemoryInfo_v2(struct device *device, struct memory_v2 *memory)
 {
-    ENTER();
+    ENTER_DEVICE(device);
     REQUIRE(memory, INVALID_ARGUMENT);
     REQUIRE(memory->version == (sizeof *memory | 2u << 24), ARGUMENT_VERSION_MISMATCH);
-    nvmlReturn_t code = give_wide(device, memory_total_bytes, &memory->total);
-    code = code ? code : give_wide(device, memory_used_bytes, &memory->used);
-    code = code ? code : give_wide(device, memory_reserved_bytes, &memory->reserved);
-    if (!code)
-        memory->free = memory->total - memory->used - memory->reserved;
-    return code;
+    return give_memory(device, memory);
 }
 
 EXPORT nvmlReturn_t nvmlDeviceGetTemperature(struct device *device, int sensor, unsigned *celsius)
 {
-    ENTER();
+    ENTER_DEVICE(device);
     REQUIRE(sensor == 0, INVALID_ARGUMENT);
     return give_number(device, temperature_c, celsius);
 }
@@ -259,7 +274,7 @@ struct temperature { unsigned version; int sensor, celsius; };
 
 EXPORT nvmlReturn_t nvmlDeviceGetTemperatureV(struct device *device, struct temperature *reading)
 {
-    ENTER();
+    ENTER_DEVICE(device);
     REQUIRE(reading && reading->sensor == 0, INVALID_ARGUMENT);
     REQUIRE(reading->version == (sizeof *reading | 1u << 24), ARGUMENT_VERSION_MISMATCH);
     return give_number(device, temperature_c, (unsigned *)&reading->celsius);
@@ -269,14 +284,14 @@ EXPORT nvmlReturn_t nvmlDeviceGetTemperatureV(struct device *device, struct temp
 
 EXPORT nvmlReturn_t nvmlDeviceGetClockInfo(struct device *device, unsigned domain, unsigned *mhz)
 {
-    ENTER();
+    ENTER_DEVICE(device);
     REQUIRE(domain < 4, INVALID_ARGUMENT);
     return give_number(device, clock_graphics_mhz + domain, mhz);
 }
 
 EXPORT nvmlReturn_t nvmlDeviceGetMaxClockInfo(struct device *device, unsigned domain, unsigned *mhz)
 {
-    ENTER();
+    ENTER_DEVICE(device);
     REQUIRE(domain < 4, INVALID_ARGUMENT);
     return give_number(device, max_clock_graphics_mhz + domain, mhz);
 }
@@ -285,7 +300,7 @@ struct utilization { unsigned gpu, memory; };
 
 EXPORT nvmlReturn_t nvmlDeviceGetUtilizationRates(struct device *device, struct utilization *rates)
 {
-    ENTER();
+    ENTER_DEVICE(device);
     REQUIRE(rates, INVALID_ARGUMENT);
     nvmlReturn_t code = give_number(device, utilization_gpu_percent, &rates->gpu);
     return code ? code : give_number(device, utilization_memory_percent, &rates->memory);
@@ -294,34 +309,18 @@ EXPORT nvmlReturn_t nvmlDeviceGetUtilizationRates(struct device *device, struct 
 EXPORT nvmlReturn_t nvmlDeviceGetEncoderUtilization(struct device *device, unsigned *percent,
                                                     unsigned *period_us)
 {
-    ENTER();
-    REQUIRE(period_us, INVALID_ARGUMENT);
-    *period_us = 167000;
-    return give_number(device, encoder_utilization_percent, percent);
+    ENTER_DEVICE(device);
+    nvmlReturn_t code = give_number(device, encoder_utilization_percent, percent);
+    return code ? code : give_number(device, encoder_period_us, period_us);
 }
 
 EXPORT nvmlReturn_t nvmlDeviceGetDecoderUtilization(struct device *device, unsigned *percent,
                                                     unsigned *period_us)
 {
-    ENTER();
-    REQUIRE(period_us, INVALID_ARGUMENT);
-    *period_us = 167000;
-    return give_number(device, decoder_utilization_percent, percent);
+    ENTER_DEVICE(device);
+    nvmlReturn_t code = give_number(device, decoder_utilization_percent, percent);
+    return code ? code : give_number(device, decoder_period_us, period_us);
 }
-
-/* Functions that give one number of one field. */
-#define NUMBER(function, field)                                                                   \
-    nvmlReturn_t function(struct device *device, unsigned *number)                                \
-    {                                                                                             \
-        ENTER();                                                                                  \
-        return give_number(device, field, number);                                                \
-    }
-#define WIDE(function, field)                                                                     \
-    nvmlReturn_t function(struct device *device, uint64_t *number)                                \
-    {                                                                                             \
-        ENTER();                                                                                  \
-        return give_wide(device, field, number);                                                  \
-    }
 
 EXPORT NUMBER(nvmlDeviceGetPowerUsage, power_mw)
 EXPORT NUMBER(nvmlDeviceGetEnforcedPowerLimit, power_limit_mw)

@@ -16,9 +16,9 @@
 #define MAX_RULES 64
 
 struct script_rule {
-    enum { FAIL, HANG, STALL, CRASH, KINDS } kind;
+    enum { FAIL, HANG, STALL, CRASH, SEGFAULT, DELAY, KINDS } kind;
     char function[64];
-    int code;   /* FAIL */
+    int code;   /* FAIL; DELAY: milliseconds */
     char *path; /* STALL */
     int64_t after, times;
 };
@@ -29,6 +29,8 @@ static const struct { const char *key, *wants; bool counted; } kinds[KINDS] = {
     [HANG] = {"hang", NULL, false},
     [STALL] = {"stall", "PATH", false},
     [CRASH] = {"crash", NULL, false},
+    [SEGFAULT] = {"segfault", NULL, false},
+    [DELAY] = {"delay", "MS", true},
 };
 
 static struct script_rule rules[MAX_RULES];
@@ -71,6 +73,16 @@ int64_t script_integer(const char *key, const char *text)
     return value;
 }
 
+uint64_t script_unsigned(const char *key, const char *text)
+{
+    char *end;
+    errno = 0;
+    unsigned long long value = strtoull(text, &end, 0);
+    if (errno || end == text || *end)
+        script_die("%s: not a 64-bit integer: '%s'", key, text);
+    return value;
+}
+
 double script_real(const char *key, const char *text)
 {
     char *end;
@@ -97,8 +109,7 @@ bool script_device_key(const char *key, int limit, int *index, const char **fiel
     return true;
 }
 
-/* A function that this library exports, else the rule would silently never apply. */
-static void check_function(const char *key, const char *name)
+void script_function(const char *key, const char *name)
 {
     void *self = dlopen(library_path, RTLD_NOW | RTLD_NOLOAD);
     if (!self)
@@ -135,10 +146,10 @@ static bool common_line(const char *key, char *value)
     if (!name || (wants && !what) || strtok_r(NULL, " \t", &rest))
         script_die("%s: expected FUNCTION %s [AFTER%s]", key, wants ? wants : "",
                    kinds[kind].counted ? " [TIMES]" : "");
-    check_function(key, name);
+    script_function(key, name);
     script_text(key, name, rule->function, sizeof rule->function);
     rule->kind = kind;
-    if (kind == FAIL)
+    if (kind == FAIL || kind == DELAY)
         rule->code = (int)script_integer(key, what);
     if (kind == STALL)
         rule->path = strdup(what);
@@ -198,7 +209,7 @@ static void resolve(struct script_call *call, const char *function)
     for (int i = 0; i < rule_count; i++) {
         const struct script_rule **slots[] = {
             [FAIL] = &call->fail, [HANG] = &call->hang, [STALL] = &call->stall,
-            [CRASH] = &call->crash};
+            [CRASH] = &call->crash, [SEGFAULT] = &call->segfault, [DELAY] = &call->delay};
         const struct script_rule **slot = slots[rules[i].kind];
         if (strcmp(rules[i].function, function))
             continue;
@@ -231,6 +242,13 @@ static void stall(const char *path)
     close(descriptor);
 }
 
+static void pass_ms(int ms)
+{
+    struct timespec rest = {.tv_sec = ms / 1000, .tv_nsec = ms % 1000 * 1000000L};
+    while (nanosleep(&rest, &rest) && errno == EINTR)
+        ;
+}
+
 int script_enter(struct script_call *call, const char *function)
 {
     if (!call->resolved)
@@ -244,6 +262,10 @@ int script_enter(struct script_call *call, const char *function)
     }
     if (applies(call->crash, before))
         abort();
+    if (applies(call->segfault, before))
+        *(volatile char *volatile)NULL = 0;
+    if (applies(call->delay, before))
+        pass_ms(call->delay->code);
     if (applies(call->hang, before))
         for (;;)
             pause();

@@ -11,7 +11,10 @@
  *                                file system that does not answer, no signal ends the process, and
  *                                the first one shows it in state D; once the file answers, or
  *                                fails, the call goes on
+ *   delay FUNCTION MS [AFTER [TIMES]]
+ *                                sleep that long before anything else
  *   crash FUNCTION [AFTER]       abort()
+ *   segfault FUNCTION [AFTER]    write where nothing is, as a broken driver does
  *   log PATH                     append the name of every function called, one a line
  *
  * Anything else is the library's own. A key, function or number that means nothing ends the process
@@ -32,7 +35,7 @@ typedef bool script_handler(const char *key, char *value);
 struct script_call {
     bool resolved;
     long calls;
-    const struct script_rule *fail, *hang, *stall, *crash;
+    const struct script_rule *fail, *hang, *stall, *crash, *segfault, *delay;
 };
 
 /* Read the script now, if that has not happened. */
@@ -45,12 +48,17 @@ extern const char *const library_name;
 /* Count one call of `function` and do what the script says; the code to fail with, or 0. */
 int script_enter(struct script_call *call, const char *function);
 
-/* Parse a whole value or end the process. Real numbers may be written 1e13. */
+/* Parse a whole value or end the process. Real numbers may be written 1e13,
+ * and an unsigned one -1 for the highest there is. */
 int64_t script_integer(const char *key, const char *text);
+uint64_t script_unsigned(const char *key, const char *text);
 double script_real(const char *key, const char *text);
 
 /* Copy text that must fit; the process ends where it does not. */
 void script_text(const char *key, const char *text, char *buffer, int size);
+
+/* Make sure that this library exports a function, else its rule would silently never apply. */
+void script_function(const char *key, const char *name);
 
 /* Take `device.INDEX.FIELD` apart: true, with both parts, where `key` has that form. */
 bool script_device_key(const char *key, int limit, int *index, const char **field);
