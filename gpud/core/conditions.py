@@ -33,6 +33,8 @@ _READ = (
     "memory_used_bytes",
     "memory_free_bytes",
 )
+ASKED = frozenset({"uuid", "throttle_reasons", *_READ})
+"""The telemetry fields that conditions are made of."""
 
 
 @dataclass(frozen=True, slots=True)

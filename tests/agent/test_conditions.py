@@ -73,7 +73,7 @@ def test_a_gpus_condition_is_read_by_its_uuid_with_the_machines_power(
         temperature_celsius=41.0,
         power_watts=None,
         utilization_gpu_ratio=0.88,
-        memory_used_bytes=float((1 << 30) + (200 << 20)),
+        memory_used_bytes=float(1 << 30),
         memory_free_bytes=float((8 << 30) - (1 << 30) - (200 << 20)),
         throttle_reasons=frozenset({"power_cap"}),
         ac=False,

@@ -1,4 +1,4 @@
-"""NVML as the agent meets it: a real library in a real helper process."""
+"""NVML as the agent meets it: a real library in a real helper process, which may end or hang."""
 
 from __future__ import annotations
 
@@ -6,149 +6,232 @@ import asyncio
 import os
 import sys
 import time
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpud.agent.clocks import now
-from gpud.agent.nvml import queries
+from gpud.agent import clocks
 from gpud.agent.telemetry import nvml
-from gpud.agent.telemetry.nvml import Nvml
+from gpud.agent.telemetry.nvml import HELPER, Nvml
+from gpud.core import conditions
+from gpud.core.advice import Platform
+from gpud.core.clock import Instant
 from gpud.core.errors import TelemetryError
 from gpud.core.sample import Absent, Reading
 from gpud.core.settings import Settings, parse
 from tests.standins.build import build_libnvml, rewrite_script
 
 if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
     from pathlib import Path
+
+    from gpud.core.telemetry import Answer
+
+EVERYTHING: frozenset[str] = frozenset()  # what is wanted makes no difference to NVML
 
 
 def settings_for(library: Path | str) -> Settings:
     return parse(f'[nvml]\nlibrary = "{library}"\n'.encode(), {})
 
 
-def collected(library: Path | str, **options: Any) -> tuple[Reading, ...]:
-    async def once() -> tuple[Reading, ...]:
-        source = Nvml(settings_for(library), now=now, **options)
-        try:
-            return await source.look()
-        finally:
-            await source.close()
+@dataclass
+class Clock:
+    """The machine's clock, which a test may put forward."""
+
+    ahead_s: float = 0.0
+
+    def now(self) -> Instant:
+        real = clocks.now()
+        return Instant(real.wall_s + self.ahead_s, real.mono_s + self.ahead_s)
+
+
+@dataclass
+class Story:
+    """A source, its clock and how many helpers it has started."""
+
+    source: Nvml
+    clock: Clock
+    spawned: list[int] = field(default_factory=list)
+
+    async def collect(self) -> Answer:
+        return await self.source.collect(EVERYTHING)
+
+    async def fields(self, gpu: int | None = 0) -> dict[str, float | str | Absent]:
+        answer = await self.collect()
+        assert answer.reason is None, answer.detail
+        return by_field(answer.readings, gpu)
+
+
+@asynccontextmanager
+async def telling(library: Path | str, **options: Any) -> AsyncIterator[Story]:
+    clock, spawned = Clock(), list[int]()
+    source = Nvml(
+        settings_for(library), now=clock.now, on_spawn=lambda: spawned.append(1), **options
+    )
+    try:
+        yield Story(source, clock, spawned)
+    finally:
+        await source.close()
+
+
+def collected(library: Path | str, **options: Any) -> Answer:
+    async def once() -> Answer:
+        async with telling(library, **options) as story:
+            return await story.collect()
 
     return asyncio.run(once())
 
 
-def by_field(readings: tuple[Reading, ...], gpu: int = 0) -> dict[str, float | str | Absent]:
+def by_field(readings: tuple[Reading, ...], gpu: int | None = 0) -> dict[str, float | str | Absent]:
     return {reading.field: reading.value for reading in readings if reading.gpu == gpu}
 
 
-def test_every_field_arrives_in_base_units(tmp_path: Path) -> None:
-    library = build_libnvml(
-        tmp_path,
-        "device.0.power_mw 31500\ndevice.0.clock_sm_mhz 2475\ndevice.0.utilization_gpu_percent 7\n",
+def test_readings_of_the_machine_and_of_its_gpus_arrive_with_their_reasons(tmp_path: Path) -> None:
+    library = build_libnvml(tmp_path, "devices 2\ndevice.0.power_mw 31500\n")
+    answer = collected(library)
+    assert answer.reason is None
+    assert (answer.source, answer.level) == ("nvml", 5)
+    assert by_field(answer.readings, None)["driver_version"] == "572.16"
+    first, second = by_field(answer.readings, 0), by_field(answer.readings, 1)
+    assert (first["power_watts"], second["power_watts"]) == (31.5, 23.5)
+    assert first["uuid"] != second["uuid"]
+    assert first["ecc_mode"] is Absent.UNSUPPORTED
+
+
+def test_a_look_asks_for_what_conditions_are_made_of(tmp_path: Path) -> None:
+    library = build_libnvml(tmp_path)
+
+    async def look() -> tuple[Reading, ...]:
+        async with telling(library) as story:
+            return await story.source.look(patience_s=30.0)
+
+    assert set(by_field(asyncio.run(look()))) == conditions.ASKED
+
+
+def test_throughput_costs_the_gpu_time_and_is_asked_only_where_that_is_wished(
+    tmp_path: Path,
+) -> None:
+    library = build_libnvml(tmp_path)
+    assert by_field(collected(library).readings)["pcie_sent_bytes_per_second"] is Absent.UNSUPPORTED
+    wished = parse(
+        f'[nvml]\nlibrary = "{library}"\n[telemetry]\npcie_throughput = true'.encode(), {}
     )
-    fields = by_field(collected(library))
-    assert set(fields) == set(queries.FIELDS)
-    assert fields["power_watts"] == 31.5
-    assert fields["clock_sm_hertz"] == 2475e6
-    assert fields["utilization_gpu_ratio"] == 0.07
+
+    async def once() -> Answer:
+        source = Nvml(wished, now=clocks.now)
+        try:
+            return await source.collect(EVERYTHING)
+        finally:
+            await source.close()
+
+    assert by_field(asyncio.run(once()).readings)["pcie_sent_bytes_per_second"] == 1.5e6
 
 
-def test_a_withheld_field_is_absent_and_the_rest_still_arrive(tmp_path: Path) -> None:
-    fields = by_field(collected(build_libnvml(tmp_path, "fail nvmlDeviceGetUtilizationRates 3\n")))
-    assert fields["utilization_gpu_ratio"] is Absent.UNSUPPORTED
-    assert isinstance(fields["temperature_celsius"], float)
+# NVML does not start, and why
 
 
+@pytest.mark.parametrize("platform", [Platform.WSL2, Platform.LINUX])
 @pytest.mark.parametrize(
     ("code", "reason"),
     [
-        (3, Absent.UNSUPPORTED),
-        (4, Absent.NOT_PERMITTED),
-        (13, Absent.UNSUPPORTED),
-        (999, Absent.FAILED),
-    ],
-)
-def test_each_refusal_is_a_reason(tmp_path: Path, code: int, reason: Absent) -> None:
-    readings = collected(build_libnvml(tmp_path, f"fail nvmlDeviceGetPowerUsage {code}\n"))
-    assert by_field(readings)["power_watts"] is reason
-
-
-def test_a_missing_function_is_unsupported(tmp_path: Path) -> None:
-    library = build_libnvml(tmp_path, without=("nvmlDeviceGetTotalEnergyConsumption",))
-    assert by_field(collected(library))["energy_joules_total"] is Absent.UNSUPPORTED
-
-
-@pytest.mark.parametrize(
-    ("code", "reason"),
-    [
+        (4, "not_permitted"),
         (9, "driver_not_loaded"),
+        (16, "reset_required"),
         (17, "blocked_by_the_operating_system"),
         (18, "driver_mismatch"),
         (999, "failed"),
+        (77, "failed"),
     ],
 )
-def test_a_refused_start_is_told_with_its_cause(tmp_path: Path, code: int, reason: str) -> None:
-    library = build_libnvml(tmp_path, f"fail nvmlInitWithFlags {code}\nfail nvmlInit_v2 {code}\n")
-    with pytest.raises(TelemetryError) as caught:
-        collected(library)
-    assert caught.value.reason == reason
+def test_a_refused_start_is_told_with_its_cause_and_what_helps_there(
+    tmp_path: Path, code: int, reason: str, platform: Platform
+) -> None:
+    library = build_libnvml(tmp_path, f"fail nvmlInitWithFlags {code}\n")
+    answer = collected(library, platform=platform)
+    assert answer.reason == reason
+    assert f"({code})" in str(answer.detail)
+    assert ("wsl" in str(answer.fix).lower()) == (platform is Platform.WSL2)
 
 
 def test_a_missing_library_is_told_in_the_loaders_words() -> None:
-    with pytest.raises(TelemetryError, match="cannot open shared object") as caught:
-        collected("/nonexistent/libnvidia-ml.so.1")
-    assert caught.value.reason == "library_missing"
-    assert "[nvml] library" in str(caught.value.fix)
+    answer = collected("/nonexistent/libnvidia-ml.so.1")
+    assert answer.reason == "library_missing"
+    assert "cannot open shared object" in str(answer.detail)
+    assert "[nvml] library" in str(answer.fix)
 
 
-def test_a_lost_gpu_is_the_end_of_the_collection(tmp_path: Path) -> None:
-    with pytest.raises(TelemetryError) as caught:
-        collected(build_libnvml(tmp_path, "fail nvmlDeviceGetTemperature 15\n"))
-    assert caught.value.reason == "gpu_is_lost"
+def test_a_library_without_a_way_to_start_it_lacks_a_symbol(tmp_path: Path) -> None:
+    library = build_libnvml(tmp_path, without=["nvmlInitWithFlags"])
+    assert collected(library).reason == "symbol_missing"
+
+
+def test_the_only_gpu_being_lost_is_the_end_of_the_collection(tmp_path: Path) -> None:
+    answer = collected(build_libnvml(tmp_path, "fail nvmlDeviceGetTemperature 15\n"))
+    assert (answer.reason, answer.readings) == ("gpu_is_lost", ())
+
+
+def test_garbage_from_a_helper_is_refused() -> None:
+    shell = ("/bin/sh", "-c", "read line; echo not json")
+    assert collected("/nonexistent", command=shell).reason == "bad_output"
+
+
+# It hangs, crashes, or takes its time
 
 
 def test_a_hang_ends_at_the_deadline_and_is_not_repeated_at_once(tmp_path: Path) -> None:
-    spawned: list[int] = []
     library = build_libnvml(tmp_path, "hang nvmlDeviceGetPowerUsage\n")
 
-    async def twice() -> list[str]:
-        source = Nvml(
-            settings_for(library), now=now, deadline_s=1.5, on_spawn=lambda: spawned.append(1)
-        )
-        reasons = []
-        for _ in range(2):
-            with pytest.raises(TelemetryError) as caught:
-                await source.look()
-            reasons.append(caught.value.reason)
-        await source.close()
-        return reasons
+    async def story() -> None:
+        async with telling(library, deadline_s=1.5) as told:
+            assert [(await told.collect()).reason for _ in range(2)] == ["hung", "hung"]
+            assert len(told.spawned) == 1
+            told.clock.ahead_s += nvml.HANG_REST_S[0] - 2
+            assert (await told.collect()).reason == "hung"
+            assert len(told.spawned) == 1
+            rewrite_script(library, "")
+            told.clock.ahead_s += 2
+            assert (await told.fields())["power_watts"] == 23.5
 
-    assert asyncio.run(twice()) == ["hung", "hung"]
-    assert len(spawned) == 1
+    asyncio.run(story())
 
 
-SLOW = ("/bin/sh", "-c", """while read line; do sleep 0.7; echo '{"readings": []}'; done""")
+@pytest.mark.parametrize(("key", "signal"), [("segfault", "SIGSEGV"), ("crash", "SIGABRT")])
+def test_a_driver_that_ends_its_process_is_told_and_tried_again(
+    tmp_path: Path, key: str, signal: str
+) -> None:
+    library = build_libnvml(tmp_path, f"{key} nvmlDeviceGetPowerUsage\n")
+
+    async def story() -> None:
+        async with telling(library) as told:
+            answer = await told.collect()
+            assert (answer.reason, signal in str(answer.detail)) == ("crashed", True)
+            assert (await told.collect()).reason == "crashed"
+            assert len(told.spawned) == 1, "not before the rest is over"
+            rewrite_script(library, "")
+            told.clock.ahead_s += nvml.REFUSAL_REST_S[0]
+            assert (await told.fields())["power_watts"] == 23.5
+
+    asyncio.run(story())
 
 
-def test_who_has_no_patience_is_told_so_and_the_collection_goes_on() -> None:
+def test_who_has_no_patience_is_told_so_and_a_slow_collection_goes_on(tmp_path: Path) -> None:
+    library = build_libnvml(tmp_path, "delay nvmlDeviceGetPowerUsage 1500\n")
+
     async def story() -> tuple[list[str], list[float], int]:
-        spawned: list[int] = []
-        source = Nvml(
-            settings_for("/nonexistent"), now=now, command=SLOW, on_spawn=lambda: spawned.append(1)
-        )
         reasons, waited = [], []
-        for _ in range(3):
-            began = time.monotonic()
-            with pytest.raises(TelemetryError) as caught:
-                await source.look(patience_s=0.1)
-            reasons.append(caught.value.reason)
-            waited.append(time.monotonic() - began)
-        assert await source.look() == ()
-        await source.close()
-        return reasons, waited, len(spawned)
+        async with telling(library) as told:
+            for _ in range(3):
+                began = time.monotonic()
+                with pytest.raises(TelemetryError) as caught:
+                    await told.source.look(patience_s=0.1)
+                reasons.append(caught.value.reason)
+                waited.append(time.monotonic() - began)
+            assert (await told.fields())["power_watts"] == 23.5
+            return reasons, waited, len(told.spawned)
 
     reasons, waited, spawned = asyncio.run(story())
     assert reasons == ["slow", "slow", "slow"]
@@ -160,151 +243,155 @@ def test_who_has_no_patience_is_told_so_and_the_collection_goes_on() -> None:
 def test_collections_asked_for_at_once_do_not_mix(tmp_path: Path) -> None:
     library = build_libnvml(tmp_path)
 
-    async def story() -> list[tuple[Reading, ...]]:
-        source = Nvml(settings_for(library), now=now)
-        found = await asyncio.gather(*(source.look() for _ in range(5)))
-        await source.close()
-        return found
+    async def story() -> None:
+        async with telling(library) as told:
+            looks = asyncio.gather(*(told.source.look() for _ in range(3)))
+            first, seen, last = await asyncio.gather(told.fields(), looks, told.fields())
+            assert first["fan_ratio"] == last["fan_ratio"] == 0.3
+            assert all(set(by_field(readings)) == conditions.ASKED for readings in seen)
 
-    found = asyncio.run(story())
-    assert all(by_field(readings)["pstate"] == 8 for readings in found)
+    asyncio.run(story())
 
 
 def test_a_close_in_the_middle_of_a_collection_ends_the_helper(tmp_path: Path) -> None:
     library = build_libnvml(tmp_path, "hang nvmlDeviceGetPowerUsage\n")
 
     async def story() -> int:
-        source = Nvml(settings_for(library), now=now)
-        with pytest.raises(TelemetryError):
-            await source.look(patience_s=0.5)
-        helper = source._helper
-        assert helper is not None
-        await source.close()
-        return helper.pid
+        async with telling(library) as told:
+            with pytest.raises(TelemetryError):
+                await told.source.look(patience_s=0.5)
+            helper = told.source._helper
+            assert helper is not None
+            return helper.pid
 
     with pytest.raises(ProcessLookupError):
         os.kill(asyncio.run(story()), 0)
 
 
-@pytest.mark.parametrize(
-    ("bits", "words"),
-    [
-        (0, "none"),
-        (0x1, "idle"),
-        (0x4 | 0x20, "power_cap,thermal"),
-        (0x8 | 0x40 | 0x80, "hw_slowdown,hw_thermal,hw_power_brake"),
-        (0x4 | 1 << 40, "power_cap,unknown"),
-    ],
-)
-def test_what_holds_the_clocks_down_arrives_in_words(tmp_path: Path, bits: int, words: str) -> None:
-    library = build_libnvml(tmp_path, f"device.0.clocks_event_reasons {bits}\n")
-    assert by_field(collected(library))["throttle_reasons"] == words
-
-
-def test_an_older_driver_is_asked_by_the_older_name(tmp_path: Path) -> None:
-    without = ["nvmlDeviceGetCurrentClocksEventReasons"]
-    library = build_libnvml(tmp_path, "device.0.clocks_event_reasons 4\n", without=without)
-    assert by_field(collected(library))["throttle_reasons"] == "power_cap"
-
-
-def test_a_driver_that_names_no_throttle_reasons_or_all_of_them_says_nothing(
-    tmp_path: Path,
+@given(failures=st.integers(0, 10_000))
+def test_nvml_coming_back_is_noticed_within_a_minute_and_a_hang_is_left_alone_for_longer(
+    failures: int,
 ) -> None:
-    neither = [
-        "nvmlDeviceGetCurrentClocksEventReasons",
-        "nvmlDeviceGetCurrentClocksThrottleReasons",
-    ]
-    library = build_libnvml(tmp_path, without=neither)
-    assert by_field(collected(library))["throttle_reasons"] is Absent.UNSUPPORTED
-    assert (
-        queries.plausible("throttle_reasons", queries.throttle_words(2**64 - 1)) is Absent.SENTINEL
-    )
+    interval_s = parse(None, {}).schedule.telemetry_interval_s
+    for reason in ("library_missing", "driver_not_loaded", "crashed", "failed"):
+        assert 1 <= nvml.rest_s(reason, failures) + interval_s < 60
+        assert nvml.rest_s(reason, failures) <= nvml.rest_s(reason, failures + 1)
+    assert 60 <= nvml.rest_s("hung", failures) <= 3600
 
 
-def test_two_gpus_are_told_apart(tmp_path: Path) -> None:
-    readings = collected(build_libnvml(tmp_path, "devices 2\n"))
-    assert by_field(readings, 0)["uuid"] != by_field(readings, 1)["uuid"]
+# The helper stays, and gives way to a new one when there is something new to see
 
 
 def test_the_helper_stays_between_collections_and_ends_with_its_input(tmp_path: Path) -> None:
-    spawned: list[int] = []
     library = build_libnvml(tmp_path)
 
-    async def thrice() -> int:
-        source = Nvml(settings_for(library), now=now, on_spawn=lambda: spawned.append(1))
-        for _ in range(3):
-            await source.look()
-        helper = source._helper
-        assert helper is not None
-        pid = helper.pid
-        await source.close()
-        return pid
+    async def story() -> int:
+        async with telling(library) as told:
+            for _ in range(3):
+                await told.collect()
+            assert len(told.spawned) == 1
+            helper = told.source._helper
+            assert helper is not None
+            return helper.pid
 
-    pid = asyncio.run(thrice())
-    assert len(spawned) == 1
     with pytest.raises(ProcessLookupError):
-        os.kill(pid, 0)
+        os.kill(asyncio.run(story()), 0)
+
+
+def test_a_helper_whose_time_is_over_gives_way_after_its_answer(tmp_path: Path) -> None:
+    library = build_libnvml(tmp_path)
+
+    async def story() -> None:
+        async with telling(library, command=(*HELPER, "--life-s=0")) as told:
+            for round_ in range(1, 4):
+                assert (await told.fields())["temperature_celsius"] == 41.0
+                assert len(told.spawned) == round_
+
+    asyncio.run(story())
+
+
+def test_another_driver_is_seen_in_the_collection_after_its_library_was_installed(
+    tmp_path: Path,
+) -> None:
+    library = build_libnvml(tmp_path / "lib", "driver_version 572.16\n")
+    newer = build_libnvml(tmp_path / "new", "driver_version 576.02\n")
+
+    async def story() -> None:
+        async with telling(library) as told:
+            assert (await told.fields(None))["driver_version"] == "572.16"
+            rewrite_script(library, "driver_version 576.02\n")
+            newer.replace(library)
+            assert (await told.fields(None))["driver_version"] == "576.02"
+            assert len(told.spawned) == 2
+            await told.collect()
+            assert len(told.spawned) == 2
+
+    asyncio.run(story())
+
+
+def test_a_link_turned_to_another_driver_is_seen_while_the_old_file_stays(tmp_path: Path) -> None:
+    old = build_libnvml(tmp_path / "572", "driver_version 572.16\n")
+    new = build_libnvml(tmp_path / "576", "driver_version 576.02\n")
+    link = tmp_path / "libnvidia-ml.so.1"
+    link.symlink_to(old)
+
+    async def story() -> None:
+        async with telling(link) as told:
+            assert (await told.fields(None))["driver_version"] == "572.16"
+            turned = tmp_path / "turned"
+            turned.symlink_to(new)
+            turned.replace(link)
+            assert (await told.fields(None))["driver_version"] == "576.02"
+
+    asyncio.run(story())
+
+
+def test_a_library_that_vanishes_is_missed_at_once_and_found_when_it_is_back(
+    tmp_path: Path,
+) -> None:
+    library = build_libnvml(tmp_path / "lib")
+    aside = tmp_path / library.name
+
+    async def story() -> None:
+        async with telling(library) as told:
+            assert (await told.collect()).reason is None
+            library.rename(aside)
+            assert (await told.collect()).reason == "library_missing"
+            spawned = len(told.spawned)
+            for _ in range(20):
+                assert (await told.collect()).reason == "library_missing"
+            assert len(told.spawned) == spawned, "answered from memory during the rest"
+            aside.rename(library)
+            told.clock.ahead_s += nvml.REFUSAL_REST_S[1]
+            assert (await told.fields())["temperature_celsius"] == 41.0
+
+    asyncio.run(story())
+
+
+AGAIN = ("/bin/sh", "-c", """while read line; do echo '{"again": true}'; done""")
+
+
+def test_a_library_that_never_stays_the_same_is_not_chased() -> None:
+    async def story() -> None:
+        async with telling("/nonexistent", command=AGAIN) as told:
+            assert (await told.collect()).reason == "library_replaced"
+            assert len(told.spawned) == 2
+            assert (await told.collect()).reason == "library_replaced"
+            assert len(told.spawned) == 2
+
+    asyncio.run(story())
 
 
 def test_what_nvml_says_now_is_what_is_reported_now(tmp_path: Path) -> None:
     library = build_libnvml(tmp_path, "device.0.temperature_c 48\n")
-    assert by_field(collected(library))["temperature_celsius"] == 48
+    assert by_field(collected(library).readings)["temperature_celsius"] == 48
     rewrite_script(library, "device.0.temperature_c 61\n")
-    assert by_field(collected(library))["temperature_celsius"] == 61
+    assert by_field(collected(library).readings)["temperature_celsius"] == 61
 
 
-def test_garbage_from_a_helper_is_refused() -> None:
-    shell = ("/bin/sh", "-c", "read line; echo not json")
-    with pytest.raises(TelemetryError) as caught:
-        collected("/nonexistent", command=shell)
-    assert caught.value.reason == "bad_output"
-
-
-def test_a_helper_that_dies_is_told() -> None:
-    with pytest.raises(TelemetryError) as caught:
-        collected("/nonexistent", command=(sys.executable, "-c", "raise SystemExit(7)"))
-    assert caught.value.reason == "crashed"
-
-
-def test_a_refusal_is_answered_from_memory_for_a_while() -> None:
-    spawned: list[int] = []
-
-    async def often() -> None:
-        source = Nvml(
-            settings_for("/nonexistent/libnvidia-ml.so.1"),
-            now=now,
-            on_spawn=lambda: spawned.append(1),
-        )
-        for _ in range(50):
-            with pytest.raises(TelemetryError):
-                await source.look()
-        await source.close()
-
-    asyncio.run(often())
-    assert len(spawned) == 1
-
-
-@given(
-    field=st.sampled_from(
-        sorted(
-            set(queries.FIELDS)
-            - {"name", "uuid", "pci_bus_id", "driver_version", "throttle_reasons"}
-        )
-    ),
-    value=st.one_of(
-        st.integers(0, 2**64 - 1),
-        st.sampled_from(sorted(queries.SENTINELS)),
-        st.integers(-(2**31), -1),
-        st.floats(allow_nan=True, allow_infinity=True),
-    ),
-)
-def test_no_sentinel_and_no_impossible_figure_gets_through(field: str, value: float) -> None:
-    got = queries.plausible(field, value)
-    if not isinstance(got, Absent):
-        low, high = queries.LIMITS.get(field, (0, 2**62))
-        assert isinstance(got, float)
-        assert low <= got <= high
-        assert value not in queries.SENTINELS
+def test_a_helper_that_cannot_be_used_is_told() -> None:
+    answer = collected("/nonexistent", command=(sys.executable, "-c", "raise SystemExit(7)"))
+    assert (answer.reason, "code 7" in str(answer.detail)) == ("crashed", True)
 
 
 def test_wsl_is_looked_at_before_the_loaders_own_idea() -> None:

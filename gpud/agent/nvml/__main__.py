@@ -1,42 +1,95 @@
 """The NVML helper: one line of JSON in, one line of JSON out, until its input ends.
 
-It is a process of its own because a driver call may hang for good; the agent must not.
+It is a process of its own because a driver call may hang for good, or end its process; the agent
+must not. A question may name the ``fields`` it is about. An answer has ``readings``, or the
+``reason``, ``detail`` and ``fix`` for all of them, or says ``again``: this process has grown stale
+and a new one will answer. With ``last`` the answer is good, but the next one is a new process's.
 """
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
 import sys
+import time
 from dataclasses import asdict
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from gpud.agent.nvml import library, queries
+from gpud.agent.nvml.library import load
+from gpud.agent.nvml.record import recorded
+from gpud.agent.nvml.session import Session
+from gpud.core.advice import Platform
 from gpud.core.errors import TelemetryError
 from gpud.core.sample import Absent, Reading
 
+if TYPE_CHECKING:
+    from gpud.agent.nvml.library import Library
+
+LIFE_S = 3600.0
+"""How long one process serves: which GPUs there are, and what the driver knows, is then new."""
+TROUBLED_LIFE_S = 45.0
+"""Likewise where a GPU is missing: its return is noticed within a minute."""
+
+
+class Helper:
+    """Answers questions: NVML is opened at the first, and any trouble with it ends the process."""
+
+    def __init__(self, given: argparse.Namespace) -> None:
+        self._given = given
+        self._library: Library | None = None
+        self._session: Session | None = None
+        self._opened_s = 0.0
+
+    def answer(self, question: dict[str, Any], now_s: float) -> dict[str, Any]:
+        """Give the answer to one question. ``now_s`` is monotonic."""
+        try:
+            session = self._session or self._open(now_s)
+            assert self._library is not None  # noqa: S101  # there is no session without
+            if self._library.replaced() or session.driver_changed():
+                return {"again": True}
+            readings = session.collect(question.get("fields"))
+        except TelemetryError as error:
+            return {"reason": error.reason, "detail": str(error), "fix": error.fix, "last": True}
+        life_s = min(self._given.life_s, TROUBLED_LIFE_S if session.troubled else LIFE_S)
+        last = now_s - self._opened_s >= life_s
+        return {"readings": [_wire(reading) for reading in readings], "last": last}
+
+    def _open(self, now_s: float) -> Session:
+        library = load(self._given.paths, self._given.platform)
+        self._session = Session(self._given.platform, throughput=self._given.pcie_throughput)
+        self._library = library.watched()
+        self._opened_s = now_s
+        return self._session
+
 
 def main() -> int:
-    """Serve collections. Argument: the library paths to try, in order."""
+    """Serve collections, or record one."""
+    given = _arguments()
     answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)  # a driver library that prints must not break the protocol
-    handles: list[Any] | None = None
-    for _ in sys.stdin:
-        try:
-            if handles is None:
-                library.load(sys.argv[1:])
-                handles = library.open_()
-            answer: dict[str, Any] = {
-                "readings": [_wire(found) for found in queries.read(handles)],
-            }
-        except TelemetryError as error:
-            handles = None
-            answer = {"reason": error.reason, "detail": str(error), "fix": error.fix}
+    if given.record:
+        answers.write(json.dumps(recorded(given.paths, given.platform)) + "\n")
+        answers.flush()
+        return 0
+    helper = Helper(given)
+    for line in sys.stdin:
+        answer = helper.answer(json.loads(line), time.monotonic())
         answers.write(json.dumps(answer) + "\n")
         answers.flush()
-        if handles is None:
-            return 0  # begun anew next time: a library half initialised is not asked again
+        if answer.get("again") or answer.get("last"):
+            break  # begun anew next time: a library half initialised is not asked again
     return 0
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="gpud.agent.nvml", description="asks NVML")
+    parser.add_argument("paths", nargs="+", metavar="PATH", help="of the library, in order")
+    parser.add_argument("--platform", type=Platform, choices=Platform, default="linux")
+    parser.add_argument("--pcie-throughput", action="store_true", help="40 ms a GPU")
+    parser.add_argument("--life-s", type=float, default=LIFE_S, help="after which to begin anew")
+    parser.add_argument("--record", action="store_true", help="print every call once, and end")
+    return parser.parse_args()
 
 
 def _wire(reading: Reading) -> dict[str, Any]:

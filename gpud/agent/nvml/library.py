@@ -1,34 +1,51 @@
-"""The NVML library: loaded by path, opened, and its refusals as reasons a person can act on."""
+"""The library file: loaded by path, and noticed when another one takes its place on disk."""
 
 from __future__ import annotations
 
 import ctypes
-from typing import Any
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeAlias
 
-import pynvml
-
+from gpud.core import advice
 from gpud.core.errors import TelemetryError
 
-_OPENING: dict[int, tuple[str, str | None]] = {
-    9: (
-        "driver_not_loaded",
-        "Windows replaced the driver while WSL ran, or the adapter changed: `wsl --shutdown`",
-    ),
-    12: ("library_missing", None),
-    13: ("symbol_missing", "update the NVIDIA driver in Windows"),
-    15: ("gpu_is_lost", "`wsl --shutdown`, then look at the Windows event log"),
-    17: (
-        "blocked_by_the_operating_system",
-        (
-            "the GPU is in TCC mode, a Linux driver package shadows WSL's, or the VM bus broke: "
-            "remove nvidia packages from the distribution, then `wsl --shutdown`"
-        ),
-    ),
-    18: ("driver_mismatch", "remove nvidia-utils from the distribution; WSL brings its own"),
-}
+if TYPE_CHECKING:
+    from gpud.core.advice import Platform
+
+NAME = "libnvidia-ml"
+"""What the file is called, and in WSL the one that its loader opens in the driver's folder."""
+
+Identity: TypeAlias = tuple[int, int, int, int] | None
+"""Device, inode, modification time and size of a file; None for none."""
 
 
-def load(candidates: list[str]) -> None:
+@dataclass(frozen=True, slots=True)
+class Library:
+    """A loaded library: what exports its functions, and the files it consists of."""
+
+    exports: ctypes.CDLL
+    files: dict[str, Identity]
+
+    def has(self, function: str) -> bool:
+        """Tell whether it exports ``function``."""
+        return hasattr(self.exports, function)
+
+    def replaced(self) -> bool:
+        """Tell whether another file lies where one was loaded from, or none."""
+        return any(_identity(path) != identity for path, identity in self.files.items())
+
+    def watched(self) -> Library:
+        """Give it with the files that it consists of by now: WSL's opens another when asked."""
+        return Library(self.exports, {**_mapped(), **self.files})
+
+    @property
+    def real(self) -> str:
+        """The path the loader really opened; the last one is the one that does the work."""
+        return next(reversed(self.files), "")
+
+
+def load(candidates: list[str], where: Platform) -> Library:
     """Open the library by the first path that works, so that ``pynvml`` finds it by its SONAME.
 
     Errors: ``TelemetryError`` with the loader's own words for every path tried.
@@ -36,32 +53,30 @@ def load(candidates: list[str]) -> None:
     words = []
     for path in candidates:
         try:
-            ctypes.CDLL(path)
+            exports = ctypes.CDLL(path)
         except OSError as error:
             words.append(str(error))
-        else:
-            return
-    fix = "install or update the NVIDIA driver in Windows; WSL provides the library"
+            continue
+        # A link may be turned to another file while the old one stays.
+        linked = {path: _identity(path)} if path.startswith("/") else {}
+        return Library(exports, {**linked, **_mapped()})
+    fix = advice.words(advice.Situation.LIBRARY_MISSING, where)
     if len(candidates) == 1:  # the configured path: no driver mends that
         fix = "correct [nvml] library in gpud.toml, or leave it out"
     raise TelemetryError("; ".join(dict.fromkeys(words)), reason="library_missing", fix=fix)
 
 
-def open_() -> list[Any]:
-    """Initialise NVML and give one handle per GPU. ``Errors: TelemetryError``."""
-    try:
-        pynvml.nvmlInit()
-        count = pynvml.nvmlDeviceGetCount()
-        handles = [pynvml.nvmlDeviceGetHandleByIndex(index) for index in range(count)]
-    except pynvml.NVMLError as error:
-        reason, fix = _OPENING.get(error.value, ("failed", None))
-        raise TelemetryError(f"NVML: {error} ({error.value})", reason=reason, fix=fix) from error
-    # PCI order, as CUDA is told to count too: one index means one GPU in every series.
-    return sorted(handles, key=_bus_order)
+def _mapped() -> dict[str, Identity]:
+    """Give the files of NVML that this process has mapped. Source: /proc/self/maps."""
+    lines = Path("/proc/self/maps").read_text(errors="replace").splitlines()
+    paths = (line.split(maxsplit=5)[5:] for line in lines)
+    found = dict.fromkeys(path[0].removesuffix(" (deleted)") for path in paths if path)
+    return {path: _identity(path) for path in found if Path(path).name.startswith(NAME)}
 
 
-def _bus_order(handle: Any) -> str:  # noqa: ANN401  # an opaque pointer
+def _identity(path: str) -> Identity:
     try:
-        return str(pynvml.nvmlDeviceGetPciInfo(handle).busId)
-    except pynvml.NVMLError:
-        return ""
+        found = Path(path).stat()
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino, found.st_mtime_ns, found.st_size

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import signal
 import sys
-import time
 from typing import TYPE_CHECKING
 
 import msgspec
 
 from gpud.agent.children import Conversation
+from gpud.core import advice, conditions
+from gpud.core.advice import Platform, Situation
 from gpud.core.errors import TelemetryError
 from gpud.core.sample import Absent, Reading
 from gpud.core.telemetry import LEVELS, Answer
@@ -28,14 +30,19 @@ HELPER = (sys.executable, "-I", "-m", "gpud.agent.nvml")
 DEADLINE_S = 5.0
 HANG_REST_S = (60.0, 3600.0)
 """After a hang: the first rest and the longest. Each hang in a row doubles it."""
-REFUSAL_REST_S = (5.0, 60.0)
-"""After NVML would not open: it coming back is noticed within a minute, at little cost."""
+REFUSAL_REST_S = (5.0, 45.0)
+"""After NVML would not open, or crashed: with the interval that follows, it coming back is noticed
+within a minute, at little cost."""
 GONE_S = 1.0
 SLACK_S = 30.0
 """Beyond three intervals, after which a reading is no longer shown: a busy machine is late."""
 
-_HUNG = "NVML did not answer within {:g} s"
-HUNG_FIX = "if GPU programs hang too: `wsl --shutdown` from Windows"
+ALL = b"{}"
+OF_A_LOOK = msgspec.json.encode({"fields": sorted(conditions.ASKED)})
+"""Right before and after a run, no more is asked than is made use of."""
+
+
+_CHANGING = "another driver is being installed: its library changed twice in a row"
 
 
 class _Read(msgspec.Struct, frozen=True):
@@ -55,7 +62,11 @@ class _Read(msgspec.Struct, frozen=True):
 
 
 class _Answer(msgspec.Struct, frozen=True):
+    """What the helper says; ``gpud.agent.nvml`` tells what each part means."""
+
     readings: tuple[_Read, ...] | None = None
+    again: bool = False
+    last: bool = False
     reason: str = "failed"
     detail: str = ""
     fix: str | None = None
@@ -75,22 +86,37 @@ def candidates(settings: Settings) -> list[str]:
 
 def create(context: Context) -> Nvml:
     """Make the source."""
-    return Nvml(context.settings, now=context.now, on_spawn=context.spawned)
+    return Nvml(
+        context.settings,
+        now=context.now,
+        platform=advice.of(context.read().platform),
+        on_spawn=context.spawned,
+    )
+
+
+def rest_s(reason: str, failures: int) -> float:
+    """Give the rest after one more failure of a kind, when ``failures`` went before it in a row."""
+    first_s, longest_s = HANG_REST_S if reason == "hung" else REFUSAL_REST_S
+    return min(first_s * 2.0 ** min(failures, 20), longest_s)
 
 
 class Nvml:
     """One helper at a time, started when asked and kept; one that hangs is killed once."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913  # each is one thing a caller chooses
         self,
         settings: Settings,
         *,
         now: Callable[[], Instant],
+        platform: Platform = Platform.LINUX,
         command: Sequence[str] = HELPER,
         deadline_s: float = DEADLINE_S,
         on_spawn: Callable[[], None] = lambda: None,
     ) -> None:
-        self._command = (*command, *candidates(settings))
+        throughput = ("--pcie-throughput",) if settings.telemetry.pcie_throughput else ()
+        options = (f"--platform={platform}", *throughput)
+        self._command = (*command, *options, *candidates(settings))
+        self._platform = platform
         self._holds_s = 3 * settings.schedule.telemetry_interval_s + SLACK_S
         self._now = now
         self._deadline_s = deadline_s
@@ -106,7 +132,7 @@ class Nvml:
         """Give every field of every GPU, each with a value or a reason, or why there is none."""
         begun = self._now()
         try:
-            readings = await self.look()
+            readings = await self._answered(ALL)
         except TelemetryError as error:
             return Answer(
                 NAME,
@@ -129,19 +155,24 @@ class Nvml:
         )
 
     async def look(self, patience_s: float | None = None) -> tuple[Reading, ...]:
-        """Give every field of every GPU as it is from now on, with a value or a reason.
+        """Give what conditions are made of, of every GPU, as it is from now on.
 
         Errors: ``TelemetryError`` with the reason for the whole collection; never waits longer
         than the deadline, and not beyond ``patience_s``: then the reason is ``slow``, the
         collection goes on, and until it has ended nobody with a patience waits for it again.
         """
+        return await self._answered(OF_A_LOOK, patience_s)
+
+    async def _answered(
+        self, question: bytes, patience_s: float | None = None
+    ) -> tuple[Reading, ...]:
         if patience_s is not None and self._flight is not None and self._overdue:
             raise _slow(patience_s)
         try:
             async with asyncio.timeout(patience_s):
                 while self._flight is not None:  # one that began before now may tell what was
                     await asyncio.wait([self._flight])
-                self._flight = asyncio.create_task(self._collected())
+                self._flight = asyncio.create_task(self._collected(question))
                 self._flight.add_done_callback(self._landed)
                 return await asyncio.shield(self._flight)
         except TimeoutError:
@@ -154,31 +185,43 @@ class Nvml:
         if not flight.cancelled():
             flight.exception()  # looked at: nobody may be waiting any more
 
-    async def _collected(self) -> tuple[Reading, ...]:
-        if self._resting is not None and time.monotonic() < self._retry_at_s:
+    async def _collected(self, question: bytes) -> tuple[Reading, ...]:
+        if self._resting is not None and self._now().mono_s < self._retry_at_s:
             raise self._resting
-        if self._helper is None:
-            self._helper = self._started()
-        helper = self._helper
-        try:
-            line = await helper.ask(b"{}", deadline_s=self._deadline_s)
-        except TimeoutError:
-            await self._killed()
-            raise self._rested(_HUNG.format(self._deadline_s), "hung", HUNG_FIX) from None
-        if not line:
-            code = await helper.ended(GONE_S)
-            await self._killed()
-            raise self._rested(f"the telemetry helper ended ({code})", "crashed", None)
-        try:
-            answer = msgspec.json.decode(line, type=_Answer)
-        except msgspec.DecodeError as error:
-            await self._killed()
-            raise self._rested(f"the telemetry helper: {error}", "bad_output", None) from error
-        if answer.readings is None:
+        answer = await self._asked(question)
+        if answer.again:  # the library is another one by now: a new helper has the new one
             await self._ended()
+            answer = await self._asked(question)
+        if answer.readings is None or answer.last:
+            await self._ended()
+        if answer.again:
+            raise self._rested(_CHANGING, "library_replaced", None)
+        if answer.readings is None:
             raise self._rested(answer.detail, answer.reason, answer.fix)
         self._resting, self._failures = None, 0
         return tuple(read.reading() for read in answer.readings)
+
+    async def _asked(self, question: bytes) -> _Answer:
+        """Put one question to the helper, which is started where there is none."""
+        if self._helper is None:
+            self._helper = self._started()
+        helper = self._helper
+        silent = advice.words(Situation.TELEMETRY_SILENT, self._platform)
+        try:
+            line = await helper.ask(question, deadline_s=self._deadline_s)
+        except TimeoutError:
+            await self._killed()
+            said = f"NVML did not answer within {self._deadline_s:g} s"
+            raise self._rested(said, "hung", silent) from None
+        if not line:
+            code = await helper.ended(GONE_S)
+            await self._killed()
+            raise self._rested(f"NVML ended its process ({_end(code)})", "crashed", silent)
+        try:
+            return msgspec.json.decode(line, type=_Answer)
+        except msgspec.DecodeError as error:
+            await self._killed()
+            raise self._rested(f"the telemetry helper: {error}", "bad_output", None) from error
 
     async def close(self) -> None:
         """End the helper; its input closes, and if that is not enough it is killed once."""
@@ -214,9 +257,17 @@ class Nvml:
 
     def _rested(self, detail: str, reason: str, fix: str | None) -> TelemetryError:
         """Make the error, and answer with it until a rest is over, without starting anything."""
-        first_s, longest_s = HANG_REST_S if reason == "hung" else REFUSAL_REST_S
-        rest_s = min(first_s * 2.0 ** min(self._failures, 20), longest_s)
+        self._retry_at_s = self._now().mono_s + rest_s(reason, self._failures)
         self._failures += 1
-        self._retry_at_s = time.monotonic() + rest_s
         self._resting = TelemetryError(detail, reason=reason, fix=fix)
         return self._resting
+
+
+def _end(code: int | None) -> str:
+    """Say how a process ended: a signal by its name."""
+    if code is None or code >= 0:
+        return f"code {code}"
+    try:
+        return signal.Signals(-code).name
+    except ValueError:  # a real-time signal
+        return f"signal {-code}"

@@ -7,6 +7,7 @@ import re
 import sys
 from typing import TYPE_CHECKING, Any
 
+from gpud.core.advice import Situation
 from gpud.doctor.finding import Finding, advice, combined, ok, problem, unknown
 from gpud.doctor.libraries import WSL_LIBRARIES
 
@@ -40,11 +41,12 @@ def asked(machine: Machine) -> Mapping[str, Any]:
     places = [machine.settings.nvml.library]
     if not places[0]:
         places = [str(machine.at(f"{WSL_LIBRARIES}/{NAME}")), NAME]
-    command = [sys.executable, "-I", "-m", "gpud.agent.nvml", *places]
+    options = ["-I", "-m", "gpud.agent.nvml", f"--platform={machine.platform}"]
+    command = [sys.executable, *options, *places]
     ended = machine.ask(command, stdin="{}\n")
     if ended.code is None:
         failure = {"reason": "hung", "detail": f"NVML: {ended.stderr}", "level": 2}
-        failure["fix"] = "close GPU programs; if they hang too, from Windows: wsl --shutdown"
+        failure["fix"] = machine.fix(Situation.HUNG)
         return {"health": {"nvml": failure}}
     try:
         answer = json.loads(ended.stdout)
