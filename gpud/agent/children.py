@@ -22,7 +22,7 @@ from gpud.core.proc import start_ticks
 from gpud.core.report import ProcessRef
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
 KEPT_STDOUT = 1 << 20
 KEPT_STDERR = 4096
@@ -92,9 +92,12 @@ async def run(  # noqa: PLR0913  # each is one thing a caller chooses
     pass_fds: Sequence[int] = (),
     grace_s: float = GRACE_S,
     started: Callable[[ProcessRef], None] = lambda _: None,
+    environment: Mapping[str, str] = ENVIRONMENT,
+    end_talkative: bool = False,
 ) -> Ended:
     """Start ``command``, feed it ``stdin`` and wait for its end; ``started`` is told who it is.
 
+    ``end_talkative``: one that says more than is kept is killed then, not at the deadline.
     Errors: ``OSError`` when it cannot start. A cancelled call leaves the process to end itself:
     killing GPU work is the one thing not to do in a hurry.
     """
@@ -107,16 +110,17 @@ async def run(  # noqa: PLR0913  # each is one thing a caller chooses
         pass_fds=tuple(pass_fds),
         start_new_session=True,
         cwd="/",
-        env=ENVIRONMENT,
+        env=environment,
     )
     assert process.stdin and process.stdout and process.stderr  # noqa: S101, PT018  # PIPE above
     out = _Collected(process.stdout.fileno(), keep=KEPT_STDOUT, last=False)
     err = _Collected(process.stderr.fileno(), keep=KEPT_STDERR, last=True)
     pidfd = os.pidfd_open(process.pid)
-    exited = asyncio.Event()
-    loop.add_reader(pidfd, exited.set)
+    exited, enough = asyncio.Event(), asyncio.Event()
+    loop.add_reader(pidfd, _set, exited, enough)
     for pipe in (out, err):
-        loop.add_reader(pipe.fd, _pump, loop, pipe)
+        full = enough if end_talkative and pipe is out else None
+        loop.add_reader(pipe.fd, _pump, loop, pipe, full)
     killed = False
     try:
         if (me := ref(process.pid)) is not None:
@@ -124,7 +128,7 @@ async def run(  # noqa: PLR0913  # each is one thing a caller chooses
         with contextlib.suppress(BrokenPipeError):
             process.stdin.write(stdin)  # far below the 64 KiB a pipe takes without a reader
             process.stdin.close()
-        if not await _within(exited, deadline_s):
+        if not await _within(enough, deadline_s) or not exited.is_set():
             killed = True
             with contextlib.suppress(ProcessLookupError):
                 signal.pidfd_send_signal(pidfd, signal.SIGKILL)
@@ -299,9 +303,18 @@ def _leave(process: subprocess.Popen[bytes]) -> None:
     reap()
 
 
-def _pump(loop: asyncio.AbstractEventLoop, pipe: _Collected) -> None:
+def _pump(
+    loop: asyncio.AbstractEventLoop, pipe: _Collected, full: asyncio.Event | None = None
+) -> None:
     if not pipe.read():
         loop.remove_reader(pipe.fd)
+    if full is not None and pipe.overflowed:
+        full.set()
+
+
+def _set(*events: asyncio.Event) -> None:
+    for event in events:
+        event.set()
 
 
 async def _within(event: asyncio.Event, seconds: float) -> bool:
