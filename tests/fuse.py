@@ -132,7 +132,7 @@ class Stalling:
 
 
 def _attributes(node: int) -> bytes:
-    mode = stat.S_IFDIR | 0o755 if node == ROOT else stat.S_IFREG | 0o666
+    mode = stat.S_IFDIR | 0o755 if node == ROOT else stat.S_IFREG | 0o777
     return ATTRIBUTES.pack(node, 4096, 8, 0, 0, 0, 0, 0, 0, mode, 1, 0, 0, 0, 4096, 0)
 
 

@@ -1,0 +1,156 @@
+"""A machine with scripts in place of nvidia-smi and Windows, and a clock that is set by hand."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import time
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from gpud.agent import platform
+from gpud.agent.board import Board
+from gpud.agent.smi import Program, Smi
+from gpud.agent.source import Context
+from gpud.core import smi
+from gpud.core.advice import Platform
+from gpud.core.clock import Instant
+from gpud.core.events import ProgramStarted, SourceAnswered
+from gpud.core.fields import WORTH_A_START
+from gpud.core.settings import parse
+from gpud.core.snapshot import Snapshot
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from gpud.agent.source import Source
+    from gpud.core.sample import Absent
+    from gpud.core.telemetry import Answer
+
+LINUX = "6.1.0-28-amd64\n"
+WSL2 = "5.15.167.4-microsoft-standard-WSL2\n"
+EXE = "mnt/c/Windows/System32/nvidia-smi.exe"
+
+CELLS = {"index": "0", "count": "1", "uuid": "GPU-1", "name": "NVIDIA RTX", "pstate": "P8"} | {
+    "driver_version": "572.16",
+    "utilization.gpu": "7",
+    "temperature.gpu": "48",
+    "clocks_throttle_reasons.active": "0x0000000000000001",
+    "clocks_event_reasons.active": "0x0000000000000001",
+}
+
+
+def line(left_out: frozenset[str] = frozenset(), **changed: str) -> str:
+    """What a GPU says whose other fields are not there."""
+    cells = CELLS | {name.replace("__", "."): cell for name, cell in changed.items()}
+    names = smi.arguments(left_out)[0].partition("=")[2].split(",")
+    return ", ".join(cells.get(name, "[N/A]") for name in names)
+
+
+@dataclass
+class World:
+    """A tree of files, and the agent's end of it."""
+
+    root: Path
+    mono_s: float = field(default_factory=time.monotonic)
+    wall_s: float = 1_790_000_000.0
+    settings: str = ""
+    spawned: int = 0
+
+    def __post_init__(self) -> None:
+        self.own = self.root / "own"
+        self.own.mkdir(exist_ok=True)
+        self.kernel(LINUX)
+
+    def kernel(self, release: str) -> None:
+        self.file("proc/sys/kernel/osrelease", release)
+        self.board = Board(Snapshot("1", 0.0, platform=platform.facts(str(self.root))))
+
+    def file(self, name: str, text: str | bytes, *, mode: int = 0o644) -> Path:
+        path = self.root / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(text.encode() if isinstance(text, str) else text)
+        path.chmod(mode)
+        return path
+
+    def program(self, name: str, script: str) -> Path:
+        """Put a shell script that notes each start of it."""
+        text = f'#!/bin/sh\necho "$*" >>{self.root}/starts\n{script}\n'
+        return self.file(name, text, mode=0o755)
+
+    def says(self, name: str, said: str | bytes, code: int = 0) -> Path:
+        path = self.file(f"{name}.says", said)
+        return self.program(name, f"cat {path}\nexit {code}")
+
+    def interop(self) -> socket.socket:
+        """Register Windows programs, and open a session that can start them."""
+        self.file("proc/sys/fs/binfmt_misc/WSLInterop", "enabled\ninterpreter /init\n")
+        return self.session(8)
+
+    def session(self, pid: int) -> socket.socket:
+        folder = self.root / "run/WSL"
+        folder.mkdir(parents=True, exist_ok=True)
+        listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        listening.bind(str(folder / f"{pid}_interop"))
+        listening.listen(4)
+        return listening
+
+    @property
+    def starts(self) -> list[str]:
+        path = self.root / "starts"
+        return path.read_text().splitlines() if path.exists() else []
+
+    @property
+    def counted(self) -> int:
+        return sum(self.board.read().telemetry.starts.values())
+
+    def now(self) -> Instant:
+        return Instant(self.wall_s, self.mono_s)
+
+    def later(self, seconds: float) -> None:
+        self.mono_s += seconds
+        self.wall_s += seconds
+
+    def context(self) -> Context:
+        def spawned() -> None:
+            self.spawned += 1
+
+        return Context(
+            parse(f'sysroot = "{self.root}"\n{self.settings}'.encode(), {}),
+            now=self.now,
+            read=self.board.read,
+            spawned=spawned,
+            started=lambda source: self.board.post(ProgramStarted(source)),
+            own=self.own,
+        )
+
+    def source(self, path: Path, *, deadline_s: float = 10.0) -> Smi:
+        program = Program((str(path),), Platform.LINUX, {"PATH": "/usr/bin:/bin"})
+        return Smi(
+            self.context(), "nvidia_smi", lambda: program, deadline_s=deadline_s, grace_s=0.5
+        )
+
+    async def collect(
+        self, source: Source, wanted: frozenset[str] = WORTH_A_START
+    ) -> Answer | None:
+        """Ask as the ladder does, which passes on what it hears."""
+        answer = await source.collect(wanted)
+        if answer is not None:
+            self.board.post(SourceAnswered(answer, self.wall_s))
+        return answer
+
+
+def values(answer: Answer | None) -> dict[str, float | str | Absent]:
+    assert answer is not None
+    assert answer.reason is None, answer.detail
+    return {reading.field: reading.value for reading in answer.readings}
+
+
+async def soon(look: Callable[[], bool], what: str) -> None:
+    """Let the loop run until something is so."""
+    for _ in range(2000):
+        if look():
+            return
+        await asyncio.sleep(0.005)
+    raise AssertionError(f"not seen within 10 s: {what}")
