@@ -1,0 +1,222 @@
+"""Windows programs out of a daemon: which session can start them, or why none can."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+from contextlib import ExitStack
+from typing import TYPE_CHECKING
+
+import pytest
+
+from gpud.agent import interop, windows
+from gpud.agent.telemetry import nvidia_smi_exe
+from gpud.core.errors import TelemetryError
+from tests.agent.smi_world import EXE, WSL2, World, line, values
+from tests.agent.ticking import ticking
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> World:
+    made = World(tmp_path)
+    made.kernel(WSL2)
+    return made
+
+
+def reason(world: World) -> str:
+    with pytest.raises(TelemetryError) as caught:
+        interop.environment(str(world.root))
+    assert caught.value.fix
+    return caught.value.reason
+
+
+def test_the_newest_session_that_lives_is_taken(world: World) -> None:
+    with ExitStack() as stack:
+        stack.enter_context(world.interop())
+        chosen = stack.enter_context(world.session(300))
+        world.session(400).close()  # it ended, and its socket lies about
+        for age_s, pid in enumerate((400, 300, 8)):
+            path = world.root / f"run/WSL/{pid}_interop"
+            os.utime(path, (time.time() - age_s, time.time() - age_s))
+        found = interop.environment(str(world.root))
+        assert found["WSL_INTEROP"] == chosen.getsockname()
+        assert found["WSLENV"] == ""
+        assert set(found) == {"PATH", "LANG", "WSL_INTEROP", "WSLENV"}
+
+
+def test_one_with_its_hands_full_lives(world: World) -> None:
+    with world.interop() as busy, ExitStack() as stack:
+        busy.listen(0)
+        for _ in range(3):
+            assert interop.environment(str(world.root))["WSL_INTEROP"] == busy.getsockname()
+            queued = stack.enter_context(type(busy)(busy.family, busy.type))
+            queued.setblocking(False)
+            queued.connect_ex(busy.getsockname())
+
+
+@pytest.mark.parametrize("registered", [None, "disabled\n", ""])
+def test_without_a_registration_nothing_can_be_started(
+    world: World, registered: str | None
+) -> None:
+    with world.interop():
+        path = world.root / "proc/sys/fs/binfmt_misc/WSLInterop"
+        if registered is None:
+            path.unlink()
+        else:
+            path.write_text(registered)
+        assert reason(world) == "interop_off"
+
+
+def test_the_late_registration_of_systemd_is_one(world: World) -> None:
+    with world.interop() as session:
+        folder = world.root / "proc/sys/fs/binfmt_misc"
+        (folder / "WSLInterop").rename(folder / "WSLInterop-late")
+        assert interop.environment(str(world.root))["WSL_INTEROP"] == session.getsockname()
+
+
+def test_without_a_living_session_nothing_can_be_started(world: World) -> None:
+    world.interop().close()
+    world.file("run/WSL/12_interop", "no socket at all")
+    world.file("run/WSL/notes", "")
+    assert reason(world) == "no_socket"
+    for path in (world.root / "run/WSL").iterdir():
+        path.unlink()
+    (world.root / "run/WSL").rmdir()
+    assert reason(world) == "no_socket"
+
+
+def test_windows_own_nvidia_smi_is_asked_through_that_session(world: World) -> None:
+    seen = world.root / "seen"
+    said = world.file("said", f"{line()}\r\n")
+    world.program(EXE, f"pwd >{seen}; env >>{seen}; cat {said}")
+    with world.interop() as session:
+        name = session.getsockname()
+        answer = asyncio.run(world.collect(nvidia_smi_exe.create(world.context())))
+    assert values(answer)["temperature_celsius"] == 48
+    assert answer is not None
+    assert (answer.source, answer.level) == ("nvidia_smi_exe", 4)
+    folder, *environment = seen.read_text().splitlines()
+    assert folder == str((world.root / EXE).parent)
+    assert f"WSL_INTEROP={name}" in environment
+    assert "WSLENV=" in environment
+    assert world.counted == 1
+
+
+@pytest.mark.parametrize(
+    ("place", "settings", "mounts"),
+    [
+        ("win/c/Windows/System32/nvidia-smi.exe", "[automount]\nroot = /win/\n", ""),
+        ("mnt/d/Windows/System32/nvidia-smi.exe", "", "D:\\134 /mnt/d 9p rw 0 0\n"),
+    ],
+)
+def test_windows_may_be_mounted_elsewhere_and_on_another_drive(
+    world: World, place: str, settings: str, mounts: str
+) -> None:
+    world.file("etc/wsl.conf", settings)
+    world.file("proc/mounts", mounts)
+    world.says(place, line() + "\n")
+    with world.interop():
+        answer = asyncio.run(world.collect(nvidia_smi_exe.create(world.context())))
+    assert values(answer)["pstate"] == 8
+
+
+def test_interop_that_is_off_is_told_once_and_noticed_when_it_is_on(world: World) -> None:
+    world.says(EXE, line() + "\n")
+
+    async def story() -> None:
+        source = nvidia_smi_exe.create(world.context())
+        answer = await world.collect(source)
+        assert answer is not None
+        assert (answer.reason, world.counted) == ("interop_off", 0)
+        assert await world.collect(source) is None
+        with world.interop():
+            world.later(10)
+            assert values(await world.collect(source))["pstate"] == 8
+        await source.close()
+
+    asyncio.run(story())
+
+
+def test_what_wsl_cannot_start_is_not_blamed_on_nvidia_smi(world: World) -> None:
+    world.says(EXE, "", 1)
+    with world.interop():
+        answer = asyncio.run(world.collect(nvidia_smi_exe.create(world.context())))
+    assert answer is not None
+    assert answer.reason == "interop_failed"
+
+
+def test_outside_wsl_it_has_nothing_to_say(world: World) -> None:
+    world.kernel("6.1.0-28-amd64\n")
+    world.says(EXE, line() + "\n")
+    with world.interop():
+        assert asyncio.run(world.collect(nvidia_smi_exe.create(world.context()))) is None
+    assert world.starts == []
+
+
+VER = "\r\nMicrosoft Windows [版本 10.0.26100.3476]\r\n".encode("gbk")
+VERSION = "WSL-Version: 2.4.13.0\r\nKernelversion: 5.15.167.4-1\r\n".encode("utf-16-le")
+SYSTEM = "mnt/c/Windows/System32"
+
+
+def facts(world: World) -> dict[str, str]:
+    return asyncio.run(windows.facts(world.context(), deadline_s=0.5))
+
+
+def test_wsl_and_windows_tell_their_versions(world: World) -> None:
+    world.says("usr/bin/wslinfo", "2.4.13\n")
+    world.says(f"{SYSTEM}/wsl.exe", b"", 1)
+    world.says(f"{SYSTEM}/cmd.exe", VER)
+    with world.interop():
+        assert facts(world) == {"wsl_version": "2.4.13", "windows_build": "10.0.26100.3476"}
+    assert world.starts == ["--wsl-version", "/d /c ver"]
+
+
+def test_a_wsl_without_wslinfo_is_asked_through_windows(world: World) -> None:
+    world.says(f"{SYSTEM}/wsl.exe", VERSION)
+    with world.interop():
+        assert facts(world) == {"wsl_version": "2.4.13"}
+    assert world.starts == ["--version"]
+
+
+def test_without_interop_wsl_still_tells_its_own(world: World) -> None:
+    world.says("usr/bin/wslinfo", "2.4.13\n")
+    world.says(f"{SYSTEM}/cmd.exe", VER)
+    assert facts(world) == {"wsl_version": "2.4.13"}
+
+
+@pytest.mark.parametrize(
+    "script",
+    [
+        "exec sleep 100",
+        "exec yes '[1.2.3]'",
+        "echo 2.4.13 '[10.0.26100.1]'; exit 1",
+        "kill -9 $$",
+    ],
+)
+def test_what_misbehaves_tells_nothing_and_holds_nobody_up(world: World, script: str) -> None:
+    for name in ("usr/bin/wslinfo", f"{SYSTEM}/wsl.exe", f"{SYSTEM}/cmd.exe"):
+        world.program(name, script)
+
+    async def story() -> dict[str, str]:
+        async with ticking() as gap:
+            found = await windows.facts(world.context(), deadline_s=0.3)
+        assert gap.largest_s < 0.05
+        return found
+
+    with world.interop():
+        began_s = time.monotonic()
+        found = asyncio.run(story())
+    assert time.monotonic() - began_s < 3
+    assert found == {}
+
+
+def test_outside_wsl_no_program_is_started(world: World) -> None:
+    world.kernel("6.1.0-28-amd64\n")
+    world.says("usr/bin/wslinfo", "2.4.13\n")
+    with world.interop():
+        assert facts(world) == {}
+    assert world.starts == []
