@@ -12,27 +12,24 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-import msgspec
-
-from gpud.agent import children, platform, programs
+from gpud.agent import children, programs
+from gpud.agent.starts import REST_S, Starts
 from gpud.core import smi, smi_exit, telemetry
 from gpud.core.errors import TelemetryError
 from gpud.core.fields import WORTH_A_START
-from gpud.core.report import ProcessRef  # noqa: TC001  # msgspec resolves it
 from gpud.core.sample import Absent
 from gpud.core.telemetry import LEVELS, Answer
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
-    from pathlib import Path
 
     from gpud.agent.children import Ended
     from gpud.agent.source import Context
     from gpud.core.advice import Platform
     from gpud.core.clock import Instant
+    from gpud.core.report import ProcessRef
     from gpud.core.sample import Reading
 
-REST_S: Final = 300.0
 LONGEST_REST_S: Final = 3600.0
 """After a hang, each of which doubles the rest: its end was a kill of a process in the driver."""
 HOLDS_S: Final = 330.0
@@ -49,91 +46,6 @@ class Program:
     paths: tuple[str, ...]
     where: Platform | None
     environment: Mapping[str, str]
-
-
-class _Start(msgspec.Struct, frozen=True):
-    """The last start, as the agent leaves it to the next one. Times are of this boot."""
-
-    boot_id: str
-    started_mono_s: float
-    process: ProcessRef | None = None
-
-
-class Starts:
-    """When one may be started again, kept in a file of the agent's own folder.
-
-    CLOCK_MONOTONIC and the boot's id: a wall clock that is set back grants no start and costs none.
-    """
-
-    def __init__(self, path: Path, now: Callable[[], Instant]) -> None:
-        self._path = path
-        self._now = now
-        self._boot_id = platform.boot_id()
-        self._retry_mono_s = 0.0
-        self._watch: children.Watch | None = None
-        self._before: _Start | None = self._read()
-        if self._before is not None:
-            self._retry_mono_s = self._before.started_mono_s + REST_S
-
-    def may(self) -> bool:
-        """Say whether the rest is over and the last one gone."""
-        if self._before is not None:  # a loop runs by now, which can watch
-            process = self._before.process
-            if process is not None and children.ref(process.pid) == process:
-                self.watch(process)
-            self._before = None
-        return self._watch is None and self._now().mono_s >= self._retry_mono_s
-
-    def begin(self) -> None:
-        """Note a start before it happens: an agent that dies in the middle leaves word of it.
-
-        Errors: ``TelemetryError`` where that cannot be written; then nothing may be started.
-        """
-        self.rest(REST_S)
-        self._write(_Start(self._boot_id, self._now().mono_s))
-
-    def began(self, process: ProcessRef) -> None:
-        """Note who it is. ``Errors: TelemetryError``."""
-        self._write(_Start(self._boot_id, self._now().mono_s, process))
-
-    def rest(self, rest_s: float) -> None:
-        """Let nothing start for so long from now on."""
-        self._retry_mono_s = self._now().mono_s + rest_s
-
-    def watch(self, process: ProcessRef) -> None:
-        """Let nothing start before this process is gone."""
-        self.close()
-        self._watch = children.Watch(process, self._gone)
-
-    def close(self) -> None:
-        """Watch nobody any more."""
-        if self._watch is not None:
-            self._watch.close()
-            self._watch = None
-
-    def _gone(self) -> None:
-        self._watch = None
-
-    def _read(self) -> _Start | None:
-        """Give the last start of this boot; one of a later moment than now is none."""
-        try:
-            start = msgspec.json.decode(self._path.read_bytes(), type=_Start)
-        except (OSError, msgspec.MsgspecError):
-            return None
-        past = 0 <= start.started_mono_s <= self._now().mono_s
-        return start if past and start.boot_id == self._boot_id else None
-
-    def _write(self, start: _Start) -> None:
-        temporary = self._path.with_suffix(".tmp")
-        try:
-            temporary.write_bytes(msgspec.json.encode(start) + b"\n")
-            temporary.replace(self._path)
-        except OSError as error:
-            raise TelemetryError(
-                f"starts cannot be limited: {self._path}: {error.strerror}",
-                reason="unlimited",
-                fix=f"let gpud's user write {self._path.parent}",
-            ) from error
 
 
 class Smi:
@@ -157,7 +69,8 @@ class Smi:
         self._program = program
         self._deadline_s = deadline_s
         self._grace_s = grace_s
-        self._starts = Starts(context.own / f"{name}.json", context.now)
+        self._starts = Starts(name, context.own / f"{name}.json", context.now)
+        self._kept = self._starts.kept()
         self._path: str | None = None  # where it was found
         self._left_out: frozenset[str] = frozenset()  # columns that it does not know
         self._not_given: dict[str, float] = {}  # field: when to ask again, monotonic
@@ -169,9 +82,14 @@ class Smi:
     async def collect(self, wanted: frozenset[str]) -> Answer | None:
         """Start the program where it is worth it and may be, and give its answer.
 
-        None while the last answer says it all, and where the program could add nothing. The answer
-        to a program that is not there, or cannot be started, is given once.
+        None while the last answer says it all, and where the program could add nothing. What an
+        earlier agent was told comes first while it holds. That a program is not there, or cannot be
+        started, is said once.
         """
+        kept, self._kept = self._kept, None
+        if kept is not None:
+            self._learn(kept.readings)
+            return kept
         if self._asking or not self._starts.may() or not self._worth(wanted):
             return None
         self._asking = True
@@ -205,7 +123,7 @@ class Smi:
         except TelemetryError as error:
             return self._failed(begun, error)
         self._learn(readings)
-        return Answer(
+        answer = Answer(
             self._name,
             LEVELS.index(self._name),
             begun.wall_s,
@@ -214,6 +132,9 @@ class Smi:
             holds_s=HOLDS_S,
             duration_s=self._context.now().mono_s - begun.mono_s,
         )
+        with contextlib.suppress(OSError):  # a restart then shows nothing for a while
+            self._starts.brought(answer)
+        return answer
 
     async def _found(self, program: Program) -> str:
         """Look where it is. ``Errors: TelemetryError``, and then it is not looked for at once."""
@@ -238,7 +159,7 @@ class Smi:
 
         def started(process: ProcessRef) -> None:
             processes.append(process)
-            with contextlib.suppress(TelemetryError):  # that one began was noted before
+            with contextlib.suppress(OSError):  # that one began was noted before
                 self._starts.began(process)
 
         try:

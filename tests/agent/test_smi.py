@@ -240,13 +240,29 @@ def test_a_restart_of_the_agent_grants_no_start_and_a_wall_clock_set_back_none_e
         await source.close()
         return answer
 
+    began_mono_s = world.mono_s
     for seconds in (1, 200, 98):
         world.later(seconds)
         world.wall_s -= 86_400
-        assert asyncio.run(again()) is None
-    world.later(2)
+        kept = asyncio.run(again())
+        assert kept is not None
+        assert kept.taken_mono_s == began_mono_s
+    assert len(world.starts) == 1
+    world.later(40)
     assert asyncio.run(again()) is not None
     assert len(world.starts) == 2
+
+
+def test_a_restart_shows_what_was_said_as_old_as_it_is_and_not_for_longer(world: World) -> None:
+    path = world.says("bin/nvidia-smi", line(power__draw="[Unknown Error]") + "\n")
+    before = once(world, path)
+    world.later(200)
+    after = once(world, path)
+    assert after == before
+    world.later(131)
+    path.unlink()
+    assert once(world, path).reason == "absent"
+    assert len(world.starts) == 1
 
 
 @pytest.mark.parametrize(
@@ -283,6 +299,7 @@ def test_one_that_an_earlier_agent_left_running_is_waited_for(world: World) -> N
         process = children.ref(earlier.pid)
         assert process is not None
         source = world.source(path)
+        source._starts.begin()
         source._starts.began(process)
         await source.close()
         world.later(400)
