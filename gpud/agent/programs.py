@@ -26,7 +26,11 @@ CANNOT_EXECUTE, NOT_THERE = 126, 127
 
 
 async def find(
-    paths: Sequence[str], *, deadline_s: float, started: Callable[[ProcessRef], None]
+    paths: Sequence[str],
+    *,
+    deadline_s: float,
+    grace_s: float = children.GRACE_S,
+    started: Callable[[ProcessRef], None] = lambda _: None,
 ) -> tuple[str | None, children.Ended]:
     """Give the first of the absolute ``paths`` that is a program, None where there is none.
 
@@ -34,7 +38,11 @@ async def find(
     search that was killed has found nothing out.
     """
     ended = await children.run(
-        [SHELL, "-c", _FIND, SHELL, *paths], b"", deadline_s=deadline_s, started=started
+        [SHELL, "-c", _FIND, SHELL, *paths],
+        b"",
+        deadline_s=deadline_s,
+        grace_s=grace_s,
+        started=started,
     )
     found = ended.stdout.decode(errors="surrogateescape") if ended.code == 0 else ""
     return (found or None), ended

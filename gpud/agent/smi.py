@@ -10,11 +10,12 @@ from __future__ import annotations
 import contextlib
 import math
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from gpud.agent import children, programs
 from gpud.agent.starts import REST_S, Starts
-from gpud.core import smi, smi_exit, telemetry
+from gpud.core import smi, smi_exit, telemetry, windows
 from gpud.core.errors import TelemetryError
 from gpud.core.fields import WORTH_A_START
 from gpud.core.sample import Absent
@@ -142,7 +143,10 @@ class Smi:
         processes: list[ProcessRef] = []
         try:
             found, ended = await programs.find(
-                program.paths, deadline_s=self._deadline_s, started=processes.append
+                program.paths,
+                deadline_s=self._deadline_s,
+                grace_s=self._grace_s,
+                started=partial(self._began, processes),
             )
         except OSError as error:
             raise self._unstarted(error) from error
@@ -156,23 +160,22 @@ class Smi:
 
     async def _run(self, command: list[str], program: Program) -> tuple[Ended, list[ProcessRef]]:
         processes: list[ProcessRef] = []
-
-        def started(process: ProcessRef) -> None:
-            processes.append(process)
-            with contextlib.suppress(OSError):  # that one began was noted before
-                self._starts.began(process)
-
         try:
             ended = await programs.run(
                 command,
                 deadline_s=self._deadline_s,
                 grace_s=self._grace_s,
-                started=started,
+                started=partial(self._began, processes),
                 environment=program.environment,
             )
         except OSError as error:
             raise self._unstarted(error) from error
         return ended, processes
+
+    def _began(self, processes: list[ProcessRef], process: ProcessRef) -> None:
+        processes.append(process)
+        with contextlib.suppress(OSError):  # the next agent may then not know of this one
+            self._starts.began(process)
 
     def _read(
         self,
@@ -190,14 +193,15 @@ class Smi:
         if ended.killed or ended.code is None:
             raise self._hung(ended, processes, where, f"{self._path} to answer")
         self._hangs = 0
-        if ended.code == 0:
+        refused = smi.refused(windows.text(ended.stdout) + windows.text(ended.stderr))
+        if ended.code == 0 and refused is None:
             return smi.read(ended.stdout, self._name, left_out)
-        if ended.code in {programs.CANNOT_EXECUTE, programs.NOT_THERE}:
-            self._path = None
-        refused = smi.refused((ended.stdout + ended.stderr).decode(errors="replace"))
         if refused is not None:
             self._left_out = smi.without(left_out, refused)
-        raise smi_exit.ended(ended.code, ended.stdout, ended.stderr, source=self._name, where=where)
+        if ended.code in {programs.CANNOT_EXECUTE, programs.NOT_THERE}:
+            self._path = None
+        code = ended.code or smi_exit.INVALID_ARGUMENT
+        raise smi_exit.ended(code, ended.stdout, ended.stderr, source=self._name, where=where)
 
     def _hung(
         self, ended: Ended, processes: list[ProcessRef], where: Platform | None, what: str

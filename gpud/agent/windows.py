@@ -69,7 +69,7 @@ async def _told(  # noqa: PLR0913, PLR0917  # what is asked, how it is read, and
     """Start the first of ``paths`` that is there and read its answer; None is told to the log."""
     context.spawned()
     try:
-        path, ended = await programs.find(paths, deadline_s=deadline_s, started=lambda _: None)
+        path, ended = await programs.find(paths, deadline_s=deadline_s)
         if path is not None:
             context.spawned()
             ended = await programs.run(

@@ -19,8 +19,9 @@ if TYPE_CHECKING:
     from gpud.core.sample import Failure
 
 
+INVALID_ARGUMENT: Final = 2
 EXITS: Final[Mapping[int, tuple[str, str]]] = {
-    2: ("invalid_argument", "it does not know what it was asked"),
+    INVALID_ARGUMENT: ("invalid_argument", "it does not know what it was asked"),
     3: ("not_supported", "the GPU does not offer this"),
     4: ("not_permitted", "no permission"),
     6: ("no_device", "it finds no GPU"),

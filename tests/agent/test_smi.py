@@ -338,16 +338,20 @@ def test_one_in_state_d_is_left_alone_and_no_second_one_is_started(world: World)
         asyncio.run(story())
 
 
-def test_what_it_does_not_know_is_left_out_at_the_next_start(world: World) -> None:
-    said = 'Field "memory.reserved" is not a valid field to query.\n'
-    path = world.says("bin/nvidia-smi", said, 2)
+@pytest.mark.parametrize("code", [0, 2, 6])
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-16"])
+def test_what_it_does_not_know_is_left_out_at_the_next_start(
+    world: World, code: int, encoding: str
+) -> None:
+    said = 'Field "memory.reserved" is not a valid field to query.\n'.encode(encoding)
+    path = world.says("bin/nvidia-smi", said, code)
     left_out = without(frozenset(), "memory.reserved")
 
     async def story() -> None:
         source = world.source(path)
         answer = await world.collect(source)
         assert answer is not None
-        assert answer.reason == "invalid_argument"
+        assert answer.reason == ("no_device" if code == 6 else "invalid_argument")
         assert "memory.reserved" in str(answer.detail)
         world.says("bin/nvidia-smi", line(left_out) + "\n")
         world.later(301)
