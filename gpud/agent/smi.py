@@ -229,6 +229,7 @@ class Smi:
             LEVELS.index(self._name),
             begun.wall_s,
             begun.mono_s,
+            holds_s=HOLDS_S,
             duration_s=self._context.now().mono_s - begun.mono_s,
             reason=error.reason,
             detail=str(error),

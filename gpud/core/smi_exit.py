@@ -16,7 +16,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from gpud.core.advice import Platform
-    from gpud.core.sample import Failure
+    from gpud.core.sample import Failure, Inventory
+    from gpud.core.telemetry import Answer, Telemetry
 
 
 INVALID_ARGUMENT: Final = 2
@@ -153,3 +154,21 @@ def tie(windows_said: str | None, nvml: str | None, cuda: Failure | None) -> Tie
             IN_WINDOWS[windows_said],
         )
     return None
+
+
+def blamed(said: Telemetry, inventory: Inventory | None, now_mono_s: float) -> Tie | None:
+    """Give ``tie`` of what the sources and CUDA said last; CUDA that was not asked says nothing."""
+    if inventory is None:
+        return None
+    return tie(
+        _silence(said.answers.get("nvidia_smi_exe"), now_mono_s),
+        _silence(said.answers.get("nvml"), now_mono_s),
+        inventory.failure,
+    )
+
+
+def _silence(answer: Answer | None, now_mono_s: float) -> str | None:
+    """Say why a source has no readings; what it said too long ago it has not said."""
+    if answer is None or now_mono_s - answer.taken_mono_s > answer.holds_s:
+        return None
+    return answer.reason or ""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from gpud.core import gpus, telemetry
+from gpud.core import gpus, smi_exit, telemetry
 from gpud.core.health import Level
 from gpud.core.presence import may_be_nothing, with_presence
 from gpud.core.sample import Absent
@@ -43,6 +43,7 @@ def _with_health(snapshot: Snapshot, now_s: float, now_mono_s: float) -> Snapsho
         )
     if NVML not in snapshot.health and may_be_nothing(snapshot):
         return snapshot  # in a moment it is known whether there is a GPU to speak of
+    tie = smi_exit.blamed(snapshot.telemetry, snapshot.inventory, now_mono_s)
     helped = telemetry.level(snapshot.telemetry, now_mono_s) >= telemetry.SEES_A_GPU
     return with_health(
         snapshot,
@@ -50,6 +51,6 @@ def _with_health(snapshot: Snapshot, now_s: float, now_mono_s: float) -> Snapsho
         Level.DEGRADED if helped else Level.FAILED,
         now_s,
         reason=said.reason,
-        detail=said.detail,
-        fix=said.fix,
+        detail=said.detail if tie is None else f"{said.detail}; {tie.detail}",
+        fix=said.fix if tie is None else tie.fix,
     )

@@ -2,15 +2,25 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from gpud.core import smi_exit
 from gpud.core.advice import Platform
-from gpud.core.sample import Failure, Reason
+from gpud.core.events import SourceAnswered
+from gpud.core.fold import fold
+from gpud.core.sample import Failure, Inventory, Reading, Reason
 from gpud.core.smi_exit import ended, tie
+from gpud.core.snapshot import Snapshot
+from gpud.core.telemetry import Answer
 from gpud.core.text import escaped
+
+if TYPE_CHECKING:
+    from gpud.core.health import Health
 
 
 @pytest.mark.parametrize(
@@ -116,3 +126,45 @@ def test_where_windows_or_wsl_says_too_little_nothing_is_decided(
     windows_said: str | None, nvml: str | None, cuda: Failure | None
 ) -> None:
     assert tie(windows_said, nvml, cuda) is None
+
+
+def after(*answers: Answer, cuda: Failure | None = CUDA) -> Health:
+    """How NVML is when this was said, in this order."""
+    seen = Snapshot("1", 0.0, inventory=Inventory(failure=cuda), library_configured=True)
+    for answer in answers:
+        seen = fold(SourceAnswered(answer, 0.0), seen)
+    return seen.health["nvml"]
+
+
+SILENT = Answer("nvml", 5, 0.0, 100.0, reason="driver_not_loaded", detail="NVML: 9", fix="f")
+WINDOWS = Answer(
+    "nvidia_smi_exe", 4, 0.0, 101.0, (Reading(0, "name", "RTX", "nvidia_smi_exe"),), holds_s=330
+)
+
+
+def test_the_health_of_nvml_says_who_is_to_blame() -> None:
+    found = after(SILENT, WINDOWS)
+    assert found.reason == "driver_not_loaded"
+    assert str(found.detail).startswith("NVML: 9; neither NVML (driver_not_loaded) nor CUDA")
+    assert "--update" in str(found.fix)
+
+
+@pytest.mark.parametrize(
+    "answers",
+    [
+        (SILENT,),
+        (WINDOWS, replace(SILENT, taken_mono_s=500.0)),  # what Windows said is too old by then
+        (SILENT, replace(WINDOWS, readings=(), reason="hung", detail="d")),
+        (
+            replace(WINDOWS, readings=(), reason="no_device", detail="d"),
+            replace(SILENT, taken_mono_s=500.0),
+        ),
+    ],
+)
+def test_without_news_from_windows_nobody_is_blamed(answers: tuple[Answer, ...]) -> None:
+    found = after(*answers)
+    assert (found.detail, found.fix) == ("NVML: 9", "f")
+
+
+def test_where_cuda_works_nobody_is_blamed() -> None:
+    assert after(SILENT, WINDOWS, cuda=None).fix == "f"
