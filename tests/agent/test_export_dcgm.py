@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import subprocess
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -106,6 +107,24 @@ def test_what_is_not_read_is_not_made_from_something_else(row: dcgm.Row) -> None
     text = scrape(without, given=COMPATIBLE)
     names = set(re.findall(r"^(DCGM_FI_\w+)\{", text, re.MULTILINE))
     assert names == {other.name for other in dcgm.ROWS} - {row.name}
+
+
+def test_promtool_minds_the_names_that_are_so_and_nothing_else() -> None:
+    checked = subprocess.run(
+        ["promtool", "check", "metrics"],
+        input=scrape(whole(), given=COMPATIBLE),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    words = {
+        "label names should be written in 'snake_case' not 'camelCase'",
+        'counter metrics should have "_total" suffix',
+        "metric name should not include type 'counter'",
+    }
+    minded = [line.partition(" ") for line in (checked.stdout + checked.stderr).splitlines()]
+    assert {said for _, _, said in minded} == words
+    assert all(name.startswith(dcgm.PREFIX) for name, _, _ in minded)
 
 
 def test_what_is_too_old_is_absent() -> None:

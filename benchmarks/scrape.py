@@ -1,0 +1,97 @@
+"""What one scrape costs the agent: two GPUs of which everything is known, in both formats.
+
+    .venv/bin/python benchmarks/scrape.py [--scrapes 500]
+
+The budget is 10 ms at the 99th percentile for 500 series. Nothing of HTTP is in it, compression is.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gzip
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+from statistics import median
+from typing import TYPE_CHECKING
+
+from prometheus_client import CollectorRegistry
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+from gpud.agent.export.collector import SnapshotCollector
+from gpud.agent.export.exposition import encoded
+from gpud.core.events import InventoryTaken, RunFinished, SourceAnswered
+from gpud.core.fold import fold
+from gpud.core.sample import Inventory
+from gpud.core.telemetry import Answer
+from tests import snapshots
+from tests.agent.scraping import OPENMETRICS, settings
+
+if TYPE_CHECKING:
+    from gpud.core.snapshot import Snapshot
+
+BUDGET_MS, BUDGET_SERIES = 10, 500
+WALL_S, MONO_S = snapshots.NOW.wall_s, snapshots.NOW.mono_s
+
+
+def two_gpus() -> Snapshot:
+    """Give everything there is to know, of a second card too."""
+    other = replace(
+        snapshots.DEVICE, index=1, uuid=f"{snapshots.DEVICE.uuid}2", pci_bus_id="0000:02:00.0"
+    )
+    identity = {"uuid": other.uuid, "pci_bus_id": other.pci_bus_id}
+    second = tuple(
+        replace(one, gpu=1, value=identity.get(one.field, one.value))
+        for one in snapshots.READINGS
+        if one.gpu is not None
+    )
+    snapshot = snapshots.full()
+    for event in (
+        InventoryTaken(Inventory((snapshots.DEVICE, other), "12.8"), WALL_S),
+        RunFinished(replace(snapshots.launches(), device=other), other.uuid, WALL_S, MONO_S),
+        SourceAnswered(
+            Answer("nvml", 5, WALL_S, MONO_S, (*snapshots.READINGS, *second), duration_s=0.02),
+            WALL_S,
+        ),
+    ):
+        snapshot = fold(event, snapshot)
+    return snapshot
+
+
+def main() -> None:
+    """Print a line for each format, with and without the names of dcgm-exporter."""
+    parser = argparse.ArgumentParser(description="what a scrape costs")
+    parser.add_argument("--scrapes", type=int, default=500)
+    given = parser.parse_args()
+    snapshot = two_gpus()
+    ways = {}
+    for name, accept in (("text", ""), ("OpenMetrics", OPENMETRICS)):
+        for beside, chosen in (("", settings()), (" and dcgm", settings("dcgm"))):
+            registry = CollectorRegistry(auto_describe=False)
+            registry.register(
+                SnapshotCollector(lambda: snapshot, chosen, lambda: snapshots.NOW, "laptop")
+            )
+            ways[name + beside] = (registry, accept)
+    times_ms: dict[str, list[float]] = {name: [] for name in ways}
+    bodies = dict[str, bytes]()
+    for _ in range(given.scrapes):
+        for name, (registry, accept) in ways.items():  # in turns: other load hits all alike
+            begun = time.perf_counter()
+            bodies[name], _ = encoded(registry, accept)
+            gzip.compress(bodies[name], compresslevel=1)
+            times_ms[name].append((time.perf_counter() - begun) * 1e3)
+    print(f"{'':<22} {'series':>6} {'KB':>4} {'p50':>8} {'p99':>8} {'to text':>8}")
+    for name, body in bodies.items():
+        middle, high = median(times_ms[name]), sorted(times_ms[name])[given.scrapes * 99 // 100]
+        series = sum(not line.startswith(b"#") for line in body.splitlines())
+        print(
+            f"{name:<22} {series:>6} {len(body) / 1e3:>4.0f} {middle:>5.2f} ms {high:>5.2f} ms"
+            f" {middle / median(times_ms['text']):>8.2f}"
+        )
+    print(f"budget {BUDGET_MS} ms at the 99th percentile for {BUDGET_SERIES} series")
+
+
+if __name__ == "__main__":
+    main()
