@@ -6,9 +6,11 @@ from dataclasses import replace
 
 from gpud.core import fields as catalogue
 from gpud.core.breaker import Standing, State
+from gpud.core.changes import Change
 from gpud.core.clock import Instant
 from gpud.core.events import (
     BreakerChanged,
+    Changed,
     ChildSpawned,
     ClockJumped,
     Event,
@@ -313,6 +315,7 @@ def full() -> Snapshot:
         SourceAnswered(
             Answer("nvidia_smi_exe", 4, wall_s, mono_s, duration_s=10.0, reason="hung"), wall_s
         ),
+        Changed((Change("driver_version", "566.36", "572.16", wall_s, "boot"),), wall_s),
         RootHeard(ROOT, None, wall_s),
         HealthSet("store", Level.OK, wall_s),
         ClockJumped(3600.0, wall_s, mono_s),

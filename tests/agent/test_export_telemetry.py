@@ -15,8 +15,9 @@ from prometheus_client.parser import text_string_to_metric_families as parse_tex
 from gpud.agent.export import readings as table
 from gpud.agent.nvml import queries
 from gpud.core import throttle
+from gpud.core.changes import KINDS, Change
 from gpud.core.clock import Instant
-from gpud.core.events import InventoryTaken, ProgramStarted, SourceAnswered
+from gpud.core.events import Changed, InventoryTaken, ProgramStarted, SourceAnswered
 from gpud.core.fields import FIELDS, LONGEST_TEXT, SENTINELS, Kind, plausible, scaled
 from gpud.core.fold import fold
 from gpud.core.sample import Absent, Inventory, Reading
@@ -242,6 +243,35 @@ def test_two_gpus_with_everything_have_no_series_twice() -> None:
     assert len(lines) == len(set(lines))
     for name in ("gpud_gpu_info", "gpud_gpu_processes", "DCGM_FI_DEV_GPU_TEMP"):
         assert len(series(text, name)) == 2
+
+
+def change(old: str | None, new: str, at_s: float, kind: str = "driver_version") -> Change:
+    return Change(kind, old, new, at_s, "boot")
+
+
+def test_there_and_back_is_two_changes_of_which_each_has_its_latest_moment() -> None:
+    seen = (change("A", "B", 10.0), change("B", "A", 20.0), change("A", "B", 30.0))
+    text = scrape(fold(Changed(seen, NOW.wall_s), snapshots.bare()))
+    assert series(text, "gpud_changes_total") == {
+        f'kind="{kind}"': 3.0 if kind == "driver_version" else 0.0 for kind in KINDS
+    }
+    assert series(text, "gpud_change_timestamp_seconds") == {
+        'kind="driver_version",to="A"': 20,
+        'kind="driver_version",to="B"': 30,
+    }
+
+
+def test_what_is_seen_for_the_first_time_is_no_change() -> None:
+    text = scrape(fold(Changed((change(None, "A", 10.0),), NOW.wall_s), snapshots.bare()))
+    assert set(series(text, "gpud_changes_total").values()) == {0}
+    assert "gpud_change_timestamp_seconds" not in text
+
+
+def test_sixty_four_gpus_are_one_label_of_bearable_length() -> None:
+    uuids = ",".join(f"GPU-{number:036}" for number in range(64))
+    text = scrape(fold(Changed((change("", uuids, 10.0, "gpus"),), NOW.wall_s), snapshots.bare()))
+    [labels] = series(text, "gpud_change_timestamp_seconds")
+    assert len(labels) < 160
 
 
 RAW = st.one_of(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from gpud.agent.export import (
+    changes,
     dcgm,
     dockerd,
     identity,
@@ -58,6 +59,7 @@ class SnapshotCollector:
             *loss.families(snapshot),
             *probes.families(snapshot, settings, now),
             *self._telemetry(snapshot, now),
+            *changes.families(snapshot),
             *machine.own(snapshot),
         ):
             if family.samples:
