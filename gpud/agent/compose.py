@@ -15,8 +15,9 @@ import msgspec
 import structlog
 
 import gpud
-from gpud.agent import ladder, logs, platform, rootstatus, status, web
+from gpud.agent import eventsapi, ladder, logs, platform, rootstatus, status, web
 from gpud.agent.board import Board
+from gpud.agent.changes import Watcher
 from gpud.agent.clocks import local_min, now
 from gpud.agent.conditions import Observer
 from gpud.agent.export.collector import SnapshotCollector
@@ -36,6 +37,7 @@ from gpud.core.events import (
     HealthSet,
     ProgramStarted,
 )
+from gpud.core.facts import beside_a_run
 from gpud.core.health import Level
 from gpud.core.sample import Pace
 from gpud.core.snapshot import Snapshot
@@ -82,6 +84,7 @@ async def run(settings: Settings) -> int:
             version=gpud.__version__,
             started_s=time.time(),
             platform=platform.facts(settings.sysroot),
+            library_configured=bool(settings.cuda.library or settings.nvml.library),
         ),
         changed=dirty.set,
     )
@@ -106,7 +109,9 @@ async def run(settings: Settings) -> int:
         started=lambda source: board.post(ProgramStarted(source)),
         own=own,
     )
-    telemetry = Ladder(ladder.found(context), read=board.read, post=board.post, now=now)
+    boot_id = platform.boot_id()
+    watcher = Watcher(history, read=board.read, publish=board.post, now=now, boot_id=boot_id)
+    telemetry = Ladder(ladder.found(context), read=board.read, post=watcher.post, now=now)
     pipeline = Pipeline(
         settings=settings,
         launcher=launcher,
@@ -119,11 +124,12 @@ async def run(settings: Settings) -> int:
             local_min=local_min,
             resumed_s=lambda: board.read().resumed_mono_s,
         ),
-        publish=board.post,
+        publish=watcher.post,
         now=now,
-        boot_id=platform.boot_id(),
+        boot_id=boot_id,
         cache_dir=str(Path(settings.state_dir, "cuda-cache")),
         gpu_taken=lambda: containers.taken(board.read().root),
+        beside=lambda: beside_a_run(board.read(), now().mono_s),
     )
     schedule = Schedule()
     plan = settings.schedule
@@ -153,8 +159,9 @@ async def run(settings: Settings) -> int:
     works: tuple[tuple[str, Work], ...] = (
         ("tick", lambda: _ticking(settings, board, schedule)),
         ("containers", lambda: _hearing(board, pipeline)),
+        ("changes", watcher.run),
         ("report", lambda: _reporting(own / "agent.json", board, dirty)),
-        ("http", lambda: _serving(settings, board, stop)),
+        ("http", lambda: _serving(settings, board, history, stop)),
     )
     tasks = [asyncio.create_task(boundary.task(name, work)) for name, work in works]
     log.info("agent_started", version=gpud.__version__, pid=os.getpid(), http=settings.http.listen)
@@ -163,6 +170,7 @@ async def run(settings: Settings) -> int:
     await _ended(tasks)
     launcher.close()
     await telemetry.close()
+    await watcher.settle()
     await history.close()
     log.info("agent_stopped")
     return 0
@@ -277,10 +285,10 @@ async def _reporting(path: Path, board: Board, dirty: asyncio.Event) -> None:
         await asyncio.sleep(TICK_S)
 
 
-async def _serving(settings: Settings, board: Board, stop: asyncio.Event) -> None:
+async def _serving(settings: Settings, board: Board, history: History, stop: asyncio.Event) -> None:
     """Listen and answer; an address that is taken is tried again while everything else goes on."""
     collector = SnapshotCollector(board.read, settings, now, os.uname().nodename)
-    application = web.app(board.read, settings, collector, now)
+    application = web.app(board.read, settings, collector, now, [eventsapi.route(history)])
     while not stop.is_set():
         try:
             listener = web.bind(settings.http.host, settings.http.port)

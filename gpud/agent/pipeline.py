@@ -27,11 +27,11 @@ from gpud.core.health import Level
 from gpud.core.sample import Backend, Device, Inventory, Job, Pace, ProbeSpec, Reason, Skip
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Mapping
 
     from gpud.agent.gatekeeper import Gatekeeper, Seen
     from gpud.core.clock import Instant
-    from gpud.core.sample import RunReport
+    from gpud.core.sample import Condition, RunReport
     from gpud.core.settings import Settings
     from gpud.core.snapshot import Snapshot
 
@@ -79,6 +79,7 @@ class Pipeline:
         boot_id: str,
         cache_dir: str,
         gpu_taken: Callable[[], bool] = lambda: False,
+        beside: Callable[[], Mapping[str, Condition]] = dict,
     ) -> None:
         self._settings = settings
         self._launcher = launcher
@@ -89,9 +90,12 @@ class Pipeline:
         self._boot_id = boot_id
         self._cache_dir = cache_dir
         self._gpu_taken = gpu_taken
+        self._beside = beside
         self._root_run_s: float | None = None
         self._specs: tuple[ProbeSpec, ...] = ()
         self._inventory: Inventory | None = None
+        self._last: Inventory | None = None
+        self._unsure = False  # the last one was another than the one before
         self._turn = asyncio.Lock()
         self._rounds = dict.fromkeys(Pace, 0)
 
@@ -153,8 +157,9 @@ class Pipeline:
         for spec in due:
             if spec.backend is Backend.CPU:
                 await self._one(Due(spec, None))
-        if pace is Pace.LARGE or (self._inventory is not None and self._inventory.failure):
-            self._inventory = None  # taken anew once a round while something is wrong
+        wrong = self._inventory is not None and self._inventory.failure
+        if pace is Pace.LARGE or wrong or self._unsure:
+            self._inventory = None  # taken anew once a round while something is wrong, or new
         waiting: _Waiting = []
         for spec in due:
             if spec.backend is Backend.CUDA and self._gpu_taken():
@@ -193,8 +198,10 @@ class Pipeline:
     async def _look(self, spec: ProbeSpec) -> None:
         """Take the list of GPUs. ``Errors: Refused``."""
         inventory = await self._launcher.inventory(self._job(spec, None))
-        self._inventory = inventory
-        self._publish(InventoryTaken(inventory, self._now().wall_s))
+        self._unsure = self._last not in (None, inventory)
+        self._inventory = self._last = inventory
+        after = self._now()
+        self._publish(InventoryTaken(inventory, after.wall_s, after.mono_s))
 
     async def _one(self, due: Due) -> _Waiting:
         """Run one probe on one GPU, or leave it out; gives it back if it has to wait."""
@@ -224,6 +231,7 @@ class Pipeline:
         after = self._now()
         jumped = clock.jumped(seen.at, after, threshold_s=clock.WITHIN_RUN_S) is not None
         report, flags = await self._gate.ended(due, report, seen, after, jumped=jumped)
+        report = self._with_driver(report)
         await self._keep(Run(report, after.wall_s, self._boot_id, flags))
         if jumped and report.failure is None:  # a failure stays one, whatever the time is
             self._skip(due, Skip.CLOCK_JUMPED, after)
@@ -246,11 +254,15 @@ class Pipeline:
         try:
             if await self._history.last_finished_s(containers.PROBE) != run.finished_s:
                 told = known.report if known is not None else None
-                report = told or containers.run_report(run, None)
+                report = self._with_driver(told or containers.run_report(run, None))
                 await self._keep(Run(report, run.finished_s, self._boot_id))
         except StoreError:
             return  # told by the runs of the schedule; asked again in a second
         self._root_run_s = run.finished_s
+
+    def _with_driver(self, report: RunReport) -> RunReport:
+        """Keep with a run which driver it was; what the child itself has seen is closer."""
+        return replace(report, conditions={**self._beside(), **report.conditions})
 
     async def _keep(self, run: Run) -> None:
         """Write first, publish after: a crash between the two loses a figure, not evidence."""

@@ -36,6 +36,8 @@ def document(snapshot: Snapshot, *, now: Instant) -> dict[str, Any]:
         "containers": asdict(snapshot.containers) if snapshot.containers is not None else None,
         "gpus": {uuid: asdict(gpu) for uuid, gpu in snapshot.gpus.items()},
         "breaker": asdict(snapshot.breaker) if snapshot.breaker is not None else None,
+        "changes": [asdict(change) for change in snapshot.changes],
+        "expected": {uuid: asdict(one) for uuid, one in snapshot.expected.items()},
         "cuda": asdict(snapshot.inventory) if snapshot.inventory is not None else None,
         "probes": [_probe(key, state) for key, state in snapshot.probes.items()],
         "put_off": [
@@ -48,6 +50,7 @@ def document(snapshot: Snapshot, *, now: Instant) -> dict[str, Any]:
             "failures": {f"{p}:{why}": n for (p, why), n in snapshot.failures.items()},
             "skips": {f"{p}:{why}": n for (p, why), n in snapshot.skips.items()},
             "flagged": {f"{p}:{flag}": n for (p, flag), n in snapshot.flagged.items()},
+            "changes": dict(snapshot.change_counts),
             "clock_jumps": snapshot.clock_jumps,
             "paused_s": snapshot.paused_s,
             "children": snapshot.children,

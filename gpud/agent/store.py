@@ -15,15 +15,21 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
+from gpud.agent import eventrows
+from gpud.core.changes import GPUS, KINDS
 from gpud.core.errors import StoreError
+from gpud.core.presence import GPU_FORGOTTEN, GPU_SEEN
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
     from typing import Any
 
+    from gpud.agent.eventrows import Entry, Window
     from gpud.core.sample import Condition, Flag, RunReport
+
+T = TypeVar("T")
 
 FILE = "gpud.db"
 WAITING_LIMIT = 1000
@@ -70,6 +76,10 @@ MIGRATIONS = (
     ALTER TABLE runs ADD COLUMN flags TEXT NOT NULL DEFAULT '[]';
     ALTER TABLE runs ADD COLUMN curve TEXT;
     ALTER TABLE samples ADD COLUMN peaks TEXT;
+    """,
+    """
+    CREATE INDEX events_by_time ON events (at_s);
+    CREATE INDEX events_by_kind ON events (kind, at_s);
     """,
 )
 """Step i leads from schema i to i + 1. Steps are only ever added."""
@@ -155,6 +165,35 @@ class Store:
             raise _translated(error, self.path) from error
         return [json.loads(text) for (text,) in rows]
 
+    def append_events(self, entries: Sequence[Entry]) -> None:
+        """Write events in one transaction: all of them last, or none. Errors: StoreError."""
+        try:
+            with self._connection as transaction:
+                eventrows.insert(transaction, entries)
+        except sqlite3.Error as error:
+            raise _translated(error, self.path) from error
+
+    def events(self, window: Window) -> list[Entry]:
+        """Give the events of a window, newest first. Errors: StoreError."""
+        try:
+            return eventrows.within(self._connection, window)
+        except sqlite3.Error as error:
+            raise _translated(error, self.path) from error
+
+    def last_facts(self) -> dict[str, Entry]:
+        """Give the last event of each kind of change. Errors: StoreError."""
+        try:
+            return eventrows.last(self._connection, KINDS)
+        except sqlite3.Error as error:
+            raise _translated(error, self.path) from error
+
+    def gpu_events(self) -> list[Entry]:
+        """Give all that was ever told of which GPUs there are, oldest first. Errors: StoreError."""
+        try:
+            return eventrows.all_of(self._connection, (GPUS, GPU_SEEN, GPU_FORGOTTEN))
+        except sqlite3.Error as error:
+            raise _translated(error, self.path) from error
+
     def close(self) -> None:
         """Close the file; what was written stays."""
         with suppress(sqlite3.Error):
@@ -239,16 +278,19 @@ class History:
         for run in reversed(self._waiting):
             if run.report.probe == probe:
                 return run.finished_s
-        loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(self._thread, self._last_finished_s, probe)
+        return await self.ask(lambda store: store.last_finished_s(probe))
 
     async def unmarked(self, probe: str, gpu_uuid: str) -> list[dict[str, Condition]]:
         """Give the conditions of the last good runs without flags, newest first.
 
         Errors: ``StoreError`` when the history cannot be read.
         """
+        return await self.ask(lambda store: store.unmarked(probe, gpu_uuid, MOST_UNMARKED))
+
+    async def ask(self, question: Callable[[Store], T]) -> T:
+        """Put a question to the store, on its thread. Errors: ``StoreError``."""
         loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(self._thread, self._unmarked, probe, gpu_uuid)
+        return await loop.run_in_executor(self._thread, self._answered, question)
 
     async def close(self) -> None:
         """Write what waits if that is possible, and close."""
@@ -264,15 +306,12 @@ class History:
             self.set_aside = self._store.set_aside or self.set_aside
         return self._store
 
-    def _last_finished_s(self, probe: str) -> float | None:
-        return self._open().last_finished_s(probe)
-
-    def _unmarked(self, probe: str, gpu_uuid: str) -> list[dict[str, Condition]]:
-        return self._open().unmarked(probe, gpu_uuid, MOST_UNMARKED)
-
     def _write(self, batch: list[Run]) -> list[StoreError]:
+        return self._answered(lambda store: store.append(batch))
+
+    def _answered(self, question: Callable[[Store], T]) -> T:
         try:
-            return self._open().append(batch)
+            return question(self._open())
         except StoreError:
             # Opened anew next time: after a remount the old descriptors are worth nothing.
             if self._store is not None:

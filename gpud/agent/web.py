@@ -27,7 +27,7 @@ from gpud.core.proc import listening
 from gpud.core.stats import figure
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from starlette.requests import Request
     from starlette.types import ASGIApp, Receive, Scope, Send
@@ -57,8 +57,12 @@ def app(
     settings: Settings,
     collector: SnapshotCollector,
     now: Callable[[], Instant],
+    more: Sequence[Route] = (),
 ) -> ASGIApp:
-    """Build the application. ``read`` gives the snapshot every answer is made of."""
+    """Build the application. ``read`` gives the snapshot every answer is made of.
+
+    ``more`` are the routes of what is not in a snapshot: the history.
+    """
     registry = CollectorRegistry(auto_describe=False)
     registry.register(collector)
 
@@ -95,6 +99,7 @@ def app(
         Route("/-/healthy", healthy),
         Route("/-/ready", ready),
         Route("/api/v1/status", status_json),
+        *more,
     ]
     inner = Starlette(routes=routes, exception_handlers={404: not_found})
     return _Guard(inner, settings.http.host)
