@@ -1,0 +1,60 @@
+"""Whether this machine is offered a GPU at all, and which folder of Windows holds its driver."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+STORE: Final = "usr/lib/wsl/drivers"
+"""Windows' driver store as WSL shows it, below the root of the machine."""
+
+NVIDIA: Final = 0x10DE
+DISPLAY: Final = 0x03
+"""A PCI device's vendor, and the class of what draws or computes: NVIDIA made chipsets too."""
+
+_IN_THE_STORE = re.compile(r"/usr/lib/wsl/drivers/([^/]+)/[^/]+$")
+
+
+@dataclass(frozen=True, slots=True)
+class Folder:
+    """A folder of the driver store that holds NVIDIA's driver. Units: Unix time."""
+
+    name: str
+    modified_s: float
+
+
+def chosen(folders: Sequence[Folder], library: str | None) -> str | None:
+    """Say which folder the driver in use is from; None where there is none.
+
+    It is the one the loaded libcuda lies in, where that is known. Windows keeps folders of older
+    drivers, so of the others it is the one that was written last.
+    """
+    loaded = _IN_THE_STORE.search(library or "")
+    names = {folder.name for folder in folders}
+    if loaded is not None and loaded[1] in names:
+        return loaded[1]
+    newest = max(folders, key=lambda folder: (folder.modified_s, folder.name), default=None)
+    return None if newest is None else newest.name
+
+
+def on_wsl(*, device: bool, enabled: bool) -> str:
+    """Judge by the device /dev/dxg; a GPU switched off in wsl.conf is none that is missing."""
+    return "yes" if device else "no" if enabled else "disabled"
+
+
+def on_linux(devices: Iterable[str], cards: Iterable[tuple[str, str]]) -> str:
+    """Judge by the names in /dev, and by vendor and class of each PCI device ("0x10de")."""
+    if any(re.fullmatch(r"nvidia(ctl|\d{1,4})", name) for name in devices):
+        return "yes"  # also in a container, where the bus tells of the host
+    return "yes" if any(_is_gpu(vendor, kind) for vendor, kind in cards) else "no"
+
+
+def _is_gpu(vendor: str, kind: str) -> bool:
+    try:
+        return int(vendor, 16) == NVIDIA and int(kind, 16) >> 16 == DISPLAY
+    except ValueError:
+        return False

@@ -1,0 +1,139 @@
+"""CUDA as a source: what the children brought home, with the age it has."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from gpud.agent.source import Context
+from gpud.agent.telemetry.cuda import Cuda
+from gpud.core.clock import Instant
+from gpud.core.events import Event, InventoryTaken, RunFinished, SourceAnswered
+from gpud.core.fold import fold
+from gpud.core.sample import Backend, Device, Failure, Inventory, Reading, Reason, RunReport
+from gpud.core.settings import Settings
+from gpud.core.snapshot import Snapshot
+from gpud.core.telemetry import Answer, current
+from tests import snapshots
+
+FIRST = Device(0, "GPU-1", "card one", "0000:01:00.0", "8.9", 46, 1, 12 << 30)
+SECOND = Device(1, "GPU-2", "card two", "0000:02:00.0", "8.6", 28, 1, 8 << 30)
+LISTED = Inventory((FIRST, SECOND), "12.8")
+
+
+@dataclass
+class Bench:
+    """A snapshot that events change, and a source that reads it."""
+
+    at_s: float = 100.0
+    snapshot: Snapshot = field(default_factory=lambda: Snapshot("1", 0.0))
+
+    def __post_init__(self) -> None:
+        self.source = Cuda(
+            Context(
+                Settings(),
+                now=lambda: Instant(1e9 + self.at_s, self.at_s),
+                read=lambda: self.snapshot,
+                spawned=lambda: None,
+                started=lambda _: None,
+                own=Path("/nonexistent"),
+            )
+        )
+
+    def happens(self, event: Event) -> None:
+        self.snapshot = fold(event, self.snapshot)
+
+    def says(self) -> Answer | None:
+        answer = asyncio.run(self.source.collect(frozenset()))
+        if answer is not None:
+            self.happens(SourceAnswered(answer, 1e9 + self.at_s))
+        return answer
+
+    def run(self, free_bytes: int, *, failure: Failure | None = None) -> None:
+        report = replace(
+            snapshots.launches(), device=FIRST, conditions={"memory_free_bytes": free_bytes}
+        )
+        if failure is not None:
+            report = RunReport("launch", Backend.CUDA, FIRST, failure=failure)
+        self.happens(RunFinished(report, FIRST.uuid, 1e9 + self.at_s, self.at_s))
+
+    def values(self, gpu: int | None = 0) -> dict[str, object]:
+        said = current(self.snapshot.telemetry, self.at_s)
+        return {reading.field: reading.value for reading in said if reading.gpu == gpu}
+
+
+def test_before_cuda_was_asked_there_is_nothing_to_say() -> None:
+    assert Bench().says() is None
+
+
+def test_each_gpu_is_told_as_cuda_listed_it() -> None:
+    bench = Bench()
+    bench.happens(InventoryTaken(LISTED, 1e9 + 90, 90.0))
+    answer = bench.says()
+    assert answer is not None
+    assert (answer.source, answer.level, answer.taken_mono_s) == ("cuda", 2, 90.0)
+    assert answer.taken_s == 1e9 + 90
+    assert bench.values(None) == {"cuda_version": "12.8"}
+    assert bench.values(1) == {
+        "name": "card two",
+        "uuid": "GPU-2",
+        "pci_bus_id": "0000:02:00.0",
+        "compute_capability": "8.6",
+        "memory_total_bytes": float(8 << 30),
+    }
+
+
+def test_what_was_said_is_not_said_again() -> None:
+    bench = Bench()
+    bench.happens(InventoryTaken(LISTED, 1e9 + 90, 90.0))
+    assert bench.says() is not None
+    bench.at_s += 10
+    assert bench.says() is None
+    bench.happens(InventoryTaken(LISTED, 1e9 + 110, 110.0))
+    assert bench.says() is not None
+
+
+def test_free_memory_is_that_of_the_last_good_run_while_it_is_fresh() -> None:
+    bench = Bench()
+    bench.happens(InventoryTaken(LISTED, 1e9 + 90, 90.0))
+    bench.run(5 << 30)
+    bench.says()
+    assert bench.values()["memory_free_bytes"] == float(5 << 30)
+    assert "memory_used_bytes" not in bench.values()  # nobody measured it
+    assert "memory_free_bytes" not in bench.values(1)
+    bench.at_s += 60
+    bench.run(6 << 30)
+    bench.says()
+    assert bench.values()["memory_free_bytes"] == float(6 << 30)
+    bench.at_s += 10
+    bench.run(0, failure=Failure(Reason.CRASHED, "d"))
+    bench.says()
+    assert "memory_free_bytes" not in bench.values()  # it went with the failure
+    bench.run(6 << 30)
+    bench.says()
+    bench.at_s += 600
+    bench.says()
+    assert "memory_free_bytes" not in bench.values()  # nobody has looked for too long
+    assert bench.values()["name"] == "card one"
+
+
+def test_a_driver_that_refuses_is_a_reason_once() -> None:
+    bench = Bench()
+    refused = Inventory(failure=Failure(Reason.HUNG, "no answer", advice="wsl --shutdown"))
+    bench.happens(InventoryTaken(refused, 1e9 + 90, 90.0))
+    answer = bench.says()
+    assert answer is not None
+    assert (answer.reason, answer.detail, answer.fix) == ("hung", "no answer", "wsl --shutdown")
+    assert bench.says() is None
+    assert bench.snapshot.telemetry.failures == {("cuda", "hung"): 1}
+
+
+def test_nvml_gives_what_both_know() -> None:
+    bench = Bench()
+    bench.happens(InventoryTaken(LISTED, 1e9 + 90, 90.0))
+    bench.says()
+    told = (Reading(0, "uuid", "GPU-1", "nvml"), Reading(0, "name", "from NVML", "nvml"))
+    bench.happens(SourceAnswered(Answer("nvml", 5, 1e9 + 95, 95.0, told), 1e9 + 95))
+    assert bench.values()["name"] == "from NVML"
+    assert bench.values()["compute_capability"] == "8.9"

@@ -1,0 +1,276 @@
+"""The machine as a source: trees of files, the real lister, and stores that do not answer."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import pytest
+
+from gpud.agent import children
+from gpud.agent.clocks import now as clock_now
+from gpud.agent.source import Context
+from gpud.agent.telemetry.dxg import AGAIN_S, LISTER, Dxg
+from gpud.core.clock import Instant
+from gpud.core.events import InventoryTaken, SourceAnswered
+from gpud.core.fold import fold
+from gpud.core.sample import Absent, Inventory, Reading
+from gpud.core.settings import parse
+from gpud.core.snapshot import Snapshot
+from gpud.core.telemetry import Answer
+from tests.waiting import until
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from gpud.core.report import ProcessRef
+
+STORE = "usr/lib/wsl/drivers"
+
+
+@dataclass
+class Machine:
+    """A tree, what the agent knows, and a clock that a test sets."""
+
+    root: Path
+    wsl: str = "2"
+    at_s: float = 1000.0
+    started: int = 0
+    snapshot: Snapshot = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.snapshot = Snapshot("1", 0.0, platform={"wsl": self.wsl})
+
+    def put(self, path: str, text: str = "", modified_s: float | None = None) -> None:
+        place = self.root / path
+        place.parent.mkdir(parents=True, exist_ok=True)
+        place.write_text(text)
+        if modified_s is not None:
+            os.utime(place.parent, (modified_s, modified_s))
+
+    def has_dxg(self) -> None:
+        (self.root / "dev").mkdir(exist_ok=True)
+        (self.root / "dev/dxg").symlink_to("/dev/null")
+
+    def driver(self, version: str) -> None:
+        said = (Reading(None, "driver_version", version, "nvml"),)
+        answer = Answer("nvml", 5, self.at_s, self.at_s, said, holds_s=1e9)
+        self.snapshot = fold(SourceAnswered(answer, self.at_s), self.snapshot)
+
+    def spawned(self) -> None:
+        self.started += 1
+
+    def source(self, lister: Sequence[str] = LISTER, **patience: float) -> Dxg:
+        context = Context(
+            parse(f'sysroot = "{self.root}"'.encode(), {}),
+            now=lambda: Instant(self.at_s, self.at_s),
+            read=lambda: self.snapshot,
+            spawned=self.spawned,
+            started=lambda _: None,
+            own=self.root,
+        )
+        return Dxg(context, lister=lister, **{"patience_s": 30.0, **patience})
+
+    async def asked(self, source: Dxg) -> dict[str, float | str | Absent]:
+        answer = await source.collect(frozenset())
+        assert (answer.source, answer.level, answer.reason) == ("dxg", 1, None)
+        return {reading.field: reading.value for reading in answer.readings}
+
+    def once(self) -> dict[str, float | str | Absent]:
+        async def story() -> dict[str, float | str | Absent]:
+            source = self.source()
+            found = await self.asked(source)
+            await source.close()
+            return found
+
+        return asyncio.run(story())
+
+
+def test_wsl_with_a_gpu_tells_so_and_names_the_folder_of_its_driver(tmp_path: Path) -> None:
+    machine = Machine(tmp_path)
+    machine.has_dxg()
+    machine.put(f"{STORE}/nv_dispi.inf_amd64_old/libcuda.so.1.1", modified_s=1.0)
+    machine.put(f"{STORE}/nv_dispi.inf_amd64_new/nvidia-smi", modified_s=2.0)
+    machine.put(f"{STORE}/nvhda.inf_amd64_1/nvhda.sys", modified_s=3.0)
+    machine.put(f"{STORE}/c_display.inf_amd64_1/display.sys", modified_s=4.0)
+    assert machine.once() == {"exposed": "yes", "driver_folder": "nv_dispi.inf_amd64_new"}
+
+
+def test_a_driver_under_a_name_of_its_own_is_found_where_none_has_nvidias(tmp_path: Path) -> None:
+    machine = Machine(tmp_path)
+    machine.has_dxg()
+    machine.put(f"{STORE}/oem.inf_amd64_1/libcuda.so.1.1")
+    assert machine.once()["driver_folder"] == "oem.inf_amd64_1"
+
+
+def test_the_folder_is_that_of_the_library_in_use(tmp_path: Path) -> None:
+    machine = Machine(tmp_path)
+    machine.has_dxg()
+    for at, name in enumerate(("nv_used", "nv_newer")):
+        machine.put(f"{STORE}/{name}/libcuda.so.1.1", modified_s=float(at))
+    used = Inventory(library=f"{tmp_path}/{STORE}/nv_used/libcuda.so.1.1")
+    machine.snapshot = fold(InventoryTaken(used, 1.0, 1.0), machine.snapshot)
+    assert machine.once()["driver_folder"] == "nv_used"
+
+
+@pytest.mark.parametrize("store", [True, False])
+def test_a_store_without_nvidias_driver_is_a_reason(store: bool, tmp_path: Path) -> None:  # noqa: FBT001
+    machine = Machine(tmp_path)
+    machine.has_dxg()
+    if store:
+        machine.put(f"{STORE}/igdlh.inf_amd64_1/igd.so")
+    assert machine.once() == {"exposed": "yes", "driver_folder": Absent.UNSUPPORTED}
+
+
+@pytest.mark.parametrize(
+    ("conf", "exposed"),
+    [
+        ("", "no"),
+        ("[gpu]\nenabled=true\n", "no"),
+        ("[gpu]\nenabled = false # a game needs it\n", "disabled"),
+    ],
+)
+def test_wsl_without_a_device_offers_none_or_was_told_not_to(
+    conf: str, exposed: str, tmp_path: Path
+) -> None:
+    machine = Machine(tmp_path)
+    machine.put("etc/wsl.conf", conf)
+    machine.put("dev/dxg", "a file is no device")
+    assert machine.once()["exposed"] == exposed
+
+
+def test_wsl_1_offers_none_and_its_store_is_not_looked_at(tmp_path: Path) -> None:
+    machine = Machine(tmp_path, wsl="1")
+    assert machine.once() == {"exposed": "no"}
+    assert machine.started == 0
+
+
+def test_plain_linux_is_judged_by_its_bus(tmp_path: Path) -> None:
+    machine = Machine(tmp_path, wsl="")
+    assert machine.once() == {"exposed": "no"}
+    machine.put("sys/bus/pci/devices/0000:01:00.0/vendor", "0x10de\n")
+    machine.put("sys/bus/pci/devices/0000:01:00.0/class", "0x030000\n")
+    assert machine.once() == {"exposed": "yes"}
+    assert machine.started == 0
+
+
+def test_the_store_is_listed_at_start_now_and_then_and_after_a_new_driver(tmp_path: Path) -> None:
+    machine = Machine(tmp_path)
+
+    async def story() -> list[int]:
+        source = machine.source()
+        counts = []
+        for wait_s, driver in ((0, None), (10, None), (10, "1.0"), (10, "1.0"), (AGAIN_S, "1.0")):
+            machine.at_s += wait_s
+            if driver is not None:
+                machine.driver(driver)
+            await machine.asked(source)
+            counts.append(machine.started)
+        await source.close()
+        return counts
+
+    assert asyncio.run(story()) == [1, 1, 2, 2, 3]
+
+
+def test_a_folder_that_is_new_is_looked_at_twice(tmp_path: Path) -> None:
+    machine = Machine(tmp_path)
+    machine.put(f"{STORE}/nv_old/libcuda.so.1.1", modified_s=1.0)
+
+    async def story() -> None:
+        source = machine.source()
+        assert (await machine.asked(source))["driver_folder"] == "nv_old"
+        machine.put(f"{STORE}/nv_new/libcuda.so.1.1", modified_s=2.0)
+        machine.at_s += AGAIN_S
+        assert (await machine.asked(source))["driver_folder"] == "nv_new"
+        machine.at_s += 10
+        assert (await machine.asked(source))["driver_folder"] == "nv_new"
+        assert machine.started == 3
+        machine.at_s += 10
+        await machine.asked(source)
+        assert machine.started == 3
+        await source.close()
+
+    asyncio.run(story())
+
+
+HANGS = (sys.executable, "-I", "-c", "import signal; signal.pause()")
+
+
+def test_a_store_that_does_not_answer_delays_nothing_and_is_a_reason(tmp_path: Path) -> None:
+    machine = Machine(tmp_path)
+    machine.has_dxg()
+
+    async def story() -> None:
+        source = machine.source(HANGS, patience_s=0.05, deadline_s=0.5)
+        began = clock_now().mono_s
+        assert await machine.asked(source) == {"exposed": "yes"}
+        assert clock_now().mono_s - began < 0.45
+        source._patience_s = 30.0
+        assert await machine.asked(source) == {"exposed": "yes", "driver_folder": Absent.FAILED}
+        assert machine.started == 1
+        await source.close()
+
+    asyncio.run(story())
+
+
+@pytest.mark.parametrize(
+    "program",
+    [
+        "print('no JSON')",
+        'print(\'{"folders": [{"name": 7}]}\')',
+        "import sys; sys.exit('/usr/lib/wsl/drivers: Input/output error')",
+        "import os; os.abort()",
+        "print('x' * (2 << 20))",
+    ],
+)
+def test_a_lister_that_fails_in_any_way_is_a_reason(program: str, tmp_path: Path) -> None:
+    machine = Machine(tmp_path)
+
+    async def story() -> Reading:
+        source = machine.source((sys.executable, "-I", "-c", program))
+        answer = await source.collect(frozenset())
+        await source.close()
+        return answer.readings[1]
+
+    reading = asyncio.run(story())
+    assert (reading.field, reading.value) == ("driver_folder", Absent.FAILED)
+    assert reading.detail
+
+
+def test_a_lister_that_cannot_be_started_is_a_reason(tmp_path: Path) -> None:
+    machine = Machine(tmp_path)
+
+    async def story() -> Reading:
+        source = machine.source(("/nonexistent/python",))
+        answer = await source.collect(frozenset())
+        await source.close()
+        return answer.readings[1]
+
+    assert "/nonexistent/python" in (asyncio.run(story()).detail or "")
+
+
+def test_closing_leaves_a_lister_that_waits_to_itself(tmp_path: Path) -> None:
+    machine = Machine(tmp_path)
+
+    async def story() -> ProcessRef:
+        lister = (sys.executable, "-I", "-c", "import time; time.sleep(1.5)")
+        source = machine.source(lister, patience_s=0.01)
+        await machine.asked(source)
+        began = clock_now().mono_s
+        await source.close()
+        assert clock_now().mono_s - began < 1.0
+        assert source._left is not None
+        return source._left
+
+    left = asyncio.run(story())
+    assert children.ref(left.pid) == left
+
+    def gone() -> bool:
+        children.reap()
+        return children.ref(left.pid) is None
+
+    until(gone, "its end")

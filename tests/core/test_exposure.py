@@ -1,0 +1,73 @@
+"""Whether a machine is offered a GPU, and which folder its driver is from."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gpud.core.exposure import Folder, chosen, on_linux, on_wsl
+
+OLD, NEW = Folder("nv_dispi.inf_amd64_old", 1.0), Folder("nvltwi.inf_amd64_new", 2.0)
+
+
+@pytest.mark.parametrize(
+    ("device", "enabled", "exposed"),
+    [(True, True, "yes"), (True, False, "yes"), (False, True, "no"), (False, False, "disabled")],
+)
+def test_wsl_offers_a_gpu_by_its_device(device: bool, enabled: bool, exposed: str) -> None:  # noqa: FBT001
+    assert on_wsl(device=device, enabled=enabled) == exposed
+
+
+@pytest.mark.parametrize(
+    ("devices", "cards", "exposed"),
+    [
+        (["null", "nvidia0", "nvidiactl"], [], "yes"),
+        (["nvidiactl"], [], "yes"),
+        (["nvme0n1", "nvidia-caps", "nvidia-uvm-tools"], [], "no"),
+        ([], [("0x10de\n", "0x030000\n")], "yes"),
+        ([], [("0x10de\n", "0x030200\n")], "yes"),
+        ([], [("0x10de\n", "0x040300\n")], "no"),  # the sound of a card that was handed on
+        ([], [("0x8086\n", "0x030000\n"), ("0x1002\n", "0x030000\n")], "no"),
+        ([], [("", ""), ("rubbish", "0x030000")], "no"),
+        ([], [], "no"),
+    ],
+)
+def test_linux_has_a_gpu_by_its_devices_or_its_bus(
+    devices: list[str], cards: list[tuple[str, str]], exposed: str
+) -> None:
+    assert on_linux(devices, cards) == exposed
+
+
+@pytest.mark.parametrize(
+    ("folders", "library", "name"),
+    [
+        ([], None, None),
+        ([OLD], None, OLD.name),
+        ([OLD, NEW], None, NEW.name),
+        ([OLD, NEW], "/usr/lib/wsl/lib/libcuda.so.1", NEW.name),
+        ([OLD, NEW], f"/usr/lib/wsl/drivers/{OLD.name}/libcuda.so.1.1", OLD.name),
+        ([OLD, NEW], f"/tree/usr/lib/wsl/drivers/{OLD.name}/libcuda.so.1.1", OLD.name),
+        ([NEW], f"/usr/lib/wsl/drivers/{OLD.name}/libcuda.so.1.1", NEW.name),  # it was replaced
+        ([Folder("a", 1.0), Folder("b", 1.0)], None, "b"),
+    ],
+)
+def test_the_folder_is_that_of_the_loaded_driver_or_the_newest(
+    folders: list[Folder], library: str | None, name: str | None
+) -> None:
+    assert chosen(folders, library) == name
+    assert chosen(folders[::-1], library) == name
+
+
+@given(st.lists(st.builds(Folder, st.text(min_size=1), st.floats(allow_nan=False))), st.text())
+def test_what_is_chosen_is_one_of_those_that_are_there(folders: list[Folder], library: str) -> None:
+    name = chosen(folders, library)
+    assert (name is None) == (not folders)
+    assert name is None or name in {folder.name for folder in folders}
+
+
+@given(st.lists(st.text()), st.lists(st.tuples(st.text(), st.text())))
+def test_any_machine_has_a_gpu_or_has_none(
+    devices: list[str], cards: list[tuple[str, str]]
+) -> None:
+    assert on_linux(devices, cards) in {"yes", "no"}
