@@ -114,6 +114,15 @@ def parser() -> argparse.ArgumentParser:
     probe.add_argument(
         "--repeat", type=_repeats, default=1, metavar="N", help="run everything N times, 1 to 100"
     )
+    capture = verb("capture", _capture, "record this machine for a bug report, without names")
+    capture.add_argument(
+        "-o", "--output", metavar="FILE", help="where to (default: gpud-capture-DATE.json; -: here)"
+    )
+    capture.add_argument(
+        "--with-programs",
+        action="store_true",
+        help="start nvidia-smi too; each start costs Windows memory on some versions of WSL",
+    )
     config = verb("config", _config, "show the settings in force, or check the file")
     config.add_argument("action", choices=("show", "check"))
     verb("version", _version, "print the version")
@@ -265,6 +274,14 @@ def _probe(arguments: argparse.Namespace, place: Place) -> int:
     _as_the_agent(settings, place)
     request = session.Request(tuple(arguments.names), tuple(arguments.gpu), arguments.repeat)
     return command.run(settings, request, as_json=arguments.json)
+
+
+def _capture(arguments: argparse.Namespace, place: Place) -> int:
+    settings, _ = place.settings_or_defaults()
+    from gpud.agent.capture import command
+
+    request = command.Request(arguments.output, programs=arguments.with_programs)
+    return command.run(settings, place.config, request)
 
 
 def _as_the_agent(settings: Settings, place: Place) -> None:

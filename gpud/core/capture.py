@@ -12,6 +12,7 @@ from typing import Any, Final, Literal, TypeAlias
 
 import msgspec
 
+from gpud.core import wsl
 from gpud.core.errors import WireError
 from gpud.core.sample import Inventory
 
@@ -40,8 +41,9 @@ class Call:
     call: str  # "nvmlDeviceGetPowerUsage"
     gpu: int | None = None  # NVML's own index; None for a call of the library
     arguments: tuple[int, ...] = ()
-    code: int = 0
+    code: int | None = 0  # None: the wrapper refused, in the words of ``error``
     value: Json = None  # a number, text, or the members of a struct
+    error: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,6 +109,27 @@ def decode(text: bytes) -> Capture:
         raise WireError(f"not a capture: unknown key {stranger}")
     _refuse_strange_names(capture)
     return capture
+
+
+def described(capture: Capture) -> str:
+    """Say in one line for people which machine this is."""
+    calls = capture.nvml.calls
+    said = {call.call: call.value for call in reversed(calls) if isinstance(call.value, str)}
+    named = [call.value for call in calls if call.call == "nvmlDeviceGetName"]
+    gpus = [name for name in named if isinstance(name, str)]
+    gpus = gpus or [device.name for device in capture.cuda.devices]
+    driver = said.get("nvmlSystemGetDriverVersion")
+    kernel = capture.files.get("/proc/sys/kernel/osrelease", "").strip()
+    place = {"1": "WSL 1", "2": "WSL 2"}.get(wsl.version(kernel), "Linux")
+    release = capture.files.get("/etc/os-release", "")
+    distribution = re.search(r'^PRETTY_NAME="?([^"\n]*)', release, re.MULTILINE)
+    parts = [
+        " and ".join(gpus) or "no GPU that answers",
+        f"driver {driver}" if driver else "",
+        f"{place}, kernel {kernel}" if kernel else "",
+        distribution[1] if distribution else "",
+    ]
+    return ", ".join(filter(None, parts))
 
 
 def unknown(raw: Json, known: Json, place: str = "") -> str | None:

@@ -1,0 +1,100 @@
+"""``gpud capture``: the verb, the file it makes and what it says about it."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import pwd
+import socket
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from gpud.agent.capture import record
+from gpud.core.capture import encode
+from gpud.core.errors import GpudError
+from gpud.core.scrub import Known, scrubbed
+from gpud.core.text import escaped
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from gpud.core.capture import Capture
+    from gpud.core.scrub import Kind
+    from gpud.core.settings import Settings
+
+STDOUT = "-"
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What the person asked for. ``output`` None is a file named after the moment."""
+
+    output: str | None
+    programs: bool
+
+
+def run(settings: Settings, config: Path, request: Request) -> int:
+    """Record this machine, take out what names it, write the file and say what was taken out.
+
+    Errors: ``GpudError`` for a file that is there already, ``OSError`` for one that cannot be made.
+    """
+    path = _path(request.output)
+    if path is not None and os.path.lexists(path):
+        raise GpudError(f"{path} is there already", fix="remove it, or choose another: -o FILE")
+    _say("asking this machine, which takes up to half a minute ...")
+    made = asyncio.run(record.record(record.Asked(settings, config, smi=request.programs)))
+    clean, counts = scrubbed(made, _known())
+    text = encode(clean)
+    if path is None:
+        sys.stdout.buffer.write(text)
+        sys.stdout.buffer.flush()
+    else:
+        with path.open("xb") as file:  # nobody's file is overwritten
+            file.write(text)
+    for line in _summary(clean, counts, path, programs=request.programs):
+        _say(line)
+    return 0
+
+
+def _path(output: str | None) -> Path | None:
+    if output == STDOUT:
+        return None
+    return Path(output or time.strftime("gpud-capture-%Y%m%d-%H%M%S.json"))
+
+
+def _known() -> Known:
+    """Name this machine and the person who asked."""
+    host = socket.gethostname()
+    people = {os.environ.get(name, "") for name in ("USER", "LOGNAME", "SUDO_USER", "USERNAME")}
+    for uid in {os.getuid(), int(os.environ.get("SUDO_UID", "0") or 0)}:
+        try:
+            entry = pwd.getpwuid(uid)
+        except (KeyError, OverflowError):
+            continue
+        people |= {entry.pw_name, Path(entry.pw_dir).name, entry.pw_gecos.partition(",")[0]}
+    return Known((host, host.partition(".")[0]), tuple(sorted(people)))
+
+
+def _summary(
+    made: Capture, counts: Mapping[Kind, int], path: Path | None, *, programs: bool
+) -> list[str]:
+    taken = ", ".join(f"{number} {kind}" for kind, number in counts.items()) or "nothing"
+    silent = [f"{part}: {words}" for part, words in made.unanswered.items()]
+    silent += [f"NVML: {made.nvml.error}"] if made.nvml.error else []
+    silent += [f"CUDA: {made.cuda.failure.detail}"] if made.cuda.failure else []
+    lines = [f"recorded: {made.machine}", *(f"  no answer from {words}" for words in silent)]
+    if not programs:
+        lines.append("nvidia-smi was not started: on some versions of WSL each start costs Windows")
+        lines.append("memory until it is restarted; --with-programs records it too")
+    lines.append(f"replaced by stand-ins: {taken}")
+    lines.append("kept: PCI bus ids, versions, models, the name of the driver's folder")
+    if path is not None:
+        lines.append(f"{path} is yours: read it before you share it")
+    return lines
+
+
+def _say(line: str) -> None:
+    print(escaped(line), file=sys.stderr, flush=True)

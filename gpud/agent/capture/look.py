@@ -1,0 +1,125 @@
+"""The files, devices and folders of a machine, as a program of its own that prints one document.
+
+``python -I -m gpud.agent.capture.look linux|windows SYSROOT``. What Windows serves (its drives, the
+driver store) may not answer for minutes or ever: whoever asks waits for as long as he likes.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import stat
+import sys
+from itertools import islice
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from gpud.core import power, wsl
+from gpud.core.advice import CONTAINER_MARKS
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+LARGEST = 64 << 10
+MOST_NAMES = 4096
+MOST_KEPT = 64
+"""Of the names in one folder, and of folders of one kind."""
+
+TEXTS = (
+    "/etc/os-release",
+    "/etc/wsl.conf",
+    "/proc/1/comm",
+    "/proc/driver/nvidia/version",
+    "/proc/sys/fs/binfmt_misc/WSLInterop",
+    "/proc/sys/fs/binfmt_misc/WSLInterop-late",
+    "/proc/sys/kernel/osrelease",
+    "/proc/version",
+)
+SUPPLIES = "/sys/class/power_supply"
+PCI = "/sys/bus/pci/devices"
+DISPLAY_CLASS = "0x03"
+DEVICES = re.compile(r"dxg|nvidia\d+|nvidiactl|nvidia-uvm")
+DRIVER_STORE = "/usr/lib/wsl/drivers"
+DRIVER_FOLDER = re.compile(r"nv[^/]*\.inf_[a-z0-9]+_[0-9a-f]+", re.IGNORECASE)
+DRIVER_FILES = re.compile(r".*\.so(?:\.[0-9]+)*|nvidia-smi|nvcubins\.bin")
+
+
+def main() -> int:
+    """Print what was asked for. Arguments: ``linux`` or ``windows``, and where the tree begins."""
+    parts = {"linux": linux, "windows": windows}
+    match sys.argv[1:]:
+        case [part, sysroot] if part in parts:
+            print(json.dumps(parts[part](Path(sysroot))))
+            return 0
+    print("usage: gpud.agent.capture.look linux|windows SYSROOT", file=sys.stderr)
+    return 2
+
+
+def linux(root: Path) -> dict[str, Any]:
+    """Give what Linux itself has: it answers at once."""
+    files = {path: text for path in TEXTS if (text := _text(root, path)) is not None}
+    # That they are there says that this is a container; what they hold is not looked at.
+    files |= {path: "" for path in CONTAINER_MARKS if _at(root, path).exists()}
+    for supply in _names(root, SUPPLIES)[:MOST_KEPT]:
+        for name in power.FILES:
+            path = f"{SUPPLIES}/{supply}/{name}"
+            if (text := _text(root, path)) is not None:
+                files[path] = text
+    return {"files": files, "devices": list(_devices(root)), "pci": list(_display_vendors(root))}
+
+
+def windows(root: Path) -> dict[str, Any]:
+    """Give what lies on Windows' side: NVIDIA's driver folders and people's .wslconfig."""
+    store = {}
+    found = [name for name in _names(root, DRIVER_STORE) if DRIVER_FOLDER.fullmatch(name)]
+    for folder in found[:MOST_KEPT]:
+        held = filter(DRIVER_FILES.fullmatch, _names(root, f"{DRIVER_STORE}/{folder}"))
+        store[folder] = list(islice(held, MOST_KEPT))
+    users = f"{wsl.mounts_at(wsl.sections(_text(root, '/etc/wsl.conf') or ''))}/c/Users"
+    settings = [f"{users}/{name}/.wslconfig" for name in _names(root, users)[:MOST_KEPT]]
+    texts = {path: text for path in settings if (text := _text(root, path)) is not None}
+    return {"files": texts, "driver_store": {name: kept for name, kept in store.items() if kept}}
+
+
+def _devices(root: Path) -> Iterator[str]:
+    for name in _names(root, "/dev"):
+        if DEVICES.fullmatch(name) and _at(root, f"/dev/{name}").is_char_device():
+            yield f"/dev/{name}"
+
+
+def _display_vendors(root: Path) -> Iterator[str]:
+    for name in _names(root, PCI):
+        if (_text(root, f"{PCI}/{name}/class") or "").startswith(DISPLAY_CLASS):
+            vendor = (_text(root, f"{PCI}/{name}/vendor") or "").strip()
+            if vendor:
+                yield vendor
+
+
+def _at(root: Path, path: str) -> Path:
+    return root / path.lstrip("/")
+
+
+def _names(root: Path, path: str) -> list[str]:
+    """List a folder, sorted; empty when it cannot be listed."""
+    try:
+        with os.scandir(_at(root, path)) as entries:
+            return sorted(entry.name for entry in islice(entries, MOST_NAMES))
+    except OSError:
+        return []
+
+
+def _text(root: Path, path: str) -> str | None:
+    """Read the beginning of a regular file without ever waiting for a writer."""
+    try:
+        descriptor = os.open(_at(root, path), os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError:
+        return None
+    with os.fdopen(descriptor, "rb") as file:
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            return None
+        return file.read(LARGEST).decode(errors="replace")
+
+
+if __name__ == "__main__":
+    sys.exit(main())
