@@ -28,13 +28,19 @@ Key: TypeAlias = tuple[Call, int | None]
 class Round:
     """One collection. ``kept`` is what need not be asked; what will not change is added to it.
 
-    Errors: those of ``ask``, which asks a call of a GPU, or of the machine.
+    ``said`` is what was asked just now. Errors: those of ``ask``, which asks a call of a GPU, or of
+    the machine.
     """
 
-    def __init__(self, ask: Callable[[Call, int | None], Answer], kept: dict[Key, Answer]) -> None:
+    def __init__(
+        self,
+        ask: Callable[[Call, int | None], Answer],
+        kept: dict[Key, Answer],
+        said: dict[Key, Answer],
+    ) -> None:
         self._ask = ask
         self._kept = kept
-        self._said: dict[Key, Answer] = {}
+        self._said = said
         self._lost: dict[int | None, Refusal] = {}
 
     def readings(self, gpu: int | None, asked: Mapping[str, Query]) -> list[Reading]:

@@ -47,7 +47,7 @@ class Session:
         self.troubled = False
         self._handles = self._opened()
         self._xids = Xids(self._handles)
-        self._driver = self._asked(DRIVER)
+        self._driver = self._driver_now = self._asked(DRIVER)
 
     def _opened(self) -> tuple[Any, ...]:
         """Initialise NVML and give one handle per GPU, in the order of their slots."""
@@ -72,16 +72,19 @@ class Session:
         return str(answer["busId"]) if isinstance(answer, dict) else ""
 
     def driver_changed(self) -> bool:
-        """Tell whether the driver is another than at the start: nothing remembered holds then."""
-        now = self._asked(DRIVER)
-        return not isinstance(now, Refusal) and now != self._driver
+        """Tell whether the driver is another than at the start: nothing remembered holds then.
+
+        The next collection says what was found here: the two shall not be of different drivers.
+        """
+        self._driver_now = self._asked(DRIVER)
+        return not isinstance(self._driver_now, Refusal) and self._driver_now != self._driver
 
     def collect(self, wanted: Container[str] | None = None) -> list[Reading]:
         """Give every field of the machine and of every GPU, or those ``wanted``; absent ones too.
 
         Errors: ``TelemetryError`` where no GPU gives anything any more.
         """
-        asking = Round(self._asked_of, self._kept)
+        asking = Round(self._asked_of, self._kept, {(DRIVER, None): self._driver_now})
         readings = asking.readings(None, _only(queries.MACHINE, wanted))
         of_gpu = _only(self._of_gpu, wanted)
         self._xids.drain()
