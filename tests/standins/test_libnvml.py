@@ -29,6 +29,9 @@ gpu = handles[-1]
 clocks = (nv.NVML_CLOCK_GRAPHICS, nv.NVML_CLOCK_SM, nv.NVML_CLOCK_MEM, nv.NVML_CLOCK_VIDEO)
 def struct(value):
     return value if isinstance(value, dict) else {k: getattr(value, k) for k, _ in value._fields_}
+def field_value(number):
+    told = nv.nvmlDeviceGetFieldValues(gpu, [number])[0]
+    return [told.nvmlReturn, told.valueType, told.value.uiVal]
 found = {
     "before": before,
     "count": len(handles),
@@ -59,7 +62,44 @@ found = {
     "fan": ask(nv.nvmlDeviceGetFanSpeed, gpu),
     "throttle": ask(nv.nvmlDeviceGetCurrentClocksThrottleReasons, gpu),
     "events": ask(nv.nvmlDeviceGetCurrentClocksEventReasons, gpu),
+    "thresholds": [ask(nv.nvmlDeviceGetTemperatureThreshold, gpu, kind) for kind in (0, 1, 2)],
+    "memory_temperature": ask(field_value, nv.NVML_FI_DEV_MEMORY_TEMP),
+    "violations": [struct(ask(nv.nvmlDeviceGetViolationStatus, gpu, policy)) for policy in (0, 1)],
+    "pcie": [
+        ask(nv.nvmlDeviceGetCurrPcieLinkGeneration, gpu),
+        ask(nv.nvmlDeviceGetMaxPcieLinkGeneration, gpu),
+        ask(nv.nvmlDeviceGetCurrPcieLinkWidth, gpu),
+        ask(nv.nvmlDeviceGetMaxPcieLinkWidth, gpu),
+        ask(nv.nvmlDeviceGetPcieReplayCounter, gpu),
+    ],
+    "throughput": [ask(nv.nvmlDeviceGetPcieThroughput, gpu, counter) for counter in (0, 1, 2)],
+    "ecc": ask(nv.nvmlDeviceGetEccMode, gpu),
+    "errors": [
+        ask(nv.nvmlDeviceGetTotalEccErrors, gpu, error, counter)
+        for error in (0, 1)
+        for counter in (0, 1)
+    ],
+    "rows": ask(nv.nvmlDeviceGetRemappedRows, gpu),
+    "mig": ask(nv.nvmlDeviceGetMigMode, gpu),
+    "processes": [
+        [process.pid for process in found] if isinstance(found, list) else found
+        for found in (
+            ask(nv.nvmlDeviceGetComputeRunningProcesses_v2, gpu),
+            ask(nv.nvmlDeviceGetGraphicsRunningProcesses_v3, gpu),
+            ask(nv.nvmlDeviceGetMPSComputeRunningProcesses_v3, gpu),
+        )
+    ],
+    "event_types": ask(nv.nvmlDeviceGetSupportedEventTypes, gpu),
+    "driver_again": nv.nvmlSystemGetDriverVersion(),
 }
+events = nv.nvmlEventSetCreate()
+xid = nv.nvmlEventTypeXidCriticalError
+found["registered"] = ask(nv.nvmlDeviceRegisterEvents, gpu, xid, events)
+def event():
+    told = ask(nv.nvmlEventSetWait_v2, events, 0)
+    return told if isinstance(told, dict) else [told.eventType, told.eventData]
+found["told"] = [event() for _ in range(4)]
+nv.nvmlEventSetFree(events)
 nv.nvmlShutdown()
 found["after"] = ask(nv.nvmlDeviceGetCount)
 print(json.dumps(found))
@@ -118,8 +158,73 @@ def test_every_field_arrives_through_pynvml(tmp_path: Path) -> None:
         "fan": 30,
         "throttle": 1,
         "events": 1,
+        "thresholds": [95, 90, {"error": 2}],
+        "memory_temperature": [3, 1, 0],
+        "violations": [
+            {"referenceTime": 1_700_000_000_000_000, "violationTime": 2_500_000_000},
+            {"referenceTime": 1_700_000_000_000_000, "violationTime": 0},
+        ],
+        "pcie": [1, 4, 8, 16, 0],
+        "throughput": [1500, 2500, {"error": 2}],
+        "ecc": {"error": 3},
+        "errors": [{"error": 3}] * 4,
+        "rows": {"error": 3},
+        "mig": {"error": 3},
+        "processes": [[], [], {"error": 3}],
+        "event_types": 0,
+        "driver_again": "572.16",
+        "registered": {"error": 3},
+        "told": [{"error": 10}] * 4,
         "after": {"error": 1},
     }
+
+
+def test_a_data_centre_card_gives_what_the_default_one_withholds(tmp_path: Path) -> None:
+    found = read(
+        build_libnvml(
+            tmp_path,
+            "device.0.temperature_memory_c 61\ndevice.0.ecc_mode 1\n"
+            "device.0.ecc_corrected_volatile 1\ndevice.0.ecc_corrected_aggregate 2\n"
+            "device.0.ecc_uncorrected_volatile 3\ndevice.0.ecc_uncorrected_aggregate 4\n"
+            "device.0.remapped_rows_correctable 5\ndevice.0.remapped_rows_uncorrectable 6\n"
+            "device.0.remapped_rows_pending 1\ndevice.0.mig_mode 1\n"
+            "device.0.compute_pids 7,8\ndevice.0.graphics_pids 9\ndevice.0.mps_pids -\n"
+            "device.0.event_types 8\ndevice.0.xid 31 2\ndevice.0.xid 79\n",
+        )
+    )
+    assert found["memory_temperature"] == [0, 1, 61]
+    assert found["ecc"] == [1, 0]
+    assert found["errors"] == [1, 2, 3, 4]
+    assert found["rows"] == [5, 6, 1, 0]
+    assert found["mig"] == [1, 0]
+    assert found["processes"] == [[7, 8], [9], []]
+    assert found["registered"] is None
+    assert found["told"] == [[8, 31], [8, 31], [8, 79], {"error": 10}]
+
+
+@pytest.mark.parametrize(
+    ("value", "given"), [(2**64 - 1, 2**64 - 1), (2**63, 2**63), (-1, 2**64 - 1)]
+)
+def test_any_64_bits_are_a_value(tmp_path: Path, value: int, given: int) -> None:
+    assert read(build_libnvml(tmp_path, f"device.0.energy_mj {value}\n"))["energy"] == given
+
+
+def test_one_device_refuses_and_the_other_does_not(tmp_path: Path) -> None:
+    script = "devices 2\ndevice.{}.fail nvmlDeviceGetPowerUsage 15\n"
+    assert read(build_libnvml(tmp_path, script.format(0)))["power"] == 23_500
+    assert read(build_libnvml(tmp_path, script.format(1)))["power"] == {"error": 15}
+
+
+def test_a_device_that_is_gone_after_some_calls_refuses_them_all(tmp_path: Path) -> None:
+    found = read(build_libnvml(tmp_path, "device.0.fail * 15 12\n"))
+    assert found["name"] == "NVIDIA GeForce RTX 4070 (stand-in)"
+    assert found["power"] == found["fan"] == found["events"] == {"error": 15}
+    assert found["driver"] == "572.16"
+
+
+def test_another_driver_is_told_of_after_some_questions(tmp_path: Path) -> None:
+    found = read(build_libnvml(tmp_path, "next_driver_version 1 576.02\n"))
+    assert (found["driver"], found["driver_again"]) == ("572.16", "576.02")
 
 
 def test_the_script_changes_what_is_answered(tmp_path: Path) -> None:
@@ -149,6 +254,14 @@ def test_functions_fail_or_are_missing_one_by_one(tmp_path: Path) -> None:
     assert found["clocks"] == [210, 210, {"error": 999}, {"error": 999}]
     assert found["temperature_v"] == found["power"] == {"error": 13}
     assert found["temperature"] == 41
+
+
+def test_a_slow_function_takes_its_time_and_a_broken_one_ends_the_process(tmp_path: Path) -> None:
+    began = time.monotonic()
+    read(build_libnvml(tmp_path, "delay nvmlDeviceGetFanSpeed 400 0 1\n"))
+    assert time.monotonic() - began >= 0.4
+    ended = run(build_libnvml(tmp_path, "segfault nvmlDeviceGetFanSpeed\n"))
+    assert ended.returncode == -signal.SIGSEGV
 
 
 def test_calls_are_logged_and_a_crash_ends_the_process(tmp_path: Path) -> None:
