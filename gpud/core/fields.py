@@ -152,7 +152,7 @@ FIELDS: Final[Mapping[str, Field]] = {
     "remapped_rows_failed": _RATIO,  # 0 or 1
     "mig_mode": _text(),  # "enabled", "disabled"
     "processes": _gauge(100_000.0),  # with a context, compute and graphics; one is counted once
-    "xids": _text(),  # since the source was opened: "31:2,79:1", "none" for none
+    "xids": _text(),  # since the agent started: "31:2,79:1", "none" for none
     "xid_last": _gauge(100_000.0),  # 0 while there was none
 }
 

@@ -310,6 +310,23 @@ def test_a_helper_whose_time_is_over_gives_way_after_its_answer(tmp_path: Path) 
     asyncio.run(story())
 
 
+def test_xids_are_counted_on_where_the_last_helper_left_off(tmp_path: Path) -> None:
+    library = build_libnvml(tmp_path, "device.0.event_types 8\ndevice.0.xid 31 2\n")
+
+    async def story() -> None:
+        async with telling(library, command=(*HELPER, "--life-s=0")) as told:
+            assert (await told.fields())["xids"] == "31:2"
+            rewrite_script(library, "device.0.event_types 8\ndevice.0.xid 79\n")
+            assert (await told.fields())["xids"] == "31:2,79:1"
+            rewrite_script(library, "device.0.event_types 8\n")
+            await told.source.look()
+            fields = await told.fields()
+            assert (fields["xids"], fields["xid_last"]) == ("31:2,79:1", 79.0)
+            assert len(told.spawned) == 4
+
+    asyncio.run(story())
+
+
 def test_another_driver_is_seen_in_the_collection_after_its_library_was_installed(
     tmp_path: Path,
 ) -> None:

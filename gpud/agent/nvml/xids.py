@@ -15,6 +15,7 @@ import pynvml
 from gpud.agent.nvml.calls import Call
 from gpud.agent.nvml.refusals import Refusal, guarded
 from gpud.core.sample import Absent
+from gpud.core.xids import HIGHEST, MOST_CODES, told
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -30,9 +31,6 @@ NO_MORE = frozenset({pynvml.NVML_ERROR_TIMEOUT, pynvml.NVML_ERROR_GPU_IS_LOST})
 
 MOST_AT_ONCE = 256
 """Of events in one collection; the rest waits for the next."""
-MOST_CODES = 16
-HIGHEST = 1000
-"""NVIDIA's list of Xids ends below 200; anything beyond this is none."""
 
 
 class Xids:
@@ -78,8 +76,7 @@ class Xids:
         refused = self._refused[gpu] or self._undrained
         if refused is not None:
             return dict.fromkeys(FIELDS, refused)
-        told = ",".join(f"{code}:{count}" for code, count in sorted(self._seen[gpu].items()))
-        return dict(zip(FIELDS, (told or "none", float(self._last[gpu])), strict=True))
+        return dict(zip(FIELDS, (told(self._seen[gpu]), float(self._last[gpu])), strict=True))
 
 
 def _address(handle: Any) -> int | None:  # noqa: ANN401  # an opaque pointer

@@ -10,18 +10,19 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from gpud.agent.children import Conversation
-from gpud.core import advice, conditions
+from gpud.core import advice, conditions, xids
 from gpud.core.advice import Platform, Situation
 from gpud.core.errors import TelemetryError
 from gpud.core.sample import Absent, Reading
 from gpud.core.telemetry import LEVELS, Answer
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from gpud.agent.source import Context
     from gpud.core.clock import Instant
     from gpud.core.settings import Settings
+    from gpud.core.xids import Seen
 
 NAME = "nvml"
 LEVEL = LEVELS.index(NAME)
@@ -127,6 +128,8 @@ class Nvml:
         self._resting: TelemetryError | None = None
         self._flight: asyncio.Task[tuple[Reading, ...]] | None = None
         self._overdue = False  # somebody gave up waiting for it
+        self._xids: Mapping[str, Seen] = {}  # that this helper has told
+        self._xids_before: Mapping[str, Seen] = {}  # those before it
 
     async def collect(self, wanted: frozenset[str]) -> Answer:  # noqa: ARG002  # it gives them all
         """Give every field of every GPU, each with a value or a reason, or why there is none."""
@@ -199,7 +202,9 @@ class Nvml:
         if answer.readings is None:
             raise self._rested(answer.detail, answer.reason, answer.fix)
         self._resting, self._failures = None, 0
-        return tuple(read.reading() for read in answer.readings)
+        readings = tuple(read.reading() for read in answer.readings)
+        self._xids = xids.seen(readings) or self._xids
+        return xids.carried(self._xids_before, readings)
 
     async def _asked(self, question: bytes) -> _Answer:
         """Put one question to the helper, which is started where there is none."""
@@ -247,6 +252,7 @@ class Nvml:
             await helper.ended(GONE_S)
 
     def _started(self) -> Conversation:
+        self._xids_before, self._xids = xids.together(self._xids_before, self._xids), {}
         self._on_spawn()
         try:
             return Conversation(self._command)
