@@ -123,6 +123,11 @@ def parser() -> argparse.ArgumentParser:
         action="store_true",
         help="start nvidia-smi too; each start costs Windows memory on some versions of WSL",
     )
+    gpus = verb("gpus", _gpus, "forget GPUs that were taken out on purpose")
+    gpus.add_argument("action", choices=("forget",))
+    gpus.add_argument(
+        "uuids", nargs="+", metavar="UUID", help="which, as `gpud status` says; or all"
+    )
     config = verb("config", _config, "show the settings in force, or check the file")
     config.add_argument("action", choices=("show", "check"))
     verb("version", _version, "print the version")
@@ -282,6 +287,18 @@ def _capture(arguments: argparse.Namespace, place: Place) -> int:
 
     request = command.Request(arguments.output, programs=arguments.with_programs)
     return command.run(settings, place.config, request)
+
+
+def _gpus(arguments: argparse.Namespace, place: Place) -> int:
+    settings = _root_only(place)
+    from gpud.agent import forgetting
+
+    _as_the_agent(settings, place)
+    forgotten = forgetting.forget(Path(settings.state_dir), arguments.uuids, now_s=time.time())
+    for uuid, one in forgotten.items():
+        _say(f"{one.name} ({uuid}) is forgotten")
+    _say("what is there is expected again" if forgotten else "there was no GPU to forget")
+    return OK
 
 
 def _as_the_agent(settings: Settings, place: Place) -> None:
