@@ -282,7 +282,7 @@ def test_no_word_of_a_driver_or_a_file_begins_a_line_or_steers_the_terminal() ->
     after = snapshots.full()
     after = fold(HealthSet("store", Level.FAILED, NOW_S, "x", evil, evil), after)
     document = made(replace(after, platform={"wsl": evil}), now=snapshots.NOW)
-    document["changes"] = [
+    document["changes"] += [
         {"kind": evil, "old": evil, "new": evil, "at_s": NOW_S, "boot_id": "b"},
     ]
     for line in shown(document):

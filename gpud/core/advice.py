@@ -140,8 +140,7 @@ _WSL2: Final[Mapping[Situation, str]] = {
     Situation.RESET: "Windows reset the GPU because work did not yield for 2 s, or its memory "
     "could not be made resident: close what fills the GPU's memory; if it stays, {restart}",
     Situation.STUB: "a stub from a CUDA toolkit was loaded. " + _STRAY,
-    Situation.TELEMETRY_SILENT: "nothing is lost but speed: gpud asks elsewhere meanwhile; if it "
-    "stays, {restart}",
+    Situation.TELEMETRY_SILENT: "gpud asks elsewhere meanwhile; if it stays, {restart}",
     Situation.TOO_OLD: "update the NVIDIA driver in Windows (R495 or newer), then {restart}",
     Situation.VANISHED: "`wsl --shutdown` from Windows brings back a GPU that fell off; `sudo "
     "gpud gpus forget UUID` if it was taken out on purpose",
@@ -181,8 +180,8 @@ _LINUX: Final[Mapping[Situation, str]] = {
     "stays",
     Situation.STUB: "a stub from a CUDA toolkit was loaded, not the driver: take its folder out of "
     "LD_LIBRARY_PATH and /etc/ld.so.conf.d, then `sudo ldconfig`",
-    Situation.TELEMETRY_SILENT: "nothing is lost but speed: gpud asks elsewhere meanwhile; "
-    "`sudo dmesg | grep -i nvrm` may say why",
+    Situation.TELEMETRY_SILENT: "gpud asks elsewhere meanwhile; `sudo dmesg | grep -i nvrm` "
+    "may say why",
     Situation.TOO_OLD: "install a newer NVIDIA driver from your distribution's packages, then "
     "reboot",
     Situation.VANISHED: "`sudo dmesg | grep -i nvrm` says why a GPU fell off, and a reboot may "

@@ -69,7 +69,8 @@ def asked(machine: Machine) -> Said:
     places = [machine.settings.nvml.library]
     if not places[0]:
         places = [str(machine.at(f"{WSL_LIBRARIES}/{LIBRARY}")), LIBRARY]
-    command = [sys.executable, "-I", "-m", "gpud.agent.nvml", *places]
+    options = ["-I", "-m", "gpud.agent.nvml", f"--platform={machine.platform}"]
+    command = [sys.executable, *options, *places]
     ended = machine.ask(command, stdin="{}\n")
     if ended.code is None:
         hung = {"reason": "hung", "detail": f"NVML: {ended.stderr}"}
