@@ -1,11 +1,11 @@
-"""What the probes cost the machine: GPU and CPU seconds of each, and of an hour of the schedule.
+"""What probes and telemetry cost the machine: GPU and CPU seconds, and of an hour of the schedule.
 
     .venv/bin/python benchmarks/cost.py [--library PATH]
 
 Without ``--library`` it is the stand-in libcuda, scripted as a laptop's card under WSL2: its GPU
 seconds are computed and its CPU seconds hold what the stand-in itself takes. With it, a real driver
-and its first GPU. The budgets are 0.1 % of the GPU and, agent and supervisor included, 0.5 % of one
-core. Exit code 1 when the GPU's is exceeded.
+and its first GPU. Telemetry is asked of the stand-in NVML. The budgets are 0.1 % of the GPU and,
+agent and supervisor included, 0.5 % of one core. Exit code 1 when the GPU's is exceeded.
 """
 
 from __future__ import annotations
@@ -22,9 +22,11 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from gpud.core.settings import Schedule
-from tests.standins.build import build_libcuda
+from tests.standins.build import build_libcuda, build_libnvml
 
 CHILD = (sys.executable, "-I", "-m", "gpud.child")
+HELPER = (sys.executable, "-I", "-m", "gpud.agent.nvml")
+COLLECTIONS = 200
 GPU_BUDGET, CPU_BUDGET = 0.1, 0.5  # percent
 LAPTOP = """
 launch_ns 12000
@@ -65,6 +67,10 @@ def main() -> int:
             cpu_share += 100 * often * cpu_s / 3600
             took = (report["gpu_seconds"], cpu_s, report["duration_s"])
             print(f"{spec['name']:<12} {often:>8g} " + " ".join(f"{s * 1e3:6.0f} ms" for s in took))
+        start_s, each_s = telemetry(build_libnvml(Path(scratch)))
+        often = 3600 / schedule.telemetry_interval_s
+        cpu_share += 100 * (often * each_s + start_s) / 3600  # the helper is begun anew each hour
+        print(f"{'telemetry':<12} {often:>8g} {'':>9} {each_s * 1e3:6.2f} ms")
     print(f"GPU {gpu_share:.3f} %, budget {GPU_BUDGET:g} %")
     print(f"CPU {cpu_share:.3f} % of one core, budget {CPU_BUDGET:g} % with agent and supervisor")
     return 0 if gpu_share <= GPU_BUDGET else 1
@@ -82,6 +88,23 @@ def child(option: str, job: dict[str, Any]) -> tuple[dict[str, Any], float]:
     document: dict[str, Any] = json.loads(ended.stdout)
     used_s = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
     return document, used_s
+
+
+def telemetry(library: Path) -> tuple[float, float]:
+    """CPU seconds of the NVML helper's start with one collection, and of each further one."""
+    used_s = []
+    for questions in (1, 1 + COLLECTIONS):
+        before = resource.getrusage(resource.RUSAGE_CHILDREN)
+        subprocess.run(
+            [*HELPER, str(library)],
+            input="{}\n" * questions,
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        after = resource.getrusage(resource.RUSAGE_CHILDREN)
+        used_s.append(after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime)
+    return used_s[0], max(used_s[1] - used_s[0], 0.0) / COLLECTIONS
 
 
 if __name__ == "__main__":
