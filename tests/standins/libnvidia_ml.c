@@ -155,7 +155,7 @@ EXPORT nvmlReturn_t nvmlDeviceGetCount_v2(unsigned *count)
 {
     ENTER();
     REQUIRE(count, INVALID_ARGUMENT);
-    *count = (unsigned)settings.devices;
+    *count = settings.claimed_devices ? settings.claimed_devices : (unsigned)settings.devices;
     return SUCCESS;
 }
 

@@ -134,6 +134,7 @@ struct device {
 
 extern struct settings {
     int devices, cuda_version;
+    unsigned claimed_devices; /* what their count says; 0 for the truth */
     char driver_version[80], nvml_version[80], next_driver[80];
     int64_t next_driver_after; /* calls; 0 for never */
     struct device device[MAX_DEVICES];

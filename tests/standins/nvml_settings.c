@@ -1,6 +1,7 @@
 /* The script keys of the stand-in libnvidia-ml.so.1, with their defaults.
  *
  *   devices N, cuda_version 12080, driver_version TEXT, nvml_version TEXT
+ *   claimed_devices N            what the count of devices says, whatever there is
  *   next_driver_version AFTER TEXT
  *                                what the version is once it was asked for AFTER times
  *   device.I.name, .uuid (GPU-...), .pci_bus_id, .vbios_version TEXT
@@ -151,6 +152,8 @@ bool library_line(const char *key, char *value)
         TEXT(settings.driver_version);
     else if (!strcmp(key, "nvml_version"))
         TEXT(settings.nvml_version);
+    else if (!strcmp(key, "claimed_devices"))
+        settings.claimed_devices = (unsigned)script_unsigned(key, value);
     else if (!strcmp(key, "next_driver_version"))
         next_driver_line(key, value);
     else if (!strcmp(key, "cuda_version"))

@@ -37,7 +37,8 @@ class Library:
 
     def watched(self) -> Library:
         """Give it with the files that it consists of by now: WSL's opens another when asked."""
-        return Library(self.exports, {**_mapped(), **self.files})
+        since = {path: seen for path, seen in _mapped().items() if path not in self.files}
+        return Library(self.exports, {**self.files, **since})
 
     @property
     def real(self) -> str:

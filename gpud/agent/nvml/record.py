@@ -16,6 +16,7 @@ from gpud.agent.nvml import queries, session, xids
 from gpud.agent.nvml.library import load
 from gpud.agent.nvml.refusals import Refusal, guarded
 from gpud.core.errors import TelemetryError
+from gpud.core.gpus import MOST_KNOWN
 
 if TYPE_CHECKING:
     from gpud.agent.nvml.calls import Call
@@ -53,7 +54,7 @@ class _Tape:
         for call in queries.calls(queries.MACHINE):
             self._asked(call, None)
         count = self._asked(session.COUNT, None)
-        for gpu in range(count if isinstance(count, int) else 0):
+        for gpu in range(min(count, MOST_KNOWN) if isinstance(count, int) else 0):
             given = self._asked(session.handle(gpu), None)
             if isinstance(given, Refusal):
                 continue

@@ -14,6 +14,7 @@ from gpud.agent.nvml.calls import Call
 from gpud.agent.nvml.refusals import WHOLE, Refusal, error, guarded
 from gpud.agent.nvml.round import NAME, Round
 from gpud.agent.nvml.xids import Xids
+from gpud.core.gpus import MOST_KNOWN
 from gpud.core.sample import Reading
 
 if TYPE_CHECKING:
@@ -52,7 +53,8 @@ class Session:
     def _opened(self) -> tuple[Any, ...]:
         """Initialise NVML and give one handle per GPU, in the order of their slots."""
         self._required(INIT)
-        given = [self._asked(handle(index)) for index in range(self._required(COUNT))]
+        count = min(self._required(COUNT), MOST_KNOWN)
+        given = [self._asked(handle(index)) for index in range(count)]
         refused = [answer for answer in given if isinstance(answer, Refusal)]
         handles = [answer for answer in given if not isinstance(answer, Refusal)]
         if refused and not handles:

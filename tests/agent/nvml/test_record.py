@@ -64,6 +64,12 @@ def test_every_call_is_there_once_as_c_gave_it(library: Path) -> None:
         }
 
 
+def test_the_file_is_named_that_the_link_leads_to(library: Path, tmp_path: Path) -> None:
+    link = tmp_path / "libnvidia-ml.so.1"
+    link.symlink_to(library)
+    assert asking.recorded(link)["library"] == str(library)
+
+
 def test_who_runs_something_on_the_gpu_is_not_recorded(library: Path) -> None:
     rewrite_script(library, "device.0.compute_pids 4711,4712\n")
     document = asking.recorded(library)

@@ -146,6 +146,13 @@ def test_a_machine_without_a_gpu_still_has_a_driver(library: Path) -> None:
     assert asking.of(found, None)["driver_version"]["value"] == "572.16"
 
 
+def test_a_count_that_is_out_of_this_world_is_not_followed_to_its_end(library: Path) -> None:
+    rewrite_script(library, f"claimed_devices {2**32 - 1}\n")
+    found = asking.readings(library)
+    assert {reading["gpu"] for reading in found} == {None, 0}
+    assert len(asking.recorded(library)["calls"]) < 300
+
+
 def test_gpus_are_counted_in_the_order_of_their_slots(library: Path) -> None:
     rewrite_script(
         library,
