@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gpud.core.fields import FIELDS, SENTINELS, Kind, plausible
@@ -440,9 +440,7 @@ NUMBERS = sorted(RAW)
 
 
 @given(data=st.data())
-@settings(
-    max_examples=8, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
+@settings(max_examples=8, deadline=None)
 def test_whatever_a_number_is_no_sentinel_and_no_impossible_figure_gets_through(
     library: Path, data: st.DataObject
 ) -> None:

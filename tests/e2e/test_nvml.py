@@ -1,0 +1,97 @@
+"""NVML goes, comes back, is replaced, crashes and dawdles under a running gpud."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.e2e.program import Program, cuda, nvml, only, program
+from tests.standins.build import build_libnvml, rewrite_script
+from tests.waiting import until
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+SCRAPE_S = 0.05
+LEVEL = 5.0
+TWO = "devices 2\n"
+LOSES_ONE = f"{TWO}device.1.fail * 15 130\n"  # after its third collection or so
+
+
+@pytest.fixture
+def gpud() -> Iterator[Program]:
+    with program(probes=only("launch")) as made:
+        yield made
+
+
+def scraped_s(gpud: Program) -> float:
+    took_s = []
+    for _ in range(20):
+        began_s = time.monotonic()
+        assert gpud.get("/metrics")
+        took_s.append(time.monotonic() - began_s)
+    return statistics.median(took_s)
+
+
+def level(gpud: Program) -> float | None:
+    return gpud.value("gpud_telemetry_level")
+
+
+def driver(gpud: Program) -> set[str]:
+    return {
+        version
+        for name, labels in gpud.metrics()
+        if name == "gpud_gpu_info" and (version := dict(labels).get("driver_version"))
+    }
+
+
+def test_a_lost_gpu_a_new_driver_and_a_library_that_goes_and_comes_back(gpud: Program) -> None:
+    gpud.settings["nvml"] = nvml(gpud.home, f"{LOSES_ONE}driver_version 572.16\n")
+    library = gpud.home / "driver/libnvidia-ml.so.1"
+    newer = build_libnvml(gpud.home / "newer")
+    gpud.start()
+    until(lambda: gpud.value("gpud_gpu_temperature_celsius", gpu="1"), "the second GPU")
+    until(
+        lambda: gpud.value("gpud_gpu_temperature_celsius", gpu="1") is None, "the loss of that GPU"
+    )
+    assert gpud.value("gpud_gpu_temperature_celsius", gpu="0") == 41
+    assert driver(gpud) == {"572.16"}
+
+    rewrite_script(library, f"{TWO}driver_version 576.02\n")
+    newer.replace(library)
+    until(lambda: driver(gpud) == {"576.02"}, "the new driver")
+    assert gpud.value("gpud_gpu_temperature_celsius", gpu="1") == 41
+    assert level(gpud) == LEVEL
+
+    library.rename(newer)
+    gpud.health("nvml", 2, "library_missing")
+    assert level(gpud) == 0
+    assert scraped_s(gpud) < SCRAPE_S
+    newer.rename(library)
+    until(lambda: level(gpud) == LEVEL, "NVML, which is back", within_s=60)
+    assert "Traceback" not in gpud.logs()
+
+
+@pytest.mark.parametrize(
+    ("script", "reason"),
+    [
+        ("segfault nvmlDeviceGetUtilizationRates\n", "crashed"),
+        ("delay nvmlDeviceGetUtilizationRates 2500\n", None),
+    ],
+)
+def test_a_driver_that_crashes_or_dawdles_holds_nothing_up(
+    gpud: Program, script: str, reason: str | None
+) -> None:
+    gpud.settings |= {"cuda": cuda(gpud.home), "nvml": nvml(gpud.home, script)}
+    gpud.start()
+    if reason is not None:
+        assert "SIGSEGV" in gpud.health("nvml", 1, reason)["detail"]
+    until(lambda: gpud.value("gpud_probe_runs_total", probe="launch"), "a run")
+    assert scraped_s(gpud) < SCRAPE_S
+    if reason is None:
+        until(lambda: level(gpud) == LEVEL, "what a slow driver says in the end")
+        assert gpud.value("gpud_gpu_temperature_celsius", gpu="0") == 41
+    assert "Traceback" not in gpud.logs()
