@@ -15,7 +15,7 @@ import msgspec
 import structlog
 
 import gpud
-from gpud.agent import eventsapi, ladder, logs, platform, rootstatus, status, web
+from gpud.agent import eventsapi, ladder, logs, platform, rootstatus, status, web, windows
 from gpud.agent.board import Board
 from gpud.agent.changes import Watcher
 from gpud.agent.clocks import local_min, now
@@ -35,6 +35,7 @@ from gpud.core.events import (
     ChildSpawned,
     ClockJumped,
     HealthSet,
+    PlatformRead,
     ProgramStarted,
 )
 from gpud.core.facts import beside_a_run
@@ -160,6 +161,7 @@ async def run(settings: Settings) -> int:
         ("tick", lambda: _ticking(settings, board, schedule)),
         ("containers", lambda: _hearing(board, pipeline)),
         ("changes", watcher.run),
+        ("windows", lambda: _asking_windows(context, watcher)),
         ("report", lambda: _reporting(own / "agent.json", board, dirty)),
         ("http", lambda: _serving(settings, board, history, stop)),
     )
@@ -260,6 +262,12 @@ async def _ticking(settings: Settings, board: Board, schedule: Schedule) -> None
         before = after
         board.post(rootstatus.read(path, after))
         await asyncio.sleep(TICK_S)
+
+
+async def _asking_windows(context: Context, watcher: Watcher) -> None:
+    """Learn once what only Windows knows; a change of it needs a new start of the machine."""
+    if found := await windows.facts(context):
+        watcher.post(PlatformRead(found, time.time()))
 
 
 async def _hearing(board: Board, pipeline: Pipeline) -> None:

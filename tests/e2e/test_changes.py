@@ -1,0 +1,132 @@
+"""Drivers swapped and GPUs gone under the real program, while it runs and while it does not."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import urllib.error
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tests.e2e.program import Program, children_of, cuda, nvml, program
+from tests.standins.build import rewrite_script
+from tests.waiting import until
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+DRIVER = "driver_version 572.16\n"
+SWAPPED = "driver_version 576.02\n"
+AGAIN = "driver_version 580.88\n"
+
+
+@pytest.fixture
+def gpud() -> Iterator[Program]:
+    with program() as made:
+        yield made
+
+
+def told(gpud: Program, kind: str) -> list[tuple[str | None, str]]:
+    """What /api/v1/events gives of one kind, oldest first."""
+    with contextlib.suppress(OSError, urllib.error.URLError):
+        document = json.loads(gpud.get(f"/api/v1/events?kind={kind}"))
+        return [(event["old"], event["new"]) for event in reversed(document["events"])]
+    return []
+
+
+def helper(gpud: Program) -> int | None:
+    """The process that speaks to NVML."""
+    agent = gpud.agent_pid()
+    for pid in children_of(agent) if agent else []:
+        with contextlib.suppress(OSError):
+            if b"gpud.agent.nvml" in Path("/proc", str(pid), "cmdline").read_bytes():
+                return pid
+    return None
+
+
+def the_driver_goes_down(gpud: Program) -> None:
+    """NVML dies with the driver under it; its helper is made anew after a rest."""
+    os.kill(until(lambda: helper(gpud), "the helper"), signal.SIGKILL)
+    gpud.health("nvml", 1, "crashed")
+
+
+def cli(gpud: Program, *words: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-I", "-m", "gpud", "--home", str(gpud.home), *words]
+    return subprocess.run(command, capture_output=True, text=True, check=False, cwd="/")
+
+
+def changes(document: dict[str, Any], kind: str) -> list[tuple[str | None, str]]:
+    return [(c["old"], c["new"]) for c in document["changes"] if c["kind"] == kind]
+
+
+def test_a_driver_that_is_swapped_is_told_once_whether_gpud_runs_or_not(gpud: Program) -> None:
+    library = nvml(gpud.home, DRIVER)
+    gpud.settings = {"cuda": cuda(gpud.home), "nvml": library}
+    gpud.start()
+    until(lambda: told(gpud, "driver_version"), "the first sight of a driver")
+    assert told(gpud, "driver_version") == [(None, "572.16")]
+
+    the_driver_goes_down(gpud)
+    assert told(gpud, "driver_version") == [(None, "572.16")]  # that nobody says it is no change
+    rewrite_script(Path(library["library"]), SWAPPED)
+    swapped = [("572.16", "576.02")]
+    gpud.status_when(lambda d: changes(d, "driver_version") == swapped, "the new driver")
+    until(lambda: told(gpud, "driver_version")[1:] == swapped, "the change in the history")
+
+    gpud.stop()
+    rewrite_script(Path(library["library"]), AGAIN)
+    gpud.start()
+    swapped.append(("576.02", "580.88"))
+    document = gpud.status_when(
+        lambda d: changes(d, "driver_version") == swapped, "the driver of the night"
+    )
+    assert document["counters"]["changes"]["driver_version"] == 1  # since this start
+    until(lambda: told(gpud, "driver_version")[1:] == swapped, "both changes in the history")
+    assert "Traceback" not in gpud.logs()
+
+
+def test_a_gpu_that_is_gone_is_missed_across_restarts_until_it_is_forgotten(gpud: Program) -> None:
+    library = cuda(gpud.home, "devices 2\n")
+    gpud.settings = {"cuda": library}
+    gpud.start()
+    gpud.health("devices", 0)
+    both = until(lambda: told(gpud, "gpus"), "the first sight of the GPUs")[0][1].split(",")
+    assert len(both) == 2
+
+    rewrite_script(Path(library["library"]), "devices 1\n")
+    lost = gpud.health("devices", 2, "gpu_vanished")
+    assert both[1] in lost["detail"]
+    until(lambda: told(gpud, "gpus")[1:] == [(",".join(both), both[0])], "the loss, held twice")
+
+    gpud.stop()
+    gpud.start()
+    again = gpud.health("devices", 2, "gpu_vanished")
+    assert both[1] in again["detail"]
+    assert again["detail"].rpartition("since")[2] == lost["detail"].rpartition("since")[2]
+
+    forgotten = cli(gpud, "gpus", "forget", both[1])
+    assert (forgotten.returncode, both[1] in forgotten.stdout) == (0, True)
+    gpud.health("devices", 0)
+    [event] = json.loads(gpud.get("/api/v1/events?kind=gpu_forgotten"))["events"]
+    assert event["uuid"] == both[1]
+    assert "Traceback" not in gpud.logs()
+
+
+def test_a_machine_without_a_gpu_is_well_and_status_says_so() -> None:
+    with program(cuda={}, nvml={}) as gpud:
+        gpud.start()
+        for component in ("cuda", "nvml", "devices"):
+            health = gpud.health(component, 0, "no_gpu")
+            assert health["detail"] == "this machine has no NVIDIA GPU"
+        gpud.status_when(lambda d: d["state"] == "ok" and d["probes"], "everything well")
+        asked = cli(gpud, "status")
+        assert asked.returncode == 0, asked.stdout
+        assert "health_changed" not in gpud.logs()  # it was at no moment said to be broken
+        restarted = gpud.stop()
+        assert restarted == 0
