@@ -13,11 +13,17 @@ T = TypeVar("T")
 LOOK_EVERY_S = 0.01
 
 
-def until(look: Callable[[], T | None], what: str, within_s: float = 20.0) -> T:
+def until(
+    look: Callable[[], T | None],
+    what: str,
+    within_s: float = 20.0,
+    *,
+    every_s: float = LOOK_EVERY_S,
+) -> T:
     """Look until something true is seen, and give it."""
     deadline = time.monotonic() + within_s
     while time.monotonic() < deadline:
         if seen := look():
             return seen
-        time.sleep(LOOK_EVERY_S)
+        time.sleep(every_s)
     raise AssertionError(f"not seen within {within_s:g} s: {what}")

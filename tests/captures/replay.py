@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 MACHINES = Path(__file__).parent / "machines"
 LDCONFIG = "/sbin/ldconfig"
-WSL_LIBRARIES = "/usr/lib/wsl/lib"
+WSL_LIBRARIES, LINUX_LIBRARIES = "/usr/lib/wsl/lib", "/usr/lib/x86_64-linux-gnu"
 LINUX_PROGRAMS = {"wslinfo": "/usr/bin/wslinfo", "nvidia-smi": "/usr/bin/nvidia-smi"}
 NVML, CUDA = "libnvidia-ml.so.1", "libcuda.so.1"
 MISSING = "cannot open shared object file"
@@ -42,6 +42,10 @@ class Replayed:
 
     sysroot: Path
     sections: dict[str, dict[str, Any]]
+
+    def real(self, path: str) -> str:
+        """Follow links, and give a path of the machine again."""
+        return os.path.realpath(_at(self.sysroot, path)).removeprefix(str(self.sysroot))
 
 
 def names() -> list[str]:
@@ -60,7 +64,7 @@ def replayed(capture: Capture, folder: Path) -> Iterator[Replayed]:
 
     Needs root, for devices and the linker's cache. Errors: ``CannotReplay``.
     """
-    root = folder / "sysroot"
+    root = (folder / "sysroot").resolve()
     for path, text in capture.files.items():
         _write(root, path, text)
     if capture.files.get("/proc/1/comm", "").strip() == "systemd":
@@ -79,7 +83,7 @@ def replayed(capture: Capture, folder: Path) -> Iterator[Replayed]:
     sections = _libraries(capture, root, folder / "built")
     for name, said in capture.programs.items():
         if said is not None:
-            _program(_place(capture, name), said, root)
+            put_program(_place(capture, name), said, root)
     with ExitStack() as open_:
         if any(capture.programs.get(name) for name in WINDOWS_PROGRAMS):
             open_.enter_context(_session(root))
@@ -92,13 +96,15 @@ def _libraries(capture: Capture, root: Path, built: Path) -> dict[str, dict[str,
     under_wsl = wsl.version(capture.files.get("/proc/sys/kernel/osrelease", "")) == "2"
     nvml = None if _missing(capture) else nvml_script.script(capture.nvml)
     cuda = cuda_script.script(capture.cuda, _slots(capture))
-    for section, text, recorded, name in (
+    folder = WSL_LIBRARIES if under_wsl else LINUX_LIBRARIES
+    for section, text, found, name in (
         ("nvml", nvml, capture.nvml.library, NVML),
         ("cuda", cuda, capture.cuda.library, CUDA),
     ):
         if text is None:
             continue
-        if recorded is None or "/" not in recorded:
+        recorded = found or f"{folder}/{name}"  # one that refuses to begin is not named
+        if "/" not in recorded:
             raise CannotReplay(f"{name} that lies at {recorded}")
         made = (
             build_libnvml(built, text, capture.nvml.missing)
@@ -147,7 +153,8 @@ def _place(capture: Capture, name: str) -> str:
     return f"{mounts}/c/Windows/System32/{name}"
 
 
-def _program(path: str, said: Program, root: Path) -> None:
+def put_program(path: str, said: Program, root: Path) -> None:
+    """Put a program there that says what was recorded. ``Errors: CannotReplay``."""
     if said.code is None or said.error is not None:
         raise CannotReplay(f"{path} did not end by itself: {said.error}")
     source = Path(program.__file__).read_text()

@@ -8,9 +8,10 @@ import pwd
 import socket
 import sys
 import time
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, BinaryIO
 
 from gpud.agent.capture import record
 from gpud.core.capture import encode
@@ -19,7 +20,7 @@ from gpud.core.scrub import Known, scrubbed
 from gpud.core.text import escaped
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
 
     from gpud.core.capture import Capture
     from gpud.core.scrub import Kind
@@ -39,24 +40,40 @@ class Request:
 def run(settings: Settings, config: Path, request: Request) -> int:
     """Record this machine, take out what names it, write the file and say what was taken out.
 
-    Errors: ``GpudError`` for a file that is there already, ``OSError`` for one that cannot be made.
+    Errors: ``GpudError`` for a file that is there already or cannot be made.
     """
     path = _path(request.output)
-    if path is not None and os.path.lexists(path):
-        raise GpudError(f"{path} is there already", fix="remove it, or choose another: -o FILE")
-    _say("asking this machine, which takes up to half a minute ...")
-    made = asyncio.run(record.record(record.Asked(settings, config, smi=request.programs)))
-    clean, counts = scrubbed(made, _known())
-    text = encode(clean)
-    if path is None:
-        sys.stdout.buffer.write(text)
-        sys.stdout.buffer.flush()
-    else:
-        with path.open("xb") as file:  # nobody's file is overwritten
-            file.write(text)
+    with _opened(path) as file:
+        _say("asking this machine, which takes up to half a minute ...")
+        made = asyncio.run(record.record(record.Asked(settings, config, smi=request.programs)))
+        clean, counts = scrubbed(made, _known())
+        file.write(encode(clean))
+        file.flush()
     for line in _summary(clean, counts, path, programs=request.programs):
         _say(line)
     return 0
+
+
+@contextmanager
+def _opened(path: Path | None) -> Iterator[BinaryIO]:
+    """Make the file before anything is asked, and leave none behind that is not whole."""
+    if path is None:
+        yield sys.stdout.buffer
+        return
+    try:
+        file = path.open("xb")
+    except FileExistsError:
+        fix = "remove it, or choose another: -o FILE"
+        raise GpudError(f"{path} is there already", fix=fix) from None
+    except OSError as error:
+        fix = "choose another place: -o FILE"
+        raise GpudError(f"cannot write {path}: {error.strerror}", fix=fix) from error
+    with file:
+        try:
+            yield file
+        except BaseException:  # Ctrl-C too
+            path.unlink()
+            raise
 
 
 def _path(output: str | None) -> Path | None:
@@ -69,7 +86,8 @@ def _known() -> Known:
     """Name this machine and the person who asked."""
     host = socket.gethostname()
     people = {os.environ.get(name, "") for name in ("USER", "LOGNAME", "SUDO_USER", "USERNAME")}
-    for uid in {os.getuid(), int(os.environ.get("SUDO_UID", "0") or 0)}:
+    caller = os.environ.get("SUDO_UID", "")
+    for uid in {os.getuid(), int(caller) if caller.isascii() and caller.isdigit() else 0}:
         try:
             entry = pwd.getpwuid(uid)
         except (KeyError, OverflowError):

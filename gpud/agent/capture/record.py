@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import signal
 import sys
 from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING
@@ -34,11 +35,11 @@ if TYPE_CHECKING:
 
 PYTHON = (sys.executable, "-I", "-m")
 LOOK_S = 5.0
-NVML_S = 8.0  # every question that gpud has, one after the other
-CUDA_BUDGET_S, CUDA_S = 4.0, 8.0
+NVML_S = 5.0  # every question that gpud has, one after the other
+CUDA_BUDGET_S, CUDA_S = 2.5, 5.0  # the child ends itself before it has to be killed
 OWN_S = 5.0  # gpud's own commands
 GRACE_S = 1.0
-"""For a killed process to go. The parts are asked at once: all of it takes 17 s at the most."""
+"""For a killed process to go. All parts but the first are asked at once."""
 LEFT_ALONE = frozenset({State.OPEN, State.HALF_OPEN, State.STUCK})
 
 
@@ -78,7 +79,7 @@ async def record(asked: Asked) -> Capture:
         _own("doctor", asked, silent),
         _nvml(asked.settings, hangs),
         _cuda(asked.settings, hangs),
-        programs.said(asked.settings, smi=asked.smi and not hangs),
+        programs.said(asked.settings, with_smi=asked.smi and not hangs),
     )
     made = Capture(
         schema_version=capture.SCHEMA_VERSION,
@@ -136,7 +137,12 @@ async def _nvml(settings: Settings, hangs: str | None) -> Nvml:
         said = msgspec.json.decode(ended.stdout, type=Nvml)
     except (Silent, msgspec.DecodeError) as error:
         return Nvml(error=str(error))
-    return replace(said, library=_inside(settings, said.library))
+    library, words = said.library, said.error
+    return replace(
+        said,
+        library=library and _inside(settings, library),
+        error=words and _inside(settings, words),
+    )
 
 
 async def _cuda(settings: Settings, hangs: str | None) -> Inventory:
@@ -151,13 +157,18 @@ async def _cuda(settings: Settings, hangs: str | None) -> Inventory:
         return Inventory(failure=Failure(error.reason, str(error)))
     except WireError as error:
         return Inventory(failure=Failure(Reason.BAD_OUTPUT, str(error)))
-    return replace(said, library=_inside(settings, said.library))
+    library, failure = said.library, said.failure
+    if failure is not None:
+        failure = replace(failure, detail=_inside(settings, failure.detail))
+    return replace(said, library=library and _inside(settings, library), failure=failure)
 
 
-def _inside(settings: Settings, library: str | None) -> str | None:
-    """Turn the place of a library into a path of the machine."""
-    root = os.path.realpath(settings.sysroot).rstrip("/")
-    return None if library is None else library.removeprefix(root)
+def _inside(settings: Settings, words: str) -> str:
+    """Name what lies below the tree by its path on the machine."""
+    root = settings.sysroot.rstrip("/")
+    if not root:
+        return words
+    return words.replace(f"{os.path.realpath(root)}/", "/").replace(f"{root}/", "/")
 
 
 async def _answer(command: Sequence[str], stdin: bytes, deadline_s: float) -> children.Ended:
@@ -167,7 +178,7 @@ async def _answer(command: Sequence[str], stdin: bytes, deadline_s: float) -> ch
     except OSError as error:
         words = f"cannot start {command[0]}: {error.strerror}"
         raise Silent(words, Reason.SPAWN_FAILED) from error
-    if ended.killed:
+    if ended.killed or ended.code == -signal.SIGALRM:  # a probe child ends itself before
         raise Silent(f"no answer within {deadline_s:g} s", Reason.HUNG)
     if ended.overflowed:
         words = f"an answer of more than {children.KEPT_STDOUT} bytes"

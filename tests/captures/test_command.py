@@ -1,0 +1,153 @@
+"""``gpud capture`` as a person runs it: what it writes, what it takes out, what it waits for."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import time
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import pytest
+
+from gpud.agent.capture import record
+from gpud.core.capture import decode, encode
+from gpud.core.sample import Reason
+from tests.captures.replay import load, replayed
+from tests.captures.test_replay import GPUD, needs_root, recorded
+from tests.e2e.program import as_nobody
+from tests.standins.build import rewrite_script
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+UUID = "6d0c5f2e-8a41-4b7d-9e13-2c5f00c0ffee"
+PERSON = "Lovelace"
+
+
+def capture(folder: Path, *words: str, **environ: str) -> subprocess.CompletedProcess[str]:
+    """Run it on the machine that the tests run on."""
+    return subprocess.run(
+        [*GPUD, "--home", str(folder / "home"), "capture", *words],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+        cwd=folder,
+        env={"PATH": "/usr/bin:/bin", "LANG": "C.UTF-8", **environ},
+    )
+
+
+def test_the_file_is_named_after_the_moment_and_what_it_is_is_said(tmp_path: Path) -> None:
+    ran = capture(tmp_path, USER=PERSON)
+    assert (ran.returncode, ran.stdout) == (0, "")
+    (made,) = tmp_path.glob("gpud-capture-*.json")
+    assert re.fullmatch(r"gpud-capture-\d{8}-\d{6}\.json", made.name)
+    document = decode(made.read_bytes())
+    assert PERSON.lower() not in made.read_text().lower()
+    assert document.origin == "recorded"
+    assert f"recorded: {document.machine}" in ran.stderr
+    assert "replaced by stand-ins:" in ran.stderr
+    assert "nvidia-smi was not started" in ran.stderr
+    assert f"{made.name} is yours: read it before you share it" in ran.stderr
+    assert not (tmp_path / "home").exists()
+
+
+def test_a_file_that_is_there_is_left_alone_and_nothing_is_asked(tmp_path: Path) -> None:
+    (tmp_path / "mine.json").write_text("mine")
+    ran = capture(tmp_path, "-o", "mine.json")
+    assert ran.returncode == 1
+    assert "gpud: mine.json is there already\n  fix: " in ran.stderr
+    assert "asking" not in ran.stderr
+    assert (tmp_path / "mine.json").read_text() == "mine"
+
+
+def test_a_place_that_cannot_be_written_is_said_before_anything_is_asked(tmp_path: Path) -> None:
+    ran = capture(tmp_path, "-o", "nowhere/mine.json")
+    assert ran.returncode == 1
+    assert "cannot write nowhere/mine.json: No such file or directory" in ran.stderr
+    assert "asking" not in ran.stderr
+
+
+@needs_root
+def test_what_names_a_machine_is_replaced_alike_wherever_it_was_said(tmp_path: Path) -> None:
+    told = load("wsl2-desktop")
+    text = encode(told).decode().replace("00000000-0000-4000-8000-000000000001", UUID)
+    named = decode(text.encode())
+    files = {**named.files, f"/mnt/c/Users/{PERSON}/.wslconfig": f"kernel=C:\\Users\\{PERSON}\\k\n"}
+    with replayed(replace(named, files=files), tmp_path) as machine:
+        ran = recorded(machine, tmp_path, "-o", "-", "--with-programs")
+    left = ran.stdout.decode()
+    assert UUID not in left.lower()
+    assert PERSON.lower() not in left.lower()
+    made = decode(ran.stdout)
+    stand = made.cuda.devices[0].uuid
+    assert stand == "GPU-00000000-0000-4000-8000-000000000001"
+    assert stand in {call.value for call in made.nvml.calls if isinstance(call.value, str)}
+    program = made.programs["nvidia-smi.exe"]
+    assert program is not None
+    assert stand in program.stdout
+    assert "/mnt/c/Users/user2/.wslconfig" in made.files
+    assert "replaced by stand-ins: 1 UUIDs" in ran.stderr.decode()
+
+
+@needs_root
+def test_a_driver_that_hangs_everywhere_is_recorded_as_that_within_its_time(tmp_path: Path) -> None:
+    capture = load("wsl2-desktop")
+    with replayed(capture, tmp_path) as machine:
+        lib = machine.sysroot / "usr/lib/wsl/lib"
+        rewrite_script((lib / "libnvidia-ml.so.1").resolve(), "hang nvmlInitWithFlags\n")
+        rewrite_script((lib / "libcuda.so.1").resolve(), "hang cuInit\n")
+        for path in machine.sysroot.rglob("nvidia-smi*"):
+            if os.access(path, os.X_OK):
+                path.write_text("#!/bin/sh\nexec sleep 60\n")
+        begun_s = time.monotonic()
+        ran = recorded(machine, tmp_path, "-o", "-", "--with-programs")
+        took_s = time.monotonic() - begun_s
+    assert took_s < 30
+    made = decode(ran.stdout)
+    assert made.nvml.error == "no answer within 5 s"
+    assert made.cuda.failure is not None
+    assert (made.cuda.failure.reason, made.cuda.failure.detail) == (
+        Reason.HUNG,
+        "no answer within 5 s",
+    )
+    for name in ("nvidia-smi", "nvidia-smi.exe"):
+        program = made.programs[name]
+        assert program is not None
+        assert (program.code, program.error) == (None, "no answer within 5 s")
+    assert made.files["/proc/sys/kernel/osrelease"].startswith("5.15")
+    assert "no answer from NVML: no answer within 5 s" in ran.stderr.decode()
+
+
+@needs_root
+def test_it_needs_no_rights_and_stdout_gets_the_document_alone(tmp_path: Path) -> None:
+    tmp_path.chmod(0o755)
+    for folder in tmp_path.parents[:2]:
+        folder.chmod(0o755)
+    ran = subprocess.run(
+        [*as_nobody(tmp_path), *GPUD, "--home", str(tmp_path / "home"), "capture", "-o", "-"],
+        capture_output=True,
+        check=False,
+        timeout=60,
+        cwd="/",
+    )
+    assert ran.returncode == 0, ran.stderr.decode()
+    made = decode(ran.stdout)
+    assert encode(made) == ran.stdout  # the document and nothing else
+    assert made.unanswered == {}
+
+
+@pytest.mark.parametrize("state", ["open", "half_open", "stuck"])
+def test_a_driver_that_a_running_gpud_has_seen_hang_is_left_alone(state: str) -> None:
+    said = record._hangs({"breaker": {"state": state}})
+    assert said == f"not asked: the breaker of the running gpud is {state}"
+
+
+@pytest.mark.parametrize(
+    "status",
+    [None, {}, [], {"breaker": None}, {"breaker": {"state": "closed"}}, {"breaker": "open"}],
+)
+def test_without_such_a_word_the_driver_is_asked(status: object) -> None:
+    assert record._hangs(status) is None

@@ -1,0 +1,203 @@
+"""A replayed machine is the recorded one: gpud records it again and finds no difference."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from gpud.core.capture import BUILT, RECORDED, Call, Nvml, Program, decode, encode
+from gpud.core.sample import Failure, Inventory, Reason
+from gpud.core.scrub import Known, scrubbed
+from tests.captures import cuda_script, nvml_script
+from tests.captures.nvml_script import CannotReplay
+from tests.captures.replay import MACHINES, load, names, put_program, replayed
+from tests.e2e.program import QUICK
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from gpud.core.capture import Capture
+    from tests.captures.replay import Replayed
+
+GPUD = (sys.executable, "-I", "-m", "gpud")
+needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="needs root: it makes devices")
+
+
+def recorded(machine: Replayed, folder: Path, *words: str) -> subprocess.CompletedProcess[bytes]:
+    """Run the real ``gpud capture`` on a replayed machine."""
+    sections = {"dockerd": QUICK["dockerd"], **machine.sections}
+    lines = [f'sysroot = "{machine.sysroot}"']
+    for name, values in sections.items():
+        lines += [f"[{name}]", *(f"{key} = {json.dumps(value)}" for key, value in values.items())]
+    config = folder / "gpud.toml"
+    config.write_text("\n".join(lines) + "\n")
+    return subprocess.run(
+        [*GPUD, "--home", folder / "home", "--config", config, "capture", *words],
+        capture_output=True,
+        check=False,
+        timeout=60,
+        cwd=folder,
+        env={"PATH": "/usr/bin:/bin", "LANG": "C.UTF-8"},
+    )
+
+
+def comparable(capture: Capture, machine: Replayed) -> Capture:
+    """Leave out what tells of the recording, and what differs where there is a test around it.
+
+    WSL's own library opens the one in the driver store; in a replay the one is a link to the other.
+    """
+    cuda = capture.cuda
+    if cuda.failure is not None:  # advice for a configured path, for a container
+        cuda = replace(cuda, failure=replace(cuda.failure, advice=None))
+    programs: dict[str, Program | None] = {
+        name: said for name, said in capture.programs.items() if said is not None
+    }
+    nvml = capture.nvml
+    if nvml.library is not None:
+        nvml = replace(nvml, library=machine.real(nvml.library))
+    return replace(
+        capture,
+        nvml=nvml,
+        gpud="",
+        origin="",
+        machine="",
+        doctor=None,
+        status=None,
+        cuda=cuda,
+        programs=programs,
+    )
+
+
+def again(name: str, folder: Path) -> None:
+    capture = load(name)
+    with replayed(capture, folder) as machine:
+        ran = recorded(machine, folder, "-o", "-", "--with-programs")
+        assert ran.returncode == 0, ran.stderr.decode()
+        made = decode(ran.stdout)
+        assert made.unanswered == {}
+        assert comparable(made, machine) == comparable(capture, machine)
+
+
+@needs_root
+@pytest.mark.parametrize("name", ["linux-mig", "wsl2-desktop", "wsl2-driver-not-loaded"])
+def test_a_machine_recorded_again_is_the_same(name: str, tmp_path: Path) -> None:
+    again(name, tmp_path)
+
+
+@needs_root
+@pytest.mark.soak
+@pytest.mark.parametrize("name", names())
+def test_every_machine_recorded_again_is_the_same(name: str, tmp_path: Path) -> None:
+    again(name, tmp_path)
+
+
+@pytest.mark.parametrize("name", names())
+def test_a_machine_is_kept_in_its_one_form_and_names_nobody(name: str) -> None:
+    capture = load(name)
+    assert (MACHINES / f"{name}.json").read_bytes() == encode(capture)
+    assert scrubbed(capture, Known()) == (capture, {})
+    assert capture.origin == RECORDED or capture.origin.startswith(BUILT)
+
+
+def nvml(*calls: Call) -> Nvml:
+    return Nvml(library="/usr/lib/wsl/lib/libnvidia-ml.so.1", calls=calls)
+
+
+@pytest.mark.parametrize(
+    ("call", "says"),
+    [
+        (Call(call="nvmlDeviceGetBrand", gpu=0, value=2), "does not know nvmlDeviceGetBrand"),
+        (Call(call="nvmlDeviceGetClockInfo", gpu=0, arguments=(7,), value=1), r"with \(7,\)"),
+        (Call(call="nvmlSystemGetHicVersion", value=1), "does not know nvmlSystemGetHicVersion"),
+        (Call(call="nvmlDeviceGetName", gpu=0, code=None, error="ValueError"), "ValueError"),
+        (Call(call="nvmlDeviceGetTemperatureV", gpu=0, arguments=(0,), value=50), "another call"),
+        (
+            Call(call="nvmlDeviceGetTemperature", gpu=0, arguments=(0,), code=999),
+            "with others it does not",
+        ),
+        (
+            Call(call="nvmlDeviceGetMemoryInfo", gpu=0, value={"total": 9, "free": 1, "used": 1}),
+            "1 bytes used, and 8",
+        ),
+    ],
+)
+def test_what_cannot_be_replayed_is_refused_by_name(call: Call, says: str) -> None:
+    memory = {"version": 33554472, "total": 9, "reserved": 0, "free": 1, "used": 8}
+    known = (
+        Call(call="nvmlDeviceGetTemperature", gpu=0, arguments=(0,), value=40),
+        Call(call="nvmlDeviceGetMemoryInfo_v2", gpu=0, arguments=(33554472,), value=memory),
+    )
+    nvml_script.script(nvml(*known))
+    with pytest.raises(CannotReplay, match=says):
+        nvml_script.script(nvml(*known, call))
+
+
+@pytest.mark.parametrize(
+    "failure",
+    [Failure(Reason.HUNG, "no answer within 5 s"), Failure(Reason.CRASHED, "ended with -11")],
+)
+def test_a_driver_that_did_not_answer_is_no_machine_to_replay(failure: Failure) -> None:
+    with pytest.raises(CannotReplay, match=failure.detail):
+        cuda_script.script(Inventory(failure=failure), {})
+
+
+@needs_root
+@pytest.mark.parametrize(
+    ("changed", "says"),
+    [
+        ({"nvml": Nvml(error="no answer within 5 s")}, "no answer within 5 s"),
+        (
+            {"programs": {"cmd.exe": Program(arguments=(), code=None, error="no session")}},
+            "no session",
+        ),
+    ],
+)
+def test_half_a_machine_is_not_replayed(changed: dict[str, Any], says: str, tmp_path: Path) -> None:
+    capture = replace(load("wsl2-no-gpu"), **changed)
+    with pytest.raises(CannotReplay, match=says), replayed(capture, tmp_path):
+        pass
+
+
+def test_a_sentinel_is_replayed_with_all_its_bits() -> None:
+    call = Call(call="nvmlDeviceGetTotalEnergyConsumption", gpu=0, value=2**64 - 1)
+    assert "device.0.energy_mj 18446744073709551615" in nvml_script.script(nvml(call))
+
+
+def test_what_a_gpu_refuses_it_refuses_alone() -> None:
+    handles = [Call(call=nvml_script.HANDLE, arguments=(n,), code=15 * n) for n in (0, 1)]
+    power = Call(call="nvmlDeviceGetPowerUsage", gpu=0, code=999)
+    fan = Call(call="nvmlDeviceGetFanSpeed", gpu=0, code=3)
+    lines = nvml_script.script(nvml(*handles, power, fan)).splitlines()
+    assert lines == [
+        "device.0.fan_speed_percent none",
+        "device.0.fail nvmlDeviceGetPowerUsage 999",
+        "device.1.fail nvmlDeviceGetHandleByIndex_v2 15",
+    ]
+
+
+def test_a_program_gives_the_columns_that_it_knows_in_the_order_asked_for(tmp_path: Path) -> None:
+    said = Program(
+        arguments=("--query-gpu=index,count,name,power.draw", "--format=csv,noheader,nounits"),
+        code=0,
+        stdout="0, 1, NVIDIA T4, 9.50\r\n",
+    )
+    put_program("/bin/nvidia-smi", said, tmp_path)
+
+    def ask(query: str) -> tuple[int, bytes]:
+        command = [str(tmp_path / "bin/nvidia-smi"), f"--query-gpu={query}", said.arguments[1]]
+        ran = subprocess.run(command, capture_output=True, check=False)
+        return ran.returncode, ran.stdout
+
+    assert ask("power.draw,index") == (0, b"9.50, 0\r\n")
+    assert ask("index,fan.speed") == (
+        2,
+        b'Field "fan.speed" is not a valid field to query.\n\n',
+    )
+    other = subprocess.run([tmp_path / "bin/nvidia-smi", "-q"], capture_output=True, check=False)
+    assert (other.returncode, other.stdout) == (99, b"")
