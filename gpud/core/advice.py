@@ -114,7 +114,9 @@ _STRAY = (
     "/usr/lib/wsl/lib"
 )
 _WSL2: Final[Mapping[Situation, str]] = {
-    Situation.BLOCKED: "the operating system blocks access to the GPU; {restart}",
+    Situation.BLOCKED: "the operating system blocks access to the GPU: it is in TCC mode, or a "
+    "Linux driver package shadows WSL's library; remove nvidia packages from the distribution, "
+    "then {restart}",
     Situation.CHANNEL: "{restart}; the channel to the host does not come back by itself",
     Situation.CHANNEL_PERHAPS: "look at `dmesg`; if GPU work fails, {restart}; the channel to the "
     "host does not come back by itself",
@@ -133,7 +135,8 @@ _WSL2: Final[Mapping[Situation, str]] = {
     "library",
     Situation.LIBRARY_UNSEEN: "look for libnvidia-ml.so.1 in /usr/lib/wsl/lib and run `sudo "
     "ldconfig`; a Docker from snap cannot see it at all",
-    Situation.MISMATCH: "the driver was replaced while WSL ran: {restart}",
+    Situation.MISMATCH: "the driver was replaced while WSL ran, or a Linux driver package shadows "
+    "WSL's library: remove nvidia packages from the distribution, then {restart}",
     Situation.NOT_LOADED: "Windows replaced the driver while WSL ran, or the adapter changed: "
     "{restart}",
     Situation.NO_GPU: _STRAY,

@@ -15,7 +15,7 @@ from gpud.agent.nvml.refusals import WHOLE, Refusal, error, guarded
 from gpud.agent.nvml.round import NAME, Round
 from gpud.agent.nvml.xids import Xids
 from gpud.core.gpus import MOST_KNOWN
-from gpud.core.sample import Reading
+from gpud.core.sample import Absent, Reading
 
 if TYPE_CHECKING:
     from collections.abc import Container, Iterator, Mapping
@@ -59,7 +59,9 @@ class Session:
         handles = [answer for answer in given if not isinstance(answer, Refusal)]
         if refused and not handles:
             raise error(refused[0], self._platform)
-        self.troubled = bool(refused) or not handles  # the others have theirs
+        # One that is forbidden stays so; one that is lost may come back.
+        lost = [answer for answer in refused if answer.absent is Absent.FAILED]
+        self.troubled = bool(lost) or not handles
         # PCI order, as CUDA is told to count too: one index means one GPU in every series.
         return tuple(sorted(handles, key=self._slot))
 
