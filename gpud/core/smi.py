@@ -26,7 +26,7 @@ QUOTED_CHARACTERS = 120
 
 _NUMBER = re.compile(r"-?\d{1,20}(?:\.\d{1,9})?", re.ASCII)
 _BITS = re.compile(r"0x[0-9a-f]{1,16}", re.ASCII | re.IGNORECASE)
-_PSTATE = re.compile(r"P(\d{1,3})", re.ASCII | re.IGNORECASE)
+_PSTATE = re.compile(r"P(\d{1,3})", re.ASCII)
 _REFUSED = re.compile(r'Field "([a-z0-9_.]{1,64})" is not a valid field to query')
 
 

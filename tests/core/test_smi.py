@@ -177,6 +177,12 @@ GERMAN = "NVIDIA-SMI ist fehlgeschlagen, da der NVIDIA-Treiber nicht antwortet.\
         (line(pstate="0") + "\n", "pstate is no performance state"),
         (line(mig__mode__current="perhaps") + "\n", "neither Enabled nor Disabled"),
         (line(index="[N/A]") + "\n", "index is no number"),
+        (line(index="x") + "\n", "index is no number"),
+        (line(index="²") + "\n", "index is no number"),
+        (line(index="-1") + "\n", "index is no number"),
+        (line(index="") + "\n", "index is no number"),
+        (line(power__draw="[N/A") + "\n", "power.draw is no number"),
+        (line(power__draw="N/A]") + "\n", "power.draw is no number"),
         (line(count="9" * 400) + "\n", "count is no number"),
         (line(name='"unfinished') + "\n", "no line of CSV"),
         (line(name="a\0b") + "\n", "columns instead of"),
@@ -194,6 +200,52 @@ def test_what_does_not_fit_refuses_the_whole_answer_by_name(said: str, words: st
     assert words in str(error)
     assert escaped(str(error)) == str(error)
     assert len(str(error)) < 300
+
+
+@pytest.mark.parametrize(
+    ("said", "quote"),
+    [
+        ("Aucun GPU, helas\n", 'nvidia_smi: 2 columns instead of 38: "Aucun GPU, helas"'),
+        ("one, two\nthree, fo", 'nvidia_smi: the answer breaks off: "three, fo"'),
+        ("first\n" + "second\n" * 200, 'nvidia_smi: 201 lines, more than 128 GPUs: "first"'),
+        ("x" * 120 + "\n", f'nvidia_smi: 1 columns instead of 38: "{"x" * 120}"'),
+        ("x" * 121 + "\n", f'nvidia_smi: 1 columns instead of 38: "{"x" * 120}..."'),
+        ("", "nvidia_smi: it ended well and said nothing"),
+    ],
+)
+def test_the_line_that_does_not_fit_is_quoted(said: str, quote: str) -> None:
+    assert str(refusal(said)) == quote
+
+
+def of_many(count: int, **changed: str) -> bytes:
+    lines = [
+        line(index=str(gpu), count=str(count), **{"uuid": f"GPU-{gpu}"} | changed)
+        for gpu in range(count)
+    ]
+    return "".join(f"{one}\n" for one in lines).encode()
+
+
+def test_as_many_gpus_as_one_machine_has_are_read() -> None:
+    found = smi.read(of_many(smi.MOST_GPUS), "nvidia_smi")
+    assert {reading.gpu for reading in found} == {None, *range(smi.MOST_GPUS)}
+
+
+def test_two_of_three_with_one_uuid_are_refused_and_three_without_are_read() -> None:
+    with pytest.raises(TelemetryError, match="one UUID comes twice"):
+        smi.read(of_many(3).replace(b"GPU-2", b"GPU-1"), "nvidia_smi")
+    assert smi.read(of_many(3, uuid="[N/A]"), "nvidia_smi")
+
+
+@pytest.mark.parametrize("bits", ["0x00000000000000A4", "0x00000000000000a4", "0xa4"])
+def test_a_bit_mask_may_be_spelt_either_way(bits: str) -> None:
+    found = read(line(clocks_throttle_reasons__active=bits) + "\n")["throttle_reasons"]
+    assert found == "power_cap,thermal,hw_power_brake"
+
+
+def test_an_empty_cell_is_no_value_and_has_no_words() -> None:
+    found = smi.read((line(power__draw="") + "\n").encode(), "nvidia_smi")
+    power = next(reading for reading in found if reading.field == "power_watts")
+    assert (power.value, power.detail) == (Absent.SENTINEL, None)
 
 
 def test_an_older_one_that_finds_no_gpu_ends_well_and_says_so() -> None:
