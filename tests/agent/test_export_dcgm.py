@@ -160,6 +160,13 @@ def test_an_instance_names_its_profile_and_not_the_memory_of_the_whole_card() ->
     assert "gpud_gpu_memory_used_bytes{" in text
 
 
+def test_an_identity_that_is_withheld_is_no_label() -> None:
+    withheld = [Reading(0, field, Absent.UNSUPPORTED, "nvml") for field in ("uuid", "name")]
+    text = scrape(told(*withheld, Reading(0, "power_watts", 1.5, "nvml")), given=COMPATIBLE)
+    [line] = re.findall(r"^DCGM_FI_\w+\{.*", text, re.MULTILINE)
+    assert line == ('DCGM_FI_DEV_POWER_USAGE{Hostname="laptop[0m",device="nvidia0",gpu="0"} 1.5')
+
+
 def test_the_label_of_the_host_may_be_written_small() -> None:
     small = replace(COMPATIBLE, export=Export(compat=("dcgm",), hostname_label="hostname"))
     text = scrape(whole(), given=small)

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 
-from gpud.agent.export.readings import LARGEST
 from gpud.core import throttle
 from gpud.core.fields import LONGEST_TEXT
 
@@ -26,7 +25,7 @@ POSITIONS = {"enabled": 1.0, "disabled": 0.0}
 
 EXPOSED = ("yes", "no", "disabled")
 
-_XID = re.compile(r"([0-9]{1,5}):([0-9]{1,15})")
+_XID = re.compile(r"([0-9]{1,5}):([0-9]{1,15})")  # no more digits than a double holds exactly
 
 
 def families(readings: Iterable[Reading]) -> Iterator[Metric]:
@@ -84,7 +83,7 @@ def _xids(words: dict[str, dict[int | None, str]]) -> Metric:
         if len(text) >= LONGEST_TEXT:
             parts.pop()  # it was cut there, and its count may have lost digits
         for part in parts:
-            if (told := _XID.fullmatch(part)) and int(told[2]) < LARGEST:
+            if told := _XID.fullmatch(part):
                 seen.setdefault(str(int(told[1])), int(told[2]))
         for code, count in sorted(seen.items(), key=lambda item: int(item[0])):
             family.add_metric([gpu, code], count)
