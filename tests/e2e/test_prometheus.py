@@ -34,10 +34,27 @@ ABSENT_HERE = {
     "gpud_breaker_retry_timestamp_seconds": "the driver answers",
     "gpud_probe_flag": "no run was marked",
     "gpud_probe_flagged_runs_total": "likewise",
+    "gpud_telemetry_absent_info": "the stand-in's card tells everything",
+    "gpud_telemetry_source_failures_total": "every source that was asked had an answer",
+    "gpud_change_timestamp_seconds": "nothing changed",
     "gpud_probe_latency_peak_seconds": "no latency had two humps",
     "gpud_probe_latency_peak_share_ratio": "likewise",
 }
 """Families that docs/metrics.md says are absent when there is nothing to tell."""
+
+
+DATA_CENTRE = """
+device.0.temperature_memory_c 52
+device.0.ecc_mode 1
+device.0.ecc_corrected_aggregate 2
+device.0.ecc_uncorrected_aggregate 0
+device.0.remapped_rows_correctable 1
+device.0.remapped_rows_uncorrectable 0
+device.0.mig_mode 0
+device.0.event_types 8
+device.0.xid 31
+"""
+"""What a GeForce card under WSL does not tell."""
 
 
 @pytest.fixture
@@ -45,7 +62,8 @@ def gpud(dockerd: PrivateDockerd) -> Iterator[Program]:
     with program(dockerd=dockerd.settings()) as made:
         made.settings |= {
             "cuda": cuda(made.home, "launch_ns 5000\n"),
-            "nvml": nvml(made.home),
+            "nvml": nvml(made.home, DATA_CENTRE),
+            "telemetry": {"pcie_throughput": True},
             "probes": {"disabled": []},
         }
         made.start()
