@@ -139,7 +139,10 @@ def families(
         for gpu, value in sorted(_of(row, found, known).items()):
             of_this = labels[gpu]
             if row.name == XID:
-                of_this = of_this | {"err_code": f"{value:g}", "err_msg": xid.meaning(int(value))}
+                of_this = of_this | {
+                    "err_code": str(int(value)),
+                    "err_msg": xid.meaning(int(value)),
+                }
             family.add_sample(row.name, of_this, value)
         yield family
 
