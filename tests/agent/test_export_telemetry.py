@@ -235,6 +235,20 @@ def test_what_cuda_says_of_itself_counts_before_what_others_read() -> None:
     assert 'vbios_version="95.04"' in labels
 
 
+def test_a_cuda_that_tells_no_version_leaves_that_to_others() -> None:
+    listed = fold(InventoryTaken(Inventory((snapshots.DEVICE,)), 0.0), snapshots.bare())
+    said = (reading("uuid", snapshots.DEVICE.uuid), reading("cuda_version", "12.9"))
+    [labels] = series(scrape(told(answer(*said), before=listed)), "gpud_gpu_info")
+    assert 'cuda_version="12.9"' in labels
+
+
+def test_who_has_neither_name_nor_uuid_has_no_identity() -> None:
+    said = (reading("vbios_version", "95.04"), reading("driver_version", "595.71"))
+    text = scrape(told(answer(*said)))
+    assert "gpud_gpu_info" not in text
+    assert series(text, "gpud_driver_info") == {'driver_version="595.71"': 1}
+
+
 def test_two_gpus_with_everything_have_no_series_twice() -> None:
     one = [said for said in snapshots.READINGS if said.field not in {"uuid", "pci_bus_id"}]
     said = [replace(each, gpu=gpu) for gpu in (0, 1) for each in one if each.gpu is not None]
