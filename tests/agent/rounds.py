@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from gpud.core.events import Event
-    from gpud.core.sample import Pace
+    from gpud.core.sample import Condition, Pace
 
 CHILD = """
 import json, pathlib, sys
@@ -72,6 +72,7 @@ class Bench:
     asked: list[str | None] = field(default_factory=list)  # of which GPU each look was
     resumed_s: float | None = None
     local_min: int = 12 * 60
+    driver: dict[str, Condition] = field(default_factory=dict)  # what is known beside a run
 
     def __post_init__(self) -> None:
         (self.folder / "child.py").write_text(CHILD)
@@ -115,6 +116,7 @@ class Bench:
             boot_id="boot",
             cache_dir="",
             gpu_taken=lambda: self.taken,
+            beside=lambda: self.driver,
         ), history
 
     def rounds(self, *paces: Pace) -> Snapshot:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import sqlite3
 from contextlib import closing
 from dataclasses import replace
@@ -10,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from gpud.agent.store import FILE
 from gpud.core.clock import Instant
 from gpud.core.events import (
     HealthSet,
@@ -70,6 +72,50 @@ def test_the_inventory_is_taken_anew_in_each_large_round_and_not_in_each_small_o
     bench.events.clear()
     bench.rounds(Pace.SMALL, Pace.LARGE, Pace.LARGE)
     assert len(bench.of(InventoryTaken)) == 3
+
+
+def test_an_inventory_that_is_another_than_the_last_is_taken_anew_in_the_next_round(
+    bench: Bench,
+) -> None:
+    async def story() -> None:
+        pipeline, history = bench.make()
+        bench.says(gpus=2)
+        await pipeline.round(Pace.LARGE)
+        bench.says(gpus=1)
+        await pipeline.round(Pace.LARGE)
+        for _ in range(3):
+            await pipeline.round(Pace.SMALL)
+        await history.close()
+
+    asyncio.run(story())
+    taken = [event for event in bench.of(InventoryTaken) if isinstance(event, InventoryTaken)]
+    assert [len(event.inventory.devices) for event in taken] == [2, 1, 1]
+    assert all(event.now_mono_s is not None for event in taken)
+
+
+def test_each_run_is_kept_with_the_driver_it_ran_on_and_what_is_not_known_is_not_there(
+    bench: Bench, tmp_path: Path
+) -> None:
+    known = {
+        "driver_version": "572.16",
+        "nvml_version": "570.86.09",
+        "driver_folder": "nv_dispi.inf_amd64_1",
+        "cuda_version": "12.8",
+        "wsl_version": "2.6.1.0",
+        "windows_build": "10.0.26100.4349",
+    }
+    bench.driver = dict(known)
+    bench.says(conditions={"cuda_version": "12.9"})  # the child has seen it from close by
+    bench.rounds(Pace.SMALL)
+    bench.driver = {"driver_version": "576.02"}
+    bench.says()
+    bench.rounds(Pace.SMALL)
+    with closing(sqlite3.connect(tmp_path / FILE)) as connection:
+        rows = connection.execute("SELECT probe, conditions FROM runs ORDER BY id").fetchall()
+    kept = [{k: v for k, v in json.loads(text).items() if k in known} for _, text in rows]
+    assert [probe for probe, _ in rows] == ["cpu_call", "launch"] * 2
+    assert kept[:2] == [{**known, "cuda_version": "12.9"}] * 2
+    assert kept[2:] == [{"driver_version": "576.02"}] * 2
 
 
 def test_without_a_gpu_the_cpu_is_measured_and_the_rest_is_counted_as_skipped(
