@@ -162,7 +162,7 @@ def test_a_missing_symbol_is_named(gpud: Program) -> None:
 def test_nvml_absent_leaves_the_probes_running(gpud: Program) -> None:
     gpud.settings = {"cuda": cuda(gpud.home)}
     gpud.start()
-    health = gpud.health("nvml", 2, "library_missing")
+    health = gpud.health("nvml", 1, "library_missing")
     assert "/nonexistent/libnvidia-ml.so.1" in health["detail"]
     until(
         lambda: gpud.value("gpud_probe_bytes_per_second", gpu="0", probe="triad", mode="triad"),
@@ -177,7 +177,7 @@ def test_nvml_hanging_leaves_the_probes_running(gpud: Program) -> None:
         "nvml": nvml(gpud.home, "hang nvmlDeviceGetTemperature\nhang nvmlDeviceGetTemperatureV\n"),
     }
     gpud.start()
-    gpud.health("nvml", 2, "hung")
+    gpud.health("nvml", 1, "hung")
     until(
         lambda: gpud.value("gpud_probe_bytes_per_second", gpu="0", probe="triad", mode="triad"),
         "triad",
