@@ -49,7 +49,7 @@ def on_wsl(*, device: bool, enabled: bool) -> str:
 def on_linux(devices: Iterable[str], cards: Iterable[tuple[str, str]]) -> str:
     """Judge by the names in /dev, and by vendor and class of each PCI device ("0x10de")."""
     if any(re.fullmatch(r"nvidia(ctl|\d{1,4})", name) for name in devices):
-        return "yes"  # also in a container, where the bus tells of the host
+        return "yes"
     return "yes" if any(_is_gpu(vendor, kind) for vendor, kind in cards) else "no"
 
 

@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
 
 from gpud.core import advice
-from gpud.core.advice import Situation
+from gpud.core.advice import Platform, Situation
 from gpud.core.changes import GPUS, uuids
 from gpud.core.gpus import MOST_KNOWN
 from gpud.core.health import Level
@@ -104,11 +104,11 @@ def nothing_expected(snapshot: Snapshot) -> Nothing | None:
     said = None if snapshot.inventory is None else _reason(snapshot.inventory)
     if snapshot.expected or _shown(snapshot) or said not in {None, *_NO_DRIVER}:
         return None
-    wsl = snapshot.platform.get("wsl", "")
+    platform = advice.of(snapshot.platform)
     if exposed == "no":
-        return _none_offered(wsl)
+        return _none_offered(platform)
     if (
-        (exposed, wsl) == ("yes", "2")
+        (exposed, platform) == ("yes", Platform.WSL2)
         and told.get("driver_folder") is Absent.UNSUPPORTED
         and said in {None, Reason.LIBRARY_MISSING}
     ):
@@ -231,12 +231,15 @@ def _shown(snapshot: Snapshot) -> bool:
     )
 
 
-def _none_offered(wsl: str) -> Nothing:
-    if wsl == "1":
+def _none_offered(platform: Platform) -> Nothing:
+    if platform is Platform.CONTAINER:
+        fix = advice.words(Situation.CONTAINER_BLIND, platform)
+        return Nothing("no_gpu", "this container was given no GPU", fix)
+    if platform is Platform.WSL1:
         return Nothing(
             "no_gpu", "WSL 1 offers no GPU", "from Windows: wsl --set-version DISTRIBUTION 2"
         )
-    if wsl == "2":
+    if platform is Platform.WSL2:
         return Nothing(
             "no_gpu",
             "Windows offers no GPU to this machine",

@@ -158,6 +158,16 @@ def test_plain_linux_is_judged_by_its_bus(tmp_path: Path) -> None:
     assert machine.started == 0
 
 
+def test_a_container_has_the_gpu_it_was_given_and_not_that_of_its_host(tmp_path: Path) -> None:
+    machine = Machine(tmp_path, wsl="")
+    machine.snapshot = Snapshot("1", 0.0, platform={"wsl": "", "container": "1"})
+    machine.put("sys/bus/pci/devices/0000:01:00.0/vendor", "0x10de\n")
+    machine.put("sys/bus/pci/devices/0000:01:00.0/class", "0x030000\n")
+    assert machine.once() == {"exposed": "no"}
+    machine.put("dev/nvidia0")
+    assert machine.once() == {"exposed": "yes"}
+
+
 def test_the_store_is_listed_at_start_now_and_then_and_after_a_new_driver(tmp_path: Path) -> None:
     machine = Machine(tmp_path)
 

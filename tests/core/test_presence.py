@@ -109,6 +109,15 @@ def test_without_a_gpu_one_is_told_how_to_get_one(wsl: str, detail: str, fix: st
     assert nothing.fix is None if fix is None else fix in (nothing.fix or "")
 
 
+def test_a_container_without_a_gpu_is_told_how_to_be_given_one() -> None:
+    snapshot = machine(exposed="no")
+    inside = replace(snapshot, platform={**snapshot.platform, "container": "1"})
+    nothing = nothing_expected(inside)
+    assert nothing is not None
+    assert nothing.detail == "this container was given no GPU"
+    assert "--gpus all" in (nothing.fix or "")
+
+
 def test_windows_with_the_gpu_of_another_maker_is_a_machine_without_one() -> None:
     snapshot = machine(folder=Absent.UNSUPPORTED)
     assert asked(snapshot, Inventory(failure=MISSING)) == NO_GPU

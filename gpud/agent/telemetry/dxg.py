@@ -111,7 +111,9 @@ class Dxg:
             enabled = wsl.switch(said, "gpu", "enabled") is not False
             device = _is_device(self._root / "dev/dxg")
             return exposure.on_wsl(device=device, enabled=enabled)
-        return exposure.on_linux(_names(self._root / "dev"), self._cards())
+        # In a container the bus shows the cards of its host, whoever was given them.
+        inside = self._context.read().platform.get("container")
+        return exposure.on_linux(_names(self._root / "dev"), () if inside else self._cards())
 
     def _cards(self) -> Iterator[tuple[str, str]]:
         devices = self._root / "sys/bus/pci/devices"
