@@ -42,8 +42,14 @@ def chosen(folders: Sequence[Folder], library: str | None) -> str | None:
 
 
 def on_wsl(*, device: bool, enabled: bool) -> str:
-    """Judge by the device /dev/dxg; a GPU switched off in wsl.conf is none that is missing."""
-    return "yes" if device else "no" if enabled else "disabled"
+    """Judge by the device /dev/dxg; a GPU switched off in wsl.conf is none that is missing.
+
+    The device is the virtual machine's and stays then; what is left out is the driver's libraries.
+    Source: WSL's init, which mounts them only where [gpu] enabled is not false.
+    """
+    if not enabled:
+        return "disabled"
+    return "yes" if device else "no"
 
 
 def on_linux(devices: Iterable[str], cards: Iterable[tuple[str, str]]) -> str:

@@ -43,6 +43,8 @@ GROUPS: Final = {
     "remapped_rows_": "remapped rows",
     "mig_": "MIG",
     "xid": "Xid",
+    "pcie_received_": "PCIe throughput",
+    "pcie_sent_": "PCIe throughput",
     "pcie_": "PCIe",
 }
 """Fields that are told together, by how their names begin."""

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 from gpud.core.advice import CONTAINER_MARKS, Platform, Situation, platform, words
 from gpud.core.clock import Instant
-from gpud.core.wsl import Sections, mounts_at, sections, version
+from gpud.core.wsl import Sections, mounts_at, sections, switch, version
 from gpud.doctor import reports
 
 if TYPE_CHECKING:
@@ -137,6 +137,19 @@ class Machine:
         healths = self.agent.get("health")
         found = healths.get(component) if isinstance(healths, dict) else None
         return found if isinstance(found, dict) else {}
+
+    @property
+    def no_gpu(self) -> str | None:
+        """Why no NVIDIA GPU is to be expected here, by the agent's word; None when one is.
+
+        Without an agent only a switch in ``wsl.conf`` is as clear as that.
+        """
+        said = self.health("cuda")
+        if said.get("reason") in {"no_gpu", "disabled"} and not said.get("level"):
+            return str(said.get("detail"))
+        if self.wsl == "2" and switch(self.wsl_conf, "gpu", "enabled") is False:
+            return "[gpu] enabled=false in wsl.conf switches the GPU off"
+        return None
 
     def at(self, path: str) -> Path:
         """Give the place of a path of the machine."""

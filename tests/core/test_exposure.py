@@ -13,7 +13,12 @@ OLD, NEW = Folder("nv_dispi.inf_amd64_old", 1.0), Folder("nvltwi.inf_amd64_new",
 
 @pytest.mark.parametrize(
     ("device", "enabled", "exposed"),
-    [(True, True, "yes"), (True, False, "yes"), (False, True, "no"), (False, False, "disabled")],
+    [
+        (True, True, "yes"),
+        (True, False, "disabled"),
+        (False, True, "no"),
+        (False, False, "disabled"),
+    ],
 )
 def test_wsl_offers_a_gpu_by_its_device(device: bool, enabled: bool, exposed: str) -> None:  # noqa: FBT001
     assert on_wsl(device=device, enabled=enabled) == exposed

@@ -43,6 +43,8 @@ def look(machine: Machine) -> Finding:
 def driver(said: Said, machine: Machine) -> Finding:
     """Judge the version, or why there is none: only where WSL offers a GPU is that a problem."""
     version, wsl = said.machine("driver_version"), machine.wsl == "2"
+    if version is None and machine.no_gpu is not None and not machine.settings.nvml.library:
+        return ok(machine.no_gpu)
     if version is None:
         return _without(said, wsl=wsl)
     major = re.match(r"[0-9]{1,6}", version)

@@ -33,10 +33,11 @@ def look(machine: Machine) -> Finding:
 
 
 def judged(kind: Kind, *, usable: bool, enabled: bool) -> Finding:
-    """Judge the device; switched off on purpose is no problem."""
-    if kind is Kind.ABSENT and not enabled:
+    """Judge the device; switched off on purpose is no problem, and leaves the device there."""
+    if not enabled:
+        there = "none" if kind is Kind.ABSENT else "there"
         return advice(
-            "none: [gpu] enabled=false in wsl.conf switches the GPU off",
+            f"{there}: [gpu] enabled=false in wsl.conf switches the GPU off",
             "remove that line, then from Windows: wsl --shutdown",
         )
     if kind is Kind.ABSENT:

@@ -80,6 +80,8 @@ def judged(machine: Machine, seen: Inventory, found: libraries.Files) -> Finding
     detail = seen.failure.detail if seen.failure is not None else "CUDA offers nothing"
     said = seen.failure.advice if seen.failure is not None else None
     fix = said or machine.fix(Situation.HUNG)
+    if machine.no_gpu is not None and not found.configured:
+        return ok(machine.no_gpu)
     if wsl or found.configured:
         return problem(detail, fix)
     if found.linker is None:

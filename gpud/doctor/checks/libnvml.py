@@ -36,6 +36,8 @@ def _loaded(machine: Machine, found: libraries.Files, *, wsl: bool) -> Finding:
         return libraries.loaded(
             libraries.inside(machine, libraries.mapped(NAME) or path), found, wsl=wsl
         )
+    if machine.no_gpu is not None and not found.configured:
+        return ok(machine.no_gpu)
     if not wsl and not found.configured:
         return ok(f"no NVIDIA driver on this machine ({NAME} is nowhere)")
     return problem(

@@ -40,6 +40,8 @@ def look(machine: Machine) -> Finding:
     said = telemetry.said(machine)
     if said is None:
         return unknown("the agent has not looked yet", "ask again in a moment")
+    if said.trouble and machine.no_gpu is not None and not machine.settings.nvml.library:
+        return ok(f"no GPU, and none expected: {machine.no_gpu}")
     return judged(said, expected=expected(machine, said), fix=machine.fix)
 
 
