@@ -225,6 +225,7 @@ class Conversation:
         self._in, self._out = self._process.stdin, self._process.stdout
         os.set_blocking(self._out.fileno(), False)
         self._heard = bytearray()
+        self._owed = False  # an answer that nobody waits for any more
 
     @property
     def pid(self) -> int:
@@ -234,10 +235,12 @@ class Conversation:
     async def ask(self, question: bytes, *, deadline_s: float) -> bytes:
         """Send one line and give the answer without its newline; empty when the process ended.
 
-        Errors: ``TimeoutError`` when no whole line came in time; the process is then still there.
+        Errors: ``TimeoutError`` when no whole line came in time; the process is then still there,
+        and is not to be asked again before ``caught_up``.
         """
         loop = asyncio.get_running_loop()
         more = asyncio.Event()
+        self._owed = True
         with contextlib.suppress(BrokenPipeError):
             self._in.write(question + b"\n")
             self._in.flush()
@@ -248,6 +251,7 @@ class Conversation:
                     line, newline, rest = bytes(self._heard).partition(b"\n")
                     if newline or len(self._heard) > LONGEST_LINE:
                         self._heard[:] = rest
+                        self._owed = False
                         return line
                     await more.wait()
                     more.clear()
@@ -255,6 +259,17 @@ class Conversation:
                         return b""
         finally:
             loop.remove_reader(self._out.fileno())
+
+    def caught_up(self) -> bool:
+        """Say whether it owes no answer; one that came too late is dropped. Never waits."""
+        while self._owed and b"\n" not in self._heard:
+            before = len(self._heard)
+            if not self._take() or len(self._heard) == before or before > LONGEST_LINE:
+                return False
+        if self._owed:
+            del self._heard[: self._heard.index(b"\n") + 1]
+            self._owed = False
+        return True
 
     def end(self, *, kill: bool = False) -> None:
         """Close its input, which ends a healthy one; ``kill`` sends SIGKILL, once. Never waits."""

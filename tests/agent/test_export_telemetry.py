@@ -14,7 +14,6 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families 
 from prometheus_client.parser import text_string_to_metric_families as parse_text
 
 from gpud.agent.export import readings as table
-from gpud.agent.nvml import queries
 from gpud.core import throttle
 from gpud.core.changes import KINDS, Change
 from gpud.core.clock import Instant
@@ -162,10 +161,6 @@ def test_started_programs_are_counted_from_nothing() -> None:
     assert series(scrape(snapshots.bare()), name) == none
     after = fold(ProgramStarted("nvidia_smi"), snapshots.bare())
     assert series(scrape(after), name) == none | {'source="nvidia_smi"': 1}
-
-
-def test_the_words_of_throttling_are_those_the_driver_is_read_with() -> None:
-    assert throttle.WORDS == queries.THROTTLE_WORDS
 
 
 @pytest.mark.parametrize(

@@ -11,27 +11,11 @@ from typing import TYPE_CHECKING, Any
 import pynvml
 
 from gpud.agent.nvml.calls import Call
-from gpud.core import fields
+from gpud.core import fields, throttle
 from gpud.core.sample import Absent
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
-
-THROTTLE_WORDS = (
-    "idle",
-    "set_clocks",
-    "power_cap",
-    "hw_slowdown",
-    "sync_boost",
-    "thermal",
-    "hw_thermal",
-    "hw_power_brake",
-    "display_clocks",
-    "board_limit",
-    "reliability",
-)
-"""What holds the clocks down, by bit. Source: nvml.h, nvmlClocksEventReasons and, for the last two,
-the older nvmlClocksThrottleReasons."""
 
 MODES = ("disabled", "enabled")
 MOST_CUDA = 1_000_000  # 12080 is 12.8
@@ -104,16 +88,6 @@ def _capability(answer: dict[str, int]) -> str | Absent:
     major, minor = answer["major"], answer["minor"]
     known = 0 < major < MOST_CAPABILITY and 0 <= minor < MOST_CAPABILITY
     return f"{major}.{minor}" if known else Absent.SENTINEL
-
-
-def throttle_words(bits: int) -> str | Absent:
-    """Name the bits in their order, with commas: ``none`` for none, ``unknown`` for others."""
-    if bits in fields.SENTINELS:
-        return Absent.SENTINEL
-    words = [word for bit, word in enumerate(THROTTLE_WORDS) if bits >> bit & 1]
-    if bits >> len(THROTTLE_WORDS):
-        words.append("unknown")
-    return ",".join(words) or "none"
 
 
 def _memory(member: str) -> Query:
@@ -228,7 +202,7 @@ GPU: dict[str, Query] = {
     "throttle_reasons": _first(
         Call("nvmlDeviceGetCurrentClocksEventReasons"),
         Call("nvmlDeviceGetCurrentClocksThrottleReasons"),  # before R535
-        value=throttle_words,
+        value=throttle.words,
     ),
     "power_violation_seconds_total": _violation(pynvml.NVML_PERF_POLICY_POWER),
     "thermal_violation_seconds_total": _violation(pynvml.NVML_PERF_POLICY_THERMAL),

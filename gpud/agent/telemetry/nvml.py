@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from gpud.agent import children
 from gpud.agent.children import Conversation
 from gpud.core import advice, conditions, xids
 from gpud.core.advice import Platform, Situation
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 
     from gpud.agent.source import Context
     from gpud.core.clock import Instant
+    from gpud.core.report import ProcessRef
     from gpud.core.settings import Settings
     from gpud.core.xids import Seen
 
@@ -29,8 +31,9 @@ LEVEL = LEVELS.index(NAME)
 
 HELPER = (sys.executable, "-I", "-m", "gpud.agent.nvml")
 DEADLINE_S = 5.0
-HANG_REST_S = (60.0, 3600.0)
-"""After a hang: the first rest and the longest. Each hang in a row doubles it."""
+HANG_REST_S = 55.0
+"""How long a helper that hangs is left alone: the driver may only be busy, and killing what waits
+for it helps nobody. Then it is killed, once, and another one tries."""
 REFUSAL_REST_S = (5.0, 45.0)
 """After NVML would not open, or crashed: with the interval that follows, it coming back is noticed
 within a minute, at little cost."""
@@ -97,12 +100,18 @@ def create(context: Context) -> Nvml:
 
 def rest_s(reason: str, failures: int) -> float:
     """Give the rest after one more failure of a kind, when ``failures`` went before it in a row."""
-    first_s, longest_s = HANG_REST_S if reason == "hung" else REFUSAL_REST_S
+    if reason == "hung":
+        return HANG_REST_S
+    first_s, longest_s = REFUSAL_REST_S
     return min(first_s * 2.0 ** min(failures, 20), longest_s)
 
 
 class Nvml:
-    """One helper at a time, started when asked and kept; one that hangs is killed once."""
+    """One helper at a time, started when asked and kept.
+
+    One that hangs is left alone for a while and then killed once; while it does not go, no other is
+    started.
+    """
 
     def __init__(  # noqa: PLR0913  # each is one thing a caller chooses
         self,
@@ -123,6 +132,7 @@ class Nvml:
         self._deadline_s = deadline_s
         self._on_spawn = on_spawn
         self._helper: Conversation | None = None
+        self._stays: ProcessRef | None = None  # killed, and last seen alive
         self._retry_at_s = 0.0
         self._failures = 0  # in a row
         self._resting: TelemetryError | None = None
@@ -189,7 +199,7 @@ class Nvml:
             flight.exception()  # looked at: nobody may be waiting any more
 
     async def _collected(self, question: bytes) -> tuple[Reading, ...]:
-        if self._resting is not None and self._now().mono_s < self._retry_at_s:
+        if self._resting is not None and not await self._tried_again():
             raise self._resting
         answer = await self._asked(question)
         if answer.again:  # the library is another one by now: a new helper has the new one
@@ -206,6 +216,15 @@ class Nvml:
         self._xids = xids.seen(readings) or self._xids
         return xids.carried(self._xids_before, readings)
 
+    async def _tried_again(self) -> bool:
+        """Say whether a rest is over: by its time, or because a late answer shows that NVML is."""
+        if self._helper is not None and self._helper.caught_up():
+            return True
+        if self._now().mono_s < self._retry_at_s:
+            return False
+        await self._killed()
+        return True
+
     async def _asked(self, question: bytes) -> _Answer:
         """Put one question to the helper, which is started where there is none."""
         if self._helper is None:
@@ -215,7 +234,6 @@ class Nvml:
         try:
             line = await helper.ask(question, deadline_s=self._deadline_s)
         except TimeoutError:
-            await self._killed()
             said = f"NVML did not answer within {self._deadline_s:g} s"
             raise self._rested(said, "hung", silent) from None
         if not line:
@@ -248,10 +266,18 @@ class Nvml:
         """Kill the helper, once, and look for its end; one in state D is left to itself."""
         if self._helper is not None:
             helper, self._helper = self._helper, None
+            process = children.ref(helper.pid)
             helper.end(kill=True)
-            await helper.ended(GONE_S)
+            if await helper.ended(GONE_S) is None:
+                self._stays = process
 
     def _started(self) -> Conversation:
+        if self._stays is not None and children.ref(self._stays.pid) == self._stays:
+            silent = advice.words(Situation.HUNG, self._platform)
+            state = children.condition(self._stays)
+            said = f"process {self._stays.pid} was killed in a call of NVML and stays ({state})"
+            raise self._rested(said, "stuck", silent)
+        self._stays = None
         self._xids_before, self._xids = xids.together(self._xids_before, self._xids), {}
         self._on_spawn()
         try:
