@@ -39,7 +39,19 @@ EXITS: Final[Mapping[int, tuple[str, str]]] = {
     127: ("absent", "it is not there"),
     255: ("failed", "an error it has no code for"),
 }
+SAYINGS: Final[Mapping[str, int]] = {
+    "couldn't communicate with the NVIDIA driver": 9,
+    "Driver Not Loaded": 9,
+    "No devices were found": 6,
+    "Insufficient Permissions": 4,
+    "GPU is lost": 15,
+    "GPU access blocked by the operating system": 17,
+    "Driver/library version mismatch": 18,
+}
+"""What it says of these where its exit code tells nothing. Source: nvmlErrorString."""
+
 OTHER: Final = ("failed", "an exit code that is not documented")
+UNTOLD: Final = frozenset({1, 255})
 SIGNALLED: Final = "crashed"
 SIGNALS: Final = {6: "SIGABRT", 9: "SIGKILL", 11: "SIGSEGV", 15: "SIGTERM"}
 NOT_STARTED: Final = 1
@@ -99,12 +111,13 @@ def ended(
 
     ``where`` is None for nvidia-smi.exe.
     """
-    reason, words = EXITS.get(code, OTHER)
+    said = windows.text(stdout).strip() or windows.text(stderr).strip()
+    meant = next((SAYINGS[words] for words in SAYINGS if words in said), code)
+    reason, words = EXITS.get(meant if code in UNTOLD else code, OTHER)
     if code < 0:
         reason, words = SIGNALLED, f"killed by {SIGNALS.get(-code, f'signal {-code}')}"
-    elif code == NOT_STARTED and where is None:
+    elif code == NOT_STARTED and where is None and meant == code:
         reason, words = "interop_failed", "Windows did not start it"
-    said = windows.text(stdout).strip() or windows.text(stderr).strip()
     line = smi.quoted(said.partition("\n")[0])
     message = f"{source} ended with {code}: {words}" if code >= 0 else f"{source}: {words}"
     return TelemetryError(

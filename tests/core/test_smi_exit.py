@@ -91,6 +91,33 @@ def test_wsls_starter_of_windows_programs_is_told_from_the_program() -> None:
     assert ended(1, b"", b"", source="s", where=Platform.LINUX).reason == "failed"
 
 
+@pytest.mark.parametrize(
+    ("said", "reason"),
+    [
+        ("Failed to initialize NVML: GPU access blocked by the operating system", "blocked"),
+        ("Failed to initialize NVML: Driver/library version mismatch", "driver_mismatch"),
+        ("Failed to initialize NVML: Insufficient Permissions", "not_permitted"),
+        ("NVIDIA-SMI has failed because it couldn't communicate with the NVIDIA driver.", "driver"),
+        ("Unable to determine the device handle for GPU0: GPU is lost.", "gpu_is_lost"),
+        ("No devices were found", "no_device"),
+        ("Failed to initialize NVML: Unknown Error", "failed"),
+    ],
+)
+@pytest.mark.parametrize("code", [1, 255])
+@pytest.mark.parametrize("where", [None, Platform.WSL2])
+def test_where_the_code_tells_nothing_the_words_do(
+    said: str, reason: str, code: int, where: Platform | None
+) -> None:
+    found = ended(code, f"{said}\nMore.\n".encode(), b"", source="s", where=where).reason
+    if (reason, code, where) == ("failed", 1, None):
+        reason = "interop_failed"
+    assert found.startswith(reason)
+
+
+def test_a_code_that_tells_is_believed_before_the_words() -> None:
+    assert ended(12, b"GPU is lost", b"", source="s", where=None).reason == "library_missing"
+
+
 CUDA = Failure(Reason.NO_DEVICE, "cuInit: no device")
 
 

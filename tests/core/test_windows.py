@@ -28,6 +28,15 @@ def test_a_text_comes_back_without_its_mark(encoding: str) -> None:
     assert windows.text(CHINESE.encode(encoding)) == CHINESE
 
 
+@pytest.mark.parametrize("encoding", ["utf-16-le", "utf-16-be"])
+def test_a_mark_decides_where_nothing_is_ascii(encoding: str) -> None:
+    assert windows.text("\ufeff版本号码".encode(encoding)) == "版本号码"
+
+
+def test_a_lone_zero_byte_makes_no_utf_16() -> None:
+    assert windows.text(b"abc\0defg") == "abc\0defg"
+
+
 def test_both_programs_are_brought_to_one_spelling() -> None:
     assert windows.wsl_version("2.4.13\n") == windows.wsl_version("WSL version: 2.4.13.0\n")
     assert windows.wsl_version("2.4.13.7\n") == "2.4.13.7"
