@@ -22,7 +22,7 @@ from gpud.core.snapshot import with_health
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from gpud.core.sample import Condition, Inventory
+    from gpud.core.sample import Condition, Failure, Inventory
     from gpud.core.snapshot import Snapshot
 
 DXG: Final = "dxg"
@@ -34,6 +34,12 @@ NAMED: Final = 4
 
 _NO_DRIVER: Final = frozenset({Reason.LIBRARY_MISSING, Reason.NO_DEVICE})
 """What CUDA says where there is no GPU. Every other failure comes from a driver that is there."""
+
+
+_NVML_KNOWS: Final = frozenset(
+    {"blocked_by_the_operating_system", "driver_mismatch", "driver_not_loaded", "gpu_is_lost"}
+)
+"""Reasons of NVML that are CUDA's too when it finds no device."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,7 +158,7 @@ def with_presence(snapshot: Snapshot, now_s: float) -> Snapshot:
         now_s,
         reason=failure.reason,
         detail=failure.detail,
-        fix=failure.advice,
+        fix=_known_fix(snapshot, failure) or failure.advice,
     )
 
 
@@ -196,6 +202,13 @@ def _devices(
         detail=f"CUDA no longer offers {', '.join(words[:NAMED])}{more}",
         fix=advice.words(Situation.VANISHED, advice.of(snapshot.platform)),
     )
+
+
+def _known_fix(snapshot: Snapshot, failure: Failure) -> str | None:
+    """Give NVML's fix where it knows why CUDA finds no device: CUDA itself can only guess."""
+    said = snapshot.telemetry.answers.get("nvml")
+    knows = said is not None and said.reason in _NVML_KNOWS
+    return said.fix if said is not None and knows and failure.reason is Reason.NO_DEVICE else None
 
 
 def _listed(

@@ -276,3 +276,21 @@ def test_any_clock_can_say_since_when(at_s: float) -> None:
     assert "CUDA" in (
         fold(InventoryTaken(listed("B"), 1.0), snapshot).health["devices"].detail or ""
     )
+
+
+@pytest.mark.parametrize(
+    ("nvml", "failure", "fix"),
+    [
+        ("driver_not_loaded", NONE, "f"),
+        ("blocked_by_the_operating_system", NONE, "f"),
+        ("library_missing", NONE, "stray?"),
+        ("hung", NONE, "stray?"),
+        (None, NONE, "stray?"),
+        ("driver_not_loaded", HUNG, None),
+    ],
+)
+def test_why_cuda_finds_no_device_nvml_knows_better(
+    nvml: str | None, failure: Failure, fix: str | None
+) -> None:
+    after = fold(InventoryTaken(Inventory(failure=failure), 2.0), machine(nvml=nvml))
+    assert (after.health["cuda"].level, after.health["cuda"].fix) == (Level.FAILED, fix)

@@ -79,6 +79,7 @@ def judged(machine: Machine, seen: Inventory, found: libraries.Files) -> Finding
         return combined(file, ok(f"CUDA {seen.cuda_version}, {gpus}"))
     detail = seen.failure.detail if seen.failure is not None else "CUDA offers nothing"
     said = seen.failure.advice if seen.failure is not None else None
+    said = machine.health("cuda").get("fix") or said  # the agent knows what others say too
     fix = said or machine.fix(Situation.HUNG)
     if machine.no_gpu is not None and not found.configured:
         return ok(machine.no_gpu)
