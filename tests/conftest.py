@@ -7,11 +7,16 @@ import shutil
 from typing import TYPE_CHECKING
 
 import pytest
+from hypothesis import settings
 
 from tests.dockerd import PrivateDockerd, private_dockerd
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+
+settings.register_profile("untimed", deadline=None)  # a busy machine is slow, and nothing is wrong
+settings.load_profile("untimed")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -335,7 +335,7 @@ def test_no_field_of_no_unit_lets_a_sentinel_through() -> None:
     is_sound(told(answer(*said)))
 
 
-@hypothesis.settings(deadline=None, max_examples=50)  # other work on the machine makes it slow
+@hypothesis.settings(max_examples=50)
 @given(st.lists(ASKED, max_size=40), st.sampled_from(LEVELS[1:]), st.lists(ASKED, max_size=5))
 def test_a_scrape_is_sound_whatever_drivers_give(
     asked: list[Any], source: str, better: list[Any]

@@ -440,7 +440,7 @@ NUMBERS = sorted(RAW)
 
 
 @given(data=st.data())
-@settings(max_examples=8, deadline=None)
+@settings(max_examples=8)
 def test_whatever_a_number_is_no_sentinel_and_no_impossible_figure_gets_through(
     library: Path, data: st.DataObject
 ) -> None:
