@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import statistics
 import time
 from typing import TYPE_CHECKING
 
@@ -16,6 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 SCRAPE_S = 0.05
+SLOW_S = 2.5
 LEVEL = 5.0
 TWO = "devices 2\n"
 LOSES_ONE = f"{TWO}device.1.fail * 15 130\n"  # after its third collection or so
@@ -27,13 +27,15 @@ def gpud() -> Iterator[Program]:
         yield made
 
 
-def scraped_s(gpud: Program) -> float:
+def assert_scraped_at_once(gpud: Program) -> None:
+    """The fastest few tell what a scrape takes where others work too; none waits for NVML."""
     took_s = []
     for _ in range(20):
         began_s = time.monotonic()
         assert gpud.get("/metrics")
         took_s.append(time.monotonic() - began_s)
-    return statistics.median(took_s)
+    assert sorted(took_s)[len(took_s) // 4] < SCRAPE_S
+    assert max(took_s) < SLOW_S / 2
 
 
 def level(gpud: Program) -> float | None:
@@ -69,7 +71,7 @@ def test_a_lost_gpu_a_new_driver_and_a_library_that_goes_and_comes_back(gpud: Pr
     library.rename(newer)
     gpud.health("nvml", 2, "library_missing")
     assert level(gpud) == 0
-    assert scraped_s(gpud) < SCRAPE_S
+    assert_scraped_at_once(gpud)
     newer.rename(library)
     until(lambda: level(gpud) == LEVEL, "NVML, which is back", within_s=60)
     assert "Traceback" not in gpud.logs()
@@ -79,7 +81,7 @@ def test_a_lost_gpu_a_new_driver_and_a_library_that_goes_and_comes_back(gpud: Pr
     ("script", "reason"),
     [
         ("segfault nvmlDeviceGetUtilizationRates\n", "crashed"),
-        ("delay nvmlDeviceGetUtilizationRates 2500\n", None),
+        (f"delay nvmlDeviceGetUtilizationRates {SLOW_S * 1000:.0f}\n", None),
     ],
 )
 def test_a_driver_that_crashes_or_dawdles_holds_nothing_up(
@@ -90,7 +92,7 @@ def test_a_driver_that_crashes_or_dawdles_holds_nothing_up(
     if reason is not None:
         assert "SIGSEGV" in gpud.health("nvml", 1, reason)["detail"]
     until(lambda: gpud.value("gpud_probe_runs_total", probe="launch"), "a run")
-    assert scraped_s(gpud) < SCRAPE_S
+    assert_scraped_at_once(gpud)
     if reason is None:
         until(lambda: level(gpud) == LEVEL, "what a slow driver says in the end")
         assert gpud.value("gpud_gpu_temperature_celsius", gpu="0") == 41
