@@ -154,6 +154,25 @@ def test_one_that_is_not_there_is_told_once_counted_as_no_start_and_found_later(
     asyncio.run(story())
 
 
+def test_one_that_went_away_is_looked_for_in_the_other_places(world: World) -> None:
+    first = world.says("usr/lib/wsl/lib/nvidia-smi", line() + "\n")
+    world.says("usr/bin/nvidia-smi", line(pstate="P2") + "\n")
+
+    async def story() -> None:
+        source = linux(world)
+        assert values(await world.collect(source))["pstate"] == 8
+        first.unlink()
+        world.later(301)
+        answer = await world.collect(source)
+        assert answer is not None
+        assert answer.reason == "absent"
+        world.later(301)
+        assert values(await world.collect(source))["pstate"] == 2
+        await source.close()
+
+    asyncio.run(story())
+
+
 def test_a_folder_or_a_plain_file_in_its_place_is_none(world: World) -> None:
     assert once(world, world.file("bin/nvidia-smi", "text")).reason == "absent"
     (world.root / "bin/folder").mkdir()
@@ -166,9 +185,9 @@ def test_one_that_hangs_is_ended_once_and_rests_for_longer_each_time(world: Worl
     path = world.program("bin/nvidia-smi", f"echo $$ >>{pids}\nexec sleep 100")
 
     async def story() -> None:
-        source = world.source(path, deadline_s=0.3)
+        source = world.source(path, deadline_s=0.2)
         rests = []
-        for _ in range(3):
+        for _ in range(6):
             async with ticking() as gap:
                 answer = await world.collect(source)
             assert answer is not None
@@ -178,7 +197,14 @@ def test_one_that_hangs_is_ended_once_and_rests_for_longer_each_time(world: Worl
             while not source._starts.may():
                 world.later(50)
             rests.append(world.mono_s - began)
-        assert rests == [300, 600, 1200]
+        assert rests == [300, 600, 1200, 2400, 3600, 3600]
+        world.says("bin/nvidia-smi", line() + "\n")
+        assert values(await world.collect(source))["pstate"] == 8
+        world.later(301)
+        world.program("bin/nvidia-smi", f"echo $$ >>{pids}\nexec sleep 100")
+        assert await world.collect(source) is not None
+        world.later(301)
+        assert source._starts.may(), "an answer in between ends the row"
         await source.close()
 
     asyncio.run(story())
@@ -270,7 +296,7 @@ def test_a_restart_shows_what_was_said_as_old_as_it_is_and_not_for_longer(world:
     [
         "",
         "not json",
-        '{"boot_id": "another", "started_mono_s": 1}',
+        '{"boot_id": "another", "started_mono_s": NOW}',
         '{"boot_id": "BOOT", "started_mono_s": 1e18}',
         '{"boot_id": "BOOT", "started_mono_s": -5}',
         '{"boot_id": "BOOT"}',
@@ -278,7 +304,9 @@ def test_a_restart_shows_what_was_said_as_old_as_it_is_and_not_for_longer(world:
 )
 def test_a_note_of_another_boot_or_of_none_holds_nobody_up(world: World, kept: str) -> None:
     boot_id = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
-    (world.own / "nvidia_smi.json").write_text(kept.replace("BOOT", boot_id))
+    (world.own / "nvidia_smi.json").write_text(
+        kept.replace("BOOT", boot_id).replace("NOW", str(world.mono_s - 1))
+    )
     assert once(world, world.says("bin/nvidia-smi", line() + "\n")).reason is None
 
 
@@ -376,6 +404,59 @@ def test_what_nobody_gives_starts_it_once_and_again_under_another_driver(world: 
         await source.close()
 
     asyncio.run(story())
+
+
+def test_what_was_learned_outlives_a_restart_of_the_agent(world: World) -> None:
+    path = world.says("bin/nvidia-smi", line(utilization__gpu="Insufficient Permissions") + "\n")
+    nvml(world, **PLENTY)
+    once(world, path)
+    world.later(200)
+
+    async def story() -> None:
+        source = world.source(path)
+        for _ in range(800):  # more than two hours
+            nvml(world, **PLENTY)
+            await world.collect(source, UTILIZATION)
+            world.later(10)
+        await source.close()
+
+    asyncio.run(story())
+    assert len(world.starts) == 1
+
+
+def test_what_one_of_two_gpus_gives_is_asked_for_again(world: World) -> None:
+    both = (
+        f"{line(count='2')}\n{line(index='1', count='2', uuid='GPU-2', utilization__gpu='N/A')}\n"
+    )
+    path = world.says("bin/nvidia-smi", both)
+
+    async def story() -> None:
+        source = world.source(path)
+        for _ in range(100):
+            await world.collect(source, UTILIZATION)
+            world.later(10)
+        await source.close()
+
+    asyncio.run(story())
+    assert len(world.starts) == 4
+
+
+def test_another_driver_is_asked_for_everything(world: World) -> None:
+    path = world.says("bin/nvidia-smi", 'Field "pstate" is not a valid field to query.\n', 2)
+
+    async def story() -> None:
+        source = world.source(path)
+        nvml(world, driver_version="572.16")
+        for _ in range(2):
+            await world.collect(source)
+            world.later(301)
+        nvml(world, driver_version="576.02")
+        await world.collect(source)
+        await source.close()
+
+    asyncio.run(story())
+    without_it = " ".join(arguments(frozenset({"pstate"})))
+    assert world.starts == [" ".join(arguments()), without_it, " ".join(arguments())]
 
 
 def test_what_failed_is_asked_for_again_after_an_hour(world: World) -> None:
