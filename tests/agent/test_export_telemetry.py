@@ -20,7 +20,7 @@ from gpud.core.clock import Instant
 from gpud.core.events import Changed, InventoryTaken, ProgramStarted, SourceAnswered
 from gpud.core.fields import FIELDS, LONGEST_TEXT, SENTINELS, Kind, plausible, scaled
 from gpud.core.fold import fold
-from gpud.core.sample import Absent, Inventory, Reading
+from gpud.core.sample import Absent, Device, Inventory, Reading
 from gpud.core.telemetry import LEVELS, Answer
 from tests import snapshots
 from tests.agent.scraping import OPENMETRICS, scrape, settings
@@ -242,6 +242,22 @@ def test_who_has_neither_name_nor_uuid_has_no_identity() -> None:
     text = scrape(told(answer(*said)))
     assert "gpud_gpu_info" not in text
     assert series(text, "gpud_driver_info") == {'driver_version="595.71"': 1}
+
+
+@pytest.mark.parametrize(
+    ("device", "labels"),
+    [
+        (snapshots.DEVICE, set()),
+        (replace(snapshots.DEVICE, mig="1g.10gb"), {'mig="1g.10gb"'}),
+        (replace(snapshots.DEVICE, mps=True), {'mps="true"'}),
+    ],
+)
+def test_an_instance_and_a_shared_gpu_are_told_from_a_plain_card(
+    device: Device, labels: set[str]
+) -> None:
+    listed = fold(InventoryTaken(Inventory((device,), "12.8"), 0.0), snapshots.bare())
+    [found] = series(scrape(listed), "gpud_gpu_info")
+    assert set(re.findall(r'm(?:ig|ps)="[^"]*"', found)) == labels
 
 
 def test_two_gpus_with_everything_have_no_series_twice() -> None:
