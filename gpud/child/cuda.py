@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 from gpud.child.cuda_api import FUNCTIONS, OPTIONAL, SIZE
 from gpud.child.cuda_errors import failure
 from gpud.child.cuda_gpu import CudaGpu
+from gpud.core import exposure
 from gpud.core.advice import Situation
 from gpud.core.errors import ProbeError
 from gpud.core.sample import Device, Failure, Inventory, Job, Reason
@@ -181,7 +182,7 @@ def inventory(job: Job) -> Inventory:
     if not found:
         none = Failure(Reason.NO_DEVICE, f"{library} offers no GPU", advice=Situation.NO_GPU)
         return Inventory(cuda_version=version, library=library, failure=none)
-    return Inventory(found, version, library)
+    return Inventory(found, version, library, driver_folder=_driver_folder())
 
 
 def candidates(job: Job) -> list[str]:
@@ -216,6 +217,14 @@ def _real_path(loaded: ctypes.CDLL) -> str:
         if path and Path(path).name.startswith("libcuda.so"):
             return f"/{path}"
     return str(loaded._name)  # noqa: SLF001  # what was asked for, when /proc does not say
+
+
+def _driver_folder() -> str | None:
+    """Find the folder of Windows' driver store: WSL's library is a door to the one in there."""
+    for line in Path("/proc/self/maps").read_text().splitlines():
+        if "/libcuda.so" in line and (folder := exposure.in_the_store(line)):
+            return folder
+    return None
 
 
 def _uuid(raw: bytes, *, mig: bool) -> str:

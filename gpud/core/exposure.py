@@ -16,7 +16,7 @@ NVIDIA: Final = 0x10DE
 DISPLAY: Final = 0x03
 """A PCI device's vendor, and the class of what draws or computes: NVIDIA made chipsets too."""
 
-_IN_THE_STORE = re.compile(r"/usr/lib/wsl/drivers/([^/]+)/[^/]+$")
+_IN_THE_STORE = re.compile(r"/usr/lib/wsl/drivers/([^/]+)/")
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,16 +27,20 @@ class Folder:
     modified_s: float
 
 
-def chosen(folders: Sequence[Folder], library: str | None) -> str | None:
+def in_the_store(path: str) -> str | None:
+    """Name the folder of the driver store that a file lies in; None for a file elsewhere."""
+    found = _IN_THE_STORE.search(path)
+    return None if found is None else found[1]
+
+
+def chosen(folders: Sequence[Folder], loaded: str | None) -> str | None:
     """Say which folder the driver in use is from; None where there is none.
 
-    It is the one the loaded libcuda lies in, where that is known. Windows keeps folders of older
-    drivers, so of the others it is the one that was written last.
+    It is the one libcuda was ``loaded`` from, where that is known and it is still there. Windows
+    keeps folders of older drivers, so of the others it is the one that was written last.
     """
-    loaded = _IN_THE_STORE.search(library or "")
-    names = {folder.name for folder in folders}
-    if loaded is not None and loaded[1] in names:
-        return loaded[1]
+    if loaded in {folder.name for folder in folders}:
+        return loaded
     newest = max(folders, key=lambda folder: (folder.modified_s, folder.name), default=None)
     return None if newest is None else newest.name
 

@@ -166,6 +166,7 @@ class Inventory:
     cuda_version: str | None = None  # of the driver, "12.8"
     library: str | None = None  # the file the loader really opened
     failure: Failure | None = None
+    driver_folder: str | None = None  # of Windows' driver store, that the driver was loaded from
     schema_version: int = SCHEMA_VERSION
 
 

@@ -112,7 +112,7 @@ def test_the_folder_is_that_of_the_library_in_use(tmp_path: Path) -> None:
     machine.has_dxg()
     for at, name in enumerate(("nv_used", "nv_newer")):
         machine.put(f"{STORE}/{name}/libcuda.so.1.1", modified_s=float(at))
-    used = Inventory(library=f"{tmp_path}/{STORE}/nv_used/libcuda.so.1.1")
+    used = Inventory(driver_folder="nv_used")
     machine.snapshot = fold(InventoryTaken(used, 1.0, 1.0), machine.snapshot)
     assert machine.once()["driver_folder"] == "nv_used"
 

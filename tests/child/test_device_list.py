@@ -58,3 +58,15 @@ def test_a_gpu_that_mps_shares_says_so(listed: Listed) -> None:
 def test_an_older_driver_without_these_words_is_listed_all_the_same(listed: Listed) -> None:
     (device,) = listed("driver_version 11050", ["cuDeviceGetUuid_v2"])
     assert (device["uuid"], device["mig"], device["mps"]) == (GPU, None, False)
+
+
+def test_the_folder_of_windows_driver_store_that_the_driver_was_loaded_from_is_told(
+    tmp_path: Path,
+) -> None:
+    store = tmp_path / "usr/lib/wsl/drivers/nv_dispi.inf_amd64_1"
+    store.mkdir(parents=True)
+    for folder, name in ((store, "nv_dispi.inf_amd64_1"), (tmp_path, None)):
+        library = build_libcuda(folder)
+        ended = ask("--inventory", json.dumps({"cuda_library": str(library)}))
+        assert ended.document["driver_folder"] == name
+        assert ended.document["library"] == str(library)

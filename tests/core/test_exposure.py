@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpud.core.exposure import Folder, chosen, on_linux, on_wsl
+from gpud.core.exposure import Folder, chosen, in_the_store, on_linux, on_wsl
 
 OLD, NEW = Folder("nv_dispi.inf_amd64_old", 1.0), Folder("nvltwi.inf_amd64_new", 2.0)
 
@@ -45,28 +45,43 @@ def test_linux_has_a_gpu_by_its_devices_or_its_bus(
 
 
 @pytest.mark.parametrize(
-    ("folders", "library", "name"),
+    ("folders", "loaded", "name"),
     [
         ([], None, None),
         ([OLD], None, OLD.name),
         ([OLD, NEW], None, NEW.name),
-        ([OLD, NEW], "/usr/lib/wsl/lib/libcuda.so.1", NEW.name),
-        ([OLD, NEW], f"/usr/lib/wsl/drivers/{OLD.name}/libcuda.so.1.1", OLD.name),
-        ([OLD, NEW], f"/tree/usr/lib/wsl/drivers/{OLD.name}/libcuda.so.1.1", OLD.name),
-        ([NEW], f"/usr/lib/wsl/drivers/{OLD.name}/libcuda.so.1.1", NEW.name),  # it was replaced
+        ([OLD, NEW], OLD.name, OLD.name),
+        ([NEW], OLD.name, NEW.name),  # it was replaced
         ([Folder("a", 1.0), Folder("b", 1.0)], None, "b"),
     ],
 )
 def test_the_folder_is_that_of_the_loaded_driver_or_the_newest(
-    folders: list[Folder], library: str | None, name: str | None
+    folders: list[Folder], loaded: str | None, name: str | None
 ) -> None:
-    assert chosen(folders, library) == name
-    assert chosen(folders[::-1], library) == name
+    assert chosen(folders, loaded) == name
+    assert chosen(folders[::-1], loaded) == name
+
+
+@pytest.mark.parametrize(
+    ("path", "folder"),
+    [
+        ("/usr/lib/wsl/drivers/nv_dispi.inf_amd64_1/libcuda.so.1.1", "nv_dispi.inf_amd64_1"),
+        (
+            "7f00-7f01 r-xp 0 00:2a 7  /tree/usr/lib/wsl/drivers/nv_1/libcuda.so.1.1 (deleted)",
+            "nv_1",
+        ),
+        ("/usr/lib/wsl/lib/libcuda.so.1", None),
+        ("/usr/lib/wsl/drivers/libcuda.so.1", None),
+        ("", None),
+    ],
+)
+def test_a_file_of_the_driver_store_tells_its_folder(path: str, folder: str | None) -> None:
+    assert in_the_store(path) == folder
 
 
 @given(st.lists(st.builds(Folder, st.text(min_size=1), st.floats(allow_nan=False))), st.text())
-def test_what_is_chosen_is_one_of_those_that_are_there(folders: list[Folder], library: str) -> None:
-    name = chosen(folders, library)
+def test_what_is_chosen_is_one_of_those_that_are_there(folders: list[Folder], loaded: str) -> None:
+    name = chosen(folders, loaded)
     assert (name is None) == (not folders)
     assert name is None or name in {folder.name for folder in folders}
 

@@ -132,8 +132,8 @@ class Dxg:
         if self._list is None:
             return []
         inventory = self._context.read().inventory
-        library = None if inventory is None else inventory.library
-        name = exposure.chosen(self._list.folders, library)
+        loaded = None if inventory is None else inventory.driver_folder
+        name = exposure.chosen(self._list.folders, loaded)
         if name is not None:
             return [Reading(None, "driver_folder", plausible("driver_folder", name), NAME)]
         trouble = self._list.trouble
