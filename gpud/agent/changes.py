@@ -29,7 +29,7 @@ from gpud.core.events import (
 )
 from gpud.core.facts import facts
 from gpud.core.health import Level
-from gpud.core.presence import GPU_SEEN, Expected, remembered
+from gpud.core.presence import GPU_SEEN, Expected, misses_a_gpu, remembered
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -150,8 +150,7 @@ class Watcher:
 
     def _unfinished(self) -> bool:
         """Say whether there is something to write, or that another process may have written."""
-        gone = any(one.gone_s is not None for one in self._read().expected.values())
-        return bool(self._waiting) or self._noted is None or gone
+        return bool(self._waiting) or self._noted is None or misses_a_gpu(self._read())
 
     async def settle(self) -> None:
         """Read what was not read yet and write what waits, if that is possible now."""
@@ -160,7 +159,7 @@ class Watcher:
                 self._begin(await self._history.ask(_past))
             if self._waiting and (refused := await asyncio.shield(self._write_waiting())):
                 raise refused
-            if any(one.gone_s is not None for one in self._read().expected.values()):
+            if misses_a_gpu(self._read()):
                 self._expect(await self._history.ask(_expected))
         except StoreError as error:
             self._troubled = True

@@ -28,7 +28,7 @@ from gpud.agent.pipeline import Pipeline
 from gpud.agent.schedule import Schedule
 from gpud.agent.source import Context
 from gpud.agent.store import History
-from gpud.core import advice, clock, containers
+from gpud.core import advice, clock, containers, presence
 from gpud.core.errors import ListenError
 from gpud.core.events import (
     BreakerChanged,
@@ -131,6 +131,7 @@ async def run(settings: Settings) -> int:
         cache_dir=str(Path(settings.state_dir, "cuda-cache")),
         gpu_taken=lambda: containers.taken(board.read().root),
         beside=lambda: beside_a_run(board.read(), now().mono_s),
+        missed=lambda: presence.misses_a_gpu(board.read()),
     )
     schedule = Schedule()
     plan = settings.schedule

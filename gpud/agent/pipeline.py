@@ -80,6 +80,7 @@ class Pipeline:
         cache_dir: str,
         gpu_taken: Callable[[], bool] = lambda: False,
         beside: Callable[[], Mapping[str, Condition]] = dict,
+        missed: Callable[[], bool] = lambda: False,
     ) -> None:
         self._settings = settings
         self._launcher = launcher
@@ -91,6 +92,7 @@ class Pipeline:
         self._cache_dir = cache_dir
         self._gpu_taken = gpu_taken
         self._beside = beside
+        self._missed = missed
         self._root_run_s: float | None = None
         self._specs: tuple[ProbeSpec, ...] = ()
         self._inventory: Inventory | None = None
@@ -158,7 +160,7 @@ class Pipeline:
             if spec.backend is Backend.CPU:
                 await self._one(Due(spec, None))
         wrong = self._inventory is not None and self._inventory.failure
-        if pace is Pace.LARGE or wrong or self._unsure:
+        if pace is Pace.LARGE or wrong or self._unsure or self._missed():
             self._inventory = None  # taken anew once a round while something is wrong, or new
         waiting: _Waiting = []
         for spec in due:

@@ -95,6 +95,11 @@ def answered(inventory: Inventory) -> bool:
     return _reason(inventory) in {None, Reason.NO_DEVICE}
 
 
+def misses_a_gpu(snapshot: Snapshot) -> bool:
+    """Say whether a GPU that was here is missed."""
+    return any(one.gone_s is not None for one in snapshot.expected.values())
+
+
 def nothing_expected(snapshot: Snapshot) -> Nothing | None:
     """Say why no GPU is to be expected here; None when one is, or nobody can tell."""
     if snapshot.library_configured:

@@ -68,6 +68,7 @@ class Bench:
     events: list[Event] = field(default_factory=list)
     clock: list[Instant] = field(default_factory=list)
     taken: bool = False
+    missed: bool = False  # a GPU that was here is gone
     looks: list[Conditions] = field(default_factory=list)  # the last one stays
     asked: list[str | None] = field(default_factory=list)  # of which GPU each look was
     resumed_s: float | None = None
@@ -117,6 +118,7 @@ class Bench:
             cache_dir="",
             gpu_taken=lambda: self.taken,
             beside=lambda: self.driver,
+            missed=lambda: self.missed,
         ), history
 
     def rounds(self, *paces: Pace) -> Snapshot:

@@ -93,6 +93,12 @@ def test_an_inventory_that_is_another_than_the_last_is_taken_anew_in_the_next_ro
     assert all(event.now_mono_s is not None for event in taken)
 
 
+def test_while_a_gpu_is_missed_it_is_looked_for_in_every_round(bench: Bench) -> None:
+    bench.missed = True
+    bench.rounds(*[Pace.SMALL] * 3)
+    assert len(bench.of(InventoryTaken)) == 3
+
+
 def test_each_run_is_kept_with_the_driver_it_ran_on_and_what_is_not_known_is_not_there(
     bench: Bench, tmp_path: Path
 ) -> None:
