@@ -1,0 +1,239 @@
+"""Every recorded machine through the whole program: what it exports, says and advises there.
+
+``NAME.txt`` is a scrape in which what differs from run to run is masked. ``NAME.verdict.txt`` is
+what a person reads, ``gpud status`` and the lines of ``gpud doctor`` about the machine; it is
+reviewed by hand. ``--update-golden`` writes both.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from itertools import groupby
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from gpud.core.fields import SENTINELS
+from tests.captures.replay import load, names, replayed
+from tests.e2e.program import QUICK, Program, only, program
+from tests.waiting import until
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+GOLDEN = Path(__file__).resolve().parent.parent / "golden/machines"
+AT_ONCE = 4
+ONE_AT_A_TIME = threading.Lock()
+SETTLED_S = 2.5
+"""While nothing is known of a machine, what has not changed for so long is what it says."""
+WITHIN_S = 60.0
+
+QUIET: dict[str, dict[str, Any]] = {
+    "nvml": {"library": ""},
+    "cuda": {"library": ""},
+    "probes": only("event"),
+    "gate": {"quiet_hours": ["00:00-24:00"]},
+    "schedule": {**QUICK["schedule"], "small_interval_s": 86400, "large_interval_s": 86400},
+}
+"""The one probe is never let through: for it CUDA is asked which GPUs there are, once."""
+
+CHECKS = ("wsl", "systemd", "interop", "dxg", "libcuda", "libnvml", "driver", "telemetry")
+"""Of the doctor: those about the machine. The others look at the one the test runs on."""
+MASKED = re.compile(
+    r"^(gpud_(?:\w+_timestamp_seconds|start_time_seconds|\w*duration_seconds|children_spawned_total|"
+    r"telemetry_failures_total|telemetry_source_failures_total|\w+_ping_seconds)(?:\{.*\})?) .*$",
+    re.MULTILINE,
+)
+OWN_VERSIONS = re.compile(r'(?<=[{,])(version|python)="[^"]*"')
+MOMENTS = re.compile(
+    r"\d+ s ago|\d{4}-\d\d-\d\d \d\d:\d\d(?::\d\d)?|(?<=^gpud )[\d.]+", re.MULTILINE
+)
+TROUBLE = re.compile(r"exception|traceback|job_failed", re.IGNORECASE)
+
+pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="needs root: it makes devices")
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """All that one machine said, masked; ``raw`` is the scrape itself."""
+
+    scrape: str
+    verdict: str
+    later: str  # the scrape, after the verdict
+    raw: str
+    log: str
+
+
+@pytest.fixture(scope="module")
+def seen(request: pytest.FixtureRequest) -> Mapping[str, Seen]:
+    """Run every machine that a test of this file is about, some side by side."""
+    update = bool(request.config.getoption("--update-golden"))
+    items = [item for item in request.session.items if isinstance(item, pytest.Function)]
+    wanted = {str(item.callspec.params["name"]) for item in items if item.path == request.path}
+    with ThreadPoolExecutor(AT_ONCE) as pool:
+        found = {name: pool.submit(_looked_at, name, update=update) for name in sorted(wanted)}
+        return {name: one.result() for name, one in found.items()}
+
+
+@pytest.mark.parametrize("name", names())
+def test_a_machine_exports_what_was_agreed(
+    name: str, seen: Mapping[str, Seen], request: pytest.FixtureRequest
+) -> None:
+    path = GOLDEN / f"{name}.txt"
+    if request.config.getoption("--update-golden"):
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(seen[name].scrape)
+    assert seen[name].scrape == path.read_text()
+    assert seen[name].later == seen[name].scrape
+
+
+@pytest.mark.parametrize("name", names())
+def test_a_person_reads_the_verdict_that_was_reviewed(
+    name: str, seen: Mapping[str, Seen], request: pytest.FixtureRequest
+) -> None:
+    path = GOLDEN / f"{name}.verdict.txt"
+    if request.config.getoption("--update-golden"):
+        path.write_text(seen[name].verdict)
+    assert seen[name].verdict == path.read_text()
+
+
+@pytest.mark.parametrize("name", names())
+def test_promtool_finds_nothing_to_say(name: str, seen: Mapping[str, Seen]) -> None:
+    checked = subprocess.run(
+        ["promtool", "check", "metrics"],
+        input=seen[name].raw,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (checked.returncode, checked.stdout + checked.stderr) == (0, "")
+
+
+@pytest.mark.parametrize("name", names())
+def test_no_sentinel_is_exported(name: str, seen: Mapping[str, Seen]) -> None:
+    values = {
+        sample.value
+        for family in text_string_to_metric_families(seen[name].raw)
+        for sample in family.samples
+    }
+    # Two factors of a base unit: a sentinel may have been converted before it was let through.
+    wrong = {
+        number * factor for number in SENTINELS for factor in (1.0, 0.01, 1e-3, 1e-9, 1e3, 1e6)
+    }
+    assert not values & wrong
+
+
+@pytest.mark.parametrize("name", names())
+def test_nothing_goes_wrong_that_was_not_foreseen(name: str, seen: Mapping[str, Seen]) -> None:
+    lines = [line for line in seen[name].log.splitlines() if TROUBLE.search(line)]
+    assert not lines
+
+
+class _Machine(Program):
+    """A gpud whose machine is another one."""
+
+    sysroot: str = "/"
+
+    def write_settings(self) -> None:
+        super().write_settings()
+        self.config.write_text(f'sysroot = "{self.sysroot}"\n{self.config.read_text()}')
+
+    def gpud(self, *words: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [sys.executable, "-I", "-m", "gpud", "--home", str(self.home), *words],
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=60,
+            cwd="/",
+            env={"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "LANG": "C.UTF-8", "TZ": "UTC"},
+        )
+
+
+def _looked_at(name: str, *, update: bool) -> Seen:
+    golden = GOLDEN / f"{name}.txt"
+    known = None if update or not golden.exists() else golden.read_text()
+    with program() as home:
+        folder = home.home / "machine"
+        folder.mkdir()
+        with replayed(load(name), folder) as machine:
+            running = _Machine(home.home, QUIET | machine.sections)
+            running.sysroot = str(machine.sysroot)
+            running.start()
+            try:
+                return _seen(running, known)
+            finally:
+                running.stop()
+
+
+def _seen(running: _Machine, known: str | None) -> Seen:
+    running.status_when(lambda d: {"cuda", "nvml"} <= set(d["health"]), "a first look", WITHIN_S)
+    scrape = _settled(running, known)
+    with ONE_AT_A_TIME:  # a doctor with half a core finds that checks do not answer
+        verdict = _verdict(running)
+    raw = running.get("/metrics").decode()
+    return Seen(scrape, verdict, _masked(raw), raw, running.logs())
+
+
+def _settled(running: _Machine, known: str | None) -> str:
+    """Wait for the scrape that is known, or for one that stays as it is, and give it."""
+    unchanged: dict[str, Any] = {"scrape": "", "since_s": time.monotonic()}
+
+    def look() -> str | None:
+        scrape = _masked(running.get("/metrics").decode())
+        if scrape == known:
+            return scrape
+        if scrape != unchanged["scrape"]:
+            unchanged.update(scrape=scrape, since_s=time.monotonic())
+        return scrape if time.monotonic() - unchanged["since_s"] > patience_s else None
+
+    patience_s = SETTLED_S if known is None else 2 * SETTLED_S
+    return until(look, "a scrape that stays", WITHIN_S, every_s=0.2)
+
+
+def _masked(scrape: str) -> str:
+    """Mask what differs from run to run, and sort series: components speak in any order."""
+    text = OWN_VERSIONS.sub(r'\1=""', MASKED.sub(r"\1 MASKED", scrape))
+    lines: list[str] = []
+    for _, block in groupby(text.splitlines(), lambda line: line.startswith("#")):
+        lines += sorted(block, key=lambda line: "" if line.startswith("#") else line)
+    return "\n".join([*lines, ""])
+
+
+def _verdict(running: _Machine) -> str:
+    status = running.gpud("status")
+    found = until(lambda: _checked(running), "a doctor whose checks all answer")
+    lines = [
+        f"$ gpud status   # exit code {status.returncode}",
+        status.stdout.rstrip(),
+        "",
+        "$ gpud doctor",
+    ]
+    for check in found:
+        lines.append(f"{check['verdict']:<8} {check['title']}: {check['evidence']}")
+        if check["fix"]:
+            lines.append(f"{'':<8} fix: {check['fix']}")
+    text = "\n".join([*lines, ""])
+    for what, shown in (
+        (running.sysroot, ""),
+        (str(running.home), "HOME"),
+        (str(running.port), "PORT"),
+    ):
+        text = text.replace(what, shown)
+    return MOMENTS.sub("MASKED", text)
+
+
+def _checked(running: _Machine) -> list[dict[str, str]] | None:
+    document = json.loads(running.gpud("doctor", "--json").stdout)
+    found = [check for check in document["checks"] if check["name"] in CHECKS]
+    return None if any("no answer within" in check["evidence"] for check in found) else found
