@@ -432,13 +432,13 @@ def test_what_one_of_two_gpus_gives_is_asked_for_again(world: World) -> None:
 
     async def story() -> None:
         source = world.source(path)
-        for _ in range(100):
-            await world.collect(source, UTILIZATION)
-            world.later(10)
+        for _ in range(3):  # a laptop that was closed in between: nothing of it is shown
+            assert await world.collect(source, UTILIZATION) is not None
+            world.later(4000)
         await source.close()
 
     asyncio.run(story())
-    assert len(world.starts) == 4
+    assert len(world.starts) == 3
 
 
 def test_another_driver_is_asked_for_everything(world: World) -> None:
