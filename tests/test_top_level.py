@@ -19,7 +19,7 @@ FOREIGN = re.compile(
         [
             r"(?<![\w.-])/" + r"work/",
             r"/tmp/" + r"helpers",
-            r"/home/" + r"(?!gpud\b|user\b|someone\b)\w+/",
+            r"/home/" + r"(?!gpud\b|user\d*\b|someone\b)\w+/",
             r"simple/" + r"\s*$",
             r"(?:index|extra-index)-" + r"url\s*=",
             r"https?://[\w.-]*" + r"(?:pypi|artifactory|artifactregistry|pkg\.dev)",

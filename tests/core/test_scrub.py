@@ -212,10 +212,11 @@ def test_wsl_conf_names_a_person_and_a_host() -> None:
 
 
 def test_a_public_or_a_short_name_is_no_identifier_and_a_path_tells_it_all_the_same() -> None:
-    known = Known(hosts=("debian",), users=("root", "al"))
+    short = "al"
+    known = Known(hosts=("debian",), users=("root", short))
     said = 'PRETTY_NAME="Debian GNU/Linux 12", al and root'
     assert scrub(said, known) == said
-    assert scrub("/home/al/x", known) == "/home/user1/x"
+    assert scrub(f"/home/{short}/x", known) == "/home/user1/x"
 
 
 def test_words_of_gpud_are_not_taken_for_names() -> None:
