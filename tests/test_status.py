@@ -99,8 +99,10 @@ def test_what_is_unknown_is_a_dash_and_never_nought(heading: str, reason: Absent
     fields = CELL[heading] or ()
     document = answered(*(read(field, reason) for field in fields), read("uuid", "GPU-1"))
     assert cells(document)[heading] == "-"
-    why = line_with(shown(document), f"  {gpu_table.REASONS[reason]}: ")
+    why = gpu_table.missing(document).split("; ")[0]
+    assert why.startswith(f"{gpu_table.REASONS[reason]}: ")
     assert len(why.split(", ")) == len(fields)
+    assert line_with(shown(document), f"  {why}")
 
 
 @pytest.mark.parametrize(
@@ -140,7 +142,7 @@ def test_missing_values_are_told_in_one_line_by_reason() -> None:
         read("temperature_celsius", 50.0),
     )
     line = line_with(shown(document), "not supported here")
-    assert line == "  not supported here: ECC, fan; failed: power"
+    assert line.startswith("  not supported here: ECC, fan; failed: power; ")
 
 
 def test_what_only_one_of_two_gpus_lacks_is_told_with_its_number() -> None:
@@ -149,7 +151,17 @@ def test_what_only_one_of_two_gpus_lacks_is_told_with_its_number() -> None:
         read("power_watts", 20.0, 0),
         read("power_watts", Absent.NOT_PERMITTED, 1),
     )
-    assert gpu_table.missing(document) == "not supported here: fan; not permitted: power (GPU 1)"
+    told = gpu_table.missing(document).split("; ")
+    assert told[:2] == ["not supported here: fan", "not permitted: power (GPU 1)"]
+
+
+def test_what_no_source_so_much_as_names_is_told_too() -> None:
+    document = answered(read("name", "RTX"), read("memory_total_bytes", 8e9), source="cuda")
+    told = gpu_table.missing(document)
+    assert told.startswith("no source tells: clock memory, clock SM, memory used, power, ")
+    assert "memory total" not in told
+    whole = [read(field, Absent.UNSUPPORTED) for field in gpu_table.IN_CELLS]
+    assert "no source" not in gpu_table.missing(answered(*whole))
 
 
 @pytest.mark.parametrize("field", [name for name, field in FIELDS.items() if not field.machine])

@@ -30,14 +30,23 @@ SOURCES: Final = {
 AGE_FROM_S: Final = 30.0
 """From when on it is said how old the values are."""
 
+UNSAID: Final = "unsaid"
+"""Beside the reasons of ``Absent``: not even the name of the field came up."""
 REASONS: Final = {
     "unsupported": "not supported here",
     "not_permitted": "not permitted",
     "failed": "failed",
     "stale": "too old",
     "sentinel": "no value given",
+    UNSAID: "no source tells",
 }
 """``Absent`` in words, in the order in which they are told."""
+IN_CELLS: Final = (
+    *("temperature_celsius", "power_watts", "power_limit_watts", "memory_used_bytes"),
+    *("memory_total_bytes", "utilization_gpu_ratio", "clock_sm_hertz", "clock_memory_hertz"),
+    *("pstate", "throttle_reasons"),
+)
+"""Fields without which a cell, or a part of it, is empty."""
 GROUPS: Final = {
     "ecc_": "ECC",
     "remapped_rows_": "remapped rows",
@@ -52,6 +61,7 @@ UNITS: Final = (
     *("_seconds_total", "_joules_total", "_bytes_per_second", "_total"),
     *("_bytes", "_ratio", "_celsius", "_watts", "_hertz"),
 )
+ACRONYMS: Final = frozenset({"bios", "gpu", "id", "pci", "sm", "uuid", "vbios"})
 CHANGED: Final = {
     "driver_version": "driver",
     "driver_folder": "driver folder",
@@ -113,7 +123,8 @@ def missing(document: Mapping[str, Any]) -> str:
     gpus = [number for number in readings if number is not None]
     told: dict[str, dict[str, list[int]]] = {}
     for number in gpus:
-        for field, reading in readings[number].items():
+        unsaid = {field: {"absent": UNSAID} for field in IN_CELLS if field not in readings[number]}
+        for field, reading in (readings[number] | unsaid).items():
             if reading.get("value") is None:
                 whose = told.setdefault(str(reading.get("absent")), {}).setdefault(_word(field), [])
                 whose += [number] * (number not in whose)
@@ -191,7 +202,8 @@ def _word(field: str) -> str:
         if field.startswith(start):
             return word
     unit = next((unit for unit in UNITS if field.endswith(unit)), "")
-    return field.removesuffix(unit).replace("_", " ")
+    words = field.removesuffix(unit).split("_")
+    return " ".join(word.upper() if word in ACRONYMS else word for word in words)
 
 
 def _whose(told: Mapping[str, list[int]], gpus: list[int]) -> Iterator[str]:

@@ -222,6 +222,14 @@ def test_without_a_version_wsl_has_a_problem_and_linux_only_where_it_is_sure(
         said(driver.look(running(tmp_path, files, document)), verdict, str(nvml["detail"]))
 
 
+def test_a_driver_that_works_and_is_not_named_is_no_problem_twice(tmp_path: Path) -> None:
+    document = agent(reading("memory_total_bytes", 8e9), level="cuda", nvml=SILENT)
+    found = driver.look(running(tmp_path, WSL2, document))
+    said(found, UNKNOWN, "the line on telemetry says why")
+    document["telemetry"]["sources"]["nvml"]["reason"] = "driver_mismatch"
+    assert driver.look(running(tmp_path, WSL2, document)).verdict is PROBLEM
+
+
 def test_a_machine_that_never_had_a_gpu_has_no_driver_to_miss(tmp_path: Path) -> None:
     missing = {"reason": "library_missing", "detail": "no such file", "fix": "install it"}
     health = {"nvml": {"level": 0, "reason": "no_gpu", "detail": "there is no NVIDIA GPU here"}}

@@ -6,6 +6,7 @@ import re
 from typing import TYPE_CHECKING, Any
 
 from gpud.core.advice import Platform, Situation
+from gpud.core.telemetry import LEVELS, SEES_A_GPU
 from gpud.doctor import telemetry
 from gpud.doctor.finding import Finding, advice, combined, ok, problem, unknown
 
@@ -64,6 +65,8 @@ def _without(said: Said, *, wsl: bool) -> Finding:
         return ok(str(said.health["detail"]))
     if reason == "library_missing" and not wsl:
         return ok("no NVIDIA driver on this machine")
+    if LEVELS.index(said.level) >= SEES_A_GPU and reason != "driver_mismatch":
+        return unknown("its version is not known: the line on telemetry says why")
     detail = str(said.trouble.get("detail") or "nobody gives the driver's version")
     fix = str(said.trouble["fix"]) if said.trouble.get("fix") else None
     wrong = (wsl or reason == "driver_mismatch") and fix is not None
