@@ -50,7 +50,9 @@ def main() -> int:
     parts = {"linux": linux, "windows": windows}
     match sys.argv[1:]:
         case [part, sysroot] if part in parts:
-            print(json.dumps(parts[part](Path(sysroot))))
+            # A name that is no UTF-8 must not cost the rest of the document.
+            said = json.dumps(parts[part](Path(sysroot)), ensure_ascii=False)
+            sys.stdout.buffer.write(said.encode(errors="replace"))
             return 0
     print("usage: gpud.agent.capture.look linux|windows SYSROOT", file=sys.stderr)
     return 2
@@ -115,9 +117,10 @@ def _text(root: Path, path: str) -> str | None:
         descriptor = os.open(_at(root, path), os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError:
         return None
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        return None
     with os.fdopen(descriptor, "rb") as file:
-        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-            return None
         return file.read(LARGEST).decode(errors="replace")
 
 
