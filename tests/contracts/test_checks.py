@@ -141,6 +141,11 @@ def test_every_check_has_a_word_for_every_kind_of_machine(
     looked = machine(tmp_path, KINDS[kind], installed=installed, root=root)
     for line in run.everything(looked, deadline_s=30.0):
         judged_well(line.name, line.finding)
+        if kind.startswith("linux"):
+            assert "windows" not in (line.finding.fix or "").lower(), line
+            assert "wsl" not in (line.finding.fix or "").lower(), line
+        elif kind.startswith("wsl2"):
+            assert "modprobe" not in (line.finding.fix or ""), line
 
 
 @pytest.mark.parametrize(
