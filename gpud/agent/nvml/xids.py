@@ -15,7 +15,7 @@ import pynvml
 from gpud.agent.nvml.calls import Call
 from gpud.agent.nvml.refusals import Refusal, guarded
 from gpud.core.sample import Absent
-from gpud.core.xids import HIGHEST, MOST_CODES, told
+from gpud.core.xids import HIGHEST, told
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -66,9 +66,8 @@ class Xids:
         gpu, code = self._gpus.get(_address(event.device)), int(event.eventData)
         if gpu is None or event.eventType != XID:
             return
-        seen = self._seen[gpu]
-        if 0 < code <= HIGHEST and (code in seen or len(seen) < MOST_CODES):
-            seen[code] += 1
+        if 0 < code <= HIGHEST:
+            self._seen[gpu][code] += 1
             self._last[gpu] = code
 
     def values(self, gpu: int) -> dict[str, str | float | Refusal]:
