@@ -1,12 +1,13 @@
 """Asks the telemetry sources, one collection at a time, and passes on what each says at once.
 
 The cheap ones come first and those that start a program last: what they are asked for is what
-nobody else could tell. A source that takes its time delays only those after it.
+nobody else could tell. A program that takes its time delays no collection after this one.
 """
 
 from __future__ import annotations
 
 import asyncio
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import structlog
@@ -31,16 +32,35 @@ if TYPE_CHECKING:
 
 log = structlog.get_logger()
 
+PATIENCE_S = 1.0
+"""For the programs: a quick answer belongs to the collection that asked for it."""
 
-def found(context: Context) -> dict[str, Source]:
+
+@dataclass(frozen=True, slots=True)
+class Sources:
+    """What to ask, by name: those that answer by themselves, and those that start a program."""
+
+    quick: Mapping[str, Source]
+    programs: Mapping[str, Source]
+
+
+def found(context: Context) -> Sources:
     """Make every source that is there and not switched off, in the order in which to ask them."""
     usable, refused = discovery.modules(folder, OFFERS)
     for name, why in refused.items():
         log.error("telemetry_source_refused", source=name, reason=why)
     disabled = context.settings.telemetry.disabled
     chosen = [module for module in usable.values() if module.NAME not in disabled]
-    chosen.sort(key=lambda module: (getattr(module, "STARTS_A_PROGRAM", False), -module.LEVEL))
-    return {module.NAME: module.create(context) for module in chosen}
+    chosen.sort(key=lambda module: -module.LEVEL)
+
+    def made(*, programs: bool) -> dict[str, Source]:
+        return {
+            module.NAME: module.create(context)
+            for module in chosen
+            if getattr(module, "STARTS_A_PROGRAM", False) is programs
+        }
+
+    return Sources(quick=made(programs=False), programs=made(programs=True))
 
 
 class Ladder:
@@ -48,7 +68,7 @@ class Ladder:
 
     def __init__(
         self,
-        sources: Mapping[str, Source],
+        sources: Sources,
         *,
         read: Callable[[], Snapshot],
         post: Callable[[Event], None],
@@ -59,28 +79,44 @@ class Ladder:
         self._post = post
         self._now = now
         self._turn = asyncio.Lock()
+        self._busy: asyncio.Task[None] | None = None  # with the programs
 
     async def collect(self) -> None:
-        """Ask every source once; a second collection waits for the first to end."""
+        """Ask every source once; a second collection waits for the first to end.
+
+        Programs that are still busy with an earlier one are not asked again.
+        """
         async with self._turn:
-            for source in self._sources.values():
-                answer = await source.collect(self._wanted())
-                if answer is not None:
-                    self._post(SourceAnswered(answer, self._now().wall_s))
+            await self._ask(self._sources.quick)
+            if self._busy is None:
+                self._busy = asyncio.create_task(self._ask(self._sources.programs))
+            await asyncio.wait([self._busy], timeout=PATIENCE_S)
+            if self._busy.done():
+                ended, self._busy = self._busy, None
+                ended.result()  # what it raised is told like everything else
+
+    async def _ask(self, sources: Mapping[str, Source]) -> None:
+        for source in sources.values():
+            answer = await source.collect(self._wanted())
+            if answer is not None:
+                self._post(SourceAnswered(answer, self._now().wall_s))
 
     async def look(self, patience_s: float) -> tuple[Reading, ...]:
         """Give what the best source that can be asked at any moment says now.
 
         Errors: ``TelemetryError``: its own, or ``no_source`` where there is none.
         """
-        for source in self._sources.values():
+        for source in self._sources.quick.values():
             if isinstance(source, Looking):
                 return await source.look(patience_s)
         raise TelemetryError("no telemetry source can be asked right now", reason="no_source")
 
     async def close(self) -> None:
-        """End what the sources started."""
-        for source in self._sources.values():
+        """End what the sources started; a program that runs is left to its end."""
+        if self._busy is not None:
+            self._busy.cancel()
+            await asyncio.wait([self._busy])
+        for source in (*self._sources.quick.values(), *self._sources.programs.values()):
             await source.close()
 
     def _wanted(self) -> frozenset[str]:

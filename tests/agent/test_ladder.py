@@ -10,7 +10,7 @@ import pytest
 from gpud.agent import ladder
 from gpud.agent.board import Board
 from gpud.agent.clocks import now
-from gpud.agent.ladder import Ladder
+from gpud.agent.ladder import Ladder, Sources
 from gpud.agent.source import Context
 from gpud.core.errors import TelemetryError
 from gpud.core.fields import WORTH_A_START
@@ -55,8 +55,11 @@ EVERYTHING: dict[str, float | str | Absent] = dict.fromkeys(WORTH_A_START, 1.0)
 
 def together(*sources: Scripted) -> tuple[Ladder, Board]:
     board = Board(Snapshot("1", 0.0))
-    named: dict[str, Source] = {source.name: source for source in sources}
-    return Ladder(named, read=board.read, post=board.post, now=now), board
+    quick: dict[str, Source] = {}
+    programs: dict[str, Source] = {}
+    for source in sources:
+        (programs if source.name.startswith("nvidia_smi") else quick)[source.name] = source
+    return Ladder(Sources(quick, programs), read=board.read, post=board.post, now=now), board
 
 
 def test_a_source_is_asked_for_what_those_before_it_could_not_tell() -> None:
@@ -112,12 +115,59 @@ def context(tmp_path: Path, text: str) -> Context:
     )
 
 
-def test_programs_are_asked_last_and_the_best_source_first(tmp_path: Path) -> None:
-    names = list(ladder.found(context(tmp_path, "")))
-    assert names[0] == "nvml"
-    programs = [name for name in names if name.startswith("nvidia_smi")]
-    assert names[len(names) - len(programs) :] == programs
+def test_the_best_source_is_asked_first_and_programs_are_apart(tmp_path: Path) -> None:
+    sources = ladder.found(context(tmp_path, ""))
+    assert list(sources.quick) == ["nvml", "cuda", "dxg"]
+    assert list(sources.programs) == ["nvidia_smi_exe", "nvidia_smi"]
 
 
 def test_a_source_that_is_switched_off_is_not_made(tmp_path: Path) -> None:
-    assert "nvml" not in ladder.found(context(tmp_path, '[telemetry]\ndisabled = ["nvml"]'))
+    off = ladder.found(context(tmp_path, '[telemetry]\ndisabled = ["nvml", "nvidia_smi"]'))
+    assert list(off.quick) == ["cuda", "dxg"]
+    assert list(off.programs) == ["nvidia_smi_exe"]
+
+
+class Dawdling(Scripted):
+    """Answers when it is let go."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(name, {"temperature_celsius": 51.0})
+        self.let_go = asyncio.Event()
+
+    async def collect(self, wanted: frozenset[str]) -> Answer | None:
+        await self.let_go.wait()
+        return await super().collect(wanted)
+
+
+def test_a_program_that_dawdles_delays_no_other_source_and_is_not_asked_twice(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(ladder, "PATIENCE_S", 0.01)
+
+    async def story() -> None:
+        nvml, program = Scripted("nvml", {}), Dawdling("nvidia_smi_exe")
+        both, board = together(nvml, program)
+        for _ in range(3):
+            await both.collect()
+        assert (len(nvml.asked), program.asked) == (3, [])
+        program.let_go.set()
+        await both.collect()
+        assert len(program.asked) == 1
+        [reading] = current(board.read().telemetry, now().mono_s)
+        assert reading.source == "nvidia_smi_exe"
+        await both.collect()
+        assert len(program.asked) == 2
+
+    asyncio.run(story())
+
+
+def test_a_program_that_is_left_behind_does_not_keep_the_agent_from_ending() -> None:
+    async def story() -> None:
+        one, _ = together(Dawdling("nvidia_smi"))
+        collecting = asyncio.create_task(one.collect())
+        await asyncio.sleep(0)
+        await asyncio.wait([collecting], timeout=0.05)
+        collecting.cancel()
+        await one.close()
+
+    asyncio.run(asyncio.wait_for(story(), 5.0))
