@@ -219,6 +219,7 @@ class Nvml:
     async def _tried_again(self) -> bool:
         """Say whether a rest is over: by its time, or because a late answer shows that NVML is."""
         if self._helper is not None and self._helper.caught_up():
+            await self._ended()  # what it said is old, and may have been its last word
             return True
         if self._now().mono_s < self._retry_at_s:
             return False
