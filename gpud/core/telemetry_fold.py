@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from gpud.core import gpus, smi_exit, telemetry
 from gpud.core.health import Level
@@ -12,9 +12,14 @@ from gpud.core.sample import Absent
 from gpud.core.snapshot import Snapshot, with_health
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from gpud.core.sample import Reading
     from gpud.core.telemetry import Answer
 
 NVML = "nvml"
+NAMED: Final = 8
+"""Fields of one GPU that failed for one reason and are named one by one."""
 
 
 def with_answer(snapshot: Snapshot, answer: Answer, now_s: float) -> Snapshot:
@@ -34,10 +39,9 @@ def _with_health(snapshot: Snapshot, now_s: float, now_mono_s: float) -> Snapsho
     if said is None:
         return snapshot
     if said.reason is None:
-        broken = sorted({r.field for r in said.readings if r.value is Absent.FAILED})
-        if not broken:
+        words = _failed(said.readings)
+        if words is None:
             return with_health(snapshot, NVML, Level.OK, now_s)
-        words = f"NVML failed to give {', '.join(broken)}"
         return with_health(
             snapshot, NVML, Level.DEGRADED, now_s, reason="fields_failed", detail=words
         )
@@ -54,3 +58,19 @@ def _with_health(snapshot: Snapshot, now_s: float, now_mono_s: float) -> Snapsho
         detail=said.detail if tie is None else f"{said.detail}; {tie.detail}",
         fix=said.fix if tie is None else tie.fix,
     )
+
+
+def _failed(readings: Iterable[Reading]) -> str | None:
+    """Name the fields that failed; many that failed for one reason are that reason, told once."""
+    why: dict[tuple[int | None, str | None], list[str]] = {}
+    for reading in readings:
+        if reading.value is Absent.FAILED:
+            why.setdefault((reading.gpu, reading.detail), []).append(reading.field)
+    few = {name for names in why.values() if len(names) <= NAMED for name in names}
+    parts = [f"NVML failed to give {', '.join(sorted(few))}"] if few else []
+    parts += [
+        f"{'NVML' if gpu is None else f'GPU {gpu}'}: {detail or 'failed'} ({len(names)} fields)"
+        for (gpu, detail), names in why.items()
+        if len(names) > NAMED
+    ]
+    return "; ".join(parts) or None

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from gpud.core import events as happened
 from gpud.core import stats, wire
 from gpud.core.changes import KINDS, Change
+from gpud.core.fields import FIELDS
 from gpud.core.fold import fold
 from gpud.core.health import Level
 from gpud.core.presence import Expected
@@ -309,6 +310,19 @@ def test_a_field_that_failed_degrades_and_one_that_is_unsupported_does_not() -> 
     assert "power_watts" in (now.health["nvml"].detail or "")
     now = folded(said(unsupported))
     assert now.health["nvml"].level is Level.OK
+
+
+def test_a_gpu_that_fails_in_everything_is_told_once() -> None:
+    lost = [
+        Reading(1, name, Absent.FAILED, "nvml", "GPU is lost")
+        for name, kind in FIELDS.items()
+        if not kind.machine
+    ]
+    other = Reading(0, "power_watts", Absent.FAILED, "nvml", "Unknown Error")
+    health = folded(said(*lost, other)).health["nvml"]
+    assert health.detail == (
+        f"NVML failed to give power_watts; GPU 1: GPU is lost ({len(lost)} fields)"
+    )
 
 
 def test_a_silent_nvml_is_worse_where_nobody_else_sees_the_gpu() -> None:
