@@ -32,7 +32,8 @@ MACHINES = Path(__file__).parent / "machines"
 LDCONFIG = "/sbin/ldconfig"
 WSL_LIBRARIES, LINUX_LIBRARIES = "/usr/lib/wsl/lib", "/usr/lib/x86_64-linux-gnu"
 LINUX_PROGRAMS = {"wslinfo": "/usr/bin/wslinfo", "nvidia-smi": "/usr/bin/nvidia-smi"}
-NVML, CUDA = "libnvidia-ml.so.1", "libcuda.so.1"
+DRIVER_STORE = "/usr/lib/wsl/drivers"
+NVML, CUDA, CUDA_IN_STORE = "libnvidia-ml.so.1", "libcuda.so.1", "libcuda.so.1.1"
 MISSING = "cannot open shared object file"
 
 
@@ -79,7 +80,7 @@ def replayed(capture: Capture, folder: Path) -> Iterator[Replayed]:
         _write(root, f"{slot}/vendor", f"{vendor}\n")
     for store, held in capture.driver_store.items():
         for name in held:
-            _write(root, f"/usr/lib/wsl/drivers/{store}/{name}", "")
+            _write(root, f"{DRIVER_STORE}/{store}/{name}", "")
     sections = _libraries(capture, root, folder / "built")
     for name, said in capture.programs.items():
         if said is not None:
@@ -104,6 +105,8 @@ def _libraries(capture: Capture, root: Path, built: Path) -> dict[str, dict[str,
         if text is None:
             continue
         recorded = found or f"{folder}/{name}"  # one that refuses to begin is not named
+        if section == "cuda" and (store := capture.cuda.driver_folder) is not None:
+            recorded = f"{DRIVER_STORE}/{store}/{CUDA_IN_STORE}"  # which WSL's own one opens
         if "/" not in recorded:
             raise CannotReplay(f"{name} that lies at {recorded}")
         made = (

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 GOLDEN = Path(__file__).resolve().parent.parent / "golden/machines"
 AT_ONCE = 4
 ONE_AT_A_TIME = threading.Lock()
-SETTLED_S = 2.5
+SETTLED_S = 4.0
 """While nothing is known of a machine, what has not changed for so long is what it says."""
 WITHIN_S = 60.0
 
@@ -197,7 +197,7 @@ def _settled(running: _Machine, known: str | None) -> str:
             unchanged.update(scrape=scrape, since_s=time.monotonic())
         return scrape if time.monotonic() - unchanged["since_s"] > patience_s else None
 
-    patience_s = SETTLED_S if known is None else 2 * SETTLED_S
+    patience_s = SETTLED_S if known is None else 3 * SETTLED_S
     return until(look, "a scrape that stays", WITHIN_S, every_s=0.2)
 
 

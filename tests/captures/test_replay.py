@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from gpud.core.capture import BUILT, RECORDED, Call, Nvml, Program, decode, encode
+from gpud.core.capture import BUILT, RECORDED, Call, Nvml, Program, decode
 from gpud.core.sample import Failure, Inventory, Reason
 from gpud.core.scrub import Known, scrubbed
 from tests.captures import cuda_script, nvml_script
@@ -52,15 +52,16 @@ def comparable(capture: Capture, machine: Replayed) -> Capture:
 
     WSL's own library opens the one in the driver store; in a replay the one is a link to the other.
     """
-    cuda = capture.cuda
+    nvml, cuda = capture.nvml, capture.cuda
+    if nvml.library is not None:
+        nvml = replace(nvml, library=machine.real(nvml.library))
+    if cuda.library is not None:
+        cuda = replace(cuda, library=machine.real(cuda.library))
     if cuda.failure is not None:  # advice for a configured path, for a container
         cuda = replace(cuda, failure=replace(cuda.failure, advice=None))
     programs: dict[str, Program | None] = {
         name: said for name, said in capture.programs.items() if said is not None
     }
-    nvml = capture.nvml
-    if nvml.library is not None:
-        nvml = replace(nvml, library=machine.real(nvml.library))
     return replace(
         capture,
         nvml=nvml,
@@ -74,7 +75,7 @@ def comparable(capture: Capture, machine: Replayed) -> Capture:
     )
 
 
-def again(name: str, folder: Path) -> None:
+def record_again(name: str, folder: Path) -> None:
     capture = load(name)
     with replayed(capture, folder) as machine:
         ran = recorded(machine, folder, "-o", "-", "--with-programs")
@@ -87,20 +88,22 @@ def again(name: str, folder: Path) -> None:
 @needs_root
 @pytest.mark.parametrize("name", ["linux-mig", "wsl2-desktop", "wsl2-driver-not-loaded"])
 def test_a_machine_recorded_again_is_the_same(name: str, tmp_path: Path) -> None:
-    again(name, tmp_path)
+    record_again(name, tmp_path)
 
 
 @needs_root
 @pytest.mark.soak
 @pytest.mark.parametrize("name", names())
 def test_every_machine_recorded_again_is_the_same(name: str, tmp_path: Path) -> None:
-    again(name, tmp_path)
+    record_again(name, tmp_path)
 
 
 @pytest.mark.parametrize("name", names())
 def test_a_machine_is_kept_in_its_one_form_and_names_nobody(name: str) -> None:
-    capture = load(name)
-    assert (MACHINES / f"{name}.json").read_bytes() == encode(capture)
+    capture, text = load(name), (MACHINES / f"{name}.json").read_text()
+    # Not what gpud of today writes: a later one may know keys that a recording has not.
+    again = json.dumps(json.loads(text), sort_keys=True, indent=2, ensure_ascii=False)
+    assert text == f"{again}\n"
     assert scrubbed(capture, Known()) == (capture, {})
     assert capture.origin == RECORDED or capture.origin.startswith(BUILT)
 
