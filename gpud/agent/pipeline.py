@@ -169,10 +169,11 @@ class Pipeline:
             elif spec.backend is Backend.CUDA:
                 for device in await self._devices(spec):
                     waiting += await self._one(Due(spec, device))
-        on_gpu = [spec for spec in due if spec.backend is Backend.CUDA]
-        if on_gpu and self._inventory is None and not self._gpu_taken():
+        on_gpu = [spec for spec in self._specs if spec.backend is Backend.CUDA]
+        asked = not on_gpu or any(spec in due for spec in on_gpu)  # who measures none has some too
+        if asked and self._inventory is None and not self._gpu_taken():
             with contextlib.suppress(Refused):
-                await self._look(on_gpu[0])  # what a run has lost is named in the same round
+                await self._look()  # what a run has lost is named in the same round
         return waiting
 
     async def _again(self, waiting: list[Due]) -> _Waiting:
@@ -189,7 +190,7 @@ class Pipeline:
         """Give the GPUs to measure, none (with a counted skip) while there are none."""
         if self._inventory is None:
             try:
-                await self._look(spec)
+                await self._look()
             except Refused as refused:
                 self._publish(RunSkipped(spec.name, refused.skip, self._now().wall_s))
         devices = () if self._inventory is None else self._inventory.devices
@@ -197,9 +198,9 @@ class Pipeline:
             self._publish(RunSkipped(spec.name, Skip.NO_GPU, self._now().wall_s))
         return devices
 
-    async def _look(self, spec: ProbeSpec) -> None:
+    async def _look(self) -> None:
         """Take the list of GPUs. ``Errors: Refused``."""
-        inventory = await self._launcher.inventory(self._job(spec, None))
+        inventory = await self._launcher.inventory(self._job())
         self._unsure = self._last not in (None, inventory)
         self._inventory = self._last = inventory
         after = self._now()
@@ -222,7 +223,7 @@ class Pipeline:
             self._skip(due, seen.answer, seen.at)
             return []
         try:
-            report = await self._launcher.run(due.spec, self._job(due.spec, due.device))
+            report = await self._launcher.run(due.spec, self._job_of(due))
         except Refused as refused:
             self._skip(due, refused.skip, seen.at)
             return []
@@ -300,13 +301,16 @@ class Pipeline:
             return
         self._publish(HealthSet("store", Level.OK, moment))
 
-    def _job(self, spec: ProbeSpec, device: Device | None) -> Job:
-        return Job(
-            probe=spec.name,
-            gpu=device.uuid if device is not None else None,
-            cuda_library=self._settings.cuda.library,
-            sysroot=self._settings.sysroot,
+    def _job(self) -> Job:
+        """Give a job for the list of GPUs."""
+        return Job(cuda_library=self._settings.cuda.library, sysroot=self._settings.sysroot)
+
+    def _job_of(self, due: Due) -> Job:
+        return replace(
+            self._job(),
+            probe=due.spec.name,
+            gpu=due.uuid,
             cache_dir=self._cache_dir,
-            budget_s=spec.budget_s,
+            budget_s=due.spec.budget_s,
             seed=secrets.randbelow(2**31 - 1) + 1,
         )

@@ -74,6 +74,13 @@ def test_the_inventory_is_taken_anew_in_each_large_round_and_not_in_each_small_o
     assert len(bench.of(InventoryTaken)) == 3
 
 
+def test_who_measures_no_gpu_is_told_all_the_same_which_there_are(tmp_path: Path) -> None:
+    bench = Bench(tmp_path, Settings(probes=Probes(disabled=("launch", "triad"))))
+    snapshot = bench.rounds(Pace.SMALL, Pace.SMALL)
+    assert bench.calls().count("--inventory  None") == 1
+    assert snapshot.inventory is not None
+
+
 def test_an_inventory_that_is_another_than_the_last_is_taken_anew_in_the_next_round(
     bench: Bench,
 ) -> None:
