@@ -73,7 +73,6 @@ class Smi:
         self._starts = Starts(name, context.own / f"{name}.json", context.now)
         self._kept = self._starts.kept()
         self._path: str | None = None  # where it was found
-        self._left_out: frozenset[str] = frozenset()  # columns that it does not know
         self._not_given: dict[str, float] = {}  # field: when to ask again, monotonic
         self._drivers: dict[str, str] = {}  # by the source that told
         self._hangs = 0  # in a row
@@ -113,7 +112,7 @@ class Smi:
         program = self._program()
         if program is None:
             return None
-        where, left_out = program.where, self._left_out
+        where, left_out = program.where, self._starts.left_out
         path = self._path or await self._found(program)
         self._starts.begin()
         self._context.started(self._name)
@@ -197,7 +196,8 @@ class Smi:
         if ended.code == 0 and refused is None:
             return smi.read(ended.stdout, self._name, left_out)
         if refused is not None:
-            self._left_out = smi.without(left_out, refused)
+            with contextlib.suppress(OSError):  # it is then refused once more after a restart
+                self._starts.leave_out(smi.without(left_out, refused))
         if ended.code in {programs.CANNOT_EXECUTE, programs.NOT_THERE}:
             self._path = None
         code = ended.code or smi_exit.INVALID_ARGUMENT
@@ -277,4 +277,6 @@ class Smi:
                 version = str(reading.value)
                 if self._drivers.setdefault(answer.source, version) != version:
                     self._drivers[answer.source] = version
-                    self._not_given, self._left_out = {}, frozenset()
+                    self._not_given = {}
+                    with contextlib.suppress(OSError):
+                        self._starts.leave_out(frozenset())

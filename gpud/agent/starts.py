@@ -52,6 +52,7 @@ class _Note(msgspec.Struct, frozen=True):
     started_mono_s: float
     process: ProcessRef | None = None
     said: _Said | None = None
+    left_out: frozenset[str] = frozenset()
 
 
 class Starts:
@@ -82,7 +83,7 @@ class Starts:
         Errors: ``TelemetryError`` where that cannot be written; then nothing may be started.
         """
         self.rest(REST_S)
-        self._note = _Note(self._note.boot_id, self._now().mono_s)
+        self._note = _Note(self._note.boot_id, self._now().mono_s, left_out=self._note.left_out)
         try:
             self._write()
         except OSError as error:
@@ -144,6 +145,16 @@ class Starts:
             duration_s=said.duration_s,
         )
         return answer if answer.holds(self._now().mono_s) else None
+
+    @property
+    def left_out(self) -> frozenset[str]:
+        """What the program is not to be asked for, because it does not know the name."""
+        return self._note.left_out
+
+    def leave_out(self, names: frozenset[str]) -> None:
+        """Keep that for the next start, also one of the next agent. ``Errors: OSError``."""
+        self._note = msgspec.structs.replace(self._note, left_out=names)
+        self._write()
 
     def rest(self, rest_s: float) -> None:
         """Let nothing start for so long from now on."""

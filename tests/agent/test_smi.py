@@ -390,6 +390,21 @@ def test_what_it_does_not_know_is_left_out_at_the_next_start(
     assert world.starts[-1] == " ".join(arguments(left_out))
 
 
+def test_what_it_does_not_know_is_not_learned_again_after_a_restart(world: World) -> None:
+    said = b'Field "memory.reserved" is not a valid field to query.\n'
+    path = world.says("bin/nvidia-smi", said, 2)
+
+    async def one_life() -> None:
+        source = world.source(path)
+        await world.collect(source)
+        await source.close()
+
+    asyncio.run(one_life())
+    world.later(301)
+    asyncio.run(one_life())
+    assert world.starts[-1] == " ".join(arguments(without(frozenset(), "memory.reserved")))
+
+
 def test_what_nobody_gives_starts_it_once_and_again_under_another_driver(world: World) -> None:
     path = world.says("bin/nvidia-smi", line(utilization__gpu="[N/A]") + "\n")
 
