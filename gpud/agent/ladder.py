@@ -120,11 +120,16 @@ class Ladder:
             await source.close()
 
     def _wanted(self) -> frozenset[str]:
-        """Name the fields worth a program that some GPU, or the machine, lacks now."""
+        """Name the fields worth a program that some GPU, or the machine, lacks now.
+
+        None where the person has switched the GPU off.
+        """
         readings = telemetry.current(self._read().telemetry, self._now().mono_s)
         known: dict[int | None, set[str]] = {None: set()}
         for reading in readings:
             fields = known.setdefault(reading.gpu, set())
+            if (reading.field, reading.value) == ("exposed", "disabled"):
+                return frozenset()
             if not isinstance(reading.value, Absent):
                 fields.add(reading.field)
         gpus = [fields for gpu, fields in known.items() if gpu is not None]

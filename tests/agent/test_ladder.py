@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
@@ -69,6 +70,23 @@ def test_a_source_is_asked_for_what_those_before_it_could_not_tell() -> None:
     asyncio.run(both.collect())
     assert first.asked == [WORTH_A_START]
     assert second.asked == [frozenset({"utilization_gpu_ratio"})]
+
+
+class Machine(Scripted):
+    """Says something of the machine itself."""
+
+    async def collect(self, wanted: frozenset[str]) -> Answer | None:
+        answer = await super().collect(wanted)
+        assert answer is not None
+        return replace(answer, readings=tuple(replace(r, gpu=None) for r in answer.readings))
+
+
+def test_for_a_gpu_that_was_switched_off_no_program_is_worth_its_start() -> None:
+    for word, wanted in (("disabled", frozenset[str]()), ("no", WORTH_A_START)):
+        program = Scripted("nvidia_smi_exe", None)
+        both, _ = together(Machine("dxg", {"exposed": word}), program)
+        asyncio.run(both.collect())
+        assert program.asked == [wanted]
 
 
 def test_a_source_with_nothing_new_to_say_leaves_what_it_said() -> None:
