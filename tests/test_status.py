@@ -145,6 +145,13 @@ def test_missing_values_are_told_in_one_line_by_reason() -> None:
     assert line.startswith("  not supported here: ECC, fan; failed: power; ")
 
 
+def test_what_the_person_has_not_asked_for_is_no_lack() -> None:
+    traffic = "pcie_sent_bytes_per_second"
+    off = Reading(0, traffic, Absent.UNSUPPORTED, "nvml", "not asked: it is off")
+    assert "PCIe" not in gpu_table.missing(answered(off))
+    assert "PCIe" in gpu_table.missing(answered(read(traffic, Absent.UNSUPPORTED)))
+
+
 def test_what_only_one_of_two_gpus_lacks_is_told_with_its_number() -> None:
     document = answered(
         *(read("fan_ratio", Absent.UNSUPPORTED, gpu) for gpu in (0, 1)),

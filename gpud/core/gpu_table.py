@@ -125,7 +125,7 @@ def missing(document: Mapping[str, Any]) -> str:
     for number in gpus:
         unsaid = {field: {"absent": UNSAID} for field in IN_CELLS if field not in readings[number]}
         for field, reading in (readings[number] | unsaid).items():
-            if reading.get("value") is None:
+            if reading.get("value") is None and not _switched_off(reading):
                 whose = told.setdefault(str(reading.get("absent")), {}).setdefault(_word(field), [])
                 whose += [number] * (number not in whose)
     return "; ".join(
@@ -142,6 +142,10 @@ def changes(document: Mapping[str, Any]) -> list[tuple[float, str]]:
         for change in document.get("changes") or ()
         if change.get("old") is not None
     ]
+
+
+def _switched_off(reading: Mapping[str, Any]) -> bool:
+    return str(reading.get("detail")).startswith("not asked")  # the person's choice is no lack
 
 
 def _listed(document: Mapping[str, Any]) -> Iterator[tuple[int, str]]:
