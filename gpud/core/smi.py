@@ -109,10 +109,11 @@ ALWAYS: Final = (
     Column("pcie.link.width.max", "pcie_width_max", _PLAIN),
     Column("fan.speed", "fan_ratio", _PERCENT),
     Column("ecc.mode.current", "ecc_mode", _switch),
-    Column("ecc.errors.corrected.volatile.total", "ecc_corrected_total", _PLAIN),
-    Column("ecc.errors.uncorrected.volatile.total", "ecc_uncorrected_total", _PLAIN),
+    Column("ecc.errors.corrected.aggregate.total", "ecc_corrected_total", _PLAIN),
+    Column("ecc.errors.uncorrected.aggregate.total", "ecc_uncorrected_total", _PLAIN),
 )
-"""What every driver since 2016 knows."""
+"""What every driver since 2016 knows. A counter is the one that NVML is asked for: one that starts
+over with each boot would fall, and rise again, whenever the other source takes over."""
 
 NEWER: Final = (
     Column("temperature.memory", "temperature_memory_celsius", _PLAIN),

@@ -5,12 +5,14 @@ from __future__ import annotations
 import pytest
 from hypothesis import assume, event, given
 from hypothesis import strategies as st
+from pynvml import NVML_AGGREGATE_ECC
 
 from gpud.core import smi
 from gpud.core.errors import TelemetryError
 from gpud.core.fields import FIELDS, WORDS, Kind
 from gpud.core.sample import Absent, Reading
 from gpud.core.text import escaped
+from tests.captures.replay import load
 
 CELLS = {
     "index": "0",
@@ -44,8 +46,8 @@ CELLS = {
     "pcie.link.width.max": "8",
     "fan.speed": "[N/A]",
     "ecc.mode.current": "[N/A]",
-    "ecc.errors.corrected.volatile.total": "[N/A]",
-    "ecc.errors.uncorrected.volatile.total": "[N/A]",
+    "ecc.errors.corrected.aggregate.total": "[N/A]",
+    "ecc.errors.uncorrected.aggregate.total": "[N/A]",
     "temperature.memory": "N/A",
     "mig.mode.current": "[N/A]",
     "compute_cap": "8.9",
@@ -98,6 +100,21 @@ def test_only_fields_of_the_catalogue_are_offered_and_each_is_asked_once() -> No
     assert set(FIELDS) >= smi.OFFERED
     asked = [column.field for column in smi.asked()]
     assert len(asked) == len(set(asked)) == len(smi.OFFERED)
+
+
+def test_errors_are_counted_as_nvml_counts_them() -> None:
+    """Since the board was made; what is since the boot alone would look like a counter reset."""
+    capture = load("linux-data-centre")
+    of_nvml = {
+        call.arguments[0]: call.value
+        for call in capture.nvml.calls
+        if call.call == "nvmlDeviceGetTotalEccErrors" and call.arguments[1] == NVML_AGGREGATE_ECC
+    }
+    cells = {f"ecc.errors.{kind}.volatile.total": "1" for kind in ("corrected", "uncorrected")}
+    for kind, number in (("corrected", 0), ("uncorrected", 1)):
+        cells[f"ecc.errors.{kind}.aggregate.total"] = str(of_nvml[number])
+    fields = read(line(**{name.replace(".", "__"): cell for name, cell in cells.items()}) + "\n")
+    assert [fields["ecc_corrected_total"], fields["ecc_uncorrected_total"]] == [3, 0]
 
 
 @pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16", "utf-16-le"])
