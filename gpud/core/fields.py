@@ -35,6 +35,7 @@ WORDS: Final[Mapping[str, Absent]] = {
     "not supported": Absent.UNSUPPORTED,
     "[not supported]": Absent.UNSUPPORTED,
     "requested functionality has been deprecated": Absent.UNSUPPORTED,
+    "[requested functionality has been deprecated]": Absent.UNSUPPORTED,
     "insufficient permissions": Absent.NOT_PERMITTED,
     "[insufficient permissions]": Absent.NOT_PERMITTED,
     "err!": Absent.FAILED,

@@ -144,6 +144,11 @@ def test_words_in_place_of_a_number_are_its_reason(words: str) -> None:
     assert power.detail == words.upper()
 
 
+def test_a_column_that_newer_drivers_gave_up_is_unsupported_and_has_not_failed() -> None:
+    fields = read(line(clocks__max__mem="[Requested functionality has been deprecated]") + "\n")
+    assert fields["clock_memory_max_hertz"] is Absent.UNSUPPORTED
+
+
 def test_words_in_brackets_that_nobody_knows_are_a_failure_with_those_words() -> None:
     found = smi.read((line(power__draw="[Sensor asleep]") + "\n").encode(), "nvidia_smi")
     power = next(reading for reading in found if reading.field == "power_watts")
