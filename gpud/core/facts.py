@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from gpud.core import changes, telemetry
+from gpud.core import changes, presence, telemetry
 from gpud.core.changes import Fact
-from gpud.core.presence import answered
 
 if TYPE_CHECKING:
     from gpud.core.sample import Condition, Reading
@@ -51,11 +50,16 @@ def beside_a_run(snapshot: Snapshot, now_mono_s: float) -> dict[str, Condition]:
 
 
 def _gpus(snapshot: Snapshot, told: list[Reading]) -> Fact | None:
-    """Name the GPUs that CUDA lists; where it could not, those that another source shows."""
+    """Name the GPUs that CUDA lists; where it could not, those that another source shows.
+
+    That CUDA finds no device says nothing of a GPU that others do see: a driver that was replaced
+    under a running machine says the same.
+    """
     inventory = snapshot.inventory
     if inventory is None or snapshot.inventory_mono_s is None:
         return None
-    if answered(inventory):
+    told = [reading for reading in told if reading.source != presence.CUDA]  # its earlier word
+    if inventory.failure is None or (presence.answered(inventory) and not told):
         uuids = sorted(device.uuid for device in inventory.devices)
         return Fact(",".join(uuids), CUDA_LISTS, snapshot.inventory_mono_s)
     if not told:

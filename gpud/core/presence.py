@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from gpud.core.snapshot import Snapshot
 
 DXG: Final = "dxg"
+CUDA: Final = "cuda"
 GPU_SEEN, GPU_FORGOTTEN = "gpu_seen", "gpu_forgotten"
 """Events beside the changes: a GPU is expected from the one on, and until the other."""
 
@@ -191,7 +192,10 @@ def _devices(
         expected = _listed(snapshot.expected, (), now_s)  # no library, for there is nothing for it
     else:
         return snapshot
-    gone = {uuid: one for uuid, one in expected.items() if one.gone_s is not None}
+    seen = _seen_by_others(snapshot) if inventory.failure is not None else frozenset()
+    gone = {
+        uuid: one for uuid, one in expected.items() if one.gone_s is not None and uuid not in seen
+    }
     if not gone:
         if inventory.devices or "devices" in snapshot.health:
             return with_health(snapshot, "devices", Level.OK, now_s)
@@ -244,8 +248,19 @@ def _shown(snapshot: Snapshot) -> bool:
     return any(not gpu.cuda for gpu in snapshot.gpus.values()) or any(
         reading.gpu is not None and not isinstance(reading.value, Absent)
         for answer in snapshot.telemetry.answers.values()
-        if answer.source != "cuda"
+        if answer.source != CUDA
         for reading in answer.readings
+    )
+
+
+def _seen_by_others(snapshot: Snapshot) -> frozenset[str]:
+    """Name the GPUs that NVML or nvidia-smi sees: with no list of CUDA's, those are not gone."""
+    return frozenset(
+        reading.value
+        for answer in snapshot.telemetry.answers.values()
+        if answer.source != CUDA
+        for reading in answer.readings
+        if reading.field == "uuid" and type(reading.value) is str
     )
 
 

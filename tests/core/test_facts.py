@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
+
 from gpud.core.changes import Fact
 from gpud.core.events import InventoryTaken, PlatformRead, SourceAnswered
 from gpud.core.facts import CUDA_LISTS, beside_a_run, facts
@@ -64,6 +66,19 @@ def test_a_driver_that_offers_none_is_a_list_and_one_that_fails_is_not() -> None
     hung = Inventory(failure=Failure(Reason.HUNG, "no answer"))
     assert facts(fold(InventoryTaken(none, 1.0, 7.0), EMPTY), 1.0, "")["gpus"].text == ""
     assert "gpus" not in facts(fold(InventoryTaken(hung, 1.0, 7.0), EMPTY), 1.0, "")
+
+
+@pytest.mark.parametrize("source", ["nvml", "nvidia_smi_exe"])
+def test_a_gpu_that_others_see_is_there_although_cuda_finds_no_device(source: str) -> None:
+    none = Inventory(failure=Failure(Reason.NO_DEVICE, "none"))
+    snapshot = fold(InventoryTaken(none, 1.0, 7.0), fold(shown(source, "GPU-1"), EMPTY))
+    assert facts(snapshot, 1.0, "")["gpus"] == Fact("GPU-1", LEVELS.index(source), 1.0)
+
+
+def test_what_cuda_said_before_is_not_held_against_it() -> None:
+    none = Inventory(failure=Failure(Reason.NO_DEVICE, "none"))
+    snapshot = fold(InventoryTaken(none, 1.0, 7.0), fold(shown("cuda", "GPU-1"), EMPTY))
+    assert facts(snapshot, 1.0, "")["gpus"] == Fact("", CUDA_LISTS, 7.0)
 
 
 def test_where_cuda_gives_no_list_nvml_does_and_is_overruled_by_it_later() -> None:

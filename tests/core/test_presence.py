@@ -192,6 +192,21 @@ def test_a_driver_that_hangs_does_not_say_that_a_gpu_is_gone() -> None:
     assert said["cuda"] == (Level.FAILED, "hung")
 
 
+def test_a_gpu_that_windows_still_sees_is_not_gone_when_cuda_finds_no_device() -> None:
+    lost = fold(
+        InventoryTaken(Inventory(failure=NONE), 2.0),
+        machine(nvml="driver_not_loaded", expected=("A",)),
+    )
+    assert lost.health["devices"].reason == "gpu_vanished"
+    shown = Answer("nvidia_smi_exe", 4, 3.0, 3.0, (Reading(0, "uuid", "A", "nvidia_smi_exe"),))
+    after = fold(SourceAnswered(shown, 3.0), lost)
+    assert after.health["devices"].level is Level.OK
+    assert (after.health["cuda"].level, after.health["cuda"].reason) == (Level.FAILED, "no_device")
+    # With a list of CUDA's, that list counts: NVML keeps the name of a GPU that fell off.
+    others = fold(InventoryTaken(listed("B"), 4.0), after)
+    assert others.health["devices"].reason == "gpu_vanished"
+
+
 def test_what_brings_a_gpu_back_depends_on_the_machine() -> None:
     fixes = {
         wsl: fold(InventoryTaken(listed(), 1.0), machine(wsl=wsl, expected=("A",)))
