@@ -114,9 +114,10 @@ _STRAY = (
     "/usr/lib/wsl/lib"
 )
 _WSL2: Final[Mapping[Situation, str]] = {
-    Situation.BLOCKED: "the operating system blocks access to the GPU: a data-centre driver keeps "
-    "it in TCC mode, or a Linux driver package shadows WSL's library: remove nvidia packages from "
-    "the distribution, then {restart}",
+    Situation.BLOCKED: "the operating system blocks access to the GPU: a GPU in TCC mode is not "
+    "shown to WSL (`nvidia-smi -dm 0` as administrator in Windows makes it WDDM, then restart "
+    "Windows), or a Linux driver package shadows WSL's library: remove nvidia packages from the "
+    "distribution, then {restart}",
     Situation.CHANNEL: "{restart}; the channel to the host does not come back by itself",
     Situation.CHANNEL_PERHAPS: "look at `dmesg`; if GPU work fails, {restart}; the channel to the "
     "host does not come back by itself",

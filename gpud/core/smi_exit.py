@@ -129,17 +129,21 @@ def ended(
 
 @dataclass(frozen=True, slots=True)
 class Tie:
-    """Who is to blame where sources disagree."""
+    """Who is to blame where sources disagree. ``fix`` is None where NVML has a better one."""
 
     reason: str
     detail: str
-    fix: str
+    fix: str | None
 
 
 ITS_DRIVERS: Final = frozenset(
     {"no_device", "driver_not_loaded", "gpu_is_lost", "driver_mismatch", "interrupt_trouble"}
 )
 """With these, nvidia-smi.exe says that Windows itself does not reach the GPU."""
+
+NOT_BY_A_RESTART: Final = frozenset({"blocked_by_the_operating_system", "driver_mismatch"})
+"""What NVML says where WSL will find the same again: Windows keeps the GPU in TCC mode, and its own
+nvidia-smi.exe answers all the while, or a stray library shadows WSL's."""
 
 
 def tie(windows_said: str | None, nvml: str | None, cuda: Failure | None) -> Tie | None:
@@ -153,12 +157,12 @@ def tie(windows_said: str | None, nvml: str | None, cuda: Failure | None) -> Tie
         return None
     silent = f"neither NVML ({nvml}) nor CUDA ({cuda.reason.value}) answers in WSL"
     if not windows_said:
+        again = f"{IN_WINDOWS['interop_failed']}; if it stays, `wsl --update`"
         return Tie(
             "wsl_side",
             f"{silent}, and Windows' own nvidia-smi.exe does: the driver is well, WSL's way to it "
             "is not",
-            "run `wsl --shutdown` in Windows and open the distribution again; if it stays, "
-            "`wsl --update`",
+            None if nvml in NOT_BY_A_RESTART else again,
         )
     if windows_said in ITS_DRIVERS:
         return Tie(

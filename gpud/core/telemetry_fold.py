@@ -56,7 +56,7 @@ def _with_health(snapshot: Snapshot, now_s: float, now_mono_s: float) -> Snapsho
         now_s,
         reason=said.reason,
         detail=said.detail if tie is None else f"{said.detail}; {tie.detail}",
-        fix=said.fix if tie is None else tie.fix,
+        fix=said.fix if tie is None else tie.fix or said.fix,
     )
 
 

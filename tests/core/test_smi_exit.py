@@ -126,7 +126,7 @@ def test_what_answers_in_windows_alone_shows_that_wsl_is_broken() -> None:
     assert found is not None
     assert found.reason == "wsl_side"
     assert "NVML (driver_not_loaded)" in found.detail
-    assert "wsl --shutdown" in found.fix
+    assert "wsl --shutdown" in (found.fix or "")
 
 
 @pytest.mark.parametrize("reason", sorted(smi_exit.ITS_DRIVERS))
@@ -134,6 +134,7 @@ def test_what_fails_in_windows_too_is_not_wsl(reason: str) -> None:
     found = tie(reason, "failed", CUDA)
     assert found is not None
     assert found.reason == "windows_side"
+    assert found.fix is not None
     assert "--shutdown" not in found.fix
 
 
@@ -174,6 +175,13 @@ def test_the_health_of_nvml_says_who_is_to_blame() -> None:
     assert found.reason == "driver_not_loaded"
     assert str(found.detail).startswith("NVML: 9; neither NVML (driver_not_loaded) nor CUDA")
     assert "--update" in str(found.fix)
+
+
+@pytest.mark.parametrize("reason", ["blocked_by_the_operating_system", "driver_mismatch"])
+def test_who_knows_what_a_restart_of_wsl_does_not_mend_keeps_his_fix(reason: str) -> None:
+    found = after(replace(SILENT, reason=reason), WINDOWS)
+    assert (found.reason, found.fix) == (reason, "f")
+    assert "Windows' own nvidia-smi.exe does" in (found.detail or "")
 
 
 @pytest.mark.parametrize(
