@@ -22,7 +22,7 @@ TOLD: Final = (
 READ: Final = (changes.KERNEL, changes.WSL_VERSION, changes.WINDOWS_BUILD)
 """Kinds that cannot change while the virtual machine runs."""
 
-BESIDE_A_RUN: Final = (*TOLD, changes.WSL_VERSION, changes.WINDOWS_BUILD)
+BESIDE_A_RUN: Final = (*TOLD, *READ)
 """What is stored with the figures of a run, under these names."""
 
 CUDA_LISTS: Final = len(telemetry.LEVELS)

@@ -96,5 +96,6 @@ def test_a_run_is_kept_with_what_was_known_and_nothing_else() -> None:
         "driver_version": "572.16",
         "cuda_version": "12.8",
         "windows_build": "10.0.26100.4349",
+        "kernel": "6.6.87.2-microsoft-standard-WSL2",
     }
     assert beside_a_run(replace(snapshot, platform={}), 1e6) == {}
