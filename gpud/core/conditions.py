@@ -29,6 +29,9 @@ _READ = (
     "pstate",
     "temperature_celsius",
     "power_watts",
+    "power_limit_watts",
+    "pcie_generation",
+    "pcie_width",
     "utilization_gpu_ratio",
     "memory_used_bytes",
     "memory_free_bytes",
@@ -46,6 +49,9 @@ class Conditions:
     pstate: float | None = None  # 0 is the fastest
     temperature_celsius: float | None = None
     power_watts: float | None = None
+    power_limit_watts: float | None = None  # a laptop's mode, or its charger, may change it
+    pcie_generation: float | None = None  # of the link as it is, which sleeps when nothing is sent
+    pcie_width: float | None = None
     utilization_gpu_ratio: float | None = None
     memory_used_bytes: float | None = None
     memory_free_bytes: float | None = None

@@ -62,7 +62,8 @@ def test_a_gpus_condition_is_read_by_its_uuid_with_the_machines_power(
     library = build_libnvml(
         tmp_path,
         "devices 2\ndevice.1.utilization_gpu_percent 88\ndevice.1.clock_sm_mhz 1380\n"
-        "device.1.clocks_event_reasons 4\ndevice.1.power_mw none\n",
+        "device.1.clocks_event_reasons 4\ndevice.1.power_mw none\n"
+        "device.1.power_limit_mw 60000\ndevice.1.pcie_generation 3\ndevice.1.pcie_width 4\n",
     )
     first, second = looked(sysroot, library, FIRST, SECOND, patience_s=20)
     assert (first.utilization_gpu_ratio, first.clock_sm_hertz) == (0.03, 210e6)
@@ -72,6 +73,9 @@ def test_a_gpus_condition_is_read_by_its_uuid_with_the_machines_power(
         pstate=8.0,
         temperature_celsius=41.0,
         power_watts=None,
+        power_limit_watts=60.0,
+        pcie_generation=3.0,
+        pcie_width=4.0,
         utilization_gpu_ratio=0.88,
         memory_used_bytes=float(1 << 30),
         memory_free_bytes=float((8 << 30) - (1 << 30) - (200 << 20)),
