@@ -146,8 +146,9 @@ _WSL2: Final[Mapping[Situation, str]] = {
     Situation.STUB: "a stub from a CUDA toolkit was loaded. " + _STRAY,
     Situation.TELEMETRY_SILENT: "gpud asks elsewhere meanwhile; if it stays, {restart}",
     Situation.TOO_OLD: "update the NVIDIA driver in Windows (R495 or newer), then {restart}",
-    Situation.VANISHED: "`wsl --shutdown` from Windows brings back a GPU that fell off; `sudo "
-    "gpud gpus forget UUID` if it was taken out on purpose",
+    Situation.VANISHED: "a laptop's mode without its NVIDIA GPU (Eco, integrated only) or an "
+    "unplugged eGPU takes it away: bring it back there; then `wsl --shutdown` from Windows, which "
+    "also brings back one that fell off; `sudo gpud gpus forget UUID` if it is gone for good",
 }
 _WSL1 = "WSL 1 has no GPU: from Windows, `wsl --set-version NAME 2` makes the distribution WSL 2"
 
