@@ -309,6 +309,7 @@ def full() -> Snapshot:
             wall_s,
         ),
         RunSkipped("triad", Skip.GPU_BUSY, wall_s, DEVICE.uuid, starving=True),
+        ClockJumped(3600.0, wall_s, mono_s),  # what was read before it would be stale
         SourceAnswered(Answer("nvml", 5, wall_s, mono_s, READINGS, duration_s=0.02), wall_s),
         SourceAnswered(Answer("dxg", 1, wall_s, mono_s, EXPOSED), wall_s),
         ProgramStarted("nvidia_smi_exe"),
@@ -318,7 +319,6 @@ def full() -> Snapshot:
         Changed((Change("driver_version", "566.36", "572.16", wall_s, "boot"),), wall_s),
         RootHeard(ROOT, None, wall_s),
         HealthSet("store", Level.OK, wall_s),
-        ClockJumped(3600.0, wall_s, mono_s),
     )
     for event in events:
         snapshot = fold(event, snapshot)

@@ -6,7 +6,7 @@ from dataclasses import replace
 from functools import singledispatch
 from typing import TYPE_CHECKING
 
-from gpud.core import clock, containers, gpus, presence, stats
+from gpud.core import clock, containers, gpus, presence, stats, telemetry
 from gpud.core.change_fold import with_changes, with_memory
 from gpud.core.container_fold import with_containers
 from gpud.core.events import (
@@ -226,14 +226,15 @@ def _(event: HealthSet, snapshot: Snapshot) -> Snapshot:
 
 @fold.register
 def _(event: ClockJumped, snapshot: Snapshot) -> Snapshot:
-    return replace(
+    after = replace(
         snapshot,
         clock_jumps=snapshot.clock_jumps + 1,
         paused_s=snapshot.paused_s + max(event.offset_s, 0.0),
-        resumed_mono_s=event.now_mono_s
-        if event.offset_s >= clock.ASLEEP_FROM_S
-        else snapshot.resumed_mono_s,
     )
+    if event.offset_s < clock.ASLEEP_FROM_S:
+        return after
+    aged = telemetry.paused(snapshot.telemetry, event.offset_s)
+    return replace(after, telemetry=aged, resumed_mono_s=event.now_mono_s)
 
 
 def _accumulated(

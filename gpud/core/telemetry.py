@@ -70,6 +70,20 @@ def with_answer(telemetry: Telemetry, answer: Answer) -> Telemetry:
     return replace(telemetry, answers=answers, failures=failures)
 
 
+def paused(telemetry: Telemetry, pause_s: float) -> Telemetry:
+    """Add a pause of the machine, for which the monotonic clock stood still, to the readings' age.
+
+    What CUDA tells is of the hardware and no older for it.
+    """
+    answers = {
+        name: answer
+        if answer.level == SEES_A_GPU
+        else replace(answer, taken_mono_s=answer.taken_mono_s - pause_s)
+        for name, answer in telemetry.answers.items()
+    }
+    return replace(telemetry, answers=answers)
+
+
 def ranked(telemetry: Telemetry) -> tuple[Answer, ...]:
     """Give the last answers, the best source first."""
     return tuple(

@@ -378,6 +378,25 @@ def test_only_a_long_pause_is_one_to_resume_from() -> None:
     assert fold(happened.ClockJumped(3.0, 10.0, 9.0), long).resumed_mono_s == 8.0
 
 
+def test_what_was_read_before_the_lid_was_closed_is_not_shown_as_what_is_now() -> None:
+    def said(source: str, field: str, value: float | str) -> happened.SourceAnswered:
+        readings = (Reading(0, field, value, source),)
+        return happened.SourceAnswered(
+            Answer(source, LEVELS.index(source), 1.0, 1.0, readings, holds_s=330.0), 1.0
+        )
+
+    before = folded(
+        said("nvidia_smi_exe", "temperature_celsius", 83.0), said("cuda", "name", "card")
+    )
+    short = fold(happened.ClockJumped(3.0, 5.0, 2.0), before)
+    assert [r.value for r in current(short.telemetry, 3.0)] == ["card", 83.0]
+    slept = fold(happened.ClockJumped(28800.0, 28802.0, 2.0), before)
+    assert [r.value for r in current(slept.telemetry, 3.0)] == ["card", Absent.STALE]
+    assert slept.telemetry.answers["nvidia_smi_exe"].taken_s == 1.0  # that was the time then
+    again = fold(said("nvidia_smi_exe", "temperature_celsius", 41.0), slept)
+    assert [r.value for r in current(again.telemetry, 3.0)] == ["card", 41.0]
+
+
 def skip(probe: str, reason: Skip = Skip.GPU_BUSY, **more: Any) -> happened.RunSkipped:
     return happened.RunSkipped(probe, reason, 1.0, **more)
 
