@@ -226,6 +226,7 @@ class Conversation:
         os.set_blocking(self._out.fileno(), False)
         self._heard = bytearray()
         self._owed = False  # an answer that nobody waits for any more
+        self.late = b""  # the last one that came too late, without its newline
 
     @property
     def pid(self) -> int:
@@ -261,13 +262,14 @@ class Conversation:
             loop.remove_reader(self._out.fileno())
 
     def caught_up(self) -> bool:
-        """Say whether it owes no answer; one that came too late is dropped. Never waits."""
+        """Say whether it owes no answer; one that came too late is ``late``. Never waits."""
         while self._owed and b"\n" not in self._heard:
             before = len(self._heard)
             if not self._take() or len(self._heard) == before or before > LONGEST_LINE:
                 return False
         if self._owed:
-            del self._heard[: self._heard.index(b"\n") + 1]
+            self.late, _, rest = bytes(self._heard).partition(b"\n")
+            self._heard[:] = rest
             self._owed = False
         return True
 

@@ -230,7 +230,43 @@ def test_a_driver_that_was_only_busy_is_heard_again_at_once_and_nothing_was_kill
             stalled.answer()
             await asyncio.to_thread(until, helper.caught_up, "the late answer")
             assert (await told.fields())["power_watts"] == 23.5
+            assert told.source._helper is helper
+            assert len(told.spawned) == 1
+
+    asyncio.run(story())
+
+
+def test_a_helper_whose_late_answer_was_its_last_is_begun_anew(
+    tmp_path: Path, stalled: Stalling
+) -> None:
+    library = build_libnvml(tmp_path, f"stall nvmlDeviceGetPowerUsage {stalled.path}\n")
+    command = (*nvml.HELPER, "--life-s=0")
+
+    async def story() -> None:
+        async with telling(library, deadline_s=1.0, command=command) as told:
+            assert (await told.collect()).reason == "hung"
+            helper = told.source._helper
+            assert helper is not None
+            stalled.answer()
+            await asyncio.to_thread(until, helper.caught_up, "the late answer")
+            assert (await told.fields())["power_watts"] == 23.5
             assert helper._process.returncode == 0
+            assert len(told.spawned) == 2
+
+    asyncio.run(story())
+
+
+def test_where_only_the_start_of_nvml_takes_too_long_the_helper_is_kept(tmp_path: Path) -> None:
+    library = build_libnvml(tmp_path, "delay nvmlInitWithFlags 1500\n")
+
+    async def story() -> None:
+        async with telling(library, deadline_s=1.0) as told:
+            assert (await told.collect()).reason == "hung"
+            helper = told.source._helper
+            assert helper is not None
+            await asyncio.to_thread(until, helper.caught_up, "the late answer")
+            assert (await told.fields())["power_watts"] == 23.5
+            assert len(told.spawned) == 1
 
     asyncio.run(story())
 

@@ -219,7 +219,8 @@ class Nvml:
     async def _tried_again(self) -> bool:
         """Say whether a rest is over: by its time, or because a late answer shows that NVML is."""
         if self._helper is not None and self._helper.caught_up():
-            await self._ended()  # what it said is old, and may have been its last word
+            if _last(self._helper.late):
+                await self._ended()
             return True
         if self._now().mono_s < self._retry_at_s:
             return False
@@ -294,6 +295,18 @@ class Nvml:
         self._failures += 1
         self._resting = TelemetryError(detail, reason=reason, fix=fix)
         return self._resting
+
+
+def _last(late: bytes) -> bool:
+    """Say whether an answer was a helper's last; else it is asked on.
+
+    Begun anew it would be as slow again where only the start of NVML takes its time.
+    """
+    try:
+        answer = msgspec.json.decode(late, type=_Answer)
+    except msgspec.DecodeError:
+        return True
+    return answer.last or answer.readings is None
 
 
 def _end(code: int | None) -> str:
