@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from gpud.agent import children, platform
+from gpud.core import wire
 from gpud.core.errors import TelemetryError
-from gpud.core.fields import FIELDS
 from gpud.core.report import ProcessRef  # noqa: TC001  # msgspec resolves it
 from gpud.core.sample import Absent, Reading
-from gpud.core.telemetry import LEVELS, Answer
+from gpud.core.telemetry import LEVELS, Answer, impossible
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -139,12 +139,14 @@ class Starts:
                     read.detail,
                 )
                 for read in said.readings
-                if read.field in FIELDS
             ),
             holds_s=said.holds_s,
             duration_s=said.duration_s,
         )
-        return answer if answer.holds(self._now().mono_s) else None
+        now_mono_s = self._now().mono_s
+        if said.taken_mono_s > now_mono_s or impossible(answer.readings, self._source):
+            return None
+        return answer if answer.holds(now_mono_s) else None
 
     @property
     def left_out(self) -> frozenset[str]:
@@ -178,7 +180,7 @@ class Starts:
         """Give the last start of this boot; one of a later moment than now is none."""
         try:
             note = msgspec.json.decode(self._path.read_bytes(), type=_Note)
-        except (OSError, msgspec.MsgspecError):
+        except (OSError, *wire.UNREADABLE):
             return None
         past = 0 <= note.started_mono_s <= self._now().mono_s
         return note if past and note.boot_id == platform.boot_id() else None

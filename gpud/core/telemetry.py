@@ -10,10 +10,13 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
+from gpud.core.fields import FIELDS, LONGEST_TEXT, plausible
+from gpud.core.gpus import MOST_KNOWN
 from gpud.core.sample import Absent, Reading
+from gpud.core.text import escaped
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
 LEVELS: Final = ("nothing", "dxg", "cuda", "nvidia_smi", "nvidia_smi_exe", "nvml")
 """The number behind ``gpud_telemetry_level`` is the place here of the best source that answers."""
@@ -57,6 +60,40 @@ class Telemetry:
     last_success_s: Mapping[str, float] = field(default_factory=dict)
     failures: Mapping[tuple[str, str], int] = field(default_factory=dict)
     starts: Mapping[str, int] = field(default_factory=dict)  # of programs, by source
+
+
+def impossible(readings: Iterable[Reading], source: str) -> str | None:
+    """Name the first reading that ``source`` cannot have made, None where there is none.
+
+    What comes from another process may be anything: a field nobody knows or of another owner, a
+    GPU that cannot be, a value its field cannot have, another source's name, one field twice.
+    """
+    seen = set[tuple[int | None, str]]()
+    for reading in readings:
+        key, known = (reading.gpu, reading.field), FIELDS.get(reading.field)
+        gpu = "the machine" if reading.gpu is None else f"GPU {reading.gpu}"
+        words = f"{escaped(reading.field[:LONGEST_TEXT])} of {gpu}"
+        if known is None:
+            return f"{words}: there is no such field"
+        if known.machine is not (reading.gpu is None) or not 0 <= (reading.gpu or 0) < MOST_KNOWN:
+            return f"{words}: it has no such field"
+        if reading.source != source:
+            return f"{words}: told by {escaped(reading.source[:LONGEST_TEXT])}, not by {source}"
+        if key in seen:
+            return f"{words}: told twice"
+        if not _possible(reading):
+            return f"{words}: {escaped(str(reading.value)[:LONGEST_TEXT])} cannot be its value"
+        seen.add(key)
+    return None
+
+
+def _possible(reading: Reading) -> bool:
+    value = reading.value
+    if isinstance(value, Absent):
+        return True
+    if isinstance(value, str) and len(value) > LONGEST_TEXT:
+        return False
+    return not isinstance(plausible(reading.field, value), Absent)
 
 
 def with_answer(telemetry: Telemetry, answer: Answer) -> Telemetry:

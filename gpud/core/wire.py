@@ -23,7 +23,8 @@ LARGEST_SIZE = 2**53
 LARGEST_COUNT = 2**31
 """More than any run can hold; SQLite has no integer beyond 2**63 - 1."""
 
-_UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+"""What msgspec raises for bytes that are no document of the type asked for."""
 
 
 def decode(text: bytes, kind: type[Document]) -> Document:
@@ -33,7 +34,7 @@ def decode(text: bytes, kind: type[Document]) -> Document:
     """
     try:
         document = msgspec.json.decode(text, type=kind)
-    except _UNREADABLE as error:
+    except UNREADABLE as error:
         raise WireError(f"not a {kind.__name__}: {error}; it begins with {text[:80]!r}") from error
     if document.schema_version != SCHEMA_VERSION:
         raise WireError(
@@ -48,7 +49,7 @@ def decode_specs(text: bytes) -> tuple[tuple[ProbeSpec, ...], dict[str, str]]:
     """Read what ``gpud.child --list`` prints: the specs, and the refused modules with reasons."""
     try:
         listing = msgspec.json.decode(text, type=_Listing)
-    except _UNREADABLE as error:
+    except UNREADABLE as error:
         raise WireError(f"not a list of probes: {error}") from error
     return listing.probes, listing.refused
 

@@ -300,14 +300,42 @@ def test_a_restart_shows_what_was_said_as_old_as_it_is_and_not_for_longer(world:
         '{"boot_id": "BOOT", "started_mono_s": 1e18}',
         '{"boot_id": "BOOT", "started_mono_s": -5}',
         '{"boot_id": "BOOT"}',
+        '{"boot_id": "\udcff"}',
+        '{"boot_id": "BOOT", "started_mono_s": -5, "x": ' + "[" * 100_000,
     ],
+    ids=range(8),
 )
 def test_a_note_of_another_boot_or_of_none_holds_nobody_up(world: World, kept: str) -> None:
     boot_id = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
     (world.own / "nvidia_smi.json").write_text(
-        kept.replace("BOOT", boot_id).replace("NOW", str(world.mono_s - 1))
+        kept.replace("BOOT", boot_id).replace("NOW", str(world.mono_s - 1)),
+        errors="surrogateescape",
     )
     assert once(world, world.says("bin/nvidia-smi", line() + "\n")).reason is None
+
+
+@pytest.mark.parametrize(
+    ("word", "other"),
+    [
+        ('"power_watts"', '"no_such_field"'),
+        ('"gpu":0,"field":"power_watts"', '"gpu":-1,"field":"power_watts"'),
+        ('"taken_mono_s":', '"taken_mono_s":1e9,"x":'),
+    ],
+)
+def test_an_answer_that_was_kept_and_cannot_have_been_said_is_not_shown(
+    world: World, word: str, other: str
+) -> None:
+    path = world.says("bin/nvidia-smi", line() + "\n")
+    once(world, path)
+    note = world.own / "nvidia_smi.json"
+    kept = note.read_text()
+    assert word in kept
+    note.write_text(kept.replace(word, other, 1))
+
+    async def story() -> None:
+        assert await world.source(path).collect(WORTH_A_START) is None
+
+    asyncio.run(story())
 
 
 def test_starts_that_cannot_be_limited_do_not_happen(world: World) -> None:

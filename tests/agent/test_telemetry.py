@@ -176,9 +176,25 @@ def test_the_only_gpu_being_lost_is_the_end_of_the_collection(tmp_path: Path) ->
     assert (answer.reason, answer.readings) == ("gpu_is_lost", ())
 
 
-def test_garbage_from_a_helper_is_refused() -> None:
-    shell = ("/bin/sh", "-c", "read line; echo not json")
-    assert collected("/nonexistent", command=shell).reason == "bad_output"
+@pytest.mark.parametrize(
+    "said",
+    [
+        b"not json",
+        b'{"readings": "many"}',
+        b'{"reason": "\xff\xfe"}',
+        b'{"reason": "two\\nlines"}',
+        b'{"x": ' + b"[" * 100_000 + b"]" * 100_000 + b"}",
+        b'{"readings": [{"gpu": null, "field": "driver_version", "source": "me", "value": "1"}]}',
+        b'{"readings": [{"gpu": 0, "field": "power_watts", "source": "nvml", "value": 4294967.3}]}',
+    ],
+    ids=["words", "types", "no UTF-8", "a reason", "depth", "a source", "a sentinel"],
+)
+def test_garbage_from_a_helper_is_refused(said: bytes, tmp_path: Path) -> None:
+    kept = tmp_path / "said"
+    kept.write_bytes(said + b"\n")
+    shell = ("/bin/sh", "-c", f"read line; cat {kept}; read line")
+    answer = collected("/nonexistent", command=shell)
+    assert (answer.reason, answer.readings) == ("bad_output", ())
 
 
 # It hangs, crashes, or takes its time

@@ -105,7 +105,7 @@ async def _looked(part: str, settings: Settings, silent: dict[str, str]) -> _Loo
     try:
         ended = await _answer(command, b"", LOOK_S)
         return msgspec.json.decode(ended.stdout, type=_Looked)
-    except (Silent, msgspec.DecodeError) as error:
+    except (Silent, *wire.UNREADABLE) as error:
         silent[part] = str(error)
         return _Looked()
 
@@ -116,7 +116,7 @@ async def _own(verb: str, asked: Asked, silent: dict[str, str]) -> Json:
     try:
         ended = await _answer((*PYTHON, "gpud", *home, verb, "--json"), b"", OWN_S)
         return msgspec.json.decode(ended.stdout)
-    except (Silent, msgspec.DecodeError) as error:
+    except (Silent, *wire.UNREADABLE) as error:
         silent[verb] = str(error)
         return None
 
@@ -135,7 +135,7 @@ async def _nvml(settings: Settings, hangs: str | None) -> Nvml:
     try:
         ended = await _answer(command, b"", NVML_S)
         said = msgspec.json.decode(ended.stdout, type=Nvml)
-    except (Silent, msgspec.DecodeError) as error:
+    except (Silent, *wire.UNREADABLE) as error:
         return Nvml(error=str(error))
     library, words = said.library, said.error
     return replace(

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from gpud.agent import children
-from gpud.core import exposure, telemetry, wsl
+from gpud.core import exposure, telemetry, wire, wsl
 from gpud.core.fields import plausible
 from gpud.core.sample import Absent, Reading
 from gpud.core.telemetry import LEVELS, Answer
@@ -187,7 +187,7 @@ class Dxg:
             )
         try:
             listed = msgspec.json.decode(ended.stdout, type=_Listed)
-        except msgspec.DecodeError:
+        except wire.UNREADABLE:
             words = ended.stderr.decode(errors="replace").strip()[-200:]
             return _List(trouble=words or f"the lister of the driver store ended ({ended.code})")
         return _List(tuple(sorted(listed.folders, key=lambda folder: folder.name)))

@@ -5,17 +5,17 @@ from __future__ import annotations
 import asyncio
 import signal
 import sys
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 import msgspec
 
 from gpud.agent import children
 from gpud.agent.children import Conversation
-from gpud.core import advice, conditions, xids
+from gpud.core import advice, conditions, wire, xids
 from gpud.core.advice import Platform, Situation
-from gpud.core.errors import TelemetryError
+from gpud.core.errors import TelemetryError, WireError
 from gpud.core.sample import Absent, Reading
-from gpud.core.telemetry import LEVELS, Answer
+from gpud.core.telemetry import LEVELS, Answer, impossible
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -71,9 +71,21 @@ class _Answer(msgspec.Struct, frozen=True):
     readings: tuple[_Read, ...] | None = None
     again: bool = False
     last: bool = False
-    reason: str = "failed"
+    reason: Annotated[str, msgspec.Meta(pattern="^[a-z_]{1,64}$")] = "failed"
     detail: str = ""
     fix: str | None = None
+
+
+def _understood(line: bytes) -> _Answer:
+    """Read an answer. ``Errors: WireError`` where it is none, or has what no NVML can tell."""
+    try:
+        answer = msgspec.json.decode(line, type=_Answer)
+    except wire.UNREADABLE as error:
+        raise WireError(str(error)) from error
+    said = [read.reading() for read in answer.readings or ()]
+    if (trouble := impossible(said, NAME)) is not None:
+        raise WireError(trouble)
+    return answer
 
 
 def _slow(patience_s: float) -> TelemetryError:
@@ -243,8 +255,8 @@ class Nvml:
             await self._killed()
             raise self._rested(f"NVML ended its process ({_end(code)})", "crashed", silent)
         try:
-            return msgspec.json.decode(line, type=_Answer)
-        except msgspec.DecodeError as error:
+            return _understood(line)
+        except WireError as error:
             await self._killed()
             raise self._rested(f"the telemetry helper: {error}", "bad_output", None) from error
 
