@@ -134,13 +134,13 @@ class _Scrub:
         return {kind: len(self._stands[kind]) for kind in Kind if self._stands[kind]}
 
     def walked(self, value: Json, key: str = "") -> Json:
-        """Give a JSON value with stand-ins; texts below keys of ours stay."""
+        """Give a JSON value with stand-ins; texts below keys of ours stay.
+
+        Keys are words of ours, or identifiers such as the UUIDs in a status; of paths, names too.
+        """
         if isinstance(value, dict):
-            names = key == "files"
-            return {
-                self.text(name) if names else name: self.walked(held, name)
-                for name, held in value.items()
-            }
+            named = self.text if key == "files" else self._shapes
+            return {named(name): self.walked(held, name) for name, held in value.items()}
         if isinstance(value, list | tuple):
             return [self.walked(held, key) for held in value] if key not in UNNAMED else value
         if isinstance(value, int) and not isinstance(value, bool) and key in PROCESS_KEYS:
@@ -149,17 +149,21 @@ class _Scrub:
 
     def text(self, said: str) -> str:
         """Give a text with stand-ins."""
+        said = self._shapes(said)
+        for kind, pattern in self._words.items():
+            if pattern is not None:
+                said = pattern.sub(partial(self._word, kind), said)
+        return said
+
+    def _shapes(self, said: str) -> str:
+        """Put stand-ins in for what is known by its shape."""
         said = _UUID.sub(self._uuid, said)
         said = _HOME.sub(self._home, said)
         said = _WINDOWS_HOME.sub(self._home, said)
         said = _MAC.sub(self._mac, said)
         said = _IPV6.sub(self._address, said)
         said = _IPV4.sub(self._address, said)
-        said = _PROCESS.sub(self._process, said)
-        for kind, pattern in self._words.items():
-            if pattern is not None:
-                said = pattern.sub(partial(self._word, kind), said)
-        return said
+        return _PROCESS.sub(self._process, said)
 
     def _word(self, kind: Kind, found: re.Match[str]) -> str:
         return self._stand(kind, found[0].lower(), _WORD_FORMS[kind].format)

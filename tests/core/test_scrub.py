@@ -149,6 +149,20 @@ def test_one_gpu_is_one_stand_in_wherever_it_is_named() -> None:
     assert counts == {Kind.UUID: 1}
 
 
+def test_what_goes_by_its_uuid_goes_by_its_stand_in() -> None:
+    status = {
+        "gpus": {UUID.upper(): {"number": 0}},
+        "expected": {UUID: {"name": "RTX 4070"}},
+        "homes": {"/home/erika/.gpud": {}},
+    }
+    clean, _ = scrubbed(replace(MACHINE, status=status), Known(users=("gpus",)))
+    left = encode(clean).decode()
+    assert UUID.removeprefix("GPU-") not in left.lower()
+    assert "erika" not in left
+    assert set(clean.status) == set(status), "keys are words of gpud"
+    assert list(clean.status["expected"]) == [clean.cuda.devices[0].uuid]
+
+
 def test_two_gpus_stay_two_also_below_an_old_mig_uuid() -> None:
     other = UUID.replace("GPU-6d", "GPU-7e")
     said = scrub(f"MIG-{UUID}/1/0 {other} {UUID.upper().replace('GPU', 'MIG')}")
