@@ -13,6 +13,7 @@ import socket
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from gpud.agent import plainfile
 from gpud.agent.children import ENVIRONMENT
 from gpud.core import wsl
 from gpud.core.errors import TelemetryError
@@ -21,7 +22,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 REGISTRATIONS = ("WSLInterop", "WSLInterop-late")
-LONGEST_SETTINGS = 1 << 16
 _SOCKET = re.compile(r"(\d{1,10})_interop", re.ASCII)
 
 
@@ -86,8 +86,4 @@ def _lives(path: Path) -> bool:
 
 
 def _text(path: Path) -> str:
-    try:
-        with path.open("rb") as file:
-            return file.read(LONGEST_SETTINGS).decode(errors="replace")
-    except OSError:
-        return ""
+    return plainfile.text(path) or ""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+from gpud.agent import plainfile
 from gpud.core import wsl
 from gpud.core.advice import CONTAINER_MARKS
 
@@ -36,7 +37,5 @@ def boot_id() -> str:
 
 
 def _text(path: Path) -> str | None:
-    try:
-        return path.read_text(errors="replace")[:4096].strip()
-    except OSError:
-        return None
+    said = plainfile.text(path)
+    return None if said is None else said[:4096].strip()

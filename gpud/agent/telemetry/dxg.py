@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from gpud.agent import children
+from gpud.agent import children, plainfile
 from gpud.core import exposure, telemetry, wire, wsl
 from gpud.core.fields import plausible
 from gpud.core.sample import Absent, Reading
@@ -37,7 +37,6 @@ PATIENCE_S = 1.0
 AGAIN_S = 300.0
 SLACK_S = 30.0
 MOST_CARDS = 256
-LARGEST = 65536
 
 
 class _Listed(msgspec.Struct, frozen=True):
@@ -208,8 +207,4 @@ def _names(folder: Path) -> list[str]:
 
 
 def _text(path: Path) -> str:
-    try:
-        with path.open(errors="replace") as file:
-            return file.read(LARGEST)
-    except OSError:
-        return ""
+    return plainfile.text(path) or ""
