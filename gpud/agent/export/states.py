@@ -74,7 +74,7 @@ def _throttle(words: dict[str, dict[int | None, str]]) -> Metric:
 def _xids(words: dict[str, dict[int | None, str]]) -> Metric:
     family = CounterMetricFamily(
         "gpud_gpu_xid_errors",
-        "NVML nvmlEventSetWait, critical errors by their Xid since the source was opened.",
+        "NVML nvmlEventSetWait, critical errors by their Xid since the agent started.",
         labels=["gpu", "xid"],
     )
     for gpu, text in _by_gpu(words, "xids"):
