@@ -152,6 +152,19 @@ def test_without_a_gpud_nvml_is_asked_and_no_program_is_started(tmp_path: Path) 
     assert not started.exists()
 
 
+def test_without_a_gpud_a_card_that_no_driver_has_taken_is_expected_to_tell(tmp_path: Path) -> None:
+    card = "/sys/bus/pci/devices/0000:01:00.0"
+    for vendor, container, verdict in (
+        ("0x10de", False, ADVICE),
+        ("0x8086", False, OK),
+        ("0x10de", True, OK),  # the card of the host
+    ):
+        files = LINUX | {f"{card}/vendor": f"{vendor}\n", f"{card}/class": "0x030000\n"}
+        files |= {"/.dockerenv": ""} if container else {}
+        made = machine(tmp_path / f"{vendor}{container}", files)
+        assert telemetry.look(made).verdict is verdict
+
+
 # driver
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from gpud.core import gpu_table, wsl
+from gpud.core import exposure, gpu_table, wsl
 from gpud.core.advice import Situation
 from gpud.core.sample import Absent
 from gpud.core.telemetry import LEVELS, SEES_A_GPU
@@ -13,7 +13,7 @@ from gpud.doctor.finding import Finding, advice, ok, problem, unknown
 from gpud.doctor.machine import Kind
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from gpud.doctor.machine import Machine
     from gpud.doctor.telemetry import Said
@@ -22,6 +22,7 @@ TITLE = "telemetry"
 ORDER = 95
 SUMMARY = "which source the GPU's temperature, power and clocks come from, and why not a better one"
 DEVICE = "/dev/dxg"
+BUS = "/sys/bus/pci/devices"
 MEANING = {
     "blocked_by_the_operating_system": "the system keeps programs from the GPU",
     "crashed": "the driver's library ended the process that asked it",
@@ -46,15 +47,23 @@ def look(machine: Machine) -> Finding:
 
 
 def expected(machine: Machine, said: Said) -> bool:
-    """Say whether something points to a GPU here."""
+    """Say whether something points to a GPU here, by the agent's word or by its own rules."""
     if said.machine("exposed") is not None:
         return said.machine("exposed") == "yes"
     if machine.settings.nvml.library:
         return True
     if machine.wsl == "2":
         enabled = wsl.switch(machine.wsl_conf, "gpu", "enabled") is not False
-        return enabled and machine.kind(DEVICE) is Kind.CHARACTER
-    return any(name.startswith("nvidia") for name in machine.names("/dev"))
+        device = machine.kind(DEVICE) is Kind.CHARACTER
+        return exposure.on_wsl(device=device, enabled=enabled) == "yes"
+    cards = () if machine.container else _cards(machine)
+    return exposure.on_linux(machine.names("/dev"), cards) == "yes"
+
+
+def _cards(machine: Machine) -> Iterator[tuple[str, str]]:
+    for name in machine.names(BUS):
+        vendor, kind = (machine.text(f"{BUS}/{name}/{what}") for what in ("vendor", "class"))
+        yield vendor or "", kind or ""
 
 
 def judged(said: Said, *, expected: bool, fix: Callable[[Situation], str]) -> Finding:
