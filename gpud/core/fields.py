@@ -198,6 +198,6 @@ def plausible(field: str, value: object) -> float | str | Absent:
         return said[:LONGEST_TEXT] if known.kind is Kind.TEXT else Absent.SENTINEL
     if known.kind is Kind.TEXT or isinstance(value, bool) or not isinstance(value, int | float):
         return Absent.SENTINEL
-    if value in SENTINELS or not math.isfinite(value) or not known.low <= value <= known.high:
+    if value in SENTINELS or not known.low <= value <= known.high:  # NaN lies nowhere
         return Absent.SENTINEL
     return float(value)

@@ -50,6 +50,72 @@ def test_the_documented_blanks_are_no_counts(field: str, raw: int) -> None:
     assert plausible(field, scaled(raw, 1e-3)) is Absent.SENTINEL
 
 
+@pytest.mark.parametrize("raw", [math.inf, -math.inf, math.nan])
+def test_infinity_and_nan_are_no_value(raw: float) -> None:
+    assert scaled(raw, 1.0) is Absent.SENTINEL
+    for field in NUMBERS:
+        assert plausible(field, raw) is Absent.SENTINEL
+
+
+@pytest.mark.parametrize("value", [True, None, [1.0], 2**63])
+def test_what_is_of_another_kind_is_no_count(value: object) -> None:
+    assert plausible("energy_joules_total", value) is Absent.SENTINEL
+
+
+REAL = {
+    "memory_total_bytes": 288 * 2**30,
+    "utilization_gpu_ratio": 1.0,
+    "temperature_celsius": 110.0,
+    "power_watts": 1400.0,
+    "energy_joules_total": 1e12,
+    "clock_memory_hertz": 14.001e9,
+    "pstate": 15.0,
+    "pcie_generation": 7.0,
+    "pcie_width": 32.0,
+    "pcie_sent_bytes_per_second": 121e9,
+    "fan_ratio": 1.3,
+    "remapped_rows_failed": 1.0,
+    "processes": 4096.0,
+    "xid_last": 170.0,
+}
+"""The most that there has been in a machine, or near it."""
+
+BLANK = {
+    "memory_total_bytes": 2.0**60,
+    "utilization_gpu_ratio": 2.55,
+    "temperature_celsius": 255.0,
+    "power_watts": 4_294_967.294,
+    "clock_memory_hertz": 65_535e6,
+    "pstate": 32.0,
+    "pcie_generation": 255.0,
+    "pcie_width": 255.0,
+    "pcie_sent_bytes_per_second": 4_294_967_294e3,
+    "fan_ratio": 2.55,
+    "processes": 2.0**31,
+    "xid_last": 2.0**31,
+}
+"""What a byte or a word with every bit set becomes, and a state that is called unknown."""
+
+
+def test_the_largest_figures_there_are_get_through_and_full_bytes_and_words_do_not() -> None:
+    assert {field: plausible(field, value) for field, value in REAL.items()} == REAL
+    assert {plausible(field, value) for field, value in BLANK.items()} == {Absent.SENTINEL}
+
+
+def test_zero_is_a_figure_like_any_other() -> None:
+    assert {plausible(field, 0) for field in NUMBERS} == {0.0}
+
+
+def test_what_is_of_the_machine_is_of_no_gpu() -> None:
+    assert {name for name, field in FIELDS.items() if field.machine} == {
+        "driver_version",
+        "nvml_version",
+        "cuda_version",
+        "driver_folder",
+        "exposed",
+    }
+
+
 @given(st.sampled_from(NUMBERS), st.text())
 def test_words_are_never_a_number(field: str, words: str) -> None:
     assert isinstance(plausible(field, words), Absent)
