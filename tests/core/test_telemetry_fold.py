@@ -1,0 +1,79 @@
+"""Answers of sources that count GPUs in their own ways: each value stays with its own card."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gpud.core.events import InventoryTaken, SourceAnswered
+from gpud.core.fold import fold
+from gpud.core.sample import Absent, Device, Inventory, Reading
+from gpud.core.snapshot import Snapshot
+from gpud.core.telemetry import LEVELS, Answer, current
+
+CARDS = "ABCD"
+STEP_S = 25.0
+"""An answer holds for 60 s, so the third after it makes it too old."""
+
+looks = st.tuples(st.sampled_from(["list", *LEVELS[2:]]), st.permutations(CARDS), st.integers(0, 4))
+
+
+def uuid(card: str) -> str:
+    return f"GPU-{card}"
+
+
+def slot(card: str) -> str:
+    return f"00000000:0{CARDS.index(card) + 1}:00.0"
+
+
+def listed(cards: list[str]) -> Inventory:
+    return Inventory(
+        devices=tuple(
+            Device(index, uuid(card), card, slot(card), "8.9", 46, 1, 1)
+            for index, card in enumerate(cards)
+        )
+    )
+
+
+def told(source: str, cards: list[str], turn: int) -> Answer:
+    """A value tells its card and its turn: 203.0 is of the third card, in the fourth."""
+    readings = tuple(
+        reading
+        for index, card in enumerate(cards)
+        for reading in (
+            Reading(index, "uuid", uuid(card), source),
+            Reading(index, "power_watts", 100.0 * CARDS.index(card) + turn, source),
+        )
+    )
+    reason = None if cards else "failed"
+    at_s = turn * STEP_S
+    return Answer(source, LEVELS.index(source), at_s, at_s, readings, reason=reason)
+
+
+@given(st.lists(looks, max_size=12))
+def test_a_value_is_its_own_cards_and_that_of_the_last_answer_whoever_counts_how(
+    story: list[tuple[str, list[str], int]],
+) -> None:
+    snapshot = Snapshot("1", 0.0)
+    last: dict[str, int] = {}
+    for turn, (who, order, count) in enumerate(story):
+        cards, now_s = order[:count], turn * STEP_S
+        if who == "list":
+            snapshot = fold(InventoryTaken(listed(cards), now_s, now_s), snapshot)
+        else:
+            snapshot = fold(SourceAnswered(told(who, cards, turn), now_s), snapshot)
+            last[who] = turn
+        numbers = {gpu.number: found for found, gpu in snapshot.gpus.items()}
+        assert len(numbers) == len(snapshot.gpus)
+        shown = current(snapshot.telemetry, now_s)
+        assert len({(r.gpu, r.field) for r in shown}) == len(shown)
+        for reading in shown:
+            if isinstance(reading.value, Absent):
+                assert reading.value is Absent.STALE
+                assert (turn - last[reading.source]) * STEP_S > 60.0
+            elif reading.field == "uuid":
+                assert numbers[reading.gpu or 0] == reading.value
+            else:
+                card, said = divmod(float(reading.value), 100.0)
+                assert numbers[reading.gpu or 0] == uuid(CARDS[int(card)])
+                assert said == last[reading.source]
