@@ -8,7 +8,7 @@ nor delay anything. What failed takes its figures with it: nothing stale is left
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from gpud.core.health import Health, Level
 from gpud.core.telemetry import Telemetry
@@ -33,6 +33,9 @@ if TYPE_CHECKING:
         Sample,
         Skip,
     )
+
+ALLOWANCE_S: Final = 30.0
+"""Beyond the intervals: a busy machine is late."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,9 +124,14 @@ def number(snapshot: Snapshot, index: int | None) -> int | None:
     return None
 
 
-def fresh(age_s: float | None, interval_s: float, *, allowance_s: float = 30.0) -> bool:
-    """Say whether a figure of this age may still be published: three intervals and a run's time."""
-    return age_s is not None and age_s <= 3 * interval_s + allowance_s
+def holds_s(interval_s: float) -> float:
+    """Give for how long a figure or a reading may be shown: three intervals and an allowance."""
+    return 3 * interval_s + ALLOWANCE_S
+
+
+def fresh(age_s: float | None, interval_s: float) -> bool:
+    """Say whether a figure of this age may still be published."""
+    return age_s is not None and age_s <= holds_s(interval_s)
 
 
 def with_health(  # noqa: PLR0913  # one argument per field of Health

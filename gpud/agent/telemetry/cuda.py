@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from gpud.core.fields import plausible
 from gpud.core.sample import Reading
-from gpud.core.snapshot import fresh
+from gpud.core.snapshot import fresh, holds_s
 from gpud.core.telemetry import LEVELS, Answer
 
 if TYPE_CHECKING:
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 NAME = "cuda"
 LEVEL = LEVELS.index(NAME)
 
-SLACK_S = 30.0
 FREE = "memory_free_bytes"
 
 
@@ -36,7 +35,7 @@ class Cuda:
 
     def __init__(self, context: Context) -> None:
         self._context = context
-        self._holds_s = 3 * context.settings.schedule.large_interval_s + SLACK_S
+        self._holds_s = holds_s(context.settings.schedule.large_interval_s)
         self._said: Answer | None = None
 
     async def collect(self, wanted: frozenset[str]) -> Answer | None:  # noqa: ARG002  # costs nothing

@@ -19,6 +19,7 @@ from gpud.agent import children, plainfile
 from gpud.core import exposure, telemetry, wire, wsl
 from gpud.core.fields import plausible
 from gpud.core.sample import Absent, Reading
+from gpud.core.snapshot import holds_s
 from gpud.core.telemetry import LEVELS, Answer
 
 if TYPE_CHECKING:
@@ -35,7 +36,6 @@ DEADLINE_S = 10.0
 PATIENCE_S = 1.0
 """How long a collection waits for the list; one that takes longer is told by the next."""
 AGAIN_S = 300.0
-SLACK_S = 30.0
 MOST_CARDS = 256
 
 
@@ -72,7 +72,7 @@ class Dxg:
         self._lister = tuple(lister)
         self._deadline_s = deadline_s
         self._patience_s = patience_s
-        self._holds_s = 3 * context.settings.schedule.telemetry_interval_s + SLACK_S
+        self._holds_s = holds_s(context.settings.schedule.telemetry_interval_s)
         self._list: _List | None = None
         self._listing: asyncio.Task[_List] | None = None
         self._due_s = 0.0  # by the monotonic clock

@@ -15,6 +15,7 @@ from gpud.core import advice, conditions, wire, xids
 from gpud.core.advice import Platform, Situation
 from gpud.core.errors import TelemetryError, WireError
 from gpud.core.sample import Absent, Reading
+from gpud.core.snapshot import holds_s
 from gpud.core.telemetry import LEVELS, Answer, impossible
 
 if TYPE_CHECKING:
@@ -38,8 +39,6 @@ REFUSAL_REST_S = (5.0, 45.0)
 """After NVML would not open, or crashed: with the interval that follows, it coming back is noticed
 within a minute, at little cost."""
 GONE_S = 1.0
-SLACK_S = 30.0
-"""Beyond three intervals, after which a reading is no longer shown: a busy machine is late."""
 
 ALL = b"{}"
 OF_A_LOOK = msgspec.json.encode({"fields": sorted(conditions.ASKED)})
@@ -139,7 +138,7 @@ class Nvml:
         options = (f"--platform={platform}", *throughput)
         self._command = (*command, *options, *candidates(settings))
         self._platform = platform
-        self._holds_s = 3 * settings.schedule.telemetry_interval_s + SLACK_S
+        self._holds_s = holds_s(settings.schedule.telemetry_interval_s)
         self._now = now
         self._deadline_s = deadline_s
         self._on_spawn = on_spawn
