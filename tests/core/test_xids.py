@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpud.core import xids
+from gpud.core import xid, xids
 from gpud.core.sample import Absent, Reading
 from gpud.core.xids import Seen
 
@@ -76,3 +77,18 @@ def test_a_driver_with_new_uuids_all_the_time_does_not_grow_us(uuids: list[str])
         before = xids.together(before, {uuid: Seen({79: 1}, 79.0)})
     assert len(before) <= 64
     assert set(before) == set(uuids[-64:])
+
+
+@pytest.mark.parametrize(
+    ("code", "words"),
+    [
+        (0, "No Error"),
+        (79, "GPU has fallen off the bus"),
+        (143, "GPU Initialization Failure"),
+        (154, "GPU Recovery Action Changed"),  # follows most others with today's drivers
+        (172, "Uncorrectable SRAM Error"),
+        (999, "Unknown Error"),
+    ],
+)
+def test_an_xid_is_told_in_words_and_a_foreign_one_is_called_so(code: int, words: str) -> None:
+    assert xid.meaning(code) == words
