@@ -272,6 +272,31 @@ def test_a_helper_whose_late_answer_was_its_last_is_begun_anew(
     asyncio.run(story())
 
 
+def test_a_gpu_that_came_later_is_seen_as_soon_as_cuda_offers_it(tmp_path: Path) -> None:
+    library = build_libnvml(tmp_path, "devices 1\n")
+    offered = {"GPU-6d0c5f2e-8a41-4b7d-9e13-000000000000"}
+
+    async def seen(told: Story) -> list[int]:
+        answer = await told.collect()
+        assert answer.reason is None
+        return sorted({read.gpu for read in answer.readings if read.gpu is not None})
+
+    async def story() -> None:
+        async with telling(library, listed=lambda: frozenset(offered)) as told:
+            assert await seen(told) == [0]
+            rewrite_script(library, "devices 2\n")
+            assert await seen(told) == [0]  # NVML lists what was there when it was opened
+            offered.add("GPU-6d0c5f2e-8a41-4b7d-9e13-000000000001")
+            await told.collect()
+            assert await seen(told) == [0, 1]
+            assert len(told.spawned) == 2
+            offered.add("GPU-of-which-nvml-knows-nothing")
+            assert [await seen(told) for _ in range(4)] == [[0, 1]] * 4
+            assert len(told.spawned) == 3  # one look for it is enough
+
+    asyncio.run(story())
+
+
 def test_where_only_the_start_of_nvml_takes_too_long_the_helper_is_kept(tmp_path: Path) -> None:
     library = build_libnvml(tmp_path, "delay nvmlInitWithFlags 1500\n")
 

@@ -101,11 +101,18 @@ def candidates(settings: Settings) -> list[str]:
 
 def create(context: Context) -> Nvml:
     """Make the source."""
+
+    def listed() -> frozenset[str]:
+        inventory = context.read().inventory
+        devices = () if inventory is None else inventory.devices
+        return frozenset(device.uuid for device in devices if device.mig is None)
+
     return Nvml(
         context.settings,
         now=context.now,
         platform=advice.of(context.read().platform),
         on_spawn=context.spawned,
+        listed=listed,
     )
 
 
@@ -133,6 +140,7 @@ class Nvml:
         command: Sequence[str] = HELPER,
         deadline_s: float = DEADLINE_S,
         on_spawn: Callable[[], None] = lambda: None,
+        listed: Callable[[], frozenset[str]] = frozenset,
     ) -> None:
         throughput = ("--pcie-throughput",) if settings.telemetry.pcie_throughput else ()
         options = (f"--platform={platform}", *throughput)
@@ -142,6 +150,8 @@ class Nvml:
         self._now = now
         self._deadline_s = deadline_s
         self._on_spawn = on_spawn
+        self._listed = listed  # the GPUs that CUDA offers, by UUID
+        self._sought: frozenset[str] = frozenset()  # those that a new helper did not find either
         self._helper: Conversation | None = None
         self._stays: ProcessRef | None = None  # killed, and last seen alive
         self._retry_at_s = 0.0
@@ -225,7 +235,16 @@ class Nvml:
         self._resting, self._failures = None, 0
         readings = tuple(read.reading() for read in answer.readings)
         self._xids = xids.seen(readings) or self._xids
+        await self._renewed(readings)
         return xids.carried(self._xids_before, readings)
+
+    async def _renewed(self, readings: Sequence[Reading]) -> None:
+        """End the helper, once, where CUDA offers a GPU that was not there when NVML was opened."""
+        shown = {read.value for read in readings if read.field == "uuid"}
+        unseen = self._listed() - shown
+        if unseen - self._sought:
+            await self._ended()
+        self._sought = unseen
 
     async def _tried_again(self) -> bool:
         """Say whether a rest is over: by its time, or because a late answer shows that NVML is."""
