@@ -109,6 +109,25 @@ def test_what_is_not_read_is_not_made_from_something_else(row: dcgm.Row) -> None
     assert names == {other.name for other in dcgm.ROWS} - {row.name}
 
 
+def test_whole_numbers_are_cut_off_where_dcgm_does_so_and_power_is_not() -> None:
+    read = told(
+        Reading(0, "memory_used_bytes", 1484783616.0 + 65536, "nvml"),  # 1416 MiB and a bit
+        Reading(0, "memory_free_bytes", 2**30 - 1.0, "nvml"),
+        Reading(0, "utilization_gpu_ratio", 29 / 100, "nvml"),  # 28.999999999999996 %
+        Reading(0, "energy_joules_total", 93154.288, "nvml"),
+        Reading(0, "power_watts", 16.42, "nvml"),
+    )
+    text = scrape(read, given=COMPATIBLE)
+    found = re.findall(r"^DCGM_FI_DEV_(\w+)\{.*\} (\S+)$", text, re.MULTILINE)
+    assert {name: float(value) for name, value in found} == {
+        "FB_USED": 1416,
+        "FB_FREE": 1023,
+        "GPU_UTIL": 29,
+        "TOTAL_ENERGY_CONSUMPTION": 93154288,
+        "POWER_USAGE": 16.42,
+    }
+
+
 def test_promtool_minds_the_names_that_are_so_and_nothing_else() -> None:
     checked = subprocess.run(
         ["promtool", "check", "metrics"],

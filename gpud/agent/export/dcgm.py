@@ -6,6 +6,7 @@ nvidia-smi has read is here: nothing is computed from something else to fill a n
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
@@ -42,12 +43,16 @@ XID: Final = "DCGM_FI_DEV_XID_ERRORS"
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One name: the field behind it, and what its base unit is multiplied by."""
+    """One name: the field behind it, and what its base unit is multiplied by.
+
+    ``whole``: DCGM has a whole number there, and cuts off what is more.
+    """
 
     name: str
     field: str
     factor: float
     text: str
+    whole: bool = True
 
 
 ROWS: Final = (
@@ -55,7 +60,7 @@ ROWS: Final = (
     Row("DCGM_FI_DEV_MEM_CLOCK", "clock_memory_hertz", 1e-6, "Memory clock, MHz."),
     Row("DCGM_FI_DEV_GPU_TEMP", "temperature_celsius", 1, "GPU temperature, C."),
     Row("DCGM_FI_DEV_MEMORY_TEMP", "temperature_memory_celsius", 1, "Memory temperature, C."),
-    Row("DCGM_FI_DEV_POWER_USAGE", "power_watts", 1, "Power draw, W."),
+    Row("DCGM_FI_DEV_POWER_USAGE", "power_watts", 1, "Power draw, W.", whole=False),
     Row(
         "DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION",
         "energy_joules_total",
@@ -150,7 +155,7 @@ def families(
 def _of(row: Row, found: Numbers, known: Mapping[int, Mapping[str, str]]) -> dict[int, float]:
     """Give the values of one name by GPU, in its unit; the sixth decimal is noise of floats."""
     return {
-        gpu: scaled
+        gpu: float(math.floor(scaled)) if row.whole else scaled
         for gpu, value in found.get(row.field, {}).items()
         if (scaled := round(value * row.factor, 6)) < LARGEST
         and not (row.field in HIDDEN_BY_MIG and "mig" in known.get(gpu, {}))
