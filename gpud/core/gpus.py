@@ -90,6 +90,10 @@ def with_readings(
         number = index if found is None else found.number
         if number not in numbers.values():
             numbers[index] = number
+    present = {said.get("uuid") for said in told.values()}
+    gone = [uuid for uuid, gpu in after.items() if uuid not in present and not gpu.cuda]
+    for uuid in gone[: max(len(after) - MOST_KNOWN, 0)]:  # the oldest first
+        del after[uuid]
     return after, tuple(
         r if r.gpu is None else replace(r, gpu=numbers[r.gpu])
         for r in readings

@@ -63,6 +63,17 @@ def test_a_driver_that_gives_new_uuids_all_the_time_does_not_make_us_grow() -> N
     assert known["GPU-199"].number == 199
 
 
+def test_an_nvml_that_tells_new_uuids_all_the_time_does_not_make_us_grow() -> None:
+    known = with_devices({}, [device(0, "GPU-stays")])
+    numbers = set[int | None]()
+    for round_ in range(3 * MOST_KNOWN):
+        known, readings = with_readings(known, told(0, f"GPU-{round_}"))
+        numbers |= {reading.gpu for reading in readings}
+    assert len(known) == MOST_KNOWN
+    assert "GPU-stays" in known
+    assert len(numbers) == 3 * MOST_KNOWN, "no number is given to another"
+
+
 def test_the_first_list_is_numbered_as_cuda_does() -> None:
     known = with_devices({}, listed("A", "B", "C").devices)
     assert [known[uuid].number for uuid in "ABC"] == [0, 1, 2]
