@@ -8,14 +8,22 @@ was known, and the rows of ``gpu_seen`` and ``gpu_forgotten``, for they say whic
 from __future__ import annotations
 
 import json
+import math
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     import sqlite3
     from collections.abc import Iterable, Mapping, Sequence
 
     from gpud.core.sample import Condition
+
+COLUMNS = "at_s, CAST(kind AS BLOB), CAST(body AS BLOB)"
+SOUND = "typeof(at_s) = 'real' AND abs(at_s) < 9e999 AND typeof(body) = 'text' AND json_valid(body)"
+"""What every row has that was written here; a disk may give back others, and they are passed over.
+
+Bytes, because text that is no UTF-8 would fail the whole question.
+"""
 
 MOST = 1000
 """Events that one question gives at the most, and one more that says that there are more."""
@@ -53,7 +61,7 @@ def insert(transaction: sqlite3.Connection, entries: Iterable[Entry]) -> None:
 
 def within(connection: sqlite3.Connection, window: Window) -> list[Entry]:
     """Give the events of a window, newest first; of one moment the one written last."""
-    where, values = ["json_valid(body)"], list[float | str]()
+    where, values = [SOUND], list[float | str]()
     if window.since_s is not None:
         where.append("at_s >= ?")
         values.append(window.since_s)
@@ -64,38 +72,61 @@ def within(connection: sqlite3.Connection, window: Window) -> list[Entry]:
         where.append(_among(window.kinds))
         values += window.kinds
     rows = connection.execute(
-        f"SELECT at_s, kind, body FROM events WHERE {' AND '.join(where)}"  # noqa: S608  # ours
+        f"SELECT {COLUMNS} FROM events WHERE {' AND '.join(where)}"  # noqa: S608  # ours
         " ORDER BY at_s DESC, id DESC LIMIT ?",
         (*values, min(window.limit, MOST + 1)),
     )
-    return [_entry(row) for row in rows]
+    return [entry for row in rows if (entry := _entry(row)) is not None]
 
 
 def last(connection: sqlite3.Connection, kinds: Sequence[str]) -> dict[str, Entry]:
-    """Give the newest event of each kind, by order of writing: clocks are set back at times."""
+    """Give the newest change of each kind, by order of writing: clocks are set back at times."""
     rows = connection.execute(
-        "SELECT at_s, kind, body FROM events WHERE id IN"  # noqa: S608  # ours
-        f" (SELECT max(id) FROM events WHERE {_among(kinds)} AND json_valid(body) GROUP BY kind)",
+        f"SELECT {COLUMNS} FROM events WHERE id IN"  # noqa: S608  # ours
+        f" (SELECT max(id) FROM events WHERE {_among(kinds)} AND {SOUND}"
+        " AND json_type(body, '$.new') = 'text' GROUP BY kind)",
         tuple(kinds),
     )
-    return {entry.kind: entry for entry in map(_entry, rows)}
+    return {entry.kind: entry for row in rows if (entry := _entry(row)) is not None}
 
 
 def all_of(connection: sqlite3.Connection, kinds: Sequence[str]) -> list[Entry]:
     """Give every event of these kinds, in the order of writing."""
     rows = connection.execute(
-        "SELECT at_s, kind, body FROM events"  # noqa: S608  # ours
-        f" WHERE {_among(kinds)} AND json_valid(body) ORDER BY id",
+        f"SELECT {COLUMNS} FROM events"  # noqa: S608  # ours
+        f" WHERE {_among(kinds)} AND {SOUND} ORDER BY id",
         tuple(kinds),
     )
-    return [_entry(row) for row in rows]
+    return [entry for row in rows if (entry := _entry(row)) is not None]
 
 
 def _among(kinds: Sequence[str]) -> str:
     return f"kind IN ({', '.join('?' * len(kinds))})"
 
 
-def _entry(row: tuple[float, str, str]) -> Entry:
+def _entry(row: tuple[float, bytes, bytes]) -> Entry | None:
+    """Read a row; None where its body is no object, as the body of every event is."""
     at_s, kind, body = row
-    found = json.loads(body)
-    return Entry(at_s, kind, found if isinstance(found, dict) else {})
+    try:
+        found = json.loads(body.decode(errors="replace"))
+    except (ValueError, RecursionError):  # deeper, or a longer number, than SQLite minds
+        return None
+    if not isinstance(found, dict):
+        return None
+    plain = {_text(key): held for key, value in found.items() if (held := _plain(value)) is not _NO}
+    return Entry(at_s, kind.decode(errors="replace"), plain)
+
+
+_NO = object()
+
+
+def _plain(value: object) -> Any:  # noqa: ANN401  # a condition, or ``_NO``
+    if isinstance(value, str):
+        return _text(value)
+    fits = value is None or (isinstance(value, int | float) and math.isfinite(value))
+    return value if fits else _NO
+
+
+def _text(said: str) -> str:
+    """Give a text that can be written: JSON can spell half a character."""
+    return said.encode(errors="replace").decode()

@@ -67,13 +67,13 @@ def remembered(events: Iterable[tuple[float, str, Mapping[str, Condition]]]) -> 
     """
     found: dict[str, Expected] = {}
     for at_s, kind, body in events:
-        uuid = str(body.get("uuid"))
-        if kind == GPU_SEEN:
+        uuid, listed = body.get("uuid"), body.get("new")
+        if kind == GPU_SEEN and isinstance(uuid, str):
             found[uuid] = Expected(str(body.get("name") or ""))
-        elif kind == GPU_FORGOTTEN:
+        elif kind == GPU_FORGOTTEN and isinstance(uuid, str):
             found.pop(uuid, None)
-        elif kind == GPUS:
-            found = _listed(found, uuids(str(body.get("new") or "")), at_s)
+        elif kind == GPUS and isinstance(listed, str):
+            found = _listed(found, uuids(listed), at_s)
     return found
 
 

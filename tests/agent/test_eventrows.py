@@ -15,7 +15,7 @@ from gpud.agent.eventrows import MOST, Entry, Window
 from gpud.agent.store import FILE, MIGRATIONS, Store
 from gpud.core.changes import DRIVER_VERSION, GPUS, KERNEL
 from gpud.core.errors import StoreError
-from gpud.core.presence import GPU_FORGOTTEN, GPU_SEEN
+from gpud.core.presence import GPU_FORGOTTEN, GPU_SEEN, remembered
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -91,17 +91,51 @@ def test_what_tells_of_gpus_comes_in_the_order_of_writing(tmp_path: Path) -> Non
         assert store.gpu_events() == story
 
 
-def test_a_row_that_somebody_spoilt_is_passed_over(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("at_s", "body"),
+    [
+        (9.0, "{not json"),
+        (9.0, "[1]"),
+        (9.0, b'{"new": "\xff"}'),
+        (9.0, '{"new": ' + "[" * 990 + "]" * 990 + "}"),
+        (9.0, '{"new": ' + "9" * 5000 + "}"),
+        ("noon", '{"new": "9"}'),
+        (float("inf"), '{"new": "9"}'),
+    ],
+    ids=["words", "a list", "bytes", "depth", "digits", "a time in words", "no time"],
+)
+def test_a_row_that_the_disk_spoilt_is_passed_over(
+    tmp_path: Path, at_s: float | str, body: str | bytes
+) -> None:
+    seen = Entry(2.0, GPU_SEEN, {"uuid": "GPU-a", "name": "RTX 4070"})
     with opened(tmp_path) as store:
-        store.append_events([FIRST])
+        store.append_events([FIRST, seen])
+    spoil(tmp_path, [(at_s, kind, body) for kind in (DRIVER_VERSION, GPU_SEEN, GPUS)])
+    with opened(tmp_path) as store:
+        assert store.last_facts() == {DRIVER_VERSION: FIRST}
+        assert store.events(Window()) == [seen, FIRST]
+        assert store.gpu_events() == [seen]
+
+
+def test_what_is_left_of_a_spoilt_row_can_be_written_as_json(tmp_path: Path) -> None:
+    with opened(tmp_path):
+        pass
+    body = b'{"new": "\\ud800", "old": "\xff", "level": 1e999, "boot_id": [1], "uuid": null}'
     with closing(sqlite3.connect(tmp_path / FILE)) as connection:
-        spoilt = (9.0, DRIVER_VERSION, "{not json")
-        connection.execute("INSERT INTO events (at_s, kind, body) VALUES (?, ?, ?)", spoilt)
-        connection.execute("INSERT INTO events (at_s, kind, body) VALUES (9, 'kernel', '[1]')")
+        connection.execute(
+            "INSERT INTO events (at_s, kind, body) VALUES (9.0, ?, CAST(? AS TEXT))", (GPUS, body)
+        )
         connection.commit()
     with opened(tmp_path) as store:
-        assert store.last_facts()[DRIVER_VERSION] == FIRST
-        assert store.events(Window(kinds=(KERNEL,))) == [Entry(9.0, KERNEL, {})]
+        (found,) = store.gpu_events()
+    assert found == Entry(9.0, GPUS, {"new": "?", "old": "\ufffd", "uuid": None})
+    assert remembered([(9.0, kind, {"uuid": None}) for kind in (GPU_SEEN, GPUS)]) == {}
+
+
+def spoil(folder: Path, rows: list[tuple[float | str, str, str | bytes]]) -> None:
+    with closing(sqlite3.connect(folder / FILE)) as connection:
+        connection.executemany("INSERT INTO events (at_s, kind, body) VALUES (?, ?, ?)", rows)
+        connection.commit()
 
 
 def test_many_events_are_given_up_to_a_limit(tmp_path: Path) -> None:
@@ -136,7 +170,7 @@ BODIES = st.dictionaries(
 )
 
 
-@given(st.lists(st.tuples(st.floats(allow_nan=False), BODIES), max_size=5))
+@given(st.lists(st.tuples(st.floats(allow_nan=False, allow_infinity=False), BODIES), max_size=5))
 def test_any_event_comes_back_as_it_was(found: list[tuple[float, dict[str, str]]]) -> None:
     entries = [Entry(at_s, KERNEL, body) for at_s, body in found]
     with closing(sqlite3.connect(":memory:")) as connection:
