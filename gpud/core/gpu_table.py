@@ -145,7 +145,7 @@ def changes(document: Mapping[str, Any]) -> list[tuple[float, str]]:
 
 
 def _switched_off(reading: Mapping[str, Any]) -> bool:
-    return str(reading.get("detail")).startswith("not asked")  # the person's choice is no lack
+    return reading.get("absent") == "not_asked"  # the person's choice is no lack
 
 
 def _listed(document: Mapping[str, Any]) -> Iterator[tuple[int, str]]:

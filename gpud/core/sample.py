@@ -271,6 +271,7 @@ class Absent(StrEnum):
     FAILED = "failed"
     SENTINEL = "sentinel"
     STALE = "stale"
+    NOT_ASKED = "not_asked"  # the settings say not to
 
 
 @dataclass(frozen=True, slots=True)

@@ -118,7 +118,7 @@ def test_throughput_costs_the_gpu_time_and_is_asked_only_where_that_is_wished(
     tmp_path: Path,
 ) -> None:
     library = build_libnvml(tmp_path)
-    assert by_field(collected(library).readings)["pcie_sent_bytes_per_second"] is Absent.UNSUPPORTED
+    assert by_field(collected(library).readings)["pcie_sent_bytes_per_second"] is Absent.NOT_ASKED
     wished = parse(
         f'[nvml]\nlibrary = "{library}"\n[telemetry]\npcie_throughput = true'.encode(), {}
     )

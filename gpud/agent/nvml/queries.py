@@ -229,5 +229,5 @@ THROUGHPUT: dict[str, Query] = {
 }
 """Asked only where that is wished: NVML counts for 20 ms at each."""
 
-NO_THROUGHPUT = dict.fromkeys(THROUGHPUT, Query((), lambda _: Absent.UNSUPPORTED))
+NO_THROUGHPUT = dict.fromkeys(THROUGHPUT, Query((), lambda _: Absent.NOT_ASKED))
 """In its place where it is not wished."""

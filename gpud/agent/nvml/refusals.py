@@ -55,7 +55,7 @@ class Refusal:
     code: int | None = None
 
 
-NOT_ASKED: Final = Refusal(Absent.UNSUPPORTED, "not asked: [telemetry] pcie_throughput is off")
+NOT_ASKED: Final = Refusal(Absent.NOT_ASKED, "[telemetry] pcie_throughput is off")
 
 
 def guarded(call: Call, question: Callable[[], T]) -> T | Refusal:

@@ -223,7 +223,12 @@ def test_what_is_withheld_says_so_in_the_drivers_words(library: Path) -> None:
     rewrite_script(library, "device.0.fan_speed_percent none\n")
     fields = asking.of(asking.readings(library))
     assert fields["fan_ratio"]["detail"] == "Not Supported"
-    assert "pcie_throughput" in fields["pcie_sent_bytes_per_second"]["detail"]
+
+
+def test_what_the_settings_leave_out_is_no_fault_of_the_driver(library: Path) -> None:
+    sent = asking.of(asking.readings(library))["pcie_sent_bytes_per_second"]
+    assert sent["absent"] == "not_asked"
+    assert "pcie_throughput" in sent["detail"]
 
 
 @pytest.mark.parametrize(
