@@ -72,7 +72,8 @@ def _gpus(document: dict[str, Any], now_s: float) -> list[str]:
     elif document["telemetry"].get("sources"):
         shown = [f"  GPUs: none known; telemetry from {source}"]
     for at_s, words in gpu_table.changes(document)[-LATEST:]:
-        shown.append(f"  changed {time.strftime('%Y-%m-%d %H:%M', time.localtime(at_s))}: {words}")
+        at = time.strftime("%Y-%m-%d %H:%M", time.localtime(at_s))
+        shown += _listed(f"changed {at}:", words)
     return shown
 
 

@@ -215,16 +215,41 @@ def test_windows_driver_and_the_side_of_wsl_are_told_apart() -> None:
 
 def test_the_latest_changes_are_told_and_first_sights_are_none() -> None:
     document = full()
-    changed = {"at_s": NOW_S, "boot_id": "b"}
     document["changes"] = [
-        {"kind": "cuda_version", "old": None, "new": "12.8", **changed},
-        {"kind": "driver_version", "old": "570.1", "new": "572.16", **changed},
-        {"kind": "driver_version", "old": "572.16", "new": "576.02", **changed},
-        {"kind": "gpus", "old": "GPU-1", "new": "GPU-1,GPU-2", **changed},
-        {"kind": "boot_id", "old": "a", "new": "b", **changed},
+        {"kind": "cuda_version", "old": None, "new": "12.8", "at_s": NOW_S, "boot_id": "b"},
+        *(
+            {"kind": kind, "old": old, "new": new, "boot_id": "b", "at_s": NOW_S + 3600.0 * hour}
+            for hour, (kind, old, new) in enumerate(
+                [
+                    ("driver_version", "570.1", "572.16"),
+                    ("driver_version", "572.16", "576.02"),
+                    ("gpus", "GPU-1", "GPU-1,GPU-2"),
+                    ("boot_id", "a", "b"),
+                ]
+            )
+        ),
     ]
     lines = [line.partition(": ")[2] for line in shown(document) if line.startswith("  changed")]
     assert lines == ["driver 572.16 -> 576.02", "GPUs 1 -> 2", "the machine was started anew"]
+
+
+def test_a_new_driver_is_one_change_whatever_it_brings_along() -> None:
+    document = full()
+    document["changes"] = [
+        {"kind": kind, "old": old, "new": new, "at_s": NOW_S + after_s, "boot_id": "b"}
+        for kind, old, new, after_s in (
+            ("boot_id", "a", "b", 0.0),
+            ("driver_version", "572.16", "576.02", 1.0),
+            ("cuda_version", "12.8", "12.9", 1.0),
+            ("nvml_version", "570.86.10", "575.51.02", 1.0),
+            ("driver_folder", "nv_dispi.inf_amd64_1", "nv_dispi.inf_amd64_2", 20.0),
+        )
+    ]
+    lines = shown(document)
+    (at,) = [n for n, line in enumerate(lines) if line.startswith("  changed")]
+    assert lines[at].endswith(": the machine was started anew, driver 572.16 -> 576.02,")
+    assert lines[at + 1].strip() == "CUDA 12.8 -> 12.9, NVML 570.86.10 -> 575.51.02,"
+    assert lines[at + 2].strip().startswith("driver folder nv_dispi")
 
 
 def test_one_gpu_and_all_well_is_one_screen() -> None:
@@ -302,7 +327,7 @@ def test_no_word_of_a_driver_or_a_file_begins_a_line_or_steers_the_terminal() ->
     after = fold(HealthSet("store", Level.FAILED, NOW_S, "x", evil, evil), after)
     document = made(replace(after, platform={"wsl": evil}), now=snapshots.NOW)
     document["changes"] += [
-        {"kind": evil, "old": evil, "new": evil, "at_s": NOW_S, "boot_id": "b"},
+        {"kind": evil, "old": evil, "new": evil, "at_s": NOW_S + 3600.0, "boot_id": "b"},
     ]
     for line in shown(document):
         assert not re.search(r"[\x00-\x1f\x7f-\x9f\u202e]", line)

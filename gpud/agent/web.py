@@ -10,6 +10,7 @@ import errno
 import gzip
 import html
 import socket
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -240,6 +241,14 @@ def _page(document: dict[str, Any]) -> str:
 <p>{cell(gpu_table.versions(document))}; telemetry from {cell(source)}</p>
 <table><tr>{heads}{gpus}</table>
 <p>{cell(gpu_table.missing(document))}</p>"""
+    changed = "".join(
+        f"<tr><th scope=row>{time.strftime('%Y-%m-%d %H:%M', time.localtime(at_s))}"
+        f"<td>{cell(', '.join(words))}"
+        for at_s, words in reversed(gpu_table.changes(document))
+    )
+    if changed:
+        changed = f"""<h2>Changes</h2>
+<table><tr><th scope=col>when<th scope=col>what{changed}</table>"""
     left_out = "".join(
         f"<tr><th scope=row>{cell(one['probe'])}<td>"
         f"{'' if one['gpu'] is None else 'GPU ' + cell(one['gpu'])}"
@@ -264,10 +273,12 @@ th, td {{ text-align: left; padding: .3rem .6rem; border-bottom: 1px solid #8884
 <table><tr><th scope=col>component<th scope=col>state<th scope=col>because<th scope=col>fix{health}
 </table>
 {gpus}
+{changed}
 <h2>Last figures</h2>
 <table><tr><th scope=col>probe<th scope=col>on<th scope=col>mode
 <th scope=col>median<th scope=col>marks{figures}</table>
 {left_out}
 <p><a href="/metrics">metrics</a> · <a href="/api/v1/status">status</a> ·
+<a href="/api/v1/events">events</a> ·
 gpud {cell(document["version"])}</p></html>
 """

@@ -27,6 +27,8 @@ SOURCES: Final = {
     "nvml": "NVML",
 }
 """How the levels of telemetry are called."""
+TOGETHER_S: Final = 120.0
+"""Changes within so long of the first are one: each source tells its own at its own time."""
 AGE_FROM_S: Final = 30.0
 """From when on it is said how old the values are."""
 
@@ -135,13 +137,20 @@ def missing(document: Mapping[str, Any]) -> str:
     )
 
 
-def changes(document: Mapping[str, Any]) -> list[tuple[float, str]]:
-    """Give when something changed and what, in words; the newest last. First sights are none."""
-    return [
-        (float(change["at_s"]), _changed(change))
-        for change in document.get("changes") or ()
-        if change.get("old") is not None
-    ]
+def changes(document: Mapping[str, Any]) -> list[tuple[float, list[str]]]:
+    """Give when something changed and all that did, in words; the newest last.
+
+    A driver that is replaced is a change of five facts, told as one. First sights are none.
+    """
+    told: list[tuple[float, list[str]]] = []
+    for change in document.get("changes") or ():
+        if change.get("old") is None:
+            continue
+        at_s = float(change["at_s"])
+        if not told or not 0 <= at_s - told[-1][0] <= TOGETHER_S:
+            told.append((at_s, []))
+        told[-1][1].append(_changed(change))
+    return told
 
 
 def _switched_off(reading: Mapping[str, Any]) -> bool:

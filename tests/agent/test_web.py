@@ -151,6 +151,18 @@ def test_the_page_has_the_table_of_gpus_that_status_has() -> None:
         assert b"<h2>GPUs</h2>" not in ask(number, "/")[2]
 
 
+def test_the_page_tells_what_changed_as_status_does() -> None:
+    document = status.document(snapshots.full(), now=snapshots.NOW)
+    told = gpu_table.changes(document)
+    assert told
+    with served(snapshots.full()) as number:
+        page = ask(number, "/")[2].decode()
+    for _, words in told:
+        assert f"<td>{html.escape(', '.join(words))}" in page
+    with served(snapshots.bare()) as number:
+        assert b"<h2>Changes</h2>" not in ask(number, "/")[2]
+
+
 def test_the_page_marks_figures_and_tells_what_was_left_out_and_why() -> None:
     with served(snapshots.full()) as number:
         _, _, body = ask(number, "/")
