@@ -33,7 +33,7 @@ def lines(document: dict[str, Any], now_s: float) -> list[str]:
         _gpus(document, now_s),
         _titled("last figures (median)", _figures(document["probes"])),
         _titled("not on offer", _missing_modes(document["probes"])),
-        _titled("left out", _left_out(document["put_off"])),
+        _titled("left out", _left_out(document)),
     )
     shown = [f"gpud {document['version']}: {document['state']}"]
     for part in parts:
@@ -42,18 +42,21 @@ def lines(document: dict[str, Any], now_s: float) -> list[str]:
 
 
 def _health(document: dict[str, Any]) -> list[str]:
-    """Each part that is not well on lines of its own, and those that are well together."""
-    shown, well = [], []
+    """Parts that have the same to say together, a fix only once; those that are well last."""
+    alike: dict[tuple[Any, ...], list[str]] = {}
     for name, health in sorted(document["health"].items()):
-        if not health["level"] and not health.get("detail"):
-            well.append(name)
-            continue
-        shown.append(f"  {name:<10} {LEVELS[health['level']]}")
-        shown += [
-            f"  {'':<10} {word}: {health[key]}"
-            for key, word in (("detail", "because"), ("fix", "fix"))
-            if health.get(key)
-        ]
+        said = health["level"], health.get("detail"), health.get("fix")
+        alike.setdefault(said, []).append(name)
+    well = alike.pop((0, None, None), [])
+    shown: list[str] = []
+    told: dict[str, str] = {}
+    for (level, detail, fix), names in alike.items():
+        shown.append(f"  {', '.join(names):<10} {LEVELS[level]}")
+        if detail:
+            shown.append(f"  {'':<10} because: {detail}")
+        if fix:
+            shown.append(f"  {'':<10} fix: {f'as for {told[fix]}' if fix in told else fix}")
+            told.setdefault(fix, names[0])
     retry_s = (document.get("breaker") or {}).get("retry_s")
     if retry_s is not None:
         shown.append(f"  GPU work is tried again at {time.strftime('%X', time.localtime(retry_s))}")
@@ -70,7 +73,7 @@ def _gpus(document: dict[str, Any], now_s: float) -> list[str]:
         why = gpu_table.missing(document)
         shown += _listed("", why.split(", ") if why else [])
     elif document["telemetry"].get("sources"):
-        shown = [f"  GPUs: none known; telemetry from {source}"]
+        shown = ["  GPUs: none known"]
     for at_s, words in gpu_table.changes(document)[-LATEST:]:
         at = time.strftime("%Y-%m-%d %H:%M", time.localtime(at_s))
         shown += _listed(f"changed {at}:", words)
@@ -105,11 +108,15 @@ def _missing_modes(probes: Iterable[dict[str, Any]]) -> list[str]:
     ]
 
 
-def _left_out(put_off: Iterable[dict[str, Any]]) -> list[str]:
+def _left_out(document: dict[str, Any]) -> list[str]:
+    """What is put off; not what waits for a GPU where there is none to wait for."""
+    cuda = document["health"].get("cuda", {})
+    vain = "no_gpu" if not cuda.get("level") and cuda.get("reason") else None
     return [
         f"  {'' if one['gpu'] is None else _place(one):<6} {one['probe']:<10} "
         f"{_plain(one['reason'])}, {one['count']} in a row"
-        for one in sorted(put_off, key=lambda one: (one["probe"], _place(one)))
+        for one in sorted(document["put_off"], key=lambda one: (one["probe"], _place(one)))
+        if one["reason"] != vain
     ]
 
 

@@ -198,7 +198,7 @@ def test_the_source_is_named_and_how_old_its_values_are(
 
 def test_without_any_gpu_it_says_so_in_a_line() -> None:
     none = answered(Reading(None, "exposed", "no", "dxg"), source="dxg")
-    assert "  GPUs: none known; telemetry from nothing" in shown(none)
+    assert "  GPUs: none known" in shown(none)
     bare = shown(made(snapshots.bare(), now=snapshots.NOW))
     assert not [line for line in bare if "GPU" in line]
 
@@ -319,6 +319,34 @@ def test_parts_that_are_well_share_a_line_and_the_others_say_why() -> None:
     at = lines.index("  dxg        degraded")
     assert lines[at + 1].startswith("             because: the kernel's log")
     assert lines[at + 2].startswith("             fix: ")
+
+
+def test_parts_with_one_cause_tell_it_once() -> None:
+    document = full()
+    why = {"level": 0, "reason": "no_gpu", "detail": "no GPU here", "fix": "get one"}
+    document["health"] = dict.fromkeys(("cuda", "devices", "nvml"), why)
+    lines = shown(document)
+    at = lines.index("  cuda, devices, nvml ok")
+    assert lines[at + 1 : at + 3] == [f"{'':13}because: no GPU here", f"{'':13}fix: get one"]
+    assert sum("get one" in line for line in lines) == 1
+
+
+def test_a_fix_for_two_faults_is_told_once() -> None:
+    document = full()
+    document["health"] = {
+        name: {"level": 2, "reason": "x", "detail": f"{name} is blocked", "fix": "free it"}
+        for name in ("cuda", "nvml")
+    }
+    told = [line.strip() for line in shown(document) if "fix: " in line]
+    assert told == ["fix: free it", "fix: as for cuda"]
+
+
+def test_no_probe_waits_for_a_gpu_where_there_is_none() -> None:
+    document = full()
+    document["put_off"] = [{"probe": "launch", "gpu": None, "reason": "no_gpu", "count": 1400}]
+    assert line_with(shown(document), "no gpu, 1400 in a row")
+    document["health"]["cuda"] = {"level": 0, "reason": "no_gpu", "detail": "no GPU here"}
+    assert not [line for line in shown(document) if "1400" in line]
 
 
 def test_no_word_of_a_driver_or_a_file_begins_a_line_or_steers_the_terminal() -> None:

@@ -19,8 +19,8 @@ HEADINGS: Final = (
     "slowed by",
 )
 SOURCES: Final = {
-    "nothing": "nothing",
-    "dxg": "only that there may be a GPU",
+    "nothing": "nowhere",
+    "dxg": "nowhere",  # it tells of no GPU
     "cuda": "CUDA only",
     "nvidia_smi": "nvidia-smi",
     "nvidia_smi_exe": "nvidia-smi.exe",
