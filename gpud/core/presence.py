@@ -164,7 +164,7 @@ def with_presence(snapshot: Snapshot, now_s: float) -> Snapshot:
         now_s,
         reason=failure.reason,
         detail=failure.detail,
-        fix=_known_fix(snapshot, failure) or failure.advice,
+        fix=_known_fix(snapshot, failure) or _lost_fix(after, failure) or failure.advice,
     )
 
 
@@ -209,7 +209,7 @@ def _devices(
         now_s,
         reason="gpu_vanished",
         detail=f"CUDA no longer offers {', '.join(words[:NAMED])}{more}",
-        fix=advice.words(Situation.VANISHED, advice.of(snapshot.platform)),
+        fix=_vanished(advice.of(snapshot.platform), tuple(gone)),
     )
 
 
@@ -218,6 +218,22 @@ def _known_fix(snapshot: Snapshot, failure: Failure) -> str | None:
     said = snapshot.telemetry.answers.get("nvml")
     knows = said is not None and said.reason in _NVML_KNOWS
     return said.fix if said is not None and knows and failure.reason is Reason.NO_DEVICE else None
+
+
+def _lost_fix(snapshot: Snapshot, failure: Failure) -> str | None:
+    """Give the fix for a GPU that was here: CUDA itself cannot tell that there ever was one."""
+    devices = snapshot.health.get("devices")
+    if devices is None or failure.reason is not Reason.NO_DEVICE:
+        return None
+    return devices.fix if devices.reason == "gpu_vanished" else None
+
+
+def _vanished(platform: Platform, gone: tuple[str, ...]) -> str:
+    """Say what to do about GPUs that are gone; one is named, so that the words can be copied."""
+    words = advice.words(Situation.VANISHED, platform)
+    if len(gone) == 1 and gone[0].replace("-", "").isalnum():
+        return words.replace(" UUID`", f" {gone[0]}`")
+    return words
 
 
 def _listed(

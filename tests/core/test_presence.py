@@ -310,3 +310,17 @@ def test_why_cuda_finds_no_device_nvml_knows_better(
 ) -> None:
     after = fold(InventoryTaken(Inventory(failure=failure), 2.0), machine(nvml=nvml))
     assert (after.health["cuda"].level, after.health["cuda"].fix) == (Level.FAILED, fix)
+
+
+def test_why_cuda_finds_no_device_is_told_by_the_gpu_that_was_here() -> None:
+    after = fold(InventoryTaken(Inventory(failure=NONE), 2.0), machine(expected=("GPU-1",)))
+    fix = after.health["devices"].fix
+    assert after.health["cuda"].fix == fix != NONE.advice
+    assert fix is not None
+    assert "`sudo gpud gpus forget GPU-1`" in fix
+
+
+@pytest.mark.parametrize("expected", [("A", "B"), ("A; rm -r",)])
+def test_a_command_to_copy_names_one_gpu_or_none(expected: tuple[str, ...]) -> None:
+    after = fold(InventoryTaken(Inventory(failure=NONE), 2.0), machine(expected=expected))
+    assert "`sudo gpud gpus forget UUID`" in (after.health["devices"].fix or "")
