@@ -388,15 +388,18 @@ def _refuse_unknown(given: Mapping[str, Any], owner: Any, origin: str, prefix: s
 
 
 def _suggestion(word: str, known: list[str]) -> str:
-    close = get_close_matches(word, known, n=1)
+    begun = [name for name in known if name.startswith(word)]
+    close = begun or get_close_matches(word, known, n=1)
     return f"; did you mean {close[0]}?" if close else ""
 
 
 def _words_of(key: str) -> tuple[str, ...]:
-    """Give the words that ``key`` takes, when it takes only certain ones."""
+    """Give the words that ``key``, or an item of its list, takes when those are certain ones."""
     found: Any = Settings
     for part in key.split("."):
-        found = get_type_hints(found).get(part) if is_dataclass(found) else None
+        name, _, item = part.partition("[")
+        found = get_type_hints(found).get(name) if is_dataclass(found) else None
+        found = get_args(found)[0] if item and get_origin(found) is tuple else found
     return get_args(found) if get_origin(found) is Literal else ()
 
 

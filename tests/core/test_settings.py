@@ -48,6 +48,8 @@ def test_nothing_at_all_gives_the_defaults() -> None:
         (b"[schedule]\nsmall_interval_s = true", "schedule.small_interval_s"),
         (b"[dockerd]\npolicy = 'mange'", "dockerd.policy"),
         (b"[cuda]\nlibrary = 'libcuda.so.1'", "library must be an absolute path"),
+        (b"[export]\ncompat = ['DCGM']", "export.compat[0]: must be \"dcgm\", not 'DCGM'"),
+        (b"[telemetry]\npcie = true", "did you mean telemetry.pcie_throughput?"),
         (b"[http]\nlisten = '9945'", "listen must be HOST:PORT"),
         (b"[http]\nlisten = 'a:65536'", "listen must be HOST:PORT"),
         (b"http = 5", "http"),
