@@ -89,7 +89,15 @@ def test_what_names_a_machine_is_replaced_alike_wherever_it_was_said(tmp_path: P
     assert program is not None
     assert stand in program.stdout
     assert "/mnt/c/Users/user2/.wslconfig" in made.files
-    assert "replaced by stand-ins: 1 UUIDs" in ran.stderr.decode()
+    assert "replaced by stand-ins: UUIDs (1), " in ran.stderr.decode()
+    assert "kept as you wrote it, less those names: .wslconfig, wsl.conf" in ran.stderr.decode()
+
+
+@needs_root
+def test_a_driver_that_refuses_to_begin_is_told_of(tmp_path: Path) -> None:
+    with replayed(load("wsl2-driver-not-loaded"), tmp_path) as machine:
+        ran = recorded(machine, tmp_path, "-o", "-")
+    assert "  no answer from NVML: nvmlInitWithFlags gave 9\n" in ran.stderr.decode()
 
 
 @needs_root

@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from gpud.core.settings import Settings
 
 STDOUT = "-"
+OWN_FILES = frozenset({"wsl.conf", ".wslconfig"})
+"""What people write themselves, and may have put anything into."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,16 +101,20 @@ def _known() -> Known:
 def _summary(
     made: Capture, counts: Mapping[Kind, int], path: Path | None, *, programs: bool
 ) -> list[str]:
-    taken = ", ".join(f"{number} {kind}" for kind, number in counts.items()) or "nothing"
+    taken = ", ".join(f"{kind} ({number})" for kind, number in counts.items())
     silent = [f"{part}: {words}" for part, words in made.unanswered.items()]
     silent += [f"NVML: {made.nvml.error}"] if made.nvml.error else []
+    silent += [f"NVML: {call.call} gave {call.code}" for call in made.nvml.calls[:1] if call.code]
     silent += [f"CUDA: {made.cuda.failure.detail}"] if made.cuda.failure else []
     lines = [f"recorded: {made.machine}", *(f"  no answer from {words}" for words in silent)]
     if not programs:
         lines.append("nvidia-smi was not started: on some versions of WSL each start costs Windows")
         lines.append("memory until it is restarted; --with-programs records it too")
-    lines.append(f"replaced by stand-ins: {taken}")
+    lines.append(f"replaced by stand-ins: {taken or 'nothing'}")
     lines.append("kept: PCI bus ids, versions, models, the name of the driver's folder")
+    own = [name for path in made.files if (name := path.rpartition("/")[2]) in OWN_FILES]
+    if own:
+        lines.append(f"kept as you wrote it, less those names: {', '.join(sorted(set(own)))}")
     if path is not None:
         lines.append(f"{path} is yours: read it before you share it")
     return lines
