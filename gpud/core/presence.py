@@ -214,10 +214,18 @@ def _devices(
 
 
 def _known_fix(snapshot: Snapshot, failure: Failure) -> str | None:
-    """Give NVML's fix where it knows why CUDA finds no device: CUDA itself can only guess."""
-    said = snapshot.telemetry.answers.get("nvml")
-    knows = said is not None and said.reason in _NVML_KNOWS
-    return said.fix if said is not None and knows and failure.reason is Reason.NO_DEVICE else None
+    """Give the fix where others know why CUDA finds no device: CUDA itself can only guess.
+
+    In WSL2 a GPU that others see while CUDA does not is there, behind a driver that was replaced.
+    """
+    if failure.reason is not Reason.NO_DEVICE:
+        return None
+    said, platform = snapshot.telemetry.answers.get("nvml"), advice.of(snapshot.platform)
+    if said is not None and said.reason in _NVML_KNOWS:
+        return said.fix
+    if platform is Platform.WSL2 and _seen_by_others(snapshot):
+        return advice.words(Situation.MISMATCH, platform)
+    return None
 
 
 def _lost_fix(snapshot: Snapshot, failure: Failure) -> str | None:

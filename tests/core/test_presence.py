@@ -324,3 +324,12 @@ def test_why_cuda_finds_no_device_is_told_by_the_gpu_that_was_here() -> None:
 def test_a_command_to_copy_names_one_gpu_or_none(expected: tuple[str, ...]) -> None:
     after = fold(InventoryTaken(Inventory(failure=NONE), 2.0), machine(expected=expected))
     assert "`sudo gpud gpus forget UUID`" in (after.health["devices"].fix or "")
+
+
+def test_a_gpu_that_others_see_in_wsl_reaches_it() -> None:
+    for wsl, helped in (("2", True), ("", False)):
+        seen = Answer("nvml", 5, 1.0, 1.0, (Reading(0, "uuid", "GPU-1", "nvml"),))
+        snapshot = fold(SourceAnswered(seen, 1.0), machine(wsl=wsl, nvml=None, expected=("GPU-1",)))
+        after = fold(InventoryTaken(Inventory(failure=NONE), 2.0), snapshot)
+        assert after.health["cuda"].level is Level.FAILED
+        assert ("the driver was replaced" in str(after.health["cuda"].fix)) is helped
