@@ -9,11 +9,13 @@ from typing import TYPE_CHECKING, Any
 
 from gpud.core.advice import Situation
 from gpud.core.telemetry import LEVELS
+from gpud.doctor.finding import ok, unknown
 from gpud.doctor.libraries import WSL_LIBRARIES
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
+    from gpud.doctor.finding import Finding
     from gpud.doctor.machine import Machine
 
 LIBRARY = "libnvidia-ml.so.1"
@@ -45,6 +47,13 @@ def said(machine: Machine) -> Said | None:
     if machine.root is None:
         return asked(machine)
     return told(machine.agent, machine.health(NVML))
+
+
+def silent(machine: Machine) -> Finding:
+    """Judge that ``said`` has nothing: it is too early, or nobody is ever asked."""
+    if set(LEVELS[1:]) <= set(machine.settings.telemetry.disabled):
+        return ok("every source is switched off: [telemetry] disabled")
+    return unknown("the agent has not looked yet", "ask again in a moment")
 
 
 def told(agent: Mapping[str, Any], health: Mapping[str, Any]) -> Said | None:

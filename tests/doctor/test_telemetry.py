@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from gpud.core.advice import Platform, Situation, words
+from gpud.core.settings import Settings, Telemetry
+from gpud.core.telemetry import LEVELS
 from gpud.doctor.checks import driver, telemetry
 from gpud.doctor.finding import Verdict
 from tests.doctor.test_libraries import wsl2
@@ -132,6 +134,15 @@ def test_an_agent_that_has_not_looked_is_not_judged(tmp_path: Path) -> None:
         for check in (telemetry, driver):
             found = check.look(running(tmp_path, WSL2, document))
             said(found, UNKNOWN, "not looked yet")
+
+
+def test_one_that_never_will_look_is_not_waited_for(tmp_path: Path) -> None:
+    off = Settings(
+        home=str(tmp_path / "home"), sysroot=str(tmp_path), telemetry=Telemetry(disabled=LEVELS[1:])
+    )
+    made = machine(tmp_path, WSL2, settings=off, root=report(), agent={"telemetry": {}})
+    for check in (telemetry, driver):
+        said(check.look(made), OK, "every source is switched off")
 
 
 @needs_root

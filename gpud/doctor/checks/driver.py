@@ -31,7 +31,7 @@ def look(machine: Machine) -> Finding:
     """Take the agent's readings, else ask its telemetry helper once."""
     said = telemetry.said(machine)
     if said is None:
-        return unknown("the agent has not looked yet", "ask again in a moment")
+        return telemetry.silent(machine)
     wsl = machine.wsl == "2"
     return combined(
         driver(said, machine),

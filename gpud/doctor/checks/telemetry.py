@@ -9,7 +9,7 @@ from gpud.core.advice import Situation
 from gpud.core.sample import Absent
 from gpud.core.telemetry import LEVELS, SEES_A_GPU
 from gpud.doctor import telemetry
-from gpud.doctor.finding import Finding, advice, ok, problem, unknown
+from gpud.doctor.finding import Finding, advice, ok, problem
 from gpud.doctor.machine import Kind
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ def look(machine: Machine) -> Finding:
     """Take the agent's word, else ask NVML alone: programs are for the agent to start, rarely."""
     said = telemetry.said(machine)
     if said is None:
-        return unknown("the agent has not looked yet", "ask again in a moment")
+        return telemetry.silent(machine)
     if said.trouble and machine.no_gpu is not None and not machine.settings.nvml.library:
         return ok(f"no GPU, and none expected: {machine.no_gpu}")
     return judged(said, expected=expected(machine, said), fix=machine.fix)
