@@ -73,7 +73,7 @@ def _gpus(document: dict[str, Any], now_s: float) -> list[str]:
         why = gpu_table.missing(document)
         shown += _listed("", why.split(", ") if why else [])
     elif document["telemetry"].get("sources"):
-        shown = ["  GPUs: none known"]
+        shown = [f"  GPUs: none {'that answers' if document.get('expected') else 'known'}"]
     for at_s, words in gpu_table.changes(document)[-LATEST:]:
         at = time.strftime("%Y-%m-%d %H:%M", time.localtime(at_s))
         shown += _listed(f"changed {at}:", words)

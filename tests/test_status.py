@@ -199,6 +199,8 @@ def test_the_source_is_named_and_how_old_its_values_are(
 def test_without_any_gpu_it_says_so_in_a_line() -> None:
     none = answered(Reading(None, "exposed", "no", "dxg"), source="dxg")
     assert "  GPUs: none known" in shown(none)
+    none["expected"] = {"GPU-1": {"name": "RTX", "gone_s": None}}
+    assert "  GPUs: none that answers" in shown(none)
     bare = shown(made(snapshots.bare(), now=snapshots.NOW))
     assert not [line for line in bare if "GPU" in line]
 
