@@ -219,6 +219,14 @@ class Program:
             return pid if alive(pid) else None
         return None
 
+    def nvml_helper(self) -> int | None:
+        """The agent's process that speaks to NVML, None while there is none."""
+        for pid in children_of(self.agent_pid() or 0):
+            with contextlib.suppress(OSError):
+                if b"gpud.agent.nvml" in Path("/proc", str(pid), "cmdline").read_bytes():
+                    return pid
+        return None
+
 
 @contextlib.contextmanager
 def program(**settings: dict[str, Any]) -> Iterator[Program]:

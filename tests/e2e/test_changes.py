@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.e2e.program import Program, children_of, cuda, nvml, program
+from tests.e2e.program import Program, cuda, nvml, program
 from tests.standins.build import rewrite_script
 from tests.waiting import until
 
@@ -41,19 +41,9 @@ def told(gpud: Program, kind: str) -> list[tuple[str | None, str]]:
     return []
 
 
-def helper(gpud: Program) -> int | None:
-    """The process that speaks to NVML."""
-    agent = gpud.agent_pid()
-    for pid in children_of(agent) if agent else []:
-        with contextlib.suppress(OSError):
-            if b"gpud.agent.nvml" in Path("/proc", str(pid), "cmdline").read_bytes():
-                return pid
-    return None
-
-
 def the_driver_goes_down(gpud: Program) -> None:
     """NVML dies with the driver under it; its helper is made anew after a rest."""
-    os.kill(until(lambda: helper(gpud), "the helper"), signal.SIGKILL)
+    os.kill(until(gpud.nvml_helper, "the helper"), signal.SIGKILL)
     gpud.health("nvml", 1, "crashed")
 
 

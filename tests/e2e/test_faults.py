@@ -159,32 +159,6 @@ def test_a_missing_symbol_is_named(gpud: Program) -> None:
     assert "cuStreamSynchronize" in gpud.health("cuda", 2, "symbol_missing")["detail"]
 
 
-def test_nvml_absent_leaves_the_probes_running(gpud: Program) -> None:
-    gpud.settings = {"cuda": cuda(gpud.home)}
-    gpud.start()
-    health = gpud.health("nvml", 1, "library_missing")
-    assert "/nonexistent/libnvidia-ml.so.1" in health["detail"]
-    until(
-        lambda: gpud.value("gpud_probe_bytes_per_second", gpu="0", probe="triad", mode="triad"),
-        "triad",
-    )
-    assert not [name for name, _ in gpud.metrics() if name == "gpud_gpu_temperature_celsius"]
-
-
-def test_nvml_hanging_leaves_the_probes_running(gpud: Program) -> None:
-    gpud.settings = {
-        "cuda": cuda(gpud.home),
-        "nvml": nvml(gpud.home, "hang nvmlDeviceGetTemperature\nhang nvmlDeviceGetTemperatureV\n"),
-    }
-    gpud.start()
-    gpud.health("nvml", 1, "hung")
-    until(
-        lambda: gpud.value("gpud_probe_bytes_per_second", gpu="0", probe="triad", mode="triad"),
-        "triad",
-    )
-    assert_said_in_the_log_and_as_a_metric(gpud, "nvml", "hung")
-
-
 def test_one_nvml_field_failing_is_named_and_the_others_arrive(gpud: Program) -> None:
     gpud.settings = {
         "cuda": cuda(gpud.home),

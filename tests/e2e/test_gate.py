@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.e2e.program import Program, children_of, cuda, nvml, only, program
+from tests.e2e.program import Program, cuda, nvml, only, program
 from tests.standins.build import rewrite_script
 from tests.waiting import until
 
@@ -72,16 +72,6 @@ def before(gpud: Program, name: str) -> dict[str, Any]:
     return found
 
 
-def killed_helper(gpud: Program) -> bool:
-    assert gpud.process is not None
-    for agent in (gpud.process.pid, *children_of(gpud.process.pid)):
-        for pid in children_of(agent):
-            if b"gpud.agent.nvml" in Path("/proc", str(pid), "cmdline").read_bytes():
-                os.kill(pid, signal.SIGKILL)
-                return True
-    return False
-
-
 def test_while_somebody_plays_the_gpu_is_left_alone_and_afterwards_it_is_measured(
     gpud: Program,
 ) -> None:
@@ -96,7 +86,8 @@ def test_while_somebody_plays_the_gpu_is_left_alone_and_afterwards_it_is_measure
     assert gpud.value("gpud_own_gpu_seconds_total") == 0
 
     rewrite_script(Path(library["library"]), "device.0.utilization_gpu_percent 2\n")
-    until(lambda: killed_helper(gpud), "the telemetry helper, which reads its script once")
+    helper = until(gpud.nvml_helper, "the telemetry helper, which reads its script once")
+    os.kill(helper, signal.SIGKILL)
     until(lambda: before(gpud, "launch").get("before.utilization_gpu_ratio") == 0.02, "a run")
     until(lambda: probe(gpud, "triad"), "a large one too")
     assert gpud.value("gpud_probe_skipped_in_a_row", gpu="0", probe="launch") == 0

@@ -1,4 +1,4 @@
-"""NVML goes, comes back, is replaced, crashes and dawdles under a running gpud."""
+"""A GPU that NVML loses, and an NVML that dawdles, under a running gpud."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def driver(gpud: Program) -> set[str]:
     }
 
 
-def test_a_lost_gpu_a_new_driver_and_a_library_that_goes_and_comes_back(gpud: Program) -> None:
+def test_a_lost_gpu_is_there_again_with_a_new_driver(gpud: Program) -> None:
     gpud.settings["nvml"] = nvml(gpud.home, f"{LOSES_ONE}driver_version 572.16\n")
     library = gpud.home / "driver/libnvidia-ml.so.1"
     newer = build_libnvml(gpud.home / "newer")
@@ -67,33 +67,15 @@ def test_a_lost_gpu_a_new_driver_and_a_library_that_goes_and_comes_back(gpud: Pr
     until(lambda: driver(gpud) == {"576.02"}, "the new driver")
     assert gpud.value("gpud_gpu_temperature_celsius", gpu="1") == 41
     assert level(gpud) == LEVEL
-
-    library.rename(newer)
-    gpud.health("nvml", 2, "library_missing")
-    assert level(gpud) == 0
-    assert_scraped_at_once(gpud)
-    newer.rename(library)
-    until(lambda: level(gpud) == LEVEL, "NVML, which is back", within_s=60)
     assert "Traceback" not in gpud.logs()
 
 
-@pytest.mark.parametrize(
-    ("script", "reason"),
-    [
-        ("segfault nvmlDeviceGetUtilizationRates\n", "crashed"),
-        (f"delay nvmlDeviceGetUtilizationRates {SLOW_S * 1000:.0f}\n", None),
-    ],
-)
-def test_a_driver_that_crashes_or_dawdles_holds_nothing_up(
-    gpud: Program, script: str, reason: str | None
-) -> None:
-    gpud.settings |= {"cuda": cuda(gpud.home), "nvml": nvml(gpud.home, script)}
+def test_a_driver_that_dawdles_holds_nothing_up(gpud: Program) -> None:
+    slow = f"delay nvmlDeviceGetUtilizationRates {SLOW_S * 1000:.0f}\n"
+    gpud.settings |= {"cuda": cuda(gpud.home), "nvml": nvml(gpud.home, slow)}
     gpud.start()
-    if reason is not None:
-        assert "SIGSEGV" in gpud.health("nvml", 1, reason)["detail"]
     until(lambda: gpud.value("gpud_probe_runs_total", probe="launch"), "a run")
     assert_scraped_at_once(gpud)
-    if reason is None:
-        until(lambda: level(gpud) == LEVEL, "what a slow driver says in the end")
-        assert gpud.value("gpud_gpu_temperature_celsius", gpu="0") == 41
+    until(lambda: level(gpud) == LEVEL, "what a slow driver says in the end")
+    assert gpud.value("gpud_gpu_temperature_celsius", gpu="0") == 41
     assert "Traceback" not in gpud.logs()

@@ -16,7 +16,7 @@ from gpud.agent.telemetry.nvml import DEADLINE_S, REFUSAL_REST_S
 from gpud.core.telemetry import LEVELS
 from tests.agent import smi_world
 from tests.agent.smi_world import World
-from tests.e2e.program import Program, children_of, cuda, nvml, only, program
+from tests.e2e.program import Program, cuda, nvml, only, program
 from tests.e2e.test_nvidia_smi import Machine
 from tests.e2e.watching import Scrape, Scraping, scraping
 from tests.standins.build import build_libnvml
@@ -208,7 +208,7 @@ class Returning(Watched):
     def reached(self) -> None:
         library = Path(self.gpud.settings["nvml"]["library"])
         self.seen.when(lambda one: one.level == NVML, "NVML")
-        helper = until(lambda: nvml_helper(self.seen.pid), "the helper")
+        helper = until(self.gpud.nvml_helper, "the helper")
         killed_s = time.monotonic()
         os.kill(helper, signal.SIGSEGV)
         self.falls_and_rises(killed_s)
@@ -294,14 +294,6 @@ def version(document: dict[str, Any]) -> str | None:
     """Give the driver's version in a status document."""
     readings = document["telemetry"]["readings"]
     return next((one["value"] for one in readings if one["field"] == "driver_version"), None)
-
-
-def nvml_helper(agent: int) -> int | None:
-    for pid in children_of(agent):
-        with contextlib.suppress(OSError):
-            if HELPER.encode() in Path(f"/proc/{pid}/cmdline").read_bytes():
-                return pid
-    return None
 
 
 def test_whatever_the_sources_do_probes_and_scrapes_go_on() -> None:
