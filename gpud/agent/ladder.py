@@ -73,11 +73,13 @@ class Ladder:
         read: Callable[[], Snapshot],
         post: Callable[[Event], None],
         now: Callable[[], Instant],
+        patience_s: float = PATIENCE_S,
     ) -> None:
         self._sources = sources
         self._read = read
         self._post = post
         self._now = now
+        self._patience_s = patience_s
         self._turn = asyncio.Lock()
         self._busy: asyncio.Task[None] | None = None  # with the programs
 
@@ -90,7 +92,7 @@ class Ladder:
             await self._ask(self._sources.quick)
             if self._busy is None:
                 self._busy = asyncio.create_task(self._ask(self._sources.programs))
-            await asyncio.wait([self._busy], timeout=PATIENCE_S)
+            await asyncio.wait([self._busy], timeout=self._patience_s)
             if self._busy.done():
                 ended, self._busy = self._busy, None
                 ended.result()  # what it raised is told like everything else

@@ -50,9 +50,14 @@ class Bench:
             self.happens(SourceAnswered(answer, 1e9 + self.at_s))
         return answer
 
-    def run(self, free_bytes: int, *, failure: Failure | None = None) -> None:
+    def run(
+        self, free_bytes: int, *, probe: str = "launch", failure: Failure | None = None
+    ) -> None:
         report = replace(
-            snapshots.launches(), device=FIRST, conditions={"memory_free_bytes": free_bytes}
+            snapshots.launches(),
+            probe=probe,
+            device=FIRST,
+            conditions={"memory_free_bytes": free_bytes},
         )
         if failure is not None:
             report = RunReport("launch", Backend.CUDA, FIRST, failure=failure)
@@ -91,7 +96,19 @@ def test_what_was_said_is_not_said_again() -> None:
     bench.at_s += 10
     assert bench.says() is None
     bench.happens(InventoryTaken(LISTED, 1e9 + 110, 110.0))
-    assert bench.says() is not None
+    answer = bench.says()
+    assert answer is not None
+    assert answer.taken_s == 1e9 + 110
+
+
+def test_of_two_probes_the_later_run_tells_the_free_memory() -> None:
+    bench = Bench()
+    bench.happens(InventoryTaken(LISTED, 1e9 + 90, 90.0))
+    for probe, free_bytes in (("triad", 5 << 30), ("launch", 6 << 30), ("triad", 7 << 30)):
+        bench.at_s += 10
+        bench.run(free_bytes, probe=probe)
+        bench.says()
+        assert bench.values()["memory_free_bytes"] == float(free_bytes)
 
 
 def test_free_memory_is_that_of_the_last_good_run_while_it_is_fresh() -> None:

@@ -34,6 +34,7 @@ class Scripted:
         self.fields = fields
         self.asked: list[frozenset[str]] = []
         self.busy = 0
+        self.closed = False
 
     async def collect(self, wanted: frozenset[str]) -> Answer | None:
         self.asked.append(wanted)
@@ -48,19 +49,26 @@ class Scripted:
         return Answer(self.name, LEVELS.index(self.name), at.wall_s, at.mono_s, readings)
 
     async def close(self) -> None:
-        pass
+        self.closed = True
 
 
 EVERYTHING: dict[str, float | str | Absent] = dict.fromkeys(WORTH_A_START, 1.0)
 
 
-def together(*sources: Scripted) -> tuple[Ladder, Board]:
+def together(*sources: Scripted, patience_s: float = ladder.PATIENCE_S) -> tuple[Ladder, Board]:
     board = Board(Snapshot("1", 0.0))
     quick: dict[str, Source] = {}
     programs: dict[str, Source] = {}
     for source in sources:
         (programs if source.name.startswith("nvidia_smi") else quick)[source.name] = source
-    return Ladder(Sources(quick, programs), read=board.read, post=board.post, now=now), board
+    made = Ladder(
+        Sources(quick, programs),
+        read=board.read,
+        post=board.post,
+        now=now,
+        patience_s=patience_s,
+    )
+    return made, board
 
 
 def test_a_source_is_asked_for_what_those_before_it_could_not_tell() -> None:
@@ -157,14 +165,10 @@ class Dawdling(Scripted):
         return await super().collect(wanted)
 
 
-def test_a_program_that_dawdles_delays_no_other_source_and_is_not_asked_twice(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(ladder, "PATIENCE_S", 0.01)
-
+def test_a_program_that_dawdles_delays_no_other_source_and_is_not_asked_twice() -> None:
     async def story() -> None:
         nvml, program = Scripted("nvml", {}), Dawdling("nvidia_smi_exe")
-        both, board = together(nvml, program)
+        both, board = together(nvml, program, patience_s=0.01)
         for _ in range(3):
             await both.collect()
         assert (len(nvml.asked), program.asked) == (3, [])
@@ -181,11 +185,14 @@ def test_a_program_that_dawdles_delays_no_other_source_and_is_not_asked_twice(
 
 def test_a_program_that_is_left_behind_does_not_keep_the_agent_from_ending() -> None:
     async def story() -> None:
-        one, _ = together(Dawdling("nvidia_smi"))
-        collecting = asyncio.create_task(one.collect())
-        await asyncio.sleep(0)
-        await asyncio.wait([collecting], timeout=0.05)
-        collecting.cancel()
-        await one.close()
+        nvml, program = Scripted("nvml", {}), Dawdling("nvidia_smi")
+        both, _ = together(nvml, program, patience_s=0.01)
+        before = asyncio.all_tasks()
+        await both.collect()
+        assert asyncio.all_tasks() > before
+        await both.close()
+        assert asyncio.all_tasks() == before
+        assert nvml.closed
+        assert program.closed
 
     asyncio.run(asyncio.wait_for(story(), 5.0))
