@@ -146,7 +146,9 @@ class Starts:
         now_mono_s = self._now().mono_s
         if said.taken_mono_s > now_mono_s or impossible(answer.readings, self._source):
             return None
-        return answer if answer.holds(now_mono_s) else None
+        # By the wall clock too: the other one stands still while a laptop sleeps.
+        holds = answer.holds(now_mono_s) and self._now().wall_s - said.taken_s <= said.holds_s
+        return answer if holds else None
 
     @property
     def left_out(self) -> frozenset[str]:

@@ -279,6 +279,22 @@ def test_a_restart_of_the_agent_grants_no_start_and_a_wall_clock_set_back_none_e
     assert len(world.starts) == 2
 
 
+def test_a_restart_after_a_sleep_does_not_show_what_was_said_before_it(world: World) -> None:
+    path = world.says("bin/nvidia-smi", line() + "\n")
+    assert once(world, path).reason is None
+    world.wall_s += 8 * 3600  # while the machine slept, its monotonic clock did not run
+
+    async def again() -> Answer | None:
+        source = world.source(path)
+        answer = await world.collect(source)
+        await source.close()
+        return answer
+
+    world.later(1)
+    assert asyncio.run(again()) is None
+    assert len(world.starts) == 1
+
+
 def test_a_restart_shows_what_was_said_as_old_as_it_is_and_not_for_longer(world: World) -> None:
     path = world.says("bin/nvidia-smi", line(power__draw="[Unknown Error]") + "\n")
     before = once(world, path)
