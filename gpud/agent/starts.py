@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from gpud.agent import children, platform
-from gpud.core import wire
+from gpud.core import clock, wire
+from gpud.core.clock import Instant
 from gpud.core.errors import TelemetryError
 from gpud.core.report import ProcessRef  # noqa: TC001  # msgspec resolves it
 from gpud.core.sample import Absent, Reading
@@ -20,7 +21,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from gpud.core.clock import Instant
 
 REST_S: Final = 300.0
 
@@ -122,14 +122,15 @@ class Starts:
 
     def kept(self) -> Answer | None:
         """Give what an earlier agent was told, while it holds."""
-        said = self._note.said
+        said, now = self._note.said, self._now()
         if said is None:
             return None
+        asleep_s = clock.parted_s(Instant(said.taken_s, said.taken_mono_s), now)
         answer = Answer(
             self._source,
             LEVELS.index(self._source),
             said.taken_s,
-            said.taken_mono_s,
+            said.taken_mono_s - (asleep_s if asleep_s >= clock.ASLEEP_FROM_S else 0.0),
             tuple(
                 Reading(
                     read.gpu,
@@ -143,12 +144,9 @@ class Starts:
             holds_s=said.holds_s,
             duration_s=said.duration_s,
         )
-        now_mono_s = self._now().mono_s
-        if said.taken_mono_s > now_mono_s or impossible(answer.readings, self._source):
+        if said.taken_mono_s > now.mono_s or impossible(answer.readings, self._source):
             return None
-        # By the wall clock too: the other one stands still while a laptop sleeps.
-        holds = answer.holds(now_mono_s) and self._now().wall_s - said.taken_s <= said.holds_s
-        return answer if holds else None
+        return answer if answer.holds(now.mono_s) else None
 
     @property
     def left_out(self) -> frozenset[str]:
