@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import signal
 import sys
 import time
 from dataclasses import asdict
@@ -30,6 +31,10 @@ LIFE_S = 3600.0
 """How long one process serves: which GPUs there are, and what the driver knows, is then new."""
 TROUBLED_LIFE_S = 45.0
 """Likewise where a GPU is missing: its return is noticed within a minute."""
+
+BUDGET_S = 90.0
+"""How long one question may take before this process ends itself: an agent that still lives has
+given up sooner, and one that was killed leaves nobody who would end what hangs in the driver."""
 
 
 class Helper:
@@ -68,15 +73,19 @@ def main() -> int:
     given = _arguments()
     answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)  # a driver library that prints must not break the protocol
+    signal.signal(signal.SIGALRM, signal.SIG_DFL)  # it ends even a process that is inside a call
     if given.record:
+        signal.setitimer(signal.ITIMER_REAL, given.budget_s)
         answers.write(json.dumps(recorded(given.paths, given.platform)) + "\n")
         answers.flush()
         return 0
     helper = Helper(given)
     for line in sys.stdin:
+        signal.setitimer(signal.ITIMER_REAL, given.budget_s)
         answer = helper.answer(json.loads(line), time.monotonic())
         answers.write(json.dumps(answer) + "\n")
         answers.flush()
+        signal.setitimer(signal.ITIMER_REAL, 0)
         if answer.get("again") or answer.get("last"):
             break  # begun anew next time: a library half initialised is not asked again
     return 0
@@ -88,6 +97,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--platform", type=Platform, choices=Platform, default="linux")
     parser.add_argument("--pcie-throughput", action="store_true", help="40 ms a GPU")
     parser.add_argument("--life-s", type=float, default=LIFE_S, help="after which to begin anew")
+    parser.add_argument("--budget-s", type=float, default=BUDGET_S, help="of one question")
     parser.add_argument("--record", action="store_true", help="print every call once, and end")
     return parser.parse_args()
 

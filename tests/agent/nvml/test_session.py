@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import signal
+import subprocess
 from collections import Counter
 from typing import TYPE_CHECKING
 
@@ -55,6 +57,30 @@ def test_a_helper_that_is_old_says_so_with_its_last_answer(library: Path) -> Non
     [only] = asking.answers(library, "--life-s=0", times=3)
     assert only["last"] is True
     assert asking.of(only["readings"])["power_watts"]["value"] == 23.5
+
+
+@pytest.mark.parametrize("options", [(), ("--record",)])
+def test_a_helper_that_hangs_ends_by_itself_when_nobody_ends_it(
+    library: Path, options: tuple[str, ...]
+) -> None:
+    rewrite_script(library, "hang nvmlDeviceGetPowerUsage\n")
+    ended = asking.run("--budget-s=0.5", *options, str(library), questions="{}\n")
+    assert (ended.returncode, ended.stdout) == (-signal.SIGALRM, "")
+
+
+def test_the_time_between_two_questions_is_nobodys_hang(library: Path) -> None:
+    rewrite_script(library, "")
+    command = [*asking.HELPER, "--budget-s=3", str(library)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as helper:
+        assert helper.stdin
+        assert helper.stdout
+        helper.stdin.write(b"{}\n")
+        helper.stdin.flush()
+        assert helper.stdout.readline()
+        with pytest.raises(subprocess.TimeoutExpired):
+            helper.wait(timeout=3.5)
+        helper.stdin.close()
+        assert helper.wait(timeout=asking.FOREVER_S) == 0
 
 
 LOST = "devices 3\ndevice.1.fail * 15 {after}\n"
