@@ -33,6 +33,7 @@ class Kind(StrEnum):
     USER = "user names"
     ADDRESS = "IP addresses"
     MAC = "MAC addresses"
+    MAIL = "e-mail addresses"
     PROCESS = "process ids"
 
 
@@ -60,6 +61,8 @@ OURS: Final = frozenset(
 """Keys whose texts are words of gpud, of a driver's interface or of a kind of machine."""
 UNNAMED: Final = frozenset({"driver_store"})
 """Parts in which no name can be."""
+PUBLIC_MAIL: Final = frozenset({"debian-kernel@lists.debian.org"})
+"""Who builds kernels for everybody. In lower case."""
 PROCESS_KEYS: Final = frozenset({"pid", "ppid"})
 FIRST_PROCESS: Final = 9_000_001
 """Above every process id that Linux gives (2^22)."""
@@ -87,6 +90,7 @@ _IPV4 = re.compile(r"(?<![\w.])[0-9]{1,3}(?:\.[0-9]{1,3}){3}(?!\.?\w)")
 _IPV6 = re.compile(
     r"(?<![\w:.])[0-9a-f]{0,4}(?::[0-9a-f]{0,4}){2,7}(?:\.[0-9]{1,3}){0,3}(?![\w:])", re.IGNORECASE
 )
+_MAIL = re.compile(r"(?<![\w.+-])[\w.+-]+@(?:[a-z0-9-]+\.)+[a-z]{2,}(?![\w-])", re.IGNORECASE)
 _PROCESS = re.compile(r"(\b(?:pid|process)\b[ =:]+)([0-9]{1,10})\b", re.IGNORECASE)
 
 _STANDS: Final[Mapping[Kind, re.Pattern[str]]] = {
@@ -96,6 +100,7 @@ _STANDS: Final[Mapping[Kind, re.Pattern[str]]] = {
     Kind.USER: re.compile(r"user[0-9]+"),
     Kind.ADDRESS: re.compile(r"(?:192\.0\.2|198\.51\.100|203\.0\.113)\.[0-9]+|2001:db8::[0-9a-f]+"),
     Kind.MAC: re.compile(r"02([:-])00\1(?:00\1){2}[0-9a-f]{2}\1[0-9a-f]{2}"),
+    Kind.MAIL: re.compile(r"mail[0-9]+@example\.com"),
     Kind.PROCESS: re.compile(r"90[0-9]{5}"),
 }
 _WORD_FORMS: Final = {Kind.SERIAL: "{:013d}", Kind.USER: "user{}", Kind.HOST: "host{}"}
@@ -158,6 +163,7 @@ class _Scrub:
     def _shapes(self, said: str) -> str:
         """Put stand-ins in for what is known by its shape."""
         said = _UUID.sub(self._uuid, said)
+        said = _MAIL.sub(self._mail, said)
         said = _HOME.sub(self._home, said)
         said = _WINDOWS_HOME.sub(self._home, said)
         said = _MAC.sub(self._mac, said)
@@ -188,6 +194,11 @@ class _Scrub:
         if name in PUBLIC:
             return found[0]
         return found[1] + self._stand(Kind.USER, name, _WORD_FORMS[Kind.USER].format)
+
+    def _mail(self, found: re.Match[str]) -> str:
+        if (address := found[0].lower()) in PUBLIC_MAIL:
+            return found[0]
+        return self._stand(Kind.MAIL, address, "mail{}@example.com".format)
 
     def _mac(self, found: re.Match[str]) -> str:
         mark = found[1]

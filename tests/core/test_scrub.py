@@ -93,6 +93,17 @@ def test_no_mac_survives(mac: str, sides: tuple[str, str], mark: str) -> None:
     assert said not in in_a_machine(said, sides)
 
 
+@given(
+    names, names, st.sampled_from(["", " ", "<", "=", "mailto:", "//"]), st.sampled_from("> ,:/\n")
+)
+def test_no_mail_address_survives(person: str, host: str, before: str, after: str) -> None:
+    for address in (f"{person}@{host}.org", f"x.{person}+wsl@mail.{host}.co.uk"):
+        left = in_a_machine(address, (before, after))
+        assert f"{person}@".lower() not in left
+        assert f"@{host}".lower() not in left
+        assert "mail1@example.com" in left
+
+
 @given(names, around)
 def test_no_name_survives_on_its_own_or_in_a_path(name: str, sides: tuple[str, str]) -> None:
     known = Known(hosts=(f"{name}box",), users=(name,))
@@ -181,6 +192,7 @@ def test_two_gpus_stay_two_also_below_an_old_mig_uuid() -> None:
         "/root/x /home/user1/x C:\\Users\\Public\\x",
         "at 12:30:45 on 2026-01-02T12:30:45",
         "process exited, pid unknown, serial: none, Serial Number: N/A",
+        "6.1.0 (root@f9c826d3017f) (debian-kernel@lists.debian.org)",
     ],
 )
 def test_what_tells_the_kind_of_machine_stays(kept: str) -> None:
