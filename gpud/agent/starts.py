@@ -14,7 +14,7 @@ from gpud.core import clock, wire
 from gpud.core.clock import Instant
 from gpud.core.errors import TelemetryError
 from gpud.core.report import ProcessRef  # noqa: TC001  # msgspec resolves it
-from gpud.core.sample import Absent, Reading
+from gpud.core.sample import plain
 from gpud.core.telemetry import LEVELS, Answer, impossible
 
 if TYPE_CHECKING:
@@ -25,16 +25,6 @@ if TYPE_CHECKING:
 REST_S: Final = 300.0
 
 
-class _Read(msgspec.Struct, frozen=True):
-    """A ``Reading``, with text and reason kept apart."""
-
-    gpu: int | None
-    field: str
-    value: float | str | None
-    absent: Absent | None
-    detail: str | None
-
-
 class _Said(msgspec.Struct, frozen=True):
     """A good ``Answer``."""
 
@@ -42,7 +32,7 @@ class _Said(msgspec.Struct, frozen=True):
     taken_mono_s: float
     duration_s: float
     holds_s: float
-    readings: tuple[_Read, ...]
+    readings: tuple[wire.Read, ...]
 
 
 class _Note(msgspec.Struct, frozen=True):
@@ -100,22 +90,12 @@ class Starts:
 
     def brought(self, answer: Answer) -> None:
         """Keep a good answer: an agent that is restarted shows it on. ``Errors: OSError``."""
-        readings = tuple(
-            _Read(
-                reading.gpu,
-                reading.field,
-                None if isinstance(reading.value, Absent) else reading.value,
-                reading.value if isinstance(reading.value, Absent) else None,
-                reading.detail,
-            )
-            for reading in answer.readings
-        )
         said = _Said(
             answer.taken_s,
             answer.taken_mono_s,
             answer.duration_s or 0.0,
             answer.holds_s,
-            readings,
+            tuple(wire.Read(**plain(reading)) for reading in answer.readings),
         )
         self._note = msgspec.structs.replace(self._note, said=said)
         self._write()
@@ -131,16 +111,7 @@ class Starts:
             LEVELS.index(self._source),
             said.taken_s,
             said.taken_mono_s - (asleep_s if asleep_s >= clock.ASLEEP_FROM_S else 0.0),
-            tuple(
-                Reading(
-                    read.gpu,
-                    read.field,
-                    read.value if read.value is not None else read.absent or Absent.FAILED,
-                    self._source,
-                    read.detail,
-                )
-                for read in said.readings
-            ),
+            tuple(read.reading() for read in said.readings),
             holds_s=said.holds_s,
             duration_s=said.duration_s,
         )

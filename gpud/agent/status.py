@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 from gpud.core import telemetry
 from gpud.core.health import Level
-from gpud.core.sample import SCHEMA_VERSION, Absent
+from gpud.core.sample import SCHEMA_VERSION, plain
 from gpud.core.severity import SEVERITY
 from gpud.core.snapshot import overall
 
 if TYPE_CHECKING:
     from gpud.core.clock import Instant
-    from gpud.core.sample import Failure, Reading
+    from gpud.core.sample import Failure
     from gpud.core.snapshot import ProbeKey, ProbeState, Snapshot
     from gpud.core.telemetry import Telemetry
 
@@ -107,18 +107,6 @@ def _telemetry(said: Telemetry, now: Instant) -> dict[str, Any]:
             }
             for answer in telemetry.ranked(said)
         },
-        "readings": [_reading(reading) for reading in telemetry.current(said, now.mono_s)],
+        "readings": [plain(reading) for reading in telemetry.current(said, now.mono_s)],
         "program_starts": dict(said.starts),
-    }
-
-
-def _reading(reading: Reading) -> dict[str, Any]:
-    absent = isinstance(reading.value, Absent)
-    return {
-        "gpu": reading.gpu,
-        "field": reading.field,
-        "source": reading.source,
-        "value": None if absent else reading.value,
-        "absent": reading.value if absent else None,
-        "detail": reading.detail,
     }

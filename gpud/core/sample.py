@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 SCHEMA_VERSION = 1
 """Of every JSON document that crosses a process boundary."""
@@ -286,3 +286,16 @@ class Reading:
     value: float | str | Absent
     source: str  # which telemetry source answered
     detail: str | None = None  # the source's own words when absent
+
+
+def plain(reading: Reading) -> dict[str, Any]:
+    """Give a reading as JSON data, in which text and reason, both strings there, are kept apart."""
+    absent = reading.value if isinstance(reading.value, Absent) else None
+    return {
+        "gpu": reading.gpu,
+        "field": reading.field,
+        "source": reading.source,
+        "value": None if absent else reading.value,
+        "absent": absent,
+        "detail": reading.detail,
+    }

@@ -14,7 +14,16 @@ import msgspec
 from gpud.core.container_plan import Word
 from gpud.core.errors import WireError
 from gpud.core.report import RootReport
-from gpud.core.sample import SCHEMA_VERSION, Buckets, Inventory, ProbeSpec, RunReport, Sample
+from gpud.core.sample import (
+    SCHEMA_VERSION,
+    Absent,
+    Buckets,
+    Inventory,
+    ProbeSpec,
+    Reading,
+    RunReport,
+    Sample,
+)
 from gpud.core.stats import LATENCY_BOUNDS_S
 
 Document = TypeVar("Document", RunReport, Inventory, RootReport, Word)
@@ -25,6 +34,22 @@ LARGEST_COUNT = 2**31
 
 UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 """What msgspec raises for bytes that are no document of the type asked for."""
+
+
+class Read(msgspec.Struct, frozen=True):
+    """A ``Reading`` as ``gpud.core.sample.plain`` writes it."""
+
+    gpu: int | None
+    field: str
+    source: str
+    value: float | str | None = None
+    absent: Absent | None = None
+    detail: str | None = None
+
+    def reading(self) -> Reading:
+        """Give the noun; neither value nor reason counts as failed."""
+        value = self.value if self.value is not None else self.absent or Absent.FAILED
+        return Reading(self.gpu, self.field, value, self.source, self.detail)
 
 
 def decode(text: bytes, kind: type[Document]) -> Document:

@@ -14,7 +14,6 @@ import os
 import signal
 import sys
 import time
-from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from gpud.agent.nvml.library import load
@@ -22,7 +21,7 @@ from gpud.agent.nvml.record import recorded
 from gpud.agent.nvml.session import Session
 from gpud.core.advice import Platform
 from gpud.core.errors import TelemetryError
-from gpud.core.sample import Absent, Reading
+from gpud.core.sample import plain
 
 if TYPE_CHECKING:
     from gpud.agent.nvml.library import Library
@@ -58,7 +57,7 @@ class Helper:
             return {"reason": error.reason, "detail": str(error), "fix": error.fix, "last": True}
         life_s = min(self._given.life_s, TROUBLED_LIFE_S if session.troubled else LIFE_S)
         last = now_s - self._opened_s >= life_s
-        return {"readings": [_wire(reading) for reading in readings], "last": last}
+        return {"readings": [plain(reading) for reading in readings], "last": last}
 
     def _open(self, now_s: float) -> Session:
         library = load(self._given.paths, self._given.platform)
@@ -100,12 +99,6 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--budget-s", type=float, default=BUDGET_S, help="of one question")
     parser.add_argument("--record", action="store_true", help="print every call once, and end")
     return parser.parse_args()
-
-
-def _wire(reading: Reading) -> dict[str, Any]:
-    """Keep text and reason apart on the wire, where both are strings."""
-    absent = reading.value if isinstance(reading.value, Absent) else None
-    return {**asdict(reading), "value": None if absent else reading.value, "absent": absent}
 
 
 if __name__ == "__main__":

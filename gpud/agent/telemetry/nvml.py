@@ -14,7 +14,6 @@ from gpud.agent.children import Conversation
 from gpud.core import advice, conditions, wire, xids
 from gpud.core.advice import Platform, Situation
 from gpud.core.errors import TelemetryError, WireError
-from gpud.core.sample import Absent, Reading
 from gpud.core.snapshot import holds_s
 from gpud.core.telemetry import LEVELS, Answer, impossible
 
@@ -24,6 +23,7 @@ if TYPE_CHECKING:
     from gpud.agent.source import Context
     from gpud.core.clock import Instant
     from gpud.core.report import ProcessRef
+    from gpud.core.sample import Reading
     from gpud.core.settings import Settings
     from gpud.core.xids import Seen
 
@@ -48,26 +48,10 @@ OF_A_LOOK = msgspec.json.encode({"fields": sorted(conditions.ASKED)})
 _CHANGING = "another driver is being installed: its library changed twice in a row"
 
 
-class _Read(msgspec.Struct, frozen=True):
-    """A ``Reading`` on the wire, where text and reason must be kept apart."""
-
-    gpu: int | None
-    field: str
-    source: str
-    value: float | str | None = None
-    absent: Absent | None = None
-    detail: str | None = None
-
-    def reading(self) -> Reading:
-        """Give the noun; neither value nor reason counts as failed."""
-        value = self.value if self.value is not None else self.absent or Absent.FAILED
-        return Reading(self.gpu, self.field, value, self.source, self.detail)
-
-
 class _Answer(msgspec.Struct, frozen=True):
     """What the helper says; ``gpud.agent.nvml`` tells what each part means."""
 
-    readings: tuple[_Read, ...] | None = None
+    readings: tuple[wire.Read, ...] | None = None
     again: bool = False
     last: bool = False
     reason: Annotated[str, msgspec.Meta(pattern="^[a-z_]{1,64}$")] = "failed"
