@@ -27,13 +27,14 @@ class Bench:
     """A snapshot that events change, and a source that reads it."""
 
     at_s: float = 100.0
+    unix_s: float = 1e9  # of the moment 0
     snapshot: Snapshot = field(default_factory=lambda: Snapshot("1", 0.0))
 
     def __post_init__(self) -> None:
         self.source = Cuda(
             Context(
                 Settings(),
-                now=lambda: Instant(1e9 + self.at_s, self.at_s),
+                now=lambda: Instant(self.unix_s + self.at_s, self.at_s),
                 read=lambda: self.snapshot,
                 spawned=lambda: None,
                 started=lambda _: None,
@@ -99,6 +100,18 @@ def test_what_was_said_is_not_said_again() -> None:
     answer = bench.says()
     assert answer is not None
     assert answer.taken_s == 1e9 + 110
+
+
+def test_a_clock_that_is_set_does_not_move_the_moment_at_which_cuda_listed() -> None:
+    bench = Bench()
+    bench.happens(InventoryTaken(LISTED, 1e9 + 90, 90.0))
+    bench.says()
+    bench.unix_s += 3600
+    assert bench.says() is None
+    bench.run(5 << 30)
+    answer = bench.says()
+    assert answer is not None
+    assert answer.taken_s == 1e9 + 90
 
 
 def test_of_two_probes_the_later_run_tells_the_free_memory() -> None:

@@ -196,3 +196,21 @@ def test_a_program_that_is_left_behind_does_not_keep_the_agent_from_ending() -> 
         assert program.closed
 
     asyncio.run(asyncio.wait_for(story(), 5.0))
+
+
+class Broken(Scripted):
+    """Has a bug."""
+
+    async def collect(self, wanted: frozenset[str]) -> Answer | None:
+        raise RuntimeError(f"{self.name} was asked for {len(wanted)} fields")
+
+
+def test_a_bug_in_what_asks_a_program_is_told_and_the_rest_is_asked() -> None:
+    async def story() -> None:
+        both, _ = together(nvml := Scripted("nvml", {}), Broken("nvidia_smi", None))
+        for turn in (1, 2):
+            with pytest.raises(RuntimeError, match="nvidia_smi was asked"):
+                await both.collect()
+            assert len(nvml.asked) == turn
+
+    asyncio.run(story())

@@ -89,6 +89,17 @@ def test_where_cuda_gives_no_list_nvml_does_and_is_overruled_by_it_later() -> No
     assert fact.level < CUDA_LISTS
 
 
+def test_of_the_others_the_best_alone_names_the_gpus() -> None:
+    hung = Inventory(failure=Failure(Reason.HUNG, "no answer"))
+    snapshot = fold(InventoryTaken(hung, 1.0, 7.0), EMPTY)
+    snapshot = fold(shown("nvidia_smi_exe", "GPU-1", "GPU-2"), snapshot)
+    [first] = shown("nvml", "GPU-1").answer.readings
+    more = Reading(0, "name", "card", "nvml"), Reading(1, "uuid", Absent.FAILED, "nvml")
+    answer = Answer("nvml", LEVELS.index("nvml"), 1.0, 1.0, (first, *more))
+    snapshot = fold(SourceAnswered(answer, 1.0), snapshot)
+    assert facts(snapshot, 1.0, "")["gpus"] == Fact("GPU-1", LEVELS.index("nvml"), 1.0)
+
+
 def test_a_run_is_kept_with_what_was_known_and_nothing_else() -> None:
     snapshot = fold(told("nvml", driver_version="572.16", cuda_version="12.8"), EMPTY)
     snapshot = fold(PlatformRead({"windows_build": "10.0.26100.4349"}, 1.0), snapshot)

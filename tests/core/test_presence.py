@@ -17,6 +17,7 @@ from gpud.core.presence import (
     GPU_FORGOTTEN,
     GPU_SEEN,
     Expected,
+    misses_a_gpu,
     nothing_expected,
     remembered,
     with_inventory,
@@ -283,6 +284,21 @@ def test_a_driver_that_gives_new_gpus_all_the_time_does_not_grow_the_memory() ->
         expected = with_inventory(expected, listed(f"GPU-{at}"), float(at))
     assert len(expected) == MOST_KNOWN
     assert expected[f"GPU-{3 * MOST_KNOWN - 1}"].gone_s is None
+
+
+def test_of_too_many_the_longest_gone_is_forgotten_and_never_one_that_is_there() -> None:
+    gone_s = {f"GPU-{at}": float((7 * at) % MOST_KNOWN) for at in range(MOST_KNOWN)}
+    expected = {uuid: Expected("card", at_s) for uuid, at_s in gone_s.items()}
+    after = with_inventory(expected, listed("A", "B"), 1e9)
+    assert expected.keys() - after.keys() == {u for u, at_s in gone_s.items() if at_s < 2}
+    assert {"A", "B"} <= after.keys()
+
+
+def test_one_gpu_of_two_is_missed() -> None:
+    one, other = Expected("card"), Expected("card", 1.0)
+    assert misses_a_gpu(replace(machine(nvml=None), expected={"A": one, "B": other}))
+    assert not misses_a_gpu(replace(machine(nvml=None), expected={"A": one}))
+    assert not misses_a_gpu(machine(nvml=None))
 
 
 @given(st.floats(allow_nan=False))
