@@ -119,6 +119,13 @@ def test_a_container_without_a_gpu_is_told_how_to_be_given_one() -> None:
     assert "--gpus all" in (nothing.fix or "")
 
 
+def test_an_empty_driver_store_says_nothing_beside_a_cuda_and_nothing_in_a_container() -> None:
+    snapshot = machine(folder=Absent.UNSUPPORTED)
+    inside = replace(snapshot, platform={**snapshot.platform, "container": "1"})
+    assert nothing_expected(inside) is None
+    assert nothing_expected(replace(snapshot, inventory=Inventory(failure=NONE))) is None
+
+
 def test_windows_with_the_gpu_of_another_maker_is_a_machine_without_one() -> None:
     snapshot = machine(folder=Absent.UNSUPPORTED)
     assert asked(snapshot, Inventory(failure=MISSING)) == NO_GPU
