@@ -86,7 +86,7 @@ SITUATIONS: Final[Mapping[str, Situation]] = {
     "interrupt_trouble": Situation.SILENT,
     "library_missing": Situation.LIBRARY_MISSING,
     "symbol_missing": Situation.TOO_OLD,
-    "gpu_is_lost": Situation.GONE,
+    "gpu_is_lost": Situation.VANISHED,
     "blocked_by_the_operating_system": Situation.BLOCKED,
     "driver_mismatch": Situation.MISMATCH,
     "crashed": Situation.TELEMETRY_SILENT,
