@@ -19,7 +19,7 @@ from gpud.agent import eventsapi, ladder, logs, platform, rootstatus, status, we
 from gpud.agent.board import Board
 from gpud.agent.changes import Watcher
 from gpud.agent.clocks import local_min, now
-from gpud.agent.conditions import Observer
+from gpud.agent.conditions import Observer, on_battery
 from gpud.agent.export.collector import SnapshotCollector
 from gpud.agent.gatekeeper import Gatekeeper
 from gpud.agent.ladder import Ladder
@@ -109,6 +109,7 @@ async def run(settings: Settings) -> int:
         spawned=spawned,
         started=lambda source: board.post(ProgramStarted(source)),
         own=own,
+        on_battery=lambda: on_battery(settings.sysroot),
     )
     boot_id = platform.boot_id()
     watcher = Watcher(history, read=board.read, publish=board.post, now=now, boot_id=boot_id)

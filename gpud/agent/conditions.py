@@ -46,6 +46,11 @@ class Observer:
         return conditions.of(readings, uuid, supplied)
 
 
+def on_battery(sysroot: str) -> bool:
+    """Say whether the machine is known to run on its battery."""
+    return power.parsed(supplies(Path(sysroot, SUPPLIES))).ac is False
+
+
 def supplies(folder: Path) -> dict[str, dict[str, str]]:
     """Read what the kernel tells of each power supply; what cannot be read is left out."""
     try:

@@ -33,6 +33,7 @@ class Context:
     spawned: Callable[[], None]  # to be called for each helper process
     started: Callable[[str], None]  # to be called with the source's name for each program
     own: Path
+    on_battery: Callable[[], bool] = lambda: False
 
 
 class Source(Protocol):

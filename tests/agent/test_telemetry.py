@@ -60,7 +60,9 @@ class Story:
     spawned: list[int] = field(default_factory=list)
 
     async def collect(self) -> Answer:
-        return await self.source.collect(EVERYTHING)
+        answer = await self.source.collect(EVERYTHING)
+        assert answer is not None
+        return answer
 
     async def fields(self, gpu: int | None = 0) -> dict[str, float | str | Absent]:
         answer = await self.collect()
@@ -123,14 +125,16 @@ def test_throughput_costs_the_gpu_time_and_is_asked_only_where_that_is_wished(
         f'[nvml]\nlibrary = "{library}"\n[telemetry]\npcie_throughput = true'.encode(), {}
     )
 
-    async def once() -> Answer:
+    async def once() -> Answer | None:
         source = Nvml(wished, now=clocks.now)
         try:
             return await source.collect(EVERYTHING)
         finally:
             await source.close()
 
-    assert by_field(asyncio.run(once()).readings)["pcie_sent_bytes_per_second"] == 1.5e6
+    answer = asyncio.run(once())
+    assert answer is not None
+    assert by_field(answer.readings)["pcie_sent_bytes_per_second"] == 1.5e6
 
 
 # NVML does not start, and why
@@ -195,6 +199,35 @@ def test_garbage_from_a_helper_is_refused(said: bytes, tmp_path: Path) -> None:
     shell = ("/bin/sh", "-c", f"read line; cat {kept}; read line")
     answer = collected("/nonexistent", command=shell)
     assert (answer.reason, answer.readings) == ("bad_output", ())
+
+
+# It is asked seldom on battery
+
+
+def test_on_battery_nvml_is_asked_seldom_and_let_go_so_that_the_gpu_may_sleep(
+    tmp_path: Path,
+) -> None:
+    library = build_libnvml(tmp_path)
+    plugged = False
+
+    async def story() -> None:
+        nonlocal plugged
+        async with telling(library, on_battery=lambda: not plugged) as told:
+            first = await told.collect()
+            assert first.reason is None
+            assert told.source._helper is None, "nothing holds the GPU between two answers"
+            told.clock.ahead_s += 290
+            assert await told.source.collect(EVERYTHING) is None
+            assert first.holds(told.clock.now().mono_s), "and its answer is shown meanwhile"
+            told.clock.ahead_s += 10
+            assert (await told.collect()).reason is None
+            assert (await told.source.look()) != ()
+            assert told.source._helper is None
+            plugged = True
+            assert (await told.collect()).reason is None, "not a moment longer than on battery"
+            assert told.source._helper is not None
+
+    asyncio.run(story())
 
 
 # It hangs, crashes, or takes its time

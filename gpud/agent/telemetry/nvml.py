@@ -39,6 +39,8 @@ REFUSAL_REST_S = (5.0, 45.0)
 """After NVML would not open, or crashed: with the interval that follows, it coming back is noticed
 within a minute, at little cost."""
 GONE_S = 1.0
+SLACK_S = 30.0
+"""For an answer that is asked for seldom: the next one comes before it is too old."""
 
 ALL = b"{}"
 OF_A_LOOK = msgspec.json.encode({"fields": sorted(conditions.ASKED)})
@@ -124,6 +126,7 @@ class Nvml:
         command: Sequence[str] = HELPER,
         deadline_s: float = DEADLINE_S,
         on_spawn: Callable[[], None] = lambda: None,
+        on_battery: Callable[[], bool] = lambda: False,
         listed: Callable[[], frozenset[str]] = frozenset,
     ) -> None:
         throughput = ("--pcie-throughput",) if settings.telemetry.pcie_throughput else ()
@@ -134,6 +137,9 @@ class Nvml:
         self._now = now
         self._deadline_s = deadline_s
         self._on_spawn = on_spawn
+        self._on_battery = on_battery
+        self._seldom_s = settings.telemetry.on_battery_interval_s
+        self._told_s: float | None = None  # when it last gave readings
         self._listed = listed  # the GPUs that CUDA offers, by UUID
         self._sought: frozenset[str] = frozenset()  # those that a new helper did not find either
         self._helper: Conversation | None = None
@@ -146,9 +152,15 @@ class Nvml:
         self._xids: Mapping[str, Seen] = {}  # that this helper has told
         self._xids_before: Mapping[str, Seen] = {}  # those before it
 
-    async def collect(self, wanted: frozenset[str]) -> Answer:  # noqa: ARG002  # it gives them all
-        """Give every field of every GPU, each with a value or a reason, or why there is none."""
-        begun = self._now()
+    async def collect(self, wanted: frozenset[str]) -> Answer | None:  # noqa: ARG002  # it gives all
+        """Give every field of every GPU, each with a value or a reason, or why there is none.
+
+        None on battery, while the last answer is not old: a GPU sleeps only where nobody asks.
+        """
+        begun, seldom = self._now(), self._on_battery()
+        if seldom and self._told_s is not None and begun.mono_s - self._told_s < self._seldom_s:
+            return None
+        self._told_s = None
         try:
             readings = await self._answered(ALL)
         except TelemetryError as error:
@@ -162,13 +174,14 @@ class Nvml:
                 detail=str(error),
                 fix=error.fix,
             )
+        self._told_s = begun.mono_s
         return Answer(
             NAME,
             LEVEL,
             begun.wall_s,
             begun.mono_s,
             readings,
-            holds_s=self._holds_s,
+            holds_s=max(self._holds_s, self._seldom_s + SLACK_S if seldom else 0.0),
             duration_s=self._now().mono_s - begun.mono_s,
         )
 
@@ -220,6 +233,8 @@ class Nvml:
         readings = tuple(read.reading() for read in answer.readings)
         self._xids = xids.seen(readings) or self._xids
         await self._renewed(readings)
+        if self._on_battery():
+            await self._ended()  # an open NVML keeps the GPU of a laptop awake
         return xids.carried(self._xids_before, readings)
 
     async def _renewed(self, readings: Sequence[Reading]) -> None:
