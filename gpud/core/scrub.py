@@ -1,7 +1,8 @@
 """Take out of a capture what names a machine or a person, and leave what tells how it works.
 
-UUIDs, serial numbers, host and user names, home folders, addresses and process ids become stand-ins
-of the same shape; the same original is the same stand-in everywhere, and a stand-in is its own.
+UUIDs, serial numbers, host and user names, home folders, addresses of networks and of people, and
+process ids become stand-ins of the same shape; the same original is the same stand-in everywhere,
+and a stand-in is its own.
 PCI bus ids, versions, models and the hash of the driver folder stay: they tell the kind of machine.
 """
 
