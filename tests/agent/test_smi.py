@@ -307,21 +307,6 @@ def test_a_restart_shows_what_was_said_as_old_as_it_is_and_not_for_longer(world:
     assert len(world.starts) == 1
 
 
-def test_what_was_said_before_the_machine_slept_is_not_shown_by_the_next_agent(
-    world: World,
-) -> None:
-    path = world.says("bin/nvidia-smi", line() + "\n")
-    once(world, path)
-    world.later(20)
-    world.wall_s += 8 * 3600
-
-    async def story() -> None:
-        assert await world.source(path).collect(WORTH_A_START) is None
-
-    asyncio.run(story())
-    assert len(world.starts) == 1
-
-
 @pytest.mark.parametrize(
     "kept",
     [
