@@ -157,6 +157,14 @@ def ref(pid: int) -> ProcessRef | None:
     return None if ticks is None else ProcessRef(pid, ticks)
 
 
+def signal_name(number: int) -> str:
+    """Name a signal: SIGSEGV. Real-time ones between the first and the last have no name."""
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"
+
+
 def condition(process: ProcessRef) -> str | None:
     """Tell what the kernel has a process do, "state D in dxgvmb_send_sync_msg"; None when gone.
 

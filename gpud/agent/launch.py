@@ -362,14 +362,7 @@ def _signalled(number: int, ended: children.Ended) -> Failure:
         detail = f"ended by its own alarm while a driver call hung{_last_words(ended)}"
         return Failure(Reason.HUNG, detail, advice=Situation.HUNG)
     reason = Reason.CRASHED if number in _CRASHES else Reason.KILLED
-    return Failure(reason, f"ended by {_signal_name(number)}{_last_words(ended)}")
-
-
-def _signal_name(number: int) -> str:
-    try:
-        return signal.Signals(number).name
-    except ValueError:  # real-time signals between the first and the last have no name
-        return f"signal {number}"
+    return Failure(reason, f"ended by {children.signal_name(number)}{_last_words(ended)}")
 
 
 def _story(ended: children.Ended) -> str:

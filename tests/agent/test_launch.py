@@ -412,3 +412,8 @@ def test_a_cancelled_wait_kills_nobody(tmp_path: Path) -> None:
     fifo.write_text("go on")
     assert done.read_text() == "ended by itself"
     until(all_reaped, "its end")
+
+
+def test_a_signal_without_a_name_is_told_by_its_number() -> None:
+    assert children.signal_name(signal.SIGSEGV) == "SIGSEGV"
+    assert children.signal_name(signal.SIGRTMIN + 1) == f"signal {signal.SIGRTMIN + 1}"

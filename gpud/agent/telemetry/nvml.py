@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import signal
 import sys
 from typing import TYPE_CHECKING, Annotated
 
@@ -340,9 +339,4 @@ def _last(late: bytes) -> bool:
 
 def _end(code: int | None) -> str:
     """Say how a process ended: a signal by its name."""
-    if code is None or code >= 0:
-        return f"code {code}"
-    try:
-        return signal.Signals(-code).name
-    except ValueError:  # a real-time signal
-        return f"signal {-code}"
+    return f"code {code}" if code is None or code >= 0 else children.signal_name(-code)
