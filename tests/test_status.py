@@ -215,6 +215,24 @@ def test_windows_driver_and_the_side_of_wsl_are_told_apart() -> None:
     assert gpu_table.versions(answered(read("name", "RTX"))) == "driver -, CUDA -"
 
 
+@pytest.mark.parametrize(
+    ("driver", "nvml", "words"),
+    [
+        ("572.16", None, "driver 572.16, CUDA 12.8"),
+        ("572.16", "572.16", "driver 572.16, CUDA 12.8"),
+        (None, "570.86.09", "driver -, CUDA 12.8"),
+    ],
+)
+def test_one_version_has_no_other_side_and_cuda_may_be_libcudas_word(
+    driver: str | None, nvml: str | None, words: str
+) -> None:
+    told = {"driver_version": driver, "nvml_version": nvml}
+    document = answered(*(read(field, text, None) for field, text in told.items() if text))
+    document["platform"] = {"wsl": "2"}
+    document["cuda"] = {"cuda_version": "12.8", "devices": []}
+    assert gpu_table.versions(document) == words
+
+
 def test_the_latest_changes_are_told_and_first_sights_are_none() -> None:
     document = full()
     document["changes"] = [

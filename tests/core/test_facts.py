@@ -36,7 +36,7 @@ def listed(*uuids: str) -> Inventory:
 
 def test_each_fact_comes_with_the_level_of_its_source_and_the_moment_it_looked() -> None:
     snapshot = fold(told("nvml", driver_version="572.16", nvml_version="570.86.09"), EMPTY)
-    snapshot = fold(told("dxg", 2.0, driver_folder="nv_dispi.inf_amd64_1"), snapshot)
+    snapshot = fold(told("dxg", 2.0, driver_folder="nv_dispi.inf_amd64_1", exposed="yes"), snapshot)
     snapshot = fold(PlatformRead({"wsl_version": "2.6.1.0"}, 1.0), snapshot)
     assert facts(snapshot, 3.0, "boot") == {
         "driver_version": Fact("572.16", 5, 1.0),
