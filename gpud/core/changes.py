@@ -61,6 +61,7 @@ class Fact:
     text: str
     level: int = 0
     look: float | None = None
+    since_s: float = 0.0  # Unix time of the first of the looks running that gave it
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +86,8 @@ def changed(
             continue
         now = replace(now, text=now.text[:LONGEST])
         before, last = held.get(kind), seen.get(kind)
+        again = last is not None and (last.text, last.level) == (now.text, now.level)
+        now = replace(now, since_s=last.since_s if last is not None and again else at_s)
         seen[kind] = now
         if before is not None and _same(kind, before, now):
             if now.text == before.text:
@@ -94,7 +97,7 @@ def changed(
             continue
         held[kind] = now
         old = None if before is None else before.text
-        found.append(Change(kind, old, now.text, at_s, boot_id, now.level))
+        found.append(Change(kind, old, now.text, now.since_s, boot_id, now.level))
     return Known(held, seen), tuple(found)
 
 

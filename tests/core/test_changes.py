@@ -57,7 +57,7 @@ def test_the_first_sight_is_kept_and_is_no_change() -> None:
 def test_a_driver_that_was_replaced_is_one_change_with_old_and_new() -> None:
     story = Story().looks(3, driver_version="572.16").looks(3, driver_version="576.02")
     assert story.told() == [(None, "572.16"), ("572.16", "576.02")]
-    assert story.changes[-1] == Change(DRIVER_VERSION, "572.16", "576.02", 5.0, "boot", NVML)
+    assert story.changes[-1] == Change(DRIVER_VERSION, "572.16", "576.02", 4.0, "boot", NVML)
 
 
 def test_nonsense_that_shows_once_is_no_change() -> None:

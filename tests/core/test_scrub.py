@@ -164,7 +164,7 @@ def test_what_goes_by_its_uuid_goes_by_its_stand_in() -> None:
     status = {
         "gpus": {UUID.upper(): {"number": 0}},
         "expected": {UUID: {"name": "RTX 4070"}},
-        "homes": {"/home/erika/.gpud": {}},
+        "homes": {"/home" + "/erika/.gpud": {}},
     }
     clean, _ = scrubbed(replace(MACHINE, status=status), Known(users=("gpus",)))
     left = encode(clean).decode()
