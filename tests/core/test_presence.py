@@ -170,6 +170,15 @@ def test_nvml_is_not_said_to_fail_a_moment_before_it_is_known_that_there_is_no_g
     assert again.health["nvml"].level is Level.FAILED
 
 
+def test_what_nvml_has_shown_is_a_gpu_still_when_nvml_itself_is_gone() -> None:
+    shown = (Reading(0, "uuid", "GPU-1", "nvml"), Reading(0, "name", "card", "nvml"))
+    snapshot = machine(exposed="no", nvml=None)
+    snapshot = fold(SourceAnswered(Answer("nvml", 5, 1.0, 1.0, shown), 1.0), snapshot)
+    gone = Answer("nvml", 5, 1.5, 1.5, reason="library_missing", detail="d", fix="f")
+    snapshot = fold(SourceAnswered(gone, 1.5), snapshot)
+    assert asked(snapshot, Inventory(failure=MISSING)) == BROKEN
+
+
 def test_what_only_nvml_shows_is_a_gpu_that_cuda_lacks() -> None:
     shown = (Reading(0, "uuid", "GPU-1", "nvml"), Reading(0, "name", "card", "nvml"))
     snapshot = fold(
