@@ -11,9 +11,8 @@ import json
 import os
 import sys
 
-MARKS = ("libcuda.so.1.1", "nvidia-smi")
-PREFIX = "nv"
-"""How the names of NVIDIA's folders begin; the store has a thousand others, and looking costs."""
+from gpud.core.exposure import MARKS, PREFIX
+
 MOST = 64
 
 

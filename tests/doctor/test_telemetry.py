@@ -215,6 +215,10 @@ def test_several_driver_folders_are_named_with_the_one_in_use(tmp_path: Path) ->
     found = driver.look(running(tmp_path / "two", WSL2 | store, agent(*facts)))
     said(found, OK, "2 drivers lie in Windows' store", f"{one} is in use")
     assert "nvhda" not in found.evidence
+    store |= {"/usr/lib/wsl/drivers/NVoem.inf_amd64_2/nvidia-smi": ""}
+    found = driver.look(running(tmp_path / "three", WSL2 | store, agent(*facts)))
+    said(found, OK, "3 drivers lie in Windows' store", "NVoem")  # as the agent counts them
+    del store["/usr/lib/wsl/drivers/NVoem.inf_amd64_2/nvidia-smi"]
     del store[f"/usr/lib/wsl/drivers/{other}/libcuda.so.1.1"]
     found = driver.look(running(tmp_path / "one", WSL2 | store, agent(*facts)))
     assert "store" not in found.evidence

@@ -15,7 +15,7 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from gpud.core import power, wsl
+from gpud.core import exposure, power, wsl
 from gpud.core.advice import CONTAINER_MARKS
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ SUPPLIES = "/sys/class/power_supply"
 PCI = "/sys/bus/pci/devices"
 DISPLAY_CLASS = "0x03"
 DEVICES = re.compile(r"dxg|nvidia\d+|nvidiactl|nvidia-uvm")
-DRIVER_STORE = "/usr/lib/wsl/drivers"
+DRIVER_STORE = f"/{exposure.STORE}"
 DRIVER_FOLDER = re.compile(r"nv[^/]*\.inf_[a-z0-9]+_[0-9a-f]+", re.IGNORECASE)
 DRIVER_FILES = re.compile(r".*\.so(?:\.[0-9]+)*|nvidia-smi|nvcubins\.bin")
 

@@ -6,6 +6,7 @@ import re
 from typing import TYPE_CHECKING, Any
 
 from gpud.core.advice import Platform, Situation
+from gpud.core.exposure import MARKS, PREFIX, STORE
 from gpud.core.telemetry import LEVELS, SEES_A_GPU
 from gpud.doctor import telemetry
 from gpud.doctor.finding import Finding, advice, combined, ok, problem, unknown
@@ -22,7 +23,6 @@ SUMMARY = "the NVIDIA driver's version, its folders in Windows' store, and the k
 OLDEST_DRIVER = 495
 """The first Windows driver with CUDA on WSL. Source: NVIDIA's guide to CUDA on WSL."""
 OLDEST_KERNEL = (5, 10)
-STORE = "/usr/lib/wsl/drivers"
 MODULE = "/proc/driver/nvidia/version"
 _LOADED = re.compile(r"NVRM version:.*?\s(\d{3,4}\.\d{1,3}(?:\.\d{1,3})?)\s")
 
@@ -96,7 +96,8 @@ def folders(machine: Machine, used: str | None) -> Finding | None:
     found = [
         name
         for name in machine.names(STORE)
-        if name.startswith("nv") and machine.exists(f"{STORE}/{name}/libcuda.so.1.1")
+        if name.lower().startswith(PREFIX)
+        and any(machine.exists(f"{STORE}/{name}/{mark}") for mark in MARKS)
     ]
     if len(found) < 2:  # noqa: PLR2004  # several
         return None
