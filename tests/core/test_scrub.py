@@ -245,6 +245,13 @@ def test_a_public_or_a_short_name_is_no_identifier_and_a_path_tells_it_all_the_s
     assert scrub(f"/home/{short}/x", known) == "/home/user1/x"
 
 
+def test_a_name_within_a_word_is_none_and_the_longest_of_several_is_meant() -> None:
+    known = Known(hosts=("box",), users=("ada", "ada-lovelace"))
+    kept = "the adapter of armada, xada and ada2, inbox and boxes"
+    assert scrub(kept, known) == kept
+    assert scrub("ada-lovelace and ada_ on box.", known) == "user1 and user2_ on host1."
+
+
 def test_words_of_gpud_are_not_taken_for_names() -> None:
     made = replace(MACHINE, doctor={"verdict": "ok", "evidence": "problem"})
     once, _ = scrubbed(made, Known(users=("nvmlinit_v2", "problem", "geforce")))
