@@ -12,12 +12,24 @@ from gpud.core.sample import Absent
 from gpud.core.snapshot import Snapshot, with_health
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping, Sequence
 
+    from gpud.core.gpus import KnownGpu
     from gpud.core.sample import Reading
     from gpud.core.telemetry import Answer
 
 NVML = "nvml"
+OF_THE_CARD: Final = "told of the whole card, and this GPU is an instance of it"
+SHARED_OUT: Final = frozenset(
+    {
+        "name",
+        "memory_total_bytes",
+        "memory_used_bytes",
+        "memory_free_bytes",
+        "memory_reserved_bytes",
+    }
+)
+"""What a MIG instance has of its own."""
 NAMED: Final = 8
 """Fields of one GPU that failed for one reason and are named one by one."""
 
@@ -25,12 +37,29 @@ NAMED: Final = 8
 def with_answer(snapshot: Snapshot, answer: Answer, now_s: float) -> Snapshot:
     """Take in what one source said; its GPUs get the numbers they have here."""
     known, readings = gpus.with_readings(snapshot.gpus, answer.readings)
-    numbered = replace(answer, readings=readings)
+    numbered = replace(answer, readings=_of_instances(known, readings))
     after = replace(
         snapshot, gpus=known, telemetry=telemetry.with_answer(snapshot.telemetry, numbered)
     )
     judged = _with_health(after, now_s, answer.taken_mono_s + (answer.duration_s or 0.0))
     return with_presence(judged, now_s)
+
+
+def _of_instances(
+    known: Mapping[str, KnownGpu], readings: Sequence[Reading]
+) -> tuple[Reading, ...]:
+    """Leave out what is told of a whole card where the number is that of a MIG instance.
+
+    Heat, power and clocks are the card's, and the instance's too; memory is shared out.
+    """
+    instances = {gpu.number for uuid, gpu in known.items() if uuid.startswith(gpus.MIG)}
+    told = {r.gpu for r in readings if r.field == "uuid" and str(r.value).startswith(gpus.MIG)}
+    return tuple(
+        replace(reading, value=Absent.UNSUPPORTED, detail=OF_THE_CARD)
+        if reading.gpu in instances - told and reading.field in SHARED_OUT
+        else reading
+        for reading in readings
+    )
 
 
 def _with_health(snapshot: Snapshot, now_s: float, now_mono_s: float) -> Snapshot:

@@ -176,7 +176,7 @@ def test_an_instance_names_its_profile_and_not_the_memory_of_the_whole_card() ->
     assert all(f'UUID="{snapshots.DEVICE.uuid}"' in line for line in lines)
     assert "GPU_I_ID" not in text
     assert "DCGM_FI_DEV_FB_" not in text
-    assert "gpud_gpu_memory_used_bytes{" in text
+    assert "gpud_gpu_memory_used_bytes{" not in text
 
 
 def test_an_identity_that_is_withheld_is_no_label() -> None:

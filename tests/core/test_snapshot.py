@@ -325,6 +325,30 @@ def test_a_gpu_that_fails_in_everything_is_told_once() -> None:
     )
 
 
+def test_what_is_told_of_a_whole_card_is_no_figure_of_its_instance() -> None:
+    instance = replace(device(0), uuid="MIG-1", mig="1g.10gb", pci_bus_id="0000:01:00.0")
+    card = (
+        Reading(0, "uuid", "GPU-1", "nvml"),
+        Reading(0, "pci_bus_id", "00000000:01:00.0", "nvml"),
+        Reading(0, "memory_used_bytes", 9e9, "nvml"),
+        Reading(0, "memory_total_bytes", 80e9, "nvml"),
+        Reading(0, "temperature_celsius", 40.0, "nvml"),
+    )
+    own = (
+        Reading(0, "uuid", "MIG-1", "cuda"),
+        Reading(0, "memory_total_bytes", 10e9, "cuda"),
+    )
+    now = folded(
+        happened.InventoryTaken(Inventory((instance,)), 1.0),
+        said(*card),
+        happened.SourceAnswered(Answer("cuda", 2, 1.0, 1.0, own), 1.0),
+    )
+    values = {reading.field: reading.value for reading in current(now.telemetry, 1.0)}
+    assert values["memory_used_bytes"] is Absent.UNSUPPORTED
+    assert values["memory_total_bytes"] == 10e9
+    assert values["temperature_celsius"] == 40.0
+
+
 def test_a_silent_nvml_is_worse_where_nobody_else_sees_the_gpu() -> None:
     name = Reading(0, "name", "RTX 4070", "cuda")
     helped = happened.SourceAnswered(Answer("cuda", 2, 1.0, 1.0, (name,)), 1.0)

@@ -33,11 +33,6 @@ PREFIX: Final = "DCGM_FI_"
 SOURCES: Final = frozenset({"nvml", "nvidia_smi_exe", "nvidia_smi"})
 """Whoever else tells something of a GPU tells what was true at another time, or for another use."""
 
-HIDDEN_BY_MIG: Final = frozenset(
-    {"memory_used_bytes", "memory_free_bytes", "memory_reserved_bytes"}
-)
-"""Read of the whole card, where DCGM's row of a MIG instance has the instance's own."""
-
 XID: Final = "DCGM_FI_DEV_XID_ERRORS"
 
 
@@ -141,7 +136,7 @@ def families(
     for row in ROWS:
         counts = FIELDS[row.field].kind is Kind.COUNTER
         family = (UnknownMetricFamily if counts else GaugeMetricFamily)(row.name, row.text)
-        for gpu, value in sorted(_of(row, found, known).items()):
+        for gpu, value in sorted(_of(row, found).items()):
             of_this = labels[gpu]
             if row.name == XID:
                 of_this = of_this | {
@@ -152,13 +147,12 @@ def families(
         yield family
 
 
-def _of(row: Row, found: Numbers, known: Mapping[int, Mapping[str, str]]) -> dict[int, float]:
+def _of(row: Row, found: Numbers) -> dict[int, float]:
     """Give the values of one name by GPU, in its unit; the sixth decimal is noise of floats."""
     return {
         gpu: float(math.floor(scaled)) if row.whole else scaled
         for gpu, value in found.get(row.field, {}).items()
         if (scaled := round(value * row.factor, 6)) < LARGEST
-        and not (row.field in HIDDEN_BY_MIG and "mig" in known.get(gpu, {}))
     }
 
 
