@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from gpud.agent.nvml import queries, xids
 from gpud.agent.nvml.__main__ import TROUBLED_LIFE_S
 from gpud.core.settings import parse
 from tests.agent.nvml import asking
@@ -159,7 +160,9 @@ def test_a_gpu_that_fails_in_everything_costs_the_other_nothing(library: Path) -
     for answer in asking.answers(library, times=3):
         found = answer["readings"]
         assert asking.of(found, 1)["power_watts"]["value"] == 23.5
-        assert {r["absent"] for r in found if r["gpu"] == 0 and "xid" not in r["field"]} <= {
+        absent = {r["field"]: r["absent"] for r in found if r["gpu"] == 0}
+        assert {absent.pop(field) for field in queries.THROUGHPUT} == {"not_asked"}
+        assert {why for field, why in absent.items() if field not in xids.FIELDS} <= {
             "failed",
             "unsupported",
         }
