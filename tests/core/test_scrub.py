@@ -252,6 +252,10 @@ def test_a_name_within_a_word_is_none_and_the_longest_of_several_is_meant() -> N
     assert scrub("ada-lovelace and ada_ on box.", known) == "user1 and user2_ on host1."
 
 
+def test_a_stand_in_that_is_in_the_text_already_is_given_to_nobody_else() -> None:
+    assert scrub("user1 met Ada", Known(users=("ada",))) == "user1 met user2"
+
+
 def test_words_of_gpud_are_not_taken_for_names() -> None:
     made = replace(MACHINE, doctor={"verdict": "ok", "evidence": "problem"})
     once, _ = scrubbed(made, Known(users=("nvmlinit_v2", "problem", "geforce")))
