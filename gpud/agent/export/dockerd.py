@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, InfoMetricFamily
 
+from gpud.agent.export.gauges import gauge
 from gpud.agent.export.labels import clean
 
 if TYPE_CHECKING:
@@ -26,25 +27,17 @@ def _dockerd(snapshot: Snapshot) -> Iterator[Metric]:
     if snapshot.root is None:
         return
     dockerd = snapshot.root.dockerd
-    up = GaugeMetricFamily("gpud_dockerd_up", "1 while dockerd's API answers.", labels=[])
-    if dockerd.up is not None:
-        up.add_metric([], float(dockerd.up))
-    yield up
+    up = None if dockerd.up is None else float(dockerd.up)
+    yield gauge("gpud_dockerd_up", "1 while dockerd's API answers.", up)
     yield InfoMetricFamily(
         "gpud_dockerd_owner", "Who started the dockerd in charge.", value={"owner": dockerd.owner}
     )
-    for name, text, value in (
-        ("gpud_dockerd_ping_seconds", "How long the last good ping took.", dockerd.ping_s),
-        (
-            "gpud_dockerd_last_start_duration_seconds",
-            "From starting dockerd to its API answering, last time.",
-            dockerd.last_start_s,
-        ),
-    ):
-        family = GaugeMetricFamily(name, text, labels=[])
-        if value is not None:
-            family.add_metric([], value)
-        yield family
+    yield gauge("gpud_dockerd_ping_seconds", "How long the last good ping took.", dockerd.ping_s)
+    yield gauge(
+        "gpud_dockerd_last_start_duration_seconds",
+        "From starting dockerd to its API answering, last time.",
+        dockerd.last_start_s,
+    )
     restarts = CounterMetricFamily(
         "gpud_dockerd_restarts", "Restarts of dockerd by gpud, by cause.", labels=["reason"]
     )

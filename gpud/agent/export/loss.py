@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 
+from gpud.agent.export.gauges import gauge
 from gpud.agent.export.labels import clean
 from gpud.core import breaker
 
@@ -32,12 +33,11 @@ def families(snapshot: Snapshot) -> Iterator[Metric]:
             "gpud_gpu_stuck", "1 while a probe that was killed does not go away.", float(stuck)
         )
         yield GaugeMetricFamily("gpud_breaker_hangs", "Hangs in a row.", standing.hangs)
-        retry = GaugeMetricFamily(
-            "gpud_breaker_retry_timestamp_seconds", "When GPU work is tried again.", labels=[]
+        yield gauge(
+            "gpud_breaker_retry_timestamp_seconds",
+            "When GPU work is tried again.",
+            standing.retry_s,
         )
-        if standing.retry_s is not None:
-            retry.add_metric([], standing.retry_s)
-        yield retry
     said = None if snapshot.root is None else snapshot.root.kernel_log
     if said is None:
         return

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, InfoMetricFamily
 
+from gpud.agent.export.gauges import gauge
 from gpud.agent.export.labels import clean
 
 if TYPE_CHECKING:
@@ -62,15 +63,11 @@ def own(snapshot: Snapshot) -> Iterator[Metric]:
     yield CounterMetricFamily(
         "gpud_own_gpu_seconds", "GPU time of gpud's probes: its own cost.", snapshot.gpu_seconds
     )
-    for name, text, peak in (
-        ("gpud_own_vram_peak_bytes", "Most GPU memory that a run took.", snapshot.vram_peak_bytes),
-        (
-            "gpud_own_pinned_peak_bytes",
-            "Most page-locked host memory that a run took.",
-            snapshot.pinned_peak_bytes,
-        ),
-    ):
-        family = GaugeMetricFamily(name, text, labels=[])
-        if peak is not None:
-            family.add_metric([], peak)
-        yield family
+    yield gauge(
+        "gpud_own_vram_peak_bytes", "Most GPU memory that a run took.", snapshot.vram_peak_bytes
+    )
+    yield gauge(
+        "gpud_own_pinned_peak_bytes",
+        "Most page-locked host memory that a run took.",
+        snapshot.pinned_peak_bytes,
+    )
