@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from gpud.core import gpus, smi_exit, telemetry
+from gpud.core import advice, gpus, smi_exit, telemetry
+from gpud.core.advice import Situation
 from gpud.core.health import Level
 from gpud.core.presence import may_be_nothing, with_presence
 from gpud.core.sample import Absent
@@ -72,7 +73,13 @@ def _with_health(snapshot: Snapshot, now_s: float, now_mono_s: float) -> Snapsho
         if words is None:
             return with_health(snapshot, NVML, Level.OK, now_s)
         return with_health(
-            snapshot, NVML, Level.DEGRADED, now_s, reason="fields_failed", detail=words
+            snapshot,
+            NVML,
+            Level.DEGRADED,
+            now_s,
+            reason="fields_failed",
+            detail=words,
+            fix=advice.words(Situation.TELEMETRY_SILENT, advice.of(snapshot.platform)),
         )
     if NVML not in snapshot.health and may_be_nothing(snapshot):
         return snapshot  # in a moment it is known whether there is a GPU to speak of

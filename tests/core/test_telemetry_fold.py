@@ -5,8 +5,10 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gpud.core.advice import Platform, Situation, words
 from gpud.core.events import InventoryTaken, SourceAnswered
 from gpud.core.fold import fold
+from gpud.core.health import Level
 from gpud.core.sample import Absent, Device, Inventory, Reading
 from gpud.core.snapshot import Snapshot
 from gpud.core.telemetry import LEVELS, Answer, current
@@ -77,3 +79,16 @@ def test_a_value_is_its_own_cards_and_that_of_the_last_answer_whoever_counts_how
                 card, said = divmod(float(reading.value), 100.0)
                 assert numbers[reading.gpu or 0] == uuid(CARDS[int(card)])
                 assert said == last[reading.source]
+
+
+def test_a_field_that_fails_is_named_with_what_helps_on_that_machine() -> None:
+    wsl = Snapshot("1", 0.0, platform={"kernel": "6.6.87.2-microsoft-standard-WSL2"})
+    readings = (
+        Reading(0, "uuid", uuid("A"), "nvml"),
+        Reading(0, "power_watts", Absent.FAILED, "nvml", "Unknown Error"),
+    )
+    answer = Answer("nvml", LEVELS.index("nvml"), 1.0, 1.0, readings)
+    health = fold(SourceAnswered(answer, 1.0), wsl).health["nvml"]
+    assert (health.level, health.reason) == (Level.DEGRADED, "fields_failed")
+    assert "power_watts" in (health.detail or "")
+    assert health.fix == words(Situation.TELEMETRY_SILENT, Platform.WSL2)
