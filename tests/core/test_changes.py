@@ -71,6 +71,20 @@ def test_the_same_look_told_twice_is_one_look() -> None:
     assert (found, found_again, again.held) == ((), (), {})
 
 
+def test_two_sources_that_say_it_once_each_are_no_source_that_says_it_twice() -> None:
+    story = Story().looks(2, level=EXE, driver_version="572.16")
+    story.looks(level=EXE, driver_version="576.02").looks(level=NVML, driver_version="576.02")
+    assert story.told()[1:] == []
+    assert story.looks(level=NVML, driver_version="576.02").told()[1:] == [("572.16", "576.02")]
+
+
+def test_one_source_that_writes_another_number_means_another_driver() -> None:
+    story = Story().looks(2, driver_version="572.16").looks(2, driver_version="572.160")
+    assert story.told()[1:] == [("572.16", "572.160")]
+    whole = Story().looks(2, level=EXE, driver_version="57").looks(2, driver_version="570")
+    assert whole.told()[1:] == [("57", "570")]  # without a point a zero at the end counts
+
+
 def test_what_nobody_says_is_no_change() -> None:
     story = Story().looks(2, driver_version="572.16").looks(5)
     assert story.looks(2, driver_version="572.16").told() == [(None, "572.16")]
