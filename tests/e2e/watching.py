@@ -152,15 +152,19 @@ def _waited_s(path: str) -> float:
     return 0.0
 
 
-def _below(pid: int) -> list[str]:
-    """List the living processes below one, each by its arguments."""
+def _below(pid: int, above: str = "") -> list[str]:
+    """List the living processes below one, each by its arguments.
+
+    One with its parent's was forked a moment ago, and has not become itself.
+    """
     found = []
     for task in Path(f"/proc/{pid}/task").glob("*/children"):
         with contextlib.suppress(OSError):
             for child in map(int, task.read_text().split()):
-                text = Path(f"/proc/{child}/cmdline").read_bytes()  # empty for one that has ended
-                found += [text.replace(b"\0", b" ").decode(errors="replace")] if text else []
-                found += _below(child)
+                said = Path(f"/proc/{child}/cmdline").read_bytes()  # empty for one that has ended
+                text = said.replace(b"\0", b" ").decode(errors="replace")
+                found += [text] if text and text != above else []
+                found += _below(child, text)
     return found
 
 
