@@ -179,10 +179,18 @@ def _looked_at(name: str, *, update: bool) -> Seen:
 def _seen(running: _Machine, known: str | None) -> Seen:
     running.status_when(lambda d: {"cuda", "nvml"} <= set(d["health"]), "a first look", WITHIN_S)
     scrape = _settled(running, known)
+    settled_s = time.time()
+    until(lambda: _written_s(running) > settled_s, "a status file of after that", WITHIN_S)
     with ONE_AT_A_TIME:  # a doctor with half a core finds that checks do not answer
         verdict = _verdict(running)
     raw = running.get("/metrics").decode()
     return Seen(scrape, verdict, _masked(raw), raw, running.logs())
+
+
+def _written_s(running: _Machine) -> float:
+    """Tell when the file that status and doctor read was written; it follows a second behind."""
+    written_s: float = json.loads((running.run_dir / "agent.json").read_bytes())["written_s"]
+    return written_s
 
 
 def _settled(running: _Machine, known: str | None) -> str:
