@@ -12,13 +12,15 @@ from gpud.agent import platform
 from gpud.agent.board import Board
 from gpud.agent.smi import Program, Smi
 from gpud.agent.source import Context
-from gpud.core import smi
+from gpud.core import fields, smi
 from gpud.core.advice import Platform
 from gpud.core.clock import Instant
 from gpud.core.events import ProgramStarted, SourceAnswered
 from gpud.core.fields import WORTH_A_START
+from gpud.core.sample import Reading
 from gpud.core.settings import parse
 from gpud.core.snapshot import Snapshot
+from gpud.core.telemetry import LEVELS, Answer
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -26,7 +28,6 @@ if TYPE_CHECKING:
 
     from gpud.agent.source import Source
     from gpud.core.sample import Absent
-    from gpud.core.telemetry import Answer
 
 LINUX = "6.1.0-28-amd64\n"
 WSL2 = "5.15.167.4-microsoft-standard-WSL2\n"
@@ -154,3 +155,24 @@ async def soon(look: Callable[[], bool], what: str) -> None:
             return
         await asyncio.sleep(0.005)
     raise AssertionError(f"not seen within 10 s: {what}")
+
+
+def once(world: World, path: Path, *, deadline_s: float = 10.0) -> Answer:
+    async def story() -> Answer:
+        source = world.source(path, deadline_s=deadline_s)
+        answer = await world.collect(source)
+        assert answer is not None
+        await source.close()
+        return answer
+
+    return asyncio.run(story())
+
+
+def nvml(world: World, **known: float | str | Absent) -> None:
+    """Let NVML say so."""
+    readings = tuple(
+        Reading(None if fields.FIELDS[name].machine else 0, name, value, "nvml")
+        for name, value in known.items()
+    )
+    answer = Answer("nvml", LEVELS.index("nvml"), world.wall_s, world.mono_s, readings)
+    world.board.post(SourceAnswered(answer, world.wall_s))

@@ -1,0 +1,79 @@
+"""The source NVML with a clock that a test may put forward, and what it started."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from gpud.agent import clocks
+from gpud.agent.telemetry.nvml import Nvml
+from gpud.core.clock import Instant
+from gpud.core.settings import Settings, parse
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+    from pathlib import Path
+
+    from gpud.core.sample import Absent, Reading
+    from gpud.core.telemetry import Answer
+EVERYTHING: frozenset[str] = frozenset()  # what is wanted makes no difference to NVML
+
+
+def settings_for(library: Path | str) -> Settings:
+    return parse(f'[nvml]\nlibrary = "{library}"\n'.encode(), {})
+
+
+@dataclass
+class Clock:
+    """The machine's clock, which a test may put forward."""
+
+    ahead_s: float = 0.0
+
+    def now(self) -> Instant:
+        real = clocks.now()
+        return Instant(real.wall_s + self.ahead_s, real.mono_s + self.ahead_s)
+
+
+@dataclass
+class Story:
+    """A source, its clock and how many helpers it has started."""
+
+    source: Nvml
+    clock: Clock
+    spawned: list[int] = field(default_factory=list)
+
+    async def collect(self) -> Answer:
+        answer = await self.source.collect(EVERYTHING)
+        assert answer is not None
+        return answer
+
+    async def fields(self, gpu: int | None = 0) -> dict[str, float | str | Absent]:
+        answer = await self.collect()
+        assert answer.reason is None, answer.detail
+        return by_field(answer.readings, gpu)
+
+
+@asynccontextmanager
+async def telling(library: Path | str, **options: Any) -> AsyncIterator[Story]:
+    clock, spawned = Clock(), list[int]()
+    source = Nvml(
+        settings_for(library), now=clock.now, on_spawn=lambda: spawned.append(1), **options
+    )
+    try:
+        yield Story(source, clock, spawned)
+    finally:
+        await source.close()
+
+
+def collected(library: Path | str, **options: Any) -> Answer:
+    async def once() -> Answer:
+        async with telling(library, **options) as story:
+            return await story.collect()
+
+    return asyncio.run(once())
+
+
+def by_field(readings: tuple[Reading, ...], gpu: int | None = 0) -> dict[str, float | str | Absent]:
+    return {reading.field: reading.value for reading in readings if reading.gpu == gpu}
