@@ -17,7 +17,7 @@ from gpud.core.advice import Platform
 from gpud.core.clock import Instant
 from gpud.core.events import ProgramStarted, SourceAnswered
 from gpud.core.fields import WORTH_A_START
-from gpud.core.sample import Reading
+from gpud.core.sample import Absent, Reading
 from gpud.core.settings import parse
 from gpud.core.snapshot import Snapshot
 from gpud.core.telemetry import LEVELS, Answer
@@ -27,10 +27,15 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from gpud.agent.source import Source
-    from gpud.core.sample import Absent
 
 LINUX = "6.1.0-28-amd64\n"
 WSL2 = "5.15.167.4-microsoft-standard-WSL2\n"
+UTILIZATION = frozenset({"utilization_gpu_ratio"})
+PLENTY: dict[str, float | str | Absent] = dict.fromkeys(WORTH_A_START - UTILIZATION, 0.5) | {
+    "driver_version": "572.16",
+    "utilization_gpu_ratio": Absent.UNSUPPORTED,
+}
+"""What NVML gives where it gives all but the utilisation."""
 EXE = "mnt/c/Windows/System32/nvidia-smi.exe"
 
 CELLS = {"index": "0", "count": "1", "uuid": "GPU-1", "name": "NVIDIA RTX", "pstate": "P8"} | {

@@ -16,23 +16,16 @@ from gpud.agent import children, smi
 from gpud.agent.telemetry import nvidia_smi
 from gpud.core.breaker import Standing, State
 from gpud.core.events import BreakerChanged, SourceAnswered
-from gpud.core.fields import WORTH_A_START
 from gpud.core.sample import Absent
 from gpud.core.smi import arguments
 from gpud.core.telemetry import Answer
-from tests.agent.smi_world import WSL2, World, line, nvml, once, soon, values
+from tests.agent.smi_world import UTILIZATION, WSL2, World, line, nvml, once, soon, values
 from tests.agent.ticking import ticking
 from tests.fuse import stalling, usable
 from tests.waiting import until
 
 if TYPE_CHECKING:
     from gpud.agent.smi import Smi
-
-UTILIZATION = frozenset({"utilization_gpu_ratio"})
-PLENTY: dict[str, float | str | Absent] = dict.fromkeys(WORTH_A_START - UTILIZATION, 0.5) | {
-    "driver_version": "572.16",
-    "utilization_gpu_ratio": Absent.UNSUPPORTED,
-}
 
 
 @pytest.fixture

@@ -12,14 +12,8 @@ from gpud.core.fields import WORTH_A_START
 from gpud.core.sample import Absent
 from gpud.core.smi import arguments, without
 from gpud.core.telemetry import Answer, current
-from tests.agent.smi_world import World, line, nvml, once, soon, values
+from tests.agent.smi_world import PLENTY, UTILIZATION, World, line, nvml, once, soon, values
 from tests.fuse import stalling, usable
-
-UTILIZATION = frozenset({"utilization_gpu_ratio"})
-PLENTY: dict[str, float | str | Absent] = dict.fromkeys(WORTH_A_START - UTILIZATION, 0.5) | {
-    "driver_version": "572.16",
-    "utilization_gpu_ratio": Absent.UNSUPPORTED,
-}
 
 
 @pytest.fixture
