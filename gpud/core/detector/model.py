@@ -1,0 +1,153 @@
+"""The detector's nouns: what goes in, what comes out, and what people are told.
+
+Ratios are level after over level before in the unit of the values, so 1.1 is 10 % more, good or
+bad; ``worse`` says which. Times are Unix seconds as the samples carried them; ``seq`` counts the
+samples pushed into one stream, refused ones included, from 0.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import TYPE_CHECKING
+
+from gpud.core.sample import Flag
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
+
+
+class Direction(StrEnum):
+    """Which way of the unit is the good one."""
+
+    LOWER = "lower-is-better"
+    HIGHER = "higher-is-better"
+
+    @property
+    def sign(self) -> int:
+        """What a logarithm is multiplied with so that bigger is worse."""
+        return 1 if self is Direction.LOWER else -1
+
+
+class Kind(StrEnum):
+    """What happened to a stream."""
+
+    DRIVER = "driver"  # with the update
+    STEP = "step"  # at once, under the same driver
+    DRIFT = "drift"  # little by little, under the same driver
+    SLOW_STATE = "slow_state"  # more of its time in the slow power state, each state as it was
+
+
+class State(StrEnum):
+    """How far the judgement of one driver update is."""
+
+    LEARNING = "learning"  # fewer samples than the first look wants
+    UNDECIDED = "undecided"
+    REGRESSED = "regressed"
+    IMPROVED = "improved"
+    NO_CHANGE = "no_change"  # none beyond the limit, after the last look
+    NONE = "none"  # there will be no verdict; ``why`` says for what reason
+
+
+class Refusal(StrEnum):
+    """Why a sample was not let in at all."""
+
+    NOT_FINITE = "not_finite"
+    NOT_POSITIVE = "not_positive"
+    BAD_TIME = "bad_time"
+    NO_DRIVER = "no_driver"
+
+
+UNJUDGED = frozenset({Flag.BUSY, Flag.LOW, Flag.COLD, Flag.JUMPED})
+"""Flags that keep a sample from being judged; it is kept and shown elsewhere."""
+
+
+@dataclass(frozen=True, slots=True)
+class Observation:
+    """One sample of one stream: a value of a probe's mode, and what speaks against it.
+
+    Units: ``value`` in whatever the stream's unit is, always the same one. ``driver`` is the
+    context: every version that may change the figures by itself, joined into one text.
+    """
+
+    at_s: float
+    value: float
+    driver: str
+    flags: Collection[Flag] = ()
+
+
+def refusal(observation: Observation) -> Refusal | None:
+    """Say why an observation cannot be let in; None for one that can."""
+    if not math.isfinite(observation.at_s):
+        return Refusal.BAD_TIME
+    if not math.isfinite(observation.value):
+        return Refusal.NOT_FINITE
+    if observation.value <= 0:
+        return Refusal.NOT_POSITIVE
+    return None if observation.driver else Refusal.NO_DRIVER
+
+
+@dataclass(frozen=True, slots=True)
+class Effect:
+    """How much a level moved. ``low`` and ``high`` hold the ratio in 19 of 20 cases."""
+
+    ratio: float
+    low: float
+    high: float
+
+
+@dataclass(frozen=True, slots=True)
+class Alarm:
+    """One confirmed change of a level; improvements are alarms too, with ``worse`` False."""
+
+    kind: Kind
+    worse: bool
+    seq: int  # the sample that decided
+    at_s: float
+    since_seq: int  # the first sample of the new level
+    since_s: float
+    effect: Effect
+    before: float  # the level in the unit of the values
+    after: float
+    old_driver: str
+    new_driver: str
+    samples: int  # of the new level, judged
+    reference: int  # of the old one
+    closes: tuple[int, ...] = ()  # ``seq`` of the open alarms that this return ends
+
+    @property
+    def suspect(self) -> bool:
+        """Whether a sibling stream should confirm it before a person is woken."""
+        return self.kind is not Kind.DRIVER
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What is known about one driver update. ``effect`` is None until it regressed or improved."""
+
+    state: State
+    old_driver: str
+    new_driver: str
+    since_s: float
+    samples: int  # of the new driver, judged so far
+    reference: int  # of the old one
+    effect: Effect | None = None
+    limit: float | None = None  # a change smaller than this, 0.07 for 7 %, would not be seen
+    why: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """How a stream stands. None: not known yet."""
+
+    seen: int
+    judged: int
+    refused: dict[str, int]  # by ``Refusal``
+    set_aside: dict[str, int]  # by ``Flag``, and "settling" for what comes right after a pause
+    last_judged_s: float | None
+    level: float | None  # median of the present level's reference, in the unit of the values
+    slowdown: float | None  # latest samples over the level before all open regressions; >1: worse
+    slow_state_ratio: float | None  # share of unused-by-others samples in the slow power state
+    open: tuple[Alarm, ...]
+    verdict: Verdict | None

@@ -1,0 +1,82 @@
+"""Did the same driver become slower? Every sample is looked at, in windows of several lengths."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from gpud.core.detector.model import Kind
+from gpud.core.detector.statistic import split_in_time
+from gpud.core.detector.update import both_halves
+
+if TYPE_CHECKING:
+    from gpud.core.detector.door import Door
+    from gpud.core.detector.level import Level, Point
+    from gpud.core.detector.parameters import Parameters
+    from gpud.core.detector.reference import Reference
+
+FEWEST_EITHER_SIDE = 3
+DRIFTING = 0.6
+"""A change whose beginning has less than this of what its end has came little by little."""
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """A change within a level: what is of the next one, and how far that lies from this one."""
+
+    kind: Kind
+    shift: float
+    points: list[Point]
+    reference: Reference
+
+
+def change(level: Level, door: Door, parameters: Parameters) -> Change | None:
+    """Look for a change that the latest sample confirms; the shortest window that sees it wins."""
+    for m, least in parameters.windows:
+        if level.own < m or not door.covers(m, parameters.window_span_s):
+            continue
+        reference = level.reference(without=m)
+        if reference is None or min(len(level.ref), level.count - m) < m:
+            continue
+        window = [point.y for point in level.tail[-m:]]
+        found = reference.shift(window)
+        if not _confirmed(reference, window, found, least, parameters):
+            continue
+        placed = _placed(level, reference, m, found, parameters)
+        if placed is not None:
+            return placed
+    return None
+
+
+def _confirmed(
+    reference: Reference, window: list[float], found: float, least: float, parameters: Parameters
+) -> bool:
+    m = len(window)
+    limit = max(least, parameters.sigmas * reference.noise(m))
+    if abs(found) <= limit:
+        return False  # nearly always, and before the dearer question
+    strayings = reference.strayings(m)
+    if strayings:
+        limit = max(limit, parameters.factor * strayings[-1])
+    if abs(found) <= limit or not reference.agrees(window, found):
+        return False
+    return both_halves(reference, window, found, limit)
+
+
+def _placed(
+    level: Level, reference: Reference, m: int, found: float, parameters: Parameters
+) -> Change | None:
+    """Find where the change began; None if little is left of it from there on."""
+    span = min(len(level.tail), 3 * m + 60, max(level.own, m + 4))
+    points = level.tail[-span:]
+    residuals = reference.residuals([point.y for point in points])
+    cut = split_in_time(residuals, max(FEWEST_EITHER_SIDE, min(m // 4, span // 4)))
+    after = [point.y for point in points[cut:]]
+    moved = reference.located(after).mean
+    if moved * found <= 0 or abs(moved) < parameters.placed_least:
+        return None
+    third = max(1, len(after) // 3)
+    early, late = reference.located(after[:third]).mean, reference.located(after[-third:]).mean
+    slowly = early * math.copysign(1, moved) < DRIFTING * abs(late)
+    return Change(Kind.DRIFT if slowly else Kind.STEP, moved, points[cut:], reference)

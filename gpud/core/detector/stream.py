@@ -1,0 +1,309 @@
+"""One stream, sample by sample: levels, the trial of an update, alarms and what ends them."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from gpud.core.detector import steady
+from gpud.core.detector.door import Door
+from gpud.core.detector.level import Level, Point
+from gpud.core.detector.model import (
+    Alarm,
+    Direction,
+    Effect,
+    Kind,
+    Standing,
+    State,
+    Verdict,
+)
+from gpud.core.detector.parameters import Parameters
+from gpud.core.detector.share import Share
+from gpud.core.detector.update import Trial, is_look
+from gpud.core.sample import Flag
+from gpud.core.stats import median
+
+if TYPE_CHECKING:
+    from gpud.core.detector.model import Observation
+
+LATEST = 20
+"""Samples whose median is what a stream is like now."""
+FEWEST = 8
+MOST_OPEN = 8
+TOO_FEW = "the old driver brought too few samples to compare with"
+CAME_BACK = "the old driver came back before there was a verdict"
+OVERTAKEN = "another change came before there was a verdict"
+
+
+@dataclass(frozen=True, slots=True)
+class _Finding:
+    """A confirmed change in logarithms, before people hear of it."""
+
+    kind: Kind
+    since: Point  # the first sample of the new level
+    before: float
+    shift: float
+    doubt: float  # half the width of the shift's interval
+    drivers: tuple[str, str]
+    samples: int
+    reference: int
+
+
+class Detector:
+    """The judge of one stream: one GPU, one probe, one mode. Bounded state, no clock, no I/O."""
+
+    def __init__(self, direction: Direction, parameters: Parameters | None = None) -> None:
+        self.direction = direction
+        self.parameters = parameters or Parameters()
+        self.door = Door(self.parameters, direction.sign)
+        self.share = Share()
+        self.level = Level("")
+        self.left: list[Level] = []  # the levels before, oldest first
+        self.trial: Trial | None = None
+        self.settled: Verdict | None = None  # the last verdict that was reached
+        self.open: list[Alarm] = []
+        self.judged = 0
+        self.last_judged_s: float | None = None
+
+    def push(self, observation: Observation) -> Alarm | None:
+        """Take one sample in; give the alarm that it decides, if any.
+
+        Samples come in the order in which they were taken, whatever the clock said. One that
+        cannot be a measurement is counted in ``standing().refused`` and changes nothing else.
+        """
+        door = self.door
+        seq = door.seen
+        if door.refuse(observation):
+            return None
+        if door.driver is None:
+            self.level.driver = observation.driver
+        if door.enter(observation):
+            self.level = self._under(observation, seq)
+        if not door.settled(observation.at_s):
+            return None
+        marks = door.marks(observation)
+        if marks - {Flag.LOW}:
+            return None
+        point = Point(seq, observation.at_s, door.logarithm(observation.value))
+        self.share.add(point, slow=bool(marks))
+        alarm = self._shared(point)
+        if not marks:
+            self.level.add(point)
+            self.judged += 1
+            self.last_judged_s = point.at_s
+            alarm = self._tried(point) or self._steady(point) or alarm
+        return alarm
+
+    def accept(self) -> None:
+        """Take the present level for the usual one: what a person may say to an open alarm."""
+        self.open.clear()
+
+    @property
+    def verdict(self) -> Verdict | None:
+        """What is known about the latest driver update, None where there was none."""
+        trial = self.trial
+        if trial is None:
+            return self.settled
+        m = self.level.own
+        taken = [n for n in self.parameters.looks if is_look(n, self.door, self.parameters)]
+        past = [n for n in taken if n <= m]
+        return Verdict(
+            state=State.UNDECIDED if past else State.LEARNING,
+            old_driver=trial.base.driver,
+            new_driver=trial.driver,
+            since_s=trial.since_s,
+            samples=m,
+            reference=len(trial.before.values),
+            limit=math.expm1(trial.limit(self.parameters, past[-1])) if past else None,
+        )
+
+    def standing(self) -> Standing:
+        """Give what people are shown: counts, levels, what is open."""
+        enough = len(self.level.tail) >= FEWEST
+        now = median([point.y for point in self.level.tail[-LATEST:]]) if enough else None
+        befores = [self.door.logarithm(alarm.before) for alarm in self.open]
+        usual = min(befores) if befores else (self.level.centre if enough else None)
+        return Standing(
+            seen=self.door.seen,
+            judged=self.judged,
+            refused=dict(self.door.refused),
+            set_aside=dict(self.door.set_aside),
+            last_judged_s=self.last_judged_s,
+            level=self._value(self.level.centre) if enough else None,
+            slowdown=None if now is None or usual is None else math.exp(now - usual),
+            slow_state_ratio=self.share.ratio,
+            open=tuple(self.open),
+            verdict=self.verdict,
+        )
+
+    def _under(self, observation: Observation, seq: int) -> Level:
+        """Give the level that a sample of another driver belongs to; open its trial."""
+        driver, at_s = observation.driver, observation.at_s
+        base = self.trial.base if self.trial else self.level
+        if self.trial and driver == base.driver:
+            self._settle(State.NONE, why=CAME_BACK)
+            return base
+        span_s = self.parameters.look_span_s
+        if base.count >= FEWEST and self.door.covers(base.count, span_s):
+            self.trial = Trial(base, driver, seq, at_s)
+        else:
+            self.settled = Verdict(
+                State.NONE, base.driver, driver, at_s, 0, base.count, why=TOO_FEW
+            )
+        return Level(driver)
+
+    def _tried(self, point: Point) -> Alarm | None:
+        """Ask the trial of an update, if there is one."""
+        trial, level = self.trial, self.level
+        if trial is None:
+            return None
+        if not trial.confirmed(level, self.door, self.parameters):
+            if level.own >= self.parameters.looks[-1]:
+                self._settle(State.NO_CHANGE)
+                self._remember(trial.base)
+            return None
+        reference = trial.before
+        shift = reference.located([one.y for one in level.tail]).mean
+        found = _Finding(
+            kind=Kind.DRIVER,
+            since=Point(trial.since_seq, trial.since_s, 0.0),
+            before=reference.raw.median,
+            shift=shift,
+            doubt=reference.doubt(level.own),
+            drivers=(trial.base.driver, trial.driver),
+            samples=level.own,
+            reference=len(reference.values),
+        )
+        self._settle(State.REGRESSED if shift > 0 else State.IMPROVED, self._effect(found))
+        self._remember(trial.base)
+        alarm = self._alarm(found, point)
+        self._take_up(None)
+        return alarm
+
+    def _steady(self, point: Point) -> Alarm | None:
+        """Look for a change under the same driver."""
+        level = self.level
+        found = steady.change(level, self.door, self.parameters)
+        if found is None:
+            return None
+        if self.trial is not None:
+            self._remember(self.trial.base)
+            self._settle(State.NONE, why=OVERTAKEN)
+        points, reference = found.points, found.reference
+        self._remember(level)
+        self.level = Level(level.driver).extended(points)
+        level.give_up(points)
+        alarm = self._alarm(
+            _Finding(
+                kind=found.kind,
+                since=points[0],
+                before=reference.raw.median,
+                shift=found.shift,
+                doubt=reference.doubt(len(points)),
+                drivers=(level.driver, level.driver),
+                samples=len(points),
+                reference=len(reference.values),
+            ),
+            point,
+        )
+        self._take_up(level)
+        return alarm
+
+    def _shared(self, point: Point) -> Alarm | None:
+        """Look for a share of slow samples that moved."""
+        found = self.share.change(self.door, self.parameters)
+        if found is None:
+            return None
+        self.share.restart(found.points)
+        return self._alarm(
+            _Finding(
+                kind=Kind.SLOW_STATE,
+                since=found.points[0],
+                before=found.before,
+                shift=found.shift,
+                doubt=found.doubt,
+                drivers=(self.level.driver, self.level.driver),
+                samples=len(found.points),
+                reference=found.reference,
+            ),
+            point,
+        )
+
+    def _alarm(self, found: _Finding, point: Point) -> Alarm:
+        """Build the alarm that ``point`` decided, and open it or close those that it ends."""
+        worse = found.shift > 0
+        after = found.before + found.shift
+        ended = () if worse else tuple(alarm for alarm in self.open if self._ends(after, alarm))
+        alarm = Alarm(
+            kind=found.kind,
+            worse=worse,
+            seq=point.seq,
+            at_s=point.at_s,
+            since_seq=found.since.seq,
+            since_s=found.since.at_s,
+            effect=self._effect(found),
+            before=self._value(found.before),
+            after=self._value(after),
+            old_driver=found.drivers[0],
+            new_driver=found.drivers[1],
+            samples=found.samples,
+            reference=found.reference,
+            closes=tuple(one.seq for one in ended),
+        )
+        self.open = [one for one in self.open if one not in ended]
+        if worse:
+            self.open = [*self.open, alarm][-MOST_OPEN:]
+        return alarm
+
+    def _ends(self, after: float, alarm: Alarm) -> bool:
+        return after <= self.door.logarithm(alarm.before) + self.parameters.near
+
+    def _settle(self, state: State, effect: Effect | None = None, why: str | None = None) -> None:
+        """End the trial with a verdict."""
+        trial, m = self.trial, self.level.own
+        if trial is None:
+            return
+        self.settled = Verdict(
+            state=state,
+            old_driver=trial.base.driver,
+            new_driver=trial.driver,
+            since_s=trial.since_s,
+            samples=m,
+            reference=len(trial.before.values),
+            effect=effect,
+            limit=None if why else math.expm1(trial.limit(self.parameters, m)),
+            why=why,
+        )
+        self.trial = None
+
+    def _remember(self, level: Level) -> None:
+        others = [one for one in self.left if one is not level]
+        self.left = [*others, level][-self.parameters.levels_kept :]
+
+    def _take_up(self, left: Level | None) -> None:
+        """Go on with an old level where the new one lies close to it.
+
+        What was left under the same driver becomes part of it: a stream that does this has two
+        ways of being normal. A driver's level does not: it has an explanation of its own.
+        """
+        level = self.level
+        near = [
+            (abs(one.centre - level.centre), one)
+            for one in self.left
+            if one is not left and one.count >= FEWEST
+        ]
+        distance, old = min(near, key=lambda pair: pair[0], default=(math.inf, None))
+        if old is None or distance >= self.parameters.near:
+            return
+        self.left.remove(old)
+        excursion = left.tail[-self.parameters.excursion :] if left else []
+        self.level = old.entered(level, excursion)
+
+    def _effect(self, found: _Finding) -> Effect:
+        shifts = (found.shift, found.shift - found.doubt, found.shift + found.doubt)
+        ratios = [self._value(shift) for shift in shifts]
+        return Effect(ratios[0], min(ratios), max(ratios))
+
+    def _value(self, y: float) -> float:
+        return math.exp(self.direction.sign * y)

@@ -1,0 +1,84 @@
+"""Is a new driver slower than the level before it? A few looks, each at everything it brought."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from gpud.core.detector.level import Level
+from gpud.core.stats import quantile
+
+if TYPE_CHECKING:
+    from gpud.core.detector.door import Door
+    from gpud.core.detector.parameters import Parameters
+    from gpud.core.detector.reference import Reference
+
+
+@dataclass(slots=True)
+class Trial:
+    """One driver update that has no verdict yet. ``base`` is the level before it."""
+
+    base: Level
+    driver: str
+    since_seq: int
+    since_s: float
+    _before: Reference | None = None
+
+    @property
+    def before(self) -> Reference:
+        """The level before, as it was when the driver changed."""
+        if self._before is None:
+            self._before = self.base.latest()
+        return self._before
+
+    def confirmed(self, level: Level, door: Door, parameters: Parameters) -> bool:
+        """Look at all that the new driver brought, if it is time to; say whether it is a change."""
+        m = level.own
+        if not is_look(m, door, parameters):
+            return False
+        values = [point.y for point in level.tail]
+        found = self.before.shift(values)
+        limit = self.limit(parameters, m)
+        if abs(found) <= limit or not self.before.agrees(values, found):
+            return False
+        return both_halves(self.before, values, found, limit)
+
+    def limit(self, parameters: Parameters, m: int) -> float:
+        """Give the smallest shift that ``m`` samples of the new driver could confirm."""
+        before = self.before
+        least = parameters.update_least
+        if m < parameters.short:
+            least = parameters.update_least_short
+        strayings = before.strayings(m)
+        farthest = quantile(strayings, parameters.update_quantile) if strayings else 0.0
+        return max(
+            least, parameters.update_sigmas * before.noise(m), parameters.update_factor * farthest
+        )
+
+    def state(self) -> dict[str, Any]:
+        """Give all of it as plain data."""
+        return {
+            "base": self.base.state(),
+            "driver": self.driver,
+            "since_seq": self.since_seq,
+            "since_s": self.since_s,
+        }
+
+    @classmethod
+    def restored(cls, state: dict[str, Any]) -> Trial:
+        """Read back what ``state`` gave."""
+        base = Level.restored(state["base"])
+        return cls(base, state["driver"], state["since_seq"], state["since_s"])
+
+
+def is_look(m: int, door: Door, parameters: Parameters) -> bool:
+    """Say whether so many samples of a new driver are looked at."""
+    return m in parameters.looks and door.covers(m, parameters.look_span_s)
+
+
+def both_halves(reference: Reference, values: list[float], found: float, limit: float) -> bool:
+    """Say whether either half of a window has half of what is needed: else it came or went."""
+    half = len(values) // 2
+    sign = math.copysign(1, found)
+    return all(reference.shift(part) * sign > limit / 2 for part in (values[:half], values[half:]))
