@@ -74,25 +74,34 @@ class Share:
             if (sum(part) / len(part) - before) * toward < limit / 2:
                 return None
         span = self.tail[-2 * m :]
-        cut = largest_gain([point.y for point in span], m // 4)
-        return ShareChange(
-            found, span[cut:], length, limit / parameters.share_sigmas * 1.96, median(self.usual)
-        )
+        points = span[largest_gain([point.y for point in span], m // 4) :]
+        moved = (sum(point.y for point in points) / len(points) - before) * gap
+        doubt = 1.96 * self._error([point.y for point in points], length) * abs(gap)
+        return ShareChange(moved, points, length, doubt, median(self.usual))
 
     def _limit(self, latest: list[float], length: int, gap: float, parameters: Parameters) -> float:
         m = len(latest)
-        marks = [float(mark) for mark in self.marks[:length]]
-        before, now = sum(marks) / length, sum(latest) / m
-        # Two spells of binomial counting, wider by how samples of one visit hang together.
-        variance = before * (1 - before) * inflation(correlation(marks, before, 1.0)) ** 2 / length
-        variance += (now * (1 - now) * inflation(correlation(latest, now, 1.0)) ** 2 + 1 / m) / m
-        sums = [0.0, *accumulate(marks)]
+        before = sum(self.marks[:length]) / length
+        sums = [0, *accumulate(self.marks[:length])]
         farthest = max(abs((sums[at + m] - sums[at]) / m - before) for at in range(length - m + 1))
         return max(
             parameters.share_least,
-            parameters.share_sigmas * gap * math.sqrt(variance),
+            parameters.share_sigmas * gap * self._error(latest, length),
             parameters.share_factor * gap * farthest,
         )
+
+    def _error(self, latest: list[float], length: int) -> float:
+        """Give the standard error of the difference of two shares.
+
+        Two spells of counting, wider by how the samples of one visit hang together; a share of 0
+        or 1 in the window is not certain either.
+        """
+        m = len(latest)
+        marks = [float(mark) for mark in self.marks[:length]]
+        before, now = sum(marks) / length, sum(latest) / m
+        variance = before * (1 - before) * inflation(correlation(marks, before, 1.0)) ** 2 / length
+        variance += (now * (1 - now) * inflation(correlation(latest, now, 1.0)) ** 2 + 1 / m) / m
+        return math.sqrt(variance)
 
     def restart(self, points: list[Point]) -> None:
         """Begin anew with the marks since the change."""
