@@ -138,16 +138,26 @@ class Detector:
         )
 
     def _under(self, observation: Observation, seq: int) -> Level:
-        """Give the level that a sample of another driver belongs to; open its trial."""
+        """Give the level that a sample of another driver belongs to; open its trial.
+
+        While an update is undecided the level before it goes on being the reference, unless the
+        undecided driver is known as well by now.
+        """
         driver, at_s = observation.driver, observation.at_s
-        base = self.trial.base if self.trial else self.level
-        if self.trial and driver == base.driver:
-            self._settle(State.NONE, why=CAME_BACK)
-            return base
-        span_s = self.parameters.look_span_s
-        if base.count >= FEWEST and self.door.covers(base.count, span_s):
+        base = self.level
+        if self.trial is not None:
+            if driver == self.trial.base.driver:
+                back = self.trial.base
+                self._settle(State.NONE, why=CAME_BACK)
+                return back
+            if base.count < self.trial.base.count:
+                base = self.trial.base
+            else:
+                self._remember(self.trial.base)
+        if base.count >= FEWEST and self.door.covers(base.count, self.parameters.look_span_s):
             self.trial = Trial(base, driver, seq, at_s)
         else:
+            self.trial = None
             self.settled = Verdict(
                 State.NONE, base.driver, driver, at_s, 0, base.count, why=TOO_FEW
             )
