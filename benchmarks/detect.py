@@ -11,6 +11,7 @@ detector is printed with whether it is met. Exit code 1 when the detector looks 
 from __future__ import annotations
 
 import argparse
+import json
 import math
 import os
 import sys
@@ -24,9 +25,10 @@ from typing import TYPE_CHECKING, Any
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from benchmarks.detection.anchors import RECORDED, anchors
-from benchmarks.detection.made import streams
+from benchmarks.detection.made import streams, week
 from benchmarks.detection.score import Score, judged, looked_ahead, recorded, visible
-from gpud.core.detector import detect
+from gpud.core.detector import Detector, Direction, Observation, detect, saved
+from gpud.core.sample import Flag
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -140,6 +142,33 @@ def said(*, met: bool) -> str:
     return "met" if met else "NOT MET"
 
 
+def week_of_ten() -> None:
+    """Print what a week of ten streams at one sample a minute costs one core, and the state."""
+    spent, samples, largest = 0.0, 0, 0
+    for stream in week(10, seed=1):
+        judge = Detector(Direction(stream.direction))
+        rows = zip(
+            stream.timestamps,
+            stream.values,
+            stream.context,
+            visible(stream, power=True),
+            strict=True,
+        )
+        pushed = [Observation(t, v, c, (Flag(f),) if f else ()) for t, v, c, f in rows]
+        started = time.process_time()
+        for at, observation in enumerate(pushed):
+            judge.push(observation)
+            if at % 1000 == 0:
+                size = len(json.dumps(saved(judge), separators=(",", ":")))
+                largest = max(largest, size)
+        spent += time.process_time() - started
+        samples += len(pushed)
+    print(f"\na week of ten streams: {samples} samples in {spent:.1f} s of one core (<= 120)")
+    print(
+        f"    {1000 * spent / samples:.3f} ms a sample, saved state at most {largest} bytes a stream"
+    )
+
+
 def main() -> int:
     """Print a table for each set of streams."""
     parser = argparse.ArgumentParser(description="the detector beside others")
@@ -182,6 +211,7 @@ def main() -> int:
                             f" {false:9.3f} {null:>7}  recorded, not run"
                         )
                 against(name, ours)
+    week_of_ten()
     return 1 if ahead else 0
 
 

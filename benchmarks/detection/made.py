@@ -83,7 +83,16 @@ class _Course:
 def streams(count: int, seed: int) -> Iterator[Stream]:
     """Make ``count`` streams, the same ones for the same seed."""
     for number in range(count):
-        yield _stream(number, random.Random(f"{seed}/{number}"))
+        rng = random.Random(f"{seed}/{number}")
+        spacing_s = rng.choice(SPACINGS_S)
+        n = rng.randint(120, 220) if spacing_s == DAY_S else rng.randint(900, 1500)
+        yield _stream(number, rng, n, spacing_s)
+
+
+def week(count: int, seed: int) -> Iterator[Stream]:
+    """Make ``count`` streams of one sample a minute for seven days."""
+    for number in range(count):
+        yield _stream(number, random.Random(f"{seed}/{number}"), 7 * 24 * 60, 60)
 
 
 def _gaussian(rng: random.Random, size: float) -> Callable[[], float]:
@@ -150,11 +159,9 @@ FAMILIES = {
 }
 
 
-def _stream(number: int, rng: random.Random) -> Stream:
+def _stream(number: int, rng: random.Random, n: int, spacing_s: int) -> Stream:
     family = tuple(FAMILIES)[number % len(FAMILIES)]
     scenario = rng.choice(SCENARIOS)
-    spacing_s = rng.choice(SPACINGS_S)
-    n = rng.randint(120, 220) if spacing_s == DAY_S else rng.randint(900, 1500)
     draw = FAMILIES[family](rng, rng.choice((0.006, 0.012, 0.02, 0.03, 0.045)))
     made = Stream(
         name=f"generated/{number:04d}/{scenario}/{family}/{spacing_s}",

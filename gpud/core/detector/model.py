@@ -90,7 +90,7 @@ def refusal(observation: Observation) -> Refusal | None:
 
 @dataclass(frozen=True, slots=True)
 class Effect:
-    """How much a level moved. ``low`` and ``high`` hold the ratio in 19 of 20 cases."""
+    """How much a level moved. ``low`` to ``high`` holds the ratio nine times in ten, measured."""
 
     ratio: float
     low: float

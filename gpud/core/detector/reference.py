@@ -51,7 +51,9 @@ class Reference:
     centred: Location = field(init=False)  # of the distances from the nearest centre
     sigma: float = field(init=False)  # of one such distance
     _inflation: float = field(init=False)
-    _strayings: dict[int, tuple[float, ...]] = field(init=False, default_factory=dict)
+    _windows: dict[int, tuple[tuple[float, ...], tuple[float, ...]]] = field(
+        init=False, default_factory=dict
+    )
 
     def __post_init__(self) -> None:
         ordered = sorted(self.values)
@@ -91,13 +93,14 @@ class Reference:
         return shift(self.located(values))
 
     def doubt(self, m: int) -> float:
-        """Give half the width of the interval that holds a shift of ``m`` samples 19 times in 20.
+        """Give half the width of the interval about the shift of ``m`` samples.
 
-        The normal interval of the difference of two correlated means, or how far 19 of 20 windows
-        of this length stray inside the reference, whichever is wider.
+        The normal interval for 19 of 20, or how far the means of 19 of 20 windows of this length
+        stray inside the reference, whichever is wider; and once more for the reference, which is
+        as much a piece of a wandering stream as the window is.
         """
-        inside = self.strayings(m)
-        return max(1.96 * self.noise(m), quantile(inside, 0.95) if inside else 0.0)
+        inside = self._inside(m)[1]
+        return math.sqrt(2) * max(1.96 * self.noise(m), quantile(inside, 0.95) if inside else 0.0)
 
     def noise(self, m: int) -> float:
         """Give the standard error of how far ``m`` samples in a row lie from the reference."""
@@ -108,11 +111,17 @@ class Reference:
 
         Empty where the reference is shorter than that.
         """
-        known = self._strayings.get(m)
+        return self._inside(m)[0]
+
+    def _inside(self, m: int) -> tuple[tuple[float, ...], tuple[float, ...]]:
+        """Give the shifts of the windows of ``m`` inside, and those of their means alone."""
+        known = self._windows.get(m)
         if known is None:
             starts = range(0, len(self.values) - m + 1, max(1, m // STEPS))
-            known = self._strayings[m] = tuple(
-                sorted(abs(self.shift(self.values[at : at + m])) for at in starts)
+            found = [self.located(self.values[at : at + m]) for at in starts]
+            known = self._windows[m] = (
+                tuple(sorted(abs(shift(one)) for one in found)),
+                tuple(sorted(abs(one.mean) for one in found)),
             )
         return known
 
