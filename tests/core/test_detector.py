@@ -188,6 +188,13 @@ def test_an_update_taken_back_before_its_verdict_leaves_the_old_level_as_it_was(
     assert feed.detector.level.count == 297 + 97
 
 
+def test_an_undecided_driver_known_as_well_as_the_older_one_takes_its_place() -> None:
+    feed = updated(1.0, before=40, after=60)
+    feed.driver = "577.00"
+    (alarm,) = feed.level(12.4 * US * 1.2, 60)
+    assert (alarm.old_driver, alarm.new_driver) == ("576.02", "577.00")
+
+
 def test_an_update_that_comes_while_undecided_is_judged_against_the_older_driver() -> None:
     feed = updated(1.0, after=10)
     feed.driver = "577.00"
@@ -224,6 +231,28 @@ def test_more_visits_to_the_slow_state_than_ever_are_told_though_neither_state_m
     assert (alarm.kind, alarm.worse) == (Kind.SLOW_STATE, True)
     assert abs(alarm.since_seq - 700) < 20
     assert alarm.effect.low < math.exp(0.6 * math.log(1.5)) < alarm.effect.high
+
+
+def test_more_visits_to_a_slow_state_are_told_even_where_no_flag_marks_them() -> None:
+    feed = Feed()
+
+    def mixed(slow_of_twenty: int, count: int) -> None:
+        for at in range(count):
+            feed.level(12.4 * US * (1.5 if at * 7 % 20 < slow_of_twenty else 1), 1)
+
+    mixed(3, 700)
+    mixed(14, 200)
+    (alarm,) = feed.alarms
+    assert (alarm.kind, alarm.worse) == (Kind.SLOW_STATE, True)
+    assert abs(alarm.since_seq - 700) < 20
+
+
+def test_one_long_stay_somewhere_slower_is_a_level_and_not_a_power_state() -> None:
+    feed = Feed(spacing_s=NIGHT_S)
+    feed.level(50.0, 8)
+    feed.level(40.0, 100)
+    (alarm,) = feed.level(50.0, 30)
+    assert (alarm.kind, alarm.worse) == (Kind.STEP, True)
 
 
 @pytest.mark.parametrize("flag", [Flag.BUSY, Flag.COLD, Flag.JUMPED])

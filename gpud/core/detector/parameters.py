@@ -79,6 +79,6 @@ class Parameters:
     # The share of samples in the slow power state
     share_window: int = 120
     share_reference: int = 3  # windows: visits come in bouts, so much has to be known of them
-    share_least: float = _effect(8)  # of the mean
+    share_least: float = _effect(10)  # of the mean, which bouts move more than they move a level
     share_sigmas: float = 3.5
     share_factor: float = 1.5

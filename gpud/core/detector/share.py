@@ -13,11 +13,55 @@ from gpud.core.detector.statistic import correlation, inflation, largest_gain
 from gpud.core.stats import median
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from gpud.core.detector.door import Door
     from gpud.core.detector.parameters import Parameters
 
 RECENT = 240
 FEWEST = 8
+
+
+def moved(
+    before: Sequence[float], latest: Sequence[float], gap: float, parameters: Parameters
+) -> bool:
+    """Say whether the share of marks in ``latest`` is another than ``before``, for good.
+
+    Shapes: float[n] and float[m] of 0 and 1, n > m. ``gap``: what a mark costs; the effect is that
+    much of the difference of the shares, and has to be in either half of ``latest``.
+    """
+    n, m = len(before), len(latest)
+    share = sum(before) / n
+    found = (sum(latest) / m - share) * gap
+    if abs(found) <= parameters.share_least:
+        return False
+    sums = [0.0, *accumulate(before)]
+    farthest = max(abs((sums[at + m] - sums[at]) / m - share) for at in range(n - m + 1))
+    limit = max(
+        parameters.share_least,
+        parameters.share_sigmas * abs(gap) * error(before, latest),
+        parameters.share_factor * abs(gap) * farthest,
+    )
+    if abs(found) <= limit:
+        return False
+    half, toward = m // 2, math.copysign(gap, found * gap)
+    return all(
+        (sum(part) / len(part) - share) * toward > limit / 2
+        for part in (latest[:half], latest[half:])
+    )
+
+
+def error(before: Sequence[float], latest: Sequence[float]) -> float:
+    """Give the standard error of the difference of two shares.
+
+    Two spells of counting, wider by how the samples of one visit hang together; a share of 0 or 1
+    in the window is not certain either.
+    """
+    n, m = len(before), len(latest)
+    old, new = sum(before) / n, sum(latest) / m
+    variance = old * (1 - old) * inflation(correlation(before, old, 1.0)) ** 2 / n
+    variance += (new * (1 - new) * inflation(correlation(latest, new, 1.0)) ** 2 + 1 / m) / m
+    return math.sqrt(variance)
 
 
 @dataclass(slots=True)
@@ -61,47 +105,15 @@ class Share:
         if not door.covers(m, parameters.window_span_s):
             return None
         gap = median(self.slow) - median(self.usual)
-        latest = [point.y for point in self.tail[-m:]]
-        before = sum(self.marks[:length]) / length
-        found = (sum(latest) / m - before) * gap
-        if abs(found) <= parameters.share_least:
+        before = self.marks[:length]
+        if not moved(before, [point.y for point in self.tail[-m:]], gap, parameters):
             return None
-        limit = self._limit(latest, length, abs(gap), parameters)
-        if abs(found) <= limit:
-            return None
-        half, toward = m // 2, math.copysign(gap, found * gap)
-        for part in (latest[:half], latest[half:]):
-            if (sum(part) / len(part) - before) * toward < limit / 2:
-                return None
         span = self.tail[-2 * m :]
         points = span[largest_gain([point.y for point in span], m // 4) :]
-        moved = (sum(point.y for point in points) / len(points) - before) * gap
-        doubt = 1.96 * self._error([point.y for point in points], length) * abs(gap)
-        return ShareChange(moved, points, length, doubt, median(self.usual))
-
-    def _limit(self, latest: list[float], length: int, gap: float, parameters: Parameters) -> float:
-        m = len(latest)
-        before = sum(self.marks[:length]) / length
-        sums = [0, *accumulate(self.marks[:length])]
-        farthest = max(abs((sums[at + m] - sums[at]) / m - before) for at in range(length - m + 1))
-        return max(
-            parameters.share_least,
-            parameters.share_sigmas * gap * self._error(latest, length),
-            parameters.share_factor * gap * farthest,
-        )
-
-    def _error(self, latest: list[float], length: int) -> float:
-        """Give the standard error of the difference of two shares.
-
-        Two spells of counting, wider by how the samples of one visit hang together; a share of 0
-        or 1 in the window is not certain either.
-        """
-        m = len(latest)
-        marks = [float(mark) for mark in self.marks[:length]]
-        before, now = sum(marks) / length, sum(latest) / m
-        variance = before * (1 - before) * inflation(correlation(marks, before, 1.0)) ** 2 / length
-        variance += (now * (1 - now) * inflation(correlation(latest, now, 1.0)) ** 2 + 1 / m) / m
-        return math.sqrt(variance)
+        latest = [point.y for point in points]
+        shift = (sum(latest) / len(latest) - sum(before) / length) * gap
+        doubt = 1.96 * error(before, latest) * abs(gap)
+        return ShareChange(shift, points, length, doubt, median(self.usual))
 
     def restart(self, points: list[Point]) -> None:
         """Begin anew with the marks since the change."""

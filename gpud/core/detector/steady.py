@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from gpud.core.detector.model import Kind
-from gpud.core.detector.statistic import split_in_time
+from gpud.core.detector.share import moved
+from gpud.core.detector.statistic import largest_gain, split_in_time
 from gpud.core.detector.update import both_halves
 
 if TYPE_CHECKING:
@@ -46,7 +47,29 @@ def change(level: Level, door: Door, parameters: Parameters) -> Change | None:
         placed = _placed(level, reference, m, found, parameters)
         if placed is not None:
             return placed
-    return None
+    return _mixture(level, door, parameters)
+
+
+def _mixture(level: Level, door: Door, parameters: Parameters) -> Change | None:
+    """Look for more or fewer visits to the slow one of two states whose flag is not known."""
+    m = parameters.share_window
+    if level.own < m or not door.covers(m, parameters.window_span_s):
+        return None
+    reference = level.reference(without=m)
+    if reference is None or len(reference.centres) == 1:
+        return None
+    if len(reference.values) < parameters.share_reference * m:
+        return None
+    low, high = reference.centres
+    between, gap = (low + high) / 2, high - low
+    points = level.tail[-2 * m :]
+    marks = [float(point.y >= between) for point in points]
+    before = [float(value >= between) for value in reference.values]
+    if not moved(before, marks[-m:], gap, parameters):
+        return None
+    cut = largest_gain(marks, m // 4)
+    shift = (sum(marks[cut:]) / (len(marks) - cut) - sum(before) / len(before)) * gap
+    return Change(Kind.SLOW_STATE, shift, points[cut:], reference)
 
 
 def _confirmed(
