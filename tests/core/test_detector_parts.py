@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from itertools import pairwise
 from statistics import median
 
 import pytest
@@ -61,7 +62,7 @@ def test_references_are_looked_at_anew_when_they_grew_and_never_beyond_what_is_k
     assert stepped(7) == 0
     assert stepped(8) == 8
     assert stepped(5 * KEEP) == KEEP
-    assert all(b <= max(a + 1, a * 1.07) for a, b in zip(GRID, GRID[1:], strict=False))
+    assert all(b <= max(a + 1, a * 1.07) for a, b in pairwise(GRID))
 
 
 @given(st.floats(-0.6, 0.6))
