@@ -19,7 +19,7 @@ from gpud.core.detector import (
 )
 from gpud.core.detector.siblings import confirmed
 from gpud.core.detector.stream import CAME_BACK, TOO_FEW
-from gpud.core.sample import Flag
+from gpud.core.sample import Flag, Unit
 from tests.core.streams import FIRST_S, NIGHT_S, Feed
 
 US = 1e-6
@@ -65,6 +65,11 @@ def test_less_of_a_rate_is_worse() -> None:
     assert alarm.worse
     assert alarm.effect.ratio == pytest.approx(0.85, rel=0.03)
     assert feed.detector.standing().slowdown == pytest.approx(1 / 0.85, rel=0.03)
+
+
+def test_of_rates_more_is_better_and_of_everything_else_less() -> None:
+    more = {unit for unit in Unit if Direction.of(unit) is Direction.HIGHER}
+    assert more == {Unit.BYTES_PER_SECOND, Unit.FLOPS_PER_SECOND}
 
 
 def test_an_update_without_effect_ends_as_no_change_with_its_limit() -> None:

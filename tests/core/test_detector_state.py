@@ -103,7 +103,7 @@ def test_the_state_stays_small_and_does_not_grow() -> None:
     rng = random.Random(3)
     detector = Detector(Direction.LOWER)
     level, sizes = 12.4e-6, []
-    for at in range(12_000):
+    for at in range(9_000):
         if at % 700 == 699:
             level *= rng.choice((0.7, 1.4, 1.2))
         driver = f"57{at // 2500}.16"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from array import array
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -24,11 +25,17 @@ class Point:
 
 @dataclass(slots=True)
 class Level:
-    """``count`` samples belong to it, the last ``own`` of them since it was (re)entered."""
+    """``count`` samples belong to it, the last ``own`` of them since it was (re)entered.
+
+    ``ref`` holds the logarithms of the first ``KEEP``; ``seqs``, ``times_s`` and ``ys`` are of the
+    last ``KEEP``. Arrays, because there are some ten levels to a stream and dozens of streams.
+    """
 
     driver: str
-    ref: list[float] = field(default_factory=list)  # the first of them, at most ``KEEP``
-    tail: list[Point] = field(default_factory=list)  # the last of them, at most ``KEEP``
+    ref: array[float] = field(default_factory=lambda: array("d"))
+    seqs: array[int] = field(default_factory=lambda: array("q"))
+    times_s: array[float] = field(default_factory=lambda: array("d"))
+    ys: array[float] = field(default_factory=lambda: array("d"))
     count: int = 0
     own: int = 0
     _known: dict[int, Reference] = field(default_factory=dict)
@@ -37,9 +44,11 @@ class Level:
         """Take one more sample in."""
         if len(self.ref) < KEEP:
             self.ref.append(point.y)
-        self.tail.append(point)
-        if len(self.tail) > KEEP:
-            del self.tail[0]
+        self.seqs.append(point.seq)
+        self.times_s.append(point.at_s)
+        self.ys.append(point.y)
+        if len(self.ys) > KEEP:
+            del self.seqs[0], self.times_s[0], self.ys[0]
         self.count += 1
         self.own += 1
 
@@ -48,6 +57,15 @@ class Level:
         for point in points:
             self.add(point)
         return self
+
+    def latest(self, m: int) -> array[float]:
+        """Give the logarithms of the last ``m`` samples, fewer where there are fewer."""
+        return self.ys[-m:]
+
+    def points(self, m: int) -> list[Point]:
+        """Give the last ``m`` samples, fewer where there are fewer."""
+        last = zip(self.seqs[-m:], self.times_s[-m:], self.ys[-m:], strict=True)
+        return [Point(*one) for one in last]
 
     def reference(self, without: int) -> Reference | None:
         """Give the reference as it is without the last ``without`` samples; None for too few.
@@ -62,12 +80,16 @@ class Level:
         if known is None:
             if len(self._known) >= _CACHED:
                 self._known.clear()
-            known = self._known[length] = Reference(tuple(self.ref[:length]))
+            known = self._known[length] = Reference(self.ref[:length])
         return known
 
-    def latest(self) -> Reference:
+    def standard(self) -> Reference:
         """Give the last ``KEEP`` samples as a reference: what an update is compared with."""
-        return Reference(tuple(point.y for point in self.tail))
+        return Reference(self.ys[:])
+
+    def rest(self) -> None:
+        """Forget what can be worked out again, while nothing is asked of it."""
+        self._known.clear()
 
     @property
     def centre(self) -> float:
@@ -76,40 +98,45 @@ class Level:
 
     def give_up(self, points: Sequence[Point]) -> None:
         """Forget the last ``points``, which turned out to be of the next level."""
-        del self.tail[len(self.tail) - len(points) :]
+        kept = len(self.ys) - len(points)
+        del self.seqs[kept:], self.times_s[kept:], self.ys[kept:]
         self.count -= len(points)
         self.own = max(0, self.own - len(points))
         del self.ref[max(0, min(len(self.ref), self.count)) :]
         self._known.clear()
 
-    def entered(self, level: Level, excursion: Sequence[Point]) -> Level:
+    def entered(self, level: Level, excursion: array[float]) -> Level:
         """Go on as the level that the stream came back to, under the driver it has now.
 
         ``level`` holds what was seen since; ``excursion`` what this level has to know from now on.
         """
-        ref = [*self.ref, *(point.y for point in excursion)][-KEEP:]
-        back = Level(level.driver, ref, list(self.tail), max(self.count, len(ref)))
-        return back.extended(level.tail)
+        ref = (self.ref + excursion)[-KEEP:]
+        count = max(self.count, len(ref))
+        back = Level(level.driver, ref, self.seqs[:], self.times_s[:], self.ys[:], count)
+        return back.extended(level.points(KEEP))
 
     def state(self) -> dict[str, Any]:
         """Give all of it as plain data."""
-        shared = self.count == len(self.ref) == len(self.tail)  # half the size while it is young
+        shared = self.count == len(self.ref) == len(self.ys)  # half the size while it is young
         return {
             "driver": self.driver,
-            "ref": None if shared else self.ref,
-            "seq": [point.seq for point in self.tail],
-            "at_s": [point.at_s for point in self.tail],
-            "y": [point.y for point in self.tail],
+            "ref": None if shared else self.ref.tolist(),
+            "seq": self.seqs.tolist(),
+            "at_s": self.times_s.tolist(),
+            "y": self.ys.tolist(),
             "count": self.count,
             "own": self.own,
         }
 
     @classmethod
     def restored(cls, state: dict[str, Any]) -> Level:
-        """Read back what ``state`` gave."""
-        tail = [Point(*one) for one in zip(state["seq"], state["at_s"], state["y"], strict=True)]
-        ref = [point.y for point in tail] if state["ref"] is None else list(state["ref"])
-        return cls(state["driver"], ref, tail, state["count"], state["own"])
+        """Read back what ``state`` gave. Errors: ``ValueError`` for lists that do not match."""
+        seqs, times_s, ys = array("q", state["seq"]), array("d", state["at_s"]), state["y"]
+        if not len(seqs) == len(times_s) == len(ys):
+            raise ValueError("a level's samples have lost some of their parts")
+        ref = ys if state["ref"] is None else state["ref"]
+        given = array("d", ref), seqs, times_s, array("d", ys)
+        return cls(state["driver"], *given, state["count"], state["own"])
 
 
-_CACHED = 16
+_CACHED = 8

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
-from gpud.core.sample import Flag
+from gpud.core.sample import Flag, Unit
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -28,6 +28,12 @@ class Direction(StrEnum):
     def sign(self) -> int:
         """What a logarithm is multiplied with so that bigger is worse."""
         return 1 if self is Direction.LOWER else -1
+
+    @classmethod
+    def of(cls, unit: Unit) -> Direction:
+        """Give the direction of a probe's unit: of rates more is better, of all else less."""
+        rates = {Unit.BYTES_PER_SECOND, Unit.FLOPS_PER_SECOND}
+        return cls.HIGHER if unit in rates else cls.LOWER
 
 
 class Kind(StrEnum):

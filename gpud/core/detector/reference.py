@@ -45,7 +45,7 @@ class Reference:
     compared with both at once, each moved by the same amount.
     """
 
-    values: tuple[float, ...]
+    values: Sequence[float]
     raw: Location = field(init=False)
     centres: tuple[float, ...] = field(init=False)
     centred: Location = field(init=False)  # of the distances from the nearest centre

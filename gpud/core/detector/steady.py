@@ -12,6 +12,8 @@ from gpud.core.detector.statistic import largest_gain, split_in_time
 from gpud.core.detector.update import both_halves
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from gpud.core.detector.door import Door
     from gpud.core.detector.level import Level, Point
     from gpud.core.detector.parameters import Parameters
@@ -40,7 +42,7 @@ def change(level: Level, door: Door, parameters: Parameters) -> Change | None:
         reference = level.reference(without=m)
         if reference is None or min(len(level.ref), level.count - m) < m:
             continue
-        window = [point.y for point in level.tail[-m:]]
+        window = level.latest(m)
         found = reference.shift(window)
         if not _confirmed(reference, window, found, least, parameters):
             continue
@@ -62,7 +64,7 @@ def _mixture(level: Level, door: Door, parameters: Parameters) -> Change | None:
         return None
     low, high = reference.centres
     between, gap = (low + high) / 2, high - low
-    points = level.tail[-2 * m :]
+    points = level.points(2 * m)
     marks = [float(point.y >= between) for point in points]
     before = [float(value >= between) for value in reference.values]
     if not moved(before, marks[-m:], gap, parameters):
@@ -73,7 +75,11 @@ def _mixture(level: Level, door: Door, parameters: Parameters) -> Change | None:
 
 
 def _confirmed(
-    reference: Reference, window: list[float], found: float, least: float, parameters: Parameters
+    reference: Reference,
+    window: Sequence[float],
+    found: float,
+    least: float,
+    parameters: Parameters,
 ) -> bool:
     m = len(window)
     limit = max(least, parameters.sigmas * reference.noise(m))
@@ -91,8 +97,8 @@ def _placed(
     level: Level, reference: Reference, m: int, found: float, parameters: Parameters
 ) -> Change | None:
     """Find where the change began; None if little is left of it from there on."""
-    span = min(len(level.tail), 3 * m + 60, max(level.own, m + 4))
-    points = level.tail[-span:]
+    points = level.points(min(3 * m + 60, max(level.own, m + 4)))
+    span = len(points)
     residuals = reference.residuals([point.y for point in points])
     cut = split_in_time(residuals, max(FEWEST_EITHER_SIDE, min(m // 4, span // 4)))
     after = [point.y for point in points[cut:]]

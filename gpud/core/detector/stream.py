@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from array import array
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -120,8 +121,8 @@ class Detector:
 
     def standing(self) -> Standing:
         """Give what people are shown: counts, levels, what is open."""
-        enough = len(self.level.tail) >= FEWEST
-        now = median([point.y for point in self.level.tail[-LATEST:]]) if enough else None
+        enough = len(self.level.ys) >= FEWEST
+        now = median(self.level.latest(LATEST)) if enough else None
         befores = [self.door.logarithm(alarm.before) for alarm in self.open]
         usual = min(befores) if befores else (self.level.centre if enough else None)
         return Standing(
@@ -155,6 +156,7 @@ class Detector:
             else:
                 self._remember(self.trial.base)
         if base.count >= FEWEST and self.door.covers(base.count, self.parameters.look_span_s):
+            base.rest()
             self.trial = Trial(base, driver, seq, at_s)
         else:
             self.trial = None
@@ -174,7 +176,7 @@ class Detector:
                 self._remember(trial.base)
             return None
         reference = trial.before
-        shift = reference.located([one.y for one in level.tail]).mean
+        shift = reference.located(level.latest(level.own)).mean
         found = _Finding(
             kind=Kind.DRIVER,
             since=Point(trial.since_seq, trial.since_s, 0.0),
@@ -288,6 +290,7 @@ class Detector:
         self.trial = None
 
     def _remember(self, level: Level) -> None:
+        level.rest()
         others = [one for one in self.left if one is not level]
         self.left = [*others, level][-self.parameters.levels_kept :]
 
@@ -307,7 +310,7 @@ class Detector:
         if old is None or distance >= self.parameters.near:
             return
         self.left.remove(old)
-        excursion = left.tail[-self.parameters.excursion :] if left else []
+        excursion = left.latest(self.parameters.excursion) if left else array("d")
         self.level = old.entered(level, excursion)
 
     def _effect(self, found: _Finding) -> Effect:

@@ -10,6 +10,8 @@ from gpud.core.detector.level import Level
 from gpud.core.stats import quantile
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from gpud.core.detector.door import Door
     from gpud.core.detector.parameters import Parameters
     from gpud.core.detector.reference import Reference
@@ -29,7 +31,7 @@ class Trial:
     def before(self) -> Reference:
         """The level before, as it was when the driver changed."""
         if self._before is None:
-            self._before = self.base.latest()
+            self._before = self.base.standard()
         return self._before
 
     def confirmed(self, level: Level, door: Door, parameters: Parameters) -> bool:
@@ -37,7 +39,7 @@ class Trial:
         m = level.own
         if not is_look(m, door, parameters):
             return False
-        values = [point.y for point in level.tail]
+        values = level.latest(m)
         found = self.before.shift(values)
         limit = self.limit(parameters, m)
         if abs(found) <= limit or not self.before.agrees(values, found):
@@ -77,7 +79,7 @@ def is_look(m: int, door: Door, parameters: Parameters) -> bool:
     return m in parameters.looks and door.covers(m, parameters.look_span_s)
 
 
-def both_halves(reference: Reference, values: list[float], found: float, limit: float) -> bool:
+def both_halves(reference: Reference, values: Sequence[float], found: float, limit: float) -> bool:
     """Say whether either half of a window has half of what is needed: else it came or went."""
     half = len(values) // 2
     sign = math.copysign(1, found)
