@@ -162,6 +162,8 @@ FAMILIES = {
 def _stream(number: int, rng: random.Random, n: int, spacing_s: int) -> Stream:
     family = tuple(FAMILIES)[number % len(FAMILIES)]
     scenario = rng.choice(SCENARIOS)
+    if scenario == "modeshift" and spacing_s == DAY_S:
+        scenario = "step"  # a share needs some 500 samples, which nobody has of nights
     draw = FAMILIES[family](rng, rng.choice((0.006, 0.012, 0.02, 0.03, 0.045)))
     made = Stream(
         name=f"generated/{number:04d}/{scenario}/{family}/{spacing_s}",
