@@ -384,6 +384,13 @@ def test_a_whole_stream_is_judged_as_sample_by_sample() -> None:
     ]
 
 
+def test_a_recording_that_names_no_driver_is_judged_as_of_one() -> None:
+    times = [FIRST_S + 60 * at for at in range(700)]
+    values = [12.4] * 500 + [15.0] * 200
+    (found,) = detect(times, values, [""] * 700, "lower-is-better")
+    assert found["change_index"] == 500
+
+
 def test_a_stream_has_one_direction_and_known_flags() -> None:
     with pytest.raises(ValueError, match="sideways"):
         detect([], [], [], "sideways")

@@ -14,6 +14,9 @@ if TYPE_CHECKING:
     from gpud.core.detector.parameters import Parameters
 
 
+UNRECORDED = "unrecorded"
+
+
 class Found(TypedDict):
     """One alarm as evaluation harnesses want it."""
 
@@ -32,7 +35,8 @@ def detect(  # noqa: PLR0913, PLR0917  # the harness's signature
 ) -> list[Found]:
     """Judge a recorded stream.
 
-    Shapes: one entry a sample in each sequence; ``flags`` has '' or the value of one ``Flag``.
+    Shapes: one entry a sample in each sequence; ``flags`` has '' or the value of one ``Flag``. An
+    empty ``context`` is a driver like any other: a recording that names none is of one.
     Units: Unix seconds; values all of one unit. Errors: ``ValueError`` for an unknown direction or
     flag, or for sequences of different lengths.
     """
@@ -41,7 +45,7 @@ def detect(  # noqa: PLR0913, PLR0917  # the harness's signature
     found: list[Found] = []
     for at_s, value, driver, mark in zip(timestamps, values, context, marks, strict=True):
         given = (Flag(mark),) if mark else ()
-        alarm = judge.push(Observation(at_s, value, driver, given))
+        alarm = judge.push(Observation(at_s, value, driver or UNRECORDED, given))
         if alarm is not None:
             found.append(
                 Found(index=alarm.seq, change_index=alarm.since_seq, ratio=alarm.effect.ratio)

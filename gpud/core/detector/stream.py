@@ -88,13 +88,15 @@ class Detector:
             return None
         point = Point(seq, observation.at_s, door.logarithm(observation.value))
         self.share.add(point, slow=bool(marks))
-        alarm = self._shared(point)
+        alarm = None
         if not marks:
             self.level.add(point)
             self.judged += 1
             self.last_judged_s = point.at_s
-            alarm = self._tried(point) or self._steady(point) or alarm
-        return alarm
+            alarm = self._tried(point) or self._steady(point)
+        return alarm or self._shared(
+            point
+        )  # one a sample: a share that moved can wait for the next
 
     def accept(self) -> None:
         """Take the present level for the usual one: what a person may say to an open alarm."""
