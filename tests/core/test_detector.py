@@ -355,6 +355,40 @@ def test_a_resumed_sample_is_a_pause_however_short_it_was() -> None:
     assert feed.detector.standing().set_aside == {"settling": 6}
 
 
+def test_a_burst_like_those_the_old_driver_had_is_not_the_new_driver() -> None:
+    feed = Feed()
+
+    def bursts(count: int) -> None:
+        for _ in range(count):
+            feed.level(12.4 * US, 120)
+            feed.level(12.4 * US * 1.3, 30)
+
+    bursts(6)
+    feed.driver = "576.02"
+    feed.level(12.4 * US * 1.3, 33)
+    feed.level(12.4 * US, 120)
+    assert feed.alarms == []
+    assert verdict_of(feed) is State.NO_CHANGE
+
+
+def test_an_improvement_that_falls_short_of_the_old_level_closes_nothing() -> None:
+    feed = Feed()
+    feed.level(12.4 * US, 500)
+    (began,) = feed.level(12.4 * US * 1.6, 400)
+    (better,) = feed.level(12.4 * US * 1.3, 300)
+    assert (better.worse, better.closes) == (False, ())
+    assert feed.detector.standing().open == (began,)
+
+
+def test_the_level_that_was_left_keeps_no_sample_of_the_next_one() -> None:
+    feed = Feed()
+    feed.level(12.4 * US, 500)
+    (alarm,) = feed.level(12.4 * US * 1.5, 200)
+    (left,) = feed.detector.left
+    assert left.count == len(left.ref) == len(left.ys) == alarm.since_seq - 3
+    assert max(left.ys) < math.log(12.4 * US * 1.2)
+
+
 def test_what_is_accepted_is_the_usual_from_then_on() -> None:
     feed = updated(1.2)
     assert feed.detector.standing().slowdown == pytest.approx(1.2, rel=0.03)

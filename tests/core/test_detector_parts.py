@@ -10,6 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gpud.core.detector import Observation, Parameters
+from gpud.core.detector.door import Door
+from gpud.core.detector.level import Level, Point
 from gpud.core.detector.parameters import GRID, KEEP, stepped
 from gpud.core.detector.reference import Reference
 from gpud.core.detector.statistic import (
@@ -21,6 +24,7 @@ from gpud.core.detector.statistic import (
     shift,
     split_in_time,
 )
+from gpud.core.detector.update import both_halves
 
 figures = st.lists(st.floats(-100, 100), min_size=1, max_size=60)
 
@@ -76,6 +80,39 @@ def test_a_window_of_both_power_states_is_moved_by_what_both_moved(effect: float
     assert len(reference.centres) == 2
     moved = reference.located([value + effect for value in both(120)])
     assert moved.mean == pytest.approx(effect, abs=0.02)
+
+
+def test_a_change_has_to_be_in_either_half_of_a_window() -> None:
+    rng = random.Random(7)
+    reference = Reference(tuple(rng.gauss(0, 0.01) for _ in range(300)))
+    assert both_halves(reference, [0.1] * 20, 0.1, 0.07)
+    assert not both_halves(reference, [0.2] * 10 + [0.02] * 10, 0.08, 0.07)
+    assert not both_halves(reference, [0.02] * 10 + [0.2] * 10, 0.08, 0.07)
+
+
+def test_raw_values_have_to_move_the_way_that_the_pair_did() -> None:
+    values = [0.5 if at % 11 in {3, 7} else 0.0 for at in range(500)]
+    reference = Reference(values)
+    assert reference.agrees([0.3] * 40, 0.1)
+    assert not reference.agrees([0.3] * 40, -0.2)
+
+
+def test_few_references_of_a_growing_level_are_kept() -> None:
+    level = Level("572.16")
+    for seq in range(2000):
+        level.add(Point(seq, 60.0 * seq, 0.0))
+        for without in (8, 12, 20, 40, 60, 120, 240):
+            level.reference(without)
+    assert len(level._known) <= 8
+
+
+def test_a_clock_that_jumps_back_and_forth_does_not_change_the_usual_spacing() -> None:
+    door = Door(Parameters(), 1)
+    at_s = 1e9
+    for turn in range(100):
+        at_s += 120 if turn % 2 else -60
+        door.enter(Observation(at_s, 1.0, "572.16"))
+    assert door.spacing_s == 120
 
 
 def test_one_stay_is_no_second_power_state_however_long() -> None:
