@@ -358,17 +358,20 @@ def test_a_resumed_sample_is_a_pause_however_short_it_was() -> None:
 def test_a_burst_like_those_the_old_driver_had_is_not_the_new_driver() -> None:
     feed = Feed()
 
-    def bursts(count: int) -> None:
-        for _ in range(count):
-            feed.level(12.4 * US, 120)
-            feed.level(12.4 * US * 1.3, 30)
-
-    bursts(6)
+    for height in (1.15, 1.25, 1.35, 1.45, 1.3, 1.5):
+        feed.level(12.4 * US, 120)
+        feed.level(12.4 * US * height, 30)
     feed.driver = "576.02"
-    feed.level(12.4 * US * 1.3, 33)
+    feed.level(12.4 * US * 1.25, 33)
     feed.level(12.4 * US, 120)
     assert feed.alarms == []
     assert verdict_of(feed) is State.NO_CHANGE
+
+
+def test_a_shift_that_is_not_yet_in_the_first_half_waits_for_the_next_looks() -> None:
+    feed = updated(1.0, after=6)
+    (alarm,) = feed.level(12.4 * US * 1.2, 100)
+    assert (alarm.kind, alarm.samples) == (Kind.DRIVER, 30)  # the look at 20 had it nearly all
 
 
 def test_an_improvement_that_falls_short_of_the_old_level_closes_nothing() -> None:

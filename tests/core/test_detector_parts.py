@@ -109,7 +109,7 @@ def test_few_references_of_a_growing_level_are_kept() -> None:
 def test_a_clock_that_jumps_back_and_forth_does_not_change_the_usual_spacing() -> None:
     door = Door(Parameters(), 1)
     at_s = 1e9
-    for turn in range(100):
+    for turn in range(101):
         at_s += 120 if turn % 2 else -60
         door.enter(Observation(at_s, 1.0, "572.16"))
     assert door.spacing_s == 120
