@@ -1,7 +1,7 @@
 """Streams made for judging the detector: every kind of noise, change and disturbance, labelled.
 
-They are not the streams its thresholds were chosen on: other noise families, other seeds, other
-spacings. One seed makes one set for ever.
+Other noise families and spacings than in the streams it was developed on; some seeds were looked at
+on the way, and docs/detector.md says which. One seed makes one set for ever.
 """
 
 from __future__ import annotations
