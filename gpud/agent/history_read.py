@@ -19,7 +19,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from gpud.agent.store import FILE, MIGRATIONS
+from gpud.agent.schema import MIGRATIONS
+from gpud.agent.store import FILE
 from gpud.core.errors import StoreError
 from gpud.core.stats import median
 

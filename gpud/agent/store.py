@@ -17,7 +17,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
-from gpud.agent import eventrows
+from gpud.agent import eventrows, schema
 from gpud.core.changes import GPUS, KINDS
 from gpud.core.errors import StoreError
 from gpud.core.presence import GPU_FORGOTTEN, GPU_SEEN
@@ -35,54 +35,6 @@ FILE = "gpud.db"
 WAITING_LIMIT = 1000
 MOST_UNMARKED = 500
 """Runs looked through for what is usual on mains and what is on battery."""
-MIGRATIONS = (
-    """
-    CREATE TABLE runs (
-        id INTEGER PRIMARY KEY,
-        finished_s REAL NOT NULL,
-        boot_id TEXT NOT NULL,
-        probe TEXT NOT NULL,
-        backend TEXT NOT NULL,
-        gpu_uuid TEXT,
-        duration_s REAL NOT NULL,
-        failure TEXT,
-        conditions TEXT NOT NULL
-    );
-    CREATE INDEX runs_by_time ON runs (probe, finished_s);
-    CREATE TABLE samples (
-        run_id INTEGER NOT NULL REFERENCES runs (id),
-        mode TEXT NOT NULL,
-        unit TEXT NOT NULL,
-        n INTEGER NOT NULL,
-        median REAL NOT NULL,
-        p10 REAL NOT NULL,
-        p90 REAL NOT NULL,
-        p99 REAL NOT NULL,
-        minimum REAL NOT NULL,
-        maximum REAL NOT NULL,
-        null_median REAL,
-        null_p99 REAL,
-        buckets TEXT,
-        PRIMARY KEY (run_id, mode)
-    ) WITHOUT ROWID;
-    CREATE TABLE events (
-        id INTEGER PRIMARY KEY,
-        at_s REAL NOT NULL,
-        kind TEXT NOT NULL,
-        body TEXT NOT NULL
-    );
-    """,
-    """
-    ALTER TABLE runs ADD COLUMN flags TEXT NOT NULL DEFAULT '[]';
-    ALTER TABLE runs ADD COLUMN curve TEXT;
-    ALTER TABLE samples ADD COLUMN peaks TEXT;
-    """,
-    """
-    CREATE INDEX events_by_time ON events (at_s);
-    CREATE INDEX events_by_kind ON events (kind, at_s);
-    """,
-)
-"""Step i leads from schema i to i + 1. Steps are only ever added."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,6 +146,22 @@ class Store:
         except sqlite3.Error as error:
             raise _translated(error, self.path) from error
 
+    def read(self, question: Callable[[sqlite3.Connection], T]) -> T:
+        """Ask something of the rows that ``question`` knows of. Errors: StoreError."""
+        try:
+            return question(self._connection)
+        except sqlite3.Error as error:
+            raise _translated(error, self.path) from error
+
+    def write(self, change: Callable[[sqlite3.Connection], T]) -> T:
+        """Change rows in one transaction: all of it lasts, or nothing. Errors: StoreError."""
+        try:
+            with self._connection as transaction:
+                transaction.execute("BEGIN IMMEDIATE")
+                return change(transaction)
+        except sqlite3.Error as error:
+            raise _translated(error, self.path) from error
+
     def close(self) -> None:
         """Close the file; what was written stays."""
         with suppress(sqlite3.Error):
@@ -207,7 +175,7 @@ class Store:
             connection.execute("PRAGMA foreign_keys=ON")
             verdict = connection.execute("PRAGMA quick_check(1)").fetchone()[0]
             _refuse_damage(verdict)
-            _migrate(connection, self.path)
+            schema.migrate(connection, self.path)
         except BaseException:
             connection.close()
             raise
@@ -364,20 +332,6 @@ def _insert(transaction: sqlite3.Connection, run: Run) -> None:
 
 def _json(value: Any) -> str:  # noqa: ANN401  # plain data
     return json.dumps(value, separators=(",", ":"))
-
-
-def _migrate(connection: sqlite3.Connection, path: Path) -> None:
-    version = connection.execute("PRAGMA user_version").fetchone()[0]
-    if version > len(MIGRATIONS):
-        raise StoreError(
-            f"{path} was written by a newer gpud (schema {version}, this one knows "
-            f"{len(MIGRATIONS)})",
-            reason="newer_schema",
-            fix="upgrade gpud, or move the file away",
-        )
-    for step, script in enumerate(MIGRATIONS[version:], start=version + 1):
-        # executescript commits first, so the transaction is spelled out: all of a step or nothing.
-        connection.executescript(f"BEGIN; {script} PRAGMA user_version = {step}; COMMIT;")
 
 
 def _refuse_damage(verdict: str) -> None:

@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 
 from gpud.agent import eventrows
 from gpud.agent.eventrows import MOST, Entry, Window
-from gpud.agent.store import FILE, MIGRATIONS, Store
+from gpud.agent.schema import MIGRATIONS
+from gpud.agent.store import FILE, Store
 from gpud.core.changes import DRIVER_VERSION, GPUS, KERNEL
 from gpud.core.errors import StoreError
 from gpud.core.presence import GPU_FORGOTTEN, GPU_SEEN, remembered

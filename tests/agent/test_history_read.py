@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from gpud.agent.history_read import Series, past
-from gpud.agent.store import FILE, MIGRATIONS, Run, Store
+from gpud.agent.schema import MIGRATIONS
+from gpud.agent.store import FILE, Run, Store
 from gpud.core import stats
 from gpud.core.errors import StoreError
 from gpud.core.sample import Backend, Device, Failure, Flag, Peak, Reason, RunReport, Unit

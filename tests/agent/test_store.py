@@ -18,8 +18,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from gpud.agent import schema
 from gpud.agent import store as store_module
-from gpud.agent.store import FILE, MIGRATIONS, History, Run, Store
+from gpud.agent.schema import MIGRATIONS
+from gpud.agent.store import FILE, History, Run, Store
 from gpud.core import stats
 from gpud.core.errors import StoreError
 from gpud.core.sample import (
@@ -212,7 +214,7 @@ def test_an_older_file_is_led_forward_and_keeps_its_runs(
     with opened(tmp_path) as store:
         store.append([run(1)])
     longer = (*MIGRATIONS, "ALTER TABLE runs ADD COLUMN note TEXT;")
-    monkeypatch.setattr(store_module, "MIGRATIONS", longer)
+    monkeypatch.setattr(schema, "MIGRATIONS", longer)
     with opened(tmp_path) as store:
         store.append([run(2)])
     assert finished_s(tmp_path) == [1.0, 2.0]
@@ -224,7 +226,7 @@ def test_an_older_file_is_led_forward_and_keeps_its_runs(
 def test_a_file_of_the_first_gpud_is_led_forward(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(store_module, "MIGRATIONS", MIGRATIONS[:1])
+    monkeypatch.setattr(schema, "MIGRATIONS", MIGRATIONS[:1])
     with opened(tmp_path):
         pass
     monkeypatch.undo()
@@ -239,7 +241,7 @@ def test_a_step_that_fails_half_way_leaves_the_file_as_it_was(
     with opened(tmp_path):
         pass
     broken = (*MIGRATIONS, "CREATE TABLE half (x); INSERT INTO nowhere VALUES (1);")
-    monkeypatch.setattr(store_module, "MIGRATIONS", broken)
+    monkeypatch.setattr(schema, "MIGRATIONS", broken)
     with pytest.raises(StoreError):
         Store(tmp_path, now=stamp)
     with closing(sqlite3.connect(tmp_path / FILE)) as connection:

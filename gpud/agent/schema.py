@@ -1,0 +1,127 @@
+"""The tables of the history, and the way there from every schema of before."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from gpud.core.errors import StoreError
+
+if TYPE_CHECKING:
+    import sqlite3
+    from pathlib import Path
+
+MIGRATIONS = (
+    """
+    CREATE TABLE runs (
+        id INTEGER PRIMARY KEY,
+        finished_s REAL NOT NULL,
+        boot_id TEXT NOT NULL,
+        probe TEXT NOT NULL,
+        backend TEXT NOT NULL,
+        gpu_uuid TEXT,
+        duration_s REAL NOT NULL,
+        failure TEXT,
+        conditions TEXT NOT NULL
+    );
+    CREATE INDEX runs_by_time ON runs (probe, finished_s);
+    CREATE TABLE samples (
+        run_id INTEGER NOT NULL REFERENCES runs (id),
+        mode TEXT NOT NULL,
+        unit TEXT NOT NULL,
+        n INTEGER NOT NULL,
+        median REAL NOT NULL,
+        p10 REAL NOT NULL,
+        p90 REAL NOT NULL,
+        p99 REAL NOT NULL,
+        minimum REAL NOT NULL,
+        maximum REAL NOT NULL,
+        null_median REAL,
+        null_p99 REAL,
+        buckets TEXT,
+        PRIMARY KEY (run_id, mode)
+    ) WITHOUT ROWID;
+    CREATE TABLE events (
+        id INTEGER PRIMARY KEY,
+        at_s REAL NOT NULL,
+        kind TEXT NOT NULL,
+        body TEXT NOT NULL
+    );
+    """,
+    """
+    ALTER TABLE runs ADD COLUMN flags TEXT NOT NULL DEFAULT '[]';
+    ALTER TABLE runs ADD COLUMN curve TEXT;
+    ALTER TABLE samples ADD COLUMN peaks TEXT;
+    """,
+    """
+    CREATE INDEX events_by_time ON events (at_s);
+    CREATE INDEX events_by_kind ON events (kind, at_s);
+    """,
+    """
+    CREATE TABLE states (
+        name TEXT PRIMARY KEY,
+        upto_run INTEGER NOT NULL,
+        at_s REAL NOT NULL,
+        body TEXT NOT NULL
+    ) WITHOUT ROWID;
+    CREATE TABLE alarms (
+        id INTEGER PRIMARY KEY,
+        stream TEXT NOT NULL,
+        seq INTEGER NOT NULL,
+        at_s REAL NOT NULL,
+        body TEXT NOT NULL,
+        UNIQUE (stream, seq)
+    );
+    CREATE INDEX alarms_by_time ON alarms (at_s);
+    CREATE TABLE verdicts (
+        id INTEGER PRIMARY KEY,
+        stream TEXT NOT NULL,
+        since_s REAL NOT NULL,
+        at_s REAL NOT NULL,
+        body TEXT NOT NULL,
+        UNIQUE (stream, since_s)
+    );
+    CREATE INDEX verdicts_by_time ON verdicts (at_s);
+    CREATE TABLE alerts (
+        fingerprint TEXT NOT NULL,
+        starts_s REAL NOT NULL,
+        updated_s REAL NOT NULL,
+        ends_s REAL,
+        body TEXT NOT NULL,
+        PRIMARY KEY (fingerprint, starts_s)
+    ) WITHOUT ROWID;
+    CREATE INDEX alerts_by_time ON alerts (starts_s);
+    CREATE TABLE rollups (
+        hour_s INTEGER NOT NULL,
+        gpu_uuid TEXT NOT NULL,
+        probe TEXT NOT NULL,
+        mode TEXT NOT NULL,
+        version INTEGER NOT NULL,
+        driver TEXT NOT NULL,
+        unit TEXT NOT NULL,
+        n INTEGER NOT NULL,
+        flagged INTEGER NOT NULL,
+        median REAL NOT NULL,
+        p10 REAL NOT NULL,
+        p90 REAL NOT NULL,
+        minimum REAL NOT NULL,
+        maximum REAL NOT NULL,
+        PRIMARY KEY (hour_s, gpu_uuid, probe, mode, version, driver)
+    ) WITHOUT ROWID;
+    """,
+)
+"""Step i leads from schema i to i + 1. Steps are only ever added."""
+
+
+def migrate(connection: sqlite3.Connection, path: Path) -> None:
+    """Bring a file to the newest schema, a step at a time. Errors: StoreError for a newer one."""
+    version = connection.execute("PRAGMA user_version").fetchone()[0]
+    if version > len(MIGRATIONS):
+        raise StoreError(
+            f"{path} was written by a newer gpud (schema {version}, this one knows "
+            f"{len(MIGRATIONS)})",
+            reason="newer_schema",
+            fix="upgrade gpud, or move the file away",
+        )
+    for step, script in enumerate(MIGRATIONS[version:], start=version + 1):
+        # executescript commits first, so the transaction is spelled out: all of a step or nothing.
+        connection.executescript(f"BEGIN; {script} PRAGMA user_version = {step}; COMMIT;")
