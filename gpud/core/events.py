@@ -11,12 +11,15 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from gpud.core.alerts import Alert, SinkState
     from gpud.core.breaker import Standing
     from gpud.core.changes import Change
+    from gpud.core.detector import Standing as StreamStanding
     from gpud.core.health import Level
     from gpud.core.presence import Expected
     from gpud.core.report import RootReport
     from gpud.core.sample import Flag, Inventory, ProbeSpec, RunReport, Skip
+    from gpud.core.streams import StreamKey
     from gpud.core.telemetry import Answer
 
 
@@ -148,6 +151,31 @@ class ClockJumped:
     now_mono_s: float
 
 
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """Detectors have taken samples in, or a person told them something; how these streams stand."""
+
+    streams: Mapping[StreamKey, StreamStanding]
+    now_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class AlertsChanged:
+    """What there is to tell, all of it: what fires, and what ended lately."""
+
+    alerts: tuple[Alert, ...]
+    now_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class SinkTold:
+    """A sink was given something, and delivered it or did not."""
+
+    sink: str
+    state: SinkState
+    now_s: float
+
+
 Event = (
     ProbesListed
     | InventoryTaken
@@ -163,4 +191,7 @@ Event = (
     | RootHeard
     | HealthSet
     | ClockJumped
+    | Judged
+    | AlertsChanged
+    | SinkTold
 )

@@ -10,6 +10,7 @@ from gpud.core import clock, containers, gpus, presence, stats, telemetry
 from gpud.core.change_fold import with_changes, with_memory
 from gpud.core.container_fold import with_containers
 from gpud.core.events import (
+    AlertsChanged,
     BreakerChanged,
     Changed,
     ChildSpawned,
@@ -17,6 +18,7 @@ from gpud.core.events import (
     Event,
     HealthSet,
     InventoryTaken,
+    Judged,
     PlatformRead,
     ProbesListed,
     ProgramStarted,
@@ -24,6 +26,7 @@ from gpud.core.events import (
     RootHeard,
     RunFinished,
     RunSkipped,
+    SinkTold,
     SourceAnswered,
 )
 from gpud.core.health import Level
@@ -235,6 +238,21 @@ def _(event: ClockJumped, snapshot: Snapshot) -> Snapshot:
         return after
     aged = telemetry.paused(snapshot.telemetry, event.offset_s)
     return replace(after, telemetry=aged, resumed_mono_s=event.now_mono_s)
+
+
+@fold.register
+def _(event: Judged, snapshot: Snapshot) -> Snapshot:
+    return replace(snapshot, streams={**snapshot.streams, **event.streams})
+
+
+@fold.register
+def _(event: AlertsChanged, snapshot: Snapshot) -> Snapshot:
+    return replace(snapshot, alerts=event.alerts)
+
+
+@fold.register
+def _(event: SinkTold, snapshot: Snapshot) -> Snapshot:
+    return replace(snapshot, sinks={**snapshot.sinks, event.sink: event.state})
 
 
 def _accumulated(

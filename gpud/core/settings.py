@@ -230,6 +230,62 @@ class Containers:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Detector:
+    """How long figures are watched before they are judged; the number of samples counts as well."""
+
+    update_span_s: float = 1110.0  # of a new driver; 20 minutes, give or take the jitter
+    window_span_s: float = 5340.0  # under the same driver; 90 minutes: bursts are shorter
+
+    def __post_init__(self) -> None:
+        """Refuse spans in which nothing would ever be judged."""
+        _between(self, "update_span_s", "window_span_s", low=0, high=7 * 86400)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Alerts:
+    """Whom gpud tells, beside the log and the next shell that is opened."""
+
+    disabled: tuple[str, ...] = ()  # sinks by name
+    webhook_urls: tuple[str, ...] = ()  # Alertmanager's webhook, version 4
+    webhook_credentials_file: str = ""  # its content is sent as a bearer token
+    command: tuple[str, ...] = ()  # a program and its arguments; the alerts are on its stdin
+    toast: bool = False  # of Windows, on the desktop
+    apprise_urls: tuple[str, ...] = ()  # needs the extra: gpud[apprise]
+    group_wait_s: float = 30.0  # what has one cause is told together
+    repeat_interval_s: float = 14400.0  # of what still fires and nobody has acknowledged
+    warm_up_s: float = 300.0  # after a start and a long pause nothing new is told
+    timeout_s: float = 10.0  # of one delivery
+
+    def __post_init__(self) -> None:
+        """Refuse times that would flood or never come, and what is no address."""
+        _between(self, "group_wait_s", "warm_up_s", low=0, high=86400)
+        _between(self, "repeat_interval_s", low=1, high=30 * 86400)
+        _between(self, "timeout_s", low=0.1, high=60)
+        for url in self.webhook_urls:
+            if not url.startswith(("http://", "https://")):
+                raise ValueError(f"webhook_urls: {url} does not begin with http:// or https://")
+        for name, path in (
+            ("webhook_credentials_file", self.webhook_credentials_file),
+            ("command", self.command[0] if self.command else ""),
+        ):
+            if path and not path.startswith("/"):
+                raise ValueError(f"{name} must be an absolute path, not {path}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Store:
+    """How long figures are kept."""
+
+    raw_days: float = 30.0  # every run
+    rollup_days: float = 730.0  # one summary an hour, and what happened
+
+    def __post_init__(self) -> None:
+        """Refuse to keep less than the detector learns from, and more than a disk holds."""
+        _between(self, "raw_days", low=2, high=3650)
+        _between(self, "rollup_days", low=self.raw_days, high=36500)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Log:
     """What is written to the log file and the terminal."""
 
@@ -254,6 +310,9 @@ class Settings:
     probes: Probes = field(default_factory=Probes)
     gate: Gate = field(default_factory=Gate)
     containers: Containers = field(default_factory=Containers)
+    detector: Detector = field(default_factory=Detector)
+    alerts: Alerts = field(default_factory=Alerts)
+    store: Store = field(default_factory=Store)
     log: Log = field(default_factory=Log)
 
     @property

@@ -16,9 +16,11 @@ from gpud.core.telemetry import Telemetry
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from gpud.core.alerts import Alert, SinkState
     from gpud.core.breaker import Standing
     from gpud.core.changes import Change
     from gpud.core.containers import Comparison
+    from gpud.core.detector import Standing as StreamStanding
     from gpud.core.gpus import KnownGpu
     from gpud.core.presence import Expected
     from gpud.core.report import RootReport
@@ -33,6 +35,7 @@ if TYPE_CHECKING:
         Sample,
         Skip,
     )
+    from gpud.core.streams import StreamKey
 
 ALLOWANCE_S: Final = 30.0
 """Beyond the intervals: a busy machine is late."""
@@ -107,6 +110,9 @@ class Snapshot:
     health: Mapping[str, Health] = field(default_factory=dict)
     paused_s: float = 0.0
     clock_jumps: int = 0
+    streams: Mapping[StreamKey, StreamStanding] = field(default_factory=dict)
+    alerts: tuple[Alert, ...] = ()  # what fires, and what ended lately
+    sinks: Mapping[str, SinkState] = field(default_factory=dict)  # by name
     resumed_mono_s: float | None = None  # when the machine came back from its last long pause
 
 
