@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 import gpud
 from gpud import status
-from gpud.core.errors import ConfigError, GpudError
+from gpud.core.errors import ConfigError, GpudError, StoreError
 from gpud.core.proc import start_ticks
 from gpud.core.settings import Settings, config_path, entries, parse
 from gpud.core.text import escaped
@@ -162,7 +162,9 @@ def _refuse(error: GpudError | OSError, verb: str) -> int:
     code = PROBLEM
     if isinstance(error, ConfigError):
         code = USAGE
-    elif isinstance(error, PermissionError):
+    elif isinstance(error, PermissionError) or (
+        isinstance(error, StoreError) and error.reason == "not_permitted"
+    ):
         code, fix = NO_PERMISSION, f"sudo gpud {verb}"
     _say(f"gpud: {error}" + (f"\n  fix: {fix}" if fix else ""), file=sys.stderr)
     return code

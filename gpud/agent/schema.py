@@ -10,6 +10,9 @@ if TYPE_CHECKING:
     import sqlite3
     from pathlib import Path
 
+FILE = "gpud.db"
+"""The history, in the directory of what must survive a reboot."""
+
 MIGRATIONS = (
     """
     CREATE TABLE runs (

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-FILE = "gpud.db"
+FILE = schema.FILE
 WAITING_LIMIT = 1000
 MOST_UNMARKED = 500
 """Runs looked through for what is usual on mains and what is on battery."""
