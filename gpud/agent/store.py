@@ -8,26 +8,26 @@ from __future__ import annotations
 
 import asyncio
 import errno
-import json
 import sqlite3
 from collections import deque
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, suppress
-from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
-from gpud.agent import eventrows, schema
+from gpud.agent import eventrows, runrows, schema
+from gpud.agent.runrows import Run
 from gpud.core.changes import GPUS, KINDS
 from gpud.core.errors import StoreError
 from gpud.core.presence import GPU_FORGOTTEN, GPU_SEEN
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
-    from typing import Any
 
     from gpud.agent.eventrows import Entry, Window
-    from gpud.core.sample import Condition, Flag, RunReport
+    from gpud.core.sample import Condition
+
+__all__ = ["FILE", "History", "Run", "Store"]
 
 T = TypeVar("T")
 
@@ -35,16 +35,6 @@ FILE = schema.FILE
 WAITING_LIMIT = 1000
 MOST_UNMARKED = 500
 """Runs looked through for what is usual on mains and what is on battery."""
-
-
-@dataclass(frozen=True, slots=True)
-class Run:
-    """One finished run as the history keeps it. Units: ``finished_s`` is Unix time."""
-
-    report: RunReport
-    finished_s: float
-    boot_id: str
-    flags: tuple[Flag, ...] = ()
 
 
 class Store:
@@ -81,7 +71,7 @@ class Store:
                 for run in runs:
                     transaction.execute("SAVEPOINT run")
                     try:
-                        _insert(transaction, run)
+                        runrows.insert(transaction, run)
                     except (sqlite3.IntegrityError, OverflowError) as error:
                         transaction.execute("ROLLBACK TO run")
                         refused.append(_unstorable(run, error))
@@ -91,60 +81,33 @@ class Store:
         return refused
 
     def count(self) -> int:
-        """Say how many runs are kept."""
-        row = self._connection.execute("SELECT count(*) FROM runs").fetchone()
-        return int(row[0])
+        """Say how many runs are kept. Errors: StoreError."""
+        return self.read(runrows.count)
 
     def last_finished_s(self, probe: str) -> float | None:
         """Give when the run of ``probe`` that was written last had ended. Errors: StoreError."""
-        try:
-            row = self._connection.execute(
-                "SELECT finished_s FROM runs WHERE probe = ? ORDER BY id DESC LIMIT 1", (probe,)
-            ).fetchone()
-        except sqlite3.Error as error:
-            raise _translated(error, self.path) from error
-        return None if row is None else float(row[0])
+        return self.read(lambda connection: runrows.last_finished_s(connection, probe))
 
     def unmarked(self, probe: str, gpu_uuid: str, most: int) -> list[dict[str, Condition]]:
         """Give the conditions of good runs without flags, newest first. Errors: StoreError."""
-        try:
-            rows = self._connection.execute(
-                "SELECT conditions FROM runs WHERE probe = ? AND gpu_uuid = ? AND failure IS NULL"
-                " AND flags = '[]' ORDER BY id DESC LIMIT ?",
-                (probe, gpu_uuid, most),
-            ).fetchall()
-        except sqlite3.Error as error:
-            raise _translated(error, self.path) from error
-        return [json.loads(text) for (text,) in rows]
+        return self.read(lambda connection: runrows.unmarked(connection, probe, gpu_uuid, most))
 
     def append_events(self, entries: Sequence[Entry]) -> None:
         """Write events in one transaction: all of them last, or none. Errors: StoreError."""
-        try:
-            with self._connection as transaction:
-                eventrows.insert(transaction, entries)
-        except sqlite3.Error as error:
-            raise _translated(error, self.path) from error
+        self.write(lambda transaction: eventrows.insert(transaction, entries))
 
     def events(self, window: Window) -> list[Entry]:
         """Give the events of a window, newest first. Errors: StoreError."""
-        try:
-            return eventrows.within(self._connection, window)
-        except sqlite3.Error as error:
-            raise _translated(error, self.path) from error
+        return self.read(lambda connection: eventrows.within(connection, window))
 
     def last_facts(self) -> dict[str, Entry]:
         """Give the last event of each kind of change. Errors: StoreError."""
-        try:
-            return eventrows.last(self._connection, KINDS)
-        except sqlite3.Error as error:
-            raise _translated(error, self.path) from error
+        return self.read(lambda connection: eventrows.last(connection, KINDS))
 
     def gpu_events(self) -> list[Entry]:
         """Give all that was ever told of which GPUs there are, oldest first. Errors: StoreError."""
-        try:
-            return eventrows.all_of(self._connection, (GPUS, GPU_SEEN, GPU_FORGOTTEN))
-        except sqlite3.Error as error:
-            raise _translated(error, self.path) from error
+        kinds = (GPUS, GPU_SEEN, GPU_FORGOTTEN)
+        return self.read(lambda connection: eventrows.all_of(connection, kinds))
 
     def read(self, question: Callable[[sqlite3.Connection], T]) -> T:
         """Ask something of the rows that ``question`` knows of. Errors: StoreError."""
@@ -286,52 +249,6 @@ class History:
                 self._store.close()
                 self._store = None
             raise
-
-
-def _insert(transaction: sqlite3.Connection, run: Run) -> None:
-    report = run.report
-    cursor = transaction.execute(
-        "INSERT INTO runs (finished_s, boot_id, probe, backend, gpu_uuid, duration_s, failure,"
-        " conditions, flags, curve) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
-        (
-            run.finished_s,
-            run.boot_id,
-            report.probe,
-            report.backend,
-            report.device.uuid if report.device else None,
-            report.duration_s,
-            _json(asdict(report.failure)) if report.failure else None,
-            _json(report.conditions),
-            _json(run.flags),
-            _json([asdict(point) for point in report.curve]) if report.curve else None,
-        ),
-    )
-    transaction.executemany(
-        "INSERT INTO samples VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
-        [
-            (
-                cursor.lastrowid,
-                sample.mode,
-                sample.unit,
-                sample.n,
-                sample.median,
-                sample.p10,
-                sample.p90,
-                sample.p99,
-                sample.minimum,
-                sample.maximum,
-                sample.null_median,
-                sample.null_p99,
-                _json(asdict(sample.buckets)) if sample.buckets else None,
-                _json([asdict(peak) for peak in sample.peaks]) if sample.peaks else None,
-            )
-            for sample in report.samples
-        ],
-    )
-
-
-def _json(value: Any) -> str:  # noqa: ANN401  # plain data
-    return json.dumps(value, separators=(",", ":"))
 
 
 def _refuse_damage(verdict: str) -> None:
