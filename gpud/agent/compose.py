@@ -15,7 +15,17 @@ import msgspec
 import structlog
 
 import gpud
-from gpud.agent import eventsapi, ladder, logs, platform, rootstatus, status, web, windows
+from gpud.agent import (
+    eventsapi,
+    ladder,
+    logs,
+    platform,
+    retention,
+    rootstatus,
+    status,
+    web,
+    windows,
+)
 from gpud.agent.board import Board
 from gpud.agent.changes import Watcher
 from gpud.agent.clocks import local_min, now
@@ -146,6 +156,13 @@ async def run(settings: Settings) -> int:
             lambda: pipeline.round(Pace.LARGE),
             plan.jitter_ratio,
             LARGE_AFTER_S,
+        ),
+        (
+            "retention",
+            retention.EVERY_S,
+            lambda: retention.keep(history, settings.store),
+            0.0,
+            retention.FIRST_AFTER_S,
         ),
     )
     for name, interval_s, job, jitter_ratio, first_after_s in jobs:

@@ -111,6 +111,28 @@ MIGRATIONS = (
         PRIMARY KEY (hour_s, gpu_uuid, probe, mode, version, driver)
     ) WITHOUT ROWID;
     """,
+    # An hour of marked runs only has no figure; nothing was ever written into the table of before.
+    """
+    DROP TABLE rollups;
+    CREATE TABLE rollups (
+        hour_s INTEGER NOT NULL,
+        gpu_uuid TEXT NOT NULL,
+        probe TEXT NOT NULL,
+        mode TEXT NOT NULL,
+        version INTEGER NOT NULL,
+        driver TEXT NOT NULL,
+        unit TEXT NOT NULL,
+        n INTEGER NOT NULL,
+        flagged INTEGER NOT NULL,
+        median REAL,
+        p10 REAL,
+        p90 REAL,
+        minimum REAL,
+        maximum REAL,
+        PRIMARY KEY (hour_s, gpu_uuid, probe, mode, version, driver),
+        CHECK ((n = 0) = (median IS NULL))
+    ) WITHOUT ROWID;
+    """,
 )
 """Step i leads from schema i to i + 1. Steps are only ever added."""
 

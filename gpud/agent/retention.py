@@ -1,0 +1,48 @@
+"""Keeps the history from growing for ever: hours are summed up, then what is old is deleted.
+
+In pieces, each a transaction of its own: a run that has finished meanwhile waits for one of them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
+from typing import TYPE_CHECKING, Final
+
+from gpud.agent import rolluprows
+from gpud.core.errors import StoreError
+
+if TYPE_CHECKING:
+    import sqlite3
+    from collections.abc import Callable
+
+    from gpud.agent.store import History
+    from gpud.core.settings import Store
+
+EVERY_S: Final = 3600.0
+FIRST_AFTER_S: Final = 60.0
+"""A start has better things to do."""
+REST_S: Final = 0.05
+"""Between two pieces: the first pass over a month takes a minute, and nobody waits for it."""
+
+
+async def keep(history: History, plan: Store, *, rest_s: float = REST_S) -> None:
+    """Roll up what has not been, then delete what is older than ``plan`` says.
+
+    A history that cannot be written is told by the runs that cannot be; it is tried again later.
+    """
+    pieces: tuple[Callable[[sqlite3.Connection], bool], ...] = (
+        rolluprows.roll_up,
+        lambda open_: rolluprows.forget_runs(open_, raw_days=plan.raw_days),
+        lambda open_: rolluprows.forget_the_rest(open_, rollup_days=plan.rollup_days),
+    )
+    with suppress(StoreError):
+        for piece in pieces:
+            more = True
+            while more:
+                more = await _done(history, piece)
+                await asyncio.sleep(rest_s)
+
+
+async def _done(history: History, piece: Callable[[sqlite3.Connection], bool]) -> bool:
+    return await history.ask(lambda store: store.write(piece))
