@@ -40,13 +40,15 @@ MOST_UNMARKED = 500
 class Store:
     """The open file. Not thread-safe; ``History`` gives it one thread of its own."""
 
-    def __init__(self, directory: Path, *, now: Callable[[], str]) -> None:
+    def __init__(self, directory: Path, *, now: Callable[[], str], doubted: bool = False) -> None:
         """Open or create the history; ``now`` names the moment for a file that is set aside.
 
+        ``doubted``: every page is looked at, which takes seconds, for one of them is damaged.
         Errors: ``StoreError``. ``set_aside`` is where a corrupt file went, or None.
         """
         self.path = directory / FILE
         self.set_aside: Path | None = None
+        self._check = "integrity_check" if doubted else "quick_check"
         try:
             self._connection = self._opened()
         except sqlite3.DatabaseError as error:
@@ -57,6 +59,15 @@ class Store:
                 self._connection = self._opened()
             except sqlite3.DatabaseError as second:
                 raise _translated(second, self.path) from second
+        self._identity = _identity(self.path)
+        self._beside = {
+            path: _identity(path) for path in (Path(f"{self.path}-wal"), Path(f"{self.path}-shm"))
+        }
+
+    @property
+    def replaced(self) -> bool:
+        """Whether somebody has taken the file away, or put another in its place."""
+        return _identity(self.path) != self._identity
 
     def append(self, runs: list[Run]) -> list[StoreError]:
         """Write runs with their samples in one transaction; after the return they last.
@@ -127,8 +138,14 @@ class Store:
 
     def close(self) -> None:
         """Close the file; what was written stays."""
+        replaced = self.replaced
         with suppress(sqlite3.Error):
             self._connection.close()
+        # SQLite leaves the log of a file that is gone, and would play it into the one in its place.
+        for path, identity in self._beside.items() if replaced else ():
+            if identity is not None and _identity(path) == identity:
+                with suppress(OSError):
+                    path.unlink()
 
     def _opened(self) -> sqlite3.Connection:
         connection = sqlite3.connect(self.path, timeout=5.0, check_same_thread=False)
@@ -136,7 +153,7 @@ class Store:
             connection.execute("PRAGMA journal_mode=WAL")
             connection.execute("PRAGMA synchronous=FULL")
             connection.execute("PRAGMA foreign_keys=ON")
-            verdict = connection.execute("PRAGMA quick_check(1)").fetchone()[0]
+            verdict = connection.execute(f"PRAGMA {self._check}(1)").fetchone()[0]
             _refuse_damage(verdict)
             schema.migrate(connection, self.path)
         except BaseException:
@@ -231,24 +248,45 @@ class History:
         if self._store is not None:
             self._store.close()
 
-    def _open(self) -> Store:
+    def _open(self, *, doubted: bool = False) -> Store:
+        if self._store is not None and self._store.replaced:
+            self._close()
         if self._store is None:
-            self._store = Store(self._directory, now=self._now)
+            self._store = Store(self._directory, now=self._now, doubted=doubted)
             self.set_aside = self._store.set_aside or self.set_aside
         return self._store
+
+    def _close(self) -> None:
+        # Opened anew next time: after a remount the old descriptors are worth nothing.
+        if self._store is not None:
+            self._store.close()
+            self._store = None
 
     def _write(self, batch: list[Run]) -> list[StoreError]:
         return self._answered(lambda store: store.append(batch))
 
     def _answered(self, question: Callable[[Store], T]) -> T:
+        """Answer; where damage shows, set the file aside and answer out of a new one."""
         try:
             return question(self._open())
+        except StoreError as error:
+            self._close()
+            if error.reason != "corrupt":
+                raise
+        try:
+            return question(self._open(doubted=True))
         except StoreError:
-            # Opened anew next time: after a remount the old descriptors are worth nothing.
-            if self._store is not None:
-                self._store.close()
-                self._store = None
+            self._close()
             raise
+
+
+def _identity(path: Path) -> tuple[int, int] | None:
+    """Tell one file from another of the same name; None for no file."""
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino
 
 
 def _refuse_damage(verdict: str) -> None:
@@ -267,8 +305,8 @@ _REASONS = {
     sqlite3.SQLITE_CANTOPEN: ("cannot_open", "make the directory writable for the agent's user"),
     sqlite3.SQLITE_BUSY: ("locked", "close the program that holds it open"),
     sqlite3.SQLITE_IOERR: ("io_error", "look at the disk"),
-    sqlite3.SQLITE_CORRUPT: ("corrupt", "restart gpud: the file is set aside at start"),
-    sqlite3.SQLITE_NOTADB: ("corrupt", "restart gpud: the file is set aside at start"),
+    sqlite3.SQLITE_CORRUPT: ("corrupt", "move the file away: gpud begins a new one"),
+    sqlite3.SQLITE_NOTADB: ("corrupt", "move the file away: gpud begins a new one"),
 }
 
 

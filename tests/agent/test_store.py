@@ -1,4 +1,4 @@
-"""The history on real files: killed, full, read-only, corrupt, old and new."""
+"""The history on real files: killed, full, read-only, old and new."""
 
 from __future__ import annotations
 
@@ -10,10 +10,9 @@ import shutil
 import signal
 import sqlite3
 import subprocess
-import sys
+import time
 from contextlib import closing, contextmanager
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -38,8 +37,8 @@ from gpud.core.sample import (
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
-ROOT = Path(__file__).parents[2]
 DEVICE = Device(0, "GPU-1", "n", "0000:01:00.0", "8.9", 46, 1, 1)
 SAMPLE = stats.summarised([1e-6, 2e-6], mode="submit", unit=Unit.SECONDS, null=[1e-7])
 REPORT = RunReport("launch", Backend.CUDA, DEVICE, (SAMPLE,), conditions={"driver": "576.02"})
@@ -135,66 +134,40 @@ def test_a_run_is_written_with_all_its_samples_or_not_at_all(tmp_path: Path) -> 
         assert connection.execute("SELECT count(*) FROM samples").fetchone() == (1,)
 
 
-def test_every_commit_acknowledged_before_a_kill_is_there_afterwards(tmp_path: Path) -> None:
-    writer = (
-        "import pathlib, sys\nfrom gpud.agent.store import *\nfrom gpud.core.sample import *\n"
-        f"store = Store(pathlib.Path({str(tmp_path)!r}), now=str)\n"
-        "start = int(sys.argv[1])\n"
-        "for number in range(start, start + 100_000):\n"
-        "    store.append([Run(RunReport('p', Backend.CPU), float(number), 'b')])\n"
-        "    sys.stdout.write(f'{number}\\n'); sys.stdout.flush()\n"
-    )
+def told_until_killed(folder: Path, start: int, chance: random.Random) -> list[float]:
+    """Let a process write runs, tell each that lasts, and kill it at any moment."""
+    readable, writable = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        try:
+            store = Store(folder, now=stamp)
+            for number in range(start, start + 100_000):
+                assert store.append([run(number)]) == []
+                os.write(writable, f"{number}\n".encode())
+        finally:
+            os._exit(1)
+    os.close(writable)
+    with open(readable) as said:  # noqa: PTH123  # a descriptor
+        first = said.readline()
+        time.sleep(chance.random() * 0.05)  # the moment is what is random here
+        os.kill(pid, signal.SIGKILL)
+        os.waitpid(pid, 0)
+        # What it said before the signal reached it counts too; half a line does not.
+        lines = [first, *said.read().splitlines(keepends=True)]
+    return [float(line) for line in lines if line.endswith("\n")]
+
+
+def test_every_run_told_as_kept_before_a_kill_is_there_afterwards(tmp_path: Path) -> None:
     chance = random.Random(1)
-    acknowledged: list[float] = []
-    for victim in range(5):
-        with subprocess.Popen(
-            [sys.executable, "-c", writer, str(victim * 1_000_000)],
-            cwd=ROOT,
-            stdout=subprocess.PIPE,
-            text=True,
-        ) as process:
-            stdout = process.stdout
-            assert stdout is not None
-            acknowledged.extend(float(stdout.readline()) for _ in range(chance.randint(1, 40)))
-            process.send_signal(signal.SIGKILL)
-            # What it said before the signal reached it counts too; half a line does not.
-            said = stdout.read().splitlines(keepends=True)
-            acknowledged.extend(float(line) for line in said if line.endswith("\n"))
+    told = [told_until_killed(tmp_path, kill * 1_000_000, chance) for kill in range(30)]
     with opened(tmp_path) as store:
         assert store.set_aside is None
+        assert store.read(lambda c: c.execute("PRAGMA integrity_check").fetchall()) == [("ok",)]
+        assert store.read(lambda c: c.execute("PRAGMA foreign_key_check").fetchall()) == []
     kept = finished_s(tmp_path)
-    assert set(acknowledged) <= set(kept)
     assert len(set(kept)) == len(kept)
-
-
-@pytest.mark.parametrize("damage", ["not a database", "a page overwritten"])
-def test_a_corrupt_file_is_set_aside_whole_and_a_new_one_begun(tmp_path: Path, damage: str) -> None:
-    if damage == "not a database":
-        (tmp_path / FILE).write_bytes(b"this was never a database" * 500)
-    else:
-        with opened(tmp_path) as store:
-            store.append([run(number) for number in range(500)])
-        with (tmp_path / FILE).open("r+b") as file:
-            file.seek(4096)
-            file.write(os.urandom(4096 * 4))
-    spoiled = (tmp_path / FILE).read_bytes()
-    with opened(tmp_path) as store:
-        assert store.set_aside == tmp_path / f"{FILE}.corrupt-{stamp()}"
-        assert store.set_aside.read_bytes() == spoiled
-        store.append([run(1)])
-        assert store.count() == 1
-
-
-def test_a_second_corrupt_file_never_overwrites_the_first(tmp_path: Path) -> None:
-    kept = set()
-    for text in (b"first" * 1000, b"second" * 1000):
-        (tmp_path / FILE).unlink(missing_ok=True)
-        (tmp_path / FILE).write_bytes(text)
-        with opened(tmp_path) as store:
-            assert store.set_aside is not None
-            kept.add(store.set_aside)
-    assert len(kept) == 2
-    assert all(path.exists() for path in kept)
+    assert {number for numbers in told for number in numbers} <= set(kept)
+    assert len(kept) <= sum(map(len, told)) + len(told), "one in flight each time"
 
 
 def test_a_file_of_a_newer_gpud_is_left_alone(tmp_path: Path) -> None:
@@ -206,6 +179,24 @@ def test_a_file_of_a_newer_gpud_is_left_alone(tmp_path: Path) -> None:
         Store(tmp_path, now=stamp)
     assert caught.value.reason == "newer_schema"
     assert list(tmp_path.glob("*corrupt*")) == []
+
+
+def test_beside_a_file_of_a_newer_gpud_runs_wait_until_it_is_moved_away(tmp_path: Path) -> None:
+    async def story() -> None:
+        history = History(tmp_path, now=stamp)
+        for number in range(2):
+            with pytest.raises(StoreError) as caught:
+                await history.append(run(number))
+            assert (caught.value.reason, history.waiting) == ("newer_schema", number + 1)
+            assert caught.value.fix == "upgrade gpud, or move the file away"
+        (tmp_path / FILE).unlink()
+        await history.append(run(2))
+        await history.close()
+
+    with closing(sqlite3.connect(tmp_path / FILE)) as connection:
+        connection.execute("PRAGMA user_version = 999")
+    asyncio.run(story())
+    assert finished_s(tmp_path) == [0.0, 1.0, 2.0]
 
 
 def test_an_older_file_is_led_forward_and_keeps_its_runs(
@@ -221,18 +212,6 @@ def test_an_older_file_is_led_forward_and_keeps_its_runs(
     with closing(sqlite3.connect(tmp_path / FILE)) as connection:
         assert connection.execute("PRAGMA user_version").fetchone() == (len(longer),)
         connection.execute("SELECT note FROM runs")
-
-
-def test_a_file_of_the_first_gpud_is_led_forward(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(schema, "MIGRATIONS", MIGRATIONS[:1])
-    with opened(tmp_path):
-        pass
-    monkeypatch.undo()
-    with opened(tmp_path) as store:
-        store.append([run(1)])
-        assert store.count() == 1
 
 
 def test_a_step_that_fails_half_way_leaves_the_file_as_it_was(
