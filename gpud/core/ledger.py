@@ -1,0 +1,289 @@
+"""From alarms to alerts: what is told to people, one alert per cause, and what ends it.
+
+A frozen ``Ledger`` in, the next one out; time comes in as a value. The alarms of one driver update
+are one alert, of all streams and GPUs; so are those of one GPU that began together under the same
+driver. Such an alarm alone is a suspect and told to nobody until a sibling stream says the same, or
+the same stream does over a second window. Every finding may be handed in twice: a replay does.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Final
+
+from gpud.core import alertwords
+from gpud.core.advice import Platform
+from gpud.core.alerts import SLOWDOWN, Alert
+from gpud.core.case import Case, Found, strand
+from gpud.core.detector import Kind
+from gpud.core.detector.siblings import SLACK_S, confirmed
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Iterable, Mapping
+
+    from gpud.core.alerts import Cause
+    from gpud.core.detector import Standing
+    from gpud.core.streams import StreamKey
+
+LATELY_S: Final = 24 * 3600.0
+"""For so long an alert that ended is among those that are shown."""
+MOST_ENDED, MOST_SUSPECTS = 32, 100
+"""What is kept of either: more than a day brings."""
+LONGEST_WINDOW, SHORTEST_WINDOW = 120, 8
+"""Samples of a second window; it is as long as the one that raised the alarm, within these."""
+
+
+@dataclass(frozen=True, slots=True)
+class Suspect:
+    """An alarm that nobody has confirmed yet. ``judged``: samples judged when its window began."""
+
+    found: Found
+    judged: int
+
+
+@dataclass(frozen=True, slots=True)
+class Ledger:
+    """All that fires, what ended lately, and what may yet be told.
+
+    ``gpus`` says how GPUs are called, by UUID: "GPU 0 (NVIDIA GeForce RTX 4070)"; ``platform``, in
+    whose words advice is given.
+    """
+
+    cases: tuple[Case, ...] = ()
+    plain: tuple[Alert, ...] = ()  # of functions, components, sinks: they have no streams
+    suspects: tuple[Suspect, ...] = ()
+    gpus: Mapping[str, str] = field(default_factory=dict)
+    platform: Platform = Platform.WSL2
+
+
+def alerts(ledger: Ledger, now_s: float) -> tuple[Alert, ...]:
+    """Give what fires and what ended in the last 24 hours, the gravest first.
+
+    Of one fingerprint only the latest: what fires again is not shown as ended beside it.
+    """
+    told = [alertwords.alert(case, ledger.gpus, ledger.platform) for case in ledger.cases]
+    told += ledger.plain
+    shown = [one for one in told if one.ends_s is None or one.ends_s > now_s - LATELY_S]
+    latest: dict[str, Alert] = {}
+    for one in sorted(shown, key=lambda one: (one.firing, one.starts_s)):
+        latest[one.fingerprint] = one
+    return tuple(sorted(latest.values(), key=_order))
+
+
+def suspects(ledger: Ledger) -> tuple[Found, ...]:
+    """Give the alarms that were told to nobody yet, oldest first."""
+    return tuple(one.found for one in ledger.suspects)
+
+
+def with_alarm(ledger: Ledger, found: Found, now_s: float) -> Ledger:
+    """Take in an alarm of one stream; an improvement is no alert, and ends what it ends."""
+    if _known(ledger, found):
+        return ledger
+    after = with_return(ledger, found.key, found.alarm.closes, now_s)
+    if not found.alarm.worse:
+        return after
+    of_one_cause = next(
+        (case for case in after.cases if case.firing and _one_cause(case, found)), None
+    )
+    if of_one_cause is not None:
+        return _with_case(after, of_one_cause, of_one_cause.joined([found], now_s))
+    if not found.alarm.suspect:
+        return _driver_case(after, found, now_s)
+    beside = [one for one in after.suspects if _siblings(one.found, found)]
+    if not confirmed(found.alarm, (one.found.alarm for one in beside)):
+        suspect = Suspect(found, found.judged)
+        return replace(after, suspects=(*after.suspects, suspect)[-MOST_SUSPECTS:])
+    left = tuple(one for one in after.suspects if one not in beside)
+    together = [*(one.found for one in beside), found]
+    return _opened(replace(after, suspects=left), _slowdown(together, now_s))
+
+
+def with_return(ledger: Ledger, stream: StreamKey, closes: Collection[int], now_s: float) -> Ledger:
+    """End what rests on these alarms of a stream, by their ``seq``: it is as it was before."""
+    return _without(ledger, lambda one: one.key == stream and one.alarm.seq in closes, now_s)
+
+
+def with_standing(ledger: Ledger, stream: StreamKey, standing: Standing, now_s: float) -> Ledger:
+    """Take in how a stream stands by now: a suspect may be confirmed, an alarm be held no more.
+
+    The second window is as long as the first one was, and follows it: then the alarm has to be open
+    still, and the latest samples to have half of its shift. Otherwise another window begins.
+    """
+    held = {alarm.seq for alarm in standing.open}
+
+    def over(one: Found) -> bool:
+        seq = one.alarm.seq
+        return one.key == stream and seq < standing.seen and seq not in held
+
+    after = _without(ledger, over, now_s)
+    for suspect in after.suspects:
+        found = suspect.found
+        if found.key != stream or standing.judged - suspect.judged < _window(found):
+            continue
+        left = tuple(one for one in after.suspects if one is not suspect)
+        if _still(found, standing):
+            after = _opened(replace(after, suspects=left), _slowdown([found], now_s))
+        else:
+            again = replace(suspect, judged=standing.judged)
+            after = replace(after, suspects=(*left, again))
+    return after
+
+
+def forgotten(ledger: Ledger, stream: StreamKey, now_s: float) -> Ledger:
+    """End whatever rests on a stream: a person accepted it or began anew, or it is no more."""
+    return _without(ledger, lambda one: one.key == stream, now_s)
+
+
+def acknowledged(ledger: Ledger, fingerprint: str, now_s: float) -> Ledger:
+    """Note that a person has seen it; one that does not fire, or was seen, stays as it is."""
+    return replace(
+        ledger,
+        cases=tuple(
+            replace(case, acknowledged_s=now_s)
+            if case.firing and case.acknowledged_s is None and case.fingerprint == fingerprint
+            else case
+            for case in ledger.cases
+        ),
+        plain=tuple(
+            replace(one, acknowledged_s=now_s)
+            if one.firing and one.acknowledged_s is None and one.fingerprint == fingerprint
+            else one
+            for one in ledger.plain
+        ),
+    )
+
+
+def raised(ledger: Ledger, alert: Alert) -> Ledger:
+    """Take in an alert without streams; one that fires already keeps its beginning."""
+    before = next(
+        (one for one in ledger.plain if one.firing and one.fingerprint == alert.fingerprint), None
+    )
+    if before is None:
+        return _pruned(replace(ledger, plain=(*ledger.plain, alert)))
+    kept = replace(alert, starts_s=before.starts_s, acknowledged_s=before.acknowledged_s)
+    if kept == replace(before, updated_s=kept.updated_s):
+        return ledger
+    return replace(ledger, plain=tuple(kept if one is before else one for one in ledger.plain))
+
+
+def ended(ledger: Ledger, fingerprint: str, now_s: float) -> Ledger:
+    """End an alert without streams, if it fires."""
+    return replace(
+        ledger,
+        plain=tuple(
+            replace(one, ends_s=max(now_s, one.starts_s), updated_s=now_s)
+            if one.firing and one.fingerprint == fingerprint
+            else one
+            for one in ledger.plain
+        ),
+    )
+
+
+def with_machine(ledger: Ledger, gpus: Mapping[str, str], platform: Platform) -> Ledger:
+    """Say how GPUs are called by now, and on what; one that is gone keeps its name."""
+    called = {**ledger.gpus, **gpus}
+    if (called, platform) == (ledger.gpus, ledger.platform):
+        return ledger
+    return replace(ledger, gpus=called, platform=platform)
+
+
+def _known(ledger: Ledger, found: Found) -> bool:
+    named = strand(found)
+    return any(strand(one) == named for case in ledger.cases for one in case.found) or any(
+        strand(one.found) == named for one in ledger.suspects
+    )
+
+
+def _one_cause(case: Case, found: Found) -> bool:
+    """Say whether a case that fires has the cause of an alarm."""
+    alarm = found.alarm
+    if not alarm.suspect:
+        shared = set(_changes(found.changed)) & set(_changes(case.changed))
+        return case.of_update and bool(shared)
+    if case.of_update:
+        return case.on(found.key.gpu) and abs(alarm.since_s - case.since_s) <= SLACK_S
+    return case.on(found.key.gpu) and confirmed(alarm, (one.alarm for one in case.found))
+
+
+def _changes(changed: Iterable[Cause]) -> list[tuple[str, str | None]]:
+    """Name what became what: by what it was before, streams may differ that skipped a driver."""
+    return [(cause.kind, cause.new) for cause in changed]
+
+
+def _siblings(one: Found, other: Found) -> bool:
+    return (
+        one.key.gpu == other.key.gpu
+        and one.key != other.key
+        and confirmed(one.alarm, [other.alarm])
+    )
+
+
+def _driver_case(ledger: Ledger, found: Found, now_s: float) -> Ledger:
+    """Open the alert of an update, which takes in what came with it and was told as its own."""
+    case = Case.of(alertwords.update_name(found), alertwords.update_labels(found), [found], now_s)
+    suspected = [one for one in ledger.suspects if _one_cause(case, one.found)]
+    told = [
+        other
+        for other in ledger.cases
+        if other.firing and not other.of_update and any(_one_cause(case, o) for o in other.found)
+    ]
+    taken = [one.found for one in suspected] + [one for other in told for one in other.open]
+    left = replace(
+        ledger,
+        suspects=tuple(one for one in ledger.suspects if one not in suspected),
+        cases=tuple(one.closed(now_s) if one in told else one for one in ledger.cases),
+    )
+    return _opened(left, case.joined(taken, now_s) if taken else case)
+
+
+def _slowdown(found: list[Found], now_s: float) -> Case:
+    return Case.of(SLOWDOWN, alertwords.slowdown_labels(found), found, now_s)
+
+
+def _opened(ledger: Ledger, case: Case) -> Ledger:
+    return _pruned(replace(ledger, cases=(*ledger.cases, case)))
+
+
+def _with_case(ledger: Ledger, before: Case, after: Case) -> Ledger:
+    return replace(ledger, cases=tuple(after if one is before else one for one in ledger.cases))
+
+
+def _without(ledger: Ledger, over: Callable[[Found], bool], now_s: float) -> Ledger:
+    """Close alarms in what fires, and drop them where they were suspects."""
+    return replace(
+        ledger,
+        cases=tuple(case.without(over, now_s) for case in ledger.cases),
+        suspects=tuple(one for one in ledger.suspects if not over(one.found)),
+    )
+
+
+def _window(found: Found) -> int:
+    return min(max(found.alarm.samples, SHORTEST_WINDOW), LONGEST_WINDOW)
+
+
+def _still(found: Found, standing: Standing) -> bool:
+    """Say whether the latest samples have half of an alarm's shift, on the scale of ratios.
+
+    Slow samples are no part of a level, so of a share all that is known is that it is still open.
+    """
+    if found.alarm.kind is Kind.SLOW_STATE:
+        return True
+    ratio = found.alarm.effect.ratio
+    slowdown = max(ratio, 1 / ratio)
+    return standing.slowdown is not None and standing.slowdown >= slowdown**0.5
+
+
+def _pruned(ledger: Ledger) -> Ledger:
+    """Keep what fires, and of what ended the latest."""
+    gone = [case for case in ledger.cases if not case.firing][:-MOST_ENDED]
+    past = [one for one in ledger.plain if not one.firing][:-MOST_ENDED]
+    return replace(
+        ledger,
+        cases=tuple(case for case in ledger.cases if case not in gone),
+        plain=tuple(one for one in ledger.plain if one not in past),
+    )
+
+
+def _order(alert: Alert) -> tuple[bool, bool, int, float]:
+    rank = list(type(alert.severity)).index(alert.severity)
+    return (not alert.firing, alert.acknowledged_s is not None, rank, -alert.starts_s)

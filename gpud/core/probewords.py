@@ -1,0 +1,52 @@
+"""What the modes of the probes measure, in words for people who never read a probe."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from gpud.core.text import escaped
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from gpud.core.streams import StreamKey
+
+WORDS: Final[Mapping[tuple[str, str], str]] = {
+    ("launch", "submit"): "submission latency",
+    ("launch", "roundtrip"): "launch round trip",
+    ("launch", "pipelined"): "launches in a row",
+    ("launch", "graph"): "graph launch",
+    ("launch", "first_launch"): "first launch",
+    ("launch", "submit_cold"): "submission latency after idling",
+    ("launch", "roundtrip_cold"): "launch round trip after idling",
+    ("launch", "pipelined_cold"): "launches in a row after idling",
+    ("event", "pair"): "GPU time between two events",
+    ("event", "kernel"): "GPU time of an empty kernel",
+    ("event", "record"): "recording an event",
+    ("small_copy", "host_to_device_4b"): "copy of 4 B to the GPU",
+    ("small_copy", "host_to_device_4kib"): "copy of 4 KiB to the GPU",
+    ("small_copy", "device_to_host_4b"): "copy of 4 B from the GPU",
+    ("small_copy", "device_to_host_4kib"): "copy of 4 KiB from the GPU",
+    ("small_copy", "round_trip_4b"): "copy of 4 B to the GPU and back",
+    ("small_copy", "round_trip_4kib"): "copy of 4 KiB to the GPU and back",
+    ("copy", "host_to_device"): "copies to the GPU",
+    ("copy", "device_to_host"): "copies from the GPU",
+    ("copy", "both"): "copies both ways at once",
+    ("copy", "pageable_host_to_device"): "copies of ordinary memory to the GPU",
+    ("copy", "pageable_device_to_host"): "copies of ordinary memory from the GPU",
+    ("device_copy", "device_copy"): "copies within GPU memory",
+    ("triad", "triad"): "GPU memory bandwidth",
+    ("matmul", "matmul"): "matrix product",
+    ("tensor", "tensor"): "tensor cores",
+    ("nbody", "nbody"): "arithmetic (n-body)",
+    ("container_nbody", "nbody"): "n-body in a container",
+    ("cpu_call", "call"): "foreign call on the CPU",
+    ("cpu_matmul", "matmul"): "matrix product on the CPU",
+}
+"""By probe and mode; a test asks for each one whose figures are judged."""
+
+
+def figure_of(stream: StreamKey) -> str:
+    """Say what a stream measures; a probe of another release by its own name."""
+    named = WORDS.get((stream.probe, stream.mode))
+    return named or escaped(f"{stream.probe} {stream.mode}"[:80])
