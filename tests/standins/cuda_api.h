@@ -62,9 +62,17 @@ void pinned_free_device(int device);
 void submitted(void);
 void finished(void);
 
-/* cuda_pace.c: the real nanoseconds of the next launch; how many times longer the next kernel. */
+/* cuda_pace.c: the real nanoseconds of the next launch, or of the next one of a graph; how many
+ * times longer the next kernel; the same number in [0, 1) for the same one in every process. */
 int64_t launch_duration(void);
+int64_t graph_duration(size_t nodes);
 double kernel_slowdown(void);
+double drawn(uint64_t number);
+
+/* cuda_noise.c: how many times longer the next submission takes, 1 where the script is silent. */
+void noise_open(int64_t seed, double sigma, const char *path);
+void noise_spells(const char *key, double share, double runs, double factor);
+double noise(void);
 
 /* cuda_ledger.c: what the current context, or the one of `device`, has used. */
 void ledger_open(const char *path);

@@ -218,7 +218,7 @@ EXPORT CUresult cuGraphLaunch(CUgraphExec handle, CUstream stream)
         CUresult code = operation_run(&recording->nodes[i], clock);
         REQUIRE(!code, code);
     }
-    spin(start, settings.graph_launch_ns + (int64_t)recording->count * settings.graph_node_ns);
+    spin(start, graph_duration(recording->count));
     submitted();
     return SUCCESS;
 }

@@ -8,13 +8,18 @@
 
 static uint64_t launches, kernels; /* of this process so far */
 
-/* The same in [0, 1) for the same arguments in every process: splitmix64 of a counter. */
-static double uniform(uint64_t index, uint64_t sequence)
+/* splitmix64 of a counter */
+double drawn(uint64_t number)
 {
-    uint64_t bits = (3 * index + sequence + 1) * UINT64_C(0x9e3779b97f4a7c15);
+    uint64_t bits = (number + 1) * UINT64_C(0x9e3779b97f4a7c15);
     bits = (bits ^ bits >> 30) * UINT64_C(0xbf58476d1ce4e5b9);
     bits = (bits ^ bits >> 27) * UINT64_C(0x94d049bb133111eb);
     return (double)((bits ^ bits >> 31) >> 11) * 0x1p-53;
+}
+
+static double uniform(uint64_t index, uint64_t sequence)
+{
+    return drawn(3 * index + sequence);
 }
 
 static int64_t tail(double share, double scale_ns)
@@ -23,7 +28,7 @@ static int64_t tail(double share, double scale_ns)
     return (int64_t)(scale_ns * fmin(excess, TAIL_LIMIT));
 }
 
-int64_t launch_duration(void)
+static int64_t usual_duration(void)
 {
     uint64_t index = launches++;
     if (!index && settings.first_launch_ns)
@@ -33,10 +38,21 @@ int64_t launch_duration(void)
     int64_t usual = current()->launch_ns ? current()->launch_ns : settings.launch_ns;
     if (settings.second_share && uniform(index, 0) < settings.second_share)
         return settings.launch_ns_second;
-    double drawn = settings.tail_share ? uniform(index, 1) : 1;
-    if (drawn >= settings.tail_share)
+    double place = settings.tail_share ? uniform(index, 1) : 1;
+    if (place >= settings.tail_share)
         return usual;
-    return usual + tail(1 - drawn / settings.tail_share, settings.tail_ns);
+    return usual + tail(1 - place / settings.tail_share, settings.tail_ns);
+}
+
+int64_t launch_duration(void)
+{
+    return (int64_t)((double)usual_duration() * noise());
+}
+
+int64_t graph_duration(size_t nodes)
+{
+    int64_t usual = settings.graph_launch_ns + (int64_t)nodes * settings.graph_node_ns;
+    return (int64_t)((double)usual * noise());
 }
 
 double kernel_slowdown(void)

@@ -26,6 +26,13 @@
  *   idle_launches, idle_launch_ns N the first so many launches of a process, and what they take
  * Which launches those are is the same in every process: it follows from their number alone.
  *
+ * Processes that launch take a place in a row, one after the other, and differ by it; another SEED is
+ * another row. All launches of one, graphs too, take
+ *   noise SEED SIGMA PATH           a log-normal variate times as long; PATH counts the places
+ *   noise_visits SHARE RUNS FACTOR  FACTOR times as long during visits to a slow state, which last
+ *                                   RUNS places on average and take up that SHARE of all
+ *   noise_busy SHARE RUNS FACTOR    likewise, and each launch between 1 and FACTOR times as long
+ *
  * Virtual time, read through events:
  *   kernel_ns N                     each gpud_empty and gpud_count
  *   event_gpu_ns N                  each recorded event, after its moment
@@ -129,6 +136,22 @@ static void share_line(const char *key, char *value, double *ns, double *share)
     *share = real_between(key, second, 0, 1);
 }
 
+static void noise_line(const char *key, char *value)
+{
+    char *rest, *words[3];
+    for (int i = 0; i < 3; i++)
+        words[i] = strtok_r(i ? NULL : value, " \t", &rest);
+    bool opens = !strcmp(key, "noise");
+    if (!words[2] || strtok_r(NULL, " \t", &rest))
+        script_die("%s: expected %s", key, opens ? "SEED SIGMA PATH" : "SHARE RUNS FACTOR");
+    if (opens)
+        noise_open(script_integer(key, words[0]), real_between(key, words[1], 0, 1), words[2]);
+    else
+        noise_spells(key, real_between(key, words[0], 0, 0.9),
+                     real_between(key, words[1], 1, INFINITY),
+                     real_between(key, words[2], 1, INFINITY));
+}
+
 bool library_line(const char *key, char *value)
 {
     static const struct { const char *key; int64_t *target; } integers[] = {
@@ -165,6 +188,8 @@ bool library_line(const char *key, char *value)
         share_line(key, value, &settings.launch_ns_second, &settings.second_share);
     } else if (!strcmp(key, "launch_tail_ns")) {
         share_line(key, value, &settings.tail_ns, &settings.tail_share);
+    } else if (!strcmp(key, "noise") || !strcmp(key, "noise_visits") || !strcmp(key, "noise_busy")) {
+        noise_line(key, value);
     } else if (!strcmp(key, "warmup_factor")) {
         settings.warmup_factor = real_between(key, value, 1, INFINITY);
     } else if (!strcmp(key, "kernel_jitter")) {

@@ -218,6 +218,11 @@ def test_pinned_memory_runs_out_where_the_script_says(open_cuda: Open) -> None:
         "duplex_ratio 1.5",
         "corrupt device_copy 3",
         "ledger /nonexistent/ledger",
+        "noise 1 0.1",
+        "noise 1 0.1 /nonexistent/places",
+        "noise_visits 0.1 5 2",
+        "noise 1 0.1 /dev/null\nnoise_busy 0.1 5",
+        "noise 1 0.1 /dev/null\nnoise_visits 0.95 5 2",
         "fail cuInit 1\nfail cuInit 2",
     ],
 )
