@@ -153,10 +153,14 @@ class ClockJumped:
 
 @dataclass(frozen=True, slots=True)
 class Judged:
-    """Detectors have taken samples in, or a person told them something; how these streams stand."""
+    """Detectors have taken samples in, or a person told them something; how these streams stand.
+
+    ``gone`` are streams that have brought nothing for long.
+    """
 
     streams: Mapping[StreamKey, StreamStanding]
     now_s: float
+    gone: tuple[StreamKey, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

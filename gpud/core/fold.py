@@ -242,7 +242,8 @@ def _(event: ClockJumped, snapshot: Snapshot) -> Snapshot:
 
 @fold.register
 def _(event: Judged, snapshot: Snapshot) -> Snapshot:
-    return replace(snapshot, streams={**snapshot.streams, **event.streams})
+    kept = {key: one for key, one in snapshot.streams.items() if key not in event.gone}
+    return replace(snapshot, streams={**kept, **event.streams})
 
 
 @fold.register

@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Final
+import json
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
 
-from gpud.core.detector import Direction
-from gpud.core.sample import Unit
+from gpud.core.detector import Direction, Observation
+from gpud.core.errors import WireError
+from gpud.core.sample import Backend, Unit
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from gpud.core.detector import Standing
+    from gpud.core.sample import Condition, Flag, RunReport
 
 JUDGED: Final = {
     Unit.SECONDS: Direction.LOWER,
@@ -34,3 +42,94 @@ class StreamKey:
         """Name it for logs: "launch submit on GPU-...", "cpu_call call on the CPU"."""
         place = "the CPU" if self.gpu is None else self.gpu
         return f"{self.probe} {self.mode} on {place}{', on battery' if self.on_battery else ''}"
+
+
+@dataclass(frozen=True, slots=True)
+class Figures:
+    """What judging needs of a finished run: of one that ends now, or one that the history gives.
+
+    Units: ``finished_s`` is Unix time, the medians are in the units beside them. A failed run has
+    none, and one of a GPU that nobody could name has no ``gpu`` although its backend is CUDA. The
+    medians are in the order of the modes.
+    """
+
+    probe: str
+    backend: str
+    gpu: str | None
+    finished_s: float
+    medians: tuple[tuple[str, Unit, float], ...] = ()  # mode, unit, median
+    conditions: Mapping[str, Condition] = field(default_factory=dict)
+    flags: tuple[Flag, ...] = ()
+
+    @property
+    def version(self) -> int:
+        """That of the probe's method; runs of before it was stored were of the first."""
+        told = self.conditions.get("probe_version")
+        return told if type(told) is int else 1
+
+
+def figures(report: RunReport, finished_s: float, flags: Iterable[Flag]) -> Figures:
+    """Take out of a report what judging needs."""
+    good = report.failure is None
+    return Figures(
+        report.probe,
+        report.backend,
+        report.device.uuid if report.device else None,
+        finished_s,
+        tuple(sorted((one.mode, one.unit, one.median) for one in report.samples)) if good else (),
+        report.conditions,
+        tuple(flags),
+    )
+
+
+def observations(run: Figures, context: str) -> tuple[tuple[StreamKey, Unit, Observation], ...]:
+    """Give what a run adds to which streams; nothing for one that brought no figures.
+
+    ``context`` names what its figures compare with. Mains is where no battery is known of.
+    """
+    if run.gpu is None and run.backend != Backend.CPU:
+        return ()  # of which GPU, nobody knows
+    on_battery = run.conditions.get("after.ac") is False
+    return tuple(
+        (
+            StreamKey(run.gpu, run.probe, mode, run.version, on_battery),
+            unit,
+            Observation(run.finished_s, median, context, run.flags),
+        )
+        for mode, unit, median in run.medians
+        if unit in JUDGED
+    )
+
+
+def named(key: StreamKey) -> str:
+    """Write a key as the history does: `["GPU-...","launch","submit",1,false]`."""
+    parts = [key.gpu, key.probe, key.mode, key.version, key.on_battery]
+    return json.dumps(parts, separators=(",", ":"))
+
+
+def key(text: str) -> StreamKey:
+    """Read back what ``named`` wrote. Errors: ``WireError`` for anything else."""
+    try:
+        gpu, probe, mode, version, on_battery = json.loads(text)
+    except (ValueError, TypeError, RecursionError) as error:
+        raise WireError(f"{text[:80]!r} names no stream: {error}") from error
+    if not (
+        isinstance(gpu, str | None)
+        and isinstance(probe, str)
+        and isinstance(mode, str)
+        and type(version) is int
+        and isinstance(on_battery, bool)
+    ):
+        raise WireError(f"{text[:80]!r} names no stream")
+    return StreamKey(gpu, probe, mode, version, on_battery)
+
+
+def usual(standing: Standing, unit: Unit) -> float | None:
+    """Give the level that slowdown is measured from: before all open regressions.
+
+    Units: those of the stream. None: not known yet.
+    """
+    if not standing.open:
+        return standing.level
+    before = [alarm.before for alarm in standing.open]
+    return min(before) if JUDGED[unit] is Direction.LOWER else max(before)
