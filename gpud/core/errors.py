@@ -7,6 +7,7 @@ GpudError
 ├── StoreError       the history could not be opened, written or read
 ├── ListenError      the HTTP address cannot be served
 ├── TelemetryError   a telemetry source as a whole gave nothing
+├── DeliveryError    an alert could not be delivered to a sink
 └── AlreadyRunning   another supervisor holds the lock
 
 Adapters translate foreign errors into these, once, with ``from``. The text of each is written
@@ -63,6 +64,28 @@ class TelemetryError(GpudError):
     def __init__(self, message: str, *, reason: str, fix: str | None = None) -> None:
         super().__init__(message, fix=fix)
         self.reason = reason
+
+
+class DeliveryError(GpudError):
+    """A sink did not take a message; ``reason`` is a slug, the words hold no secret.
+
+    ``again``: whether the same message may be taken later. ``output`` is what a program said of it,
+    for the person who tries it out and nobody else: it may quote anything.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        reason: str,
+        fix: str | None = None,
+        again: bool = True,
+        output: str = "",
+    ) -> None:
+        super().__init__(message, fix=fix)
+        self.reason = reason
+        self.again = again
+        self.output = output
 
 
 class AlreadyRunning(GpudError):  # noqa: N818  # reads as the fact it states

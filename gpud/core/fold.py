@@ -248,7 +248,7 @@ def _(event: Judged, snapshot: Snapshot) -> Snapshot:
 
 @fold.register
 def _(event: AlertsChanged, snapshot: Snapshot) -> Snapshot:
-    return replace(snapshot, alerts=event.alerts)
+    return replace(snapshot, alerts=event.alerts, alerts_s=event.now_s)
 
 
 @fold.register

@@ -261,9 +261,10 @@ class Alerts:
         _between(self, "group_wait_s", "warm_up_s", low=0, high=86400)
         _between(self, "repeat_interval_s", low=1, high=30 * 86400)
         _between(self, "timeout_s", low=0.1, high=60)
-        for url in self.webhook_urls:
+        for place, url in enumerate(self.webhook_urls, start=1):  # not quoted: they hold tokens
             if not url.startswith(("http://", "https://")):
-                raise ValueError(f"webhook_urls: {url} does not begin with http:// or https://")
+                words = "does not begin with http:// or https://"
+                raise ValueError(f"webhook_urls: address {place} {words}")
         for name, path in (
             ("webhook_credentials_file", self.webhook_credentials_file),
             ("command", self.command[0] if self.command else ""),

@@ -112,6 +112,7 @@ class Snapshot:
     clock_jumps: int = 0
     streams: Mapping[StreamKey, StreamStanding] = field(default_factory=dict)
     alerts: tuple[Alert, ...] = ()  # what fires, and what ended lately
+    alerts_s: float | None = None  # Unix time; None until somebody has said what fires
     sinks: Mapping[str, SinkState] = field(default_factory=dict)  # by name
     resumed_mono_s: float | None = None  # when the machine came back from its last long pause
 
