@@ -22,12 +22,14 @@ from gpud.core.proc import start_ticks
 from gpud.core.report import ProcessRef
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
 KEPT_STDOUT = 1 << 20
 KEPT_STDERR = 4096
 LONGEST_LINE = 4 << 20
 CHUNK = 1 << 16
+MOST_IN_A_PIPE = 4096
+"""Always taken at once, whoever reads and however little of a pipe the kernel grants a user."""
 MOST_LEFT_IN_A_PIPE = 1 << 20
 """What a pipe can hold at the most; a reader that goes on for longer follows a living writer."""
 GRACE_S = 5.0
@@ -94,25 +96,28 @@ async def run(  # noqa: PLR0913  # each is one thing a caller chooses
     started: Callable[[ProcessRef], None] = lambda _: None,
     environment: Mapping[str, str] = ENVIRONMENT,
     end_talkative: bool = False,
+    with_group: bool = False,
 ) -> Ended:
     """Start ``command``, feed it ``stdin`` and wait for its end; ``started`` is told who it is.
 
     ``end_talkative``: one that says more than is kept is killed then, not at the deadline.
+    ``with_group``: and with it whatever it has started that stayed in its process group.
     Errors: ``OSError`` when it cannot start. A cancelled call leaves the process to end itself:
     killing GPU work is the one thing not to do in a hurry.
     """
     loop = asyncio.get_running_loop()
-    process = subprocess.Popen(  # noqa: ASYNC220  # takes a millisecond; the wait is not in it
-        command,
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        pass_fds=tuple(pass_fds),
-        start_new_session=True,
-        cwd="/",
-        env=environment,
-    )
-    assert process.stdin and process.stdout and process.stderr  # noqa: S101, PT018  # PIPE above
+    with _offered(stdin) as offered:
+        process = subprocess.Popen(  # noqa: ASYNC220  # takes a millisecond; the wait is not in it
+            command,
+            stdin=offered,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            pass_fds=tuple(pass_fds),
+            start_new_session=True,
+            cwd="/",
+            env=environment,
+        )
+    assert process.stdout and process.stderr  # noqa: S101, PT018  # PIPE above
     out = _Collected(process.stdout.fileno(), keep=KEPT_STDOUT, last=False)
     err = _Collected(process.stderr.fileno(), keep=KEPT_STDERR, last=True)
     pidfd = os.pidfd_open(process.pid)
@@ -125,13 +130,13 @@ async def run(  # noqa: PLR0913  # each is one thing a caller chooses
     try:
         if (me := ref(process.pid)) is not None:
             started(me)
-        with contextlib.suppress(BrokenPipeError):
-            process.stdin.write(stdin)  # far below the 64 KiB a pipe takes without a reader
-            process.stdin.close()
         if not await _within(enough, deadline_s) or not exited.is_set():
             killed = True
             with contextlib.suppress(ProcessLookupError):
-                signal.pidfd_send_signal(pidfd, signal.SIGKILL)
+                if with_group:  # not reaped yet: the number is still its own
+                    os.killpg(process.pid, signal.SIGKILL)
+                else:
+                    signal.pidfd_send_signal(pidfd, signal.SIGKILL)
             await _within(exited, grace_s)
         code = process.poll()
         for pipe in (out, err):
@@ -142,10 +147,27 @@ async def run(  # noqa: PLR0913  # each is one thing a caller chooses
         os.close(pidfd)
         for pipe in (out, err):
             loop.remove_reader(pipe.fd)
-        for stream in (process.stdin, process.stdout, process.stderr):
-            with contextlib.suppress(BrokenPipeError):
-                stream.close()
+        process.stdout.close()
+        process.stderr.close()
         _leave(process)
+
+
+@contextlib.contextmanager
+def _offered(stdin: bytes) -> Iterator[int]:
+    """Give a descriptor to read ``stdin`` from; what a pipe may not take at once is a file."""
+    if len(stdin) <= MOST_IN_A_PIPE:
+        reading, writing = os.pipe()
+        os.write(writing, stdin)
+        os.close(writing)
+    else:
+        reading = os.memfd_create("stdin")
+        with open(reading, "wb", closefd=False) as file:
+            file.write(stdin)
+        os.lseek(reading, 0, os.SEEK_SET)
+    try:
+        yield reading
+    finally:
+        os.close(reading)
 
 
 def ref(pid: int) -> ProcessRef | None:

@@ -48,13 +48,14 @@ async def find(
     return (found or None), ended
 
 
-async def run(
+async def run(  # noqa: PLR0913  # each is one thing a caller chooses
     command: Sequence[str],
     *,
     deadline_s: float,
     grace_s: float = children.GRACE_S,
     started: Callable[[ProcessRef], None] = lambda _: None,
     environment: Mapping[str, str] = children.ENVIRONMENT,
+    stdin: bytes = b"",
 ) -> children.Ended:
     """Run a program by its absolute path; one that says more than a MiB is killed then.
 
@@ -63,10 +64,32 @@ async def run(
     """
     return await children.run(
         [SHELL, "-c", _BECOME, SHELL, *command],
-        b"",
+        stdin,
         deadline_s=deadline_s,
         grace_s=grace_s,
         started=started,
         environment=environment,
         end_talkative=True,
     )
+
+
+class Left:
+    """A program that was killed and stayed, in the kernel or with Windows: the next one waits."""
+
+    def __init__(self) -> None:
+        self._last: ProcessRef | None = None
+        self._stays = False
+
+    def began(self, process: ProcessRef) -> None:
+        """Remember who runs; to be given as ``started``."""
+        self._last = process
+
+    def ended(self, ended: children.Ended) -> None:
+        """Remember whether it went."""
+        self._stays = ended.code is None
+
+    def condition(self) -> str | None:
+        """Tell what keeps the one that stayed; None when there is none, or it has gone since."""
+        if not self._stays or self._last is None:
+            return None
+        return children.condition(self._last)
