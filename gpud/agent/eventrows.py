@@ -100,6 +100,18 @@ def all_of(connection: sqlite3.Connection, kinds: Sequence[str]) -> list[Entry]:
     return [entry for row in rows if (entry := _entry(row)) is not None]
 
 
+def numbered(
+    connection: sqlite3.Connection, kinds: Sequence[str], after: int
+) -> list[tuple[int, Entry]]:
+    """Give the events of these kinds whose row number is beyond ``after``, with it, in order."""
+    rows = connection.execute(
+        f"SELECT id, {COLUMNS} FROM events"  # noqa: S608  # ours
+        f" WHERE {_among(kinds)} AND id > ? AND {SOUND} ORDER BY id",
+        (*kinds, after),
+    )
+    return [(row[0], entry) for row in rows if (entry := _entry(row[1:])) is not None]
+
+
 def _among(kinds: Sequence[str]) -> str:
     return f"kind IN ({', '.join('?' * len(kinds))})"
 

@@ -14,6 +14,7 @@ from starlette.responses import JSONResponse
 from starlette.routing import Route
 
 from gpud.agent.eventrows import MOST, Window
+from gpud.core import commands
 from gpud.core.changes import KINDS
 from gpud.core.errors import StoreError
 from gpud.core.presence import GPU_FORGOTTEN, GPU_SEEN
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
 PATH: Final = "/api/v1/events"
 USUAL: Final = 100
 PATIENCE_S: Final = 4.0
-KNOWN: Final = (*KINDS, GPU_SEEN, GPU_FORGOTTEN)
+KNOWN: Final = (*KINDS, GPU_SEEN, GPU_FORGOTTEN, *commands.KINDS)
 PARAMETERS: Final = ("since", "until", "kind", "limit")
 
 
