@@ -32,6 +32,7 @@ from gpud.agent.clocks import local_min, now
 from gpud.agent.conditions import Observer, on_battery
 from gpud.agent.export.collector import SnapshotCollector
 from gpud.agent.gatekeeper import Gatekeeper
+from gpud.agent.judge import Judge
 from gpud.agent.ladder import Ladder
 from gpud.agent.launch import Launcher
 from gpud.agent.pipeline import Pipeline
@@ -39,6 +40,7 @@ from gpud.agent.schedule import Schedule
 from gpud.agent.source import Context
 from gpud.agent.store import History
 from gpud.core import advice, clock, containers, presence
+from gpud.core.detector import Parameters
 from gpud.core.errors import ListenError
 from gpud.core.events import (
     BreakerChanged,
@@ -124,6 +126,13 @@ async def run(settings: Settings) -> int:
     boot_id = platform.boot_id()
     watcher = Watcher(history, read=board.read, publish=board.post, now=now, boot_id=boot_id)
     telemetry = Ladder(ladder.found(context), read=board.read, post=watcher.post, now=now)
+    spans = settings.detector
+    judge = Judge(
+        history,
+        Parameters(look_span_s=spans.update_span_s, window_span_s=spans.window_span_s),
+        publish=board.post,
+        now=now,
+    )
     pipeline = Pipeline(
         settings=settings,
         launcher=launcher,
@@ -143,6 +152,7 @@ async def run(settings: Settings) -> int:
         gpu_taken=lambda: containers.taken(board.read().root),
         beside=lambda: beside_a_run(board.read(), now().mono_s),
         missed=lambda: presence.misses_a_gpu(board.read()),
+        keep=judge.keep,
     )
     schedule = Schedule()
     plan = settings.schedule
@@ -180,6 +190,7 @@ async def run(settings: Settings) -> int:
         ("tick", lambda: _ticking(settings, board, schedule)),
         ("containers", lambda: _hearing(board, pipeline)),
         ("changes", watcher.run),
+        ("judge", judge.run),
         ("windows", lambda: _asking_windows(context, watcher)),
         ("report", lambda: _reporting(own / "agent.json", board, dirty)),
         ("http", lambda: _serving(settings, board, history, stop)),
@@ -192,6 +203,7 @@ async def run(settings: Settings) -> int:
     launcher.close()
     await telemetry.close()
     await watcher.settle()
+    await judge.close()
     await history.close()
     log.info("agent_stopped")
     return 0

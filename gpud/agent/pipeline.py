@@ -27,7 +27,7 @@ from gpud.core.health import Level
 from gpud.core.sample import Backend, Device, Inventory, Job, Pace, ProbeSpec, Reason, Skip
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Awaitable, Callable, Iterable, Mapping
 
     from gpud.agent.gatekeeper import Gatekeeper, Seen
     from gpud.core.clock import Instant
@@ -65,7 +65,10 @@ def _after_idle(spec: ProbeSpec) -> bool:
 
 
 class Pipeline:
-    """Runs rounds of probes. ``publish`` takes each event once it is safe in the history."""
+    """Runs rounds of probes. ``publish`` takes each event once it is safe in the history.
+
+    ``keep`` is what puts it there, and may have it judged on the way; it raises ``StoreError``.
+    """
 
     def __init__(  # noqa: PLR0913  # the parts it joins, each passed by name
         self,
@@ -81,6 +84,7 @@ class Pipeline:
         gpu_taken: Callable[[], bool] = lambda: False,
         beside: Callable[[], Mapping[str, Condition]] = dict,
         missed: Callable[[], bool] = lambda: False,
+        keep: Callable[[Run], Awaitable[None]] | None = None,
     ) -> None:
         self._settings = settings
         self._launcher = launcher
@@ -93,6 +97,7 @@ class Pipeline:
         self._gpu_taken = gpu_taken
         self._beside = beside
         self._missed = missed
+        self._append = keep or history.append
         self._root_run_s: float | None = None
         self._specs: tuple[ProbeSpec, ...] = ()
         self._inventory: Inventory | None = None
@@ -271,7 +276,7 @@ class Pipeline:
         """Write first, publish after: a crash between the two loses a figure, not evidence."""
         moment = self._now().wall_s
         try:
-            await self._history.append(run)
+            await self._append(run)
         except StoreError as error:
             waiting = f"; {self._history.waiting} runs wait in memory"
             lost = f", {self._history.dropped} were dropped" if self._history.dropped else ""
