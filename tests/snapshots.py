@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from gpud.core import fields as catalogue
+from gpud.core.alerts import SinkState
 from gpud.core.breaker import Standing, State
 from gpud.core.changes import Change
 from gpud.core.clock import Instant
@@ -21,6 +22,7 @@ from gpud.core.events import (
     RootHeard,
     RunFinished,
     RunSkipped,
+    SinkTold,
     SourceAnswered,
 )
 from gpud.core.fold import fold
@@ -319,6 +321,8 @@ def full() -> Snapshot:
         Changed((Change("driver_version", "566.36", "572.16", wall_s, "boot"),), wall_s),
         RootHeard(ROOT, None, wall_s),
         HealthSet("store", Level.OK, wall_s),
+        SinkTold("notice", SinkState(sent=2, last_success_s=wall_s), wall_s),
+        SinkTold("webhook", SinkState(failed=1, reason="refused", detail="x", fix="y"), wall_s),
     )
     for event in events:
         snapshot = fold(event, snapshot)

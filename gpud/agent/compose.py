@@ -16,6 +16,7 @@ import structlog
 
 import gpud
 from gpud.agent import (
+    delivery,
     eventsapi,
     ladder,
     logs,
@@ -30,6 +31,7 @@ from gpud.agent.board import Board
 from gpud.agent.changes import Watcher
 from gpud.agent.clocks import local_min, now
 from gpud.agent.conditions import Observer, on_battery
+from gpud.agent.delivery import Delivery
 from gpud.agent.export.collector import SnapshotCollector
 from gpud.agent.gatekeeper import Gatekeeper
 from gpud.agent.judge import Judge
@@ -37,6 +39,7 @@ from gpud.agent.ladder import Ladder
 from gpud.agent.launch import Launcher
 from gpud.agent.pipeline import Pipeline
 from gpud.agent.schedule import Schedule
+from gpud.agent.sink import Context as SinkContext
 from gpud.agent.source import Context
 from gpud.agent.store import History
 from gpud.core import advice, clock, containers, presence
@@ -91,7 +94,12 @@ async def run(settings: Settings) -> int:
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
-    dirty = asyncio.Event()
+    dirty, fresh = asyncio.Event(), asyncio.Event()
+
+    def changed() -> None:
+        dirty.set()
+        fresh.set()
+
     board = Board(
         Snapshot(
             version=gpud.__version__,
@@ -99,7 +107,7 @@ async def run(settings: Settings) -> int:
             platform=platform.facts(settings.sysroot),
             library_configured=bool(settings.cuda.library or settings.nvml.library),
         ),
-        changed=dirty.set,
+        changed=changed,
     )
 
     def spawned() -> None:
@@ -154,6 +162,15 @@ async def run(settings: Settings) -> int:
         missed=lambda: presence.misses_a_gpu(board.read()),
         keep=judge.keep,
     )
+    telling = Delivery(
+        delivery.found(SinkContext(settings, os.uname().nodename, spawned)),
+        settings.alerts,
+        changed=fresh,
+        read=board.read,
+        publish=board.post,
+        now=now,
+        history=history,
+    )
     schedule = Schedule()
     plan = settings.schedule
     boundary = _Boundary(board)
@@ -192,6 +209,7 @@ async def run(settings: Settings) -> int:
         ("changes", watcher.run),
         ("judge", judge.run),
         ("windows", lambda: _asking_windows(context, watcher)),
+        ("alerts", telling.run),
         ("report", lambda: _reporting(own / "agent.json", board, dirty)),
         ("http", lambda: _serving(settings, board, history, stop)),
     )

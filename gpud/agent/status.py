@@ -45,6 +45,7 @@ def document(snapshot: Snapshot, *, now: Instant) -> dict[str, Any]:
             for key, value in snapshot.put_off.items()
         ],
         "telemetry": _telemetry(snapshot.telemetry, now),
+        "sinks": {name: asdict(state) for name, state in snapshot.sinks.items()},
         "counters": {
             "runs": dict(snapshot.runs),
             "failures": {f"{p}:{why}": n for (p, why), n in snapshot.failures.items()},

@@ -11,6 +11,7 @@ from gpud.agent.export import (
     identity,
     loss,
     machine,
+    notifications,
     probes,
     readings,
     states,
@@ -60,6 +61,7 @@ class SnapshotCollector:
             *probes.families(snapshot, settings, now),
             *self._telemetry(snapshot, now),
             *changes.families(snapshot),
+            *notifications.families(snapshot),
             *machine.own(snapshot),
         ):
             if family.samples:

@@ -1,0 +1,88 @@
+"""A program of the person's own: its arguments from the settings, the alerts on its stdin."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Final
+
+from gpud.agent import children
+from gpud.core import alertmanager
+from gpud.core.errors import DeliveryError
+from gpud.core.text import escaped
+
+if TYPE_CHECKING:
+    from gpud.agent.sink import Context, Sink
+    from gpud.core.message import Message
+
+NAME = "command"
+BECOME: Final = ("/usr/bin/nice", "-n", "0", "--")
+"""It lies on the distribution's own disk and becomes the program, which may lie on a drive of
+Windows: whoever executes one there himself waits for as long as the drive does not answer."""
+CANNOT_EXECUTE, NOT_THERE = 126, 127
+SHOWN = 400
+
+
+def create(context: Context) -> tuple[Sink, ...]:
+    """Make the sink where a program is named."""
+    command = context.settings.alerts.command
+    return (_Command(context, command),) if command else ()
+
+
+class _Command:
+    shows = False
+
+    def __init__(self, context: Context, command: tuple[str, ...]) -> None:
+        self.name = NAME
+        self.place = escaped(command[0])
+        self._context = context
+        self._command = command
+
+    async def ready(self) -> None:
+        """Be ready: whether it can be executed is found out by executing it."""
+
+    async def send(self, message: Message) -> None:
+        """Run it with Alertmanager's document on stdin; exit code 0 is a delivery.
+
+        It gets no variable of gpud's. At the deadline it is killed with what it has started.
+        """
+        context = self._context
+        timeout_s = context.settings.alerts.timeout_s
+        document = alertmanager.document(
+            message, instance=context.host, receiver=f"gpud-{NAME}", url=context.url
+        )
+        context.spawned()
+        try:
+            ended = await children.run(
+                (*BECOME, *self._command),
+                json.dumps(document).encode() + b"\n",
+                deadline_s=timeout_s,
+                end_talkative=True,
+                with_group=True,
+            )
+        except (OSError, ValueError) as error:  # ValueError: a NUL in an argument
+            raise self._failed("spawn_failed", f"cannot be started: {error}") from error
+        self._judge(ended, timeout_s)
+
+    def _judge(self, ended: children.Ended, timeout_s: float) -> None:
+        if ended.code == 0 and not ended.killed:
+            return
+        output = escaped((ended.stderr or ended.stdout).decode(errors="replace")[-SHOWN:])
+        if ended.overflowed:
+            words = f"said more than {children.KEPT_STDOUT} bytes and was ended"
+            raise self._failed("too_talkative", words)
+        if ended.killed:
+            raise self._failed("timed_out", f"had not ended after {timeout_s:g} s", output)
+        if ended.code in {CANNOT_EXECUTE, NOT_THERE}:
+            raise self._failed("cannot_execute", "cannot be executed, or is not there", output)
+        how = f"ended with {ended.code}"
+        if ended.code is not None and ended.code < 0:
+            how = f"was ended by {children.signal_name(-ended.code)}"
+        raise self._failed("failed", how, output)
+
+    def _failed(self, reason: str, words: str, output: str = "") -> DeliveryError:
+        return DeliveryError(
+            f"{self.place} {escaped(words)}",
+            reason=reason,
+            fix="gpud alerts test command runs it and shows what it says",
+            output=output,
+        )

@@ -1,0 +1,56 @@
+"""The log: one line for each alert, for whoever looks later and for programs that read logs."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import structlog
+
+from gpud.core.alerts import Severity
+
+if TYPE_CHECKING:
+    from gpud.agent.sink import Context, Sink
+    from gpud.core.alerts import Alert
+    from gpud.core.message import Message
+
+NAME = "log"
+
+log = structlog.get_logger()
+
+
+def create(context: Context) -> tuple[Sink, ...]:
+    """Make the sink; it is there on every machine."""
+    return (_Log(context.settings.log_dir),)
+
+
+class _Log:
+    shows = False
+
+    def __init__(self, folder: str) -> None:
+        self.name = NAME
+        self.place = folder
+
+    async def ready(self) -> None:
+        """Be ready: a log that cannot be written is told of by the log itself."""
+
+    async def send(self, message: Message) -> None:
+        """Write the lines, each with the fields by which alerts are told apart."""
+        for alert in message.firing:
+            say = {Severity.CRITICAL: log.error, Severity.WARNING: log.warning}.get(
+                alert.severity, log.info
+            )
+            say("alert_firing", **_fields(alert))
+        for alert in message.resolved:
+            log.info("alert_resolved", **_fields(alert))
+
+
+def _fields(alert: Alert) -> dict[str, object]:
+    return {
+        "alertname": alert.name,
+        "severity": alert.severity.value,
+        "labels": dict(alert.labels),
+        "summary": alert.summary,
+        "fix": alert.fix,
+        "fingerprint": alert.fingerprint,
+        "starts_s": alert.starts_s,
+    }

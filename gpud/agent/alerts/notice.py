@@ -1,0 +1,96 @@
+"""The shell's notice: one line in a file, which the next shell that is opened shows once.
+
+Who reads it, and what he lets through, is in docs/shell.md and the snippets.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from gpud.core.alerts import TEST
+from gpud.core.errors import DeliveryError
+from gpud.core.message import ascii_line
+
+if TYPE_CHECKING:
+    from gpud.agent.sink import Context, Sink
+    from gpud.core.message import Message
+
+NAME = "notice"
+LONGEST: Final = 299
+"""Characters that a shell shows, less the line feed."""
+
+
+def create(context: Context) -> tuple[Sink, ...]:
+    """Make the sink; it is there on every machine."""
+    return (_Notice(Path(context.settings.run_dir, "notice")),)
+
+
+def line(message: Message) -> str:
+    """Say what fires, the worst of it and how much more there is; else what ended lately."""
+    if message.standing:
+        return _with_more(message.standing[0].summary, len(message.standing) - 1)
+    if message.ended:
+        latest = max(message.ended, key=lambda alert: alert.ends_s or 0.0)
+        return _with_more(f"resolved: {latest.summary}", 0)
+    return ""
+
+
+def _with_more(words: str, more: int) -> str:
+    hint = f" (and {more} more: gpud alerts)" if more else ""
+    return ascii_line(words, LONGEST - len(hint)) + hint
+
+
+class _Notice:
+    shows = True
+
+    def __init__(self, path: Path) -> None:
+        self.name = NAME
+        self.place = str(path)
+
+    async def ready(self) -> None:
+        """Open the file, as a delivery does."""
+        os.close(self._opened())
+
+    async def send(self, message: Message) -> None:
+        """Write the line over what is there: first the line, then the end of the file.
+
+        A shell that reads between the two sees the new line and takes the first one only. The file
+        lies in memory; no disk is waited for. A test leaves there what a person should know.
+        """
+        said = line(message).encode("ascii")
+        test = bool(message.standing) and all(one.name == TEST for one in message.standing)
+        descriptor = self._opened()
+        try:
+            before = os.pread(descriptor, LONGEST + 2, 0).rstrip(b"\n")
+            if before == said or (test and before):
+                return
+            os.pwrite(descriptor, said + b"\n", 0)
+            os.ftruncate(descriptor, len(said) + 1 if said else 0)
+        except OSError as error:
+            raise self._failed(error) from error
+        finally:
+            os.close(descriptor)
+
+    def _opened(self) -> int:
+        """Open it; gpud's root part has made it, and a run without root has none yet."""
+        flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+        try:
+            descriptor = os.open(self.place, flags, 0o644)
+        except OSError as error:
+            raise self._failed(error) from error
+        if stat.S_ISREG(os.fstat(descriptor).st_mode):
+            return descriptor
+        os.close(descriptor)
+        raise DeliveryError(
+            f"{self.place} is no plain file", reason="no_file", fix="delete it, then gpud restart"
+        )
+
+    def _failed(self, error: OSError) -> DeliveryError:
+        return DeliveryError(
+            f"{self.place} cannot be written: {error.strerror}",
+            reason="cannot_write",
+            fix="gpud restart makes it anew",
+        )

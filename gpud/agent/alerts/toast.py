@@ -1,0 +1,162 @@
+"""A toast on the Windows desktop, through Windows PowerShell 5.1 and WSL's interop.
+
+PowerShell 7 has no WinRT classes, and a toast needs an application that Windows knows:
+PowerShell's own is the usual loan. The script is a constant; what is told comes on its stdin as
+base64 of JSON, and is escaped for XML where it becomes XML.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import json
+from typing import TYPE_CHECKING, Final
+
+from gpud.agent import interop, programs
+from gpud.core import windows
+from gpud.core.errors import DeliveryError, TelemetryError
+from gpud.core.message import body, cut, title
+from gpud.core.text import escaped
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from gpud.agent.children import Ended
+    from gpud.agent.sink import Context, Sink
+    from gpud.core.message import Message
+
+NAME = "toast"
+INSIDE: Final = "Windows/System32/WindowsPowerShell/v1.0/powershell.exe"
+LONGEST_TITLE, LONGEST_TEXT = 64, 400
+"""Windows shows four lines; and all of it fits into a pipe."""
+SHOWN, SWITCHED_OFF = "shown", 3
+LEAST_S: Final = 0.1
+SCRIPT: Final = r"""
+$ErrorActionPreference = 'Stop'
+try {
+  $said = @($input) -join ''
+  if (-not $said) { $said = [Console]::In.ReadToEnd() }
+  $bytes = [Convert]::FromBase64String($said.Trim())
+  $told = [Text.Encoding]::UTF8.GetString($bytes) | ConvertFrom-Json
+  [void][Windows.UI.Notifications.ToastNotificationManager, Windows.UI.Notifications, ContentType = WindowsRuntime]
+  [void][Windows.Data.Xml.Dom.XmlDocument, Windows.Data.Xml.Dom.XmlDocument, ContentType = WindowsRuntime]
+  $title = [Security.SecurityElement]::Escape([string]$told.title)
+  $text = [Security.SecurityElement]::Escape([string]$told.text)
+  $xml = New-Object Windows.Data.Xml.Dom.XmlDocument
+  $xml.LoadXml('<toast><visual><binding template="ToastGeneric"><text>' + $title + '</text><text>' + $text + '</text></binding></visual></toast>')
+  $app = '{1AC14E77-02E7-4E5D-B744-2EB1AE5198B7}\WindowsPowerShell\v1.0\powershell.exe'
+  $notifier = [Windows.UI.Notifications.ToastNotificationManager]::CreateToastNotifier($app)
+  $setting = 'Enabled'
+  try { $setting = [string]$notifier.Setting } catch { }
+  if ($setting -ne 'Enabled') { [Console]::Out.Write($setting); exit 3 }
+  $notifier.Show((New-Object Windows.UI.Notifications.ToastNotification $xml))
+  [Console]::Out.Write('shown')
+  exit 0
+} catch { [Console]::Error.Write($_.Exception.Message); exit 1 }
+"""  # noqa: E501  # PowerShell's own
+ARGUMENTS: Final = (
+    *("-NoLogo", "-NoProfile", "-NonInteractive", "-InputFormat", "Text", "-OutputFormat", "Text"),
+    *("-EncodedCommand", base64.b64encode(SCRIPT.encode("utf-16-le")).decode()),
+)
+_NOT_IN_XML: Final = {0xFFFE: "?", 0xFFFF: "?"} | dict.fromkeys({*range(32)} - {9, 10}, "?")
+
+
+def create(context: Context) -> tuple[Sink, ...]:
+    """Make the sink where it is wanted."""
+    return (_Toast(context),) if context.settings.alerts.toast else ()
+
+
+def data(message: Message) -> bytes:
+    """Give title and text as the script reads them: one line of ASCII."""
+    told = {
+        "title": cut(title(message), LONGEST_TITLE).translate(_NOT_IN_XML),
+        "text": cut(body(message, details=False), LONGEST_TEXT).translate(_NOT_IN_XML),
+    }
+    return base64.b64encode(json.dumps(told, ensure_ascii=False).encode()) + b"\n"
+
+
+class _Toast:
+    shows = False
+
+    def __init__(self, context: Context) -> None:
+        self.name = NAME
+        self.place = "the Windows desktop"
+        self._context = context
+        self._path: str | None = None
+        self._left = programs.Left()
+
+    async def ready(self) -> None:
+        """Look whether Windows programs can be started at all."""
+        self._environment()
+
+    async def send(self, message: Message) -> None:
+        """Start PowerShell, and take it for delivered when it says that it was shown."""
+        clock = asyncio.get_running_loop().time
+        ends_s = clock() + self._context.settings.alerts.timeout_s
+        environment = self._environment()
+        if (state := self._left.condition()) is not None:
+            raise _failed("stuck", f"an earlier PowerShell was killed and is still there ({state})")
+        path = self._path or await self._found(ends_s - clock())
+        self._context.spawned()
+        try:
+            ended = await programs.run(
+                (path, *ARGUMENTS),
+                deadline_s=max(ends_s - clock(), LEAST_S),
+                started=self._left.began,
+                environment=environment,
+                stdin=data(message),
+            )
+        except OSError as error:
+            raise _unstarted(error) from error
+        self._left.ended(ended)
+        self._judge(ended)
+
+    async def _found(self, within_s: float) -> str:
+        drives = interop.drives(self._context.settings.sysroot)
+        paths = [f"{drive}/{INSIDE}" for drive in drives]
+        self._context.spawned()
+        try:
+            found, ended = await programs.find(paths, deadline_s=within_s, started=self._left.began)
+        except OSError as error:
+            raise _unstarted(error) from error
+        self._left.ended(ended)
+        if found is None:
+            if ended.killed:
+                raise _failed("timed_out", "the drive of Windows does not answer")
+            raise _failed("absent", f"there is no {' nor '.join(paths)}")
+        self._path = found
+        return found
+
+    def _judge(self, ended: Ended) -> None:
+        said = windows.text(ended.stdout)
+        if ended.code == 0 and SHOWN in said and not ended.killed:
+            return
+        output = escaped(windows.text(ended.stderr))
+        if ended.killed:
+            timeout_s = self._context.settings.alerts.timeout_s
+            raise _failed("timed_out", f"PowerShell had not ended after {timeout_s:g} s")
+        if ended.code == SWITCHED_OFF:
+            raise DeliveryError(
+                "Windows shows no notifications of PowerShell",
+                reason="switched_off",
+                fix="in Windows: Settings, System, Notifications; switch on those of PowerShell",
+                output=escaped(said),
+            )
+        if ended.code in {programs.CANNOT_EXECUTE, programs.NOT_THERE}:
+            self._path = None
+        raise _failed("failed", f"PowerShell ended with {ended.code} and showed nothing", output)
+
+    def _environment(self) -> Mapping[str, str]:
+        try:
+            return interop.environment(self._context.settings.sysroot)
+        except TelemetryError as error:
+            raise DeliveryError(str(error), reason=error.reason, fix=error.fix) from error
+
+
+def _failed(reason: str, words: str, output: str = "") -> DeliveryError:
+    fix = "gpud alerts test toast shows what PowerShell says; [alerts] toast = false does without"
+    return DeliveryError(words, reason=reason, fix=fix, output=output)
+
+
+def _unstarted(error: OSError) -> DeliveryError:
+    return _failed("spawn_failed", f"{programs.SHELL} cannot be started: {error.strerror}")

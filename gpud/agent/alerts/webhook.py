@@ -1,0 +1,138 @@
+"""A webhook as Alertmanager calls it: what receives Alertmanager's alerts receives gpud's."""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import urlsplit
+
+from gpud.agent import children
+from gpud.agent.sink import numbered
+from gpud.core import alertmanager
+from gpud.core.errors import DeliveryError
+from gpud.core.text import escaped
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from gpud.agent.sink import Context, Sink
+    from gpud.core.message import Message
+
+NAME = "webhook"
+COMMAND: Final = (sys.executable, "-I", "-m", "gpud.agent.posting")
+SUCCESS, REDIRECTION, SERVER_ERROR = 2, 3, 5
+"""The first digit of a status."""
+LATER: Final = frozenset({408, 425, 429})
+"""Refusals that say "not now"; every other 4xx is an answer to the message itself."""
+CREDENTIALS: Final = "let [alerts] webhook_credentials_file name a file that gpud's user can read"
+FIXES: Final = {
+    "bad_url": "correct [alerts] webhook_urls in gpud.toml, then gpud restart",
+    "no_credentials": CREDENTIALS,
+    "no_such_host": "look at the host's name in [alerts] webhook_urls, and whether DNS works here",
+    "refused": "start the receiver, or correct the port in [alerts] webhook_urls",
+    "tls_failed": "the receiver's certificate must be one that this machine trusts",
+}
+LOOK = "gpud alerts test webhook tries it again"
+
+
+def create(context: Context) -> tuple[Sink, ...]:
+    """Make a sink for each address."""
+    urls = context.settings.alerts.webhook_urls
+    return tuple(_Webhook(context, name, url) for name, url in numbered(NAME, urls))
+
+
+class _Webhook:
+    shows = False
+
+    def __init__(self, context: Context, name: str, url: str) -> None:
+        self.name = name
+        self.place = place(url)
+        self._context = context
+        self._url = url
+
+    async def ready(self) -> None:
+        """Have the token read, where there is to be one; the receiver is asked by a delivery."""
+        if self._context.settings.alerts.webhook_credentials_file:
+            await self._run({"only_look": True})
+
+    async def send(self, message: Message) -> None:
+        """Post the document; any 2xx is a delivery."""
+        context = self._context
+        document = alertmanager.document(
+            message, instance=context.host, receiver=f"gpud-{self.name}", url=context.url
+        )
+        await self._run({"body": json.dumps(document)})
+
+    async def _run(self, job: dict[str, Any]) -> None:
+        alerts = self._context.settings.alerts
+        job |= {
+            "url": self._url,
+            "token_file": alerts.webhook_credentials_file,
+            "timeout_s": alerts.timeout_s,
+        }
+        self._context.spawned()
+        try:
+            ended = await children.run(
+                COMMAND, json.dumps(job).encode(), deadline_s=alerts.timeout_s
+            )
+        except OSError as error:
+            raise self._failed("spawn_failed", f"no process for it: {error.strerror}") from error
+        self._judge(ended, alerts.timeout_s)
+
+    def _judge(self, ended: children.Ended, timeout_s: float) -> None:
+        last: dict[str, Any] = {}
+        for said in _lines(ended.stdout):
+            last = said
+        if "status" in last:
+            self._answered(int(last["status"]))
+        elif "reason" in last:
+            raise self._failed(str(last["reason"]), str(last["detail"]))
+        elif ended.killed:
+            waited = f"waited {timeout_s:g} s in vain {last.get('stage', 'for it to begin')}"
+            raise self._failed("timed_out", waited)
+        else:
+            raise self._failed("crashed", f"the process that posts ended with {ended.code}")
+
+    def _answered(self, status: int) -> None:
+        kind = status // 100
+        if kind == SUCCESS:
+            return
+        again = kind == SERVER_ERROR or status in LATER
+        if kind == REDIRECTION:
+            words, fix = "which is not followed", "name the final address in [alerts] webhook_urls"
+        elif status in {401, 403}:
+            words, fix = "it wants other credentials", CREDENTIALS
+        elif again:
+            words, fix = "it is asked again later", f"look at the receiver; {LOOK}"
+        else:
+            words, fix = "it does not take this message", f"look at the receiver; {LOOK}"
+        raise DeliveryError(
+            f"{self.place} answers {status}: {words}", reason=f"http_{status}", fix=fix, again=again
+        )
+
+    def _failed(self, reason: str, words: str) -> DeliveryError:
+        fix = FIXES.get(reason, f"look at the network and the receiver; {LOOK}")
+        again = reason != "bad_url"
+        return DeliveryError(f"{self.place}: {escaped(words)}", reason=reason, fix=fix, again=again)
+
+
+def place(url: str) -> str:
+    """Name the host and the port of an address, and nothing else of it: the rest may be secret."""
+    try:
+        address = urlsplit(url)
+        host, port = address.hostname, address.port
+    except ValueError:
+        return "an address that cannot be read"
+    shown = escaped(host or "no host")
+    return shown if port is None else f"{shown}:{port}"
+
+
+def _lines(stdout: bytes) -> Iterator[dict[str, Any]]:
+    for line in stdout.splitlines():
+        try:
+            said = json.loads(line)
+        except ValueError:
+            continue  # killed in the middle of it
+        if isinstance(said, dict):
+            yield said

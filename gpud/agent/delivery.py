@@ -1,0 +1,363 @@
+"""Tells the sinks what there is to tell: each by a task of its own, each the newest state.
+
+``gpud.core.delivery`` decides what is due to a sink; its task delivers that, and until it has been
+delivered nothing queues up behind it: after an outage a sink is told how things are by then.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import random
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, Final
+
+import structlog
+
+from gpud import discovery
+from gpud.agent import alerts as folder
+from gpud.agent import children, deliveryrows
+from gpud.agent.sink import OFFERS
+from gpud.core import delivery
+from gpud.core.alerts import SINK_FAILING, SinkState
+from gpud.core.backoff import Backoff
+from gpud.core.delivery import Memory, Policy
+from gpud.core.errors import DeliveryError, StoreError
+from gpud.core.events import Event, HealthSet, SinkTold
+from gpud.core.health import Level
+from gpud.core.message import inert
+from gpud.core.text import escaped
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Mapping
+
+    from gpud.agent.sink import Context, Sink
+    from gpud.agent.store import History
+    from gpud.core.alerts import Alert
+    from gpud.core.clock import Instant
+    from gpud.core.message import Message
+    from gpud.core.settings import Alerts
+    from gpud.core.snapshot import Snapshot
+
+RETRY: Final = Backoff(first_s=5.0, longest_s=600.0)
+READY_AGAIN_S: Final = 60.0
+"""A sink that cannot deliver is looked at again: a terminal may open, a file be mended."""
+BEYOND_S: Final = 2 * children.GRACE_S
+"""Beyond its own deadline a sink may take so long to end what it started."""
+
+log = structlog.get_logger()
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """The sinks there are, and why others are not, by plug-in."""
+
+    sinks: tuple[Sink, ...]
+    refused: Mapping[str, str]
+
+
+def found(context: Context) -> Found:
+    """Make every sink that is configured and not disabled, and say which are not usable."""
+    usable, refused = discovery.modules(folder, OFFERS)
+    disabled = set(context.settings.alerts.disabled)
+    if unknown := disabled - usable.keys() - refused.keys():
+        known = ", ".join(sorted(usable))
+        refused |= dict.fromkeys(unknown, f"[alerts] disabled: there is no such sink, only {known}")
+    made: list[Sink] = []
+    for name, module in usable.items():
+        if name not in disabled:
+            made += module.create(context)
+    return Found(tuple(made), {name: why for name, why in refused.items() if name not in disabled})
+
+
+async def sent(sink: Sink, message: Message, timeout_s: float) -> DeliveryError | None:
+    """Deliver, and say what went wrong, None when nothing did."""
+    return await _guarded(sink, lambda: sink.send(message), timeout_s)
+
+
+@dataclass(slots=True)
+class _Served:
+    """A sink, what it knows and how it does."""
+
+    sink: Sink
+    policy: Policy
+    memory: Memory = field(default_factory=Memory)
+    state: SinkState = field(default_factory=SinkState)
+    failures: int = 0  # in a row
+    failing_since: Instant | None = None
+    unready: bool = False
+    woken: asyncio.Event = field(default_factory=asyncio.Event)
+
+
+class Delivery:
+    """Delivers until it is cancelled. ``changed`` is set by whoever makes a new snapshot."""
+
+    def __init__(  # noqa: PLR0913  # the parts it joins, each passed by name
+        self,
+        there: Found,
+        settings: Alerts,
+        *,
+        changed: asyncio.Event,
+        read: Callable[[], Snapshot],
+        publish: Callable[[Event], None],
+        now: Callable[[], Instant],
+        history: History,
+        jitter: Callable[[], float] = random.random,
+    ) -> None:
+        self._refused = there.refused
+        self._settings = settings
+        self._changed = changed
+        self._read = read
+        self._publish = publish
+        self._now = now
+        self._history = history
+        self._jitter = jitter
+        self._served = tuple(_Served(sink, self._policy(sink)) for sink in there.sinks)
+        self._troubles: dict[str, Alert] = {}  # by sink
+        self._raw: tuple[Alert, ...] = ()
+        self._inert: tuple[Alert, ...] = ()
+        self._unsaved = asyncio.Event()
+        self._began_mono_s = now().mono_s
+
+    async def run(self) -> None:
+        """Serve every sink. Errors: none; what a sink does wrong is told by the others."""
+        await self._remember()
+        self._say_health()
+        async with asyncio.TaskGroup() as tasks:
+            for one in self._served:
+                self._publish(SinkTold(one.sink.name, one.state, self._now().wall_s))
+                tasks.create_task(self._serve(one))
+            tasks.create_task(self._keeping())
+            tasks.create_task(self._watching())
+
+    def _policy(self, sink: Sink) -> Policy:
+        settings = self._settings
+        return Policy(settings.group_wait_s, settings.repeat_interval_s, shows=sink.shows)
+
+    async def _watching(self) -> None:
+        """Wake the sinks when what is to be told has changed, which seldom happens."""
+        before: object = None
+        while True:
+            self._changed.clear()
+            snapshot = self._read()
+            seen = (snapshot.alerts, snapshot.alerts_s is None, snapshot.resumed_mono_s)
+            if seen != before:
+                before = seen
+                self._wake_all()
+            await self._changed.wait()
+
+    async def _serve(self, one: _Served) -> None:
+        await self._look(one)
+        while True:
+            one.woken.clear()
+            now = self._now()
+            due = delivery.step(one.policy, self._alerts_of(one), one.memory, now, self._quiet_s())
+            if due.message is None:
+                one.memory = due.after
+                await self._rest(one, due.wake_mono_s, now)
+                continue
+            error = await sent(one.sink, due.message, self._settings.timeout_s)
+            if error is None:
+                one.memory = due.after
+                self._succeeded(one, due.message)
+            else:
+                self._failed(one, error)
+                if error.again:
+                    await asyncio.sleep(RETRY.delay_s(one.failures + 1, self._jitter()))
+                    continue
+                one.memory = delivery.refused(due, one.memory, now)
+            self._unsaved.set()
+
+    async def _rest(self, one: _Served, wake_mono_s: float | None, now: Instant) -> None:
+        """Wait until something may be due to a sink, or something is to be said of it."""
+        waits = [] if wake_mono_s is None else [wake_mono_s - now.mono_s]
+        if one.unready:
+            waits.append(READY_AGAIN_S)
+        if not delivery.owed(one.memory) and now.mono_s >= self._quiet_s():
+            one.failures, one.failing_since = 0, None
+            self._over(one.sink.name, now)
+        elif one.failing_since is not None:
+            self._trouble(one, now)
+            waits.append(one.failing_since.mono_s + delivery.FAILING_AFTER_S - now.mono_s)
+        await _woken(one.woken, min((wait_s for wait_s in waits if wait_s > 0), default=None))
+        if one.unready:
+            await self._look(one)
+
+    def _alerts_of(self, one: _Served) -> tuple[Alert, ...] | None:
+        """Give what there is to tell a sink: everything, and the troubles of the others."""
+        snapshot = self._read()
+        if snapshot.alerts_s is None:
+            return None
+        if snapshot.alerts is not self._raw:
+            self._raw = snapshot.alerts
+            self._inert = tuple(map(inert, snapshot.alerts))
+        others = (alert for name, alert in self._troubles.items() if name != one.sink.name)
+        return (*self._inert, *others)
+
+    def _quiet_s(self) -> float:
+        resumed_s = self._read().resumed_mono_s
+        since_s = max(self._began_mono_s, self._began_mono_s if resumed_s is None else resumed_s)
+        return since_s + self._settings.warm_up_s
+
+    async def _look(self, one: _Served) -> None:
+        """Find out early that a sink cannot deliver; that is no failed delivery yet."""
+        error = await _guarded(one.sink, one.sink.ready, self._settings.timeout_s)
+        if error is not None:
+            one.unready = True
+            self._tell(one, replace(one.state, **_words(error)))
+        elif one.unready:
+            one.unready = False
+            if one.failures == 0:
+                self._tell(one, replace(one.state, reason=None, detail=None, fix=None))
+
+    def _succeeded(self, one: _Served, message: Message) -> None:
+        now = self._now()
+        told = len(message.firing) + len(message.resolved)  # none where only less is shown
+        if told:
+            log.info("alerts_delivered", sink=one.sink.name, alerts=told)
+        one.failures, one.failing_since, one.unready = 0, None, False
+        self._over(one.sink.name, now)
+        count = one.state.sent + bool(told)
+        self._tell(one, SinkState(count, one.state.failed, last_success_s=now.wall_s))
+
+    def _failed(self, one: _Served, error: DeliveryError) -> None:
+        now = self._now()
+        one.failures += 1
+        one.failing_since = one.failing_since or now
+        log.warning(
+            "alerts_not_delivered",
+            sink=one.sink.name,
+            reason=error.reason,
+            detail=str(error),
+            fix=error.fix,
+        )
+        state = replace(one.state, failed=one.state.failed + 1, **_words(error))
+        self._tell(one, state)
+        self._trouble(one, now)
+
+    def _trouble(self, one: _Served, now: Instant) -> None:
+        if one.failing_since is None:
+            return
+        before = self._troubles.get(one.sink.name)
+        alert = delivery.failing(
+            one.sink.name,
+            one.state.detail or "",
+            one.state.fix,
+            failures=one.failures,
+            since=one.failing_since,
+            now=now,
+        )
+        if alert is not None and (before is None or not before.firing):
+            self._troubles[one.sink.name] = inert(alert)
+            self._wake_all()
+
+    def _over(self, name: str, now: Instant) -> None:
+        """End the alert of a sink that delivers again, or that nothing waits for any more."""
+        trouble = self._troubles.get(name)
+        if trouble is not None and trouble.firing:
+            ends_s = max(now.wall_s, trouble.starts_s)
+            self._troubles[name] = replace(trouble, updated_s=now.wall_s, ends_s=ends_s)
+            self._wake_all()
+
+    def _tell(self, one: _Served, state: SinkState) -> None:
+        one.state = state
+        self._publish(SinkTold(one.sink.name, state, self._now().wall_s))
+        self._say_health()
+
+    def _say_health(self) -> None:
+        wrong = [one for one in self._served if one.state.reason is not None]
+        words = [f"{one.sink.name}: {one.state.detail}" for one in wrong]
+        words += [f"{name}: {why}" for name, why in sorted(self._refused.items())]
+        first = wrong[0].state if wrong else None
+        reason = first.reason if first is not None else "refused"
+        self._publish(
+            HealthSet(
+                "alerts",
+                Level.DEGRADED if words else Level.OK,
+                self._now().wall_s,
+                reason=reason if words else None,
+                detail="; ".join(words) or None,
+                fix=first.fix if first is not None else None,
+            )
+        )
+
+    def _wake_all(self) -> None:
+        for one in self._served:
+            one.woken.set()
+
+    async def _remember(self) -> None:
+        """Learn what the sinks were told before this start, and which of them failed then."""
+        try:
+            kept = await self._history.ask(lambda store: store.read(deliveryrows.kept))
+        except StoreError as error:
+            log.warning("deliveries_forgotten", reason=error.reason, detail=str(error))
+            return
+        now, repeat_s = self._now(), self._settings.repeat_interval_s
+        for one in self._served:
+            one.memory = delivery.restored(kept.get(one.sink.name), now, repeat_s)
+            for told in one.memory.told.values():
+                if told.alert.name == SINK_FAILING:
+                    self._troubles[told.alert.labels.get("sink", "")] = told.alert
+        there = {one.sink.name for one in self._served}
+        for name in self._troubles.keys() - there:
+            del self._troubles[name]
+
+    async def _keeping(self) -> None:
+        """Write down what was told, beside the deliveries: a slow disk delays none of them."""
+        try:
+            while True:
+                await self._unsaved.wait()
+                await self._keep()
+        finally:
+            if self._unsaved.is_set():
+                await self._keep()
+
+    async def _keep(self) -> None:
+        self._unsaved.clear()
+        told = {one.sink.name: delivery.saved(one.memory) for one in self._served}
+        at_s = self._now().wall_s
+        try:
+            await asyncio.shield(
+                self._history.ask(
+                    lambda store: store.write(lambda rows: deliveryrows.keep(rows, told, at_s))
+                )
+            )
+        except StoreError as error:
+            log.warning("deliveries_not_kept", reason=error.reason, detail=str(error))
+
+
+async def _guarded(
+    sink: Sink, work: Callable[[], Awaitable[None]], timeout_s: float
+) -> DeliveryError | None:
+    """Do a sink's work within its time. The boundary: a plug-in may fail in any way."""
+    try:
+        async with asyncio.timeout(timeout_s + BEYOND_S):
+            await work()
+    except DeliveryError as error:
+        return error
+    except TimeoutError:
+        return DeliveryError(f"{sink.place}: no end after {timeout_s:g} s", reason="timed_out")
+    except Exception as error:  # noqa: BLE001  # its words may hold an address with its secrets
+        trace = error.__traceback__
+        while trace is not None and trace.tb_next is not None:
+            trace = trace.tb_next
+        where = "" if trace is None else f" in line {trace.tb_lineno}"
+        what = f"{type(error).__name__}{where} of its module"
+        log.error("sink_crashed", sink=sink.name, error=what)  # noqa: TRY400  # as above
+        return DeliveryError(
+            f"{sink.place}: {what}",
+            reason="crashed",
+            fix="this is a bug in gpud; the log has its place",
+        )
+    return None
+
+
+def _words(error: DeliveryError) -> dict[str, Any]:
+    fix = None if error.fix is None else escaped(error.fix)
+    return {"reason": error.reason, "detail": escaped(str(error)), "fix": fix}
+
+
+async def _woken(event: asyncio.Event, within_s: float | None) -> None:
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(within_s):
+            await event.wait()
