@@ -110,7 +110,7 @@ def _update(found: Found) -> tuple[str, str, str]:
     for cause in causes.ordered(found.changed):
         if cause.old is not None and cause.new is not None:
             return cause.kind, plain(cause.old), plain(cause.new)
-    return DRIVER, plain(found.labels[0]), plain(found.labels[1])
+    return DRIVER, plain(found.alarm.old_driver), plain(found.alarm.new_driver)
 
 
 def _slowdown(found: Found) -> float:
@@ -194,7 +194,7 @@ def _since(case: Case) -> str:
         kind, old, new = (case.labels[name] for name in ("kind", "old", "new"))
         return f" since {causes.WORDS.get(kind, kind)} {old} -> {new}"
     how = HOW.get(Kind(case.labels["kind"]), "")
-    label = next((one.labels[1] for one in case.found if one.key.gpu is not None), "")
+    label = next((one.alarm.new_driver for one in case.found if one.key.gpu is not None), "")
     under = f", {'driver ' * label[:1].isdigit()}{plain(label)}" if label else ""
     return f" since {_moment(case.since_s)}, {how}{under}"
 

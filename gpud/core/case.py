@@ -22,17 +22,15 @@ Strand: TypeAlias = "tuple[StreamKey, int]"
 class Found:
     """An alarm of one stream, with what else is known of its moment.
 
-    ``labels`` is what people call the contexts before and after, "572.16" and "576.02", for the
-    alarm's own names are the detector's. ``changed`` is what an update made another, the contexts'
-    difference; ``causes`` are ``gpud.core.causes.likely``'s. ``judged``: samples the stream had
-    judged by then.
+    The alarm names its drivers as people call them: "572.16", "576.02". ``judged``: samples that
+    the stream had judged by then. ``changed`` is what an update made another, the contexts' difference;
+    ``causes`` are ``gpud.core.causes.likely``'s.
     """
 
     key: StreamKey
     unit: Unit
     alarm: Alarm
     judged: int
-    labels: tuple[str, str]
     changed: tuple[Cause, ...] = ()
     causes: tuple[Cause, ...] = ()
 

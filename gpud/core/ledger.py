@@ -9,6 +9,7 @@ the same stream does over a second window. Every finding may be handed in twice:
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from operator import is_
 from typing import TYPE_CHECKING, Final
 
 from gpud.core import alertwords
@@ -17,6 +18,7 @@ from gpud.core.alerts import SLOWDOWN, Alert
 from gpud.core.case import Case, Found, strand
 from gpud.core.detector import Kind
 from gpud.core.detector.siblings import SLACK_S, confirmed
+from gpud.core.plainalerts import raised
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping
@@ -61,13 +63,19 @@ def alerts(ledger: Ledger, now_s: float) -> tuple[Alert, ...]:
 
     Of one fingerprint only the latest: what fires again is not shown as ended beside it.
     """
-    told = [alertwords.alert(case, ledger.gpus, ledger.platform) for case in ledger.cases]
-    told += ledger.plain
-    shown = [one for one in told if one.ends_s is None or one.ends_s > now_s - LATELY_S]
+    shown = [
+        one for one in everything(ledger) if one.ends_s is None or one.ends_s > now_s - LATELY_S
+    ]
     latest: dict[str, Alert] = {}
     for one in sorted(shown, key=lambda one: (one.firing, one.starts_s)):
         latest[one.fingerprint] = one
     return tuple(sorted(latest.values(), key=_order))
+
+
+def everything(ledger: Ledger) -> tuple[Alert, ...]:
+    """Give each alert that is known of, whenever it ended."""
+    told = (alertwords.alert(case, ledger.gpus, ledger.platform) for case in ledger.cases)
+    return (*told, *ledger.plain)
 
 
 def suspects(ledger: Ledger) -> tuple[Found, ...]:
@@ -153,30 +161,16 @@ def acknowledged(ledger: Ledger, fingerprint: str, now_s: float) -> Ledger:
     )
 
 
-def raised(ledger: Ledger, alert: Alert) -> Ledger:
-    """Take in an alert without streams; one that fires already keeps its beginning."""
-    before = next(
-        (one for one in ledger.plain if one.firing and one.fingerprint == alert.fingerprint), None
-    )
-    if before is None:
-        return _pruned(replace(ledger, plain=(*ledger.plain, alert)))
-    kept = replace(alert, starts_s=before.starts_s, acknowledged_s=before.acknowledged_s)
-    if kept == replace(before, updated_s=kept.updated_s):
-        return ledger
-    return replace(ledger, plain=tuple(kept if one is before else one for one in ledger.plain))
-
-
-def ended(ledger: Ledger, fingerprint: str, now_s: float) -> Ledger:
-    """End an alert without streams, if it fires."""
-    return replace(
-        ledger,
-        plain=tuple(
-            replace(one, ends_s=max(now_s, one.starts_s), updated_s=now_s)
-            if one.firing and one.fingerprint == fingerprint
-            else one
-            for one in ledger.plain
-        ),
-    )
+def joined(past: Ledger, own: Ledger) -> Ledger:
+    """Give what an earlier life knew, once it can be read, with what came up meanwhile."""
+    found = [(one, case.starts_s) for case in own.cases for one in case.found]
+    found += [(one.found, one.found.alarm.at_s) for one in own.suspects]
+    after = with_machine(past, own.gpus, own.platform)
+    for one, at_s in found:
+        after = with_alarm(after, one, at_s)
+    for alert in own.plain:
+        after = raised(after, alert)
+    return after
 
 
 def with_machine(ledger: Ledger, gpus: Mapping[str, str], platform: Platform) -> Ledger:
@@ -250,11 +244,11 @@ def _with_case(ledger: Ledger, before: Case, after: Case) -> Ledger:
 
 def _without(ledger: Ledger, over: Callable[[Found], bool], now_s: float) -> Ledger:
     """Close alarms in what fires, and drop them where they were suspects."""
-    return replace(
-        ledger,
-        cases=tuple(case.without(over, now_s) for case in ledger.cases),
-        suspects=tuple(one for one in ledger.suspects if not over(one.found)),
-    )
+    cases = tuple(case.without(over, now_s) for case in ledger.cases)
+    suspects = tuple(one for one in ledger.suspects if not over(one.found))
+    if all(map(is_, cases, ledger.cases)) and len(suspects) == len(ledger.suspects):
+        return ledger  # the very same: every sample of every stream comes here
+    return replace(ledger, cases=cases, suspects=suspects)
 
 
 def _window(found: Found) -> int:
@@ -276,12 +270,7 @@ def _still(found: Found, standing: Standing) -> bool:
 def _pruned(ledger: Ledger) -> Ledger:
     """Keep what fires, and of what ended the latest."""
     gone = [case for case in ledger.cases if not case.firing][:-MOST_ENDED]
-    past = [one for one in ledger.plain if not one.firing][:-MOST_ENDED]
-    return replace(
-        ledger,
-        cases=tuple(case for case in ledger.cases if case not in gone),
-        plain=tuple(one for one in ledger.plain if one not in past),
-    )
+    return replace(ledger, cases=tuple(case for case in ledger.cases if case not in gone))
 
 
 def _order(alert: Alert) -> tuple[bool, bool, int, float]:

@@ -94,7 +94,7 @@ def _case(case: Case) -> dict[str, Any]:
 def _found(found: Found) -> dict[str, Any]:
     plain = asdict(found)
     plain["alarm"]["closes"] = list(found.alarm.closes)
-    for name in ("labels", "changed", "causes"):
+    for name in ("changed", "causes"):
         plain[name] = list(plain[name])
     return plain
 
@@ -113,7 +113,6 @@ def _read_found(state: dict[str, Any]) -> Found:
         unit=Unit(state["unit"]),
         alarm=_read_alarm(state["alarm"]),
         judged=int(state["judged"]),
-        labels=(str(state["labels"][0]), str(state["labels"][1])),
         changed=tuple(Cause(**cause) for cause in state["changed"]),
         causes=tuple(Cause(**cause) for cause in state["causes"]),
     )

@@ -64,10 +64,15 @@ def fix(causes: Sequence[Cause], platform: Platform) -> str:
     return LOOK
 
 
+def going_back(driver: str, platform: Platform) -> str:
+    """Say how to get an earlier driver back."""
+    form = _DRIVER_WSL if platform in IN_WSL else _DRIVER_LINUX
+    return form.format(old=driver)
+
+
 def _words(cause: Cause, platform: Platform) -> str | None:
     if cause.kind == DRIVER and cause.old is not None:
-        form = _DRIVER_WSL if platform in IN_WSL else _DRIVER_LINUX
-        return form.format(old=cause.old)
+        return going_back(cause.old, platform)
     if platform in IN_WSL and cause.kind in _WHERE:
         return _WHERE[cause.kind]
     return _ANYWHERE.get(cause.kind)
