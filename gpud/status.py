@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 LEVELS = ("ok", "degraded", "FAILED")
 WIDTH = 100
 """Lists are broken there; a sentence that quotes a driver is left to the terminal."""
+MOST_ALERTS = 3
 LATEST = 3
 """Changes that are shown; all of them are in /api/v1/events."""
 
@@ -29,6 +30,7 @@ def lines(document: dict[str, Any], now_s: float) -> list[str]:
     Units: ``now_s`` is Unix time. Whatever a driver or a file says in it is made harmless.
     """
     parts = (
+        _alerts(document),
         _health(document),
         _gpus(document, now_s),
         _titled("last figures (median)", _figures(document["probes"])),
@@ -39,6 +41,23 @@ def lines(document: dict[str, Any], now_s: float) -> list[str]:
     for part in parts:
         shown += ["", *part] if part else []
     return [escaped(line) for line in shown]
+
+
+def _alerts(document: dict[str, Any]) -> list[str]:
+    """What fires and nobody has acknowledged, with what to do; the rest only counted."""
+    firing = [one for one in document.get("alerts") or () if one["firing"]]
+    waiting = [one for one in firing if one["acknowledged_s"] is None]
+    shown: list[str] = []
+    for one in waiting[:MOST_ALERTS]:
+        shown.append(f"  {one['severity'].upper()}: {one['summary']}")
+        if one["fix"]:
+            shown.append(f"  {'':<10} fix: {one['fix']}")
+        since = time.strftime("%Y-%m-%d %H:%M", time.localtime(one["starts_s"]))
+        shown.append(f"  {'':<10} since {since}; seen it: gpud alerts ack {one['fingerprint'][:8]}")
+    more = len(waiting) - MOST_ALERTS
+    known = len(firing) - len(waiting)
+    rest = [f"{more} more"] * (more > 0) + [f"{known} acknowledged"] * bool(known)
+    return [*shown, *([f"  alerts: {', '.join(rest)}; all of them: gpud alerts"] if rest else [])]
 
 
 def _health(document: dict[str, Any]) -> list[str]:

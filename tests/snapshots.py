@@ -5,11 +5,19 @@ from __future__ import annotations
 from dataclasses import replace
 
 from gpud.core import fields as catalogue
-from gpud.core.alerts import SinkState
+from gpud.core.alerts import (
+    DRIVER_REGRESSION,
+    Alert,
+    Cause,
+    Evidence,
+    Severity,
+    SinkState,
+)
 from gpud.core.breaker import Standing, State
 from gpud.core.changes import Change
 from gpud.core.clock import Instant
 from gpud.core.events import (
+    AlertsChanged,
     BreakerChanged,
     Changed,
     ChildSpawned,
@@ -63,6 +71,7 @@ from gpud.core.sample import (
 )
 from gpud.core.snapshot import Snapshot
 from gpud.core.stats import LATENCY_BOUNDS_S
+from gpud.core.streams import StreamKey
 from gpud.core.telemetry import Answer
 
 NOW = Instant(wall_s=1_700_000_100.0, mono_s=100.0)
@@ -188,6 +197,34 @@ READINGS = tuple(
 EXPOSED = (
     Reading(None, "exposed", "yes", "dxg"),
     Reading(None, "driver_folder", "nvltwi.inf_amd64_08cf6d985207979a", "dxg"),
+)
+
+SLOWER = Alert(
+    DRIVER_REGRESSION,
+    Severity.WARNING,
+    {"kind": "driver", "old": "566.36", "new": "572.16"},
+    "submission latency +12 % (12.4 -> 13.9 us) since driver 566.36 -> 572.16",
+    "Slower since driver 566.36 -> 572.16:",
+    starts_s=1_700_000_060.0,
+    updated_s=1_700_000_060.0,
+    evidence=(
+        Evidence(
+            StreamKey("GPU-1", "launch", "submit", 2),
+            Unit.SECONDS,
+            "driver",
+            before=12.4e-6,
+            after=13.9e-6,
+            slowdown=1.121,
+            low=1.102,
+            high=1.139,
+            samples=25,
+            reference=1000,
+            since_s=1_700_000_000.0,
+            seq=1024,
+        ),
+    ),
+    causes=(Cause("driver", "566.36", "572.16"),),
+    fix="go back to driver 566.36",
 )
 
 ROOT = RootReport(
@@ -321,6 +358,7 @@ def full() -> Snapshot:
         Changed((Change("driver_version", "566.36", "572.16", wall_s, "boot"),), wall_s),
         RootHeard(ROOT, None, wall_s),
         HealthSet("store", Level.OK, wall_s),
+        AlertsChanged((SLOWER,), wall_s),
         SinkTold("notice", SinkState(sent=2, last_success_s=wall_s), wall_s),
         SinkTold("webhook", SinkState(failed=1, reason="refused", detail="x", fix="y"), wall_s),
     )

@@ -275,7 +275,7 @@ def test_a_new_driver_is_one_change_whatever_it_brings_along() -> None:
 def test_one_gpu_and_all_well_is_one_screen() -> None:
     document = full()
     document["health"] = {name: well(name) for name in document["health"]}
-    document["breaker"], document["put_off"] = None, []
+    document["breaker"], document["put_off"], document["alerts"] = None, [], []
     document["probes"] = [
         {
             "probe": name,

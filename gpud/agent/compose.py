@@ -16,6 +16,7 @@ import structlog
 
 import gpud
 from gpud.agent import (
+    alertsapi,
     delivery,
     eventsapi,
     ladder,
@@ -37,6 +38,7 @@ from gpud.agent.gatekeeper import Gatekeeper
 from gpud.agent.judge import Judge
 from gpud.agent.ladder import Ladder
 from gpud.agent.launch import Launcher
+from gpud.agent.ledgering import Keeper
 from gpud.agent.pipeline import Pipeline
 from gpud.agent.schedule import Schedule
 from gpud.agent.sink import Context as SinkContext
@@ -134,6 +136,7 @@ async def run(settings: Settings) -> int:
     boot_id = platform.boot_id()
     watcher = Watcher(history, read=board.read, publish=board.post, now=now, boot_id=boot_id)
     telemetry = Ladder(ladder.found(context), read=board.read, post=watcher.post, now=now)
+    keeper = Keeper(history, read=board.read, publish=board.post, now=now)
     spans = settings.detector
     judge = Judge(
         history,
@@ -208,6 +211,7 @@ async def run(settings: Settings) -> int:
         ("containers", lambda: _hearing(board, pipeline)),
         ("changes", watcher.run),
         ("judge", judge.run),
+        ("ledger", keeper.run),
         ("windows", lambda: _asking_windows(context, watcher)),
         ("alerts", telling.run),
         ("report", lambda: _reporting(own / "agent.json", board, dirty)),
@@ -221,6 +225,7 @@ async def run(settings: Settings) -> int:
     launcher.close()
     await telemetry.close()
     await watcher.settle()
+    await keeper.close()
     await judge.close()
     await history.close()
     log.info("agent_stopped")
@@ -345,7 +350,13 @@ async def _reporting(path: Path, board: Board, dirty: asyncio.Event) -> None:
 async def _serving(settings: Settings, board: Board, history: History, stop: asyncio.Event) -> None:
     """Listen and answer; an address that is taken is tried again while everything else goes on."""
     collector = SnapshotCollector(board.read, settings, now, os.uname().nodename)
-    application = web.app(board.read, settings, collector, now, [eventsapi.route(history)])
+    application = web.app(
+        board.read,
+        settings,
+        collector,
+        now,
+        [alertsapi.route(board.read, history), eventsapi.route(history)],
+    )
     while not stop.is_set():
         try:
             listener = web.bind(settings.http.host, settings.http.port)

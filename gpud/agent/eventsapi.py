@@ -53,7 +53,7 @@ def route(history: History) -> Route:
             wanted = window(request.query_params)
         except Unusable as error:
             said = {"parameter": error.parameter, "detail": str(error), "fix": error.fix}
-            return _answer({"error": said}, status_code=400)
+            return answer({"error": said}, status_code=400)
         # One more than asked for: whether there are more is not worth a second question.
         more = Window(wanted.since_s, wanted.until_s, wanted.kinds, wanted.limit + 1)
         try:
@@ -62,37 +62,43 @@ def route(history: History) -> Route:
         except TimeoutError:
             slow = f"the history did not answer within {PATIENCE_S:g} s"
             failed = {"reason": "slow", "detail": slow, "fix": "look at the disk"}
-            return _answer({"error": failed}, status_code=503)
+            return answer({"error": failed}, status_code=503)
         except StoreError as error:
             failed = {"reason": error.reason, "detail": str(error), "fix": error.fix or ""}
-            return _answer({"error": failed}, status_code=503)
+            return answer({"error": failed}, status_code=503)
         shown = [
             {**entry.body, "kind": entry.kind, "at_s": entry.at_s}
             for entry in found[: wanted.limit]
         ]
-        return _answer({"events": shown, "more": len(found) > wanted.limit})
+        return answer({"events": shown, "more": len(found) > wanted.limit})
 
     return Route(PATH, events)
 
 
 def window(query: QueryParams) -> Window:
     """Read the query. ``Errors: Unusable``."""
-    for name in query:
-        if name not in PARAMETERS:
-            raise Unusable(name, f"there is no parameter {name!a:.40}", _one_of(PARAMETERS))
-        if name != "kind" and len(query.getlist(name)) > 1:
-            raise Unusable(name, f"{name} is given more than once", f"give {name} once")
-    since_s, until_s = (_moment(name, query.get(name)) for name in ("since", "until"))
+    refuse_others(query, PARAMETERS)
+    since_s, until_s = (moment(name, query.get(name)) for name in ("since", "until"))
     if since_s is not None and until_s is not None and since_s > until_s:
         raise Unusable("since", "since is later than until", "exchange the two")
     kinds = tuple(kind for text in query.getlist("kind") for kind in text.split(","))
     for kind in kinds:
         if kind not in KNOWN:
             raise Unusable("kind", f"there is no kind {kind!a:.40}", _one_of(KNOWN))
-    return Window(since_s, until_s, tuple(dict.fromkeys(kinds)), _limit(query.get("limit")))
+    return Window(since_s, until_s, tuple(dict.fromkeys(kinds)), limit(query.get("limit")))
 
 
-def _moment(name: str, text: str | None) -> float | None:
+def refuse_others(query: QueryParams, known: Sequence[str]) -> None:
+    """Refuse a parameter that nobody knows, or that is given twice. ``Errors: Unusable``."""
+    for name in query:
+        if name not in known:
+            raise Unusable(name, f"there is no parameter {name!a:.40}", _one_of(known))
+        if name != "kind" and len(query.getlist(name)) > 1:
+            raise Unusable(name, f"{name} is given more than once", f"give {name} once")
+
+
+def moment(name: str, text: str | None) -> float | None:
+    """Read a moment, Unix seconds or RFC 3339; None for none. ``Errors: Unusable``."""
     if text is None:
         return None
     fix = f"{name}=1700000000, or {name}=2023-11-14T22:13:20Z (a + is written %2B)"
@@ -112,7 +118,8 @@ def _moment(name: str, text: str | None) -> float | None:
     return moment
 
 
-def _limit(text: str | None) -> int:
+def limit(text: str | None) -> int:
+    """Read how many are wanted at the most. ``Errors: Unusable``."""
     if text is None:
         return USUAL
     if not (text.isascii() and text.isdigit() and len(text) <= len(str(MOST))):
@@ -126,5 +133,6 @@ def _one_of(names: Sequence[str]) -> str:
     return f"use one of {', '.join(names)}"
 
 
-def _answer(document: dict[str, Any], status_code: int = 200) -> JSONResponse:
+def answer(document: dict[str, Any], status_code: int = 200) -> JSONResponse:
+    """Give a document as every one is given here."""
     return JSONResponse({"schema_version": SCHEMA_VERSION, **document}, status_code=status_code)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from gpud.core import telemetry
 from gpud.core.health import Level
+from gpud.core.ledger_state import body
 from gpud.core.sample import SCHEMA_VERSION, plain
 from gpud.core.severity import SEVERITY
 from gpud.core.snapshot import overall
@@ -45,6 +46,7 @@ def document(snapshot: Snapshot, *, now: Instant) -> dict[str, Any]:
             for key, value in snapshot.put_off.items()
         ],
         "telemetry": _telemetry(snapshot.telemetry, now),
+        "alerts": [body(alert) for alert in snapshot.alerts],
         "sinks": {name: asdict(state) for name, state in snapshot.sinks.items()},
         "counters": {
             "runs": dict(snapshot.runs),

@@ -241,6 +241,18 @@ def _page(document: dict[str, Any]) -> str:
 <p>{cell(gpu_table.versions(document))}; telemetry from {cell(source)}</p>
 <table><tr>{heads}{gpus}</table>
 <p>{cell(gpu_table.missing(document))}</p>"""
+    alerts = "".join(
+        f"<tr><th scope=row>{cell(alert['severity'])}<td>{cell(alert['summary'])}"
+        f"<td>{time.strftime('%Y-%m-%d %H:%M', time.localtime(alert['starts_s']))}"
+        f"<td>{cell(alert['fix'])}"
+        f"<td>{'yes' if alert['acknowledged_s'] is not None else ''}"
+        for alert in document["alerts"]
+        if alert["firing"]
+    )
+    if alerts:
+        alerts = f"""<h2>Alerts</h2>
+<table><tr><th scope=col>severity<th scope=col>what<th scope=col>since<th scope=col>fix
+<th scope=col>acknowledged{alerts}</table>"""
     changed = "".join(
         f"<tr><th scope=row>{time.strftime('%Y-%m-%d %H:%M', time.localtime(at_s))}"
         f"<td>{cell(', '.join(words))}"
@@ -269,6 +281,7 @@ table {{ border-collapse: collapse; width: 100% }}
 th, td {{ text-align: left; padding: .3rem .6rem; border-bottom: 1px solid #8884 }}
 </style>
 <h1>gpud: {cell(document["state"])}</h1>
+{alerts}
 <h2>Health</h2>
 <table><tr><th scope=col>component<th scope=col>state<th scope=col>because<th scope=col>fix{health}
 </table>
@@ -280,5 +293,6 @@ th, td {{ text-align: left; padding: .3rem .6rem; border-bottom: 1px solid #8884
 {left_out}
 <p><a href="/metrics">metrics</a> · <a href="/api/v1/status">status</a> ·
 <a href="/api/v1/events">events</a> ·
+<a href="/api/v1/alerts?since=0">alerts</a> ·
 gpud {cell(document["version"])}</p></html>
 """

@@ -101,7 +101,7 @@ def one_line(text: str) -> str:
 
 def place(key: StreamKey, gpus: Mapping[str, str]) -> str:
     """Say on what a stream runs: "GPU 0 (NVIDIA GeForce RTX 4070)", "the CPU"."""
-    where = "the CPU" if key.gpu is None else gpus.get(key.gpu, f"GPU {key.gpu}")
+    where = "the CPU" if key.gpu is None else gpus.get(key.gpu, key.gpu)
     return f"{plain(where)} on battery" if key.on_battery else plain(where)
 
 

@@ -22,8 +22,8 @@ Strand: TypeAlias = "tuple[StreamKey, int]"
 class Found:
     """An alarm of one stream, with what else is known of its moment.
 
-    The alarm names its drivers as people call them: "572.16", "576.02". ``judged``: samples that
-    the stream had judged by then. ``changed`` is what an update made another, the contexts' difference;
+    The alarm names its drivers as people do: "572.16", "576.02". ``judged``: samples that the
+    stream had judged by then. ``changed`` is what an update made another, the contexts' difference;
     ``causes`` are ``gpud.core.causes.likely``'s.
     """
 

@@ -61,7 +61,7 @@ def alert(lost: Lost, gpus: Mapping[str, str], platform: Platform) -> Alert:
 
 def _what(lost: Lost, gpus: Mapping[str, str]) -> str:
     kind, gpu, probe = lost.subject
-    where = f" on {plain(gpus.get(gpu, f'GPU {gpu}'))}" if gpu else ""
+    where = f" on {plain(gpus.get(gpu, gpu))}" if gpu else ""
     words = {
         CUDA: f"CUDA{where}",
         PROBE: f"the probe {plain(probe)}{where}",

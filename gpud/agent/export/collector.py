@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from gpud.agent.export import (
+    alerts,
     changes,
     dcgm,
     dockerd,
@@ -61,6 +62,7 @@ class SnapshotCollector:
             *probes.families(snapshot, settings, now),
             *self._telemetry(snapshot, now),
             *changes.families(snapshot),
+            *alerts.families(snapshot),
             *notifications.families(snapshot),
             *machine.own(snapshot),
         ):
