@@ -352,7 +352,7 @@ def test_parts_with_one_cause_tell_it_once() -> None:
 
 
 def test_a_fix_for_two_faults_is_told_once() -> None:
-    document = full()
+    document = full() | {"alerts": []}
     document["health"] = {
         name: {"level": 2, "reason": "x", "detail": f"{name} is blocked", "fix": "free it"}
         for name in ("cuda", "nvml")
@@ -386,3 +386,27 @@ def test_an_agent_of_an_older_release_is_shown_too() -> None:
     document = full()
     document["telemetry"] = {"taken_s": 1.0, "readings": [], "failures": 0}
     assert "telemetry from -" in line_with(shown(document), "GPUs: ")
+
+
+def test_what_fires_comes_first_with_its_fix_and_how_to_say_that_it_was_seen() -> None:
+    lines = shown(full())
+    assert lines[2].strip().startswith("WARNING: submission latency +12 % (12.4 -> 13.9 us)")
+    assert lines[3].strip() == "fix: go back to driver 566.36"
+    assert lines[4].strip().endswith(f"gpud alerts ack {snapshots.SLOWER.fingerprint[:8]}")
+
+
+def test_what_was_acknowledged_or_has_ended_takes_no_more_than_a_line() -> None:
+    document = full()
+    (one,) = document["alerts"]
+    document["alerts"] = [one | {"acknowledged_s": 1.0}, one | {"firing": False}]
+    lines = shown(document)
+    assert lines[2].strip() == "alerts: 1 acknowledged; all of them: gpud alerts"
+    assert not [line for line in lines if "submission latency" in line]
+    document["alerts"] = [one] * 5
+    assert "  alerts: 2 more; all of them: gpud alerts" in shown(document)
+
+
+def test_an_agent_of_before_tells_of_no_alerts_and_is_shown_all_the_same() -> None:
+    document = full()
+    del document["alerts"]
+    assert shown(document)[2].strip().startswith(("cuda", "agent", "containers", "gpu", "dxg"))

@@ -120,7 +120,7 @@ class Keeper:
             if self._remembers:
                 return
             past, worked = await self._history.ask(lambda store: store.read(_past))
-            self._ledger = ledger.joined(past, self._ledger)
+            self._ledger = ledger.with_past(self._ledger, past)
             self._functions = functions.joined(worked, self._functions)
             firing = {
                 (one.fingerprint, one.starts_s)

@@ -41,15 +41,25 @@ HOW: Final = {
 """How it happened, under the same driver."""
 
 
+def updates(found: Found) -> list[tuple[str, str, str]]:
+    """Give what an update made what, the most telling first: ("driver", "572.16", "576.02")."""
+    named = [
+        (plain(cause.kind), plain(cause.old), plain(cause.new))
+        for cause in causes.ordered(found.changed)
+        if cause.old is not None and cause.new is not None
+    ]
+    return named or [(DRIVER, plain(found.alarm.old_driver), plain(found.alarm.new_driver))]
+
+
 def update_name(found: Found) -> str:
     """Name the alert of an update: one that left the driver as it was is no driver's."""
-    kind, _, _ = _update(found)
+    kind, _, _ = updates(found)[0]
     return DRIVER_REGRESSION if kind == DRIVER else SLOWDOWN
 
 
 def update_labels(found: Found) -> dict[str, str]:
     """Give what identifies an update: what became what."""
-    kind, old, new = _update(found)
+    kind, old, new = updates(found)[0]
     return {"kind": kind, "old": old, "new": new}
 
 
@@ -103,14 +113,6 @@ def place(key: StreamKey, gpus: Mapping[str, str]) -> str:
     """Say on what a stream runs: "GPU 0 (NVIDIA GeForce RTX 4070)", "the CPU"."""
     where = "the CPU" if key.gpu is None else gpus.get(key.gpu, key.gpu)
     return f"{plain(where)} on battery" if key.on_battery else plain(where)
-
-
-def _update(found: Found) -> tuple[str, str, str]:
-    """Give what an update was, in one word, and from what to what."""
-    for cause in causes.ordered(found.changed):
-        if cause.old is not None and cause.new is not None:
-            return cause.kind, plain(cause.old), plain(cause.new)
-    return DRIVER, plain(found.alarm.old_driver), plain(found.alarm.new_driver)
 
 
 def _slowdown(found: Found) -> float:

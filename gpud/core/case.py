@@ -73,11 +73,6 @@ class Case:
         return any(not one.alarm.suspect for one in self.found)
 
     @property
-    def changed(self) -> tuple[Cause, ...]:
-        """What the update changed, as its streams tell it; the fullest word."""
-        return max((one.changed for one in self.found), key=len, default=())
-
-    @property
     def since_s(self) -> float:
         """Since when: of an update when it came, else when the first stream changed."""
         updates = [one.alarm.since_s for one in self.found if not one.alarm.suspect]

@@ -21,9 +21,8 @@ from gpud.core.detector.siblings import SLACK_S, confirmed
 from gpud.core.plainalerts import raised
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Mapping
+    from collections.abc import Callable, Collection, Mapping
 
-    from gpud.core.alerts import Cause
     from gpud.core.detector import Standing
     from gpud.core.streams import StreamKey
 
@@ -90,20 +89,18 @@ def with_alarm(ledger: Ledger, found: Found, now_s: float) -> Ledger:
     after = with_return(ledger, found.key, found.alarm.closes, now_s)
     if not found.alarm.worse:
         return after
-    of_one_cause = next(
-        (case for case in after.cases if case.firing and _one_cause(case, found)), None
-    )
-    if of_one_cause is not None:
-        return _with_case(after, of_one_cause, of_one_cause.joined([found], now_s))
+    if (more := _joined(after, found, now_s)) is not None:
+        return more
     if not found.alarm.suspect:
-        return _driver_case(after, found, now_s)
+        name, labels = alertwords.update_name(found), alertwords.update_labels(found)
+        return _opened(after, Case.of(name, labels, [found], now_s), now_s)
     beside = [one for one in after.suspects if _siblings(one.found, found)]
     if not confirmed(found.alarm, (one.found.alarm for one in beside)):
         suspect = Suspect(found, found.judged)
         return replace(after, suspects=(*after.suspects, suspect)[-MOST_SUSPECTS:])
     left = tuple(one for one in after.suspects if one not in beside)
     together = [*(one.found for one in beside), found]
-    return _opened(replace(after, suspects=left), _slowdown(together, now_s))
+    return _opened(replace(after, suspects=left), _slowdown(together, now_s), now_s)
 
 
 def with_return(ledger: Ledger, stream: StreamKey, closes: Collection[int], now_s: float) -> Ledger:
@@ -130,7 +127,8 @@ def with_standing(ledger: Ledger, stream: StreamKey, standing: Standing, now_s: 
             continue
         left = tuple(one for one in after.suspects if one is not suspect)
         if _still(found, standing):
-            after = _opened(replace(after, suspects=left), _slowdown([found], now_s))
+            rest = replace(after, suspects=left)
+            after = _joined(rest, found, now_s) or _opened(rest, _slowdown([found], now_s), now_s)
         else:
             again = replace(suspect, judged=standing.judged)
             after = replace(after, suspects=(*left, again))
@@ -161,7 +159,7 @@ def acknowledged(ledger: Ledger, fingerprint: str, now_s: float) -> Ledger:
     )
 
 
-def joined(past: Ledger, own: Ledger) -> Ledger:
+def with_past(own: Ledger, past: Ledger) -> Ledger:
     """Give what an earlier life knew, once it can be read, with what came up meanwhile."""
     found = [(one, case.starts_s) for case in own.cases for one in case.found]
     found += [(one.found, one.found.alarm.at_s) for one in own.suspects]
@@ -192,16 +190,26 @@ def _one_cause(case: Case, found: Found) -> bool:
     """Say whether a case that fires has the cause of an alarm."""
     alarm = found.alarm
     if not alarm.suspect:
-        shared = set(_changes(found.changed)) & set(_changes(case.changed))
-        return case.of_update and bool(shared)
-    if case.of_update:
-        return case.on(found.key.gpu) and abs(alarm.since_s - case.since_s) <= SLACK_S
+        updates = [one for one in case.found if not one.alarm.suspect]
+        return any(_changes(found) & _changes(one) for one in updates)
+    if case.of_update:  # one driver serves all GPUs; of the CPU it is only where that slowed too
+        with_it = found.key.gpu is not None or case.on(None)
+        return with_it and abs(alarm.since_s - case.since_s) <= SLACK_S
     return case.on(found.key.gpu) and confirmed(alarm, (one.alarm for one in case.found))
 
 
-def _changes(changed: Iterable[Cause]) -> list[tuple[str, str | None]]:
+def _joined(ledger: Ledger, found: Found, now_s: float) -> Ledger | None:
+    """Add an alarm to what fires of its cause, None where nothing does."""
+    case = next((one for one in ledger.cases if one.firing and _one_cause(one, found)), None)
+    if case is None:
+        return None
+    rest = replace(ledger, cases=tuple(one for one in ledger.cases if one is not case))
+    return _opened(rest, case.joined([found], now_s), now_s)
+
+
+def _changes(found: Found) -> set[tuple[str, str]]:
     """Name what became what: by what it was before, streams may differ that skipped a driver."""
-    return [(cause.kind, cause.new) for cause in changed]
+    return {(kind, new) for kind, _, new in alertwords.updates(found)}
 
 
 def _siblings(one: Found, other: Found) -> bool:
@@ -212,9 +220,21 @@ def _siblings(one: Found, other: Found) -> bool:
     )
 
 
-def _driver_case(ledger: Ledger, found: Found, now_s: float) -> Ledger:
-    """Open the alert of an update, which takes in what came with it and was told as its own."""
-    case = Case.of(alertwords.update_name(found), alertwords.update_labels(found), [found], now_s)
+def _slowdown(found: list[Found], now_s: float) -> Case:
+    return Case.of(SLOWDOWN, alertwords.slowdown_labels(found), found, now_s)
+
+
+def _opened(ledger: Ledger, case: Case, now_s: float) -> Ledger:
+    """Add a case. That of an update takes in what came with it and was told as its own, or not.
+
+    One that would be told by a name that fires already is a part of that.
+    """
+    twin = next((c for c in ledger.cases if c.firing and c.fingerprint == case.fingerprint), None)
+    if twin is not None:
+        rest = replace(ledger, cases=tuple(one for one in ledger.cases if one is not twin))
+        return _opened(rest, twin.joined(case.found, now_s), now_s)
+    if not case.of_update:
+        return _pruned(replace(ledger, cases=(*ledger.cases, case)))
     suspected = [one for one in ledger.suspects if _one_cause(case, one.found)]
     told = [
         other
@@ -222,24 +242,10 @@ def _driver_case(ledger: Ledger, found: Found, now_s: float) -> Ledger:
         if other.firing and not other.of_update and any(_one_cause(case, o) for o in other.found)
     ]
     taken = [one.found for one in suspected] + [one for other in told for one in other.open]
-    left = replace(
-        ledger,
-        suspects=tuple(one for one in ledger.suspects if one not in suspected),
-        cases=tuple(one.closed(now_s) if one in told else one for one in ledger.cases),
-    )
-    return _opened(left, case.joined(taken, now_s) if taken else case)
-
-
-def _slowdown(found: list[Found], now_s: float) -> Case:
-    return Case.of(SLOWDOWN, alertwords.slowdown_labels(found), found, now_s)
-
-
-def _opened(ledger: Ledger, case: Case) -> Ledger:
-    return _pruned(replace(ledger, cases=(*ledger.cases, case)))
-
-
-def _with_case(ledger: Ledger, before: Case, after: Case) -> Ledger:
-    return replace(ledger, cases=tuple(after if one is before else one for one in ledger.cases))
+    cases = tuple(one.closed(now_s) if one in told else one for one in ledger.cases)
+    left = tuple(one for one in ledger.suspects if one not in suspected)
+    whole = case.joined(taken, now_s) if taken else case
+    return _pruned(replace(ledger, cases=(*cases, whole), suspects=left))
 
 
 def _without(ledger: Ledger, over: Callable[[Found], bool], now_s: float) -> Ledger:

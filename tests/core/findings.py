@@ -1,0 +1,78 @@
+"""Alarms made by hand, for the ledger's tests."""
+
+from __future__ import annotations
+
+from gpud.core.alerts import Cause
+from gpud.core.case import Found
+from gpud.core.detector import Alarm, Effect, Kind, Standing
+from gpud.core.sample import Unit
+from gpud.core.streams import StreamKey
+
+NOW_S = 1_763_000_000.0
+HOUR_S = 3600.0
+UPDATE = (Cause("driver_version", "572.16", "576.02"),)
+GPUS = {"GPU-1": "GPU 0 (NVIDIA GeForce RTX 4070)", "GPU-2": "GPU 1 (NVIDIA T400)"}
+
+
+def alarm(
+    kind: Kind = Kind.DRIVER,
+    ratio: float = 1.12,
+    *,
+    before: float = 12.4e-6,
+    seq: int = 1024,
+    since_s: float = NOW_S - 1500,
+    at_s: float = NOW_S,
+    worse: bool = True,
+    closes: tuple[int, ...] = (),
+    drivers: tuple[str, str] | None = None,
+) -> Alarm:
+    old, new = drivers or (("572.16" if kind is Kind.DRIVER else "576.02"), "576.02")
+    return Alarm(
+        kind=kind,
+        worse=worse,
+        seq=seq,
+        at_s=at_s,
+        since_seq=seq - 25,
+        since_s=since_s,
+        effect=Effect(ratio, ratio * 0.98, ratio * 1.02),
+        before=before,
+        after=before * ratio,
+        old_driver=old,
+        new_driver=new,
+        samples=25,
+        reference=1000,
+        closes=closes,
+    )
+
+
+def found(
+    mode: str = "submit",
+    one: Alarm | None = None,
+    *,
+    probe: str = "launch",
+    gpu: str | None = "GPU-1",
+    unit: Unit = Unit.SECONDS,
+    changed: tuple[Cause, ...] | None = None,
+    causes: tuple[Cause, ...] = (),
+) -> Found:
+    one = one or alarm()
+    if changed is None:
+        changed = UPDATE if one.kind is Kind.DRIVER else ()
+    return Found(StreamKey(gpu, probe, mode), unit, one, 1000, changed, causes)
+
+
+def standing(
+    *open_alarms: Alarm, seen: int = 5000, judged: int = 5000, slowdown: float | None = 1.12
+) -> Standing:
+    return Standing(
+        seen=seen,
+        judged=judged,
+        refused={},
+        set_aside={},
+        last_judged_s=NOW_S,
+        level=13e-6,
+        slowdown=slowdown,
+        slow_state_ratio=None,
+        open=open_alarms,
+        verdict=None,
+    )
