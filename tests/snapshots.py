@@ -25,6 +25,7 @@ from gpud.core.events import (
     Event,
     HealthSet,
     InventoryTaken,
+    Judged,
     ProbesListed,
     ProgramStarted,
     RootHeard,
@@ -73,6 +74,7 @@ from gpud.core.snapshot import Snapshot
 from gpud.core.stats import LATENCY_BOUNDS_S
 from gpud.core.streams import StreamKey
 from gpud.core.telemetry import Answer
+from tests import standings
 
 NOW = Instant(wall_s=1_700_000_100.0, mono_s=100.0)
 
@@ -361,6 +363,7 @@ def full() -> Snapshot:
         AlertsChanged((SLOWER,), wall_s),
         SinkTold("notice", SinkState(sent=2, last_success_s=wall_s), wall_s),
         SinkTold("webhook", SinkState(failed=1, reason="refused", detail="x", fix="y"), wall_s),
+        Judged(standings.streams(DEVICE.uuid, NOW.wall_s), wall_s, standings.units(DEVICE.uuid)),
     )
     for event in events:
         snapshot = fold(event, snapshot)

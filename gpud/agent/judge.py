@@ -66,7 +66,7 @@ class Judge:
         self._judging = Judging(parameters)
         self._past: Recall | None = None
         self._early: deque[Figures] = deque(maxlen=WAITING_LIMIT)  # came before the past was known
-        self._live = False
+        self._live = asyncio.Event()  # the past is known
         self._turn = asyncio.Lock()  # a run is kept and judged, or states are written
         self._stirred = asyncio.Event()
         self._changed: set[StreamKey] = set()  # since the states were written
@@ -84,7 +84,7 @@ class Judge:
         """
         taken = figures(run.report, run.finished_s, run.flags)
         async with self._turn:
-            if self._live and self._past is not None:
+            if self._live.is_set() and self._past is not None:
                 with contextlib.suppress(StoreError):  # it is woken by its next run
                     await self._past.wake(taken)
             try:
@@ -94,7 +94,7 @@ class Judge:
 
     async def run(self) -> None:
         """Learn what was known, then look after states and commands; never ends."""
-        while not self._live:
+        while not self._live.is_set():
             try:
                 await self._begin()
             except StoreError:  # told by the runs that cannot be kept either
@@ -107,12 +107,12 @@ class Judge:
 
     async def close(self) -> None:
         """Write what is known, if that is possible."""
-        if self._live and (self._changed or self._decided or self._settled):
+        if self._live.is_set() and (self._changed or self._decided or self._settled):
             with contextlib.suppress(StoreError):
                 await self._write()
 
     def _take(self, run: Figures) -> None:
-        if not self._live:
+        if not self._live.is_set():
             self._early.append(run)
             return
         self._told(self._judging.take(run))
@@ -135,13 +135,14 @@ class Judge:
             )
         if taken.decided or taken.settled:
             self._stirred.set()
-        if self._live:
+        if self._live.is_set():
             self._say(taken.keys)
 
     def _say(self, keys: Iterable[StreamKey], gone: Iterable[StreamKey] = ()) -> None:
         standings = {key: self._judging.standing(key) for key in keys}
         if standings or gone:
-            self._publish(Judged(standings, self._now().wall_s, tuple(gone)))
+            units = {key: self._judging.streams[key].unit for key in standings}
+            self._publish(Judged(standings, self._now().wall_s, units, tuple(gone)))
 
     async def _begin(self) -> None:
         """Restore what was written, take in what came after, and go on with what comes."""
@@ -156,7 +157,7 @@ class Judge:
             self._told(taken)
             self._runs += 1
         async with self._turn:
-            self._live = True
+            self._live.set()
             for run in self._early:
                 await past.wake(run)
                 self._told(self._judging.take(run))
@@ -166,9 +167,7 @@ class Judge:
         self._say(self._judging.streams)
 
     def _tell_health(self, damaged: dict[str, str]) -> None:
-        now_s = self._now().wall_s
         if not damaged:
-            self._publish(HealthSet(HEALTH, Level.OK, now_s))
             return
         for name, why in damaged.items():
             log.warning("state_set_aside", name=name, why=why)
@@ -178,7 +177,7 @@ class Judge:
             HealthSet(
                 HEALTH,
                 Level.DEGRADED,
-                now_s,
+                self._now().wall_s,
                 reason="state_set_aside",
                 detail=f"{why}{more}; learnt anew from the last days' runs",
                 fix="nothing has to be done; restart gpud to clear this",

@@ -11,11 +11,13 @@ from gpud.core.ledger_state import body
 from gpud.core.sample import SCHEMA_VERSION, plain
 from gpud.core.severity import SEVERITY
 from gpud.core.snapshot import overall
+from gpud.core.standings import number, usual
 
 if TYPE_CHECKING:
     from gpud.core.clock import Instant
     from gpud.core.sample import Failure
     from gpud.core.snapshot import ProbeKey, ProbeState, Snapshot
+    from gpud.core.streams import StreamKey
     from gpud.core.telemetry import Telemetry
 
 
@@ -45,6 +47,7 @@ def document(snapshot: Snapshot, *, now: Instant) -> dict[str, Any]:
             {"probe": key.probe, "gpu": key.gpu, **asdict(value)}
             for key, value in snapshot.put_off.items()
         ],
+        "streams": [_stream(snapshot, key) for key in sorted(snapshot.streams, key=_order)],
         "telemetry": _telemetry(snapshot.telemetry, now),
         "alerts": [body(alert) for alert in snapshot.alerts],
         "sinks": {name: asdict(state) for name, state in snapshot.sinks.items()},
@@ -81,6 +84,29 @@ def _probe(key: ProbeKey, state: ProbeState) -> dict[str, Any]:
             for sample in state.samples
         ],
     }
+
+
+def _stream(snapshot: Snapshot, key: StreamKey) -> dict[str, Any]:
+    """How one stream stands. ``gpu`` is the GPU's number, ``uuid`` its name; None for the CPU.
+
+    ``usual`` and ``level`` are in ``unit``, ``slowdown`` is 1.25 for 25 % slower; None: not known.
+    """
+    standing = snapshot.streams[key]
+    return {
+        "gpu": number(snapshot, key),
+        "uuid": key.gpu,
+        "probe": key.probe,
+        "mode": key.mode,
+        "version": key.version,
+        "on_battery": key.on_battery,
+        "unit": snapshot.units.get(key),
+        "usual": usual(standing),
+        **asdict(standing),
+    }
+
+
+def _order(key: StreamKey) -> tuple[Any, ...]:
+    return (key.gpu or "", key.probe, key.mode, key.version, key.on_battery)
 
 
 def _failure(failure: Failure) -> dict[str, Any]:

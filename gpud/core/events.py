@@ -5,7 +5,7 @@ Units: ``now_s`` is Unix time, ``now_mono_s`` CLOCK_MONOTONIC, both read by whoe
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from gpud.core.health import Level
     from gpud.core.presence import Expected
     from gpud.core.report import RootReport
-    from gpud.core.sample import Flag, Inventory, ProbeSpec, RunReport, Skip
+    from gpud.core.sample import Flag, Inventory, ProbeSpec, RunReport, Skip, Unit
     from gpud.core.streams import StreamKey
     from gpud.core.telemetry import Answer
 
@@ -155,11 +155,12 @@ class ClockJumped:
 class Judged:
     """Detectors have taken samples in, or a person told them something; how these streams stand.
 
-    ``gone`` are streams that have brought nothing for long.
+    ``units`` are those of the same streams; ``gone`` have brought nothing for long.
     """
 
     streams: Mapping[StreamKey, StreamStanding]
     now_s: float
+    units: Mapping[StreamKey, Unit] = field(default_factory=dict)
     gone: tuple[StreamKey, ...] = ()
 
 

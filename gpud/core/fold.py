@@ -243,7 +243,8 @@ def _(event: ClockJumped, snapshot: Snapshot) -> Snapshot:
 @fold.register
 def _(event: Judged, snapshot: Snapshot) -> Snapshot:
     kept = {key: one for key, one in snapshot.streams.items() if key not in event.gone}
-    return replace(snapshot, streams={**kept, **event.streams})
+    units = {key: unit for key, unit in snapshot.units.items() if key not in event.gone}
+    return replace(snapshot, streams={**kept, **event.streams}, units={**units, **event.units})
 
 
 @fold.register

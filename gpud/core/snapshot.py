@@ -34,6 +34,7 @@ if TYPE_CHECKING:
         RunReport,
         Sample,
         Skip,
+        Unit,
     )
     from gpud.core.streams import StreamKey
 
@@ -111,6 +112,7 @@ class Snapshot:
     paused_s: float = 0.0
     clock_jumps: int = 0
     streams: Mapping[StreamKey, StreamStanding] = field(default_factory=dict)
+    units: Mapping[StreamKey, Unit] = field(default_factory=dict)  # of the streams
     alerts: tuple[Alert, ...] = ()  # what fires, and what ended lately
     alerts_s: float | None = None  # Unix time; None until somebody has said what fires
     sinks: Mapping[str, SinkState] = field(default_factory=dict)  # by name

@@ -13,7 +13,6 @@ from gpud.core.sample import Backend, Unit
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from gpud.core.detector import Standing
     from gpud.core.sample import Condition, Flag, RunReport
 
 JUDGED: Final = {
@@ -122,14 +121,3 @@ def key(text: str) -> StreamKey:
     ):
         raise WireError(f"{text[:80]!r} names no stream")
     return StreamKey(gpu, probe, mode, version, on_battery)
-
-
-def usual(standing: Standing, unit: Unit) -> float | None:
-    """Give the level that slowdown is measured from: before all open regressions.
-
-    Units: those of the stream. None: not known yet.
-    """
-    if not standing.open:
-        return standing.level
-    before = [alarm.before for alarm in standing.open]
-    return min(before) if JUDGED[unit] is Direction.LOWER else max(before)

@@ -87,8 +87,7 @@ class Life:
     mono_s: float = 0.0
 
     def __post_init__(self) -> None:
-        self.stirred = asyncio.Event()
-        self.board = Board(Snapshot("1", 0.0), changed=self.stirred.set)
+        self.board = Board(Snapshot("1", 0.0))
         self.judge = Judge(
             self.history,
             self.parameters,
@@ -99,9 +98,7 @@ class Life:
 
     async def begin(self) -> None:
         self.task = asyncio.create_task(self.judge.run())
-        while "detector" not in self.board.read().health:
-            self.stirred.clear()
-            await self.stirred.wait()
+        await self.judge._live.wait()
 
     async def keep(self, runs: Sequence[Run]) -> None:
         for run in runs:

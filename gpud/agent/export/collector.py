@@ -10,6 +10,7 @@ from gpud.agent.export import (
     dcgm,
     dockerd,
     identity,
+    judging,
     loss,
     machine,
     notifications,
@@ -54,12 +55,14 @@ class SnapshotCollector:
     def collect(self) -> Iterator[Metric]:
         """Yield every family of the current snapshot, each with at least one sample."""
         snapshot, settings, now = self._read(), self._settings, self._now()
+        current_runs = probes.fresh_enough(snapshot, settings, now)
         for family in (
             *machine.identity(snapshot),
             *machine.health(snapshot),
             *dockerd.families(snapshot),
             *loss.families(snapshot),
-            *probes.families(snapshot, settings, now),
+            *probes.families(snapshot, current_runs),
+            *judging.families(snapshot, current_runs),
             *self._telemetry(snapshot, now),
             *changes.families(snapshot),
             *alerts.families(snapshot),

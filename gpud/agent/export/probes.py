@@ -43,14 +43,20 @@ MEDIANS = {
 }
 
 
-def families(snapshot: Snapshot, settings: Settings, now: Instant) -> Iterator[Metric]:
-    """Yield the figures of runs that are fresh enough, and the counters of all."""
+def fresh_enough(
+    snapshot: Snapshot, settings: Settings, now: Instant
+) -> dict[ProbeKey, ProbeState]:
+    """Give the probes whose last run may still be spoken of."""
     specs = {spec.name: spec for spec in snapshot.specs}
-    current = {
+    return {
         key: state
         for key, state in snapshot.probes.items()
         if _is_fresh(state, _interval_s(key.probe, specs, settings), now)
     }
+
+
+def families(snapshot: Snapshot, current: Mapping[ProbeKey, ProbeState]) -> Iterator[Metric]:
+    """Yield the figures of runs that are fresh enough, the ``current`` ones, and the counters."""
     for unit, (name, text) in MEDIANS.items():
         family = GaugeMetricFamily(name, text, labels=["gpu", "probe", "mode"])
         for key, state in current.items():

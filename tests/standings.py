@@ -1,0 +1,123 @@
+"""How five streams of one GPU and the CPU stand, made by hand."""
+
+from __future__ import annotations
+
+from gpud.core.detector import Alarm, Effect, Kind, Standing, State, Verdict
+from gpud.core.sample import Unit
+from gpud.core.streams import StreamKey
+
+OF = {
+    "launch": ("submit", Unit.SECONDS),
+    "triad": ("triad", Unit.BYTES_PER_SECOND),
+    "nbody": ("nbody", Unit.FLOPS_PER_SECOND),
+}
+
+
+def key(gpu: str, probe: str, *, on_battery: bool = False) -> StreamKey:
+    return StreamKey(gpu, probe, OF[probe][0], on_battery=on_battery)
+
+
+CALL = StreamKey(None, "cpu_call", "call")
+
+
+def units(gpu: str) -> dict[StreamKey, Unit]:
+    """The unit of each of the streams."""
+    made = {key(gpu, probe): unit for probe, (_, unit) in OF.items()}
+    return {**made, key(gpu, "nbody", on_battery=True): Unit.FLOPS_PER_SECOND, CALL: Unit.SECONDS}
+
+
+def slower(now_s: float) -> Alarm:
+    """A driver update half an hour before that cost 12 %."""
+    return Alarm(
+        kind=Kind.DRIVER,
+        worse=True,
+        seq=1024,
+        at_s=now_s - 1800,
+        since_seq=1000,
+        since_s=now_s - 3600,
+        effect=Effect(1.12, 1.102, 1.139),
+        before=4.4e-6,
+        after=4.928e-6,
+        old_driver="566.36",
+        new_driver="572.16",
+        samples=25,
+        reference=1000,
+    )
+
+
+def streams(gpu: str, now_s: float) -> dict[StreamKey, Standing]:
+    """One that regressed, one that learns a driver, one on two power sources, and the CPU's."""
+    alarm = slower(now_s)
+    regressed = Verdict(
+        state=State.REGRESSED,
+        old_driver="566.36",
+        new_driver="572.16",
+        since_s=alarm.since_s,
+        samples=25,
+        reference=1000,
+        effect=alarm.effect,
+        limit=0.065,
+    )
+    learning = Verdict(State.LEARNING, "566.36", "572.16", alarm.since_s, samples=3, reference=900)
+    return {
+        key(gpu, "launch"): Standing(
+            seen=1060,
+            judged=1030,
+            refused={"not_positive": 1},
+            set_aside={"busy": 20, "settling": 9},
+            last_judged_s=now_s - 60,
+            level=4.93e-6,
+            slowdown=1.125,
+            slow_state_ratio=0.05,
+            open=(alarm,),
+            verdict=regressed,
+        ),
+        key(gpu, "triad"): Standing(
+            seen=903,
+            judged=903,
+            refused={},
+            set_aside={},
+            last_judged_s=now_s - 600,
+            level=4.6e11,
+            slowdown=1.0,
+            slow_state_ratio=0.0,
+            open=(),
+            verdict=learning,
+        ),
+        key(gpu, "nbody", on_battery=True): Standing(
+            seen=3,
+            judged=0,
+            refused={},
+            set_aside={"settling": 3},
+            last_judged_s=None,
+            level=None,
+            slowdown=None,
+            slow_state_ratio=None,
+            open=(),
+            verdict=None,
+        ),
+        key(gpu, "nbody"): Standing(
+            seen=40,
+            judged=37,
+            refused={},
+            set_aside={"settling": 3},
+            last_judged_s=now_s - 7200,
+            level=1.5e13,
+            slowdown=1.01,
+            slow_state_ratio=0.0,
+            open=(),
+            verdict=None,
+        ),
+        CALL: Standing(
+            seen=1060,
+            judged=1057,
+            refused={},
+            set_aside={"settling": 3},
+            last_judged_s=now_s - 60,
+            level=4e-7,
+            slowdown=0.998,
+            slow_state_ratio=0.0,
+            open=(),
+            verdict=None,
+        ),
+    }
