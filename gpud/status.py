@@ -9,7 +9,7 @@ import time
 from textwrap import wrap
 from typing import TYPE_CHECKING, Any
 
-from gpud.core import gpu_table
+from gpud.core import gpu_table, stream_lines
 from gpud.core.stats import figure
 from gpud.core.text import escaped
 
@@ -34,6 +34,7 @@ def lines(document: dict[str, Any], now_s: float) -> list[str]:
         _health(document),
         _gpus(document, now_s),
         _titled("last figures (median)", _figures(document["probes"])),
+        _titled("slower or faster than before", _streams(document, now_s)),
         _titled("not on offer", _missing_modes(document["probes"])),
         _titled("left out", _left_out(document)),
     )
@@ -94,8 +95,7 @@ def _gpus(document: dict[str, Any], now_s: float) -> list[str]:
     elif document["telemetry"].get("sources"):
         shown = [f"  GPUs: none {'that answers' if document.get('expected') else 'known'}"]
     for at_s, words in gpu_table.changes(document)[-LATEST:]:
-        at = time.strftime("%Y-%m-%d %H:%M", time.localtime(at_s))
-        shown += _listed(f"changed {at}:", words)
+        shown += _listed(f"changed {_moment(at_s)}:", words)
     return shown
 
 
@@ -117,6 +117,15 @@ def _figures(probes: Sequence[dict[str, Any]]) -> list[str]:
     return [
         line for place in sorted(alone) for line in _listed(f"{place:<6}", alone[place])
     ] + several
+
+
+def _streams(document: dict[str, Any], now_s: float) -> list[str]:
+    said = stream_lines.lines(document, now_s, _moment)
+    return [f"  {line}" for line in said]
+
+
+def _moment(at_s: float) -> str:
+    return time.strftime("%Y-%m-%d %H:%M", time.localtime(at_s))
 
 
 def _missing_modes(probes: Iterable[dict[str, Any]]) -> list[str]:

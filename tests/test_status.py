@@ -276,6 +276,7 @@ def test_one_gpu_and_all_well_is_one_screen() -> None:
     document = full()
     document["health"] = {name: well(name) for name in document["health"]}
     document["breaker"], document["put_off"], document["alerts"] = None, [], []
+    document["streams"] = [{**one, "open": [], "verdict": None} for one in document["streams"]]
     document["probes"] = [
         {
             "probe": name,
@@ -314,7 +315,7 @@ def test_a_figure_and_its_unit_stay_on_one_line() -> None:
 
 def test_figures_are_marked_and_what_was_left_out_is_told() -> None:
     lines = shown(full())
-    launch = lines.index(line_with(lines, " launch "))
+    launch = lines.index(line_with(lines, " launch     submit "))
     said = " ".join(" ".join(lines[launch : launch + 2]).split())
     assert said.startswith("GPU 0 launch submit 5 µs, roundtrip 13 µs (75%) / 40 µs (25%),")
     assert said.endswith("pipelined 2.5 µs (busy, low)")
