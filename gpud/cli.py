@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 OK, PROBLEM, USAGE, NOT_RUNNING, NO_PERMISSION = 0, 1, 2, 3, 4
 INTERRUPTED = 130
 MOST_REPEATS = 100
+MOST_ROWS = 100_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,12 +129,64 @@ def parser() -> argparse.ArgumentParser:
     gpus.add_argument(
         "uuids", nargs="+", metavar="UUID", help="which, as `gpud status` says; or all"
     )
+    _history_options(
+        verb("history", _history, "print what was measured, copy it, or write all of it as CSV")
+    )
     config = verb("config", _config, "show the settings in force, or check the file")
     config.add_argument("action", choices=("show", "check"))
     verb("version", _version, "print the version")
     completion = verb("completion", _completion, "print the completion script of a shell")
     completion.add_argument("shell", choices=("bash", "zsh", "fish", "tcsh"))
     return top
+
+
+def _history_options(history: argparse.ArgumentParser) -> None:
+    """Add what chooses rows, before and after ``export`` alike."""
+
+    def chosen(parser: argparse.ArgumentParser, *, nothing: Any) -> None:  # noqa: ANN401
+        moment = "WHEN: 30m, 2h, 3d, a date, or a time as RFC 3339 has it"
+        several = nothing if nothing is argparse.SUPPRESS else []
+        parser.add_argument("--since", default=nothing, metavar="WHEN", help=moment)
+        parser.add_argument("--until", default=nothing, metavar="WHEN", help="likewise")
+        for name, metavar, text in (
+            ("--probe", "NAME", "only this one"),
+            ("--mode", "NAME", "only this one"),
+            ("--gpu", "INDEX|UUID|cpu", "only this one"),
+        ):
+            parser.add_argument(
+                name,
+                action="append",
+                default=several,
+                metavar=metavar,
+                help=f"{text}, may be given again",
+            )
+
+    chosen(history, nothing=None)
+    history.add_argument(
+        "--limit",
+        type=_rows,
+        metavar="N",
+        help="the newest N rows (default: 100, and all with --since)",
+    )
+    history.set_defaults(form="table", action="show")
+    forms = history.add_mutually_exclusive_group()
+    for form in ("csv", "json"):
+        forms.add_argument(
+            f"--{form}", dest="form", action="store_const", const=form, help=f"print {form.upper()}"
+        )
+    actions = history.add_subparsers(metavar="ACTION", help="leave it out to print")
+    text = "write every row as CSV, the oldest first"
+    export = actions.add_parser("export", help=text, description=text)
+    export.set_defaults(action="export", hourly=False)
+    chosen(export, nothing=argparse.SUPPRESS)
+    which = export.add_mutually_exclusive_group()
+    which.add_argument("--raw", action="store_false", dest="hourly", help="runs (the default)")
+    which.add_argument("--hourly", action="store_true", help="hours: they are kept for longer")
+    export.add_argument("-o", "--output", metavar="FILE", help="where to (default, and -: here)")
+    text = "copy the history to a new file, while the agent writes it"
+    backup = actions.add_parser("backup", help=text, description=text)
+    backup.set_defaults(action="backup")
+    backup.add_argument("file", metavar="FILE", help="a name that is not taken")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -303,6 +356,27 @@ def _gpus(arguments: argparse.Namespace, place: Place) -> int:
     return OK
 
 
+def _history(arguments: argparse.Namespace, place: Place) -> int:
+    settings = place.settings()
+    from gpud.agent.history import command
+
+    if arguments.action == "backup":
+        return command.copy(settings, arguments.file)
+    request = command.Request(
+        since=arguments.since,
+        until=arguments.until,
+        probes=tuple(arguments.probe),
+        modes=tuple(arguments.mode),
+        gpus=tuple(arguments.gpu),
+        limit=arguments.limit,
+    )
+    if arguments.action == "export":
+        return command.export(
+            settings, request, hourly=arguments.hourly, output=arguments.output, now_s=time.time()
+        )
+    return command.show(settings, request, form=arguments.form, now_s=time.time())
+
+
 def _as_the_agent(settings: Settings, place: Place) -> None:
     """Become whom the agent runs as where we are root: no file of ours may be in its way.
 
@@ -328,6 +402,12 @@ def _as_the_agent(settings: Settings, place: Place) -> None:
 def _repeats(text: str) -> int:
     if not (text.isascii() and text.isdigit() and 1 <= int(text) <= MOST_REPEATS):
         raise argparse.ArgumentTypeError(f"must be 1 to {MOST_REPEATS}, not {text!r}")
+    return int(text)
+
+
+def _rows(text: str) -> int:
+    if not (text.isascii() and text.isdigit() and 1 <= int(text) <= MOST_ROWS):
+        raise argparse.ArgumentTypeError(f"must be 1 to {MOST_ROWS}, not {text!r}")
     return int(text)
 
 

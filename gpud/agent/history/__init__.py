@@ -1,0 +1,1 @@
+"""``gpud history``: what was measured, for a person, a program, or another machine."""
