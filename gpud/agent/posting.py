@@ -88,14 +88,14 @@ def posted(job: dict[str, Any]) -> int:
         _say({"stage": "for an answer"})
         connection.request("POST", target, job["body"].encode(), headers)
         response = connection.getresponse()
+    except OSError as error:
+        raise _translated(error) from error
     except http.client.InvalidURL as error:
         raise Refused("bad_url", "the address has characters that no address has") from error
     except (UnicodeError, ValueError) as error:
         raise Refused("bad_url", "the address or the token cannot be sent as it is") from error
     except http.client.HTTPException as error:
         raise Refused("bad_reply", f"the answer is no HTTP: {type(error).__name__}") from error
-    except OSError as error:
-        raise _translated(error) from error
     _let_go(connection, response)
     return response.status
 

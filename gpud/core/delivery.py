@@ -210,7 +210,7 @@ def _news(
             continue
         if known is None or RANK[alert.severity] > RANK[known.alert.severity]:
             fresh.append(alert)
-        elif not policy.shows and now.mono_s - known.at.mono_s >= policy.repeat_interval_s:
+        elif _repeats(policy, known) and now.mono_s - known.at.mono_s >= policy.repeat_interval_s:
             again.append(alert)
     resolved, forgotten = [], set()
     for name, known in memory.told.items():
@@ -222,6 +222,11 @@ def _news(
         else:
             forgotten.add(name)
     return _News(tuple(fresh), tuple(again), tuple(resolved), frozenset(forgotten))
+
+
+def _repeats(policy: Policy, told: Told) -> bool:
+    """What is shown stays shown and needs no reminder, unless it was not taken."""
+    return not (policy.shows and told.delivered)
 
 
 def _stands(told: Told, current: Alert | None) -> bool:
@@ -246,8 +251,8 @@ def _wake(
         moments.append(memory.news_mono_s + policy.group_wait_s)
     if policy.shows:
         moments += [one.at.mono_s + ENDED_HOLDS_S for one in memory.ended.values()]
-    else:
-        moments += [one.at.mono_s + policy.repeat_interval_s for one in memory.told.values()]
+    repeated = (one for one in memory.told.values() if _repeats(policy, one))
+    moments += [one.at.mono_s + policy.repeat_interval_s for one in repeated]
     return min((moment for moment in moments if moment > now.mono_s), default=None)
 
 

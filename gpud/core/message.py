@@ -75,12 +75,13 @@ def inert(alert: Alert) -> Alert:
     )
 
 
-def title(message: Message) -> str:
-    """Head a message for a person: "gpud: warning", "gpud: resolved", "gpud: 3 alerts"."""
+def title(message: Message, host: str = "") -> str:
+    """Head a message: "gpud: warning", "gpud: 3 alerts", "gpud on HOST: resolved"."""
+    who = f"gpud on {_word(host)}" if host else "gpud"
     count = len(message.firing) + len(message.resolved)
     if count > 1:
-        return f"gpud: {count} alerts"
-    return f"gpud: {message.firing[0].severity}" if message.firing else "gpud: resolved"
+        return f"{who}: {count} alerts"
+    return f"{who}: {message.firing[0].severity if message.firing else 'resolved'}"
 
 
 def body(message: Message, *, details: bool = True) -> str:

@@ -48,7 +48,11 @@ class _Apprise:
     async def send(self, message: Message) -> None:
         """Hand title and text over; what the service makes of them is Apprise's affair."""
         severity = message.firing[0].severity.value if message.firing else "resolved"
-        told = {"title": title(message), "body": body(message), "severity": severity}
+        told = {
+            "title": title(message, self._context.host),
+            "body": body(message),
+            "severity": severity,
+        }
         await self._run(told)
 
     async def _run(self, job: dict[str, Any]) -> None:
