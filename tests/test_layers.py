@@ -56,6 +56,8 @@ VIOLATIONS = [
     Violation("agent/planted.py", "import pynvml"),
     Violation("agent/telemetry/planted.py", "import gpud.agent.nvml.library"),
     Violation("agent/nvml/planted.py", "import msgspec"),
+    Violation("agent/alerts/planted.py", "import apprise"),
+    Violation("agent/alerts/notice.py", "import gpud.agent.alerts.log"),
     Violation("agent/store.py", "import gpud.agent.compose"),
     Violation("agent/export/collector.py", "import gpud.agent.store"),
     Violation("planted.py", "import gpud.core"),  # a module that no layer names

@@ -60,14 +60,15 @@ def found(context: Context) -> Found:
     """Make every sink that is configured and not disabled, and say which are not usable."""
     usable, refused = discovery.modules(folder, OFFERS)
     disabled = set(context.settings.alerts.disabled)
+    broken = {name: why for name, why in refused.items() if name not in disabled}
     if unknown := disabled - usable.keys() - refused.keys():
         known = ", ".join(sorted(usable))
-        refused |= dict.fromkeys(unknown, f"[alerts] disabled: there is no such sink, only {known}")
+        broken |= dict.fromkeys(unknown, f"[alerts] disabled: there is no such sink, only {known}")
     made: list[Sink] = []
     for name, module in usable.items():
         if name not in disabled:
             made += module.create(context)
-    return Found(tuple(made), {name: why for name, why in refused.items() if name not in disabled})
+    return Found(tuple(made), broken)
 
 
 async def sent(sink: Sink, message: Message, timeout_s: float) -> DeliveryError | None:
@@ -102,6 +103,7 @@ class Delivery:
         publish: Callable[[Event], None],
         now: Callable[[], Instant],
         history: History,
+        retry: Backoff = RETRY,
         jitter: Callable[[], float] = random.random,
     ) -> None:
         self._refused = there.refused
@@ -111,6 +113,7 @@ class Delivery:
         self._publish = publish
         self._now = now
         self._history = history
+        self._retry = retry
         self._jitter = jitter
         self._served = tuple(_Served(sink, self._policy(sink)) for sink in there.sinks)
         self._troubles: dict[str, Alert] = {}  # by sink
@@ -163,7 +166,7 @@ class Delivery:
             else:
                 self._failed(one, error)
                 if error.again:
-                    await asyncio.sleep(RETRY.delay_s(one.failures + 1, self._jitter()))
+                    await asyncio.sleep(self._retry.delay_s(one.failures + 1, self._jitter()))
                     continue
                 one.memory = delivery.refused(due, one.memory, now)
             self._unsaved.set()

@@ -1,0 +1,107 @@
+"""The real Apprise, in its own process, against a receiver on a real socket."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from gpud.agent import alerts
+from gpud.agent.alerts import apprise
+from gpud.core.errors import DeliveryError
+from tests.agent.alerts.telling import (
+    HOST,
+    LOST,
+    SLOW,
+    context,
+    firing,
+    hostile,
+    only,
+    receiver,
+    refusal,
+    says,
+)
+
+
+def settings(*urls: str) -> str:
+    return f"apprise_urls = {json.dumps(urls)}"
+
+
+def test_a_service_gets_title_and_words(tmp_path: Path) -> None:
+    with receiver() as there:
+        url = f"json://127.0.0.1:{there.port}/s3cret"
+        one = only("apprise", context(tmp_path, settings(url)))
+        asyncio.run(one.send(firing(SLOW)))
+        [document] = there.documents
+    assert document["title"] == f"gpud on {HOST}: warning"
+    assert document["message"] == f"{SLOW.summary}\n{SLOW.description}\nFix: {SLOW.fix}"
+    assert (document["type"], one.place) == ("warning", "json")
+
+
+def test_hostile_text_is_text(tmp_path: Path) -> None:
+    mark = tmp_path / "mark"
+    with receiver() as there:
+        url = f"json://127.0.0.1:{there.port}/"
+        one = only("apprise", context(tmp_path, settings(url)))
+        asyncio.run(one.send(firing(hostile(mark, long=True), LOST)))
+        [document] = there.documents
+    assert LOST.summary in document["message"]
+    assert "\x1b" not in document["message"]
+    assert not mark.exists()
+
+
+def test_a_service_that_does_not_take_it_is_a_failure_without_its_address(tmp_path: Path) -> None:
+    with receiver(says("500 No")) as there:
+        url = f"json://ada:hunter2@127.0.0.1:{there.port}/T0KEN"
+        error = refusal(only("apprise", context(tmp_path, settings(url))), firing(SLOW))
+    assert (error.reason, error.again) == ("not_taken", True)
+    for secret in ("hunter2", "T0KEN"):
+        assert secret not in f"{error} {error.fix} {error.output}"
+
+
+def test_a_service_that_nobody_knows_is_told_before_the_first_alert(tmp_path: Path) -> None:
+    one = only("apprise", context(tmp_path, settings("nonsense://T0KEN")))
+    with pytest.raises(DeliveryError) as caught:
+        asyncio.run(one.ready())
+    assert (caught.value.reason, caught.value.again) == ("bad_url", False)
+    assert "T0KEN" not in str(caught.value)
+
+
+def test_without_the_extra_it_says_what_to_install(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An interpreter that has everything but Apprise stands in: -S leaves site-packages out."""
+    root = Path(alerts.__file__).parents[3]
+    start = f"import runpy, sys; sys.path.insert(0, {str(root)!r})\n"
+    start += "runpy.run_module('gpud.agent.apprising', run_name='__main__')"
+    monkeypatch.setattr(apprise, "COMMAND", (sys.executable, "-I", "-S", "-c", start))
+    error = refusal(only("apprise", context(tmp_path, settings("json://h/"))), firing(SLOW))
+    assert error.reason == "no_apprise"
+    assert "pip" in (error.fix or "")
+    assert "install 'apprise" in (error.fix or "")
+
+
+def test_the_agent_never_loads_it() -> None:
+    script = (
+        "import sys, gpud.agent.compose\n"
+        "from gpud import discovery; from gpud.agent import alerts\n"
+        "discovery.modules(alerts); print('apprise' in sys.modules, 'requests' in sys.modules)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-I", "-c", script], capture_output=True, text=True, check=True
+    )
+    assert done.stdout.split() == ["False", "False"]
+
+
+def test_several_addresses_are_sinks_of_their_own(tmp_path: Path) -> None:
+    made = apprise.create(context(tmp_path, settings("ntfy://a", "mailto://u:p@h")))
+    assert [(one.name, one.place) for one in made] == [("apprise", "ntfy"), ("apprise_2", "mailto")]
+
+
+@pytest.mark.parametrize("url", ["", "T0KEN", "://T0KEN", "T0\x1bKEN://x", "T0-KEN/x://y"])
+def test_what_is_no_address_is_not_quoted(url: str) -> None:
+    assert apprise.place(url) == "an address"

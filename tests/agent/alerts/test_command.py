@@ -1,0 +1,130 @@
+"""A program of the person's own: what it gets, and what ends it."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import time
+from typing import TYPE_CHECKING
+
+import pytest
+
+from gpud.core.errors import DeliveryError
+from tests.agent.alerts.telling import LOST, SLOW, context, firing, hostile, only, refusal
+from tests.agent.ticking import ticking
+from tests.e2e.program import alive
+from tests.waiting import until
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from gpud.agent.sink import Sink
+
+LOOP_S = 0.25
+SPEAKS = """#!/usr/bin/env python3
+import json, os, sys
+seen = {"argv": sys.argv, "environ": dict(os.environ), "cwd": os.getcwd()}
+with open(sys.argv[0] + ".seen", "w") as file:
+    json.dump(seen | {"leads": os.getpgrp() == os.getpid(), "stdin": sys.stdin.read()}, file)
+"""
+
+
+def script(folder: Path, text: str) -> str:
+    path = folder / "hook=1 $(x)"  # a name that a shell or env would take for something else
+    path.write_text(text)
+    path.chmod(0o755)
+    return str(path)
+
+
+def sink(folder: Path, *command: str, timeout_s: float = 30.0) -> Sink:
+    return only("command", context(folder, f"command = {json.dumps(command)}", timeout_s=timeout_s))
+
+
+def test_it_gets_its_own_arguments_the_alerts_and_nothing_else(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("GPUD_SECRET", "s3cret")
+    path = script(tmp_path, SPEAKS)
+    arguments = ["", "a b", "$(touch x)", "`id`", "*", "A=B", "--", "\x1b[31m", "\u00b5"]
+    asyncio.run(sink(tmp_path, path, *arguments).send(firing(LOST, SLOW)))
+    seen = json.loads((tmp_path / "hook=1 $(x).seen").read_text())
+    assert seen["argv"] == [path, *arguments]
+    assert seen["environ"].keys() <= {"PATH", "LANG", "LC_CTYPE", "PWD", "SHLVL", "_"}
+    assert (seen["cwd"], seen["leads"]) == ("/", True)
+    document = json.loads(seen["stdin"])
+    assert document["version"] == "4"
+    assert [alert["labels"]["alertname"] for alert in document["alerts"]] == [LOST.name, SLOW.name]
+
+
+@pytest.mark.parametrize("long", [False, True])
+def test_hostile_text_is_data_to_it(*, long: bool, tmp_path: Path) -> None:
+    path, mark = script(tmp_path, SPEAKS), tmp_path / "mark"
+    asyncio.run(sink(tmp_path, path).send(firing(hostile(mark, long=long))))
+    text = json.loads((tmp_path / "hook=1 $(x).seen").read_text())["stdin"]
+    assert text.isascii()
+    assert all(letter.isprintable() or letter == "\n" for letter in text)
+    assert not mark.exists()
+
+
+def test_one_that_does_not_read_keeps_nobody_waiting(tmp_path: Path) -> None:
+    async def once() -> None:
+        async with ticking() as gap:
+            alerts = [hostile(tmp_path / str(number), long=True) for number in range(20)]
+            await sink(tmp_path, "/bin/true").send(firing(*alerts))
+        assert gap.largest_s < LOOP_S
+
+    asyncio.run(once())
+
+
+@pytest.mark.parametrize(
+    ("text", "reason", "words"),
+    [
+        ("#!/bin/sh\necho boo >&2; exit 3\n", "failed", "ended with 3"),
+        ("#!/bin/sh\nkill -9 $$\n", "failed", "ended by SIGKILL"),
+        ("#!/nonexistent/interpreter\n", "cannot_execute", "is not there"),
+        ("#!/bin/sh\ncat /dev/zero\n", "too_talkative", "said more"),
+    ],
+)
+def test_what_went_wrong_is_told_and_its_own_words_only_to_who_tries_it(
+    text: str, reason: str, words: str, tmp_path: Path
+) -> None:
+    error = refusal(sink(tmp_path, script(tmp_path, text)), firing(SLOW))
+    assert (error.reason, error.again) == (reason, True)
+    assert words in str(error)
+    assert "boo" not in f"{error} {error.fix}"
+    assert "gpud alerts test command" in (error.fix or "")
+    if "boo" in text:
+        assert error.output == "boo\\x0a"
+
+
+def test_what_cannot_be_executed_is_told(tmp_path: Path) -> None:
+    for path in ("/nonexistent/program", str(tmp_path)):
+        assert refusal(sink(tmp_path, path), firing(SLOW)).reason == "cannot_execute"
+    assert refusal(sink(tmp_path, "/bin/true", "a\0b"), firing(SLOW)).reason == "spawn_failed"
+
+
+def test_one_that_hangs_is_ended_with_what_it_has_started(tmp_path: Path) -> None:
+    pids = tmp_path / "pids"
+    text = f"#!/bin/sh\nsleep 600 &\necho $$ $! >{pids}\ntrap '' TERM\nsleep 600\nwait\n"
+    path = script(tmp_path, text)
+
+    async def once() -> float:
+        begun_s = time.monotonic()
+        async with ticking() as gap:
+            with pytest.raises(DeliveryError) as caught:
+                await sink(tmp_path, path, timeout_s=1.0).send(firing(SLOW))
+        assert gap.largest_s < LOOP_S
+        assert caught.value.reason == "timed_out"
+        return time.monotonic() - begun_s
+
+    assert asyncio.run(once()) < 5.0
+    for pid in map(int, pids.read_text().split()):
+        until(lambda pid=pid: not alive(pid), f"the end of {pid}")  # type: ignore[misc]
+
+
+def test_one_that_leaves_something_running_has_delivered(tmp_path: Path) -> None:
+    pid = tmp_path / "pid"
+    path = script(tmp_path, f"#!/bin/sh\nsleep 600 &\necho $! >{pid}\n")
+    asyncio.run(sink(tmp_path, path).send(firing(SLOW)))
+    os.kill(int(pid.read_text()), 9)

@@ -1,0 +1,411 @@
+"""Delivery as a whole: real sinks, real sockets, a real history; time is short, not faked."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+import structlog
+
+from gpud.agent import delivery
+from gpud.agent.board import Board
+from gpud.agent.clocks import now
+from gpud.agent.delivery import Delivery, Found
+from gpud.agent.store import History
+from gpud.core.alerts import SINK_FAILING, SinkState
+from gpud.core.backoff import Backoff
+from gpud.core.clock import Instant
+from gpud.core.errors import DeliveryError
+from gpud.core.events import AlertsChanged, ClockJumped
+from gpud.core.health import Level
+from gpud.core.snapshot import Snapshot
+from tests.agent.alerts.telling import LOST, SLOW, context, ended, receiver, says
+from tests.agent.scraping import scrape
+from tests.agent.ticking import ticking
+
+if TYPE_CHECKING:
+    import socket
+    from collections.abc import AsyncIterator, Callable
+    from pathlib import Path
+
+    from gpud.agent.sink import Sink
+    from gpud.core.alerts import Alert
+    from gpud.core.health import Health
+    from gpud.core.message import Message
+
+PATIENCE_S = 30.0
+
+
+@dataclass
+class Told:
+    """A sink that keeps what it is told, and fails while ``error`` is set."""
+
+    name: str = "told"
+    place: str = "a list"
+    shows: bool = False
+    error: Exception | None = None
+    unready: DeliveryError | None = None
+    heard: list[Message] = field(default_factory=list)
+    tries: int = 0
+
+    async def ready(self) -> None:
+        if self.unready is not None:
+            raise self.unready
+
+    async def send(self, message: Message) -> None:
+        self.tries += 1
+        if self.error is not None:
+            raise self.error
+        self.heard.append(message)
+
+    @property
+    def words(self) -> list[str]:
+        """What was told, in order: "+name" fires, "-name" is over."""
+        told = [
+            (*(f"+{a.name}" for a in m.firing), *(f"-{a.name}" for a in m.resolved))
+            for m in self.heard
+        ]
+        return [word for words in told for word in words]
+
+
+@dataclass
+class Story:
+    """An agent's end of it."""
+
+    folder: Path
+    board: Board
+    changed: asyncio.Event
+    alerts: tuple[Alert, ...] = ()
+
+    def publish(self, *alerts: Alert) -> None:
+        self.alerts = alerts
+        self.board.post(AlertsChanged(alerts, time.time()))
+
+    async def when(self, good: Callable[[], object], what: str) -> None:
+        ends_s = time.monotonic() + PATIENCE_S
+        while not good():
+            assert time.monotonic() < ends_s, f"{what}; {self.board.read().sinks}"
+            await asyncio.sleep(0.01)  # another process, or another task's turn
+
+    def state(self, name: str) -> SinkState:
+        return self.board.read().sinks.get(name, SinkState())
+
+    @property
+    def health(self) -> Health:
+        return self.board.read().health["alerts"]
+
+
+SOON = "group_wait_s = 0.0\nwarm_up_s = 0.0\n"
+QUICK = Backoff(first_s=0.02, longest_s=0.1)
+
+
+@asynccontextmanager
+async def telling(
+    folder: Path, *sinks: Sink, text: str = SOON, timeout_s: float = 30.0
+) -> AsyncIterator[Story]:
+    """Run delivery to these sinks, or to those that ``text`` configures."""
+    changed = asyncio.Event()
+    board = Board(Snapshot("1", 0.0), changed=changed.set)
+    made = context(folder, text, timeout_s=timeout_s)
+    history = History(folder, now=lambda: "x")
+    telling = Delivery(
+        Found(sinks, {}) if sinks else delivery.found(made),
+        made.settings.alerts,
+        changed=changed,
+        read=board.read,
+        publish=board.post,
+        now=now,
+        history=history,
+        retry=QUICK,
+    )
+    task = asyncio.create_task(telling.run())
+    try:
+        yield Story(folder, board, changed)
+    finally:
+        task.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await task
+        await history.close()
+
+
+def test_an_alert_is_told_to_every_sink_once_and_its_end_as_well(tmp_path: Path) -> None:
+    one, two = Told("one"), Told("two")
+
+    async def story() -> None:
+        async with telling(tmp_path, one, two) as told:
+            told.publish(SLOW)
+            await told.when(lambda: one.heard and two.heard, "both told")
+            told.publish(replace(SLOW, updated_s=time.time()))
+            told.publish(ended(SLOW, time.time()))
+            await told.when(lambda: len(one.heard) == len(two.heard) == 2, "both told the end")
+            assert told.health.level is Level.OK
+            assert (told.state("one").sent, told.state("one").failed) == (2, 0)
+
+    asyncio.run(story())
+    assert one.words == two.words == [f"+{SLOW.name}", f"-{SLOW.name}"]
+
+
+def test_what_comes_within_the_wait_is_one_message(tmp_path: Path) -> None:
+    one = Told()
+
+    async def story() -> None:
+        async with telling(tmp_path, one, text="group_wait_s = 0.3\nwarm_up_s = 0.0\n") as told:
+            told.publish(SLOW)
+            await asyncio.sleep(0.1)
+            told.publish(SLOW, LOST)
+            await told.when(lambda: one.heard, "told")
+
+    asyncio.run(story())
+    assert [len(message.firing) for message in one.heard] == [2]
+
+
+def test_a_restart_tells_nothing_again_and_the_end_of_what_was_told_before(tmp_path: Path) -> None:
+    one = Told()
+
+    async def story() -> None:
+        async with telling(tmp_path, one) as told:
+            told.publish(SLOW)
+            await told.when(lambda: one.heard, "told")
+        async with telling(tmp_path, one) as told:
+            told.publish(SLOW, LOST)
+            await told.when(lambda: len(one.heard) == 2, "told what is new")
+        async with telling(tmp_path, one) as told:
+            told.publish(ended(SLOW, time.time()), LOST)
+            await told.when(lambda: len(one.heard) == 3, "told the end")
+
+    asyncio.run(story())
+    assert one.words == [f"+{SLOW.name}", f"+{LOST.name}", f"-{SLOW.name}"]
+
+
+def test_after_a_long_pause_nothing_new_is_told_for_a_while(tmp_path: Path) -> None:
+    one = Told()
+
+    async def story() -> None:
+        text = "group_wait_s = 0.0\nwarm_up_s = 0.5\n"
+        async with telling(tmp_path, one, text=text) as told:
+            begun = now()
+            told.board.post(ClockJumped(3600.0, begun.wall_s, begun.mono_s))
+            told.publish(SLOW)
+            await told.when(lambda: one.heard, "told after all")
+            assert now().mono_s - begun.mono_s >= 0.5
+
+    asyncio.run(story())
+
+
+def hang(connection: socket.socket) -> None:
+    connection.recv(1)
+
+
+def test_a_sink_that_hangs_delays_neither_the_others_nor_a_scrape(tmp_path: Path) -> None:
+    async def story() -> None:
+        with receiver(hang) as dead, receiver() as well:
+            urls = f'{SOON}webhook_urls = ["{dead.url()}", "{well.url()}"]\n'
+            async with telling(tmp_path, text=urls, timeout_s=5.0) as told, ticking() as gap:
+                told.publish(SLOW)
+                await told.when(lambda: dead.requests and well.requests, "both asked")
+                begun_s = time.monotonic()
+                scraped = scrape(told.board.read(), now())
+                assert time.monotonic() - begun_s < 0.5
+                assert 'gpud_notifications_total{sink="webhook"} 0.0' in scraped
+                assert 'gpud_notifications_failures_total{sink="webhook_2"} 0.0' in scraped
+                await told.when(lambda: told.state("webhook_2").sent, "the other one has it")
+                assert told.state("webhook").failed == 0  # it still waits
+                await told.when(lambda: told.state("webhook").failed, "the deadline")
+            assert gap.largest_s < 0.25
+
+    asyncio.run(story())
+
+
+def test_after_an_outage_a_sink_is_told_how_things_are_by_then(tmp_path: Path) -> None:
+    one = Told(error=DeliveryError("down", reason="refused", fix="start it"))
+
+    async def story() -> None:
+        async with telling(tmp_path, one) as told:
+            for number in range(3):
+                alert = replace(SLOW, labels={"gpu": str(number)})
+                told.publish(alert)
+                tries = one.tries
+                await told.when(lambda tries=tries: one.tries > tries, "a try")  # type: ignore[misc]
+                told.publish(ended(alert, time.time()))
+            told.publish(LOST)
+            one.error = None
+            await told.when(lambda: one.heard, "told at last")
+
+    asyncio.run(story())
+    assert one.words == [f"+{LOST.name}"]
+
+
+def test_a_sink_that_fails_is_told_of_by_the_others_until_it_delivers(tmp_path: Path) -> None:
+    dead = Told("webhook", error=DeliveryError("host: nobody", reason="refused", fix="start it"))
+    well = Told("log")
+
+    async def story() -> None:
+        async with telling(tmp_path, dead, well) as told:
+            told.publish(SLOW)
+            await told.when(lambda: f"+{SINK_FAILING}" in well.words, "the trouble told")
+            assert dead.tries >= 3
+            assert told.health.level is Level.DEGRADED
+            assert (told.health.reason, told.health.fix) == ("refused", "start it")
+            assert "webhook: host: nobody" in (told.health.detail or "")
+            state = told.state("webhook")
+            assert (state.sent, state.reason) == (0, "refused")
+            assert state.failed >= 3
+            dead.error = None
+            await told.when(lambda: f"-{SINK_FAILING}" in well.words, "its end told")
+            assert told.health.reason is None
+            assert told.state("webhook").reason is None
+
+    asyncio.run(story())
+    assert dead.words == [f"+{SLOW.name}"]  # not of its own trouble
+    assert well.words == [f"+{SLOW.name}", f"+{SINK_FAILING}", f"-{SINK_FAILING}"]
+
+
+def test_a_trouble_that_concerns_nobody_any_more_is_over(tmp_path: Path) -> None:
+    dead = Told("webhook", error=DeliveryError("down", reason="refused", fix="start it"))
+    well = Told("log")
+
+    async def story() -> None:
+        async with telling(tmp_path, dead, well) as told:
+            told.publish(SLOW)
+            await told.when(lambda: f"+{SINK_FAILING}" in well.words, "the trouble told")
+            told.publish(ended(SLOW, time.time()))
+            await told.when(lambda: f"-{SINK_FAILING}" in well.words, "its end told")
+            assert told.health.level is Level.DEGRADED  # as long as nothing was delivered
+
+    asyncio.run(story())
+    assert dead.words == []
+
+
+def test_a_refusal_is_not_repeated(tmp_path: Path) -> None:
+    async def story() -> None:
+        with receiver(says("404 Not Found")) as there:
+            urls = f'{SOON}webhook_urls = ["{there.url("/T0KEN")}"]\ndisabled = ["log"]\n'
+            async with telling(tmp_path, text=urls) as told:
+                told.publish(SLOW)
+                await told.when(lambda: told.state("webhook").failed, "refused")
+                told.publish(SLOW, LOST)
+                await told.when(lambda: told.state("webhook").failed == 2, "refused")
+                told.publish(ended(SLOW, time.time()), LOST)
+                await asyncio.sleep(0.3)
+                assert len(there.requests) == 2
+                assert "T0KEN" not in repr(told.board.read())
+                assert "T0KEN" not in scrape(told.board.read(), now())
+
+    asyncio.run(story())
+
+
+def test_a_sink_that_throws_whatever_it_likes_stops_nobody_and_its_words_are_not_shown(
+    tmp_path: Path,
+) -> None:
+    bad, well = Told("bad", error=ValueError("http://T0KEN@host")), Told("log")
+
+    async def story() -> None:
+        async with telling(tmp_path, bad, well) as told:
+            told.publish(SLOW)
+            await told.when(lambda: well.heard and told.state("bad").failed, "both asked")
+            assert told.state("bad").reason == "crashed"
+            assert "ValueError" in (told.state("bad").detail or "")
+            assert "T0KEN" not in repr(told.board.read())
+
+    with structlog.testing.capture_logs() as logged:
+        asyncio.run(story())
+    assert "T0KEN" not in repr(logged)
+
+
+def test_a_sink_that_cannot_deliver_says_so_before_there_is_anything_to_tell(
+    tmp_path: Path,
+) -> None:
+    one = Told("toast", unready=DeliveryError("interop is off", reason="interop_off", fix="on"))
+
+    async def story() -> None:
+        async with telling(tmp_path, one) as told:
+            await told.when(lambda: "toast" in told.board.read().sinks, "its state")
+            await told.when(lambda: told.state("toast").reason == "interop_off", "its reason")
+            assert (told.health.level, told.health.fix) == (Level.DEGRADED, "on")
+            assert told.state("toast").failed == 0
+            one.unready = None
+            told.publish(SLOW)
+            await told.when(lambda: one.heard, "told all the same")
+            assert told.health.level is Level.OK
+
+    asyncio.run(story())
+
+
+def test_the_notice_goes_with_what_fires_across_a_restart(tmp_path: Path) -> None:
+    path = tmp_path / "run/gpud/notice"
+
+    def said() -> str:
+        return path.read_text() if path.exists() else ""
+
+    async def story() -> None:
+        async with telling(tmp_path) as told:
+            told.publish(SLOW)
+            await told.when(said, "a line")
+        path.write_text("")  # a boot empties /run
+        async with telling(tmp_path) as told:
+            told.publish(SLOW)
+            await told.when(said, "the line again")
+            assert said() == f"{SLOW.summary}\n"
+            told.publish(replace(SLOW, acknowledged_s=time.time()))
+            await told.when(lambda: not said(), "nothing, for it was seen")
+            told.publish(LOST)
+            await told.when(said, "the next line")
+            told.publish(ended(LOST, time.time()))
+            await told.when(lambda: said().startswith("resolved: "), "its end")
+
+    asyncio.run(story())
+
+
+def test_without_a_history_alerts_are_told_all_the_same(tmp_path: Path) -> None:
+    one = Told()
+    (tmp_path / "gpud.db").mkdir()  # no database can be opened there
+
+    async def story() -> None:
+        async with telling(tmp_path, one) as told:
+            told.publish(SLOW)
+            await told.when(lambda: one.heard, "told")
+
+    asyncio.run(story())
+
+
+def test_a_sink_that_does_not_exist_cannot_be_disabled_in_silence(tmp_path: Path) -> None:
+    there = delivery.found(context(tmp_path, 'disabled = ["notice", "telegram"]'))
+    assert [sink.name for sink in there.sinks] == ["log"]
+    assert "no such sink" in there.refused["telegram"]
+
+
+def test_a_wall_clock_that_jumps_tells_nothing_again(tmp_path: Path) -> None:
+    one, offset_s = Told(), [0.0]
+
+    async def story() -> None:
+        changed = asyncio.Event()
+        board = Board(Snapshot("1", 0.0), changed=changed.set)
+        made = context(tmp_path, SOON)
+        history = History(tmp_path, now=lambda: "x")
+        working = Delivery(
+            Found((one,), {}),
+            made.settings.alerts,
+            changed=changed,
+            read=board.read,
+            publish=board.post,
+            now=lambda: Instant(time.time() + offset_s[0], time.monotonic()),
+            history=history,
+        )
+        task = asyncio.create_task(working.run())
+        told = Story(tmp_path, board, changed)
+        told.publish(SLOW)
+        await told.when(lambda: one.heard, "told")
+        for offset_s[0] in (-86400.0, 86400.0 * 400):
+            told.publish(replace(SLOW, updated_s=time.time()))
+            await asyncio.sleep(0.1)
+        task.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await task
+        await history.close()
+
+    asyncio.run(story())
+    assert len(one.heard) == 1

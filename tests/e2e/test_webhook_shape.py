@@ -1,0 +1,146 @@
+"""What gpud's webhook posts beside what Debian's Alertmanager posts of the same alerts."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import signal
+import subprocess
+import time
+import urllib.request
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from gpud.core.alertmanager import rfc3339
+from gpud.core.message import Message
+from tests.agent.alerts.telling import HOST, LOST, SLOW, context, ended, only, receiver
+from tests.e2e.program import free_port
+from tests.waiting import until
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from gpud.core.alerts import Alert
+    from tests.agent.alerts.telling import Receiver
+
+CONFIG = """
+route:
+  receiver: gpud-webhook
+  group_by: [instance]
+  group_wait: 0s
+  group_interval: 100ms
+receivers:
+- name: gpud-webhook
+  webhook_configs:
+  - url: {url}
+    send_resolved: true
+"""
+
+
+@pytest.fixture
+def there() -> Iterator[Receiver]:
+    with receiver() as made:
+        yield made
+
+
+@pytest.fixture
+def alertmanager(tmp_path: Path, there: Receiver) -> Iterator[str]:
+    """Give the address of a real one that sends to the receiver."""
+    config = tmp_path / "alertmanager.yml"
+    config.write_text(CONFIG.format(url=there.url()))
+    address = f"127.0.0.1:{free_port()}"
+    with (tmp_path / "alertmanager.log").open("wb") as said:
+        process = subprocess.Popen(
+            [
+                *("prometheus-alertmanager", f"--config.file={config}", "--log.level=warn"),
+                *(f"--storage.path={tmp_path}/data", f"--web.listen-address={address}"),
+                "--cluster.listen-address=",
+            ],
+            stdout=said,
+            stderr=said,
+        )
+        try:
+            yield f"http://{address}"
+        finally:
+            process.send_signal(signal.SIGTERM)
+            process.wait(30)
+
+
+def give(alertmanager: str, alerts: list[dict[str, Any]]) -> None:
+    """Give alerts to it as Prometheus does, as soon as it listens."""
+    asked = urllib.request.Request(
+        f"{alertmanager}/api/v2/alerts",
+        json.dumps(alerts).encode(),
+        {"Content-Type": "application/json"},
+    )
+
+    def taken() -> bool:
+        try:
+            with urllib.request.urlopen(asked, timeout=5) as answer:
+                return bool(answer.status == 200)
+        except OSError:
+            return False
+
+    until(taken, "Alertmanager to take alerts")
+
+
+def given(alert: Alert, document: dict[str, Any]) -> dict[str, Any]:
+    """Give an alert of ours as Prometheus would send it."""
+    [own] = [one for one in document["alerts"] if one["labels"]["alertname"] == alert.name]
+    sent = {name: own[name] for name in ("labels", "annotations", "startsAt", "generatorURL")}
+    return sent if alert.ends_s is None else sent | {"endsAt": own["endsAt"]}
+
+
+def heads(request: str) -> dict[str, str]:
+    lines = [line.partition(": ") for line in request.splitlines()[1:]]
+    return {name.lower(): value for name, _, value in lines}
+
+
+def test_alertmanager_posts_the_same_document_field_by_field(
+    tmp_path: Path, there: Receiver, alertmanager: str
+) -> None:
+    begun_s = float(round(time.time())) - 60.25
+    slow = replace(SLOW, starts_s=begun_s)
+    lost = replace(LOST, starts_s=begun_s + 1.0)
+    sink = only("webhook", context(tmp_path, f'webhook_urls = ["{there.url()}"]'))
+
+    def ours(message: Message) -> dict[str, Any]:
+        there.requests.clear()
+        asyncio.run(sink.send(message))
+        return there.documents[0]
+
+    both = ours(Message((slow, lost), (), (slow, lost)))
+    head = heads(there.requests[0][0])
+    there.requests.clear()
+    give(alertmanager, [given(slow, both), given(lost, both)])
+    firing = until(lambda: there.documents[:1], "Alertmanager's first message")[0]
+    compare(both, firing, alertmanager)
+    theirs = heads(there.requests[0][0])
+    assert head["content-type"] == theirs["content-type"]
+    assert head.keys() - {"connection", "accept-encoding"} <= theirs.keys()
+
+    over = ended(lost, time.time())
+    one = ours(Message((), (over,), (slow,), (over,)))
+    there.requests.clear()
+    give(alertmanager, [given(slow, one), given(over, one)])
+    resolved = until(
+        lambda: [d for d in there.documents if "resolved" in json.dumps(d)][:1], "the end"
+    )[0]
+    compare(one, resolved, alertmanager)
+
+
+def compare(ours: dict[str, Any], theirs: dict[str, Any], alertmanager: str) -> None:
+    assert ours.keys() == theirs.keys()
+    assert theirs["externalURL"].startswith("http")
+    by_name = [
+        sorted(one["alerts"], key=lambda alert: str(alert["labels"]["alertname"]))
+        for one in (ours, theirs)
+    ]
+    assert by_name[0] == by_name[1]
+    for name in ours.keys() - {"alerts", "externalURL"}:
+        assert (name, ours[name]) == (name, theirs[name])
+    assert ours["groupLabels"] == {"instance": HOST}
+    assert rfc3339(0.0) < by_name[0][0]["startsAt"]
