@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 TITLE = "gpud"
 ORDER = 5
 SUMMARY = "the supervisor and the agent run, and the parts no other check is about"
-ELSEWHERE = frozenset({"containers", "cuda", "dockerd", "http", "nvml", "store"})
+ELSEWHERE = frozenset({"alerts", "containers", "cuda", "dockerd", "http", "nvml", "store"})
 """Components with a check of their own."""
 OK, FAILED = 0, 2
 
