@@ -11,7 +11,16 @@ from typing import TYPE_CHECKING, Any, Final
 from starlette.routing import Route
 
 from gpud.agent import alertrows
-from gpud.agent.eventsapi import PATIENCE_S, Unusable, answer, limit, moment, refuse_others
+from gpud.agent.eventrows import MOST
+from gpud.agent.queries import (
+    Unusable,
+    answer,
+    count,
+    moment,
+    refusal,
+    refuse_unknown,
+    unavailable,
+)
 from gpud.core.errors import StoreError
 from gpud.core.ledger_state import body
 
@@ -27,6 +36,8 @@ if TYPE_CHECKING:
 
 PATH: Final = "/api/v1/alerts"
 PARAMETERS: Final = ("since", "limit")
+USUAL: Final = 100
+PATIENCE_S: Final = 4.0
 
 
 def route(read: Callable[[], Snapshot], history: History) -> Route:
@@ -39,8 +50,7 @@ def route(read: Callable[[], Snapshot], history: History) -> Route:
         try:
             since_s, most = _wanted(request.query_params)
         except Unusable as error:
-            said = {"parameter": error.parameter, "detail": str(error), "fix": error.fix}
-            return answer({"error": said}, status_code=400)
+            return refusal(error)
         firing = [body(one) for one in read().alerts if one.firing]
         if since_s is None:
             return answer({"alerts": firing[:most], "more": len(firing) > most})
@@ -52,11 +62,9 @@ def route(read: Callable[[], Snapshot], history: History) -> Route:
                 )
         except TimeoutError:
             slow = f"the history did not answer within {PATIENCE_S:g} s"
-            failed = {"reason": "slow", "detail": slow, "fix": "look at the disk"}
-            return answer({"error": failed}, status_code=503)
+            return unavailable(StoreError(slow, reason="slow", fix="look at the disk"))
         except StoreError as error:
-            failed = {"reason": error.reason, "detail": str(error), "fix": error.fix or ""}
-            return answer({"error": failed}, status_code=503)
+            return unavailable(error)
         told = _joined(firing, found)
         return answer({"alerts": told[:most], "more": len(told) > most})
 
@@ -65,8 +73,9 @@ def route(read: Callable[[], Snapshot], history: History) -> Route:
 
 def _wanted(query: QueryParams) -> tuple[float | None, int]:
     """Read the query. ``Errors: Unusable``."""
-    refuse_others(query, PARAMETERS)
-    return moment("since", query.get("since")), limit(query.get("limit"))
+    refuse_unknown(query, PARAMETERS)
+    most = count("limit", query.get("limit"), usual=USUAL, most=MOST)
+    return moment("since", query.get("since")), most
 
 
 def _joined(firing: list[dict[str, Any]], past: list[dict[str, Any]]) -> list[dict[str, Any]]:

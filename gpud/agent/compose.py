@@ -19,6 +19,7 @@ from gpud.agent import (
     alertsapi,
     delivery,
     eventsapi,
+    historyapi,
     ladder,
     logs,
     platform,
@@ -350,13 +351,12 @@ async def _reporting(path: Path, board: Board, dirty: asyncio.Event) -> None:
 async def _serving(settings: Settings, board: Board, history: History, stop: asyncio.Event) -> None:
     """Listen and answer; an address that is taken is tried again while everything else goes on."""
     collector = SnapshotCollector(board.read, settings, now, os.uname().nodename)
-    application = web.app(
-        board.read,
-        settings,
-        collector,
-        now,
-        [alertsapi.route(board.read, history), eventsapi.route(history)],
-    )
+    routes = [
+        alertsapi.route(board.read, history),
+        eventsapi.route(history),
+        historyapi.route(Path(settings.state_dir), time.time),
+    ]
+    application = web.app(board.read, settings, collector, now, routes)
     while not stop.is_set():
         try:
             listener = web.bind(settings.http.host, settings.http.port)

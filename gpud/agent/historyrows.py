@@ -123,13 +123,42 @@ def newest(connection: sqlite3.Connection, wanted: Wanted, limit: int) -> list[R
     from_s = raw_from_s(connection)
     found: list[Row] = []
     since_s = max(wanted.since_s, from_s)
-    for row in _runs_backwards(connection, replace(wanted, since_s=since_s)):
+    for row in runs_backwards(connection, replace(wanted, since_s=since_s)):
         found.append(row)
         if len(found) == limit:
             return found[::-1]
     until_s = min(wanted.until_s, from_s)
     hours = _hours(connection, replace(wanted, until_s=until_s), "DESC", limit - len(found))
     return [*found, *hours][::-1]
+
+
+def runs_backwards(connection: sqlite3.Connection, wanted: Wanted) -> Iterator[Row]:
+    """Go back in time: the index leads to the newest runs of each probe, and no further."""
+    where, values = _where(replace(wanted, probes=()))
+    select = _select(connection)
+    names = wanted.probes or probes(connection)
+    each = (
+        connection.execute(
+            f"{select} WHERE r.probe = ? AND {where} ORDER BY r.finished_s DESC, r.id DESC,"
+            " s.mode DESC",
+            (name, *values),
+        )
+        for name in names
+    )
+    merged = heapq.merge(*each, key=lambda told: (told[1], told[0]), reverse=True)
+    return (row for told in merged if (row := _run(told)) is not None)
+
+
+def hours_and_the_last_runs(
+    connection: sqlite3.Connection, wanted: Wanted, *, most_s: float
+) -> Iterator[Row]:
+    """Give the hours, and the runs after them, which are of ``most_s`` at the most."""
+    last_s = -math.inf
+    for row in _hours(connection, wanted, "ASC", -1):
+        last_s = row.at_s
+        yield row
+    since_s = max(wanted.since_s, last_s + HOUR_S, wanted.until_s - most_s)
+    yield from runs_backwards(connection, replace(wanted, since_s=since_s))
 
 
 def runs_after(
@@ -177,23 +206,6 @@ def hours_after(
     until_s = min(first + most_s, wanted.until_s)
     part = replace(wanted, since_s=max(wanted.since_s, first), until_s=until_s)
     return list(_hours(connection, part, "ASC", -1)), until_s - 1
-
-
-def _runs_backwards(connection: sqlite3.Connection, wanted: Wanted) -> Iterator[Row]:
-    """Go back in time: the index leads to the newest runs of each probe, and no further."""
-    where, values = _where(replace(wanted, probes=()))
-    select = _select(connection)
-    names = wanted.probes or probes(connection)
-    each = (
-        connection.execute(
-            f"{select} WHERE r.probe = ? AND {where} ORDER BY r.finished_s DESC, r.id DESC,"
-            " s.mode DESC",
-            (name, *values),
-        )
-        for name in names
-    )
-    merged = heapq.merge(*each, key=lambda told: (told[1], told[0]), reverse=True)
-    return (row for told in merged if (row := _run(told)) is not None)
 
 
 def _select(connection: sqlite3.Connection) -> str:

@@ -51,7 +51,7 @@ def ask(
         try:
             found = _answered(path, _mode(path, before), question, patience_s)
         except sqlite3.Error as error:
-            if last or _files(path) == before:
+            if last or _slow(error) or _files(path) == before:
                 raise _translated(error, path, patience_s) from error
         except StoreError as error:
             # An agent that ends takes -shm away a moment before -wal.
@@ -128,7 +128,7 @@ def _answered(
 
 def _translated(error: sqlite3.Error, path: Path, patience_s: float) -> StoreError:
     code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR) & 0xFF
-    if code == sqlite3.SQLITE_INTERRUPT:
+    if _slow(error):
         message = f"{path} was not read within {patience_s:g} s"
         return StoreError(message, reason="slow", fix="look at the disk")
     if code in {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB}:
@@ -141,6 +141,10 @@ def _translated(error: sqlite3.Error, path: Path, patience_s: float) -> StoreErr
     if unreadable:
         return _no_permission(unreadable[0])
     return StoreError(f"cannot read {path}: {error}", reason="failed")
+
+
+def _slow(error: sqlite3.Error) -> bool:
+    return getattr(error, "sqlite_errorcode", None) == sqlite3.SQLITE_INTERRUPT
 
 
 def _refused(path: Path) -> bool:
