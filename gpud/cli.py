@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import gpud
-from gpud import status
+from gpud import deciding, status
 from gpud.core.errors import ConfigError, GpudError, StoreError
 from gpud.core.proc import start_ticks
 from gpud.core.settings import Settings, config_path, entries, parse
@@ -30,6 +30,7 @@ OK, PROBLEM, USAGE, NOT_RUNNING, NO_PERMISSION = 0, 1, 2, 3, 4
 INTERRUPTED = 130
 MOST_REPEATS = 100
 MOST_ROWS = 100_000
+MOST_DAYS = 3650
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,6 +133,13 @@ def parser() -> argparse.ArgumentParser:
     _history_options(
         verb("history", _history, "print what was measured, copy it, or write all of it as CSV")
     )
+    report = verb("report", _report, "say what changed in the last weeks, from the history")
+    report.add_argument(
+        "--days", type=_days, default=30.0, metavar="N", help="how far back (default: 30)"
+    )
+    report.add_argument("--html", metavar="FILE", help="write one page with charts (-: here)")
+    report.add_argument("--json", action="store_true", help="print one JSON document")
+    deciding.add(verb, _decide)
     config = verb("config", _config, "show the settings in force, or check the file")
     config.add_argument("action", choices=("show", "check"))
     verb("version", _version, "print the version")
@@ -278,24 +286,37 @@ def _status(arguments: argparse.Namespace, place: Place) -> int:
     settings, trouble = place.settings_or_defaults()
     if trouble is not None:
         _say(f"gpud: {trouble}", file=sys.stderr)  # what runs runs on with the settings it read
-    path = Path(settings.run_dir, "agent.json")
-    try:
-        document: dict[str, Any] = json.loads(path.read_bytes())
-    except FileNotFoundError:
-        document = {}
-    except ValueError as error:
-        raise GpudError(f"{path} is not readable as JSON: {error}") from error
-    if not document or not _running(Path(settings.run_dir)):
-        if arguments.json:
-            print(json.dumps({"schema_version": 1, "state": "not_running"}))
-        else:
-            _say(_not_running(place, Path(settings.run_dir)))
-        return NOT_RUNNING
+    document = _document(Path(settings.run_dir))
+    if document is None:
+        return _nobody(place, Path(settings.run_dir), as_json=arguments.json)
     if arguments.json:
         print(json.dumps(document))
     else:
         print(*status.lines(document, time.time()), sep="\n", flush=True)
     return OK if document["state"] == "ok" else PROBLEM
+
+
+def _document(run_dir: Path) -> dict[str, Any] | None:
+    """Give what the agent wrote last; None where gpud does not run.
+
+    Errors: ``GpudError`` when it is no JSON.
+    """
+    path = run_dir / "agent.json"
+    try:
+        document: dict[str, Any] = json.loads(path.read_bytes())
+    except FileNotFoundError:
+        return None
+    except ValueError as error:
+        raise GpudError(f"{path} is not readable as JSON: {error}") from error
+    return document if document and _running(run_dir) else None
+
+
+def _nobody(place: Place, run_dir: Path, *, as_json: bool) -> int:
+    if as_json:
+        print(json.dumps({"schema_version": 1, "state": "not_running"}))
+    else:
+        _say(_not_running(place, run_dir))
+    return NOT_RUNNING
 
 
 def _running(run_dir: Path) -> bool:
@@ -377,6 +398,31 @@ def _history(arguments: argparse.Namespace, place: Place) -> int:
     return command.show(settings, request, form=arguments.form, now_s=time.time())
 
 
+def _report(arguments: argparse.Namespace, place: Place) -> int:
+    settings, _ = place.settings_or_defaults()
+    from gpud.report import command
+
+    directory, as_json = Path(settings.state_dir), arguments.json
+    return command.run(directory, arguments.days, html=arguments.html, as_json=as_json)
+
+
+def _decide(arguments: argparse.Namespace, place: Place) -> int:
+    """Show what the running agent says, or write down what a person says to it."""
+    shows = arguments.action in deciding.SHOWN
+    settings = place.settings_or_defaults()[0] if shows else _root_only(place)
+    document = _document(Path(settings.run_dir))
+    if not shows:
+        wanted = deciding.wanted(arguments, document)
+        _as_the_agent(settings, place)
+        _say(deciding.decided(wanted, Path(settings.state_dir), time.time()))
+        return OK
+    if document is None:
+        return _nobody(place, Path(settings.run_dir), as_json=arguments.json)
+    shown = deciding.shown(arguments, document)
+    print(shown.text, flush=True)
+    return PROBLEM if shown.problem else OK
+
+
 def _as_the_agent(settings: Settings, place: Place) -> None:
     """Become whom the agent runs as where we are root: no file of ours may be in its way.
 
@@ -409,6 +455,16 @@ def _rows(text: str) -> int:
     if not (text.isascii() and text.isdigit() and 1 <= int(text) <= MOST_ROWS):
         raise argparse.ArgumentTypeError(f"must be 1 to {MOST_ROWS}, not {text!r}")
     return int(text)
+
+
+def _days(text: str) -> float:
+    try:
+        days = float(text)
+    except ValueError:
+        days = 0.0
+    if not 0 < days <= MOST_DAYS:
+        raise argparse.ArgumentTypeError(f"must be a number above 0, up to {MOST_DAYS}")
+    return days
 
 
 def _config(arguments: argparse.Namespace, place: Place) -> int:

@@ -232,3 +232,16 @@ def figure(sample: Mapping[str, Any]) -> str:
     return " / ".join(
         f"{human(peak['value'], sample['unit'])} ({peak['share']:.0%})" for peak in peaks
     )
+
+
+def compared(slowdown: float) -> str:
+    """Say how much slower or faster something is: 1.12 is "12 % slower", 0.97 "3.0 % faster"."""
+    change = 100 * abs(slowdown - 1)
+    digits = 1 if change < WHOLE_FROM else 0
+    if not round(change, digits):
+        return "the same"
+    return f"{change:.{digits}f} % {'slower' if slowdown > 1 else 'faster'}"
+
+
+WHOLE_FROM = 9.95
+"""Percent from which on a tenth of one is not shown."""

@@ -1,0 +1,181 @@
+"""What ``gpud baseline show`` and ``gpud alerts`` show: the agent's document as plain lines.
+
+Imports nothing that takes time. Whatever comes from outside is made harmless here.
+"""
+
+from __future__ import annotations
+
+import time
+from textwrap import wrap
+from typing import TYPE_CHECKING, Any, Final
+
+from gpud.core.commands import CPU
+from gpud.core.errors import GpudError
+from gpud.core.sample import Unit
+from gpud.core.stats import compared, human
+from gpud.core.text import escaped
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+WIDTH: Final = 100
+UNKNOWN: Final = "-"
+SHORT: Final = 8
+"""Digits of a fingerprint that are shown, as long as they tell all of them apart."""
+
+
+def chosen(
+    document: Mapping[str, Any], gpu: str | None, probe: str | None, mode: str | None
+) -> list[dict[str, Any]]:
+    """Give the streams of a document that are meant; ``gpu`` is a UUID's beginning, or "cpu".
+
+    Errors: ``GpudError`` where none is, with what there is.
+    """
+    streams: list[dict[str, Any]] = list(document.get("streams") or ())
+    found = [
+        one
+        for one in streams
+        if (one["uuid"] or CPU).lower().startswith((gpu or "").lower())
+        and probe in {None, one["probe"]}
+        and mode in {None, one["mode"]}
+    ]
+    if streams and not found:
+        known = dict.fromkeys(f"{one['probe']} {one['mode']}" for one in streams)
+        raise GpudError("nothing that is judged has this name", fix=f"one of: {', '.join(known)}")
+    return found
+
+
+def baseline_lines(streams: Sequence[Mapping[str, Any]], document: Mapping[str, Any]) -> list[str]:
+    """Say what is normal for each stream, what it is now, and what is known of its driver."""
+    if not streams:
+        return ["nothing is judged yet: figures of the first runs have to come in"]
+    header = ("", "probe", "normal", "now", "against normal", "runs", "driver")
+    rows = [header, *(_baseline(one, document) for one in streams)]
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    shown = [
+        "  "
+        + "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
+        for row in rows
+    ]
+    return [line for text in shown for line in _within(text)]
+
+
+def _baseline(one: Mapping[str, Any], document: Mapping[str, Any]) -> tuple[str, ...]:
+    slowdown, usual, unit = one["slowdown"], one["usual"], one["unit"]
+    now = None
+    if slowdown is not None and usual is not None and unit is not None:
+        rate = unit in {Unit.BYTES_PER_SECOND, Unit.FLOPS_PER_SECOND}
+        now = usual / slowdown if rate else usual * slowdown
+    place, name = _stream({**one, "gpu": one["uuid"]}, document)
+    return tuple(
+        map(
+            escaped,
+            (
+                place,
+                name,
+                UNKNOWN if usual is None or unit is None else human(usual, unit),
+                UNKNOWN if now is None else human(now, unit),
+                UNKNOWN if slowdown is None else compared(slowdown),
+                f"{one['judged']:,}",
+                _verdict(one["verdict"]),
+            ),
+        )
+    )
+
+
+def _verdict(verdict: Mapping[str, Any] | None) -> str:
+    """Say what is known of the latest driver: "576.02: regressed, since 2026-11-05 08:31"."""
+    if verdict is None:
+        return ""
+    state = str(verdict["state"])
+    words = {"no_change": "no change seen", "none": "no verdict"}.get(state, state)
+    if verdict.get("limit") is not None and state in {"no_change", "undecided"}:
+        words += f" (limit +-{100 * verdict['limit']:.0f} %)"
+    based = f", {verdict['samples']} runs" if state in {"learning", "undecided"} else ""
+    since = f", since {_moment(verdict['since_s'])}"
+    return f"{verdict['old_driver']} -> {verdict['new_driver']}: {words}{based}{since}"
+
+
+def alerts(document: Mapping[str, Any], *, ended: bool) -> list[dict[str, Any]]:
+    """Give the alerts of a document, those that fire first; ``ended`` ones only if wanted."""
+    found = [one for one in document.get("alerts") or () if ended or one["ends_s"] is None]
+    return sorted(found, key=lambda one: (one["ends_s"] is not None, -one["starts_s"]))
+
+
+def alert_lines(found: Sequence[Mapping[str, Any]], document: Mapping[str, Any]) -> list[str]:
+    """Say what is wrong: what and how much, since when, the evidence, the causes, the fix."""
+    firing = [one for one in found if one["ends_s"] is None]
+    names = _short([one["fingerprint"] for one in found])
+    shown = [_count(len(firing))]
+    for one in found:
+        shown += ["", *_alert(one, names[one["fingerprint"]], document)]
+    unseen = [one for one in firing if one.get("acknowledged_s") is None]
+    if unseen:
+        name = names[unseen[0]["fingerprint"]]
+        shown += ["", f"  seen it: gpud alerts ack {name}   it is normal now: gpud baseline accept"]
+    return [line for text in shown for line in _within(escaped(text))]
+
+
+def _alert(one: Mapping[str, Any], name: str, document: Mapping[str, Any]) -> Iterator[str]:
+    until = "" if one["ends_s"] is None else f", ended {_moment(one['ends_s'])}"
+    seen_s = one.get("acknowledged_s")
+    seen = "" if seen_s is None else f", acknowledged {_moment(seen_s)}"
+    since = _moment(one["starts_s"])
+    yield f"  {name}  {one['name']}, {one['severity']}, since {since}{until}{seen}"
+    yield f"    {one['summary']}"
+    for piece in one.get("evidence") or ():
+        before, after = (human(piece[side], piece["unit"]) for side in ("before", "after"))
+        ends = f"{100 * (piece['low'] - 1):.1f} to {100 * (piece['high'] - 1):.1f} %"
+        yield (
+            f"    {' '.join(_stream(piece['stream'], document))}: {before} -> {after}, "
+            f"{100 * (piece['slowdown'] - 1):.0f} % slower ({ends}), {piece['samples']} samples"
+        )
+    for cause in one.get("causes") or ():
+        yield f"    because: {_cause(cause)}"
+    if one.get("fix"):
+        yield f"    fix: {one['fix']}"
+
+
+def _cause(cause: Mapping[str, Any]) -> str:
+    if cause.get("detail"):
+        return str(cause["detail"])
+    words = str(cause["kind"]).replace("_", " ")
+    if cause.get("old") is None and cause.get("new") is None:
+        return words
+    return f"{words} {cause.get('old') or '?'} -> {cause.get('new') or '?'}"
+
+
+def _count(firing: int) -> str:
+    if not firing:
+        return "no alert fires"
+    return "1 alert fires" if firing == 1 else f"{firing} alerts fire"
+
+
+def _short(fingerprints: Sequence[str]) -> dict[str, str]:
+    """Give each fingerprint as it is shown: its beginning, where that is like no other's."""
+    begun = [one[:SHORT] for one in fingerprints]
+    return {
+        one: start if begun.count(start) == fingerprints.count(one) else one
+        for one, start in zip(fingerprints, begun, strict=True)
+    }
+
+
+def _stream(parts: Mapping[str, Any], document: Mapping[str, Any]) -> tuple[str, str]:
+    """Name a stream by its parts: "GPU 0", "launch submit"."""
+    gpu = (document.get("gpus") or {}).get(parts["gpu"])
+    place = "CPU" if parts["gpu"] is None else f"GPU {gpu['number']}" if gpu else parts["gpu"]
+    battery = ", on battery" if parts.get("on_battery") else ""
+    version = f" v{parts['version']}" if parts.get("version", 1) != 1 else ""
+    return place, f"{parts['probe']} {parts['mode']}{version}{battery}"
+
+
+def _moment(at_s: float) -> str:
+    return time.strftime("%Y-%m-%d %H:%M", time.localtime(at_s))
+
+
+def _within(text: str) -> list[str]:
+    """Break a line that is too long, behind its own indent."""
+    if len(text) <= WIDTH:
+        return [text]
+    indent = " " * (len(text) - len(text.lstrip()) + 2)
+    return wrap(text, WIDTH, subsequent_indent=indent, break_on_hyphens=False)

@@ -1,0 +1,309 @@
+"""`gpud baseline` and `gpud alerts`: what they show of a running agent, and what they write."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from contextlib import closing
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gpud import judgement
+from gpud.agent import commands
+from gpud.agent.store import FILE, Run, Store
+from gpud.core import stats
+from gpud.core.alerts import DRIVER_REGRESSION, Alert, Cause, Evidence, Severity
+from gpud.core.commands import ALERT_ACKNOWLEDGED, BASELINE_ACCEPTED, BASELINE_RESET, Choice
+from gpud.core.errors import GpudError
+from gpud.core.proc import start_ticks
+from gpud.core.sample import Backend, Device, RunReport, Unit
+from gpud.core.streams import StreamKey
+
+UUID = "GPU-11111111-aaaa"
+HOSTILE = "\x1b[2J\u202e<b>"
+NOW_S = 1_760_000_000.0
+
+
+def stream(**changes: Any) -> dict[str, Any]:
+    """One stream as the status document has it."""
+    return {
+        "gpu": 0,
+        "uuid": UUID,
+        "probe": "launch",
+        "mode": "submit",
+        "version": 1,
+        "on_battery": False,
+        "unit": "seconds",
+        "usual": 12.4e-6,
+        "slowdown": 1.12,
+        "judged": 1200,
+        "verdict": None,
+        **changes,
+    }
+
+
+def alert(begun: str = "572.16", **changes: Any) -> dict[str, Any]:
+    """One alert as the status document has it."""
+    evidence = Evidence(
+        StreamKey(UUID, "launch", "submit"),
+        Unit.SECONDS,
+        "driver",
+        before=12.4e-6,
+        after=13.9e-6,
+        slowdown=1.121,
+        low=1.102,
+        high=1.139,
+        samples=25,
+        reference=1000,
+        since_s=NOW_S,
+        seq=7,
+    )
+    made = Alert(
+        DRIVER_REGRESSION,
+        Severity.WARNING,
+        {"old": begun, "new": "576.02"},
+        f"submission latency +12 % since driver {begun} -> 576.02",
+        "",
+        NOW_S,
+        NOW_S,
+        evidence=(evidence,),
+        causes=(Cause("driver", begun, "576.02"),),
+        fix="roll the driver back",
+    )
+    return {**asdict(made), "fingerprint": made.fingerprint, **changes}
+
+
+def document(**parts: Any) -> dict[str, Any]:
+    gpus = {UUID: {"number": 0, "name": f"RTX {HOSTILE}"}}
+    return {"schema_version": 1, "gpus": gpus, "streams": [], "alerts": [], **parts}
+
+
+def baselines(*streams: dict[str, Any]) -> list[str]:
+    return judgement.baseline_lines(streams, document())
+
+
+def test_a_baseline_says_what_is_normal_and_how_the_present_compares() -> None:
+    _, line = baselines(stream())
+    assert line.split("  ")[1:2] == ["GPU 0"]
+    for words in ("launch submit", "12.4 µs", "13.9 µs", "12 % slower", "1,200"):
+        assert words in line
+
+
+def test_a_rate_that_is_slower_is_a_smaller_one() -> None:
+    _, line = baselines(stream(unit="bytes_per_second", usual=400e9, slowdown=1.25))
+    assert "400 GB/s" in line
+    assert "320 GB/s" in line
+    assert "25 % slower" in line
+
+
+def test_what_is_not_known_of_a_baseline_is_a_dash() -> None:
+    _, line = baselines(stream(usual=None, slowdown=None, judged=3, unit=None, uuid=None))
+    assert line.split() == ["CPU", "launch", "submit", "-", "-", "-", "3"]
+
+
+@pytest.mark.parametrize(
+    ("verdict", "words"),
+    [
+        ({"state": "learning"}, "572.16 -> 576.02: learning, 12 runs, since 2025-10-09"),
+        ({"state": "undecided", "limit": 0.08}, "undecided (limit +-8 %), 12 runs, since"),
+        ({"state": "regressed"}, "576.02: regressed, since"),
+        ({"state": "no_change", "limit": 0.07}, "no change seen (limit +-7 %), since"),
+        ({"state": "none"}, "no verdict, since"),
+    ],
+)
+def test_a_baseline_says_what_is_known_of_the_latest_driver(
+    verdict: dict[str, Any], words: str
+) -> None:
+    known = {"old_driver": "572.16", "new_driver": "576.02", "since_s": NOW_S, "samples": 12}
+    told = " ".join(line.strip() for line in baselines(stream(verdict={**known, **verdict}))[1:])
+    assert words in told
+
+
+def test_baselines_are_chosen_by_gpu_probe_and_mode() -> None:
+    told = document(streams=[stream(), stream(mode="graph"), stream(uuid=None, probe="cpu_call")])
+
+    def modes(*words: str | None) -> list[tuple[str, str]]:
+        return [(one["probe"], one["mode"]) for one in judgement.chosen(told, *words)]
+
+    assert modes(None, None, "graph") == [("launch", "graph")]
+    assert modes("gpu-1", "launch", None) == [("launch", "submit"), ("launch", "graph")]
+    assert modes("cpu", None, None) == [("cpu_call", "submit")]
+    with pytest.raises(GpudError, match="nothing") as caught:
+        modes(None, "lunch", None)
+    assert "launch submit, launch graph, cpu_call submit" in (caught.value.fix or "")
+
+
+def test_an_alert_is_shown_with_evidence_cause_fix_and_what_to_do() -> None:
+    told = document(alerts=[alert()])
+    shown = "\n".join(judgement.alert_lines(judgement.alerts(told, ended=False), told))
+    name = alert()["fingerprint"][: judgement.SHORT]
+    for words in (
+        "1 alert fires",
+        f"{name}  GpudDriverRegression, warning, since 2025-10-09",
+        "submission latency +12 % since driver 572.16 -> 576.02",
+        "GPU 0 launch submit: 12.4 µs -> 13.9 µs, 12 % slower (10.2 to 13.9 %), 25 samples",
+        "because: driver 572.16 -> 576.02",
+        "fix: roll the driver back",
+        f"gpud alerts ack {name}",
+        "gpud baseline accept",
+    ):
+        assert words in shown
+
+
+def test_acknowledged_and_ended_alerts_are_said_to_be_so_and_ask_for_nothing() -> None:
+    told = document(
+        alerts=[
+            alert("1", ends_s=NOW_S + 60, starts_s=NOW_S + 30),
+            alert("2", acknowledged_s=NOW_S + 90),
+        ]
+    )
+    firing = judgement.alerts(told, ended=False)
+    assert [one["causes"][0]["old"] for one in firing] == ["2"]
+    every = judgement.alerts(told, ended=True)
+    assert [one["causes"][0]["old"] for one in every] == ["2", "1"]
+    shown = "\n".join(judgement.alert_lines(every, told))
+    assert "acknowledged 2025-10-09" in shown
+    assert "ended 2025-10-09" in shown
+    assert "gpud alerts ack" not in shown
+
+
+def test_fingerprints_that_begin_alike_are_shown_whole() -> None:
+    alike = ["0123456789abcdef", "0123456700000000", "ff00000000000000"]
+    told = document(alerts=[alert(fingerprint=one) for one in alike])
+    shown = "\n".join(judgement.alert_lines(judgement.alerts(told, ended=False), told))
+    assert "  0123456789abcdef  " in shown
+    assert "  0123456700000000  " in shown
+    assert "  ff000000  " in shown
+
+
+def test_whatever_is_foreign_is_shown_harmless_and_within_the_width() -> None:
+    told = document(
+        alerts=[alert(summary=HOSTILE * 40, fix=HOSTILE, severity=HOSTILE)],
+        streams=[stream(mode=HOSTILE, probe="x" * 200)],
+    )
+    lines = judgement.alert_lines(judgement.alerts(told, ended=True), told)
+    lines += judgement.baseline_lines(judgement.chosen(told, None, None, None), told)
+    assert not any(character in "".join(lines) for character in "\x1b\u202e")
+    assert max(map(len, lines[:-2])) <= judgement.WIDTH
+
+
+def gpud(home: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-I", "-m", "gpud", "--home", str(home), *words],
+        capture_output=True,
+        text=True,
+        check=False,
+        env={"PATH": "/usr/bin:/bin", "LANG": "C.UTF-8"},
+    )
+
+
+def running(home: Path, told: dict[str, Any]) -> Path:
+    """Make a tree in which this test's own process passes for the supervisor."""
+    run = home / "run/gpud"
+    run.mkdir(parents=True)
+    ticks = start_ticks(Path("/proc/self/stat").read_text())
+    (run / "root.pid").write_text(f"{os.getpid()} {ticks}")
+    (run / "agent.json").write_text(json.dumps(told))
+    return home
+
+
+def with_history(home: Path) -> Path:
+    state = home / "var/lib/gpud"
+    state.mkdir(parents=True)
+    device = Device(0, UUID, "n", "0000:01:00.0", "8.9", 46, 1, 1)
+    sample = stats.summarised([1e-6], mode="submit", unit=Unit.SECONDS)
+    with closing(Store(state, now=str)) as store:
+        store.append([Run(RunReport("launch", Backend.CUDA, device, (sample,)), 1.0, "boot")])
+        firing = (alert()["fingerprint"], NOW_S, NOW_S, None, "{}")
+        store.write(lambda rows: rows.execute("INSERT INTO alerts VALUES (?, ?, ?, ?, ?)", firing))
+    return state
+
+
+def said(state: Path) -> list[tuple[str, Choice, str | None]]:
+    with closing(Store(state, now=str)) as store:
+        told = store.read(lambda connection: commands.read(connection, 0))
+    return [(one.kind, one.choice, one.fingerprint) for one in told]
+
+
+@pytest.mark.parametrize("words", [("alerts",), ("baseline", "show")])
+def test_without_a_running_gpud_nothing_is_shown_and_that_is_3(
+    tmp_path: Path, words: tuple[str, ...]
+) -> None:
+    assert gpud(tmp_path, *words).returncode == 3
+    ran = gpud(tmp_path, *words, "--json")
+    assert (ran.returncode, json.loads(ran.stdout)["state"]) == (3, "not_running")
+
+
+def test_alerts_are_1_while_something_fires_and_0_else(tmp_path: Path) -> None:
+    over = alert("1", ends_s=NOW_S + 60)
+    home = running(tmp_path, document(alerts=[alert(), over]))
+    ran = gpud(home, "alerts", "--json")
+    told = json.loads(ran.stdout)
+    assert (ran.returncode, told["schema_version"], len(told["alerts"])) == (1, 1, 1)
+    every = gpud(home, "alerts", "--all", "--json")
+    assert (every.returncode, len(json.loads(every.stdout)["alerts"])) == (1, 2)
+    (home / "run/gpud/agent.json").write_text(json.dumps(document(alerts=[over])))
+    ran = gpud(home, "alerts")
+    assert (ran.returncode, ran.stdout) == (0, "no alert fires\n")
+
+
+def test_baselines_are_shown_as_one_document_too(tmp_path: Path) -> None:
+    home = running(tmp_path, document(streams=[stream(), stream(mode="graph")]))
+    ran = gpud(home, "baseline", "show", "--gpu", "0", "--mode", "graph", "--json")
+    assert ran.returncode == 0
+    assert [one["mode"] for one in json.loads(ran.stdout)["streams"]] == ["graph"]
+    wrong = gpud(home, "baseline", "show", "--gpu", "3")
+    assert (wrong.returncode, "there is no GPU 3" in wrong.stderr) == (1, True)
+    assert "\x1b" not in wrong.stderr
+
+
+def test_what_is_normal_is_accepted_and_the_agent_is_said_to_hear_it(tmp_path: Path) -> None:
+    state = with_history(running(tmp_path, document()))
+    ran = gpud(tmp_path, "baseline", "accept")
+    assert (ran.returncode, ran.stderr) == (0, "")
+    assert ran.stdout == "what is now is normal: everything\ngpud takes it up within seconds\n"
+    ran = gpud(tmp_path, "baseline", "accept", "--gpu", "0", "--probe", "launch")
+    assert f"launch on {UUID}" in ran.stdout
+    assert said(state) == [
+        (BASELINE_ACCEPTED, Choice(), None),
+        (BASELINE_ACCEPTED, Choice(UUID, "launch"), None),
+    ]
+
+
+def test_learning_anew_wants_to_be_told_of_what(tmp_path: Path) -> None:
+    state = with_history(tmp_path)
+    for words in ((), ("--all", "--probe", "launch")):
+        refused = gpud(tmp_path, "baseline", "reset", *words)
+        assert (refused.returncode, "--all" in refused.stderr) == (2, True)
+    by_number = gpud(tmp_path, "baseline", "reset", "--gpu", "0")
+    assert (by_number.returncode, "give its UUID" in by_number.stderr) == (1, True)
+    assert said(state) == []
+    ran = gpud(tmp_path, "baseline", "reset", "--all")
+    assert (ran.returncode, "at its next start" in ran.stdout) == (0, True)
+    assert gpud(tmp_path, "baseline", "reset", "--mode", "submit").returncode == 0
+    assert said(state) == [
+        (BASELINE_RESET, Choice(), None),
+        (BASELINE_RESET, Choice(mode="submit"), None),
+    ]
+
+
+def test_an_alert_is_acknowledged_by_what_is_shown_of_it(tmp_path: Path) -> None:
+    state = with_history(tmp_path)
+    whole = alert()["fingerprint"]
+    ran = gpud(tmp_path, "alerts", "ack", whole[: judgement.SHORT])
+    assert (ran.returncode, whole in ran.stdout) == (0, True)
+    assert said(state) == [(ALERT_ACKNOWLEDGED, Choice(), whole)]
+    wrong = gpud(tmp_path, "alerts", "ack", "nonsense")
+    assert (wrong.returncode, f"one of: {whole}" in wrong.stderr) == (1, True)
+
+
+def test_without_a_history_there_is_nothing_to_decide_and_none_is_made(tmp_path: Path) -> None:
+    for words in (("baseline", "accept"), ("alerts", "ack", "ab")):
+        ran = gpud(tmp_path, *words)
+        assert (ran.returncode, "Traceback" in ran.stderr) == (1, False)
+    assert not (tmp_path / "var/lib/gpud" / FILE).exists()
