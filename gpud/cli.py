@@ -410,6 +410,8 @@ def _decide(arguments: argparse.Namespace, place: Place) -> int:
     """Show what the running agent says, or write down what a person says to it."""
     shows = arguments.action in deciding.SHOWN
     settings = place.settings_or_defaults()[0] if shows else _root_only(place)
+    if arguments.action == "test":
+        return _test_sinks(arguments, place, settings)
     document = _document(Path(settings.run_dir))
     if not shows:
         wanted = deciding.wanted(arguments, document)
@@ -421,6 +423,15 @@ def _decide(arguments: argparse.Namespace, place: Place) -> int:
     shown = deciding.shown(arguments, document)
     print(shown.text, flush=True)
     return PROBLEM if shown.problem else OK
+
+
+def _test_sinks(arguments: argparse.Namespace, place: Place, settings: Settings) -> int:
+    _as_the_agent(settings, place)
+    from gpud.agent import alerttest
+
+    lines, code = alerttest.run(settings, arguments.sink)
+    _say("\n".join(lines))
+    return code
 
 
 def _as_the_agent(settings: Settings, place: Place) -> None:

@@ -67,6 +67,9 @@ def add(verb: Callable[..., argparse.ArgumentParser], run: Callable[..., int]) -
     text = "say that you have seen one: no more reminders"
     ack = actions.add_parser("ack", help=text, description=text)
     ack.add_argument("id", metavar="ID", help="as `gpud alerts` shows it, or its beginning")
+    text = "send a test alert to one sink, or to all of them"
+    test = actions.add_parser("test", help=text, description=text)
+    test.add_argument("sink", nargs="?", metavar="SINK", help="such as webhook (default: all)")
 
 
 def shown(arguments: argparse.Namespace, document: Mapping[str, Any]) -> Shown:

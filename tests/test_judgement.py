@@ -307,3 +307,13 @@ def test_without_a_history_there_is_nothing_to_decide_and_none_is_made(tmp_path:
         ran = gpud(tmp_path, *words)
         assert (ran.returncode, "Traceback" in ran.stderr) == (1, False)
     assert not (tmp_path / "var/lib/gpud" / FILE).exists()
+
+
+def test_a_sink_is_tested_without_a_running_agent(tmp_path: Path) -> None:
+    (tmp_path / "var/log/gpud/agent").mkdir(parents=True)
+    ran = gpud(tmp_path, "alerts", "test", "log")
+    assert ran.returncode == 0
+    assert ran.stdout.startswith("log: delivered to ")
+    assert "GpudTest" in (tmp_path / "var/log/gpud/agent/agent.log").read_text()
+    wrong = gpud(tmp_path, "alerts", "test", "pager")
+    assert (wrong.returncode, "pager: no such sink" in wrong.stdout) == (2, True)
