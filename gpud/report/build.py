@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from gpud.core import gpu_table
 from gpud.core.alerts import DRIVER_REGRESSION, FUNCTION_LOST, SLOWDOWN, TEST
+from gpud.core.stats import compared
 from gpud.core.streams import JUDGED
 from gpud.report import findings, health, tracks, words
 from gpud.report.model import Cost, Event, Headline, Report, Track
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from gpud.core.streams import StreamKey
-    from gpud.report.model import Lost, Told
+    from gpud.report.model import Lost, Shift, Told
     from gpud.report.rows import Rows
 
 SLOWER: Final = frozenset({DRIVER_REGRESSION, SLOWDOWN, FUNCTION_LOST})
@@ -23,6 +24,8 @@ SLOWER: Final = frozenset({DRIVER_REGRESSION, SLOWDOWN, FUNCTION_LOST})
 FEWEST: Final = 20
 """Clean runs of some stream without which nothing can be said."""
 NOTHING: Final = "nothing became slower"
+WORTH: Final = 1.065
+"""A slowdown that the detectors would have told of, had they seen it."""
 
 
 def build(rows: Rows, *, since_s: float, until_s: float, file_bytes: int) -> Report:
@@ -53,7 +56,7 @@ def build(rows: Rows, *, since_s: float, until_s: float, file_bytes: int) -> Rep
     return Report(
         since_s,
         until_s,
-        headline(told, lost, judged),
+        headline(told, lost, judged, shifts),
         {uuid: rows.names.get(uuid, "") for uuid in sorted(gpus - {None}, key=str) if uuid},
         stretches,
         _events(rows),
@@ -71,8 +74,17 @@ def build(rows: Rows, *, since_s: float, until_s: float, file_bytes: int) -> Rep
     )
 
 
-def headline(told: Sequence[Told], lost: Sequence[Lost], tracks: Sequence[Track]) -> Headline:
-    """Say in one line what one wants to know first: what is slower now, or that nothing is."""
+def headline(
+    told: Sequence[Told],
+    lost: Sequence[Lost],
+    tracks: Sequence[Track],
+    shifts: Sequence[Shift] = (),
+) -> Headline:
+    """Say in one line what one wants to know first: what is slower now, or that nothing is.
+
+    Of a shift that nobody was told of only where no detector has judged it: before an upgrade none
+    was there to do so.
+    """
     slower = [one for one in told if one.name in SLOWER]
     firing = sorted(
         (one for one in slower if one.ends_s is None),
@@ -91,6 +103,11 @@ def headline(told: Sequence[Told], lost: Sequence[Lost], tracks: Sequence[Track]
     if most < FEWEST:
         few = "no runs" if not most else f"only {most} runs to compare"
         return Headline(f"too little to say anything: {few}", worse=False)
+    unjudged = [one for one in shifts if one.why == findings.UNDECIDED and one.slowdown > WORTH]
+    if unjudged:
+        most_moved = max(unjudged, key=lambda one: one.slowdown)
+        moved = f"{words.stream(most_moved.key)}: {compared(most_moved.slowdown)}"
+        return Headline(f"{moved} {most_moved.words}; {findings.UNDECIDED}", worse=False)
     if slower:
         over = f"{len(slower)} slowdown{'s' if len(slower) > 1 else ''} came and went"
         return Headline(f"nothing is slower now; {over}", worse=False)

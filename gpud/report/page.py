@@ -49,7 +49,7 @@ th, td { text-align: left; padding: .3rem .8rem .3rem 0; border-bottom: 1px soli
   vertical-align: top }
 thead th { color: var(--quiet); font-weight: 400; white-space: nowrap }
 tbody th { font-weight: 400 }
-td.n { white-space: nowrap; overflow-wrap: normal }
+.n { white-space: nowrap; overflow-wrap: normal }
 figure { margin: .5rem 0 1.6rem }
 svg { display: block; width: 100%; height: auto; background: var(--soft); border-radius: .4rem }
 svg text { font: 12px system-ui, sans-serif; fill: var(--quiet) }
@@ -71,6 +71,7 @@ svg rect + text { fill: var(--text) }
 summary { cursor: pointer; padding: .4rem 0 }
 @media (max-width: 34rem) { body { padding: 1rem .75rem 2rem; font-size: 15px }
   .verdict { font-size: 1.2rem } table { font-size: .82rem } th, td { padding-right: .6rem }
+  .n { white-space: normal }
   svg text { font-size: 19px } }
 @media print { details > * { display: block } }
 """
@@ -128,7 +129,7 @@ def _list(items: Iterable[str]) -> str:
 def _table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     """Draw a table whose first column names its row; cells are escaped here."""
     body = "".join(
-        f'<tr><th scope="row">{safe(first)}</th>'
+        f'<tr><th scope="row"{_narrow(first)}>{safe(first)}</th>'
         + "".join(f"<td{_narrow(cell)}>{safe(cell)}</td>" for cell in rest)
         + "</tr>"
         for first, *rest in rows
@@ -199,7 +200,7 @@ def _verdicts(report: Report) -> str:
     rows = [
         (
             f"{words.stream(one.key)} on {words.place(one.key.gpu, report.gpus)}",
-            f"{one.old} -> {one.new}",
+            f"{one.old} \N{RIGHTWARDS ARROW}\N{NO-BREAK SPACE}{one.new}",
             one.words,
         )
         for one in sorted(report.verdicts, key=lambda one: not one.worse)
@@ -242,7 +243,7 @@ def _track(report: Report, track: Track, zone: tzinfo | None) -> str:
     width_s = bin_width_s(report.since_s, report.until_s)
     drawn = charts.course(report, track, width_s, zone)
     rows = [cells(report, track, level) for level in track.levels]
-    table = _table(("driver", "runs", "median", "p10 to p90", "against before"), rows)
+    table = _table(("driver", "runs", "median", "p10 to p90", "change"), rows)
     return f"<h4>{safe(words.stream(track.key))}</h4><figure>{drawn}{table}</figure>"
 
 

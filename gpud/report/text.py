@@ -144,7 +144,7 @@ def _shifts(report: Report, when: _Clock) -> Iterator[Line]:
 
 def _figures(report: Report) -> Iterator[Line]:
     places = dict.fromkeys(track.key.gpu for track in report.tracks)
-    header = ("probe", "driver", "runs", "median", "p10 to p90", "against before")
+    header = ("probe", "driver", "runs", "median", "p10 to p90", "change")
     rows: list[tuple[str, ...]] = []
     heads: dict[int, str] = {}
     for place in places:

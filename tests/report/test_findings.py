@@ -10,7 +10,7 @@ from gpud.core.sample import Unit
 from gpud.core.streams import StreamKey
 from gpud.report import findings
 from gpud.report.build import NOTHING, headline
-from gpud.report.model import Level, Lost, Stretch, Told, Track
+from gpud.report.model import Level, Lost, Shift, Stretch, Told, Track
 from gpud.report.rows import Finding
 
 SUBMIT = StreamKey("GPU-1", "launch", "submit")
@@ -172,3 +172,17 @@ def test_the_top_line_says_when_nothing_became_slower_or_nothing_is_known() -> N
     assert (over.words, over.worse) == ("nothing is slower now; 2 slowdowns came and went", False)
     assert "no runs" in headline((), (), ()).words
     assert "only 18 runs" in headline((), (), (track(1.0, n=9),)).words
+
+
+def test_the_top_line_tells_of_a_shift_that_no_detector_has_judged() -> None:
+    moved = [
+        Shift(SUBMIT, 1.0, 1.12, "since driver 572.16 -> 576.02", findings.UNDECIDED),
+        Shift(TRIAD, 1.0, 1.4, "since driver 572.16 -> 576.02", findings.BELOW),
+        Shift(TRIAD, 1.0, 1.03, "since driver 572.16 -> 576.02", findings.UNDECIDED),
+    ]
+    said = headline((), (), ENOUGH, moved)
+    assert said.words == (
+        "launch submit: 12 % slower since driver 572.16 -> 576.02; no verdict was reached"
+    )
+    assert not said.worse
+    assert headline((), (), ENOUGH, moved[1:]).words == NOTHING
