@@ -33,6 +33,7 @@ from gpud.core.events import (
     RunSkipped,
     SinkTold,
     SourceAnswered,
+    StoreMeasured,
 )
 from gpud.core.fold import fold
 from gpud.core.health import Level
@@ -70,7 +71,7 @@ from gpud.core.sample import (
     Skip,
     Unit,
 )
-from gpud.core.snapshot import Snapshot
+from gpud.core.snapshot import Snapshot, StoreSize
 from gpud.core.stats import LATENCY_BOUNDS_S
 from gpud.core.streams import StreamKey
 from gpud.core.telemetry import Answer
@@ -361,6 +362,7 @@ def full() -> Snapshot:
         RootHeard(ROOT, None, wall_s),
         HealthSet("store", Level.OK, wall_s),
         AlertsChanged((SLOWER,), wall_s),
+        StoreMeasured(StoreSize(98_304, 42, 1, 0), wall_s),
         SinkTold("notice", SinkState(sent=2, last_success_s=wall_s), wall_s),
         SinkTold("webhook", SinkState(failed=1, reason="refused", detail="x", fix="y"), wall_s),
         Judged(standings.streams(DEVICE.uuid, NOW.wall_s), wall_s, standings.units(DEVICE.uuid)),

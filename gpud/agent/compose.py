@@ -195,6 +195,13 @@ async def run(settings: Settings) -> int:
             0.0,
             retention.FIRST_AFTER_S,
         ),
+        (
+            "store",
+            retention.MEASURED_EVERY_S,
+            lambda: retention.measure(history, board.post),
+            0.0,
+            retention.MEASURED_FIRST_S,
+        ),
     )
     for name, interval_s, job, jitter_ratio, first_after_s in jobs:
         schedule.every(

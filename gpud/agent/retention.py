@@ -6,22 +6,28 @@ In pieces, each a transaction of its own: a run that has finished meanwhile wait
 from __future__ import annotations
 
 import asyncio
+import time
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
 from gpud.agent import rolluprows
 from gpud.core.errors import StoreError
+from gpud.core.events import StoreMeasured
+from gpud.core.snapshot import StoreSize
 
 if TYPE_CHECKING:
     import sqlite3
     from collections.abc import Callable
 
     from gpud.agent.store import History
+    from gpud.core.events import Event
     from gpud.core.settings import Store
 
 EVERY_S: Final = 3600.0
 FIRST_AFTER_S: Final = 60.0
 """A start has better things to do."""
+MEASURED_FIRST_S: Final = 5.0
+MEASURED_EVERY_S: Final = 60.0
 REST_S: Final = 0.05
 """Between two pieces: the first pass over a month takes a minute, and nobody waits for it."""
 
@@ -42,6 +48,14 @@ async def keep(history: History, plan: Store, *, rest_s: float = REST_S) -> None
             while more:
                 more = await _done(history, piece)
                 await asyncio.sleep(rest_s)
+
+
+async def measure(history: History, publish: Callable[[Event], None]) -> None:
+    """Say how large the history is; nothing while it cannot be read."""
+    with suppress(StoreError):
+        n_bytes, runs = await history.ask(lambda store: store.size())
+        size = StoreSize(n_bytes, runs, history.waiting, history.dropped)
+        publish(StoreMeasured(size, time.time()))
 
 
 async def _done(history: History, piece: Callable[[sqlite3.Connection], bool]) -> bool:

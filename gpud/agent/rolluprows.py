@@ -168,9 +168,12 @@ _LASTING: Final = (
     f" OR id IN (SELECT max(id) FROM events WHERE kind IN ({_CHANGES})"
     " AND json_valid(body) AND json_type(body, '$.new') = 'text' GROUP BY kind)"
     " OR (json_valid(body) AND coalesce(json_extract(body, '$.after_run') >="
-    f" (SELECT coalesce(min(upto_run), 0) FROM states WHERE name != '{NAME}'), 0))"
+    " coalesce((SELECT upto_run FROM states WHERE name = 'contexts'), 0), 0))"
 )
-"""Which events stay whatever their age; the second reading of "last" is that of ``eventrows``."""
+"""Which events stay whatever their age; the second reading of "last" is that of ``eventrows``.
+
+``contexts`` says which runs the detectors have taken in, and with them what was said before.
+"""
 
 
 def _forget_hours(transaction: sqlite3.Connection, from_s: float) -> bool:

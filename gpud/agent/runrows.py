@@ -90,6 +90,14 @@ def count(connection: sqlite3.Connection) -> int:
     return int(runs)
 
 
+def span(connection: sqlite3.Connection) -> int:
+    """Say how many runs are kept without counting them: the oldest go first, so none is missing."""
+    first, last = connection.execute(
+        "SELECT (SELECT min(id) FROM runs), (SELECT max(id) FROM runs)"
+    ).fetchone()
+    return 0 if last is None else int(last - first + 1)
+
+
 def last_finished_s(connection: sqlite3.Connection, probe: str) -> float | None:
     """Give when the run of ``probe`` that was written last had ended."""
     row = connection.execute(

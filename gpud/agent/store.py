@@ -95,6 +95,14 @@ class Store:
         """Say how many runs are kept. Errors: StoreError."""
         return self.read(runrows.count)
 
+    def size(self) -> tuple[int, int]:
+        """Give the bytes on the disk, the log included, and the runs kept. Errors: StoreError."""
+        n_bytes = 0
+        for path in (self.path, *self._beside):
+            with suppress(OSError):
+                n_bytes += path.stat().st_size
+        return n_bytes, self.read(runrows.span)
+
     def last_finished_s(self, probe: str) -> float | None:
         """Give when the run of ``probe`` that was written last had ended. Errors: StoreError."""
         return self.read(lambda connection: runrows.last_finished_s(connection, probe))

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from gpud.core.presence import Expected
     from gpud.core.report import RootReport
     from gpud.core.sample import Flag, Inventory, ProbeSpec, RunReport, Skip, Unit
+    from gpud.core.snapshot import StoreSize
     from gpud.core.streams import StreamKey
     from gpud.core.telemetry import Answer
 
@@ -181,6 +182,14 @@ class SinkTold:
     now_s: float
 
 
+@dataclass(frozen=True, slots=True)
+class StoreMeasured:
+    """The history was looked at from outside."""
+
+    size: StoreSize
+    now_s: float
+
+
 Event = (
     ProbesListed
     | InventoryTaken
@@ -199,4 +208,5 @@ Event = (
     | Judged
     | AlertsChanged
     | SinkTold
+    | StoreMeasured
 )

@@ -28,6 +28,7 @@ from gpud.core.events import (
     RunSkipped,
     SinkTold,
     SourceAnswered,
+    StoreMeasured,
 )
 from gpud.core.health import Level
 from gpud.core.loss_fold import with_breaker, with_kernel_log
@@ -250,6 +251,11 @@ def _(event: Judged, snapshot: Snapshot) -> Snapshot:
 @fold.register
 def _(event: AlertsChanged, snapshot: Snapshot) -> Snapshot:
     return replace(snapshot, alerts=event.alerts, alerts_s=event.now_s)
+
+
+@fold.register
+def _(event: StoreMeasured, snapshot: Snapshot) -> Snapshot:
+    return replace(snapshot, store=event.size)
 
 
 @fold.register

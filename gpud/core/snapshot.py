@@ -78,6 +78,16 @@ class PutOff:
 
 
 @dataclass(frozen=True, slots=True)
+class StoreSize:
+    """How much the history holds. ``waiting`` runs are in memory only, ``dropped`` ones lost."""
+
+    n_bytes: int  # on the disk, its log included
+    runs: int
+    waiting: int
+    dropped: int  # since the agent started
+
+
+@dataclass(frozen=True, slots=True)
 class Snapshot:
     """Everything published, at one moment. Counters count since the agent started."""
 
@@ -116,6 +126,7 @@ class Snapshot:
     alerts: tuple[Alert, ...] = ()  # what fires, and what ended lately
     alerts_s: float | None = None  # Unix time; None until somebody has said what fires
     sinks: Mapping[str, SinkState] = field(default_factory=dict)  # by name
+    store: StoreSize | None = None  # None until it could be read
     resumed_mono_s: float | None = None  # when the machine came back from its last long pause
 
 

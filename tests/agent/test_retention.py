@@ -158,6 +158,24 @@ def test_a_history_that_cannot_be_written_is_left_for_the_next_time(tmp_path: Pa
     assert len(contents(tmp_path / "missing")["rollups"]) == 2
 
 
+def test_how_large_it_is_is_told_and_nothing_while_it_cannot_be_read(tmp_path: Path) -> None:
+    told: list[Any] = []
+
+    async def story() -> None:
+        history = History(tmp_path / "missing", now=str)
+        await retention.measure(history, told.append)
+        assert told == []
+        (tmp_path / "missing").mkdir()
+        await history.append(*hours(7))
+        await retention.measure(history, told.append)
+        await history.close()
+
+    asyncio.run(story())
+    (size,) = (event.size for event in told)
+    assert (size.runs, size.waiting, size.dropped) == (7, 0, 0)
+    assert size.n_bytes > 4096 * 8, "what is in the log counts"
+
+
 def test_the_file_does_not_grow_once_as_much_is_deleted_as_is_written(tmp_path: Path) -> None:
     sizes = []
     with unsynced(tmp_path) as store:

@@ -248,7 +248,8 @@ def test_what_must_last_is_never_deleted(store: Store) -> None:
         for table in ("alarms (stream, seq, at_s, body)", "verdicts (stream, since_s, at_s, body)"):
             query = f"INSERT INTO {table} VALUES ('[]', ?, ?, '{{}}')"  # noqa: S608
             store.write(lambda open_, q=query, a=at_s: open_.execute(q, (int(a), a)))  # type: ignore[misc]
-    store.write(lambda open_: open_.execute("INSERT INTO states VALUES ('judge', 300, 0.0, '{}')"))
+    store.write(lambda open_: open_.execute("INSERT INTO states VALUES ('contexts', 300, 0, '{}')"))
+    store.write(lambda open_: open_.execute("INSERT INTO states VALUES ('delivery', 0, 0, '{}')"))
     roll_up(store)
     forget(store, raw_days=2, rollup_days=10)
     assert column(store, "SELECT kind || ' ' || body FROM events ORDER BY id") == [
@@ -257,13 +258,17 @@ def test_what_must_last_is_never_deleted(store: Store) -> None:
         'driver_version {"old":"a","new":"2"}',
         'kernel {"old":"a","new":"3"}',
         "kernel {}",
-        'baseline_accepted {"after_run":400}',  # the judge is at 300
+        'baseline_accepted {"after_run":400}',  # the detectors are at 300
         'baseline_accepted {"after_run":30}',  # the last of its kind
     ]
     assert column(store, "SELECT fingerprint FROM alerts") == ["fires"]
     assert column(store, "SELECT at_s FROM alarms") == [BEGUN_S + 39.0 * DAY_S]
     assert column(store, "SELECT at_s FROM verdicts") == [BEGUN_S + 39.0 * DAY_S]
-    assert column(store, "SELECT name FROM states ORDER BY name") == ["judge", "rollups"]
+    assert column(store, "SELECT name FROM states ORDER BY name") == [
+        "contexts",
+        "delivery",
+        "rollups",
+    ]
 
 
 @pytest.mark.parametrize("body", ["[]", "{half", '{"hours":"many"}', '{"hours":[1.5,null,"x"]}'])

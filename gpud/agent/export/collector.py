@@ -67,6 +67,7 @@ class SnapshotCollector:
             *changes.families(snapshot),
             *alerts.families(snapshot),
             *notifications.families(snapshot),
+            *machine.store(snapshot),
             *machine.own(snapshot),
         ):
             if family.samples:

@@ -49,6 +49,22 @@ def health(snapshot: Snapshot) -> Iterator[Metric]:
     yield from (levels, reasons)
 
 
+def store(snapshot: Snapshot) -> Iterator[Metric]:
+    """Yield how much the history holds, and what it could not take."""
+    if (size := snapshot.store) is None:
+        return
+    yield GaugeMetricFamily(
+        "gpud_store_bytes", "Disk space of the history, its log included.", size.n_bytes
+    )
+    yield GaugeMetricFamily("gpud_store_runs", "Runs that are kept one by one.", size.runs)
+    yield GaugeMetricFamily(
+        "gpud_store_waiting_runs", "Runs that are in memory only.", size.waiting
+    )
+    yield CounterMetricFamily(
+        "gpud_store_dropped_runs", "Runs that could not be kept.", size.dropped
+    )
+
+
 def own(snapshot: Snapshot) -> Iterator[Metric]:
     """Yield the troubles of the clocks and gpud's own cost."""
     yield CounterMetricFamily(
