@@ -42,6 +42,12 @@ def test_every_kernel_that_the_probes_load_is_there_as_ptx(inside: set[str]) -> 
     assert not [name for name in sources if f"gpud/child/kernels/{name}.ptx" not in inside]
 
 
+def test_every_page_of_an_alert_is_in_the_package(inside: set[str]) -> None:
+    pages = {path.name for path in (ROOT / "docs/runbooks").iterdir()}
+    assert pages
+    assert {name.removeprefix("gpud/runbooks/") for name in inside if "/runbooks/" in name} == pages
+
+
 def test_nothing_but_the_package_is_in_the_wheel(inside: set[str]) -> None:
     others = {
         name

@@ -25,6 +25,7 @@ from gpud.agent import (
     platform,
     retention,
     rootstatus,
+    runbooks,
     status,
     web,
     windows,
@@ -362,6 +363,7 @@ async def _serving(settings: Settings, board: Board, history: History, stop: asy
         alertsapi.route(board.read, history),
         eventsapi.route(history),
         historyapi.route(Path(settings.state_dir), time.time),
+        *runbooks.routes(),
     ]
     application = web.app(board.read, settings, collector, now, routes)
     while not stop.is_set():

@@ -26,17 +26,19 @@ from gpud.core.settings import parse
 from tests import snapshots
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
+
+    from starlette.routing import Route
 
     from gpud.core.snapshot import Snapshot
 
 
 @contextlib.contextmanager
-def served(snapshot: Snapshot) -> Iterator[int]:
+def served(snapshot: Snapshot, more: Sequence[Route] = ()) -> Iterator[int]:
     """Serve one snapshot from a thread with a loop of its own; gives the port."""
     settings = parse(None, {})
     collector = SnapshotCollector(lambda: snapshot, settings, lambda: snapshots.NOW)
-    application = web.app(lambda: snapshot, settings, collector, lambda: snapshots.NOW)
+    application = web.app(lambda: snapshot, settings, collector, lambda: snapshots.NOW, more)
     listener = web.bind("127.0.0.1", 0)
     loop = asyncio.new_event_loop()
     stop = asyncio.Event()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import shutil
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -23,8 +24,6 @@ from tests.dockerd import PrivateDockerd, private_dockerd
 from tests.e2e.program import free_port
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from tests.overlay import Machine
 
 
@@ -53,6 +52,13 @@ def test_what_is_installed_belongs_to_root_and_only_root_can_change_it(installed
     compiled = next(tree.rglob("site-packages/gpud/__pycache__/cli.*.pyc"))
     assert b"/opt/gpud/lib" in compiled.read_bytes()
     assert b".gpud-new" not in compiled.read_bytes()
+
+
+def test_the_agent_that_is_installed_has_the_page_of_every_alert(installed: Machine) -> None:
+    ask = "from gpud.agent import runbooks; print(*runbooks.folder().glob('*.md'), sep='\\n')"
+    found = {Path(line) for line in installed.well("/opt/gpud/bin/python", "-Ic", ask).split()}
+    assert {page.name for page in found} == {p.name for p in (ROOT / "docs/runbooks").iterdir()}
+    assert {page.parts[:3] for page in found} == {("/", "opt", "gpud")}
 
 
 def test_the_sudo_rule_is_for_this_person_and_sudo_reads_it(installed: Machine) -> None:
