@@ -49,4 +49,5 @@ WORDS: Final[Mapping[tuple[str, str], str]] = {
 def figure_of(stream: StreamKey) -> str:
     """Say what a stream measures; a probe of another release by its own name."""
     named = WORDS.get((stream.probe, stream.mode))
-    return named or escaped(f"{stream.probe} {stream.mode}"[:80])
+    other = f"{stream.probe} {stream.mode}"[:80].encode(errors="replace").decode()
+    return named or escaped(other)

@@ -1,0 +1,135 @@
+"""What is said: harmless whatever a driver calls itself, short enough, and in people's words."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gpud import discovery
+from gpud.child import probes
+from gpud.core import containers, ledger, lostwords
+from gpud.core.advice import Platform
+from gpud.core.alerts import Alert, Cause
+from gpud.core.alertwords import SUMMARY
+from gpud.core.detector import Kind
+from gpud.core.functions import Lost
+from gpud.core.ledger import Ledger
+from gpud.core.ledger_state import body, restored, saved
+from gpud.core.probewords import WORDS
+from gpud.core.sample import Unit
+from gpud.core.signs import Subject, Why
+from gpud.core.streams import JUDGED
+from gpud.core.text import escaped
+from tests.core.findings import GPUS, NOW_S, alarm, found
+
+HOSTILE = (
+    "x\n\x1b]0;y\x07\x1b[2J",
+    "$(reboot) `reboot` ; reboot",
+    "<script>alert(1)</script>",
+    "\u202egpj.exe \u2066",
+    "\x00\x00",
+    "half \ud800 a character",
+    "\U0001f4a9 \u00e4\u00f6 %s {0} {x}",
+    "a" * 1_000_000,
+    "\"quoted\" 'twice'",
+)
+
+
+def told(known: Ledger) -> list[Alert]:
+    return [one for one in ledger.alerts(known, NOW_S) if one.firing]
+
+
+def inert(one: Alert) -> None:
+    assert one.summary.isascii()
+    assert one.summary.isprintable()
+    assert len(one.summary) <= SUMMARY
+    texts = [one.description, one.fix or "", *one.labels.values()]
+    texts += [text for c in one.causes for text in (c.old, c.new, c.detail) if text]
+    for text in texts:
+        assert escaped(text, lines=True) == text
+        assert len(text) < 10_000
+        text.encode()
+    assert escaped(one.fix or "") == (one.fix or "")
+    json.dumps(body(one)).encode()
+
+
+@pytest.mark.parametrize("text", HOSTILE, ids=range(len(HOSTILE)))
+def test_a_hostile_text_in_any_field_stays_inert_and_one_alert(text: str) -> None:
+    hostile = Cause("driver_version", text, f"{text}!", text)
+    known = Ledger(gpus={text: text, "GPU-1": text})
+    alarms = [
+        found("submit", alarm(drivers=(text, text)), gpu=text, changed=(hostile,)),
+        found(text, alarm(), probe=text, changed=(hostile, Cause(text, text, text))),
+        found("graph", alarm(drivers=("1", text)), changed=()),
+    ]
+    for one in alarms:
+        known = ledger.with_alarm(known, one, NOW_S)
+    for one in told(known):
+        inert(one)
+    steps = [
+        found(mode, alarm(Kind.STEP, drivers=(text, text)), gpu=text, causes=(hostile,))
+        for mode in ("submit", text)
+    ]
+    for one in steps:
+        known = ledger.with_alarm(known, one, NOW_S)
+    for one in told(known):
+        inert(one)
+    assert restored(json.loads(json.dumps(saved(known)))) == known
+
+
+@given(st.text(), st.text(), st.text())
+def test_whatever_a_loss_quotes_is_inert(one: str, other: str, detail: str) -> None:
+    subject = Subject("probe", one, other)
+    lost = Lost(subject, one, other, Why("hung", detail, detail), NOW_S)
+    inert(lostwords.alert(lost, {one: detail}, Platform.WSL2))
+
+
+def test_every_mode_that_is_judged_has_words_of_its_own() -> None:
+    specs = [module.SPEC for module in discovery.modules(probes, ("SPEC",))[0].values()]
+    judged = {(spec.name, mode) for spec in specs if spec.unit in JUDGED for mode in spec.modes}
+    assert WORDS.keys() == judged | {(containers.PROBE, containers.MODE)}
+    assert len(set(WORDS.values())) == len(WORDS)
+    assert all(words.isascii() for words in WORDS.values())
+
+
+def test_a_summary_of_many_names_the_worst_and_how_many_more() -> None:
+    known = Ledger(gpus=GPUS)
+    ratios = {"submit": 1.1, "roundtrip": 1.3, "graph": 1.2, "pipelined": 1.12, "x": 1.4}
+    for mode, ratio in ratios.items():
+        known = ledger.with_alarm(known, found(mode, alarm(ratio=ratio)), NOW_S)
+    (one,) = told(known)
+    assert one.summary == (
+        "launch x +40 % (12.4 -> 17.4 us), launch round trip +30 %, graph launch +20 % and 2 more "
+        "since driver 572.16 -> 576.02 on GPU 0 (NVIDIA GeForce RTX 4070)"
+    )
+
+
+def test_a_summary_that_grows_too_long_leaves_the_least_out_first() -> None:
+    long = "NVIDIA " + "X" * 150
+    known = Ledger(gpus={"GPU-1": f"GPU 0 ({long})", "GPU-2": f"GPU 1 ({long})"})
+    for gpu in ("GPU-1", "GPU-2"):
+        for mode in ("submit", "graph"):
+            known = ledger.with_alarm(known, found(mode, gpu=gpu), NOW_S)
+    (one,) = told(known)
+    assert one.summary == "graph launch +12 % (12.4 -> 13.9 us) since driver 572.16 -> 576.02"
+
+
+def test_a_slowdown_under_one_driver_says_how_it_came_and_what_may_be_why() -> None:
+    known = Ledger(gpus=GPUS)
+    why = (Cause("power_limit", "115 W", "80 W"), Cause("sm_clock", "2400 MHz", "1900 MHz"))
+    for probe in ("matmul", "nbody"):
+        slow = alarm(Kind.DRIFT, 0.8, before=2e13)
+        one = found(probe, slow, probe=probe, unit=Unit.FLOPS_PER_SECOND, causes=why)
+        known = ledger.with_alarm(known, one, NOW_S)
+    (alert,) = told(known)
+    assert alert.summary == (
+        "matrix product -20 % (20 -> 16 Tflop/s), arithmetic (n-body) -20 % since "
+        "2025-11-13 01:48 UTC, little by little, driver 576.02 on GPU 0 (NVIDIA GeForce RTX 4070); "
+        "power limit 115 W -> 80 W"
+    )
+    assert alert.causes == why
+    assert "- SM clock 2400 MHz -> 1900 MHz" in alert.description
+    assert (alert.fix or "").startswith("look at the laptop's performance mode")

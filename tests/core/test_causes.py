@@ -1,0 +1,161 @@
+"""What is named as a cause: only what became another with the figures, the likeliest first."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from gpud.core.advice import Platform
+from gpud.core.alerts import Cause
+from gpud.core.causes import likely, words
+from gpud.core.slowfix import fix
+
+if TYPE_CHECKING:
+    from gpud.core.sample import Condition
+
+Run = dict[str, "Condition"]
+
+USUAL: Run = {
+    "after.power_limit_watts": 115.0,
+    "after.pcie_generation": 4.0,
+    "after.pcie_width": 16.0,
+    "after.throttle_reasons": "none",
+    "after.clock_sm_hertz": 2.4e9,
+    "after.clock_memory_hertz": 8e9,
+    "after.temperature_celsius": 61.0,
+    "after.ac": True,
+    "before.memory_free_bytes": 7e9,
+    "before.memory_used_bytes": 1e9,
+    "clocksource": "tsc",
+    "python": "3.11.2",
+    "load_1m": 0.3,
+}
+
+
+def runs(*, count: int = 9, **other: Condition) -> list[Run]:
+    """Give the same run so often, with dots written as two underscores."""
+    return [USUAL | {name.replace("__", "."): value for name, value in other.items()}] * count
+
+
+def kinds(before: list[Run], after: list[Run]) -> list[str]:
+    return [cause.kind for cause in likely(before, after)]
+
+
+@pytest.mark.parametrize(
+    ("other", "told"),
+    [
+        ({"after__power_limit_watts": 80.0}, "power limit 115 W -> 80 W"),
+        ({"after__pcie_width": 8.0}, "PCIe link gen 4 x16 -> gen 4 x8"),
+        ({"after__pcie_generation": 3.0}, "PCIe link gen 4 x16 -> gen 3 x16"),
+        (
+            {"after__throttle_reasons": "thermal,hw_thermal", "after__temperature_celsius": 87.0},
+            "clocks held down by nothing -> by hw_thermal, thermal (61 -> 87 degrees C)",
+        ),
+        ({"after__clock_sm_hertz": 1.9e9}, "SM clock 2400 MHz -> 1900 MHz"),
+        ({"after__clock_memory_hertz": 5e9}, "memory clock 8000 MHz -> 5000 MHz"),
+        ({"after__ac": False}, "power mains -> battery"),
+        ({"before__memory_free_bytes": 5e7}, "free GPU memory 88% -> 5%"),
+        ({"clocksource": "hyperv_clocksource_tsc_page"}, "clock source tsc -> hyperv_clocksource"),
+        ({"python": "3.12.1"}, "Python 3.11.2 -> 3.12.1"),
+        ({"load_1m": 3.9}, "load of the CPU 0.3 -> 3.9"),
+    ],
+)
+def test_what_differs_is_named_with_both_sides(other: Run, told: str) -> None:
+    (cause,) = likely(runs(), runs(**other))
+    assert words(cause).startswith(told)
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"after__power_limit_watts": 112.0},
+        {"after__clock_sm_hertz": 2.35e9},
+        {"after__temperature_celsius": 85.0},
+        {"after__throttle_reasons": "idle"},
+        {"load_1m": 1.1},
+        {"before__memory_free_bytes": 2e9},
+    ],
+)
+def test_what_wanders_is_no_cause(other: Run) -> None:
+    assert kinds(runs(), runs(**other)) == ["nothing"]
+
+
+def test_what_became_better_is_no_cause() -> None:
+    worse = runs(after__power_limit_watts=80.0, after__clock_sm_hertz=1e9, load_1m=9.0)
+    assert kinds(worse, runs()) == ["nothing"]
+
+
+def test_what_was_so_before_as_well_is_no_cause() -> None:
+    hot: dict[str, Condition] = {
+        "after__throttle_reasons": "thermal",
+        "after__power_limit_watts": 60.0,
+        "after__ac": False,
+    }
+    assert kinds(runs(**hot), runs(**hot)) == ["nothing"]
+
+
+def test_what_is_not_known_on_one_side_stays_unsaid() -> None:
+    assert kinds([{}] * 9, runs(after__power_limit_watts=1.0)) == ["nothing"]
+    assert kinds(runs(), [{}] * 9) == ["nothing"]
+    assert kinds(runs(count=4), runs(after__power_limit_watts=1.0)) == ["nothing"]
+    odd: Run = {"after.power_limit_watts": "80", "load_1m": True, "python": 3}
+    assert kinds(runs(), [USUAL | odd] * 9) == ["nothing"]
+
+
+def test_a_few_odd_runs_decide_nothing() -> None:
+    mixed = [*runs(count=6), *runs(count=3, after__power_limit_watts=60.0, after__ac=False)]
+    assert kinds(runs(), mixed) == ["nothing"]
+    rarely = [*runs(count=8), *runs(count=2, after__throttle_reasons="thermal")]
+    assert kinds(runs(), rarely) == ["nothing"]
+
+
+def test_a_link_that_sleeps_now_and_then_is_as_wide_as_before() -> None:
+    asleep = [*runs(count=8, after__pcie_generation=1.0), *runs(count=2)]
+    assert kinds(runs(), asleep) == ["nothing"]
+    assert kinds(asleep, runs(after__pcie_generation=3.0)) == ["pcie"]
+
+
+def test_driver_kernel_and_windows_come_first_and_then_the_machine() -> None:
+    changed = [Cause("windows_build", "26100.1", "26100.2"), Cause("driver_version", "1", "2")]
+    found = likely(
+        runs(),
+        runs(after__power_limit_watts=80.0),
+        changed=changed,
+        beside=[Cause("dxg", detail="the kernel's log: message lost")],
+        cpu_slower=True,
+    )
+    assert [cause.kind for cause in found] == ["driver", "windows", "cpu", "dxg", "power_limit"]
+    assert words(found[2]) == "the CPU's probes slowed as well: the machine, not the GPU"
+
+
+def test_a_change_that_is_the_update_itself_is_not_told_again() -> None:
+    kernel = Cause("kernel", "6.6.75-microsoft", "6.6.87-microsoft")
+    found = likely(runs(), runs(), changed=[kernel], beside=[kernel])
+    assert found == (Cause("kernel", "6.6.75", "6.6.87"),)
+
+
+def test_kernels_that_differ_in_their_names_only_keep_them() -> None:
+    (cause,) = likely([], [], changed=[Cause("kernel", "6.6.87-a", "6.6.87-b")])
+    assert (cause.old, cause.new) == ("6.6.87-a", "6.6.87-b")
+
+
+def test_where_nothing_differs_that_is_said() -> None:
+    (cause,) = likely(runs(), runs(), cpu_slower=False)
+    assert words(cause) == "nothing that gpud records changed"
+
+
+def test_the_way_back_is_told_in_the_words_of_the_machine() -> None:
+    driver = (Cause("driver", "572.16", "576.02"),)
+    assert "Roll Back Driver" in fix(driver, Platform.WSL2)
+    assert fix(driver, Platform.LINUX).startswith("to go back, install the driver's packages")
+    kernel = (Cause("kernel", "6.6.75", "6.6.87"),)
+    assert "wsl --update" in fix(kernel, Platform.WSL2)
+    assert "wsl" not in fix(kernel, Platform.LINUX)
+
+
+@pytest.mark.parametrize("platform", list(Platform))
+@pytest.mark.parametrize("kind", ["driver", "power_limit", "thermal", "cpu", "nothing", "python"])
+def test_every_fix_ends_with_how_to_live_with_it(platform: Platform, kind: str) -> None:
+    told = fix((Cause(kind, "1", "2"),), platform)
+    assert told.endswith("`gpud baseline accept`")

@@ -1,0 +1,360 @@
+"""When a function counts as lost: what worked, failed often enough, and by whose fault."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+import pytest
+
+from gpud.core import functions, lostwords
+from gpud.core.advice import Platform
+from gpud.core.breaker import Standing, State
+from gpud.core.clock import Instant
+from gpud.core.errors import WireError
+from gpud.core.events import (
+    BreakerChanged,
+    ClockJumped,
+    Event,
+    InventoryTaken,
+    ProbesListed,
+    RootHeard,
+    RunFinished,
+    SourceAnswered,
+)
+from gpud.core.fold import fold
+from gpud.core.functions import Functions, Lost
+from gpud.core.report import ContainerRun
+from gpud.core.sample import (
+    Backend,
+    Failure,
+    Inventory,
+    Pace,
+    ProbeSpec,
+    Reading,
+    Reason,
+    RunReport,
+    Unit,
+)
+from gpud.core.signs import Subject
+from gpud.core.snapshot import Snapshot
+from gpud.core.telemetry import Answer
+from tests.snapshots import DEVICE, ROOT, sample
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+OLD, NEW = "572.16", "576.02"
+NAMES = ("launch", "event", "triad")
+OTHER = replace(DEVICE, index=1, uuid="GPU-2", pci_bus_id="0000:02:00.0")
+
+
+def spec(name: str) -> ProbeSpec:
+    return ProbeSpec(name, Backend.CUDA, Pace.SMALL, Unit.SECONDS, ("m",), 1.0, "")
+
+
+@dataclass
+class Machine:
+    """A machine that is told what happens, a minute at a time, and what it says of functions."""
+
+    driver: str = OLD
+    nvml: str | None = None  # why it does not answer
+    specs: tuple[str, ...] = NAMES
+    state: Functions = field(default_factory=Functions)
+    snapshot: Snapshot = field(default_factory=lambda: Snapshot("0", 1_700_000_000.0))
+    mono_s: float = 1000.0
+    lost: list[Lost] = field(default_factory=list)
+    back: list[Lost] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.hear(ProbesListed(tuple(map(spec, self.specs)), {}, self.now.wall_s))
+
+    @property
+    def now(self) -> Instant:
+        return Instant(1_700_000_000.0 + self.mono_s, self.mono_s)
+
+    def hear(self, event: Event) -> None:
+        self.snapshot = fold(event, self.snapshot)
+
+    def pass_s(self, seconds: float) -> Machine:
+        """Let time pass, with telemetry every ten seconds and a look every second."""
+        end_s = self.mono_s + seconds
+        while self.mono_s < end_s:
+            if self.mono_s % 10 == 0:
+                readings = (Reading(None, "driver_version", self.driver, "nvidia_smi"),)
+                self.answer("nvidia_smi", 3, readings)
+                self.answer("nvml", 5, readings=(), reason=self.nvml)
+            self.mono_s += 1
+            self.look()
+        return self
+
+    def answer(
+        self, source: str, level: int, readings: tuple[Reading, ...], reason: str | None = None
+    ) -> None:
+        said = Answer(source, level, self.now.wall_s, self.mono_s, readings, reason=reason)
+        self.hear(SourceAnswered(said, self.now.wall_s))
+
+    def look(self) -> None:
+        found = functions.step(self.state, self.snapshot, self.now)
+        self.state = found.state
+        self.lost += found.lost
+        self.back += found.back
+
+    def cuda(self, reason: Reason | None = None, *, devices: int = 1) -> Machine:
+        failure = None if reason is None else Failure(reason, "cuInit says no", advice="mend it")
+        listed = (DEVICE, OTHER)[:devices] if failure is None else ()
+        taken = Inventory(listed, "12.8", failure=failure)
+        self.hear(InventoryTaken(taken, self.now.wall_s, self.mono_s))
+        return self.pass_s(60)
+
+    def run(self, *names: str, reason: Reason | None = None, gpu: str = DEVICE.uuid) -> Machine:
+        for name in names:
+            failure = None if reason is None else Failure(reason, "no", advice="mend it")
+            samples = () if failure else (sample("m", Unit.SECONDS, 1.0),)
+            report = RunReport(name, Backend.CUDA, None, samples, failure=failure)
+            self.hear(RunFinished(report, gpu, self.now.wall_s, self.mono_s))
+        return self.pass_s(60)
+
+    def well(self) -> Machine:
+        return self.cuda().run(*self.specs)
+
+    def restarted(self) -> Machine:
+        stored = functions.restored(json.loads(json.dumps(functions.saved(self.state))))
+        return Machine(self.driver, self.nvml, self.specs, stored, mono_s=self.mono_s + 30)
+
+    @property
+    def told(self) -> list[tuple[Subject, str | None, str | None]]:
+        return [(one.subject, one.old, one.new) for one in self.lost]
+
+
+def subjects(found: Iterable[Lost]) -> list[Subject]:
+    return [one.subject for one in found]
+
+
+def launch(name: str = "launch") -> Subject:
+    return Subject("probe", DEVICE.uuid, name)
+
+
+def test_cuda_that_fails_twice_under_a_new_driver_is_lost_with_both_drivers() -> None:
+    machine = Machine().well()
+    machine.driver = NEW
+    machine.pass_s(60).cuda(Reason.INIT_FAILED)
+    assert machine.told == []
+    machine.cuda(Reason.INIT_FAILED)
+    assert machine.told == [(Subject("cuda"), OLD, NEW)]
+    assert machine.cuda(Reason.INIT_FAILED).cuda(Reason.NO_DEVICE).lost[1:] == []
+    machine.cuda()
+    assert subjects(machine.back) == [Subject("cuda")]
+    assert machine.state.worked[Subject("cuda")] == NEW
+
+
+def test_under_the_same_driver_it_takes_three_failures() -> None:
+    machine = Machine().well().cuda(Reason.INIT_FAILED).cuda(Reason.INIT_FAILED)
+    assert machine.told == []
+    assert machine.cuda(Reason.INIT_FAILED).told == [(Subject("cuda"), OLD, OLD)]
+
+
+def test_a_success_in_between_begins_the_count_anew() -> None:
+    machine = Machine().well()
+    machine.driver = NEW
+    for _ in range(5):
+        machine.pass_s(60).cuda(Reason.INIT_FAILED).cuda()
+        machine.driver = "580." + str(len(machine.driver))
+    assert machine.told == []
+
+
+def test_a_machine_that_never_had_it_never_loses_it() -> None:
+    machine = Machine(nvml="library_missing")
+    for _ in range(9):
+        machine.cuda(Reason.LIBRARY_MISSING)
+    machine.cuda()
+    for _ in range(9):
+        machine.run("launch", reason=Reason.PTX_REJECTED).run("event", "triad")
+    assert machine.told == []
+
+
+@pytest.mark.parametrize(
+    "reason", [Reason.DEVICE_BUSY, Reason.NOT_READY, Reason.SPAWN_FAILED, Reason.KILLED]
+)
+def test_what_passes_or_is_not_the_drivers_fault_is_no_loss(reason: Reason) -> None:
+    machine = Machine().well()
+    for _ in range(9):
+        machine.cuda(reason)
+    assert machine.told == []
+
+
+def test_one_probe_that_is_refused_while_others_work_is_lost_alone() -> None:
+    machine = Machine().well()
+    machine.driver = NEW
+    for _ in range(2):
+        machine.run("event", "triad").run("launch", reason=Reason.PTX_REJECTED)
+    assert machine.told == [(launch(), OLD, NEW)]
+    machine.run("launch")
+    assert subjects(machine.back) == [launch()]
+
+
+def test_a_refusal_waits_for_the_word_of_another_probe() -> None:
+    machine = Machine().well()
+    machine.driver = NEW
+    machine.pass_s(20).run("launch", reason=Reason.PTX_REJECTED)
+    machine.run("launch", reason=Reason.PTX_REJECTED)
+    assert machine.told == []
+    assert machine.run("triad", reason=Reason.PTX_REJECTED).told == [
+        (Subject("cuda", DEVICE.uuid), OLD, NEW)
+    ]
+    machine.run("event", reason=Reason.PTX_REJECTED).run("launch", reason=Reason.PTX_REJECTED)
+    assert len(machine.told) == 1
+
+
+def test_where_there_is_no_other_probe_a_refusal_is_that_of_the_one() -> None:
+    machine = Machine(specs=("launch",)).well()
+    machine.driver = NEW
+    machine.pass_s(20).run("launch", reason=Reason.PTX_REJECTED)
+    assert machine.run("launch", reason=Reason.PTX_REJECTED).told == [(launch(), OLD, NEW)]
+
+
+def test_a_refusal_that_nobody_else_speaks_of_is_told_in_the_end() -> None:
+    machine = Machine().well()
+    machine.driver = NEW
+    machine.pass_s(20).run("launch", reason=Reason.UNSUPPORTED)
+    machine.run("launch", reason=Reason.UNSUPPORTED).pass_s(functions.OTHERS_S)
+    assert machine.told == [(launch(), OLD, NEW)]
+
+
+def test_a_gpu_on_which_nothing_works_any_more_is_one_loss_and_comes_back_as_one() -> None:
+    machine = Machine().cuda(devices=2).run(*NAMES).run(*NAMES, gpu="GPU-2")
+    for _ in range(3):
+        machine.run(*NAMES, reason=Reason.ECC_ERROR).run(*NAMES, gpu="GPU-2")
+    assert machine.told == [(Subject("cuda", DEVICE.uuid), OLD, OLD)]
+    machine.run("launch")
+    assert subjects(machine.back) == [Subject("cuda", DEVICE.uuid)]
+
+
+def test_a_good_run_of_before_the_update_says_nothing_of_the_new_driver() -> None:
+    machine = Machine().well()
+    machine.driver = NEW
+    machine.pass_s(300).run("launch", reason=Reason.LAUNCH_FAILED)
+    machine.run("launch", reason=Reason.LAUNCH_FAILED)
+    assert machine.told == [(Subject("cuda", DEVICE.uuid), OLD, NEW)]
+    assert machine.state.worked[launch("triad")] == OLD
+
+
+def test_a_gpu_that_vanished_takes_no_probe_with_it() -> None:
+    machine = Machine().cuda(devices=2).run(*NAMES).run(*NAMES, gpu="GPU-2")
+    for _ in range(9):
+        machine.cuda(devices=1)
+    assert machine.told == []  # that is told by the health of the devices
+
+
+def test_losing_cuda_is_one_loss_whatever_was_lost_before() -> None:
+    machine = Machine().well()
+    machine.nvml = "library_missing"
+    for _ in range(3):
+        machine.run("event", "triad").run("launch", reason=Reason.PTX_REJECTED)
+    assert {one.kind for one in subjects(machine.lost)} == {"probe", "nvml"}
+    for _ in range(3):
+        machine.cuda(Reason.INIT_FAILED)
+    assert list(machine.state.lost) == [Subject("cuda")]
+    assert {one.kind for one in subjects(machine.back)} == {"probe", "nvml"}
+
+
+def test_nvml_that_is_silent_for_two_minutes_is_lost_and_a_minute_is_nothing() -> None:
+    machine = Machine().well()
+    machine.nvml = "driver_mismatch"
+    machine.pass_s(100)
+    machine.nvml = None
+    machine.pass_s(30)
+    assert machine.told == []
+    machine.nvml, machine.driver = "driver_mismatch", NEW
+    machine.pass_s(140)
+    assert machine.told == [(Subject("nvml"), OLD, NEW)]
+    machine.nvml = None
+    machine.pass_s(20)
+    assert subjects(machine.back) == [Subject("nvml")]
+
+
+def test_what_fails_right_after_a_pause_of_the_machine_is_asked_again() -> None:
+    machine = Machine().well()
+    machine.driver = NEW
+    machine.hear(ClockJumped(7200.0, machine.now.wall_s, machine.mono_s))
+    machine.cuda(Reason.INIT_FAILED).run("launch", reason=Reason.HUNG)
+    assert machine.told == []
+    machine.cuda().run(*NAMES).pass_s(300)
+    assert machine.told == []
+
+
+def test_a_gpu_that_hangs_under_a_new_driver_is_lost_and_under_the_old_one_is_unwell() -> None:
+    for driver, told in ((OLD, []), (NEW, [(Subject("cuda", DEVICE.uuid), OLD, NEW)])):
+        machine = Machine().well()
+        machine.driver = driver
+        machine.pass_s(20).run("launch", reason=Reason.HUNG)
+        opened = Standing(State.OPEN, since_s=machine.now.wall_s, hangs=1)
+        machine.hear(BreakerChanged(opened, machine.now.wall_s))
+        assert machine.told == []
+        assert machine.pass_s(120).told == told
+
+
+def test_a_container_that_fails_beside_a_good_run_is_lost() -> None:
+    machine = Machine(specs=("nbody",)).well()
+    said = ROOT.containers
+    assert said is not None
+    assert said.run is not None
+    good = replace(said.run, finished_mono_s=machine.mono_s)
+    failure = Failure(Reason.TOOLKIT_FAILED, "the hook failed", advice="install it again")
+    for run in (good, ContainerRun(1.0, machine.mono_s + 60, 1.0, failure=failure)):
+        machine.run("nbody")
+        report = replace(ROOT, beat_s=machine.mono_s, containers=replace(said, run=run))
+        machine.hear(RootHeard(report, None, machine.now.wall_s))
+        machine.pass_s(5)
+    assert machine.told == [(Subject("container"), OLD, OLD)]
+    again = replace(said, run=replace(good, finished_mono_s=machine.mono_s))
+    machine.hear(RootHeard(replace(ROOT, containers=again), None, machine.now.wall_s))
+    machine.pass_s(5)
+    assert subjects(machine.back) == [Subject("container")]
+
+
+def test_a_restart_remembers_what_worked_and_what_is_lost() -> None:
+    machine = Machine().well().restarted()
+    machine.driver = NEW
+    machine.pass_s(20).cuda(Reason.INIT_FAILED).cuda(Reason.INIT_FAILED)
+    assert machine.told == [(Subject("cuda"), OLD, NEW)]
+    again = machine.restarted()
+    again.pass_s(20).cuda(Reason.INIT_FAILED).cuda(Reason.INIT_FAILED).cuda(Reason.INIT_FAILED)
+    assert (again.told, subjects(again.cuda().back)) == ([], [Subject("cuda")])
+
+
+def test_what_nobody_tries_any_more_is_lost_no_more() -> None:
+    machine = Machine().well()
+    for _ in range(3):
+        machine.run("event", "triad").run("launch", reason=Reason.PTX_REJECTED)
+    again = machine.restarted()  # with the probe switched off
+    again.specs = ("event", "triad")
+    again.well().pass_s(functions.UNSEEN_S)
+    assert subjects(again.back) == [launch()]
+
+
+def test_an_earlier_life_that_is_read_late_adds_what_it_knew() -> None:
+    past = Machine().well().state
+    own = Machine(driver=NEW).pass_s(20).cuda(Reason.INIT_FAILED).state
+    both = functions.joined(past, own)
+    assert both.worked[Subject("cuda")] == OLD
+    assert functions.pending(both) == {"cuda"}
+    assert functions.pending(own) == frozenset()
+
+
+@pytest.mark.parametrize("broken", [{}, {"version": 1}, {"version": 1, "worked": [3], "lost": []}])
+def test_a_state_that_cannot_be_read_is_refused(broken: dict[str, object]) -> None:
+    with pytest.raises(WireError, match="functions"):
+        functions.restored(broken)
+
+
+def test_a_loss_is_told_with_both_drivers_its_reason_and_the_way_back() -> None:
+    machine = Machine().well()
+    machine.driver = NEW
+    machine.pass_s(60).cuda(Reason.INIT_FAILED).cuda(Reason.INIT_FAILED)
+    told = lostwords.alert(machine.lost[0], {}, Platform.WSL2)
+    assert told.summary == ("CUDA no longer works since driver 572.16 -> 576.02: cuInit says no")
+    assert told.labels == {"kind": "cuda", "old": OLD, "new": NEW}
+    assert (told.fix or "").startswith("mend it; to go back to driver 572.16 in Windows")
+    assert [(cause.old, cause.new) for cause in told.causes] == [(OLD, NEW)]
