@@ -17,14 +17,25 @@ if TYPE_CHECKING:
 
 
 @contextlib.contextmanager
-def prometheus(target: int, folder: Path) -> Iterator[int]:
-    """Scrape the port ``target`` every second; give Prometheus's own port."""
+def prometheus(
+    target: int, folder: Path, rules: str = "", alertmanager: int | None = None
+) -> Iterator[int]:
+    """Scrape the port ``target`` every second; give Prometheus's own port.
+
+    ``rules`` is a pattern of rule files, evaluated every second; ``alertmanager`` a port.
+    """
     port = free_port()
-    (folder / "prometheus.yml").write_text(
-        "global: {scrape_interval: 1s, scrape_timeout: 1s}\n"
+    config = (
+        "global: {scrape_interval: 1s, scrape_timeout: 1s, evaluation_interval: 1s}\n"
         "scrape_configs:\n"
         f"- {{job_name: gpud, static_configs: [{{targets: ['127.0.0.1:{target}']}}]}}\n"
     )
+    if rules:
+        config += f"rule_files: ['{rules}']\n"
+    if alertmanager is not None:
+        told = f"[{{targets: ['127.0.0.1:{alertmanager}']}}]"
+        config += f"alerting: {{alertmanagers: [{{static_configs: {told}}}]}}\n"
+    (folder / "prometheus.yml").write_text(config)
     with (folder / "log").open("wb") as log:
         process = subprocess.Popen(
             [

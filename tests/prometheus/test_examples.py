@@ -1,0 +1,82 @@
+"""The example configurations: read by the tools they are for, and doing what they say."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.e2e import alerting
+from tests.prometheus.rules import FOLDER
+from tests.waiting import until
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+ALERTMANAGER = FOLDER / "alertmanager.yml"
+
+
+def said(*command: str | Path) -> str:
+    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=FOLDER)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def test_both_tools_find_nothing_wrong_with_the_examples() -> None:
+    prometheus = said("promtool", "check", "config", FOLDER / "prometheus.yml")
+    assert "3 rule files found" in prometheus
+    assert "SUCCESS" in said("amtool", "check-config", ALERTMANAGER)
+
+
+@pytest.mark.parametrize(
+    ("labels", "receiver"),
+    [
+        ("alertname=GpudDriverChanged severity=info", "nobody"),
+        ("alertname=GpudXid severity=warning", "people"),
+        ("alertname=GpudXid severity=critical", "people"),
+        ("alertname=Other", "people"),
+    ],
+)
+def test_what_is_for_information_goes_to_nobody(labels: str, receiver: str) -> None:
+    file = f"--config.file={ALERTMANAGER}"
+    assert said("amtool", "config", "routes", "test", file, *labels.split()).strip() == receiver
+
+
+def test_what_follows_from_another_alert_of_the_same_machine_is_held_back(tmp_path: Path) -> None:
+    def of(instance: str, *names: str) -> list[dict[str, str]]:
+        return [{"alertname": name, "job": "gpud", "instance": instance} for name in names]
+
+    stale = ("GpudProbeStale", "GpudCollectorStale", "GpudProbeFailing")
+    config = re.sub(r"url: \S+", "url: http://127.0.0.1:1/", ALERTMANAGER.read_text())
+    with alerting.alertmanager(config, tmp_path) as port:
+        alerting.post(
+            port,
+            *of("down:1", "GpudDown", "GpudXid", "GpudFunctionLost"),
+            *of("lost:1", "GpudFunctionLost", *stale, "GpudXid"),
+            *of("stuck:1", "GpudBreakerStuck", *stale, "GpudLatencyRegression"),
+            *of("well:1", *stale),
+        )
+
+        def states() -> dict[str, set[str]] | None:
+            found = alerting.alerts(port)
+            if (
+                found is None
+                or len(found) < 16
+                or any(a["status"]["state"] == "unprocessed" for a in found)
+            ):
+                return None
+            held: dict[str, set[str]] = {}
+            for alert in found:
+                if alert["status"]["inhibitedBy"]:
+                    held.setdefault(alert["labels"]["instance"], set()).add(
+                        alert["labels"]["alertname"]
+                    )
+            return held
+
+        assert until(states, "all alerts are looked at") == {
+            "down:1": {"GpudXid", "GpudFunctionLost"},
+            "lost:1": set(stale),
+            "stuck:1": set(stale),
+        }

@@ -1,0 +1,168 @@
+"""The rules: what promtool finds, and the conventions that no tool here looks at."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from typing import TYPE_CHECKING
+
+import pytest
+
+from gpud.core import xid
+from tests.prometheus import rules
+from tests.prometheus.rules import FOLDER, GROUPED, METRIC, OF_TARGETS, RUNBOOKS, SELECTED, Rule
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+LEAST_FOR_S = 60.0  # twice the interval between two evaluations, four times that of scrapes
+CAUSED_BY_PROGRAMS = {8, 13, 31, 32, 43, 45, 68, 69, 109}
+
+
+@pytest.fixture(scope="module")
+def everything(tmp_path_factory: pytest.TempPathFactory) -> list[Rule]:
+    return rules.read(tmp_path_factory.mktemp("prometheus"))
+
+
+@pytest.fixture(scope="module")
+def alerts(everything: list[Rule]) -> list[Rule]:
+    return [rule for rule in everything if rule.is_alert]
+
+
+@pytest.fixture(scope="module")
+def recorded(everything: list[Rule]) -> dict[str, Rule]:
+    return {rule.name: rule for rule in everything if not rule.is_alert}
+
+
+def promtool(*arguments: str | Path) -> str:
+    done = subprocess.run(
+        ["promtool", *arguments], capture_output=True, text=True, check=False, cwd=FOLDER
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def test_promtool_finds_nothing_wrong_with_the_rules() -> None:
+    files = sorted(FOLDER.glob("rules/*.yml"))
+    said = promtool("check", "rules", "--lint=all", "--lint-fatal", *files)
+    assert said.count("SUCCESS") == len(files) == 3
+
+
+@pytest.mark.parametrize(
+    "file", sorted(FOLDER.glob("tests/*.test.yml")), ids=lambda path: path.stem
+)
+def test_the_rules_say_what_their_tests_expect(file: Path) -> None:
+    assert "SUCCESS" in promtool("test", "rules", file)
+
+
+def test_every_alert_is_seen_silent_then_firing_then_over(alerts: list[Rule]) -> None:
+    seen: dict[str, set[str]] = {}
+    for file in FOLDER.glob("tests/*.test.yml"):
+        for test in file.read_text().split("  - name: ")[1:]:
+            said: dict[str, str] = {}
+            for name, expected in re.findall(r"alertname: (\w+)\n +exp_alerts:( \[\])?", test):
+                said[name] = said.get(name, "") + ("-" if expected else "!")
+            for name, course in said.items():
+                seen.setdefault(name, set()).add(course)
+    courses = {
+        name: any("-!-" in re.sub(r"!+", "!", c) for c in all_) for name, all_ in seen.items()
+    }
+    assert courses == {alert.name: True for alert in alerts}
+
+
+def test_every_recording_rule_has_its_values_held(recorded: dict[str, Rule]) -> None:
+    text = (FOLDER / "tests/recording.test.yml").read_text()
+    asked = re.findall(r"- expr: (?:round\()?([\w:]+)", text)
+    assert set(asked) == set(recorded)
+
+
+def test_a_recording_rule_is_called_level_metric_operations(recorded: dict[str, Rule]) -> None:
+    assert recorded
+    assert not [n for n in recorded if not re.fullmatch(r"[a-z_]+:gpud_[a-z_]+:[a-z0-9_]+", n)]
+
+
+def test_every_metric_that_is_used_exists_with_the_labels_that_are_used(
+    everything: list[Rule], recorded: dict[str, Rule]
+) -> None:
+    documented = rules.documented()
+    wrong = []
+    for rule in everything:
+        for text in rule.texts:
+            for name, matchers in SELECTED.findall(text):
+                if name == "up" or name in recorded:
+                    continue
+                if name not in documented:
+                    wrong.append(f"{rule.name}: there is no {name}")
+                used = set(re.findall(r"(\w+)(?:=~|!~|!=|=)", matchers))
+                if odd := used - OF_TARGETS - documented.get(name, frozenset()):
+                    wrong.append(f"{rule.name}: {name} has no {', '.join(sorted(odd))}")
+    assert not wrong
+
+
+def test_every_label_that_is_grouped_by_is_one_of_a_metric_beside_it(
+    everything: list[Rule], recorded: dict[str, Rule]
+) -> None:
+    documented = rules.documented()
+
+    def labels(expression: str) -> set[str]:
+        found = set(OF_TARGETS)
+        for name in METRIC.findall(expression):
+            more = (
+                labels(recorded[name].expression) if name in recorded else documented.get(name, ())
+            )
+            found.update(more)
+        return found
+
+    for rule in everything:
+        grouped = {name for group in GROUPED.findall(rule.expression) for name in group.split(", ")}
+        assert not grouped - {""} - labels(rule.expression), rule.name
+
+
+def test_machines_are_kept_apart_and_other_jobs_are_left_alone(everything: list[Rule]) -> None:
+    for rule in everything:
+        for kind, group in re.findall(r"\b(by|on) \(([^)]*)\)", rule.expression):
+            assert "job" in group.split(", "), f"{rule.name}: {kind} ({group})"
+        for text in rule.texts:
+            for name, matchers in SELECTED.findall(text):
+                assert ":" in name or 'job="gpud"' in matchers, f"{rule.name}: {name}"
+        assert not re.search(r"\b(topk|bottomk)\b", rule.expression), rule.name
+
+
+def test_an_alert_waits_until_it_is_no_accident(alerts: list[Rule]) -> None:
+    assert not [alert.name for alert in alerts if alert.for_s < LEAST_FOR_S]
+
+
+def test_an_alert_says_how_soon_what_is_wrong_and_where_its_page_is(alerts: list[Rule]) -> None:
+    for alert in alerts:
+        assert re.fullmatch(r"Gpud([A-Z][a-z]+)+", alert.name)
+        assert set(alert.labels) == {"severity"}
+        assert alert.labels["severity"] in {"critical", "warning", "info"}
+        assert set(alert.annotations) == {"summary", "description", "runbook_url"}
+        summary, description = alert.annotations["summary"], alert.annotations["description"]
+        assert "{{" not in summary
+        assert re.fullmatch(r"[A-Z][^.]*[^.\s]\.|[a-z]+d [^.]*\.", summary), summary
+        assert description.count("{{"), alert.name
+        assert description.endswith("."), alert.name
+        assert re.fullmatch(
+            rf"http://{{{{.*}}}}/runbooks/{alert.name}", alert.annotations["runbook_url"]
+        )
+        assert (RUNBOOKS / f"{alert.name}.md").is_file()
+
+
+def test_every_threshold_is_explained_where_the_rules_begin(alerts: list[Rule]) -> None:
+    heads = "".join(file.read_text().partition("groups:")[0] for file in FOLDER.glob("rules/*.yml"))
+    assert not {alert.name for alert in alerts} - set(re.findall(r"Gpud\w+", heads))
+
+
+def test_the_xids_that_are_told_are_known_and_none_is_the_fault_of_a_program(
+    alerts: list[Rule],
+) -> None:
+    told = [
+        {int(code) for code in codes.split("|")}
+        for alert in alerts
+        for codes in re.findall(r'xid=~"([\d|]+)"', alert.expression)
+    ]
+    assert len(told) == 2
+    assert not told[0] & told[1]
+    assert told[0] | told[1] | CAUSED_BY_PROGRAMS == set(xid.MEANINGS) - {0}
+    assert not (told[0] | told[1]) & CAUSED_BY_PROGRAMS
