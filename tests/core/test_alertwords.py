@@ -67,16 +67,16 @@ def test_a_hostile_text_in_any_field_stays_inert_and_one_alert(text: str) -> Non
     ]
     for one in alarms:
         known = ledger.with_alarm(known, one, NOW_S)
-    for one in told(known):
-        inert(one)
+    for alert in told(known):
+        inert(alert)
     steps = [
         found(mode, alarm(Kind.STEP, drivers=(text, text)), gpu=text, causes=(hostile,))
         for mode in ("submit", text)
     ]
     for one in steps:
         known = ledger.with_alarm(known, one, NOW_S)
-    for one in told(known):
-        inert(one)
+    for alert in told(known):
+        inert(alert)
     assert restored(json.loads(json.dumps(saved(known)))) == known
 
 

@@ -33,9 +33,9 @@ USUAL: Run = {
 }
 
 
-def runs(*, count: int = 9, **other: Condition) -> list[Run]:
-    """Give the same run so often, with dots written as two underscores."""
-    return [USUAL | {name.replace("__", "."): value for name, value in other.items()}] * count
+def runs(other: Run | None = None, *, count: int = 9) -> list[Run]:
+    """Give the same run so often, the usual one but for ``other``."""
+    return [USUAL | (other or {})] * count
 
 
 def kinds(before: list[Run], after: list[Run]) -> list[str]:
@@ -45,82 +45,82 @@ def kinds(before: list[Run], after: list[Run]) -> list[str]:
 @pytest.mark.parametrize(
     ("other", "told"),
     [
-        ({"after__power_limit_watts": 80.0}, "power limit 115 W -> 80 W"),
-        ({"after__pcie_width": 8.0}, "PCIe link gen 4 x16 -> gen 4 x8"),
-        ({"after__pcie_generation": 3.0}, "PCIe link gen 4 x16 -> gen 3 x16"),
+        ({"after.power_limit_watts": 80.0}, "power limit 115 W -> 80 W"),
+        ({"after.pcie_width": 8.0}, "PCIe link gen 4 x16 -> gen 4 x8"),
+        ({"after.pcie_generation": 3.0}, "PCIe link gen 4 x16 -> gen 3 x16"),
         (
-            {"after__throttle_reasons": "thermal,hw_thermal", "after__temperature_celsius": 87.0},
+            {"after.throttle_reasons": "thermal,hw_thermal", "after.temperature_celsius": 87.0},
             "clocks held down by nothing -> by hw_thermal, thermal (61 -> 87 degrees C)",
         ),
-        ({"after__clock_sm_hertz": 1.9e9}, "SM clock 2400 MHz -> 1900 MHz"),
-        ({"after__clock_memory_hertz": 5e9}, "memory clock 8000 MHz -> 5000 MHz"),
-        ({"after__ac": False}, "power mains -> battery"),
-        ({"before__memory_free_bytes": 5e7}, "free GPU memory 88% -> 5%"),
+        ({"after.clock_sm_hertz": 1.9e9}, "SM clock 2400 MHz -> 1900 MHz"),
+        ({"after.clock_memory_hertz": 5e9}, "memory clock 8000 MHz -> 5000 MHz"),
+        ({"after.ac": False}, "power mains -> battery"),
+        ({"before.memory_free_bytes": 5e7}, "free GPU memory 88% -> 5%"),
         ({"clocksource": "hyperv_clocksource_tsc_page"}, "clock source tsc -> hyperv_clocksource"),
         ({"python": "3.12.1"}, "Python 3.11.2 -> 3.12.1"),
         ({"load_1m": 3.9}, "load of the CPU 0.3 -> 3.9"),
     ],
 )
 def test_what_differs_is_named_with_both_sides(other: Run, told: str) -> None:
-    (cause,) = likely(runs(), runs(**other))
+    (cause,) = likely(runs(), runs(other))
     assert words(cause).startswith(told)
 
 
 @pytest.mark.parametrize(
     "other",
     [
-        {"after__power_limit_watts": 112.0},
-        {"after__clock_sm_hertz": 2.35e9},
-        {"after__temperature_celsius": 85.0},
-        {"after__throttle_reasons": "idle"},
+        {"after.power_limit_watts": 112.0},
+        {"after.clock_sm_hertz": 2.35e9},
+        {"after.temperature_celsius": 85.0},
+        {"after.throttle_reasons": "idle"},
         {"load_1m": 1.1},
-        {"before__memory_free_bytes": 2e9},
+        {"before.memory_free_bytes": 2e9},
     ],
 )
 def test_what_wanders_is_no_cause(other: Run) -> None:
-    assert kinds(runs(), runs(**other)) == ["nothing"]
+    assert kinds(runs(), runs(other)) == ["nothing"]
 
 
 def test_what_became_better_is_no_cause() -> None:
-    worse = runs(after__power_limit_watts=80.0, after__clock_sm_hertz=1e9, load_1m=9.0)
+    worse = runs({"after.power_limit_watts": 80.0, "after.clock_sm_hertz": 1e9, "load_1m": 9.0})
     assert kinds(worse, runs()) == ["nothing"]
 
 
 def test_what_was_so_before_as_well_is_no_cause() -> None:
-    hot: dict[str, Condition] = {
-        "after__throttle_reasons": "thermal",
-        "after__power_limit_watts": 60.0,
-        "after__ac": False,
+    hot: Run = {
+        "after.throttle_reasons": "thermal",
+        "after.power_limit_watts": 60.0,
+        "after.ac": False,
     }
-    assert kinds(runs(**hot), runs(**hot)) == ["nothing"]
+    assert kinds(runs(hot), runs(hot)) == ["nothing"]
 
 
 def test_what_is_not_known_on_one_side_stays_unsaid() -> None:
-    assert kinds([{}] * 9, runs(after__power_limit_watts=1.0)) == ["nothing"]
+    assert kinds([{}] * 9, runs({"after.power_limit_watts": 1.0})) == ["nothing"]
     assert kinds(runs(), [{}] * 9) == ["nothing"]
-    assert kinds(runs(count=4), runs(after__power_limit_watts=1.0)) == ["nothing"]
+    assert kinds(runs(count=4), runs({"after.power_limit_watts": 1.0})) == ["nothing"]
     odd: Run = {"after.power_limit_watts": "80", "load_1m": True, "python": 3}
     assert kinds(runs(), [USUAL | odd] * 9) == ["nothing"]
 
 
 def test_a_few_odd_runs_decide_nothing() -> None:
-    mixed = [*runs(count=6), *runs(count=3, after__power_limit_watts=60.0, after__ac=False)]
+    mixed = [*runs(count=6), *runs({"after.power_limit_watts": 60.0, "after.ac": False}, count=3)]
     assert kinds(runs(), mixed) == ["nothing"]
-    rarely = [*runs(count=8), *runs(count=2, after__throttle_reasons="thermal")]
+    rarely = [*runs(count=8), *runs({"after.throttle_reasons": "thermal"}, count=2)]
     assert kinds(runs(), rarely) == ["nothing"]
 
 
 def test_a_link_that_sleeps_now_and_then_is_as_wide_as_before() -> None:
-    asleep = [*runs(count=8, after__pcie_generation=1.0), *runs(count=2)]
+    asleep = [*runs({"after.pcie_generation": 1.0}, count=8), *runs(count=2)]
     assert kinds(runs(), asleep) == ["nothing"]
-    assert kinds(asleep, runs(after__pcie_generation=3.0)) == ["pcie"]
+    assert kinds(asleep, runs({"after.pcie_generation": 3.0})) == ["pcie"]
 
 
 def test_driver_kernel_and_windows_come_first_and_then_the_machine() -> None:
     changed = [Cause("windows_build", "26100.1", "26100.2"), Cause("driver_version", "1", "2")]
     found = likely(
         runs(),
-        runs(after__power_limit_watts=80.0),
+        runs({"after.power_limit_watts": 80.0}),
         changed=changed,
         beside=[Cause("dxg", detail="the kernel's log: message lost")],
         cpu_slower=True,
