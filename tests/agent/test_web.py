@@ -11,6 +11,7 @@ import socket
 import threading
 import urllib.error
 import urllib.request
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
@@ -151,6 +152,25 @@ def test_the_page_has_the_table_of_gpus_that_status_has() -> None:
     assert "not supported here: utilization memory" in page
     with served(snapshots.bare()) as number:
         assert b"<h2>GPUs</h2>" not in ask(number, "/")[2]
+
+
+def test_the_page_tells_what_fires_first_and_harmlessly() -> None:
+    hostile = replace(
+        snapshots.SLOWER,
+        summary="<script>alert(1)</script>",
+        fix='"><img src=x onerror=alert(2)>',
+    )
+    ended = replace(snapshots.SLOWER, summary="it was slow", ends_s=1.0)
+    snapshot = replace(snapshots.full(), alerts=(hostile, ended))
+    with served(snapshot) as number:
+        page = ask(number, "/")[2].decode()
+    assert page.index("<h2>Alerts</h2>") < page.index("<h2>Health</h2>")
+    assert f"<tr><th scope=row>warning<td>{html.escape(hostile.summary)}" in page
+    assert "<script" not in page
+    assert "<img" not in page
+    assert "it was slow" not in page
+    with served(snapshots.bare()) as number:
+        assert b"<h2>Alerts</h2>" not in ask(number, "/")[2]
 
 
 def test_the_page_tells_what_changed_as_status_does() -> None:
