@@ -36,6 +36,9 @@ if TYPE_CHECKING:
 
 UNDER_ANOTHER, UNDER_THE_SAME = 2, 3
 """Failures in a row: one may be chance, and without a new driver so may two."""
+KNOWN_S: Final = 60.0
+"""By then it is known whether the driver is another one: that takes two looks, and NVML its time.
+"""
 GONE_S: Final = 120.0
 """A driver that is replaced takes NVML away for a minute."""
 AFTER_RESUME_S: Final = 120.0
@@ -235,7 +238,10 @@ def _enough(state: Functions, one: Sign, look: _Look) -> bool:
         # Under the same driver that is the health of ``gpu``, which tells more of it.
         breaker = look.snapshot.breaker
         return another and lasting and breaker is not None and breaker.state is not State.CLOSED
-    return strikes.count >= (UNDER_ANOTHER if another else UNDER_THE_SAME)
+    if another:
+        return strikes.count >= UNDER_ANOTHER
+    known = look.now.mono_s - strikes.first_s >= KNOWN_S
+    return known and strikes.count >= UNDER_THE_SAME
 
 
 def _of_a_gpu(state: Functions, failing: Sequence[Sign], look: _Look) -> Iterator[Lost]:

@@ -155,6 +155,17 @@ def test_under_the_same_driver_it_takes_three_failures() -> None:
     assert machine.cuda(Reason.INIT_FAILED).told == [(Subject("cuda"), OLD, OLD)]
 
 
+def test_failures_in_quick_succession_wait_until_it_is_known_which_driver_it_is() -> None:
+    machine = Machine().well()
+    for _ in range(9):
+        failure = Failure(Reason.INIT_FAILED, "no")
+        machine.hear(InventoryTaken(Inventory(failure=failure), machine.now.wall_s, machine.mono_s))
+        machine.pass_s(2)
+    assert machine.told == []
+    machine.driver = NEW
+    assert machine.pass_s(20).told == [(Subject("cuda"), OLD, NEW)]
+
+
 def test_a_success_in_between_begins_the_count_anew() -> None:
     machine = Machine().well()
     machine.driver = NEW
