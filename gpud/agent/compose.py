@@ -142,7 +142,9 @@ async def run(settings: Settings) -> int:
     spans = settings.detector
     judge = Judge(
         history,
+        keeper,
         Parameters(look_span_s=spans.update_span_s, window_span_s=spans.window_span_s),
+        read=board.read,
         publish=board.post,
         now=now,
     )
@@ -234,8 +236,8 @@ async def run(settings: Settings) -> int:
     launcher.close()
     await telemetry.close()
     await watcher.settle()
-    await keeper.close()
     await judge.close()
+    await keeper.close()
     await history.close()
     log.info("agent_stopped")
     return 0

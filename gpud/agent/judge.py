@@ -8,16 +8,18 @@ is taken in again at the next start, from the history. See docs/adr/0017.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 from collections import deque
+from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
 import structlog
 
-from gpud.agent import pastruns, staterows
-from gpud.agent.recall import QUIET_S, Recall
-from gpud.agent.staterows import CONTEXTS, State, of_stream
+from gpud.agent import staterows
+from gpud.agent.checkpoint import Checkpoint
+from gpud.agent.findings import Findings
+from gpud.agent.recall import QUIET_S, Recall, heard_since
 from gpud.agent.store import WAITING_LIMIT
+from gpud.core.commands import ALERT_ACKNOWLEDGED
 from gpud.core.errors import StoreError
 from gpud.core.events import HealthSet, Judged
 from gpud.core.health import Level
@@ -25,24 +27,22 @@ from gpud.core.judging import Judging
 from gpud.core.streams import figures
 
 if TYPE_CHECKING:
-    import sqlite3
     from collections.abc import Callable, Iterable
 
+    from gpud.agent.ledgering import Keeper
     from gpud.agent.store import History, Run
     from gpud.core.clock import Instant
-    from gpud.core.detector import Parameters
+    from gpud.core.commands import Command
+    from gpud.core.detector import Parameters, Standing
     from gpud.core.events import Event
-    from gpud.core.judging import Decided, Settled, Taken
+    from gpud.core.judging import Taken
+    from gpud.core.snapshot import Snapshot
     from gpud.core.streams import Figures, StreamKey
 
 AGAIN_S: Final = 5.0
 """How soon a history that could not be read or written is tried again."""
 LOOK_S: Final = 2.0
 """How soon a command is heard."""
-MOST_RUNS: Final = 1000
-"""Runs that may have to be judged again after a kill: a second's work."""
-LONGEST_S: Final = 6 * 3600.0
-"""States that have changed are not older than this; each writing is a megabyte or so."""
 HEALTH: Final = "detector"
 
 log = structlog.get_logger()
@@ -51,29 +51,30 @@ log = structlog.get_logger()
 class Judge:
     """Keeps runs and judges them. ``run`` is the task that does what need not be done at once."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913  # the parts it joins, the last ones passed by name
         self,
         history: History,
+        keeper: Keeper,
         parameters: Parameters,
         *,
+        read: Callable[[], Snapshot],
         publish: Callable[[Event], None],
         now: Callable[[], Instant],
     ) -> None:
         self._history = history
+        self._keeper = keeper
         self._parameters = parameters
         self._publish = publish
         self._now = now
+        self._findings = Findings(history, keeper, read)
+        self._checkpoint = Checkpoint(history)
         self._judging = Judging(parameters)
         self._past: Recall | None = None
         self._early: deque[Figures] = deque(maxlen=WAITING_LIMIT)  # came before the past was known
         self._live = asyncio.Event()  # the past is known
         self._turn = asyncio.Lock()  # a run is kept and judged, or states are written
         self._stirred = asyncio.Event()
-        self._changed: set[StreamKey] = set()  # since the states were written
-        self._decided: list[Decided] = []  # not written yet, as are the next
-        self._settled: list[Settled] = []
-        self._runs = 0  # judged since the states were written
-        self._written_s = 0.0  # when they were, by the monotonic clock
+        self._heard = 0  # the last command
         self._again_s = 0.0
 
     async def keep(self, run: Run) -> None:
@@ -85,7 +86,7 @@ class Judge:
         taken = figures(run.report, run.finished_s, run.flags)
         async with self._turn:
             if self._live.is_set() and self._past is not None:
-                with contextlib.suppress(StoreError):  # it is woken by its next run
+                with suppress(StoreError):  # streams of it that rest are woken by its next run
                     await self._past.wake(taken)
             try:
                 await self._history.append(run)
@@ -100,28 +101,34 @@ class Judge:
             except StoreError:  # told by the runs that cannot be kept either
                 await asyncio.sleep(AGAIN_S)
         while True:
-            with contextlib.suppress(TimeoutError):
+            with suppress(TimeoutError):
                 await asyncio.wait_for(self._stirred.wait(), LOOK_S)
             self._stirred.clear()
-            await self._look_after()
+            if self._now().mono_s >= self._again_s:
+                try:
+                    await self._look_after()
+                except StoreError:  # likewise
+                    self._again_s = self._now().mono_s + AGAIN_S
 
     async def close(self) -> None:
         """Write what is known, if that is possible."""
-        if self._live.is_set() and (self._changed or self._decided or self._settled):
-            with contextlib.suppress(StoreError):
+        if self._live.is_set() and self._checkpoint.behind:
+            with suppress(StoreError):
                 await self._write()
 
     def _take(self, run: Figures) -> None:
         if not self._live.is_set():
             self._early.append(run)
             return
-        self._told(self._judging.take(run))
-        self._runs += 1
+        taken = self._judging.take(run)
+        self._told(taken)
+        standings = self._say(taken.keys)
+        for key, standing in standings.items():
+            self._keeper.stood(key, standing, run.finished_s)
 
     def _told(self, taken: Taken) -> None:
-        self._changed.update(taken.keys)
-        self._decided += taken.decided
-        self._settled += taken.settled
+        self._checkpoint.note(taken)
+        self._findings.note(taken.decided)
         for one in taken.decided:
             alarm = one.alarm
             log.info(
@@ -135,14 +142,15 @@ class Judge:
             )
         if taken.decided or taken.settled:
             self._stirred.set()
-        if self._live.is_set():
-            self._say(taken.keys)
 
-    def _say(self, keys: Iterable[StreamKey], gone: Iterable[StreamKey] = ()) -> None:
+    def _say(
+        self, keys: Iterable[StreamKey], gone: Iterable[StreamKey] = ()
+    ) -> dict[StreamKey, Standing]:
         standings = {key: self._judging.standing(key) for key in keys}
         if standings or gone:
             units = {key: self._judging.streams[key].unit for key in standings}
             self._publish(Judged(standings, self._now().wall_s, units, tuple(gone)))
+        return standings
 
     async def _begin(self) -> None:
         """Restore what was written, take in what came after, and go on with what comes."""
@@ -150,21 +158,45 @@ class Judge:
             start = await self._history.ask(lambda store: store.read(staterows.start))
             waiting = self._history.waiting
             self._early = deque(list(self._early)[len(self._early) - waiting :], WAITING_LIMIT)
+        with suppress(StoreError):  # what is told meanwhile joins what was known
+            await self._keeper.begin()
         past = Recall(self._history, self._parameters, start)
         await past.restore()
-        self._past, self._judging = past, past.judging
-        async for taken in past.replayed():
-            self._told(taken)
-            self._runs += 1
-        async with self._turn:
-            self._live.set()
-            for run in self._early:
-                await past.wake(run)
-                self._told(self._judging.take(run))
-            self._early.clear()
-        self._written_s = self._now().mono_s
+        self._past, self._judging, self._heard = past, past.judging, past.heard
+        with self._keeper.held():
+            async for taken in past.replayed(self._obey):
+                self._told(taken)
+                with suppress(StoreError):  # told, and not written yet
+                    await self._findings.tell(self._judging)  # before a command has its say
+            async with self._turn:
+                self._live.set()
+                for run in self._early:
+                    await past.wake(run)
+                    self._told(self._judging.take(run))
+                self._early.clear()
+            with suppress(StoreError):
+                await self._findings.tell(self._judging)
+            for key, standing in self._say(self._judging.streams).items():
+                self._keeper.stood(key, standing, self._judging.newest_s)
+        self._checkpoint.begun(self._now().mono_s)
         self._tell_health(past.damaged)
-        self._say(self._judging.streams)
+
+    async def _obey(self, command: Command) -> None:
+        """Do what a person said. Errors: ``StoreError``; then it is said again."""
+        log.info("command", kind=command.kind, about=command.fingerprint or str(command.choice))
+        keys: set[StreamKey] = set()
+        if command.kind == ALERT_ACKNOWLEDGED:
+            self._keeper.acknowledged(command.fingerprint or "", command.at_s)
+        elif self._past is not None:
+            await self._past.wake_chosen(command.choice)
+            keys = self._judging.obey(command)
+        for key in keys:
+            self._keeper.forgotten(key, command.at_s)
+        self._checkpoint.changed.update(keys)
+        self._checkpoint.hurry()
+        self._heard = command.number
+        if self._live.is_set():
+            self._say(keys)
 
     def _tell_health(self, damaged: dict[str, str]) -> None:
         if not damaged:
@@ -185,51 +217,29 @@ class Judge:
         )
 
     async def _look_after(self) -> None:
-        now_s = self._now().mono_s
-        due = (
-            self._decided
-            or self._settled
-            or self._runs >= MOST_RUNS
-            or (self._changed and now_s - self._written_s >= LONGEST_S)
-        )
-        if due and now_s >= self._again_s:
-            try:
-                await self._write()
-            except StoreError:  # told by the runs, which cannot be kept either
-                self._again_s = self._now().mono_s + AGAIN_S
-        past = self._past
-        if past is not None and (
-            gone := [key for key in self._judging.gone(QUIET_S) if key not in self._changed]
-        ):
+        """Tell what was found, hear what was said, write what is due, and let rest what is gone."""
+        await self._findings.tell(self._judging)
+        async with self._turn:
+            for command in await heard_since(self._history, self._heard):
+                await self._obey(command)
+        if self._checkpoint.due(self._now().mono_s):
+            await self._write()
+        changed = self._checkpoint.changed
+        gone = [key for key in self._judging.gone(QUIET_S) if key not in changed]
+        if gone and self._past is not None:
             async with self._turn:
                 for key in gone:
                     del self._judging.streams[key]
-                past.resting.update(gone)
+                self._past.resting.update(gone)
             self._say((), gone)
 
     async def _write(self) -> None:
-        """Write the states with the newest run, once no run is in memory only."""
+        """Write the states with the newest run, once no run is in memory only.
+
+        The ledger comes first: an alarm that is in the states is never found again.
+        """
         async with self._turn:
+            await self._findings.tell(self._judging)
+            await self._keeper.settle()
             await self._history.append()
-            changed, decided, settled = set(self._changed), self._decided[:], self._settled[:]
-            states = {CONTEXTS: (self._judging.newest_s, self._judging.saved_contexts())}
-            for key in changed:
-                stream = self._judging.streams[key]
-                states[of_stream(key)] = (stream.last_s, self._judging.saved_stream(key))
-                await asyncio.sleep(0)  # each takes a millisecond or two
-
-            def written(transaction: sqlite3.Connection) -> None:
-                upto = pastruns.newest(transaction)
-                staterows.tell(transaction, decided, settled)
-                staterows.put(
-                    transaction,
-                    (
-                        State(name, upto, at_s, staterows.encoded(body))
-                        for name, (at_s, body) in states.items()
-                    ),
-                )
-
-            await self._history.ask(lambda store: store.write(written))
-            self._changed -= changed
-            del self._decided[: len(decided)], self._settled[: len(settled)]
-            self._runs, self._written_s = 0, self._now().mono_s
+            await self._checkpoint.write(self._judging, self._heard, self._now().mono_s)

@@ -16,9 +16,10 @@ from gpud.core.streams import Figures
 
 if TYPE_CHECKING:
     import sqlite3
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping, Sequence
 
     from gpud.core.sample import Condition
+    from gpud.core.streams import StreamKey
 
 _UNITS: Final = {unit.value: unit for unit in Unit}
 _FLAGS: Final = {flag.value: flag for flag in Flag}
@@ -30,6 +31,14 @@ class PastRun:
 
     number: int
     figures: Figures
+
+
+@dataclass(frozen=True, slots=True)
+class Sides:
+    """Conditions of the runs on either side of a change."""
+
+    before: Sequence[Mapping[str, Condition]] = ()
+    after: Sequence[Mapping[str, Condition]] = ()
 
 
 def newest(connection: sqlite3.Connection) -> int:
@@ -91,24 +100,22 @@ def behind(
     return found, reached
 
 
-def around(
-    connection: sqlite3.Connection, figures: tuple[str, str | None], since_s: float, most: int
-) -> tuple[list[dict[str, Condition]], list[dict[str, Condition]]]:
-    """Give the conditions of good runs of a probe on a GPU, the last before a moment and after it.
+def around(connection: sqlite3.Connection, stream: StreamKey, since_s: float, most: int) -> Sides:
+    """Give the conditions of a stream's last good runs before a moment, and of the first since.
 
     Units: ``since_s`` is Unix time. Either side has at most ``most``.
     """
-    probe, gpu = figures
-    sides = []
-    for order, compared in (("DESC", "<"), ("DESC", ">=")):
+    found = []
+    for order, compared in (("DESC", "<"), ("ASC", ">=")):
         rows = connection.execute(
-            "SELECT CAST(conditions AS BLOB) FROM runs WHERE probe = ? AND gpu_uuid IS ?"  # noqa: S608
+            "SELECT CAST(conditions AS BLOB) FROM runs WHERE probe = ? AND gpu_uuid IS ?"  # noqa: S608  # ours
             f" AND failure IS NULL AND flags = '[]' AND finished_s {compared} ?"
             f" ORDER BY finished_s {order} LIMIT ?",
-            (probe, gpu, since_s, most),
+            (stream.probe, stream.gpu, since_s, most),
         )
-        sides.append([_object(body) for (body,) in rows])
-    return sides[0], sides[1]
+        said = [_object(body) for (body,) in rows]
+        found.append([one for one in said if (one.get("after.ac") is False) is stream.on_battery])
+    return Sides(*found)
 
 
 def _medians(

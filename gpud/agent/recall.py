@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
-from gpud.agent import pastruns, staterows
+from gpud.agent import commands, pastruns, staterows
 from gpud.agent.staterows import CONTEXTS, of_stream
 from gpud.core.errors import StoreError, WireError
 from gpud.core.judging import Judging, Taken
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Collection
+    from collections.abc import AsyncIterator, Awaitable, Callable, Collection
 
     from gpud.agent.staterows import Start, State
     from gpud.agent.store import History
+    from gpud.core.commands import Choice, Command
     from gpud.core.detector import Parameters
     from gpud.core.streams import Figures, StreamKey
 
@@ -31,7 +33,8 @@ SLICE_S: Final = 0.005
 class Recall:
     """One beginning, and afterwards the way to streams that are ``resting`` in the history only.
 
-    ``damaged`` says of each state that could not be read why, by its name.
+    ``damaged`` says of each state that could not be read why, by its name; ``heard`` is the last
+    command that the states have taken into account.
     """
 
     def __init__(self, history: History, parameters: Parameters, start: Start) -> None:
@@ -42,6 +45,7 @@ class Recall:
         )
         self.resting: set[StreamKey] = set()
         self.damaged: dict[str, str] = {}
+        self.heard = 0
         self._upto: int | None = None  # the newest run that the states know; None: there are none
         self._lost: set[StreamKey] = set()  # streams whose state alone could not be read
 
@@ -67,57 +71,80 @@ class Recall:
                     lambda store: store.write(lambda rows: staterows.set_aside(rows, names))
                 )
 
-    async def replayed(self) -> AsyncIterator[Taken]:
+    async def replayed(self, obey: Callable[[Command], Awaitable[None]]) -> AsyncIterator[Taken]:
         """Take in what the states do not know; give what each run did, as if it came only now.
 
-        What had been told before a state was lost is not told again. Errors: ``StoreError``.
+        ``obey`` is called with what a person said, at its place among the runs. What had been told
+        before a state was lost is not told again. Errors: ``StoreError``.
         """
         newest, upto = self._start.newest_run, self._upto
+        said = deque(await heard_since(self._history, self.heard))
         if upto is None:
-            async for taken in self._runs(await self._learnt_from(newest), newest):
+            async for taken in self._runs(await self._learnt_from(newest), newest, said, obey):
                 yield self._untold(taken)
             return
         if upto > newest:  # every run of then is gone, and numbers begin anew
             upto = 0
         if self._lost:
-            again = Judging(
-                self.judging.parameters,
-                self.judging.gpu,
-                self.judging.cpu,
-                first_seq=self.judging.first_seq,
-            )
-            async for taken in self._runs(await self._learnt_from(upto), upto, again, self._lost):
+            async for taken in self._learnt(upto):
                 yield self._untold(taken)
-            self.judging.adopt(again)
-        async for taken in self._runs(upto, newest):
+        async for taken in self._runs(upto, newest, said, obey):
             yield taken
+
+    async def wake(self, run: Figures) -> None:
+        """Bring streams that a run is of back to memory. Errors: ``StoreError``."""
+        await self._wake(self.judging.of(run) & self.resting)
+
+    async def wake_chosen(self, choice: Choice) -> None:
+        """Bring streams that a person means back to memory. Errors: ``StoreError``."""
+        await self._wake({key for key in self.resting if choice.holds(key)})
+
+    async def _wake(self, keys: Collection[StreamKey]) -> None:
+        for key in keys:
+            with suppress(WireError):  # it begins anew: what it was is older than what is learnt of
+                await self._woken(key)
+            self.resting.discard(key)
+
+    async def _learnt(self, upto: int) -> AsyncIterator[Taken]:
+        """Learn the lost streams anew, from the runs of the last days that the others know."""
+        known = self.judging
+        again = Judging(known.parameters, known.gpu, known.cpu, first_seq=known.first_seq)
+        first = await self._learnt_from(upto)
+        said = await heard_since(self._history, 0)
+        past = deque(one for one in said if one.number <= self.heard)
+
+        async def obey(command: Command) -> None:
+            again.obey(command, self._lost)
+
+        async for taken in self._runs(first, upto, past, obey, again):
+            yield taken
+        known.adopt(again)
 
     async def _runs(
         self,
         after: int,
         upto: int,
-        judging: Judging | None = None,
-        only: Collection[StreamKey] | None = None,
+        said: deque[Command],
+        obey: Callable[[Command], Awaitable[None]],
+        again: Judging | None = None,
     ) -> AsyncIterator[Taken]:
-        judging = judging or self.judging
+        """Take in the runs of a stretch; ``again`` learns the lost streams from them alone."""
+        judging, only = (self.judging, None) if again is None else (again, self._lost)
         loop = asyncio.get_running_loop()
         began_s = loop.time()
         while after < upto:
             runs, after = await self._slice(after, upto)
             for run in runs:
-                if only is None:
+                while said and said[0].after_run < run.number:
+                    await obey(said.popleft())
+                if again is None:
                     await self.wake(run.figures)
                 yield judging.take(run.figures, only)
                 if loop.time() - began_s > SLICE_S:
                     await asyncio.sleep(0)
                     began_s = loop.time()
-
-    async def wake(self, run: Figures) -> None:
-        """Bring streams that a run is of back to memory. Errors: ``StoreError``."""
-        for key in self.judging.of(run) & self.resting:
-            with suppress(WireError):  # it begins anew: what it was is older than what is learnt of
-                await self._woken(key)
-            self.resting.discard(key)
+        for command in said:
+            await obey(command)
 
     async def _slice(self, after: int, upto: int) -> tuple[list[pastruns.PastRun], int]:
         return await self._history.ask(
@@ -131,10 +158,13 @@ class Recall:
 
     def _restored_contexts(self, state: State) -> bool:
         try:
-            self.judging.restore_contexts(state.decoded())
+            body = state.decoded()
+            self.judging.restore_contexts(body)
         except WireError as error:
             self.damaged[CONTEXTS] = str(error)
             return False
+        heard = body.get("heard")
+        self.heard = heard if type(heard) is int else 0
         return True
 
     async def _restore_stream(self, key: StreamKey) -> None:
@@ -143,6 +173,15 @@ class Recall:
         except WireError as error:
             self.damaged[of_stream(key)] = str(error)
             self._lost.add(key)
+
+    async def _woken(self, key: StreamKey) -> None:
+        name = of_stream(key)
+        state = await self._history.ask(
+            lambda store: store.read(lambda rows: staterows.get(rows, name))
+        )
+        if state is None:
+            raise WireError(f"the state {name} is gone")
+        self.judging.restore_stream(key, state.decoded())
 
     def _untold(self, taken: Taken) -> Taken:
         told = self._start.told
@@ -153,11 +192,7 @@ class Recall:
         )
         return Taken(taken.keys, fresh, taken.settled)
 
-    async def _woken(self, key: StreamKey) -> None:
-        name = of_stream(key)
-        state = await self._history.ask(
-            lambda store: store.read(lambda rows: staterows.get(rows, name))
-        )
-        if state is None:
-            raise WireError(f"the state {name} is gone")
-        self.judging.restore_stream(key, state.decoded())
+
+async def heard_since(history: History, number: int) -> list[Command]:
+    """Give what a person said after a command. Errors: ``StoreError``."""
+    return await history.ask(lambda store: store.read(lambda rows: commands.read(rows, number)))

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from gpud.core import contexts
+from gpud.core.commands import BASELINE_ACCEPTED, BASELINE_RESET
 from gpud.core.contexts import Contexts
 from gpud.core.detector import Detector, restored, saved
 from gpud.core.errors import WireError
@@ -19,6 +20,7 @@ from gpud.core.streams import JUDGED, observations
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping
 
+    from gpud.core.commands import Command
     from gpud.core.contexts import Difference
     from gpud.core.detector import Alarm, Parameters, Standing, Verdict
     from gpud.core.streams import Figures, StreamKey
@@ -113,6 +115,16 @@ class Judging:
     def of(self, run: Figures) -> set[StreamKey]:
         """Name the streams that a run is of."""
         return {key for key, _, _ in observations(run, contexts.UNKNOWN)}
+
+    def obey(self, command: Command, only: Collection[StreamKey] | None = None) -> set[StreamKey]:
+        """Do what a person said about baselines; give the streams that it is about."""
+
+        def chosen(key: StreamKey) -> bool:
+            return command.choice.holds(key) and (only is None or key in only)
+
+        if command.kind == BASELINE_ACCEPTED:
+            return set(self.accept(chosen))
+        return set(self.reset(chosen)) if command.kind == BASELINE_RESET else set()
 
     def accept(self, chosen: Callable[[StreamKey], bool]) -> tuple[StreamKey, ...]:
         """Take what is now for the usual, in the streams that are ``chosen``; give those."""

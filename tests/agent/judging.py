@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from gpud.agent.board import Board
 from gpud.agent.judge import Judge
+from gpud.agent.ledgering import Keeper
 from gpud.agent.store import History, Run
 from gpud.core.clock import Instant
 from gpud.core.detector import Parameters
@@ -88,13 +89,21 @@ class Life:
 
     def __post_init__(self) -> None:
         self.board = Board(Snapshot("1", 0.0))
+        self.keeper = Keeper(
+            self.history, read=self.board.read, publish=self.board.post, now=self.now
+        )
         self.judge = Judge(
             self.history,
+            self.keeper,
             self.parameters,
+            read=self.board.read,
             publish=self.board.post,
-            now=lambda: Instant(self.mono_s, self.mono_s),
+            now=self.now,
         )
         self.task: asyncio.Task[None] | None = None
+
+    def now(self) -> Instant:
+        return Instant(FIRST_S + self.mono_s, self.mono_s)
 
     async def begin(self) -> None:
         self.task = asyncio.create_task(self.judge.run())
@@ -103,6 +112,11 @@ class Life:
     async def keep(self, runs: Sequence[Run]) -> None:
         for run in runs:
             await self.judge.keep(run)
+
+    async def settled(self) -> None:
+        """Let the task look after things, and the ledger say what it has."""
+        await self.judge._look_after()
+        self.keeper.step()
 
     async def end(self) -> None:
         if self.task is not None:

@@ -47,3 +47,19 @@ def test_a_kill_in_the_middle_of_a_verdict_loses_nothing(tmp_path: Path) -> None
     (tmp_path / "straight").mkdir()
     (tmp_path / "killed").mkdir()
     asyncio.run(story())
+
+
+def test_what_was_found_is_an_alert_with_its_cause(tmp_path: Path) -> None:
+    async def story() -> None:
+        world = World()
+        async with life(tmp_path) as one:
+            await one.keep(world.runs(120))
+            await one.keep(world.runs(40, driver="576.02", level=12e-6 * 1.12))
+            await one.settled()
+            (alert,) = one.board.read().alerts
+        assert alert.firing
+        assert [(cause.kind, cause.old, cause.new) for cause in alert.causes][:1] == [
+            ("driver", "572.16", "576.02")
+        ]
+
+    asyncio.run(story())
