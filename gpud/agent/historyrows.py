@@ -10,6 +10,8 @@ import heapq
 import json
 import math
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Final
 
 from gpud.agent import reader
@@ -145,7 +147,7 @@ def runs_backwards(connection: sqlite3.Connection, wanted: Wanted) -> Iterator[R
         )
         for name in names
     )
-    merged = heapq.merge(*each, key=lambda told: (told[1], told[0]), reverse=True)
+    merged = heapq.merge(*each, key=itemgetter(1, 0), reverse=True)  # by time, then number
     return (row for told in merged if (row := _run(told)) is not None)
 
 
@@ -277,26 +279,29 @@ def _hours(connection: sqlite3.Connection, wanted: Wanted, order: str, limit: in
 
 def _run(told: tuple[Any, ...]) -> Row | None:
     run, at_s, gpu, probe, backend, duration_s, boot_id, failure, conditions, flags, *sample = told
+    mode, unit, n, *figures = sample
+    if mode is None and failure is None:
+        return None
     known = _object(conditions)
     version = known.get("probe_version")
-    row = Row(
+    return Row(
         at_s,
         hourly=False,
         gpu=gpu,
         probe=probe,
         version=version if type(version) is int else None,
-        flags=_words(flags),
-        failure=_object(failure) if failure is not None else None,
+        mode=mode,
+        unit=unit,
+        n=n,
+        figures=_known(figures),
+        flags=() if flags == "[]" else _words(flags),
+        failure=None if failure is None else _object(failure),
         backend=backend,
         duration_s=duration_s if _finite(duration_s) else None,
         boot_id=boot_id,
         conditions=known,
         run=run,
     )
-    mode, unit, n, *figures = sample
-    if mode is None:
-        return row if failure is not None else None
-    return replace(row, mode=mode, unit=unit, n=n, figures=_known(figures))
 
 
 def _known(figures: list[Any]) -> dict[str, float]:
@@ -307,6 +312,7 @@ def _finite(value: object) -> bool:
     return isinstance(value, float) and math.isfinite(value)
 
 
+@lru_cache(maxsize=64)  # the modes of a run come one after the other
 def _object(text: object) -> dict[str, Any]:
     try:
         found = json.loads(text) if isinstance(text, str) else None
