@@ -213,9 +213,7 @@ def measure(home: Path, days: int) -> None:
     store = Store(state, now=str)
     store.read(lambda c: c.execute("PRAGMA synchronous=OFF"))  # to be done today
     longest = most = 0.0
-    print(
-        f"{'days':>6} {'file':>10} {'runs kept':>12} {'hours kept':>12} {'a pass':>10} longest piece"
-    )
+    print("  days       file    runs kept   hours kept     a pass  longest piece")
     for number in range(days):
         for runs in day(number, began_s, reports):
             store.append(runs)

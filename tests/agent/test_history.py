@@ -6,6 +6,7 @@ import csv
 import io
 import json
 import os
+import re
 import sqlite3
 import subprocess
 import sys
@@ -361,3 +362,9 @@ def test_json_is_exactly_one_document(asked: Asked) -> None:
     (document,) = documents(asked("--json"))
     assert document["schema_version"] == 1
     assert tuple(document["rows"][0]) == COLUMNS
+
+
+def test_the_documented_columns_are_those_that_are_written() -> None:
+    text = (Path(__file__).parents[2] / "docs/history.md").read_text()
+    table = text.partition("## The columns")[2].partition("## For charts")[0]
+    assert tuple(re.findall(r"^\| `([a-z0-9_]+)` \|", table, re.MULTILINE)) == COLUMNS
