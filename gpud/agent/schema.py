@@ -137,9 +137,9 @@ MIGRATIONS = (
 """Step i leads from schema i to i + 1. Steps are only ever added."""
 
 
-def migrate(connection: sqlite3.Connection, path: Path) -> None:
-    """Bring a file to the newest schema, a step at a time. Errors: StoreError for a newer one."""
-    version = connection.execute("PRAGMA user_version").fetchone()[0]
+def refuse_newer(connection: sqlite3.Connection, path: Path) -> int:
+    """Give the schema of a file; nothing of it is changed. Errors: StoreError for a newer one."""
+    version = int(connection.execute("PRAGMA user_version").fetchone()[0])
     if version > len(MIGRATIONS):
         raise StoreError(
             f"{path} was written by a newer gpud (schema {version}, this one knows "
@@ -147,6 +147,12 @@ def migrate(connection: sqlite3.Connection, path: Path) -> None:
             reason="newer_schema",
             fix="upgrade gpud, or move the file away",
         )
+    return version
+
+
+def migrate(connection: sqlite3.Connection, path: Path) -> None:
+    """Bring a file to the newest schema, a step at a time. Errors: StoreError for a newer one."""
+    version = refuse_newer(connection, path)
     for step, script in enumerate(MIGRATIONS[version:], start=version + 1):
         # executescript commits first, so the transaction is spelled out: all of a step or nothing.
         connection.executescript(f"BEGIN; {script} PRAGMA user_version = {step}; COMMIT;")

@@ -158,6 +158,7 @@ class Store:
     def _opened(self) -> sqlite3.Connection:
         connection = sqlite3.connect(self.path, timeout=5.0, check_same_thread=False)
         try:
+            schema.refuse_newer(connection, self.path)
             connection.execute("PRAGMA journal_mode=WAL")
             connection.execute("PRAGMA synchronous=FULL")
             connection.execute("PRAGMA foreign_keys=ON")

@@ -174,10 +174,13 @@ def test_a_file_of_a_newer_gpud_is_left_alone(tmp_path: Path) -> None:
     with opened(tmp_path):
         pass
     with closing(sqlite3.connect(tmp_path / FILE)) as connection:
+        connection.execute("PRAGMA journal_mode = DELETE")
         connection.execute("PRAGMA user_version = 999")
+    before = (tmp_path / FILE).read_bytes()
     with pytest.raises(StoreError, match="newer gpud") as caught:
         Store(tmp_path, now=stamp)
     assert caught.value.reason == "newer_schema"
+    assert (tmp_path / FILE).read_bytes() == before
     assert list(tmp_path.glob("*corrupt*")) == []
 
 
