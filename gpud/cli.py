@@ -7,21 +7,26 @@ Verbs import what they need when they run, because ``gpud status`` must answer a
 from __future__ import annotations
 
 import argparse
-import contextlib
 import json
 import os
 import sys
 import time
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import gpud
 from gpud import deciding, status
 from gpud.core.errors import ConfigError, GpudError, StoreError
-from gpud.core.proc import start_ticks
-from gpud.core.settings import Settings, config_path, entries, parse
+from gpud.core.settings import Settings, config_path, entries
 from gpud.core.text import escaped
+from gpud.place import (
+    Place,
+    as_the_agent,
+    default_home,
+    document,
+    not_running,
+    root_only,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -31,49 +36,6 @@ INTERRUPTED = 130
 MOST_REPEATS = 100
 MOST_ROWS = 100_000
 MOST_DAYS = 3650
-
-
-@dataclass(frozen=True, slots=True)
-class Place:
-    """Where this gpud keeps its files and reads its settings."""
-
-    home: str
-    config: Path
-
-    def settings(self) -> Settings:
-        """Read the settings in force.
-
-        Errors: ``ConfigError`` naming file and key. Under sudo the environment is not looked at:
-        it is the invoking user's, and root takes nothing from there.
-        """
-        try:
-            text = self.config.read_bytes()
-        except FileNotFoundError:
-            text = None
-        except OSError as error:
-            raise ConfigError(f"cannot read {self.config}: {error.strerror}") from error
-        return parse(text, _environ(), home=self.home, origin=str(self.config))
-
-    def settings_or_defaults(self) -> tuple[Settings, ConfigError | None]:
-        """Read them; for what must answer all the same, what holds without the file, and why."""
-        try:
-            return self.settings(), None
-        except ConfigError as error:
-            with contextlib.suppress(ConfigError):
-                return parse(None, _environ(), home=self.home), error
-            return Settings(home=self.home), error
-
-
-def _environ() -> dict[str, str]:
-    return {} if "SUDO_UID" in os.environ else dict(os.environ)
-
-
-def default_home() -> str:
-    """Give ``$GPUD_HOME``, else ``.gpud`` of the checkout this code runs from, else ``/``."""
-    if "SUDO_UID" not in os.environ and os.environ.get("GPUD_HOME"):
-        return str(Path(os.environ["GPUD_HOME"]).absolute())
-    checkout = Path(gpud.__file__).resolve().parent.parent
-    return str(checkout / ".gpud") if (checkout / "pyproject.toml").is_file() else "/"
 
 
 def parser() -> argparse.ArgumentParser:
@@ -236,15 +198,8 @@ def _say(text: str, file: Any = None) -> None:  # noqa: ANN401  # any text strea
     print(escaped(text, lines=True), file=file or sys.stdout, flush=True)
 
 
-def _root_only(place: Place) -> Settings:
-    """Read settings for a verb that is root's on an installed gpud."""
-    if place.home == "/" and os.geteuid() != 0:
-        raise PermissionError("this needs root on an installed gpud")
-    return place.settings()
-
-
 def _up(_: argparse.Namespace, place: Place) -> int:
-    settings = _root_only(place)
+    settings = root_only(place)
     from gpud.root import control
 
     code = control.up(settings, config_path=place.config)
@@ -253,7 +208,7 @@ def _up(_: argparse.Namespace, place: Place) -> int:
 
 
 def _down(arguments: argparse.Namespace, place: Place) -> int:
-    settings = _root_only(place)
+    settings = root_only(place)
     from gpud.root import control
 
     code = control.down(settings, docker=arguments.docker)
@@ -263,7 +218,7 @@ def _down(arguments: argparse.Namespace, place: Place) -> int:
 
 
 def _restart(_: argparse.Namespace, place: Place) -> int:
-    settings = _root_only(place)
+    settings = root_only(place)
     from gpud.root import control
 
     code = control.restart(settings, config_path=place.config)
@@ -272,7 +227,7 @@ def _restart(_: argparse.Namespace, place: Place) -> int:
 
 
 def _run(_: argparse.Namespace, place: Place) -> int:
-    settings = _root_only(place)
+    settings = root_only(place)
     from gpud.root import supervisor
 
     url = f"http://{settings.http.listen}"
@@ -286,57 +241,22 @@ def _status(arguments: argparse.Namespace, place: Place) -> int:
     settings, trouble = place.settings_or_defaults()
     if trouble is not None:
         _say(f"gpud: {trouble}", file=sys.stderr)  # what runs runs on with the settings it read
-    document = _document(Path(settings.run_dir))
-    if document is None:
+    told = document(Path(settings.run_dir))
+    if told is None:
         return _nobody(place, Path(settings.run_dir), as_json=arguments.json)
     if arguments.json:
-        print(json.dumps(document))
+        print(json.dumps(told))
     else:
-        print(*status.lines(document, time.time()), sep="\n", flush=True)
-    return OK if document["state"] == "ok" else PROBLEM
-
-
-def _document(run_dir: Path) -> dict[str, Any] | None:
-    """Give what the agent wrote last; None where gpud does not run.
-
-    Errors: ``GpudError`` when it is no JSON.
-    """
-    path = run_dir / "agent.json"
-    try:
-        document: dict[str, Any] = json.loads(path.read_bytes())
-    except FileNotFoundError:
-        return None
-    except ValueError as error:
-        raise GpudError(f"{path} is not readable as JSON: {error}") from error
-    return document if document and _running(run_dir) else None
+        print(*status.lines(told, time.time()), sep="\n", flush=True)
+    return OK if told["state"] == "ok" else PROBLEM
 
 
 def _nobody(place: Place, run_dir: Path, *, as_json: bool) -> int:
     if as_json:
         print(json.dumps({"schema_version": 1, "state": "not_running"}))
     else:
-        _say(_not_running(place, run_dir))
+        _say(not_running(place, run_dir))
     return NOT_RUNNING
-
-
-def _running(run_dir: Path) -> bool:
-    """Compare pid and start time, so that a recycled pid is never taken for gpud."""
-    try:
-        pid, ticks = (run_dir / "root.pid").read_text().split()
-        return start_ticks(Path("/proc", pid, "stat").read_text()) == int(ticks)
-    except (OSError, ValueError):
-        return False
-
-
-def _not_running(place: Place, run_dir: Path) -> str:
-    """Say so, and what starts it: that depends on who asks, and of what."""
-    start = "gpud up"
-    if place.home == "/":
-        start = "gpud up" if os.geteuid() == 0 else "sudo gpud up"
-    elif Path(place.home).name == ".gpud":
-        start = "deploy/run"
-    stopped = " (stopped with gpud down)" if (run_dir / "stopped").exists() else ""
-    return f"gpud is not running{stopped}; start it with: {start}"
 
 
 def _doctor(arguments: argparse.Namespace, place: Place) -> int:
@@ -352,7 +272,7 @@ def _probe(arguments: argparse.Namespace, place: Place) -> int:
     if arguments.list:
         return command.listing(arguments.names, as_json=arguments.json)
     settings = place.settings()
-    _as_the_agent(settings, place)
+    as_the_agent(settings, place)
     request = session.Request(tuple(arguments.names), tuple(arguments.gpu), arguments.repeat)
     return command.run(settings, request, as_json=arguments.json)
 
@@ -366,10 +286,10 @@ def _capture(arguments: argparse.Namespace, place: Place) -> int:
 
 
 def _gpus(arguments: argparse.Namespace, place: Place) -> int:
-    settings = _root_only(place)
+    settings = root_only(place)
     from gpud.agent import forgetting
 
-    _as_the_agent(settings, place)
+    as_the_agent(settings, place)
     forgotten = forgetting.forget(Path(settings.state_dir), arguments.uuids, now_s=time.time())
     for uuid, one in forgotten.items():
         _say(f"{one.name} ({uuid}) is forgotten")
@@ -409,51 +329,29 @@ def _report(arguments: argparse.Namespace, place: Place) -> int:
 def _decide(arguments: argparse.Namespace, place: Place) -> int:
     """Show what the running agent says, or write down what a person says to it."""
     shows = arguments.action in deciding.SHOWN
-    settings = place.settings_or_defaults()[0] if shows else _root_only(place)
+    settings = place.settings_or_defaults()[0] if shows else root_only(place)
     if arguments.action == "test":
         return _test_sinks(arguments, place, settings)
-    document = _document(Path(settings.run_dir))
+    told = document(Path(settings.run_dir))
     if not shows:
-        wanted = deciding.wanted(arguments, document)
-        _as_the_agent(settings, place)
+        wanted = deciding.wanted(arguments, told)
+        as_the_agent(settings, place)
         _say(deciding.decided(wanted, Path(settings.state_dir), time.time()))
         return OK
-    if document is None:
+    if told is None:
         return _nobody(place, Path(settings.run_dir), as_json=arguments.json)
-    shown = deciding.shown(arguments, document)
+    shown = deciding.shown(arguments, told)
     print(shown.text, flush=True)
     return PROBLEM if shown.problem else OK
 
 
 def _test_sinks(arguments: argparse.Namespace, place: Place, settings: Settings) -> int:
-    _as_the_agent(settings, place)
+    as_the_agent(settings, place)
     from gpud.agent import alerttest
 
     lines, code = alerttest.run(settings, arguments.sink)
     _say("\n".join(lines))
     return code
-
-
-def _as_the_agent(settings: Settings, place: Place) -> None:
-    """Become whom the agent runs as where we are root: no file of ours may be in its way.
-
-    Errors: ``GpudError`` when that user cannot be become.
-    """
-    own = Path(settings.run_dir, "agent")
-    if os.geteuid() != 0 or not own.is_dir() or own.stat().st_uid == 0:
-        return
-    import pwd
-
-    from gpud.root import drop
-
-    needed = {Path(gpud.__file__).resolve().parent.parent, Path(sys.prefix), Path(sys.base_prefix)}
-    needed |= {Path(sys.executable).parent, Path(settings.state_dir), Path(settings.run_dir)}
-    needed |= {place.config.parent} | ({Path(settings.home)} - {Path("/")})
-    try:
-        drop.become(pwd.getpwuid(own.stat().st_uid), needed)
-        os.chdir("/")
-    except (OSError, KeyError) as error:
-        raise GpudError(f"cannot run as the owner of {own}: {error}") from error
 
 
 def _repeats(text: str) -> int:

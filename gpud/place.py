@@ -1,0 +1,123 @@
+"""Where this gpud keeps its files, who may do what there, and whether it runs."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import gpud
+from gpud.core.errors import ConfigError, GpudError
+from gpud.core.proc import start_ticks
+from gpud.core.settings import Settings, parse
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where this gpud keeps its files and reads its settings."""
+
+    home: str
+    config: Path
+
+    def settings(self) -> Settings:
+        """Read the settings in force.
+
+        Errors: ``ConfigError`` naming file and key. Under sudo the environment is not looked at:
+        it is the invoking user's, and root takes nothing from there.
+        """
+        try:
+            text = self.config.read_bytes()
+        except FileNotFoundError:
+            text = None
+        except OSError as error:
+            raise ConfigError(f"cannot read {self.config}: {error.strerror}") from error
+        return parse(text, _environ(), home=self.home, origin=str(self.config))
+
+    def settings_or_defaults(self) -> tuple[Settings, ConfigError | None]:
+        """Read them; for what must answer all the same, what holds without the file, and why."""
+        try:
+            return self.settings(), None
+        except ConfigError as error:
+            with contextlib.suppress(ConfigError):
+                return parse(None, _environ(), home=self.home), error
+            return Settings(home=self.home), error
+
+
+def _environ() -> dict[str, str]:
+    return {} if "SUDO_UID" in os.environ else dict(os.environ)
+
+
+def default_home() -> str:
+    """Give ``$GPUD_HOME``, else ``.gpud`` of the checkout this code runs from, else ``/``."""
+    if "SUDO_UID" not in os.environ and os.environ.get("GPUD_HOME"):
+        return str(Path(os.environ["GPUD_HOME"]).absolute())
+    checkout = Path(gpud.__file__).resolve().parent.parent
+    return str(checkout / ".gpud") if (checkout / "pyproject.toml").is_file() else "/"
+
+
+def root_only(place: Place) -> Settings:
+    """Read settings for a verb that is root's on an installed gpud."""
+    if place.home == "/" and os.geteuid() != 0:
+        raise PermissionError("this needs root on an installed gpud")
+    return place.settings()
+
+
+def as_the_agent(settings: Settings, place: Place) -> None:
+    """Become whom the agent runs as where we are root: no file of ours may be in its way.
+
+    Errors: ``GpudError`` when that user cannot be become.
+    """
+    own = Path(settings.run_dir, "agent")
+    if os.geteuid() != 0 or not own.is_dir() or own.stat().st_uid == 0:
+        return
+    import pwd
+
+    from gpud.root import drop
+
+    needed = {Path(gpud.__file__).resolve().parent.parent, Path(sys.prefix), Path(sys.base_prefix)}
+    needed |= {Path(sys.executable).parent, Path(settings.state_dir), Path(settings.run_dir)}
+    needed |= {place.config.parent} | ({Path(settings.home)} - {Path("/")})
+    try:
+        drop.become(pwd.getpwuid(own.stat().st_uid), needed)
+        os.chdir("/")
+    except (OSError, KeyError) as error:
+        raise GpudError(f"cannot run as the owner of {own}: {error}") from error
+
+
+def document(run_dir: Path) -> dict[str, Any] | None:
+    """Give what the agent wrote last; None where gpud does not run.
+
+    Errors: ``GpudError`` when it is no JSON.
+    """
+    path = run_dir / "agent.json"
+    try:
+        document: dict[str, Any] = json.loads(path.read_bytes())
+    except FileNotFoundError:
+        return None
+    except ValueError as error:
+        raise GpudError(f"{path} is not readable as JSON: {error}") from error
+    return document if document and running(run_dir) else None
+
+
+def running(run_dir: Path) -> bool:
+    """Compare pid and start time, so that a recycled pid is never taken for gpud."""
+    try:
+        pid, ticks = (run_dir / "root.pid").read_text().split()
+        return start_ticks(Path("/proc", pid, "stat").read_text()) == int(ticks)
+    except (OSError, ValueError):
+        return False
+
+
+def not_running(place: Place, run_dir: Path) -> str:
+    """Say so, and what starts it: that depends on who asks, and of what."""
+    start = "gpud up"
+    if place.home == "/":
+        start = "gpud up" if os.geteuid() == 0 else "sudo gpud up"
+    elif Path(place.home).name == ".gpud":
+        start = "deploy/run"
+    stopped = " (stopped with gpud down)" if (run_dir / "stopped").exists() else ""
+    return f"gpud is not running{stopped}; start it with: {start}"
