@@ -137,12 +137,10 @@ def _alert(one: Mapping[str, Any], name: str, document: Mapping[str, Any]) -> It
 
 
 def _cause(cause: Mapping[str, Any]) -> str:
-    if cause.get("detail"):
-        return str(cause["detail"])
-    words = str(cause["kind"]).replace("_", " ")
-    if cause.get("old") is None and cause.get("new") is None:
-        return words
-    return f"{words} {cause.get('old') or '?'} -> {cause.get('new') or '?'}"
+    from gpud.core import causes
+    from gpud.core.alerts import Cause
+
+    return causes.words(Cause(cause["kind"], cause["old"], cause["new"], cause["detail"]))
 
 
 def _count(firing: int) -> str:
@@ -166,7 +164,8 @@ def _stream(parts: Mapping[str, Any], document: Mapping[str, Any]) -> tuple[str,
     place = "CPU" if parts["gpu"] is None else f"GPU {gpu['number']}" if gpu else parts["gpu"]
     battery = ", on battery" if parts.get("on_battery") else ""
     version = f" v{parts['version']}" if parts.get("version", 1) != 1 else ""
-    return place, f"{parts['probe']} {parts['mode']}{version}{battery}"
+    mode = "" if parts["mode"] == parts["probe"] else f" {parts['mode']}"
+    return place, f"{parts['probe']}{mode}{version}{battery}"
 
 
 def _moment(at_s: float) -> str:

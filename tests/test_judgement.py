@@ -7,21 +7,25 @@ import os
 import subprocess
 import sys
 from contextlib import closing
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from gpud import judgement
-from gpud.agent import commands
+from gpud.agent import commands, status
 from gpud.agent.store import FILE, Run, Store
 from gpud.core import stats
 from gpud.core.alerts import DRIVER_REGRESSION, Alert, Cause, Evidence, Severity
+from gpud.core.clock import Instant
 from gpud.core.commands import ALERT_ACKNOWLEDGED, BASELINE_ACCEPTED, BASELINE_RESET, Choice
+from gpud.core.detector import Detector, Direction, Observation
 from gpud.core.errors import GpudError
+from gpud.core.gpus import KnownGpu
+from gpud.core.ledger_state import body
 from gpud.core.proc import start_ticks
 from gpud.core.sample import Backend, Device, RunReport, Unit
+from gpud.core.snapshot import Snapshot
 from gpud.core.streams import StreamKey
 
 UUID = "GPU-11111111-aaaa"
@@ -47,8 +51,7 @@ def stream(**changes: Any) -> dict[str, Any]:
     }
 
 
-def alert(begun: str = "572.16", **changes: Any) -> dict[str, Any]:
-    """One alert as the status document has it."""
+def made_alert(begun: str = "572.16") -> Alert:
     evidence = Evidence(
         StreamKey(UUID, "launch", "submit"),
         Unit.SECONDS,
@@ -63,7 +66,7 @@ def alert(begun: str = "572.16", **changes: Any) -> dict[str, Any]:
         since_s=NOW_S,
         seq=7,
     )
-    made = Alert(
+    return Alert(
         DRIVER_REGRESSION,
         Severity.WARNING,
         {"old": begun, "new": "576.02"},
@@ -75,7 +78,11 @@ def alert(begun: str = "572.16", **changes: Any) -> dict[str, Any]:
         causes=(Cause("driver", begun, "576.02"),),
         fix="roll the driver back",
     )
-    return {**asdict(made), "fingerprint": made.fingerprint, **changes}
+
+
+def alert(begun: str = "572.16", **changes: Any) -> dict[str, Any]:
+    """One alert as the status document has it."""
+    return {**body(made_alert(begun)), **changes}
 
 
 def document(**parts: Any) -> dict[str, Any]:
@@ -317,3 +324,25 @@ def test_a_sink_is_tested_without_a_running_agent(tmp_path: Path) -> None:
     assert "GpudTest" in (tmp_path / "var/log/gpud/agent/agent.log").read_text()
     wrong = gpud(tmp_path, "alerts", "test", "pager")
     assert (wrong.returncode, "pager: no such sink" in wrong.stdout) == (2, True)
+
+
+def test_what_a_real_agent_says_of_its_streams_and_alerts_is_shown() -> None:
+    detector = Detector(Direction.LOWER)
+    for number in range(60):
+        value = 12.4e-6 * (1 + 0.001 * (number % 7))
+        detector.push(Observation(NOW_S + 60.0 * number, value, "572.16"))
+    key = StreamKey(UUID, "launch", "submit")
+    snapshot = Snapshot(
+        version="1",
+        started_s=0.0,
+        gpus={UUID: KnownGpu(0, "RTX", "0000:01:00.0", cuda=True)},
+        streams={key: detector.standing()},
+        units={key: Unit.SECONDS},
+        alerts=(made_alert(),),
+    )
+    told = status.document(snapshot, now=Instant(NOW_S, 1.0))
+    told = json.loads(json.dumps(told))
+    (_, line) = judgement.baseline_lines(judgement.chosen(told, None, None, None), told)
+    assert line.split()[:5] == ["GPU", "0", "launch", "submit", "12.4"]
+    shown = "\n".join(judgement.alert_lines(judgement.alerts(told, ended=False), told))
+    assert "because: driver 572.16 -> 576.02" in shown

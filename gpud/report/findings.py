@@ -45,8 +45,8 @@ def told(alerts: Iterable[Mapping[str, Any]]) -> tuple[Told, ...]:
             severity=_text(one.get("severity")) or "warning",
             summary=_text(one.get("summary")) or "",
             fix=_text(one.get("fix")),
-            starts_s=float(one["starts_s"]),
-            ends_s=None if one["ends_s"] is None else float(one["ends_s"]),
+            starts_s=one["starts_s"],
+            ends_s=one["ends_s"],
             acknowledged=one.get("acknowledged_s") is not None,
         )
         for one in alerts

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from gpud.core.probewords import figure_of
 from gpud.core.stats import compared
 from gpud.report import charts, words
 from gpud.report.charts import safe
@@ -244,7 +245,9 @@ def _track(report: Report, track: Track, zone: tzinfo | None) -> str:
     drawn = charts.course(report, track, width_s, zone)
     rows = [cells(report, track, level) for level in track.levels]
     table = _table(("driver", "runs", "median", "p10 to p90", "change"), rows)
-    return f"<h4>{safe(words.stream(track.key))}</h4><figure>{drawn}{table}</figure>"
+    name, what = words.stream(track.key), figure_of(track.key)
+    aside = f' <span class="quiet">{safe(name)}</span>' if what != name else ""
+    return f"<h4>{safe(what)}{aside}</h4><figure>{drawn}{table}</figure>"
 
 
 def _marked(report: Report) -> str:

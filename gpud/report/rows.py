@@ -311,7 +311,10 @@ def _alerts(
     found = []
     for starts_s, ends_s, body in rows:
         try:
-            found.append({**json.loads(body), "starts_s": starts_s, "ends_s": ends_s})
+            times = {"starts_s": float(starts_s), "ends_s": None}
+            if ends_s is not None:
+                times["ends_s"] = float(ends_s)
+            found.append({**json.loads(body), **times})
         except (TypeError, ValueError, RecursionError):
             damaged["alerts"] += 1
     return tuple(found)

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 DAY_S: Final = 86400.0
 HOUR_S: Final = 3600.0
 MINUTE_S: Final = 60.0
+LAST_S: Final = 2.0**37
 SHORT: Final = 12
 """Characters of a UUID that tell the GPUs of one machine apart."""
 ALIKE: Final = 0.01
@@ -42,13 +43,16 @@ def share(ratio: float) -> str:
 
 
 def moment(at_s: float, zone: tzinfo | None) -> str:
-    """Write a moment to the minute; ``zone`` None is the local one."""
-    return datetime.fromtimestamp(at_s, zone).strftime("%Y-%m-%d %H:%M")
+    """Write a moment to the minute; ``zone`` None is the local one.
+
+    A clock may have said anything: what no calendar has is the first or the last day that one has.
+    """
+    return datetime.fromtimestamp(min(max(at_s, 0.0), LAST_S), zone).strftime("%Y-%m-%d %H:%M")
 
 
 def day(at_s: float, zone: tzinfo | None) -> str:
     """Write the day of a moment."""
-    return datetime.fromtimestamp(at_s, zone).strftime("%Y-%m-%d")
+    return moment(at_s, zone)[: len("2026-01-01")]
 
 
 def duration(seconds: float) -> str:
@@ -76,9 +80,10 @@ def place(gpu: str | None, names: Mapping[str, str]) -> str:
 
 
 def stream(key: StreamKey) -> str:
-    """Name a stream beside its GPU: "launch submit", and what sets it apart from its siblings."""
+    """Name a stream beside its GPU, as the commands do: "launch submit", or "triad" alone."""
+    name = key.probe if key.mode == key.probe else f"{key.probe} {key.mode}"
     version = f" v{key.version}" if key.version != 1 else ""
-    return f"{key.probe} {key.mode}{version}{', on battery' if key.on_battery else ''}"
+    return f"{name}{version}{', on battery' if key.on_battery else ''}"
 
 
 def span(low: float, high: float, unit: Unit) -> str:
