@@ -33,7 +33,18 @@ ENVIRONMENT = {
 }
 ROOT_PATH = "/usr/sbin:/usr/bin:/sbin:/bin"
 PATIENCE_S = 10.0
-NOT_NEEDED = ("numpy*", "mypy*", "*mypyc*", "ruff*", "pip*", "grimp*", "__pycache__", "*gpud*")
+NOT_NEEDED = (
+    "numpy*",
+    "apprise*",
+    "oauthlib*",
+    "mypy*",
+    "*mypyc*",
+    "ruff*",
+    "pip*",
+    "grimp*",
+    "__pycache__",
+    "*gpud*",
+)
 MAKE = """
 set -eu
 scratch=$1 base=$2

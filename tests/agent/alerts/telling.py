@@ -97,6 +97,12 @@ def only(name: str, made_for: Context) -> Sink:
     return made
 
 
+def webhook(folder: Path, url: str, *, timeout_s: float = 30.0, more: str = "") -> Sink:
+    """Give a webhook to ``url``; ``more`` are lines of ``[alerts]``."""
+    made_for = context(folder, f'webhook_urls = ["{url}"]\n{more}', timeout_s=timeout_s)
+    return only("webhook", made_for)
+
+
 def refusal(sink: Sink, message: Message) -> DeliveryError:
     """Send, and give why it was not delivered."""
 

@@ -1,0 +1,299 @@
+"""The webhook against receivers, networks and name servers that are not well."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+import ssl
+import subprocess
+import sys
+import textwrap
+import threading
+import time
+from contextlib import ExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from gpud.core.errors import DeliveryError
+from tests.agent.alerts.telling import (
+    SLOW,
+    firing,
+    receiver,
+    refusal,
+    says,
+    webhook,
+)
+from tests.agent.ticking import ticking
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tests.agent.alerts.telling import Receiver
+
+
+LOOP_S = 0.25
+"""A start of a process on a busy machine, and far below any deadline here."""
+
+
+NONE_S = 30.0
+"""Far beyond every deadline: who waits so long has waited for the receiver."""
+
+
+def drip(connection: socket.socket) -> None:
+    """Send a status line for ever, a byte at a time."""
+    connection.sendall(b"HTTP/1.1 200 O")
+    while True:
+        connection.sendall(b"K")
+        time.sleep(0.05)
+
+
+def drip_headers(connection: socket.socket) -> None:
+    connection.sendall(b"HTTP/1.1 200 OK\r\n")
+    while True:
+        connection.sendall(b"X-More: 1\r\n")
+        time.sleep(0.05)
+
+
+def drip_continue(connection: socket.socket) -> None:
+    while True:
+        connection.sendall(b"HTTP/1.1 100 Continue\r\n\r\n")
+        time.sleep(0.05)
+
+
+def never(connection: socket.socket) -> None:
+    connection.recv(1)
+
+
+def hang_up(connection: socket.socket) -> None:
+    connection.close()
+
+
+def garbage(connection: socket.socket) -> None:
+    connection.sendall(b"SSH-2.0-OpenSSH_9.2\r\n")
+
+
+def gigabyte(connection: socket.socket) -> None:
+    connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 1073741824\r\n\r\n")
+    chunk = b"x" * (1 << 20)
+    for _ in range(1024):
+        connection.sendall(chunk)
+
+
+def gigabyte_of_head(connection: socket.socket) -> None:
+    connection.sendall(b"HTTP/1.1 200 OK\r\nX: ")
+    chunk = b"x" * (1 << 20)
+    for _ in range(1024):
+        connection.sendall(chunk)
+
+
+def slow_body(connection: socket.socket) -> None:
+    connection.sendall(b"HTTP/1.1 204 No\r\nTransfer-Encoding: chunked\r\n\r\n")
+    while True:
+        connection.sendall(b"1\r\nx\r\n")
+        time.sleep(0.05)
+
+
+@pytest.mark.parametrize("answer", [gigabyte, slow_body])
+def test_a_reply_without_end_is_a_delivery_and_is_not_listened_to(
+    answer: Callable[[socket.socket], None], tmp_path: Path
+) -> None:
+    async def once() -> float:
+        begun_s = time.monotonic()
+        async with ticking() as gap:
+            await webhook(tmp_path, there.url(), timeout_s=NONE_S).send(firing(SLOW))
+        assert gap.largest_s < LOOP_S
+        return time.monotonic() - begun_s
+
+    with receiver(answer) as there:
+        assert asyncio.run(once()) < NONE_S / 2
+
+
+@pytest.mark.parametrize(
+    ("status", "again"),
+    [
+        ("500 Internal Server Error", True),
+        ("429 Too Many Requests", True),
+        ("401 Unauthorized", False),
+        ("404 Not Found", False),
+    ],
+)
+def test_what_is_not_2xx_is_a_failure_that_is_repeated_or_not(
+    status: str, *, again: bool, tmp_path: Path
+) -> None:
+    with receiver(says(status, body=b"\x1b[31msecret echo")) as there:
+        error = refusal(webhook(tmp_path, there.url()), firing(SLOW))
+    assert (error.reason, error.again) == (f"http_{status[:3]}", again)
+    assert error.fix
+    assert "secret" not in str(error) + error.output
+
+
+def test_a_redirect_is_told_and_not_followed(tmp_path: Path) -> None:
+    with receiver() as elsewhere:
+        moved = says("307 Temporary Redirect", f"Location: {elsewhere.url()}")
+        with receiver(moved) as there:
+            error = refusal(webhook(tmp_path, there.url()), firing(SLOW))
+        assert (error.reason, error.again) == ("http_307", False)
+        assert "not followed" in str(error)
+        assert elsewhere.requests == []
+
+
+def test_one_deadline_ends_whatever_a_receiver_does(tmp_path: Path) -> None:
+    async def once(there: Receiver) -> DeliveryError:
+        with pytest.raises(DeliveryError) as caught:
+            await webhook(tmp_path, there.url(), timeout_s=1.5).send(firing(SLOW))
+        return caught.value
+
+    async def at_once(there: list[Receiver]) -> list[DeliveryError]:
+        begun_s = time.monotonic()
+        async with ticking() as gap:
+            errors = await asyncio.gather(*map(once, there))
+        assert gap.largest_s < LOOP_S
+        assert time.monotonic() - begun_s < 6.0
+        return errors
+
+    with ExitStack() as stack:
+        answers = (never, drip, drip_headers, drip_continue)
+        there = [stack.enter_context(receiver(answer)) for answer in answers]
+        errors = asyncio.run(at_once(there))
+        assert all(one.asked.is_set() for one in there)
+    assert all(error.again for error in errors)
+    # A head of more than a hundred lines is none.
+    assert {error.reason for error in errors} <= {"timed_out", "bad_reply"}
+
+
+@pytest.mark.parametrize(
+    ("answer", "reason"),
+    [(hang_up, "hung_up"), (garbage, "bad_reply"), (gigabyte_of_head, "bad_reply")],
+    ids=lambda one: getattr(one, "__name__", one),
+)
+def test_what_is_no_http_is_said_to_be_none(
+    answer: Callable[[socket.socket], None], reason: str, tmp_path: Path
+) -> None:
+    with receiver(answer) as there:
+        error = refusal(webhook(tmp_path, there.url()), firing(SLOW))
+    assert (error.reason, error.again) == (reason, True)
+
+
+def test_a_certificate_that_nobody_trusts_is_refused(tmp_path: Path) -> None:
+    key, certificate = tmp_path / "key.pem", tmp_path / "cert.pem"
+    subprocess.run(
+        [
+            *(
+                "openssl",
+                "req",
+                "-x509",
+                "-newkey",
+                "ec",
+                "-pkeyopt",
+                "ec_paramgen_curve:prime256v1",
+            ),
+            *(
+                "-nodes",
+                "-days",
+                "1",
+                "-subj",
+                "/CN=127.0.0.1",
+                "-keyout",
+                key,
+                "-out",
+                certificate,
+            ),
+        ],
+        check=True,
+        capture_output=True,
+    )
+    own = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    own.load_cert_chain(certificate, key)
+    heard = []
+
+    def serve(connection: socket.socket) -> None:
+        with own.wrap_socket(connection, server_side=True) as secured:
+            heard.append(secured.recv(65536))
+
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+
+        def once() -> None:
+            connection, _ = listening.accept()
+            try:
+                serve(connection)
+            except OSError:
+                connection.close()
+
+        thread = threading.Thread(target=once)
+        thread.start()
+        port = listening.getsockname()[1]
+        error = refusal(webhook(tmp_path, f"https://127.0.0.1:{port}/"), firing(SLOW))
+        thread.join()
+    assert error.reason == "tls_failed"
+    assert "not trusted" in str(error)
+    assert heard in ([], [b""])
+
+
+def test_tls_with_one_that_speaks_none_fails_in_words(tmp_path: Path) -> None:
+    def plain(connection: socket.socket) -> None:
+        connection.sendall(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+
+        def once() -> None:
+            connection, _ = listening.accept()
+            with connection:
+                connection.recv(10)
+                plain(connection)
+
+        thread = threading.Thread(target=once)
+        thread.start()
+        port = listening.getsockname()[1]
+        error = refusal(webhook(tmp_path, f"https://127.0.0.1:{port}/"), firing(SLOW))
+        thread.join()
+    assert error.reason == "tls_failed"
+
+
+SILENT_DNS = """
+import asyncio, socket, sys, time
+from pathlib import Path
+from tests.agent.alerts.telling import SLOW, firing, context, only
+from gpud.core.errors import DeliveryError
+silent = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+silent.bind(("127.0.0.1", 53))
+settings = context(Path(sys.argv[1]), 'webhook_urls = ["http://hook.test/"]', timeout_s=1.5)
+sink = only("webhook", settings)
+async def once():
+    begun = time.monotonic()
+    try:
+        await sink.send(firing(SLOW))
+    except DeliveryError as error:
+        print(error.reason, "looked up" in str(error), time.monotonic() - begun < 6)
+asyncio.run(once())
+assert silent.recv(512)
+"""
+
+
+def test_a_name_server_that_is_silent_is_waited_for_no_longer_than_for_anything(
+    tmp_path: Path,
+) -> None:
+    if os.geteuid() != 0:
+        pytest.skip("needs root: it makes a machine with a name server of its own")
+    (tmp_path / "resolv.conf").write_text("nameserver 127.0.0.1\n")
+    (tmp_path / "nsswitch.conf").write_text("hosts: files dns\n")
+    (tmp_path / "script.py").write_text(textwrap.dedent(SILENT_DNS))
+    script = f"""
+    ip link set lo up
+    for name in resolv.conf nsswitch.conf; do
+      [ -e /etc/$name ] || continue
+      mount --bind {tmp_path}/$name $(readlink -f /etc/$name)
+    done
+    exec {sys.executable} {tmp_path}/script.py {tmp_path}
+    """
+    done = subprocess.run(
+        ["unshare", "--mount", "--net", "sh", "-ec", script],
+        cwd=Path(__file__).resolve().parents[3],
+        env={**os.environ, "PYTHONPATH": "."},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.stdout.split() == ["timed_out", "True", "True"], done.stdout + done.stderr

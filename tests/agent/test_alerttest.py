@@ -1,0 +1,72 @@
+"""``gpud alerts test``: one alert through real sinks, without an agent."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from gpud.agent.alerttest import run
+from tests.agent.alerts.telling import context, receiver, says
+
+if TYPE_CHECKING:
+    from gpud.core.settings import Settings
+
+
+def settings(folder: Path, text: str) -> Settings:
+    return context(folder, text).settings
+
+
+def test_every_sink_gets_a_test_and_each_says_how_it_went(tmp_path: Path) -> None:
+    with receiver() as well, receiver(says("401 No")) as dead:
+        urls = json.dumps([well.url("/T0KEN"), dead.url("/T0KEN")])
+        lines, code = run(settings(tmp_path, f"webhook_urls = {urls}\n"))
+        [document] = well.documents
+    assert code == 1
+    assert document["alerts"][0]["labels"]["alertname"] == "GpudTest"
+    told = "\n".join(lines)
+    assert f"webhook: delivered to 127.0.0.1:{well.port}" in lines
+    assert f"webhook_2: not delivered: 127.0.0.1:{dead.port} answers 401" in told
+    assert "  fix: let [alerts] webhook_credentials_file name a file" in told
+    assert "T0KEN" not in told
+    assert "notice: " in told
+    assert (tmp_path / "run/gpud/notice").read_text().startswith("a test of gpud's alerts")
+
+
+def test_one_can_be_chosen_by_its_name_or_all_of_a_kind(tmp_path: Path) -> None:
+    with receiver() as one, receiver() as two:
+        made = settings(tmp_path, f"webhook_urls = {json.dumps([one.url(), two.url()])}\n")
+        assert run(made, "webhook_2") == ([f"webhook_2: delivered to 127.0.0.1:{two.port}"], 0)
+        assert run(made, "webhook")[1] == 0
+        assert (len(one.requests), len(two.requests)) == (1, 2)
+    assert not (tmp_path / "run/gpud/notice").exists()
+
+
+@pytest.mark.parametrize("name", ["webhook", "nonsense", "\x1b[31m"])
+def test_one_that_is_not_configured_is_a_usage_error_that_says_what_there_is(
+    name: str, tmp_path: Path
+) -> None:
+    lines, code = run(settings(tmp_path, ""), name)
+    assert code == 2
+    assert "only log, notice" in lines[0]
+    assert "gpud.toml" in lines[1]
+    assert "\x1b" not in "".join(lines)
+
+
+def test_what_a_program_said_is_shown_to_who_tries_it(tmp_path: Path) -> None:
+    script = tmp_path / "hook"
+    script.write_text("#!/bin/sh\nprintf 'no \\033[31mroute' >&2\nexit 7\n")
+    script.chmod(0o755)
+    lines, code = run(settings(tmp_path, f'command = ["{script}"]'), "command")
+    assert code == 1
+    assert lines[0] == f"command: not delivered: {script} ended with 7"
+    assert lines[1] == "  it said: no \\x1b[31mroute"
+
+
+def test_a_test_leaves_the_notice_of_what_fires(tmp_path: Path) -> None:
+    made = settings(tmp_path, "")
+    Path(made.run_dir, "notice").write_text("CUDA fails\n")
+    assert run(made, "notice")[1] == 0
+    assert Path(made.run_dir, "notice").read_text() == "CUDA fails\n"

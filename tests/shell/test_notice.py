@@ -1,0 +1,88 @@
+"""From an alert to the prompt: root makes the file, the agent's user writes it, shells show it."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+import pytest
+
+from gpud.core.text import escaped
+from tests.agent.alerts.telling import HOSTILE, LOST, SLOW
+from tests.shell.test_hook import BASH, FISH, HOME, PROMPT, ZSH, Shell, opened, running
+
+if TYPE_CHECKING:
+    from tests.shell.world import World
+
+MAKE = """
+import pwd
+from pathlib import Path
+from gpud.root import files
+user = pwd.getpwnam("gpud")
+files.handed(Path("/run/gpud/notice"), (user.pw_uid, user.pw_gid))
+"""
+TELL = """
+import asyncio, json, sys
+from gpud.agent.alerts import notice
+from gpud.agent.sink import Context
+from gpud.core.alerts import Alert, Severity
+from gpud.core.message import Message, inert
+from gpud.core.settings import Settings
+[sink] = notice.create(Context(Settings(), "ada", lambda: None))
+alerts = tuple(
+    inert(Alert("GpudSlowdown", Severity.WARNING, {"n": str(n)}, text, "", 0.0, 0.0))
+    for n, text in enumerate(json.loads(sys.argv[1]))
+)
+over = tuple(inert(Alert("GpudSlowdown", Severity.WARNING, {}, text, "", 0.0, 0.0, 1.0))
+    for text in json.loads(sys.argv[2]))
+asyncio.run(sink.send(Message((), (), alerts, over)))
+"""
+PYTHON = "/opt/gpud/bin/python"
+
+
+def tell(machine: World, *firing: str, over: tuple[str, ...] = ()) -> None:
+    command = (PYTHON, "-I", "-c", TELL, json.dumps(firing), json.dumps(over))
+    done = machine.run(*command, user="gpud")
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.fixture(params=[BASH, ZSH, FISH], ids=lambda shell: str(shell.name))
+def shell(request: pytest.FixtureRequest, machine: World) -> Shell:
+    chosen: Shell = request.param
+    chosen.prepare(machine)
+    running(machine)
+    machine.own(f"{HOME}/.local/state/gpud/start.log", "")
+    made = machine.run(PYTHON, "-I", "-c", MAKE, user=None)
+    assert made.returncode == 0, made.stderr
+    return chosen
+
+
+def test_an_alert_is_shown_once_and_its_end_as_well(machine: World, shell: Shell) -> None:
+    assert opened(machine, shell) == ""
+    tell(machine, SLOW.summary)
+    assert opened(machine, shell) == f"gpud: {SLOW.summary}"
+    tell(machine, SLOW.summary)
+    assert opened(machine, shell) == ""
+    tell(machine, LOST.summary, SLOW.summary)
+    assert opened(machine, shell) == f"gpud: {LOST.summary} (and 1 more: gpud alerts)"
+    tell(machine, over=(SLOW.summary,))
+    assert opened(machine, shell) == f"gpud: resolved: {SLOW.summary}"
+    tell(machine)
+    assert opened(machine, shell) == ""
+
+
+def test_hostile_words_are_shown_as_words_and_nothing_runs(machine: World, shell: Shell) -> None:
+    mark = f"{HOME}/mark"
+    text = HOSTILE.format(mark=mark)
+    for words in (text, f"'; touch {mark}; '", "%s%n%d\\033[31m\\c", "x" * 1_000, "y" * 10_000):
+        tell(machine, words)
+        terminal = shell.terminal(machine)
+        said = terminal.expect(PROMPT)
+        terminal.send("exit")
+        terminal.end()
+        [shown] = [line for line in said.splitlines() if "gpud: " in line]
+        shown = shown[shown.index("gpud: ") + len("gpud: ") :].rstrip("\n")
+        assert len(shown) <= 299
+        assert all(" " <= letter <= "~" for letter in shown)
+        assert shown.startswith(escaped(words)[:40])
+        assert not machine.path(mark).exists()
