@@ -23,7 +23,7 @@ from gpud.core.alerts import SINK_FAILING, SinkState
 from gpud.core.backoff import Backoff
 from gpud.core.delivery import Memory, Policy
 from gpud.core.errors import DeliveryError, StoreError
-from gpud.core.events import Event, HealthSet, SinkTold
+from gpud.core.events import Event, HealthSet, SinksFail, SinkTold
 from gpud.core.health import Level
 from gpud.core.message import inert
 from gpud.core.text import escaped
@@ -146,7 +146,8 @@ class Delivery:
             seen = (snapshot.alerts, snapshot.alerts_s is None, snapshot.resumed_mono_s)
             if seen != before:
                 before = seen
-                self._wake_all()
+                for one in self._served:
+                    one.woken.set()
             await self._changed.wait()
 
     async def _serve(self, one: _Served) -> None:
@@ -187,15 +188,19 @@ class Delivery:
             await self._look(one)
 
     def _alerts_of(self, one: _Served) -> tuple[Alert, ...] | None:
-        """Give what there is to tell a sink: everything, and the troubles of the others."""
+        """Give what there is to tell a sink: everything but its own trouble."""
         snapshot = self._read()
         if snapshot.alerts_s is None:
             return None
         if snapshot.alerts is not self._raw:
             self._raw = snapshot.alerts
             self._inert = tuple(map(inert, snapshot.alerts))
-        others = (alert for name, alert in self._troubles.items() if name != one.sink.name)
-        return (*self._inert, *others)
+        name = one.sink.name
+        return tuple(
+            alert
+            for alert in self._inert
+            if not (alert.name == SINK_FAILING and alert.labels.get("sink") == name)
+        )
 
     def _quiet_s(self) -> float:
         resumed_s = self._read().resumed_mono_s
@@ -252,7 +257,7 @@ class Delivery:
         )
         if alert is not None and (before is None or not before.firing):
             self._troubles[one.sink.name] = inert(alert)
-            self._wake_all()
+            self._say_troubles(now)
 
     def _over(self, name: str, now: Instant) -> None:
         """End the alert of a sink that delivers again, or that nothing waits for any more."""
@@ -260,7 +265,11 @@ class Delivery:
         if trouble is not None and trouble.firing:
             ends_s = max(now.wall_s, trouble.starts_s)
             self._troubles[name] = replace(trouble, updated_s=now.wall_s, ends_s=ends_s)
-            self._wake_all()
+            self._say_troubles(now)
+
+    def _say_troubles(self, now: Instant) -> None:
+        """Publish which sinks fail: with all other alerts the other sinks hear of it."""
+        self._publish(SinksFail(tuple(self._troubles.values()), now.wall_s))
 
     def _tell(self, one: _Served, state: SinkState) -> None:
         one.state = state
@@ -284,10 +293,6 @@ class Delivery:
             )
         )
 
-    def _wake_all(self) -> None:
-        for one in self._served:
-            one.woken.set()
-
     async def _remember(self) -> None:
         """Learn what the sinks were told before this start, and which of them failed then."""
         try:
@@ -304,6 +309,8 @@ class Delivery:
         there = {one.sink.name for one in self._served}
         for name in self._troubles.keys() - there:
             del self._troubles[name]
+        if self._troubles:
+            self._say_troubles(now)
 
     async def _keeping(self) -> None:
         """Write down what was told, beside the deliveries: a slow disk delays none of them."""

@@ -174,6 +174,14 @@ class AlertsChanged:
 
 
 @dataclass(frozen=True, slots=True)
+class SinksFail:
+    """Which sinks deliver nothing, as alerts: all that fire, and what ended lately."""
+
+    alerts: tuple[Alert, ...]
+    now_s: float
+
+
+@dataclass(frozen=True, slots=True)
 class SinkTold:
     """A sink was given something, and delivered it or did not."""
 
@@ -208,5 +216,6 @@ Event = (
     | Judged
     | AlertsChanged
     | SinkTold
+    | SinksFail
     | StoreMeasured
 )

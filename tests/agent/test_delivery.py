@@ -308,3 +308,24 @@ def test_a_wall_clock_that_jumps_tells_nothing_again(tmp_path: Path) -> None:
 
     asyncio.run(story())
     assert len(one.heard) == 1
+
+
+def test_a_trouble_is_among_the_alerts_that_everybody_sees(tmp_path: Path) -> None:
+    dead = Told("webhook", error=DeliveryError("down", reason="refused", fix="start it"))
+
+    async def story() -> None:
+        async with telling(tmp_path, dead) as told:
+
+            def seen() -> list[bool]:
+                alerts = told.board.read().alerts
+                return [alert.firing for alert in alerts if alert.name == SINK_FAILING]
+
+            told.publish(SLOW)
+            await told.when(lambda: seen() == [True], "the trouble published")
+            told.publish(SLOW, LOST)
+            assert seen() == [True]  # whoever tells what fires knows nothing of sinks
+            dead.error = None
+            await told.when(lambda: seen() == [False], "its end published")
+
+    asyncio.run(story())
+    assert SINK_FAILING not in " ".join(dead.words)

@@ -21,12 +21,12 @@ from gpud.core.snapshot import Snapshot
 from tests.agent.alerts.telling import context
 
 if TYPE_CHECKING:
-    from gpud.core.errors import DeliveryError
     from collections.abc import AsyncIterator, Callable
     from pathlib import Path
 
     from gpud.agent.sink import Sink
     from gpud.core.alerts import Alert
+    from gpud.core.errors import DeliveryError
     from gpud.core.health import Health
     from gpud.core.message import Message
 
