@@ -1,0 +1,243 @@
+"""A machine whose driver is replaced: the real program, the stand-in driver, and what it did.
+
+An accelerated schedule: a run every fifth of a second, and a detector that counts samples only.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import sqlite3
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from gpud.core.detector import Detector, Direction, Observation, Parameters
+from gpud.core.sample import Flag
+from tests.e2e.program import Program, cuda, nvml, only, program
+from tests.standins.build import rewrite_script
+from tests.waiting import until
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+OLD, NEW = "572.16", "576.02"
+CUDA = {OLD: 12080, NEW: 12090}
+"""What each brings with it, as cuDriverGetVersion counts."""
+LAUNCH_NS, GRAPH_NS, FIRST_NS = 12_400, 380_000, 2_000_000
+"""What the old driver takes: 12.4 us a launch, 1.9 us each node of a graph of 200."""
+SCATTER = 0.02
+"""From one run to the next: a standard deviation of two percent."""
+SCHEDULE = {
+    "telemetry_interval_s": 0.5,
+    "small_interval_s": 0.2,
+    "large_interval_s": 3600.0,
+    "jitter_ratio": 0.0,
+}
+AT_ONCE = {"update_span_s": 0.0, "window_span_s": 0.0}
+LOOK_EVERY_S = 0.1
+KNOWN = 25
+"""Runs of the old driver: enough to compare with."""
+SETTLING, FIRST_LOOK = 3, 8
+"""Runs of a new driver that are left out, and those that may decide."""
+A_RUN_S = 2.0
+"""What a run may take on a machine that does much else."""
+
+
+class Decision(NamedTuple):
+    """An alarm of one stream: after how many samples, what, and how much."""
+
+    seq: int  # of the sample that decided, from 0
+    kind: str
+    worse: bool
+    ratio: float
+    samples: int  # of the new level
+
+
+@dataclass
+class Machine:
+    """One program and the driver below it."""
+
+    gpud: Program
+    seed: int = 1
+    spells: str = ""  # more lines about noise for the script
+    detector: dict[str, float] = field(default_factory=lambda: dict(AT_ONCE))
+    driver: str = OLD
+
+    def __post_init__(self) -> None:
+        """Write the drivers down, and let any user count the runs of the stand-in."""
+        home = self.gpud.home
+        self.places.touch()
+        self.places.chmod(0o666)
+        self.gpud.settings |= {
+            "cuda": cuda(home, self.script()),
+            "nvml": nvml(home, self.nvml_script()),
+            "probes": only("launch"),
+            "schedule": SCHEDULE,
+            "detector": self.detector,
+            "alerts": {"group_wait_s": 0.2, "warm_up_s": 0.0},
+        }
+
+    @property
+    def places(self) -> Path:
+        return self.gpud.home / "places"
+
+    @property
+    def history(self) -> Path:
+        return self.gpud.home / "var/lib/gpud/gpud.db"
+
+    def start(self) -> None:
+        """Start the program ahead of what else runs here.
+
+        The stand-in spins away on a processor what a GPU's driver would take; on a busy machine the
+        work of others would count as its.
+        """
+        self.gpud.start()
+        assert self.gpud.process is not None
+        with contextlib.suppress(PermissionError):
+            os.sched_setscheduler(self.gpud.process.pid, os.SCHED_RR, os.sched_param(1))
+
+    def script(self, slower: float = 1.0) -> str:
+        """What CUDA does under a driver to which submissions take so many times as long."""
+        return (
+            f"driver_version {CUDA[self.driver]}\n"
+            f"launch_ns {LAUNCH_NS * slower:.0f}\ngraph_launch_ns {GRAPH_NS * slower:.0f}\n"
+            f"first_launch_ns {FIRST_NS * slower:.0f}\n"
+            f"noise {self.seed} {SCATTER} {self.places}\n{self.spells}"
+        )
+
+    def nvml_script(self) -> str:
+        """What NVML tells."""
+        return (
+            f"driver_version {self.driver}\nnvml_version 12.{self.driver}\n"
+            f"cuda_version {CUDA[self.driver]}\n"
+        )
+
+    def replace(self, driver: str, slower: float = 1.0, more: str = "") -> None:
+        """Put another driver in place, as an update overnight does; ``more`` is CUDA's script."""
+        self.driver = driver
+        self._rewrite("nvml", self.nvml_script())
+        self._rewrite("cuda", self.script(slower) + more)
+
+    def swap(self, driver: str, slower: float = 1.0) -> None:
+        """Replace the driver under the running program: NVML dies with the old one.
+
+        CUDA follows once NVML has told of the new driver, so that no figure of it counts for the
+        old one; the first of a new driver are left to settle anyway.
+        """
+        self.driver = driver
+        self._rewrite("nvml", self.nvml_script())
+        os.kill(until(self.gpud.nvml_helper, "the helper"), signal.SIGKILL)
+        self.gpud.status_when(
+            lambda d: any(
+                reading["field"] == "driver_version" and reading["value"] == driver
+                for reading in d["telemetry"]["readings"]
+            ),
+            f"NVML to tell of {driver}",
+        )
+        self._rewrite("cuda", self.script(slower))
+
+    def lose_nvml(self) -> None:
+        """Take NVML away for good: it dies, and does not come up again."""
+        self._rewrite("nvml", "fail nvmlInitWithFlags 999\nfail nvmlInit_v2 999\n")
+        os.kill(until(self.gpud.nvml_helper, "the helper"), signal.SIGKILL)
+
+    def _rewrite(self, library: str, script: str) -> None:
+        rewrite_script(Path(self.gpud.settings[library]["library"]), script)
+
+    def runs(self) -> list[dict[str, Any]]:
+        """Every run of the history: id, time, driver, flags, failure and the medians by mode."""
+        with contextlib.suppress(sqlite3.OperationalError), self.reading() as history:
+            rows = history.execute(
+                "SELECT runs.id, finished_s, json_extract(conditions, '$.driver_version'), flags,"
+                " failure, json_group_object(mode, median) FILTER (WHERE mode IS NOT NULL)"
+                " FROM runs LEFT JOIN samples ON run_id = runs.id"
+                " WHERE probe = 'launch' GROUP BY runs.id ORDER BY runs.id"
+            ).fetchall()
+            names = ("id", "finished_s", "driver", "flags", "failure", "medians")
+            return [
+                dict(zip(names, row, strict=True)) | {"medians": json.loads(row[5] or "{}")}
+                for row in rows
+            ]
+        return []
+
+    @contextlib.contextmanager
+    def reading(self) -> Iterator[sqlite3.Connection]:
+        """The history as it is now, for a look."""
+        with contextlib.closing(
+            sqlite3.connect(f"file:{self.history}?mode=ro", uri=True)
+        ) as history:
+            yield history
+
+    def good(self) -> int:
+        """How many runs have figures."""
+        with contextlib.suppress(sqlite3.OperationalError), self.reading() as history:
+            asked = "SELECT count(*) FROM runs WHERE probe = 'launch' AND failure IS NULL"
+            count: int = history.execute(asked).fetchone()[0]
+            return count
+        return 0
+
+    def more_runs(self, count: int) -> None:
+        """Wait until so many more have figures."""
+        wanted = self.good() + count
+        within_s = 20 + A_RUN_S * count
+        until(lambda: self.good() >= wanted, f"{count} more runs", within_s, every_s=LOOK_EVERY_S)
+
+    def state(self, name: str) -> str:
+        """What the program has written of its own knowledge under a name, empty for nothing."""
+        with contextlib.suppress(sqlite3.OperationalError), self.reading() as history:
+            row = history.execute("SELECT body FROM states WHERE name = ?", (name,)).fetchone()
+            return str(row[0]) if row else ""
+        return ""
+
+    def decided(self) -> dict[str, list[Decision]]:
+        """The alarms that the program has written, by mode."""
+        found: dict[str, list[Decision]] = {}
+        with contextlib.suppress(sqlite3.OperationalError), self.reading() as history:
+            rows = history.execute("SELECT stream, seq, body FROM alarms ORDER BY stream, seq")
+            for stream, seq, body in rows:
+                told = json.loads(body)
+                what = (seq, told["kind"], told["worse"], told["effect"]["ratio"], told["samples"])
+                found.setdefault(json.loads(stream)[2], []).append(Decision(*what))
+        return found
+
+    def expected(self) -> dict[str, list[Decision]]:
+        """The same as the history gives it when it is judged in one go, without any program."""
+        found: dict[str, list[Decision]] = {}
+        limits = Parameters(
+            look_span_s=self.detector["update_span_s"],
+            window_span_s=self.detector["window_span_s"],
+        )
+        judges: dict[str, Detector] = {}
+        driver = ""
+        for run in self.runs():
+            driver = run["driver"] or driver  # that nobody says it is no change
+            flags = [Flag(flag) for flag in json.loads(run["flags"])]
+            for mode, median in run["medians"].items():
+                judge = judges.setdefault(mode, Detector(Direction.LOWER, limits))
+                alarm = judge.push(Observation(run["finished_s"], median, driver, flags))
+                if alarm is not None:
+                    ratio, kind = alarm.effect.ratio, alarm.kind.value
+                    told = Decision(alarm.seq, kind, alarm.worse, ratio, alarm.samples)
+                    found.setdefault(mode, []).append(told)
+        return found
+
+
+@contextlib.contextmanager
+def machine(**chosen: Any) -> Iterator[Machine]:
+    """A home, a driver, a program to start."""
+    with program() as gpud:
+        yield Machine(gpud, **chosen)
+
+
+def alerts(gpud: Program) -> list[dict[str, Any]]:
+    """What fires, as /api/v1/alerts says."""
+    document = json.loads(gpud.get("/api/v1/alerts"))
+    return [alert for alert in document["alerts"] if alert["ends_s"] is None]
+
+
+def notice(gpud: Program) -> str:
+    """What the next shell shows."""
+    return (gpud.run_dir / "notice").read_text()
