@@ -66,9 +66,9 @@ class Parameters:
             (12, _effect(11)),
             (20, _effect(10)),
             (40, _effect(8)),
-            (60, _effect(7)),
-            (120, _effect(6.5)),
-            (240, _effect(6.5)),
+            (60, _effect(8)),
+            (120, _effect(8)),
+            (240, _effect(8)),
         )
     )
     window_span_s: float = 5340.0  # 90 minutes, likewise: load and bursts are shorter
