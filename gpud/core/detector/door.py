@@ -33,6 +33,7 @@ class Door:
     driver: str | None = None
     refused: Counter[str] = field(default_factory=Counter)
     set_aside: Counter[str] = field(default_factory=Counter)
+    together: int = 1  # samples that are judged as one
     _intervals: list[float] = field(default_factory=list)
     _settle: int = 0
     _settle_from_s: float = 0.0
@@ -43,8 +44,8 @@ class Door:
         return median(self._intervals) if self._intervals else 0.0
 
     def covers(self, m: int, span_s: float) -> bool:
-        """Say whether ``m`` samples at the usual spacing reach over so much time."""
-        return m * self.spacing_s >= span_s
+        """Say whether ``m`` judged samples at the usual spacing reach over so much time."""
+        return m * self.together * self.spacing_s >= span_s
 
     def refuse(self, observation: Observation) -> bool:
         """Count one that comes; say whether it has to stay outside altogether."""
@@ -101,6 +102,7 @@ class Door:
             "driver": self.driver,
             "refused": dict(self.refused),
             "set_aside": dict(self.set_aside),
+            "together": self.together,
             "intervals": self._intervals,
             "settle": self._settle,
             "settle_from_s": self._settle_from_s,
@@ -117,6 +119,7 @@ class Door:
             driver=state["driver"],
             refused=Counter(state["refused"]),
             set_aside=Counter(state["set_aside"]),
+            together=state["together"],
             _intervals=list(state["intervals"]),
             _settle=state["settle"],
             _settle_from_s=state["settle_from_s"],

@@ -91,6 +91,11 @@ class Level:
         """Forget what can be worked out again, while nothing is asked of it."""
         self._known.clear()
 
+    def rebase(self, shift: float) -> None:
+        """Take what it knows for that of a level ``shift`` away: its noise, its power states."""
+        self.ref = array("d", (value + shift for value in self.ref))
+        self._known.clear()
+
     @property
     def centre(self) -> float:
         """The median of the reference."""
@@ -117,7 +122,7 @@ class Level:
 
     def state(self) -> dict[str, Any]:
         """Give all of it as plain data."""
-        shared = self.count == len(self.ref) == len(self.ys)  # half the size while it is young
+        shared = self.ref == self.ys  # half the size while it is young
         return {
             "driver": self.driver,
             "ref": None if shared else self.ref.tolist(),

@@ -42,7 +42,7 @@ class Kind(StrEnum):
     DRIVER = "driver"  # with the update
     STEP = "step"  # at once, under the same driver
     DRIFT = "drift"  # little by little, under the same driver
-    SLOW_STATE = "slow_state"  # more of its time in the slow power state, each state as it was
+    SLOW_STATE = "slow_state"  # more time in the slow power state, each as it was; by any driver
 
 
 class State(StrEnum):
@@ -125,7 +125,7 @@ class Alarm:
     @property
     def suspect(self) -> bool:
         """Whether a sibling stream should confirm it before a person is woken."""
-        return self.kind is not Kind.DRIVER
+        return self.kind is not Kind.DRIVER and self.old_driver == self.new_driver
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,3 +157,8 @@ class Standing:
     slow_state_ratio: float | None  # share of unused-by-others samples in the slow power state
     open: tuple[Alarm, ...]
     verdict: Verdict | None
+    busy_ratio: float | None = None  # share of samples during which others used the GPU
+    busy_before_ratio: float | None = None  # that share before it last moved; never an alarm
+    busy_since_s: float | None = None  # when it did
+    unjudged_since_s: float | None = None  # since then hardly a sample could be judged
+    unjudged_for: str | None = None  # what for, in most of them: a ``Flag``, or "settling"

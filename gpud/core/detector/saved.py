@@ -6,9 +6,11 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from gpud.core.detector.door import Door
+from gpud.core.detector.gather import Gather
 from gpud.core.detector.level import Level
 from gpud.core.detector.model import Alarm, Direction, Effect, Kind, State, Verdict
-from gpud.core.detector.share import Share
+from gpud.core.detector.share import Busy, Share
+from gpud.core.detector.silence import Silence
 from gpud.core.detector.stream import Detector
 from gpud.core.detector.update import Trial
 from gpud.core.errors import WireError
@@ -16,7 +18,7 @@ from gpud.core.errors import WireError
 if TYPE_CHECKING:
     from gpud.core.detector.parameters import Parameters
 
-VERSION = 1
+VERSION = 2
 """Raised when a state of before would be misread."""
 
 
@@ -27,7 +29,10 @@ def saved(detector: Detector) -> dict[str, Any]:
         "version": VERSION,
         "direction": detector.direction.value,
         "door": detector.door.state(),
+        "gather": detector.gather.state(),
         "share": detector.share.state(),
+        "busy": detector.busy.state(),
+        "silence": detector.silence.state(),
         "level": detector.level.state(),
         "left": [level.state() for level in detector.left],
         "trial": None if trial is None else trial.state(),
@@ -61,7 +66,10 @@ def restored(state: dict[str, Any], parameters: Parameters | None = None) -> Det
 def _restored(state: dict[str, Any], parameters: Parameters | None) -> Detector:
     found = Detector(Direction(state["direction"]), parameters)
     found.door = Door.restored(state["door"], found.parameters, found.direction.sign)
+    found.gather = Gather.restored(state["gather"])
     found.share = Share.restored(state["share"])
+    found.busy = Busy.restored(state["busy"])
+    found.silence = Silence.restored(state["silence"])
     found.level = Level.restored(state["level"])
     found.left = [Level.restored(level) for level in state["left"]]
     if state["trial"] is not None:

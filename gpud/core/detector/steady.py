@@ -29,6 +29,7 @@ class Change:
     """A change within a level: what is of the next one, and how far that lies from this one."""
 
     kind: Kind
+    before: float  # logarithm of this level
     shift: float
     points: list[Point]
     reference: Reference
@@ -70,8 +71,9 @@ def _mixture(level: Level, door: Door, parameters: Parameters) -> Change | None:
     if not moved(before, marks[-m:], gap, parameters):
         return None
     cut = largest_gain(marks, m // 4)
-    shift = (sum(marks[cut:]) / (len(marks) - cut) - sum(before) / len(before)) * gap
-    return Change(Kind.SLOW_STATE, shift, points[cut:], reference)
+    share = sum(before) / len(before)
+    shift = (sum(marks[cut:]) / (len(marks) - cut) - share) * gap
+    return Change(Kind.SLOW_STATE, low + share * gap, shift, points[cut:], reference)
 
 
 def _confirmed(
@@ -108,4 +110,5 @@ def _placed(
     third = max(1, len(after) // 3)
     early, late = reference.located(after[:third]).mean, reference.located(after[-third:]).mean
     slowly = early * math.copysign(1, moved) < DRIFTING * abs(late)
-    return Change(Kind.DRIFT if slowly else Kind.STEP, moved, points[cut:], reference)
+    kind = Kind.DRIFT if slowly else Kind.STEP
+    return Change(kind, reference.raw.median, moved, points[cut:], reference)

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import math
 from array import array
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from gpud.core.detector import steady
-from gpud.core.detector.door import Door
+from gpud.core.detector.door import SETTLING, Door
+from gpud.core.detector.gather import Gather, together
 from gpud.core.detector.level import Level, Point
 from gpud.core.detector.model import (
     Alarm,
@@ -20,7 +21,8 @@ from gpud.core.detector.model import (
     Verdict,
 )
 from gpud.core.detector.parameters import Parameters
-from gpud.core.detector.share import Share
+from gpud.core.detector.share import Busy, Share
+from gpud.core.detector.silence import Silence
 from gpud.core.detector.update import Trial, is_look
 from gpud.core.sample import Flag
 from gpud.core.stats import median
@@ -35,6 +37,10 @@ MOST_OPEN = 8
 TOO_FEW = "the old driver brought too few samples to compare with"
 CAME_BACK = "the old driver came back before there was a verdict"
 OVERTAKEN = "another change came before there was a verdict"
+ACCEPTED = "what it brought was taken for the usual before there was a verdict"
+MARKED = "hardly a run of it can be judged, most are marked {why}"
+LEAST_ACCEPTED = 0.01
+"""A shift of a level that is nothing to accept, whatever its noise."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +64,10 @@ class Detector:
         self.direction = direction
         self.parameters = parameters or Parameters()
         self.door = Door(self.parameters, direction.sign)
+        self.gather = Gather()
         self.share = Share()
+        self.busy = Busy()
+        self.silence = Silence()
         self.level = Level("")
         self.left: list[Level] = []  # the levels before, oldest first
         self.trial: Trial | None = None
@@ -82,33 +91,56 @@ class Detector:
         if door.enter(observation):
             self.level = self._under(observation, seq)
         if not door.settled(observation.at_s):
+            self.silence.add(observation.at_s, SETTLING)
             return None
         marks = door.marks(observation)
+        self.silence.add(observation.at_s, next((flag.value for flag in Flag if flag in marks), ""))
+        point = Point(seq, observation.at_s, door.logarithm(observation.value))
+        door.together = together(door, self.parameters)
+        if Flag.JUMPED not in marks and seq % door.together == 0:
+            self.busy.add(point, door, self.parameters, busy=Flag.BUSY in marks)
         if marks - {Flag.LOW}:
             return None
-        point = Point(seq, observation.at_s, door.logarithm(observation.value))
-        self.share.add(point, slow=bool(marks))
-        alarm = None
         if not marks:
-            self.level.add(point)
             self.judged += 1
             self.last_judged_s = point.at_s
-            alarm = self._tried(point) or self._steady(point)
-        return alarm or self._shared(
-            point
-        )  # one a sample: a share that moved can wait for the next
+        one = self.gather.add(point, slow=bool(marks), count=door.together)
+        return None if one is None else self._judged(*one, point)
+
+    def _judged(self, one: Point, slow: bool, latest: Point) -> Alarm | None:  # noqa: FBT001
+        """Judge one sample, or several that are as good as one; ``latest`` is the last of them."""
+        self.share.add(one, slow=slow)
+        alarm = None
+        if not slow:
+            self.level.add(one)
+            alarm = self._tried(latest) or self._steady(latest)
+        return alarm or self._shared(latest)  # one a sample: a moved share can wait for the next
 
     def accept(self) -> None:
-        """Take the present level for the usual one: what a person may say to an open alarm."""
+        """Take the present level for the usual one: what a person may say to an open alarm.
+
+        What is known of the level's noise and power states stays; a slide that goes on moves it to
+        where it is now, and an update on trial has no verdict any more.
+        """
         self.open.clear()
+        level = self.level
+        latest = level.latest(min(LATEST, level.own))
+        reference = level.reference(without=0)
+        if reference is not None and len(latest) >= FEWEST:
+            shift = reference.located(latest).mean
+            if abs(shift) > max(LEAST_ACCEPTED, 2 * reference.noise(len(latest))):
+                level.rebase(shift)
+        if self.trial is not None:
+            self._remember(self.trial.base)
+            self._settle(State.NONE, why=ACCEPTED)
 
     @property
     def verdict(self) -> Verdict | None:
         """What is known about the latest driver update, None where there was none."""
         trial = self.trial
-        if trial is None:
+        if trial is None or trial.told:
             return self.settled
-        m = self.level.own
+        m, silent = self.level.own, self.silence.why
         taken = [n for n in self.parameters.looks if is_look(n, self.door, self.parameters)]
         past = [n for n in taken if n <= m]
         return Verdict(
@@ -119,13 +151,16 @@ class Detector:
             samples=m,
             reference=len(trial.before.values),
             limit=math.expm1(trial.limit(self.parameters, past[-1])) if past else None,
+            why=None if silent is None else MARKED.format(why=silent),
         )
 
     def standing(self) -> Standing:
         """Give what people are shown: counts, levels, what is open."""
         enough = len(self.level.ys) >= FEWEST
         now = median(self.level.latest(LATEST)) if enough else None
-        befores = [self.door.logarithm(alarm.before) for alarm in self.open]
+        befores = [
+            self.door.logarithm(alarm.before) for alarm in self.open if not self._of_share(alarm)
+        ]
         usual = min(befores) if befores else (self.level.centre if enough else None)
         return Standing(
             seen=self.door.seen,
@@ -135,9 +170,14 @@ class Detector:
             last_judged_s=self.last_judged_s,
             level=self._value(self.level.centre) if enough else None,
             slowdown=None if now is None or usual is None else math.exp(now - usual),
-            slow_state_ratio=self.share.ratio,
+            slow_state_ratio=self.share.marks.ratio,
             open=tuple(self.open),
             verdict=self.verdict,
+            busy_ratio=self.busy.marks.ratio,
+            busy_before_ratio=self.busy.before,
+            busy_since_s=self.busy.since_s,
+            unjudged_since_s=self.silence.since_s,
+            unjudged_for=self.silence.why,
         )
 
     def _under(self, observation: Observation, seq: int) -> Level:
@@ -147,7 +187,8 @@ class Detector:
         undecided driver is known as well by now.
         """
         driver, at_s = observation.driver, observation.at_s
-        base = self.level
+        base, left = self.level, self.level.driver
+        self.gather = Gather()
         if self.trial is not None:
             if driver == self.trial.base.driver:
                 back = self.trial.base
@@ -159,7 +200,7 @@ class Detector:
                 self._remember(self.trial.base)
         if base.count >= FEWEST and self.door.covers(base.count, self.parameters.look_span_s):
             base.rest()
-            self.trial = Trial(base, driver, seq, at_s)
+            self.trial = Trial(base, driver, seq, at_s, left)
         else:
             self.trial = None
             self.settled = Verdict(
@@ -212,7 +253,7 @@ class Detector:
             _Finding(
                 kind=found.kind,
                 since=points[0],
-                before=reference.raw.median,
+                before=found.before,
                 shift=found.shift,
                 doubt=reference.doubt(len(points)),
                 drivers=(level.driver, level.driver),
@@ -225,30 +266,50 @@ class Detector:
         return alarm
 
     def _shared(self, point: Point) -> Alarm | None:
-        """Look for a share of slow samples that moved."""
-        found = self.share.change(self.door, self.parameters)
+        """Look for a share of slow samples that moved, with an update or under the same driver."""
+        trial, found = self.trial, None
+        if trial is not None and not trial.told:
+            found = self.share.update(trial.since_seq, self.door, self.parameters)
+        found = found or self.share.change(self.door, self.parameters)
         if found is None:
             return None
-        self.share.restart(found.points)
-        return self._alarm(
-            _Finding(
-                kind=Kind.SLOW_STATE,
-                since=found.points[0],
-                before=found.before,
-                shift=found.shift,
-                doubt=found.doubt,
-                drivers=(self.level.driver, self.level.driver),
+        self.share.marks.restart(found.points)
+        drivers = self.level.driver, self.level.driver
+        update = trial if trial is not None and self._began(trial, found.points[0]) else None
+        if update is not None:
+            drivers = update.left, update.driver
+        finding = _Finding(
+            kind=Kind.SLOW_STATE,
+            since=found.points[0],
+            before=found.before,
+            shift=found.shift,
+            doubt=found.doubt,
+            drivers=drivers,
+            samples=len(found.points),
+            reference=found.reference,
+        )
+        if update is not None:
+            update.told = True
+            self.settled = Verdict(
+                state=State.REGRESSED if found.shift > 0 else State.IMPROVED,
+                old_driver=update.left,
+                new_driver=update.driver,
+                since_s=update.since_s,
                 samples=len(found.points),
                 reference=found.reference,
-            ),
-            point,
-        )
+                effect=self._effect(finding),
+            )
+        return self._alarm(finding, point)
+
+    def _began(self, trial: Trial, first: Point) -> bool:
+        """Say whether a share moved with an update: it is placed as roughly as that."""
+        slack = self.parameters.share_window // 4 * self.door.together
+        return not trial.told and abs(first.seq - trial.since_seq) <= slack
 
     def _alarm(self, found: _Finding, point: Point) -> Alarm:
         """Build the alarm that ``point`` decided, and open it or close those that it ends."""
         worse = found.shift > 0
         after = found.before + found.shift
-        ended = () if worse else tuple(alarm for alarm in self.open if self._ends(after, alarm))
         alarm = Alarm(
             kind=found.kind,
             worse=worse,
@@ -263,20 +324,32 @@ class Detector:
             new_driver=found.drivers[1],
             samples=found.samples,
             reference=found.reference,
-            closes=tuple(one.seq for one in ended),
         )
-        self.open = [one for one in self.open if one not in ended]
         if worse:
             self.open = [*self.open, alarm][-MOST_OPEN:]
-        return alarm
+            return alarm
+        ended = [
+            one
+            for one in self.open
+            if self._of_share(one) is self._of_share(alarm) and self._ends(after, one)
+        ]
+        self.open = [one for one in self.open if one not in ended]
+        return replace(alarm, closes=tuple(one.seq for one in ended))
 
     def _ends(self, after: float, alarm: Alarm) -> bool:
         return after <= self.door.logarithm(alarm.before) + self.parameters.near
+
+    def _of_share(self, alarm: Alarm) -> bool:
+        """Say whether an alarm is of a share and no level: where the slow samples are marked."""
+        return alarm.kind is Kind.SLOW_STATE and bool(self.share.slow)
 
     def _settle(self, state: State, effect: Effect | None = None, why: str | None = None) -> None:
         """End the trial with a verdict."""
         trial, m = self.trial, self.level.own
         if trial is None:
+            return
+        self.trial = None
+        if trial.told and effect is None:
             return
         self.settled = Verdict(
             state=state,
@@ -289,7 +362,6 @@ class Detector:
             limit=None if why else math.expm1(trial.limit(self.parameters, m)),
             why=why,
         )
-        self.trial = None
 
     def _remember(self, level: Level) -> None:
         level.rest()

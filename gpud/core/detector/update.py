@@ -19,12 +19,18 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class Trial:
-    """One driver update that has no verdict yet. ``base`` is the level before it."""
+    """One driver update that has no verdict yet. ``base`` is the level before it.
+
+    ``left`` is the driver that went, another than the base's if it brought too little to compare
+    with. ``told``: the share of slow samples had a verdict of its own, and the level has none yet.
+    """
 
     base: Level
     driver: str
     since_seq: int
     since_s: float
+    left: str
+    told: bool = False
     _before: Reference | None = None
 
     @property
@@ -65,13 +71,16 @@ class Trial:
             "driver": self.driver,
             "since_seq": self.since_seq,
             "since_s": self.since_s,
+            "left": self.left,
+            "told": self.told,
         }
 
     @classmethod
     def restored(cls, state: dict[str, Any]) -> Trial:
         """Read back what ``state`` gave."""
         base = Level.restored(state["base"])
-        return cls(base, state["driver"], state["since_seq"], state["since_s"])
+        since = state["since_seq"], state["since_s"]
+        return cls(base, state["driver"], *since, state["left"], state["told"])
 
 
 def is_look(m: int, door: Door, parameters: Parameters) -> bool:
