@@ -1,10 +1,11 @@
 """Published methods and plain rules on the same streams. None of them is a dependency of gpud.
 
-    python -m venv /tmp/anchors; /tmp/anchors/bin/pip install numpy ruptures river
+    python -m venv /tmp/anchors; /tmp/anchors/bin/pip install ruptures river
+    python -m venv /tmp/otava; /tmp/otava/bin/pip install apache-otava
+    .venv/bin/python benchmarks/detect.py --python /tmp/anchors/bin/python --python PATH...
 
-and run the benchmark with that Python. Apache Otava pins an older numpy than river wants, so it
-lives in an environment of its own (``pip install apache-otava``). What cannot be imported is shown
-with the figures that were recorded for it, marked as such.
+Apache Otava pins an older numpy than river wants, so it lives in an environment of its own. What
+cannot be imported anywhere is shown with the figures that were recorded for it, marked as such.
 """
 
 from __future__ import annotations

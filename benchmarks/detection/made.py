@@ -61,7 +61,7 @@ class Stream:
     """What a probe would have stored, and what is known about it."""
 
     name: str
-    part: str  # made, recorded or generated
+    part: str  # made, recorded, generated or world
     direction: str
     timestamps: list[float] = field(default_factory=list)
     values: list[float] = field(default_factory=list)
@@ -69,6 +69,7 @@ class Stream:
     flags: list[str] = field(default_factory=list)
     low: list[bool] = field(default_factory=list)
     labels: list[Label] = field(default_factory=list)
+    kinds: tuple[str, ...] = ()  # what it is one of: its source, its noise, its spacing
 
 
 @dataclass(slots=True)
@@ -169,6 +170,7 @@ def _stream(number: int, rng: random.Random, n: int, spacing_s: int) -> Stream:
         name=f"generated/{number:04d}/{scenario}/{family}/{spacing_s}",
         part="generated",
         direction=rng.choice(("lower-is-better", "higher-is-better")),
+        kinds=(f"noise {family}", f"every {spacing_s} s", f"change {scenario}"),
     )
     sign = 1 if made.direction == "lower-is-better" else -1
     course = _course(made, scenario, n, rng)

@@ -24,6 +24,11 @@ if TYPE_CHECKING:
 Detect: TypeAlias = "Callable[[Stream, Sequence[str]], list[dict[str, Any]]]"
 """A stream and the flags that may be seen of it; alarms with index, change_index and ratio."""
 DRIFT_ALARMS = 3
+COUNTS = (
+    *("hits", "false", "missed", "nulls", "null_alarms", "samples", "lookahead"),
+    *("intervals", "intervals_right"),
+)
+AT_ONCE = {"driver", "step"}
 
 
 @dataclass(slots=True)
@@ -39,6 +44,8 @@ class Score:
     delays: list[int] = field(default_factory=list)
     driver_delays: list[int] = field(default_factory=list)
     driver_errors: list[float] = field(default_factory=list)
+    intervals: int = 0  # told with changes at once whose size is known
+    intervals_right: int = 0
     lookahead: int = 0
     seconds: float = 0.0
 
@@ -70,7 +77,7 @@ class Score:
 
     def add(self, other: Score) -> None:
         """Take another set's counts in."""
-        for name in ("hits", "false", "missed", "nulls", "null_alarms", "samples", "lookahead"):
+        for name in COUNTS:
             setattr(self, name, getattr(self, name) + getattr(other, name))
         self.seconds += other.seconds
         self.delays += other.delays
@@ -89,19 +96,17 @@ def visible(stream: Stream, *, power: bool) -> list[str]:
 def judged(stream: Stream, alarms: Sequence[dict[str, Any]]) -> Score:
     """Score the alarms of one stream."""
     up = stream.direction == "lower-is-better"
-    bad = sorted(
-        (alarm["index"], alarm["change_index"], alarm["ratio"])
-        for alarm in alarms
-        if (alarm["ratio"] > 1) is up and alarm["ratio"] != 1
-    )
+    worse = [one for one in alarms if (one["ratio"] > 1) is up and one["ratio"] != 1]
+    bad = sorted(worse, key=lambda alarm: (alarm["index"], alarm["change_index"]))
     score = Score(samples=len(stream.values))
     regressions = [label for label in stream.labels if label.kind == "regression"]
     alarmed: dict[int, int] = {}
     late: set[int] = set()
-    for index, _, ratio in bad:
+    for alarm in bad:
+        index = alarm["index"]
         hit = [label for label in regressions if label.lo <= index <= label.end]
         if hit:
-            _hit(score, hit[-1], index, ratio, alarmed)
+            _hit(score, hit[-1], alarm, alarmed)
         elif not any(
             label.kind == "ignore" and label.lo <= index <= max(label.hi, label.end)
             for label in stream.labels
@@ -112,22 +117,25 @@ def judged(stream: Stream, alarms: Sequence[dict[str, Any]]) -> Score:
     for label in stream.labels:
         if label.kind == "null":
             score.nulls += 1
-            score.null_alarms += any(label.at <= index <= label.end for index, _, _ in bad)
+            score.null_alarms += any(label.at <= one["index"] <= label.end for one in bad)
     return score
 
 
-def _hit(score: Score, label: Label, index: int, ratio: float, alarmed: dict[int, int]) -> None:
+def _hit(score: Score, label: Label, alarm: dict[str, Any], alarmed: dict[int, int]) -> None:
     count = alarmed[id(label)] = alarmed.get(id(label), 0) + 1
     if count > (DRIFT_ALARMS if label.cause == "drift" else 1):
         score.false += 1
     if count > 1:
         return
     score.hits += 1
-    delay = max(0, index - label.at)
+    delay = max(0, alarm["index"] - label.at)
     score.delays.append(delay)
     if label.cause == "driver":
         score.driver_delays.append(delay)
-        score.driver_errors.append(abs(math.log(ratio / label.ratio)))
+        score.driver_errors.append(abs(math.log(alarm["ratio"] / label.ratio)))
+    if label.cause in AT_ONCE and "low" in alarm:
+        score.intervals += 1
+        score.intervals_right += alarm["low"] <= label.ratio <= alarm["high"]
 
 
 def _stray(
@@ -196,6 +204,7 @@ def _stream(row: dict[str, Any]) -> Stream:
         context=context,
         flags=flags,
         low=low[:n],
+        kinds=(row["source"], *([row["scenario"]] if "scenario" in row else [])),
         labels=_labels(sorted(row["labels"], key=lambda label: label["at"]), n),
     )
 

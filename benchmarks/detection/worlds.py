@@ -147,7 +147,12 @@ def _stream(name: str, world: World) -> Stream:
     spacing_s = rng.choice(world.spacings_s)
     n = rng.randint(*world.length)
     cause = rng.choice(world.causes)
-    made = Stream(f"{name}/{cause}", "world", rng.choice(("lower-is-better", "higher-is-better")))
+    made = Stream(
+        f"{name}/{cause}",
+        "world",
+        rng.choice(("lower-is-better", "higher-is-better")),
+        kinds=(f"change {cause}",),
+    )
     sign = 1 if made.direction == "lower-is-better" else -1
     course = _course(world, cause, n, spacing_s, sign, rng)
     made.labels = course.labels
