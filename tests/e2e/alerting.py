@@ -1,14 +1,11 @@
-"""Debian's Alertmanager, and a webhook that keeps what it is sent."""
+"""Debian's Alertmanager, run alone and asked over its API."""
 
 from __future__ import annotations
 
 import contextlib
 import json
-import queue
 import subprocess
-import threading
 import urllib.request
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import TYPE_CHECKING, Any
 
 from tests.e2e.program import free_port
@@ -17,54 +14,6 @@ from tests.waiting import until
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
-
-
-class Webhook:
-    """Takes POSTs on a port of its own; ``next`` waits for what comes."""
-
-    def __init__(self) -> None:
-        self.messages = queue.Queue[dict[str, Any]]()
-        messages = self.messages
-
-        class Handler(BaseHTTPRequestHandler):
-            def do_POST(self) -> None:
-                body = self.rfile.read(int(self.headers["content-length"]))
-                messages.put(json.loads(body))
-                self.send_response(200)
-                self.send_header("content-length", "0")
-                self.end_headers()
-
-            def log_message(self, *_: Any) -> None:
-                pass
-
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self._thread = threading.Thread(target=self._server.serve_forever)
-        self._thread.start()
-
-    @property
-    def url(self) -> str:
-        return f"http://127.0.0.1:{self._server.server_port}/"
-
-    def next(self, within_s: float) -> dict[str, Any]:
-        """The next message, in the order in which they came."""
-        try:
-            return self.messages.get(timeout=within_s)
-        except queue.Empty:
-            raise AssertionError(f"nothing was sent for {within_s:g} s") from None
-
-    def close(self) -> None:
-        self._server.shutdown()
-        self._thread.join(timeout=10)
-        self._server.server_close()
-
-
-@contextlib.contextmanager
-def webhook() -> Iterator[Webhook]:
-    made = Webhook()
-    try:
-        yield made
-    finally:
-        made.close()
 
 
 @contextlib.contextmanager

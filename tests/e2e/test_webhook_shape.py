@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import signal
-import subprocess
 import time
 import urllib.request
 from dataclasses import replace
@@ -16,7 +14,7 @@ import pytest
 from gpud.core.alertmanager import rfc3339
 from gpud.core.message import Message
 from tests.agent.alerts.telling import HOST, LOST, SLOW, context, ended, only, receiver
-from tests.e2e.program import free_port
+from tests.e2e import alerting
 from tests.waiting import until
 
 if TYPE_CHECKING:
@@ -49,24 +47,8 @@ def there() -> Iterator[Receiver]:
 @pytest.fixture
 def alertmanager(tmp_path: Path, there: Receiver) -> Iterator[str]:
     """Give the address of a real one that sends to the receiver."""
-    config = tmp_path / "alertmanager.yml"
-    config.write_text(CONFIG.format(url=there.url()))
-    address = f"127.0.0.1:{free_port()}"
-    with (tmp_path / "alertmanager.log").open("wb") as said:
-        process = subprocess.Popen(
-            [
-                *("prometheus-alertmanager", f"--config.file={config}", "--log.level=warn"),
-                *(f"--storage.path={tmp_path}/data", f"--web.listen-address={address}"),
-                "--cluster.listen-address=",
-            ],
-            stdout=said,
-            stderr=said,
-        )
-        try:
-            yield f"http://{address}"
-        finally:
-            process.send_signal(signal.SIGTERM)
-            process.wait(30)
+    with alerting.alertmanager(CONFIG.format(url=there.url()), tmp_path) as port:
+        yield f"http://127.0.0.1:{port}"
 
 
 def give(alertmanager: str, alerts: list[dict[str, Any]]) -> None:
