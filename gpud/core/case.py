@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 from gpud.core.alerts import Alert, Cause, Severity
 
@@ -16,6 +16,10 @@ if TYPE_CHECKING:
 
 Strand: TypeAlias = "tuple[StreamKey, int]"
 """Names an alarm: its stream, and the sample of it that decided."""
+
+
+MOST_OVER: Final = 64
+"""Alarms of a case that are over and kept: a stream may come and go while others stay slow."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +74,7 @@ class Case:
     @property
     def of_update(self) -> bool:
         """Whether it is about an update, of the driver or of what it runs on."""
-        return any(not one.alarm.suspect for one in self.found)
+        return "old" in self.labels
 
     @property
     def since_s(self) -> float:
@@ -93,8 +97,12 @@ class Case:
         return any(one.key.gpu == gpu for one in self.found)
 
     def joined(self, found: Iterable[Found], now_s: float) -> Case:
-        """Give it with more alarms."""
-        return replace(self, found=(*self.found, *found), updated_s=now_s)
+        """Give it with more alarms; of those that are over, the latest are kept."""
+        every = (*self.found, *found)
+        past = [one for one in every if strand(one) in self.over][:-MOST_OVER]
+        kept = tuple(one for one in every if one not in past)
+        over = self.over & {strand(one) for one in kept}
+        return replace(self, found=kept, over=over, updated_s=now_s)
 
     def without(self, over: Callable[[Found], bool], now_s: float) -> Case:
         """Give it without the alarms that are over; with the last of them it ends."""

@@ -262,6 +262,19 @@ def test_an_acknowledgement_is_kept_whatever_joins_and_through_a_restart() -> No
     assert ledger.acknowledged(joined, "0" * 16, NOW_S + 9) == joined
 
 
+def test_a_stream_that_comes_and_goes_for_years_makes_no_alert_grow_for_ever() -> None:
+    slower = found("graph", alarm(Kind.STEP))
+    known = kept([found(one=alarm(seq=9999)), slower])
+    known = ledger.with_return(known, found().key, [9999], NOW_S)
+    for seq in range(500):
+        known = kept([found(one=alarm(seq=seq))], known)
+        known = ledger.with_return(known, found().key, [seq], NOW_S)
+    (case,) = known.cases
+    assert max(len(case.found), len(case.over)) < 100
+    assert case.open == (slower,)
+    assert firing(known)[0].summary.startswith("graph launch +12 % (12.4 -> 13.9 us) since driver")
+
+
 def test_a_clock_that_was_set_back_ends_nothing_before_it_began() -> None:
     known = ledger.forgotten(kept([found()]), found().key, NOW_S - 24 * HOUR_S)
     (one,) = ledger.everything(known)
