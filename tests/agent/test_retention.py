@@ -180,7 +180,7 @@ def test_the_file_does_not_grow_once_as_much_is_deleted_as_is_written(tmp_path: 
     sizes = []
     with unsynced(tmp_path) as store:
         for day in range(24):
-            store.append(hours(24, since_s=BEGUN_S + day * DAY_S, each=20))
+            store.append(hours(24, since_s=BEGUN_S + day * DAY_S, each=10))
             work(store)
             sizes.append(store.read(lambda open_: open_.execute("PRAGMA page_count").fetchone()[0]))
     assert sizes[5] > sizes[1]
