@@ -9,7 +9,6 @@ import asyncio
 import os
 import shutil
 import signal
-from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -18,7 +17,7 @@ from gpud.agent import retention, rolluprows
 from gpud.agent.rolluprows import BELIEVED_HOURS
 from gpud.agent.store import History, Store
 from gpud.core.settings import Store as Plan
-from tests.agent.months import BEGUN_S, DAY_S, HOUR_S, done, hours, opened, run
+from tests.agent.months import BEGUN_S, DAY_S, HOUR_S, done, hours, memory, opened, run
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -28,16 +27,8 @@ PLAN = Plan(raw_days=2, rollup_days=3)
 TABLES = ("runs", "samples", "rollups", "states")
 
 
-@contextmanager
-def unsynced(folder: Path) -> Iterator[Store]:
-    """Open it without waiting for the disk: it is processes that die here, no machines."""
-    with opened(folder) as store:
-        store._connection.execute("PRAGMA synchronous=OFF")
-        yield store
-
-
 def contents(folder: Path) -> dict[str, list[Any]]:
-    with unsynced(folder) as store:
+    with opened(folder) as store:
         assert store.set_aside is None
         return {
             table: store.read(
@@ -54,15 +45,15 @@ def work(store: Store) -> None:
 
 
 @pytest.fixture
-def prepared(tmp_path: Path) -> Path:
+def prepared() -> Iterator[Path]:
     """A history whose next pass has two hours to sum up, and runs and hours to delete."""
-    folder = tmp_path / "prepared"
-    folder.mkdir()
-    with opened(folder) as store:
-        store.append(hours(9 * 24))
-        done(store, rolluprows.roll_up)
-        store.append(hours(2, since_s=BEGUN_S + 9 * DAY_S, each=3))
-    return folder
+    with memory() as folder:
+        (folder / "prepared").mkdir()
+        with opened(folder / "prepared") as store:
+            store.append(hours(9 * 24))
+            done(store, rolluprows.roll_up)
+            store.append(hours(2, since_s=BEGUN_S + 9 * DAY_S, each=3))
+        yield folder / "prepared"
 
 
 def killed_at(folder: Path, moment: int, watch: Callable[[Store, Callable[[], None]], None]) -> int:
@@ -98,11 +89,11 @@ def every_few_steps(store: Store, count: Callable[[], None]) -> None:
 
 @pytest.mark.parametrize("watch", [each_statement, every_few_steps])
 def test_killed_at_any_moment_no_run_is_lost_before_its_hour_and_the_next_pass_ends_it(
-    prepared: Path, tmp_path: Path, watch: Callable[[Store, Callable[[], None]], None]
+    prepared: Path, watch: Callable[[Store, Callable[[], None]], None]
 ) -> None:
     before = contents(prepared)
-    whole = shutil.copytree(prepared, tmp_path / "whole")
-    with unsynced(whole) as store:
+    whole = shutil.copytree(prepared, prepared.with_name("whole"))
+    with opened(whole) as store:
         work(store)
     expected = contents(whole)
     assert len(expected["runs"]) < len(before["runs"])
@@ -110,7 +101,7 @@ def test_killed_at_any_moment_no_run_is_lost_before_its_hour_and_the_next_pass_e
     moment, ended = 0, -signal.SIGKILL
     while ended == -signal.SIGKILL:
         moment += 1
-        folder = shutil.copytree(prepared, tmp_path / str(moment))
+        folder = shutil.copytree(prepared, prepared.with_name(str(moment)))
         ended = killed_at(folder, moment, watch)
         left = contents(folder)
         kept = {row[0] for row in left["runs"]}
@@ -118,7 +109,7 @@ def test_killed_at_any_moment_no_run_is_lost_before_its_hour_and_the_next_pass_e
         summed_up = {row[0] for row in (*before["rollups"], *left["rollups"])}
         assert {at_s // HOUR_S * HOUR_S for at_s in gone} <= summed_up
         assert {row[0] for row in left["samples"]} == {row[0] for row in left["runs"]}
-        with unsynced(folder) as store:
+        with opened(folder) as store:
             work(store)
         assert contents(folder) == expected
         shutil.rmtree(folder)
@@ -178,7 +169,7 @@ def test_how_large_it_is_is_told_and_nothing_while_it_cannot_be_read(tmp_path: P
 
 def test_the_file_does_not_grow_once_as_much_is_deleted_as_is_written(tmp_path: Path) -> None:
     sizes = []
-    with unsynced(tmp_path) as store:
+    with opened(tmp_path) as store:
         for day in range(24):
             store.append(hours(24, since_s=BEGUN_S + day * DAY_S, each=10))
             work(store)

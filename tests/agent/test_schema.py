@@ -14,7 +14,7 @@ import pytest
 from gpud.agent import schema
 from gpud.agent.eventrows import Entry, Window
 from gpud.agent.schema import FILE, MIGRATIONS
-from tests.agent.months import opened, run
+from tests.agent.months import memory, opened, run
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -78,29 +78,31 @@ def test_a_file_of_each_older_schema_is_led_forward_and_keeps_its_rows(
 
 
 @pytest.mark.parametrize("version", OLD)
-def test_killed_between_any_two_statements_the_next_start_leads_it_on(
-    tmp_path: Path, version: int
-) -> None:
-    made(tmp_path / "old", version)
-    moment, killed = 0, True
-    while killed:
-        moment += 1
-        folder = shutil.copytree(tmp_path / "old", tmp_path / str(moment))
-        pid = os.fork()
-        if pid == 0:
-            try:
-                migrated(folder, moment)
-                os._exit(0)
-            finally:
-                os._exit(1)
-        code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
-        assert code in {0, -signal.SIGKILL}
-        killed = code != 0
-        with opened(folder) as store:
-            assert store.set_aside is None
-            assert store.count() == 1
-            assert store.append([run(6.0)]) == []
+def test_killed_between_any_two_statements_the_next_start_leads_it_on(version: int) -> None:
+    with memory() as place:
+        made(place / "old", version)
+        moment = 1
+        while led_on(shutil.copytree(place / "old", place / str(moment)), moment) != 0:
+            moment += 1
     assert moment > 3
+
+
+def led_on(folder: Path, moment: int) -> int:
+    """Kill a process at the n-th statement of leading the file on, open it, say how that ended."""
+    pid = os.fork()
+    if pid == 0:
+        try:
+            migrated(folder, moment)
+            os._exit(0)
+        finally:
+            os._exit(1)
+    code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+    assert code in {0, -signal.SIGKILL}
+    with opened(folder) as store:
+        assert store.set_aside is None
+        assert store.count() == 1
+        assert store.append([run(6.0)]) == []
+    return code
 
 
 def migrated(folder: Path, moment: int) -> None:
