@@ -9,7 +9,7 @@ import pytest
 
 from gpud.agent import rolluprows
 from gpud.agent.eventrows import Entry
-from gpud.agent.rolluprows import BELIEVED_HOURS, SLICE
+from gpud.agent.rolluprows import BELIEVED_HOURS, SLICE, Standing
 from gpud.core.sample import Flag
 from tests.agent.months import BEGUN_S, DAY_S, HOUR_S, column, done, failed, hours, opened, run
 
@@ -181,6 +181,14 @@ def test_a_clock_that_is_wrong_for_two_days_deletes_nothing(store: Store, away_s
     forget(store)
     assert len(run_hours(store)) == 23 * 24
     assert set(range(BEGUN_S, there_s, HOUR_S)) <= set(rolled_hours(store))
+
+
+def test_an_hour_counts_once_however_often_the_clock_comes_back_to_it() -> None:
+    known = Standing()
+    for number in range(3 * BELIEVED_HOURS):
+        known = known.reached(number, number % 2 * HOUR_S)
+    assert known.hours == (0, HOUR_S)
+    assert known.believed is None
 
 
 def test_after_a_long_absence_what_is_old_stays_until_gpud_has_run_for_three_days(
