@@ -16,9 +16,13 @@ from gpud.core.stats import compared, human
 from gpud.core.text import escaped
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
 WIDTH: Final = 100
+COLUMNS: Final = ("probe", "normal", "now", "change", "runs", "driver")
+LEAST_ROOM: Final = 20
+LONGEST: Final = 36
+"""Characters of a stream's name; ours have fewer, and a row has to stay within the width."""
 UNKNOWN: Final = "-"
 SHORT: Final = 8
 """Digits of a fingerprint that are shown, as long as they tell all of them apart."""
@@ -49,30 +53,45 @@ def baseline_lines(streams: Sequence[Mapping[str, Any]], document: Mapping[str, 
     """Say what is normal for each stream, what it is now, and what is known of its driver."""
     if not streams:
         return ["nothing is judged yet: figures of the first runs have to come in"]
-    header = ("", "probe", "normal", "now", "against normal", "runs", "driver")
-    rows = [header, *(_baseline(one, document) for one in streams)]
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    shown = [
-        "  "
-        + "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
-        for row in rows
-    ]
-    return [line for text in shown for line in _within(text)]
+    several = _several(document.get("streams") or ())
+    places = [_place(one["uuid"], document) for one in streams]
+    rows = [_baseline(one, several) for one in streams]
+    widths = [max(map(len, column)) for column in zip(COLUMNS, *rows, strict=True)]
+    shown = _aligned(COLUMNS, widths)
+    for number, (place, row) in enumerate(zip(places, rows, strict=True)):
+        if not number or places[number - 1] != place:
+            shown.append(f"  {escaped(place)}")
+        shown += _aligned(row, widths)
+    return shown
 
 
-def _baseline(one: Mapping[str, Any], document: Mapping[str, Any]) -> tuple[str, ...]:
+def _aligned(row: Sequence[str], widths: Sequence[int]) -> list[str]:
+    """Write a row; its last cell goes on below itself where the line would be too long."""
+    *cells, last = row
+    start = "  ".join(["", *(c.ljust(w) for c, w in zip(cells, widths[:-1], strict=True)), ""])
+    first, *rest = wrap(last, max(WIDTH - len(start), LEAST_ROOM)) or [""]
+    return [f"{start}{first}".rstrip(), *(" " * len(start) + more for more in rest)]
+
+
+def _several(streams: Iterable[Mapping[str, Any]]) -> frozenset[str]:
+    """Give the probes of whose method there is more than one version."""
+    versions: dict[str, set[int]] = {}
+    for one in streams:
+        versions.setdefault(one["probe"], set()).add(one["version"])
+    return frozenset(probe for probe, known in versions.items() if len(known) > 1)
+
+
+def _baseline(one: Mapping[str, Any], several: Collection[str]) -> tuple[str, ...]:
     slowdown, usual, unit = one["slowdown"], one["usual"], one["unit"]
     now = None
     if slowdown is not None and usual is not None and unit is not None:
         rate = unit in {Unit.BYTES_PER_SECOND, Unit.FLOPS_PER_SECOND}
         now = usual / slowdown if rate else usual * slowdown
-    place, name = _stream({**one, "gpu": one["uuid"]}, document)
     return tuple(
         map(
             escaped,
             (
-                place,
-                name,
+                _name(one, several)[:LONGEST],
                 UNKNOWN if usual is None or unit is None else human(usual, unit),
                 UNKNOWN if now is None else human(now, unit),
                 UNKNOWN if slowdown is None else compared(slowdown),
@@ -84,16 +103,15 @@ def _baseline(one: Mapping[str, Any], document: Mapping[str, Any]) -> tuple[str,
 
 
 def _verdict(verdict: Mapping[str, Any] | None) -> str:
-    """Say what is known of the latest driver: "576.02: regressed, since 2026-11-05 08:31"."""
+    """Say what is known of the latest driver: "576.02: regressed since 2026-11-05 08:31"."""
     if verdict is None:
         return ""
     state = str(verdict["state"])
     words = {"no_change": "no change seen", "none": "no verdict"}.get(state, state)
     if verdict.get("limit") is not None and state in {"no_change", "undecided"}:
-        words += f" (limit +-{100 * verdict['limit']:.0f} %)"
+        words += f" (+-{100 * verdict['limit']:.0f} %)"
     based = f", {verdict['samples']} runs" if state in {"learning", "undecided"} else ""
-    since = f", since {_moment(verdict['since_s'])}"
-    return f"{verdict['old_driver']} -> {verdict['new_driver']}: {words}{based}{since}"
+    return f"{verdict['new_driver']}: {words}{based} since {_moment(verdict['since_s'])}"
 
 
 def alerts(document: Mapping[str, Any], *, ended: bool) -> list[dict[str, Any]]:
@@ -124,10 +142,11 @@ def _alert(one: Mapping[str, Any], name: str, document: Mapping[str, Any]) -> It
     yield f"  {name}  {one['name']}, {one['severity']}, since {since}{until}{seen}"
     yield f"    {one['summary']}"
     for piece in one.get("evidence") or ():
+        stream = piece["stream"]
         before, after = (human(piece[side], piece["unit"]) for side in ("before", "after"))
         ends = f"{100 * (piece['low'] - 1):.1f} to {100 * (piece['high'] - 1):.1f} %"
         yield (
-            f"    {' '.join(_stream(piece['stream'], document))}: {before} -> {after}, "
+            f"    {_place(stream['gpu'], document)} {_name(stream)}: {before} -> {after}, "
             f"{100 * (piece['slowdown'] - 1):.0f} % slower ({ends}), {piece['samples']} samples"
         )
     for cause in one.get("causes") or ():
@@ -158,14 +177,17 @@ def _short(fingerprints: Sequence[str]) -> dict[str, str]:
     }
 
 
-def _stream(parts: Mapping[str, Any], document: Mapping[str, Any]) -> tuple[str, str]:
-    """Name a stream by its parts: "GPU 0", "launch submit"."""
-    gpu = (document.get("gpus") or {}).get(parts["gpu"])
-    place = "CPU" if parts["gpu"] is None else f"GPU {gpu['number']}" if gpu else parts["gpu"]
-    battery = ", on battery" if parts.get("on_battery") else ""
-    version = f" v{parts['version']}" if parts.get("version", 1) != 1 else ""
+def _place(uuid: str | None, document: Mapping[str, Any]) -> str:
+    """Name a GPU by its number, and the CPU."""
+    gpu = (document.get("gpus") or {}).get(uuid)
+    return "CPU" if uuid is None else f"GPU {gpu['number']}" if gpu else uuid
+
+
+def _name(parts: Mapping[str, Any], several: Collection[str] = ()) -> str:
+    """Name a stream beside its GPU, as the options of ``gpud baseline`` do."""
     mode = "" if parts["mode"] == parts["probe"] else f" {parts['mode']}"
-    return place, f"{parts['probe']}{mode}{version}{battery}"
+    version = f" v{parts['version']}" if parts["probe"] in several else ""
+    return f"{parts['probe']}{mode}{version}{', on battery' if parts['on_battery'] else ''}"
 
 
 def _moment(at_s: float) -> str:

@@ -95,32 +95,46 @@ def baselines(*streams: dict[str, Any]) -> list[str]:
 
 
 def test_a_baseline_says_what_is_normal_and_how_the_present_compares() -> None:
-    _, line = baselines(stream())
-    assert line.split("  ")[1:2] == ["GPU 0"]
+    _, place, line = baselines(stream())
+    assert place == "  GPU 0"
     for words in ("launch submit", "12.4 µs", "13.9 µs", "12 % slower", "1,200"):
         assert words in line
 
 
 def test_a_rate_that_is_slower_is_a_smaller_one() -> None:
-    _, line = baselines(stream(unit="bytes_per_second", usual=400e9, slowdown=1.25))
+    _, _, line = baselines(stream(unit="bytes_per_second", usual=400e9, slowdown=1.25))
     assert "400 GB/s" in line
     assert "320 GB/s" in line
     assert "25 % slower" in line
 
 
 def test_what_is_not_known_of_a_baseline_is_a_dash() -> None:
-    _, line = baselines(stream(usual=None, slowdown=None, judged=3, unit=None, uuid=None))
-    assert line.split() == ["CPU", "launch", "submit", "-", "-", "-", "3"]
+    _, place, line = baselines(stream(usual=None, slowdown=None, judged=3, unit=None, uuid=None))
+    assert (place, line.split()) == ("  CPU", ["launch", "submit", "-", "-", "-", "3"])
+
+
+def test_a_version_is_told_where_there_are_two_and_an_only_mode_is_not_named_twice() -> None:
+    told = document(streams=[stream(), stream(version=2), stream(probe="triad", mode="triad")])
+    _, _, *lines = judgement.baseline_lines(told["streams"], told)
+    names = [line.strip().split("  ")[0] for line in lines]
+    assert names == ["launch submit v1", "launch submit v2", "triad"]
+
+
+def test_a_long_verdict_goes_on_below_itself() -> None:
+    verdict = {"state": "none", "new_driver": "x" * 90, "since_s": NOW_S, "samples": 1}
+    lines = baselines(stream(verdict=verdict))
+    assert max(map(len, lines)) <= judgement.WIDTH
+    assert "x" * 90 in "".join(line[-60:].strip() for line in lines[2:])
 
 
 @pytest.mark.parametrize(
     ("verdict", "words"),
     [
-        ({"state": "learning"}, "572.16 -> 576.02: learning, 12 runs, since 2025-10-09"),
-        ({"state": "undecided", "limit": 0.08}, "undecided (limit +-8 %), 12 runs, since"),
-        ({"state": "regressed"}, "576.02: regressed, since"),
-        ({"state": "no_change", "limit": 0.07}, "no change seen (limit +-7 %), since"),
-        ({"state": "none"}, "no verdict, since"),
+        ({"state": "learning"}, "576.02: learning, 12 runs since 2025-10-09"),
+        ({"state": "undecided", "limit": 0.08}, "undecided (+-8 %), 12 runs since"),
+        ({"state": "regressed"}, "576.02: regressed since"),
+        ({"state": "no_change", "limit": 0.07}, "no change seen (+-7 %) since"),
+        ({"state": "none"}, "no verdict since"),
     ],
 )
 def test_a_baseline_says_what_is_known_of_the_latest_driver(
@@ -196,7 +210,7 @@ def test_whatever_is_foreign_is_shown_harmless_and_within_the_width() -> None:
     lines = judgement.alert_lines(judgement.alerts(told, ended=True), told)
     lines += judgement.baseline_lines(judgement.chosen(told, None, None, None), told)
     assert not any(character in "".join(lines) for character in "\x1b\u202e")
-    assert max(map(len, lines[:-2])) <= judgement.WIDTH
+    assert max(map(len, lines)) <= judgement.WIDTH
 
 
 def gpud(home: Path, *words: str) -> subprocess.CompletedProcess[str]:
@@ -342,7 +356,7 @@ def test_what_a_real_agent_says_of_its_streams_and_alerts_is_shown() -> None:
     )
     told = status.document(snapshot, now=Instant(NOW_S, 1.0))
     told = json.loads(json.dumps(told))
-    (_, line) = judgement.baseline_lines(judgement.chosen(told, None, None, None), told)
-    assert line.split()[:5] == ["GPU", "0", "launch", "submit", "12.4"]
+    _, place, line = judgement.baseline_lines(judgement.chosen(told, None, None, None), told)
+    assert (place, line.split()[:3]) == ("  GPU 0", ["launch", "submit", "12.4"])
     shown = "\n".join(judgement.alert_lines(judgement.alerts(told, ended=False), told))
     assert "because: driver 572.16 -> 576.02" in shown

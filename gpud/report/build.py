@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from gpud.core import gpu_table
 from gpud.core.alerts import DRIVER_REGRESSION, FUNCTION_LOST, SLOWDOWN, TEST
+from gpud.core.commands import BASELINE_ACCEPTED, BASELINE_RESET
+from gpud.core.probewords import figure_of
 from gpud.core.stats import compared
 from gpud.core.streams import JUDGED
 from gpud.report import findings, health, tracks, words
 from gpud.report.model import Cost, Event, Headline, Report, Track
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
     from gpud.core.streams import StreamKey
     from gpud.report.model import Lost, Shift, Told
@@ -23,6 +26,10 @@ SLOWER: Final = frozenset({DRIVER_REGRESSION, SLOWDOWN, FUNCTION_LOST})
 """Alerts that answer the question on top: did something become slower, or stop working?"""
 FEWEST: Final = 20
 """Clean runs of some stream without which nothing can be said."""
+SPOKEN: Final = {
+    BASELINE_ACCEPTED: "you said that what is now is normal:",
+    BASELINE_RESET: "you said to learn anew:",
+}
 NOTHING: Final = "nothing became slower"
 WORTH: Final = 1.065
 """A slowdown that the detectors would have told of, had they seen it."""
@@ -49,7 +56,7 @@ def build(rows: Rows, *, since_s: float, until_s: float, file_bytes: int) -> Rep
     lost = health.lost(rows.runs, stretches, of_runs)
     judged = [track for track in found if track.unit in JUDGED]
     shifts = (
-        *findings.suspects(rows.alarms, rows.alerts, units),
+        *findings.untold(rows.alarms, rows.alerts, units, rows.said),
         *findings.unsaid(judged, stretches, rows.verdicts, rows.alarms),
     )
     gpus = {key.gpu for key in rows.columns} | {run.gpu for run in rows.runs}
@@ -71,6 +78,7 @@ def build(rows: Rows, *, since_s: float, until_s: float, file_bytes: int) -> Rep
         gaps,
         Cost(len(rows.runs), sum(run.duration_s for run in rows.runs), awake_s, file_bytes),
         tuple(_notes(rows)),
+        _several(rows.columns),
     )
 
 
@@ -99,19 +107,39 @@ def headline(
         more = f" (and {len(gone) - 1} more)" if len(gone) > 1 else ""
         since = f"worked under driver {first.old} and fails under {first.new}"
         return Headline(f"{first.probe} {since}{more}", worse=True)
+    untold = [one for one in shifts if one.why == findings.UNTOLD and not one.over]
+    if untold:
+        return Headline(_moved(untold), worse=True)
+    return Headline(_well(slower, tracks, shifts), worse=False)
+
+
+def _well(slower: Sequence[Told], tracks: Sequence[Track], shifts: Sequence[Shift]) -> str:
+    """Say that nothing is slower now, or why nobody can know."""
     most = max((sum(level.n for level in track.levels) for track in tracks), default=0)
     if most < FEWEST:
         few = "no runs" if not most else f"only {most} runs to compare"
-        return Headline(f"too little to say anything: {few}", worse=False)
+        return f"too little to say anything: {few}"
     unjudged = [one for one in shifts if one.why == findings.UNDECIDED and one.slowdown > WORTH]
     if unjudged:
-        most_moved = max(unjudged, key=lambda one: one.slowdown)
-        moved = f"{words.stream(most_moved.key)}: {compared(most_moved.slowdown)}"
-        return Headline(f"{moved} {most_moved.words}; {findings.UNDECIDED}", worse=False)
+        return f"{_moved(unjudged)}; {findings.UNDECIDED}"
     if slower:
         over = f"{len(slower)} slowdown{'s' if len(slower) > 1 else ''} came and went"
-        return Headline(f"nothing is slower now; {over}", worse=False)
-    return Headline(NOTHING, worse=False)
+        return f"nothing is slower now; {over}"
+    return NOTHING
+
+
+def _moved(shifts: Sequence[Shift]) -> str:
+    """Name the largest shift, and how many there are beside it."""
+    most = max(shifts, key=lambda one: one.slowdown)
+    more = f" (and {len(shifts) - 1} more)" if len(shifts) > 1 else ""
+    return f"{figure_of(most.key)}: {compared(most.slowdown)} {most.words}{more}"
+
+
+def _several(keys: Iterable[StreamKey]) -> tuple[str, ...]:
+    versions: defaultdict[str, set[int]] = defaultdict(set)
+    for key in keys:
+        versions[key.probe].add(key.version)
+    return tuple(sorted(probe for probe, known in versions.items() if len(known) > 1))
 
 
 def _by_name(item: tuple[StreamKey, object]) -> tuple[bool, str, str, str, int, bool]:
@@ -128,7 +156,13 @@ def _events(rows: Rows) -> tuple[Event, ...]:
         if entry.body.get("old") is not None and entry.body.get("new") is not None
     ]
     told = gpu_table.changes({"changes": said})
-    return tuple(Event(at_s, ", ".join(changed)) for at_s, changed in told)
+    changed = [Event(at_s, ", ".join(words)) for at_s, words in told]
+    spoken = [
+        Event(one.at_s, f"{SPOKEN[one.kind]} {one.choice}")
+        for one in rows.said
+        if one.kind in SPOKEN
+    ]
+    return tuple(sorted([*changed, *spoken], key=lambda one: one.at_s))
 
 
 def _notes(rows: Rows) -> list[str]:

@@ -64,7 +64,9 @@ def course(report: Report, track: Track, width_s: float, zone: tzinfo | None) ->
     if not known:
         return ""
     plane = _Plane(report.since_s, report.until_s, *_range(track.bins))
-    title = f"{words.stream(track.key)} on {words.place(track.key.gpu, report.gpus)}"
+    title = (
+        f"{words.stream(track.key, report.several)} on {words.place(track.key.gpu, report.gpus)}"
+    )
     parts = [
         *_figures(plane, track),
         *_days(plane, zone),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any, Final
 
+from gpud.core.commands import ALERT_ACKNOWLEDGED
 from gpud.core.detector import Direction, Kind, State
 from gpud.core.stats import compared
 from gpud.report.model import Mark, Shift, Told, Verdict
@@ -12,6 +13,7 @@ from gpud.report.model import Mark, Shift, Told, Verdict
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
+    from gpud.core.commands import Command
     from gpud.core.sample import Unit
     from gpud.core.streams import StreamKey
     from gpud.report.model import Level, Stretch, Track
@@ -32,6 +34,7 @@ KINDS: Final = {
     Kind.DRIFT: "little by little, under the same driver",
     Kind.SLOW_STATE: "more of its time in the slow power state",
 }
+UNTOLD: Final = "no alert tells of it"
 SUSPECT: Final = "a suspect: nothing else that is measured confirmed it"
 BELOW: Final = "below what gpud judges"
 UNDECIDED: Final = "no verdict was reached"
@@ -78,20 +81,28 @@ def marks(findings: Iterable[Finding], key: StreamKey, unit: Unit) -> tuple[Mark
     return tuple(found)
 
 
-def suspects(
-    alarms: Iterable[Finding],
+def untold(
+    alarms: Sequence[Finding],
     alerts: Iterable[Mapping[str, Any]],
     units: Mapping[StreamKey, Unit],
+    said: Sequence[Command] = (),
 ) -> Iterator[Shift]:
-    """Yield the alarms of slowness that are in no alert."""
+    """Yield the alarms of slowness that are in no alert, and whether they are over."""
     known = {strand for alert in alerts for strand in _strands(alert)}
+    closed = {(one.key, seq) for one in alarms for seq in one.body.get("closes") or ()}
     for one in alarms:
         slower = _slowdown(one, units.get(one.key))
         since_s = _number(one.body.get("since_s"))
         if slower is None or slower <= 1 or since_s is None:
             continue
         if (_named(one.key), one.body.get("seq")) not in known:
-            yield Shift(one.key, since_s, slower, _how(one), SUSPECT)
+            over = (one.key, one.body.get("seq")) in closed or any(
+                word.at_s >= one.at_s and word.choice.holds(one.key)
+                for word in said
+                if word.kind != ALERT_ACKNOWLEDGED
+            )
+            why = UNTOLD if one.body.get("kind") == Kind.DRIVER else SUSPECT
+            yield Shift(one.key, since_s, slower, _how(one), why, over)
 
 
 def unsaid(

@@ -118,6 +118,7 @@ class Shift:
     slowdown: float
     words: str
     why: str
+    over: bool = False  # it came back, or a person said that it is normal
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,3 +218,4 @@ class Report:
     gaps: tuple[Gap, ...] = ()
     cost: Cost | None = None
     notes: tuple[str, ...] = ()  # what could not be read, or not taken into account
+    several: tuple[str, ...] = ()  # probes with figures of more than one version of their method

@@ -200,7 +200,7 @@ def _lost(report: Report, zone: tzinfo | None) -> Iterator[str]:
 def _verdicts(report: Report) -> str:
     rows = [
         (
-            f"{words.stream(one.key)} on {words.place(one.key.gpu, report.gpus)}",
+            f"{words.stream(one.key, report.several)} on {words.place(one.key.gpu, report.gpus)}",
             f"{one.old} \N{RIGHTWARDS ARROW}\N{NO-BREAK SPACE}{one.new}",
             one.words,
         )
@@ -211,7 +211,9 @@ def _verdicts(report: Report) -> str:
 
 def _shifts(report: Report, zone: tzinfo | None) -> Iterator[str]:
     for one in report.shifts:
-        where = f"{words.stream(one.key)} on {words.place(one.key.gpu, report.gpus)}"
+        where = (
+            f"{words.stream(one.key, report.several)} on {words.place(one.key.gpu, report.gpus)}"
+        )
         text = f"{where}: {compared(one.slowdown)} {one.words} ({one.why})"
         yield f"{_when(one.at_s, zone)} {safe(text)}"
 
@@ -245,7 +247,7 @@ def _track(report: Report, track: Track, zone: tzinfo | None) -> str:
     drawn = charts.course(report, track, width_s, zone)
     rows = [cells(report, track, level) for level in track.levels]
     table = _table(("driver", "runs", "median", "p10 to p90", "change"), rows)
-    name, what = words.stream(track.key), figure_of(track.key)
+    name, what = words.stream(track.key, report.several), figure_of(track.key)
     aside = f' <span class="quiet">{safe(name)}</span>' if what != name else ""
     return f"<h4>{safe(what)}{aside}</h4><figure>{drawn}{table}</figure>"
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
 
-from gpud.agent import eventrows, reader
+from gpud.agent import commands, eventrows, reader
 from gpud.agent.eventrows import Window
 from gpud.core.changes import DRIVER_VERSION, GPUS, KERNEL, WINDOWS_BUILD, WSL_VERSION
 from gpud.core.detector.model import UNJUDGED
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from gpud.agent.eventrows import Entry
+    from gpud.core.commands import Command
 
 PATIENCE_S: Final = 60.0
 """Two years of roll-ups beside a month of runs, on a slow disk."""
@@ -103,6 +104,7 @@ class Rows:
     past: tuple[Moment, ...] = ()
     columns: dict[StreamKey, Column] = field(default_factory=dict)
     events: tuple[Entry, ...] = ()
+    said: tuple[Command, ...] = ()  # by a person, about baselines and alerts
     names: dict[str, str] = field(default_factory=dict)  # of GPUs, by UUID
     alerts: tuple[dict[str, Any], ...] = ()
     verdicts: tuple[Finding, ...] = ()
@@ -127,6 +129,7 @@ def read(connection: sqlite3.Connection, since_s: float, until_s: float) -> Rows
         (*hours, *(Moment(run.at_s, run.driver) for run in runs)),
         columns,
         tuple(reversed(eventrows.within(connection, Window(since_s, until_s, (*FACTS, GPUS))))),
+        tuple(one for one in commands.read(connection, 0) if since_s <= one.at_s < until_s),
         _names(connection),
         damaged=damaged,
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from textwrap import wrap
 from typing import TYPE_CHECKING, Final, TypeVar
 
@@ -13,6 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
     from datetime import tzinfo
 
+    from gpud.core.streams import StreamKey
     from gpud.report.model import Level, Report, Track
 
 T = TypeVar("T")
@@ -26,7 +28,8 @@ LONGEST: Final = 24
 """Characters of a foreign word in a table: a driver's version has six, a hostile one any number."""
 MOST: Final = 12
 """Rows of a list that are shown; the page and --json have all of them."""
-LEFT_OUT: Final = 0.01
+FIGURE: Final = re.compile(r"(\d) (?=\S)")
+LEFT_OUT: Final = 0.05
 """Share of due runs that may be missing without a word."""
 
 
@@ -120,7 +123,7 @@ def _verdicts(report: Report) -> Iterator[Line]:
     """Group by update and outcome: ten streams without a change are one line."""
     groups: dict[tuple[str, str], dict[str, list[str]]] = {}
     for one in report.verdicts:
-        named = f"{_gpu(report, one.key.gpu)}: {_cut(words.stream(one.key), 40)}"
+        named = _named(report, one.key)
         alike = groups.setdefault((one.old, one.new), {})
         alike.setdefault(one.words, []).append(named)
     worse = {(one.old, one.new, one.words) for one in report.verdicts if one.worse}
@@ -135,11 +138,16 @@ def _verdicts(report: Report) -> Iterator[Line]:
 
 
 def _shifts(report: Report, when: _Clock) -> Iterator[Line]:
-    for one in _latest(report.shifts):
-        named = f"{_gpu(report, one.key.gpu)}: {_cut(words.stream(one.key), 40)}"
-        much = compared(one.slowdown)
-        yield f"  {when(one.at_s)}  {named}, {much} {one.words} ({one.why})", PLAIN
-    yield from _more(report.shifts)
+    """Group what moved together: the modes of one probe are one line."""
+    groups: dict[tuple[str, str, str], list[str]] = {}
+    for one in report.shifts:
+        over = ", over by now" if one.over else ""
+        group = groups.setdefault((when(one.at_s), one.words, f"{one.why}{over}"), [])
+        group.append(f"{_named(report, one.key)} {compared(one.slowdown)}")
+    for (moment, said, why), moved in _latest(list(groups.items())):
+        yield f"  {moment}  {said} ({why}):", PLAIN
+        yield f"    {', '.join(moved)}", PLAIN
+    yield from _more(list(groups))
 
 
 def _figures(report: Report) -> Iterator[Line]:
@@ -163,7 +171,7 @@ def _figures(report: Report) -> Iterator[Line]:
 
 def _levels(report: Report, track: Track) -> Iterator[tuple[str, ...]]:
     for number, level in enumerate(track.levels):
-        name = _cut(words.stream(track.key), 32) if not number else ""
+        name = _cut(words.stream(track.key, report.several), 32) if not number else ""
         yield (name, *cells(report, track, level))
 
 
@@ -227,6 +235,13 @@ def _cost(report: Report) -> Iterator[Line]:
     yield f"  {took} ({share}); the history file has {words.size(cost.file_bytes)}", PLAIN
 
 
+def _named(report: Report, key: StreamKey) -> str:
+    """Name a stream, and its GPU where there is more than one place to tell apart."""
+    name = _cut(words.stream(key, report.several), 40)
+    places = {track.key.gpu for track in report.tracks}
+    return name if len(places) == 1 else f"{_gpu(report, key.gpu)}: {name}"
+
+
 def _gpu(report: Report, gpu: str | None) -> str:
     return _cut(words.place(gpu, report.gpus), 60)
 
@@ -271,4 +286,6 @@ def _within(text: str) -> list[str]:
     if len(text) <= WIDTH:
         return [text]
     indent = " " * (len(text) - len(text.lstrip()) + 2)
-    return wrap(text, WIDTH, subsequent_indent=indent, drop_whitespace=True) or [""]
+    whole = FIGURE.sub("\\1\N{NO-BREAK SPACE}", text)  # a figure stays with its unit
+    lines = wrap(whole, WIDTH, subsequent_indent=indent) or [""]
+    return [line.replace("\N{NO-BREAK SPACE}", " ") for line in lines]

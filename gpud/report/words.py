@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 from gpud.core.stats import compared, human
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Collection, Mapping
     from datetime import tzinfo
 
     from gpud.core.sample import Unit
@@ -79,10 +79,13 @@ def place(gpu: str | None, names: Mapping[str, str]) -> str:
     return name if alike == 1 else f"{name} ({gpu[:SHORT]})"
 
 
-def stream(key: StreamKey) -> str:
-    """Name a stream beside its GPU, as the commands do: "launch submit", or "triad" alone."""
+def stream(key: StreamKey, several: Collection[str] = ()) -> str:
+    """Name a stream beside its GPU, as the commands do: "launch submit", or "triad" alone.
+
+    The version of the method is told of probes that are here in ``several``.
+    """
     name = key.probe if key.mode == key.probe else f"{key.probe} {key.mode}"
-    version = f" v{key.version}" if key.version != 1 else ""
+    version = f" v{key.version}" if key.probe in several else ""
     return f"{name}{version}{', on battery' if key.on_battery else ''}"
 
 

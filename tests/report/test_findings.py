@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
+from gpud.core.commands import ALERT_ACKNOWLEDGED, BASELINE_ACCEPTED, Choice, Command
 from gpud.core.sample import Unit
 from gpud.core.streams import StreamKey
 from gpud.report import findings
@@ -78,7 +80,7 @@ def test_a_verdict_that_nobody_wrote_is_none(body: dict[str, Any]) -> None:
     assert said(told) == []
 
 
-def test_alarms_that_are_in_no_alert_are_suspects() -> None:
+def test_alarms_that_are_in_no_alert_are_untold() -> None:
     stream = {
         "gpu": "GPU-1",
         "probe": "launch",
@@ -88,14 +90,33 @@ def test_alarms_that_are_in_no_alert_are_suspects() -> None:
     }
     alert = {"evidence": [{"stream": stream, "seq": 7}]}
     told = [alarm(1.2), alarm(1.3, seq=8), alarm(0.7), alarm(0.8, TRIAD), alarm(1.2, TRIAD)]
-    found = [(one.key.probe, round(one.slowdown, 2)) for one in _suspects(told, alert)]
+    found = [(one.key.probe, round(one.slowdown, 2)) for one in _untold(told, alert)]
     assert found == [("launch", 1.3), ("triad", 1.25)]
     as_list = {"evidence": [{"stream": list(stream.values()), "seq": 8}, 3]}
-    assert [one.slowdown for one in _suspects(told[:2], alert, as_list)] == []
+    assert [one.slowdown for one in _untold(told[:2], alert, as_list)] == []
 
 
-def _suspects(told: list[Finding], *alerts: dict[str, Any]) -> list[Any]:
-    return list(findings.suspects(told, alerts, UNITS))
+def _untold(told: list[Finding], *alerts: dict[str, Any]) -> list[Any]:
+    return list(findings.untold(told, alerts, UNITS))
+
+
+def test_an_untold_alarm_is_over_once_it_is_closed_or_accepted() -> None:
+    driver = alarm(1.2, kind="driver")
+    back = alarm(0.8, seq=9, closes=[7])
+    accepted = Command(1, 501.0, BASELINE_ACCEPTED, 5, Choice(probe="launch"))
+
+    def over(told: list[Finding], *said: Command) -> list[tuple[str, bool]]:
+        return [(one.why, one.over) for one in findings.untold(told, (), UNITS, said)]
+
+    assert over([driver]) == [(findings.UNTOLD, False)]
+    assert over([driver, back]) == [(findings.UNTOLD, True)]
+    assert over([driver], accepted) == [(findings.UNTOLD, True)]
+    assert over([driver], replace(accepted, at_s=499.0)) == [(findings.UNTOLD, False)]
+    assert over([driver], replace(accepted, choice=Choice(probe="triad"))) == [
+        (findings.UNTOLD, False)
+    ]
+    seen = Command(1, 501.0, ALERT_ACKNOWLEDGED, 5, fingerprint="ab")
+    assert over([driver], seen) == [(findings.UNTOLD, False)]
 
 
 def test_marks_are_of_one_stream_and_say_which_way() -> None:
@@ -182,7 +203,18 @@ def test_the_top_line_tells_of_a_shift_that_no_detector_has_judged() -> None:
     ]
     said = headline((), (), ENOUGH, moved)
     assert said.words == (
-        "launch submit: 12 % slower since driver 572.16 -> 576.02; no verdict was reached"
+        "submission latency: 12 % slower since driver 572.16 -> 576.02; no verdict was reached"
     )
     assert not said.worse
     assert headline((), (), ENOUGH, moved[1:]).words == NOTHING
+
+
+def test_the_top_line_tells_of_an_update_that_no_alert_tells_of() -> None:
+    moved = [
+        Shift(SUBMIT, 1.0, 1.12, "with the new driver", findings.UNTOLD),
+        Shift(TRIAD, 1.0, 1.1, "with the new driver", findings.UNTOLD),
+    ]
+    said = headline((), (), ENOUGH, moved)
+    assert said.words == "submission latency: 12 % slower with the new driver (and 1 more)"
+    assert said.worse
+    assert headline((), (), ENOUGH, [replace(one, over=True) for one in moved]).words == NOTHING

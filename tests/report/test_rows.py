@@ -8,10 +8,11 @@ from contextlib import closing
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from gpud.agent import reader
+from gpud.agent import commands, reader
 from gpud.agent.schema import MIGRATIONS
 from gpud.agent.store import FILE, Run, Store
 from gpud.core import stats
+from gpud.core.commands import BASELINE_ACCEPTED, EVERYTHING
 from gpud.core.sample import Backend, Device, Failure, Flag, Reason, RunReport, Unit
 from gpud.core.streams import StreamKey
 from gpud.report import rows
@@ -162,3 +163,11 @@ def test_alerts_that_fired_at_any_moment_of_the_time_are_read(tmp_path: Path) ->
             )
     found = read(tmp_path, since_s=10.0)
     assert [(one["name"], one["ends_s"]) for one in found.alerts] == [("A1", 50.0), ("A2", None)]
+
+
+def test_what_a_person_said_in_the_time_is_read(tmp_path: Path) -> None:
+    written(tmp_path, run(1))
+    for at_s in (5.0, 50.0, 2e6):
+        commands.accept(tmp_path, EVERYTHING, now_s=at_s)
+    found = read(tmp_path, since_s=10.0)
+    assert [(one.kind, one.at_s) for one in found.said] == [(BASELINE_ACCEPTED, 50.0)]
