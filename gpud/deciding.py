@@ -63,7 +63,7 @@ def add(verb: Callable[..., argparse.ArgumentParser], run: Callable[..., int]) -
     alerts = verb("alerts", run, "say what is wrong now, since when and why")
     alerts.add_argument("--all", action="store_true", help="also what ended in the last day")
     alerts.add_argument("--json", action="store_true", help="print one JSON document")
-    actions = alerts.add_subparsers(dest="action", metavar="ACTION")
+    actions = alerts.add_subparsers(dest="action", metavar="[ACTION]")
     text = "say that you have seen one: no more reminders"
     ack = actions.add_parser("ack", help=text, description=text)
     ack.add_argument("id", metavar="ID", help="as `gpud alerts` shows it, or its beginning")

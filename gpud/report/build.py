@@ -68,7 +68,10 @@ def build(rows: Rows, *, since_s: float, until_s: float, file_bytes: int) -> Rep
         stretches,
         _events(rows),
         told,
-        tuple(findings.verdicts(rows.verdicts, units)),
+        (
+            *findings.verdicts(rows.verdicts, units),
+            *findings.awaited(judged, stretches, (*rows.verdicts, *rows.alarms)),
+        ),
         tuple(sorted(shifts, key=lambda one: one.at_s)),
         lost,
         tuple(found),

@@ -6,7 +6,7 @@ import math
 from typing import TYPE_CHECKING, Any, Final
 
 from gpud.core.commands import ALERT_ACKNOWLEDGED
-from gpud.core.detector import Direction, Kind, State
+from gpud.core.detector import Direction, Kind, Parameters, State
 from gpud.core.stats import compared
 from gpud.report.model import Mark, Shift, Told, Verdict
 
@@ -27,6 +27,9 @@ HANG_TOGETHER: Final = 10
 ERRORS: Final = 4.0
 PER_SIGMA: Final = 2.563  # from p10 to p90 of a normal distribution, in standard deviations
 OF_A_MEDIAN: Final = 1.2533
+
+LAST_LOOK: Final = Parameters().looks[-1]
+"""Samples after which a driver has its verdict, if it is ever to have one."""
 
 KINDS: Final = {
     Kind.DRIVER: "with the new driver",
@@ -67,6 +70,26 @@ def verdicts(findings: Iterable[Finding], units: Mapping[StreamKey, Unit]) -> It
         based = f", {samples} samples" if isinstance(samples, int) else ""
         words = _outcome(state, one, units.get(one.key)) + based
         yield Verdict(one.key, one.at_s, old, new, words, worse=state is State.REGRESSED)
+
+
+def awaited(
+    tracks: Iterable[Track], stretches: Sequence[Stretch], findings: Sequence[Finding]
+) -> Iterator[Verdict]:
+    """Yield the streams whose present driver is still on trial, with the runs it has so far."""
+    last = len(stretches) - 1
+    for track in tracks:
+        # No driver is on trial by what the CPU does.
+        if track.key.gpu is None or len(track.levels) < len(("before", "now")):
+            continue
+        if track.levels[-1].stretch != last:
+            continue
+        before, now = track.levels[-2:]
+        new = stretches[last]
+        told = any(one.key == track.key and _within(one, new) for one in findings)
+        if not told and now.n < LAST_LOOK:
+            old = stretches[before.stretch].driver
+            words = f"no verdict yet, {now.n} runs"
+            yield Verdict(track.key, new.since_s, old, new.driver, words, worse=False)
 
 
 def marks(findings: Iterable[Finding], key: StreamKey, unit: Unit) -> tuple[Mark, ...]:
@@ -128,7 +151,9 @@ def unsaid(
                 continue
             old = stretches[before.stretch].driver
             why = BELOW if State.NO_CHANGE in states else UNDECIDED
-            yield Shift(track.key, new.since_s, slower, f"since driver {old} -> {new.driver}", why)
+            when = "since" if track.key.gpu is not None else "at the time of"
+            words = f"{when} driver {old} -> {new.driver}"
+            yield Shift(track.key, new.since_s, slower, words, why)
 
 
 def _within(one: Finding, stretch: Stretch) -> bool:

@@ -119,6 +119,22 @@ def test_an_untold_alarm_is_over_once_it_is_closed_or_accepted() -> None:
     assert over([driver], seen) == [(findings.UNTOLD, False)]
 
 
+def test_a_driver_on_trial_is_said_to_be_until_its_last_look() -> None:
+    def words(n: int, *told: Finding) -> list[tuple[str, str, str]]:
+        found = findings.awaited([track(1.0, n=n)], [OLD, NEW], told)
+        return [(one.old, one.new, one.words) for one in found]
+
+    assert words(12) == [("572.16", "576.02", "no verdict yet, 12 runs")]
+    assert words(12, verdict("regressed")) == []
+    assert words(12, verdict("regressed", since_s=50.0)) != []  # that was the one before
+    assert words(120) == []
+    assert list(findings.awaited([track(1.0, n=9)], [OLD, NEW, OLD], ())) == []
+    cpu = replace(track(1.04), key=StreamKey(None, "cpu_call", "call"))
+    assert list(findings.awaited([cpu], [OLD, NEW], ())) == []
+    (moved,) = findings.unsaid([cpu], [OLD, NEW], (), ())
+    assert moved.words == "at the time of driver 572.16 -> 576.02"
+
+
 def test_marks_are_of_one_stream_and_say_which_way() -> None:
     told = [alarm(1.2), alarm(0.8, TRIAD), alarm(0.9, kind="driver"), alarm(1.1, since_s="x")]
     found = findings.marks(told, SUBMIT, Unit.SECONDS)
