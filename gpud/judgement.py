@@ -103,7 +103,7 @@ def _baseline(one: Mapping[str, Any], several: Collection[str]) -> tuple[str, ..
 
 
 def _verdict(verdict: Mapping[str, Any] | None) -> str:
-    """Say what is known of the latest driver: "576.02: regressed since 2026-11-05 08:31"."""
+    """Say what is known of the latest driver: "576.02: regressed since 2026-11-05"."""
     if verdict is None:
         return ""
     state = str(verdict["state"])
@@ -111,7 +111,7 @@ def _verdict(verdict: Mapping[str, Any] | None) -> str:
     if verdict.get("limit") is not None and state in {"no_change", "undecided"}:
         words += f" (+-{100 * verdict['limit']:.0f} %)"
     based = f", {verdict['samples']} runs" if state in {"learning", "undecided"} else ""
-    return f"{verdict['new_driver']}: {words}{based} since {_moment(verdict['since_s'])}"
+    return f"{verdict['new_driver']}: {words}{based} since {_day(verdict['since_s'])}"
 
 
 def alerts(document: Mapping[str, Any], *, ended: bool) -> list[dict[str, Any]]:
@@ -192,6 +192,10 @@ def _name(parts: Mapping[str, Any], several: Collection[str] = ()) -> str:
 
 def _moment(at_s: float) -> str:
     return time.strftime("%Y-%m-%d %H:%M", time.localtime(at_s))
+
+
+def _day(at_s: float) -> str:
+    return time.strftime("%Y-%m-%d", time.localtime(at_s))
 
 
 def _within(text: str) -> list[str]:

@@ -40,12 +40,13 @@ def build(rows: Rows, *, since_s: float, until_s: float, file_bytes: int) -> Rep
     stretches, of = tracks.stretches(rows.past)
     of_runs = of[len(rows.past) - len(rows.runs) :]
     units = {key: column.unit for key, column in rows.columns.items()}
+    begins_s = tracks.beginning(rows.past, since_s, until_s)
     found = [
         Track(
             key,
             column.unit,
             tracks.levels(column, of),
-            tracks.bins(column, rows.past, since_s, until_s),
+            tracks.bins(column, rows.past, begins_s, until_s),
             findings.marks(rows.alarms, key, column.unit),
         )
         for key, column in sorted(rows.columns.items(), key=_by_name)
@@ -63,6 +64,7 @@ def build(rows: Rows, *, since_s: float, until_s: float, file_bytes: int) -> Rep
     return Report(
         since_s,
         until_s,
+        begins_s,
         headline(told, lost, judged, shifts),
         {uuid: rows.names.get(uuid, "") for uuid in sorted(gpus - {None}, key=str) if uuid},
         stretches,
@@ -126,7 +128,7 @@ def _well(slower: Sequence[Told], tracks: Sequence[Track], shifts: Sequence[Shif
     if unjudged:
         return f"{_moved(unjudged)}; {findings.UNDECIDED}"
     if slower:
-        over = f"{len(slower)} slowdown{'s' if len(slower) > 1 else ''} came and went"
+        over = f"{len(slower)} slowdown{'s' if len(slower) > 1 else ''} ended"
         return f"nothing is slower now; {over}"
     return NOTHING
 

@@ -63,7 +63,7 @@ def course(report: Report, track: Track, width_s: float, zone: tzinfo | None) ->
     known = [one for one in track.bins if one.median is not None]
     if not known:
         return ""
-    plane = _Plane(report.since_s, report.until_s, *_range(track.bins))
+    plane = _Plane(report.begins_s, report.until_s, *_range(track.bins))
     title = (
         f"{words.stream(track.key, report.several)} on {words.place(track.key.gpu, report.gpus)}"
     )
@@ -86,7 +86,7 @@ def timeline(report: Report, zone: tzinfo | None) -> str:
     """Draw which driver was there when, and when nothing ran."""
     if not report.stretches:
         return ""
-    plane = _Plane(report.since_s, report.until_s, 0.0, 1.0)
+    plane = _Plane(report.begins_s, report.until_s, 0.0, 1.0)
     parts = []
     for number, stretch in enumerate(report.stretches):
         left, right = plane.x(stretch.since_s), plane.x(stretch.until_s)

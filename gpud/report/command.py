@@ -60,13 +60,20 @@ def report(directory: Path, days: float, *, now_s: float) -> Report:
         if error.reason == "no_history":
             raise GpudError(str(error), fix="gpud makes it with its first run") from error
         raise
-    size = (directory / FILE).stat().st_size
+    size = sum(_size(directory / f"{FILE}{suffix}") for suffix in ("", "-wal"))
     return build(found, since_s=since_s, until_s=now_s, file_bytes=size)
 
 
 def document(found: Report) -> dict[str, Any]:
     """Give the report as plain JSON data; the course of each stream is in /api/v1/history."""
     return {"schema_version": SCHEMA_VERSION, **asdict(without_bins(found))}
+
+
+def _size(path: Path) -> int:
+    try:
+        return path.stat().st_size
+    except OSError:
+        return 0
 
 
 def _write(path: Path, drawn: str) -> None:

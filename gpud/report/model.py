@@ -203,6 +203,7 @@ class Report:
 
     since_s: float
     until_s: float
+    begins_s: float  # of the charts: shortly before the first run, where that is later
     headline: Headline
     gpus: dict[str, str]  # name by UUID, of every GPU with a run
     stretches: tuple[Stretch, ...] = ()

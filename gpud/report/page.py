@@ -243,7 +243,7 @@ def _moved(track: Track) -> bool:
 
 
 def _track(report: Report, track: Track, zone: tzinfo | None) -> str:
-    width_s = bin_width_s(report.since_s, report.until_s)
+    width_s = bin_width_s(report.begins_s, report.until_s)
     drawn = charts.course(report, track, width_s, zone)
     rows = [cells(report, track, level) for level in track.levels]
     table = _table(("driver", "runs", "median", "p10 to p90", "change"), rows)

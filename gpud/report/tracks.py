@@ -20,6 +20,9 @@ if TYPE_CHECKING:
 MOST_BINS: Final = 180
 """Pieces of a chart: more is finer than a screen, and heavier than a file that one sends."""
 WIDTHS_S: Final = (60.0, 600.0, 3600.0, 7200.0, 14400.0, 21600.0, 43200.0, 86400.0, 604800.0)
+SHORTEST_S: Final = 3600.0
+"""A chart shows at least so much time."""
+MARGIN: Final = 0.02
 TENTHS: Final = (0.5, 0.1, 0.9)
 
 
@@ -103,6 +106,13 @@ def spread(figures: Sequence[tuple[float, float]]) -> tuple[float, float, float]
         for q in TENTHS
     ]
     return reached[0], reached[1], reached[2]
+
+
+def beginning(past: Sequence[Moment], since_s: float, until_s: float) -> float:
+    """Give where charts begin: a new history is not drawn as a month of nothing."""
+    first_s = min((moment.at_s for moment in past), default=until_s)
+    shortest_s = min(first_s, until_s - SHORTEST_S)
+    return max(since_s, shortest_s - MARGIN * (until_s - shortest_s))
 
 
 def bin_width_s(since_s: float, until_s: float) -> float:

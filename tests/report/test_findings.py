@@ -206,7 +206,7 @@ def test_the_top_line_says_when_nothing_became_slower_or_nothing_is_known() -> N
     assert headline((), (), ENOUGH).words == NOTHING
     assert headline((told("GpudUnwell"),), (), ENOUGH).words == NOTHING
     over = headline((told(ends_s=9.0), told(ends_s=8.0)), (), ENOUGH)
-    assert (over.words, over.worse) == ("nothing is slower now; 2 slowdowns came and went", False)
+    assert (over.words, over.worse) == ("nothing is slower now; 2 slowdowns ended", False)
     assert "no runs" in headline((), (), ()).words
     assert "only 18 runs" in headline((), (), (track(1.0, n=9),)).words
 

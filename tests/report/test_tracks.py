@@ -133,3 +133,11 @@ def test_marked_runs_are_drawn_apart_also_where_there_are_no_others() -> None:
 
     assert drawn(7200.0) == [(1.0, 9.0)]
     assert drawn(86400.0) == [(1.0, None), (None, 9.0)]
+
+
+def test_charts_begin_with_the_history_and_show_an_hour_at_least() -> None:
+    month = 30 * 86400.0
+    assert tracks.beginning([], 0.0, month) > month - 2 * 3600
+    assert tracks.beginning([Moment(1.0, "A")], 0.0, month) == 0.0
+    new = tracks.beginning([Moment(month - 60, "A"), Moment(month - 30, "A")], 0.0, month)
+    assert new == pytest.approx(month - 1.02 * 3600)
