@@ -11,7 +11,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from gpud.agent import delivery, logs
+from gpud.agent import logs, sinks
 from gpud.agent.sink import Context
 from gpud.core.alerts import TEST, Alert, Severity
 from gpud.core.message import Message
@@ -37,7 +37,7 @@ def run(settings: Settings, name: str | None = None) -> tuple[list[str], int]:
     """
     logs.configure(Path(settings.log_dir, "agent/agent.log"), level=settings.log.level)
     context = Context(settings, os.uname().nodename, spawned=lambda: None)
-    there = delivery.found(context)
+    there = sinks.found(context)
     chosen = [sink for sink in there.sinks if name is None or _called(sink, name)]
     lines = [
         f"{escaped(plugin)}: not usable: {escaped(why)}"
@@ -67,9 +67,9 @@ def run(settings: Settings, name: str | None = None) -> tuple[list[str], int]:
 
 
 async def _sent(
-    sinks: Sequence[Sink], message: Message, timeout_s: float
+    chosen: Sequence[Sink], message: Message, timeout_s: float
 ) -> list[DeliveryError | None]:
-    return await asyncio.gather(*(delivery.sent(sink, message, timeout_s) for sink in sinks))
+    return await asyncio.gather(*(sinks.sent(sink, message, timeout_s) for sink in chosen))
 
 
 def _called(sink: Sink, name: str) -> bool:

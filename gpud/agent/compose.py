@@ -17,7 +17,6 @@ import structlog
 import gpud
 from gpud.agent import (
     alertsapi,
-    delivery,
     eventsapi,
     historyapi,
     ladder,
@@ -26,6 +25,7 @@ from gpud.agent import (
     retention,
     rootstatus,
     runbooks,
+    sinks,
     status,
     web,
     windows,
@@ -170,7 +170,7 @@ async def run(settings: Settings) -> int:
         keep=judge.keep,
     )
     telling = Delivery(
-        delivery.found(SinkContext(settings, os.uname().nodename, spawned)),
+        sinks.found(SinkContext(settings, os.uname().nodename, spawned)),
         settings.alerts,
         changed=fresh,
         read=board.read,

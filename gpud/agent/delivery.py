@@ -14,10 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import structlog
 
-from gpud import discovery
-from gpud.agent import alerts as folder
-from gpud.agent import children, deliveryrows
-from gpud.agent.sink import OFFERS
+from gpud.agent import deliveryrows, sinks
 from gpud.core import delivery
 from gpud.core.alerts import SINK_FAILING, SinkState
 from gpud.core.backoff import Backoff
@@ -29,9 +26,10 @@ from gpud.core.message import inert
 from gpud.core.text import escaped
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Mapping
+    from collections.abc import Callable
 
-    from gpud.agent.sink import Context, Sink
+    from gpud.agent.sink import Sink
+    from gpud.agent.sinks import Found
     from gpud.agent.store import History
     from gpud.core.alerts import Alert
     from gpud.core.clock import Instant
@@ -42,38 +40,8 @@ if TYPE_CHECKING:
 RETRY: Final = Backoff(first_s=5.0, longest_s=600.0)
 READY_AGAIN_S: Final = 60.0
 """A sink that cannot deliver is looked at again: a terminal may open, a file be mended."""
-BEYOND_S: Final = 2 * children.GRACE_S
-"""Beyond its own deadline a sink may take so long to end what it started."""
 
 log = structlog.get_logger()
-
-
-@dataclass(frozen=True, slots=True)
-class Found:
-    """The sinks there are, and why others are not, by plug-in."""
-
-    sinks: tuple[Sink, ...]
-    refused: Mapping[str, str]
-
-
-def found(context: Context) -> Found:
-    """Make every sink that is configured and not disabled, and say which are not usable."""
-    usable, refused = discovery.modules(folder, OFFERS)
-    disabled = set(context.settings.alerts.disabled)
-    broken = {name: why for name, why in refused.items() if name not in disabled}
-    if unknown := disabled - usable.keys() - refused.keys():
-        known = ", ".join(sorted(usable))
-        broken |= dict.fromkeys(unknown, f"[alerts] disabled: there is no such sink, only {known}")
-    made: list[Sink] = []
-    for name, module in usable.items():
-        if name not in disabled:
-            made += module.create(context)
-    return Found(tuple(made), broken)
-
-
-async def sent(sink: Sink, message: Message, timeout_s: float) -> DeliveryError | None:
-    """Deliver, and say what went wrong, None when nothing did."""
-    return await _guarded(sink, lambda: sink.send(message), timeout_s)
 
 
 @dataclass(slots=True)
@@ -160,7 +128,7 @@ class Delivery:
                 one.memory = due.after
                 await self._rest(one, due.wake_mono_s, now)
                 continue
-            error = await sent(one.sink, due.message, self._settings.timeout_s)
+            error = await sinks.sent(one.sink, due.message, self._settings.timeout_s)
             if error is None:
                 one.memory = due.after
                 self._succeeded(one, due.message)
@@ -209,7 +177,7 @@ class Delivery:
 
     async def _look(self, one: _Served) -> None:
         """Find out early that a sink cannot deliver; that is no failed delivery yet."""
-        error = await _guarded(one.sink, one.sink.ready, self._settings.timeout_s)
+        error = await sinks.looked(one.sink, self._settings.timeout_s)
         if error is not None:
             one.unready = True
             self._tell(one, replace(one.state, **_words(error)))
@@ -277,11 +245,13 @@ class Delivery:
         self._say_health()
 
     def _say_health(self) -> None:
-        wrong = [one for one in self._served if one.state.reason is not None]
-        words = [f"{one.sink.name}: {one.state.detail}" for one in wrong]
+        wrong = {one.sink.name: one.state for one in self._served if one.state.reason is not None}
+        words = [f"{name}: {state.detail}" for name, state in wrong.items()]
         words += [f"{name}: {why}" for name, why in sorted(self._refused.items())]
-        first = wrong[0].state if wrong else None
-        reason = first.reason if first is not None else "refused"
+        fixes = {name: state.fix for name, state in wrong.items() if state.fix}
+        if len(wrong) > 1:
+            fixes = {name: f"{name}: {fix}" for name, fix in fixes.items()}
+        reason = next((state.reason for state in wrong.values()), "refused")
         self._publish(
             HealthSet(
                 "alerts",
@@ -289,7 +259,7 @@ class Delivery:
                 self._now().wall_s,
                 reason=reason if words else None,
                 detail="; ".join(words) or None,
-                fix=first.fix if first is not None else None,
+                fix="; ".join(str(fix) for fix in fixes.values()) or None,
             )
         )
 
@@ -334,32 +304,6 @@ class Delivery:
             )
         except StoreError as error:
             log.warning("deliveries_not_kept", reason=error.reason, detail=str(error))
-
-
-async def _guarded(
-    sink: Sink, work: Callable[[], Awaitable[None]], timeout_s: float
-) -> DeliveryError | None:
-    """Do a sink's work within its time. The boundary: a plug-in may fail in any way."""
-    try:
-        async with asyncio.timeout(timeout_s + BEYOND_S):
-            await work()
-    except DeliveryError as error:
-        return error
-    except TimeoutError:
-        return DeliveryError(f"{sink.place}: no end after {timeout_s:g} s", reason="timed_out")
-    except Exception as error:  # noqa: BLE001  # its words may hold an address with its secrets
-        trace = error.__traceback__
-        while trace is not None and trace.tb_next is not None:
-            trace = trace.tb_next
-        where = "" if trace is None else f" in line {trace.tb_lineno}"
-        what = f"{type(error).__name__}{where} of its module"
-        log.error("sink_crashed", sink=sink.name, error=what)  # noqa: TRY400  # as above
-        return DeliveryError(
-            f"{sink.place}: {what}",
-            reason="crashed",
-            fix="this is a bug in gpud; the log has its place",
-        )
-    return None
 
 
 def _words(error: DeliveryError) -> dict[str, Any]:

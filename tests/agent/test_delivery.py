@@ -3,25 +3,20 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import time
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import structlog
 
-from gpud.agent import delivery
-from gpud.agent.board import Board
 from gpud.agent.clocks import now
-from gpud.agent.delivery import Delivery, Found
-from gpud.agent.store import History
+from gpud.agent.sinks import found
 from gpud.core.alerts import SINK_FAILING
 from gpud.core.clock import Instant
 from gpud.core.errors import DeliveryError
 from gpud.core.events import ClockJumped
 from gpud.core.health import Level
-from gpud.core.snapshot import Snapshot
-from tests.agent.alerts.story import SOON, Story, Told, telling
+from tests.agent.alerts.story import SOON, Told, telling
 from tests.agent.alerts.telling import LOST, SLOW, context, ended, receiver, says
 from tests.agent.scraping import scrape
 from tests.agent.ticking import ticking
@@ -272,7 +267,7 @@ def test_without_a_history_alerts_are_told_all_the_same(tmp_path: Path) -> None:
 
 
 def test_a_sink_that_does_not_exist_cannot_be_disabled_in_silence(tmp_path: Path) -> None:
-    there = delivery.found(context(tmp_path, 'disabled = ["notice", "telegram"]'))
+    there = found(context(tmp_path, 'disabled = ["notice", "telegram"]'))
     assert [sink.name for sink in there.sinks] == ["log"]
     assert "no such sink" in there.refused["telegram"]
 
@@ -280,31 +275,16 @@ def test_a_sink_that_does_not_exist_cannot_be_disabled_in_silence(tmp_path: Path
 def test_a_wall_clock_that_jumps_tells_nothing_again(tmp_path: Path) -> None:
     one, offset_s = Told(), [0.0]
 
+    def clock() -> Instant:
+        return Instant(time.time() + offset_s[0], time.monotonic())
+
     async def story() -> None:
-        changed = asyncio.Event()
-        board = Board(Snapshot("1", 0.0), changed=changed.set)
-        made = context(tmp_path, SOON)
-        history = History(tmp_path, now=lambda: "x")
-        working = Delivery(
-            Found((one,), {}),
-            made.settings.alerts,
-            changed=changed,
-            read=board.read,
-            publish=board.post,
-            now=lambda: Instant(time.time() + offset_s[0], time.monotonic()),
-            history=history,
-        )
-        task = asyncio.create_task(working.run())
-        told = Story(tmp_path, board, changed)
-        told.publish(SLOW)
-        await told.when(lambda: one.heard, "told")
-        for offset_s[0] in (-86400.0, 86400.0 * 400):
-            told.publish(replace(SLOW, updated_s=time.time()))
-            await asyncio.sleep(0.1)
-        task.cancel()
-        with contextlib.suppress(asyncio.CancelledError):
-            await task
-        await history.close()
+        async with telling(tmp_path, one, clock=clock) as told:
+            told.publish(SLOW)
+            await told.when(lambda: one.heard, "told")
+            for offset_s[0] in (-86400.0, 86400.0 * 400):
+                told.publish(replace(SLOW, updated_s=time.time()))
+                await asyncio.sleep(0.1)
 
     asyncio.run(story())
     assert len(one.heard) == 1
@@ -329,3 +309,37 @@ def test_a_trouble_is_among_the_alerts_that_everybody_sees(tmp_path: Path) -> No
 
     asyncio.run(story())
     assert SINK_FAILING not in " ".join(dead.words)
+
+
+def test_one_that_said_no_and_is_not_asked_again_is_told_of_after_ten_minutes(
+    tmp_path: Path,
+) -> None:
+    no = DeliveryError("403", reason="http_403", fix="mend it", again=False)
+    dead, well, passed_s = Told("webhook", error=no), Told("log"), [0.0]
+
+    def clock() -> Instant:
+        return Instant(time.time() + passed_s[0], time.monotonic() + passed_s[0])
+
+    async def story() -> None:
+        async with telling(tmp_path, dead, well, clock=clock) as told:
+            told.publish(SLOW)
+            await told.when(lambda: well.heard and told.state("webhook").failed, "both asked")
+            passed_s[0] = 601.0
+            told.publish(replace(SLOW, updated_s=time.time()))
+            await told.when(lambda: f"+{SINK_FAILING}" in well.words, "the trouble told")
+
+    asyncio.run(story())
+    assert dead.tries == 1
+
+
+def test_each_of_several_troubles_is_told_with_its_own_fix(tmp_path: Path) -> None:
+    one = Told("toast", unready=DeliveryError("interop is off", reason="interop_off", fix="on"))
+    two = Told("apprise", unready=DeliveryError("not there", reason="no_apprise", fix="install"))
+
+    async def story() -> None:
+        async with telling(tmp_path, one, two) as told:
+            await told.when(lambda: "alerts" in told.board.read().health, "health")
+            await told.when(lambda: "; " in (told.health.detail or ""), "both")
+            assert told.health.fix == "toast: on; apprise: install"
+
+    asyncio.run(story())

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Final
 
-from gpud.agent import children
+from gpud.agent import children, programs
 from gpud.core import alertmanager
 from gpud.core.errors import DeliveryError
 from gpud.core.text import escaped
@@ -18,7 +18,6 @@ NAME = "command"
 BECOME: Final = ("/usr/bin/nice", "-n", "0", "--")
 """It lies on the distribution's own disk and becomes the program, which may lie on a drive of
 Windows: whoever executes one there himself waits for as long as the drive does not answer."""
-CANNOT_EXECUTE, NOT_THERE = 126, 127
 SHOWN = 400
 
 
@@ -36,6 +35,7 @@ class _Command:
         self.place = escaped(command[0])
         self._context = context
         self._command = command
+        self._left = programs.Left()
 
     async def ready(self) -> None:
         """Be ready: whether it can be executed is found out by executing it."""
@@ -50,6 +50,8 @@ class _Command:
         document = alertmanager.document(
             message, instance=context.host, receiver=f"gpud-{NAME}", url=context.url
         )
+        if (state := self._left.condition()) is not None:
+            raise self._failed("stuck", f"was killed the last time and is still there ({state})")
         context.spawned()
         try:
             ended = await children.run(
@@ -57,10 +59,12 @@ class _Command:
                 json.dumps(document).encode() + b"\n",
                 deadline_s=timeout_s,
                 end_talkative=True,
+                started=self._left.began,
                 with_group=True,
             )
         except (OSError, ValueError) as error:  # ValueError: a NUL in an argument
             raise self._failed("spawn_failed", f"cannot be started: {error}") from error
+        self._left.ended(ended)
         self._judge(ended, timeout_s)
 
     def _judge(self, ended: children.Ended, timeout_s: float) -> None:
@@ -72,7 +76,7 @@ class _Command:
             raise self._failed("too_talkative", words)
         if ended.killed:
             raise self._failed("timed_out", f"had not ended after {timeout_s:g} s", output)
-        if ended.code in {CANNOT_EXECUTE, NOT_THERE}:
+        if ended.code in {programs.CANNOT_EXECUTE, programs.NOT_THERE}:
             raise self._failed("cannot_execute", "cannot be executed, or is not there", output)
         how = f"ended with {ended.code}"
         if ended.code is not None and ended.code < 0:

@@ -9,10 +9,10 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from gpud.agent import delivery
 from gpud.agent.board import Board
 from gpud.agent.clocks import now
-from gpud.agent.delivery import Delivery, Found
+from gpud.agent.delivery import Delivery
+from gpud.agent.sinks import Found, found
 from gpud.agent.store import History
 from gpud.core.alerts import SinkState
 from gpud.core.backoff import Backoff
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
     from gpud.agent.sink import Sink
     from gpud.core.alerts import Alert
+    from gpud.core.clock import Instant
     from gpud.core.errors import DeliveryError
     from gpud.core.health import Health
     from gpud.core.message import Message
@@ -98,7 +99,11 @@ QUICK = Backoff(first_s=0.02, longest_s=0.1)
 
 @asynccontextmanager
 async def telling(
-    folder: Path, *sinks: Sink, text: str = SOON, timeout_s: float = 30.0
+    folder: Path,
+    *sinks: Sink,
+    text: str = SOON,
+    timeout_s: float = 30.0,
+    clock: Callable[[], Instant] = now,
 ) -> AsyncIterator[Story]:
     """Run delivery to these sinks, or to those that ``text`` configures."""
     changed = asyncio.Event()
@@ -106,12 +111,12 @@ async def telling(
     made = context(folder, text, timeout_s=timeout_s)
     history = History(folder, now=lambda: "x")
     telling = Delivery(
-        Found(sinks, {}) if sinks else delivery.found(made),
+        Found(sinks, {}) if sinks else found(made),
         made.settings.alerts,
         changed=changed,
         read=board.read,
         publish=board.post,
-        now=now,
+        now=clock,
         history=history,
         retry=QUICK,
     )
