@@ -121,6 +121,7 @@ class Receiver:
     """Something that listens. ``answer`` does what it likes with a connection once asked."""
 
     answer: Callable[[socket.socket], None]
+    secure: Callable[[socket.socket], socket.socket] = lambda connection: connection
     requests: list[tuple[str, bytes]] = field(default_factory=list)  # head and body
     asked: threading.Event = field(default_factory=threading.Event)
 
@@ -159,10 +160,12 @@ class Receiver:
 
     def _serve(self, connection: socket.socket) -> None:
         with contextlib.suppress(OSError):
-            self.requests.append(request(connection))
+            spoken = self.secure(connection)
+            self._open.append(spoken)
+            self.requests.append(request(spoken))
             self.asked.set()
-            self.answer(connection)
-            connection.close()
+            self.answer(spoken)
+            spoken.close()
 
 
 def request(connection: socket.socket) -> tuple[str, bytes]:
@@ -195,8 +198,11 @@ OK = says("200 OK")
 
 
 @contextlib.contextmanager
-def receiver(answer: Callable[[socket.socket], None] = OK) -> Iterator[Receiver]:
-    made = Receiver(answer)
+def receiver(
+    answer: Callable[[socket.socket], None] = OK,
+    secure: Callable[[socket.socket], socket.socket] = lambda connection: connection,
+) -> Iterator[Receiver]:
+    made = Receiver(answer, secure)
     try:
         yield made
     finally:

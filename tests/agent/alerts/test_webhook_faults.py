@@ -4,12 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import os
-import socket
 import ssl
 import subprocess
 import sys
-import textwrap
-import threading
 import time
 from contextlib import ExitStack
 from pathlib import Path
@@ -29,6 +26,7 @@ from tests.agent.alerts.telling import (
 from tests.agent.ticking import ticking
 
 if TYPE_CHECKING:
+    import socket
     from collections.abc import Callable
 
     from tests.agent.alerts.telling import Receiver
@@ -177,81 +175,61 @@ def test_what_is_no_http_is_said_to_be_none(
     assert (error.reason, error.again) == (reason, True)
 
 
-def test_a_certificate_that_nobody_trusts_is_refused(tmp_path: Path) -> None:
-    key, certificate = tmp_path / "key.pem", tmp_path / "cert.pem"
-    subprocess.run(
-        [
-            *(
-                "openssl",
-                "req",
-                "-x509",
-                "-newkey",
-                "ec",
-                "-pkeyopt",
-                "ec_paramgen_curve:prime256v1",
-            ),
-            *(
-                "-nodes",
-                "-days",
-                "1",
-                "-subj",
-                "/CN=127.0.0.1",
-                "-keyout",
-                key,
-                "-out",
-                certificate,
-            ),
-        ],
-        check=True,
-        capture_output=True,
-    )
+def secured(folder: Path) -> Callable[[socket.socket], socket.socket]:
+    """Make a certificate of one's own, and give what speaks TLS with it."""
+    key, certificate = folder / "key.pem", folder / "cert.pem"
+    made = ["req", "-x509", "-nodes", "-days", "1", "-newkey", "ec"]
+    made += ["-pkeyopt", "ec_paramgen_curve:prime256v1", "-subj", "/CN=127.0.0.1"]
+    made += ["-addext", "subjectAltName=IP:127.0.0.1", "-keyout", str(key)]
+    command = ["openssl", *made, "-out", str(certificate)]
+    subprocess.run(command, check=True, capture_output=True)
     own = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     own.load_cert_chain(certificate, key)
-    heard = []
+    return lambda connection: own.wrap_socket(connection, server_side=True)
 
-    def serve(connection: socket.socket) -> None:
-        with own.wrap_socket(connection, server_side=True) as secured:
-            heard.append(secured.recv(65536))
 
-    with socket.create_server(("127.0.0.1", 0)) as listening:
-
-        def once() -> None:
-            connection, _ = listening.accept()
-            try:
-                serve(connection)
-            except OSError:
-                connection.close()
-
-        thread = threading.Thread(target=once)
-        thread.start()
-        port = listening.getsockname()[1]
-        error = refusal(webhook(tmp_path, f"https://127.0.0.1:{port}/"), firing(SLOW))
-        thread.join()
-    assert error.reason == "tls_failed"
-    assert "not trusted" in str(error)
-    assert heard in ([], [b""])
+def test_a_certificate_that_nobody_trusts_is_refused_and_a_trusted_one_is_not(
+    tmp_path: Path,
+) -> None:
+    with receiver(says("200 OK"), secured(tmp_path)) as there:
+        url = there.url("/T0KEN").replace("http", "https", 1)
+        error = refusal(webhook(tmp_path, url), firing(SLOW))
+        assert (error.reason, error.again) == ("tls_failed", True)
+        assert "not trusted" in str(error)
+        assert there.requests == []
+        if os.geteuid() != 0:
+            pytest.skip("the other half needs root: it trusts the certificate, in a namespace")
+        script = f"""
+        trusted={tmp_path}/trusted
+        mkdir $trusted
+        cp {tmp_path}/cert.pem $trusted/$(openssl x509 -hash -noout -in {tmp_path}/cert.pem).0
+        mount --bind $trusted /etc/ssl/certs
+        exec {sys.executable} {tmp_path}/script.py {tmp_path} {url}
+        """
+        (tmp_path / "script.py").write_text(TRUSTING)
+        done = in_namespace("--mount", script)
+        assert done.stdout.split() == ["delivered"], done.stdout + done.stderr
+        assert len(there.requests) == 1
 
 
 def test_tls_with_one_that_speaks_none_fails_in_words(tmp_path: Path) -> None:
-    def plain(connection: socket.socket) -> None:
+    def plain(connection: socket.socket) -> socket.socket:
+        connection.recv(10)
         connection.sendall(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+        raise OSError("no TLS here")
 
-    with socket.create_server(("127.0.0.1", 0)) as listening:
-
-        def once() -> None:
-            connection, _ = listening.accept()
-            with connection:
-                connection.recv(10)
-                plain(connection)
-
-        thread = threading.Thread(target=once)
-        thread.start()
-        port = listening.getsockname()[1]
-        error = refusal(webhook(tmp_path, f"https://127.0.0.1:{port}/"), firing(SLOW))
-        thread.join()
-    assert error.reason == "tls_failed"
+    with receiver(says("200 OK"), plain) as there:
+        url = there.url().replace("http", "https", 1)
+        assert refusal(webhook(tmp_path, url), firing(SLOW)).reason in {"tls_failed", "hung_up"}
 
 
+TRUSTING = """
+import asyncio, sys
+from pathlib import Path
+from tests.agent.alerts.telling import SLOW, firing, webhook
+asyncio.run(webhook(Path(sys.argv[1]), sys.argv[2]).send(firing(SLOW)))
+print("delivered")
+"""
 SILENT_DNS = """
 import asyncio, socket, sys, time
 from pathlib import Path
@@ -279,7 +257,7 @@ def test_a_name_server_that_is_silent_is_waited_for_no_longer_than_for_anything(
         pytest.skip("needs root: it makes a machine with a name server of its own")
     (tmp_path / "resolv.conf").write_text("nameserver 127.0.0.1\n")
     (tmp_path / "nsswitch.conf").write_text("hosts: files dns\n")
-    (tmp_path / "script.py").write_text(textwrap.dedent(SILENT_DNS))
+    (tmp_path / "script.py").write_text(SILENT_DNS)
     script = f"""
     ip link set lo up
     for name in resolv.conf nsswitch.conf; do
@@ -288,12 +266,17 @@ def test_a_name_server_that_is_silent_is_waited_for_no_longer_than_for_anything(
     done
     exec {sys.executable} {tmp_path}/script.py {tmp_path}
     """
-    done = subprocess.run(
-        ["unshare", "--mount", "--net", "sh", "-ec", script],
+    done = in_namespace("--mount --net", script)
+    assert done.stdout.split() == ["timed_out", "True", "True"], done.stdout + done.stderr
+
+
+def in_namespace(which: str, script: str) -> subprocess.CompletedProcess[str]:
+    """Run a shell script in namespaces of its own, beside this checkout."""
+    return subprocess.run(
+        ["unshare", *which.split(), "sh", "-ec", script],
         cwd=Path(__file__).resolve().parents[3],
         env={**os.environ, "PYTHONPATH": "."},
         capture_output=True,
         text=True,
         check=False,
     )
-    assert done.stdout.split() == ["timed_out", "True", "True"], done.stdout + done.stderr
