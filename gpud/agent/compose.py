@@ -177,6 +177,8 @@ async def run(settings: Settings) -> int:
         publish=board.post,
         now=now,
         history=history,
+        raised=keeper.raised,
+        ended=keeper.ended,
     )
     schedule = Schedule()
     plan = settings.schedule

@@ -20,7 +20,7 @@ from gpud.core.alerts import SINK_FAILING, SinkState
 from gpud.core.backoff import Backoff
 from gpud.core.delivery import Memory, Policy
 from gpud.core.errors import DeliveryError, StoreError
-from gpud.core.events import Event, HealthSet, SinksFail, SinkTold
+from gpud.core.events import Event, HealthSet, SinkTold
 from gpud.core.health import Level
 from gpud.core.message import inert
 from gpud.core.text import escaped
@@ -71,6 +71,8 @@ class Delivery:
         publish: Callable[[Event], None],
         now: Callable[[], Instant],
         history: History,
+        raised: Callable[[Alert], None],
+        ended: Callable[[str, float], None],
         retry: Backoff = RETRY,
         jitter: Callable[[], float] = random.random,
     ) -> None:
@@ -81,10 +83,11 @@ class Delivery:
         self._publish = publish
         self._now = now
         self._history = history
+        self._raised = raised
+        self._ended = ended
         self._retry = retry
         self._jitter = jitter
         self._served = tuple(_Served(sink, self._policy(sink)) for sink in there.sinks)
-        self._troubles: dict[str, Alert] = {}  # by sink
         self._raw: tuple[Alert, ...] = ()
         self._inert: tuple[Alert, ...] = ()
         self._unsaved = asyncio.Event()
@@ -114,6 +117,7 @@ class Delivery:
             seen = (snapshot.alerts, snapshot.alerts_s is None, snapshot.resumed_mono_s)
             if seen != before:
                 before = seen
+                self._forget_others(snapshot)
                 for one in self._served:
                     one.woken.set()
             await self._changed.wait()
@@ -163,12 +167,7 @@ class Delivery:
         if snapshot.alerts is not self._raw:
             self._raw = snapshot.alerts
             self._inert = tuple(map(inert, snapshot.alerts))
-        name = one.sink.name
-        return tuple(
-            alert
-            for alert in self._inert
-            if not (alert.name == SINK_FAILING and alert.labels.get("sink") == name)
-        )
+        return tuple(alert for alert in self._inert if not _fails(alert, one.sink.name))
 
     def _quiet_s(self) -> float:
         resumed_s = self._read().resumed_mono_s
@@ -212,32 +211,30 @@ class Delivery:
         self._trouble(one, now)
 
     def _trouble(self, one: _Served, now: Instant) -> None:
+        """Raise the alert that a sink fails, once it is no hiccup; the other sinks hear of it."""
         if one.failing_since is None:
             return
-        before = self._troubles.get(one.sink.name)
+        detail, fix = one.state.detail or "", one.state.fix
+        failures, since = one.failures, one.failing_since
         alert = delivery.failing(
-            one.sink.name,
-            one.state.detail or "",
-            one.state.fix,
-            failures=one.failures,
-            since=one.failing_since,
-            now=now,
+            one.sink.name, detail, fix, failures=failures, since=since, now=now
         )
-        if alert is not None and (before is None or not before.firing):
-            self._troubles[one.sink.name] = inert(alert)
-            self._say_troubles(now)
+        if alert is not None:
+            self._raised(alert)
 
     def _over(self, name: str, now: Instant) -> None:
         """End the alert of a sink that delivers again, or that nothing waits for any more."""
-        trouble = self._troubles.get(name)
-        if trouble is not None and trouble.firing:
-            ends_s = max(now.wall_s, trouble.starts_s)
-            self._troubles[name] = replace(trouble, updated_s=now.wall_s, ends_s=ends_s)
-            self._say_troubles(now)
+        for alert in self._read().alerts:
+            if alert.firing and _fails(alert, name):
+                self._ended(alert.fingerprint, now.wall_s)
 
-    def _say_troubles(self, now: Instant) -> None:
-        """Publish which sinks fail: with all other alerts the other sinks hear of it."""
-        self._publish(SinksFail(tuple(self._troubles.values()), now.wall_s))
+    def _forget_others(self, snapshot: Snapshot) -> None:
+        """End the alerts of sinks that are not configured any more."""
+        there = {one.sink.name for one in self._served}
+        for alert in snapshot.alerts:
+            name = alert.labels.get("sink", "")
+            if alert.firing and _fails(alert, name) and name not in there:
+                self._ended(alert.fingerprint, self._now().wall_s)
 
     def _tell(self, one: _Served, state: SinkState) -> None:
         one.state = state
@@ -264,7 +261,7 @@ class Delivery:
         )
 
     async def _remember(self) -> None:
-        """Learn what the sinks were told before this start, and which of them failed then."""
+        """Learn what the sinks were told before this start."""
         try:
             kept = await self._history.ask(lambda store: store.read(deliveryrows.kept))
         except StoreError as error:
@@ -273,14 +270,6 @@ class Delivery:
         now, repeat_s = self._now(), self._settings.repeat_interval_s
         for one in self._served:
             one.memory = delivery.restored(kept.get(one.sink.name), now, repeat_s)
-            for told in one.memory.told.values():
-                if told.alert.name == SINK_FAILING:
-                    self._troubles[told.alert.labels.get("sink", "")] = told.alert
-        there = {one.sink.name for one in self._served}
-        for name in self._troubles.keys() - there:
-            del self._troubles[name]
-        if self._troubles:
-            self._say_troubles(now)
 
     async def _keeping(self) -> None:
         """Write down what was told, beside the deliveries: a slow disk delays none of them."""
@@ -304,6 +293,10 @@ class Delivery:
             )
         except StoreError as error:
             log.warning("deliveries_not_kept", reason=error.reason, detail=str(error))
+
+
+def _fails(alert: Alert, sink: str) -> bool:
+    return alert.name == SINK_FAILING and alert.labels.get("sink") == sink
 
 
 def _words(error: DeliveryError) -> dict[str, Any]:

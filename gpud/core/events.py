@@ -174,14 +174,6 @@ class AlertsChanged:
 
 
 @dataclass(frozen=True, slots=True)
-class SinksFail:
-    """Which sinks deliver nothing, as alerts: all that fire, and what ended lately."""
-
-    alerts: tuple[Alert, ...]
-    now_s: float
-
-
-@dataclass(frozen=True, slots=True)
 class SinkTold:
     """A sink was given something, and delivered it or did not."""
 
@@ -216,6 +208,5 @@ Event = (
     | Judged
     | AlertsChanged
     | SinkTold
-    | SinksFail
     | StoreMeasured
 )

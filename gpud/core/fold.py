@@ -7,7 +7,6 @@ from functools import singledispatch
 from typing import TYPE_CHECKING
 
 from gpud.core import clock, containers, gpus, presence, stats, telemetry
-from gpud.core.alerts import SINK_FAILING
 from gpud.core.change_fold import with_changes, with_memory
 from gpud.core.container_fold import with_containers
 from gpud.core.events import (
@@ -27,7 +26,6 @@ from gpud.core.events import (
     RootHeard,
     RunFinished,
     RunSkipped,
-    SinksFail,
     SinkTold,
     SourceAnswered,
     StoreMeasured,
@@ -252,14 +250,7 @@ def _(event: Judged, snapshot: Snapshot) -> Snapshot:
 
 @fold.register
 def _(event: AlertsChanged, snapshot: Snapshot) -> Snapshot:
-    told = tuple(alert for alert in snapshot.alerts if alert.name == SINK_FAILING)
-    return replace(snapshot, alerts=(*event.alerts, *told), alerts_s=event.now_s)
-
-
-@fold.register
-def _(event: SinksFail, snapshot: Snapshot) -> Snapshot:
-    others = (alert for alert in snapshot.alerts if alert.name != SINK_FAILING)
-    return replace(snapshot, alerts=(*others, *event.alerts))
+    return replace(snapshot, alerts=event.alerts, alerts_s=event.now_s)
 
 
 @fold.register

@@ -14,9 +14,12 @@ from gpud.agent.clocks import now
 from gpud.agent.delivery import Delivery
 from gpud.agent.sinks import Found, found
 from gpud.agent.store import History
+from gpud.core import plainalerts
 from gpud.core.alerts import SinkState
 from gpud.core.backoff import Backoff
 from gpud.core.events import AlertsChanged
+from gpud.core.ledger import Ledger
+from gpud.core.ledger import alerts as told
 from gpud.core.snapshot import Snapshot
 from tests.agent.alerts.telling import context
 
@@ -74,10 +77,22 @@ class Story:
     board: Board
     changed: asyncio.Event
     alerts: tuple[Alert, ...] = ()
+    ledger: Ledger = field(default_factory=Ledger)
 
     def publish(self, *alerts: Alert) -> None:
+        """Say what there is to tell, the troubles of sinks beside it."""
         self.alerts = alerts
-        self.board.post(AlertsChanged(alerts, time.time()))
+        now_s = time.time()
+        self.board.post(AlertsChanged((*alerts, *told(self.ledger, now_s)), now_s))
+
+    def raised(self, alert: Alert) -> None:
+        """Keep a trouble as the ledger does."""
+        self.ledger = plainalerts.raised(self.ledger, alert)
+        self.publish(*self.alerts)
+
+    def ended(self, fingerprint: str, at_s: float) -> None:
+        self.ledger = plainalerts.ended(self.ledger, fingerprint, at_s)
+        self.publish(*self.alerts)
 
     async def when(self, good: Callable[[], object], what: str) -> None:
         ends_s = time.monotonic() + PATIENCE_S
@@ -110,6 +125,7 @@ async def telling(
     board = Board(Snapshot("1", 0.0), changed=changed.set)
     made = context(folder, text, timeout_s=timeout_s)
     history = History(folder, now=lambda: "x")
+    story = Story(folder, board, changed)
     telling = Delivery(
         Found(sinks, {}) if sinks else found(made),
         made.settings.alerts,
@@ -118,11 +134,13 @@ async def telling(
         publish=board.post,
         now=clock,
         history=history,
+        raised=story.raised,
+        ended=story.ended,
         retry=QUICK,
     )
     task = asyncio.create_task(telling.run())
     try:
-        yield Story(folder, board, changed)
+        yield story
     finally:
         task.cancel()
         with contextlib.suppress(asyncio.CancelledError):
