@@ -314,19 +314,24 @@ def _finite(value: object) -> bool:
 
 @lru_cache(maxsize=64)  # the modes of a run come one after the other
 def _object(text: object) -> dict[str, Any]:
-    try:
-        found = json.loads(text) if isinstance(text, str) else None
-    except (ValueError, RecursionError):
-        return {}
+    found = _decoded(text)
     return found if isinstance(found, dict) else {}
 
 
 def _words(text: object) -> tuple[str, ...]:
+    found = _decoded(text)
+    return tuple(word for word in found if isinstance(word, str)) if isinstance(found, list) else ()
+
+
+def _decoded(text: object) -> Any:  # noqa: ANN401  # whatever JSON there is
+    """Read JSON into what can be written again; None for what is none."""
     try:
         found = json.loads(text) if isinstance(text, str) else None
+        if isinstance(text, str) and "\\ud" in text.lower():  # JSON can spell half a character
+            found = json.loads(json.dumps(found, ensure_ascii=False).encode(errors="replace"))
     except (ValueError, RecursionError):
-        return ()
-    return tuple(word for word in found if isinstance(word, str)) if isinstance(found, list) else ()
+        return None
+    return found
 
 
 def _marks(names: tuple[str, ...]) -> str:

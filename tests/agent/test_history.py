@@ -226,6 +226,13 @@ def test_foreign_words_are_inert_in_a_table_in_csv_and_in_json(asked: Asked) -> 
     assert json.loads(asked("--json"))["rows"][0]["time"].endswith("Z")
 
 
+def test_half_a_character_is_shown_as_a_question(asked: Asked) -> None:
+    asked.written(run(NOW_S, driver_version="a\ud800"), failed(NOW_S, "b\ud800"))
+    assert "a?" in asked()
+    assert "b?" in asked("export")
+    assert json.loads(asked("--json"))["rows"][0]["driver_version"] in {"a?", None}
+
+
 @pytest.mark.parametrize("lead", ["=", "+", "-", "@", "\t=", "\r="])
 def test_no_cell_leads_a_spreadsheet_to_a_formula(asked: Asked, lead: str) -> None:
     asked.written(run(NOW_S, driver_version=f"{lead}1+1"))

@@ -96,7 +96,7 @@ def export(
             count += len(rows)
         stream.flush()
     if output not in {None, STDOUT}:
-        print(f"{output}: {count} rows")
+        print(f"{escaped(str(output))}: {count} rows")
     from_s = reader.ask(directory, historyrows.raw_from_s)
     if not hourly and wanted.since_s < from_s and math.isfinite(from_s):
         print(
