@@ -110,6 +110,10 @@ class Judge:
                 except StoreError:  # likewise
                     self._again_s = self._now().mono_s + AGAIN_S
 
+    async def begun(self) -> None:
+        """Wait until the past is known."""
+        await self._live.wait()
+
     async def close(self) -> None:
         """Write what is known, if that is possible."""
         if self._live.is_set() and self._checkpoint.behind:

@@ -15,6 +15,7 @@ from gpud.agent.ledgering import Keeper
 from gpud.agent.store import History, Run
 from gpud.core.clock import Instant
 from gpud.core.detector import Parameters
+from gpud.core.errors import StoreError
 from gpud.core.sample import Backend, Device, RunReport, Sample, Unit
 from gpud.core.snapshot import Snapshot
 
@@ -107,15 +108,22 @@ class Life:
 
     async def begin(self) -> None:
         self.task = asyncio.create_task(self.judge.run())
-        await self.judge._live.wait()
+        await self.judge.begun()
 
     async def keep(self, runs: Sequence[Run]) -> None:
         for run in runs:
             await self.judge.keep(run)
 
-    async def settled(self) -> None:
+    async def refused(self, runs: Sequence[Run]) -> None:
+        """Hand in runs that cannot be written now."""
+        for run in runs:
+            with contextlib.suppress(StoreError):
+                await self.judge.keep(run)
+
+    async def settled(self, *, refused: bool = False) -> None:
         """Let the task look after things, and the ledger say what it has."""
-        await self.judge._look_after()
+        with contextlib.suppress(*([StoreError] if refused else [])):
+            await self.judge._look_after()
         self.keeper.step()
 
     async def end(self) -> None:
@@ -135,11 +143,12 @@ class Life:
 
 @contextlib.asynccontextmanager
 async def life(
-    folder: Path, *, killed: bool = False, parameters: Parameters = PARAMETERS
+    folder: Path, *, killed: bool = False, begun: bool = True, parameters: Parameters = PARAMETERS
 ) -> AsyncIterator[Life]:
     """``killed``: what is known at the end is not written, as after SIGKILL."""
     one = Life(History(folder, now=lambda: "stamp"), parameters)
-    await one.begin()
+    if begun:
+        await one.begin()
     try:
         yield one
     finally:
