@@ -35,7 +35,7 @@ def run(settings: Settings, name: str | None = None) -> tuple[list[str], int]:
     Gives what to print, harmless to show, and the exit code: 0 when all of them delivered, 1 when
     one did not, 2 when there is none of that name. Takes as long as ``[alerts] timeout_s``.
     """
-    logs.configure(Path(settings.log_dir, "agent/agent.log"), level=settings.log.level)
+    logs.configure(Path(settings.log_dir, "agent/agent.log"), level="info", quietly=True)
     context = Context(settings, os.uname().nodename, spawned=lambda: None)
     there = sinks.found(context)
     chosen = [sink for sink in there.sinks if name is None or _called(sink, name)]

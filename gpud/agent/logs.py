@@ -22,8 +22,8 @@ LARGEST_FILE = 5 * 1024 * 1024
 KEPT_FILES = 3
 
 
-def configure(file: Path, *, level: str) -> None:
-    """Log at ``level`` and above to ``file`` (JSON) and to stderr (readable).
+def configure(file: Path, *, level: str, quietly: bool = False) -> None:
+    """Log at ``level`` and above to ``file`` (JSON) and, but ``quietly``, to stderr (readable).
 
     Errors: none; a file that cannot be opened is said on stderr, and stderr goes on.
     """
@@ -55,7 +55,8 @@ def configure(file: Path, *, level: str) -> None:
             ],
         )
     )
-    root.addHandler(console)
+    if not quietly:
+        root.addHandler(console)
     logging.getLogger("apscheduler").setLevel(logging.ERROR)  # it reports every run it starts
     logging.getLogger("uvicorn").setLevel(max(logging.WARNING, root.level))  # this, each start
     try:

@@ -35,6 +35,18 @@ def test_every_sink_gets_a_test_and_each_says_how_it_went(tmp_path: Path) -> Non
     assert (tmp_path / "run/gpud/notice").read_text().startswith("a test of gpud's alerts")
 
 
+def test_the_log_gets_a_line_and_the_terminal_none(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    made = settings(tmp_path, "")
+    folder = Path(made.log_dir, "agent")
+    folder.mkdir(parents=True)
+    assert run(made, "log") == ([f"log: delivered to {made.log_dir}"], 0)
+    line = json.loads((folder / "agent.log").read_text())
+    assert (line["event"], line["alertname"]) == ("alert_firing", "GpudTest")
+    assert capfd.readouterr() == ("", "")
+
+
 def test_one_can_be_chosen_by_its_name_or_all_of_a_kind(tmp_path: Path) -> None:
     with receiver() as one, receiver() as two:
         made = settings(tmp_path, f"webhook_urls = {json.dumps([one.url(), two.url()])}\n")

@@ -33,7 +33,6 @@ FIXES: Final = {
     "refused": "start the receiver, or correct the port in [alerts] webhook_urls",
     "tls_failed": "the receiver's certificate must be one that this machine trusts",
 }
-LOOK = "gpud alerts test webhook tries it again"
 
 
 def create(context: Context) -> tuple[Sink, ...]:
@@ -50,6 +49,7 @@ class _Webhook:
         self.place = place(url)
         self._context = context
         self._url = url
+        self._again = f"gpud alerts test {name} tries it again"
 
     async def ready(self) -> None:
         """Have the token read, where there is to be one; the receiver is asked by a delivery."""
@@ -99,20 +99,21 @@ class _Webhook:
         if kind == SUCCESS:
             return
         again = kind == SERVER_ERROR or status in LATER
+        look = f"look at the receiver; {self._again}"
         if kind == REDIRECTION:
             words, fix = "which is not followed", "name the final address in [alerts] webhook_urls"
         elif status in {401, 403}:
             words, fix = "it wants other credentials", CREDENTIALS
         elif again:
-            words, fix = "it is asked again later", f"look at the receiver; {LOOK}"
+            words, fix = "it is asked again later", look
         else:
-            words, fix = "it does not take this message", f"look at the receiver; {LOOK}"
+            words, fix = "it does not take this message", look
         raise DeliveryError(
             f"{self.place} answers {status}: {words}", reason=f"http_{status}", fix=fix, again=again
         )
 
     def _failed(self, reason: str, words: str) -> DeliveryError:
-        fix = FIXES.get(reason, f"look at the network and the receiver; {LOOK}")
+        fix = FIXES.get(reason, f"look at the network and the receiver; {self._again}")
         again = reason != "bad_url"
         return DeliveryError(f"{self.place}: {escaped(words)}", reason=reason, fix=fix, again=again)
 
