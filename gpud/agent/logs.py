@@ -41,6 +41,9 @@ def configure(file: Path, *, level: str, quietly: bool = False) -> None:
     )
     logging.raiseExceptions = False  # a full disk under the log is no reason for a traceback
     root = logging.getLogger()
+    for before in root.handlers:
+        if isinstance(before, logging.FileHandler):
+            before.close()
     root.handlers.clear()
     root.setLevel(level.upper())
     console = logging.StreamHandler(sys.stderr)
@@ -64,7 +67,8 @@ def configure(file: Path, *, level: str, quietly: bool = False) -> None:
             file, maxBytes=LARGEST_FILE, backupCount=KEPT_FILES, encoding="utf-8"
         )
     except OSError as error:
-        structlog.get_logger().warning("no_log_file", path=str(file), error=error.strerror)
+        if not quietly:
+            structlog.get_logger().warning("no_log_file", path=str(file), error=error.strerror)
         return
     kept.setFormatter(
         structlog.stdlib.ProcessorFormatter(

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import logging
+from logging.handlers import RotatingFileHandler
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,7 +14,19 @@ from gpud.agent.alerttest import run
 from tests.agent.alerts.telling import context, receiver, says
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from gpud.core.settings import Settings
+
+
+@pytest.fixture(autouse=True)
+def log_closed() -> Iterator[None]:
+    """Close the log that a command leaves open for the end of its process to close."""
+    yield
+    root = logging.getLogger()
+    for handler in [one for one in root.handlers if isinstance(one, RotatingFileHandler)]:
+        root.removeHandler(handler)
+        handler.close()
 
 
 def settings(folder: Path, text: str) -> Settings:
@@ -39,10 +53,9 @@ def test_the_log_gets_a_line_and_the_terminal_none(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     made = settings(tmp_path, "")
-    folder = Path(made.log_dir, "agent")
-    folder.mkdir(parents=True)
-    assert run(made, "log") == ([f"log: delivered to {made.log_dir}"], 0)
-    line = json.loads((folder / "agent.log").read_text())
+    path = Path(made.log_dir, "agent/agent.log")
+    assert run(made, "log") == ([f"log: delivered to {path}"], 0)
+    line = json.loads(path.read_text())
     assert (line["event"], line["alertname"]) == ("alert_firing", "GpudTest")
     assert capfd.readouterr() == ("", "")
 
@@ -82,3 +95,13 @@ def test_a_test_leaves_the_notice_of_what_fires(tmp_path: Path) -> None:
     Path(made.run_dir, "notice").write_text("CUDA fails\n")
     assert run(made, "notice")[1] == 0
     assert Path(made.run_dir, "notice").read_text() == "CUDA fails\n"
+
+
+def test_a_log_that_cannot_be_written_is_no_delivery(tmp_path: Path) -> None:
+    made = settings(tmp_path, "")
+    Path(made.log_dir, "agent/agent.log").unlink()
+    Path(made.log_dir, "agent").rmdir()
+    lines, code = run(made, "log")
+    assert code == 1
+    assert "not delivered" in lines[0]
+    assert lines[1].startswith("  fix: ")

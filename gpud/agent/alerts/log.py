@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import os
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import structlog
 
 from gpud.core.alerts import Severity
+from gpud.core.errors import DeliveryError
 
 if TYPE_CHECKING:
     from gpud.agent.sink import Context, Sink
@@ -20,21 +23,28 @@ log = structlog.get_logger()
 
 def create(context: Context) -> tuple[Sink, ...]:
     """Make the sink; it is there on every machine."""
-    return (_Log(context.settings.log_dir),)
+    return (_Log(Path(context.settings.log_dir, "agent/agent.log")),)
 
 
 class _Log:
     shows = False
 
-    def __init__(self, folder: str) -> None:
+    def __init__(self, path: Path) -> None:
         self.name = NAME
-        self.place = folder
+        self.place = str(path)
 
     async def ready(self) -> None:
-        """Be ready: a log that cannot be written is told of by the log itself."""
+        """Look for the file, which whoever starts the agent has made by then."""
+        if not os.access(self.place, os.W_OK):
+            raise DeliveryError(
+                f"{self.place} is not there, or not to be written",
+                reason="no_log_file",
+                fix="gpud restart makes it anew",
+            )
 
     async def send(self, message: Message) -> None:
         """Write the lines, each with the fields by which alerts are told apart."""
+        await self.ready()
         for alert in message.firing:
             say = {Severity.CRITICAL: log.error, Severity.WARNING: log.warning}.get(
                 alert.severity, log.info

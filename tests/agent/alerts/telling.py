@@ -81,7 +81,9 @@ def hostile(mark: Path, *, long: bool = False) -> Alert:
 
 def context(folder: Path, text: str = "", *, timeout_s: float = 30.0) -> Context:
     """What sinks get: a home in ``folder``, ``text`` as the settings of ``[alerts]``."""
-    (folder / "run/gpud").mkdir(parents=True, exist_ok=True)
+    for place in ("run/gpud", "var/log/gpud/agent"):
+        (folder / place).mkdir(parents=True, exist_ok=True)
+    (folder / "var/log/gpud/agent/agent.log").touch()
     settings = parse(
         f'sysroot = "{folder}"\n[alerts]\ntimeout_s = {timeout_s}\n{text}\n'.encode(),
         {},
