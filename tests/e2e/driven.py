@@ -116,10 +116,16 @@ class Machine:
         )
 
     def replace(self, driver: str, slower: float = 1.0, more: str = "") -> None:
-        """Put another driver in place, as an update overnight does; ``more`` is CUDA's script."""
+        """Put another driver in place for what starts from now on; ``more`` is CUDA's script."""
         self.driver = driver
         self._rewrite("nvml", self.nvml_script())
         self._rewrite("cuda", self.script(slower) + more)
+
+    def overnight(self, driver: str, slower: float = 1.0, more: str = "") -> None:
+        """Replace the driver while gpud does not run."""
+        self.gpud.stop()
+        self.replace(driver, slower, more)
+        self.start()
 
     def swap(self, driver: str, slower: float = 1.0) -> None:
         """Replace the driver under the running program: NVML dies with the old one.

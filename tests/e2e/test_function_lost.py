@@ -16,7 +16,7 @@ WORKED = 4
     ("broken", "kind"),
     [
         ("fail cuInit 999\n", "cuda"),
-        ("fail cuModuleLoadDataEx 222\n", "probe"),
+        pytest.param("fail cuModuleLoadDataEx 222\n", "probe", marks=pytest.mark.soak),
     ],
 )
 def test_cuda_that_the_new_driver_breaks_is_one_alert_until_it_works_again(
@@ -28,9 +28,7 @@ def test_cuda_that_the_new_driver_breaks_is_one_alert_until_it_works_again(
         driven.start()
         for known in ('["cuda",', '["probe",'):
             until(lambda known=known: known in driven.state("functions"), f"{known} to be known")  # type: ignore[misc]
-        gpud.stop()
-        driven.replace(NEW, more=broken)
-        driven.start()
+        driven.overnight(NEW, more=broken)
         until(lambda: hook.told("firing", LOST), "the webhook to be told", 40)
         [alert] = alerts(gpud)
         assert (alert["name"], alert["severity"]) == (LOST, "critical")

@@ -1,0 +1,175 @@
+"""A driver that makes work slower to submit: what the running program tells of it, and when.
+
+The numbers that are expected are not written down here: the history is judged again in one go, and
+what the program has decided must be that.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tests.e2e.driven import FIRST_LOOK, KNOWN, NEW, OLD, SETTLING, alerts, machine, notice
+from tests.e2e.program import alive
+from tests.e2e.receiving import receiver
+from tests.waiting import until
+
+if TYPE_CHECKING:
+    from tests.e2e.driven import Decision, Machine
+    from tests.e2e.program import Program
+
+REGRESSION = "GpudDriverRegression"
+LABELS = {"gpu": "0", "probe": "launch", "mode": "submit"}
+
+
+def cli(gpud: Program, *words: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-I", "-m", "gpud", "--home", str(gpud.home), *words]
+    return subprocess.run(command, capture_output=True, text=True, check=False, cwd="/")
+
+
+def submit(gpud: Program) -> dict[str, Any]:
+    """How the stream of single launches stands."""
+    document = gpud.status()
+    assert document is not None
+    [stream] = [one for one in document["streams"] if one["mode"] == "submit"]
+    return dict(stream)
+
+
+def verdict(gpud: Program) -> tuple[str, str, str]:
+    """What is said of the latest update, and from which driver to which it was."""
+    told = submit(gpud)["verdict"]
+    return told["state"], told["old_driver"], told["new_driver"]
+
+
+def assert_told_everywhere(driven: Machine, decision: Decision, told: dict[str, Any]) -> None:
+    """The same alert in the API, at the webhook, in the shell, on /metrics and by the commands."""
+    gpud = driven.gpud
+    [alert] = alerts(gpud)
+    assert alert["name"] == REGRESSION
+    assert alert["labels"] == {"kind": "driver", "old": OLD, "new": NEW}
+    assert (alert["causes"][0]["old"], alert["causes"][0]["new"]) == (OLD, NEW)
+    shown = {one["stream"]["mode"]: one for one in alert["evidence"]}
+    assert set(shown) == set(driven.expected())
+    assert shown["submit"]["slowdown"] == decision.ratio
+    assert shown["submit"]["low"] < 1.12 < shown["submit"]["high"]
+    assert shown["submit"]["samples"] == decision.samples
+
+    assert told["version"] == "4"
+    [firing] = told["alerts"]
+    assert firing["labels"].items() >= {"alertname": REGRESSION, "old": OLD, "new": NEW}.items()
+    percent = f"+{(max(one['slowdown'] for one in alert['evidence']) - 1) * 100:.0f} %"
+    for line in (firing["annotations"]["summary"], notice(gpud)):
+        assert f"{OLD} -> {NEW}" in line
+        assert percent in line
+
+    severity = alert["severity"]
+    assert gpud.value("gpud_regression_active", kind="driver", **LABELS) == 1
+    assert gpud.value("gpud_slowdown_ratio", **LABELS) == pytest.approx(1.12, abs=0.03)
+    assert gpud.value("gpud_alerts_firing", alertname=REGRESSION, severity=severity) == 1
+    for words in (("status",), ("alerts",), ("report",)):
+        said = cli(gpud, *words)
+        assert OLD in said.stdout, words
+        assert NEW in said.stdout, words
+    assert cli(gpud, "alerts").returncode == 1
+
+
+def test_a_slower_driver_is_told_once_everywhere_and_until_it_is_gone() -> None:
+    with receiver() as hook, machine() as driven:
+        gpud = driven.gpud
+        gpud.settings["alerts"]["webhook_urls"] = [hook.url]
+        driven.start()
+        driven.more_runs(KNOWN)
+        driven.swap(NEW, 1.12)
+        until(lambda: hook.told("firing"), "the webhook to be told")
+        driven.more_runs(FIRST_LOOK)  # for whatever else might be told
+
+        assert driven.decided() == driven.expected()
+        [decision] = driven.decided()["submit"]
+        assert (decision.kind, decision.worse, decision.samples) == ("driver", True, FIRST_LOOK)
+        assert decision.ratio == pytest.approx(1.12, abs=0.03)
+        assert verdict(gpud) == ("regressed", OLD, NEW)
+        [told] = hook.messages
+        assert_told_everywhere(driven, decision, told)
+
+        driven.overnight(OLD)
+        until(lambda: hook.told("resolved"), "the webhook to be told of the end", 40)
+        driven.more_runs(FIRST_LOOK)
+        assert driven.decided() == driven.expected()
+        assert alerts(gpud) == []
+        assert len(hook.told("resolved")) == 1
+        assert len(hook.messages) == 2
+        assert notice(gpud).startswith("resolved: ")
+        assert gpud.value("gpud_regression_active", kind="driver", **LABELS) == 0
+        assert gpud.value("gpud_slowdown_ratio", **LABELS) == pytest.approx(1, abs=0.03)
+        assert cli(gpud, "alerts").returncode == 0
+        assert "Traceback" not in gpud.logs()
+
+
+def test_a_driver_that_changes_nothing_is_told_to_nobody() -> None:
+    with receiver() as hook, machine(seed=2) as driven:
+        gpud = driven.gpud
+        gpud.settings["alerts"]["webhook_urls"] = [hook.url]
+        driven.start()
+        driven.more_runs(KNOWN)
+        driven.overnight(NEW)
+        driven.more_runs(SETTLING + 20)
+        assert driven.decided() == driven.expected() == {}
+        assert verdict(gpud) == ("undecided", OLD, NEW)
+        assert submit(gpud)["verdict"]["limit"] < 0.12  # what it would have seen
+        assert alerts(gpud) == []
+        assert hook.messages == []
+        assert notice(gpud) == ""
+        assert gpud.value("gpud_regression_active", kind="driver", **LABELS) == 0
+        assert cli(gpud, "alerts").returncode == 0
+
+
+def killed(driven: Machine, *, everything: bool) -> None:
+    """SIGKILL for the agent alone, which root starts again, or for all there is."""
+    gpud = driven.gpud
+    assert gpud.process is not None
+    agent = until(gpud.agent_pid, "the agent")
+    if everything:
+        gpud.process.kill()
+        gpud.process.wait()
+    os.kill(agent, signal.SIGKILL)
+    until(lambda: not alive(agent), "the agent's end")
+    if everything:
+        driven.start()
+    until(lambda: gpud.agent_pid() not in {None, agent}, "the next agent")
+    until(gpud.status, "the next agent's answer")
+
+
+def test_a_kill_in_the_middle_changes_neither_the_moment_nor_the_numbers() -> None:
+    with receiver() as hook, machine(seed=3) as driven:
+        gpud = driven.gpud
+        gpud.settings["alerts"]["webhook_urls"] = [hook.url]
+        driven.start()
+        driven.more_runs(KNOWN)
+        driven.overnight(NEW, 1.085)  # less than the first looks may tell
+        driven.more_runs(SETTLING + FIRST_LOOK)
+        assert verdict(gpud) == ("undecided", OLD, NEW)
+        killed(driven, everything=False)
+        killed(driven, everything=True)
+        assert driven.decided() == {}
+        until(lambda: hook.told("firing"), "the webhook to be told", 40)
+        driven.more_runs(FIRST_LOOK)
+        assert driven.decided() == driven.expected()
+        [decision] = driven.decided()["submit"]
+        assert decision.samples == 20
+        assert decision.ratio == pytest.approx(1.085, abs=0.03)
+        assert [alert["name"] for alert in alerts(gpud)] == [REGRESSION]
+        assert len(hook.messages) == 1
+
+        [alert] = alerts(gpud)
+        assert cli(gpud, "alerts", "ack", alert["fingerprint"][:6]).returncode == 0
+        until(lambda: alerts(gpud)[0]["acknowledged_s"], "the acknowledgement")
+        assert notice(gpud) == ""
+        assert cli(gpud, "baseline", "accept").returncode == 0
+        until(lambda: hook.told("resolved"), "the end")
+        assert alerts(gpud) == []
+        assert gpud.value("gpud_slowdown_ratio", **LABELS) == pytest.approx(1, abs=0.03)
