@@ -23,7 +23,7 @@ VERSION = 2
 
 
 def saved(detector: Detector) -> dict[str, Any]:
-    """Give the state as dicts, lists, texts, numbers and None; at most some 150 kB as JSON."""
+    """Give the state as dicts, lists, texts, numbers and None; at most some 230 kB as JSON."""
     trial = detector.trial
     return {
         "version": VERSION,
