@@ -7,7 +7,14 @@ from typing import TYPE_CHECKING
 
 from prometheus_client.core import GaugeMetricFamily
 
-from gpud.core.alerts import DRIVER_REGRESSION, FUNCTION_LOST, SLOWDOWN, UNWELL, Severity
+from gpud.core.alerts import (
+    DRIVER_REGRESSION,
+    FUNCTION_LOST,
+    SINK_FAILING,
+    SLOWDOWN,
+    UNWELL,
+    Severity,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -21,6 +28,7 @@ USUAL = {
     SLOWDOWN: (Severity.WARNING, Severity.CRITICAL),
     FUNCTION_LOST: (Severity.CRITICAL,),
     UNWELL: (Severity.WARNING,),
+    SINK_FAILING: (Severity.WARNING,),
 }
 """What can fire, with which severities: 0 where it does not."""
 
