@@ -174,7 +174,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return OK
     except (GpudError, OSError) as error:
-        return _refuse(error, arguments.verb)
+        words = (arguments.verb, getattr(arguments, "action", None))
+        return _refuse(error, " ".join(word for word in words if word))
     except KeyboardInterrupt:
         return INTERRUPTED
 

@@ -123,7 +123,7 @@ def _range(bins: Sequence[Bin]) -> tuple[float, float]:
     low = max(min([low, *apart]), low - OUTSIDE * room)
     high = min(max([high, *apart]), high + OUTSIDE * room)
     spare = (room - (high - low)) / 2 if high - low < room else 0.0
-    return low - spare - 0.05 * room, high + spare + 0.05 * room
+    return max(low - spare - 0.05 * room, 0.0), high + spare + 0.05 * room
 
 
 def _figures(plane: _Plane, track: Track) -> Iterator[str]:

@@ -112,14 +112,15 @@ def untold(
 ) -> Iterator[Shift]:
     """Yield the alarms of slowness that are in no alert, and whether they are over."""
     known = {strand for alert in alerts for strand in _strands(alert)}
-    closed = {(one.key, seq) for one in alarms for seq in one.body.get("closes") or ()}
+    closed = {(one.key, seq) for one in alarms for seq in _list(one.body.get("closes"))}
     for one in alarms:
         slower = _slowdown(one, units.get(one.key))
         since_s = _number(one.body.get("since_s"))
         if slower is None or slower <= 1 or since_s is None:
             continue
-        if (_named(one.key), one.body.get("seq")) not in known:
-            over = (one.key, one.body.get("seq")) in closed or any(
+        seq = _number(one.body.get("seq"))
+        if (_named(one.key), seq) not in known:
+            over = (one.key, seq) in closed or any(
                 word.at_s >= one.at_s and word.choice.holds(one.key)
                 for word in said
                 if word.kind != ALERT_ACKNOWLEDGED
@@ -143,7 +144,7 @@ def unsaid(
             if any(one.key == track.key and _within(one, new) for one in alarms):
                 continue
             states = {
-                one.body.get("state")
+                _member(State, one.body.get("state"))
                 for one in findings
                 if one.key == track.key and _within(one, new)
             }
@@ -223,17 +224,25 @@ def _how(one: Finding) -> str:
 
 def _strands(alert: Mapping[str, Any]) -> Iterator[tuple[tuple[Any, ...], Any]]:
     """Yield stream and seq of everything an alert rests on."""
-    for one in alert.get("evidence") or ():
+    evidence = alert.get("evidence")
+    for one in evidence if isinstance(evidence, list) else ():
         if isinstance(one, dict):
-            yield _parts(one.get("stream")), one.get("seq")
+            yield _parts(one.get("stream")), _number(one.get("seq"))
 
 
 def _parts(stream: object) -> tuple[Any, ...]:
-    """Read a stream, spelled as the object of its parts or as the list of them."""
-    if isinstance(stream, dict):
-        names = ("gpu", "probe", "mode", "version", "on_battery")
-        return tuple(stream.get(name) for name in names)
-    return tuple(stream) if isinstance(stream, list) else ()
+    """Read a stream, spelled as the object of its parts; empty for what is none."""
+    if not isinstance(stream, dict):
+        return ()
+    parts = tuple(stream.get(name) for name in ("gpu", "probe", "mode", "version", "on_battery"))
+    return parts if all(isinstance(part, str | int | None) for part in parts) else ()
+
+
+def _list(numbers: object) -> Iterator[float]:
+    """Yield the numbers of a list; nothing of what is none."""
+    for one in numbers if isinstance(numbers, list | tuple) else ():
+        if (number := _number(one)) is not None:
+            yield number
 
 
 def _named(key: StreamKey) -> tuple[Any, ...]:

@@ -7,7 +7,6 @@ Where single runs are gone already, the hourly roll-ups stand in for them. A row
 from __future__ import annotations
 
 import json
-import math
 from array import array
 from collections import Counter
 from dataclasses import dataclass, field, replace
@@ -37,6 +36,8 @@ FLAGS_SINCE: Final = 2
 FINDINGS_SINCE: Final = 4
 """The schemas that have ``runs.flags``, and the tables of what was found out."""
 _PATHS: Final = ", ".join(f"'$.\"{name}\"'" for name in (*FACTS, "probe_version", "after.ac"))
+BEYOND: Final = 1e30
+"""No figure in any unit is as large; what a disk made of one may be."""
 HOUR_S: Final = 3600.0
 SHARES: Final = (0.6, 0.2, 0.2)
 """For how many of its runs an hour's median, p10 and p90 stand."""
@@ -229,7 +230,7 @@ def _samples(
         place = places.get(number)
         if place is None:
             continue  # of a run outside the time, or one that was passed over
-        if not (isinstance(value, float) and math.isfinite(value)) or unit not in units:
+        if not _plain(value) or unit not in units:
             damaged["samples"] += 1
             continue
         one = found[place]
@@ -264,7 +265,7 @@ def _rollups(
         hours[hour] = max(hours.get(hour, 0), n + flagged)
         if n <= 0:
             continue  # marked runs only: there are no clean figures
-        if not all(isinstance(figure, float) and math.isfinite(figure) for figure in figures):
+        if not all(map(_plain, figures)):
             damaged["rollups"] += 1
             continue
         key = StreamKey(gpu or None, str(probe), str(mode), version)
@@ -272,6 +273,10 @@ def _rollups(
         for figure, share in zip(figures, SHARES, strict=True):
             column.add(place, figure, share * n)
     return tuple(Moment(at_s, driver, runs) for (at_s, driver), runs in hours.items())
+
+
+def _plain(figure: object) -> bool:
+    return isinstance(figure, float) and 0 <= figure < BEYOND
 
 
 def _findings(

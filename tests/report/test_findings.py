@@ -92,8 +92,8 @@ def test_alarms_that_are_in_no_alert_are_untold() -> None:
     told = [alarm(1.2), alarm(1.3, seq=8), alarm(0.7), alarm(0.8, TRIAD), alarm(1.2, TRIAD)]
     found = [(one.key.probe, round(one.slowdown, 2)) for one in _untold(told, alert)]
     assert found == [("launch", 1.3), ("triad", 1.25)]
-    as_list = {"evidence": [{"stream": list(stream.values()), "seq": 8}, 3]}
-    assert [one.slowdown for one in _untold(told[:2], alert, as_list)] == []
+    more = {"evidence": [{"stream": stream, "seq": 8}, 3, {"stream": [[]], "seq": {}}]}
+    assert _untold(told[:2], alert, more) == []
 
 
 def _untold(told: list[Finding], *alerts: dict[str, Any]) -> list[Any]:

@@ -96,14 +96,15 @@ def test_damaged_rows_are_counted_and_the_others_are_read(tmp_path: Path) -> Non
         "UPDATE samples SET median = 9e999 WHERE run_id = 4",
         "UPDATE samples SET median = 'x' WHERE run_id = 5",
         "UPDATE samples SET unit = 'parsecs' WHERE run_id = 6",
+        "UPDATE samples SET median = -1.0 WHERE run_id = 8",
         "UPDATE runs SET probe = CAST(x'6cff' AS TEXT) WHERE id = 7",
         "INSERT INTO verdicts (stream, since_s, at_s, body) VALUES ('[]', 1, 1, '{}')",
         "INSERT INTO alarms (stream, seq, at_s, body) VALUES ('[null,1,2,3,4]', 1, 1, '{}')",
         "INSERT INTO alerts VALUES ('f', 1, 1, NULL, '{')",
     )
     found = read(tmp_path)
-    assert found.damaged == {"runs": 2, "samples": 3, "verdicts": 1, "alarms": 1, "alerts": 1}
-    assert values(found) == [3.0, 8.0]
+    assert found.damaged == {"runs": 2, "samples": 4, "verdicts": 1, "alarms": 1, "alerts": 1}
+    assert values(found) == [3.0]
     assert len(found.runs) == 6
 
 
