@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gpud.core.detector import Detector, Direction, Observation, restored, saved
+from gpud.core.detector import Detector, Direction, Kind, Observation, restored, saved
 from gpud.core.errors import WireError
 from gpud.core.sample import Flag
 
@@ -125,9 +125,35 @@ def test_a_state_of_another_version_is_refused_with_both_versions() -> None:
         restored(state)
 
 
-@pytest.mark.parametrize("missing", ["door", "share", "level", "left", "trial", "open"])
+@pytest.mark.parametrize(
+    "missing", ["door", "gather", "share", "busy", "silence", "level", "left", "trial", "open"]
+)
 def test_a_damaged_state_is_refused_not_guessed(missing: str) -> None:
     state = saved(Detector(Direction.LOWER))
     del state[missing]
     with pytest.raises(WireError, match=missing):
         restored(state)
+
+
+def test_a_restart_at_any_sample_of_a_trial_ends_in_the_same_verdict() -> None:
+    rng, stream = random.Random(11), []
+    for at in range(620):
+        driver = "572.16" if at < 400 else "576.02" if at < 520 else "577.00"
+        slow = rng.random() < (0.8 if driver == "576.02" else 0.1)
+        y = rng.gauss(0, 0.01) + 0.4 * slow + (0.15 if driver == "577.00" else 0)
+        flags = (Flag.LOW,) if slow else ()
+        stream.append(Observation(FIRST_S + 60.0 * at, math.exp(y), driver, flags))
+    through = Detector(Direction.LOWER)
+    expected = judged(stream, through)
+    assert {(alarm.kind, alarm.new_driver) for alarm in expected} >= {
+        (Kind.SLOW_STATE, "576.02"),
+        (Kind.DRIVER, "577.00"),
+    }
+    before = Detector(Direction.LOWER)
+    for cut, one in enumerate(stream):
+        if cut >= 400 and cut % 9 == 0:
+            after = restored(json.loads(json.dumps(saved(before))))
+            rest = judged(stream[cut:], after)
+            assert rest == [alarm for alarm in expected if alarm.seq >= cut]
+            assert after.verdict == through.verdict
+        before.push(one)

@@ -37,11 +37,14 @@ class Door:
     _intervals: list[float] = field(default_factory=list)
     _settle: int = 0
     _settle_from_s: float = 0.0
+    _spacing_s: float | None = None  # None: to be worked out again
 
     @property
     def spacing_s(self) -> float:
         """The usual interval between samples; 0 while none is known."""
-        return median(self._intervals) if self._intervals else 0.0
+        if self._spacing_s is None:
+            self._spacing_s = median(self._intervals) if self._intervals else 0.0
+        return self._spacing_s
 
     def covers(self, m: int, span_s: float) -> bool:
         """Say whether ``m`` judged samples at the usual spacing reach over so much time."""
@@ -68,6 +71,7 @@ class Door:
             if interval > 0:
                 self._intervals.append(interval)
                 del self._intervals[:-INTERVALS]
+                self._spacing_s = None
         updated = self.driver is not None and observation.driver != self.driver
         if self.driver is None or updated or pause or Flag.RESUME in observation.flags:
             self._settle, self._settle_from_s = self.parameters.settle, at_s
