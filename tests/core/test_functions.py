@@ -285,6 +285,15 @@ def test_nvml_that_is_silent_for_two_minutes_is_lost_and_a_minute_is_nothing() -
     assert subjects(machine.back) == [Subject("nvml")]
 
 
+def test_a_driver_that_takes_cuda_and_nvml_away_is_told_as_one_loss() -> None:
+    machine = Machine().well()
+    machine.nvml = "library_missing"
+    machine.cuda(Reason.INIT_FAILED).pass_s(120)  # the next look at CUDA comes late
+    assert machine.told == []
+    machine.cuda(Reason.INIT_FAILED).cuda(Reason.INIT_FAILED)
+    assert machine.told == [(Subject("cuda"), OLD, OLD)]
+
+
 def test_what_fails_right_after_a_pause_of_the_machine_is_asked_again() -> None:
     machine = Machine().well()
     machine.driver = NEW

@@ -308,8 +308,10 @@ def test_an_alert_without_streams_begins_once_and_changes_its_words_now_and_then
     assert raised(first, made(NOW_S + 1, "4 runs wait")) is first
     graver = firing(raised(first, made(NOW_S + 1, "4", Severity.CRITICAL)))[0]
     assert (graver.severity, graver.starts_s) == (Severity.CRITICAL, NOW_S)
-    later = firing(raised(first, made(NOW_S + 60, "90 runs wait")))[0]
+    seen = ledger.acknowledged(first, graver.fingerprint, NOW_S + 5)
+    later = firing(raised(seen, made(NOW_S + 60, "90 runs wait")))[0]
     assert (later.summary, later.starts_s) == ("90 runs wait", NOW_S)
+    assert later.acknowledged_s == NOW_S + 5
     assert firing(ended(first, later.fingerprint, NOW_S + 70)) == []
 
 
