@@ -107,6 +107,7 @@ def test_parameters_choose_by_time_kind_and_number(served: Served) -> None:
     assert served.found(kind="kernel,gpus") == served.found(kind=["gpus", "kernel"])
     assert served.found(limit="2") == ["5", "4"]
     assert served.found(kind="boot_id") == []
+    assert served.found(kind="baseline_accepted,baseline_reset,alert_acknowledged") == []
 
 
 def test_more_says_whether_a_limit_cut_something_off(served: Served) -> None:
