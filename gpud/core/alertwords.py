@@ -13,7 +13,7 @@ from gpud.core import causes, slowfix
 from gpud.core.alerts import DRIVER_REGRESSION, SLOWDOWN, Alert, Cause, Evidence, Severity
 from gpud.core.causes import DRIVER, NOTHING
 from gpud.core.detector import Kind
-from gpud.core.probewords import figure_of
+from gpud.core.probewords import figure_of, rank
 from gpud.core.stats import human
 from gpud.core.text import escaped
 
@@ -171,7 +171,7 @@ def _summary(
     case: Case, evidence: Sequence[Evidence], gpus: Mapping[str, str], why: Sequence[Cause]
 ) -> str:
     """Say what, how much, since when and where; what does not fit is left out from the end."""
-    first, *others = evidence
+    first, *others = _simplest_first(evidence)
     moved = f"{figure_of(first.stream)} {change(first)} ({levels(first)})"
     named = list(dict.fromkeys(f"{figure_of(one.stream)} {change(one)}" for one in others))
     since = _since(case)
@@ -189,6 +189,14 @@ def _summary(
         if len(one_line(text)) < SUMMARY:
             return one_line(text)
     return one_line(f"{moved}{since}")
+
+
+def _simplest_first(evidence: Sequence[Evidence]) -> list[Evidence]:
+    """Put the simplest figure first, of those that cannot be told from the strongest."""
+    strongest = evidence[0].slowdown
+    alike = [one for one in evidence if one.high >= strongest]
+    others = [one for one in evidence if one.high < strongest]
+    return [*sorted(alike, key=lambda one: rank(one.stream)), *others]
 
 
 def _since(case: Case) -> str:

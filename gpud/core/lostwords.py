@@ -37,9 +37,14 @@ def alert(lost: Lost, gpus: Mapping[str, str], platform: Platform) -> Alert:
     what, detail = _what(lost, gpus), plain(lost.why.detail or lost.why.reason)
     old, new = plain(lost.old or UNKNOWN), plain(lost.new or UNKNOWN)
     swapped = lost.old is not None and lost.new is not None and lost.old != lost.new
-    under = f"since driver {old} -> {new}" if swapped else f"under driver {old}"
     known = lost.old is not None
-    summary = f"{what} no longer works{f' {under}' if known else ''}: {detail}"
+    if swapped:
+        under = f" since driver {old} -> {new}"
+    elif known and lost.new is None:  # it may have been the only one to name the driver
+        under = f", last under driver {old}"
+    else:
+        under = f" under driver {old}" if known else ""
+    summary = f"{what} no longer works{under}: {detail}"
     lines = [f"{what} worked{f' under driver {old}' if known else ''} and fails now: {detail}"]
     if swapped:
         lines.append(f"The driver was replaced: {old} -> {new}.")

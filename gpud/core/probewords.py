@@ -43,7 +43,8 @@ WORDS: Final[Mapping[tuple[str, str], str]] = {
     ("cpu_call", "call"): "foreign call on the CPU",
     ("cpu_matmul", "matmul"): "matrix product on the CPU",
 }
-"""By probe and mode; a test asks for each one whose figures are judged."""
+"""By probe and mode, the simplest first; a test asks for each one whose figures are judged."""
+_PLACES: Final = {named: place for place, named in enumerate(WORDS)}
 
 
 def figure_of(stream: StreamKey) -> str:
@@ -51,3 +52,8 @@ def figure_of(stream: StreamKey) -> str:
     named = WORDS.get((stream.probe, stream.mode))
     other = f"{stream.probe} {stream.mode}"[:80].encode(errors="replace").decode()
     return named or escaped(other)
+
+
+def rank(stream: StreamKey) -> int:
+    """Say where a stream comes among those that tell the same; unknown ones come last."""
+    return _PLACES.get((stream.probe, stream.mode), len(_PLACES))

@@ -107,6 +107,19 @@ def test_a_summary_of_many_names_the_worst_and_how_many_more() -> None:
     )
 
 
+def test_of_figures_that_moved_alike_the_simplest_is_named_first() -> None:
+    moved = {"pipelined_cold": 1.13, "graph": 1.07, "submit": 1.12}
+    known = Ledger(gpus=GPUS)
+    for mode, ratio in moved.items():
+        known = ledger.with_alarm(known, found(mode, alarm(ratio=ratio)), NOW_S)
+    (one,) = told(known)
+    assert one.summary == (
+        "submission latency +12 % (12.4 -> 13.9 us), launches in a row after idling +13 %, graph "
+        "launch +7 % since driver 572.16 -> 576.02 on GPU 0 (NVIDIA GeForce RTX 4070)"
+    )
+    assert [each.stream.mode for each in one.evidence] == ["pipelined_cold", "submit", "graph"]
+
+
 def test_a_summary_that_grows_too_long_leaves_the_least_out_first() -> None:
     long = "NVIDIA " + "X" * 150
     known = Ledger(gpus={"GPU-1": f"GPU 0 ({long})", "GPU-2": f"GPU 1 ({long})"})
@@ -114,7 +127,8 @@ def test_a_summary_that_grows_too_long_leaves_the_least_out_first() -> None:
         for mode in ("submit", "graph"):
             known = ledger.with_alarm(known, found(mode, gpu=gpu), NOW_S)
     (one,) = told(known)
-    assert one.summary == "graph launch +12 % (12.4 -> 13.9 us) since driver 572.16 -> 576.02"
+    first = "submission latency +12 % (12.4 -> 13.9 us)"
+    assert one.summary == f"{first} since driver 572.16 -> 576.02"
 
 
 def test_a_slowdown_under_one_driver_says_how_it_came_and_what_may_be_why() -> None:

@@ -37,7 +37,7 @@ from gpud.core.sample import (
     RunReport,
     Unit,
 )
-from gpud.core.signs import Subject
+from gpud.core.signs import Subject, Why
 from gpud.core.snapshot import Snapshot
 from gpud.core.telemetry import Answer
 from tests.snapshots import DEVICE, ROOT, sample
@@ -361,6 +361,15 @@ def test_an_earlier_life_that_is_read_late_adds_what_it_knew() -> None:
     assert both.worked[Subject("cuda")] == OLD
     assert functions.pending(both) == {"cuda"}
     assert functions.pending(own) == frozenset()
+
+
+def test_a_loss_of_which_nobody_knows_the_driver_is_not_put_down_to_the_last_one() -> None:
+    lost = Lost(Subject("nvml"), OLD, None, Why("failed", "no answer"), 0.0)
+    told = lostwords.alert(lost, {}, Platform.WSL2)
+    assert told.summary == (
+        "NVML, the GPU's telemetry, no longer works, last under driver 572.16: no answer"
+    )
+    assert told.causes == ()
 
 
 @pytest.mark.parametrize("broken", [{}, {"version": 1}, {"version": 1, "worked": [3], "lost": []}])
