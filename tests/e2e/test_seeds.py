@@ -1,8 +1,8 @@
 """Twenty drivers that make submissions 12 % slower, twenty that change nothing: how many are told.
 
-`deploy/test -m soak -k seeds -s` prints the table. A minute of the schedule is a fifth of a second
-here, and the detector's spans are as much shorter; the GPU visits its slow state and is disturbed,
-and nobody marks it.
+`deploy/test -m soak -k seeds -s` prints the table. A minute of the schedule is less than a third
+of a second here, and the detector's spans are as much shorter. From one run to the next figures
+scatter by 2 %; the GPU visits its slow state and is disturbed, and nobody marks it.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from gpud.core.detector import Parameters
-from tests.e2e.driven import NEW, OLD, SCHEDULE, SETTLING, machine
+from tests.e2e.driven import NEW, OLD, SETTLING, machine
 from tests.e2e.receiving import receiver
 from tests.waiting import until
 
@@ -26,9 +26,10 @@ SEEDS = range(1, 21)
 SLOWER = 1.12
 AT_ONCE = 2  # programs
 KNOWN, LAST_LOOK = 60, 120
-SPELLS = "noise_visits 0.08 4 1.3\nnoise_busy 0.08 5 1.6\n"
-MINUTE_S = 60.0
-PACE = SCHEDULE["small_interval_s"] / MINUTE_S
+SPELLS = "noise_visits 0.03 2 1.3\nnoise_busy 0.05 2 1.6\n"
+MINUTE_S, LOADED_S = 60.0, 0.3
+"""Of the true schedule, and what lies between two runs here on a machine that does much else."""
+PACE = LOADED_S / MINUTE_S
 SPANS = {
     "update_span_s": Parameters().look_span_s * PACE,
     "window_span_s": Parameters().window_span_s * PACE,
@@ -43,7 +44,7 @@ class Outcome:
     seed: int
     slower: float
     told: tuple[str, ...]  # the summary of every alert that the webhook was told of
-    decided: tuple[Decision, ...]  # of every mode
+    decided: dict[str, list[Decision]]  # by mode
     submit: Decision | None
     after: int | None  # runs under the new driver, the one that decided first included
     as_in_one_go: bool
@@ -51,10 +52,9 @@ class Outcome:
     def __str__(self) -> str:
         """One line of the table."""
         ratio = f"{(self.submit.ratio - 1) * 100:+.1f} %" if self.submit else "-"
-        modes = len({id(one) for one in self.decided})
         return (
             f"{self.seed:4d}  {(self.slower - 1) * 100:+4.0f} %  {len(self.told):4d}  "
-            f"{self.after or '-':>5}  {ratio:>8}  {modes:5d}"
+            f"{self.after or '-':>5}  {ratio:>8}  {len(self.decided):5d}"
         )
 
 
@@ -76,13 +76,12 @@ def outcome(seed: int, slower: float) -> Outcome:
         driven.more_runs(SETTLING)  # for whatever else might be told
         driven.gpud.stop()
         found = driven.decided()
-        decided = tuple(one for mode in found.values() for one in mode)
-        updates = [one.seq for one in decided if one.kind == "driver"]
+        updates = [one.seq for mode in found.values() for one in mode if one.kind == "driver"]
         return Outcome(
             seed=seed,
             slower=slower,
             told=tuple(alert["annotations"]["summary"] for alert in hook.told("firing")),
-            decided=decided,
+            decided=found,
             submit=next((one for one in found.get("submit", []) if one.kind == "driver"), None),
             after=min(updates) - known + 1 if updates else None,
             as_in_one_go=found == driven.expected(),
