@@ -9,6 +9,7 @@ from gpud.agent import pastruns
 from gpud.core import causes, dxg
 from gpud.core.alerts import Cause
 from gpud.core.case import Found
+from gpud.core.detector import Kind
 from gpud.core.detector.siblings import SLACK_S
 from gpud.core.errors import StoreError
 
@@ -62,10 +63,13 @@ class Findings:
         self, one: Decided, judging: Judging, changed: Sequence[Cause]
     ) -> tuple[Cause, ...]:
         since_s, most = one.alarm.since_s, max(COMPARED, one.alarm.samples)
+        slow = one.alarm.kind is Kind.SLOW_STATE
         sides = pastruns.Sides()
         with suppress(StoreError):  # told by the runs; what versions say is known all the same
             sides = await self._history.ask(
-                lambda store: store.read(lambda rows: pastruns.around(rows, one.key, since_s, most))
+                lambda store: store.read(
+                    lambda rows: pastruns.around(rows, one.key, since_s, most, slow=slow)
+                )
             )
         return causes.likely(
             sides.before,

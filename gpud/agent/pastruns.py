@@ -23,6 +23,9 @@ if TYPE_CHECKING:
 
 _UNITS: Final = {unit.value: unit for unit in Unit}
 _FLAGS: Final = {flag.value: flag for flag in Flag}
+_JUDGED: Final = ("[]", "[]")
+_JUDGED_OR_SLOW: Final = ("[]", f'["{Flag.LOW.value}"]')
+"""As ``flags`` is written."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,18 +103,27 @@ def behind(
     return found, reached
 
 
-def around(connection: sqlite3.Connection, stream: StreamKey, since_s: float, most: int) -> Sides:
+def around(
+    connection: sqlite3.Connection,
+    stream: StreamKey,
+    since_s: float,
+    most: int,
+    *,
+    slow: bool = False,
+) -> Sides:
     """Give the conditions of a stream's last good runs before a moment, and of the first since.
 
-    Units: ``since_s`` is Unix time. Either side has at most ``most``.
+    Units: ``since_s`` is Unix time. Either side has at most ``most``. With ``slow`` those of the
+    slow power state count too: where it is these that there are more of, they know why.
     """
+    kept = _JUDGED_OR_SLOW if slow else _JUDGED
     found = []
     for order, compared in (("DESC", "<"), ("ASC", ">=")):
         rows = connection.execute(
             "SELECT CAST(conditions AS BLOB) FROM runs WHERE probe = ? AND gpu_uuid IS ?"  # noqa: S608  # ours
-            f" AND failure IS NULL AND flags = '[]' AND finished_s {compared} ?"
+            f" AND failure IS NULL AND flags IN (?, ?) AND finished_s {compared} ?"
             f" ORDER BY finished_s {order} LIMIT ?",
-            (stream.probe, stream.gpu, since_s, most),
+            (stream.probe, stream.gpu, *kept, since_s, most),
         )
         said = [_object(body) for (body,) in rows]
         found.append([one for one in said if (one.get("after.ac") is False) is stream.on_battery])

@@ -23,7 +23,7 @@ from gpud.agent.store import FILE
 from gpud.core.commands import Choice
 from gpud.core.detector import Parameters, State
 from gpud.core.health import Level
-from gpud.core.sample import Unit
+from gpud.core.sample import Flag, Unit
 from gpud.core.streams import StreamKey, key
 from tests.agent.judging import FIRST_S, World, gpu, life
 
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from gpud.agent.store import Run
+    from gpud.core.sample import Condition
 
 QUICK = Parameters(look_span_s=0.0, window_span_s=0.0)
 SUBMIT = StreamKey("GPU-0", "launch", "submit")
@@ -334,5 +335,32 @@ def test_streams_that_are_gone_leave_the_memory_and_come_back_as_they_were(folde
             await one.keep(second.runs(1))
         async with life(folder, parameters=QUICK) as one:
             assert one.board.read().streams[SUBMIT].seen == 31
+
+    asyncio.run(story())
+
+
+def test_more_slow_samples_are_explained_by_the_slow_ones(folder: Path) -> None:
+    free: dict[str, Condition] = {
+        "after.clock_sm_hertz": 2.4e9,
+        "after.power_limit_watts": 115.0,
+    }
+    capped: dict[str, Condition] = {
+        "after.clock_sm_hertz": 1.8e9,
+        "after.power_limit_watts": 80.0,
+    }
+
+    async def story() -> None:
+        world = World(modes=("roundtrip", "submit"))
+        often = Parameters(window_span_s=0.0, share_window=20)
+        async with life(folder, parameters=often) as one:
+            await one.keep(world.runs(100, conditions=free))
+            await one.keep([world.run(Flag.LOW, conditions=capped, level=15e-6) for _ in range(40)])
+            await one.settled()
+            (alert,) = one.board.read().alerts
+        assert "more often in a slow power state" in alert.summary
+        assert [(cause.kind, cause.old, cause.new) for cause in alert.causes] == [
+            ("power_limit", "115 W", "80 W"),
+            ("sm_clock", "2400 MHz", "1800 MHz"),
+        ]
 
     asyncio.run(story())
