@@ -19,12 +19,13 @@ from gpud.agent.checkpoint import Checkpoint
 from gpud.agent.findings import Findings
 from gpud.agent.recall import QUIET_S, Recall, heard_since
 from gpud.agent.store import WAITING_LIMIT
+from gpud.core import ledger
 from gpud.core.commands import ALERT_ACKNOWLEDGED
 from gpud.core.errors import StoreError
 from gpud.core.events import HealthSet, Judged
 from gpud.core.health import Level
 from gpud.core.judging import Judging
-from gpud.core.streams import figures
+from gpud.core.streams import figures, measurable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -66,6 +67,7 @@ class Judge:
         self._parameters = parameters
         self._publish = publish
         self._now = now
+        self._read = read
         self._findings = Findings(history, keeper, read)
         self._checkpoint = Checkpoint(history)
         self._judging = Judging(parameters)
@@ -236,6 +238,18 @@ class Judge:
                     del self._judging.streams[key]
                 self._past.resting.update(gone)
             self._say((), gone)
+        self._end_what_nobody_measures()
+
+    def _end_what_nobody_measures(self) -> None:
+        """End alerts of streams that rest and cannot come back: nothing else would ever do so.
+
+        A machine that was off for weeks comes back with all of its streams; these stay told.
+        """
+        snapshot = self._read()
+        for key in ledger.told_of(self._keeper.ledger) - self._judging.streams.keys():
+            if not measurable(key, snapshot):
+                log.info("stream_gone", stream=str(key))
+                self._keeper.forgotten(key, self._now().wall_s)
 
     async def _write(self) -> None:
         """Write the states with the newest run, once no run is in memory only.

@@ -82,6 +82,11 @@ def suspects(ledger: Ledger) -> tuple[Found, ...]:
     return tuple(one.found for one in ledger.suspects)
 
 
+def told_of(ledger: Ledger) -> frozenset[StreamKey]:
+    """Name the streams on which something rests that fires."""
+    return frozenset(one.key for case in ledger.cases if case.firing for one in case.open)
+
+
 def with_alarm(ledger: Ledger, found: Found, now_s: float) -> Ledger:
     """Take in an alarm of one stream; an improvement is no alert, and ends what it ends."""
     if _known(ledger, found):

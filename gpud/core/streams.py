@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from gpud.core.sample import Condition, Flag, RunReport
+    from gpud.core.snapshot import Snapshot
 
 JUDGED: Final = {
     Unit.SECONDS: Direction.LOWER,
@@ -98,6 +99,20 @@ def observations(run: Figures, context: str) -> tuple[tuple[StreamKey, Unit, Obs
         for mode, unit, median in run.medians
         if unit in JUDGED
     )
+
+
+def measurable(key: StreamKey, snapshot: Snapshot) -> bool:
+    """Say whether a stream can bring samples: its probe is run, in this version, its GPU is here.
+
+    What is not known yet, such as which GPUs there are, is taken for possible.
+    """
+    versions = {spec.name: spec.version for spec in snapshot.specs}
+    if versions and versions.get(key.probe) != key.version:
+        return False
+    inventory = snapshot.inventory
+    if key.gpu is None or inventory is None or inventory.failure is not None:
+        return True
+    return key.gpu in {device.uuid for device in inventory.devices}
 
 
 def named(key: StreamKey) -> str:

@@ -22,8 +22,9 @@ from gpud.agent.staterows import ASIDE
 from gpud.agent.store import FILE
 from gpud.core.commands import Choice
 from gpud.core.detector import Parameters, State
+from gpud.core.events import InventoryTaken, ProbesListed
 from gpud.core.health import Level
-from gpud.core.sample import Flag, Unit
+from gpud.core.sample import Backend, Flag, Inventory, Pace, ProbeSpec, Unit
 from gpud.core.streams import StreamKey, key
 from tests.agent.judging import FIRST_S, World, gpu, life
 
@@ -362,5 +363,33 @@ def test_more_slow_samples_are_explained_by_the_slow_ones(folder: Path) -> None:
             ("power_limit", "115 W", "80 W"),
             ("sm_clock", "2400 MHz", "1800 MHz"),
         ]
+
+    asyncio.run(story())
+
+
+@pytest.mark.parametrize("what", ["here", "gone", "newer"])
+def test_what_nobody_can_measure_any_more_is_told_no_longer(folder: Path, what: str) -> None:
+    async def story() -> None:
+        slow, other = World(), World(device=gpu(1))
+        async with life(folder, parameters=QUICK) as one:
+            await one.keep(update(slow))
+            await one.settled()
+            devices = (gpu(1),) if what == "gone" else (gpu(0), gpu(1))
+            one.board.post(InventoryTaken(Inventory(devices), slow.at_s, 0.0))
+            version = 2 if what == "newer" else 1
+            spec = ProbeSpec(
+                "launch", Backend.CUDA, Pace.SMALL, Unit.SECONDS, ("submit",), 1.0, "", version
+            )
+            one.board.post(ProbesListed((spec,), {}, slow.at_s))
+            other.at_s = slow.at_s + 3 * 86400
+            await one.keep(other.runs(3))
+            await one.judge._write()
+            await one.settled()
+            assert [alert.firing for alert in one.board.read().alerts] == [True]
+            other.at_s = slow.at_s + 8 * 86400
+            await one.keep(other.runs(3))
+            await one.judge._write()
+            await one.settled()
+            assert [alert.firing for alert in one.board.read().alerts] == [what == "here"]
 
     asyncio.run(story())
