@@ -28,6 +28,8 @@ SM_CLOCK, MEMORY_CLOCK, BATTERY, MEMORY = "sm_clock", "memory_clock", "battery",
 CLOCKSOURCE, LIBRARY, LOADING, PYTHON = "clocksource", "library", "loading", "python"
 CPU_LOAD, DXG, CPU, NOTHING = "cpu_load", "dxg", "cpu", "nothing"
 
+MACHINE: Final = "the CPU's probes slowed as well: the machine, not the GPU"
+
 OF_CHANGES: Final = {
     "driver_version": DRIVER,
     "kernel": KERNEL,
@@ -99,8 +101,7 @@ def likely(
         found += _measured(before, after)
         found += (one for one in _facts(before, after) if one.kind not in known)
     if cpu_slower:
-        words = "the CPU's probes slowed as well: the machine, not the GPU"
-        found.insert(len(told), Cause(CPU, detail=words))
+        found.insert(len(told), Cause(CPU, detail=MACHINE))
     return tuple(found) or (Cause(NOTHING, detail="nothing that gpud records changed"),)
 
 

@@ -12,9 +12,9 @@ from dataclasses import dataclass, field, replace
 from operator import is_
 from typing import TYPE_CHECKING, Final
 
-from gpud.core import alertwords
+from gpud.core import alertwords, causes
 from gpud.core.advice import Platform
-from gpud.core.alerts import SLOWDOWN, Alert
+from gpud.core.alerts import SLOWDOWN, Alert, Cause
 from gpud.core.case import Case, Found, strand
 from gpud.core.detector import Kind
 from gpud.core.detector.siblings import SLACK_S, confirmed
@@ -200,7 +200,9 @@ def _one_cause(case: Case, found: Found) -> bool:
     if case.of_update:  # one driver serves all GPUs; of the CPU it is only where that slowed too
         with_it = found.key.gpu is not None or case.on(None)
         return with_it and abs(alarm.since_s - case.since_s) <= SLACK_S
-    return case.on(found.key.gpu) and confirmed(alarm, (one.alarm for one in case.found))
+    # Where a GPU and the CPU became slower it is the machine; two GPUs are two causes.
+    beside = case.on(found.key.gpu) or found.key.gpu is None or case.on(None)
+    return beside and confirmed(alarm, (one.alarm for one in case.found))
 
 
 def _joined(ledger: Ledger, found: Found, now_s: float) -> Ledger | None:
@@ -239,7 +241,8 @@ def _opened(ledger: Ledger, case: Case, now_s: float) -> Ledger:
         rest = replace(ledger, cases=tuple(one for one in ledger.cases if one is not twin))
         return _opened(rest, twin.joined(case.found, now_s), now_s)
     if not case.of_update:
-        return _pruned(replace(ledger, cases=(*ledger.cases, case)))
+        after = _blamed(ledger, case, now_s) if case.on(None) else ledger
+        return _pruned(replace(after, cases=(*after.cases, case)))
     suspected = [one for one in ledger.suspects if _one_cause(case, one.found)]
     told = [
         other
@@ -251,6 +254,23 @@ def _opened(ledger: Ledger, case: Case, now_s: float) -> Ledger:
     left = tuple(one for one in ledger.suspects if one not in suspected)
     whole = case.joined(taken, now_s) if taken else case
     return _pruned(replace(ledger, cases=(*cases, whole), suspects=left))
+
+
+def _blamed(ledger: Ledger, machine: Case, now_s: float) -> Ledger:
+    """Say with updates that came when the CPU slowed that it did: it takes longer to be sure of."""
+    cause = Cause(causes.CPU, detail=causes.MACHINE)
+
+    def told(case: Case) -> Case:
+        together = abs(case.since_s - machine.since_s) <= SLACK_S
+        if not (case.firing and case.of_update and together) or case.on(None):
+            return case
+        found = tuple(
+            one if cause in one.causes else replace(one, causes=(*one.causes, cause))
+            for one in case.found
+        )
+        return replace(case, found=found, updated_s=now_s)
+
+    return replace(ledger, cases=tuple(told(case) for case in ledger.cases))
 
 
 def _without(ledger: Ledger, over: Callable[[Found], bool], now_s: float) -> Ledger:

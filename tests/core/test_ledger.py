@@ -158,6 +158,35 @@ def test_a_new_kernel_under_the_same_driver_is_no_drivers_regression() -> None:
     assert "the CPU" in one.summary
 
 
+CALL = found("call", alarm(Kind.STEP, before=40e-9), probe="cpu_call", gpu=None)
+
+
+def second_window(known: Ledger) -> Ledger:
+    still = standing(CALL.alarm, judged=1000 + CALL.alarm.samples)
+    return ledger.with_standing(known, CALL.key, still, NOW_S + HOUR_S)
+
+
+@pytest.mark.parametrize("first", ["gpu", "cpu"])
+def test_a_machine_that_became_slower_is_one_alert_and_two_gpus_are_two(first: str) -> None:
+    if first == "gpu":
+        known = second_window(kept([CALL, *together()]))
+    else:
+        known = kept(together(), second_window(kept([CALL])))
+    (one,) = firing(known)
+    assert {shown.stream.gpu for shown in one.evidence} == {None, "GPU-1"}
+    others = [found(mode, alarm(Kind.STEP), gpu="GPU-2") for mode in MODES[:2]]
+    assert len(firing(kept([*together(), *others]))) == 2
+
+
+def test_an_update_is_told_with_the_cpu_that_slowed_at_that_time() -> None:
+    known = kept([found()])
+    assert "the CPU" not in firing(known)[0].description
+    alerts = firing(second_window(kept([CALL], known)))
+    (update,) = (one for one in alerts if one.name == DRIVER_REGRESSION)
+    assert [cause.kind for cause in update.causes] == ["driver", "cpu"]
+    assert "the CPU's probes slowed as well" in update.description
+
+
 def test_streams_that_skipped_a_driver_tell_of_the_same_update() -> None:
     skipped = (Cause("driver_version", "566.36", "576.02"),)
     (one,) = firing(kept([found(), found("graph", changed=skipped)]))
