@@ -45,12 +45,12 @@ def run(settings: Settings, name: str | None = None) -> tuple[list[str], int]:
         if name in {None, plugin}
     ]
     if not chosen:
-        known = ", ".join(sink.name for sink in there.sinks)
-        return [
-            *lines,
-            f"{escaped(str(name))}: no such sink is configured, only {known}",
-            f"  fix: set it up in [alerts] of {config_path(settings.home)}",
-        ], USAGE
+        known = ", ".join(sink.name for sink in there.sinks) or "none"
+        missing = "no sink is configured"
+        if name is not None:
+            missing = f"{escaped(name)}: no such sink is configured, only {known}"
+        fix = f"  fix: set it up in [alerts] of {config_path(settings.home)}"
+        return [*lines, missing, fix], USAGE
     alert = Alert(
         name=TEST,
         severity=Severity.INFO,
@@ -63,7 +63,8 @@ def run(settings: Settings, name: str | None = None) -> tuple[list[str], int]:
     errors = asyncio.run(_sent(chosen, Message((alert,), (), (alert,)), settings.alerts.timeout_s))
     for sink, error in zip(chosen, errors, strict=True):
         lines += _told(sink, error)
-    return lines, FAILED if any(errors) or there.refused else WELL
+    refused = name in there.refused if name is not None else bool(there.refused)
+    return lines, FAILED if any(errors) or refused else WELL
 
 
 async def _sent(
@@ -82,8 +83,9 @@ def _told(sink: Sink, error: DeliveryError | None) -> list[str]:
     if error is None:
         return [f"{sink.name}: delivered to {escaped(sink.place)}"]
     lines = [f"{sink.name}: not delivered: {escaped(str(error))}"]
-    if error.output:
-        lines.append(f"  it said: {escaped(error.output)}")
-    if error.fix:
+    said = [line for line in error.output.splitlines() if line.strip()]
+    lines += [f"  it said: {escaped(line)}" for line in said]
+    itself = error.fix is not None and error.fix.startswith(f"gpud alerts test {sink.name} runs")
+    if error.fix and not itself:
         lines.append(f"  fix: {escaped(error.fix)}")
     return lines

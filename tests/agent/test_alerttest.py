@@ -82,12 +82,25 @@ def test_one_that_is_not_configured_is_a_usage_error_that_says_what_there_is(
 
 def test_what_a_program_said_is_shown_to_who_tries_it(tmp_path: Path) -> None:
     script = tmp_path / "hook"
-    script.write_text("#!/bin/sh\nprintf 'no \\033[31mroute' >&2\nexit 7\n")
+    script.write_text("#!/bin/sh\nprintf 'no \\033[31mroute\\n\\nsorry\\n' >&2\nexit 7\n")
     script.chmod(0o755)
     lines, code = run(settings(tmp_path, f'command = ["{script}"]'), "command")
     assert code == 1
     assert lines[0] == f"command: not delivered: {script} ended with 7"
-    assert lines[1] == "  it said: no \\x1b[31mroute"
+    assert lines[1:] == ["  it said: no \\x1b[31mroute", "  it said: sorry"]  # no fix: it is this
+
+
+def test_a_test_of_all_where_all_are_switched_off_says_so(tmp_path: Path) -> None:
+    lines, code = run(settings(tmp_path, 'disabled = ["log", "notice"]'))
+    assert code == 2
+    assert lines[0] == "no sink is configured"
+
+
+def test_one_that_works_is_well_whatever_is_wrong_with_another(tmp_path: Path) -> None:
+    made = settings(tmp_path, 'disabled = ["notic"]')
+    assert run(made, "log")[1] == 0
+    assert run(made)[1] == 1
+    assert run(made, "notic")[1] == 2
 
 
 def test_a_test_leaves_the_notice_of_what_fires(tmp_path: Path) -> None:

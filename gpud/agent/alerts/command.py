@@ -19,6 +19,11 @@ BECOME: Final = ("/usr/bin/nice", "-n", "0", "--")
 """It lies on the distribution's own disk and becomes the program, which may lie on a drive of
 Windows: whoever executes one there himself waits for as long as the drive does not answer."""
 SHOWN = 400
+LOOK: Final = "gpud alerts test command runs it and shows what it says"
+CORRECT: Final = (
+    "correct the path in [alerts] command, or make the file executable for gpud's user; "
+    "gpud alerts test command tries it again"
+)
 
 
 def create(context: Context) -> tuple[Sink, ...]:
@@ -70,23 +75,25 @@ class _Command:
     def _judge(self, ended: children.Ended, timeout_s: float) -> None:
         if ended.code == 0 and not ended.killed:
             return
-        output = escaped((ended.stderr or ended.stdout).decode(errors="replace")[-SHOWN:])
+        output = (ended.stderr or ended.stdout).decode(errors="replace")[-SHOWN:]
+        output = "\n".join(escaped(line) for line in output.splitlines())
         if ended.overflowed:
             words = f"said more than {children.KEPT_STDOUT} bytes and was ended"
             raise self._failed("too_talkative", words)
         if ended.killed:
             raise self._failed("timed_out", f"had not ended after {timeout_s:g} s", output)
         if ended.code in {programs.CANNOT_EXECUTE, programs.NOT_THERE}:
-            raise self._failed("cannot_execute", "cannot be executed, or is not there", output)
+            words = "cannot be executed, or is not there"
+            raise self._failed("cannot_execute", words, output, CORRECT)
         how = f"ended with {ended.code}"
         if ended.code is not None and ended.code < 0:
             how = f"was ended by {children.signal_name(-ended.code)}"
         raise self._failed("failed", how, output)
 
-    def _failed(self, reason: str, words: str, output: str = "") -> DeliveryError:
+    def _failed(self, reason: str, words: str, output: str = "", fix: str = LOOK) -> DeliveryError:
         return DeliveryError(
             f"{self.place} {escaped(words)}",
             reason=reason,
-            fix="gpud alerts test command runs it and shows what it says",
+            fix=fix,
             output=output,
         )

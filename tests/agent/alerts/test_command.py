@@ -95,12 +95,14 @@ def test_what_went_wrong_is_told_and_its_own_words_only_to_who_tries_it(
     assert "boo" not in f"{error} {error.fix}"
     assert "gpud alerts test command" in (error.fix or "")
     if "boo" in text:
-        assert error.output == "boo\\x0a"
+        assert error.output == "boo"
 
 
 def test_what_cannot_be_executed_is_told(tmp_path: Path) -> None:
     for path in ("/nonexistent/program", str(tmp_path)):
-        assert refusal(sink(tmp_path, path), firing(SLOW)).reason == "cannot_execute"
+        error = refusal(sink(tmp_path, path), firing(SLOW))
+        assert error.reason == "cannot_execute"
+        assert (error.fix or "").startswith("correct the path in [alerts] command")
     assert refusal(sink(tmp_path, "/bin/true", "a\0b"), firing(SLOW)).reason == "spawn_failed"
 
 
