@@ -30,6 +30,8 @@ OUTSIDE: Final = 0.35
 TICKS: Final = 5
 LABEL: Final = 7.0
 """Width of a character of a label, about."""
+NAME: Final = 11.0
+"""The same of a driver's name above a chart, on a phone, where letters are the largest."""
 
 
 def safe(text: str) -> str:
@@ -155,16 +157,26 @@ def _days(
 
 
 def _drivers(plane: _Plane, report: Report) -> Iterator[str]:
-    """Draw a line where another driver begins, with its name where there is room."""
-    taken = -math.inf
-    for stretch in report.stretches:
+    """Draw a line where another driver begins, with its name where there is room.
+
+    The newest has its name before all others, on the left of its line where it is too new for the
+    right: without it the name of the driver before would seem to be its own.
+    """
+    free = float(WIDE)
+    for number, stretch in reversed(tuple(enumerate(report.stretches))):
         x = plane.x(stretch.since_s)
-        if stretch is not report.stretches[0]:
+        if number:
             yield f'<path class="driver" d="M{x:.1f} {TOP - 6}V{HIGH - BOTTOM}"/>'
         name = stretch.driver or words.UNKNOWN_DRIVER
-        if x >= taken and x + len(name) * LABEL < WIDE:
+        wide = len(name) * NAME
+        if x + wide < free:
             yield f'<text class="name" x="{x + 3:.1f}" y="{TOP - 8}">{safe(name)}</text>'
-            taken = x + len(name) * LABEL + 8
+            free = x - 8
+        elif number and free == WIDE and x - wide - 3 * NAME > LEFT:
+            yield f'<text class="name end" x="{x - 3:.1f}" y="{TOP - 8}">to {safe(name)}</text>'
+            free = x - wide - 3 * NAME - 8
+        else:
+            free = min(free, x - 8)
 
 
 def _runs_of(bins: Sequence[Bin], width_s: float) -> Iterator[list[Bin]]:

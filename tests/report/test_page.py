@@ -16,8 +16,9 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
-from gpud.report import command, page
+from gpud.report import charts, command, page
 from gpud.report.build import build
+from gpud.report.model import Stretch
 from gpud.report.rows import Rows
 from tests.report import months
 
@@ -185,3 +186,23 @@ def test_chromium_shows_it_on_a_phone_without_a_word_of_complaint_or_a_request(
     wide, charts, foreign = map(int, title.split())
     assert wide <= NARROW  # nothing sticks out to the side
     assert (charts, foreign) == (len(hostile.tracks) + 1, 0)
+
+
+@pytest.mark.parametrize(
+    ("since_s", "names"),
+    [
+        ((0.0, 500.0), ["572.16", "576.02"]),
+        ((0.0, 990.0), ["572.16", "to 576.02"]),
+        ((900.0, 990.0), ["to 576.02"]),
+        ((0.0, 20.0), ["576.02"]),
+    ],
+)
+def test_a_chart_names_the_newest_driver_wherever_it_begins(
+    report: Report, since_s: tuple[float, float], names: list[str]
+) -> None:
+    first, second = since_s
+    stretches = (Stretch("572.16", first, second, 9), Stretch("576.02", second, 1000.0, 9))
+    short = replace(report, begins_s=0.0, until_s=1000.0, stretches=stretches)
+    drawn = ET.fromstring(charts.course(short, report.tracks[0], 10.0, UTC))  # noqa: S314  # ours
+    shown = [one for one in drawn.iter("text") if "name" in (one.get("class") or "")]
+    assert sorted(one.text or "" for one in shown) == sorted(names)
