@@ -110,8 +110,13 @@ def untold(
     units: Mapping[StreamKey, Unit],
     said: Sequence[Command] = (),
 ) -> Iterator[Shift]:
-    """Yield the alarms of slowness that are in no alert, and whether they are over."""
+    """Yield the alarms of slowness that are in no alert, and whether they are over.
+
+    What a person has accepted leaves the alert that goes on for the other streams: he was told.
+    """
+    alerts = tuple(alerts)
     known = {strand for alert in alerts for strand in _strands(alert)}
+    updates = {update for alert in alerts if (update := _update(alert)) is not None}
     closed = {(one.key, seq) for one in alarms for seq in _list(one.body.get("closes"))}
     for one in alarms:
         slower = _slowdown(one, units.get(one.key))
@@ -120,13 +125,17 @@ def untold(
             continue
         seq = _number(one.body.get("seq"))
         if (_named(one.key), seq) not in known:
-            over = (one.key, seq) in closed or any(
+            decided = any(
                 word.at_s >= one.at_s and word.choice.holds(one.key)
                 for word in said
                 if word.kind != ALERT_ACKNOWLEDGED
             )
-            why = UNTOLD if one.body.get("kind") == Kind.DRIVER else SUSPECT
-            yield Shift(one.key, since_s, slower, _how(one), why, over)
+            driver = one.body.get("kind") == Kind.DRIVER
+            update = (_text(one.body.get("old_driver")), _text(one.body.get("new_driver")))
+            if driver and decided and update in updates:
+                continue
+            over = decided or (one.key, seq) in closed
+            yield Shift(one.key, since_s, slower, _how(one), UNTOLD if driver else SUSPECT, over)
 
 
 def unsaid(
@@ -228,6 +237,14 @@ def _strands(alert: Mapping[str, Any]) -> Iterator[tuple[tuple[Any, ...], Any]]:
     for one in evidence if isinstance(evidence, list) else ():
         if isinstance(one, dict):
             yield _parts(one.get("stream")), _number(one.get("seq"))
+
+
+def _update(alert: Mapping[str, Any]) -> tuple[str | None, str | None] | None:
+    """Give the old and the new driver that an alert is about, None where it is about no update."""
+    labels = alert.get("labels")
+    if not isinstance(labels, dict) or labels.get("kind") != "driver":
+        return None
+    return _text(labels.get("old")), _text(labels.get("new"))
 
 
 def _parts(stream: object) -> tuple[Any, ...]:

@@ -119,6 +119,16 @@ def test_an_untold_alarm_is_over_once_it_is_closed_or_accepted() -> None:
     assert over([driver], seen) == [(findings.UNTOLD, False)]
 
 
+def test_what_was_accepted_out_of_an_alert_was_told() -> None:
+    told = [alarm(1.2, kind="driver", old_driver="572.16")]
+    alert = {"labels": {"kind": "driver", "old": "572.16", "new": "576.02"}, "evidence": []}
+    other = {"labels": {"kind": "driver", "old": "560.94", "new": "572.16"}, "evidence": []}
+    accepted = Command(1, 501.0, BASELINE_ACCEPTED, 5, Choice(probe="launch"))
+    assert list(findings.untold(told, [alert], UNITS, (accepted,))) == []
+    for alerts, said in (([alert], ()), ([other], (accepted,))):
+        assert [one.why for one in findings.untold(told, alerts, UNITS, said)] == [findings.UNTOLD]
+
+
 def test_a_driver_on_trial_is_said_to_be_until_its_last_look() -> None:
     def words(n: int, *told: Finding) -> list[tuple[str, str, str]]:
         found = findings.awaited([track(1.0, n=n)], [OLD, NEW], told)
