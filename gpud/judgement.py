@@ -96,17 +96,23 @@ def _baseline(one: Mapping[str, Any], several: Collection[str]) -> tuple[str, ..
                 UNKNOWN if now is None else human(now, unit),
                 UNKNOWN if slowdown is None else compared(slowdown),
                 f"{one['judged']:,}",
-                _verdict(one["verdict"]),
+                _verdict(one["verdict"], still=bool(one["open"])),
             ),
         )
     )
 
 
-def _verdict(verdict: Mapping[str, Any] | None) -> str:
-    """Say what is known of the latest driver: "576.02: regressed since 2026-11-05"."""
+def _verdict(verdict: Mapping[str, Any] | None, *, still: bool) -> str:
+    """Say what is known of the latest driver: "576.02: regressed since 2026-11-05".
+
+    ``still``: whether the stream is slower than what is taken for normal.
+    """
     if verdict is None:
         return ""
     state = str(verdict["state"])
+    if state == "regressed" and not still:
+        day = _day(verdict["since_s"])
+        return f"{verdict['new_driver']}: regressed on {day}, over or accepted"
     words = {"no_change": "no change seen", "none": "no verdict"}.get(state, state)
     if verdict.get("limit") is not None and state in {"no_change", "undecided"}:
         words += f" (+-{100 * verdict['limit']:.0f} %)"

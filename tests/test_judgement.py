@@ -46,6 +46,7 @@ def stream(**changes: Any) -> dict[str, Any]:
         "usual": 12.4e-6,
         "slowdown": 1.12,
         "judged": 1200,
+        "open": [],
         "verdict": None,
         **changes,
     }
@@ -132,7 +133,7 @@ def test_a_long_verdict_goes_on_below_itself() -> None:
     [
         ({"state": "learning"}, "576.02: learning, 12 runs since 2025-10-09"),
         ({"state": "undecided", "limit": 0.08}, "undecided (+-8 %), 12 runs since"),
-        ({"state": "regressed"}, "576.02: regressed since"),
+        ({"state": "regressed"}, "576.02: regressed on 2025-10-09, over or accepted"),
         ({"state": "no_change", "limit": 0.07}, "no change seen (+-7 %) since"),
         ({"state": "none"}, "no verdict since"),
     ],
@@ -143,6 +144,13 @@ def test_a_baseline_says_what_is_known_of_the_latest_driver(
     known = {"old_driver": "572.16", "new_driver": "576.02", "since_s": NOW_S, "samples": 12}
     told = " ".join(line.strip() for line in baselines(stream(verdict={**known, **verdict}))[1:])
     assert words in told
+
+
+def test_a_driver_that_makes_a_stream_slower_still_is_said_to() -> None:
+    verdict = {"state": "regressed", "old_driver": "572.16", "new_driver": "576.02"}
+    known = {**verdict, "since_s": NOW_S, "samples": 12}
+    [_, _, line] = baselines(stream(verdict=known, open=[{"kind": "driver"}]))
+    assert line.endswith("576.02: regressed since 2025-10-09")
 
 
 def test_baselines_are_chosen_by_gpu_probe_and_mode() -> None:
