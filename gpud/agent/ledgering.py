@@ -74,6 +74,7 @@ class Keeper:
         self._shown_s = 0.0
         self._written: dict[tuple[str, float], Alert] = {}
         self._written_of: tuple[Ledger, object] | None = None
+        self._written_to = 0
         self._again_s = 0.0
 
     @property
@@ -212,6 +213,9 @@ class Keeper:
     async def _write(self) -> None:
         """Write the alerts that are others than those written, and what they are made of."""
         known, worked = self._ledger, functions.saved(self._functions)
+        file = self._history.opened
+        if file != self._written_to:  # it may be a new one, with nothing of what was written
+            self._written, self._written_of = {}, None
         if self._written_of is not None and self._written_of == (known, worked):
             return
         told = {(one.fingerprint, one.starts_s): one for one in ledger.everything(known)}
@@ -227,7 +231,7 @@ class Keeper:
             staterows.put(transaction, states)
 
         await self._history.ask(lambda store: store.write(write))
-        self._written, self._written_of = told, (known, worked)
+        self._written, self._written_of, self._written_to = told, (known, worked), file
 
 
 def _past(connection: sqlite3.Connection) -> tuple[Ledger, Functions]:

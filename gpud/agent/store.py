@@ -198,6 +198,8 @@ class History:
         self._writing = asyncio.Lock()  # a batch is written once, however many append at a time
         self.dropped = 0
         self.set_aside: Path | None = None
+        self.opened = 0
+        """How many times: once it is another, the file may have nothing of what was written."""
 
     @property
     def waiting(self) -> int:
@@ -263,6 +265,7 @@ class History:
         if self._store is None:
             self._store = Store(self._directory, now=self._now, doubted=doubted)
             self.set_aside = self._store.set_aside or self.set_aside
+            self.opened += 1
         return self._store
 
     def _close(self) -> None:

@@ -241,6 +241,30 @@ def test_a_state_that_is_damaged_is_begun_anew_and_what_it_told_is_over(tmp_path
     living(tmp_path, after)
 
 
+def test_a_file_that_was_begun_anew_meanwhile_gets_all_that_is_known(tmp_path: Path) -> None:
+    async def first(life: Life) -> None:
+        await life.keeper.begin()
+        life.keeper.found(found(), NOW_S)
+        await life.keeper.settle()
+        _delete(tmp_path)
+        await life.history.append()  # as the next run does
+        await life.keeper.settle()
+        assert len(await life.rows()) == 1
+
+    async def second(life: Life) -> None:
+        await life.keeper.begin()
+        await life.keeper.settle()
+        assert len(life.firing) == 1
+
+    living(tmp_path, first)
+    living(tmp_path, second)
+
+
+def _delete(folder: Path) -> None:
+    for file in folder.glob(f"{FILE}*"):
+        file.unlink()
+
+
 def test_the_task_goes_on_while_the_disk_does_not_answer(tmp_path: Path) -> None:
     told = asyncio.Event()
 
