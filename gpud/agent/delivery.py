@@ -91,6 +91,7 @@ class Delivery:
         self._raw: tuple[Alert, ...] = ()
         self._inert: tuple[Alert, ...] = ()
         self._unsaved = asyncio.Event()
+        self._kept_to = 0
         self._began_mono_s = now().mono_s
 
     async def run(self) -> None:
@@ -114,6 +115,8 @@ class Delivery:
         while True:
             self._changed.clear()
             snapshot = self._read()
+            if self._history.opened != self._kept_to:  # what was kept may not be in it
+                self._unsaved.set()
             seen = (snapshot.alerts, snapshot.alerts_s is None, snapshot.resumed_mono_s)
             if seen != before:
                 before = seen
@@ -293,6 +296,7 @@ class Delivery:
             )
         except StoreError as error:
             log.warning("deliveries_not_kept", reason=error.reason, detail=str(error))
+        self._kept_to = self._history.opened
 
 
 def _fails(alert: Alert, sink: str) -> bool:

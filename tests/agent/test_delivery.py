@@ -9,8 +9,10 @@ from typing import TYPE_CHECKING
 
 import structlog
 
+from gpud.agent import deliveryrows, reader
 from gpud.agent.clocks import now
 from gpud.agent.sinks import found
+from gpud.agent.store import FILE
 from gpud.core.alerts import SINK_FAILING
 from gpud.core.clock import Instant
 from gpud.core.errors import DeliveryError
@@ -55,6 +57,35 @@ def test_what_comes_within_the_wait_is_one_message(tmp_path: Path) -> None:
 
     asyncio.run(story())
     assert [len(message.firing) for message in one.heard] == [2]
+
+
+def test_what_was_told_is_kept_in_a_history_that_was_begun_anew_too(tmp_path: Path) -> None:
+    before, after = Told("one"), Told("one")
+
+    async def story() -> None:
+        async with telling(tmp_path, before) as told:
+            told.publish(SLOW)
+            await told.when(lambda: before.heard, "told")
+            await told.when(lambda: _kept(tmp_path), "kept")
+            _delete(tmp_path)
+            await told.history.append()  # as the next run does
+            told.publish(replace(SLOW, updated_s=time.time()))
+            await told.when(lambda: _kept(tmp_path), "kept again")
+        async with telling(tmp_path, after) as told:
+            told.publish(ended(SLOW, time.time()))
+            await told.when(lambda: after.heard, "told the end")
+
+    asyncio.run(story())
+    assert (before.words, after.words) == ([f"+{SLOW.name}"], [f"-{SLOW.name}"])
+
+
+def _delete(folder: Path) -> None:
+    for file in folder.glob(f"{FILE}*"):
+        file.unlink()
+
+
+def _kept(folder: Path) -> bool:
+    return bool(reader.ask(folder, deliveryrows.kept))
 
 
 def test_a_restart_tells_nothing_again_and_the_end_of_what_was_told_before(tmp_path: Path) -> None:

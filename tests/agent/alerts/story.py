@@ -76,6 +76,7 @@ class Story:
     folder: Path
     board: Board
     changed: asyncio.Event
+    history: History
     alerts: tuple[Alert, ...] = ()
     ledger: Ledger = field(default_factory=Ledger)
 
@@ -125,7 +126,7 @@ async def telling(
     board = Board(Snapshot("1", 0.0), changed=changed.set)
     made = context(folder, text, timeout_s=timeout_s)
     history = History(folder, now=lambda: "x")
-    story = Story(folder, board, changed)
+    story = Story(folder, board, changed, history)
     telling = Delivery(
         Found(sinks, {}) if sinks else found(made),
         made.settings.alerts,
