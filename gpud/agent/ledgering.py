@@ -206,7 +206,8 @@ class Keeper:
             return
         self._shown_of, self._shown_s = self._ledger, now.mono_s
         told = ledger.alerts(self._ledger, now.wall_s)
-        if told != self._shown:
+        said = self._read().alerts_s is not None
+        if told != self._shown or (self._remembers and not said):  # nothing is a word as well
             self._shown = told
             self._publish(AlertsChanged(told, now.wall_s))
 

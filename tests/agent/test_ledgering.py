@@ -265,6 +265,20 @@ def _delete(folder: Path) -> None:
         file.unlink()
 
 
+def test_that_there_is_nothing_to_tell_is_said_once_the_past_is_known(tmp_path: Path) -> None:
+    async def test(life: Life) -> None:
+        life.pass_s(1)
+        assert life.board.read().alerts_s is None
+        await life.keeper.begin()
+        life.pass_s(1)
+        said_s = life.board.read().alerts_s
+        assert said_s is not None
+        life.pass_s(100)
+        assert (life.board.read().alerts, life.board.read().alerts_s) == ((), said_s)
+
+    living(tmp_path, test)
+
+
 def test_the_task_goes_on_while_the_disk_does_not_answer(tmp_path: Path) -> None:
     told = asyncio.Event()
 
