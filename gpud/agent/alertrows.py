@@ -7,6 +7,7 @@ them. An alert that begins again is a row of its own.
 from __future__ import annotations
 
 import json
+import math
 from typing import TYPE_CHECKING, Any, Final
 
 from gpud.core.ledger_state import body
@@ -65,15 +66,33 @@ def within(
         " ORDER BY starts_s DESC, fingerprint LIMIT ?",
         (since_s, min(limit, MOST + 1)),
     )
-    return [found for (held,) in rows if (found := _read(held)) is not None]
+    told = (found for (held,) in rows if (found := _read(held)) is not None)
+    return [
+        one
+        for one in told
+        if isinstance(one.get("fingerprint"), str) and isinstance(one.get("starts_s"), int | float)
+    ]
 
 
 def _read(held: bytes) -> dict[str, Any] | None:
     try:
-        found = json.loads(held.decode(errors="replace"))
+        found = _sendable(json.loads(held.decode(errors="replace")))
     except (ValueError, RecursionError):
         return None
     return found if isinstance(found, dict) else None
+
+
+def _sendable(value: Any) -> Any:  # noqa: ANN401  # plain data
+    """Give what can be sent on: JSON can spell half a character, and more than a float holds."""
+    if isinstance(value, str):
+        return value.encode(errors="replace").decode()
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, list):
+        return [_sendable(one) for one in value]
+    if isinstance(value, dict):
+        return {_sendable(name): _sendable(one) for name, one in value.items()}
+    return value
 
 
 def _json(value: Mapping[str, Any]) -> str:

@@ -140,13 +140,26 @@ def test_rows_that_a_disk_made_up_are_passed_over(served: Served) -> None:
             lambda store: store.write(
                 lambda rows: rows.executemany(
                     "INSERT INTO alerts VALUES (?, ?, 1.0, NULL, ?)",
-                    [("a", 1.0, "[1]"), ("b", 2.0, "{"), ("c", 3.0, b"\xff"), ("d", 4.0, "7")],
+                    [
+                        ("a", 1.0, "[1]"),
+                        ("b", 2.0, "{"),
+                        ("c", 3.0, b"\xff"),
+                        ("d", 4.0, "7"),
+                        ("e", 5.0, '{"fingerprint": "e", "starts_s": 1e999}'),
+                        ("f", 6.0, '{"fingerprint": "f", "starts_s": [1]}'),
+                        ("g", 7.0, '{"fingerprint": [], "starts_s": 1.0}'),
+                    ],
                 )
             )
         )
 
     asyncio.run_coroutine_threadsafe(spoil(), served.loop).result(10)
     assert moments(served.ask("since=0")) == [(100.0, 200.0)]
+
+
+def test_half_a_character_in_a_row_spoils_no_answer(served: Served) -> None:
+    served.told(replace(over(100.0, 200.0), summary="half \ud800"))
+    assert served.ask("since=0")[1]["alerts"][0]["summary"] == "half ?"
 
 
 def test_hostile_words_come_as_they_are_and_as_json(served: Served) -> None:
