@@ -6,6 +6,7 @@ sink was told outlives the agent (``saved``, ``restored``): a restart tells noth
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
 
@@ -276,21 +277,23 @@ def _read(data: object, now: Instant, longest_s: float) -> dict[str, Told]:
     found = {}
     for one in data if isinstance(data, list) else ():
         try:
-            alert = Alert(
-                name=str(one["name"]),
-                severity=Severity(one["severity"]),
-                labels={str(name): str(value) for name, value in one["labels"].items()},
-                summary=str(one["summary"]),
-                description=str(one["description"]),
-                starts_s=float(one["starts_s"]),
-                updated_s=float(one["updated_s"]),
-                ends_s=None if one["ends_s"] is None else float(one["ends_s"]),
+            alert = messages.inert(
+                Alert(
+                    name=str(one["name"]),
+                    severity=Severity(one["severity"]),
+                    labels={str(name): str(value) for name, value in one["labels"].items()},
+                    summary=str(one["summary"]),
+                    description=str(one["description"]),
+                    starts_s=float(one["starts_s"]),
+                    updated_s=float(one["updated_s"]),
+                    ends_s=None if one["ends_s"] is None else float(one["ends_s"]),
+                )
             )
             at_s, delivered = float(one["at_s"]), bool(one["delivered"])
-        except (AttributeError, KeyError, TypeError, ValueError):
+        except (AttributeError, KeyError, OverflowError, TypeError, ValueError):
             continue
         ago_s = min(max(now.wall_s - at_s, 0.0), longest_s)
-        if ago_s == ago_s:  # noqa: PLR0124  # no NaN
-            told = Told(messages.inert(alert), Instant(at_s, now.mono_s - ago_s), delivered)
+        if math.isfinite(ago_s + alert.starts_s + alert.updated_s + (alert.ends_s or 0.0)):
+            told = Told(alert, Instant(at_s, now.mono_s - ago_s), delivered)
             found[alert.fingerprint] = told
     return found

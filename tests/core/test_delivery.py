@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, rule
 
 from gpud.core import delivery
+from gpud.core.alertmanager import document
 from gpud.core.alerts import SINK_FAILING, Severity
 from gpud.core.clock import Instant
 from gpud.core.delivery import ENDED_HOLDS_S, Memory, Policy, Step, step
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 
 SENDS = Policy(group_wait_s=30.0, repeat_interval_s=14400.0)
 SHOWS = replace(SENDS, shows=True)
+NOW = replace(SENDS, group_wait_s=0.0)
 WALL_S = 1_790_000_100.0
 
 
@@ -217,6 +219,27 @@ def test_a_clock_that_was_set_repeats_at_most_once_and_never_sooner_than_it_shou
 )
 def test_a_memory_of_another_shape_is_passed_over(data: object) -> None:
     assert delivery.restored(data, at(0.0), 1.0) == Memory()
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("starts_s", 10**400),
+        ("ends_s", float("nan")),
+        ("updated_s", float("inf")),
+        ("at_s", float("nan")),
+        ("name", "\ud800"),
+        ("labels", {"gpu": "\x1b[31m"}),
+        ("labels", {"gpu": "x" * 9999}),
+    ],
+)
+def test_a_memory_with_hostile_values_stops_no_telling(field: str, value: object) -> None:
+    body = json.loads(json.dumps(delivery.saved(told(SLOW))))
+    body["told"][0][field] = value
+    due = look([], delivery.restored(body, at(0.0), 14400.0), 60.0, policy=NOW)
+    if due.message is not None:
+        told_of = document(due.message, instance="h", receiver="r", url="u")
+        json.dumps(told_of, allow_nan=False, ensure_ascii=False).encode()
 
 
 def test_a_sink_is_told_of_after_three_failures_or_ten_minutes() -> None:
