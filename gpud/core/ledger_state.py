@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import asdict, fields
 from typing import TYPE_CHECKING, Any
 
@@ -11,6 +12,7 @@ from gpud.core.case import Case, Found, strand
 from gpud.core.detector import Alarm, Effect, Kind
 from gpud.core.errors import WireError
 from gpud.core.ledger import Ledger, Suspect, alerts
+from gpud.core.message import inert
 from gpud.core.sample import Unit
 from gpud.core.streams import StreamKey
 
@@ -54,8 +56,18 @@ def restored(state: Mapping[str, Any]) -> Ledger:
             gpus={str(uuid): str(words) for uuid, words in state["gpus"].items()},
             platform=Platform(state["platform"]),
         )
-        alerts(found, 0.0)  # what cannot be put into words is none of ours
-    except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
+        told = [body(inert(one)) for one in alerts(found, 0.0)]
+        # What cannot be put into words, or not be sent, is none of ours.
+        json.dumps([saved(found), told], allow_nan=False, ensure_ascii=False).encode()
+    except (
+        ArithmeticError,
+        AttributeError,
+        IndexError,
+        KeyError,
+        RecursionError,
+        TypeError,
+        ValueError,
+    ) as error:
         raise WireError(f"alerts are damaged: {type(error).__name__}: {error}", fix=FIX) from error
     return found
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import TYPE_CHECKING
 
 import pytest
@@ -351,6 +352,24 @@ def test_an_alert_without_streams_begins_once_and_changes_its_words_now_and_then
 def test_a_state_that_cannot_be_read_is_refused_by_name(broken: dict[str, object]) -> None:
     with pytest.raises(WireError, match="alerts"):
         restored(broken)
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("ratio", 0.0),
+        ("ratio", float("inf")),
+        ("mode", "\ud800"),
+        ("old_driver", "\ud800"),
+    ],
+)
+def test_a_state_that_nobody_could_be_told_of_is_damaged(field: str, value: object) -> None:
+    text = json.dumps(saved(kept([found()])))
+    put = f'"{field}": {json.dumps(value)}'
+    spoilt = re.sub(rf'"{field}": ("[^"]*"|[0-9.]+)', lambda _: put, text)
+    assert spoilt != text
+    with pytest.raises(WireError, match="damaged"):
+        restored(json.loads(spoilt))
 
 
 def test_a_case_of_nothing_and_one_with_foreign_types_are_damage() -> None:
