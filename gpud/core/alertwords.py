@@ -54,7 +54,7 @@ def updates(found: Found) -> list[tuple[str, str, str]]:
 def update_name(found: Found) -> str:
     """Name the alert of an update: one that left the driver as it was is no driver's."""
     kind, _, _ = updates(found)[0]
-    return DRIVER_REGRESSION if kind == DRIVER else SLOWDOWN
+    return DRIVER_REGRESSION if kind in causes.OF_THE_DRIVER else SLOWDOWN
 
 
 def update_labels(found: Found) -> dict[str, str]:

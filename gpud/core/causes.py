@@ -41,6 +41,9 @@ OF_CHANGES: Final = {
 }
 """What the changes of driver and machine are called as causes; the most telling first."""
 
+OF_THE_DRIVER: Final = frozenset({DRIVER, CUDA, NVML, FOLDER})
+"""The driver, and what it brings: that tells of a driver whose version nobody names."""
+
 WORDS: Final = {
     DRIVER: "driver",
     KERNEL: "kernel",

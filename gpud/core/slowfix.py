@@ -14,6 +14,7 @@ from gpud.core.causes import (
     KERNEL,
     MEMORY,
     MEMORY_CLOCK,
+    OF_THE_DRIVER,
     PCIE,
     POWER_LIMIT,
     SM_CLOCK,
@@ -36,6 +37,11 @@ _DRIVER_WSL: Final = (
     "Roll Back Driver, or install {old} from nvidia.com/drivers; then `wsl --shutdown`"
 )
 _DRIVER_LINUX: Final = "to go back, install the driver's packages of {old} and reboot"
+_UNNAMED_WSL: Final = (
+    "to go back to the driver of before in Windows: Device Manager, Display adapters, the GPU, "
+    "Driver, Roll Back Driver; then `wsl --shutdown`"
+)
+_UNNAMED_LINUX: Final = "to go back, install the driver's packages of before and reboot"
 _WHERE: Final[Mapping[str, str]] = {
     KERNEL: "`wsl --version` in Windows names the kernel; `wsl --update` may bring a newer one",
     WSL: "`wsl --update` in Windows may bring a newer WSL, or --web-download an earlier one",
@@ -73,6 +79,8 @@ def going_back(driver: str, platform: Platform) -> str:
 def _words(cause: Cause, platform: Platform) -> str | None:
     if cause.kind == DRIVER and cause.old is not None:
         return going_back(cause.old, platform)
+    if cause.kind in OF_THE_DRIVER:
+        return _UNNAMED_WSL if platform in IN_WSL else _UNNAMED_LINUX
     if platform in IN_WSL and cause.kind in _WHERE:
         return _WHERE[cause.kind]
     return _ANYWHERE.get(cause.kind)

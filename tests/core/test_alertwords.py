@@ -12,8 +12,9 @@ from gpud import discovery
 from gpud.child import probes
 from gpud.core import containers, ledger, lostwords
 from gpud.core.advice import Platform
-from gpud.core.alerts import Alert, Cause
+from gpud.core.alerts import DRIVER_REGRESSION, Alert, Cause
 from gpud.core.alertwords import SUMMARY
+from gpud.core.contexts import FOLLOWERS
 from gpud.core.detector import Kind
 from gpud.core.functions import Lost
 from gpud.core.ledger import Ledger
@@ -105,6 +106,14 @@ def test_a_summary_of_many_names_the_worst_and_how_many_more() -> None:
         "launch x +40 % (12.4 -> 17.4 us), launch round trip +30 %, graph launch +20 % and 2 more "
         "since driver 572.16 -> 576.02 on GPU 0 (NVIDIA GeForce RTX 4070)"
     )
+
+
+@pytest.mark.parametrize("kind", FOLLOWERS)
+def test_a_driver_whose_version_nobody_names_is_a_driver_all_the_same(kind: str) -> None:
+    changed = (Cause(kind, "old", "new"),)
+    (one,) = told(ledger.with_alarm(Ledger(), found(changed=changed), NOW_S))
+    assert one.name == DRIVER_REGRESSION
+    assert "Roll Back Driver" in (one.fix or "")
 
 
 def test_of_figures_that_moved_alike_the_simplest_is_named_first() -> None:
