@@ -92,6 +92,8 @@ def with_alarm(ledger: Ledger, found: Found, now_s: float) -> Ledger:
     if _known(ledger, found):
         return ledger
     after = with_return(ledger, found.key, found.alarm.closes, now_s)
+    if found.alarm.closes and not found.alarm.suspect:
+        after = _without(after, lambda one: _gone_with(one, found), now_s)
     if not found.alarm.worse:
         return after
     if (more := _joined(after, found, now_s)) is not None:
@@ -212,6 +214,17 @@ def _joined(ledger: Ledger, found: Found, now_s: float) -> Ledger | None:
         return None
     rest = replace(ledger, cases=tuple(one for one in ledger.cases if one is not case))
     return _opened(rest, case.joined([found], now_s), now_s)
+
+
+def _gone_with(one: Found, back: Found) -> bool:
+    """Say whether an alarm blames the driver that went when its stream's twin came back.
+
+    The twin is the same figure on the other power source, or by another version of the method: days
+    may go by before this stream brings a sample, and the driver that it blames is here no more.
+    """
+    ours, theirs = one.key, back.key
+    same = (ours.gpu, ours.probe, ours.mode) == (theirs.gpu, theirs.probe, theirs.mode)
+    return same and not one.alarm.suspect and one.alarm.new_driver == back.alarm.old_driver
 
 
 def _changes(found: Found) -> set[tuple[str, str]]:

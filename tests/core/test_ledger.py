@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
@@ -186,6 +187,18 @@ def test_an_update_is_told_with_the_cpu_that_slowed_at_that_time() -> None:
     (update,) = (one for one in alerts if one.name == DRIVER_REGRESSION)
     assert [cause.kind for cause in update.causes] == ["driver", "cpu"]
     assert "the CPU's probes slowed as well" in update.description
+
+
+@pytest.mark.parametrize("left", ["576.02", "577.00"])
+def test_a_driver_that_was_taken_back_on_mains_is_blamed_on_battery_no_more(left: str) -> None:
+    mains = found()
+    battery = replace(mains, key=replace(mains.key, on_battery=True))
+    known = kept([mains, battery])
+    better = alarm(
+        ratio=0.89, worse=False, seq=2000, closes=(mains.alarm.seq,), drivers=(left, "572.16")
+    )
+    back = found(one=better, changed=(Cause("driver_version", left, "572.16"),))
+    assert len(firing(kept([back], known))) == (0 if left == "576.02" else 1)
 
 
 def test_streams_that_skipped_a_driver_tell_of_the_same_update() -> None:
