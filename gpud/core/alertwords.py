@@ -154,7 +154,9 @@ def _causes(case: Case) -> tuple[Cause, ...]:
     told: dict[tuple[str, str | None], Cause] = {}
     for one in sorted(case.open or case.found, key=lambda one: (one.alarm.at_s, str(one.key))):
         for cause in causes.ordered((*one.changed, *one.causes)):
-            told.setdefault((cause.kind, cause.new), _harmless(cause))
+            # What was measured differs by a little from stream to stream, and is one cause.
+            version = cause.new if cause.kind in causes.OF_CHANGES.values() else None
+            told.setdefault((cause.kind, version), _harmless(cause))
     found = list(causes.ordered(told.values()))
     real = [cause for cause in found if cause.kind != NOTHING]
     return tuple(real or found)

@@ -156,3 +156,16 @@ def test_a_slowdown_under_one_driver_says_how_it_came_and_what_may_be_why() -> N
     assert alert.causes == why
     assert "- SM clock 2400 MHz -> 1900 MHz" in alert.description
     assert (alert.fix or "").startswith("look at the laptop's performance mode")
+
+
+def test_what_two_streams_measured_a_little_differently_is_one_cause() -> None:
+    clocks = (("2398 MHz", "1899 MHz"), ("2403 MHz", "1892 MHz"))
+    both = [
+        found(mode, alarm(Kind.STEP), causes=(Cause("sm_clock", *moved),))
+        for mode, moved in zip(("submit", "graph"), clocks, strict=True)
+    ]
+    known = Ledger()
+    for one in both:
+        known = ledger.with_alarm(known, one, NOW_S)
+    (shown,) = told(known)
+    assert [cause.kind for cause in shown.causes] == ["sm_clock"]
