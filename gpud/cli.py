@@ -138,7 +138,7 @@ def _history_options(history: argparse.ArgumentParser) -> None:
         metavar="N",
         help="the newest N rows (default: 100, and all with --since)",
     )
-    history.set_defaults(form="table", action="show")
+    history.set_defaults(form="table", action=None)
     forms = history.add_mutually_exclusive_group()
     for form in ("csv", "json"):
         forms.add_argument(

@@ -69,9 +69,11 @@ def root_only(place: Place) -> Settings:
 def as_the_agent(settings: Settings, place: Place) -> None:
     """Become whom the agent runs as where we are root: no file of ours may be in its way.
 
-    Errors: ``GpudError`` when that user cannot be become.
+    Errors: ``GpudError`` when that user cannot be become, ``PermissionError`` for anybody else.
     """
     own = Path(settings.run_dir, "agent")
+    if own.is_dir() and os.geteuid() not in {0, own.stat().st_uid}:
+        raise PermissionError("this is for root, or for the user that gpud's agent runs as")
     if os.geteuid() != 0 or not own.is_dir() or own.stat().st_uid == 0:
         return
     import pwd

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import subprocess
 import sys
 from typing import TYPE_CHECKING
 
 import pytest
+
+from tests.e2e.program import as_nobody, program
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -172,3 +175,32 @@ def test_words_from_outside_cannot_steer_the_terminal(tmp_path: Path) -> None:
     ran = gpud(configured(tmp_path, '[http]\n"\\u001b[2J" = 1\n'), "config", "check")
     assert ran.returncode == 2
     assert "\x1b" not in ran.stderr
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="becomes nobody")
+@pytest.mark.parametrize(
+    "words", [("alerts", "ack", "ab"), ("baseline", "accept"), ("alerts", "test"), ("history",)]
+)
+def test_who_may_not_is_told_the_command_that_may(words: tuple[str, ...]) -> None:
+    with program() as made:
+        (made.run_dir / "agent").mkdir(parents=True)
+        os.chown(made.run_dir / "agent", 1, 1)
+        history = made.home / "var/lib/gpud/gpud.db"
+        history.parent.mkdir(parents=True)
+        history.touch(0o600)
+        command = [*as_nobody(made.home), sys.executable, "-I", "-m", "gpud"]
+        ran = subprocess.run(
+            [*command, "--home", str(made.home), *words],
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=60,
+            cwd="/",
+        )
+    assert ran.returncode == 4
+    assert ran.stderr.endswith(f"  fix: sudo gpud {' '.join(words[:2])}\n")
+
+
+def test_an_export_of_nothing_is_no_table(tmp_path: Path) -> None:
+    ran = gpud(tmp_path, "history", "export")
+    assert (ran.returncode, ran.stdout) == (1, "")

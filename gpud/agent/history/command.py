@@ -87,6 +87,7 @@ def export(
     """
     directory = Path(settings.state_dir)
     wanted = _wanted(directory, request, _numbers(settings), now_s)
+    from_s = reader.ask(directory, historyrows.raw_from_s)  # refuses before anything is written
     count = 0
     with _opened(output) as stream:
         written = columns.Csv(stream)
@@ -97,7 +98,6 @@ def export(
         stream.flush()
     if output not in {None, STDOUT}:
         print(f"{escaped(str(output))}: {count} rows")
-    from_s = reader.ask(directory, historyrows.raw_from_s)
     if not hourly and wanted.since_s < from_s and math.isfinite(from_s):
         print(
             f"runs before {columns.rfc_3339(from_s)} are kept as hours: --hourly", file=sys.stderr
