@@ -47,6 +47,7 @@ def parser() -> argparse.ArgumentParser:
         "3 not running, 4 no permission.",
     )
     top.add_argument("--home", help="where the tree of files begins (default: / when installed)")
+    top.add_argument("--version", action="version", version=f"gpud {gpud.__version__}")
     top.add_argument("--config", type=Path, help="the settings file (default: etc/gpud/gpud.toml)")
     verbs = top.add_subparsers(dest="verb", required=True, metavar="COMMAND")
 

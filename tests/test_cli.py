@@ -35,8 +35,9 @@ def configured(home: Path, text: str) -> Path:
     return home
 
 
-def test_version_is_one_line(tmp_path: Path) -> None:
-    ran = gpud(tmp_path, "version")
+@pytest.mark.parametrize("word", ["version", "--version"])
+def test_version_is_one_line(word: str, tmp_path: Path) -> None:
+    ran = gpud(tmp_path, word)
     assert (ran.returncode, ran.stdout) == (0, "gpud 0.1.0\n")
 
 
