@@ -15,7 +15,14 @@ from typing import TYPE_CHECKING, Any, Final
 
 from gpud.agent import commands, eventrows, reader
 from gpud.agent.eventrows import Window
-from gpud.core.changes import DRIVER_VERSION, GPUS, KERNEL, WINDOWS_BUILD, WSL_VERSION
+from gpud.core.changes import (
+    CUDA_VERSION,
+    DRIVER_VERSION,
+    GPUS,
+    KERNEL,
+    WINDOWS_BUILD,
+    WSL_VERSION,
+)
 from gpud.core.detector.model import UNJUDGED
 from gpud.core.presence import GPU_SEEN
 from gpud.core.sample import Unit
@@ -32,6 +39,8 @@ PATIENCE_S: Final = 60.0
 """Two years of roll-ups beside a month of runs, on a slow disk."""
 FACTS: Final = (DRIVER_VERSION, KERNEL, WSL_VERSION, WINDOWS_BUILD)
 """What is read of a run's conditions for the timeline, in this order."""
+CHANGES: Final = (*FACTS, CUDA_VERSION, GPUS)
+"""What became another, for the list of changes."""
 FLAGS_SINCE: Final = 2
 FINDINGS_SINCE: Final = 4
 """The schemas that have ``runs.flags``, and the tables of what was found out."""
@@ -129,7 +138,7 @@ def read(connection: sqlite3.Connection, since_s: float, until_s: float) -> Rows
         runs,
         (*hours, *(Moment(run.at_s, run.driver) for run in runs)),
         columns,
-        tuple(reversed(eventrows.within(connection, Window(since_s, until_s, (*FACTS, GPUS))))),
+        tuple(reversed(eventrows.within(connection, Window(since_s, until_s, CHANGES)))),
         tuple(one for one in commands.read(connection, 0) if since_s <= one.at_s < until_s),
         _names(connection),
         damaged=damaged,

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from gpud.agent.eventrows import Entry
 from gpud.agent.store import History, Run
 from gpud.core.alerts import DRIVER_REGRESSION, Alert, Cause, Evidence, Severity
-from gpud.core.changes import DRIVER_VERSION, KERNEL
+from gpud.core.changes import CUDA_VERSION, DRIVER_VERSION, KERNEL
 from gpud.core.detector import Detector, Observation, State
 from gpud.core.presence import GPU_SEEN
 from gpud.core.sample import Backend, Device, Failure, Flag, Reason, RunReport, Sample, Unit
@@ -203,6 +203,7 @@ def _write_findings(store: Store, month: Month) -> None:
             *(Entry(FIRST_S, GPU_SEEN, {"uuid": d.uuid, "name": d.name}) for d in (FIRST, SECOND)),
             Entry(FIRST_S, DRIVER_VERSION, {"old": None, "new": old}),
             Entry(update_s, DRIVER_VERSION, {"old": old, "new": new}),
+            Entry(update_s, CUDA_VERSION, {"old": "12.8", "new": "12.9"}),
             Entry(update_s, KERNEL, {"old": "6.6.75", "new": "6.6.87"}),
         ]
     )
