@@ -62,21 +62,25 @@ def acknowledge(directory: Path, begun: str, *, now_s: float) -> str:
 
     Errors: ``GpudError`` naming what fires where none or more than one is meant; ``StoreError``.
     """
-    with _opened(directory, now_s) as store:
+    with opened(directory, now_s) as store:
         fingerprint = _meant(begun, store.read(_firing))
         _say(store, Command(0, now_s, ALERT_ACKNOWLEDGED, 0, fingerprint=fingerprint))
     return fingerprint
 
 
 def _choose(directory: Path, kind: str, choice: Choice, now_s: float) -> Choice:
-    with _opened(directory, now_s) as store:
+    with opened(directory, now_s) as store:
         whole = _known(choice, store.read(_streams))
         _say(store, Command(0, now_s, kind, 0, whole))
     return whole
 
 
 @contextmanager
-def _opened(directory: Path, now_s: float) -> Iterator[Store]:
+def opened(directory: Path, now_s: float) -> Iterator[Store]:
+    """Open the history for what a person says.
+
+    Errors: ``StoreError``; ``GpudError`` where there is none, or it had to be set aside.
+    """
     if not (directory / FILE).exists():
         raise GpudError(
             f"there is no {directory / FILE} yet, and nothing in it to decide about",
@@ -85,6 +89,12 @@ def _opened(directory: Path, now_s: float) -> Iterator[Store]:
     stamp = datetime.fromtimestamp(now_s, UTC).strftime("%Y%m%dT%H%M%SZ")
     store = Store(directory, now=lambda: stamp)
     try:
+        if store.set_aside is not None:
+            raise GpudError(
+                f"{directory / FILE} is damaged; it was set aside as {store.set_aside}, "
+                "and a new history begun",
+                fix="nothing has to be done; what was normal is learnt anew",
+            )
         yield store
     finally:
         store.close()

@@ -6,11 +6,11 @@ misses one. What is there is expected again as soon as the agent sees it.
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
 
+from gpud.agent import commands
 from gpud.agent.eventrows import Entry
-from gpud.agent.store import FILE, Store
+from gpud.agent.store import FILE
 from gpud.core.errors import GpudError
 from gpud.core.presence import GPU_FORGOTTEN, Expected, remembered
 
@@ -28,9 +28,7 @@ def forget(directory: Path, wanted: Sequence[str], *, now_s: float) -> dict[str,
     """
     if not (directory / FILE).exists():
         raise GpudError(f"there is no {directory / FILE} yet, and no GPU to forget")
-    stamp = datetime.fromtimestamp(now_s, UTC).strftime("%Y%m%dT%H%M%SZ")
-    store = Store(directory, now=lambda: stamp)
-    try:
+    with commands.opened(directory, now_s) as store:
         told = store.gpu_events()
         expected = remembered((entry.at_s, entry.kind, entry.body) for entry in told)
         chosen = expected if ALL in wanted else _chosen(expected, wanted)
@@ -40,8 +38,6 @@ def forget(directory: Path, wanted: Sequence[str], *, now_s: float) -> dict[str,
                 for u, one in chosen.items()
             ]
         )
-    finally:
-        store.close()
     return chosen
 
 

@@ -145,6 +145,14 @@ def test_with_nothing_to_acknowledge_that_is_said(folder: Path) -> None:
         commands.acknowledge(folder, "ab", now_s=9.0)
 
 
+def test_a_damaged_history_is_not_set_aside_without_a_word(folder: Path) -> None:
+    (folder / FILE).write_bytes(b"no database" * 999)
+    with pytest.raises(GpudError, match=r"damaged; it was set aside as .*gpud\.db\.corrupt-1970"):
+        commands.accept(folder, EVERYTHING, now_s=5.0)
+    with pytest.raises(GpudError, match="no figures"):  # of the new one
+        commands.accept(folder, EVERYTHING, now_s=6.0)
+
+
 def test_without_a_history_none_is_made(tmp_path: Path) -> None:
     for act in (commands.accept, commands.reset):
         with pytest.raises(GpudError, match="nothing in it"):
