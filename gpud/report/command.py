@@ -77,12 +77,14 @@ def _size(path: Path) -> int:
 
 
 def _write(path: Path, drawn: str) -> None:
-    """Write the page whole or not at all."""
+    """Write the page whole or not at all, and never through a link that somebody put there."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
     try:
-        temporary.write_text(drawn, encoding="utf-8")
+        with temporary.open("x", encoding="utf-8") as file:
+            file.write(drawn)
         temporary.replace(path)
     except OSError as error:
-        temporary.unlink(missing_ok=True)
+        if not isinstance(error, FileExistsError):
+            temporary.unlink(missing_ok=True)
         raise GpudError(f"cannot write {path}: {error.strerror}") from error
     terminal.put(f"{path} has the report; it opens in any browser\n")

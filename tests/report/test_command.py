@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from gpud.agent.store import FILE, Store
+from gpud.core.errors import GpudError
 from gpud.report import command
 from tests.report import months
 
@@ -62,6 +63,18 @@ def test_a_page_is_written_whole_or_not_at_all(home: Path, tmp_path: Path) -> No
     assert [one.name for one in tmp_path.iterdir()] == ["report.html"]
     nowhere = gpud(home, "--html", str(tmp_path / "no/such/place.html"))
     assert (nowhere.returncode, "cannot write" in nowhere.stderr) == (1, True)
+
+
+def test_the_page_is_written_through_no_link_that_somebody_put_there(
+    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    other = tmp_path / "other"
+    other.write_text("another's")
+    (tmp_path / f".report.html.{os.getpid()}").symlink_to(other)
+    with pytest.raises(GpudError, match="cannot write"):
+        command.run(folder, 3650.0, html=str(tmp_path / "report.html"), as_json=False)
+    assert other.read_text() == "another's"
+    assert capsys.readouterr().out == ""
 
 
 def test_a_page_to_stdout_is_nothing_else(home: Path) -> None:
