@@ -247,8 +247,13 @@ def test_what_must_last_is_never_deleted(store: Store) -> None:
         ]
     )
     written(store, hours(40 * 24))
-    for name, ends_s in (("fires", None), ("over", BEGUN_S + 5.0)):
-        row = (name, float(BEGUN_S), float(BEGUN_S), ends_s, "{}")
+    late_s = BEGUN_S + 39.0 * DAY_S
+    for name, updated_s, ends_s in (
+        ("fires", float(BEGUN_S), None),
+        ("over", float(BEGUN_S), BEGUN_S + 5.0),
+        ("under a clock set back", late_s, BEGUN_S + 5.0),
+    ):
+        row = (name, float(BEGUN_S), updated_s, ends_s, "{}")
         store.write(
             lambda open_, row=row: open_.execute("INSERT INTO alerts VALUES (?, ?, ?, ?, ?)", row)  # type: ignore[misc]
         )
@@ -269,7 +274,8 @@ def test_what_must_last_is_never_deleted(store: Store) -> None:
         'baseline_accepted {"after_run":400}',  # the detectors are at 300
         'baseline_accepted {"after_run":30}',  # the last of its kind
     ]
-    assert column(store, "SELECT fingerprint FROM alerts") == ["fires"]
+    kept = ["fires", "under a clock set back"]
+    assert column(store, "SELECT fingerprint FROM alerts ORDER BY 1") == kept
     assert column(store, "SELECT at_s FROM alarms") == [BEGUN_S + 39.0 * DAY_S]
     assert column(store, "SELECT at_s FROM verdicts") == [BEGUN_S + 39.0 * DAY_S]
     assert column(store, "SELECT name FROM states ORDER BY name") == [

@@ -91,8 +91,20 @@ def test_what_was_so_before_as_well_is_no_cause() -> None:
         "after.throttle_reasons": "thermal",
         "after.power_limit_watts": 60.0,
         "after.ac": False,
+        "before.memory_free_bytes": 5e7,
     }
     assert kinds(runs(hot), runs(hot)) == ["nothing"]
+
+
+def test_a_machine_that_is_always_busy_may_be_a_core_busier() -> None:
+    assert kinds(runs({"load_1m": 4.0}), runs({"load_1m": 5.5})) == ["nothing"]
+
+
+def test_clocks_that_are_held_down_in_the_cold_are_not_put_down_to_heat() -> None:
+    (cause,) = likely(
+        runs(), runs({"after.throttle_reasons": "thermal", "after.temperature_celsius": 55.0})
+    )
+    assert words(cause) == "clocks held down by nothing -> by thermal"
 
 
 def test_what_is_not_known_on_one_side_stays_unsaid() -> None:
@@ -106,6 +118,8 @@ def test_what_is_not_known_on_one_side_stays_unsaid() -> None:
 def test_a_few_odd_runs_decide_nothing() -> None:
     mixed = [*runs(count=6), *runs({"after.power_limit_watts": 60.0, "after.ac": False}, count=3)]
     assert kinds(runs(), mixed) == ["nothing"]
+    several = [*runs(count=4), *runs({"python": "3.12"}, count=5), *runs({"python": "4"}, count=3)]
+    assert kinds(runs(), several) == ["nothing"]
     rarely = [*runs(count=8), *runs({"after.throttle_reasons": "thermal"}, count=2)]
     assert kinds(runs(), rarely) == ["nothing"]
 

@@ -72,6 +72,24 @@ def test_without_the_drivers_name_what_follows_it_tells_that_it_is_another(kind:
     assert known.seen({kind: "old"}).present.name == "g1"
 
 
+def test_what_follows_a_driver_is_known_by_its_latest_word() -> None:
+    moved = {"nvml_version": "571.00"}  # WSL's half came an hour after Windows'
+    assert names(A, A | moved, moved) == ["g1"] * 3
+
+
+def test_what_an_update_leaves_as_it_was_is_still_known_of_the_new_generation() -> None:
+    kernel, newer = {"kernel": "6.6.75.1"}, {"wsl_version": "2.6.1"}
+    machine: dict[str, Condition] = {**A, **kernel, "wsl_version": "2.5.7"}
+    assert names(machine, newer, A | newer, B | newer) == ["g1", "g2", "g2", "g3"]
+    assert after(machine, newer).present.parts == machine | newer
+
+
+def test_a_generation_that_no_driver_is_known_of_is_none_that_has_one() -> None:
+    nameless = {"kernel": "6.6.75.1"}
+    updated = A | {"kernel": "6.6.87.2"}
+    assert names(nameless, B | updated, A | nameless) == ["g1", "g2", "g3"]
+
+
 def test_a_hiccup_of_what_follows_ends_when_the_same_driver_is_named_again() -> None:
     assert names(A, {"cuda_version": "12.4"}, A) == ["g1", "g2", "g1"]
 

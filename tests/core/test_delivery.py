@@ -147,6 +147,25 @@ def test_what_is_missing_afterwards_is_over_in_the_words_in_which_it_was_told() 
     assert (over.summary, over.ends_s) == (SLOW.summary, at(430.0).wall_s)
 
 
+def test_of_one_that_fires_and_ended_before_the_one_that_fires_counts() -> None:
+    over = ended(replace(SLOW, starts_s=SLOW.starts_s + 60), WALL_S)  # the clock was set back
+    for alerts in ([SLOW, over], [over, SLOW]):
+        due = look(alerts, look(alerts, Memory(), 0.0).after, 30.0)
+        assert due.message is not None
+        assert due.message.firing == (SLOW,)
+
+
+def test_a_line_that_could_not_be_written_is_tried_again_after_the_interval() -> None:
+    first = look([SLOW], Memory(), 0.0, policy=SHOWS)
+    due = look([SLOW], first.after, 30.0, policy=SHOWS)
+    known = delivery.refused(due, first.after, at(30.0))
+    known = look([SLOW], known, 31.0, policy=SHOWS).after
+    assert look([SLOW], known, 14400.0, policy=SHOWS).message is None
+    again = look([SLOW], known, 14430.0, policy=SHOWS).message
+    assert again is not None
+    assert again.standing == (SLOW,)
+
+
 def test_nothing_is_over_before_somebody_has_said_what_fires() -> None:
     assert look(None, told(SLOW), 9999.0) == Step(None, told(SLOW))
 
@@ -203,6 +222,8 @@ def test_a_clock_that_was_set_repeats_at_most_once_and_never_sooner_than_it_shou
     due = step(SENDS, [SLOW], memory, now, 0.0)
     assert (due.message is None) == (back_s < 0)
     assert step(SENDS, [SLOW], due.after, Instant(now.wall_s, 6.0), 0.0).message is None
+    in_time = Instant(now.wall_s, 5.0 + 14400.0)  # not a day late because it was told "tomorrow"
+    assert step(SENDS, [SLOW], due.after, in_time, 0.0).message is not None
 
 
 @given(

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from gpud.core import functions, lostwords
+from gpud.core import functions, lostwords, signs
 from gpud.core.advice import Platform
 from gpud.core.breaker import Standing, State
 from gpud.core.clock import Instant
@@ -17,6 +17,7 @@ from gpud.core.events import (
     BreakerChanged,
     ClockJumped,
     Event,
+    HealthSet,
     InventoryTaken,
     ProbesListed,
     RootHeard,
@@ -25,6 +26,7 @@ from gpud.core.events import (
 )
 from gpud.core.fold import fold
 from gpud.core.functions import Functions, Lost
+from gpud.core.health import Level
 from gpud.core.report import ContainerRun
 from gpud.core.sample import (
     Backend,
@@ -315,6 +317,15 @@ def test_a_gpu_that_hangs_under_a_new_driver_is_lost_and_under_the_old_one_is_un
         assert machine.pass_s(120).told == told
 
 
+def test_a_hang_that_is_over_takes_nothing_away() -> None:
+    machine = Machine().well()
+    machine.driver = NEW
+    machine.pass_s(20).run("launch", reason=Reason.HUNG)
+    closed = Standing(State.CLOSED, since_s=machine.now.wall_s, hangs=1)
+    machine.hear(BreakerChanged(closed, machine.now.wall_s))
+    assert machine.pass_s(120).told == []
+
+
 def test_a_container_that_fails_beside_a_good_run_is_lost() -> None:
     machine = Machine(specs=("nbody",)).well()
     said = ROOT.containers
@@ -361,6 +372,42 @@ def test_an_earlier_life_that_is_read_late_adds_what_it_knew() -> None:
     assert both.worked[Subject("cuda")] == OLD
     assert functions.pending(both) == {"cuda"}
     assert functions.pending(own) == frozenset()
+
+
+def test_what_this_life_saw_counts_more_than_what_an_earlier_one_knew() -> None:
+    past, own = Machine().well().state, Machine(driver=NEW).well().state
+    assert functions.joined(past, own).worked[Subject("cuda")] == NEW
+    machine = Machine().well()
+    lost = machine.cuda(Reason.INIT_FAILED).cuda(Reason.INIT_FAILED).cuda(Reason.INIT_FAILED).state
+    assert functions.joined(lost, Functions()).lost.keys() == {Subject("cuda")}
+
+
+def test_a_success_while_nobody_names_the_driver_is_one_under_the_last_that_was_named() -> None:
+    machine = Machine().well()
+    machine.mono_s += 3600
+    assert signs.driver(machine.snapshot, machine.now) is None
+    taken = Inventory((DEVICE,), "12.8")
+    machine.hear(InventoryTaken(taken, machine.now.wall_s, machine.mono_s))
+    machine.look()
+    assert machine.state.worked[Subject("cuda")] == OLD
+
+
+def test_what_the_machine_is_well_without_is_lost_no_more() -> None:
+    machine = Machine().well()
+    machine.nvml = "no_answer"
+    assert machine.pass_s(140).told == [(Subject("nvml"), OLD, OLD)]
+    machine.hear(HealthSet("nvml", Level.OK, machine.now.wall_s))
+    machine.mono_s += 1
+    machine.look()
+    assert subjects(machine.back) == [Subject("nvml")]
+
+
+def test_only_so_many_functions_are_remembered() -> None:
+    machine = Machine()
+    every = {Subject("probe", DEVICE.uuid, str(n)): None for n in range(functions.MOST + 9)}
+    machine.state = Functions(worked=every)
+    machine.look()
+    assert list(machine.state.worked) == list(every)[9:]
 
 
 def test_a_loss_of_which_nobody_knows_the_driver_is_not_put_down_to_the_last_one() -> None:

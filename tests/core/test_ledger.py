@@ -343,6 +343,21 @@ def test_what_came_up_before_the_past_was_read_joins_it() -> None:
     assert (told["GpudDriverRegression"].acknowledged_s, len(known.suspects)) == (NOW_S, 1)
 
 
+def test_the_cpu_has_no_part_in_a_drivers_regression() -> None:
+    step = alarm(Kind.STEP, since_s=NOW_S - HOUR_S)
+    known = kept([found(), found("call", step, probe="cpu_call", gpu=None)])
+    (one,) = firing(known)
+    assert [each.stream.mode for each in one.evidence] == ["submit"]
+    assert [each.key.mode for each in ledger.suspects(known)] == ["call"]
+
+
+def test_what_fires_is_shown_although_a_clock_says_that_what_ended_began_later() -> None:
+    one = Alert("GpudUnwell", Severity.WARNING, {"component": "store"}, "", "", NOW_S, NOW_S)
+    over = ended(raised(Ledger(), one), one.fingerprint, NOW_S)
+    again = raised(over, replace(one, starts_s=NOW_S - HOUR_S))
+    assert [each.firing for each in ledger.alerts(again, NOW_S)] == [True]
+
+
 def test_an_alert_without_streams_begins_once_and_changes_its_words_now_and_then() -> None:
     def made(at_s: float, words: str, severity: Severity = Severity.WARNING) -> Alert:
         return Alert("GpudUnwell", severity, {"component": "store"}, words, words, at_s, at_s)

@@ -53,6 +53,13 @@ def test_a_part_that_fails_and_starts_again_all_the_time_is_failed() -> None:
     assert parts.are(BUSY, RESTS_S + 1) == frozenset()
 
 
+def test_what_was_told_is_not_taken_back_because_a_function_may_be_lost_as_well() -> None:
+    parts = Parts()
+    assert parts.are(FAILED, STAYS_S + 1, "cuda") == {"cuda"}
+    parts.pending = ("cuda",)
+    assert parts.are(FAILED, 1, "cuda") == {"cuda"}
+
+
 def test_a_degraded_part_is_nobodys_concern() -> None:
     assert Parts().are(BUSY, 999) == frozenset()
 
