@@ -5,16 +5,15 @@ The past is read from the history beside its writer, what began last first.
 
 from __future__ import annotations
 
-import asyncio
 from typing import TYPE_CHECKING, Any, Final
 
 from starlette.routing import Route
 
 from gpud.agent import alertrows
-from gpud.agent.eventrows import MOST
 from gpud.agent.queries import (
     Unusable,
     answer,
+    asked,
     count,
     moment,
     refusal,
@@ -37,7 +36,6 @@ if TYPE_CHECKING:
 PATH: Final = "/api/v1/alerts"
 PARAMETERS: Final = ("since", "limit")
 USUAL: Final = 100
-PATIENCE_S: Final = 4.0
 
 
 def route(read: Callable[[], Snapshot], history: History) -> Route:
@@ -56,13 +54,10 @@ def route(read: Callable[[], Snapshot], history: History) -> Route:
             return answer({"alerts": firing[:most], "more": len(firing) > most})
         begin_s = since_s
         try:
-            async with asyncio.timeout(PATIENCE_S):
-                found = await history.ask(
-                    lambda store: store.read(lambda rows: alertrows.within(rows, begin_s, most + 1))
-                )
-        except TimeoutError:
-            slow = f"the history did not answer within {PATIENCE_S:g} s"
-            return unavailable(StoreError(slow, reason="slow", fix="look at the disk"))
+            found = await asked(
+                history,
+                lambda store: store.read(lambda rows: alertrows.within(rows, begin_s, most + 1)),
+            )
         except StoreError as error:
             return unavailable(error)
         told = _joined(firing, found)
@@ -74,7 +69,7 @@ def route(read: Callable[[], Snapshot], history: History) -> Route:
 def _wanted(query: QueryParams) -> tuple[float | None, int]:
     """Read the query. ``Errors: Unusable``."""
     refuse_unknown(query, PARAMETERS)
-    most = count("limit", query.get("limit"), usual=USUAL, most=MOST)
+    most = count("limit", query.get("limit"), usual=USUAL, most=alertrows.MOST)
     return moment("since", query.get("since")), most
 
 

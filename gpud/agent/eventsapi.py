@@ -5,7 +5,6 @@ Newest first, because what happened last is what one asks about and a limit cuts
 
 from __future__ import annotations
 
-import asyncio
 from typing import TYPE_CHECKING, Final
 
 from starlette.routing import Route
@@ -14,6 +13,7 @@ from gpud.agent.eventrows import MOST, Window
 from gpud.agent.queries import (
     Unusable,
     answer,
+    asked,
     count,
     moment,
     one_of,
@@ -35,7 +35,6 @@ if TYPE_CHECKING:
 
 PATH: Final = "/api/v1/events"
 USUAL: Final = 100
-PATIENCE_S: Final = 4.0
 KNOWN: Final = (*KINDS, GPU_SEEN, GPU_FORGOTTEN, *commands.KINDS)
 PARAMETERS: Final = ("since", "until", "kind", "limit")
 
@@ -51,11 +50,7 @@ def route(history: History) -> Route:
         # One more than asked for: whether there are more is not worth a second question.
         more = Window(wanted.since_s, wanted.until_s, wanted.kinds, wanted.limit + 1)
         try:
-            async with asyncio.timeout(PATIENCE_S):
-                found = await history.ask(lambda store: store.events(more))
-        except TimeoutError:
-            slow = f"the history did not answer within {PATIENCE_S:g} s"
-            return unavailable(StoreError(slow, reason="slow", fix="look at the disk"))
+            found = await asked(history, lambda store: store.events(more))
         except StoreError as error:
             return unavailable(error)
         shown = [

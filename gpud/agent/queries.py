@@ -2,20 +2,27 @@
 
 from __future__ import annotations
 
+import asyncio
 import math
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from starlette.responses import JSONResponse
 
+from gpud.core.errors import StoreError
 from gpud.core.sample import SCHEMA_VERSION
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from starlette.datastructures import QueryParams
 
-    from gpud.core.errors import StoreError
+    from gpud.agent.store import History, Store
+
+T = TypeVar("T")
+
+PATIENCE_S: Final = 4.0
+"""A disk that does not answer is not waited for: whoever asks has a deadline of his own."""
 
 
 class Unusable(Exception):  # noqa: N818  # reads as the fact it states
@@ -71,6 +78,16 @@ def count(name: str, text: str | None, *, usual: int, most: int) -> int:
 def one_of(names: Sequence[str]) -> str:
     """Write what could have been said."""
     return f"use one of {', '.join(names)}"
+
+
+async def asked(history: History, question: Callable[[Store], T]) -> T:
+    """Put a question to the history, within ``PATIENCE_S``. Errors: ``StoreError``."""
+    try:
+        async with asyncio.timeout(PATIENCE_S):
+            return await history.ask(question)
+    except TimeoutError:
+        slow = f"the history did not answer within {PATIENCE_S:g} s"
+        raise StoreError(slow, reason="slow", fix="look at the disk") from None
 
 
 def answer(document: dict[str, Any], status_code: int = 200) -> JSONResponse:
