@@ -155,7 +155,7 @@ async def run(settings: Settings) -> int:
         gate=Gatekeeper(
             settings.gate,
             look=Observer(telemetry, settings.sysroot).look,
-            remembered=history.unmarked,
+            remembered=history.undisturbed,
             now=now,
             local_min=local_min,
             resumed_s=lambda: board.read().resumed_mono_s,

@@ -10,18 +10,20 @@ from gpud.core import conditions, flags, gate
 from gpud.core.errors import StoreError
 from gpud.core.flags import Circumstances, Pulse
 from gpud.core.gate import Asked, Moment
+from gpud.core.sample import Flag
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Awaitable, Callable, Collection
 
     from gpud.core.clock import Instant
     from gpud.core.conditions import Conditions
     from gpud.core.gate import Answer
-    from gpud.core.sample import Condition, Device, Flag, ProbeSpec, RunReport, Skip
+    from gpud.core.sample import Condition, Device, ProbeSpec, RunReport, Skip
     from gpud.core.settings import Gate
 
     Look: TypeAlias = Callable[[str | None], Awaitable[Conditions]]
-    Remembered: TypeAlias = Callable[[str, str], Awaitable[list[dict[str, Condition]]]]
+    Remembrance: TypeAlias = tuple[dict[str, Condition], tuple[Flag, ...]]
+    Remembered: TypeAlias = Callable[[str, str], Awaitable[list[Remembrance]]]
 
 _Run: TypeAlias = tuple[str, str | None]
 """A probe, and the UUID of its GPU."""
@@ -57,19 +59,31 @@ class _Memory:
     pulses: deque[Pulse] = field(default_factory=lambda: deque(maxlen=flags.USUAL_RUNS))
     throttles: deque[frozenset[str]] = field(default_factory=lambda: deque(maxlen=flags.USUAL_RUNS))
 
-    def learn(self, after: Conditions, *, marked: bool) -> None:
-        """Take a good run into account; a marked one for its throttle reasons alone."""
+    low: deque[Pulse] = field(default_factory=lambda: deque(maxlen=flags.LOW_RUNS))
+
+    def learn(self, after: Conditions, marks: Collection[Flag]) -> None:
+        """Take a good run into account; a marked one for its throttle reasons alone.
+
+        Where nothing but slow runs come for long enough, they are what is usual from now on.
+        """
         if after.throttle_reasons is not None:
             self.throttles.append(after.throttle_reasons)
-        if not marked:
+        if not marks:
+            self.low.clear()
             self.pulses.append(flags.pulse(after))
+        elif set(marks) == {Flag.LOW}:
+            self.low.append(flags.pulse(after))
+            if len(self.low) == flags.LOW_RUNS:
+                self.pulses.clear()
+                self.pulses.extend(self.low)
+                self.low.clear()
 
 
 class Gatekeeper:
     """Asks the gate with all it needs to know, and remembers what the next run is compared with.
 
-    ``look`` gives the conditions of the moment, ``remembered`` those stored with earlier unmarked
-    runs of a probe on a GPU, newest first.
+    ``look`` gives the conditions of the moment, ``remembered`` those stored with earlier runs of
+    a probe on a GPU that bear no mark or were slow, with their marks, newest first.
     """
 
     def __init__(  # noqa: PLR0913  # each is one thing the gate has to know
@@ -150,7 +164,7 @@ class Gatekeeper:
         )
         if report.failure is None:
             self._need_bytes[run] = report.vram_peak_bytes
-            memory.learn(after, marked=bool(marks))
+            memory.learn(after, marks)
         known = {
             **report.conditions,
             **conditions.named("before", before.conditions),
@@ -162,16 +176,16 @@ class Gatekeeper:
         """Give what is remembered on this power source, from the history the first time."""
         probe, uuid = run
         if run not in self._memories:
-            stored: list[dict[str, Condition]] = []
+            stored: list[Remembrance] = []
             try:
                 if uuid is not None:
                     stored = await self._remembered(probe, uuid)
             except StoreError:
                 stored = []  # told by the runs themselves; what is usual is learned anew
             self._memories[run] = {}
-            for known in reversed(stored):
+            for known, marks in reversed(stored):
                 after = conditions.stored("after", known)
-                self._of_source(run, ac=after.ac).learn(after, marked=False)
+                self._of_source(run, ac=after.ac).learn(after, marks)
         return self._of_source(run, ac=ac)
 
     def _of_source(self, run: _Run, *, ac: bool | None) -> _Memory:

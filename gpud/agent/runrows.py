@@ -9,13 +9,15 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeAlias
+
+from gpud.core.sample import Flag
 
 if TYPE_CHECKING:
     import sqlite3
     from typing import Any
 
-    from gpud.core.sample import Condition, Flag, RunReport
+    from gpud.core.sample import Condition, RunReport
 
 PROBES: Final = (
     "(WITH RECURSIVE known (name) AS (SELECT min(probe) FROM runs UNION ALL"
@@ -26,6 +28,10 @@ PROBES: Final = (
 
 A step for each probe, where DISTINCT would walk over every run.
 """
+
+
+Undisturbed: TypeAlias = tuple[dict[str, "Condition"], tuple[Flag, ...]]
+"""The conditions of a run, and its flags."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,20 +112,20 @@ def last_finished_s(connection: sqlite3.Connection, probe: str) -> float | None:
     return None if row is None else float(row[0])
 
 
-def unmarked(
+def undisturbed(
     connection: sqlite3.Connection, probe: str, gpu_uuid: str, most: int
-) -> list[dict[str, Condition]]:
-    """Give the conditions of good runs without flags, newest first.
+) -> list[Undisturbed]:
+    """Give the conditions and flags of good runs that bear none or were slow, newest first.
 
     Read backwards until there are enough: by the index SQLite would fetch and sort a month of them.
     """
     rows = connection.execute(
-        "SELECT conditions FROM runs NOT INDEXED"
+        "SELECT conditions, flags FROM runs NOT INDEXED"
         " WHERE probe = ? AND gpu_uuid = ? AND failure IS NULL"
-        " AND flags = '[]' ORDER BY id DESC LIMIT ?",
-        (probe, gpu_uuid, most),
+        " AND flags IN ('[]', ?) ORDER BY id DESC LIMIT ?",
+        (probe, gpu_uuid, _json([Flag.LOW]), most),
     )
-    return [json.loads(text) for (text,) in rows]
+    return [(json.loads(text), tuple(map(Flag, json.loads(flags)))) for text, flags in rows]
 
 
 def _json(value: Any) -> str:  # noqa: ANN401  # plain data

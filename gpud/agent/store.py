@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from gpud.agent import eventrows, runrows, schema
-from gpud.agent.runrows import Run
+from gpud.agent.runrows import Run, Undisturbed
 from gpud.core.changes import GPUS, KINDS
 from gpud.core.errors import StoreError
 from gpud.core.presence import GPU_FORGOTTEN, GPU_SEEN
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from gpud.agent.eventrows import Entry, Window
-    from gpud.core.sample import Condition
 
 __all__ = ["FILE", "History", "Run", "Store"]
 
@@ -33,7 +32,7 @@ T = TypeVar("T")
 
 FILE = schema.FILE
 WAITING_LIMIT = 1000
-MOST_UNMARKED = 500
+MOST_REMEMBERED = 500
 """Runs looked through for what is usual on mains and what is on battery."""
 
 
@@ -107,9 +106,12 @@ class Store:
         """Give when the run of ``probe`` that was written last had ended. Errors: StoreError."""
         return self.read(lambda connection: runrows.last_finished_s(connection, probe))
 
-    def unmarked(self, probe: str, gpu_uuid: str, most: int) -> list[dict[str, Condition]]:
-        """Give the conditions of good runs without flags, newest first. Errors: StoreError."""
-        return self.read(lambda connection: runrows.unmarked(connection, probe, gpu_uuid, most))
+    def undisturbed(self, probe: str, gpu_uuid: str, most: int) -> list[Undisturbed]:
+        """Give the conditions and flags of good runs that bear none or were slow, newest first.
+
+        Errors: ``StoreError``.
+        """
+        return self.read(lambda connection: runrows.undisturbed(connection, probe, gpu_uuid, most))
 
     def append_events(self, entries: Sequence[Entry]) -> None:
         """Write events in one transaction: all of them last, or none. Errors: StoreError."""
@@ -239,12 +241,12 @@ class History:
                 return run.finished_s
         return await self.ask(lambda store: store.last_finished_s(probe))
 
-    async def unmarked(self, probe: str, gpu_uuid: str) -> list[dict[str, Condition]]:
-        """Give the conditions of the last good runs without flags, newest first.
+    async def undisturbed(self, probe: str, gpu_uuid: str) -> list[Undisturbed]:
+        """Give the conditions and flags of the last good runs that bear none or were slow.
 
-        Errors: ``StoreError`` when the history cannot be read.
+        Newest first. Errors: ``StoreError`` when the history cannot be read.
         """
-        return await self.ask(lambda store: store.unmarked(probe, gpu_uuid, MOST_UNMARKED))
+        return await self.ask(lambda store: store.undisturbed(probe, gpu_uuid, MOST_REMEMBERED))
 
     async def ask(self, question: Callable[[Store], T]) -> T:
         """Put a question to the store, on its thread. Errors: ``StoreError``."""

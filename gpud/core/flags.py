@@ -27,6 +27,9 @@ LOW_RATIO = 0.9
 USUAL_RUNS = 50
 FEWEST_RUNS = 5
 """Before so many runs nobody knows what is usual."""
+LOW_RUNS = 150
+"""So many slow runs in a row are what is usual from then on: a lower power limit stays, and a GPU
+whose every run is marked is judged no more. The detector wants 120, and so tells first."""
 
 
 @dataclass(frozen=True, slots=True)

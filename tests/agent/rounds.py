@@ -107,7 +107,7 @@ class Bench:
             gate=Gatekeeper(
                 self.settings.gate,
                 look=self.look,
-                remembered=history.unmarked,
+                remembered=history.undisturbed,
                 now=self.now,
                 local_min=lambda _: self.local_min,
                 resumed_s=lambda: self.resumed_s,

@@ -12,18 +12,22 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from gpud.agent.gatekeeper import Due, Gatekeeper
+from gpud.core import conditions
 from gpud.core.clock import Instant
 from gpud.core.conditions import Conditions
 from gpud.core.events import RunFinished, RunSkipped
-from gpud.core.flags import FEWEST_RUNS
+from gpud.core.flags import FEWEST_RUNS, LOW_RUNS
 from gpud.core.health import Level
-from gpud.core.sample import Flag, Pace, Skip
+from gpud.core.sample import Backend, Device, Flag, Pace, ProbeSpec, RunReport, Skip, Unit
 from gpud.core.settings import Gate, Settings
 from gpud.core.snapshot import ProbeKey
 from tests.agent.rounds import Bench
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    from gpud.agent.runrows import Undisturbed
 
 IDLE = Conditions(
     utilization_gpu_ratio=0.0,
@@ -288,6 +292,42 @@ def test_marked_runs_do_not_become_the_usual(bench: Clocked) -> None:
     bench.looks = [replace(IDLE, clock_sm_hertz=1.5e9)]
     bench.rounds(*[Pace.SMALL] * (2 * FEWEST_RUNS))
     assert {event.flags for event in finished(bench, "launch")} == {(Flag.LOW,)}
+
+
+def test_a_gpu_that_is_slow_for_good_is_judged_again_and_a_restart_counts_on() -> None:
+    slow = replace(IDLE, clock_sm_hertz=1.5e9)
+    kept: list[Undisturbed] = [(conditions.named("after", IDLE), ())] * FEWEST_RUNS
+    kept += [(conditions.named("after", slow), (Flag.LOW,))] * (LOW_RUNS - 3)
+    device = Device(0, "GPU-0", "x", "0000:01:00.0", "8.9", 46, 1, 1)
+    due = Due(ProbeSpec("launch", Backend.CUDA, Pace.SMALL, Unit.SECONDS, (), 5.0, ""), device)
+
+    async def marked(*looks: Conditions) -> list[tuple[Flag, ...]]:
+        seen = iter([each for look in looks for each in (IDLE, look)])
+
+        async def look(_: str | None) -> Conditions:
+            return next(seen)
+
+        async def remembered(*_: str) -> list[Undisturbed]:
+            return kept[::-1]
+
+        at = Instant(0.0, 1000.0)
+        keeper = Gatekeeper(
+            Gate(),
+            look=look,
+            remembered=remembered,
+            now=lambda: at,
+            local_min=lambda _: 0,
+            resumed_s=lambda: None,
+        )
+        report = RunReport("launch", Backend.CUDA, device)
+        return [
+            (await keeper.ended(due, report, await keeper.ask(due), at, jumped=False))[1]
+            for _ in looks
+        ]
+
+    low, slower = (Flag.LOW,), replace(slow, clock_sm_hertz=1.2e9)
+    assert asyncio.run(marked(*[slow] * 5, slower)) == [low, low, low, (), (), low]
+    assert asyncio.run(marked(slow, slow, IDLE, *[slow] * 3)) == [low, low, (), low, low, low]
 
 
 def test_a_power_cap_that_is_always_there_stops_marking_runs_and_that_outlives_a_restart(

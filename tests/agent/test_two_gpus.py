@@ -80,7 +80,7 @@ class Agent:
             gate=Gatekeeper(
                 self.settings.gate,
                 look=_nothing_known,
-                remembered=self.history.unmarked,
+                remembered=self.history.undisturbed,
                 now=lambda: NOW,
                 local_min=lambda _: 0,
                 resumed_s=lambda: None,
