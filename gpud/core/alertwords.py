@@ -77,7 +77,7 @@ def slowdown_labels(found: Sequence[Found]) -> dict[str, str]:
 
 def alert(case: Case, gpus: Mapping[str, str], platform: Platform) -> Alert:
     """Put a case into words. Shapes: ``gpus`` says how GPUs are called, by UUID."""
-    evidence = tuple(sorted(map(_evidence, case.open or case.found), key=_strength))
+    evidence = tuple(sorted(map(told, case.open or case.found), key=_strength))
     why = _causes(case)
     worst = max(evidence, key=lambda one: one.slowdown)
     return Alert(
@@ -124,7 +124,8 @@ def _worse(ratio: float) -> float:
     return max(ratio, 1 / ratio)
 
 
-def _evidence(found: Found) -> Evidence:
+def told(found: Found) -> Evidence:
+    """Give what is told of one alarm. Errors: ``ArithmeticError`` for one of no size."""
     alarm = found.alarm
     ends = sorted((alarm.effect.low, alarm.effect.high))
     if alarm.effect.ratio < 1:

@@ -126,7 +126,8 @@ class Contexts:
         for kind in (*self.deciding, *self._followers):
             text = conditions.get(kind)
             if isinstance(text, str) and text:
-                yield kind, text
+                # Half a character, as JSON can spell, could be told to nobody.
+                yield kind, text.encode(errors="replace").decode()
 
     def _agree(self, one: Mapping[str, str], other: Mapping[str, str]) -> bool:
         """Say whether nothing that both know differs."""

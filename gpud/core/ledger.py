@@ -2,8 +2,9 @@
 
 A frozen ``Ledger`` in, the next one out; time comes in as a value. The alarms of one driver update
 are one alert, of all streams and GPUs; so are those of one GPU that began together under the same
-driver. Such an alarm alone is a suspect and told to nobody until a sibling stream says the same, or
-the same stream does over a second window. Every finding may be handed in twice: a replay does.
+driver. An alarm alone is a suspect and told to nobody until another stream says the same, or the
+same stream does over a second window: with thirty streams a GPU, one is wrong with every tenth
+update. Every finding may be handed in twice: a replay does.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from gpud.core.advice import Platform
 from gpud.core.alerts import SLOWDOWN, Alert, Cause
 from gpud.core.case import Case, Found, strand
 from gpud.core.detector import Kind
-from gpud.core.detector.siblings import SLACK_S, confirmed
+from gpud.core.detector.siblings import SLACK_S, alike, confirmed
 from gpud.core.plainalerts import raised
 
 if TYPE_CHECKING:
@@ -98,16 +99,13 @@ def with_alarm(ledger: Ledger, found: Found, now_s: float) -> Ledger:
         return after
     if (more := _joined(after, found, now_s)) is not None:
         return more
-    if not found.alarm.suspect:
-        name, labels = alertwords.update_name(found), alertwords.update_labels(found)
-        return _opened(after, Case.of(name, labels, [found], now_s), now_s)
-    beside = [one for one in after.suspects if _siblings(one.found, found)]
-    if not confirmed(found.alarm, (one.found.alarm for one in beside)):
+    beside = [one for one in after.suspects if _agree(one.found, found)]
+    if not beside and not _beyond_doubt(found):
         suspect = Suspect(found, found.judged)
         return replace(after, suspects=(*after.suspects, suspect)[-MOST_SUSPECTS:])
     left = tuple(one for one in after.suspects if one not in beside)
     together = [*(one.found for one in beside), found]
-    return _opened(replace(after, suspects=left), _slowdown(together, now_s), now_s)
+    return _opened(replace(after, suspects=left), _case(together, now_s), now_s)
 
 
 def with_return(ledger: Ledger, stream: StreamKey, closes: Collection[int], now_s: float) -> Ledger:
@@ -135,7 +133,7 @@ def with_standing(ledger: Ledger, stream: StreamKey, standing: Standing, now_s: 
         left = tuple(one for one in after.suspects if one is not suspect)
         if _still(found, standing):
             rest = replace(after, suspects=left)
-            after = _joined(rest, found, now_s) or _opened(rest, _slowdown([found], now_s), now_s)
+            after = _joined(rest, found, now_s) or _opened(rest, _case([found], now_s), now_s)
         else:
             again = replace(suspect, judged=standing.judged)
             after = replace(after, suspects=(*left, again))
@@ -232,16 +230,28 @@ def _changes(found: Found) -> set[tuple[str, str]]:
     return {(kind, new) for kind, _, new in alertwords.updates(found)}
 
 
-def _siblings(one: Found, other: Found) -> bool:
-    return (
-        one.key.gpu == other.key.gpu
-        and one.key != other.key
-        and confirmed(one.alarm, [other.alarm])
-    )
+def _agree(one: Found, other: Found) -> bool:
+    """Say whether two alarms confirm each other: streams of one update, or of one GPU and time."""
+    if one.key == other.key:
+        return False
+    if not (one.alarm.suspect or other.alarm.suspect):
+        return bool(_changes(one) & _changes(other))
+    return one.key.gpu == other.key.gpu and alike(one.alarm, other.alarm)
 
 
-def _slowdown(found: list[Found], now_s: float) -> Case:
-    return Case.of(SLOWDOWN, alertwords.slowdown_labels(found), found, now_s)
+def _beyond_doubt(found: Found) -> bool:
+    """Say whether an update's alarm is told at once: noise has never been half as slow again."""
+    ratio = found.alarm.effect.ratio
+    return not found.alarm.suspect and max(ratio, 1 / ratio) >= alertwords.CRITICAL_FROM
+
+
+def _case(found: list[Found], now_s: float) -> Case:
+    """Make a case of alarms that have one cause: an update, if it is that of any."""
+    update = next((one for one in found if not one.alarm.suspect), None)
+    if update is None:
+        return Case.of(SLOWDOWN, alertwords.slowdown_labels(found), found, now_s)
+    name, labels = alertwords.update_name(update), alertwords.update_labels(update)
+    return Case.of(name, labels, found, now_s)
 
 
 def _opened(ledger: Ledger, case: Case, now_s: float) -> Ledger:

@@ -6,6 +6,7 @@ import json
 from dataclasses import asdict, fields
 from typing import TYPE_CHECKING, Any
 
+from gpud.core import alertwords
 from gpud.core.advice import Platform
 from gpud.core.alerts import Alert, Cause, Evidence, Severity
 from gpud.core.case import Case, Found, strand
@@ -57,6 +58,7 @@ def restored(state: Mapping[str, Any]) -> Ledger:
             platform=Platform(state["platform"]),
         )
         told = [body(inert(one)) for one in alerts(found, 0.0)]
+        told += [asdict(alertwords.told(one.found)) for one in found.suspects]  # perhaps tomorrow
         # What cannot be put into words, or not be sent, is none of ours.
         json.dumps([saved(found), told], allow_nan=False, ensure_ascii=False).encode()
     except (

@@ -46,7 +46,7 @@ def folder(tmp_path: Path) -> Iterator[Path]:
     try:
         yield disk
     finally:
-        subprocess.run(["umount", disk], check=True)
+        subprocess.run(["umount", "--lazy", disk], check=True)  # a failed test left it open
 
 
 def rows(folder: Path, question: str, *values: object) -> list[Any]:
@@ -89,7 +89,7 @@ def test_an_update_that_made_it_slower_is_told_with_both_drivers(folder: Path) -
 def test_what_was_found_is_an_alert_with_its_cause(folder: Path) -> None:
     async def story() -> None:
         async with life(folder) as one:
-            await one.keep(update(World()))
+            await one.keep(update(World(), after=60))
             await one.settled()
             (alert,) = one.board.read().alerts
         assert alert.firing

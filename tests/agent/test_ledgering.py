@@ -20,7 +20,7 @@ from gpud.core.events import HealthSet
 from gpud.core.health import Level
 from gpud.core.snapshot import Snapshot
 from gpud.core.text import escaped
-from tests.core.findings import NOW_S, alarm, found
+from tests.core.findings import NOW_S, alarm, found, grave
 from tests.snapshots import full
 
 if TYPE_CHECKING:
@@ -79,13 +79,13 @@ def living(folder: Path, test: Callable[[Life], Awaitable[None]], **life: Any) -
 def test_what_is_found_is_published_and_written_and_known_by_the_next_life(tmp_path: Path) -> None:
     async def first(life: Life) -> None:
         await life.keeper.begin()
-        life.keeper.found(found(), NOW_S)
+        life.keeper.found(grave(), NOW_S)
         life.keeper.acknowledged(ledger.everything(life.keeper.ledger)[0].fingerprint, NOW_S + 1)
         await life.keeper.settle()
         (row,) = await life.rows()
         (one,) = life.firing
         assert (row["fingerprint"], row["summary"]) == (one.fingerprint, one.summary)
-        assert row["evidence"][0]["slowdown"] == pytest.approx(1.12)
+        assert row["evidence"][0]["slowdown"] == pytest.approx(1.6)
 
     async def second(life: Life) -> None:
         assert life.firing == []
@@ -93,10 +93,10 @@ def test_what_is_found_is_published_and_written_and_known_by_the_next_life(tmp_p
         await life.keeper.settle()
         (one,) = life.firing
         assert one.acknowledged_s == NOW_S + 1
-        life.keeper.found(found(), NOW_S + 900)  # as a replay does
+        life.keeper.found(grave(), NOW_S + 900)  # as a replay does
         await life.keeper.settle()
         assert life.firing == [one]
-        life.keeper.forgotten(found().key, NOW_S + 901)
+        life.keeper.forgotten(grave().key, NOW_S + 901)
         await life.keeper.close()
         (row,) = await life.rows()
         assert (row["ends_s"], row["firing"], life.firing) == (NOW_S + 901, False, [])
@@ -110,14 +110,14 @@ def test_what_was_not_written_when_it_was_killed_is_found_again_and_told_once(
 ) -> None:
     async def killed(life: Life) -> None:
         await life.keeper.begin()
-        life.keeper.found(found(), NOW_S)
+        life.keeper.found(grave(), NOW_S)
         life.keeper.step()
         assert len(life.firing) == 1
 
     async def replayed(life: Life) -> None:
         await life.keeper.begin()
         with life.keeper.held():
-            life.keeper.found(found(), NOW_S)
+            life.keeper.found(grave(), NOW_S)
             life.keeper.found(found("graph", alarm(seq=9)), NOW_S)
             life.keeper.step()
             await life.keeper.settle()
@@ -135,16 +135,16 @@ def test_a_quiet_keeper_writes_nothing(tmp_path: Path) -> None:
     async def quiet(life: Life) -> None:
         await life.keeper.begin()
         life.pass_s(1)  # it learns what machine this is
-        life.keeper.found(found(), NOW_S)
+        life.keeper.found(grave(), NOW_S)
         await life.keeper.settle()
         with sqlite3.connect(tmp_path / FILE) as other:
             before = other.execute("PRAGMA data_version").fetchone()
             for _ in range(50):
                 life.pass_s(10)
-                life.keeper.found(found(), NOW_S)
+                life.keeper.found(grave(), NOW_S)
                 await life.keeper.settle()
             assert other.execute("PRAGMA data_version").fetchone() == before
-            life.keeper.forgotten(found().key, NOW_S)
+            life.keeper.forgotten(grave().key, NOW_S)
             await life.keeper.settle()
             assert other.execute("PRAGMA data_version").fetchone() != before
         other.close()
@@ -199,7 +199,7 @@ def test_while_the_history_cannot_be_read_one_is_told_all_the_same(tmp_path: Pat
         with pytest.raises(StoreError):
             await life.keeper.begin()
         life.health(Level.FAILED, "store")
-        life.keeper.found(found(), NOW_S)
+        life.keeper.found(grave(), NOW_S)
         life.pass_s(130)
         await life.keeper.settle()
         assert {one.name for one in life.firing} == {"GpudUnwell", "GpudDriverRegression"}
@@ -220,7 +220,7 @@ def test_while_the_history_cannot_be_read_one_is_told_all_the_same(tmp_path: Pat
 def test_a_state_that_is_damaged_is_begun_anew_and_what_it_told_is_over(tmp_path: Path) -> None:
     async def before(life: Life) -> None:
         await life.keeper.begin()
-        life.keeper.found(found(), NOW_S)
+        life.keeper.found(grave(), NOW_S)
         await life.keeper.close()
 
     async def after(life: Life) -> None:
@@ -244,7 +244,7 @@ def test_a_state_that_is_damaged_is_begun_anew_and_what_it_told_is_over(tmp_path
 def test_a_file_that_was_begun_anew_meanwhile_gets_all_that_is_known(tmp_path: Path) -> None:
     async def first(life: Life) -> None:
         await life.keeper.begin()
-        life.keeper.found(found(), NOW_S)
+        life.keeper.found(grave(), NOW_S)
         await life.keeper.settle()
         _delete(tmp_path)
         await life.history.append()  # as the next run does
@@ -283,7 +283,7 @@ def test_the_task_goes_on_while_the_disk_does_not_answer(tmp_path: Path) -> None
     told = asyncio.Event()
 
     async def test(life: Life) -> None:
-        life.keeper.found(found(), NOW_S)
+        life.keeper.found(grave(), NOW_S)
         running = asyncio.create_task(life.keeper.run())
         async with asyncio.timeout(20):
             await told.wait()
@@ -296,7 +296,7 @@ def test_the_task_goes_on_while_the_disk_does_not_answer(tmp_path: Path) -> None
 
 def test_gpus_are_called_by_their_number_and_name(tmp_path: Path) -> None:
     async def test(life: Life) -> None:
-        life.keeper.found(found(gpu="GPU-1"), NOW_S)
+        life.keeper.found(grave(gpu="GPU-1"), NOW_S)
         uuid = next(iter(full().gpus))
         life.keeper.found(found("graph", gpu=uuid), NOW_S)
         life.pass_s(1)

@@ -61,6 +61,11 @@ def found(
     return Found(StreamKey(gpu, probe, mode), unit, one, 1000, changed, causes)
 
 
+def grave(mode: str = "submit", *, gpu: str | None = "GPU-1") -> Found:
+    """An update's alarm that is told at once, whatever the other streams say."""
+    return found(mode, alarm(ratio=1.6), gpu=gpu)
+
+
 def standing(
     *open_alarms: Alarm, seen: int = 5000, judged: int = 5000, slowdown: float | None = 1.12
 ) -> Standing:

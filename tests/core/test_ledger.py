@@ -36,6 +36,15 @@ def kept(alarms: Iterable[Found], before: Ledger | None = None, now_s: float = N
     return known
 
 
+def told(one: Found | None = None, before: Ledger | None = None, now_s: float = NOW_S) -> Ledger:
+    """One stream's alarm, and a second window that says the same."""
+    one = one or found()
+    known = kept([one], before, now_s)
+    open_still = [other.alarm for case in known.cases for other in case.open]
+    still = standing(one.alarm, *open_still, judged=one.judged + one.alarm.samples)
+    return ledger.with_standing(known, one.key, still, now_s)
+
+
 def firing(known: Ledger, now_s: float = NOW_S) -> list[Alert]:
     return [one for one in ledger.alerts(known, now_s) if one.firing]
 
@@ -131,7 +140,7 @@ def test_whatever_comes_no_two_alerts_that_fire_are_the_same_and_nothing_is_lost
 
 
 def test_an_update_says_how_much_since_what_and_where() -> None:
-    (one,) = firing(kept([found()]))
+    (one,) = firing(told())
     assert one.summary == (
         "submission latency +12 % (12.4 -> 13.9 us) since driver 572.16 -> 576.02 on GPU 0 "
         "(NVIDIA GeForce RTX 4070)"
@@ -181,7 +190,7 @@ def test_a_machine_that_became_slower_is_one_alert_and_two_gpus_are_two(first: s
 
 
 def test_an_update_is_told_with_the_cpu_that_slowed_at_that_time() -> None:
-    known = kept([found()])
+    known = told()
     assert "the CPU" not in firing(known)[0].description
     alerts = firing(second_window(kept([CALL], known)))
     (update,) = (one for one in alerts if one.name == DRIVER_REGRESSION)
@@ -211,7 +220,7 @@ def test_streams_that_skipped_a_driver_tell_of_the_same_update() -> None:
 def test_the_next_update_is_an_alert_of_its_own() -> None:
     later = alarm(seq=3000, at_s=NOW_S + 9 * HOUR_S, since_s=NOW_S + 8 * HOUR_S)
     changed = (Cause("driver_version", "576.02", "580.1"),)
-    known = kept([found(), found(one=later, changed=changed)])
+    known = told(found(one=later, changed=changed), told())
     assert {one.labels["new"] for one in firing(known)} == {"576.02", "580.1"}
 
 
@@ -244,6 +253,32 @@ def test_a_stream_alone_is_told_once_a_second_window_has_half_of_the_shift() -> 
     assert ledger.suspects(ledger.with_standing(known, key, standing(one), NOW_S)) == ()
 
 
+def test_an_update_that_one_stream_tells_of_waits_for_the_second_window_of_that_stream() -> None:
+    known = kept([found()])
+    assert (firing(known), ledger.suspects(known)) == ([], (found(),))
+    gone = ledger.with_standing(known, found().key, standing(found().alarm, slowdown=1.0), NOW_S)
+    assert firing(gone) == []
+    assert [one.name for one in firing(told())] == [DRIVER_REGRESSION]
+
+
+@pytest.mark.parametrize(
+    "other",
+    [found("roundtrip"), found(gpu="GPU-2"), found("graph", alarm(Kind.STEP))],
+    ids=["of the update", "on another GPU", "a step at that time"],
+)
+def test_an_update_that_another_stream_tells_of_too_is_told_at_once(other: Found) -> None:
+    for alarms in ([found(), other], [other, found()]):
+        (one,) = firing(kept(alarms))
+        assert (one.name, len(one.evidence)) == (DRIVER_REGRESSION, 2)
+
+
+def test_an_update_that_costs_half_as_much_again_is_told_at_once() -> None:
+    assert firing(kept([found(one=alarm(ratio=1.49))])) == []
+    assert len(firing(kept([found(one=alarm(ratio=1.5))]))) == 1
+    rate = found("triad", alarm(ratio=0.66), probe="triad", unit=Unit.BYTES_PER_SECOND)
+    assert len(firing(kept([rate]))) == 1
+
+
 def test_a_window_in_which_it_was_gone_is_followed_by_another() -> None:
     one = alarm(Kind.STEP, ratio=1.2)
     known, key = kept([found(one=one)]), found().key
@@ -274,16 +309,16 @@ def test_what_the_detector_holds_open_no_more_is_over() -> None:
 
 def test_an_improvement_is_no_alert_and_ends_what_it_ends() -> None:
     better = alarm(ratio=0.89, seq=2000, worse=False, closes=(1024,), drivers=("576.02", "572.16"))
-    known = kept([found(), found(one=better)], now_s=NOW_S)
+    known = kept([found(one=better)], told())
     assert [one.firing for one in ledger.alerts(known, NOW_S)] == [False]
     assert firing(kept([found(one=better)])) == []
 
 
 def test_the_same_update_once_more_is_a_new_alert_with_the_old_name() -> None:
-    first = kept([found()])
+    first = told()
     (name,) = {one.fingerprint for one in firing(first)}
     over = ledger.with_return(first, found().key, [1024], NOW_S + HOUR_S)
-    known = kept([found(one=alarm(seq=4000))], over, NOW_S + 2 * HOUR_S)
+    known = told(found(one=alarm(seq=4000)), over, NOW_S + 2 * HOUR_S)
     assert [(one.fingerprint, one.firing) for one in ledger.alerts(known, NOW_S)] == [(name, True)]
     assert len(ledger.everything(known)) == 2
 
@@ -296,7 +331,7 @@ def test_what_a_person_accepted_is_over_and_suspected_no_more() -> None:
 
 
 def test_an_acknowledgement_is_kept_whatever_joins_and_through_a_restart() -> None:
-    known = kept([found()])
+    known = told()
     (one,) = firing(known)
     seen = ledger.acknowledged(known, one.fingerprint, NOW_S + 5)
     joined = kept([found("graph")], restored(json.loads(json.dumps(saved(seen)))))
@@ -319,7 +354,7 @@ def test_a_stream_that_comes_and_goes_for_years_makes_no_alert_grow_for_ever() -
 
 
 def test_a_clock_that_was_set_back_ends_nothing_before_it_began() -> None:
-    known = ledger.forgotten(kept([found()]), found().key, NOW_S - 24 * HOUR_S)
+    known = ledger.forgotten(told(), found().key, NOW_S - 24 * HOUR_S)
     (one,) = ledger.everything(known)
     assert one.ends_s == one.starts_s == NOW_S
 
@@ -327,25 +362,25 @@ def test_a_clock_that_was_set_back_ends_nothing_before_it_began() -> None:
 def test_the_first_in_the_list_is_what_nobody_has_seen_and_what_is_gravest() -> None:
     grave = found("triad", alarm(Kind.STEP, 2.0, since_s=NOW_S - 20 * HOUR_S), probe="triad")
     beside = found("copy", alarm(Kind.STEP, 2.0, since_s=NOW_S - 20 * HOUR_S), probe="copy")
-    known = kept([found(), grave, beside])
+    known = kept([grave, beside], told())
     assert [one.severity for one in ledger.alerts(known, NOW_S)] == ["critical", "warning"]
     seen = ledger.acknowledged(known, ledger.alerts(known, NOW_S)[0].fingerprint, NOW_S)
     assert [one.severity for one in ledger.alerts(seen, NOW_S)] == ["warning", "critical"]
 
 
 def test_what_came_up_before_the_past_was_read_joins_it() -> None:
-    past = ledger.acknowledged(kept([found()]), firing(kept([found()]))[0].fingerprint, NOW_S)
+    past = ledger.acknowledged(told(), firing(told())[0].fingerprint, NOW_S)
     own = kept([found(), found("graph"), found("x", alarm(Kind.STEP, since_s=0.0, at_s=9.0))])
     own = raised(own, Alert("GpudUnwell", Severity.WARNING, {"component": "store"}, "", "", 1, 1))
     known = ledger.with_past(own, past)
-    told = {one.name: one for one in firing(known)}
-    assert told.keys() == {"GpudDriverRegression", "GpudUnwell"}
-    assert (told["GpudDriverRegression"].acknowledged_s, len(known.suspects)) == (NOW_S, 1)
+    named = {one.name: one for one in firing(known)}
+    assert named.keys() == {"GpudDriverRegression", "GpudUnwell"}
+    assert (named["GpudDriverRegression"].acknowledged_s, len(known.suspects)) == (NOW_S, 1)
 
 
 def test_the_cpu_has_no_part_in_a_drivers_regression() -> None:
     step = alarm(Kind.STEP, since_s=NOW_S - HOUR_S)
-    known = kept([found(), found("call", step, probe="cpu_call", gpu=None)])
+    known = kept([found("call", step, probe="cpu_call", gpu=None)], told())
     (one,) = firing(known)
     assert [each.stream.mode for each in one.evidence] == ["submit"]
     assert [each.key.mode for each in ledger.suspects(known)] == ["call"]
@@ -392,7 +427,7 @@ def test_a_state_that_cannot_be_read_is_refused_by_name(broken: dict[str, object
     ],
 )
 def test_a_state_that_nobody_could_be_told_of_is_damaged(field: str, value: object) -> None:
-    text = json.dumps(saved(kept([found()])))
+    text = json.dumps(saved(told()))
     put = f'"{field}": {json.dumps(value)}'
     spoilt = re.sub(rf'"{field}": ("[^"]*"|[0-9.]+)', lambda _: put, text)
     assert spoilt != text
@@ -400,9 +435,15 @@ def test_a_state_that_nobody_could_be_told_of_is_damaged(field: str, value: obje
         restored(json.loads(spoilt))
 
 
+def test_a_suspect_that_could_never_be_weighed_is_damage() -> None:
+    text = json.dumps(saved(kept([found()]))).replace('"ratio": 1.12', '"ratio": 0.0')
+    with pytest.raises(WireError, match="damaged"):
+        restored(json.loads(text))
+
+
 def test_a_case_of_nothing_and_one_with_foreign_types_are_damage() -> None:
     for field, value in (("found", []), ("starts_s", "now"), ("labels", 3)):
-        state = saved(kept([found()]))
+        state = saved(told())
         state["cases"][0][field] = value
         with pytest.raises(WireError, match="damaged"):
             restored(state)

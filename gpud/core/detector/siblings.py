@@ -13,17 +13,19 @@ SLACK_S = 3 * 3600.0
 """Between the changes of two streams that have one cause: they are placed that roughly."""
 
 
-def confirmed(alarm: Alarm, siblings: Iterable[Alarm]) -> bool:
-    """Say whether a person should be woken for ``alarm``.
-
-    A driver update confirms itself. Any other change of one stream only is suspect until a sibling,
-    another size or mode of the same probe, changed the same way at about the same time.
-    """
-    if not alarm.suspect:
-        return True
-    return any(
-        one.worse is alarm.worse
-        and one.since_s <= alarm.at_s + SLACK_S
-        and alarm.since_s <= one.at_s + SLACK_S
-        for one in siblings
+def alike(one: Alarm, other: Alarm) -> bool:
+    """Say whether two streams changed the same way at about the same time."""
+    return (
+        one.worse is other.worse
+        and one.since_s <= other.at_s + SLACK_S
+        and other.since_s <= one.at_s + SLACK_S
     )
+
+
+def confirmed(alarm: Alarm, siblings: Iterable[Alarm]) -> bool:
+    """Say whether streams beside it saw what ``alarm`` tells of.
+
+    An update of the driver does not need it to be explained, but see ``gpud.core.ledger``: one
+    stream of thirty is wrong more often than one.
+    """
+    return not alarm.suspect or any(alike(alarm, one) for one in siblings)
