@@ -96,11 +96,12 @@ class Delivery:
 
     async def run(self) -> None:
         """Serve every sink. Errors: none; what a sink does wrong is told by the others."""
-        await self._remember()
         self._say_health()
+        for one in self._served:
+            self._publish(SinkTold(one.sink.name, one.state, self._now().wall_s))
+        await self._remember()
         async with asyncio.TaskGroup() as tasks:
             for one in self._served:
-                self._publish(SinkTold(one.sink.name, one.state, self._now().wall_s))
                 tasks.create_task(self._serve(one))
             tasks.create_task(self._keeping())
             tasks.create_task(self._watching())
@@ -264,12 +265,22 @@ class Delivery:
         )
 
     async def _remember(self) -> None:
-        """Learn what the sinks were told before this start."""
-        try:
-            kept = await self._history.ask(lambda store: store.read(deliveryrows.kept))
-        except StoreError as error:
-            log.warning("deliveries_forgotten", reason=error.reason, detail=str(error))
-            return
+        """Learn what the sinks were told before this start.
+
+        A history that cannot be read is waited for while nothing new is told anyway: without what
+        it knows everything is told again, and what ended meanwhile to nobody.
+        """
+        failures = 0
+        while True:
+            try:
+                kept = await self._history.ask(lambda store: store.read(deliveryrows.kept))
+                break
+            except StoreError as error:
+                if self._now().mono_s >= self._quiet_s():
+                    log.warning("deliveries_forgotten", reason=error.reason, detail=str(error))
+                    return
+            failures += 1
+            await asyncio.sleep(self._retry.delay_s(failures + 1, self._jitter()))
         now, repeat_s = self._now(), self._settings.repeat_interval_s
         for one in self._served:
             one.memory = delivery.restored(kept.get(one.sink.name), now, repeat_s)

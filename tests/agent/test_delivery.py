@@ -79,6 +79,31 @@ def test_what_was_told_is_kept_in_a_history_that_was_begun_anew_too(tmp_path: Pa
     assert (before.words, after.words) == ([f"+{SLOW.name}"], [f"-{SLOW.name}"])
 
 
+def test_a_history_that_cannot_be_read_at_the_start_is_waited_for(tmp_path: Path) -> None:
+    before, after = Told("one"), Told("one")
+    file, aside = tmp_path / FILE, tmp_path / "aside"
+
+    async def story() -> None:
+        async with telling(tmp_path, before) as told:
+            told.publish(SLOW)
+            await told.when(lambda: before.heard, "told")
+        file.rename(aside)
+        file.mkdir()
+        quiet = "group_wait_s = 0.0\nwarm_up_s = 1.0\n"
+        async with telling(tmp_path, after, text=quiet) as told:
+            told.publish(SLOW)
+            await asyncio.sleep(0.2)
+            file.rmdir()
+            aside.rename(file)
+            await asyncio.sleep(1.5)
+            assert not after.heard
+            told.publish(ended(SLOW, time.time()))
+            await told.when(lambda: after.heard, "told the end")
+
+    asyncio.run(story())
+    assert after.words == [f"-{SLOW.name}"]
+
+
 def _delete(folder: Path) -> None:
     for file in folder.glob(f"{FILE}*"):
         file.unlink()
