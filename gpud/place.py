@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import stat
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,6 +15,9 @@ import gpud
 from gpud.core.errors import ConfigError, GpudError
 from gpud.core.proc import start_ticks
 from gpud.core.settings import Settings, parse
+
+LARGEST = 32 << 20
+"""Of the agent's document, many times over."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,16 +97,27 @@ def as_the_agent(settings: Settings, place: Place) -> None:
 def document(run_dir: Path) -> dict[str, Any] | None:
     """Give what the agent wrote last; None where gpud does not run.
 
-    Errors: ``GpudError`` when it is no JSON.
+    Errors: ``GpudError`` when it is none of the agent's documents.
     """
     path = run_dir / "agent.json"
     try:
-        document: dict[str, Any] = json.loads(path.read_bytes())
+        document: Any = json.loads(_plain(path))
     except FileNotFoundError:
         return None
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise GpudError(f"{path} is not readable as JSON: {error}") from error
+    if not isinstance(document, dict) or (document and "schema_version" not in document):
+        raise GpudError(f"{path} is no status of gpud's", fix="gpud restart writes it anew")
     return document if document and running(run_dir) else None
+
+
+def _plain(path: Path) -> bytes:
+    """Read a regular file: a pipe in its place would keep whoever asks, and root, for ever."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
+    with open(descriptor, "rb") as file:  # noqa: PTH123  # of a descriptor
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            raise GpudError(f"{path} is no plain file", fix="gpud restart makes it anew")
+        return file.read(LARGEST)
 
 
 def running(run_dir: Path) -> bool:

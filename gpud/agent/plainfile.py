@@ -12,8 +12,8 @@ if TYPE_CHECKING:
 LARGEST = 64 << 10
 
 
-def text(path: Path) -> str | None:
-    """Give the first 64 KiB of a regular file; None for none, and for what is no such file.
+def text(path: Path, largest: int = LARGEST) -> str | None:
+    """Give the beginning of a regular file; None for none, and for what is no such file.
 
     A pipe or a device in its place would let whoever opens or reads it wait for its other end.
     """
@@ -25,7 +25,7 @@ def text(path: Path) -> str | None:
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):
             return None
         with os.fdopen(descriptor, "rb", closefd=False) as file:
-            return file.read(LARGEST).decode(errors="replace")
+            return file.read(largest).decode(errors="replace")
     except OSError:
         return None
     finally:

@@ -11,7 +11,7 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from gpud.agent import historyrows, reader
+from gpud.agent import historyrows, plainfile, reader
 from gpud.agent.history import backup, columns, table
 from gpud.agent.history.when import moment
 from gpud.agent.historyrows import CPU, Wanted
@@ -33,6 +33,7 @@ MOST: Final = 100_000
 RUNS_AT_ONCE: Final = 1000
 HOURS_AT_ONCE_S: Final = 7 * 86400.0
 STDOUT: Final = "-"
+LARGEST_STATUS: Final = 32 << 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -205,9 +206,10 @@ def _gpus(directory: Path, words: Sequence[str], numbers: Mapping[str, int]) -> 
 def _numbers(settings: Settings) -> dict[str, int]:
     """Give the numbers by which the agent calls the GPUs, by UUID; none if it tells none."""
     try:
-        told: Any = json.loads(Path(settings.run_dir, "agent.json").read_bytes())["gpus"]
+        text = plainfile.text(Path(settings.run_dir, "agent.json"), LARGEST_STATUS)
+        told: Any = json.loads(text or "")["gpus"]
         return {uuid: int(one["number"]) for uuid, one in told.items()}
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         return {}
 
 
