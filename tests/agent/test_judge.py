@@ -224,6 +224,8 @@ def test_without_the_contexts_all_is_learnt_anew_and_nothing_told_twice(folder: 
             await one.settled()
             assert len(one.standing().open) == 1
             assert len(one.board.read().alerts) == 1
+            ((seq,),) = rows(folder, "SELECT seq FROM alarms")
+            assert one.standing().seen == seq + 1 + 140  # no later alarm is taken for this one
 
     asyncio.run(story())
     assert len(rows(folder, "SELECT seq FROM alarms")) == 1
@@ -301,6 +303,26 @@ def test_what_is_said_while_no_agent_runs_is_heard_at_its_place(folder: Path) ->
     asyncio.run(story())
 
 
+def test_what_is_said_has_one_place_among_the_runs_whoever_hears_it(folder: Path) -> None:
+    async def story() -> None:
+        runs, choice = World().runs(80), Choice(mode="submit")
+        (heard := folder / "heard").mkdir()
+        async with life(heard, parameters=QUICK) as one:
+            await one.keep(runs[:50])
+            commands.reset(heard, choice, now_s=runs[49].finished_s)
+            await one.settled()
+            await one.keep(runs[50:])
+            straight = one.states()
+        (found := folder / "found").mkdir()
+        await lived(found, runs[:50], killed=True)
+        commands.reset(found, choice, now_s=runs[49].finished_s)
+        async with life(found, parameters=QUICK) as one:
+            await one.keep(runs[50:])
+            assert one.states() == straight
+
+    asyncio.run(story())
+
+
 def test_an_alarm_after_a_reset_is_another_one(folder: Path) -> None:
     async def story() -> None:
         world = World()
@@ -336,6 +358,12 @@ def test_streams_that_are_gone_leave_the_memory_and_come_back_as_they_were(folde
             await one.keep(second.runs(1))
         async with life(folder, parameters=QUICK) as one:
             assert one.board.read().streams[SUBMIT].seen == 31
+        second.at_s += 9 * 86400
+        await lived(folder, second.runs(5))
+        first.at_s = second.at_s
+        await lived(folder, first.runs(1), killed=True)
+        async with life(folder, parameters=QUICK) as one:  # the replay wakes it as well
+            assert one.board.read().streams[SUBMIT].seen == 32
 
     asyncio.run(story())
 
