@@ -167,8 +167,8 @@ def test_a_history_that_cannot_be_written_loses_nothing(tmp_path: Path) -> None:
             one.says("572.16")
             await one.watcher.settle()
         async with life(folder) as one:
-            folder.rename(tmp_path / "away")
             await one.history.ask(lambda store: store.close())
+            folder.rename(tmp_path / "away")
             one.says("576.02")
             for _ in range(2):  # the open file is gone, and then there is none to open
                 await one.watcher.settle()
