@@ -250,7 +250,7 @@ def _status(arguments: argparse.Namespace, place: Place) -> int:
         print(json.dumps(told))
     else:
         print(*status.lines(told, time.time()), sep="\n", flush=True)
-    return OK if told["state"] == "ok" else PROBLEM
+    return PROBLEM if told["state"] != "ok" or status.unseen(told) else OK
 
 
 def _nobody(place: Place, run_dir: Path, *, as_json: bool) -> int:

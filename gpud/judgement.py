@@ -136,7 +136,10 @@ def alert_lines(found: Sequence[Mapping[str, Any]], document: Mapping[str, Any])
     unseen = [one for one in firing if one.get("acknowledged_s") is None]
     if unseen:
         name = names[unseen[0]["fingerprint"]]
-        shown += ["", f"  seen it: gpud alerts ack {name}   it is normal now: gpud baseline accept"]
+        shown += [
+            "",
+            f"  seen it: sudo gpud alerts ack {name}   it is normal now: sudo gpud baseline accept",
+        ]
     return [line for text in shown for line in _within(escaped(text))]
 
 

@@ -38,23 +38,35 @@ def lines(document: dict[str, Any], now_s: float) -> list[str]:
         _titled("not on offer", _missing_modes(document["probes"])),
         _titled("left out", _left_out(document)),
     )
-    shown = [f"gpud {document['version']}: {document['state']}"]
+    n = len(unseen(document))
+    told = f", {n} alert{'' if n == 1 else 's'}" if n else ""
+    shown = [f"gpud {document['version']}: {document['state']}{told}"]
     for part in parts:
         shown += ["", *part] if part else []
     return [escaped(line) for line in shown]
 
 
+def unseen(document: dict[str, Any]) -> list[dict[str, Any]]:
+    """Give what fires and nobody has acknowledged."""
+    return [one for one in _firing(document) if one["acknowledged_s"] is None]
+
+
+def _firing(document: dict[str, Any]) -> list[dict[str, Any]]:
+    return [one for one in document.get("alerts") or () if one["firing"]]
+
+
 def _alerts(document: dict[str, Any]) -> list[str]:
     """What fires and nobody has acknowledged, with what to do; the rest only counted."""
-    firing = [one for one in document.get("alerts") or () if one["firing"]]
-    waiting = [one for one in firing if one["acknowledged_s"] is None]
+    firing, waiting = _firing(document), unseen(document)
     shown: list[str] = []
     for one in waiting[:MOST_ALERTS]:
         shown.append(f"  {one['severity'].upper()}: {one['summary']}")
         if one["fix"]:
             shown.append(f"  {'':<10} fix: {one['fix']}")
         since = time.strftime("%Y-%m-%d %H:%M", time.localtime(one["starts_s"]))
-        shown.append(f"  {'':<10} since {since}; seen it: gpud alerts ack {one['fingerprint'][:8]}")
+        shown.append(
+            f"  {'':<10} since {since}; seen it: sudo gpud alerts ack {one['fingerprint'][:8]}"
+        )
     more = len(waiting) - MOST_ALERTS
     known = len(firing) - len(waiting)
     rest = [f"{more} more"] * (more > 0) + [f"{known} acknowledged"] * bool(known)

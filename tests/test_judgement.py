@@ -281,6 +281,22 @@ def test_alerts_are_1_while_something_fires_and_0_else(tmp_path: Path) -> None:
     assert (ran.returncode, ran.stdout) == (0, "no alert fires\n")
 
 
+@pytest.mark.parametrize(
+    ("seen_s", "ended_s", "code", "words"),
+    [(None, None, 1, ": ok, 1 alert\n"), (NOW_S, None, 0, ": ok\n"), (None, NOW_S, 0, ": ok\n")],
+    ids=["fires", "acknowledged", "ended"],
+)
+def test_what_fires_and_nobody_has_seen_is_a_problem_for_gpud_status_too(
+    tmp_path: Path, seen_s: float | None, ended_s: float | None, code: int, words: str
+) -> None:
+    one = alert(ends_s=ended_s) | {"acknowledged_s": seen_s}
+    whole = status.document(Snapshot("0.1.0", NOW_S), now=Instant(NOW_S, 0.0))
+    home = running(tmp_path, {**whole, "state": "ok", "alerts": [one]})
+    ran = gpud(home, "status")
+    assert ran.returncode == code
+    assert words in ran.stdout
+
+
 def test_baselines_are_shown_as_one_document_too(tmp_path: Path) -> None:
     home = running(tmp_path, document(streams=[stream(), stream(mode="graph")]))
     ran = gpud(home, "baseline", "show", "--gpu", "0", "--mode", "graph", "--json")

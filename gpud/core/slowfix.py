@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from gpud.core.alerts import Cause
 
-ACCEPT: Final = "if this is how it shall be from now on: `gpud baseline accept`"
+ACCEPT: Final = "if this is how it shall be from now on: `sudo gpud baseline accept`"
 LOOK: Final = "`gpud report` shows what it was like before and since; " + ACCEPT
 IN_WSL: Final = frozenset({Platform.WSL2, Platform.WSL1})
 
