@@ -9,7 +9,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
-from gpud.core.message import worst_first
+from gpud.core.message import word, worst_first
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -31,6 +31,7 @@ def document(message: Message, *, instance: str, receiver: str, url: str) -> dic
 
     ``instance`` names the machine, ``url`` is where gpud answers, without a slash at its end.
     """
+    instance = word(instance)
     new = {alert.fingerprint for alert in message.firing}
     standing = (one for one in message.standing if one.fingerprint not in new)
     alerts = (*worst_first((*message.firing, *standing)), *message.resolved)

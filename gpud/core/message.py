@@ -66,7 +66,7 @@ def inert(alert: Alert) -> Alert:
     """Give a copy whose texts steer nothing, are whole characters and not novels."""
     return replace(
         alert,
-        name=_word(alert.name),
+        name=word(alert.name),
         labels=_words(alert.labels),
         annotations=_words(alert.annotations, LONGEST),
         summary=_line(alert.summary),
@@ -77,7 +77,7 @@ def inert(alert: Alert) -> Alert:
 
 def title(message: Message, host: str = "") -> str:
     """Head a message: "gpud: warning", "gpud: 3 alerts", "gpud on HOST: resolved"."""
-    who = f"gpud on {_word(host)}" if host else "gpud"
+    who = f"gpud on {word(host)}" if host else "gpud"
     count = len(message.firing) + len(message.resolved)
     if count > 1:
         return f"{who}: {count} alerts"
@@ -120,10 +120,11 @@ def _text(text: str) -> str:
     return cut(escaped(_whole(text[: LONGEST + 1]), lines=True), LONGEST)
 
 
-def _word(text: str) -> str:
+def word(text: str) -> str:
+    """Give a name, of a machine or a label, harmless and short."""
     return cut(_line(text), LABEL)
 
 
 def _words(pairs: Mapping[str, str], longest: int = LABEL) -> dict[str, str]:
     kept = sorted(pairs.items())[:MOST_LABELS]
-    return {_word(name): cut(_text(value), longest) for name, value in kept}
+    return {word(name): cut(_text(value), longest) for name, value in kept}

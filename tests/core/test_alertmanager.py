@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from typing import Any
 
@@ -49,6 +50,12 @@ def test_what_does_not_fit_is_counted() -> None:
     told = of(firing(*many))
     assert len(told["alerts"]) == MOST
     assert told["truncatedAlerts"] == 5
+
+
+def test_the_name_of_a_machine_is_harmless_and_can_be_sent() -> None:
+    told = document(firing(SLOW), instance="a\x1b[31m\udcff", receiver="r", url=URL)
+    assert told["alerts"][0]["labels"]["instance"] == "a\\x1b[31m\\udcff"
+    json.dumps(told, ensure_ascii=False).encode()
 
 
 def test_a_machine_cannot_be_taken_for_another_by_its_name() -> None:
