@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     import sqlite3
     from collections.abc import Iterable, Mapping
 
-    from gpud.core.detector import Alarm, Verdict
     from gpud.core.judging import Decided, Settled
     from gpud.core.streams import StreamKey
 
@@ -164,7 +163,7 @@ def tell(
                 named(one.key),
                 one.verdict.since_s,
                 one.at_s,
-                encoded({"unit": one.unit, **_plain(one.verdict)}).decode(),
+                encoded({"unit": one.unit, **asdict(one.verdict)}).decode(),
             )
             for one in settled
         ],
@@ -173,8 +172,4 @@ def tell(
 
 def _alarm(one: Decided) -> dict[str, Any]:
     differences = [difference._asdict() for difference in one.differences]
-    return {"unit": one.unit, **_plain(one.alarm), "differences": differences}
-
-
-def _plain(told: Alarm | Verdict) -> dict[str, Any]:
-    return asdict(told)
+    return {"unit": one.unit, **asdict(one.alarm), "differences": differences}

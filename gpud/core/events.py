@@ -184,7 +184,7 @@ class SinkTold:
 
 @dataclass(frozen=True, slots=True)
 class StoreMeasured:
-    """The history was looked at from outside."""
+    """Somebody has asked how much the history holds."""
 
     size: StoreSize
     now_s: float

@@ -17,6 +17,7 @@ from gpud.agent.history.when import moment
 from gpud.agent.historyrows import CPU, Wanted
 from gpud.agent.rolluprows import HOUR_S
 from gpud.core.errors import ConfigError, GpudError
+from gpud.core.sample import SCHEMA_VERSION
 from gpud.core.text import escaped
 
 if TYPE_CHECKING:
@@ -64,8 +65,8 @@ def show(settings: Settings, request: Request, *, form: str, now_s: float) -> in
     cut = len(rows) > limit
     rows = rows[-limit:]
     if form == "json":
-        document = {"schema_version": 1, "rows": [columns.record(row) for row in rows], "more": cut}
-        print(json.dumps(document))
+        told = [columns.record(row) for row in rows]
+        print(json.dumps({"schema_version": SCHEMA_VERSION, "rows": told, "more": cut}))
     elif form == "csv":
         written = columns.Csv(sys.stdout)
         for row in rows:
