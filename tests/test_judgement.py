@@ -289,7 +289,7 @@ def test_alerts_are_1_while_something_fires_and_0_else(tmp_path: Path) -> None:
 def test_what_fires_and_nobody_has_seen_is_a_problem_for_gpud_status_too(
     tmp_path: Path, seen_s: float | None, ended_s: float | None, code: int, words: str
 ) -> None:
-    one = alert(ends_s=ended_s) | {"acknowledged_s": seen_s}
+    one = alert(ends_s=ended_s, firing=ended_s is None, acknowledged_s=seen_s)
     whole = status.document(Snapshot("0.1.0", NOW_S), now=Instant(NOW_S, 0.0))
     home = running(tmp_path, {**whole, "state": "ok", "alerts": [one]})
     ran = gpud(home, "status")
