@@ -68,7 +68,7 @@ def slowdown_labels(found: Sequence[Found]) -> dict[str, str]:
 
     The kind is that of the strongest; with the moment in it, another one later is another alert.
     """
-    strongest = max(found, key=_slowdown)
+    strongest = max(found, key=lambda one: one.slowdown)
     since_s = min(one.alarm.since_s for one in found)
     labels = {"kind": str(strongest.alarm.kind), "since": _moment(since_s, "%Y-%m-%dT%H:%MZ")}
     uuid = strongest.key.gpu
@@ -115,15 +115,6 @@ def place(key: StreamKey, gpus: Mapping[str, str]) -> str:
     return f"{plain(where)} on battery" if key.on_battery else plain(where)
 
 
-def _slowdown(found: Found) -> float:
-    return _worse(found.alarm.effect.ratio)
-
-
-def _worse(ratio: float) -> float:
-    """Turn a ratio on the bad side into a slowdown: of a rate less is worse."""
-    return max(ratio, 1 / ratio)
-
-
 def told(found: Found) -> Evidence:
     """Give what is told of one alarm. Errors: ``ArithmeticError`` for one of no size."""
     alarm = found.alarm
@@ -136,7 +127,7 @@ def told(found: Found) -> Evidence:
         kind=str(alarm.kind),
         before=alarm.before,
         after=alarm.after,
-        slowdown=_slowdown(found),
+        slowdown=found.slowdown,
         low=ends[0],
         high=ends[1],
         samples=alarm.samples,

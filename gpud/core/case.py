@@ -38,6 +38,12 @@ class Found:
     changed: tuple[Cause, ...] = ()
     causes: tuple[Cause, ...] = ()
 
+    @property
+    def slowdown(self) -> float:
+        """How much slower, 1.12 for 12 %, whatever the unit: of a rate less is worse."""
+        ratio = self.alarm.effect.ratio
+        return max(ratio, 1 / ratio)
+
 
 def strand(found: Found) -> Strand:
     """Name an alarm."""

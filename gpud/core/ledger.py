@@ -241,8 +241,7 @@ def _agree(one: Found, other: Found) -> bool:
 
 def _beyond_doubt(found: Found) -> bool:
     """Say whether an update's alarm is told at once: noise has never been half as slow again."""
-    ratio = found.alarm.effect.ratio
-    return not found.alarm.suspect and max(ratio, 1 / ratio) >= alertwords.CRITICAL_FROM
+    return not found.alarm.suspect and found.slowdown >= alertwords.CRITICAL_FROM
 
 
 def _case(found: list[Found], now_s: float) -> Case:
@@ -316,9 +315,7 @@ def _still(found: Found, standing: Standing) -> bool:
     """
     if found.alarm.kind is Kind.SLOW_STATE:
         return True
-    ratio = found.alarm.effect.ratio
-    slowdown = max(ratio, 1 / ratio)
-    return standing.slowdown is not None and standing.slowdown >= slowdown**0.5
+    return standing.slowdown is not None and standing.slowdown >= found.slowdown**0.5
 
 
 def _pruned(ledger: Ledger) -> Ledger:

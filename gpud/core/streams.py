@@ -17,9 +17,8 @@ if TYPE_CHECKING:
     from gpud.core.snapshot import Snapshot
 
 JUDGED: Final = {
-    Unit.SECONDS: Direction.LOWER,
-    Unit.BYTES_PER_SECOND: Direction.HIGHER,
-    Unit.FLOPS_PER_SECOND: Direction.HIGHER,
+    unit: Direction.of(unit)
+    for unit in (Unit.SECONDS, Unit.BYTES_PER_SECOND, Unit.FLOPS_PER_SECOND)
 }
 """Which way is good. A crossover is not judged: it moves in steps, and with the CPU as well."""
 
