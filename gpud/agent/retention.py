@@ -1,4 +1,4 @@
-"""Keeps the history from growing for ever: hours are summed up, then what is old is deleted.
+"""Keeps the history sound and from growing for ever: hours are summed up, what is old is deleted.
 
 In pieces, each a transaction of its own: a run that has finished meanwhile waits for one of them.
 """
@@ -33,7 +33,10 @@ REST_S: Final = 0.05
 
 
 async def keep(history: History, plan: Store, *, rest_s: float = REST_S) -> None:
-    """Roll up what has not been, then delete what is older than ``plan`` says.
+    """Look the file through, roll up what has not been, then delete what ``plan`` says is old.
+
+    One that is damaged is set aside by ``History``, and a new one begun. Looking through half a
+    gigabyte takes a second, in which a run that has finished waits.
 
     A history that cannot be written is told by the runs that cannot be; it is tried again later.
     """
@@ -43,6 +46,7 @@ async def keep(history: History, plan: Store, *, rest_s: float = REST_S) -> None
         lambda open_: rolluprows.forget_the_rest(open_, rollup_days=plan.rollup_days),
     )
     with suppress(StoreError):
+        await history.ask(lambda store: store.look_through())
         for piece in pieces:
             more = True
             while more:

@@ -146,6 +146,20 @@ class Store:
         except sqlite3.Error as error:
             raise _translated(error, self.path) from error
 
+    def look_through(self) -> None:
+        """Read every page: damage may lie where nobody reads for weeks. Errors: ``StoreError``.
+
+        Over a connection of its own: what this one has read before, it has in memory.
+        """
+        try:
+            with closing(sqlite3.connect(f"{self.path.absolute().as_uri()}?mode=ro", uri=True)) as fresh:
+                verdict = fresh.execute("PRAGMA quick_check(1)").fetchone()[0]
+        except sqlite3.Error as error:
+            raise _translated(error, self.path) from error
+        if verdict != "ok":
+            reason, fix = _REASONS[sqlite3.SQLITE_CORRUPT]
+            raise StoreError(f"{self.path} is damaged: {verdict}", reason=reason, fix=fix)
+
     def close(self) -> None:
         """Close the file; what was written stays."""
         replaced = self.replaced

@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from gpud.agent import retention
 from gpud.agent.store import FILE, History
+from gpud.core.settings import Store
 from tests.agent.test_store import finished_s, opened, run, stamp
 
 if TYPE_CHECKING:
@@ -33,12 +35,13 @@ def test_a_corrupt_file_is_set_aside_whole_and_a_new_one_begun(tmp_path: Path, d
         assert store.count() == 1
 
 
-def spoil(path: Path) -> None:
-    """Overwrite all but the first pages, as a disk does that is at its end."""
+def spoil(path: Path, from_end: int | None = None) -> None:
+    """Overwrite the end, or all but the first pages, as a disk does that is at its end."""
     size = path.stat().st_size
+    n = size - 8192 if from_end is None else from_end
     with path.open("r+b") as file:
-        file.seek(8192)
-        file.write(os.urandom(size - 8192))
+        file.seek(size - n)
+        file.write(os.urandom(n))
 
 
 def test_damage_that_shows_while_it_runs_sets_the_file_aside_and_loses_no_run_in_flight(
@@ -59,6 +62,27 @@ def test_damage_that_shows_while_it_runs_sets_the_file_aside_and_loses_no_run_in
 
     asyncio.run(story())
     assert finished_s(tmp_path) == [1000.0, 1001.0]
+
+
+def test_damage_where_nobody_reads_is_found_by_the_hourly_look(tmp_path: Path) -> None:
+    async def story() -> None:
+        history = History(tmp_path, now=stamp)
+        await history.append(*(run(number) for number in range(50)))
+        large = [(f"state {number}", 0, 0.0, "x" * 100_000) for number in range(9)]
+        put = "INSERT INTO states VALUES (?, ?, ?, ?)"
+        await history.ask(lambda s: s.write(lambda c: c.executemany(put, large).rowcount))
+        await history.ask(lambda s: s.read(lambda c: c.execute("PRAGMA wal_checkpoint(TRUNCATE)")))
+        await history.ask(lambda s: s.read(lambda c: c.execute("PRAGMA shrink_memory")))
+        await retention.keep(history, Store(), rest_s=0.0)
+        sound = history.set_aside
+        spoil(tmp_path / FILE, from_end=400_000)
+        await retention.keep(history, Store(), rest_s=0.0)
+        assert (sound, history.set_aside) == (None, tmp_path / f"{FILE}.corrupt-{stamp()}")
+        await history.append(run(1001))
+        assert await history.ask(lambda store: store.count()) == 1
+        await history.close()
+
+    asyncio.run(story())
 
 
 @pytest.mark.parametrize("how", ["deleted", "with its WAL", "another in its place"])
