@@ -22,6 +22,9 @@ TRIM = 0.2
 """Cut off at either end before the mean is taken."""
 MAD_TO_SIGMA = 1.4826
 MOST_CORRELATED = 0.95
+ALIKE = 1e-6
+"""A value, on average: logarithms are rounded, and two places that fit alike are told apart by no
+unit. The earlier one is taken."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,9 +105,9 @@ def split_in_time(values: Sequence[float], shortest: int) -> int:
     before = deviations(values)
     after = deviations(values[::-1])
     n = len(values)
-    return min(
-        range(shortest, n - shortest + 1), key=lambda cut: before[cut - 1] + after[n - cut - 1]
-    )
+    costs = [before[cut - 1] + after[n - cut - 1] for cut in range(shortest, n - shortest + 1)]
+    least = min(costs) + ALIKE * n
+    return shortest + next(at for at, cost in enumerate(costs) if cost <= least)
 
 
 def largest_gain(marks: Sequence[float], shortest: int) -> int:
