@@ -313,6 +313,8 @@ def _history(arguments: argparse.Namespace, place: Place) -> int:
         gpus=tuple(arguments.gpu),
         limit=arguments.limit,
     )
+    if arguments.action is None or arguments.output in {None, "-"}:
+        _not_as_root(settings, place)
     if arguments.action == "export":
         return command.export(
             settings, request, hourly=arguments.hourly, output=arguments.output, now_s=time.time()
@@ -320,10 +322,18 @@ def _history(arguments: argparse.Namespace, place: Place) -> int:
     return command.show(settings, request, form=arguments.form, now_s=time.time())
 
 
+def _not_as_root(settings: Settings, place: Place) -> None:
+    """Let root open no file that the agent may have made; whoever writes a file stays who he is."""
+    if os.geteuid() == 0:
+        as_the_agent(settings, place)
+
+
 def _report(arguments: argparse.Namespace, place: Place) -> int:
     settings, _ = place.settings_or_defaults()
     from gpud.report import command
 
+    if arguments.html in {None, "-"}:
+        _not_as_root(settings, place)
     directory, as_json = Path(settings.state_dir), arguments.json
     return command.run(directory, arguments.days, html=arguments.html, as_json=as_json)
 

@@ -7,10 +7,14 @@ import os
 import re
 import subprocess
 import sys
+from contextlib import closing
 from typing import TYPE_CHECKING
 
 import pytest
 
+from gpud.agent.store import FILE, Run, Store
+from gpud.core import stats
+from gpud.core.sample import Backend, Device, RunReport, Unit
 from tests.e2e.program import as_nobody, program
 
 if TYPE_CHECKING:
@@ -205,3 +209,21 @@ def test_who_may_not_is_told_the_command_that_may(words: tuple[str, ...]) -> Non
 def test_an_export_of_nothing_is_no_table(tmp_path: Path) -> None:
     ran = gpud(tmp_path, "history", "export")
     assert (ran.returncode, ran.stdout) == (1, "")
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="becomes another user")
+@pytest.mark.parametrize("words", [("history",), ("report",), ("history", "export")])
+def test_root_opens_the_history_as_the_user_that_may_have_made_it(words: tuple[str, ...]) -> None:
+    with program() as made:
+        (made.run_dir / "agent").mkdir(parents=True)
+        os.chown(made.run_dir / "agent", 1, 1)
+        state = made.home / "var/lib/gpud"
+        state.mkdir(parents=True)
+        device = Device(0, "GPU-0", "x", "0000:01:00.0", "8.9", 46, 1, 1)
+        sample = stats.summarised([1e-6], mode="submit", unit=Unit.SECONDS)
+        with closing(Store(state, now=str)) as store:
+            store.append([Run(RunReport("launch", Backend.CUDA, device, (sample,)), 1e9, "boot")])
+        (state / FILE).chmod(0o600)  # of root: the agent's user could have put a link here
+        ran = gpud(made.home, *words)
+    assert ran.returncode == 4
+    assert "launch" not in ran.stdout

@@ -152,7 +152,9 @@ class Store:
         Over a connection of its own: what this one has read before, it has in memory.
         """
         try:
-            with closing(sqlite3.connect(f"{self.path.absolute().as_uri()}?mode=ro", uri=True)) as fresh:
+            with closing(
+                sqlite3.connect(f"{self.path.absolute().as_uri()}?mode=ro", uri=True)
+            ) as fresh:
                 verdict = fresh.execute("PRAGMA quick_check(1)").fetchone()[0]
         except sqlite3.Error as error:
             raise _translated(error, self.path) from error
