@@ -54,6 +54,8 @@ MASKED = re.compile(
     r"telemetry_failures_total|telemetry_source_failures_total|\w+_ping_seconds)(?:\{.*\})?) .*$",
     re.MULTILINE,
 )
+LATER = re.compile(r"^(?:# \w+ )?gpud_store_.*\n", re.MULTILINE)
+"""Measured some seconds after the start, and nothing about a machine."""
 OWN_VERSIONS = re.compile(r'(?<=[{,])(version|python)="[^"]*"')
 MOMENTS = re.compile(
     r"\d+ s ago|\d{4}-\d\d-\d\d \d\d:\d\d(?::\d\d)?|(?<=^gpud )[\d.]+", re.MULTILINE
@@ -211,7 +213,7 @@ def _settled(running: _Machine, known: str | None) -> str:
 
 def _masked(scrape: str) -> str:
     """Mask what differs from run to run, and sort series: components speak in any order."""
-    text = OWN_VERSIONS.sub(r'\1=""', MASKED.sub(r"\1 MASKED", scrape))
+    text = OWN_VERSIONS.sub(r'\1=""', MASKED.sub(r"\1 MASKED", LATER.sub("", scrape)))
     lines: list[str] = []
     for _, block in groupby(text.splitlines(), lambda line: line.startswith("#")):
         lines += sorted(block, key=lambda line: "" if line.startswith("#") else line)
