@@ -355,6 +355,7 @@ AS_NOBODY = """
 import os, sys
 from gpud import cli
 import gpud.agent.history.command
+cli.parser()  # imports what nobody may not be able to read
 os.setresgid(65534, 65534, 65534); os.setresuid(65534, 65534, 65534)
 sys.exit(cli.main(["--home", sys.argv[1], "history"]))
 """

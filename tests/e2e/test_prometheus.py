@@ -39,6 +39,9 @@ ABSENT_HERE = {
     "gpud_change_timestamp_seconds": "nothing changed",
     "gpud_probe_latency_peak_seconds": "no latency had two humps",
     "gpud_probe_latency_peak_share_ratio": "likewise",
+    "gpud_driver_verdict": "there is one driver",
+    "gpud_baseline_bytes_per_second": "large probes have run a few times only",
+    "gpud_baseline_flops_per_second": "likewise",
 }
 """Families that docs/metrics.md says are absent when there is nothing to tell."""
 
@@ -65,6 +68,7 @@ def gpud(dockerd: PrivateDockerd) -> Iterator[Program]:
             "nvml": nvml(made.home, DATA_CENTRE),
             "telemetry": {"pcie_throughput": True},
             "probes": {"disabled": []},
+            "detector": {"update_span_s": 0, "window_span_s": 0},  # known within the minute
         }
         made.start()
         for component in ("dockerd", "cuda", "nvml", "probes", "store"):
