@@ -26,11 +26,11 @@ from typing import TYPE_CHECKING
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from gpud.agent import historyapi, reader, rolluprows
+from gpud.agent import reader, rolluprows
 from gpud.agent.history.command import RUNS_AT_ONCE
-from gpud.agent.historyapi import Asked
 from gpud.agent.historyrows import Wanted, runs_after
 from gpud.agent.store import FILE, Run, Store
+from gpud.agent.web.api.history import Asked, found
 from gpud.core import stats
 from gpud.core.sample import Backend, Device, RunReport, Unit
 
@@ -243,7 +243,7 @@ def measure(home: Path, days: int) -> None:
     for label, range_s in (("a day", DAY_S), ("two days", 2 * DAY_S), ("30 days", 30 * DAY_S)):
         one = Asked(Wanted(now_s - range_s, now_s, ("launch",)), 300)
         began = time.perf_counter()
-        historyapi.found(state, one)
+        found(state, one)
         print(f"  {label:<40} {(time.perf_counter() - began) * 1e3:.0f} ms")
     run = Run(reports[0], now_s, "boot")
     alone, beside = writes(store, run), beside_a_reader(state, store, run)

@@ -16,15 +16,11 @@ import structlog
 
 import gpud
 from gpud.agent import (
-    alertsapi,
-    eventsapi,
-    historyapi,
     ladder,
     logs,
     platform,
     retention,
     rootstatus,
-    runbooks,
     sinks,
     status,
     web,
@@ -46,6 +42,9 @@ from gpud.agent.schedule import Schedule
 from gpud.agent.sink import Context as SinkContext
 from gpud.agent.source import Context
 from gpud.agent.store import History
+from gpud.agent.web import runbooks
+from gpud.agent.web.api import alerts, events
+from gpud.agent.web.api import history as runs
 from gpud.core import advice, clock, containers, presence
 from gpud.core.detector import Parameters
 from gpud.core.errors import ListenError
@@ -364,9 +363,9 @@ async def _serving(settings: Settings, board: Board, history: History, stop: asy
     """Listen and answer; an address that is taken is tried again while everything else goes on."""
     collector = SnapshotCollector(board.read, settings, now, os.uname().nodename)
     routes = [
-        alertsapi.route(board.read, history),
-        eventsapi.route(history),
-        historyapi.route(Path(settings.state_dir), time.time),
+        alerts.route(board.read, history),
+        events.route(history),
+        runs.route(Path(settings.state_dir), time.time),
         *runbooks.routes(),
     ]
     application = web.app(board.read, settings, collector, now, routes)

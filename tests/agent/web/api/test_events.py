@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from starlette.applications import Starlette
 
-from gpud.agent import eventsapi, web
+from gpud.agent import web
 from gpud.agent.eventrows import MOST, Entry
 from gpud.agent.store import History
+from gpud.agent.web.api.events import PATH, route
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -42,7 +43,7 @@ class Served:
 
     async def serve(self) -> None:
         self.history = History(self.folder, now=lambda: "stamp")
-        application = Starlette(routes=[eventsapi.route(self.history)])
+        application = Starlette(routes=[route(self.history)])
         await web.serve(application, self.listener, self.stop)
         await self.history.close()
 
@@ -53,7 +54,7 @@ class Served:
         asyncio.run_coroutine_threadsafe(append(), self.loop).result(10)
 
     def ask(self, **query: str | list[str]) -> tuple[int, dict[str, Any]]:
-        url = f"http://127.0.0.1:{self.port}{eventsapi.PATH}?"
+        url = f"http://127.0.0.1:{self.port}{PATH}?"
         try:
             with urllib.request.urlopen(url + urllib.parse.urlencode(query, doseq=True)) as answer:
                 return answer.status, json.loads(answer.read())

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 from starlette.routing import Route
 
 from gpud.agent import alertrows
-from gpud.agent.queries import (
+from gpud.agent.web.api.queries import (
     Unusable,
     answer,
     asked,

@@ -17,7 +17,8 @@ from starlette.routing import Route
 
 from gpud.agent import historyrows, reader
 from gpud.agent.historyrows import CPU, Wanted
-from gpud.agent.queries import (
+from gpud.agent.rolluprows import HOUR_S
+from gpud.agent.web.api.queries import (
     Unusable,
     answer,
     count,
@@ -26,7 +27,6 @@ from gpud.agent.queries import (
     refuse_unknown,
     unavailable,
 )
-from gpud.agent.rolluprows import HOUR_S
 from gpud.core.errors import StoreError
 from gpud.core.stats import quantile
 

@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from gpud.agent import runbooks
+from gpud.agent.web import runbooks
 from tests import snapshots
-from tests.agent.test_web import ask, served
+from tests.agent.web.test_web import ask, served
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-PAGES = Path(__file__).resolve().parents[2] / "docs/runbooks"
+PAGES = Path(__file__).resolve().parents[3] / "docs/runbooks"
 NAMES = sorted(page.stem for page in PAGES.iterdir())
 
 

@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from starlette.applications import Starlette
 
-from gpud.agent import alertrows, alertsapi, web
+from gpud.agent import alertrows, web
 from gpud.agent.store import History
+from gpud.agent.web.api.alerts import PATH, route
 from tests.snapshots import SLOWER, bare
 
 if TYPE_CHECKING:
@@ -42,8 +43,8 @@ class Served:
 
     async def serve(self) -> None:
         self.history = History(self.folder, now=lambda: "stamp")
-        route = alertsapi.route(lambda: self.snapshot, self.history)
-        await web.serve(Starlette(routes=[route]), self.listener, self.stop)
+        asked = route(lambda: self.snapshot, self.history)
+        await web.serve(Starlette(routes=[asked]), self.listener, self.stop)
         await self.history.close()
 
     def told(self, *alerts: Alert) -> None:
@@ -55,7 +56,7 @@ class Served:
         asyncio.run_coroutine_threadsafe(write(), self.loop).result(10)
 
     def ask(self, query: str = "") -> tuple[int, dict[str, Any]]:
-        url = f"http://127.0.0.1:{self.port}{alertsapi.PATH}?{query}"
+        url = f"http://127.0.0.1:{self.port}{PATH}?{query}"
         try:
             with urllib.request.urlopen(url) as answer:
                 return answer.status, json.loads(answer.read())

@@ -10,9 +10,9 @@ import httpx
 import pytest
 from starlette.applications import Starlette
 
-from gpud.agent import historyapi, reader, rolluprows
-from gpud.agent.historyapi import WAITING
+from gpud.agent import reader, rolluprows
 from gpud.agent.store import History
+from gpud.agent.web.api.history import PATH, WAITING, route
 from gpud.core.sample import Flag
 from tests.agent.months import BEGUN_S, DAY_S, HOUR_S, done, failed, hours, opened, run
 
@@ -23,10 +23,10 @@ NOW_S = float(BEGUN_S + DAY_S)
 
 
 async def asking(folder: Path, *queries: dict[str, Any]) -> list[httpx.Response]:
-    application = Starlette(routes=[historyapi.route(folder, lambda: NOW_S)])
+    application = Starlette(routes=[route(folder, lambda: NOW_S)])
     transport = httpx.ASGITransport(application)
     async with httpx.AsyncClient(transport=transport, base_url="http://gpud") as client:
-        asked = [client.get(historyapi.PATH, params=query) for query in queries]
+        asked = [client.get(PATH, params=query) for query in queries]
         return await asyncio.gather(*asked)
 
 

@@ -1,0 +1,83 @@
+"""The one listener: page, metrics, health, status. Each answer is made of a finished snapshot.
+
+Nothing here starts a probe or changes state, and only GET and HEAD exist.
+"""
+
+from __future__ import annotations
+
+import gzip
+from typing import TYPE_CHECKING
+
+from prometheus_client import CollectorRegistry
+from starlette.applications import Starlette
+from starlette.responses import HTMLResponse, JSONResponse, PlainTextResponse, Response
+from starlette.routing import Route
+
+from gpud.agent import status
+from gpud.agent.export.exposition import encoded
+from gpud.agent.web import page
+from gpud.agent.web.guard import Guard
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from starlette.requests import Request
+    from starlette.types import ASGIApp
+
+    from gpud.agent.export.collector import SnapshotCollector
+    from gpud.core.clock import Instant
+    from gpud.core.settings import Settings
+    from gpud.core.snapshot import Snapshot
+
+
+def app(
+    read: Callable[[], Snapshot],
+    settings: Settings,
+    collector: SnapshotCollector,
+    now: Callable[[], Instant],
+    more: Sequence[Route] = (),
+) -> ASGIApp:
+    """Build the application. ``read`` gives the snapshot every answer is made of.
+
+    ``more`` are the routes of what is not in a snapshot: the history.
+    """
+    registry = CollectorRegistry(auto_describe=False)
+    registry.register(collector)
+
+    async def front(_: Request) -> Response:
+        return HTMLResponse(page.page(status.document(read(), now=now())))
+
+    async def metrics(request: Request) -> Response:
+        body, content_type = encoded(registry, request.headers.get("accept", ""))
+        headers = {"content-type": content_type, "vary": "accept, accept-encoding"}
+        if "gzip" in request.headers.get("accept-encoding", ""):
+            body = gzip.compress(body, compresslevel=1)
+            headers["content-encoding"] = "gzip"
+        return Response(body, headers=headers)
+
+    async def healthy(_: Request) -> Response:
+        return PlainTextResponse("gpud is alive\n")
+
+    async def ready(_: Request) -> Response:
+        if any(state.report is not None for state in read().probes.values()):
+            return PlainTextResponse("gpud is ready\n")
+        return PlainTextResponse("the first probes have not ended yet\n", status_code=503)
+
+    async def status_json(_: Request) -> Response:
+        return JSONResponse(status.document(read(), now=now()))
+
+    async def not_found(request: Request, _: Exception) -> Response:
+        return PlainTextResponse(
+            f"there is no {request.url.path!a:.100}; try / or /metrics\n", status_code=404
+        )
+
+    routes = [
+        Route("/", front),
+        Route("/metrics", metrics),
+        Route("/-/healthy", healthy),
+        Route("/-/ready", ready),
+        Route("/api/v1/status", status_json),
+        *more,
+    ]
+    inner = Starlette(routes=routes, exception_handlers={404: not_found})
+    return Guard(inner, settings.http.host)
