@@ -1,0 +1,118 @@
+"""What the documents say of commands, settings, metrics and files is so."""
+
+from __future__ import annotations
+
+import argparse
+import re
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from gpud.cli import parser
+from gpud.core.settings import parse
+
+TOP: Final = Path(__file__).resolve().parents[1]
+PAGES: Final = sorted(
+    {TOP / "README.md", *TOP.glob("docs/**/*.md"), *TOP.glob("deploy/**/*.md")}
+    - {TOP / "docs/metrics.md"}
+)
+_LINK: Final = re.compile(r"\]\((?!https?:|mailto:)([^)#\s]*)(?:#([^)\s]+))?\)")
+_FENCE: Final = re.compile(r"^```(\w*)\n(.*?)^```", re.MULTILINE | re.DOTALL)
+_CODE: Final = re.compile(r"`([^`\n]+)`")
+_CALL: Final = re.compile(r"^(?:sudo )?(?:\.venv/bin/)?gpud((?: +[^|;&#<>()]+)?)")
+_SERIES: Final = re.compile(r"\bgpud_[a-z0-9_]+\b(?!\*)")
+_MADE: Final = ("_bucket", "_sum", "_count", "_created", "_total", "_info")
+"""What Prometheus' formats append to a family's name."""
+
+
+def named(pages: list[Path]) -> list[str]:
+    return [str(page.relative_to(TOP)) for page in pages]
+
+
+def outside_code(text: str) -> str:
+    return _CODE.sub("", _FENCE.sub("", text))
+
+
+def anchors(page: Path) -> set[str]:
+    """The fragments of a page's headings, as Git hosts make them."""
+    heads = re.findall(r"^#+ (.+)$", _FENCE.sub("", page.read_text()), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", head.lower()).strip().replace(" ", "-") for head in heads}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=named(PAGES))
+def test_every_link_leads_somewhere(page: Path) -> None:
+    for to, anchor in _LINK.findall(outside_code(page.read_text())):
+        target = (page.parent / to).resolve() if to else page
+        assert target.exists(), f"{to} is not there"
+        assert target.is_relative_to(TOP), f"{to} leads out of the project"
+        if anchor and target.suffix == ".md":
+            assert anchor in anchors(target), f"{to} has no heading {anchor}"
+
+
+def verbs() -> dict[str, argparse.ArgumentParser]:
+    """Every verb, and every verb below a verb, with its parser."""
+    found: dict[str, argparse.ArgumentParser] = {"": parser()}
+    for name, each in (*children(found[""]).items(),):
+        found[name] = each
+        found |= {f"{name} {below}": one for below, one in children(each).items()}
+    return found
+
+
+def children(above: argparse.ArgumentParser) -> dict[str, argparse.ArgumentParser]:
+    return {
+        name: each
+        for action in above._actions
+        if isinstance(action, argparse._SubParsersAction)
+        for name, each in action.choices.items()
+    }
+
+
+def options(of: argparse.ArgumentParser) -> set[str]:
+    return {option for action in of._actions for option in action.option_strings}
+
+
+def calls(text: str) -> list[str]:
+    """What is written after ``gpud`` in code, in a block's lines and in spans."""
+    blocks = [
+        line
+        for language, block in _FENCE.findall(text)
+        if language in {"sh", "bash", "console"}
+        for line in block.splitlines()
+    ]
+    spans = _CODE.findall(_FENCE.sub("", text))
+    found = [_CALL.match(one.strip()) for one in (*blocks, *spans)]
+    return [one[1].strip() for one in found if one is not None]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=named(PAGES))
+def test_every_command_that_is_shown_exists_with_its_options(page: Path) -> None:
+    known = verbs()
+    for said in calls(page.read_text()):
+        words = re.split(r"\s+", said.strip("[] ")) if said else []
+        plain = [word for word in words if re.fullmatch(r"[a-z-]+", word) and word[0] != "-"]
+        verb = next((name for n in (2, 1) if (name := " ".join(plain[:n])) in known and name), None)
+        if not plain and not any(word.startswith("--") for word in words):
+            continue  # `gpud` alone, or a name with a placeholder
+        assert verb is not None or not plain, f"gpud {said}: there is no such verb"
+        has = options(known[""]) | options(known[verb or ""])
+        for option in (word.strip("[],.:") for word in words if word.startswith(("[--", "--"))):
+            assert option.split("=")[0] in has, f"gpud {said}: there is no {option}"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=named(PAGES))
+def test_every_metric_that_is_named_is_documented(page: Path) -> None:
+    documented = set(_SERIES.findall((TOP / "docs/metrics.md").read_text()))
+    documented |= {name.removesuffix(end) for name in documented for end in _MADE}
+    kernels = "".join(one.read_text() for one in TOP.glob("gpud/child/kernels/*.cu"))
+    documented |= set(_SERIES.findall(kernels))
+    for name in _SERIES.findall(page.read_text()):
+        plain = {name, *(name.removesuffix(end) for end in _MADE)}
+        assert plain & documented, f"{name} is no metric of docs/metrics.md and no kernel"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=named(PAGES))
+def test_every_setting_that_is_shown_is_understood(page: Path) -> None:
+    for language, block in _FENCE.findall(page.read_text()):
+        if language == "toml":
+            parse(block.encode(), {})
