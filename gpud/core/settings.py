@@ -12,7 +12,7 @@ import re
 import tomllib
 from dataclasses import dataclass, field, fields, is_dataclass
 from difflib import get_close_matches
-from typing import TYPE_CHECKING, Any, Literal, get_args, get_origin, get_type_hints
+from typing import TYPE_CHECKING, Any, Final, Literal, get_args, get_origin, get_type_hints
 
 import msgspec
 
@@ -422,7 +422,10 @@ def _toml_value(name: str, raw: str) -> Any:  # noqa: ANN401  # whatever TOML ca
     try:
         return tomllib.loads(f"value = {raw}")["value"]
     except tomllib.TOMLDecodeError as error:
-        raise ConfigError(f"{name}={raw!r} is not a TOML value: {error}") from error
+        raise ConfigError(
+            f"{name}={raw!r} is not a TOML value: {error}",
+            fix=f"""write it as in the file, such as {name}='["a", "b"]', 60 or true""",
+        ) from error
     except RecursionError as error:
         raise ConfigError(f"{name} is nested too deeply") from error
 
@@ -465,6 +468,18 @@ def _words_of(key: str) -> tuple[str, ...]:
     return get_args(found) if get_origin(found) is Literal else ()
 
 
+_KINDS: Final = {
+    "array": 'a list, such as ["a", "b"]',
+    "bool": "true or false",
+    "float": "a number",
+    "int": "a whole number",
+    "object": "a table of its own",
+    "str": "text in quotes",
+}
+"""msgspec's names of types, and TOML's for a person."""
+_WRONG_TYPE: Final = re.compile(r"Expected `([\w| ]+)`, got `(\w+)`")
+
+
 def _readable(message: str, origin: str) -> str:
     """Turn msgspec's ``... - at `$.http.listen` `` into a sentence that begins with the key."""
     text, _, place = message.partition(" - at `$")
@@ -472,4 +487,8 @@ def _readable(message: str, origin: str) -> str:
     if text.startswith("Invalid enum value") and (words := _words_of(key)):
         shown = " or ".join(f'"{word}"' for word in words)
         text = f"must be {shown}, not {text[19:]}"
+    if wrong := _WRONG_TYPE.fullmatch(text):
+        wanted = " or ".join(_KINDS.get(kind, kind) for kind in wrong[1].split(" | "))
+        given = _KINDS.get(wrong[2], wrong[2]).partition(",")[0]
+        text = f"must be {wanted}, not {given}"
     return f"{origin}: {f'{key}: ' if key else ''}{text[:1].lower()}{text[1:]}".replace("`", "")

@@ -122,7 +122,7 @@ def _well(slower: Sequence[Told], tracks: Sequence[Track], shifts: Sequence[Shif
     """Say that nothing is slower now, or why nobody can know."""
     most = max((sum(level.n for level in track.levels) for track in tracks), default=0)
     if most < FEWEST:
-        few = "no runs" if not most else f"only {most} runs to compare"
+        few = "no runs" if not most else f"only {most} run{'s' if most > 1 else ''} to compare"
         return f"too little to say anything: {few}"
     unjudged = [one for one in shifts if one.why == findings.UNDECIDED and one.slowdown > WORTH]
     if unjudged:
