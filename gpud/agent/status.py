@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from gpud.core import telemetry
+from gpud.core import recent, telemetry
 from gpud.core.health import Level
 from gpud.core.ledger_state import body
 from gpud.core.sample import SCHEMA_VERSION, plain
@@ -48,6 +48,7 @@ def document(snapshot: Snapshot, *, now: Instant) -> dict[str, Any]:
             for key, value in snapshot.put_off.items()
         ],
         "streams": [_stream(snapshot, key) for key in sorted(snapshot.streams, key=_order)],
+        "recent": recent.document(snapshot.recent),
         "telemetry": _telemetry(snapshot.telemetry, now),
         "alerts": [body(alert) for alert in snapshot.alerts],
         "sinks": {name: asdict(state) for name, state in snapshot.sinks.items()},

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from gpud.core.detector import Standing as StreamStanding
     from gpud.core.health import Level
     from gpud.core.presence import Expected
+    from gpud.core.recent import Point
     from gpud.core.report import RootReport
     from gpud.core.sample import Flag, Inventory, ProbeSpec, RunReport, Skip, Unit
     from gpud.core.snapshot import StoreSize
@@ -166,6 +167,13 @@ class Judged:
 
 
 @dataclass(frozen=True, slots=True)
+class RecentRead:
+    """The history was read: clean medians of before this agent began, in any order."""
+
+    points: tuple[Point, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class AlertsChanged:
     """What there is to tell, all of it: what fires, and what ended lately."""
 
@@ -206,6 +214,7 @@ Event = (
     | HealthSet
     | ClockJumped
     | Judged
+    | RecentRead
     | AlertsChanged
     | SinkTold
     | StoreMeasured

@@ -6,7 +6,7 @@ from dataclasses import replace
 from functools import singledispatch
 from typing import TYPE_CHECKING
 
-from gpud.core import clock, containers, gpus, presence, stats, telemetry
+from gpud.core import clock, containers, gpus, presence, recent, stats, telemetry
 from gpud.core.change_fold import with_changes, with_memory
 from gpud.core.container_fold import with_containers
 from gpud.core.events import (
@@ -22,6 +22,7 @@ from gpud.core.events import (
     PlatformRead,
     ProbesListed,
     ProgramStarted,
+    RecentRead,
     Remembered,
     RootHeard,
     RunFinished,
@@ -138,6 +139,8 @@ def _(event: RunFinished, snapshot: Snapshot) -> Snapshot:
         latencies=_accumulated(snapshot.latencies, gpu, report),
         gpu_seconds=snapshot.gpu_seconds + report.gpu_seconds,
     )
+    fresh = recent.points(report, event.gpu, event.now_s, event.flags)
+    after = recent.with_points(after, fresh) if fresh else after
     if gpu is not None and good:
         after = replace(
             after,
@@ -246,6 +249,11 @@ def _(event: Judged, snapshot: Snapshot) -> Snapshot:
     kept = {key: one for key, one in snapshot.streams.items() if key not in event.gone}
     units = {key: unit for key, unit in snapshot.units.items() if key not in event.gone}
     return replace(snapshot, streams={**kept, **event.streams}, units={**units, **event.units})
+
+
+@fold.register
+def _(event: RecentRead, snapshot: Snapshot) -> Snapshot:
+    return recent.with_past(snapshot, event.points)
 
 
 @fold.register

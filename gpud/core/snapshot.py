@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from gpud.core.detector import Standing as StreamStanding
     from gpud.core.gpus import KnownGpu
     from gpud.core.presence import Expected
+    from gpud.core.recent import Recent, Series
     from gpud.core.report import RootReport
     from gpud.core.sample import (
         Backend,
@@ -123,6 +124,7 @@ class Snapshot:
     clock_jumps: int = 0
     streams: Mapping[StreamKey, StreamStanding] = field(default_factory=dict)
     units: Mapping[StreamKey, Unit] = field(default_factory=dict)  # of the streams
+    recent: Mapping[Series, Recent] = field(default_factory=dict)
     alerts: tuple[Alert, ...] = ()  # what fires, and what ended lately
     alerts_s: float | None = None  # Unix time; None until somebody has said what fires
     sinks: Mapping[str, SinkState] = field(default_factory=dict)  # by name
