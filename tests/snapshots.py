@@ -291,6 +291,7 @@ def full() -> Snapshot:
         version="0.1.0",
         started_s=1_700_000_000.0,
         platform={"wsl": "2", "kernel": "6.6.87.2-microsoft-standard-WSL2", "distro": "Debian 12"},
+        machine={"machine_id": "0123456789abcdef0123456789abcdef", "hostname": "laptop"},
     )
     broken = Failure(Reason.VERIFICATION_FAILED, "8 of 8 bodies are wrong")
     wall_s, mono_s = NOW.wall_s - 10, NOW.mono_s - 10
@@ -303,7 +304,14 @@ def full() -> Snapshot:
         RunSkipped("launch", Skip.RESUMED, wall_s, DEVICE.uuid),
         RunFinished(launches(), DEVICE.uuid, wall_s, mono_s, (Flag.BUSY, Flag.LOW)),
         RunFinished(
-            RunReport("triad", Backend.CUDA, DEVICE, (triad,), duration_s=1.0),
+            RunReport(
+                "triad",
+                Backend.CUDA,
+                DEVICE,
+                (triad,),
+                duration_s=1.0,
+                conditions={"after.ac": False},
+            ),
             DEVICE.uuid,
             wall_s,
             mono_s,
@@ -333,7 +341,12 @@ def full() -> Snapshot:
             wall_s,
             mono_s,
         ),
-        RunFinished(RunReport("cpu_call", Backend.CPU, None, (call,)), None, wall_s, mono_s),
+        RunFinished(
+            RunReport("cpu_call", Backend.CPU, None, (call,), conditions={"after.ac": True}),
+            None,
+            wall_s,
+            mono_s,
+        ),
         RunFinished(
             RunReport("copy", Backend.CUDA, DEVICE, failure=broken), DEVICE.uuid, wall_s, mono_s
         ),

@@ -18,6 +18,7 @@ import gpud
 from gpud.agent import (
     ladder,
     logs,
+    machineid,
     platform,
     recentruns,
     retention,
@@ -109,6 +110,7 @@ async def run(settings: Settings) -> int:
             version=gpud.__version__,
             started_s=time.time(),
             platform=platform.facts(settings.sysroot),
+            machine=machineid.facts(settings.state_dir, os.uname().nodename),
             library_configured=bool(settings.cuda.library or settings.nvml.library),
         ),
         changed=changed,

@@ -95,6 +95,7 @@ class Snapshot:
     version: str
     started_s: float
     platform: Mapping[str, str] = field(default_factory=dict)
+    machine: Mapping[str, str] = field(default_factory=dict)  # hostname and machine_id
     specs: tuple[ProbeSpec, ...] = ()
     refused: Mapping[str, str] = field(default_factory=dict)  # probe modules that do not load
     library_configured: bool = False  # [cuda] library or [nvml] library names one

@@ -31,6 +31,12 @@ def identity(snapshot: Snapshot) -> Iterator[Metric]:
             "The machine, as its kernel and distribution name themselves.",
             value={key: clean(value) for key, value in snapshot.platform.items()},
         )
+    if snapshot.machine:
+        yield InfoMetricFamily(
+            "gpud_machine",
+            "Which machine this is: a random id that lasts, and a host name that others may have.",
+            value=dict(snapshot.machine),
+        )
     yield GaugeMetricFamily(
         "gpud_start_time_seconds", "Unix time at which the agent started.", snapshot.started_s
     )

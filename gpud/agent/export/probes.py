@@ -83,6 +83,11 @@ def families(snapshot: Snapshot, current: Mapping[ProbeKey, ProbeState]) -> Iter
         "1 for what makes the last run no usual one.",
         labels=["gpu", "probe", "flag"],
     )
+    powered = GaugeMetricFamily(
+        "gpud_probe_on_battery",
+        "1 when the last run was on battery, 0 when it was on mains.",
+        labels=["gpu", "probe"],
+    )
     for key, state in snapshot.probes.items():
         if state.last_success_s is not None:
             finished.add_metric([gpu_of(key), key.probe], state.last_success_s)
@@ -90,7 +95,14 @@ def families(snapshot: Snapshot, current: Mapping[ProbeKey, ProbeState]) -> Iter
             took.add_metric([gpu_of(key), key.probe], state.duration_s)
         for flag in state.flags if key in current else ():
             flags.add_metric([gpu_of(key), key.probe, flag], 1)
-    yield from (finished, took, flags, _put_off(snapshot))
+        if key in current and (on_mains := _on_mains(state)) is not None:
+            powered.add_metric([gpu_of(key), key.probe], not on_mains)
+    yield from (finished, took, flags, powered, _put_off(snapshot))
+
+
+def _on_mains(state: ProbeState) -> bool | None:
+    told = None if state.report is None else state.report.conditions.get("after.ac")
+    return told if isinstance(told, bool) else None
 
 
 def _interval_s(probe: str, specs: Mapping[str, ProbeSpec], settings: Settings) -> float:
