@@ -1,0 +1,72 @@
+"""HTML as values: what is not markup already becomes harmless text on its way in. Pure.
+
+An element is a call, ``el("td", name, class_="n")``. Text is cut, control and direction-changing
+characters are written out, and then it is escaped; only ``Html`` passes as it is, so what comes
+from outside cannot become markup by being forgotten.
+"""
+
+from __future__ import annotations
+
+from html import escape
+from typing import TYPE_CHECKING, Final, TypeAlias
+
+from gpud.core.text import escaped
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+LONGEST: Final = 2000
+"""Characters of one text that are shown: a driver may say a megabyte."""
+_VOID: Final = frozenset({"input", "link", "meta"})
+
+
+class Html(str):
+    """Markup of ours."""
+
+    __slots__ = ()
+
+
+Child: TypeAlias = "str | Iterable[Child] | None"
+"""``Html``, a text, nothing, or several of them."""
+Attribute: TypeAlias = "str | int | float | bool | None"
+"""True is an attribute without a value; False and None leave it out."""
+
+
+def text(words: str, most: int = LONGEST) -> Html:
+    """Make a text harmless, and no longer than ``most`` characters."""
+    return Html(escape(plain(words, most), quote=True))
+
+
+def plain(words: str, most: int = LONGEST) -> str:
+    """Cut a foreign text and write out what would not be seen; half a character is a question."""
+    if len(words) > most:
+        words = f"{words[: most - 1]}\N{HORIZONTAL ELLIPSIS}"
+    return escaped(words.encode(errors="replace").decode())
+
+
+def joined(*children: Child) -> Html:
+    """Put what may be Html, text or several of them into one piece of markup."""
+    return Html("".join(map(_shown, children)))
+
+
+def el(tag: str, *children: Child, **attributes: Attribute) -> Html:
+    """Write one element. ``class_`` is class, ``data_moment`` is data-moment."""
+    given = "".join(
+        f" {name.rstrip('_').replace('_', '-')}"
+        + ("" if value is True else f'="{text(str(value))}"')
+        for name, value in attributes.items()
+        if value is not None and value is not False
+    )
+    if tag in _VOID:
+        return Html(f"<{tag}{given}>")
+    return Html(f"<{tag}{given}>{''.join(map(_shown, children))}</{tag}>")
+
+
+def _shown(child: Child) -> str:
+    if type(child) is Html:
+        return child
+    if child is None:
+        return ""
+    if isinstance(child, str):
+        return text(child)
+    return "".join(map(_shown, child))
