@@ -52,6 +52,7 @@ def document(snapshot: Snapshot, *, now: Instant) -> dict[str, Any]:
         "telemetry": _telemetry(snapshot.telemetry, now),
         "alerts": [body(alert) for alert in snapshot.alerts],
         "sinks": {name: asdict(state) for name, state in snapshot.sinks.items()},
+        "store": asdict(snapshot.store) if snapshot.store is not None else None,
         "counters": {
             "runs": dict(snapshot.runs),
             "failures": {f"{p}:{why}": n for (p, why), n in snapshot.failures.items()},

@@ -6,16 +6,17 @@ Nothing here starts a probe or changes state, and only GET and HEAD exist.
 from __future__ import annotations
 
 import gzip
+import os
 from typing import TYPE_CHECKING
 
 from prometheus_client import CollectorRegistry
 from starlette.applications import Starlette
-from starlette.responses import HTMLResponse, JSONResponse, PlainTextResponse, Response
+from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
 
 from gpud.agent import status
 from gpud.agent.export.exposition import encoded
-from gpud.agent.web import page
+from gpud.agent.web.front import Front
 from gpud.agent.web.guard import Guard
 
 if TYPE_CHECKING:
@@ -44,8 +45,7 @@ def app(
     registry = CollectorRegistry(auto_describe=False)
     registry.register(collector)
 
-    async def front(_: Request) -> Response:
-        return HTMLResponse(page.page(status.document(read(), now=now())))
+    front = Front(read, settings, now, os.uname().nodename)
 
     async def metrics(request: Request) -> Response:
         body, content_type = encoded(registry, request.headers.get("accept", ""))
@@ -72,7 +72,7 @@ def app(
         )
 
     routes = [
-        Route("/", front),
+        Route("/", front.answer),
         Route("/metrics", metrics),
         Route("/-/healthy", healthy),
         Route("/-/ready", ready),

@@ -5,24 +5,18 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import gzip
-import html
 import json
 import socket
 import threading
 import urllib.error
 import urllib.request
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
 
-from gpud.agent import status, web
+from gpud.agent import web
 from gpud.agent.export.collector import SnapshotCollector
-from gpud.core import gpu_table
 from gpud.core.errors import ListenError
-from gpud.core.events import HealthSet
-from gpud.core.fold import fold
-from gpud.core.health import Level
 from gpud.core.settings import parse
 from tests import snapshots
 
@@ -127,79 +121,6 @@ def test_a_reading_is_a_value_or_a_reason(port: int) -> None:
     withheld = [r for r in readings if r["field"] == "utilization_memory_ratio"]
     assert [(r["value"], r["absent"]) for r in withheld] == [(None, "unsupported")]
     assert all((r["value"] is None) != (r["absent"] is None) for r in readings)
-
-
-def test_the_page_escapes_what_comes_from_outside() -> None:
-    hostile = fold(
-        HealthSet("dockerd", Level.FAILED, 1.0, reason="x", detail="<script>alert(1)</script>"),
-        snapshots.full(),
-    )
-    with served(hostile) as number:
-        _, headers, body = ask(number, "/")
-    assert b"<script>" not in body
-    assert b"&lt;script&gt;" in body
-    assert "default-src 'none'" in headers["content-security-policy"]
-
-
-def test_the_page_has_the_table_of_gpus_that_status_has() -> None:
-    document = status.document(snapshots.full(), now=snapshots.NOW)
-    with served(snapshots.full()) as number:
-        page = ask(number, "/")[2].decode()
-    (row,) = gpu_table.rows(document)
-    for value in row:
-        assert f"<td>{html.escape(value)}" in page
-    assert "driver 572.16 (WSL side 570.00), CUDA 12.8; telemetry from NVML" in page
-    assert "not supported here: utilization memory" in page
-    with served(snapshots.bare()) as number:
-        assert b"<h2>GPUs</h2>" not in ask(number, "/")[2]
-
-
-def test_the_page_tells_what_fires_first_and_harmlessly() -> None:
-    hostile = replace(
-        snapshots.SLOWER,
-        summary="<script>alert(1)</script>",
-        fix='"><img src=x onerror=alert(2)>',
-    )
-    ended = replace(snapshots.SLOWER, summary="it was slow", ends_s=1.0)
-    snapshot = replace(snapshots.full(), alerts=(hostile, ended))
-    with served(snapshot) as number:
-        page = ask(number, "/")[2].decode()
-    assert page.index("<h2>Alerts</h2>") < page.index("<h2>Health</h2>")
-    assert f"<tr><th scope=row>warning<td>{html.escape(hostile.summary)}" in page
-    assert "<script" not in page
-    assert "<img" not in page
-    assert "it was slow" not in page
-    with served(snapshots.bare()) as number:
-        assert b"<h2>Alerts</h2>" not in ask(number, "/")[2]
-
-
-def test_the_page_tells_what_changed_as_status_does() -> None:
-    document = status.document(snapshots.full(), now=snapshots.NOW)
-    told = gpu_table.changes(document)
-    assert told
-    with served(snapshots.full()) as number:
-        page = ask(number, "/")[2].decode()
-    for _, words in told:
-        assert f"<td>{html.escape(', '.join(words))}" in page
-    with served(snapshots.bare()) as number:
-        assert b"<h2>Changes</h2>" not in ask(number, "/")[2]
-
-
-def test_the_page_marks_figures_and_tells_what_was_left_out_and_why() -> None:
-    with served(snapshots.full()) as number:
-        _, _, body = ask(number, "/")
-    assert b"<td>busy, low<tr>" in body
-    assert b"<h2>Left out</h2>" in body
-    assert b"<tr><th scope=row>triad<td>GPU 0<td>gpu busy<td>1" in body
-    with served(snapshots.bare()) as number:
-        _, _, body = ask(number, "/")
-    assert b"Left out" not in body
-
-
-def test_two_humps_are_two_figures_on_the_page(port: int) -> None:
-    body = ask(port, "/")[2].decode()
-    assert "<td>roundtrip<td>13 µs (75%) / 40 µs (25%)" in body
-    assert "<td>pipelined<td>2.5 µs<" in body
 
 
 def test_a_foreign_host_header_is_refused(port: int) -> None:

@@ -1,0 +1,119 @@
+"""What fires: the summary, the evidence as a table, the likely causes, and what to do."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from gpud.agent.web.page import parts
+from gpud.agent.web.page.parts import advice, code, link, mark, moment
+from gpud.core import causes
+from gpud.core.alerts import Cause
+from gpud.core.markup import Html, el, joined, text
+from gpud.core.probewords import figure_of
+from gpud.core.stats import compared, human
+from gpud.core.streams import StreamKey
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from gpud.agent.web.page.view import View
+
+MOST = 20
+"""Alerts that are drawn; more are counted."""
+STREAMS = 30
+SUMMARY, FIX = 400, 1000
+HEADINGS = ("figure", "on", "before", "now", "change", "nine times in ten", "runs", "since")
+
+
+def section(view: View) -> Html:
+    """Draw every alert that fires, those that nobody has seen first."""
+    firing = [one for one in view.document["alerts"] if one["firing"]]
+    firing.sort(
+        key=lambda one: (
+            one["acknowledged_s"] is not None,
+            one["severity"] != "critical",
+            one["starts_s"],
+        )
+    )
+    more = len(firing) - MOST
+    return parts.section(
+        "alerts",
+        "Alerts",
+        [_alert(view, one) for one in firing[:MOST]],
+        el("p", f"and {more} more: ", code("gpud alerts")) if more > 0 else None,
+        class_="wide",
+    )
+
+
+def _alert(view: View, one: Mapping[str, Any]) -> Html:
+    print_ = str(one["fingerprint"])[:16]
+    seen_s = one["acknowledged_s"]
+    state = "starting" if seen_s is not None else _state(one["severity"])
+    said = [mark(state, one["severity"]), joined("since ", moment(one["starts_s"]))]
+    if seen_s is not None:
+        said.append(joined("acknowledged ", moment(seen_s)))
+    fix = one.get("fix")
+    return el(
+        "article",
+        el("h3", text(one["summary"], SUMMARY), id=f"alert-{print_}"),
+        el("p", *(el("span", part) for part in said), class_="beside quiet"),
+        _evidence(view, one, print_),
+        _causes(one),
+        el("p", el("strong", "To do: "), advice(fix[:FIX])) if fix else None,
+        el(
+            "p",
+            el("span", link(str(one["runbook"]), "what this means and what to do")),
+            None
+            if seen_s is not None
+            else el("span", "seen it: ", code(f"sudo gpud alerts ack {print_[:8]}")),
+            class_="beside quiet",
+        ),
+        class_=f"alert {state}",
+        aria_labelledby=f"alert-{print_}",
+    )
+
+
+def _state(severity: str) -> str:
+    return {"critical": "failed", "info": "starting"}.get(severity, "degraded")
+
+
+def _evidence(view: View, one: Mapping[str, Any], print_: str) -> Html:
+    """One row for each figure that moved; alerts of what broke have none, and say it in words."""
+    told = one["evidence"]
+    if not told:
+        said = one["description"].partition("\n")
+        whole = one["description"]
+        if whole == one["summary"]:
+            return Html("")
+        return el("p", text(said[0] if not said[2] else whole), class_="lines")
+    rows = [_row(view, each) for each in told[:STREAMS]]
+    more = len(told) - STREAMS
+    caption = "Evidence" + (f": the first {STREAMS} of {len(told)} figures" if more > 0 else "")
+    return parts.table(
+        f"evidence-{print_}", caption, HEADINGS, rows, figures=(2, 3, 4, 5, 6), hidden_caption=True
+    )
+
+
+def _row(view: View, one: Mapping[str, Any]) -> tuple[Html | str, ...]:
+    key, unit = StreamKey(**one["stream"]), str(one["unit"])
+    known = view.document["gpus"].get(key.gpu)
+    where = "CPU" if key.gpu is None else f"GPU {known['number']}" if known else key.gpu[:40]
+    low, high = (100 * (end - 1) for end in (one["low"], one["high"]))
+    return (
+        figure_of(key),
+        f"{where}, on battery" if key.on_battery else where,
+        human(one["before"], unit),
+        human(one["after"], unit),
+        el("strong", compared(one["slowdown"])),
+        f"{low:.1f} to {high:.1f} %",
+        f"{one['samples']} after {one['reference']}",
+        moment(one["since_s"], "at"),
+    )
+
+
+def _causes(one: Mapping[str, Any]) -> Html:
+    told = [Cause(**cause) for cause in one["causes"]]
+    if not told:
+        return Html("")
+    items = [el("li", text(causes.words(cause), SUMMARY)) for cause in told]
+    return joined(el("p", el("strong", "Likely cause, the likeliest first:")), el("ul", *items))

@@ -1,0 +1,140 @@
+"""Which drivers there were, and what is known of the present one beside the one before it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING, Any, Final
+
+from gpud.agent.web.page import parts
+from gpud.agent.web.page.parts import mark, moment
+from gpud.core import gpu_table
+from gpud.core.detector import State
+from gpud.core.markup import Child, Html, el, joined, text
+from gpud.core.probewords import figure_of
+from gpud.core.stats import compared
+from gpud.core.stream_lines import called
+from gpud.core.streams import StreamKey
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from gpud.agent.web.page.view import View
+
+NAME: Final = 60
+MOST: Final = 60
+"""Rows; `gpud baseline show` has all of them."""
+ORDER: Final = (
+    State.REGRESSED,
+    State.IMPROVED,
+    State.UNDECIDED,
+    State.LEARNING,
+    State.NO_CHANGE,
+    State.NONE,
+)
+WORDS: Final = {
+    State.REGRESSED: "slower",
+    State.IMPROVED: "faster",
+    State.UNDECIDED: "undecided",
+    State.LEARNING: "learning",
+    State.NO_CHANGE: "no change",
+    State.NONE: "no verdict",
+}
+
+
+def section(view: View) -> Html:
+    """Draw the drivers there were, and the verdict on each figure under the newest."""
+    document = view.document
+    judged = [one for one in document["streams"] if one["verdict"]]
+    judged.sort(key=lambda one: (_rank(one), one["uuid"] is None, one["gpu"] or 0, one["probe"]))
+    rows = [_row(view, one) for one in judged[:MOST]]
+    more = len(judged) - MOST
+    return parts.section(
+        "drivers",
+        "Drivers",
+        el("p", "Now: ", text(gpu_table.versions(document)), ". ", _sum(judged)),
+        _timeline(view),
+        parts.table(
+            "verdicts",
+            "Verdicts on the newest driver, beside the one before it",
+            ("figure", "on", "driver", "verdict", "runs", "since"),
+            rows,
+            hidden_caption=True,
+        ),
+        el("p", f"and {more} more: ", parts.code("gpud baseline show")) if more > 0 else None,
+        class_="wide",
+    )
+
+
+def _rank(one: Mapping[str, Any]) -> int:
+    state = one["verdict"]["state"]
+    return ORDER.index(state) if state in ORDER else len(ORDER)
+
+
+def _sum(judged: list[Any]) -> str:
+    """Count the verdicts: "3 figures are slower, 12 no change"."""
+    counts = Counter(one["verdict"]["state"] for one in judged)
+    told = [f"{counts[state]} {WORDS[state]}" for state in ORDER if counts[state]]
+    return f"Figures judged: {', '.join(told)}." if told else "No driver has been replaced yet."
+
+
+def _timeline(view: View) -> Html:
+    """List what drivers there were, the newest first."""
+    changes = [
+        one
+        for one in view.document["changes"]
+        if one["kind"] == "driver_version" and one["old"] is not None
+    ]
+    items = [
+        el(
+            "li",
+            moment(one["at_s"], "at"),
+            " ",
+            text(f"{one['old']}", NAME),
+            " \N{RIGHTWARDS ARROW} ",
+            el("strong", text(one["new"], NAME)),
+        )
+        for one in reversed(changes)
+    ]
+    return el("ol", *items, class_="timeline") if items else Html("")
+
+
+def _row(view: View, one: Mapping[str, Any]) -> tuple[Child, ...]:
+    verdict = one["verdict"]
+    key = StreamKey(one["uuid"], one["probe"], one["mode"], one["version"], one["on_battery"])
+    where = (
+        "CPU"
+        if one["uuid"] is None
+        else view.place(one["gpu"])
+        if one["gpu"] is not None
+        else "GPU that is gone"
+    )
+    old, new = (called(verdict[name])[:NAME] for name in ("old_driver", "new_driver"))
+    return (
+        figure_of(key),
+        f"{where}, on battery" if one["on_battery"] else where,
+        joined(text(old), " \N{RIGHTWARDS ARROW} ", text(new)),
+        _verdict(verdict),
+        f"{verdict['samples']} after {verdict['reference']}",
+        moment(verdict["since_s"], "at"),
+    )
+
+
+def _verdict(one: Mapping[str, Any]) -> Html:
+    """Put a verdict into words, with what it cannot see."""
+    state, effect, limit = one["state"], one["effect"], one["limit"]
+    if state == State.REGRESSED and effect:
+        return mark("failed", f"{compared(parts.slowdown(effect))} ({_span(effect)})")
+    if state == State.IMPROVED and effect:
+        return mark("ok", f"{compared(1 / parts.slowdown(effect))}")
+    if state == State.NO_CHANGE:
+        within = f" beyond \N{PLUS-MINUS SIGN}{100 * limit:.1f} %" if limit else ""
+        return mark("ok", f"no change{within}")
+    if state == State.NONE:
+        return joined("no verdict", f": {one['why'][:200]}" if one["why"] else None)
+    return joined(mark("starting", WORDS.get(state, state)), ", samples so far are too few")
+
+
+def _span(effect: Mapping[str, float]) -> str:
+    ends = (effect["low"], effect["high"])
+    times = sorted(ends if effect["ratio"] > 1 else [1 / end for end in ends])
+    return f"{100 * (times[0] - 1):.1f} to {100 * (times[1] - 1):.1f} %"

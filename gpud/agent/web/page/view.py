@@ -1,0 +1,112 @@
+"""What the page is made of: the status document, and the little beside it that is not in there."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
+
+from gpud.core import gpu_table
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from gpud.core.sample import Buckets
+
+CPU: Final = "cpu"
+"""How the page and the API call the place of what runs on no GPU."""
+
+
+@dataclass(frozen=True, slots=True)
+class Own:
+    """What the agent's process takes.
+
+    Units: ``cpu_s`` is CPU time of it and of the children that have ended, None: not known.
+    """
+
+    rss_bytes: int | None = None
+    cpu_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """Everything one rendering needs; the same view gives the same page.
+
+    ``document`` is that of /api/v1/status. ``buckets`` has the last run's latency distributions by
+    GPU's number (None: the CPU), probe and mode. ``fresh`` has the number and probe of every figure
+    that is not too old; None where nobody says. ``style`` and ``script`` are addresses.
+    """
+
+    document: Mapping[str, Any]
+    buckets: Mapping[tuple[int | None, str, str], Buckets] = field(default_factory=dict)
+    fresh: frozenset[tuple[int | None, str]] | None = None
+    own: Own = Own()
+    host: str = ""
+    config: str = ""  # the path of the configuration file
+    style: str = "/static/page.css"
+    script: str = "/static/main.js"
+
+    @property
+    def now_s(self) -> float:
+        """The moment of the rendering, Unix time."""
+        return float(self.document["written_s"])
+
+    @property
+    def probes(self) -> list[dict[str, Any]]:
+        """Every probe on every GPU, the GPUs in their order and the CPU after them."""
+        return sorted(
+            self.document["probes"],
+            key=lambda one: (one["gpu"] is None, one["gpu"] or 0, one["probe"]),
+        )
+
+    def is_fresh(self, state: Mapping[str, Any]) -> bool:
+        """Say whether a probe's last run is not too old to stand for now."""
+        return self.fresh is None or (state["gpu"], state["probe"]) in self.fresh
+
+    def gpus(self) -> Iterator[tuple[int, str]]:
+        """Yield number and UUID of the GPUs that CUDA lists or that are known to telemetry."""
+        readings = {number for number in gpu_table.by_gpu(self.document) if number is not None}
+        listed = {one["uuid"] for one in (self.document.get("cuda") or {}).get("devices", ())}
+        for uuid, known in sorted(
+            self.document["gpus"].items(), key=lambda item: item[1]["number"]
+        ):
+            if uuid in listed or known["number"] in readings:
+                yield known["number"], uuid
+
+    def uuid(self, number: int | None) -> str:
+        """Name a GPU as the API does: by its UUID, ``cpu`` for none."""
+        if number is None:
+            return CPU
+        for uuid, known in self.document["gpus"].items():
+            if known["number"] == number:
+                return str(uuid)
+        return str(number)
+
+    def place(self, number: int | None) -> str:
+        """Name a GPU for a person: "GPU 0"."""
+        return "CPU" if number is None else f"GPU {number}"
+
+    def stream(self, gpu: int | None, probe: str, mode: str) -> dict[str, Any] | None:
+        """Give how the stream of a figure stands: of its newest method and present power source."""
+        found = self._streams().get((gpu, probe, mode))
+        if not found:
+            return None
+        version = max(one["version"] for one in found)
+        on_battery = self._on_battery(gpu, probe)
+        return max(
+            (one for one in found if one["version"] == version),
+            key=lambda one: (one["on_battery"] is on_battery, one["last_judged_s"] or 0.0),
+        )
+
+    def _streams(self) -> dict[tuple[int | None, str, str], list[dict[str, Any]]]:
+        found: dict[tuple[int | None, str, str], list[dict[str, Any]]] = {}
+        for one in self.document["streams"]:
+            if (one["uuid"] is None) is (one["gpu"] is None):  # else its GPU is gone
+                found.setdefault((one["gpu"], one["probe"], one["mode"]), []).append(one)
+        return found
+
+    def _on_battery(self, gpu: int | None, probe: str) -> bool:
+        return any(
+            state["conditions"].get("after.ac") is False
+            for state in self.document["probes"]
+            if (state["gpu"], state["probe"]) == (gpu, probe)
+        )
