@@ -7,6 +7,8 @@ from outside cannot become markup by being forgotten.
 
 from __future__ import annotations
 
+import re
+from functools import cache
 from html import escape
 from typing import TYPE_CHECKING, Final, TypeAlias
 
@@ -18,6 +20,7 @@ if TYPE_CHECKING:
 LONGEST: Final = 2000
 """Characters of one text that are shown: a driver may say a megabyte."""
 _VOID: Final = frozenset({"input", "link", "meta"})
+_SPECIAL: Final = re.compile("[&<>\"']")
 
 
 class Html(str):
@@ -34,7 +37,9 @@ Attribute: TypeAlias = "str | int | float | bool | None"
 
 def text(words: str, most: int = LONGEST) -> Html:
     """Make a text harmless, and no longer than ``most`` characters."""
-    return Html(escape(plain(words, most), quote=True))
+    if not (len(words) <= most and words.isprintable()):
+        words = plain(words, most)
+    return Html(escape(words) if _SPECIAL.search(words) else words)
 
 
 def plain(words: str, most: int = LONGEST) -> str:
@@ -46,20 +51,29 @@ def plain(words: str, most: int = LONGEST) -> str:
 
 def joined(*children: Child) -> Html:
     """Put what may be Html, text or several of them into one piece of markup."""
-    return Html("".join(map(_shown, children)))
+    return Html("".join([_shown(child) for child in children]))
 
 
 def el(tag: str, *children: Child, **attributes: Attribute) -> Html:
     """Write one element. ``class_`` is class, ``data_moment`` is data-moment."""
-    given = "".join(
-        f" {name.rstrip('_').replace('_', '-')}"
-        + ("" if value is True else f'="{text(str(value))}"')
-        for name, value in attributes.items()
-        if value is not None and value is not False
-    )
+    given = "".join([_attribute(name, value) for name, value in attributes.items()])
     if tag in _VOID:
         return Html(f"<{tag}{given}>")
-    return Html(f"<{tag}{given}>{''.join(map(_shown, children))}</{tag}>")
+    inner = "".join([_shown(child) for child in children])
+    return Html(f"<{tag}{given}>{inner}</{tag}>")
+
+
+def _attribute(name: str, value: Attribute) -> str:
+    if value is None or value is False:
+        return ""
+    if value is True:
+        return f" {_spelled(name)}"
+    return f' {_spelled(name)}="{text(str(value))}"'
+
+
+@cache
+def _spelled(name: str) -> str:
+    return name.rstrip("_").replace("_", "-")
 
 
 def _shown(child: Child) -> str:
@@ -69,4 +83,4 @@ def _shown(child: Child) -> str:
         return ""
     if isinstance(child, str):
         return text(child)
-    return "".join(map(_shown, child))
+    return "".join([_shown(one) for one in child])
