@@ -369,7 +369,7 @@ async def _serving(settings: Settings, board: Board, history: History, stop: asy
     routes = [
         alerts.route(board.read, history),
         events.route(history),
-        runs.route(Path(settings.state_dir), time.time),
+        runs.route(Path(settings.state_dir), board.read, time.time),
         *runbooks.routes(),
     ]
     application = web.app(board.read, settings, collector, now, routes)

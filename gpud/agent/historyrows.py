@@ -89,6 +89,20 @@ def gpus(connection: sqlite3.Connection) -> tuple[str, ...]:
     return tuple(uuid for (uuid,) in rows if isinstance(uuid, str))
 
 
+def has_mode(connection: sqlite3.Connection, probe: str, mode: str) -> bool:
+    """Say whether a probe had a mode in one of its newest runs, or in any hour."""
+    held = connection.execute(
+        "SELECT 1 FROM samples WHERE mode = ? AND run_id IN"
+        " (SELECT id FROM runs WHERE probe = ? ORDER BY finished_s DESC LIMIT ?)",
+        (mode, probe, RECENT),
+    ).fetchone()
+    if held is None and reader.schema(connection) >= ROLLUPS_SINCE:
+        held = connection.execute(
+            "SELECT 1 FROM rollups WHERE probe = ? AND mode = ? LIMIT 1", (probe, mode)
+        ).fetchone()
+    return held is not None
+
+
 def raw_from_s(connection: sqlite3.Connection) -> float:
     """Say from when on the runs themselves are there; before, only hours are. Unix time.
 

@@ -7,35 +7,30 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from starlette.routing import Route
-
 from gpud.agent import alertrows
-from gpud.agent.web.api.queries import (
-    Unusable,
-    answer,
-    asked,
-    count,
-    moment,
-    refusal,
-    refuse_unknown,
-    unavailable,
-)
-from gpud.core.errors import StoreError
+from gpud.agent.web.api import answers
+from gpud.agent.web.api.answers import Body, asked
+from gpud.agent.web.api.documents import AlertsAnswer
+from gpud.agent.web.api.queries import count, moment
 from gpud.core.ledger_state import body
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from starlette.datastructures import QueryParams
-    from starlette.requests import Request
-    from starlette.responses import Response
+    from starlette.routing import Route
 
     from gpud.agent.store import History
     from gpud.core.snapshot import Snapshot
 
 PATH: Final = "/api/v1/alerts"
-PARAMETERS: Final = ("since", "limit")
 USUAL: Final = 100
+
+SINCE: Final = moment("since", "also what fired at any time since then")
+LIMIT: Final = count(
+    "limit", "how many at the most, what began last first", usual=USUAL, most=alertrows.MOST
+)
+PARAMETERS: Final = (SINCE, LIMIT)
 
 
 def route(read: Callable[[], Snapshot], history: History) -> Route:
@@ -44,33 +39,20 @@ def route(read: Callable[[], Snapshot], history: History) -> Route:
     What fires is in the snapshot, and told as well when no past is asked for and no disk answers.
     """
 
-    async def alerts(request: Request) -> Response:
-        try:
-            since_s, most = _wanted(request.query_params)
-        except Unusable as error:
-            return refusal(error)
-        firing = [body(one) for one in read().alerts if one.firing]
-        if since_s is None:
-            return answer({"alerts": firing[:most], "more": len(firing) > most})
-        begin_s = since_s
-        try:
-            found = await asked(
+    async def alerts(query: QueryParams) -> Body:
+        since_s, limit = SINCE.one(query), LIMIT.one(query)
+        most = USUAL if limit is None else limit
+        told = [body(one) for one in read().alerts if one.firing]
+        if since_s is not None:
+            begin_s = since_s
+            past = await asked(
                 history,
                 lambda store: store.read(lambda rows: alertrows.within(rows, begin_s, most + 1)),
             )
-        except StoreError as error:
-            return unavailable(error)
-        told = _joined(firing, found)
-        return answer({"alerts": told[:most], "more": len(told) > most})
+            told = _joined(told, past)
+        return Body.of(AlertsAnswer(told[:most], len(told) > most))
 
-    return Route(PATH, alerts)
-
-
-def _wanted(query: QueryParams) -> tuple[float | None, int]:
-    """Read the query. ``Errors: Unusable``."""
-    refuse_unknown(query, PARAMETERS)
-    most = count("limit", query.get("limit"), usual=USUAL, most=alertrows.MOST)
-    return moment("since", query.get("since")), most
+    return answers.route(PATH, PARAMETERS, alerts)
 
 
 def _joined(firing: list[dict[str, Any]], past: list[dict[str, Any]]) -> list[dict[str, Any]]:

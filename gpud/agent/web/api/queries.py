@@ -1,56 +1,138 @@
-"""What the questions that HTTP asks of the history have in common."""
+"""Parameters of the questions, each told once: how it is read is how it is described."""
 
 from __future__ import annotations
 
-import asyncio
 import math
+import re
+from dataclasses import dataclass
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, Final, TypeVar
-
-from starlette.responses import JSONResponse
-
-from gpud.core.errors import StoreError
-from gpud.core.sample import SCHEMA_VERSION
+from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from starlette.datastructures import QueryParams
 
-    from gpud.agent.store import History, Store
-
 T = TypeVar("T")
 
-PATIENCE_S: Final = 4.0
-"""A disk that does not answer is not waited for: whoever asks has a deadline of his own."""
+FARTHEST_S: Final = 1e12
+"""Of a moment, from 1970 in either direction: beyond every date that RFC 3339 can write."""
+NUMBER: Final = re.compile(r"[+-]?[0-9]+(\.[0-9]*)?([eE][+-]?[0-9]+)?")
+LONGEST_NAME: Final = 100
+MOST_NAMES: Final = 32
 
 
 class Unusable(Exception):  # noqa: N818  # reads as the fact it states
     """A parameter cannot be used; ``fix`` says what can."""
 
-    def __init__(self, parameter: str, detail: str, fix: str) -> None:
+    status_code = 400
+
+    def __init__(
+        self, parameter: str, detail: str, fix: str, reason: str = "bad_parameter"
+    ) -> None:
         super().__init__(detail)
         self.parameter = parameter
         self.fix = fix
+        self.reason = reason
 
 
-def refuse_unknown(query: QueryParams, known: Sequence[str], *, lists: Sequence[str] = ()) -> None:
+class Unknown(Unusable):
+    """A parameter names what there is not; ``fix`` says what there is."""
+
+    status_code = 404
+
+    def __init__(self, parameter: str, asked: str, known: Sequence[str]) -> None:
+        detail = f"there is no {parameter} {asked!a:.40}"
+        super().__init__(parameter, detail, one_of(known), f"unknown_{parameter}")
+
+
+@dataclass(frozen=True, slots=True)
+class Parameter(Generic[T]):
+    """One parameter of a query. ``many``: it may be repeated, or hold names with commas between.
+
+    ``schema`` is JSON Schema of one value. ``parse`` takes name and text. Errors: ``Unusable``.
+    """
+
+    name: str
+    summary: str
+    schema: Mapping[str, Any]
+    parse: Callable[[str, str], T]
+    many: bool = False
+    required: bool = False
+
+    def one(self, query: QueryParams) -> T | None:
+        """Read what is given once or not at all. Errors: ``Unusable``."""
+        text = query.get(self.name)
+        return None if text is None else self.parse(self.name, text)
+
+    def all(self, query: QueryParams) -> tuple[T, ...]:
+        """Read what may be repeated: each value once, in their order. Errors: ``Unusable``."""
+        texts = [text for held in query.getlist(self.name) for text in held.split(",")]
+        if len(texts) > MOST_NAMES:
+            detail = f"{self.name} is given {len(texts)} times"
+            raise Unusable(self.name, detail, f"at most {MOST_NAMES} times")
+        return tuple(dict.fromkeys(self.parse(self.name, text) for text in texts))
+
+
+def moment(name: str, summary: str) -> Parameter[float]:
+    """Make a parameter of Unix seconds or RFC 3339."""
+    number = {"type": "number", "minimum": -FARTHEST_S, "maximum": FARTHEST_S}
+    schema = {"anyOf": [number, {"type": "string", "format": "date-time"}]}
+    return Parameter(name, summary, schema, _moment)
+
+
+def count(name: str, summary: str, *, usual: int, most: int, least: int = 1) -> Parameter[int]:
+    """Make a parameter of a number from ``least`` to ``most``."""
+
+    def parse(name: str, text: str) -> int:
+        if not (text.isascii() and text.isdigit() and len(text) <= len(str(most))):
+            raise Unusable(name, f"{name} is no count: {text!a:.40}", f"{least} to {most}")
+        if not least <= int(text) <= most:
+            raise Unusable(name, f"{name} is {text}", f"{least} to {most}")
+        return int(text)
+
+    schema = {"type": "integer", "minimum": least, "maximum": most, "default": usual}
+    return Parameter(name, summary, schema, parse)
+
+
+def choice(name: str, summary: str, known: Sequence[str]) -> Parameter[str]:
+    """Make a parameter of one or more of ``known``."""
+
+    def parse(name: str, text: str) -> str:
+        if text not in known:
+            raise Unusable(name, f"there is no {name} {text!a:.40}", one_of(known))
+        return text
+
+    return Parameter(name, summary, {"type": "string", "enum": list(known)}, parse, many=True)
+
+
+def named(name: str, summary: str, *, many: bool = False, required: bool = False) -> Parameter[str]:
+    """Make a parameter of names that only an answer can know."""
+    schema = {"type": "string", "minLength": 1, "maxLength": LONGEST_NAME}
+    return Parameter(name, summary, schema, _name, many=many, required=required)
+
+
+def refuse_unknown(query: QueryParams, known: Sequence[Parameter[Any]]) -> None:
     """Refuse what is not known, and what is given twice and is no list. Errors: ``Unusable``."""
+    parameters = {parameter.name: parameter for parameter in known}
     for name in query:
-        if name not in known:
-            raise Unusable(name, f"there is no parameter {name!a:.40}", one_of(known))
-        if name not in lists and len(query.getlist(name)) > 1:
+        if name not in parameters:
+            fix = one_of(tuple(parameters)) if parameters else "leave it out: there are none here"
+            raise Unusable(name, f"there is no parameter {name!a:.40}", fix, "unknown_parameter")
+        if not parameters[name].many and len(query.getlist(name)) > 1:
             raise Unusable(name, f"{name} is given more than once", f"give {name} once")
 
 
-def moment(name: str, text: str | None) -> float | None:
-    """Read Unix seconds or RFC 3339; None for what is not given. Errors: ``Unusable``."""
-    if text is None:
-        return None
+def one_of(names: Sequence[str]) -> str:
+    """Write what could have been said."""
+    return f"use one of {', '.join(names)}" if names else "there is none yet"
+
+
+def _moment(name: str, text: str) -> float:
     fix = f"{name}=1700000000, or {name}=2023-11-14T22:13:20Z (a + is written %2B)"
-    try:
+    if NUMBER.fullmatch(text):
         found = float(text)
-    except ValueError:
+    else:
         try:
             told = datetime.fromisoformat(text)
         except ValueError:
@@ -59,49 +141,13 @@ def moment(name: str, text: str | None) -> float | None:
             detail = f"{name} lacks its offset from UTC: {text!a:.40}"
             raise Unusable(name, detail, fix) from None
         found = told.timestamp()
-    if not math.isfinite(found):
+    if not math.isfinite(found) or abs(found) > FARTHEST_S:
         raise Unusable(name, f"{name} is no moment: {text!a:.40}", fix)
     return found
 
 
-def count(name: str, text: str | None, *, usual: int, most: int) -> int:
-    """Read 1 to ``most``; ``usual`` for what is not given. Errors: ``Unusable``."""
-    if text is None:
-        return usual
-    if not (text.isascii() and text.isdigit() and len(text) <= len(str(most))):
-        raise Unusable(name, f"{name} is no count: {text!a:.40}", f"1 to {most}")
-    if not 1 <= int(text) <= most:
-        raise Unusable(name, f"{name} is {text}", f"1 to {most}")
-    return int(text)
-
-
-def one_of(names: Sequence[str]) -> str:
-    """Write what could have been said."""
-    return f"use one of {', '.join(names)}"
-
-
-async def asked(history: History, question: Callable[[Store], T]) -> T:
-    """Put a question to the history, within ``PATIENCE_S``. Errors: ``StoreError``."""
-    try:
-        async with asyncio.timeout(PATIENCE_S):
-            return await history.ask(question)
-    except TimeoutError:
-        slow = f"the history did not answer within {PATIENCE_S:g} s"
-        raise StoreError(slow, reason="slow", fix="look at the disk") from None
-
-
-def answer(document: dict[str, Any], status_code: int = 200) -> JSONResponse:
-    """Give a document with its version."""
-    return JSONResponse({"schema_version": SCHEMA_VERSION, **document}, status_code=status_code)
-
-
-def refusal(error: Unusable) -> JSONResponse:
-    """Say which parameter it was, and what would have been understood."""
-    said = {"parameter": error.parameter, "detail": str(error), "fix": error.fix}
-    return answer({"error": said}, status_code=400)
-
-
-def unavailable(error: StoreError) -> JSONResponse:
-    """Say why the history gives nothing just now."""
-    said = {"reason": error.reason, "detail": str(error), "fix": error.fix or ""}
-    return answer({"error": said}, status_code=503)
+def _name(name: str, text: str) -> str:
+    if not 0 < len(text) <= LONGEST_NAME:
+        length = f"1 to {LONGEST_NAME} characters"
+        raise Unusable(name, f"{name} has {len(text)} characters", length)
+    return text

@@ -14,6 +14,7 @@ from gpud.agent import reader, rolluprows
 from gpud.agent.store import History
 from gpud.agent.web.api.history import PATH, WAITING, route
 from gpud.core.sample import Flag
+from tests import snapshots
 from tests.agent.months import BEGUN_S, DAY_S, HOUR_S, done, failed, hours, opened, run
 
 if TYPE_CHECKING:
@@ -23,7 +24,7 @@ NOW_S = float(BEGUN_S + DAY_S)
 
 
 async def asking(folder: Path, *queries: dict[str, Any]) -> list[httpx.Response]:
-    application = Starlette(routes=[route(folder, lambda: NOW_S)])
+    application = Starlette(routes=[route(folder, snapshots.full, lambda: NOW_S)])
     transport = httpx.ASGITransport(application)
     async with httpx.AsyncClient(transport=transport, base_url="http://gpud") as client:
         asked = [client.get(PATH, params=query) for query in queries]
@@ -56,20 +57,64 @@ def test_runs_are_thinned_out_and_their_ends_are_kept(tmp_path: Path) -> None:
     first, second = found["series"]
     assert (second["gpu"], second["mode"]) == ("GPU-2", "graph")
     assert (first["gpu"], first["mode"], first["unit"]) == ("GPU-1", "submit", "seconds")
-    early, late = first["points"]
-    assert (early["at_s"], early["n"], early["marked"]) == (BEGUN_S, 30, 1)
-    assert early["maximum"] == 1e-5, "a marked run is counted, and that is all"
-    assert (late["median"], late["minimum"], late["maximum"]) == (1e-5, 1e-6, 9e-5)
-    assert late["drivers"] == ["572.16"]
+    assert first["at_s"] == [BEGUN_S, BEGUN_S + HOUR_S // 2]
+    assert (first["n"], first["marked"]) == ([30, 30], [1, 0])
+    assert first["maximum"] == [1e-5, 9e-5], "a marked run is counted, and that is all"
+    assert (first["median"], first["minimum"]) == ([1e-5, 1e-5], [1e-5, 1e-6])
+    assert first["drivers"] == [["572.16"], ["572.16"]]
+    assert len({len(column) for column in first.values() if isinstance(column, list)}) == 1
 
 
 def test_a_step_of_marked_runs_only_has_counts_and_no_figure(tmp_path: Path) -> None:
     with opened(tmp_path) as store:
         store.append([run(NOW_S - 60, flags=(Flag.LOW,))])
     (series,) = ask(tmp_path, probe="launch")["series"]
-    (point,) = series["points"]
-    assert (point["n"], point["marked"]) == (0, 1)
-    assert "median" not in point
+    assert (series["n"], series["marked"]) == ([0], [1])
+    for name in ("median", "p10", "p90", "minimum", "maximum"):
+        assert series[name] == [None]
+
+
+def test_steps_without_a_run_are_left_out_and_the_holes_can_be_told(tmp_path: Path) -> None:
+    with opened(tmp_path) as store:
+        store.append([run(NOW_S - DAY_S / 2), run(NOW_S - 60)])
+    found = ask(tmp_path, probe="launch")
+    (series,) = found["series"]
+    early, late = series["at_s"]
+    assert late - early > found["step_s"]
+    assert all(at_s % found["step_s"] == 0 for at_s in series["at_s"])
+
+
+def test_what_is_asked_a_moment_later_has_the_same_steps_and_the_same_tag(tmp_path: Path) -> None:
+    with opened(tmp_path) as store:
+        store.append([run(NOW_S - 60.0 * number) for number in range(1, 1440)])
+    first, second = asyncio.run(
+        asking(
+            tmp_path,
+            {"probe": "launch", "since": NOW_S - DAY_S - 0.3, "until": NOW_S - 0.3},
+            {"probe": "launch", "since": NOW_S - DAY_S - 0.1},
+        )
+    )
+    assert first.json() == second.json()
+    assert first.headers["etag"] == second.headers["etag"]
+    assert len(first.json()["series"][0]["at_s"]) == DAY_S / first.json()["step_s"]
+
+
+def test_a_grid_of_whole_seconds_is_kept_as_it_is_asked_for(tmp_path: Path) -> None:
+    step_s, end_s = 231, BEGUN_S // 231 * 231 + 231 * 400
+    with opened(tmp_path) as store:
+        store.append([run(end_s - 60.0 * number) for number in range(1, 600)])
+    whole = ask(tmp_path, probe="launch", since=end_s - 100 * step_s, until=end_s, points=100)
+    assert whole["step_s"] == step_s
+    last = ask(tmp_path, probe="launch", since=end_s - step_s, until=end_s, points=1)
+    assert (last["since_s"], last["until_s"], last["step_s"]) == (end_s - step_s, end_s, step_s)
+    (part,), (series,) = last["series"], whole["series"]
+    assert [part["at_s"], part["median"]] == [series["at_s"][-1:], series["median"][-1:]]
+
+
+def test_figures_are_told_to_six_digits(tmp_path: Path) -> None:
+    with opened(tmp_path) as store:
+        store.append([run(NOW_S - 60, 1.23456789e-5)])
+    assert ask(tmp_path, probe="launch")["series"][0]["median"] == [1.23457e-5]
 
 
 def test_a_long_range_comes_from_hours_and_the_runs_after_them(tmp_path: Path) -> None:
@@ -77,22 +122,28 @@ def test_a_long_range_comes_from_hours_and_the_runs_after_them(tmp_path: Path) -
         store.append(hours(40 * 24, since_s=NOW_S - 40 * DAY_S, each=2))
         done(store, rolluprows.roll_up)
         done(store, lambda open_: rolluprows.forget_runs(open_, raw_days=30))
-    found = ask(tmp_path, probe="launch", since=NOW_S - 40 * DAY_S, points=40)
-    assert found["source"] == "hours"
+    midnight_s = NOW_S // DAY_S * DAY_S
+    asked = {"since": midnight_s - 32 * DAY_S, "until": midnight_s}
+    found = ask(tmp_path, probe="launch", points=32, **asked)
+    assert (found["source"], found["step_s"]) == ("hours", DAY_S)
     (series,) = found["series"]
-    assert [point["n"] for point in series["points"]] == [48] * 40
+    assert series["n"] == [48] * 32
 
 
-def test_one_mode_and_one_gpu_may_be_chosen(tmp_path: Path) -> None:
+def test_modes_and_gpus_may_be_chosen(tmp_path: Path) -> None:
     with opened(tmp_path) as store:
         store.append([run(NOW_S - 9, modes=("submit", "graph")), run(NOW_S - 8, gpu="GPU-2")])
     for query, expected in (
         ({}, 3),
         ({"mode": "submit"}, 2),
+        ({"mode": ["submit", "graph"]}, 3),
+        ({"mode": "submit,graph"}, 3),
+        ({"gpu": ["GPU-1", "GPU-2"]}, 3),
+        ({"gpu": "0"}, 0),
         ({"gpu": "GPU-2"}, 1),
         ({"gpu": "cpu"}, 0),
         ({"mode": "graph", "gpu": "GPU-2"}, 0),
-        ({"probe": "event"}, 0),
+        ({"probe": "triad"}, 0),
     ):
         assert len(ask(tmp_path, **{"probe": "launch", **query})["series"]) == expected, query
 
@@ -106,6 +157,7 @@ def test_one_mode_and_one_gpu_may_be_chosen(tmp_path: Path) -> None:
         ({"probe": "launch", "since": "2", "until": "1"}, "since"),
         ({"probe": "launch", "since": "0"}, "since"),
         ({"probe": "launch", "points": "0"}, "points"),
+        ({"probe": "launch", "mode": ["a"] * 33}, "mode"),
         ({"probe": "launch", "points": "2001"}, "points"),
         ({"probe": ["launch", "event"]}, "probe"),
         ({"probe": "launch", "driver": "1"}, "driver"),
@@ -115,6 +167,23 @@ def test_what_cannot_be_used_is_refused_with_its_name(
     tmp_path: Path, query: dict[str, Any], parameter: str
 ) -> None:
     assert error(tmp_path, 400, **query)["parameter"] == parameter
+
+
+def test_what_neither_the_program_nor_the_history_knows_is_no_empty_answer(tmp_path: Path) -> None:
+    with opened(tmp_path) as store:
+        store.append([run(NOW_S - 400 * DAY_S, gpu="GPU-9", probe="event", modes=("old",))])
+    for query, parameter, fix in (
+        ({"probe": "lunch"}, "probe", "cpu_call, crossover, event, launch"),
+        ({"probe": "launch", "mode": "submits"}, "mode", "roundtrip, submit"),
+        ({"probe": "launch", "mode": "old"}, "mode", "roundtrip, submit"),
+        ({"probe": "launch", "gpu": "7"}, "gpu", "cpu, 0 (GPU-"),
+        ({"probe": "launch", "gpu": "GPU-8"}, "gpu", "GPU-9"),
+    ):
+        said = error(tmp_path, 404, **query)
+        assert (said["parameter"], said["reason"]) == (parameter, f"unknown_{parameter}")
+        assert fix in said["fix"]
+    for query in ({"probe": "event", "mode": "old"}, {"probe": "launch", "gpu": "GPU-9"}):
+        assert ask(tmp_path, **query)["series"] == []
 
 
 def test_a_history_that_is_not_there_is_a_reason(tmp_path: Path) -> None:
@@ -137,7 +206,10 @@ def test_a_long_question_holds_up_no_run_that_is_to_be_written(
     async def story() -> None:
         history = History(tmp_path, now=str)
         await history.append(run(NOW_S - 1))
-        asked = asyncio.create_task(asking(tmp_path, *([{"probe": "launch"}] * (WAITING + 1))))
+        questions = [
+            {"probe": "launch", "since": NOW_S - n * HOUR_S} for n in range(2, WAITING + 3)
+        ]
+        asked = asyncio.create_task(asking(tmp_path, *questions, *questions[:WAITING]))
         await asyncio.to_thread(entered.wait, 20)
         for number in range(20):
             await history.append(run(NOW_S - 2 - number))
@@ -145,6 +217,6 @@ def test_a_long_question_holds_up_no_run_that_is_to_be_written(
         leave.set()
         answers = await asked
         await history.close()
-        assert sorted(answer.status_code for answer in answers) == [200] * WAITING + [503]
+        assert sorted(answer.status_code for answer in answers) == [200] * 2 * WAITING + [503]
 
     asyncio.run(story())

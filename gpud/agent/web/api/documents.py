@@ -1,0 +1,183 @@
+"""What the API answers, as types: they are encoded as they stand, and described from themselves.
+
+Moments are Unix seconds; a name that ends in ``_s`` and is no moment is a duration in seconds.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from gpud.core.sample import (
+    SCHEMA_VERSION,
+    Condition,
+    Failure,
+    Flag,
+    Missing,
+    Pace,
+    Peak,
+    Point,
+    Skip,
+    Unit,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """Why there is no answer, and what to do. ``parameter``: the one that could not be used."""
+
+    reason: str
+    detail: str
+    fix: str
+    parameter: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """Every answer that is none."""
+
+    error: Problem
+    schema_version: int = SCHEMA_VERSION
+
+
+@dataclass(frozen=True, slots=True)
+class Series:
+    """Figures that compare with each other, in columns: one entry for each step that has runs.
+
+    Units: figures are in ``unit``, to six digits; they are null where every run was marked.
+    ``gpu`` is a UUID, null for the CPU. ``at_s`` is where a step begins; ``n`` counts the unmarked
+    runs in it and ``marked`` the others. ``median``, ``p10`` and ``p90`` are those of the runs'
+    medians, ``minimum`` and ``maximum`` the ends of all that was measured.
+    """
+
+    gpu: str | None
+    mode: str
+    version: int | None
+    unit: str
+    at_s: list[int]
+    n: list[int]
+    marked: list[int]
+    median: list[float | None]
+    p10: list[float | None]
+    p90: list[float | None]
+    minimum: list[float | None]
+    maximum: list[float | None]
+    drivers: list[list[str]]
+
+
+@dataclass(frozen=True, slots=True)
+class HistoryAnswer:
+    """Figures of one probe over time, thinned out; a hole wider than ``step_s`` is a gap.
+
+    ``since_s`` and ``until_s`` are what was asked for, widened to whole steps. ``source``: up to
+    two days come from the runs themselves, longer from the hours and the runs after them.
+    """
+
+    probe: str
+    since_s: int
+    until_s: int
+    step_s: int
+    source: Literal["runs", "hours"]
+    series: list[Series]
+    schema_version: int = SCHEMA_VERSION
+
+
+@dataclass(frozen=True, slots=True)
+class Histogram:
+    """The latencies of one run, net of the empty call, sorted into buckets.
+
+    ``counts`` has one entry more than ``upper_bounds_s``: what is above the last. A bound belongs
+    to its bucket, and counts are not cumulative. ``total_s`` is the sum of all latencies.
+    """
+
+    upper_bounds_s: tuple[float, ...]
+    counts: tuple[int, ...]
+    total_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class ModeFigures:
+    """One mode of a run. Units: figures are in ``unit``; the null figures are the empty call's."""
+
+    mode: str
+    unit: Unit
+    n: int
+    median: float
+    p10: float
+    p90: float
+    p99: float
+    minimum: float
+    maximum: float
+    null_median: float | None
+    null_p99: float | None
+    peaks: tuple[Peak, ...]
+    buckets: Histogram | None
+
+
+@dataclass(frozen=True, slots=True)
+class LastRun:
+    """The last run of a probe on one GPU: figures, or a failure and no figures.
+
+    ``gpu`` is the GPU's number and ``uuid`` its name; both are null for the CPU. ``curve`` is the
+    crossover's. ``skipped`` is why later runs were left out, null where none was.
+    """
+
+    gpu: int | None
+    uuid: str | None
+    device: str | None
+    last_success_s: float | None
+    duration_s: float | None
+    failure: Failure | None
+    missing: tuple[Missing, ...]
+    flags: tuple[Flag, ...]
+    conditions: dict[str, Condition]
+    samples: tuple[ModeFigures, ...]
+    curve: tuple[Point, ...]
+    skipped: Skip | None
+
+
+@dataclass(frozen=True, slots=True)
+class Probe:
+    """A probe that this gpud knows of. It takes part in every ``every``-th round of its pace.
+
+    ``interval_s`` lies between two runs where nothing is in the way; ``last`` has one per GPU.
+    """
+
+    name: str
+    description: str
+    backend: str
+    pace: Pace
+    every: int
+    interval_s: float
+    unit: Unit
+    modes: tuple[str, ...]
+    version: int
+    budget_s: float
+    last: tuple[LastRun, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ProbesAnswer:
+    """Every probe with its last run on each GPU. ``refused``: modules that do not load, and why."""
+
+    probes: tuple[Probe, ...]
+    refused: dict[str, str]
+    schema_version: int = SCHEMA_VERSION
+
+
+@dataclass(frozen=True, slots=True)
+class EventsAnswer:
+    """What happened to driver and machine, newest first. ``more``: the limit left some out."""
+
+    events: list[dict[str, Any]]
+    more: bool
+    schema_version: int = SCHEMA_VERSION
+
+
+@dataclass(frozen=True, slots=True)
+class AlertsAnswer:
+    """What fires, then what has fired, what began last first. ``more``: there are others."""
+
+    alerts: list[dict[str, Any]]
+    more: bool
+    schema_version: int = SCHEMA_VERSION
