@@ -45,7 +45,7 @@ from gpud.agent.sink import Context as SinkContext
 from gpud.agent.source import Context
 from gpud.agent.store import History
 from gpud.agent.web import runbooks
-from gpud.agent.web.api import alerts, events
+from gpud.agent.web.api import alerts, events, probes
 from gpud.agent.web.api import history as runs
 from gpud.core import advice, clock, containers, presence
 from gpud.core.detector import Parameters
@@ -369,6 +369,7 @@ async def _serving(settings: Settings, board: Board, history: History, stop: asy
     routes = [
         alerts.route(board.read, history),
         events.route(history),
+        probes.route(board.read, settings.schedule),
         runs.route(Path(settings.state_dir), board.read, time.time),
         *runbooks.routes(),
     ]

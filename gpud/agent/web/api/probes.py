@@ -1,0 +1,105 @@
+"""/api/v1/probes: what is measured here, and the last run of each, its distribution included."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from gpud.agent.web.api import answers
+from gpud.agent.web.api.answers import Body
+from gpud.agent.web.api.documents import Histogram, LastRun, ModeFigures, Probe, ProbesAnswer
+from gpud.core.sample import Pace
+from gpud.core.stats import LATENCY_BOUNDS_S
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from starlette.datastructures import QueryParams
+    from starlette.routing import Route
+
+    from gpud.core.sample import ProbeSpec, Sample
+    from gpud.core.settings import Schedule
+    from gpud.core.snapshot import ProbeKey, ProbeState, Snapshot
+
+PATH: Final = "/api/v1/probes"
+
+
+def route(read: Callable[[], Snapshot], schedule: Schedule) -> Route:
+    """Make the route: every answer is made of a snapshot."""
+
+    async def probes(_: QueryParams) -> Body:
+        return Body.of(document(read(), schedule))
+
+    return answers.route(PATH, (), probes)
+
+
+def document(snapshot: Snapshot, schedule: Schedule) -> ProbesAnswer:
+    """Tell of every probe that was listed, in the order of their names."""
+    return ProbesAnswer(
+        tuple(
+            _probe(snapshot, spec, schedule)
+            for spec in sorted(snapshot.specs, key=lambda spec: spec.name)
+        ),
+        dict(snapshot.refused),
+    )
+
+
+def _probe(snapshot: Snapshot, spec: ProbeSpec, schedule: Schedule) -> Probe:
+    small = spec.pace is Pace.SMALL
+    interval_s = schedule.small_interval_s if small else schedule.large_interval_s
+    return Probe(
+        spec.name,
+        spec.summary,
+        spec.backend,
+        spec.pace,
+        spec.every,
+        interval_s * spec.every,
+        spec.unit,
+        spec.modes,
+        spec.version,
+        spec.budget_s,
+        tuple(
+            _run(snapshot, key, state)
+            for key, state in snapshot.probes.items()
+            if key.probe == spec.name
+        ),
+    )
+
+
+def _run(snapshot: Snapshot, key: ProbeKey, state: ProbeState) -> LastRun:
+    uuids = {gpu.number: (uuid, gpu.name) for uuid, gpu in snapshot.gpus.items()}
+    uuid, name = (None, None) if key.gpu is None else uuids.get(key.gpu, (None, None))
+    report = state.report
+    put_off = snapshot.put_off.get(key)
+    return LastRun(
+        key.gpu,
+        uuid,
+        name,
+        state.last_success_s,
+        state.duration_s,
+        state.failure,
+        report.missing if report else (),
+        state.flags,
+        dict(report.conditions) if report else {},
+        tuple(_figures(sample) for sample in state.samples),
+        report.curve if report else (),
+        put_off.reason if put_off else None,
+    )
+
+
+def _figures(sample: Sample) -> ModeFigures:
+    held = sample.buckets
+    return ModeFigures(
+        sample.mode,
+        sample.unit,
+        sample.n,
+        sample.median,
+        sample.p10,
+        sample.p90,
+        sample.p99,
+        sample.minimum,
+        sample.maximum,
+        sample.null_median,
+        sample.null_p99,
+        sample.peaks,
+        None if held is None else Histogram(LATENCY_BOUNDS_S, held.counts, held.total),
+    )
