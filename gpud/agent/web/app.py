@@ -16,6 +16,7 @@ from starlette.routing import Route
 
 from gpud.agent import status
 from gpud.agent.export.exposition import encoded
+from gpud.agent.web import assets
 from gpud.agent.web.front import Front
 from gpud.agent.web.guard import Guard
 
@@ -44,8 +45,8 @@ def app(
     """
     registry = CollectorRegistry(auto_describe=False)
     registry.register(collector)
-
-    front = Front(read, settings, now, os.uname().nodename)
+    files = assets.load()
+    front = Front(read, settings, now, files, os.uname().nodename)
 
     async def metrics(request: Request) -> Response:
         body, content_type = encoded(registry, request.headers.get("accept", ""))
@@ -77,6 +78,7 @@ def app(
         Route("/-/healthy", healthy),
         Route("/-/ready", ready),
         Route("/api/v1/status", status_json),
+        assets.route(files),
         *more,
     ]
     inner = Starlette(routes=routes, exception_handlers={404: not_found})

@@ -13,6 +13,7 @@ from starlette.responses import Response
 
 from gpud.agent import status
 from gpud.agent.export.probes import fresh_enough
+from gpud.agent.web.assets import SCRIPT, STYLE
 from gpud.agent.web.page import Own, View, page
 from gpud.core.settings import config_path
 
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 
     from starlette.requests import Request
 
+    from gpud.agent.web.assets import Assets
     from gpud.core.clock import Instant
     from gpud.core.settings import Settings
     from gpud.core.snapshot import Snapshot
@@ -48,11 +50,13 @@ class Front:
         read: Callable[[], Snapshot],
         settings: Settings,
         now: Callable[[], Instant],
+        files: Assets,
         host: str = "",
     ) -> None:
         self._read = read
         self._settings = settings
         self._now = now
+        self._files = files
         self._host = host
         self._last: Rendering | None = None
 
@@ -102,6 +106,8 @@ class Front:
             own(),
             self._host,
             config_path(self._settings.home),
+            self._files.href(STYLE),
+            self._files.href(SCRIPT),
         )
 
 

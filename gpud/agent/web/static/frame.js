@@ -1,0 +1,125 @@
+// What all charts have in common: uPlot, its axes, its size.
+
+import { colour, font } from "./theme.js";
+import { STEPS, tickLabels, ticks } from "./time.js";
+import { labels } from "./units.js";
+
+const NARROW = 480;
+const EMPTY = { left: 0, top: 0, width: 0, height: 0 };
+/** Lines of one chart differ in colour and in pattern: some people see no colours. */
+export const DASHES = [[], [8, 4], [2, 3], [12, 3, 2, 3], [5, 2], [1, 4]];
+export const LINES = DASHES.length;
+
+/** Make a chart in `plot`, in the place of what is in it. */
+export function make(plot, { data, series, scales, axes, hooks = {}, cursor = {}, bands = [] }) {
+  const options = {
+    ...size(plot),
+    legend: { show: false },
+    focus: { alpha: 1 },
+    padding: [18, 12, 0, 0],
+    cursor: { y: false, points: { size: 7 }, ...cursor },
+    series,
+    scales,
+    axes,
+    bands,
+    hooks,
+  };
+  plot.replaceChildren();
+  return new globalThis.uPlot(options, data, plot);
+}
+
+/** How large a chart is that fills its place. */
+export function size(plot) {
+  const width = Math.max(120, Math.floor(plot.clientWidth));
+  return { width, height: width < NARROW ? 200 : 240 };
+}
+
+/** The axis of time. */
+export function timeAxis() {
+  return {
+    ...look(),
+    incrs: STEPS,
+    space: 64,
+    size: 40,
+    splits: (_, __, min, max, step) => ticks(min, max, step),
+    values: (_, splits, __, ___, step) => tickLabels(splits, step),
+  };
+}
+
+/** An axis of figures in base units. */
+export function figureAxis(unit, more = {}) {
+  return {
+    ...look(),
+    space: 36,
+    size: (u, values) => {
+      if (!values) return 40;
+      u.ctx.font = font(12 * devicePixelRatio);
+      const widths = values.map((text) => u.ctx.measureText(text ?? "").width);
+      return Math.ceil(Math.max(0, ...widths) / devicePixelRatio) + 16;
+    },
+    values: (_, splits) => labels(unit, splits),
+    ...more,
+  };
+}
+
+/** A line of a chart; `number` is its place among the others. */
+export function line(label, number, more = {}) {
+  return {
+    label,
+    stroke: () => colour(`--series-${(number % LINES) + 1}`),
+    dash: DASHES[number % LINES],
+    width: 1.75,
+    ...more,
+  };
+}
+
+/** Take what was selected with the mouse as [from, to] of the x axis, and let go of it. */
+export function selected(u) {
+  const { left, width } = u.select;
+  if (width < 4) return null;
+  const window = [u.posToVal(left, "x"), u.posToVal(left + width, "x")];
+  u.setSelect(EMPTY, false);
+  return window;
+}
+
+/** Write into a chart, on a patch of the page so that lines behind do not matter. */
+export function write(u, text, x, y, { name = "--text", align = "left" } = {}) {
+  const { ctx } = u;
+  ctx.save();
+  ctx.font = font(11 * devicePixelRatio);
+  ctx.textAlign = "left";
+  ctx.textBaseline = "top";
+  const width = ctx.measureText(text).width;
+  const left = align === "left" ? x : x - width;
+  ctx.fillStyle = colour("--back");
+  ctx.globalAlpha = 0.8;
+  ctx.fillRect(left - 2, y - 1, width + 4, 13 * devicePixelRatio);
+  ctx.globalAlpha = 1;
+  ctx.fillStyle = colour(name);
+  ctx.fillText(text, left, y);
+  ctx.restore();
+  return [left, left + width];
+}
+
+/** Draw a line across the chart, between points in pixels of the canvas. */
+export function stroke(u, name, dash, points) {
+  const { ctx } = u;
+  ctx.save();
+  ctx.strokeStyle = colour(name);
+  ctx.lineWidth = 1.5 * devicePixelRatio;
+  ctx.setLineDash(dash.map((one) => one * devicePixelRatio));
+  ctx.beginPath();
+  ctx.moveTo(...points[0]);
+  ctx.lineTo(...points[1]);
+  ctx.stroke();
+  ctx.restore();
+}
+
+function look() {
+  return {
+    stroke: () => colour("--quiet"),
+    font: font(12),
+    grid: { stroke: () => colour("--rule"), width: 1 },
+    ticks: { stroke: () => colour("--rule"), width: 1 },
+  };
+}

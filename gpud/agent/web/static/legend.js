@@ -1,0 +1,85 @@
+// What stands below a chart of history: the exact figures at the cursor, or else the newest, and a
+// button for each mode that shows or hides it.
+
+import { LINES } from "./frame.js";
+import { moment, offset } from "./time.js";
+import { compared, figure } from "./units.js";
+
+/** Make it in `figure`; `toggled(shown)` is called when modes come and go. */
+export function legend(place, modes, toggled) {
+  const box = element("div", "legend");
+  const when = element("p", "when");
+  const list = element("ul", "modes");
+  const spoken = element("p", "spoken");
+  spoken.setAttribute("aria-live", "polite"); // filled by the keyboard only: a mouse would chatter
+  const shown = new Set(modes);
+  const values = modes.map((mode, number) => {
+    const item = element("li", "");
+    const button = element("button", `line-${(number % LINES) + 1}`);
+    button.type = "button";
+    button.append(element("span", "swatch"), mode.replaceAll("_", " "));
+    button.setAttribute("aria-pressed", "true");
+    button.disabled = modes.length === 1;
+    button.addEventListener("click", () => {
+      if (shown.has(mode) && shown.size > 1) shown.delete(mode);
+      else shown.add(mode);
+      button.setAttribute("aria-pressed", String(shown.has(mode)));
+      toggled();
+    });
+    const value = element("span", "value");
+    item.append(button, " ", value);
+    list.append(item);
+    return value;
+  });
+  box.append(when, list, spoken);
+  place.append(box);
+
+  /** Tell of one moment; `rows` is what each mode has there. */
+  function tell({ at_s, latest, rows, unit, step, marks }, aloud = false) {
+    const notes = [];
+    if (at_s === null) {
+      when.textContent = "nothing was measured in this time";
+    } else {
+      const stood = marks.drivers.findLast((one) => one.at_s <= at_s);
+      if (stood) notes.push(`driver ${stood.new}`);
+      for (const one of marks.regressions) {
+        if (one.since_s <= at_s && at_s < one.until_s) {
+          notes.push(`${one.mode.replaceAll("_", " ")} ${compared(one.slowdown)} (${one.why})`);
+        }
+      }
+      const wide = step >= 3600 ? `, ${Math.round(step / 360) / 10} h` : "";
+      const begin = `${moment(at_s, step < 3600)} ${offset(at_s)}${wide}`;
+      when.textContent = [latest ? `newest: ${begin}` : begin, ...notes].join(" · ");
+    }
+    rows.forEach((row, number) => {
+      values[number].textContent = words(row, unit, marks.baselines.get(modes[number]));
+    });
+    if (aloud) {
+      const said = modes
+        .filter((mode) => shown.has(mode))
+        .map((mode) => `${mode} ${values[modes.indexOf(mode)].textContent}`);
+      spoken.textContent = [when.textContent, ...said].join("; ");
+    }
+  }
+
+  return { shown, tell };
+}
+
+function words(row, unit, usual) {
+  if (!row) return usual === undefined ? "no figure" : `no figure; usual ${figure(usual, unit)}`;
+  const { series, index } = row;
+  const [median, p10, p90] = ["median", "p10", "p90"].map((name) => series[name][index] ?? null);
+  const runs = [`${series.n[index]} ${series.n[index] === 1 ? "run" : "runs"}`];
+  if (series.marked[index] > 0) runs.push(`${series.marked[index]} left out`);
+  if (median === null) return `no figure (${runs.join(", ")})`;
+  const band = p10 !== null && p90 !== null && series.n[index] > 1
+    ? [`p10 to p90 ${figure(p10, unit)} to ${figure(p90, unit)}`] : [];
+  const level = usual === undefined ? [] : [`usual ${figure(usual, unit)}`];
+  return `${figure(median, unit)} (${[...band, ...runs, ...level].join(", ")})`;
+}
+
+function element(name, kind) {
+  const made = document.createElement(name);
+  if (kind) made.className = kind;
+  return made;
+}

@@ -1,0 +1,105 @@
+// The page as gpud writes it now, in the place of what it wrote before.
+//
+// Only differences are carried over, so that focus, what is open and what is scrolled stay. What
+// comes is our own server's page, in which everything from outside is escaped; no script of it
+// would run, and none is taken.
+
+import { adopt } from "./charts.js";
+import { asked, Refused } from "./api.js";
+import { failed } from "./reach.js";
+import { rewrite } from "./time.js";
+import { toolbar } from "./toolbar.js";
+
+const EVERY_MS = 5000;
+const OWN = new Set(["open", "hidden", "title", "aria-busy", "data-drawn"]); // the browser's side
+let tag;
+let busy = false;
+
+/** Begin. */
+export function start() {
+  setInterval(update, EVERY_MS);
+  document.addEventListener("visibilitychange", update);
+}
+
+/** Fetch the page and carry over what is new. */
+export async function update() {
+  if (document.hidden || busy) return;
+  busy = true;
+  try {
+    const answer = await asked(location.pathname, AbortSignal.timeout(3 * EVERY_MS), tag);
+    if (answer.ok) {
+      tag = answer.headers.get("etag") ?? undefined;
+      take(new DOMParser().parseFromString(await answer.text(), "text/html"));
+    } else if (answer.status !== 304) {
+      throw new Refused(`gpud answered ${answer.status}`);
+    }
+  } catch (error) {
+    failed(error.message); // the next time is soon
+  } finally {
+    busy = false;
+    rewrite(document);
+  }
+}
+
+function take(page) {
+  document.title = page.title;
+  attributes(document.documentElement, page.documentElement, ["data-state"]);
+  const [main, other] = [document.querySelector("main"), page.querySelector("main")];
+  if (main && other && main.dataset.shape !== other.dataset.shape) reshape(main, other);
+  for (const fresh of page.querySelectorAll("[data-live][id]")) {
+    const here = document.getElementById(fresh.id);
+    if (here?.tagName === fresh.tagName) patch(here, fresh);
+  }
+  toolbar();
+  adopt();
+}
+
+/** Sections or figures came or went: those that have the same figures stay as they are. */
+function reshape(main, other) {
+  const figures = (section) =>
+    [...section.querySelectorAll("figure[id]")].map((one) => one.id + (one.dataset.chart ?? "")).join(" ");
+  const sections = [...other.children].map((fresh) => {
+    const here = fresh.id ? document.getElementById(fresh.id) : null;
+    const same = here?.parentElement === main && figures(here) === figures(fresh);
+    return same ? here : taken(fresh);
+  });
+  main.dataset.shape = other.dataset.shape;
+  main.replaceChildren(...sections);
+}
+
+/** Make `old` what `fresh` is, with as little as possible. */
+function patch(old, fresh) {
+  if (old.matches("time[data-moment]") && old.dateTime === fresh.dateTime) return;
+  attributes(old, fresh);
+  const wanted = [...fresh.childNodes].filter((one) => one.nodeName !== "SCRIPT");
+  wanted.forEach((one, index) => {
+    const here = old.childNodes[index];
+    if (!here) old.append(taken(one));
+    else if (!alike(here, one)) here.replaceWith(taken(one));
+    else if (one.nodeType === Node.ELEMENT_NODE) patch(here, one);
+    else if (here.nodeValue !== one.nodeValue) here.nodeValue = one.nodeValue;
+  });
+  while (old.childNodes.length > wanted.length) old.lastChild.remove();
+}
+
+function alike(one, other) {
+  return one.nodeType === other.nodeType && one.nodeName === other.nodeName && one.id === other.id;
+}
+
+function taken(node) {
+  const copy = document.importNode(node, true);
+  if (copy.nodeType === Node.ELEMENT_NODE) {
+    for (const script of copy.querySelectorAll("script")) script.remove();
+  }
+  return copy;
+}
+
+function attributes(old, fresh, names = null) {
+  const all = new Set([...old.getAttributeNames(), ...fresh.getAttributeNames()]);
+  for (const name of names ?? all) {
+    const value = fresh.getAttribute(name);
+    if (OWN.has(name) || name.startsWith("on") || old.getAttribute(name) === value) continue;
+    if (value === null) old.removeAttribute(name);
+    else old.setAttribute(name, value);
+  }
+}

@@ -1,0 +1,130 @@
+// Moments as people here write them: ISO order, 24 hours, in the browser's zone or in UTC.
+
+import { view } from "./view.js";
+
+const MINUTE = 60;
+const HOUR = 3600;
+export const DAY = 86400;
+const MONTH = 30 * DAY;
+
+/** Distances between the marks of a time axis, in seconds; whole months are months. */
+export const STEPS = [
+  1, 5, 10, 30, MINUTE, 5 * MINUTE, 10 * MINUTE, 15 * MINUTE, 30 * MINUTE,
+  HOUR, 2 * HOUR, 3 * HOUR, 6 * HOUR, 12 * HOUR,
+  DAY, 2 * DAY, 7 * DAY, 14 * DAY, MONTH, 2 * MONTH, 3 * MONTH, 6 * MONTH,
+];
+
+/** The name of the zone in use. */
+export function zone() {
+  return view.utc ? "UTC" : Intl.DateTimeFormat().resolvedOptions().timeZone;
+}
+
+/** How far that zone is from UTC at a moment: "UTC+02:00". */
+export function offset(at_s) {
+  const minutes = view.utc ? 0 : -new Date(at_s * 1000).getTimezoneOffset();
+  if (minutes === 0) return "UTC";
+  const size = Math.abs(minutes);
+  return `UTC${minutes < 0 ? "-" : "+"}${two(Math.floor(size / 60))}:${two(size % 60)}`;
+}
+
+/** "2026-11-21" */
+export function day(at_s) {
+  const [year, month, date] = fields(at_s);
+  return `${year}-${two(month + 1)}-${two(date)}`;
+}
+
+/** "22:31", or "22:31:05" */
+export function clock(at_s, seconds = false) {
+  const [, , , hour, minute, second] = fields(at_s);
+  return `${two(hour)}:${two(minute)}${seconds ? `:${two(second)}` : ""}`;
+}
+
+/** "2026-11-21 22:31" */
+export function moment(at_s, seconds = false) {
+  return `${day(at_s)} ${clock(at_s, seconds)}`;
+}
+
+/** "3 min ago"; what is yet to come is "in 3 min". */
+export function ago(at_s, now_s) {
+  const past = now_s - at_s;
+  const size = Math.abs(past);
+  if (size < 5) return "just now";
+  const [unit, name] = [[DAY, "d"], [HOUR, "h"], [MINUTE, "min"], [1, "s"]].find(
+    ([length]) => size >= length * (length === DAY ? 2 : 1),
+  );
+  const text = `${Math.floor(size / unit)} ${name}`;
+  return past < 0 ? `in ${text}` : `${text} ago`;
+}
+
+/** Rewrite the moments below `root`; their markup says how each is meant. */
+export function rewrite(root, now_s = Date.now() / 1000) {
+  for (const element of root.querySelectorAll("time[data-moment]")) {
+    const at_s = Date.parse(element.dateTime) / 1000;
+    if (!Number.isFinite(at_s)) continue;
+    const exact = `${moment(at_s, true)} ${offset(at_s)}`;
+    const text = element.dataset.moment === "ago" ? ago(at_s, now_s) : moment(at_s);
+    if (element.textContent !== text) element.textContent = text;
+    if (element.title !== exact) element.title = exact;
+  }
+}
+
+/**
+ * The marks of a time axis: on round times of the clock in use, also where an hour is left out or
+ * comes twice. Unix seconds, ascending.
+ */
+export function ticks(min, max, step) {
+  const [year, month, date] = fields(min);
+  const found = [];
+  const add = (at_s) => {
+    if (at_s >= min && at_s <= max && at_s > (found.at(-1) ?? -Infinity)) found.push(at_s);
+  };
+  if (step >= MONTH) {
+    const months = Math.round(step / MONTH);
+    let number = month - (month % months);
+    while (at(year, number, 1) <= max) {
+      add(at(year, number, 1));
+      number += months;
+    }
+    return found;
+  }
+  const days = Math.max(1, Math.round(step / DAY));
+  const first = days === 1 ? date : date - (Math.floor(at(year, month, date) / DAY) % days);
+  for (let number = first; at(year, month, number) <= max; number += days) {
+    for (let second = 0; second < (step < DAY ? DAY : 1); second += step) {
+      add(at(year, month, number, second));
+    }
+  }
+  return found;
+}
+
+/** What is written at the marks: the date where a day begins, the year where it is another. */
+export function tickLabels(splits, step) {
+  let last = "";
+  return splits.map((at_s) => {
+    const date = day(at_s);
+    const shown = date.slice(0, 4) === last.slice(0, 4) ? date.slice(5) : date;
+    const text =
+      step >= DAY ? shown : date === last ? clock(at_s, step < MINUTE) :
+      `${clock(at_s, step < MINUTE)}\n${shown}`;
+    last = date;
+    return text;
+  });
+}
+
+function fields(at_s) {
+  const told = new Date(at_s * 1000);
+  return view.utc
+    ? [told.getUTCFullYear(), told.getUTCMonth(), told.getUTCDate(),
+       told.getUTCHours(), told.getUTCMinutes(), told.getUTCSeconds()]
+    : [told.getFullYear(), told.getMonth(), told.getDate(),
+       told.getHours(), told.getMinutes(), told.getSeconds()];
+}
+
+function at(year, month, date, second = 0) {
+  const parts = [year, month, date, 0, 0, second];
+  return (view.utc ? Date.UTC(...parts) : new Date(...parts).getTime()) / 1000;
+}
+
+function two(number) {
+  return String(number).padStart(2, "0");
+}

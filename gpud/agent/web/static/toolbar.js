@@ -1,0 +1,46 @@
+// The form that says which time is shown, and in which zone.
+
+import { moment, offset, zone } from "./time.js";
+import { choose, listen, setUtc, span, view, zoom } from "./view.js";
+
+const wired = new WeakSet();
+
+/** Take up the form that the page has by now. */
+export function toolbar() {
+  const form = document.getElementById("view");
+  if (form === null || wired.has(form)) return;
+  wired.add(form);
+  const utc = document.getElementById("utc");
+  const range = document.getElementById("range");
+  const note = Object.assign(document.createElement("span"), { id: "zone" });
+  const back = Object.assign(document.createElement("button"), {
+    id: "reset",
+    type: "button",
+    textContent: "Show the whole range",
+  });
+  form.append(back, note);
+  form.hidden = false;
+  if (range !== null) range.hidden = false;
+
+  const show = () => {
+    for (const one of form.querySelectorAll("input[name=range]")) {
+      one.checked = one.value === view.range && view.zoom === null;
+    }
+    if (utc !== null) utc.checked = view.utc;
+    back.hidden = view.zoom === null;
+    const [from, to] = span();
+    const seen = view.zoom === null ? "" : `${moment(from)} to ${moment(to)}, `;
+    note.textContent = `${seen}times in ${zone()}${view.utc ? "" : ` (${offset(to)})`}`;
+  };
+  form.addEventListener("change", ({ target }) => {
+    if (target.name === "range") choose(target.value);
+    if (target === utc) setUtc(utc.checked);
+  });
+  form.addEventListener("submit", (event) => event.preventDefault());
+  back.addEventListener("click", () => {
+    zoom(null);
+    (form.querySelector("input:checked") ?? form).focus(); // the button is gone
+  });
+  listen(() => form.isConnected && show());
+  show();
+}

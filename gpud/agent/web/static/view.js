@@ -1,0 +1,103 @@
+// What is looked at: a range that ends now, or a window into which somebody has zoomed; and whose
+// clock tells the time. It is in the address, so that it can be sent, and is kept for next time.
+
+export const RANGES_S = {
+  "1h": 3600,
+  "6h": 6 * 3600,
+  "24h": 86400,
+  "7d": 7 * 86400,
+  "30d": 30 * 86400,
+  "90d": 90 * 86400,
+  "1y": 365 * 86400,
+};
+const KEY = "gpud.view";
+const LEAST_S = 60; // nothing is measured more often than it would take to see more
+
+/** @type {{range: keyof RANGES_S, utc: boolean, zoom: [number, number] | null}} */
+export const view = { range: "24h", utc: false, zoom: null };
+const listeners = new Set();
+
+/** Call `changed(what)` after each change; `what` is "time" when only the clock is another. */
+export function listen(changed) {
+  listeners.add(changed);
+}
+
+/** From when until when, in Unix seconds. */
+export function span(now_s = Date.now() / 1000) {
+  return view.zoom ?? [now_s - RANGES_S[view.range], now_s];
+}
+
+export function choose(range) {
+  if (!(range in RANGES_S)) return;
+  Object.assign(view, { range, zoom: null });
+  told("span");
+}
+
+/** Look at a window of it, or with null at the whole range again. */
+export function zoom(window) {
+  if (window === null && view.zoom === null) return;
+  if (window !== null) {
+    const middle = (window[0] + window[1]) / 2;
+    const half = Math.max(window[1] - window[0], LEAST_S) / 2;
+    const oldest = Date.now() / 1000 - 3 * RANGES_S["1y"]; // the API answers no further back
+    if (!Number.isFinite(middle) || middle - half < oldest) return;
+    view.zoom = [middle - half, middle + half];
+  } else {
+    view.zoom = null;
+  }
+  told("span");
+}
+
+export function setUtc(utc) {
+  view.utc = utc;
+  told("time");
+}
+
+/** Read the address, and where it says nothing what was chosen last time. */
+export function restore() {
+  const said = new URLSearchParams(location.hash.slice(1));
+  const kept = new URLSearchParams(remembered());
+  const from = said.has("range") ? said : kept;
+  if (from.get("range") in RANGES_S) view.range = from.get("range");
+  view.utc = from.get("utc") === "1";
+  const [begin, end] = [Number(said.get("from")), Number(said.get("to"))];
+  view.zoom = begin > 0 && end > begin ? [begin, end] : null;
+}
+
+/** Follow the address when somebody edits it or goes back. */
+export function follow() {
+  addEventListener("hashchange", () => {
+    if (!new URLSearchParams(location.hash.slice(1)).has("range")) return; // a link in the page
+    restore();
+    told("span");
+  });
+}
+
+function told(what) {
+  const said = new URLSearchParams({ range: view.range });
+  if (view.utc) said.set("utc", "1");
+  remember(said.toString());
+  if (view.zoom) {
+    said.set("from", view.zoom[0].toFixed(0));
+    said.set("to", view.zoom[1].toFixed(0));
+  }
+  history.replaceState(null, "", `#${said}`);
+  for (const changed of listeners) changed(what);
+}
+
+// A browser may keep nothing for us: then the address alone knows.
+function remembered() {
+  try {
+    return localStorage.getItem(KEY) ?? "";
+  } catch {
+    return "";
+  }
+}
+
+function remember(text) {
+  try {
+    localStorage.setItem(KEY, text);
+  } catch {
+    /* as above */
+  }
+}
