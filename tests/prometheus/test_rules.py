@@ -10,7 +10,7 @@ import pytest
 
 from gpud.core import xid
 from tests.prometheus import rules
-from tests.prometheus.rules import FOLDER, GROUPED, METRIC, OF_TARGETS, RUNBOOKS, SELECTED, Rule
+from tests.prometheus.rules import FOLDER, GROUPED, MADE, METRIC, OF_TARGETS, RUNBOOKS, SELECTED, Rule
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -105,7 +105,7 @@ def test_every_label_that_is_grouped_by_is_one_of_a_metric_beside_it(
     documented = rules.documented()
 
     def labels(expression: str) -> set[str]:
-        found = set(OF_TARGETS)
+        found = {*OF_TARGETS, *MADE.findall(expression)}
         for name in METRIC.findall(expression):
             more = (
                 labels(recorded[name].expression) if name in recorded else documented.get(name, ())
