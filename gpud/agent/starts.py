@@ -13,7 +13,7 @@ from gpud.agent import children, platform
 from gpud.core import clock, wire
 from gpud.core.clock import Instant
 from gpud.core.errors import TelemetryError
-from gpud.core.report import ProcessRef  # noqa: TC001  # msgspec resolves it
+from gpud.core.report import ProcessRef
 from gpud.core.sample import plain
 from gpud.core.telemetry import LEVELS, Answer, impossible
 

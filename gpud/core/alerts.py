@@ -7,15 +7,13 @@ that no longer works. The words are Alertmanager's: name, labels, fingerprint, s
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from gpud.core.sample import Unit
-    from gpud.core.streams import StreamKey
+from gpud.core.sample import Unit
+from gpud.core.streams import StreamKey
 
 RUNBOOKS: Final = "/runbooks"
 """Below gpud's own address: docs/runbooks has a page by the name of each alert."""

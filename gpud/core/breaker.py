@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from gpud.core.report import ProcessRef
+from gpud.core.report import ProcessRef
 
 FIRST_REST_S = 300.0
 LONGEST_REST_S = 3600.0
