@@ -11,12 +11,13 @@ from typing import TYPE_CHECKING
 
 from prometheus_client import CollectorRegistry
 from starlette.applications import Starlette
-from starlette.responses import JSONResponse, PlainTextResponse, Response
+from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 
-from gpud.agent import status
 from gpud.agent.export.exposition import encoded
 from gpud.agent.web import assets
+from gpud.agent.web.api import errors
+from gpud.agent.web.api import status as status_api
 from gpud.agent.web.front import Front
 from gpud.agent.web.guard import Guard
 
@@ -64,22 +65,15 @@ def app(
             return PlainTextResponse("gpud is ready\n")
         return PlainTextResponse("the first probes have not ended yet\n", status_code=503)
 
-    async def status_json(_: Request) -> Response:
-        return JSONResponse(status.document(read(), now=now()))
-
-    async def not_found(request: Request, _: Exception) -> Response:
-        return PlainTextResponse(
-            f"there is no {request.url.path!a:.100}; try / or /metrics\n", status_code=404
-        )
-
     routes = [
         Route("/", front.answer),
         Route("/metrics", metrics),
         Route("/-/healthy", healthy),
         Route("/-/ready", ready),
-        Route("/api/v1/status", status_json),
+        status_api.route(read, now),
         assets.route(files),
         *more,
     ]
-    inner = Starlette(routes=routes, exception_handlers={404: not_found})
+    inner = Starlette(routes=routes, exception_handlers=errors.HANDLERS)
+    inner.router.redirect_slashes = False  # who asks for another path is told so
     return Guard(inner, settings.http.host)

@@ -7,15 +7,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
+import msgspec
+
 from gpud.agent import alertrows
 from gpud.agent.web.api import answers
 from gpud.agent.web.api.answers import Body, asked
 from gpud.agent.web.api.documents import AlertsAnswer
 from gpud.agent.web.api.queries import count, moment
-from gpud.core.ledger_state import body
+from gpud.core.statusdocument import ToldAlert, alert
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
     from starlette.datastructures import QueryParams
     from starlette.routing import Route
@@ -42,21 +44,29 @@ def route(read: Callable[[], Snapshot], history: History) -> Route:
     async def alerts(query: QueryParams) -> Body:
         since_s, limit = SINCE.one(query), LIMIT.one(query)
         most = USUAL if limit is None else limit
-        told = [body(one) for one in read().alerts if one.firing]
+        told = [alert(one) for one in read().alerts if one.firing]
         if since_s is not None:
             begin_s = since_s
             past = await asked(
                 history,
                 lambda store: store.read(lambda rows: alertrows.within(rows, begin_s, most + 1)),
             )
-            told = _joined(told, past)
+            told = _joined(told, (_sound(row) for row in past))
         return Body.of(AlertsAnswer(told[:most], len(told) > most))
 
     return answers.route(PATH, PARAMETERS, alerts)
 
 
-def _joined(firing: list[dict[str, Any]], past: list[dict[str, Any]]) -> list[dict[str, Any]]:
+def _joined(firing: list[ToldAlert], past: Iterable[ToldAlert | None]) -> list[ToldAlert]:
     """Put what fires first, each alert once: the history may be a moment behind."""
-    known = {(one["fingerprint"], one["starts_s"]) for one in firing}
-    rest = [one for one in past if (one.get("fingerprint"), one.get("starts_s")) not in known]
+    known = {(one.fingerprint, one.starts_s) for one in firing}
+    rest = (one for one in past if one and (one.fingerprint, one.starts_s) not in known)
     return [*firing, *rest]
+
+
+def _sound(row: dict[str, Any]) -> ToldAlert | None:
+    """Read a row of the history; None for one that is no alert, as a disk may make it."""
+    try:
+        return msgspec.convert(row, ToldAlert)
+    except msgspec.ValidationError:
+        return None

@@ -6,20 +6,23 @@ Moments are Unix seconds; a name that ends in ``_s`` and is no moment is a durat
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Annotated, Literal
+
+import msgspec
 
 from gpud.core.sample import (
     SCHEMA_VERSION,
+    Backend,
     Condition,
     Failure,
     Flag,
     Missing,
     Pace,
-    Peak,
     Point,
     Skip,
     Unit,
 )
+from gpud.core.statusdocument import Figures, ToldAlert
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,27 +98,15 @@ class Histogram:
     total_s: float
 
 
-@dataclass(frozen=True, slots=True)
-class ModeFigures:
-    """One mode of a run. Units: figures are in ``unit``; the null figures are the empty call's."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModeFigures(Figures):
+    """One mode of a run, with its distribution where the probe has one."""
 
-    mode: str
-    unit: Unit
-    n: int
-    median: float
-    p10: float
-    p90: float
-    p99: float
-    minimum: float
-    maximum: float
-    null_median: float | None
-    null_p99: float | None
-    peaks: tuple[Peak, ...]
     buckets: Histogram | None
 
 
 @dataclass(frozen=True, slots=True)
-class LastRun:
+class ProbeRun:
     """The last run of a probe on one GPU: figures, or a failure and no figures.
 
     ``gpu`` is the GPU's number and ``uuid`` its name; both are null for the CPU. ``curve`` is the
@@ -145,7 +136,7 @@ class Probe:
 
     name: str
     description: str
-    backend: str
+    backend: Backend
     pace: Pace
     every: int
     interval_s: float
@@ -153,7 +144,7 @@ class Probe:
     modes: tuple[str, ...]
     version: int
     budget_s: float
-    last: tuple[LastRun, ...]
+    last: tuple[ProbeRun, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,11 +156,23 @@ class ProbesAnswer:
     schema_version: int = SCHEMA_VERSION
 
 
+Event = Annotated[
+    dict[str, Condition],
+    msgspec.Meta(
+        description="What happened: its kind and moment, and what there is to say of that kind.",
+        extra_json_schema={
+            "required": ["kind", "at_s"],
+            "properties": {"kind": {"type": "string"}, "at_s": {"type": "number"}},
+        },
+    ),
+]
+
+
 @dataclass(frozen=True, slots=True)
 class EventsAnswer:
     """What happened to driver and machine, newest first. ``more``: the limit left some out."""
 
-    events: list[dict[str, Any]]
+    events: list[Event]
     more: bool
     schema_version: int = SCHEMA_VERSION
 
@@ -178,6 +181,6 @@ class EventsAnswer:
 class AlertsAnswer:
     """What fires, then what has fired, what began last first. ``more``: there are others."""
 
-    alerts: list[dict[str, Any]]
+    alerts: list[ToldAlert]
     more: bool
     schema_version: int = SCHEMA_VERSION

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from gpud.agent.status import figures
 from gpud.agent.web.api import answers
 from gpud.agent.web.api.answers import Body
-from gpud.agent.web.api.documents import Histogram, LastRun, ModeFigures, Probe, ProbesAnswer
+from gpud.agent.web.api.documents import Histogram, ModeFigures, Probe, ProbeRun, ProbesAnswer
 from gpud.core.sample import Pace
 from gpud.core.stats import LATENCY_BOUNDS_S
 
@@ -65,12 +66,12 @@ def _probe(snapshot: Snapshot, spec: ProbeSpec, schedule: Schedule) -> Probe:
     )
 
 
-def _run(snapshot: Snapshot, key: ProbeKey, state: ProbeState) -> LastRun:
+def _run(snapshot: Snapshot, key: ProbeKey, state: ProbeState) -> ProbeRun:
     uuids = {gpu.number: (uuid, gpu.name) for uuid, gpu in snapshot.gpus.items()}
     uuid, name = (None, None) if key.gpu is None else uuids.get(key.gpu, (None, None))
     report = state.report
     put_off = snapshot.put_off.get(key)
-    return LastRun(
+    return ProbeRun(
         key.gpu,
         uuid,
         name,
@@ -79,7 +80,7 @@ def _run(snapshot: Snapshot, key: ProbeKey, state: ProbeState) -> LastRun:
         state.failure,
         report.missing if report else (),
         state.flags,
-        dict(report.conditions) if report else {},
+        report.conditions if report else {},
         tuple(_figures(sample) for sample in state.samples),
         report.curve if report else (),
         put_off.reason if put_off else None,
@@ -88,18 +89,5 @@ def _run(snapshot: Snapshot, key: ProbeKey, state: ProbeState) -> LastRun:
 
 def _figures(sample: Sample) -> ModeFigures:
     held = sample.buckets
-    return ModeFigures(
-        sample.mode,
-        sample.unit,
-        sample.n,
-        sample.median,
-        sample.p10,
-        sample.p90,
-        sample.p99,
-        sample.minimum,
-        sample.maximum,
-        sample.null_median,
-        sample.null_p99,
-        sample.peaks,
-        None if held is None else Histogram(LATENCY_BOUNDS_S, held.counts, held.total),
-    )
+    buckets = None if held is None else Histogram(LATENCY_BOUNDS_S, held.counts, held.total)
+    return ModeFigures(**figures(sample), buckets=buckets)
