@@ -55,6 +55,7 @@ class DockerdReport:
     last_start_s: float | None = None  # fork to first good ping
     restarts: dict[str, int] = field(default_factory=dict)  # by reason, since this supervisor began
     live_restore: bool | None = None
+    containers_running: int | None = None  # as dockerd counted them a moment ago
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
 BEAT_S = 5.0
 LONGEST_VERSION = 100
+MOST_CONTAINERS = 1_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +38,7 @@ class Facts:
 
     version: str | None = None
     live_restore: bool | None = None
+    containers_running: int | None = None
     ping_s: float | None = None
     trouble: str | None = None  # why the last start did not even begin
     unreachable: ProcessRef | None = None  # gpud's own, behind somebody else's socket
@@ -46,12 +48,16 @@ class Facts:
 def learned(facts: Facts, said: Mapping[str, Any]) -> Facts:
     """Take what is of the right kind and size out of an answer that anybody may have written."""
     version, kept = said.get("Version"), said.get("LiveRestoreEnabled")
+    running = said.get("ContainersRunning")
     return replace(
         facts,
         version=version[:LONGEST_VERSION]
         if isinstance(version, str) and version
         else facts.version,
         live_restore=kept if isinstance(kept, bool) else facts.live_restore,
+        containers_running=running
+        if type(running) is int and 0 <= running <= MOST_CONTAINERS
+        else facts.containers_running,
     )
 
 
@@ -75,6 +81,7 @@ def dockerd(keeper: Keeper, seen: Seen | None, *, policy: str, facts: Facts) -> 
         last_start_s=keeper.last_start_s,
         restarts=dict(keeper.restarts),
         live_restore=facts.live_restore,
+        containers_running=facts.containers_running if up else None,
     )
 
 
