@@ -51,6 +51,8 @@ def plain(words: str, most: int = LONGEST) -> str:
 
 def joined(*children: Child) -> Html:
     """Put what may be Html, text or several of them into one piece of markup."""
+    if len(children) == 1:
+        return Html(_shown(children[0]))
     return Html("".join([_shown(child) for child in children]))
 
 

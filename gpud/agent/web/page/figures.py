@@ -36,7 +36,7 @@ APART: Final = (("cold", "after idling"), ("first", "for the first time"))
 """Modes of one probe that no axis can share with the others, by what is in their names."""
 ORDER: Final = tuple(TITLES)
 CROSSOVER: Final = "crossover"
-HEADINGS: Final = ("what", "now", "usual", "beside it", "p90", "samples")
+HEADINGS: Final = ("what", "now", "usual", "verdict", "p90", "samples")
 FLAGS: Final = {
     "busy": "GPU in use",
     "low": "slow clocks",
@@ -114,14 +114,17 @@ def _probe(view: View, state: Mapping[str, Any]) -> Iterator[Html]:
     if not samples:
         yield _figure(view, state, name, "", ())
         return
-    rest = list(samples)
+    apart = {part: [one for one in samples if _is(part, one)] for part, _ in APART}
+    usual = [one for one in samples if not any(_is(part, one) for part, _ in APART)]
+    if usual:
+        yield _figure(view, state, name, "", usual)
     for part, words in APART:
-        own = [one for one in samples if part in one["mode"].split("_")]
-        rest = [one for one in rest if one not in own]
-        if own and rest:
-            yield _figure(view, state, f"{name} {words}", part, own)
-    # The usual ones come first on the page.
-    yield _figure(view, state, name, "", rest or samples)
+        if apart[part]:
+            yield _figure(view, state, f"{name} {words}", part, apart[part])
+
+
+def _is(part: str, sample: Mapping[str, Any]) -> bool:
+    return part in sample["mode"].split("_")
 
 
 def _figure(

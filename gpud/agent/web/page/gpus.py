@@ -41,8 +41,8 @@ SOURCES: Final = {
 def section(view: View) -> Html:
     """Draw the cards, those of GPUs that are gone included; or say why there is none."""
     document = view.document
-    cards = [_card(view, number, uuid) for number, uuid in view.gpus()]
-    shown = {uuid for _, uuid in view.gpus()}
+    cards = [_card(view, number, uuid) for number, uuid in view.gpus]
+    shown = {uuid for _, uuid in view.gpus}
     gone = [
         _gone(view, uuid, one)
         for uuid, one in document["expected"].items()
@@ -86,7 +86,7 @@ def _gone(view: View, uuid: str, one: Mapping[str, Any]) -> Html:
 
 
 def _card(view: View, number: int, uuid: str) -> Html:
-    said = gpu_table.by_gpu(view.document).get(number, {})
+    said = view.readings.get(number, {})
     device: Mapping[str, Any] = next(
         (
             one
@@ -197,7 +197,7 @@ def _figures(view: View, number: int) -> Html:
     return parts.table(
         f"gpu-{number}-figures",
         f"How fast GPU {number} is",
-        ("figure", "now", "beside its usual"),
+        ("figure", "now", "verdict"),
         rows,
         figures=(1,),
         hidden_caption=True,

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final
 
 from gpud.core import gpu_table
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Mapping
 
     from gpud.core.sample import Buckets
 
@@ -27,7 +28,7 @@ class Own:
     cpu_s: float | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class View:
     """Everything one rendering needs; the same view gives the same page.
 
@@ -50,7 +51,7 @@ class View:
         """The moment of the rendering, Unix time."""
         return float(self.document["written_s"])
 
-    @property
+    @cached_property
     def probes(self) -> list[dict[str, Any]]:
         """Every probe on every GPU, the GPUs in their order and the CPU after them."""
         return sorted(
@@ -62,15 +63,21 @@ class View:
         """Say whether a probe's last run is not too old to stand for now."""
         return self.fresh is None or (state["gpu"], state["probe"]) in self.fresh
 
-    def gpus(self) -> Iterator[tuple[int, str]]:
-        """Yield number and UUID of the GPUs that CUDA lists or that are known to telemetry."""
-        readings = {number for number in gpu_table.by_gpu(self.document) if number is not None}
+    @cached_property
+    def gpus(self) -> tuple[tuple[int, str], ...]:
+        """Number and UUID of the GPUs that CUDA lists or that are known to telemetry."""
         listed = {one["uuid"] for one in (self.document.get("cuda") or {}).get("devices", ())}
-        for uuid, known in sorted(
-            self.document["gpus"].items(), key=lambda item: item[1]["number"]
-        ):
-            if uuid in listed or known["number"] in readings:
-                yield known["number"], uuid
+        known = sorted(self.document["gpus"].items(), key=lambda item: item[1]["number"])
+        return tuple(
+            (one["number"], uuid)
+            for uuid, one in known
+            if uuid in listed or one["number"] in self.readings
+        )
+
+    @cached_property
+    def readings(self) -> dict[int | None, gpu_table.Readings]:
+        """What telemetry tells, by GPU; None stands for the machine."""
+        return gpu_table.by_gpu(self.document)
 
     def uuid(self, number: int | None) -> str:
         """Name a GPU as the API does: by its UUID, ``cpu`` for none."""
@@ -87,7 +94,7 @@ class View:
 
     def stream(self, gpu: int | None, probe: str, mode: str) -> dict[str, Any] | None:
         """Give how the stream of a figure stands: of its newest method and present power source."""
-        found = self._streams().get((gpu, probe, mode))
+        found = self._streams.get((gpu, probe, mode))
         if not found:
             return None
         version = max(one["version"] for one in found)
@@ -97,6 +104,7 @@ class View:
             key=lambda one: (one["on_battery"] is on_battery, one["last_judged_s"] or 0.0),
         )
 
+    @cached_property
     def _streams(self) -> dict[tuple[int | None, str, str], list[dict[str, Any]]]:
         found: dict[tuple[int | None, str, str], list[dict[str, Any]]] = {}
         for one in self.document["streams"]:
@@ -105,8 +113,12 @@ class View:
         return found
 
     def _on_battery(self, gpu: int | None, probe: str) -> bool:
-        return any(
-            state["conditions"].get("after.ac") is False
-            for state in self.document["probes"]
-            if (state["gpu"], state["probe"]) == (gpu, probe)
+        return (gpu, probe) in self._unplugged
+
+    @cached_property
+    def _unplugged(self) -> frozenset[tuple[int | None, str]]:
+        return frozenset(
+            (one["gpu"], one["probe"])
+            for one in self.document["probes"]
+            if one["conditions"].get("after.ac") is False
         )
