@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
-from gpud.agent.schema import FILE, MIGRATIONS
+from gpud.agent.schema import CACHE_KIB, FILE, MIGRATIONS
 from gpud.core.errors import StoreError
 
 if TYPE_CHECKING:
@@ -116,6 +116,7 @@ def _answered(
     uri = f"{path.absolute().as_uri()}?mode=ro&{mode}"
     with closing(sqlite3.connect(uri, uri=True, timeout=BUSY_S)) as connection:
         connection.text_factory = lambda text: text.decode(errors="replace")
+        connection.execute(f"PRAGMA cache_size=-{CACHE_KIB}")
         until = time.monotonic() + patience_s
         connection.set_progress_handler(lambda: time.monotonic() > until, STEPS)
         if (version := schema(connection)) > len(MIGRATIONS):

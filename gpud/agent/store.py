@@ -180,6 +180,7 @@ class Store:
             connection.execute("PRAGMA journal_mode=WAL")
             connection.execute("PRAGMA synchronous=FULL")
             connection.execute("PRAGMA foreign_keys=ON")
+            connection.execute(f"PRAGMA cache_size=-{schema.CACHE_KIB}")
             verdict = connection.execute(f"PRAGMA {self._check}(1)").fetchone()[0]
             _refuse_damage(verdict)
             schema.migrate(connection, self.path)
