@@ -10,13 +10,12 @@ from gpud.agent.web.page.parts import mark, moment
 from gpud.core import gpu_table
 from gpud.core.detector import State
 from gpud.core.markup import Child, Html, el, joined, text
-from gpud.core.probewords import figure_of
+from gpud.core.probewords import figure_of, rank
 from gpud.core.stats import compared
-from gpud.core.stream_lines import called
 from gpud.core.streams import StreamKey
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from gpud.agent.web.page.view import View
 
@@ -31,6 +30,8 @@ ORDER: Final = (
     State.NO_CHANGE,
     State.NONE,
 )
+QUIET: Final = frozenset({State.NO_CHANGE, State.NONE})
+HEADINGS: Final = ("figure", "on", "driver", "verdict", "runs", "since")
 WORDS: Final = {
     State.REGRESSED: "slower",
     State.IMPROVED: "faster",
@@ -43,31 +44,44 @@ WORDS: Final = {
 
 def section(view: View) -> Html:
     """Draw the drivers there were, and the verdict on each figure under the newest."""
-    document = view.document
-    judged = [one for one in document["streams"] if one["verdict"]]
-    judged.sort(key=lambda one: (_rank(one), one["uuid"] is None, one["gpu"] or 0, one["probe"]))
-    rows = [_row(view, one) for one in judged[:MOST]]
-    more = len(judged) - MOST
+    judged = [one for one in view.document["streams"] if one["verdict"]]
+    judged.sort(key=_order)
+    told = [one for one in judged if one["verdict"]["state"] not in QUIET]
+    rest = [one for one in judged if one["verdict"]["state"] in QUIET]
     return parts.section(
         "drivers",
         "Drivers",
-        el("p", "Now: ", text(gpu_table.versions(document)), ". ", _sum(judged)),
+        el("p", "Now: ", text(gpu_table.versions(view.document)), ". ", _sum(judged)),
         _timeline(view),
-        parts.table(
-            "verdicts",
-            "Verdicts on the newest driver, beside the one before it",
-            ("figure", "on", "driver", "verdict", "runs", "since"),
-            rows,
-            hidden_caption=True,
-        ),
-        el("p", f"and {more} more: ", parts.code("gpud baseline show")) if more > 0 else None,
+        _table(view, "verdicts", "Verdicts on the newest driver", told),
+        parts.details(
+            "verdicts-rest",
+            f"{len(rest)} without a change",
+            _table(view, "unchanged", "Figures without a change", rest),
+        )
+        if rest
+        else None,
         class_="wide",
     )
 
 
-def _rank(one: Mapping[str, Any]) -> int:
+def _table(view: View, name: str, caption: str, judged: Sequence[Mapping[str, Any]]) -> Html:
+    rows = [_row(view, one) for one in judged[:MOST]]
+    more = len(judged) - MOST
+    return joined(
+        parts.table(name, caption, HEADINGS, rows, hidden_caption=True),
+        el("p", f"and {more} more: ", parts.code("gpud baseline show")) if more > 0 else None,
+    )
+
+
+def _order(one: Mapping[str, Any]) -> tuple[Any, ...]:
     state = one["verdict"]["state"]
-    return ORDER.index(state) if state in ORDER else len(ORDER)
+    place = ORDER.index(state) if state in ORDER else len(ORDER)
+    return (place, one["uuid"] is None, one["gpu"] or 0, rank(_key(one)), one["mode"])
+
+
+def _key(one: Mapping[str, Any]) -> StreamKey:
+    return StreamKey(one["uuid"], one["probe"], one["mode"], one["version"], one["on_battery"])
 
 
 def _sum(judged: list[Any]) -> str:
@@ -108,9 +122,9 @@ def _row(view: View, one: Mapping[str, Any]) -> tuple[Child, ...]:
         if one["gpu"] is not None
         else "GPU that is gone"
     )
-    old, new = (called(verdict[name])[:NAME] for name in ("old_driver", "new_driver"))
+    old, new = (verdict[name][:NAME] for name in ("old_driver", "new_driver"))
     return (
-        figure_of(key),
+        figure_of(_key(one)),
         f"{where}, on battery" if one["on_battery"] else where,
         joined(text(old), " \N{RIGHTWARDS ARROW} ", text(new)),
         _verdict(verdict),

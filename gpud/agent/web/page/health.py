@@ -24,7 +24,8 @@ def section(view: View) -> Html:
         one = health[name]
         fix = one["fix"]
         shown = joined("as for ", told[fix]) if fix in told else advice(fix) if fix else ""
-        told.setdefault(fix, name)
+        if fix:
+            told.setdefault(fix, name)
         reason = el("span", spaced(one["reason"]), class_="quiet") if one["reason"] else None
         level = LEVELS[one["level"]]
         rows.append(

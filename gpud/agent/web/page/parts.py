@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 LAST_S: Final = 2.0**37
 """A clock may say anything, and the calendar here ends with the year 9999."""
 UNKNOWN: Final = "\N{EN DASH}"
+SHORT: Final = 18
+"""Characters that need not be broken on a phone."""
 GIB, MIB = float(1 << 30), float(1 << 20)
 
 _PATHS: Final = {
@@ -37,9 +39,10 @@ def icon(state: str) -> Html:
     return el("svg", path, class_="icon", viewBox="0 0 16 16", aria_hidden="true")
 
 
-def mark(state: str, *words: Child) -> Html:
-    """Give a word in the colour of its state, with its sign."""
-    return el("span", icon(state), el("span", *words), class_=f"mark {state}")
+def mark(state: str, words: str) -> Html:
+    """Give a word in the colour of its state, with its sign; few words stay on one line."""
+    short = " short" * (len(words) <= SHORT)
+    return el("span", icon(state), el("span", words), class_=f"mark {state}{short}")
 
 
 def section(name: str, title: str, *body: Child, class_: str = "", live: bool = True) -> Html:
@@ -158,7 +161,7 @@ def verdict(stream: Mapping[str, Any] | None) -> Html:
     return joined(compared(stream["slowdown"]), " than usual")
 
 
-AS_USUAL: Final = mark("ok", "as\N{NO-BREAK SPACE}usual")
+AS_USUAL: Final = mark("ok", "as usual")
 ALIKE: Final = 0.03
 """Below what no detector tells from noise."""
 

@@ -48,7 +48,12 @@ def section(view: View) -> Html:
         for one in sorted(view.document["put_off"], key=lambda one: (one["gpu"] or 0, one["probe"]))
     ]
     now = parts.table(
-        "skips", "Left out now", ("probe", "on", "because", "in a row"), rows, figures=(3,)
+        "skips",
+        "Left out now",
+        ("probe", "on", "because", "in a row"),
+        rows,
+        figures=(3,),
+        hidden_caption=True,
     )
     told = [
         (probe, because(reason), str(count))
