@@ -29,7 +29,7 @@ PLAIN: Final = {
     "root": "gpud's supervisor",
     "agent": "gpud itself",
     "gpu": "GPU work",
-    "devices": "a GPU",
+    "devices": "",  # its words name the GPUs
     "cuda": "CUDA",
     "dxg": "the GPU's channel to Windows",
     "dockerd": "Docker",
@@ -111,12 +111,13 @@ def _of_component(
     """Several components often have one cause, and then say the same."""
     first = health[names[0]]
     alike = sum(1 for name in names[1:] if health[name].get("detail") == first.get("detail"))
+    name = called(names[0])
     said = first.get("detail") or str(first.get("reason") or "no reason is known").replace("_", " ")
     return Headline(
         state,
         WORDS[state],
         since_s,
-        f"{called(names[0])}: {said}",
+        f"{name}: {said}" if name else said,
         first.get("fix"),
         f"{RUNBOOKS}/{UNWELL}" if state == FAILED else None,
         max(more - alike, 0),

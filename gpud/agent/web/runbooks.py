@@ -17,6 +17,7 @@ from starlette.routing import Route
 
 import gpud
 from gpud.core.alerts import RUNBOOKS
+from gpud.core.markup import Html, el
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -32,10 +33,8 @@ _INLINE: Final = re.compile(
     r"`(?P<code>[^`]+)`|\*(?P<stress>[^*]+)\*|\[(?P<text>\w+)\]\((?P<to>\w+)\.md\)"
 )
 _HEADING: Final = re.compile(r"(#{1,2}) (.+)")
-_STYLE: Final = (
-    "body{font:16px/1.5 system-ui,sans-serif;max-width:44em;margin:2em auto;padding:0 1em;"
-    "color-scheme:light dark}code{font-size:.95em;overflow-wrap:anywhere}"
-)
+_LIST: Final = (f"{RUNBOOKS}/", "runbooks")
+_STYLE: Final = "/static/page.css"
 
 
 def folder() -> Path:
@@ -122,9 +121,14 @@ def _read(where: Path, name: str) -> str | None:
 
 def _document(title: str, body: str) -> str:
     """``title`` is one of ours."""
-    return (
-        "<!doctype html><html lang=en><meta charset=utf-8>"
-        "<meta name=viewport content='width=device-width'>"
-        f"<title>{title} - gpud</title><style>{_STYLE}</style>"
-        f"<p><a href=/>gpud</a> <a href={RUNBOOKS}/>runbooks</a></p>{body}</html>\n"
+    head = el(
+        "head",
+        el("meta", charset="utf-8"),
+        el("meta", name="viewport", content="width=device-width, initial-scale=1"),
+        el("title", f"{title} - gpud"),
+        el("link", rel="stylesheet", href=_STYLE),
     )
+    links = [el("a", words, href=to) for to, words in (("/", "the state"), _LIST)]
+    top = el("header", el("p", el("strong", "gpud")), el("nav", *links, aria_label="Pages"))
+    main = el("main", Html(body), id="main", class_="prose")
+    return f"<!DOCTYPE html>\n{el('html', head, el('body', top, main), lang='en')}\n"

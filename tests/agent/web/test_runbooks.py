@@ -31,13 +31,16 @@ class Shape(HTMLParser):
 
     def __init__(self, page: str) -> None:
         super().__init__()
-        self.text, self.links = "", list[str]()
+        self.text, self.style, self.links = "", "", list[str]()
         self.open, self.wrong = list[str](), list[str]()
         self.feed(page)
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        if tag == "link":
+            self.style = dict(attrs)["href"] or ""
+            return
         self.links += [value or "" for name, value in attrs if name in {"href", "src"}]
-        if tag in {"h1", "h2", "p", "ul", "li"}:
+        if tag in {"h1", "h2", "p", "ul", "li", "header", "main"}:
             self.text += "\n"
         if tag not in {"meta", "li"}:
             self.open.append(tag)
@@ -73,7 +76,7 @@ def test_a_page_is_shown_whole_and_nothing_of_its_markdown_is_left(port: int, na
     )
     assert _words(left) == _words(shape.text.partition("runbooks")[2])
     assert not re.search(r"[`*]|\]\(|^[#-]", shape.text, re.MULTILINE)
-    for link in shape.links:
+    for link in (*shape.links, shape.style):
         assert ask(port, link)[0] == 200
 
 

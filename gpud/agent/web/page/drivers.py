@@ -114,7 +114,6 @@ def _timeline(view: View) -> Html:
 
 def _row(view: View, one: Mapping[str, Any]) -> tuple[Child, ...]:
     verdict = one["verdict"]
-    key = StreamKey(one["uuid"], one["probe"], one["mode"], one["version"], one["on_battery"])
     where = (
         "CPU"
         if one["uuid"] is None

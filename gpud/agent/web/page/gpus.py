@@ -85,6 +85,14 @@ def _gone(view: View, uuid: str, one: Mapping[str, Any]) -> Html:
     )
 
 
+def _missed(view: View, uuid: str) -> Html:
+    """Say of a GPU that others still see that CUDA does not."""
+    gone_s = (view.document["expected"].get(uuid) or {}).get("gone_s")
+    if gone_s is None:
+        return Html("")
+    return el("p", mark("failed", "CUDA does not offer it"), " since ", moment(gone_s))
+
+
 def _card(view: View, number: int, uuid: str) -> Html:
     said = view.readings.get(number, {})
     device: Mapping[str, Any] = next(
@@ -101,6 +109,7 @@ def _card(view: View, number: int, uuid: str) -> Html:
         "article",
         el("h3", f"GPU {number}: ", text(name, NAME), id=label),
         el("p", code(uuid), class_="quiet uuid"),
+        _missed(view, uuid),
         el("div", _meters(said), class_="meters"),
         parts.facts(_state(said)),
         _figures(view, number),

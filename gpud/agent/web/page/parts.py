@@ -19,6 +19,7 @@ LAST_S: Final = 2.0**37
 UNKNOWN: Final = "\N{EN DASH}"
 SHORT: Final = 18
 """Characters that need not be broken on a phone."""
+COMMAND: Final = 28
 GIB, MIB = float(1 << 30), float(1 << 20)
 
 _PATHS: Final = {
@@ -127,12 +128,12 @@ def advice(words: str) -> Html:
         before, _, typed = words.rpartition(": ")
         return joined(f"{before}: " if before else None, code(typed))
     parts = re.split(r"`([^`]+)`", words[:2000])
-    return joined([el("code", part) if place % 2 else part for place, part in enumerate(parts)])
+    return joined([code(part) if place % 2 else part for place, part in enumerate(parts)])
 
 
 def code(words: str) -> Html:
-    """Give a command or a path."""
-    return el("code", words)
+    """Give a command or a path; a short one stays on one line."""
+    return el("code", words, class_="short" if len(words) <= COMMAND else None)
 
 
 def link(to: str, words: Child) -> Html:
