@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import gpud
 from gpud import deciding, status
+from gpud.core import masking
 from gpud.core.errors import ConfigError, GpudError, StoreError
 from gpud.core.settings import Settings, config_path, entries
 from gpud.core.text import escaped
@@ -395,8 +396,7 @@ def _config(arguments: argparse.Namespace, place: Place) -> int:
         _say(f"{place.config} {found}")
         return OK
     for key, value in entries(settings):
-        shown = list(value) if isinstance(value, tuple) else value
-        _say(f"{key} = {json.dumps(shown)}")
+        _say(f"{key} = {json.dumps(masking.shown(key, value))}")
     return OK
 
 

@@ -6,7 +6,6 @@ Each public module in ``gpud.agent.alerts`` makes sinks: it defines its ``NAME``
 
 from __future__ import annotations
 
-import ipaddress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
@@ -30,12 +29,7 @@ class Context:
     @property
     def url(self) -> str:
         """Where gpud answers, for the links in a message."""
-        http = self.settings.http
-        try:
-            six = ipaddress.ip_address(http.host).version == 6  # noqa: PLR2004  # of IP
-        except ValueError:
-            six = False
-        return f"http://{f'[{http.host}]' if six else http.host}:{http.port}"
+        return self.settings.http.url
 
 
 class Sink(Protocol):

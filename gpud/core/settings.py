@@ -6,8 +6,6 @@ Root never passes the invoking user's environment.
 
 from __future__ import annotations
 
-import ipaddress
-import math
 import re
 import tomllib
 from dataclasses import dataclass, field, fields, is_dataclass
@@ -17,32 +15,17 @@ from typing import TYPE_CHECKING, Any, Final, Literal, get_args, get_origin, get
 import msgspec
 
 from gpud.core import clock, quiet
+from gpud.core.bounds import between as _between
 from gpud.core.errors import ConfigError
+from gpud.core.http_settings import Http
 from gpud.core.telemetry import LEVELS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
 ENV_PREFIX = "GPUD_"
-HIGHEST_PORT = 65535
 NOT_SETTINGS = frozenset({"GPUD_HOME"})
 """Names with our prefix that choose where to look, not what to do."""
-
-
-def _between(owner: Any, *names: str, low: float, high: float = math.inf) -> None:  # noqa: ANN401
-    """Refuse values outside ``low..high``; a NaN fails every comparison and so is refused too."""
-    for name in names:
-        value = getattr(owner, name)
-        if not (low <= value <= high and math.isfinite(value)):
-            limit = f"at least {low:g}" if high == math.inf else f"between {low:g} and {high:g}"
-            raise ValueError(f"{name} must be {limit}, not {value}")
-
-
-def _loopback(host: str) -> bool:
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,34 +35,6 @@ class Paths:
     state: str = ""
     run: str = ""
     log: str = ""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Http:
-    """The one listener, on the loopback address; nothing over HTTP changes state."""
-
-    listen: str = "127.0.0.1:9945"
-
-    def __post_init__(self) -> None:
-        """Refuse an address that is not HOST:PORT, and one that others can reach."""
-        host, colon, port = self.listen.rpartition(":")
-        if not (colon and host and port.isascii() and port.isdigit() and int(port) <= HIGHEST_PORT):
-            raise ValueError(f"listen must be HOST:PORT, such as 127.0.0.1:9945, not {self.listen}")
-        if not _loopback(self.host):
-            raise ValueError(
-                f"listen: {self.host} can be reached from outside, and gpud asks nobody for a "
-                "password yet; use 127.0.0.1, [::1] or localhost"
-            )
-
-    @property
-    def host(self) -> str:
-        """The address without port and without the brackets of IPv6."""
-        return self.listen.rpartition(":")[0].strip("[]")
-
-    @property
-    def port(self) -> int:
-        """The TCP port; 0 lets the kernel choose."""
-        return int(self.listen.rpartition(":")[2])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -357,13 +312,16 @@ def parse(
 
 def entries(settings: Settings) -> Iterator[tuple[str, Any]]:
     """Yield every ``section.key`` with its value in force, in the order of declaration."""
-    for item in fields(settings):
-        value = getattr(settings, item.name)
+    yield from _entries(settings, "")
+
+
+def _entries(owner: Any, prefix: str) -> Iterator[tuple[str, Any]]:  # noqa: ANN401
+    for item in fields(owner):
+        value = getattr(owner, item.name)
         if is_dataclass(value):
-            for inner in fields(value):
-                yield f"{item.name}.{inner.name}", getattr(value, inner.name)
+            yield from _entries(value, f"{prefix}{item.name}.")
         else:
-            yield item.name, value
+            yield f"{prefix}{item.name}", value
 
 
 def _join(home: str, rest: str) -> str:

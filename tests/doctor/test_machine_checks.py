@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from gpud.core.clock import Instant
+from gpud.core.http_settings import Http
 from gpud.core.report import AgentReport, Owner, ToolkitReport, ToolkitState
-from gpud.core.settings import Http, Settings
+from gpud.core.settings import Settings
 from gpud.core.toolkit import ToolkitFacts, judged
 from gpud.doctor import docker as dockerd
 from gpud.doctor.checks import (

@@ -1,0 +1,15 @@
+"""Bounds of settings: a value outside is refused with its name."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+
+def between(owner: Any, *names: str, low: float, high: float = math.inf) -> None:  # noqa: ANN401
+    """Refuse values outside ``low..high``; a NaN fails every comparison and so is refused too."""
+    for name in names:
+        value = getattr(owner, name)
+        if not (low <= value <= high and math.isfinite(value)):
+            limit = f"at least {low:g}" if high == math.inf else f"between {low:g} and {high:g}"
+            raise ValueError(f"{name} must be {limit}, not {value}")
