@@ -6,6 +6,7 @@ GpudError
 ├── ProbeError       a probe could not bring home a number; carries a ``Failure``
 ├── StoreError       the history could not be opened, written or read
 ├── ListenError      the HTTP address cannot be served
+├── KeyPairError     certificate, key or CA file cannot be used
 ├── TelemetryError   a telemetry source as a whole gave nothing
 ├── DeliveryError    an alert could not be delivered to a sink
 └── AlreadyRunning   another supervisor holds the lock
@@ -56,6 +57,17 @@ class StoreError(GpudError):
 
 class ListenError(GpudError):
     """The HTTP address is taken or not ours to bind."""
+
+
+class KeyPairError(GpudError):
+    """A file of ``[http.tls_server_config]`` cannot be used; the message names key and file.
+
+    ``unreadable``: for whoever asked; the agent's user may be allowed more.
+    """
+
+    def __init__(self, message: str, *, fix: str | None = None, unreadable: bool = False) -> None:
+        super().__init__(message, fix=fix)
+        self.unreadable = unreadable
 
 
 class TelemetryError(GpudError):

@@ -1,0 +1,164 @@
+"""The listener's certificate: files in, a TLS context that works out.
+
+The agent serves with it; ``gpud config check`` and the doctor look at it before. What is loaded is
+tried: a handshake in memory proves that certificate, key and settings go together, and tells by
+public means what the certificate says, which ``ssl`` offers for a peer's certificate only.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import ssl
+import stat
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from gpud.core.errors import KeyPairError
+
+if TYPE_CHECKING:
+    from gpud.core.http_settings import TlsServerConfig
+
+LARGEST: Final = 1024 * 1024
+ROUNDS: Final = 6
+"""Of a handshake in memory; TLS 1.2 takes four."""
+NO_CHECK_TIME: Final = 0x200000
+"""X509_V_FLAG_NO_CHECK_TIME, which ``ssl`` does not name: an expired one is to be read too."""
+
+OPENSSL_NAMES: Final = {
+    "TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256": "ECDHE-ECDSA-AES128-GCM-SHA256",
+    "TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384": "ECDHE-ECDSA-AES256-GCM-SHA384",
+    "TLS_ECDHE_ECDSA_WITH_CHACHA20_POLY1305_SHA256": "ECDHE-ECDSA-CHACHA20-POLY1305",
+    "TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256": "ECDHE-RSA-AES128-GCM-SHA256",
+    "TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384": "ECDHE-RSA-AES256-GCM-SHA384",
+    "TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305_SHA256": "ECDHE-RSA-CHACHA20-POLY1305",
+}
+VERSIONS: Final = {"TLS12": ssl.TLSVersion.TLSv1_2, "TLS13": ssl.TLSVersion.TLSv1_3}
+VERIFY: Final = {
+    "NoClientCert": ssl.CERT_NONE,
+    "VerifyClientCertIfGiven": ssl.CERT_OPTIONAL,
+    "RequireAndVerifyClientCert": ssl.CERT_REQUIRED,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class KeyPair:
+    """A context that answers handshakes, and what its certificate says."""
+
+    context: ssl.SSLContext
+    expires_s: float  # Unix time
+    names: frozenset[str]  # of machines and addresses, in small letters
+    key_exposed: bool  # everybody on the machine may read the key
+
+
+def load(tls: TlsServerConfig) -> KeyPair:
+    """Read the files, make the context and try it. Blocks: the files may lie anywhere.
+
+    Errors: ``KeyPairError`` naming the setting and the file, and what to do.
+    """
+    certificate = _text("cert_file", tls.cert_file)
+    key = _text("key_file", tls.key_file)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = VERSIONS[tls.min_version]
+    context.maximum_version = VERSIONS[tls.max_version]
+    context.options |= ssl.OP_NO_RENEGOTIATION  # a client could make us compute for ever
+    context.set_alpn_protocols(["http/1.1"])
+    if tls.cipher_suites:
+        context.set_ciphers(":".join(OPENSSL_NAMES[name] for name in tls.cipher_suites))
+    _fill(context, tls, key)
+    said = _tried(context, tls, certificate)
+    context.verify_mode = VERIFY[tls.client_auth_type]
+    if tls.client_ca_file:
+        _text("client_ca_file", tls.client_ca_file)
+        try:
+            context.load_verify_locations(cafile=tls.client_ca_file)
+        except (ssl.SSLError, OSError) as error:
+            raise KeyPairError(
+                f"client_ca_file {tls.client_ca_file} holds no certificate in PEM form",
+                fix="put the certificate of the authority that signs the clients' there",
+            ) from error
+    return KeyPair(
+        context,
+        expires_s=ssl.cert_time_to_seconds(said["notAfter"]),
+        names=frozenset(value.lower() for kind, value in sans(said) if kind != "URI"),
+        key_exposed=bool(Path(tls.key_file).stat().st_mode & stat.S_IROTH),
+    )
+
+
+def sans(said: dict[str, Any] | None) -> list[tuple[str, str]]:
+    """Give the subject alternative names, (kind, value), of a certificate as ``ssl`` tells it."""
+    return list((said or {}).get("subjectAltName", ()))
+
+
+def _text(setting: str, path: str) -> str:
+    """Read a file whole; a pipe in its place keeps nobody waiting."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
+        with open(descriptor, encoding="ascii", errors="replace") as file:  # noqa: PTH123  # of a descriptor
+            if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+                raise KeyPairError(f"{setting} {path} is no plain file")
+            return file.read(LARGEST)
+    except PermissionError as error:
+        raise KeyPairError(
+            f"{setting} {path} cannot be read: {error.strerror}",
+            fix=f"sudo chgrp gpud {path} && sudo chmod 640 {path}, and let gpud enter its folder",
+            unreadable=True,
+        ) from error
+    except OSError as error:
+        raise KeyPairError(
+            f"{setting} {path} cannot be read: {error.strerror}",
+            fix=f"put the file there, or correct {setting} in [http.tls_server_config]",
+        ) from error
+
+
+def _fill(context: ssl.SSLContext, tls: TlsServerConfig, key: str) -> None:
+    def locked() -> str:  # without this OpenSSL asks on the terminal
+        raise KeyPairError(
+            f"key_file {tls.key_file} is locked with a passphrase, and nobody is there to type it",
+            fix="unlock it: openssl pkey -in LOCKED -out KEY, readable by gpud alone",
+        )
+
+    try:
+        context.load_cert_chain(tls.cert_file, tls.key_file, password=locked)
+    except (ssl.SSLError, OSError, ValueError) as error:
+        reason = str(getattr(error, "reason", "") or "")
+        pair = f"cert_file {tls.cert_file} and key_file {tls.key_file}"
+        if reason in {"KEY_VALUES_MISMATCH", "NO_CERTIFICATE_ASSIGNED"}:  # the latter: RSA and EC
+            words = f"{pair} do not belong together"
+        elif "PRIVATE KEY-----" not in key:
+            words = f"key_file {tls.key_file} holds no private key in PEM form"
+        else:
+            words = f"{pair} cannot be used: {reason.replace('_', ' ').lower() or 'no PEM'}"
+        raise KeyPairError(
+            words, fix="put certificate and key of one pair there, as PEM"
+        ) from error
+
+
+def _tried(server: ssl.SSLContext, tls: TlsServerConfig, certificate: str) -> dict[str, Any]:
+    """Shake hands with ourselves, trusting this one certificate; gives what it says."""
+    client = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    client.check_hostname = False
+    client.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN | ssl.VerifyFlags(NO_CHECK_TIME)
+    try:
+        client.load_verify_locations(cadata=certificate)
+        to_server, to_client = ssl.MemoryBIO(), ssl.MemoryBIO()
+        ends = (
+            client.wrap_bio(to_client, to_server),
+            server.wrap_bio(to_server, to_client, server_side=True),
+        )
+        for _ in range(ROUNDS):
+            for end in ends:
+                with contextlib.suppress(ssl.SSLWantReadError):
+                    end.do_handshake()
+        said = ends[0].getpeercert()
+    except (ssl.SSLError, ValueError) as error:
+        words = str(getattr(error, "verify_message", "") or getattr(error, "reason", "") or error)
+        raise KeyPairError(
+            f"cert_file {tls.cert_file} does not serve with these settings: "
+            f"{words.replace('_', ' ').lower()}",
+            fix="use a certificate for servers whose key suits cipher_suites",
+        ) from error
+    if not said:
+        raise KeyPairError(f"cert_file {tls.cert_file} cannot be read back")
+    return said
