@@ -19,6 +19,7 @@ from gpud.core.clock import Instant
 from gpud.core.events import (
     AlertsChanged,
     BreakerChanged,
+    CertificateRead,
     Changed,
     ChildSpawned,
     ClockJumped,
@@ -376,6 +377,7 @@ def full() -> Snapshot:
         HealthSet("store", Level.OK, wall_s),
         AlertsChanged((SLOWER,), wall_s),
         StoreMeasured(StoreSize(98_304, 42, 1, 0), wall_s),
+        CertificateRead(wall_s + 86_400.0),
         SinkTold("notice", SinkState(sent=2, last_success_s=wall_s), wall_s),
         SinkTold("webhook", SinkState(failed=1, reason="refused", detail="x", fix="y"), wall_s),
         Judged(standings.streams(DEVICE.uuid, NOW.wall_s), wall_s, standings.units(DEVICE.uuid)),

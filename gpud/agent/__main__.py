@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 from gpud.core.errors import ConfigError
-from gpud.core.settings import config_path, parse
+from gpud.core.settings import Settings, config_path, parse
 
 
 def main() -> int:
@@ -19,9 +19,14 @@ def main() -> int:
     parser.add_argument("--config", type=Path)
     arguments = parser.parse_args()
     path = arguments.config or Path(config_path(arguments.home))
+    there = path.exists()
+
+    def read() -> Settings:
+        text = path.read_bytes() if there or path.exists() else None  # gone is no "take defaults"
+        return parse(text, os.environ, home=arguments.home, origin=str(path))
+
     try:
-        text = path.read_bytes() if path.exists() else None
-        settings = parse(text, os.environ, home=arguments.home, origin=str(path))
+        settings = read()
     except (ConfigError, OSError) as error:
         print(f"gpud: {error}", file=sys.stderr)
         return 2
@@ -29,8 +34,9 @@ def main() -> int:
     # 3 MB of the 64 and 60 modules. None is how an import is told that there is nothing.
     sys.modules["rich"] = None  # type: ignore[assignment]
     from gpud.agent import compose
+    from gpud.agent.web.renewal import Source
 
-    return asyncio.run(compose.run(settings))
+    return asyncio.run(compose.run(settings, Source(path, read)))
 
 
 if __name__ == "__main__":

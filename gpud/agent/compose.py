@@ -47,9 +47,10 @@ from gpud.agent.store import History
 from gpud.agent.web import runbooks
 from gpud.agent.web.api import alerts, events, probes
 from gpud.agent.web.api import history as runs
+from gpud.agent.web.renewal import Renewal
+from gpud.agent.web.serving import serving
 from gpud.core import advice, clock, containers, presence
 from gpud.core.detector import Parameters
-from gpud.core.errors import ListenError
 from gpud.core.events import (
     BreakerChanged,
     ChildSpawned,
@@ -66,11 +67,13 @@ from gpud.core.snapshot import Snapshot
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
+    from starlette.types import ASGIApp
+
+    from gpud.agent.web.renewal import Source
     from gpud.core.settings import Settings
 
 TICK_S = 1.0
 TASK_REST_S = 5.0
-LISTEN_AGAIN_S = 3.0
 LARGE_AFTER_S = 1.0
 """The first large round follows the first small one at once: a newcomer wants to see numbers."""
 
@@ -91,8 +94,8 @@ def prepare(settings: Settings) -> Path:
     return own
 
 
-async def run(settings: Settings) -> int:
-    """Run the agent until SIGTERM or SIGINT. Gives the exit code."""
+async def run(settings: Settings, source: Source | None = None) -> int:
+    """Run the agent until SIGTERM or SIGINT; ``source`` is read again. Gives the exit code."""
     own = prepare(settings)
     logs.configure(Path(settings.log_dir, "agent/agent.log"), level=settings.log.level)
     stop = asyncio.Event()
@@ -231,7 +234,7 @@ async def run(settings: Settings) -> int:
         ("windows", lambda: _asking_windows(context, watcher)),
         ("alerts", telling.run),
         ("report", lambda: _reporting(own / "agent.json", board, dirty)),
-        ("http", lambda: _serving(settings, board, history, stop)),
+        ("http", lambda: _serving(settings, source, board, history, stop)),
     )
     tasks = [asyncio.create_task(boundary.task(name, work)) for name, work in works]
     log.info("agent_started", version=gpud.__version__, pid=os.getpid(), http=settings.http.listen)
@@ -363,8 +366,14 @@ async def _reporting(path: Path, board: Board, dirty: asyncio.Event) -> None:
         await asyncio.sleep(TICK_S)
 
 
-async def _serving(settings: Settings, board: Board, history: History, stop: asyncio.Event) -> None:
-    """Listen and answer; an address that is taken is tried again while everything else goes on."""
+async def _serving(  # what is wired
+    settings: Settings,
+    source: Source | None,
+    board: Board,
+    history: History,
+    stop: asyncio.Event,
+) -> None:
+    """Answer over HTTP, to whom the settings let in."""
     collector = SnapshotCollector(board.read, settings, now, os.uname().nodename)
     routes = [
         alerts.route(board.read, history),
@@ -373,24 +382,9 @@ async def _serving(settings: Settings, board: Board, history: History, stop: asy
         runs.route(Path(settings.state_dir), board.read, time.time),
         *runbooks.routes(),
     ]
-    application = web.app(board.read, settings, collector, now, routes)
-    while not stop.is_set():
-        try:
-            listener = web.bind(settings.http.host, settings.http.port)
-        except ListenError as error:
-            board.post(
-                HealthSet(
-                    "http",
-                    Level.FAILED,
-                    time.time(),
-                    reason="address_in_use" if "taken" in str(error) else "cannot_listen",
-                    detail=str(error),
-                    fix=error.fix,
-                )
-            )
-            with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(stop.wait(), LISTEN_AGAIN_S)
-            continue
-        with listener:
-            board.post(HealthSet("http", Level.OK, time.time()))
-            await web.serve(application, listener, stop)
+
+    def application(access: web.Access) -> ASGIApp:
+        return web.app(board.read, settings, collector, now, routes, access=access)
+
+    renewal = Renewal(settings, source, board.post)
+    await serving(application, settings.http, renewal, board.post, stop)

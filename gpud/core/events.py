@@ -198,6 +198,13 @@ class StoreMeasured:
     now_s: float
 
 
+@dataclass(frozen=True, slots=True)
+class CertificateRead:
+    """The listener serves with this certificate now, or with none."""
+
+    expires_s: float | None  # Unix time
+
+
 Event = (
     ProbesListed
     | InventoryTaken
@@ -218,4 +225,5 @@ Event = (
     | AlertsChanged
     | SinkTold
     | StoreMeasured
+    | CertificateRead
 )

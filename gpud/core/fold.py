@@ -12,6 +12,7 @@ from gpud.core.container_fold import with_containers
 from gpud.core.events import (
     AlertsChanged,
     BreakerChanged,
+    CertificateRead,
     Changed,
     ChildSpawned,
     ClockJumped,
@@ -269,6 +270,11 @@ def _(event: StoreMeasured, snapshot: Snapshot) -> Snapshot:
 @fold.register
 def _(event: SinkTold, snapshot: Snapshot) -> Snapshot:
     return replace(snapshot, sinks={**snapshot.sinks, event.sink: event.state})
+
+
+@fold.register
+def _(event: CertificateRead, snapshot: Snapshot) -> Snapshot:
+    return replace(snapshot, certificate_expires_s=event.expires_s)
 
 
 def _accumulated(

@@ -130,6 +130,7 @@ class Snapshot:
     alerts_s: float | None = None  # Unix time; None until somebody has said what fires
     sinks: Mapping[str, SinkState] = field(default_factory=dict)  # by name
     store: StoreSize | None = None  # None until it could be read
+    certificate_expires_s: float | None = None  # Unix time; None: no TLS
     resumed_mono_s: float | None = None  # when the machine came back from its last long pause
 
 

@@ -68,6 +68,7 @@ class SnapshotCollector:
             *alerts.families(snapshot),
             *notifications.families(snapshot),
             *machine.store(snapshot),
+            *machine.listener(snapshot),
             *machine.own(snapshot),
         ):
             if family.samples:

@@ -71,6 +71,16 @@ def store(snapshot: Snapshot) -> Iterator[Metric]:
     )
 
 
+def listener(snapshot: Snapshot) -> Iterator[Metric]:
+    """Yield until when the listener's certificate is good."""
+    if snapshot.certificate_expires_s is not None:
+        yield GaugeMetricFamily(
+            "gpud_http_certificate_expiry_timestamp_seconds",
+            "Unix time at which the certificate of the listener expires.",
+            snapshot.certificate_expires_s,
+        )
+
+
 def own(snapshot: Snapshot) -> Iterator[Metric]:
     """Yield the troubles of the clocks and gpud's own cost."""
     yield CounterMetricFamily(

@@ -16,6 +16,7 @@ from starlette.routing import Route
 
 from gpud.agent.export.exposition import encoded
 from gpud.agent.web import assets
+from gpud.agent.web.access import Access, terms
 from gpud.agent.web.api import errors
 from gpud.agent.web.api import status as status_api
 from gpud.agent.web.front import Front
@@ -33,16 +34,19 @@ if TYPE_CHECKING:
     from gpud.core.snapshot import Snapshot
 
 
-def app(
+def app(  # noqa: PLR0913  # what is wired
     read: Callable[[], Snapshot],
     settings: Settings,
     collector: SnapshotCollector,
     now: Callable[[], Instant],
     more: Sequence[Route] = (),
+    *,
+    access: Access | None = None,
 ) -> ASGIApp:
     """Build the application. ``read`` gives the snapshot every answer is made of.
 
-    ``more`` are the routes of what is not in a snapshot: the history.
+    ``more`` are the routes of what is not in a snapshot: the history. ``access`` says who is let
+    in; without it, what ``settings`` say once and for all.
     """
     registry = CollectorRegistry(auto_describe=False)
     registry.register(collector)
@@ -76,4 +80,4 @@ def app(
     ]
     inner = Starlette(routes=routes, exception_handlers=errors.HANDLERS)
     inner.router.redirect_slashes = False  # who asks for another path is told so
-    return Guard(inner, settings.http.host)
+    return Guard(inner, access or Access(terms(settings.http)))

@@ -1,4 +1,4 @@
-"""What holds for every answer: its headers, and the name under which it was asked for."""
+"""What holds for every answer: its headers, who asks, and the name under which it was asked for."""
 
 from __future__ import annotations
 
@@ -6,8 +6,13 @@ from typing import TYPE_CHECKING, Any, Final
 
 from starlette.responses import PlainTextResponse
 
+from gpud.agent.web.access import asks_for
+from gpud.agent.web.auth import Checker, Outcome
+
 if TYPE_CHECKING:
     from starlette.types import ASGIApp, Receive, Scope, Send
+
+    from gpud.agent.web.access import Access
 
 HEADERS: Final = (
     (
@@ -20,18 +25,29 @@ HEADERS: Final = (
     (b"x-frame-options", b"DENY"),
     (b"x-content-type-options", b"nosniff"),
     (b"referrer-policy", b"no-referrer"),
+    (b"cross-origin-resource-policy", b"same-origin"),
+    (b"cross-origin-opener-policy", b"same-origin"),
     (b"cache-control", b"no-store"),
 )
-LOOPBACK: Final = frozenset({"localhost", "127.0.0.1", "[::1]"})
-WILDCARDS: Final = frozenset({"0.0.0.0", "::"})  # noqa: S104  # recognised, not bound
+CHUNK: Final = 64 * 1024
+"""Handed to a connection at once: a slow reader holds that much beside the answer."""
+
+
+def headers(own: list[tuple[bytes, bytes]], access: Access) -> list[tuple[bytes, bytes]]:
+    """Add what every answer carries; what it carries already, or a person set, stays."""
+    named = {name for name, _ in own}
+    chosen = dict(access.terms.headers)
+    added = [(name, chosen.pop(name, value)) for name, value in HEADERS]
+    return [*own, *(one for one in [*added, *chosen.items()] if one[0] not in named)]
 
 
 class Guard:
-    """Headers on every answer, and no answer to a foreign Host: that is how DNS rebinding asks."""
+    """Stands before the application: name, origin and password, in this order."""
 
-    def __init__(self, inner: ASGIApp, host: str) -> None:
+    def __init__(self, inner: ASGIApp, access: Access) -> None:
         self._inner = inner
-        self._hosts = None if host in WILDCARDS else LOOPBACK | {host, f"[{host}]"}
+        self._access = access
+        self._checker = Checker()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer, as ASGI asks."""
@@ -39,27 +55,80 @@ class Guard:
             await self._inner(scope, receive, send)
             return
 
-        async def with_headers(message: Any) -> None:  # noqa: ANN401  # an ASGI message
+        async def guarded(message: Any) -> None:  # noqa: ANN401  # an ASGI message
             if message["type"] == "http.response.start":
-                own = list(message.get("headers", []))
-                named = {name for name, _ in own}  # a file that never changes may be kept
-                message["headers"] = [*own, *(one for one in HEADERS if one[0] not in named)]
-            await send(message)
+                message["headers"] = headers(list(message.get("headers", [])), self._access)
+            body = message.get("body", b"")
+            if len(body) <= CHUNK:
+                await send(message)
+                return
+            for start in range(0, len(body), CHUNK):
+                more = start + CHUNK < len(body) or message.get("more_body", False)
+                part = {**message, "body": body[start : start + CHUNK], "more_body": more}
+                await send(part)
 
-        answer: ASGIApp = self._inner
-        if self._hosts is not None and _host(scope) not in self._hosts:
-            answer = PlainTextResponse(
-                "this address is not served under that name; use 127.0.0.1 or localhost\n",
-                status_code=421,
+        refusal = _refusal(scope, self._access) or await self._stranger(scope)
+        if refusal is None and (admitted := scope.get("state", {}).get("admitted")):
+            admitted()
+        await (refusal or self._inner)(scope, receive, guarded)
+
+    async def _stranger(self, scope: Scope) -> PlainTextResponse | None:
+        """Give the answer to who is not let in; None for who is."""
+        users = self._access.terms.users
+        if not users:
+            return None
+        peer = str((scope.get("client") or ("",))[0])
+        outcome = await self._checker.check(_header(scope, b"authorization"), users, peer)
+        if outcome is Outcome.KNOWN:
+            return None
+        if outcome is Outcome.BUSY:
+            return PlainTextResponse(
+                "too many passwords are being checked\n", 429, headers={"retry-after": "2"}
             )
-        await answer(scope, receive, with_headers)
+        return PlainTextResponse(
+            "gpud wants to know who asks: a user of [http] basic_auth_users\n",
+            401,
+            headers={"www-authenticate": 'Basic realm="gpud", charset="UTF-8"'},
+        )
 
 
-def _host(scope: Scope) -> str:
-    """Give the Host header without its port."""
-    for name, value in scope["headers"]:
-        if name == b"host":
-            text: str = value.decode("latin-1")
-            bare, colon, port = text.rpartition(":")
-            return bare if colon and port.isdigit() else text
-    return ""
+def _refusal(scope: Scope, access: Access) -> PlainTextResponse | None:
+    """Refuse what nobody who means well sends, whoever asks."""
+    host = _header(scope, b"host")
+    if not asks_for(host, access.terms.names) and not _own_address(host, scope):
+        return PlainTextResponse(
+            "this address is not served under that name; use 127.0.0.1 or localhost, "
+            "or set [http] hosts\n",
+            421,
+        )
+    if _foreign(scope, host):
+        return PlainTextResponse("gpud answers no page but its own\n", 403)
+    return None
+
+
+def _own_address(host: str, scope: Scope) -> bool:
+    """Say whether ``host`` is the very address that was connected to: no name was resolved."""
+    address = str((scope.get("server") or ("",))[0])
+    bare = f"[{address}]" if ":" in address else address
+    return bool(address) and bare in {host, host.rpartition(":")[0]}
+
+
+def _foreign(scope: Scope, host: str) -> bool:
+    """Say whether a page of somebody else's makes the browser ask, other than by a link.
+
+    It could not read the answer, but its size and time tell something. Programs send neither
+    header; a link, a bookmark and a typed address are navigations.
+    """
+    origin = _header(scope, b"origin")
+    if origin and origin.partition("://")[2] != host:
+        return True
+    if _header(scope, b"sec-fetch-site") in {"", "none", "same-origin"}:
+        return False
+    asked = (_header(scope, b"sec-fetch-mode"), _header(scope, b"sec-fetch-dest"))
+    return asked != ("navigate", "document")
+
+
+def _header(scope: Scope, wanted: bytes) -> str:
+    """Give the one value of a header; "" where it is absent or there are two of it."""
+    values = [value for name, value in scope["headers"] if name == wanted]
+    return values[0].decode("latin-1") if len(values) == 1 else ""
