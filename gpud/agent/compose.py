@@ -45,8 +45,7 @@ from gpud.agent.sink import Context as SinkContext
 from gpud.agent.source import Context
 from gpud.agent.store import History
 from gpud.agent.web import runbooks
-from gpud.agent.web.api import alerts, events, probes
-from gpud.agent.web.api import history as runs
+from gpud.agent.web.api.routes import routes as questions
 from gpud.agent.web.renewal import Renewal
 from gpud.agent.web.serving import serving
 from gpud.core import advice, clock, containers, presence
@@ -355,7 +354,7 @@ async def _reporting(path: Path, board: Board, dirty: asyncio.Event) -> None:
     while True:
         await dirty.wait()
         dirty.clear()
-        document = status.document(board.read(), now=now())
+        document = status.typed(board.read(), now=now())
         temporary = path.with_suffix(".tmp")
         try:
             temporary.write_bytes(msgspec.json.encode(document) + b"\n")
@@ -376,10 +375,7 @@ async def _serving(  # what is wired
     """Answer over HTTP, to whom the settings let in."""
     collector = SnapshotCollector(board.read, settings, now, os.uname().nodename)
     routes = [
-        alerts.route(board.read, history),
-        events.route(history),
-        probes.route(board.read, settings.schedule),
-        runs.route(Path(settings.state_dir), board.read, time.time),
+        *questions(board.read, history, settings, time.time),
         *runbooks.routes(),
     ]
 

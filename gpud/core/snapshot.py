@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
 from gpud.core.health import Health, Level
+from gpud.core.sample import Skip
 from gpud.core.telemetry import Telemetry
 
 if TYPE_CHECKING:
@@ -34,7 +35,6 @@ if TYPE_CHECKING:
         ProbeSpec,
         RunReport,
         Sample,
-        Skip,
         Unit,
     )
     from gpud.core.streams import StreamKey

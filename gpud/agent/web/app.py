@@ -17,7 +17,7 @@ from starlette.routing import Route
 from gpud.agent.export.exposition import encoded
 from gpud.agent.web import assets
 from gpud.agent.web.access import Access, terms
-from gpud.agent.web.api import errors
+from gpud.agent.web.api import errors, openapi
 from gpud.agent.web.api import status as status_api
 from gpud.agent.web.front import Front
 from gpud.agent.web.guard import Guard
@@ -76,6 +76,7 @@ def app(  # noqa: PLR0913  # what is wired
         Route("/-/ready", ready),
         status_api.route(read, now),
         assets.route(files),
+        openapi.route(),
         *more,
     ]
     inner = Starlette(routes=routes, exception_handlers=errors.HANDLERS)

@@ -1,0 +1,201 @@
+"""/api/v1/openapi.json: every path in OpenAPI 3.1, out of what reads the questions and answers.
+
+Parameters are those the routes refuse others by, and schemas are made of the types that are
+encoded: nothing is described twice. It is made when somebody first asks, and kept.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+
+from gpud.agent.web.api import alerts, answers, events, history, probes, status
+from gpud.agent.web.api.answers import Body
+from gpud.agent.web.api.documents import (
+    AlertsAnswer,
+    EventsAnswer,
+    HistoryAnswer,
+    ProbesAnswer,
+    Refusal,
+)
+from gpud.agent.web.api.queries import MOST_NAMES
+from gpud.core.statusdocument import StatusDocument
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from starlette.datastructures import QueryParams
+    from starlette.routing import Route
+
+    from gpud.agent.web.api.queries import Parameter
+
+PATH: Final = "/api/v1/openapi.json"
+VERSION: Final = "1.0.0"
+"""Of the API: the first number is that of its paths, the second grows with what is added."""
+REFERENCE: Final = "#/components/schemas/{name}"
+JSON: Final = "application/json"
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """One path below /api: what it answers, what it can be asked, and how it can refuse."""
+
+    path: str
+    summary: str
+    answer: type
+    parameters: Sequence[Parameter[Any]] = ()
+    refusals: Sequence[int] = (400,)
+
+
+QUESTIONS: Final = (
+    Question(status.PATH, "Everything of this moment", StatusDocument),
+    Question(probes.PATH, "What is measured, and the last run of each", ProbesAnswer),
+    Question(
+        history.PATH,
+        "Figures of one probe over time",
+        HistoryAnswer,
+        history.PARAMETERS,
+        (400, 404, 503),
+    ),
+    Question(
+        events.PATH,
+        "What happened to driver and machine",
+        EventsAnswer,
+        events.PARAMETERS,
+        (400, 503),
+    ),
+    Question(
+        alerts.PATH, "What fires, and what has fired", AlertsAnswer, alerts.PARAMETERS, (400, 503)
+    ),
+)
+WORDS: Final = {
+    400: "A parameter cannot be used; the answer names it.",
+    404: "A parameter names what there is not; the answer says what there is.",
+    503: "The history cannot be read just now, or too many ask; the answer says why.",
+}
+DESCRIPTION: Final = """Read-only: GET and HEAD, and nothing that is asked starts a probe or changes
+anything. Base units throughout: a name that ends in `_s` is in seconds, and in Unix seconds where
+it is a moment. What is not known is null or absent, never 0. Every answer has `schema_version`;
+fields are added, and below /api/v1 none is renamed, removed or given another meaning. Answers of
+200 have an ETag and are compressed for who accepts gzip. What cannot be answered has `error` with a
+`reason` for programs, a `detail` for people, and a `fix`."""
+
+
+def route() -> Route:
+    """Make the route."""
+    made: Body | None = None
+
+    async def description(_: QueryParams) -> Body:
+        nonlocal made
+        if made is None:
+            made = await asyncio.to_thread(lambda: Body.of(document()))
+        return made
+
+    return answers.route(PATH, (), description)
+
+
+def document() -> dict[str, Any]:
+    """Make the whole description."""
+    types = (*(question.answer for question in QUESTIONS), Refusal)
+    schemas, components = msgspec.json.schema_components(types, ref_template=REFERENCE)
+    said = dict(zip(types, schemas, strict=True))
+    return {
+        "openapi": "3.1.0",
+        "info": {"title": "gpud", "version": VERSION, "description": _line(DESCRIPTION)},
+        "paths": _named(
+            {
+                **{one.path: {"get": _asked(one, said)} for one in QUESTIONS},
+                PATH: {
+                    "get": _plain("This description", JSON, {"type": "object"}, refusals=(400,))
+                },
+                **_beside(),
+            }
+        ),
+        "components": {
+            "schemas": {name: _whole(schema) for name, schema in components.items()},
+            "responses": {
+                str(code): {
+                    "description": words,
+                    "content": {JSON: {"schema": said[Refusal]}},
+                }
+                for code, words in WORDS.items()
+            },
+        },
+    }
+
+
+def _asked(question: Question, said: Mapping[type, Any]) -> dict[str, Any]:
+    described = _plain(question.summary, JSON, said[question.answer], refusals=question.refusals)
+    described["parameters"] = [_parameter(one) for one in question.parameters]
+    return described
+
+
+def _plain(
+    summary: str, media: str, schema: Mapping[str, Any], *, refusals: Sequence[int] = ()
+) -> dict[str, Any]:
+    tag = {"ETag": {"description": "changes with the answer", "schema": {"type": "string"}}}
+    answer: dict[str, Any] = {"description": summary, "content": {media: {"schema": schema}}}
+    responses: dict[str, Any] = {"200": answer}
+    if media == JSON:
+        answer["headers"] = tag
+        responses["304"] = {"description": "If-None-Match has the tag of the answer."}
+    responses |= {str(code): {"$ref": f"#/components/responses/{code}"} for code in refusals}
+    return {"summary": summary, "responses": responses}
+
+
+def _beside() -> dict[str, Any]:
+    """Describe what monitoring asks for, which is no JSON."""
+    text = {"type": "string"}
+    metrics = _plain("Everything as metrics, in the text format of Prometheus", "text/plain", text)
+    openmetrics = "application/openmetrics-text"
+    metrics["responses"]["200"]["content"][openmetrics] = {"schema": text}
+    ready = _plain("Whether the first probes have ended", "text/plain", text)
+    unready = {"description": "Not yet.", "content": {"text/plain": {"schema": text}}}
+    ready["responses"]["503"] = unready
+    alive = _plain("Whether gpud answers", "text/plain", text)
+    return {
+        "/metrics": {"get": metrics},
+        "/-/healthy": {"get": alive},
+        "/-/ready": {"get": ready},
+    }
+
+
+def _parameter(parameter: Parameter[Any]) -> dict[str, Any]:
+    schema: Mapping[str, Any] = parameter.schema
+    if parameter.many:
+        schema = {"type": "array", "items": schema, "minItems": 1, "maxItems": MOST_NAMES}
+    return {
+        "name": parameter.name,
+        "in": "query",
+        "description": parameter.summary,
+        "required": parameter.required,
+        "schema": schema,
+    }
+
+
+def _whole(schema: Mapping[str, Any]) -> dict[str, Any]:
+    """Say that every field is there: what is not known is null, and nothing is left out."""
+    found = dict(schema)
+    if "properties" in found:
+        found["required"] = list(found["properties"])
+        found["properties"] = {
+            name: {key: value for key, value in one.items() if key != "default"}
+            for name, one in found["properties"].items()
+        }
+    if "description" in found:
+        found["description"] = _line(found["description"])
+    return found
+
+
+def _named(paths: dict[str, Any]) -> dict[str, Any]:
+    """Give every operation the name that generators of clients ask for."""
+    for path, item in paths.items():
+        item["get"]["operationId"] = path.rpartition("/")[2].partition(".")[0]
+    return paths
+
+
+def _line(text: str) -> str:
+    return " ".join(text.split())

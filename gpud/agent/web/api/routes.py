@@ -1,0 +1,32 @@
+"""The questions that need more than a snapshot, or other settings than those of HTTP."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from gpud.agent.web.api import alerts, events, history, probes
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from starlette.routing import Route
+
+    from gpud.agent.store import History
+    from gpud.core.settings import Settings
+    from gpud.core.snapshot import Snapshot
+
+
+def routes(
+    read: Callable[[], Snapshot],
+    kept: History,
+    settings: Settings,
+    now_s: Callable[[], float],
+) -> list[Route]:
+    """Make them. ``now_s`` gives Unix time."""
+    return [
+        alerts.route(read, kept),
+        events.route(kept),
+        probes.route(read, settings.schedule),
+        history.route(Path(settings.state_dir), read, now_s),
+    ]
