@@ -10,7 +10,16 @@ import pytest
 
 from gpud.core import xid
 from tests.prometheus import rules
-from tests.prometheus.rules import FOLDER, GROUPED, MADE, METRIC, OF_TARGETS, RUNBOOKS, SELECTED, Rule
+from tests.prometheus.rules import (
+    FOLDER,
+    GROUPED,
+    MADE,
+    METRIC,
+    OF_TARGETS,
+    RUNBOOKS,
+    SELECTED,
+    Rule,
+)
 
 if TYPE_CHECKING:
     from pathlib import Path
