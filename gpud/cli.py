@@ -6,16 +6,18 @@ Verbs import what they need when they run, because ``gpud status`` must answer a
 
 from __future__ import annotations
 
-import argparse
+import contextlib
+import errno
 import json
 import os
 import sys
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import gpud
 from gpud import deciding, status
+from gpud.arguments import parser
 from gpud.core import masking
 from gpud.core.errors import ConfigError, GpudError, StoreError
 from gpud.core.settings import Settings, config_path, entries
@@ -30,135 +32,13 @@ from gpud.place import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    import argparse
+    from collections.abc import Callable, Mapping, Sequence
+
+__all__ = ["main", "parser"]
 
 OK, PROBLEM, USAGE, NOT_RUNNING, NO_PERMISSION = 0, 1, 2, 3, 4
 INTERRUPTED = 130
-MOST_REPEATS = 100
-MOST_ROWS = 100_000
-MOST_DAYS = 3650
-
-
-def parser() -> argparse.ArgumentParser:
-    """Build the parser; the completion scripts and the man page are made from it."""
-    top = argparse.ArgumentParser(
-        prog="gpud",
-        description="Keeps Docker running and watches what the GPU can do, in WSL2 and on Linux.",
-        epilog="Exit codes: 0 well, 1 a problem was found, 2 usage or configuration, "
-        "3 not running, 4 no permission.",
-    )
-    top.add_argument("--home", help="where the tree of files begins (default: / when installed)")
-    top.add_argument("--version", action="version", version=f"gpud {gpud.__version__}")
-    top.add_argument("--config", type=Path, help="the settings file (default: etc/gpud/gpud.toml)")
-    verbs = top.add_subparsers(dest="verb", required=True, metavar="COMMAND")
-
-    def verb(name: str, run: Callable[..., int], text: str) -> argparse.ArgumentParser:
-        added = verbs.add_parser(name, help=text, description=text)
-        added.set_defaults(run=run)
-        return added
-
-    verb("up", _up, "start gpud in the background (root, through sudo)")
-    down = verb("down", _down, "stop gpud; dockerd and its containers keep running")
-    down.add_argument("--docker", action="store_true", help="stop dockerd too")
-    verb("restart", _restart, "stop and start gpud; dockerd is adopted, not restarted")
-    verb("run", _run, "run in the foreground until Ctrl-C")
-    status = verb("status", _status, "say how everything is")
-    status.add_argument("--json", action="store_true", help="print one JSON document")
-    doctor = verb("doctor", _doctor, "check this machine, say what is wrong and how to mend it")
-    doctor.add_argument("--json", action="store_true", help="print one JSON document")
-    probe = verb("probe", _probe, "run probes now, by hand")
-    probe.add_argument("names", nargs="*", metavar="NAME", help="which (default: all)")
-    probe.add_argument("--list", action="store_true", help="list the probes and run none")
-    probe.add_argument("--json", action="store_true", help="print one JSON document")
-    probe.add_argument(
-        "--gpu",
-        action="append",
-        default=[],
-        metavar="INDEX|UUID",
-        help="which GPU, may be given again (default: all); the CPU's probes run anyway",
-    )
-    probe.add_argument(
-        "--repeat", type=_repeats, default=1, metavar="N", help="run everything N times, 1 to 100"
-    )
-    capture = verb("capture", _capture, "record this machine for a bug report, without names")
-    capture.add_argument(
-        "-o", "--output", metavar="FILE", help="where to (default: gpud-capture-DATE.json; -: here)"
-    )
-    capture.add_argument(
-        "--with-programs",
-        action="store_true",
-        help="start nvidia-smi too; each start costs Windows memory on some versions of WSL",
-    )
-    gpus = verb("gpus", _gpus, "forget GPUs that were taken out on purpose")
-    gpus.add_argument("action", choices=("forget",))
-    gpus.add_argument(
-        "uuids", nargs="+", metavar="UUID", help="which, as `gpud status` says; or all"
-    )
-    _history_options(
-        verb("history", _history, "print what was measured, copy it, or write all of it as CSV")
-    )
-    report = verb("report", _report, "say what changed in the last weeks, from the history")
-    report.add_argument(
-        "--days", type=_days, default=30.0, metavar="N", help="how far back (default: 30)"
-    )
-    report.add_argument("--html", metavar="FILE", help="write one page with charts (-: here)")
-    report.add_argument("--json", action="store_true", help="print one JSON document")
-    deciding.add(verb, _decide)
-    config = verb("config", _config, "show the settings in force, or check the file")
-    config.add_argument("action", choices=("show", "check"))
-    verb("version", _version, "print the version")
-    completion = verb("completion", _completion, "print the completion script of a shell")
-    completion.add_argument("shell", choices=("bash", "zsh", "fish", "tcsh"))
-    return top
-
-
-def _history_options(history: argparse.ArgumentParser) -> None:
-    """Add what chooses rows, before and after ``export`` alike."""
-
-    def chosen(parser: argparse.ArgumentParser, *, nothing: Any) -> None:  # noqa: ANN401
-        moment = "WHEN: 30m, 2h, 3d, a date, or a time as RFC 3339 has it"
-        several = nothing if nothing is argparse.SUPPRESS else []
-        parser.add_argument("--since", default=nothing, metavar="WHEN", help=moment)
-        parser.add_argument("--until", default=nothing, metavar="WHEN", help="likewise")
-        for name, metavar, text in (
-            ("--probe", "NAME", "only this one"),
-            ("--mode", "NAME", "only this one"),
-            ("--gpu", "INDEX|UUID|cpu", "only this one"),
-        ):
-            parser.add_argument(
-                name,
-                action="append",
-                default=several,
-                metavar=metavar,
-                help=f"{text}, may be given again",
-            )
-
-    chosen(history, nothing=None)
-    history.add_argument(
-        "--limit",
-        type=_rows,
-        metavar="N",
-        help="the newest N rows (default: 100, and all with --since)",
-    )
-    history.set_defaults(form="table", action=None)
-    forms = history.add_mutually_exclusive_group()
-    for form in ("csv", "json"):
-        forms.add_argument(
-            f"--{form}", dest="form", action="store_const", const=form, help=f"print {form.upper()}"
-        )
-    actions = history.add_subparsers(metavar="ACTION", help="leave it out to print")
-    text = "write every row as CSV, the oldest first"
-    export = actions.add_parser("export", help=text, description=text)
-    export.set_defaults(action="export", hourly=False)
-    chosen(export, nothing=argparse.SUPPRESS)
-    which = export.add_mutually_exclusive_group()
-    which.add_argument("--raw", action="store_false", dest="hourly", help="runs (the default)")
-    which.add_argument("--hourly", action="store_true", help="hours: they are kept for longer")
-    export.add_argument("-o", "--output", metavar="FILE", help="where to (default, and -: here)")
-    text = "copy the history to a new file, while the agent writes it"
-    backup = actions.add_parser("backup", help=text, description=text)
-    backup.set_defaults(action="backup")
-    backup.add_argument("file", metavar="FILE", help="a name that is not taken")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -166,26 +46,55 @@ def main(argv: Sequence[str] | None = None) -> int:
     for name in ("stdout", "stderr"):
         if getattr(sys, name) is None:  # `gpud doctor >&-`: whoever closed it wants to read nothing
             setattr(sys, name, Path(os.devnull).open("w"))  # noqa: SIM115  # for the whole life
-    arguments = parser().parse_args(argv)
-    home = str(Path(arguments.home).absolute()) if arguments.home else default_home()
-    place = Place(home=home, config=(arguments.config or Path(config_path(home))).absolute())
-    run: Callable[[argparse.Namespace, Place], int] = arguments.run
+    words = sys.argv[1:] if argv is None else argv
+    verb = ""
     try:
-        return run(arguments, place)
+        if not words:
+            parser().print_help(sys.stderr)
+            return USAGE
+        given = _parsed(words)
+        if isinstance(given, int):
+            return given
+        verb = " ".join(word for word in (given.verb, getattr(given, "action", None)) if word)
+        home = str(Path(given.home).absolute()) if given.home else default_home()
+        place = Place(home=home, config=(given.config or Path(config_path(home))).absolute())
+        code = RUN[given.verb](given, place)
+        sys.stdout.flush()
     except BrokenPipeError:  # `gpud status | head`: nobody reads on, and that is fine
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _silence()
         return OK
     except (GpudError, OSError) as error:
-        words = (arguments.verb, getattr(arguments, "action", None))
-        return _refuse(error, " ".join(word for word in words if word))
+        return _refuse(error, verb)
     except KeyboardInterrupt:
         return INTERRUPTED
+    return code
+
+
+def _parsed(words: Sequence[str]) -> argparse.Namespace | int:
+    """Read the words; an exit code where they were all that was to be done, such as --help."""
+    try:
+        return parser().parse_args(words)
+    except SystemExit as ended:
+        sys.stdout.flush()
+        return int(ended.code or OK)
+
+
+def _silence() -> None:
+    """Let what waits in stdout's buffer go nowhere: it would be tried once more at exit."""
+    with contextlib.suppress(OSError, ValueError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _refuse(error: GpudError | OSError, verb: str) -> int:
     """Say what went wrong in a line, the fix in another, and give the exit code."""
     fix = error.fix if isinstance(error, GpudError) else None
     code = PROBLEM
+    try:
+        sys.stdout.flush()
+    except OSError:  # `gpud doctor >/dev/full`: whatever the verb says of it
+        _silence()
+    if isinstance(error, OSError) and error.filename is None and error.errno == errno.ENOSPC:
+        error, fix = GpudError(f"cannot write the result: {error.strerror}"), "make room for it"
     if isinstance(error, ConfigError):
         code = USAGE
     elif isinstance(error, PermissionError) or (
@@ -210,12 +119,12 @@ def _up(_: argparse.Namespace, place: Place) -> int:
     return code
 
 
-def _down(arguments: argparse.Namespace, place: Place) -> int:
+def _down(given: argparse.Namespace, place: Place) -> int:
     settings = root_only(place)
     from gpud.root import control
 
-    code = control.down(settings, docker=arguments.docker)
-    rest = "" if arguments.docker else "; dockerd and its containers run on"
+    code = control.down(settings, docker=given.docker)
+    rest = "" if given.docker else "; dockerd and its containers run on"
     _say(f"gpud has stopped{rest}. Opened shells leave it at that until `gpud up` or the next boot")
     return code
 
@@ -240,18 +149,49 @@ def _run(_: argparse.Namespace, place: Place) -> int:
     return supervisor.run(settings, config_path=place.config, foreground=True)
 
 
-def _status(arguments: argparse.Namespace, place: Place) -> int:
+def _status(given: argparse.Namespace, place: Place) -> int:
     settings, trouble = place.settings_or_defaults()
     if trouble is not None:
         _say(f"gpud: {trouble}", file=sys.stderr)  # what runs runs on with the settings it read
-    told = document(Path(settings.run_dir))
+    run_dir, url = Path(settings.run_dir), f"http://{settings.http.listen}/"
+    if given.watch is not None:
+        from gpud.term import watch
+
+        return watch.run(
+            lambda: document(run_dir),
+            lambda: not_running(place, run_dir),
+            every_s=given.watch,
+            url=url,
+            colour=given.color,
+        )
+    told = document(run_dir)
     if told is None:
-        return _nobody(place, Path(settings.run_dir), as_json=arguments.json)
-    if arguments.json:
+        return _nobody(place, run_dir, as_json=given.json)
+    if given.json:
         print(json.dumps(told))
     else:
-        print(*status.lines(told, time.time()), sep="\n", flush=True)
+        from gpud.agent.byhand import terminal
+        from gpud.term import paint
+
+        lines = status.drawn(told, time.time(), paint.view(sys.stdout), url=url)
+        terminal.put(paint.painted(lines, colour=paint.wanted(given.color, sys.stdout)))
     return PROBLEM if told["state"] != "ok" or status.unseen(told) else OK
+
+
+def _logs(given: argparse.Namespace, place: Place) -> int:
+    settings, _ = place.settings_or_defaults()
+    from gpud.term.logs import command
+
+    request = command.Request(
+        components=tuple(dict.fromkeys(given.component)),
+        since=given.since,
+        count=given.lines,
+        level=given.level,
+        follow=given.follow,
+        as_json=given.json,
+        colour=given.color,
+    )
+    return command.run(settings, request, now_s=time.time())
 
 
 def _nobody(place: Place, run_dir: Path, *, as_json: bool) -> int:
@@ -262,65 +202,71 @@ def _nobody(place: Place, run_dir: Path, *, as_json: bool) -> int:
     return NOT_RUNNING
 
 
-def _doctor(arguments: argparse.Namespace, place: Place) -> int:
+def _doctor(given: argparse.Namespace, place: Place) -> int:
     settings, trouble = place.settings_or_defaults()
     from gpud.doctor import show
 
-    return show.doctor(settings, trouble, os.environ, as_json=arguments.json)
+    return show.doctor(settings, trouble, os.environ, as_json=given.json)
 
 
-def _probe(arguments: argparse.Namespace, place: Place) -> int:
+def _probe(given: argparse.Namespace, place: Place) -> int:
     from gpud.agent.byhand import command, session
 
-    if arguments.list:
-        return command.listing(arguments.names, as_json=arguments.json)
+    if given.list:
+        return command.listing(given.names, as_json=given.json)
     settings = place.settings()
     as_the_agent(settings, place)
-    request = session.Request(tuple(arguments.names), tuple(arguments.gpu), arguments.repeat)
-    return command.run(settings, request, as_json=arguments.json)
+    request = session.Request(tuple(given.names), tuple(given.gpu), given.repeat)
+    return command.run(settings, request, as_json=given.json)
 
 
-def _capture(arguments: argparse.Namespace, place: Place) -> int:
+def _capture(given: argparse.Namespace, place: Place) -> int:
     settings, _ = place.settings_or_defaults()
     from gpud.agent.capture import command
 
-    request = command.Request(arguments.output, programs=arguments.with_programs)
+    request = command.Request(given.output, programs=given.with_programs)
     return command.run(settings, place.config, request)
 
 
-def _gpus(arguments: argparse.Namespace, place: Place) -> int:
+def _gpus(given: argparse.Namespace, place: Place) -> int:
     settings = root_only(place)
     from gpud.agent import forgetting
 
     as_the_agent(settings, place)
-    forgotten = forgetting.forget(Path(settings.state_dir), arguments.uuids, now_s=time.time())
+    forgotten = forgetting.forget(Path(settings.state_dir), given.uuids, now_s=time.time())
     for uuid, one in forgotten.items():
         _say(f"{one.name} ({uuid}) is forgotten")
     _say("what is there is expected again" if forgotten else "there was no GPU to forget")
     return OK
 
 
-def _history(arguments: argparse.Namespace, place: Place) -> int:
+def _history(given: argparse.Namespace, place: Place) -> int:
     settings = place.settings()
     from gpud.agent.history import command
+    from gpud.agent.history.request import Request
 
-    if arguments.action == "backup":
-        return command.copy(settings, arguments.file)
-    request = command.Request(
-        since=arguments.since,
-        until=arguments.until,
-        probes=tuple(arguments.probe),
-        modes=tuple(arguments.mode),
-        gpus=tuple(arguments.gpu),
-        limit=arguments.limit,
+    if given.action == "backup":
+        return command.copy(settings, given.file)
+    request = Request(
+        since=given.since,
+        until=given.until,
+        probes=tuple(given.probe),
+        modes=tuple(given.mode),
+        gpus=tuple(given.gpu),
+        limit=given.limit,
     )
-    if arguments.action is None or arguments.output in {None, "-"}:
+    if given.action is None or given.output in {None, "-"}:
         _not_as_root(settings, place)
-    if arguments.action == "export":
+    now_s = time.time()
+    if given.action == "export":
         return command.export(
-            settings, request, hourly=arguments.hourly, output=arguments.output, now_s=time.time()
+            settings, request, hourly=given.hourly, output=given.output, now_s=now_s
         )
-    return command.show(settings, request, form=arguments.form, now_s=time.time())
+    if given.form == "chart":
+        from gpud.term import chart
+
+        return chart.show(settings, request, colour=given.color, now_s=now_s)
+    return command.show(settings, request, form=given.form, now_s=now_s)
 
 
 def _not_as_root(settings: Settings, place: Place) -> None:
@@ -329,69 +275,47 @@ def _not_as_root(settings: Settings, place: Place) -> None:
         as_the_agent(settings, place)
 
 
-def _report(arguments: argparse.Namespace, place: Place) -> int:
+def _report(given: argparse.Namespace, place: Place) -> int:
     settings, _ = place.settings_or_defaults()
     from gpud.report import command
 
-    if arguments.html in {None, "-"}:
+    if given.html in {None, "-"}:
         _not_as_root(settings, place)
-    directory, as_json = Path(settings.state_dir), arguments.json
-    return command.run(directory, arguments.days, html=arguments.html, as_json=as_json)
+    directory, as_json = Path(settings.state_dir), given.json
+    return command.run(directory, given.days, html=given.html, as_json=as_json)
 
 
-def _decide(arguments: argparse.Namespace, place: Place) -> int:
+def _decide(given: argparse.Namespace, place: Place) -> int:
     """Show what the running agent says, or write down what a person says to it."""
-    shows = arguments.action in deciding.SHOWN
+    shows = given.action in deciding.SHOWN
     settings = place.settings_or_defaults()[0] if shows else root_only(place)
-    if arguments.action == "test":
-        return _test_sinks(arguments, place, settings)
+    if given.action == "test":
+        return _test_sinks(given, place, settings)
     told = document(Path(settings.run_dir))
     if not shows:
-        wanted = deciding.wanted(arguments, told)
+        wanted = deciding.wanted(given, told)
         as_the_agent(settings, place)
         _say(deciding.decided(wanted, Path(settings.state_dir), time.time()))
         return OK
     if told is None:
-        return _nobody(place, Path(settings.run_dir), as_json=arguments.json)
-    shown = deciding.shown(arguments, told)
+        return _nobody(place, Path(settings.run_dir), as_json=given.json)
+    shown = deciding.shown(given, told)
     print(shown.text, flush=True)
     return PROBLEM if shown.problem else OK
 
 
-def _test_sinks(arguments: argparse.Namespace, place: Place, settings: Settings) -> int:
+def _test_sinks(given: argparse.Namespace, place: Place, settings: Settings) -> int:
     as_the_agent(settings, place)
     from gpud.agent import alerttest
 
-    lines, code = alerttest.run(settings, arguments.sink)
+    lines, code = alerttest.run(settings, given.sink)
     _say("\n".join(lines))
     return code
 
 
-def _repeats(text: str) -> int:
-    if not (text.isascii() and text.isdigit() and 1 <= int(text) <= MOST_REPEATS):
-        raise argparse.ArgumentTypeError(f"must be 1 to {MOST_REPEATS}, not {text!r}")
-    return int(text)
-
-
-def _rows(text: str) -> int:
-    if not (text.isascii() and text.isdigit() and 1 <= int(text) <= MOST_ROWS):
-        raise argparse.ArgumentTypeError(f"must be 1 to {MOST_ROWS}, not {text!r}")
-    return int(text)
-
-
-def _days(text: str) -> float:
-    try:
-        days = float(text)
-    except ValueError:
-        days = 0.0
-    if not 0 < days <= MOST_DAYS:
-        raise argparse.ArgumentTypeError(f"must be a number above 0, up to {MOST_DAYS}")
-    return days
-
-
-def _config(arguments: argparse.Namespace, place: Place) -> int:
+def _config(given: argparse.Namespace, place: Place) -> int:
     settings = place.settings()
-    if arguments.action == "check":
+    if given.action == "check":
         found = "is well" if place.config.exists() else "does not exist; the defaults hold"
         _say(f"{place.config} {found}")
         return OK
@@ -405,8 +329,30 @@ def _version(_: argparse.Namespace, __: Place) -> int:
     return OK
 
 
-def _completion(arguments: argparse.Namespace, _: Place) -> int:
-    import shtab
+def _completion(given: argparse.Namespace, _: Place) -> int:
+    from gpud.term import completion
 
-    print(shtab.complete(parser(), shell=arguments.shell))
+    print(completion.script(parser(), given.shell))
     return OK
+
+
+RUN: Final[Mapping[str, Callable[[argparse.Namespace, Place], int]]] = {
+    "alerts": _decide,
+    "baseline": _decide,
+    "capture": _capture,
+    "completion": _completion,
+    "config": _config,
+    "doctor": _doctor,
+    "down": _down,
+    "gpus": _gpus,
+    "history": _history,
+    "logs": _logs,
+    "probe": _probe,
+    "report": _report,
+    "restart": _restart,
+    "run": _run,
+    "status": _status,
+    "up": _up,
+    "version": _version,
+}
+"""What each verb does."""

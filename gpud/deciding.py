@@ -47,9 +47,9 @@ class Wanted:
     running: bool
 
 
-def add(verb: Callable[..., argparse.ArgumentParser], run: Callable[..., int]) -> None:
+def add(verb: Callable[[str, str], argparse.ArgumentParser]) -> None:
     """Add both verbs to the parser."""
-    baseline = verb("baseline", run, "say what is normal for each probe, or decide about it")
+    baseline = verb("baseline", "say what is normal for each probe, or decide about it")
     actions = baseline.add_subparsers(dest="action", required=True, metavar="ACTION")
     for name, text in ACTIONS.items():
         action = actions.add_parser(name, help=text, description=text)
@@ -60,7 +60,7 @@ def add(verb: Callable[..., argparse.ArgumentParser], run: Callable[..., int]) -
             action.add_argument("--json", action="store_true", help="print one JSON document")
         elif name == "reset":
             action.add_argument("--all", action="store_true", help="of everything")
-    alerts = verb("alerts", run, "say what is wrong now, since when and why")
+    alerts = verb("alerts", "say what is wrong now, since when and why")
     alerts.add_argument("--all", action="store_true", help="also what ended in the last day")
     alerts.add_argument("--json", action="store_true", help="print one JSON document")
     actions = alerts.add_subparsers(dest="action", metavar="[ACTION]")

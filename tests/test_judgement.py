@@ -283,7 +283,11 @@ def test_alerts_are_1_while_something_fires_and_0_else(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("seen_s", "ended_s", "code", "words"),
-    [(None, None, 1, ": ok, 1 alert\n"), (NOW_S, None, 0, ": ok\n"), (None, NOW_S, 0, ": ok\n")],
+    [
+        (None, None, 1, ": ok, 1 alert, data "),
+        (NOW_S, None, 0, ": ok, data "),
+        (None, NOW_S, 0, ": ok, data "),
+    ],
     ids=["fires", "acknowledged", "ended"],
 )
 def test_what_fires_and_nobody_has_seen_is_a_problem_for_gpud_status_too(

@@ -18,6 +18,7 @@ from gpud.core.fold import fold
 from gpud.core.health import Level
 from gpud.core.sample import Absent, Reading
 from gpud.core.telemetry import LEVELS, Answer
+from gpud.status.view import View, text
 from tests import snapshots
 
 NOW_S = snapshots.NOW.wall_s
@@ -89,8 +90,17 @@ def test_every_gpu_is_one_line_with_all_that_is_known() -> None:
         "state": "P0",
         "slowed by": "power_cap,thermal",
     }
-    line = line_with(shown(full()), "2475/10501 MHz")
-    assert re.split(r" {2,}", line.strip()) == list(row.values())
+    card = line_with(shown(full()), "2475/10501 MHz").split(", ")
+    assert card[0].strip() == "48 °C"
+    assert card[1:] == [
+        "32/200 W",
+        "1.0/12.0 GiB",
+        "use 7 %",
+        "2475/10501 MHz",
+        "P0",
+        "slowed by power_cap,thermal",
+    ]
+    assert line_with(shown(full()), "GPU 0   ").strip().endswith(row["name"])
 
 
 @pytest.mark.parametrize("reason", [reason for reason in Absent if reason in gpu_table.REASONS])
@@ -198,11 +208,11 @@ def test_the_source_is_named_and_how_old_its_values_are(
 
 def test_without_any_gpu_it_says_so_in_a_line() -> None:
     none = answered(Reading(None, "exposed", "no", "dxg"), source="dxg")
-    assert "  GPUs: none known" in shown(none)
+    assert "  GPUs    none known" in shown(none)
     none["expected"] = {"GPU-1": {"name": "RTX", "gone_s": None}}
-    assert "  GPUs: none that answers" in shown(none)
+    assert "  GPUs    none that answers" in shown(none)
     bare = shown(made(snapshots.bare(), now=snapshots.NOW))
-    assert not [line for line in bare if "GPU" in line]
+    assert not [line for line in bare if line.strip().startswith("GPU")]
 
 
 def test_windows_driver_and_the_side_of_wsl_are_told_apart() -> None:
@@ -290,10 +300,86 @@ def test_one_gpu_and_all_well_is_one_screen() -> None:
         }
         for name, module in discovery.modules(probes, ("SPEC",))[0].items()
     ]
-    lines = shown(document)
     assert sum(len(state["samples"]) for state in document["probes"]) > 25
-    assert len(lines) <= 24
-    assert max(len(line) for line in lines if "GiB" not in line) <= status.WIDTH
+    for view in (View(80, 24), View(80, 24, ascii_only=True)):
+        lines = [text(one) for one in status.drawn(document, NOW_S, view, url="http://[::1]:9945/")]
+        assert len(lines) < 24  # and the prompt below it
+        assert max(map(len, lines)) <= 80
+        assert lines[-1].endswith("; page http://[::1]:9945/")
+        for name in (*(state["probe"] for state in document["probes"]), "docker", "cost"):
+            assert [line for line in lines if line.startswith(f"  {name}"[:18])], name
+
+
+@pytest.mark.parametrize("width", [20, 40, 60, 79, 80, 100, 107, 200])
+@pytest.mark.parametrize("height", [5, 24, 200])
+def test_nothing_is_wider_than_the_terminal(width: int, height: int) -> None:
+    for document in (full(), made(snapshots.bare(), now=snapshots.NOW)):
+        for line in status.drawn(document, NOW_S, View(width, height), url="http://[::1]:9945/"):
+            assert len(text(line)) <= width
+
+
+def test_a_figure_stands_beside_what_is_usual_and_what_it_was_lately() -> None:
+    document = full()
+    (uuid,) = document["gpus"]
+    (stream,) = [
+        one
+        for one in document["streams"]
+        if (one["gpu"], one["probe"], one["mode"]) == (0, "launch", "submit")
+        and not one["on_battery"]
+    ]
+    stream |= {"usual": 4e-6, "open": []}
+    document["recent"] = [
+        {"uuid": uuid, "probe": "launch", "mode": "submit", "unit": "seconds", "from_s": 0.0}
+        | {"after_s": [60 * n for n in range(8)], "medians": [float(n + 1) for n in range(8)]}
+    ]
+    for state in document["probes"]:
+        state["flags"] = []
+    (line,) = [
+        text(one)
+        for one in status.drawn(document, NOW_S, View(100, 200))
+        if text(one).startswith("  launch submit")
+    ]
+    assert line.split() == [
+        *("launch", "submit", "5", "µs", "usual", "4", "µs", "25", "%", "slower", "▁▂▃▄▅▆▇█")
+    ]
+    ascii_only = status.drawn(document, NOW_S, View(100, 200, ascii_only=True))
+    assert all(text(one).isascii() for one in ascii_only)
+
+
+def test_a_rate_that_falls_is_slower_too() -> None:
+    document = full()
+    document["streams"] = [
+        one | {"usual": 9.2e11} if one["probe"] == "triad" else one for one in document["streams"]
+    ]
+    assert "usual 920 GB/s  100 % slower" in line_with(shown(document), "  triad  ")
+
+
+def test_the_state_says_since_when_and_what_to_do_first() -> None:
+    lines = shown(full())
+    assert re.match(r"gpud 0\.1\.0: failed, 1 alert since 20\d\d-\d\d-\d\d \d\d:\d\d \(", lines[0])
+    assert lines[1] == "  do first: go back to driver 566.36"
+    document = full()
+    document["health"] = {name: well(name) | {"since_s": NOW_S - 3720} for name in ("gpu", "root")}
+    document |= {"state": "ok", "alerts": []}
+    assert shown(document)[0].endswith(" (1 h 2 min)")
+    assert "do first" not in shown(document)[1]
+
+
+def test_a_document_that_nobody_writes_any_more_says_its_age() -> None:
+    assert "data" not in shown(full(), NOW_S + 5)[0]
+    assert shown(full(), NOW_S + 90)[0].endswith(", data 1 min old")
+
+
+def test_docker_is_one_line_whatever_is_known() -> None:
+    document = full()
+    restarted = "  docker  up, 20.10.24, kept by gpud, 1 restart (killed 1)"
+    assert restarted in shown(document)
+    document["root"]["dockerd"] |= {"up": False, "state": "backoff"}
+    assert "  docker  backoff, 20.10.24, kept by gpud, 1 restart (killed 1)" in shown(document)
+    document["root"]["dockerd"] |= {"up": None}
+    assert "  docker  not looked at (policy auto)" in shown(document)
+    document["root"] = None
+    assert "  docker  not known: root says nothing" in shown(document)
 
 
 def well(name: str) -> dict[str, Any]:
@@ -301,24 +387,12 @@ def well(name: str) -> dict[str, Any]:
     return {"level": 0, "detail": after.health[name].detail}
 
 
-def test_a_figure_and_its_unit_stay_on_one_line() -> None:
-    document = full()
-    sample = {"mode": "pageable_host_to_device", "unit": "bytes_per_second", "median": 1e9}
-    document["probes"] = [
-        {"probe": "copy", "gpu": 0, "flags": ["busy"], "missing": [], "samples": [sample] * 9}
-    ]
-    lines = [line for line in shown(document) if "GB/s" in line]
-    assert len(lines) > 1
-    assert sum(line.count("pageable_host_to_device 1 GB/s") for line in lines) == 9
-    assert lines[-1].endswith("(busy)")
-
-
 def test_figures_are_marked_and_what_was_left_out_is_told() -> None:
     lines = shown(full())
-    launch = lines.index(line_with(lines, " launch     submit "))
-    said = " ".join(" ".join(lines[launch : launch + 2]).split())
-    assert said.startswith("GPU 0 launch submit 5 µs, roundtrip 13 µs (75%) / 40 µs (25%),")
-    assert said.endswith("pipelined 2.5 µs (busy, low)")
+    assert line_with(lines, "  launch submit ").endswith("(busy, low)")
+    humps = " ".join(line_with(lines, "  launch roundtrip ").split())
+    assert humps.startswith("launch roundtrip 13 µs ")
+    assert humps.endswith("(25% at 40 µs, busy, low)")
     assert "  GPU 0  triad      gpu busy, 1 in a row" in lines
     bare = made(snapshots.bare(), now=snapshots.NOW)
     assert not any("left out" in line for line in shown(bare))
@@ -358,8 +432,8 @@ def test_a_fix_for_two_faults_is_told_once() -> None:
         name: {"level": 2, "reason": "x", "detail": f"{name} is blocked", "fix": "free it"}
         for name in ("cuda", "nvml")
     }
-    told = [line.strip() for line in shown(document) if "fix: " in line]
-    assert told == ["fix: free it", "fix: as for cuda"]
+    told = [line.strip() for line in shown(document) if ": free it" in line or "as for" in line]
+    assert told == ["do first: free it", "fix: free it", "fix: as for cuda"]
 
 
 def test_no_probe_waits_for_a_gpu_where_there_is_none() -> None:
@@ -386,14 +460,18 @@ def test_no_word_of_a_driver_or_a_file_begins_a_line_or_steers_the_terminal() ->
 def test_an_agent_of_an_older_release_is_shown_too() -> None:
     document = full()
     document["telemetry"] = {"taken_s": 1.0, "readings": [], "failures": 0}
-    assert "telemetry from -" in line_with(shown(document), "GPUs: ")
+    assert "telemetry from -" in line_with(shown(document), "GPUs   ")
 
 
 def test_what_fires_comes_first_with_its_fix_and_how_to_say_that_it_was_seen() -> None:
     lines = shown(full())
-    assert lines[2].strip().startswith("WARNING: submission latency +12 % (12.4 -> 13.9 us)")
-    assert lines[3].strip() == "fix: go back to driver 566.36"
+    assert lines[1].strip() == "do first: go back to driver 566.36"
+    assert lines[3].strip().startswith("WARNING: submission latency +12 % (12.4 -> 13.9 us)")
     assert lines[4].strip().endswith(f"gpud alerts ack {snapshots.SLOWER.fingerprint[:8]}")
+    document = full()
+    (one,) = document["alerts"]
+    document["alerts"] = [one, one | {"fix": "another"}]
+    assert "fix: another" in line_with(shown(document), "another")
 
 
 def test_what_was_acknowledged_or_has_ended_takes_no_more_than_a_line() -> None:
@@ -401,7 +479,7 @@ def test_what_was_acknowledged_or_has_ended_takes_no_more_than_a_line() -> None:
     (one,) = document["alerts"]
     document["alerts"] = [one | {"acknowledged_s": 1.0}, one | {"firing": False}]
     lines = shown(document)
-    assert lines[2].strip() == "alerts: 1 acknowledged; all of them: gpud alerts"
+    assert "  alerts: 1 acknowledged; all of them: gpud alerts" in lines
     assert not [line for line in lines if "submission latency" in line]
     document["alerts"] = [one] * 5
     assert "  alerts: 2 more; all of them: gpud alerts" in shown(document)
@@ -410,4 +488,5 @@ def test_what_was_acknowledged_or_has_ended_takes_no_more_than_a_line() -> None:
 def test_an_agent_of_before_tells_of_no_alerts_and_is_shown_all_the_same() -> None:
     document = full()
     del document["alerts"]
-    assert shown(document)[2].strip().startswith(("cuda", "agent", "containers", "gpu", "dxg"))
+    assert any(line.startswith("  dxg        degraded") for line in shown(document))
+    assert not [line for line in shown(document) if "alert" in line]

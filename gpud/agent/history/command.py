@@ -6,25 +6,23 @@ import json
 import math
 import sys
 from contextlib import contextmanager
-from dataclasses import dataclass
-from difflib import get_close_matches
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
-from gpud.agent import historyrows, plainfile, reader
+from gpud.agent import historyrows, reader
 from gpud.agent.history import backup, columns, table
-from gpud.agent.history.when import moment
-from gpud.agent.historyrows import CPU, Wanted
+from gpud.agent.history.request import numbering, understood
 from gpud.agent.rolluprows import HOUR_S
-from gpud.core.errors import ConfigError, GpudError
+from gpud.core.errors import GpudError
 from gpud.core.sample import SCHEMA_VERSION
 from gpud.core.text import escaped
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Sequence
     from typing import TextIO
 
-    from gpud.agent.historyrows import Row
+    from gpud.agent.history.request import Request
+    from gpud.agent.historyrows import Row, Wanted
     from gpud.core.settings import Settings
 
 USUAL: Final = 100
@@ -34,19 +32,6 @@ MOST: Final = 100_000
 RUNS_AT_ONCE: Final = 1000
 HOURS_AT_ONCE_S: Final = 7 * 86400.0
 STDOUT: Final = "-"
-LARGEST_STATUS: Final = 32 << 20
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Request:
-    """What the person asked for, in the person's words."""
-
-    since: str | None = None
-    until: str | None = None
-    probes: tuple[str, ...] = ()
-    modes: tuple[str, ...] = ()
-    gpus: tuple[str, ...] = ()
-    limit: int | None = None
 
 
 def show(settings: Settings, request: Request, *, form: str, now_s: float) -> int:
@@ -54,8 +39,8 @@ def show(settings: Settings, request: Request, *, form: str, now_s: float) -> in
 
     Errors: ``ConfigError`` for a moment, probe or GPU that is none, ``StoreError``.
     """
-    directory, numbers = Path(settings.state_dir), _numbers(settings)
-    wanted = _wanted(directory, request, numbers, now_s)
+    directory, numbers = Path(settings.state_dir), numbering(settings)
+    wanted = understood(directory, request, numbers, now_s)
     limit = request.limit or (USUAL if request.since is None else MOST)
     rows, from_s = reader.ask(
         directory,
@@ -88,7 +73,7 @@ def export(
     writer's log from being cut. Errors: likewise, and ``GpudError`` for the file.
     """
     directory = Path(settings.state_dir)
-    wanted = _wanted(directory, request, _numbers(settings), now_s)
+    wanted = understood(directory, request, numbering(settings), now_s)
     from_s = reader.ask(directory, historyrows.raw_from_s)  # refuses before anything is written
     count = 0
     with _opened(output) as stream:
@@ -162,56 +147,6 @@ def _opened(output: str | None) -> Iterator[TextIO]:
         except BaseException:  # Ctrl-C too
             path.unlink()
             raise
-
-
-def _wanted(directory: Path, request: Request, numbers: Mapping[str, int], now_s: float) -> Wanted:
-    try:
-        since_s = -math.inf if request.since is None else moment(request.since, now_s=now_s)
-        until_s = math.inf if request.until is None else moment(request.until, now_s=now_s)
-    except ValueError as error:
-        raise ConfigError(str(error)) from error
-    if since_s > until_s:
-        raise ConfigError("--since is later than --until", fix="exchange the two")
-    known = reader.ask(directory, historyrows.probes) if request.probes else ()
-    for name in request.probes:
-        if name not in known:
-            near = get_close_matches(name, known, n=3) or known
-            fix = f"one of {', '.join(map(escaped, near))}" if known else None
-            raise ConfigError(f"the history has no probe {name!a:.60}", fix=fix)
-    gpus = _gpus(directory, request.gpus, numbers) if request.gpus else ()
-    return Wanted(since_s, until_s, request.probes, request.modes, gpus)
-
-
-def _gpus(directory: Path, words: Sequence[str], numbers: Mapping[str, int]) -> tuple[str, ...]:
-    """Find the GPUs that are meant, by number, by UUID or the beginning of one, or ``cpu``."""
-    known = tuple(dict.fromkeys((*numbers, *reader.ask(directory, historyrows.gpus))))
-    names = ", ".join(escaped(uuid) for uuid in known) or "there is none yet"
-    found = []
-    for word in words:
-        if word.lower() == "cpu":
-            found.append(CPU)
-            continue
-        if word.isascii() and word.isdigit():
-            meant = [uuid for uuid, number in numbers.items() if number == int(word)]
-            if not numbers:
-                raise ConfigError("only an agent that runs numbers the GPUs", fix=f"say {names}")
-        else:
-            meant = [uuid for uuid in known if uuid.lower().startswith(word.lower())]
-        if len(meant) != 1:
-            many = "more than one GPU is" if meant else "the history has no GPU"
-            raise ConfigError(f"{many} {word!a:.60}", fix=f"one of {names}")
-        found += meant
-    return tuple(found)
-
-
-def _numbers(settings: Settings) -> dict[str, int]:
-    """Give the numbers by which the agent calls the GPUs, by UUID; none if it tells none."""
-    try:
-        text = plainfile.text(Path(settings.run_dir, "agent.json"), LARGEST_STATUS)
-        told: Any = json.loads(text or "")["gpus"]
-        return {uuid: int(one["number"]) for uuid, one in told.items()}
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
-        return {}
 
 
 def _notes(rows: Sequence[Row], from_s: float, *, cut: bool, empty: bool) -> Iterator[str]:

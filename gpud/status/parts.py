@@ -1,0 +1,187 @@
+"""The parts of what ``gpud status`` shows that are words: alerts, health, what was left out."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Any
+
+from gpud.core import gpu_table, stream_lines
+from gpud.status.view import BAD, GOOD, HEAD, QUIET, UNSURE, Span, line, listed
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from gpud.status.view import Line, View
+
+LEVELS = ("ok", "degraded", "FAILED")
+STYLES = (GOOD, UNSURE, BAD)
+MOST_ALERTS = 3
+LATEST = 3
+"""Changes that are shown; all of them are in /api/v1/events."""
+STALE_FROM_S = 10.0
+"""From when on it is said how old the document is: a living agent writes it every second."""
+MINUTE_S, HOUR_S, DAY_S = 60.0, 3600.0, 86400.0
+
+
+def title(document: dict[str, Any], now_s: float) -> Line:
+    """The state in a word, since when, and how old the word is where nobody writes it any more."""
+    level = max((health["level"] for health in document["health"].values()), default=0)
+    n = len(unseen(document))
+    told = f", {n} alert{'' if n == 1 else 's'}" if n else ""
+    since = [
+        health["since_s"]
+        for health in document["health"].values()
+        if health["level"] == level and health.get("since_s") is not None
+    ]
+    # Well is the machine since its last part became so, unwell since its first part became so.
+    at_s = (max if level == 0 else min)(since, default=None)
+    begun = "" if at_s is None else f" since {moment(at_s)} ({lasted(now_s - at_s)})"
+    age_s = now_s - document["written_s"]
+    old = f", data {lasted(age_s)} old" if age_s >= STALE_FROM_S else ""
+    state = Span(f"{document['state']}{told}", STYLES[max(level, 1) if told else level])
+    return line(Span(f"gpud {document['version']}: ", HEAD), state, begun, Span(old, BAD))
+
+
+def first(document: dict[str, Any]) -> str | None:
+    """Give what to do before all else: about the first alert, else about the worst part."""
+    waiting = [one["fix"] for one in unseen(document) if one["fix"]]
+    worst = sorted(document["health"].items(), key=lambda item: (-item[1]["level"], item[0]))
+    fixes = [health.get("fix") for _, health in worst if health["level"] > 0]
+    return next((fix for fix in (*waiting, *fixes) if fix), None)
+
+
+def do_first(document: dict[str, Any]) -> list[Line]:
+    """Write it, as the line below the title."""
+    fix = first(document)
+    return [line(Span("  do first: ", HEAD), fix)] if fix else []
+
+
+def unseen(document: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Give what fires and nobody has acknowledged."""
+    return [one for one in _firing(document) if one["acknowledged_s"] is None]
+
+
+def alerts(document: dict[str, Any]) -> list[Line]:
+    """What fires and nobody has acknowledged, with what to do; the rest only counted."""
+    firing, waiting = _firing(document), unseen(document)
+    said = first(document)
+    shown: list[Line] = []
+    for one in waiting[:MOST_ALERTS]:
+        word = Span(f"  {one['severity'].upper()}: ", BAD)
+        shown.append(line(word, one["summary"]))
+        if one["fix"] and one["fix"] != said:
+            shown.append(line(f"  {'':<10} fix: {one['fix']}"))
+        seen = f"seen it: sudo gpud alerts ack {one['fingerprint'][:8]}"
+        shown.append(line(f"  {'':<10} since {moment(one['starts_s'])}; {seen}"))
+    more = len(waiting) - MOST_ALERTS
+    known = len(firing) - len(waiting)
+    rest = [f"{more} more"] * (more > 0) + [f"{known} acknowledged"] * bool(known)
+    if rest:
+        shown.append(line(f"  alerts: {', '.join(rest)}; all of them: gpud alerts"))
+    return shown
+
+
+def health(document: dict[str, Any], view: View, *, brief: bool = False) -> list[Line]:
+    """Parts that have the same to say together, a fix only once; those that are well last."""
+    alike: dict[tuple[Any, ...], list[str]] = {}
+    for name, one in sorted(document["health"].items()):
+        said = one["level"], one.get("detail"), one.get("fix")
+        alike.setdefault(said, []).append(name)
+    well = alike.pop((0, None, None), [])
+    shown: list[Line] = []
+    told: dict[str, str] = {}
+    for (level, detail, fix), names in alike.items():
+        shown.append(line(f"  {', '.join(names):<10} ", Span(LEVELS[level], STYLES[level])))
+        if detail:
+            shown.append(line(f"  {'':<10} because: {detail}"))
+        if fix:
+            shown.append(line(f"  {'':<10} fix: {f'as for {told[fix]}' if fix in told else fix}"))
+            told.setdefault(fix, names[0])
+    retry_s = (document.get("breaker") or {}).get("retry_s")
+    if retry_s is not None:
+        at = time.strftime("%X", time.localtime(retry_s))
+        shown.append(line(f"  GPU work is tried again at {at}"))
+    if brief and well:
+        count = f"all {len(well)} parts" if not shown else f"{len(well)} other parts"
+        return [*shown, line(Span("  ok      ", GOOD), count)]
+    return [*shown, *listed(f"{'ok':<10}", well, view)]
+
+
+def missing(document: dict[str, Any], view: View) -> list[Line]:
+    """Which values of the GPUs there are not, and why."""
+    why = gpu_table.missing(document)
+    return listed("", why.split(", ") if why else [], view)
+
+
+def changed(document: dict[str, Any], view: View) -> list[Line]:
+    """The latest changes under the GPUs."""
+    shown: list[Line] = []
+    for at_s, words in gpu_table.changes(document)[-LATEST:]:
+        shown += listed(f"changed {moment(at_s)}:", words, view)
+    return shown
+
+
+def streams(document: dict[str, Any], now_s: float) -> list[Line]:
+    """What is slower or faster than it was."""
+    return [line(f"  {one}") for one in stream_lines.lines(document, now_s, moment)]
+
+
+def missing_modes(probes: Iterable[dict[str, Any]]) -> list[Line]:
+    """What this machine does not offer."""
+    return [
+        line(f"  {_place(state):<6} {state['probe']:<10} {gap['mode']}: {_plain(gap['reason'])}")
+        for state in probes
+        for gap in state["missing"]
+    ]
+
+
+def left_out(document: dict[str, Any]) -> list[Line]:
+    """What is put off; not what waits for a GPU where there is none to wait for."""
+    cuda = document["health"].get("cuda", {})
+    vain = "no_gpu" if not cuda.get("level") and cuda.get("reason") else None
+    return [
+        line(
+            f"  {'' if one['gpu'] is None else _place(one):<6} {one['probe']:<10} "
+            f"{_plain(one['reason'])}, {one['count']} in a row"
+        )
+        for one in sorted(document["put_off"], key=lambda one: (one["probe"], _place(one)))
+        if one["reason"] != vain
+    ]
+
+
+def titled(head: str, rows: list[Line]) -> list[Line]:
+    """Put a heading above rows, where there are any."""
+    return [line(Span(f"  {head}", QUIET)), *rows] if rows else []
+
+
+def moment(at_s: float) -> str:
+    """Write a moment as the clock on the wall has it."""
+    try:
+        return time.strftime("%Y-%m-%d %H:%M", time.localtime(at_s))
+    except (OverflowError, OSError, ValueError):
+        return f"{at_s:.0f}"
+
+
+def lasted(seconds: float) -> str:
+    """Write a duration in its two largest parts: "3 h 12 min"."""
+    whole = max(0.0, seconds)
+    for unit_s, unit, part_s, part in (
+        (DAY_S, "d", HOUR_S, "h"),
+        (HOUR_S, "h", MINUTE_S, "min"),
+    ):
+        if whole >= unit_s:
+            count, rest = divmod(whole, unit_s)
+            return f"{count:.0f} {unit} {rest // part_s:.0f} {part}"
+    return f"{whole // MINUTE_S:.0f} min" if whole >= MINUTE_S else f"{whole:.0f} s"
+
+
+def _firing(document: Mapping[str, Any]) -> list[dict[str, Any]]:
+    return [one for one in document.get("alerts") or () if one["firing"]]
+
+
+def _plain(slug: str) -> str:
+    return slug.replace("_", " ")
+
+
+def _place(state: Mapping[str, Any]) -> str:
+    return "CPU" if state["gpu"] is None else f"GPU {state['gpu']}"

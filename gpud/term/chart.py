@@ -1,0 +1,188 @@
+"""``gpud history --chart``: each series over time, with the driver's changes and what is usual."""
+
+from __future__ import annotations
+
+import sys
+from collections import defaultdict
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from gpud import place
+from gpud.agent import historyrows, reader
+from gpud.agent.byhand import terminal
+from gpud.agent.history.request import numbering, understood
+from gpud.core import plot
+from gpud.core.errors import GpudError
+from gpud.core.sample import Unit
+from gpud.core.stats import human, median
+from gpud.core.text import escaped
+from gpud.status.view import HEAD, QUIET, Span, line, narrowed
+from gpud.term import paint
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from gpud.agent.history.request import Request
+    from gpud.agent.historyrows import Row
+    from gpud.core.settings import Settings
+    from gpud.status.view import Line, View
+
+USUAL_SINCE: Final = "7d"
+MOST_ROWS: Final = 400_000
+PATIENCE_S: Final = 30.0
+MOST_CHARTS: Final = 12
+MOST_MARKS: Final = 6
+HIGHEST, LOWEST, PIPED = 14, 5, 10
+"""Rows of one chart; several share the terminal."""
+UNITS: Final = frozenset(unit.value for unit in Unit)
+
+
+class Series(NamedTuple):
+    """What compares with each other. ``gpu`` is a UUID, "" for the CPU."""
+
+    gpu: str
+    probe: str
+    mode: str
+    version: int
+    unit: str
+
+
+@dataclass(slots=True)
+class Course:
+    """What was measured of a series: unmarked medians, and which driver began when."""
+
+    points: list[tuple[float, float]] = field(default_factory=list)
+    ends: list[float] = field(default_factory=list)  # minima and maxima
+    marked: int = 0
+    drivers: list[tuple[float, str]] = field(default_factory=list)
+
+
+def show(settings: Settings, request: Request, *, colour: str, now_s: float) -> int:
+    """Draw every series that is asked for; always 0.
+
+    Errors: ``ConfigError`` for a moment, probe or GPU that is none, ``StoreError``.
+    """
+    directory, numbers = Path(settings.state_dir), numbering(settings)
+    asked = replace(request, since=request.since or USUAL_SINCE)
+    wanted = understood(directory, asked, numbers, now_s)
+    rows = reader.ask(
+        directory,
+        lambda connection: historyrows.newest(connection, wanted, request.limit or MOST_ROWS),
+        patience_s=PATIENCE_S,
+    )
+    courses = found(rows)
+    span = (wanted.since_s, min(wanted.until_s, now_s))
+    view = paint.view(sys.stdout)
+    normal = _normal(Path(settings.run_dir))
+    lines: list[Line] = []
+    for series, course in list(courses.items())[:MOST_CHARTS]:
+        usual = normal.get(series[:4])
+        rows_each = _height(view, len(courses))
+        lines += _chart(series, course, span, usual, numbers, view, rows_each)
+    if not courses:
+        lines.append(line("nothing was measured then that can be drawn"))
+    elif len(courses) > MOST_CHARTS:
+        rest = f"{len(courses) - MOST_CHARTS} more series: --probe, --mode and --gpu choose"
+        lines.append(line(Span(rest, QUIET)))
+    shown = narrowed(lines, view)
+    terminal.put(paint.painted(shown, colour=paint.wanted(colour, sys.stdout)))
+    return 0
+
+
+def found(rows: Sequence[Row]) -> dict[Series, Course]:
+    """Sort rows, the oldest first, into courses; runs that are marked are only counted."""
+    courses: defaultdict[Series, Course] = defaultdict(Course)
+    for row in rows:
+        value = row.figures.get("median")
+        if row.mode is None or value is None or row.unit not in UNITS:
+            continue
+        if row.gpu is None and row.backend == "cuda":
+            continue
+        key = Series(row.gpu or "", row.probe, row.mode, row.version or 1, row.unit or "")
+        course = courses[key]
+        if row.flags:
+            course.marked += 1
+            continue
+        course.marked += row.flagged
+        course.points.append((row.at_s, value))
+        course.ends += [row.figures[end] for end in ("minimum", "maximum") if end in row.figures]
+        driver = row.conditions.get("driver_version")
+        if isinstance(driver, str) and driver not in {"", *(one for _, one in course.drivers[-1:])}:
+            course.drivers.append((row.at_s, driver))
+    ordered = sorted(courses.items(), key=lambda item: item[0])
+    return {series: course for series, course in ordered if course.points}
+
+
+def _chart(  # noqa: PLR0913, PLR0917  # what is drawn, and into what
+    series: Series,
+    course: Course,
+    span: tuple[float, float],
+    usual: float | None,
+    numbers: Mapping[str, int],
+    view: View,
+    height: int,
+) -> Iterator[Line]:
+    changes = list(zip(course.drivers, course.drivers[1:], strict=False))[-MOST_MARKS:]
+    values = [value for _, value in course.points]
+    words = [f"{len(values)} points", f"median {human(median(values), series.unit)}"]
+    if course.ends:
+        least, most = min(course.ends), max(course.ends)
+        words += [f"least {human(least, series.unit)}", f"most {human(most, series.unit)}"]
+    words += [f"usual {human(usual, series.unit)}"] if usual is not None else []
+    words += [f"{course.marked} marked, not drawn"] if course.marked else []
+    alone = series.mode == series.probe
+    name = series.probe if alone else f"{series.probe} {series.mode}"
+    yield line(Span(f"{name} on {_place(series.gpu, numbers)}", HEAD))
+    yield line(Span(f"  {', '.join(words)}", QUIET))
+    from_s = max(span[0], course.points[0][0] if span[0] < 0 else span[0])
+    chart = plot.Chart(
+        points=course.points,
+        from_s=from_s,
+        until_s=span[1],
+        unit=series.unit,
+        baseline=usual,
+        marks=[at_s for _, (at_s, _) in changes],
+    )
+    for row in plot.drawn(chart, width=view.width, height=height, ascii_only=view.ascii_only):
+        yield line(row)
+    first, last = _moment(from_s), _moment(span[1])
+    room = max(view.width - plot.LABELS, len(first) + len(last) + 1)
+    yield line(Span(f"{'':{plot.LABELS}}{first}{last:>{room - len(first)}}", QUIET))
+    for (_, before), (at_s, after) in changes:
+        yield line(Span(f"{'':{plot.LABELS}}| {_moment(at_s)} driver {before} -> {after}", QUIET))
+    yield line()
+
+
+def _height(view: View, count: int) -> int:
+    if view.height is None:
+        return PIPED
+    each = view.height // min(count, 2) - 6  # heading, figures, axis, times, a blank, the prompt
+    return max(LOWEST, min(HIGHEST, each))
+
+
+def _place(gpu: str, numbers: Mapping[str, int]) -> str:
+    if not gpu:
+        return "the CPU"
+    return f"GPU {numbers[gpu]}" if gpu in numbers else escaped(gpu)
+
+
+def _normal(run_dir: Path) -> dict[tuple[str, str, str, int], float]:
+    """Give what is usual of each series on mains, as the agent says; nothing while none runs."""
+    try:
+        told = place.document(run_dir) or {}
+    except (GpudError, OSError):
+        return {}
+    return {
+        (one["uuid"] or "", one["probe"], one["mode"], one["version"]): one["usual"]
+        for one in told.get("streams") or ()
+        if one.get("usual") is not None and not one["on_battery"]
+    }
+
+
+def _moment(at_s: float) -> str:
+    try:
+        return datetime.fromtimestamp(at_s).isoformat(" ", "minutes")  # noqa: DTZ006  # the wall's
+    except (ValueError, OverflowError, OSError):
+        return f"{at_s:.0f}"

@@ -1,0 +1,1 @@
+"""``gpud logs``: what agent, root and dockerd wrote, by time, and what they write next."""
