@@ -18,6 +18,8 @@ declare -A COMPLETION=(
   [fish]=/usr/local/share/fish/vendor_completions.d/gpud.fish
 )
 
+MANPAGE=/usr/local/share/man/man1/gpud.1
+
 only_one() { # of install and uninstall; a file that nobody else can hold
   touch -- /run/gpud-install.lock
   chmod 600 -- /run/gpud-install.lock

@@ -128,12 +128,12 @@ class _Screen:
         terminal.put(ENTER)
 
     def leave(self) -> None:
-        with suppress(GpudError, OSError):  # the terminal may be what is gone
-            terminal.put(LEAVE)
         if self._keys is not None:
             with suppress(termios.error):
                 termios.tcsetattr(sys.stdin, termios.TCSADRAIN, self._keys)
             self._keys = None
+        with suppress(GpudError, OSError):  # the terminal may be what is gone
+            terminal.put(LEAVE)
 
     def forget(self) -> None:
         """Write everything next time: the size or the page is another."""

@@ -85,6 +85,15 @@ def test_the_command_works_for_everybody_and_completes_in_three_shells(installed
         assert (installed.changes / "usr/local/share" / file).stat().st_size > 500
 
 
+def test_man_finds_the_page(installed: Machine) -> None:
+    page = "usr/local/share/man/man1/gpud.1"
+    assert (installed.changes / page).read_bytes() == (ROOT / "deploy/gpud.1").read_bytes()
+    if shutil.which("man"):
+        assert installed.well("man", "-M", "/usr/local/share/man", "-w", "gpud").endswith(
+            f"/{page}\n"
+        )
+
+
 def test_a_second_run_changes_nothing(installed: Machine, shared: Path) -> None:
     before = {k: v for k, v in installed.changed().items() if not k.startswith("var/log")}
     said = installed.well(*install(shared, "--no-start"))

@@ -66,6 +66,7 @@ ALL = [
     "/usr/local/share/bash-completion",
     "/usr/local/share/zsh",
     "/usr/local/share/fish",
+    "/usr/local/share/man",
     f"{HOME}/.local/state/gpud",
 ]
 
