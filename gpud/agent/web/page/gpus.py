@@ -85,6 +85,15 @@ def _gone(view: View, uuid: str, one: Mapping[str, Any]) -> Html:
     )
 
 
+def _untold(view: View) -> Html:
+    """Say why nothing but its name is known of a GPU: the words of the best source that failed."""
+    for name, one in view.document["telemetry"]["sources"].items():
+        if one["reason"]:
+            why = one["detail"] or spaced(one["reason"])
+            return el("p", "No telemetry: ", SOURCES.get(name, name), ": ", text(why, 400))
+    return el("p", "No source has told of it yet.", class_="quiet")
+
+
 def _missed(view: View, uuid: str) -> Html:
     """Say of a GPU that others still see that CUDA does not."""
     gone_s = (view.document["expected"].get(uuid) or {}).get("gone_s")
@@ -111,7 +120,7 @@ def _card(view: View, number: int, uuid: str) -> Html:
         el("p", code(uuid), class_="quiet uuid"),
         _missed(view, uuid),
         el("div", _meters(said), class_="meters"),
-        parts.facts(_state(said)),
+        parts.facts(_state(said)) if said else _untold(view),
         _figures(view, number),
         parts.details(f"{label}-more", "more", parts.facts(_more(said, device))),
         class_="card",

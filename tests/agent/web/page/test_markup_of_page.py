@@ -14,12 +14,19 @@ from gpud.core.events import HealthSet
 from gpud.core.fold import fold
 from gpud.core.health import Level
 from tests import snapshots
+from tests.agent.web.page import machines
+from tests.agent.web.page.measured import BIG, SMALL
 from tests.agent.web.page.reading import Page, read, view
 
 if TYPE_CHECKING:
     from gpud.core.snapshot import Snapshot
 
-EVERY = {"full": snapshots.full(), "bare": snapshots.bare()}
+EVERY = {
+    "full": snapshots.full(),
+    "bare": snapshots.bare(),
+    "two GPUs": machines.slower(machines.fine(BIG, SMALL), BIG),
+    "none": machines.fine(),
+}
 
 
 @pytest.fixture(scope="module", params=sorted(EVERY))
