@@ -1,0 +1,171 @@
+"""The files for Grafana and the stack: valid, about what there is, and open to nobody.
+
+No image can be had here, so no container of them has run.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import pytest
+from compose_spec import PyOptions
+
+from tests.grafana import dashboards
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+STACK: Final = dashboards.ROOT / "deploy/stack"
+GRAFANA: Final = dashboards.ROOT / "deploy/grafana"
+FILES: Final = sorted(STACK.glob("*.yaml"))
+HOST: Final = STACK / "compose.yaml"
+PINNED: Final = re.compile(r"[a-z]+/[a-z]+:v?\d+\.\d+\.\d+")
+LOOPBACK: Final = "127.0.0.1"
+VOLUMES: Final = re.compile(r"(?P<source>[^:]+):(?P<target>/[^:]+)(?::(?P<mode>ro))?")
+
+
+def read(text: str) -> dict[str, Any]:
+    """Read a file as docker compose does, merge keys included.
+
+    Errors: ``ValueError`` for what the Compose Specification does not allow.
+    """
+    options = PyOptions(apply_merge=True)
+    found = options.from_yaml(text)
+    found.validate()
+    document: dict[str, Any] = found.to_dict()
+    return document
+
+
+def services(file: Path) -> dict[str, dict[str, Any]]:
+    found: dict[str, dict[str, Any]] = read(file.read_text())["services"]
+    assert set(found) == {"alertmanager", "grafana", "prometheus"}
+    return found
+
+
+def mounts(file: Path) -> Iterator[tuple[str, str, str, bool]]:
+    """Each volume: service, source, target, whether it is for reading only."""
+    for name, service in services(file).items():
+        for line in service["volumes"]:
+            matched = VOLUMES.fullmatch(line)
+            assert matched, line
+            yield name, matched["source"], matched["target"], matched["mode"] == "ro"
+
+
+@pytest.mark.parametrize("file", FILES, ids=lambda file: file.name)
+def test_the_compose_files_are_what_the_specification_allows(file: Path) -> None:
+    assert read(file.read_text())["name"] == "gpud-stack"
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("restart: unless-stopped", "restart: sometimes"),
+        ("mem_limit: 512m", "mem_limit: lots"),
+        ("interval: 30s", "interval: soon"),
+        ("    image:", "    picture:"),
+    ],
+)
+def test_a_file_that_is_wrong_would_be_told(old: str, new: str) -> None:
+    text = HOST.read_text()
+    assert old in text
+    with pytest.raises(ValueError, match=r"."):
+        read(text.replace(old, new))
+
+
+@pytest.mark.parametrize("file", FILES, ids=lambda file: file.name)
+def test_each_service_is_pinned_bounded_looked_after_and_without_rights(file: Path) -> None:
+    for name, service in services(file).items():
+        assert PINNED.fullmatch(service["image"]), name
+        assert service["restart"] == "unless-stopped"
+        assert service["mem_limit"]
+        assert service["healthcheck"]["test"]
+        assert service["cap_drop"] == ["ALL"]
+        assert service["security_opt"] == ["no-new-privileges:true"]
+        assert service["logging"]["options"]["max-size"]
+        assert not {"privileged", "devices", "pid"} & set(service)
+
+
+def test_both_files_run_the_same_images() -> None:
+    images = [{n: s["image"] for n, s in services(file).items()} for file in FILES]
+    assert len(images) == 2
+    assert images[0] == images[1]
+
+
+@pytest.mark.parametrize("file", FILES, ids=lambda file: file.name)
+def test_what_is_mounted_is_there_and_is_not_written(file: Path) -> None:
+    declared = read(file.read_text())["volumes"]
+    for name, source, target, read_only in mounts(file):
+        if source in declared:
+            assert source == name
+            continue
+        assert (STACK / source).resolve().exists(), f"{name}: {source}"
+        assert read_only, f"{name}: {target}"
+
+
+def test_nothing_listens_on_more_than_the_loopback_address() -> None:
+    host = services(HOST)
+    assert {service["network_mode"] for service in host.values()} == {"host"}
+    addresses = {
+        name: re.findall(
+            r"--(?:web|cluster)\.listen-address=(.*)", "\n".join(host[name]["command"])
+        )
+        for name in ("alertmanager", "prometheus")
+    }
+    assert addresses == {
+        "alertmanager": [f"{LOOPBACK}:9093", ""],
+        "prometheus": [f"{LOOPBACK}:9090"],
+    }
+    assert host["grafana"]["environment"]["GF_SERVER_HTTP_ADDR"] == LOOPBACK
+    desktop = services(STACK / "desktop.yaml")
+    ports = {str(port) for service in desktop.values() for port in service.get("ports", [])}
+    assert ports
+    assert all(port.startswith(f"{LOOPBACK}:") for port in ports)
+
+
+@pytest.mark.parametrize("file", FILES, ids=lambda file: file.name)
+def test_grafana_has_no_account_and_shows_to_who_reaches_it(file: Path) -> None:
+    environment = services(file)["grafana"]["environment"]
+    assert environment["GF_SECURITY_DISABLE_INITIAL_ADMIN_CREATION"] == "true"
+    assert environment["GF_AUTH_ANONYMOUS_ENABLED"] == "true"
+    assert environment["GF_AUTH_ANONYMOUS_ORG_ROLE"] == "Viewer"
+    assert environment["GF_AUTH_DISABLE_LOGIN_FORM"] == "true"
+    assert environment["GF_SERVER_ENFORCE_DOMAIN"] == "true"
+    assert "password" not in file.read_text().replace("no password that everybody knows", "")
+
+
+@pytest.mark.parametrize("file", FILES, ids=lambda file: file.name)
+def test_the_mounted_configurations_are_read_by_their_programs(file: Path, tmp_path: Path) -> None:
+    for name, source, target, _ in mounts(file):
+        if name in {"alertmanager", "prometheus"} and source.startswith("."):
+            place = tmp_path / target.lstrip("/")
+            place.parent.mkdir(parents=True, exist_ok=True)
+            copy = shutil.copytree if (STACK / source).is_dir() else shutil.copy
+            copy(STACK / source, place)
+    prometheus, alertmanager = tmp_path / "etc/prometheus", tmp_path / "etc/alertmanager"
+    for command in (
+        ["promtool", "check", "config", f"{prometheus}/prometheus.yml"],
+        ["amtool", "check-config", f"{alertmanager}/alertmanager.yml"],
+    ):
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stdout + done.stderr
+        assert "3 rule files found" in done.stdout or command[0] == "amtool"
+
+
+def test_the_provider_finds_the_dashboards_and_the_data_source_the_prometheus() -> None:
+    targets = {source: target for _, source, target, _ in mounts(HOST)}
+    provider = (GRAFANA / "provisioning/dashboards/gpud.yml").read_text()
+    assert f"path: {targets['../grafana/dashboards']}\n" in provider
+    assert "allowUiUpdates: false\n" in provider
+    assert re.search(r"^ +type: file$", provider, re.MULTILINE)
+    home = services(HOST)["grafana"]["environment"]["GF_DASHBOARDS_DEFAULT_HOME_DASHBOARD_PATH"]
+    assert (dashboards.FOLDER / Path(home).name).is_file()
+    datasource = (GRAFANA / "provisioning/datasources/gpud.yml").read_text()
+    [address] = re.findall(r"url: http://(\S+)", datasource)
+    assert f"--web.listen-address={address}" in services(HOST)["prometheus"]["command"]
+    scrapes = (dashboards.ROOT / "deploy/prometheus/prometheus.yml").read_text()
+    [interval] = re.findall(r"timeInterval: (\w+)", datasource)
+    assert f"scrape_interval: {interval}\n" in scrapes
