@@ -120,16 +120,19 @@ def _restarts() -> Panel:
         f"sum by (instance) (increase({of(f'gpud_{what}_restarts_total', by=FLEET)}[$__range])) > 0"
         for what in ("agent", "dockerd")
     )
+    recorded = of("instance:gpud_dockerd_restarts:increase30m", by=FLEET)
+    most = f"max by (instance) (max_over_time({recorded}[$__range])) > 0"
     return _to_machine(
         rows(
             Text(
                 "Restarts in the time chosen",
-                "Of gpud's agent and of dockerd after an end. One now and then is well; dozens are "
-                "a crash loop, and the machine's logs have the reason.",
+                "Of gpud's agent, and the most of dockerd within half an hour (without the "
+                "recording rules: all but a first one). One now and then is well; dozens are a "
+                "crash loop, and the machine's logs have the reason.",
                 "short",
             ),
             Query(agent),
-            Query(dockerd),
+            Query(f"{most} or {dockerd}"),
             named={"instance": "Machine", "Value #A": "Agent", "Value #B": "dockerd"},
             width=8,
             absent=ABSENT,
