@@ -49,7 +49,7 @@ def _alert(view: View, one: Mapping[str, Any]) -> Html:
     print_ = str(one["fingerprint"])[:16]
     seen_s = one["acknowledged_s"]
     state = "starting" if seen_s is not None else _state(one["severity"])
-    said = [mark(state, one["severity"]), joined("since ", moment(one["starts_s"]))]
+    said = [mark(state, one["severity"]), joined("since ", moment(one["starts_s"], "at"))]
     if seen_s is not None:
         said.append(joined("acknowledged ", moment(seen_s)))
     fix = one.get("fix")

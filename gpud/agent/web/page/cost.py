@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from gpud.agent.web.page import parts
 from gpud.agent.web.page.parts import UNKNOWN, duration, size
@@ -12,6 +12,9 @@ if TYPE_CHECKING:
 
     from gpud.agent.web.page.view import View
     from gpud.core.markup import Child, Html
+
+
+LEAST_PERCENT: Final = 0.01
 
 
 def section(view: View) -> Html:
@@ -54,4 +57,6 @@ def _shared(took_s: float | None, running_s: float, of: str) -> str:
         return UNKNOWN
     if not running_s:
         return duration(took_s)
-    return f"{duration(took_s)}, {100 * took_s / running_s:.2g} % {of}"
+    percent = 100 * took_s / running_s
+    share = f"{percent:.2g}" if percent >= LEAST_PERCENT else f"less than {LEAST_PERCENT:g}"
+    return f"{duration(took_s)}, {share} % {of}"

@@ -27,45 +27,41 @@ def section(view: View) -> Html:
     return parts.section(
         "distribution",
         "Distribution of the last run",
-        el("div", *shown, class_="charts") if shown else None,
+        shown,
         class_="pair",
         live=False,
     )
 
 
 def _of(view: View, state: Mapping[str, Any]) -> Iterator[Html]:
-    gpu = state["gpu"]
     if not state["samples"]:
         return
-    name = f"spread-{view.place(gpu).replace(' ', '').lower()}"
-    for sample in state["samples"]:
-        mode = sample["mode"]
-        buckets = view.buckets.get((gpu, PROBE, mode))
-        if mode not in DRAWN or buckets is None:
-            continue
-        own = f"{name}-{mode}"
-        title = f"{WORDS.get((PROBE, mode), mode)} on {view.place(gpu)}"
-        yield el(
-            "figure",
-            el("figcaption", el("strong", title), id=f"{own}-title"),
-            el("div", class_="plot"),
-            el(
-                "div",
-                parts.details(f"{own}-counts", "counts", _counts(own, title, buckets)),
-                id=f"{own}-latest",
-                data_live=True,
-            ),
-            class_="chart",
-            id=own,
-            data_chart="distribution",
-            data_probe=PROBE,
-            data_mode=mode,
-            data_gpu=view.uuid(gpu),
-            data_unit="seconds",
-            aria_labelledby=f"{own}-title",
-        )
-    yield el(
-        "div", _quantiles(view, state, name), id=f"{name}-quantiles", data_live=True, class_="whole"
+    name = f"spread-{view.place(state['gpu']).replace(' ', '').lower()}"
+    modes = [one["mode"] for one in state["samples"] if one["mode"] in DRAWN]
+    yield el("div", *(_figure(view, state["gpu"], name, mode) for mode in modes), class_="charts")
+    yield el("div", _quantiles(view, state, name), id=f"{name}-quantiles", data_live=True)
+
+
+def _figure(view: View, gpu: int | None, name: str, mode: str) -> Html:
+    buckets = view.buckets.get((gpu, PROBE, mode))
+    if buckets is None:
+        return Html("")
+    own = f"{name}-{mode}"
+    title = f"{WORDS.get((PROBE, mode), mode)} on {view.place(gpu)}"
+    counts = parts.details(f"{own}-counts", "counts", _counts(own, title, buckets))
+    return el(
+        "figure",
+        el("figcaption", el("strong", title), id=f"{own}-title"),
+        el("div", class_="plot"),
+        el("div", counts, id=f"{own}-latest", data_live=True),
+        class_="chart",
+        id=own,
+        data_chart="distribution",
+        data_probe=PROBE,
+        data_mode=mode,
+        data_gpu=view.uuid(gpu),
+        data_unit="seconds",
+        aria_labelledby=f"{own}-title",
     )
 
 

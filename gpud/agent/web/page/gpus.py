@@ -79,7 +79,7 @@ def _gone(view: View, uuid: str, one: Mapping[str, Any]) -> Html:
     return el(
         "article",
         el("h3", number, text(one["name"] or "without a name", NAME)),
-        el("p", mark("failed", "gone"), " since ", moment(one["gone_s"])),
+        el("p", mark("failed", "gone"), " since ", moment(one["gone_s"], "at")),
         el("p", code(uuid), class_="quiet"),
         class_="card failed",
     )
@@ -99,7 +99,7 @@ def _missed(view: View, uuid: str) -> Html:
     gone_s = (view.document["expected"].get(uuid) or {}).get("gone_s")
     if gone_s is None:
         return Html("")
-    return el("p", mark("failed", "CUDA does not offer it"), " since ", moment(gone_s))
+    return el("p", mark("failed", "CUDA does not offer it"), " since ", moment(gone_s, "at"))
 
 
 def _card(view: View, number: int, uuid: str) -> Html:

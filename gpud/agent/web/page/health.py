@@ -34,7 +34,7 @@ def section(view: View) -> Html:
                 mark(level, level),
                 joined(text(one["detail"], DETAIL)) if one["detail"] else reason or "",
                 shown,
-                moment(one["since_s"]),
+                moment(one["since_s"], "at"),
             )
         )
     return parts.section(

@@ -126,7 +126,7 @@ def _foot(view: View) -> Html:
         parts.facts(
             [
                 ("gpud", text(document["version"], 60)),
-                ("running since", moment(document["started_s"])),
+                ("running since", moment(document["started_s"], "at")),
                 ("machine", text(platform, 400) if platform else parts.UNKNOWN),
                 ("settings", code(view.config) if view.config else parts.UNKNOWN),
                 ("in a terminal", joined(code("gpud status"), ", ", code("gpud doctor"))),

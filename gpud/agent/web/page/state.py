@@ -18,7 +18,7 @@ SENTENCE = 600
 
 def section(view: View, said: Headline) -> Html:
     """Draw the state line and what belongs to it. Only the line itself is read out on a change."""
-    since = joined("since ", moment(said.since_s)) if said.since_s is not None else None
+    since = joined("since ", moment(said.since_s, "at")) if said.since_s is not None else None
     word = el("span", icon(said.state), el("span", said.word), class_=f"word {said.state}")
     line = el(
         "div",
