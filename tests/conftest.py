@@ -23,6 +23,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--update-golden", action="store_true", help="rewrite tests/golden from what is exported"
     )
+    parser.addoption("--screenshots", metavar="DIR", help="keep what tests/browser sees")
 
 
 @pytest.fixture

@@ -1,7 +1,7 @@
 // From which size of matrix on the GPU is quicker than the CPU.
 
 import { json } from "./api.js";
-import { figureAxis, line, make, size, stroke, write } from "./frame.js";
+import { few, figureAxis, line, make, size, stroke, write } from "./frame.js";
 import { figure as words } from "./units.js";
 
 const EVERY_MS = 60_000;
@@ -17,7 +17,7 @@ export function crossover(figure) {
   async function load(signal) {
     const document = await json("/api/v1/probes", signal);
     const known = document.probes.find((one) => one.name === "crossover");
-    const run = known?.runs.find((one) => one.uuid === gpu);
+    const run = known?.last.find((one) => one.uuid === gpu);
     const curve = run?.curve ?? [];
     const elements = run?.samples.find((one) => one.unit === "elements")?.median;
     side = elements ? Math.round(Math.sqrt(elements)) : null;
@@ -51,7 +51,7 @@ export function crossover(figure) {
       axes: [
         figureAxis("", { size: 30, space: 40, splits: () => thinned(sides),
           values: (_, splits) => splits.map(String) }),
-        figureAxis("seconds"),
+        figureAxis("seconds", { filter: few }),
       ],
       cursor: { show: false },
       hooks: { draw: [(chart) => marked(chart, curve)] },

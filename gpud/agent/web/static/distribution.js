@@ -1,7 +1,7 @@
 // How the latencies of the last run are spread: bars between the bounds of the buckets.
 
 import { json } from "./api.js";
-import { figureAxis, make, size, stroke, write } from "./frame.js";
+import { few, figureAxis, make, size, stroke, write } from "./frame.js";
 import { colour } from "./theme.js";
 import { figure as words } from "./units.js";
 
@@ -12,14 +12,13 @@ export function distribution(figure) {
   const { probe, mode, gpu } = figure.dataset;
   const plot = figure.querySelector(".plot");
   const caption = figure.querySelector("figcaption")?.textContent.trim() ?? probe;
-  plot.setAttribute("role", "img");
   let u = null;
   let bars = [];
   let sample = null;
 
   async function load(signal) {
     sample = found(await json("/api/v1/probes", signal), { probe, mode, gpu });
-    bars = sample?.histogram ? between(sample.histogram) : [];
+    bars = sample?.buckets ? between(sample.buckets) : [];
     u?.destroy();
     u = null;
     if (bars.length === 0) {
@@ -45,7 +44,7 @@ export function distribution(figure) {
         x: { time: false, distr: 3, range: () => [least, most] },
         y: { range: () => [0, high * 1.05] },
       },
-      axes: [figureAxis("seconds", { size: 30, space: 60 }), counts()],
+      axes: [figureAxis("seconds", { size: 30, space: 40, filter: few }), counts()],
       cursor: { show: false },
       hooks: { drawAxes: [(chart) => fill(chart, bars)], draw: [quantiles] },
     };
@@ -54,10 +53,13 @@ export function distribution(figure) {
   function quantiles(chart) {
     const { bbox } = chart;
     const middle = bbox.left + bbox.width / 2;
-    for (const [row, name, value] of [[0, "median", sample.median], [1, "p90", sample.p90]]) {
-      if (value == null) continue;
-      const x = chart.valToPos(value, "x", true);
+    const marks = [["median", sample.median], ["p90", sample.p90]];
+    const places = marks.map(([, value]) => chart.valToPos(value, "x", true));
+    for (const x of places) {
       stroke(chart, "--text", [6, 3], [[x, bbox.top], [x, bbox.top + bbox.height]]);
+    }
+    for (const [row, [name, value]] of marks.entries()) {
+      const x = places[row];
       const align = x > middle ? "right" : "left";
       const y = bbox.top + (2 + 15 * row) * devicePixelRatio;
       write(chart, `${name} ${words(value, "seconds")}`, x + (align === "left" ? 5 : -5), y, { align });
@@ -76,12 +78,12 @@ export function distribution(figure) {
 function found(document, { probe, mode, gpu }) {
   const wanted = gpu === "cpu" ? null : gpu;
   const known = document.probes.find((one) => one.name === probe);
-  const run = known?.runs.find((one) => one.uuid === wanted);
+  const run = known?.last.find((one) => one.uuid === wanted);
   return run?.samples.find((one) => one.mode === mode) ?? null;
 }
 
 /** Bars with something in them and the empty ones between; the outermost are as wide as others. */
-function between({ bounds_s: bounds, counts }) {
+function between({ upper_bounds_s: bounds, counts }) {
   const first = counts.findIndex((one) => one > 0);
   const last = counts.findLastIndex((one) => one > 0);
   const found = [];

@@ -40,7 +40,7 @@ export function timeAxis() {
     ...look(),
     incrs: STEPS,
     space: 64,
-    size: 40,
+    size: 46,
     splits: (_, __, min, max, step) => ticks(min, max, step),
     values: (_, splits, __, ___, step) => tickLabels(splits, step),
   };
@@ -60,6 +60,13 @@ export function figureAxis(unit, more = {}) {
     values: (_, splits) => labels(unit, splits),
     ...more,
   };
+}
+
+/** Of a logarithmic axis the marks at 1, 2 and 5 are labelled, or all where there are few. */
+export function few(_, splits) {
+  const some = splits.filter((one) => one > 0);
+  const wanted = some.at(-1) / some[0] < 4 ? [1, 1.5, 2, 3, 4, 5, 6, 7, 8, 9] : [1, 2, 5];
+  return splits.map((one) => (wanted.includes(Number(one.toExponential(6).split("e")[0])) ? one : null));
 }
 
 /** A line of a chart; `number` is its place among the others. */
@@ -99,6 +106,16 @@ export function write(u, text, x, y, { name = "--text", align = "left" } = {}) {
   ctx.fillText(text, left, y);
   ctx.restore();
   return [left, left + width];
+}
+
+/** How wide `write` makes it, in pixels of the canvas. */
+export function measured(u, text) {
+  const { ctx } = u;
+  ctx.save();
+  ctx.font = font(11 * devicePixelRatio);
+  const { width } = ctx.measureText(text);
+  ctx.restore();
+  return width;
 }
 
 /** Draw a line across the chart, between points in pixels of the canvas. */

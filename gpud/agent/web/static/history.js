@@ -1,7 +1,7 @@
 // A probe over time on one GPU: medians, bands, the usual level, drivers and regressions.
 
 import { json } from "./api.js";
-import { figureAxis, line, make, selected, size, timeAxis } from "./frame.js";
+import { few, figureAxis, line, make, selected, size, timeAxis } from "./frame.js";
 import { keys } from "./keyboard.js";
 import { legend } from "./legend.js";
 import { changes, concerning, happenings, levels, shade } from "./marks.js";
@@ -21,7 +21,9 @@ export function history(figure) {
   const gpu = figure.dataset.gpu === "cpu" ? null : figure.dataset.gpu;
   const plot = figure.querySelector(".plot");
   const caption = figure.querySelector("figcaption")?.textContent.trim() ?? probe;
-  const below = legend(figure, modes, () => draw());
+  const words = modes.map((mode, number) =>
+    figure.dataset.words?.split("|")[number] || mode.replaceAll("_", " "));
+  const below = legend(plot, modes, words, () => draw());
   let u = null;
   let grown = null; // {range, grid, series}: what is known of the range that ends now
   let shape = { data: [[]], rows: modes.map(() => []), step: 1 };
@@ -98,7 +100,7 @@ export function history(figure) {
       data: shape.data,
       series,
       bands,
-      axes: [timeAxis(), figureAxis(unit)],
+      axes: [timeAxis(), figureAxis(unit, logarithmic ? { filter: few } : {})],
       scales: {
         x: { time: false, auto: false, range: (_, min, max) => [min, max] },
         y: { distr: logarithmic ? 3 : 1, range: (_, min, max) => around(min, max, logarithmic) },

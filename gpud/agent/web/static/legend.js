@@ -2,11 +2,11 @@
 // button for each mode that shows or hides it.
 
 import { LINES } from "./frame.js";
-import { moment, offset } from "./time.js";
-import { compared, figure } from "./units.js";
+import { DAY, moment, offset } from "./time.js";
+import { between, compared, figure } from "./units.js";
 
-/** Make it in `figure`; `toggled(shown)` is called when modes come and go. */
-export function legend(place, modes, toggled) {
+/** Make it after `plot`; `words` are what people call the modes; `toggled()` is called when modes come and go. */
+export function legend(plot, modes, words, toggled) {
   const box = element("div", "legend");
   const when = element("p", "when");
   const list = element("ul", "modes");
@@ -17,7 +17,7 @@ export function legend(place, modes, toggled) {
     const item = element("li", "");
     const button = element("button", `line-${(number % LINES) + 1}`);
     button.type = "button";
-    button.append(element("span", "swatch"), mode.replaceAll("_", " "));
+    button.append(element("span", "swatch"), words[number]);
     button.setAttribute("aria-pressed", "true");
     button.disabled = modes.length === 1;
     button.addEventListener("click", () => {
@@ -32,7 +32,7 @@ export function legend(place, modes, toggled) {
     return value;
   });
   box.append(when, list, spoken);
-  place.append(box);
+  plot.after(box);
 
   /** Tell of one moment; `rows` is what each mode has there. */
   function tell({ at_s, latest, rows, unit, step, marks }, aloud = false) {
@@ -44,20 +44,21 @@ export function legend(place, modes, toggled) {
       if (stood) notes.push(`driver ${stood.new}`);
       for (const one of marks.regressions) {
         if (one.since_s <= at_s && at_s < one.until_s) {
-          notes.push(`${one.mode.replaceAll("_", " ")} ${compared(one.slowdown)} (${one.why})`);
+          notes.push(`${words[modes.indexOf(one.mode)]} ${compared(one.slowdown)} (${one.why})`);
         }
       }
-      const wide = step >= 3600 ? `, ${Math.round(step / 360) / 10} h` : "";
+      const wide = step >= 2 * DAY ? `, ${step / DAY} d` : step >= 3600 ? `, ${step / 3600} h` : "";
       const begin = `${moment(at_s, step < 3600)} ${offset(at_s)}${wide}`;
       when.textContent = [latest ? `newest: ${begin}` : begin, ...notes].join(" · ");
     }
     rows.forEach((row, number) => {
-      values[number].textContent = words(row, unit, marks.baselines.get(modes[number]));
+      values[number].textContent = told(row, unit, marks.baselines.get(modes[number]));
     });
     if (aloud) {
       const said = modes
         .filter((mode) => shown.has(mode))
-        .map((mode) => `${mode} ${values[modes.indexOf(mode)].textContent}`);
+        .map((mode) => modes.indexOf(mode))
+        .map((number) => `${words[number]} ${values[number].textContent}`);
       spoken.textContent = [when.textContent, ...said].join("; ");
     }
   }
@@ -65,7 +66,7 @@ export function legend(place, modes, toggled) {
   return { shown, tell };
 }
 
-function words(row, unit, usual) {
+function told(row, unit, usual) {
   if (!row) return usual === undefined ? "no figure" : `no figure; usual ${figure(usual, unit)}`;
   const { series, index } = row;
   const [median, p10, p90] = ["median", "p10", "p90"].map((name) => series[name][index] ?? null);
@@ -73,7 +74,7 @@ function words(row, unit, usual) {
   if (series.marked[index] > 0) runs.push(`${series.marked[index]} left out`);
   if (median === null) return `no figure (${runs.join(", ")})`;
   const band = p10 !== null && p90 !== null && series.n[index] > 1
-    ? [`p10 to p90 ${figure(p10, unit)} to ${figure(p90, unit)}`] : [];
+    ? [`p10 to p90 ${between(p10, p90, unit)}`] : [];
   const level = usual === undefined ? [] : [`usual ${figure(usual, unit)}`];
   return `${figure(median, unit)} (${[...band, ...runs, ...level].join(", ")})`;
 }

@@ -46,6 +46,10 @@ function take(page) {
   attributes(document.documentElement, page.documentElement, ["data-state"]);
   const [main, other] = [document.querySelector("main"), page.querySelector("main")];
   if (main && other && main.dataset.shape !== other.dataset.shape) reshape(main, other);
+  for (const fresh of page.querySelectorAll("section[id]")) {
+    const here = document.getElementById(fresh.id);
+    if (here?.tagName === fresh.tagName) attributes(here, fresh); // its colour
+  }
   for (const fresh of page.querySelectorAll("[data-live][id]")) {
     const here = document.getElementById(fresh.id);
     if (here?.tagName === fresh.tagName) patch(here, fresh);
@@ -64,7 +68,11 @@ function reshape(main, other) {
     return same ? here : taken(fresh);
   });
   main.dataset.shape = other.dataset.shape;
-  main.replaceChildren(...sections);
+  for (const one of [...main.children]) if (!sections.includes(one)) one.remove();
+  sections.forEach((one, index) => {
+    // What stays is not moved: it would lose its focus.
+    if (main.children[index] !== one) main.insertBefore(one, main.children[index] ?? null);
+  });
 }
 
 /** Make `old` what `fresh` is, with as little as possible. */

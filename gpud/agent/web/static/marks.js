@@ -1,7 +1,7 @@
 // What is drawn into a chart of history besides its lines: other drivers, regressions, baselines.
 
 import { json } from "./api.js";
-import { stroke, write } from "./frame.js";
+import { measured, stroke, write } from "./frame.js";
 import { faint } from "./theme.js";
 
 const DRIVER = "driver_version";
@@ -108,24 +108,21 @@ export function levels(u, baselines, modes, shown) {
   });
 }
 
-/** Draw a line where another driver came, with its name where there is room for it. */
+/** Draw a line where another driver came, with its name where there is room; the newest first. */
 export function changes(u, drivers) {
   const { bbox } = u;
-  const right = bbox.left + bbox.width;
-  let taken = -Infinity;
-  for (const one of drivers) {
-    if (one.at_s < u.scales.x.min || one.at_s > u.scales.x.max) continue;
+  const y = bbox.top - 16 * devicePixelRatio;
+  const seen = drivers.filter((one) => one.at_s >= u.scales.x.min && one.at_s <= u.scales.x.max);
+  let free = bbox.left + bbox.width; // what is right of it is written upon
+  for (const one of seen.toReversed()) {
     const x = u.valToPos(one.at_s, "x", true);
     stroke(u, "--text", [6, 3], [[x, bbox.top], [x, bbox.top + bbox.height]]);
     const text = `driver ${one.old} → ${one.new}`;
-    u.ctx.save();
-    u.ctx.font = `${11 * devicePixelRatio}px sans-serif`;
-    const width = u.ctx.measureText(text).width * 1.1;
-    u.ctx.restore();
-    const align = x + width + 8 > right ? "right" : "left";
-    const begin = align === "left" ? x + 4 : x - width - 4;
-    if (begin < taken) continue; // its line stays, and the page lists it
-    const place = align === "left" ? x + 4 : x - 4;
-    taken = write(u, text, place, bbox.top - 16 * devicePixelRatio, { name: "--text", align })[1];
+    const width = measured(u, text) + 8 * devicePixelRatio;
+    const [begin, align] = x + width <= free ? [x, "left"] : [Math.min(x, free), "right"];
+    if (align === "right" && (begin - width < 0 || begin < x)) continue; // the page lists it too
+    const aside = (align === "left" ? 4 : -4) * devicePixelRatio;
+    const [from] = write(u, text, begin + aside, y, { align });
+    free = from - 8 * devicePixelRatio;
   }
 }

@@ -39,12 +39,18 @@ export function labels(unit, splits) {
   const known = splits.filter((one) => one !== null);
   const last = known.at(-1) ?? 0;
   const first = known.find((one) => one > 0) ?? last;
-  const one = last / first < 1000 ? prefix(unit, last) : null;
+  const one = last / first < 100 ? prefix(unit, last) : null;
   return splits.map((value) => {
     if (value === null) return "";
     const { factor, symbol } = one ?? prefix(unit, value);
     return `${Number((value / factor).toPrecision(6))} ${symbol}`;
   });
+}
+
+/** Two figures of one unit: "12.81 to 13.29 µs". */
+export function between(low, high, unit) {
+  const { factor, symbol } = prefix(unit, high);
+  return `${[low, high].map((one) => Number((one / factor).toPrecision(4))).join(" to ")} ${symbol}`;
 }
 
 /** How a figure compares with another one: 1.25 is "25 % slower". */

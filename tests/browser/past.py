@@ -1,0 +1,142 @@
+"""A year of one-minute runs as a history keeps it: hours for all of it, runs for the last day."""
+
+from __future__ import annotations
+
+import math
+import random
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+
+from gpud.agent.eventrows import Entry
+from gpud.agent.store import Run
+from gpud.core.changes import DRIVER_VERSION
+from gpud.core.sample import Backend, Flag, RunReport, Sample, Unit
+from tests import snapshots
+from tests.agent.months import opened
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from gpud.core.sample import Device
+
+NOW_S: Final = snapshots.NOW.wall_s
+HOUR_S, DAY_S = 3600.0, 86400.0
+YEAR: Final = 365
+OLDER, OLD, NEW = "561.09", "566.36", "572.16"
+"""Drivers, and below since how many days each is there."""
+SINCE_DAYS: Final = {OLDER: 365.0, OLD: 150.0, NEW: 9.25}
+SLOWER: Final = 1.12
+HOLE_H: Final = (8.0, 6.5)
+"""The lid was closed so many hours before now, and open again at the other."""
+HOLE_DAYS: Final = (61.0, 47.0)
+INSERT: Final = "INSERT INTO rollups VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
+LEVELS: Final = {
+    "launch": {
+        "submit": (4.4e-6, Unit.SECONDS),
+        "roundtrip": (13.1e-6, Unit.SECONDS),
+        "pipelined": (2.2e-6, Unit.SECONDS),
+    },
+    "triad": {"triad": (460e9, Unit.BYTES_PER_SECOND)},
+    "nbody": {"nbody": (20e12, Unit.FLOPS_PER_SECOND)},
+    "container_nbody": {"nbody": (16e12, Unit.FLOPS_PER_SECOND)},
+    "cpu_call": {"call": (4e-7, Unit.SECONDS)},
+}
+
+
+@dataclass
+class Past:
+    """What was measured until ``NOW_S``, from one seed."""
+
+    device: Device = snapshots.DEVICE
+    spacing_s: float = 60.0  # between the runs of the last day
+    levels: dict[str, dict[str, tuple[float, Unit]]] = field(default_factory=lambda: dict(LEVELS))
+    rng: random.Random = field(default_factory=lambda: random.Random(7))
+
+    def write(self, folder: Path, days: int = YEAR) -> None:
+        """Fill the history in ``folder``."""
+        with opened(folder) as store:
+            rows = list(self.hours(days))
+            store.write(lambda t: t.executemany(INSERT, rows))
+            store.append_events(
+                [
+                    Entry(NOW_S - SINCE_DAYS[new] * DAY_S, DRIVER_VERSION, {"old": old, "new": new})
+                    for old, new in ((OLDER, OLD), (OLD, NEW))
+                ]
+            )
+            store.append(list(self.runs()))
+
+    def hours(self, days: int) -> Iterator[tuple[object, ...]]:
+        """Give the rows of whole hours until the last day began."""
+        first = int((NOW_S - days * DAY_S) // HOUR_S)
+        for hour in range(first, int((NOW_S - DAY_S) // HOUR_S)):
+            ago = (NOW_S - hour * HOUR_S) / DAY_S
+            if HOLE_DAYS[0] > ago > HOLE_DAYS[1]:
+                continue
+            for probe, mode, level, unit in self.modes():
+                driver = driver_at(hour * HOUR_S)
+                median = self.figure(mode, level, unit, driver)
+                gpu = "" if probe == "cpu_call" else self.device.uuid
+                ends = (
+                    0.97 * median,
+                    1.04 * median,
+                    0.9 * median,
+                    self.rng.uniform(1.1, 2) * median,
+                )
+                yield (hour * 3600, gpu, probe, mode, 1, driver, unit, 60, 0, median, *ends)
+
+    def runs(self) -> Iterator[Run]:
+        """Give the runs of the last day."""
+        at_s = NOW_S - DAY_S
+        while at_s < NOW_S - 1:
+            ago_h = (NOW_S - at_s) / HOUR_S
+            if not HOLE_H[0] > ago_h > HOLE_H[1]:
+                flags = (Flag.BUSY,) if 3 > ago_h > 2.5 else ()
+                for probe, modes in self.levels.items():
+                    yield self.run(at_s, probe, modes, flags)
+            at_s += self.spacing_s
+
+    def run(
+        self, at_s: float, probe: str, modes: dict[str, tuple[float, Unit]], flags: tuple[Flag, ...]
+    ) -> Run:
+        samples = []
+        for mode, (level, unit) in modes.items():
+            value = self.figure(mode, level, unit, NEW)
+            samples.append(
+                Sample(
+                    mode,
+                    unit,
+                    n=200,
+                    median=value,
+                    p10=0.97 * value,
+                    p90=1.04 * value,
+                    p99=1.1 * value,
+                    minimum=0.9 * value,
+                    maximum=2 * value,
+                )
+            )
+        cpu = probe == "cpu_call"
+        report = RunReport(
+            probe,
+            Backend.CPU if cpu else Backend.CUDA,
+            None if cpu else self.device,
+            tuple(samples),
+            conditions={"probe_version": 1, "driver_version": NEW},
+            duration_s=0.3,
+        )
+        return Run(report, at_s, "boot", flags)
+
+    def modes(self) -> Iterator[tuple[str, str, float, Unit]]:
+        for probe, modes in self.levels.items():
+            for mode, (level, unit) in modes.items():
+                yield probe, mode, level, unit
+
+    def figure(self, mode: str, level: float, unit: Unit, driver: str) -> float:
+        slower = SLOWER if driver == NEW and mode == "submit" else 1.0
+        slower *= math.exp(self.rng.gauss(0, 0.015))
+        return level * slower if unit is Unit.SECONDS else level / slower
+
+
+def driver_at(at_s: float) -> str:
+    ago = (NOW_S - at_s) / DAY_S
+    return next(name for name in (NEW, OLD, OLDER) if ago <= SINCE_DAYS[name] or name == OLDER)

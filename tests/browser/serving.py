@@ -1,0 +1,100 @@
+"""The real web application on a real port, over a snapshot and a history that a test chooses."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import threading
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from gpud.agent import web
+from gpud.agent.export.collector import SnapshotCollector
+from gpud.agent.store import History
+from gpud.agent.web import runbooks
+from gpud.agent.web.api import alerts, events, history, probes
+from gpud.core.clock import Instant
+from gpud.core.settings import parse
+from tests import snapshots
+
+if TYPE_CHECKING:
+    import socket
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from gpud.core.snapshot import Snapshot
+
+
+@dataclass
+class Site:
+    """What is served: exchange ``snapshot`` and the next answer tells of the new one."""
+
+    snapshot: Snapshot
+    folder: Path
+    now: Instant = snapshots.NOW
+    port: int = 0
+    _stop: list[contextlib.ExitStack] = field(default_factory=list)
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.port}/"
+
+    def tick(self, seconds: float) -> None:
+        """Let time go on: a rendering serves everybody for a second."""
+        self.now = Instant(self.now.wall_s + seconds, self.now.mono_s + seconds)
+
+    def start(self) -> None:
+        """Listen, on the port of last time if there was one."""
+        running = contextlib.ExitStack()
+        self.port = running.enter_context(_listening(self))
+        self._stop.append(running)
+
+    def stop(self) -> None:
+        """Answer nobody any more."""
+        while self._stop:
+            self._stop.pop().close()
+
+
+@contextlib.contextmanager
+def site(snapshot: Snapshot, folder: Path) -> Iterator[Site]:
+    """Serve, and stop at the end."""
+    made = Site(snapshot, folder)
+    made.start()
+    try:
+        yield made
+    finally:
+        made.stop()
+
+
+@contextlib.contextmanager
+def _listening(made: Site) -> Iterator[int]:
+    loop = asyncio.new_event_loop()
+    listener = web.bind("127.0.0.1", made.port)
+    stop = asyncio.Event()
+    thread = threading.Thread(target=lambda: loop.run_until_complete(_serve(made, listener, stop)))
+    thread.start()
+    try:
+        yield listener.getsockname()[1]
+    finally:
+        loop.call_soon_threadsafe(stop.set)
+        thread.join(timeout=20)
+        listener.close()
+        loop.close()
+
+
+async def _serve(made: Site, listener: socket.socket, stop: asyncio.Event) -> None:
+    settings = parse(None, {})
+    collector = SnapshotCollector(lambda: made.snapshot, settings, lambda: made.now)
+    kept = History(made.folder, now=lambda: "stamp")
+    routes = [
+        alerts.route(lambda: made.snapshot, kept),
+        events.route(kept),
+        probes.route(lambda: made.snapshot, settings.schedule),
+        history.route(made.folder, lambda: made.snapshot, lambda: made.now.wall_s),
+        *runbooks.routes(),
+    ]
+    application = web.app(lambda: made.snapshot, settings, collector, lambda: made.now, routes)
+    try:
+        await web.serve(application, listener, stop)
+    finally:
+        await kept.close()

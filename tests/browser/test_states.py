@@ -1,0 +1,80 @@
+"""Every state of the machine in a real browser: nothing is complained of, nothing sticks out."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.browser import worlds
+from tests.browser.serving import site
+from tests.browser.watching import watched
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from playwright.sync_api import Browser
+
+    from tests.browser.serving import Site
+
+SIZES = {"phone": (320, 640), "desktop": (1280, 800), "4k": (3840, 2160)}
+USUAL = {("light", "desktop"), ("dark", "phone")}
+MATRIX = [
+    pytest.param(
+        *(state, scheme, size),
+        marks=()
+        if (scheme, size) in USUAL or (state, scheme, size) == ("regressed", "dark", "4k")
+        else pytest.mark.soak,
+    )
+    for state in worlds.NAMES
+    for scheme in ("light", "dark")
+    for size in SIZES
+]
+"""All of it; each state, each scheme and each size every time, the rest when there is time."""
+
+
+@pytest.fixture(scope="module")
+def served(year: Path) -> Iterator[Site]:
+    with site(worlds.fine(), year) as made:
+        yield made
+
+
+@pytest.mark.parametrize(("state", "scheme", "size"), MATRIX)
+def test_it_is_clean_in_every_state_on_every_screen(
+    browser: Browser, served: Site, pictures: Path, *, state: str, scheme: str, size: str
+) -> None:
+    served.snapshot = worlds.snapshot(state)
+    served.tick(2)
+    width, height = SIZES[size]
+    with watched(
+        browser,
+        served.url,
+        served.now.wall_s,
+        viewport={"width": width, "height": height},
+        color_scheme=scheme,
+    ) as seen:
+        seen.page.goto(served.url)
+        seen.scroll()
+        assert seen.page.locator("h1 .word").inner_text().strip() == worlds.WORDS[state]
+        assert seen.too_wide() <= 0
+        seen.page.screenshot(path=pictures / f"{state}-{scheme}-{size}.png", full_page=True)
+        if size != "4k":  # what is named and how it contrasts is the same there
+            assert seen.violations() == []
+        seen.well()
+
+
+@pytest.mark.parametrize("state", worlds.NAMES)
+def test_without_scripts_the_state_and_the_figures_are_there(
+    browser: Browser, served: Site, state: str
+) -> None:
+    served.snapshot = worlds.snapshot(state)
+    served.tick(2)
+    with watched(browser, served.url, java_script_enabled=False) as seen:
+        seen.page.goto(served.url)
+        assert seen.page.locator("h1 .word").inner_text().strip() == worlds.WORDS[state]
+        assert seen.page.locator("#view").is_hidden()
+        if state not in {"no_data", "gpu_gone"}:
+            table = seen.page.locator("#history-gpu0-launch table")
+            assert "4.4 µs" in table.inner_text()
+        seen.well()

@@ -1,0 +1,110 @@
+"""A browser that hears everything: consoles, refused policies, and whatever leaves our origin."""
+
+from __future__ import annotations
+
+import contextlib
+from dataclasses import dataclass, field
+from importlib.resources import files
+from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import urlsplit
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from playwright.sync_api import Browser, Page, Route
+
+AXE: Final = files("axe_playwright_python") / "axe.min.js"
+TAGS: Final = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa"]
+REFUSED: Final = """addEventListener("securitypolicyviolation", (event) =>
+  console.error("policy", event.violatedDirective, event.blockedURI, event.sourceFile))"""
+SETTLED: Final = """() => [...document.querySelectorAll("figure[data-chart]")].every((figure) => {
+  const box = figure.getBoundingClientRect();
+  return box.top > innerHeight || figure.hasAttribute("data-drawn");
+})"""
+
+
+@dataclass
+class Watched:
+    """One page in a context of its own, and what was heard of it."""
+
+    page: Page
+    said: list[str] = field(default_factory=list)
+    abroad: list[str] = field(default_factory=list)
+
+    def well(self) -> None:
+        """Nothing was complained of and nobody else was asked."""
+        assert self.said == []
+        assert self.abroad == []
+
+    def drawn(self) -> None:
+        """Wait until every chart in sight has its figures."""
+        self.page.wait_for_function(SETTLED)
+
+    def scroll(self) -> None:
+        """Bring every chart into sight once, and go back to the top."""
+        for figure in self.page.query_selector_all("figure[data-chart]"):
+            figure.scroll_into_view_if_needed()
+        self.page.wait_for_function(
+            """() => [...document.querySelectorAll("figure[data-chart]")]
+            .every((figure) => figure.hasAttribute("data-drawn"))"""
+        )
+        self.page.evaluate("scrollTo({top: 0, behavior: 'instant'})")
+
+    def chart(self, figure: str, what: str) -> Any:
+        """Evaluate ``what`` about the chart ``u`` of a figure."""
+        return self.page.evaluate(f"(id) => ((u) => {what})(gpud.drawn()[id])", figure)
+
+    def violations(self) -> list[str]:
+        """What axe-core objects to, of WCAG A and AA."""
+        # Evaluated from outside: the policy of the page lets nobody put a script into it.
+        self.page.evaluate(AXE.read_text())
+        found = self.page.evaluate(
+            "(tags) => axe.run(document, {runOnly: {type: 'tag', values: tags}})", TAGS
+        )
+        return [
+            f"{one['id']}: {node['target']} {node['failureSummary']}"
+            for one in found["violations"]
+            for node in one["nodes"]
+        ]
+
+    def too_wide(self) -> int:
+        """By how many pixels the page is wider than the window."""
+        wide: int = self.page.evaluate("document.documentElement.scrollWidth - innerWidth")
+        return wide
+
+
+@contextlib.contextmanager
+def watched(
+    browser: Browser, origin: str, at_s: float | None = None, **context: Any
+) -> Iterator[Watched]:
+    """Open a context that reaches ``origin`` only; ``at_s`` is what its clock says."""
+    context.setdefault("timezone_id", "Europe/Berlin")
+    context.setdefault("locale", "en-US")
+    made = browser.new_context(**context)
+    made.set_default_timeout(20_000)
+    page = made.new_page()
+    heard = Watched(page)
+    host = urlsplit(origin).netloc
+
+    def route(asked: Route) -> None:
+        if urlsplit(asked.request.url).netloc == host:
+            asked.continue_()
+            return
+        heard.abroad.append(asked.request.url)
+        asked.abort()
+
+    made.route(lambda url: not url.startswith(("data:", "blob:")), route)
+    made.add_init_script(REFUSED)
+    if at_s is not None:
+        page.clock.set_fixed_time(at_s)
+    page.on("console", lambda one: _heard(heard, one.type, one.text))
+    page.on("pageerror", lambda error: heard.said.append(f"error: {error}"))
+    try:
+        yield heard
+    finally:
+        made.close()
+
+
+def _heard(watched: Watched, kind: str, text: str) -> None:
+    if kind in {"error", "warning", "assert"}:
+        watched.said.append(f"{kind}: {text}")

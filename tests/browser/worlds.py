@@ -1,0 +1,284 @@
+"""Seven states of one machine, each the snapshot that the events of such a day fold into."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final
+
+from gpud.core.alerts import SinkState
+from gpud.core.changes import Change
+from gpud.core.events import (
+    AlertsChanged,
+    Changed,
+    HealthSet,
+    InventoryTaken,
+    Judged,
+    ProbesListed,
+    RootHeard,
+    RunFinished,
+    RunSkipped,
+    SinkTold,
+    SourceAnswered,
+    StoreMeasured,
+)
+from gpud.core.fold import fold
+from gpud.core.health import Level
+from gpud.core.sample import (
+    Backend,
+    Buckets,
+    Inventory,
+    Point,
+    Reading,
+    RunReport,
+    Sample,
+    Skip,
+    Unit,
+)
+from gpud.core.snapshot import Snapshot, StoreSize
+from gpud.core.stats import LATENCY_BOUNDS_S
+from gpud.core.telemetry import Answer
+from tests import snapshots, standings
+from tests.browser import past
+from tests.browser.past import LEVELS
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from gpud.core.events import Event
+    from gpud.core.report import RootReport
+
+WALL_S, MONO_S = snapshots.NOW.wall_s, snapshots.NOW.mono_s
+DEVICE = replace(snapshots.DEVICE, name="NVIDIA GeForce RTX 4070 Laptop GPU")
+HOSTILE: Final = '<img src=x onerror=alert(1)>"\x1b[31m\u202e</script><script>alert(2)</script>'
+LIBRARY: Final = "/usr/lib/wsl/lib/libcuda.so.1"
+RUNNING: Final = replace(
+    snapshots.ROOT,
+    started_s=WALL_S - 6 * 86400,
+    written_s=WALL_S,
+    kernel_log=None,
+    containers=replace(
+        snapshots.ROOT.containers, failures={}, skips={}, last_success_s=WALL_S - 900
+    )
+    if snapshots.ROOT.containers is not None
+    else None,
+)
+NAMES: Final = ("fine", "degraded", "regressed", "gpu_gone", "no_nvml", "docker_loop", "no_data")
+WORDS: Final = dict(
+    zip(
+        NAMES,
+        ("Fine", "Degraded", "Slower", "Failed", "Failed", "Failed", "Starting"),
+        strict=True,
+    )
+)
+"""What the page calls each."""
+
+
+def begun(started_s: float = WALL_S - 5 * 86400) -> Snapshot:
+    return Snapshot(
+        version="0.1.0",
+        started_s=started_s,
+        platform={"wsl": "2", "kernel": "6.6.87.2-microsoft-standard-WSL2", "distro": "Debian 12"},
+    )
+
+
+def folded(snapshot: Snapshot, events: Iterable[Event]) -> Snapshot:
+    for event in events:
+        snapshot = fold(event, snapshot)
+    return snapshot
+
+
+def launches(device_name: str) -> RunReport:
+    """Three modes, two of them with a distribution that has a tail."""
+    counts = [0] * (len(LATENCY_BOUNDS_S) + 1)
+    counts[5:14] = [3, 20, 96, 52, 17, 6, 3, 2, 1]
+    low = Buckets(tuple(counts), 200 * 4.4e-6)
+    high = Buckets(tuple([0] * 4 + counts[:-4]), 200 * 13.1e-6)
+    return RunReport(
+        "launch",
+        Backend.CUDA,
+        replace(DEVICE, name=device_name),
+        (
+            snapshots.sample("submit", Unit.SECONDS, 4.4e-6, low),
+            snapshots.sample("roundtrip", Unit.SECONDS, 13.1e-6, high),
+            snapshots.sample("pipelined", Unit.SECONDS, 2.2e-6),
+        ),
+        duration_s=0.3,
+        gpu_seconds=0.05,
+        conditions={"driver_version": "572.16", "probe_version": 1},
+    )
+
+
+def measured(name: str = DEVICE.name) -> tuple[Event, ...]:
+    """What every round measures."""
+    device = replace(DEVICE, name=name)
+
+    def ran(
+        probe: str, *samples: Sample, ago_s: float = 600, curve: tuple[Point, ...] = ()
+    ) -> Event:
+        cpu = probe == "cpu_call"
+        report = RunReport(
+            probe,
+            Backend.CPU if cpu else Backend.CUDA,
+            None if cpu else device,
+            samples,
+            duration_s=1.0,
+            curve=curve,
+        )
+        gpu = None if cpu else DEVICE.uuid
+        return RunFinished(report, gpu, WALL_S - ago_s, MONO_S - 10)
+
+    sides = (64, 96, 128, 192, 256, 384, 512, 768, 1024)
+    curve = tuple(Point(n, 9e-12 * n**3 + 1e-6, 2.6e-13 * n**3 + 1.1e-4) for n in sides)
+    crossed = snapshots.sample("crossover", Unit.ELEMENTS, 256.0**2)
+    return (
+        RunFinished(launches(name), DEVICE.uuid, WALL_S - 20, MONO_S - 10),
+        ran("triad", snapshots.sample("triad", Unit.BYTES_PER_SECOND, 4.6e11)),
+        ran("nbody", snapshots.sample("nbody", Unit.FLOPS_PER_SECOND, 2e13)),
+        ran("crossover", crossed, curve=curve),
+        ran("cpu_call", snapshots.sample("call", Unit.SECONDS, 4e-7), ago_s=20),
+    )
+
+
+def readings(name: str) -> tuple[Reading, ...]:
+    """What NVML tells of a card that is well."""
+    calm: dict[str, float | str] = {
+        "name": name,
+        "throttle_reasons": "none",
+        "processes": 2.0,
+        "remapped_rows_failed": 0.0,
+    }
+    return tuple(
+        replace(one, value=calm.get(one.field, one.value))
+        for one in snapshots.READINGS
+        if one.field not in {"xids", "xid_last"}
+    )
+
+
+def fine(name: str = DEVICE.name) -> Snapshot:
+    """Everything works, and the driver was replaced nine days ago at no cost."""
+    device = replace(DEVICE, name=name)
+    standing = {
+        key: replace(
+            one, open=(), level=LEVELS[key.probe][key.mode][0], slowdown=1.004, verdict=None
+        )
+        for key, one in standings.streams(DEVICE.uuid, WALL_S).items()
+    }
+    changed = Change("driver_version", "566.36", "572.16", WALL_S - 9.25 * 86400, "boot")
+    return folded(
+        begun(),
+        (
+            ProbesListed(snapshots.SPECS, {}, WALL_S - 600),
+            InventoryTaken(Inventory((device,), "12.8", LIBRARY), WALL_S - 600),
+            *measured(name),
+            SourceAnswered(
+                Answer("nvml", 5, WALL_S, MONO_S, readings(name), duration_s=0.02), WALL_S
+            ),
+            SourceAnswered(Answer("dxg", 1, WALL_S, MONO_S, snapshots.EXPOSED), WALL_S),
+            Changed((changed,), WALL_S - 9.25 * 86400),
+            RootHeard(RUNNING, None, WALL_S),
+            HealthSet("store", Level.OK, WALL_S - 600),
+            HealthSet("http", Level.OK, WALL_S - 600),
+            StoreMeasured(StoreSize(98_304_000, 420_000, 1, 0), WALL_S),
+            SinkTold("notice", SinkState(sent=2, last_success_s=WALL_S - 3600), WALL_S),
+            Judged(standing, WALL_S, standings.units(DEVICE.uuid)),
+        ),
+    )
+
+
+def degraded() -> Snapshot:
+    """Somebody plays, so much is left out, and the disk is slow to answer."""
+    return folded(
+        fine(),
+        (
+            HealthSet(
+                "store",
+                Level.DEGRADED,
+                WALL_S - 300,
+                reason="slow",
+                detail="the disk took 4.2 s to write",
+                fix="look at what else writes there",
+            ),
+            RunSkipped("triad", Skip.GPU_BUSY, WALL_S - 60, DEVICE.uuid, starving=True),
+        ),
+    )
+
+
+def regressed() -> Snapshot:
+    """The new driver made submissions slower."""
+    since_s = WALL_S - 9.25 * 86400
+    streams = {
+        key: replace(
+            one,
+            level=LEVELS[key.probe][key.mode][0] * (past.SLOWER if one.open else 1.0),
+            open=tuple(replace(alarm, since_s=since_s, at_s=since_s + 1800) for alarm in one.open),
+        )
+        for key, one in standings.streams(DEVICE.uuid, WALL_S).items()
+    }
+    evidence = tuple(
+        replace(one, stream=replace(one.stream, gpu=DEVICE.uuid), since_s=since_s)
+        for one in snapshots.SLOWER.evidence
+    )
+    alert = replace(
+        snapshots.SLOWER, evidence=evidence, starts_s=since_s + 1800, updated_s=since_s + 1800
+    )
+    judged = Judged(streams, WALL_S, standings.units(DEVICE.uuid))
+    return folded(fine(), (judged, AlertsChanged((alert,), WALL_S)))
+
+
+def gpu_gone() -> Snapshot:
+    """The GPU was there a minute ago, and CUDA offers it no more."""
+    none = Inventory((), "12.8", LIBRARY)
+    gone = Answer("nvml", 5, WALL_S, MONO_S, reason="gpu_lost", detail="NVML: GPU is lost")
+    return folded(fine(), (InventoryTaken(none, WALL_S - 60), SourceAnswered(gone, WALL_S - 60)))
+
+
+def no_nvml() -> Snapshot:
+    """NVML is not where it should be; CUDA works all the same."""
+    missing = Answer(
+        "nvml",
+        5,
+        WALL_S,
+        MONO_S,
+        reason="library_missing",
+        detail="libnvidia-ml.so.1: cannot open shared object file",
+        fix="install the NVIDIA driver in Windows, then wsl --shutdown",
+    )
+    return folded(fine(), (SourceAnswered(missing, WALL_S - 60),))
+
+
+def docker_loop() -> Snapshot:
+    """dockerd ends as soon as it has begun, and is left alone for a while."""
+    return folded(fine(), (RootHeard(looping(), None, WALL_S),))
+
+
+def looping() -> RootReport:
+    assert RUNNING.dockerd is not None
+    held = replace(
+        RUNNING.dockerd,
+        state="held",
+        up=False,
+        process=None,
+        ping_s=None,
+        reason="start_failed",
+        detail='failed to start daemon: invalid key in /etc/docker/daemon.json: "dns-serch"',
+        fix="mend /etc/docker/daemon.json, then sudo gpud restart",
+        restarts={"start_failed": 9},
+    )
+    return replace(RUNNING, dockerd=held)
+
+
+def no_data() -> Snapshot:
+    """A minute after the first start: probes are known, and none has ended."""
+    return folded(
+        begun(WALL_S - 30),
+        (
+            ProbesListed(snapshots.SPECS, {}, WALL_S - 29),
+            HealthSet("store", Level.OK, WALL_S - 29),
+        ),
+    )
+
+
+def snapshot(name: str) -> Snapshot:
+    """Give a state by its name."""
+    made: Snapshot = globals()[name]()
+    return made
