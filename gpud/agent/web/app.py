@@ -19,6 +19,7 @@ from gpud.agent.web import assets
 from gpud.agent.web.access import Access, terms
 from gpud.agent.web.api import errors, openapi
 from gpud.agent.web.api import status as status_api
+from gpud.agent.web.api.answers import accepts_gzip
 from gpud.agent.web.front import Front
 from gpud.agent.web.guard import Guard
 
@@ -56,7 +57,7 @@ def app(  # noqa: PLR0913  # what is wired
     async def metrics(request: Request) -> Response:
         body, content_type = encoded(registry, request.headers.get("accept", ""))
         headers = {"content-type": content_type, "vary": "accept, accept-encoding"}
-        if "gzip" in request.headers.get("accept-encoding", ""):
+        if accepts_gzip(request.headers.get("accept-encoding", "")):
             body = gzip.compress(body, compresslevel=1)
             headers["content-encoding"] = "gzip"
         return Response(body, headers=headers)
