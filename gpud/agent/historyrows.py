@@ -12,10 +12,10 @@ import math
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from operator import itemgetter
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from gpud.agent import reader
-from gpud.agent.rolluprows import HOUR_S
+from gpud.agent.rolluprows import DRIVER, HOUR_S, VERSION
 from gpud.agent.runrows import PROBES
 
 if TYPE_CHECKING:
@@ -68,6 +68,26 @@ class Row:
     boot_id: str | None = None
     conditions: Mapping[str, Any] = field(default_factory=dict)
     run: int = 0  # its number, in the order of writing
+
+
+class Thin(NamedTuple):
+    """What a chart needs of one mode of a run, or of an hour: by the ten thousand, so no more.
+
+    Units: as in ``Row``. ``n`` counts the unmarked runs, of a run itself 1 or 0. A figure may be
+    anything that a disk makes of one.
+    """
+
+    at_s: float
+    gpu: str | None
+    mode: str
+    version: int
+    unit: str
+    driver: str
+    n: int
+    marked: int
+    median: float | None
+    minimum: float | None
+    maximum: float | None
 
 
 def probes(connection: sqlite3.Connection) -> tuple[str, ...]:
@@ -165,16 +185,34 @@ def runs_backwards(connection: sqlite3.Connection, wanted: Wanted) -> Iterator[R
     return (row for told in merged if (row := _run(told)) is not None)
 
 
-def hours_and_the_last_runs(
-    connection: sqlite3.Connection, wanted: Wanted, *, most_s: float
-) -> Iterator[Row]:
-    """Give the hours, and the runs after them, which are of ``most_s`` at the most."""
+def thin_runs(connection: sqlite3.Connection, wanted: Wanted) -> Iterator[Thin]:
+    """Give the runs that brought figures, in no order."""
+    where, values = _where(wanted)
+    flags = "r.flags" if reader.schema(connection) > 1 else "'[]'"
+    told = connection.execute(
+        f"SELECT r.finished_s, r.gpu_uuid, s.mode, {VERSION}, s.unit, {DRIVER}, {flags} = '[]',"  # noqa: S608  # ours
+        f" {flags} <> '[]', s.median, s.minimum, s.maximum"
+        f" FROM runs r JOIN samples s ON s.run_id = r.id WHERE {where}",
+        values,
+    )
+    return map(Thin._make, told)
+
+
+def thin_hours(connection: sqlite3.Connection, wanted: Wanted, *, most_s: float) -> Iterator[Thin]:
+    """Give the hours, in no order, then the runs after them, of ``most_s`` at the most."""
     last_s = -math.inf
-    for row in _hours(connection, wanted, "ASC", -1):
-        last_s = row.at_s
-        yield row
+    if reader.schema(connection) >= ROLLUPS_SINCE:
+        where, values = _where_hours(wanted)
+        told = connection.execute(
+            "SELECT hour_s, nullif(gpu_uuid, ''), mode, version, unit, driver, n, flagged, median,"  # noqa: S608  # ours
+            f" minimum, maximum FROM rollups WHERE {where}",
+            values,
+        )
+        for hour in map(Thin._make, told):
+            last_s = max(last_s, hour.at_s)
+            yield hour
     since_s = max(wanted.since_s, last_s + HOUR_S, wanted.until_s - most_s)
-    yield from runs_backwards(connection, replace(wanted, since_s=since_s))
+    yield from thin_runs(connection, replace(wanted, since_s=since_s))
 
 
 def runs_after(
@@ -256,11 +294,13 @@ def _where(wanted: Wanted) -> tuple[str, list[float | str]]:
     return " AND ".join(where), values
 
 
-def _hours(connection: sqlite3.Connection, wanted: Wanted, order: str, limit: int) -> Iterator[Row]:
-    if reader.schema(connection) < ROLLUPS_SINCE or limit == 0:
-        return
-    where, values = ["hour_s > ? AND hour_s < ?"], list[float | str]()
-    values += [max(wanted.since_s - HOUR_S, -9e15), min(wanted.until_s, 9e15)]
+def _where_hours(wanted: Wanted) -> tuple[str, list[float | str]]:
+    """Write what is wanted of hours: each that has any part in the range."""
+    where = ["hour_s > ? AND hour_s < ?"]
+    values: list[float | str] = [
+        max(wanted.since_s - HOUR_S, -9e15),
+        min(wanted.until_s, 9e15),
+    ]
     for column, names in (
         ("probe", wanted.probes),
         ("mode", wanted.modes),
@@ -269,9 +309,16 @@ def _hours(connection: sqlite3.Connection, wanted: Wanted, order: str, limit: in
         if names:
             where.append(f"{column} IN ({_marks(names)})")
             values += names
+    return " AND ".join(where), values
+
+
+def _hours(connection: sqlite3.Connection, wanted: Wanted, order: str, limit: int) -> Iterator[Row]:
+    if reader.schema(connection) < ROLLUPS_SINCE or limit == 0:
+        return
+    where, values = _where_hours(wanted)
     told = connection.execute(
         "SELECT hour_s, gpu_uuid, probe, mode, version, driver, unit, n, flagged, median, p10, p90,"  # noqa: S608  # ours
-        f" NULL, minimum, maximum FROM rollups WHERE {' AND '.join(where)} ORDER BY hour_s {order},"
+        f" NULL, minimum, maximum FROM rollups WHERE {where} ORDER BY hour_s {order},"
         f" gpu_uuid {order}, probe {order}, mode {order}, version {order}, driver {order} LIMIT ?",
         (*values, limit),
     )

@@ -55,7 +55,7 @@ class Series:
 
     gpu: str | None
     mode: str
-    version: int | None
+    version: int
     unit: str
     at_s: list[int]
     n: list[int]

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from starlette.datastructures import QueryParams
     from starlette.routing import Route
 
-    from gpud.agent.historyrows import Row
+    from gpud.agent.historyrows import Thin
     from gpud.agent.web.api.documents import Series
     from gpud.core.snapshot import Snapshot
 
@@ -212,10 +212,10 @@ def _found(connection: sqlite3.Connection, asked: Asked, known: Known) -> list[S
     return series
 
 
-def _rows(connection: sqlite3.Connection, asked: Asked) -> Iterator[Row]:
+def _rows(connection: sqlite3.Connection, asked: Asked) -> Iterator[Thin]:
     if asked.hourly:
-        return historyrows.hours_and_the_last_runs(connection, asked.wanted, most_s=RAW_RANGE_S)
-    return historyrows.runs_backwards(connection, asked.wanted)
+        return historyrows.thin_hours(connection, asked.wanted, most_s=RAW_RANGE_S)
+    return historyrows.thin_runs(connection, asked.wanted)
 
 
 def _numbered(known: Known) -> Sequence[str]:

@@ -7,9 +7,8 @@ runs fall into the same steps, and two who ask at about the same time get the sa
 from __future__ import annotations
 
 import math
-from collections import defaultdict
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeAlias, TypeGuard
 
 from gpud.agent.web.api.documents import Series
 from gpud.core.stats import quantile
@@ -17,7 +16,7 @@ from gpud.core.stats import quantile
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from gpud.agent.historyrows import Row
+    from gpud.agent.historyrows import Thin
 
 MINUTE_S, HOUR_S, DAY_S = 60, 3600, 86400
 LENGTHS_S: Final = (
@@ -27,6 +26,8 @@ LENGTHS_S: Final = (
     *(2**power * DAY_S for power in range(12)),
 )
 """Seconds, ascending: each a part of a day, or days; the last is longer than any range."""
+_Key: TypeAlias = tuple[str | None, str, int, str]
+"""GPU, mode, version and unit."""
 DIGITS: Final = 6
 """Significant ones of a figure: more than any run repeats."""
 
@@ -72,14 +73,6 @@ class Steps:
         return max(math.floor(at_s / self.length_s), self.first)
 
 
-@dataclass(frozen=True, slots=True)
-class _Key:
-    gpu: str | None
-    mode: str
-    version: int | None
-    unit: str
-
-
 class _Point:
     """What fell into one step of one series."""
 
@@ -91,17 +84,19 @@ class _Point:
         self.runs = self.marked = 0
         self.drivers: set[str] = set()
 
-    def add(self, row: Row) -> None:
+    def add(self, row: Thin) -> None:
         """Take a run or an hour in; marked runs are counted, and no figure rests on them."""
-        self.runs += (row.n or 0) if row.hourly else not row.flags
-        self.marked += row.flagged if row.hourly else bool(row.flags)
-        if isinstance(driver := row.conditions.get("driver_version"), str):
-            self.drivers.add(driver)
-        if row.flags or "median" not in row.figures:
+        self.runs += row.n
+        self.marked += row.marked
+        if row.driver:
+            self.drivers.add(row.driver)
+        if not row.n or not _finite(row.median):
             return
-        self.medians.append(row.figures["median"])
-        self.least = min(self.least, row.figures.get("minimum", math.inf))
-        self.most = max(self.most, row.figures.get("maximum", -math.inf))
+        self.medians.append(row.median)
+        if _finite(row.minimum) and row.minimum < self.least:
+            self.least = row.minimum
+        if _finite(row.maximum) and row.maximum > self.most:
+            self.most = row.maximum
 
     def figures(self) -> tuple[float | None, ...]:
         """Give median, p10, p90, minimum and maximum; none of a step of marked runs only."""
@@ -112,13 +107,16 @@ class _Point:
         return tuple(_rounded(figure) for figure in told)
 
 
-def thinned(rows: Iterable[Row], steps: Steps) -> list[Series]:
-    """Sort rows into series and steps; failed runs are in none."""
-    found: defaultdict[_Key, defaultdict[int, _Point]] = defaultdict(lambda: defaultdict(_Point))
+def thinned(rows: Iterable[Thin], steps: Steps) -> list[Series]:
+    """Sort rows into series and steps."""
+    found: dict[_Key, dict[int, _Point]] = {}
     for row in rows:
-        if row.mode is not None and row.unit is not None:
-            key = _Key(row.gpu, row.mode, row.version, row.unit)
-            found[key][steps.of(row.at_s)].add(row)
+        points = found.setdefault((row.gpu, row.mode, row.version, row.unit), {})
+        number = steps.of(row.at_s)
+        point = points.get(number)
+        if point is None:
+            point = points[number] = _Point()
+        point.add(row)
     return [
         _series(key, dict(sorted(points.items())), steps)
         for key, points in sorted(found.items(), key=lambda one: str(one[0]))
@@ -131,10 +129,7 @@ def _series(key: _Key, points: dict[int, _Point], steps: Steps) -> Series:
     )
     median, p10, p90, minimum, maximum = (list(column) for column in figures)
     return Series(
-        key.gpu,
-        key.mode,
-        key.version,
-        key.unit,
+        *key,
         at_s=[number * steps.length_s for number in points],
         n=[point.runs for point in points.values()],
         marked=[point.marked for point in points.values()],
@@ -145,6 +140,10 @@ def _series(key: _Key, points: dict[int, _Point], steps: Steps) -> Series:
         maximum=maximum,
         drivers=[sorted(point.drivers) for point in points.values()],
     )
+
+
+def _finite(figure: object) -> TypeGuard[float]:
+    return isinstance(figure, float) and math.isfinite(figure)
 
 
 def _rounded(figure: float) -> float | None:
