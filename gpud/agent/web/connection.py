@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import logging
+import socket
+import struct
 from enum import Enum
 from typing import TYPE_CHECKING, Any, Final
 
@@ -15,7 +17,6 @@ from gpud.agent.web.room import IDLE, NEVER_LET_IN, STALLED, peer_of
 
 if TYPE_CHECKING:
     import asyncio
-    import socket
 
     import uvicorn
     from uvicorn.server import ServerState
@@ -30,6 +31,7 @@ LONGEST_TARGET: Final = 8192
 MOST_AT_ONCE: Final = 64 * 1024
 """Bytes that may arrive in one piece: nobody who means well sends so many requests ahead."""
 UNSENT: Final = 64 * 1024
+FORGET: Final = (socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
 CALLS: Final = "gpud.http"
 """uvicorn says of each malformed request that it was one: to a log that anybody could fill."""
 
@@ -128,6 +130,8 @@ class Connection(H11Protocol):
         self._room.leave(self)
         self._unset_timer()
         if self._made:
+            if self.rank == STALLED:  # the kernel is to forget what nobody fetches, too
+                self.transport.get_extra_info("socket").setsockopt(*FORGET)
             self.transport.abort()
         elif self._shaking is not None:
             self._shaking.cancel()
@@ -172,16 +176,29 @@ class Connection(H11Protocol):
         self._room.leave(self)
         self._unset_timer()
 
+    def eof_received(self) -> bool | None:  # type: ignore[override]
+        """Finish the answer of a client that only says that it asks nothing more."""
+        if not self._under_way() or self.scheme == "https":  # asyncio's TLS knows no half
+            return None
+        self.cycle.keep_alive = False
+        return True
+
     def data_received(self, data: bytes) -> None:
-        """Take what came; the time of a request runs from its first byte."""
+        """Take what came; the time of a request runs from its first byte.
+
+        A client that asks on before it has its answer gets this one only: nobody who means well
+        does, and a few bytes could ask for hours of work.
+        """
         if self.transport.is_closing():
             return
         if len(data) > MOST_AT_ONCE:
             self.drop()
-            return
-        if self._phase is not Phase.REQUEST and not self._under_way():
-            self._enter(Phase.REQUEST)
-        super().data_received(data)
+        elif self._under_way():
+            self.cycle.keep_alive = False
+        else:
+            if self._phase is not Phase.REQUEST:
+                self._enter(Phase.REQUEST)
+            super().data_received(data)
 
     def handle_events(self) -> None:
         """Read on; where that began an answer, its time runs."""
@@ -189,6 +206,8 @@ class Connection(H11Protocol):
         super().handle_events()
         if self.cycle is not before and not self.transport.is_closing():
             self._enter(Phase.ANSWER)
+            ahead, _ = self.conn.trailing_data
+            self.cycle.keep_alive = self.cycle.keep_alive and not ahead
 
     def pause_writing(self) -> None:
         """Hear that the client does not read."""
@@ -196,7 +215,7 @@ class Connection(H11Protocol):
         self._room.stalled()
 
     def on_response_complete(self) -> None:
-        """Wait for the next request, which may be here already."""
+        """Wait for the next request."""
         self.server_state.total_requests += 1
         if self.transport.is_closing():  # the time to fetch this answer goes on
             return
@@ -204,11 +223,7 @@ class Connection(H11Protocol):
             self._enter(Phase.IDLE)
         self.flow.resume_reading()
         if self.conn.our_state is h11.DONE and self.conn.their_state is h11.DONE:
-            ahead, _ = self.conn.trailing_data
             self.conn.start_next_cycle()
-            if ahead:
-                self._enter(Phase.REQUEST)
-            self.handle_events()
 
     def send_400_response(self, msg: str) -> None:  # noqa: ARG002  # uvicorn's
         """Refuse what is no request, with the headers that every answer has."""
