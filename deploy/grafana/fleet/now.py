@@ -1,17 +1,19 @@
 """The first row: how many machines there are, and how many want a look."""
 
+from typing import Final
+
 from deploy.grafana.layout import Row, row
 from deploy.grafana.parts import GREEN, ORANGE, RED, Panel, Query, Text, number
 from deploy.grafana.selecting import FLEET, of
 
-A_DAY_S = 86400
-SEEN = (
-    "max by (job, instance) ("
-    f"max_over_time({of('instance:gpud_build_info:timestamp', by=FLEET)}[$__range])"
-    f" or max_over_time(timestamp({of('gpud_build_info', by=FLEET)})[$__range:5m])"
-    ")"
+A_DAY_S: Final = 86400
+HEARD: Final = f"timestamp({of('gpud_build_info', by=FLEET)})"
+SEEN: Final = (
+    f"max by (job, instance) ({HEARD}"
+    f" or max_over_time({of('instance:gpud_build_info:timestamp', by=FLEET)}[$__range])"
+    f" or max_over_time({HEARD}[$__range:5m]))"
 )
-"""When each machine of the chosen time was last heard of: as recorded, else looked up."""
+"""When each machine of the chosen time was last heard of: now, as recorded, else looked up."""
 
 
 def now() -> Row:

@@ -35,7 +35,8 @@ def now() -> Row:
 
 def _words() -> list[Panel]:
     health = of("gpud_health")
-    last = f"max(max_over_time(timestamp({of('gpud_build_info')})[$__range:1m]))"
+    heard = f"timestamp({of('gpud_build_info')})"
+    last = f"(max({heard}) or max(max_over_time({heard}[$__range:1m])))"
     return [
         number(
             Text(
