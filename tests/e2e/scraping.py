@@ -12,17 +12,22 @@ from typing import TYPE_CHECKING, Any
 from tests.e2e.program import free_port
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
     from pathlib import Path
 
 
 @contextlib.contextmanager
 def prometheus(
-    target: int, folder: Path, rules: str = "", alertmanager: int | None = None
+    target: int,
+    folder: Path,
+    rules: str = "",
+    alertmanager: int | None = None,
+    others: Mapping[str, int] | None = None,
 ) -> Iterator[int]:
     """Scrape the port ``target`` every second; give Prometheus's own port.
 
-    ``rules`` is a pattern of rule files, evaluated every second; ``alertmanager`` a port.
+    ``rules`` is a pattern of rule files, evaluated every second; ``alertmanager`` a port;
+    ``others`` are more ports to scrape, by the name that the instance shall have.
     """
     port = free_port()
     config = (
@@ -30,6 +35,10 @@ def prometheus(
         "scrape_configs:\n"
         f"- {{job_name: gpud, static_configs: [{{targets: ['127.0.0.1:{target}']}}]}}\n"
     )
+    for instance, port_of_it in (others or {}).items():
+        config = config.rstrip().removesuffix("]}") + (
+            f", {{targets: ['127.0.0.1:{port_of_it}'], labels: {{instance: {instance}}}}}]}}\n"
+        )
     if rules:
         config += f"rule_files: ['{rules}']\n"
     if alertmanager is not None:

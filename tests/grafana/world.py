@@ -1,0 +1,149 @@
+"""What dashboards are tried on: live gpuds, Debian's Prometheus, the rules of deploy/prometheus.
+
+One machine has everything there is to see: dockerd, NVML that tells all, a driver that was replaced
+and made launches slower. It is scraped as several, because drivers are compared from five machines
+on. A laptop beside it has CUDA, and neither NVML nor dockerd.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import subprocess
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
+
+from tests.dockerd import private_dockerd
+from tests.e2e import scraping
+from tests.e2e.driven import AT_ONCE, KNOWN, NEW, Machine, alerts
+from tests.e2e.program import Program, cuda, only, program
+from tests.e2e.scraping import api, number
+from tests.prometheus import rules
+from tests.waiting import until
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+LABS: Final = tuple(f"lab{number}" for number in range(1, 6))
+LAB, LAPTOP = LABS[0], "laptop"
+OF_A_KIND: Final = len(LABS) + 1  # one of them is scraped under its address too
+MACHINES: Final = OF_A_KIND + 1
+SLOWER: Final = 1.4
+PACE: Final = {
+    "telemetry_interval_s": 0.5,
+    "small_interval_s": 0.2,
+    "large_interval_s": 3600.0,
+    "jitter_ratio": 0.0,
+}
+DATA_CENTRE: Final = """
+device.0.temperature_memory_c 52
+device.0.ecc_mode 1
+device.0.ecc_corrected_aggregate 2
+device.0.ecc_uncorrected_aggregate 0
+device.0.remapped_rows_correctable 1
+device.0.remapped_rows_uncorrectable 0
+device.0.mig_mode 0
+device.0.event_types 8
+device.0.xid 31
+"""
+"""What a GeForce card under WSL does not tell."""
+WITHIN_S: Final = 90.0
+SEEN_S: Final = 8
+"""Scrapes of everything before anything is asked: a rate needs more than one."""
+
+
+class Rich(Machine):
+    """A machine that has everything."""
+
+    def nvml_script(self) -> str:
+        """Tell what a data-centre card tells."""
+        return super().nvml_script() + DATA_CENTRE
+
+
+@dataclass(frozen=True, slots=True)
+class World:
+    """Where Prometheus answers, and the moment that everything is asked of."""
+
+    port: int
+    now_s: float
+
+    def ask(self, expression: str, over_s: float = 0.0) -> list[dict[str, Any]]:
+        """Give the series of an expression: now, or over the last ``over_s`` in steps of 5 s.
+
+        Errors: ``AssertionError`` with Prometheus' own words.
+        """
+        if over_s:
+            start = str(self.now_s - over_s)
+            asked = {"start": start, "end": str(self.now_s), "step": "5"}
+            found = api(self.port, "query_range", query=expression, **asked)
+        else:
+            found = api(self.port, "query", query=expression, time=str(self.now_s))
+        assert found is not None, f"refused: {expression}"
+        series: list[dict[str, Any]] = found["result"]
+        return series
+
+    def values(self, label: str, series: str) -> list[str]:
+        """Give the values of a label, as Grafana fills a variable."""
+        values: list[str] = api(self.port, f"label/{label}/values", **{"match[]": series})
+        return values
+
+
+@contextlib.contextmanager
+def world(folder: Path) -> Iterator[World]:
+    """Bring everything up, replace the driver, and wait until all of it has been seen."""
+    with private_dockerd() as dockerd, program() as kept, program() as laptop:
+        rich = _rich(kept, dockerd.settings())
+        laptop.settings |= {
+            "cuda": cuda(laptop.home, "launch_ns 5000\n"),
+            "probes": only("cpu_call", "launch", "triad"),
+            "detector": AT_ONCE,
+            "schedule": PACE | {"small_interval_s": 2.0},
+        }
+        pattern = rules.hurried(folder)
+        for file in folder.glob("hurried-*.yml"):  # nor has it a minute for each evaluation
+            file.write_text(re.sub(r"^ +interval: 1m\n", "", file.read_text(), flags=re.MULTILINE))
+        others = dict.fromkeys(LABS, kept.port) | {LAPTOP: laptop.port}
+        kept.start()
+        laptop.start()
+        with scraping.prometheus(kept.port, folder, pattern, others=others) as port:
+            rich.more_runs(KNOWN)
+            [old] = dockerd.dockerds()
+            subprocess.run(["kill", "-9", str(old)], check=True)
+            rich.swap(NEW, SLOWER)
+            until(lambda: alerts(kept), "the alert", WITHIN_S, every_s=0.2)
+            _all_seen(port)
+            yield World(port, number(port, "vector(time())"))
+
+
+def _rich(gpud: Program, dockerd: dict[str, Any]) -> Rich:
+    made = Rich(gpud)
+    gpud.settings |= {
+        "dockerd": dockerd,
+        "schedule": PACE,
+        "probes": only("cpu_call", "crossover", "launch", "nbody", "triad"),
+        "telemetry": {"pcie_throughput": True},
+    }
+    return made
+
+
+def _all_seen(port: int) -> None:
+    wanted = (
+        f'count_over_time(gpud_alerts_firing{{instance="{LAB}"}}[5m]) > 0',
+        f'gpud_driver_verdict{{instance="{LAB}", state="regressed"}} == 1',
+        f'ALERTS{{instance="{LAB}", alertstate="firing"}}',
+        f'gpud_crossover_elements{{instance="{LAB}"}}',
+        f'gpud_probe_flops_per_second{{instance="{LAB}"}}',
+        f'gpud_dockerd_restarts_total{{instance="{LAB}"}}',
+        f'gpud_gpu_xid_errors_total{{instance="{LAB}"}}',
+        f'driver:gpud_probe_cost_over_best:ratio{{driver_version="{NEW}", mode="submit"}}',
+        f'gpud_probe_bytes_per_second{{instance="{LAPTOP}"}}',
+        f'count_over_time(up{{instance="{LAPTOP}"}}[5m]) >= {SEEN_S}',
+    )
+    for expression in wanted:
+        until(partial(_seen, port, expression), expression, WITHIN_S, every_s=0.2)
+
+
+def _seen(port: int, expression: str) -> bool:
+    return bool((api(port, "query", query=expression) or {}).get("result"))
