@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from tests.wsl.terminal import Terminal
 
 WINDOWS = 50
-ROUNDS, MANY_ROUNDS = 5, 20
+ROUNDS, MANY_ROUNDS = 2, 20
 
 
 @dataclass(frozen=True, slots=True)
