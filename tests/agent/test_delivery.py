@@ -21,7 +21,7 @@ from gpud.core.health import Level
 from tests.agent.alerts.story import SOON, Told, telling
 from tests.agent.alerts.telling import LOST, SLOW, context, ended, receiver, says
 from tests.agent.scraping import scrape
-from tests.agent.ticking import ticking
+from tests.agent.ticking import HELD_UP_S, ticking
 
 if TYPE_CHECKING:
     import socket
@@ -157,15 +157,13 @@ def test_a_sink_that_hangs_delays_neither_the_others_nor_a_scrape(tmp_path: Path
             async with telling(tmp_path, text=urls, timeout_s=2.0) as told, ticking() as gap:
                 told.publish(SLOW)
                 await told.when(lambda: dead.requests and well.requests, "both asked")
-                begun_s = time.monotonic()
                 scraped = scrape(told.board.read(), now())
-                assert time.monotonic() - begun_s < 0.5
                 assert 'gpud_notifications_total{sink="webhook"} 0.0' in scraped
                 assert 'gpud_notifications_failures_total{sink="webhook_2"} 0.0' in scraped
                 await told.when(lambda: told.state("webhook_2").sent, "the other one has it")
                 assert told.state("webhook").failed == 0  # it still waits
                 await told.when(lambda: told.state("webhook").failed, "the deadline")
-            assert gap.largest_s < 0.25
+            assert gap.largest_s < HELD_UP_S
 
     asyncio.run(story())
 

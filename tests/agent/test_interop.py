@@ -14,7 +14,7 @@ from gpud.agent import interop, windows
 from gpud.agent.telemetry import nvidia_smi_exe
 from gpud.core.errors import TelemetryError
 from tests.agent.smi_world import EXE, WSL2, World, line, values
-from tests.agent.ticking import ticking
+from tests.agent.ticking import HELD_UP_S, ticking
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -203,14 +203,14 @@ def test_what_misbehaves_tells_nothing_and_holds_nobody_up(world: World, script:
 
     async def story() -> dict[str, str]:
         async with ticking() as gap:
-            found = await windows.facts(world.context(), deadline_s=0.3)
-        assert gap.largest_s < 0.05
+            found = await windows.facts(world.context(), deadline_s=0.5)
+        assert gap.largest_s < HELD_UP_S
         return found
 
     with world.interop():
         began_s = time.monotonic()
         found = asyncio.run(story())
-    assert time.monotonic() - began_s < 3
+    assert time.monotonic() - began_s < 20
     assert found == {}
 
 

@@ -20,7 +20,7 @@ from gpud.core.sample import Absent
 from gpud.core.smi import arguments
 from gpud.core.telemetry import Answer
 from tests.agent.smi_world import UTILIZATION, WSL2, World, line, nvml, once, soon, values
-from tests.agent.ticking import ticking
+from tests.agent.ticking import HELD_UP_S, ticking
 from tests.fuse import stalling, usable
 from tests.waiting import until
 
@@ -156,14 +156,14 @@ def test_one_that_hangs_is_ended_once_and_rests_for_longer_each_time(world: Worl
     path = world.program("bin/nvidia-smi", f"echo $$ >>{pids}\nexec sleep 100")
 
     async def story() -> None:
-        source = world.source(path, deadline_s=0.2)
+        source = world.source(path, deadline_s=0.5)
         rests = []
         for _ in range(6):
             async with ticking() as gap:
                 answer = await world.collect(source)
             assert answer is not None
             assert answer.reason == "hung"
-            assert gap.largest_s < 0.05
+            assert gap.largest_s < HELD_UP_S
             began = world.mono_s
             while not source._starts.may():
                 world.later(50)
@@ -194,10 +194,10 @@ def test_a_gigabyte_of_output_costs_no_memory_and_ends_the_program(world: World)
     Path("/proc/self/clear_refs").write_text("5")  # the peak begins anew
     before_kib = peak_kib()
     began_s = time.monotonic()
-    answer = once(world, path)
+    answer = once(world, path, deadline_s=60)
     assert answer.reason == "bad_output"
     assert "was ended" in str(answer.detail)
-    assert time.monotonic() - began_s < 5, "it was listened to until the deadline"
+    assert time.monotonic() - began_s < 30, "it was listened to until the deadline"
     assert peak_kib() - before_kib < 16 << 10
     with pytest.raises(ProcessLookupError):
         os.kill(int((world.root / "pid").read_text()), 0)
@@ -293,7 +293,7 @@ def test_a_drive_that_hangs_holds_up_nothing(world: World) -> None:
             source = world.source(drive.path, deadline_s=0.5)
             async with ticking() as gap:
                 answer = await world.collect(source)
-            assert gap.largest_s < 0.05
+            assert gap.largest_s < HELD_UP_S
             assert answer is not None
             assert answer.reason == "hung"
             assert drive.waiting.is_set()

@@ -13,6 +13,12 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
 TICK_S = 0.005
+HELD_UP_S = 0.4
+"""Whoever answers nobody for so long has waited for what he watches, which hangs for longer.
+
+The start of a process takes less where others work too: until the new one has its first turn on a
+CPU, the old one stands still.
+"""
 RUN_DELAY = Path("/proc/thread-self/schedstat")
 
 

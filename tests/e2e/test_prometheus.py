@@ -125,7 +125,7 @@ def test_a_killed_dockerd_is_back_and_prometheus_would_see_one_restart(
             return asked.recv(64).split()[1:2] == [b"200"]
         return False
 
-    until(answers, "the API answers again", within_s=cold_s + 1)
+    until(answers, "the API answers again", within_s=cold_s + 20)
     assert dockerd.containers() == [container]
     until(
         lambda: sum(

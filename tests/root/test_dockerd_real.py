@@ -50,14 +50,13 @@ def test_a_killed_dockerd_is_back_at_once_and_its_container_never_stopped(
     container = dockerd.run_container()
     with contextlib.closing(dockerd.client()) as client:
         inside = client.inspect_container(container)["State"]["Pid"]
-    killed_at = time.monotonic()
+    killed_s = time.clock_gettime(time.CLOCK_BOOTTIME)
     os.kill(before["process"]["pid"], signal.SIGKILL)
-    until(lambda: answers(dockerd), "the API again")
-    took_s = time.monotonic() - killed_at
-    print(f"cold start {cold_s:.3f} s, back after {took_s:.3f} s")
-    assert took_s < cold_s + 1.0
+    until(lambda: answers(dockerd), "the API again", within_s=20 + cold_s)
     after = supervised.when(lambda r: running(r) and r["dockerd"]["restarts"], "its restart")
     assert after["dockerd"]["restarts"] == {"killed": 1}
+    begun_s = after["dockerd"]["process"]["start_ticks"] / os.sysconf("SC_CLK_TCK")
+    assert begun_s - killed_s < 1.0  # the rest is how long its own start takes
     assert after["dockerd"]["live_restore"] is True
     with contextlib.closing(dockerd.client()) as client:
         state = client.inspect_container(container)["State"]
@@ -75,8 +74,7 @@ def test_a_dockerd_killed_again_and_again_is_back_each_time_without_a_back_off(
         os.kill(killed, signal.SIGKILL)
         until(
             lambda old=killed: answers(dockerd) and dockerd.dockerds() != [old],  # type: ignore[misc]
-            f"the API after kill {number + 1}",
-            5,
+            f"the API after kill {number + 1}",  # a back-off would be a minute by now
         )
         [killed] = dockerd.dockerds()
     said = supervised.when(lambda r: running(r) and r["dockerd"]["restarts"], "its restarts")

@@ -34,12 +34,13 @@ def ref_of(said: dict[str, Any]) -> ProcessRef:
 def test_a_killed_agent_is_back_within_three_seconds(supervised: Supervised) -> None:
     supervised.start()
     first = supervised.agent_pid()
-    killed_at = time.monotonic()
+    killed_s = time.clock_gettime(time.CLOCK_BOOTTIME)
     os.kill(first, signal.SIGKILL)
     said = supervised.when(
         lambda r: r["agent"]["process"] and r["agent"]["process"]["pid"] != first, "a new agent"
     )["agent"]
-    assert time.monotonic() - killed_at < 3.0
+    begun_s = said["process"]["start_ticks"] / os.sysconf("SC_CLK_TCK")
+    assert begun_s - killed_s < 3.0
     assert said["restarts"] == 1
     assert said["detail"] == "ended by signal 9"
 
