@@ -1,0 +1,158 @@
+"""One made-up machine that lives: real events, folded by gpud itself, told by its own exporter."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from prometheus_client import CollectorRegistry
+
+from gpud.agent.export.collector import SnapshotCollector
+from gpud.agent.export.exposition import encoded
+from gpud.core.breaker import Standing, State
+from gpud.core.events import (
+    BreakerChanged,
+    ClockJumped,
+    Event,
+    HealthSet,
+    InventoryTaken,
+    Judged,
+    ProbesListed,
+    RootHeard,
+    RunFinished,
+    SourceAnswered,
+    StoreMeasured,
+)
+from gpud.core.fold import fold
+from gpud.core.health import Level
+from gpud.core.report import KernelLogReport
+from gpud.core.sample import Absent, Backend, Inventory, Pace, ProbeSpec, Reading, RunReport
+from gpud.core.settings import parse
+from gpud.core.snapshot import Snapshot, StoreSize
+from gpud.core.telemetry import Answer
+from tests import snapshots, standings
+from tests.fleet import world
+
+if TYPE_CHECKING:
+    from gpud.core.clock import Instant
+    from tests.fleet.world import Host
+
+LARGE_EVERY = 4  # rounds
+SETTINGS = parse(None, {})
+HEALTHY = replace(
+    snapshots.ROOT,
+    dockerd=replace(snapshots.ROOT.dockerd, restarts={}),
+    agent=replace(snapshots.ROOT.agent, restarts=0),
+    containers=None,
+    kernel_log=KernelLogReport(counts={"noise": 21, "message_lost": 0}),
+)
+QUIET: dict[str, float | str | Absent] = {
+    "xids": "none",
+    "xid_last": 0.0,
+    "throttle_reasons": "idle",
+    "remapped_rows_failed": 0.0,
+}
+
+
+class Machine:
+    """A host, its snapshot, and what a scrape of it says. Times are those of whoever asks."""
+
+    def __init__(self, host: Host, now: Instant) -> None:
+        self.host = host
+        self.now = now
+        self._rounds = 0
+        self._woken = False  # then everything is due
+        self._device = replace(
+            snapshots.DEVICE, uuid=host.uuid, name=host.model, pci_bus_id="0000:01:00.0"
+        )
+        self._said: tuple[bytes, str] | None = None
+        self._snapshot = Snapshot(
+            version="0.1.0",
+            started_s=now.wall_s - 3600,
+            platform={"wsl": "2", "kernel": "6.6.87.2-microsoft-standard-WSL2", "distro": "Debian"},
+            machine={"hostname": "laptop", "machine_id": host.machine_id},
+        )
+        registry = CollectorRegistry(auto_describe=False)
+        registry.register(SnapshotCollector(lambda: self._snapshot, SETTINGS, lambda: self.now))
+        self._registry = registry
+        wall_s = now.wall_s
+        self._fold(
+            ProbesListed(world.SPECS, {}, wall_s),
+            InventoryTaken(Inventory((self._device,), "12.8"), wall_s),
+            BreakerChanged(Standing(State.CLOSED), wall_s),
+            HealthSet("store", Level.OK, wall_s),
+            HealthSet("http", Level.OK, wall_s),
+            HealthSet("agent", Level.OK, wall_s),
+        )
+        self.live(now)
+
+    def live(self, now: Instant) -> None:
+        """Run a round of the small probes, and in every fourth of the large ones; look around."""
+        self.now = now
+        large = self._rounds % LARGE_EVERY == 0 or self._woken
+        self._woken = False
+        for spec in world.SPECS:
+            if spec.pace is Pace.SMALL or large:
+                self._fold(self._run(spec, now))
+        self._rounds += 1
+        wall_s = now.wall_s
+        unwell = standings.streams(self.host.uuid, wall_s)
+        self._fold(
+            SourceAnswered(
+                Answer("nvml", 5, wall_s, now.mono_s, self._readings(), duration_s=0.02), wall_s
+            ),
+            RootHeard(replace(HEALTHY, written_s=wall_s, beat_s=now.mono_s), None, wall_s),
+            Judged(
+                {key: replace(one, open=(), slowdown=1.0) for key, one in unwell.items()},
+                wall_s,
+                standings.units(self.host.uuid),
+            ),
+            StoreMeasured(StoreSize(98_304, 42 * self._rounds, 0, 0), wall_s),
+        )
+
+    def wake(self, now: Instant, slept_s: float) -> None:
+        """Open the lid: whatever was known is as old as the sleep was long."""
+        for spec in world.SPECS:
+            self._fold(self._run(spec, replace(now, wall_s=now.wall_s - slept_s)))
+        self.now = now
+        self._woken = True
+        self._fold(ClockJumped(slept_s, now.wall_s, now.mono_s))
+
+    def scrape(self, accept: str) -> tuple[bytes, str]:
+        """Give body and content type; what has not changed is not written anew."""
+        if self._said is None:
+            self._said = encoded(self._registry, accept)
+        return self._said
+
+    def _fold(self, *events: Event) -> None:
+        self._said = None
+        for event in events:
+            self._snapshot = fold(event, self._snapshot)
+
+    def _run(self, spec: ProbeSpec, now: Instant) -> RunFinished:
+        cuda = spec.backend is Backend.CUDA
+        told = self.host.on_battery
+        report = RunReport(
+            spec.name,
+            spec.backend,
+            self._device if cuda else None,
+            tuple(world.sample(self.host, spec, mode, self._rounds) for mode in spec.modes),
+            conditions={} if told is None else {"after.ac": not told},
+            duration_s=0.4,
+            gpu_seconds=0.05,
+        )
+        return RunFinished(report, self.host.uuid if cuda else None, now.wall_s, now.mono_s)
+
+    def _readings(self) -> tuple[Reading, ...]:
+        own: dict[str, float | str | Absent] = {
+            **QUIET,
+            "uuid": self.host.uuid,
+            "name": self.host.model,
+            "driver_version": self.host.driver,
+            "temperature_celsius": 40.0 + (self._rounds + self.host.number) % 30,
+            "power_watts": 20.0 + (7 * self._rounds + self.host.number) % 60,
+            "energy_joules_total": 12345.0 + 30 * self._rounds,
+        }
+        return tuple(
+            replace(one, value=own.get(one.field, one.value)) for one in snapshots.READINGS
+        )

@@ -1,0 +1,142 @@
+"""deploy/fleet: each file read by the program that it is for, and the two small ones of its own."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.fleet.tools import FOLDER, ROOT, edited
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+RULES = ROOT / "deploy/prometheus/rules"
+
+
+def said(*command: str | Path, cwd: Path = FOLDER) -> str:
+    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=cwd)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def targets(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, FOLDER / "targets.py", *arguments],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+def test_the_programs_find_nothing_wrong_with_the_configurations(tmp_path: Path) -> None:
+    scrape = (FOLDER / "scrape/prometheus.yml").read_text()
+    said(FOLDER / "rules.py", tmp_path / "rules")
+    for name in ("ca.pem", "password"):
+        (tmp_path / name).touch()
+    (tmp_path / "scrape.yml").write_text(scrape)
+    assert "3 rule files found" in said("promtool", "check", "config", tmp_path / "scrape.yml")
+    (tmp_path / "push.yml").write_text((FOLDER / "push/prometheus.yml").read_text())
+    assert "SUCCESS" in said("promtool", "check", "config", "--agent", tmp_path / "push.yml")
+    said("vmagent", "-dryRun", "-promscrape.config=push/vmagent.yml", "-remoteWrite.url=http://x")
+    assert "SUCCESS" in said("amtool", "check-config", "alertmanager.yml")
+
+
+@pytest.mark.parametrize(
+    ("labels", "receiver"),
+    [
+        ("alertname=GpudXid severity=critical owner=ada", "ada"),
+        ("alertname=GpudXid severity=warning owner=grace", "grace"),
+        ("alertname=GpudXid severity=warning owner=nobody-here", "fleet"),
+        ("alertname=GpudXid severity=warning", "fleet"),
+        ("alertname=GpudHostSilent severity=info owner=ada", "nobody"),
+        ("alertname=GpudDriverSlowerThanBest severity=warning", "fleet"),
+    ],
+)
+def test_an_alert_goes_to_the_owner_of_the_machine(labels: str, receiver: str) -> None:
+    command = ("amtool", "config", "routes", "test", "--config.file=alertmanager.yml")
+    assert said(*command, *labels.split()).strip() == receiver
+
+
+def test_a_list_becomes_targets_with_labels_and_the_usual_port(tmp_path: Path) -> None:
+    out = tmp_path / "lab.json"
+    done = targets("list", FOLDER / "scrape/hosts.csv", "--to", out)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert json.loads(out.read_text()) == [
+        {
+            "targets": ["lab1.example:9945"],
+            "labels": {"site": "lab", "owner": "ada", "always_on": "true"},
+        },
+        {
+            "targets": ["lab2.example:9945"],
+            "labels": {"site": "lab", "owner": "ada", "always_on": "true"},
+        },
+        {"targets": ["desk7.example:9945"], "labels": {"site": "berlin", "owner": "grace"}},
+    ]
+    assert list(tmp_path.iterdir()) == [out]
+
+
+@pytest.mark.parametrize(
+    ("text", "word"),
+    [
+        ("host,site\nlab1,lab\n", "the columns are address, site, owner, always_on"),
+        ("address,room\nlab1,3\n", "the columns are"),
+        ("address\nlab 1\n", "hosts.csv:2: 'lab 1' is no address"),
+        ("address,site\n,lab\n", "hosts.csv:2: '' is no address"),
+    ],
+)
+def test_a_list_with_a_mistake_is_refused_and_the_targets_stay(
+    text: str, word: str, tmp_path: Path
+) -> None:
+    (tmp_path / "hosts.csv").write_text(text)
+    out = tmp_path / "lab.json"
+    out.write_text("[]")
+    done = targets("list", tmp_path / "hosts.csv", "--to", out)
+    assert done.returncode == 1
+    assert word in done.stderr
+    assert out.read_text() == "[]"
+
+
+def test_without_an_answer_there_is_no_target_and_a_word_why() -> None:
+    done = targets("this", "--address", "127.0.0.1:1")
+    assert (done.returncode, done.stdout) == (1, "")
+    assert "refused" in done.stderr
+
+
+def test_the_rules_of_a_fleet_have_the_same_expressions(tmp_path: Path) -> None:
+    changes = ("--runbooks", "https://wiki.example/gpud/", "--no-keep-firing", "--hurry", "60")
+    said(FOLDER / "rules.py", *changes, tmp_path)
+    files = sorted(RULES.glob("*.yml"))
+    assert sorted(path.name for path in tmp_path.iterdir()) == [file.name for file in files]
+    waits = re.compile(r"^ +(for|keep_firing_for|interval|runbook_url):.*\n", re.MULTILINE)
+    links = re.compile(r"^ +http://.*/runbooks/\w+\n", re.MULTILINE)
+    for file in files:
+        there = (tmp_path / file.name).read_text()
+        assert waits.sub("", there) == links.sub("", waits.sub("", file.read_text()))
+        assert "keep_firing_for" not in there
+        assert "runbooks/Gpud" not in there
+        assert there.count("https://wiki.example/gpud/Gpud") == file.read_text().count(
+            "runbook_url"
+        )
+    assert "        for: 60s\n" in (tmp_path / "fleet.yml").read_text()
+    said("promtool", "check", "rules", *sorted(tmp_path.glob("*.yml")))
+
+
+def test_left_alone_they_are_the_same_files(tmp_path: Path) -> None:
+    said(FOLDER / "rules.py", tmp_path)
+    for file in RULES.glob("*.yml"):
+        assert (tmp_path / file.name).read_bytes() == file.read_bytes()
+
+
+def test_vmalert_takes_the_rules_without_the_words_it_does_not_know(tmp_path: Path) -> None:
+    said(FOLDER / "rules.py", "--no-keep-firing", tmp_path)
+    said("vmalert", "-dryRun", f"-rule={tmp_path}/*.yml")
+
+
+def test_a_change_that_finds_nothing_to_change_is_noticed() -> None:
+    with pytest.raises(AssertionError):
+        edited("a: 1\n", {r"b: \d": "b: 2"})

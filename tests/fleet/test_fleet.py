@@ -1,0 +1,137 @@
+"""Sixty machines, scraped and pushed, through sleep, churn and an outage of the store."""
+
+from __future__ import annotations
+
+import json
+import urllib.request
+from functools import partial
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.fleet import tools, world
+from tests.fleet.tools import fired, probes, running
+from tests.waiting import until
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+    from tests.fleet.tools import Fleet, Tool
+
+HOSTS = 60
+HURRY = 600
+ROUND_S = 4.0
+SLEPT_S = 5 * 3600.0
+PAIR = {(*world.SLOW, probe) for probe in world.SLOWED}
+ALERT = {("GpudDriverSlowerThanBest", *world.SLOW)}
+
+
+@pytest.fixture
+def fleet() -> Iterator[Fleet]:
+    with tools.fleet(HOSTS, ROUND_S) as made:
+        yield made
+
+
+def seen(look: Callable[[], bool], what: str) -> None:
+    until(look, what, tools.PATIENCE_S, every_s=0.2)
+
+
+def knows(store: Tool, hosts: int) -> bool:
+    return store.known() == hosts
+
+
+def keeps(store: Tool, wanted: dict[str, int]) -> bool:
+    """Say whether there is one sample for each scrape that was answered, of each machine."""
+    counts = store.values('count_over_time(gpud_build_info{job="gpud"}[1h])')
+    return {labels["instance"]: int(count) for labels, count in counts} == wanted
+
+
+def evaluate(tool: Tool) -> None:
+    """Wait until every group of rules has been evaluated once more."""
+
+    def moments() -> list[str]:
+        return [group["lastEvaluation"] for group in tool.api("rules")["groups"]]
+
+    before = moments()
+    seen(lambda: all(a != b for a, b in zip(before, moments(), strict=True)), "an evaluation")
+    assert not tool.ill()
+
+
+@pytest.mark.timeout(400)
+def test_of_a_lab_that_is_scraped_one_driver_is_told_whatever_sleeps_and_leaves(
+    fleet: Fleet, tmp_path: Path
+) -> None:
+    listed = tmp_path / "home.json"
+    with urllib.request.urlopen(fleet.url(1, of=2)) as answer:
+        half = json.load(answer)
+    listed.write_text(json.dumps(half))
+    store = tools.scraper(
+        tmp_path / "scraper", fleet.url(0, of=2), str(listed), interval_s=3, hurry=HURRY
+    )
+    with running(store):
+        seen(lambda: store.known() == HOSTS, "every machine is scraped")
+        seen(lambda: probes(store) == PAIR, "the driver is told of")
+        asleep = fleet.names(site="home")[::5]
+        gone = set(fleet.names()[::5])
+        fleet.tell(sleep=asleep, leave=sorted(gone))
+        listed.write_text(
+            json.dumps([one for one in half if one["labels"]["instance"] not in gone])
+        )
+        seen(lambda: store.known() == HOSTS - len(gone.union(asleep)), "they are gone")
+        evaluate(store)
+        assert probes(store) == PAIR
+        fleet.tell(wake=asleep, slept_s=SLEPT_S, join=sorted(gone))
+        listed.write_text(json.dumps(half))
+        seen(lambda: store.known() == HOSTS, "all are back")
+        evaluate(store)
+        assert probes(store) == PAIR
+        assert fired(store) == ALERT
+
+
+@pytest.mark.timeout(400)
+def test_what_was_pushed_during_an_outage_of_the_store_is_all_there_afterwards(
+    fleet: Fleet, tmp_path: Path
+) -> None:
+    prometheus = tools.receiver(tmp_path / "receiver", hurry=HURRY)
+    victoria = tools.victoria(tmp_path / "victoria")
+    shippers = {
+        "Prometheus": (
+            prometheus,
+            tools.agent(
+                tmp_path / "agent",
+                fleet.url(),
+                f"http://127.0.0.1:{prometheus.port}/api/v1/write",
+                interval_s=3,
+            ),
+        ),
+        "vm_promscrape": (
+            victoria,
+            tools.vmagent(
+                tmp_path / "vmagent",
+                fleet.url(),
+                f"http://127.0.0.1:{victoria.port}/api/v1/write",
+                interval_s=3,
+            ),
+        ),
+    }
+    with running(prometheus, victoria, *(shipper for _, shipper in shippers.values())):
+        for store in (prometheus, victoria):
+            seen(partial(knows, store, HOSTS), "every machine has arrived")
+        seen(lambda: probes(prometheus) == PAIR, "the driver is told of")
+        prometheus.kill()
+        victoria.stop()
+        before = fleet.tell()
+        seen(
+            lambda: all(count >= before[key] + 2 for key, count in fleet.tell().items()),
+            "all are scraped while the stores are away",
+        )
+        prometheus.start()
+        victoria.start()
+        fleet.tell(sleep=fleet.names())
+        served = fleet.tell()
+        for name, (store, _) in shippers.items():
+            wanted = {host: count for (host, whom), count in served.items() if whom == name}
+            assert len(wanted) == HOSTS
+            seen(partial(keeps, store, wanted), f"{name} has sent everything")
+        assert fired(prometheus) == ALERT

@@ -1,0 +1,323 @@
+"""The programs of deploy/fleet, under its configurations, on the loopback address.
+
+What is changed of a configuration is here: addresses, intervals, and TLS with its password, which
+another test has. The rules are those of deploy/prometheus, hurried by deploy/fleet/rules.py.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import re
+import signal
+import subprocess
+import sys
+import urllib.parse
+import urllib.request
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from tests.e2e.program import free_port
+from tests.waiting import until
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+ROOT: Final = Path(__file__).resolve().parents[2]
+FOLDER: Final = ROOT / "deploy/fleet"
+PATIENCE_S: Final = 120.0
+
+
+@dataclass(slots=True)
+class Fleet:
+    """A made-up fleet in a process of its own."""
+
+    process: subprocess.Popen[str]
+    port: int
+
+    def tell(self, **command: object) -> dict[tuple[str, str], int]:
+        """Let something happen to machines; give how often which was served to whom."""
+        assert self.process.stdin is not None
+        assert self.process.stdout is not None
+        print(json.dumps(command), file=self.process.stdin, flush=True)
+        served: dict[str, int] = json.loads(self.process.stdout.readline())
+        return {(key.split()[0], key.split()[1]): count for key, count in served.items()}
+
+    def url(self, part: int = 0, of: int = 1) -> str:
+        """Where the list of every ``of``-th machine is."""
+        return f"http://127.0.0.1:{self.port}/targets.json?of={of}&part={part}"
+
+    def names(self, **labels: str) -> list[str]:
+        """Those on the list that have these labels."""
+        with urllib.request.urlopen(self.url(), timeout=10) as answer:
+            listed = json.load(answer)
+        return [
+            one["labels"]["instance"] for one in listed if labels.items() <= one["labels"].items()
+        ]
+
+
+@contextlib.contextmanager
+def fleet(hosts: int, round_s: float) -> Iterator[Fleet]:
+    """Run ``hosts`` machines, each of which takes its turn every ``round_s``."""
+    process = subprocess.Popen(
+        [sys.executable, "-m", "tests.fleet", f"--hosts={hosts}", f"--round={round_s}"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        cwd=ROOT,
+    )
+    try:
+        assert process.stdout is not None
+        yield Fleet(process, json.loads(process.stdout.readline())["port"])
+    finally:
+        for pipe in (process.stdin, process.stdout):
+            assert pipe is not None
+            pipe.close()
+        process.wait(timeout=60)
+
+
+@dataclass(slots=True)
+class Tool:
+    """One program with a port, which can be killed and started again on the same data."""
+
+    command: list[str]
+    port: int
+    log: Path
+    process: subprocess.Popen[bytes] = field(init=False)
+
+    def start(self) -> None:
+        """Start it, and wait until it answers."""
+        with self.log.open("ab") as log:
+            self.process = subprocess.Popen(self.command, stdout=log, stderr=log)
+        until(self.answers, f"{self.command[0]} answers, see {self.log}", PATIENCE_S)
+
+    def answers(self) -> bool:
+        """Say whether its listener does."""
+        assert self.process.poll() is None, self.log.read_text()[-2000:]
+        path = "-/ready" if self.command[0] == "prometheus" else "health"
+        url = f"http://127.0.0.1:{self.port}/{path}"
+        with (
+            contextlib.suppress(OSError),
+            urllib.request.urlopen(url, timeout=5) as answer,
+        ):
+            return bool(answer.status == 200)
+        return False
+
+    def kill(self) -> None:
+        """End it as a power cut would."""
+        self.process.kill()
+        self.process.wait()
+
+    def stop(self) -> None:
+        """End it as its init script would."""
+        if self.process.poll() is None:
+            self.process.send_signal(signal.SIGCONT)
+            self.process.terminate()
+        self.process.wait(timeout=60)
+
+    def cost(self) -> tuple[float, float]:
+        """Give CPU seconds since its start, and resident MB now."""
+        stat = Path(f"/proc/{self.process.pid}/stat").read_text().rpartition(")")[2].split()
+        status = Path(f"/proc/{self.process.pid}/status").read_text()
+        resident = re.search(r"VmRSS:\s+(\d+)", status)
+        assert resident is not None
+        return (int(stat[11]) + int(stat[12])) / 100, int(resident[1]) / 1e3
+
+    def api(self, path: str, **query: str) -> Any:
+        """What its API says; None while it does not answer."""
+        url = f"http://127.0.0.1:{self.port}/api/v1/{path}?{urllib.parse.urlencode(query)}"
+        with contextlib.suppress(OSError), urllib.request.urlopen(url, timeout=30) as answer:
+            return json.load(answer)["data"]
+        return None
+
+    def values(self, expression: str, **query: str) -> list[tuple[dict[str, str], float]]:
+        """Each series of an instant query, with its labels."""
+        found = self.api("query", query=expression, **query)
+        return [(one["metric"], float(one["value"][1])) for one in found["result"]] if found else []
+
+    def alerts(self) -> list[dict[str, Any]]:
+        """All that fire or wait to, as the rules' process knows them."""
+        found = self.api("alerts")
+        return list(found["alerts"] or ()) if found else []
+
+    def known(self) -> int:
+        """How many machines it has a fresh scrape of."""
+        return len(self.values('gpud_build_info{job="gpud"}'))
+
+    def ill(self) -> list[str]:
+        """What went wrong with a rule when it was last evaluated."""
+        found = self.api("rules")
+        return [
+            f"{rule['name']}: {rule['lastError']}"
+            for group in (found or {"groups": []})["groups"]
+            for rule in group["rules"]
+            if rule.get("lastError")
+        ]
+
+
+@contextlib.contextmanager
+def running(*tools: Tool) -> Iterator[None]:
+    """Start these in their order, and end them in the other."""
+    with contextlib.ExitStack() as stack:
+        for tool in tools:
+            tool.start()
+            stack.callback(tool.stop)
+        yield
+
+
+def rules(folder: Path, hurry: int, *more: str) -> str:
+    """Write the rules, hurried, and give their pattern."""
+    script = FOLDER / "rules.py"
+    subprocess.run([sys.executable, script, f"--hurry={hurry}", *more, folder], check=True)
+    return f"{folder}/*.yml"
+
+
+def edited(text: str, changes: Mapping[str, str]) -> str:
+    """Change a configuration; every change must find its place, once."""
+    for pattern, put in changes.items():
+        literal = put.replace("\\", r"\\")
+        text, count = re.subn(pattern, literal, text, flags=re.MULTILINE | re.DOTALL)
+        assert count == 1, (pattern, count)
+    return text
+
+
+def scraper(folder: Path, url: str, files: str = "", *, interval_s: float, hurry: int) -> Tool:
+    """Prometheus as in scrape/prometheus.yml: it scrapes what ``url`` and ``files`` list."""
+    folder.mkdir()
+    text = edited(
+        (FOLDER / "scrape/prometheus.yml").read_text(),
+        {
+            r"scrape_interval: 15s": f"scrape_interval: {interval_s:g}s",
+            r"evaluation_interval: 30s": "evaluation_interval: 3s",
+            r"^alerting:.*?(?=^storage:)": "",
+            r"- rules/\*\.yml": f"- {rules(folder / 'rules', hurry)}",
+            r"files: \[targets/\*\.json\]": f"files: [{files or folder / 'none.json'}]",
+            r"http://127.0.0.1:8000/gpud.json": url,
+            r"refresh_interval: 1m": "refresh_interval: 1s",
+            r"    scheme: https.*": "",
+        },
+    )
+    (folder / "prometheus.yml").write_text(text)
+    return _prometheus(folder, "--web.enable-remote-write-receiver")
+
+
+def receiver(folder: Path, *, hurry: int) -> Tool:
+    """The same without anything to scrape."""
+    folder.mkdir()
+    text = edited(
+        (FOLDER / "scrape/prometheus.yml").read_text(),
+        {
+            r"evaluation_interval: 30s": "evaluation_interval: 3s",
+            r"^alerting:.*?(?=^storage:)": "",
+            r"- rules/\*\.yml": f"- {rules(folder / 'rules', hurry)}",
+            r"^scrape_configs:.*": "",
+        },
+    )
+    (folder / "prometheus.yml").write_text(text)
+    return _prometheus(folder, "--web.enable-remote-write-receiver")
+
+
+def agent(folder: Path, url: str, store: str, *, interval_s: float) -> Tool:
+    """Prometheus as in push/prometheus.yml, for all of ``url``'s machines at once."""
+    folder.mkdir()
+    text = edited(
+        (FOLDER / "push/prometheus.yml").read_text(),
+        {
+            r"scrape_interval: 30s": f"scrape_interval: {interval_s:g}s",
+            r"    file_sd_configs:.*?(?=^remote_write:)": (
+                f"    http_sd_configs: [{{url: '{url}', refresh_interval: 1s}}]\n"
+            ),
+            r"https://metrics.example/api/v1/write": store,
+            r"    basic_auth:.*?(?=    queue_config:)": "",
+            r"max_shards: 2": "max_shards: 20",
+            r"max_backoff: 1m": "max_backoff: 1s",
+        },
+    )
+    (folder / "prometheus.yml").write_text(text)
+    return _prometheus(folder, "--enable-feature=agent")
+
+
+def vmagent(folder: Path, url: str, store: str, *, interval_s: float) -> Tool:
+    """Run vmagent as in push/start and push/vmagent.yml, for all of ``url``'s machines at once."""
+    folder.mkdir()
+    text = edited(
+        (FOLDER / "push/vmagent.yml").read_text(),
+        {
+            r"scrape_interval: 30s": f"scrape_interval: {interval_s:g}s",
+            r"    file_sd_configs:.*": f"    http_sd_configs: [{{url: '{url}'}}]\n",
+        },
+    )
+    (folder / "vmagent.yml").write_text(text)
+    port = free_port()
+    command = [
+        "vmagent",
+        f"-promscrape.config={folder}/vmagent.yml",
+        f"-httpListenAddr=127.0.0.1:{port}",
+        f"-remoteWrite.url={store}",
+        f"-remoteWrite.tmpDataPath={folder}/buffer",
+        "-remoteWrite.maxDiskUsagePerURL=1GB",
+        "-promscrape.httpSDCheckInterval=1s",
+    ]
+    return Tool(command, port, folder / "log")
+
+
+def victoria(folder: Path) -> Tool:
+    """VictoriaMetrics, in which what arrives is seen at once."""
+    folder.mkdir()
+    port = free_port()
+    command = [
+        "victoria-metrics",
+        f"-httpListenAddr=127.0.0.1:{port}",
+        f"-storageDataPath={folder}/data",
+        "-search.latencyOffset=1s",
+        "-retentionPeriod=15d",
+    ]
+    return Tool(command, port, folder / "log")
+
+
+def vmalert(folder: Path, store: Tool, told: str, *, hurry: int) -> Tool:
+    """Evaluate the rules over ``store``, write the results there, and tell the address ``told``."""
+    folder.mkdir()
+    port = free_port()
+    command = [
+        "vmalert",
+        f"-rule={rules(folder / 'rules', hurry, '--no-keep-firing')}",
+        f"-datasource.url=http://127.0.0.1:{store.port}",
+        f"-remoteWrite.url=http://127.0.0.1:{store.port}",
+        f"-remoteRead.url=http://127.0.0.1:{store.port}",
+        f"-notifier.url={told}",
+        "-evaluationInterval=3s",
+        f"-httpListenAddr=127.0.0.1:{port}",
+    ]
+    return Tool(command, port, folder / "log")
+
+
+def probes(tool: Tool) -> set[tuple[str, str, str]]:
+    """Which model is said to be slower under which driver now, and by which probe."""
+    return {
+        (one["labels"]["name"], one["labels"]["driver_version"], one["labels"]["probe"])
+        for one in tool.alerts()
+        if one["labels"]["alertname"] == "GpudDriverSlowerThanBest" and one["state"] == "firing"
+    }
+
+
+def fired(store: Tool) -> set[tuple[str, str, str]]:
+    """Every alert that has ever fired by what ``store`` keeps: its name, the model, the driver."""
+    found = store.values('count_over_time(ALERTS{alertstate="firing"}[1h])')
+    return {
+        (one["alertname"], one.get("name", ""), one.get("driver_version", "")) for one, _ in found
+    }
+
+
+def _prometheus(folder: Path, *flags: str) -> Tool:
+    port = free_port()
+    stored = "agent" if "--enable-feature=agent" in flags else "tsdb"
+    command = [
+        "prometheus",
+        f"--config.file={folder}/prometheus.yml",
+        f"--storage.{stored}.path={folder}/data",
+        f"--web.listen-address=127.0.0.1:{port}",
+        *flags,
+    ]
+    return Tool(command, port, folder / "log")
