@@ -34,6 +34,7 @@ ABSENT_HERE = {
     "gpud_breaker_retry_timestamp_seconds": "the driver answers",
     "gpud_probe_flag": "no run was marked",
     "gpud_probe_flagged_runs_total": "likewise",
+    "gpud_probe_on_battery": "nobody tells of a battery",
     "gpud_telemetry_absent_info": "the stand-in's card tells everything",
     "gpud_telemetry_source_failures_total": "every source that was asked had an answer",
     "gpud_change_timestamp_seconds": "nothing changed",
