@@ -134,7 +134,7 @@ def number(
 def word(text: Text, query: Query, *, absent: str = "no word") -> stat.Panel:
     """Show a label large: the legend of the query."""
     panel = number(text, query, absent=absent)
-    return panel.span(5).height(5).text_mode(common.BigValueTextMode.NAME)
+    return panel.span(4).height(5).text_mode(common.BigValueTextMode.NAME)
 
 
 def states(

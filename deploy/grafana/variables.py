@@ -112,4 +112,4 @@ def _several(
 ) -> dashboard.QueryVariable:
     made = _asked(name, label, description, series, of_label or name)
     made.multi(True).include_all(True).all_value(EVERYTHING)
-    return made.current(model.VariableOption(text="All", value="$__all"))
+    return made.current(model.VariableOption(text=["All"], value=["$__all"]))

@@ -28,10 +28,16 @@ def compared() -> Row:
 
 
 def _of_machines(figure: str) -> str:
-    """Join a figure of GPUs with model and driver: one value for each machine."""
+    """Join a figure of GPUs with model and driver: one value for each machine.
+
+    Of runs on mains that nothing disturbed, as the recording rules take them.
+    """
+    disturbed = of("gpud_probe_flag", by=FLEET)
+    on_battery = f"{of('gpud_probe_on_battery', by=FLEET)} == 1"
     return (
         "avg by (job, instance, name, driver_version) ("
-        f"({figure}) * on (job, instance, gpu) group_left (name, driver_version) {IDENTITY})"
+        f"(({figure}) unless on (job, instance, gpu, probe) ({disturbed} or {on_battery}))"
+        f" * on (job, instance, gpu) group_left (name, driver_version) {IDENTITY})"
     )
 
 
@@ -94,9 +100,9 @@ def _latency() -> Panel:
     return graph(
         Text(
             "Median latency by model and driver",
-            "Of the probe and mode chosen above; a median of machines, so that one odd machine "
-            "moves nothing. Lines of one model that lie apart are drivers that differ. Empty for a "
-            "probe of throughput.",
+            "Of the probe and mode chosen above, on mains and undisturbed; a median of machines, "
+            "which one odd machine does not move. Lines of one model that lie apart are drivers "
+            "that differ. Empty for a probe of throughput.",
             "s",
         ),
         Query(_of_latency(), EACH),
@@ -174,7 +180,7 @@ def _ratio() -> Panel:
             "alert.",
             "short",
         ),
-        Query(of(f"{RECORDED}_over_best:ratio", by=COMPARED), EACH),
+        Query(of(f"{RECORDED}_over_best:ratio", by=COMPARED), f"{EACH}, {{{{power}}}}"),
         width=10,
         height=10,
         style=Style.FREE,

@@ -131,9 +131,18 @@ def _identity() -> list[Panel]:
                 "vbios_version": "VBIOS",
                 "uuid": "UUID",
             },
-            width=14,
+            width=12,
             height=5,
             absent="no GPU, or no word of this machine",
+        ),
+        word(
+            Text(
+                "Machine",
+                "What the machine calls itself. WSL's names collide; `gpud_machine_info` also has "
+                "an identity that does not, for whoever joins the figures of many.",
+                "none",
+            ),
+            Query(of("gpud_machine_info"), "{{hostname}}"),
         ),
         word(
             Text(
