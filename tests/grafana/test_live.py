@@ -11,20 +11,20 @@ import pytest
 
 from tests.grafana import dashboards
 from tests.grafana.reasons import MAY_BE_EMPTY
-from tests.grafana.world import LAB, LABS, LAPTOP, MACHINES, OF_A_KIND, SLOWER, World, world
+from tests.grafana.world import LAB, LABS, LAPTOP, MACHINES, OF_A_KIND, SLOWER, WINDOW, World, world
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
 pytestmark = [
-    pytest.mark.timeout(300),
+    pytest.mark.timeout(500),
     pytest.mark.skipif(
         os.geteuid() != 0 or shutil.which("dockerd") is None, reason="needs root and a dockerd"
     ),
 ]
 
 OVER_S: Final = 40.0
-INTERVALS: Final = {"__rate_interval": "20s", "__range": "2m"}
+INTERVALS: Final = {"__rate_interval": WINDOW, "__range": "2m"}
 ALL: Final = ".*"
 OF_ONE: Final = {"job": ALL, "gpu": ALL, "probe": ALL, "mode": "submit"}
 OF_ALL: Final = {"job": ALL, "instance": ALL, "model": ALL, "driver": ALL}
