@@ -69,17 +69,29 @@ def by_title(view: str, title: str, live: World) -> list[list[dict[str, Any]]]:
     return found
 
 
-@pytest.mark.parametrize("view", sorted(VIEWS))
-def test_nothing_is_refused_and_nothing_is_empty_without_a_reason(view: str, live: World) -> None:
-    empty = [
+def empty(asked: list[tuple[str, str, bool]], live: World) -> list[str]:
+    """Where an expression has no number: a graph over its time, what is of now alone, now."""
+    return [
         where
-        for where, text, at_once in asked_of(view)
+        for where, text, at_once in asked
         if not numbers(live.ask(text, 0.0 if at_once else OVER_S))
     ]
-    reasons = MAY_BE_EMPTY[view]
-    unexplained = sorted(set(empty) - set(reasons))
+
+
+@pytest.mark.parametrize("view", sorted(VIEWS))
+def test_nothing_is_refused_and_nothing_is_empty_without_a_reason(view: str, live: World) -> None:
+    found, reasons = empty(asked_of(view), live), MAY_BE_EMPTY[view]
+    unexplained = sorted(set(found) - set(reasons))
     assert unexplained == []
-    assert not [where for where in empty if not live.ask(reasons[where].holds)]
+    assert not [where for where in found if not live.ask(reasons[where].holds)]
+
+
+@pytest.mark.parametrize("at_once", [True, False])
+def test_an_empty_panel_would_be_told(*, at_once: bool, live: World) -> None:
+    one = f'gpud_gpu_fan_ratio{{instance="{LAB}"'
+    assert empty([("there", f"{one}}}", at_once)], live) == []
+    assert empty([("not there", f'{one}, gpu="7"}}', at_once)], live) == ["not there"]
+    assert empty([("no number", f"{one}}} * NaN", at_once)], live) == ["no number"]
 
 
 @pytest.mark.parametrize("view", sorted(VIEWS))
