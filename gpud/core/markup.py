@@ -51,9 +51,7 @@ def plain(words: str, most: int = LONGEST) -> str:
 
 def joined(*children: Child) -> Html:
     """Put what may be Html, text or several of them into one piece of markup."""
-    if len(children) == 1:
-        return Html(_shown(children[0]))
-    return Html("".join([_shown(child) for child in children]))
+    return Html("".join([one if type(one) is Html else _shown(one) for one in children]))
 
 
 def el(tag: str, *children: Child, **attributes: Attribute) -> Html:
@@ -61,16 +59,17 @@ def el(tag: str, *children: Child, **attributes: Attribute) -> Html:
     given = "".join([_attribute(name, value) for name, value in attributes.items()])
     if tag in _VOID:
         return Html(f"<{tag}{given}>")
-    inner = "".join([_shown(child) for child in children])
+    # A page is thousands of these calls: what needs no second one is not given one.
+    inner = "".join([one if type(one) is Html else _shown(one) for one in children])
     return Html(f"<{tag}{given}>{inner}</{tag}>")
 
 
 def _attribute(name: str, value: Attribute) -> str:
+    if type(value) is str:
+        return f' {_spelled(name)}="{text(value)}"'
     if value is None or value is False:
         return ""
-    if value is True:
-        return f" {_spelled(name)}"
-    return f' {_spelled(name)}="{text(str(value))}"'
+    return f" {_spelled(name)}" if value is True else f' {_spelled(name)}="{text(str(value))}"'
 
 
 @cache
@@ -79,10 +78,6 @@ def _spelled(name: str) -> str:
 
 
 def _shown(child: Child) -> str:
-    if type(child) is Html:
-        return child
-    if child is None:
-        return ""
     if isinstance(child, str):
-        return text(child)
-    return "".join([_shown(one) for one in child])
+        return child if type(child) is Html else text(child)
+    return "" if child is None else "".join([_shown(one) for one in child])

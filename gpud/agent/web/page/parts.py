@@ -92,7 +92,8 @@ def table(  # noqa: PLR0913  # what a table has
 
 def _row(ends: Sequence[tuple[str, str]], row: Sequence[Child]) -> str:
     cells = [
-        f"{opens}{joined(cell)}{closes}" for (opens, closes), cell in zip(ends, row, strict=True)
+        f"{opens}{cell if type(cell) is Html else joined(cell)}{closes}"
+        for (opens, closes), cell in zip(ends, row, strict=True)
     ]
     return f"<tr>{''.join(cells)}</tr>"
 
