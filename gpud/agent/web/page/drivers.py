@@ -30,6 +30,7 @@ ORDER: Final = (
     State.NO_CHANGE,
     State.NONE,
 )
+NOTHING_KNOWN: Final = gpu_table.versions({})
 QUIET: Final = frozenset({State.NO_CHANGE, State.NONE})
 HEADINGS: Final = ("figure", "on", "driver", "verdict", "runs", "since")
 WORDS: Final = {
@@ -51,7 +52,7 @@ def section(view: View) -> Html:
     return parts.section(
         "drivers",
         "Drivers",
-        el("p", "Now: ", text(gpu_table.versions(view.document)), ". ", _sum(judged)),
+        _now(view, judged),
         _timeline(view),
         _table(view, "verdicts", "Verdicts on the newest driver", told),
         parts.details(
@@ -84,11 +85,15 @@ def _key(one: Mapping[str, Any]) -> StreamKey:
     return StreamKey(one["uuid"], one["probe"], one["mode"], one["version"], one["on_battery"])
 
 
-def _sum(judged: list[Any]) -> str:
-    """Count the verdicts: "3 figures are slower, 12 no change"."""
+def _now(view: View, judged: Sequence[Any]) -> Html:
+    """Name what is there now, and count the verdicts on it; nothing where no driver is known."""
+    versions = gpu_table.versions(view.document)
+    if not judged and versions == NOTHING_KNOWN:
+        return Html("")
     counts = Counter(one["verdict"]["state"] for one in judged)
     told = [f"{counts[state]} {WORDS[state]}" for state in ORDER if counts[state]]
-    return f"Figures judged: {', '.join(told)}." if told else "No driver has been replaced yet."
+    said = f"Figures judged: {', '.join(told)}." if told else "No figure has been judged under it."
+    return el("p", "Now: ", text(versions), ". ", said)
 
 
 def _timeline(view: View) -> Html:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from gpud.agent.web.page.parts import advice, code, icon, link, moment
 from gpud.core import gpu_table
+from gpud.core.headline import OK
 from gpud.core.markup import Child, Html, el, joined, text
 
 if TYPE_CHECKING:
@@ -45,7 +46,8 @@ def _todo(said: Headline) -> Html:
     """Say what to do; a fix names the command where there is one."""
     parts: list[Child] = []
     if said.fix:
-        parts.append(joined(el("strong", "To do: "), advice(said.fix)))
+        label = "To do: " if said.state != OK else "Hint: "
+        parts.append(joined(el("strong", label), advice(said.fix)))
     elif said.state in {"degraded", "failed"}:
         parts.append(joined(el("strong", "To do: "), code("gpud doctor"), " looks for the cause"))
     if said.about:

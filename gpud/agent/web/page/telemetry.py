@@ -9,6 +9,7 @@ from gpud.agent.web.page.parts import UNKNOWN, advice, mark, moment, spaced
 from gpud.core import gpu_table
 from gpud.core.markup import Html, el, joined, text
 from gpud.core.stats import human
+from gpud.core.telemetry import LEVELS, SEES_A_GPU
 
 if TYPE_CHECKING:
     from gpud.agent.web.page.view import View
@@ -20,6 +21,9 @@ NAMES: Final = {
     "cuda": "CUDA",
     "dxg": "/dev/dxg and PCI",
 }
+
+
+SEE: Final = frozenset(LEVELS[SEES_A_GPU:])
 
 
 def section(view: View) -> Html:
@@ -44,10 +48,12 @@ def section(view: View) -> Html:
             )
         )
     level = gpu_table.SOURCES.get(said["level"], UNKNOWN)
+    known = said["level"] in SEE
+    best = ("Values come from ", el("strong", level), ", the best source that answers.")
     return parts.section(
         "telemetry",
         "Telemetry",
-        el("p", "Values come from ", el("strong", level), ", the best source that answers."),
+        el("p", *best) if known else el("p", "No source tells of a GPU."),
         parts.table(
             "telemetry",
             "Sources, the best first",

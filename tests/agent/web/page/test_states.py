@@ -60,6 +60,11 @@ def test_a_machine_without_a_gpu_is_fine_and_says_why_there_is_none() -> None:
     assert line(shown).startswith("Fine since")
     assert "everything that is here works; Windows offers no GPU to this machine" in line(shown)
     assert "No GPU: Windows offers no GPU to this machine" in shown["gpus"].words
+    assert "Hint: for an NVIDIA GPU: install" in shown["state-rest"].words
+    assert shown["telemetry"].words.startswith("Telemetry No source tells of a GPU.")
+    assert (
+        shown["drivers"].words == "Drivers 2023-11-14 20:15 UTC 572.16 \N{RIGHTWARDS ARROW} 576.02"
+    )
     assert "distribution" not in shown
     assert "crossover" not in shown
     assert [row[:3] for row in shown.rows("history-cpu-cpu_call")] == [
