@@ -37,6 +37,7 @@ VERSION: Final = "1.0.0"
 """Of the API: the first number is that of its paths, the second grows with what is added."""
 REFERENCE: Final = "#/components/schemas/{name}"
 JSON: Final = "application/json"
+LINE: Final = "text/plain"
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +77,17 @@ WORDS: Final = {
     404: "A parameter names what there is not; the answer says what there is.",
     503: "The history cannot be read just now, or too many ask; the answer says why.",
 }
+AT_THE_DOOR: Final = {
+    400: "What was sent is no request, or one with a body.",
+    401: "[http] basic_auth_users names users, and none of them asks.",
+    403: "A page of somebody else's asks.",
+    413: "The request has too large a body; none is read.",
+    414: "The path is too long.",
+    421: "This address is not served under the name in `Host`.",
+    429: "Too many passwords are being checked.",
+    431: "There are too many headers.",
+}
+"""What any path can answer before it is looked at: one line for people."""
 DESCRIPTION: Final = """Read-only: GET and HEAD, and nothing that is asked starts a probe or changes
 anything. Base units throughout: a name that ends in `_s` is in seconds, and in Unix seconds where
 it is a moment. What is not known is null or absent, never 0. Every answer has `schema_version`;
@@ -117,12 +129,13 @@ def document() -> dict[str, Any]:
         "components": {
             "schemas": {name: _whole(schema) for name, schema in components.items()},
             "responses": {
-                str(code): {
-                    "description": words,
-                    "content": {JSON: {"schema": said[Refusal]}},
-                }
-                for code, words in WORDS.items()
+                **{name: _refusal(words, {}) for name, words in _doors().items()},
+                **{
+                    str(code): _refusal(words, said[Refusal], at_the_door=code in AT_THE_DOOR)
+                    for code, words in WORDS.items()
+                },
             },
+            "securitySchemes": {"basic": {"type": "http", "scheme": "basic"}},
         },
     }
 
@@ -142,20 +155,36 @@ def _plain(
     if media == JSON:
         answer["headers"] = tag
         responses["304"] = {"description": "If-None-Match has the tag of the answer."}
-    responses |= {str(code): {"$ref": f"#/components/responses/{code}"} for code in refusals}
-    return {"summary": summary, "responses": responses}
+    door = {code: f"door_{code}" for code in AT_THE_DOOR if code not in refusals}
+    names = {**door, **{code: str(code) for code in refusals}}
+    responses |= {
+        str(code): {"$ref": f"#/components/responses/{name}"}
+        for code, name in sorted(names.items())
+    }
+    return {"summary": summary, "security": [{}, {"basic": []}], "responses": responses}
+
+
+def _doors() -> dict[str, str]:
+    return {f"door_{code}": words for code, words in AT_THE_DOOR.items()}
+
+
+def _refusal(words: str, said: Mapping[str, Any], *, at_the_door: bool = True) -> dict[str, Any]:
+    content = {JSON: {"schema": said}} if said else {}
+    if at_the_door:
+        content[LINE] = {"schema": {"type": "string"}}
+    return {"description": words, "content": content}
 
 
 def _beside() -> dict[str, Any]:
     """Describe what monitoring asks for, which is no JSON."""
     text = {"type": "string"}
-    metrics = _plain("Everything as metrics, in the text format of Prometheus", "text/plain", text)
+    metrics = _plain("Everything as metrics, in the text format of Prometheus", LINE, text)
     openmetrics = "application/openmetrics-text"
     metrics["responses"]["200"]["content"][openmetrics] = {"schema": text}
-    ready = _plain("Whether the first probes have ended", "text/plain", text)
-    unready = {"description": "Not yet.", "content": {"text/plain": {"schema": text}}}
+    ready = _plain("Whether the first probes have ended", LINE, text)
+    unready = {"description": "Not yet.", "content": {LINE: {"schema": text}}}
     ready["responses"]["503"] = unready
-    alive = _plain("Whether gpud answers", "text/plain", text)
+    alive = _plain("Whether gpud answers", LINE, text)
     return {
         "/metrics": {"get": metrics},
         "/-/healthy": {"get": alive},

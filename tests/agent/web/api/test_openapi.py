@@ -16,6 +16,7 @@ from gpud.agent.export.collector import SnapshotCollector
 from gpud.agent.store import History
 from gpud.agent.web.api import openapi
 from gpud.agent.web.api.routes import routes
+from gpud.agent.web.connection import LONGEST_TARGET
 from gpud.core.settings import parse
 from tests import snapshots
 from tests.agent.web.api.described import Described
@@ -68,6 +69,25 @@ def test_what_is_not_known_yet_is_described_too(tmp_path: Path, described: Descr
     with everything(tmp_path, snapshots.bare()) as number:
         for path in ("/api/v1/status", "/api/v1/probes", "/api/v1/alerts", "/-/ready"):
             assert described.differences(path, *ask(number, path)) == []
+
+
+@pytest.mark.parametrize(
+    ("code", "query", "headers"),
+    [
+        (403, "", {"origin": "https://attacker.example"}),
+        (413, "", {"content_length": "9"}),
+        (414, "?probe=" + "x" * LONGEST_TARGET, {}),
+        (421, "", {"host": "attacker.example"}),
+        (431, "", {f"x-{number}": "x" for number in range(150)}),
+    ],
+)
+def test_what_is_refused_at_the_door_is_described(
+    port: int, described: Described, code: int, query: str, headers: dict[str, str]
+) -> None:
+    for path in ("/api/v1/status", "/api/v1/history", "/metrics"):
+        answer = ask(port, f"{path}{query}", **headers)
+        assert answer[0] == code
+        assert described.differences(path, *answer) == []
 
 
 def test_a_history_that_cannot_be_read_is_described(tmp_path: Path, described: Described) -> None:
