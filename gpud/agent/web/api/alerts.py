@@ -5,6 +5,7 @@ The past is read from the history beside its writer, what began last first.
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
@@ -44,24 +45,26 @@ def route(read: Callable[[], Snapshot], history: History) -> Route:
     async def alerts(query: QueryParams) -> Body:
         since_s, limit = SINCE.one(query), LIMIT.one(query)
         most = USUAL if limit is None else limit
-        told = [alert(one) for one in read().alerts if one.firing]
-        if since_s is not None:
-            begin_s = since_s
-            past = await asked(
-                history,
-                lambda store: store.read(lambda rows: alertrows.within(rows, begin_s, most + 1)),
-            )
-            told = _joined(told, (_sound(row) for row in past))
-        return Body.of(AlertsAnswer(told[:most], len(told) > most))
+        firing = [alert(one) for one in read().alerts if one.firing]
+        if since_s is None:
+            return _told(firing, (), most)
+        begin_s = since_s
+        past = await asked(
+            history,
+            lambda store: store.read(lambda rows: alertrows.within(rows, begin_s, most + 1)),
+        )
+        # A thousand alerts with their evidence are megabytes.
+        return await asyncio.to_thread(_told, firing, past, most)
 
     return answers.route(PATH, PARAMETERS, alerts)
 
 
-def _joined(firing: list[ToldAlert], past: Iterable[ToldAlert | None]) -> list[ToldAlert]:
+def _told(firing: list[ToldAlert], past: Iterable[dict[str, Any]], most: int) -> Body:
     """Put what fires first, each alert once: the history may be a moment behind."""
     known = {(one.fingerprint, one.starts_s) for one in firing}
-    rest = (one for one in past if one and (one.fingerprint, one.starts_s) not in known)
-    return [*firing, *rest]
+    rest = (one for row in past if (one := _sound(row)) is not None)
+    told = [*firing, *(one for one in rest if (one.fingerprint, one.starts_s) not in known)]
+    return Body.of(AlertsAnswer(told[:most], len(told) > most))
 
 
 def _sound(row: dict[str, Any]) -> ToldAlert | None:

@@ -5,6 +5,7 @@ Newest first, because what happened last is what one asks about and a limit cuts
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING, Final
 
 from gpud.agent.eventrows import MOST, Window
@@ -45,7 +46,8 @@ def route(history: History) -> Route:
             {**entry.body, "kind": entry.kind, "at_s": entry.at_s}
             for entry in found[: wanted.limit]
         ]
-        return Body.of(EventsAnswer(shown, len(found) > wanted.limit))
+        answer = EventsAnswer(shown, len(found) > wanted.limit)
+        return await asyncio.to_thread(Body.of, answer)
 
     return answers.route(PATH, PARAMETERS, events)
 

@@ -9,11 +9,15 @@ from typing import TYPE_CHECKING, Any
 import httpx
 import pytest
 from starlette.applications import Starlette
+from starlette.datastructures import QueryParams
 
 from gpud.agent import reader, rolluprows
 from gpud.agent.store import History
+from gpud.agent.web.api import history as history_api
+from gpud.agent.web.api import probes
 from gpud.agent.web.api.history import PATH, WAITING, route
 from gpud.core.sample import Flag
+from gpud.core.settings import parse
 from tests import snapshots
 from tests.agent.months import BEGUN_S, DAY_S, HOUR_S, done, failed, hours, opened, run
 
@@ -44,6 +48,21 @@ def error(folder: Path, code: int, **query: Any) -> dict[str, str]:
     assert answer.status_code == code, answer.text
     said: dict[str, str] = answer.json()["error"]
     return said
+
+
+class Held:
+    """The way to the history, which waits until it is let go and counts who came."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.entered, self.leave, self.asked = threading.Event(), threading.Event(), 0
+        self.real = reader.ask
+        monkeypatch.setattr(reader, "ask", self)
+
+    def __call__(self, *words: Any, **named: Any) -> Any:
+        self.asked += 1
+        self.entered.set()
+        self.leave.wait(20)
+        return self.real(*words, **named)
 
 
 def test_runs_are_thinned_out_and_their_ends_are_kept(tmp_path: Path) -> None:
@@ -193,15 +212,7 @@ def test_a_history_that_is_not_there_is_a_reason(tmp_path: Path) -> None:
 def test_a_long_question_holds_up_no_run_that_is_to_be_written(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    entered, leave = threading.Event(), threading.Event()
-    real = reader.ask
-
-    def held(*words: Any, **named: Any) -> Any:
-        entered.set()
-        leave.wait(20)
-        return real(*words, **named)
-
-    monkeypatch.setattr(reader, "ask", held)
+    held = Held(monkeypatch)
 
     async def story() -> None:
         history = History(tmp_path, now=str)
@@ -210,13 +221,74 @@ def test_a_long_question_holds_up_no_run_that_is_to_be_written(
             {"probe": "launch", "since": NOW_S - n * HOUR_S} for n in range(2, WAITING + 3)
         ]
         asked = asyncio.create_task(asking(tmp_path, *questions, *questions[:WAITING]))
-        await asyncio.to_thread(entered.wait, 20)
+        await asyncio.to_thread(held.entered.wait, 20)
         for number in range(20):
             await history.append(run(NOW_S - 2 - number))
         assert not asked.done()
-        leave.set()
+        held.leave.set()
         answers = await asked
         await history.close()
         assert sorted(answer.status_code for answer in answers) == [200] * 2 * WAITING + [503]
 
     asyncio.run(story())
+
+
+def test_fifty_who_ask_the_same_cost_what_one_does_and_hold_up_nobody(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with opened(tmp_path) as store:
+        store.append([run(NOW_S - 60)])
+    held = Held(monkeypatch)
+    routes = [
+        route(tmp_path, snapshots.full, lambda: NOW_S),
+        probes.route(snapshots.full, parse(None, {}).schedule),
+    ]
+
+    async def story() -> None:
+        transport = httpx.ASGITransport(Starlette(routes=routes))
+        async with httpx.AsyncClient(transport=transport, base_url="http://gpud") as client:
+            same = {"probe": "launch", "mode": "submit"}
+            many = [asyncio.create_task(client.get(PATH, params=same)) for _ in range(50)]
+            await asyncio.to_thread(held.entered.wait, 20)
+            assert (await client.get(probes.PATH)).status_code == 200
+            assert not any(task.done() for task in many)
+            many[0].cancel()  # who hangs up takes nobody's answer away
+            held.leave.set()
+            answers = await asyncio.gather(*many[1:])
+            again = await client.get(PATH, params=same)
+        assert {answer.status_code for answer in answers} == {200}
+        assert {answer.content for answer in [*answers, again]} == {again.content}
+
+    asyncio.run(story())
+    assert held.asked == 1
+
+
+def test_an_answer_that_failed_is_not_kept(tmp_path: Path) -> None:
+    async def story() -> list[int]:
+        application = Starlette(routes=[route(tmp_path, snapshots.full, lambda: NOW_S)])
+        transport = httpx.ASGITransport(application)
+        async with httpx.AsyncClient(transport=transport, base_url="http://gpud") as client:
+            before = await client.get(PATH, params={"probe": "launch"})
+            with opened(tmp_path) as store:
+                store.append([run(NOW_S - 60)])
+            after = await client.get(PATH, params={"probe": "launch"})
+        return [before.status_code, after.status_code]
+
+    assert asyncio.run(story()) == [503, 200]
+
+
+def test_what_is_kept_is_bounded_in_bytes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(history_api, "KEPT_BYTES", 2000)
+    with opened(tmp_path) as store:
+        store.append([run(NOW_S - 60.0 * n, 1e-5 * (1 + n / 1e3)) for n in range(1, 1440)])
+    shared = history_api._Shared(tmp_path)
+    known = history_api.Known({"launch": ("submit",)}, {})
+
+    async def story() -> None:
+        for points in (100, 200, 400):
+            query = QueryParams(f"probe=launch&points={points}")
+            await shared.answer(history_api.parsed(query, known, now_s=NOW_S), known)
+            await asyncio.sleep(0)  # the answer is put away
+
+    asyncio.run(story())
+    assert len(shared._kept) == 1
