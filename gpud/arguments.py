@@ -84,8 +84,8 @@ def parser() -> Parser:
     down.add_argument("--docker", action="store_true", help="stop dockerd too")
     verb("restart", "stop and start gpud; dockerd is adopted, not restarted")
     verb("run", "run in the foreground until Ctrl-C")
-    config_verb = verb("config", "show the settings in force, or check the file")
-    config_verb.add_argument("action", choices=("show", "check"))
+    text = "show the settings in force, check the file, or make a hash for basic_auth_users"
+    verb("config", text).add_argument("action", choices=("show", "check", "hash-password"))
     gpus = verb("gpus", "forget GPUs that were taken out on purpose")
     gpus.add_argument("action", choices=("forget",))
     gpus.add_argument(

@@ -19,7 +19,7 @@ import gpud
 from gpud import deciding, status
 from gpud.arguments import parser
 from gpud.core import masking
-from gpud.core.errors import ConfigError, GpudError, StoreError
+from gpud.core.errors import ConfigError, GpudError, KeyPairError, StoreError
 from gpud.core.settings import Settings, config_path, entries
 from gpud.core.text import escaped
 from gpud.place import (
@@ -314,14 +314,37 @@ def _test_sinks(given: argparse.Namespace, place: Place, settings: Settings) -> 
 
 
 def _config(given: argparse.Namespace, place: Place) -> int:
+    if given.action == "hash-password":
+        from gpud import hashing
+
+        print(hashing.hashed())
+        return OK
     settings = place.settings()
     if given.action == "check":
+        _check_key_pair(settings, place)
         found = "is well" if place.config.exists() else "does not exist; the defaults hold"
         _say(f"{place.config} {found}")
         return OK
     for key, value in entries(settings):
         _say(f"{key} = {json.dumps(masking.shown(key, value))}")
     return OK
+
+
+def _check_key_pair(settings: Settings, place: Place) -> None:
+    """Load the listener's certificate as the agent will. ``Errors: ConfigError``."""
+    if not settings.http.tls_server_config.enabled:
+        return
+    from gpud import keypair
+
+    _not_as_root(settings, place)
+    try:
+        keypair.load(settings.http.tls_server_config)
+    except KeyPairError as error:
+        own = Path(settings.run_dir, "agent")
+        if error.unreadable and own.is_dir() and own.stat().st_uid != os.geteuid():
+            _say(f"{error}: not by you; sudo gpud config check looks as the agent does")
+            return
+        raise ConfigError(str(error), fix=error.fix) from error
 
 
 def _version(_: argparse.Namespace, __: Place) -> int:

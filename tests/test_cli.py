@@ -14,7 +14,9 @@ import pytest
 
 from gpud.agent.store import FILE, Run, Store
 from gpud.core import stats
+from gpud.core.http_settings import Http
 from gpud.core.sample import Backend, Device, RunReport, Unit
+from tests.agent.web.armed import HASHED
 from tests.e2e.program import as_nobody, program
 
 if TYPE_CHECKING:
@@ -55,6 +57,47 @@ def test_a_bad_setting_is_2_and_names_key_and_likely_key(tmp_path: Path) -> None
     assert ran.returncode == 2
     assert "unknown key http.lisen; did you mean http.listen?" in ran.stderr
     assert "Traceback" not in ran.stderr
+
+
+def test_no_secret_of_the_settings_is_shown(tmp_path: Path) -> None:
+    text = (
+        f"[http]\nbasic_auth_users = {{ alice = '{HASHED}' }}\n"
+        "[alerts]\nwebhook_urls = ['https://ada:lovelace@hooks.example/T00/B00']\n"
+        "apprise_urls = ['ntfy://engine']\n"
+    )
+    ran = gpud(configured(tmp_path, text), "config", "show")
+    assert ran.returncode == 0
+    assert 'http.basic_auth_users = {"alice": "<hidden>"}' in ran.stdout
+    assert 'alerts.webhook_urls = ["https://<hidden>@hooks.example/<hidden>"]' in ran.stdout
+    for secret in (HASHED[7:], "lovelace", "T00", "engine"):
+        assert secret not in ran.stdout + ran.stderr
+
+
+def test_a_certificate_that_cannot_be_used_is_found_by_config_check(tmp_path: Path) -> None:
+    tls = "[http.tls_server_config]\ncert_file = '/nonexistent/c'\nkey_file = '/nonexistent/k'\n"
+    ran = gpud(configured(tmp_path, tls), "config", "check")
+    assert ran.returncode == 2
+    assert "cert_file /nonexistent/c cannot be read: No such file" in ran.stderr
+    assert "fix: " in ran.stderr
+
+
+@pytest.mark.parametrize(
+    ("typed", "code", "said"),
+    [("x\n", 0, ""), ("", 2, "there is no password"), ("é" * 37, 2, "looks at 72 bytes")],
+)
+def test_a_hash_is_made_of_one_line(tmp_path: Path, typed: str, code: int, said: str) -> None:
+    ran = subprocess.run(
+        [sys.executable, "-I", "-m", "gpud", "--home", str(tmp_path), "config", "hash-password"],
+        input=typed,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+    assert ran.returncode == code
+    assert said in ran.stderr
+    if code == 0:
+        assert Http(basic_auth_users={"alice": ran.stdout.strip()})
 
 
 def test_status_answers_with_settings_that_cannot_be_read_and_says_so(tmp_path: Path) -> None:

@@ -59,6 +59,14 @@ def loopback(host: str) -> bool:
         return host == "localhost"
 
 
+def _address(text: str) -> bool:
+    try:
+        ipaddress.ip_address(text)
+    except ValueError:
+        return False
+    return True
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TlsServerConfig:
     """The certificate, and what is asked of clients; empty: no TLS."""
@@ -156,7 +164,7 @@ class Http:
         between(self, "read_header_timeout_s", "idle_timeout_s", low=1, high=3600)
         between(self, "write_timeout_s", low=1, high=3600)
         for name in self.hosts:
-            if not re.fullmatch(r"[A-Za-z0-9._-]+|\[?[0-9a-fA-F:]+\]?", name):
+            if not (re.fullmatch(r"[A-Za-z0-9._-]+", name) or _address(name.strip("[]"))):
                 raise ValueError(f"hosts: {name!a} is no name of a machine; leave the port out")
         for name, hashed in self.basic_auth_users.items():
             self._check_user(name, hashed)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from gpud.core.clock import Instant
-from gpud.core.http_settings import Http
+from gpud.core.http_settings import Http, TlsServerConfig
 from gpud.core.report import AgentReport, Owner, ToolkitReport, ToolkitState
 from gpud.core.settings import Settings
 from gpud.core.toolkit import ToolkitFacts, judged
@@ -381,6 +381,16 @@ def test_little_room_is_advice_and_none_a_problem() -> None:
     assert low.verdict is ADVICE
     assert store.room("/x", 5000 * store.MIB) is None
     assert store.room("/x", None) is None
+
+
+def test_a_certificate_that_cannot_be_used_is_said_before_gpud_starts(tmp_path: Path) -> None:
+    tls = TlsServerConfig(cert_file="/etc/gpud/c.pem", key_file="/etc/gpud/k.pem")
+    settings = Settings(sysroot=str(tmp_path), http=Http(tls_server_config=tls))
+    found = port.look(machine(tmp_path, {"/proc/net/tcp": ""}, settings=settings))
+    assert found.verdict is Verdict.PROBLEM
+    assert "cert_file" in found.evidence
+    assert "c.pem cannot be read" in found.evidence
+    assert found.fix
 
 
 def test_who_holds_the_port_is_named_where_it_can_be_seen() -> None:

@@ -22,18 +22,23 @@ def prometheus(
     folder: Path,
     rules: str = "",
     alertmanager: int | None = None,
+    *,
     others: Mapping[str, int] | None = None,
+    job: str = "",
 ) -> Iterator[int]:
     """Scrape the port ``target`` every second; give Prometheus's own port.
 
     ``rules`` is a pattern of rule files, evaluated every second; ``alertmanager`` a port;
-    ``others`` are more ports to scrape, by the name that the instance shall have.
+    ``others`` are more ports to scrape, by the name that the instance shall have; ``job`` is YAML
+    for the job, such as "scheme: https".
     """
     port = free_port()
     config = (
         "global: {scrape_interval: 1s, scrape_timeout: 1s, evaluation_interval: 1s}\n"
         "scrape_configs:\n"
-        f"- {{job_name: gpud, static_configs: [{{targets: ['127.0.0.1:{target}']}}]}}\n"
+        "- {job_name: gpud, "
+        f"{job + ', ' if job else ''}"
+        f"static_configs: [{{targets: ['127.0.0.1:{target}']}}]}}\n"
     )
     for instance, port_of_it in (others or {}).items():
         config = config.rstrip().removesuffix("]}") + (

@@ -59,8 +59,14 @@ class Renewal:
     """Keeps the terms of an ``Access`` those of the files, and says how they are."""
 
     def __init__(
-        self, settings: Settings, source: Source | None, post: Callable[[Event], None]
+        self,
+        settings: Settings,
+        source: Source | None,
+        post: Callable[[Event], None],
+        *,
+        every_s: float = LOOK_EVERY_S,
     ) -> None:
+        self._every_s = every_s
         self._settings = settings
         self._http = settings.http
         self._source = source
@@ -80,7 +86,7 @@ class Renewal:
             except KeyPairError as error:
                 trouble = _of(error)
                 self._say(Level.FAILED, trouble.reason, trouble.detail, trouble.fix)
-            if await _stopped(stop):
+            if await self._stopped(stop):
                 break
             with contextlib.suppress(GpudError, OSError, ValueError):
                 self._http = await asyncio.to_thread(self._reread)
@@ -89,7 +95,7 @@ class Renewal:
     async def keep(self, access: Access, stop: asyncio.Event) -> None:
         """Look every few seconds; put what changed in force, or say why not."""
         self.say(access.terms)
-        while not await _stopped(stop):
+        while not await self._stopped(stop):
             seen = await asyncio.to_thread(self._look)
             if seen != self._seen:
                 self._seen = seen
@@ -154,6 +160,11 @@ class Renewal:
             files.append(self._source.path)
         return tuple(map(_state, files))
 
+    async def _stopped(self, stop: asyncio.Event) -> bool:
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(stop.wait(), self._every_s)
+        return stop.is_set()
+
     def _say(
         self,
         level: Level,
@@ -202,9 +213,3 @@ def _state(path: Path) -> tuple[int, int, int] | None:
     except OSError:
         return None
     return found.st_mtime_ns, found.st_size, found.st_ino
-
-
-async def _stopped(stop: asyncio.Event) -> bool:
-    with contextlib.suppress(TimeoutError):
-        await asyncio.wait_for(stop.wait(), LOOK_EVERY_S)
-    return stop.is_set()

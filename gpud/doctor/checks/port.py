@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from gpud.core.errors import KeyPairError
+from gpud.core.http_settings import VERIFIED
 from gpud.core.proc import listening
-from gpud.doctor.finding import Finding, ok, problem, unknown
+from gpud.doctor.finding import Finding, advice, ok, problem, unknown
 from gpud.doctor.machine import Unreadable
 
 if TYPE_CHECKING:
+    from gpud.core.http_settings import Http
     from gpud.doctor.machine import Machine
 
 TITLE = "port"
@@ -17,6 +21,7 @@ ORDER = 190
 SUMMARY = "gpud's address is served by gpud, or free; else who holds it"
 TABLES = ("/proc/net/tcp", "/proc/net/tcp6")
 MOST_DESCRIPTORS = 512
+FAILED = 2
 
 
 def look(machine: Machine) -> Finding:
@@ -31,17 +36,56 @@ def look(machine: Machine) -> Finding:
     if machine.root is not None and served:
         if served.get("level"):
             fix = str(served.get("fix") or _elsewhere(http.port))
-            return problem(str(served.get("detail") or f"{http.listen} cannot be had"), fix)
-        return ok(f"{http.listen}, served by gpud's agent")
+            make = problem if served.get("level") == FAILED else advice
+            return make(str(served.get("detail") or f"{http.listen} cannot be had"), fix)
+        return ok(f"{http.url}, served by gpud's agent{_terms(http)}")
     if machine.root is not None:  # it may listen before it says so
         words = "the agent has not said yet whether it listens there"
         return unknown(f"{http.listen}: {words}", "ask again in a moment")
+    return _unusable(machine) or _free(machine, inodes)
+
+
+def _free(machine: Machine, inodes: set[str]) -> Finding:
+    http = machine.settings.http
     if not inodes:
         return ok(f"{http.listen} is free")
     return problem(
         f"{http.listen} is held by {_holder(machine, inodes)}, and gpud is not running",
         _elsewhere(http.port),
     )
+
+
+def _terms(http: Http) -> str:
+    asked = ["a password"] if http.basic_auth_users else []
+    if http.tls_server_config.client_auth_type == VERIFIED:
+        asked.append("a certificate")
+    return f"; it asks for {' and '.join(asked)}" if asked else ""
+
+
+def _unusable(machine: Machine) -> Finding | None:
+    """Say what keeps the agent from speaking TLS; None where nothing does, or we may not look."""
+    tls = machine.settings.http.tls_server_config
+    if not tls.enabled:
+        return None
+    from gpud import keypair
+
+    def at(path: str) -> str:
+        return path and str(machine.at(path))
+
+    try:
+        keypair.load(
+            replace(
+                tls,
+                cert_file=at(tls.cert_file),
+                key_file=at(tls.key_file),
+                client_ca_file=at(tls.client_ca_file),
+            )
+        )
+    except KeyPairError as error:
+        if error.unreadable:
+            return None
+        return problem(str(error), error.fix or "gpud config check says more")
+    return None
 
 
 def _holder(machine: Machine, inodes: set[str]) -> str:

@@ -46,7 +46,7 @@ class Authority:
         return self.folder / "ca.pem"
 
     def signed(self, name: str, *options: str, sans: str = "DNS:localhost,IP:127.0.0.1") -> Path:
-        """Make ``name``.pem and ``name``.key (EC, P-256); ``options`` are OpenSSL's, -days say."""
+        """Make ``name``.pem and ``name``.key (EC, P-256); ``options``: of ``openssl req``."""
         made = self.folder / f"{name}.pem"
         openssl(
             "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes",
@@ -55,6 +55,29 @@ class Authority:
             "-addext", "basicConstraints=critical,CA:FALSE",
             "-keyout", str(self.folder / f"{name}.key"), "-out", str(made),
             *(options or ("-days", "90")),
+        )  # fmt: skip
+        (self.folder / f"{name}.key").chmod(0o640)
+        return made
+
+    def expired(self, name: str, sans: str = "DNS:localhost,IP:127.0.0.1") -> Path:
+        """The same, of 2020: only ``openssl ca`` takes dates."""
+        made, config = self.folder / f"{name}.pem", self.folder / "ca.cnf"
+        config.write_text(
+            f"[ca]\ndefault_ca = own\n[own]\ndatabase = {self.folder}/index\n"
+            "rand_serial = yes\n"
+            f"new_certs_dir = {self.folder}\ndefault_md = sha256\npolicy = any\n"
+            "copy_extensions = copy\nunique_subject = no\n[any]\ncommonName = supplied\n"
+        )
+        (self.folder / "index").touch()
+        openssl(
+            "req", "-new", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes",
+            "-subj", f"/CN={name}", "-addext", f"subjectAltName={sans}",
+            "-keyout", str(self.folder / f"{name}.key"), "-out", str(self.folder / f"{name}.csr"),
+        )  # fmt: skip
+        openssl(
+            "ca", "-batch", "-notext", "-config", str(config), "-cert", str(self.certificate),
+            "-keyfile", str(self.folder / "ca.key"), "-in", str(self.folder / f"{name}.csr"),
+            "-startdate", "20200101000000Z", "-enddate", "20200201000000Z", "-out", str(made),
         )  # fmt: skip
         (self.folder / f"{name}.key").chmod(0o640)
         return made
