@@ -163,8 +163,8 @@ def _json(to: argparse._ActionsContainer) -> None:
 
 
 def _colour(to: argparse.ArgumentParser) -> None:
-    text = "colour: on a terminal that has it (auto), always, or never"
-    to.add_argument("--color", choices=COLOURS, default="auto", help=text)
+    text = "in colour: auto (on a terminal), always, never"
+    to.add_argument("--color", choices=COLOURS, default="auto", metavar="WHEN", help=text)
 
 
 def _sentence(text: str) -> str:
@@ -185,7 +185,7 @@ def _history_options(history: argparse.ArgumentParser) -> None:
     """Add what chooses rows, before and after ``export`` alike."""
 
     def chosen(parser: argparse.ArgumentParser, *, nothing: Any) -> None:  # noqa: ANN401
-        moment = "WHEN: 30m, 2h, 3d, a date, or a time as RFC 3339 has it"
+        moment = "30m, 2h, 3d, a date, or a time as in RFC 3339"
         several = nothing if nothing is argparse.SUPPRESS else []
         parser.add_argument("--since", default=nothing, metavar="WHEN", help=moment)
         parser.add_argument("--until", default=nothing, metavar="WHEN", help="likewise")
@@ -202,6 +202,7 @@ def _history_options(history: argparse.ArgumentParser) -> None:
                 help=f"{text}, may be given again",
             )
 
+    history.usage = "gpud history [OPTION...] [export | backup]"
     chosen(history, nothing=None)
     _colour(history)
     history.add_argument(

@@ -1,0 +1,97 @@
+"""``gpud history --chart``: the series of a real history, drawn for a terminal and for a pipe."""
+
+from __future__ import annotations
+
+import subprocess
+import time
+from contextlib import closing
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import pytest
+
+from gpud.agent.store import Store
+from gpud.core.sample import Flag
+from tests.agent.months import run
+from tests.term.windows import ENVIRONMENT, gpud, window
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from gpud.agent.store import Run
+
+NOW_S = time.time()
+
+
+def hours_ago(hours: float, figure: float, driver: str, **more: object) -> Run:
+    return run(NOW_S - 3600 * hours, figure, driver_version=driver, **more)  # type: ignore[arg-type]
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Path:
+    runs = [hours_ago(48 - n / 4, 1e-5, "566.36") for n in range(80)]
+    runs += [hours_ago(24 - n / 4, 1.5e-5, "572.16") for n in range(90)]
+    runs.append(hours_ago(1, 1.0, "572.16", flags=(Flag.BUSY,)))
+    evil = hours_ago(0.5, 2e-6, "572.16", probe="event", modes=("record",))
+    report = replace(evil.report, conditions={"driver_version": "\x1b[2J", "probe_version": 1})
+    runs.append(replace(evil, report=report))
+    state = tmp_path / "var/lib/gpud"
+    state.mkdir(parents=True)
+    with closing(Store(state, now=str)) as store:
+        store.append(runs)
+    return tmp_path
+
+
+def drawn(home: Path, *words: str, code: int = 0, **environ: str) -> str:
+    done = subprocess.run(
+        gpud(home, "history", "--chart", *words),
+        capture_output=True,
+        text=True,
+        check=False,
+        env=ENVIRONMENT | environ,
+        timeout=60,
+    )
+    assert (done.returncode, "Traceback" in done.stderr) == (code, False), done.stderr
+    return done.stdout + done.stderr
+
+
+def test_a_series_has_its_figures_its_axis_and_the_change_of_its_driver(home: Path) -> None:
+    shown = drawn(home, "--probe", "launch", "--mode", "submit", "--since", "3d")
+    lines = shown.splitlines()
+    assert lines[0] == "launch submit on GPU-1"
+    assert lines[1] == "  170 points, median 15 µs, least 10 µs, most 15 µs, 1 marked, not drawn"
+    assert sum("µs ┤" in line for line in lines) == 3
+    assert sum("│" in line for line in lines) > 3
+    (changed,) = [line for line in lines if "driver" in line]
+    assert changed.strip().startswith("| 20")
+    assert changed.endswith(" driver 566.36 -> 572.16")
+    assert "  " in next(line for line in lines if "───" in line).strip()  # four hours without a run
+
+
+def test_every_series_is_drawn_where_none_is_named_and_nothing_steers_the_terminal(
+    home: Path,
+) -> None:
+    shown = drawn(home)
+    assert "launch submit on GPU-1" in shown
+    assert "event record on GPU-1" in shown
+    assert "\x1b" not in shown
+
+
+def test_without_utf_8_it_is_ascii(home: Path) -> None:
+    shown = drawn(home, "--probe", "launch", LC_ALL="C")
+    assert shown.isascii()
+    assert "*" in shown
+
+
+def test_a_window_is_not_left_and_colours_can_be_had(home: Path) -> None:
+    with window(gpud(home, "history", "--chart", "--probe", "launch"), columns=60) as shown:
+        assert shown.ended() == 0
+        assert "\x1b[1m" in shown.everything
+        rows = [row for row in shown.everything.split("\r\n") if "┤" in row]
+        assert 0 < max(map(len, rows)) <= 60
+
+
+def test_where_there_is_nothing_it_says_so_and_a_wrong_name_is_2(home: Path) -> None:
+    assert "nothing was measured then" in drawn(home, "--since", "1m")
+    assert "the history has no probe 'lunch'" in drawn(home, "--probe", "lunch", code=2)
+    assert "not allowed with" in drawn(home, "--csv", code=2)
