@@ -43,7 +43,7 @@ PATIENCE_S: Final = 3.0
 WAITING: Final = 16
 """Different questions at a time, one of them being answered; another is told to come again."""
 KEPT_S: Final = 5.0
-KEPT_BYTES: Final = 2**20
+KEPT_BYTES: Final = 2**19
 """Of answers that may be asked for once more; the oldest go first."""
 
 PROBE: Final = named("probe", "the probe, as /api/v1/probes names it", required=True)
