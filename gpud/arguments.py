@@ -224,7 +224,9 @@ def _history_options(history: argparse.ArgumentParser) -> None:
         const="chart",
         help="draw each series; 7 days without --since",
     )
-    actions = history.add_subparsers(metavar="ACTION", help="leave it out to print")
+    actions = history.add_subparsers(
+        prog=history.prog, metavar="ACTION", help="leave it out to print"
+    )
     text = "write every row as CSV, the oldest first"
     export = actions.add_parser("export", help=text, description=text)
     export.set_defaults(action="export", hourly=False)

@@ -20,7 +20,7 @@ from tests.term.windows import ENVIRONMENT, gpud
 
 def verbs(parser: argparse.ArgumentParser, before: str = "") -> dict[str, argparse.ArgumentParser]:
     """Every verb and every action of one, by what is typed."""
-    found = {}
+    found: dict[str, argparse.ArgumentParser] = {}
     for action in parser._actions:
         if isinstance(action, argparse._SubParsersAction):
             for name, verb in action.choices.items():

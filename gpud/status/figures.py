@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any, Final
 from gpud.core import sparkline
 from gpud.core.sample import Unit
 from gpud.core.stats import compared, human
-from gpud.core.streams import JUDGED
 from gpud.core.text import escaped
 from gpud.status.view import BAD, HEAD, PLAIN, QUIET, Span, line
 
@@ -24,6 +23,7 @@ WIDE: Final = 100
 """Below so many columns names have no more than ``NAME`` of them."""
 LEAST_BARS: Final = 8
 MOST_BARS: Final = 60
+RATES: Final = frozenset((Unit.BYTES_PER_SECOND, Unit.FLOPS_PER_SECOND))
 Key = tuple[int | None, str, str]
 """Number of the GPU, probe, mode."""
 
@@ -170,9 +170,11 @@ def _slowdown(now: float, usual: float, unit: str) -> float | None:
 
     One run, with its noise: whether something has become slower is the detector's to say.
     """
-    if not (now > 0 and usual > 0 and unit in JUDGED):
+    if not (now > 0 and usual > 0):
         return None
-    return now / usual if unit == Unit.SECONDS else usual / now
+    if unit == Unit.SECONDS:
+        return now / usual
+    return usual / now if unit in RATES else None
 
 
 def _streams(document: Mapping[str, Any]) -> dict[Key, Mapping[str, Any]]:
