@@ -46,9 +46,9 @@ KEPT_S: Final = 5.0
 KEPT_BYTES: Final = 2**19
 """Of answers that may be asked for once more; the oldest go first."""
 
-PROBE: Final = named("probe", "the probe, as /api/v1/probes names it", required=True)
-MODE: Final = named("mode", "its modes; all of them where none is given", many=True)
-GPU: Final = named("gpu", "GPUs by UUID or number, or cpu; all where none is given", many=True)
+PROBE: Final = named("probe", "the probe, as /api/v1/probes names it", "launch", required=True)
+MODE: Final = named("mode", "its modes; all of them where none is given", "submit", many=True)
+GPU: Final = named("gpu", "GPUs by UUID or number, or cpu; all where none is given", "0", many=True)
 SINCE: Final = moment("since", "from when on; a day before `until` where it is not given")
 UNTIL: Final = moment("until", "until when; now where it is not given")
 POINTS: Final = count(

@@ -194,14 +194,17 @@ def _beside() -> dict[str, Any]:
 
 def _parameter(parameter: Parameter[Any]) -> dict[str, Any]:
     schema: Mapping[str, Any] = parameter.schema
+    example: object = parameter.example
     if parameter.many:
         schema = {"type": "array", "items": schema, "minItems": 1, "maxItems": MOST_NAMES}
+        example = [example]
     return {
         "name": parameter.name,
         "in": "query",
         "description": parameter.summary,
         "required": parameter.required,
         "schema": schema,
+        **({} if parameter.example is None else {"example": example}),
     }
 
 

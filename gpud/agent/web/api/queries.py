@@ -59,6 +59,7 @@ class Parameter(Generic[T]):
     parse: Callable[[str, str], T]
     many: bool = False
     required: bool = False
+    example: str | None = None
 
     def one(self, query: QueryParams) -> T | None:
         """Read what is given once or not at all. Errors: ``Unusable``."""
@@ -106,10 +107,12 @@ def choice(name: str, summary: str, known: Sequence[str]) -> Parameter[str]:
     return Parameter(name, summary, {"type": "string", "enum": list(known)}, parse, many=True)
 
 
-def named(name: str, summary: str, *, many: bool = False, required: bool = False) -> Parameter[str]:
+def named(
+    name: str, summary: str, example: str, *, many: bool = False, required: bool = False
+) -> Parameter[str]:
     """Make a parameter of names that only an answer can know."""
     schema = {"type": "string", "minLength": 1, "maxLength": LONGEST_NAME}
-    return Parameter(name, summary, schema, _name, many=many, required=required)
+    return Parameter(name, summary, schema, _name, many, required, example)
 
 
 def refuse_unknown(query: QueryParams, known: Sequence[Parameter[Any]]) -> None:
