@@ -152,6 +152,12 @@ def test_not_ready_before_the_first_probe_has_ended_but_alive(port: int) -> None
         assert ask(number, "/-/healthy")[0] == 200
 
 
+def test_an_answer_on_a_kept_connection_is_sent_at_once() -> None:
+    """asyncio turns Nagle's algorithm off where the listener says that it speaks TCP."""
+    with web.bind("127.0.0.1", 0) as listener:
+        assert listener.proto == socket.IPPROTO_TCP
+
+
 def test_a_taken_port_is_named_with_who_has_it() -> None:
     with socket.socket() as squatter:
         squatter.bind(("127.0.0.1", 0))
