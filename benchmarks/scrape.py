@@ -21,7 +21,7 @@ from prometheus_client import CollectorRegistry
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from gpud.agent.export.collector import SnapshotCollector
-from gpud.agent.export.exposition import encoded
+from gpud.agent.export.exposition import Format
 from gpud.core.events import InventoryTaken, RunFinished, SourceAnswered
 from gpud.core.fold import fold
 from gpud.core.sample import Inventory
@@ -79,7 +79,7 @@ def main() -> None:
     for _ in range(given.scrapes):
         for name, (registry, accept) in ways.items():  # in turns: other load hits all alike
             begun = time.perf_counter()
-            bodies[name], _ = encoded(registry, accept)
+            bodies[name] = Format.of(accept).encoded(registry)
             gzip.compress(bodies[name], compresslevel=1)
             times_ms[name].append((time.perf_counter() - begun) * 1e3)
     print(f"{'':<22} {'series':>6} {'KB':>4} {'p50':>8} {'p99':>8} {'to text':>8}")

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Literal
 from prometheus_client import CollectorRegistry
 
 from gpud.agent.export.collector import SnapshotCollector
-from gpud.agent.export.exposition import encoded
+from gpud.agent.export.exposition import Format
 from gpud.core.settings import Export, parse
 from tests import snapshots
 
@@ -40,5 +40,5 @@ def scrape(
     registry.register(
         SnapshotCollector(lambda: snapshot, given or settings(), lambda: now, "laptop\x1b[0m")
     )
-    body, _ = encoded(registry, accept)
+    body = Format.of(accept).encoded(registry)
     return re.sub(r'python="[^"]*"', 'python="3"', body.decode())

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from prometheus_client import CollectorRegistry
 
 from gpud.agent.export.collector import SnapshotCollector
-from gpud.agent.export.exposition import encoded
+from gpud.agent.export.exposition import Format
 from gpud.core.breaker import Standing, State
 from gpud.core.events import (
     BreakerChanged,
@@ -121,7 +121,8 @@ class Machine:
     def scrape(self, accept: str) -> tuple[bytes, str]:
         """Give body and content type; what has not changed is not written anew."""
         if self._said is None:
-            self._said = encoded(self._registry, accept)
+            wanted = Format.of(accept)
+            self._said = wanted.encoded(self._registry), wanted.content_type
         return self._said
 
     def _fold(self, *events: Event) -> None:

@@ -5,28 +5,26 @@ Nothing here starts a probe or changes state, and only GET and HEAD exist.
 
 from __future__ import annotations
 
-import gzip
 import os
 from typing import TYPE_CHECKING
 
-from prometheus_client import CollectorRegistry
 from starlette.applications import Starlette
-from starlette.responses import PlainTextResponse, Response
+from starlette.responses import PlainTextResponse
 from starlette.routing import Route
 
-from gpud.agent.export.exposition import encoded
 from gpud.agent.web import assets
 from gpud.agent.web.access import Access, terms
 from gpud.agent.web.api import errors, openapi
 from gpud.agent.web.api import status as status_api
-from gpud.agent.web.api.answers import accepts_gzip
 from gpud.agent.web.front import Front
 from gpud.agent.web.guard import Guard
+from gpud.agent.web.scrape import Scrape
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from starlette.requests import Request
+    from starlette.responses import Response
     from starlette.types import ASGIApp
 
     from gpud.agent.export.collector import SnapshotCollector
@@ -49,18 +47,8 @@ def app(  # noqa: PLR0913  # what is wired
     ``more`` are the routes of what is not in a snapshot: the history. ``access`` says who is let
     in; without it, what ``settings`` say once and for all.
     """
-    registry = CollectorRegistry(auto_describe=False)
-    registry.register(collector)
     files = assets.load()
     front = Front(read, settings, now, files, os.uname().nodename)
-
-    async def metrics(request: Request) -> Response:
-        body, content_type = encoded(registry, request.headers.get("accept", ""))
-        headers = {"content-type": content_type, "vary": "accept, accept-encoding"}
-        if accepts_gzip(request.headers.get("accept-encoding", "")):
-            body = gzip.compress(body, compresslevel=1)
-            headers["content-encoding"] = "gzip"
-        return Response(body, headers=headers)
 
     async def healthy(_: Request) -> Response:
         return PlainTextResponse("gpud is alive\n")
@@ -72,7 +60,7 @@ def app(  # noqa: PLR0913  # what is wired
 
     routes = [
         Route("/", front.answer),
-        Route("/metrics", metrics),
+        Route("/metrics", Scrape(read, collector, now).answer),
         Route("/-/healthy", healthy),
         Route("/-/ready", ready),
         status_api.route(read, now),

@@ -1,0 +1,100 @@
+"""How metrics are served: written once for everybody who asks while nothing has changed."""
+
+from __future__ import annotations
+
+import asyncio
+import gzip
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+import pytest
+from prometheus_client.metrics_core import GaugeMetricFamily
+from starlette.requests import Request
+
+from gpud.agent.web.scrape import HOLDS_S, Scrape
+from gpud.core.clock import Instant
+from tests import snapshots
+from tests.agent.scraping import OPENMETRICS
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from prometheus_client.metrics_core import Metric
+
+    from gpud.core.snapshot import Snapshot
+
+
+@dataclass(eq=False)  # a registry keeps its collectors by who they are
+class World:
+    """A snapshot, a clock, both set by hand, and a collector that counts how often it is asked."""
+
+    snapshot: Snapshot = field(default_factory=snapshots.full)
+    mono_s: float = snapshots.NOW.mono_s
+    collected: int = 0
+
+    def read(self) -> Snapshot:
+        return self.snapshot
+
+    def now(self) -> Instant:
+        return Instant(snapshots.NOW.wall_s, self.mono_s)
+
+    def collect(self) -> Iterator[Metric]:
+        self.collected += 1
+        yield GaugeMetricFamily("collected", "how often", value=self.collected)
+
+
+@pytest.fixture
+def world() -> World:
+    return World()
+
+
+@pytest.fixture
+def scrape(world: World) -> Scrape:
+    return Scrape(world.read, world, world.now)
+
+
+def get(scrape: Scrape, **headers: str) -> tuple[dict[str, str], bytes]:
+    given = [(k.replace("_", "-").encode(), v.encode()) for k, v in headers.items()]
+    request = Request({"type": "http", "method": "GET", "path": "/metrics", "headers": given})
+    answer = asyncio.run(scrape.answer(request))
+    return dict(answer.headers), bytes(answer.body)
+
+
+def test_twenty_scrapes_at_once_are_written_once(scrape: Scrape, world: World) -> None:
+    world.collected = 0
+    told = {get(scrape)[1] for _ in range(20)} | {
+        gzip.decompress(get(scrape, accept_encoding="gzip")[1]) for _ in range(20)
+    }
+    assert (len(told), world.collected) == (1, 1)
+
+
+def test_what_has_changed_is_in_the_next_scrape(scrape: Scrape, world: World) -> None:
+    _, before = get(scrape)
+    world.snapshot = replace(world.snapshot)
+    assert get(scrape)[1] != before
+
+
+def test_after_a_second_what_is_old_by_now_is_looked_at_again(scrape: Scrape, world: World) -> None:
+    _, before = get(scrape)
+    world.mono_s += HOLDS_S - 0.01
+    assert get(scrape)[1] == before
+    world.mono_s += 0.02
+    assert get(scrape)[1] != before
+
+
+def test_each_format_is_written_as_itself(scrape: Scrape) -> None:
+    for _ in range(2):
+        for accept, kind, end in (
+            ("", "text/plain", b"collected"),
+            (OPENMETRICS, "application/openmetrics-text", b"# EOF\n"),
+        ):
+            plain, body = get(scrape, accept=accept)
+            packed, small = get(scrape, accept=accept, accept_encoding="gzip")
+            assert plain["content-type"].startswith(kind)
+            assert packed["content-type"] == plain["content-type"]
+            assert "content-encoding" not in plain
+            assert packed["content-encoding"] == "gzip"
+            assert end in body
+            assert body.endswith(b"# EOF\n") == (accept == OPENMETRICS)
+            assert gzip.decompress(small) == body
+            assert plain["vary"] == packed["vary"] == "accept, accept-encoding"
