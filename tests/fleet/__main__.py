@@ -44,6 +44,7 @@ class Fleet:
     def __init__(self, hosts: int) -> None:
         self.machines = {host.name: Machine(host, now()) for host in world.fleet(hosts)}
         self.asleep = set[str]()
+        self.woken = list[str]()
         self.left = set[str]()
         self.served = Counter[str]()  # "HOST BY-WHOM"
 
@@ -89,14 +90,19 @@ class Fleet:
         for name in command.get("wake", ()):
             self.asleep.discard(name)
             self.machines[name].wake(now(), command["slept_s"])
+            self.woken.append(name)
 
     async def live(self, round_s: float) -> None:
         """Give every machine its turn once in a round, one after the other."""
+        rest_s = round_s / len(self.machines)
         while True:
             for name, machine in self.machines.items():
+                while self.woken:  # as gpud does: what is due after a pause is run soon
+                    self.machines[self.woken.pop()].live(now())
+                    await asyncio.sleep(rest_s)
                 if name not in self.asleep:
                     machine.live(now())
-                await asyncio.sleep(round_s / len(self.machines))
+                await asyncio.sleep(rest_s)
 
 
 async def serve(hosts: int, round_s: float) -> None:

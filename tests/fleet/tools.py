@@ -114,7 +114,7 @@ class Tool:
         if self.process.poll() is None:
             self.process.send_signal(signal.SIGCONT)
             self.process.terminate()
-        self.process.wait(timeout=60)
+        self.process.wait(timeout=120)  # an agent waits a minute for its store
 
     def cost(self) -> tuple[float, float]:
         """Give CPU seconds since its start, and resident MB now."""
@@ -194,7 +194,7 @@ def scraper(folder: Path, url: str, files: str = "", *, interval_s: float, hurry
             r"- rules/\*\.yml": f"- {rules(folder / 'rules', hurry)}",
             r"files: \[targets/\*\.json\]": f"files: [{files or folder / 'none.json'}]",
             r"http://127.0.0.1:8000/gpud.json": url,
-            r"refresh_interval: 1m": "refresh_interval: 1s",
+            r"refresh_interval: 1m": "refresh_interval: 5s",
             r"    scheme: https.*": "",
         },
     )
@@ -226,7 +226,7 @@ def agent(folder: Path, url: str, store: str, *, interval_s: float) -> Tool:
         {
             r"scrape_interval: 30s": f"scrape_interval: {interval_s:g}s",
             r"    file_sd_configs:.*?(?=^remote_write:)": (
-                f"    http_sd_configs: [{{url: '{url}', refresh_interval: 1s}}]\n"
+                f"    http_sd_configs: [{{url: '{url}', refresh_interval: 5s}}]\n"
             ),
             r"https://metrics.example/api/v1/write": store,
             r"    basic_auth:.*?(?=    queue_config:)": "",
