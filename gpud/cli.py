@@ -142,7 +142,7 @@ def _run(_: argparse.Namespace, place: Place) -> int:
     settings = root_only(place)
     from gpud.root import supervisor
 
-    url = f"http://{settings.http.listen}"
+    url = settings.http.url
     _say(f"gpud {gpud.__version__}  page {url}/  metrics {url}/metrics  state {settings.home}")
     if os.geteuid() != 0:
         _say("not root: dockerd is watched, not managed", file=sys.stderr)
@@ -153,7 +153,7 @@ def _status(given: argparse.Namespace, place: Place) -> int:
     settings, trouble = place.settings_or_defaults()
     if trouble is not None:
         _say(f"gpud: {trouble}", file=sys.stderr)  # what runs runs on with the settings it read
-    run_dir, url = Path(settings.run_dir), f"http://{settings.http.listen}/"
+    run_dir, url = Path(settings.run_dir), f"{settings.http.url}/"
     if given.watch is not None:
         from gpud.term import watch
 
