@@ -21,7 +21,7 @@ _LINK: Final = re.compile(r"\]\((?!https?:|mailto:)([^)#\s]*)(?:#([^)\s]+))?\)")
 _FENCE: Final = re.compile(r"^```(\w*)\n(.*?)^```", re.MULTILINE | re.DOTALL)
 _CODE: Final = re.compile(r"`([^`\n]+)`")
 _CALL: Final = re.compile(r"^(?:sudo )?(?:\.venv/bin/)?gpud((?: +[^|;&#<>()]+)?)")
-_SERIES: Final = re.compile(r"\bgpud_[a-z0-9_]+\b(?!\*)")
+_SERIES: Final = re.compile(r"(?<![:\w])gpud_[a-z0-9_]+\b(?![:*])")
 _MADE: Final = ("_bucket", "_sum", "_count", "_created", "_total", "_info")
 """What Prometheus' formats append to a family's name."""
 

@@ -139,8 +139,12 @@ def _cell(bits: int, *, ascii_only: bool, empty: str) -> str:
 
 def _label(row: int, rows: int, low: float, high: float, unit: str) -> str:
     shares = {0: 1.0, rows // 2: 1 - rows // 2 / (rows - 1), rows - 1: 0.0}
-    text = human(low + (high - low) * shares[row], unit) if row in shares else ""
-    return f"{text:>{LABELS - 2}}"
+    room = LABELS - 2
+    if row not in shares:
+        return " " * room
+    value = low + (high - low) * shares[row]
+    text = human(value, unit)
+    return f"{text:>{room}}" if len(text) <= room else f"{value:>{room}.1e}"
 
 
 def _covered(chart: Chart, count: int) -> Iterable[bool]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from gpud.core import plot
@@ -61,6 +61,7 @@ def test_without_a_point_there_is_no_chart() -> None:
     assert plot.drawn(chart(), width=40, height=5) == ()
 
 
+@example(points=[(0.0, 957142857142858.0)], width=0, height=0, plain=True)
 @given(
     st.lists(st.tuples(st.floats(-1e9, 1e10), st.floats(1e-9, 1e15)), min_size=1, max_size=60),
     st.integers(0, 120),
