@@ -112,14 +112,14 @@ def main() -> None:
             return f"http://127.0.0.1:{store.port}/api/v1/write"
 
         scraper = started(
-            tools.scraper(folder / "scraper", fleet.url(), interval_s=given.interval, hurry=2)
+            tools.scraper(folder / "scraper", fleet.url(), interval_s=given.interval, hurry=(2, 1))
         )
         until(lambda: scraper[0].known() == given.hosts, "all are scraped", 300)
         run.measure(prometheus_scrapes_and_judges=scraper)
         rules(scraper[0])
         scraper[0].stop()
 
-        receiver = started(tools.receiver(folder / "receiver", hurry=2))
+        receiver = started(tools.receiver(folder / "receiver", hurry=(2, 1)))
         agent = started(
             tools.agent(
                 folder / "agent", fleet.url(), writes_into(receiver[0]), interval_s=given.interval

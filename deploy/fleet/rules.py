@@ -8,8 +8,8 @@
 A laptop's instance is a name and no address, so a link to the page on the machine leads nowhere:
 ``--runbooks`` puts another address in front of ``/GpudNAME``. vmalert before 1.91 refuses
 ``keep_firing_for``: ``--no-keep-firing`` leaves it out, and alerts end sooner. ``--hurry N``
-divides ``for``, ``keep_firing_for`` and the groups' ``interval`` by N, one second at least: for
-trying out.
+divides ``for``, ``keep_firing_for`` and the groups' ``interval`` by N, one second at least, and
+the first two ``--wait`` seconds at least: for trying out, with a wait of some scrapes.
 """
 
 from __future__ import annotations
@@ -26,19 +26,23 @@ KEPT = re.compile(r"^ +keep_firing_for: .*\n", re.MULTILINE)
 RUNBOOK = re.compile(r"^( +runbook_url: )(?:>-\n +)?http://.*/runbooks/(\w+)$", re.MULTILINE)
 
 
-def changed(text: str, *, runbooks: str = "", keep_firing: bool = True, hurry: int = 1) -> str:
+def changed(
+    text: str, *, runbooks: str = "", keep_firing: bool = True, hurry: int = 1, wait_s: int = 1
+) -> str:
     """Give a rule file with these changes and no other. Units: ``hurry`` is a divisor."""
     if runbooks:
         text = RUNBOOK.sub(lambda found: f"{found[1]}{runbooks.rstrip('/')}/{found[2]}", text)
     if not keep_firing:
         text = KEPT.sub("", text)
     if hurry > 1:
-        text = WAIT.sub(lambda found: f"{found[1]}{_divided(found[2], found[3], hurry)}s", text)
+
+        def divided(found: re.Match[str]) -> str:
+            least_s = 1 if "interval" in found[1] else wait_s
+            whole_s = int(found[2]) * UNITS_S[found[3]]
+            return f"{found[1]}{max(least_s, whole_s // hurry)}s"
+
+        text = WAIT.sub(divided, text)
     return text
-
-
-def _divided(count: str, unit: str, hurry: int) -> int:
-    return max(1, int(count) * UNITS_S[unit] // hurry)
 
 
 def main() -> int:
@@ -48,6 +52,7 @@ def main() -> int:
     parser.add_argument("--runbooks", default="", metavar="URL")
     parser.add_argument("--no-keep-firing", action="store_true")
     parser.add_argument("--hurry", type=int, default=1, metavar="N")
+    parser.add_argument("--wait", type=int, default=1, metavar="S", help="at least, when hurried")
     given = parser.parse_args()
     given.folder.mkdir(parents=True, exist_ok=True)
     for file in sorted(RULES.glob("*.yml")):
@@ -56,6 +61,7 @@ def main() -> int:
             runbooks=given.runbooks,
             keep_firing=not given.no_keep_firing,
             hurry=given.hurry,
+            wait_s=given.wait,
         )
         (given.folder / file.name).write_text(text)
     return 0

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from tests.fleet.tools import Fleet, Tool
 
 HOSTS = 60
-HURRY = 600
+HURRY = (600, 10)
 ROUND_S = 4.0
 SLEPT_S = 5 * 3600.0
 PAIR = {(*world.SLOW, probe) for probe in world.SLOWED}

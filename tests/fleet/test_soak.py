@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from tests.fleet.tools import Fleet, Tool
 
 HOSTS = 500
-HURRY = 20  # GpudDown then waits for 45 s: three scrapes
+HURRY = (60, 45)
 INTERVAL_S = 15.0
 ROUND_S = 120.0
 CYCLES = 1

@@ -16,7 +16,7 @@ import urllib.parse
 import urllib.request
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from tests.e2e.program import free_port
 from tests.waiting import until
@@ -27,6 +27,9 @@ if TYPE_CHECKING:
 ROOT: Final = Path(__file__).resolve().parents[2]
 FOLDER: Final = ROOT / "deploy/fleet"
 PATIENCE_S: Final = 120.0
+Hurry: TypeAlias = tuple[int, int]
+"""What every wait of the rules is divided by, and the least of an alert in seconds: three scrapes,
+because one that a busy machine misses is no reason."""
 
 
 @dataclass(slots=True)
@@ -166,10 +169,13 @@ def running(*tools: Tool) -> Iterator[None]:
         yield
 
 
-def rules(folder: Path, hurry: int, *more: str) -> str:
+def rules(folder: Path, hurry: Hurry, *more: str) -> str:
     """Write the rules, hurried, and give their pattern."""
     script = FOLDER / "rules.py"
-    subprocess.run([sys.executable, script, f"--hurry={hurry}", *more, folder], check=True)
+    subprocess.run(
+        [sys.executable, script, f"--hurry={hurry[0]}", f"--wait={hurry[1]}", *more, folder],
+        check=True,
+    )
     return f"{folder}/*.yml"
 
 
@@ -182,7 +188,7 @@ def edited(text: str, changes: Mapping[str, str]) -> str:
     return text
 
 
-def scraper(folder: Path, url: str, files: str = "", *, interval_s: float, hurry: int) -> Tool:
+def scraper(folder: Path, url: str, files: str = "", *, interval_s: float, hurry: Hurry) -> Tool:
     """Prometheus as in scrape/prometheus.yml: it scrapes what ``url`` and ``files`` list."""
     folder.mkdir()
     text = edited(
@@ -202,7 +208,7 @@ def scraper(folder: Path, url: str, files: str = "", *, interval_s: float, hurry
     return _prometheus(folder, "--web.enable-remote-write-receiver")
 
 
-def receiver(folder: Path, *, hurry: int) -> Tool:
+def receiver(folder: Path, *, hurry: Hurry) -> Tool:
     """The same without anything to scrape."""
     folder.mkdir()
     text = edited(
@@ -276,7 +282,7 @@ def victoria(folder: Path) -> Tool:
     return Tool(command, port, folder / "log")
 
 
-def vmalert(folder: Path, store: Tool, told: str, *, hurry: int) -> Tool:
+def vmalert(folder: Path, store: Tool, told: str, *, hurry: Hurry) -> Tool:
     """Evaluate the rules over ``store``, write the results there, and tell the address ``told``."""
     folder.mkdir()
     port = free_port()
