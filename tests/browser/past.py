@@ -33,9 +33,9 @@ HOLE_DAYS: Final = (61.0, 47.0)
 INSERT: Final = "INSERT INTO rollups VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
 LEVELS: Final = {
     "launch": {
-        "submit": (4.4e-6, Unit.SECONDS),
-        "roundtrip": (13.1e-6, Unit.SECONDS),
-        "pipelined": (2.2e-6, Unit.SECONDS),
+        "submit": (12.4e-6, Unit.SECONDS),
+        "roundtrip": (24e-6, Unit.SECONDS),
+        "pipelined": (6.2e-6, Unit.SECONDS),
     },
     "triad": {"triad": (460e9, Unit.BYTES_PER_SECOND)},
     "nbody": {"nbody": (20e12, Unit.FLOPS_PER_SECOND)},

@@ -59,7 +59,7 @@ def test_the_state_changes_in_front_of_the_reader_and_nothing_else_moves(
         served.snapshot = worlds.fine()
         served.tick(5)
         page.locator("h1 .word", has_text="Fine").wait_for()
-        page.wait_for_function(f"gpud.drawn()['{LAUNCH}'] !== undefined")
+        page.wait_for_function(f"() => gpud.drawn()['{LAUNCH}'] !== undefined")
         assert page.locator("#view").is_visible()
         seen.well()
 

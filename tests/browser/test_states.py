@@ -76,5 +76,5 @@ def test_without_scripts_the_state_and_the_figures_are_there(
         assert seen.page.locator("#view").is_hidden()
         if state not in {"no_data", "gpu_gone"}:
             table = seen.page.locator("#history-gpu0-launch table")
-            assert "4.4 µs" in table.inner_text()
+            assert "12.4 µs" in table.inner_text()
         seen.well()

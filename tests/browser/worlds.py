@@ -51,16 +51,24 @@ WALL_S, MONO_S = snapshots.NOW.wall_s, snapshots.NOW.mono_s
 DEVICE = replace(snapshots.DEVICE, name="NVIDIA GeForce RTX 4070 Laptop GPU")
 HOSTILE: Final = '<img src=x onerror=alert(1)>"\x1b[31m\u202e</script><script>alert(2)</script>'
 LIBRARY: Final = "/usr/lib/wsl/lib/libcuda.so.1"
+assert snapshots.ROOT.containers is not None
+assert snapshots.ROOT.containers.run is not None
+assert snapshots.ROOT.containers.run.figure is not None
 RUNNING: Final = replace(
     snapshots.ROOT,
     started_s=WALL_S - 6 * 86400,
     written_s=WALL_S,
     kernel_log=None,
     containers=replace(
-        snapshots.ROOT.containers, failures={}, skips={}, last_success_s=WALL_S - 900
-    )
-    if snapshots.ROOT.containers is not None
-    else None,
+        snapshots.ROOT.containers,
+        failures={},
+        skips={},
+        last_success_s=WALL_S - 900,
+        run=replace(
+            snapshots.ROOT.containers.run,
+            figure=replace(snapshots.ROOT.containers.run.figure, gpu_name=DEVICE.name),
+        ),
+    ),
 )
 NAMES: Final = ("fine", "degraded", "regressed", "gpu_gone", "no_nvml", "docker_loop", "no_data")
 WORDS: Final = dict(
@@ -87,20 +95,20 @@ def folded(snapshot: Snapshot, events: Iterable[Event]) -> Snapshot:
     return snapshot
 
 
-def launches(device_name: str) -> RunReport:
+def launches(device_name: str, slower: float = 1.0) -> RunReport:
     """Three modes, two of them with a distribution that has a tail."""
     counts = [0] * (len(LATENCY_BOUNDS_S) + 1)
-    counts[5:14] = [3, 20, 96, 52, 17, 6, 3, 2, 1]
-    low = Buckets(tuple(counts), 200 * 4.4e-6)
-    high = Buckets(tuple([0] * 4 + counts[:-4]), 200 * 13.1e-6)
+    counts[9:18] = [3, 20, 96, 52, 17, 6, 3, 2, 1]
+    low = Buckets(tuple(counts), 200 * 12.4e-6)
+    high = Buckets(tuple([0] * 3 + counts[:-3]), 200 * 24e-6)
     return RunReport(
         "launch",
         Backend.CUDA,
         replace(DEVICE, name=device_name),
         (
-            snapshots.sample("submit", Unit.SECONDS, 4.4e-6, low),
-            snapshots.sample("roundtrip", Unit.SECONDS, 13.1e-6, high),
-            snapshots.sample("pipelined", Unit.SECONDS, 2.2e-6),
+            snapshots.sample("submit", Unit.SECONDS, 12.4e-6 * slower, low),
+            snapshots.sample("roundtrip", Unit.SECONDS, 24e-6, high),
+            snapshots.sample("pipelined", Unit.SECONDS, 6.2e-6),
         ),
         duration_s=0.3,
         gpu_seconds=0.05,
@@ -210,7 +218,16 @@ def regressed() -> Snapshot:
         key: replace(
             one,
             level=LEVELS[key.probe][key.mode][0] * (past.SLOWER if one.open else 1.0),
-            open=tuple(replace(alarm, since_s=since_s, at_s=since_s + 1800) for alarm in one.open),
+            open=tuple(
+                replace(
+                    alarm,
+                    since_s=since_s,
+                    at_s=since_s + 1800,
+                    before=LEVELS["launch"]["submit"][0],
+                    after=LEVELS["launch"]["submit"][0] * past.SLOWER,
+                )
+                for alarm in one.open
+            ),
         )
         for key, one in standings.streams(DEVICE.uuid, WALL_S).items()
     }
@@ -222,7 +239,9 @@ def regressed() -> Snapshot:
         snapshots.SLOWER, evidence=evidence, starts_s=since_s + 1800, updated_s=since_s + 1800
     )
     judged = Judged(streams, WALL_S, standings.units(DEVICE.uuid))
-    return folded(fine(), (judged, AlertsChanged((alert,), WALL_S)))
+    slow = launches(DEVICE.name, past.SLOWER)
+    ran = RunFinished(slow, DEVICE.uuid, WALL_S - 20, MONO_S - 10)
+    return folded(fine(), (ran, judged, AlertsChanged((alert,), WALL_S)))
 
 
 def gpu_gone() -> Snapshot:

@@ -53,6 +53,13 @@ class Assets:
         self.files[name]
         return f"{PREFIX}/{name}?v={self.version}"
 
+    @property
+    def modules(self) -> tuple[str, ...]:
+        """The links of our modules: asked for at once, none waits for the one that names it."""
+        return tuple(
+            self.href(name) for name in self.files if name.endswith(".js") and "/" not in name
+        )
+
 
 def load(folder: Path = FOLDER) -> Assets:
     """Read every file that has a type. Errors: ``OSError``."""

@@ -108,6 +108,7 @@ class Front:
             config_path(self._settings.home),
             self._files.href(STYLE),
             self._files.href(SCRIPT),
+            self._files.modules,
         )
 
 

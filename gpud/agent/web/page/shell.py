@@ -64,6 +64,7 @@ def page(view: View) -> str:
         el("title", text(title, 200)),
         el("link", rel="icon", href=_favicon(said.state)),
         el("link", rel="stylesheet", href=view.style),
+        *(el("link", rel="modulepreload", href=one) for one in view.modules),
         el("script", src=view.script, type="module") if view.script else None,
     )
     body = el(

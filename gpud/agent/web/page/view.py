@@ -34,7 +34,8 @@ class View:
 
     ``document`` is that of /api/v1/status. ``buckets`` has the last run's latency distributions by
     GPU's number (None: the CPU), probe and mode. ``fresh`` has the number and probe of every figure
-    that is not too old; None where nobody says. ``style`` and ``script`` are addresses.
+    that is not too old; None where nobody says. ``style``, ``script`` and ``modules``, what
+    the script is made of, are addresses.
     """
 
     document: Mapping[str, Any]
@@ -45,6 +46,7 @@ class View:
     config: str = ""  # the path of the configuration file
     style: str = "/static/page.css"
     script: str = "/static/main.js"
+    modules: tuple[str, ...] = ()
 
     @property
     def now_s(self) -> float:
