@@ -120,6 +120,29 @@ def state(dockerd: PrivateDockerd, container: str) -> tuple[int, str]:
     return said["Pid"], said["StartedAt"]
 
 
+def _owns_nothing_that_could_hurt(made: Machine) -> None:
+    """The user gpud writes its own figures and logs, and nothing that anybody runs or trusts."""
+    places = ("/etc", "/opt", "/usr", "/run", "/var", "/home", "/root")
+    mine = ("-user", "gpud", "-o", "-group", "gpud", "-perm", "/g+w")
+    owned = made.well("find", *places, "-xdev", "(", *mine, ")", "-print").split()
+    assert "/var/lib/gpud" in owned
+    own = ("/var/lib/gpud", "/run/gpud/agent", "/var/log/gpud/agent")
+    handed = ("/run/gpud/agent.json", "/run/gpud/notice")
+    assert [path for path in owned if not path.startswith(own) and path not in handed] == []
+    as_gpud = ("setpriv", "--reuid=gpud", "--regid=gpud", "--clear-groups")
+    for path in ("/etc/gpud", "/etc/gpud/gpud.toml", "/etc/sudoers.d", "/opt/gpud", "/run/gpud"):
+        assert made.run(*as_gpud, "test", "-w", path).returncode == 1, path
+    # A key as docs/http.md has it: the agent reads it, and nobody else but root.
+    made.well("install", "-d", "-o", "root", "-g", "gpud", "-m", "750", "/etc/gpud/tls")
+    made.well(
+        "install", "-o", "root", "-g", "gpud", "-m", "640", "/etc/hostname", "/etc/gpud/tls/k"
+    )
+    made.well(*as_gpud, "cat", "/etc/gpud/tls/k")
+    assert made.run(*as_gpud, "test", "-w", "/etc/gpud/tls/k").returncode == 1
+    others = ("setpriv", "--reuid=nobody", "--regid=nogroup", "--clear-groups")
+    assert made.run(*others, "cat", "/etc/gpud/tls/k").returncode != 0
+
+
 def test_gpud_runs_afterwards_and_an_upgrade_restarts_it_but_neither_dockerd_nor_containers(
     shared: Path, installed: Machine
 ) -> None:
@@ -137,6 +160,7 @@ def test_gpud_runs_afterwards_and_an_upgrade_restarts_it_but_neither_dockerd_nor
         assert "gpud up" in said
         pidfile = made.root / "run/gpud/root.pid"
         first = pidfile.read_text()
+        _owns_nothing_that_could_hurt(made)
         docker = made.root / dockerd.pidfile.lstrip("/")
         made.well(
             "timeout", "20", "sh", "-c", f"until [ -s {dockerd.pidfile} ]; do sleep 0.05; done"
