@@ -17,6 +17,7 @@ PAGES: Final = sorted(
     {TOP / "README.md", *TOP.glob("docs/**/*.md"), *TOP.glob("deploy/**/*.md")}
     - {TOP / "docs/metrics.md"}
 )
+TWO_SCREENS: Final = 100
 _LINK: Final = re.compile(r"\]\((?!https?:|mailto:)([^)#\s]*)(?:#([^)\s]+))?\)")
 _FENCE: Final = re.compile(r"^```(\w*)\n(.*?)^```", re.MULTILINE | re.DOTALL)
 _CODE: Final = re.compile(r"`([^`\n]+)`")
@@ -116,3 +117,7 @@ def test_every_setting_that_is_shown_is_understood(page: Path) -> None:
     for language, block in _FENCE.findall(page.read_text()):
         if language == "toml":
             parse(block.encode(), {})
+
+
+def test_the_readme_is_two_screens() -> None:
+    assert len((TOP / "README.md").read_text().splitlines()) <= TWO_SCREENS
