@@ -30,7 +30,7 @@ TYPES: Final = {
     "LICENSE": "text/plain; charset=utf-8",
 }
 FOR_EVER: Final = "public, max-age=31536000, immutable"
-_IMPORT: Final = re.compile(rb'(from "\./[\w-]+\.js)"')
+_IMPORT: Final = re.compile(rb'((?:from |import\()"\./[\w-]+\.js)"')
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,6 @@
 // comes is our own server's page, in which everything from outside is escaped; no script of it
 // would run, and none is taken.
 
-import { adopt } from "./charts.js";
 import { asked, Refused } from "./api.js";
 import { failed } from "./reach.js";
 import { rewrite } from "./time.js";
@@ -14,9 +13,11 @@ const EVERY_MS = 5000;
 const OWN = new Set(["open", "hidden", "title", "aria-busy", "data-drawn"]); // the browser's side
 let tag;
 let busy = false;
+let adopt = () => {};
 
-/** Begin. */
-export function start() {
+/** Begin; `changed()` is called after each change. */
+export function start(changed) {
+  adopt = changed;
   setInterval(update, EVERY_MS);
   document.addEventListener("visibilitychange", update);
 }

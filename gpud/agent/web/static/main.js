@@ -1,6 +1,5 @@
 // What the page does where scripts run; without them it has everything but charts and moves.
 
-import { drawn, start as startCharts } from "./charts.js";
 import { style } from "./library.js";
 import { start as startLive } from "./live.js";
 import { show as showReach } from "./reach.js";
@@ -21,7 +20,12 @@ listen(() => {
 });
 rewrite(document);
 setInterval(() => rewrite(document), EVERY_MS);
-startCharts();
-startLive();
-// For those who look closer, in the console: the figures behind the pixels.
-Object.defineProperty(globalThis, "gpud", { value: Object.freeze({ drawn }) });
+let charts = null;
+startLive(() => charts?.adopt());
+// The page can be used before there is a chart in it.
+import("./charts.js").then((loaded) => {
+  charts = loaded;
+  charts.start();
+  // For those who look closer, in the console: the figures behind the pixels.
+  Object.defineProperty(globalThis, "gpud", { value: Object.freeze({ drawn: charts.drawn }) });
+});
