@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 USABLE_MS, MOST_KB = 300, 300
 WIDTH, HEIGHT = 1280, 800
-PICTURE_HEIGHT: Final = 1540
+PICTURE_HEIGHT: Final = 1520
 PICTURE_SCALE: Final = 0.9
 MOST_PICTURE_KB = 250
 DRAWN: Final = """new MutationObserver((_, watching) => {

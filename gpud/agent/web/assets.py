@@ -30,6 +30,7 @@ TYPES: Final = {
     "LICENSE": "text/plain; charset=utf-8",
 }
 FOR_EVER: Final = "public, max-age=31536000, immutable"
+_NEEDED: Final = re.compile(rb'from "\./([\w-]+\.js)')
 _IMPORT: Final = re.compile(rb'((?:from |import\()"\./[\w-]+\.js)"')
 
 
@@ -55,10 +56,15 @@ class Assets:
 
     @property
     def modules(self) -> tuple[str, ...]:
-        """The links of our modules: asked for at once, none waits for the one that names it."""
-        return tuple(
-            self.href(name) for name in self.files if name.endswith(".js") and "/" not in name
-        )
+        """The links of what the script needs before it begins, so that none waits for another."""
+        found, ahead = set[str](), [SCRIPT]
+        while ahead:
+            name = ahead.pop()
+            if name not in found:
+                found.add(name)
+                body = gzip.decompress(self.files[name].packed)
+                ahead += [one.decode() for one in _NEEDED.findall(body)]
+        return tuple(self.href(name) for name in sorted(found))
 
 
 def load(folder: Path = FOLDER) -> Assets:

@@ -57,6 +57,7 @@ class Front:
         self._settings = settings
         self._now = now
         self._files = files
+        self._modules = files.modules
         self._host = host
         self._last: Rendering | None = None
 
@@ -108,7 +109,7 @@ class Front:
             config_path(self._settings.home),
             self._files.href(STYLE),
             self._files.href(SCRIPT),
-            self._files.modules,
+            self._modules,
         )
 
 

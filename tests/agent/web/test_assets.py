@@ -116,3 +116,11 @@ def test_another_file_makes_another_version(tmp_path_factory: pytest.TempPathFac
     assert assets.load(folder).version != one.version
     with pytest.raises(KeyError):
         one.href("other.js")
+
+
+def test_what_the_page_needs_at_once_is_asked_for_at_once_and_charts_are_not(port: int) -> None:
+    names = [link.removeprefix("/static/").partition("?")[0] for link in FILES.modules]
+    assert {"main.js", "live.js", "view.js", "time.js"} <= set(names)
+    assert not {"charts.js", "history.js"} & set(names)
+    page = ask(port, "/")[2].decode()
+    assert all(f'<link rel="modulepreload" href="{link}">' in page for link in FILES.modules)
