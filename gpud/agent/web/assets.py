@@ -16,6 +16,8 @@ from typing import TYPE_CHECKING, Final
 from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 
+from gpud.agent.web.negotiation import accepts_gzip, has
+
 if TYPE_CHECKING:
     from starlette.requests import Request
 
@@ -89,20 +91,19 @@ def route(assets: Assets) -> Route:
         asset = assets.files.get(asked)
         if asset is None:
             return PlainTextResponse(f"there is no {asked!a:.100}\n", status_code=404)
-        tag = f'"{assets.version}"'
+        packed = accepts_gzip(request.headers.get("accept-encoding", ""))
+        tag = f'"{assets.version}{"-gzip" * packed}"'
         kept = request.query_params.get("v") == assets.version
         headers = {
             "cache-control": FOR_EVER if kept else "no-cache",
             "etag": tag,
             "vary": "accept-encoding",
         }
-        if request.headers.get("if-none-match") == tag:
+        if has(request.headers.get("if-none-match", ""), tag):
             return Response(status_code=304, headers=headers)
-        body = asset.packed
-        if "gzip" in request.headers.get("accept-encoding", ""):
+        if packed:
             headers["content-encoding"] = "gzip"
-        else:
-            body = gzip.decompress(body)
+        body = asset.packed if packed else gzip.decompress(asset.packed)
         return Response(body, media_type=asset.media_type, headers=headers)
 
     return Route(f"{PREFIX}/{{name:path}}", static)

@@ -14,6 +14,7 @@ from starlette.responses import Response
 from gpud.agent import status
 from gpud.agent.export.probes import fresh_enough
 from gpud.agent.web.assets import SCRIPT, STYLE
+from gpud.agent.web.negotiation import accepts_gzip, has
 from gpud.agent.web.page import Own, View, page
 from gpud.core.settings import config_path
 
@@ -64,14 +65,14 @@ class Front:
     async def answer(self, request: Request) -> Response:
         """Answer with the page, or with nothing where the client has it already."""
         made = self._rendering()
-        packed = "gzip" in request.headers.get("accept-encoding", "")
+        packed = accepts_gzip(request.headers.get("accept-encoding", ""))
         tag = f'"{made.tag}{"-gzip" * packed}"'
         headers = {
             "content-type": "text/html; charset=utf-8",
             "etag": tag,
             "vary": "accept-encoding",
         }
-        if _has(request.headers.get("if-none-match", ""), tag):
+        if has(request.headers.get("if-none-match", ""), tag):
             return Response(status_code=304, headers=headers)
         if packed:
             headers["content-encoding"] = "gzip"
@@ -122,8 +123,3 @@ def own() -> Own:
     except (OSError, ValueError, IndexError):
         return Own(None, cpu_s)
     return Own(pages * PAGE_BYTES, cpu_s)
-
-
-def _has(asked: str, tag: str) -> bool:
-    """Say whether a list of ETags names ``tag``; weak ones are as good where nothing is changed."""
-    return any(one.strip().removeprefix("W/") in {tag, "*"} for one in asked.split(","))

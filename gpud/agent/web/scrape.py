@@ -10,7 +10,7 @@ from prometheus_client import CollectorRegistry
 from starlette.responses import Response
 
 from gpud.agent.export.exposition import Format
-from gpud.agent.web.api.answers import accepts_gzip
+from gpud.agent.web.negotiation import accepts_gzip
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -18,6 +18,7 @@ from starlette.routing import Route
 
 from gpud.agent.web.api.documents import Problem, Refusal
 from gpud.agent.web.api.queries import Parameter, Unusable, refuse_unknown
+from gpud.agent.web.negotiation import accepts_gzip, has
 from gpud.core.errors import StoreError
 
 if TYPE_CHECKING:
@@ -58,13 +59,14 @@ class Body:
     def response(self, request: Request, status_code: int = 200) -> Response:
         """Give what was asked for: whole, compressed, or the news that there is none."""
         pack = self.packed and accepts_gzip(request.headers.get("accept-encoding", ""))
+        tags = f'"{self.tag}"', f'"{self.tag}{SUFFIX}"'
         headers = {
             "cache-control": "no-cache",
-            "etag": f'"{self.tag}{SUFFIX if pack else ""}"',
+            "etag": tags[pack],
             "vary": "accept-encoding",
         }
         asked = request.headers.get("if-none-match", "")
-        if status_code == 200 and _known(asked, self.tag):  # noqa: PLR2004  # OK
+        if status_code == 200 and has(asked, *tags):  # noqa: PLR2004  # OK
             return Response(status_code=304, headers=headers)
         if pack:
             headers["content-encoding"] = "gzip"
@@ -112,21 +114,3 @@ async def asked(history: History, question: Callable[[Store], T]) -> T:
     except TimeoutError:
         slow = f"the history did not answer within {PATIENCE_S:g} s"
         raise StoreError(slow, reason="slow", fix="look at the disk") from None
-
-
-def accepts_gzip(header: str) -> bool:
-    """Say whether ``Accept-Encoding`` allows gzip; ``gzip;q=0`` forbids it."""
-    told: dict[str, float] = {}
-    for part in header.lower().split(","):
-        name, _, weight = part.partition(";")
-        try:
-            told[name.strip()] = float(weight.strip().removeprefix("q=") or 1)
-        except ValueError:
-            told[name.strip()] = 0.0
-    return told.get("gzip", told.get("*", 0.0)) > 0
-
-
-def _known(header: str, tag: str) -> bool:
-    """Say whether ``If-None-Match`` has the tag, of the plain or of the compressed body."""
-    tags = {part.strip().removeprefix("W/").strip('"') for part in header.split(",")}
-    return bool(tags & {"*", tag, f"{tag}{SUFFIX}"})

@@ -13,7 +13,6 @@ from starlette.applications import Starlette
 from starlette.routing import Route
 
 from gpud.agent.web.api import status
-from gpud.agent.web.api.answers import accepts_gzip
 from gpud.core.clock import Instant
 from tests import snapshots
 from tests.agent.web.api.everything import everything
@@ -78,25 +77,6 @@ def test_who_reads_gzip_gets_the_same_in_less_under_a_tag_of_its_own(port: int, 
         assert gzip.decompress(packed) == body
         assert headers["etag"] != plain["etag"]
         assert ask(port, path, if_none_match=plain["etag"], accept_encoding="gzip")[0] == 304
-
-
-@pytest.mark.parametrize(
-    ("header", "expected"),
-    [
-        ("", False),
-        ("gzip", True),
-        ("GZIP", True),
-        ("deflate, gzip;q=0.5", True),
-        ("gzip;q=0", False),
-        ("*", True),
-        ("*, gzip;q=0.0", False),
-        ("identity", False),
-        ("gzip;q=x", False),
-        ("gzip;level=9", False),
-    ],
-)
-def test_gzip_is_sent_to_who_accepts_it(header: str, *, expected: bool) -> None:
-    assert accepts_gzip(header) is expected
 
 
 @pytest.mark.parametrize("path", PATHS)
