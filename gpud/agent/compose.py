@@ -44,7 +44,6 @@ from gpud.agent.schedule import Schedule
 from gpud.agent.sink import Context as SinkContext
 from gpud.agent.source import Context
 from gpud.agent.store import History
-from gpud.agent.web import runbooks
 from gpud.agent.web.api.routes import routes as questions
 from gpud.agent.web.renewal import Renewal
 from gpud.agent.web.serving import serving
@@ -374,10 +373,7 @@ async def _serving(  # what is wired
 ) -> None:
     """Answer over HTTP, to whom the settings let in."""
     collector = SnapshotCollector(board.read, settings, now, os.uname().nodename)
-    routes = [
-        *questions(board.read, history, settings, time.time),
-        *runbooks.routes(),
-    ]
+    routes = questions(board.read, history, settings, time.time)
 
     def application(access: web.Access) -> ASGIApp:
         return web.app(board.read, settings, collector, now, routes, access=access)

@@ -17,8 +17,9 @@ if TYPE_CHECKING:
     from playwright.sync_api import Browser
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def browser() -> Iterator[Browser]:
+    """Gone with the last test here: while it is open, asyncio.run finds a loop that runs."""
     chromium = shutil.which("chromium")
     if chromium is None:
         pytest.skip("no chromium here")

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 from gpud.agent import web
 from gpud.agent.export.collector import SnapshotCollector
 from gpud.agent.store import History
-from gpud.agent.web import runbooks
 from gpud.agent.web.api import alerts, events, history, probes
 from gpud.core.clock import Instant
 from gpud.core.settings import parse
@@ -91,7 +90,6 @@ async def _serve(made: Site, listener: socket.socket, stop: asyncio.Event) -> No
         events.route(kept),
         probes.route(lambda: made.snapshot, settings.schedule),
         history.route(made.folder, lambda: made.snapshot, lambda: made.now.wall_s),
-        *runbooks.routes(),
     ]
     application = web.app(lambda: made.snapshot, settings, collector, lambda: made.now, routes)
     try:

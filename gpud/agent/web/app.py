@@ -12,7 +12,7 @@ from starlette.applications import Starlette
 from starlette.responses import PlainTextResponse
 from starlette.routing import Route
 
-from gpud.agent.web import assets
+from gpud.agent.web import assets, runbooks
 from gpud.agent.web.access import Access, terms
 from gpud.agent.web.api import errors, openapi
 from gpud.agent.web.api import status as status_api
@@ -67,6 +67,7 @@ def app(  # noqa: PLR0913  # what is wired
         assets.route(files),
         openapi.route(),
         *more,
+        *runbooks.routes(files.href(assets.STYLE)),
     ]
     inner = Starlette(routes=routes, exception_handlers=errors.HANDLERS)
     inner.router.redirect_slashes = False  # who asks for another path is told so

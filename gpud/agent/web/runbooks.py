@@ -34,7 +34,6 @@ _INLINE: Final = re.compile(
 )
 _HEADING: Final = re.compile(r"(#{1,2}) (.+)")
 _LIST: Final = (f"{RUNBOOKS}/", "runbooks")
-_STYLE: Final = "/static/page.css"
 
 
 def folder() -> Path:
@@ -44,14 +43,17 @@ def folder() -> Path:
     return installed if installed.is_dir() else package.parent / "docs/runbooks"
 
 
-def routes(pages: Path | None = None) -> list[Route]:
-    """Make the routes: the list, a page, and the page as text where ``.md`` is asked for."""
+def routes(style: str, pages: Path | None = None) -> list[Route]:
+    """Make the routes: the list, a page, and the page as text where ``.md`` is asked for.
+
+    ``style`` is the address of the style sheet.
+    """
     where = folder() if pages is None else pages
 
     async def index(_: Request) -> Response:
         names = await asyncio.to_thread(_names, where)
         items = "".join(f"<li><a href='{RUNBOOKS}/{name}'>{name}</a>" for name in names)
-        return HTMLResponse(_document("Runbooks", f"<h1>Runbooks</h1><ul>{items}</ul>"))
+        return HTMLResponse(_document(style, "Runbooks", f"<h1>Runbooks</h1><ul>{items}</ul>"))
 
     async def page(request: Request) -> Response:
         asked: str = request.path_params["name"]
@@ -62,7 +64,7 @@ def routes(pages: Path | None = None) -> list[Route]:
             return PlainTextResponse(said, status_code=404)
         if asked != name:
             return PlainTextResponse(text)
-        return HTMLResponse(_document(name, rendered(text)))
+        return HTMLResponse(_document(style, name, rendered(text)))
 
     return [
         Route(RUNBOOKS, index),
@@ -119,14 +121,14 @@ def _read(where: Path, name: str) -> str | None:
         return None
 
 
-def _document(title: str, body: str) -> str:
+def _document(style: str, title: str, body: str) -> str:
     """``title`` is one of ours."""
     head = el(
         "head",
         el("meta", charset="utf-8"),
         el("meta", name="viewport", content="width=device-width, initial-scale=1"),
         el("title", f"{title} - gpud"),
-        el("link", rel="stylesheet", href=_STYLE),
+        el("link", rel="stylesheet", href=style),
     )
     links = [el("a", words, href=to) for to, words in (("/", "the state"), _LIST)]
     top = el("header", el("p", el("strong", "gpud")), el("nav", *links, aria_label="Pages"))

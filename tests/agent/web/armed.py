@@ -18,7 +18,6 @@ from starlette.routing import Route
 
 from gpud.agent import web
 from gpud.agent.export.collector import SnapshotCollector
-from gpud.agent.web import runbooks
 from gpud.core.settings import parse
 from tests import snapshots
 
@@ -180,7 +179,7 @@ def armed(text: str = "", https: ssl.SSLContext | None = None) -> Iterator[Armed
     snapshot = snapshots.full()
     access = web.Access(web.terms(settings.http))
     collector = SnapshotCollector(lambda: snapshot, settings, lambda: snapshots.NOW)
-    routes = [Route("/big", big), *runbooks.routes()]
+    routes = [Route("/big", big)]
     application = web.app(
         lambda: snapshot, settings, collector, lambda: snapshots.NOW, routes, access=access
     )

@@ -22,7 +22,7 @@ NAMES = sorted(page.stem for page in PAGES.iterdir())
 
 @pytest.fixture(scope="module")
 def port() -> Iterator[int]:
-    with served(snapshots.bare(), runbooks.routes()) as number:
+    with served(snapshots.bare()) as number:
         yield number
 
 
@@ -110,7 +110,7 @@ def test_a_page_that_holds_markup_is_shown_as_it_is_written(tmp_path: Path) -> N
     )
     (tmp_path / "GpudEvil.md").write_text(f"# T\n\n{hostile}")
     (tmp_path / "not a name.md").write_text("x")
-    with served(snapshots.bare(), runbooks.routes(tmp_path)) as number:
+    with served(snapshots.bare(), runbooks.routes("/static/page.css", tmp_path)) as number:
         page = ask(number, "/runbooks/GpudEvil")[2].decode()
         assert ask(number, "/runbooks/")[2].count(b"<li>") == 1
     shape = Shape(page)
