@@ -10,6 +10,7 @@ import contextlib
 import os
 import socket
 import struct
+import time
 
 from gpud.core.dockerd import Api
 
@@ -22,6 +23,7 @@ class Ask:
     def __init__(self, path: str, target: str, *, now_s: float) -> None:
         self.target = target
         self.begun_s = now_s
+        self._asked_s = time.monotonic()  # an answer may come within the beat that asked
         self.api: Api | None = None  # None while the answer is open
         self.took_s: float | None = None
         self.peer_pid: int | None = None  # who listens, 0 outside our PID namespace; None: unknown
@@ -46,7 +48,7 @@ class Ask:
         """Give the descriptor to poll; -1 once done."""
         return self._socket.fileno()
 
-    def read(self, now_s: float) -> None:
+    def read(self) -> None:
         """Take what has arrived."""
         try:
             while part := self._socket.recv(65536):
@@ -59,7 +61,7 @@ class Ask:
             self._end(Api.REFUSED)
             return
         good = self._answer.startswith(b"HTTP/1.") and self._answer[8:13] == b" 200 "
-        self.took_s = now_s - self.begun_s if good else None
+        self.took_s = time.monotonic() - self._asked_s if good else None
         self._end(Api.ANSWERS if good else Api.SILENT)
 
     def give_up(self) -> None:

@@ -290,7 +290,7 @@ class Supervisor:
             target = self._questions.pop(0) if questions and self._questions else "/_ping"
             ask = self._ask = Ask(self.dockerd.config.socket, target, now_s=now_s)
         if ask.api is None:
-            ask.read(now_s)
+            ask.read()
         if ask.api is None and now_s - ask.begun_s >= self.settings.dockerd.ping_timeout_s:
             ask.give_up()
         if ask.api is None:

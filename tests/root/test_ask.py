@@ -19,3 +19,19 @@ def test_a_listener_whose_backlog_is_full_is_silent_and_not_gone(tmp_path: Path)
         listener.listen(0)
         stack.enter_context(socket.socket(socket.AF_UNIX)).connect(path)
         assert Ask(path, "/_ping", now_s=0.0).api is Api.SILENT
+
+
+def test_an_answer_within_the_same_beat_took_longer_than_nothing(tmp_path: Path) -> None:
+    path = str(tmp_path / "s")
+    with contextlib.ExitStack() as stack:
+        listener = stack.enter_context(socket.socket(socket.AF_UNIX))
+        listener.bind(path)
+        listener.listen()
+        ask = Ask(path, "/_ping", now_s=0.0)
+        with listener.accept()[0] as dockerd:
+            dockerd.recv(1024)
+            dockerd.sendall(b"HTTP/1.0 200 OK\r\n\r\nOK")
+        ask.read()
+        assert ask.api is Api.ANSWERS
+        assert ask.took_s is not None
+        assert ask.took_s > 0
