@@ -25,8 +25,9 @@ export async function json(path, signal) {
   await turn(signal);
   try {
     for (let left = TRIES; ; left -= 1) {
-      const answer = await asked(path, signal);
-      if (answer.status === 304) return known.get(path).body;
+      const had = known.get(path); // others may push it out while we ask
+      const answer = await asked(path, signal, had?.tag);
+      if (answer.status === 304) return had.body;
       if (answer.ok) return kept(path, answer.headers.get("etag"), await answer.json());
       if (answer.status !== 503 || left <= 1) throw new Refused(await reason(answer));
       await pause(AGAIN_MS, signal);
@@ -36,8 +37,8 @@ export async function json(path, signal) {
   }
 }
 
-/** Ask for anything, with the tag of what is known; says to the page whether gpud answers. */
-export async function asked(path, signal, tag = known.get(path)?.tag) {
+/** Ask for anything but what has this tag; says to the page whether gpud answers. */
+export async function asked(path, signal, tag) {
   try {
     const headers = tag ? { "if-none-match": tag } : {};
     const answer = await fetch(path, { headers, signal, cache: "no-store", redirect: "error" });

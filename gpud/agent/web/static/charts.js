@@ -46,6 +46,7 @@ class Chart {
     this.loading?.abort();
     this.loading = null;
     this.due_ms = 0;
+    this.figure.removeAttribute("aria-busy"); // out of sight nothing is asked instead
     this.figure.removeAttribute("data-drawn");
     this.made.fit();
     this.update();

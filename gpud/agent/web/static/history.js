@@ -57,7 +57,9 @@ export function history(figure) {
       series = answer.series;
       wanted.shown = answer.step_s;
     }
-    marks = concerning(await happenings(since), { gpu, probe, modes });
+    const happened = await happenings(since);
+    signal.throwIfAborted(); // that was for all charts: another range may be looked at by now
+    marks = concerning(happened, { gpu, probe, modes });
     grown = view.zoom === null ? { range: view.range, grid: wanted, series } : null;
     const shown = wanted.shown ?? step;
     shape = { ...aligned(series, modes, shown, Date.now() / 1000), step: shown };
