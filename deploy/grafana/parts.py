@@ -123,8 +123,13 @@ def number(
     mapped: Mapped | None = None,
     absent: str = "no word",
 ) -> stat.Panel:
-    """Show one value large, or ``absent`` where there is none."""
-    panel = _described(stat.Panel(), text, [query], PromQueryFormat.TIME_SERIES)
+    """Show one value large, or ``absent`` where there is none.
+
+    Asked for now alone: over a range the latest of hours ago would stand there as if it were of
+    now, and beside the driver in force the one before.
+    """
+    now = Query(query.expression, query.legend, at_once=True)
+    panel = _described(stat.Panel(), text, [now], PromQueryFormat.TIME_SERIES)
     panel.span(4).height(4).no_value(absent).graph_mode(common.BigValueGraphMode.NONE)
     panel.color_mode(common.BigValueColorMode.BACKGROUND_SOLID).thresholds(_steps(steps))
     panel.reduce_options(common_builders.ReduceDataOptions().values(False).calcs(["lastNotNull"]))

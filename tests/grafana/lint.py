@@ -172,6 +172,13 @@ def of_the_intervals(dashboard: Dashboard, _known: Known) -> Iterator[str]:
                 yield f"{asked.where}: {one.name} over an interval of its own"
 
 
+def of_the_moment(dashboard: Dashboard, _known: Known) -> Iterator[str]:
+    """A number, a word and a table are of now: over a range the last of long ago stands there."""
+    for panel in dashboards.panels(dashboard):
+        if panel["type"] in {"stat", "table"} and any(not t["instant"] for t in panel["targets"]):
+            yield f"{panel['title']}: not of now"
+
+
 def of_the_counters(dashboard: Dashboard, known: Known) -> Iterator[str]:
     """A counter is asked how it grew, and what is no counter is not."""
     for asked in dashboards.every(dashboard):
@@ -248,6 +255,7 @@ RULES: Final[tuple[Callable[[Dashboard, Known], Iterator[str]], ...]] = (
     of_the_places,
     of_the_machines,
     of_the_intervals,
+    of_the_moment,
     of_the_counters,
     of_the_quantiles,
     of_the_metrics,

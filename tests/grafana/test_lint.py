@@ -126,6 +126,10 @@ def place(**values: int) -> Callable[[Dashboard], None]:
     return change
 
 
+def over_a_range(dashboard: Dashboard) -> None:
+    named(dashboard, "State")["targets"][0].update(instant=False, range=True)
+
+
 def same_letter(dashboard: Dashboard) -> None:
     for target in named(dashboard, "Power")["targets"]:
         target["refId"] = "A"
@@ -186,6 +190,7 @@ BROKEN: Final = {
     "unit of a column": (of_column("times"), "no unit of the list for Count"),
     "no query": (putting("Fan", "targets", []), "Fan: asks nothing"),
     "id of another": (putting("Fan", "id", 100), "2 panels with the id 100"),
+    "number of long ago": (over_a_range, "State: not of now"),
     "letter of another": (same_letter, "Power: queries with the same letter"),
     "too wide": (place(w=25), "Fan: not within 24 columns"),
     "beside the grid": (place(x=-1), "Fan: not within 24 columns"),

@@ -101,7 +101,7 @@ def _silent() -> Panel:
             "the usual reason; GpudHostSilent tells of three days.",
             "none",
         ),
-        Query(f"sum((time() - {SEEN}) > bool {A_DAY_S})", "machines", at_once=True),
+        Query(f"sum((time() - {SEEN}) > bool {A_DAY_S})", "machines"),
         steps=[(None, GREEN), (1, ORANGE)],
         absent="none in this range",
     )

@@ -57,7 +57,7 @@ def _words() -> list[Panel]:
                 "is silent and well; one that is awake and silent wants `gpud status`.",
                 "s",
             ),
-            Query(age(last), "last scrape", at_once=True),
+            Query(age(last), "last scrape"),
             steps=[(None, GREEN), (120, ORANGE), (600, GREY)],
             absent="not in this range",
         ),
