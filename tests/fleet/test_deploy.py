@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import http.server
 import json
 import re
 import subprocess
 import sys
+import threading
 from typing import TYPE_CHECKING
 
 import pytest
@@ -105,6 +107,27 @@ def test_without_an_answer_there_is_no_target_and_a_word_why() -> None:
     done = targets("this", "--address", "127.0.0.1:1")
     assert (done.returncode, done.stdout) == (1, "")
     assert "refused" in done.stderr
+
+
+def test_gpud_is_asked_directly_whatever_proxy_the_environment_names(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    class Gpud(http.server.BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(200)
+            self.end_headers()
+            self.wfile.write(b'gpud_machine_info{hostname="DESKTOP-1",machine_id="0123456789"} 1.0')
+
+        def log_message(self, *_: object) -> None:
+            """Say nothing."""
+
+    monkeypatch.setenv("http_proxy", "http://127.0.0.1:1")
+    monkeypatch.delenv("no_proxy", raising=False)
+    with http.server.HTTPServer(("127.0.0.1", 0), Gpud) as gpud:
+        threading.Thread(target=gpud.handle_request, daemon=True).start()
+        done = targets("this", "--address", f"127.0.0.1:{gpud.server_port}")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert json.loads(done.stdout)[0]["labels"] == {"instance": "desktop-1-01234567"}
 
 
 def test_the_rules_of_a_fleet_have_the_same_expressions(tmp_path: Path) -> None:
