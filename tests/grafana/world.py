@@ -138,6 +138,7 @@ def _all_seen(port: int) -> None:
         f'count_over_time(gpud_alerts_firing{{instance="{LAB}"}}[5m]) > 0',
         f'gpud_driver_verdict{{instance="{LAB}", state="regressed"}} == 1',
         f'ALERTS{{instance="{LAB}", alertstate="firing"}}',
+        f"sum(max by (instance) (gpud_regression_active)) == {OF_A_KIND}",
         f'gpud_crossover_elements{{instance="{LAB}"}}',
         f'gpud_probe_flops_per_second{{instance="{LAB}"}}',
         f'gpud_dockerd_restarts_total{{instance="{LAB}"}}',
