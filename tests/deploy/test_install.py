@@ -158,6 +158,8 @@ def test_gpud_runs_afterwards_and_an_upgrade_restarts_it_but_neither_dockerd_nor
         said = made.well(*install(shared))
         assert (made.root / "etc/gpud/gpud.toml").read_bytes() == before
         assert "gpud up" in said
+        assert "the agent has not looked yet" not in said, "doctor is asked once there is an answer"
+        assert "gpud status, or in a browser http://127.0.0.1:" in said
         pidfile = made.root / "run/gpud/root.pid"
         first = pidfile.read_text()
         _owns_nothing_that_could_hurt(made)
