@@ -16,6 +16,7 @@ from gpud.core import gpu_table
 from gpud.core.events import HealthSet, SourceAnswered
 from gpud.core.fields import FIELDS
 from gpud.core.fold import fold
+from gpud.core.headline import headline
 from gpud.core.health import Level
 from gpud.core.sample import Absent, Reading
 from gpud.core.telemetry import LEVELS, Answer
@@ -370,12 +371,23 @@ def test_a_rate_that_falls_is_slower_too() -> None:
 def test_the_state_says_since_when_and_what_to_do_first() -> None:
     lines = shown(full())
     assert re.match(r"gpud 0\.1\.0: failed, 1 alert since 20\d\d-\d\d-\d\d \d\d:\d\d \(", lines[0])
-    assert lines[1] == "  do first: go back to driver 566.36"
+    assert lines[1] == "  do first: wsl --shutdown"
     document = full()
     document["health"] = {name: well(name) | {"since_s": NOW_S - 3720} for name in ("gpu", "root")}
     document |= {"state": "ok", "alerts": []}
     assert shown(document)[0].endswith(" (1 h 2 min)")
     assert "do first" not in shown(document)[1]
+
+
+def test_what_to_do_first_is_what_the_page_says() -> None:
+    document = full() | {"alerts": []}
+    document["health"] = {
+        name: {"level": 2, "reason": "x", "detail": name, "fix": f"mend {name}", "since_s": NOW_S}
+        for name in ("alerts", "cuda", "root")
+    }
+    assert shown(document)[1] == f"  do first: {headline(document).fix}" == "  do first: mend root"
+    document["health"]["root"]["fix"] = None
+    assert shown(document)[1] == "  do first: mend alerts"
 
 
 def test_a_document_that_nobody_writes_any_more_says_its_age() -> None:
@@ -477,7 +489,9 @@ def test_an_agent_of_an_older_release_is_shown_too() -> None:
 
 
 def test_what_fires_comes_first_with_its_fix_and_how_to_say_that_it_was_seen() -> None:
-    lines = shown(full())
+    document = full()
+    document["health"] = {"gpu": well("gpu")}
+    lines = shown(document)
     assert lines[1].strip() == "do first: go back to driver 566.36"
     assert lines[3].strip().startswith("WARNING: submission latency +12 % (12.4 -> 13.9 us)")
     assert lines[4].strip().endswith(f"gpud alerts ack {snapshots.SLOWER.fingerprint[:8]}")

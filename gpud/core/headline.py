@@ -76,14 +76,12 @@ def headline(document: Mapping[str, Any]) -> Headline:
     alerts = unseen(document)
     failed = [name for name in unwell if health[name]["level"] >= Level.FAILED]
     if failed:
-        since_s = min(health[name]["since_s"] for name in failed)
-        return _of_component(FAILED, health, failed, since_s, len(unwell) - 1)
+        return _of_component(FAILED, health, failed, len(unwell) - 1)
     told = [one for one in alerts if one["name"] != UNWELL]
     if told:
         return _of_alert(told, len(unwell))
     if unwell:
-        since_s = min(health[name]["since_s"] for name in unwell)
-        return _of_component(DEGRADED, health, unwell, since_s, len(unwell) - 1)
+        return _of_component(DEGRADED, health, unwell, len(unwell) - 1)
     if _starting(document):
         why = "the first probes have not ended yet; the first figures come within a minute or two"
         return Headline(STARTING, WORDS[STARTING], document.get("started_s"), why)
@@ -106,9 +104,10 @@ def called(component: str) -> str:
 
 
 def _of_component(
-    state: str, health: Mapping[str, Any], names: Sequence[str], since_s: float, more: int
+    state: str, health: Mapping[str, Any], names: Sequence[str], more: int
 ) -> Headline:
     """Several components often have one cause, and then say the same."""
+    since = [health[name]["since_s"] for name in names if health[name].get("since_s") is not None]
     first = health[names[0]]
     alike = sum(1 for name in names[1:] if health[name].get("detail") == first.get("detail"))
     name = called(names[0])
@@ -116,7 +115,7 @@ def _of_component(
     return Headline(
         state,
         WORDS[state],
-        since_s,
+        min(since, default=None),
         f"{name}: {said}" if name else said,
         first.get("fix"),
         f"{RUNBOOKS}/{UNWELL}" if state == FAILED else None,
@@ -141,7 +140,7 @@ def _of_alert(alerts: Sequence[Mapping[str, Any]], more: int) -> Headline:
 def _fine(document: Mapping[str, Any], health: Mapping[str, Any]) -> Headline:
     """Nothing is wrong since the last thing was: a component, or an alert that has ended."""
     ends = [one["ends_s"] for one in document.get("alerts") or () if one.get("ends_s") is not None]
-    moments = [one["since_s"] for one in health.values()] + ends
+    moments = [one["since_s"] for one in health.values() if one.get("since_s")] + ends
     without = next(
         (
             health[name]

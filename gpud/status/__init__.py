@@ -7,11 +7,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from gpud.core.headline import unseen
 from gpud.status import cards, figures, parts
 from gpud.status.view import View, line, narrowed, text
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
     from gpud.status.view import Line
 
@@ -38,11 +39,6 @@ def drawn(
     if view.height is None or len(whole) < view.height:
         return whole
     return _brief(document, now_s, view, url)
-
-
-def unseen(document: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Give what fires and nobody has acknowledged."""
-    return parts.unseen(document)
 
 
 def _whole(document: dict[str, Any], now_s: float, view: View, url: str | None) -> list[Line]:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Any
 
-from gpud.core import gpu_table, stream_lines
+from gpud.core import gpu_table, headline, stream_lines
+from gpud.core.headline import unseen
 from gpud.status.view import BAD, GOOD, HEAD, QUIET, UNSURE, Span, line, listed
 
 if TYPE_CHECKING:
@@ -43,22 +44,20 @@ def title(document: dict[str, Any], now_s: float) -> Line:
 
 
 def first(document: dict[str, Any]) -> str | None:
-    """Give what to do before all else: about the first alert, else about the worst part."""
-    waiting = [one["fix"] for one in unseen(document) if one["fix"]]
+    """Give what to do before all else, as the page says it; where that has no fix, another's."""
+    said = headline.headline(document)
+    if said.state == headline.OK:
+        return None
     worst = sorted(document["health"].items(), key=lambda item: (-item[1]["level"], item[0]))
     fixes = [health.get("fix") for _, health in worst if health["level"] > 0]
-    return next((fix for fix in (*waiting, *fixes) if fix), None)
+    waiting = [one["fix"] for one in unseen(document)]
+    return next((fix for fix in (said.fix, *waiting, *fixes) if fix), None)
 
 
 def do_first(document: dict[str, Any]) -> list[Line]:
     """Write it, as the line below the title."""
     fix = first(document)
     return [line(Span("  do first: ", HEAD), fix)] if fix else []
-
-
-def unseen(document: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Give what fires and nobody has acknowledged."""
-    return [one for one in _firing(document) if one["acknowledged_s"] is None]
 
 
 def alerts(document: dict[str, Any]) -> list[Line]:
