@@ -35,6 +35,8 @@ OPENSSL_NAMES: Final = {
     "TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305_SHA256": "ECDHE-RSA-CHACHA20-POLY1305",
 }
 VERSIONS: Final = {"TLS12": ssl.TLSVersion.TLSv1_2, "TLS13": ssl.TLSVersion.TLSv1_3}
+NAMES: Final = frozenset({"DNS", "IP Address"})
+"""Kinds of subject alternative names that a machine is asked for by."""
 VERIFY: Final = {
     "NoClientCert": ssl.CERT_NONE,
     "VerifyClientCertIfGiven": ssl.CERT_OPTIONAL,
@@ -81,13 +83,16 @@ def load(tls: TlsServerConfig) -> KeyPair:
     return KeyPair(
         context,
         expires_s=ssl.cert_time_to_seconds(said["notAfter"]),
-        names=frozenset(value.lower() for kind, value in sans(said) if kind != "URI"),
+        names=frozenset(value.lower() for kind, value in sans(said) if kind in NAMES),
         key_exposed=bool(Path(tls.key_file).stat().st_mode & stat.S_IROTH),
     )
 
 
-def sans(said: dict[str, Any] | None) -> list[tuple[str, str]]:
-    """Give the subject alternative names, (kind, value), of a certificate as ``ssl`` tells it."""
+def sans(said: dict[str, Any] | None) -> list[tuple[str, Any]]:
+    """Give the subject alternative names, (kind, value), of a certificate as ``ssl`` tells it.
+
+    A value is a text, but for ``DirName``: that is a tuple of tuples.
+    """
     return list((said or {}).get("subjectAltName", ()))
 
 

@@ -68,6 +68,14 @@ def test_the_certificate_is_known_before_anybody_connects(server: Path) -> None:
         server.with_suffix(".key").chmod(0o640)
 
 
+def test_a_certificate_may_have_names_of_every_kind(signer: Authority) -> None:
+    sans = "DNS:Lab1.example,email:root@lab1.example,URI:spiffe://lab1,RID:1.2.3,dirName:own"
+    own = signer.folder / "own.cnf"
+    own.write_text("[req]\ndistinguished_name=own\n[own]\nCN=lab1\n")
+    made = signer.signed("kinds", "-days", "90", "-config", str(own), sans=sans)
+    assert keypair.load(files(made)).names == {"lab1.example"}
+
+
 def test_an_expired_certificate_is_read_and_told_of(signer: Authority) -> None:
     made = signer.expired("old")
     assert keypair.load(files(made)).expires_s < time.time()
