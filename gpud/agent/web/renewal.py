@@ -35,7 +35,7 @@ RENEWED: Final = ("hosts", "basic_auth_users", "tls_server_config", "http_server
 
 log = structlog.get_logger()
 
-Seen = tuple[tuple[int, int, int] | None, ...]
+Seen = tuple[tuple[int, ...] | None, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +99,7 @@ class Renewal:
             seen = await asyncio.to_thread(self._look)
             if seen != self._seen:
                 self._seen = seen
-                self._trouble = await self._renew(access)
+                self._trouble = await self._renewed(access)
             self.say(access.terms)
 
     def say(self, held: Terms) -> None:
@@ -118,14 +118,25 @@ class Renewal:
         else:
             self._say(Level.DEGRADED, trouble.reason, trouble.detail, trouble.fix)
 
+    async def _renewed(self, access: Access) -> Trouble | None:
+        try:
+            return await self._renew(access)
+        except Exception as error:  # who looks at the files must not end with one of them
+            log.exception("access_not_renewed")
+            return _of(error)
+
     async def _renew(self, access: Access) -> Trouble | None:
         try:
             http = await asyncio.to_thread(self._reread)
+            # Other files may be named now. Looked at before they are read: what is put there
+            # meanwhile is another state than the one that is kept here.
+            named = await asyncio.to_thread(_states, http.tls_server_config.files)
             found = await asyncio.to_thread(terms, http)
         except (GpudError, OSError, ValueError) as error:
             return _of(error)
         self._http = http
-        self._seen = await asyncio.to_thread(self._look)  # other files may be named now
+        own = () if self._source is None else self._seen[-1:]
+        self._seen = (*named, *own)
         access.renew(found)
         log.info("access_renewed", users=len(found.users), tls=found.pair is not None)
         return None
@@ -155,10 +166,8 @@ class Renewal:
 
     def _look(self) -> Seen:
         """Name the state of every file that matters; None for one that is not there."""
-        files = [Path(name) for name in self._http.tls_server_config.files]
-        if self._source is not None:
-            files.append(self._source.path)
-        return tuple(map(_state, files))
+        own = () if self._source is None else (str(self._source.path),)
+        return _states((*self._http.tls_server_config.files, *own))
 
     async def _stopped(self, stop: asyncio.Event) -> bool:
         with contextlib.suppress(TimeoutError):
@@ -207,9 +216,14 @@ def _words(event: HealthSet) -> tuple[object, ...]:
     return tuple(getattr(event, item.name) for item in fields(event) if item.name != "now_s")
 
 
-def _state(path: Path) -> tuple[int, int, int] | None:
+def _states(names: tuple[str, ...]) -> Seen:
+    return tuple(map(_state, names))
+
+
+def _state(name: str) -> tuple[int, ...] | None:
+    """Tell a file from what it was; another owner or mode, which leave no mtime, count too."""
     try:
-        found = path.stat()
+        found = Path(name).stat()
     except OSError:
         return None
-    return found.st_mtime_ns, found.st_size, found.st_ino
+    return found.st_mtime_ns, found.st_ctime_ns, found.st_size, found.st_ino

@@ -15,7 +15,7 @@ import pytest
 
 from gpud import keypair
 from gpud.agent.web import renewal
-from gpud.agent.web.access import Access, asks_for, terms
+from gpud.agent.web.access import Access, Terms, asks_for, terms
 from gpud.core.errors import ConfigError, KeyPairError
 from gpud.core.events import CertificateRead, HealthSet
 from gpud.core.http_settings import Http, TlsServerConfig
@@ -334,6 +334,50 @@ def test_two_weeks_before_its_end_a_certificate_is_told_of(watched: Watched) -> 
     made.signer.signed("live")
     (made.signer.folder / "live.key").chmod(0o644)
     follow(lambda _: made.health().reason == "key_exposed")
+
+
+def test_a_mode_that_is_put_right_is_seen(watched: Watched) -> None:
+    made, follow = watched
+    key = made.signer.folder / "live.key"
+    key.chmod(0o644)
+    follow(lambda _: made.told and made.health().reason == "key_exposed")
+    key.chmod(0o640)  # the fix that it names
+    follow(lambda _: made.health().level == 0)
+
+
+def test_what_is_put_there_while_the_files_are_read_is_taken_next(
+    watched: Watched, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made, follow = watched
+    follow(lambda _: made.told and made.health().level == 0)
+    again = [lambda: made.signer.signed("live", "-days", "300")]
+
+    def slow(http: Http) -> Terms:
+        read = terms(http)
+        if again:
+            again.pop()()
+        return read
+
+    monkeypatch.setattr(renewal, "terms", slow)
+    made.signer.signed("live", "-days", "200")
+    follow(lambda access: access.terms.pair.expires_s > time.time() + 290 * 86400)  # type: ignore[union-attr]
+
+
+def test_looking_goes_on_after_a_failure_nobody_thought_of(
+    watched: Watched, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made, follow = watched
+    follow(lambda _: made.told and made.health().level == 0)
+
+    def broken(_: Http) -> Terms:
+        raise AttributeError("no such thing")
+
+    with monkeypatch.context() as spoilt:
+        spoilt.setattr(renewal, "terms", broken)
+        made.write(f'basic_auth_users = {{ alice = "{HASHED}" }}')
+        follow(lambda _: made.health().level == 1)
+    made.write(f'basic_auth_users = {{ bob = "{HASHED}" }}')
+    follow(lambda access: "bob" in access.terms.users and made.health().level == 0)
 
 
 def test_an_address_others_reach_never_loses_its_lock_to_an_edited_file(
