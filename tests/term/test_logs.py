@@ -135,6 +135,14 @@ def test_no_line_whatsoever_is_a_failure(raw: str, component: str, least: str | 
     assert text(drawn(one)) == escaped(text(drawn(one)))
 
 
+@pytest.mark.parametrize("made_of", ["a", "a=", 'a="', 'a="\\', "=", '"', '\\"', "a b"])
+def test_a_line_as_long_as_they_get_is_read_at_once(made_of: str) -> None:
+    """Work that grows with the square of a line would take hours."""
+    for component in COMPONENTS:
+        raw = (made_of * files.LONGEST)[: files.LONGEST]
+        assert text(drawn(entry(component, raw)))
+
+
 @given(st.lists(st.text(st.characters(exclude_characters="\n", exclude_categories=["Cs"]))))
 def test_backwards_gives_every_line_that_forwards_has(lines: list[str]) -> None:
     with program() as made:

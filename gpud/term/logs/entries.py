@@ -32,7 +32,8 @@ SYNONYMS: Final = {"warn": "warning", "fatal": "critical", "panic": "critical", 
 COMPONENTS: Final = ("agent", "root", "dockerd")
 LONGEST: Final = 400
 """Characters of one value that are drawn; --json has all of them."""
-_LOGFMT: Final = re.compile(r'(\w+)=("(?:[^"\\]|\\.)*"|[^\s"]*)')
+_LOGFMT: Final = re.compile(r'(?<!\w)(\w++)=("(?:[^"\\]++|\\.)*+"|[^\s"]*)')
+"""Nothing is looked at twice: dockerd repeats whatever it was sent, and a line may have 1 MiB."""
 
 
 @dataclass(frozen=True, slots=True)
