@@ -56,9 +56,11 @@ MASKED = re.compile(
 )
 LATER = re.compile(r"^(?:# \w+ )?gpud_store_.*\n", re.MULTILINE)
 """Measured some seconds after the start, and nothing about a machine."""
-OWN_VERSIONS = re.compile(r'(?<=[{,])(version|python)="[^"]*"')
+OWN_LABELS = re.compile(r'(?<=[{,])(version|python|hostname|machine_id)="[^"]*"')
 MOMENTS = re.compile(
-    r"\d+ s ago|\d{4}-\d\d-\d\d \d\d:\d\d(?::\d\d)?|(?<=^gpud )[\d.]+", re.MULTILINE
+    r"\d+ s ago|(?<=\()\d+ (?:s|min)(?=\))|\d{4}-\d\d-\d\d \d\d:\d\d(?::\d\d)?"
+    r"|(?<=^gpud )[\d.]+|(?<=^  cost    ).+",
+    re.MULTILINE,
 )
 TROUBLE = re.compile(r"exception|traceback|job_failed", re.IGNORECASE)
 
@@ -213,7 +215,7 @@ def _settled(running: _Machine, known: str | None) -> str:
 
 def _masked(scrape: str) -> str:
     """Mask what differs from run to run, and sort series: components speak in any order."""
-    text = OWN_VERSIONS.sub(r'\1=""', MASKED.sub(r"\1 MASKED", LATER.sub("", scrape)))
+    text = OWN_LABELS.sub(r'\1=""', MASKED.sub(r"\1 MASKED", LATER.sub("", scrape)))
     lines: list[str] = []
     for _, block in groupby(text.splitlines(), lambda line: line.startswith("#")):
         lines += sorted(block, key=lambda line: "" if line.startswith("#") else line)

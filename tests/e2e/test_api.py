@@ -7,6 +7,7 @@ import json
 from tests.agent.web.api.described import Described
 from tests.agent.web.test_web import ask
 from tests.e2e.program import Program, cuda, nvml, only, program
+from tests.waiting import until
 
 QUESTIONS = (
     "/api/v1/status",
@@ -45,5 +46,8 @@ def test_every_answer_is_as_described_from_the_first_moment_on() -> None:
         (run,) = launch["last"]
         (submit,) = (sample for sample in run["samples"] if sample["mode"] == "submit")
         assert sum(submit["buckets"]["counts"]) == submit["n"]
-        series = json.loads(gpud.get(f"/api/v1/history?probe=launch&gpu={run['uuid']}"))
-        assert {one["gpu"] for one in series["series"]} == {run["uuid"]}
+        past = f"/api/v1/history?probe=launch&gpu={run['uuid']}"
+        series = until(  # an answer is kept for some seconds
+            lambda: json.loads(gpud.get(past))["series"], "runs in the history"
+        )
+        assert {one["gpu"] for one in series} == {run["uuid"]}
