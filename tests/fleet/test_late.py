@@ -1,0 +1,57 @@
+"""Laptops whose samples have a moment that is not now: long offline, or a clock that is ahead."""
+
+from __future__ import annotations
+
+import time
+import urllib.request
+from typing import TYPE_CHECKING
+
+from tests.fleet import tools
+from tests.fleet.tools import running
+from tests.waiting import until
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.fleet.tools import Tool
+
+DAY_S = 86400
+AWAY_D = 14
+
+
+def push(shipper: Tool, instance: str, at_s: float) -> None:
+    """Have a shipper send one sample with a moment of its own."""
+    line = f'gpud_build_info{{job="gpud",instance="{instance}"}} 1 {int(at_s * 1000)}'
+    url = f"http://127.0.0.1:{shipper.port}/api/v1/import/prometheus"
+    with urllib.request.urlopen(url, line.encode(), timeout=30) as answer:
+        assert answer.status == 204
+
+
+def test_what_a_laptop_kept_for_a_fortnight_arrives_and_a_clock_that_is_ahead_stops_nobody(
+    tmp_path: Path,
+) -> None:
+    store = tools.receiver(tmp_path / "receiver", hurry=(1, 1))
+    shipper = tools.vmagent(
+        tmp_path / "vmagent",
+        "http://127.0.0.1:1/none.json",
+        f"http://127.0.0.1:{store.port}/api/v1/write",
+        interval_s=30,
+    )
+
+    def arrived(instance: str, count: int) -> bool:
+        kept = f'count_over_time(gpud_build_info{{instance="{instance}"}}[{AWAY_D + 1}d])'
+        return [value for _, value in store.values(kept)] == [count]
+
+    with running(store, shipper):
+        push(shipper, "others", time.time())
+        until(lambda: arrived("others", 1), "the store has a present", tools.PATIENCE_S)
+        push(shipper, "laptop", time.time() - AWAY_D * DAY_S)
+        until(lambda: arrived("laptop", 1), "what was kept arrives", tools.PATIENCE_S)
+        push(shipper, "ahead", time.time() + 5 * DAY_S)
+        until(
+            lambda: bool(store.values("gpud_build_info", time=str(time.time() + 5 * DAY_S))),
+            "the future has arrived",
+            tools.PATIENCE_S,
+        )
+        push(shipper, "others", time.time())
+        until(lambda: arrived("others", 2), "the others are heard of", tools.PATIENCE_S)
