@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import re
+import shutil
 import subprocess
 from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.e2e import alerting
+from tests.e2e import alerting, scraping
+from tests.e2e.program import free_port
 from tests.prometheus.rules import FOLDER
 from tests.waiting import until
 
@@ -28,6 +30,32 @@ def test_both_tools_find_nothing_wrong_with_the_examples() -> None:
     prometheus = said("promtool", "check", "config", FOLDER / "prometheus.yml")
     assert "3 rule files found" in prometheus
     assert "SUCCESS" in said("amtool", "check-config", ALERTMANAGER)
+
+
+def test_a_gpud_that_does_not_answer_beside_its_prometheus_is_down(tmp_path: Path) -> None:
+    text = re.sub(r"_interval: \d+s", "_interval: 1s", (FOLDER / "prometheus.yml").read_text())
+    text = text.replace("127.0.0.1:9945", f"127.0.0.1:{free_port()}")
+    (tmp_path / "prometheus.yml").write_text(text)
+    shutil.copytree(FOLDER / "rules", tmp_path / "rules")
+    port = free_port()
+    config, data = (
+        f"--config.file={tmp_path}/prometheus.yml",
+        f"--storage.tsdb.path={tmp_path}/data",
+    )
+    listen = f"--web.listen-address=127.0.0.1:{port}"
+    with (tmp_path / "log").open("wb") as log:
+        process = subprocess.Popen(["prometheus", config, data, listen], stdout=log, stderr=log)
+    try:
+        until(
+            lambda: (scraping.api(port, "query", query='ALERTS{alertname="GpudDown"}') or {}).get(
+                "result"
+            ),
+            "GpudDown waits",
+            60,
+        )
+    finally:
+        process.terminate()
+        process.wait(timeout=60)
 
 
 @pytest.mark.parametrize(
