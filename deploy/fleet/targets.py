@@ -32,6 +32,7 @@ SHORT_ID = 8
 def this(address: str, labels: dict[str, str]) -> list[dict[str, object]]:
     """Ask the gpud at ``address`` which machine it is, and name the instance after that.
 
+    ``pushed`` tells the rules that whoever scrapes this sleeps when the machine does.
     Errors: ``OSError`` when it does not answer, ``ValueError`` when it does not say.
     """
     with DIRECT.open(f"http://{address}/metrics", timeout=10) as answer:
@@ -41,7 +42,7 @@ def this(address: str, labels: dict[str, str]) -> list[dict[str, object]]:
         raise ValueError(f"{address} names no machine_id: is it a gpud that can keep its state?")
     name = re.sub(r"[^A-Za-z0-9.-]+", "-", said.get("hostname", "")).strip("-") or "machine"
     instance = f"{name}-{said['machine_id'][:SHORT_ID]}".lower()
-    return [{"targets": [address], "labels": {"instance": instance, **labels}}]
+    return [{"targets": [address], "labels": {"instance": instance, "pushed": "true", **labels}}]
 
 
 def listed(path: Path) -> list[dict[str, object]]:

@@ -127,7 +127,10 @@ def test_gpud_is_asked_directly_whatever_proxy_the_environment_names(
         threading.Thread(target=gpud.handle_request, daemon=True).start()
         done = targets("this", "--address", f"127.0.0.1:{gpud.server_port}")
     assert (done.returncode, done.stderr) == (0, "")
-    assert json.loads(done.stdout)[0]["labels"] == {"instance": "desktop-1-01234567"}
+    assert json.loads(done.stdout)[0]["labels"] == {
+        "instance": "desktop-1-01234567",
+        "pushed": "true",
+    }
 
 
 def test_the_rules_of_a_fleet_have_the_same_expressions(tmp_path: Path) -> None:

@@ -21,7 +21,7 @@ METRIC: Final = re.compile(r"\b(?:gpud_\w+|[a-z_]+:gpud_\w+:\w+)(?![\w:])")
 SELECTED: Final = re.compile(rf"({METRIC.pattern}|\bup(?={{))(?:{{([^}}]*)}})?")
 GROUPED: Final = re.compile(r"\b(?:by|on|group_left|group_right|ignoring|without) \(([^)]*)\)")
 COMMAND: Final = re.compile(r"`((?:sudo )?gpud [^`]+)`")
-OF_TARGETS: Final = frozenset({"job", "instance", "always_on", "site", "owner"})
+OF_TARGETS: Final = frozenset({"job", "instance", "always_on", "pushed", "site", "owner"})
 """Labels that Prometheus gives."""
 MADE: Final = re.compile(r'"(\w+)", "\w+", "", ""')
 """A label that label_replace gives whatever there is."""
