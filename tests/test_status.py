@@ -488,6 +488,16 @@ def test_an_agent_of_an_older_release_is_shown_too() -> None:
     assert "telemetry from -" in line_with(shown(document), "GPUs   ")
 
 
+def test_the_title_calls_what_has_become_slower_slower_and_since_when() -> None:
+    document = full()
+    (alert,) = document["alerts"]
+    document["health"] = {name: well(name) | {"since_s": NOW_S - 9e5} for name in ("gpu", "root")}
+    document |= {"state": "ok", "alerts": [alert | {"starts_s": NOW_S - 3720}]}
+    title = shown(document)[0]
+    assert title.startswith("gpud 0.1.0: slower, 1 alert since ")
+    assert title.endswith(" (1 h 2 min)")
+
+
 def test_what_fires_comes_first_with_its_fix_and_how_to_say_that_it_was_seen() -> None:
     document = full()
     document["health"] = {"gpu": well("gpu")}

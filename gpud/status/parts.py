@@ -25,21 +25,20 @@ MINUTE_S, HOUR_S, DAY_S = 60.0, 3600.0, 86400.0
 
 
 def title(document: dict[str, Any], now_s: float) -> Line:
-    """The state in a word, since when, and how old the word is where nobody writes it any more."""
+    """The state in a word, since when, and how old the word is where nobody writes it any more.
+
+    It has been so for as long as the page says, and work that has become slower is not well.
+    """
+    said = headline.headline(document)
     level = max((health["level"] for health in document["health"].values()), default=0)
     n = len(unseen(document))
     told = f", {n} alert{'' if n == 1 else 's'}" if n else ""
-    since = [
-        health["since_s"]
-        for health in document["health"].values()
-        if health["level"] == level and health.get("since_s") is not None
-    ]
-    # Well is the machine since its last part became so, unwell since its first part became so.
-    at_s = (max if level == 0 else min)(since, default=None)
+    word = "slower" if said.word == headline.SLOWER else document["state"]
+    at_s = said.since_s
     begun = "" if at_s is None else f" since {moment(at_s)} ({lasted(now_s - at_s)})"
     age_s = now_s - document["written_s"]
     old = f", data {lasted(age_s)} old" if age_s >= STALE_FROM_S else ""
-    state = Span(f"{document['state']}{told}", STYLES[max(level, 1) if told else level])
+    state = Span(f"{word}{told}", STYLES[max(level, 1) if told else level])
     return line(Span(f"gpud {document['version']}: ", HEAD), state, begun, Span(old, BAD))
 
 
