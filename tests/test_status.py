@@ -293,7 +293,8 @@ def test_a_new_driver_is_one_change_whatever_it_brings_along() -> None:
     assert lines[at + 2].strip().startswith("driver folder nv_dispi")
 
 
-def test_one_gpu_and_all_well_is_one_screen() -> None:
+def calm() -> dict[str, Any]:
+    """One GPU with every probe there is, and nothing wrong."""
     document = full()
     document["health"] = {name: well(name) for name in document["health"]}
     document["breaker"], document["put_off"], document["alerts"] = None, [], []
@@ -312,6 +313,26 @@ def test_one_gpu_and_all_well_is_one_screen() -> None:
         for name, module in discovery.modules(probes, ("SPEC",))[0].items()
     ]
     assert sum(len(state["samples"]) for state in document["probes"]) > 25
+    return document
+
+
+def test_well_with_advice_is_one_screen_too() -> None:
+    document = calm()
+    document["health"]["containers"] = {
+        "level": 0,
+        "detail": "the NVIDIA Container Toolkit is not installed: Docker has no way to hand out "
+        "a GPU",
+        "fix": "install it from NVIDIA's package repository, then " + "do this and that, " * 9,
+    }
+    lines = [text(one) for one in status.drawn(document, NOW_S, View(80, 24), url="http://[::1]/")]
+    assert len(lines) < 24
+    assert line_with(lines, "containers").startswith("  containers ok: the NVIDIA Container")
+    assert not [line for line in lines if "fix: install" in line]
+    assert [line for line in shown(document) if "fix: install" in line], "a pipe has all of it"
+
+
+def test_one_gpu_and_all_well_is_one_screen() -> None:
+    document = calm()
     for view in (View(80, 24), View(80, 24, ascii_only=True)):
         lines = [text(one) for one in status.drawn(document, NOW_S, view, url="http://[::1]:9945/")]
         assert len(lines) < 24  # and the prompt below it

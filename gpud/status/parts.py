@@ -89,6 +89,10 @@ def health(document: dict[str, Any], view: View, *, brief: bool = False) -> list
     shown: list[Line] = []
     told: dict[str, str] = {}
     for (level, detail, fix), names in alike.items():
+        if brief and not level and detail:  # nothing is wrong; gpud doctor has the advice
+            said = detail.partition(": ")[0]
+            shown.append(line(f"  {', '.join(names):<10} ", Span(LEVELS[0], GOOD), f": {said}"))
+            continue
         shown.append(line(f"  {', '.join(names):<10} ", Span(LEVELS[level], STYLES[level])))
         if detail:
             shown.append(line(f"  {'':<10} because: {detail}"))
