@@ -215,6 +215,11 @@ class Http:
 
     @property
     def url(self) -> str:
-        """The address of the page, as far as the settings know it."""
-        host = f"[{self.host}]" if ":" in self.host else self.host
+        """The address of the page, as far as the settings know it.
+
+        Who listens everywhere is reached on this machine too; 0.0.0.0 is nothing to open.
+        """
+        everywhere = self.host in {"", "::"} or self.host == "0.0.0.0"  # noqa: S104  # only asked
+        host = "localhost" if everywhere else self.host
+        host = f"[{host}]" if ":" in host else host
         return f"{'https' if self.tls_server_config.enabled else 'http'}://{host}:{self.port}"

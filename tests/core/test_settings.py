@@ -30,6 +30,14 @@ def test_an_address_that_others_can_reach_is_refused(host: str) -> None:
         parse(f'[http]\nlisten = "{host}:1"'.encode(), {})
 
 
+@pytest.mark.parametrize("listen", ["0.0.0.0:1", "[::]:1"])
+def test_the_page_of_who_listens_everywhere_is_opened_on_this_machine(listen: str) -> None:
+    # A bcrypt hash of the cheapest kind; only its shape is looked at.
+    users = f'basic_auth_users = {{ ada = "$2b$04${"a" * 53}" }}\nallow_plaintext_auth = true'
+    made = parse(f'[http]\nlisten = "{listen}"\n{users}'.encode(), {}).http
+    assert made.url == "http://localhost:1"
+
+
 def test_nothing_at_all_gives_the_defaults() -> None:
     assert parse(None, {}) == Settings()
     assert parse(b"", {}) == Settings()
