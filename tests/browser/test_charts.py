@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from playwright.sync_api import Browser
+    from playwright.sync_api import Browser, Route
 
     from tests.browser.serving import Site
     from tests.browser.watching import Watched
@@ -226,3 +226,23 @@ def test_the_marks_of_a_short_and_a_long_day_are_on_the_hours_of_the_clock(
             *("00:00", "06:00", "12:00", "18:00", "00:00")
         ]
         assert seen.page.evaluate(ask, [spring, spring + 60 * 86400, 30 * 86400])[0] == "00:00"
+
+
+@pytest.mark.parametrize(("width", "height"), [(1280, 240), (390, 200)])
+def test_a_chart_has_its_room_before_its_style_and_its_figures_come(
+    browser: Browser, served: Site, width: int, height: int
+) -> None:
+    room = f"document.querySelector('#{LAUNCH} .plot').getBoundingClientRect().height"
+    with watched(browser, served.url, NOW_S, viewport={"width": width, "height": 900}) as seen:
+        held: list[Route] = []
+        seen.page.route("**/charts.css*", lambda one: held.append(one))  # noqa: PLW0108  # it is marked
+        seen.page.goto(served.url, wait_until="domcontentloaded")
+        seen.page.locator("html.js").wait_for()
+        before = seen.page.evaluate(room)
+        while not held:
+            seen.page.wait_for_timeout(50)
+        held[0].continue_()
+        seen.page.locator(f"#{LAUNCH}").scroll_into_view_if_needed()
+        seen.page.locator(f"#{LAUNCH} canvas").wait_for()
+        assert before == seen.page.evaluate(room) == height
+        seen.well()

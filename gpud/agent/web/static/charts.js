@@ -18,6 +18,7 @@ const known = new Map();
 class Chart {
   constructor(figure) {
     this.figure = figure;
+    this.plot = figure.querySelector(".plot");
     this.made = KINDS[figure.dataset.chart](figure);
     this.near = false;
     this.due_ms = 0;
@@ -93,13 +94,14 @@ export function adopt() {
     chart.loading?.abort();
     chart.made.chart()?.destroy();
     seen.unobserve(figure);
+    sized.unobserve(chart.plot);
     known.delete(figure);
   }
   for (const figure of document.querySelectorAll("figure[data-chart]")) {
-    const plot = figure.querySelector(".plot");
-    if (known.has(figure) || plot === null || !(figure.dataset.chart in KINDS)) continue;
-    known.set(figure, new Chart(figure));
-    sized.observe(plot);
+    if (known.has(figure) || !figure.querySelector(".plot") || !(figure.dataset.chart in KINDS)) continue;
+    const chart = new Chart(figure);
+    known.set(figure, chart);
+    sized.observe(chart.plot);
     seen.observe(figure);
   }
 }

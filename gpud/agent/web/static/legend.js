@@ -10,7 +10,7 @@ export function legend(plot, modes, words, toggled) {
   const box = element("div", "legend");
   const when = element("p", "when");
   const list = element("ul", "modes");
-  const spoken = element("p", "spoken");
+  const spoken = element("p", "spoken hidden");
   spoken.setAttribute("aria-live", "polite"); // filled by the keyboard only: a mouse would chatter
   const shown = new Set(modes);
   const values = modes.map((mode, number) => {

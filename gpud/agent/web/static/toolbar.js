@@ -41,6 +41,6 @@ export function toolbar() {
     zoom(null);
     (form.querySelector("input:checked") ?? form).focus(); // the button is gone
   });
-  listen(() => form.isConnected && show());
+  const end = listen(() => (form.isConnected ? show() : end()));
   show();
 }

@@ -17,9 +17,13 @@ const LEAST_S = 60; // nothing is measured more often than it would take to see 
 export const view = { range: "24h", utc: false, zoom: null };
 const listeners = new Set();
 
-/** Call `changed(what)` after each change; `what` is "time" when only the clock is another. */
+/**
+ * Call `changed(what)` after each change; `what` is "time" when only the clock is another. Gives
+ * what ends it.
+ */
 export function listen(changed) {
   listeners.add(changed);
+  return () => listeners.delete(changed);
 }
 
 /** From when until when, in Unix seconds. */
