@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from gpud.agent.web.page import parts
-from gpud.agent.web.page.parts import advice, code, link, mark, moment
+from gpud.agent.web.page.parts import code, link, mark, moment
 from gpud.core import causes
 from gpud.core.alerts import Cause
 from gpud.core.markup import Html, el, joined, text
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 MOST = 20
 """Alerts that are drawn; more are counted."""
 STREAMS = 30
-SUMMARY, FIX = 400, 1000
+SUMMARY = 400
 HEADINGS = ("figure", "on", "before", "now", "change", "nine times in ten", "runs", "since")
 
 
@@ -52,14 +52,13 @@ def _alert(view: View, one: Mapping[str, Any]) -> Html:
     said = [mark(state, one["severity"]), joined("since ", moment(one["starts_s"], "at"))]
     if seen_s is not None:
         said.append(joined("acknowledged ", moment(seen_s)))
-    fix = one.get("fix")
     return el(
         "article",
         el("h3", text(one["summary"], SUMMARY), id=f"alert-{print_}"),
         el("p", *(el("span", part) for part in said), class_="beside quiet"),
         _evidence(view, one, print_),
         _causes(one),
-        el("p", el("strong", "To do: "), advice(fix[:FIX])) if fix else None,
+        parts.todo(one.get("fix")),
         el(
             "p",
             el("span", link(str(one["runbook"]), "what this means and what to do")),

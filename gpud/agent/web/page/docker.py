@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from gpud.agent.web.page import parts
-from gpud.agent.web.page.parts import UNKNOWN, advice, mark, moment, spaced
+from gpud.agent.web.page.parts import UNKNOWN, mark, moment, spaced
 from gpud.core.markup import Child, Html, el, joined, text
 from gpud.core.stats import human
 
@@ -55,17 +55,16 @@ def section(view: View) -> Html:
             "docker",
             "Docker",
             el("p", mark("starting", "not known: "), text(why)),
-            el("p", el("strong", "To do: "), advice(health["fix"])) if health.get("fix") else None,
+            parts.todo(health.get("fix")),
         )
     dockerd = root["dockerd"]
     why = dockerd.get("detail")
-    fix = dockerd.get("fix")
     return parts.section(
         "docker",
         "Docker",
         parts.facts(_dockerd(root)),
         el("p", text(why), class_="lines") if why else None,
-        el("p", el("strong", "To do: "), advice(fix)) if fix else None,
+        parts.todo(dockerd.get("fix")),
         parts.facts(_containers(view)),
     )
 
@@ -107,7 +106,7 @@ def _containers(view: View) -> Iterator[tuple[str, Child]]:
         yield "GPUs in containers", joined(way, joined(": ", text(why, 400)) if why else None)
     compared = view.document.get("containers")
     if compared is not None:
-        yield "n-body in a container", joined(text(compared["detail"], 400))
+        yield "n-body in a container", text(compared["detail"], 400)
     elif said.get("image_present") is False:
         yield (
             "n-body in a container",

@@ -65,11 +65,7 @@ def _none(view: View) -> Html:
         one = health.get(name)
         if one and (one["detail"] or one["reason"]):
             why = one["detail"] or spaced(one["reason"])
-            fix = one["fix"]
-            return joined(
-                el("p", "No GPU: ", text(why)),
-                el("p", el("strong", "To do: "), parts.advice(fix)) if fix else None,
-            )
+            return joined(el("p", "No GPU: ", text(why)), parts.todo(one["fix"]))
     return el("p", "No GPU is known yet.", class_="quiet")
 
 

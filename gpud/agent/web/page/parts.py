@@ -132,6 +132,11 @@ def advice(words: str) -> Html:
     return joined([code(part) if place % 2 else part for place, part in enumerate(parts)])
 
 
+def todo(fix: str | None) -> Html | None:
+    """Give the line that says what to do, where anything can be done."""
+    return el("p", el("strong", "To do: "), advice(fix)) if fix else None
+
+
 def code(words: str) -> Html:
     """Give a command or a path; a short one stays on one line."""
     return el("code", words, class_="short" if len(words) <= COMMAND else None)
