@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.fleet import tools, world
+from tests.fleet import tools
 from tests.fleet.tools import fired, probes, running
+from tests.fleet.world import ALERT, PAIR
 from tests.waiting import until
 
 if TYPE_CHECKING:
@@ -23,8 +24,6 @@ HOSTS = 60
 HURRY = (600, 10)
 ROUND_S = 4.0
 SLEPT_S = 5 * 3600.0
-PAIR = {(*world.SLOW, probe) for probe in world.SLOWED}
-ALERT = {("GpudDriverSlowerThanBest", *world.SLOW)}
 
 
 @pytest.fixture
@@ -35,10 +34,6 @@ def fleet() -> Iterator[Fleet]:
 
 def seen(look: Callable[[], bool], what: str) -> None:
     until(look, what, tools.PATIENCE_S, every_s=0.2)
-
-
-def knows(store: Tool, hosts: int) -> bool:
-    return store.known() == hosts
 
 
 def keeps(store: Tool, wanted: dict[str, int]) -> bool:
@@ -70,7 +65,7 @@ def test_of_a_lab_that_is_scraped_one_driver_is_told_whatever_sleeps_and_leaves(
         tmp_path / "scraper", fleet.url(0, of=2), str(listed), interval_s=3, hurry=HURRY
     )
     with running(store):
-        seen(lambda: store.known() == HOSTS, "every machine is scraped")
+        seen(lambda: store.knows(HOSTS), "every machine is scraped")
         seen(lambda: probes(store) == PAIR, "the driver is told of")
         asleep = fleet.names(site="home")[::5]
         gone = set(fleet.names()[::5])
@@ -83,7 +78,7 @@ def test_of_a_lab_that_is_scraped_one_driver_is_told_whatever_sleeps_and_leaves(
         assert probes(store) == PAIR
         fleet.tell(wake=asleep, slept_s=SLEPT_S, join=sorted(gone))
         listed.write_text(json.dumps(half))
-        seen(lambda: store.known() == HOSTS, "all are back")
+        seen(lambda: store.knows(HOSTS), "all are back")
         evaluate(store)
         assert probes(store) == PAIR
         assert fired(store) == ALERT
@@ -117,7 +112,7 @@ def test_what_was_pushed_during_an_outage_of_the_store_is_all_there_afterwards(
     }
     with running(prometheus, victoria, *(shipper for _, shipper in shippers.values())):
         for store in (prometheus, victoria):
-            seen(partial(knows, store, HOSTS), "every machine has arrived")
+            seen(partial(store.knows, HOSTS), "every machine has arrived")
         seen(lambda: probes(prometheus) == PAIR, "the driver is told of")
         prometheus.kill()
         victoria.stop()

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.fleet import tools, world
+from tests.fleet import tools
 from tests.fleet.tools import fired, probes, running
+from tests.fleet.world import ALERT, PAIR
 from tests.waiting import until
 
 if TYPE_CHECKING:
@@ -23,8 +24,6 @@ INTERVAL_S = 15.0
 ROUND_S = 120.0
 CYCLES = 1
 SLEPT_S = 5 * 3600.0
-PAIR = {(*world.SLOW, probe) for probe in world.SLOWED}
-ALERT = {("GpudDriverSlowerThanBest", *world.SLOW)}
 
 
 @pytest.fixture
@@ -37,24 +36,20 @@ def seen(look: Callable[[], bool], what: str) -> None:
     until(look, what, within_s=900, every_s=1.0)
 
 
-def _knows(store: Tool, hosts: int) -> bool:
-    return store.known() == hosts
-
-
 def course(fleet: Fleet, store: Tool, judge: Tool, outage: Callable[[], None]) -> None:
     """Lead the fleet through sleep, churn and an outage, and see one pair at every turn."""
-    seen(lambda: store.known() == HOSTS, "every machine is there")
+    seen(lambda: store.knows(HOSTS), "every machine is there")
     seen(lambda: probes(judge) == PAIR, "the driver is told of")
     for cycle in range(CYCLES):
         asleep = fleet.names(site="home")[cycle::10]
         gone = fleet.names()[cycle::5]
         fleet.tell(sleep=asleep, leave=gone)
         left = HOSTS - len({*asleep, *gone})
-        seen(partial(_knows, store, left), "they are gone")
+        seen(partial(store.knows, left), "they are gone")
         assert probes(judge) == PAIR
         outage()
         fleet.tell(wake=asleep, slept_s=SLEPT_S, join=gone)
-        seen(lambda: store.known() == HOSTS, "all are back")
+        seen(lambda: store.knows(HOSTS), "all are back")
         seen(lambda: probes(judge) == PAIR, "the driver is told of again")
     assert not judge.ill()
 

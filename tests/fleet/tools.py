@@ -148,6 +148,10 @@ class Tool:
         """How many machines it has a fresh scrape of."""
         return len(self.values('gpud_build_info{job="gpud"}'))
 
+    def knows(self, hosts: int) -> bool:
+        """Say whether these are all."""
+        return self.known() == hosts
+
     def ill(self) -> list[str]:
         """What went wrong with a rule when it was last evaluated."""
         found = self.api("rules")

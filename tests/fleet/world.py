@@ -25,6 +25,9 @@ SLOW: Final = (COMMON[0], NEW)
 RARE: Final = "RTX A2000"
 RARE_HOSTS: Final = 4  # of either driver: one too few
 SLOWED: Final = ("launch", "triad")
+PAIR: Final = {(*SLOW, probe) for probe in SLOWED}
+ALERT: Final = {("GpudDriverSlowerThanBest", *SLOW)}
+"""All there is to tell of such a fleet, as ``tools.probes`` and ``tools.fired`` give it."""
 SLOWDOWN: Final = 1.25
 HOSTS_DIFFER: Final = 0.03  # standard deviation of the logarithm, between machines
 ON_BATTERY: Final = 1.3
