@@ -89,3 +89,22 @@ def test_what_is_unchanged_is_known_also_when_many_others_were_asked_for_meanwhi
         seen.page.goto(f"{served.url}#figures")
         seen.drawn()
         assert seen.page.evaluate(ask) == "first"
+
+
+def test_charts_that_could_not_be_fetched_come_later(browser: Browser, served: Site) -> None:
+    with watched(browser, served.url, past.NOW_S) as seen:
+        refused: list[str] = []
+
+        def once(asked: Route) -> None:
+            if refused:
+                asked.fallback()
+            else:
+                refused.append(asked.request.url)
+                asked.abort()
+
+        seen.page.route("**/static/charts.js*", once)
+        seen.page.goto(served.url)
+        seen.page.locator(f"#{LAUNCH}").scroll_into_view_if_needed()
+        seen.page.locator(f"#{LAUNCH} canvas").wait_for()
+        assert len(refused) == 1
+        assert [one for one in seen.said if "net::ERR_FAILED" not in one] == []

@@ -8,6 +8,7 @@ import { toolbar } from "./toolbar.js";
 import { follow, listen, restore } from "./view.js";
 
 const EVERY_MS = 1000;
+const AGAIN_MS = 5000;
 
 document.documentElement.classList.add("js");
 style();
@@ -22,10 +23,17 @@ rewrite(document);
 setInterval(() => rewrite(document), EVERY_MS);
 let charts = null;
 startLive(() => charts?.adopt());
-// The page can be used before there is a chart in it.
-import("./charts.js").then((loaded) => {
-  charts = loaded;
+bring();
+
+/** The page can be used before there is a chart in it, and while gpud starts anew. */
+async function bring() {
+  try {
+    charts = await import("./charts.js");
+  } catch {
+    setTimeout(bring, AGAIN_MS); // the page itself says when gpud does not answer
+    return;
+  }
   charts.start();
   // For those who look closer, in the console: the figures behind the pixels.
   Object.defineProperty(globalThis, "gpud", { value: Object.freeze({ drawn: charts.drawn }) });
-});
+}
