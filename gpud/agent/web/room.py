@@ -93,7 +93,9 @@ class Room:
             for member in among
             if (rank := member.rank) is not None
         ]
-        ranked.sort(key=lambda one: one[:3])
+        strangers = sum(rank == NEVER_LET_IN for rank, *_ in ranked)
+        last = NEVER_LET_IN if 2 * strangers < len(ranked) else None
+        ranked.sort(key=lambda one: (one[0] == last, *one[:3]))
         for *_, member in ranked[:most]:
             member.drop()
         return bool(ranked)

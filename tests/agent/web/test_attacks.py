@@ -112,6 +112,19 @@ def test_who_was_let_in_is_kept_while_strangers_make_room_for_each_other(plain: 
     let_go(plain, descriptors())
 
 
+def test_who_has_just_come_does_not_go_while_others_only_keep_their_places() -> None:
+    asked = b"GET /-/healthy HTTP/1.1\r\nhost: localhost\r\n\r\n"
+    with armed("max_connections_per_peer = 32") as listener:
+        listener.keep(32, asked)
+        for _ in range(8):
+            with listener.connect() as scraper:
+                listener.keep(4, asked)  # others come while it has not asked yet
+                scraper.settimeout(30)
+                scraper.sendall(asked)
+                assert scraper.recv(65536).startswith(b"HTTP/1.1 200 ")
+                listener.keep(1, asked)
+
+
 def slow_reader(listener: Armed) -> socket.socket:
     """Ask for what fills every buffer, and read nothing."""
     slow = socket.socket()
