@@ -134,6 +134,19 @@ def test_a_window_in_an_old_time_shows_hours_where_runs_are_deleted(seen: Watche
     wait(seen, "u.data[1].some((one) => one > 0)")
 
 
+def test_an_address_that_means_nothing_shows_what_is_usual(browser: Browser, served: Site) -> None:
+    ms = f"{NOW_S * 1000 - 7200_000:.0f}&to={NOW_S * 1000:.0f}"
+    windows = ("from=1&to=2", "from=1&to=1e999", "from=2&to=1", f"from={ms}", "from=x&to=y")
+    with watched(browser, served.url, NOW_S) as other:
+        for said in ("range=toString", *(f"range=24h&{one}" for one in windows)):
+            other.page.goto("about:blank")
+            other.page.goto(f"{served.url}#{said}")
+            assert other.page.is_checked("input[value='24h']"), said
+            assert other.page.locator("#reset").is_hidden(), said
+        other.drawn()
+        other.well()
+
+
 def test_the_keyboard_moves_reads_aloud_zooms_and_goes_back(seen: Watched) -> None:
     keyboard = focus(seen)
     keyboard.press("End")

@@ -12,6 +12,7 @@ export const RANGES_S = {
 };
 const KEY = "gpud.view";
 const LEAST_S = 60; // nothing is measured more often than it would take to see more
+const MOST_S = 3 * RANGES_S["1y"]; // the API answers no further back, and no more at once
 
 /** @type {{range: keyof RANGES_S, utc: boolean, zoom: [number, number] | null}} */
 export const view = { range: "24h", utc: false, zoom: null };
@@ -32,7 +33,7 @@ export function span(now_s = Date.now() / 1000) {
 }
 
 export function choose(range) {
-  if (!(range in RANGES_S)) return;
+  if (!Object.hasOwn(RANGES_S, range)) return;
   Object.assign(view, { range, zoom: null });
   told("span");
 }
@@ -43,8 +44,7 @@ export function zoom(window) {
   if (window !== null) {
     const middle = (window[0] + window[1]) / 2;
     const half = Math.max(window[1] - window[0], LEAST_S) / 2;
-    const oldest = Date.now() / 1000 - 3 * RANGES_S["1y"]; // the API answers no further back
-    if (!Number.isFinite(middle) || middle - half < oldest) return;
+    if (!known(middle - half, middle + half)) return;
     view.zoom = [middle - half, middle + half];
   } else {
     view.zoom = null;
@@ -62,10 +62,16 @@ export function restore() {
   const said = new URLSearchParams(location.hash.slice(1));
   const kept = new URLSearchParams(remembered());
   const from = said.has("range") ? said : kept;
-  if (from.get("range") in RANGES_S) view.range = from.get("range");
+  if (Object.hasOwn(RANGES_S, from.get("range"))) view.range = from.get("range");
   view.utc = from.get("utc") === "1";
   const [begin, end] = [Number(said.get("from")), Number(said.get("to"))];
-  view.zoom = begin > 0 && end > begin ? [begin, end] : null;
+  view.zoom = known(begin, end) ? [begin, end] : null;
+}
+
+/** Whether it is a window of which something can be known; an address may say anything. */
+function known(begin, end) {
+  const now = Date.now() / 1000;
+  return begin < end && end - begin <= MOST_S && begin >= now - MOST_S && begin < now;
 }
 
 /** Follow the address when somebody edits it or goes back. */
