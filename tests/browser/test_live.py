@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from playwright.sync_api import Browser
+    from playwright.sync_api import Browser, Route
 
     from tests.browser.serving import Site
 
@@ -98,6 +98,28 @@ def test_a_server_that_is_gone_is_said_to_be_and_back_by_itself(
         # That nobody listened is what the browser itself says to its console.
         assert {one for one in seen.said if REFUSED not in one} == set()
         assert seen.abroad == []
+
+
+def test_who_does_not_answer_is_not_waited_for(browser: Browser, served: Site) -> None:
+    """A network that is another after the lid was opened neither answers nor refuses."""
+    with watched(browser, served.url) as seen:
+        seen.page.add_init_script(
+            "const own = AbortSignal.timeout.bind(AbortSignal);"
+            "AbortSignal.timeout = (ms) => own(ms / 30);"
+        )
+        held: list[object] = []
+
+        def hold(asked: Route) -> None:
+            if len(held) < 4:
+                held.append(asked)
+            else:
+                asked.fallback()
+
+        seen.page.route("**/api/v1/history?*", hold)
+        seen.page.goto(served.url)
+        seen.page.locator(f"#{LAUNCH}").scroll_into_view_if_needed()
+        seen.page.locator(f"#{LAUNCH}[data-drawn]").wait_for(timeout=60_000)
+        assert len(held) == 4
 
 
 def test_a_hostile_name_stays_a_name(browser: Browser, served: Site) -> None:

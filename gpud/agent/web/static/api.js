@@ -7,6 +7,7 @@ const AT_ONCE = 2;
 const AGAIN_MS = 1000;
 const TRIES = 5;
 const KEPT = 64;
+const PATIENCE_MS = 30_000; // who has not answered then will not: the network is another, or it slept
 let running = 0;
 const waiting = [];
 /** @type {Map<string, {tag: string, body: any}>} */
@@ -41,7 +42,8 @@ export async function json(path, signal) {
 export async function asked(path, signal, tag) {
   try {
     const headers = tag ? { "if-none-match": tag } : {};
-    const answer = await fetch(path, { headers, signal, cache: "no-store", redirect: "error" });
+    const ends = AbortSignal.any([AbortSignal.timeout(PATIENCE_MS), ...(signal ? [signal] : [])]);
+    const answer = await fetch(path, { headers, signal: ends, cache: "no-store", redirect: "error" });
     answered();
     return answer;
   } catch (error) {
