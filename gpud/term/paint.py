@@ -18,8 +18,6 @@ if TYPE_CHECKING:
 
     from gpud.status.view import Line
 
-WHEN: Final = ("auto", "always", "never")
-"""What ``--color`` may be."""
 _CODES: Final = {"bold": 1, "dim": 2, "red": 31, "green": 32, "yellow": 33, "blue": 34, "cyan": 36}
 _OFF: Final = "\x1b[0m"
 

@@ -12,9 +12,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gpud import arguments
 from gpud.core.text import escaped
 from gpud.status.view import text
-from gpud.term.logs import files
+from gpud.term.logs import command, files
 from gpud.term.logs.entries import COMPONENTS, LEVELS, document, drawn, entry, severe
 from tests.e2e.program import as_nobody, program
 from tests.term.windows import ENVIRONMENT, gpud, window
@@ -244,3 +245,8 @@ def test_what_may_not_be_read_is_named_with_the_command_that_may() -> None:
     for done in (some, none):
         assert f"cannot read {folder}/dockerd.log: Permission denied" in done.stderr
         assert done.stderr.endswith("  fix: sudo gpud logs\n")
+
+
+def test_what_may_be_typed_is_what_the_logs_know() -> None:
+    assert (arguments.COMPONENTS, arguments.LEVELS) == (COMPONENTS, LEVELS)
+    assert set(command.FILES) == set(COMPONENTS)
