@@ -8,6 +8,7 @@ from starlette.responses import PlainTextResponse
 
 from gpud.agent.web.access import asks_for
 from gpud.agent.web.auth import Checker, Outcome
+from gpud.agent.web.room import peer_of
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp, Receive, Scope, Send
@@ -77,7 +78,7 @@ class Guard:
         users = self._access.terms.users
         if not users:
             return None
-        peer = str((scope.get("client") or ("",))[0])
+        peer = peer_of(scope.get("client") or "")
         outcome = await self._checker.check(_header(scope, b"authorization"), users, peer)
         if outcome is Outcome.KNOWN:
             return None

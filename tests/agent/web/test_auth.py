@@ -5,15 +5,18 @@ from __future__ import annotations
 import asyncio
 import base64
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import hypothesis
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from starlette.responses import PlainTextResponse
 
 from gpud.agent.web import auth
+from gpud.agent.web.access import Access, Terms
 from gpud.agent.web.auth import Checker, Outcome, credentials
+from gpud.agent.web.guard import Guard
 from gpud.core import masking
 from gpud.core.errors import ConfigError
 from gpud.core.settings import parse
@@ -121,6 +124,42 @@ def test_a_flood_waits_in_a_bounded_queue_and_one_peer_leaves_room_for_others() 
         outcomes = await asyncio.gather(*flood)
         assert outcomes.count(Outcome.UNKNOWN) == auth.MOST_WAITING_PER_PEER
         assert outcomes.count(Outcome.BUSY) == 200 - auth.MOST_WAITING_PER_PEER
+
+    asyncio.run(story())
+
+
+def test_a_whole_network_of_ipv6_is_one_peer() -> None:
+    """Whoever has one address of it has them all."""
+    inner = PlainTextResponse("in")
+    access = Access(Terms(names=frozenset({"localhost"}), users=USERS))
+    guard = Guard(inner, access)
+
+    async def asked(address: str, password: str) -> int:
+        told: list[int] = []
+        fields = {"host": "localhost", "authorization": basic("alice", password)}
+        scope = {
+            "type": "http",
+            "client": (address, 4711),
+            "headers": [(name.encode(), value.encode()) for name, value in fields.items()],
+        }
+
+        async def send(message: Any) -> None:
+            told.append(message.get("status", 0))
+
+        await guard(scope, None, send)  # type: ignore[arg-type]  # nothing is received
+        return told[0]
+
+    async def story() -> None:
+        flood = [
+            asyncio.create_task(asked(f"2001:db8::{number:x}", f"wrong {number}"))
+            for number in range(1, 40)
+        ]
+        await asyncio.sleep(0)
+        assert await asked("2001:db8:0:1::1", PASSPHRASE) == 200
+        assert sorted(await asyncio.gather(*flood))[: auth.MOST_WAITING_PER_PEER + 1] == [
+            *[401] * auth.MOST_WAITING_PER_PEER,
+            429,
+        ]
 
     asyncio.run(story())
 
