@@ -115,6 +115,13 @@ def dashed(panel: timeseries.Panel, *queries: str) -> timeseries.Panel:
     return panel
 
 
+def numbered(panel: timeseries.Panel, *queries: str) -> timeseries.Panel:
+    """Take the panel's unit from some queries, "B" for the second: what is a number of times."""
+    for query in queries:
+        panel.override_by_query(query, [model.DynamicConfigValue(id_val="unit", value="none")])
+    return panel
+
+
 def number(
     text: Text,
     query: Query,

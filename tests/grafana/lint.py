@@ -28,6 +28,8 @@ TYPES: Final = {"heatmap", "stat", "state-timeline", "table", "timeseries"}
 UNITS: Final = {
     *("none", "short", "percentunit", "s", "bytes", "Bps", "flops", "celsius", "watt", "hertz"),
 }
+TIMES: Final = re.compile(r"_seconds|:timestamp$|_build_info$")
+"""Of the name of a time; gpud_build_info is asked when it was scraped."""
 COUNTED: Final = {"increase", "rate"}
 OF_TARGETS: Final = {"job", "instance", "always_on"}
 OF_PROMETHEUS: Final = {
@@ -113,6 +115,18 @@ def of_the_units(dashboard: Dashboard, _known: Known) -> Iterator[str]:
                 if value["id"] == "unit" and value["value"] not in UNITS:
                     column = override["matcher"]["options"]
                     yield f"{panel['title']}: no unit of the list for {column}"
+
+
+def of_the_times(dashboard: Dashboard, _known: Known) -> Iterator[str]:
+    """What is drawn in seconds is a time, or says of itself that it is not."""
+    for panel in dashboards.panels(dashboard):
+        if panel["fieldConfig"]["defaults"].get("unit") != "s":
+            continue
+        others = {one["matcher"]["options"] for one in panel["fieldConfig"]["overrides"]}
+        for target in panel["targets"]:
+            names = [one.name for one in expressions.selected(target["expr"])]
+            if target["refId"] not in others and not any(TIMES.search(name) for name in names):
+                yield f"{panel['title']}: {names[0]} is no time"
 
 
 def of_the_numbers(dashboard: Dashboard, _known: Known) -> Iterator[str]:
@@ -251,6 +265,7 @@ RULES: Final[tuple[Callable[[Dashboard, Known], Iterator[str]], ...]] = (
     of_the_datasource,
     of_the_panels,
     of_the_units,
+    of_the_times,
     of_the_numbers,
     of_the_places,
     of_the_machines,

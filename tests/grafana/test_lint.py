@@ -187,6 +187,10 @@ BROKEN: Final = {
     "type of a plug-in": (putting("Fan", "type", "grafana-piechart-panel"), "Fan: a panel of type"),
     "no unit": (unit(""), "Fan: no unit of the list"),
     "unit of one's own": (unit("percent of max"), "Fan: no unit of the list"),
+    "number among seconds": (
+        asking("Scrape", f"increase(gpud_clock_jumps_total{{{HERE}}}[$__rate_interval])"),
+        "Scrape: gpud_clock_jumps_total is no time",
+    ),
     "unit of a column": (of_column("times"), "no unit of the list for Count"),
     "no query": (putting("Fan", "targets", []), "Fan: asks nothing"),
     "id of another": (putting("Fan", "id", 100), "2 panels with the id 100"),

@@ -1,7 +1,7 @@
 """What gpud itself costs, keeps and tells, and what the machine's clock does."""
 
 from deploy.grafana.layout import Row, row
-from deploy.grafana.parts import Panel, Query, Style, Text, graph
+from deploy.grafana.parts import Panel, Query, Style, Text, graph, numbered
 from deploy.grafana.selecting import increase, of, rate
 
 
@@ -104,7 +104,7 @@ def _told() -> Panel:
 
 
 def _pauses() -> Panel:
-    return graph(
+    found = graph(
         Text(
             "Pauses and jumps of the clock",
             "Time in which the machine did not run, and partings of its clocks. A closed lid makes "
@@ -113,8 +113,9 @@ def _pauses() -> Panel:
             "s",
         ),
         Query(increase("gpud_vm_paused_seconds_total"), "paused"),
-        Query(increase("gpud_clock_jumps_total"), "jumps (number)"),
+        Query(increase("gpud_clock_jumps_total"), "jumps"),
         width=24,
         height=6,
         style=Style.BARS,
     )
+    return numbered(found, "B")
