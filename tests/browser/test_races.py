@@ -108,3 +108,28 @@ def test_charts_that_could_not_be_fetched_come_later(browser: Browser, served: S
         seen.page.locator(f"#{LAUNCH} canvas").wait_for()
         assert len(refused) == 1
         assert [one for one in seen.said if "net::ERR_FAILED" not in one] == []
+
+
+def test_a_page_that_is_refused_is_old_since_the_first_refusal(
+    browser: Browser, served: Site
+) -> None:
+    ask = """async () => {
+      const live = await import(document.querySelector("script[type=module]").src
+        .replace("main.js", "live.js"));
+      await live.update();
+      const told = document.getElementById("unreachable");
+      let moved = 0;
+      const seen = new MutationObserver((all) => (moved += all.length));
+      seen.observe(told, { attributes: true, attributeFilter: ["hidden"] });
+      await live.update();
+      await live.update();
+      await new Promise((go) => setTimeout(go));
+      return [told.hidden, moved];
+    }"""
+    served.snapshot = worlds.no_data()  # no chart asks for anything meanwhile
+    served.tick(2)
+    with watched(browser, served.url, past.NOW_S) as seen:
+        seen.page.goto(served.url)
+        seen.page.locator("html.js").wait_for()
+        seen.page.route(served.url, lambda one: one.fulfill(status=500))
+        assert seen.page.evaluate(ask) == [False, 0]

@@ -44,7 +44,7 @@ export async function asked(path, signal, tag) {
     const headers = tag ? { "if-none-match": tag } : {};
     const ends = AbortSignal.any([AbortSignal.timeout(PATIENCE_MS), ...(signal ? [signal] : [])]);
     const answer = await fetch(path, { headers, signal: ends, cache: "no-store", redirect: "error" });
-    answered();
+    if (answer.ok || answer.status === 304) answered(); // a refusal tells nothing newer
     return answer;
   } catch (error) {
     if (error.name !== "AbortError") failed(String(error));
