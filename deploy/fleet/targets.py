@@ -25,6 +25,8 @@ OF_THIS = re.compile(r"^gpud_machine_info\{(.*)\} 1", re.MULTILINE)
 PAIR = re.compile(r'(\w+)="((?:[^"\\]|\\.)*)"')
 DIRECT = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 """To gpud itself, whatever proxy a company's laptop has in its environment."""
+TIMEOUT_S = 2.0
+"""Of an agent on this machine; a shell may be waiting."""
 SHORT_ID = 8
 """Digits of the machine's id that go into its name: two of 300 alike by chance once in 100,000."""
 
@@ -35,7 +37,7 @@ def this(address: str, labels: dict[str, str]) -> list[dict[str, object]]:
     ``pushed`` tells the rules that whoever scrapes this sleeps when the machine does.
     Errors: ``OSError`` when it does not answer, ``ValueError`` when it does not say.
     """
-    with DIRECT.open(f"http://{address}/metrics", timeout=10) as answer:
+    with DIRECT.open(f"http://{address}/metrics", timeout=TIMEOUT_S) as answer:
         found = OF_THIS.search(answer.read().decode())
     said = dict(PAIR.findall(found[1])) if found else {}
     if "machine_id" not in said:

@@ -1,7 +1,19 @@
 """What the GPU reports of itself: heat, power, clocks, load, and what wears out."""
 
 from deploy.grafana.layout import Row, row
-from deploy.grafana.parts import GREY, RED, Panel, Query, Style, Text, dashed, graph, rows, states
+from deploy.grafana.parts import (
+    BLUE,
+    GREY,
+    RED,
+    Panel,
+    Query,
+    Style,
+    Text,
+    dashed,
+    graph,
+    rows,
+    states,
+)
 from deploy.grafana.selecting import GPU, increase, of, rate
 
 EACH = "GPU {{gpu}}"
@@ -28,6 +40,10 @@ def card() -> Row:
         _xids(),
         collapsed=True,
     )
+
+
+_USUAL = 'reason=~"idle|power_cap|set_clocks|sync_boost|display_clocks"'
+_TROUBLE = _USUAL.replace("=~", "!~")
 
 
 def _temperature() -> Panel:
@@ -70,13 +86,14 @@ def _throttling() -> Panel:
     return states(
         Text(
             "What holds the clocks down",
-            "A line for each reason that NVML gives. idle is no trouble, power_cap under load is "
-            "usual for a laptop. thermal, hw_thermal and hw_power_brake are worth a look at "
+            "A line for each reason that NVML gives. Blue is usual: idle, and power_cap under load "
+            "on a laptop. Red, such as thermal, hw_thermal and hw_power_brake, is worth a look at "
             "cooling and charger.",
             "none",
         ),
-        Query(of("gpud_gpu_throttle_reason", by=GPU), f"{{{{reason}}}} {EACH}"),
-        mapped={0: ("no", GREY), 1: ("yes", RED)},
+        Query(of("gpud_gpu_throttle_reason", _USUAL, by=GPU), f"{{{{reason}}}} {EACH}"),
+        Query(f"2 * {of('gpud_gpu_throttle_reason', _TROUBLE, by=GPU)}", f"{{{{reason}}}} {EACH}"),
+        mapped={0: ("no", GREY), 1: ("yes, as usual", BLUE), 2: ("yes", RED)},
         height=10,
     )
 
