@@ -143,7 +143,7 @@ def _figure(
         el(
             "figcaption",
             el("strong", title),
-            el("span", f" on {'the CPU' if gpu is None else where}"),
+            None if gpu is None else el("span", f" on {where}"),  # those of the CPU say it
             id=f"{name}-title",
         ),
         el("div", class_="plot") if samples else None,

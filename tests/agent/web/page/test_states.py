@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from importlib.resources import files
 
 import pytest
 
@@ -11,6 +12,7 @@ from gpud.agent.web.page.parts import UNKNOWN
 from gpud.core.events import AlertsChanged, RootHeard
 from gpud.core.report import Owner
 from gpud.core.snapshot import Snapshot
+from gpud.core.stats import human
 from tests import snapshots
 from tests.agent.web.page import machines
 from tests.agent.web.page.machines import NOW_S
@@ -67,6 +69,7 @@ def test_a_machine_without_a_gpu_is_fine_and_says_why_there_is_none() -> None:
     )
     assert "distribution" not in shown
     assert "crossover" not in shown
+    assert shown["history-cpu-cpu_call-title"].words == "Foreign call on the CPU"
     assert [row[:3] for row in shown.rows("history-cpu-cpu_call")] == [
         ["foreign call on the CPU", "350 ns", "350 ns"]
     ]
@@ -252,3 +255,10 @@ def test_two_humps_are_two_figures_and_a_marked_run_says_what_for() -> None:
     (row,) = [one for one in shown.rows("history-gpu0-launch") if one[0] == "launch round trip"]
     assert row[1] == "13 µs (75%) / 40 µs (25%)"
     assert "kept apart: GPU in use, slow clocks" in shown["history-gpu0-launch-latest"].words
+
+
+def test_a_chart_writes_a_figure_with_the_symbol_that_stands_in_its_table() -> None:
+    script = files("gpud.agent.web").joinpath("static/units.js").read_text("utf-8")
+    for unit in ("seconds", "bytes_per_second", "flops_per_second"):
+        for size in (1e-6, 1e-3) if unit == "seconds" else (1e6, 1e9, 1e12):
+            assert f'"{human(size, unit).split()[1]}"' in script
