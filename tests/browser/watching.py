@@ -22,6 +22,8 @@ SETTLED: Final = """() => [...document.querySelectorAll("figure[data-chart]")].e
   return box.top > innerHeight || figure.hasAttribute("data-drawn");
 })"""
 
+NOTICED: Final = "(one) => one.matches('[data-drawn], [aria-busy]')"
+
 
 @dataclass
 class Watched:
@@ -44,6 +46,8 @@ class Watched:
         """Bring every chart into sight once, and go back to the top."""
         for figure in self.page.query_selector_all("figure[data-chart]"):
             figure.scroll_into_view_if_needed()
+            # On a busy machine a chart is gone again before the browser has noticed it.
+            self.page.wait_for_function(NOTICED, arg=figure)
         self.page.wait_for_function(
             """() => [...document.querySelectorAll("figure[data-chart]")]
             .every((figure) => figure.hasAttribute("data-drawn"))"""
