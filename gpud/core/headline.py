@@ -152,6 +152,8 @@ def _fine(document: Mapping[str, Any], health: Mapping[str, Any]) -> Headline:
     if without is not None:
         said = without.get("detail") or str(without["reason"]).replace("_", " ")
         why = f"everything that is here works; {said}"
+    elif _learning(document):
+        why = "everything that is watched works; what is usual here is still being learned"
     else:
         why = "everything that is watched works, and nothing is slower than it was"
     known = sum(
@@ -164,6 +166,12 @@ def _fine(document: Mapping[str, Any], health: Mapping[str, Any]) -> Headline:
         why = f"{many} acknowledged; nothing else is wrong"
     fix = None if without is None else without.get("fix")
     return Headline(OK, WORDS[OK], max(moments, default=None), why, fix)
+
+
+def _learning(document: Mapping[str, Any]) -> bool:
+    """Say whether there is no figure yet that anything could be slower than."""
+    streams = document.get("streams") or ()
+    return bool(streams) and all(one.get("level") is None for one in streams)
 
 
 def _starting(document: Mapping[str, Any]) -> bool:

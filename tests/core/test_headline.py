@@ -104,3 +104,12 @@ def test_a_machine_without_a_gpu_is_fine_and_says_why_there_is_none() -> None:
 
 def test_every_component_with_a_name_has_a_place() -> None:
     assert set(FIRST) == set(PLAIN)
+
+
+def test_nothing_is_called_as_fast_as_before_while_there_is_no_before() -> None:
+    learning: dict[str, Any] = {"level": None}
+    said = headline(document(streams=[learning]))
+    assert said.word == "Fine"
+    assert "still being learned" in said.why
+    known = headline(document(streams=[learning, {"level": 1.2e-5}]))
+    assert "nothing is slower than it was" in known.why
