@@ -134,6 +134,12 @@ class Renewal:
             found = await asyncio.to_thread(terms, http)
         except (GpudError, OSError, ValueError) as error:
             return _of(error)
+        if lost := _unlocked(self._http, http):
+            return Trouble(
+                "settings_unusable",
+                f"the settings have no {lost} any more: what is being written may be half of it",
+                "sudo gpud restart, if that is meant",
+            )
         self._http = http
         own = () if self._source is None else self._seen[-1:]
         self._seen = (*named, *own)
@@ -185,6 +191,18 @@ class Renewal:
         if self._said is None or _words(event) != _words(self._said):
             self._said = event
             self._post(event)
+
+
+def _unlocked(before: Http, now: Http) -> str:
+    """Name the lock that is there no more; an editor and a full disk leave an empty file, too."""
+    for name, held, found in (
+        ("basic_auth_users", before.basic_auth_users, now.basic_auth_users),
+        ("cert_file", before.tls_server_config.cert_file, now.tls_server_config.cert_file),
+        ("client_ca_file", *(one.tls_server_config.client_ca_file for one in (before, now))),
+    ):
+        if held and not found:
+            return name
+    return ""
 
 
 def _of(error: Exception) -> Trouble:
