@@ -27,6 +27,7 @@ from gpud.place import (
     as_the_agent,
     default_home,
     document,
+    legible,
     not_running,
     root_only,
 )
@@ -173,9 +174,11 @@ def _status(given: argparse.Namespace, place: Place) -> int:
         from gpud.agent.byhand import terminal
         from gpud.term import paint
 
-        lines = status.drawn(told, time.time(), paint.view(sys.stdout), url=url)
+        with legible():
+            lines = status.drawn(told, time.time(), paint.view(sys.stdout), url=url)
         terminal.put(paint.painted(lines, colour=paint.wanted(given.color, sys.stdout)))
-    return PROBLEM if told["state"] != "ok" or status.unseen(told) else OK
+    with legible():
+        return PROBLEM if told["state"] != "ok" or status.unseen(told) else OK
 
 
 def _logs(given: argparse.Namespace, place: Place) -> int:
@@ -299,7 +302,8 @@ def _decide(given: argparse.Namespace, place: Place) -> int:
         return OK
     if told is None:
         return _nobody(place, Path(settings.run_dir), as_json=given.json)
-    shown = deciding.shown(given, told)
+    with legible():
+        shown = deciding.shown(given, told)
     print(shown.text, flush=True)
     return PROBLEM if shown.problem else OK
 

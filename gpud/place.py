@@ -9,12 +9,16 @@ import stat
 import sys
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import gpud
 from gpud.core.errors import ConfigError, GpudError
 from gpud.core.proc import start_ticks
 from gpud.core.settings import Settings, parse
+from gpud.core.text import escaped
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 LARGEST = 32 << 20
 """Of the agent's document, many times over."""
@@ -109,6 +113,19 @@ def document(run_dir: Path) -> dict[str, Any] | None:
     if not isinstance(document, dict) or (document and "schema_version" not in document):
         raise GpudError(f"{path} is no status of gpud's", fix="gpud restart writes it anew")
     return document if document and running(run_dir) else None
+
+
+@contextlib.contextmanager
+def legible() -> Iterator[None]:
+    """Tell what of the agent's document cannot be shown: another version may have written it.
+
+    Errors: ``GpudError``.
+    """
+    try:
+        yield
+    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
+        told = f"the agent's status is none that this gpud can show: {type(error).__name__}"
+        raise GpudError(f"{told}: {escaped(str(error))}", fix="sudo gpud restart") from error
 
 
 def _plain(path: Path) -> bytes:

@@ -205,3 +205,22 @@ def test_a_wrong_word_does_not_steer_the_terminal(tmp_path: Path) -> None:
     done = ran(tmp_path, "\x1b[2J", "x")
     assert done.returncode == 2
     assert "\x1b" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    "told",
+    [
+        {"schema_version": 1},
+        {**homes.well(), "gpus": 5},
+        {**homes.well(), "alerts": [{"starts_s": 1e300}]},
+    ],
+)
+@pytest.mark.parametrize("verb", ["status", "alerts", "baseline show"])
+def test_a_status_of_another_version_is_told_and_no_traceback(
+    tmp_path: Path, told: dict[str, object], verb: str
+) -> None:
+    ended = ran(homes.running(tmp_path, told), *verb.split())
+    assert "Traceback" not in ended.stderr
+    assert ended.returncode in {0, 1}
+    if ended.stderr:
+        assert "fix: sudo gpud restart" in ended.stderr

@@ -141,13 +141,13 @@ def _why_down(keeper: Keeper, seen: Seen, policy: str, facts: Facts) -> Why:
         return Why(
             "crashloop",
             f"failed {keeper.failures} times in a row: {facts.trouble or said}",
-            f"read {facts.log}; gpud restart tries at once",
+            f"read {facts.log}; sudo gpud restart tries at once",
         )
     return Why(str(keeper.state), facts.trouble or ended)
 
 
 def _kill(seen: Seen) -> str:
-    return f"sudo kill {seen.process.pid}" if seen.process is not None else "gpud restart"
+    return f"sudo kill {seen.process.pid}" if seen.process is not None else "sudo gpud restart"
 
 
 _MANAGE = 'or set dockerd.policy = "manage" to let gpud do it'

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Final
 from gpud import status
 from gpud.agent.byhand import terminal
 from gpud.core.errors import ConfigError, GpudError
+from gpud.place import legible
 from gpud.status.view import BAD, QUIET, Span, View, line
 from gpud.term import paint
 
@@ -95,7 +96,11 @@ def _drawn(
     shown = [] if trouble is None else [line(Span(trouble, BAD))]
     room = View(view.width, max(view.height or 1, 2) - len(shown), ascii_only=view.ascii_only)
     if document is not None:
-        shown += status.drawn(document, now_s, room, url=url)
+        try:
+            with legible():
+                shown += status.drawn(document, now_s, room, url=url)
+        except GpudError as error:
+            shown.append(line(Span(f"{error}; {error.fix}", BAD)))
     fits = (view.height or len(shown)) - 1
     if len(shown) > fits:
         hidden = len(shown) - fits

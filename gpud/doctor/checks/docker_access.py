@@ -48,19 +48,19 @@ def group(text: str, name: str) -> tuple[int | None, tuple[str, ...]]:
 
 
 def judged(api: Api, person: Person, gid: int | None, members: tuple[str, ...]) -> Finding:
-    """Permission denied means that dockerd is up: it is the session that is too old."""
+    """Permission denied is about the socket's group; whether dockerd answers, nobody was told."""
     if api in {Api.ABSENT, Api.REFUSED}:
         return unknown("dockerd is down, so nobody was let in")
     if api is not Api.DENIED:
         return ok("you may, which equals root on this machine")
     if person.name in members and gid not in person.groups:
         return advice(
-            "dockerd is up; you are in group docker, and this session began before that",
+            "you are in group docker, and this session began before that",
             "open a new terminal, or here: newgrp docker",
         )
     if person.name in members:
-        return advice("dockerd is up and its socket is not for group docker", "gpud status")
+        return advice("the socket of dockerd is not for group docker", "gpud status")
     return advice(
-        "dockerd is up, and you are not in group docker",
+        "you are not in group docker",
         f"sudo usermod -aG docker {person.name} ({ROOT}), then open a new terminal",
     )

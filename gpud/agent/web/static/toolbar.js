@@ -4,6 +4,7 @@ import { moment, offset, zone } from "./time.js";
 import { choose, listen, setUtc, span, view, zoom } from "./view.js";
 
 const wired = new WeakSet();
+let forget = () => {};
 
 /** Take up the form that the page has by now. */
 export function toolbar() {
@@ -41,6 +42,7 @@ export function toolbar() {
     zoom(null);
     (form.querySelector("input:checked") ?? form).focus(); // the button is gone
   });
-  const end = listen(() => (form.isConnected ? show() : end()));
+  forget(); // the form of before, and all that hangs on it
+  forget = listen(show);
   show();
 }
