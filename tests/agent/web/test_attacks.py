@@ -101,6 +101,8 @@ def test_silent_connections_to_the_tls_port_turn_nobody_away(
 
 
 def test_who_was_let_in_is_kept_while_strangers_make_room_for_each_other(plain: Armed) -> None:
+    answers(plain)
+    before = descriptors()
     with contextlib.closing(HTTPConnection("127.0.0.1", plain.port, timeout=30)) as kept:
         kept.connect()
         kept.auto_open = 0  # it must be this connection
@@ -109,7 +111,7 @@ def test_who_was_let_in_is_kept_while_strangers_make_room_for_each_other(plain: 
             answer = kept.getresponse()
             assert (answer.status, answer.read()) == (200, b"gpud is alive\n")
             plain.keep(strangers)
-    let_go(plain, descriptors())
+    let_go(plain, before)
 
 
 def test_who_has_just_come_does_not_go_while_others_only_keep_their_places() -> None:
@@ -153,12 +155,14 @@ def test_who_reads_a_byte_at_a_time_goes_in_time() -> None:
 
 
 def test_of_many_who_read_nothing_those_who_began_first_go(plain: Armed) -> None:
+    answers(plain)
+    before = descriptors()
     many = [slow_reader(plain) for _ in range(3 * room.MOST_STALLED)]
     answers(plain)
     until(lambda: sum(map(sent_away, many)) == 2 * room.MOST_STALLED, "all but the last ones gone")
     answers(plain)
     assert not any(map(sent_away, many[-8:]))
-    let_go(plain, descriptors())
+    let_go(plain, before)
 
 
 def test_who_asks_ahead_gets_one_answer(plain: Armed) -> None:
@@ -273,8 +277,10 @@ def test_memory_is_what_it_was_after_all_of_it(plain: Armed) -> None:
     def rss() -> int:
         return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGESIZE")
 
+    answers(plain)
+    closed = descriptors()
     plain.keep(SILENT, b"GET / HTTP/1.1\r\nx: " + b"y" * 4000)  # what a first time costs
-    let_go(plain, descriptors())
+    let_go(plain, closed)
     before = rss()
     for _ in range(2):
         plain.keep(SILENT, b"GET / HTTP/1.1\r\nx: " + b"y" * 4000)
