@@ -284,9 +284,9 @@ def test_alerts_are_1_while_something_fires_and_0_else(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("seen_s", "ended_s", "code", "words"),
     [
-        (None, None, 1, ": ok, 1 alert, data "),
-        (NOW_S, None, 0, ": ok, data "),
-        (None, NOW_S, 0, ": ok, data "),
+        (None, None, 1, ": slower, 1 alert since "),
+        (NOW_S, None, 0, ": ok since "),
+        (None, NOW_S, 0, ": ok since "),
     ],
     ids=["fires", "acknowledged", "ended"],
 )

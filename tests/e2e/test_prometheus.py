@@ -41,6 +41,7 @@ ABSENT_HERE = {
     "gpud_probe_latency_peak_seconds": "no latency had two humps",
     "gpud_probe_latency_peak_share_ratio": "likewise",
     "gpud_driver_verdict": "there is one driver",
+    "gpud_http_certificate_expiry_timestamp_seconds": "plain HTTP on the loopback address",
     "gpud_baseline_bytes_per_second": "large probes have run a few times only",
     "gpud_baseline_flops_per_second": "likewise",
 }

@@ -84,6 +84,7 @@ def test_of_a_lab_that_is_scraped_one_driver_is_told_whatever_sleeps_and_leaves(
         assert fired(store) == ALERT
 
 
+@pytest.mark.soak
 @pytest.mark.timeout(400)
 def test_what_was_pushed_during_an_outage_of_the_store_is_all_there_afterwards(
     fleet: Fleet, tmp_path: Path
