@@ -72,18 +72,20 @@ def test_a_dockerd_killed_again_and_again_is_back_each_time_without_a_back_off(
 ) -> None:
     supervised.settings = {"dockerd": dockerd.settings()}
     supervised.start()
+    killed = supervised.when(running, "a running dockerd")["dockerd"]["process"]["pid"]
     for number in range(8):
-        said = supervised.when(
-            lambda r, kills=number: running(r) and sum(r["dockerd"]["restarts"].values()) == kills,  # type: ignore[misc]
-            f"a running dockerd after {number} kills",  # a back-off would be a minute at last
+        os.kill(killed, signal.SIGKILL)
+        until(
+            lambda old=killed: answers(dockerd) and dockerd.dockerds() not in ([], [old]),  # type: ignore[misc]
+            f"the API after kill {number + 1}",  # a back-off would be a minute by now
         )
-        os.kill(said["dockerd"]["process"]["pid"], signal.SIGKILL)
-        until(lambda: not answers(dockerd), "its end")
+        killed = dockerd.dockerds()[-1]
     said = supervised.when(
-        lambda r: running(r) and sum(r["dockerd"]["restarts"].values()) == 8, "its restarts"
+        lambda r: running(r) and sum(r["dockerd"]["restarts"].values()) >= 8, "its restarts"
     )
-    assert answers(dockerd)
-    assert said["dockerd"]["restarts"] == {"killed": 8}
+    # Killed before root's next look it has failed to start, and so has one that met what was left
+    # of the containerd before.
+    assert set(said["dockerd"]["restarts"]) <= {"killed", "start_failed", "exited"}
 
 
 def test_stopping_the_supervisor_leaves_dockerd_and_the_next_one_adopts_it(
