@@ -17,9 +17,6 @@ if TYPE_CHECKING:
     from tests.dockerd import PrivateDockerd
     from tests.root.conftest import Supervised
 
-NO_WAIT_S = 3.0
-"""From a kill to the start of the next: no back-off and no opened shell is as quick."""
-
 
 def running(report: dict[str, Any]) -> bool:
     """Well, and it has told its version and how it treats containers."""
@@ -59,7 +56,7 @@ def test_a_killed_dockerd_is_back_at_once_and_its_container_never_stopped(
     after = supervised.when(lambda r: running(r) and r["dockerd"]["restarts"], "its restart")
     assert after["dockerd"]["restarts"] == {"killed": 1}
     begun_s = after["dockerd"]["process"]["start_ticks"] / os.sysconf("SC_CLK_TCK")
-    assert begun_s - killed_s < NO_WAIT_S  # the rest is how long its own start takes
+    assert begun_s - killed_s < 1.0  # the rest is how long its own start takes
     assert after["dockerd"]["live_restore"] is True
     with contextlib.closing(dockerd.client()) as client:
         state = client.inspect_container(container)["State"]
@@ -76,16 +73,13 @@ def test_a_dockerd_killed_again_and_again_is_back_each_time_without_a_back_off(
     for number in range(8):
         os.kill(killed, signal.SIGKILL)
         until(
-            lambda old=killed: answers(dockerd) and dockerd.dockerds() not in ([], [old]),  # type: ignore[misc]
-            f"the API after kill {number + 1}",  # a back-off would be a minute by now
+            lambda old=killed: answers(dockerd) and dockerd.dockerds() != [old],  # type: ignore[misc]
+            f"the API after kill {number + 1}",
+            5,
         )
-        killed = dockerd.dockerds()[-1]
-    said = supervised.when(
-        lambda r: running(r) and sum(r["dockerd"]["restarts"].values()) >= 8, "its restarts"
-    )
-    # Killed before root's next look it has failed to start, and so has one that met what was left
-    # of the containerd before.
-    assert set(said["dockerd"]["restarts"]) <= {"killed", "start_failed", "exited"}
+        [killed] = dockerd.dockerds()
+    said = supervised.when(lambda r: running(r) and r["dockerd"]["restarts"], "its restarts")
+    assert said["dockerd"]["restarts"] == {"killed": 8}
 
 
 def test_stopping_the_supervisor_leaves_dockerd_and_the_next_one_adopts_it(
