@@ -1,0 +1,79 @@
+"""What ``gpud status`` is shown in its tests: documents, and the lines that become of them."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+from gpud import status
+from gpud.agent.status import document as made
+from gpud.core import gpu_table
+from gpud.core.events import SourceAnswered
+from gpud.core.fold import fold
+from gpud.core.sample import Absent, Reading
+from gpud.core.telemetry import LEVELS, Answer
+from tests import snapshots
+
+if TYPE_CHECKING:
+    from gpud.core.snapshot import Snapshot
+
+NOW_S = snapshots.NOW.wall_s
+CELL = dict(
+    zip(
+        gpu_table.HEADINGS,
+        (
+            None,
+            ("name",),
+            ("temperature_celsius",),
+            ("power_watts", "power_limit_watts"),
+            ("memory_used_bytes", "memory_total_bytes"),
+            ("utilization_gpu_ratio",),
+            ("clock_sm_hertz", "clock_memory_hertz"),
+            ("pstate",),
+            ("throttle_reasons",),
+        ),
+        strict=True,
+    )
+)
+"""Which fields fill which cell."""
+
+
+def full() -> dict[str, Any]:
+    return plain(snapshots.full())
+
+
+def plain(snapshot: Snapshot) -> dict[str, Any]:
+    """The document as the command reads it: JSON."""
+    document: dict[str, Any] = json.loads(json.dumps(made(snapshot, now=snapshots.NOW)))
+    return document
+
+
+def shown(document: dict[str, Any], now_s: float = NOW_S) -> list[str]:
+    return status.lines(document, now_s)
+
+
+def answered(*readings: Reading, source: str = "nvml", age_s: float = 1.0) -> dict[str, Any]:
+    """A machine of which nothing is known but what one source says."""
+    answer = Answer(
+        source,
+        LEVELS.index(source),
+        NOW_S - age_s,
+        snapshots.NOW.mono_s - age_s,
+        readings,
+        holds_s=330.0,
+    )
+    return made(fold(SourceAnswered(answer, NOW_S), snapshots.bare()), now=snapshots.NOW)
+
+
+def read(field: str, value: float | str | Absent, gpu: int | None = 0) -> Reading:
+    return Reading(gpu, field, value, "nvml")
+
+
+def cells(document: dict[str, Any], gpu: int = 0) -> dict[str, str]:
+    rows = {row[0]: row for row in gpu_table.rows(document)}
+    return dict(zip(gpu_table.HEADINGS, rows[str(gpu)], strict=True))
+
+
+def line_with(lines: list[str], words: str) -> str:
+    (found,) = [line for line in lines if words in line]
+    return found
