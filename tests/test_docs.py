@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-import argparse
 import re
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import pytest
 
 from gpud.cli import parser
 from gpud.core.settings import parse
+from tests.test_verbs import verbs
+
+if TYPE_CHECKING:
+    import argparse
 
 TOP: Final = Path(__file__).resolve().parents[1]
 PAGES: Final = sorted(
@@ -51,24 +54,6 @@ def test_every_link_leads_somewhere(page: Path) -> None:
             assert anchor in anchors(target), f"{to} has no heading {anchor}"
 
 
-def verbs() -> dict[str, argparse.ArgumentParser]:
-    """Every verb, and every verb below a verb, with its parser."""
-    found: dict[str, argparse.ArgumentParser] = {"": parser()}
-    for name, each in (*children(found[""]).items(),):
-        found[name] = each
-        found |= {f"{name} {below}": one for below, one in children(each).items()}
-    return found
-
-
-def children(above: argparse.ArgumentParser) -> dict[str, argparse.ArgumentParser]:
-    return {
-        name: each
-        for action in above._actions
-        if isinstance(action, argparse._SubParsersAction)
-        for name, each in action.choices.items()
-    }
-
-
 def options(of: argparse.ArgumentParser) -> set[str]:
     return {option for action in of._actions for option in action.option_strings}
 
@@ -88,7 +73,7 @@ def calls(text: str) -> list[str]:
 
 @pytest.mark.parametrize("page", PAGES, ids=named(PAGES))
 def test_every_command_that_is_shown_exists_with_its_options(page: Path) -> None:
-    known = verbs()
+    known = {"": parser(), **verbs(parser())}
     for said in calls(page.read_text()):
         words = re.split(r"\s+", said.strip("[] ")) if said else []
         plain = [word for word in words if re.fullmatch(r"[a-z-]+", word) and word[0] != "-"]
