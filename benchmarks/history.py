@@ -29,11 +29,13 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 from starlette.datastructures import QueryParams
 
 from gpud.agent import reader, rolluprows
+from gpud.agent.body import Body
+from gpud.agent.charting.answer import found
+from gpud.agent.charting.question import Known
 from gpud.agent.history.command import RUNS_AT_ONCE
 from gpud.agent.historyrows import Wanted, runs_after
 from gpud.agent.store import FILE, Run, Store
-from gpud.agent.web.api.answers import Body
-from gpud.agent.web.api.history import Known, found, parsed
+from gpud.agent.web.api.history import parsed
 from gpud.core import stats
 from gpud.core.sample import Backend, Device, RunReport, Unit
 

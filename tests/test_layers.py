@@ -69,6 +69,7 @@ VIOLATIONS = [
     Violation("agent/planted.py", "import pynvml"),
     Violation("agent/telemetry/planted.py", "import gpud.agent.nvml.library"),
     Violation("agent/nvml/planted.py", "import msgspec"),
+    Violation("agent/charting/planted.py", "import gpud.agent.web"),
     Violation("agent/alerts/planted.py", "import apprise"),
     Violation("agent/alerts/notice.py", "import gpud.agent.alerts.log"),
     Violation("agent/store.py", "import gpud.agent.compose"),

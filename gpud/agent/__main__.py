@@ -36,8 +36,8 @@ def main() -> int:
     from gpud.agent import compose
     from gpud.agent.web.renewal import Source
 
-    # A chart's question is answered in a thread. Python lets it compute for 5 ms each time the loop
-    # asks to go on, and a scrape asks several times.
+    # What is kept is written and summed up in a thread. Python lets it compute for 5 ms each time
+    # the loop asks to go on, and a scrape asks several times.
     sys.setswitchinterval(0.0005)
     return asyncio.run(compose.run(settings, Source(path, read)))
 

@@ -30,6 +30,7 @@ from gpud.agent import (
 )
 from gpud.agent.board import Board
 from gpud.agent.changes import Watcher
+from gpud.agent.charts import Charts
 from gpud.agent.clocks import local_min, now
 from gpud.agent.conditions import Observer, on_battery
 from gpud.agent.delivery import Delivery
@@ -63,8 +64,9 @@ from gpud.core.sample import Pace
 from gpud.core.snapshot import Snapshot
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Awaitable, Callable, Sequence
 
+    from starlette.routing import Route
     from starlette.types import ASGIApp
 
     from gpud.agent.web.renewal import Source
@@ -172,6 +174,8 @@ async def run(settings: Settings, source: Source | None = None) -> int:
         missed=lambda: presence.misses_a_gpu(board.read()),
         keep=judge.keep,
     )
+    charts = Charts(Path(settings.state_dir), on_spawn=spawned)
+    routes = questions(board.read, history, charts, settings, time.time)
     telling = Delivery(
         sinks.found(SinkContext(settings, os.uname().nodename, spawned)),
         settings.alerts,
@@ -232,9 +236,9 @@ async def run(settings: Settings, source: Source | None = None) -> int:
         ("windows", lambda: _asking_windows(context, watcher)),
         ("alerts", telling.run),
         ("report", lambda: _reporting(own / "agent.json", board, dirty)),
-        ("http", lambda: _serving(settings, source, board, history, stop)),
+        ("http", lambda: _serving(settings, source, board, routes, stop)),
     )
-    tasks = [asyncio.create_task(boundary.task(name, work)) for name, work in works]
+    tasks = [asyncio.create_task(boundary.task(name, work), name=name) for name, work in works]
     log.info("agent_started", version=gpud.__version__, pid=os.getpid(), http=settings.http.listen)
     await stop.wait()
     schedule.stop()
@@ -244,6 +248,7 @@ async def run(settings: Settings, source: Source | None = None) -> int:
     await watcher.settle()
     await judge.close()
     await keeper.close()
+    await charts.close()
     await history.close()
     log.info("agent_stopped")
     return 0
@@ -368,12 +373,11 @@ async def _serving(  # what is wired
     settings: Settings,
     source: Source | None,
     board: Board,
-    history: History,
+    routes: Sequence[Route],
     stop: asyncio.Event,
 ) -> None:
     """Answer over HTTP, to whom the settings let in."""
     collector = SnapshotCollector(board.read, settings, now, os.uname().nodename)
-    routes = questions(board.read, history, settings, time.time)
 
     def application(access: web.Access) -> ASGIApp:
         return web.app(board.read, settings, collector, now, routes, access=access)

@@ -9,9 +9,10 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from gpud.agent import web
+from gpud.agent.charts import Charts
 from gpud.agent.export.collector import SnapshotCollector
 from gpud.agent.store import History
-from gpud.agent.web.api import alerts, events, history, probes
+from gpud.agent.web.api.routes import routes
 from gpud.core.clock import Instant
 from gpud.core.settings import parse
 from tests import snapshots
@@ -85,14 +86,11 @@ async def _serve(made: Site, listener: socket.socket, stop: asyncio.Event) -> No
     settings = parse(None, {})
     collector = SnapshotCollector(lambda: made.snapshot, settings, lambda: made.now)
     kept = History(made.folder, now=lambda: "stamp")
-    routes = [
-        alerts.route(lambda: made.snapshot, kept),
-        events.route(kept),
-        probes.route(lambda: made.snapshot, settings.schedule),
-        history.route(made.folder, lambda: made.snapshot, lambda: made.now.wall_s),
-    ]
-    application = web.app(lambda: made.snapshot, settings, collector, lambda: made.now, routes)
+    charts = Charts(made.folder)
+    asked = routes(lambda: made.snapshot, kept, charts, settings, lambda: made.now.wall_s)
+    application = web.app(lambda: made.snapshot, settings, collector, lambda: made.now, asked)
     try:
         await web.serve(application, listener, stop)
     finally:
+        await charts.close()
         await kept.close()

@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from gpud.agent import alertrows
+from gpud.agent.body import Body
 from gpud.agent.web.api import answers
-from gpud.agent.web.api.answers import Body, asked
+from gpud.agent.web.api.answers import asked
 from gpud.agent.web.api.documents import AlertsAnswer
 from gpud.agent.web.api.queries import count, moment
 from gpud.core.statusdocument import ToldAlert, alert

@@ -7,15 +7,12 @@ while nothing has changed, also over a restart.
 from __future__ import annotations
 
 import asyncio
-import gzip
-import hashlib
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-import msgspec
 from starlette.responses import Response
 from starlette.routing import Route
 
+from gpud.agent.body import Body
 from gpud.agent.web.api.documents import Problem, Refusal
 from gpud.agent.web.api.queries import Parameter, Unusable, refuse_unknown
 from gpud.agent.web.negotiation import accepts_gzip, has
@@ -33,45 +30,8 @@ T = TypeVar("T")
 
 PATIENCE_S: Final = 4.0
 """A disk that does not answer is not waited for: whoever asks has a deadline of his own."""
-WORTH_PACKING: Final = 1000
-"""Bytes: a smaller body goes into one packet as it is."""
 SUFFIX: Final = "-gzip"
 """Of the tag of a compressed body: it is another sequence of bytes."""
-
-
-@dataclass(frozen=True, slots=True)
-class Body:
-    """A finished answer. It is kept compressed, which most who ask can read."""
-
-    data: bytes
-    packed: bool
-    tag: str
-
-    @classmethod
-    def of(cls, document: object) -> Body:
-        """Encode a document."""
-        plain = msgspec.json.encode(document)
-        tag = hashlib.sha256(plain).hexdigest()[:32]
-        if len(plain) < WORTH_PACKING:
-            return cls(plain, packed=False, tag=tag)
-        return cls(gzip.compress(plain, compresslevel=5, mtime=0), packed=True, tag=tag)
-
-    def response(self, request: Request, status_code: int = 200) -> Response:
-        """Give what was asked for: whole, compressed, or the news that there is none."""
-        pack = self.packed and accepts_gzip(request.headers.get("accept-encoding", ""))
-        tags = f'"{self.tag}"', f'"{self.tag}{SUFFIX}"'
-        headers = {
-            "cache-control": "no-cache",
-            "etag": tags[pack],
-            "vary": "accept-encoding",
-        }
-        asked = request.headers.get("if-none-match", "")
-        if status_code == 200 and has(asked, *tags):  # noqa: PLR2004  # OK
-            return Response(status_code=304, headers=headers)
-        if pack:
-            headers["content-encoding"] = "gzip"
-        data = gzip.decompress(self.data) if self.packed and not pack else self.data
-        return Response(data, status_code, headers, "application/json")
 
 
 def route(
@@ -91,16 +51,34 @@ def route(
         except StoreError as error:
             said = Problem(error.reason, str(error), error.fix or "")
             return refused(request, said, 503, {"retry-after": "1"})
-        return body.response(request)
+        return sent(body, request)
 
     return Route(path, endpoint)
+
+
+def sent(body: Body, request: Request, status_code: int = 200) -> Response:
+    """Give what was asked for: whole, compressed, or the news that there is none."""
+    pack = body.packed and accepts_gzip(request.headers.get("accept-encoding", ""))
+    tags = f'"{body.tag}"', f'"{body.tag}{SUFFIX}"'
+    headers = {
+        "cache-control": "no-cache",
+        "etag": tags[pack],
+        "vary": "accept-encoding",
+    }
+    asked = request.headers.get("if-none-match", "")
+    if status_code == 200 and has(asked, *tags):  # noqa: PLR2004  # OK
+        return Response(status_code=304, headers=headers)
+    if pack:
+        headers["content-encoding"] = "gzip"
+    data = body.data if pack else body.plain()
+    return Response(data, status_code, headers, "application/json")
 
 
 def refused(
     request: Request, said: Problem, status_code: int, headers: Mapping[str, str] | None = None
 ) -> Response:
     """Say why there is no answer."""
-    response = Body.of(Refusal(said)).response(request, status_code)
+    response = sent(Body.of(Refusal(said)), request, status_code)
     del response.headers["etag"]
     response.headers.update(headers or {})
     return response

@@ -6,7 +6,7 @@ Moments are Unix seconds; a name that ends in ``_s`` and is no moment is a durat
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated, Literal
+from typing import Annotated
 
 import msgspec
 
@@ -40,48 +40,6 @@ class Refusal:
     """Every answer that is none."""
 
     error: Problem
-    schema_version: int = SCHEMA_VERSION
-
-
-@dataclass(frozen=True, slots=True)
-class Series:
-    """Figures that compare with each other, in columns: one entry for each step that has runs.
-
-    Units: figures are in ``unit``, to six digits; they are null where every run was marked.
-    ``gpu`` is a UUID, null for the CPU. ``at_s`` is where a step begins; ``n`` counts the unmarked
-    runs in it and ``marked`` the others. ``median``, ``p10`` and ``p90`` are those of the runs'
-    medians, ``minimum`` and ``maximum`` the ends of all that was measured.
-    """
-
-    gpu: str | None
-    mode: str
-    version: int
-    unit: str
-    at_s: list[int]
-    n: list[int]
-    marked: list[int]
-    median: list[float | None]
-    p10: list[float | None]
-    p90: list[float | None]
-    minimum: list[float | None]
-    maximum: list[float | None]
-    drivers: list[list[str]]
-
-
-@dataclass(frozen=True, slots=True)
-class HistoryAnswer:
-    """Figures of one probe over time, thinned out; a hole wider than ``step_s`` is a gap.
-
-    ``since_s`` and ``until_s`` are what was asked for, widened to whole steps. ``source``: up to
-    two days come from the runs themselves, longer from the hours and the runs after them.
-    """
-
-    probe: str
-    since_s: int
-    until_s: int
-    step_s: int
-    source: Literal["runs", "hours"]
-    series: list[Series]
     schema_version: int = SCHEMA_VERSION
 
 

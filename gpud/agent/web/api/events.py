@@ -8,9 +8,10 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Final
 
+from gpud.agent.body import Body
 from gpud.agent.eventrows import MOST, Window
 from gpud.agent.web.api import answers
-from gpud.agent.web.api.answers import Body, asked
+from gpud.agent.web.api.answers import asked
 from gpud.agent.web.api.documents import EventsAnswer
 from gpud.agent.web.api.queries import Unusable, choice, count, moment
 from gpud.core import commands

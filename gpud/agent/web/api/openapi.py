@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
+from gpud.agent.body import Body
+from gpud.agent.charting.answer import HistoryAnswer
 from gpud.agent.web.api import alerts, answers, events, history, probes, status
-from gpud.agent.web.api.answers import Body
 from gpud.agent.web.api.documents import (
     AlertsAnswer,
     EventsAnswer,
-    HistoryAnswer,
     ProbesAnswer,
     Refusal,
 )

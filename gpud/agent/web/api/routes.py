@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gpud.agent.web.api import alerts, events, history, probes
@@ -12,6 +11,7 @@ if TYPE_CHECKING:
 
     from starlette.routing import Route
 
+    from gpud.agent.charts import Charts
     from gpud.agent.store import History
     from gpud.core.settings import Settings
     from gpud.core.snapshot import Snapshot
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 def routes(
     read: Callable[[], Snapshot],
     kept: History,
+    charts: Charts,
     settings: Settings,
     now_s: Callable[[], float],
 ) -> list[Route]:
@@ -28,5 +29,5 @@ def routes(
         alerts.route(read, kept),
         events.route(kept),
         probes.route(read, settings.schedule),
-        history.route(Path(settings.state_dir), read, now_s),
+        history.route(charts, read, now_s),
     ]

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from gpud.agent import status
+from gpud.agent.body import Body
 from gpud.agent.web.api import answers
-from gpud.agent.web.api.answers import Body
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -3,66 +3,70 @@
 from __future__ import annotations
 
 import asyncio
-import threading
+import json
+from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlencode
 
 import httpx
 import pytest
 from starlette.applications import Starlette
 from starlette.datastructures import QueryParams
 
-from gpud.agent import reader, rolluprows
+from gpud.agent import rolluprows
+from gpud.agent.charting.__main__ import answered
+from gpud.agent.charting.question import Question
+from gpud.agent.charts import WAITING, Charts
 from gpud.agent.store import History
-from gpud.agent.web.api import history as history_api
 from gpud.agent.web.api import probes
-from gpud.agent.web.api.history import PATH, WAITING, route
+from gpud.agent.web.api.history import PATH, known_of, parsed, route
 from gpud.core.sample import Flag
 from gpud.core.settings import parse
 from tests import snapshots
+from tests.agent.gated import Gate
 from tests.agent.months import BEGUN_S, DAY_S, HOUR_S, done, failed, hours, opened, run
 
 if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
     from pathlib import Path
+
+    from starlette.routing import Route
 
 NOW_S = float(BEGUN_S + DAY_S)
 
 
 async def asking(folder: Path, *queries: dict[str, Any]) -> list[httpx.Response]:
-    application = Starlette(routes=[route(folder, snapshots.full, lambda: NOW_S)])
-    transport = httpx.ASGITransport(application)
-    async with httpx.AsyncClient(transport=transport, base_url="http://gpud") as client:
-        asked = [client.get(PATH, params=query) for query in queries]
-        return await asyncio.gather(*asked)
+    async with offered(Charts(folder)) as client:
+        return await asyncio.gather(*(client.get(PATH, params=query) for query in queries))
+
+
+@asynccontextmanager
+async def offered(charts: Charts, *more: Route) -> AsyncIterator[httpx.AsyncClient]:
+    """Serve what the process answers, and end it."""
+    routes = [route(charts, snapshots.full, lambda: NOW_S), *more]
+    transport = httpx.ASGITransport(Starlette(routes=routes))
+    try:
+        async with httpx.AsyncClient(transport=transport, base_url="http://gpud") as client:
+            yield client
+    finally:
+        await charts.close()
 
 
 def ask(folder: Path, **query: Any) -> dict[str, Any]:
-    (answer,) = asyncio.run(asking(folder, query))
-    assert answer.status_code == 200, answer.text
-    document: dict[str, Any] = answer.json()
+    """Ask what the process is asked, in this one."""
+    known = known_of(snapshots.full())
+    asked = parsed(QueryParams(urlencode(query, doseq=True)), known, now_s=NOW_S)
+    reply = answered(Question(str(folder), asked, known))
+    assert reply.body is not None, reply
+    document: dict[str, Any] = json.loads(reply.body.plain())
     assert document["schema_version"] == 1
     return document
 
 
-def error(folder: Path, code: int, **query: Any) -> dict[str, str]:
-    (answer,) = asyncio.run(asking(folder, query))
-    assert answer.status_code == code, answer.text
-    said: dict[str, str] = answer.json()["error"]
-    return said
-
-
-class Held:
-    """The way to the history, which waits until it is let go and counts who came."""
-
-    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.entered, self.leave, self.asked = threading.Event(), threading.Event(), 0
-        self.real = reader.ask
-        monkeypatch.setattr(reader, "ask", self)
-
-    def __call__(self, *words: Any, **named: Any) -> Any:
-        self.asked += 1
-        self.entered.set()
-        self.leave.wait(20)
-        return self.real(*words, **named)
+def errors(folder: Path, code: int, *queries: dict[str, Any]) -> list[dict[str, str]]:
+    answers = asyncio.run(asking(folder, *queries))
+    assert {answer.status_code for answer in answers} == {code}
+    return [answer.json()["error"] for answer in answers]
 
 
 def test_runs_are_thinned_out_and_their_ends_are_kept(tmp_path: Path) -> None:
@@ -185,20 +189,22 @@ def test_modes_and_gpus_may_be_chosen(tmp_path: Path) -> None:
 def test_what_cannot_be_used_is_refused_with_its_name(
     tmp_path: Path, query: dict[str, Any], parameter: str
 ) -> None:
-    assert error(tmp_path, 400, **query)["parameter"] == parameter
+    (said,) = errors(tmp_path, 400, query)
+    assert said["parameter"] == parameter
 
 
 def test_what_neither_the_program_nor_the_history_knows_is_no_empty_answer(tmp_path: Path) -> None:
     with opened(tmp_path) as store:
         store.append([run(NOW_S - 400 * DAY_S, gpu="GPU-9", probe="event", modes=("old",))])
-    for query, parameter, fix in (
+    expected = (
         ({"probe": "lunch"}, "probe", "cpu_call, crossover, event, launch"),
         ({"probe": "launch", "mode": "submits"}, "mode", "roundtrip, submit"),
         ({"probe": "launch", "mode": "old"}, "mode", "roundtrip, submit"),
         ({"probe": "launch", "gpu": "7"}, "gpu", "cpu, 0 (GPU-"),
         ({"probe": "launch", "gpu": "GPU-8"}, "gpu", "GPU-9"),
-    ):
-        said = error(tmp_path, 404, **query)
+    )
+    found = errors(tmp_path, 404, *(query for query, _, _ in expected))
+    for said, (_, parameter, fix) in zip(found, expected, strict=True):
         assert (said["parameter"], said["reason"]) == (parameter, f"unknown_{parameter}")
         assert fix in said["fix"]
     for query in ({"probe": "event", "mode": "old"}, {"probe": "launch", "gpu": "GPU-9"}):
@@ -206,68 +212,63 @@ def test_what_neither_the_program_nor_the_history_knows_is_no_empty_answer(tmp_p
 
 
 def test_a_history_that_is_not_there_is_a_reason(tmp_path: Path) -> None:
-    assert error(tmp_path, 503, probe="launch")["reason"] == "no_history"
+    (said,) = errors(tmp_path, 503, {"probe": "launch"})
+    assert said["reason"] == "no_history"
 
 
-def test_a_long_question_holds_up_no_run_that_is_to_be_written(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    held = Held(monkeypatch)
+def test_a_long_question_holds_up_no_run_that_is_to_be_written(tmp_path: Path) -> None:
+    gate = Gate(tmp_path)
 
     async def story() -> None:
         history = History(tmp_path, now=str)
         await history.append(run(NOW_S - 1))
-        questions = [
+        questions: list[dict[str, Any]] = [
             {"probe": "launch", "since": NOW_S - n * HOUR_S} for n in range(2, WAITING + 3)
         ]
-        asked = asyncio.create_task(asking(tmp_path, *questions, *questions[:WAITING]))
-        await asyncio.to_thread(held.entered.wait, 20)
-        for number in range(20):
-            await history.append(run(NOW_S - 2 - number))
-        assert not asked.done()
-        held.leave.set()
-        answers = await asked
+        async with offered(gate.charts()) as client:
+            asked = [
+                asyncio.create_task(client.get(PATH, params=query))
+                for query in [*questions, *questions[:WAITING]]
+            ]
+            opened_up = await asyncio.to_thread(gate.reached)
+            for number in range(20):
+                await history.append(run(NOW_S - 2 - number))
+            assert sum(one.done() for one in asked) == 1, "the one that is told to come again"
+            opened_up()
+            answers = await asyncio.gather(*asked)
         await history.close()
         assert sorted(answer.status_code for answer in answers) == [200] * 2 * WAITING + [503]
 
     asyncio.run(story())
 
 
-def test_fifty_who_ask_the_same_cost_what_one_does_and_hold_up_nobody(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_fifty_who_ask_the_same_cost_what_one_does_and_hold_up_nobody(tmp_path: Path) -> None:
     with opened(tmp_path) as store:
         store.append([run(NOW_S - 60)])
-    held = Held(monkeypatch)
-    routes = [
-        route(tmp_path, snapshots.full, lambda: NOW_S),
-        probes.route(snapshots.full, parse(None, {}).schedule),
-    ]
+    gate = Gate(tmp_path)
 
     async def story() -> None:
-        transport = httpx.ASGITransport(Starlette(routes=routes))
-        async with httpx.AsyncClient(transport=transport, base_url="http://gpud") as client:
+        other = probes.route(snapshots.full, parse(None, {}).schedule)
+        async with offered(gate.charts(), other) as client:
             same = {"probe": "launch", "mode": "submit"}
             many = [asyncio.create_task(client.get(PATH, params=same)) for _ in range(50)]
-            await asyncio.to_thread(held.entered.wait, 20)
+            opened_up = await asyncio.to_thread(gate.reached)
             assert (await client.get(probes.PATH)).status_code == 200
             assert not any(task.done() for task in many)
             many[0].cancel()  # who hangs up takes nobody's answer away
-            held.leave.set()
+            opened_up()
             answers = await asyncio.gather(*many[1:])
             again = await client.get(PATH, params=same)
         assert {answer.status_code for answer in answers} == {200}
         assert {answer.content for answer in [*answers, again]} == {again.content}
 
     asyncio.run(story())
-    assert held.asked == 1
+    assert gate.asked() == 1
 
 
 def test_an_answer_that_failed_is_not_kept(tmp_path: Path) -> None:
     async def story() -> list[int]:
-        application = Starlette(routes=[route(tmp_path, snapshots.full, lambda: NOW_S)])
-        transport = httpx.ASGITransport(application)
-        async with httpx.AsyncClient(transport=transport, base_url="http://gpud") as client:
+        async with offered(Charts(tmp_path)) as client:
             before = await client.get(PATH, params={"probe": "launch"})
             with opened(tmp_path) as store:
                 store.append([run(NOW_S - 60)])
@@ -275,20 +276,3 @@ def test_an_answer_that_failed_is_not_kept(tmp_path: Path) -> None:
         return [before.status_code, after.status_code]
 
     assert asyncio.run(story()) == [503, 200]
-
-
-def test_what_is_kept_is_bounded_in_bytes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(history_api, "KEPT_BYTES", 2000)
-    with opened(tmp_path) as store:
-        store.append([run(NOW_S - 60.0 * n, 1e-5 * (1 + n / 1e3)) for n in range(1, 1440)])
-    shared = history_api._Shared(tmp_path)
-    known = history_api.Known({"launch": ("submit",)}, {})
-
-    async def story() -> None:
-        for points in (100, 200, 400):
-            query = QueryParams(f"probe=launch&points={points}")
-            await shared.answer(history_api.parsed(query, known, now_s=NOW_S), known)
-            await asyncio.sleep(0)  # the answer is put away
-
-    asyncio.run(story())
-    assert len(shared._kept) == 1

@@ -12,6 +12,7 @@ from starlette.applications import Starlette
 from starlette.routing import Route
 
 from gpud.agent import web
+from gpud.agent.charts import Charts
 from gpud.agent.export.collector import SnapshotCollector
 from gpud.agent.store import History
 from gpud.agent.web.api import openapi
@@ -160,4 +161,6 @@ def _status() -> bytes:
 
 def _questions(home: Path) -> list[Route]:
     settings = parse(None, {}, home=str(home))
-    return routes(snapshots.bare, History(Path(settings.state_dir), now=str), settings, time.time)
+    folder = Path(settings.state_dir)
+    kept, charts = History(folder, now=str), Charts(folder)
+    return routes(snapshots.bare, kept, charts, settings, time.time)

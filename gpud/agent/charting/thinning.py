@@ -10,7 +10,6 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, TypeAlias, TypeGuard
 
-from gpud.agent.web.api.documents import Series
 from gpud.core.stats import quantile
 
 if TYPE_CHECKING:
@@ -30,6 +29,31 @@ _Key: TypeAlias = tuple[str | None, str, int, str]
 """GPU, mode, version and unit."""
 DIGITS: Final = 6
 """Significant ones of a figure: more than any run repeats."""
+
+
+@dataclass(frozen=True, slots=True)
+class Series:
+    """Figures that compare with each other, in columns: one entry for each step that has runs.
+
+    Units: figures are in ``unit``, to six digits; they are null where every run was marked.
+    ``gpu`` is a UUID, null for the CPU. ``at_s`` is where a step begins; ``n`` counts the unmarked
+    runs in it and ``marked`` the others. ``median``, ``p10`` and ``p90`` are those of the runs'
+    medians, ``minimum`` and ``maximum`` the ends of all that was measured.
+    """
+
+    gpu: str | None
+    mode: str
+    version: int
+    unit: str
+    at_s: list[int]
+    n: list[int]
+    marked: list[int]
+    median: list[float | None]
+    p10: list[float | None]
+    p90: list[float | None]
+    minimum: list[float | None]
+    maximum: list[float | None]
+    drivers: list[list[str]]
 
 
 @dataclass(frozen=True, slots=True)
