@@ -93,6 +93,7 @@ class Charts:
         self._end()
         if helper is not None and await helper.ended(GONE_S) is None:
             helper.end(kill=True)
+            await helper.ended(GONE_S)
 
     def _keep(self, asked: Asked, ended: asyncio.Task[Body | Nameless], at_s: float) -> None:
         del self._asked[asked]
