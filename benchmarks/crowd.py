@@ -44,6 +44,7 @@ PLAN = {
 }
 CHARTED = ("launch", "event", "small_copy", "triad", "nbody", "cpu_call")
 FILES = ("page.css", "main.js", "charts.js", "live.js")
+LEARNT = "gpud_baseline_latency_seconds"
 PIECE = 1 << 18
 
 
@@ -209,6 +210,7 @@ def crowd(given: argparse.Namespace) -> int:
         gpud.start()
         agent = until(gpud.agent_pid, "the agent", 60)
         until(lambda: len(gpud.metrics()) >= ENOUGH_SERIES, "every probe to have run", 240)
+        until(lambda: any(name == LEARNT for name, _ in gpud.metrics()), "the past", 240)
         series = len(gpud.metrics())
         before, begun_s, used_s = ran(gpud), time.monotonic(), cpu_s(agent)
         asked = [sys.executable, __file__, "--port", str(gpud.port), "--agent", str(agent)]

@@ -2,7 +2,8 @@
 
     .venv/bin/python benchmarks/scrape.py [--scrapes 500]
 
-The budget is 10 ms at the 99th percentile for 500 series. Nothing of HTTP is in it, compression is.
+``again`` is what it costs where nothing has changed since the last one. The budget is 10 ms at the
+99th percentile for 500 series. Nothing of HTTP is in it, compression is.
 """
 
 from __future__ import annotations
@@ -16,8 +17,6 @@ from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING
 
-from prometheus_client import CollectorRegistry
-
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from gpud.agent.export.collector import SnapshotCollector
@@ -30,6 +29,7 @@ from tests import snapshots
 from tests.agent.scraping import OPENMETRICS, settings
 
 if TYPE_CHECKING:
+    from gpud.agent.export.exposition import Texts
     from gpud.core.snapshot import Snapshot
 
 BUDGET_MS, BUDGET_SERIES = 10, 500
@@ -66,28 +66,26 @@ def main() -> None:
     parser.add_argument("--scrapes", type=int, default=500)
     given = parser.parse_args()
     snapshot = two_gpus()
-    ways = {}
+    ways: dict[str, tuple[SnapshotCollector, str, Texts | None]] = {}
     for name, accept in (("text", ""), ("OpenMetrics", OPENMETRICS)):
         for beside, chosen in (("", settings()), (" and dcgm", settings("dcgm"))):
-            registry = CollectorRegistry(auto_describe=False)
-            registry.register(
-                SnapshotCollector(lambda: snapshot, chosen, lambda: snapshots.NOW, "laptop")
-            )
-            ways[name + beside] = (registry, accept)
+            collector = SnapshotCollector(lambda: snapshot, chosen, lambda: snapshots.NOW, "laptop")
+            ways[f"{name}{beside}"] = (collector, accept, None)
+            ways[f"{name}{beside}, again"] = (collector, accept, {})
     times_ms: dict[str, list[float]] = {name: [] for name in ways}
     bodies = dict[str, bytes]()
     for _ in range(given.scrapes):
-        for name, (registry, accept) in ways.items():  # in turns: other load hits all alike
+        for name, (collector, accept, texts) in ways.items():  # in turns: other load hits all alike
             begun = time.perf_counter()
-            bodies[name] = Format.of(accept).encoded(registry)
+            bodies[name] = Format.of(accept).encoded(collector, texts)
             gzip.compress(bodies[name], compresslevel=1)
             times_ms[name].append((time.perf_counter() - begun) * 1e3)
-    print(f"{'':<22} {'series':>6} {'KB':>4} {'p50':>8} {'p99':>8} {'to text':>8}")
+    print(f"{'':<29} {'series':>6} {'KB':>4} {'p50':>8} {'p99':>8} {'to text':>8}")
     for name, body in bodies.items():
         middle, high = median(times_ms[name]), sorted(times_ms[name])[given.scrapes * 99 // 100]
         series = sum(not line.startswith(b"#") for line in body.splitlines())
         print(
-            f"{name:<22} {series:>6} {len(body) / 1e3:>4.0f} {middle:>5.2f} ms {high:>5.2f} ms"
+            f"{name:<29} {series:>6} {len(body) / 1e3:>4.0f} {middle:>5.2f} ms {high:>5.2f} ms"
             f" {middle / median(times_ms['text']):>8.2f}"
         )
     print(f"budget {BUDGET_MS} ms at the 99th percentile for {BUDGET_SERIES} series")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import os
 import signal
 import time
@@ -239,6 +240,9 @@ async def run(settings: Settings, source: Source | None = None) -> int:
         ("http", lambda: _serving(settings, source, board, routes, stop)),
     )
     tasks = [asyncio.create_task(boundary.task(name, work), name=name) for name, work in works]
+    # What is here by now stays, and to search all of it for cycles takes 30 ms of everybody.
+    gc.collect()
+    gc.freeze()
     log.info("agent_started", version=gpud.__version__, pid=os.getpid(), http=settings.http.listen)
     await stop.wait()
     schedule.stop()

@@ -26,7 +26,7 @@ QUIET_S: Final = 7 * 86400.0
 LEARN_S: Final = 3 * 86400.0
 """So far back is looked where no state is left: a reference is of 17 hours at one a minute."""
 SLICE_RUNS: Final = 200
-SLICE_S: Final = 0.005
+SLICE_S: Final = 0.002
 """Of the event loop's time at once: whoever scrapes meanwhile is not kept waiting."""
 
 

@@ -6,8 +6,6 @@ import re
 from dataclasses import replace
 from typing import TYPE_CHECKING, Literal
 
-from prometheus_client import CollectorRegistry
-
 from gpud.agent.export.collector import SnapshotCollector
 from gpud.agent.export.exposition import Format
 from gpud.core.settings import Export, parse
@@ -19,6 +17,9 @@ if TYPE_CHECKING:
     from gpud.core.snapshot import Snapshot
 
 OPENMETRICS = "application/openmetrics-text; version=1.0.0"
+
+
+HOSTNAME = "laptop\x1b[0m"
 
 
 def settings(*compat: Literal["dcgm"], disabled: tuple[str, ...] = ()) -> Settings:
@@ -36,9 +37,6 @@ def scrape(
     given: Settings | None = None,
 ) -> str:
     """What a scraper is told, whatever Python this is."""
-    registry = CollectorRegistry(auto_describe=False)
-    registry.register(
-        SnapshotCollector(lambda: snapshot, given or settings(), lambda: now, "laptop\x1b[0m")
-    )
-    body = Format.of(accept).encoded(registry)
+    collector = SnapshotCollector(lambda: snapshot, given or settings(), lambda: now, HOSTNAME)
+    body = Format.of(accept).encoded(collector)
     return re.sub(r'python="[^"]*"', 'python="3"', body.decode())

@@ -5,8 +5,6 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from prometheus_client import CollectorRegistry
-
 from gpud.agent.export.collector import SnapshotCollector
 from gpud.agent.export.exposition import Format
 from gpud.core.breaker import Standing, State
@@ -72,9 +70,7 @@ class Machine:
             platform={"wsl": "2", "kernel": "6.6.87.2-microsoft-standard-WSL2", "distro": "Debian"},
             machine={"hostname": "laptop", "machine_id": host.machine_id},
         )
-        registry = CollectorRegistry(auto_describe=False)
-        registry.register(SnapshotCollector(lambda: self._snapshot, SETTINGS, lambda: self.now))
-        self._registry = registry
+        self._collector = SnapshotCollector(lambda: self._snapshot, SETTINGS, lambda: self.now)
         wall_s = now.wall_s
         self._fold(
             ProbesListed(world.SPECS, {}, wall_s),
@@ -122,7 +118,7 @@ class Machine:
         """Give body and content type; what has not changed is not written anew."""
         if self._said is None:
             wanted = Format.of(accept)
-            self._said = wanted.encoded(self._registry), wanted.content_type
+            self._said = wanted.encoded(self._collector), wanted.content_type
         return self._said
 
     def _fold(self, *events: Event) -> None:

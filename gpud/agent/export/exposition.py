@@ -4,18 +4,23 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 from prometheus_client.exposition import choose_encoder
 
 from gpud.agent.export import dcgm
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
-    from prometheus_client import CollectorRegistry
+    from prometheus_client.metrics_core import Metric
+    from prometheus_client.registry import Collector
 
-UNTYPED_COUNTER = re.compile(rf"^(# TYPE {dcgm.PREFIX}\w+) untyped$".encode(), re.MULTILINE)
+UNTYPED_COUNTER: Final = re.compile(rf"^(# TYPE {dcgm.PREFIX}\w+) untyped$".encode(), re.MULTILINE)
+END: Final = b"# EOF\n"
+"""Of an exposition in OpenMetrics: the last line, once."""
+Texts: TypeAlias = "dict[str, tuple[Metric, bytes]]"
+"""Families as they were last written in one format, by name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,7 +28,7 @@ class Format:
     """One of the few ways to write metrics down; its content type tells them apart."""
 
     content_type: str
-    write: Callable[[CollectorRegistry], bytes]
+    write: Callable[[Collector], bytes]
 
     @classmethod
     def of(cls, accept: str) -> Format:
@@ -31,13 +36,44 @@ class Format:
         write, content_type = choose_encoder(accept)
         return cls(content_type, write)
 
-    def encoded(self, registry: CollectorRegistry) -> bytes:
-        """Write everything down.
+    def encoded(self, collector: Collector, texts: Texts | None = None) -> bytes:
+        """Write everything down. ``texts`` are those of before, and become those of now.
+
+        Of a hundred families a few have changed since the last scrape, and comparing a family costs
+        a tenth of writing it.
+        """
+        before = {} if texts is None else dict(texts)
+        now: Texts = {}
+        pieces = []
+        for family in collector.collect():
+            known = before.get(family.name)
+            text = known[1] if known is not None and known[0] == family else self._text(family)
+            now[family.name] = family, text
+            pieces.append(text)
+        if texts is not None:
+            texts.clear()
+            texts.update(now)
+        if not self.content_type.startswith("text/plain"):
+            pieces.append(END)
+        return b"".join(pieces)
+
+    def _text(self, family: Metric) -> bytes:
+        """Write one family, without the end of an exposition.
 
         The text format has no rule that a counter ends in ``_total``, but its writer has;
         dcgm-exporter calls its own counters by their type, and so does this.
         """
-        body = self.write(registry)
+        text = self.write(_Alone(family))
         if self.content_type.startswith("text/plain"):
-            body = UNTYPED_COUNTER.sub(rb"\1 counter", body)
-        return body
+            return UNTYPED_COUNTER.sub(rb"\1 counter", text)
+        return text.removesuffix(END)
+
+
+@dataclass(frozen=True, slots=True)
+class _Alone:
+    """A collector of one family: writers take collectors."""
+
+    family: Metric
+
+    def collect(self) -> Iterator[Metric]:
+        yield self.family

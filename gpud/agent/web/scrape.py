@@ -6,7 +6,6 @@ import gzip
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
-from prometheus_client import CollectorRegistry
 from starlette.responses import Response
 
 from gpud.agent.export.exposition import Format
@@ -18,11 +17,14 @@ if TYPE_CHECKING:
     from prometheus_client.registry import Collector
     from starlette.requests import Request
 
+    from gpud.agent.export.exposition import Texts
     from gpud.core.clock import Instant
     from gpud.core.snapshot import Snapshot
 
 HOLDS_S: Final = 1.0
 """So long a text serves everybody, while the snapshot is the same."""
+MOST_FORMATS: Final = 3
+"""Whose texts are kept to be used again; a version of OpenMetrics may be any number."""
 VARY: Final = "accept, accept-encoding"
 
 
@@ -47,9 +49,9 @@ class Scrape:
     ) -> None:
         self._read = read
         self._now = now
-        self._registry = CollectorRegistry(auto_describe=False)
-        self._registry.register(collector)
+        self._collector = collector
         self._written: Written | None = None
+        self._texts: dict[str, Texts] = {}  # by content type
 
     async def answer(self, request: Request) -> Response:
         """Answer in the format that is asked for."""
@@ -66,8 +68,13 @@ class Scrape:
             self._written = Written(snapshot, now.mono_s)
         bodies, key = self._written.bodies, (wanted.content_type, packed)
         if key not in bodies:
-            plain = bodies.get((wanted.content_type, False)) or wanted.encoded(self._registry)
+            plain = bodies.get((wanted.content_type, False)) or self._text(wanted)
             bodies[wanted.content_type, False] = plain
             if packed:
                 bodies[key] = gzip.compress(plain, compresslevel=1, mtime=0)
         return bodies[key]
+
+    def _text(self, wanted: Format) -> bytes:
+        if wanted.content_type not in self._texts and len(self._texts) == MOST_FORMATS:
+            del self._texts[next(iter(self._texts))]
+        return wanted.encoded(self._collector, self._texts.setdefault(wanted.content_type, {}))

@@ -8,23 +8,31 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 import pytest
+from prometheus_client import generate_latest
 from prometheus_client.metrics_core import GaugeMetricFamily
 from starlette.requests import Request
 
-from gpud.agent.web.scrape import HOLDS_S, Scrape
+from gpud.agent.export.collector import SnapshotCollector
+from gpud.agent.export.exposition import Format
+from gpud.agent.web.scrape import HOLDS_S, MOST_FORMATS, Scrape
 from gpud.core.clock import Instant
+from gpud.core.events import ChildSpawned
+from gpud.core.fold import fold
+from gpud.core.telemetry import Telemetry
 from tests import snapshots
-from tests.agent.scraping import OPENMETRICS
+from tests.agent.scraping import OPENMETRICS, settings
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from prometheus_client.metrics_core import Metric
+    from prometheus_client.registry import Collector
 
+    from gpud.agent.export.exposition import Texts
     from gpud.core.snapshot import Snapshot
 
 
-@dataclass(eq=False)  # a registry keeps its collectors by who they are
+@dataclass
 class World:
     """A snapshot, a clock, both set by hand, and a collector that counts how often it is asked."""
 
@@ -41,6 +49,15 @@ class World:
     def collect(self) -> Iterator[Metric]:
         self.collected += 1
         yield GaugeMetricFamily("collected", "how often", value=self.collected)
+
+
+def spawned() -> Snapshot:
+    return fold(ChildSpawned(), snapshots.full())
+
+
+def silent() -> Snapshot:
+    """No source of telemetry answers any more."""
+    return replace(snapshots.full(), telemetry=Telemetry())
 
 
 @pytest.fixture
@@ -98,3 +115,50 @@ def test_each_format_is_written_as_itself(scrape: Scrape) -> None:
             assert body.endswith(b"# EOF\n") == (accept == OPENMETRICS)
             assert gzip.decompress(small) == body
             assert plain["vary"] == packed["vary"] == "accept, accept-encoding"
+
+
+def test_what_was_written_before_is_used_again_only_where_nothing_has_changed(
+    world: World,
+) -> None:
+    """Whatever came before, the text is that of a first scrape."""
+    given = settings("dcgm")
+    collector = SnapshotCollector(world.read, given, world.now)
+    scrape = Scrape(world.read, collector, world.now)
+    worlds = [
+        snapshots.full(),
+        snapshots.bare(),
+        snapshots.full(),
+        silent(),
+        spawned(),
+        snapshots.full(),
+    ]
+    for snapshot in worlds:
+        world.snapshot = snapshot
+        world.mono_s += 30
+        for accept in ("", OPENMETRICS, "text/plain;version=1.0.0;escaping=dots"):
+            fresh = Format.of(accept).encoded(SnapshotCollector(world.read, given, world.now))
+            assert get(scrape, accept=accept)[1] == fresh
+
+
+def test_a_family_that_says_the_same_is_not_written_twice(world: World) -> None:
+    texts: Texts = {}
+    written: list[Metric] = []
+
+    def write(collector: Collector) -> bytes:
+        written.extend(collector.collect())
+        return generate_latest(collector)
+
+    form = Format("text/plain", write)
+    collector = SnapshotCollector(world.read, settings(), world.now)
+    first, families = form.encoded(collector, texts), len(written)
+    assert form.encoded(collector, texts) == first
+    assert len(written) == families > 50
+    world.snapshot = spawned()
+    assert form.encoded(collector, texts) != first
+    assert [family.name for family in written[families:]] == ["gpud_children_spawned"]
+
+
+def test_whoever_makes_up_versions_of_a_format_fills_no_memory(scrape: Scrape) -> None:
+    for version in range(1, 50):
+        get(scrape, accept=f"application/openmetrics-text;version={version}.0.0")
+    assert len(scrape._texts) == MOST_FORMATS
