@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import time
 from pathlib import Path
@@ -92,12 +93,14 @@ def test_what_is_refused_at_the_door_is_described(
 
 
 def test_a_history_that_cannot_be_read_is_described(tmp_path: Path, described: Described) -> None:
-    for question in ("/api/v1/events", "/api/v1/alerts?since=0", "/api/v1/history?probe=launch"):
-        with served(snapshots.bare(), _questions(tmp_path)) as number:
+    charts = Charts(tmp_path / "var/lib/gpud")
+    with served(snapshots.bare(), _questions(tmp_path, charts)) as number:
+        for question in ("/api/v1/events", "/api/v1/alerts?since=0", "/api/v1/history?probe=event"):
             code, headers, body = ask(number, question)
-        assert (code, headers["retry-after"]) == (503, "1")
-        path = question.partition("?")[0]
-        assert described.differences(path, code, headers, body) == []
+            assert (code, headers["retry-after"]) == (503, "1")
+            path = question.partition("?")[0]
+            assert described.differences(path, code, headers, body) == []
+    asyncio.run(charts.close())
 
 
 def test_every_route_for_programs_is_described_and_nothing_else_is(
@@ -105,9 +108,8 @@ def test_every_route_for_programs_is_described_and_nothing_else_is(
 ) -> None:
     settings = parse(None, {})
     collector = SnapshotCollector(snapshots.bare, settings, lambda: snapshots.NOW)
-    application = web.app(
-        snapshots.bare, settings, collector, lambda: snapshots.NOW, _questions(tmp_path)
-    )
+    more = _questions(tmp_path, Charts(tmp_path))
+    application = web.app(snapshots.bare, settings, collector, lambda: snapshots.NOW, more)
     while not isinstance(application, Starlette):
         application = application._inner  # type: ignore[attr-defined]
     routes = [route for route in application.routes if isinstance(route, Route)]
@@ -159,8 +161,7 @@ def _status() -> bytes:
         return ask(number, "/api/v1/status")[2]
 
 
-def _questions(home: Path) -> list[Route]:
+def _questions(home: Path, charts: Charts) -> list[Route]:
     settings = parse(None, {}, home=str(home))
-    folder = Path(settings.state_dir)
-    kept, charts = History(folder, now=str), Charts(folder)
+    kept = History(Path(settings.state_dir), now=str)
     return routes(snapshots.bare, kept, charts, settings, time.time)
