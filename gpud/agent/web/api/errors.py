@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from starlette.exceptions import HTTPException
 from starlette.responses import PlainTextResponse
 
 from gpud.agent.web.api.answers import refused
@@ -13,6 +12,7 @@ from gpud.agent.web.api.documents import Problem
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from starlette.exceptions import HTTPException
     from starlette.requests import Request
     from starlette.responses import Response
 
@@ -21,14 +21,13 @@ _FIXES: Final = {404: "/api/v1/openapi.json lists what there is", 405: "use GET 
 _REASONS: Final = {404: "no_such_path", 405: "method_not_allowed"}
 
 
-async def no_answer(request: Request, error: Exception) -> Response:
+async def no_answer(request: Request, error: HTTPException) -> Response:
     """Say that there is no such path or method."""
-    code = error.status_code if isinstance(error, HTTPException) else 500
-    headers = (error.headers if isinstance(error, HTTPException) else None) or {}
+    code = error.status_code
     path = f"{request.url.path!a:.100}"
     method = f"{request.method!a:.40}"
     words = f"there is no {path}" if code == 404 else f"{path} has no {method}"  # noqa: PLR2004
-    return _said(request, Problem(_REASONS[code], words, _FIXES[code]), code, headers)
+    return _said(request, Problem(_REASONS[code], words, _FIXES[code]), code, error.headers or {})
 
 
 async def broken(request: Request, _: Exception) -> Response:
