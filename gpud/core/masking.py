@@ -2,10 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
+from gpud.core.settings import entries
+
+if TYPE_CHECKING:
+    from gpud.core.settings import Settings
+
 HIDDEN = "<hidden>"
+
+
+def secrets(settings: Settings) -> tuple[str, ...]:
+    """Name the keys that hold a hash, a token or a password, in the order of declaration."""
+    return tuple(key for key, value in entries(settings) if HIDDEN in str(shown(key, value)))
 
 
 def shown(key: str, value: Any) -> Any:  # noqa: ANN401  # whatever TOML can hold
