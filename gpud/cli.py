@@ -150,10 +150,16 @@ def _run(_: argparse.Namespace, place: Place) -> int:
     return supervisor.run(settings, config_path=place.config, foreground=True)
 
 
-def _status(given: argparse.Namespace, place: Place) -> int:
+def _settings_or_word(place: Place) -> Settings:
+    """Go by the defaults where the file cannot be used, and say so: what runs runs on with its."""
     settings, trouble = place.settings_or_defaults()
     if trouble is not None:
-        _say(f"gpud: {trouble}", file=sys.stderr)  # what runs runs on with the settings it read
+        _say(f"gpud: {trouble}", file=sys.stderr)
+    return settings
+
+
+def _status(given: argparse.Namespace, place: Place) -> int:
+    settings = _settings_or_word(place)
     run_dir, url = Path(settings.run_dir), f"{settings.http.url}/"
     if given.watch is not None:
         from gpud.term import watch
@@ -244,7 +250,7 @@ def _gpus(given: argparse.Namespace, place: Place) -> int:
 
 
 def _history(given: argparse.Namespace, place: Place) -> int:
-    settings = place.settings()
+    settings = _settings_or_word(place)
     from gpud.agent.history import command
     from gpud.agent.history.request import Request
 

@@ -60,6 +60,26 @@ def test_uninstall_without_purge_keeps_history_logs_and_changed_settings(
         assert "kept" not in said
 
 
+def test_hashes_in_the_settings_are_for_root_and_the_agent_and_later_for_root(
+    installed: Machine, shared: Path
+) -> None:
+    hashed = "$2b$10$X0h1gDsPszWURQaxFh.zoubFi6DXncSjhoQNJgRrnGs7EsimhC7zG"
+    with fresh(shared, installed.changes) as made:
+        file = made.root / "etc/gpud/gpud.toml"
+        file.write_text(f'[http]\nbasic_auth_users = {{ ada = "{hashed}" }}\n')
+        said = made.well(*install(shared, "--no-start"))
+        assert "/etc/gpud/gpud.toml for root and the group gpud only" in said
+        assert made.well("stat", "-c", "%U %G %a", "/etc/gpud/gpud.toml") == "root gpud 640\n"
+        agent = ("setpriv", "--reuid=gpud", "--regid=gpud", "--clear-groups")
+        assert hashed in made.well(*agent, "cat", "/etc/gpud/gpud.toml")
+        nobody = ("setpriv", "--reuid=nobody", "--regid=nogroup", "--clear-groups")
+        ran = made.run(*nobody, "gpud", "history")
+        assert "cannot read /etc/gpud/gpud.toml: Permission denied" in ran.stderr
+        assert "there is no /var/lib/gpud/gpud.db yet" in ran.stderr, "it looked all the same"
+        made.well("/opt/gpud/deploy/uninstall")
+        assert made.well("stat", "-c", "%U %G %a", "/etc/gpud/gpud.toml") == "root root 640\n"
+
+
 def test_history_of_an_earlier_installation_is_handed_back_and_no_file_with_another_name(
     installed: Machine, shared: Path
 ) -> None:
