@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from gpud.agent import children
+from gpud.agent import processes
 from gpud.agent.body import Body
 from gpud.agent.charting.question import Question, Reply
-from gpud.agent.children import Conversation
+from gpud.agent.conversation import Conversation
 from gpud.core.errors import StoreError
 
 if TYPE_CHECKING:
@@ -134,7 +134,7 @@ class Charts:
         except msgspec.DecodeError:
             code = await helper.ended(GONE_S)
             await self._killed()
-            how = children.signal_name(-code) if code is not None and code < 0 else f"code {code}"
+            how = processes.signal_name(-code) if code is not None and code < 0 else f"code {code}"
             said = f"the process that reads the history ended ({how})"
             raise StoreError(said, reason="failed", fix=AGAIN) from None
         except asyncio.CancelledError:
@@ -147,8 +147,8 @@ class Charts:
         return reply
 
     def _started(self) -> Conversation:
-        if self._stays is not None and children.ref(self._stays.pid) == self._stays:
-            state = children.condition(self._stays)
+        if self._stays is not None and processes.ref(self._stays.pid) == self._stays:
+            state = processes.condition(self._stays)
             said = f"process {self._stays.pid} was killed while it read the history, and stays"
             raise StoreError(f"{said} ({state})", reason="slow", fix="look at the disk")
         self._stays = None
@@ -173,7 +173,7 @@ class Charts:
         """Kill the process, once, and look for its end; one in state D is left to itself."""
         if self._helper is not None:
             helper, self._helper = self._helper, None
-            process = children.ref(helper.pid)
+            process = processes.ref(helper.pid)
             helper.end(kill=True)
             if await helper.ended(GONE_S) is None:
                 self._stays = process

@@ -18,7 +18,7 @@ from contextlib import asynccontextmanager
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
-from gpud.agent import children, gpulock
+from gpud.agent import children, gpulock, processes
 from gpud.core import wire
 from gpud.core.advice import Platform, Situation, worded, words
 from gpud.core.breaker import Breaker, Standing, State
@@ -80,8 +80,8 @@ class Launcher:
         self._platform = platform
         self._on_spawn = on_spawn
         self._on_breaker = on_breaker
-        self._watch: children.Watch | None = None
-        self._cpu_watch: children.Watch | None = None
+        self._watch: processes.Watch | None = None
+        self._cpu_watch: processes.Watch | None = None
         self._rest: asyncio.TimerHandle | None = None
         self.breaker = breaker or Breaker()
         self.standing = Standing()
@@ -177,7 +177,7 @@ class Launcher:
         story = document.detail if isinstance(document, Failure) else None
         if hung and ended.code is None and process is not None:
             if not gpu:
-                self._cpu_watch = children.Watch(process, self._cpu_gone)
+                self._cpu_watch = processes.Watch(process, self._cpu_gone)
             if self.breaker.left is None:  # else another has the lock, and its end is awaited
                 self._left(process, what, f"{what}: {story}", gpu=gpu)
         elif gpu and hung:
@@ -258,7 +258,7 @@ class Launcher:
         held = gpulock.holder(fd)
         if held is None or time.monotonic() < held.overdue_s:
             return False
-        condition = children.condition(held.process) or "gone just now"
+        condition = processes.condition(held.process) or "gone just now"
         pid = held.process.pid
         detail = f"{held.what}: process {pid} of an earlier run does not go away ({condition})"
         # One of the CPU's asked nothing of the driver, so its own end says nothing of it either.
@@ -268,7 +268,7 @@ class Launcher:
     def _left(self, process: ProcessRef, what: str, detail: str, *, gpu: bool = True) -> None:
         after = self.breaker.after_left(process, time.monotonic(), what if gpu else "")
         self._set(after, what=what, detail=detail)
-        self._watch = children.Watch(process, self._gone)
+        self._watch = processes.Watch(process, self._gone)
 
     def _cpu_gone(self) -> None:
         self._cpu_watch = None
@@ -352,8 +352,8 @@ def _judged(
 
 
 def _staying(pid: int) -> str:
-    process = children.ref(pid)
-    condition = children.condition(process) if process is not None else None
+    process = processes.ref(pid)
+    condition = processes.condition(process) if process is not None else None
     return f"process {pid} does not go away" + (f" ({condition})" if condition else "")
 
 
@@ -362,7 +362,7 @@ def _signalled(number: int, ended: children.Ended) -> Failure:
         detail = f"ended by its own alarm while a driver call hung{_last_words(ended)}"
         return Failure(Reason.HUNG, detail, advice=Situation.HUNG)
     reason = Reason.CRASHED if number in _CRASHES else Reason.KILLED
-    return Failure(reason, f"ended by {children.signal_name(number)}{_last_words(ended)}")
+    return Failure(reason, f"ended by {processes.signal_name(number)}{_last_words(ended)}")
 
 
 def _story(ended: children.Ended) -> str:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from gpud.agent import children
+from gpud.agent import children, processes
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -92,4 +92,4 @@ class Left:
         """Tell what keeps the one that stayed; None when there is none, or it has gone since."""
         if not self._stays or self._last is None:
             return None
-        return children.condition(self._last)
+        return processes.condition(self._last)

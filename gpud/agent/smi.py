@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from gpud.agent import children, programs
+from gpud.agent import children, processes, programs
 from gpud.agent.starts import REST_S, Starts
 from gpud.core import smi, smi_exit, telemetry, windows
 from gpud.core.errors import TelemetryError
@@ -139,58 +139,58 @@ class Smi:
     async def _found(self, program: Program) -> str:
         """Look where it is. ``Errors: TelemetryError``, and then it is not looked for at once."""
         self._context.spawned()
-        processes: list[ProcessRef] = []
+        begun: list[ProcessRef] = []
         try:
             found, ended = await programs.find(
                 program.paths,
                 deadline_s=self._deadline_s,
                 grace_s=self._grace_s,
-                started=partial(self._began, processes),
+                started=partial(self._began, begun),
             )
         except OSError as error:
             raise self._unstarted(error) from error
         if found is None:
             self._starts.rest(REST_S)
             if ended.killed:
-                raise self._hung(ended, processes, program.where, f"{program.paths[0]} to open")
+                raise self._hung(ended, begun, program.where, f"{program.paths[0]} to open")
             raise TelemetryError(f"{self._name}: no {' nor '.join(program.paths)}", reason="absent")
         self._path = found
         return found
 
     async def _run(self, command: list[str], program: Program) -> tuple[Ended, list[ProcessRef]]:
-        processes: list[ProcessRef] = []
+        begun: list[ProcessRef] = []
         try:
             ended = await programs.run(
                 command,
                 deadline_s=self._deadline_s,
                 grace_s=self._grace_s,
-                started=partial(self._began, processes),
+                started=partial(self._began, begun),
                 environment=program.environment,
             )
         except OSError as error:
             raise self._unstarted(error) from error
-        return ended, processes
+        return ended, begun
 
-    def _began(self, processes: list[ProcessRef], process: ProcessRef) -> None:
-        processes.append(process)
+    def _began(self, begun: list[ProcessRef], process: ProcessRef) -> None:
+        begun.append(process)
         with contextlib.suppress(OSError):  # the next agent may then not know of this one
             self._starts.began(process)
 
     def _read(
         self,
         ended: Ended,
-        processes: list[ProcessRef],
+        begun: list[ProcessRef],
         where: Platform | None,
         left_out: frozenset[str],
     ) -> tuple[Reading, ...]:
         """Make of an end what it means. ``Errors: TelemetryError``."""
         if ended.overflowed:
             if ended.code is None:
-                self._starts.watch(processes[0])
+                self._starts.watch(begun[0])
             words = f"{self._name}: it said more than {children.KEPT_STDOUT} bytes, and was ended"
             raise TelemetryError(words, reason="bad_output")
         if ended.killed or ended.code is None:
-            raise self._hung(ended, processes, where, f"{self._path} to answer")
+            raise self._hung(ended, begun, where, f"{self._path} to answer")
         self._hangs = 0
         refused = smi.refused(windows.text(ended.stdout) + windows.text(ended.stderr))
         if ended.code == 0 and refused is None:
@@ -204,15 +204,15 @@ class Smi:
         raise smi_exit.ended(code, ended.stdout, ended.stderr, source=self._name, where=where)
 
     def _hung(
-        self, ended: Ended, processes: list[ProcessRef], where: Platform | None, what: str
+        self, ended: Ended, begun: list[ProcessRef], where: Platform | None, what: str
     ) -> TelemetryError:
         """Let it rest for longer each time, and nobody in while the process stays."""
         self._hangs += 1
         self._starts.rest(min(REST_S * 2.0 ** min(self._hangs - 1, 20), LONGEST_REST_S))
         words = f"{self._name}: waited {self._deadline_s:g} s in vain for {what}"
-        if ended.code is None and processes:
-            self._starts.watch(processes[0])
-            state = children.condition(processes[0]) or "gone since"
+        if ended.code is None and begun:
+            self._starts.watch(begun[0])
+            state = processes.condition(begun[0]) or "gone since"
             words += f"; process {ended.pid} was killed and is still there ({state})"
         return TelemetryError(words, reason="hung", fix=smi_exit.fix("hung", where))
 

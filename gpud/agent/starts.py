@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from gpud.agent import children, platform
+from gpud.agent import platform, processes
 from gpud.core import clock, wire
 from gpud.core.clock import Instant
 from gpud.core.errors import TelemetryError
@@ -53,7 +53,7 @@ class Starts:
         self._path = path
         self._now = now
         self._retry_mono_s = 0.0
-        self._watch: children.Watch | None = None
+        self._watch: processes.Watch | None = None
         before = self._read()
         self._note = before or _Note(platform.boot_id(), 0.0)
         self._left = None if before is None else before.process
@@ -63,7 +63,7 @@ class Starts:
     def may(self) -> bool:
         """Say whether the rest is over and the last one gone."""
         left, self._left = self._left, None  # of an earlier agent; a loop runs by now, to watch it
-        if left is not None and children.ref(left.pid) == left:
+        if left is not None and processes.ref(left.pid) == left:
             self.watch(left)
         return self._watch is None and self._now().mono_s >= self._retry_mono_s
 
@@ -136,7 +136,7 @@ class Starts:
     def watch(self, process: ProcessRef) -> None:
         """Let nothing start before this process is gone."""
         self.close()
-        self._watch = children.Watch(process, self._gone)
+        self._watch = processes.Watch(process, self._gone)
 
     def close(self) -> None:
         """Watch nobody any more."""

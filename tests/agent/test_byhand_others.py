@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from gpud.agent import children, gpulock
+from gpud.agent import gpulock, processes
 from gpud.agent.byhand import others
 from gpud.core.report import ProcessRef
 
@@ -97,7 +97,7 @@ def test_the_holder_is_named_with_what_it_does_and_whose_it_is(
     line = [sys.executable, "-c", parent, child, *words]
     with subprocess.Popen(line, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
         assert process.stdout is not None
-        found = children.ref(int(process.stdout.readline()))
+        found = processes.ref(int(process.stdout.readline()))
         assert found is not None
         text = others.holder(noted(tmp_path, found, "launch on \x1b"))
         process.communicate()

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from gpud.agent import charts as charts_module
-from gpud.agent import children
+from gpud.agent import processes
 from gpud.agent.body import Body
 from gpud.agent.charting import __main__ as charting
 from gpud.agent.charting.question import Asked, Known, Nameless, Question
@@ -58,8 +58,8 @@ async def refused(charts: Charts) -> StoreError:
 async def gone(pid: int) -> None:
     """Wait for the end of a process, which may be a zombie until somebody looks."""
     ended = asyncio.Event()
-    if (process := children.ref(pid)) is not None:
-        children.Watch(process, ended.set)
+    if (process := processes.ref(pid)) is not None:
+        processes.Watch(process, ended.set)
         async with asyncio.timeout(20):
             await ended.wait()
 
@@ -74,7 +74,7 @@ def test_one_process_answers_until_it_is_closed(folder: Path) -> None:
         assert nobody == Nameless("probe", "lunch", ("launch",))
         (pid,) = started(pids)
         await charts.close()
-        assert children.ref(pid) is None
+        assert processes.ref(pid) is None
 
     asyncio.run(story())
 
@@ -116,7 +116,7 @@ def test_one_that_hangs_is_killed_and_the_next_one_answers(folder: Path) -> None
         error = await refused(charts)
         assert (error.reason, error.fix) == ("slow", "look at the disk")
         assert isinstance(await charts.answer(asked(), KNOWN), Body)
-        assert children.ref(started(pids)[0]) is None
+        assert processes.ref(started(pids)[0]) is None
         await charts.close()
 
     asyncio.run(story())
@@ -150,7 +150,7 @@ def test_whoever_waits_when_gpud_stops_holds_nothing_up(folder: Path) -> None:
         await charts.close()
         with pytest.raises(asyncio.CancelledError):
             await waiting
-        assert children.ref(started(pids)[0]) is None
+        assert processes.ref(started(pids)[0]) is None
 
     asyncio.run(story())
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from gpud.agent import children
+from gpud.agent import processes
 from gpud.agent.clocks import now as clock_now
 from gpud.agent.source import Context
 from gpud.agent.telemetry.dxg import AGAIN_S, LISTER, Dxg
@@ -277,10 +277,10 @@ def test_closing_leaves_a_lister_that_waits_to_itself(tmp_path: Path) -> None:
         return source._left
 
     left = asyncio.run(story())
-    assert children.ref(left.pid) == left
+    assert processes.ref(left.pid) == left
 
     def gone() -> bool:
-        children.reap()
-        return children.ref(left.pid) is None
+        processes.reap()
+        return processes.ref(left.pid) is None
 
     until(gone, "its end")

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from gpud.agent import children
+from gpud.agent import children, processes
 from gpud.agent.launch import Launcher, Refused
 from gpud.core.breaker import Breaker, Standing, State
 from gpud.core.errors import WireError
@@ -56,8 +56,8 @@ def assert_nothing_left(pid_file: Path) -> None:
 
 def all_reaped() -> bool:
     """Whether nobody is left whom nobody awaited."""
-    children.reap()
-    return not children._left_behind
+    processes.reap()
+    return not processes._left_behind
 
 
 def test_a_document_on_stdout_is_the_report(tmp_path: Path) -> None:
@@ -415,5 +415,5 @@ def test_a_cancelled_wait_kills_nobody(tmp_path: Path) -> None:
 
 
 def test_a_signal_without_a_name_is_told_by_its_number() -> None:
-    assert children.signal_name(signal.SIGSEGV) == "SIGSEGV"
-    assert children.signal_name(signal.SIGRTMIN + 1) == f"signal {signal.SIGRTMIN + 1}"
+    assert processes.signal_name(signal.SIGSEGV) == "SIGSEGV"
+    assert processes.signal_name(signal.SIGRTMIN + 1) == f"signal {signal.SIGRTMIN + 1}"

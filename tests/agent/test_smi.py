@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from gpud.agent import children, smi
+from gpud.agent import processes, smi
 from gpud.agent.telemetry import nvidia_smi
 from gpud.core.breaker import Standing, State
 from gpud.core.events import BreakerChanged, SourceAnswered
@@ -324,5 +324,5 @@ def test_a_note_says_who_was_started(world: World) -> None:
 
 
 def all_reaped() -> bool:
-    children.reap()
-    return not children._left_behind
+    processes.reap()
+    return not processes._left_behind

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from gpud.agent import children
+from gpud.agent import processes
 from gpud.core.fields import WORTH_A_START
 from gpud.core.sample import Absent
 from gpud.core.smi import arguments, without
@@ -149,7 +149,7 @@ def test_one_that_an_earlier_agent_left_running_is_waited_for(world: World) -> N
 
     async def story() -> None:
         earlier = await asyncio.create_subprocess_exec("sleep", "100")
-        process = children.ref(earlier.pid)
+        process = processes.ref(earlier.pid)
         assert process is not None
         source = world.source(path)
         source._starts.begin()

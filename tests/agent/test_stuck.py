@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from gpud.agent import children
+from gpud.agent import processes
 from gpud.agent.board import Board
 from gpud.agent.launch import Launcher, Refused
 from gpud.child.probes import cpu_call, launch
@@ -124,7 +124,7 @@ def test_a_driver_call_that_the_kernel_keeps_stops_gpu_work_until_it_ends(
             assert "does not go away (state D" in report.failure.detail
             left = agent.launcher.breaker.left
             assert left is not None
-            assert (children.condition(left) or "").startswith("state D")
+            assert (processes.condition(left) or "").startswith("state D")
             await agent.refuses()
             assert agent.spawned == 1
             assert agent.metric("gpud_gpu_stuck") == 1
@@ -136,7 +136,7 @@ def test_a_driver_call_that_the_kernel_keeps_stops_gpu_work_until_it_ends(
             assert "wsl --shutdown" in (health.fix or "")
             stalled.answer()
             await agent.becomes(State.HALF_OPEN)
-            assert children.ref(left.pid) != left
+            assert processes.ref(left.pid) != left
             assert agent.metric("gpud_gpu_stuck") == 0
             good = await agent.launcher.run(LAUNCH, Job("launch", GPU, str(library), budget_s=30))
         assert good.failure is None

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpud.agent import children
+from gpud.agent import processes
 from gpud.agent.telemetry import nvml
 from gpud.core import conditions
 from gpud.core.errors import TelemetryError
@@ -155,7 +155,7 @@ def test_while_a_helper_that_was_killed_stays_no_other_is_started(
             stays = told.source._stays
             assert stays is not None
             stalled.answer()
-            await asyncio.to_thread(until, lambda: children.ref(stays.pid) is None, "its end")
+            await asyncio.to_thread(until, lambda: processes.ref(stays.pid) is None, "its end")
             told.clock.ahead_s += nvml.HANG_REST_S
             assert (await told.fields())["power_watts"] == 23.5
 

@@ -21,7 +21,7 @@ from typing import IO, TYPE_CHECKING, Any
 
 import pytest
 
-from gpud.agent import children, gpulock, platform
+from gpud.agent import gpulock, platform, processes
 from gpud.agent.byhand.progress import Silent
 from gpud.agent.byhand.session import Request, Session
 from gpud.agent.store import Run, Store
@@ -126,7 +126,7 @@ def taken_lock(gpud: Program, *, overdue_s: float = 3600.0) -> Iterator[int]:
     """The agent's lock in the hands of this process, as a child of the agent has it."""
     fd = gpulock.opened(gpud.run_dir / "agent/gpu.lock")
     assert gpulock.taken(fd)
-    me = children.ref(os.getpid())
+    me = processes.ref(os.getpid())
     assert me is not None
     gpulock.note(fd, gpulock.Holder(me, time.monotonic() + overdue_s, "nbody on GPU-\x1b1"))
     try:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Final
 
-from gpud.agent import children, programs
+from gpud.agent import children, processes, programs
 from gpud.core import alertmanager
 from gpud.core.errors import DeliveryError
 from gpud.core.text import escaped
@@ -87,7 +87,7 @@ class _Command:
             raise self._failed("cannot_execute", words, output, CORRECT)
         how = f"ended with {ended.code}"
         if ended.code is not None and ended.code < 0:
-            how = f"was ended by {children.signal_name(-ended.code)}"
+            how = f"was ended by {processes.signal_name(-ended.code)}"
         raise self._failed("failed", how, output)
 
     def _failed(self, reason: str, words: str, output: str = "", fix: str = LOOK) -> DeliveryError:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from gpud.agent import children, plainfile
+from gpud.agent import children, plainfile, processes
 from gpud.core import exposure, telemetry, wire, wsl
 from gpud.core.fields import plausible
 from gpud.core.sample import Absent, Reading
@@ -141,7 +141,7 @@ class Dxg:
         return [Reading(None, "driver_folder", reason, NAME, none)]
 
     def _is_due(self, now_s: float) -> bool:
-        if self._left is not None and children.ref(self._left.pid) == self._left:
+        if self._left is not None and processes.ref(self._left.pid) == self._left:
             return False  # one that waits for Windows is enough
         driver = self._driver_version(now_s)
         if driver not in {None, self._driver}:

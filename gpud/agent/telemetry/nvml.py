@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import msgspec
 
-from gpud.agent import children
-from gpud.agent.children import Conversation
+from gpud.agent import processes
+from gpud.agent.conversation import Conversation
 from gpud.core import advice, conditions, wire, xids
 from gpud.core.advice import Platform, Situation
 from gpud.core.errors import TelemetryError, WireError
@@ -296,15 +296,15 @@ class Nvml:
         """Kill the helper, once, and look for its end; one in state D is left to itself."""
         if self._helper is not None:
             helper, self._helper = self._helper, None
-            process = children.ref(helper.pid)
+            process = processes.ref(helper.pid)
             helper.end(kill=True)
             if await helper.ended(GONE_S) is None:
                 self._stays = process
 
     def _started(self) -> Conversation:
-        if self._stays is not None and children.ref(self._stays.pid) == self._stays:
+        if self._stays is not None and processes.ref(self._stays.pid) == self._stays:
             silent = advice.words(Situation.HUNG, self._platform)
-            state = children.condition(self._stays)
+            state = processes.condition(self._stays)
             said = f"process {self._stays.pid} was killed in a call of NVML and stays ({state})"
             raise self._rested(said, "stuck", silent)
         self._stays = None
@@ -339,4 +339,4 @@ def _last(late: bytes) -> bool:
 
 def _end(code: int | None) -> str:
     """Say how a process ended: a signal by its name."""
-    return f"code {code}" if code is None or code >= 0 else children.signal_name(-code)
+    return f"code {code}" if code is None or code >= 0 else processes.signal_name(-code)
