@@ -33,8 +33,9 @@ from gpud.agent.body import Body
 from gpud.agent.charting.answer import found
 from gpud.agent.charting.question import Known
 from gpud.agent.history.command import RUNS_AT_ONCE
-from gpud.agent.historyrows import Wanted, runs_after
+from gpud.agent.historyrows import runs_after
 from gpud.agent.store import FILE, Run, Store
+from gpud.agent.wanted import Wanted
 from gpud.agent.web.api.history import parsed
 from gpud.core import stats
 from gpud.core.sample import Backend, Device, RunReport, Unit

@@ -12,34 +12,20 @@ import math
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from operator import itemgetter
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final
 
 from gpud.agent import reader
-from gpud.agent.rolluprows import DRIVER, HOUR_S, VERSION
+from gpud.agent.historyscope import ROLLUPS_SINCE, probes, raw_from_s
 from gpud.agent.runrows import PROBES
+from gpud.agent.wanted import hours_sql, runs_sql
 
 if TYPE_CHECKING:
     import sqlite3
     from collections.abc import Iterator, Mapping
 
-CPU: Final = ""
-"""In place of a GPU's UUID."""
+    from gpud.agent.wanted import Wanted
+
 FIGURES: Final = ("median", "p10", "p90", "p99", "minimum", "maximum")
-ROLLUPS_SINCE: Final = 5
-"""The schema whose hours may be without figures."""
-RECENT: Final = 2000
-"""Newest runs that are looked through for the GPUs there are."""
-
-
-@dataclass(frozen=True, slots=True)
-class Wanted:
-    """Which rows are asked for: since inclusive, until exclusive; none named means all."""
-
-    since_s: float = -math.inf
-    until_s: float = math.inf
-    probes: tuple[str, ...] = ()
-    modes: tuple[str, ...] = ()
-    gpus: tuple[str, ...] = ()  # UUIDs, and ``CPU``
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,90 +56,6 @@ class Row:
     run: int = 0  # its number, in the order of writing
 
 
-class Thin(NamedTuple):
-    """What a chart needs of one mode of a run, or of an hour: by the ten thousand, so no more.
-
-    Units: as in ``Row``. ``n`` counts the unmarked runs, of a run itself 1 or 0. A figure may be
-    anything that a disk makes of one.
-    """
-
-    at_s: float
-    gpu: str | None
-    mode: str
-    version: int
-    unit: str
-    driver: str
-    n: int
-    marked: int
-    median: float | None
-    minimum: float | None
-    maximum: float | None
-
-
-def probes(connection: sqlite3.Connection) -> tuple[str, ...]:
-    """Name every probe that has runs or hours."""
-    found = {name for (name,) in connection.execute(f"SELECT name FROM {PROBES}")}  # noqa: S608
-    if reader.schema(connection) >= ROLLUPS_SINCE:
-        found |= {name for (name,) in connection.execute("SELECT DISTINCT probe FROM rollups")}
-    return tuple(sorted(found))
-
-
-def gpus(connection: sqlite3.Connection) -> tuple[str, ...]:
-    """Name the GPUs that were seen, or were measured lately, by UUID."""
-    rows = connection.execute(
-        "SELECT gpu_uuid FROM (SELECT gpu_uuid FROM runs ORDER BY id DESC LIMIT ?)"
-        " WHERE gpu_uuid IS NOT NULL UNION SELECT json_extract(body, '$.uuid') FROM events"
-        " WHERE kind = 'gpu_seen' AND json_valid(body) ORDER BY 1",
-        (RECENT,),
-    )
-    return tuple(uuid for (uuid,) in rows if isinstance(uuid, str))
-
-
-def has_mode(connection: sqlite3.Connection, probe: str, mode: str) -> bool:
-    """Say whether a probe had a mode in one of its newest runs, or in any hour."""
-    held = connection.execute(
-        "SELECT 1 FROM samples WHERE mode = ? AND run_id IN"
-        " (SELECT id FROM runs WHERE probe = ? ORDER BY finished_s DESC LIMIT ?)",
-        (mode, probe, RECENT),
-    ).fetchone()
-    if held is None and reader.schema(connection) >= ROLLUPS_SINCE:
-        held = connection.execute(
-            "SELECT 1 FROM rollups WHERE probe = ? AND mode = ? LIMIT 1", (probe, mode)
-        ).fetchone()
-    return held is not None
-
-
-def raw_from_s(connection: sqlite3.Connection) -> float:
-    """Say from when on the runs themselves are there; before, only hours are. Unix time.
-
-    Minus infinity where none was deleted yet. The oldest hour may have lost some of its runs
-    already: then its summary knows better.
-    """
-    if reader.schema(connection) < ROLLUPS_SINCE:
-        return -math.inf
-    (first_hour_s,) = connection.execute("SELECT min(hour_s) FROM rollups").fetchone()
-    if first_hour_s is None:
-        return -math.inf
-    row = connection.execute("SELECT finished_s FROM runs ORDER BY id LIMIT 1").fetchone()
-    if row is None:
-        return math.inf
-    if not _finite(row[0]):
-        return -math.inf
-    hour_s = float(math.floor(row[0] / HOUR_S) * HOUR_S)
-    (summed,) = connection.execute(
-        "SELECT total(n + flagged) FROM rollups WHERE hour_s = ?", (hour_s,)
-    ).fetchone()
-    (there,) = connection.execute(
-        "SELECT count(*) FROM runs r JOIN samples s ON s.run_id = r.id"  # noqa: S608  # ours
-        f" WHERE r.probe IN {PROBES} AND r.finished_s >= ? AND r.finished_s < ?"
-        " AND r.failure IS NULL",
-        (hour_s, hour_s + HOUR_S),
-    ).fetchone()
-    if summed > there:
-        return hour_s + HOUR_S
-    return hour_s if first_hour_s < hour_s else -math.inf
-
-
 def newest(connection: sqlite3.Connection, wanted: Wanted, limit: int) -> list[Row]:
     """Give the newest rows, the newest last; hours stand in for runs that are deleted."""
     from_s = raw_from_s(connection)
@@ -170,7 +72,7 @@ def newest(connection: sqlite3.Connection, wanted: Wanted, limit: int) -> list[R
 
 def runs_backwards(connection: sqlite3.Connection, wanted: Wanted) -> Iterator[Row]:
     """Go back in time: the index leads to the newest runs of each probe, and no further."""
-    where, values = _where(replace(wanted, probes=()))
+    where, values = runs_sql(replace(wanted, probes=()))
     select = _select(connection)
     names = wanted.probes or probes(connection)
     each = (
@@ -183,36 +85,6 @@ def runs_backwards(connection: sqlite3.Connection, wanted: Wanted) -> Iterator[R
     )
     merged = heapq.merge(*each, key=itemgetter(1, 0), reverse=True)  # by time, then number
     return (row for told in merged if (row := _run(told)) is not None)
-
-
-def thin_runs(connection: sqlite3.Connection, wanted: Wanted) -> Iterator[Thin]:
-    """Give the runs that brought figures, in no order."""
-    where, values = _where(wanted)
-    flags = "r.flags" if reader.schema(connection) > 1 else "'[]'"
-    told = connection.execute(
-        f"SELECT r.finished_s, r.gpu_uuid, s.mode, {VERSION}, s.unit, {DRIVER}, {flags} = '[]',"  # noqa: S608  # ours
-        f" {flags} <> '[]', s.median, s.minimum, s.maximum"
-        f" FROM runs r JOIN samples s ON s.run_id = r.id WHERE {where}",
-        values,
-    )
-    return map(Thin._make, told)
-
-
-def thin_hours(connection: sqlite3.Connection, wanted: Wanted, *, most_s: float) -> Iterator[Thin]:
-    """Give the hours, in no order, then the runs after them, of ``most_s`` at the most."""
-    last_s = -math.inf
-    if reader.schema(connection) >= ROLLUPS_SINCE:
-        where, values = _where_hours(wanted)
-        told = connection.execute(
-            "SELECT hour_s, nullif(gpu_uuid, ''), mode, version, unit, driver, n, flagged, median,"  # noqa: S608  # ours
-            f" minimum, maximum FROM rollups WHERE {where}",
-            values,
-        )
-        for hour in map(Thin._make, told):
-            last_s = max(last_s, hour.at_s)
-            yield hour
-    since_s = max(wanted.since_s, last_s + HOUR_S, wanted.until_s - most_s)
-    yield from thin_runs(connection, replace(wanted, since_s=since_s))
 
 
 def runs_after(
@@ -229,7 +101,7 @@ def runs_after(
     ).fetchone()
     if last is None:
         return [], None
-    where, values = _where(wanted)
+    where, values = runs_sql(wanted)
     cursor = connection.execute(
         f"{_select(connection)} WHERE r.id > ? AND r.id <= ? AND {where} ORDER BY r.id, s.mode",
         (after_run, last, *values),
@@ -271,51 +143,10 @@ def _select(connection: sqlite3.Connection) -> str:
     )
 
 
-def _where(wanted: Wanted) -> tuple[str, list[float | str]]:
-    """Write what is wanted of runs ``r`` and samples ``s``; a run that failed has every mode."""
-    where = ["typeof(r.finished_s) = 'real' AND abs(r.finished_s) < 9e15"]
-    values: list[float | str] = []
-    if wanted.since_s > -math.inf:
-        where.append("r.finished_s >= ?")
-        values.append(wanted.since_s)
-    if wanted.until_s < math.inf:
-        where.append("r.finished_s < ?")
-        values.append(wanted.until_s)
-    if wanted.probes:
-        where.append(f"r.probe IN ({_marks(wanted.probes)})")
-        values += wanted.probes
-    if wanted.modes:
-        where.append(f"(s.mode IN ({_marks(wanted.modes)}) OR s.mode IS NULL)")
-        values += wanted.modes
-    if wanted.gpus:
-        of_cpu = "r.gpu_uuid IS NULL AND r.backend = 'cpu'" if CPU in wanted.gpus else "0"
-        where.append(f"(r.gpu_uuid IN ({_marks(wanted.gpus)}) OR {of_cpu})")
-        values += wanted.gpus
-    return " AND ".join(where), values
-
-
-def _where_hours(wanted: Wanted) -> tuple[str, list[float | str]]:
-    """Write what is wanted of hours: each that has any part in the range."""
-    where = ["hour_s > ? AND hour_s < ?"]
-    values: list[float | str] = [
-        max(wanted.since_s - HOUR_S, -9e15),
-        min(wanted.until_s, 9e15),
-    ]
-    for column, names in (
-        ("probe", wanted.probes),
-        ("mode", wanted.modes),
-        ("gpu_uuid", wanted.gpus),
-    ):
-        if names:
-            where.append(f"{column} IN ({_marks(names)})")
-            values += names
-    return " AND ".join(where), values
-
-
 def _hours(connection: sqlite3.Connection, wanted: Wanted, order: str, limit: int) -> Iterator[Row]:
     if reader.schema(connection) < ROLLUPS_SINCE or limit == 0:
         return
-    where, values = _where_hours(wanted)
+    where, values = hours_sql(wanted)
     told = connection.execute(
         "SELECT hour_s, gpu_uuid, probe, mode, version, driver, unit, n, flagged, median, p10, p90,"  # noqa: S608  # ours
         f" NULL, minimum, maximum FROM rollups WHERE {where} ORDER BY hour_s {order},"
@@ -393,7 +224,3 @@ def _decoded(text: object) -> Any:  # noqa: ANN401  # whatever JSON there is
     except (ValueError, RecursionError):
         return None
     return found
-
-
-def _marks(names: tuple[str, ...]) -> str:
-    return ", ".join("?" * len(names))

@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Literal
 
-from gpud.agent import historyrows, reader
+from gpud.agent import historyscope, reader, thinrows
 from gpud.agent.charting.question import Nameless
 from gpud.agent.charting.thinning import Series, thinned
-from gpud.agent.historyrows import CPU
+from gpud.agent.wanted import CPU
 from gpud.core.sample import SCHEMA_VERSION
 
 if TYPE_CHECKING:
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from gpud.agent.charting.question import Asked, Known
-    from gpud.agent.historyrows import Thin
+    from gpud.agent.thinrows import Thin
 
 RAW_RANGE_S: Final = 2 * 86400.0
 PATIENCE_S: Final = 3.0
@@ -58,16 +58,16 @@ def found(directory: Path, asked: Asked, known: Known) -> HistoryAnswer | Namele
 def _found(connection: sqlite3.Connection, asked: Asked, known: Known) -> list[Series] | Nameless:
     series = thinned(_rows(connection, asked), asked.steps)
     if not series and asked.probe not in known.modes:
-        names = historyrows.probes(connection)
+        names = historyscope.probes(connection)
         if asked.probe not in names:
             return Nameless("probe", asked.probe, tuple(sorted({*known.modes, *names})))
     modes = {*known.modes.get(asked.probe, ()), *(one.mode for one in series)}
     for mode in asked.modes:
-        if mode not in modes and not historyrows.has_mode(connection, asked.probe, mode):
+        if mode not in modes and not historyscope.has_mode(connection, asked.probe, mode):
             return Nameless("mode", mode, tuple(sorted(modes)))
     gpus = {CPU, *known.gpus, *(one.gpu for one in series)}
     if unseen := [gpu for gpu in asked.gpus if gpu not in gpus]:
-        past = historyrows.gpus(connection)
+        past = historyscope.gpus(connection)
         for gpu in unseen:
             if gpu not in past:
                 return Nameless("gpu", gpu, (*known.gpu_names, *past))
@@ -76,5 +76,5 @@ def _found(connection: sqlite3.Connection, asked: Asked, known: Known) -> list[S
 
 def _rows(connection: sqlite3.Connection, asked: Asked) -> Iterator[Thin]:
     if asked.hourly:
-        return historyrows.thin_hours(connection, asked.wanted, most_s=RAW_RANGE_S)
-    return historyrows.thin_runs(connection, asked.wanted)
+        return thinrows.hours(connection, asked.wanted, most_s=RAW_RANGE_S)
+    return thinrows.runs(connection, asked.wanted)

@@ -6,12 +6,12 @@ from dataclasses import dataclass
 
 from gpud.agent.body import Body
 from gpud.agent.charting.thinning import Steps
-from gpud.agent.historyrows import Wanted
+from gpud.agent.wanted import Wanted
 
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """What is asked for. GPUs are UUIDs, and ``historyrows.CPU``."""
+    """What is asked for. GPUs are UUIDs, and ``wanted.CPU``."""
 
     probe: str
     modes: tuple[str, ...]

@@ -15,7 +15,7 @@ from gpud.core.stats import quantile
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from gpud.agent.historyrows import Thin
+    from gpud.agent.thinrows import Thin
 
 MINUTE_S, HOUR_S, DAY_S = 60, 3600, 86400
 LENGTHS_S: Final = (

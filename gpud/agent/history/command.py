@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from gpud.agent import historyrows, reader
+from gpud.agent import historyrows, historyscope, reader
 from gpud.agent.history import backup, columns, table
 from gpud.agent.history.request import numbering, understood
 from gpud.agent.rolluprows import HOUR_S
@@ -22,7 +22,8 @@ if TYPE_CHECKING:
     from typing import TextIO
 
     from gpud.agent.history.request import Request
-    from gpud.agent.historyrows import Row, Wanted
+    from gpud.agent.historyrows import Row
+    from gpud.agent.wanted import Wanted
     from gpud.core.settings import Settings
 
 USUAL: Final = 100
@@ -44,7 +45,7 @@ def show(settings: Settings, request: Request, *, form: str, now_s: float) -> in
     limit = request.limit or (USUAL if request.since is None else MOST)
     rows, from_s = reader.ask(
         directory,
-        lambda c: (historyrows.newest(c, wanted, limit + 1), historyrows.raw_from_s(c)),
+        lambda c: (historyrows.newest(c, wanted, limit + 1), historyscope.raw_from_s(c)),
         patience_s=30,
     )
     cut = len(rows) > limit
@@ -74,7 +75,7 @@ def export(
     """
     directory = Path(settings.state_dir)
     wanted = understood(directory, request, numbering(settings), now_s)
-    from_s = reader.ask(directory, historyrows.raw_from_s)  # refuses before anything is written
+    from_s = reader.ask(directory, historyscope.raw_from_s)  # refuses before anything is written
     count = 0
     with _opened(output) as stream:
         written = columns.Csv(stream)

@@ -9,9 +9,9 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from gpud.agent import historyrows, plainfile, reader
+from gpud.agent import historyscope, plainfile, reader
 from gpud.agent.history.when import moment
-from gpud.agent.historyrows import CPU, Wanted
+from gpud.agent.wanted import CPU, Wanted
 from gpud.core.errors import ConfigError
 from gpud.core.text import escaped
 
@@ -50,7 +50,7 @@ def understood(
         raise ConfigError(str(error)) from error
     if since_s > until_s:
         raise ConfigError("--since is later than --until", fix="exchange the two")
-    known = reader.ask(directory, historyrows.probes) if request.probes else ()
+    known = reader.ask(directory, historyscope.probes) if request.probes else ()
     for name in request.probes:
         if name not in known:
             near = get_close_matches(name, known, n=3) or known
@@ -62,7 +62,7 @@ def understood(
 
 def _gpus(directory: Path, words: Sequence[str], numbers: Mapping[str, int]) -> tuple[str, ...]:
     """Find the GPUs that are meant, by number, by UUID or the beginning of one, or ``cpu``."""
-    known = tuple(dict.fromkeys((*numbers, *reader.ask(directory, historyrows.gpus))))
+    known = tuple(dict.fromkeys((*numbers, *reader.ask(directory, historyscope.gpus))))
     names = ", ".join(escaped(uuid) for uuid in known) or "there is none yet"
     found = []
     for word in words:

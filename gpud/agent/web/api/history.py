@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 from gpud.agent.charting.answer import RAW_RANGE_S
 from gpud.agent.charting.question import Asked, Known, Nameless
 from gpud.agent.charting.thinning import HOUR_S, Steps
-from gpud.agent.historyrows import CPU
+from gpud.agent.wanted import CPU
 from gpud.agent.web.api import answers
 from gpud.agent.web.api.queries import Unknown, Unusable, count, moment, named
 
