@@ -21,7 +21,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from gpud.core.settings import Schedule
+from gpud.core.sections import Schedule
 from tests.standins.build import build_libcuda, build_libnvml
 
 CHILD = (sys.executable, "-I", "-m", "gpud.child")

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from gpud.core.alerts import Alert
     from gpud.core.clock import Instant
     from gpud.core.message import Message
-    from gpud.core.settings import Alerts
+    from gpud.core.sections import Alerts
     from gpud.core.snapshot import Snapshot
 
 RETRY: Final = Backoff(first_s=5.0, longest_s=600.0)

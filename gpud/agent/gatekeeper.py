@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from gpud.core.conditions import Conditions
     from gpud.core.gate import Answer
     from gpud.core.sample import Condition, Device, ProbeSpec, RunReport, Skip
-    from gpud.core.settings import Gate
+    from gpud.core.sections import Gate
 
     Look: TypeAlias = Callable[[str | None], Awaitable[Conditions]]
     Remembrance: TypeAlias = tuple[dict[str, Condition], tuple[Flag, ...]]

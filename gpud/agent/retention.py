@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from gpud.agent.store import History
     from gpud.core.events import Event
-    from gpud.core.settings import Store
+    from gpud.core.sections import Store
 
 EVERY_S: Final = 3600.0
 FIRST_AFTER_S: Final = 60.0

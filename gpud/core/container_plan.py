@@ -22,7 +22,7 @@ from gpud.core.report import (
 from gpud.core.sample import SCHEMA_VERSION, Failure, Reason, Skip
 
 if TYPE_CHECKING:
-    from gpud.core.settings import Containers
+    from gpud.core.sections import Containers
 
 LOOK_EVERY_S: Final = 600.0
 """A toolkit that was just installed, or an image just pulled, is noticed this soon."""

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from gpud.core.conditions import Conditions
-    from gpud.core.settings import Gate
+    from gpud.core.sections import Gate
 
 ECHO_S = 1.2
 """So long after our own work a GPU still looks busy with it: NVML's utilisation looks back over

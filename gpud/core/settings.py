@@ -14,11 +14,24 @@ from typing import TYPE_CHECKING, Any, Final, Literal, get_args, get_origin, get
 
 import msgspec
 
-from gpud.core import clock, quiet
-from gpud.core.bounds import between as _between
 from gpud.core.errors import ConfigError
 from gpud.core.http_settings import Http
-from gpud.core.telemetry import LEVELS
+from gpud.core.sections import (
+    Agent,
+    Alerts,
+    Containers,
+    Detector,
+    Dockerd,
+    Export,
+    Gate,
+    Library,
+    Log,
+    Paths,
+    Probes,
+    Schedule,
+    Store,
+    Telemetry,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -26,226 +39,6 @@ if TYPE_CHECKING:
 ENV_PREFIX = "GPUD_"
 NOT_SETTINGS = frozenset({"GPUD_HOME"})
 """Names with our prefix that choose where to look, not what to do."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Paths:
-    """Where gpud keeps things; empty means below the home (``/`` when installed)."""
-
-    state: str = ""
-    run: str = ""
-    log: str = ""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Dockerd:
-    """How dockerd is kept."""
-
-    policy: Literal["auto", "manage", "observe", "off"] = "auto"
-    binary: str = "dockerd"  # looked up on root's own PATH
-    args: tuple[str, ...] = ()  # appended; daemon.json stays the user's
-    socket: str = "/run/docker.sock"
-    pidfile: str = "/run/docker.pid"
-    ping_interval_s: float = 1.0
-    ping_timeout_s: float = 2.0
-    start_timeout_s: float = 60.0
-    hung_after_s: float = 30.0
-    kill_after_s: float = 10.0  # told to end, a hung dockerd gets this long
-    backoff_max_s: float = 60.0
-
-    def __post_init__(self) -> None:
-        """Refuse intervals that would spin or never fire."""
-        _between(self, "ping_interval_s", "ping_timeout_s", low=0.05, high=3600)
-        patience = ("start_timeout_s", "hung_after_s", "kill_after_s", "backoff_max_s")
-        _between(self, *patience, low=0.5, high=86400)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Agent:
-    """The unprivileged process."""
-
-    user: str = ""  # empty: gpud, else the invoking user; never root when root starts it
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Library:
-    """A driver library by absolute path; empty means the WSL directory, then the loader's own."""
-
-    library: str = ""
-
-    def __post_init__(self) -> None:
-        """Refuse a relative path: what it means would depend on where gpud was started."""
-        if self.library and not self.library.startswith("/"):
-            raise ValueError(f"library must be an absolute path, not {self.library}")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Telemetry:
-    """Where numbers about the GPUs come from; ``gpud.core.telemetry.LEVELS`` names the sources."""
-
-    disabled: tuple[str, ...] = ()
-    nvidia_smi: str = ""  # by absolute path; empty: where WSL, or the system, has it
-    nvidia_smi_exe: str = ""  # Windows' own, as this distribution sees it
-    pcie_throughput: bool = False  # costs the GPU 20 ms for each direction
-    on_battery_interval_s: float = 300.0  # asking keeps a laptop's GPU from sleeping
-
-    def __post_init__(self) -> None:
-        """Refuse a source that does not exist, and a path that depends on where gpud started."""
-        _between(self, "on_battery_interval_s", low=0.2, high=86400)
-        sources = LEVELS[1:]
-        for name in self.disabled:
-            if name not in sources:
-                raise ValueError(f"disabled: there is no source {name}, only {', '.join(sources)}")
-        for key in ("nvidia_smi", "nvidia_smi_exe"):
-            path = getattr(self, key)
-            if path and not path.startswith("/"):
-                raise ValueError(f"{key} must be an absolute path, not {path}")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Export:
-    """What /metrics offers beside gpud's own names."""
-
-    compat: tuple[Literal["dcgm"], ...] = ()
-    hostname_label: Literal["Hostname", "hostname"] = "Hostname"  # newer dcgm-exporters: small
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Schedule:
-    """How often things run, by the monotonic clock."""
-
-    telemetry_interval_s: float = 10.0
-    small_interval_s: float = 60.0
-    large_interval_s: float = 900.0
-    jitter_ratio: float = 0.1  # of the interval, on probes: machines of a fleet drift apart
-
-    def __post_init__(self) -> None:
-        """Refuse intervals that would leave no idle time between runs."""
-        _between(self, "telemetry_interval_s", "small_interval_s", low=0.2, high=86400)
-        _between(self, "large_interval_s", low=0.2, high=7 * 86400)
-        _between(self, "jitter_ratio", low=0, high=0.5)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Probes:
-    """Which probes run on schedule."""
-
-    disabled: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Gate:
-    """When a due run is not started, because the person or the machine needs the GPU more."""
-
-    busy_ratio: float = 0.1  # of time the GPU works for somebody else
-    vram_free_min_bytes: int = 1 << 30
-    hot_celsius: float = 85.0
-    on_battery: Literal["all", "small", "none"] = "small"  # which probes still run
-    quiet_hours: tuple[str, ...] = ()  # local time, "22:00-07:00"
-    resume_rest_s: float = clock.REST_S  # after a long pause of the machine
-    resume_grace_s: float = 120.0  # so long runs are marked as those of a resumed machine
-    wait_for_idle_s: float = 120.0  # large probes only; small ones come again in a minute
-    look_again_s: float = 5.0
-    starve_after_s: float = 7200.0  # put off for so long, a probe is told of
-
-    def __post_init__(self) -> None:
-        """Refuse what would let nothing through or hold nothing back, and hours no clock shows."""
-        _between(self, "busy_ratio", low=0, high=1)
-        _between(self, "vram_free_min_bytes", low=0, high=2**50)
-        _between(self, "hot_celsius", low=30, high=150)
-        _between(self, "resume_rest_s", "resume_grace_s", low=0, high=3600)
-        _between(self, "wait_for_idle_s", low=0, high=3600)
-        _between(self, "look_again_s", low=0.1, high=60)
-        _between(self, "starve_after_s", low=1, high=30 * 86400)
-        for text in self.quiet_hours:
-            try:
-                quiet.parsed(text)
-            except ValueError as error:
-                raise ValueError(f"quiet_hours: {error}") from error
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Containers:
-    """The probe in a GPU container: NVIDIA's n-body sample, through the dockerd that is watched."""
-
-    probe: bool = True  # it runs only where the image is
-    image: str = "nvcr.io/nvidia/k8s/cuda-sample:nbody"
-    pull: bool = False  # fetch the image when it is not here
-    interval_s: float = 21600.0
-    first_after_s: float = 300.0
-    deadline_s: float = 120.0  # from starting the container to its end
-
-    def __post_init__(self) -> None:
-        """Refuse what would never end or never run, and an image that is no image."""
-        _between(self, "interval_s", low=1, high=30 * 86400)
-        _between(self, "first_after_s", low=0, high=86400)
-        _between(self, "deadline_s", low=1, high=3600)
-        if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._/:@-]{0,254}", self.image):
-            raise ValueError(f"image must be an image's name, such as busybox:1, not {self.image}")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Detector:
-    """How long figures are watched before they are judged; the number of samples counts as well."""
-
-    update_span_s: float = 1110.0  # of a new driver; 20 minutes, give or take the jitter
-    window_span_s: float = 5340.0  # under the same driver; 90 minutes: bursts are shorter
-
-    def __post_init__(self) -> None:
-        """Refuse spans in which nothing would ever be judged."""
-        _between(self, "update_span_s", "window_span_s", low=0, high=7 * 86400)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Alerts:
-    """Whom gpud tells, beside the log and the next shell that is opened."""
-
-    disabled: tuple[str, ...] = ()  # sinks by name
-    webhook_urls: tuple[str, ...] = ()  # Alertmanager's webhook, version 4
-    webhook_credentials_file: str = ""  # its content is sent as a bearer token
-    command: tuple[str, ...] = ()  # a program and its arguments; the alerts are on its stdin
-    toast: bool = False  # of Windows, on the desktop
-    apprise_urls: tuple[str, ...] = ()  # needs the extra: gpud[apprise]
-    group_wait_s: float = 30.0  # what has one cause is told together
-    repeat_interval_s: float = 14400.0  # of what still fires and nobody has acknowledged
-    warm_up_s: float = 300.0  # after a start and a long pause nothing new is told
-    timeout_s: float = 10.0  # of one delivery
-
-    def __post_init__(self) -> None:
-        """Refuse times that would flood or never come, and what is no address."""
-        _between(self, "group_wait_s", "warm_up_s", low=0, high=86400)
-        _between(self, "repeat_interval_s", low=1, high=30 * 86400)
-        _between(self, "timeout_s", low=0.1, high=60)
-        for place, url in enumerate(self.webhook_urls, start=1):  # not quoted: they hold tokens
-            if not url.startswith(("http://", "https://")):
-                words = "does not begin with http:// or https://"
-                raise ValueError(f"webhook_urls: address {place} {words}")
-        for name, path in (
-            ("webhook_credentials_file", self.webhook_credentials_file),
-            ("command", self.command[0] if self.command else ""),
-        ):
-            if path and not path.startswith("/"):
-                raise ValueError(f"{name} must be an absolute path, not {path}")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Store:
-    """How long figures are kept."""
-
-    raw_days: float = 30.0  # every run
-    rollup_days: float = 730.0  # one summary an hour, and what happened
-
-    def __post_init__(self) -> None:
-        """Refuse to keep less than the detector learns from, and more than a disk holds."""
-        _between(self, "raw_days", low=2, high=3650)
-        _between(self, "rollup_days", low=self.raw_days, high=36500)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Log:
-    """What is written to the log file and the terminal."""
-
-    level: Literal["debug", "info", "warning", "error"] = "info"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from gpud.core.settings import Dockerd
+    from gpud.core.sections import Dockerd
 
 LARGEST = 1024 * 1024
 DEFAULT_SOCKETS = frozenset({"/run/docker.sock", "/var/run/docker.sock"})

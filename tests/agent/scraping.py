@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Literal
 
 from gpud.agent.export.collector import SnapshotCollector
 from gpud.agent.export.exposition import Format
-from gpud.core.settings import Export, parse
+from gpud.core.sections import Export
+from gpud.core.settings import parse
 from tests import snapshots
 
 if TYPE_CHECKING:

@@ -17,7 +17,7 @@ from gpud.core.events import InventoryTaken, SourceAnswered
 from gpud.core.fields import FIELDS, Kind
 from gpud.core.fold import fold
 from gpud.core.sample import Absent, Inventory, Reading
-from gpud.core.settings import Export
+from gpud.core.sections import Export
 from gpud.core.telemetry import LEVELS, Answer
 from tests import snapshots
 from tests.agent.scraping import OPENMETRICS, scrape, settings

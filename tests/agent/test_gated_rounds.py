@@ -20,7 +20,8 @@ from gpud.core.events import RunFinished, RunSkipped
 from gpud.core.flags import FEWEST_RUNS, LOW_RUNS
 from gpud.core.health import Level
 from gpud.core.sample import Backend, Device, Flag, Pace, ProbeSpec, RunReport, Skip, Unit
-from gpud.core.settings import Gate, Settings
+from gpud.core.sections import Gate
+from gpud.core.settings import Settings
 from gpud.core.snapshot import ProbeKey
 from tests.agent.rounds import Bench
 

@@ -24,7 +24,8 @@ from gpud.core.events import (
 from gpud.core.fold import fold
 from gpud.core.health import Level
 from gpud.core.sample import Failure, Pace, Reason, Skip
-from gpud.core.settings import Probes, Settings
+from gpud.core.sections import Probes
+from gpud.core.settings import Settings
 from tests import snapshots
 from tests.agent.rounds import SPECS, Bench
 

@@ -10,7 +10,7 @@ import pytest
 
 from gpud.agent import retention
 from gpud.agent.store import FILE, History
-from gpud.core.settings import Store
+from gpud.core.sections import Store
 from tests.agent.test_store import finished_s, opened, run, stamp
 
 if TYPE_CHECKING:

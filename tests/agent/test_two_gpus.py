@@ -17,7 +17,8 @@ from gpud.core.conditions import Conditions
 from gpud.core.fold import fold
 from gpud.core.health import Level
 from gpud.core.sample import Pace
-from gpud.core.settings import Library, Probes, Settings
+from gpud.core.sections import Library, Probes
+from gpud.core.settings import Settings
 from gpud.core.snapshot import Snapshot
 from tests.child.running import GPU
 from tests.standins.build import build_libcuda, rewrite_script

@@ -28,7 +28,7 @@ from gpud.core.report import (
     ToolkitState,
 )
 from gpud.core.sample import Failure, Reason, Skip
-from gpud.core.settings import Containers
+from gpud.core.sections import Containers
 
 FIRST = ProcessRef(1, 1)
 SECOND = ProcessRef(2, 2)

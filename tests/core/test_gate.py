@@ -10,7 +10,7 @@ from gpud.core import gate
 from gpud.core.conditions import Conditions
 from gpud.core.gate import ECHO_S, Asked, Go, Moment, Wait
 from gpud.core.sample import Backend, Pace, Skip
-from gpud.core.settings import Gate
+from gpud.core.sections import Gate
 
 GIB = 1 << 30
 SMALL = Asked(Backend.CUDA, Pace.SMALL, since_s=1000.0)

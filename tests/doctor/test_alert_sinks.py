@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from gpud.core.settings import Alerts
+from gpud.core.sections import Alerts
 from gpud.doctor.checks import alerts
 from gpud.doctor.finding import Verdict
 from tests.doctor.trees import LINUX, WSL2, machine

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from gpud.core.sample import Device, Failure, Inventory, Reason
-from gpud.core.settings import Library
+from gpud.core.sections import Library
 from gpud.doctor import libraries
 from gpud.doctor.checks import driver, libcuda, libnvml
 from gpud.doctor.finding import Verdict

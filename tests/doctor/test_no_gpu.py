@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from gpud.core.settings import Library, Settings
+from gpud.core.sections import Library
+from gpud.core.settings import Settings
 from gpud.doctor.checks import driver, dxg, libcuda, libnvml, telemetry
 from gpud.doctor.finding import Verdict
 from gpud.doctor.machine import Kind

@@ -11,7 +11,8 @@ import pytest
 
 from gpud.core.errors import ConfigError
 from gpud.core.http_settings import Http
-from gpud.core.settings import Alerts, Paths, Settings, config_path
+from gpud.core.sections import Alerts, Paths
+from gpud.core.settings import Settings, config_path
 from gpud.doctor.checks import settings
 from gpud.doctor.finding import Verdict
 from tests.doctor.trees import LINUX, machine

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from gpud.core.advice import Platform, Situation, words
-from gpud.core.settings import Settings, Telemetry
+from gpud.core.sections import Telemetry
+from gpud.core.settings import Settings
 from gpud.core.telemetry import LEVELS
 from gpud.doctor.checks import driver, telemetry
 from gpud.doctor.finding import Verdict

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 from gpud.core.clock import Instant
 from gpud.core.report import AgentReport, DockerdReport, Owner, ProcessRef, RootReport
-from gpud.core.settings import Dockerd, Settings
+from gpud.core.sections import Dockerd
+from gpud.core.settings import Settings
 from gpud.doctor.machine import Machine, Person
 
 if TYPE_CHECKING:

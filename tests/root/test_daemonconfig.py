@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from gpud.core.settings import Dockerd
+from gpud.core.sections import Dockerd
 from gpud.root import daemonconfig
 
 if TYPE_CHECKING:

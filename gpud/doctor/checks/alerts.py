@@ -15,7 +15,7 @@ from gpud.doctor.machine import Kind
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from gpud.core.settings import Alerts
+    from gpud.core.sections import Alerts
     from gpud.doctor.machine import Machine
 
 TITLE = "alert sinks"

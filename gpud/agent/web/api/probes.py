@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from starlette.routing import Route
 
     from gpud.core.sample import ProbeSpec, Sample
-    from gpud.core.settings import Schedule
+    from gpud.core.sections import Schedule
     from gpud.core.snapshot import ProbeKey, ProbeState, Snapshot
 
 PATH: Final = "/api/v1/probes"
