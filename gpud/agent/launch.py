@@ -11,14 +11,13 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-import signal
 import sys
 import time
 from contextlib import asynccontextmanager
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
-from gpud.agent import children, gpulock, processes
+from gpud.agent import childend, children, gpulock, processes
 from gpud.core import wire
 from gpud.core.advice import Platform, Situation, worded, words
 from gpud.core.breaker import Breaker, Standing, State
@@ -42,7 +41,6 @@ ADVICE_LOCK = (
     "nothing is measured without it: look whether the directory is there, belongs to the agent's "
     "user, has room and is on a file system of Linux; `gpud restart` makes it anew"
 )
-_CRASHES = frozenset({signal.SIGSEGV, signal.SIGABRT, signal.SIGBUS, signal.SIGILL, signal.SIGFPE})
 
 
 class Refused(Exception):  # noqa: N818  # it is an answer, not an error
@@ -127,7 +125,7 @@ class Launcher:
         except OSError as error:
             raise WireError(f"cannot start {self._command[0]}: {error.strerror}") from error
         if ended.code != 0:
-            raise WireError(_story(ended))
+            raise WireError(childend.story(ended))
         return wire.decode_specs(ended.stdout)
 
     async def inventory(self, job: Job) -> Inventory:
@@ -142,7 +140,7 @@ class Launcher:
         )
         if isinstance(document, Failure):
             return RunReport(probe=spec.name, backend=spec.backend, failure=document)
-        if detail := _foreign(document, spec):
+        if detail := childend.foreign(document, spec):
             detail = f"asked for {spec.name}, got a report of {detail}"
         elif document.device is not None and document.device.uuid != job.gpu:
             detail = f"asked for {job.gpu}, got a report of {document.device.uuid!r:.60}"
@@ -170,7 +168,7 @@ class Launcher:
             return Failure(Reason.SPAWN_FAILED, detail, advice=ADVICE_LOCK)
         if isinstance(ended, Failure):
             return ended
-        document = _judged(ended, kind, deadline_s)
+        document = childend.judged(ended, kind, deadline_s)
         if isinstance(document, Failure):
             document = worded(document, self._platform)
         hung = isinstance(document, Failure) and document.reason is Reason.HUNG
@@ -314,61 +312,3 @@ class Launcher:
 def _what(verb: str, job: Job) -> str:
     subject = job.probe if verb == "--run" else verb.lstrip("-")
     return f"{subject} on {job.gpu}" if job.gpu else subject
-
-
-def _foreign(report: RunReport, spec: ProbeSpec) -> str | None:
-    """Name what in a report is not of its probe: modes become labels, and are bounded."""
-    if report.probe != spec.name:
-        return f"{report.probe!r:.60}"
-    if report.backend is not spec.backend:
-        return f"the {report.backend}"
-    named = {sample.mode for sample in report.samples} | {gap.mode for gap in report.missing}
-    if strange := sorted(named - set(spec.modes)):
-        return f"a mode {strange[0]!r:.60}"
-    if any(sample.unit is not spec.unit for sample in report.samples):
-        return "another unit"
-    return None
-
-
-def _judged(
-    ended: children.Ended, kind: type[wire.Document], deadline_s: float
-) -> wire.Document | Failure:
-    if ended.killed:
-        gone = "" if ended.code is not None else f"; {_staying(ended.pid)}"
-        detail = f"no answer within {deadline_s:g} s, killed once{gone}"
-        return Failure(Reason.HUNG, detail, advice=Situation.HUNG)
-    if ended.code is not None and ended.code < 0:
-        return _signalled(-ended.code, ended)
-    if ended.overflowed:
-        detail = f"more than {children.KEPT_STDOUT} bytes on stdout"
-        return Failure(Reason.BAD_OUTPUT, detail)
-    if not ended.stdout.strip():
-        reason = Reason.CRASHED if ended.code else Reason.BAD_OUTPUT
-        return Failure(reason, _story(ended))
-    try:
-        return wire.decode(ended.stdout, kind)
-    except WireError as error:
-        return Failure(Reason.BAD_OUTPUT, str(error))
-
-
-def _staying(pid: int) -> str:
-    process = processes.ref(pid)
-    condition = processes.condition(process) if process is not None else None
-    return f"process {pid} does not go away" + (f" ({condition})" if condition else "")
-
-
-def _signalled(number: int, ended: children.Ended) -> Failure:
-    if number == signal.SIGALRM:
-        detail = f"ended by its own alarm while a driver call hung{_last_words(ended)}"
-        return Failure(Reason.HUNG, detail, advice=Situation.HUNG)
-    reason = Reason.CRASHED if number in _CRASHES else Reason.KILLED
-    return Failure(reason, f"ended by {processes.signal_name(number)}{_last_words(ended)}")
-
-
-def _story(ended: children.Ended) -> str:
-    return f"exit code {ended.code} and no document{_last_words(ended)}"
-
-
-def _last_words(ended: children.Ended) -> str:
-    lines = ended.stderr.decode(errors="replace").strip().splitlines()
-    return f": {lines[-1][:300]}" if lines else ""
