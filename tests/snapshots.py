@@ -131,6 +131,7 @@ def launches(median_s: float = 5e-6) -> RunReport:
             replace(sample("roundtrip", Unit.SECONDS, 3 * median_s), peaks=TWO),
             sample("pipelined", Unit.SECONDS, median_s / 2),
         ),
+        conditions={"probe_version": 2},
         duration_s=0.3,
         gpu_seconds=0.05,
         vram_peak_bytes=1 << 20,

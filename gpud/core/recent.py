@@ -70,10 +70,8 @@ def points(
     """Give what a finished run adds: nothing where it failed, is marked, or has two humps."""
     if report.failure is not None or any(flags):
         return ()
-    told = report.conditions.get("probe_version")
-    version = told if type(told) is int else 1
     return tuple(
-        Point(Series(gpu, report.probe, one.mode), one.unit, version, at_s, one.median)
+        Point(Series(gpu, report.probe, one.mode), one.unit, report.version, at_s, one.median)
         for one in report.samples
         if one.unit in JUDGED and not one.peaks and math.isfinite(one.median)
     )

@@ -262,6 +262,12 @@ class RunReport:
     curve: tuple[Point, ...] = ()  # in ascending n, of a probe that looks for a crossing
     schema_version: int = SCHEMA_VERSION
 
+    @property
+    def version(self) -> int:
+        """That of the probe's method; who does not tell, such as a container, has one only."""
+        told = self.conditions.get("probe_version")
+        return told if type(told) is int else 1
+
 
 class Absent(StrEnum):
     """Why there is no number: a reason is data, whereas 0, NaN and None are guesses."""

@@ -8,6 +8,7 @@ from prometheus_client.core import (
     CounterMetricFamily,
     GaugeMetricFamily,
     HistogramMetricFamily,
+    InfoMetricFamily,
 )
 
 from gpud.agent.export import latency
@@ -64,6 +65,7 @@ def families(snapshot: Snapshot, current: Mapping[ProbeKey, ProbeState]) -> Iter
                 if sample.unit is unit:
                     family.add_metric([gpu_of(key), key.probe, sample.mode], sample.median)
         yield family
+    yield _methods(current)
     yield _crossovers(current)
     yield from latency.families(current)
     yield _latencies(snapshot)
@@ -118,6 +120,18 @@ def _is_fresh(state: ProbeState, interval_s: float, now: Instant) -> bool:
     if state.finished_mono_s is None:
         return False
     return fresh(now.mono_s - state.finished_mono_s, interval_s)
+
+
+def _methods(current: Mapping[ProbeKey, ProbeState]) -> Metric:
+    family = InfoMetricFamily(
+        "gpud_probe",
+        "Version of the method of the last verified run; figures of two never compare.",
+        labels=["gpu", "probe"],
+    )
+    for key, state in current.items():
+        if state.report is not None and state.samples:
+            family.add_metric([gpu_of(key), key.probe], {"version": str(state.report.version)})
+    return family
 
 
 def _crossovers(current: Mapping[ProbeKey, ProbeState]) -> Metric:
