@@ -129,12 +129,13 @@ class Machine:
     def _run(self, spec: ProbeSpec, now: Instant) -> RunFinished:
         cuda = spec.backend is Backend.CUDA
         told = self.host.on_battery
+        conditions = {} if told is None else {"after.ac": not told}
         report = RunReport(
             spec.name,
             spec.backend,
             self._device if cuda else None,
             tuple(world.sample(self.host, spec, mode, self._rounds) for mode in spec.modes),
-            conditions={} if told is None else {"after.ac": not told},
+            conditions={"probe_version": world.version(self.host, spec), **conditions},
             duration_s=0.4,
             gpu_seconds=0.05,
         )

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 import urllib.request
+from collections import Counter
 from functools import partial
 from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.fleet import tools
+from tests.fleet import tools, world
 from tests.fleet.tools import fired, probes, running
 from tests.fleet.world import ALERT, PAIR
 from tests.waiting import until
@@ -24,6 +25,7 @@ HOSTS = 60
 HURRY = (600, 10)
 ROUND_S = 4.0
 SLEPT_S = 5 * 3600.0
+[REDONE] = [spec for spec in world.SPECS if spec.name == world.REDONE[0]]
 
 
 @pytest.fixture
@@ -40,6 +42,12 @@ def keeps(store: Tool, wanted: dict[str, int]) -> bool:
     """Say whether there is one sample for each scrape that was answered, of each machine."""
     counts = store.values('count_over_time(gpud_build_info{job="gpud"}[1h])')
     return {labels["instance"]: int(count) for labels, count in counts} == wanted
+
+
+def methods(store: Tool) -> dict[int, float]:
+    """How many machines measure by which version of a probe that half of them do otherwise."""
+    told = store.values(f'count by (version) (gpud_probe_info{{probe="{REDONE.name}"}})')
+    return {int(labels["version"]): count for labels, count in told}
 
 
 def evaluate(tool: Tool) -> None:
@@ -67,6 +75,7 @@ def test_of_a_lab_that_is_scraped_one_driver_is_told_whatever_sleeps_and_leaves(
     with running(store):
         seen(lambda: store.knows(HOSTS), "every machine is scraped")
         seen(lambda: probes(store) == PAIR, "the driver is told of")
+        assert methods(store) == Counter(world.version(host, REDONE) for host in world.fleet(HOSTS))
         asleep = fleet.names(site="home")[::5]
         gone = set(fleet.names()[::5])
         fleet.tell(sleep=asleep, leave=sorted(gone))

@@ -1,7 +1,8 @@
 """Which machines a made-up fleet has, and what their probes would measure. Pure and seeded.
 
 Four models of GPU under two drivers. Under ``SLOW`` the launches and the triad of one model cost a
-quarter more; so they do under it on four machines of a model too rare to say anything of.
+quarter more; so they do under it on four machines of a model too rare to say anything of. Who has
+the newer driver has a newer gpud as well, two of whose probes measure otherwise.
 """
 
 from __future__ import annotations
@@ -29,6 +30,8 @@ PAIR: Final = {(*SLOW, probe) for probe in SLOWED}
 ALERT: Final = {("GpudDriverSlowerThanBest", *SLOW)}
 """All there is to tell of such a fleet, as ``tools.probes`` and ``tools.fired`` give it."""
 SLOWDOWN: Final = 1.25
+REDONE: Final = ("small_copy", "matmul")
+REDONE_MORE: Final = 1.2  # a newer gpud's method finds so much more for the same
 HOSTS_DIFFER: Final = 0.03  # standard deviation of the logarithm, between machines
 ON_BATTERY: Final = 1.3
 RUNS_DIFFER: Final = 0.02  # between two runs of one machine
@@ -89,6 +92,11 @@ def fleet(hosts: int) -> tuple[Host, ...]:
     return tuple(made)
 
 
+def version(host: Host, spec: ProbeSpec) -> int:
+    """Give that of the method by which this machine's gpud measures."""
+    return spec.version + (host.driver == NEW and spec.name in REDONE)
+
+
 def sample(host: Host, spec: ProbeSpec, mode: str, run: int) -> Sample:
     """Give what a run of this number measures. Units: those of the probe."""
     order = sum(spec.name.encode()) * 31 + sum(mode.encode())
@@ -98,6 +106,8 @@ def sample(host: Host, spec: ProbeSpec, mode: str, run: int) -> Sample:
     cost = math.e ** (own + noise) * (ON_BATTERY if host.on_battery else 1.0)
     if (host.model, host.driver) in (SLOW, (RARE, NEW)) and spec.name in SLOWED:
         cost *= SLOWDOWN
+    if version(host, spec) > spec.version:
+        cost *= REDONE_MORE
     median = level * cost if spec.unit is Unit.SECONDS else level / cost
     if spec.unit is Unit.ELEMENTS:
         median = level

@@ -12,7 +12,11 @@ INFO: Final = of("gpud_gpu_info", 'name=~"$model", driver_version=~"$driver"', b
 IDENTITY: Final = f"(topk by (job, instance, gpu) (1, timestamp({INFO})) ^ 0)"
 """Model and driver of each GPU, the newest: a machine that was switched off without a word has its
 old driver for five minutes beside the new one, and a join with both is an error."""
+MEASURED: Final = of("gpud_probe_info", 'gpu!="", probe="$probe"', by=FLEET)
+METHOD: Final = f"(topk by (job, instance, gpu, probe) (1, timestamp({MEASURED})) ^ 0)"
+"""By which version of its method the probe measures each GPU: figures of two never compare."""
 EACH: Final = "{{name}}, {{driver_version}}"
+BY_METHOD: Final = f"{EACH}, method {{{{version}}}}"
 RECORDED: Final = "driver:gpud_probe_cost"
 """What deploy/prometheus/rules/fleet.yml records of each driver on each model."""
 
@@ -35,19 +39,30 @@ def _of_machines(figure: str) -> str:
     disturbed = of("gpud_probe_flag", by=FLEET)
     on_battery = f"{of('gpud_probe_on_battery', by=FLEET)} == 1"
     return (
-        "avg by (job, instance, name, driver_version) ("
+        "avg by (job, instance, name, driver_version, version) ("
         f"(({figure}) unless on (job, instance, gpu, probe) ({disturbed} or {on_battery}))"
+        f" * on (job, instance, gpu, probe) group_left (version) {METHOD}"
         f" * on (job, instance, gpu) group_left (name, driver_version) {IDENTITY})"
     )
 
 
 def _median(figure: str) -> str:
-    return f"quantile by (name, driver_version) (0.5, {_of_machines(figure)})"
+    return f"quantile by (name, driver_version, version) (0.5, {_of_machines(figure)})"
 
 
 def _machines() -> str:
     return (
         f"count by (name, driver_version) (max by (job, instance, name, driver_version) {IDENTITY})"
+    )
+
+
+def _by_method() -> str:
+    """Count machines by method too; one that the probe has not measured has none."""
+    each = "job, instance, name, driver_version, version"
+    return (
+        f"count by (name, driver_version, version) (max by ({each}) ("
+        f"{IDENTITY} * on (job, instance, gpu) group_left (version) {METHOD}"
+        f" or on (job, instance, gpu) {IDENTITY}))"
     )
 
 
@@ -65,15 +80,17 @@ def _table() -> Panel:
             "Models and their drivers",
             "How many machines have each, the median of their medians for the probe and mode "
             "chosen above, and how much slower than its own baseline the middle machine is. "
-            "Compare drivers within a model; models with each other tell nothing.",
+            "Compare drivers within a model and a version of the probe's method; models with each "
+            "other tell nothing, nor do methods.",
             "none",
         ),
-        Query(_machines()),
+        Query(_by_method()),
         Query(_of_latency()),
         Query(_of_slowdown()),
         named={
             "name": "Model",
             "driver_version": "Driver",
+            "version": "Method",
             "Value #A": "Machines",
             "Value #B": "Median latency",
             "Value #C": "Slower than usual",
@@ -105,7 +122,7 @@ def _latency() -> Panel:
             "that differ. Empty for a probe of throughput.",
             "s",
         ),
-        Query(_of_latency(), EACH),
+        Query(_of_latency(), BY_METHOD),
         style=Style.LOGARITHMIC,
     )
 
@@ -119,7 +136,7 @@ def _throughput() -> Panel:
             "latency.",
             "short",
         ),
-        Query(_median(f"{bytes_} or {flops}"), EACH),
+        Query(_median(f"{bytes_} or {flops}"), BY_METHOD),
         width=24,
         style=Style.LOGARITHMIC,
     )
@@ -133,7 +150,7 @@ def _slowdown() -> Panel:
             "good. One driver that rises and others that do not is that driver.",
             "percentunit",
         ),
-        Query(_of_slowdown(), EACH),
+        Query(_of_slowdown(), BY_METHOD),
         style=Style.FREE,
     )
 
@@ -158,6 +175,7 @@ def _against_best() -> Panel:
                 "driver_version": "Driver",
                 "probe": "Probe",
                 "mode": "Mode",
+                "version": "Method",
                 "Value #A": "Times the best",
                 "Value #B": "Standard errors",
                 "Value #C": "Machines",
@@ -180,7 +198,7 @@ def _ratio() -> Panel:
             "alert.",
             "short",
         ),
-        Query(of(f"{RECORDED}_over_best:ratio", by=COMPARED), f"{EACH}, {{{{power}}}}"),
+        Query(of(f"{RECORDED}_over_best:ratio", by=COMPARED), f"{BY_METHOD}, {{{{power}}}}"),
         width=10,
         height=10,
         style=Style.FREE,
