@@ -35,9 +35,11 @@ from gpud.core.events import (
     SinkTold,
     SourceAnswered,
     StoreMeasured,
+    TurnedAway,
 )
 from gpud.core.fold import fold
 from gpud.core.health import Level
+from gpud.core.refusals import Refused
 from gpud.core.report import (
     AgentReport,
     ContainerFigure,
@@ -379,6 +381,7 @@ def full() -> Snapshot:
         AlertsChanged((SLOWER,), wall_s),
         StoreMeasured(StoreSize(98_304, 42, 1, 0), wall_s),
         CertificateRead(wall_s + 86_400.0),
+        TurnedAway({Refused.UNAUTHORIZED: 3, Refused.TOO_SLOW: 1}),
         SinkTold("notice", SinkState(sent=2, last_success_s=wall_s), wall_s),
         SinkTold("webhook", SinkState(failed=1, reason="refused", detail="x", fix="y"), wall_s),
         Judged(standings.streams(DEVICE.uuid, NOW.wall_s), wall_s, standings.units(DEVICE.uuid)),

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from gpud.core.health import Level
     from gpud.core.presence import Expected
     from gpud.core.recent import Point
+    from gpud.core.refusals import Refused
     from gpud.core.report import RootReport
     from gpud.core.sample import Flag, Inventory, ProbeSpec, RunReport, Skip, Unit
     from gpud.core.snapshot import StoreSize
@@ -205,6 +206,13 @@ class CertificateRead:
     expires_s: float | None  # Unix time
 
 
+@dataclass(frozen=True, slots=True)
+class TurnedAway:
+    """The listener has refused so many more, by reason."""
+
+    counts: Mapping[Refused, int]
+
+
 Event = (
     ProbesListed
     | InventoryTaken
@@ -226,4 +234,5 @@ Event = (
     | SinkTold
     | StoreMeasured
     | CertificateRead
+    | TurnedAway
 )

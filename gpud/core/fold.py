@@ -31,6 +31,7 @@ from gpud.core.events import (
     SinkTold,
     SourceAnswered,
     StoreMeasured,
+    TurnedAway,
 )
 from gpud.core.health import Level
 from gpud.core.loss_fold import with_breaker, with_kernel_log
@@ -275,6 +276,13 @@ def _(event: SinkTold, snapshot: Snapshot) -> Snapshot:
 @fold.register
 def _(event: CertificateRead, snapshot: Snapshot) -> Snapshot:
     return replace(snapshot, certificate_expires_s=event.expires_s)
+
+
+@fold.register
+def _(event: TurnedAway, snapshot: Snapshot) -> Snapshot:
+    before = snapshot.turned_away
+    more = {reason: before.get(reason, 0) + count for reason, count in event.counts.items()}
+    return replace(snapshot, turned_away={**before, **more})
 
 
 def _accumulated(

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from gpud.core.gpus import KnownGpu
     from gpud.core.presence import Expected
     from gpud.core.recent import Recent, Series
+    from gpud.core.refusals import Refused
     from gpud.core.report import RootReport
     from gpud.core.sample import (
         Backend,
@@ -131,6 +132,7 @@ class Snapshot:
     sinks: Mapping[str, SinkState] = field(default_factory=dict)  # by name
     store: StoreSize | None = None  # None until it could be read
     certificate_expires_s: float | None = None  # Unix time; None: no TLS
+    turned_away: Mapping[Refused, int] = field(default_factory=dict)  # by the listener
     resumed_mono_s: float | None = None  # when the machine came back from its last long pause
 
 

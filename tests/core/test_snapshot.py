@@ -15,6 +15,7 @@ from gpud.core.fields import FIELDS
 from gpud.core.fold import fold
 from gpud.core.health import Level
 from gpud.core.presence import Expected
+from gpud.core.refusals import Refused
 from gpud.core.report import AgentReport, DockerdReport, Owner, ProcessRef, RootReport
 from gpud.core.sample import (
     Absent,
@@ -132,6 +133,7 @@ events = st.one_of(
     st.builds(
         happened.HealthSet, st.sampled_from(["store", "http"]), st.sampled_from(Level), moments
     ),
+    st.builds(happened.TurnedAway, st.dictionaries(st.sampled_from(Refused), st.integers(1, 9))),
 )
 
 
@@ -147,6 +149,7 @@ def counters(snapshot: Snapshot) -> dict[object, float]:
         **{("failed", key): value for key, value in snapshot.telemetry.failures.items()},
         **{("changed", key): value for key, value in snapshot.change_counts.items()},
         **{("started", key): value for key, value in snapshot.telemetry.starts.items()},
+        **{("turned away", key): value for key, value in snapshot.turned_away.items()},
     }
 
 
@@ -183,6 +186,12 @@ def test_the_worst_component_is_how_everything_is(happened: list[happened.Event]
     now = folded(*happened)
     levels = [health.level for health in now.health.values()]
     assert overall(now) == max(levels, default=Level.OK)
+
+
+def test_those_turned_away_are_added_up_by_reason() -> None:
+    slow, foreign = Refused.TOO_SLOW, Refused.FOREIGN_HOST
+    now = folded(happened.TurnedAway({slow: 2}), happened.TurnedAway({slow: 1, foreign: 5}))
+    assert now.turned_away == {slow: 3, foreign: 5}
 
 
 def test_a_foreign_event_is_a_bug_and_says_so() -> None:

@@ -79,12 +79,14 @@ def test_prometheus_scrapes_over_tls_with_a_password_and_the_terminal_needs_none
             until(lambda: number(port, "up{job='gpud'}") == 1, "a scrape", 60, every_s=0.2)
             expiry = "gpud_http_certificate_expiry_timestamp_seconds - time()"
             until(lambda: number(port, expiry) > 80 * 86400, "its certificate", 60, every_s=0.2)
-        with client(signer.certificate).wrap_socket(
-            socket.create_connection(("127.0.0.1", gpud.port)),
-            server_hostname="localhost",
-        ) as raw:
-            raw.sendall(b"GET /metrics HTTP/1.1\r\nhost: localhost\r\n\r\n")
-            assert raw.recv(65536).startswith(b"HTTP/1.1 401")
+            with client(signer.certificate).wrap_socket(
+                socket.create_connection(("127.0.0.1", gpud.port)),
+                server_hostname="localhost",
+            ) as raw:
+                raw.sendall(b"GET /metrics HTTP/1.1\r\nhost: localhost\r\n\r\n")
+                assert raw.recv(65536).startswith(b"HTTP/1.1 401")
+            refused = "gpud_http_refused_total{reason='unauthorized'}"
+            until(lambda: number(port, refused) == 1, "who was turned away", 60, every_s=0.2)
         for words in (("status",), ("status", "--json"), ("alerts",), ("doctor", "--json")):
             ran = terminal(gpud, *words)
             assert ran.returncode in {0, 1}, ran.stderr

@@ -16,6 +16,7 @@ def cost() -> Row:
         _history(),
         _told(),
         _pauses(),
+        _turned_away(),
         collapsed=True,
     )
 
@@ -114,8 +115,23 @@ def _pauses() -> Panel:
         ),
         Query(increase("gpud_vm_paused_seconds_total"), "paused"),
         Query(increase("gpud_clock_jumps_total"), "jumps"),
-        width=24,
+        width=12,
         height=6,
         style=Style.BARS,
     )
     return numbered(found, "B")
+
+
+def _turned_away() -> Panel:
+    return graph(
+        Text(
+            "Turned away",
+            "Requests refused and connections closed by gpud's listener, by reason. None is good; "
+            "one `unauthorized` is a browser that asked for its password, many are a wrong one.",
+            "none",
+        ),
+        Query(increase("gpud_http_refused_total"), "{{reason}}"),
+        width=12,
+        height=6,
+        style=Style.BARS,
+    )

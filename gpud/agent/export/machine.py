@@ -9,6 +9,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, InfoM
 
 from gpud.agent.export.gauges import gauge
 from gpud.agent.export.labels import clean
+from gpud.core.refusals import Refused
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -72,7 +73,15 @@ def store(snapshot: Snapshot) -> Iterator[Metric]:
 
 
 def listener(snapshot: Snapshot) -> Iterator[Metric]:
-    """Yield until when the listener's certificate is good."""
+    """Yield whom the listener turned away, and until when its certificate is good."""
+    refused = CounterMetricFamily(
+        "gpud_http_refused",
+        "Requests and connections that the listener turned away.",
+        labels=["reason"],
+    )
+    for reason in Refused:
+        refused.add_metric([reason.value], snapshot.turned_away.get(reason, 0))
+    yield refused
     if snapshot.certificate_expires_s is not None:
         yield GaugeMetricFamily(
             "gpud_http_certificate_expiry_timestamp_seconds",

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from gpud import keypair
+from gpud.agent.web.tally import Tally
 
 if TYPE_CHECKING:
     import ssl
@@ -71,10 +72,11 @@ def _bracketed(name: str) -> str:
 
 
 class Access:
-    """The terms in force, and who wants to hear when they change."""
+    """The terms in force, who wants to hear when they change, and how many were turned away."""
 
     def __init__(self, first: Terms) -> None:
         self.terms = first
+        self.tally = Tally()
         self._told: list[Callable[[], None]] = []
 
     def renew(self, terms: Terms) -> None:

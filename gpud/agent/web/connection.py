@@ -13,7 +13,9 @@ from uvicorn.protocols.http.h11_impl import STATUS_PHRASES, H11Protocol
 
 from gpud import keypair
 from gpud.agent.web.guard import headers
+from gpud.agent.web.refusals import answer, asked
 from gpud.agent.web.room import IDLE, NEVER_LET_IN, STALLED, peer_of
+from gpud.core.refusals import BY_STATUS, Refused
 
 if TYPE_CHECKING:
     import asyncio
@@ -53,16 +55,21 @@ class Strict(h11.Connection):
 
     def __init__(self) -> None:
         super().__init__(h11.SERVER, max_incomplete_event_size=LONGEST_HEADER)
-        self.status = 400
+        self.refused = Refused.BAD_REQUEST
+        self.line = b""
+        """The first of the request, as far as it has come and however it goes on."""
 
     def next_event(self) -> Any:  # noqa: ANN401  # h11's events and its two sentinels
-        """Give the next event; ``Refusal`` and h11's own error leave ``status`` for the answer."""
+        """Give the next event; ``Refusal`` and h11's own error leave ``refused`` for the answer."""
+        if self.their_state is h11.IDLE:
+            come, _ = self.trailing_data
+            self.line = come.lstrip(b"\r\n").partition(b"\n")[0]
         try:
             event = super().next_event()
             if isinstance(event, h11.Request):
                 _check(event)
         except h11.RemoteProtocolError as error:
-            self.status = error.error_status_hint or 400
+            self.refused = BY_STATUS.get(error.error_status_hint, Refused.BAD_REQUEST)
             raise
         return event
 
@@ -150,6 +157,8 @@ class Connection(H11Protocol):
             failed = done.cancelled() or done.exception() is not None
             self._shaking = None
             if failed:  # a handshake that was none, or one that took too long
+                if not done.cancelled():
+                    self._access.tally.count(Refused.TLS_FAILED)
                 self._room.leave(self)
                 self._unset_timer()
                 sock.close()
@@ -168,6 +177,7 @@ class Connection(H11Protocol):
         if wanted:
             said = keypair.sans(transport.get_extra_info("peercert"))
             if wanted.isdisjoint(value for _, value in said):
+                self._access.tally.count(Refused.TLS_FAILED)
                 self.drop()
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -192,6 +202,7 @@ class Connection(H11Protocol):
         if self.transport.is_closing():
             return
         if len(data) > MOST_AT_ONCE:
+            self._access.tally.count(Refused.HEADERS_TOO_LARGE)
             self.drop()
         elif self._under_way():
             self.cycle.keep_alive = False
@@ -227,20 +238,19 @@ class Connection(H11Protocol):
 
     def send_400_response(self, msg: str) -> None:  # noqa: ARG002  # uvicorn's
         """Refuse what is no request, with the headers that every answer has."""
+        self._access.tally.count(self._strict.refused)
         if self.conn.our_state not in {h11.IDLE, h11.SEND_RESPONSE}:
             self.drop()
             return
-        status = self._strict.status
-        body = f"{STATUS_PHRASES[status].decode().lower()}\n".encode()
-        own = [
-            (b"content-type", b"text/plain; charset=utf-8"),
-            (b"content-length", str(len(body)).encode()),
-            (b"connection", b"close"),
-        ]
+        method, path = asked(self._strict.line)
+        said = answer(self._strict.refused, path)
         response = h11.Response(
-            status_code=status, headers=headers(own, self._access), reason=STATUS_PHRASES[status]
+            status_code=said.status_code,
+            headers=headers([*said.raw_headers, (b"connection", b"close")], self._access),
+            reason=STATUS_PHRASES[said.status_code],
         )
-        for event in (response, h11.Data(data=body), h11.EndOfMessage()):
+        body = (h11.Data(data=bytes(said.body)), h11.EndOfMessage())
+        for event in (response, *(() if method == "HEAD" else body)):
             self.transport.write(self.conn.send(event) or b"")
         self.transport.close()
 
@@ -275,5 +285,14 @@ class Connection(H11Protocol):
         fetched = self._phase is Phase.ANSWER and not self._under_way() and not self._unsent()
         if fetched and not self.transport.is_closing():
             self._enter(Phase.IDLE)  # the client took its time, and took all of it
-        else:
-            self.drop()
+            return
+        if not self._made:
+            self._access.tally.count(Refused.TLS_FAILED)
+        elif self._unsent() or self._begun():
+            self._access.tally.count(Refused.TOO_SLOW)
+        self.drop()
+
+    def _begun(self) -> bool:
+        """Say whether a part of a request is here; browsers keep connections that say nothing."""
+        come, _ = self.conn.trailing_data
+        return self._phase is Phase.REQUEST and bool(come)

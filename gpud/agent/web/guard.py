@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from starlette.responses import PlainTextResponse
-
 from gpud.agent.web.access import asks_for
 from gpud.agent.web.auth import Checker, Outcome
+from gpud.agent.web.refusals import answer
 from gpud.agent.web.room import peer_of
+from gpud.core.refusals import Refused
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp, Receive, Scope, Send
@@ -68,13 +68,17 @@ class Guard:
                 part = {**message, "body": body[start : start + CHUNK], "more_body": more}
                 await send(part)
 
-        refusal = _refusal(scope, self._access) or await self._stranger(scope)
-        if refusal is None and (admitted := scope.get("state", {}).get("admitted")):
+        refused = _refused(scope, self._access) or await self._stranger(scope)
+        if refused is not None:
+            self._access.tally.count(refused)
+            await answer(refused, scope["path"])(scope, receive, guarded)
+            return
+        if admitted := scope.get("state", {}).get("admitted"):
             admitted()
-        await (refusal or self._inner)(scope, receive, guarded)
+        await self._inner(scope, receive, guarded)
 
-    async def _stranger(self, scope: Scope) -> PlainTextResponse | None:
-        """Give the answer to who is not let in; None for who is."""
+    async def _stranger(self, scope: Scope) -> Refused | None:
+        """Say why somebody is not let in; None for who is."""
         users = self._access.terms.users
         if not users:
             return None
@@ -82,29 +86,15 @@ class Guard:
         outcome = await self._checker.check(_header(scope, b"authorization"), users, peer)
         if outcome is Outcome.KNOWN:
             return None
-        if outcome is Outcome.BUSY:
-            return PlainTextResponse(
-                "too many passwords are being checked\n", 429, headers={"retry-after": "2"}
-            )
-        return PlainTextResponse(
-            "gpud wants to know who asks: a user of [http] basic_auth_users\n",
-            401,
-            headers={"www-authenticate": 'Basic realm="gpud", charset="UTF-8"'},
-        )
+        return Refused.TOO_MANY_PASSWORDS if outcome is Outcome.BUSY else Refused.UNAUTHORIZED
 
 
-def _refusal(scope: Scope, access: Access) -> PlainTextResponse | None:
+def _refused(scope: Scope, access: Access) -> Refused | None:
     """Refuse what nobody who means well sends, whoever asks."""
     host = _header(scope, b"host")
     if not asks_for(host, access.terms.names) and not _own_address(host, scope):
-        return PlainTextResponse(
-            "this address is not served under that name; use 127.0.0.1 or localhost, "
-            "or set [http] hosts\n",
-            421,
-        )
-    if _foreign(scope, host):
-        return PlainTextResponse("gpud answers no page but its own\n", 403)
-    return None
+        return Refused.FOREIGN_HOST
+    return Refused.FOREIGN_PAGE if _foreign(scope, host) else None
 
 
 def _own_address(host: str, scope: Scope) -> bool:

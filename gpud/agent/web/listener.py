@@ -106,7 +106,9 @@ class _Server(uvicorn.Server):
         self._access = access
         self._http = http
         self._stop = stop
-        self._room = Room(_affordable(http.max_connections), http.max_connections_per_peer)
+        self._room = Room(
+            _affordable(http.max_connections), http.max_connections_per_peer, access.tally
+        )
 
     async def serve_on(self, listener: socket.socket) -> None:
         """Accept and answer until told to stop."""

@@ -9,7 +9,12 @@ from __future__ import annotations
 
 import ipaddress
 from collections import Counter
-from typing import Final, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
+
+from gpud.core.refusals import Refused
+
+if TYPE_CHECKING:
+    from gpud.agent.web.tally import Tally
 
 MOST_STALLED: Final = 16
 """Answers that wait for their client at once: each may hold a whole page in memory."""
@@ -40,9 +45,10 @@ class Member(Protocol):
 class Room:
     """The connections there are; at most ``most``, and ``most_per_peer`` of one address."""
 
-    def __init__(self, most: int, most_per_peer: int) -> None:
+    def __init__(self, most: int, most_per_peer: int, tally: Tally) -> None:
         self._most = most
         self._most_per_peer = most_per_peer
+        self._tally = tally
         self._members: set[Member] = set()
         self._peers: Counter[str] = Counter()
 
@@ -54,9 +60,9 @@ class Room:
         if self._peers[newcomer.peer] >= self._most_per_peer:
             own = [member for member in self._members if member.peer == newcomer.peer]
             if not self._make_room(own):
-                return False
+                return self._refuse()
         if len(self._members) >= self._most and not self._make_room(self._members):
-            return False
+            return self._refuse()
         self._members.add(newcomer)
         self._peers[newcomer.peer] += 1
         return True
@@ -75,7 +81,7 @@ class Room:
         """Hear that a client does not read; of too many the one that has not longest goes."""
         waiting = [member for member in self._members if member.rank == STALLED]
         if len(waiting) > MOST_STALLED:
-            self._make_room(waiting, 1)
+            self._make_room(waiting, 1, Refused.TOO_SLOW)
 
     def renew(self) -> None:
         """Have everybody come again under the terms that hold now."""
@@ -87,7 +93,16 @@ class Room:
         for member in list(self._members):
             member.drop()
 
-    def _make_room(self, among: set[Member] | list[Member], most: int = AT_ONCE) -> bool:
+    def _refuse(self) -> bool:
+        self._tally.count(Refused.TOO_MANY_CONNECTIONS)
+        return False
+
+    def _make_room(
+        self,
+        among: set[Member] | list[Member],
+        most: int = AT_ONCE,
+        reason: Refused = Refused.TOO_MANY_CONNECTIONS,
+    ) -> bool:
         ranked = [
             (rank, -self._peers[member.peer], member.since_s, member)
             for member in among
@@ -97,6 +112,7 @@ class Room:
         last = NEVER_LET_IN if 2 * strangers < len(ranked) else None
         ranked.sort(key=lambda one: (one[0] == last, *one[:3]))
         for *_, member in ranked[:most]:
+            self._tally.count(reason)
             member.drop()
         return bool(ranked)
 

@@ -37,7 +37,10 @@ async def serving(
     if access is None:
         return
     application = make(access)
-    keeping = asyncio.create_task(renewal.keep(access, stop))
+    beside = (
+        asyncio.create_task(renewal.keep(access, stop)),
+        asyncio.create_task(access.tally.publish(post)),
+    )
     try:
         while not stop.is_set():
             try:
@@ -62,5 +65,6 @@ async def serving(
                 await serve(application, listener, stop, access, http)
     finally:
         renewal.listening = False
-        keeping.cancel()
-        await asyncio.wait({keeping})
+        for task in beside:
+            task.cancel()
+        await asyncio.wait(beside)

@@ -10,8 +10,9 @@ import ssl
 import subprocess
 import threading
 import time
+from collections import Counter
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from starlette.responses import Response
 from starlette.routing import Route
@@ -28,6 +29,8 @@ if TYPE_CHECKING:
     from starlette.requests import Request
 
     from gpud.agent.web.access import Access
+    from gpud.core.events import TurnedAway
+    from gpud.core.refusals import Refused
 
 PASSPHRASE = "correct horse battery staple"  # noqa: S105  # for nobody
 HASHED = "$2b$04$IWwWhU3RYZoacFpQve7iBuGtLMUik5NlkxvB.7rR9Usg6bRL21vY6"
@@ -105,6 +108,7 @@ class Armed:
     access: Access
     https: ssl.SSLContext | None = None
     kept: list[socket.socket] = field(default_factory=list)
+    turned_away: Counter[Refused] = field(default_factory=Counter)
 
     def connect(self, *, tls: bool | None = None) -> socket.socket:
         """Open a connection, with TLS where the listener speaks it."""
@@ -186,10 +190,18 @@ def armed(text: str = "", https: ssl.SSLContext | None = None) -> Iterator[Armed
     listener = web.bind("127.0.0.1", 0)
     loop = asyncio.new_event_loop()
     stop = asyncio.Event()
-    serving: Any = web.serve(application, listener, stop, access, settings.http)
-    thread = threading.Thread(target=lambda: loop.run_until_complete(serving))
-    thread.start()
     made = Armed(listener.getsockname()[1], loop, access, https)
+
+    def hear(event: TurnedAway) -> None:
+        made.turned_away.update(event.counts)
+
+    async def story() -> None:
+        telling = asyncio.create_task(access.tally.publish(hear))
+        await web.serve(application, listener, stop, access, settings.http)
+        telling.cancel()
+
+    thread = threading.Thread(target=lambda: loop.run_until_complete(story()))
+    thread.start()
     try:
         yield made
     finally:

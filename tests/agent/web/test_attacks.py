@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from gpud.agent.web import room
+from gpud.core.refusals import Refused
 from tests.agent.web.armed import Armed, armed, authority, basic, client
 from tests.waiting import until
 
@@ -237,6 +238,25 @@ def test_malformed_requests_by_the_thousand_leave_no_trace(plain: Armed, count: 
     until(lambda: descriptors() <= before, "the descriptors of before")
 
 
+def test_who_makes_room_for_others_is_counted() -> None:
+    with armed("max_connections_per_peer = 8") as listener:
+        listener.keep(9)
+        until(lambda: listener.turned_away == {Refused.TOO_MANY_CONNECTIONS: 8}, "eight of nine")
+
+
+def test_who_is_slow_is_counted_and_who_says_nothing_is_not() -> None:
+    """Browsers open connections that they may need later."""
+    with armed("read_header_timeout_s = 1.0") as listener:
+        listener.keep(1)
+        listener.keep(1, b"GET / HTTP/1.1\r\n")
+        for kept in listener.kept:
+            kept.settimeout(30)
+            assert kept.recv(1) == b""
+        listener.raw(b"x\r\n\r\n")
+        until(lambda: Refused.BAD_REQUEST in listener.turned_away, "what was before it, too")
+        assert listener.turned_away == {Refused.TOO_SLOW: 1, Refused.BAD_REQUEST: 1}
+
+
 def test_what_is_no_tls_is_sent_away(server_tls: tuple[str, ssl.SSLContext]) -> None:
     text, https = server_tls
     with armed(f"{text}read_header_timeout_s = 1.0", https) as listener:
@@ -256,6 +276,7 @@ def test_what_is_no_tls_is_sent_away(server_tls: tuple[str, ssl.SSLContext]) -> 
             assert b"HTTP/" not in received
             assert b"gpud_" not in received
             answers(listener)
+        until(lambda: listener.turned_away == {Refused.TLS_FAILED: 5}, "each of them counted")
 
 
 def test_old_tls_and_plain_clients_are_refused(secure: Armed) -> None:

@@ -139,6 +139,7 @@ def test_a_whole_network_of_ipv6_is_one_peer() -> None:
         fields = {"host": "localhost", "authorization": basic("alice", password)}
         scope = {
             "type": "http",
+            "path": "/",
             "client": (address, 4711),
             "headers": [(name.encode(), value.encode()) for name, value in fields.items()],
         }

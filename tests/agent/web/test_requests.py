@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import json
+from collections import Counter
 from typing import TYPE_CHECKING
 
 import pytest
 
 from gpud.agent.web import guard
-from tests.agent.web.armed import Armed, armed
+from gpud.core.refusals import SAID, Refused
+from tests.agent.web.armed import HASHED, PASSPHRASE, Armed, armed, basic
+from tests.waiting import until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -16,6 +20,15 @@ if TYPE_CHECKING:
 @pytest.fixture(scope="module")
 def plain() -> Iterator[Armed]:
     with armed() as made:
+        yield made
+
+
+LOCK = f'basic_auth_users = {{ alice = "{HASHED}" }}'
+
+
+@pytest.fixture(scope="module")
+def locked() -> Iterator[Armed]:
+    with armed(LOCK) as made:
         yield made
 
 
@@ -110,6 +123,58 @@ def test_no_path_leaves_what_is_served(plain: Armed, path: str) -> None:
     assert answer.startswith((b"HTTP/1.1 404", b"HTTP/1.1 400")), answer[:100]
     assert b"root:" not in answer
     assert b"import " not in answer
+
+
+STATUS = b"GET /api/v1/status HTTP/1.1\r\n"
+HOST = b"host: localhost\r\n"
+AT_THE_DOOR = {
+    Refused.BAD_REQUEST: STATUS + HOST + HOST + b"\r\n",
+    Refused.UNAUTHORIZED: STATUS + HOST + b"\r\n",
+    Refused.FOREIGN_PAGE: STATUS + HOST + b"origin: http://evil.example\r\n\r\n",
+    Refused.BODY_TOO_LARGE: STATUS + HOST + b"content-length: 5\r\n\r\nhello",
+    Refused.TARGET_TOO_LONG: b"GET /api/v1/probes?"
+    + b"a" * 9000
+    + b" HTTP/1.1\r\n"
+    + HOST
+    + b"\r\n",
+    Refused.FOREIGN_HOST: STATUS + b"host: evil.example\r\n\r\n",
+    Refused.HEADERS_TOO_LARGE: STATUS + HOST + b"x: " + b"y" * 40_000,
+}
+
+
+def test_a_program_that_asks_the_api_reads_why_it_is_refused(locked: Armed) -> None:
+    for reason, request in AT_THE_DOOR.items():
+        said = SAID[reason]
+        head, _, body = locked.raw(request).partition(b"\r\n\r\n")
+        assert b"content-type: application/json\r\n" in head + b"\r\n"
+        assert int(head.split(b" ")[1]) == said.status
+        error = json.loads(body)["error"]
+        told = {"reason": reason.value, "detail": said.detail, "fix": said.fix, "parameter": None}
+        assert error == told
+        line = locked.raw(request.replace(b"/api/v1/", b"/apis/v1/")).partition(b"\r\n\r\n")[2]
+        assert line.decode() == f"{said.detail}; {said.fix}\n"
+
+
+def test_a_refused_head_has_the_head_alone(locked: Armed, caplog: pytest.LogCaptureFixture) -> None:
+    for reason, request in AT_THE_DOOR.items():
+        head, _, body = locked.raw(request.replace(b"GET ", b"HEAD ")).partition(b"\r\n\r\n")
+        assert (int(head.split(b" ")[1]), body) == (SAID[reason].status, b"")
+    assert caplog.text == ""  # a traceback for each would fill the log
+
+
+def test_every_refusal_is_counted_by_its_reason() -> None:
+    with armed(LOCK) as listener:
+        for request in AT_THE_DOOR.values():
+            listener.raw(request)
+        listener.raw(AT_THE_DOOR[Refused.FOREIGN_HOST])
+        wanted = Counter(dict.fromkeys(AT_THE_DOOR, 1)) + Counter([Refused.FOREIGN_HOST])
+        until(lambda: listener.turned_away == wanted, "all of them counted")
+        listener.raw(
+            STATUS + HOST + f"authorization: {basic('alice', PASSPHRASE)}\r\n\r\n".encode()
+        )
+        listener.raw(AT_THE_DOOR[Refused.UNAUTHORIZED])
+        wanted[Refused.UNAUTHORIZED] += 1
+        until(lambda: listener.turned_away == wanted, "the next one alone")
 
 
 def test_a_page_of_somebody_else_is_given_nothing(plain: Armed) -> None:

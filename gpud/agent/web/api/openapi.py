@@ -22,6 +22,7 @@ from gpud.agent.web.api.documents import (
     Refusal,
 )
 from gpud.agent.web.api.queries import MOST_NAMES
+from gpud.core.refusals import SAID
 from gpud.core.statusdocument import StatusDocument
 
 if TYPE_CHECKING:
@@ -48,7 +49,7 @@ class Question:
     summary: str
     answer: type
     parameters: Sequence[Parameter[Any]] = ()
-    refusals: Sequence[int] = (400,)
+    refusals: Sequence[int] = ()  # beside those at the door
 
 
 QUESTIONS: Final = (
@@ -59,35 +60,28 @@ QUESTIONS: Final = (
         "Figures of one probe over time",
         HistoryAnswer,
         history.PARAMETERS,
-        (400, 404, 503),
+        (404, 503),
     ),
     Question(
         events.PATH,
         "What happened to driver and machine",
         EventsAnswer,
         events.PARAMETERS,
-        (400, 503),
+        (503,),
     ),
     Question(
-        alerts.PATH, "What fires, and what has fired", AlertsAnswer, alerts.PARAMETERS, (400, 503)
+        alerts.PATH, "What fires, and what has fired", AlertsAnswer, alerts.PARAMETERS, (503,)
     ),
 )
 WORDS: Final = {
-    400: "A parameter cannot be used; the answer names it.",
+    400: "A parameter cannot be used, and the answer names it; or what was sent is no request.",
     404: "A parameter names what there is not; the answer says what there is.",
     503: "The history cannot be read just now, or too many ask; the answer says why.",
 }
 AT_THE_DOOR: Final = {
-    400: "What was sent is no request, or one with a body.",
-    401: "[http] basic_auth_users names users, and none of them asks.",
-    403: "A page of somebody else's asks.",
-    413: "The request has too large a body; none is read.",
-    414: "The path is too long.",
-    421: "This address is not served under the name in `Host`.",
-    429: "Too many passwords are being checked.",
-    431: "There are too many headers.",
+    one.status: f"{one.detail[0].upper()}{one.detail[1:]}." for one in SAID.values()
 }
-"""What any path can answer before it is looked at: one line for people."""
+"""What any path can answer before it is looked at: below /api as JSON, elsewhere as a line."""
 DESCRIPTION: Final = """Read-only: GET and HEAD, and nothing that is asked starts a probe or changes
 anything. Base units throughout: a name that ends in `_s` is in seconds, and in Unix seconds where
 it is a moment. What is not known is null or absent, never 0. Every answer has `schema_version`;
@@ -120,19 +114,20 @@ def document() -> dict[str, Any]:
         "paths": _named(
             {
                 **{one.path: {"get": _asked(one, said)} for one in QUESTIONS},
-                PATH: {
-                    "get": _plain("This description", JSON, {"type": "object"}, refusals=(400,))
-                },
+                PATH: {"get": _plain("This description", JSON, {"type": "object"})},
                 **_beside(),
             }
         ),
         "components": {
             "schemas": {name: _whole(schema) for name, schema in components.items()},
             "responses": {
-                **{name: _refusal(words, {}) for name, words in _doors().items()},
                 **{
-                    str(code): _refusal(words, said[Refusal], at_the_door=code in AT_THE_DOOR)
-                    for code, words in WORDS.items()
+                    str(code): _refusal(words, JSON, said[Refusal])
+                    for code, words in {**AT_THE_DOOR, **WORDS}.items()
+                },
+                **{
+                    f"line_{code}": _refusal(words, LINE, {"type": "string"})
+                    for code, words in AT_THE_DOOR.items()
                 },
             },
             "securitySchemes": {"basic": {"type": "http", "scheme": "basic"}},
@@ -155,24 +150,16 @@ def _plain(
     if media == JSON:
         answer["headers"] = tag
         responses["304"] = {"description": "If-None-Match has the tag of the answer."}
-    door = {code: f"door_{code}" for code in AT_THE_DOOR if code not in refusals}
-    names = {**door, **{code: str(code) for code in refusals}}
+    prefix = "" if media == JSON else "line_"
     responses |= {
-        str(code): {"$ref": f"#/components/responses/{name}"}
-        for code, name in sorted(names.items())
+        str(code): {"$ref": f"#/components/responses/{prefix}{code}"}
+        for code in sorted({*AT_THE_DOOR, *refusals})
     }
     return {"summary": summary, "security": [{}, {"basic": []}], "responses": responses}
 
 
-def _doors() -> dict[str, str]:
-    return {f"door_{code}": words for code, words in AT_THE_DOOR.items()}
-
-
-def _refusal(words: str, said: Mapping[str, Any], *, at_the_door: bool = True) -> dict[str, Any]:
-    content = {JSON: {"schema": said}} if said else {}
-    if at_the_door:
-        content[LINE] = {"schema": {"type": "string"}}
-    return {"description": words, "content": content}
+def _refusal(words: str, media: str, schema: Mapping[str, Any]) -> dict[str, Any]:
+    return {"description": words, "content": {media: {"schema": schema}}}
 
 
 def _beside() -> dict[str, Any]:

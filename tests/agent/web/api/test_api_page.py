@@ -11,6 +11,7 @@ from urllib.parse import urlsplit
 import pytest
 
 from gpud.agent.web.api import openapi
+from gpud.core.refusals import SAID
 from tests.agent.web.api.described import Described
 from tests.agent.web.api.everything import everything
 from tests.agent.web.test_web import ask
@@ -90,5 +91,6 @@ def test_every_reason_that_the_page_explains_can_be_had_and_the_other_way_round(
         )
     }
     said |= {f"unknown_{name}" for name in ("probe", "mode", "gpu")}
+    said |= {reason.value for reason in SAID}
     told = set(re.findall(r"^\| `([a-z_]+)` \| \d", PAGE.read_text(), re.MULTILINE))
     assert told - {"slow"} == said

@@ -1,0 +1,72 @@
+"""Why the listener turns somebody away before it looks at what is asked: words and statuses."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+
+class Refused(Enum):
+    """What a refusal is called in metrics and, where there is an answer, in the API."""
+
+    BAD_REQUEST = "bad_request"
+    UNAUTHORIZED = "unauthorized"
+    FOREIGN_PAGE = "foreign_page"
+    BODY_TOO_LARGE = "body_too_large"
+    TARGET_TOO_LONG = "target_too_long"
+    FOREIGN_HOST = "foreign_host"
+    TOO_MANY_PASSWORDS = "too_many_passwords"
+    HEADERS_TOO_LARGE = "headers_too_large"
+    TOO_MANY_CONNECTIONS = "too_many_connections"
+    TOO_SLOW = "too_slow"
+    TLS_FAILED = "tls_failed"
+
+
+@dataclass(frozen=True, slots=True)
+class Said:
+    """How a refusal is answered. ``headers``: beside those that every answer has."""
+
+    status: int
+    detail: str
+    fix: str
+    headers: tuple[tuple[str, str], ...] = ()
+
+
+SAID: Final[Mapping[Refused, Said]] = {
+    Refused.BAD_REQUEST: Said(
+        400,
+        "what was sent is no request, or one with a body",
+        "send GET or HEAD with a path and one Host",
+    ),
+    Refused.UNAUTHORIZED: Said(
+        401,
+        "gpud wants to know who asks",
+        "give name and password of a user of [http] basic_auth_users",
+        (("www-authenticate", 'Basic realm="gpud", charset="UTF-8"'),),
+    ),
+    Refused.FOREIGN_PAGE: Said(
+        403, "gpud answers no page but its own", "open the address itself, or ask from a program"
+    ),
+    Refused.BODY_TOO_LARGE: Said(413, "no body is read", "send GET or HEAD without one"),
+    Refused.TARGET_TOO_LONG: Said(414, "the path is too long", "ask for less at once"),
+    Refused.FOREIGN_HOST: Said(
+        421,
+        "this address is not served under that name",
+        "use 127.0.0.1 or localhost, or set [http] hosts",
+    ),
+    Refused.TOO_MANY_PASSWORDS: Said(
+        429,
+        "too many passwords are being checked",
+        "ask again in two seconds",
+        (("retry-after", "2"),),
+    ),
+    Refused.HEADERS_TOO_LARGE: Said(
+        431, "there are too many headers, or too long ones", "send fewer"
+    ),
+}
+"""Who is told so; the others find their connection closed."""
+BY_STATUS: Final[Mapping[int, Refused]] = {said.status: reason for reason, said in SAID.items()}
