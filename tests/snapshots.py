@@ -210,7 +210,7 @@ SLOWER = Alert(
     DRIVER_REGRESSION,
     Severity.WARNING,
     {"kind": "driver", "old": "566.36", "new": "572.16"},
-    "submission latency +12 % (12.4 -> 13.9 us) since driver 566.36 -> 572.16",
+    "submission latency +12 % (12.4 -> 13.9 µs) since driver 566.36 -> 572.16",
     "Slower since driver 566.36 -> 572.16:",
     starts_s=1_700_000_060.0,
     updated_s=1_700_000_060.0,

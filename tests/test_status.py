@@ -251,7 +251,7 @@ def test_what_fires_comes_first_with_its_fix_and_how_to_say_that_it_was_seen() -
     document["health"] = {"gpu": well("gpu")}
     lines = shown(document)
     assert lines[1].strip() == "do first: go back to driver 566.36"
-    assert lines[3].strip().startswith("WARNING: submission latency +12 % (12.4 -> 13.9 us)")
+    assert lines[3].strip().startswith("WARNING: submission latency +12 % (12.4 -> 13.9 µs)")
     assert lines[4].strip().endswith(f"gpud alerts ack {snapshots.SLOWER.fingerprint[:8]}")
     document = full()
     (one,) = document["alerts"]

@@ -1,7 +1,7 @@
 """What an alert says: its name and labels, a summary of one line, and the evidence line by line.
 
-Every foreign string is cut and escaped here as well as where it is shown, and a summary is ASCII:
-the shell's notice shows nothing else.
+Every foreign string is cut and escaped here as well as where it is shown. A summary is ASCII but
+for the micro sign, which who shows ASCII alone (the shell's notice, some terminals) writes as u.
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ FOREIGN: Final = 200
 """Characters that are kept of a foreign string."""
 CRITICAL_FROM: Final = 1.5
 """A slowdown from which on somebody should look now."""
+MICRO: Final = "\N{MICRO SIGN}"
 IN_A_SUMMARY: Final = 3
 """Streams that a summary names."""
 
@@ -103,9 +104,9 @@ def plain(text: str) -> str:
 
 
 def one_line(text: str) -> str:
-    """Give a summary: ASCII, one line, never longer than ``SUMMARY``."""
-    line = text.replace("\u00b5", "u").encode("ascii", "backslashreplace").decode()
-    line = escaped(line)
+    """Give a summary: ASCII and the micro sign, one line, never longer than ``SUMMARY``."""
+    ours = (part.encode("ascii", "backslashreplace").decode() for part in text.split(MICRO))
+    line = escaped(MICRO.join(ours))
     return line if len(line) <= SUMMARY else f"{line[: SUMMARY - 3]}..."
 
 
@@ -240,7 +241,7 @@ def change(one: Evidence) -> str:
 
 
 def levels(one: Evidence) -> str:
-    """Write both levels, their unit once: "12.4 -> 13.9 us"."""
+    """Write both levels, their unit once: "12.4 -> 13.9 µs"."""
     before, after = (human(value, one.unit) for value in (one.before, one.after))
     figure, _, unit = before.partition(" ")
     return f"{figure} -> {after}" if after.partition(" ")[2] == unit else f"{before} -> {after}"

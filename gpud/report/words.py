@@ -90,7 +90,7 @@ def stream(key: StreamKey, several: Collection[str] = ()) -> str:
 
 
 def span(low: float, high: float, unit: Unit) -> str:
-    """Write a range, its unit once where both have the same: "12.1-12.9 us"."""
+    """Write a range, its unit once where both have the same: "12.1-12.9 µs"."""
     first, last = human(low, unit), human(high, unit)
     figure, _, symbol = first.partition(" ")
     alike = symbol == last.partition(" ")[2] and " x " not in first

@@ -142,7 +142,7 @@ def test_whatever_comes_no_two_alerts_that_fire_are_the_same_and_nothing_is_lost
 def test_an_update_says_how_much_since_what_and_where() -> None:
     (one,) = firing(told())
     assert one.summary == (
-        "submission latency +12 % (12.4 -> 13.9 us) since driver 572.16 -> 576.02 on GPU 0 "
+        "submission latency +12 % (12.4 -> 13.9 µs) since driver 572.16 -> 576.02 on GPU 0 "
         "(NVIDIA GeForce RTX 4070)"
     )
     assert one.severity is Severity.WARNING
@@ -350,7 +350,7 @@ def test_a_stream_that_comes_and_goes_for_years_makes_no_alert_grow_for_ever() -
     (case,) = known.cases
     assert max(len(case.found), len(case.over)) < 100
     assert case.open == (slower,)
-    assert firing(known)[0].summary.startswith("graph launch +12 % (12.4 -> 13.9 us) since driver")
+    assert firing(known)[0].summary.startswith("graph launch +12 % (12.4 -> 13.9 µs) since driver")
 
 
 def test_a_clock_that_was_set_back_ends_nothing_before_it_began() -> None:

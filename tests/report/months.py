@@ -162,7 +162,7 @@ class Month:
             DRIVER_REGRESSION,
             Severity.WARNING,
             {"kind": "driver", "old": old, "new": new},
-            f"submission latency +12 % (12.4 -> 13.9 us) since driver {old} -> {new}",
+            f"submission latency +12 % (12.4 -> 13.9 µs) since driver {old} -> {new}",
             "",
             at_s,
             at_s,

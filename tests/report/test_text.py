@@ -44,7 +44,7 @@ def test_no_line_is_wider_than_the_terminal_and_no_control_character_is_left(
 def test_the_copy_says_what_the_month_was_made_of(report: Report) -> None:
     drawn = " ".join(line.strip() for line in shown(report))
     for said in (
-        f"submission latency +12 % (12.4 -> 13.9 us) since driver {months.OLD} -> {months.NEW}",
+        f"submission latency +12 % (12.4 -> 13.9 µs) since driver {months.OLD} -> {months.NEW}",
         "driver 572.16 -> 576.02, CUDA 12.8 -> 12.9, kernel 6.6.75 -> 6.6.87",
         "regressed: 12 % slower",
         "no change seen",

@@ -214,7 +214,7 @@ def slower(made: Snapshot, device: Device, *, acknowledged_s: float | None = Non
     alert = replace(
         snapshots.SLOWER,
         labels={"kind": "driver", "old": OLD, "new": NEW},
-        summary=f"submission latency +38 % (12.4 -> 17.1 us), launch round trip +38 % since driver "
+        summary=f"submission latency +38 % (12.4 -> 17.1 µs), launch round trip +38 % since driver "
         f"{OLD} -> {NEW} on GPU 0 ({device.name})",
         starts_s=NOW_S - 3600,
         evidence=tuple(evidence),
