@@ -58,6 +58,7 @@ class SnapshotCollector:
         current_runs = probes.fresh_enough(snapshot, settings, now)
         for family in (
             *machine.identity(snapshot),
+            *machine.clock(now),
             *machine.health(snapshot),
             *dockerd.families(snapshot),
             *loss.families(snapshot),

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
     from prometheus_client.metrics_core import Metric
 
+    from gpud.core.clock import Instant
     from gpud.core.snapshot import Snapshot
 
 
@@ -40,6 +41,15 @@ def identity(snapshot: Snapshot) -> Iterator[Metric]:
         )
     yield GaugeMetricFamily(
         "gpud_start_time_seconds", "Unix time at which the agent started.", snapshot.started_s
+    )
+
+
+def clock(now: Instant) -> Iterator[Metric]:
+    """Yield what this machine takes for the time: all other times of a scrape are of its clock."""
+    yield GaugeMetricFamily(
+        "gpud_time_seconds",
+        "Unix time by this machine's clock when the scrape was written, a second ago at most.",
+        now.wall_s,
     )
 
 
