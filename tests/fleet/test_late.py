@@ -20,17 +20,19 @@ AWAY_D = 14
 
 
 def push(shipper: Tool, instance: str, at_s: float) -> None:
-    """Have a shipper send one sample with a moment of its own."""
-    line = f'gpud_build_info{{job="gpud",instance="{instance}"}} 1 {int(at_s * 1000)}'
+    """Have a shipper send one scrape with a moment of its own, the shipper's and gpud's."""
+    of = f'{{job="gpud",instance="{instance}"}}'
+    at_ms = int(at_s * 1000)
+    lines = f"gpud_build_info{of} 1 {at_ms}\ngpud_time_seconds{of} {at_s} {at_ms}"
     url = f"http://127.0.0.1:{shipper.port}/api/v1/import/prometheus"
-    with urllib.request.urlopen(url, line.encode(), timeout=30) as answer:
+    with urllib.request.urlopen(url, lines.encode(), timeout=30) as answer:
         assert answer.status == 204
 
 
 def test_what_a_laptop_kept_for_a_fortnight_arrives_and_a_clock_that_is_ahead_stops_nobody(
     tmp_path: Path,
 ) -> None:
-    store = tools.receiver(tmp_path / "receiver", hurry=(1, 1))
+    store = tools.receiver(tmp_path / "receiver", hurry=(600, 1))
     shipper = tools.vmagent(
         tmp_path / "vmagent",
         "http://127.0.0.1:1/none.json",
@@ -55,3 +57,14 @@ def test_what_a_laptop_kept_for_a_fortnight_arrives_and_a_clock_that_is_ahead_st
         )
         push(shipper, "others", time.time())
         until(lambda: arrived("others", 2), "the others are heard of", tools.PATIENCE_S)
+
+        def told() -> set[str]:
+            push(shipper, "ahead", time.time() + 5 * DAY_S)
+            push(shipper, "others", time.time())
+            return {
+                one["labels"]["instance"]
+                for one in store.alerts()
+                if one["labels"]["alertname"] == "GpudClockSkew" and one["state"] == "firing"
+            }
+
+        assert until(told, "a clock is told of", tools.PATIENCE_S, every_s=1) == {"ahead"}
