@@ -52,7 +52,7 @@ class Fleet:
         name = request.path_params["host"]
         if name not in self.machines or name in self.asleep:
             return Response(status_code=503)
-        body, content_type = self.machines[name].scrape(request.headers.get("accept", ""))
+        body, content_type = self.machines[name].scrape(request.headers.get("accept", ""), now())
         self.served[f"{name} {request.headers.get('user-agent', '').partition('/')[0]}"] += 1
         return Response(body, headers={"content-type": content_type})
 

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from typing import TYPE_CHECKING
+
+from prometheus_client.utils import floatToGoString
 
 from gpud.agent.export.collector import SnapshotCollector
 from gpud.agent.export.exposition import Format
@@ -36,6 +39,7 @@ if TYPE_CHECKING:
     from tests.fleet.world import Host
 
 LARGE_EVERY = 4  # rounds
+TIME = re.compile(rb"^gpud_time_seconds .*$", re.MULTILINE)
 SETTINGS = parse(None, {})
 HEALTHY = replace(
     snapshots.ROOT,
@@ -114,12 +118,14 @@ class Machine:
         self._woken = True
         self._fold(ClockJumped(slept_s, now.wall_s, now.mono_s))
 
-    def scrape(self, accept: str) -> tuple[bytes, str]:
-        """Give body and content type; what has not changed is not written anew."""
+    def scrape(self, accept: str, now: Instant) -> tuple[bytes, str]:
+        """Give body and content type; of what has not changed, only the time is written anew."""
         if self._said is None:
             wanted = Format.of(accept)
             self._said = wanted.encoded(self._collector), wanted.content_type
-        return self._said
+        body, content_type = self._said
+        time = f"gpud_time_seconds {floatToGoString(now.wall_s)}"
+        return TIME.sub(time.encode(), body, count=1), content_type
 
     def _fold(self, *events: Event) -> None:
         self._said = None
