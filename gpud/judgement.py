@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from gpud.core.commands import CPU
 from gpud.core.errors import GpudError
+from gpud.core.probewords import name_of
 from gpud.core.sample import Unit
 from gpud.core.stats import compared, human
 from gpud.core.text import escaped
@@ -194,9 +195,9 @@ def _place(uuid: str | None, document: Mapping[str, Any]) -> str:
 
 def _name(parts: Mapping[str, Any], several: Collection[str] = ()) -> str:
     """Name a stream beside its GPU, as the options of ``gpud baseline`` do."""
-    mode = "" if parts["mode"] == parts["probe"] else f" {parts['mode']}"
     version = f" v{parts['version']}" if parts["probe"] in several else ""
-    return f"{parts['probe']}{mode}{version}{', on battery' if parts['on_battery'] else ''}"
+    name = name_of(parts["probe"], parts["mode"])
+    return f"{name}{version}{', on battery' if parts['on_battery'] else ''}"
 
 
 def _moment(at_s: float) -> str:

@@ -86,7 +86,7 @@ def test_a_figure_stands_beside_what_is_usual_and_what_it_was_lately() -> None:
         if (one["gpu"], one["probe"], one["mode"]) == (0, "launch", "submit")
         and not one["on_battery"]
     ]
-    stream |= {"usual": 4e-6, "open": []}
+    stream |= {"usual": 4e-6, "slowdown": 1.25, "open": []}
     document["recent"] = [
         {"uuid": uuid, "probe": "launch", "mode": "submit", "unit": "seconds", "from_s": 0.0}
         | {"after_s": [60 * n for n in range(8)], "medians": [float(n + 1) for n in range(8)]}
@@ -108,12 +108,15 @@ def test_a_figure_stands_beside_what_is_usual_and_what_it_was_lately() -> None:
 def test_a_rate_that_falls_is_slower_too() -> None:
     document = full()
     document["streams"] = [
-        one | {"usual": 9.2e11} if one["probe"] == "triad" else one for one in document["streams"]
+        one | {"usual": 9.2e11, "level": 9.2e11, "slowdown": 2.0}
+        if one["probe"] == "triad"
+        else one
+        for one in document["streams"]
     ]
     for state in document["probes"]:
         state["conditions"] = {}
     (line,) = [one for one in shown(document) if one.startswith("  triad ")]
-    assert line.split()[3:] == ["usual", "920", "GB/s", "100", "%", "slower"]
+    assert line.split()[-6:] == ["usual", "920", "GB/s", "100", "%", "slower"]
 
 
 def test_the_state_says_since_when_and_what_to_do_first() -> None:
@@ -164,7 +167,7 @@ def test_figures_are_marked_and_what_was_left_out_is_told() -> None:
     lines = shown(full())
     assert line_with(lines, "  launch submit ").endswith("(busy, low)")
     humps = " ".join(line_with(lines, "  launch roundtrip ").split())
-    assert humps.startswith("launch roundtrip 13 µs ")
+    assert humps.startswith("launch roundtrip launch round trip 13 µs ")
     assert humps.endswith("(25% at 40 µs, busy, low)")
     assert "  GPU 0  triad      gpu busy, 1 in a row" in lines
     bare = made(snapshots.bare(), now=snapshots.NOW)
@@ -265,7 +268,7 @@ def test_what_was_acknowledged_or_has_ended_takes_no_more_than_a_line() -> None:
     document["alerts"] = [one | {"acknowledged_s": 1.0}, one | {"firing": False}]
     lines = shown(document)
     assert "  alerts: 1 acknowledged; all of them: gpud alerts" in lines
-    assert not [line for line in lines if "submission latency" in line]
+    assert not [line for line in lines if "submission latency +12 %" in line]
     document["alerts"] = [one] * 5
     assert "  alerts: 2 more; all of them: gpud alerts" in shown(document)
 

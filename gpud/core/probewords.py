@@ -49,9 +49,24 @@ _PLACES: Final = {named: place for place, named in enumerate(WORDS)}
 
 def figure_of(stream: StreamKey) -> str:
     """Say what a stream measures; a probe of another release by its own name."""
-    named = WORDS.get((stream.probe, stream.mode))
-    other = f"{stream.probe} {stream.mode}"[:80].encode(errors="replace").decode()
-    return named or escaped(other)
+    return called(stream.probe, stream.mode)
+
+
+def called(probe: str, mode: str) -> str:
+    """Say what a mode measures, in people's words where there are any, else by its name."""
+    return WORDS.get((probe, mode)) or name_of(probe, mode)
+
+
+def name_of(probe: str, mode: str) -> str:
+    """Name a mode as the commands do: "launch submit", or "triad" alone."""
+    name = probe if mode == probe else f"{probe} {mode}"
+    return escaped(name[:80].encode(errors="replace").decode())
+
+
+def both(probe: str, mode: str) -> str:
+    """Say what a mode measures and how it is called: "submission latency (launch submit)"."""
+    words, name = called(probe, mode), name_of(probe, mode)
+    return name if words == name else f"{words} ({name})"
 
 
 def rank(stream: StreamKey) -> int:

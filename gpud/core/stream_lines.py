@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import TYPE_CHECKING, Any, Final
 
+from gpud.core.probewords import both, name_of
+from gpud.core.standingwords import slowdown
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
@@ -23,7 +26,9 @@ def lines(document: Mapping[str, Any], now_s: float, moment: Callable[[float], s
     """
     streams = document.get("streams") or ()  # an agent of an older release tells of none
     changed = [
-        (_slowdown(alarm), _open(one, alarm, moment)) for one in streams for alarm in one["open"]
+        (slowdown(alarm["effect"]), _open(one, alarm, moment))
+        for one in streams
+        for alarm in one["open"]
     ]
     shown = [text for _, text in sorted(changed, key=lambda each: -each[0])]
     recent = [
@@ -55,7 +60,7 @@ def _undecided(streams: Iterable[Mapping[str, Any]]) -> list[str]:
     for one in streams:
         verdict = one["verdict"]
         if verdict["state"] in {"learning", "undecided"}:
-            words = f"{one['probe']} {one['mode']} {verdict['samples']}"
+            words = f"{name_of(one['probe'], one['mode'])} {verdict['samples']}"
             alike[_place(one), verdict["state"], called(verdict["new_driver"])].append(words)
     return [
         f"{place:<6} {state} about {driver}, samples so far: {_few(words)}"
@@ -77,11 +82,6 @@ def called(label: str) -> str:
     return f"driver {label}" if label[:1].isdigit() else label
 
 
-def _slowdown(alarm: Mapping[str, Any]) -> float:
-    ratio = float(alarm["effect"]["ratio"])
-    return max(ratio, 1 / ratio)
-
-
 def _effect(effect: Mapping[str, float]) -> str:
     """Write how much slower or faster, as a time: 0.9 of a rate is 11 % more time."""
     ratios = (effect["ratio"], effect["low"], effect["high"])
@@ -92,7 +92,7 @@ def _effect(effect: Mapping[str, float]) -> str:
 
 def _head(one: Mapping[str, Any]) -> str:
     battery = " on battery" if one["on_battery"] else ""
-    return f"{_place(one):<6} {one['probe']} {one['mode']}{battery}"
+    return f"{_place(one):<6} {both(one['probe'], one['mode'])}{battery}"
 
 
 def _place(one: Mapping[str, Any]) -> str:

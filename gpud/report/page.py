@@ -79,7 +79,8 @@ summary { cursor: pointer; padding: .4rem 0 }
 LEGEND: Final = (
     "The line is the median of single runs, the band goes from their p10 to their p90, dashed "
     "lines are new drivers, triangles are changes that a detector confirmed, dots are runs that "
-    "are kept apart (those beyond the chart lie on its edge)."
+    "are kept apart (those beyond the chart lie on its edge). A change in a table compares the "
+    "medians of all runs under two drivers; that of an alert is of the runs that decided it."
 )
 MOVED: Final = 0.03
 """A stream whose level moved by more under some driver is shown open."""

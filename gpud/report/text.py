@@ -167,6 +167,10 @@ def _figures(report: Report) -> Iterator[Line]:
         yield line
     if rows:
         yield "  medians of single runs; runs that are kept apart are in none of these", QUIET
+        yield (
+            "  a change is of all runs under a driver; that of an alert, of those that decided it",
+            QUIET,
+        )
 
 
 def _levels(report: Report, track: Track) -> Iterator[tuple[str, ...]]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import datetime
 from typing import TYPE_CHECKING, Final
 
+from gpud.core.probewords import name_of
 from gpud.core.stats import compared, human
 
 if TYPE_CHECKING:
@@ -84,7 +85,7 @@ def stream(key: StreamKey, several: Collection[str] = ()) -> str:
 
     The version of the method is told of probes that are here in ``several``.
     """
-    name = key.probe if key.mode == key.probe else f"{key.probe} {key.mode}"
+    name = name_of(key.probe, key.mode)
     version = f" v{key.version}" if key.probe in several else ""
     return f"{name}{version}{', on battery' if key.on_battery else ''}"
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from gpud.core import sparkline
-from gpud.core.sample import Unit
-from gpud.core.stats import compared, human
+from gpud.core import sparkline, standingwords
+from gpud.core.probewords import called, name_of
+from gpud.core.stats import human
 from gpud.core.text import escaped
 from gpud.status.view import BAD, HEAD, PLAIN, QUIET, Span, line
 
@@ -23,7 +23,6 @@ WIDE: Final = 100
 """Below so many columns names have no more than ``NAME`` of them."""
 LEAST_BARS: Final = 8
 MOST_BARS: Final = 60
-RATES: Final = frozenset((Unit.BYTES_PER_SECOND, Unit.FLOPS_PER_SECOND))
 Key = tuple[int | None, str, str]
 """Number of the GPU, probe, mode."""
 
@@ -33,6 +32,7 @@ class Row:
     """One mode of one probe, in words; what is not known is empty."""
 
     name: str
+    words: str  # what that measures
     now: str
     usual: str
     change: str
@@ -56,6 +56,7 @@ class Columns:
     """Widths of the columns; 0: there is no room for it, or nothing in it."""
 
     name: int = 0
+    words: int = 0
     now: int = 0
     usual: int = 0
     change: int = 0
@@ -65,20 +66,22 @@ class Columns:
 def columns(tables: Iterable[Sequence[Row]], view: View) -> Columns:
     """Share out the width, the same for all tables.
 
-    Where it is narrow the bars go first, then the usual, then the change, and names are cut last.
+    Where it is narrow the words go first, then the bars, then the usual, then the change, and names
+    are cut last.
     """
     rows = [row for table in tables for row in table]
-    name, now, usual, change = (
+    name, words, now, usual, change = (
         max((len(cell) for cell in column), default=0)
         for column in (
             [row.name for row in rows],
+            [row.words for row in rows],
             [row.now for row in rows],
             [row.usual for row in rows],
             [row.change for row in rows],
         )
     )
     if view.height is None:
-        return Columns(name, now, usual, change, MOST_BARS)
+        return Columns(name, words, now, usual, change, MOST_BARS)
     fixed = INDENT + BETWEEN + now
     if view.width < WIDE:
         name = min(name, NAME)
@@ -88,8 +91,10 @@ def columns(tables: Iterable[Sequence[Row]], view: View) -> Columns:
     room -= BETWEEN + change if change else 0
     usual = usual if usual and change and room >= BETWEEN + usual else 0
     room -= BETWEEN + usual if usual else 0
+    words = words if words and room >= BETWEEN + words + BETWEEN + LEAST_BARS else 0
+    room -= BETWEEN + words if words else 0
     bars = min(room - BETWEEN, MOST_BARS)
-    return Columns(name, now, usual, change, bars if bars >= LEAST_BARS else 0)
+    return Columns(name, words, now, usual, change, bars if bars >= LEAST_BARS else 0)
 
 
 def drawn(rows: Sequence[Row], widths: Columns, view: View) -> list[Line]:
@@ -102,6 +107,8 @@ def _spans(row: Row, widths: Columns, view: View) -> Iterator[Span]:
     if len(name) > widths.name:
         name = f"{name[: widths.name - 1]}…"
     yield Span(f"{'':{INDENT}}{name:<{widths.name}}")
+    if widths.words:
+        yield Span(f"{'':{BETWEEN}}{row.words:<{widths.words}}", QUIET)
     yield Span(f"{'':{BETWEEN}}{row.now:>{widths.now}}", HEAD)
     if widths.usual:
         yield Span(f"{'':{BETWEEN}}{row.usual:<{widths.usual}}", QUIET)
@@ -138,15 +145,16 @@ def _row(
     past: tuple[Sequence[float], Sequence[float]],
 ) -> Row:
     usual = None if stream is None else stream.get("usual")
-    slowdown = None if usual is None else _slowdown(_main(sample), usual, sample["unit"])
-    alone = sample["mode"] == state["probe"]
+    stands = standingwords.said(stream)
+    name, words = name_of(state["probe"], sample["mode"]), called(state["probe"], sample["mode"])
     marks = [*_humps(sample), *state["flags"]]
     return Row(
-        escaped(state["probe"] if alone else f"{state['probe']} {sample['mode']}"),
+        name,
+        "" if words == name else words,
         human(_main(sample), sample["unit"]),
         "" if usual is None else f"usual {human(usual, sample['unit'])}",
-        "" if slowdown is None else compared(slowdown),
-        BAD if stream is not None and stream.get("open") else PLAIN,
+        stands.much,
+        BAD if stands.fires else PLAIN,
         escaped(f"({', '.join(marks)})") if marks else "",
         past,
     )
@@ -163,18 +171,6 @@ def _humps(sample: Mapping[str, Any]) -> Iterator[str]:
     peaks = sorted(sample.get("peaks") or (), key=lambda peak: -peak["share"])
     for peak in peaks[1:]:
         yield f"{peak['share']:.0%} at {human(peak['value'], sample['unit'])}"
-
-
-def _slowdown(now: float, usual: float, unit: str) -> float | None:
-    """Compare the last run with what is usual: 1.25 is 25 % slower, whatever the unit.
-
-    One run, with its noise: whether something has become slower is the detector's to say.
-    """
-    if not (now > 0 and usual > 0):
-        return None
-    if unit == Unit.SECONDS:
-        return now / usual
-    return usual / now if unit in RATES else None
 
 
 def _streams(document: Mapping[str, Any]) -> dict[Key, Mapping[str, Any]]:

@@ -15,6 +15,7 @@ from gpud.agent.byhand import terminal
 from gpud.agent.history.request import numbering, understood
 from gpud.core import plot
 from gpud.core.errors import GpudError
+from gpud.core.probewords import both
 from gpud.core.sample import Unit
 from gpud.core.stats import human, median
 from gpud.core.text import escaped
@@ -132,8 +133,7 @@ def _chart(  # noqa: PLR0913, PLR0917  # what is drawn, and into what
         words += [f"least {human(least, series.unit)}", f"most {human(most, series.unit)}"]
     words += [f"usual {human(usual, series.unit)}"] if usual is not None else []
     words += [f"{course.marked} marked, not drawn"] if course.marked else []
-    alone = series.mode == series.probe
-    name = series.probe if alone else f"{series.probe} {series.mode}"
+    name = both(series.probe, series.mode)
     yield line(Span(f"{name} on {_place(series.gpu, numbers)}", HEAD))
     yield line(Span(f"  {', '.join(words)}", QUIET))
     from_s = max(span[0], course.points[0][0] if span[0] < 0 else span[0])

@@ -43,7 +43,10 @@ def test_an_agent_of_an_older_release_says_nothing() -> None:
 
 def test_a_regression_says_how_much_since_what_and_of_how_many_samples() -> None:
     assert shown({LAUNCH: STANDINGS[LAUNCH]}) == [
-        "GPU 0  launch submit: 12 % (10.2-13.9 %) slower since driver 572.16, 25 samples"
+        (
+            "GPU 0  submission latency (launch submit): "
+            "12 % (10.2-13.9 %) slower since driver 572.16, 25 samples"
+        )
     ]
 
 
@@ -52,7 +55,10 @@ def test_a_rate_that_fell_is_slower_by_the_time_it_takes() -> None:
         standings.slower(NOW_S), kind=Kind.DRIFT, effect=Effect(0.8, 0.78, 0.82), since_s=NOW_S - 60
     )
     assert shown({TRIAD: replace(CALM, open=(fell,))}) == [
-        "GPU 0  triad triad: 25 % (22.0-28.2 %) slower since <1700000040> (drift), 25 samples"
+        (
+            "GPU 0  GPU memory bandwidth (triad): "
+            "25 % (22.0-28.2 %) slower since <1700000040> (drift), 25 samples"
+        )
     ]
 
 
@@ -62,7 +68,10 @@ def test_an_improvement_is_news_for_a_week() -> None:
     better = replace(verdict, state=State.IMPROVED, effect=Effect(0.9, 0.88, 0.92))
     streams = {LAUNCH: replace(CALM, verdict=better)}
     assert shown(streams) == [
-        "GPU 0  launch submit: 11 % (8.7-13.6 %) faster since driver 572.16, 25 samples"
+        (
+            "GPU 0  submission latency (launch submit): "
+            "11 % (8.7-13.6 %) faster since driver 572.16, 25 samples"
+        )
     ]
     assert shown(streams, later_s=8 * 86400) == []
 

@@ -58,7 +58,7 @@ def drawn(home: Path, *words: str, code: int = 0, **environ: str) -> str:
 def test_a_series_has_its_figures_its_axis_and_the_change_of_its_driver(home: Path) -> None:
     shown = drawn(home, "--probe", "launch", "--mode", "submit", "--since", "3d")
     lines = shown.splitlines()
-    assert lines[0] == "launch submit on GPU-1"
+    assert lines[0] == "submission latency (launch submit) on GPU-1"
     assert lines[1] == "  170 points, median 15 µs, least 10 µs, most 15 µs, 1 marked, not drawn"
     assert sum("µs ┤" in line for line in lines) == 3
     assert sum("│" in line for line in lines) > 3
@@ -72,8 +72,8 @@ def test_every_series_is_drawn_where_none_is_named_and_nothing_steers_the_termin
     home: Path,
 ) -> None:
     shown = drawn(home)
-    assert "launch submit on GPU-1" in shown
-    assert "event record on GPU-1" in shown
+    assert "submission latency (launch submit) on GPU-1" in shown
+    assert "recording an event (event record) on GPU-1" in shown
     assert "\x1b" not in shown
 
 

@@ -9,7 +9,7 @@ from gpud.agent.web.page.parts import code, link, mark, moment
 from gpud.core import causes
 from gpud.core.alerts import Cause
 from gpud.core.markup import Html, el, joined, text
-from gpud.core.probewords import figure_of
+from gpud.core.probewords import figure_of, name_of
 from gpud.core.stats import compared, human
 from gpud.core.streams import StreamKey
 
@@ -22,7 +22,8 @@ MOST = 20
 """Alerts that are drawn; more are counted."""
 STREAMS = 30
 SUMMARY = 400
-HEADINGS = ("figure", "on", "before", "now", "change", "nine times in ten", "runs", "since")
+HEADINGS = ("figure", "change", "before", "now", "on", "nine times in ten", "runs", "since")
+"""The first ones are what a phone shows without being scrolled."""
 
 
 def section(view: View) -> Html:
@@ -89,7 +90,7 @@ def _evidence(view: View, one: Mapping[str, Any], print_: str) -> Html:
     more = len(told) - STREAMS
     caption = "Evidence" + (f": the first {STREAMS} of {len(told)} figures" if more > 0 else "")
     return parts.table(
-        f"evidence-{print_}", caption, HEADINGS, rows, figures=(2, 3, 4, 5, 6), hidden_caption=True
+        f"evidence-{print_}", caption, HEADINGS, rows, figures=(1, 2, 3, 5, 6), hidden_caption=True
     )
 
 
@@ -99,15 +100,24 @@ def _row(view: View, one: Mapping[str, Any]) -> tuple[Html | str, ...]:
     where = "CPU" if key.gpu is None else f"GPU {known['number']}" if known else key.gpu[:40]
     low, high = (100 * (end - 1) for end in (one["low"], one["high"]))
     return (
-        figure_of(key),
-        f"{where}, on battery" if key.on_battery else where,
+        parts.figure_name(figure_of(key), name_of(key.probe, key.mode)),
+        _change(one),
         human(one["before"], unit),
         human(one["after"], unit),
-        el("strong", compared(one["slowdown"])),
+        f"{where}, on battery" if key.on_battery else where,
         f"{low:.1f} to {high:.1f} %",
         f"{one['samples']} after {one['reference']}",
         moment(one["since_s"], "at"),
     )
+
+
+def _change(one: Mapping[str, Any]) -> Html:
+    """Say how much longer work takes; of a rate also by how much it fell, as the head says it."""
+    slower = el("strong", compared(one["slowdown"]))
+    if one["after"] >= one["before"]:
+        return slower
+    fell = 100 * (one["after"] / one["before"] - 1)
+    return joined(slower, el("span", f"{fell:.0f} % of the rate", class_="aside"))
 
 
 def _causes(one: Mapping[str, Any]) -> Html:

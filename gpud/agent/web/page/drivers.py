@@ -11,6 +11,7 @@ from gpud.core import gpu_table
 from gpud.core.detector import State
 from gpud.core.markup import Child, Html, el, joined, text
 from gpud.core.probewords import figure_of, rank
+from gpud.core.standingwords import slowdown
 from gpud.core.stats import compared
 from gpud.core.streams import StreamKey
 
@@ -141,9 +142,9 @@ def _verdict(one: Mapping[str, Any]) -> Html:
     """Put a verdict into words, with what it cannot see."""
     state, effect, limit = one["state"], one["effect"], one["limit"]
     if state == State.REGRESSED and effect:
-        return mark("failed", f"{compared(parts.slowdown(effect))} ({_span(effect)})")
+        return mark("failed", f"{compared(slowdown(effect))} ({_span(effect)})")
     if state == State.IMPROVED and effect:
-        return mark("ok", f"{compared(1 / parts.slowdown(effect))}")
+        return mark("ok", f"{compared(1 / slowdown(effect))}")
     if state == State.NO_CHANGE:
         within = f" beyond \N{PLUS-MINUS SIGN}{100 * limit:.1f} %" if limit else ""
         return mark("ok", f"no change{within}")

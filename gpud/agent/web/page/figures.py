@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 from gpud.agent.web.page import parts
 from gpud.agent.web.page.parts import UNKNOWN, mark, moment, verdict
 from gpud.core.markup import Child, Html, el, joined, text
-from gpud.core.probewords import WORDS
+from gpud.core.probewords import called, name_of
 from gpud.core.stats import figure, human
 
 if TYPE_CHECKING:
@@ -153,7 +153,7 @@ def _figure(
         data_chart="history" if samples else None,
         data_probe=probe,
         data_modes=" ".join(one["mode"] for one in samples),
-        data_words="|".join(_called(probe, one["mode"]) for one in samples),
+        data_words="|".join(called(probe, one["mode"]) for one in samples),
         data_gpu=view.uuid(gpu),
         data_unit=unit,
         aria_labelledby=f"{name}-title",
@@ -208,16 +208,12 @@ def _failure(failure: Mapping[str, Any]) -> Html:
     )
 
 
-def _called(probe: str, mode: str) -> str:
-    return WORDS.get((probe, mode), parts.spaced(mode)[:80])
-
-
 def _row(view: View, state: Mapping[str, Any], sample: Mapping[str, Any]) -> tuple[Child, ...]:
     probe, mode, unit = state["probe"], sample["mode"], sample["unit"]
     stream = view.stream(state["gpu"], probe, mode)
     usual = None if stream is None else stream["usual"]
     return (
-        _called(probe, mode),
+        parts.figure_name(called(probe, mode), name_of(probe, mode)),
         figure(sample),
         UNKNOWN if usual is None else human(usual, unit),
         verdict(stream),

@@ -7,8 +7,8 @@ from datetime import UTC, datetime
 from functools import cache
 from typing import TYPE_CHECKING, Final, Literal
 
+from gpud.core import standingwords
 from gpud.core.markup import Child, Html, el, joined, text
-from gpud.core.stats import compared
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -147,6 +147,11 @@ def link(to: str, words: Child) -> Html:
     return el("a", words, href=to)
 
 
+def figure_name(words: str, name: str) -> Html | str:
+    """Name a figure as people do and, where that is another word, as commands and metrics do."""
+    return words if words == name else joined(words, " ", el("span", name, class_="name"))
+
+
 def spaced(slug: str) -> str:
     """Write a slug as words: "gpu_busy" is "gpu busy"."""
     return slug.replace("_", " ")
@@ -154,29 +159,13 @@ def spaced(slug: str) -> str:
 
 def verdict(stream: Mapping[str, Any] | None) -> Html:
     """Say in words how a figure stands to what is usual."""
-    if stream is None:
-        return Html("not judged")
-    if stream["open"]:
-        worst = max(stream["open"], key=lambda one: slowdown(one["effect"]))
-        since = worst["kind"] == "driver" and f" since driver {worst['new_driver'][:80]}"
-        slower = stream["slowdown"] or slowdown(worst["effect"])
-        return mark("failed", f"{compared(slower)}{since or ''}")
-    if stream["level"] is None or stream["slowdown"] is None:
-        return text(f"learning what is usual, {stream['seen']} runs so far")
-    if abs(stream["slowdown"] - 1) < ALIKE:
-        return AS_USUAL
-    return joined(compared(stream["slowdown"]), " than usual")
+    said = standingwords.said(stream)
+    if said.fires:
+        return mark("failed", said.whole)
+    return AS_USUAL if said.whole == standingwords.AS_USUAL else text(said.whole)
 
 
-AS_USUAL: Final = mark("ok", "as usual")
-ALIKE: Final = 0.03
-"""Below what no detector tells from noise."""
-
-
-def slowdown(effect: Mapping[str, float]) -> float:
-    """Give an effect as a time: 0.9 of a rate is 11 % more time."""
-    ratio = float(effect["ratio"])
-    return max(ratio, 1 / ratio)
+AS_USUAL: Final = mark("ok", standingwords.AS_USUAL)
 
 
 def duration(seconds: float) -> str:

@@ -71,7 +71,7 @@ def test_a_machine_without_a_gpu_is_fine_and_says_why_there_is_none() -> None:
     assert "crossover" not in shown
     assert shown["history-cpu-cpu_call-title"].words == "Foreign call on the CPU"
     assert [row[:3] for row in shown.rows("history-cpu-cpu_call")] == [
-        ["foreign call on the CPU", "350 ns", "350 ns"]
+        ["foreign call on the CPU cpu_call call", "350 ns", "350 ns"]
     ]
 
 
@@ -84,21 +84,21 @@ def test_a_slower_driver_is_the_first_thing_one_reads_with_its_evidence_below() 
     assert [one.words for one in shown["state-rest"].all("code")] == ["sudo gpud baseline accept"]
     assert shown.rows("alerts") == [
         [
-            "submission latency",
-            "GPU 0",
+            "submission latency launch submit",
+            "38 % slower",
             "12.4 µs",
             "17.1 µs",
-            "38 % slower",
+            "GPU 0",
             "35.2 to 40.7 %",
             "118 after 1400",
             "2023-11-14 20:15 UTC",
         ],
         [
-            "launch round trip",
-            "GPU 0",
+            "launch round trip launch roundtrip",
+            "38 % slower",
             "31.8 µs",
             "43.9 µs",
-            "38 % slower",
+            "GPU 0",
             "35.2 to 40.7 %",
             "118 after 1400",
             "2023-11-14 20:15 UTC",
@@ -252,7 +252,11 @@ def test_a_run_that_failed_says_so_in_the_place_of_its_figures() -> None:
 
 def test_two_humps_are_two_figures_and_a_marked_run_says_what_for() -> None:
     shown = read(snapshots.full())
-    (row,) = [one for one in shown.rows("history-gpu0-launch") if one[0] == "launch round trip"]
+    (row,) = [
+        one
+        for one in shown.rows("history-gpu0-launch")
+        if one[0] == "launch round trip launch roundtrip"
+    ]
     assert row[1] == "13 µs (75%) / 40 µs (25%)"
     assert "kept apart: GPU in use, slow clocks" in shown["history-gpu0-launch-latest"].words
 

@@ -1,0 +1,60 @@
+"""How a figure stands: the words, and that one slowdown has one number wherever it is shown."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from gpud import status
+from gpud.agent.status import document
+from gpud.core import standingwords, stream_lines
+from gpud.core.headline import headline
+from gpud.status.view import text
+from tests import snapshots
+
+EFFECT = {"ratio": 1.121, "low": 1.102, "high": 1.139}
+DRIVER = {"kind": "driver", "new_driver": "572.16", "effect": EFFECT}
+FELL = {"kind": "step", "new_driver": "572.16", "effect": {"ratio": 0.8, "low": 0.7, "high": 0.9}}
+
+
+def stream(**said: Any) -> dict[str, Any]:
+    return {"open": [], "level": 5e-6, "slowdown": 1.004, "seen": 7, **said}
+
+
+@pytest.mark.parametrize(
+    ("known", "much", "whole"),
+    [
+        (None, "", "not judged"),
+        (stream(level=None), "", "learning what is usual, 7 runs so far"),
+        (stream(slowdown=None), "", "learning what is usual, 7 runs so far"),
+        (stream(), "as usual", "as usual"),
+        (stream(slowdown=1.051), "5.1 % slower", "5.1 % slower than usual"),
+        (stream(slowdown=0.9), "10 % faster", "10 % faster than usual"),
+        (stream(slowdown=1.3, open=[DRIVER]), "12 % slower", "12 % slower since driver 572.16"),
+        (stream(slowdown=1.0, open=[DRIVER, FELL]), "25 % slower", "25 % slower"),
+        (stream(level=None, slowdown=None, open=[FELL]), "25 % slower", "25 % slower"),
+    ],
+)
+def test_a_figure_stands_to_what_is_usual_in_words(
+    known: dict[str, Any] | None, much: str, whole: str
+) -> None:
+    said = standingwords.said(known)
+    assert (said.much, said.whole) == (much, whole)
+    assert said.fires == bool(known and known["open"])
+
+
+def test_one_slowdown_has_one_number_wherever_it_is_shown() -> None:
+    told = document(snapshots.full(), now=snapshots.NOW)
+    for one in told["streams"]:
+        one["slowdown"] = 1.3  # the latest samples say something else, and so does the last run
+    for failing in told["health"].values():
+        failing["level"] = 0
+    now_s = snapshots.NOW.wall_s
+    shown = "\n".join(text(one) for one in status.drawn(told, now_s, status.View(80, 24)))
+    (line,) = stream_lines.lines(told, now_s, str)[:1]
+    assert "+12 %" in headline(told).why
+    assert ": 12 % (10.2-13.9 %) slower since driver" in line
+    (row,) = [one for one in shown.splitlines() if one.startswith("  launch submit ")]
+    assert "12 % slower" in row
+    assert "30 % slower" not in row
