@@ -359,6 +359,32 @@ def test_parts_without_a_check_of_their_own_are_passed_on() -> None:
     assert [found.evidence for found in gpud.parts({"health": health})] == ["probes: d"]
 
 
+SIZE = {"n_bytes": 3 * store.MIB, "runs": 41_000, "waiting": 0, "dropped": 0}
+
+
+@pytest.mark.parametrize(
+    ("health", "size", "verdict", "words"),
+    [
+        ({"level": 0}, SIZE, OK, "gpud's, mode 0750; the agent writes to it: 3.0 MiB, 41,000 runs"),
+        ({"level": 0}, None, OK, "the agent writes to it"),
+        ({}, None, UNKNOWN, "not for you to read"),
+        ({"level": 2, "detail": "the disk is full"}, SIZE, UNKNOWN, "not for you to read"),
+    ],
+)
+def test_of_a_history_that_is_not_for_you_the_agents_word_is_taken(
+    health: dict[str, object], size: dict[str, int] | None, verdict: Verdict, words: str
+) -> None:
+    found = store.withheld("/var/lib/gpud/gpud.db", "gpud's, mode 0750", health, size)
+    said(found, verdict, words)
+    assert (found.fix is not None and "sudo gpud doctor" in found.fix) == (verdict is UNKNOWN)
+
+
+def test_whose_the_folder_of_the_history_is_can_be_said(tmp_path: Path) -> None:
+    tmp_path.chmod(0o750)
+    assert store.rights(str(tmp_path)).endswith("'s, mode 0750")
+    assert store.rights(str(tmp_path / "none")).startswith("behind another")
+
+
 def test_the_store_is_judged_from_outside(tmp_path: Path) -> None:
     tree = machine(tmp_path, LINUX)
     assert "not there yet" in store.look(tree).evidence

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import pwd
+import stat
 from typing import TYPE_CHECKING, Any
 
 from gpud.doctor.finding import Finding, advice, combined, ok, problem, unknown
@@ -35,9 +37,12 @@ def look(machine: Machine) -> Finding:
         size: int | None = facts.st_size
     except FileNotFoundError:
         size, begins, written_s = None, b"", 0.0
+    except PermissionError:
+        seen = withheld(place, rights(folder), machine.health("store"), machine.agent.get("store"))
+        return combined(seen, told(machine.health("store")), room(folder, free(folder)))
     except OSError as error:
         return combined(
-            unknown(f"{place} is not for you to read: {error.strerror}"),
+            unknown(f"{place} cannot be read: {error.strerror}", "look at its disk"),
             told(machine.health("store")),
         )
     seen = judged(place, size, begins, age_s=max(machine.now.wall_s - written_s, 0.0))
@@ -53,6 +58,30 @@ def judged(place: str, size: int | None, begins: bytes, *, age_s: float) -> Find
             f"{place} is no SQLite database", f"stop gpud, move {place} away, start gpud again"
         )
     return ok(f"{place}, {size / MIB:.1f} MiB, last write {_ago(age_s)} ago")
+
+
+def withheld(place: str, whose: str, health: Mapping[str, Any], size: object) -> Finding:
+    """Say what is known of a file that is not for everybody: the agent's word is enough."""
+    theirs = f"{place} is not for you to read, as it should be: its folder is {whose}"
+    if health.get("level") != 0:
+        return unknown(theirs, "`sudo gpud doctor` looks at the file itself")
+    if not isinstance(size, dict):
+        return ok(f"{theirs}; the agent writes to it")
+    words = f"{size['n_bytes'] / MIB:.1f} MiB, {size['runs']:,} runs"
+    return ok(f"{theirs}; the agent writes to it: {words}")
+
+
+def rights(folder: str) -> str:
+    """Say whose a folder is and who may enter it: "gpud's, mode 0750"."""
+    try:
+        facts = os.stat(folder)  # noqa: PTH116
+    except OSError as error:
+        return f"behind another ({error.strerror})"
+    try:
+        owner = pwd.getpwuid(facts.st_uid).pw_name
+    except KeyError:
+        owner = f"uid {facts.st_uid}"
+    return f"{owner}'s, mode {stat.S_IMODE(facts.st_mode):04o}"
 
 
 def told(health: Mapping[str, Any]) -> Finding | None:
