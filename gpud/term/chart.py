@@ -23,7 +23,7 @@ from gpud.status.view import HEAD, QUIET, Span, line, narrowed
 from gpud.term import paint
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from gpud.agent.history.request import Request
     from gpud.agent.historyrows import Row
@@ -31,6 +31,8 @@ if TYPE_CHECKING:
     from gpud.status.view import Line, View
 
 USUAL_SINCE: Final = "7d"
+SHORTEST_S: Final = 600.0
+"""So much is drawn of a history that has just begun."""
 MOST_ROWS: Final = 400_000
 PATIENCE_S: Final = 30.0
 MOST_CHARTS: Final = 12
@@ -75,6 +77,8 @@ def show(settings: Settings, request: Request, *, colour: str, now_s: float) -> 
     )
     courses = found(rows)
     span = (wanted.since_s, min(wanted.until_s, now_s))
+    if request.since is None:
+        span = (begin(courses.values(), *span), span[1])
     view = paint.view(sys.stdout)
     normal = _normal(Path(settings.run_dir))
     lines: list[Line] = []
@@ -90,6 +94,15 @@ def show(settings: Settings, request: Request, *, colour: str, now_s: float) -> 
     shown = narrowed(lines, view)
     terminal.put(paint.painted(shown, colour=paint.wanted(colour, sys.stdout)))
     return 0
+
+
+def begin(courses: Iterable[Course], since_s: float, until_s: float) -> float:
+    """Give from when on to draw: nobody wants to look at days of which there is nothing.
+
+    Units: Unix time. All charts begin at the same time, that of the oldest run in any of them.
+    """
+    first_s = min((course.points[0][0] for course in courses), default=since_s)
+    return max(since_s, min(first_s, until_s - SHORTEST_S))
 
 
 def found(rows: Sequence[Row]) -> dict[Series, Course]:

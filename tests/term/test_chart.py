@@ -12,6 +12,7 @@ import pytest
 
 from gpud.agent.store import Store
 from gpud.core.sample import Flag
+from gpud.term import chart
 from tests.agent.months import run
 from tests.term.windows import ENVIRONMENT, gpud, window
 
@@ -75,6 +76,30 @@ def test_every_series_is_drawn_where_none_is_named_and_nothing_steers_the_termin
     assert "submission latency (launch submit) on GPU-1" in shown
     assert "recording an event (event record) on GPU-1" in shown
     assert "\x1b" not in shown
+
+
+def test_a_young_history_fills_its_chart_unless_a_time_is_asked_for(home: Path) -> None:
+    young = home / "young"
+    state = young / "var/lib/gpud"
+    state.mkdir(parents=True)
+    with closing(Store(state, now=str)) as store:
+        store.append([run(time.time() - 1200 + 60 * n, 1e-5) for n in range(20)])
+
+    def covered(*words: str) -> float:
+        lines = drawn(young, "--probe", "launch", "--mode", "submit", *words).splitlines()
+        (axis,) = [line.strip() for line in lines if "───" in line or line.strip() == "─"]
+        return len(axis) / 89
+
+    assert covered() > 0.8
+    assert covered("--since", "2d") < 0.05
+
+
+@pytest.mark.parametrize(
+    ("first_s", "begins_s"), [((100.0, 700.0), 100.0), ((950.0,), 400.0), ((), 0.0)]
+)
+def test_all_charts_begin_with_the_oldest_run(first_s: tuple[float, ...], begins_s: float) -> None:
+    courses = [chart.Course(points=[(at_s, 1.0), (999.0, 1.0)]) for at_s in first_s]
+    assert chart.begin(courses, 0.0, 1000.0) == begins_s
 
 
 def test_without_utf_8_it_is_ascii(home: Path) -> None:
