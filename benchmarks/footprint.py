@@ -16,7 +16,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from benchmarks.cost import LAPTOP
-from benchmarks.history import DAY_S, MODES, day, passed, templates
+from benchmarks.history import DAY_S, MODES, lived, templates
 from benchmarks.start import rss_mb
 from gpud.agent.store import Store
 from tests.e2e.program import Program, cuda, nvml, program, until
@@ -38,9 +38,7 @@ def keep(state: Path, days: int) -> None:
     store.read(lambda c: c.execute("PRAGMA synchronous=OFF"))  # to be done today
     reports, began_s = templates(), time.time() // 3600 * 3600 - days * DAY_S
     for number in range(days):
-        for runs in day(number, began_s, reports):
-            store.append(runs)
-        passed(store)
+        lived(store, number, began_s, reports)
     store.close()
     for path in (state, *state.iterdir()):
         path.chmod(0o777)

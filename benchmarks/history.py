@@ -141,6 +141,15 @@ def passed(store: Store) -> tuple[float, float]:
     return longest, whole
 
 
+def lived(
+    store: Store, number: int, began_s: float, reports: tuple[RunReport, ...]
+) -> tuple[float, float]:
+    """Write a day, and do its pass; give what that took, as ``passed`` does."""
+    for runs in day(number, began_s, reports):
+        store.append(runs)
+    return passed(store)
+
+
 def asked(home: Path, *words: str) -> tuple[float, float]:
     """Ask the program itself; give the seconds from start to end, and those of CPU time."""
     began, before = time.perf_counter(), resource.getrusage(resource.RUSAGE_CHILDREN)
@@ -221,9 +230,7 @@ def measure(home: Path, days: int) -> None:
     longest = most = 0.0
     print("  days       file    runs kept   hours kept     a pass  longest piece")
     for number in range(days):
-        for runs in day(number, began_s, reports):
-            store.append(runs)
-        piece, whole = passed(store)
+        piece, whole = lived(store, number, began_s, reports)
         longest, most = max(longest, piece), max(most, whole)
         if number + 1 in {1, 10, 30, 40, 60, 90, 180, 270, days}:
             (hours,) = store.read(lambda c: c.execute("SELECT count(*) FROM rollups").fetchone())

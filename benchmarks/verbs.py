@@ -20,7 +20,7 @@ from statistics import median
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from gpud.agent.store import Store
-from tests.agent.months import run
+from tests.histories import run
 from tests.term import homes
 from tests.term.windows import gpud, window
 

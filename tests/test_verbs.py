@@ -13,7 +13,7 @@ import pytest
 
 from gpud import arguments, cli
 from gpud.agent.store import Store
-from tests.agent.months import run
+from tests.histories import run
 from tests.term import homes
 from tests.term.windows import ENVIRONMENT, gpud
 

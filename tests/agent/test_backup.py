@@ -14,7 +14,7 @@ from gpud.agent.history import backup
 from gpud.agent.schema import FILE
 from gpud.agent.store import Store
 from gpud.core.errors import GpudError, StoreError
-from tests.agent.months import BEGUN_S, hours, opened, run
+from tests.histories import BEGUN_S, hours, opened, run
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -17,7 +17,7 @@ from gpud.agent.charting.question import Asked, Known, Nameless, Question
 from gpud.agent.charting.thinning import Steps
 from gpud.agent.charts import HELPER, Charts
 from gpud.core.errors import StoreError
-from tests.agent.months import BEGUN_S, DAY_S, opened, run
+from tests.histories import BEGUN_S, DAY_S, opened, run
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -25,7 +25,7 @@ from gpud.agent.eventrows import Entry
 from gpud.agent.history.columns import COLUMNS
 from gpud.agent.schema import FILE, MIGRATIONS
 from gpud.core.sample import Flag
-from tests.agent.months import BEGUN_S, DAY_S, HOUR_S, done, failed, hours, opened, run
+from tests.histories import BEGUN_S, DAY_S, HOUR_S, done, failed, hours, opened, run
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

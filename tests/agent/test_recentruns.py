@@ -14,7 +14,7 @@ from gpud.core.events import Event, ProbesListed
 from gpud.core.recent import HOUR_S, MOST, Series
 from gpud.core.sample import Backend, Flag, Pace, ProbeSpec, Unit
 from tests import snapshots
-from tests.agent.months import BEGUN_S, failed, run
+from tests.histories import BEGUN_S, failed, run
 
 if TYPE_CHECKING:
     from pathlib import Path

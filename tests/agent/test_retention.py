@@ -17,7 +17,7 @@ from gpud.agent import retention, rolluprows
 from gpud.agent.rolluprows import BELIEVED_HOURS
 from gpud.agent.store import History, Store
 from gpud.core.sections import Store as Plan
-from tests.agent.months import BEGUN_S, DAY_S, HOUR_S, done, hours, memory, opened, run
+from tests.histories import BEGUN_S, DAY_S, HOUR_S, done, hours, memory, opened, run
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

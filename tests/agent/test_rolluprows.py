@@ -11,7 +11,7 @@ from gpud.agent import rolluprows
 from gpud.agent.eventrows import Entry
 from gpud.agent.rolluprows import BELIEVED_HOURS, SLICE, Standing
 from gpud.core.sample import Flag
-from tests.agent.months import BEGUN_S, DAY_S, HOUR_S, column, done, failed, hours, opened, run
+from tests.histories import BEGUN_S, DAY_S, HOUR_S, column, done, failed, hours, opened, run
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

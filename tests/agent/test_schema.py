@@ -14,7 +14,7 @@ import pytest
 from gpud.agent import schema
 from gpud.agent.eventrows import Entry, Window
 from gpud.agent.schema import FILE, MIGRATIONS
-from tests.agent.months import memory, opened, run
+from tests.histories import memory, opened, run
 
 if TYPE_CHECKING:
     from pathlib import Path

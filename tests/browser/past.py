@@ -2,26 +2,24 @@
 
 from __future__ import annotations
 
-import math
 import random
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from gpud.agent.eventrows import Entry
-from gpud.agent.store import Run
 from gpud.core.changes import DRIVER_VERSION
-from gpud.core.sample import Backend, Flag, RunReport, Sample, Unit
+from gpud.core.sample import Flag, Unit
 from tests import snapshots
-from tests.agent.months import opened
+from tests.histories import DAY_S, HOUR_S, figure, made, opened, spread
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
+    from gpud.agent.store import Run
     from gpud.core.sample import Device
 
 NOW_S: Final = snapshots.NOW.wall_s
-HOUR_S, DAY_S = 3600.0, 86400.0
 YEAR: Final = 365
 OLDER, OLD, NEW = "561.09", "566.36", "572.16"
 """Drivers, and below since how many days each is there."""
@@ -99,32 +97,12 @@ class Past:
     def run(
         self, at_s: float, probe: str, modes: dict[str, tuple[float, Unit]], flags: tuple[Flag, ...]
     ) -> Run:
-        samples = []
-        for mode, (level, unit) in modes.items():
-            value = self.figure(mode, level, unit, NEW)
-            samples.append(
-                Sample(
-                    mode,
-                    unit,
-                    n=200,
-                    median=value,
-                    p10=0.97 * value,
-                    p90=1.04 * value,
-                    p99=1.1 * value,
-                    minimum=0.9 * value,
-                    maximum=2 * value,
-                )
-            )
-        cpu = probe == "cpu_call"
-        report = RunReport(
-            probe,
-            Backend.CPU if cpu else Backend.CUDA,
-            None if cpu else self.device,
-            tuple(samples),
-            conditions={"probe_version": 1, "driver_version": NEW},
-            duration_s=0.3,
+        samples = tuple(
+            spread(mode, unit, self.figure(mode, level, unit, NEW))
+            for mode, (level, unit) in modes.items()
         )
-        return Run(report, at_s, "boot", flags)
+        device = None if probe == "cpu_call" else self.device
+        return made(at_s, probe, device, samples, flags=flags, conditions={"driver_version": NEW})
 
     def modes(self) -> Iterator[tuple[str, str, float, Unit]]:
         for probe, modes in self.levels.items():
@@ -133,8 +111,7 @@ class Past:
 
     def figure(self, mode: str, level: float, unit: Unit, driver: str) -> float:
         slower = SLOWER if driver == NEW and mode == "submit" else 1.0
-        slower *= math.exp(self.rng.gauss(0, 0.015))
-        return level * slower if unit is Unit.SECONDS else level / slower
+        return figure(self.rng, level, unit, slower)
 
 
 def driver_at(at_s: float) -> str:

@@ -9,6 +9,7 @@ import pytest
 from tests.browser import past, worlds
 from tests.browser.serving import site
 from tests.browser.watching import watched
+from tests.histories import DAY_S, HOUR_S
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -68,7 +69,7 @@ def focus(seen: Watched, figure: str = LAUNCH) -> Any:
 
 def test_a_closed_lid_is_a_hole_and_no_line_crosses_it(seen: Watched) -> None:
     xs, median = seen.chart(LAUNCH, "[u.data[0], u.data[1]]")
-    begin, end = (NOW_S - hours * past.HOUR_S for hours in past.HOLE_H)
+    begin, end = (NOW_S - hours * HOUR_S for hours in past.HOLE_H)
     inside = [(x, y) for x, y in zip(xs, median, strict=True) if begin + 900 < x < end - 900]
     assert inside, "the hole is marked"
     assert all(y is None for _, y in inside)
@@ -82,7 +83,7 @@ def test_a_year_has_a_week_without_figures_as_a_hole(seen: Watched) -> None:
     choose(seen, "1y")
     wait(seen, "u.data[0].at(-1) - u.data[0][0] > 300 * 86400")
     xs, median = seen.chart(LAUNCH, "[u.data[0], u.data[1]]")
-    begin, end = (NOW_S - days * past.DAY_S for days in past.HOLE_DAYS)
+    begin, end = (NOW_S - days * DAY_S for days in past.HOLE_DAYS)
     holes = [x for x, y in zip(xs, median, strict=True) if y is None]
     assert [x for x in holes if begin < x < end]
     assert len(xs) <= 650, "no more points than there is room for"
@@ -128,7 +129,7 @@ def test_the_mouse_finds_exact_figures_and_drags_a_window_that_all_charts_take(
 
 
 def test_a_window_in_an_old_time_shows_hours_where_runs_are_deleted(seen: Watched) -> None:
-    old = NOW_S - 200 * past.DAY_S
+    old = NOW_S - 200 * DAY_S
     seen.page.evaluate(f"location.hash = 'range=24h&from={old - 7200:.0f}&to={old + 7200:.0f}'")
     wait(seen, "u.scales.x.max - u.scales.x.min < 5 * 3600")
     wait(seen, "u.data[1].some((one) => one > 0)")

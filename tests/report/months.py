@@ -7,29 +7,28 @@ from __future__ import annotations
 
 import asyncio
 import json
-import math
 import random
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING
 
 from gpud.agent.eventrows import Entry
-from gpud.agent.store import History, Run
+from gpud.agent.store import History
 from gpud.core.alerts import DRIVER_REGRESSION, Alert, Cause, Evidence, Severity
 from gpud.core.changes import CUDA_VERSION, DRIVER_VERSION, KERNEL
 from gpud.core.detector import Detector, Observation, State
 from gpud.core.presence import GPU_SEEN
-from gpud.core.sample import Backend, Device, Failure, Flag, Reason, RunReport, Sample, Unit
+from gpud.core.sample import Device, Failure, Flag, Reason, Unit
 from gpud.core.streams import JUDGED, StreamKey
+from tests.histories import DAY_S, figure, made, spread
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from gpud.agent.store import Store
+    from gpud.agent.store import Run, Store
     from gpud.core.detector import Alarm, Verdict
     from gpud.core.sample import Condition
 
-DAY_S = 86400.0
 FIRST_S = 1_760_054_400.0  # 2025-10-10 00:00 UTC
 DAYS = 30
 UNTIL_S = FIRST_S + DAYS * DAY_S
@@ -88,40 +87,28 @@ class Month:
         conditions: dict[str, Condition] = {
             DRIVER_VERSION: driver,
             KERNEL: "6.6.87" if new else "6.6.75",
-            "probe_version": 1,
             "after.ac": True,
         }
-        backend = Backend.CPU if device is None else Backend.CUDA
         if probe == "nbody" and device is SECOND and new:
             lost = Failure(Reason.PTX_REJECTED, f"the driver said {HOSTILE}", "cuModuleLoadData")
-            report = RunReport(
-                probe, backend, device, failure=lost, conditions=conditions, duration_s=0.2
-            )
-            return Run(report, at_s, boot)
+            return made(at_s, probe, device, failure=lost, boot=boot, conditions=conditions)
         samples = []
         for mode, (level, unit) in (CPU_CALL if device is None else MODES[probe]).items():
             slower = SLOWER if new and mode == "submit" else 1.0
             slower *= 1.9 if busy else 1.3 if low else 1.0
-            noise = math.exp(self.rng.gauss(0, 0.015))
-            value = level * noise * slower if unit is Unit.SECONDS else level * noise / slower
-            samples.append(
-                Sample(
-                    mode,
-                    unit,
-                    n=200,
-                    median=value,
-                    p10=0.97 * value,
-                    p90=1.04 * value,
-                    p99=1.1 * value,
-                    minimum=0.9 * value,
-                    maximum=1.2 * value,
-                )
-            )
+            value = figure(self.rng, level, unit, slower)
+            samples.append(spread(mode, unit, value))
             self.judge(device, probe, mode, unit, Observation(at_s, value, driver, flags))
-        report = RunReport(
-            probe, backend, device, tuple(samples), conditions=conditions, duration_s=0.8
+        return made(
+            at_s,
+            probe,
+            device,
+            tuple(samples),
+            flags=flags,
+            boot=boot,
+            duration_s=0.8,
+            conditions=conditions,
         )
-        return Run(report, at_s, boot, flags)
 
     def judge(  # one stream, one sample
         self, device: Device | None, probe: str, mode: str, unit: Unit, seen: Observation

@@ -13,7 +13,7 @@ import pytest
 from gpud.agent.store import Store
 from gpud.core.sample import Flag
 from gpud.term import chart
-from tests.agent.months import run
+from tests.histories import run
 from tests.term.windows import ENVIRONMENT, gpud, window
 
 if TYPE_CHECKING:

@@ -16,8 +16,8 @@ from gpud.agent.store import History
 from gpud.agent.web.api.routes import routes
 from gpud.core.settings import parse
 from tests import snapshots
-from tests.agent.months import DAY_S, failed, opened, run
 from tests.agent.web.test_web import served
+from tests.histories import DAY_S, failed, opened, run
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

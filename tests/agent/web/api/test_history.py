@@ -24,7 +24,7 @@ from gpud.core.sample import Flag
 from gpud.core.settings import parse
 from tests import snapshots
 from tests.agent.gated import Gate
-from tests.agent.months import BEGUN_S, DAY_S, HOUR_S, done, failed, hours, opened, run
+from tests.histories import BEGUN_S, DAY_S, HOUR_S, done, failed, hours, opened, run
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator

@@ -1,7 +1,11 @@
-"""Runs by the thousand, as an agent writes them: for what needs a history that is long."""
+"""Histories as an agent writes them: one run, runs by the hour, and figures that differ as real do.
+
+``tests/report/months.py`` and ``tests/browser/past.py`` tell longer stories with these.
+"""
 
 from __future__ import annotations
 
+import math
 import tempfile
 from contextlib import contextmanager
 from dataclasses import replace
@@ -10,11 +14,12 @@ from typing import TYPE_CHECKING
 
 from gpud.agent.store import Run, Store
 from gpud.core import stats
-from gpud.core.sample import Backend, Device, Failure, Flag, Reason, RunReport, Unit
+from gpud.core.sample import Backend, Device, Failure, Flag, Reason, RunReport, Sample, Unit
 
 if TYPE_CHECKING:
+    import random
     import sqlite3
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Mapping
 
     from gpud.core.sample import Condition
 
@@ -34,10 +39,60 @@ def run(
     **conditions: Condition,
 ) -> Run:
     samples = tuple(stats.summarised([figure], mode=mode, unit=Unit.SECONDS) for mode in modes)
-    told: dict[str, Condition] = {"probe_version": 1, "driver_version": "572.16", **conditions}
-    device = replace(DEVICE, uuid=gpu)
-    report = RunReport(probe, Backend.CUDA, device, samples, conditions=told, duration_s=0.2)
-    return Run(report, finished_s, "boot", flags)
+    return made(
+        finished_s,
+        probe,
+        replace(DEVICE, uuid=gpu),
+        samples,
+        flags=flags,
+        conditions={"driver_version": "572.16", **conditions},
+    )
+
+
+def made(
+    finished_s: float,
+    probe: str,
+    device: Device | None,
+    samples: tuple[Sample, ...] = (),
+    *,
+    failure: Failure | None = None,
+    flags: tuple[Flag, ...] = (),
+    boot: str = "boot",
+    duration_s: float = 0.2,
+    conditions: Mapping[str, Condition] | None = None,
+) -> Run:
+    """A run of what was measured, or of why nothing was; without a device it is the CPU's."""
+    report = RunReport(
+        probe,
+        Backend.CPU if device is None else Backend.CUDA,
+        device,
+        samples,
+        failure=failure,
+        conditions={"probe_version": 1, **(conditions or {})},
+        duration_s=duration_s,
+    )
+    return Run(report, finished_s, boot, flags)
+
+
+def spread(mode: str, unit: Unit, median: float) -> Sample:
+    """A sample about a median, with a longest call as there always is one."""
+    return Sample(
+        mode,
+        unit,
+        n=200,
+        median=median,
+        p10=0.97 * median,
+        p90=1.04 * median,
+        p99=1.1 * median,
+        minimum=0.9 * median,
+        maximum=2 * median,
+    )
+
+
+def figure(rng: random.Random, level: float, unit: Unit, slower: float = 1.0) -> float:
+    """A run's median: they differ by 1.5 % about their level. ``slower`` than it, in any unit."""
+    level *= math.exp(rng.gauss(0, 0.015))
+    return level * slower if unit is Unit.SECONDS else level / slower
 
 
 def failed(finished_s: float, detail: str = "no answer") -> Run:
