@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
+from gpud.core.telemetry import NAMES
 from gpud.core.text import escaped
 
 if TYPE_CHECKING:
@@ -19,12 +20,10 @@ HEADINGS: Final = (
     "slowed by",
 )
 SOURCES: Final = {
+    **NAMES,
     "nothing": "nowhere",
     "dxg": "nowhere",  # it tells of no GPU
     "cuda": "CUDA only",
-    "nvidia_smi": "nvidia-smi",
-    "nvidia_smi_exe": "nvidia-smi.exe",
-    "nvml": "NVML",
 }
 """How the levels of telemetry are called."""
 TOGETHER_S: Final = 120.0

@@ -21,6 +21,15 @@ if TYPE_CHECKING:
 LEVELS: Final = ("nothing", "dxg", "cuda", "nvidia_smi", "nvidia_smi_exe", "nvml")
 """The number behind ``gpud_telemetry_level`` is the place here of the best source that answers."""
 
+NAMES: Final = {
+    "nvml": "NVML",
+    "nvidia_smi_exe": "nvidia-smi.exe",
+    "nvidia_smi": "nvidia-smi",
+    "cuda": "CUDA",
+    "dxg": "/dev/dxg",
+}
+"""How people call the sources."""
+
 SEES_A_GPU: Final = 2
 """From this level on, a source knows the GPU itself and not only that there may be one."""
 

@@ -11,6 +11,7 @@ from gpud.core.gpu_table import MHZ, Readings
 from gpud.core.markup import Child, Html, el, joined, text
 from gpud.core.probewords import WORDS
 from gpud.core.stats import figure
+from gpud.core.telemetry import NAMES
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -29,13 +30,6 @@ FIGURES: Final = (
     ("nbody", "nbody"),
 )
 """Probes and modes whose medians stand on the card; all of them stand below."""
-SOURCES: Final = {
-    "nvml": "NVML",
-    "nvidia_smi_exe": "nvidia-smi.exe",
-    "nvidia_smi": "nvidia-smi",
-    "cuda": "CUDA",
-    "dxg": "/dev/dxg",
-}
 
 
 def section(view: View) -> Html:
@@ -86,7 +80,7 @@ def _untold(view: View) -> Html:
     for name, one in view.document["telemetry"]["sources"].items():
         if one["reason"]:
             why = one["detail"] or spaced(one["reason"])
-            return el("p", "No telemetry: ", SOURCES.get(name, name), ": ", text(why, 400))
+            return el("p", "No telemetry: ", NAMES.get(name, name), ": ", text(why, 400))
     return el("p", "No source has told of it yet.", class_="quiet")
 
 
@@ -245,7 +239,7 @@ def _more(said: Readings, device: Mapping[str, Any]) -> Iterator[tuple[str, Chil
     if xids is not None:
         yield "Xid errors", "none" if xids == "none" else mark("failed", xids)
     sources = dict.fromkeys(
-        SOURCES.get(str(one["source"]), str(one["source"]))
+        NAMES.get(str(one["source"]), str(one["source"]))
         for one in said.values()
         if one.get("value") is not None
     )

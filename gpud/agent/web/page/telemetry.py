@@ -9,19 +9,17 @@ from gpud.agent.web.page.parts import UNKNOWN, advice, mark, moment, spaced
 from gpud.core import gpu_table
 from gpud.core.markup import Html, el, joined, text
 from gpud.core.stats import human
-from gpud.core.telemetry import LEVELS, SEES_A_GPU
+from gpud.core.telemetry import LEVELS, NAMES, SEES_A_GPU
 
 if TYPE_CHECKING:
     from gpud.agent.web.page.view import View
 
-NAMES: Final = {
-    "nvml": "NVML",
+AT_LENGTH: Final = {
+    **NAMES,
     "nvidia_smi_exe": "nvidia-smi.exe of Windows",
     "nvidia_smi": "nvidia-smi of Linux",
-    "cuda": "CUDA",
     "dxg": "/dev/dxg and PCI",
 }
-
 
 SEE: Final = frozenset(LEVELS[SEES_A_GPU:])
 
@@ -39,7 +37,7 @@ def section(view: View) -> Html:
         took_s = one["duration_s"]
         rows.append(
             (
-                NAMES.get(name, name),
+                AT_LENGTH.get(name, name),
                 state,
                 moment(last_s) if last_s is not None else "never",
                 UNKNOWN if took_s is None else human(took_s, "seconds"),
