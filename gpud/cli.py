@@ -12,6 +12,7 @@ import json
 import os
 import sys
 import time
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -35,6 +36,8 @@ from gpud.place import (
 if TYPE_CHECKING:
     import argparse
     from collections.abc import Callable, Mapping, Sequence
+
+    from gpud.agent.bringing import Bring
 
 __all__ = ["main", "parser"]
 
@@ -251,11 +254,13 @@ def _gpus(given: argparse.Namespace, place: Place) -> int:
 
 def _history(given: argparse.Namespace, place: Place) -> int:
     settings = _settings_or_word(place)
+    from gpud.agent import bringing
     from gpud.agent.history import command
     from gpud.agent.history.request import Request
 
+    bring = _bring(settings, place)
     if given.action == "backup":
-        return command.copy(settings, given.file)
+        return command.copy(settings, given.file, bring)
     request = Request(
         since=given.since,
         until=given.until,
@@ -269,7 +274,12 @@ def _history(given: argparse.Namespace, place: Place) -> int:
     now_s = time.time()
     if given.action == "export":
         return command.export(
-            settings, request, hourly=given.hourly, output=given.output, now_s=now_s
+            settings,
+            request,
+            hourly=given.hourly,
+            output=given.output,
+            now_s=now_s,
+            bring=bring or bringing.here,
         )
     if given.form == "chart":
         from gpud.term import chart
@@ -279,19 +289,34 @@ def _history(given: argparse.Namespace, place: Place) -> int:
 
 
 def _not_as_root(settings: Settings, place: Place) -> None:
-    """Let root open no file that the agent may have made; whoever writes a file stays who he is."""
+    """Let root open no file that the agent may have made."""
     if os.geteuid() == 0:
         as_the_agent(settings, place)
 
 
+def _bring(settings: Settings, place: Place) -> Bring | None:
+    """Say who reads for a file of root's; whoever else asks reads for himself."""
+    if os.geteuid() != 0:
+        return None
+    from gpud import handover
+
+    return partial(handover.brought, settings, place)
+
+
 def _report(given: argparse.Namespace, place: Place) -> int:
     settings, _ = place.settings_or_defaults()
+    from gpud.agent import bringing
     from gpud.report import command
 
     if given.html in {None, "-"}:
         _not_as_root(settings, place)
-    directory, as_json = Path(settings.state_dir), given.json
-    return command.run(directory, given.days, html=given.html, as_json=as_json)
+    return command.run(
+        Path(settings.state_dir),
+        given.days,
+        html=given.html,
+        as_json=given.json,
+        bring=_bring(settings, place) or bringing.here,
+    )
 
 
 def _decide(given: argparse.Namespace, place: Place) -> int:

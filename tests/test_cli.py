@@ -7,20 +7,23 @@ import os
 import re
 import subprocess
 import sys
-from contextlib import closing
+import time
+from contextlib import closing, contextmanager
 from typing import TYPE_CHECKING
 
 import pytest
 
-from gpud.agent.store import FILE, Run, Store
-from gpud.core import stats
+from gpud.agent.store import FILE, Store
 from gpud.core.http_settings import Http
-from gpud.core.sample import Backend, Device, RunReport, Unit
 from tests.agent.web.armed import HASHED
 from tests.e2e.program import as_nobody, program
+from tests.histories import run
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
+
+    from tests.e2e.program import Program
 
 
 def gpud(home: Path | str, *words: str, **environ: str) -> subprocess.CompletedProcess[str]:
@@ -254,19 +257,52 @@ def test_an_export_of_nothing_is_no_table(tmp_path: Path) -> None:
     assert (ran.returncode, ran.stdout) == (1, "")
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="becomes another user")
-@pytest.mark.parametrize("words", [("history",), ("report",), ("history", "export")])
-def test_root_opens_the_history_as_the_user_that_may_have_made_it(words: tuple[str, ...]) -> None:
+INTO_A_FILE = (("history", "export", "-o"), ("history", "backup"), ("report", "--html"))
+"""Verbs that make a file, whose name comes next."""
+
+
+@contextmanager
+def of_another_user() -> Iterator[tuple[Program, Path]]:
+    """A home whose agent ran as another user, with one run in its history; and the history."""
     with program() as made:
         (made.run_dir / "agent").mkdir(parents=True)
         os.chown(made.run_dir / "agent", 1, 1)
         state = made.home / "var/lib/gpud"
         state.mkdir(parents=True)
-        device = Device(0, "GPU-0", "x", "0000:01:00.0", "8.9", 46, 1, 1)
-        sample = stats.summarised([1e-6], mode="submit", unit=Unit.SECONDS)
         with closing(Store(state, now=str)) as store:
-            store.append([Run(RunReport("launch", Backend.CUDA, device, (sample,)), 1e9, "boot")])
-        (state / FILE).chmod(0o600)  # of root: the agent's user could have put a link here
-        ran = gpud(made.home, *words)
+            store.append([run(time.time() - 60)])
+        yield made, state / FILE
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="becomes another user")
+@pytest.mark.parametrize("words", [("history",), ("report",), ("history", "export"), *INTO_A_FILE])
+def test_root_opens_the_history_as_the_user_that_may_have_made_it(
+    words: tuple[str, ...], tmp_path: Path
+) -> None:
+    with of_another_user() as (made, history):
+        history.chmod(0o600)  # of root: the agent's user could have put a link here
+        into = [str(tmp_path / "made")] if words in INTO_A_FILE else []
+        ran = gpud(made.home, *words, *into)
     assert ran.returncode == 4
     assert "launch" not in ran.stdout
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="becomes another user")
+@pytest.mark.parametrize("words", INTO_A_FILE)
+def test_what_that_user_may_read_root_may_write_anywhere(
+    words: tuple[str, ...], tmp_path: Path
+) -> None:
+    into = tmp_path / "made"
+    with of_another_user() as (made, history):
+        for path in (history.parent, history):
+            os.chown(path, 1, 1)
+        history.chmod(0o600)
+        ran = gpud(made.home, *words, str(into))
+        left = {path.name for path in history.parent.iterdir()}
+    assert (ran.returncode, ran.stderr) == (0, "")
+    assert (into.stat().st_uid, list(tmp_path.iterdir())) == (0, [into])
+    content = into.read_bytes()
+    assert content.lower().startswith((b"time,", b"sqlite format 3\0", b"<!doctype html>"))
+    assert b"launch" in content or b"1 run" in content
+    assert left == {FILE}

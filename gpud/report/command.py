@@ -8,9 +8,9 @@ import sys
 import time
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, BinaryIO, Final
 
-from gpud.agent import reader
+from gpud.agent import bringing, reader
 from gpud.agent.byhand import terminal
 from gpud.agent.store import FILE
 from gpud.core.errors import GpudError, StoreError
@@ -19,26 +19,35 @@ from gpud.report import page, rows, text
 from gpud.report.build import build, without_bins
 
 if TYPE_CHECKING:
+    from gpud.agent.bringing import Bring
     from gpud.report.model import Report
 
 WELL, PROBLEM = 0, 1
 DAY_S: Final = 86400.0
 STDOUT: Final = "-"
+WORSE: Final = "worse"
 
 
-def run(directory: Path, days: float, *, html: str | None, as_json: bool) -> int:
+def run(
+    directory: Path,
+    days: float,
+    *,
+    html: str | None,
+    as_json: bool,
+    bring: Bring = bringing.here,
+) -> int:
     """Print the report of the last ``days``, or write it as a page; 1 where something is worse.
 
     ``html`` is a file, or ``-`` for stdout. Errors: ``StoreError``, ``PermissionError`` where the
     history may not be read, ``GpudError`` where the page cannot be written.
     """
+    if html not in {None, STDOUT} and not as_json:
+        return _filed(Path(str(html)), directory, days, bring)
     found = report(directory, days, now_s=time.time())
     if as_json:
         terminal.put(json.dumps(document(found)) + "\n")
     elif html == STDOUT:
         terminal.put(page.drawn(found))
-    elif html is not None:
-        _write(Path(html), page.drawn(found))
     else:
         shown = text.lines(found)
         if terminal.ascii_only(sys.stdout):
@@ -76,15 +85,32 @@ def _size(path: Path) -> int:
         return 0
 
 
-def _write(path: Path, drawn: str) -> None:
-    """Write the page whole or not at all, and never through a link that somebody put there."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+def _renamed(temporary: Path, path: Path) -> None:
     try:
-        with temporary.open("x", encoding="utf-8") as file:
-            file.write(drawn)
         temporary.replace(path)
     except OSError as error:
-        if not isinstance(error, FileExistsError):
-            temporary.unlink(missing_ok=True)
         raise GpudError(f"cannot write {path}: {error.strerror}") from error
+
+
+def _filed(path: Path, directory: Path, days: float, bring: Bring) -> int:
+    """Write the page whole or not at all, and never through a link that somebody put there."""
+
+    def drawn(stream: BinaryIO) -> str:
+        found = report(directory, days, now_s=time.time())
+        stream.write(page.drawn(found).encode())
+        return WORSE if found.headline.worse else ""
+
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        file = temporary.open("xb")
+    except OSError as error:
+        raise GpudError(f"cannot write {path}: {error.strerror}") from error
+    try:
+        with file:
+            word = bring(drawn, file)
+        _renamed(temporary, path)
+    except BaseException:  # Ctrl-C too
+        temporary.unlink(missing_ok=True)
+        raise
     terminal.put(f"{path} has the report; it opens in any browser\n")
+    return PROBLEM if word == WORSE else WELL

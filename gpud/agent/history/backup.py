@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import errno
 import os
+import shutil
 import sqlite3
 from contextlib import closing, suppress
 from typing import TYPE_CHECKING, Final
 
 from gpud.agent import reader
+from gpud.agent.schema import FILE
 from gpud.core.errors import GpudError, StoreError
 
 if TYPE_CHECKING:
     from pathlib import Path
+    from typing import BinaryIO
+
+    from gpud.agent.bringing import Bring
 
 PATIENCE_S: Final = 600.0
 NO_LINKS: Final = frozenset({errno.EPERM, errno.ENOTSUP, errno.ENOSYS, errno.EMLINK, errno.EXDEV})
@@ -25,21 +30,26 @@ ROLLBACK: Final = b"\x01\x01"
 that needs no log beside it to be read, as after ``PRAGMA journal_mode=DELETE``."""
 
 
-def copy(directory: Path, target: Path) -> int:
+def copy(directory: Path, target: Path, bring: Bring | None = None) -> int:
     """Copy the history in ``directory`` to ``target``, which must not exist; give its bytes.
 
-    The writer is not held up. Under its name the file is whole or not there at all.
+    The writer is not held up. Under its name the file is whole or not there at all. With ``bring``
+    somebody else reads, and needs as much room beside the history for a moment.
     Errors: ``StoreError`` of the history, ``GpudError`` of the target.
     """
     if os.path.lexists(target):
         raise _taken(target)
     part = target.with_name(f".{target.name}.{os.getpid()}.part")
     try:
-        os.close(os.open(part, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
+        descriptor = os.open(part, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600)
     except OSError as error:
         raise GpudError(f"cannot write {target}: {error.strerror}") from error
     try:
-        reader.ask(directory, lambda source: _copied(source, part), patience_s=PATIENCE_S)
+        with open(descriptor, "wb") as file:  # noqa: PTH123  # of a descriptor
+            if bring is None:
+                reader.ask(directory, lambda source: _copied(source, part), patience_s=PATIENCE_S)
+            else:
+                bring(lambda stream: _streamed(directory, stream), file)
         _last(part)
         size = part.stat().st_size
         _named(part, target)
@@ -50,6 +60,25 @@ def copy(directory: Path, target: Path) -> int:
         with suppress(OSError):
             part.unlink()
     return size
+
+
+def _streamed(directory: Path, stream: BinaryIO) -> str:
+    """Copy to a file beside the history, whose owner this is, and from there to the stream."""
+    beside = directory / FILE
+    part = directory / f".{FILE}.{os.getpid()}.part"
+    try:
+        os.close(os.open(part, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
+        try:
+            reader.ask(directory, lambda source: _copied(source, part), patience_s=PATIENCE_S)
+            with part.open("rb") as copied:
+                shutil.copyfileobj(copied, stream)
+        finally:
+            part.unlink()
+    except PermissionError as error:
+        raise StoreError(f"you may not write beside {beside}", reason="not_permitted") from error
+    except OSError as error:
+        raise GpudError(f"cannot write beside {beside}: {error.strerror}") from error
+    return "whole"
 
 
 def _copied(source: sqlite3.Connection, part: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import math
 import sys
@@ -9,7 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from gpud.agent import historyrows, historyscope, reader
+from gpud.agent import bringing, historyrows, historyscope, reader
 from gpud.agent.history import backup, columns, table
 from gpud.agent.history.request import numbering, understood
 from gpud.agent.rolluprows import HOUR_S
@@ -19,8 +20,9 @@ from gpud.core.text import escaped
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
-    from typing import TextIO
+    from typing import BinaryIO
 
+    from gpud.agent.bringing import Bring
     from gpud.agent.history.request import Request
     from gpud.agent.historyrows import Row
     from gpud.agent.wanted import Wanted
@@ -65,37 +67,62 @@ def show(settings: Settings, request: Request, *, form: str, now_s: float) -> in
     return 0
 
 
-def export(
-    settings: Settings, request: Request, *, hourly: bool, output: str | None, now_s: float
+def export(  # noqa: PLR0913  # the verb's own words
+    settings: Settings,
+    request: Request,
+    *,
+    hourly: bool,
+    output: str | None,
+    now_s: float,
+    bring: Bring = bringing.here,
 ) -> int:
     """Write every row as CSV, the oldest first, to a file or to stdout; always 0.
 
+    Errors: likewise, and ``GpudError`` for the file.
+    """
+
+    def rows_of(stream: BinaryIO) -> str:
+        return _exported(settings, request, stream, hourly=hourly, now_s=now_s)
+
+    if output in {None, STDOUT}:
+        rows_of(sys.stdout.buffer)
+        return 0
+    with _made(Path(str(output))) as file:
+        count = bring(rows_of, file)
+    print(f"{escaped(str(output))}: {count} rows")
+    return 0
+
+
+def _exported(
+    settings: Settings, request: Request, stream: BinaryIO, *, hourly: bool, now_s: float
+) -> str:
+    """Write the rows and give their number.
+
     Slice by slice: the history may be larger than memory, and a reader that stays keeps the
-    writer's log from being cut. Errors: likewise, and ``GpudError`` for the file.
+    writer's log from being cut.
     """
     directory = Path(settings.state_dir)
     wanted = understood(directory, request, numbering(settings), now_s)
     from_s = reader.ask(directory, historyscope.raw_from_s)  # refuses before anything is written
     count = 0
-    with _opened(output) as stream:
-        written = columns.Csv(stream)
-        for rows in (_hours if hourly else _runs)(directory, wanted):
-            for row in rows:
-                written.write(row)
-            count += len(rows)
-        stream.flush()
-    if output not in {None, STDOUT}:
-        print(f"{escaped(str(output))}: {count} rows")
+    text = io.TextIOWrapper(stream, encoding="utf-8", newline="")
+    written = columns.Csv(text)
+    for rows in (_hours if hourly else _runs)(directory, wanted):
+        for row in rows:
+            written.write(row)
+        count += len(rows)
+    text.flush()
+    text.detach()  # it would close what is not its own
     if not hourly and wanted.since_s < from_s and math.isfinite(from_s):
         print(
             f"runs before {columns.rfc_3339(from_s)} are kept as hours: --hourly", file=sys.stderr
         )
-    return 0
+    return str(count)
 
 
-def copy(settings: Settings, target: str) -> int:
+def copy(settings: Settings, target: str, bring: Bring | None = None) -> int:
     """Copy the history, while it is written, to a new file; always 0. Errors: ``GpudError``."""
-    size = backup.copy(Path(settings.state_dir), Path(target))
+    size = backup.copy(Path(settings.state_dir), Path(target), bring)
     print(f"{escaped(target)}: {size / 2**20:.1f} MiB")
     return 0
 
@@ -129,14 +156,10 @@ def _hours(directory: Path, wanted: Wanted) -> Iterator[list[Row]]:
 
 
 @contextmanager
-def _opened(output: str | None) -> Iterator[TextIO]:
+def _made(path: Path) -> Iterator[BinaryIO]:
     """Make the file, and leave none behind that is not whole."""
-    if output in {None, STDOUT}:
-        yield sys.stdout
-        return
-    path = Path(str(output))
     try:
-        file = path.open("x", encoding="utf-8", newline="")
+        file = path.open("xb")
     except FileExistsError:
         fix = "remove it, or choose another: -o FILE"
         raise GpudError(f"{path} is there already", fix=fix) from None
