@@ -70,7 +70,7 @@ class Strict(h11.Connection):
                 _check(event)
         except h11.RemoteProtocolError as error:
             self.refused = BY_STATUS.get(error.error_status_hint, Refused.BAD_REQUEST)
-            raise
+            raise error.with_traceback(None) from None  # h11's own would hold the connection
         return event
 
 
@@ -154,13 +154,15 @@ class Connection(H11Protocol):
         """Belong to the task that makes the connection, with or without TLS."""
 
         def settled(done: asyncio.Task[object]) -> None:
-            failed = done.cancelled() or done.exception() is not None
+            error = None if done.cancelled() else done.exception()
             self._shaking = None
-            if failed:  # a handshake that was none, or one that took too long
-                if not done.cancelled():
+            if done.cancelled() or error is not None:  # no handshake, or one that took too long
+                if error is not None:
+                    error.__traceback__ = None  # through asyncio's frames it holds the connection
                     self._access.tally.count(Refused.TLS_FAILED)
                 self._room.leave(self)
                 self._unset_timer()
+                self._untie()
                 sock.close()
 
         self._shaking = task
@@ -185,6 +187,7 @@ class Connection(H11Protocol):
         super().connection_lost(exc)
         self._room.leave(self)
         self._unset_timer()
+        self._untie()
 
     def eof_received(self) -> bool | None:  # type: ignore[override]
         """Finish the answer of a client that only says that it asks nothing more."""
@@ -253,6 +256,15 @@ class Connection(H11Protocol):
         for event in (response, *(() if method == "HEAD" else body)):
             self.transport.write(self.conn.send(event) or b"")
         self.transport.close()
+
+    def _untie(self) -> None:
+        """Let go of what holds this connection.
+
+        The collector counts objects, and a connection is few of them with 60 KB of OpenSSL's behind:
+        a flood of them was kept until the next thousands of objects had come.
+        """
+        self.app_state = {}
+        self.scope = self.cycle = None  # type: ignore[assignment]  # as uvicorn itself begins
 
     # --- time ------------------------------------------------------------------------------------
 

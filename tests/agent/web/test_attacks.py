@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import os
 import random
 import socket
@@ -14,6 +15,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from gpud.agent.web import room
+from gpud.agent.web.connection import Connection
 from gpud.core.refusals import Refused
 from tests.agent.web.armed import Armed, armed, authority, basic, client
 from tests.waiting import until
@@ -346,3 +348,28 @@ def test_a_flood_of_wrong_passwords_turns_nobody_away_who_is_known() -> None:
         for one in listener.kept:
             one.settimeout(30)
             assert one.recv(65536).split(b" ")[1] in {b"401", b"429"}
+
+
+def test_who_has_gone_is_gone_without_the_collector(
+    server_tls: tuple[str, ssl.SSLContext],
+) -> None:
+    """It counts objects, and a connection is few of them with OpenSSL's 60 KB behind."""
+    with armed(*server_tls) as listener:
+        listener.scrape()
+        gc.collect()
+        gc.disable()
+        try:
+            for sent in (b"", b"GET /metrics HTTP/1.1\r\nhost: localhost\r\n\r\n", b"what\r\n\r\n"):
+                listener.keep(4, sent)
+                listener.keep(2, sent, tls=False)  # no handshake at all
+            slow_reader(listener)
+            assert connections() > 0
+            for one in listener.kept:
+                one.close()
+            until(lambda: connections() == 0, "nothing left of them")
+        finally:
+            gc.enable()
+
+
+def connections() -> int:
+    return sum(isinstance(one, Connection) for one in gc.get_objects())
