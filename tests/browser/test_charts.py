@@ -98,6 +98,17 @@ def test_other_drivers_and_what_they_cost_are_told_beside_the_figures(seen: Watc
     assert "usual 12.4 µs" in seen.page.inner_text(f"#{LAUNCH} .legend .modes")
 
 
+def test_the_newest_figure_has_the_time_of_its_run_where_that_is_known(seen: Watched) -> None:
+    seen.page.mouse.move(0, 0)
+    for figure, told in (
+        (LAUNCH, "newest: 2023-11-14 23:14:40 UTC+01:00"),
+        (TRIAD, "newest: 2023-11-14 23:10 to 23:15 UTC+01:00"),  # its last run was before that
+    ):
+        wait(seen, "u.cursor.idx === null", figure)
+        when = seen.page.inner_text(f"#{figure} .legend .when")
+        assert when.partition(" · ")[0] == told
+
+
 def test_the_mouse_finds_exact_figures_and_drags_a_window_that_all_charts_take(
     seen: Watched,
 ) -> None:

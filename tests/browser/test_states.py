@@ -64,6 +64,23 @@ def test_it_is_clean_in_every_state_on_every_screen(
         seen.well()
 
 
+def test_how_much_slower_work_is_can_be_read_on_a_phone_without_scrolling(
+    browser: Browser, served: Site
+) -> None:
+    served.snapshot = worlds.snapshot("regressed")
+    served.tick(2)
+    with watched(browser, served.url, viewport={"width": 390, "height": 844}) as seen:
+        seen.page.goto(served.url)
+        row = seen.page.locator("#alerts tbody tr").first
+        ends = row.evaluate(
+            "(row) => [row.closest('.scroll'), ...row.cells].map((one) => {"
+            "const box = one.getBoundingClientRect(); return box.right; })"
+        )
+        words = row.locator("td").all_inner_texts()[:3]
+        assert words == ["12 % slower", "12.4 µs", "13.9 µs"]
+        assert ends[4] <= ends[0] <= 390
+
+
 @pytest.mark.parametrize("state", worlds.NAMES)
 def test_without_scripts_the_state_and_the_figures_are_there(
     browser: Browser, served: Site, state: str

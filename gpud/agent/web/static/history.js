@@ -27,7 +27,7 @@ export function history(figure) {
   let u = null;
   let grown = null; // {range, grid, series}: what is known of the range that ends now
   let shape = { data: [[]], rows: modes.map(() => []), step: 1 };
-  let marks = { drivers: [], regressions: [], baselines: new Map() };
+  let marks = { drivers: [], regressions: [], baselines: new Map(), last_s: null };
   keys(plot, caption, () => u, () => tell(true));
 
   async function ask(from, until, points, signal) {

@@ -2,7 +2,7 @@
 // button for each mode that shows or hides it.
 
 import { LINES } from "./frame.js";
-import { DAY, moment, offset } from "./time.js";
+import { clock, DAY, HOUR, MINUTE, moment, offset } from "./time.js";
 import { between, compared, figure } from "./units.js";
 
 /** Make it after `plot`; `words` are what people call the modes; `toggled()` is called when modes come and go. */
@@ -47,9 +47,7 @@ export function legend(plot, modes, words, toggled) {
           notes.push(`${words[modes.indexOf(one.mode)]} ${compared(one.slowdown)} (${one.why})`);
         }
       }
-      const wide = step >= 2 * DAY ? `, ${step / DAY} d` : step >= 3600 ? `, ${step / 3600} h` : "";
-      const begin = `${moment(at_s, step < 3600)} ${offset(at_s)}${wide}`;
-      when.textContent = [latest ? `newest: ${begin}` : begin, ...notes].join(" · ");
+      when.textContent = [`${latest ? "newest: " : ""}${time(at_s, step, marks.last_s)}`, ...notes].join(" · ");
     }
     rows.forEach((row, number) => {
       values[number].textContent = told(row, unit, marks.baselines.get(modes[number]));
@@ -64,6 +62,14 @@ export function legend(plot, modes, words, toggled) {
   }
 
   return { shown, tell };
+}
+
+/** When that was: of the step with the last run in it the run itself, else from when until when. */
+function time(at_s, step, last_s) {
+  if (at_s <= last_s && last_s < at_s + step) return `${moment(last_s, true)} ${offset(last_s)}`;
+  const wide = step >= DAY ? `, ${step / DAY} d` : step > HOUR ? `, ${step / HOUR} h` : "";
+  const end = step > MINUTE && step <= HOUR ? ` to ${clock(at_s + step)}` : "";
+  return `${moment(at_s, step <= MINUTE)}${end} ${offset(at_s)}${wide}`;
 }
 
 function told(row, unit, usual) {

@@ -24,7 +24,7 @@ export function happenings(since_s) {
   return shared.found;
 }
 
-/** What of it concerns one chart: drivers, regressions and baselines. */
+/** What of it concerns one chart: drivers, regressions, baselines, and when the last run was. */
 export function concerning([events, alerts, status], { gpu, probe, modes }) {
   const drivers = gpu === null ? [] : events.events
     .filter((one) => one.kind === DRIVER && one.old && one.new)
@@ -53,7 +53,14 @@ export function concerning([events, alerts, status], { gpu, probe, modes }) {
         why: one.kind,
       })),
     );
-  return { drivers, regressions: [...past, ...regressions], baselines: baselines(streams) };
+  const number = status.gpus[gpu]?.number ?? null;
+  const last = status.probes.find((one) => one.probe === probe && one.gpu === number);
+  return {
+    drivers,
+    regressions: [...past, ...regressions],
+    baselines: baselines(streams),
+    last_s: last?.last_success_s ?? null,
+  };
 }
 
 /** The usual level of each mode, of the stream that was looked at last: [mode, figure]. */

@@ -2,8 +2,8 @@
 
 import { view } from "./view.js";
 
-const MINUTE = 60;
-const HOUR = 3600;
+export const MINUTE = 60;
+export const HOUR = 3600;
 export const DAY = 86400;
 const MONTH = 30 * DAY;
 

@@ -53,9 +53,10 @@ export function between(low, high, unit) {
   return `${[low, high].map((one) => Number((one / factor).toPrecision(4))).join(" to ")} ${symbol}`;
 }
 
-/** How a figure compares with another one: 1.25 is "25 % slower". */
+/** How a figure compares with another one, as the tables write it: 1.12 is "12 % slower". */
 export function compared(slowdown) {
-  const percent = Math.round((slowdown - 1) * 1000) / 10;
-  if (percent === 0) return "as usual";
-  return `${Math.abs(percent)} % ${percent > 0 ? "slower" : "faster"}`;
+  const percent = 100 * Math.abs(slowdown - 1);
+  const written = percent.toFixed(percent < 9.95 ? 1 : 0);
+  if (Number(written) === 0) return "the same";
+  return `${written} % ${slowdown > 1 ? "slower" : "faster"}`;
 }
