@@ -15,7 +15,7 @@ import msgspec
 from gpud.agent import processes
 from gpud.agent.body import Body
 from gpud.agent.charting.question import Question, Reply
-from gpud.agent.conversation import Conversation
+from gpud.agent.conversation import GONE_S, Helper
 from gpud.core.errors import StoreError
 
 if TYPE_CHECKING:
@@ -23,12 +23,11 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from gpud.agent.charting.question import Asked, Known, Nameless
-    from gpud.core.report import ProcessRef
+    from gpud.agent.conversation import Conversation
 
 HELPER: Final = (sys.executable, "-I", "-m", "gpud.agent.charting")
 DEADLINE_S: Final = 8.0
 """The process gives a slow disk up by itself, after 3 s; its start is in it."""
-GONE_S: Final = 1.0
 IDLE_S: Final = 60.0
 """An open page asks every 30 s."""
 WAITING: Final = 16
@@ -52,13 +51,11 @@ class Charts:
         deadline_s: float = DEADLINE_S,
     ) -> None:
         self._directory = str(directory)
-        self._command = command
         self._on_spawn = on_spawn
         self._idle_s = idle_s
         self._deadline_s = deadline_s
         self._turn = asyncio.Lock()
-        self._helper: Conversation | None = None
-        self._stays: ProcessRef | None = None  # killed, and last seen alive
+        self._helper = Helper(command)
         self._idle: asyncio.TimerHandle | None = None
         self._asked: dict[Asked, asyncio.Task[Body | Nameless]] = {}
         self._kept: dict[Asked, tuple[float, Body]] = {}
@@ -89,11 +86,8 @@ class Charts:
             one.cancel()
         if running:
             await asyncio.wait(running)
-        helper = self._helper
-        self._end()
-        if helper is not None and await helper.ended(GONE_S) is None:
-            helper.end(kill=True)
-            await helper.ended(GONE_S)
+        self._not_idle()
+        await self._helper.end()
 
     def _keep(self, asked: Asked, ended: asyncio.Task[Body | Nameless], at_s: float) -> None:
         del self._asked[asked]
@@ -121,24 +115,23 @@ class Charts:
         return answer
 
     async def _reply(self, question: bytes) -> Reply:
-        if self._idle is not None:
-            self._idle.cancel()
-        helper = self._helper or self._started()
+        self._not_idle()
+        helper = self._helper.process or self._started()
         try:
             line = await helper.ask(question, deadline_s=self._deadline_s)
             reply = msgspec.json.decode(line, type=Reply)
         except TimeoutError:
-            await self._killed()
+            await self._helper.kill()
             said = f"the history was not read within {self._deadline_s:g} s"
             raise StoreError(said, reason="slow", fix="look at the disk") from None
         except msgspec.DecodeError:
             code = await helper.ended(GONE_S)
-            await self._killed()
+            await self._helper.kill()
             how = processes.signal_name(-code) if code is not None and code < 0 else f"code {code}"
             said = f"the process that reads the history ended ({how})"
             raise StoreError(said, reason="failed", fix=AGAIN) from None
         except asyncio.CancelledError:
-            await self._killed()  # it owes an answer to nobody
+            await self._helper.kill()  # it owes an answer to nobody
             raise
         if reply.last:
             self._end()
@@ -147,33 +140,24 @@ class Charts:
         return reply
 
     def _started(self) -> Conversation:
-        if self._stays is not None and processes.ref(self._stays.pid) == self._stays:
-            state = processes.condition(self._stays)
-            said = f"process {self._stays.pid} was killed while it read the history, and stays"
+        if (left := self._helper.staying()) is not None:
+            state = processes.condition(left)
+            said = f"process {left.pid} was killed while it read the history, and stays"
             raise StoreError(f"{said} ({state})", reason="slow", fix="look at the disk")
-        self._stays = None
         try:
-            self._helper = Conversation(self._command)
+            started = self._helper.start()
         except OSError as error:
             said = f"cannot start what reads the history: {error.strerror}"
             raise StoreError(said, reason="failed", fix=AGAIN) from error
         self._on_spawn()
-        return self._helper
+        return started
 
     def _end(self) -> None:
         """Let the process go: its input ends, and so does it."""
+        self._not_idle()
+        self._helper.let_go()
+
+    def _not_idle(self) -> None:
         if self._idle is not None:
             self._idle.cancel()
             self._idle = None
-        if self._helper is not None:
-            self._helper.end()
-            self._helper = None
-
-    async def _killed(self) -> None:
-        """Kill the process, once, and look for its end; one in state D is left to itself."""
-        if self._helper is not None:
-            helper, self._helper = self._helper, None
-            process = processes.ref(helper.pid)
-            helper.end(kill=True)
-            if await helper.ended(GONE_S) is None:
-                self._stays = process

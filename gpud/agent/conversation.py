@@ -14,7 +14,11 @@ from gpud.agent.children import CHUNK, ENVIRONMENT
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from gpud.core.report import ProcessRef
+
 LONGEST_LINE = 4 << 20
+GONE_S = 1.0
+"""How long one that was let go or killed may take to end before that is told."""
 
 
 class Conversation:
@@ -119,3 +123,46 @@ class Conversation:
             return True
         self._heard += chunk
         return bool(chunk)
+
+
+class Helper:
+    """One such process at a time: never another beside one that outlived its kill."""
+
+    def __init__(self, command: Sequence[str]) -> None:
+        self._command = command
+        self._stays: ProcessRef | None = None  # killed, and last seen alive
+        self.process: Conversation | None = None
+
+    def staying(self) -> ProcessRef | None:
+        """Give the one that was killed and is still there; beside it none is to be started."""
+        if self._stays is not None and processes.ref(self._stays.pid) != self._stays:
+            self._stays = None
+        return self._stays
+
+    def start(self) -> Conversation:
+        """Start one. Errors: ``OSError``."""
+        self.process = Conversation(self._command)
+        return self.process
+
+    def let_go(self) -> None:
+        """Close its input, and think of it no more. Never waits."""
+        if self.process is not None:
+            self.process.end()
+            self.process = None
+
+    async def end(self) -> None:
+        """Close its input; if that is not enough it is killed, once."""
+        if self.process is not None:
+            self.process.end()
+            if await self.process.ended(GONE_S) is None:
+                await self.kill()
+            self.process = None
+
+    async def kill(self) -> None:
+        """Kill it, once, and look for its end; one in state D is left to itself."""
+        if self.process is not None:
+            killed, self.process = self.process, None
+            who = processes.ref(killed.pid)
+            killed.end(kill=True)
+            if await killed.ended(GONE_S) is None:
+                self._stays = who

@@ -38,7 +38,7 @@ def test_a_hang_ends_at_the_deadline_and_its_helper_is_replaced_after_a_rest(
             told.clock.ahead_s += nvml.HANG_REST_S - 2
             assert (await told.collect()).reason == "hung"
             assert len(told.spawned) == 1
-            hung = told.source._helper
+            hung = told.source._helper.process
             assert hung is not None
             rewrite_script(library, "")
             told.clock.ahead_s += 2
@@ -67,12 +67,12 @@ def test_a_driver_that_was_only_busy_is_heard_again_at_once_and_nothing_was_kill
         async with telling(library, deadline_s=1.0) as told:
             assert (await told.collect()).reason == "hung"
             assert (await told.collect()).reason == "hung"
-            helper = told.source._helper
+            helper = told.source._helper.process
             assert helper is not None
             stalled.answer()
             await asyncio.to_thread(until, helper.caught_up, "the late answer")
             assert (await told.fields())["power_watts"] == 23.5
-            assert told.source._helper is helper
+            assert told.source._helper.process is helper
             assert len(told.spawned) == 1
 
     asyncio.run(story())
@@ -87,7 +87,7 @@ def test_a_helper_whose_late_answer_was_its_last_is_begun_anew(
     async def story() -> None:
         async with telling(library, deadline_s=1.0, command=command) as told:
             assert (await told.collect()).reason == "hung"
-            helper = told.source._helper
+            helper = told.source._helper.process
             assert helper is not None
             stalled.answer()
             await asyncio.to_thread(until, helper.caught_up, "the late answer")
@@ -129,7 +129,7 @@ def test_where_only_the_start_of_nvml_takes_too_long_the_helper_is_kept(tmp_path
     async def story() -> None:
         async with telling(library, deadline_s=1.0) as told:
             assert (await told.collect()).reason == "hung"
-            helper = told.source._helper
+            helper = told.source._helper.process
             assert helper is not None
             await asyncio.to_thread(until, helper.caught_up, "the late answer")
             assert (await told.fields())["power_watts"] == 23.5
@@ -152,7 +152,7 @@ def test_while_a_helper_that_was_killed_stays_no_other_is_started(
                 assert answer.reason == "stuck"
                 assert "state D" in str(answer.detail)
             assert len(told.spawned) == 1
-            stays = told.source._stays
+            stays = told.source._helper.staying()
             assert stays is not None
             stalled.answer()
             await asyncio.to_thread(until, lambda: processes.ref(stays.pid) is None, "its end")
@@ -223,7 +223,7 @@ def test_a_close_in_the_middle_of_a_collection_ends_the_helper(tmp_path: Path) -
         async with telling(library) as told:
             with pytest.raises(TelemetryError):
                 await told.source.look(patience_s=0.5)
-            helper = told.source._helper
+            helper = told.source._helper.process
             assert helper is not None
             return helper.pid
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import msgspec
 
 from gpud.agent import processes
-from gpud.agent.conversation import Conversation
+from gpud.agent.conversation import GONE_S, Helper
 from gpud.core import advice, conditions, wire, xids
 from gpud.core.advice import Platform, Situation
 from gpud.core.errors import TelemetryError, WireError
@@ -19,9 +19,9 @@ from gpud.core.telemetry import LEVELS, Answer, impossible
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
+    from gpud.agent.conversation import Conversation
     from gpud.agent.source import Context
     from gpud.core.clock import Instant
-    from gpud.core.report import ProcessRef
     from gpud.core.sample import Reading
     from gpud.core.settings import Settings
     from gpud.core.xids import Seen
@@ -37,7 +37,6 @@ for it helps nobody. Then it is killed, once, and another one tries."""
 REFUSAL_REST_S = (5.0, 45.0)
 """After NVML would not open, or crashed: with the interval that follows, it coming back is noticed
 within a minute, at little cost."""
-GONE_S = 1.0
 SLACK_S = 30.0
 """For an answer that is asked for seldom: the next one comes before it is too old."""
 
@@ -130,7 +129,6 @@ class Nvml:
     ) -> None:
         throughput = ("--pcie-throughput",) if settings.telemetry.pcie_throughput else ()
         options = (f"--platform={platform}", *throughput)
-        self._command = (*command, *options, *candidates(settings))
         self._platform = platform
         self._holds_s = holds_s(settings.schedule.telemetry_interval_s)
         self._now = now
@@ -141,8 +139,7 @@ class Nvml:
         self._told_s: float | None = None  # when it last gave readings
         self._listed = listed  # the GPUs that CUDA offers, by UUID
         self._sought: frozenset[str] = frozenset()  # those that a new helper did not find either
-        self._helper: Conversation | None = None
-        self._stays: ProcessRef | None = None  # killed, and last seen alive
+        self._helper = Helper((*command, *options, *candidates(settings)))
         self._retry_at_s = 0.0
         self._failures = 0  # in a row
         self._resting: TelemetryError | None = None
@@ -220,10 +217,10 @@ class Nvml:
             raise self._resting
         answer = await self._asked(question)
         if answer.again:  # the library is another one by now: a new helper has the new one
-            await self._ended()
+            await self._helper.end()
             answer = await self._asked(question)
         if answer.readings is None or answer.last:
-            await self._ended()
+            await self._helper.end()
         if answer.again:
             raise self._rested(_CHANGING, "library_replaced", None)
         if answer.readings is None:
@@ -233,7 +230,7 @@ class Nvml:
         self._xids = xids.seen(readings) or self._xids
         await self._renewed(readings)
         if self._on_battery():
-            await self._ended()  # an open NVML keeps the GPU of a laptop awake
+            await self._helper.end()  # an open NVML keeps the GPU of a laptop awake
         return xids.carried(self._xids_before, readings)
 
     async def _renewed(self, readings: Sequence[Reading]) -> None:
@@ -241,25 +238,24 @@ class Nvml:
         shown = {read.value for read in readings if read.field == "uuid"}
         unseen = self._listed() - shown
         if unseen - self._sought:
-            await self._ended()
+            await self._helper.end()
         self._sought = unseen
 
     async def _tried_again(self) -> bool:
         """Say whether a rest is over: by its time, or because a late answer shows that NVML is."""
-        if self._helper is not None and self._helper.caught_up():
-            if _last(self._helper.late):
-                await self._ended()
+        helper = self._helper.process
+        if helper is not None and helper.caught_up():
+            if _last(helper.late):
+                await self._helper.end()
             return True
         if self._now().mono_s < self._retry_at_s:
             return False
-        await self._killed()
+        await self._helper.kill()
         return True
 
     async def _asked(self, question: bytes) -> _Answer:
         """Put one question to the helper, which is started where there is none."""
-        if self._helper is None:
-            self._helper = self._started()
-        helper = self._helper
+        helper = self._helper.process or self._started()
         silent = advice.words(Situation.TELEMETRY_SILENT, self._platform)
         try:
             line = await helper.ask(question, deadline_s=self._deadline_s)
@@ -268,12 +264,12 @@ class Nvml:
             raise self._rested(said, "hung", silent) from None
         if not line:
             code = await helper.ended(GONE_S)
-            await self._killed()
+            await self._helper.kill()
             raise self._rested(f"NVML ended its process ({_end(code)})", "crashed", silent)
         try:
             return _understood(line)
         except WireError as error:
-            await self._killed()
+            await self._helper.kill()
             raise self._rested(f"the telemetry helper: {error}", "bad_output", None) from error
 
     async def close(self) -> None:
@@ -281,37 +277,18 @@ class Nvml:
         if self._flight is not None:
             self._flight.cancel()
             await asyncio.wait([self._flight])
-        await self._ended()
-
-    async def _ended(self) -> None:
-        if self._helper is None:
-            return
-        helper = self._helper
-        helper.end()
-        if await helper.ended(GONE_S) is None:
-            await self._killed()
-        self._helper = None
-
-    async def _killed(self) -> None:
-        """Kill the helper, once, and look for its end; one in state D is left to itself."""
-        if self._helper is not None:
-            helper, self._helper = self._helper, None
-            process = processes.ref(helper.pid)
-            helper.end(kill=True)
-            if await helper.ended(GONE_S) is None:
-                self._stays = process
+        await self._helper.end()
 
     def _started(self) -> Conversation:
-        if self._stays is not None and processes.ref(self._stays.pid) == self._stays:
+        if (left := self._helper.staying()) is not None:
             silent = advice.words(Situation.HUNG, self._platform)
-            state = processes.condition(self._stays)
-            said = f"process {self._stays.pid} was killed in a call of NVML and stays ({state})"
+            state = processes.condition(left)
+            said = f"process {left.pid} was killed in a call of NVML and stays ({state})"
             raise self._rested(said, "stuck", silent)
-        self._stays = None
         self._xids_before, self._xids = xids.together(self._xids_before, self._xids), {}
         self._on_spawn()
         try:
-            return Conversation(self._command)
+            return self._helper.start()
         except OSError as error:
             raise self._rested(
                 f"cannot start the telemetry helper: {error.strerror}", "spawn_failed", None
