@@ -48,7 +48,7 @@ class Unknown(Unusable):
 
 @dataclass(frozen=True, slots=True)
 class Parameter(Generic[T]):
-    """One parameter of a query. ``many``: it may be repeated, or hold names with commas between.
+    """One parameter of a query. ``many``: it may be repeated, and hold names with commas between.
 
     ``schema`` is JSON Schema of one value. ``parse`` takes name and text. Errors: ``Unusable``.
     """
@@ -68,11 +68,15 @@ class Parameter(Generic[T]):
 
     def all(self, query: QueryParams) -> tuple[T, ...]:
         """Read what may be repeated: each value once, in their order. Errors: ``Unusable``."""
-        texts = [text for held in query.getlist(self.name) for text in held.split(",")]
-        if len(texts) > MOST_NAMES:
-            detail = f"{self.name} is given {len(texts)} times"
+        given = [held.split(",") for held in query.getlist(self.name)]
+        if len(given) > MOST_NAMES:
+            detail = f"{self.name} is given {len(given)} times"
             raise Unusable(self.name, detail, f"at most {MOST_NAMES} times")
-        return tuple(dict.fromkeys(self.parse(self.name, text) for text in texts))
+        if (most := max(map(len, given), default=0)) > MOST_NAMES:
+            detail = f"{self.name} has {most} names with commas between"
+            raise Unusable(self.name, detail, f"at most {MOST_NAMES}, and {self.name} again")
+        names = (name for names in given for name in names)
+        return tuple(dict.fromkeys(self.parse(self.name, name) for name in names))
 
 
 def moment(name: str, summary: str) -> Parameter[float]:
@@ -104,14 +108,17 @@ def choice(name: str, summary: str, known: Sequence[str]) -> Parameter[str]:
             raise Unusable(name, f"there is no {name} {text!a:.40}", one_of(known))
         return text
 
-    return Parameter(name, summary, {"type": "string", "enum": list(known)}, parse, many=True)
+    several = _listed("|".join(map(re.escape, known)), least=2)
+    schema = {"anyOf": [{"type": "string", "enum": list(known)}, several]}
+    return Parameter(name, summary, schema, parse, many=True)
 
 
 def named(
     name: str, summary: str, example: str, *, many: bool = False, required: bool = False
 ) -> Parameter[str]:
     """Make a parameter of names that only an answer can know."""
-    schema = {"type": "string", "minLength": 1, "maxLength": LONGEST_NAME}
+    one = {"type": "string", "minLength": 1, "maxLength": LONGEST_NAME}
+    schema = _listed(f"[^,]{{1,{LONGEST_NAME}}}") if many else one
     return Parameter(name, summary, schema, _name, many, required, example)
 
 
@@ -129,6 +136,12 @@ def refuse_unknown(query: QueryParams, known: Sequence[Parameter[Any]]) -> None:
 def one_of(names: Sequence[str]) -> str:
     """Write what could have been said."""
     return f"use one of {', '.join(names)}" if names else "there is none yet"
+
+
+def _listed(one: str, *, least: int = 1) -> dict[str, str]:
+    """Describe a value that holds what ``one`` matches ``least`` times, with commas between."""
+    more = f"{{{least - 1},{MOST_NAMES - 1}}}"
+    return {"type": "string", "pattern": f"^({one})(,({one})){more}$"}
 
 
 def _moment(name: str, text: str) -> float:

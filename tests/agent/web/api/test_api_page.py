@@ -27,7 +27,9 @@ HEAD = ["| Path | Gives | Parameters |", "|---|---|---|"]
 def values(schema: dict[str, Any]) -> str:
     """Say what a parameter may be."""
     if schema.get("type") == "array":
-        return f"{values(schema['items'])}; may be repeated"
+        return f"{values(schema['items'])}; may be repeated, or several with commas between"
+    if "anyOf" in schema and "enum" in schema["anyOf"][0]:
+        return values(schema["anyOf"][0])
     if "anyOf" in schema:
         return "Unix seconds or RFC 3339"
     if "enum" in schema:

@@ -181,6 +181,8 @@ def test_modes_and_gpus_may_be_chosen(tmp_path: Path) -> None:
         ({"probe": "launch", "since": "0"}, "since"),
         ({"probe": "launch", "points": "0"}, "points"),
         ({"probe": "launch", "mode": ["a"] * 33}, "mode"),
+        ({"probe": "launch", "mode": ",".join("a" * 33)}, "mode"),
+        ({"probe": "launch", "mode": "submit,"}, "mode"),
         ({"probe": "launch", "points": "2001"}, "points"),
         ({"probe": ["launch", "event"]}, "probe"),
         ({"probe": "launch", "driver": "1"}, "driver"),
