@@ -14,6 +14,7 @@ from starlette.responses import Response
 from gpud.agent import status
 from gpud.agent.export.probes import fresh_enough
 from gpud.agent.web.assets import SCRIPT, STYLE
+from gpud.agent.web.held import Held
 from gpud.agent.web.negotiation import accepts_gzip, has
 from gpud.agent.web.page import Own, View, page
 from gpud.core.settings import config_path
@@ -28,19 +29,16 @@ if TYPE_CHECKING:
     from gpud.core.settings import Settings
     from gpud.core.snapshot import Snapshot
 
-HOLDS_S: Final = 1.0
-"""So long a rendering serves everybody."""
 PAGE_BYTES: Final = resource.getpagesize()
 
 
 @dataclass(frozen=True, slots=True)
 class Rendering:
-    """One page as it is sent. ``made_mono_s`` is CLOCK_MONOTONIC."""
+    """One page as it is sent."""
 
     body: bytes
     packed: bytes  # with gzip
     tag: str  # its ETag, that of what is packed has another
-    made_mono_s: float
 
 
 class Front:
@@ -60,7 +58,7 @@ class Front:
         self._files = files
         self._modules = files.modules
         self._host = host
-        self._last: Rendering | None = None
+        self._last: Held[Rendering] | None = None
 
     async def answer(self, request: Request) -> Response:
         """Answer with the page, or with nothing where the client has it already."""
@@ -80,16 +78,15 @@ class Front:
 
     def _rendering(self) -> Rendering:
         now, last = self._now(), self._last
-        if last is not None and 0 <= now.mono_s - last.made_mono_s < HOLDS_S:
-            return last
+        if last is not None and last.holds(now):
+            return last.made
         body = page(self._view(now)).encode()
         tag = hashlib.sha256(body).hexdigest()[:24]
-        if last is not None and last.tag == tag:
-            made = Rendering(last.body, last.packed, tag, now.mono_s)
+        if last is not None and last.made.tag == tag:
+            made = last.made
         else:
-            packed = gzip.compress(body, compresslevel=4, mtime=0)
-            made = Rendering(body, packed, tag, now.mono_s)
-        self._last = made
+            made = Rendering(body, gzip.compress(body, compresslevel=4, mtime=0), tag)
+        self._last = Held(made, now.mono_s)
         return made
 
     def _view(self, now: Instant) -> View:

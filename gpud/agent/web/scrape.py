@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import gzip
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from starlette.responses import Response
 
 from gpud.agent.export.exposition import Format
+from gpud.agent.web.held import Held
 from gpud.agent.web.negotiation import accepts_gzip
 
 if TYPE_CHECKING:
@@ -21,24 +21,9 @@ if TYPE_CHECKING:
     from gpud.core.clock import Instant
     from gpud.core.snapshot import Snapshot
 
-HOLDS_S: Final = 1.0
-"""So long a text serves everybody, while the snapshot is the same."""
 MOST_FORMATS: Final = 3
 """Whose texts are kept to be used again; a version of OpenMetrics may be any number."""
 VARY: Final = "accept, accept-encoding"
-
-
-@dataclass(frozen=True, slots=True)
-class Written:
-    """What was written of one snapshot, by content type and whether it is packed."""
-
-    snapshot: Snapshot
-    at_mono_s: float
-    bodies: dict[tuple[str, bool], bytes] = field(default_factory=dict)
-
-    def holds(self, snapshot: Snapshot, now: Instant) -> bool:
-        """Say whether it is still what a scrape shall see."""
-        return self.snapshot is snapshot and 0 <= now.mono_s - self.at_mono_s < HOLDS_S
 
 
 class Scrape:
@@ -50,7 +35,8 @@ class Scrape:
         self._read = read
         self._now = now
         self._collector = collector
-        self._written: Written | None = None
+        self._written: Held[dict[tuple[str, bool], bytes]] | None = None
+        """Bodies of one snapshot, by content type and whether they are packed."""
         self._texts: dict[str, Texts] = {}  # by content type
 
     async def answer(self, request: Request) -> Response:
@@ -64,9 +50,9 @@ class Scrape:
 
     def _body(self, wanted: Format, *, packed: bool) -> bytes:
         snapshot, now = self._read(), self._now()
-        if self._written is None or not self._written.holds(snapshot, now):
-            self._written = Written(snapshot, now.mono_s)
-        bodies, key = self._written.bodies, (wanted.content_type, packed)
+        if self._written is None or not self._written.holds(now, snapshot):
+            self._written = Held({}, now.mono_s, snapshot)
+        bodies, key = self._written.made, (wanted.content_type, packed)
         if key not in bodies:
             plain = bodies.get((wanted.content_type, False)) or self._text(wanted)
             bodies[wanted.content_type, False] = plain

@@ -14,7 +14,8 @@ from starlette.requests import Request
 
 from gpud.agent.export.collector import SnapshotCollector
 from gpud.agent.export.exposition import Format
-from gpud.agent.web.scrape import HOLDS_S, MOST_FORMATS, Scrape
+from gpud.agent.web.held import HOLDS_S
+from gpud.agent.web.scrape import MOST_FORMATS, Scrape
 from gpud.core.clock import Instant
 from gpud.core.events import ChildSpawned
 from gpud.core.fold import fold

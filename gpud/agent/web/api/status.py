@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from gpud.agent import status
 from gpud.agent.body import Body
 from gpud.agent.web.api import answers
+from gpud.agent.web.held import Held
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -19,31 +19,17 @@ if TYPE_CHECKING:
     from gpud.core.snapshot import Snapshot
 
 PATH: Final = "/api/v1/status"
-HOLDS_S: Final = 1.0
-
-
-@dataclass(frozen=True, slots=True)
-class _Made:
-    """An answer, and what it was made of."""
-
-    snapshot: Snapshot
-    at: Instant
-    body: Body
 
 
 def route(read: Callable[[], Snapshot], now: Callable[[], Instant]) -> Route:
     """Make the route. A snapshot is encoded once a second at the most, however many look at it."""
-    made: _Made | None = None
+    held: Held[Body] | None = None
 
     async def document(_: QueryParams) -> Body:
-        nonlocal made
+        nonlocal held
         snapshot, at = read(), now()
-        if (
-            made is None
-            or made.snapshot is not snapshot
-            or not 0 <= at.mono_s - made.at.mono_s < HOLDS_S
-        ):
-            made = _Made(snapshot, at, Body.of(status.typed(snapshot, now=at)))
-        return made.body
+        if held is None or not held.holds(at, snapshot):
+            held = Held(Body.of(status.typed(snapshot, now=at)), at.mono_s, snapshot)
+        return held.made
 
     return answers.route(PATH, (), document)
