@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
+    from gpud.doctor.finding import Finding, Verdict
+
 NOW = Instant(1_790_000_000.0, 5_000.0)
 PERSON = Person(1000, "ada", "/people/ada", "/bin/bash", groups=(1000,))
 
@@ -96,3 +98,7 @@ def dockerd_up(**changed: object) -> DockerdReport:
         "up", "auto", True, owner=Owner.GPUD, version="20.10.24+dfsg1", live_restore=True
     )
     return replace(up, **changed)  # type: ignore[arg-type]
+
+
+def said(found: Finding, verdict: Verdict, word: str) -> None:
+    assert (found.verdict, word in found.evidence) == (verdict, True), found
