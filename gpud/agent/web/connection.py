@@ -260,7 +260,7 @@ class Connection(H11Protocol):
     def _untie(self) -> None:
         """Let go of what holds this connection.
 
-        The collector counts objects, and a connection is few of them with 60 KB of OpenSSL's behind:
+        The collector counts objects, and a connection is few of them with OpenSSL's 60 KB behind:
         a flood of them was kept until the next thousands of objects had come.
         """
         self.app_state = {}
