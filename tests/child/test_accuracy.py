@@ -13,7 +13,7 @@ import pytest
 
 from gpud.child.probes import event, launch, small_copy
 from gpud.core.sample import Reason
-from tests.child.running import GPU, run, scripted
+from tests.child.running import GPU, fastest_s, run, scripted
 from tests.standins.build import build_libcuda, build_submit_loop
 
 if TYPE_CHECKING:
@@ -153,10 +153,8 @@ def test_a_known_rate_comes_back(
 
 def test_a_slower_wait_shows_in_the_round_trip_and_not_in_the_submission(tmp_path: Path) -> None:
     samples = scripted(tmp_path, "launch", "launch_ns 5000\nsync_ns 50000").samples
-    # The fastest of each: whatever else this machine does makes a launch longer, never shorter.
-    assert samples["submit"]["minimum"] == pytest.approx(5e-6, rel=0.1)
-    assert samples["roundtrip"]["minimum"] == pytest.approx(55e-6, rel=0.05)
-    assert samples["pipelined"]["minimum"] == pytest.approx(5.25e-6, rel=0.1)
+    for mode, expected_s in (("submit", 5e-6), ("roundtrip", 55e-6), ("pipelined", 5.25e-6)):
+        assert expected_s <= fastest_s(samples[mode]) <= expected_s + 2e-6  # Python's own part
 
 
 def test_a_slow_start_of_cuda_is_in_no_figure(tmp_path: Path) -> None:

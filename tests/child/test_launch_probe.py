@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from statistics import median
 from typing import TYPE_CHECKING
 
 import pytest
@@ -13,7 +12,7 @@ from gpud.child.cpu import CpuGpu
 from gpud.child.probes import launch
 from gpud.core.errors import ProbeError
 from gpud.core.sample import Reason
-from tests.child.running import run, scripted
+from tests.child.running import fastest_s, run, scripted
 from tests.standins.build import build_libcuda
 
 if TYPE_CHECKING:
@@ -21,6 +20,21 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from gpud.child.device import Argument, Call, Kernel
+
+
+INTERPRETER_S = 2e-6
+"""What Python may add to a call: half a microsecond, and more on a core that others use too."""
+
+
+def fastest(folder: Path, script: str, runs: int = 3) -> dict[str, float]:
+    """The fastest call or sequence of each mode in some runs, whose cores may be busy ones."""
+    library = build_libcuda(folder, script)
+    found = [run("launch", library).samples for _ in range(runs)]
+    return {
+        mode: min(fastest_s(samples[mode]) for samples in found)
+        for mode in launch.SPEC.modes
+        if mode != "first_launch"  # happens once, and nothing is subtracted
+    }
 
 
 class Refusing(CpuGpu):
@@ -117,24 +131,22 @@ def test_a_graph_that_fails_for_another_reason_spoils_the_run(tmp_path: Path) ->
 
 def test_a_graph_costs_its_launch_and_its_nodes(tmp_path: Path) -> None:
     script = "launch_ns 5000\ngraph_launch_ns 60000\ngraph_node_ns 1000\nsync_ns 40000"
-    samples = scripted(tmp_path, "launch", script).samples
-    assert samples["graph"]["minimum"] == pytest.approx(1e-6 + 100e-6 / 200, rel=0.1)
-    assert samples["pipelined"]["minimum"] == pytest.approx(5e-6 + 40e-6 / 200, rel=0.1)
+    least = fastest(tmp_path, script)
+    assert 1.5e-6 <= least["graph"] <= 1.5e-6 * 1.1
+    assert 5.2e-6 <= least["pipelined"] <= 5.2e-6 + INTERPRETER_S
 
 
 def test_what_comes_right_after_idle_is_a_series_of_its_own(tmp_path: Path) -> None:
     idle = 1 + 250 + 50 + 5 * 200
     script = f"launch_ns 2000\nidle_launches {idle}\nidle_launch_ns 8000\nsync_ns 10000"
-    library = build_libcuda(tmp_path, script)
-    runs = [run("launch", library).samples for _ in range(5)]  # one may meet a core that is busy
+    least = fastest(tmp_path, script)
     for mode, usual_s, cold_s in (
         ("submit", 2e-6, 8e-6),
         ("roundtrip", 12e-6, 18e-6),
         ("pipelined", 2.05e-6, 8.05e-6),
     ):
-        for name, wanted_s in ((mode, usual_s), (f"{mode}_cold", cold_s)):
-            found_s = median(samples[name]["minimum"] for samples in runs)
-            assert found_s == pytest.approx(wanted_s, rel=0.1)
+        assert usual_s <= least[mode] <= usual_s + INTERPRETER_S, mode
+        assert cold_s <= least[f"{mode}_cold"] <= cold_s + INTERPRETER_S, mode
 
 
 def test_the_first_launch_begins_before_the_context(tmp_path: Path) -> None:

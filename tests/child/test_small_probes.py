@@ -8,7 +8,7 @@ import pytest
 
 from gpud.child.probes import event, small_copy
 from gpud.core.sample import Reason
-from tests.child.running import scripted
+from tests.child.running import fastest_s, scripted
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -22,7 +22,7 @@ def test_a_copy_contains_its_wait_and_a_round_trip_two_copies(tmp_path: Path) ->
     assert set(ended.samples) == set(small_copy.SPEC.modes)
     for mode, sample in ended.samples.items():
         expected_s = 70e-6 if mode.startswith("round_trip") else 40e-6
-        assert sample["minimum"] == pytest.approx(expected_s, rel=0.05)
+        assert expected_s <= fastest_s(sample) <= expected_s * 1.05
         assert sample["n"] == 300
         assert 0 < sample["null_median"] < 10e-6
 
@@ -55,14 +55,14 @@ def test_a_refused_copy_spoils_the_run_wherever_it_is(tmp_path: Path, rule: str)
 
 
 def test_events_measure_the_gpu_and_recording_measures_the_host(tmp_path: Path) -> None:
-    script = "event_gpu_ns 1700\nkernel_ns 2500\nevent_ns 9000\nlaunch_ns 20000"
+    script = "event_gpu_ns 1700\nkernel_ns 2500\nevent_ns 20000\nlaunch_ns 20000"
     ended = scripted(tmp_path, "event", script)
     assert set(ended.samples) == set(event.SPEC.modes)
     assert ended.samples["pair"]["median"] == pytest.approx(1.7e-6, rel=0.01)
     assert ended.samples["kernel"]["median"] == pytest.approx(4.2e-6, rel=0.01)
-    assert ended.samples["record"]["minimum"] == pytest.approx(9e-6, rel=0.05)
+    assert 20e-6 <= fastest_s(ended.samples["record"]) <= 20e-6 * 1.05
     # Two records and a launch must be on their way before the load in front of them ends.
-    assert ended.document["conditions"]["ahead_s"] >= 38e-6
+    assert ended.document["conditions"]["ahead_s"] >= 60e-6
 
 
 def test_a_pair_that_takes_no_time_is_missing_and_no_zero(tmp_path: Path) -> None:
