@@ -23,7 +23,8 @@ MARK = "<!-- probes -->"
 
 @pytest.fixture(scope="module")
 def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return build_libcuda(tmp_path_factory.mktemp("cuda"), "launch_ns 2000")
+    costs = "".join(f"{what}_ns 2000\n" for what in ("launch", "graph_launch", "event", "copy"))
+    return build_libcuda(tmp_path_factory.mktemp("cuda"), costs)
 
 
 @pytest.fixture(scope="module", params=sorted(SPECS))

@@ -58,12 +58,8 @@ def document(result: subprocess.CompletedProcess[str]) -> dict[str, Any]:
     return found
 
 
-def medians(result: subprocess.CompletedProcess[str]) -> dict[str, float]:
-    return {name: each["median"] for name, each in document(result)["figures"].items()}
-
-
 def test_rates_are_what_the_driver_was_told_to_give(reference: Path, tmp_path: Path) -> None:
-    found = medians(ended(reference, tmp_path))
+    figures = document(ended(reference, tmp_path))["figures"]
     scripted = {
         "triad": 5e11,
         "device_copy_engine": 5e11,
@@ -77,10 +73,11 @@ def test_rates_are_what_the_driver_was_told_to_give(reference: Path, tmp_path: P
         "kernel": 1.5e-6,
     }
     for name, value in scripted.items():
-        assert found[name] == pytest.approx(value, rel=0.01), name
-    assert found["submit"] == pytest.approx(5e-6, rel=0.05)
-    assert found["pipelined"] == pytest.approx(5e-6, rel=0.1)
-    assert found["roundtrip"] == pytest.approx(7e-6, rel=0.1)
+        assert figures[name]["median"] == pytest.approx(value, rel=0.01), name
+    # A busy core only adds, and to a row of 200 launches it adds often: the faster ones tell.
+    assert figures["submit"]["minimum"] == pytest.approx(5e-6, rel=0.05)
+    assert figures["pipelined"]["minimum"] == pytest.approx(5e-6, rel=0.1)
+    assert figures["roundtrip"]["minimum"] == pytest.approx(7e-6, rel=0.1)
 
 
 def test_every_kernel_of_gpud_is_launched_once_and_verified(
