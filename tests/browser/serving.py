@@ -16,6 +16,7 @@ from gpud.agent.web.api.routes import routes
 from gpud.core.clock import Instant
 from gpud.core.settings import parse
 from tests import snapshots
+from tests.e2e.program import free_port
 
 if TYPE_CHECKING:
     import socket
@@ -32,7 +33,7 @@ class Site:
     snapshot: Snapshot
     folder: Path
     now: Instant = snapshots.NOW
-    port: int = 0
+    port: int = field(default_factory=free_port)
     _stop: list[contextlib.ExitStack] = field(default_factory=list)
 
     @property
@@ -44,9 +45,9 @@ class Site:
         self.now = Instant(self.now.wall_s + seconds, self.now.mono_s + seconds)
 
     def start(self) -> None:
-        """Listen, on the port of last time if there was one."""
+        """Listen, each time on the same port."""
         running = contextlib.ExitStack()
-        self.port = running.enter_context(_listening(self))
+        running.enter_context(_listening(self))
         self._stop.append(running)
 
     def stop(self) -> None:
@@ -67,14 +68,14 @@ def site(snapshot: Snapshot, folder: Path) -> Iterator[Site]:
 
 
 @contextlib.contextmanager
-def _listening(made: Site) -> Iterator[int]:
+def _listening(made: Site) -> Iterator[None]:
     loop = asyncio.new_event_loop()
     listener = web.bind("127.0.0.1", made.port)
     stop = asyncio.Event()
     thread = threading.Thread(target=lambda: loop.run_until_complete(_serve(made, listener, stop)))
     thread.start()
     try:
-        yield listener.getsockname()[1]
+        yield
     finally:
         loop.call_soon_threadsafe(stop.set)
         thread.join(timeout=20)

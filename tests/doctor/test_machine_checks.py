@@ -37,6 +37,7 @@ from tests.doctor.trees import (
     report,
     said,
 )
+from tests.e2e.program import free_port
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -287,10 +288,8 @@ def test_a_certificate_that_cannot_be_used_is_said_before_gpud_starts(tmp_path: 
 
 
 def test_who_holds_the_port_is_named_where_it_can_be_seen() -> None:
-    with socket.socket() as held:
-        held.bind(("127.0.0.1", 0))
-        held.listen()
-        number = held.getsockname()[1]
+    number = free_port()  # nobody else's in between
+    with socket.create_server(("127.0.0.1", number)):
         found = port.look(_listening(number))
         said(found, PROBLEM, f"(process {os.getpid()})")
     said(port.look(_listening(number)), OK, "is free")

@@ -50,10 +50,17 @@ QUICK: dict[str, dict[str, Any]] = {
 
 
 def free_port() -> int:
-    with socket.socket() as chosen:
-        chosen.bind(("127.0.0.1", 0))
-        port: int = chosen.getsockname()[1]
-        return port
+    """Give a port that the kernel gives to nobody else while this process lives.
+
+    It is bound and not listened on: who names it may listen, as often as he likes, and who asks for
+    any port gets another one.
+    """
+    chosen = socket.socket()
+    chosen.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    chosen.bind(("127.0.0.1", 0))
+    port: int = chosen.getsockname()[1]
+    chosen.detach()
+    return port
 
 
 def alive(pid: int) -> bool:
@@ -157,7 +164,7 @@ class Program:
         return "\n".join([self.console(), *(f.read_text(errors="replace") for f in files)])
 
     def get(self, path: str) -> bytes:
-        with urllib.request.urlopen(f"http://127.0.0.1:{self.port}{path}", timeout=5) as answer:
+        with urllib.request.urlopen(f"http://127.0.0.1:{self.port}{path}", timeout=20) as answer:
             body: bytes = answer.read()
             return body
 
