@@ -7,7 +7,7 @@ import shutil
 from typing import TYPE_CHECKING
 
 import pytest
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
 from tests.dockerd import PrivateDockerd, private_dockerd
 
@@ -15,8 +15,12 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 
-settings.register_profile("untimed", deadline=None)  # a busy machine is slow, and nothing is wrong
-settings.load_profile("untimed")
+# A busy machine is slow, and nothing is wrong: neither with a test nor with what makes its data.
+untimed = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile("by_chance", untimed)  # --hypothesis-profile=by_chance looks further
+# The same examples each time: a change that breaks nothing is not refused for a rare one.
+settings.register_profile("the_same", untimed, derandomize=True)
+settings.load_profile("the_same")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
