@@ -26,7 +26,8 @@ if TYPE_CHECKING:
 PATH = conditions.PATH
 SYSTEM_CONTAINERD = "/run/containerd/containerd.sock"
 REASON_LINES = 50
-HELPER_END_S = 0.5
+HELPER_END_S = 3.0
+"""A killed one is gone within milliseconds, and later where much else wants a processor."""
 LARGEST_LOG = 10 * 1024 * 1024
 
 

@@ -306,6 +306,8 @@ class Supervisor:
     def _look(self, answer: Ask | None, *, gone: bool) -> Seen:
         api = answer.api if answer is not None and answer.api is not None else Api.REFUSED
         listener = answer.peer_pid if answer is not None else None
+        if listener and process.ref(listener) is None:
+            api, listener = Api.REFUSED, None  # it was put to one that has died: nobody listens
         if self.dockerd.child is not None and self.dockerd.find(listener) is None:
             process.wait_child(self.dockerd.child.pid, OUTCOME_S)
             self._reap()  # its exit code belongs to this look

@@ -18,6 +18,10 @@ if TYPE_CHECKING:
     from tests.root.conftest import Supervised
 
 
+NO_WAIT_S = 3.0
+"""From a kill to the start of the next, on a machine that does much else."""
+
+
 def running(report: dict[str, Any]) -> bool:
     """Well, and it has told its version and how it treats containers."""
     said = report["dockerd"]
@@ -56,7 +60,7 @@ def test_a_killed_dockerd_is_back_at_once_and_its_container_never_stopped(
     after = supervised.when(lambda r: running(r) and r["dockerd"]["restarts"], "its restart")
     assert after["dockerd"]["restarts"] == {"killed": 1}
     begun_s = after["dockerd"]["process"]["start_ticks"] / os.sysconf("SC_CLK_TCK")
-    assert begun_s - killed_s < 1.0  # the rest is how long its own start takes
+    assert begun_s - killed_s < NO_WAIT_S  # the rest is how long its own start takes
     assert after["dockerd"]["live_restore"] is True
     with contextlib.closing(dockerd.client()) as client:
         state = client.inspect_container(container)["State"]
@@ -69,16 +73,17 @@ def test_a_dockerd_killed_again_and_again_is_back_each_time_without_a_back_off(
 ) -> None:
     supervised.settings = {"dockerd": dockerd.settings()}
     supervised.start()
-    killed = supervised.when(running, "a running dockerd")["dockerd"]["process"]["pid"]
     for number in range(8):
-        os.kill(killed, signal.SIGKILL)
-        until(
-            lambda old=killed: answers(dockerd) and dockerd.dockerds() != [old],  # type: ignore[misc]
-            f"the API after kill {number + 1}",
-            5,
+        # Killed before root has seen it answer, one has failed to start.
+        said = supervised.when(
+            lambda r, kills=number: running(r) and sum(r["dockerd"]["restarts"].values()) == kills,  # type: ignore[misc]
+            f"a running dockerd after {number} kills",  # a back-off would be half a minute at last
         )
-        [killed] = dockerd.dockerds()
-    said = supervised.when(lambda r: running(r) and r["dockerd"]["restarts"], "its restarts")
+        os.kill(said["dockerd"]["process"]["pid"], signal.SIGKILL)
+    said = supervised.when(
+        lambda r: running(r) and sum(r["dockerd"]["restarts"].values()) == 8, "its restarts"
+    )
+    assert answers(dockerd)
     assert said["dockerd"]["restarts"] == {"killed": 8}
 
 

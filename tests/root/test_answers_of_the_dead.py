@@ -1,0 +1,82 @@
+"""A dockerd that dies while it is asked: what the next one is, it tells nothing of."""
+
+from __future__ import annotations
+
+import os
+import signal
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.root.test_dockerd_real import running
+from tests.waiting import until
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.root.conftest import Supervised
+
+DOCKERD = """\
+#!/usr/bin/python3 -I
+import os, select, socket, time
+from pathlib import Path
+place = Path({place!r})
+with (place / "starts").open("a") as starts:
+    starts.write(f"{{os.getpid()}}\\n")
+(place / "docker.pid").write_text(str(os.getpid()))
+path = place / "docker.sock"
+path.unlink(missing_ok=True)
+listening = socket.socket(socket.AF_UNIX)
+listening.bind(str(path))
+listening.listen()
+while True:
+    select.select([listening], [], [])
+    if (place / "silent").exists():
+        if os.fork() == 0:  # as a thread of it that the kernel has not ended yet
+            while (place / "starts").read_text().count("\\n") == 1:
+                time.sleep(0.01)
+            os._exit(0)
+        (place / "silent").rename(place / "asked")
+        time.sleep(1000)
+    asking, _ = listening.accept()
+    asking.recv(1024)
+    asking.sendall(b'HTTP/1.0 200 OK\\r\\n\\r\\n{{"Version": "1", "LiveRestoreEnabled": false}}')
+    asking.close()
+"""
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root starts a dockerd")
+def test_a_question_that_the_dead_one_took_along_is_no_failure_of_the_next(
+    supervised: Supervised, tmp_path: Path
+) -> None:
+    """The one who listened when it was put names nobody any more when it ends."""
+    binary = tmp_path / "dockerd"
+    binary.write_text(DOCKERD.format(place=str(tmp_path)))
+    binary.chmod(0o755)
+    supervised.settings = {
+        "dockerd": {
+            "policy": "manage",
+            "binary": str(binary),
+            "socket": str(tmp_path / "docker.sock"),
+            "pidfile": str(tmp_path / "docker.pid"),
+            "ping_interval_s": 0.1,
+        }
+    }
+    supervised.start()
+    said = supervised.when(running, "a running dockerd, of which all is known: pings from now on")
+    first = said["dockerd"]["process"]["pid"]
+    (tmp_path / "silent").touch()
+    until((tmp_path / "asked").exists, "a question under way")
+    os.kill(first, signal.SIGKILL)
+    said = supervised.when(
+        lambda r: (
+            running(r)
+            and (r["dockerd"]["process"] or {}).get("pid") not in {None, first}
+            and r["dockerd"]["restarts"]
+        ),
+        "the next",
+    )
+    heard = said["beat_s"]
+    said = supervised.when(lambda r: r["beat_s"] > heard + 1, "more looks")["dockerd"]
+    assert said["restarts"] == {"killed": 1}
+    assert (tmp_path / "starts").read_text().split() == [str(first), str(said["process"]["pid"])]
