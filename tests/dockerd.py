@@ -83,7 +83,14 @@ class PrivateDockerd:
         return found
 
     def dockerds(self) -> list[int]:
-        return [p for p in self.pids() if Path(f"/proc/{p}/comm").read_text() == "dockerd\n"]
+        """Every living dockerd; what one has just forked is its double until it is another."""
+        parents: dict[int, int] = {}
+        for pid in self.pids():
+            with contextlib.suppress(OSError):  # it has ended meanwhile
+                if Path(f"/proc/{pid}/comm").read_text() == "dockerd\n":
+                    stat = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2]
+                    parents[pid] = int(stat.split()[1])
+        return [pid for pid, parent in parents.items() if parent not in parents]
 
     def containers(self) -> list[int]:
         """First processes of the containers: the children of the shims."""

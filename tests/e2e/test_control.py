@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.e2e.program import Program, alive, as_nobody, program
+from tests.e2e.program import Program, alive, as_nobody, children_of, program
 from tests.waiting import until
 
 if TYPE_CHECKING:
@@ -74,10 +74,13 @@ def test_twenty_at_once_make_one_supervisor_and_one_dockerd(
 
 
 def supervisors(gpud: Program) -> list[int]:
+    """Those there are; what one has just forked has its arguments until it has its own."""
     listed = subprocess.run(
         ["pgrep", "-f", f"gpud --home {gpud.home} up"], capture_output=True, text=True, check=False
     )
-    return [int(pid) for pid in listed.stdout.split()]
+    found = {int(pid) for pid in listed.stdout.split()}
+    forked = {child for pid in found for child in children_of(pid)}
+    return sorted(found - forked)
 
 
 def test_down_keeps_dockerd_and_the_next_up_adopts_it(

@@ -225,7 +225,13 @@ class Machine:
         return [process for process in found if alive(process.pid)]
 
     def named(self, name: str) -> list[Process]:
-        return [process for process in self.processes() if process.name == name]
+        """Those of a name; what one has just forked is its double until it is another."""
+        found = {one.pid: one for one in self.processes() if one.name == name}
+        return [
+            one
+            for one in found.values()
+            if one.parent not in found or found[one.parent].command != one.command
+        ]
 
     def report(self) -> dict[str, Any]:
         """What root says of itself in this boot, {} while it says nothing."""
