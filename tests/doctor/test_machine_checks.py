@@ -40,6 +40,7 @@ from tests.doctor.trees import (
 from tests.e2e.program import free_port
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
 
@@ -264,6 +265,17 @@ def test_the_store_is_judged_from_outside(tmp_path: Path) -> None:
     said(store.look(tree), PROBLEM, "no SQLite database")
     told = replace(tree, agent={"health": {"store": {"level": 2, "detail": "the disk is full"}}})
     assert "the disk is full" in store.look(told).evidence
+
+
+@pytest.mark.parametrize("make", [lambda path: path.symlink_to("/dev/zero"), os.mkfifo])
+def test_what_lies_in_the_histories_place_is_not_followed_by_root(
+    tmp_path: Path, make: Callable[[Path], None]
+) -> None:
+    tree = machine(tmp_path, LINUX)
+    folder = tmp_path / "home-of-gpud/var/lib/gpud"
+    folder.mkdir(parents=True)
+    make(folder / "gpud.db")
+    said(store.look(tree), PROBLEM, "no plain file")
 
 
 def test_little_room_is_advice_and_none_a_problem() -> None:

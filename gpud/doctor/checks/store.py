@@ -1,4 +1,4 @@
-"""The history on disk: there, fed, and with room to grow. It is never opened."""
+"""The history on disk: there, fed, and with room to grow. No SQLite ever opens it."""
 
 from __future__ import annotations
 
@@ -28,6 +28,10 @@ def look(machine: Machine) -> Finding:
     folder = machine.settings.state_dir
     place = f"{folder}/{FILE}"
     try:
+        if not stat.S_ISREG(os.lstat(place).st_mode):
+            return problem(
+                f"{place} is no plain file", f"stop gpud, move {place} away, start gpud again"
+            )
         with open(place, "rb", opener=_carefully) as file:  # opener
             facts = os.fstat(file.fileno())
             begins = file.read(len(MAGIC))
@@ -112,7 +116,8 @@ def free(folder: str) -> int | None:
 
 
 def _carefully(path: str, flags: int) -> int:
-    return os.open(path, flags | os.O_NONBLOCK | os.O_NOCTTY)
+    """Open no link: the folder is the agent's user's, and this may be root."""
+    return os.open(path, flags | os.O_NONBLOCK | os.O_NOCTTY | os.O_NOFOLLOW)
 
 
 def _ago(seconds: float) -> str:
