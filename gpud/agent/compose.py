@@ -10,7 +10,7 @@ import signal
 import time
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING
 
 import msgspec
 import structlog
@@ -30,6 +30,7 @@ from gpud.agent import (
     windows,
 )
 from gpud.agent.board import Board
+from gpud.agent.boundary import Boundary
 from gpud.agent.changes import Watcher
 from gpud.agent.charts import Charts
 from gpud.agent.clocks import local_min, now
@@ -55,30 +56,26 @@ from gpud.core.events import (
     BreakerChanged,
     ChildSpawned,
     ClockJumped,
-    HealthSet,
     PlatformRead,
     ProgramStarted,
 )
 from gpud.core.facts import beside_a_run
-from gpud.core.health import Level
 from gpud.core.sample import Pace
 from gpud.core.snapshot import Snapshot
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Sequence
+    from collections.abc import Sequence
 
     from starlette.routing import Route
     from starlette.types import ASGIApp
 
+    from gpud.agent.boundary import Work
     from gpud.agent.web.renewal import Source
     from gpud.core.settings import Settings
 
 TICK_S = 1.0
-TASK_REST_S = 5.0
 LARGE_AFTER_S = 1.0
 """The first large round follows the first small one at once: a newcomer wants to see numbers."""
-
-Work: TypeAlias = "Callable[[], Awaitable[None]]"
 
 log = structlog.get_logger()
 
@@ -190,7 +187,7 @@ async def run(settings: Settings, source: Source | None = None) -> int:
     )
     schedule = Schedule()
     plan = settings.schedule
-    boundary = _Boundary(board)
+    boundary = Boundary(board.post)
     jobs: tuple[tuple[str, float, Work, float, float], ...] = (
         ("telemetry", plan.telemetry_interval_s, telemetry.collect, 0.0, 0.0),
         ("small", plan.small_interval_s, lambda: pipeline.round(Pace.SMALL), plan.jitter_ratio, 0),
@@ -266,64 +263,6 @@ async def _ended(tasks: list[asyncio.Task[None]]) -> None:
     for task in tasks:
         task.cancel()
     await asyncio.gather(*tasks, return_exceptions=True)
-
-
-class _Boundary:
-    """The one broad ``except`` of the agent: what a job or a task throws is logged, counted, shown.
-
-    Health is that of all jobs together: one that is well again does not hide another that is not.
-    """
-
-    def __init__(self, board: Board) -> None:
-        self._board = board
-        self._broken: dict[str, str] = {}
-
-    def job(self, name: str, work: Work) -> Work:
-        """Guard a scheduled job: it is tried again at its next appointment."""
-
-        async def once() -> None:
-            try:
-                await work()
-            except Exception as error:
-                log.exception("job_failed", job=name)
-                self._failed(name, error)
-            else:
-                self._well(name)
-
-        return once
-
-    async def task(self, name: str, work: Work) -> None:
-        """Guard a task that should never end: it is begun again after a rest."""
-        while True:
-            try:
-                await work()
-            except Exception as error:
-                log.exception("task_failed", task=name)
-                self._failed(name, error)
-                await asyncio.sleep(TASK_REST_S)
-            else:
-                return
-
-    def _failed(self, name: str, error: Exception) -> None:
-        self._broken[name] = f"{name}: {type(error).__name__}: {error}"
-        self._say()
-
-    def _well(self, name: str) -> None:
-        self._broken.pop(name, None)
-        self._say()
-
-    def _say(self) -> None:
-        broken = "; ".join(self._broken.values())
-        self._board.post(
-            HealthSet(
-                "agent",
-                Level.DEGRADED if broken else Level.OK,
-                time.time(),
-                reason="job_failed" if broken else None,
-                detail=broken or None,
-                fix="this is a bug in gpud; the log has its traceback" if broken else None,
-            )
-        )
 
 
 async def _ticking(settings: Settings, board: Board, schedule: Schedule) -> None:
