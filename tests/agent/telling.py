@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
     from gpud.core.sample import Absent, Reading
     from gpud.core.telemetry import Answer
+
+PATIENCE_S = 20.0
 EVERYTHING: frozenset[str] = frozenset()  # what is wanted makes no difference to NVML
 
 
@@ -48,6 +50,10 @@ class Story:
         answer = await self.source.collect(EVERYTHING)
         assert answer is not None
         return answer
+
+    def patient(self) -> None:
+        """From now on a driver that is well has time enough, on a busy machine too."""
+        self.source._deadline_s = PATIENCE_S
 
     async def fields(self, gpu: int | None = 0) -> dict[str, float | str | Absent]:
         answer = await self.collect()

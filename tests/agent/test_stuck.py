@@ -111,14 +111,18 @@ def test_a_driver_call_that_the_kernel_keeps_stops_gpu_work_until_it_ends(
 ) -> None:
     """The real child: SIGALRM and SIGKILL reach it inside cuInit, and it stays."""
     library = build_libcuda(tmp_path, f"stall cuInit {stalled.path}")
-    job = Job("launch", gpu=GPU, cuda_library=str(library), budget_s=0.5)
+    # Time enough to come into the call on a busy machine, before the alarm and the kill.
+    spec, job = (
+        replace(launch.SPEC, budget_s=1.5),
+        Job("launch", gpu=GPU, cuda_library=str(library), budget_s=1.5),
+    )
 
     async def story() -> None:
         agent = Agent(tmp_path / "gpu.lock")
         agent.launcher.look()
         assert agent.metric("gpud_breaker_state", state="closed") == 1
         async with ticking() as gap:
-            report = await agent.launcher.run(LAUNCH, job)
+            report = await agent.launcher.run(spec, job)
             assert report.failure is not None
             assert report.failure.reason is Reason.HUNG
             assert "does not go away (state D" in report.failure.detail
@@ -138,7 +142,7 @@ def test_a_driver_call_that_the_kernel_keeps_stops_gpu_work_until_it_ends(
             await agent.becomes(State.HALF_OPEN)
             assert processes.ref(left.pid) != left
             assert agent.metric("gpud_gpu_stuck") == 0
-            good = await agent.launcher.run(LAUNCH, Job("launch", GPU, str(library), budget_s=30))
+            good = await agent.launcher.run(launch.SPEC, replace(job, budget_s=30))
         assert good.failure is None
         assert agent.states == [State.CLOSED, State.STUCK, State.HALF_OPEN, State.CLOSED]
         assert agent.metric("gpud_breaker_state", state="closed") == 1
