@@ -49,7 +49,7 @@ def test_what_comes_within_the_wait_is_one_message(tmp_path: Path) -> None:
     one = Told()
 
     async def story() -> None:
-        async with telling(tmp_path, one, text="group_wait_s = 0.3\nwarm_up_s = 0.0\n") as told:
+        async with telling(tmp_path, one, text="group_wait_s = 1.0\nwarm_up_s = 0.0\n") as told:
             told.publish(SLOW)
             await asyncio.sleep(0.1)
             told.publish(SLOW, LOST)

@@ -100,15 +100,16 @@ def test_the_newest_run_is_the_last_line_with_figures_and_marks(asked: Asked) ->
 
 
 def test_rows_are_chosen_by_time_probe_mode_gpu_and_number(asked: Asked) -> None:
+    now_s = time.time()
     asked.written(
-        run(NOW_S - 3 * HOUR_S),
-        run(NOW_S - HOUR_S, probe="event", modes=("pair", "record")),
-        run(NOW_S - 60, gpu="GPU-2"),
+        run(now_s - 3 * HOUR_S),
+        run(now_s - HOUR_S, probe="event", modes=("pair", "record")),
+        run(now_s - 60, gpu="GPU-2"),
     )
     for words, expected in (
         (("--since", "2h"), 3),
         (("--since", "2h", "--until", "30m"), 2),
-        (("--since", rfc(NOW_S - 120)), 1),
+        (("--since", rfc(now_s - 120)), 1),
         (("--probe", "event"), 2),
         (("--probe", "event", "--probe", "launch"), 4),
         (("--mode", "pair"), 1),

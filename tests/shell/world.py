@@ -32,7 +32,7 @@ ENVIRONMENT = {
     "USER": USER,
 }
 ROOT_PATH = "/usr/sbin:/usr/bin:/sbin:/bin"
-PATIENCE_S = 10.0
+PATIENCE_S = 60.0
 NOT_NEEDED = (
     "numpy*",
     "apprise*",

@@ -65,7 +65,7 @@ def ask(
         headers={name.replace("_", "-"): value for name, value in headers.items()},
     )
     try:
-        with urllib.request.urlopen(request, timeout=5) as answer:
+        with urllib.request.urlopen(request, timeout=30) as answer:
             return answer.status, dict(answer.headers), answer.read()
     except urllib.error.HTTPError as error:
         with error:
