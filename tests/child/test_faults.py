@@ -17,6 +17,7 @@ from gpud.child.cuda_api import FUNCTIONS
 from gpud.child.probes import launch
 from gpud.core.sample import Reason
 from tests.child.running import CHILD, GPU, ask, run, scripted
+from tests.child.sweep import A_SMALL_GPU
 from tests.standins.build import build_libcuda
 
 WORDS = {"cuGetErrorName", "cuGetErrorString"}
@@ -60,7 +61,7 @@ def test_whichever_function_refuses_the_failure_names_it(tmp_path: Path, functio
 
 @pytest.mark.parametrize("function", sorted(CLEANING))
 def test_figures_that_are_there_outlive_a_failing_clean_up(tmp_path: Path, function: str) -> None:
-    assert scripted(tmp_path, "copy", f"fail {function} 999").samples
+    assert scripted(tmp_path, "copy", f"{A_SMALL_GPU}fail {function} 999").samples
 
 
 @pytest.mark.parametrize("function", sorted(WORDS))
