@@ -297,7 +297,7 @@ def test_the_notice_goes_with_what_fires_across_a_restart(tmp_path: Path) -> Non
         async with telling(tmp_path) as told:
             told.publish(SLOW)
             await told.when(said, "the line again")
-            assert said() == f"{SLOW.summary}\n"
+            assert said() == f"{SLOW.summary.replace('µ', 'u')}\n"  # a shell may know no more
             told.publish(replace(SLOW, acknowledged_s=time.time()))
             await told.when(lambda: not said(), "nothing, for it was seen")
             told.publish(LOST)
