@@ -32,8 +32,14 @@ class Format:
 
     @classmethod
     def of(cls, accept: str) -> Format:
-        """Give the one that an ``Accept`` header asks for."""
-        write, content_type = choose_encoder(accept)
+        """Give the one that an ``Accept`` header asks for; one that cannot be read asks for none.
+
+        prometheus_client compares the version with numbers, whatever came in its place.
+        """
+        try:
+            write, content_type = choose_encoder(accept)
+        except (TypeError, ValueError):
+            write, content_type = choose_encoder("")
         return cls(content_type, write)
 
     def encoded(self, collector: Collector, texts: Texts | None = None) -> bytes:

@@ -118,6 +118,15 @@ def test_each_format_is_written_as_itself(scrape: Scrape) -> None:
             assert plain["vary"] == packed["vary"] == "accept, accept-encoding"
 
 
+@pytest.mark.parametrize("version", ["abc", '"1.0.0"', "1.0.0-rc.1", "1.\xe9", "9" * 5000, "0x1"])
+def test_a_version_that_is_none_gets_the_text_that_everybody_can_read(
+    scrape: Scrape, version: str
+) -> None:
+    wanted = f"application/openmetrics-text;version={version},text/plain;version=0.0.4;q=0.5"
+    plain, body = get(scrape)
+    assert get(scrape, accept=wanted) == (plain, body)
+
+
 def test_what_was_written_before_is_used_again_only_where_nothing_has_changed(
     world: World,
 ) -> None:
