@@ -50,8 +50,9 @@ QUIET: dict[str, dict[str, Any]] = {
 CHECKS = ("wsl", "systemd", "interop", "dxg", "libcuda", "libnvml", "driver", "telemetry")
 """Of the doctor: those about the machine. The others look at the one the test runs on."""
 MASKED = re.compile(
-    r"^(gpud_(?:\w+_timestamp_seconds|start_time_seconds|\w*duration_seconds|children_spawned_total|"
-    r"telemetry_failures_total|telemetry_source_failures_total|\w+_ping_seconds)(?:\{.*\})?) .*$",
+    r"^(gpud_(?:\w+_timestamp_seconds|(?:start_)?time_seconds|\w*duration_seconds|"
+    r"children_spawned_total|telemetry_failures_total|telemetry_source_failures_total|"
+    r"\w+_ping_seconds)(?:\{.*\})?) .*$",
     re.MULTILINE,
 )
 LATER = re.compile(r"^(?:# \w+ )?gpud_store_.*\n", re.MULTILINE)
