@@ -82,7 +82,11 @@ def as_the_agent(settings: Settings, place: Place) -> None:
     own = Path(settings.run_dir, "agent")
     if own.is_dir() and os.geteuid() not in {0, own.stat().st_uid}:
         raise PermissionError("this is for root, or for the user that gpud's agent runs as")
-    if os.geteuid() != 0 or not own.is_dir() or own.stat().st_uid == 0:
+    if os.geteuid() != 0:
+        return
+    if not own.is_dir():  # no gpud since the boot; who has the history has the say over it still
+        own = Path(settings.state_dir)
+    if not own.is_dir() or own.stat().st_uid == 0:
         return
     import pwd
 

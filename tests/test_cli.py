@@ -289,6 +289,27 @@ def test_root_opens_the_history_as_the_user_that_may_have_made_it(
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="becomes another user")
+@pytest.mark.parametrize("words", [("history",), ("report",), *INTO_A_FILE])
+def test_before_gpud_has_run_since_the_boot_root_opens_no_history_either(
+    words: tuple[str, ...],
+) -> None:
+    """SQLite gives a log of the history, whatever lies there, to the owner of the history."""
+    with of_another_user() as (made, history):
+        victim = made.home / "victim"
+        (made.run_dir / "agent").rmdir()
+        index = history.with_name(f"{FILE}-shm")
+        index.write_bytes(bytes(32768))
+        for path in (history.parent, history, index):
+            os.chown(path, 1, 1)
+        log = history.with_name(f"{FILE}-wal")
+        log.write_text("of root")
+        log.chmod(0o600)
+        os.link(log, victim)  # as where Linux guards no hard links
+        gpud(made.home, *words, *([str(made.home / "made")] if words in INTO_A_FILE else []))
+        assert victim.stat().st_uid == 0
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="becomes another user")
 @pytest.mark.parametrize("words", INTO_A_FILE)
 def test_what_that_user_may_read_root_may_write_anywhere(
     words: tuple[str, ...], tmp_path: Path
