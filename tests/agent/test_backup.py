@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from gpud.agent import bringing
 from gpud.agent.history import backup
 from gpud.agent.schema import FILE
 from gpud.agent.store import Store
@@ -92,3 +93,19 @@ def test_who_takes_the_name_meanwhile_keeps_it(tmp_path: Path) -> None:
     target.symlink_to(tmp_path / "nowhere")
     with pytest.raises(GpudError, match="is there already"):
         backup.copy(tmp_path, target)
+
+
+def test_what_a_killed_copy_left_beside_the_history_goes_with_the_next_one(tmp_path: Path) -> None:
+    state = tmp_path / "state"
+    state.mkdir()
+    with opened(state) as store:
+        store.append(hours(2))
+    child = os.fork()
+    if child == 0:
+        os._exit(0)
+    os.waitpid(child, 0)
+    ended, at_work = (state / f".{FILE}.{pid}.part" for pid in (child, 1))
+    for part in (ended, at_work):
+        part.touch()
+    backup.copy(state, tmp_path / "made", bringing.here)
+    assert (ended.exists(), at_work.exists()) == (False, True)

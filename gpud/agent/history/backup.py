@@ -7,6 +7,7 @@ import os
 import shutil
 import sqlite3
 from contextlib import closing, suppress
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from gpud.agent import reader
@@ -14,7 +15,6 @@ from gpud.agent.schema import FILE
 from gpud.core.errors import GpudError, StoreError
 
 if TYPE_CHECKING:
-    from pathlib import Path
     from typing import BinaryIO
 
     from gpud.agent.bringing import Bring
@@ -67,6 +67,7 @@ def _streamed(directory: Path, stream: BinaryIO) -> str:
     beside = directory / FILE
     part = directory / f".{FILE}.{os.getpid()}.part"
     try:
+        _clear(directory)
         os.close(os.open(part, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
         try:
             reader.ask(directory, lambda source: _copied(source, part), patience_s=PATIENCE_S)
@@ -79,6 +80,14 @@ def _streamed(directory: Path, stream: BinaryIO) -> str:
     except OSError as error:
         raise GpudError(f"cannot write beside {beside}: {error.strerror}") from error
     return "whole"
+
+
+def _clear(directory: Path) -> None:
+    """Remove what copies left that were killed: each is as large as the history."""
+    for part in directory.glob(f".{FILE}.*.part"):
+        if not Path("/proc", part.suffixes[-2][1:]).exists():
+            with suppress(OSError):
+                part.unlink()
 
 
 def _copied(source: sqlite3.Connection, part: Path) -> None:
