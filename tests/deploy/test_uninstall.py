@@ -67,7 +67,7 @@ def test_hashes_in_the_settings_are_for_root_and_the_agent_and_later_for_root(
     with fresh(shared, installed.changes) as made:
         file = made.root / "etc/gpud/gpud.toml"
         file.write_text(f'[http]\nbasic_auth_users = {{ ada = "{hashed}" }}\n')
-        said = made.well(*install(shared, "--no-start"))
+        said = made.well("env", "GPUD_LOG__LEVEL=loud", *install(shared, "--no-start"))
         assert "/etc/gpud/gpud.toml for root and the group gpud only" in said
         assert made.well("stat", "-c", "%U %G %a", "/etc/gpud/gpud.toml") == "root gpud 640\n"
         agent = ("setpriv", "--reuid=gpud", "--regid=gpud", "--clear-groups")
