@@ -1,16 +1,21 @@
-"""``gpud history --chart``: each series over time, with the driver's changes and what is usual."""
+"""``gpud history --chart``: each series over time, with the driver's changes and what is usual.
+
+Up to two days are drawn of the runs themselves, longer ranges of the hours and the runs after them,
+as on the page: a terminal has no room for a week of runs, and nobody has the time to read them all.
+"""
 
 from __future__ import annotations
 
+import math
 import sys
 from collections import defaultdict
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeGuard
 
 from gpud import place
-from gpud.agent import historyrows, reader
+from gpud.agent import historyscope, reader, thinrows
 from gpud.agent.byhand import terminal
 from gpud.agent.history.request import numbering, understood
 from gpud.core import plot
@@ -23,17 +28,19 @@ from gpud.status.view import HEAD, QUIET, Span, line, narrowed
 from gpud.term import paint
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    import sqlite3
+    from collections.abc import Iterable, Iterator, Mapping
 
     from gpud.agent.history.request import Request
-    from gpud.agent.historyrows import Row
+    from gpud.agent.thinrows import Thin
+    from gpud.agent.wanted import Wanted
     from gpud.core.settings import Settings
     from gpud.status.view import Line, View
 
 USUAL_SINCE: Final = "7d"
 SHORTEST_S: Final = 600.0
 """So much is drawn of a history that has just begun."""
-MOST_ROWS: Final = 400_000
+RAW_RANGE_S: Final = 2 * 86400.0
 PATIENCE_S: Final = 30.0
 MOST_CHARTS: Final = 12
 MOST_MARKS: Final = 6
@@ -70,13 +77,13 @@ def show(settings: Settings, request: Request, *, colour: str, now_s: float) -> 
     directory, numbers = Path(settings.state_dir), numbering(settings)
     asked = replace(request, since=request.since or USUAL_SINCE)
     wanted = understood(directory, asked, numbers, now_s)
-    rows = reader.ask(
+    wanted = replace(wanted, until_s=min(wanted.until_s, now_s))
+    courses = reader.ask(
         directory,
-        lambda connection: historyrows.newest(connection, wanted, request.limit or MOST_ROWS),
+        lambda connection: _read(connection, wanted, request.limit),
         patience_s=PATIENCE_S,
     )
-    courses = found(rows)
-    span = (wanted.since_s, min(wanted.until_s, now_s))
+    span = (wanted.since_s, wanted.until_s)
     if request.since is None:
         span = (begin(courses.values(), *span), span[1])
     view = paint.view(sys.stdout)
@@ -105,28 +112,40 @@ def begin(courses: Iterable[Course], since_s: float, until_s: float) -> float:
     return max(since_s, min(first_s, until_s - SHORTEST_S))
 
 
-def found(rows: Sequence[Row]) -> dict[Series, Course]:
-    """Sort rows, the oldest first, into courses; runs that are marked are only counted."""
+def _read(connection: sqlite3.Connection, wanted: Wanted, most: int | None) -> dict[Series, Course]:
+    range_s = wanted.until_s - wanted.since_s
+    rows: list[tuple[str, Thin]] = []
+    for probe in wanted.probes or historyscope.probes(connection):
+        one = replace(wanted, probes=(probe,))
+        if range_s > RAW_RANGE_S:
+            told = thinrows.hours(connection, one, most_s=range_s)
+        else:
+            told = thinrows.runs(connection, one)
+        rows += ((probe, row) for row in told)
+    rows.sort(key=lambda one: one[1].at_s)
+    return found(rows[-(most or 0) :])
+
+
+def found(rows: Iterable[tuple[str, Thin]]) -> dict[Series, Course]:
+    """Sort rows of probes, the oldest first, into courses; marked runs are only counted."""
     courses: defaultdict[Series, Course] = defaultdict(Course)
-    for row in rows:
-        value = row.figures.get("median")
-        if row.mode is None or value is None or row.unit not in UNITS:
+    for probe, row in rows:
+        if row.unit not in UNITS:
             continue
-        if row.gpu is None and row.backend == "cuda":
+        course = courses[Series(row.gpu or "", probe, row.mode, row.version, row.unit)]
+        course.marked += row.marked
+        if not row.n or not _finite(row.median):
             continue
-        key = Series(row.gpu or "", row.probe, row.mode, row.version or 1, row.unit or "")
-        course = courses[key]
-        if row.flags:
-            course.marked += 1
-            continue
-        course.marked += row.flagged
-        course.points.append((row.at_s, value))
-        course.ends += [row.figures[end] for end in ("minimum", "maximum") if end in row.figures]
-        driver = row.conditions.get("driver_version")
-        if isinstance(driver, str) and driver not in {"", *(one for _, one in course.drivers[-1:])}:
-            course.drivers.append((row.at_s, driver))
+        course.points.append((row.at_s, row.median))
+        course.ends += [end for end in (row.minimum, row.maximum) if _finite(end)]
+        if row.driver and row.driver not in {one for _, one in course.drivers[-1:]}:
+            course.drivers.append((row.at_s, row.driver))
     ordered = sorted(courses.items(), key=lambda item: item[0])
     return {series: course for series, course in ordered if course.points}
+
+
+def _finite(figure: object) -> TypeGuard[float]:
+    return isinstance(figure, float) and math.isfinite(figure)
 
 
 def _chart(  # noqa: PLR0913, PLR0917  # what is drawn, and into what

@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from gpud.agent import rolluprows
 from gpud.agent.store import Store
 from gpud.core.sample import Flag
 from gpud.term import chart
-from tests.histories import run
+from tests.histories import done, run
 from tests.term.windows import ENVIRONMENT, gpud, window
 
 if TYPE_CHECKING:
@@ -67,6 +68,22 @@ def test_a_series_has_its_figures_its_axis_and_the_change_of_its_driver(home: Pa
     assert changed.strip().startswith("| 20")
     assert changed.endswith(" driver 566.36 -> 572.16")
     assert "  " in next(line for line in lines if "───" in line).strip()  # four hours without a run
+
+
+def test_more_than_two_days_are_drawn_of_hours_and_the_runs_after_them(tmp_path: Path) -> None:
+    state = tmp_path / "var/lib/gpud"
+    state.mkdir(parents=True)
+    runs = [run(NOW_S - 600 * n, 3e-5 if n == 700 else 1e-5) for n in range(1, 6 * 24 * 6)]
+    with closing(Store(state, now=str)) as store:
+        store.append(runs)
+        before = drawn(tmp_path, "--mode", "submit", "--since", "5d").splitlines()
+        done(store, rolluprows.roll_up)
+    after = drawn(tmp_path, "--mode", "submit", "--since", "5d").splitlines()
+    raw, hourly = (int(lines[1].split()[0]) for lines in (before, after))
+    assert raw == 5 * 24 * 6 - 1, "the first is older by now"
+    assert 5 * 24 < hourly < 5 * 24 + 2 * 6
+    assert "most 30 µs" in after[1], "a spike is never thinned out"
+    assert [line for line in after if "┤" in line][1] == [line for line in before if "┤" in line][1]
 
 
 def test_every_series_is_drawn_where_none_is_named_and_nothing_steers_the_terminal(
