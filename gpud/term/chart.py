@@ -37,7 +37,8 @@ if TYPE_CHECKING:
     from gpud.core.settings import Settings
     from gpud.status.view import Line, View
 
-USUAL_SINCE: Final = "7d"
+USUAL_S: Final = 7 * 86400.0
+"""Before the end of what is asked for, where no begin is."""
 SHORTEST_S: Final = 600.0
 """So much is drawn of a history that has just begun."""
 RAW_RANGE_S: Final = 2 * 86400.0
@@ -75,9 +76,10 @@ def show(settings: Settings, request: Request, *, colour: str, now_s: float) -> 
     Errors: ``ConfigError`` for a moment, probe or GPU that is none, ``StoreError``.
     """
     directory, numbers = Path(settings.state_dir), numbering(settings)
-    asked = replace(request, since=request.since or USUAL_SINCE)
-    wanted = understood(directory, asked, numbers, now_s)
+    wanted = understood(directory, request, numbers, now_s)
     wanted = replace(wanted, until_s=min(wanted.until_s, now_s))
+    if request.since is None:
+        wanted = replace(wanted, since_s=wanted.until_s - USUAL_S)
     courses = reader.ask(
         directory,
         lambda connection: _read(connection, wanted, request.limit),

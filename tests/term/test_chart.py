@@ -111,6 +111,16 @@ def test_a_young_history_fills_its_chart_unless_a_time_is_asked_for(home: Path) 
     assert covered("--since", "2d") < 0.05
 
 
+def test_a_chart_that_ends_weeks_ago_is_of_the_week_before_its_end(tmp_path: Path) -> None:
+    state = tmp_path / "var/lib/gpud"
+    state.mkdir(parents=True)
+    with closing(Store(state, now=str)) as store:
+        store.append([hours_ago(24 * days, 1e-5, "566.36") for days in (40, 33, 32, 31, 1)])
+    shown = drawn(tmp_path, "--until", "30d")
+    assert "3 points" in shown
+    assert "later than --until" not in shown
+
+
 @pytest.mark.parametrize(
     ("first_s", "begins_s"), [((100.0, 700.0), 100.0), ((950.0,), 400.0), ((), 0.0)]
 )
