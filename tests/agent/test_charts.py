@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import os
+import resource
 import signal
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -18,9 +20,6 @@ from gpud.agent.charting.thinning import Steps
 from gpud.agent.charts import HELPER, Charts
 from gpud.core.errors import StoreError
 from tests.histories import BEGUN_S, DAY_S, opened, run
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 KNOWN = Known({"launch": ("submit",)}, {"GPU-1": 0})
 ECHOES_ITS_PID = 'echo $$ >>"$0"; exec "$@"'
@@ -199,7 +198,7 @@ def test_a_process_that_has_grown_begins_anew_after_its_answer(folder: Path) -> 
     asyncio.run(story())
 
 
-def test_it_goes_behind_everything_else(folder: Path) -> None:
+def test_it_goes_behind_everything_else_and_before_it_where_memory_runs_out(folder: Path) -> None:
     charts, pids = counted(folder)
 
     async def story() -> None:
@@ -207,6 +206,10 @@ def test_it_goes_behind_everything_else(folder: Path) -> None:
         own = os.getpriority(os.PRIO_PROCESS, 0)
         theirs = os.getpriority(os.PRIO_PROCESS, started(pids)[0])
         assert theirs == min(own + charting.NICENESS, 19)
+        process = Path(f"/proc/{started(pids)[0]}")
+        assert int((process / "oom_score_adj").read_text()) >= int(charting.FIRST_TO_GO)
+        limit = resource.prlimit(started(pids)[0], resource.RLIMIT_AS)
+        assert limit == (charting.MOST_BYTES, charting.MOST_BYTES)
         await charts.close()
 
     asyncio.run(story())

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import resource
 import sys
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Final
@@ -20,6 +21,10 @@ NICENESS: Final = 10
 """A chart may come later; a probe that is being timed and a scrape may not."""
 LARGEST_BYTES: Final = 64 << 20
 """Of memory: what one large answer took, Python keeps. After more than that it begins anew."""
+MOST_BYTES: Final = 512 << 20
+"""Of memory at any moment: what a damaged history holds in one field may be a hundred megabytes."""
+FIRST_TO_GO: Final = "500"
+"""Where memory runs out, before the agent: a chart is asked for again."""
 LONGEST_BYTES: Final = 2 << 20
 """Of an answer as it is sent: all that a page can show is a tenth of it."""
 
@@ -48,6 +53,9 @@ def resident_bytes() -> int:
 def main() -> int:
     """Serve; the agent ends it by closing its input, alive or not."""
     os.nice(NICENESS)
+    resource.setrlimit(resource.RLIMIT_AS, (MOST_BYTES, MOST_BYTES))
+    with suppress(OSError):  # may be kept from us, in a container
+        Path("/proc/self/oom_score_adj").write_text(FIRST_TO_GO, encoding="ascii")
     decoder = msgspec.json.Decoder(Question)
     for line in sys.stdin.buffer:
         reply = answered(decoder.decode(line))
