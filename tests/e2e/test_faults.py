@@ -236,9 +236,7 @@ def test_a_read_only_disk_is_said_and_measuring_goes_on(gpud: Program, small_dis
 
 
 def test_a_taken_port_is_said_in_the_status_file_and_served_once_it_is_free(gpud: Program) -> None:
-    with socket.socket() as squatter:
-        squatter.bind(("127.0.0.1", gpud.port))
-        squatter.listen()
+    with socket.create_server(("127.0.0.1", gpud.port)):
         gpud.start()
 
         def said() -> str | None:
