@@ -73,7 +73,8 @@ def test_a_series_has_its_figures_its_axis_and_the_change_of_its_driver(home: Pa
 def test_more_than_two_days_are_drawn_of_hours_and_the_runs_after_them(tmp_path: Path) -> None:
     state = tmp_path / "var/lib/gpud"
     state.mkdir(parents=True)
-    runs = [run(NOW_S - 600 * n, 3e-5 if n == 700 else 1e-5) for n in range(1, 6 * 24 * 6)]
+    now_s = time.time()
+    runs = [run(now_s - 600 * n, 3e-5 if n == 700 else 1e-5) for n in range(1, 6 * 24 * 6)]
     with closing(Store(state, now=str)) as store:
         store.append(runs)
         before = drawn(tmp_path, "--mode", "submit", "--since", "5d").splitlines()
