@@ -78,7 +78,7 @@ def slowdown_labels(found: Sequence[Found]) -> dict[str, str]:
 
 def alert(case: Case, gpus: Mapping[str, str], platform: Platform) -> Alert:
     """Put a case into words. Shapes: ``gpus`` says how GPUs are called, by UUID."""
-    evidence = tuple(sorted(map(told, case.open or case.found), key=_strength))
+    evidence = tuple(sorted(map(told, _strongest(case.open or case.found)), key=_strength))
     why = _causes(case)
     worst = max(evidence, key=lambda one: one.slowdown)
     return Alert(
@@ -95,6 +95,15 @@ def alert(case: Case, gpus: Mapping[str, str], platform: Platform) -> Alert:
         fix=slowfix.fix(why, platform),
         acknowledged_s=case.acknowledged_s,
     )
+
+
+def _strongest(found: Sequence[Found]) -> list[Found]:
+    """Take one alarm of each stream: what came on top of another one is no second figure."""
+    best: dict[StreamKey, Found] = {}
+    for one in found:
+        if one.key not in best or one.slowdown > best[one.key].slowdown:
+            best[one.key] = one
+    return list(best.values())
 
 
 def plain(text: str) -> str:

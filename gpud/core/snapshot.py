@@ -178,3 +178,12 @@ def with_health(  # noqa: PLR0913  # one argument per field of Health
         snapshot,
         health={**snapshot.health, component: Health(level, reason, detail, fix, since_s)},
     )
+
+
+def with_since_of(snapshot: Snapshot, component: str, before: Health | None) -> Snapshot:
+    """Give a component the ``since_s`` it had, where two judgements in a row left it as it was."""
+    now = snapshot.health.get(component)
+    if before is None or now is None or (before.level, before.reason) != (now.level, now.reason):
+        return snapshot
+    kept = replace(now, since_s=before.since_s)
+    return replace(snapshot, health={**snapshot.health, component: kept})

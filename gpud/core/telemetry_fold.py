@@ -10,7 +10,7 @@ from gpud.core.advice import Situation
 from gpud.core.health import Level
 from gpud.core.presence import may_be_nothing, with_presence
 from gpud.core.sample import Absent
-from gpud.core.snapshot import Snapshot, with_health
+from gpud.core.snapshot import Snapshot, with_health, with_since_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -43,7 +43,7 @@ def with_answer(snapshot: Snapshot, answer: Answer, now_s: float) -> Snapshot:
         snapshot, gpus=known, telemetry=telemetry.with_answer(snapshot.telemetry, numbered)
     )
     judged = _with_health(after, now_s, answer.taken_mono_s + (answer.duration_s or 0.0))
-    return with_presence(judged, now_s)
+    return with_since_of(with_presence(judged, now_s), NVML, snapshot.health.get(NVML))
 
 
 def _of_instances(

@@ -25,7 +25,7 @@ from gpud.core.sample import Unit
 from gpud.core.signs import Subject, Why
 from gpud.core.streams import JUDGED
 from gpud.core.text import escaped
-from tests.core.findings import GPUS, NOW_S, alarm, found
+from tests.core.findings import GPUS, NOW_S, alarm, found, grave
 
 HOSTILE = (
     "x\n\x1b]0;y\x07\x1b[2J",
@@ -175,3 +175,13 @@ def test_what_two_streams_measured_a_little_differently_is_one_cause() -> None:
         known = ledger.with_alarm(known, one, NOW_S)
     (shown,) = told(known)
     assert [cause.kind for cause in shown.causes] == ["sm_clock"]
+
+
+def test_a_figure_that_moved_again_is_told_once_by_its_largest_move() -> None:
+    known = ledger.with_alarm(Ledger(), grave(), NOW_S)
+    for seq, ratio in ((2000, 1.7), (2100, 1.2)):
+        again = found(one=alarm(ratio=ratio, seq=seq))
+        known = ledger.with_alarm(known, again, NOW_S + seq)
+    (one,) = told(known)
+    assert [piece.slowdown for piece in one.evidence] == [pytest.approx(1.7)]
+    assert one.summary.count("submission latency") == 1

@@ -173,3 +173,27 @@ def test_time_that_is_no_number_is_refused_before_anything_is_learnt_of_it() -> 
     assert detector.push(Observation(float("nan"), 1.0, OLD)) is None
     detector.push(Observation(FIRST_S, 1.0, OLD))
     assert detector.standing().refused == {Refusal.BAD_TIME: 1}
+
+
+def test_a_slowness_that_went_in_steps_too_small_to_be_told_is_over_all_the_same() -> None:
+    feed = Feed(noise=0.005)
+    feed.level(LEVEL, 300)
+    assert [one.worse for one in feed.level(LEVEL * 2, 150)] == [True]
+    for factor in (1.5, 1.07):
+        feed.level(LEVEL * factor, 150)
+    assert feed.detector.standing().open, "it is not as it was yet"
+    told = len(feed.alarms)
+    for hundredths in range(6, -1, -1):
+        feed.level(LEVEL * (1 + hundredths / 100), 20)
+    feed.level(LEVEL, 60)
+    assert feed.detector.standing().open == ()
+    assert len(feed.alarms) == told, "nothing new is told of it"
+
+
+@pytest.mark.parametrize("slower", [1.08, 1.12, 2.0])
+def test_a_slowness_that_stays_is_not_over(slower: float) -> None:
+    feed = Feed(noise=0.005)
+    feed.level(LEVEL, 300)
+    feed.level(LEVEL * slower, 1500)
+    assert [one.worse for one in feed.alarms] == [True]
+    assert len(feed.detector.standing().open) == 1

@@ -365,3 +365,19 @@ def test_a_gpu_that_others_see_in_wsl_reaches_it() -> None:
         after = fold(InventoryTaken(Inventory(failure=NONE), 2.0), snapshot)
         assert after.health["cuda"].level is Level.FAILED
         assert ("the driver was replaced" in str(after.health["cuda"].fix)) is helped
+
+
+def test_where_there_is_no_gpu_nvml_is_well_since_it_was_first_asked() -> None:
+    failed = Answer("nvml", 5, 1.0, 1.0, reason="library_missing", detail="d", fix="f")
+    snapshot = fold(InventoryTaken(Inventory(failure=MISSING), 2.0), machine(exposed="no"))
+    since_s = snapshot.health["nvml"].since_s
+    for at_s in (12.0, 22.0):
+        snapshot = fold(SourceAnswered(replace(failed, taken_s=at_s), at_s), snapshot)
+        assert (snapshot.health["nvml"].level, snapshot.health["nvml"].since_s) == (
+            Level.OK,
+            since_s,
+        )
+    shown = (Reading(0, "uuid", "GPU-1", "nvml"), Reading(0, "name", "card", "nvml"))
+    snapshot = fold(SourceAnswered(Answer("nvml", 5, 30.0, 30.0, shown), 30.0), snapshot)
+    assert snapshot.health["nvml"].reason is None
+    assert snapshot.health["nvml"].since_s == 30.0

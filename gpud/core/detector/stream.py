@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 
 LATEST = 20
 """Samples whose median is what a stream is like now."""
+RETURNED = 60
+"""Samples that are as they were before an alarm, and end it where no step back was seen."""
 FEWEST = 8
 MOST_OPEN = 8
 TOO_FEW = "the old driver brought too few samples to compare with"
@@ -114,6 +116,8 @@ class Detector:
         if not slow:
             self.level.add(one)
             alarm = self._tried(latest) or self._steady(latest)
+            if alarm is None and self.open:
+                self._let_go()
         return alarm or self._shared(latest)  # one a sample: a moved share can wait for the next
 
     def accept(self) -> None:
@@ -338,6 +342,19 @@ class Detector:
 
     def _ends(self, after: float, alarm: Alarm) -> bool:
         return after <= self.door.logarithm(alarm.before) + self.parameters.near
+
+    def _let_go(self) -> None:
+        """End the alarms whose slowness is over: it may go in steps too small to be told."""
+        level = self.level
+        if level.own < RETURNED:
+            return
+        now = median(level.latest(RETURNED))
+        self.open = [one for one in self.open if self._of_share(one) or not self._over(now, one)]
+
+    def _over(self, now: float, alarm: Alarm) -> bool:
+        """Say whether a level is that of before an alarm, and nearer to it than to what it told."""
+        before, after = self.door.logarithm(alarm.before), self.door.logarithm(alarm.after)
+        return now - before < min(self.parameters.near, (after - before) / 2)
 
     def _of_share(self, alarm: Alarm) -> bool:
         """Say whether an alarm is of a share and no level: where the slow samples are marked."""

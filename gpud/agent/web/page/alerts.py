@@ -22,7 +22,7 @@ MOST = 20
 """Alerts that are drawn; more are counted."""
 STREAMS = 30
 SUMMARY = 400
-HEADINGS = ("figure", "change", "before", "now", "on", "nine times in ten", "runs", "since")
+HEADINGS = ("figure", "change", "before", "after", "on", "nine times in ten", "runs", "since")
 """The first ones are what a phone shows without being scrolled."""
 
 
