@@ -100,6 +100,6 @@ def test_an_absent_image_is_a_counted_skip_and_nobodys_problem() -> None:
             lambda d: d["counters"]["skips"].get("container_nbody:image_absent"), "the skip", 40
         )
     assert document["root"]["containers"]["run"] is None
-    assert document["counters"]["failures"] == {}
+    assert not [name for name in document["counters"]["failures"] if name.startswith("container")]
     assert document["health"]["containers"]["level"] == 0
     assert "not installed" in document["health"]["containers"]["detail"]
