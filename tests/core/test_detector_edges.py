@@ -185,7 +185,7 @@ def test_a_slowness_that_went_in_steps_too_small_to_be_told_is_over_all_the_same
     told = len(feed.alarms)
     for hundredths in range(6, -1, -1):
         feed.level(LEVEL * (1 + hundredths / 100), 20)
-    feed.level(LEVEL, 60)
+    feed.level(LEVEL, 250)
     assert feed.detector.standing().open == ()
     assert len(feed.alarms) == told, "nothing new is told of it"
 

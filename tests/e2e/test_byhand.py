@@ -175,11 +175,14 @@ def test_a_terminal_shows_a_live_bar_then_the_table_and_the_histogram(gpud: Prog
     assert "launch on GPU 0" in screen
     assert screen.count("\x1b[?25l") == screen.count("\x1b[?25h") == 1  # the cursor is back
     stays = lasting(screen)
-    # The two modes of the distribution are two lines, and no figure lies between them.
-    # What is subtracted may be some tenths of a microsecond more than what was added.
-    quick, slow = r"(19\.[5-9]|20(\.\d)?) µs", r"(79\.[5-9]|80(\.\d)?) µs"
-    assert any(re.match(rf"  launch +submit \((79|80|81) %\) +{quick}", text) for text in stays)
-    assert any(re.match(rf" +submit \((19|20|21) %\) +{slow}", text) for text in stays)
+    # The two modes of the distribution are two lines, and no figure lies between them. How near
+    # they come to 20 and 80 is a matter of the cores, and of tests/child/test_accuracy.py.
+    modes = (re.match(r" +(?:launch +)?submit \((\d+) %\) +([\d.]+) µs", text) for text in stays)
+    (quick_share, quick_us), (slow_share, slow_us) = (found.groups() for found in modes if found)
+    assert int(quick_share) + int(slow_share) == 100
+    assert int(quick_share) > 70
+    assert float(quick_us) < 30
+    assert float(slow_us) > 70
     assert any(re.search(r"≤ 22.7 µs  █+ +\d+ +\d+\.\d %$", text) for text in stays)
     assert any("8000 calls" in text for text in stays)
     assert max(map(len, stays)) <= 80

@@ -32,8 +32,9 @@ if TYPE_CHECKING:
 
 LATEST = 20
 """Samples whose median is what a stream is like now."""
-RETURNED = 60
-"""Samples that are as they were before an alarm, and end it where no step back was seen."""
+RETURNED = 250
+"""Samples that are as they were before an alarm, and end it where no step back was seen: one of 8 %
+is found among 240."""
 FEWEST = 8
 MOST_OPEN = 8
 TOO_FEW = "the old driver brought too few samples to compare with"
