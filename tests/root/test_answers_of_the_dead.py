@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 from typing import TYPE_CHECKING
@@ -12,6 +13,7 @@ from tests.root.test_dockerd_real import running
 from tests.waiting import until
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
     from tests.root.conftest import Supervised
@@ -45,28 +47,36 @@ while True:
 """
 
 
+@pytest.fixture
+def place(tmp_path: Path) -> Iterator[Path]:
+    """Made before gpud, so that it goes after it: the last of them outlives gpud, as it should."""
+    yield tmp_path
+    with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+        os.kill(int((tmp_path / "starts").read_text().split()[-1]), signal.SIGKILL)
+
+
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root starts a dockerd")
 def test_a_question_that_the_dead_one_took_along_is_no_failure_of_the_next(
-    supervised: Supervised, tmp_path: Path
+    place: Path, supervised: Supervised
 ) -> None:
     """The one who listened when it was put names nobody any more when it ends."""
-    binary = tmp_path / "dockerd"
-    binary.write_text(DOCKERD.format(place=str(tmp_path)))
+    binary = place / "dockerd"
+    binary.write_text(DOCKERD.format(place=str(place)))
     binary.chmod(0o755)
     supervised.settings = {
         "dockerd": {
             "policy": "manage",
             "binary": str(binary),
-            "socket": str(tmp_path / "docker.sock"),
-            "pidfile": str(tmp_path / "docker.pid"),
+            "socket": str(place / "docker.sock"),
+            "pidfile": str(place / "docker.pid"),
             "ping_interval_s": 0.1,
         }
     }
     supervised.start()
     said = supervised.when(running, "a running dockerd, of which all is known: pings from now on")
     first = said["dockerd"]["process"]["pid"]
-    (tmp_path / "silent").touch()
-    until((tmp_path / "asked").exists, "a question under way")
+    (place / "silent").touch()
+    until((place / "asked").exists, "a question under way")
     os.kill(first, signal.SIGKILL)
     said = supervised.when(
         lambda r: (
@@ -79,4 +89,4 @@ def test_a_question_that_the_dead_one_took_along_is_no_failure_of_the_next(
     heard = said["beat_s"]
     said = supervised.when(lambda r: r["beat_s"] > heard + 1, "more looks")["dockerd"]
     assert said["restarts"] == {"killed": 1}
-    assert (tmp_path / "starts").read_text().split() == [str(first), str(said["process"]["pid"])]
+    assert (place / "starts").read_text().split() == [str(first), str(said["process"]["pid"])]
