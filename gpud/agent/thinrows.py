@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, TypeGuard
 
 from gpud.agent import reader
 from gpud.agent.historyscope import ROLLUPS_SINCE
@@ -69,3 +69,8 @@ def hours(connection: sqlite3.Connection, wanted: Wanted, *, most_s: float) -> I
             yield hour
     since_s = max(wanted.since_s, last_s + HOUR_S, wanted.until_s - most_s)
     yield from runs(connection, replace(wanted, since_s=since_s))
+
+
+def finite(figure: object) -> TypeGuard[float]:
+    """Say whether a figure is one: a disk makes of it what it likes."""
+    return isinstance(figure, float) and math.isfinite(figure)

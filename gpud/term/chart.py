@@ -6,13 +6,12 @@ as on the page: a terminal has no room for a week of runs, and nobody has the ti
 
 from __future__ import annotations
 
-import math
 import sys
 from collections import defaultdict
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, NamedTuple, TypeGuard
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from gpud import place
 from gpud.agent import historyscope, reader, thinrows
@@ -136,18 +135,14 @@ def found(rows: Iterable[tuple[str, Thin]]) -> dict[Series, Course]:
             continue
         course = courses[Series(row.gpu or "", probe, row.mode, row.version, row.unit)]
         course.marked += row.marked
-        if not row.n or not _finite(row.median):
+        if not row.n or not thinrows.finite(row.median):
             continue
         course.points.append((row.at_s, row.median))
-        course.ends += [end for end in (row.minimum, row.maximum) if _finite(end)]
+        course.ends += [end for end in (row.minimum, row.maximum) if thinrows.finite(end)]
         if row.driver and row.driver not in {one for _, one in course.drivers[-1:]}:
             course.drivers.append((row.at_s, row.driver))
     ordered = sorted(courses.items(), key=lambda item: item[0])
     return {series: course for series, course in ordered if course.points}
-
-
-def _finite(figure: object) -> TypeGuard[float]:
-    return isinstance(figure, float) and math.isfinite(figure)
 
 
 def _chart(  # noqa: PLR0913, PLR0917  # what is drawn, and into what

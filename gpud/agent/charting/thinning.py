@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, TypeAlias, TypeGuard
+from typing import TYPE_CHECKING, Final, TypeAlias
 
+from gpud.agent.thinrows import finite
 from gpud.core.stats import quantile
 
 if TYPE_CHECKING:
@@ -114,12 +115,12 @@ class _Point:
         self.marked += row.marked
         if row.driver:
             self.drivers.add(row.driver)
-        if not row.n or not _finite(row.median):
+        if not row.n or not finite(row.median):
             return
         self.medians.append(row.median)
-        if _finite(row.minimum) and row.minimum < self.least:
+        if finite(row.minimum) and row.minimum < self.least:
             self.least = row.minimum
-        if _finite(row.maximum) and row.maximum > self.most:
+        if finite(row.maximum) and row.maximum > self.most:
             self.most = row.maximum
 
     def figures(self) -> tuple[float | None, ...]:
@@ -164,10 +165,6 @@ def _series(key: _Key, points: dict[int, _Point], steps: Steps) -> Series:
         maximum=maximum,
         drivers=[sorted(point.drivers) for point in points.values()],
     )
-
-
-def _finite(figure: object) -> TypeGuard[float]:
-    return isinstance(figure, float) and math.isfinite(figure)
 
 
 def _rounded(figure: float) -> float | None:

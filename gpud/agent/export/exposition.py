@@ -43,22 +43,18 @@ class Format:
         return cls(content_type, write)
 
     def encoded(self, collector: Collector, texts: Texts | None = None) -> bytes:
-        """Write everything down. ``texts`` are those of before, and become those of now.
+        """Write everything down. ``texts`` are those of before, and what has changed goes in.
 
         Of a hundred families a few have changed since the last scrape, and comparing a family costs
         a tenth of writing it.
         """
-        before = {} if texts is None else dict(texts)
-        now: Texts = {}
+        texts = {} if texts is None else texts
         pieces = []
         for family in collector.collect():
-            known = before.get(family.name)
-            text = known[1] if known is not None and known[0] == family else self._text(family)
-            now[family.name] = family, text
-            pieces.append(text)
-        if texts is not None:
-            texts.clear()
-            texts.update(now)
+            known = texts.get(family.name)
+            if known is None or known[0] != family:
+                known = texts[family.name] = family, self._text(family)
+            pieces.append(known[1])
         if not self.content_type.startswith("text/plain"):
             pieces.append(END)
         return b"".join(pieces)
