@@ -273,6 +273,20 @@ def test_what_was_acknowledged_or_has_ended_takes_no_more_than_a_line() -> None:
     assert "  alerts: 2 more; all of them: gpud alerts" in shown(document)
 
 
+@pytest.mark.parametrize("width", [60, 80])
+def test_the_last_change_is_shown_whole_on_a_brief_screen(width: int) -> None:
+    document = calm()
+    kinds = {"driver_version": "driver", "cuda_version": "CUDA", "nvml_version": "NVML"}
+    update = {"old": "580.97", "new": "572.16", "at_s": NOW_S, "boot_id": "b"}
+    document["changes"] = [{**update, "kind": kind} for kind in kinds]
+    lines = [text(one) for one in status.drawn(document, NOW_S, View(width, 24), url="http://h/")]
+    at = next(n for n, one in enumerate(lines) if one.lstrip().startswith("changed "))
+    told = " ".join(one.strip() for one in lines[at : at + 3])
+    for name in kinds.values():
+        assert f"{name} 580.97 -> 572.16" in told
+    assert not [one for one in lines[:at] if "572.16" in one]
+
+
 def test_an_agent_of_before_tells_of_no_alerts_and_is_shown_all_the_same() -> None:
     document = full()
     del document["alerts"]

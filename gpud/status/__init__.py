@@ -72,7 +72,7 @@ def _brief(document: dict[str, Any], now_s: float, view: View, url: str | None) 
         *cards.gpus(document, tables, now_s, view, brief=True),
         parts.streams(document, now_s),
         parts.left_out(document),
-        parts.changed(document, view)[-1:],
+        parts.changed(document, view, most=1),
         cards.more(hidden),
         cards.last(document, now_s, url, view),
     )

@@ -115,10 +115,10 @@ def missing(document: dict[str, Any], view: View) -> list[Line]:
     return listed("", why.split(", ") if why else [], view)
 
 
-def changed(document: dict[str, Any], view: View) -> list[Line]:
-    """The latest changes under the GPUs."""
+def changed(document: dict[str, Any], view: View, most: int = LATEST) -> list[Line]:
+    """The latest changes under the GPUs, ``most`` of them."""
     shown: list[Line] = []
-    for at_s, words in gpu_table.changes(document)[-LATEST:]:
+    for at_s, words in gpu_table.changes(document)[-most:]:
         shown += listed(f"changed {moment(at_s)}:", words, view)
     return shown
 

@@ -55,7 +55,7 @@ def run(  # noqa: PLR0913  # what is looked at, and how it is shown
     if not sys.stdout.isatty() or terminal.dumb():
         raise ConfigError(
             "--watch needs a terminal that can move its cursor",
-            fix=f"while gpud status; do sleep {every_s:g}; done",
+            fix=f"watch -n {every_s:g} gpud status",
         )
     with _waking() as wake:
         screen = _Screen(paint.wanted(colour, sys.stdout))

@@ -163,8 +163,9 @@ def test_without_a_terminal_to_draw_on_it_says_what_to_do(
     if environ:
         with window(line_, environ=environ) as shown:
             shown.expect("--watch needs a terminal that can move its cursor")
-            shown.expect("fix: while gpud status; do sleep 2; done")
+            shown.expect("fix: watch -n 2 gpud status")
             assert shown.ended() == 2
     else:
         ran = subprocess.run(line_, capture_output=True, text=True, check=False, env=ENVIRONMENT)
         assert (ran.returncode, ran.stdout) == (2, "")
+        assert ran.stderr.endswith("  fix: watch -n 2 gpud status\n")
