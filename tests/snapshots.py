@@ -273,7 +273,13 @@ ROOT = RootReport(
         skips={"image_absent": 1},
     ),
     kernel_log=KernelLogReport(
-        counts={"noise": 21, "message_lost": 1, "not_resident": 0, "unknown": 2},
+        counts={
+            "noise": 21,
+            "message_lost": 1,
+            "not_resident": 0,
+            "field_spanning": 0,
+            "unknown": 2,
+        },
         last=KernelTrouble(
             "message_lost",
             "dxgvmb_send_create_process: create_process failed -75",

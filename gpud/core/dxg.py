@@ -43,6 +43,10 @@ BENIGN: Final = frozenset(
 
 _RECORD = re.compile(r"(\d{1,9}),(\d{1,19}),(\d{1,19}),[^;\n]*;(.*)")
 _MESSAGE = re.compile(r"misc dxg: dxgk: (\w{1,80}): (.{1,400})")
+_FIELD_SPANNING = re.compile(
+    r"mem\w{3,4}: detected field-spanning write \(size \d+\) of single field .{1,200}/dxgvmbus\.c:"
+)
+"""FORTIFY_SOURCE's warning, which kernel 6.18 prints once, at the first wait for a GPU."""
 _CODE = re.compile(r"(?:-(\d{1,4})|(ffffff[0-9a-f]{2}))\s*$")
 """The driver writes its codes as negative decimals, and in places as 32-bit hexadecimals."""
 
@@ -53,6 +57,7 @@ class Kind(StrEnum):
     NOISE = "noise"
     MESSAGE_LOST = "message_lost"
     NOT_RESIDENT = "not_resident"
+    FIELD_SPANNING = "field_spanning"  # a warning about the source text: the copy is made
     UNKNOWN = "unknown"
 
 
@@ -95,7 +100,7 @@ def judged(text: str) -> Noise | Trouble | None:
     """Say what a line of the kernel's log means for the GPU; None for every other driver's."""
     found = _MESSAGE.match(text)
     if found is None:
-        return None
+        return Noise(Kind.FIELD_SPANNING) if _FIELD_SPANNING.match(text) else None
     function, words = found[1], found[2]
     number = _CODE.search(words)
     if number is None:

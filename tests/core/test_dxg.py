@@ -43,6 +43,22 @@ def test_what_working_machines_say_is_noise(line: str) -> None:
     assert judged(line) == Noise(Kind.NOISE)
 
 
+FIELD_SPANNING = (
+    'memcpy: detected field-spanning write (size 48) of single field "command->object_handles"'
+    " at drivers/hv/dxgkrnl/dxgvmbus.c:2891 (size 0)"
+)
+
+
+def test_field_spanning_write_of_the_gpu_bus_is_counted_and_no_trouble() -> None:
+    tally = tallied(*[(SETTLED_S + n, FIELD_SPANNING) for n in range(UNUSUAL + 1)])
+    assert tally.counts[Kind.FIELD_SPANNING] == UNUSUAL + 1
+    assert sum(tally.counts.values()) == UNUSUAL + 1
+    assert (tally.last, tally.recent(SETTLED_S)) == (None, {})
+    assert not tally.unusual(SETTLED_S + UNUSUAL)
+    elsewhere = FIELD_SPANNING.replace("hv/dxgkrnl/dxgvmbus.c", "net/wireless/nl80211.c")
+    assert judged(elsewhere) is None
+
+
 @pytest.mark.parametrize(
     ("text", "kind"),
     [

@@ -28,7 +28,7 @@ STUCK = Standing(
 )
 OPEN = replace(STUCK, state=State.OPEN, process=None, retry_s=1600.0, detail="no answer")
 LOST = KernelTrouble("message_lost", "dxgvmb_send_create_process: create_process failed -75", 990.0)
-COUNTS = {"noise": 21, "message_lost": 0, "not_resident": 0, "unknown": 0}
+COUNTS = {"noise": 21, "message_lost": 0, "not_resident": 0, "field_spanning": 1, "unknown": 0}
 
 
 def heard(log: KernelLogReport | None, snapshot: Snapshot | None = None) -> Snapshot:

@@ -56,7 +56,13 @@ def test_lines_from_before_and_lines_from_since_are_counted(kernel: Kernel) -> N
     log = KernelLog(str(kernel.sysroot), boot_s=lambda: 65.0)
     log.step(100.0)
     first = log.report()
-    assert first.counts == {"noise": 1, "message_lost": 0, "not_resident": 0, "unknown": 0}
+    assert first.counts == {
+        "noise": 1,
+        "message_lost": 0,
+        "not_resident": 0,
+        "field_spanning": 0,
+        "unknown": 0,
+    }
     assert first.last is None
     kernel.says(LOST, at_s=60.0)
     log.step(100.0 + LOOK_EVERY_S)
