@@ -45,6 +45,13 @@ class Parser(argparse.ArgumentParser):
         print(f"  fix: {escaped(_meant(message) or f'{self.prog} --help')}", file=sys.stderr)
         self.exit(2)
 
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:  # noqa: ANN401  # as argparse
+        """Reject words that no option takes; the fix is the help of the verb that reads them."""
+        read, rest = super().parse_known_args(args, namespace)
+        if rest:
+            self.error(f"unrecognized arguments: {' '.join(rest)}")
+        return read, rest
+
 
 def parser() -> Parser:
     """Build the parser of everything."""

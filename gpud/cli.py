@@ -10,6 +10,7 @@ import contextlib
 import errno
 import json
 import os
+import shlex
 import sys
 import time
 from functools import partial
@@ -51,7 +52,6 @@ def main(argv: Sequence[str] | None = None) -> int:
         if getattr(sys, name) is None:  # `gpud doctor >&-`: whoever closed it wants to read nothing
             setattr(sys, name, Path(os.devnull).open("w"))  # noqa: SIM115  # for the whole life
     words = sys.argv[1:] if argv is None else argv
-    verb = ""
     try:
         if not words:
             parser().print_help(sys.stderr)
@@ -59,7 +59,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         given = _parsed(words)
         if isinstance(given, int):
             return given
-        verb = " ".join(word for word in (given.verb, getattr(given, "action", None)) if word)
+        given.as_root = _as_root(words)
         home = str(Path(given.home).absolute()) if given.home else default_home()
         place = Place(home=home, config=(given.config or Path(config_path(home))).absolute())
         code = RUN[given.verb](given, place)
@@ -68,7 +68,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         _silence()
         return OK
     except (GpudError, OSError) as error:
-        return _refuse(error, verb)
+        return _refuse(error, words)
     except KeyboardInterrupt:
         return INTERRUPTED
     return code
@@ -89,7 +89,12 @@ def _silence() -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
-def _refuse(error: GpudError | OSError, verb: str) -> int:
+def _as_root(words: Sequence[str]) -> str:
+    """Give the same command for root."""
+    return shlex.join(["sudo", "gpud", *words])
+
+
+def _refuse(error: GpudError | OSError, words: Sequence[str]) -> int:
     """Say what went wrong in a line, the fix in another, and give the exit code."""
     fix = error.fix if isinstance(error, GpudError) else None
     code = PROBLEM
@@ -104,7 +109,7 @@ def _refuse(error: GpudError | OSError, verb: str) -> int:
     elif isinstance(error, PermissionError) or (
         isinstance(error, StoreError) and error.reason == "not_permitted"
     ):
-        code, fix = NO_PERMISSION, f"sudo gpud {verb}"
+        code, fix = NO_PERMISSION, _as_root(words)
     _say(f"gpud: {error}" + (f"\n  fix: {fix}" if fix else ""), file=sys.stderr)
     return code
 
@@ -202,6 +207,7 @@ def _logs(given: argparse.Namespace, place: Place) -> int:
         follow=given.follow,
         as_json=given.json,
         colour=given.color,
+        as_root=given.as_root,
     )
     return command.run(settings, request, now_s=time.time())
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shlex
 import subprocess
 import sys
 import time
@@ -230,9 +231,16 @@ def test_words_from_outside_cannot_steer_the_terminal(tmp_path: Path) -> None:
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="becomes nobody")
 @pytest.mark.parametrize(
-    "words", [("alerts", "ack", "ab"), ("baseline", "accept"), ("alerts", "test"), ("history",)]
+    "words",
+    [
+        ("alerts", "ack", "ab"),
+        ("alerts", "test"),
+        ("gpus", "forget", "GPU-1; reboot"),
+        ("history", "--chart", "--since", "7d"),
+        ("probe", "launch"),
+    ],
 )
-def test_who_may_not_is_told_the_command_that_may(words: tuple[str, ...]) -> None:
+def test_a_refused_command_is_repeated_whole_with_sudo(words: tuple[str, ...]) -> None:
     with program() as made:
         (made.run_dir / "agent").mkdir(parents=True)
         os.chown(made.run_dir / "agent", 1, 1)
@@ -249,7 +257,8 @@ def test_who_may_not_is_told_the_command_that_may(words: tuple[str, ...]) -> Non
             cwd="/",
         )
     assert ran.returncode == 4
-    assert ran.stderr.endswith(f"  fix: sudo gpud {' '.join(words[:2])}\n")
+    typed = shlex.join(["gpud", "--home", str(made.home), *words])
+    assert ran.stderr.endswith(f"  fix: sudo {typed}\n")
 
 
 def test_an_export_of_nothing_is_no_table(tmp_path: Path) -> None:

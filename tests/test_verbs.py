@@ -190,6 +190,8 @@ def test_a_reader_that_goes_away_is_no_error(home: Path, words: tuple[str, ...])
         (("logs", "--level", "warn"), "did you mean warning?"),
         (("nonsense",), "gpud --help"),
         (("report", "--days", "x"), "gpud report --help"),
+        (("status", "--jsno"), "gpud status --help"),
+        (("history", "export", "--chrat"), "gpud history export --help"),
         (("config",), "gpud config --help"),
     ],
 )

@@ -349,7 +349,7 @@ def test_another_user_who_may_not_read_is_sent_to_sudo() -> None:
         )
     assert (ran.returncode, ran.stdout) == (4, "")
     assert "you may not read" in ran.stderr
-    assert "fix: sudo gpud history" in ran.stderr
+    assert f"fix: sudo gpud --home {home} history" in ran.stderr
 
 
 AS_NOBODY = """

@@ -242,9 +242,9 @@ def test_what_may_not_be_read_is_named_with_the_command_that_may() -> None:
         some, none = nobody(), nobody("--component", "dockerd")
     assert (some.returncode, "readable" in some.stdout) == (0, True)
     assert (none.returncode, none.stdout) == (4, "")
-    for done in (some, none):
+    for done, words in ((some, ""), (none, " --component dockerd")):
         assert f"cannot read {folder}/dockerd.log: Permission denied" in done.stderr
-        assert done.stderr.endswith("  fix: sudo gpud logs\n")
+        assert done.stderr.endswith(f"  fix: sudo gpud --home {made.home} logs{words}\n")
 
 
 def test_what_may_be_typed_is_what_the_logs_know() -> None:

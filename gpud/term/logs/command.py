@@ -45,6 +45,7 @@ class Request:
     follow: bool = False
     as_json: bool = False
     colour: str = "auto"
+    as_root: str = "sudo gpud logs"  # the same command for root
 
 
 def run(
@@ -75,7 +76,7 @@ def run(
     count = request.count if request.count is not None else USUAL if request.since is None else None
     shown = list(islice(_newest(found.values(), since_s, request.level), count))
     _put(shown[::-1], request)
-    _complain(refused)
+    _complain(refused, request)
     if not request.follow:
         if refused and len(refused) == len(chosen):
             return NO_PERMISSION
@@ -97,7 +98,7 @@ def _follow(followed: dict[str, Followed], request: Request, rest: Callable[[flo
             told = _dated_forwards(entry(name, raw) for raw in lines)
             fresh += [one for one in told if severe(one, request.level)]
         _put(sorted(fresh, key=_at), request)
-        _complain(refused)
+        _complain(refused, request)
         refused.clear()
         rest(EVERY_S)
     return NO_PERMISSION
@@ -169,13 +170,13 @@ def _put(entries: Iterable[Entry], request: Request) -> None:
     terminal.put(paint.painted(lines, colour=paint.wanted(request.colour, sys.stdout)))
 
 
-def _complain(refused: dict[str, OSError]) -> None:
+def _complain(refused: dict[str, OSError], request: Request) -> None:
     for error in refused.values():
         print(
             f"gpud: cannot read {escaped(str(error.filename))}: {error.strerror}", file=sys.stderr
         )
     if any(isinstance(error, PermissionError) for error in refused.values()):
-        print("  fix: sudo gpud logs", file=sys.stderr, flush=True)
+        print(f"  fix: {escaped(request.as_root)}", file=sys.stderr, flush=True)
 
 
 def _unless_empty(directory: Path, shown: list[Entry], followed: dict[str, Followed]) -> int:
