@@ -1,9 +1,10 @@
 """What one scrape costs the agent: two GPUs of which everything is known, in both formats.
 
-    .venv/bin/python benchmarks/scrape.py [--scrapes 500]
+    .venv/bin/python benchmarks/scrape.py [--scrapes 500] [--hung]
 
 ``again`` is what it costs where nothing has changed since the last one. The budget is 10 ms at the
-99th percentile for 500 series. Nothing of HTTP is in it, compression is.
+99th percentile for 500 series. Nothing of HTTP is in it, compression is. ``--hung`` scrapes a whole
+gpud over HTTP instead, beside an NVML that answers and beside one that hangs, in turns.
 """
 
 from __future__ import annotations
@@ -27,6 +28,9 @@ from gpud.core.sample import Inventory
 from gpud.core.telemetry import Answer
 from tests import snapshots
 from tests.agent.scraping import OPENMETRICS, settings
+from tests.e2e.program import cuda, nvml, only, program
+from tests.e2e.watching import scraping
+from tests.waiting import until
 
 if TYPE_CHECKING:
     from gpud.agent.export.exposition import Texts
@@ -60,11 +64,39 @@ def two_gpus() -> Snapshot:
     return snapshot
 
 
+def over_http(script: str, count: int) -> list[float]:
+    """Scrape a gpud whose NVML follows this script; seconds of each answer, sorted."""
+    with program(probes=only("launch", "cpu_call")) as gpud:
+        gpud.settings |= {"cuda": cuda(gpud.home), "nvml": nvml(gpud.home, script)}
+        gpud.start()
+        until(lambda: gpud.value("gpud_probe_runs_total", probe="launch"), "a run")
+        agent = until(gpud.agent_pid, "the agent")
+        with scraping(gpud.port, agent) as seen:
+            until(lambda: len(seen.since(0.0)) >= count, "the scrapes", within_s=count)
+        return sorted(scrape.took_s for scrape in seen.scrapes)
+
+
+def beside_hung_nvml(count: int) -> None:
+    """Print median, 99th percentile and worst of scrapes beside both kinds of NVML."""
+    print(f"{'':<20} {'n':>5} {'p50':>8} {'p99':>8} {'worst':>8}")
+    for name, script in (("NVML answers", ""), ("NVML hangs", "hang nvmlDeviceGetPowerUsage 3\n")):
+        took_ms = [1e3 * took_s for took_s in over_http(script, count)]
+        high = took_ms[len(took_ms) * 99 // 100]
+        print(
+            f"{name:<20} {len(took_ms):>5} {median(took_ms):>5.1f} ms {high:>5.1f} ms"
+            f" {took_ms[-1]:>5.1f} ms"
+        )
+
+
 def main() -> None:
     """Print a line for each format, with and without the names of dcgm-exporter."""
     parser = argparse.ArgumentParser(description="what a scrape costs")
     parser.add_argument("--scrapes", type=int, default=500)
+    parser.add_argument("--hung", action="store_true")
     given = parser.parse_args()
+    if given.hung:
+        beside_hung_nvml(given.scrapes)
+        return
     snapshot = two_gpus()
     ways: dict[str, tuple[SnapshotCollector, str, Texts | None]] = {}
     for name, accept in (("text", ""), ("OpenMetrics", OPENMETRICS)):

