@@ -225,7 +225,7 @@ class Pipeline:
             since_s = seen.at.mono_s if due.since_s is None else due.since_s
             return [(replace(due, since_s=since_s), seen.answer.until_s)]
         if isinstance(seen.answer, Skip):
-            self._skip(due, seen.answer, seen.at)
+            self._skip(due, seen.answer, seen.at, seen.conditions.utilization_gpu_ratio)
             return []
         try:
             report = await self._launcher.run(due.spec, self._job_of(due))
@@ -249,9 +249,10 @@ class Pipeline:
         if failure is not None and failure.reason in LOOK_AGAIN:
             self._inventory = None
 
-    def _skip(self, due: Due, reason: Skip, at: Instant) -> None:
+    def _skip(self, due: Due, reason: Skip, at: Instant, used_ratio: float | None = None) -> None:
         starving = self._gate.put_off(due, reason, at.mono_s)
-        self._publish(RunSkipped(due.spec.name, reason, at.wall_s, due.uuid, starving))
+        used_ratio = used_ratio if reason is Skip.GPU_BUSY else None
+        self._publish(RunSkipped(due.spec.name, reason, at.wall_s, due.uuid, starving, used_ratio))
 
     async def heard(self, snapshot: Snapshot) -> None:
         """Keep the container run root tells of, once: a new agent is told of the old one too."""

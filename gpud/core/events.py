@@ -60,13 +60,17 @@ class RunFinished:
 
 @dataclass(frozen=True, slots=True)
 class RunSkipped:
-    """A due run was not started. ``starving``: for this reason and too long already."""
+    """A due run was not started. ``starving``: for this reason and too long already.
+
+    ``utilization_gpu_ratio``: of a busy GPU, the share of the time that others used it.
+    """
 
     probe: str
     reason: Skip
     now_s: float
     gpu: str | None = None  # its UUID, None for the CPU's and where no GPU was chosen yet
     starving: bool = False
+    utilization_gpu_ratio: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

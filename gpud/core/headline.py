@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from gpud.core.alerts import DRIVER_REGRESSION, RUNBOOKS, SLOWDOWN, UNWELL
 from gpud.core.health import Level
+from gpud.core.skipwords import unmeasured
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -141,6 +142,7 @@ def _fine(document: Mapping[str, Any], health: Mapping[str, Any]) -> Headline:
     """Nothing is wrong since the last thing was: a component, or an alert that has ended."""
     ends = [one["ends_s"] for one in document.get("alerts") or () if one.get("ends_s") is not None]
     moments = [one["since_s"] for one in health.values() if one.get("since_s")] + ends
+    skipped = unmeasured(document)
     without = next(
         (
             health[name]
@@ -152,6 +154,8 @@ def _fine(document: Mapping[str, Any], health: Mapping[str, Any]) -> Headline:
     if without is not None:
         said = without.get("detail") or str(without["reason"]).replace("_", " ")
         why = f"everything that is here works; {said}"
+    elif skipped:
+        why = f"{skipped}; everything else that is watched works"
     elif _learning(document):
         why = "everything that is watched works; what is usual here is still being learned"
     else:
@@ -163,7 +167,7 @@ def _fine(document: Mapping[str, Any], health: Mapping[str, Any]) -> Headline:
     )
     if known:
         many = f"{known} alerts that you have" if known > 1 else "one alert that you have"
-        why = f"{many} acknowledged; nothing else is wrong"
+        why = f"{many} acknowledged; {skipped or 'nothing else is wrong'}"
     fix = None if without is None else without.get("fix")
     return Headline(OK, WORDS[OK], max(moments, default=None), why, fix)
 

@@ -120,7 +120,7 @@ class Probes:
 class Gate:
     """When a due run is not started, because the person or the machine needs the GPU more."""
 
-    busy_ratio: float = 0.1  # of time the GPU works for somebody else
+    busy_ratio: float = 0.3  # of time the GPU works for somebody else
     vram_free_min_bytes: int = 1 << 30
     hot_celsius: float = 85.0
     on_battery: Literal["all", "small", "none"] = "small"  # which probes still run

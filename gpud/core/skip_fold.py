@@ -20,7 +20,12 @@ def with_skip(snapshot: Snapshot, event: RunSkipped) -> Snapshot:
     known = snapshot.gpus if event.gpu is None else gpus.with_uuid(snapshot.gpus, event.gpu)
     key = ProbeKey(event.probe, None if event.gpu is None else known[event.gpu].number)
     before = snapshot.put_off.get(key)
-    in_a_row = PutOff(1 if before is None else before.count + 1, event.reason, event.starving)
+    in_a_row = PutOff(
+        1 if before is None else before.count + 1,
+        event.reason,
+        event.starving,
+        event.utilization_gpu_ratio,
+    )
     counted = (event.probe, event.reason)
     after = replace(
         snapshot,

@@ -77,6 +77,7 @@ class PutOff:
     count: int
     reason: Skip
     starving: bool  # it has been put off for too long
+    utilization_gpu_ratio: float | None = None  # by others, where the GPU was busy
 
 
 @dataclass(frozen=True, slots=True)

@@ -45,7 +45,7 @@ def _whole(document: dict[str, Any], now_s: float, view: View, url: str | None) 
     tables = figures.places(document)
     sections = (
         parts.alerts(document),
-        parts.health(document, view),
+        [*parts.unmeasured(document), *parts.health(document, view)],
         cards.docker(document),
         *cards.gpus(document, tables, now_s, view),
         parts.missing(document, view),
@@ -67,7 +67,7 @@ def _brief(document: dict[str, Any], now_s: float, view: View, url: str | None) 
     sections: Sequence[list[Line]] = (
         [parts.title(document, now_s), *parts.do_first(document)],
         parts.alerts(document),
-        parts.health(document, view, brief=True),
+        [*parts.unmeasured(document), *parts.health(document, view, brief=True)],
         cards.docker(document),
         *cards.gpus(document, tables, now_s, view, brief=True),
         parts.streams(document, now_s),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Any
 
-from gpud.core import gpu_table, headline, stream_lines
+from gpud.core import gpu_table, headline, skipwords, stream_lines
 from gpud.core.headline import unseen
 from gpud.status.view import BAD, GOOD, HEAD, QUIET, UNSURE, Span, line, listed
 
@@ -57,6 +57,12 @@ def do_first(document: dict[str, Any]) -> list[Line]:
     """Write it, as the line below the title."""
     fix = first(document)
     return [line(Span("  do first: ", HEAD), fix)] if fix else []
+
+
+def unmeasured(document: dict[str, Any]) -> list[Line]:
+    """Write what is not measured, or not compared, while every part is well."""
+    words = skipwords.unmeasured(document)
+    return [line(Span("  note: ", HEAD), words)] if words else []
 
 
 def alerts(document: dict[str, Any]) -> list[Line]:
@@ -144,7 +150,7 @@ def left_out(document: dict[str, Any]) -> list[Line]:
     return [
         line(
             f"  {'' if one['gpu'] is None else _place(one):<6} {one['probe']:<10} "
-            f"{_plain(one['reason'])}, {one['count']} in a row"
+            f"{_reason(one)}, {one['count']} in a row"
         )
         for one in sorted(document["put_off"], key=lambda one: (one["probe"], _place(one)))
         if one["reason"] != vain
@@ -183,6 +189,12 @@ def _firing(document: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 def _plain(slug: str) -> str:
     return slug.replace("_", " ")
+
+
+def _reason(skipped: Mapping[str, Any]) -> str:
+    used = skipped.get("utilization_gpu_ratio")
+    reason = skipped["reason"]
+    return _plain(reason) if used is None else skipwords.because(reason, used)
 
 
 def _place(state: Mapping[str, Any]) -> str:

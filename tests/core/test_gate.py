@@ -76,7 +76,7 @@ def test_a_gpu_that_is_needed_elsewhere_is_left_alone_and_large_probes_wait(
 @pytest.mark.parametrize(
     "seen",
     [
-        replace(IDLE, utilization_gpu_ratio=0.1),
+        replace(IDLE, utilization_gpu_ratio=0.3),
         replace(IDLE, memory_free_bytes=float(GIB)),
         replace(IDLE, temperature_celsius=85.0),
         replace(IDLE, throttle_reasons=frozenset({"power_cap", "set_clocks"})),

@@ -113,3 +113,28 @@ def test_nothing_is_called_as_fast_as_before_while_there_is_no_before() -> None:
     assert "still being learned" in said.why
     known = headline(document(streams=[learning, {"level": 1.2e-5}]))
     assert "nothing is slower than it was" in known.why
+
+
+def test_skipped_probes_are_named_in_the_sentence_of_a_machine_that_is_well() -> None:
+    put_off: list[dict[str, Any]] = [
+        {"probe": probe, "gpu": 1, "reason": "gpu_busy", "utilization_gpu_ratio": ratio}
+        for probe, ratio in (("launch", 0.35), ("triad", 0.41), ("copy", None))
+    ]
+    put_off.append({"probe": "cpu_matmul", "gpu": None, "reason": "on_battery", "count": 2})
+    said = headline(document(put_off=put_off))
+    assert said.word == "Fine"
+    assert said.why == (
+        "3 probes are skipped on GPU 1: other programs use 41 % of the GPU; "
+        "1 probe is skipped on the CPU: on battery; everything else that is watched works"
+    )
+    short = [{"probe": "launch", "gpu": 0, "reason": "resumed", "count": 1}]
+    assert "skipped" not in headline(document(put_off=short)).why
+
+
+def test_runs_that_are_all_marked_busy_are_not_called_learning() -> None:
+    busy = [{"gpu": 0, "samples": [{}], "flags": ["busy"]} for _ in range(2)]
+    learning: list[dict[str, Any]] = [{"level": None}]
+    why = headline(document(probes=busy, streams=learning)).why
+    assert why.startswith("GPU 0: other programs use the GPU, so its runs are marked busy")
+    one_clean = [busy[0], busy[1] | {"flags": []}]
+    assert "learned" in headline(document(probes=one_clean, streams=learning)).why

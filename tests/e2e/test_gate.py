@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import html
 import os
 import signal
+import subprocess
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -109,17 +112,63 @@ def test_of_two_gpus_the_busy_one_is_left_alone_whatever_nvml_calls_it(gpud: Pro
     assert probe(gpud, "launch", busy) is None
 
 
-def test_a_run_beside_light_work_is_measured_and_marked(gpud: Program) -> None:
-    script = "device.0.utilization_gpu_percent 8\ndevice.0.clocks_event_reasons 4\n"
+def test_beside_a_desktop_that_uses_12_percent_every_probe_runs_and_is_marked_busy(
+    gpud: Program,
+) -> None:
+    script = "device.0.utilization_gpu_percent 12\ndevice.0.clocks_event_reasons 4\n"
     gpud.settings |= {"cuda": cuda(gpud.home), "nvml": nvml(gpud.home, script)}
     gpud.start()
-    until(
-        lambda: gpud.value("gpud_probe_flag", gpu="0", probe="launch", flag="busy"),
-        "the flag of the last run",
-    )
+    until(lambda: flagged(gpud, "busy") >= {"launch", "triad"}, "the flag of both last runs")
+    for name, mode, family in (
+        ("launch", "submit", "gpud_probe_latency_median_seconds"),
+        ("triad", "triad", "gpud_probe_bytes_per_second"),
+    ):
+        assert gpud.value(family, gpu="0", probe=name, mode=mode)
+        assert skips(gpud, name, "gpu_busy") == 0
     for flag in ("busy", "low"):
         assert gpud.value("gpud_probe_flagged_runs_total", probe="launch", flag=flag)
-    assert gpud.value("gpud_probe_latency_median_seconds", gpu="0", probe="launch", mode="submit")
+    why = "other programs use the GPU, so its runs are marked busy and not compared"
+    assert why in html.unescape(gpud.get("/").decode())
+    until(lambda: why in shown(gpud), "the same words in gpud status")
+
+
+def test_a_gpu_used_to_35_percent_is_named_at_its_first_skipped_run(gpud: Program) -> None:
+    gpud.settings |= {
+        "cuda": cuda(gpud.home),
+        "nvml": nvml(gpud.home, "device.0.utilization_gpu_percent 35\n"),
+        "schedule": HASTY["schedule"] | {"small_interval_s": 60.0, "large_interval_s": 600.0},
+        "probes": only("cpu_call", "launch"),
+    }
+    gpud.start()
+    document = gpud.status_when(lambda said: said["put_off"], "the first skip")
+    [skipped] = document["put_off"]
+    assert skipped["probe"] == "launch"
+    assert (skipped["reason"], skipped["count"], skipped["starving"]) == ("gpu_busy", 1, False)
+    assert skipped["utilization_gpu_ratio"] == 0.35
+    assert document["state"] == "ok"
+    why = "1 probe is skipped on GPU 0: other programs use 35 % of the GPU"
+    assert why in html.unescape(gpud.get("/").decode())
+    until(lambda: why in shown(gpud), "the same words in gpud status")
+
+
+def flagged(gpud: Program, flag: str) -> set[str]:
+    """The probes whose last run has a flag."""
+    return {
+        one
+        for one in ("launch", "triad")
+        if gpud.value("gpud_probe_flag", gpu="0", probe=one, flag=flag)
+    }
+
+
+def shown(gpud: Program) -> str:
+    """What `gpud status` prints."""
+    return subprocess.run(
+        [sys.executable, "-I", "-m", "gpud", "--home", str(gpud.home), "status"],
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd="/",
+    ).stdout
 
 
 def test_on_battery_large_probes_rest_until_the_plug_is_in() -> None:

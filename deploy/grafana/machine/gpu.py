@@ -151,8 +151,9 @@ def _utilisation() -> Panel:
     return graph(
         Text(
             "Utilisation",
-            "Share of the time in which something ran. It says who else uses the GPU: above 10 % "
-            "gpud's runs are marked busy and not judged. Absent under older WSL drivers.",
+            "Share of the time in which something ran. It says who else uses the GPU: above 5 % "
+            "gpud's runs are marked busy and not compared, above 30 % they are skipped. Absent "
+            "under older WSL drivers.",
             "percentunit",
         ),
         Query(of("gpud_gpu_utilization_ratio", by=GPU), f"{{{{unit}}}} {EACH}"),

@@ -2,38 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from gpud.agent.web.page import parts
-from gpud.agent.web.page.parts import spaced
 from gpud.core.markup import Html, el
-from gpud.core.sample import Skip
+from gpud.core.skipwords import because
 
 if TYPE_CHECKING:
     from gpud.agent.web.page.view import View
-
-BECAUSE: Final = {
-    Skip.NO_GPU: "there is no GPU",
-    Skip.STUCK: "a probe that was ended does not go away",
-    Skip.BREAKER_OPEN: "a call hung a while ago",
-    Skip.CHILD_RUNNING: "another run was still going on",
-    Skip.CLOCK_JUMPED: "the clock jumped",
-    Skip.CONTAINER_RUNNING: "a container measures",
-    Skip.IMAGE_ABSENT: "its image is not here",
-    Skip.DOCKERD_DOWN: "Docker does not run",
-    Skip.QUIET_HOURS: "quiet hours",
-    Skip.ON_BATTERY: "on battery",
-    Skip.RESUMED: "the machine had just come back",
-    Skip.GPU_HOT: "the GPU is hot",
-    Skip.VRAM_SHORT: "little GPU memory is free",
-    Skip.GPU_BUSY: "somebody else uses the GPU",
-}
-
-
-def because(reason: str) -> str:
-    """Say why a run was left out."""
-    known = {str(skip): words for skip, words in BECAUSE.items()}
-    return known.get(reason, spaced(reason))
 
 
 def section(view: View) -> Html:
@@ -42,7 +18,7 @@ def section(view: View) -> Html:
         (
             one["probe"],
             view.place(one["gpu"]) if one["gpu"] is not None else "",
-            because(one["reason"]),
+            because(one["reason"], one.get("utilization_gpu_ratio")),
             parts.mark("degraded", str(one["count"])) if one["starving"] else str(one["count"]),
         )
         for one in sorted(view.document["put_off"], key=lambda one: (one["gpu"] or 0, one["probe"]))
