@@ -52,14 +52,21 @@ enum { CU_NOT_FOUND = 500 };
     X(cuMemcpyDtoHAsync_v2, (void *, CUdeviceptr, size_t, CUhandle))                              \
     X(cuMemsetD32_v2, (CUdeviceptr, unsigned, size_t))
 
+struct kernel_node { /* CUDA_KERNEL_NODE_PARAMS_v1 of cuda.h */
+    CUhandle function;
+    unsigned grid[3], block[3], shared_bytes;
+    void **parameters, **extra;
+};
+
 /* What an old driver or a library that only some modes need may lack; NULL then. */
 #define OPTIONAL_FUNCTIONS(X)                                                                     \
     X(cuDeviceGetUuid_v2, (unsigned char *, int))                                                 \
     X(cuFuncSetAttribute, (CUhandle, int, int))                                                   \
     X(cuMemcpyDtoDAsync_v2, (CUdeviceptr, CUdeviceptr, size_t, CUhandle))                         \
     X(cuStreamWaitEvent, (CUhandle, CUhandle, unsigned))                                          \
-    X(cuStreamBeginCapture_v2, (CUhandle, int))                                                   \
-    X(cuStreamEndCapture, (CUhandle, CUhandle *))                                                 \
+    X(cuGraphCreate, (CUhandle *, unsigned))                                                      \
+    X(cuGraphAddKernelNode,                                                                       \
+      (CUhandle *, CUhandle, const CUhandle *, size_t, const struct kernel_node *))               \
     X(cuGraphInstantiateWithFlags, (CUhandle *, CUhandle, unsigned long long))                    \
     X(cuGraphLaunch, (CUhandle, CUhandle))                                                        \
     X(cuGraphExecDestroy, (CUhandle))                                                             \

@@ -7,7 +7,6 @@
 enum { BLOCK = 250, WARM_UPS = 200, ROW = 200, ROWS = 20, TRIPS = 1000, COUNTED = 250 };
 enum { PAIRS = 200, LARGEST_SMALL_COPY = 4096 };
 enum { COLD_LAUNCHES = 250, COLD_TRIPS = 50, COLD_ROWS = 5 };
-enum { THREAD_LOCAL_CAPTURE = 1 }; /* CU_STREAM_CAPTURE_MODE_* */
 
 static CUhandle empty;
 static void *no_parameters[1];
@@ -78,22 +77,24 @@ static void graph_trip(void)
 
 static void measure_graph(unsigned nodes)
 {
-    if (!cu.cuStreamBeginCapture_v2 || !cu.cuStreamEndCapture || !cu.cuGraphInstantiateWithFlags
+    if (!cu.cuGraphCreate || !cu.cuGraphAddKernelNode || !cu.cuGraphInstantiateWithFlags
         || !cu.cuGraphLaunch || !cu.cuGraphExecDestroy || !cu.cuGraphDestroy) {
         missing("graph", "the driver does not define the functions of CUDA graphs");
         return;
     }
-    CUhandle captured;
-    CHECK(cuStreamBeginCapture_v2, gpu.stream, THREAD_LOCAL_CAPTURE);
-    for (unsigned i = 0; i < nodes; i++)
-        submit();
-    CHECK(cuStreamEndCapture, gpu.stream, &captured);
-    CHECK(cuGraphInstantiateWithFlags, &graph, captured, 0);
+    const struct kernel_node kernel = {.function = empty, .grid = {1, 1, 1}, .block = {1, 1, 1}};
+    CUhandle built, node = NULL;
+    CHECK(cuGraphCreate, &built, 0);
+    for (unsigned i = 0; i < nodes; i++) {
+        CUhandle before = node;
+        CHECK(cuGraphAddKernelNode, &node, built, &before, i > 0, &kernel);
+    }
+    CHECK(cuGraphInstantiateWithFlags, &graph, built, 0);
     for (int i = 0; i < 10; i++)
         graph_trip();
     timed("graph", TRIPS / 4, (int)nodes, graph_trip, 1);
     CHECK(cuGraphExecDestroy, graph);
-    CHECK(cuGraphDestroy, captured);
+    CHECK(cuGraphDestroy, built);
 }
 
 static struct { CUdeviceptr device; unsigned char *host; size_t size; } small;

@@ -59,8 +59,8 @@ FUNCTIONS: dict[str, tuple[Any, ...]] = {
     "cuMemsetD32_v2": (POINTER, ctypes.c_uint, SIZE),
 }
 GRAPH: dict[str, tuple[Any, ...]] = {  # CUDA 11.4
-    "cuStreamBeginCapture_v2": (HANDLE, ctypes.c_int),
-    "cuStreamEndCapture": (HANDLE, OUT),
+    "cuGraphCreate": (OUT, ctypes.c_uint),
+    "cuGraphAddKernelNode": (OUT, HANDLE, OUT, SIZE, OUT),
     "cuGraphInstantiateWithFlags": (OUT, HANDLE, ctypes.c_ulonglong),
     "cuGraphLaunch": (HANDLE, HANDLE),
     "cuGraphExecDestroy": (HANDLE,),
@@ -69,6 +69,21 @@ GRAPH: dict[str, tuple[Any, ...]] = {  # CUDA 11.4
 OPTIONAL: dict[str, tuple[Any, ...]] = {
     "cuDeviceGetUuid_v2": (OUT, DEVICE),  # CUDA 11.4
     "cuModuleGetLoadingMode": (OUT,),  # CUDA 11.7
+    "cuGraphAddKernelNode_v2": (OUT, HANDLE, OUT, SIZE, OUT),  # CUDA 12.0
     **GRAPH,
 }
 """What a driver may lack: only what needs it is missing then."""
+
+
+class KernelNode(ctypes.Structure):
+    """CUDA_KERNEL_NODE_PARAMS_v2 of cuda.h, which begins with all of _v1."""
+
+    _fields_ = (
+        ("function", HANDLE),
+        *((f"{of}_{axis}", ctypes.c_uint) for of in ("grid", "block") for axis in "xyz"),
+        ("shared_bytes", ctypes.c_uint),
+        ("parameters", ctypes.c_void_p),
+        ("extra", ctypes.c_void_p),
+        ("kernel", HANDLE),
+        ("context", HANDLE),
+    )

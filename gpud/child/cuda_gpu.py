@@ -12,7 +12,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from gpud.child import kernels
-from gpud.child.cuda_api import FUNCTIONS, GRAPH, OPTIONAL, POINTER, SIZE
+from gpud.child.cuda_api import FUNCTIONS, GRAPH, OPTIONAL, POINTER, SIZE, KernelNode
 from gpud.child.device import Buffer, Call, HostBuffer, Kernel, inside, shared
 from gpud.child.libc import null_call
 from gpud.core.advice import Situation
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
 
 SPIN, BLOCKING_SYNC = 1, 4  # CU_CTX_SCHED_*
 EVENT_SPIN, EVENT_BLOCKING_SYNC = 0, 1  # CU_EVENT_*; the context's flag does not reach events
-THREAD_LOCAL = 1  # CU_STREAM_CAPTURE_MODE_*
 JIT_LOG, JIT_LOG_SIZE = 5, 6  # CU_JIT_ERROR_LOG_BUFFER and its size
 LONGEST_MS = 6e5
 """Between two events of a run, none of which may last so long: Windows resets a GPU after 2 s."""
@@ -190,24 +189,26 @@ class CudaGpu:
         return Call(kernel.name, call.real, call.null, (values, pointers, call.keep))
 
     def graph(self, call: Call, count: int) -> Call:
-        """Capture ``count`` calls once; the call that is given launches them all."""
+        """Chain ``count`` launches as nodes; the call that is given launches them all.
+
+        Nothing is captured: a capture that fails leaves its stream, or the driver, in disorder.
+        """
         for name in GRAPH:
             if name not in self._driver.function:
                 detail = f"{self._driver.library} does not define {name}"
                 raise ProbeError(
                     Failure(Reason.UNSUPPORTED, detail, name, advice=Situation.TOO_OLD)
                 )
-        stream, graph = self._lanes[0], ctypes.c_void_p()
-        self._driver("cuStreamBeginCapture_v2", stream, THREAD_LOCAL)
-        try:
-            for _ in range(count):
-                self.check(call.real(), call)
-        finally:  # a stream left capturing would refuse everything that comes after
-            ended = self._driver.function["cuStreamEndCapture"](stream, ctypes.byref(graph))
-            if graph:
-                self._graphs.append(graph)
-        if ended:
-            raise self._driver.error("cuStreamEndCapture", ended)
+        kept: Any = call.keep
+        function, *shape, stream, parameters, _ = kept[-1]
+        kernel = KernelNode(function, *(size.value for size in shape), parameters)
+        newer = "cuGraphAddKernelNode_v2" in self._driver.function
+        add = "cuGraphAddKernelNode_v2" if newer else "cuGraphAddKernelNode"
+        graph, node = self._driver.created("cuGraphCreate", 0), ctypes.c_void_p()
+        self._graphs.append(graph)
+        for place in range(count):
+            before, befores = ctypes.byref(node), min(place, 1)
+            node = self._driver.created(add, graph, before, befores, ctypes.byref(kernel))
         executable = self._driver.created("cuGraphInstantiateWithFlags", graph, 0)
         self._executables.append(executable)
         return self._call("cuGraphLaunch", executable, stream)

@@ -133,7 +133,7 @@ class Gpu(Protocol):
         """Prebuild one launch."""
 
     def graph(self, call: Call, count: int) -> Call:
-        """Capture ``count`` calls once and prebuild a launch of them all.
+        """Chain ``count`` launches of a kernel and prebuild a launch of them all.
 
         Errors: ``ProbeError`` (unsupported) where the driver knows no graphs.
         """

@@ -112,7 +112,7 @@ def test_the_first_refusal_is_the_one_that_is_told(
 
 @pytest.mark.parametrize(
     ("script", "without"),
-    [("", ["cuGraphLaunch"]), ("fail cuStreamBeginCapture_v2 801", [])],
+    [("", ["cuGraphLaunch"]), ("fail cuGraphAddKernelNode_v2 801", [])],
 )
 def test_a_driver_without_graphs_lacks_that_mode_and_no_other(
     tmp_path: Path, script: str, without: list[str]
@@ -121,7 +121,7 @@ def test_a_driver_without_graphs_lacks_that_mode_and_no_other(
     assert set(launch.SPEC.modes) - set(ended.samples) == {"graph"}
     (missing,) = ended.document["missing"]
     assert (missing["mode"], missing["reason"]) == ("graph", Reason.UNSUPPORTED)
-    assert (without or ["cuStreamBeginCapture_v2"])[0] in missing["detail"]
+    assert (without or ["cuGraphAddKernelNode_v2"])[0] in missing["detail"]
 
 
 def test_a_graph_that_fails_for_another_reason_spoils_the_run(tmp_path: Path) -> None:

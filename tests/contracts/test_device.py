@@ -36,7 +36,7 @@ GIVEN_BACK = {
     "cuModuleLoadDataEx": "cuModuleUnload",
     "cuMemAlloc_v2": "cuMemFree_v2",
     "cuMemHostAlloc": "cuMemFreeHost",
-    "cuStreamEndCapture": "cuGraphDestroy",
+    "cuGraphCreate": "cuGraphDestroy",
     "cuGraphInstantiateWithFlags": "cuGraphExecDestroy",
 }
 ENVIRONMENT = ("CUDA_MODULE_LOADING", "CUDA_DEVICE_ORDER")
@@ -361,8 +361,24 @@ def test_a_driver_without_graphs_says_which_function_it_lacks(tmp_path: Path) ->
         assert caught.value.failure.reason is Reason.UNSUPPORTED
 
 
-def test_a_capture_that_breaks_off_leaves_the_stream_usable(tmp_path: Path) -> None:
-    with stand_in(tmp_path, "fail cuLaunchKernel 719 5 1") as gpu:
+@pytest.mark.parametrize("without", [[], ["cuGraphAddKernelNode_v2"]])
+def test_a_graph_is_built_of_nodes_by_drivers_before_and_since_cuda_12(
+    tmp_path: Path, without: list[str]
+) -> None:
+    log = tmp_path / "calls"
+    with stand_in(tmp_path, f"log {log}", without) as gpu:
+        counter = gpu.alloc(4)
+        gpu.fill(counter, 0)
+        call = gpu.graph(gpu.launch(gpu.kernel("gpud_count"), (1, 1), (1, 1), counter), 10)
+        perform(gpu, call, 2)
+        assert int.from_bytes(gpu.download(counter), "little") == 20
+    calls = Counter(log.read_text().split())
+    assert calls["cuGraphAddKernelNode" if without else "cuGraphAddKernelNode_v2"] == 10
+    assert not [name for name in calls if "Capture" in name]
+
+
+def test_a_graph_that_is_refused_leaves_the_stream_usable(tmp_path: Path) -> None:
+    with stand_in(tmp_path, "fail cuGraphAddKernelNode_v2 719 5 1") as gpu:
         counter = gpu.alloc(4)
         gpu.fill(counter, 0)
         call = gpu.launch(gpu.kernel("gpud_count"), (1, 1), (1, 1), counter)

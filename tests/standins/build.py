@@ -55,6 +55,13 @@ def build_submit_loop(directory: Path) -> Path:
     return _place(built, directory / "submit_loop")
 
 
+def build_virtual_clock(directory: Path) -> Path:
+    """Put ``virtual_clock.so``, to be preloaded, into ``directory``; its source says what it is."""
+    options = (*SHARED, "-fno-builtin")
+    built = _compiled("virtual_clock.so", [SOURCES / "virtual_clock.c"], C, options)
+    return _place(built, directory / "virtual_clock.so")
+
+
 def build_kernels_on_host(directory: Path) -> Path:
     """Put the CUDA kernels, compiled for the CPU, into ``directory`` as a shared library."""
     options = (*SHARED, "-I", str(SOURCES), "-I", str(KERNELS))

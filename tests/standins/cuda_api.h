@@ -18,7 +18,8 @@ CUresult enter(struct script_call *call, const char *function, enum level level)
 
 #define ENTER(level)                                                                              \
     static struct script_call call;                                                               \
-    CUresult entered = enter(&call, __func__, level);                                             \
+    __attribute__((cleanup(script_leave))) struct script_call *here = &call;                      \
+    CUresult entered = enter(here, __func__, level);                                              \
     if (entered)                                                                                  \
     return entered
 
@@ -50,17 +51,21 @@ struct operation { /* one piece of work for a stream: a launch where it has a ke
     struct copy copy;
 };
 
-/* cuda_launch.c: do work at once, and advance the clock; or do so unless the stream captures. */
-CUresult operation_run(const struct operation *operation, double *clock);
-CUresult submit(CUstream stream, const struct operation *operation);
+/* cuda_launch.c: check a launch and write it down; do work that the GPU gets at `ready_ns`, which
+ * advances the stream's clock. */
+CUresult kernel_operation(CUfunction function, const unsigned grid[3], const unsigned block[3],
+                          unsigned shared_bytes, void **params, void **extra,
+                          struct operation *operation);
+CUresult submit(CUstream stream, const struct operation *operation, int64_t ready_ns);
 
 /* cuda_copies.c: move the bytes, and give the cost of a copy that starts then, in virtual ns. */
 CUresult copy_run(const struct copy *copy, double start_ns, double *cost_ns);
 void pinned_free_device(int device);
 
-/* cuda_launch.c: a call that submits work returns now; wait until the device has done it all. */
-void submitted(void);
-void finished(void);
+/* cuda_streams.c: with a time line, work begins when the GPU has it and not before, and who waits for
+ * it waits. */
+void clock_reaches(double *clock, int64_t ready_ns);
+void wait_until(double ns);
 
 /* cuda_pace.c: the real nanoseconds of the next launch, or of the next one of a graph; how many
  * times longer the next kernel; the same number in [0, 1) for the same one in every process. */
@@ -82,17 +87,5 @@ void ledger_work(double cost_ns, bool is_kernel);
 void ledger_memory(void);
 void ledger_pinned(int device, int64_t change);
 void ledger_close(int device);
-
-/* cuda_graph.c: what a stream that captures does with a call, 0 where nothing captures. Whatever is
- * refused spoils the capture: waiting for the stream or for the context; what may wait implicitly
- * (allocating); work on the legacy default stream; waiting for what is no part of the capture. */
-bool capturing(CUstream stream);
-CUresult capture_record(CUstream stream, const struct operation *operation);
-CUresult capture_mark(CUstream stream, struct object *event);
-CUresult capture_refuses_wait(CUstream stream);
-CUresult capture_refuses_context_wait(void);
-CUresult capture_refuses_unsafe(void);
-CUresult capture_refuses_legacy(CUstream stream);
-CUresult capture_refuses_dependency(CUstream stream, const struct object *event);
 
 #endif

@@ -22,8 +22,6 @@ EXPORT CUresult cuMemAlloc_v2(CUdeviceptr *address, size_t size)
 {
     ENTER(CONTEXT);
     REQUIRE(address, INVALID_VALUE);
-    CUresult refused = capture_refuses_unsafe();
-    REQUIRE(!refused, refused);
     CUresult code = memory_allocate(current_index(), size, address);
     ledger_memory();
     return code;
@@ -32,8 +30,6 @@ EXPORT CUresult cuMemAlloc_v2(CUdeviceptr *address, size_t size)
 EXPORT CUresult cuMemFree_v2(CUdeviceptr address)
 {
     ENTER(CONTEXT);
-    CUresult refused = capture_refuses_unsafe();
-    REQUIRE(!refused, refused);
     return memory_free(address);
 }
 
@@ -41,8 +37,6 @@ EXPORT CUresult cuMemHostAlloc(void **address, size_t size, unsigned flags)
 {
     ENTER(CONTEXT);
     REQUIRE(address && size && flags <= 7, INVALID_VALUE);
-    CUresult refused = capture_refuses_unsafe();
-    REQUIRE(!refused, refused);
     REQUIRE(pinned_bytes + size <= (uint64_t)settings.pinned_limit, OUT_OF_MEMORY);
     struct pinned *block = malloc(sizeof *block);
     void *start = aligned_alloc(4096, (size + 4095) / 4096 * 4096);
@@ -81,8 +75,6 @@ void pinned_free_device(int device)
 EXPORT CUresult cuMemFreeHost(void *address)
 {
     ENTER(CONTEXT);
-    CUresult refused = capture_refuses_unsafe();
-    REQUIRE(!refused, refused);
     for (struct pinned **link = &pinned; *link; link = &(*link)->next)
         if ((*link)->start == address) {
             pinned_free(link);
@@ -149,15 +141,11 @@ static CUresult copy(int64_t start, CUstream stream, bool synchronous, struct co
 {
     REQUIRE(clock_of(stream), INVALID_HANDLE);
     REQUIRE(copy.size, SUCCESS);
-    if (synchronous) {
-        CUresult refused = capture_refuses_legacy(stream);
-        refused = refused ? refused : capture_refuses_unsafe();
-        REQUIRE(!refused, refused);
-    }
-    CUresult code = submit(stream, &(struct operation){.copy = copy});
-    if (!code && settings.copy_ns && !capturing(stream))
+    CUresult code = submit(stream, &(struct operation){.copy = copy}, start + settings.copy_ns);
+    if (!code && settings.copy_ns)
         spin(start, settings.copy_ns);
-    submitted();
+    if (synchronous)
+        wait_until(*clock_of(stream));
     return code;
 }
 
@@ -166,7 +154,7 @@ static CUresult copy(int64_t start, CUstream stream, bool synchronous, struct co
 
 EXPORT CUresult cuMemcpyHtoD_v2(CUdeviceptr target, const void *source, size_t size)
 {
-    int64_t start = settings.copy_ns ? now_ns() : 0;
+    int64_t start = now_ns();
     ENTER(CONTEXT);
     REQUIRE(source || !size, INVALID_VALUE);
     return COPY(NULL, true, .target = target, .from = source);
@@ -174,7 +162,7 @@ EXPORT CUresult cuMemcpyHtoD_v2(CUdeviceptr target, const void *source, size_t s
 
 EXPORT CUresult cuMemcpyDtoH_v2(void *target, CUdeviceptr source, size_t size)
 {
-    int64_t start = settings.copy_ns ? now_ns() : 0;
+    int64_t start = now_ns();
     ENTER(CONTEXT);
     REQUIRE(target || !size, INVALID_VALUE);
     return COPY(NULL, true, .to = target, .source = source);
@@ -182,7 +170,7 @@ EXPORT CUresult cuMemcpyDtoH_v2(void *target, CUdeviceptr source, size_t size)
 
 EXPORT CUresult cuMemcpyDtoD_v2(CUdeviceptr target, CUdeviceptr source, size_t size)
 {
-    int64_t start = settings.copy_ns ? now_ns() : 0;
+    int64_t start = now_ns();
     ENTER(CONTEXT);
     return COPY(NULL, true, .target = target, .source = source);
 }
@@ -190,7 +178,7 @@ EXPORT CUresult cuMemcpyDtoD_v2(CUdeviceptr target, CUdeviceptr source, size_t s
 EXPORT CUresult cuMemcpyHtoDAsync_v2(CUdeviceptr target, const void *source, size_t size,
                                      CUstream stream)
 {
-    int64_t start = settings.copy_ns ? now_ns() : 0;
+    int64_t start = now_ns();
     ENTER(CONTEXT);
     REQUIRE(source || !size, INVALID_VALUE);
     return COPY(stream, false, .target = target, .from = source);
@@ -198,7 +186,7 @@ EXPORT CUresult cuMemcpyHtoDAsync_v2(CUdeviceptr target, const void *source, siz
 
 EXPORT CUresult cuMemcpyDtoHAsync_v2(void *target, CUdeviceptr source, size_t size, CUstream stream)
 {
-    int64_t start = settings.copy_ns ? now_ns() : 0;
+    int64_t start = now_ns();
     ENTER(CONTEXT);
     REQUIRE(target || !size, INVALID_VALUE);
     return COPY(stream, false, .to = target, .source = source);
@@ -207,7 +195,7 @@ EXPORT CUresult cuMemcpyDtoHAsync_v2(void *target, CUdeviceptr source, size_t si
 EXPORT CUresult cuMemcpyDtoDAsync_v2(CUdeviceptr target, CUdeviceptr source, size_t size,
                                      CUstream stream)
 {
-    int64_t start = settings.copy_ns ? now_ns() : 0;
+    int64_t start = now_ns();
     ENTER(CONTEXT);
     return COPY(stream, false, .target = target, .source = source);
 }
@@ -215,11 +203,11 @@ EXPORT CUresult cuMemcpyDtoDAsync_v2(CUdeviceptr target, CUdeviceptr source, siz
 EXPORT CUresult cuMemsetD32_v2(CUdeviceptr address, unsigned value, size_t count)
 {
     ENTER(CONTEXT);
-    CUresult refused = capture_refuses_legacy(NULL);
-    REQUIRE(!refused, refused);
+    int64_t start = now_ns();
     double cost_ns = 1e9 * 4 * (double)count / RATE(bytes_per_second);
     CUresult code = memory_fill(address, value, count);
     REQUIRE(!code, code);
+    clock_reaches(&current()->null_stream_ns, start);
     current()->null_stream_ns += cost_ns;
     ledger_work(cost_ns, false);
     return SUCCESS;

@@ -1,192 +1,111 @@
-/* Graphs of the stand-in libcuda.so.1, made by capturing one stream.
+/* Graphs of the stand-in libcuda.so.1, built node by node: kernels, each after the one before it.
  *
- * A graph is the list of what was submitted while the stream captured: nodes in one line. A capture
- * that would span streams is refused aloud. Source of the rules: CUDA programming guide, "Creating
- * a Graph Using Stream Capture" (prohibited and unhandled operations, invalidation), and cuda.h.
+ * A graph that is not one line is refused aloud. Source of the structures: cuda.h,
+ * CUDA_KERNEL_NODE_PARAMS_v1 (CUDA 10.0) and _v2 (12.0).
  */
 #include "cuda_api.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 
-enum { GLOBAL, THREAD_LOCAL, RELAXED };       /* CU_STREAM_CAPTURE_MODE_* */
-enum { STATUS_NONE, STATUS_ACTIVE, STATUS_INVALIDATED };
+#define MOST_NODES 65536
 
-struct recording {
-    long users; /* the stream while it captures, then the graph and what was instantiated from it */
+typedef struct {
+    CUfunction function;
+    unsigned grid_x, grid_y, grid_z, block_x, block_y, block_z, shared_bytes;
+    void **params, **extra;
+} kernel_node_v1;
+
+typedef struct {
+    kernel_node_v1 v1;
+    void *kernel; /* CUkernel, instead of the function */
+    CUcontext context; /* NULL: the current one */
+} kernel_node_v2;
+
+_Static_assert(sizeof(kernel_node_v1) == 56 && sizeof(kernel_node_v2) == 72, "not cuda.h's layout");
+
+struct nodes {
+    long users; /* the graph, and what was instantiated from it */
     size_t count, room;
-    struct operation *nodes;
+    struct operation *operations;
 };
 
-static struct object *first_capturing; /* streams, through next_capturing */
-static uint64_t capture_serial;
-
-static void recording_drop(struct recording *recording)
+void nodes_drop(struct object *object)
 {
-    if (--recording->users)
+    struct nodes *nodes = object->nodes;
+    if (!nodes || --nodes->users)
         return;
-    free(recording->nodes);
-    free(recording);
+    free(nodes->operations);
+    free(nodes);
 }
 
-/* Forget what an object that goes away has recorded. */
-void capture_forget(struct object *object)
+/* A node's handle is its graph's serial number and its place. */
+static CUgraphNode node_handle(const struct object *graph, size_t place)
 {
-    for (struct object **link = &first_capturing; *link; link = &(*link)->next_capturing)
-        if (*link == object) {
-            *link = object->next_capturing;
-            break;
-        }
-    if (object->recording)
-        recording_drop(object->recording);
-    object->recording = NULL;
+    return (CUgraphNode)(uintptr_t)(graph->handle * MOST_NODES + place + 1);
 }
 
-static struct object *captured_stream(CUstream handle)
+EXPORT CUresult cuGraphCreate(CUgraph *handle, unsigned flags)
 {
-    struct object *stream = first_capturing ? object_find(STREAM, handle) : NULL;
-    return stream && stream->recording ? stream : NULL;
-}
-
-bool capturing(CUstream handle)
-{
-    return captured_stream(handle) != NULL;
-}
-
-CUresult capture_record(CUstream handle, const struct operation *operation)
-{
-    struct object *stream = captured_stream(handle);
-    struct recording *recording = stream->recording;
-    REQUIRE(!stream->invalidated, CAPTURE_INVALIDATED);
-    if (recording->count == recording->room) {
-        recording->room = recording->room ? 2 * recording->room : 64;
-        recording->nodes = realloc(recording->nodes, recording->room * sizeof *operation);
-        if (!recording->nodes)
-            script_die("out of host memory");
-    }
-    recording->nodes[recording->count++] = *operation;
+    ENTER(CONTEXT);
+    REQUIRE(handle && !flags, INVALID_VALUE);
+    struct object *graph = object_new(GRAPH, current_index());
+    graph->nodes = calloc(1, sizeof *graph->nodes);
+    if (!graph->nodes)
+        script_die("out of host memory");
+    graph->nodes->users = 1;
+    *handle = (CUgraph)(uintptr_t)graph->handle;
     return SUCCESS;
 }
 
-CUresult capture_mark(CUstream handle, struct object *event)
+static CUresult add_node(CUgraphNode *node, const struct object *graph, const CUgraphNode *after,
+                         size_t count, const struct operation *operation)
 {
-    const struct object *stream = captured_stream(handle);
-    REQUIRE(!stream->invalidated, CAPTURE_INVALIDATED);
-    event->capture = stream->capture;
-    event->recorded = false;
-    return SUCCESS;
-}
-
-CUresult capture_refuses_wait(CUstream handle)
-{
-    struct object *stream = captured_stream(handle);
-    REQUIRE(stream, capture_refuses_legacy(handle));
-    stream->invalidated = true;
-    return CAPTURE_UNSUPPORTED;
-}
-
-/* Spoil every capture of this context that `forbids` names, and say whether there was one. */
-static bool spoil(bool (*forbids)(const struct object *stream))
-{
-    bool found = false;
-    for (struct object *stream = first_capturing; stream; stream = stream->next_capturing)
-        if (stream->device == current_index() && forbids(stream))
-            found = stream->invalidated = true;
-    return found;
-}
-
-static bool any(const struct object *stream)
-{
-    return stream;
-}
-
-static bool is_strict(const struct object *stream)
-{
-    return stream->capture_mode != RELAXED;
-}
-
-static bool is_blocking(const struct object *stream)
-{
-    return stream->blocking;
-}
-
-CUresult capture_refuses_context_wait(void)
-{
-    return spoil(any) ? CAPTURE_UNSUPPORTED : SUCCESS;
-}
-
-CUresult capture_refuses_unsafe(void)
-{
-    return spoil(is_strict) ? CAPTURE_UNSUPPORTED : SUCCESS;
-}
-
-CUresult capture_refuses_legacy(CUstream handle)
-{
-    bool legacy = (uintptr_t)handle <= 1;
-    return legacy && spoil(is_blocking) ? CAPTURE_IMPLICIT : SUCCESS;
-}
-
-CUresult capture_refuses_dependency(CUstream handle, const struct object *event)
-{
-    struct object *stream = captured_stream(handle);
-    REQUIRE(stream || event->capture, SUCCESS);
-    if (!stream) {
-        fprintf(stderr, "stand-in %s: a capture that spans streams\n", library_name);
+    struct nodes *nodes = graph->nodes;
+    if (count != (nodes->count > 0) || (count && *after != node_handle(graph, nodes->count - 1))) {
+        fprintf(stderr, "stand-in %s: a graph that is not one line\n", library_name);
         return NOT_SUPPORTED;
     }
-    REQUIRE(!stream->invalidated, CAPTURE_INVALIDATED);
-    REQUIRE(event->capture != stream->capture, SUCCESS); /* its own past: nothing to wait for */
-    stream->invalidated = true;
-    return event->capture ? CAPTURE_MERGE : CAPTURE_ISOLATION;
-}
-
-EXPORT CUresult cuStreamBeginCapture_v2(CUstream handle, int mode)
-{
-    ENTER(CONTEXT);
-    REQUIRE(mode >= GLOBAL && mode <= RELAXED, INVALID_VALUE);
-    REQUIRE((uintptr_t)handle > 1, CAPTURE_UNSUPPORTED);
-    struct object *stream = object_find(STREAM, handle);
-    REQUIRE(stream, INVALID_HANDLE);
-    REQUIRE(!stream->recording, ILLEGAL_STATE);
-    stream->recording = calloc(1, sizeof *stream->recording);
-    if (!stream->recording)
-        script_die("out of host memory");
-    stream->recording->users = 1;
-    stream->capture = ++capture_serial;
-    stream->capture_mode = mode;
-    stream->invalidated = false;
-    stream->next_capturing = first_capturing;
-    first_capturing = stream;
-    return SUCCESS;
-}
-
-EXPORT CUresult cuStreamIsCapturing(CUstream handle, int *status)
-{
-    ENTER(CONTEXT);
-    REQUIRE(status, INVALID_VALUE);
-    REQUIRE(clock_of(handle), INVALID_HANDLE);
-    const struct object *stream = captured_stream(handle);
-    *status = !stream ? STATUS_NONE : stream->invalidated ? STATUS_INVALIDATED : STATUS_ACTIVE;
-    return SUCCESS;
-}
-
-EXPORT CUresult cuStreamEndCapture(CUstream handle, CUgraph *graph)
-{
-    ENTER(CONTEXT);
-    REQUIRE(graph, INVALID_VALUE);
-    REQUIRE(clock_of(handle), INVALID_HANDLE);
-    struct object *stream = captured_stream(handle);
-    *graph = NULL;
-    REQUIRE(stream, ILLEGAL_STATE);
-    bool valid = !stream->invalidated;
-    if (valid) {
-        struct object *object = object_new(GRAPH, current_index());
-        object->recording = stream->recording;
-        object->recording->users++;
-        *graph = (CUgraph)(uintptr_t)object->handle;
+    REQUIRE(nodes->count + 1 < MOST_NODES, OUT_OF_MEMORY);
+    if (nodes->count == nodes->room) {
+        nodes->room = nodes->room ? 2 * nodes->room : 64;
+        nodes->operations = realloc(nodes->operations, nodes->room * sizeof *operation);
+        if (!nodes->operations)
+            script_die("out of host memory");
     }
-    capture_forget(stream);
-    return valid ? SUCCESS : CAPTURE_INVALIDATED;
+    nodes->operations[nodes->count] = *operation;
+    *node = node_handle(graph, nodes->count++);
+    return SUCCESS;
+}
+
+static CUresult add_kernel(CUgraphNode *node, CUgraph handle, const CUgraphNode *after,
+                           size_t count, const kernel_node_v1 *given)
+{
+    const struct object *graph = object_find(GRAPH, handle);
+    struct operation operation;
+    REQUIRE(node && graph && given && (after || !count), INVALID_VALUE);
+    CUresult code = kernel_operation(
+        given->function, (unsigned[3]){given->grid_x, given->grid_y, given->grid_z},
+        (unsigned[3]){given->block_x, given->block_y, given->block_z}, given->shared_bytes,
+        given->params, given->extra, &operation);
+    return code ? code : add_node(node, graph, after, count, &operation);
+}
+
+EXPORT CUresult cuGraphAddKernelNode(CUgraphNode *node, CUgraph graph, const CUgraphNode *after,
+                                     size_t count, const kernel_node_v1 *given)
+{
+    ENTER(CONTEXT);
+    return add_kernel(node, graph, after, count, given);
+}
+
+EXPORT CUresult cuGraphAddKernelNode_v2(CUgraphNode *node, CUgraph graph, const CUgraphNode *after,
+                                        size_t count, const kernel_node_v2 *given)
+{
+    ENTER(CONTEXT);
+    REQUIRE(given, INVALID_VALUE);
+    REQUIRE(!given->kernel, NOT_SUPPORTED);
+    REQUIRE(!given->context || (uintptr_t)given->context == current()->context, INVALID_CONTEXT);
+    return add_kernel(node, graph, after, count, &given->v1);
 }
 
 EXPORT CUresult cuGraphInstantiateWithFlags(CUgraphExec *exec, CUgraph handle, uint64_t flags)
@@ -195,8 +114,8 @@ EXPORT CUresult cuGraphInstantiateWithFlags(CUgraphExec *exec, CUgraph handle, u
     const struct object *graph = object_find(GRAPH, handle);
     REQUIRE(exec && graph && flags < 16, INVALID_VALUE);
     struct object *object = object_new(GRAPH_EXEC, current_index());
-    object->recording = graph->recording;
-    object->recording->users++;
+    object->nodes = graph->nodes;
+    object->nodes->users++;
     *exec = (CUgraphExec)(uintptr_t)object->handle;
     return SUCCESS;
 }
@@ -206,20 +125,16 @@ EXPORT CUresult cuGraphLaunch(CUgraphExec handle, CUstream stream)
     int64_t start = now_ns();
     ENTER(CONTEXT);
     const struct object *exec = object_find(GRAPH_EXEC, handle);
-    double *clock = clock_of(stream);
     REQUIRE(exec, INVALID_VALUE);
-    REQUIRE(clock, INVALID_HANDLE);
-    REQUIRE(!capturing(stream), NOT_SUPPORTED); /* a child graph */
-    CUresult refused = capture_refuses_legacy(stream);
-    REQUIRE(!refused, refused);
-    const struct recording *recording = exec->recording;
+    REQUIRE(clock_of(stream), INVALID_HANDLE);
+    const struct nodes *nodes = exec->nodes;
+    int64_t takes = graph_duration(nodes->count);
     ledger_launch();
-    for (size_t i = 0; i < recording->count; i++) {
-        CUresult code = operation_run(&recording->nodes[i], clock);
+    for (size_t i = 0; i < nodes->count; i++) {
+        CUresult code = submit(stream, &nodes->operations[i], start + takes);
         REQUIRE(!code, code);
     }
-    spin(start, graph_duration(recording->count));
-    submitted();
+    spin(start, takes);
     return SUCCESS;
 }
 

@@ -1,21 +1,7 @@
-/* Work on a stream of the stand-in libcuda.so.1: done at once, or recorded while it captures. */
+/* Work on a stream of the stand-in libcuda.so.1: done at once, and timed by its clock. */
 #include "cuda_api.h"
 
 #include <string.h>
-
-static int64_t submitted_ns;
-
-void submitted(void)
-{
-    if (settings.finish_ns)
-        submitted_ns = now_ns();
-}
-
-void finished(void)
-{
-    if (submitted_ns)
-        spin(submitted_ns, settings.finish_ns);
-}
 
 static CUresult run_kernel(const struct operation *operation, double *cost_ns)
 {
@@ -32,9 +18,11 @@ static CUresult run_kernel(const struct operation *operation, double *cost_ns)
     return SUCCESS;
 }
 
-CUresult operation_run(const struct operation *operation, double *clock)
+CUresult submit(CUstream stream, const struct operation *operation, int64_t ready_ns)
 {
-    double cost_ns = 0;
+    double cost_ns = 0, *clock = clock_of(stream);
+    REQUIRE(clock, INVALID_HANDLE);
+    clock_reaches(clock, ready_ns);
     CUresult code = operation->kernel ? run_kernel(operation, &cost_ns)
                                       : copy_run(&operation->copy, *clock, &cost_ns);
     REQUIRE(!code, code);
@@ -45,14 +33,26 @@ CUresult operation_run(const struct operation *operation, double *clock)
     return SUCCESS;
 }
 
-CUresult submit(CUstream stream, const struct operation *operation)
+CUresult kernel_operation(CUfunction handle, const unsigned grid[3], const unsigned block[3],
+                          unsigned shared_bytes, void **params, void **extra,
+                          struct operation *operation)
 {
-    double *clock = clock_of(stream);
-    REQUIRE(clock, INVALID_HANDLE);
-    if (capturing(stream))
-        return capture_record(stream, operation);
-    CUresult refused = capture_refuses_legacy(stream);
-    return refused ? refused : operation_run(operation, clock);
+    const struct object *function = object_find(FUNCTION, handle);
+    REQUIRE(function, INVALID_HANDLE);
+    REQUIRE(function->kernel && !extra, NOT_SUPPORTED);
+    REQUIRE(object_find(MODULE, (void *)(uintptr_t)function->module), INVALID_HANDLE);
+    const char *sizes = function->kernel->parameters;
+    REQUIRE(params || !*sizes, INVALID_VALUE);
+    uint64_t threads = (uint64_t)block[0] * block[1] * block[2];
+    REQUIRE(grid[0] && grid[1] && grid[2] && grid[0] < 1u << 31 && grid[1] < 1u << 16, INVALID_VALUE);
+    REQUIRE(grid[2] < 1u << 16 && threads && threads <= 1024, INVALID_VALUE);
+    REQUIRE(shared_bytes <= 49152, INVALID_VALUE);
+    *operation = (struct operation){.kernel = function->kernel};
+    memcpy(operation->grid, grid, sizeof operation->grid);
+    memcpy(operation->block, block, sizeof operation->block);
+    for (int i = 0; sizes[i]; i++) /* the driver, too, has copied them when it returns */
+        memcpy(&operation->values[i], params[i], sizes[i] - '0');
+    return SUCCESS;
 }
 
 EXPORT CUresult cuLaunchKernel(CUfunction handle, unsigned grid_x, unsigned grid_y, unsigned grid_z,
@@ -61,27 +61,16 @@ EXPORT CUresult cuLaunchKernel(CUfunction handle, unsigned grid_x, unsigned grid
 {
     int64_t start = now_ns();
     ENTER(CONTEXT);
-    const struct object *function = object_find(FUNCTION, handle);
-    REQUIRE(function && clock_of(stream), INVALID_HANDLE);
-    REQUIRE(function->kernel && !extra, NOT_SUPPORTED);
-    REQUIRE(object_find(MODULE, (void *)(uintptr_t)function->module), INVALID_HANDLE);
-    const char *sizes = function->kernel->parameters;
-    REQUIRE(params || !*sizes, INVALID_VALUE);
-    uint64_t threads = (uint64_t)block_x * block_y * block_z;
-    REQUIRE(grid_x && grid_y && grid_z && grid_x < 1u << 31 && grid_y < 1u << 16, INVALID_VALUE);
-    REQUIRE(grid_z < 1u << 16 && threads && threads <= 1024, INVALID_VALUE);
-    REQUIRE(shared_bytes <= 49152, INVALID_VALUE);
-    struct operation operation = {
-        .kernel = function->kernel,
-        .grid = {grid_x, grid_y, grid_z},
-        .block = {block_x, block_y, block_z},
-    };
-    for (int i = 0; sizes[i]; i++) /* the driver, too, has copied them when it returns */
-        memcpy(&operation.values[i], params[i], sizes[i] - '0');
-    CUresult code = submit(stream, &operation);
-    REQUIRE(!code && !capturing(stream), code);
+    REQUIRE(clock_of(stream), INVALID_HANDLE);
+    struct operation operation;
+    CUresult code = kernel_operation(handle, (unsigned[3]){grid_x, grid_y, grid_z},
+                                     (unsigned[3]){block_x, block_y, block_z}, shared_bytes, params,
+                                     extra, &operation);
+    REQUIRE(!code, code);
+    int64_t takes = launch_duration();
+    code = submit(stream, &operation, start + takes);
+    REQUIRE(!code, code);
     ledger_launch();
-    spin(start, launch_duration());
-    submitted();
+    spin(start, takes);
     return SUCCESS;
 }

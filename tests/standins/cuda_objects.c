@@ -34,7 +34,7 @@ struct object *object_find(enum kind kind, const void *handle)
 void object_free(struct object *object)
 {
     objects[object->handle % SLOTS] = NULL;
-    capture_forget(object);
+    nodes_drop(object);
     free(object->ptx);
     free(object);
 }
@@ -44,4 +44,15 @@ void object_free_device(int device)
     for (int i = 0; i < SLOTS; i++)
         if (objects[i] && objects[i]->device == device)
             object_free(objects[i]);
+}
+
+double object_latest_ns(int device)
+{
+    double latest_ns = 0;
+    for (int i = 0; i < SLOTS; i++) {
+        const struct object *object = objects[i];
+        if (object && object->kind == STREAM && object->device == device && object->now_ns > latest_ns)
+            latest_ns = object->now_ns;
+    }
+    return latest_ns;
 }

@@ -4,7 +4,7 @@
 
 #include "libcuda.h"
 
-struct recording;
+struct nodes;
 
 enum kind { MODULE = 1, FUNCTION, STREAM, EVENT, GRAPH, GRAPH_EXEC };
 
@@ -17,20 +17,16 @@ struct object {
     struct kernel *kernel; /* FUNCTION; NULL where the stand-in cannot compute it */
     double now_ns;         /* STREAM: its virtual clock; EVENT: the moment it recorded */
     bool recorded, timing; /* EVENT */
-    bool blocking;         /* STREAM: waits for the legacy default stream, and it for this one */
-    struct recording *recording;   /* STREAM: while it captures; GRAPH, GRAPH_EXEC: its nodes */
-    uint64_t capture;              /* STREAM: which one; EVENT: recorded in this one, else 0 */
-    int capture_mode;              /* STREAM */
-    bool invalidated;              /* STREAM: its capture was spoilt */
-    struct object *next_capturing; /* STREAM */
+    struct nodes *nodes;   /* GRAPH, GRAPH_EXEC */
 };
 
 struct object *object_new(enum kind kind, int device);
 struct object *object_find(enum kind kind, const void *handle); /* NULL: stale or invented */
 void object_free(struct object *object);
 void object_free_device(int device);
+double object_latest_ns(int device); /* of its streams' clocks */
 
 /* cuda_graph.c */
-void capture_forget(struct object *object);
+void nodes_drop(struct object *object);
 
 #endif

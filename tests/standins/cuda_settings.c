@@ -17,8 +17,10 @@
  *   context_ns N                    creating a primary context
  *   copy_ns (each cuMemcpy...), event_ns (cuEventRecord), graph_launch_ns (cuGraphLaunch),
  *   graph_node_ns (each node of the graph, in the same call) N
- *   finish_ns N                     what was submitted is done N after the call that submitted it has
- *                                   returned, while the host goes on; cuStreamSynchronize waits
+ *   time_line 0|1                   1: the GPU works in real time too. What is submitted begins when
+ *                                   the call's own time is over and what was before it is done; waits
+ *                                   end when it has ended, and then take sync_ns. Always so where
+ *                                   virtual_clock.c is loaded, in whose time all of this happens
  *
  *   launch_ns_second N SHARE        that share of launches takes N instead of launch_ns
  *   launch_tail_ns N SHARE          that share of the others takes longer by a Pareto variate of
@@ -164,7 +166,6 @@ bool library_line(const char *key, char *value)
         {"graph_launch_ns", &settings.graph_launch_ns},
         {"graph_node_ns", &settings.graph_node_ns},
         {"copy_ns", &settings.copy_ns},
-        {"finish_ns", &settings.finish_ns},
         {"event_ns", &settings.event_ns},
         {"event_gpu_ns", &settings.event_gpu_ns},
         {"idle_launches", &settings.idle_launches},
@@ -196,6 +197,8 @@ bool library_line(const char *key, char *value)
         settings.kernel_jitter = real_between(key, value, 0, INFINITY);
     } else if (!strcmp(key, "duplex_ratio")) {
         settings.duplex_ratio = real_between(key, value, 0.01, 1);
+    } else if (!strcmp(key, "time_line")) {
+        settings.time_line = script_integer(key, value) != 0;
     } else if (!strcmp(key, "ledger")) {
         ledger_open(value);
     } else if (!strcmp(key, "driver_version")) {

@@ -9,12 +9,28 @@ double *clock_of(CUstream handle)
     return stream ? &stream->now_ns : NULL;
 }
 
+static bool time_line(void)
+{
+    return settings.time_line || virtual_clock_now;
+}
+
+void clock_reaches(double *clock, int64_t ready_ns)
+{
+    if (time_line() && *clock < (double)ready_ns)
+        *clock = (double)ready_ns;
+}
+
+void wait_until(double ns)
+{
+    if (time_line())
+        spin(0, (int64_t)ns);
+}
+
 EXPORT CUresult cuStreamCreate(CUstream *stream, unsigned flags)
 {
     ENTER(CONTEXT);
     REQUIRE(stream && flags <= 1, INVALID_VALUE);
     struct object *object = object_new(STREAM, current_index());
-    object->blocking = !flags;
     *stream = (CUstream)(uintptr_t)object->handle;
     return SUCCESS;
 }
@@ -23,19 +39,17 @@ EXPORT CUresult cuStreamQuery(CUstream stream)
 {
     ENTER(CONTEXT);
     REQUIRE(clock_of(stream), INVALID_HANDLE);
-    return capture_refuses_wait(stream);
+    return SUCCESS;
 }
 
 EXPORT CUresult cuStreamSynchronize(CUstream stream)
 {
-    int64_t start = settings.sync_ns ? now_ns() : 0;
     ENTER(CONTEXT);
-    REQUIRE(clock_of(stream), INVALID_HANDLE);
-    CUresult refused = capture_refuses_wait(stream);
-    REQUIRE(!refused, refused);
+    const double *clock = clock_of(stream);
+    REQUIRE(clock, INVALID_HANDLE);
+    wait_until(*clock);
     if (settings.sync_ns)
-        spin(start, settings.sync_ns);
-    finished();
+        spin(now_ns(), settings.sync_ns);
     return SUCCESS;
 }
 
@@ -46,8 +60,6 @@ EXPORT CUresult cuStreamWaitEvent(CUstream stream, CUevent handle, unsigned flag
     const struct object *event = object_find(EVENT, handle);
     double *clock = clock_of(stream);
     REQUIRE(event && clock, INVALID_HANDLE);
-    CUresult refused = capture_refuses_dependency(stream, event);
-    REQUIRE(!refused, refused);
     if (event->recorded && *clock < event->now_ns)
         *clock = event->now_ns;
     return SUCCESS;
@@ -74,16 +86,12 @@ EXPORT CUresult cuEventCreate(CUevent *event, unsigned flags)
 
 EXPORT CUresult cuEventRecord(CUevent handle, CUstream stream)
 {
-    int64_t start = settings.event_ns ? now_ns() : 0;
+    int64_t start = now_ns();
     ENTER(CONTEXT);
     struct object *event = object_find(EVENT, handle);
     REQUIRE(event && clock_of(stream), INVALID_HANDLE);
-    if (capturing(stream)) /* a place in the graph, and no moment in time */
-        return capture_mark(stream, event);
-    CUresult refused = capture_refuses_legacy(stream);
-    REQUIRE(!refused, refused);
     event->recorded = true;
-    event->capture = 0;
+    clock_reaches(clock_of(stream), start + settings.event_ns);
     event->now_ns = *clock_of(stream);
     *clock_of(stream) += (double)settings.event_gpu_ns;
     if (settings.event_ns)
@@ -96,7 +104,7 @@ EXPORT CUresult cuEventSynchronize(CUevent handle)
     ENTER(CONTEXT);
     const struct object *event = object_find(EVENT, handle);
     REQUIRE(event, INVALID_HANDLE);
-    REQUIRE(!event->capture, CAPTURED_EVENT);
+    wait_until(event->now_ns);
     return SUCCESS;
 }
 
@@ -106,7 +114,6 @@ EXPORT CUresult cuEventElapsedTime(float *milliseconds, CUevent start, CUevent e
     REQUIRE(milliseconds, INVALID_VALUE);
     const struct object *first = object_find(EVENT, start), *last = object_find(EVENT, end);
     REQUIRE(first && last, INVALID_HANDLE);
-    REQUIRE(!first->capture && !last->capture, CAPTURED_EVENT);
     REQUIRE(first->recorded && first->timing && last->recorded && last->timing, INVALID_HANDLE);
     *milliseconds = (float)((last->now_ns - first->now_ns) / 1e6);
     return SUCCESS;

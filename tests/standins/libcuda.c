@@ -279,5 +279,7 @@ EXPORT CUresult cuCtxSetCurrent(CUcontext context)
 EXPORT CUresult cuCtxSynchronize(void)
 {
     ENTER(CONTEXT);
-    return capture_refuses_context_wait();
+    double streams_ns = object_latest_ns(current_index()), null_ns = current()->null_stream_ns;
+    wait_until(streams_ns > null_ns ? streams_ns : null_ns);
+    return SUCCESS;
 }

@@ -12,7 +12,7 @@ typedef int CUresult;
 typedef int CUdevice;
 typedef uint64_t CUdeviceptr;
 typedef struct handle *CUcontext, *CUmodule, *CUfunction, *CUstream, *CUevent, *CUgraph,
-    *CUgraphExec; /* never followed */
+    *CUgraphNode, *CUgraphExec; /* never followed */
 typedef struct { unsigned char bytes[16]; } CUuuid;
 
 enum {
@@ -26,16 +26,9 @@ enum {
     INVALID_PTX = 218,
     UNSUPPORTED_PTX_VERSION = 222,
     INVALID_HANDLE = 400,
-    ILLEGAL_STATE = 401,
     NOT_FOUND = 500,
     ILLEGAL_ADDRESS = 700,
     NOT_SUPPORTED = 801,
-    CAPTURE_UNSUPPORTED = 900,
-    CAPTURE_INVALIDATED = 901,
-    CAPTURE_MERGE = 902,
-    CAPTURE_ISOLATION = 905,
-    CAPTURE_IMPLICIT = 906,
-    CAPTURED_EVENT = 907,
 };
 
 struct rates { /* what work costs in virtual time; 0 where a device has none of its own */
@@ -67,11 +60,11 @@ struct device {
 extern struct settings {
     int driver_version, devices;
     int64_t launch_ns, first_launch_ns, sync_ns, init_ns, context_ns, module_load_ns, pinned_limit;
-    int64_t graph_launch_ns, graph_node_ns, copy_ns, event_ns, event_gpu_ns, finish_ns;
+    int64_t graph_launch_ns, graph_node_ns, copy_ns, event_ns, event_gpu_ns;
     int64_t idle_launches, idle_launch_ns, warmup_kernels;
     double launch_ns_second, second_share, tail_ns, tail_share, warmup_factor, kernel_jitter, duplex_ratio;
     struct rates rates;
-    bool corrupt_copy, corrupt_device_copy;
+    bool corrupt_copy, corrupt_device_copy, time_line;
     struct device device[MAX_DEVICES];
 } settings;
 

@@ -52,6 +52,8 @@ void script_die(const char *format, ...)
 
 int64_t now_ns(void)
 {
+    if (virtual_clock_now)
+        return virtual_clock_now();
     struct timespec time;
     clock_gettime(CLOCK_MONOTONIC, &time);
     return time.tv_sec * INT64_C(1000000000) + time.tv_nsec;
@@ -59,8 +61,17 @@ int64_t now_ns(void)
 
 void spin(int64_t since, int64_t ns)
 {
+    if (virtual_clock_to)
+        virtual_clock_to(since + ns);
     while (now_ns() - since < ns)
         ;
+}
+
+void script_leave(struct script_call **call)
+{
+    (void)call;
+    if (virtual_clock_call)
+        virtual_clock_call();
 }
 
 int64_t script_integer(const char *key, const char *text)

@@ -66,7 +66,15 @@ bool script_device_key(const char *key, int limit, int *index, const char **fiel
 /* Say what is wrong on standard error and abort. */
 _Noreturn void script_die(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
-/* Monotonic nanoseconds, and a busy wait that ends `ns` after `since`. */
+/* The call is over: where the clock is virtual, what it has cost its caller's language is added. */
+void script_leave(struct script_call **call);
+
+/* virtual_clock.c, where it is loaded before this library. */
+__attribute__((weak)) int64_t virtual_clock_now(void);
+__attribute__((weak)) void virtual_clock_to(int64_t ns);
+__attribute__((weak)) void virtual_clock_call(void);
+
+/* Monotonic nanoseconds, and a busy wait that ends `ns` after `since`; virtual ones where so. */
 int64_t now_ns(void);
 void spin(int64_t since, int64_t ns);
 

@@ -111,14 +111,25 @@ static const struct mode *mode_named(const char *name)
     return NULL;
 }
 
+/* CUDA_KERNEL_NODE_PARAMS_v2 of cuda.h, which begins with all of _v1. */
+struct kernel_node {
+    void *function;
+    unsigned grid[3], block[3], shared_bytes;
+    void **params, **extra;
+    void *kernel, *context;
+};
+
 static void make_graph(void)
 {
-    void *captured;
-    CALL("cuStreamBeginCapture_v2", (void *, int), (stream, 0));
-    for (long i = 0; i < row; i++)
-        check(submit(), "cuLaunchKernel");
-    CALL("cuStreamEndCapture", (void *, void **), (stream, &captured));
-    CALL("cuGraphInstantiateWithFlags", (void **, void *, uint64_t), (&graph, captured, 0));
+    struct kernel_node kernel = {.function = function, .grid = {1, 1, 1}, .block = {1, 1, 1}};
+    void *built, *node = NULL;
+    CALL("cuGraphCreate", (void **, unsigned), (&built, 0));
+    for (long i = 0; i < row; i++) {
+        void *before = node;
+        CALL("cuGraphAddKernelNode_v2", (void **, void *, void **, size_t, struct kernel_node *),
+             (&node, built, &before, i > 0, &kernel));
+    }
+    CALL("cuGraphInstantiateWithFlags", (void **, void *, uint64_t), (&graph, built, 0));
     launch_graph = symbol("cuGraphLaunch");
 }
 
