@@ -30,6 +30,8 @@ FOREIGN: Final = 200
 """Characters that are kept of a foreign string."""
 CRITICAL_FROM: Final = 1.5
 """A slowdown from which on somebody should look now."""
+WIDEST: Final = 0.5
+"""An interval that is wider than this share of its change leads no summary."""
 MICRO: Final = "\N{MICRO SIGN}"
 IN_A_SUMMARY: Final = 3
 """Streams that a summary names."""
@@ -78,7 +80,7 @@ def slowdown_labels(found: Sequence[Found]) -> dict[str, str]:
 
 def alert(case: Case, gpus: Mapping[str, str], platform: Platform) -> Alert:
     """Put a case into words. Shapes: ``gpus`` says how GPUs are called, by UUID."""
-    evidence = tuple(sorted(map(told, _strongest(case.open or case.found)), key=_strength))
+    evidence = tuple(sorted(map(told, _strongest(case.open or case.found)), key=_surest))
     why = _causes(case)
     worst = max(evidence, key=lambda one: one.slowdown)
     return Alert(
@@ -147,8 +149,13 @@ def told(found: Found) -> Evidence:
     )
 
 
-def _strength(one: Evidence) -> tuple[float, str]:
-    return -one.slowdown, str(one.stream)
+def _sure(one: Evidence) -> bool:
+    return one.high - one.low <= WIDEST * (one.slowdown - 1)
+
+
+def _surest(one: Evidence) -> tuple[bool, float, str]:
+    """Order by what is certain: wide intervals last, then by the lower end, the highest first."""
+    return not _sure(one), -one.low, str(one.stream)
 
 
 def _causes(case: Case) -> tuple[Cause, ...]:
@@ -196,10 +203,10 @@ def _summary(
 
 
 def _simplest_first(evidence: Sequence[Evidence]) -> list[Evidence]:
-    """Put the simplest figure first, of those that cannot be told from the strongest."""
-    strongest = evidence[0].slowdown
-    alike = [one for one in evidence if one.high >= strongest]
-    others = [one for one in evidence if one.high < strongest]
+    """Put the simplest figure first, of those that cannot be told from the surest."""
+    surest = evidence[0]
+    alike = [one for one in evidence if _sure(one) == _sure(surest) and one.high >= surest.slowdown]
+    others = [one for one in evidence if one not in alike]
     return [*sorted(alike, key=lambda one: rank(one.stream)), *others]
 
 

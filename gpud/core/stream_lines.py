@@ -6,7 +6,7 @@ from collections import defaultdict
 from typing import TYPE_CHECKING, Any, Final
 
 from gpud.core.probewords import both, name_of
-from gpud.core.standingwords import slowdown
+from gpud.core.standingwords import least
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -22,11 +22,12 @@ LATELY_S: Final = 7 * 86400.0
 def lines(document: Mapping[str, Any], now_s: float, moment: Callable[[float], str]) -> list[str]:
     """Tell of streams that are slower or faster than they were, and of updates not yet decided.
 
-    Units: ``now_s`` is Unix time, which ``moment`` writes for people. The slowest come first.
+    Units: ``now_s`` is Unix time, which ``moment`` writes for people. What is slower by the most
+    at least comes first.
     """
     streams = document.get("streams") or ()  # an agent of an older release tells of none
     changed = [
-        (slowdown(alarm["effect"]), _open(one, alarm, moment))
+        (least(alarm["effect"]), _open(one, alarm, moment))
         for one in streams
         for alarm in one["open"]
     ]

@@ -9,6 +9,7 @@ from gpud.core import sparkline, standingwords
 from gpud.core.probewords import called, name_of
 from gpud.core.stats import human
 from gpud.core.text import escaped
+from gpud.status.parts import moment
 from gpud.status.view import BAD, HEAD, PLAIN, QUIET, Span, line
 
 if TYPE_CHECKING:
@@ -36,6 +37,7 @@ class Row:
     now: str
     usual: str
     change: str
+    confirmed: str  # the alert's figure and when it was decided, where that is not the change
     style: str
     marks: str
     past: tuple[Sequence[float], Sequence[float]]  # times and medians
@@ -66,11 +68,11 @@ class Columns:
 def columns(tables: Iterable[Sequence[Row]], view: View) -> Columns:
     """Share out the width, the same for all tables.
 
-    Where it is narrow the words go first, then the bars, then the usual, then the change, and names
-    are cut last.
+    Where it is narrow the words go first, then the bars, then what was confirmed, then the usual,
+    then the change, and names are cut last.
     """
     rows = [row for table in tables for row in table]
-    name, words, now, usual, change = (
+    name, words, now, usual, change, both = (
         max((len(cell) for cell in column), default=0)
         for column in (
             [row.name for row in rows],
@@ -78,15 +80,17 @@ def columns(tables: Iterable[Sequence[Row]], view: View) -> Columns:
             [row.now for row in rows],
             [row.usual for row in rows],
             [row.change for row in rows],
+            [_change(row) for row in rows],
         )
     )
     if view.height is None:
-        return Columns(name, words, now, usual, change, MOST_BARS)
+        return Columns(name, words, now, usual, both, MOST_BARS)
     fixed = INDENT + BETWEEN + now
     if view.width < WIDE:
         name = min(name, NAME)
     name = max(min(name, view.width - fixed), 1)
     room = view.width - fixed - name
+    change = both if room >= BETWEEN + both + BETWEEN + usual else change
     change = change if change and room >= BETWEEN + change else 0
     room -= BETWEEN + change if change else 0
     usual = usual if usual and change and room >= BETWEEN + usual else 0
@@ -113,7 +117,9 @@ def _spans(row: Row, widths: Columns, view: View) -> Iterator[Span]:
     if widths.usual:
         yield Span(f"{'':{BETWEEN}}{row.usual:<{widths.usual}}", QUIET)
     if widths.change:
-        yield Span(f"{'':{BETWEEN}}{row.change:<{widths.change}}", row.style)
+        whole = _change(row)
+        shown = whole if len(whole) <= widths.change else row.change
+        yield Span(f"{'':{BETWEEN}}{shown:<{widths.change}}", row.style)
     room = widths.bars
     if room and row.marks:
         yield Span(f"{'':{BETWEEN}}{row.marks[:room] if view.height else row.marks}", QUIET)
@@ -121,6 +127,10 @@ def _spans(row: Row, widths: Columns, view: View) -> Iterator[Span]:
     if room >= LEAST_BARS and view.height is not None:
         past = sparkline.drawn(*row.past, width=room, ascii_only=view.ascii_only)
         yield Span(f"{'':{BETWEEN}}{past}")
+
+
+def _change(row: Row) -> str:
+    return f"{row.change}, {row.confirmed}" if row.confirmed else row.change
 
 
 def _rows(document: Mapping[str, Any], *, brief: bool) -> dict[int | None, list[Row]]:
@@ -133,7 +143,9 @@ def _rows(document: Mapping[str, Any], *, brief: bool) -> dict[int | None, list[
             samples = sorted(samples, key=lambda one, s=state: not _open(streams, s, one))[:1]  # type: ignore[misc]
         for sample in samples:
             key = (state["gpu"], state["probe"], sample["mode"])
-            row = _row(state, sample, streams.get(key), past.get(key, ((), ())))
+            row = _row(
+                state, sample, streams.get(key), past.get(key, ((), ())), document["written_s"]
+            )
             found.setdefault(state["gpu"], []).append(row)
     return found
 
@@ -143,9 +155,10 @@ def _row(
     sample: Mapping[str, Any],
     stream: Mapping[str, Any] | None,
     past: tuple[Sequence[float], Sequence[float]],
+    now_s: float,
 ) -> Row:
     usual = None if stream is None else stream.get("usual")
-    stands = standingwords.said(stream)
+    stands = standingwords.said(stream, _main(sample))
     name, words = name_of(state["probe"], sample["mode"]), called(state["probe"], sample["mode"])
     marks = [*_humps(sample), *state["flags"]]
     return Row(
@@ -153,11 +166,23 @@ def _row(
         "" if words == name else words,
         human(_main(sample), sample["unit"]),
         "" if usual is None else f"usual {human(usual, sample['unit'])}",
-        stands.much,
+        f"now {stands.now}" if stands.now else stands.much,
+        _confirmed(stands, now_s),
         BAD if stands.fires else PLAIN,
         escaped(f"({', '.join(marks)})") if marks else "",
         past,
     )
+
+
+def _confirmed(stands: standingwords.Said, now_s: float) -> str:
+    """Say what was confirmed and when: "73 % at 22:29", "73 % on 2026-11-22"."""
+    if not stands.now or stands.at_s is None:
+        return ""
+    day, _, clock = moment(stands.at_s).partition(" ")
+    when = f"at {clock}" if moment(now_s).startswith(day) else f"on {day}"
+    slower = " slower"
+    much = stands.much.removesuffix(slower) if stands.now.endswith(slower) else stands.much
+    return f"{much} {when}"
 
 
 def _main(sample: Mapping[str, Any]) -> float:

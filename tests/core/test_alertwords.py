@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -15,7 +16,7 @@ from gpud.core.advice import Platform
 from gpud.core.alerts import DRIVER_REGRESSION, Alert, Cause
 from gpud.core.alertwords import SUMMARY
 from gpud.core.contexts import FOLLOWERS
-from gpud.core.detector import Kind
+from gpud.core.detector import Effect, Kind
 from gpud.core.errors import WireError
 from gpud.core.functions import Lost
 from gpud.core.ledger import Ledger
@@ -133,6 +134,22 @@ def test_of_figures_that_moved_alike_the_simplest_is_named_first() -> None:
         "launch +7 % since driver 572.16 -> 576.02 on GPU 0 (NVIDIA GeForce RTX 4070)"
     )
     assert [each.stream.mode for each in one.evidence] == ["pipelined_cold", "submit", "graph"]
+
+
+def test_the_surest_figure_leads_the_summary_and_the_widest_interval_does_not() -> None:
+    noisy = replace(alarm(ratio=2.22), effect=Effect(2.22, 1.93, 2.56))
+    sure = replace(alarm(ratio=1.145), effect=Effect(1.145, 1.144, 1.146))
+    weaker = replace(alarm(ratio=1.11), effect=Effect(1.11, 1.10, 1.12))
+    known = Ledger(gpus=GPUS)
+    for mode, one in {"pipelined_cold": noisy, "roundtrip": weaker, "submit": sure}.items():
+        known = ledger.with_alarm(known, found(mode, one), NOW_S)
+    (one_alert,) = told(known)
+    assert one_alert.summary.startswith(
+        "submission latency +15 % (12.4 -> 14.2 µs), launch round trip +11 %, "
+        "launches in a row after idling +122 % since driver"
+    )
+    modes = [each.stream.mode for each in one_alert.evidence]
+    assert modes == ["submit", "roundtrip", "pipelined_cold"]
 
 
 def test_a_summary_that_grows_too_long_leaves_the_least_out_first() -> None:

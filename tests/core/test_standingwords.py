@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 import pytest
@@ -42,6 +43,40 @@ def test_a_figure_stands_to_what_is_usual_in_words(
     said = standingwords.said(known)
     assert (said.much, said.whole) == (much, whole)
     assert said.fires == bool(known and known["open"])
+
+
+def test_a_last_run_that_differs_from_what_was_confirmed_is_told_beside_it() -> None:
+    fires = stream(usual=14.2e-6, unit="seconds", open=[DRIVER | {"at_s": 60.0}])
+    assert standingwords.said(fires, 14.2e-6 * 1.13).now == ""
+    said = standingwords.said(fires, 14.2e-6 * 1.73)
+    assert (said.much, said.at_s, said.now) == ("12 % slower", 60.0, "73 % slower")
+    assert standingwords.said(fires, 14.2e-6 * 1.01).now == "as usual"
+    rate = stream(usual=400e9, unit="bytes_per_second", open=[FELL | {"at_s": 60.0}])
+    assert standingwords.said(rate, 320e9).now == ""
+    assert standingwords.said(rate, 200e9).now == "100 % slower"
+    assert standingwords.said(stream(usual=14.2e-6, unit="seconds"), 17e-6).now == ""
+
+
+def test_a_status_row_says_of_which_runs_each_number_is() -> None:
+    told = document(snapshots.full(), now=snapshots.NOW)
+    (one,) = [each for each in told["streams"] if each["open"] and each["probe"] == "launch"]
+    one["open"][0]["effect"] = {"ratio": 1.73, "low": 1.6, "high": 1.9}
+    (run,) = [each for each in told["probes"] if each["probe"] == "launch"]
+    run["flags"] = []
+    (sample,) = [each for each in run["samples"] if each["mode"] == "submit"]
+    sample["median"] = 1.13 * one["usual"]
+
+    def row(width: int) -> str:
+        drawn = status.drawn(told, snapshots.NOW.wall_s, status.View(width, 200))
+        (found,) = [text(each) for each in drawn if text(each).startswith("  launch submit ")]
+        return " ".join(found.split())
+
+    at = time.strftime("%H:%M", time.localtime(one["open"][0]["at_s"]))
+    assert f"usual 4.4 µs now 13 % slower, 73 % at {at}" in row(100)
+    assert row(60).endswith(" now 13 % slower")
+    one["open"][0]["at_s"] -= 3 * 86400.0
+    day = time.strftime("%Y-%m-%d", time.localtime(one["open"][0]["at_s"]))
+    assert f"now 13 % slower, 73 % on {day}" in row(100)
 
 
 def test_one_slowdown_has_one_number_wherever_it_is_shown() -> None:

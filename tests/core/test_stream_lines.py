@@ -85,10 +85,21 @@ def test_all_streams_that_a_driver_is_new_to_are_one_line() -> None:
     assert shown(streams, later_s=8 * 86400) == []
 
 
+def test_the_line_with_the_higher_lower_end_comes_first() -> None:
+    noisy = replace(standings.slower(NOW_S), effect=Effect(1.4, 1.05, 1.9))
+    sure = replace(standings.slower(NOW_S), effect=Effect(1.15, 1.144, 1.156))
+    streams = {
+        StreamKey(GPU, "launch", "graph"): replace(CALM, open=(noisy,)),
+        LAUNCH: replace(CALM, open=(sure,)),
+    }
+    assert ["(launch submit)" in one for one in shown(streams)] == [True, False]
+
+
 def test_the_screen_stays_one_screen_with_the_slowest_first() -> None:
     streams = {}
     for number in range(20):
-        alarm = replace(standings.slower(NOW_S), effect=Effect(1.1 + number / 100, 1.05, 1.5))
+        effect = Effect(1.1 + number / 100, 1.05 + number / 100, 1.5)
+        alarm = replace(standings.slower(NOW_S), effect=effect)
         streams[StreamKey(GPU, "copy", str(number), on_battery=True)] = replace(CALM, open=(alarm,))
     told = shown(streams)
     assert len(told) == MOST
