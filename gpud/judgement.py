@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING, Any, Final
 
 from gpud.core.commands import CPU
 from gpud.core.errors import GpudError
+from gpud.core.headline import began_s
 from gpud.core.probewords import name_of
 from gpud.core.sample import Unit
 from gpud.core.stats import compared, human
-from gpud.core.text import escaped
+from gpud.core.text import escaped, rezoned
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -141,14 +142,14 @@ def alert_lines(found: Sequence[Mapping[str, Any]], document: Mapping[str, Any])
             "",
             f"  seen it: sudo gpud alerts ack {name}   it is normal now: sudo gpud baseline accept",
         ]
-    return [line for text in shown for line in _within(escaped(text))]
+    return [line for text in shown for line in _within(rezoned(escaped(text), _moment))]
 
 
 def _alert(one: Mapping[str, Any], name: str, document: Mapping[str, Any]) -> Iterator[str]:
     until = "" if one["ends_s"] is None else f", ended {_moment(one['ends_s'])}"
     seen_s = one.get("acknowledged_s")
     seen = "" if seen_s is None else f", acknowledged {_moment(seen_s)}"
-    since = _moment(one["starts_s"])
+    since = _moment(began_s(one))
     yield f"  {name}  {one['name']}, {one['severity']}, since {since}{until}{seen}"
     yield f"    {one['summary']}"
     for piece in one.get("evidence") or ():

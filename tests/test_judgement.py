@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+import time
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -182,6 +183,22 @@ def test_an_alert_is_shown_with_evidence_cause_fix_and_what_to_do() -> None:
         "gpud baseline accept",
     ):
         assert words in shown
+
+
+def test_an_alert_and_what_it_says_have_one_beginning_in_one_time_zone(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    utc = time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime(NOW_S))
+    told = document(alerts=[alert(summary=f"slower since {utc}", starts_s=NOW_S + 1800)])
+    with monkeypatch.context() as patched:
+        patched.setenv("TZ", "Asia/Kolkata")
+        time.tzset()
+        local = time.strftime("%Y-%m-%d %H:%M", time.localtime(NOW_S))
+        shown = "\n".join(judgement.alert_lines(judgement.alerts(told, ended=False), told))
+    time.tzset()
+    assert f"warning, since {local}" in shown
+    assert f"slower since {local}" in shown
+    assert "UTC" not in shown
 
 
 def test_acknowledged_and_ended_alerts_are_said_to_be_so_and_ask_for_nothing() -> None:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
+import time
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -18,6 +19,9 @@ from gpud.core.health import Level
 from gpud.status.view import View, text
 from tests import snapshots
 from tests.statuses import NOW_S, full, line_with, plain, shown
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 
 def calm() -> dict[str, Any]:
@@ -284,6 +288,42 @@ def test_the_last_change_is_shown_whole_on_a_brief_screen(width: int) -> None:
     told = " ".join(one.strip() for one in lines[at : at + 3])
     for name in kinds.values():
         assert f"{name} 580.97 -> 572.16" in told
+
+
+@pytest.fixture
+def kolkata(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    with monkeypatch.context() as patched:
+        patched.setenv("TZ", "Asia/Kolkata")
+        time.tzset()
+        yield
+    time.tzset()
+
+
+@pytest.mark.usefixtures("kolkata")
+def test_every_moment_on_the_screen_is_in_the_time_zone_of_who_looks() -> None:
+    document = full()
+    gone = "CUDA no longer offers GPU 0 since 2023-11-14 22:14 UTC"
+    document["health"]["devices"] = {"level": 2, "reason": "gone", "detail": gone}
+    document["health"]["devices"] |= {"since_s": 1_700_000_040.0, "fix": None}
+    (alert,) = document["alerts"]
+    document["alerts"] = [alert | {"summary": "slower since 2023-11-14 22:14 UTC, at once"}]
+    for view in (View(), View(80, 24)):
+        told = " ".join(text(one).strip() for one in status.drawn(document, NOW_S, view))
+        assert "UTC" not in told
+        assert "GPU 0 since 2023-11-15 03:44" in told
+        assert "slower since 2023-11-15 03:44, at once" in told
+
+
+def test_an_alert_is_as_old_as_what_it_tells_of() -> None:
+    document = full()
+    (alert,) = document["alerts"]
+    document["health"] = {}
+    began_s = min(one["since_s"] for one in alert["evidence"])
+    document["alerts"] = [alert | {"starts_s": began_s + 1800.0}]
+    began = time.strftime("since %Y-%m-%d %H:%M", time.localtime(began_s))
+    lines = shown(document)
+    assert began in lines[0]
+    assert began in line_with(lines, "gpud alerts ack")
 
 
 def test_an_agent_of_before_tells_of_no_alerts_and_is_shown_all_the_same() -> None:

@@ -99,6 +99,12 @@ def unseen(document: Mapping[str, Any]) -> list[dict[str, Any]]:
     return sorted(found, key=lambda one: (one["severity"] != "critical", one["starts_s"]))
 
 
+def began_s(alert: Mapping[str, Any]) -> float:
+    """Give since when what an alert tells of is so; it is told later. Units: Unix time."""
+    evidence = alert.get("evidence") or ()
+    return float(min([alert["starts_s"], *(one["since_s"] for one in evidence)]))
+
+
 def called(component: str) -> str:
     """Name a component in a sentence."""
     return PLAIN.get(component, component)
@@ -130,7 +136,7 @@ def _of_alert(alerts: Sequence[Mapping[str, Any]], more: int) -> Headline:
     return Headline(
         DEGRADED,
         SLOWER if slower else WORDS[DEGRADED],
-        min(one["starts_s"] for one in alerts),
+        min(map(began_s, alerts)),
         first["summary"],
         first.get("fix"),
         first.get("runbook"),

@@ -2,6 +2,14 @@
 
 from __future__ import annotations
 
+import re
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+MOMENT: Final = re.compile(r"\b(\d{4})-(\d\d)-(\d\d) (\d\d):(\d\d) UTC\b")
+"""A moment in a text of the agent's. Who shows the text writes it in the zone of who looks."""
 _CONTROL = (*range(32), *range(127, 160))
 _BIDIRECTIONAL = (*range(0x202A, 0x202F), *range(0x2066, 0x206A), 0x200E, 0x200F)
 _LINE = {code: f"\\x{code:02x}" for code in _CONTROL} | {
@@ -16,3 +24,17 @@ def escaped(text: str, *, lines: bool = False) -> str:
     ``lines`` lets line feeds and tabs through: for text that is ours to lay out.
     """
     return text.translate(_LINES if lines else _LINE)
+
+
+def rezoned(text: str, write: Callable[[float], str]) -> str:
+    """Replace each moment of a text by what ``write`` makes of it. Units: Unix time."""
+    return MOMENT.sub(lambda found: _written(found, write), text)
+
+
+def _written(found: re.Match[str], write: Callable[[float], str]) -> str:
+    from datetime import UTC, datetime
+
+    try:
+        return write(datetime(*map(int, found.groups()), tzinfo=UTC).timestamp())  # type: ignore[misc,arg-type]
+    except ValueError:
+        return found[0]  # no such day

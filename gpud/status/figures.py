@@ -9,8 +9,7 @@ from gpud.core import sparkline, standingwords
 from gpud.core.probewords import called, name_of
 from gpud.core.stats import human
 from gpud.core.text import escaped
-from gpud.status.parts import moment
-from gpud.status.view import BAD, HEAD, PLAIN, QUIET, Span, line
+from gpud.status.view import BAD, HEAD, PLAIN, QUIET, Span, line, moment
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from gpud.core import gpu_table, headline, skipwords, stream_lines
 from gpud.core.headline import unseen
-from gpud.status.view import BAD, GOOD, HEAD, QUIET, UNSURE, Span, line, listed
+from gpud.status.view import BAD, GOOD, HEAD, QUIET, UNSURE, Span, line, listed, moment
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -76,7 +76,7 @@ def alerts(document: dict[str, Any]) -> list[Line]:
         if one["fix"] and one["fix"] != said:
             shown.append(line(f"  {'':<10} fix: {one['fix']}"))
         seen = f"seen it: sudo gpud alerts ack {one['fingerprint'][:8]}"
-        shown.append(line(f"  {'':<10} since {moment(one['starts_s'])}; {seen}"))
+        shown.append(line(f"  {'':<10} since {moment(headline.began_s(one))}; {seen}"))
     more = len(waiting) - MOST_ALERTS
     known = len(firing) - len(waiting)
     rest = [f"{more} more"] * (more > 0) + [f"{known} acknowledged"] * bool(known)
@@ -160,14 +160,6 @@ def left_out(document: dict[str, Any]) -> list[Line]:
 def titled(head: str, rows: list[Line]) -> list[Line]:
     """Put a heading above rows, where there are any."""
     return [line(Span(f"  {head}", QUIET)), *rows] if rows else []
-
-
-def moment(at_s: float) -> str:
-    """Write a moment as the clock on the wall has it."""
-    try:
-        return time.strftime("%Y-%m-%d %H:%M", time.localtime(at_s))
-    except (OverflowError, OSError, ValueError):
-        return f"{at_s:.0f}"
 
 
 def lasted(seconds: float) -> str:

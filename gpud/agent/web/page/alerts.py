@@ -8,6 +8,7 @@ from gpud.agent.web.page import parts
 from gpud.agent.web.page.parts import code, link, mark, moment
 from gpud.core import causes
 from gpud.core.alerts import Cause
+from gpud.core.headline import began_s
 from gpud.core.markup import Html, el, joined, text
 from gpud.core.probewords import figure_of, name_of
 from gpud.core.stats import compared, human
@@ -50,7 +51,7 @@ def _alert(view: View, one: Mapping[str, Any]) -> Html:
     print_ = str(one["fingerprint"])[:16]
     seen_s = one["acknowledged_s"]
     state = "starting" if seen_s is not None else _state(one["severity"])
-    said = [mark(state, one["severity"]), joined("since ", moment(one["starts_s"], "at"))]
+    said = [mark(state, one["severity"]), joined("since ", moment(began_s(one), "at"))]
     if seen_s is not None:
         said.append(joined("acknowledged ", moment(seen_s)))
     return el(

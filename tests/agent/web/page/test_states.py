@@ -78,7 +78,7 @@ def test_a_machine_without_a_gpu_is_fine_and_says_why_there_is_none() -> None:
 def test_a_slower_driver_is_the_first_thing_one_reads_with_its_evidence_below() -> None:
     shown = read(machines.slower(machines.fine(BIG, SMALL), BIG))
     assert state(shown) == "degraded"
-    assert line(shown).startswith("Slower since 2023-11-14 21:15 UTC submission latency +38 % ")
+    assert line(shown).startswith("Slower since 2023-11-14 20:15 UTC submission latency +38 % ")
     todo = shown["state-rest"].words
     assert "To do: go back to driver 572.16 in Windows" in todo
     assert [one.words for one in shown["state-rest"].all("code")] == ["sudo gpud baseline accept"]
@@ -107,6 +107,7 @@ def test_a_slower_driver_is_the_first_thing_one_reads_with_its_evidence_below() 
     alerts = shown["alerts"]
     assert "Likely cause, the likeliest first: driver 572.16 -> 576.02" in alerts.words
     assert [one.attributes["href"] for one in alerts.all("a")] == ["/runbooks/GpudDriverRegression"]
+    assert "since 2023-11-14 20:15 UTC" in alerts.words, "as its rows say"
     assert "seen it: sudo gpud alerts ack" in alerts.words
     assert ["submission latency", "17.1 µs", "38 % slower since driver 576.02"] in shown.rows(
         "gpus"
