@@ -12,19 +12,25 @@ subtracted. Three things keep the error at half a microsecond near 1 %, which is
 A sequence that ends with a wait has no null call for the wait: from the last submission on, the GPU
 works while the interpreter comes back, goes round and calls again, and what is done by then
 costs nothing. What is left, the way into the first call and out of the last one, is one call.
+
+The same holds for every call after the first where the GPU is slower than the host. The final wait
+does not tell whether it was: a GPU that takes longer than a call, and less than a call and the
+interpreter, is behind a C program and waits for this one; and a driver that sends launches in
+batches makes the wait long on a fast GPU. So the GPU's own time is measured as well, and no more
+null calls are subtracted than leave that time.
 """
 
 from __future__ import annotations
 
 import time
 from array import array
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from gpud.child.warmup import sized
 from gpud.core.errors import ProbeError
 from gpud.core.sample import Failure, Reason
-from gpud.core.stats import median
+from gpud.core.stats import median, summarised
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -32,10 +38,11 @@ if TYPE_CHECKING:
     from gpud.child.budget import Budget
     from gpud.child.device import Call, Gpu
     from gpud.child.warmup import Load
+    from gpud.core.sample import Sample, Unit
 
 BURST = 250
 """Launches between two untimed waits: the driver's queue is finite, and a full one blocks."""
-QUEUED = 9
+QUEUED, PILOTS = 9, 5
 AHEAD, LEAST_AHEAD_S = 4, 50e-6
 """How long a load lasts beside the queueing it shall cover, and at least."""
 NS = 1e-9
@@ -47,6 +54,31 @@ class Timed:
 
     real: tuple[float, ...]
     null: tuple[float, ...]
+    bound: str | None = None  # of a sequence: what it waited for, "gpu" or "host"
+
+    @property
+    def net_s(self) -> float:
+        """The median call, less the median null."""
+        return median(self.real) - median(self.null)
+
+    def sample(self, mode: str, unit: Unit, *, with_buckets: bool = False) -> Sample:
+        """Reduce it to the figures of one mode."""
+        return summarised(
+            self.real, mode=mode, unit=unit, null=self.null, with_buckets=with_buckets
+        )
+
+
+def bounded(timed: Timed, calls: int, least_s: float) -> Timed:
+    """Correct sequences of ``calls`` calls for null calls that the GPU has hidden.
+
+    Without all of them a sequence may be shorter than ``least_s``: what its first call takes alone,
+    wait included, and the GPU's own time for the others. So much of them is added to ``real`` again
+    as was hidden, and all but one at most. Units: seconds, divided as ``timed`` is.
+    """
+    hidden_s = min(least_s - timed.net_s, median(timed.null) * (calls - 1) / calls)
+    if hidden_s <= 0:
+        return replace(timed, bound="host")
+    return replace(timed, real=tuple(each + hidden_s for each in timed.real), bound="gpu")
 
 
 def one_by_one(gpu: Gpu, call: Call, count: int, budget: Budget) -> Timed:
@@ -136,6 +168,19 @@ def gpu_time(gpu: Gpu, calls: Sequence[Call], ahead: Load, count: int) -> tuple[
         found.append(gpu.between())
     gpu.account(sum(found) + count * ahead.seconds)
     return tuple(found)
+
+
+def behind_load(gpu: Gpu, calls: Sequence[Call], budget: Budget) -> float:
+    """Give the median GPU time of calls that are queued behind other work, and account for all.
+
+    Units: seconds. Errors: ``ProbeError``.
+    """
+    first, last = gpu.record(first=True), gpu.record(first=False)
+    ahead = occupying(gpu, (first, *calls, last), budget)
+    taken_s = median(gpu_time(gpu, calls, ahead, PILOTS))
+    ahead.close()
+    gpu.account(QUEUED * taken_s)
+    return taken_s
 
 
 def verify_launches(gpu: Gpu, seed: int) -> None:

@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from tests.standins.build import build_libcuda
+from tests.standins.build import build_libcuda, build_submit_loop, build_virtual_clock
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
     from pathlib import Path
 
 CHILD = (sys.executable, "-I", "-m", "gpud.child")
 GPU = "GPU-6d0c5f2e-8a41-4b7d-9e13-000000000000"
 """What the stand-in says its first device is."""
+INTERPRETED = "700 40"
+"""Virtual nanoseconds of a call and of a reading of the clock, for a Python program ..."""
+COMPILED = "0 20"
+"""... and for one in C; ``virtual_clock.c`` has the rest."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,26 +69,60 @@ def fastest_s(sample: dict[str, Any]) -> float:
     return round(least + null, 12)  # a part of a nanosecond: what a float cannot add up
 
 
-def ask(option: str, given: str | bytes, timeout_s: float = 30) -> Ended:
+def ask(
+    option: str,
+    given: str | bytes,
+    timeout_s: float = 30,
+    environment: Mapping[str, str] | None = None,
+) -> Ended:
     """Give one child bytes on stdin and wait for its end."""
     content = given.encode() if isinstance(given, str) else given
     ended = subprocess.run(
-        [*CHILD, option], input=content, capture_output=True, check=False, timeout=timeout_s
+        [*CHILD, option],
+        input=content,
+        capture_output=True,
+        check=False,
+        timeout=timeout_s,
+        env=environment,
     )
     return Ended(ended.returncode, ended.stdout.decode(), ended.stderr.decode())
 
 
-def run(probe: str, library: Path, **job: Any) -> Ended:
-    """Run one probe against a library; on the stand-in's first GPU, unless ``job`` names one."""
+def run(probe: str, library: Path, *, clock: str | None = None, **job: Any) -> Ended:
+    """Run one probe against a library; on the stand-in's first GPU, unless ``job`` names one.
+
+    ``clock``: time is virtual, and this is what a call and a reading of the clock cost in it.
+    """
     given = {"probe": probe, "gpu": GPU, "cuda_library": str(library), **job}
-    return ask("--run", json.dumps(given))
+    environment = _virtual(library.parent, clock) if clock else None
+    return ask("--run", json.dumps(given), environment=environment)
 
 
 def scripted(
-    folder: Path, probe: str, script: str = "", without: Iterable[str] = (), **job: Any
+    folder: Path,
+    probe: str,
+    script: str = "",
+    without: Iterable[str] = (),
+    *,
+    clock: str | None = None,
+    **job: Any,
 ) -> Ended:
     """Run one probe against a stand-in that behaves as ``script`` says."""
-    return run(probe, build_libcuda(folder, script, without), **job)
+    return run(probe, build_libcuda(folder, script, without), clock=clock, **job)
+
+
+def c_loop_s(library: Path, mode: str, count: int = 300, row: int = 200) -> float:
+    """Give what a C program measures in virtual time: the median, for each launch of a row."""
+    loop, environment = build_submit_loop(library.parent), _virtual(library.parent, COMPILED)
+    command = list(map(str, (loop, library, count, mode, 0, row)))
+    ended = subprocess.run(command, capture_output=True, text=True, check=True, env=environment)
+    taken_ns, clock_ns = map(int, ended.stdout.split()[:2])
+    return (taken_ns - clock_ns) * 1e-9 / (row if mode in {"pipelined", "graph"} else 1)
+
+
+def _virtual(folder: Path, clock: str) -> dict[str, str]:
+    preloaded = str(build_virtual_clock(folder))
+    return os.environ | {"LD_PRELOAD": preloaded, "VIRTUAL_CLOCK": clock}
 
 
 def _refuse(constant: str) -> None:

@@ -130,7 +130,7 @@ CUresult copy_run(const struct copy *copy, double start_ns, double *cost_ns)
         bytes *= 2; /* read and written */
         code = memory_copy(copy->target, copy->source, copy->size);
     }
-    *cost_ns = 1e9 * bytes / rate;
+    *cost_ns = (double)settings.copy_gpu_ns + 1e9 * bytes / rate;
     if (!code && (copy->from || copy->to))
         *cost_ns = duplex(start_ns, *cost_ns, copy->to != NULL);
     return code;

@@ -38,6 +38,7 @@
  * Virtual time, read through events:
  *   kernel_ns N                     each gpud_empty and gpud_count
  *   event_gpu_ns N                  each recorded event, after its moment
+ *   copy_gpu_ns N                   each copy, besides its bytes
  *   flops_per_second R              gpud_nbody: 20 n^2 flops; gpud_matmul, _16, _128: 2 n^3
  *   tensor_flops_per_second R       gpud_matmul_tensor: 2 n^3
  *   bytes_per_second R              gpud_triad: 48 n4 bytes; cuMemsetD32: 4 bytes a word
@@ -168,6 +169,7 @@ bool library_line(const char *key, char *value)
         {"copy_ns", &settings.copy_ns},
         {"event_ns", &settings.event_ns},
         {"event_gpu_ns", &settings.event_gpu_ns},
+        {"copy_gpu_ns", &settings.copy_gpu_ns},
         {"idle_launches", &settings.idle_launches},
         {"idle_launch_ns", &settings.idle_launch_ns},
         {"warmup_kernels", &settings.warmup_kernels},

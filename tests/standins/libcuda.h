@@ -60,7 +60,8 @@ struct device {
 extern struct settings {
     int driver_version, devices;
     int64_t launch_ns, first_launch_ns, sync_ns, init_ns, context_ns, module_load_ns, pinned_limit;
-    int64_t graph_launch_ns, graph_node_ns, copy_ns, event_ns, event_gpu_ns;
+    int64_t graph_launch_ns, graph_node_ns, copy_ns, event_ns, event_gpu_ns,
+        copy_gpu_ns;
     int64_t idle_launches, idle_launch_ns, warmup_kernels;
     double launch_ns_second, second_share, tail_ns, tail_share, warmup_factor, kernel_jitter, duplex_ratio;
     struct rates rates;

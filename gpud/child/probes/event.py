@@ -68,7 +68,7 @@ def run(gpu: Gpu, budget: Budget, seed: int) -> Outcome:
         else:  # no time is a clock that does not see it, and not a figure
             detail = "less than the events of this driver resolve"
             missing.append(Missing(mode, Reason.UNSUPPORTED, detail))
-    samples.append(summarised(recorded.real, mode="record", unit=SPEC.unit, null=recorded.null))
+    samples.append(recorded.sample("record", SPEC.unit))
     conditions: dict[str, Condition] = {
         "settled": warmth.settled,
         "warm_up_runs": warmth.runs,

@@ -13,8 +13,8 @@ from gpud.child.device import Outcome, perform
 from gpud.child.latency import (
     BURST,
     NS,
-    gpu_time,
-    occupying,
+    behind_load,
+    bounded,
     one_by_one,
     sequences,
     verify_launches,
@@ -22,7 +22,7 @@ from gpud.child.latency import (
 from gpud.child.warmup import warm
 from gpud.core.errors import ProbeError
 from gpud.core.sample import Backend, Missing, Pace, ProbeSpec, Reason, Unit
-from gpud.core.stats import median, summarised
+from gpud.core.stats import summarised
 
 if TYPE_CHECKING:
     from gpud.child.budget import Budget
@@ -47,7 +47,7 @@ SPEC = ProbeSpec(
     ),
     budget_s=10.0,
     summary="host time to launch an empty kernel: alone, waited for, in a row, in a graph, first",
-    version=2,
+    version=3,
     gpu_budget_s=0.04,
 )
 
@@ -56,8 +56,8 @@ SUBMISSIONS, ROUND_TRIPS, ROWS = 4000, 300, 5
 ROW = 200
 WARM_UP = 200
 GRAPHS = 5
+BEHIND = 50
 WARM_RUN_S, WARM_GPU_S = 0.002, 0.016
-PILOTS = 5
 
 
 def run(gpu: Gpu, budget: Budget, seed: int) -> Outcome:
@@ -68,10 +68,10 @@ def run(gpu: Gpu, budget: Budget, seed: int) -> Outcome:
     Errors: ``ProbeError``; a wrong count publishes nothing.
     """
     empty, first = _first_launch(gpu)
-    cold = _modes(gpu, empty, budget, (COLD_SUBMISSIONS, COLD_ROUND_TRIPS, COLD_ROWS))
+    cold, _ = _modes(gpu, empty, budget, (COLD_SUBMISSIONS, COLD_ROUND_TRIPS, COLD_ROWS))
     warmth = warm(gpu, budget, run_s=WARM_RUN_S, most_gpu_s=WARM_GPU_S)
     perform(gpu, empty, WARM_UP)
-    usual = _modes(gpu, empty, budget, (SUBMISSIONS, ROUND_TRIPS, ROWS))
+    usual, each_s = _modes(gpu, empty, budget, (SUBMISSIONS, ROUND_TRIPS, ROWS))
     samples = [
         *(_sample(mode, timed) for mode, timed in usual.items()),
         summarised([sum(first.values())], mode="first_launch", unit=SPEC.unit, with_buckets=True),
@@ -85,11 +85,13 @@ def run(gpu: Gpu, budget: Budget, seed: int) -> Outcome:
             raise
         missing = (Missing("graph", error.failure.reason, error.failure.detail),)
     verify_launches(gpu, seed)
-    _account(gpu, empty, budget, graphs=0 if missing else GRAPHS + 1)
+    _account(gpu, each_s, graphs=0 if missing else GRAPHS + 1)
     conditions: dict[str, Condition] = {
         "method": "ctypes-percall",
         "settled": warmth.settled,
         "warm_up_runs": warmth.runs,
+        "bound.pipelined": usual["pipelined"].bound,
+        "bound.pipelined_cold": cold["pipelined"].bound,
         **first,
     }
     return Outcome(tuple(samples), missing, conditions)
@@ -109,13 +111,20 @@ def _first_launch(gpu: Gpu) -> tuple[Call, dict[str, float]]:
     return empty, {**before, "first_call_s": took_s - before["module_load_s"]}
 
 
-def _modes(gpu: Gpu, empty: Call, budget: Budget, counts: tuple[int, int, int]) -> dict[str, Timed]:
+def _modes(
+    gpu: Gpu, empty: Call, budget: Budget, counts: tuple[int, int, int]
+) -> tuple[dict[str, Timed], float]:
+    """Measure the modes, and the GPU's own seconds for one launch of a row."""
     submissions, round_trips, rows = counts
-    return {
-        "submit": one_by_one(gpu, empty, submissions, budget),
-        "roundtrip": sequences(gpu, (empty, gpu.wait), round_trips, budget),
-        "pipelined": sequences(gpu, (*[empty] * ROW, gpu.wait), rows, budget, per=ROW),
-    }
+    submit = one_by_one(gpu, empty, submissions, budget)
+    round_trip = sequences(gpu, (empty, gpu.wait), round_trips, budget)
+    row = sequences(gpu, (*[empty] * ROW, gpu.wait), rows, budget, per=ROW)
+    each_s = behind_load(gpu, (empty,), budget)  # an interval of two events, which it contains
+    if each_s > row.net_s:
+        each_s = (behind_load(gpu, [empty] * BEHIND, budget) - each_s) / (BEHIND - 1)
+    least_s = (round_trip.net_s + (ROW - 1) * each_s) / ROW
+    row = bounded(row, ROW, least_s)
+    return {"submit": submit, "roundtrip": round_trip, "pipelined": row}, each_s
 
 
 def _graphs(gpu: Gpu, empty: Call, budget: Budget) -> Timed:
@@ -125,15 +134,11 @@ def _graphs(gpu: Gpu, empty: Call, budget: Budget) -> Timed:
 
 
 def _sample(mode: str, timed: Timed) -> Sample:
-    return summarised(timed.real, mode=mode, unit=SPEC.unit, null=timed.null, with_buckets=True)
+    return timed.sample(mode, SPEC.unit, with_buckets=True)
 
 
-def _account(gpu: Gpu, empty: Call, budget: Budget, *, graphs: int) -> None:
-    """Tell how much GPU time the launches have used: no event saw them, so one is measured."""
-    first, last = gpu.record(first=True), gpu.record(first=False)
-    ahead = occupying(gpu, (first, empty, last), budget)
-    each_s = median(gpu_time(gpu, (empty,), ahead, PILOTS))
-    ahead.close()
+def _account(gpu: Gpu, each_s: float, *, graphs: int) -> None:
+    """Tell how much GPU time the launches have used, of which no event saw more than a few."""
     single = COLD_SUBMISSIONS + COLD_ROUND_TRIPS + SUBMISSIONS + ROUND_TRIPS + WARM_UP + BURST
     rows = COLD_ROWS + ROWS + graphs
     gpu.account(each_s * (1 + single + ROW * rows))
