@@ -8,8 +8,10 @@ Source: WSL's init, binfmt.cpp and util.cpp; any user may connect.
 from __future__ import annotations
 
 import contextlib
+import os
 import re
 import socket
+import stat
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -50,14 +52,19 @@ def environment(sysroot: str) -> dict[str, str]:
 
 
 def sockets(folder: Path) -> list[Path]:
-    """List the sockets of WSL's sessions, the newest first."""
+    """List the sockets of WSL's sessions, the newest first: root's, or our own user's.
+
+    Whoever else made one would be handed the command line and the output of what we start.
+    """
     found: list[tuple[float, int, Path]] = []
     with contextlib.suppress(OSError):
         for path in folder.iterdir():
             name = _SOCKET.fullmatch(path.name)
             if name is not None:
                 with contextlib.suppress(OSError):  # its session ended this moment
-                    found.append((path.lstat().st_mtime, int(name[1]), path))
+                    facts = path.lstat()
+                    if stat.S_ISSOCK(facts.st_mode) and facts.st_uid in {0, os.getuid()}:
+                        found.append((facts.st_mtime, int(name[1]), path))
     return [path for *_, path in sorted(found, reverse=True)]
 
 

@@ -48,6 +48,17 @@ def test_the_newest_session_that_lives_is_taken(world: World) -> None:
         assert set(found) == {"PATH", "LANG", "WSL_INTEROP", "WSLENV"}
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="gives a socket to somebody else")
+def test_a_socket_that_another_user_made_starts_no_windows_program(world: World) -> None:
+    with world.interop() as own, world.session(300) as other:
+        os.chown(other.getsockname(), 4321, 4321)
+        path = world.root / "run/WSL/8_interop"
+        os.utime(path, (1, 1))
+        assert interop.environment(str(world.root))["WSL_INTEROP"] == own.getsockname()
+        os.chown(path, 4321, 4321)
+        assert reason(world) == "no_socket"
+
+
 def test_one_with_its_hands_full_lives(world: World) -> None:
     with world.interop() as busy, ExitStack() as stack:
         busy.listen(0)
