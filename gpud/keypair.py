@@ -66,8 +66,8 @@ def load(tls: TlsServerConfig) -> KeyPair:
     context.maximum_version = VERSIONS[tls.max_version]
     context.options |= ssl.OP_NO_RENEGOTIATION  # a client could make us compute for ever
     context.set_alpn_protocols(["http/1.1"])
-    if tls.cipher_suites:
-        context.set_ciphers(":".join(OPENSSL_NAMES[name] for name in tls.cipher_suites))
+    names = tls.cipher_suites or OPENSSL_NAMES
+    context.set_ciphers(":".join(OPENSSL_NAMES[name] for name in names))
     _fill(context, tls, key)
     said = _tried(context, tls, certificate)
     context.verify_mode = VERIFY[tls.client_auth_type]

@@ -133,6 +133,25 @@ def test_ciphers_that_do_not_suit_the_key_are_refused(server: Path) -> None:
     keypair.load(files(server, cipher_suites=("TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256",)))
 
 
+@pytest.mark.parametrize("suite", ["ECDHE-ECDSA-AES128-SHA", "ECDHE-ECDSA-AES256-SHA384"])
+def test_without_a_choice_only_suites_with_forward_secrecy_and_authentication_are_spoken(
+    signer: Authority, server: Path, suite: str
+) -> None:
+    offered = keypair.load(files(server)).context.get_ciphers()
+    of_tls12 = {one["name"] for one in offered if one["protocol"] == "TLSv1.2"}
+    assert of_tls12 == set(keypair.OPENSSL_NAMES.values())
+    with armed(section(files(server)), client(signer.certificate)) as listener:
+        assert listener.https is not None
+        listener.https.check_hostname = False
+        listener.https.maximum_version = ssl.TLSVersion.TLSv1_2
+        with listener.connect() as one:
+            assert isinstance(one, ssl.SSLSocket)
+            assert one.version() == "TLSv1.2"
+        listener.https.set_ciphers(suite)
+        with pytest.raises((ssl.SSLError, ConnectionResetError)):
+            listener.connect()
+
+
 @pytest.mark.parametrize("version", ["TLS12", "TLS13"])
 def test_only_the_chosen_versions_are_spoken(signer: Authority, server: Path, version: str) -> None:
     tls = section(files(server, min_version=version, max_version=version))
