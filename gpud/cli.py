@@ -18,11 +18,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import gpud
-from gpud import deciding, status
+from gpud import deciding, settings_files, status
 from gpud.arguments import parser
 from gpud.core import masking
 from gpud.core.errors import ConfigError, GpudError, KeyPairError, StoreError
-from gpud.core.settings import Settings, config_path, entries
+from gpud.core.settings import SECRET_KEYS, Settings, config_path, entries
 from gpud.core.text import escaped
 from gpud.place import (
     Place,
@@ -119,8 +119,16 @@ def _say(text: str, file: Any = None) -> None:  # noqa: ANN401  # any text strea
     print(escaped(text, lines=True), file=file or sys.stdout, flush=True)
 
 
+def _startable(place: Place) -> Settings:
+    """Check all settings as the agent will, and give what root itself needs: without secrets."""
+    from gpud.root import agent
+
+    agent.check_user(root_only(place))
+    return place.settings(with_secrets=False)
+
+
 def _up(_: argparse.Namespace, place: Place) -> int:
-    settings = root_only(place)
+    settings = _startable(place)
     from gpud.root import control
 
     code = control.up(settings, config_path=place.config)
@@ -139,7 +147,7 @@ def _down(given: argparse.Namespace, place: Place) -> int:
 
 
 def _restart(_: argparse.Namespace, place: Place) -> int:
-    settings = root_only(place)
+    settings = _startable(place)
     from gpud.root import control
 
     code = control.restart(settings, config_path=place.config)
@@ -148,7 +156,7 @@ def _restart(_: argparse.Namespace, place: Place) -> int:
 
 
 def _run(_: argparse.Namespace, place: Place) -> int:
-    settings = root_only(place)
+    settings = _startable(place)
     from gpud.root import supervisor
 
     url = settings.http.url
@@ -361,13 +369,34 @@ def _config(given: argparse.Namespace, place: Place) -> int:
         print(hashing.hashed())
         return OK
     settings = place.settings()
+    hidden = settings_files.unreadable_secrets(place.home)
     if given.action == "check":
-        _check_key_pair(settings, place)
-        found = "is well" if place.config.exists() else "does not exist; the defaults hold"
-        _say(f"{place.config} {found}")
-        return OK
+        return _check(settings, place, hidden)
     for key, value in entries(settings):
-        _say(f"{key} = {json.dumps(masking.shown(key, value))}")
+        if hidden is None or key not in SECRET_KEYS or value:
+            _say(f"{key} = {json.dumps(masking.shown(key, value))}")
+    if hidden is not None:
+        _say(
+            f"gpud: {hidden} is not for you to read\n  fix: sudo gpud config show", file=sys.stderr
+        )
+    return OK
+
+
+def _check(settings: Settings, place: Place, hidden: Path | None) -> int:
+    """Check the settings as the agent uses them, and who else can read what is secret in them."""
+    from gpud.root import agent
+
+    agent.check_user(settings)
+    exposed = settings_files.exposed(place.config, place.home)
+    for one in exposed:
+        _say(f"gpud: {one}\n  fix: {one.fix}", file=sys.stderr)
+    _check_key_pair(settings, place)
+    if exposed:
+        return PROBLEM
+    result = "is well" if place.config.exists() else "does not exist; the defaults hold"
+    _say(f"{place.config} {result}")
+    if hidden is not None:
+        _say(f"{hidden} is not for you to read; sudo gpud config check looks at it too")
     return OK
 
 

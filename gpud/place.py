@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import gpud
+from gpud import settings_files
 from gpud.core.errors import ConfigError, GpudError
 from gpud.core.proc import start_ticks
 from gpud.core.settings import Settings, parse
@@ -31,19 +32,14 @@ class Place:
     home: str
     config: Path
 
-    def settings(self) -> Settings:
-        """Read the settings in force.
+    def settings(self, *, with_secrets: bool = True) -> Settings:
+        """Read the settings in force, without those of secrets.toml where we may not read it.
 
         Errors: ``ConfigError`` naming file and key. Under sudo the environment is not looked at:
         it is the invoking user's, and root takes nothing from there.
         """
-        try:
-            text = self.config.read_bytes()
-        except FileNotFoundError:
-            text = None
-        except OSError as error:
-            raise ConfigError(f"cannot read {self.config}: {error.strerror}") from error
-        return parse(text, _environ(), home=self.home, origin=str(self.config))
+        readable = with_secrets and not settings_files.unreadable_secrets(self.home)
+        return settings_files.read(self.config, _environ(), home=self.home, with_secrets=readable)
 
     def settings_or_defaults(self) -> tuple[Settings, ConfigError | None]:
         """Read them; for what must answer all the same, what holds without the file, and why."""

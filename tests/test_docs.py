@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Final
 import pytest
 
 from gpud.cli import parser
-from gpud.core.settings import parse
+from gpud.core.errors import ConfigError
+from gpud.core.settings import Secrets, parse, secret_keys
 from tests.test_verbs import verbs
 
 if TYPE_CHECKING:
@@ -99,9 +100,17 @@ def test_every_metric_that_is_named_is_documented(page: Path) -> None:
 
 @pytest.mark.parametrize("page", PAGES, ids=named(PAGES))
 def test_every_setting_that_is_shown_is_understood(page: Path) -> None:
+    hidden = Secrets()
     for language, block in _FENCE.findall(page.read_text()):
-        if language == "toml":
-            parse(block.encode(), {})
+        if language != "toml":
+            continue
+        try:
+            secret_keys(block.encode(), "")
+        except ConfigError:
+            parse(block.encode(), {}, secrets=hidden)
+        else:  # a secrets.toml, for the blocks of gpud.toml that follow
+            hidden = Secrets(block.encode())
+            parse(None, {}, secrets=hidden)
 
 
 def test_the_readme_is_two_screens() -> None:

@@ -8,8 +8,10 @@ import os
 import sys
 from pathlib import Path
 
+from gpud import settings_files
 from gpud.core.errors import ConfigError
-from gpud.core.settings import Settings, config_path, parse
+from gpud.core.settings import Settings, config_path, secrets_path
+from gpud.core.text import escaped
 
 
 def main() -> int:
@@ -19,16 +21,20 @@ def main() -> int:
     parser.add_argument("--config", type=Path)
     arguments = parser.parse_args()
     path = arguments.config or Path(config_path(arguments.home))
-    there = path.exists()
+    secrets = Path(secrets_path(arguments.home))
+    needed = [one for one in (path, secrets) if one.exists()]
 
     def read() -> Settings:
-        text = path.read_bytes() if there or path.exists() else None  # gone is no "take defaults"
-        return parse(text, os.environ, home=arguments.home, origin=str(path))
+        for one in needed:
+            one.stat()  # a file that has gone does not mean "take the defaults"
+        return settings_files.read(path, os.environ, home=arguments.home)
 
     try:
         settings = read()
     except (ConfigError, OSError) as error:
-        print(f"gpud: {error}", file=sys.stderr)
+        fix = getattr(error, "fix", None)
+        words = f"{error}; fix: {fix}" if fix else str(error)  # the last line is what root reports
+        print(f"gpud: {escaped(words)}", file=sys.stderr)
         return 2
     # structlog would take rich with it, for tracebacks on a terminal that the agent never draws:
     # 3 MB of the 64 and 60 modules. None is how an import is told that there is nothing.

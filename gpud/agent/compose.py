@@ -24,6 +24,7 @@ from gpud.agent import (
     recentruns,
     retention,
     rootstatus,
+    settingswatch,
     sinks,
     status,
     web,
@@ -235,6 +236,7 @@ async def run(settings: Settings, source: Source | None = None) -> int:
         ("alerts", telling.run),
         ("report", lambda: _reporting(own / "agent.json", board, dirty)),
         ("http", lambda: _serving(settings, source, board, routes, stop)),
+        ("settings", lambda: settingswatch.watch(source, settings.home, board.post)),
     )
     tasks = [asyncio.create_task(boundary.task(name, work), name=name) for name, work in works]
     # What is here by now stays, and to search all of it for cycles takes 30 ms of everybody.

@@ -13,3 +13,11 @@ def between(owner: Any, *names: str, low: float, high: float = math.inf) -> None
         if not (low <= value <= high and math.isfinite(value)):
             limit = f"at least {low:g}" if high == math.inf else f"between {low:g} and {high:g}"
             raise ValueError(f"{name} must be {limit}, not {value}")
+
+
+def absolute(owner: Any, *names: str, empty: bool = False) -> None:  # noqa: ANN401
+    """Refuse a relative path: what it means would depend on where gpud was started."""
+    for name in names:
+        path = getattr(owner, name)
+        if not path.startswith("/") and not (empty and not path):
+            raise ValueError(f"{name} must be an absolute path, not {path or 'empty'}")

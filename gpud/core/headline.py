@@ -23,7 +23,7 @@ NEW_S: Final = 300.0
 """For so long after its start an agent without a single run is starting; then nothing is due."""
 FIRST: Final = (
     *("root", "agent", "gpu", "devices", "cuda", "dxg", "dockerd", "containers", "nvml"),
-    *("probes", "store", "http", "discovery", "alerts", "gate"),
+    *("probes", "store", "http", "discovery", "alerts", "gate", "settings"),
 )
 """Which component to name of several that are equally bad: what the others follow from first."""
 PLAIN: Final = {
@@ -42,6 +42,7 @@ PLAIN: Final = {
     "discovery": "a probe's module",
     "alerts": "telling people",
     "gate": "measuring",
+    "settings": "the settings",
 }
 """Components as people call them."""
 

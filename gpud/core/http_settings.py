@@ -12,7 +12,7 @@ import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
-from gpud.core.bounds import between
+from gpud.core.bounds import absolute, between
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -82,10 +82,7 @@ class TlsServerConfig:
 
     def __post_init__(self) -> None:
         """Refuse what does not go together, and what OpenSSL cannot be asked for."""
-        for name in ("cert_file", "key_file", "client_ca_file"):
-            path = getattr(self, name)
-            if path and not path.startswith("/"):
-                raise ValueError(f"{name} must be an absolute path, not {path}")
+        absolute(self, "cert_file", "key_file", "client_ca_file", empty=True)
         if bool(self.cert_file) != bool(self.key_file):
             raise ValueError("cert_file and key_file belong together; set both or none")
         asked = self.client_auth_type
@@ -155,9 +152,10 @@ class Http:
     http_server_config: HttpServerConfig = field(default_factory=HttpServerConfig)
 
     def __post_init__(self) -> None:
-        """Refuse an address that is not HOST:PORT, and one that strangers can reach."""
+        """Refuse an address that is not HOST:PORT, and what no user or machine is called."""
         host, colon, port = self.listen.rpartition(":")
-        if not (colon and host and port.isascii() and port.isdigit() and int(port) <= HIGHEST_PORT):
+        number = int(port) if re.fullmatch(r"[0-9]{1,5}", port) else HIGHEST_PORT + 1
+        if not (colon and host and number <= HIGHEST_PORT):
             raise ValueError(f"listen must be HOST:PORT, such as 127.0.0.1:9945, not {self.listen}")
         between(self, "max_connections", low=16, high=4096)
         between(self, "max_connections_per_peer", low=4, high=4096)
@@ -168,8 +166,6 @@ class Http:
                 raise ValueError(f"hosts: {name!a} is no name of a machine; leave the port out")
         for name, hashed in self.basic_auth_users.items():
             self._check_user(name, hashed)
-        if not loopback(self.host):
-            self._refuse_strangers()
 
     @staticmethod
     def _check_user(name: str, hashed: str) -> None:
@@ -187,7 +183,14 @@ class Http:
                 f"not {int(found[1])}"
             )
 
-    def _refuse_strangers(self) -> None:
+    def check_access(self) -> None:
+        """Reject an address that others reach without authentication or with it in the clear.
+
+        Apart from the other checks: the users may stand in secrets.toml, which not everybody reads.
+        Errors: ``ValueError``.
+        """
+        if loopback(self.host):
+            return
         begin = f"listen: {self.host} can be reached from outside, and"
         secure = "cert_file and key_file in [http.tls_server_config]"
         if self.basic_auth_users and not (

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
-from gpud.core.settings import entries
+from gpud.core.settings import SECRET_KEYS, entries
 
 if TYPE_CHECKING:
     from gpud.core.settings import Settings
@@ -15,7 +15,11 @@ HIDDEN = "<hidden>"
 
 def secrets(settings: Settings) -> tuple[str, ...]:
     """Name the keys that hold a hash, a token or a password, in the order of declaration."""
-    return tuple(key for key, value in entries(settings) if HIDDEN in str(shown(key, value)))
+    return tuple(
+        key
+        for key, value in entries(settings)
+        if key in SECRET_KEYS and HIDDEN in str(shown(key, value))
+    )
 
 
 def shown(key: str, value: Any) -> Any:  # noqa: ANN401  # whatever TOML can hold
@@ -24,6 +28,8 @@ def shown(key: str, value: Any) -> Any:  # noqa: ANN401  # whatever TOML can hol
         return dict.fromkeys(value, HIDDEN)
     if key in {"alerts.webhook_urls", "alerts.apprise_urls"}:
         return [masked_url(url, host=key == "alerts.webhook_urls") for url in value]
+    if key == "alerts.command":  # its arguments may be tokens; the program is none
+        return [*value[:1], *(HIDDEN for _ in value[1:])]
     return list(value) if isinstance(value, tuple) else value
 
 

@@ -5,9 +5,11 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from typing import Literal
+from urllib.parse import urlsplit
 
 from gpud.core import clock, quiet
-from gpud.core.bounds import between
+from gpud.core.bounds import absolute, between
+from gpud.core.http_settings import loopback
 from gpud.core.telemetry import LEVELS
 
 
@@ -18,6 +20,10 @@ class Paths:
     state: str = ""
     run: str = ""
     log: str = ""
+
+    def __post_init__(self) -> None:
+        """Refuse a relative path."""
+        absolute(self, "state", "run", "log", empty=True)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,7 +43,10 @@ class Dockerd:
     backoff_max_s: float = 60.0
 
     def __post_init__(self) -> None:
-        """Refuse intervals that would spin or never fire."""
+        """Refuse intervals that would spin or never fire, and relative paths."""
+        absolute(self, "socket", "pidfile")
+        if "/" in self.binary or not self.binary:  # a bare name is looked up
+            absolute(self, "binary")
         between(self, "ping_interval_s", "ping_timeout_s", low=0.05, high=3600)
         patience = ("start_timeout_s", "hung_after_s", "kill_after_s", "backoff_max_s")
         between(self, *patience, low=0.5, high=86400)
@@ -58,8 +67,7 @@ class Library:
 
     def __post_init__(self) -> None:
         """Refuse a relative path: what it means would depend on where gpud was started."""
-        if self.library and not self.library.startswith("/"):
-            raise ValueError(f"library must be an absolute path, not {self.library}")
+        absolute(self, "library", empty=True)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,10 +87,7 @@ class Telemetry:
         for name in self.disabled:
             if name not in sources:
                 raise ValueError(f"disabled: there is no source {name}, only {', '.join(sources)}")
-        for key in ("nvidia_smi", "nvidia_smi_exe"):
-            path = getattr(self, key)
-            if path and not path.startswith("/"):
-                raise ValueError(f"{key} must be an absolute path, not {path}")
+        absolute(self, "nvidia_smi", "nvidia_smi_exe", empty=True)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -179,13 +184,30 @@ class Detector:
         between(self, "update_span_s", "window_span_s", low=0, high=7 * 86400)
 
 
+def _no_address(url: str) -> str:
+    """Say what keeps ``url`` from being the address of a webhook; empty for nothing."""
+    try:
+        address = urlsplit(url)
+        host, port = address.hostname, address.port
+    except ValueError:
+        return "has a host or a port that none can be"
+    if address.scheme not in {"http", "https"}:
+        return "does not begin with http:// or https://"
+    if not host:
+        return "names no host"
+    if port == 0:
+        return "has port 0"
+    return "" if url.isprintable() and " " not in url else "has characters that no address has"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Alerts:
     """Whom gpud tells, beside the log and the next shell that is opened."""
 
     disabled: tuple[str, ...] = ()  # sinks by name
     webhook_urls: tuple[str, ...] = ()  # Alertmanager's webhook, version 4
-    webhook_credentials_file: str = ""  # its content is sent as a bearer token
+    # Its content is sent as a bearer token; a list has one file, or "", for each address.
+    webhook_credentials_file: str | tuple[str, ...] = ""
     command: tuple[str, ...] = ()  # a program and its arguments; the alerts are on its stdin
     toast: bool = False  # of Windows, on the desktop
     apprise_urls: tuple[str, ...] = ()  # needs the extra: gpud[apprise]
@@ -200,15 +222,48 @@ class Alerts:
         between(self, "repeat_interval_s", low=1, high=30 * 86400)
         between(self, "timeout_s", low=0.1, high=60)
         for place, url in enumerate(self.webhook_urls, start=1):  # not quoted: they hold tokens
-            if not url.startswith(("http://", "https://")):
-                words = "does not begin with http:// or https://"
+            if words := _no_address(url):
                 raise ValueError(f"webhook_urls: address {place} {words}")
         for name, path in (
-            ("webhook_credentials_file", self.webhook_credentials_file),
+            *(("webhook_credentials_file", path) for path in self.credentials_files),
             ("command", self.command[0] if self.command else ""),
         ):
             if path and not path.startswith("/"):
                 raise ValueError(f"{name} must be an absolute path, not {path}")
+
+    @property
+    def credentials_files(self) -> tuple[str, ...]:
+        """The file with the token of each webhook, in the order of the addresses; "" for none."""
+        files = self.webhook_credentials_file
+        if not files:
+            return ("",) * len(self.webhook_urls)
+        return (files,) if isinstance(files, str) else files
+
+    def check_credentials(self) -> None:
+        """Reject a token that would go to whom it was not meant for, or in the clear.
+
+        Apart from the other checks: addresses may stand in secrets.toml, which not everybody reads.
+        Errors: ``ValueError``.
+        """
+        if self.webhook_urls and len(self.credentials_files) != len(self.webhook_urls):
+            raise ValueError(
+                f"webhook_credentials_file: {len(self.credentials_files)} for "
+                f"{len(self.webhook_urls)} addresses in webhook_urls: write a list in their order, "
+                'with "" for an address without a token, such as ["/etc/gpud/token", ""]'
+            )
+        pairs = zip(self.webhook_urls, self.credentials_files, strict=False)
+        for place, (url, file) in enumerate(pairs, start=1):
+            address = urlsplit(url)
+            if file and address.scheme == "http" and not loopback(address.hostname or ""):
+                raise ValueError(
+                    f"webhook_urls: the token of address {place} would cross the network in the "
+                    "clear: let the address begin with https://"
+                )
+            if file and address.username is not None:
+                raise ValueError(
+                    f"webhook_urls: address {place} has a user, and webhook_credentials_file a "
+                    "token for it: leave one of them"
+                )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

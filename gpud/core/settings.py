@@ -10,10 +10,12 @@ import re
 import tomllib
 from dataclasses import dataclass, field, fields, is_dataclass
 from difflib import get_close_matches
+from types import UnionType
 from typing import TYPE_CHECKING, Any, Final, Literal, get_args, get_origin, get_type_hints
 
 import msgspec
 
+from gpud.core.bounds import absolute
 from gpud.core.errors import ConfigError
 from gpud.core.http_settings import Http
 from gpud.core.sections import (
@@ -39,6 +41,15 @@ if TYPE_CHECKING:
 ENV_PREFIX = "GPUD_"
 NOT_SETTINGS = frozenset({"GPUD_HOME"})
 """Names with our prefix that choose where to look, not what to do."""
+LARGEST: Final = 64 << 10
+"""Bytes of a settings file: tomllib needs seconds for a long name of many parts."""
+SECRET_KEYS: Final = (
+    "http.basic_auth_users",
+    "alerts.webhook_urls",
+    "alerts.webhook_credentials_file",
+    "alerts.apprise_urls",
+)
+"""What secrets.toml takes; root itself needs none of it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,6 +75,10 @@ class Settings:
     store: Store = field(default_factory=Store)
     log: Log = field(default_factory=Log)
 
+    def __post_init__(self) -> None:
+        """Reject a relative path: what it means would depend on where gpud was started."""
+        absolute(self, "home", "sysroot")
+
     @property
     def state_dir(self) -> str:
         """What must survive a reboot: the history."""
@@ -80,27 +95,69 @@ class Settings:
         return self.paths.log or _join(self.home, "var/log/gpud")
 
 
+@dataclass(frozen=True, slots=True)
+class Secrets:
+    """The content of secrets.toml, None when there is no such file."""
+
+    text: bytes | None = None
+    origin: str = "secrets.toml"
+
+
+NO_SECRETS: Final = Secrets()
+
+
 def config_path(home: str) -> str:
     """Name the one configuration file that belongs to ``home``."""
     return _join(home, "etc/gpud/gpud.toml")
 
 
-def parse(
-    text: bytes | None, environ: Mapping[str, str], *, home: str = "/", origin: str = "gpud.toml"
-) -> Settings:
-    """Merge the file and the ``GPUD_SECTION__KEY`` environment over the defaults.
+def secrets_path(home: str) -> str:
+    """Name the file of ``home`` that holds hashes and tokens, and that few can read."""
+    return _join(home, "etc/gpud/secrets.toml")
 
-    Shapes: ``text`` is the whole file, None when there is none.
+
+def parse(
+    text: bytes | None,
+    environ: Mapping[str, str],
+    *,
+    home: str = "/",
+    origin: str = "gpud.toml",
+    secrets: Secrets | None = NO_SECRETS,
+) -> Settings:
+    """Merge both files and the ``GPUD_SECTION__KEY`` environment over the defaults.
+
+    Shapes: ``text`` is the whole file, None when there is none; ``secrets`` is None where
+    secrets.toml was not read: then what needs both files is not checked.
     Errors: ``ConfigError`` naming the key, the value's trouble and, for a typo, the likely key.
     """
-    merged: dict[str, Any] = {"home": home}
-    _overlay(merged, _decoded(text, origin) if text is not None else {})
-    _overlay(merged, _from_environment(environ))
-    _refuse_unknown(merged, Settings, origin)
-    try:
-        return msgspec.convert(merged, Settings)
-    except msgspec.ValidationError as error:
-        raise ConfigError(_readable(str(error), origin)) from error
+    public = _decoded(text, origin) if text is not None else {}
+    variables = _from_environment(environ)
+    settings = _converted(_merged({"home": home}, public, variables), origin)
+    if secrets is None:
+        return settings
+    if secrets.text is not None:
+        hidden = _decoded(secrets.text, secrets.origin)
+        for key in _dotted(hidden, secrets.origin):
+            section, _, name = key.partition(".")
+            if name in public.get(section, {}):
+                raise ConfigError(
+                    f"{secrets.origin}: {key} is set in {origin} too", fix="leave it in one of them"
+                )
+        settings = _converted(_merged({"home": home}, public, hidden, variables), secrets.origin)
+    for section, check in (
+        ("http", settings.http.check_access),
+        ("alerts", settings.alerts.check_credentials),
+    ):
+        try:
+            check()
+        except ValueError as error:
+            raise ConfigError(f"{origin}: {section}: {error}") from error
+    return settings
+
+
+def secret_keys(text: bytes, origin: str) -> tuple[str, ...]:
+    """Name the keys that a secrets.toml sets. Errors: ``ConfigError``, also for any other key."""
+    return _dotted(_decoded(text, origin), origin)
 
 
 def entries(settings: Settings) -> Iterator[tuple[str, Any]]:
@@ -121,7 +178,46 @@ def _join(home: str, rest: str) -> str:
     return f"{home.rstrip('/')}/{rest}"
 
 
+def _dotted(hidden: Mapping[str, Any], origin: str) -> tuple[str, ...]:
+    found = []
+    for section, value in hidden.items():
+        names = value if isinstance(value, dict) and value else {"": None}
+        found += [f"{section}.{name}".rstrip(".") for name in names]
+    for key in found:
+        if key not in SECRET_KEYS and key not in {"http", "alerts"}:
+            raise ConfigError(
+                f"{origin}: {key} does not belong here, only {', '.join(SECRET_KEYS)}",
+                fix="put it into gpud.toml",
+            )
+    return tuple(key for key in found if "." in key)
+
+
+def _converted(merged: dict[str, Any], origin: str) -> Settings:
+    _refuse_unknown(merged, Settings, origin)
+    try:
+        settings = msgspec.convert(merged, Settings)
+    except msgspec.ValidationError as error:
+        raise ConfigError(_readable(str(error), origin)) from error
+    for key, value in entries(settings):
+        if any("\0" in text for text in _texts(value)):
+            raise ConfigError(f"{origin}: {key} holds a NUL character", fix=f"correct {key}")
+    return settings
+
+
+def _texts(value: Any) -> Iterator[str]:  # noqa: ANN401  # any setting's value
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, (tuple, dict)):
+        yield from value
+        yield from value.values() if isinstance(value, dict) else ()
+
+
 def _decoded(text: bytes, origin: str) -> dict[str, Any]:
+    if len(text) > LARGEST:
+        raise ConfigError(
+            f"{origin} is larger than {LARGEST >> 10} KiB",
+            fix="take out what is no setting: the file that is installed has 7 KiB",
+        )
     try:
         return tomllib.loads(text.decode("utf-8"))
     except UnicodeDecodeError as error:
@@ -129,7 +225,7 @@ def _decoded(text: bytes, origin: str) -> dict[str, Any]:
             f"{origin} is not UTF-8: byte {error.start} is 0x{text[error.start]:02x}",
             fix="save the file as UTF-8",
         ) from error
-    except tomllib.TOMLDecodeError as error:
+    except ValueError as error:  # TOMLDecodeError, and int() of thousands of digits
         raise ConfigError(f"{origin} is not valid TOML: {error}") from error
     except RecursionError as error:
         raise ConfigError(f"{origin} is nested too deeply") from error
@@ -150,7 +246,9 @@ def _from_environment(environ: Mapping[str, str]) -> dict[str, Any]:
         place = found
         for section in sections:
             place = place.setdefault(section, {})
-        place[key] = environ[name] if kind is str else _toml_value(name, environ[name])
+        raw = environ[name]
+        bare = kind is str or (isinstance(kind, UnionType) and not raw.startswith("["))
+        place[key] = raw if bare else _toml_value(name, raw)
     return found
 
 
@@ -172,7 +270,7 @@ def _kind(sections: list[str], key: str) -> Any:  # noqa: ANN401  # a type, a Li
 def _toml_value(name: str, raw: str) -> Any:  # noqa: ANN401  # whatever TOML can hold
     try:
         return tomllib.loads(f"value = {raw}")["value"]
-    except tomllib.TOMLDecodeError as error:
+    except ValueError as error:
         raise ConfigError(
             f"{name}={raw!r} is not a TOML value: {error}",
             fix=f"""write it as in the file, such as {name}='["a", "b"]', 60 or true""",
@@ -181,12 +279,16 @@ def _toml_value(name: str, raw: str) -> Any:  # noqa: ANN401  # whatever TOML ca
         raise ConfigError(f"{name} is nested too deeply") from error
 
 
-def _overlay(base: dict[str, Any], top: Mapping[str, Any]) -> None:
-    for key, value in top.items():
-        if isinstance(value, dict) and isinstance(base.get(key), dict):
-            _overlay(base[key], value)
-        else:
-            base[key] = value
+def _merged(base: dict[str, Any], *tops: Mapping[str, Any]) -> dict[str, Any]:
+    merged = dict(base)
+    for top in tops:
+        for key, value in top.items():
+            before = merged.get(key)
+            if isinstance(value, dict) and isinstance(before, dict):
+                merged[key] = _merged(before, value)
+            else:
+                merged[key] = value
+    return merged
 
 
 def _refuse_unknown(given: Mapping[str, Any], owner: Any, origin: str, prefix: str = "") -> None:  # noqa: ANN401

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 import gpud
 from gpud.core.backoff import Backoff
+from gpud.core.errors import ConfigError
 from gpud.core.report import AgentReport, ProcessRef
 from gpud.root import files, process
 
@@ -35,12 +36,12 @@ LONGEST_REST_AFTER_A_KILL_S = 1.0
 def choose_user(settings: Settings, environ: Mapping[str, str]) -> pwd.struct_passwd | None:
     """Choose whom the agent runs as; None when we are not root and it runs as ourselves.
 
-    Errors: ``KeyError`` when the settings name a user that does not exist.
+    Errors: as those of ``check_user``.
     """
     if os.geteuid() != 0:
         return None
-    if settings.agent.user:
-        return pwd.getpwnam(settings.agent.user)
+    if user := check_user(settings):
+        return user
     candidates: list[str | int] = ["gpud"]
     if environ.get("SUDO_UID", "").isascii() and environ.get("SUDO_UID", "").isdigit():
         candidates.append(int(environ["SUDO_UID"]))
@@ -54,6 +55,24 @@ def choose_user(settings: Settings, environ: Mapping[str, str]) -> pwd.struct_pa
         if user.pw_uid != 0:
             return user
     return pwd.getpwnam("nobody")
+
+
+def check_user(settings: Settings) -> pwd.struct_passwd | None:
+    """Look up the user that the settings name, None where they name none.
+
+    Errors: ``ConfigError`` for one that does not exist, and for root.
+    """
+    name = settings.agent.user
+    if not name:
+        return None
+    fix = "name another user, or leave agent.user empty for the system user gpud"
+    try:
+        user = pwd.getpwnam(name)
+    except KeyError as error:
+        raise ConfigError(f"agent.user: there is no user {name}", fix=fix) from error
+    if user.pw_uid == 0:
+        raise ConfigError(f"agent.user: {name} is root, and the agent never runs as root", fix=fix)
+    return user
 
 
 def default_command(settings: Settings, config_path: Path | None) -> list[str]:

@@ -63,10 +63,7 @@ def run(
     directories cannot be made.
     """
     os.umask(0o022)
-    try:
-        user = agents.choose_user(settings, os.environ)
-    except KeyError as error:
-        raise ConfigError(f"agent.user: there is no user {settings.agent.user}") from error
+    user = agents.choose_user(settings, os.environ)
     files.directory(Path(settings.run_dir), 0o755)
     held = lock.take(Path(settings.run_dir))
     try:

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 FILES: Final = {
     "/etc/gpud/gpud.toml": "The settings. gpud config check says whether they can be read.",
+    "/etc/gpud/secrets.toml": "Hashes of passwords, and tokens: for root and gpud's agent alone.",
     "/opt/gpud": "The program, which only root can change.",
     "/var/lib/gpud": "The history of all runs, and what is usual.",
     "/run/gpud": "What runs now: root.json and agent.json, readable by everybody.",

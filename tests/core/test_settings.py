@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from gpud.core import settings
 from gpud.core.errors import ConfigError
-from gpud.core.settings import Settings, entries, parse
+from gpud.core.settings import Secrets, Settings, entries, parse
 
 KEYS = [key for key, _ in entries(Settings())]
 
@@ -66,6 +66,28 @@ def test_nothing_at_all_gives_the_defaults() -> None:
         (b"\xff\xfe", "not UTF-8: byte 0 is 0xff"),
         (b"[schedule", "not valid TOML"),
         (b"home = " + b"[" * 20_000, "nested too deeply"),
+        (b"[schedule]\nlarge_interval_s = " + b"9" * 4301, "not valid TOML: Exceeds the limit"),
+        (b"[schedule]\nlarge_interval_s = " + b"9" * 400, "schedule"),
+        (b"[" + b".".join([b"a"] * 100_000) + b"]", "is larger than 64 KiB"),
+        (b"[http]\nlisten = '127.0.0.1:" + b"9" * 5000 + b"'", "listen must be HOST:PORT"),
+        (b'home = "/a\\u0000b"', "home holds a NUL character"),
+        (b'sysroot = "/a\\u0000b"', "sysroot holds a NUL character"),
+        (b'[paths]\nrun = "/a\\u0000b"', "paths.run holds a NUL character"),
+        (b'[dockerd]\nbinary = "/a\\u0000b"', "dockerd.binary holds a NUL character"),
+        (b'[dockerd]\nargs = ["a", "b\\u0000"]', "dockerd.args holds a NUL character"),
+        (b'[dockerd]\nsocket = "/a\\u0000b"', "dockerd.socket holds a NUL character"),
+        (b'[http.http_server_config.headers]\n"\\u0000" = "a"', "only"),
+        (b"home = 'srv'", "home must be an absolute path, not srv"),
+        (b"sysroot = ''", "sysroot must be an absolute path, not empty"),
+        (b"[paths]\nrun = '../x'", "run must be an absolute path, not ../x"),
+        (b"[dockerd]\nsocket = '../x'", "socket must be an absolute path"),
+        (b"[dockerd]\npidfile = 'x'", "pidfile must be an absolute path"),
+        (b"[dockerd]\nbinary = 'bin/dockerd'", "binary must be an absolute path"),
+        (b"[alerts]\nwebhook_urls = ['http://a:99999999/']", "address 1 has a host or a port"),
+        (b"[alerts]\nwebhook_urls = ['http://a', 'http://[::1/']", "address 2 has a host or a"),
+        (b"[alerts]\nwebhook_urls = ['http://a:0/']", "address 1 has port 0"),
+        (b"[alerts]\nwebhook_urls = ['https:///x']", "address 1 names no host"),
+        (b"[alerts]\nwebhook_urls = ['http://a b/']", "address 1 has characters"),
     ],
 )
 def test_what_is_wrong_in_the_file_is_said_in_one_line_with_its_key(
@@ -116,6 +138,81 @@ def test_every_directory_lies_below_the_home(home: str) -> None:
 
 def test_a_chosen_directory_is_taken_as_it_is() -> None:
     assert parse(b"[paths]\nrun = '/r'", {}, home="/srv").run_dir == "/r"
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        (
+            "['http://hooks.example/']",
+            "the token of address 1 would cross the network in the clear",
+        ),
+        ("['https://ada:pw@hooks.example/']", "address 1 has a user, and webhook_credentials_file"),
+        ("['https://a.example/', 'https://b.example/']", "1 for 2 addresses in webhook_urls"),
+    ],
+)
+def test_a_token_goes_to_one_address_and_never_in_the_clear(text: str, expected: str) -> None:
+    said = refusal(f"[alerts]\nwebhook_urls = {text}\nwebhook_credentials_file = '/t'".encode())
+    assert expected in said
+    assert "pw" not in said
+
+
+def test_each_webhook_has_a_token_of_its_own_or_none() -> None:
+    text = """
+    [alerts]
+    webhook_urls = ["https://a.example/", "http://b.example/", "http://127.0.0.1:9093/"]
+    webhook_credentials_file = ["/etc/gpud/a", "", "/etc/gpud/c"]
+    """
+    assert parse(text.encode(), {}).alerts.credentials_files == ("/etc/gpud/a", "", "/etc/gpud/c")
+    alone = {"GPUD_ALERTS__WEBHOOK_CREDENTIALS_FILE": "/t"}
+    alone["GPUD_ALERTS__WEBHOOK_URLS"] = '["https://a.example/"]'
+    assert parse(None, alone).alerts.credentials_files == ("/t",)
+
+
+HASHED = f"$2b$04${'a' * 53}"
+
+
+def test_users_and_tokens_are_taken_from_secrets_toml_as_from_gpud_toml() -> None:
+    hidden = f"""
+    [http.basic_auth_users]
+    ada = "{HASHED}"
+    [alerts]
+    apprise_urls = ["tgram://T0KEN/chat"]
+    """
+    public = b"[http]\nlisten = '0.0.0.0:1'\nallow_plaintext_auth = true"
+    found = parse(public, {}, secrets=Secrets(hidden.encode()))
+    assert found.http.basic_auth_users == {"ada": HASHED}
+    assert found.alerts.apprise_urls == ("tgram://T0KEN/chat",)
+    assert parse(public, {}, secrets=None).http.basic_auth_users == {}, "whoever may not read it"
+
+
+@pytest.mark.parametrize(
+    ("public", "hidden", "expected"),
+    [
+        (
+            b"[alerts]\nwebhook_urls = ['https://a/']",
+            b"[alerts]\nwebhook_urls = ['https://b/']",
+            "secrets.toml: alerts.webhook_urls is set in gpud.toml too",
+        ),
+        (b"", b"[dockerd]\npolicy = 'off'", "secrets.toml: dockerd.policy does not belong here"),
+        (b"", b"[http]\nlisten = ':1'", "secrets.toml: http.listen does not belong here"),
+        (b"", b"home = '/x'", "secrets.toml: home does not belong here"),
+        (b"", b"[http", "secrets.toml is not valid TOML"),
+        (b"", b"http = 5", "secrets.toml: http: must be a table"),
+        (
+            b"",
+            b"[http.basic_auth_users]\nada = 'pw'",
+            "secrets.toml: http: basic_auth_users: 'ada'",
+        ),
+        (b"[http]\nlisten = '0.0.0.0:1'", b"", "gpud.toml: http: listen: 0.0.0.0 can be reached"),
+    ],
+)
+def test_what_is_wrong_in_secrets_toml_is_said_with_file_and_key(
+    public: bytes, hidden: bytes, expected: str
+) -> None:
+    with pytest.raises(ConfigError) as caught:
+        parse(public, {}, secrets=Secrets(hidden))
+    assert expected in str(caught.value)
 
 
 @given(st.binary(max_size=60))

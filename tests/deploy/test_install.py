@@ -250,6 +250,8 @@ def test_the_documented_table_is_what_the_manifest_says(installed: Machine) -> N
             made.add(value)
         elif kind == "settings":
             made.add("/etc/gpud/gpud.toml")
+        elif kind == "secrets":
+            made.add("/etc/gpud/secrets.toml")
         elif kind == "user":
             made.add(f"user {value}")
         elif kind in {"hook", "userstate"}:

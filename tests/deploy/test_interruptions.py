@@ -63,6 +63,7 @@ ALL = [
     "/opt/gpud: bytecode",
     "/usr/local/bin/gpud",
     "/etc/gpud/gpud.toml",
+    "/etc/gpud/secrets.toml",
     "/usr/local/share/bash-completion",
     "/usr/local/share/zsh",
     "/usr/local/share/fish",

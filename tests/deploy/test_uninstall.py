@@ -80,6 +80,27 @@ def test_hashes_in_the_settings_are_for_root_and_the_agent_and_later_for_root(
         assert made.well("stat", "-c", "%U %G %a", "/etc/gpud/gpud.toml") == "root root 640\n"
 
 
+def test_the_secrets_file_is_for_root_and_the_agent_and_kept_when_it_was_changed(
+    installed: Machine, shared: Path
+) -> None:
+    with fresh(shared, installed.changes) as made:
+        file = made.root / "etc/gpud/secrets.toml"
+        assert made.well("stat", "-c", "%U %G %a", "/etc/gpud/secrets.toml") == "root gpud 640\n"
+        file.write_text("[alerts]\nwebhook_urls = ['https://chat.example/T0KEN']\n")
+        assert "/<hidden>" in made.well("gpud", "config", "show")
+        nobody = ("setpriv", "--reuid=nobody", "--regid=nogroup", "--clear-groups")
+        assert "webhook_urls" not in made.well(*nobody, "gpud", "config", "show")
+        said = made.well(*install(shared, "--no-start"))
+        assert "/etc/gpud/secrets.toml (yours)" in said
+        assert "/etc/gpud/gpud.toml for root" not in said, "nothing is secret in that one"
+        assert "T0KEN" in file.read_text()
+        said = made.well("/opt/gpud/deploy/uninstall")
+        assert "kept: /etc/gpud/secrets.toml" in said
+        assert made.well("stat", "-c", "%U %G %a", "/etc/gpud/secrets.toml") == "root root 640\n"
+        made.well(*uninstall(shared, "--purge"))
+        assert not (made.root / "etc/gpud").exists()
+
+
 def test_history_of_an_earlier_installation_is_handed_back_and_no_file_with_another_name(
     installed: Machine, shared: Path
 ) -> None:

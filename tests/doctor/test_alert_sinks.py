@@ -50,17 +50,16 @@ def test_the_token_is_there_and_not_everybodys(
     assert (found.verdict, words in found.evidence) == (verdict, True), found
 
 
-def test_a_token_in_the_clear_is_told_unless_it_stays_on_the_machine(tmp_path: Path) -> None:
+def test_the_token_file_of_each_webhook_is_looked_at(tmp_path: Path) -> None:
     (tmp_path / "token").write_text(SECRET)
     (tmp_path / "token").chmod(0o600)
-
-    def verdict(url: str) -> Verdict:
-        settings = Alerts(webhook_urls=(url,), webhook_credentials_file="/token")
-        return look(tmp_path, settings).verdict
-
-    assert verdict(f"http://hooks.example/{SECRET}") is ADVICE
-    assert verdict("http://127.0.0.1:9095/") is OK
-    assert verdict(f"http://[::1/{SECRET}") is PROBLEM
+    urls = ("https://a.example/", "https://b.example/")
+    settings = Alerts(webhook_urls=urls, webhook_credentials_file=("/token", "/none"))
+    found = look(tmp_path, settings)
+    assert (found.verdict, "/none, the webhook's token, is not there" in found.evidence) == (
+        PROBLEM,
+        True,
+    )
 
 
 @pytest.mark.parametrize(

@@ -2,68 +2,67 @@
 
 from __future__ import annotations
 
-import grp
 import os
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from gpud.core.errors import ConfigError
-from gpud.core.http_settings import Http
-from gpud.core.sections import Alerts, Paths
-from gpud.core.settings import Settings, config_path
+from gpud.core.settings import Settings, config_path, secrets_path
 from gpud.doctor.checks import settings
-from gpud.doctor.finding import Verdict
+from gpud.doctor.finding import Finding, Verdict
 from tests.doctor.trees import LINUX, machine
 
 HASH = "$2b$10$X0h1gDsPszWURQaxFh.zoubFi6DXncSjhoQNJgRrnGs7EsimhC7zG"
 SECRET = (
-    Settings(http=Http(basic_auth_users={"ada": HASH})),
-    Settings(alerts=Alerts(webhook_urls=("https://chat.example/hooks/T0KEN",))),
-    Settings(alerts=Alerts(apprise_urls=("tgram://T0KEN/chat",))),
+    f"[http.basic_auth_users]\nada = '{HASH}'",
+    "[alerts]\nwebhook_urls = ['https://chat.example/hooks/T0KEN']",
+    "[alerts]\napprise_urls = ['tgram://T0KEN/chat']",
 )
-OPEN = Settings(alerts=Alerts(webhook_urls=("http://localhost:9093",)))
+OPEN = "[alerts]\nwebhook_urls = ['http://localhost:9093']"
 
 
-def written(home: Path, mode: int) -> Path:
-    path = Path(config_path(str(home)))
-    path.parent.mkdir(parents=True)
-    path.touch()
-    path.chmod(mode)
-    return path
+def written(path: str, text: str, mode: int) -> Path:
+    file = Path(path)
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text(text)
+    file.chmod(mode)
+    return file
 
 
-@pytest.mark.parametrize("given", SECRET)
-def test_what_is_secret_in_a_file_for_everybody_is_advised_on_and_not_quoted(
-    tmp_path: Path, given: Settings
+def look(home: Path) -> Finding:
+    return settings.look(machine(home, LINUX, settings=Settings(home=str(home))))
+
+
+@pytest.mark.parametrize("text", SECRET)
+def test_secrets_in_a_file_for_everybody_are_advised_on_and_not_quoted(
+    tmp_path: Path, text: str
 ) -> None:
-    path = written(tmp_path, 0o644)
-    found = settings.look(machine(tmp_path, LINUX, settings=replace(given, home=str(tmp_path))))
-    assert (found.verdict, found.fix) == (Verdict.ADVICE, f"chmod 600 {path}")
-    assert "everybody may read" in found.evidence
+    path = written(config_path(str(tmp_path)), text, 0o644)
+    found = look(tmp_path)
+    assert found.verdict is Verdict.ADVICE
+    assert f"everybody may read {path}" in found.evidence
+    assert f"to {secrets_path(str(tmp_path))}, which only you can read" in (found.fix or "")
     assert "T0KEN" not in found.evidence
     assert HASH not in found.evidence
 
 
+def test_a_secrets_file_that_everybody_can_read_is_advised_on(tmp_path: Path) -> None:
+    path = written(secrets_path(str(tmp_path)), SECRET[1], 0o644)
+    found = look(tmp_path)
+    assert (found.verdict, found.fix) == (Verdict.ADVICE, f"chmod o= {path}")
+    assert "alerts.webhook_urls is secret in it" in found.evidence
+
+
 @pytest.mark.parametrize(
-    ("given", "mode"), [(SECRET[0], 0o640), (SECRET[0], 0o600), (OPEN, 0o644), (Settings(), 0o644)]
+    ("text", "mode"), [(SECRET[0], 0o640), (SECRET[0], 0o600), (OPEN, 0o644), ("", 0o644)]
 )
 def test_a_file_for_few_and_one_without_secrets_are_well(
-    tmp_path: Path, given: Settings, mode: int
+    tmp_path: Path, text: str, mode: int
 ) -> None:
-    written(tmp_path, mode)
-    found = settings.look(machine(tmp_path, LINUX, settings=replace(given, home=str(tmp_path))))
-    assert found.verdict is Verdict.OK
-
-
-def test_the_group_of_the_fix_is_the_one_the_agent_really_has(tmp_path: Path) -> None:
-    (tmp_path / "agent").mkdir()
-    there = replace(SECRET[0], paths=Paths(run=str(tmp_path)))
-    before = replace(SECRET[0], paths=Paths(run=str(tmp_path / "none")))
-    mine = grp.getgrgid((tmp_path / "agent").stat().st_gid).gr_name
-    assert settings.group(machine(tmp_path, LINUX, settings=there)) == mine
-    assert settings.group(machine(tmp_path, LINUX, settings=before)) == "gpud"
+    written(config_path(str(tmp_path)), text, mode)
+    written(secrets_path(str(tmp_path)), "# nothing yet\n", 0o644)
+    assert look(tmp_path).verdict is Verdict.OK
 
 
 def test_a_file_kept_from_this_person_is_no_problem_and_says_who_may_ask(tmp_path: Path) -> None:

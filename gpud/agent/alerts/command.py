@@ -67,7 +67,7 @@ class _Command:
                 started=self._left.began,
                 with_group=True,
             )
-        except (OSError, ValueError) as error:  # ValueError: a NUL in an argument
+        except OSError as error:
             raise self._failed("spawn_failed", f"cannot be started: {error}") from error
         self._left.ended(ended)
         self._judge(ended, timeout_s)

@@ -38,22 +38,27 @@ FIXES: Final = {
 def create(context: Context) -> tuple[Sink, ...]:
     """Make a sink for each address."""
     urls = context.settings.alerts.webhook_urls
-    return tuple(_Webhook(context, name, url) for name, url in numbered(NAME, urls))
+    files = context.settings.alerts.credentials_files
+    return tuple(
+        _Webhook(context, name, url, file)
+        for (name, url), file in zip(numbered(NAME, urls), files, strict=True)
+    )
 
 
 class _Webhook:
     shows = False
 
-    def __init__(self, context: Context, name: str, url: str) -> None:
+    def __init__(self, context: Context, name: str, url: str, token_file: str) -> None:
         self.name = name
         self.place = place(url)
         self._context = context
         self._url = url
+        self._token_file = token_file
         self._again = f"gpud alerts test {name} tries it again"
 
     async def ready(self) -> None:
         """Have the token read, where there is to be one; the receiver is asked by a delivery."""
-        if self._context.settings.alerts.webhook_credentials_file:
+        if self._token_file:
             await self._run({"only_look": True})
 
     async def send(self, message: Message) -> None:
@@ -68,7 +73,7 @@ class _Webhook:
         alerts = self._context.settings.alerts
         job |= {
             "url": self._url,
-            "token_file": alerts.webhook_credentials_file,
+            "token_file": self._token_file,
             "timeout_s": alerts.timeout_s,
         }
         self._context.spawned()

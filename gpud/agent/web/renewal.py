@@ -19,7 +19,7 @@ from gpud.agent.web.access import Access, Terms, terms
 from gpud.core.errors import ConfigError, GpudError, KeyPairError
 from gpud.core.events import CertificateRead, HealthSet
 from gpud.core.health import Level
-from gpud.core.settings import entries
+from gpud.core.settings import entries, secrets_path
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -141,7 +141,7 @@ class Renewal:
                 "sudo gpud restart, if that is meant",
             )
         self._http = http
-        own = () if self._source is None else self._seen[-1:]
+        own = () if self._source is None else self._seen[-2:]
         self._seen = (*named, *own)
         access.renew(found)
         log.info("access_renewed", users=len(found.users), tls=found.pair is not None)
@@ -154,7 +154,9 @@ class Renewal:
         try:
             fresh = self._source.read()
         except OSError as error:
-            raise ConfigError(f"{self._source.path} cannot be read: {error.strerror}") from error
+            raise ConfigError(
+                f"{error.filename or self._source.path} cannot be read: {error.strerror}"
+            ) from error
         now, before = dict(entries(fresh)), dict(entries(self._settings))
         later = [
             key
@@ -163,17 +165,20 @@ class Renewal:
         ]
         if later:
             log.warning("settings_wait_for_a_restart", keys=later, fix="sudo gpud restart")
+        renewed = {name: getattr(fresh.http, name) for name in RENEWED}
+        http = replace(self._settings.http, **renewed)
         try:
-            return replace(
-                self._settings.http, **{name: getattr(fresh.http, name) for name in RENEWED}
-            )
+            http.check_access()
         except ValueError as error:  # the address is the one it was started with
             raise ConfigError(f"{self._source.path}: {error}", fix="sudo gpud restart") from error
+        return http
 
     def _look(self) -> Seen:
         """Name the state of every file that matters; None for one that is not there."""
-        own = () if self._source is None else (str(self._source.path),)
-        return _states((*self._http.tls_server_config.files, *own))
+        files = self._http.tls_server_config.files
+        if self._source is not None:
+            files += (str(self._source.path), secrets_path(self._settings.home))
+        return _states(files)
 
     async def _stopped(self, stop: asyncio.Event) -> bool:
         with contextlib.suppress(TimeoutError):

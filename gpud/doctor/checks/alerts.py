@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import ipaddress
 import os
 import stat
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
-from urllib.parse import urlsplit
 
 from gpud.doctor.finding import Finding, advice, combined, ok, problem, unknown
 from gpud.doctor.machine import Kind
+from gpud.settings_files import unreadable_secrets
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -34,24 +33,17 @@ def look(machine: Machine) -> Finding:
     if told.get("level"):
         found.append(advice(str(told.get("detail")), str(told.get("fix") or TRY)))
     if not found:
-        return ok("the log and the notice of the next shell; no other sink is configured")
+        hidden = unreadable_secrets(machine.settings.home)
+        where = "is configured" if hidden is None else "in gpud.toml"
+        return ok(f"the log and the notice of the next shell; no other sink {where}")
     return combined(*found)
 
 
 def _webhook(machine: Machine, settings: Alerts) -> Iterator[Finding]:
-    urls, path = settings.webhook_urls, settings.webhook_credentials_file
-    for place, url in enumerate(urls, start=1):  # not quoted: they may hold secrets
-        host = _host(url)
-        if host is None:
-            yield problem(f"webhook {place} has no address", "correct [alerts] webhook_urls")
-        elif path and url.startswith("http://") and not _near(host):
-            yield advice(
-                f"the webhook's token goes to {host} in the clear",
-                "let [alerts] webhook_urls begin with https://",
-            )
-    if path:
-        yield _credentials(machine, path)
-    elif urls:
+    urls = settings.webhook_urls
+    files = [path for path in dict.fromkeys(settings.credentials_files) if path]
+    yield from (_credentials(machine, path) for path in files)
+    if urls and not files:
         yield ok(f"webhook to {len(urls)} address{'es' if len(urls) > 1 else ''}")
 
 
@@ -135,19 +127,3 @@ def _apprise(settings: Alerts) -> Iterator[Finding]:
         yield unknown("an address in [alerts] apprise_urls names no service", fix)
     else:
         yield ok(f"Apprise to {len(urls)} address{'es' if len(urls) > 1 else ''}")
-
-
-def _host(url: str) -> str | None:
-    try:
-        address = urlsplit(url)
-        port = address.port
-    except ValueError:
-        return None
-    return None if port == 0 else address.hostname
-
-
-def _near(host: str) -> bool:
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"

@@ -15,7 +15,9 @@ if TYPE_CHECKING:
 TITLE = "gpud"
 ORDER = 5
 SUMMARY = "the supervisor and the agent run, and the parts no other check is about"
-ELSEWHERE = frozenset({"alerts", "containers", "cuda", "dockerd", "http", "nvml", "store"})
+ELSEWHERE = frozenset(
+    {"alerts", "containers", "cuda", "dockerd", "http", "nvml", "settings", "store"}
+)
 """Components with a check of their own."""
 OK, FAILED = 0, 2
 
