@@ -156,6 +156,9 @@ def test_docker_is_one_line_whatever_is_known() -> None:
     assert restarted in shown(document)
     document["root"]["dockerd"] |= {"up": False, "state": "backoff"}
     assert "  docker  backoff, 20.10.24, kept by gpud, 1 restart (killed 1)" in shown(document)
+    document["root"]["dockerd"] |= {"reason": "binary_missing", "state": "misconfigured"}
+    restarted = "  docker  misconfigured, 20.10.24, binary missing, 1 restart (killed 1)"
+    assert restarted in shown(document)
     document["root"]["dockerd"] |= {"up": None}
     assert "  docker  not looked at (policy auto)" in shown(document)
     document["root"] = None

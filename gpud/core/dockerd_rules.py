@@ -43,7 +43,8 @@ def binary_missing(name: str) -> Cause:
     return Cause(
         "binary_missing",
         f"{name} is not installed",
-        "install docker.io, or set dockerd.policy to observe",
+        "install it (sudo apt-get install docker.io) or correct dockerd.binary; without Docker: "
+        'dockerd.policy = "off"',
         frozenset({Watch.CONFIG}),
     )
 

@@ -46,11 +46,13 @@ def step(
     keeper: Keeper, seen: Seen, policy: Policy, limits: Limits, now_s: float
 ) -> tuple[Keeper, Action]:
     """Remember what was seen, ask the policy, and allow what cannot be wrong."""
-    known = _named(_observed(keeper, seen, limits, now_s), seen, limits, now_s)
-    action = policy(seen, known, limits, now_s)
-    if not _allowed(action, known, seen, now_s):
-        return known, Action.NOTHING
-    return _named(_acted(known, action, seen, limits, now_s), seen, limits, now_s), action
+    known = _observed(keeper, seen, limits, now_s)
+    action = asked = policy(seen, known, limits, now_s)
+    if not _allowed(asked, known, seen, now_s):
+        action = Action.NOTHING
+    after = _acted(known, action, seen, limits, now_s)
+    state = _state(after, seen, limits, now_s, wanted=asked is Action.START)
+    return after if state is after.state else replace(after, state=state, since_s=now_s), action
 
 
 def due(seen: Seen, keeper: Keeper, limits: Limits, now_s: float) -> Action:
@@ -86,7 +88,7 @@ def _observed(keeper: Keeper, seen: Seen, limits: Limits, now_s: float) -> Keepe
     failed_start = keeper.asked_s is not None and seen.process is None
     passed_on = (seen.owner in OURS_TO_KEEP) is not (keeper.owner in OURS_TO_KEEP)
     if seen.process != keeper.process or failed_start or passed_on:
-        keeper = _changed(keeper, seen, limits, now_s)
+        keeper = _changed(keeper, seen, limits, now_s, failed_start=failed_start)
     keeper = replace(keeper, owner=seen.owner)
     if seen.process is None:
         return replace(keeper, silent_since_s=None, containerd_gone_s=None)
@@ -101,15 +103,19 @@ def _observed(keeper: Keeper, seen: Seen, limits: Limits, now_s: float) -> Keepe
     return replace(keeper, answered=True, silent_since_s=None, asked_s=None, last_start_s=took_s)
 
 
-def _changed(keeper: Keeper, seen: Seen, limits: Limits, now_s: float) -> Keeper:
-    """Another process than before, or none: the old one, or the start, has ended."""
+def _changed(
+    keeper: Keeper, seen: Seen, limits: Limits, now_s: float, *, failed_start: bool
+) -> Keeper:
+    """Remember another process or owner than before: the old one, or the start, has ended."""
     asked_s = keeper.asked_s
-    if seen.owner not in OURS_TO_KEEP:
+    there = seen.process is not None or seen.api in SOMEBODY
+    if seen.owner not in OURS_TO_KEEP and there:
         asked_s = None  # somebody took over: whatever became of ours is no failure
-        keeper = replace(keeper, hold=None)
-    elif keeper.owner not in OURS_TO_KEEP:
-        keeper = replace(keeper, ended="taken_over", last_exit=None)
-    elif keeper.process is not None or seen.process is None:
+        keeper = replace(keeper, hold=None, ended=None, last_exit=None)
+    elif keeper.owner not in OURS_TO_KEEP and asked_s is None:
+        # Theirs is gone. Without a process it was only a claim, and an earlier end of ours counts.
+        keeper = replace(keeper, hold=None, ended=keeper.ended or "taken_over")
+    elif keeper.process is not None or failed_start:
         asked_s = None
         keeper = _failed(keeper, seen, limits, now_s)
     return replace(
@@ -208,6 +214,8 @@ def _acted(keeper: Keeper, action: Action, seen: Seen, limits: Limits, now_s: fl
                 failures=0 if rested else keeper.failures,
                 tried_in=dict(seen.conditions),
                 hold=None,
+                # For one that is taken over, and so never fails.
+                next_try_s=now_s + limits.backoff.first_s,
             )
         case Action.TERMINATE:
             why = "hung" if seen.api not in WELL else "containerd_gone"
@@ -218,31 +226,26 @@ def _acted(keeper: Keeper, action: Action, seen: Seen, limits: Limits, now_s: fl
             return keeper
 
 
-def _named(keeper: Keeper, seen: Seen, limits: Limits, now_s: float) -> Keeper:
-    state = _state(keeper, seen, limits, now_s)
-    return keeper if state is keeper.state else replace(keeper, state=state, since_s=now_s)
-
-
-def _state(keeper: Keeper, seen: Seen, limits: Limits, now_s: float) -> State:
+def _state(keeper: Keeper, seen: Seen, limits: Limits, now_s: float, *, wanted: bool) -> State:
     if seen.api in WELL:
         return State.RUNNING
     if seen.process is None:
-        return _state_of_none(keeper, seen, now_s)
+        return _state_of_none(keeper, seen, now_s, wanted=wanted)
     if keeper.terminated_s is not None:
         return State.STOPPING
     young = now_s - keeper.first_seen_s < limits.start_timeout_s
     return State.STARTING if young and not keeper.answered else State.UNRESPONSIVE
 
 
-def _state_of_none(keeper: Keeper, seen: Seen, now_s: float) -> State:
+def _state_of_none(keeper: Keeper, seen: Seen, now_s: float, *, wanted: bool) -> State:
+    """Name what keeps a dockerd from running that the policy wants started (``wanted``)."""
     if seen.api is Api.SILENT:
         stranger = seen.owner is Owner.OTHER and seen.obstacle is not None
         return State.MISCONFIGURED if stranger else State.UNRESPONSIVE
     if keeper.asked_s is not None:
         return State.STARTING
-    blocked = seen.obstacle is not None and seen.owner in OURS_TO_KEEP
-    if blocked or keeper.hold is not None:
+    if wanted and (seen.obstacle is not None or keeper.hold is not None):
         return State.MISCONFIGURED
-    if now_s < keeper.next_try_s:
+    if wanted and now_s < keeper.next_try_s:
         return State.CRASHLOOP if keeper.failures >= CRASHLOOP_FROM else State.BACKOFF
     return State.ABSENT

@@ -27,6 +27,8 @@ from gpud.root import files, process
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from gpud.core.dockerd_causes import Cause
+
 BEAT_S = 5.0
 LONGEST_VERSION = 100
 MOST_CONTAINERS = 1_000_000
@@ -121,40 +123,67 @@ def _why_not_well(seen: Seen, policy: str, facts: Facts) -> Why:
 def _why_down(keeper: Keeper, seen: Seen, policy: str, facts: Facts) -> Why:
     cause = seen.obstacle or (keeper.hold.cause if keeper.hold is not None else None)
     if keeper.state is State.MISCONFIGURED and cause is not None:
-        ends = cause.ends_when()
-        after = "then: gpud restart" if ends is None else f"gpud starts dockerd again once {ends}"
-        return Why(cause.slug, cause.detail, f"{cause.fix}; {after}")
-    if seen.owner not in OURS_TO_KEEP and seen.process is None and policy != "manage":
+        return _why_held(cause, policy)
+    theirs = seen.owner not in OURS_TO_KEEP and policy != "manage"
+    if theirs and seen.process is None:
         return Why(f"left_to_{seen.owner}", *_THEIRS[seen.owner])
-    if keeper.state is State.UNRESPONSIVE:
-        if seen.api is Api.SILENT:
-            return Why("hung", "the socket accepts and nothing answers")
-        return Why(
-            "socket_gone",
-            "dockerd runs, and its socket file is not there any more",
-            f"to start it anew, which ends containers without live-restore: {_kill(seen)}",
-        )
-    exit_ = keeper.last_exit
-    ended = exit_.words() if exit_ is not None else None
-    if keeper.state is State.CRASHLOOP and exit_ is not None:
-        said = last_words(exit_.log) or ended
-        return Why(
-            "crashloop",
-            f"failed {keeper.failures} times in a row: {facts.trouble or said}",
-            f"read {facts.log}; sudo gpud restart tries at once",
-        )
-    return Why(str(keeper.state), facts.trouble or ended)
+    match keeper.state:
+        case State.ABSENT:
+            return Why(
+                "absent",
+                f"no dockerd runs, and gpud only watches (policy {policy})",
+                'start dockerd, or run gpud as root with dockerd.policy = "auto"; '
+                'without Docker: dockerd.policy = "off"',
+            )
+        case State.UNRESPONSIVE:
+            return _why_silent(seen, by_hand=theirs or policy == "observe")
+        case State.STOPPING:
+            why = _HUNG if keeper.terminated_for == "hung" else "its containerd has ended"
+            return Why("stopping", f"{why}; dockerd was asked to end and is started anew")
+        case _:
+            return _why_not_started(keeper, facts)
 
 
-def _kill(seen: Seen) -> str:
-    return f"sudo kill {seen.process.pid}" if seen.process is not None else "sudo gpud restart"
+def _why_silent(seen: Seen, *, by_hand: bool) -> Why:
+    """Tell of a dockerd that does not answer, with a fix where gpud does not replace it itself."""
+    if seen.process is None:
+        return Why("hung", _HUNG, "end or restart what listens on the socket")
+    kill = f"sudo kill {seen.process.pid}"
+    if seen.api is Api.SILENT:
+        return Why("hung", _HUNG, kill if by_hand else None)
+    return Why(
+        "socket_gone",
+        "dockerd runs, and its socket file is not there any more",
+        f"to start it anew, which ends containers without live-restore: {kill}",
+    )
 
 
-_MANAGE = 'or set dockerd.policy = "manage" to let gpud do it'
+def _why_held(cause: Cause, policy: str) -> Why:
+    ends = cause.ends_when()
+    after = "then: gpud restart" if ends is None else f"gpud starts dockerd again once {ends}"
+    fix = cause.fix if policy == "observe" else f"{cause.fix}; {after}"
+    return Why(cause.slug, cause.detail, fix)
+
+
+def _why_not_started(keeper: Keeper, facts: Facts) -> Why:
+    """Tell how the last dockerd ended, while the next one starts or is waited for."""
+    ended = facts.trouble or (keeper.last_exit.words() if keeper.last_exit is not None else None)
+    if keeper.state is State.STARTING:
+        return Why("starting", ended or "dockerd has not answered yet")
+    words = ended or "nobody can tell how the last dockerd ended"
+    if keeper.state is State.CRASHLOOP:
+        log = keeper.last_exit.log if keeper.last_exit is not None else ()
+        words = facts.trouble or last_words(log) or words
+        words = f"failed {keeper.failures} times in a row: {words}"
+    fix = f"read {facts.log}; gpud tries again by itself, sudo gpud restart at once"
+    return Why(str(keeper.state), words, fix)
+
+
+_HUNG = "the socket accepts and nothing answers"
 _THEIRS = {
     Owner.SYSTEMD: (
         "systemd's docker.service or docker.socket is enabled: starting dockerd is its task",
-        f"sudo systemctl start docker, {_MANAGE}",
+        "sudo systemctl start docker, or disable docker and docker.socket to leave it to gpud",
     ),
     Owner.DOCKER_DESKTOP: (
         "the socket leads to Docker Desktop, and nobody answers there",
@@ -162,9 +191,9 @@ _THEIRS = {
     ),
     Owner.OTHER_DISTRIBUTION: (
         "another WSL distribution's dockerd runs: two would fight over docker0 and the firewall",
-        f"stop it there, {_MANAGE}",
+        "stop dockerd in that distribution",
     ),
-    Owner.OTHER_USER: ("another user's dockerd has the socket", f"start it again, {_MANAGE}"),
+    Owner.OTHER_USER: ("another user's dockerd has the socket", "start that dockerd again"),
     Owner.OTHER: ("another program has the socket", "end it, or give dockerd.socket another path"),
 }
 

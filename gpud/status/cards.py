@@ -37,7 +37,9 @@ def docker(document: Mapping[str, Any]) -> list[Line]:
     said = root["dockerd"]
     if said["up"] is None:
         return [_labelled("docker", Span("not looked at", QUIET), f" (policy {said['policy']})")]
-    words = [said["version"] or "", OWNERS.get(str(said["owner"]), str(said["owner"]))]
+    whose = OWNERS.get(str(said["owner"]), str(said["owner"]))
+    why = said.get("reason") if not said["up"] else None
+    words = [said["version"] or "", why.replace("_", " ") if why else whose]
     restarts = {why: n for why, n in (said.get("restarts") or {}).items() if n}
     if restarts:
         count = sum(restarts.values())

@@ -46,6 +46,20 @@ def test_roots_word_on_dockerd_is_passed_on_with_its_fix() -> None:
     said(docker.reported(dockerd_up(reason="x", detail="slow")), ADVICE, "slow")
 
 
+def test_a_machine_without_a_dockerd_that_gpud_only_watches_gets_advice() -> None:
+    nobody = {"up": False, "state": "absent", "reason": "absent", "owner": Owner.NONE}
+    found = docker.reported(dockerd_up(**nobody, policy="observe", detail="no dockerd", fix="so"))
+    said(found, ADVICE, "no dockerd")
+    assert found.fix == "so"
+
+
+def test_no_fix_of_a_dockerd_that_is_down_leads_back_to_the_status() -> None:
+    found = docker.reported(dockerd_up(up=False, state="unresponsive", reason="hung", detail="x"))
+    said(found, PROBLEM, "down: x")
+    assert "gpud logs --component dockerd" in (found.fix or "")
+    assert "gpud status" not in (found.fix or "")
+
+
 @pytest.mark.parametrize(
     ("api", "owner", "program", "wanted", "verdict"),
     [

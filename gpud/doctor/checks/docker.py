@@ -49,10 +49,10 @@ def reported(report: DockerdReport) -> Finding:
         return advice(f"{head}: {report.detail or report.reason}", report.fix or "gpud status")
     if report.state == "starting":
         return unknown("starting", "ask again in a moment")
-    if report.reason is None and report.owner is Owner.NONE and report.policy == "observe":
-        return advice('down, and gpud only watches: [dockerd] policy = "observe"', "start dockerd")
-    words = report.detail or report.reason or report.state
-    return problem(f"down: {words}", report.fix or "gpud status; gpud's dockerd.log says more")
+    words = f"down: {report.detail or report.reason or report.state}"
+    if report.state == "absent" and report.owner is Owner.NONE:
+        return advice(words, report.fix or "start dockerd")
+    return problem(words, report.fix or "sudo gpud logs --component dockerd says more")
 
 
 def looked(seen: docker.Seen, owner: Owner | None, program: str | None, *, wanted: bool) -> Finding:

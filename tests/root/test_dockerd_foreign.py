@@ -1,0 +1,123 @@
+"""A real dockerd that cannot start, on a WSL-looking machine where another distribution has one."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tests.root.test_dockerd_real import dockerd_starts, running
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tests.dockerd import PrivateDockerd
+    from tests.root.conftest import Supervised
+
+
+@contextlib.contextmanager
+def unseen_listener(path: str, uid: int = 0) -> Iterator[None]:
+    """A listening socket of that name that no process holds and no connect() reaches.
+
+    It is on its way in another socket's queue, and its file is gone, as if in mounts of its own.
+    """
+    listening = socket.socket(socket.AF_UNIX)
+    listening.bind(path)
+    listening.listen()
+    os.fchown(listening.fileno(), uid, -1)
+    Path(path).unlink()
+    queue = socket.socketpair()
+    socket.send_fds(queue[0], [b"x"], [listening.fileno()])
+    listening.close()
+    try:
+        yield
+    finally:
+        for end in queue:
+            end.close()
+
+
+@pytest.fixture
+def wsl(dockerd: PrivateDockerd) -> Path:
+    """A sysroot whose kernel calls itself WSL's; the table of sockets is the real one."""
+    sysroot = dockerd.root / "sysroot"
+    (sysroot / "proc/sys/kernel").mkdir(parents=True)
+    (sysroot / "proc/sys/kernel/osrelease").write_text("6.6.87.2-microsoft-standard-WSL2\n")
+    (sysroot / "proc/net").mkdir()
+    (sysroot / "proc/net/unix").symlink_to("/proc/net/unix")
+    return sysroot
+
+
+def quick(wsl: Path, dockerd: PrivateDockerd, *args: str, **more: Any) -> dict[str, Any]:
+    settings = dockerd.settings(ping_interval_s=0.1, args=(*dockerd.args, *args), **more)
+    return {"sysroot": str(wsl), "dockerd": settings}
+
+
+def many_looks(supervised: Supervised) -> dict[str, Any]:
+    heard = supervised.report()
+    assert heard is not None
+    return supervised.when(lambda r: r["beat_s"] > heard["beat_s"] + 1, "many more looks")
+
+
+def test_a_broken_daemon_json_under_manage_beside_another_distribution_is_held_and_explained(
+    supervised: Supervised, dockerd: PrivateDockerd, wsl: Path
+) -> None:
+    file = dockerd.root / "daemon.json"
+    file.write_text('{"debug": true,}')
+    supervised.settings = quick(wsl, dockerd, f"--config-file={file}", policy="manage")
+    with unseen_listener(dockerd.socket):
+        supervised.start()
+        said = many_looks(supervised)["dockerd"]
+        assert said["owner"] == "other_distribution"
+        assert (said["state"], said["reason"]) == ("misconfigured", "config_invalid")
+        assert str(file) in said["detail"]
+        assert "daemon.json" in said["fix"]
+        words = (supervised.home / "var/log/gpud/dockerd.log").read_text()
+        assert words.count("unable to configure") == 1
+        file.write_text("{}")
+        said = supervised.when(running, "a running dockerd")["dockerd"]
+        assert said["owner"] == "gpud"
+        assert said["restarts"] == {"start_failed": 1}
+
+
+def test_an_unexplained_failure_under_manage_beside_another_distribution_is_backed_off(
+    supervised: Supervised, dockerd: PrivateDockerd, wsl: Path
+) -> None:
+    failing = "--default-runtime=of-my-own"
+    supervised.settings = quick(wsl, dockerd, failing, policy="manage", backoff_max_s=0.5)
+    with unseen_listener(dockerd.socket):
+        supervised.start()
+        said = supervised.when(lambda r: r["dockerd"]["state"] == "crashloop", "a crash loop", 40)
+        assert said["dockerd"]["owner"] == "other_distribution"
+        assert "of-my-own" in said["dockerd"]["detail"]
+        assert "dockerd.log" in said["dockerd"]["fix"]
+        assert dockerd_starts(supervised) <= 6
+
+
+def test_a_missing_program_under_manage_beside_another_distribution_is_named_with_its_fix(
+    supervised: Supervised, dockerd: PrivateDockerd, wsl: Path
+) -> None:
+    supervised.settings = quick(wsl, dockerd, policy="manage", binary="/nowhere/dockerd")
+    with unseen_listener(dockerd.socket):
+        supervised.start()
+        said = many_looks(supervised)["dockerd"]
+        assert said["owner"] == "other_distribution"
+        assert (said["state"], said["reason"]) == ("misconfigured", "binary_missing")
+        assert "/nowhere/dockerd" in said["detail"]
+        assert "dockerd.binary" in said["fix"]
+
+
+def test_auto_leaves_dockerd_to_another_distribution_and_does_not_advise_two_of_them(
+    supervised: Supervised, dockerd: PrivateDockerd, wsl: Path
+) -> None:
+    supervised.settings = quick(wsl, dockerd)
+    with unseen_listener(dockerd.socket):
+        supervised.start()
+        said = many_looks(supervised)["dockerd"]
+        assert (said["state"], said["reason"]) == ("absent", "left_to_other_distribution")
+        assert "manage" not in said["fix"]
+        assert dockerd.pids() == []
+    assert supervised.when(running, "ours")["dockerd"]["restarts"] == {"taken_over": 1}
