@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from tests.dockerd import PrivateDockerd
 
 ROUNDS, MANY_ROUNDS = 40, 200
-AGENT_BACK_WITHIN_S = 3.0
-"""From a kill to the start of the next agent; how long that takes to answer is the machine's."""
+ROUNDS_PER_RUN = 4
+"""In one of so many rounds the kill comes after another committed run."""
 
 
 @pytest.fixture
@@ -54,12 +54,6 @@ def descendants(pid: int) -> list[int]:
     return found + [below for child in found for below in descendants(child)]
 
 
-def begun_s(pid: int) -> float:
-    """When a process was started, by the clock that counts from the boot."""
-    ticks = Path("/proc", str(pid), "stat").read_text().rpartition(")")[2].split()[19]
-    return int(ticks) / os.sysconf("SC_CLK_TCK")
-
-
 def agent_is_back(gpud: Program, old: int) -> bool:
     pid = gpud.agent_pid()
     return pid is not None and pid != old and gpud.status() is not None
@@ -72,11 +66,15 @@ def killed(gpud: Program, dockerd: PrivateDockerd, rounds: int) -> None:
     gpud.health("dockerd", 0)
     [kept_dockerd] = dockerd.dockerds()
     kept: set[int] = set()
-    rests_s = []
     for round_number in range(rounds):
         assert gpud.process is not None
         agent = until(gpud.agent_pid, f"an agent in round {round_number}")
         until(gpud.status, f"HTTP in round {round_number}")
+        if round_number % ROUNDS_PER_RUN == 0:
+            until(
+                lambda kept=kept: committed(gpud) - kept,  # type: ignore[misc]
+                f"another run in round {round_number}",
+            )
         time.sleep(chance.uniform(0, 0.3))  # the random moment
         kept |= committed(gpud)
         below = descendants(agent)
@@ -86,7 +84,6 @@ def killed(gpud: Program, dockerd: PrivateDockerd, rounds: int) -> None:
                 for pid in below[:1]:
                     os.kill(pid, signal.SIGKILL)
             continue
-        killed_s = time.clock_gettime(time.CLOCK_BOOTTIME)
         if victim == "agent":
             with contextlib.suppress(ProcessLookupError):
                 os.kill(agent, signal.SIGKILL)
@@ -94,8 +91,6 @@ def killed(gpud: Program, dockerd: PrivateDockerd, rounds: int) -> None:
                 lambda agent=agent: agent_is_back(gpud, agent),  # type: ignore[misc]
                 f"the agent back in round {round_number}",
             )
-            if back := gpud.agent_pid():
-                rests_s.append(begun_s(back) - killed_s)
         else:
             gpud.process.kill()
             gpud.process.wait()
@@ -111,10 +106,7 @@ def killed(gpud: Program, dockerd: PrivateDockerd, rounds: int) -> None:
         )
         assert kept <= committed(gpud)
         assert dockerd.dockerds() == [kept_dockerd]
-    rests_s.sort()
-    print(f"slowest starts of another agent: {rests_s[-3:]} s in {rounds} kills")
-    assert rests_s[-2] < AGENT_BACK_WITHIN_S  # one may meet a machine that does something else
-    assert len(kept) > rounds / 10
+    assert len(kept) >= rounds / ROUNDS_PER_RUN
     path = Path(gpud.home, "var/lib/gpud/gpud.db")
     with contextlib.closing(sqlite3.connect(path)) as history:
         assert history.execute("PRAGMA integrity_check").fetchone() == ("ok",)
