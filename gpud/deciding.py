@@ -6,12 +6,14 @@ What is shown comes from the running agent's document; what is decided goes into
 from __future__ import annotations
 
 import json
+import sys
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from gpud import judgement
 from gpud.core.errors import ConfigError, GpudError
 from gpud.core.text import escaped
+from gpud.place import legible
 
 if TYPE_CHECKING:
     import argparse
@@ -24,7 +26,7 @@ SHOWN: Final = (None, "show")
 """Actions that decide nothing; ``gpud alerts`` alone shows."""
 ACTIONS: Final = {
     "show": "say what is normal, and how the present compares",
-    "accept": "what is now is normal: slowdowns that are told end",
+    "accept": "take the current speed for normal: alerts about it end",
     "reset": "forget what was normal and learn it anew",
 }
 
@@ -39,12 +41,15 @@ class Shown:
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """What a person decides. ``running``: an agent is there to hear it at once."""
+    """What a person decides. ``names``: an alert, or a probe and its mode.
+
+    ``document``: the running agent's, which hears of it at once; None where none runs.
+    """
 
     action: str
     choice: Choice
-    alert: str
-    running: bool
+    names: tuple[str, ...]
+    document: Mapping[str, Any] | None
 
 
 def add(verb: Callable[[str, str], argparse.ArgumentParser]) -> None:
@@ -58,8 +63,15 @@ def add(verb: Callable[[str, str], argparse.ArgumentParser]) -> None:
         action.add_argument("--mode", metavar="NAME", help="of this mode only")
         if name == "show":
             action.add_argument("--json", action="store_true", help="print one JSON document")
-        elif name == "reset":
+        else:
             action.add_argument("--all", action="store_true", help="of everything")
+        if name == "accept":
+            action.add_argument(
+                "what",
+                nargs="*",
+                metavar="ID|PROBE",
+                help="an alert's ID, or a probe and its mode",
+            )
     alerts = verb("alerts", "say what is wrong now, since when and why")
     alerts.add_argument("--all", action="store_true", help="also what ended in the last day")
     alerts.add_argument("--json", action="store_true", help="print one JSON document")
@@ -93,13 +105,21 @@ def wanted(arguments: argparse.Namespace, document: Mapping[str, Any] | None) ->
     from gpud.core.commands import EVERYTHING
 
     if arguments.action == "ack":
-        return Wanted("ack", EVERYTHING, arguments.id, document is not None)
-    choice = _choice(arguments, document)
-    if arguments.action == "reset" and (choice == EVERYTHING) != arguments.all:
+        return Wanted("ack", EVERYTHING, (arguments.id,), document)
+    choice, names = _choice(arguments, document), tuple(getattr(arguments, "what", ()))
+    nothing = choice == EVERYTHING and not names
+    if arguments.action == "reset" and nothing != arguments.all:
         raise ConfigError(
             "gpud baseline reset learns anew what is named (--gpu, --probe, --mode), or --all"
         )
-    return Wanted(arguments.action, choice, "", document is not None)
+    if arguments.action == "accept" and (arguments.all and not nothing):
+        raise ConfigError("name what to accept, or give --all, not both")
+    if arguments.action == "accept" and nothing and not (arguments.all or _terminal()):
+        raise ConfigError(
+            "gpud baseline accept needs to know what: an alert's ID, a probe, or --all",
+            fix="`gpud alerts` lists the alerts with their IDs",
+        )
+    return Wanted(arguments.action, choice, names, document)
 
 
 def decided(wanted: Wanted, directory: Path, now_s: float) -> str:
@@ -107,14 +127,38 @@ def decided(wanted: Wanted, directory: Path, now_s: float) -> str:
     from gpud.agent import commands
 
     if wanted.action == "ack":
-        whole = commands.acknowledge(directory, wanted.alert, now_s=now_s)
+        whole = commands.acknowledge(directory, *wanted.names, now_s=now_s)
         said = f"{whole} is acknowledged: no more reminders"
     elif wanted.action == "accept":
-        said = f"what is now is normal: {commands.accept(directory, wanted.choice, now_s=now_s)}"
+        return _accepted(wanted, directory, now_s)
     else:
         said = f"to be learnt anew: {commands.reset(directory, wanted.choice, now_s=now_s)}"
-    when = "within seconds" if wanted.running else "at its next start"
+    when = "within seconds" if wanted.document else "at its next start"
     return f"{said}\ngpud takes it up {when}"
+
+
+def _accepted(wanted: Wanted, directory: Path, now_s: float) -> str:
+    """Accept what is meant; on a terminal, what that is comes first, and a question."""
+    from gpud.agent import commands
+
+    choices = commands.meant(directory, wanted.names, wanted.choice, now_s=now_s)
+    document = wanted.document or {}
+    with legible():
+        names = ", ".join(judgement.choice_name(one, document) for one in choices)
+        slower = judgement.slower_lines(choices, document)
+    if _terminal():
+        print(f"This accepts the current speed as normal for: {names}")
+        print("\n".join(slower))
+        print("Accept? [y/N] ", end="", flush=True)
+        if sys.stdin.readline().strip().lower() not in {"y", "yes"}:
+            return "Nothing was accepted."
+    commands.accept(directory, *choices, now_s=now_s)
+    when = "within seconds" if wanted.document else "when gpud starts next"
+    return f"Accepted the current speed as normal for: {names}\nTakes effect {when}."
+
+
+def _terminal() -> bool:
+    return sys.stdin is not None and sys.stdin.isatty() and sys.stdout.isatty()
 
 
 def _choice(arguments: argparse.Namespace, document: Mapping[str, Any] | None) -> Choice:

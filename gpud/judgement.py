@@ -9,6 +9,7 @@ import time
 from textwrap import wrap
 from typing import TYPE_CHECKING, Any, Final
 
+from gpud.core.alerts import SHORT
 from gpud.core.commands import CPU
 from gpud.core.errors import GpudError
 from gpud.core.headline import began_s
@@ -20,14 +21,14 @@ from gpud.core.text import escaped, rezoned
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
+    from gpud.core.commands import Choice
+
 WIDTH: Final = 100
 COLUMNS: Final = ("probe", "normal", "now", "change", "runs", "driver")
 LEAST_ROOM: Final = 20
 LONGEST: Final = 36
 """Characters of a stream's name; ours have fewer, and a row has to stay within the width."""
 UNKNOWN: Final = "-"
-SHORT: Final = 8
-"""Digits of a fingerprint that are shown, as long as they tell all of them apart."""
 
 
 def chosen(
@@ -122,6 +123,31 @@ def _verdict(verdict: Mapping[str, Any] | None, *, still: bool) -> str:
     return f"{verdict['new_driver']}: {words}{based} since {_day(verdict['since_s'])}"
 
 
+def choice_name(choice: Choice, document: Mapping[str, Any]) -> str:
+    """Name what a person chose: "GPU 0 launch submit", "launch", "everything"."""
+    what = name_of(choice.probe, choice.mode or choice.probe) if choice.probe else choice.mode or ""
+    gpu = None if choice.gpu == CPU else choice.gpu
+    where = "" if choice.gpu is None else _place(gpu, document)
+    return escaped(f"{where} {what}".strip()) or "everything"
+
+
+def slower_lines(choices: Sequence[Choice], document: Mapping[str, Any]) -> list[str]:
+    """List what is slower of what was chosen."""
+    shown = []
+    for one in document.get("streams") or ():
+        parts = (one["uuid"] or CPU, one["probe"], one["mode"])
+        chosen = any(all(map(_fits, (each.gpu, each.probe, each.mode), parts)) for each in choices)
+        if chosen and one["open"]:
+            name, usual, now, change, *_ = _baseline(one, ())
+            where = escaped(_place(one["uuid"], document))
+            shown.append(f"  {where} {name}: {usual} -> {now}, {change}")
+    return shown or ["  nothing of it is slower than usual"]
+
+
+def _fits(wanted: str | None, part: str) -> bool:
+    return wanted in {None, part}
+
+
 def alerts(document: Mapping[str, Any], *, ended: bool) -> list[dict[str, Any]]:
     """Give the alerts of a document, those that fire first; ``ended`` ones only if wanted."""
     found = [one for one in document.get("alerts") or () if ended or one["ends_s"] is None]
@@ -138,10 +164,9 @@ def alert_lines(found: Sequence[Mapping[str, Any]], document: Mapping[str, Any])
     unseen = [one for one in firing if one.get("acknowledged_s") is None]
     if unseen:
         name = names[unseen[0]["fingerprint"]]
-        shown += [
-            "",
-            f"  seen it: sudo gpud alerts ack {name}   it is normal now: sudo gpud baseline accept",
-        ]
+        normal = f"   it is normal now: sudo gpud baseline accept {name}"
+        normal = normal if unseen[0].get("evidence") else ""
+        shown += ["", f"  seen it: sudo gpud alerts ack {name}{normal}"]
     return [line for text in shown for line in _within(rezoned(escaped(text), _moment))]
 
 

@@ -17,7 +17,7 @@ from gpud import judgement
 from gpud.agent import commands, status
 from gpud.agent.store import FILE, Run, Store
 from gpud.core import stats
-from gpud.core.alerts import DRIVER_REGRESSION, Alert, Cause, Evidence, Severity
+from gpud.core.alerts import DRIVER_REGRESSION, SHORT, Alert, Cause, Evidence, Severity
 from gpud.core.clock import Instant
 from gpud.core.commands import ALERT_ACKNOWLEDGED, BASELINE_ACCEPTED, BASELINE_RESET, Choice
 from gpud.core.detector import Detector, Direction, Observation
@@ -28,6 +28,8 @@ from gpud.core.proc import start_ticks
 from gpud.core.sample import Backend, Device, RunReport, Unit
 from gpud.core.snapshot import Snapshot
 from gpud.core.streams import StreamKey
+from tests.term.windows import gpud as command
+from tests.term.windows import window
 
 UUID = "GPU-11111111-aaaa"
 HOSTILE = "\x1b[2J\u202e<b>"
@@ -171,7 +173,7 @@ def test_baselines_are_chosen_by_gpu_probe_and_mode() -> None:
 def test_an_alert_is_shown_with_evidence_cause_fix_and_what_to_do() -> None:
     told = document(alerts=[alert()])
     shown = "\n".join(judgement.alert_lines(judgement.alerts(told, ended=False), told))
-    name = alert()["fingerprint"][: judgement.SHORT]
+    name = alert()["fingerprint"][:SHORT]
     for words in (
         "1 alert fires",
         f"{name}  GpudDriverRegression, warning, since 2025-10-09",
@@ -265,7 +267,7 @@ def with_history(home: Path) -> Path:
     sample = stats.summarised([1e-6], mode="submit", unit=Unit.SECONDS)
     with closing(Store(state, now=str)) as store:
         store.append([Run(RunReport("launch", Backend.CUDA, device, (sample,)), 1.0, "boot")])
-        firing = (alert()["fingerprint"], NOW_S, NOW_S, None, "{}")
+        firing = (alert()["fingerprint"], NOW_S, NOW_S, None, json.dumps(alert()))
         store.write(lambda rows: rows.execute("INSERT INTO alerts VALUES (?, ?, ?, ?, ?)", firing))
     return state
 
@@ -328,17 +330,76 @@ def test_baselines_are_shown_as_one_document_too(tmp_path: Path) -> None:
     assert "\x1b" not in wrong.stderr
 
 
-def test_what_is_normal_is_accepted_and_the_agent_is_said_to_hear_it(tmp_path: Path) -> None:
+def test_an_alert_a_probe_or_everything_is_accepted_by_name(tmp_path: Path) -> None:
     state = with_history(running(tmp_path, document()))
-    ran = gpud(tmp_path, "baseline", "accept")
-    assert (ran.returncode, ran.stderr) == (0, "")
-    assert ran.stdout == "what is now is normal: everything\ngpud takes it up within seconds\n"
-    ran = gpud(tmp_path, "baseline", "accept", "--gpu", "0", "--probe", "launch")
-    assert f"launch on {UUID}" in ran.stdout
-    assert said(state) == [
-        (BASELINE_ACCEPTED, Choice(), None),
-        (BASELINE_ACCEPTED, Choice(UUID, "launch"), None),
+    whole = alert()["fingerprint"]
+    for words, names in (
+        ((whole[:6],), "GPU 0 launch submit"),
+        (("launch", "submit"), "launch submit"),
+        (("launch", "--gpu", "0"), "GPU 0 launch"),
+        (("--probe", "launch"), "launch"),
+        ((whole[:8], "--mode", "submit"), "GPU 0 launch submit"),
+        (("--all",), "everything"),
+    ):
+        ran = gpud(tmp_path, "baseline", "accept", *words)
+        assert (ran.returncode, ran.stderr) == (0, "")
+        assert ran.stdout == (
+            f"Accepted the current speed as normal for: {names}\nTakes effect within seconds.\n"
+        )
+    assert [choice for _, choice, _ in said(state)] == [
+        Choice(UUID, "launch", "submit"),
+        Choice(None, "launch", "submit"),
+        Choice(UUID, "launch"),
+        Choice(None, "launch"),
+        Choice(UUID, "launch", "submit"),
+        Choice(),
     ]
+    assert {kind for kind, _, _ in said(state)} == {BASELINE_ACCEPTED}
+
+
+def test_a_wrong_name_is_not_accepted_and_what_there_is_is_named(tmp_path: Path) -> None:
+    state = with_history(tmp_path)
+    for words in (("lunch",), ("launch", "sumbit"), ("--probe", "lunch"), ("x", "y", "z")):
+        ran = gpud(tmp_path, "baseline", "accept", *words)
+        assert (ran.returncode, ran.stdout) == (2, "")
+    ran = gpud(tmp_path, "baseline", "accept", "lunch")
+    assert ran.stderr == (
+        "gpud: no alert that fires and no probe is called lunch\n"
+        f"  fix: one of: {alert()['fingerprint'][:8]}, launch submit\n"
+    )
+    assert said(state) == []
+
+
+def test_nothing_is_accepted_in_a_pipe_without_a_name(tmp_path: Path) -> None:
+    state = with_history(tmp_path)
+    for words in ((), ("--all", "launch")):
+        ran = gpud(tmp_path, "baseline", "accept", *words)
+        assert (ran.returncode, ran.stdout) == (2, "")
+        assert "--all" in ran.stderr
+    assert said(state) == []
+
+
+@pytest.mark.parametrize(("answer", "accepted"), [("y", 1), ("n", 0), ("", 0)])
+def test_on_a_terminal_what_will_be_accepted_is_listed_and_asked(
+    tmp_path: Path, answer: str, accepted: int
+) -> None:
+    slower, usual = stream(open=[{"kind": "driver"}]), stream(mode="graph", slowdown=1.0)
+    state = with_history(running(tmp_path, document(streams=[slower, usual])))
+    with window(command(tmp_path, "baseline", "accept")) as shown:
+        shown.expect(r"This accepts the current speed as normal for: everything\r\n")
+        shown.expect(r"  GPU 0 launch submit: 12\.4 µs -> 13\.9 µs, 12 % slower\r\n")
+        shown.expect(r"Accept\? \[y/N\] ")
+        assert "graph" not in shown.everything
+        shown.send(f"{answer}\n")
+        shown.expect("Accepted the" if accepted else r"Nothing was accepted\.")
+        assert shown.ended() == 0
+    assert [choice for _, choice, _ in said(state)] == [Choice()] * accepted
+
+
+def test_the_hint_below_the_alerts_names_the_alert() -> None:
+    told = document(alerts=[alert()])
+    shown = "\n".join(judgement.alert_lines(judgement.alerts(told, ended=False), told))
+    assert f"it is normal now: sudo gpud baseline accept {alert()['fingerprint'][:8]}" in shown
 
 
 def test_learning_anew_wants_to_be_told_of_what(tmp_path: Path) -> None:
@@ -361,7 +422,7 @@ def test_learning_anew_wants_to_be_told_of_what(tmp_path: Path) -> None:
 def test_an_alert_is_acknowledged_by_what_is_shown_of_it(tmp_path: Path) -> None:
     state = with_history(tmp_path)
     whole = alert()["fingerprint"]
-    ran = gpud(tmp_path, "alerts", "ack", whole[: judgement.SHORT])
+    ran = gpud(tmp_path, "alerts", "ack", whole[:SHORT])
     assert (ran.returncode, whole in ran.stdout) == (0, True)
     assert said(state) == [(ALERT_ACKNOWLEDGED, Choice(), whole)]
     wrong = gpud(tmp_path, "alerts", "ack", "nonsense")
@@ -369,7 +430,7 @@ def test_an_alert_is_acknowledged_by_what_is_shown_of_it(tmp_path: Path) -> None
 
 
 def test_without_a_history_there_is_nothing_to_decide_and_none_is_made(tmp_path: Path) -> None:
-    for words in (("baseline", "accept"), ("alerts", "ack", "ab")):
+    for words in (("baseline", "accept", "--all"), ("alerts", "ack", "ab")):
         ran = gpud(tmp_path, *words)
         assert (ran.returncode, "Traceback" in ran.stderr) == (1, False)
     assert not (tmp_path / "var/lib/gpud" / FILE).exists()

@@ -6,15 +6,17 @@ a replay takes each into account at its place.
 
 from __future__ import annotations
 
+import math
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime
 from difflib import get_close_matches
 from typing import TYPE_CHECKING
 
-from gpud.agent import eventrows
+from gpud.agent import alertrows, eventrows
 from gpud.agent.eventrows import Entry
 from gpud.agent.store import FILE, Store
+from gpud.core.alerts import SHORT
 from gpud.core.commands import (
     ALERT_ACKNOWLEDGED,
     BASELINE_ACCEPTED,
@@ -25,12 +27,12 @@ from gpud.core.commands import (
     Command,
     understood,
 )
-from gpud.core.errors import GpudError
+from gpud.core.errors import ConfigError, GpudError
 from gpud.core.streams import JUDGED
 
 if TYPE_CHECKING:
     import sqlite3
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Sequence
     from pathlib import Path
 
 
@@ -44,17 +46,54 @@ def read(connection: sqlite3.Connection, after_id: int) -> list[Command]:
     return [command for command in found if command is not None]
 
 
-def accept(directory: Path, choice: Choice, *, now_s: float) -> Choice:
-    """Say that what is now is normal. Errors: as those of ``reset``."""
-    return _choose(directory, BASELINE_ACCEPTED, choice, now_s)
+def meant(
+    directory: Path, names: Sequence[str], choice: Choice, *, now_s: float
+) -> tuple[Choice, ...]:
+    """Give what to accept: the streams of an alert, or a probe and its mode; no name: the choice.
+
+    An alert is named by its fingerprint or the beginning of it. Errors: ``ConfigError`` naming what
+    there is; ``StoreError``.
+    """
+    with opened(directory, now_s) as store:
+        streams, alerts = store.read(_streams), store.read(_evidence)
+    choice = _known(choice, streams)
+    if not names:
+        return (choice,)
+    fitting = [one for one in alerts if one.startswith(names[0].lower())]
+    if len(names) == 1 and len(fitting) == 1:
+        found = tuple(one for one in alerts[fitting[0]] if all(map(_fits, choice.parts, one.parts)))
+        if found:
+            return found
+    probe, mode, *more = (*names, None)
+    if more[:-1] or not any(
+        probe == known and mode in {None, other} for _, known, other in streams
+    ):
+        known = [one[:SHORT] for one in alerts]
+        known += sorted({f"{probe} {mode}" for _, probe, mode in streams})
+        raise ConfigError(
+            f"no alert that fires and no probe is called {' '.join(names)}",
+            fix=f"one of: {', '.join(known)}",
+        )
+    return (_known(replace(choice, probe=probe, mode=mode), streams),)
+
+
+def accept(directory: Path, *choices: Choice, now_s: float) -> None:
+    """Take the current speed for normal. Errors: as those of ``reset``."""
+    with opened(directory, now_s) as store:
+        streams = store.read(_streams)
+        for choice in choices:
+            _say(store, Command(0, now_s, BASELINE_ACCEPTED, 0, _known(choice, streams)))
 
 
 def reset(directory: Path, choice: Choice, *, now_s: float) -> Choice:
     """Say that what was normal is to be learnt anew; give the choice with its GPU's whole UUID.
 
-    Errors: ``GpudError`` naming what there is where the choice means no stream; ``StoreError``.
+    Errors: ``ConfigError`` naming what there is where the choice means no stream; ``StoreError``.
     """
-    return _choose(directory, BASELINE_RESET, choice, now_s)
+    with opened(directory, now_s) as store:
+        whole = _known(choice, store.read(_streams))
+        _say(store, Command(0, now_s, BASELINE_RESET, 0, whole))
+    return whole
 
 
 def acknowledge(directory: Path, begun: str, *, now_s: float) -> str:
@@ -66,13 +105,6 @@ def acknowledge(directory: Path, begun: str, *, now_s: float) -> str:
         fingerprint = _meant(begun, store.read(_firing))
         _say(store, Command(0, now_s, ALERT_ACKNOWLEDGED, 0, fingerprint=fingerprint))
     return fingerprint
-
-
-def _choose(directory: Path, kind: str, choice: Choice, now_s: float) -> Choice:
-    with opened(directory, now_s) as store:
-        whole = _known(choice, store.read(_streams))
-        _say(store, Command(0, now_s, kind, 0, whole))
-    return whole
 
 
 @contextmanager
@@ -128,6 +160,20 @@ def _firing(connection: sqlite3.Connection) -> tuple[str, ...]:
     return tuple(dict.fromkeys(fingerprint for (fingerprint,) in rows))
 
 
+def _evidence(connection: sqlite3.Connection) -> dict[str, tuple[Choice, ...]]:
+    """Give the streams of each alert of slowness that fires, by its fingerprint."""
+    return {
+        one["fingerprint"]: tuple(
+            dict.fromkeys(
+                Choice(stream["gpu"] or CPU, stream["probe"], stream["mode"])
+                for stream in (piece["stream"] for piece in one["evidence"])
+            )
+        )
+        for one in alertrows.within(connection, math.inf)
+        if one.get("evidence")
+    }
+
+
 def _known(choice: Choice, streams: frozenset[tuple[str, str, str]]) -> Choice:
     """Give a choice whose every part exists, and exists together."""
     gpus = sorted({gpu for gpu, _, _ in streams})
@@ -135,16 +181,15 @@ def _known(choice: Choice, streams: frozenset[tuple[str, str, str]]) -> Choice:
         choice = replace(choice, gpu=_whole(choice.gpu, gpus))
     _one_of("probe", choice.probe, {probe for _, probe, _ in streams})
     _one_of("mode", choice.mode, {m for _, p, m in streams if choice.probe in {None, p}})
-    wanted = (choice.gpu, choice.probe, choice.mode)
-    if not any(all(map(_fits, wanted, stream)) for stream in streams):
-        raise GpudError(
+    if not any(all(map(_fits, choice.parts, stream)) for stream in streams):
+        raise ConfigError(
             f"the history has no figures of {choice}",
             fix="`gpud baseline show` says what there is",
         )
     return choice
 
 
-def _fits(wanted: str | None, part: str) -> bool:
+def _fits(wanted: str | None, part: str | None) -> bool:
     return wanted in {None, part}
 
 
@@ -154,7 +199,7 @@ def _whole(begun: str, gpus: list[str]) -> str:
     if len(exact or fitting) == 1:
         return (exact or fitting)[0]
     fault = "no figures of a GPU" if not fitting else "more than one GPU that is meant by"
-    raise GpudError(f"the history has {fault} {begun}", fix=f"one of: {', '.join(gpus)}")
+    raise ConfigError(f"the history has {fault} {begun}", fix=f"one of: {', '.join(gpus)}")
 
 
 def _one_of(what: str, name: str | None, known: Iterable[str]) -> None:
@@ -163,7 +208,7 @@ def _one_of(what: str, name: str | None, known: Iterable[str]) -> None:
         return
     near = get_close_matches(name, names, n=1)
     guess = f"; did you mean {near[0]}?" if near else ""
-    raise GpudError(
+    raise ConfigError(
         f"the history has no figures of a {what} {name}{guess}", fix=f"one of: {', '.join(names)}"
     )
 

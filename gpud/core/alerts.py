@@ -17,6 +17,8 @@ from gpud.core.streams import StreamKey
 
 RUNBOOKS: Final = "/runbooks"
 """Below gpud's own address: docs/runbooks has a page by the name of each alert."""
+SHORT: Final = 8
+"""Digits of a fingerprint that people are shown: an alert's ID."""
 DRIVER_REGRESSION: Final = "GpudDriverRegression"  # slower since a driver was replaced
 SLOWDOWN: Final = "GpudSlowdown"  # slower under the same driver: step, drift, slow_state
 FUNCTION_LOST: Final = "GpudFunctionLost"  # worked, and fails now

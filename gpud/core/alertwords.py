@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
 
 from gpud.core import causes, slowfix
-from gpud.core.alerts import DRIVER_REGRESSION, SLOWDOWN, Alert, Cause, Evidence, Severity
+from gpud.core.alerts import DRIVER_REGRESSION, SHORT, SLOWDOWN, Alert, Cause, Evidence, Severity
 from gpud.core.causes import DRIVER, NOTHING
 from gpud.core.detector import Kind
 from gpud.core.probewords import figure_of, rank
@@ -94,7 +94,7 @@ def alert(case: Case, gpus: Mapping[str, str], platform: Platform) -> Alert:
         ends_s=case.ends_s,
         evidence=evidence,
         causes=why,
-        fix=slowfix.fix(why, platform),
+        fix=slowfix.fix(why, platform, case.fingerprint[:SHORT]),
         acknowledged_s=case.acknowledged_s,
     )
 

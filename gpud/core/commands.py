@@ -33,6 +33,11 @@ class Choice:
     probe: str | None = None
     mode: str | None = None
 
+    @property
+    def parts(self) -> tuple[str | None, str | None, str | None]:
+        """GPU, probe and mode."""
+        return self.gpu, self.probe, self.mode
+
     def holds(self, key: StreamKey) -> bool:
         """Say whether a stream is meant."""
         return (

@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 
     from gpud.core.alerts import Cause
 
-ACCEPT: Final = "if this is how it shall be from now on: `sudo gpud baseline accept`"
-LOOK: Final = "`gpud report` shows what it was like before and since; " + ACCEPT
+ACCEPT: Final = "if this is how it shall be from now on: `sudo gpud baseline accept {alert}`"
+LOOK: Final = "`gpud report` shows what it was like before and since"
 IN_WSL: Final = frozenset({Platform.WSL2, Platform.WSL1})
 
 _DRIVER_WSL: Final = (
@@ -61,15 +61,19 @@ _ANYWHERE: Final[Mapping[str, str]] = {
 }
 
 
-def fix(causes: Sequence[Cause], platform: Platform) -> str:
-    """Give what to do about the most likely cause, and how to live with it."""
+def fix(causes: Sequence[Cause], platform: Platform, alert: str) -> str:
+    """Give what to do about the most likely cause, and how to live with it.
+
+    ``alert`` is the alert's ID.
+    """
+    accept = ACCEPT.format(alert=alert)
     known = [words for cause in causes if (words := _words(cause, platform)) is not None]
     if not known:
-        return LOOK
+        return f"{LOOK}; {accept}"
     # An update that came when the whole machine slowed down may be blamed for nothing.
     machine = _ANYWHERE[CPU]
     first = f"first {machine}; {known[0]}" if machine in known[1:] else known[0]
-    return f"{first}; {ACCEPT}"
+    return f"{first}; {accept}"
 
 
 def going_back(driver: str, platform: Platform) -> str:

@@ -161,15 +161,15 @@ def test_where_nothing_differs_that_is_said() -> None:
 
 def test_the_way_back_is_told_in_the_words_of_the_machine() -> None:
     driver = (Cause("driver", "572.16", "576.02"),)
-    assert "Roll Back Driver" in fix(driver, Platform.WSL2)
-    assert fix(driver, Platform.LINUX).startswith("to go back, install the driver's packages")
+    assert "Roll Back Driver" in fix(driver, Platform.WSL2, "")
+    assert fix(driver, Platform.LINUX, "").startswith("to go back, install the driver's packages")
     kernel = (Cause("kernel", "6.6.75", "6.6.87"),)
-    assert "wsl --update" in fix(kernel, Platform.WSL2)
-    assert "wsl" not in fix(kernel, Platform.LINUX)
+    assert "wsl --update" in fix(kernel, Platform.WSL2, "")
+    assert "wsl" not in fix(kernel, Platform.LINUX, "")
 
 
 @pytest.mark.parametrize("platform", list(Platform))
 @pytest.mark.parametrize("kind", ["driver", "power_limit", "thermal", "cpu", "nothing", "python"])
 def test_every_fix_ends_with_how_to_live_with_it(platform: Platform, kind: str) -> None:
-    told = fix((Cause(kind, "1", "2"),), platform)
-    assert told.endswith("`sudo gpud baseline accept`")
+    told = fix((Cause(kind, "1", "2"),), platform, "0123abcd")
+    assert told.endswith("`sudo gpud baseline accept 0123abcd`")

@@ -148,7 +148,7 @@ def test_an_update_says_how_much_since_what_and_where() -> None:
     assert one.severity is Severity.WARNING
     assert "25 samples against 1000" in one.description
     assert "Roll Back Driver" in (one.fix or "")
-    assert "gpud baseline accept" in (one.fix or "")
+    assert f"gpud baseline accept {one.fingerprint[:8]}" in (one.fix or "")
 
 
 def test_a_rate_that_fell_is_told_as_one_that_fell() -> None:

@@ -169,7 +169,7 @@ def test_a_kill_in_the_middle_changes_neither_the_moment_nor_the_numbers() -> No
         assert cli(gpud, "alerts", "ack", alert["fingerprint"][:6]).returncode == 0
         until(lambda: alerts(gpud)[0]["acknowledged_s"], "the acknowledgement")
         assert notice(gpud) == ""
-        assert cli(gpud, "baseline", "accept").returncode == 0
+        assert cli(gpud, "baseline", "accept", alert["fingerprint"][:8]).returncode == 0
         until(lambda: hook.told("resolved"), "the end")
         assert alerts(gpud) == []
         assert gpud.value("gpud_slowdown_ratio", **LABELS) == pytest.approx(1, abs=0.03)
