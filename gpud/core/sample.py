@@ -216,6 +216,7 @@ class Sample:
     null_p99: float | None = None
     buckets: Buckets | None = None
     peaks: tuple[Peak, ...] = ()  # ascending; empty where the median says it all
+    p99_net: float | None = None  # less what the null calls' p99 exceeds their median by, as well
 
 
 @dataclass(frozen=True, slots=True)

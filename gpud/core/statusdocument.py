@@ -50,6 +50,7 @@ class Figures:
     null_median: float | None
     null_p99: float | None
     peaks: tuple[Peak, ...]
+    p99_net: float | None = field(default=None, kw_only=True)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

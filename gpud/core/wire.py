@@ -111,7 +111,7 @@ def _trouble(sample: Sample) -> str | None:
     if not 1 <= sample.n <= LARGEST_COUNT:
         return f"counts {sample.n} values"
     figures = (sample.median, sample.p10, sample.p90, sample.p99, sample.minimum, sample.maximum)
-    if min(*figures, sample.null_median or 0, sample.null_p99 or 0) < 0:
+    if min(*figures, sample.null_median or 0, sample.null_p99 or 0, sample.p99_net or 0) < 0:
         return "is less than nothing"
     ordered = (sample.minimum, sample.p10, sample.median, sample.p90, sample.p99, sample.maximum)
     if list(ordered) != sorted(ordered):

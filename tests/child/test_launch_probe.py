@@ -12,7 +12,7 @@ from gpud.child.cpu import CpuGpu
 from gpud.child.probes import launch
 from gpud.core.errors import ProbeError
 from gpud.core.sample import Reason
-from tests.child.running import fastest_s, run, scripted
+from tests.child.running import INTERPRETED, fastest_s, run, scripted
 from tests.standins.build import build_libcuda
 
 if TYPE_CHECKING:
@@ -175,3 +175,21 @@ def test_a_warm_up_that_does_not_settle_is_said_and_the_run_is_measured(tmp_path
     ended = scripted(tmp_path, "launch", waking)
     assert ended.document["conditions"]["settled"] is False
     assert set(ended.samples) == set(launch.SPEC.modes)
+
+
+def test_interruptions_of_the_interpreter_are_not_in_the_net_p99(tmp_path: Path) -> None:
+    """One call in 49 is interrupted for 900 ns, a null call as often as a launch."""
+    interrupted = f"{INTERPRETED} 49 900"
+    samples = scripted(tmp_path, "launch", "launch_ns 2000", clock=interrupted).samples
+    for mode in ("submit", "submit_cold"):
+        assert samples[mode]["p99"] == pytest.approx(2.9e-6)
+        assert samples[mode]["p99_net"] == pytest.approx(2e-6)
+    assert {mode for mode, sample in samples.items() if sample["p99_net"] is not None} == {
+        "submit",
+        "submit_cold",
+    }
+
+
+def test_a_long_launch_has_no_net_p99(tmp_path: Path) -> None:
+    samples = scripted(tmp_path, "launch", "launch_ns 12000", clock=INTERPRETED).samples
+    assert samples["submit"]["p99_net"] is None

@@ -1,4 +1,4 @@
-"""What a median of latencies leaves out: two humps, and what the way to the GPU and back costs."""
+"""What a median of latencies omits: two humps, the tail, what the way to the GPU and back costs."""
 
 from __future__ import annotations
 
@@ -33,9 +33,16 @@ def families(current: Mapping[ProbeKey, ProbeState]) -> Iterator[Metric]:
         "Share of the last run's calls in either hump.",
         labels=["gpu", "probe", "mode", "peak"],
     )
+    tails = GaugeMetricFamily(
+        "gpud_probe_latency_p99_net_seconds",
+        "99th percentile of the last run's short launches, less the null calls' excess.",
+        labels=["gpu", "probe", "mode"],
+    )
     for key, state in current.items():
         gpu = "" if key.gpu is None else str(key.gpu)
         for sample in state.samples:
+            if sample.p99_net is not None:
+                tails.add_metric([gpu, key.probe, sample.mode], sample.p99_net)
             if len(sample.peaks) != len(PEAKS):
                 continue
             for name, peak in zip(PEAKS, sample.peaks, strict=True):
@@ -46,4 +53,4 @@ def families(current: Mapping[ProbeKey, ProbeState]) -> Iterator[Metric]:
         waited, pipelined = medians.get("roundtrip"), medians.get("pipelined")
         if key.probe == "launch" and waited is not None and pipelined:
             ratio.add_metric([gpu], waited / pipelined)
-    yield from (ratio, values, shares)
+    yield from (ratio, values, shares, tails)
