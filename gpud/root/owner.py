@@ -9,6 +9,7 @@ from __future__ import annotations
 import functools
 import os
 import re
+import stat
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -70,13 +71,16 @@ def marked(pid: int, run_dir: str) -> bool:
     """Say whether a process was started by the supervisor of this run directory.
 
     The mark survives any crash of the supervisor, needs no file and cannot be confused by a
-    recycled pid.
+    recycled pid. Anybody can set it for a program of their own, so the process must be of our own
+    user, and not by a setuid bit: such a program keeps its caller's environment.
     """
     try:
         environment = Path(f"/proc/{pid}/environ").read_bytes()
+        setuid = Path(f"/proc/{pid}/exe").stat().st_mode & stat.S_ISUID
     except OSError:
         return False
-    return f"{MARK}={run_dir}".encode() in environment.split(b"\0")
+    ours = _uid(pid) == os.geteuid() and not setuid
+    return ours and f"{MARK}={run_dir}".encode() in environment.split(b"\0")
 
 
 def desktop_root(sysroot: Path) -> str:

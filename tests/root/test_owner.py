@@ -9,16 +9,20 @@ from __future__ import annotations
 import contextlib
 import os
 import shutil
+import signal
 import subprocess
 import sys
+import tempfile
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import msgspec
 import pytest
 
 from gpud.core.report import Owner, ProcessRef
-from gpud.root import process
+from gpud.core.settings import Settings
+from gpud.root import control, process
 from gpud.root.owner import MARK, Scene, desktop_root, owner
 from tests.waiting import until
 
@@ -82,6 +86,31 @@ def test_a_mark_in_the_environment_is_ours_and_another_supervisors_is_not(nothin
     with sleeping(**{MARK: "/run/gpud"}) as ours, sleeping(**{MARK: "/elsewhere"}) as theirs:
         until(lambda: owner(replace(nothing, found=ours)) is Owner.GPUD, "the exec")
         assert owner(replace(nothing, found=theirs)) is Owner.OTHER
+
+
+@needs_root
+@pytest.mark.parametrize("mode", [0o755, 0o4755])
+def test_down_with_docker_ends_the_dockerd_of_root_and_no_other_users_program(
+    mode: int,
+) -> None:
+    with contextlib.ExitStack() as ending:
+        home = Path(ending.enter_context(tempfile.TemporaryDirectory()))
+        home.chmod(0o755)
+        settings = msgspec.convert({"home": str(home)}, Settings)
+        programs = [home / name / "dockerd" for name in ("theirs", "ours")]
+        for program in programs:
+            program.parent.mkdir()
+            shutil.copy("/bin/sleep", program)
+        programs[0].chmod(mode)
+        started = []
+        for program, uid in zip(programs, (65534, 0), strict=True):
+            mark = {MARK: settings.run_dir}
+            started.append(subprocess.Popen([program, "100"], user=uid, env=mark))
+            ending.callback(started[-1].wait)
+            ending.callback(started[-1].kill)
+        until(lambda: {process.name(one.pid) for one in started} == {"dockerd"}, "their programs")
+        assert control.down(settings, docker=True) == 0
+        assert [one.poll() for one in started] == [None, -signal.SIGTERM]
 
 
 @pytest.mark.parametrize(
