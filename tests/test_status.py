@@ -51,15 +51,17 @@ def test_well_with_advice_is_one_screen_too() -> None:
     document = calm()
     document["health"]["containers"] = {
         "level": 0,
+        "reason": "not_set_up",
         "detail": "the NVIDIA Container Toolkit is not installed: Docker has no way to hand out "
         "a GPU",
         "fix": "install it from NVIDIA's package repository, then " + "do this and that, " * 9,
     }
     lines = [text(one) for one in status.drawn(document, NOW_S, View(80, 24), url="http://[::1]/")]
     assert len(lines) < 24
-    assert line_with(lines, "containers").startswith("  containers ok: the NVIDIA Container")
+    assert line_with(lines, "containers").startswith("  containers not set up: the NVIDIA Cont")
     assert not [line for line in lines if "fix: install" in line]
     assert [line for line in shown(document) if "fix: install" in line], "a pipe has all of it"
+    assert "  containers not set up" in shown(document)
 
 
 def test_one_gpu_and_all_well_is_one_screen() -> None:
@@ -176,9 +178,9 @@ def test_figures_are_marked_and_what_was_left_out_is_told() -> None:
     humps = " ".join(line_with(lines, "  launch roundtrip ").split())
     assert humps.startswith("launch roundtrip launch round trip 13 µs ")
     assert humps.endswith("(25% at 40 µs, busy, low)")
-    assert "  GPU 0  triad      gpu busy, 1 in a row" in lines
+    assert "  GPU 0  triad      somebody else uses the GPU, 1 in a row" in lines
     bare = made(snapshots.bare(), now=snapshots.NOW)
-    assert not any("left out" in line for line in shown(bare))
+    assert not any("skipped" in line for line in shown(bare))
 
 
 def test_modes_that_the_machine_does_not_offer_are_told() -> None:
@@ -204,7 +206,7 @@ def test_parts_with_one_cause_tell_it_once() -> None:
     why = {"level": 0, "reason": "no_gpu", "detail": "no GPU here", "fix": "get one"}
     document["health"] = dict.fromkeys(("cuda", "devices", "nvml"), why)
     lines = shown(document)
-    at = lines.index("  cuda, devices, nvml ok")
+    at = lines.index("  cuda, devices, nvml no gpu")
     assert lines[at + 1 : at + 3] == [f"{'':13}because: no GPU here", f"{'':13}fix: get one"]
     assert sum("get one" in line for line in lines) == 1
 
@@ -222,7 +224,7 @@ def test_a_fix_for_two_faults_is_told_once() -> None:
 def test_no_probe_waits_for_a_gpu_where_there_is_none() -> None:
     document = full()
     document["put_off"] = [{"probe": "launch", "gpu": None, "reason": "no_gpu", "count": 1400}]
-    assert line_with(shown(document), "no gpu, 1400 in a row")
+    assert line_with(shown(document), "CUDA offers no GPU, 1400 in a row")
     document["health"]["cuda"] = {"level": 0, "reason": "no_gpu", "detail": "no GPU here"}
     assert not [line for line in shown(document) if "1400" in line]
 
@@ -265,8 +267,8 @@ def test_what_fires_comes_first_with_its_fix_and_how_to_say_that_it_was_seen() -
     assert lines[4].strip().endswith(f"gpud alerts ack {snapshots.SLOWER.fingerprint[:8]}")
     document = full()
     (one,) = document["alerts"]
-    document["alerts"] = [one, one | {"fix": "another"}]
-    assert "fix: another" in line_with(shown(document), "another")
+    document["alerts"] = [one, one | {"fix": "other way"}]
+    assert "fix: other way" in line_with(shown(document), "other way")
 
 
 def test_what_was_acknowledged_or_has_ended_takes_no_more_than_a_line() -> None:

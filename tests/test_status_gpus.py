@@ -40,6 +40,21 @@ def test_every_gpu_is_one_line_with_all_that_is_known() -> None:
     assert line_with(shown(full()), "GPU 0   ").strip().endswith(row["name"])
 
 
+@pytest.mark.parametrize(
+    ("reasons", "words"),
+    [
+        ("idle", "clocks low: idle"),
+        ("none", "slowed by nothing"),
+        ("idle,thermal", "slowed by thermal"),
+        (Absent.UNSUPPORTED, "slowed by: not known"),
+    ],
+)
+def test_an_idle_gpu_is_not_called_slowed(reasons: str | Absent, words: str) -> None:
+    document = answered(read("throttle_reasons", reasons), read("uuid", "GPU-1"))
+    card = line_with(shown(document), words)
+    assert card.endswith(words)
+
+
 @pytest.mark.parametrize("reason", [reason for reason in Absent if reason in gpu_table.REASONS])
 @pytest.mark.parametrize("heading", [heading for heading, fields in CELL.items() if fields])
 def test_what_is_unknown_is_a_dash_and_never_nought(heading: str, reason: Absent) -> None:
@@ -159,7 +174,7 @@ def test_windows_driver_and_the_side_of_wsl_are_told_apart() -> None:
     assert gpu_table.versions(document) == "driver 595.71 (WSL side 595.45.03), CUDA 13.1"
     document["platform"] = {"wsl": ""}
     assert gpu_table.versions(document) == "driver 595.71, CUDA 13.1"
-    assert gpu_table.versions(answered(read("name", "RTX"))) == "driver -, CUDA -"
+    assert gpu_table.versions(answered(read("name", "RTX"))) == "driver not known, CUDA not known"
 
 
 @pytest.mark.parametrize(
@@ -167,7 +182,7 @@ def test_windows_driver_and_the_side_of_wsl_are_told_apart() -> None:
     [
         ("572.16", None, "driver 572.16, CUDA 12.8"),
         ("572.16", "572.16", "driver 572.16, CUDA 12.8"),
-        (None, "570.86.09", "driver -, CUDA 12.8"),
+        (None, "570.86.09", "driver not known, CUDA 12.8"),
     ],
 )
 def test_one_version_has_no_other_side_and_cuda_may_be_libcudas_word(

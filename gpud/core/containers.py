@@ -219,7 +219,8 @@ def judgement(
         return None
     if toolkit.state is ToolkitState.BROKEN:
         return Judgement(Level.DEGRADED, f"toolkit_{toolkit.reason}", toolkit.detail, toolkit.fix)
-    return Judgement(Level.OK, None, toolkit.detail, toolkit.fix)
+    reason = "not_set_up" if toolkit.state is ToolkitState.NONE else None
+    return Judgement(Level.OK, reason, toolkit.detail, toolkit.fix)
 
 
 def _of_run(run: ContainerRun, comparison: Comparison | None) -> Judgement:

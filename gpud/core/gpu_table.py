@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
 UNKNOWN: Final = "-"
+NOT_KNOWN: Final = "not known"
 HEADINGS: Final = (
     *("GPU", "name", "temp", "power", "memory", "use", "SM/mem clock", "state"),
     "slowed by",
@@ -102,10 +103,10 @@ def versions(document: Mapping[str, Any]) -> str:
     machine = by_gpu(document)[None]
     driver, nvml = _text(machine, "driver_version"), _text(machine, "nvml_version")
     cuda = _text(machine, "cuda_version") or (document.get("cuda") or {}).get("cuda_version")
-    words = f"driver {driver or UNKNOWN}"
+    words = f"driver {driver or NOT_KNOWN}"
     if driver and nvml and nvml != driver:
         words += f" (WSL side {nvml})" if (document.get("platform") or {}).get("wsl") else ""
-    return f"{words}, CUDA {cuda or UNKNOWN}"
+    return f"{words}, CUDA {cuda or NOT_KNOWN}"
 
 
 def source(document: Mapping[str, Any], now_s: float) -> str:

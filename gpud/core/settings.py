@@ -39,6 +39,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
 ENV_PREFIX = "GPUD_"
+MEANT: Final = dict.fromkeys(("http.port", "http.address", "http.bind"), "http.listen")
+"""Settings that people look for under another name."""
 NOT_SETTINGS = frozenset({"GPUD_HOME"})
 """Names with our prefix that choose where to look, not what to do."""
 LARGEST: Final = 64 << 10
@@ -306,7 +308,7 @@ def _refuse_unknown(given: Mapping[str, Any], owner: Any, origin: str, prefix: s
 
 
 def _suggestion(word: str, known: list[str]) -> str:
-    begun = [name for name in known if name.startswith(word)]
+    begun = [MEANT[word]] if word in MEANT else [name for name in known if name.startswith(word)]
     close = begun or get_close_matches(word, known, n=1)
     return f"; did you mean {close[0]}?" if close else ""
 

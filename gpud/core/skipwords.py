@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
 BECAUSE: Final = {
-    Skip.NO_GPU: "there is no GPU",
+    Skip.NO_GPU: "CUDA offers no GPU",
     Skip.STUCK: "a probe that was ended does not go away",
     Skip.BREAKER_OPEN: "a call hung a while ago",
     Skip.CHILD_RUNNING: "another run was still going on",

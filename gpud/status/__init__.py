@@ -52,7 +52,7 @@ def _whole(document: dict[str, Any], now_s: float, view: View, url: str | None) 
         parts.changed(document, view),
         parts.titled("slower or faster than before", parts.streams(document, now_s)),
         parts.titled("not on offer", parts.missing_modes(document["probes"])),
-        parts.titled("left out", parts.left_out(document)),
+        parts.titled("skipped", parts.left_out(document)),
         [*cards.cost(document, now_s), *cards.page(url)],
     )
     shown = [parts.title(document, now_s), *parts.do_first(document)]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from gpud.core import gpu_table
+from gpud.core import gpu_table, throttle
 from gpud.status import figures
 from gpud.status.parts import lasted
 from gpud.status.view import BAD, GOOD, HEAD, PLAIN, QUIET, UNSURE, Span, line, listed, text
@@ -25,8 +25,8 @@ OWNERS: Final = {
     "other": "started by something else",
     "none": "nobody's",
 }
-SAID: Final = {"use": "use", "slowed by": "slowed by"}
-"""Cells that do not say by their unit what they are."""
+SLOWED: Final = gpu_table.HEADINGS[-1]
+IDLE: Final = throttle.WORDS[0]
 
 
 def docker(document: Mapping[str, Any]) -> list[Line]:
@@ -108,8 +108,16 @@ def more(hidden: int) -> list[Line]:
 
 def _cells(row: tuple[str, ...]) -> Iterator[str]:
     for heading, cell in zip(gpu_table.HEADINGS[2:], row[2:], strict=True):
-        label = SAID.get(heading, heading if cell == gpu_table.UNKNOWN else "")
-        yield f"{label} {cell}".strip()
+        label = f"{heading} " if heading == "use" or cell == gpu_table.UNKNOWN else ""
+        yield _slowed(cell) if heading == SLOWED else f"{label}{cell}"
+
+
+def _slowed(cell: str) -> str:
+    """Say what slows a GPU; one that is idle has low clocks and is not slowed."""
+    if cell == gpu_table.UNKNOWN:
+        return f"{SLOWED}: {gpu_table.NOT_KNOWN}"
+    reasons = [reason for reason in cell.split(",") if reason != IDLE]
+    return f"{SLOWED} {','.join(reasons)}" if reasons else f"clocks low: {IDLE}"
 
 
 def _labelled(label: str, *words: Span | str) -> Line:

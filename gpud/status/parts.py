@@ -89,17 +89,18 @@ def health(document: dict[str, Any], view: View, *, brief: bool = False) -> list
     """Parts that have the same to say together, a fix only once; those that are well last."""
     alike: dict[tuple[Any, ...], list[str]] = {}
     for name, one in sorted(document["health"].items()):
-        said = one["level"], one.get("detail"), one.get("fix")
+        unset = _plain(one["reason"]) if not one["level"] and one.get("reason") else None
+        said = one["level"], unset or LEVELS[one["level"]], one.get("detail"), one.get("fix")
         alike.setdefault(said, []).append(name)
-    well = alike.pop((0, None, None), [])
+    well = alike.pop((0, LEVELS[0], None, None), [])
     shown: list[Line] = []
     told: dict[str, str] = {}
-    for (level, detail, fix), names in alike.items():
+    for (level, word, detail, fix), names in alike.items():
         if brief and not level and detail:  # nothing is wrong; gpud doctor has the advice
             said = detail.partition(": ")[0]
-            shown.append(line(f"  {', '.join(names):<10} ", Span(LEVELS[0], GOOD), f": {said}"))
+            shown.append(line(f"  {', '.join(names):<10} ", Span(word, GOOD), f": {said}"))
             continue
-        shown.append(line(f"  {', '.join(names):<10} ", Span(LEVELS[level], STYLES[level])))
+        shown.append(line(f"  {', '.join(names):<10} ", Span(word, STYLES[level])))
         if detail:
             shown.append(line(f"  {'':<10} because: {detail}"))
         if fix:
@@ -150,7 +151,8 @@ def left_out(document: dict[str, Any]) -> list[Line]:
     return [
         line(
             f"  {'' if one['gpu'] is None else _place(one):<6} {one['probe']:<10} "
-            f"{_reason(one)}, {one['count']} in a row"
+            f"{skipwords.because(one['reason'], one.get('utilization_gpu_ratio'))}, "
+            f"{one['count']} in a row"
         )
         for one in sorted(document["put_off"], key=lambda one: (one["probe"], _place(one)))
         if one["reason"] != vain
@@ -181,12 +183,6 @@ def _firing(document: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 def _plain(slug: str) -> str:
     return slug.replace("_", " ")
-
-
-def _reason(skipped: Mapping[str, Any]) -> str:
-    used = skipped.get("utilization_gpu_ratio")
-    reason = skipped["reason"]
-    return _plain(reason) if used is None else skipwords.because(reason, used)
 
 
 def _place(state: Mapping[str, Any]) -> str:

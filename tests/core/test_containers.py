@@ -204,7 +204,7 @@ def verdict(of: Verdict) -> Comparison:
         (told(FAILED), verdict(Verdict.NOT_COMPARABLE), Level.FAILED, "toolkit_failed"),
         (told(FAILED), verdict(Verdict.BOTH_FAIL), Level.DEGRADED, "toolkit_failed"),
         (told(), None, Level.OK, None),
-        (told(state=ToolkitState.NONE), None, Level.OK, None),
+        (told(state=ToolkitState.NONE), None, Level.OK, "not_set_up"),
         (told(state=ToolkitState.BROKEN), None, Level.DEGRADED, "toolkit_cdi_off"),
     ],
 )

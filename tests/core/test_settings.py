@@ -59,6 +59,7 @@ def test_nothing_at_all_gives_the_defaults() -> None:
         (b"[dockerd]\npolicy = 'mange'", "dockerd.policy"),
         (b"[cuda]\nlibrary = 'libcuda.so.1'", "library must be an absolute path"),
         (b"[export]\ncompat = ['DCGM']", "export.compat[0]: must be \"dcgm\", not 'DCGM'"),
+        (b"[http]\nport = 9946", "unknown key http.port; did you mean http.listen?"),
         (b"[telemetry]\npcie = true", "did you mean telemetry.pcie_throughput?"),
         (b"[http]\nlisten = '9945'", "listen must be HOST:PORT"),
         (b"[http]\nlisten = 'a:65536'", "listen must be HOST:PORT"),
