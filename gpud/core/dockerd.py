@@ -7,6 +7,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, TypeAlias
 
 from gpud.core.backoff import Backoff
+from gpud.core.clock import Instant
 from gpud.core.dockerd_causes import GONE_IS_ENOUGH
 from gpud.core.report import Owner
 
@@ -67,11 +68,23 @@ class Containerd(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
+class Activity:
+    """What dockerd, its containerd and their descendants do, read while dockerd is silent.
+
+    ``active``: a thread runs, waits for a processor or a disk, or is held by a debugger.
+    Units: ``cpu_s`` is CPU time, that of ended descendants included.
+    """
+
+    active: bool
+    cpu_s: float
+
+
+@dataclass(frozen=True, slots=True)
 class Seen:
     """One look at the world. ``exit`` is how the last process ended, once that is known.
 
     ``conditions`` are what a cause may wait for, as text that is only ever compared; they are
-    looked at while there is no process. Units: ``cpu_s`` is CPU time the process has used.
+    looked at while there is no process. ``activity`` is None for a look that did not read it.
     """
 
     process: ProcessRef | None
@@ -82,7 +95,8 @@ class Seen:
     jitter: float = 0.0  # 0..1, drawn by the caller
     conditions: Mapping[Watch, str] = field(default_factory=dict)
     containerd: Containerd | None = None  # None while nothing is known
-    cpu_s: float | None = None
+    activity: Activity | None = None
+    wall_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,8 +104,11 @@ class Limits:
     """When patience ends. Units: seconds."""
 
     start_timeout_s: float = 60.0
-    hung_after_s: float = 30.0
-    kill_after_s: float = 10.0
+    hung_after_s: float = 4.0  # silent and idle
+    containerd_after_s: float = 30.0  # dockerd starts its containerd again; 20.10 takes 10 s
+    kill_after_s: float = 4.0  # after SIGTERM, when dockerd idles
+    kill_at_work_after_s: float = 10.0
+    look_within_s: float = 6.0  # readings further apart prove nothing of the time between them
     backoff: Backoff = field(default_factory=Backoff)
 
 
@@ -124,8 +141,10 @@ class Keeper:
     first_seen_s: float = 0.0  # of this process
     answered: bool = False  # this process has, at least once
     asked_s: float | None = None  # when a start was asked for whose outcome is open
-    silent_since_s: float | None = None
-    silent_cpu_s: float | None = None  # CPU time used when it fell silent
+    idle_since_s: float | None = None  # silent and without work; None: answers, or at work
+    activity: Activity | None = None  # the last reading in this silence, and when it was taken
+    activity_s: float = 0.0
+    looked: Instant | None = None
     containerd_gone_s: float | None = None
     terminated_s: float | None = None
     terminated_for: str = "hung"

@@ -12,6 +12,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from gpud.core import clock
+from gpud.core.clock import Instant
 from gpud.core.dockerd import (
     OURS_TO_KEEP,
     SOMEBODY,
@@ -30,10 +32,12 @@ from gpud.core.report import Owner
 
 CRASHLOOP_FROM = 5
 """Failures in a row after which waiting is called by its name."""
-BUSY_FACTOR = 4.0
-"""A silent dockerd that works gets this many times the patience; it is not shot while busy."""
-BUSY_SHARE = 0.1
-"""Of one core, on average since it fell silent, from which a dockerd counts as working."""
+IDLE_SHARE = 0.02
+"""Of one core, up to which a dockerd counts as idle; 20.10 uses 0.002 to 0.008 for itself."""
+IDLE_SLACK_S = 0.02
+"""Two of the kernel's ticks: CPU time is read in whole ones."""
+DEAF_S = 2.0
+"""How long a dockerd idles after SIGTERM before it may be killed early."""
 RESTARTS = ("killed", "exited", "hung", "containerd_gone", "start_failed", "taken_over")
 """Why a start was needed: the label values of the restarts counter."""
 KILLS_FORGIVEN = 200
@@ -60,24 +64,17 @@ def due(seen: Seen, keeper: Keeper, limits: Limits, now_s: float) -> Action:
     if seen.process is None:
         return Action.START
     if keeper.terminated_s is not None:
-        waited = now_s - keeper.terminated_s >= limits.kill_after_s
+        deaf = _lasts(keeper.idle_since_s, DEAF_S, now_s)
+        patience_s = limits.kill_after_s if deaf else limits.kill_at_work_after_s
+        waited = _lasts(keeper.terminated_s, patience_s, now_s)
         return Action.KILL if waited and not keeper.killed else Action.NOTHING
     if seen.containerd is Containerd.OWN_IS_GONE:
-        lost = _lasts(keeper.containerd_gone_s, limits.hung_after_s, now_s)
+        lost = _lasts(keeper.containerd_gone_s, limits.containerd_after_s, now_s)
         return Action.TERMINATE if lost else Action.NOTHING
     if keeper.answered and seen.api is not Api.SILENT:
         return Action.NOTHING  # a socket file that vanished is no proof of a hang
     patience_s = limits.hung_after_s if keeper.answered else limits.start_timeout_s
-    if busy(keeper, seen, now_s):
-        patience_s *= BUSY_FACTOR
-    return Action.TERMINATE if _lasts(keeper.silent_since_s, patience_s, now_s) else Action.NOTHING
-
-
-def busy(keeper: Keeper, seen: Seen, now_s: float) -> bool:
-    """Say whether a silent dockerd works all the same; unknown CPU times are no work."""
-    if keeper.silent_since_s is None or keeper.silent_cpu_s is None or seen.cpu_s is None:
-        return False
-    return seen.cpu_s - keeper.silent_cpu_s > BUSY_SHARE * (now_s - keeper.silent_since_s)
+    return Action.TERMINATE if _lasts(keeper.idle_since_s, patience_s, now_s) else Action.NOTHING
 
 
 def _lasts(since_s: float | None, long_s: float, now_s: float) -> bool:
@@ -89,18 +86,44 @@ def _observed(keeper: Keeper, seen: Seen, limits: Limits, now_s: float) -> Keepe
     passed_on = (seen.owner in OURS_TO_KEEP) is not (keeper.owner in OURS_TO_KEEP)
     if seen.process != keeper.process or failed_start or passed_on:
         keeper = _changed(keeper, seen, limits, now_s, failed_start=failed_start)
-    keeper = replace(keeper, owner=seen.owner)
+    keeper = replace(_resumed(keeper, seen, now_s), owner=seen.owner)
     if seen.process is None:
-        return replace(keeper, silent_since_s=None, containerd_gone_s=None)
+        return replace(keeper, idle_since_s=None, activity=None, containerd_gone_s=None)
     gone = seen.containerd in (Containerd.OWN_IS_GONE, Containerd.OTHER_IS_GONE)
     first_gone_s = now_s if keeper.containerd_gone_s is None else keeper.containerd_gone_s
     keeper = replace(keeper, containerd_gone_s=first_gone_s if gone else None)
     if seen.api not in WELL:
-        if keeper.silent_since_s is None:
-            return replace(keeper, silent_since_s=now_s, silent_cpu_s=seen.cpu_s)
-        return keeper
+        return _watched(keeper, seen, limits, now_s)
     took_s = now_s - keeper.asked_s if keeper.asked_s is not None else keeper.last_start_s
-    return replace(keeper, answered=True, silent_since_s=None, asked_s=None, last_start_s=took_s)
+    keeper = replace(keeper, idle_since_s=None, activity=None)
+    return replace(keeper, answered=True, asked_s=None, last_start_s=took_s)
+
+
+def _resumed(keeper: Keeper, seen: Seen, now_s: float) -> Keeper:
+    """Begin every wait anew after a pause of the machine: its clocks parted since the last look."""
+    if seen.wall_s is None:
+        return keeper
+    before, now = keeper.looked, Instant(seen.wall_s, now_s)
+    if before and clock.jumped(before, now, threshold_s=clock.BETWEEN_TICKS_S) is not None:
+        ending_s = None if keeper.terminated_s is None else now_s
+        keeper = replace(keeper, idle_since_s=None, activity=None, terminated_s=ending_s)
+        keeper = replace(keeper, containerd_gone_s=None)
+    return replace(keeper, looked=now)
+
+
+def _watched(keeper: Keeper, seen: Seen, limits: Limits, now_s: float) -> Keeper:
+    """Count how long a silent dockerd has done nothing, from reading to reading."""
+    before, now, since_s = keeper.activity, seen.activity, keeper.idle_since_s
+    if now is None:
+        return keeper
+    passed_s = now_s - keeper.activity_s
+    if before is None or now.active or passed_s > limits.look_within_s:
+        since_s = None
+    elif abs(now.cpu_s - before.cpu_s) > IDLE_SHARE * passed_s + IDLE_SLACK_S:
+        since_s = None  # it also falls, with a descendant that leaves
+    if since_s is None and not now.active:
+        since_s = now_s
+    return replace(keeper, idle_since_s=since_s, activity=now, activity_s=now_s)
 
 
 def _changed(
@@ -124,7 +147,8 @@ def _changed(
         first_seen_s=now_s,
         answered=False,
         asked_s=asked_s,
-        silent_since_s=None,
+        idle_since_s=None,
+        activity=None,
         containerd_gone_s=None,
         terminated_s=None,
         killed=False,
@@ -188,7 +212,9 @@ def _allowed(action: Action, keeper: Keeper, seen: Seen, now_s: float) -> bool:
             clear = seen.obstacle is None and not held
             return nobody and clear and now_s >= keeper.next_try_s
         case Action.TERMINATE:
-            wrong = seen.api not in WELL or seen.containerd is Containerd.OWN_IS_GONE
+            idle = keeper.idle_since_s is not None and keeper.idle_since_s < now_s
+            hung = seen.api not in WELL and seen.activity is not None and idle
+            wrong = hung or seen.containerd is Containerd.OWN_IS_GONE
             return seen.process is not None and wrong and keeper.terminated_s is None
         case Action.KILL:
             return (

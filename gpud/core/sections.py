@@ -38,8 +38,8 @@ class Dockerd:
     ping_interval_s: float = 1.0
     ping_timeout_s: float = 2.0
     start_timeout_s: float = 60.0
-    hung_after_s: float = 30.0
-    kill_after_s: float = 10.0  # told to end, a hung dockerd gets this long
+    hung_after_s: float = 0.0  # 0: 4 s without an answer and without work
+    kill_after_s: float = 0.0  # after SIGTERM; 0: 4 s, or 10 s while it works
     backoff_max_s: float = 60.0
 
     def __post_init__(self) -> None:
@@ -48,7 +48,8 @@ class Dockerd:
         if "/" in self.binary or not self.binary:  # a bare name is looked up
             absolute(self, "binary")
         between(self, "ping_interval_s", "ping_timeout_s", low=0.05, high=3600)
-        patience = ("start_timeout_s", "hung_after_s", "kill_after_s", "backoff_max_s")
+        patience = ["start_timeout_s", "backoff_max_s"]
+        patience += [name for name in ("hung_after_s", "kill_after_s") if getattr(self, name)]
         between(self, *patience, low=0.5, high=86400)
 
 

@@ -6,7 +6,9 @@ import os
 import shutil
 import signal
 import socket
+import struct
 import subprocess
+import time
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -15,10 +17,11 @@ from gpud.core import dockerd_rules as rules
 from gpud.core.dockerd import SOMEBODY, Action, Api, Containerd, Keeper, Seen
 from gpud.core.dockerd_causes import Exit
 from gpud.core.report import Owner, ProcessRef
-from gpud.root import conditions, daemonconfig, files, listeners, process
+from gpud.root import activity, conditions, daemonconfig, files, listeners, process
 from gpud.root.owner import MARK, Scene, marked, owner
 
 if TYPE_CHECKING:
+    from gpud.core.dockerd import Activity
     from gpud.core.dockerd_causes import Cause
     from gpud.core.settings import Settings
     from gpud.root.daemonconfig import DaemonConfig
@@ -29,6 +32,8 @@ REASON_LINES = 50
 HELPER_END_S = 3.0
 """A killed one is gone within milliseconds, and later where much else wants a processor."""
 LARGEST_LOG = 10 * 1024 * 1024
+ACTIVITY_EVERY_S = 1.0
+"""While a dockerd starts or ends it is looked at more often than is worth a look at /proc."""
 
 
 @dataclass(slots=True)
@@ -104,7 +109,8 @@ class Dockerd:
             if found is not None
             else conditions.look(self.config, self.binary(), cause, everything=keeper.hold is None),
             containerd=self._containerd(found) if whose is Owner.GPUD else None,
-            cpu_s=process.cpu_s(found.pid) if found is not None else None,
+            activity=self._activity(found, api, keeper),
+            wall_s=time.time(),
         )
 
     def act(self, action: Action, target: ProcessRef | None) -> None:
@@ -113,6 +119,7 @@ class Dockerd:
             self._start()
         elif action is Action.TERMINATE and target is not None:
             process.send(target, signal.SIGTERM)
+            process.send(target, signal.SIGCONT)  # a stopped one acts on it only then
         elif action is Action.KILL and target is not None:
             process.send(target, signal.SIGKILL)
 
@@ -155,7 +162,7 @@ class Dockerd:
             return rules.binary_missing(self.settings.dockerd.binary)
         if self.config.elsewhere:
             return rules.socket_elsewhere(self.config.socket, self.config.hosts or ())
-        if self.config.containerd is not None and not _accepts(self.config.containerd):
+        if self.config.containerd is not None and _listener(self.config.containerd) is None:
             return rules.containerd_unreachable(self.config.containerd)
         return None
 
@@ -182,7 +189,18 @@ class Dockerd:
         address = self.config.containerd or SYSTEM_CONTAINERD
         if self.config.containerd is None and not Path(address).exists():
             return None
-        return Containerd.LISTENS if _accepts(address) else Containerd.OTHER_IS_GONE
+        return Containerd.OTHER_IS_GONE if _listener(address) is None else Containerd.LISTENS
+
+    def _activity(self, found: ProcessRef | None, api: Api, keeper: Keeper) -> Activity | None:
+        """Look closer at a dockerd that was asked and has not answered."""
+        due = api is Api.SILENT
+        if api not in SOMEBODY and (keeper.terminated_s is not None or not keeper.answered):
+            due = time.monotonic() - keeper.activity_s >= ACTIVITY_EVERY_S
+        if found is None or not due:
+            return None
+        own = self._with_containerd == found  # a child of it, and so looked at in any case
+        other = None if own else _listener(self.config.containerd or SYSTEM_CONTAINERD)
+        return activity.read(found.pid, [other] if other else [])
 
     def _start(self) -> None:
         self.trouble = None
@@ -237,15 +255,19 @@ class Dockerd:
         return files.tail(self.log, REASON_LINES, after=self._log_from)
 
 
-def _accepts(path: str) -> bool:
+def _listener(path: str) -> int | None:
+    """Give the pid of who listens, 0 when it cannot be told; None when nobody does."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK) as asking:
         try:
             asking.connect(path.removeprefix("unix://"))
         except (BlockingIOError, PermissionError):
-            return True  # its backlog is full, or it is not for us
+            return 0  # its backlog is full, or it is not for us
         except OSError:
-            return False
-    return True
+            return None
+        pid: int = struct.unpack(
+            "iII", asking.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12)
+        )[0]
+    return pid
 
 
 def _pid_in(path: Path) -> int | None:

@@ -34,7 +34,7 @@ def prctl(option: int, value: int) -> None:
 
 def ref(pid: int) -> ProcessRef | None:
     """Look a living process up; None for none and for a zombie, which only waits to be reaped."""
-    fields = _stat(pid)
+    fields = stat(pid)
     if not fields or fields[0] in "ZX":
         return None
     return ProcessRef(pid, int(fields[19]))
@@ -52,14 +52,8 @@ def alive(process: ProcessRef) -> bool:
 
 def parent(pid: int) -> int | None:
     """Give the pid of the parent; None when there is no such process."""
-    fields = _stat(pid)
+    fields = stat(pid)
     return int(fields[1]) if fields else None
-
-
-def cpu_s(pid: int) -> float | None:
-    """Give the CPU seconds a process has used; None when there is no such process."""
-    fields = _stat(pid)
-    return (int(fields[11]) + int(fields[12])) / TICKS if fields else None
 
 
 def name(pid: int) -> str:
@@ -71,13 +65,16 @@ def name(pid: int) -> str:
     return ""
 
 
-def _stat(pid: int) -> list[str]:
-    """Give the fields of /proc/PID/stat from the third, the state, on; none without a process."""
+def stat(pid: int | str) -> list[str]:
+    """Give the fields of /proc/PID/stat from the third, the state, on; none without a process.
+
+    Shapes: ``pid`` may also name a thread, as ``PID/task/TID``.
+    """
     try:
-        stat = Path(f"/proc/{pid}/stat").read_bytes().decode("ascii", "replace")
+        text = Path(f"/proc/{pid}/stat").read_bytes().decode("ascii", "replace")
     except OSError:
         return []
-    return stat.rpartition(")")[2].split()  # the name may hold spaces and parentheses
+    return text.rpartition(")")[2].split()  # the name may hold spaces and parentheses
 
 
 def open_fd(process: ProcessRef) -> int | None:

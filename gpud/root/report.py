@@ -150,7 +150,10 @@ def _why_silent(seen: Seen, *, by_hand: bool) -> Why:
         return Why("hung", _HUNG, "end or restart what listens on the socket")
     kill = f"sudo kill {seen.process.pid}"
     if seen.api is Api.SILENT:
-        return Why("hung", _HUNG, kill if by_hand else None)
+        if by_hand:
+            return Why("hung", _HUNG, kill)
+        waits = f"{_HUNG}; gpud replaces dockerd once it does no work"
+        return Why("hung", waits, f"wait; to end it while it works: {kill}")
     return Why(
         "socket_gone",
         "dockerd runs, and its socket file is not there any more",

@@ -30,6 +30,7 @@ from gpud.root.kernel_log import KernelLog
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from gpud.core import sections
     from gpud.core.dockerd_causes import Exit
     from gpud.core.report import ProcessRef
     from gpud.core.settings import Settings
@@ -104,12 +105,7 @@ class Supervisor:
         self.dockerd = Dockerd(settings)
         self.containers = Containers(settings)
         self.kernel_log = KernelLog(settings.sysroot)
-        self.limits = Limits(
-            start_timeout_s=settings.dockerd.start_timeout_s,
-            hung_after_s=settings.dockerd.hung_after_s,
-            kill_after_s=settings.dockerd.kill_after_s,
-            backoff=Backoff(longest_s=settings.dockerd.backoff_max_s),
-        )
+        self.limits = limits(settings.dockerd)
         self.keeper = Keeper(since_s=time.monotonic())
         self.errors = 0
         self._chance = random.SystemRandom()
@@ -362,6 +358,20 @@ class Supervisor:
             process.wait(running, AGENT_STOP_S)
         self._reap()
         self.agent.next_try_s = float("inf")
+
+
+def limits(chosen: sections.Dockerd) -> Limits:
+    """Take the limits a user has set, whatever dockerd does; 0 is for those of gpud."""
+    usual = Limits()
+    return Limits(
+        start_timeout_s=chosen.start_timeout_s,
+        hung_after_s=chosen.hung_after_s or usual.hung_after_s,
+        containerd_after_s=chosen.hung_after_s or usual.containerd_after_s,
+        kill_after_s=chosen.kill_after_s or usual.kill_after_s,
+        kill_at_work_after_s=chosen.kill_after_s or usual.kill_at_work_after_s,
+        look_within_s=2 * (chosen.ping_interval_s + chosen.ping_timeout_s),
+        backoff=Backoff(longest_s=chosen.backoff_max_s),
+    )
 
 
 def _watching(settings: Settings) -> str:

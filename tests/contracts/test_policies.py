@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpud import discovery
-from gpud.core.dockerd import Action, Api, Containerd, Keeper, Limits, Seen, State
+from gpud.core.dockerd import Action, Activity, Api, Containerd, Keeper, Limits, Seen, State
 from gpud.core.dockerd_causes import Watch
 from gpud.core.dockerd_rules import binary_missing
 from gpud.core.dockerd_step import step
@@ -24,7 +24,8 @@ SEEN = st.builds(
     obstacle=st.none() | st.just(binary_missing("dockerd")),
     conditions=st.dictionaries(st.sampled_from(Watch), st.sampled_from(["", "a", "b"])),
     containerd=st.none() | st.sampled_from(Containerd),
-    cpu_s=st.none() | st.floats(0, 1e6),
+    activity=st.none() | st.builds(Activity, active=st.booleans(), cpu_s=st.floats(0, 1e6)),
+    wall_s=st.none() | st.floats(0, 2e9),
     jitter=st.floats(0, 1),
 )
 

@@ -10,9 +10,12 @@ import subprocess
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from tests import authz
 from tests.waiting import until
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from tests.dockerd import PrivateDockerd
     from tests.root.conftest import Supervised
 
@@ -104,22 +107,74 @@ def test_stopping_the_supervisor_leaves_dockerd_and_the_next_one_adopts_it(
     assert sum(again["dockerd"]["restarts"].values()) == 1
 
 
-def test_a_hung_dockerd_is_ended_and_started_again(
-    supervised: Supervised, dockerd: PrivateDockerd
+def replaced(
+    supervised: Supervised,
+    dockerd: PrivateDockerd,
+    hang: Callable[[int], None],
+    then: Callable[[], None] = lambda: None,
 ) -> None:
-    supervised.settings = {
-        "dockerd": dockerd.settings(
-            hung_after_s=0.5, kill_after_s=1.0, ping_timeout_s=0.3, ping_interval_s=0.1
-        )
-    }
+    """Hang a dockerd that has a container; another one must have the container afterwards."""
     supervised.start()
-    first = supervised.when(running, "a running dockerd")["dockerd"]
-    os.kill(first["process"]["pid"], signal.SIGSTOP)
-    supervised.when(lambda r: r["dockerd"]["state"] == "stopping", "the hang noticed")
+    first = supervised.when(running, "a running dockerd")["dockerd"]["process"]
+    container = dockerd.run_container()
+    with contextlib.closing(dockerd.client()) as client:
+        inside = client.inspect_container(container)["State"]["Pid"]
+    hang(first["pid"])
+    for state in ("unresponsive", "stopping"):
+        said = supervised.when(lambda r, state=state: r["dockerd"]["state"] == state, state)  # type: ignore[misc]
+        assert said["dockerd"]["process"] == first
+    then()
     again = supervised.when(
-        lambda r: running(r) and r["dockerd"]["process"] != first["process"], "its restart", 25
+        lambda r: running(r) and r["dockerd"]["process"] != first, "its restart", 25
     )
     assert again["dockerd"]["restarts"] == {"hung": 1}
+    with contextlib.closing(dockerd.client()) as client:
+        state = client.inspect_container(container)["State"]
+    assert (state["Running"], state["Pid"]) == (True, inside)
+
+
+def test_a_stopped_dockerd_is_replaced_and_its_container_lives(
+    supervised: Supervised, dockerd: PrivateDockerd
+) -> None:
+    supervised.settings = {"dockerd": dockerd.settings()}
+    replaced(supervised, dockerd, lambda pid: os.kill(pid, signal.SIGSTOP))
+
+
+def test_a_silent_and_idle_dockerd_is_replaced_and_its_container_lives(
+    supervised: Supervised, dockerd: PrivateDockerd
+) -> None:
+    with authz.plugin() as plugin:
+        supervised.settings = {"dockerd": dockerd.settings(args=(*dockerd.args, plugin.flag))}
+        replaced(supervised, dockerd, lambda _: plugin.silence(), plugin.speak)
+
+
+def test_a_silent_dockerd_at_work_is_left_alone_until_it_idles(
+    supervised: Supervised, dockerd: PrivateDockerd
+) -> None:
+    with authz.plugin() as plugin:
+        supervised.settings = {
+            "dockerd": dockerd.settings(
+                args=(*dockerd.args, plugin.flag),
+                hung_after_s=0.5,
+                ping_timeout_s=0.3,
+                ping_interval_s=0.1,
+            )
+        }
+        supervised.start()
+        first = supervised.when(running, "a running dockerd")["dockerd"]["process"]
+        with authz.importing(dockerd):
+            plugin.silence()
+            heard = supervised.when(lambda r: r["dockerd"]["state"] == "unresponsive", "silence")
+            later = supervised.when(lambda r: r["beat_s"] > heard["beat_s"] + 8, "many more looks")
+            assert later["dockerd"]["state"] == "unresponsive"
+            assert later["dockerd"]["process"] == first
+            assert "once it does no work" in later["dockerd"]["detail"]
+        supervised.when(lambda r: r["dockerd"]["state"] == "stopping", "its end")
+        plugin.speak()
+        again = supervised.when(
+            lambda r: running(r) and r["dockerd"]["process"] != first, "its restart"
+        )
+        assert again["dockerd"]["restarts"] == {"hung": 1}
 
 
 def test_a_foreign_dockerd_is_watched_and_replaced_only_once_it_is_gone(
