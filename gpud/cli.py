@@ -27,6 +27,8 @@ from gpud.core.text import escaped
 from gpud.place import (
     Place,
     as_the_agent,
+    as_the_caller,
+    command_as_the_agent,
     default_home,
     document,
     legible,
@@ -251,7 +253,10 @@ def _capture(given: argparse.Namespace, place: Place) -> int:
     from gpud.agent.capture import command
 
     request = command.Request(given.output, programs=given.with_programs)
-    return command.run(settings, place.config, request)
+    if as_the_caller(settings, place):
+        return command.run(settings, place.config, request)
+    words = ["capture", "-o", command.STDOUT, *["--with-programs"][: given.with_programs]]
+    return command.run_as_another(command_as_the_agent(settings, place, *words), request)
 
 
 def _gpus(given: argparse.Namespace, place: Place) -> int:

@@ -88,14 +88,57 @@ def as_the_agent(settings: Settings, place: Place) -> None:
 
     from gpud.root import drop
 
-    needed = {Path(gpud.__file__).resolve().parent.parent, Path(sys.prefix), Path(sys.base_prefix)}
-    needed |= {Path(sys.executable).parent, Path(settings.state_dir), Path(settings.run_dir)}
-    needed |= {place.config.parent} | ({Path(settings.home)} - {Path("/")})
     try:
-        drop.become(pwd.getpwuid(own.stat().st_uid), needed)
+        drop.become(pwd.getpwuid(own.stat().st_uid), _needed(settings, place))
         os.chdir("/")
     except (OSError, KeyError) as error:
         raise GpudError(f"cannot run as the owner of {own}: {error}") from error
+
+
+def as_the_caller(settings: Settings, place: Place) -> bool:
+    """Become the user who called sudo; False where we are root and nobody did.
+
+    Errors: ``GpudError`` when that user cannot be become.
+    """
+    if os.geteuid() != 0:
+        return True
+    caller = os.environ.get("SUDO_UID", "")
+    if not (caller.isascii() and caller.isdigit() and int(caller)):
+        return False
+    import pwd
+
+    from gpud.root import drop
+
+    try:
+        user = pwd.getpwuid(int(caller))
+        groups = os.getgrouplist(user.pw_name, user.pw_gid)
+        drop.become(user, _needed(settings, place), groups)
+    except (OSError, KeyError, OverflowError) as error:
+        raise GpudError(f"cannot run as the user {caller} who called sudo: {error}") from error
+    return True
+
+
+def command_as_the_agent(settings: Settings, place: Place, *words: str) -> list[str]:
+    """Give the command line that runs a verb of gpud as the user the agent runs as; for root.
+
+    Errors: ``ConfigError`` for an agent.user that the agent cannot run as.
+    """
+    from gpud.root import agent
+
+    user = agent.choose_user(settings, {})
+    line = [sys.executable, "-I", "-m", "gpud.root.drop", "--user", user.pw_name if user else ""]
+    for need in sorted(_needed(settings, place)):
+        line += ["--need", str(need)]
+    line += ["--", sys.executable, "-I", "-m", "gpud", "--home", settings.home]
+    return [*line, "--config", str(place.config), *words]
+
+
+def _needed(settings: Settings, place: Place) -> set[Path]:
+    """List the directories that gpud has to reach as whomever it runs."""
+    needed = {Path(gpud.__file__).resolve().parent.parent, Path(sys.prefix), Path(sys.base_prefix)}
+    needed |= {Path(sys.executable).parent, Path(settings.state_dir), Path(settings.run_dir)}
+    needed |= {place.config.parent, Path(settings.home), Path(settings.sysroot)}
+    return needed - {Path("/")}
 
 
 def document(run_dir: Path) -> dict[str, Any] | None:

@@ -123,6 +123,7 @@ def test_the_agent_takes_users_from_secrets_toml_and_reports_when_all_can_read_i
         with pytest.raises(urllib.error.HTTPError) as refused:
             running.get("/metrics")
         assert refused.value.code == 401
+        refused.value.close()
         assert "settings" not in told(running)["health"]
         path.chmod(0o644)
         health = until(lambda: told(running)["health"].get("settings"), "health of settings", 60)

@@ -56,15 +56,15 @@ def main(argv: Sequence[str]) -> int:
     return CANNOT
 
 
-def become(user: pwd.struct_passwd, needed: Iterable[Path]) -> None:
-    """Make the needed directories reachable, then become ``user`` for good.
+def become(user: pwd.struct_passwd, needed: Iterable[Path], groups: Sequence[int] = ()) -> None:
+    """Make the needed directories reachable, then become ``user`` with ``groups`` for good.
 
     Errors: ``OSError`` when the kernel refuses, or when the way back to root is still open.
     """
     blocked = blockers(needed, user)
     if blocked:
         show_only(blocked)
-    os.setgroups([])
+    os.setgroups(list(groups))
     os.setresgid(user.pw_gid, user.pw_gid, user.pw_gid)
     os.setresuid(user.pw_uid, user.pw_uid, user.pw_uid)
     if user.pw_uid == 0:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import pwd
 import re
+import stat
 import subprocess
 import time
 from dataclasses import replace
@@ -145,6 +147,51 @@ def test_it_needs_no_rights_and_stdout_gets_the_document_alone(tmp_path: Path) -
     made = decode(ran.stdout)
     assert encode(made) == ran.stdout  # the document and nothing else
     assert made.unanswered == {}
+
+
+@needs_root
+@pytest.mark.parametrize("caller", [None, "nobody"])
+def test_root_records_nothing_and_starts_no_program_itself(
+    caller: str | None, tmp_path: Path
+) -> None:
+    tree = tmp_path / "tree"
+    (tree / "proc/sys/kernel").mkdir(parents=True)
+    (tree / "proc/sys/kernel/osrelease").write_text("5.15.167.4-microsoft-standard-WSL2\n")
+    (tree / "etc").mkdir()
+    (tree / "etc/wsl.conf").write_text("[boot]\ncommand = T0KEN\n")
+    (tree / "etc/wsl.conf").chmod(0o600)
+    program = tree / "usr/bin/wslinfo"
+    program.parent.mkdir(parents=True)
+    program.write_text("#!/bin/sh\nid -u\n")
+    program.chmod(0o755)
+    (tmp_path / "gpud.toml").write_text(f"sysroot = '{tree}'\n[agent]\nuser = 'nobody'\n")
+    mine = tmp_path / "mine"
+    mine.mkdir()
+    nobody = pwd.getpwnam("nobody")
+    environ = {} if caller is None else {"SUDO_UID": str(nobody.pw_uid)}
+    tmp_path.chmod(0o755)
+    if caller is not None:
+        os.chown(mine, nobody.pw_uid, nobody.pw_gid)
+        for folder in tmp_path.parents[:2]:
+            folder.chmod(0o755)
+    ran = subprocess.run(
+        [*GPUD, "--home", "/", "--config", tmp_path / "gpud.toml", "capture", "-o", "it.json"],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+        cwd=mine,
+        env={"PATH": "/usr/bin:/bin", "LANG": "C.UTF-8", **environ},
+    )
+    assert ran.returncode == 0, ran.stderr
+    facts = (mine / "it.json").stat()
+    assert (facts.st_uid, stat.S_IMODE(facts.st_mode)) == (nobody.pw_uid if caller else 0, 0o600)
+    made = decode((mine / "it.json").read_bytes())
+    assert "/etc/wsl.conf" not in made.files
+    wslinfo = made.programs["wslinfo"]
+    assert wslinfo is not None
+    assert wslinfo.stdout == f"{nobody.pw_uid}\n"
+    assert "it.json is yours: read it before you share it" in ran.stderr
 
 
 @pytest.mark.parametrize("state", ["open", "half_open", "stuck"])

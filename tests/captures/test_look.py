@@ -69,6 +69,14 @@ def test_wslconfig_is_found_where_drives_are_mounted(conf: str, users: str, tmp_
     assert look.windows(tmp_path)["files"] == {f"/{users}/Ada/.wslconfig": "[wsl2]\n"}
 
 
+def test_a_link_in_the_place_of_wslconfig_is_not_followed(tmp_path: Path) -> None:
+    write(tmp_path / "secret", "T0KEN")
+    folder = tmp_path / "mnt/c/Users/Ada"
+    folder.mkdir(parents=True)
+    (folder / ".wslconfig").symlink_to(tmp_path / "secret")
+    assert look.windows(tmp_path)["files"] == {}
+
+
 def test_a_name_that_is_no_utf_8_costs_nothing_else(tmp_path: Path) -> None:
     write(tmp_path / STORE / os.fsdecode(b"nv_\xff.inf_amd64_5a1e") / "nvidia-smi")
     ran = subprocess.run(

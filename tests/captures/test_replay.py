@@ -37,6 +37,7 @@ def recorded(machine: Replayed, folder: Path, *words: str) -> subprocess.Complet
         lines += [f"[{name}]", *(f"{key} = {json.dumps(value)}" for key, value in values.items())]
     config = folder / "gpud.toml"
     config.write_text("\n".join(lines) + "\n")
+    folder.chmod(0o755)  # root records as the agent's user
     return subprocess.run(
         [*GPUD, "--home", folder / "home", "--config", config, "capture", *words],
         capture_output=True,

@@ -6,6 +6,7 @@ import asyncio
 import os
 import pwd
 import socket
+import subprocess
 import sys
 import time
 from contextlib import contextmanager
@@ -20,7 +21,7 @@ from gpud.core.scrub import Known, scrubbed
 from gpud.core.text import escaped
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator, Mapping, Sequence
 
     from gpud.core.capture import Capture
     from gpud.core.scrub import Kind
@@ -56,14 +57,30 @@ def run(settings: Settings, config: Path, request: Request) -> int:
     return 0
 
 
+def run_as_another(command: Sequence[str], request: Request) -> int:
+    """Let a process of an ordinary user record this machine, and keep the file; for root.
+
+    Errors: ``GpudError`` as in ``run``, and when that process fails.
+    """
+    path = _path(request.output)
+    with _opened(path) as file:
+        code = subprocess.run(command, stdout=file, check=False, cwd="/").returncode
+        if code != 0:
+            raise GpudError(f"the capture failed: its process ended with {code}")
+    if path is not None:
+        _say(_yours(path))
+    return 0
+
+
 @contextmanager
 def _opened(path: Path | None) -> Iterator[BinaryIO]:
-    """Make the file before anything is asked, and leave none behind that is not whole."""
+    """Make the file, for its owner alone, before anything is asked; leave no unfinished one."""
     if path is None:
         yield sys.stdout.buffer
         return
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
     try:
-        file = path.open("xb")
+        file = open(os.open(path, flags, 0o600), "wb")  # noqa: SIM115, PTH123  # of a descriptor
     except FileExistsError:
         fix = "remove it, or choose another: -o FILE"
         raise GpudError(f"{path} is there already", fix=fix) from None
@@ -116,8 +133,12 @@ def _summary(
     if own:
         lines.append(f"kept as you wrote it, less those names: {', '.join(sorted(set(own)))}")
     if path is not None:
-        lines.append(f"{path} is yours: read it before you share it")
+        lines.append(_yours(path))
     return lines
+
+
+def _yours(path: Path) -> str:
+    return f"{path} is yours: read it before you share it"
 
 
 def _say(line: str) -> None:

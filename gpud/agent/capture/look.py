@@ -80,7 +80,9 @@ def windows(root: Path) -> dict[str, Any]:
         store[folder] = list(islice(held, MOST_KEPT))
     users = f"{wsl.mounts_at(wsl.sections(_text(root, '/etc/wsl.conf') or ''))}/c/Users"
     settings = [f"{users}/{name}/.wslconfig" for name in _names(root, users)[:MOST_KEPT]]
-    texts = {path: text for path in settings if (text := _text(root, path)) is not None}
+    # Whoever may write into a folder of Windows could let a name there lead to another's file.
+    read = {path: _text(root, path, os.O_NOFOLLOW) for path in settings}
+    texts = {path: text for path, text in read.items() if text is not None}
     return {"files": texts, "driver_store": {name: kept for name, kept in store.items() if kept}}
 
 
@@ -111,10 +113,11 @@ def _names(root: Path, path: str) -> list[str]:
         return []
 
 
-def _text(root: Path, path: str) -> str | None:
+def _text(root: Path, path: str, flags: int = 0) -> str | None:
     """Read the beginning of a regular file without ever waiting for a writer."""
+    flags |= os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
     try:
-        descriptor = os.open(_at(root, path), os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        descriptor = os.open(_at(root, path), flags)
     except OSError:
         return None
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
