@@ -19,7 +19,7 @@ AT_LEAST_EVERY_S = 0.1
 def until(
     look: Callable[[], T | None],
     what: str,
-    within_s: float = 20.0,
+    within_s: float = 60.0,
     *,
     every_s: float = LOOK_EVERY_S,
 ) -> T:

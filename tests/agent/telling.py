@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from gpud.core.sample import Absent, Reading
     from gpud.core.telemetry import Answer
 
-PATIENCE_S = 20.0
+PATIENCE_S = 60.0
 EVERYTHING: frozenset[str] = frozenset()  # what is wanted makes no difference to NVML
 
 

@@ -59,7 +59,7 @@ def check(
         capture_output=True,
         text=True,
         check=False,
-        timeout=110,
+        timeout=250,
         env={"PATH": path, "HOME": str(folder), "CUDA_HOME": "/nonexistent"},
         cwd="/",
     )
@@ -119,7 +119,7 @@ def test_both_sides_use_the_driver_that_gpud_finds(tmp_path: Path) -> None:
         capture_output=True,
         text=True,
         check=False,
-        timeout=110,
+        timeout=250,
     )
     (turn,) = document(tmp_path)["rounds"]
     assert turn["theirs"]["failure"] is None, ended.stderr

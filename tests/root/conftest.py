@@ -60,7 +60,7 @@ class Supervised:
         return None
 
     def when(
-        self, good: Callable[[dict[str, Any]], object], what: str, within_s: float = 15.0
+        self, good: Callable[[dict[str, Any]], object], what: str, within_s: float = 60.0
     ) -> dict[str, Any]:
         def look() -> dict[str, Any] | None:
             said = self.report()

@@ -227,7 +227,7 @@ def test_what_a_killed_life_left_behind_is_removed_by_the_next_and_nobody_elses(
 
 def test_a_life_whose_supervisor_is_gone_does_nothing(fitted: GpuDocker) -> None:
     line = argv(fitted, "run", fitted.printing(PRINTED), parent=1)
-    done = subprocess.run(line, capture_output=True, timeout=20, check=False)
+    done = subprocess.run(line, capture_output=True, timeout=60, check=False)
     assert (done.returncode, done.stdout) == (1, b"")
 
 
@@ -237,7 +237,7 @@ def test_a_dockerd_that_dies_in_the_middle_is_what_went_wrong() -> None:
         with subprocess.Popen(line, stdout=subprocess.PIPE) as life:
             until(lambda: [c for c in ours(gpu) if c["State"] == "running"], "its container")
             gpu.process.send_signal(signal.SIGKILL)
-            out, _ = life.communicate(timeout=30)
+            out, _ = life.communicate(timeout=60)
     word = wire.decode(out, Word)
     failure = word.failure or (word.run.failure if word.run else None)
     assert failure is not None
@@ -264,7 +264,7 @@ def test_an_answer_without_an_end_is_given_up(tmp_path: Path) -> None:
                 answer.sendall(b"HTTP/1.1 200 OK\r\n\r\n")
                 while True:
                     answer.sendall(b" " * 65536)
-            out, _ = life.communicate(timeout=30)
+            out, _ = life.communicate(timeout=60)
     failure = wire.decode(out, Word).failure
     assert failure is not None
     assert failure.reason is Reason.DOCKERD_LOST

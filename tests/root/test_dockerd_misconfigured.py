@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from tests.root.conftest import Supervised
 
 
-def held(supervised: Supervised, reason: str, within_s: float = 15.0) -> dict[str, Any]:
+def held(supervised: Supervised, reason: str, within_s: float = 60.0) -> dict[str, Any]:
     """Wait for the hold and give what root says of dockerd."""
     report = supervised.when(
         lambda r: (r["dockerd"]["state"], r["dockerd"]["reason"]) == ("misconfigured", reason),

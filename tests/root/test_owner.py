@@ -223,7 +223,7 @@ def asked_beside(scene: Scene) -> str:
         capture_output=True,
         text=True,
         check=True,
-        timeout=30,
+        timeout=60,
     ).stdout.strip()
 
 

@@ -125,7 +125,7 @@ def test_up_returns_with_a_supervisor_that_left_the_session_and_down_ends_it(
     pids = []
     for _ in range(2):
         done = subprocess.run(
-            [sys.executable, "-I", "-c", UP, given], capture_output=True, timeout=20, check=False
+            [sys.executable, "-I", "-c", UP, given], capture_output=True, timeout=60, check=False
         )
         assert (done.returncode, done.stdout, done.stderr) == (0, b"", b"")
         holder = lock.holder(run_dir)

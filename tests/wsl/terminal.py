@@ -49,7 +49,7 @@ class Terminal:
     def seen(self, pattern: str) -> re.Match[str] | None:
         return re.search(pattern, self.unread)
 
-    def expect(self, pattern: str, within_s: float = 30.0) -> re.Match[str]:
+    def expect(self, pattern: str, within_s: float = 90.0) -> re.Match[str]:
         """Read until ``pattern`` is there, and forget what came up to its end."""
         deadline = time.monotonic() + within_s
         while not (found := self.seen(pattern)):
@@ -64,7 +64,7 @@ class Terminal:
     def send(self, text: str) -> None:
         self.channel.sendall(text.encode())
 
-    def run(self, command: str, within_s: float = 30.0, password: str = "") -> tuple[int, str]:
+    def run(self, command: str, within_s: float = 90.0, password: str = "") -> tuple[int, str]:
         """Type a command; give its exit status and what it wrote. Waits for the prompt after it.
 
         ``password`` is typed when sudo asks for one; it must ask when one is given.

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from gpud.core.health import Health
     from gpud.core.message import Message
 
-PATIENCE_S = 30.0
+PATIENCE_S = 60.0
 
 
 @dataclass
