@@ -55,10 +55,10 @@ async def keep(history: History, plan: Store, *, rest_s: float = REST_S) -> None
 
 
 async def measure(history: History, publish: Callable[[Event], None]) -> None:
-    """Say how large the history is; nothing while it cannot be read."""
+    """Say how large and how old the history is; nothing while it cannot be read."""
     with suppress(StoreError):
-        n_bytes, runs = await history.ask(lambda store: store.size())
-        size = StoreSize(n_bytes, runs, history.waiting, history.dropped)
+        n_bytes, runs, first_s = await history.ask(lambda store: (*store.size(), store.first_s()))
+        size = StoreSize(n_bytes, runs, history.waiting, history.dropped, first_s)
         publish(StoreMeasured(size, time.time()))
 
 

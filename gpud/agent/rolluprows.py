@@ -77,6 +77,17 @@ class Standing:
         return Standing(run, (*others, hour_s)[-BELIEVED_HOURS:])
 
 
+def first_s(connection: sqlite3.Connection) -> float | None:
+    """Give the Unix time of the oldest run, or of an hour summed up of older ones."""
+    run_s, hour_s = connection.execute(
+        "SELECT (SELECT finished_s FROM runs ORDER BY id LIMIT 1),"
+        " (SELECT min(hour_s) FROM rollups)"
+    ).fetchone()
+    if hour_s is None or (run_s is not None and run_s < hour_s + HOUR_S):
+        return None if run_s is None else float(run_s)
+    return float(hour_s)
+
+
 def standing(connection: sqlite3.Connection) -> Standing:
     """Read how far the runs are rolled up; a row that is not whole is begun anew."""
     row = connection.execute(

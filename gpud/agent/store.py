@@ -15,7 +15,7 @@ from contextlib import closing, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
-from gpud.agent import eventrows, runrows, schema
+from gpud.agent import eventrows, rolluprows, runrows, schema
 from gpud.agent.runrows import Run, Undisturbed
 from gpud.core.changes import GPUS, KINDS
 from gpud.core.errors import StoreError
@@ -101,6 +101,10 @@ class Store:
             with suppress(OSError):
                 n_bytes += path.stat().st_size
         return n_bytes, self.read(runrows.span)
+
+    def first_s(self) -> float | None:
+        """Give the Unix time of the oldest run or summed hour kept. Errors: StoreError."""
+        return self.read(rolluprows.first_s)
 
     def last_finished_s(self, probe: str) -> float | None:
         """Give when the run of ``probe`` that was written last had ended. Errors: StoreError."""

@@ -88,6 +88,7 @@ class StoreSize:
     runs: int
     waiting: int
     dropped: int  # since the agent started
+    first_s: float | None = None  # Unix time of the oldest run or hour that is kept
 
 
 @dataclass(frozen=True, slots=True)

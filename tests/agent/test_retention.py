@@ -165,6 +165,21 @@ def test_how_large_it_is_is_told_and_nothing_while_it_cannot_be_read(tmp_path: P
     (size,) = (event.size for event in told)
     assert (size.runs, size.waiting, size.dropped) == (7, 0, 0)
     assert size.n_bytes > 4096 * 8, "what is in the log counts"
+    assert size.first_s is not None
+
+
+def test_the_oldest_moment_of_the_history_is_its_first_run_or_its_first_summed_hour(
+    tmp_path: Path,
+) -> None:
+    with opened(tmp_path) as store:
+        assert store.first_s() is None
+        store.append(hours(3))
+        first_s = store.first_s()
+        assert first_s is not None
+        work(store)
+        assert store.first_s() == first_s, "the hour of the first run begins before it"
+        store.write(lambda t: t.executescript("DELETE FROM samples; DELETE FROM runs"))
+        assert store.first_s() == first_s // 3600 * 3600
 
 
 def test_the_file_does_not_grow_once_as_much_is_deleted_as_is_written(tmp_path: Path) -> None:

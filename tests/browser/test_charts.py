@@ -101,8 +101,8 @@ def test_other_drivers_and_what_they_cost_are_told_beside_the_figures(seen: Watc
 def test_the_newest_figure_has_the_time_of_its_run_where_that_is_known(seen: Watched) -> None:
     seen.page.mouse.move(0, 0)
     for figure, told in (
-        (LAUNCH, "newest: 2023-11-14 23:14:40 UTC+01:00"),
-        (TRIAD, "newest: 2023-11-14 23:10 to 23:15 UTC+01:00"),  # its last run was before that
+        (LAUNCH, "newest: 2023-11-14 23:14:40"),
+        (TRIAD, "newest: 2023-11-14 23:10 to 23:15"),  # its last run was before that
     ):
         wait(seen, "u.cursor.idx === null", figure)
         when = seen.page.inner_text(f"#{figure} .legend .when")
@@ -121,7 +121,6 @@ def test_the_mouse_finds_exact_figures_and_drags_a_window_that_all_charts_take(
     wait(seen, "u.cursor.idx !== null", TRIAD)
     when = seen.page.inner_text(f"#{LAUNCH} .legend .when")
     assert when.startswith("2023-11-1")
-    assert "UTC+01:00" in when
     value = seen.page.inner_text(f"#{LAUNCH} .legend .value >> nth=0")
     assert value.split(" ")[1] == "µs"
     assert "run" in value
@@ -198,7 +197,7 @@ def test_what_is_chosen_is_kept_and_can_be_sent(
     assert "range=7d" in seen.page.url
     assert "utc=1" in seen.page.url
     assert "times in UTC" in seen.page.inner_text("#zone")
-    assert "UTC+" not in seen.page.inner_text(f"#{LAUNCH} .legend .when")
+    assert "newest: 2023-11-14 22:" in seen.page.inner_text(f"#{LAUNCH} .legend .when")
     with watched(browser, served.url, NOW_S) as other:
         other.page.goto(seen.page.url)
         assert other.page.is_checked("#utc")

@@ -186,7 +186,7 @@ def fine(name: str = DEVICE.name) -> Snapshot:
             RootHeard(RUNNING, None, WALL_S),
             HealthSet("store", Level.OK, WALL_S - 600),
             HealthSet("http", Level.OK, WALL_S - 600),
-            StoreMeasured(StoreSize(98_304_000, 420_000, 1, 0), WALL_S),
+            StoreMeasured(StoreSize(98_304_000, 420_000, 1, 0, WALL_S - past.YEAR * 86400), WALL_S),
             SinkTold("notice", SinkState(sent=2, last_success_s=WALL_S - 3600), WALL_S),
             Judged(standing, WALL_S, standings.units(DEVICE.uuid)),
         ),

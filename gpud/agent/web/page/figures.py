@@ -67,7 +67,15 @@ def section(view: View) -> Html:
         or el("p", "No probe has run yet.", class_="quiet"),
         class_="wide",
         live=False,
+        data_first_s=_first_s(view),
     )
+
+
+def _first_s(view: View) -> str | None:
+    """Give when the first run was, for the charts to begin there; before it, when gpud started."""
+    store = view.document.get("store") or {}
+    first_s = view.document["started_s"] if store.get("runs") == 0 else store.get("first_s")
+    return None if first_s is None else f"{first_s:.0f}"
 
 
 def _controls() -> Html:

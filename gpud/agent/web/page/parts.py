@@ -46,15 +46,29 @@ def mark(state: str, words: str) -> Html:
     return el("span", icon(state), el("span", words), class_=f"mark {state}{short}")
 
 
-def section(name: str, title: str, *body: Child, class_: str = "", live: bool = True) -> Html:
+def section(
+    name: str,
+    title: str,
+    *body: Child,
+    class_: str = "",
+    live: bool = True,
+    data_first_s: str | None = None,
+) -> Html:
     """Give a section, a landmark by its heading; what is ``live`` is replaced when it changes."""
     shown = joined(*body)
     if not shown:
         return Html("")
     head = el("h2", title, id=f"{name}-title")
     inside = el("div", shown, id=f"{name}-body", data_live=True) if live else shown
-    given = class_ or None
-    return el("section", head, inside, id=name, class_=given, aria_labelledby=f"{name}-title")
+    return el(
+        "section",
+        head,
+        inside,
+        id=name,
+        class_=class_ or None,
+        data_first_s=data_first_s,
+        aria_labelledby=f"{name}-title",
+    )
 
 
 def table(  # noqa: PLR0913  # what a table has

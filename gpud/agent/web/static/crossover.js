@@ -1,7 +1,7 @@
 // From which size of matrix on the GPU is quicker than the CPU.
 
 import { json } from "./api.js";
-import { few, figureAxis, line, make, size, stroke, write } from "./frame.js";
+import { few, figureAxis, line, make, measured, size, stroke, write } from "./frame.js";
 import { figure as words } from "./units.js";
 
 const EVERY_MS = 60_000;
@@ -60,18 +60,30 @@ export function crossover(figure) {
 
   function marked(chart, curve) {
     const { bbox } = chart;
+    const taken = []; // [left, right, top] of what is written
+    const row = 15 * devicePixelRatio;
+    const put = (text, x, align, tops) => {
+      const width = measured(chart, text) + row;
+      const left = align === "left" ? x : x - width;
+      const free = (top) => taken.every(([begin, end, other]) =>
+        left > end || left + width < begin || Math.abs(top - other) >= row);
+      const top = tops.find(free) ?? tops[0];
+      taken.push([left, left + width, top]);
+      write(chart, text, x, top, { align });
+    };
     for (const [name, key] of [["CPU", "cpu_s"], ["GPU", "gpu_s"]]) {
-      const last = curve.at(-1);
-      const y = chart.valToPos(last[key], "y", true) - 14 * devicePixelRatio;
-      write(chart, `${name} ${words(last[key], "seconds")}`, bbox.left + bbox.width - 4, y,
-        { align: "right" });
+      const time_s = curve.at(-1)[key];
+      const y = chart.valToPos(time_s, "y", true);
+      put(`${name} ${words(time_s, "seconds")}`, bbox.left + bbox.width - 4, "right",
+        [y - row, y + row / 2, y - 2 * row]);
     }
     if (side === null) return;
     const x = chart.valToPos(side, "x", true);
     stroke(chart, "--text", [6, 3], [[x, bbox.top], [x, bbox.top + bbox.height]]);
     const align = x > bbox.left + bbox.width / 2 ? "right" : "left";
-    write(chart, `GPU wins from ${side} × ${side}`, x + (align === "left" ? 5 : -5), bbox.top + 2,
-      { align });
+    const rows = Array.from({ length: Math.floor(bbox.height / row) }, (_, place) =>
+      bbox.top + 2 + place * row);
+    put(`GPU wins from ${side} × ${side}`, x + (align === "left" ? 5 : -5), align, rows);
   }
 
   return {

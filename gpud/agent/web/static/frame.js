@@ -5,6 +5,7 @@ import { STEPS, tickLabels, ticks } from "./time.js";
 import { labels } from "./units.js";
 
 const NARROW = 480;
+const DECADE = 64; // pixels in which marks at 1, 2 and 5 have room
 const EMPTY = { left: 0, top: 0, width: 0, height: 0 };
 /** Lines of one chart differ in colour and in pattern: some people see no colours. */
 export const DASHES = [[], [8, 4], [2, 3], [12, 3, 2, 3], [5, 2], [1, 4]];
@@ -16,7 +17,7 @@ export function make(plot, { data, series, scales, axes, hooks = {}, cursor = {}
     ...size(plot),
     legend: { show: false },
     focus: { alpha: 1 },
-    padding: [18, 12, 0, 0],
+    padding: [18, 20, 0, 0], // to the right, half of the last label
     cursor: { y: false, points: { size: 7 }, ...cursor },
     series,
     scales,
@@ -62,10 +63,15 @@ export function figureAxis(unit, more = {}) {
   };
 }
 
-/** Of a logarithmic axis the marks at 1, 2 and 5 are labelled, or all where there are few. */
-export function few(_, splits) {
+/**
+ * Of a logarithmic axis the marks at 1, 2 and 5 are labelled; all where there are few, and upwards
+ * only those at 1 where decades are so low that labels would touch.
+ */
+export function few(u, splits, axis) {
   const some = splits.filter((one) => one > 0);
-  const wanted = some.at(-1) / some[0] < 4 ? [1, 1.5, 2, 3, 4, 5, 6, 7, 8, 9] : [1, 2, 5];
+  const ratio = some.at(-1) / some[0];
+  const decade = u.bbox.height / devicePixelRatio / Math.log10(ratio);
+  const wanted = ratio < 4 ? [1, 1.5, 2, 3, 4, 5, 6, 7, 8, 9] : axis > 0 && decade < DECADE ? [1] : [1, 2, 5];
   return splits.map((one) => (wanted.includes(Number(one.toExponential(6).split("e")[0])) ? one : null));
 }
 

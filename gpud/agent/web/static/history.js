@@ -150,11 +150,19 @@ export function history(figure) {
   function tell(aloud = false) {
     const at = u?.cursor.idx ?? null;
     const known = shape.data[0];
-    const index = at ?? known.findLastIndex((_, place) => shape.rows.some((row) => row[place]));
+    const now_s = Date.now() / 1000;
+    const [from, to] = span(now_s);
+    const end = (at_s) => Math.min(at_s + shape.step, now_s);
+    const within = ({ series, index }) => series.at_s[index] >= from && end(series.at_s[index]) <= to;
+    const whole = (_, place) => shape.rows.some((row) => row[place] && within(row[place]));
+    const seen = known[at] >= from && known[at] <= to ? at : -1;
+    const index = at === null ? known.findLastIndex(whole) : seen;
     const rows = shape.rows.map((row) => row[index] ?? null);
     const one = rows.find((row) => row);
     const at_s = one ? one.series.at_s[one.index] : (known[index] ?? null);
-    below.tell({ at_s, latest: at === null, rows, unit, step: shape.step, marks }, aloud);
+    const latest = at !== null ? "" : view.zoom === null ? "newest: " : "last in this window: ";
+    const last_s = marks.last_s <= to ? marks.last_s : null; // of what goes on after the window
+    below.tell({ at_s, latest, rows, unit, step: shape.step, marks: { ...marks, last_s } }, aloud);
   }
 
   /** Show what is to be looked at, before it is known how that looks. */

@@ -4,6 +4,7 @@
 import { LINES } from "./frame.js";
 import { clock, DAY, HOUR, MINUTE, moment, offset } from "./time.js";
 import { between, compared, figure } from "./units.js";
+import { span } from "./view.js";
 
 /** Make it after `plot`; `words` are what people call the modes; `toggled()` is called when modes come and go. */
 export function legend(plot, modes, words, toggled) {
@@ -38,7 +39,7 @@ export function legend(plot, modes, words, toggled) {
   function tell({ at_s, latest, rows, unit, step, marks }, aloud = false) {
     const notes = [];
     if (at_s === null) {
-      when.textContent = "nothing was measured in this time";
+      when.textContent = "no figures in this time";
     } else {
       const stood = marks.drivers.findLast((one) => one.at_s <= at_s);
       if (stood) notes.push(`driver ${stood.new}`);
@@ -47,7 +48,7 @@ export function legend(plot, modes, words, toggled) {
           notes.push(`${words[modes.indexOf(one.mode)]} ${compared(one.slowdown)} (${one.why})`);
         }
       }
-      when.textContent = [`${latest ? "newest: " : ""}${time(at_s, step, marks.last_s)}`, ...notes].join(" · ");
+      when.textContent = [`${latest}${time(at_s, step, marks.last_s)}`, ...notes].join(" · ");
     }
     rows.forEach((row, number) => {
       values[number].textContent = told(row, unit, marks.baselines.get(modes[number]));
@@ -64,12 +65,16 @@ export function legend(plot, modes, words, toggled) {
   return { shown, tell };
 }
 
-/** When that was: of the step with the last run in it the run itself, else from when until when. */
+/**
+ * When that was: of the step with the last run in it the run itself, else from when until when. The
+ * form above says which zone that is, and here stands only what is another in it.
+ */
 function time(at_s, step, last_s) {
-  if (at_s <= last_s && last_s < at_s + step) return `${moment(last_s, true)} ${offset(last_s)}`;
+  const far = offset(at_s) === offset(span()[1]) ? "" : ` ${offset(at_s)}`;
+  if (last_s !== null && at_s <= last_s && last_s < at_s + step) return `${moment(last_s, true)}${far}`;
   const wide = step >= DAY ? `, ${step / DAY} d` : step > HOUR ? `, ${step / HOUR} h` : "";
   const end = step > MINUTE && step <= HOUR ? ` to ${clock(at_s + step)}` : "";
-  return `${moment(at_s, step <= MINUTE)}${end} ${offset(at_s)}${wide}`;
+  return `${moment(at_s, step <= MINUTE)}${end}${far}${wide}`;
 }
 
 function told(row, unit, usual) {

@@ -3,6 +3,7 @@
 import { json } from "./api.js";
 import { measured, stroke, write } from "./frame.js";
 import { faint } from "./theme.js";
+import { first } from "./view.js";
 
 const DRIVER = "driver_version";
 const AT_MOST = 200;
@@ -103,15 +104,16 @@ export function merged(regressions) {
   return found;
 }
 
-/** Draw the usual level of each shown mode. */
+/** Draw the usual level of each shown mode, from gpud's first run on. */
 export function levels(u, baselines, modes, shown) {
+  const left = u.valToPos(Math.max(first(), u.scales.x.min), "x", true);
   modes.forEach((mode, number) => {
     const level = baselines.get(mode);
     if (level === undefined || !shown.has(mode)) return;
     const y = u.valToPos(level, "y", true);
     if (y < u.bbox.top || y > u.bbox.top + u.bbox.height) return;
     const right = u.bbox.left + u.bbox.width;
-    stroke(u, `--series-${number + 1}`, [3, 5], [[u.bbox.left, y], [right, y]]);
+    if (left < right) stroke(u, `--series-${number + 1}`, [3, 5], [[left, y], [right, y]]);
   });
 }
 

@@ -1,15 +1,16 @@
 // The form that says which time is shown, and in which zone.
 
 import { moment, offset, zone } from "./time.js";
-import { choose, listen, setUtc, span, view, zoom } from "./view.js";
+import { choose, listen, RANGES_S, setUtc, span, view, zoom } from "./view.js";
 
 const wired = new WeakSet();
 let forget = () => {};
+let show = () => {};
 
-/** Take up the form that the page has by now. */
+/** Take up the form that the page has by now, and say what it shows. */
 export function toolbar() {
   const form = document.getElementById("view");
-  if (form === null || wired.has(form)) return;
+  if (form === null || wired.has(form)) return show();
   wired.add(form);
   const utc = document.getElementById("utc");
   const range = document.getElementById("range");
@@ -23,15 +24,17 @@ export function toolbar() {
   form.hidden = false;
   if (range !== null) range.hidden = false;
 
-  const show = () => {
+  show = () => {
     for (const one of form.querySelectorAll("input[name=range]")) {
       one.checked = one.value === view.range && view.zoom === null;
     }
     if (utc !== null) utc.checked = view.utc;
     back.hidden = view.zoom === null;
     const [from, to] = span();
-    const seen = view.zoom === null ? "" : `${moment(from)} to ${moment(to)}, `;
-    note.textContent = `${seen}times in ${zone()}${view.utc ? "" : ` (${offset(to)})`}`;
+    const begun = from - (to - RANGES_S[view.range]) > 1 ? "since the first run, " : "";
+    const seen = view.zoom === null ? begun : `${moment(from)} to ${moment(to)}, `;
+    const far = offset(to) === zone() ? "" : ` (${offset(to)})`;
+    note.textContent = `${seen}times in ${zone()}${far}`;
   };
   form.addEventListener("change", ({ target }) => {
     if (target.name === "range") choose(target.value);

@@ -13,6 +13,7 @@ export const RANGES_S = {
 const KEY = "gpud.view";
 const LEAST_S = 60; // nothing is measured more often than it would take to see more
 const MOST_S = 3 * RANGES_S["1y"]; // the API answers no further back, and no more at once
+const SHORTEST_S = 600; // so much is drawn of a history that has just begun
 
 /** @type {{range: keyof RANGES_S, utc: boolean, zoom: [number, number] | null}} */
 export const view = { range: "24h", utc: false, zoom: null };
@@ -27,9 +28,16 @@ export function listen(changed) {
   return () => listeners.delete(changed);
 }
 
-/** From when until when, in Unix seconds. */
+/** From when until when, in Unix seconds: a range has no more than there is. */
 export function span(now_s = Date.now() / 1000) {
-  return view.zoom ?? [now_s - RANGES_S[view.range], now_s];
+  const begin = now_s - RANGES_S[view.range];
+  return view.zoom ?? [Math.max(begin, Math.min(first(now_s), now_s - SHORTEST_S)), now_s];
+}
+
+/** When gpud's first run was; -Infinity where that is not known, or another clock wrote it. */
+export function first(now_s = Date.now() / 1000) {
+  const told = document.getElementById("figures")?.dataset.firstS;
+  return told && Number(told) <= now_s ? Number(told) : -Infinity;
 }
 
 export function choose(range) {
