@@ -56,6 +56,7 @@ class DockerdReport:
     restarts: dict[str, int] = field(default_factory=dict)  # by reason, since this supervisor began
     live_restore: bool | None = None
     containers_running: int | None = None  # as dockerd counted them a moment ago
+    suspect_sockets: int = 0  # listeners by its socket's name, out of sight, that are not root's
 
 
 @dataclass(frozen=True, slots=True)

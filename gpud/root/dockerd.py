@@ -13,18 +13,22 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import structlog
+
 from gpud.core import dockerd_rules as rules
 from gpud.core.dockerd import SOMEBODY, Action, Api, Containerd, Keeper, Seen
 from gpud.core.dockerd_causes import Exit
 from gpud.core.report import Owner, ProcessRef
 from gpud.root import activity, conditions, daemonconfig, files, listeners, process
-from gpud.root.owner import MARK, Scene, marked, owner
+from gpud.root.owner import MARK, Scene, marked, owner, suspects
 
 if TYPE_CHECKING:
     from gpud.core.dockerd import Activity
     from gpud.core.dockerd_causes import Cause
     from gpud.core.settings import Settings
     from gpud.root.daemonconfig import DaemonConfig
+
+log = structlog.get_logger()
 
 PATH = conditions.PATH
 SYSTEM_CONTAINERD = "/run/containerd/containerd.sock"
@@ -46,6 +50,8 @@ class Dockerd:
     started: ProcessRef | None = None
     trouble: str | None = None  # why the last start did not even begin
     unreachable: ProcessRef | None = None  # ours, alive, while another answers on the socket
+    suspect_sockets: int = 0  # by dockerd's name and not root's, since this supervisor began
+    _suspects: frozenset[str] = frozenset()  # at the last look, by inode
     _with_containerd: ProcessRef | None = None  # the dockerd whose own containerd we have seen
     _log_from: int = 0  # bytes of the log that were there before the last start
 
@@ -94,6 +100,8 @@ class Dockerd:
             listener=listener,
             listens=api in SOMEBODY,
         )
+        if found is None:
+            self._count(suspects(scene))
         whose = Owner.GPUD if found is not None and found == self.started else owner(scene)
         if exit_ is not None:
             exit_ = self._with_cause(exit_)
@@ -154,6 +162,13 @@ class Dockerd:
         if pid is None or process.name(pid) != "dockerd":
             return None
         return process.ref(pid) if marked(pid, self.settings.run_dir) else None
+
+    def _count(self, suspected: frozenset[str]) -> None:
+        new = len(suspected - self._suspects)
+        self._suspects = suspected
+        if new:
+            self.suspect_sockets += new
+            log.warning("suspect_socket", path=self.config.socket, new=new)
 
     def _obstacle(self, api: Api, listener: int | None, whose: Owner) -> Cause | None:
         if api is Api.SILENT and whose is Owner.OTHER:

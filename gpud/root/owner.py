@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 MARK = "GPUD_KEEPER"
 INIT = 1
+ROOT = 0
 LARGEST_CONF = 64 * 1024
 _UNITS = (
     "etc/systemd/system/multi-user.target.wants/docker.service",
@@ -118,9 +119,29 @@ def _unseen(scene: Scene) -> bool:
     """Say whether a process out of our sight listens: here, or by our name in mounts of its own."""
     if scene.listens:
         return scene.listener == 0
+    return any(maker in (None, ROOT) for maker in _hidden(scene).values())
+
+
+def suspects(scene: Scene) -> frozenset[str]:
+    """Give the inodes of listeners by our name, out of our sight, that root did not make.
+
+    Any user can bind that name in mounts of their own and let no process hold the socket. The
+    dockerd of another distribution, which shares the network with ours, is root's.
+    """
+    if not _wsl(scene.sysroot):
+        return frozenset()
+    return frozenset(inode for inode, uid in _hidden(scene).items() if uid not in (None, ROOT))
+
+
+def _hidden(scene: Scene) -> dict[str, int | None]:
+    """Give who made each listener by our name that no process in sight holds; None: not known."""
     names = DEFAULT_SOCKETS if scene.socket in DEFAULT_SOCKETS else frozenset({scene.socket})
     table = scene.sysroot / "proc/net/unix"
-    return any(_out_of_sight(inode) for inode in listeners.unix(table, names))
+    inodes = [inode for inode in listeners.unix(table, names) if _out_of_sight(inode)]
+    makers = listeners.makers() if inodes else {}
+    if makers is None:
+        return dict.fromkeys(inodes)
+    return {inode: makers[inode] for inode in inodes if inode in makers}  # the others are closed
 
 
 @functools.lru_cache(maxsize=16)

@@ -45,6 +45,7 @@ class Facts:
     trouble: str | None = None  # why the last start did not even begin
     unreachable: ProcessRef | None = None  # gpud's own, behind somebody else's socket
     log: str = ""
+    suspect_sockets: int = 0
 
 
 def learned(facts: Facts, said: Mapping[str, Any]) -> Facts:
@@ -84,6 +85,7 @@ def dockerd(keeper: Keeper, seen: Seen | None, *, policy: str, facts: Facts) -> 
         restarts=dict(keeper.restarts),
         live_restore=facts.live_restore,
         containers_running=facts.containers_running if up else None,
+        suspect_sockets=facts.suspect_sockets,
     )
 
 

@@ -330,6 +330,7 @@ class Supervisor:
                 trouble=self.dockerd.trouble,
                 unreachable=self.dockerd.unreachable,
                 log=str(self.dockerd.log),
+                suspect_sockets=self.dockerd.suspect_sockets,
             ),
         )
         if self.policy != "off" and self._seen is None:

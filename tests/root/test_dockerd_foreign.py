@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import signal
 import socket
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -121,3 +122,21 @@ def test_auto_leaves_dockerd_to_another_distribution_and_does_not_advise_two_of_
         assert "manage" not in said["fix"]
         assert dockerd.pids() == []
     assert supervised.when(running, "ours")["dockerd"]["restarts"] == {"taken_over": 1}
+
+
+def test_a_listener_that_is_not_roots_keeps_no_dockerd_down_and_is_counted(
+    supervised: Supervised, dockerd: PrivateDockerd, wsl: Path
+) -> None:
+    supervised.settings = quick(wsl, dockerd)
+    with unseen_listener(dockerd.socket, uid=65534):
+        supervised.start()
+        said = supervised.when(running, "ours")["dockerd"]
+        assert said["suspect_sockets"] == 1
+        os.kill(said["process"]["pid"], signal.SIGKILL)
+        again = supervised.when(
+            lambda r: running(r) and r["dockerd"]["process"] != said["process"], "its restart"
+        )
+        assert again["dockerd"]["restarts"] == {"killed": 1}
+        assert again["dockerd"]["suspect_sockets"] == 1
+    log = (supervised.home / "var/log/gpud/root.log").read_text()
+    assert log.count("suspect_socket") == 1

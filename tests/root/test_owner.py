@@ -22,8 +22,8 @@ import pytest
 
 from gpud.core.report import Owner, ProcessRef
 from gpud.core.settings import Settings
-from gpud.root import control, process
-from gpud.root.owner import MARK, Scene, desktop_root, owner
+from gpud.root import control, listeners, process
+from gpud.root.owner import MARK, Scene, desktop_root, owner, suspects
 from tests.waiting import until
 
 if TYPE_CHECKING:
@@ -39,6 +39,17 @@ listening = socket.socket(socket.AF_UNIX)
 listening.bind(sys.argv[1])
 listening.listen()
 print("listening", flush=True)
+sys.stdin.read()
+"""
+HIDE = """
+import os, socket, sys
+listening = socket.socket(socket.AF_UNIX)
+listening.bind(sys.argv[1])
+listening.listen()
+queue = socket.socketpair()
+socket.send_fds(queue[0], [b"x"], [listening.fileno()])
+listening.close()
+print(os.getuid(), flush=True)
 sys.stdin.read()
 """
 ASK = """
@@ -232,6 +243,51 @@ def test_a_dockerd_that_listens_by_our_name_in_other_mounts_is_another_distribut
     other_distribution: Scene,
 ) -> None:
     assert asked_beside(other_distribution) == "other_distribution"
+
+
+@pytest.fixture
+def hidden(nothing: Scene) -> Iterator[Scene]:
+    """A user's listener by our name, in user and mount namespaces of their own, held by nobody."""
+    make_wsl(nothing.sysroot)
+    path = f"/run/gpud-{os.getpid()}.sock"
+    mounts = 'mount -t tmpfs tmpfs /run && exec "$@"'
+    with subprocess.Popen(
+        ["unshare", "-Urm", "sh", "-c", mounts, "sh", "/usr/bin/python3", "-c", HIDE, path],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        user=65534,
+        group=65534,
+        extra_groups=(),
+        cwd="/",
+    ) as there:
+        assert there.stdout is not None
+        if (uid := there.stdout.readline()) != b"0\n":  # root there, and nobody here
+            pytest.skip(f"no user namespaces for users: {uid!r}")
+        yield replace(nothing, socket=path)
+        there.kill()
+
+
+@needs_root
+def test_a_listener_that_root_did_not_make_is_suspect_and_no_other_distribution(
+    hidden: Scene,
+) -> None:
+    assert owner(hidden) is Owner.NONE
+    assert len(suspects(hidden)) == 1
+
+
+@needs_root
+def test_a_listener_whose_maker_the_kernel_does_not_name_is_another_distributions(
+    hidden: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(listeners, "makers", lambda: None)
+    assert owner(hidden) is Owner.OTHER_DISTRIBUTION
+    assert suspects(hidden) == frozenset()
+
+
+@needs_root
+def test_a_listener_of_roots_is_not_suspect(other_distribution: Scene) -> None:
+    seen = replace(other_distribution, listener=None)
+    assert suspects(seen) == frozenset()
 
 
 @needs_root

@@ -44,6 +44,12 @@ def _dockerd(snapshot: Snapshot) -> Iterator[Metric]:
     for reason, count in sorted(dockerd.restarts.items()):
         restarts.add_metric([clean(reason)], count)
     yield restarts
+    if dockerd.up is not None:
+        yield CounterMetricFamily(
+            "gpud_dockerd_suspect_sockets",
+            "Listeners by the name of dockerd's socket, out of sight, that are not root's.",
+            dockerd.suspect_sockets,
+        )
     yield CounterMetricFamily(
         "gpud_agent_restarts", "Restarts of the agent by root.", snapshot.root.agent.restarts
     )

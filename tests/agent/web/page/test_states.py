@@ -199,6 +199,12 @@ def test_a_dockerd_of_somebody_else_is_watched_and_its_owner_named(
     assert (docker["version"], docker["containers running"]) == ("27.5.1", "3")
 
 
+def test_sockets_that_only_pose_as_another_distributions_are_counted() -> None:
+    shown = read(machines.after(machines.fine(BIG), machines.root(suspect_sockets=2)))
+    assert shown.facts("docker")["suspect sockets"] == "2 ignored"
+    assert "suspect sockets" not in read(machines.fine(BIG)).facts("docker")
+
+
 def test_restarts_are_told_by_their_reason() -> None:
     docker = read(snapshots.full()).facts("docker")
     assert (docker["restarts"], docker["ping"]) == ("1 (1 killed)", "1.2 ms")
