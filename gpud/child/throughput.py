@@ -136,7 +136,7 @@ def measured(  # noqa: PLR0913  # the last two have one use each
         taken_s = gpu.timed(call, repeats) if timed is None else timed(repeats)
         return plausible(taken_s, call.name)
 
-    allowed_s = share * _left(gpu, budget)
+    before_s, allowed_s = gpu.busy_s, share * _left(gpu, budget)
     batch_s = min(BATCH_S, allowed_s / (RUNS + LONGER * WARM_UPS + 2))
     used_s, call_s = _pilot(batch)
     load = _repeats(LONGER * batch_s, call_s)
@@ -154,13 +154,7 @@ def measured(  # noqa: PLR0913  # the last two have one use each
         if len(taken) >= LEAST_RUNS and used_s + next_s > allowed_s:
             break
         if max(LEAST_RUNS - len(taken), 1) * next_s > _left(gpu, budget):
-            raise ProbeError(
-                Failure(
-                    Reason.BUDGET_EXCEEDED,
-                    f"{call.name} takes {call_s:.3g} s, too long for {budget.gpu_s:g} s on the GPU",
-                    advice="the GPU is much slower than usual or busy; the next run may do better",
-                )
-            )
+            raise _too_slow(call.name, call_s, budget.gpu_s, before_s, used_s)
         taken.append(batch(repeats))
         used_s += taken[-1]
         budget.check()
@@ -170,6 +164,17 @@ def measured(  # noqa: PLR0913  # the last two have one use each
         repeats=repeats,
         call_s=median(taken) / repeats,
     )
+
+
+def _too_slow(name: str, call_s: float, gpu_s: float, before_s: float, used_s: float) -> ProbeError:
+    """Say what has used the GPU time of a run, of which too little is left for five batches."""
+    detail = (
+        f"no GPU time is left for {LEAST_RUNS} batches of {name}, {call_s:.3g} s a call: of "
+        f"{gpu_s:g} s, {before_s:.2g} s went to filling, copying and choosing a size, and "
+        f"{used_s:.2g} s to pilots, warm-up and batches"
+    )
+    fix = "the GPU is much slower than usual or busy; the next run may do better"
+    return ProbeError(Failure(Reason.BUDGET_EXCEEDED, detail, advice=fix))
 
 
 def elapsed(gpu: Gpu, call: Call, repeats: int = 1) -> float:
