@@ -163,7 +163,7 @@ class Gatekeeper:
             resume_grace_s=self._settings.resume_grace_s,
         )
         if report.failure is None:
-            self._need_bytes[run] = report.vram_peak_bytes
+            self._need_bytes[run] = report.vram_peak_bytes or 0
             memory.learn(after, marks)
         known = {
             **report.conditions,

@@ -14,11 +14,11 @@ import os
 import sys
 import time
 from contextlib import asynccontextmanager
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import TYPE_CHECKING
 
 from gpud.agent import childend, children, gpulock, processes
-from gpud.core import wire
+from gpud.core import progress, wire
 from gpud.core.advice import Platform, Situation, worded, words
 from gpud.core.breaker import Breaker, Standing, State
 from gpud.core.errors import WireError
@@ -130,24 +130,16 @@ class Launcher:
 
     async def inventory(self, job: Job) -> Inventory:
         """Ask CUDA which GPUs there are. ``Errors: Refused``; all else is in the inventory."""
-        document = await self._measure("--inventory", job, INVENTORY_BUDGET_S, Inventory)
+        ended = await self._measure("--inventory", job, INVENTORY_BUDGET_S, Inventory)
+        document = ended.document
         return Inventory(failure=document) if isinstance(document, Failure) else document
 
     async def run(self, spec: ProbeSpec, job: Job) -> RunReport:
         """Run one probe on one GPU. ``Errors: Refused``; all else is in the report."""
-        document = await self._measure(
+        ended = await self._measure(
             "--run", job, spec.budget_s, RunReport, gpu=spec.backend is Backend.CUDA
         )
-        if isinstance(document, Failure):
-            return RunReport(probe=spec.name, backend=spec.backend, failure=document)
-        if detail := childend.foreign(document, spec):
-            detail = f"asked for {spec.name}, got a report of {detail}"
-        elif document.device is not None and document.device.uuid != job.gpu:
-            detail = f"asked for {job.gpu}, got a report of {document.device.uuid!r:.60}"
-        else:
-            return document
-        failure = Failure(Reason.BAD_OUTPUT, detail)
-        return RunReport(probe=spec.name, backend=spec.backend, failure=failure)
+        return childend.report(spec, job, ended)
 
     async def _measure(
         self,
@@ -157,21 +149,30 @@ class Launcher:
         kind: type[wire.Document],
         *,
         gpu: bool = True,
-    ) -> wire.Document | Failure:
-        deadline_s = max(budget_s * self._deadline_ratio, 1.0)
+    ) -> childend.Measured[wire.Document]:
+        deadline_s = max(budget_s * self._deadline_ratio, 1.0) + (job.start_limit_s if gpu else 0)
         what = _what(verb, job)
+        begun_s = time.monotonic()
+        memory = os.memfd_create("progress")
         try:
+            os.ftruncate(memory, progress.SIZE)
+            job = replace(job, progress_fd=memory)
             async with self._turn(gpu=gpu) as fd:
+                begun_s = time.monotonic()
                 ended, process = await self._child(verb, job, deadline_s, fd, what, gpu=gpu)
+            note = progress.read(os.pread(memory, progress.SIZE, 0))
         except OSError as error:
             detail = f"cannot lock {self._lock_path}: {error.strerror}"
-            return Failure(Reason.SPAWN_FAILED, detail, advice=ADVICE_LOCK)
+            return childend.Measured(Failure(Reason.SPAWN_FAILED, detail, advice=ADVICE_LOCK))
+        finally:
+            os.close(memory)
         if isinstance(ended, Failure):
-            return ended
-        document = childend.judged(ended, kind, deadline_s)
+            return childend.Measured(ended)
+        document = childend.judged(ended, kind, deadline_s, job, note)
         if isinstance(document, Failure):
             document = worded(document, self._platform)
-        hung = isinstance(document, Failure) and document.reason is Reason.HUNG
+        result = childend.Measured(document, note, time.monotonic() - begun_s)
+        hung = isinstance(document, Failure) and document.reason in childend.HANGS
         story = document.detail if isinstance(document, Failure) else None
         if hung and ended.code is None and process is not None:
             if not gpu:
@@ -183,7 +184,7 @@ class Launcher:
             self._set(self.breaker.after_hang(time.monotonic(), what), what=what, detail=told)
         elif gpu:
             self._set(self.breaker.after_end(time.monotonic(), what))
-        return document
+        return result
 
     @asynccontextmanager
     async def _turn(self, *, gpu: bool) -> AsyncIterator[int | None]:
@@ -237,7 +238,7 @@ class Launcher:
                 [*self._command, verb],
                 json.dumps(asdict(job)).encode(),
                 deadline_s=deadline_s,
-                pass_fds=() if fd is None else (fd,),
+                pass_fds=[each for each in (fd, job.progress_fd) if each is not None],
                 grace_s=self._grace_s,
                 started=started,
             )

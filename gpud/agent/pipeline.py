@@ -48,6 +48,7 @@ LOOK_AGAIN = frozenset(
         Reason.INIT_FAILED,
         Reason.LIBRARY_MISSING,
         Reason.HUNG,
+        Reason.SLOW_START,
         Reason.KILLED,
         Reason.CRASHED,
     }
@@ -309,7 +310,12 @@ class Pipeline:
 
     def _job(self) -> Job:
         """Give a job for the list of GPUs."""
-        return Job(cuda_library=self._settings.cuda.library, sysroot=self._settings.sysroot)
+        cuda = self._settings.cuda
+        return Job(
+            cuda_library=cuda.library,
+            sysroot=self._settings.sysroot,
+            start_limit_s=cuda.start_limit_s,
+        )
 
     def _job_of(self, due: Due) -> Job:
         return replace(

@@ -11,7 +11,6 @@ import hashlib
 import json
 import os
 import platform
-import signal
 import sys
 from contextlib import contextmanager
 from dataclasses import asdict, replace
@@ -21,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 from gpud import discovery
 from gpud.child import kernels, probes
 from gpud.child.budget import Budget, Orphaned
+from gpud.child.progress import Progress
 from gpud.core import advice
 from gpud.core.errors import ProbeError
 from gpud.core.sample import Backend, Failure, Job, ProbeSpec, Reason, RunReport, Unit
@@ -34,7 +34,6 @@ if TYPE_CHECKING:
     from gpud.core.sample import Condition
 
 LARGEST_JOB = 1 << 16
-ALARM_RATIO, SHORTEST_ALARM_S = 1.5, 1.0
 LONGEST_BUDGET_S = 600
 BLAS_THREADS = ("OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "OMP_NUM_THREADS")
 JOB_FIELDS: dict[str, Any] = {
@@ -45,6 +44,8 @@ JOB_FIELDS: dict[str, Any] = {
     "cache_dir": str | None,
     "budget_s": int | float,
     "seed": int,
+    "start_limit_s": int | float,
+    "progress_fd": int | None,
 }
 
 
@@ -72,19 +73,20 @@ def _listing(answers: TextIO) -> int:
 
 
 def _inventory(job: Job, answers: TextIO) -> int:
-    _limit(job.budget_s)
+    progress = Progress(job)
     from gpud.child import cuda
 
-    found = cuda.inventory(job)
+    found = cuda.inventory(job, progress)
     if found.failure is not None:
         found = replace(found, failure=_worded(found.failure, job))
+    found = replace(found, refused=tuple(_worded(each, job) for each in found.refused))
     _say(answers, asdict(found))
     return 0 if found.failure is None else 1
 
 
 def _run(job: Job, answers: TextIO) -> int:
-    budget = Budget(job.budget_s)
-    _limit(job.budget_s)
+    progress = Progress(job)
+    budget = Budget(job.budget_s, progress=progress)
     known = job.probe in discovery.names(probes)
     module = discovery.module(probes, job.probe, ("SPEC", "run")) if known else "no such probe"
     if isinstance(module, str):
@@ -92,50 +94,89 @@ def _run(job: Job, answers: TextIO) -> int:
         return 2
     budget.gpu_s = module.SPEC.gpu_budget_s
     try:
-        report = _measured(module, job, budget)
+        report = _reported(module, job, budget, progress)
     except Orphaned:
         return 1
-    except ProbeError as error:
-        report = _failed(module.SPEC, _worded(error.failure, job), budget)
-    except MemoryError:
-        failure = Failure(Reason.OUT_OF_MEMORY, "the host has no memory left for this run")
-        report = _failed(module.SPEC, failure, budget)
-    except Exception as error:  # noqa: BLE001  # the boundary: whatever happens is the result
-        failure = Failure(Reason.INTERNAL, f"{type(error).__name__}: {error}")
-        report = _failed(module.SPEC, failure, budget)
     _say(answers, asdict(report))
     return 0 if report.failure is None else 1
 
 
-def _measured(module: ModuleType, job: Job, budget: Budget) -> RunReport:
+def _reported(module: ModuleType, job: Job, budget: Budget, progress: Progress) -> RunReport:
+    """Measure, and report the failure with what is known beside it where that does not work out.
+
+    The report is noted before anything is given back: a driver that hangs or crashes there costs no
+    figure. Errors: ``Orphaned``.
+    """
     spec: ProbeSpec = module.SPEC
-    with _opened(spec, job) as gpu:
-        # One full pass now, none later: a collection inside a timed region is a false outlier.
-        gc.collect()
-        gc.freeze()
-        gc.disable()
+    report = RunReport(probe=spec.name, backend=spec.backend, conditions=_conditions(spec))
+    progress.draft(asdict(report))
+    try:
+        with _opened(spec, job, progress) as gpu:
+            report = replace(report, device=gpu.device)
+            known = {**report.conditions, **progress.facts}
+            progress.draft(asdict(replace(report, conditions=known)))
+            report = _measured(module, report, gpu, budget, job)
+            report = replace(report, duration_s=budget.spent() + progress.start_s)
+            progress.draft(asdict(report))
+    except Orphaned:
+        raise
+    except Exception as error:  # noqa: BLE001  # the boundary: whatever happens is the result
+        known = {**report.conditions, **progress.facts}
+        took_s = budget.spent() + progress.start_s
+        failure = _failure(error, job)
+        return replace(report, conditions=known, duration_s=took_s, failure=failure)
+    if gpu.release_errors:
+        words = "; ".join(gpu.release_errors.values())
+        report = replace(report, conditions={**report.conditions, "release_errors": words})
+    return report
+
+
+def _failure(error: Exception, job: Job) -> Failure:
+    if isinstance(error, ProbeError):
+        return _worded(error.failure, job)
+    if isinstance(error, MemoryError):
+        return Failure(Reason.OUT_OF_MEMORY, "the host has no memory left for this run")
+    return Failure(Reason.INTERNAL, f"{type(error).__name__}: {error}")
+
+
+def _measured(
+    module: ModuleType, report: RunReport, gpu: Gpu, budget: Budget, job: Job
+) -> RunReport:
+    """Add the figures, or why there are none. ``Errors: Orphaned``."""
+    # One full pass now, none later: a collection inside a timed region is a false outlier.
+    gc.collect()
+    gc.freeze()
+    gc.disable()
+    try:
         budget.check()
         outcome = module.run(gpu, budget, job.seed)
-        conditions = {**_conditions(spec), **gpu.conditions(), **outcome.conditions}
-        used_s, device = gpu.busy_s, gpu.device
-        vram, pinned = gpu.vram_peak_bytes, gpu.pinned_peak_bytes
-    return RunReport(
-        probe=spec.name,
-        backend=spec.backend,
-        device=device,
+    except Orphaned:
+        raise
+    except Exception as error:  # noqa: BLE001  # as in ``_reported``, and the GPU is still there
+        return _with_costs(replace(report, failure=_failure(error, job)), gpu)
+    costly = _with_costs(report, gpu)
+    return replace(
+        costly,
         samples=outcome.samples,
         missing=outcome.missing,
-        conditions=conditions,
-        duration_s=budget.spent(),
-        gpu_seconds=used_s,
-        vram_peak_bytes=vram,
-        pinned_peak_bytes=pinned,
+        conditions={**costly.conditions, **outcome.conditions, "verified": True},
         curve=outcome.curve,
     )
 
 
+def _with_costs(report: RunReport, gpu: Gpu) -> RunReport:
+    """Add what a run has cost and under which conditions, whether it measured anything or not."""
+    return replace(
+        report,
+        conditions={**report.conditions, **gpu.conditions()},
+        gpu_seconds=gpu.busy_s,
+        vram_peak_bytes=gpu.vram_peak_bytes,
+        pinned_peak_bytes=gpu.pinned_peak_bytes,
+    )
+
+
 @contextmanager
-def _opened(spec: ProbeSpec, job: Job) -> Iterator[Gpu]:
+def _opened(spec: ProbeSpec, job: Job, progress: Progress) -> Iterator[Gpu]:
     """Open what the probe runs on; neither CUDA nor numpy is loaded for the other."""
     if spec.backend is Backend.CPU:
         # Read by the BLAS when numpy loads. One core is a reference that does not depend on what
@@ -152,7 +193,8 @@ def _opened(spec: ProbeSpec, job: Job) -> Iterator[Gpu]:
     from gpud.child import cuda
 
     # A spinning wait where the wait is in the figure; a throughput run must not burn a core.
-    with cuda.opened(job, spin=spec.unit in {Unit.SECONDS, Unit.ELEMENTS}) as gpu:
+    spin = spec.unit in {Unit.SECONDS, Unit.ELEMENTS}
+    with cuda.opened(job, spin=spin, progress=progress) as gpu:
         yield gpu
 
 
@@ -168,14 +210,7 @@ def _conditions(spec: ProbeSpec) -> dict[str, Condition]:
         "clocksource": clock.read_text().strip() if clock.exists() else None,
         "cpu_count": os.cpu_count(),
         "load_1m": os.getloadavg()[0],
-        "verified": True,
     }
-
-
-def _failed(spec: ProbeSpec, failure: Failure, budget: Budget) -> RunReport:
-    return RunReport(
-        probe=spec.name, backend=spec.backend, failure=failure, duration_s=budget.spent()
-    )
 
 
 def _worded(failure: Failure, job: Job) -> Failure:
@@ -187,13 +222,6 @@ def _worded(failure: Failure, job: Job) -> Failure:
         kernel = platform.release()
     marked = any((root / mark.lstrip("/")).exists() for mark in advice.CONTAINER_MARKS)
     return advice.worded(failure, advice.platform(kernel, container=marked))
-
-
-def _limit(budget_s: float) -> None:
-    """Let the kernel end us if a driver call never returns: no Python handler would run then."""
-    signal.signal(signal.SIGALRM, signal.SIG_DFL)
-    # An interpreter on a busy machine takes its time to the first check; the budget shall win.
-    signal.setitimer(signal.ITIMER_REAL, max(budget_s * ALARM_RATIO, SHORTEST_ALARM_S))
 
 
 def _job() -> Job | None:
@@ -221,6 +249,8 @@ def _trouble(given: object) -> str | None:
             return f"{name} has the wrong type"
     if not 0 < given.get("budget_s", 1) <= LONGEST_BUDGET_S:
         return f"budget_s is {given['budget_s']}"
+    if not 0 < given.get("start_limit_s", 1) <= LONGEST_BUDGET_S:
+        return f"start_limit_s is {given['start_limit_s']}"
     return None
 
 

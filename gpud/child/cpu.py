@@ -201,6 +201,9 @@ class CpuGpu:
         if code:
             raise ProbeError(Failure(Reason.INTERNAL, f"{call.name} gave {code}"))
 
+    def about(self, *calls: Call) -> None:
+        """Nothing to note: no twin hangs."""
+
     def timed(self, call: Call, repeats: int = 1) -> float:
         """Time ``repeats`` calls. Units: seconds of wall time, monotonic."""
         begun = time.perf_counter()
@@ -218,6 +221,11 @@ class CpuGpu:
     def conditions(self) -> dict[str, Condition]:
         """Give what makes this CPU's figures what they are."""
         return {"numpy": np.__version__, "cpu_count": self.sm_count}
+
+    @property
+    def release_errors(self) -> dict[str, str]:
+        """Nothing here is refused."""
+        return {}
 
     def close(self) -> None:
         """Give everything back."""

@@ -11,12 +11,14 @@ import ctypes
 import os
 import time
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gpud.child.cuda_api import FUNCTIONS, OPTIONAL, SIZE
 from gpud.child.cuda_errors import failure
 from gpud.child.cuda_gpu import CudaGpu
+from gpud.child.progress import Progress
 from gpud.core import exposure
 from gpud.core.advice import Situation
 from gpud.core.errors import ProbeError
@@ -28,14 +30,14 @@ if TYPE_CHECKING:
 SONAME = "libcuda.so.1"
 WSL_LIBRARY = "usr/lib/wsl/lib/libcuda.so.1"
 
-INVALID_VALUE = 1
+LOADING_MODES = {1: "eager", 2: "lazy"}
 SM_COUNT, L2_BYTES, CC_MAJOR, CC_MINOR, MPS_ENABLED = 16, 38, 75, 76, 133  # CU_DEVICE_ATTRIBUTE_*
 
 
 class Driver:
     """The loaded library. ``library`` is the file the loader really opened."""
 
-    def __init__(self, job: Job) -> None:
+    def __init__(self, job: Job, progress: Progress) -> None:
         """Load the library, resolve every function, initialise CUDA.
 
         Errors: ``ProbeError`` with the loader's own words, the missing symbol, or cuInit's code.
@@ -46,8 +48,11 @@ class Driver:
         os.environ["CUDA_DEVICE_ORDER"] = "PCI_BUS_ID"
         if job.cache_dir:
             os.environ["CUDA_CACHE_PATH"] = job.cache_dir
+        self.progress = progress
+        progress.about("dlopen")
         loaded = _loaded(job)
         self.library = _real_path(loaded)
+        progress.facts["library"] = self.library
         self.function: dict[str, Callable[..., int]] = {}
         for name, prototype in (*FUNCTIONS.items(), *OPTIONAL.items()):
             try:
@@ -63,12 +68,19 @@ class Driver:
             self.function[name] = function
         begun = time.monotonic()
         self("cuInit", 0)
-        self.init_s = time.monotonic() - begun
+        progress.facts["init_s"] = time.monotonic() - begun
+        self.cuda_version = progress.facts["cuda_version"] = self._version()
+        progress.facts["loading"] = self._loading()
 
     def __call__(self, name: str, *arguments: Any) -> None:  # noqa: ANN401  # whatever C takes
         """Call a function by name. ``Errors: ProbeError`` for any code but 0."""
-        if code := self.function[name](*arguments):
+        if code := self.code(name, *arguments):
             raise self.error(name, code)
+
+    def code(self, name: str, *arguments: Any) -> int:  # noqa: ANN401  # whatever C takes
+        """Call a function by name and give its code, whatever it is."""
+        self.progress.about(name)
+        return self.function[name](*arguments)
 
     def error(self, name: str, code: int) -> ProbeError:
         """Put a code into words."""
@@ -93,15 +105,33 @@ class Driver:
         self(name, ctypes.byref(handle), *arguments)
         return handle
 
-    def version(self) -> str:
-        """Give the CUDA version the driver offers, "12.8"."""
-        number = self.value("cuDriverGetVersion", ctypes.c_int)
-        return f"{number // 1000}.{number % 1000 // 10}"
+    def devices(self) -> tuple[list[Device], list[Failure]]:
+        """Describe the GPUs in PCI bus order, and say why of those that cannot be described."""
+        found, refused = [], []
+        for index in range(self.value("cuDeviceGetCount", ctypes.c_int)):
+            try:
+                found.append(self._described(index))
+            except ProbeError as error:
+                detail = f"{error.failure.detail}, asked about GPU {index}"
+                refused.append(replace(error.failure, detail=detail))
+        return found, refused
 
-    def devices(self) -> list[Device]:
-        """Describe every GPU, in PCI bus order."""
-        count = self.value("cuDeviceGetCount", ctypes.c_int)
-        return [self._described(index) for index in range(count)]
+    def _version(self) -> str | None:
+        """Give the CUDA version the driver offers, "12.8"; None for a driver that names none."""
+        number = self._label("cuDriverGetVersion")
+        return f"{number // 1000}.{number % 1000 // 10}" if number else None
+
+    def _loading(self) -> str | None:
+        mode = None
+        if "cuModuleGetLoadingMode" in self.function:
+            mode = self._label("cuModuleGetLoadingMode")
+        return None if mode is None else LOADING_MODES.get(mode)
+
+    def _label(self, name: str, *arguments: Any) -> int | None:  # noqa: ANN401  # ctypes
+        """Ask for a number that nothing depends on; None where the driver refuses."""
+        answer = ctypes.c_int()
+        code = self.code(name, ctypes.byref(answer), *arguments)
+        return None if code else answer.value
 
     def _described(self, index: int) -> Device:
         ordinal = self.value("cuDeviceGet", ctypes.c_int, index)
@@ -132,14 +162,10 @@ class Driver:
             mps=self._uses_mps(ordinal),
         )
 
-    def _uses_mps(self, ordinal: int) -> bool:
+    def _uses_mps(self, ordinal: int) -> bool | None:
         """Say whether contexts go through MPS; drivers before CUDA 12.4 do not know that word."""
-        answer = ctypes.c_int()
-        name = "cuDeviceGetAttribute"
-        code = self.function[name](ctypes.byref(answer), MPS_ENABLED, ordinal)
-        if code not in {0, INVALID_VALUE}:
-            raise self.error(name, code)
-        return code == 0 and bool(answer.value)
+        answer = self._label("cuDeviceGetAttribute", MPS_ENABLED, ordinal)
+        return None if answer is None else bool(answer)
 
     def _word(self, function: str, code: int) -> str | None:
         text = ctypes.c_char_p()
@@ -149,40 +175,59 @@ class Driver:
 
 
 @contextmanager
-def opened(job: Job, *, spin: bool) -> Iterator[CudaGpu]:
+def opened(job: Job, *, spin: bool, progress: Progress | None = None) -> Iterator[CudaGpu]:
     """Open the GPU that ``job.gpu`` names by UUID, and give everything back in the end.
 
     Errors: ``ProbeError``.
     """
-    driver = Driver(job)
-    found = driver.devices()
-    device = next((device for device in found if device.uuid == job.gpu), None)
-    if device is None:
-        detail = f"CUDA offers no GPU with the UUID {job.gpu}"
-        what = Situation.GONE if found else Situation.NO_GPU
-        raise ProbeError(Failure(Reason.NO_DEVICE, detail, advice=what))
-    gpu = CudaGpu(driver, device, spin=spin)
+    progress = progress or Progress()
+    with progress.start_up():
+        driver = Driver(job, progress)
+        gpu = CudaGpu(driver, _asked_for(job, driver), spin=spin)
     try:
-        gpu.start()
+        with progress.start_up():
+            gpu.start()
         yield gpu
     finally:
         gpu.close()
 
 
-def inventory(job: Job) -> Inventory:
+def _asked_for(job: Job, driver: Driver) -> Device:
+    """Find the GPU of a job. ``Errors: ProbeError`` where CUDA does not offer or describe it."""
+    found, refused = driver.devices()
+    device = next((device for device in found if device.uuid == job.gpu), None)
+    if device is not None:
+        return device
+    if refused:
+        raise ProbeError(refused[0])
+    detail = f"CUDA offers no GPU with the UUID {job.gpu}"
+    what = Situation.GONE if found else Situation.NO_GPU
+    raise ProbeError(Failure(Reason.NO_DEVICE, detail, advice=what))
+
+
+def inventory(job: Job, progress: Progress | None = None) -> Inventory:
     """List the GPUs CUDA offers, or say why there are none. No context is made."""
+    progress = progress or Progress()
     library = None
     try:
-        driver = Driver(job)
-        library = driver.library
-        found = tuple(driver.devices())
-        version = driver.version()
+        with progress.start_up():
+            driver = Driver(job, progress)
+            library = driver.library
+            found, refused = driver.devices()
     except ProbeError as error:
         return Inventory(library=library, failure=error.failure)
+    version = driver.cuda_version
     if not found:
         none = Failure(Reason.NO_DEVICE, f"{library} offers no GPU", advice=Situation.NO_GPU)
-        return Inventory(cuda_version=version, library=library, failure=none)
-    return Inventory(found, version, library, driver_folder=_driver_folder())
+        failure = refused[0] if refused else none
+        return Inventory(cuda_version=version, library=library, failure=failure)
+    return Inventory(
+        tuple(found),
+        version,
+        library,
+        driver_folder=_driver_folder(),
+        refused=tuple(refused),
+    )
 
 
 def candidates(job: Job) -> list[str]:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import ctypes
 import time
-from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +14,7 @@ from gpud.child import kernels
 from gpud.child.cuda_api import FUNCTIONS, GRAPH, OPTIONAL, POINTER, SIZE, KernelNode
 from gpud.child.device import Buffer, Call, HostBuffer, Kernel, inside, shared
 from gpud.child.libc import null_call
+from gpud.core import progress
 from gpud.core.advice import Situation
 from gpud.core.errors import ProbeError
 from gpud.core.sample import Backend, Device, Failure, Reason
@@ -29,7 +29,6 @@ EVENT_SPIN, EVENT_BLOCKING_SYNC = 0, 1  # CU_EVENT_*; the context's flag does no
 JIT_LOG, JIT_LOG_SIZE = 5, 6  # CU_JIT_ERROR_LOG_BUFFER and its size
 LONGEST_MS = 6e5
 """Between two events of a run, none of which may last so long: Windows resets a GPU after 2 s."""
-LOADING_MODES = {1: "eager", 2: "lazy"}
 
 
 class CudaGpu:
@@ -51,6 +50,7 @@ class CudaGpu:
         self._graphs: list[ctypes.c_void_p] = []
         self._executables: list[ctypes.c_void_p] = []
         self._busy_s = self._load_s = 0.0
+        self._release_errors: dict[str, str] = {}
         self._vram_peak = self._pinned_bytes = 0
         self._ordinal = driver.value("cuDeviceGet", ctypes.c_int, device.index)
         begun = time.monotonic()
@@ -68,6 +68,9 @@ class CudaGpu:
         for _ in range(5):
             self._events.append(self._driver.created("cuEventCreate", flags))
         self._wait = self._call("cuStreamSynchronize", self._lanes[0])
+        self._first, self._last = (
+            self._call("cuEventRecord", event, self._lanes[0]) for event in self._events[:2]
+        )
 
     @property
     def backend(self) -> Backend:
@@ -105,6 +108,11 @@ class CudaGpu:
         return self._pinned_bytes
 
     @property
+    def release_errors(self) -> dict[str, str]:
+        """What ``close`` met, by function."""
+        return self._release_errors
+
+    @property
     def wait(self) -> Call:
         """Wait for the first lane with cuStreamSynchronize, prebuilt."""
         return self._wait
@@ -130,8 +138,11 @@ class CudaGpu:
     def host(self, size: int, *, pinned: bool = True) -> HostBuffer:
         """Take page-locked memory; ordinary memory where WSL has none left or none is wanted."""
         address = ctypes.c_void_p()
-        allocate = self._driver.function["cuMemHostAlloc"]
-        granted = pinned and allocate(ctypes.byref(address), size, 0) == 0 and bool(address.value)
+        granted = (
+            pinned
+            and self._driver.code("cuMemHostAlloc", ctypes.byref(address), size, 0) == 0
+            and bool(address.value)
+        )
         if granted and address.value is not None:
             self._pinned.append(address)
             self._pinned_bytes += size
@@ -252,7 +263,7 @@ class CudaGpu:
 
     def record(self, *, first: bool) -> Call:
         """Prebuild a cuEventRecord of the first or the last event of a region."""
-        return self._call("cuEventRecord", self._events[0 if first else 1], self._lanes[0])
+        return self._first if first else self._last
 
     def between(self) -> float:
         """Wait for the last event and give the GPU's seconds since the first.
@@ -265,16 +276,19 @@ class CudaGpu:
     def check(self, code: int, call: Call) -> None:
         """Raise what a non-zero code of ``call`` means."""
         if code:
-            known = call.name in FUNCTIONS or call.name in OPTIONAL
-            raise self._driver.error(call.name if known else "cuLaunchKernel", code)
+            raise self._driver.error(_function(call), code)
+
+    def about(self, *calls: Call) -> None:
+        """Note the calls of a loop, once before it: one of them is where it may hang."""
+        self._driver.progress.about(progress.names(map(_function, calls)))
 
     def timed(self, call: Call, repeats: int = 1) -> float:
         """Put ``repeats`` calls between two events. Units: seconds of GPU time for all of them."""
-        first, last, *_ = self._events
-        self._driver("cuEventRecord", first, self._lanes[0])
+        self.about(self._first, call)
+        self.check(self._first.real(), self._first)
         for _ in range(repeats):
             self.check(call.real(), call)
-        self._driver("cuEventRecord", last, self._lanes[0])
+        self.check(self._last.real(), self._last)
         taken_s = self.between()
         self._busy_s += taken_s
         return taken_s
@@ -284,18 +298,24 @@ class CudaGpu:
 
         Units: seconds of GPU time from before the first to after the last of them.
         """
-        (first, last, meeting, *_), (lane, other) = (
+        (first, _, meeting, *_), (lane, other) = (
             self._events,
             (self._lane(0), self._lane(1)),
         )
-        self._driver("cuEventRecord", first, lane)
-        self._driver("cuStreamWaitEvent", other, first, 0)
+        begin = (self._first, self._call("cuStreamWaitEvent", other, first, 0))
+        end = (
+            self._call("cuEventRecord", meeting, other),
+            self._call("cuStreamWaitEvent", lane, meeting, 0),
+            self._last,
+        )
+        self.about(*begin, left, right)
+        for call in begin:
+            self.check(call.real(), call)
         for _ in range(repeats):
             self.check(left.real(), left)
             self.check(right.real(), right)
-        self._driver("cuEventRecord", meeting, other)
-        self._driver("cuStreamWaitEvent", lane, meeting, 0)
-        self._driver("cuEventRecord", last, lane)
+        for call in end:
+            self.check(call.real(), call)
         taken_s = self.between()
         self._busy_s += taken_s
         return taken_s
@@ -306,28 +326,22 @@ class CudaGpu:
 
     def conditions(self) -> dict[str, Condition]:
         """Give what the driver knows of the circumstances."""
-        free, total = self.memory()
-        mode = None
-        if "cuModuleGetLoadingMode" in self._driver.function:
-            mode = LOADING_MODES.get(self._driver.value("cuModuleGetLoadingMode", ctypes.c_int))
-        return {
-            "library": self._driver.library,
-            "cuda_version": self._driver.version(),
+        known: dict[str, Condition] = {
+            **self._driver.progress.facts,
             "sync": "spin" if self._spin else "blocking",
-            "loading": mode,
-            "init_s": self._driver.init_s,
             "context_s": self._context_s,
             "module_load_s": self._load_s,
-            "memory_free_bytes": free,
-            "memory_total_bytes": total,
         }
+        try:
+            known["memory_free_bytes"], known["memory_total_bytes"] = self.memory()
+        except ProbeError:  # nothing depends on it, and a GPU that is lost does not say
+            known["memory_free_bytes"] = known["memory_total_bytes"] = None
+        return known
 
     def close(self) -> None:
-        """Give everything back in order; a GPU that is lost refuses, and that is no news then."""
-        driver = self._driver
-        with suppress(ProbeError):
-            driver("cuCtxSynchronize")
+        """Give everything back in order; what is refused is in ``release_errors``."""
         for name, handles in (
+            ("cuCtxSynchronize", [None]),  # whatever went wrong late is said here
             ("cuGraphExecDestroy", self._executables),
             ("cuGraphDestroy", self._graphs),
             ("cuEventDestroy_v2", self._events),
@@ -338,8 +352,10 @@ class CudaGpu:
             ("cuDevicePrimaryCtxRelease_v2", [self._ordinal]),
         ):
             for handle in handles:
-                with suppress(ProbeError):
-                    driver(name, handle)
+                try:
+                    self._driver(name, *(() if handle is None else (handle,)))
+                except ProbeError as error:
+                    self._release_errors.setdefault(name, error.failure.detail)
 
     def _call(self, name: str, *arguments: Any) -> Call:  # noqa: ANN401  # ctypes values
         prototype = FUNCTIONS.get(name) or OPTIONAL[name]
@@ -358,6 +374,7 @@ class CudaGpu:
 
     def _aside(self, name: str, *arguments: Any) -> None:  # noqa: ANN401  # ctypes values
         """Do what is not measured, after all queued work; its GPU time is gpud's cost as well."""
+        self.about(self._wait)
         self.check(self._wait.real(), self._wait)
         *_, first, last = self._events
         self._driver("cuEventRecord", first, None)
@@ -378,9 +395,15 @@ class CudaGpu:
         options = (ctypes.c_int * 2)(JIT_LOG, JIT_LOG_SIZE)
         values = (ctypes.c_void_p * 2)(ctypes.addressof(said), len(said))
         begun = time.monotonic()
-        code = self._driver.function["cuModuleLoadDataEx"](
-            ctypes.byref(module), image + b"\0", len(options), options, values
-        )
+        with self._driver.progress.start_up():
+            code = self._driver.code(
+                "cuModuleLoadDataEx",
+                ctypes.byref(module),
+                image + b"\0",
+                len(options),
+                options,
+                values,
+            )
         self._load_s += time.monotonic() - begun
         if code:
             refusal = self._driver.error("cuModuleLoadDataEx", code).failure
@@ -390,6 +413,12 @@ class CudaGpu:
                 Failure(refusal.reason, detail, refusal.function, refusal.code, refusal.advice)
             )
         return module
+
+
+def _function(call: Call) -> str:
+    """Name the driver function of a call: those of launches have the names of their kernels."""
+    known = call.name in FUNCTIONS or call.name in OPTIONAL
+    return call.name if known else "cuLaunchKernel"
 
 
 def _argument(value: Argument) -> Any:  # noqa: ANN401  # a ctypes value

@@ -100,6 +100,10 @@ class Gpu(Protocol):
         """The most page-locked memory that was held at once."""
 
     @property
+    def release_errors(self) -> dict[str, str]:
+        """What was refused while everything was given back, by function."""
+
+    @property
     def wait(self) -> Call:
         """Wait for the first lane, as a prebuilt call."""
 
@@ -163,6 +167,9 @@ class Gpu(Protocol):
     def check(self, code: int, call: Call) -> None:
         """Raise what a non-zero code of ``call`` means."""
 
+    def about(self, *calls: Call) -> None:
+        """Note which calls come next, for an end in the middle of one; never in a timed region."""
+
     def timed(self, call: Call, repeats: int = 1) -> float:
         """Do ``call`` ``repeats`` times between two events; seconds of device time for all."""
 
@@ -217,6 +224,8 @@ def plausible(taken_s: float, what: str) -> float:
 
 def perform(gpu: Gpu, call: Call, repeats: int = 1) -> None:
     """Do a call, and wait for the stream."""
+    gpu.about(call)
     for _ in range(repeats):
         gpu.check(call.real(), call)
+    gpu.about(gpu.wait)
     gpu.check(gpu.wait.real(), gpu.wait)

@@ -89,6 +89,7 @@ def one_by_one(gpu: Gpu, call: Call, count: int, budget: Budget) -> Timed:
     real, null, clock = call.real, call.null, time.perf_counter_ns
     taken, nothing = _nanoseconds(count), _nanoseconds(2 * count)
     for first in range(0, count, BURST):
+        gpu.about(call)
         for place in range(first, min(first + BURST, count)):
             begun = clock()
             idle = null()
@@ -102,6 +103,7 @@ def one_by_one(gpu: Gpu, call: Call, count: int, budget: Budget) -> Timed:
             nothing[2 * place + 1] = ended - after
             if code or idle:
                 gpu.check(code, call)
+        gpu.about(gpu.wait)
         gpu.check(gpu.wait.real(), gpu.wait)
         budget.check()
     return _timed(taken, nothing, 1)
@@ -118,6 +120,7 @@ def sequences(
     reals, nulls = [call.real for call in calls], [call.null for call in calls[:-1]]
     clock = time.perf_counter_ns
     taken, nothing = _nanoseconds(count), _nanoseconds(2 * count)
+    gpu.about(*calls)
     for place in range(count):
         begun = clock()
         for null in nulls:
@@ -163,6 +166,7 @@ def gpu_time(gpu: Gpu, calls: Sequence[Call], ahead: Load, count: int) -> tuple[
     queued = (ahead.call, first, *calls, last)
     found = []
     for _ in range(count):
+        gpu.about(*queued)
         for each in queued:
             gpu.check(each.real(), each)
         found.append(gpu.between())
@@ -192,6 +196,7 @@ def verify_launches(gpu: Gpu, seed: int) -> None:
     start = seed % 1_000_000
     gpu.fill(counter, start)
     call = gpu.launch(gpu.kernel("gpud_count"), (1, 1), (1, 1), counter)
+    gpu.about(call)
     for _ in range(BURST):
         gpu.check(call.real(), call)
     counted = int.from_bytes(gpu.download(counter), "little") - start

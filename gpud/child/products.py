@@ -152,7 +152,9 @@ def _filled(gpu: Gpu, buffer: Buffer, pool: Buffer, chance: random.Random, empty
         stretch = Buffer(pool.address + starts[-1] * size, band * size)
         place = Buffer(buffer.address + first * size, band * size)
         copies.append(gpu.copy_device(place, stretch))
-    for call in (gpu.record(first=True), *copies, gpu.record(first=False)):
+    queued = (gpu.record(first=True), *copies, gpu.record(first=False))
+    gpu.about(*queued)
+    for call in queued:
         gpu.check(call.real(), call)
     gpu.account(gpu.between())
     return Matrix(empty.pool, empty.n, tuple(starts))

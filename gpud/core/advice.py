@@ -59,6 +59,7 @@ class Situation(StrEnum):
     FULL = "full"
     GONE = "gone"  # one GPU of several, for CUDA
     HUNG = "hung"
+    HUNG_WAIT = "hung_wait"  # the GPU does not finish what it was given
     JIT_MISSING = "jit_missing"
     JIT_OFF = "jit_off"
     LIBRARY_MISSING = "library_missing"
@@ -74,6 +75,8 @@ class Situation(StrEnum):
     OURS = "ours"
     RESET = "reset"
     SILENT = "silent"
+    SLOW_LOAD = "slow_load"  # compiling gpud's kernels
+    SLOW_START = "slow_start"
     STUB = "stub"
     TELEMETRY_SILENT = "telemetry_silent"  # while the GPU works
     TOO_OLD = "too_old"
@@ -97,9 +100,29 @@ _ANYWHERE: Final[Mapping[Situation, str]] = {
     Situation.AGAIN: "if it happens again, {restart}",
     Situation.ECC: "the GPU's memory has an uncorrectable error; {restart}",
     Situation.LINK: "the link between GPUs has an error that cannot be corrected; {restart}",
+    Situation.HUNG_WAIT: "the GPU does not finish what it was given: close GPU programs; if it "
+    "stays, {restart}",
+    Situation.SLOW_LOAD: "the driver compiles gpud's kernels, once after each of its updates: look "
+    "whether the disk is slow or full, and whether gpud's user may write to cuda-cache in the "
+    "state folder; if it stays, {restart}",
+    Situation.SLOW_START: "after a boot or an update of the driver the first start takes longest, "
+    "and a slow or busy disk makes it longer: the next run may do better; if it stays, {restart}",
     Situation.SILENT: "the driver gives no reason; if it stays, {restart}",
 }
 """Where only the restart differs, or nothing."""
+
+_IN_CALL: Final[Mapping[str, Situation]] = {
+    "cuModuleLoadDataEx": Situation.SLOW_LOAD,
+    "cuStreamSynchronize": Situation.HUNG_WAIT,
+    "cuEventSynchronize": Situation.HUNG_WAIT,
+    "cuCtxSynchronize": Situation.HUNG_WAIT,
+}
+
+
+def of_hang(call: str | None, *, start_up: bool) -> Situation:
+    """Name the situation of a process that a call of the driver did not return to."""
+    return _IN_CALL.get(call or "", Situation.SLOW_START if start_up else Situation.HUNG)
+
 
 _RESTART: Final[Mapping[Platform, str]] = {
     Platform.WSL2: "run `wsl --shutdown` in Windows and open the distribution again",

@@ -139,15 +139,15 @@ def _(event: RunFinished, snapshot: Snapshot) -> Snapshot:
             },
         },
         latencies=_accumulated(snapshot.latencies, gpu, report),
-        gpu_seconds=snapshot.gpu_seconds + report.gpu_seconds,
+        gpu_seconds=snapshot.gpu_seconds + (report.gpu_seconds or 0.0),
     )
     fresh = recent.points(report, event.gpu, event.now_s, event.flags)
     after = recent.with_points(after, fresh) if fresh else after
-    if gpu is not None and good:
+    if gpu is not None:
         after = replace(
             after,
-            vram_peak_bytes=max(snapshot.vram_peak_bytes or 0, report.vram_peak_bytes),
-            pinned_peak_bytes=max(snapshot.pinned_peak_bytes or 0, report.pinned_peak_bytes),
+            vram_peak_bytes=_most(snapshot.vram_peak_bytes, report.vram_peak_bytes),
+            pinned_peak_bytes=_most(snapshot.pinned_peak_bytes, report.pinned_peak_bytes),
         )
     return _probe_health(with_run(after, key, event.now_s), event.now_s)
 
@@ -283,6 +283,10 @@ def _(event: TurnedAway, snapshot: Snapshot) -> Snapshot:
     before = snapshot.turned_away
     more = {reason: before.get(reason, 0) + count for reason, count in event.counts.items()}
     return replace(snapshot, turned_away={**before, **more})
+
+
+def _most(before: int | None, now: int | None) -> int | None:
+    return max(before or 0, now) if now is not None else before
 
 
 def _accumulated(

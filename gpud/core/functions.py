@@ -234,7 +234,7 @@ def _enough(state: Functions, one: Sign, look: _Look) -> bool:
         return lasting and Subject(CUDA) not in state.strikes  # else it is decided there
     if one.subject.kind == CONTAINER:
         return True  # hours lie between two runs, and its verdict rests on two probes
-    if one.why.reason == Reason.HUNG:
+    if one.why.reason in {Reason.HUNG, Reason.SLOW_START}:
         # Under the same driver that is the health of ``gpu``, which tells more of it.
         breaker = look.snapshot.breaker
         return another and lasting and breaker is not None and breaker.state is not State.CLOSED

@@ -153,8 +153,20 @@ def with_presence(snapshot: Snapshot, now_s: float) -> Snapshot:
     if inventory is None:
         return after
     failure, after = inventory.failure, _devices(after, inventory, nothing, now_s)
-    if failure is None:
+    if failure is None and not inventory.refused:
         return with_health(after, "cuda", Level.OK, now_s)
+    if failure is None:  # the others work
+        words = "; ".join(each.detail for each in inventory.refused)
+        first = inventory.refused[0]
+        return with_health(
+            after,
+            "cuda",
+            Level.DEGRADED,
+            now_s,
+            reason=first.reason,
+            detail=f"a GPU that CUDA counts cannot be described: {words}",
+            fix=first.advice,
+        )
     if nothing is not None:
         return with_nothing(after, "cuda", nothing, now_s)
     return with_health(

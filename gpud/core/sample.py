@@ -13,6 +13,11 @@ from typing import Any, TypeAlias
 SCHEMA_VERSION = 1
 """Of every JSON document that crosses a process boundary."""
 
+START_LIMIT_S = 100.0
+"""How long the driver may take to start: after a boot or an update nothing of it has been read from
+the disk yet, and its kernels are compiled anew.
+"""
+
 Condition: TypeAlias = str | int | float | bool | None
 """One fact about the circumstances of a run, stored beside its figures."""
 
@@ -77,6 +82,7 @@ class Reason(StrEnum):
     DEPENDENCY_MISSING = "dependency_missing"
     BUDGET_EXCEEDED = "budget_exceeded"
     HUNG = "hung"
+    SLOW_START = "slow_start"  # the driver had not started by its own limit
     KILLED = "killed"
     CRASHED = "crashed"
     BAD_OUTPUT = "bad_output"
@@ -155,7 +161,7 @@ class Device:
     l2_bytes: int
     memory_total_bytes: int
     mig: str | None = None  # the profile of a MIG instance, "1g.10gb"; its UUID is "MIG-..."
-    mps: bool = False  # contexts go through the Multi-Process Service
+    mps: bool | None = False  # contexts go through the Multi-Process Service; None: it is not known
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,6 +173,7 @@ class Inventory:
     library: str | None = None  # the file the loader really opened
     failure: Failure | None = None
     driver_folder: str | None = None  # of Windows' driver store, that the driver was loaded from
+    refused: tuple[Failure, ...] = ()  # GPUs that CUDA counts and does not describe
     schema_version: int = SCHEMA_VERSION
 
 
@@ -237,8 +244,10 @@ class Job:
     cuda_library: str = ""  # absolute path; empty: the search order of ``cuda.candidates``
     sysroot: str = "/"
     cache_dir: str | None = None  # for CUDA's JIT cache; a service may have no HOME
-    budget_s: float = 10.0
+    budget_s: float = 10.0  # without start-up
     seed: int = 1
+    start_limit_s: float = START_LIMIT_S  # of loading the driver, cuInit, context and kernels
+    progress_fd: int | None = None  # inherited memory, laid out as ``gpud.core.progress``
 
 
 @dataclass(frozen=True, slots=True)
@@ -246,7 +255,8 @@ class RunReport:
     """The one document a probe child prints.
 
     Either ``failure`` is None and ``samples`` hold verified figures, or there is a failure and no
-    samples: a run whose results were wrong publishes nothing.
+    samples: a run whose results were wrong publishes nothing. What it cost is None where it is not
+    known.
     """
 
     probe: str
@@ -256,10 +266,10 @@ class RunReport:
     missing: tuple[Missing, ...] = ()
     failure: Failure | None = None
     conditions: dict[str, Condition] = field(default_factory=dict)
-    duration_s: float = 0.0  # wall, monotonic, inside the child
-    gpu_seconds: float = 0.0  # as CUDA events saw it; gpud's own cost, as are the next two
-    vram_peak_bytes: int = 0
-    pinned_peak_bytes: int = 0
+    duration_s: float = 0.0  # wall, monotonic, inside the child; of the whole child if it died
+    gpu_seconds: float | None = None  # as CUDA events saw it; gpud's own cost, as are the next two
+    vram_peak_bytes: int | None = None
+    pinned_peak_bytes: int | None = None
     curve: tuple[Point, ...] = ()  # in ascending n, of a probe that looks for a crossing
     schema_version: int = SCHEMA_VERSION
 

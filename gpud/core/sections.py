@@ -10,6 +10,7 @@ from urllib.parse import urlsplit
 from gpud.core import clock, quiet
 from gpud.core.bounds import absolute, between
 from gpud.core.http_settings import loopback
+from gpud.core.sample import START_LIMIT_S
 from gpud.core.telemetry import LEVELS
 
 
@@ -69,6 +70,18 @@ class Library:
     def __post_init__(self) -> None:
         """Refuse a relative path: what it means would depend on where gpud was started."""
         absolute(self, "library", empty=True)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cuda(Library):
+    """libcuda, and how long it may take to start."""
+
+    start_limit_s: float = START_LIMIT_S  # library, cuInit, context and kernels together
+
+    def __post_init__(self) -> None:
+        """Refuse a start that no driver makes, and one that nobody waits for."""
+        Library.__post_init__(self)
+        between(self, "start_limit_s", low=0.5, high=600)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -22,6 +22,7 @@ from gpud.core.sections import (
     Agent,
     Alerts,
     Containers,
+    Cuda,
     Detector,
     Dockerd,
     Export,
@@ -64,7 +65,7 @@ class Settings:
     http: Http = field(default_factory=Http)
     dockerd: Dockerd = field(default_factory=Dockerd)
     agent: Agent = field(default_factory=Agent)
-    cuda: Library = field(default_factory=Library)
+    cuda: Cuda = field(default_factory=Cuda)
     nvml: Library = field(default_factory=Library)
     telemetry: Telemetry = field(default_factory=Telemetry)
     export: Export = field(default_factory=Export)

@@ -45,6 +45,7 @@ SEVERITY: Final[Mapping[Reason, Severity]] = {
     Reason.VERIFICATION_FAILED: Severity.CRITICAL,
     Reason.CPU_ALWAYS_FASTER: Severity.INFO,
     Reason.HUNG: Severity.CRITICAL,
+    Reason.SLOW_START: Severity.CRITICAL,
     Reason.KILLED: Severity.CRITICAL,
     Reason.CRASHED: Severity.CRITICAL,
     Reason.BAD_OUTPUT: Severity.CRITICAL,

@@ -96,8 +96,8 @@ def _refuse_contradictions(report: RunReport) -> None:
         raise WireError(f"a failed {report.probe!r:.60} with figures")
     if len(set(modes)) != len(modes):
         raise WireError(f"a {report.probe!r:.60} with one mode twice")
-    costs = (report.duration_s, report.gpu_seconds)
-    taken = (report.vram_peak_bytes, report.pinned_peak_bytes)
+    costs = (report.duration_s, report.gpu_seconds or 0.0)
+    taken = (report.vram_peak_bytes or 0, report.pinned_peak_bytes or 0)
     if min(*costs, *taken) < 0 or max(taken) > LARGEST_SIZE:
         raise WireError(f"a {report.probe!r:.60} that cost less than nothing, or too much")
     if any(min(point.n, point.cpu_s, point.gpu_s) <= 0 for point in report.curve):

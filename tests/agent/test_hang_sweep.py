@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import pytest
 
+from gpud import discovery
 from gpud.agent.launch import Launcher, Refused
+from gpud.child import probes
 from gpud.core.breaker import State
-from gpud.core.sample import Backend, Job, Pace, ProbeSpec, Reason, RunReport, Skip, Unit
+from gpud.core.sample import Job, Reason, RunReport, Skip
 from tests.agent.ticking import HELD_UP_S, ticking
 from tests.child.running import GPU
 from tests.child.sweep import CALLED, Subject, Sweep, linked, sweeping
@@ -21,6 +23,18 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 DEADLINE_S = 5.0
+RELEASES = {
+    "cuDevicePrimaryCtxRelease_v2",
+    "cuEventDestroy_v2",
+    "cuGraphDestroy",
+    "cuGraphExecDestroy",
+    "cuMemFreeHost",
+    "cuModuleUnload",
+    "cuStreamDestroy_v2",
+}
+START_UP = {
+    name for name in CALLED if name.startswith(("cuInit", "cuDevice", "cuDriver", "cuModule"))
+} - {"cuModuleGetFunction"} | {"cuCtxSetCurrent", "cuEventCreate", "cuStreamCreate"}
 OFTEN = 10
 """Calls in a run from which on a function is hung in the middle too."""
 AT_ONCE, LOOK_EVERY_S = 2, 0.02
@@ -69,8 +83,16 @@ async def hung(hang: Hang, library: Path) -> Seen:
     launcher = Launcher(
         library.with_name("gpu.lock"), on_spawn=lambda: spawned.append(None), deadline_ratio=1.0
     )
-    spec = ProbeSpec(hang.subject.name, Backend.CUDA, Pace.SMALL, Unit.SECONDS, (), DEADLINE_S, "s")
-    job = Job(hang.subject.name, gpu=GPU, cuda_library=str(library), budget_s=100.0)
+    module = discovery.module(probes, hang.subject.name, ("SPEC", "run"))
+    assert not isinstance(module, str)
+    spec = replace(module.SPEC, budget_s=1.0)
+    job = Job(
+        hang.subject.name,
+        gpu=GPU,
+        cuda_library=str(library),
+        budget_s=100.0,
+        start_limit_s=DEADLINE_S,
+    )
     report = await launcher.run(spec, job)
     refused = None
     try:
@@ -105,6 +127,21 @@ async def all_hung(cases: dict[Hang, Path]) -> tuple[dict[Hang, Seen], float]:
     return {hang: task.result() for hang, task in tasks.items()}, gap.largest_s
 
 
+def assert_named(hang: Hang, report: RunReport) -> None:
+    """A hang costs the run and names the call; one while the GPU is given back costs no figure."""
+    failure = report.failure
+    if hang.function in RELEASES:
+        assert (failure, bool(report.samples)) == (None, True), (hang, failure)
+        assert str(report.conditions["release_errors"]).startswith(f"{hang.function}: "), hang
+        return
+    assert failure is not None, hang
+    assert hang.function in (failure.function or "").split(" or "), (hang, failure)
+    reason = Reason.SLOW_START if hang.function in START_UP else Reason.HUNG
+    assert (failure.reason, report.samples) == (reason, ()), (hang, failure)
+    assert failure.advice, hang
+    assert report.conditions["probe_version"], hang
+
+
 def met(sweep: Sweep, place: Path) -> float:
     """Let each hang happen, look at what was made of it, and give the loop's largest gap."""
     place.mkdir()
@@ -115,9 +152,7 @@ def met(sweep: Sweep, place: Path) -> float:
         cases[hang] = linked(sweep.library(hang.subject), own, script)
     seen, gap_s = asyncio.run(all_hung(cases))
     for hang, what in seen.items():
-        failure = what.report.failure
-        assert failure is not None, hang
-        assert (failure.reason, what.report.samples) == (Reason.HUNG, ()), (hang, failure)
+        assert_named(hang, what.report)
         assert (what.state, what.refused, what.spawned) == (State.OPEN, Skip.BREAKER_OPEN, 1), hang
         calls = cases[hang].with_name("calls").read_text().split()
         assert calls[-1] == hang.function, hang  # it hung where it was told to

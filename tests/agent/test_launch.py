@@ -200,7 +200,9 @@ def test_a_hanging_child_is_killed_once_after_the_deadline_and_leaves_no_process
         f"pathlib.Path({str(tmp_path)!r}, 'pid').write_text(str(os.getpid()))\ntime.sleep(600)"
     )
     report = asyncio.run(
-        launcher(tmp_path, script, deadline_ratio=100.0).run(spec(0.015), Job("launch"))
+        launcher(tmp_path, script, deadline_ratio=100.0).run(
+            spec(0.015), Job("launch", start_limit_s=0.1)
+        )
     )
     assert report.failure is not None
     assert report.failure.reason is Reason.HUNG

@@ -38,7 +38,8 @@ READER = (
     "if job['gpu']: open({path!r}).read()\n"
     "print(json.dumps({{'probe': job['probe'], 'backend': 'cuda' if job['gpu'] else 'cpu'}}))"
 )
-ON_GPU, ON_CPU = Job("launch", gpu=GPU, budget_s=0.5), Job("cpu_call", budget_s=0.5)
+ON_GPU = Job("launch", gpu=GPU, budget_s=0.5, start_limit_s=0.5)
+ON_CPU = Job("cpu_call", budget_s=0.5)
 LAUNCH = replace(launch.SPEC, budget_s=0.5)
 CPU_CALL = replace(cpu_call.SPEC, budget_s=0.5)
 
@@ -114,7 +115,7 @@ def test_a_driver_call_that_the_kernel_keeps_stops_gpu_work_until_it_ends(
     # Time enough to come into the call on a busy machine, before the alarm and the kill.
     spec, job = (
         replace(launch.SPEC, budget_s=1.5),
-        Job("launch", gpu=GPU, cuda_library=str(library), budget_s=1.5),
+        Job("launch", gpu=GPU, cuda_library=str(library), budget_s=1.5, start_limit_s=1.5),
     )
 
     async def story() -> None:

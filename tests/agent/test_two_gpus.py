@@ -17,7 +17,7 @@ from gpud.core.conditions import Conditions
 from gpud.core.fold import fold
 from gpud.core.health import Level
 from gpud.core.sample import Pace
-from gpud.core.sections import Library, Probes
+from gpud.core.sections import Cuda, Probes
 from gpud.core.settings import Settings
 from gpud.core.snapshot import Snapshot
 from tests.child.running import GPU
@@ -73,7 +73,7 @@ class Agent:
         self.library = build_libcuda(folder, BOTH)
         self.snapshot = Snapshot(version="1", started_s=0.0)
         self.settings = Settings(
-            cuda=Library(library=str(self.library)), probes=Probes(disabled=OTHERS)
+            cuda=Cuda(library=str(self.library)), probes=Probes(disabled=OTHERS)
         )
         self.history = History(folder, now=lambda: "stamp")
         self.pipeline = Pipeline(

@@ -30,8 +30,9 @@ STICKY = (214, 700, 702, 719, 999)
 """Errors after which every call in the process fails."""
 GIVES_BACK = re.compile(r"Destroy|Free|Unload|Release")
 REPLACEABLE = {"cuMemHostAlloc"}  # ordinary memory does as well
-UNKNOWN_WORD = ("cuDeviceGetAttribute", 1)
-"""How a driver says that it does not know an attribute: an answer, where only newer ones know."""
+LABELS = {"cuDriverGetVersion", "cuMemGetInfo_v2", "cuModuleGetLoadingMode"}
+MPS = ("cuDeviceGetAttribute", 4)
+"""What nothing depends on, the last attribute of a GPU among it: a refusal costs only itself."""
 LAST_TO_FAIL = "cuCtxSynchronize"
 """Cleaning up begins with the last of these; what fails from there on costs no figure."""
 
@@ -64,15 +65,14 @@ def complaint(fault: Fault, run: Run, reason: Reason) -> str | None:
     at = failed_at(fault, run)
     if at is None or (fault.subject.name != INVENTORY and at >= cleaning_from(run)):
         return None if failure is None and figures else f"no figures: {failure}"
-    # A mode or an attribute that this driver does not offer is an answer: the run may go on.
-    an_answer = reason is Reason.UNSUPPORTED or (fault.function, fault.code) == UNKNOWN_WORD
+    # A mode that this driver does not offer is an answer: the run may go on.
+    an_answer = reason is Reason.UNSUPPORTED
     if failure is None:
         told = [m for m in document.get("missing", ()) if fault.function in m["detail"]]
         missing = bool(told) and all(m["reason"] == reason for m in told)
         replaceable = fault.function in REPLACEABLE or GIVES_BACK.search(fault.function)
-        spared = (
-            replaceable or missing or ((fault.function, fault.code) == UNKNOWN_WORD and fault.after)
-        )
+        label = fault.function in LABELS or (fault.function, fault.after) == MPS
+        spared = replaceable or missing or label
         return None if spared and figures else "figures, as if nothing had happened"
     first = (fault.function, fault.code, reason)
     seen = (failure["function"], failure["code"], failure["reason"])

@@ -99,8 +99,7 @@ def test_every_launch_is_one_that_was_asked_for(
         *(1302, 1315, 1316, 2015),  # timed by events, alone and in a row
         *(2016, 2215, 2216, 2465, 2466, 6215, 6216, 6515, 6516, 7515),
         *(7516, 8229),  # by events again
-        *(8230, 8429, 8430, 9429),  # in graphs
-        *(9430, 9679),  # counted
+        *(8230, 8479),  # counted
     ],
 )
 def test_one_refused_launch_spoils_the_run_wherever_it_is(
@@ -110,7 +109,17 @@ def test_one_refused_launch_spoils_the_run_wherever_it_is(
         launch.run(refusing({number: 700}), Budget(30), seed=1)
 
 
-@pytest.mark.parametrize("number", [300, 1800, 5900, 7100, 8500])
+@pytest.mark.parametrize("number", [8480, 8679, 9679])
+def test_refused_launch_in_a_graph_costs_the_graph_alone(
+    refusing: Callable[[dict[int, int]], Refusing], number: int
+) -> None:
+    outcome = launch.run(refusing({number: 700}), Budget(30), seed=1)
+    assert {sample.mode for sample in outcome.samples} == set(launch.SPEC.modes) - {"graph"}
+    assert [missing.mode for missing in outcome.missing] == ["graph"]
+    assert "gave 700" in outcome.missing[0].detail
+
+
+@pytest.mark.parametrize("number", [300, 1800, 5900, 7100, 8300])
 def test_the_first_refusal_is_the_one_that_is_told(
     refusing: Callable[[dict[int, int]], Refusing], number: int
 ) -> None:
@@ -132,9 +141,22 @@ def test_a_driver_without_graphs_lacks_that_mode_and_no_other(
     assert (without or ["cuGraphAddKernelNode_v2"])[0] in missing["detail"]
 
 
-def test_a_graph_that_fails_for_another_reason_spoils_the_run(tmp_path: Path) -> None:
-    failure = scripted(tmp_path, "launch", "fail cuGraphLaunch 719 3").failure
-    assert (failure["function"], failure["code"]) == ("cuGraphLaunch", 719)
+@pytest.mark.parametrize(
+    ("refusal", "reason"),
+    [
+        ("cuGraphLaunch 719 3", Reason.LAUNCH_FAILED),
+        ("cuGraphInstantiateWithFlags 999", Reason.CUDA_ERROR),
+        ("cuGraphCreate 901", Reason.GRAPH_FAILED),
+    ],
+)
+def test_graph_call_that_fails_costs_the_graph_alone(
+    tmp_path: Path, refusal: str, reason: Reason
+) -> None:
+    ended = scripted(tmp_path, "launch", f"fail {refusal}")
+    assert set(launch.SPEC.modes) - set(ended.samples) == {"graph"}
+    (missing,) = ended.document["missing"]
+    assert (missing["mode"], missing["reason"]) == ("graph", reason)
+    assert missing["detail"].startswith(refusal.partition(" ")[0])
 
 
 def test_a_graph_costs_its_launch_and_its_nodes(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from gpud.core.sample import Device, Failure, Inventory, Reason
-from gpud.core.sections import Library
+from gpud.core.sections import Cuda
 from gpud.doctor import libraries
 from gpud.doctor.checks import driver, libcuda, libnvml
 from gpud.doctor.finding import Verdict
@@ -150,7 +150,7 @@ def test_a_configured_library_that_is_not_there_is_a_problem_everywhere(
     tmp_path: Path, tree: dict[str, str]
 ) -> None:
     made = machine(tmp_path, tree)
-    place = Library(library="/nonexistent/lib.so.1")
+    place = Cuda(library="/nonexistent/lib.so.1")
     wrong = replace(made, settings=replace(made.settings, cuda=place, nvml=place))
     for name, check in (("cuda", libcuda), ("nvml", libnvml)):
         found = check.look(wrong)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from gpud.core.sections import Library
+from gpud.core.sections import Cuda
 from gpud.core.settings import Settings
 from gpud.doctor.checks import driver, dxg, libcuda, libnvml, telemetry
 from gpud.doctor.finding import Verdict
@@ -67,7 +67,7 @@ def test_one_that_is_switched_off_is_no_problem_without_an_agent_too(
 def test_a_configured_library_is_expected_to_load_all_the_same(
     check: ModuleType, tmp_path: Path
 ) -> None:
-    own = Library(library="/nonexistent/library.so.1")
+    own = Cuda(library="/nonexistent/library.so.1")
     settings = Settings(home=str(tmp_path / "home"), sysroot=str(tmp_path), cuda=own, nvml=own)
     assert check.look(machine(tmp_path, OFF, settings=settings)).verdict is PROBLEM
 

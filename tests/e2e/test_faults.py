@@ -98,16 +98,21 @@ def test_two_gpus_have_series_of_their_own(gpud: Program) -> None:
 
 def test_a_child_that_hangs_in_the_driver_is_a_reason_and_the_agent_goes_on() -> None:
     """Three programs side by side, because each hang takes the child's whole time budget."""
-    hangs = {"cuInit": "cuda", "cuModuleLoadDataEx": "probes", "cuStreamSynchronize": "probes"}
+    hangs = {
+        "cuInit": ("cuda", "slow_start"),
+        "cuModuleLoadDataEx": ("probes", "slow_start"),
+        "cuStreamSynchronize": ("probes", "hung"),
+    }
     with contextlib.ExitStack() as stack:
         programs = {function: stack.enter_context(program()) for function in hangs}
         for function, gpud in programs.items():
-            gpud.settings = {"cuda": cuda(gpud.home, f"hang {function}\n")}
+            library = cuda(gpud.home, f"hang {function}\n")
+            gpud.settings = {"cuda": {**library, "start_limit_s": 5.0}}
             gpud.start()
-        for function, component in hangs.items():
+        for function, (component, reason) in hangs.items():
             gpud = programs[function]
-            gpud.health(component, 2, "hung", within_s=60)
-            assert_said_in_the_log_and_as_a_metric(gpud, component, "hung")
+            assert function in gpud.health(component, 2, reason, within_s=60)["detail"]
+            assert_said_in_the_log_and_as_a_metric(gpud, component, reason)
             assert gpud.health("gpu", 2, "hung")["fix"]
             assert gpud.value("gpud_breaker_state", state="open") == 1
             assert gpud.value("gpud_gpu_stuck") == 0

@@ -234,6 +234,7 @@ class Session:
             sysroot=self._settings.sysroot,
             cache_dir=str(cache) if usable else None,
             budget_s=spec.budget_s,
+            start_limit_s=self._settings.cuda.start_limit_s,
             seed=secrets.randbelow(2**31 - 1) + 1,
         )
 

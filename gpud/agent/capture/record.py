@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 PYTHON = (sys.executable, "-I", "-m")
 LOOK_S = 5.0
 NVML_S = 5.0  # every question that gpud has, one after the other
-CUDA_BUDGET_S, CUDA_S = 2.5, 5.0  # the child ends itself before it has to be killed
+CUDA_START_LIMIT_S, CUDA_S = 3.75, 5.0  # the child ends itself before it has to be killed
 OWN_S = 5.0  # gpud's own commands
 GRACE_S = 1.0
 """For a killed process to go. All parts but the first are asked at once."""
@@ -146,7 +146,11 @@ async def _nvml(settings: Settings, hangs: str | None) -> Nvml:
 
 
 async def _cuda(settings: Settings, hangs: str | None) -> Inventory:
-    job = Job(cuda_library=settings.cuda.library, sysroot=settings.sysroot, budget_s=CUDA_BUDGET_S)
+    job = Job(
+        cuda_library=settings.cuda.library,
+        sysroot=settings.sysroot,
+        start_limit_s=CUDA_START_LIMIT_S,
+    )
     if hangs:
         return Inventory(failure=Failure(Reason.HUNG, hangs))
     command = (*PYTHON, "gpud.child", "--inventory")

@@ -114,6 +114,7 @@ class Products:
         self._prepare(n)
         calls = [*self._calls[n], self._gpu.wait]
         steps = [call.real for call in calls]
+        self._gpu.about(*calls)
         begun = time.perf_counter()
         codes = [step() for step in steps]
         taken_s = time.perf_counter() - begun

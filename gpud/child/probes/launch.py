@@ -22,7 +22,7 @@ from gpud.child.latency import (
 )
 from gpud.child.warmup import warm
 from gpud.core.errors import ProbeError
-from gpud.core.sample import Backend, Missing, Pace, ProbeSpec, Reason, Unit
+from gpud.core.sample import Backend, Missing, Pace, ProbeSpec, Unit
 from gpud.core.stats import summarised
 
 if TYPE_CHECKING:
@@ -79,14 +79,12 @@ def run(gpu: Gpu, budget: Budget, seed: int) -> Outcome:
         summarised([sum(first.values())], mode="first_launch", unit=SPEC.unit, with_buckets=True),
         *(_sample(f"{mode}_cold", timed) for mode, timed in cold.items()),
     ]
+    verify_launches(gpu, seed)
     missing: tuple[Missing, ...] = ()
-    try:
+    try:  # last: what is verified by now stays, whatever becomes of the graphs
         samples.append(_sample("graph", _graphs(gpu, empty, budget)))
     except ProbeError as error:
-        if error.failure.reason is not Reason.UNSUPPORTED:
-            raise
         missing = (Missing("graph", error.failure.reason, error.failure.detail),)
-    verify_launches(gpu, seed)
     _account(gpu, each_s, graphs=0 if missing else GRAPHS + 1)
     conditions: dict[str, Condition] = {
         "method": "ctypes-percall",

@@ -23,7 +23,7 @@ TITLE = "libcuda"
 ORDER = 70
 SUMMARY = "the file that is really loaded, the GPUs it offers, and a stray one that shadows it"
 NAME = "libcuda.so.1"
-BUDGET_S = 0.5
+START_LIMIT_S = 1.0
 """The child ends itself a second after its start at the latest: nobody kills GPU work here."""
 NEVER_S = 60.0
 
@@ -47,7 +47,7 @@ def _offered(machine: Machine, found: libraries.Files) -> Finding:
     job = Job(
         cuda_library=machine.settings.cuda.library,
         sysroot=machine.settings.sysroot,
-        budget_s=BUDGET_S,
+        start_limit_s=START_LIMIT_S,
     )
     command = [sys.executable, "-I", "-m", "gpud.child", "--inventory"]
     ended = machine.ask(command, stdin=json.dumps(asdict(job)), within_s=NEVER_S)

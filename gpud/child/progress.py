@@ -1,0 +1,88 @@
+"""What the child is about to do, noted for the agent, and how long start-up may take.
+
+Start-up is whatever the driver does once for a process: loading it, cuInit, the context, compiling
+kernels. After a boot or a driver update that may take a minute, and says nothing of how fast the
+GPU is, so it has a limit of its own and none of it counts against the budget of a run. Nothing is
+noted inside a timed region.
+"""
+
+from __future__ import annotations
+
+import json
+import mmap
+import signal
+import time
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from gpud.core import progress
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from gpud.core.sample import Condition, Job
+
+ALARM_RATIO, SHORTEST_ALARM_S = 1.5, 1.0
+
+
+class Progress:
+    """Notes of one child. Without a ``job`` nobody reads them and no alarm is set.
+
+    ``facts`` are the conditions of the run that are known so far. Units: ``start_s`` in seconds,
+    all start-up so far.
+    """
+
+    def __init__(self, job: Job | None = None) -> None:
+        """Set the alarm, by which the kernel ends a process whose driver call never returns."""
+        fd = None if job is None else job.progress_fd
+        self._memory = bytearray(progress.SIZE) if fd is None else mmap.mmap(fd, progress.SIZE)
+        self._padded: dict[str, bytes] = {}
+        self._job = job
+        self._begun_s = time.monotonic()
+        self.start_s = 0.0
+        self.facts: dict[str, Condition] = {}
+        if job is not None:
+            signal.signal(signal.SIGALRM, signal.SIG_DFL)  # no Python handler would run then
+        self._allow(self._run_s())
+
+    def about(self, name: str) -> None:
+        """Note which function is called next; several of a loop as ``progress.names`` says it."""
+        padded = self._padded.get(name)
+        if padded is None:
+            padded = self._padded[name] = progress.padded(name)
+        self._memory[progress.CALL] = padded
+
+    def draft(self, document: dict[str, Any]) -> None:
+        """Note the document as far as it is known, for an end that leaves no other."""
+        content = json.dumps(document, allow_nan=False).encode()
+        self._memory[progress.LENGTH] = bytes(4)  # half a document has no length
+        if len(content) <= progress.SIZE - progress.DRAFT:
+            self._memory[progress.DRAFT : progress.DRAFT + len(content)] = content
+            self._memory[progress.LENGTH] = len(content).to_bytes(4, "little")
+
+    @contextmanager
+    def start_up(self) -> Iterator[None]:
+        """Do a part of start-up: under its own alarm, and outside the budget."""
+        begun = time.monotonic()
+        self._memory[progress.START_UP] = 1
+        if self._job is not None:
+            self._allow(self._job.start_limit_s - self.start_s)
+        try:
+            yield
+        finally:
+            self.start_s += time.monotonic() - begun
+            self.facts["start_s"] = self.start_s
+            self._memory[progress.START_UP] = 0
+            self._allow(self._run_s())
+
+    def _run_s(self) -> float:
+        """Give what is left until a run that has not ended by itself must hang."""
+        if self._job is None:
+            return 0.0
+        # An interpreter on a busy machine takes its time to the first check; the budget shall win.
+        allowed_s = max(self._job.budget_s * ALARM_RATIO, SHORTEST_ALARM_S)
+        return allowed_s - (time.monotonic() - self._begun_s - self.start_s)
+
+    def _allow(self, seconds: float) -> None:
+        if self._job is not None:
+            signal.setitimer(signal.ITIMER_REAL, max(seconds, 0.001))

@@ -1,0 +1,178 @@
+"""A run that goes wrong in one place keeps what it knows of all the others."""
+
+from __future__ import annotations
+
+import json
+import time
+from typing import TYPE_CHECKING
+
+import pytest
+
+from gpud.child import cuda
+from gpud.child.budget import Budget
+from gpud.child.latency import one_by_one, sequences
+from gpud.child.probes import launch
+from gpud.child.progress import Progress
+from gpud.core.sample import Job, Reason
+from tests.child.running import GPU, ask, scripted
+from tests.child.sweep import A_SMALL_GPU
+from tests.contracts.test_device import _unload
+from tests.standins.build import build_libcuda
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from gpud.child.cuda_gpu import CudaGpu
+    from gpud.child.device import Call
+
+
+class Noted(Progress):
+    """Progress that counts its notes."""
+
+    count = 0
+
+    def about(self, name: str) -> None:
+        self.count += 1
+        super().about(name)
+
+
+def notes(gpu: CudaGpu, noted: Noted, calls: tuple[Call, ...], count: int) -> list[int]:
+    """How many notes each timed loop writes for ``count`` calls."""
+    budget, found = Budget(30), []
+    for loop in (
+        lambda: one_by_one(gpu, calls[0], count, budget),
+        lambda: sequences(gpu, calls, count, budget),
+        lambda: sequences(gpu, (*[calls[0]] * count, gpu.wait), 1, budget),
+        lambda: gpu.timed(calls[0], count),
+        lambda: gpu.together(calls[0], calls[0], count),
+    ):
+        before = noted.count
+        loop()
+        found.append(noted.count - before)
+    return found
+
+
+def test_timed_loops_write_no_note_however_many_calls_they_make(tmp_path: Path) -> None:
+    library, noted = build_libcuda(tmp_path), Noted()
+    try:
+        with cuda.opened(Job(gpu=GPU, cuda_library=str(library)), spin=True, progress=noted) as gpu:
+            empty = gpu.launch(gpu.kernel("gpud_empty"), (1, 1), (1, 1))
+            notes(gpu, noted, (empty, gpu.wait), 1)  # which makes the second lane
+            one, many = (notes(gpu, noted, (empty, gpu.wait), count) for count in (1, 200))
+    finally:
+        _unload(library)
+    assert one == many
+    assert all(one)
+
+
+def test_slow_start_of_the_driver_counts_against_no_budget(tmp_path: Path) -> None:
+    script = "delay cuInit 1500\ndelay cuModuleLoadDataEx 1000 0 1"
+    ended = scripted(tmp_path, "launch", script, budget_s=1.5)
+    assert set(ended.samples) == set(launch.SPEC.modes)
+    conditions = ended.document["conditions"]
+    assert conditions["init_s"] >= 1.5
+    assert conditions["module_load_s"] >= 1.0
+    assert conditions["start_s"] >= 2.5
+
+
+def test_inventory_waits_for_a_slow_start_of_the_driver(tmp_path: Path) -> None:
+    library = build_libcuda(tmp_path, "delay cuInit 1700")
+    job = {"cuda_library": str(library), "budget_s": 0.5}
+    assert [gpu["uuid"] for gpu in ask("--inventory", json.dumps(job)).document["devices"]] == [GPU]
+
+
+def test_failed_run_tells_what_it_has_cost_and_where_it_ran(tmp_path: Path) -> None:
+    ended = scripted(tmp_path, "nbody", "corrupt gpud_nbody")
+    assert ended.failure["reason"] == Reason.VERIFICATION_FAILED
+    report = ended.document
+    assert report["gpu_seconds"] > 0
+    assert report["vram_peak_bytes"] > 0
+    assert report["pinned_peak_bytes"] == 0
+    assert report["device"]["uuid"] == GPU
+    conditions = report["conditions"]
+    assert conditions["cuda_version"] == "12.8"
+    assert conditions["library"] == str(tmp_path / "libcuda.so.1")
+    assert conditions["memory_free_bytes"] > 0
+    assert "verified" not in conditions
+
+
+def test_failed_start_reports_no_cost_rather_than_none_at_all(tmp_path: Path) -> None:
+    ended = scripted(tmp_path, "nbody", "fail cuInit 999")
+    assert ended.failure["function"] == "cuInit"
+    report = ended.document
+    assert (report["gpu_seconds"], report["vram_peak_bytes"]) == (None, None)
+    assert report["pinned_peak_bytes"] is None
+    assert report["conditions"]["library"] == str(tmp_path / "libcuda.so.1")
+
+
+@pytest.mark.parametrize("function", ["cuDeviceGetName", "cuDeviceTotalMem_v2"])
+def test_second_gpu_that_cannot_be_described_costs_only_itself(
+    tmp_path: Path, function: str
+) -> None:
+    script = f"devices 2\nfail {function} 999 1"
+    library = build_libcuda(tmp_path, script)
+    found = ask("--inventory", json.dumps({"cuda_library": str(library)})).document
+    assert [gpu["uuid"] for gpu in found["devices"]] == [GPU]
+    assert found["failure"] is None
+    (refused,) = found["refused"]
+    assert (refused["function"], refused["code"]) == (function, 999)
+    assert "GPU 1" in refused["detail"]
+    assert scripted(tmp_path / "run", "launch", script).samples
+
+
+@pytest.mark.parametrize(
+    ("refusal", "name"),
+    [("cuModuleGetLoadingMode 999", "loading"), ("cuDriverGetVersion 999", "cuda_version")],
+)
+def test_label_that_the_driver_refuses_is_absent_and_the_run_goes_on(
+    tmp_path: Path, refusal: str, name: str
+) -> None:
+    ended = scripted(tmp_path, "launch", f"fail {refusal}")
+    assert set(ended.samples) == set(launch.SPEC.modes)
+    assert ended.document["conditions"][name] is None
+
+
+def test_mps_attribute_that_the_driver_refuses_is_unknown(tmp_path: Path) -> None:
+    library = build_libcuda(tmp_path, "fail cuDeviceGetAttribute 999 4")
+    found = ask("--inventory", json.dumps({"cuda_library": str(library)})).document
+    assert [gpu["mps"] for gpu in found["devices"]] == [None]
+
+
+def test_driver_that_names_no_version_has_none(tmp_path: Path) -> None:
+    library = build_libcuda(tmp_path, "driver_version 0")
+    found = ask("--inventory", json.dumps({"cuda_library": str(library)})).document
+    assert (len(found["devices"]), found["cuda_version"]) == (1, None)
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        "cuDevicePrimaryCtxRelease_v2",
+        "cuEventDestroy_v2",
+        "cuModuleUnload",
+        "cuStreamDestroy_v2",
+    ],
+)
+def test_refusal_while_the_gpu_is_given_back_is_recorded(tmp_path: Path, function: str) -> None:
+    ended = scripted(tmp_path, "launch", f"fail {function} 999")
+    assert set(ended.samples) == set(launch.SPEC.modes)
+    words = ended.document["conditions"]["release_errors"]
+    assert words.startswith(f"{function}: CUDA_ERROR_UNKNOWN (999)")
+    assert words.count(function) == 1
+
+
+def test_last_synchronisation_that_is_refused_is_recorded(tmp_path: Path) -> None:
+    assert scripted(tmp_path, "copy", f"{A_SMALL_GPU}log {tmp_path}/calls").samples
+    before = (tmp_path / "calls").read_text().split().count("cuCtxSynchronize") - 1
+    refusal = f"{A_SMALL_GPU}fail cuCtxSynchronize 719 {before}"
+    ended = scripted(tmp_path / "again", "copy", refusal)
+    assert ended.samples
+    words = ended.document["conditions"]["release_errors"]
+    assert words.startswith("cuCtxSynchronize: CUDA_ERROR_LAUNCH_FAILED (719)")
+
+
+def test_alarm_of_a_start_that_is_too_slow_rings_at_its_own_limit(tmp_path: Path) -> None:
+    began = time.monotonic()
+    ended = scripted(tmp_path, "launch", "delay cuInit 30000", budget_s=60, start_limit_s=0.5)
+    assert (ended.code, ended.out) == (-14, "")
+    assert time.monotonic() - began < 20
