@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import gpud
-from gpud import deciding, settings_files, status
+from gpud import deciding, portholder, settings_files, status
 from gpud.arguments import parser
 from gpud.core import masking
 from gpud.core.errors import ConfigError, GpudError, KeyPairError, StoreError
@@ -178,7 +178,7 @@ def _settings_or_word(place: Place) -> Settings:
 
 def _status(given: argparse.Namespace, place: Place) -> int:
     settings = _settings_or_word(place)
-    run_dir, url = Path(settings.run_dir), f"{settings.http.url}/"
+    run_dir = Path(settings.run_dir)
     if given.watch is not None:
         from gpud.term import watch
 
@@ -186,7 +186,6 @@ def _status(given: argparse.Namespace, place: Place) -> int:
             lambda: document(run_dir),
             lambda: not_running(place, run_dir),
             every_s=given.watch,
-            url=url,
             colour=given.color,
         )
     told = document(run_dir)
@@ -199,7 +198,7 @@ def _status(given: argparse.Namespace, place: Place) -> int:
         from gpud.term import paint
 
         with legible():
-            lines = status.drawn(told, time.time(), paint.view(sys.stdout), url=url)
+            lines = status.drawn(portholder.named(told), time.time(), paint.view(sys.stdout))
         terminal.put(paint.painted(lines, colour=paint.wanted(given.color, sys.stdout)))
     with legible():
         return PROBLEM if told["state"] != "ok" or status.unseen(told) else OK

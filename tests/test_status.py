@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 def calm() -> dict[str, Any]:
     """One GPU with every probe there is, and nothing wrong."""
-    document = full()
+    document = full() | {"url": "http://[::1]:9945"}
     document["health"] = {name: well(name) for name in document["health"]}
     document["breaker"], document["put_off"], document["alerts"] = None, [], []
     document["streams"] = [{**one, "open": [], "verdict": None} for one in document["streams"]]
@@ -56,7 +56,7 @@ def test_well_with_advice_is_one_screen_too() -> None:
         "a GPU",
         "fix": "install it from NVIDIA's package repository, then " + "do this and that, " * 9,
     }
-    lines = [text(one) for one in status.drawn(document, NOW_S, View(80, 24), url="http://[::1]/")]
+    lines = [text(one) for one in status.drawn(document, NOW_S, View(80, 24))]
     assert len(lines) < 24
     assert line_with(lines, "containers").startswith("  containers not set up: the NVIDIA Cont")
     assert not [line for line in lines if "fix: install" in line]
@@ -67,7 +67,7 @@ def test_well_with_advice_is_one_screen_too() -> None:
 def test_one_gpu_and_all_well_is_one_screen() -> None:
     document = calm()
     for view in (View(80, 24), View(80, 24, ascii_only=True)):
-        lines = [text(one) for one in status.drawn(document, NOW_S, view, url="http://[::1]:9945/")]
+        lines = [text(one) for one in status.drawn(document, NOW_S, view)]
         assert len(lines) < 24  # and the prompt below it
         assert max(map(len, lines)) <= 80
         assert lines[-1].endswith("; page http://[::1]:9945/")
@@ -79,7 +79,7 @@ def test_one_gpu_and_all_well_is_one_screen() -> None:
 @pytest.mark.parametrize("height", [5, 24, 200])
 def test_nothing_is_wider_than_the_terminal(width: int, height: int) -> None:
     for document in (full(), made(snapshots.bare(), now=snapshots.NOW)):
-        for line in status.drawn(document, NOW_S, View(width, height), url="http://[::1]:9945/"):
+        for line in status.drawn(document, NOW_S, View(width, height)):
             assert len(text(line)) <= width
 
 
@@ -284,13 +284,21 @@ def test_what_was_acknowledged_or_has_ended_takes_no_more_than_a_line() -> None:
     assert "  alerts: 2 more; all of them: gpud alerts" in shown(document)
 
 
+def test_nothing_links_to_a_page_that_somebody_else_may_serve() -> None:
+    document = calm()
+    assert "  page    http://[::1]:9945/" in shown(document)
+    document["health"]["http"] = {"level": 2, "reason": "address_in_use", "detail": "taken"}
+    for view in (View(), View(80, 24)):
+        assert not [one for one in status.drawn(document, NOW_S, view) if "http://" in text(one)]
+
+
 @pytest.mark.parametrize("width", [60, 80])
 def test_the_last_change_is_shown_whole_on_a_brief_screen(width: int) -> None:
     document = calm()
     kinds = {"driver_version": "driver", "cuda_version": "CUDA", "nvml_version": "NVML"}
     update = {"old": "580.97", "new": "572.16", "at_s": NOW_S, "boot_id": "b"}
     document["changes"] = [{**update, "kind": kind} for kind in kinds]
-    lines = [text(one) for one in status.drawn(document, NOW_S, View(width, 24), url="http://h/")]
+    lines = [text(one) for one in status.drawn(document, NOW_S, View(width, 24))]
     at = next(n for n, one in enumerate(lines) if one.lstrip().startswith("changed "))
     told = " ".join(one.strip() for one in lines[at : at + 3])
     for name in kinds.values():

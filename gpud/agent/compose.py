@@ -111,6 +111,7 @@ async def run(settings: Settings, source: Source | None = None) -> int:
         Snapshot(
             version=gpud.__version__,
             started_s=time.time(),
+            url=settings.http.url,
             platform=platform.facts(settings.sysroot),
             machine=machineid.facts(settings.state_dir, os.uname().nodename),
             library_configured=bool(settings.cuda.library or settings.nvml.library),

@@ -52,6 +52,7 @@ def typed(snapshot: Snapshot, *, now: Instant) -> StatusDocument:
         state=Level(overall(snapshot)).name.lower(),
         written_s=now.wall_s,
         started_s=snapshot.started_s,
+        url=snapshot.url,
         platform=snapshot.platform,
         health=snapshot.health,
         root=snapshot.root,

@@ -97,6 +97,7 @@ class Snapshot:
 
     version: str
     started_s: float
+    url: str = ""  # where the page is, or will be as soon as the address is free
     platform: Mapping[str, str] = field(default_factory=dict)
     machine: Mapping[str, str] = field(default_factory=dict)  # hostname and machine_id
     specs: tuple[ProbeSpec, ...] = ()

@@ -205,12 +205,14 @@ class StatusDocument:
     """Everything a person or a program may want to know of this moment.
 
     ``state`` is the worst of ``health``. ``gpus`` and ``expected`` are by UUID.
+    ``url``: where the page is, while ``http`` has not failed.
     """
 
     version: str
     state: str
     written_s: float
     started_s: float
+    url: str
     platform: Mapping[str, str]
     health: Mapping[str, Health]
     root: RootReport | None

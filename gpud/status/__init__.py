@@ -19,29 +19,26 @@ if TYPE_CHECKING:
 __all__ = ["View", "drawn", "lines", "unseen"]
 
 
-def lines(document: dict[str, Any], now_s: float, *, url: str | None = None) -> list[str]:
+def lines(document: dict[str, Any], now_s: float) -> list[str]:
     """Draw everything as plain lines, for a pipe or a file.
 
     Units: ``now_s`` is Unix time. Whatever a driver or a file says in it is made harmless.
     """
-    return [text(one) for one in drawn(document, now_s, View(), url=url)]
+    return [text(one) for one in drawn(document, now_s, View())]
 
 
-def drawn(
-    document: dict[str, Any], now_s: float, view: View, *, url: str | None = None
-) -> list[Line]:
+def drawn(document: dict[str, Any], now_s: float, view: View) -> list[Line]:
     """Draw the document into a view: what is wrong first, the GPUs, the figures, what else.
 
     Everything is told where that fits the height; else one mode of each probe and no blank lines.
-    ``url`` is where the page is.
     """
-    whole = _whole(document, now_s, view, url)
+    whole = _whole(document, now_s, view)
     if view.height is None or len(whole) < view.height:
         return whole
-    return _brief(document, now_s, view, url)
+    return _brief(document, now_s, view)
 
 
-def _whole(document: dict[str, Any], now_s: float, view: View, url: str | None) -> list[Line]:
+def _whole(document: dict[str, Any], now_s: float, view: View) -> list[Line]:
     tables = figures.places(document)
     sections = (
         parts.alerts(document),
@@ -53,7 +50,7 @@ def _whole(document: dict[str, Any], now_s: float, view: View, url: str | None) 
         parts.titled("slower or faster than before", parts.streams(document, now_s)),
         parts.titled("not on offer", parts.missing_modes(document["probes"])),
         parts.titled("skipped", parts.left_out(document)),
-        [*cards.cost(document, now_s), *cards.page(url)],
+        [*cards.cost(document, now_s), *cards.page(document)],
     )
     shown = [parts.title(document, now_s), *parts.do_first(document)]
     for section in sections:
@@ -61,7 +58,7 @@ def _whole(document: dict[str, Any], now_s: float, view: View, url: str | None) 
     return narrowed(shown, view)
 
 
-def _brief(document: dict[str, Any], now_s: float, view: View, url: str | None) -> list[Line]:
+def _brief(document: dict[str, Any], now_s: float, view: View) -> list[Line]:
     tables = figures.headlines(document)
     hidden = sum(map(len, figures.places(document).values())) - sum(map(len, tables.values()))
     sections: Sequence[list[Line]] = (
@@ -74,6 +71,6 @@ def _brief(document: dict[str, Any], now_s: float, view: View, url: str | None) 
         parts.left_out(document),
         parts.changed(document, view, most=1),
         cards.more(hidden),
-        cards.last(document, now_s, url, view),
+        cards.last(document, now_s, view),
     )
     return narrowed([one for section in sections for one in section], view)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from gpud.core import gpu_table, throttle
+from gpud.core.health import Level
 from gpud.status import figures
 from gpud.status.parts import lasted
 from gpud.status.view import BAD, GOOD, HEAD, PLAIN, QUIET, UNSURE, Span, line, listed, text
@@ -90,15 +91,16 @@ def cost(document: Mapping[str, Any], now_s: float) -> list[Line]:
     return [_labelled("cost", words)]
 
 
-def page(url: str | None) -> list[Line]:
+def page(document: Mapping[str, Any]) -> list[Line]:
     """Where the page is."""
+    url = _url(document)
     return [_labelled("page", url)] if url else []
 
 
-def last(document: Mapping[str, Any], now_s: float, url: str | None, view: View) -> list[Line]:
+def last(document: Mapping[str, Any], now_s: float, view: View) -> list[Line]:
     """Both in one line, where it has room."""
-    shown = [*cost(document, now_s), *page(url)]
-    joined = f"{text(shown[0])}; page {url}" if len(shown) > 1 else ""
+    shown = [*cost(document, now_s), *page(document)]
+    joined = f"{text(shown[0])}; page {_url(document)}" if len(shown) > 1 else ""
     return [line(joined)] if joined and len(joined) <= view.width else shown
 
 
@@ -106,6 +108,13 @@ def more(hidden: int) -> list[Line]:
     """Say that there are modes that no row was left for."""
     words = f"{hidden} more modes: gpud status | less, or gpud baseline show"
     return [_labelled("", Span(words, QUIET))] if hidden > 0 else []
+
+
+def _url(document: Mapping[str, Any]) -> str | None:
+    """Give the page's address; None while somebody else may answer there."""
+    http = (document.get("health") or {}).get("http") or {}
+    url = document.get("url")  # an agent of an older release says none
+    return f"{url}/" if url and http.get("level", 0) < Level.FAILED else None
 
 
 def _cells(row: tuple[str, ...]) -> Iterator[str]:

@@ -15,7 +15,7 @@ import tty
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Final
 
-from gpud import status
+from gpud import portholder, status
 from gpud.agent.byhand import terminal
 from gpud.core.errors import ConfigError, GpudError
 from gpud.place import legible
@@ -38,12 +38,11 @@ STOPS: Final = (signal.SIGTSTP, signal.SIGCONT, signal.SIGWINCH)
 FOOT: Final = "q: leave"
 
 
-def run(  # noqa: PLR0913  # what is looked at, and how it is shown
+def run(
     read: Callable[[], dict[str, Any] | None],
     absent: Callable[[], str],
     *,
     every_s: float,
-    url: str,
     colour: str,
     clock: Callable[[], float] = time.time,
 ) -> int:
@@ -63,7 +62,7 @@ def run(  # noqa: PLR0913  # what is looked at, and how it is shown
             last: dict[str, Any] | None = None
             while True:
                 last, trouble = _looked(read, absent, last)
-                screen.show(_drawn(last, trouble, screen.view(), clock(), url))
+                screen.show(_drawn(last, trouble, screen.view(), clock()))
                 heard = wake(every_s)
                 if heard is None:
                     continue
@@ -91,14 +90,14 @@ def _looked(
 
 
 def _drawn(
-    document: dict[str, Any] | None, trouble: str | None, view: View, now_s: float, url: str
+    document: dict[str, Any] | None, trouble: str | None, view: View, now_s: float
 ) -> list[Line]:
     shown = [] if trouble is None else [line(Span(trouble, BAD))]
     room = View(view.width, max(view.height or 1, 2) - len(shown), ascii_only=view.ascii_only)
     if document is not None:
         try:
             with legible():
-                shown += status.drawn(document, now_s, room, url=url)
+                shown += status.drawn(portholder.named(document), now_s, room)
         except GpudError as error:
             shown.append(line(Span(f"{error}; {error.fix}", BAD)))
     fits = (view.height or len(shown)) - 1

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -13,7 +15,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.e2e.program import Program, alive, children_of, cuda, nvml, program
+from tests.e2e.program import Program, alive, children_of, cuda, free_port, nvml, program
 from tests.waiting import until
 
 if TYPE_CHECKING:
@@ -38,7 +40,11 @@ def assert_said_in_the_log_and_as_a_metric(gpud: Program, component: str, reason
 
 def said_by_status(gpud: Program) -> str:
     """What a person is told who asks."""
-    command = [sys.executable, "-I", "-m", "gpud", "--home", str(gpud.home), "status"]
+    return ran(gpud, "status")
+
+
+def ran(gpud: Program, *words: str) -> str:
+    command = [sys.executable, "-I", "-m", "gpud", "--home", str(gpud.home), *words]
     return subprocess.run(command, capture_output=True, text=True, check=False).stdout
 
 
@@ -241,7 +247,7 @@ def test_a_read_only_disk_is_said_and_measuring_goes_on(gpud: Program, small_dis
     gpud.health("store", 0)
 
 
-def test_a_taken_port_is_said_in_the_status_file_and_served_once_it_is_free(gpud: Program) -> None:
+def test_a_taken_port_is_named_with_its_holder_and_served_once_it_is_free(gpud: Program) -> None:
     with socket.create_server(("127.0.0.1", gpud.port)):
         gpud.start()
 
@@ -251,8 +257,25 @@ def test_a_taken_port_is_said_in_the_status_file_and_served_once_it_is_free(gpud
                 return text if "address_in_use" in text else None
             return None
 
-        assert str(gpud.port) in until(said, "address_in_use in agent.json")
+        until(said, "address_in_use in agent.json")
+        holder = rf"127\.0\.0\.1:{gpud.port} is taken by \S+ \(process {os.getpid()}\)"
+        shown = said_by_status(gpud)
+        assert re.search(holder, shown), "by root, who may see every process"
+        assert "gpud takes the address as soon as it is free" in shown
+        assert "sudo gpud restart" in shown
+        assert "http://" not in shown, "somebody else answers there"
+        (found,) = (
+            one
+            for one in json.loads(ran(gpud, "doctor", "--json"))["checks"]
+            if one["name"] == "port"
+        )
+        assert re.search(holder, found["evidence"])
+        assert "sudo gpud restart" in found["fix"]
     gpud.health("http", 0)
+    page = f"  page    http://127.0.0.1:{gpud.port}/"
+    until(lambda: page in said_by_status(gpud), "the page's address in gpud status")
+    gpud.config.write_text(gpud.config.read_text().replace(str(gpud.port), str(free_port())))
+    assert page in said_by_status(gpud), "that of the agent that runs, not that of the file"
     assert_no_traceback_at_the_user(gpud)
 
 

@@ -8,18 +8,17 @@ import contextlib
 import errno
 import resource
 import socket
-from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import structlog
 import uvicorn
 
+from gpud import portholder
 from gpud.agent.web.access import Access, terms
 from gpud.agent.web.connection import Connection
 from gpud.agent.web.room import Room
 from gpud.core.errors import ListenError
 from gpud.core.http_settings import Http
-from gpud.core.proc import listening
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp
@@ -58,8 +57,9 @@ def bind(host: str, port: int) -> socket.socket:
         listener.close()
         if error.errno == errno.EADDRINUSE:
             raise ListenError(
-                f"{host}:{port} is taken{_holder(port)}",
-                fix="stop that program, or set [http] listen to another port",
+                portholder.taken(f"{host}:{port}", port),
+                fix="stop that program, and gpud takes the address as soon as it is free; or set "
+                "[http] listen to another port, then `sudo gpud restart`",
             ) from error
         raise ListenError(f"cannot listen on {host}:{port}: {error.strerror}") from error
     listener.setblocking(False)
@@ -183,22 +183,3 @@ def _affordable(wanted: int) -> int:
     """Leave descriptors for everything else the agent does."""
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     return wanted if soft == resource.RLIM_INFINITY else max(FEWEST, min(wanted, soft - SPARE))
-
-
-def _holder(port: int) -> str:
-    """Say who listens on ``port``: root's processes stay anonymous to an unprivileged agent."""
-    inodes = set[str]()
-    for table in ("/proc/net/tcp", "/proc/net/tcp6"):
-        try:
-            text = Path(table).read_text()
-        except OSError:
-            continue
-        inodes |= {f"socket:[{inode}]" for inode in listening(text, port)}
-    for process in Path("/proc").glob("[0-9]*"):
-        try:
-            if any(str(fd.readlink()) in inodes for fd in (process / "fd").iterdir()):
-                name = (process / "comm").read_text().strip()
-                return f" by {name} (pid {process.name})"
-        except OSError:
-            continue
-    return " by another process" if inodes else " (outside this distribution?)"

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from gpud import portholder
 from gpud.core.errors import KeyPairError
 from gpud.core.http_settings import VERIFIED
-from gpud.core.proc import listening
 from gpud.doctor.finding import Finding, advice, ok, problem, unknown
-from gpud.doctor.machine import Unreadable
 
 if TYPE_CHECKING:
     from gpud.core.http_settings import Http
@@ -19,8 +17,6 @@ if TYPE_CHECKING:
 TITLE = "port"
 ORDER = 190
 SUMMARY = "gpud's address is served by gpud, or free; else who holds it"
-TABLES = ("/proc/net/tcp", "/proc/net/tcp6")
-MOST_DESCRIPTORS = 512
 FAILED = 2
 
 
@@ -29,28 +25,27 @@ def look(machine: Machine) -> Finding:
     http = machine.settings.http
     if http.port == 0:
         return ok("port 0: the kernel chooses one at each start")
-    inodes = set[str]()
-    for table in TABLES:
-        inodes |= listening(machine.text(table) or "", http.port)
     served = machine.health("http")
     if machine.root is not None and served:
         if served.get("level"):
             fix = str(served.get("fix") or _elsewhere(http.port))
             make = problem if served.get("level") == FAILED else advice
-            return make(str(served.get("detail") or f"{http.listen} cannot be had"), fix)
-        return ok(f"{http.url}, served by gpud's agent{_terms(http)}")
+            said = portholder.named(machine.agent, machine.at("/"))["health"]["http"].get("detail")
+            return make(str(said or f"{http.listen} cannot be had"), fix)
+        return ok(f"{machine.agent.get('url') or http.url}, served by gpud's agent{_terms(http)}")
     if machine.root is not None:  # it may listen before it says so
         words = "the agent has not said yet whether it listens there"
         return unknown(f"{http.listen}: {words}", "ask again in a moment")
-    return _unusable(machine) or _free(machine, inodes)
+    return _unusable(machine) or _free(machine)
 
 
-def _free(machine: Machine, inodes: set[str]) -> Finding:
+def _free(machine: Machine) -> Finding:
     http = machine.settings.http
-    if not inodes:
+    found = portholder.holder(http.port, machine.at("/"))
+    if found is None:
         return ok(f"{http.listen} is free")
     return problem(
-        f"{http.listen} is held by {_holder(machine, inodes)}, and gpud is not running",
+        f"{http.listen} is held by {found}, and gpud is not running",
         _elsewhere(http.port),
     )
 
@@ -86,26 +81,6 @@ def _unusable(machine: Machine) -> Finding | None:
             return None
         return problem(str(error), error.fix or "gpud config check says more")
     return None
-
-
-def _holder(machine: Machine, inodes: set[str]) -> str:
-    wanted = {f"socket:[{inode}]" for inode in inodes}
-    for pid, name in machine.processes():
-        folder = f"/proc/{pid}/fd"
-        try:
-            numbers = machine.names(folder)[:MOST_DESCRIPTORS]
-        except Unreadable:
-            continue  # another user's
-        for number in numbers:
-            try:
-                target = os.readlink(machine.at(f"{folder}/{number}"))  # noqa: PTH115
-            except OSError:
-                continue
-            if target in wanted:
-                return f"{name} (process {pid})"
-    if machine.wsl == "2":
-        return "another user's process, or one of another distribution (they share the network)"
-    return "another user's process"
 
 
 def _elsewhere(port: int) -> str:

@@ -163,5 +163,7 @@ def test_a_taken_port_is_named_with_who_has_it() -> None:
         squatter.bind(("127.0.0.1", 0))
         squatter.listen()
         number = squatter.getsockname()[1]
-        with pytest.raises(ListenError, match=rf"127.0.0.1:{number} is taken by \S+ \(pid \d+\)"):
+        with pytest.raises(
+            ListenError, match=rf"127.0.0.1:{number} is taken by \S+ \(process \d+\)"
+        ):
             web.bind("127.0.0.1", number)
