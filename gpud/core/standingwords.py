@@ -44,7 +44,7 @@ def said(stream: Mapping[str, Any] | None, figure: float | None = None) -> Said:
         worst = max(stream["open"], key=lambda one: slowdown(one["effect"]))
         much = compared(slowdown(worst["effect"]))
         since = f" since driver {worst['new_driver'][:80]}" if worst["kind"] == "driver" else ""
-        now = _now(stream, figure, slowdown(worst["effect"]))
+        now = apart(stream, figure)
         return Said(much, f"{much}{since}", fires=True, now=now, at_s=worst.get("at_s"))
     ratio = stream.get("slowdown")
     if stream.get("level") is None or ratio is None:
@@ -57,13 +57,15 @@ def _compared(ratio: float) -> str:
     return AS_USUAL if abs(ratio - 1) < ALIKE else compared(ratio)
 
 
-def _now(stream: Mapping[str, Any], figure: float | None, confirmed: float) -> str:
-    """Say what a figure comes to by itself; nothing where that is what was confirmed."""
-    usual = stream.get("usual")
-    if not figure or not usual:
+def apart(stream: Mapping[str, Any] | None, figure: float | None) -> str:
+    """Say what a figure comes to by itself; nothing where that is what is said of its stream."""
+    usual = None if stream is None else stream.get("usual")
+    if stream is None or not figure or not usual:
         return ""
+    sizes = [slowdown(one["effect"]) for one in stream.get("open") or ()]
+    decided = max(sizes, default=stream.get("slowdown"))
     ratio = usual / figure if stream["unit"] in RATES else figure / usual
-    return "" if abs(ratio / confirmed - 1) < ALIKE else _compared(ratio)
+    return "" if not decided or abs(ratio / decided - 1) < ALIKE else _compared(ratio)
 
 
 def slowdown(effect: Mapping[str, float]) -> float:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from gpud.core import sparkline, standingwords
 from gpud.core.probewords import called, name_of
-from gpud.core.stats import human
+from gpud.core.stats import human, main
 from gpud.core.text import escaped
 from gpud.status.view import BAD, HEAD, PLAIN, QUIET, Span, line, moment
 
@@ -157,13 +157,13 @@ def _row(
     now_s: float,
 ) -> Row:
     usual = None if stream is None else stream.get("usual")
-    stands = standingwords.said(stream, _main(sample))
+    stands = standingwords.said(stream, main(sample))
     name, words = name_of(state["probe"], sample["mode"]), called(state["probe"], sample["mode"])
     marks = [*_humps(sample), *state["flags"]]
     return Row(
         name,
         "" if words == name else words,
-        human(_main(sample), sample["unit"]),
+        human(main(sample), sample["unit"]),
         "" if usual is None else f"usual {human(usual, sample['unit'])}",
         f"now {stands.now}" if stands.now else stands.much,
         _confirmed(stands, now_s),
@@ -182,13 +182,6 @@ def _confirmed(stands: standingwords.Said, now_s: float) -> str:
     slower = " slower"
     much = stands.much.removesuffix(slower) if stands.now.endswith(slower) else stands.much
     return f"{much} {when}"
-
-
-def _main(sample: Mapping[str, Any]) -> float:
-    """Give the median, or that of the hump with the larger share: between two lies nothing."""
-    peaks = sample.get("peaks") or ()  # an agent of an older release tells of none
-    found = max(peaks, key=lambda peak: peak["share"])["value"] if peaks else sample["median"]
-    return float(found)
 
 
 def _humps(sample: Mapping[str, Any]) -> Iterator[str]:

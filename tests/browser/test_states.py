@@ -81,6 +81,23 @@ def test_how_much_slower_work_is_can_be_read_on_a_phone_without_scrolling(
         assert ends[4] <= ends[0] <= 390
 
 
+def test_every_time_in_a_sentence_is_in_the_zone_of_the_times_beside_it(
+    browser: Browser, served: Site
+) -> None:
+    served.snapshot = worlds.snapshot("gpu_gone")
+    served.tick(2)
+    with watched(browser, served.url, served.now.wall_s) as seen:
+        seen.page.goto(served.url)
+        for box in ("#state", "#alerts", "#health", "#gpus"):
+            if seen.page.locator(box).count():
+                assert "UTC" not in seen.page.inner_text(box), box
+        why = seen.page.inner_text("#state .why")
+        assert "since 2023-11-14 23:14" in why
+        seen.page.check("#utc")
+        assert "since 2023-11-14 22:14" in seen.page.inner_text("#state .why")
+        seen.well()
+
+
 @pytest.mark.parametrize("state", worlds.NAMES)
 def test_without_scripts_the_state_and_the_figures_are_there(
     browser: Browser, served: Site, state: str

@@ -56,7 +56,7 @@ def _alert(view: View, one: Mapping[str, Any]) -> Html:
         said.append(joined("acknowledged ", moment(seen_s)))
     return el(
         "article",
-        el("h3", text(one["summary"], SUMMARY), id=f"alert-{print_}"),
+        el("h3", parts.sentence(one["summary"], SUMMARY), id=f"alert-{print_}"),
         el("p", *(el("span", part) for part in said), class_="beside quiet"),
         _evidence(view, one, print_),
         _causes(one),
@@ -86,7 +86,7 @@ def _evidence(view: View, one: Mapping[str, Any], print_: str) -> Html:
         whole = one["description"]
         if whole == one["summary"]:
             return Html("")
-        return el("p", text(said[0] if not said[2] else whole), class_="lines")
+        return el("p", parts.sentence(said[0] if not said[2] else whole), class_="lines")
     rows = [_row(view, each) for each in told[:STREAMS]]
     more = len(told) - STREAMS
     caption = "Evidence" + (f": the first {STREAMS} of {len(told)} figures" if more > 0 else "")

@@ -54,7 +54,7 @@ def section(view: View) -> Html:
         return parts.section(
             "docker",
             "Docker",
-            el("p", mark("starting", "not known: "), text(why)),
+            el("p", mark("starting", "not known: "), parts.sentence(why)),
             parts.todo(health.get("fix")),
         )
     dockerd = root["dockerd"]
@@ -63,7 +63,7 @@ def section(view: View) -> Html:
         "docker",
         "Docker",
         parts.facts(_dockerd(root)),
-        el("p", text(why), class_="lines") if why else None,
+        el("p", parts.sentence(why), class_="lines") if why else None,
         parts.todo(dockerd.get("fix")),
         parts.facts(_containers(view)),
     )

@@ -224,7 +224,7 @@ def _row(view: View, state: Mapping[str, Any], sample: Mapping[str, Any]) -> tup
         parts.figure_name(called(probe, mode), name_of(probe, mode)),
         figure(sample),
         UNKNOWN if usual is None else human(usual, unit),
-        verdict(stream),
+        verdict(stream, sample),
         human(sample["p90"], unit),
         f"{sample['n']:,}",
     )

@@ -59,7 +59,7 @@ def _none(view: View) -> Html:
         one = health.get(name)
         if one and (one["detail"] or one["reason"]):
             why = one["detail"] or spaced(one["reason"])
-            return joined(el("p", "No GPU: ", text(why)), parts.todo(one["fix"]))
+            return joined(el("p", "No GPU: ", parts.sentence(why)), parts.todo(one["fix"]))
     return el("p", "No GPU is known yet.", class_="quiet")
 
 
@@ -199,7 +199,7 @@ def _figures(view: View, number: int) -> Html:
             (
                 WORDS[probe, mode],
                 joined(shown, " ", old) if old else shown,
-                verdict(view.stream(number, probe, mode)),
+                verdict(view.stream(number, probe, mode), sample),
             )
         )
     return parts.table(

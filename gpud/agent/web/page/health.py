@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from gpud.agent.web.page import parts
-from gpud.agent.web.page.parts import advice, mark, moment, spaced
-from gpud.core.markup import Html, el, joined, text
+from gpud.agent.web.page.parts import advice, mark, moment, sentence, spaced
+from gpud.core.markup import Html, el, joined
 
 if TYPE_CHECKING:
     from gpud.agent.web.page.view import View
@@ -32,7 +32,7 @@ def section(view: View) -> Html:
             (
                 name,
                 mark(level, level),
-                joined(text(one["detail"], DETAIL)) if one["detail"] else reason or "",
+                sentence(one["detail"], DETAIL) if one["detail"] else reason or "",
                 shown,
                 moment(one["since_s"], "at"),
             )

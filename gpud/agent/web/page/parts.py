@@ -8,7 +8,9 @@ from functools import cache
 from typing import TYPE_CHECKING, Final, Literal
 
 from gpud.core import standingwords
-from gpud.core.markup import Child, Html, el, joined, text
+from gpud.core.markup import LONGEST, Child, Html, el, joined, text
+from gpud.core.stats import main
+from gpud.core.text import rezoned
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -112,6 +114,11 @@ def _row(ends: Sequence[tuple[str, str]], row: Sequence[Child]) -> str:
     return f"<tr>{''.join(cells)}</tr>"
 
 
+def sentence(words: str, most: int = LONGEST) -> Html:
+    """Escape a text of the agent's; its moments are written as those beside it are."""
+    return Html(rezoned(text(words, most), lambda at_s: moment(at_s, "at")))
+
+
 def facts(pairs: Iterable[tuple[str, Child]]) -> Html:
     """Draw names and values side by side."""
     return el("dl", *(el("div", el("dt", name), el("dd", value)) for name, value in pairs))
@@ -171,12 +178,21 @@ def spaced(slug: str) -> str:
     return slug.replace("_", " ")
 
 
-def verdict(stream: Mapping[str, Any] | None) -> Html:
-    """Say in words how a figure stands to what is usual."""
+def verdict(stream: Mapping[str, Any] | None, sample: Mapping[str, Any]) -> Html:
+    """Say in words how a figure stands to what is usual.
+
+    A verdict is of many runs. Where ``sample``, the one that is shown beside it, comes to something
+    else, that is said too.
+    """
     said = standingwords.said(stream)
-    if said.fires:
-        return mark("failed", said.whole)
-    return AS_USUAL if said.whole == standingwords.AS_USUAL else text(said.whole)
+    usual = AS_USUAL if said.whole == standingwords.AS_USUAL else text(said.whole)
+    shown = mark("failed", said.whole) if said.fires else usual
+    last = standingwords.apart(stream, main(sample))
+    if stream is None or not last:
+        return shown
+    at_s = said.at_s
+    when = joined("judged ", moment(at_s, "at")) if at_s is not None else "over the latest runs"
+    return joined(shown, " ", el("span", when, f"; the last run is {last}", class_="aside"))
 
 
 AS_USUAL: Final = mark("ok", standingwords.AS_USUAL)

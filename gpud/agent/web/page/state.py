@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from gpud.agent.web.page.parts import advice, code, icon, link, moment
+from gpud.agent.web.page.parts import advice, code, icon, link, moment, sentence
 from gpud.core import gpu_table
 from gpud.core.headline import OK
 from gpud.core.markup import Child, Html, el, joined, text
@@ -25,7 +25,7 @@ def section(view: View, said: Headline) -> Html:
         "div",
         el("h1", el("span", "gpud: ", class_="hidden"), word, id="state-title"),
         el("p", since, class_="since") if since else None,
-        el("p", text(said.why, SENTENCE), class_="why"),
+        el("p", sentence(said.why, SENTENCE), class_="why"),
         id="state-line",
         data_live=True,
         role="status",

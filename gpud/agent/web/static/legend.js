@@ -45,7 +45,8 @@ export function legend(plot, modes, words, toggled) {
       if (stood) notes.push(`driver ${stood.new}`);
       for (const one of marks.regressions) {
         if (one.since_s <= at_s && at_s < one.until_s) {
-          notes.push(`${words[modes.indexOf(one.mode)]} ${compared(one.slowdown)} (${one.why})`);
+          const name = words[modes.indexOf(one.mode)];
+          notes.push(`${name} ${compared(one.slowdown)} (${one.why}), judged ${moment(one.at_s)}`);
         }
       }
       when.textContent = [`${latest}${time(at_s, step, marks.last_s)}`, ...notes].join(" · ");

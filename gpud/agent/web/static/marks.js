@@ -40,6 +40,7 @@ export function concerning([events, alerts, status], { gpu, probe, modes }) {
       since_s: alarm.since_s,
       until_s: Infinity,
       slowdown: Math.max(alarm.effect.ratio, 1 / alarm.effect.ratio), // of figures, not of time
+      at_s: alarm.at_s,
       why: alarm.kind === "driver" ? `driver ${alarm.old_driver} → ${alarm.new_driver}` : alarm.kind,
     })),
   );
@@ -51,6 +52,7 @@ export function concerning([events, alerts, status], { gpu, probe, modes }) {
         since_s: one.since_s,
         until_s: alert.ends_s,
         slowdown: one.slowdown,
+        at_s: alert.starts_s,
         why: one.kind,
       })),
     );

@@ -9,14 +9,15 @@ import pytest
 
 from gpud.agent.web import page
 from gpud.agent.web.page.parts import UNKNOWN
-from gpud.core.events import AlertsChanged, RootHeard
+from gpud.core.events import AlertsChanged, RootHeard, RunFinished
+from gpud.core.fold import fold
 from gpud.core.report import Owner
 from gpud.core.snapshot import Snapshot
 from gpud.core.stats import human
 from tests import snapshots
 from tests.agent.web.page import machines
 from tests.agent.web.page.machines import NOW_S
-from tests.agent.web.page.measured import BIG, SMALL
+from tests.agent.web.page.measured import BIG, SMALL, run
 from tests.agent.web.page.reading import Page, read, view
 
 
@@ -115,6 +116,21 @@ def test_a_slower_driver_is_the_first_thing_one_reads_with_its_evidence_below() 
     first = shown.rows("drivers")[0]
     assert first[:3] == ["submission latency", "GPU 0", "572.16 → 576.02"]
     assert first[3] == "38 % slower (35.2 to 40.7 %)"
+
+
+def test_a_figure_that_is_not_what_the_verdict_says_has_both_told_with_their_runs() -> None:
+    again = RunFinished(run("launch", BIG, 1.13), BIG.uuid, NOW_S - 5, machines.NOW_MONO_S)
+    shown = read(fold(again, machines.slower(machines.fine(BIG), BIG)))
+    row = [
+        "submission latency",
+        "14 µs",
+        "38 % slower since driver 576.02 judged 2023-11-14 21:15 UTC; the last run is 13 % slower",
+    ]
+    assert row in shown.rows("gpus")
+    assert row[2] in [one[3] for one in shown.rows("history-gpu0-launch")]
+    calm = read(fold(again, machines.fine(BIG)))
+    both = "as usual over the latest runs; the last run is 13 % slower"
+    assert ["submission latency", "14 µs", both] in calm.rows("gpus")
 
 
 def test_what_was_acknowledged_is_told_and_troubles_nobody() -> None:
