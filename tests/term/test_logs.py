@@ -162,6 +162,24 @@ def test_a_line_across_blocks_is_whole_and_an_endless_one_is_cut(tmp_path: Path)
     assert max(map(len, files.backwards(path))) <= files.LONGEST + files.BLOCK
 
 
+def test_a_file_far_larger_than_a_log_costs_no_more_than_its_end(
+    tmp_path: Path, logs: Path
+) -> None:
+    path = logs / "agent/agent.log"
+    os.truncate(path, 50 << 30)  # sparse: it takes no room, and its writer may make it
+    with path.open("a") as log:
+        log.write("\n" + told(10, "last"))
+    done = ran(tmp_path, "--component", "agent", "--since", "90000d", "--json")
+    assert done.returncode == 0, done.stderr
+    assert objects(done.stdout)[-1]["event"] == "last"
+    assert f"{path} is larger than a log gets: its last 16 MiB are read" in done.stderr
+    file = files.Followed(path)
+    file.begin()
+    os.truncate(path, 100 << 30)
+    assert sum(map(len, file.fresh())) <= files.LARGEST
+    file.close()
+
+
 def test_followed_lines_come_through_rotation_cutting_and_a_late_start(logs: Path) -> None:
     path = logs / "root.log"
     file = files.Followed(path)

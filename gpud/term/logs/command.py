@@ -19,7 +19,7 @@ from gpud.core.text import escaped
 from gpud.status.view import View, narrowed
 from gpud.term import paint
 from gpud.term.logs.entries import COMPONENTS, Entry, document, drawn, entry, severe
-from gpud.term.logs.files import Followed, backwards
+from gpud.term.logs.files import LARGEST, Followed, backwards
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -72,6 +72,9 @@ def run(
         except OSError as error:
             refused[name] = error
             continue
+        if size is not None and size > LARGEST:
+            words = f"{file.path} is larger than a log gets: its last {LARGEST >> 20} MiB are read"
+            print(f"gpud: {escaped(words)}", file=sys.stderr, flush=True)
         found[name] = _past(name, file.path, size, refused)
     count = request.count if request.count is not None else USUAL if request.since is None else None
     shown = list(islice(_newest(found.values(), since_s, request.level), count))

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 BLOCK: Final = 64 << 10
 LONGEST: Final = 1 << 20
 """Bytes of one line; what goes on for longer is taken for several."""
+LARGEST: Final = 16 << 20
+"""Bytes of a file, from its end: more than gpud lets a log become, and its writer may do so."""
 ROTATED: Final = 9
 """Numbers of older files that are looked for."""
 
@@ -55,15 +57,16 @@ def opened(path: Path) -> int:
 
 def _lines(descriptor: int, end: int) -> Iterator[str]:
     rest = b""
-    while end > 0:
-        begin = max(0, end - BLOCK)
+    first = max(0, end - LARGEST)
+    while end > first:
+        begin = max(first, end - BLOCK)
         block = os.pread(descriptor, end - begin, begin)
         end = begin
-        first, *lines = (block + rest).split(b"\n")
+        block = block.lstrip(b"\0")  # a hole, or what a crash of the machine left
+        rest, *lines = (block + rest).split(b"\n")
         for line in reversed(lines):
             if line:
                 yield line.decode(errors="replace")
-        rest = first
         if len(rest) > LONGEST:
             yield rest.decode(errors="replace")
             rest = b""
@@ -120,8 +123,11 @@ class Followed:
         self.descriptor, self.offset, self.partial = None, 0, b""
 
     def _read(self, descriptor: int) -> list[str]:
-        if os.fstat(descriptor).st_size < self.offset:  # emptied by who copied it aside
+        size = os.fstat(descriptor).st_size
+        if size < self.offset:  # emptied by who copied it aside
             self.offset, self.partial = 0, b""
+        if size - self.offset > LARGEST:
+            self.offset, self.partial = size - LARGEST, b""
         found: list[str] = []
         while block := os.pread(descriptor, BLOCK, self.offset):
             self.offset += len(block)
