@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import structlog
 
-from gpud.core.text import escaped
+from gpud.core.text import escaped_fields
 
 if TYPE_CHECKING:
     from collections.abc import MutableMapping
@@ -90,4 +90,4 @@ def _without_traceback(_: object, __: str, line: MutableMapping[str, Any]) -> An
 
 
 def _escaped(_: object, __: str, line: MutableMapping[str, Any]) -> Any:  # noqa: ANN401
-    return {key: escaped(value) if isinstance(value, str) else value for key, value in line.items()}
+    return escaped_fields(line)

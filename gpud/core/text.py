@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
 MOMENT: Final = re.compile(r"\b(\d{4})-(\d\d)-(\d\d) (\d\d):(\d\d) UTC\b")
 """A moment in a text of the agent's. Who shows the text writes it in the zone of who looks."""
@@ -38,3 +38,13 @@ def _written(found: re.Match[str], write: Callable[[float], str]) -> str:
         return write(datetime(*map(int, found.groups()), tzinfo=UTC).timestamp())  # type: ignore[misc,arg-type]
     except ValueError:
         return found[0]  # no such day
+
+
+def escaped_fields(fields: Mapping[str, Any]) -> dict[str, Any]:
+    """Escape the names and values of a log line, but for the exception that goes with it."""
+    return {
+        escaped(key): value
+        if key == "exc_info"
+        else escaped(value if isinstance(value, str) else repr(value))
+        for key, value in fields.items()
+    }

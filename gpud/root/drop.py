@@ -19,6 +19,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from gpud.core.text import escaped
 from gpud.root.process import PR_SET_NO_NEW_PRIVS, PR_SET_PDEATHSIG, prctl
 
 if TYPE_CHECKING:
@@ -52,7 +53,8 @@ def main(argv: Sequence[str]) -> int:
         os.umask(0o027)
         os.execv(given.command[0], given.command)
     except (OSError, KeyError) as error:
-        print(f"gpud: cannot run as {given.user or 'ourselves'}: {error}", file=sys.stderr)
+        words = f"gpud: cannot run as {given.user or 'ourselves'}: {error}"
+        print(escaped(words), file=sys.stderr)
     return CANNOT
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import structlog
 
-from gpud.core.text import escaped
+from gpud.core.text import escaped, escaped_fields
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -64,9 +64,9 @@ def _formatter(shared: list[Any], *last: Any) -> logging.Formatter:  # noqa: ANN
 
 def _escaped(_: object, __: str, line: Any) -> Any:  # noqa: ANN401  # structlog's own shape
     """Show dockerd's own words without letting them steer the terminal."""
-    return {k: escaped(v) if isinstance(v, str) else v for k, v in line.items()}
+    return escaped_fields(line)
 
 
 def _one_line(stream: Any, error: Any) -> None:  # noqa: ANN401  # structlog's own shape
     """Keep tracebacks to the file: the person at the terminal gets the error itself."""
-    stream.write(f" {error[1]!r}")
+    stream.write(escaped(f" {error[1]!r}"))

@@ -114,3 +114,45 @@ def test_a_file_that_cannot_be_opened_is_said_and_nothing_stops(name: str, tmp_p
     assert str(file) in console
     assert "went_wrong" in console
     assert stdout == "still here\n"
+
+
+HOSTILE = """
+import structlog, sys
+from pathlib import Path
+path = Path(sys.argv[1])
+exec(sys.argv[2])
+text = "\\x1b]0;owned\\x07\\x9b31m\\r"
+class Foreign(Exception):
+    def __repr__(self):
+        return text
+log = structlog.get_logger()
+log.warning(text, error=Foreign(), many=[text], named={text: text}, **{text: 1})
+try:
+    raise Foreign(text)
+except Foreign:
+    log.exception("went_wrong")
+"""
+
+
+@pytest.mark.parametrize(
+    "configure",
+    [
+        "from gpud.agent import logs; logs.configure(path, level='info')",
+        "from gpud.root import logs as r; r.configure(path, level='info', foreground=True)",
+    ],
+    ids=["agent", "root"],
+)
+def test_no_object_name_or_exception_brings_a_control_character_to_terminal_or_file(
+    configure: str, tmp_path: Path
+) -> None:
+    file = tmp_path / "log"
+    done = subprocess.run(
+        [sys.executable, "-c", HOSTILE, str(file), configure],
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=30,
+        cwd=Path(__file__).parents[2],
+    )
+    assert "owned" in done.stderr
+    assert control_characters(done.stderr + file.read_text()) == set()
