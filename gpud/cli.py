@@ -15,7 +15,7 @@ import sys
 import time
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TextIO
 
 import gpud
 from gpud import deciding, portholder, settings_files, status
@@ -46,6 +46,11 @@ __all__ = ["main", "parser"]
 
 OK, PROBLEM, USAGE, NOT_RUNNING, NO_PERMISSION = 0, 1, 2, 3, 4
 INTERRUPTED = 130
+UNWRITABLE: Final = {
+    errno.ENOSPC: "make room for it",
+    errno.EBADF: "give the command an output that can be written to",
+}
+"""Errors of writing to stdout, and what helps."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -85,10 +90,10 @@ def _parsed(words: Sequence[str]) -> argparse.Namespace | int:
         return int(ended.code or OK)
 
 
-def _silence() -> None:
+def _silence(stream: TextIO | None = None) -> None:
     """Let what waits in stdout's buffer go nowhere: it would be tried once more at exit."""
     with contextlib.suppress(OSError, ValueError):
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        os.dup2(os.open(os.devnull, os.O_WRONLY), (stream or sys.stdout).fileno())
 
 
 def _as_root(words: Sequence[str]) -> str:
@@ -104,15 +109,19 @@ def _refuse(error: GpudError | OSError, words: Sequence[str]) -> int:
         sys.stdout.flush()
     except OSError:  # `gpud doctor >/dev/full`: whatever the verb says of it
         _silence()
-    if isinstance(error, OSError) and error.filename is None and error.errno == errno.ENOSPC:
-        error, fix = GpudError(f"cannot write the result: {error.strerror}"), "make room for it"
+    if isinstance(error, OSError) and error.filename is None and error.errno in UNWRITABLE:
+        fix = UNWRITABLE[error.errno]
+        error = GpudError(f"cannot write the result: {error.strerror}")
     if isinstance(error, ConfigError):
         code = USAGE
     elif isinstance(error, PermissionError) or (
         isinstance(error, StoreError) and error.reason == "not_permitted"
     ):
         code, fix = NO_PERMISSION, _as_root(words)
-    _say(f"gpud: {error}" + (f"\n  fix: {fix}" if fix else ""), file=sys.stderr)
+    try:
+        _say(f"gpud: {error}" + (f"\n  fix: {fix}" if fix else ""), file=sys.stderr)
+    except OSError:  # nobody can be told; the exit code still says it
+        _silence(sys.stderr)
     return code
 
 

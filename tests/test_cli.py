@@ -19,6 +19,7 @@ from gpud.core.http_settings import Http
 from tests.agent.web.armed import HASHED
 from tests.e2e.program import as_nobody, program
 from tests.histories import run
+from tests.waiting import until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -121,6 +122,37 @@ def test_a_broken_file_does_not_hide_what_the_environment_says(tmp_path: Path) -
 def test_a_closed_output_is_no_crash(tmp_path: Path) -> None:
     line = f"{sys.executable} -I -m gpud --home {tmp_path} config check >&- 2>&-"
     assert subprocess.run(["sh", "-c", line], check=False).returncode == 0
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="no /dev/full")  # noqa: PTH110
+@pytest.mark.parametrize("output", [">/dev/full 2>/dev/full", "1</dev/null 2</dev/null"])
+def test_outputs_that_take_nothing_leave_the_exit_code(tmp_path: Path, output: str) -> None:
+    line = f"{sys.executable} -I -m gpud --home {tmp_path} version {output}"
+    assert subprocess.run(["sh", "-c", line], check=False).returncode == 1
+
+
+def test_a_limit_on_memory_that_is_too_low_is_named(tmp_path: Path) -> None:
+    line = f"ulimit -v 30720; exec {sys.executable} -I -m gpud --home {tmp_path} up"
+    ran = subprocess.run(["sh", "-c", line], capture_output=True, text=True, check=False)
+    assert (ran.returncode, ran.stdout) == (1, "")
+    assert ran.stderr == (
+        "gpud: memory ran out: this shell allows 30 MiB (ulimit -v)\n"
+        "  fix: ulimit -v unlimited, or a new shell\n"
+    )
+
+
+def test_a_start_that_another_verb_stops_says_so(tmp_path: Path) -> None:
+    log = tmp_path / "var/log/gpud/root.log"
+    log.parent.mkdir(parents=True)
+    os.mkfifo(log)  # the start waits here for a reader, which never comes
+    line = [sys.executable, "-I", "-m", "gpud", "--home", str(tmp_path), "up"]
+    with subprocess.Popen(line, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as up:
+        until((tmp_path / "run/gpud/root.pid").exists, "the supervisor's pid")
+        assert gpud(tmp_path, "down").returncode == 0
+        _, stderr = up.communicate(timeout=60)
+    assert up.returncode == 1
+    assert "gpud: it was stopped while it started, by another gpud down or gpud restart" in stderr
+    assert "fix: gpud status says whether it runs" in stderr
 
 
 def test_what_was_stopped_is_said_to_be(tmp_path: Path) -> None:

@@ -6,10 +6,12 @@ import contextlib
 import os
 import signal
 import sys
+import traceback
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
 from gpud.core.errors import AlreadyRunning, GpudError
+from gpud.core.text import escaped
 from gpud.root import daemon, files, lock, owner, process, supervisor
 from gpud.root.dockerd import LARGEST_LOG
 
@@ -36,14 +38,23 @@ def up(
         return 0
     daemon.occupy_standard()
     reader, writer = os.pipe2(os.O_CLOEXEC)
-    if os.fork() == 0:
+    pid = os.fork()
+    if pid == 0:
         _daemon(settings, config_path, agent_command, writer)
     os.close(writer)
     with os.fdopen(reader, "rb") as pipe:
         message = pipe.read(LARGEST_MESSAGE).decode("utf-8", "replace")
-    if message != "ready":
-        raise GpudError(message or "the supervisor ended before it was ready")
-    return 0
+    if message == "ready":
+        return 0
+    code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+    if message:
+        raise GpudError(message)
+    if code == -signal.SIGTERM:
+        words = "it was stopped while it started, by another gpud down or gpud restart"
+        raise GpudError(words, fix="gpud status says whether it runs; gpud up starts it")
+    how = f"by signal {-code}" if code < 0 else f"with code {code}"
+    errors = Path(settings.log_dir, "root.err")
+    raise GpudError(f"the supervisor ended {how} before it was ready", fix=f"{errors} says more")
 
 
 def down(settings: Settings, *, docker: bool) -> int:
@@ -64,7 +75,8 @@ def _stop(settings: Settings, *, docker: bool) -> int:
     running = lock.holder(run_dir)
     if running is not None and not process.end(running, STOP_S):
         raise GpudError(f"the supervisor (pid {running.pid}) does not end")
-    (run_dir / "root.pid").unlink(missing_ok=True)
+    if lock.holder(run_dir) is None:  # nobody has started another meanwhile
+        (run_dir / "root.pid").unlink(missing_ok=True)
     if kept is None or not process.send(kept, signal.SIGTERM):
         return 0
     # Containers get their own time to end; a second signal would cut it short.
@@ -120,8 +132,9 @@ def _daemon(
         _tell(writer, "ready")
         code = 0
     except BaseException as error:  # noqa: BLE001  # the end of a process: say it and go
-        _tell(writer, f"{error}")
-        sys.excepthook(type(error), error, error.__traceback__)
+        _tell(writer, str(error) or type(error).__name__)
+        sys.stderr.write(escaped("".join(traceback.format_exception(error)), lines=True))
+        sys.stderr.flush()
     finally:
         os._exit(code)
 
