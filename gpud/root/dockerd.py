@@ -86,10 +86,14 @@ class Dockerd:
         return process.ref(pid) if pid is not None and named else None
 
     def look(
-        self, api: Api, listener: int | None, keeper: Keeper, exit_: Exit | None, jitter: float
+        self,
+        api: Api,
+        listener: int | None,
+        found: ProcessRef | None,
+        keeper: Keeper,
+        exit_: Exit | None,
     ) -> Seen:
-        """Put one look together, from what the socket did and who listens on it."""
-        found = self.find(listener)
+        """Put one look together: what the socket did, who listens on it, what ``find`` gave."""
         if found is None:
             self.config = daemonconfig.read(self.settings.dockerd)
         scene = Scene(
@@ -112,7 +116,6 @@ class Dockerd:
             api=api,
             obstacle=self._obstacle(api, listener, whose) if found is None else None,
             exit=exit_,
-            jitter=jitter,
             conditions={}
             if found is not None
             else conditions.look(self.config, self.binary(), cause, everything=keeper.hold is None),

@@ -299,16 +299,19 @@ class Supervisor:
     def _look(self, answer: Ask | None, *, gone: bool) -> Seen:
         api = answer.api if answer is not None and answer.api is not None else Api.REFUSED
         listener = answer.peer_pid if answer is not None else None
-        if listener and process.ref(listener) is None:
+        found = self.dockerd.find(listener)  # looked up once: it may die at any moment
+        if listener and found is None and process.ref(listener) is None:
             api, listener = Api.REFUSED, None  # it was put to one that has died: nobody listens
-        if self.dockerd.child is not None and self.dockerd.find(listener) is None:
+            found = self.dockerd.find(None)
+        if self.dockerd.child is not None and found is None:
             process.wait_child(self.dockerd.child.pid, OUTCOME_S)
             self._reap()  # its exit code belongs to this look
         over = gone or self.keeper.asked_s is not None
-        if over and self._exit is None and self.dockerd.find(listener) is None:
+        if over and self._exit is None and found is None:
             self._exit = self.dockerd.lost()
         exit_, self._exit = self._exit, None
-        return self.dockerd.look(api, listener, self.keeper, exit_, self._chance.random())
+        seen = self.dockerd.look(api, listener, found, self.keeper, exit_)
+        return replace(seen, jitter=self._chance.random())
 
     def _learn(self, ask: Ask) -> None:
         try:

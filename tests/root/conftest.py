@@ -37,12 +37,15 @@ class Supervised:
     agent: list[str] = field(default_factory=lambda: ["/bin/sleep", "1000"])
     process: subprocess.Popen[bytes] | None = None
     prefix: list[str] = field(default_factory=list)  # a command that ends in exec
+    program: str = RUN
 
     def start(self) -> None:
         given = json.dumps(
             {"settings": {"home": str(self.home), **self.settings}, "agent": self.agent}
         )
-        self.process = subprocess.Popen([*self.prefix, sys.executable, "-I", "-c", RUN, given])
+        self.process = subprocess.Popen(
+            [*self.prefix, sys.executable, "-I", "-c", self.program, given]
+        )
         pid = self.process.pid
         until(lambda: (self.report() or {}).get("process", {}).get("pid") == pid, "its report")
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.root.conftest import RUN
 from tests.root.test_dockerd_real import running
 from tests.waiting import until
 
@@ -47,6 +48,25 @@ while True:
 """
 
 
+KILLED_WHEN_FOUND = f"""
+import os
+from pathlib import Path
+from gpud.root.dockerd import Dockerd
+find = Dockerd.find
+def killed_when_found(self, listener):
+    found = find(self, listener)
+    order = Path(os.path.dirname(self.config.pidfile), "kill")
+    if listener and found and order.exists():
+        order.unlink()
+        os.kill(found.pid, 9)
+        os.waitid(os.P_PID, found.pid, os.WEXITED | os.WNOWAIT)
+    return found
+Dockerd.find = killed_when_found
+{RUN}"""
+"""A supervisor whose dockerd dies right after it was looked up, once, when ``kill`` is there."""
+needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root starts a dockerd")
+
+
 @pytest.fixture
 def place(tmp_path: Path) -> Iterator[Path]:
     """Made before gpud, so that it goes after it: the last of them outlives gpud, as it should."""
@@ -55,15 +75,11 @@ def place(tmp_path: Path) -> Iterator[Path]:
         os.kill(int((tmp_path / "starts").read_text().split()[-1]), signal.SIGKILL)
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root starts a dockerd")
-def test_a_question_that_the_dead_one_took_along_is_no_failure_of_the_next(
-    place: Path, supervised: Supervised
-) -> None:
-    """The one who listened when it was put names nobody any more when it ends."""
+def settings(place: Path) -> dict[str, dict[str, object]]:
     binary = place / "dockerd"
     binary.write_text(DOCKERD.format(place=str(place)))
     binary.chmod(0o755)
-    supervised.settings = {
+    return {
         "dockerd": {
             "policy": "manage",
             "binary": str(binary),
@@ -72,6 +88,14 @@ def test_a_question_that_the_dead_one_took_along_is_no_failure_of_the_next(
             "ping_interval_s": 0.1,
         }
     }
+
+
+@needs_root
+def test_a_question_that_the_dead_one_took_along_is_no_failure_of_the_next(
+    place: Path, supervised: Supervised
+) -> None:
+    """The one who listened when it was put names nobody any more when it ends."""
+    supervised.settings = settings(place)
     supervised.start()
     said = supervised.when(running, "a running dockerd, of which all is known: pings from now on")
     first = said["dockerd"]["process"]["pid"]
@@ -90,3 +114,18 @@ def test_a_question_that_the_dead_one_took_along_is_no_failure_of_the_next(
     said = supervised.when(lambda r: r["beat_s"] > heard + 1, "more looks")["dockerd"]
     assert said["restarts"] == {"killed": 1}
     assert (place / "starts").read_text().split() == [str(first), str(said["process"]["pid"])]
+
+
+@needs_root
+def test_dockerd_that_dies_between_two_looks_is_counted_as_killed(
+    place: Path, supervised: Supervised
+) -> None:
+    supervised.settings = settings(place)
+    supervised.program = KILLED_WHEN_FOUND
+    supervised.start()
+    first = supervised.when(running, "a running dockerd")["dockerd"]["process"]
+    (place / "kill").touch()
+    after = supervised.when(
+        lambda r: running(r) and r["dockerd"]["process"] != first, "the next dockerd"
+    )
+    assert after["dockerd"]["restarts"] == {"killed": 1}
