@@ -20,8 +20,7 @@ if TYPE_CHECKING:
 
     from tests.dockerd import PrivateDockerd
 
-FITS_NO_BUFFER = 100
-"""In pieces of 10 KiB."""
+FITS_NO_BUFFER = 1 << 20
 FOLDER = Path("/run/docker/plugins")
 """Where dockerd looks for plugins, whatever its own roots are."""
 
@@ -88,14 +87,22 @@ def plugin() -> Iterator[Plugin]:
 
 
 @contextlib.contextmanager
-def importing(dockerd: PrivateDockerd) -> Iterator[None]:
-    """Have dockerd unpack an archive of empty files that does not end."""
+def importing(dockerd: PrivateDockerd, file_bytes: int = 0) -> Iterator[None]:
+    """Have dockerd unpack an archive of small files that does not end."""
     begun, over = threading.Event(), threading.Event()
 
+    def file(name: str) -> bytes:
+        entry = tarfile.TarInfo(name)
+        entry.size = file_bytes
+        return entry.tobuf() + bytes(file_bytes)
+
     def archive() -> Iterator[bytes]:
+        sent = 0
         for number in itertools.count():
-            yield b"".join(tarfile.TarInfo(f"{number}-{each}").tobuf() for each in range(20))
-            if number == FITS_NO_BUFFER:
+            piece = b"".join(file(f"{number}-{each}") for each in range(20))
+            yield piece
+            sent += len(piece)
+            if sent > FITS_NO_BUFFER:
                 begun.set()  # so dockerd reads: the plugin has let it
             if over.wait(0.01):
                 return

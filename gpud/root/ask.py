@@ -62,7 +62,8 @@ class Ask:
             return
         good = self._answer.startswith(b"HTTP/1.") and self._answer[8:13] == b" 200 "
         self.took_s = time.monotonic() - self._asked_s if good else None
-        self._end(Api.ANSWERS if good else Api.SILENT)
+        denied = b"authorization denied by plugin" in self._answer  # dockerd's words
+        self._end(Api.ANSWERS if good else Api.DENIED if denied else Api.SILENT)
 
     def give_up(self) -> None:
         """Stop waiting: who listens and says nothing in time is silent."""

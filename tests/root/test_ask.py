@@ -4,6 +4,8 @@ import contextlib
 import socket
 from typing import TYPE_CHECKING
 
+import pytest
+
 from gpud.core.dockerd import Api
 from gpud.root.ask import Ask
 
@@ -35,3 +37,27 @@ def test_an_answer_within_the_same_beat_took_longer_than_nothing(tmp_path: Path)
         assert ask.api is Api.ANSWERS
         assert ask.took_s is not None
         assert ask.took_s > 0
+
+
+@pytest.mark.parametrize(
+    ("message", "api"),
+    [
+        (b'{"message":"authorization denied by plugin opa: no"}', Api.DENIED),
+        (b"this is no dockerd", Api.SILENT),
+    ],
+)
+def test_dockerd_whose_plugin_refuses_the_ping_is_up_and_not_silent(
+    tmp_path: Path, message: bytes, api: Api
+) -> None:
+    path = str(tmp_path / "s")
+    with contextlib.ExitStack() as stack:
+        listener = stack.enter_context(socket.socket(socket.AF_UNIX))
+        listener.bind(path)
+        listener.listen()
+        ask = Ask(path, "/_ping", now_s=0.0)
+        with listener.accept()[0] as dockerd:
+            dockerd.recv(1024)
+            dockerd.sendall(b"HTTP/1.0 403 Forbidden\r\n\r\n" + message)
+        ask.read()
+        assert ask.api is api
+        assert ask.took_s is None
