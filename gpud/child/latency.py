@@ -150,9 +150,22 @@ def occupying(gpu: Gpu, calls: Sequence[Call], budget: Budget) -> Load:
     Errors: ``ProbeError``.
     """
     queueing_s = median(sequences(gpu, (*calls, gpu.wait), QUEUED, budget).real)
-    ahead, _ = sized(gpu, max(LEAST_AHEAD_S, AHEAD * queueing_s))
-    ahead.timed()
+    wanted_s = max(LEAST_AHEAD_S, AHEAD * queueing_s)
+    ahead, _ = sized(gpu, wanted_s)
+    while _lasting(gpu, ahead) < wanted_s / 2:
+        small, ahead = ahead, ahead.doubled()
+        small.close()
+        budget.check()
     return ahead
+
+
+def _lasting(gpu: Gpu, ahead: Load) -> float:
+    """Give how long a load keeps the GPU busy: the second of two begins when the first one ends.
+
+    Alone it is timed from before the launch is there, and a short one looks long.
+    """
+    alone_s = ahead.timed()
+    return gpu.timed(ahead.call, 2) - alone_s
 
 
 def gpu_time(gpu: Gpu, calls: Sequence[Call], ahead: Load, count: int) -> tuple[float, ...]:
@@ -174,16 +187,16 @@ def gpu_time(gpu: Gpu, calls: Sequence[Call], ahead: Load, count: int) -> tuple[
     return tuple(found)
 
 
-def behind_load(gpu: Gpu, calls: Sequence[Call], budget: Budget) -> float:
-    """Give the median GPU time of calls that are queued behind other work, and account for all.
+def behind_load(gpu: Gpu, budget: Budget, *rows: Sequence[Call]) -> list[float]:
+    """Give the median GPU time of rows of calls that are queued behind other work; account for all.
 
     Units: seconds. Errors: ``ProbeError``.
     """
     first, last = gpu.record(first=True), gpu.record(first=False)
-    ahead = occupying(gpu, (first, *calls, last), budget)
-    taken_s = median(gpu_time(gpu, calls, ahead, PILOTS))
+    ahead = occupying(gpu, (first, *max(rows, key=len), last), budget)
+    taken_s = [median(gpu_time(gpu, calls, ahead, PILOTS)) for calls in rows]
     ahead.close()
-    gpu.account(QUEUED * taken_s)
+    gpu.account(QUEUED * max(taken_s))
     return taken_s
 
 

@@ -102,7 +102,7 @@ class Load:
 
     def __init__(self, gpu: Gpu, n: int) -> None:
         """Take the memory. ``n`` is a multiple of 256; work grows with its square."""
-        self._gpu = gpu
+        self._gpu, self._n = gpu, n
         self.seconds = 0.0  # what it took last time
         self._buffers = [gpu.alloc(n * BODY) for _ in range(2)]
         pos, acc = self._buffers
@@ -114,6 +114,10 @@ class Load:
         """Run it once. Units: seconds of device time. Errors: ``ProbeError``, also for none."""
         self.seconds = plausible(self._gpu.timed(self.call), "the warm-up")
         return self.seconds
+
+    def doubled(self) -> Load:
+        """Make a load of twice as many bodies, which is four times the work."""
+        return Load(self._gpu, 2 * self._n)
 
     def close(self) -> None:
         """Give the memory back."""

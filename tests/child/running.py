@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from tests.standins.build import build_libcuda, build_submit_loop, build_virtual_clock
+from tests.standins.build import build_libcuda
+from tests.standins.loaded import loop, virtual_time
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -19,9 +19,7 @@ CHILD = (sys.executable, "-I", "-m", "gpud.child")
 GPU = "GPU-6d0c5f2e-8a41-4b7d-9e13-000000000000"
 """What the stand-in says its first device is."""
 INTERPRETED = "700 40"
-"""Virtual nanoseconds of a call and of a reading of the clock, for a Python program ..."""
-COMPILED = "0 20"
-"""... and for one in C; ``virtual_clock.c`` has the rest."""
+"""Virtual nanoseconds of a call and of a reading of the clock, in Python: ``virtual_clock.c``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,18 +55,6 @@ class Ended:
         return {sample["mode"]: sample for sample in self.document["samples"]}
 
 
-def fastest_s(sample: dict[str, Any]) -> float:
-    """The fastest of a mode's calls as the clock saw it, with what was subtracted put back.
-
-    The stand-in spins for as long as its script says and no less, and whatever else the machine
-    does makes a call longer: from below this is exact. The subtracted null call is a median, and
-    may have met a slow core where the fastest real call met none.
-    """
-    least: float = sample["minimum"]
-    null: float = sample["null_median"]
-    return round(least + null, 12)  # a part of a nanosecond: what a float cannot add up
-
-
 def ask(
     option: str,
     given: str | bytes,
@@ -94,7 +80,7 @@ def run(probe: str, library: Path, *, clock: str | None = None, **job: Any) -> E
     ``clock``: time is virtual, and this is what a call and a reading of the clock cost in it.
     """
     given = {"probe": probe, "gpu": GPU, "cuda_library": str(library), **job}
-    environment = _virtual(library.parent, clock) if clock else None
+    environment = virtual_time(library.parent, clock) if clock else None
     return ask("--run", json.dumps(given), environment=environment)
 
 
@@ -113,16 +99,8 @@ def scripted(
 
 def c_loop_s(library: Path, mode: str, count: int = 300, row: int = 200) -> float:
     """Give what a C program measures in virtual time: the median, for each launch of a row."""
-    loop, environment = build_submit_loop(library.parent), _virtual(library.parent, COMPILED)
-    command = list(map(str, (loop, library, count, mode, 0, row)))
-    ended = subprocess.run(command, capture_output=True, text=True, check=True, env=environment)
-    taken_ns, clock_ns = map(int, ended.stdout.split()[:2])
+    taken_ns, clock_ns, *_ = loop(library, count, mode, 0, row)
     return (taken_ns - clock_ns) * 1e-9 / (row if mode in {"pipelined", "graph"} else 1)
-
-
-def _virtual(folder: Path, clock: str) -> dict[str, str]:
-    preloaded = str(build_virtual_clock(folder))
-    return os.environ | {"LD_PRELOAD": preloaded, "VIRTUAL_CLOCK": clock}
 
 
 def _refuse(constant: str) -> None:

@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.child.running import COMPILED, GPU
+from tests.child.running import GPU
 from tests.gpu_check.building import KERNELS, program
 from tests.standins.build import build_libcuda, build_virtual_clock
+from tests.standins.loaded import COMPILED
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

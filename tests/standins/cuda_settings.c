@@ -19,7 +19,7 @@
  *   graph_node_ns (each node of the graph, in the same call) N
  *   time_line 0|1                   1: the GPU works in real time too. What is submitted begins when
  *                                   the call's own time is over and what was before it is done; waits
- *                                   end when it has ended, and then take sync_ns. Always so where
+ *                                   end sync_ns after it has ended. Default: 1 where
  *                                   virtual_clock.c is loaded, in whose time all of this happens
  *
  *   launch_ns_second N SHARE        that share of launches takes N instead of launch_ns
@@ -72,6 +72,7 @@ struct settings settings = {
     .driver_version = 12080,
     .devices = 1,
     .pinned_limit = INT64_C(1) << 30,
+    .time_line = -1,
     .warmup_factor = 1,
     .duplex_ratio = 1,
     .rates.kernel_ns = 1500,
@@ -169,6 +170,7 @@ bool library_line(const char *key, char *value)
         {"copy_ns", &settings.copy_ns},
         {"event_ns", &settings.event_ns},
         {"event_gpu_ns", &settings.event_gpu_ns},
+        {"time_line", &settings.time_line},
         {"copy_gpu_ns", &settings.copy_gpu_ns},
         {"idle_launches", &settings.idle_launches},
         {"idle_launch_ns", &settings.idle_launch_ns},
@@ -199,8 +201,6 @@ bool library_line(const char *key, char *value)
         settings.kernel_jitter = real_between(key, value, 0, INFINITY);
     } else if (!strcmp(key, "duplex_ratio")) {
         settings.duplex_ratio = real_between(key, value, 0.01, 1);
-    } else if (!strcmp(key, "time_line")) {
-        settings.time_line = script_integer(key, value) != 0;
     } else if (!strcmp(key, "ledger")) {
         ledger_open(value);
     } else if (!strcmp(key, "driver_version")) {

@@ -11,7 +11,7 @@ double *clock_of(CUstream handle)
 
 static bool time_line(void)
 {
-    return settings.time_line || virtual_clock_now;
+    return settings.time_line < 0 ? virtual_clock_now != NULL : settings.time_line;
 }
 
 void clock_reaches(double *clock, int64_t ready_ns)
@@ -47,8 +47,8 @@ EXPORT CUresult cuStreamSynchronize(CUstream stream)
     ENTER(CONTEXT);
     const double *clock = clock_of(stream);
     REQUIRE(clock, INVALID_HANDLE);
-    wait_until(*clock);
-    if (settings.sync_ns)
+    wait_until(*clock + (double)settings.sync_ns);
+    if (settings.sync_ns && !time_line())
         spin(now_ns(), settings.sync_ns);
     return SUCCESS;
 }

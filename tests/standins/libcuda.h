@@ -65,7 +65,8 @@ extern struct settings {
     int64_t idle_launches, idle_launch_ns, warmup_kernels;
     double launch_ns_second, second_share, tail_ns, tail_share, warmup_factor, kernel_jitter, duplex_ratio;
     struct rates rates;
-    bool corrupt_copy, corrupt_device_copy, time_line;
+    bool corrupt_copy, corrupt_device_copy;
+    int64_t time_line; /* below 0: where the clock is virtual */
     struct device device[MAX_DEVICES];
 } settings;
 

@@ -1,6 +1,7 @@
 """Call a stand-in libcuda.so.1 from this process, or from a fresh one."""
 
 import ctypes
+import os
 import subprocess
 import sys
 import textwrap
@@ -9,6 +10,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+
+from tests.standins.build import build_submit_loop, build_virtual_clock
+
+COMPILED = "0 20"
+"""Virtual nanoseconds of a call and of a reading of the clock, in C; see ``virtual_clock.c``."""
 
 MATMULS = {  # the edge of a tile, and the block that computes it
     "gpud_matmul": (64, (16, 16)),
@@ -167,9 +173,32 @@ class Cuda:
         return elapsed.value
 
 
-def run(library: Path, code: str) -> subprocess.CompletedProcess[str]:
+def virtual_time(folder: Path, clock: str) -> dict[str, str]:
+    """Give an environment in which time is what ``clock`` and the stand-in say, on any machine."""
+    preloaded = str(build_virtual_clock(folder))
+    return os.environ | {"LD_PRELOAD": preloaded, "VIRTUAL_CLOCK": clock}
+
+
+def loop(library: Path, *arguments: object) -> tuple[int, ...]:
+    """Give what ``submit_loop.c`` prints, in virtual time.
+
+    Median, clock pair, 10th, 90th and 99th percentile in nanoseconds.
+    """
+    command = list(map(str, (build_submit_loop(library.parent), library, *arguments)))
+    environment = virtual_time(library.parent, COMPILED)
+    ended = subprocess.run(command, capture_output=True, text=True, check=True, env=environment)
+    return tuple(map(int, ended.stdout.split()))
+
+
+def run(
+    library: Path, code: str, environment: dict[str, str] | None = None
+) -> subprocess.CompletedProcess[str]:
     """Run Python statements in a fresh process that has the library as ``lib``."""
     program = f"import ctypes\nlib = ctypes.CDLL({str(library)!r})\n{textwrap.dedent(code)}"
     return subprocess.run(
-        [sys.executable, "-I", "-c", program], capture_output=True, text=True, check=False
+        [sys.executable, "-I", "-c", program],
+        capture_output=True,
+        text=True,
+        check=False,
+        env=environment,
     )

@@ -2,18 +2,12 @@
 
 import math
 import statistics
-import subprocess
 from pathlib import Path
 
 import pytest
 
-from tests.child.running import COMPILED
-from tests.standins.build import (
-    build_libcuda,
-    build_submit_loop,
-    build_virtual_clock,
-    rewrite_script,
-)
+from tests.standins.build import build_libcuda, rewrite_script
+from tests.standins.loaded import loop
 
 LAUNCH_NS = 10_000
 RUNS = 60
@@ -22,15 +16,12 @@ RUNS = 60
 def medians(folder: Path, script: str, runs: int = RUNS) -> list[float]:
     """How long a launch takes in each of so many processes, in nanoseconds without the clock."""
     library = build_libcuda(folder, f"launch_ns {LAUNCH_NS}\n{script}")
-    return [took(folder, library)[0] for _ in range(runs)]
+    return [took(library)[0] for _ in range(runs)]
 
 
-def took(folder: Path, library: Path, mode: str = "submit") -> tuple[float, float]:
+def took(library: Path, mode: str = "submit") -> tuple[float, float]:
     """Median and 90th percentile."""
-    command = [str(build_submit_loop(folder)), str(library), "250", mode]
-    virtual = {"LD_PRELOAD": str(build_virtual_clock(folder)), "VIRTUAL_CLOCK": COMPILED}
-    said = subprocess.run(command, capture_output=True, text=True, check=True, env=virtual).stdout
-    median, clock, _, high, _ = map(int, said.split())
+    median, clock, _, high, _ = loop(library, 250, mode)
     return median - clock, high - clock
 
 
@@ -46,7 +37,7 @@ def test_processes_scatter_as_a_log_normal_variate_that_the_seed_decides(tmp_pat
     assert again == drawn[:10]
     (tmp_path / "places").unlink()
     other = medians(tmp_path, script.replace("noise 7", "noise 8"), 10)
-    assert other != drawn[:10]
+    assert other != pytest.approx(drawn[:10], rel=0.03)
 
 
 def test_a_script_that_is_replaced_goes_on_in_the_same_row(tmp_path: Path) -> None:
@@ -54,9 +45,9 @@ def test_a_script_that_is_replaced_goes_on_in_the_same_row(tmp_path: Path) -> No
     straight = medians(tmp_path, script, 8)
     (tmp_path / "places").unlink()
     library = build_libcuda(tmp_path, f"launch_ns {LAUNCH_NS}\n{script}")
-    before = [took(tmp_path, library)[0] for _ in range(4)]
+    before = [took(library)[0] for _ in range(4)]
     rewrite_script(library, f"launch_ns {LAUNCH_NS * 1.12:.0f}\n{script}")
-    after = [took(tmp_path, library)[0] / 1.12 for _ in range(4)]
+    after = [took(library)[0] / 1.12 for _ in range(4)]
     assert before + after == pytest.approx(straight, rel=1e-3)  # whole nanoseconds
 
 
@@ -73,18 +64,18 @@ def test_visits_to_a_slow_state_last_and_take_up_their_share(tmp_path: Path) -> 
 def test_a_busy_spell_widens_what_a_process_sees(tmp_path: Path) -> None:
     script = f"launch_ns {LAUNCH_NS}\nnoise 1 0.0 {tmp_path}/places\nnoise_busy 0.5 3 3\n"
     library = build_libcuda(tmp_path, script)
-    seen = [took(tmp_path, library) for _ in range(30)]
+    seen = [took(library) for _ in range(30)]
     wide = [median for median, high in seen if high > 2.5 * LAUNCH_NS]
     assert 5 < len(wide) < 25
     assert statistics.median(wide) == pytest.approx(2 * LAUNCH_NS, rel=0.1)
     usual = [median for median, high in seen if high < 1.5 * LAUNCH_NS]
     assert len(usual) + len(wide) == len(seen)
-    assert statistics.median(usual) == pytest.approx(LAUNCH_NS, rel=0.01)
+    assert statistics.median(usual) == pytest.approx(LAUNCH_NS, rel=0.05)
 
 
 def test_a_graph_takes_part(tmp_path: Path) -> None:
-    script = f"graph_launch_ns {LAUNCH_NS * 10}\nnoise 1 0.0 {tmp_path}/places\n"
+    script = f"kernel_ns 1\ngraph_launch_ns {LAUNCH_NS * 10}\nnoise 1 0.0 {tmp_path}/places\n"
     library = build_libcuda(tmp_path, script)
-    alone = took(tmp_path, library, "graph")[0]
+    alone = took(library, "graph")[0]
     rewrite_script(library, script + "noise_busy 0.9 1e9 3\n")
-    assert took(tmp_path, library, "graph")[0] > alone + 5 * LAUNCH_NS
+    assert took(library, "graph")[0] > 1.5 * alone

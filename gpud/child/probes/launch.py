@@ -57,7 +57,7 @@ SUBMISSIONS, ROUND_TRIPS, ROWS = 4000, 300, 5
 ROW = 200
 WARM_UP = 200
 GRAPHS = 5
-BEHIND = 50
+BEHIND = 20
 SHORT_S = 10e-6
 WARM_RUN_S, WARM_GPU_S = 0.002, 0.016
 
@@ -119,9 +119,10 @@ def _modes(
     submit = one_by_one(gpu, empty, submissions, budget)
     round_trip = sequences(gpu, (empty, gpu.wait), round_trips, budget)
     row = sequences(gpu, (*[empty] * ROW, gpu.wait), rows, budget, per=ROW)
-    each_s = behind_load(gpu, (empty,), budget)  # an interval of two events, which it contains
+    (each_s,) = behind_load(gpu, budget, (empty,))  # and an interval of two events
     if each_s > row.net_s:
-        each_s = (behind_load(gpu, [empty] * BEHIND, budget) - each_s) / (BEHIND - 1)
+        (several_s,) = behind_load(gpu, budget, [empty] * BEHIND)
+        each_s = (several_s - each_s) / (BEHIND - 1)
     least_s = (round_trip.net_s + (ROW - 1) * each_s) / ROW
     row = bounded(row, ROW, least_s)
     return {"submit": submit, "roundtrip": round_trip, "pipelined": row}, each_s

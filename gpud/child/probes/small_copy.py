@@ -63,11 +63,11 @@ def run(gpu: Gpu, budget: Budget, seed: int) -> Outcome:
         for way, calls in zip(WAYS, ((into,), (out,), (into, out)), strict=True):
             sequences(gpu, (*calls, gpu.wait), WARM_UP, budget)
             timed[way] = sequences(gpu, (*calls, gpu.wait), COPIES, budget)
-        both_s = behind_load(gpu, (into, out), budget)
+        both_s, into_s = behind_load(gpu, budget, (into, out), (into,))
         gpu.account(2 * (COPIES + WARM_UP) * both_s)  # each copy was done in two modes
         least_s = 0.0  # the host does a part of copies of ordinary memory: no event sees the GPU's
         if pinned:
-            least_s = timed[INTO].net_s + both_s - behind_load(gpu, (into,), budget)
+            least_s = timed[INTO].net_s + both_s - into_s
         timed[BOTH] = bounded(timed[BOTH], 2, least_s)
         conditions[f"bound.{BOTH}_{name}"] = timed[BOTH].bound
         samples += [timed[way].sample(f"{way}_{name}", SPEC.unit) for way in WAYS]
