@@ -40,13 +40,12 @@ def explain(log: tuple[str, ...]) -> Cause | None:
 
 def binary_missing(name: str) -> Cause:
     """There is no dockerd to start."""
-    return Cause(
-        "binary_missing",
-        f"{name} is not installed",
-        "install it (sudo apt-get install docker.io) or correct dockerd.binary; without Docker: "
-        'dockerd.policy = "off"',
-        frozenset({Watch.CONFIG}),
-    )
+    detail = "dockerd is not installed"
+    fix = 'dockerd.policy = "off" if you want no Docker, else sudo apt-get install docker.io'
+    if name != "dockerd":
+        detail = f"dockerd.binary: there is no program {name}"
+        fix = "put it there, or correct dockerd.binary in gpud.toml and restart gpud"
+    return Cause("binary_missing", detail, fix, frozenset({Watch.CONFIG}))
 
 
 def socket_taken(path: str, who: str) -> Cause:

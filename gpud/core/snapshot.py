@@ -173,7 +173,12 @@ def with_health(  # noqa: PLR0913  # one argument per field of Health
     detail: str | None = None,
     fix: str | None = None,
 ) -> Snapshot:
-    """Set one component's health, keeping ``since_s`` while level and reason stay the same."""
+    """Set one component's health, keeping ``since_s`` while level and reason stay the same.
+
+    One that is not well has words: without ``detail``, those of its reason.
+    """
+    if level is not Level.OK:
+        detail = detail or (reason or "no reason is known").replace("_", " ")
     before = snapshot.health.get(component)
     unchanged = before is not None and (before.level, before.reason) == (level, reason)
     since_s = before.since_s if before is not None and unchanged else now_s

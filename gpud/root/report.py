@@ -125,7 +125,7 @@ def _why_not_well(seen: Seen, policy: str, facts: Facts) -> Why:
 def _why_down(keeper: Keeper, seen: Seen, policy: str, facts: Facts) -> Why:
     cause = seen.obstacle or (keeper.hold.cause if keeper.hold is not None else None)
     if keeper.state is State.MISCONFIGURED and cause is not None:
-        return _why_held(cause, policy)
+        return _why_held(cause, policy, looked_for=cause is seen.obstacle)
     theirs = seen.owner not in OURS_TO_KEEP and policy != "manage"
     if theirs and seen.process is None:
         return Why(f"left_to_{seen.owner}", *_THEIRS[seen.owner])
@@ -163,9 +163,11 @@ def _why_silent(seen: Seen, *, by_hand: bool) -> Why:
     )
 
 
-def _why_held(cause: Cause, policy: str) -> Why:
+def _why_held(cause: Cause, policy: str, *, looked_for: bool) -> Why:
+    """Tell a cause; one that is looked for before each start ends as soon as it is not there."""
     ends = cause.ends_when()
     after = "then: gpud restart" if ends is None else f"gpud starts dockerd again once {ends}"
+    after = "gpud then starts dockerd" if looked_for else after
     fix = cause.fix if policy == "observe" else f"{cause.fix}; {after}"
     return Why(cause.slug, cause.detail, fix)
 
@@ -180,7 +182,7 @@ def _why_not_started(keeper: Keeper, facts: Facts) -> Why:
         log = keeper.last_exit.log if keeper.last_exit is not None else ()
         words = facts.trouble or last_words(log) or words
         words = f"failed {keeper.failures} times in a row: {words}"
-    fix = f"read {facts.log}; gpud tries again by itself, sudo gpud restart at once"
+    fix = f"read {facts.log}; gpud tries again by itself, at once after sudo gpud restart"
     return Why(str(keeper.state), words, fix)
 
 
@@ -196,7 +198,7 @@ _THEIRS = {
     ),
     Owner.OTHER_DISTRIBUTION: (
         "another WSL distribution's dockerd runs: two would fight over docker0 and the firewall",
-        "stop dockerd in that distribution",
+        "use Docker in that distribution, or stop dockerd there",
     ),
     Owner.OTHER_USER: ("another user's dockerd has the socket", "start that dockerd again"),
     Owner.OTHER: ("another program has the socket", "end it, or give dockerd.socket another path"),

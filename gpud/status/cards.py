@@ -39,8 +39,9 @@ def docker(document: Mapping[str, Any]) -> list[Line]:
     if said["up"] is None:
         return [_labelled("docker", Span("not looked at", QUIET), f" (policy {said['policy']})")]
     whose = OWNERS.get(str(said["owner"]), str(said["owner"]))
-    why = said.get("reason") if not said["up"] else None
-    words = [said["version"] or "", why.replace("_", " ") if why else whose]
+    if not said["up"] and (why := said.get("reason")):  # whose it would be is less to the point
+        whose = why.replace("_", " ") if why != said["state"] else ""
+    words = [said["version"] or "", whose]
     restarts = {why: n for why, n in (said.get("restarts") or {}).items() if n}
     if restarts:
         count = sum(restarts.values())

@@ -121,3 +121,11 @@ def test_the_worst_component_is_how_everything_is(happened: list[happened.Event]
     now = folded(*happened)
     levels = [health.level for health in now.health.values()]
     assert overall(now) == max(levels, default=Level.OK)
+
+
+@given(st.lists(events, max_size=30))
+def test_no_component_is_degraded_or_failed_without_a_cause(
+    happened: list[happened.Event],
+) -> None:
+    for health in folded(*happened).health.values():
+        assert health.level is Level.OK or health.detail
