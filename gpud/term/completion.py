@@ -1,32 +1,54 @@
-"""Completion for shells, made from the parser: static, so that no key press starts a Python."""
+"""Completion for shells, made from the parser: no key press starts a Python.
+
+Names that only the running agent knows (alerts, GPUs) are read from the status that it publishes.
+"""
 
 from __future__ import annotations
 
 import argparse
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import shtab
 
 from gpud import discovery
 from gpud.agent import alerts
 from gpud.child import probes
+from gpud.core.alerts import SHORT
+from gpud.core.containers import MODE, PROBE
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
 FILES: Final = {"config", "file", "html", "output"}
 DIRECTORIES: Final = {"home"}
-PLACES: Final = ("cpu",)
-"""What can be said of a GPU without asking the machine."""
+FIRES: Final = (
+    '"fingerprint": ?"[0-9a-f]{16}", ?"starts_s": ?[^,]+, ?"updated_s": ?[^,]+, ?"firing": ?true'
+)
+GPU: Final = r'"(GPU|MIG)-[0-9A-Za-z-]+": ?\{"number": ?[0-9]+'
+PUBLISHED: Final = {
+    "alerts": f"""grep -oE '{FIRES}' "$file" | grep -oE '"[0-9a-f]{{16}}"' | cut -c2-{SHORT + 1}""",
+    "gpus": f"""grep -oE '{GPU}' "$file" | grep -oE '[0-9]+$'""",
+    "uuids": f"""grep -oE '{GPU}' "$file" | cut -d '"' -f 2""",
+}
+"""How each kind of name is taken from the agent's document; nothing but such a name comes out."""
+FILE: Final = "run/gpud/agent.json"
+HEAD: Final = "# Made by `gpud completion {shell}`; deploy/install puts it where the shell looks.\n"
 
 
 def script(parser: argparse.ArgumentParser, shell: str) -> str:
     """Give the script of one of ``shtab``'s shells."""
-    known = {
-        "names": discovery.names(probes),
-        "probe": discovery.names(probes),
-        "sink": discovery.names(alerts),
-        "gpu": PLACES,
+    specs = discovery.modules(probes, ("SPEC",))[0]
+    names = (*specs, PROBE)
+    modes = dict.fromkeys(mode for module in specs.values() for mode in module.SPEC.modes)
+    known: dict[str, tuple[Sequence[str], str | None]] = {
+        "names": (tuple(specs), None),
+        "probe": (names, None),
+        "mode": ((*modes, MODE), None),
+        "sink": (discovery.names(alerts), None),
+        "gpu": (("cpu",), "gpus"),
+        "uuids": (("all",), "uuids"),
+        "id": ((), "alerts"),
+        "what": (names, "alerts"),
     }
     for action in _actions(parser):
         if action.dest in FILES:
@@ -34,9 +56,55 @@ def script(parser: argparse.ArgumentParser, shell: str) -> str:
         elif action.dest in DIRECTORIES:
             action.complete = shtab.DIRECTORY  # type: ignore[attr-defined]
         elif action.dest in known and action.choices is None:
-            action.choices = known[action.dest]  # this parser reads no words
-    text: str = shtab.complete(parser, shell=shell)
-    return text
+            words, published = known[action.dest]
+            if published is None or shell == "tcsh":
+                action.choices = words or None  # this parser reads no words
+            else:
+                action.complete = _published(published, words)  # type: ignore[attr-defined]
+    preamble: Any = _preamble()  # by shell, which shtab's annotation does not say
+    text: str = shtab.complete(parser, shell=shell, preamble=preamble)
+    return _headed(text, shell)
+
+
+def _published(kind: str, words: Sequence[str]) -> dict[str, Any]:
+    """Give shtab the function that completes one kind of name, and these words."""
+    name, static = f"_gpud_{kind}{len(words)}", " ".join(words)
+    return {
+        "bash": name,
+        "zsh": name,
+        "fish": f"(_gpud_published {kind}) {static}".strip(),
+        "preamble": {
+            "bash": f'{name}() {{ compgen -W "{static} $(_gpud_published {kind})" -- "$1"; }}',
+            "zsh": f'{name}() {{ compadd -- {static} ${{(f)"$(_gpud_published {kind})"}}; }}',
+        },
+    }
+
+
+def _preamble() -> dict[str, str]:
+    """Give each shell the function that reads names from the agent's document."""
+    posix = "\n".join(f"    {kind}) {line} ;;" for kind, line in PUBLISHED.items())
+    fish = "\n".join(f"    case {kind}\n      {line}" for kind, line in PUBLISHED.items())
+    shell = (
+        f'_gpud_published() {{\n  local file="${{GPUD_HOME-}}/{FILE}"\n'
+        f"  case $1 in\n{posix}\n  esac 2>/dev/null\n}}"
+    )
+    return {
+        "bash": shell,
+        "zsh": shell,
+        "fish": (
+            f'function _gpud_published\n  set -l file "$GPUD_HOME/{FILE}"\n  test -r "$file"\n'
+            f"  or return\n  switch $argv[1]\n{fish}\n  end\nend"
+        ),
+    }
+
+
+def _headed(text: str, shell: str) -> str:
+    """Replace shtab's instructions, which are for other places, by where this one comes from."""
+    first, compdef, rest = text.rpartition("#compdef gpud\n")
+    lines = rest.splitlines(keepends=True)
+    while lines and (lines[0].startswith("#") or not lines[0].strip()):
+        lines.pop(0)
+    return f"{first}{compdef}{HEAD.format(shell=shell)}\n{''.join(lines)}"
 
 
 def _actions(parser: argparse.ArgumentParser) -> Iterator[argparse.Action]:

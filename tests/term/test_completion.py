@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import shutil
 import subprocess
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from gpud import arguments, discovery
+from gpud.agent.status import document as made
 from gpud.child import probes
 from gpud.term import completion
+from tests import snapshots
+from tests.term import homes
 from tests.term.windows import Window, window
 
 if TYPE_CHECKING:
@@ -18,6 +21,19 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 PROMPT = "ready> "
+UUID = "GPU-c0ffee00-1111-2222-3333-444455556666"
+
+
+def told() -> dict[str, Any]:
+    """The status of an agent with one alert that fires, one that ended, and GPU 17."""
+    document = made(snapshots.full(), now=snapshots.NOW)
+    (alert,) = document["alerts"]
+    ended = {"fingerprint": FIRES[:3] + "0" * 13, "firing": False, "ends_s": snapshots.NOW.wall_s}
+    known = dict(next(iter(document["gpus"].values()))) | {"number": 17}
+    return document | {"alerts": [alert, alert | ended], "gpus": {UUID: known}}
+
+
+FIRES = snapshots.SLOWER.fingerprint
 SHELLS = ("bash", "zsh", "fish")
 
 
@@ -30,11 +46,13 @@ def shell(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Window]:
     script = tmp_path / {"bash": "gpud", "zsh": "_gpud", "fish": "gpud.fish"}[name]
     script.write_text(completion.script(arguments.parser(), name))
     (tmp_path / "report.html").touch()
+    homes.write(tmp_path, told())
     program = tmp_path / "bin/gpud"
     program.parent.mkdir()
     program.write_text('#!/bin/sh\necho "got:$*"\n')
     program.chmod(0o755)
     environ = {"HOME": str(tmp_path), "PATH": f"{program.parent}:/usr/bin:/bin", "PS1": PROMPT}
+    environ["GPUD_HOME"] = str(tmp_path)
     argv, begin = {
         "bash": (["bash", "--norc", "-i"], f"source {script}"),
         "zsh": (
@@ -57,6 +75,13 @@ def shell(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Window]:
         yield shown
 
 
+@pytest.mark.parametrize("typed", ["gpud probe ", "gpud history --probe ", "gpud baseline accept "])
+def test_tab_lists_the_probes_before_anything_is_typed(shell: Window, typed: str) -> None:
+    shell.send(f"{typed}\t\t")
+    shell.expect("cpu_matmul")
+    shell.expect("nbody")
+
+
 @pytest.mark.parametrize(
     ("typed", "completed"),
     [
@@ -67,6 +92,13 @@ def shell(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Window]:
         ("gpud alerts test webh", "gpud alerts test webhook "),
         ("gpud report --html rep", "gpud report --html report.html "),
         ("gpud logs --component dock", "gpud logs --component dockerd "),
+        ("gpud history --mode roundtrip_", "gpud history --mode roundtrip_cold "),
+        (f"gpud alerts ack {FIRES[:3]}", f"gpud alerts ack {FIRES[:8]} "),
+        (f"gpud baseline accept {FIRES[:3]}", f"gpud baseline accept {FIRES[:8]} "),
+        ("gpud baseline accept cpu_c", "gpud baseline accept cpu_call "),
+        ("gpud probe --gpu 1", "gpud probe --gpu 17 "),
+        ("gpud history --gpu c", "gpud history --gpu cpu "),
+        (f"gpud gpus forget {UUID[:9]}", f"gpud gpus forget {UUID} "),
     ],
 )
 def test_tab_completes(shell: Window, typed: str, completed: str) -> None:
@@ -75,6 +107,15 @@ def test_tab_completes(shell: Window, typed: str, completed: str) -> None:
     shell.expect(completed.rpartition(" ")[0].rpartition(" ")[2][len(typed.rpartition(" ")[2]) :])
     shell.send("\r")
     shell.expect(f"got:{completed.removeprefix('gpud ').strip()}\r\n")
+
+
+@pytest.mark.parametrize("name", SHELLS)
+def test_the_script_begins_with_where_it_comes_from(name: str) -> None:
+    script = completion.script(arguments.parser(), name)
+    first = script.splitlines()[name == "zsh"]
+    assert first.startswith(f"# Made by `gpud completion {name}`")
+    assert "Copy this" not in script
+    assert script.startswith("#compdef gpud\n") is (name == "zsh")
 
 
 def test_every_shell_gets_every_verb_and_every_probe() -> None:
