@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import grp
 import os
 import stat
 from dataclasses import dataclass
@@ -70,6 +71,13 @@ def exposed(config: Path, home: str) -> list[Exposed]:
     return found
 
 
+def _own_group() -> str:
+    try:
+        return grp.getgrgid(os.getegid()).gr_name
+    except KeyError:
+        return str(os.getegid())
+
+
 def _for_everybody(path: Path) -> bool:
     try:
         return bool(path.stat().st_mode & stat.S_IROTH)
@@ -88,7 +96,7 @@ def _content(path: Path) -> bytes | None:
     except FileNotFoundError:
         return None
     except OSError as error:
-        fix = f"sudo chown root:gpud {path} && sudo chmod 640 {path}"
+        fix = f"sudo chown root:{_own_group()} {path} && sudo chmod 640 {path}"
         fixable = isinstance(error, PermissionError) and path.name == "secrets.toml"
         raise ConfigError(
             f"cannot read {path}: {error.strerror}", fix=fix if fixable else None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import grp
 import os
 import pwd
 import subprocess
@@ -140,5 +141,6 @@ def test_an_agent_that_may_not_read_the_secrets_does_not_serve_without_them() ->
         path = secrets(running.home, f"[http.basic_auth_users]\nada = '{HASHED}'\n", 0o600)
         running.start()
         until(lambda: f"cannot read {path}: Permission denied" in running.console(), "a word", 60)
-        assert f"sudo chown root:gpud {path}" in running.console()
+        group = grp.getgrgid(pwd.getpwnam("nobody").pw_gid).gr_name
+        assert f"sudo chown root:{group} {path}" in running.console()
         assert running.status() is None

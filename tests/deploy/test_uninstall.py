@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tests.deploy.installing import (
+    USER,
     fresh,
     install,
     uninstall,
@@ -94,6 +95,11 @@ def test_the_secrets_file_is_for_root_and_the_agent_and_kept_when_it_was_changed
         assert "/etc/gpud/secrets.toml (yours)" in said
         assert "/etc/gpud/gpud.toml for root" not in said, "nothing is secret in that one"
         assert "T0KEN" in file.read_text()
+        file.unlink()
+        (made.root / "etc/gpud/gpud.toml").write_text(f"[agent]\nuser = '{USER}'\n")
+        made.well(*install(shared, "--no-start"))
+        assert made.well("stat", "-c", "%U %G %a", "/etc/gpud/secrets.toml") == f"root {USER} 640\n"
+        file.write_text("# mine\n")
         said = made.well("/opt/gpud/deploy/uninstall")
         assert "kept: /etc/gpud/secrets.toml" in said
         assert made.well("stat", "-c", "%U %G %a", "/etc/gpud/secrets.toml") == "root root 640\n"
