@@ -121,7 +121,6 @@ class Dockerd:
             else conditions.look(self.config, self.binary(), cause, everything=keeper.hold is None),
             containerd=self._containerd(found) if whose is Owner.GPUD else None,
             activity=self._activity(found, api, keeper),
-            wall_s=time.time(),
         )
 
     def act(self, action: Action, target: ProcessRef | None) -> None:

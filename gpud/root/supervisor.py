@@ -239,12 +239,12 @@ class Supervisor:
             log.info("agent_started", pid=self.agent.child.pid if self.agent.child else None)
 
     def _keep_dockerd(self) -> None:
-        now_s = time.monotonic()
+        now_s, wall_s = time.monotonic(), time.time()
         gone = self.keeper.process is not None and not process.alive(self.keeper.process)
         answer = self._answer(now_s)
         if answer is None and not gone:
             return
-        seen = self._look(answer, gone=gone)
+        seen = replace(self._look(answer, gone=gone), wall_s=wall_s)
         before = self.keeper
         self.keeper, action = step(self.keeper, seen, self.decide, self.limits, now_s)
         self._seen = seen
