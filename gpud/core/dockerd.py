@@ -71,12 +71,14 @@ class Containerd(StrEnum):
 class Activity:
     """What dockerd, its containerd and their descendants do, read while dockerd is silent.
 
-    ``active``: a thread runs, waits for a processor or a disk, or is held by a debugger.
+    ``active``: a thread runs, waits for a processor or a disk, or is held by a debugger;
+    ``stopped``: dockerd was, as by SIGSTOP.
     Units: ``cpu_s`` is CPU time, that of ended descendants included.
     """
 
     active: bool
     cpu_s: float
+    stopped: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -73,7 +73,8 @@ def due(seen: Seen, keeper: Keeper, limits: Limits, now_s: float) -> Action:
         return Action.TERMINATE if lost else Action.NOTHING
     if keeper.answered and seen.api is not Api.SILENT:
         return Action.NOTHING  # a socket file that vanished is no proof of a hang
-    patience_s = limits.hung_after_s if keeper.answered else limits.start_timeout_s
+    starts = not keeper.answered and not (seen.activity and seen.activity.stopped)
+    patience_s = limits.start_timeout_s if starts else limits.hung_after_s
     return Action.TERMINATE if _lasts(keeper.idle_since_s, patience_s, now_s) else Action.NOTHING
 
 

@@ -30,7 +30,10 @@ def read(main: int, others: Iterable[int] = ()) -> Activity | None:
             break
         time.sleep(READ_EVERY_S)
         found = _read(main, others)
-    return None if found is None else Activity(not found[0] <= IDLE, found[1] / process.TICKS)
+    if found is None:
+        return None
+    states, ticks = found
+    return Activity(not states <= IDLE, ticks / process.TICKS, stopped=states == {"T"})
 
 
 def _read(main: int, others: Iterable[int]) -> tuple[set[str], int] | None:

@@ -80,6 +80,7 @@ def children(pid: int) -> list[int]:
 def test_sleeping_process_does_nothing(program: str, run: Callable[..., int]) -> None:
     before = reads(run(program), "S")
     assert not before.active
+    assert not before.stopped
 
 
 def test_running_process_is_active_and_its_time_grows(
@@ -116,6 +117,7 @@ def test_busy_descendant_makes_its_parent_active_unless_that_is_stopped(
     os.kill(pid, signal.SIGSTOP)
     stopped = reads(pid, "T")
     assert not stopped.active
+    assert stopped.stopped
     assert activity.read(pid) == stopped
 
 
