@@ -9,6 +9,7 @@ Each scenario has a gpud with its default limits, a private dockerd and ``--minu
 - ``disk``: images arrive on a disk of its own that writes at once, 256 KiB a second (cgroup).
 - ``silent_disk``: an image arrives there, and no ping is answered (authorization plugin).
 - ``cpu``: dockerd and its containerd may use 5 % of a CPU (cgroup), while ten containers start.
+- ``silent_cpu``: an image arrives with as little, and no ping is answered.
 - ``pause``: everything, gpud first, stands still for 20 s of every 30 s (SIGSTOP).
 - ``frozen``: all threads of dockerd are in state D for 75 s (cgroup freezer), then it runs again.
 
@@ -186,6 +187,19 @@ def limited(busy: Busy, controller: str, **limits: str) -> Iterator[Path]:
         folder.rmdir()
 
 
+def silent(busy: Busy) -> None:
+    """Have one image arrive, and nothing answered."""
+    with authz.importing(busy.dockerd, 4096):
+        busy.plugin.silence()
+        busy.over.wait()
+        busy.plugin.speak()
+
+
+def slow_cpu(busy: Busy) -> contextlib.AbstractContextManager[Path]:
+    """Have 5 % of a CPU for dockerd and its containerd."""
+    return limited(busy, "cpu", cfs_period_us="100000", cfs_quota_us="5000")
+
+
 def slow_disk(busy: Busy) -> contextlib.AbstractContextManager[Path]:
     """Have 256 KiB a second written to the disk of the data root."""
     device = (busy.dockerd.root / "data").stat().st_dev
@@ -211,10 +225,8 @@ def disk(busy: Busy) -> None:
 
 def silent_disk(busy: Busy) -> None:
     """Have one image arrive on the same disk, while nothing is answered."""
-    with slow_disk(busy), authz.importing(busy.dockerd, 4096):
-        busy.plugin.silence()
-        busy.over.wait()
-        busy.plugin.speak()
+    with slow_disk(busy):
+        silent(busy)
 
 
 def own_disk(dockerd: PrivateDockerd) -> None:
@@ -229,8 +241,14 @@ def own_disk(dockerd: PrivateDockerd) -> None:
 
 def cpu(busy: Busy) -> None:
     """Have containers start with a twentieth of a CPU."""
-    with limited(busy, "cpu", cfs_period_us="100000", cfs_quota_us="5000"):
+    with slow_cpu(busy):
         busy.again(partial(start_containers, count=1), 10)
+
+
+def silent_cpu(busy: Busy) -> None:
+    """Have one image arrive with as little, while nothing is answered."""
+    with slow_cpu(busy):
+        silent(busy)
 
 
 def pause(busy: Busy) -> None:
@@ -268,6 +286,7 @@ SCENARIOS: dict[str, Callable[[Busy], None]] = {
     "disk": disk,
     "silent_disk": silent_disk,
     "cpu": cpu,
+    "silent_cpu": silent_cpu,
     "pause": pause,
     "frozen": frozen,
 }
