@@ -8,6 +8,7 @@ CONFIG_DIR=/etc/gpud
 MANIFEST=$CONFIG_DIR/manifest # what was made, in order; root's own, unlike the state
 STATE_DIR=/var/lib/gpud
 LOG_DIR=/var/log/gpud
+AGENTS=("$STATE_DIR" "$LOG_DIR/agent") # what user gpud writes into, and what outlives it
 RULE=/etc/sudoers.d/gpud
 FRESH=.gpud-new # ends the name of what is not in place yet; a dot makes sudo skip such a file
 BUILD=.gpud-build # beside the tree: what builds it
@@ -29,9 +30,8 @@ only_one() { # of install and uninstall; a file that nobody else can hold
 
 home_of() { getent passwd "$1" | cut -d: -f6; }
 
-give() { # OWNER DIRECTORY: with all in it, but for files with a second name, which may be anybody's
-  # WSL without systemd sets no fs.protected_hardlinks: who could write here could link to any file.
-  find "$2" -xdev \( -type d -o -links 1 \) -execdir chown -h -- "$1" {} +
+ownership() { # VERB USER [DIRECTORY...]: what ownership.py does; its words go to the terminal
+  "$PYTHON" -I "$CHECKOUT/deploy/ownership.py" "$@"
 }
 
 as_user() { # LOGIN COMMAND...: what is below a home is only ever touched as its owner

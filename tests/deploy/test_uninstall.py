@@ -50,10 +50,12 @@ def test_uninstall_without_purge_keeps_history_logs_and_changed_settings(
         (made.root / "etc/gpud/gpud.toml").write_text("[log]\nlevel = 'debug'\n")
         made.well("install", "-d", "-o", "gpud", "/var/lib/gpud")
         (made.root / "var/lib/gpud/history.sqlite3").write_text("figures")
+        made.well("chown", "gpud", "/var/lib/gpud/history.sqlite3")
         said = made.well("/opt/gpud/deploy/uninstall")
         assert not (made.root / "opt/gpud").exists()
         assert (made.root / "etc/gpud/gpud.toml").read_text() == "[log]\nlevel = 'debug'\n"
         assert (made.root / "var/lib/gpud").stat().st_uid == 0, "its user is gone"
+        assert (made.root / "var/lib/gpud/history.sqlite3").stat().st_uid == 0
         assert "kept: /var/lib/gpud" in said
         assert "kept: /etc/gpud/gpud.toml" in said
         said = made.well(*uninstall(shared, "--purge"))
@@ -107,25 +109,20 @@ def test_the_secrets_file_is_for_root_and_the_agent_and_kept_when_it_was_changed
         assert not (made.root / "etc/gpud").exists()
 
 
-def test_history_of_an_earlier_installation_is_handed_back_and_no_file_with_another_name(
+def test_history_of_an_earlier_installation_is_handed_back(
     installed: Machine, shared: Path
 ) -> None:
     with fresh(shared, installed.changes) as made:
-        made.well("install", "-d", "-o", "gpud", "/var/lib/gpud/cuda-cache")
+        made.well("install", "-d", "-o", "gpud", "/var/lib/gpud", "/var/lib/gpud/cuda-cache")
         state = made.root / "var/lib/gpud"
         state.joinpath("gpud.db").write_text("figures")
-        made.well("chown", "gpud", "/var/lib/gpud", "/var/lib/gpud/gpud.db")
-        secret = made.root / "var/lib/secret"
-        secret.write_text("root's own")
-        state.joinpath("innocent").hardlink_to(secret)
-        made.well("chown", "1:1", "/var/lib/secret")
+        made.well("chown", "gpud", "/var/lib/gpud/gpud.db")
         made.well("/opt/gpud/deploy/uninstall")
         assert (state / "gpud.db").stat().st_uid == 0
-        assert secret.stat().st_uid == 1, "a file with a second name may be anybody's"
         made.well(*install(shared, "--no-start"))
-        owner = (state / "gpud.db").stat().st_uid
-        assert owner == state.stat().st_uid != 0
-        assert secret.stat().st_uid == 1
+        assert (state / "gpud.db").stat().st_uid == state.stat().st_uid != 0
+        assert state.joinpath("gpud.db").read_text() == "figures"
+        assert not list(state.parent.glob("gpud.aside*")), "a cache is nothing to keep"
 
 
 def test_odd_shell_files_get_back_every_byte(installed: Machine, shared: Path) -> None:

@@ -1,0 +1,131 @@
+"""Files of the service's user: what becomes root's at an uninstallation, and whose it is again."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from typing import TYPE_CHECKING
+
+from tests.deploy.installing import fresh, install, uninstall
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from tests.overlay import Machine
+
+MAKES_DIRECTORIES = """
+import itertools, os, signal, time
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+for name in itertools.count():
+    time.sleep(0.005)
+    try:
+        os.mkdir(f"/var/lib/gpud/d{name}")
+        if name == 20: print("many", flush=True)
+    except OSError:
+        if os.fork(): os._exit(0)
+"""
+AS_GPUD = ("setpriv", "--reuid=gpud", "--regid=gpud", "--clear-groups")
+
+
+@contextlib.contextmanager
+def with_state(shared: Path) -> Iterator[tuple[Machine, Path]]:
+    """Give a machine with gpud's user, noted as installed, and its state directory."""
+    with fresh(shared) as made:
+        made.well("useradd", "--system", "--user-group", "gpud")
+        made.well("mkdir", "/etc/gpud")
+        (made.root / "etc/gpud/manifest").write_text("dir /etc/gpud\nuser gpud\n")
+        made.well("install", "-d", "-o", "gpud", "/var/lib/gpud", "/var/lib/gpud/cuda-cache/a")
+        yield made, made.root / "var/lib/gpud"
+
+
+def file_of(uid: int, path: Path) -> Path:
+    path.write_text("figures")
+    os.chown(path, uid, uid)
+    return path
+
+
+def test_uninstall_ends_the_processes_of_user_gpud_before_it_takes_their_files(
+    shared: Path,
+) -> None:
+    with with_state(shared) as (made, state):
+        with made.start(*AS_GPUD, "/usr/bin/python3", "-Ic", MAKES_DIRECTORIES) as racer:
+            assert racer.stdout is not None
+            assert racer.stdout.readline() == "many\n"
+            file_of(state.stat().st_uid, state / "gpud.db")
+            told = made.run(*uninstall(shared))
+            assert racer.stdout.read() == "", "it and all that it began are gone"
+        assert told.returncode == 0, told.stdout + told.stderr
+        assert made.run("getent", "passwd", "gpud").returncode == 2
+        assert [path.name for path in state.iterdir()] == ["gpud.db"]
+        assert {path.stat().st_uid for path in (state, state / "gpud.db")} == {0}
+        aside = made.root / "var/lib/gpud.aside-1"
+        assert (aside / "d20").is_dir()
+        assert f"{aside.stat().st_mode & 0o777:o}" == "700"
+        assert "moved to /var/lib/gpud.aside-1" in told.stdout
+        made.well(*uninstall(shared, "--purge"))
+        assert not list(state.parent.glob("gpud*"))
+
+
+def test_uninstall_changes_the_owner_of_no_file_behind_a_link(
+    shared: Path,
+) -> None:
+    with with_state(shared) as (made, state):
+        uid = state.stat().st_uid
+        victim = file_of(1, made.root / "var/lib/victim")
+        foreign = made.root / "var/lib/foreign"
+        foreign.mkdir()
+        file_of(1, foreign / "file")
+        (state / "hard").hardlink_to(victim)
+        (state / "soft").symlink_to("/var/lib/victim")
+        (state / "folder").symlink_to("/var/lib/foreign")
+        os.mkfifo(state / "fifo")
+        (state / "esc\x1b]0;x\x07").mkdir()
+        (state / "gpud.db").write_text("figures")
+        for path in state.iterdir():
+            if path.name != "hard":
+                os.chown(path, uid, uid, follow_symlinks=False)
+        told = made.well(*uninstall(shared))
+        assert victim.stat().st_uid == 1
+        assert (foreign / "file").stat().st_uid == 1
+        assert [path.name for path in state.iterdir()] == ["gpud.db"]
+        assert (state / "gpud.db").stat().st_uid == 0
+        aside = {path.name for path in state.with_name("gpud.aside-1").iterdir()}
+        assert {"hard", "soft", "folder", "fifo"} <= aside
+        assert "\x1b" not in told
+
+
+def test_install_refuses_a_kept_state_that_uninstall_did_not_leave(
+    shared: Path,
+) -> None:
+    with with_state(shared) as (made, state):
+        victim = file_of(0, made.root / "var/lib/victim")
+        made.well("rm", "-r", "/var/lib/gpud/cuda-cache")
+        os.chown(state, 0, 0)
+        file_of(0, state / "gpud.db")
+        (state / "innocent").hardlink_to(victim)
+        told = made.run(*install(shared, "--no-start"))
+        assert told.returncode == 1
+        assert "/var/lib/gpud is not as deploy/uninstall leaves it: it holds 'innocent'" in (
+            told.stderr
+        )
+        assert (victim.stat().st_uid, (state / "gpud.db").stat().st_uid) == (0, 0)
+        (state / "innocent").unlink()
+        (state / "d1").mkdir()
+        told = made.run(*install(shared, "--no-start"))
+        assert (told.returncode, (state / "d1").stat().st_uid) == (1, 0)
+
+
+def test_log_of_the_agent_is_the_agents_again_after_another_installation(shared: Path) -> None:
+    with with_state(shared) as (made, state):
+        log, uid = made.root / "var/log/gpud/agent", state.stat().st_uid
+        log.mkdir(parents=True)
+        os.chown(log, uid, uid)
+        file_of(uid, log / "agent.log")
+        made.well(*uninstall(shared))
+        assert {path.stat().st_uid for path in (log, log / "agent.log")} == {0}
+        (shared / "empty").mkdir(exist_ok=True)
+        told = made.run(*install(shared, "--no-start", "--wheelhouse", str(shared / "empty")))
+        assert "not as deploy/uninstall leaves it" not in told.stderr
+        assert made.well("stat", "-c", "%U %G", "/var/log/gpud/agent/agent.log") == "gpud gpud\n"
+        made.well(*AS_GPUD, "sh", "-c", "echo >>/var/log/gpud/agent/agent.log")
