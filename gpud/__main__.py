@@ -1,5 +1,6 @@
 """``python -I -m gpud`` is ``gpud``."""
 
+import contextlib
 import os
 import resource
 import sys
@@ -24,4 +25,6 @@ def main() -> int:
 
 
 if __name__ == "__main__":
+    with contextlib.suppress(OSError), open("/proc/self/comm", "w") as name:  # noqa: PTH123
+        name.write("gpud")  # what ps and top show; the interpreter's name says nothing
     sys.exit(main())

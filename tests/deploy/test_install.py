@@ -44,7 +44,6 @@ def test_what_is_installed_belongs_to_root_and_only_root_can_change_it(installed
         if path.lstat().st_uid != 0 or (not path.is_symlink() and path.stat().st_mode & 0o022)
     ]
     assert not loose
-    assert (tree / "bin/gpud").read_text().startswith("#!/opt/gpud/bin/python -I\n")
     sources = [path for path in tree.rglob("*.py") if "site-packages" in path.parts]
     bare = [path for path in sources if not list(path.parent.glob(f"__pycache__/{path.stem}.*pyc"))]
     assert not bare, "a root-owned tree cannot cache its bytecode later"
@@ -306,6 +305,24 @@ def test_a_tree_that_lost_a_file_is_built_anew(installed: Machine, shared: Path)
         (lost,) = (made.root / "opt/gpud/lib").glob("python3*/site-packages/structlog/__init__.py")
         lost.unlink()
         assert "would: build /opt/gpud" in made.well(*install(shared, "--dry-run"))
+
+
+def test_a_tree_whose_python_a_distribution_upgrade_removed_is_built_anew(
+    installed: Machine, shared: Path
+) -> None:
+    with fresh(shared, installed.changes) as made:
+        old = made.well("readlink", "-e", "/usr/bin/python3").strip()
+        made.well("mv", old, "/usr/bin/python3.14")  # the newer one that an upgrade brings
+        gone = made.run("gpud", "version")
+        assert (gone.returncode, gone.stdout) == (1, "")
+        assert gone.stderr.startswith("gpud: the Python that gpud was installed with is gone.")
+        said = made.well(*install(shared, "--dry-run", "--no-start"))
+        assert "would: build /opt/gpud with /usr/bin/python3.14" in said
+        assert f"the Python it was built with ({old}) is gone" in said
+        assert "Nothing was changed." in said
+        assert f"({old}) is gone" in made.well(*install(shared, "--no-start"))
+        assert made.well("gpud", "version").startswith("gpud ")
+        assert made.well("readlink", "-e", "/opt/gpud/bin/python") == "/usr/bin/python3.14\n"
 
 
 def test_a_home_in_the_callers_environment_leads_nothing_astray(

@@ -221,10 +221,6 @@ def test_a_pid_file_that_names_no_gpud_starts_one_in_silence(
 
 BROKEN = {
     "gpud is not installed": ("mv /opt/gpud /opt/gone", "mv /opt/gone /opt/gpud"),
-    "its python points nowhere": (
-        "ln -sfn nowhere /opt/gpud/bin/python",
-        "ln -sfn python3 /opt/gpud/bin/python",
-    ),
     "its starter is gone": (
         "mv /opt/gpud/bin/gpud-start /opt/gpud/gone",
         "mv /opt/gpud/gone /opt/gpud/bin/gpud-start",
@@ -251,6 +247,22 @@ def test_in_a_broken_world_the_shell_opens_as_if_there_were_no_hook(
         settled(machine)
     finally:
         machine.root(mended)
+
+
+def test_a_shell_says_that_the_python_of_gpud_is_gone_and_how_to_mend_it(
+    machine: World, shell: Shell
+) -> None:
+    link = machine.root("readlink /opt/gpud/bin/python").strip()
+    said = "gpud: the Python that gpud was installed with is gone. Run deploy/install again."
+    machine.root("ln -sfn /usr/bin/python3.0 /opt/gpud/bin/python")
+    try:
+        assert opened(machine, shell) == said
+        assert machine.run(*shell.argv("-i", "-c", "exit")).stdout == "", "a program reads it"
+        ran = machine.run("/opt/gpud/bin/gpud", "status")
+        assert (ran.returncode, ran.stdout, ran.stderr) == (1, "", f"{said}\n")
+        settled(machine)
+    finally:
+        machine.root(f"ln -sfn {link} /opt/gpud/bin/python")
 
 
 @pytest.mark.parametrize(

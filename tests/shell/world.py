@@ -263,8 +263,7 @@ def install(world: World, base: str) -> None:
     unwanted = shutil.ignore_patterns("__pycache__")
     shutil.copytree(ROOT / "gpud", packages / "gpud", ignore=unwanted)
     world.root("chown -R root:root /opt/gpud; chmod -R go-w /opt/gpud")
-    script = "import sys\nfrom gpud.cli import main\nsys.exit(main())\n"
-    world.write("/opt/gpud/bin/gpud", f"#!/opt/gpud/bin/python -I\n{script}", 0o755)
+    shutil.copy(ROOT / "deploy/gpud-command", world.path("/opt/gpud/bin/gpud"))
     shutil.copy(ROOT / "deploy/gpud-start", world.path("/opt/gpud/bin/gpud-start"))
     world.root("mkdir -p /usr/local/bin")
     rule = (ROOT / "sudoers.snippet").read_text().replace("\n%sudo ", f"\n{USER} ")
