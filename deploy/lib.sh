@@ -41,12 +41,17 @@ attempt() { # TITLE COMMAND...: one line with the elapsed time; the output goes 
   return "$status"
 }
 
+show_log() { # LINES: the last of what the last attempt wrote; a name in it may hold anything
+  # shellcheck disable=SC2016 # the dollar is sed's last line
+  sed -n '/^=== /{h;d};H;${x;p}' -- "$LOG" | tail -n "$1" | cat -v | sed 's/^/    | /' >&2
+}
+
 step() { # TITLE FIX COMMAND...: as attempt, and the end of everything when it fails
   local title=$1 fix=$2 status=0
   shift 2
   attempt "$title" "$@" || status=$?
   ((status == 0)) && return
-  tail -n 15 -- "$LOG" | sed 's/^/    | /' >&2
+  show_log 15
   die "$title: exit status $status; all of it is in $LOG" "$fix"
 }
 

@@ -35,12 +35,21 @@ ownership() { # VERB USER [DIRECTORY...]: what ownership.py does; its words go t
 }
 
 as_user() { # LOGIN COMMAND...: what is below a home is only ever touched as its owner
-  local login=$1
+  local login=$1 become=()
   shift
   # In a session of its own: what else this user runs could type into root's terminal otherwise.
-  setsid --wait setpriv --reuid "$login" --regid "$(id -g -- "$login")" --init-groups \
-    env -i -C / PATH=/usr/local/bin:/usr/bin:/bin LC_ALL=C.UTF-8 \
+  ((EUID)) || become=(setsid --wait setpriv --reuid "$login" --regid "$(id -g -- "$login")" --init-groups)
+  "${become[@]}" env -i -C / PATH=/usr/local/bin:/usr/bin:/bin LC_ALL=C.UTF-8 \
     HOME="$(home_of "$login")" USER="$login" LOGNAME="$login" "$@" 8<&-
+}
+
+shown_as_user() { # LOGIN COMMAND...: with its output in characters that do nothing to a terminal
+  local output status=0
+  output=$(mktemp)
+  as_user "$@" >"$output" 2>&1 || status=$?
+  cat -v -- "$output"
+  rm -f -- "$output"
+  return "$status"
 }
 
 gpud_as_root() { # WORD...: nothing of the caller's shell gets there, GPUD_HOME least of all
@@ -59,5 +68,5 @@ hooks_of() { # LOGIN: "SNIPPET FILE" for each shell that this user has
 }
 
 rcfile() { # LOGIN PYTHON VERB FILE [SNIPPET]: the marked block of gpud in a file of that user
-  as_user "$1" "$2" -I - "${@:3}" <"$CHECKOUT/deploy/rcfile.py"
+  shown_as_user "$1" "$2" -I - "${@:3}" <"$CHECKOUT/deploy/rcfile.py"
 }

@@ -124,7 +124,7 @@ def read(path: str) -> "bytes | None":
     """Give the content, None when there is no file. Errors: ``SystemExit`` when it is no file."""
     try:
         if not stat.S_ISREG(os.stat(path).st_mode):  # noqa: PTH116  # a FIFO would never answer
-            raise SystemExit(f"{path} is not a regular file")
+            raise SystemExit(f"{path!a} is not a regular file")
         with open(path, "rb") as file:  # noqa: PTH123  # no import this does not need
             return file.read()
     except FileNotFoundError:
@@ -138,7 +138,7 @@ def write(path: str, text: bytes, old: "bytes | None") -> None:
         seen = os.stat(path)  # noqa: PTH116
         mode = seen.st_mode & 0o7777
         if seen.st_uid != os.getuid():
-            raise SystemExit(f"{path} belongs to somebody else")
+            raise SystemExit(f"{path!a} belongs to somebody else")
     os.makedirs(os.path.dirname(path), exist_ok=True)  # noqa: PTH103, PTH120
     fresh = path + ".gpud-new"
     with open(fresh, "wb") as file:  # noqa: PTH123
@@ -152,6 +152,8 @@ def write(path: str, text: bytes, old: "bytes | None") -> None:
 def main(verb: str, path: str, *snippets: str) -> int:
     """Do one of the four."""
     path = os.path.realpath(path)
+    if verb in ("remove", "drop") and os.path.exists(path) and not os.path.isfile(path):  # noqa: PTH110, PTH113
+        return 0  # a FIFO or a directory holds no block
     old = read(path)
     text = old or b""
     known = [block for block in map(read, snippets) if block is not None]
@@ -176,4 +178,4 @@ if __name__ == "__main__":
     try:
         sys.exit(main(*sys.argv[1:]))
     except OSError as error:
-        sys.exit(f"{error.filename}: {error.strerror}")
+        sys.exit(f"{error.filename!a}: {error.strerror}")

@@ -183,7 +183,8 @@ def test_a_device_or_a_fifo_in_place_of_the_file_is_refused(tmp_path: Path, snip
     link.symlink_to("/dev/null")
     told = run("add", link, snippet)
     assert told.returncode == 1
-    assert "/dev/null is not a regular file" in told.stderr
+    assert "'/dev/null' is not a regular file" in told.stderr
+    assert run("drop", link, snippet).returncode == 0, "it holds no block"
     assert Path("/dev/null").is_char_device()
 
 

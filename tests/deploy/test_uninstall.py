@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tests.deploy.installing import (
+    HOME,
     USER,
     fresh,
     install,
@@ -149,3 +150,37 @@ def test_odd_shell_files_get_back_every_byte(installed: Machine, shared: Path) -
             for path in home.rglob("*")
         }
         assert after == before
+
+
+def test_a_shell_file_with_a_hostile_name_writes_no_control_character_and_stops_no_uninstall(
+    installed: Machine, shared: Path
+) -> None:
+    with fresh(shared, installed.changes) as made:
+        made.well("useradd", "--create-home", "gpud-another")
+        script = 'cd; mkdir "$1"; mkfifo "$1/fifo"; ln -sf "$1/fifo" .bashrc'
+        hostile = "\x1b]0;owned\x07\x1b[31m"
+        made.well("runuser", "-u", "gpud-another", "--", "sh", "-c", script, "sh", hostile)
+        told = made.run(*install(shared, "--no-start", "--user", "gpud-another"))
+        log = (made.root / "var/log/gpud/install.log").read_text()
+        assert "/home/gpud-another/.bashrc could not be changed" in told.stdout
+        assert "is not a regular file" in log
+        made.well("rm", "-r", "/home/gpud-another/.local")
+        removed = made.run(*uninstall(shared))
+        assert removed.returncode == 0, removed.stdout + removed.stderr
+        assert not (made.root / "etc/gpud").exists()
+        for text in (told.stdout, told.stderr, log, removed.stdout, removed.stderr):
+            assert "\x1b" not in text
+
+
+def test_an_uninstall_says_why_something_is_left_and_ends_well_once_that_is_gone(
+    installed: Machine, shared: Path
+) -> None:
+    with fresh(shared, installed.changes) as made:
+        made.well("chown", "root", f"{HOME}/.bashrc")
+        told = made.run(*uninstall(shared))
+        assert told.returncode == 1
+        assert f"    | '{HOME}/.bashrc' belongs to somebody else\n" in told.stderr
+        assert f"still there: the block in {HOME}/.bashrc\n" in told.stderr
+        made.well("chown", f"{USER}:", f"{HOME}/.bashrc")
+        made.well(*uninstall(shared))
+        assert "gpud" not in (made.root / HOME[1:] / ".bashrc").read_text()
