@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import shutil
+import socket
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -34,6 +35,19 @@ def test_a_dry_run_changes_nothing(shared: Path) -> None:
         assert made.changed() == before
     for what in ("/opt/gpud", "/etc/sudoers.d/gpud", ".bashrc", "gpud.toml", "system user gpud"):
         assert what in said
+
+
+def test_the_address_of_the_page_is_not_given_where_another_program_has_its_port(
+    installed: Machine, shared: Path
+) -> None:
+    with (
+        socket.create_server(("127.0.0.1", 0)) as taken,
+        fresh(shared, installed.changes) as made,
+    ):
+        settings(made, taken.getsockname()[1])
+        said = made.well(*install(shared))
+        assert said.endswith("\nHow it is: gpud status\n")
+        made.well(*uninstall(shared))
 
 
 def test_what_is_installed_belongs_to_root_and_only_root_can_change_it(installed: Machine) -> None:
