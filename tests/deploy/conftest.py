@@ -34,7 +34,14 @@ def shared() -> Iterator[Path]:
         )
         shutil.copytree(ROOT, checkout, ignore=ignored)
         subprocess.run(
-            [checkout / "deploy/install", "--make-wheelhouse", place / "wheels"], check=True
+            [
+                checkout / "deploy/install",
+                "--with",
+                "apprise",
+                "--make-wheelhouse",
+                place / "wheels",
+            ],
+            check=True,
         )
         yield place
 

@@ -37,6 +37,16 @@ def test_a_dry_run_changes_nothing(shared: Path) -> None:
         assert what in said
 
 
+def test_an_upgrade_keeps_apprise(installed: Machine, shared: Path) -> None:
+    with fresh(shared, installed.changes) as made:
+        with (made.root / "etc/gpud/manifest").open("a") as manifest:
+            manifest.write("with apprise\n")
+        assert "would: Apprise from deploy/requirements-apprise.txt" in made.well(
+            *install(shared, "--dry-run")
+        )
+        made.well(*uninstall(shared))
+
+
 def test_the_address_of_the_page_is_not_given_where_another_program_has_its_port(
     installed: Machine, shared: Path
 ) -> None:

@@ -43,3 +43,10 @@ def test_the_tests_run_on_the_versions_that_people_run() -> None:
     runtime = pins(DEPLOY / "requirements.txt")
     assert runtime
     assert runtime <= pins(DEPLOY / "requirements-dev.txt")
+
+
+def test_apprise_adds_to_what_everybody_runs_and_is_tested_in_these_versions() -> None:
+    extra = pins(DEPLOY / "requirements-apprise.txt")
+    assert "apprise" in {name for name, _ in extra}
+    assert extra <= pins(DEPLOY / "requirements-dev.txt")
+    assert not {name for name, _ in extra} & {n for n, _ in pins(DEPLOY / "requirements.txt")}

@@ -90,7 +90,7 @@ def place(url: str) -> str:
 
 
 def _installing() -> str:
-    """Say how the extra comes into this very environment; an installed one has no pip."""
-    if find_spec("pip") is not None:
-        return f"{sys.executable} -m pip install 'apprise>=1.9'"
-    return f"sudo python3 -m pip --python {sys.executable} install 'apprise>=1.9'"
+    """Return the command that installs Apprise here; an installed environment has no pip."""
+    if find_spec("pip") is None:
+        return "deploy/install --with apprise"
+    return f"{sys.executable} -m pip install --require-hashes -r deploy/requirements-apprise.txt"

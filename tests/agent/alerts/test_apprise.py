@@ -81,8 +81,11 @@ def test_without_the_extra_it_says_what_to_install(
     monkeypatch.setattr(apprise, "COMMAND", (sys.executable, "-I", "-S", "-c", start))
     error = refusal(only("apprise", context(tmp_path, settings("json://h/"))), firing(SLOW))
     assert error.reason == "no_apprise"
-    assert "pip" in (error.fix or "")
-    assert "install 'apprise" in (error.fix or "")
+    hashed = "-m pip install --require-hashes -r deploy/requirements-apprise.txt"
+    assert hashed in (error.fix or "")
+    monkeypatch.setattr(apprise, "find_spec", lambda _: None)  # an installed gpud has no pip
+    error = refusal(only("apprise", context(tmp_path, settings("json://h/"))), firing(SLOW))
+    assert error.fix == "deploy/install --with apprise, then gpud restart"
 
 
 def test_the_agent_never_loads_it() -> None:
