@@ -87,6 +87,12 @@ _apt_get() {
     apt-get -o DPkg::Lock::Timeout=120 -o Acquire::Retries=3 "$@"
 }
 
+apt_update() {
+  [[ $APT_UPDATED == no ]] || return 0
+  attempt "apt-get update" _apt_get update || warn "the package lists may be old; see $LOG"
+  APT_UPDATED=yes
+}
+
 apt_install() { # WHY PACKAGE...: status 1 when it did not work; says what it does beforehand
   local why=$1
   shift
@@ -101,10 +107,7 @@ apt_install() { # WHY PACKAGE...: status 1 when it did not work; says what it do
   say "Debian packages to install: $*"
   say "  why: $why"
   ask_for_root "apt-get installs packages as root" || return 1
-  if [[ $APT_UPDATED == no ]]; then
-    attempt "apt-get update" _apt_get update || warn "the package lists may be old; see $LOG"
-    APT_UPDATED=yes
-  fi
+  apt_update
   attempt "apt-get install $*" _apt_get install -y --no-install-recommends "$@"
 }
 

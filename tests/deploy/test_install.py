@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import re
 import shutil
 import socket
 from pathlib import Path
@@ -35,6 +36,63 @@ def test_a_dry_run_changes_nothing(shared: Path) -> None:
         assert made.changed() == before
     for what in ("/opt/gpud", "/etc/sudoers.d/gpud", ".bashrc", "gpud.toml", "system user gpud"):
         assert what in said
+
+
+APT_CACHE = """#!/bin/sh
+case $2 in
+  python3) echo "  Candidate: 3.10.6-1~22.04" ;;
+  python3.11) echo "  Candidate: 3.11.0~rc1-1~22.04" ;;
+  *) echo "  Candidate: (none)" ;;
+esac
+"""
+
+
+def with_apt(made: Machine, install: str) -> None:
+    """Put package tools in place whose lists are those of Ubuntu 22.04."""
+    for name, text in (("apt-cache", APT_CACHE), ("apt-get", f"#!/bin/sh\n{install}\n")):
+        path = made.root / "usr/local/sbin" / name
+        path.write_text(text)
+        path.chmod(0o755)
+
+
+def test_a_dry_run_needs_no_root_and_lists_all_that_the_installation_does(shared: Path) -> None:
+    with fresh(shared) as made:
+        with_apt(made, 'case "$*" in *install*) mv /usr/bin/gone /usr/bin/python3.11 ;; esac')
+        made.well("mv", "/usr/bin/python3.11", "/usr/bin/gone")
+        line = install(shared, "--no-start", "--with", "apprise")
+        as_user = ("setpriv", f"--reuid={USER}", f"--regid={USER}", "--init-groups")
+        made.well("chmod", "750", "/etc/sudoers.d")
+        before = made.changed()
+        dry = made.well(*as_user, "env", f"HOME={HOME}", *line, "--dry-run")
+        assert made.changed() == before
+        assert "would: apt-get install python3.11 python3.11-venv\n" in dry
+        assert "would: build /opt/gpud" in dry
+        assert "/etc/sudoers.d/gpud: only root can look" in dry
+        real = made.well(*line)
+        steps = re.findall(r"^  (.*?) +\d+\.\d s$", real, re.MULTILINE)
+        built = [step for step in steps if step.startswith(("/opt/gpud: ", "tools to build"))]
+        assert [step for step in steps if step not in dry] == built
+        assert len(built) > 4
+        made.well("/opt/gpud/bin/python", "-Ic", "import apprise")
+        assert "with apprise" in (made.root / "etc/gpud/manifest").read_text().splitlines()
+
+
+def test_a_python_without_venv_gets_the_package_of_its_own_version_or_a_plain_error(
+    shared: Path,
+) -> None:
+    with fresh(shared) as made:
+        with_apt(made, 'echo "$@" >>/var/log/asked')
+        python = made.well("readlink", "-e", "/usr/bin/python3").strip()
+        where = "import ensurepip; print(ensurepip.__path__[0])"
+        made.well("rm", "-r", made.well(python, "-I", "-c", where).strip())
+        line = [str(shared / "checkout/deploy/install"), "--user", USER, "--no-start"]
+        package = f"{python.rpartition('/')[2]}-venv"
+        assert f"would: apt-get install {package}\n" in made.well(*line, "--dry-run")
+        told = made.run(*line)
+        assert told.returncode == 1
+        assert f" {package}\n" in (made.root / "var/log/asked").read_text()
+        assert f"error: {python} has no module ensurepip\n" in told.stderr
+        assert f"{package} has it on Debian and Ubuntu" in told.stderr
 
 
 def test_an_upgrade_keeps_apprise(installed: Machine, shared: Path) -> None:
