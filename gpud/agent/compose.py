@@ -107,12 +107,15 @@ async def run(settings: Settings, source: Source | None = None) -> int:
         dirty.set()
         fresh.set()
 
+    known, boot_id = platform.facts(settings.sysroot), platform.boot_id()
+    gpu_from = platform.gpu_from(settings, known, now())
     board = Board(
         Snapshot(
             version=gpud.__version__,
             started_s=time.time(),
             url=settings.http.url,
-            platform=platform.facts(settings.sysroot),
+            gpu_from_s=None if gpu_from is None else gpu_from.wall_s,
+            platform=known,
             machine=machineid.facts(settings.state_dir, os.uname().nodename),
             library_configured=bool(settings.cuda.library or settings.nvml.library),
         ),
@@ -124,7 +127,8 @@ async def run(settings: Settings, source: Source | None = None) -> int:
 
     launcher = Launcher(
         own / "gpu.lock",
-        platform=advice.of(board.read().platform),
+        platform=advice.of(known),
+        gpu_from_s=0.0 if gpu_from is None else gpu_from.mono_s,
         on_spawn=spawned,
         on_breaker=lambda standing: board.post(BreakerChanged(standing, time.time())),
     )
@@ -140,15 +144,16 @@ async def run(settings: Settings, source: Source | None = None) -> int:
         own=own,
         on_battery=lambda: on_battery(settings.sysroot),
     )
-    boot_id = platform.boot_id()
     watcher = Watcher(history, read=board.read, publish=board.post, now=now, boot_id=boot_id)
     telemetry = Ladder(ladder.found(context), read=board.read, post=watcher.post, now=now)
     keeper = Keeper(history, read=board.read, publish=board.post, now=now)
-    spans = settings.detector
     judge = Judge(
         history,
         keeper,
-        Parameters(look_span_s=spans.update_span_s, window_span_s=spans.window_span_s),
+        Parameters(
+            look_span_s=settings.detector.update_span_s,
+            window_span_s=settings.detector.window_span_s,
+        ),
         read=board.read,
         publish=board.post,
         now=now,

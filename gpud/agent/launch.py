@@ -54,7 +54,8 @@ class Refused(Exception):  # noqa: N818  # it is an answer, not an error
 class Launcher:
     """One place that starts children. ``on_spawn`` is told of each: gpud publishes its own cost.
 
-    ``on_breaker`` is told how the breaker is, each time that changes.
+    ``on_breaker`` is told how the breaker is, each time that changes. No GPU work starts before
+    ``gpu_from_s``, by the monotonic clock.
     """
 
     def __init__(  # noqa: PLR0913  # each is one thing a test or a caller chooses
@@ -67,6 +68,7 @@ class Launcher:
         grace_s: float = children.GRACE_S,
         breaker: Breaker | None = None,
         platform: Platform = Platform.WSL2,
+        gpu_from_s: float = 0.0,
         on_spawn: Callable[[], None] = lambda: None,
         on_breaker: Callable[[Standing], None] = lambda _: None,
     ) -> None:
@@ -76,6 +78,7 @@ class Launcher:
         self._deadline_ratio = deadline_ratio
         self._grace_s = grace_s
         self._platform = platform
+        self._gpu_from_s = gpu_from_s
         self._on_spawn = on_spawn
         self._on_breaker = on_breaker
         self._watch: processes.Watch | None = None
@@ -110,9 +113,15 @@ class Launcher:
     def closed_to_gpu_work(self) -> Skip | None:
         """Say why no GPU work may start now; None when it may."""
         now_s = time.monotonic()
+        if now_s < self._gpu_from_s:
+            return Skip.BOOT_GRACE
         if self.breaker.allows(now_s):
             return None
         return Skip.STUCK if self.breaker.state(now_s) is State.STUCK else Skip.BREAKER_OPEN
+
+    async def grace(self) -> None:
+        """Wait until GPU work may begin after a boot."""
+        await asyncio.sleep(max(0.0, self._gpu_from_s - time.monotonic()))
 
     async def specs(self) -> tuple[tuple[ProbeSpec, ...], dict[str, str]]:
         """Ask which probes there are, and which modules were refused and why.

@@ -145,7 +145,10 @@ class Pipeline:
         Those that wait for a better moment do so while rounds of the other pace go on.
         """
         async with self._turn:
-            waiting = await self._first(pace)
+            due = await self._on_cpu(pace)
+        await self._launcher.grace()
+        async with self._turn:
+            waiting = await self._on_gpu(pace, due)
         while waiting:
             soonest_s = min(until_s for _, until_s in waiting)
             await asyncio.sleep(max(0.0, soonest_s - self._now().mono_s))
@@ -157,7 +160,8 @@ class Pipeline:
         self._rounds[pace] += 1
         return [spec for spec in self._specs if spec.pace is pace and number % spec.every == 0]
 
-    async def _first(self, pace: Pace) -> _Waiting:
+    async def _on_cpu(self, pace: Pace) -> list[ProbeSpec]:
+        """Run what measures the CPU, and give all that is due in this round."""
         if not self._specs:
             await self.discover()
         due = sorted(self._due(pace), key=_after_idle)
@@ -165,6 +169,9 @@ class Pipeline:
         for spec in due:
             if spec.backend is Backend.CPU:
                 await self._one(Due(spec, None))
+        return due
+
+    async def _on_gpu(self, pace: Pace, due: list[ProbeSpec]) -> _Waiting:
         wrong = self._inventory is not None and self._inventory.failure
         if pace is Pace.LARGE or wrong or self._unsure or self._missed():
             self._inventory = None  # taken anew once a round while something is wrong, or new

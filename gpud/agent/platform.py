@@ -3,11 +3,19 @@
 from __future__ import annotations
 
 import re
+import time
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from gpud.agent import plainfile
-from gpud.core import wsl
+from gpud.core import advice, gate, wsl
 from gpud.core.advice import CONTAINER_MARKS
+from gpud.core.clock import Instant
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from gpud.core.settings import Settings
 
 
 def facts(sysroot: str) -> dict[str, str]:
@@ -29,6 +37,20 @@ def facts(sysroot: str) -> dict[str, str]:
     if any((root / mark.lstrip("/")).exists() for mark in CONTAINER_MARKS):
         found["container"] = "1"
     return found
+
+
+def gpu_from(settings: Settings, known: Mapping[str, str], now: Instant) -> Instant | None:
+    """Give when GPU work may begin, None for at once; ``known`` are the facts of this machine."""
+    if advice.of(known) is not advice.Platform.WSL2:
+        return None
+    rest_s = gate.boot_rest_s(settings.gate, _text(Path(settings.sysroot, "proc/uptime")))
+    return Instant(now.wall_s + rest_s, now.mono_s + rest_s) if rest_s else None
+
+
+def begins(at: Instant, settings: Settings) -> str:
+    """Say when GPU work begins."""
+    moment = time.strftime("%X", time.localtime(at.wall_s))
+    return f"GPU work begins at {moment}, {settings.gate.boot_grace_s:g} s after WSL started"
 
 
 def boot_id() -> str:

@@ -53,6 +53,7 @@ def typed(snapshot: Snapshot, *, now: Instant) -> StatusDocument:
         written_s=now.wall_s,
         started_s=snapshot.started_s,
         url=snapshot.url,
+        gpu_from_s=snapshot.gpu_from_s,
         platform=snapshot.platform,
         health=snapshot.health,
         root=snapshot.root,

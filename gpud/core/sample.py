@@ -115,6 +115,7 @@ class Skip(StrEnum):
     QUIET_HOURS = "quiet_hours"
     ON_BATTERY = "on_battery"
     RESUMED = "resumed"
+    BOOT_GRACE = "boot_grace"  # the virtual machine has just started
     GPU_HOT = "gpu_hot"
     VRAM_SHORT = "vram_short"
     GPU_BUSY = "gpu_busy"

@@ -98,6 +98,7 @@ class Snapshot:
     version: str
     started_s: float
     url: str = ""  # where the page is, or will be as soon as the address is free
+    gpu_from_s: float | None = None  # Unix time: GPU work begins then, after a boot
     platform: Mapping[str, str] = field(default_factory=dict)
     machine: Mapping[str, str] = field(default_factory=dict)  # hostname and machine_id
     specs: tuple[ProbeSpec, ...] = ()

@@ -204,7 +204,8 @@ class Counters:
 class StatusDocument:
     """Everything a person or a program may want to know of this moment.
 
-    ``state`` is the worst of ``health``. ``gpus`` and ``expected`` are by UUID.
+    ``state`` is the worst of ``health``. ``gpus`` and ``expected`` are by UUID. ``gpu_from_s`` is
+    when GPU work begins, None where it may have begun at once.
     ``url``: where the page is, while ``http`` has not failed.
     """
 
@@ -213,6 +214,7 @@ class StatusDocument:
     written_s: float
     started_s: float
     url: str
+    gpu_from_s: float | None
     platform: Mapping[str, str]
     health: Mapping[str, Health]
     root: RootReport | None

@@ -42,7 +42,7 @@ def _whole(document: dict[str, Any], now_s: float, view: View) -> list[Line]:
     tables = figures.places(document)
     sections = (
         parts.alerts(document),
-        [*parts.unmeasured(document), *parts.health(document, view)],
+        [*parts.unmeasured(document), *parts.health(document, now_s, view)],
         cards.docker(document),
         *cards.gpus(document, tables, now_s, view),
         parts.missing(document, view),
@@ -64,7 +64,7 @@ def _brief(document: dict[str, Any], now_s: float, view: View) -> list[Line]:
     sections: Sequence[list[Line]] = (
         [parts.title(document, now_s), *parts.do_first(document)],
         parts.alerts(document),
-        [*parts.unmeasured(document), *parts.health(document, view, brief=True)],
+        [*parts.unmeasured(document), *parts.health(document, now_s, view, brief=True)],
         cards.docker(document),
         *cards.gpus(document, tables, now_s, view, brief=True),
         parts.streams(document, now_s),

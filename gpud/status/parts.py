@@ -85,7 +85,9 @@ def alerts(document: dict[str, Any]) -> list[Line]:
     return shown
 
 
-def health(document: dict[str, Any], view: View, *, brief: bool = False) -> list[Line]:
+def health(
+    document: dict[str, Any], now_s: float, view: View, *, brief: bool = False
+) -> list[Line]:
     """Parts that have the same to say together, a fix only once; those that are well last."""
     alike: dict[tuple[Any, ...], list[str]] = {}
     for name, one in sorted(document["health"].items()):
@@ -106,6 +108,10 @@ def health(document: dict[str, Any], view: View, *, brief: bool = False) -> list
         if fix:
             shown.append(line(f"  {'':<10} fix: {f'as for {told[fix]}' if fix in told else fix}"))
             told.setdefault(fix, names[0])
+    from_s = document.get("gpu_from_s")
+    if from_s is not None and from_s > now_s:
+        at = time.strftime("%X", time.localtime(from_s))
+        shown.append(line(f"  GPU work begins at {at}: WSL has just started"))
     retry_s = (document.get("breaker") or {}).get("retry_s")
     if retry_s is not None:
         at = time.strftime("%X", time.localtime(retry_s))

@@ -147,12 +147,6 @@ def test_nothing_goes_wrong_that_was_not_foreseen(name: str, seen: Mapping[str, 
 class _Machine(Program):
     """A gpud whose machine is another one."""
 
-    sysroot: str = "/"
-
-    def write_settings(self) -> None:
-        super().write_settings()
-        self.config.write_text(f'sysroot = "{self.sysroot}"\n{self.config.read_text()}')
-
     def gpud(self, *words: str) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
             [sys.executable, "-I", "-m", "gpud", "--home", str(self.home), *words],

@@ -115,6 +115,7 @@ class Program:
     settings: dict[str, dict[str, Any]]
     port: int = field(default_factory=free_port)
     process: subprocess.Popen[bytes] | None = None
+    sysroot: str = "/"
 
     @property
     def run_dir(self) -> Path:
@@ -127,7 +128,7 @@ class Program:
     def write_settings(self) -> None:
         sections = {**QUICK, **self.settings}
         sections["http"] = {"listen": f"127.0.0.1:{self.port}", **sections.get("http", {})}
-        lines = []
+        lines = [] if self.sysroot == "/" else [f"sysroot = {json.dumps(self.sysroot)}"]
         for name, values in sections.items():
             lines.append(f"[{name}]")
             lines += [f"{key} = {json.dumps(value)}" for key, value in values.items()]

@@ -1,7 +1,8 @@
 # shellcheck shell=bash
 # Makes a tree the root of the namespaces this runs in, as WSL's init prepares a distribution, and
 # becomes its process 1. Arguments: where to mount it, its overlay options, where docker keeps its
-# data, and a directory with the strings of a WSL2 kernel and the list of control groups to mount.
+# data, and a directory with the strings of a WSL2 kernel, its age and the list of control groups to
+# mount.
 set -euo pipefail
 root=$1 overlay=$2 docker=$3 proc=$4
 
@@ -9,6 +10,7 @@ mount -t overlay -o "$overlay" overlay "$root"
 mount -t proc -o nosuid,nodev,noexec proc "$root/proc"
 mount --bind "$proc/version" "$root/proc/version"
 mount --bind "$proc/osrelease" "$root/proc/sys/kernel/osrelease"
+mount --bind "$proc/uptime" "$root/proc/uptime"
 
 # Not the machine's own /dev: a node made there would be everybody's.
 mount -t tmpfs -o mode=755 none "$root/dev"

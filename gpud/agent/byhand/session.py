@@ -14,6 +14,7 @@ from gpud.agent import history_read, platform
 from gpud.agent.byhand import others
 from gpud.agent.byhand.outcome import NotRun, Outcome, Ran
 from gpud.agent.byhand.progress import TICK_S
+from gpud.agent.clocks import now
 from gpud.agent.launch import Launcher, Refused
 from gpud.core import advice
 from gpud.core.errors import ConfigError, StoreError
@@ -80,10 +81,13 @@ class Session:
         self._patience_s = patience_s
         self._gave_up = False
         self._label: str | None = None
+        known = platform.facts(settings.sysroot)
+        self._gpu_from = platform.gpu_from(settings, known, now())
         self._launcher = Launcher(
             lock,
             patience_s=LOOK_S,
-            platform=advice.of(platform.facts(settings.sysroot)),
+            platform=advice.of(known),
+            gpu_from_s=0.0 if self._gpu_from is None else self._gpu_from.mono_s,
             on_spawn=self._spawned,
         )
 
@@ -142,6 +146,9 @@ class Session:
     async def _devices(self, specs: Sequence[ProbeSpec]) -> Sequence[Device]:
         if not specs:
             return ()
+        if self._gpu_from is not None:
+            self._progress.say(platform.begins(self._gpu_from, self._settings))
+            await self._launcher.grace()
         job = self._job(specs[0], None)
 
         async def ask() -> Inventory:

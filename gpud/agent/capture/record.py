@@ -17,8 +17,9 @@ from typing import TYPE_CHECKING
 import msgspec
 
 import gpud
-from gpud.agent import children
+from gpud.agent import children, platform
 from gpud.agent.capture import programs
+from gpud.agent.clocks import now
 from gpud.agent.telemetry.nvml import candidates
 from gpud.core import capture, wire
 from gpud.core.breaker import State
@@ -153,6 +154,9 @@ async def _cuda(settings: Settings, hangs: str | None) -> Inventory:
     )
     if hangs:
         return Inventory(failure=Failure(Reason.HUNG, hangs))
+    if begins := platform.gpu_from(settings, platform.facts(settings.sysroot), now()):
+        words = f"not asked: {platform.begins(begins, settings)}"
+        return Inventory(failure=Failure(Reason.NOT_READY, words))
     command = (*PYTHON, "gpud.child", "--inventory")
     try:
         ended = await _answer(command, json.dumps(asdict(job)).encode(), CUDA_S)

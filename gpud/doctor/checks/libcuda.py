@@ -12,6 +12,7 @@ import msgspec
 from gpud.core import wire
 from gpud.core.advice import Situation
 from gpud.core.errors import WireError
+from gpud.core.gate import boot_rest_s
 from gpud.core.sample import Inventory, Job
 from gpud.doctor import libraries
 from gpud.doctor.finding import Finding, advice, combined, ok, problem, unknown
@@ -44,6 +45,14 @@ def _offered(machine: Machine, found: libraries.Files) -> Finding:
             fix = str(health.get("fix") or machine.fix(Situation.HUNG))
             return problem(f"the agent says: {health.get('detail')}", fix)
         return unknown("the agent has not looked yet", "ask again in a moment")
+    return _asked(machine, found)
+
+
+def _asked(machine: Machine, found: libraries.Files) -> Finding:
+    """Ask a probe child, which makes no context."""
+    if machine.wsl == "2" and boot_rest_s(machine.settings.gate, machine.text("/proc/uptime")):
+        grace_s = machine.settings.gate.boot_grace_s
+        return unknown(f"not asked in the first {grace_s:g} s of WSL", "ask again in a minute")
     job = Job(
         cuda_library=machine.settings.cuda.library,
         sysroot=machine.settings.sysroot,

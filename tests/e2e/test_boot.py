@@ -1,0 +1,109 @@
+"""A WSL2 machine that has just started: no CUDA call before its grace is over."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import time
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tests.e2e.program import Program, cuda, program
+from tests.waiting import until
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+WSL2 = "6.6.87.2-microsoft-standard-WSL2\n"
+AGE_S, GRACE_S = 10.0, 16.0
+
+
+@pytest.fixture
+def gpud() -> Iterator[Program]:
+    with program() as made:
+        yield made
+
+
+def just_booted(gpud: Program, kernel: str = WSL2, grace_s: float = GRACE_S) -> Path:
+    """Give a machine ten seconds of age, and say where the calls of its driver are logged."""
+    tree = gpud.home / "sysroot"
+    (tree / "proc/sys/kernel").mkdir(parents=True)
+    (tree / "proc/sys/kernel/osrelease").write_text(kernel)
+    (tree / "proc/uptime").write_text(f"{AGE_S:.2f} 1.00\n")
+    calls = gpud.home / "called/calls"
+    calls.parent.mkdir()
+    calls.parent.chmod(0o777)
+    gpud.sysroot = str(tree)
+    gpud.settings = {
+        "gate": {"boot_grace_s": grace_s},
+        "cuda": cuda(gpud.home, f"log {calls}\n"),
+    }
+    return calls
+
+
+def asked(gpud: Program, *words: str) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-I", "-m", "gpud", "--home", str(gpud.home), *words],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def agent_json(gpud: Program) -> dict[str, Any]:
+    path = gpud.run_dir / "agent/agent.json"
+    until(path.exists, "the status of the agent")
+    document: dict[str, Any] = json.loads(path.read_text())
+    return document
+
+
+def test_no_cuda_call_is_made_before_the_grace_of_a_boot_is_over(gpud: Program) -> None:
+    calls = just_booted(gpud)
+    gpud.start()
+    begins_s = until(lambda: agent_json(gpud)["gpu_from_s"], "the moment of GPU work")
+    with asked(gpud, "status") as status:
+        assert status.stdout is not None
+        said = status.stdout.read()
+    at = time.strftime("%X", time.localtime(begins_s))
+    assert f"GPU work begins at {at}" in said
+    until(lambda: gpud.value("gpud_probe_runs_total", probe="cpu_call"), "a run on the CPU")
+    assert gpud.value("gpud_probe_skips_total", probe="launch", reason="boot_grace") is None
+    until(calls.exists, "a call of the driver")
+    assert time.time() >= begins_s
+    until(
+        lambda: gpud.value(
+            "gpud_probe_latency_median_seconds", gpu="0", probe="launch", mode="submit"
+        ),
+        "a figure of the GPU",
+    )
+    with asked(gpud, "status") as status:
+        assert status.stdout is not None
+        assert "GPU work begins at" not in status.stdout.read()
+
+
+def test_probe_by_hand_waits_until_the_grace_is_over_and_says_so(gpud: Program) -> None:
+    calls = just_booted(gpud, grace_s=AGE_S + 4)
+    gpud.write_settings()
+    (gpud.run_dir / "agent").mkdir(parents=True)
+    began = time.monotonic()
+    with asked(gpud, "probe", "launch") as probe:
+        assert probe.stderr is not None
+        first = probe.stderr.readline()
+        assert not calls.exists()
+        assert "GPU work begins at " in first
+        assert "14 s after WSL started" in first
+        out, _ = probe.communicate(timeout=60)
+    assert probe.returncode == 0
+    assert "submit" in out
+    assert time.monotonic() - began >= 3
+    assert "cuInit" in calls.read_text().split()
+
+
+def test_plain_linux_has_no_grace(gpud: Program) -> None:
+    calls = just_booted(gpud, "6.1.0-28-amd64\n", grace_s=3600)
+    gpud.start()
+    until(calls.exists, "a call of the driver")
+    assert agent_json(gpud)["gpu_from_s"] is None
