@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import subprocess
 import sys
@@ -62,7 +61,7 @@ def test_starts_that_always_fail_do_not_fill_the_disk(tmp_path: Path) -> None:
     log.write_bytes(LINES)
     wrong = tmp_path / "etc/gpud/gpud.toml"
     wrong.parent.mkdir(parents=True)
-    wrong.write_text(f"[agent]\nuser = {json.dumps('nobody-by-this-name')}\n")
+    wrong.write_text("[paths]\nrun = '/proc/nowhere'\n")
     told = subprocess.run(
         [sys.executable, "-I", "-m", "gpud", "--home", tmp_path, "up"],
         capture_output=True,
@@ -70,7 +69,7 @@ def test_starts_that_always_fail_do_not_fill_the_disk(tmp_path: Path) -> None:
         check=False,
     )
     assert told.returncode != 0
-    assert "nobody-by-this-name" in told.stderr
+    assert "/proc/nowhere" in told.stderr
     assert log.stat().st_size < LARGEST_LOG
 
 
