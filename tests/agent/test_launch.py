@@ -210,6 +210,19 @@ def test_a_hanging_child_is_killed_once_after_the_deadline_and_leaves_no_process
     assert_nothing_left(tmp_path / "pid")
 
 
+def test_no_gpu_work_starts_in_the_grace_of_a_boot_but_the_cpu_is_measured(tmp_path: Path) -> None:
+    young = launcher(tmp_path, GOOD, gpu_from_s=time.monotonic() + 600)
+
+    async def story() -> None:
+        for work in (young.run(spec(), Job("launch")), young.inventory(Job())):
+            with pytest.raises(Refused) as caught:
+                await work
+            assert caught.value.skip is Skip.BOOT_GRACE
+        await young.run(spec(backend=Backend.CPU), Job("launch"))
+
+    asyncio.run(story())
+
+
 def test_after_a_hang_no_gpu_work_starts_but_the_cpu_is_still_measured(tmp_path: Path) -> None:
     alarm = launcher(tmp_path, "import os; os.kill(os.getpid(), 14)")
 

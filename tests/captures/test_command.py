@@ -103,6 +103,17 @@ def test_a_driver_that_refuses_to_begin_is_told_of(tmp_path: Path) -> None:
 
 
 @needs_root
+def test_cuda_is_not_asked_in_the_first_minute_of_wsl(tmp_path: Path) -> None:
+    with replayed(load("wsl2-desktop"), tmp_path) as machine:
+        (machine.sysroot / "proc/uptime").write_text("10.00 1.00\n")
+        ran = recorded(machine, tmp_path, "-o", "-")
+    failure = decode(ran.stdout).cuda.failure
+    assert failure is not None
+    assert failure.reason is Reason.NOT_READY
+    assert failure.detail.startswith("not asked: GPU work begins at ")
+
+
+@needs_root
 def test_a_driver_that_hangs_everywhere_is_recorded_as_that_within_its_time(tmp_path: Path) -> None:
     capture = load("wsl2-desktop")
     with replayed(capture, tmp_path) as machine:

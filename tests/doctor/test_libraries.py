@@ -107,6 +107,16 @@ def test_a_driver_that_hangs_is_cut_off_by_the_child_itself(tmp_path: Path) -> N
     said(libcuda.look(wsl2(tmp_path, cuda="hang cuInit\n")), PROBLEM, "does not answer")
 
 
+def test_driver_is_not_asked_in_the_first_minute_of_wsl(tmp_path: Path) -> None:
+    made = wsl2(tmp_path, cuda=f"log {tmp_path}/calls\n")
+    (tmp_path / "proc/uptime").write_text("59.00 1.00\n")
+    said(libcuda.look(made), UNKNOWN, "not asked in the first 60 s of WSL")
+    assert not (tmp_path / "calls").exists()
+    (tmp_path / "proc/uptime").write_text("61.00 1.00\n")
+    said(libcuda.look(made), OK, "CUDA 12")
+    assert (tmp_path / "calls").exists()
+
+
 def test_the_running_agent_is_asked_before_the_driver(tmp_path: Path) -> None:
     device = Device(0, "GPU-1", "RTX", "0", "8.9", 1, 1, 1)
     told = asdict(Inventory((device,), "12.8", "/usr/lib/wsl/lib/libcuda.so.1"))
