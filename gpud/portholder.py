@@ -27,6 +27,8 @@ def holder(port: int, root: Path = Path("/")) -> str | None:
     """
     sockets = set[str]()
     for table in TABLES:
+        if not (root / table).is_file():  # a FIFO in its place would be waited for
+            continue
         try:
             text = (root / table).read_text(errors="replace")
         except OSError:
