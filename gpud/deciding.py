@@ -113,7 +113,10 @@ def wanted(arguments: argparse.Namespace, document: Mapping[str, Any] | None) ->
             "gpud baseline reset learns anew what is named (--gpu, --probe, --mode), or --all"
         )
     if arguments.action == "accept" and (arguments.all and not nothing):
-        raise ConfigError("name what to accept, or give --all, not both")
+        raise ConfigError(
+            "names and --all exclude each other",
+            fix="leave out --all to accept only what is named",
+        )
     if arguments.action == "accept" and nothing and not (arguments.all or _terminal()):
         raise ConfigError(
             "gpud baseline accept needs to know what: an alert's ID, a probe, or --all",
@@ -134,18 +137,20 @@ def decided(wanted: Wanted, directory: Path, now_s: float) -> str:
     else:
         said = f"to be learnt anew: {commands.reset(directory, wanted.choice, now_s=now_s)}"
     when = "within seconds" if wanted.document else "at its next start"
-    return f"{said}\ngpud takes it up {when}"
+    return f"{said}\nTakes effect {when}."
 
 
 def _accepted(wanted: Wanted, directory: Path, now_s: float) -> str:
     """Accept what is meant; on a terminal, what that is comes first, and a question."""
     from gpud.agent import commands
 
-    choices = commands.meant(directory, wanted.names, wanted.choice, now_s=now_s)
+    choices = commands.resolve_choices(directory, wanted.names, wanted.choice, now_s=now_s)
     document = wanted.document or {}
     with legible():
         names = ", ".join(judgement.choice_name(one, document) for one in choices)
-        slower = judgement.slower_lines(choices, document)
+        slower = ["  gpud is not running, so it is not known what is slower"]
+        if wanted.document:
+            slower = judgement.slower_lines(choices, document)
     if _terminal():
         print(f"This accepts the current speed as normal for: {names}")
         print("\n".join(slower))

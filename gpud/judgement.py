@@ -136,16 +136,11 @@ def slower_lines(choices: Sequence[Choice], document: Mapping[str, Any]) -> list
     shown = []
     for one in document.get("streams") or ():
         parts = (one["uuid"] or CPU, one["probe"], one["mode"])
-        chosen = any(all(map(_fits, (each.gpu, each.probe, each.mode), parts)) for each in choices)
-        if chosen and one["open"]:
+        if one["open"] and any(each.fits(parts) for each in choices):
             name, usual, now, change, *_ = _baseline(one, ())
             where = escaped(_place(one["uuid"], document))
             shown.append(f"  {where} {name}: {usual} -> {now}, {change}")
     return shown or ["  nothing of it is slower than usual"]
-
-
-def _fits(wanted: str | None, part: str) -> bool:
-    return wanted in {None, part}
 
 
 def alerts(document: Mapping[str, Any], *, ended: bool) -> list[dict[str, Any]]:

@@ -370,6 +370,48 @@ def test_a_wrong_name_is_not_accepted_and_what_there_is_is_named(tmp_path: Path)
     assert said(state) == []
 
 
+def test_empty_alert_id_accepts_nothing(tmp_path: Path) -> None:
+    state = with_history(tmp_path)
+    for words in (("",), ("", "submit")):
+        ran = gpud(tmp_path, "baseline", "accept", *words)
+        assert (ran.returncode, ran.stdout) == (2, "")
+        assert "`gpud alerts` lists the alerts with their IDs" in ran.stderr
+    assert said(state) == []
+
+
+def test_probe_by_name_together_with_the_options_for_it_is_refused(tmp_path: Path) -> None:
+    state = with_history(tmp_path)
+    for words in (("launch", "--probe", "launch"), ("launch", "--mode", "submit")):
+        ran = gpud(tmp_path, "baseline", "accept", *words)
+        assert (ran.returncode, ran.stdout) == (2, "")
+        assert "give a probe and its mode once" in ran.stderr
+    assert said(state) == []
+
+
+def test_alert_without_figures_of_the_chosen_probe_is_named_in_the_refusal(
+    tmp_path: Path,
+) -> None:
+    state = with_history(tmp_path)
+    with closing(Store(state, now=str)) as store:
+        sample = stats.summarised([1e-6], mode="call", unit=Unit.SECONDS)
+        store.append([Run(RunReport("cpu_call", Backend.CPU, None, (sample,)), 1.0, "boot")])
+    whole = alert()["fingerprint"]
+    ran = gpud(tmp_path, "baseline", "accept", whole[:SHORT], "--gpu", "cpu")
+    assert (ran.returncode, ran.stdout) == (2, "")
+    assert f"the alert {whole[:SHORT]} has no figures of everything on the CPU" in ran.stderr
+    assert said(state) == []
+
+
+def test_question_without_a_running_agent_makes_no_statement_about_speed(tmp_path: Path) -> None:
+    with_history(tmp_path)
+    with window(command(tmp_path, "baseline", "accept", "--all")) as shown:
+        shown.expect(r"gpud is not running, so it is not known what is slower\r\n")
+        shown.expect(r"Accept\? \[y/N\] ")
+        assert "slower than usual" not in shown.everything
+        shown.send("n\n")
+        assert shown.ended() == 0
+
+
 def test_nothing_is_accepted_in_a_pipe_without_a_name(tmp_path: Path) -> None:
     state = with_history(tmp_path)
     for words in ((), ("--all", "launch")):

@@ -46,14 +46,19 @@ def read(connection: sqlite3.Connection, after_id: int) -> list[Command]:
     return [command for command in found if command is not None]
 
 
-def meant(
+def resolve_choices(
     directory: Path, names: Sequence[str], choice: Choice, *, now_s: float
 ) -> tuple[Choice, ...]:
-    """Give what to accept: the streams of an alert, or a probe and its mode; no name: the choice.
+    """Return what to accept: the streams of an alert, or a probe and its mode; no name: the choice.
 
-    An alert is named by its fingerprint or the beginning of it. Errors: ``ConfigError`` naming what
-    there is; ``StoreError``.
+    An alert is named by its fingerprint or the beginning of it; of its streams those that fit the
+    choice are accepted. Errors: ``ConfigError`` naming what there is; ``StoreError``.
     """
+    if not all(names):
+        raise ConfigError(
+            "the name of what to accept is empty",
+            fix="`gpud alerts` lists the alerts with their IDs",
+        )
     with opened(directory, now_s) as store:
         streams, alerts = store.read(_streams), store.read(_evidence)
     choice = _known(choice, streams)
@@ -61,9 +66,13 @@ def meant(
         return (choice,)
     fitting = [one for one in alerts if one.startswith(names[0].lower())]
     if len(names) == 1 and len(fitting) == 1:
-        found = tuple(one for one in alerts[fitting[0]] if all(map(_fits, choice.parts, one.parts)))
-        if found:
-            return found
+        chosen = tuple(one for one in alerts[fitting[0]] if choice.fits(one.parts))
+        if not chosen:
+            raise ConfigError(
+                f"the alert {names[0]} has no figures of {choice}",
+                fix="`gpud alerts` lists the figures of each alert",
+            )
+        return chosen
     probe, mode, *more = (*names, None)
     if more[:-1] or not any(
         probe == known and mode in {None, other} for _, known, other in streams
@@ -74,6 +83,8 @@ def meant(
             f"no alert that fires and no probe is called {' '.join(names)}",
             fix=f"one of: {', '.join(known)}",
         )
+    if choice.probe or choice.mode:
+        raise ConfigError("give a probe and its mode once: by name, or with --probe and --mode")
     return (_known(replace(choice, probe=probe, mode=mode), streams),)
 
 
@@ -181,16 +192,12 @@ def _known(choice: Choice, streams: frozenset[tuple[str, str, str]]) -> Choice:
         choice = replace(choice, gpu=_whole(choice.gpu, gpus))
     _one_of("probe", choice.probe, {probe for _, probe, _ in streams})
     _one_of("mode", choice.mode, {m for _, p, m in streams if choice.probe in {None, p}})
-    if not any(all(map(_fits, choice.parts, stream)) for stream in streams):
+    if not any(choice.fits(stream) for stream in streams):
         raise ConfigError(
             f"the history has no figures of {choice}",
             fix="`gpud baseline show` says what there is",
         )
     return choice
-
-
-def _fits(wanted: str | None, part: str | None) -> bool:
-    return wanted in {None, part}
 
 
 def _whole(begun: str, gpus: list[str]) -> str:

@@ -40,11 +40,11 @@ class Choice:
 
     def holds(self, key: StreamKey) -> bool:
         """Say whether a stream is meant."""
-        return (
-            self.gpu in {None, key.gpu or CPU}
-            and self.probe in {None, key.probe}
-            and self.mode in {None, key.mode}
-        )
+        return self.fits((key.gpu or CPU, key.probe, key.mode))
+
+    def fits(self, parts: tuple[str | None, str | None, str | None]) -> bool:
+        """Return whether a stream with these parts (GPU, probe and mode) is chosen."""
+        return all(chosen in {None, part} for chosen, part in zip(self.parts, parts, strict=True))
 
     def __str__(self) -> str:
         """Name it for a person: "launch submit on GPU-...", "everything"."""
