@@ -177,7 +177,7 @@ class Program:
         return None
 
     def status_when(
-        self, good: Callable[[dict[str, Any]], object], what: str, within_s: float = 20.0
+        self, good: Callable[[dict[str, Any]], object], what: str, within_s: float = 60.0
     ) -> dict[str, Any]:
         def look() -> dict[str, Any] | None:
             document = self.status()
@@ -189,7 +189,7 @@ class Program:
             raise AssertionError(f"{error}\nlast: {self.status()}\n{self.logs()[-6000:]}") from None
 
     def health(
-        self, component: str, level: int, reason: str | None = None, within_s: float = 20.0
+        self, component: str, level: int, reason: str | None = None, within_s: float = 60.0
     ) -> dict[str, Any]:
         """Wait until a component is at ``level`` (for ``reason``) and give what it says."""
         document = self.status_when(

@@ -25,7 +25,7 @@ def test_after_a_night_asleep_there_is_one_catch_up_run_and_the_night_is_counted
         until(lambda: gpud.jumps() == 1, "the jump")
         assert gpud.value("gpud_vm_paused_seconds_total") == pytest.approx(NIGHT_S, abs=1)
         assert gpud.runs() == 1, "a machine that just woke is not measured"
-        until(lambda: gpud.runs() == 2, "the catch-up run", 30)
+        until(lambda: gpud.runs() == 2, "the catch-up run", 90)
         gpud.move(NIGHT_S - 3600)
         until(lambda: gpud.jumps() == 2, "the step back")
         assert gpud.value("gpud_vm_paused_seconds_total") == pytest.approx(NIGHT_S, abs=1)
@@ -57,4 +57,4 @@ def test_a_run_across_a_jump_is_discarded_and_counted() -> None:
             gpud.move(offset_s)  # every run sees some of these steps
             return gpud.value("gpud_probe_skips_total", probe="cpu_call", reason="clock_jumped")
 
-        until(discarded, "a discarded run", 40)
+        until(discarded, "a discarded run", 90)

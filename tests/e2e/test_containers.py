@@ -5,6 +5,7 @@ The GPU is the stand-in driver, dockerd is real; what the container prints bears
 
 from __future__ import annotations
 
+import signal
 import sqlite3
 from contextlib import closing
 from typing import TYPE_CHECKING, Any
@@ -35,7 +36,11 @@ def start(gpud: Program, gpu: GpuDocker, image: str, **settings: dict[str, Any])
 
 def test_the_containers_figure_is_published_compared_and_kept() -> None:
     with gpu_docker("exit 0") as gpu, program() as gpud:
-        start(gpud, gpu, gpu.printing(ON_THAT_GPU), cuda=cuda(gpud.home))
+        image = gpu.printing(ON_THAT_GPU)
+        gpu.process.send_signal(signal.SIGSTOP)  # a run before the GPUs are known has none
+        start(gpud, gpu, image, cuda=cuda(gpud.home))
+        gpud.status_when(lambda d: (d["cuda"] or {}).get("devices"), "the GPUs")
+        gpu.process.send_signal(signal.SIGCONT)
         document = gpud.status_when(
             lambda d: (d["containers"] or {}).get("ratio") is not None, "the comparison", 40
         )
@@ -68,7 +73,7 @@ def test_a_toolkit_that_is_missing_is_told_from_a_driver_that_fails() -> None:
         document = gpud.status_when(
             lambda d: (d["containers"] or {}).get("verdict") == "only_container_fails",
             "the verdict",
-            40,
+            90,
         )
         counted = gpud.value(
             "gpud_probe_failures_total", probe="container_nbody", reason="toolkit_missing"

@@ -29,7 +29,7 @@ def test_cuda_that_the_new_driver_breaks_is_one_alert_until_it_works_again(
         for known in ('["cuda",', '["probe",'):
             until(lambda known=known: known in driven.state("functions"), f"{known} to be known")  # type: ignore[misc]
         driven.overnight(NEW, more=broken)
-        until(lambda: hook.told("firing", LOST), "the webhook to be told", 40)
+        until(lambda: hook.told("firing", LOST), "the webhook to be told", 90)
         [alert] = alerts(gpud)
         assert (alert["name"], alert["severity"]) == (LOST, "critical")
         assert (alert["labels"]["kind"], alert["labels"]["old"], alert["labels"]["new"]) == (
@@ -38,7 +38,7 @@ def test_cuda_that_the_new_driver_breaks_is_one_alert_until_it_works_again(
             NEW,
         )
         driven.replace(NEW)
-        until(lambda: hook.told("resolved", LOST), "the end", 40)
+        until(lambda: hook.told("resolved", LOST), "the end", 90)
         driven.more_runs(WORKED)
         assert alerts(gpud) == []
         assert len(hook.messages) == 2

@@ -97,7 +97,7 @@ def test_a_slower_driver_is_told_once_everywhere_and_until_it_is_gone() -> None:
         assert_told_everywhere(driven, decision, told)
 
         driven.overnight(OLD)
-        until(lambda: hook.told("resolved"), "the webhook to be told of the end", 40)
+        until(lambda: hook.told("resolved"), "the webhook to be told of the end", 90)
         driven.more_runs(FIRST_LOOK)
         assert driven.decided() == driven.expected()
         assert alerts(gpud) == []
@@ -156,7 +156,7 @@ def test_a_kill_in_the_middle_changes_neither_the_moment_nor_the_numbers() -> No
         killed(driven, everything=False)
         killed(driven, everything=True)
         assert driven.decided() == {}
-        until(lambda: hook.told("firing"), "the webhook to be told", 40)
+        until(lambda: hook.told("firing"), "the webhook to be told", 90)
         driven.more_runs(FIRST_LOOK)
         assert driven.decided() == driven.expected()
         [decision] = driven.decided()["submit"]

@@ -74,7 +74,7 @@ class Scraping:
         """Give when after ``at_s`` the level was ``level`` for the first time."""
         return next((one.at_s for one in self.since(at_s) if one.level == level), None)
 
-    def when(self, good: Callable[[Scrape], object], what: str, within_s: float = 20.0) -> Scrape:
+    def when(self, good: Callable[[Scrape], object], what: str, within_s: float = 60.0) -> Scrape:
         """Wait for a scrape from now on that is good."""
         self.heard()
         begun = len(self.scrapes)
