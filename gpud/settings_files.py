@@ -89,9 +89,10 @@ def _content(path: Path) -> bytes | None:
     """Read a file; None if it does not exist. Errors: ``ConfigError``."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            os.close(descriptor)  # open() would not: it refuses a directory and leaves it open
+            raise ConfigError(f"{path} is not a regular file", fix="put a text file there")
         with open(descriptor, "rb") as file:  # noqa: PTH123  # of a descriptor
-            if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-                raise ConfigError(f"{path} is not a regular file", fix="put a text file there")
             return file.read(LARGEST + 1)
     except FileNotFoundError:
         return None

@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from gpud import settings_files
+from gpud.core.errors import ConfigError
 from tests.agent.web.armed import HASHED
 from tests.e2e.program import as_nobody, only, program
 from tests.e2e.test_https import told
@@ -112,6 +114,13 @@ def test_a_settings_file_that_is_no_regular_file_is_named(tmp_path: Path) -> Non
     for path in (str(fifo), "/dev/zero"):
         ran = gpud(tmp_path, "--config", path, "config", "check")
         assert (ran.returncode, f"{path} is not a regular file" in ran.stderr) == (2, True)
+
+
+def test_a_folder_in_place_of_a_settings_file_leaves_no_descriptor_open(tmp_path: Path) -> None:
+    before = os.listdir("/proc/self/fd")  # noqa: PTH208
+    with pytest.raises(ConfigError, match="is not a regular file"):
+        settings_files.read(tmp_path, {}, home=str(tmp_path))
+    assert os.listdir("/proc/self/fd") == before  # noqa: PTH208
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="gives a file to a group")

@@ -16,8 +16,12 @@ def between(owner: Any, *names: str, low: float, high: float = math.inf) -> None
 
 
 def absolute(owner: Any, *names: str, empty: bool = False) -> None:  # noqa: ANN401
-    """Refuse a relative path: what it means would depend on where gpud was started."""
+    """Refuse relative paths, as ``absolute_path``."""
     for name in names:
-        path = getattr(owner, name)
-        if not path.startswith("/") and not (empty and not path):
-            raise ValueError(f"{name} must be an absolute path, not {path or 'empty'}")
+        absolute_path(name, getattr(owner, name), empty=empty)
+
+
+def absolute_path(name: str, path: str, *, empty: bool = False) -> None:
+    """Refuse a relative path: what it means would depend on where gpud was started."""
+    if not path.startswith("/") and not (empty and not path):
+        raise ValueError(f"{name} must be an absolute path, not {path or 'empty'}")

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
 from gpud.core.bounds import absolute, between
+from gpud.core.errors import ConfigError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -187,7 +188,7 @@ class Http:
         """Reject an address that others reach without authentication or with it in the clear.
 
         Apart from the other checks: the users may stand in secrets.toml, which not everybody reads.
-        Errors: ``ValueError``.
+        Errors: ``ConfigError`` with a fix.
         """
         if loopback(self.host):
             return
@@ -196,14 +197,15 @@ class Http:
         if self.basic_auth_users and not (
             self.tls_server_config.enabled or self.allow_plaintext_auth
         ):
-            raise ValueError(
-                f"{begin} passwords would cross the network in the clear; set {secure}, or "
-                "allow_plaintext_auth = true where the network itself encrypts"
+            raise ConfigError(
+                f"{begin} passwords would cross the network in the clear",
+                fix=f"set {secure}, or allow_plaintext_auth = true where the network encrypts",
             )
         if not (self.basic_auth_users or self.tls_server_config.client_auth_type == VERIFIED):
-            raise ValueError(
-                f"{begin} nobody is asked who he is; set basic_auth_users (gpud config "
-                f"hash-password) and {secure}, or use 127.0.0.1, [::1] or localhost"
+            raise ConfigError(
+                f"{begin} nobody is asked who he is",
+                fix=f"set basic_auth_users (gpud config hash-password) and {secure}, "
+                "or use 127.0.0.1, [::1] or localhost",
             )
 
     @property

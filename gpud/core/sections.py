@@ -8,7 +8,8 @@ from typing import Literal
 from urllib.parse import urlsplit
 
 from gpud.core import clock, quiet
-from gpud.core.bounds import absolute, between
+from gpud.core.bounds import absolute, absolute_path, between
+from gpud.core.errors import ConfigError
 from gpud.core.http_settings import loopback
 from gpud.core.sample import START_LIMIT_S
 from gpud.core.telemetry import LEVELS
@@ -205,7 +206,7 @@ def _no_address(url: str) -> str:
         address = urlsplit(url)
         host, port = address.hostname, address.port
     except ValueError:
-        return "has a host or a port that none can be"
+        return "has an invalid host or port"
     if address.scheme not in {"http", "https"}:
         return "does not begin with http:// or https://"
     if not host:
@@ -225,7 +226,7 @@ class Alerts:
     webhook_credentials_file: str | tuple[str, ...] = ""
     command: tuple[str, ...] = ()  # a program and its arguments; the alerts are on its stdin
     toast: bool = False  # of Windows, on the desktop
-    apprise_urls: tuple[str, ...] = ()  # needs the extra: gpud[apprise]
+    apprise_urls: tuple[str, ...] = ()  # needs `deploy/install --with apprise`
     group_wait_s: float = 30.0  # what has one cause is told together
     repeat_interval_s: float = 14400.0  # of what still fires and nobody has acknowledged
     warm_up_s: float = 300.0  # after a start and a long pause nothing new is told
@@ -239,12 +240,9 @@ class Alerts:
         for place, url in enumerate(self.webhook_urls, start=1):  # not quoted: they hold tokens
             if words := _no_address(url):
                 raise ValueError(f"webhook_urls: address {place} {words}")
-        for name, path in (
-            *(("webhook_credentials_file", path) for path in self.credentials_files),
-            ("command", self.command[0] if self.command else ""),
-        ):
-            if path and not path.startswith("/"):
-                raise ValueError(f"{name} must be an absolute path, not {path}")
+        for path in self.credentials_files:
+            absolute_path("webhook_credentials_file", path, empty=True)
+        absolute_path("command", self.command[0] if self.command else "", empty=True)
 
     @property
     def credentials_files(self) -> tuple[str, ...]:
@@ -258,26 +256,29 @@ class Alerts:
         """Reject a token that would go to whom it was not meant for, or in the clear.
 
         Apart from the other checks: addresses may stand in secrets.toml, which not everybody reads.
-        Errors: ``ValueError``.
+        Errors: ``ConfigError`` with a fix.
         """
         if self.webhook_urls and len(self.credentials_files) != len(self.webhook_urls):
-            raise ValueError(
+            raise ConfigError(
                 f"webhook_credentials_file: {len(self.credentials_files)} for "
-                f"{len(self.webhook_urls)} addresses in webhook_urls: write a list in their order, "
-                'with "" for an address without a token, such as ["/etc/gpud/token", ""]'
+                f"{len(self.webhook_urls)} addresses in webhook_urls",
+                fix='write a list in their order, with "" for an address without a token, '
+                'such as ["/etc/gpud/token", ""]',
             )
         pairs = zip(self.webhook_urls, self.credentials_files, strict=False)
         for place, (url, file) in enumerate(pairs, start=1):
             address = urlsplit(url)
             if file and address.scheme == "http" and not loopback(address.hostname or ""):
-                raise ValueError(
+                raise ConfigError(
                     f"webhook_urls: the token of address {place} would cross the network in the "
-                    "clear: let the address begin with https://"
+                    "clear",
+                    fix="let the address begin with https://",
                 )
             if file and address.username is not None:
-                raise ValueError(
+                raise ConfigError(
                     f"webhook_urls: address {place} has a user, and webhook_credentials_file a "
-                    "token for it: leave one of them"
+                    "token for it",
+                    fix="leave one of them",
                 )
 
 

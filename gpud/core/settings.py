@@ -147,14 +147,15 @@ def parse(
                     f"{secrets.origin}: {key} is set in {origin} too", fix="leave it in one of them"
                 )
         settings = _converted(_merged({"home": home}, public, hidden, variables), secrets.origin)
+    files = origin if secrets.text is None else f"{origin} and {secrets.origin}"
     for section, check in (
         ("http", settings.http.check_access),
         ("alerts", settings.alerts.check_credentials),
     ):
         try:
             check()
-        except ValueError as error:
-            raise ConfigError(f"{origin}: {section}: {error}") from error
+        except ConfigError as error:
+            raise ConfigError(f"{files}: {section}: {error}", fix=error.fix) from error
     return settings
 
 
@@ -219,7 +220,7 @@ def _decoded(text: bytes, origin: str) -> dict[str, Any]:
     if len(text) > LARGEST:
         raise ConfigError(
             f"{origin} is larger than {LARGEST >> 10} KiB",
-            fix="take out what is no setting: the file that is installed has 7 KiB",
+            fix="remove everything that is not a setting: the file that is installed has 7 KiB",
         )
     try:
         return tomllib.loads(text.decode("utf-8"))

@@ -84,8 +84,11 @@ def test_nothing_at_all_gives_the_defaults() -> None:
         (b"[dockerd]\nsocket = '../x'", "socket must be an absolute path"),
         (b"[dockerd]\npidfile = 'x'", "pidfile must be an absolute path"),
         (b"[dockerd]\nbinary = 'bin/dockerd'", "binary must be an absolute path"),
-        (b"[alerts]\nwebhook_urls = ['http://a:99999999/']", "address 1 has a host or a port"),
-        (b"[alerts]\nwebhook_urls = ['http://a', 'http://[::1/']", "address 2 has a host or a"),
+        (
+            b"[alerts]\nwebhook_urls = ['http://a:99999999/']",
+            "address 1 has an invalid host or port",
+        ),
+        (b"[alerts]\nwebhook_urls = ['http://a', 'http://[::1/']", "address 2 has an invalid"),
         (b"[alerts]\nwebhook_urls = ['http://a:0/']", "address 1 has port 0"),
         (b"[alerts]\nwebhook_urls = ['https:///x']", "address 1 names no host"),
         (b"[alerts]\nwebhook_urls = ['http://a b/']", "address 1 has characters"),
@@ -205,7 +208,11 @@ def test_users_and_tokens_are_taken_from_secrets_toml_as_from_gpud_toml() -> Non
             b"[http.basic_auth_users]\nada = 'pw'",
             "secrets.toml: http: basic_auth_users: 'ada'",
         ),
-        (b"[http]\nlisten = '0.0.0.0:1'", b"", "gpud.toml: http: listen: 0.0.0.0 can be reached"),
+        (
+            b"[http]\nlisten = '0.0.0.0:1'",
+            b"",
+            "gpud.toml and secrets.toml: http: listen: 0.0.0.0 can be reached",
+        ),
     ],
 )
 def test_what_is_wrong_in_secrets_toml_is_said_with_file_and_key(
@@ -214,6 +221,33 @@ def test_what_is_wrong_in_secrets_toml_is_said_with_file_and_key(
     with pytest.raises(ConfigError) as caught:
         parse(public, {}, secrets=Secrets(hidden))
     assert expected in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("hidden", "files"), [(b"", "gpud.toml and secrets.toml"), (None, "gpud.toml")]
+)
+@pytest.mark.parametrize(
+    ("public", "fault", "fix"),
+    [
+        (
+            b"[alerts]\nwebhook_credentials_file = '/t'\nwebhook_urls = ['http://a.example/']",
+            "alerts: webhook_urls: the token of address 1 would cross the network in the clear",
+            "let the address begin with https://",
+        ),
+        (
+            b"[http]\nlisten = '0.0.0.0:1'",
+            "http: listen: 0.0.0.0 can be reached from outside, and nobody is asked who he is",
+            "set basic_auth_users",
+        ),
+    ],
+)
+def test_an_error_across_both_settings_files_names_the_files_that_exist_and_a_fix(
+    public: bytes, fault: str, fix: str, hidden: bytes | None, files: str
+) -> None:
+    with pytest.raises(ConfigError) as caught:
+        parse(public, {}, secrets=Secrets(hidden))
+    assert str(caught.value) == f"{files}: {fault}"
+    assert (caught.value.fix or "").startswith(fix)
 
 
 @given(st.binary(max_size=60))

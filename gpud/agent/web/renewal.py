@@ -169,7 +169,7 @@ class Renewal:
         http = replace(self._settings.http, **renewed)
         try:
             http.check_access()
-        except ValueError as error:  # the address is the one it was started with
+        except ConfigError as error:  # the address is the one it was started with
             raise ConfigError(f"{self._source.path}: {error}", fix="sudo gpud restart") from error
         return http
 
