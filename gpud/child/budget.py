@@ -12,6 +12,8 @@ from gpud.core.sample import Failure, Reason
 if TYPE_CHECKING:
     from gpud.child.progress import Progress
 
+TOO_SLOW = "what was measured is busy or much slower than usual; the next run may do better"
+
 
 class Orphaned(GpudError):  # noqa: N818  # reads as the fact it states
     """The process that asked for this run is gone: end quietly, after synchronising."""
@@ -49,6 +51,6 @@ class Budget:
                 Failure(
                     Reason.BUDGET_EXCEEDED,
                     f"not finished within {self.seconds:g} s",
-                    advice="the GPU is much slower than usual or busy; the next run may do better",
+                    advice=TOO_SLOW,
                 )
             )

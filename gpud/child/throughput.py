@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, TypeAlias
 
+from gpud.child.budget import TOO_SLOW
 from gpud.child.device import plausible
 from gpud.child.warmup import settle
 from gpud.core.errors import ProbeError
@@ -169,12 +170,11 @@ def measured(  # noqa: PLR0913  # the last two have one use each
 def _too_slow(name: str, call_s: float, gpu_s: float, before_s: float, used_s: float) -> ProbeError:
     """Say what has used the GPU time of a run, of which too little is left for five batches."""
     detail = (
-        f"no GPU time is left for {LEAST_RUNS} batches of {name}, {call_s:.3g} s a call: of "
+        f"no time is left for {LEAST_RUNS} batches of {name}, {call_s:.3g} s a call: of "
         f"{gpu_s:g} s, {before_s:.2g} s went to filling, copying and choosing a size, and "
         f"{used_s:.2g} s to pilots, warm-up and batches"
     )
-    fix = "the GPU is much slower than usual or busy; the next run may do better"
-    return ProbeError(Failure(Reason.BUDGET_EXCEEDED, detail, advice=fix))
+    return ProbeError(Failure(Reason.BUDGET_EXCEEDED, detail, advice=TOO_SLOW))
 
 
 def elapsed(gpu: Gpu, call: Call, repeats: int = 1) -> float:

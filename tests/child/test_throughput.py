@@ -185,7 +185,7 @@ def test_work_that_is_too_long_for_five_batches_brings_no_number() -> None:
     with pytest.raises(ProbeError) as caught:
         measured(gpu, work(0.3), 1.0, Budget(30))
     assert caught.value.failure.reason is Reason.BUDGET_EXCEEDED
-    words = "no GPU time is left for 5 batches of gpud_work, 0.3 s a call: of 1 s, 0 s went to"
+    words = "no time is left for 5 batches of gpud_work, 0.3 s a call: of 1 s, 0 s went to"
     assert caught.value.failure.detail.startswith(words)
     assert gpu.busy_s <= 1.0
 
@@ -207,7 +207,7 @@ def test_a_gpu_that_slows_down_in_the_middle_is_measured_less_often() -> None:
 
 def test_a_gpu_that_slows_down_too_much_in_the_middle_brings_no_number() -> None:
     gpu = Counted(Paced(1.0, lambda call: 1.0 if call < 6 else 0.05))
-    with pytest.raises(ProbeError, match="no GPU time is left for 5 batches"):
+    with pytest.raises(ProbeError, match="no time is left for 5 batches"):
         measured(gpu, work(0.02), 1.0, Budget(30))
     assert gpu.busy_s <= 1.0
 

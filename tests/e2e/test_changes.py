@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.e2e.program import Program, cuda, nvml, program
+from tests.e2e.program import Program, cuda, nvml, only, program
 from tests.standins.build import rewrite_script
 from tests.waiting import until
 
@@ -110,7 +110,7 @@ def test_a_gpu_that_is_gone_is_missed_across_restarts_until_it_is_forgotten(gpud
 
 
 def test_a_machine_without_a_gpu_is_well_and_status_says_so() -> None:
-    with program(cuda={}, nvml={}) as gpud:
+    with program(cuda={}, nvml={}, probes=only("cpu_call")) as gpud:
         gpud.start()
         for component in ("cuda", "nvml", "devices"):
             health = gpud.health(component, 0, "no_gpu")
