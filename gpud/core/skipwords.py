@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
 BECAUSE: Final = {
     Skip.NO_GPU: "CUDA offers no GPU",
+    Skip.BOOT_GRACE: "WSL has just started",
     Skip.STUCK: "a probe that was ended does not go away",
     Skip.BREAKER_OPEN: "a call hung a while ago",
     Skip.CHILD_RUNNING: "another run was still going on",
