@@ -62,7 +62,7 @@ def _lines(descriptor: int, end: int) -> Iterator[str]:
         begin = max(first, end - BLOCK)
         block = os.pread(descriptor, end - begin, begin)
         end = begin
-        block = block.lstrip(b"\0")  # a hole, or what a crash of the machine left
+        block = block.replace(b"\0", b"")  # a hole, or what a crash of the machine left
         rest, *lines = (block + rest).split(b"\n")
         for line in reversed(lines):
             if line:
@@ -131,6 +131,7 @@ class Followed:
         found: list[str] = []
         while block := os.pread(descriptor, BLOCK, self.offset):
             self.offset += len(block)
+            block = block.replace(b"\0", b"")
             *lines, self.partial = (self.partial + block).split(b"\n")
             found += [line.decode(errors="replace") for line in lines if line]
             if len(self.partial) > LONGEST:
