@@ -41,6 +41,7 @@ ADVICE_LOCK = (
     "nothing is measured without it: look whether the directory is there, belongs to the agent's "
     "user, has room and is on a file system of Linux; `gpud restart` makes it anew"
 )
+ADVICE_MEMORY = "`sudo gpud restart` closes what the agent has open; free memory if it has none"
 
 
 class Refused(Exception):  # noqa: N818  # it is an answer, not an error
@@ -162,9 +163,12 @@ class Launcher:
         deadline_s = max(budget_s * self._deadline_ratio, 1.0) + (job.start_limit_s if gpu else 0)
         what = _what(verb, job)
         begun_s = time.monotonic()
-        memory = os.memfd_create("progress")
         try:
-            os.ftruncate(memory, progress.SIZE)
+            memory = _progress_memory()
+        except OSError as error:
+            detail = f"cannot make the progress memory: {error.strerror}"
+            return childend.Measured(Failure(Reason.SPAWN_FAILED, detail, advice=ADVICE_MEMORY))
+        try:
             job = replace(job, progress_fd=memory)
             async with self._turn(gpu=gpu) as fd:
                 begun_s = time.monotonic()
@@ -317,6 +321,17 @@ class Launcher:
             self._rest = again(rest_s, lambda: self._tell(what=what, detail=detail))
         if self.standing != before:
             self._on_breaker(self.standing)
+
+
+def _progress_memory() -> int:
+    """Make the memory in which a child notes its progress. Errors: ``OSError``."""
+    memory = os.memfd_create("progress")
+    try:
+        os.ftruncate(memory, progress.SIZE)
+    except OSError:
+        os.close(memory)
+        raise
+    return memory
 
 
 def _what(verb: str, job: Job) -> str:

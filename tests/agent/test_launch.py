@@ -91,6 +91,35 @@ def test_a_lock_that_cannot_be_had_is_told_as_why_nothing_is_measured(
     assert failure.advice
 
 
+def test_missing_progress_memory_is_a_failure_that_names_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refused(_name: str) -> int:
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    monkeypatch.setattr(os, "memfd_create", refused)
+    failure = run(tmp_path, GOOD).failure
+    assert failure is not None
+    assert failure.reason is Reason.SPAWN_FAILED
+    assert failure.detail == "cannot make the progress memory: Too many open files"
+    monkeypatch.undo()
+
+
+def test_failing_size_of_the_progress_memory_is_not_reported_as_a_lock(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refused(_fd: int, _size: int) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    before = set(Path("/proc/self/fd").iterdir())
+    monkeypatch.setattr(os, "ftruncate", refused)
+    failure = run(tmp_path, GOOD).failure
+    monkeypatch.undo()
+    assert failure is not None
+    assert failure.detail == "cannot make the progress memory: No space left on device"
+    assert set(Path("/proc/self/fd").iterdir()) == before
+
+
 def test_the_job_arrives_on_stdin_and_the_verb_as_the_argument(tmp_path: Path) -> None:
     script = (
         "import json, sys\njob = json.load(sys.stdin)\n"
