@@ -207,7 +207,9 @@ def _status(given: argparse.Namespace, place: Place) -> int:
         from gpud.term import paint
 
         with legible():
-            lines = status.drawn(portholder.named(told), time.time(), paint.view(sys.stdout))
+            lines = status.drawn(
+                portholder.with_listener(told), time.time(), paint.view(sys.stdout)
+            )
         terminal.put(paint.painted(lines, colour=paint.wanted(given.color, sys.stdout)))
     with legible():
         return PROBLEM if told["state"] != "ok" or status.unseen(told) else OK
@@ -389,9 +391,7 @@ def _config(given: argparse.Namespace, place: Place) -> int:
         if hidden is None or key not in SECRET_KEYS or value:
             _say(f"{key} = {json.dumps(masking.shown(key, value))}")
     if hidden is not None:
-        _say(
-            f"gpud: {hidden} is not for you to read\n  fix: sudo gpud config show", file=sys.stderr
-        )
+        _say(f"gpud: you may not read {hidden}\n  fix: sudo gpud config show", file=sys.stderr)
     return OK
 
 
@@ -409,7 +409,7 @@ def _check(settings: Settings, place: Place, hidden: Path | None) -> int:
     result = "is well" if place.config.exists() else "does not exist; the defaults hold"
     _say(f"{place.config} {result}")
     if hidden is not None:
-        _say(f"{hidden} is not for you to read; sudo gpud config check looks at it too")
+        _say(f"you may not read {hidden}; sudo gpud config check looks at it too")
     return OK
 
 

@@ -1,8 +1,9 @@
-"""Who listens on a port of this machine, as far as whoever asks may see."""
+"""Find the process that listens on a TCP port."""
 
 from __future__ import annotations
 
 from contextlib import suppress
+from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -17,11 +18,21 @@ MOST_DESCRIPTORS: Final = 512
 """Of one process, that are looked at."""
 IN_USE: Final = "address_in_use"
 """The reason of the component ``http``."""
-HIDDEN: Final = "another user's process, or one of another distribution"
 
 
-def holder(port: int, root: Path = Path("/")) -> str | None:
-    """Name the process that listens: "python3 (process 812)"; None where none is listed here.
+@dataclass(frozen=True, slots=True)
+class Listener:
+    """A process that listens; ``name`` is None where it may not be looked at."""
+
+    name: str | None = None
+
+    def __str__(self) -> str:
+        """Name it for a person."""
+        return self.name or "another user's process, or one of another distribution"
+
+
+def listener_of(port: int, root: Path = Path("/")) -> Listener | None:
+    """Return the process that listens on a port; None if none is listed here.
 
     ``root`` is where the machine's /proc is looked for. Errors: none.
     """
@@ -42,20 +53,19 @@ def holder(port: int, root: Path = Path("/")) -> str | None:
                 with suppress(OSError):
                     if str(descriptor.readlink()) in sockets:
                         name = (process / "comm").read_text(errors="replace").strip()
-                        return f"{name} (process {process.name})"
-    return HIDDEN
+                        return Listener(f"{name} (process {process.name})")
+    return Listener()
 
 
-def taken(address: str, port: int, root: Path = Path("/")) -> str:
-    """Say that an address is taken, and by whom."""
-    found = holder(port, root)
+def taken_message(address: str, listener: Listener | None) -> str:
+    """Return the message that an address is taken, with the listener."""
     return f"{address} is taken" + (
-        " (outside this distribution?)" if not found else f" by {found}"
+        f" by {listener}" if listener else " (outside this distribution?)"
     )
 
 
-def named(document: Mapping[str, Any], root: Path = Path("/")) -> dict[str, Any]:
-    """Give the agent's document with the holder of a taken port, where we see more than the agent.
+def with_listener(document: Mapping[str, Any], root: Path = Path("/")) -> dict[str, Any]:
+    """Return the agent's document with the listener of a taken port, if we see more than the agent.
 
     The agent runs as a user of its own, and the kernel names it no other user's processes.
     """
@@ -63,7 +73,7 @@ def named(document: Mapping[str, Any], root: Path = Path("/")) -> dict[str, Any]
     http, address = health.get("http") or {}, str(document.get("url")).rpartition("/")[2]
     port = address.rpartition(":")[2]
     if http.get("reason") == IN_USE and port.isascii() and port.isdigit():
-        said = taken(address, int(port), root)
-        if HIDDEN not in said:
-            health = {**health, "http": {**http, "detail": said}}
+        listener = listener_of(int(port), root)
+        if listener is None or listener.name is not None:
+            health = {**health, "http": {**http, "detail": taken_message(address, listener)}}
     return {**document, "health": health}

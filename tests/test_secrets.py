@@ -72,7 +72,7 @@ def test_config_show_has_what_stands_in_secrets_toml_for_whom_it_is(home: Path) 
     assert ran.returncode == 0, ran.stderr
     assert "alerts.webhook_urls" not in ran.stdout
     assert 'log.level = "debug"' in ran.stdout
-    assert f"{path} is not for you to read" in ran.stderr
+    assert f"you may not read {path}" in ran.stderr
 
 
 def test_who_may_not_read_the_secrets_asks_the_rest_as_before(home: Path) -> None:

@@ -56,7 +56,13 @@ class StoreError(GpudError):
 
 
 class ListenError(GpudError):
-    """The HTTP address is taken or not ours to bind."""
+    """The HTTP address is taken or not ours to bind; ``reason`` is a slug."""
+
+    def __init__(
+        self, message: str, *, reason: str = "cannot_listen", fix: str | None = None
+    ) -> None:
+        super().__init__(message, fix=fix)
+        self.reason = reason
 
 
 class KeyPairError(GpudError):

@@ -57,7 +57,8 @@ def bind(host: str, port: int) -> socket.socket:
         listener.close()
         if error.errno == errno.EADDRINUSE:
             raise ListenError(
-                portholder.taken(f"{host}:{port}", port),
+                portholder.taken_message(f"{host}:{port}", portholder.listener_of(port)),
+                reason=portholder.IN_USE,
                 fix="stop that program, and gpud takes the address as soon as it is free; or set "
                 "[http] listen to another port, then `sudo gpud restart`",
             ) from error

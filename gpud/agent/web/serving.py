@@ -7,7 +7,6 @@ import contextlib
 import time
 from typing import TYPE_CHECKING, Final
 
-from gpud import portholder
 from gpud.agent.web.listener import bind, serve
 from gpud.core.errors import ListenError
 from gpud.core.events import HealthSet
@@ -52,7 +51,7 @@ async def serving(
                         "http",
                         Level.FAILED,
                         time.time(),
-                        reason=portholder.IN_USE if "taken" in str(error) else "cannot_listen",
+                        reason=error.reason,
                         detail=str(error),
                         fix=error.fix,
                     )

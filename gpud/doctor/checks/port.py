@@ -30,7 +30,7 @@ def look(machine: Machine) -> Finding:
         if served.get("level"):
             fix = str(served.get("fix") or _elsewhere(http.port))
             make = problem if served.get("level") == FAILED else advice
-            said = portholder.named(machine.agent, machine.at("/"))["health"]["http"].get("detail")
+            said = _detail(machine)
             return make(str(said or f"{http.listen} cannot be had"), fix)
         return ok(f"{machine.agent.get('url') or http.url}, served by gpud's agent{_terms(http)}")
     if machine.root is not None:  # it may listen before it says so
@@ -39,13 +39,20 @@ def look(machine: Machine) -> Finding:
     return _unusable(machine) or _free(machine)
 
 
+def _detail(machine: Machine) -> str | None:
+    """Return why the listener fails; root sees more processes than the agent."""
+    document = portholder.with_listener(machine.agent, machine.at("/"))
+    detail: str | None = document["health"]["http"].get("detail")
+    return detail
+
+
 def _free(machine: Machine) -> Finding:
     http = machine.settings.http
-    found = portholder.holder(http.port, machine.at("/"))
-    if found is None:
+    listener = portholder.listener_of(http.port, machine.at("/"))
+    if listener is None:
         return ok(f"{http.listen} is free")
     return problem(
-        f"{http.listen} is held by {found}, and gpud is not running",
+        f"{http.listen} is held by {listener}, and gpud is not running",
         _elsewhere(http.port),
     )
 
