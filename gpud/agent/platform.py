@@ -11,6 +11,7 @@ from gpud.agent import plainfile
 from gpud.core import advice, gate, wsl
 from gpud.core.advice import CONTAINER_MARKS
 from gpud.core.clock import Instant
+from gpud.core.skipwords import GPU_WORK_BEGINS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -47,10 +48,9 @@ def gpu_from(settings: Settings, known: Mapping[str, str], now: Instant) -> Inst
     return Instant(now.wall_s + rest_s, now.mono_s + rest_s) if rest_s else None
 
 
-def begins(at: Instant, settings: Settings) -> str:
-    """Say when GPU work begins."""
-    moment = time.strftime("%X", time.localtime(at.wall_s))
-    return f"GPU work begins at {moment}, {settings.gate.boot_grace_s:g} s after WSL started"
+def begins(at: Instant) -> str:
+    """Return the sentence that says when GPU work begins."""
+    return GPU_WORK_BEGINS.format(moment=time.strftime("%X", time.localtime(at.wall_s)))
 
 
 def boot_id() -> str:

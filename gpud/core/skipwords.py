@@ -29,6 +29,8 @@ BECAUSE: Final = {
     Skip.VRAM_SHORT: "little GPU memory is free",
     Skip.GPU_BUSY: "somebody else uses the GPU",
 }
+GPU_WORK_BEGINS: Final = f"GPU work begins at {{moment}}: {BECAUSE[Skip.BOOT_GRACE]}"
+"""The sentence while a boot's grace lasts; ``moment`` is written as each surface does."""
 LASTING: Final = (
     Skip.GPU_BUSY,
     Skip.GPU_HOT,

@@ -111,7 +111,7 @@ def health(
     from_s = document.get("gpu_from_s")
     if from_s is not None and from_s > now_s:
         at = time.strftime("%X", time.localtime(from_s))
-        shown.append(line(f"  GPU work begins at {at}: WSL has just started"))
+        shown.append(line(f"  {skipwords.GPU_WORK_BEGINS.format(moment=at)}"))
     retry_s = (document.get("breaker") or {}).get("retry_s")
     if retry_s is not None:
         at = time.strftime("%X", time.localtime(retry_s))

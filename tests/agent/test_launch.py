@@ -13,6 +13,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
 import pytest
@@ -248,6 +249,28 @@ def test_no_gpu_work_starts_in_the_grace_of_a_boot_but_the_cpu_is_measured(tmp_p
                 await work
             assert caught.value.skip is Skip.BOOT_GRACE
         await young.run(spec(backend=Backend.CPU), Job("launch"))
+
+    asyncio.run(story())
+
+
+def test_gpu_work_waits_for_the_end_of_the_grace_of_a_boot_by_the_clock(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now_s = 1000.0
+    clock = SimpleNamespace(monotonic=lambda: now_s, time=time.time)
+    monkeypatch.setattr("gpud.agent.launch.time", clock)
+    young = launcher(tmp_path, GOOD, gpu_from_s=1060.0)
+
+    async def story() -> None:
+        nonlocal now_s
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(young.grace(), 0.01)
+        now_s = 1059.9
+        assert young.closed_to_gpu_work() is Skip.BOOT_GRACE
+        now_s = 1060.0
+        await young.grace()
+        assert young.closed_to_gpu_work() is None
+        assert (await young.run(spec(), Job("launch"))).failure is None
 
     asyncio.run(story())
 

@@ -147,7 +147,7 @@ class Session:
         if not specs:
             return ()
         if self._gpu_from is not None:
-            self._progress.say(platform.begins(self._gpu_from, self._settings))
+            self._progress.say(platform.begins(self._gpu_from))
             await self._launcher.grace()
         job = self._job(specs[0], None)
 

@@ -155,7 +155,7 @@ async def _cuda(settings: Settings, hangs: str | None) -> Inventory:
     if hangs:
         return Inventory(failure=Failure(Reason.HUNG, hangs))
     if begins := platform.gpu_from(settings, platform.facts(settings.sysroot), now()):
-        words = f"not asked: {platform.begins(begins, settings)}"
+        words = f"not asked: {platform.begins(begins)}"
         return Inventory(failure=Failure(Reason.NOT_READY, words))
     command = (*PYTHON, "gpud.child", "--inventory")
     try:

@@ -10,6 +10,7 @@ from gpud.core import gpu_table
 from gpud.core.gpu_table import MHZ, Readings
 from gpud.core.markup import Child, Html, el, joined, text
 from gpud.core.probewords import WORDS
+from gpud.core.skipwords import GPU_WORK_BEGINS
 from gpud.core.stats import figure
 from gpud.core.telemetry import NAMES
 
@@ -47,9 +48,19 @@ def section(view: View) -> Html:
         "gpus",
         "GPUs",
         el("p", text(gpu_table.versions(document)), class_="quiet") if cards else None,
+        _begins(view),
         el("div", cards, gone, class_="cards") if cards or gone else _none(view),
         el("p", "Without a value: ", text(missing), class_="quiet") if missing else None,
     )
+
+
+def _begins(view: View) -> Html | None:
+    """Write when GPU work begins; None if it has begun."""
+    from_s = view.document.get("gpu_from_s")
+    if from_s is None or from_s <= view.now_s:
+        return None
+    before, _, after = GPU_WORK_BEGINS.partition("{moment}")
+    return el("p", before, moment(from_s, "at"), after)
 
 
 def _none(view: View) -> Html:
