@@ -59,9 +59,7 @@ def listener_of(port: int, root: Path = Path("/")) -> Listener | None:
 
 def taken_message(address: str, listener: Listener | None) -> str:
     """Return the message that an address is taken, with the listener."""
-    return f"{address} is taken" + (
-        f" by {listener}" if listener else " (outside this distribution?)"
-    )
+    return f"{address} is taken {f'by {listener}' if listener else '(outside this distribution?)'}"
 
 
 def with_listener(document: Mapping[str, Any], root: Path = Path("/")) -> dict[str, Any]:

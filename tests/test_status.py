@@ -162,7 +162,7 @@ def test_docker_is_one_line_whatever_is_known() -> None:
     restarted = "  docker  misconfigured, 20.10.24, binary missing, 1 restart (killed 1)"
     assert restarted in shown(document)
     document["root"]["dockerd"] |= {"suspect_sockets": 2}
-    assert f"{restarted}, 2 suspect sockets ignored" in shown(document)
+    assert f"{restarted}, 2 suspect sockets ignored, see docs/dockerd.md" in shown(document)
     document["root"]["dockerd"] |= {"up": None}
     assert "  docker  not looked at (policy auto)" in shown(document)
     document["root"] = None

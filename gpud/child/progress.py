@@ -1,4 +1,4 @@
-"""What the child is about to do, noted for the agent, and how long start-up may take.
+"""Progress notes of a probe process in shared memory, and its time limits.
 
 Start-up is whatever the driver does once for a process: loading it, cuInit, the context, compiling
 kernels. After a boot or a driver update that may take a minute, and says nothing of how fast the

@@ -2,8 +2,8 @@
 
 The child notes the driver call that it is about to make, whether that belongs to start-up, and its
 document as far as it goes. The agent reads it where the child ended without a document: a call that
-hangs or crashes has no other way to be named. Standard library only; whoever has the memory is
-another.
+hangs or crashes has no other way to be named. Standard library only: other modules create
+and map the memory.
 """
 
 from __future__ import annotations

@@ -48,7 +48,9 @@ def docker(document: Mapping[str, Any]) -> list[Line]:
         each = ", ".join(f"{why.replace('_', ' ')} {n}" for why, n in sorted(restarts.items()))
         words.append(f"{count} restart{'s' if count != 1 else ''} ({each})")
     if suspects := said.get("suspect_sockets"):
-        words.append(f"{suspects} suspect socket{'s' if suspects != 1 else ''} ignored")
+        words.append(
+            f"{suspects} suspect socket{'s' if suspects != 1 else ''} ignored, see docs/dockerd.md"
+        )
     state = Span("up", GOOD) if said["up"] else Span(str(said["state"]), BAD)
     return [_labelled("docker", state, "".join(f", {word}" for word in words if word))]
 

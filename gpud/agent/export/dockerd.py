@@ -47,7 +47,7 @@ def _dockerd(snapshot: Snapshot) -> Iterator[Metric]:
     if dockerd.up is not None:
         yield CounterMetricFamily(
             "gpud_dockerd_suspect_sockets",
-            "Listeners by the name of dockerd's socket, out of sight, that are not root's.",
+            "Ignored Unix sockets with the name of dockerd's that root did not create.",
             dockerd.suspect_sockets,
         )
     yield CounterMetricFamily(

@@ -165,5 +165,12 @@ def test_a_taken_port_is_named_with_who_has_it() -> None:
         number = squatter.getsockname()[1]
         with pytest.raises(
             ListenError, match=rf"127.0.0.1:{number} is taken by \S+ \(process \d+\)"
-        ):
+        ) as caught:
             web.bind("127.0.0.1", number)
+    assert caught.value.reason == "address_in_use"
+
+
+def test_address_of_another_machine_is_reported_as_one_that_cannot_be_used() -> None:
+    with pytest.raises(ListenError, match=r"cannot listen on 192\.0\.2\.1") as caught:
+        web.bind("192.0.2.1", 0)
+    assert caught.value.reason == "cannot_listen"

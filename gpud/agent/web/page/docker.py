@@ -92,7 +92,7 @@ def _dockerd(root: Mapping[str, Any]) -> Iterator[tuple[str, Child]]:
     told = [f"{count} {spaced(reason)}" for reason, count in sorted(restarts.items())]
     yield "restarts", f"{sum(restarts.values())} ({', '.join(told)})" if told else "none"
     if suspects := dockerd.get("suspect_sockets"):
-        yield "suspect sockets", f"{suspects} ignored"
+        yield "suspect sockets", f"{suspects} ignored, see docs/dockerd.md"
     running = dockerd.get("containers_running")
     yield "containers running", UNKNOWN if running is None else str(running)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from importlib.resources import files
 
@@ -37,6 +38,15 @@ def test_before_the_first_run_gpud_is_starting() -> None:
     assert shown["state-rest"].words == "Nothing has been measured yet."
     assert "No GPU is known yet." in shown["gpus"].words
     assert "No probe has run yet." in shown["figures"].words
+
+
+def test_page_shows_when_gpu_work_begins_until_then() -> None:
+    machine = machines.started()
+    waiting = read(replace(machine, gpu_from_s=NOW_S + 3600))
+    assert re.search(
+        r"GPU work begins at \S+ \S+ UTC ?: WSL has just started", waiting["gpus"].words
+    )
+    assert "GPU work begins" not in read(replace(machine, gpu_from_s=1.0))["gpus"].words
 
 
 def test_a_fine_machine_says_so_and_shows_its_two_gpus() -> None:
@@ -217,7 +227,7 @@ def test_a_dockerd_of_somebody_else_is_watched_and_its_owner_named(
 
 def test_sockets_that_only_pose_as_another_distributions_are_counted() -> None:
     shown = read(machines.after(machines.fine(BIG), machines.root(suspect_sockets=2)))
-    assert shown.facts("docker")["suspect sockets"] == "2 ignored"
+    assert shown.facts("docker")["suspect sockets"] == "2 ignored, see docs/dockerd.md"
     assert "suspect sockets" not in read(machines.fine(BIG)).facts("docker")
 
 
