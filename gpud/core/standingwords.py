@@ -19,7 +19,7 @@ RATES: Final = frozenset({"bytes_per_second", "flops_per_second"})
 AS_USUAL: Final = "as usual"
 
 
-class Said(NamedTuple):
+class Standing(NamedTuple):
     """``much`` is what fits into a column; ``whole`` says more where there is more to say.
 
     ``now`` is what the shown figure comes to where that is not what fires, which was decided at
@@ -33,31 +33,31 @@ class Said(NamedTuple):
     at_s: float | None = None
 
 
-def said(stream: Mapping[str, Any] | None, figure: float | None = None) -> Said:
+def standing(stream: Mapping[str, Any] | None, figure: float | None = None) -> Standing:
     """Say how a stream of the status document stands; foreign words in it are not escaped yet.
 
     ``figure`` is the one that is shown beside it, in the stream's unit.
     """
     if stream is None:
-        return Said("", "not judged")
+        return Standing("", "not judged")
     if stream.get("open"):
         worst = max(stream["open"], key=lambda one: slowdown(one["effect"]))
         much = compared(slowdown(worst["effect"]))
         since = f" since driver {worst['new_driver'][:80]}" if worst["kind"] == "driver" else ""
-        now = apart(stream, figure)
-        return Said(much, f"{much}{since}", fires=True, now=now, at_s=worst.get("at_s"))
+        now = latest_change(stream, figure)
+        return Standing(much, f"{much}{since}", fires=True, now=now, at_s=worst.get("at_s"))
     ratio = stream.get("slowdown")
     if stream.get("level") is None or ratio is None:
-        return Said("", f"learning what is usual, {stream['seen']} runs so far")
+        return Standing("", f"learning what is usual, {stream['seen']} runs so far")
     much = _compared(ratio)
-    return Said(much, much if much == AS_USUAL else f"{much} than usual")
+    return Standing(much, much if much == AS_USUAL else f"{much} than usual")
 
 
 def _compared(ratio: float) -> str:
     return AS_USUAL if abs(ratio - 1) < ALIKE else compared(ratio)
 
 
-def apart(stream: Mapping[str, Any] | None, figure: float | None) -> str:
+def latest_change(stream: Mapping[str, Any] | None, figure: float | None) -> str:
     """Say what a figure comes to by itself; nothing where that is what is said of its stream."""
     usual = None if stream is None else stream.get("usual")
     if stream is None or not figure or not usual:
@@ -74,7 +74,7 @@ def slowdown(effect: Mapping[str, float]) -> float:
     return max(ratio, 1 / ratio)
 
 
-def least(effect: Mapping[str, float]) -> float:
+def lower_bound(effect: Mapping[str, float]) -> float:
     """Give the lower end of an effect's interval, as a time."""
     ends = effect["low"], effect["high"]
     return float(min(ends) if effect["ratio"] > 1 else 1 / max(ends))

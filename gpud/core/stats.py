@@ -234,7 +234,7 @@ def figure(sample: Mapping[str, Any]) -> str:
     )
 
 
-def main(sample: Mapping[str, Any]) -> float:
+def main_value(sample: Mapping[str, Any]) -> float:
     """Give the median, or that of the hump with the larger share: between two lies nothing."""
     peaks = sample.get("peaks") or ()  # an agent of an older release tells of none
     found = max(peaks, key=lambda peak: peak["share"])["value"] if peaks else sample["median"]

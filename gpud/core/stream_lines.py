@@ -6,7 +6,7 @@ from collections import defaultdict
 from typing import TYPE_CHECKING, Any, Final
 
 from gpud.core.probewords import both, name_of
-from gpud.core.standingwords import least
+from gpud.core.standingwords import lower_bound
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -27,7 +27,7 @@ def lines(document: Mapping[str, Any], now_s: float, moment: Callable[[float], s
     """
     streams = document.get("streams") or ()  # an agent of an older release tells of none
     changed = [
-        (least(alarm["effect"]), _open(one, alarm, moment))
+        (lower_bound(alarm["effect"]), _open(one, alarm, moment))
         for one in streams
         for alarm in one["open"]
     ]

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from gpud.core import sparkline, standingwords
 from gpud.core.probewords import called, name_of
-from gpud.core.stats import human, main
+from gpud.core.stats import human, main_value
 from gpud.core.text import escaped
 from gpud.status.view import BAD, HEAD, PLAIN, QUIET, Span, line, moment
 
@@ -157,13 +157,13 @@ def _row(
     now_s: float,
 ) -> Row:
     usual = None if stream is None else stream.get("usual")
-    stands = standingwords.said(stream, main(sample))
+    stands = standingwords.standing(stream, main_value(sample))
     name, words = name_of(state["probe"], sample["mode"]), called(state["probe"], sample["mode"])
     marks = [*_humps(sample), *state["flags"]]
     return Row(
         name,
         "" if words == name else words,
-        human(main(sample), sample["unit"]),
+        human(main_value(sample), sample["unit"]),
         "" if usual is None else f"usual {human(usual, sample['unit'])}",
         f"now {stands.now}" if stands.now else stands.much,
         _confirmed(stands, now_s),
@@ -173,7 +173,7 @@ def _row(
     )
 
 
-def _confirmed(stands: standingwords.Said, now_s: float) -> str:
+def _confirmed(stands: standingwords.Standing, now_s: float) -> str:
     """Say what was confirmed and when: "73 % at 22:29", "73 % on 2026-11-22"."""
     if not stands.now or stands.at_s is None:
         return ""

@@ -40,21 +40,21 @@ def stream(**said: Any) -> dict[str, Any]:
 def test_a_figure_stands_to_what_is_usual_in_words(
     known: dict[str, Any] | None, much: str, whole: str
 ) -> None:
-    said = standingwords.said(known)
+    said = standingwords.standing(known)
     assert (said.much, said.whole) == (much, whole)
     assert said.fires == bool(known and known["open"])
 
 
 def test_a_last_run_that_differs_from_what_was_confirmed_is_told_beside_it() -> None:
     fires = stream(usual=14.2e-6, unit="seconds", open=[DRIVER | {"at_s": 60.0}])
-    assert standingwords.said(fires, 14.2e-6 * 1.13).now == ""
-    said = standingwords.said(fires, 14.2e-6 * 1.73)
+    assert standingwords.standing(fires, 14.2e-6 * 1.13).now == ""
+    said = standingwords.standing(fires, 14.2e-6 * 1.73)
     assert (said.much, said.at_s, said.now) == ("12 % slower", 60.0, "73 % slower")
-    assert standingwords.said(fires, 14.2e-6 * 1.01).now == "as usual"
+    assert standingwords.standing(fires, 14.2e-6 * 1.01).now == "as usual"
     rate = stream(usual=400e9, unit="bytes_per_second", open=[FELL | {"at_s": 60.0}])
-    assert standingwords.said(rate, 320e9).now == ""
-    assert standingwords.said(rate, 200e9).now == "100 % slower"
-    assert standingwords.said(stream(usual=14.2e-6, unit="seconds"), 17e-6).now == ""
+    assert standingwords.standing(rate, 320e9).now == ""
+    assert standingwords.standing(rate, 200e9).now == "100 % slower"
+    assert standingwords.standing(stream(usual=14.2e-6, unit="seconds"), 17e-6).now == ""
 
 
 def test_a_status_row_says_of_which_runs_each_number_is() -> None:

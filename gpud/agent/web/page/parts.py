@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final, Literal
 
 from gpud.core import standingwords
 from gpud.core.markup import LONGEST, Child, Html, el, joined, text
-from gpud.core.stats import main
+from gpud.core.stats import main_value
 from gpud.core.text import rezoned
 
 if TYPE_CHECKING:
@@ -184,10 +184,10 @@ def verdict(stream: Mapping[str, Any] | None, sample: Mapping[str, Any]) -> Html
     A verdict is of many runs. Where ``sample``, the one that is shown beside it, comes to something
     else, that is said too.
     """
-    said = standingwords.said(stream)
+    said = standingwords.standing(stream)
     usual = AS_USUAL if said.whole == standingwords.AS_USUAL else text(said.whole)
     shown = mark("failed", said.whole) if said.fires else usual
-    last = standingwords.apart(stream, main(sample))
+    last = standingwords.latest_change(stream, main_value(sample))
     if stream is None or not last:
         return shown
     at_s = said.at_s
