@@ -110,7 +110,8 @@ def wanted(arguments: argparse.Namespace, document: Mapping[str, Any] | None) ->
     nothing = choice == EVERYTHING and not names
     if arguments.action == "reset" and nothing != arguments.all:
         raise ConfigError(
-            "gpud baseline reset learns anew what is named (--gpu, --probe, --mode), or --all"
+            "gpud baseline reset needs to know what to learn anew",
+            fix="name it with --gpu, --probe or --mode, or give --all for everything",
         )
     if arguments.action == "accept" and (arguments.all and not nothing):
         raise ConfigError(
