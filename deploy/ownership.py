@@ -200,4 +200,4 @@ if __name__ == "__main__":
     try:
         main(*sys.argv[1:])
     except OSError as error:
-        sys.exit(f"{' '.join(sys.argv[1:])}: {error.strerror}")
+        sys.exit(f"{' '.join(sys.argv[1:])}: {error.filename!a}: {error.strerror}")

@@ -105,6 +105,41 @@ def test_an_upgrade_keeps_apprise(installed: Machine, shared: Path) -> None:
         made.well(*uninstall(shared))
 
 
+def test_apprise_that_could_not_be_installed_is_not_asked_for_again(
+    installed: Machine, shared: Path
+) -> None:
+    with fresh(shared, installed.changes) as made:
+        manifest = made.root / "etc/gpud/manifest"
+        before = manifest.read_text()
+        made.well("mkdir", "/root/wheels")
+        asked = install(shared, "--with", "apprise", "--wheelhouse", "/root/wheels")
+        assert "packages of deploy/requirements.txt: exit status" in made.run(*asked).stderr
+        assert manifest.read_text() == before
+        manifest.write_text(f"{before}with apprise\n")
+        made.well(*install(shared, "--no-start", "--without", "apprise"))
+        assert manifest.read_text() == before
+
+
+def test_an_upgrade_stops_before_it_replaces_a_gpud_that_runs_with_settings_it_refuses(
+    installed: Machine, shared: Path
+) -> None:
+    settings = """
+    [alerts]
+    webhook_urls = ["https://a.example/", "https://b.example/"]
+    webhook_credentials_file = "/etc/gpud/token"
+    """
+    with fresh(shared, installed.changes) as made:
+        (made.root / "etc/gpud/gpud.toml").write_text(settings)
+        mark = made.root / "opt/gpud/.fingerprint"
+        mark.write_text("of an older version\n")
+        ran = made.run(*install(shared))
+        assert ran.returncode == 1
+        assert "webhook_credentials_file: 1 for 2 addresses in webhook_urls" in ran.stderr
+        assert "  fix: write a list in their order" in ran.stderr
+        assert "does not start with these settings" in ran.stderr
+        assert mark.read_text() == "of an older version\n"
+
+
 def test_the_address_of_the_page_is_not_given_where_another_program_has_its_port(
     installed: Machine, shared: Path
 ) -> None:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import os
+import subprocess
+import sys
 from typing import TYPE_CHECKING
 
-from tests.deploy.installing import fresh, install, uninstall
+from tests.deploy.installing import ROOT, fresh, install, uninstall
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -114,6 +116,16 @@ def test_install_refuses_a_kept_state_that_uninstall_did_not_leave(
         (state / "d1").mkdir()
         told = made.run(*install(shared, "--no-start"))
         assert (told.returncode, (state / "d1").stat().st_uid) == (1, 0)
+
+
+def test_an_error_names_the_file_that_it_is_about(tmp_path: Path) -> None:
+    tmp_path.chmod(0o755)
+    file = tmp_path / "file"
+    file.touch()
+    script = str(ROOT / "deploy/ownership.py")
+    line = [sys.executable, "-I", script, "keep", "nobody", str(tmp_path), str(file)]
+    ran = subprocess.run(line, capture_output=True, text=True, check=False)
+    assert (ran.returncode, f": '{file}': Not a directory\n" in ran.stderr) == (1, True)
 
 
 def test_log_of_the_agent_is_the_agents_again_after_another_installation(shared: Path) -> None:
