@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from gpud.agent.capture import record
+from gpud.agent.capture import command, record
 from gpud.core.capture import decode, encode
+from gpud.core.errors import GpudError
 from gpud.core.sample import Reason
 from tests.captures.replay import load, replayed
 from tests.captures.test_replay import GPUD, needs_root, recorded
@@ -217,3 +218,18 @@ def test_a_driver_that_a_running_gpud_has_seen_hang_is_left_alone(state: str) ->
 )
 def test_without_such_a_word_the_driver_is_asked(status: object) -> None:
     assert record._hangs(status) is None
+
+
+def test_the_process_of_the_agents_user_gets_nothing_of_roots_environment(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TOKEN", "T0KEN")
+    monkeypatch.setenv("USER", "ada")
+    file = tmp_path / "it"
+    command.run_as_another(["/usr/bin/env"], command.Request(str(file), programs=False))
+    assert set(file.read_text().split()) >= {"USER=ada", "LANG=C.UTF-8"}
+    assert "T0KEN" not in file.read_text()
+    failing = command.Request(str(tmp_path / "other"), programs=False)
+    with pytest.raises(GpudError) as caught:
+        command.run_as_another(["/bin/false"], failing)
+    assert caught.value.fix is not None

@@ -28,6 +28,9 @@ if TYPE_CHECKING:
     from gpud.core.settings import Settings
 
 STDOUT = "-"
+PERSON = ("USER", "LOGNAME", "SUDO_USER", "USERNAME")
+"""Variables that name people, whose names are taken out of a capture."""
+ENVIRONMENT = {"PATH": "/usr/local/bin:/usr/bin:/bin", "LANG": "C.UTF-8"}
 OWN_FILES = frozenset({"wsl.conf", ".wslconfig"})
 """What people write themselves, and may have put anything into."""
 
@@ -64,9 +67,13 @@ def run_as_another(command: Sequence[str], request: Request) -> int:
     """
     path = _path(request.output)
     with _opened(path) as file:
-        code = subprocess.run(command, stdout=file, check=False, cwd="/").returncode
+        env = {name: os.environ[name] for name in PERSON if name in os.environ} | ENVIRONMENT
+        code = subprocess.run(command, stdout=file, check=False, cwd="/", env=env).returncode
         if code != 0:
-            raise GpudError(f"the capture failed: its process ended with {code}")
+            raise GpudError(
+                f"the capture failed: its process ended with {code}",
+                fix="the lines above say why; or run `gpud capture` as an ordinary user",
+            )
     if path is not None:
         _say(_yours(path))
     return 0
@@ -104,7 +111,7 @@ def _path(output: str | None) -> Path | None:
 def _known() -> Known:
     """Name this machine and the person who asked."""
     host = socket.gethostname()
-    people = {os.environ.get(name, "") for name in ("USER", "LOGNAME", "SUDO_USER", "USERNAME")}
+    people = {os.environ.get(name, "") for name in PERSON}
     caller = os.environ.get("SUDO_UID", "")
     for uid in {os.getuid(), int(caller) if caller.isascii() and caller.isdigit() else 0}:
         try:
