@@ -137,7 +137,7 @@ def _changed(
         asked_s = None  # somebody took over: whatever became of ours is no failure
         keeper = replace(keeper, hold=None, ended=None, last_exit=None)
     elif keeper.owner not in OURS_TO_KEEP and asked_s is None:
-        # Theirs is gone. Without a process it was only a claim, and an earlier end of ours counts.
+        # The foreign dockerd is gone; if none ever ran, keep the reason why our last one ended.
         keeper = replace(keeper, hold=None, ended=keeper.ended or "taken_over")
     elif keeper.process is not None or failed_start:
         asked_s = None

@@ -54,7 +54,7 @@ def up(
         raise GpudError(words, fix="gpud status says whether it runs; gpud up starts it")
     how = f"by signal {-code}" if code < 0 else f"with code {code}"
     errors = Path(settings.log_dir, "root.err")
-    raise GpudError(f"the supervisor ended {how} before it was ready", fix=f"{errors} says more")
+    raise GpudError(f"the supervisor ended {how} before it was ready", fix=f"sudo tail {errors}")
 
 
 def down(settings: Settings, *, docker: bool) -> int:

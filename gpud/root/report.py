@@ -177,7 +177,7 @@ def _why_not_started(keeper: Keeper, facts: Facts) -> Why:
     ended = facts.trouble or (keeper.last_exit.words() if keeper.last_exit is not None else None)
     if keeper.state is State.STARTING:
         return Why("starting", ended or "dockerd has not answered yet")
-    words = ended or "nobody can tell how the last dockerd ended"
+    words = ended or "how the last dockerd ended is unknown"
     if keeper.state is State.CRASHLOOP:
         log = keeper.last_exit.log if keeper.last_exit is not None else ()
         words = facts.trouble or last_words(log) or words

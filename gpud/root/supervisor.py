@@ -365,7 +365,7 @@ class Supervisor:
 
 
 def limits(chosen: sections.Dockerd) -> Limits:
-    """Take the limits a user has set, whatever dockerd does; 0 is for those of gpud."""
+    """Return the limits from the settings; 0 selects gpud's default."""
     usual = Limits()
     return Limits(
         start_timeout_s=chosen.start_timeout_s,
