@@ -7,6 +7,7 @@ import pwd
 import re
 import stat
 import subprocess
+import sys
 import time
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -21,6 +22,7 @@ from tests.captures.replay import load, replayed
 from tests.captures.test_replay import GPUD, needs_root, recorded
 from tests.e2e.program import as_nobody
 from tests.standins.build import rewrite_script
+from tests.term.windows import window
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -233,3 +235,37 @@ def test_the_process_of_the_agents_user_gets_nothing_of_roots_environment(
     with pytest.raises(GpudError) as caught:
         command.run_as_another(["/bin/false"], failing)
     assert caught.value.fix is not None
+
+
+LOOKS_AT_ITS_TERMINAL = """
+import json, os, sys
+try: terminal = bool(os.open("/dev/tty", os.O_RDWR))
+except OSError: terminal = False
+print(json.dumps([terminal, [os.isatty(number) for number in range(3)]]))
+print("ready \\x1b]0;x\\x07", file=sys.stderr)
+"""
+
+
+@pytest.mark.parametrize("output", ["-", "made.json"])
+def test_the_process_of_the_agents_user_has_nothing_of_roots_terminal(
+    tmp_path: Path, output: str
+) -> None:
+    child = [sys.executable, "-Ic", LOOKS_AT_ITS_TERMINAL]
+    asked = f"command.run_as_another({child}, command.Request({output!r}, programs=False))"
+    root = (
+        f"import os; from gpud.agent.capture import command; os.chdir({str(tmp_path)!r}); {asked}"
+    )
+    with window([sys.executable, "-c", root]) as shown:
+        assert shown.ended() == 0
+        made = shown.everything if output == "-" else (tmp_path / output).read_text()
+        assert "[false, [false, false, false]]" in made
+        assert r"ready \x1b]0;x\x07" in shown.everything
+
+
+def test_root_shows_a_bounded_part_of_what_the_process_of_the_agents_user_says(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    request = command.Request(str(tmp_path / "it"), programs=False)
+    with pytest.raises(GpudError):
+        command.run_as_another(["sh", "-c", "yes >&2"], request)
+    assert len(capfd.readouterr().err) == command.MOST_WORDS

@@ -5,9 +5,11 @@ from __future__ import annotations
 import asyncio
 import os
 import pwd
+import select
 import socket
 import subprocess
 import sys
+import tempfile
 import time
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -15,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
 from gpud.agent.capture import record
-from gpud.core.capture import encode
+from gpud.core.capture import LARGEST, encode
 from gpud.core.errors import GpudError
 from gpud.core.scrub import Known, scrubbed
 from gpud.core.text import escaped
@@ -33,6 +35,8 @@ PERSON = ("USER", "LOGNAME", "SUDO_USER", "USERNAME")
 ENVIRONMENT = {"PATH": "/usr/local/bin:/usr/bin:/bin", "LANG": "C.UTF-8"}
 OWN_FILES = frozenset({"wsl.conf", ".wslconfig"})
 """What people write themselves, and may have put anything into."""
+MOST_WORDS = 64 << 10
+"""Bytes that root shows of what that process writes to stderr."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,17 +70,52 @@ def run_as_another(command: Sequence[str], request: Request) -> int:
     Errors: ``GpudError`` as in ``run``, and when that process fails.
     """
     path = _path(request.output)
-    with _opened(path) as file:
-        env = {name: os.environ[name] for name in PERSON if name in os.environ} | ENVIRONMENT
-        code = subprocess.run(command, stdout=file, check=False, cwd="/", env=env).returncode
+    env = {name: os.environ[name] for name in PERSON if name in os.environ} | ENVIRONMENT
+    with _opened(path) as file, tempfile.TemporaryFile() as made:
+        code = _ended(command, made, env)
         if code != 0:
             raise GpudError(
                 f"the capture failed: its process ended with {code}",
                 fix="the lines above say why; or run `gpud capture` as an ordinary user",
             )
+        made.seek(0)
+        file.write(made.read(LARGEST))
     if path is not None:
         _say(_yours(path))
     return 0
+
+
+def _ended(command: Sequence[str], stdout: BinaryIO, env: Mapping[str, str]) -> int:
+    """Run a process that has nothing of this terminal, show its stderr, and give its status.
+
+    What else its user runs may take any descriptor of it (``pidfd_getfd``), and may hold the pipe
+    open: the end of the process counts, not the end of what it writes.
+    """
+    with subprocess.Popen(
+        command,
+        stdin=subprocess.DEVNULL,
+        stdout=stdout,
+        stderr=subprocess.PIPE,
+        cwd="/",
+        env=env,
+        start_new_session=True,
+    ) as process:
+        assert process.stderr is not None  # noqa: S101  # asked for above
+        words, end, left = process.stderr.fileno(), os.pidfd_open(process.pid), MOST_WORDS
+        try:
+            while left and words in select.select([words, end], [], [])[0]:
+                if not (data := os.read(words, min(left, 4096))):
+                    break
+                left -= len(data)
+                text = escaped(data.decode(errors="replace"), lines=True)
+                print(text, end="", file=sys.stderr, flush=True)
+            process.stderr.close()  # one that writes more than is shown ends of it
+            return process.wait()
+        except BaseException:  # Ctrl-C, which does not reach its session
+            process.kill()
+            raise
+        finally:
+            os.close(end)
 
 
 @contextmanager
