@@ -28,15 +28,23 @@ CACHE = "cuda-cache"  # of the driver's, made anew when it is gone
 
 
 def living(uid: int) -> "list[int]":
-    """List the processes of a user, by any of their four uids; zombies do not count."""
-    found = []
-    for name in filter(str.isdigit, os.listdir("/proc")):  # noqa: PTH208
-        with contextlib.suppress(OSError, KeyError):
-            with open(f"/proc/{name}/status", errors="replace") as file:  # noqa: PTH123
-                fields = dict(line.split(":", 1) for line in file if ":" in line)
-            if str(uid) in fields["Uid"].split() and fields["State"].split()[0] not in "ZX":
-                found.append(int(name))
-    return found
+    """List the processes with a living thread of a user, by any of its four uids.
+
+    A process whose main thread has ended has the state of a zombie while its other threads run.
+    """
+    return [int(name) for name in os.listdir("/proc") if name.isdigit() and runs(name, uid)]  # noqa: PTH208
+
+
+def runs(pid: str, uid: int) -> bool:
+    """Whether a process has a living thread of a user."""
+    with contextlib.suppress(OSError):
+        for thread in os.listdir(f"/proc/{pid}/task"):  # noqa: PTH208
+            with contextlib.suppress(OSError, KeyError):
+                with open(f"/proc/{pid}/task/{thread}/status", errors="replace") as file:  # noqa: PTH123
+                    fields = dict(line.split(":", 1) for line in file if ":" in line)
+                if str(uid) in fields["Uid"].split() and fields["State"].split()[0] not in "ZX":
+                    return True
+    return False
 
 
 def signal_all(uid: int, number: int) -> None:

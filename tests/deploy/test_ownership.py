@@ -27,6 +27,15 @@ for name in itertools.count():
     except OSError:
         if os.fork(): os._exit(0)
 """
+MAIN_THREAD_ENDS = """
+import ctypes, threading, time
+def stay():
+    while "\\nState:\\tZ" not in open("/proc/self/status").read(): time.sleep(0.01)
+    print("ready", flush=True)
+    time.sleep(30)
+threading.Thread(target=stay).start()
+ctypes.CDLL(None).pthread_exit(None)
+"""
 AS_GPUD = ("setpriv", "--reuid=gpud", "--regid=gpud", "--clear-groups")
 
 
@@ -67,6 +76,15 @@ def test_uninstall_ends_the_processes_of_user_gpud_before_it_takes_their_files(
         assert "moved to /var/lib/gpud.aside-1" in told.stdout
         made.well(*uninstall(shared, "--purge"))
         assert not list(state.parent.glob("gpud*"))
+
+
+def test_uninstall_ends_a_process_whose_main_thread_has_ended(shared: Path) -> None:
+    line = (*AS_GPUD, "/usr/bin/python3", "-Ic", MAIN_THREAD_ENDS)
+    with with_state(shared) as (made, _), made.start(*line) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "ready\n"
+        made.well(*uninstall(shared))
+        assert process.wait(10) != 0
 
 
 def test_uninstall_changes_the_owner_of_no_file_behind_a_link(
