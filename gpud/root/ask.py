@@ -66,8 +66,19 @@ class Ask:
         self._end(Api.ANSWERS if good else Api.DENIED if denied else Api.SILENT)
 
     def give_up(self) -> None:
-        """Stop waiting: who listens and says nothing in time is silent."""
-        self._end(Api.SILENT)
+        """Count a listener that sent nothing in time as silent; ``heard`` still takes an answer."""
+        self.api = Api.SILENT
+
+    def heard(self) -> bool:
+        """Say whether the listener has sent anything by now, also an error or too late."""
+        if not self._answer:
+            with contextlib.suppress(OSError):  # nothing yet, or closed
+                self._answer = self._socket.recv(1)
+        return bool(self._answer)
+
+    def close(self) -> None:
+        """Take no answer any more."""
+        self._socket.close()
 
     def body(self) -> bytes:
         """Give the answer without its headers."""

@@ -186,7 +186,7 @@ def _why_not_started(keeper: Keeper, facts: Facts) -> Why:
     return Why(str(keeper.state), words, fix)
 
 
-_HUNG = "the socket accepts and nothing answers"
+_HUNG = "the socket accepts, and no good answer to a ping comes in time"
 _THEIRS = {
     Owner.SYSTEMD: (
         "systemd's docker.service or docker.socket is enabled: starting dockerd is its task",

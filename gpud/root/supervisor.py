@@ -111,6 +111,7 @@ class Supervisor:
         self._chance = random.SystemRandom()
         self._seen: Seen | None = None
         self._ask: Ask | None = None
+        self._late: Ask | None = None  # a ping that got no answer in time, and still may
         self._next_ask_s = 0.0
         self._ping_s: float | None = None
         self._facts = report.Facts()
@@ -292,6 +293,7 @@ class Supervisor:
         if ask.target == "/_ping":
             self._ping_s = ask.took_s
             return ask
+        ask.close()
         self._learn(ask)
         self._next_ask_s = now_s
         return None
@@ -311,7 +313,25 @@ class Supervisor:
             self._exit = self.dockerd.lost()
         exit_, self._exit = self._exit, None
         seen = self.dockerd.look(api, listener, found, self.keeper, exit_)
+        if self._heard(answer) and seen.activity is not None:
+            seen = replace(seen, activity=replace(seen.activity, active=True))
         return replace(seen, jitter=self._chance.random())
+
+    def _heard(self, answer: Ask | None) -> bool:
+        """Say whether dockerd answered this ping with an error, or an earlier one too late.
+
+        The first ping that gets no answer in time stays open for one.
+        """
+        silent = answer if answer is not None and answer.api is Api.SILENT else None
+        same = silent is not None and self._late and self._late.peer_pid == silent.peer_pid
+        late = self._late if same else silent
+        heard = any(ask.heard() for ask in (silent, late) if ask is not None)
+        kept = None if heard else late
+        for ask in (self._late, silent):
+            if ask is not None and ask is not kept:
+                ask.close()
+        self._late = kept
+        return heard
 
     def _learn(self, ask: Ask) -> None:
         try:

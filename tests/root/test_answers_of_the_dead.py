@@ -21,9 +21,17 @@ if TYPE_CHECKING:
 
 DOCKERD = """\
 #!/usr/bin/python3 -I
-import os, select, socket, time
+import contextlib, os, select, socket, threading, time
 from pathlib import Path
 place = Path({place!r})
+def answer(asking):
+    status = b"500 Error" if (place / "error").exists() else b"200 OK"
+    text = b'{{"Version": "1", "LiveRestoreEnabled": false}}'
+    with asking, contextlib.suppress(OSError):
+        asking.recv(1024)
+        if (place / "late").exists():
+            time.sleep(0.7)
+        asking.sendall(b"HTTP/1.0 " + status + b"\\r\\n\\r\\n" + text)
 with (place / "starts").open("a") as starts:
     starts.write(f"{{os.getpid()}}\\n")
 (place / "docker.pid").write_text(str(os.getpid()))
@@ -41,10 +49,7 @@ while True:
             os._exit(0)
         (place / "silent").rename(place / "asked")
         time.sleep(1000)
-    asking, _ = listening.accept()
-    asking.recv(1024)
-    asking.sendall(b'HTTP/1.0 200 OK\\r\\n\\r\\n{{"Version": "1", "LiveRestoreEnabled": false}}')
-    asking.close()
+    threading.Thread(target=answer, args=listening.accept()[:1]).start()
 """
 
 
@@ -129,3 +134,18 @@ def test_dockerd_that_dies_between_two_looks_is_counted_as_killed(
         lambda r: running(r) and r["dockerd"]["process"] != first, "the next dockerd"
     )
     assert after["dockerd"]["restarts"] == {"killed": 1}
+
+
+@needs_root
+@pytest.mark.parametrize("how", ["late", "error"])
+def test_dockerd_that_answers_late_or_with_an_error_is_not_hung(
+    how: str, place: Path, supervised: Supervised
+) -> None:
+    supervised.settings = settings(place)
+    supervised.settings["dockerd"] |= {"ping_timeout_s": 0.3, "hung_after_s": 1.5}
+    supervised.start()
+    first = supervised.when(running, "a running dockerd")["dockerd"]["process"]
+    (place / how).touch()
+    before = supervised.when(lambda r: r["dockerd"]["state"] == "unresponsive", "no good answer")
+    after = supervised.when(lambda r: r["beat_s"] > before["beat_s"] + 6, "many more looks")
+    assert (after["dockerd"]["process"], after["dockerd"]["restarts"]) == (first, {})
