@@ -25,10 +25,12 @@ FIRES: Final = (
     '"fingerprint": ?"[0-9a-f]{16}", ?"starts_s": ?[^,]+, ?"updated_s": ?[^,]+, ?"firing": ?true'
 )
 GPU: Final = r'"(GPU|MIG)-[0-9A-Za-z-]+": ?\{"number": ?[0-9]+'
+READ: Final = 'timeout 1 head -c 32M -- "$file"'
+"""The document is in the agent's hands: what is not a file of a sane size must not stop a TAB."""
 PUBLISHED: Final = {
-    "alerts": f"""grep -oE '{FIRES}' "$file" | grep -oE '"[0-9a-f]{{16}}"' | cut -c2-{SHORT + 1}""",
-    "gpus": f"""grep -oE '{GPU}' "$file" | grep -oE '[0-9]+$'""",
-    "uuids": f"""grep -oE '{GPU}' "$file" | cut -d '"' -f 2""",
+    "alerts": f"{READ} | grep -oE '{FIRES}' | grep -oE '\"[0-9a-f]{{16}}\"' | cut -c2-{SHORT + 1}",
+    "gpus": f"""{READ} | grep -oE '{GPU}' | grep -oE '[0-9]+$'""",
+    "uuids": f"""{READ} | grep -oE '{GPU}' | cut -d '"' -f 2""",
 }
 """How each kind of name is taken from the agent's document; nothing but such a name comes out."""
 FILE: Final = "run/gpud/agent.json"
@@ -86,13 +88,14 @@ def _preamble() -> dict[str, str]:
     fish = "\n".join(f"    case {kind}\n      {line}" for kind, line in PUBLISHED.items())
     shell = (
         f'_gpud_published() {{\n  local file="${{GPUD_HOME-}}/{FILE}"\n'
+        '  [ -f "$file" ] || return\n'
         f"  case $1 in\n{posix}\n  esac 2>/dev/null\n}}"
     )
     return {
         "bash": shell,
         "zsh": shell,
         "fish": (
-            f'function _gpud_published\n  set -l file "$GPUD_HOME/{FILE}"\n  test -r "$file"\n'
+            f'function _gpud_published\n  set -l file "$GPUD_HOME/{FILE}"\n  test -f "$file"\n'
             f"  or return\n  switch $argv[1]\n{fish}\n  end\nend"
         ),
     }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
 from typing import TYPE_CHECKING, Any
@@ -107,6 +108,25 @@ def test_tab_completes(shell: Window, typed: str, completed: str) -> None:
     shell.expect(completed.rpartition(" ")[0].rpartition(" ")[2][len(typed.rpartition(" ")[2]) :])
     shell.send("\r")
     shell.expect(f"got:{completed.removeprefix('gpud ').strip()}\r\n")
+
+
+@pytest.mark.parametrize("kind", ["fifo", "link to /dev/zero", "endless file"])
+def test_tab_returns_whatever_the_agent_puts_in_place_of_its_document(
+    shell: Window, tmp_path: Path, kind: str
+) -> None:
+    document = tmp_path / "run/gpud/agent.json"
+    document.unlink()
+    if kind == "fifo":
+        os.mkfifo(document)
+    elif kind == "endless file":
+        document.touch()
+        os.truncate(document, 1 << 40)
+    else:
+        document.symlink_to("/dev/zero")
+    shell.send("gpud baseline accept cpu_c\t")
+    shell.expect("all")
+    shell.send("\r")
+    shell.expect("got:baseline accept cpu_call\r\n")
 
 
 @pytest.mark.parametrize("name", SHELLS)
