@@ -55,9 +55,9 @@ def test_a_gpu_that_mps_shares_says_so(listed: Listed) -> None:
     assert [device["mps"] for device in listed("devices 2\ndevice.1.mps 1")] == [False, True]
 
 
-def test_an_older_driver_without_these_words_is_listed_all_the_same(listed: Listed) -> None:
+def test_older_driver_that_does_not_know_mps_is_listed_with_mps_unknown(listed: Listed) -> None:
     (device,) = listed("driver_version 11050", ["cuDeviceGetUuid_v2"])
-    assert (device["uuid"], device["mig"], device["mps"]) == (GPU, None, False)
+    assert (device["uuid"], device["mig"], device["mps"]) == (GPU, None, None)
 
 
 def test_the_folder_of_windows_driver_store_that_the_driver_was_loaded_from_is_told(

@@ -15,9 +15,10 @@ TITLE = "live-restore"
 ORDER = 120
 SUMMARY = "whether containers survive a restart of dockerd; advised, never switched on unasked"
 KEY = "live-restore"
+RELOAD = "sudo kill -HUP $(cat /var/run/docker.pid)"
 FIX = (
-    f'add "{KEY}": true to {docker.DAEMON_JSON}, then `sudo pkill -HUP -x dockerd`, which restarts '
-    "nothing (not for swarm nodes)"
+    f'add "{KEY}": true to {docker.DAEMON_JSON}, then `{RELOAD}`, which restarts nothing '
+    "(not for swarm nodes)"
 )
 
 
@@ -41,6 +42,7 @@ def judged(runs: bool | None, *, wanted: bool) -> Finding:  # noqa: FBT001
         return ok("on: containers survive a restart of dockerd")
     if wanted:
         return advice(
-            "on in daemon.json, and dockerd has not read it", "sudo pkill -HUP -x dockerd"
+            "on in daemon.json, and dockerd has not read it",
+            "sudo kill -HUP $(cat /var/run/docker.pid)",
         )
     return advice("off: a restart of dockerd stops every container", FIX)
