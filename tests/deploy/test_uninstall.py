@@ -184,3 +184,16 @@ def test_an_uninstall_says_why_something_is_left_and_ends_well_once_that_is_gone
         made.well("chown", f"{USER}:", f"{HOME}/.bashrc")
         made.well(*uninstall(shared))
         assert "gpud" not in (made.root / HOME[1:] / ".bashrc").read_text()
+
+
+def test_uninstall_without_any_python_names_the_package_and_stops_nothing(
+    installed: Machine, shared: Path
+) -> None:
+    with fresh(shared, installed.changes) as made:
+        made.well("rm", "/opt/gpud/bin/python", "/usr/bin/python3")
+        made.well("rm", "-f", "/usr/local/bin/python3")
+        ran = made.run(*uninstall(shared))
+        assert ran.returncode == 1
+        assert "fix: sudo apt-get install python3, then run this again\n" in ran.stderr
+        assert "Removing gpud" not in ran.stdout
+        assert (made.root / "opt/gpud/bin/gpud").exists()
