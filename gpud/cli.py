@@ -22,7 +22,7 @@ from gpud import deciding, portholder, settings_files, status
 from gpud.arguments import parser
 from gpud.core import masking
 from gpud.core.errors import ConfigError, GpudError, KeyPairError, StoreError
-from gpud.core.settings import SECRET_KEYS, Settings, config_path, entries
+from gpud.core.settings import SECRET_KEYS, Settings, config_path, entries, secrets_path
 from gpud.core.text import escaped
 from gpud.place import (
     Place,
@@ -406,8 +406,12 @@ def _check(settings: Settings, place: Place, hidden: Path | None) -> int:
     _check_key_pair(settings, place)
     if exposed:
         return PROBLEM
-    result = "is well" if place.config.exists() else "does not exist; the defaults hold"
-    _say(f"{place.config} {result}")
+    secrets = Path(secrets_path(place.home))
+    files = [path for path in (place.config, secrets) if path != hidden and path.exists()]
+    for path in files:
+        _say(f"{path} is valid")
+    if not files:
+        _say(f"{place.config} does not exist; the defaults hold")
     if hidden is not None:
         _say(f"you may not read {hidden}; sudo gpud config check looks at it too")
     return OK

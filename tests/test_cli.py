@@ -186,8 +186,8 @@ def test_config_show_prints_every_setting_in_force(tmp_path: Path) -> None:
 
 def test_config_check_says_whether_there_is_a_file(tmp_path: Path) -> None:
     assert "does not exist; the defaults hold" in gpud(tmp_path, "config", "check").stdout
-    configured(tmp_path, "")
-    assert "is well" in gpud(tmp_path, "config", "check").stdout
+    config = configured(tmp_path, "") / "etc/gpud/gpud.toml"
+    assert gpud(tmp_path, "config", "check").stdout == f"{config} is valid\n"
 
 
 def test_probes_are_listed_without_running_any(tmp_path: Path) -> None:

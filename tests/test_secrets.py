@@ -64,6 +64,14 @@ def test_a_secret_in_a_file_for_everybody_fails_config_check(home: Path) -> None
     assert (ran.returncode, f"fix: chmod o= {open_}" in ran.stderr) == (1, True)
 
 
+def test_config_check_names_each_file_that_it_has_read(home: Path) -> None:
+    config, hidden = home / "etc/gpud/gpud.toml", secrets(home, HIDDEN)
+    ran = gpud(home, "config", "check")
+    assert (ran.returncode, ran.stdout) == (0, f"{config} is valid\n{hidden} is valid\n")
+    config.unlink()
+    assert gpud(home, "config", "check").stdout == f"{hidden} is valid\n"
+
+
 def test_config_show_has_what_stands_in_secrets_toml_for_whom_it_is(home: Path) -> None:
     path = secrets(home, HIDDEN)
     shown = gpud(home, "config", "show")
