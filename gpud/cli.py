@@ -171,7 +171,11 @@ def _run(_: argparse.Namespace, place: Place) -> int:
     from gpud.root import supervisor
 
     url = settings.http.url
-    _say(f"gpud {gpud.__version__}  page {url}/  metrics {url}/metrics  state {settings.home}")
+    listener = portholder.listener_of(settings.http.port) if settings.http.port else None
+    links = f"page {url}/  metrics {url}/metrics"
+    if listener is not None:
+        links = portholder.taken_message(settings.http.listen, listener)
+    _say(f"gpud {gpud.__version__}  {links}  state {settings.home}")
     if os.geteuid() != 0:
         _say("not root: dockerd is watched, not managed", file=sys.stderr)
     return supervisor.run(settings, config_path=place.config, foreground=True)
