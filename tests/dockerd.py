@@ -7,6 +7,7 @@ import io
 import os
 import shutil
 import signal
+import socket
 import subprocess
 import tarfile
 import tempfile
@@ -61,6 +62,15 @@ class PrivateDockerd:
 
     def argv(self) -> list[str]:
         return ["dockerd", *self.args, "-H", f"unix://{self.socket}", "--pidfile", self.pidfile]
+
+    def answers(self) -> bool:
+        """Say whether it answers a ping: its socket is there before it accepts a connection."""
+        with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX) as asking:
+            asking.settimeout(5)
+            asking.connect(self.socket)
+            asking.sendall(b"GET /_ping HTTP/1.0\r\n\r\n")
+            return b" 200 " in asking.recv(4096)
+        return False
 
     def client(self) -> docker.APIClient:
         return docker.APIClient(base_url=f"unix://{self.socket}", timeout=20)

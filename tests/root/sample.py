@@ -6,7 +6,6 @@ import contextlib
 import io
 import os
 import shutil
-import socket
 import subprocess
 import tarfile
 from dataclasses import dataclass, field
@@ -90,21 +89,11 @@ def gpu_docker(hook: str | None) -> Iterator[GpuDocker]:
                 env={"PATH": f"{programs}:{os.environ['PATH']}", "HOME": "/root"},
             )
         try:
-            until(lambda: _answers(made), "an answer of dockerd")
+            until(made.answers, "an answer of dockerd")
             yield GpuDocker(made, process)
         finally:
             process.terminate()
             process.wait(20)
-
-
-def _answers(made: PrivateDockerd) -> bool:
-    """Whether dockerd answers: its socket is there before anybody accepts a connection."""
-    with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX) as connection:
-        connection.settimeout(5)
-        connection.connect(made.socket)
-        connection.sendall(b"GET /_ping HTTP/1.0\r\nHost: docker\r\n\r\n")
-        return b" 200 " in connection.recv(64)
-    return False
 
 
 def usable() -> bool:

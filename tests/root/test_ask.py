@@ -23,20 +23,25 @@ def test_a_listener_whose_backlog_is_full_is_silent_and_not_gone(tmp_path: Path)
         assert Ask(path, "/_ping", now_s=0.0).api is Api.SILENT
 
 
-def test_an_answer_within_the_same_beat_took_longer_than_nothing(tmp_path: Path) -> None:
-    path = str(tmp_path / "s")
-    with contextlib.ExitStack() as stack:
-        listener = stack.enter_context(socket.socket(socket.AF_UNIX))
+def answered(folder: Path, answer: bytes) -> Ask:
+    """Ask a listener that answers within the same beat."""
+    path = str(folder / "s")
+    with socket.socket(socket.AF_UNIX) as listener:
         listener.bind(path)
         listener.listen()
         ask = Ask(path, "/_ping", now_s=0.0)
         with listener.accept()[0] as dockerd:
             dockerd.recv(1024)
-            dockerd.sendall(b"HTTP/1.0 200 OK\r\n\r\nOK")
+            dockerd.sendall(answer)
         ask.read()
-        assert ask.api is Api.ANSWERS
-        assert ask.took_s is not None
-        assert ask.took_s > 0
+    return ask
+
+
+def test_an_answer_within_the_same_beat_took_longer_than_nothing(tmp_path: Path) -> None:
+    ask = answered(tmp_path, b"HTTP/1.0 200 OK\r\n\r\nOK")
+    assert ask.api is Api.ANSWERS
+    assert ask.took_s is not None
+    assert ask.took_s > 0
 
 
 @pytest.mark.parametrize(
@@ -49,15 +54,6 @@ def test_an_answer_within_the_same_beat_took_longer_than_nothing(tmp_path: Path)
 def test_dockerd_whose_plugin_refuses_the_ping_is_up_and_not_silent(
     tmp_path: Path, message: bytes, api: Api
 ) -> None:
-    path = str(tmp_path / "s")
-    with contextlib.ExitStack() as stack:
-        listener = stack.enter_context(socket.socket(socket.AF_UNIX))
-        listener.bind(path)
-        listener.listen()
-        ask = Ask(path, "/_ping", now_s=0.0)
-        with listener.accept()[0] as dockerd:
-            dockerd.recv(1024)
-            dockerd.sendall(b"HTTP/1.0 403 Forbidden\r\n\r\n" + message)
-        ask.read()
-        assert ask.api is api
-        assert ask.took_s is None
+    ask = answered(tmp_path, b"HTTP/1.0 403 Forbidden\r\n\r\n" + message)
+    assert ask.api is api
+    assert ask.took_s is None

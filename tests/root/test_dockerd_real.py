@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
-import socket
 import subprocess
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -26,15 +25,6 @@ def running(report: dict[str, Any]) -> bool:
     return bool(said["state"] == "running" and said["live_restore"] is not None)
 
 
-def answers(dockerd: PrivateDockerd) -> bool:
-    with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX) as asking:
-        asking.settimeout(2)
-        asking.connect(dockerd.socket)
-        asking.sendall(b"GET /_ping HTTP/1.0\r\n\r\n")
-        return b" 200 " in asking.recv(4096)
-    return False
-
-
 def dockerd_starts(supervised: Supervised) -> int:
     log = (supervised.home / "var/log/gpud/dockerd.log").read_text()
     return log.count('msg="Starting up"')
@@ -53,7 +43,7 @@ def test_killed_dockerd_is_started_without_back_off_and_its_container_never_stop
     with contextlib.closing(dockerd.client()) as client:
         inside = client.inspect_container(container)["State"]["Pid"]
     os.kill(before["process"]["pid"], signal.SIGKILL)
-    until(lambda: answers(dockerd), "the API again", within_s=20 + cold_s)
+    until(dockerd.answers, "the API again", within_s=20 + cold_s)
     after = supervised.when(lambda r: running(r) and r["dockerd"]["restarts"], "its restart")
     assert after["dockerd"]["restarts"] == {"killed": 1}
     log = (supervised.home / "var/log/gpud/root.log").read_text()
@@ -82,7 +72,7 @@ def test_a_dockerd_killed_again_and_again_is_back_each_time_without_a_back_off(
     said = supervised.when(
         lambda r: running(r) and sum(r["dockerd"]["restarts"].values()) == 8, "its restarts"
     )
-    assert answers(dockerd)
+    assert dockerd.answers()
     assert said["dockerd"]["restarts"] == {"killed": 8}
 
 
@@ -93,7 +83,7 @@ def test_stopping_the_supervisor_leaves_dockerd_and_the_next_one_adopts_it(
     supervised.start()
     first = supervised.when(running, "a running dockerd")["dockerd"]
     assert supervised.stop() == 0
-    assert answers(dockerd)
+    assert dockerd.answers()
     supervised.start()
     second = supervised.when(running, "the adopted dockerd")["dockerd"]
     assert second["process"] == first["process"]
@@ -182,7 +172,7 @@ def test_a_foreign_dockerd_is_watched_and_replaced_only_once_it_is_gone(
 ) -> None:
     with (dockerd.root / "log").open("wb") as log:
         foreign = subprocess.Popen(dockerd.argv(), stdout=log, stderr=log)
-    until(lambda: answers(dockerd), "the foreign dockerd")
+    until(dockerd.answers, "the foreign dockerd")
     supervised.settings = {"dockerd": dockerd.settings(hung_after_s=0.5, ping_timeout_s=0.3)}
     supervised.start()
     said = supervised.when(running, "it")["dockerd"]

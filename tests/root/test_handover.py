@@ -12,7 +12,7 @@ import threading
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tests.root.test_dockerd_real import answers, dockerd_starts, running
+from tests.root.test_dockerd_real import dockerd_starts, running
 from tests.waiting import until
 
 if TYPE_CHECKING:
@@ -181,4 +181,4 @@ def test_a_dockerd_that_lost_its_socket_file_is_told_of_and_not_killed(
     assert later["dockerd"]["process"] == first
     os.kill(first["pid"], signal.SIGTERM)
     supervised.when(running, "ours again")
-    until(lambda: answers(dockerd), "the API")
+    until(dockerd.answers, "the API")
