@@ -151,10 +151,16 @@ def _down(given: argparse.Namespace, place: Place) -> int:
     settings = root_only(place)
     from gpud.root import control
 
-    code = control.down(settings, docker=given.docker)
-    rest = "" if given.docker else "; dockerd and its containers run on"
-    _say(f"gpud has stopped{rest}. Opened shells leave it at that until `gpud up` or the next boot")
-    return code
+    stopped = control.down(settings, docker=given.docker)
+    gpud_state = "gpud has stopped" if stopped.supervisor else "gpud was not running"
+    dockerd_state = "; dockerd has stopped" if stopped.dockerd else ""
+    if stopped.supervisor and not given.docker:
+        dockerd_state = "; dockerd and its containers run on"
+    _say(
+        f"{gpud_state}{dockerd_state}. "
+        "Opened shells leave it at that until `gpud up` or the next boot"
+    )
+    return OK
 
 
 def _restart(_: argparse.Namespace, place: Place) -> int:

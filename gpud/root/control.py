@@ -7,6 +7,7 @@ import os
 import signal
 import sys
 import traceback
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
@@ -57,7 +58,15 @@ def up(
     raise GpudError(f"the supervisor ended {how} before it was ready", fix=f"sudo tail {errors}")
 
 
-def down(settings: Settings, *, docker: bool) -> int:
+@dataclass(frozen=True, slots=True)
+class Stopped:
+    """Processes that ran and were stopped."""
+
+    supervisor: bool
+    dockerd: bool = False
+
+
+def down(settings: Settings, *, docker: bool) -> Stopped:
     """Stop for good: no opened shell starts gpud before ``up``, ``restart`` or the next boot.
 
     With ``docker``, the dockerd gpud started ends too. Errors: ``GpudError`` when one of them does
@@ -69,7 +78,7 @@ def down(settings: Settings, *, docker: bool) -> int:
     return _stop(settings, docker=docker)
 
 
-def _stop(settings: Settings, *, docker: bool) -> int:
+def _stop(settings: Settings, *, docker: bool) -> Stopped:
     run_dir = Path(settings.run_dir)
     kept = _dockerd(run_dir) if docker else None
     running = lock.holder(run_dir)
@@ -78,14 +87,14 @@ def _stop(settings: Settings, *, docker: bool) -> int:
     if lock.holder(run_dir) is None:  # nobody has started another meanwhile
         (run_dir / "root.pid").unlink(missing_ok=True)
     if kept is None or not process.send(kept, signal.SIGTERM):
-        return 0
+        return Stopped(supervisor=running is not None)
     # Containers get their own time to end; a second signal would cut it short.
     if not process.wait(kept, DOCKERD_STOP_S):
         raise GpudError(
             f"dockerd (pid {kept.pid}) was asked to stop and still runs",
             fix=f"sudo kill -9 {kept.pid}; its containers run on",
         )
-    return 0
+    return Stopped(supervisor=running is not None, dockerd=True)
 
 
 def restart(

@@ -149,6 +149,15 @@ def test_down_with_docker_ends_ours_also_behind_somebody_elses_socket(
 def test_down_where_nothing_runs_is_well(gpud: Program) -> None:
     stopped = command(gpud, "down")
     assert (stopped.returncode, stopped.stderr) == (0, "")
+    assert stopped.stdout.startswith("gpud was not running. Opened shells leave it at that")
+
+
+def test_down_says_what_it_stopped(gpud: Program) -> None:
+    assert command(gpud, "up").returncode == 0
+    gpud.health("dockerd", 0)
+    assert command(gpud, "down").stdout.startswith("gpud has stopped; dockerd and its containers")
+    again = command(gpud, "down", "--docker").stdout
+    assert again.startswith("gpud was not running; dockerd has stopped. ")
 
 
 def test_gpud_outlives_the_terminal_it_was_started_from(gpud: Program) -> None:

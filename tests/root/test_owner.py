@@ -120,7 +120,8 @@ def test_down_with_docker_ends_the_dockerd_of_root_and_no_other_users_program(
             ending.callback(started[-1].wait)
             ending.callback(started[-1].kill)
         until(lambda: {process.name(one.pid) for one in started} == {"dockerd"}, "their programs")
-        assert control.down(settings, docker=True) == 0
+        stopped = control.down(settings, docker=True)
+        assert stopped == control.Stopped(supervisor=False, dockerd=True)
         assert [one.poll() for one in started] == [None, -signal.SIGTERM]
 
 

@@ -136,9 +136,9 @@ def test_up_returns_with_a_supervisor_that_left_the_session_and_down_ends_it(
     for descriptor in (0, 1, 2):
         opened = Path(f"/proc/{pids[0]}/fd/{descriptor}").readlink()
         assert str(opened).startswith(("/dev/null", str(supervised.home)))
-    assert control.down(settings, docker=False) == 0
+    assert control.down(settings, docker=False) == control.Stopped(supervisor=True)
     assert process.ref(pids[0]) is None
-    assert control.down(settings, docker=False) == 0
+    assert control.down(settings, docker=False) == control.Stopped(supervisor=False)
 
 
 def test_a_recycled_pid_is_not_taken_for_the_process() -> None:
