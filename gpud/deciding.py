@@ -142,25 +142,27 @@ def decided(wanted: Wanted, directory: Path, now_s: float) -> str:
 
 
 def _accepted(wanted: Wanted, directory: Path, now_s: float) -> str:
-    """Accept what is meant; on a terminal, what that is comes first, and a question."""
+    """Accept what is meant, and list it; on a terminal the list comes first, and a question."""
     from gpud.agent import commands
 
     choices = commands.resolve_choices(directory, wanted.names, wanted.choice, now_s=now_s)
     document = wanted.document or {}
     with legible():
         names = ", ".join(judgement.choice_name(one, document) for one in choices)
-        slower = ["  gpud is not running, so it is not known what is slower"]
+        listed = ["  gpud is not running, so it is not known what is slower"]
         if wanted.document:
-            slower = judgement.slower_lines(choices, document)
+            listed = judgement.accept_lines(choices, document)
     if _terminal():
         print(f"This accepts the current speed as normal for: {names}")
-        print("\n".join(slower))
+        print("\n".join(listed))
         print("Accept? [y/N] ", end="", flush=True)
         if sys.stdin.readline().strip().lower() not in {"y", "yes"}:
             return "Nothing was accepted."
+        listed = []
     commands.accept(directory, *choices, now_s=now_s)
     when = "within seconds" if wanted.document else "when gpud starts next"
-    return f"Accepted the current speed as normal for: {names}\nTakes effect {when}."
+    accepted = f"Accepted the current speed as normal for: {names}"
+    return "\n".join([accepted, *listed, f"Takes effect {when}."])
 
 
 def _terminal() -> bool:

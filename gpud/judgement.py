@@ -131,16 +131,41 @@ def choice_name(choice: Choice, document: Mapping[str, Any]) -> str:
     return escaped(f"{where} {what}".strip()) or "everything"
 
 
-def slower_lines(choices: Sequence[Choice], document: Mapping[str, Any]) -> list[str]:
-    """List what is slower of what was chosen."""
+def accept_lines(choices: Sequence[Choice], document: Mapping[str, Any]) -> list[str]:
+    """List what is slower of what was chosen, and what is still learning and cannot be accepted.
+
+    Errors: ``GpudError`` where all of it is still learning.
+    """
+    streams = [
+        one
+        for one in document.get("streams") or ()
+        if any(each.fits((one["uuid"] or CPU, one["probe"], one["mode"])) for each in choices)
+    ]
+    learning = [one for one in streams if _learning(one)]
+    names = ", ".join(
+        dict.fromkeys(f"{_place(one['uuid'], document)} {_name(one)}" for one in learning)
+    )
+    if streams and len(learning) == len(streams):
+        raise GpudError(
+            f"nothing to accept, what is usual is still being learnt: {names}",
+            fix="wait for more runs; `gpud baseline show` counts them",
+        )
     shown = []
-    for one in document.get("streams") or ():
-        parts = (one["uuid"] or CPU, one["probe"], one["mode"])
-        if one["open"] and any(each.fits(parts) for each in choices):
+    for one in streams:
+        if one["open"]:
             name, usual, now, change, *_ = _baseline(one, ())
             where = escaped(_place(one["uuid"], document))
             shown.append(f"  {where} {name}: {usual} -> {now}, {change}")
-    return shown or ["  nothing of it is slower than usual"]
+    shown = shown or ["  nothing of it is slower than usual"]
+    if names:
+        shown += _within(escaped(f"  still learning, not accepted: {names}"))
+    return shown
+
+
+def _learning(one: Mapping[str, Any]) -> bool:
+    """Return whether a stream has nothing to accept yet: no level and no new driver on trial."""
+    trial = one["verdict"] is not None and one["verdict"]["state"] in {"learning", "undecided"}
+    return one["slowdown"] is None and not one["open"] and not trial
 
 
 def alerts(document: Mapping[str, Any], *, ended: bool) -> list[dict[str, Any]]:

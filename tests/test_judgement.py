@@ -344,7 +344,8 @@ def test_an_alert_a_probe_or_everything_is_accepted_by_name(tmp_path: Path) -> N
         ran = gpud(tmp_path, "baseline", "accept", *words)
         assert (ran.returncode, ran.stderr) == (0, "")
         assert ran.stdout == (
-            f"Accepted the current speed as normal for: {names}\nTakes effect within seconds.\n"
+            f"Accepted the current speed as normal for: {names}\n"
+            "  nothing of it is slower than usual\nTakes effect within seconds.\n"
         )
     assert [choice for _, choice, _ in said(state)] == [
         Choice(UUID, "launch", "submit"),
@@ -412,6 +413,32 @@ def test_nothing_is_accepted_in_a_pipe_without_a_name(tmp_path: Path) -> None:
         ran = gpud(tmp_path, "baseline", "accept", *words)
         assert (ran.returncode, ran.stdout) == (2, "")
         assert "--all" in ran.stderr
+    assert said(state) == []
+
+
+def test_in_a_pipe_what_was_accepted_is_listed_and_what_is_still_learning(tmp_path: Path) -> None:
+    slower, new = stream(open=[{"kind": "driver"}]), stream(mode="graph", usual=None, slowdown=None)
+    trial = {"state": "learning", "new_driver": "576.02", "since_s": NOW_S, "samples": 2}
+    on_trial = stream(mode="pipelined", usual=None, slowdown=None, verdict=trial)
+    state = with_history(running(tmp_path, document(streams=[slower, new, on_trial])))
+    ran = gpud(tmp_path, "baseline", "accept", "--all")
+    assert (ran.returncode, ran.stderr) == (0, "")
+    assert ran.stdout == (
+        "Accepted the current speed as normal for: everything\n"
+        "  GPU 0 launch submit: 12.4 µs -> 13.9 µs, 12 % slower\n"
+        "  still learning, not accepted: GPU 0 launch graph\n"
+        "Takes effect within seconds.\n"
+    )
+    assert len(said(state)) == 1
+
+
+def test_nothing_is_accepted_where_everything_is_still_learning(tmp_path: Path) -> None:
+    new = stream(usual=None, slowdown=None)
+    state = with_history(running(tmp_path, document(streams=[new, stream(mode="graph")])))
+    ran = gpud(tmp_path, "baseline", "accept", "launch", "submit")
+    assert (ran.returncode, ran.stdout) == (1, "")
+    assert "what is usual is still being learnt: GPU 0 launch submit\n" in ran.stderr
+    assert "fix: wait for more runs; `gpud baseline show` counts them" in ran.stderr
     assert said(state) == []
 
 
