@@ -23,7 +23,7 @@ from gpud.arguments import parser
 from gpud.core import masking
 from gpud.core.errors import ConfigError, GpudError, KeyPairError, StoreError
 from gpud.core.settings import SECRET_KEYS, Settings, config_path, entries, secrets_path
-from gpud.core.text import escaped
+from gpud.core.text import escaped, pasteable
 from gpud.place import (
     Place,
     as_the_agent,
@@ -33,7 +33,9 @@ from gpud.place import (
     document,
     legible,
     not_running,
+    program,
     root_only,
+    with_fixes,
 )
 
 if TYPE_CHECKING:
@@ -59,6 +61,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         if getattr(sys, name) is None:  # `gpud doctor >&-`: whoever closed it wants to read nothing
             setattr(sys, name, Path(os.devnull).open("w"))  # noqa: SIM115  # for the whole life
     words = sys.argv[1:] if argv is None else argv
+    home = "/"
     try:
         if not words:
             parser().print_help(sys.stderr)
@@ -66,8 +69,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         given = _parsed(words)
         if isinstance(given, int):
             return given
-        given.as_root = _as_root(words)
         home = str(Path(given.home).absolute()) if given.home else default_home()
+        given.as_root = _as_root(words, home)
         place = Place(home=home, config=(given.config or Path(config_path(home))).absolute())
         code = RUN[given.verb](given, place)
         sys.stdout.flush()
@@ -75,7 +78,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         _silence()
         return OK
     except (GpudError, OSError) as error:
-        return _refuse(error, words)
+        return _refuse(error, words, home)
     except KeyboardInterrupt:
         return INTERRUPTED
     return code
@@ -96,14 +99,19 @@ def _silence(stream: TextIO | None = None) -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), (stream or sys.stdout).fileno())
 
 
-def _as_root(words: Sequence[str]) -> str:
-    """Give the same command for root."""
-    return shlex.join(["sudo", "gpud", *words])
+def _as_root(words: Sequence[str], home: str) -> str:
+    """Give the same command for root, whose environment has no GPUD_HOME."""
+    start = program(home)
+    if any(word.startswith("--ho") for word in words):
+        start = start[:1]
+    return shlex.join(["sudo", *start, *words])
 
 
-def _refuse(error: GpudError | OSError, words: Sequence[str]) -> int:
+def _refuse(error: GpudError | OSError, words: Sequence[str], home: str) -> int:
     """Say what went wrong in a line, the fix in another, and give the exit code."""
-    fix = error.fix if isinstance(error, GpudError) else None
+    fix = (
+        pasteable(error.fix, program(home)) if isinstance(error, GpudError) and error.fix else None
+    )
     code = PROBLEM
     try:
         sys.stdout.flush()
@@ -117,7 +125,7 @@ def _refuse(error: GpudError | OSError, words: Sequence[str]) -> int:
     elif isinstance(error, PermissionError) or (
         isinstance(error, StoreError) and error.reason == "not_permitted"
     ):
-        code, fix = NO_PERMISSION, _as_root(words)
+        code, fix = NO_PERMISSION, _as_root(words, home)
     try:
         _say(f"gpud: {error}" + (f"\n  fix: {fix}" if fix else ""), file=sys.stderr)
     except OSError:  # nobody can be told; the exit code still says it
@@ -207,7 +215,7 @@ def _status(given: argparse.Namespace, place: Place) -> int:
             every_s=given.watch,
             colour=given.color,
         )
-    told = document(run_dir)
+    told = with_fixes(document(run_dir), program(place.home))
     if told is None:
         return _nobody(place, run_dir, as_json=given.json)
     if given.json:
@@ -254,7 +262,8 @@ def _doctor(given: argparse.Namespace, place: Place) -> int:
     settings, trouble = place.settings_or_defaults()
     from gpud.doctor import show
 
-    return show.doctor(settings, trouble, os.environ, as_json=given.json)
+    start = program(place.home)
+    return show.doctor(settings, trouble, os.environ, program=start, as_json=given.json)
 
 
 def _probe(given: argparse.Namespace, place: Place) -> int:
@@ -374,7 +383,7 @@ def _decide(given: argparse.Namespace, place: Place) -> int:
         return _nobody(place, Path(settings.run_dir), as_json=given.json)
     with legible():
         shown = deciding.shown(given, told)
-    print(shown.text, flush=True)
+    print(shown.text if given.json else pasteable(shown.text, program(place.home)), flush=True)
     return PROBLEM if shown.problem else OK
 
 
@@ -401,7 +410,8 @@ def _config(given: argparse.Namespace, place: Place) -> int:
         if hidden is None or key not in SECRET_KEYS or value:
             _say(f"{key} = {json.dumps(masking.shown(key, value))}")
     if hidden is not None:
-        _say(f"gpud: you may not read {hidden}\n  fix: sudo gpud config show", file=sys.stderr)
+        fix = pasteable("sudo gpud config show", program(place.home))
+        _say(f"gpud: you may not read {hidden}\n  fix: {fix}", file=sys.stderr)
     return OK
 
 
@@ -423,7 +433,8 @@ def _check(settings: Settings, place: Place, hidden: Path | None) -> int:
     if not files:
         _say(f"{place.config} does not exist; the defaults hold")
     if hidden is not None:
-        _say(f"you may not read {hidden}; sudo gpud config check looks at it too")
+        look = pasteable("sudo gpud config check", program(place.home))
+        _say(f"you may not read {hidden}; {look} looks at it too")
     return OK
 
 

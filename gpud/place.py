@@ -16,10 +16,10 @@ from gpud import settings_files
 from gpud.core.errors import ConfigError, GpudError
 from gpud.core.proc import start_ticks
 from gpud.core.settings import Settings, parse
-from gpud.core.text import escaped
+from gpud.core.text import escaped, pasteable
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
 LARGEST = 32 << 20
 """Of the agent's document, many times over."""
@@ -61,6 +61,29 @@ def default_home() -> str:
         return str(Path(os.environ["GPUD_HOME"]).absolute())
     checkout = Path(gpud.__file__).resolve().parent.parent
     return str(checkout / ".gpud") if (checkout / "pyproject.toml").is_file() else "/"
+
+
+def program(home: str) -> list[str]:
+    """Return the words that start this gpud: ``gpud``, or those of a development run."""
+    checkout = Path(gpud.__file__).resolve().parent.parent
+    words, default = ["gpud"], "/"
+    if (checkout / "pyproject.toml").is_file():
+        words, default = [str(Path(sys.executable).parent / "gpud")], str(checkout / ".gpud")
+    return words if home == default else [*words, "--home", home]
+
+
+def with_fixes(value: Any, start: Sequence[str]) -> Any:  # noqa: ANN401  # JSON
+    """Write the commands in all fixes of a document with the words that start this gpud."""
+    if isinstance(value, list):
+        return [with_fixes(one, start) for one in value]
+    if not isinstance(value, dict):
+        return value
+    return {
+        name: pasteable(one, start)
+        if name == "fix" and isinstance(one, str)
+        else with_fixes(one, start)
+        for name, one in value.items()
+    }
 
 
 def root_only(place: Place) -> Settings:
@@ -197,4 +220,4 @@ def not_running(place: Place, run_dir: Path) -> str:
     elif Path(place.home).name == ".gpud":
         start = "deploy/run"
     stopped = " (stopped with gpud down)" if (run_dir / "stopped").exists() else ""
-    return f"gpud is not running{stopped}; start it with: {start}"
+    return f"gpud is not running{stopped}; start it with: {pasteable(start, program(place.home))}"

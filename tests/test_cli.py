@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from contextlib import closing, contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -23,7 +24,6 @@ from tests.waiting import until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
     from tests.e2e.program import Program
 
@@ -152,7 +152,7 @@ def test_a_start_that_another_verb_stops_says_so(tmp_path: Path) -> None:
         _, stderr = up.communicate(timeout=60)
     assert up.returncode == 1
     assert "gpud: it was stopped while it started, by another gpud down or gpud restart" in stderr
-    assert "fix: gpud status says whether it runs" in stderr
+    assert f"/gpud --home {tmp_path} status says whether it runs" in stderr
 
 
 def test_what_was_stopped_is_said_to_be(tmp_path: Path) -> None:
@@ -289,7 +289,8 @@ def test_a_refused_command_is_repeated_whole_with_sudo(words: tuple[str, ...]) -
             cwd="/",
         )
     assert ran.returncode == 4
-    typed = shlex.join(["gpud", "--home", str(made.home), *words])
+    start = str(Path(sys.executable).parent / "gpud")
+    typed = shlex.join([start, "--home", str(made.home), *words])
     assert ran.stderr.endswith(f"  fix: sudo {typed}\n")
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import subprocess
 import sys
@@ -13,6 +14,7 @@ import pytest
 
 from gpud import arguments, cli
 from gpud.agent.store import Store
+from gpud.core.text import pasteable
 from tests.histories import run
 from tests.term import homes
 from tests.term.windows import ENVIRONMENT, gpud
@@ -29,6 +31,7 @@ def verbs(parser: argparse.ArgumentParser, before: str = "") -> dict[str, argpar
 
 
 VERBS = verbs(arguments.parser())
+COMMAND = Path(sys.executable).parent / "gpud"
 
 
 def ran(home: Path, *words: str) -> subprocess.CompletedProcess[str]:
@@ -203,6 +206,29 @@ def test_a_wrong_word_is_told_with_the_right_one(
     assert done.stderr.endswith(f"  fix: {fix}\n")
 
 
+@pytest.mark.parametrize("verb", cli.RUN)
+def test_every_verb_in_a_text_is_written_with_the_program_and_its_home(verb: str) -> None:
+    words = f"`sudo gpud {verb}`; gpud {verb}s, /opt/gpud {verb}"
+    shown = pasteable(words, ["/a b/gpud", "--home", "/h"])
+    assert shown == f"`sudo '/a b/gpud' --home /h {verb}`; gpud {verb}s, /opt/gpud {verb}"
+
+
+def test_the_fixes_of_a_development_run_can_be_pasted(tmp_path: Path) -> None:
+    start = f"{COMMAND} --home {tmp_path}"
+    assert ran(tmp_path, "status").stdout.endswith(f"start it with: {start} up\n")
+    settings = tmp_path / "etc/gpud/gpud.toml"
+    settings.parent.mkdir(parents=True)
+    settings.write_text("nonsense = 1\n")
+    checks = json.loads(ran(tmp_path, "doctor", "--json").stdout)["checks"]
+    (fix,) = [one["fix"] for one in checks if one["name"] == "settings"]
+    assert f"`{start} config check` reads the file again, `sudo {start} restart` uses it" in fix
+    told = homes.well()
+    told["health"]["dockerd"] |= {"level": 2, "reason": "x", "fix": "then: gpud restart"}
+    homes.running(tmp_path, told)
+    shown = " ".join(ran(tmp_path, "status").stdout.split())
+    assert f"do first: then: {start} restart" in shown
+
+
 def test_a_wrong_word_does_not_steer_the_terminal(tmp_path: Path) -> None:
     done = ran(tmp_path, "\x1b[2J", "x")
     assert done.returncode == 2
@@ -225,4 +251,4 @@ def test_a_status_of_another_version_is_told_and_no_traceback(
     assert "Traceback" not in ended.stderr
     assert ended.returncode in {0, 1}
     if ended.stderr:
-        assert "fix: sudo gpud restart" in ended.stderr
+        assert f"fix: sudo {COMMAND} --home {tmp_path} restart" in ended.stderr

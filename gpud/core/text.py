@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import re
+import shlex
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
 MOMENT: Final = re.compile(r"\b(\d{4})-(\d\d)-(\d\d) (\d\d):(\d\d) UTC\b")
 """A moment in a text of the agent's. Who shows the text writes it in the zone of who looks."""
+_VERBS = (
+    "alerts|baseline|capture|completion|config|doctor|down|gpus|history|logs|probe|report|restart"
+    "|run|status|up|version"
+)
+_COMMAND = re.compile(rf"(?<![\w/.-])gpud (?=(?:{_VERBS})\b)")
 _CONTROL = (*range(32), *range(127, 160))
 _BIDIRECTIONAL = (*range(0x202A, 0x202F), *range(0x2066, 0x206A), 0x200E, 0x200F)
 _LINE = {code: f"\\x{code:02x}" for code in _CONTROL} | {
@@ -48,3 +54,8 @@ def escaped_fields(fields: Mapping[str, Any]) -> dict[str, Any]:
         else escaped(value if isinstance(value, str) else repr(value))
         for key, value in fields.items()
     }
+
+
+def pasteable(text: str, program: Sequence[str]) -> str:
+    """Write the commands of gpud in a text with the words of ``program``, which start it."""
+    return _COMMAND.sub(lambda _: f"{escaped(shlex.join(program))} ", text)

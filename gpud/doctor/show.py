@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 import sys
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import gpud
 from gpud.core.sample import SCHEMA_VERSION
-from gpud.core.text import escaped
+from gpud.core.text import escaped, pasteable
 from gpud.doctor import run
 from gpud.doctor.finding import Verdict
 from gpud.doctor.machine import here
@@ -31,13 +32,25 @@ WIDTH = max(map(len, WORDS.values()))
 
 
 def doctor(
-    settings: Settings, trouble: ConfigError | None, environ: Mapping[str, str], *, as_json: bool
+    settings: Settings,
+    trouble: ConfigError | None,
+    environ: Mapping[str, str],
+    *,
+    program: Sequence[str],
+    as_json: bool,
 ) -> int:
     """Look at everything, print it, and give 1 when there is a problem, else 0.
 
-    ``trouble`` says why ``settings`` are the defaults and not what the file says.
+    ``trouble`` says why ``settings`` are the defaults and not what the file says; ``program``
+    starts this gpud.
     """
-    lines = run.everything(here(settings, environ, trouble))
+    found = run.everything(here(settings, environ, trouble))
+    lines = [
+        replace(line, finding=replace(line.finding, fix=pasteable(line.finding.fix, program)))
+        if line.finding.fix
+        else line
+        for line in found
+    ]
     if as_json:
         print(json.dumps(document(lines)))
     elif sys.stdout.isatty():

@@ -349,7 +349,8 @@ def test_another_user_who_may_not_read_is_sent_to_sudo() -> None:
         )
     assert (ran.returncode, ran.stdout) == (4, "")
     assert "you may not read" in ran.stderr
-    assert f"fix: sudo gpud --home {home} history" in ran.stderr
+    program = Path(sys.executable).parent / "gpud"
+    assert f"fix: sudo {program} --home {home} history" in ran.stderr
 
 
 AS_NOBODY = """

@@ -417,7 +417,7 @@ def test_somebody_else_on_an_installed_gpud_is_4_with_the_fix(gpud: Program) -> 
     )
     assert (ran.returncode, ran.stdout) == (4, "")
     assert "that gpud's agent runs as\n" in ran.stderr
-    assert ran.stderr.endswith(f"  fix: sudo gpud --home {gpud.home} probe cpu_call\n")
+    assert ran.stderr.endswith(f"/gpud --home {gpud.home} probe cpu_call\n")
 
 
 def test_a_full_disk_and_a_reader_that_leaves_are_no_crash(gpud: Program) -> None:

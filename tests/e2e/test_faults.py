@@ -262,7 +262,7 @@ def test_a_taken_port_is_named_with_its_holder_and_served_once_it_is_free(gpud: 
         shown = said_by_status(gpud)
         assert re.search(holder, shown), "by root, who may see every process"
         assert "gpud takes the address as soon as it is free" in shown
-        assert "sudo gpud restart" in shown
+        assert f"/gpud --home {gpud.home} restart" in shown
         for text in (shown, gpud.console()):
             assert "http://" not in text, "somebody else answers there"
         (found,) = (
@@ -271,7 +271,7 @@ def test_a_taken_port_is_named_with_its_holder_and_served_once_it_is_free(gpud: 
             if one["name"] == "port"
         )
         assert re.search(holder, found["evidence"])
-        assert "sudo gpud restart" in found["fix"]
+        assert f"/gpud --home {gpud.home} restart" in found["fix"]
     gpud.health("http", 0)
     page = f"  page    http://127.0.0.1:{gpud.port}/"
     until(lambda: page in said_by_status(gpud), "the page's address in gpud status")

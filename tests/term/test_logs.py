@@ -276,7 +276,7 @@ def test_what_may_not_be_read_is_named_with_the_command_that_may() -> None:
     assert (none.returncode, none.stdout) == (4, "")
     for done, words in ((some, ""), (none, " --component dockerd")):
         assert f"cannot read {folder}/dockerd.log: Permission denied" in done.stderr
-        assert done.stderr.endswith(f"  fix: sudo gpud --home {made.home} logs{words}\n")
+        assert done.stderr.endswith(f"/gpud --home {made.home} logs{words}\n")
 
 
 def test_what_may_be_typed_is_what_the_logs_know() -> None:
