@@ -95,6 +95,20 @@ def test_a_python_without_venv_gets_the_package_of_its_own_version_or_a_plain_er
         assert f"{package} has it on Debian and Ubuntu" in told.stderr
 
 
+def test_a_new_group_and_a_new_hook_need_a_new_shell(installed: Machine, shared: Path) -> None:
+    with fresh(shared, installed.changes) as made:
+        line = install(shared, "--no-start")
+        assert "new shell" not in made.well(*line)
+        made.well("groupadd", "--force", "docker")
+        made.well("rm", f"{HOME}/.bashrc")
+        with (made.root / "etc/gpud/manifest").open("a") as manifest:
+            manifest.write(f"member {USER}\n")
+        said = made.well(*line)
+        lacking = f"the group docker, gpud in {HOME}/.bashrc"
+        assert said.endswith(f"\nOpen a new shell; open ones lack: {lacking}.\n")
+        made.well(*uninstall(shared))
+
+
 def test_an_upgrade_keeps_apprise(installed: Machine, shared: Path) -> None:
     with fresh(shared, installed.changes) as made:
         with (made.root / "etc/gpud/manifest").open("a") as manifest:
