@@ -1,0 +1,93 @@
+"""Settings files of version one: each loads, and every key in it means what it meant.
+
+``settings_v1/NAME.txt`` is what version one's ``gpud config show`` printed for ``NAME.toml``, with
+FOLDER in the place of the home.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import pwd
+import subprocess
+import tempfile
+import tomllib
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tests.test_cli import gpud
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+FILES = Path(__file__).with_name("settings_v1")
+OTHER_DEFAULTS = {"dockerd.hung_after_s", "dockerd.kill_after_s", "gate.busy_ratio"}
+COMMAND = "alerts.command"  # version one showed its arguments
+SECRETS = "http.basic_auth_users and alerts.webhook_urls and alerts.apprise_urls"
+MAKE_CERTIFICATE = (
+    *("openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1"),
+    *("-nodes", "-days", "2", "-subj", "/CN=box", "-addext", "subjectAltName=DNS:box"),
+    *("-keyout", "key.pem", "-out", "cert.pem"),
+)
+
+
+@pytest.fixture
+def home() -> Iterator[Path]:
+    """A home with a certificate that the agent's user can read."""
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        folder.chmod(0o755)
+        (folder / "etc/gpud").mkdir(parents=True)
+        subprocess.run(MAKE_CERTIFICATE, cwd=folder, check=True, capture_output=True)
+        for file in ("key.pem", "cert.pem"):
+            os.chown(folder / file, pwd.getpwnam("nobody").pw_uid, -1)
+        yield folder
+
+
+def installed(home: Path, name: str) -> Path:
+    path = home / "etc/gpud/gpud.toml"
+    path.write_text((FILES / f"{name}.toml").read_text().replace("FOLDER", str(home)))
+    path.chmod(0o640)
+    return path
+
+
+def values(shown: str) -> dict[str, Any]:
+    pairs = (line.split(" = ", 1) for line in shown.splitlines())
+    return {key: json.loads(value) for key, value in pairs}
+
+
+def set_keys(table: dict[str, Any], prefix: str = "") -> Iterator[str]:
+    for key, value in table.items():
+        yield f"{prefix}{key}"
+        if isinstance(value, dict):
+            yield from set_keys(value, f"{prefix}{key}.")
+
+
+@pytest.mark.parametrize("name", ["minimal", "full", "fleet"])
+def test_settings_of_version_one_keep_their_meaning(home: Path, name: str) -> None:
+    config = installed(home, name)
+    check, show = gpud(home, "config", "check"), gpud(home, "config", "show")
+    assert (check.returncode, show.returncode) == (0, 0), check.stderr + show.stderr
+    expected = values((FILES / f"{name}.txt").read_text().replace("FOLDER", str(home)))
+    set_here = set(set_keys(tomllib.loads(config.read_text()))) & expected.keys()
+    today = values(show.stdout)
+    for key, value in expected.items():
+        if key not in today:
+            assert key not in set_here or key in check.stderr, f"{key} is ignored without a word"
+        elif key == COMMAND:
+            assert (today[key][:1], len(today[key])) == (value[:1], len(value))
+        elif key in set_here or key not in OTHER_DEFAULTS:
+            assert today[key] == value, key
+    if name == "full":
+        assert set_here == expected.keys() - {"home"}
+
+
+def test_secrets_in_a_settings_file_of_version_one_are_named_where_everybody_reads_it(
+    home: Path,
+) -> None:
+    installed(home, "fleet").chmod(0o644)
+    check = gpud(home, "config", "check")
+    assert check.returncode == 1
+    assert f"{SECRETS} are secret in it" in check.stderr
