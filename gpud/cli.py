@@ -143,6 +143,8 @@ def _startable(place: Place) -> Settings:
     from gpud.root import agent
 
     agent.check_user(root_only(place))
+    for warning in place.warnings():
+        _say(f"gpud: {warning}", file=sys.stderr)
     return place.settings(with_secrets=False)
 
 
@@ -420,6 +422,8 @@ def _check(settings: Settings, place: Place, hidden: Path | None) -> int:
     from gpud.root import agent
 
     agent.check_user(settings)
+    for warning in place.warnings():
+        _say(f"gpud: {warning}", file=sys.stderr)
     exposed = settings_files.exposed(place.config, place.home)
     for one in exposed:
         _say(f"gpud: {one}\n  fix: {one.fix}", file=sys.stderr)

@@ -41,6 +41,10 @@ class Place:
         readable = with_secrets and not settings_files.unreadable_secrets(self.home)
         return settings_files.read(self.config, _environ(), home=self.home, with_secrets=readable)
 
+    def warnings(self) -> list[str]:
+        """Warn of each setting that no longer exists. Errors: ``ConfigError``."""
+        return settings_files.warnings(self.config, _environ())
+
     def settings_or_defaults(self) -> tuple[Settings, ConfigError | None]:
         """Read them; for what must answer all the same, what holds without the file, and why."""
         try:

@@ -11,7 +11,14 @@ from typing import TYPE_CHECKING
 
 from gpud.core import masking
 from gpud.core.errors import ConfigError
-from gpud.core.settings import LARGEST, Secrets, parse, secret_keys, secrets_path
+from gpud.core.settings import (
+    LARGEST,
+    Secrets,
+    parse,
+    removed_settings,
+    secret_keys,
+    secrets_path,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -31,6 +38,11 @@ def read(
     path = Path(secrets_path(home))
     secrets = Secrets(_content(path), str(path)) if with_secrets else None
     return parse(text, environ, home=home, origin=str(config), secrets=secrets)
+
+
+def warnings(config: Path, environ: Mapping[str, str]) -> list[str]:
+    """Warn of each setting that no longer exists. Errors: ``ConfigError``."""
+    return removed_settings(_content(config), environ, str(config))
 
 
 def unreadable_secrets(home: str) -> Path | None:

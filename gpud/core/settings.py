@@ -42,6 +42,13 @@ if TYPE_CHECKING:
 ENV_PREFIX = "GPUD_"
 MEANT: Final = dict.fromkeys(("http.port", "http.address", "http.bind"), "http.listen")
 """Settings that people look for under another name."""
+REMOVED: Final[Mapping[str, str]] = {}
+"""Former settings, and what holds instead: ignored, with a warning."""
+RESTRICTED: Final[Mapping[str, tuple[object, str]]] = {}
+"""Former settings that restricted access: the value that restricted nothing, and what to use.
+
+Any other value is an error: to ignore it would open what somebody has closed.
+"""
 NOT_SETTINGS = frozenset({"GPUD_HOME"})
 """Names with our prefix that choose where to look, not what to do."""
 LARGEST: Final = 64 << 10
@@ -133,8 +140,8 @@ def parse(
     secrets.toml was not read: then what needs both files is not checked.
     Errors: ``ConfigError`` naming the key, the value's trouble and, for a typo, the likely key.
     """
-    public = _decoded(text, origin) if text is not None else {}
-    variables = _from_environment(environ)
+    public, _ = _without_removed(_decoded(text, origin) if text is not None else {}, origin)
+    variables, _ = _without_removed(_from_environment(environ), "the environment")
     settings = _converted(_merged({"home": home}, public, variables), origin)
     if secrets is None:
         return settings
@@ -157,6 +164,12 @@ def parse(
         except ConfigError as error:
             raise ConfigError(f"{files}: {section}: {error}", fix=error.fix) from error
     return settings
+
+
+def removed_settings(text: bytes | None, environ: Mapping[str, str], origin: str) -> list[str]:
+    """Warn of each setting that no longer exists. Errors: ``ConfigError``, as ``parse``."""
+    _, warnings = _without_removed(_decoded(text, origin) if text is not None else {}, origin)
+    return warnings + _without_removed(_from_environment(environ), "the environment")[1]
 
 
 def secret_keys(text: bytes, origin: str) -> tuple[str, ...]:
@@ -235,13 +248,43 @@ def _decoded(text: bytes, origin: str) -> dict[str, Any]:
         raise ConfigError(f"{origin} is nested too deeply") from error
 
 
+def _without_removed(
+    given: dict[str, Any], origin: str, prefix: str = ""
+) -> tuple[dict[str, Any], list[str]]:
+    """Leave out former settings, and tables that hold nothing else; also gives the warnings."""
+    kept: dict[str, Any] = {}
+    warnings: list[str] = []
+    for name, value in given.items():
+        key = f"{prefix}{name}"
+        if key in REMOVED or key in RESTRICTED:
+            harmless, instead = RESTRICTED.get(key, (value, REMOVED.get(key, "")))
+            if value != harmless:
+                raise ConfigError(
+                    f"{origin}: {key} is no longer a setting, and without it others get access",
+                    fix=f"remove it; {instead}",
+                )
+            warnings.append(f"{origin}: {key} is no longer a setting and is ignored; {instead}")
+        elif isinstance(value, dict) and _has_removed(key):
+            inner, more = _without_removed(value, origin, f"{key}.")
+            kept |= {name: inner} if inner else {}
+            warnings += more
+        else:
+            kept[name] = value
+    return kept, warnings
+
+
+def _has_removed(table: str) -> bool:
+    return any(key.startswith(f"{table}.") for key in (*REMOVED, *RESTRICTED))
+
+
 def _from_environment(environ: Mapping[str, str]) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for name in sorted(environ):
         if not name.startswith(ENV_PREFIX) or name in NOT_SETTINGS:
             continue
         *sections, key = name.removeprefix(ENV_PREFIX).lower().split("__")
-        kind = _kind(sections, key)
+        dotted = ".".join([*sections, key])
+        kind = str if dotted in REMOVED or dotted in RESTRICTED else _kind(sections, key)
         if kind is None:
             known = [_env_name(dotted) for dotted, _ in entries(Settings())]
             raise ConfigError(

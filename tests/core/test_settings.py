@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from gpud.core import settings
 from gpud.core.errors import ConfigError
-from gpud.core.settings import Secrets, Settings, entries, parse
+from gpud.core.settings import Secrets, Settings, entries, parse, removed_settings
 
 KEYS = [key for key, _ in entries(Settings())]
 
@@ -311,3 +311,34 @@ def test_what_is_wrong_about_containers_is_said_with_its_key(text: bytes, expect
 )
 def test_what_is_wrong_about_the_gate_is_said_with_its_key(text: bytes, expected: str) -> None:
     assert expected in refusal(text)
+
+
+@pytest.fixture
+def former(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Give gpud two settings that it had once."""
+    monkeypatch.setattr(settings, "REMOVED", {"http.pace": "it is constant"})
+    monkeypatch.setattr(settings, "RESTRICTED", {"old.lock": (["all"], "use a client CA")})
+
+
+@pytest.mark.usefixtures("former")
+def test_removed_setting_is_ignored_with_a_warning() -> None:
+    text = b'[http]\npace = 3\nlisten = "127.0.0.1:1"\n[old]\nlock = ["all"]'
+    assert parse(text, {"GPUD_HTTP__PACE": "3"}) == parse(b'[http]\nlisten = "127.0.0.1:1"', {})
+    assert removed_settings(text, {"GPUD_HTTP__PACE": "3"}, "gpud.toml") == [
+        "gpud.toml: http.pace is no longer a setting and is ignored; it is constant",
+        "gpud.toml: old.lock is no longer a setting and is ignored; use a client CA",
+        "the environment: http.pace is no longer a setting and is ignored; it is constant",
+    ]
+    assert parse(b"[old]", {}) == parse(None, {})
+
+
+@pytest.mark.usefixtures("former")
+@pytest.mark.parametrize(
+    ("text", "environ"), [(b'[old]\nlock = ["me"]', {}), (None, {"GPUD_OLD__LOCK": "me"})]
+)
+def test_removed_setting_that_restricted_access_is_an_error(
+    text: bytes | None, environ: dict[str, str]
+) -> None:
+    with pytest.raises(ConfigError, match=r"old\.lock is no longer a setting") as caught:
+        parse(text, environ)
+    assert caught.value.fix == "remove it; use a client CA"
