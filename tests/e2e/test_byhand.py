@@ -24,10 +24,12 @@ import pytest
 from gpud.agent import gpulock, platform, processes
 from gpud.agent.byhand.progress import Silent
 from gpud.agent.byhand.session import Request, Session
+from gpud.agent.eventrows import Entry
 from gpud.agent.store import Run, Store
 from gpud.child.probes import cpu_matmul
 from gpud.core import advice, stats
 from gpud.core.advice import Situation
+from gpud.core.presence import GPU_SEEN
 from gpud.core.sample import Backend, RunReport, Skip, Unit
 from gpud.core.settings import parse
 from tests.e2e.program import Program, alive, as_nobody, cuda, program
@@ -271,6 +273,28 @@ def test_without_cuda_there_is_one_line_and_the_figures_of_the_cpu(gpud: Program
     assert "failed: CUDA: library_missing: /nonexistent/libcuda.so.1" in ran.stdout
     assert ran.stdout.count("fix:") == 1
     assert "fix: correct [cuda] library" in ran.stdout
+
+
+@pytest.mark.skipif(
+    any(map(os.path.exists, ("/dev/nvidiactl", "/dev/dxg"))), reason="this machine has a GPU"
+)
+def test_a_machine_that_never_had_a_gpu_is_well(gpud: Program, tmp_path: Path) -> None:
+    gpud.settings = {"cuda": {}, "nvml": {}}
+    gpud.sysroot = str(tmp_path)
+    gpud.write_settings()
+    ran = probe(gpud)
+    assert ran.returncode == 0, ran.stdout
+    assert re.search(r"cpu_call +call", ran.stdout)
+    assert ran.stdout.count("no GPU was measured: this machine has no NVIDIA GPU\n") == 1
+    assert "failed" not in ran.stdout
+    assert probe(gpud, "launch").returncode == 1, "nothing of it was measured"
+    history = gpud.home / "var/lib/gpud"
+    history.mkdir(parents=True)
+    store = Store(history, now=str)
+    store.append_events([Entry(1.0, GPU_SEEN, {"uuid": "GPU-a", "name": "card"})])
+    store.close()
+    gone = probe(gpud)
+    assert (gone.returncode, "failed: CUDA: library_missing" in gone.stdout) == (1, True)
 
 
 def test_a_driver_that_crashes_is_a_line_below_the_figures(gpud: Program) -> None:

@@ -132,6 +132,11 @@ def _histograms(outcome: Outcome, *, width: int, ascii_only: bool) -> Iterator[L
             yield text, ""
 
 
+def _no_gpu(outcome: Outcome) -> Iterator[Line]:
+    if outcome.no_gpu is not None:
+        yield f"no GPU was measured: {escaped(outcome.no_gpu.detail)}", ""
+
+
 def _troubles(outcome: Outcome) -> Iterator[Line]:
     """Say what brought no figure and why, the same words once, and each fix once."""
     advised: set[str] = set()
@@ -141,6 +146,7 @@ def _troubles(outcome: Outcome) -> Iterator[Line]:
             advised.add(text)
             yield f"  fix: {escaped(text)}", ""
 
+    yield from _no_gpu(outcome)
     if outcome.cuda_failure is not None:
         yield _failed("CUDA", outcome.cuda_failure)
         yield from fix(outcome.cuda_failure.advice)

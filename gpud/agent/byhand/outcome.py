@@ -11,6 +11,7 @@ from gpud.core.stats import median, merged
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    from gpud.core.presence import Nothing
     from gpud.core.sample import Buckets, Device, Failure, Inventory, RunReport, Sample, Skip, Unit
 
 FEWEST_RUNS = 5
@@ -48,6 +49,7 @@ class Outcome:
     runs: list[Ran] = field(default_factory=list)
     not_run: list[NotRun] = field(default_factory=list)
     inventory: Inventory | None = None
+    no_gpu: Nothing | None = None  # why no GPU is expected here, where nobody asked for one
     past: Past = field(default_factory=Past)
     no_past: str | None = None  # why there is no history to compare with
     refused: dict[str, str] = field(default_factory=dict)  # probe modules that do not load
@@ -62,8 +64,10 @@ class Outcome:
 
     @property
     def cuda_failure(self) -> Failure | None:
-        """Why no GPU was measured at all."""
-        return self.inventory.failure if self.inventory is not None else None
+        """Why no GPU was measured at all; None where there is none to measure."""
+        if self.inventory is None or self.no_gpu is not None:
+            return None
+        return self.inventory.failure
 
     @property
     def good(self) -> bool:

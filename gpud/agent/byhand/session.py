@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from gpud.agent import history_read, platform
-from gpud.agent.byhand import others
+from gpud.agent.byhand import no_gpu, others
 from gpud.agent.byhand.outcome import NotRun, Outcome, Ran
 from gpud.agent.byhand.progress import TICK_S
 from gpud.agent.clocks import now
@@ -81,12 +81,12 @@ class Session:
         self._patience_s = patience_s
         self._gave_up = False
         self._label: str | None = None
-        known = platform.facts(settings.sysroot)
-        self._gpu_from = platform.gpu_from(settings, known, now())
+        self._platform = platform.facts(settings.sysroot)
+        self._gpu_from = platform.gpu_from(settings, self._platform, now())
         self._launcher = Launcher(
             lock,
             patience_s=LOOK_S,
-            platform=advice.of(known),
+            platform=advice.of(self._platform),
             gpu_from_s=0.0 if self._gpu_from is None else self._gpu_from.mono_s,
             on_spawn=self._spawned,
         )
@@ -164,6 +164,8 @@ class Session:
         finally:
             self._ended()
         if inventory.failure is not None:
+            if not (self._request.names or self._request.gpus):
+                self.outcome.no_gpu = await no_gpu.reason(self._settings, self._platform, inventory)
             return ()
         return wanted(inventory.devices, self._request.gpus)
 

@@ -1,0 +1,69 @@
+"""A machine that never had a GPU, told from one whose GPU is missing: for ``gpud probe``."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import gpud
+from gpud.agent import eventrows, reader
+from gpud.agent.clocks import now
+from gpud.agent.source import Context
+from gpud.agent.telemetry import dxg
+from gpud.core.changes import GPUS
+from gpud.core.errors import StoreError
+from gpud.core.presence import GPU_FORGOTTEN, GPU_SEEN, Nothing, nothing_expected, remembered
+from gpud.core.snapshot import Snapshot
+from gpud.core.telemetry import Telemetry
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from gpud.core.presence import Expected
+    from gpud.core.sample import Inventory
+    from gpud.core.settings import Settings
+
+
+async def reason(
+    settings: Settings, platform: Mapping[str, str], inventory: Inventory
+) -> Nothing | None:
+    """Return why there is no GPU to expect; None where one is expected, or nobody can tell."""
+    try:
+        expected = await asyncio.to_thread(_expected, Path(settings.state_dir))
+    except StoreError:
+        return None
+    snapshot = Snapshot(
+        gpud.__version__,
+        now().wall_s,
+        platform=platform,
+        library_configured=bool(settings.cuda.library or settings.nvml.library),
+        inventory=inventory,
+        expected=expected,
+    )
+    source = dxg.create(
+        Context(
+            settings,
+            now,
+            read=lambda: snapshot,
+            spawned=lambda: None,
+            started=lambda _: None,
+            own=Path(settings.run_dir, "agent"),
+        )
+    )
+    answer = await source.collect(frozenset())
+    await source.close()
+    return nothing_expected(replace(snapshot, telemetry=Telemetry({dxg.NAME: answer})))
+
+
+def _expected(directory: Path) -> Mapping[str, Expected]:
+    """Read the GPUs that were here; none where there is no history. Errors: ``StoreError``."""
+    kinds = (GPUS, GPU_SEEN, GPU_FORGOTTEN)
+    try:
+        events = reader.ask(directory, lambda rows: eventrows.all_of(rows, kinds))
+    except StoreError as error:
+        if error.reason != "no_history":
+            raise
+        return {}
+    return remembered((entry.at_s, entry.kind, entry.body) for entry in events)
