@@ -1,0 +1,127 @@
+"""A month that version one recorded, under today's program: it is read whole.
+
+``history_v1/expected.json`` is what ``collected`` gave under version one itself. Detector state may
+be built anew from the runs: figures of streams may differ by 2 %, and samples are not counted.
+"""
+
+from __future__ import annotations
+
+import csv
+import hashlib
+import json
+import lzma
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tests.e2e.program import only, program
+from tests.waiting import until
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tests.e2e.program import Program
+
+FILES = Path(__file__).parents[1] / "history_v1"
+EXPECTED: dict[str, Any] = json.loads((FILES / "expected.json").read_text())
+BEFORE, AFTER = "2025-09-01T00:00:00Z", "2025-12-01T00:00:00Z"
+STREAMS, FIRING = 7, 2
+REGRESSIONS = {"GpudSlowdown", "GpudDriverRegression"}
+LASTING = ("name", "severity", "fingerprint", "labels", "starts_s", "ends_s", "acknowledged_s")
+
+
+@pytest.fixture(scope="module")
+def today() -> Iterator[dict[str, Any]]:
+    with program(probes=only()) as gpud:
+        folder = gpud.home / "var/lib/gpud"
+        folder.mkdir(parents=True)
+        (folder / "gpud.db").write_bytes(lzma.decompress((FILES / "history.db.xz").read_bytes()))
+        gpud.start()
+        yield collected(gpud)
+
+
+def collected(gpud: Program) -> dict[str, Any]:
+    """Ask the running program for everything that the history holds."""
+    until(lambda: len(baselines(gpud)) == STREAMS, "the baselines of the month")
+    until(lambda: len(firing(gpud)) == FIRING, "the alerts of the month")
+    past = json.loads(gpud.get(f"/api/v1/alerts?since={BEFORE}&limit=1000"))["alerts"]
+    events = json.loads(gpud.get(f"/api/v1/events?until={AFTER}&limit=1000"))["events"]
+    streams = baselines(gpud)
+    return {
+        "runs": exported(gpud, EXPECTED["runs"]["columns"]),
+        "hours": exported(gpud, EXPECTED["hours"]["columns"], "--hourly"),
+        "events": events,
+        "firing": sorted(map(alert, firing(gpud)), key=str),
+        "alerts": sorted((alert(one) for one in past if one["name"] in REGRESSIONS), key=str),
+        "verdicts": {name: verdict(one) for name, one in streams.items()},
+        "figures": {
+            f"{name} {key}": one[key]
+            for name, one in streams.items()
+            for key in ("level", "usual", "slowdown")
+        },
+    }
+
+
+def verb(gpud: Program, *words: str) -> str:
+    line = [sys.executable, "-I", "-m", "gpud", "--home", str(gpud.home), *words]
+    ran = subprocess.run(line, capture_output=True, text=True, check=False, timeout=60)
+    return ran.stdout
+
+
+def exported(gpud: Program, columns: list[str], *words: str) -> dict[str, Any]:
+    """Count what an export has, and digest every cell of the columns of version one."""
+    rows = list(csv.DictReader(verb(gpud, "history", "export", *words).splitlines()))
+    columns = columns or list(rows[0])
+    cells = [[row[column] for column in columns] for row in rows]
+    return {
+        "rows": len(rows),
+        "runs": len({(row["unix_s"], row["gpu_uuid"], row["probe"]) for row in rows}),
+        "failures": sum(bool(row["failure"]) for row in rows),
+        "columns": columns,
+        "first": cells[0],
+        "last": cells[-1],
+        "digest": hashlib.sha256(json.dumps(cells).encode()).hexdigest(),
+    }
+
+
+def firing(gpud: Program) -> list[dict[str, Any]]:
+    document = json.loads(verb(gpud, "alerts", "--json") or "{}")
+    return [one for one in document.get("alerts", ()) if one["name"] in REGRESSIONS]
+
+
+def alert(document: dict[str, Any]) -> dict[str, Any]:
+    evidence = (one["stream"] for one in document["evidence"])
+    return {
+        **{key: document[key] for key in LASTING},
+        "streams": sorted(f"{one['gpu']} {one['probe']} {one['mode']}" for one in evidence),
+        "causes": [[one["kind"], one["old"], one["new"]] for one in document["causes"]],
+    }
+
+
+def baselines(gpud: Program) -> dict[str, dict[str, Any]]:
+    document = json.loads(verb(gpud, "baseline", "show", "--json") or "{}")
+    streams = document.get("streams", ())
+    return {f"{one['uuid']} {one['probe']} {one['mode']}": one for one in streams}
+
+
+def verdict(stream: dict[str, Any]) -> dict[str, Any]:
+    latest = stream["verdict"] or {}
+    changes = ("kind", "worse", "since_s", "old_driver", "new_driver")
+    return {
+        "unit": stream["unit"],
+        "last_judged_s": stream["last_judged_s"],
+        "verdict": [latest.get(key) for key in ("state", "old_driver", "new_driver", "since_s")],
+        "open": [[one[key] for key in changes] for one in stream["open"]],
+    }
+
+
+@pytest.mark.parametrize("part", ["runs", "hours", "events", "firing", "alerts", "verdicts"])
+def test_a_month_of_version_one_is_read_whole(today: dict[str, Any], part: str) -> None:
+    assert today[part] == EXPECTED[part]
+
+
+def test_levels_of_a_month_of_version_one_are_those_it_had(today: dict[str, Any]) -> None:
+    assert today["figures"] == pytest.approx(EXPECTED["figures"], rel=0.02)
