@@ -81,6 +81,23 @@ def test_how_much_slower_work_is_can_be_read_on_a_phone_without_scrolling(
         assert ends[4] <= ends[0] <= 390
 
 
+@pytest.mark.parametrize(
+    ("size", "tables"),
+    [((390, 844), "#gpus"), ((1280, 800), "#gpus, #figures, #distribution")],
+    ids=["phone", "desktop"],
+)
+def test_tables_of_figures_with_two_humps_need_no_scrolling(
+    browser: Browser, served: Site, size: tuple[int, int], tables: str
+) -> None:
+    served.snapshot = worlds.two_humps()
+    served.tick(2)
+    with watched(browser, served.url, viewport={"width": size[0], "height": size[1]}) as seen:
+        seen.page.goto(served.url)
+        assert "12.4 µs (61%)\n/ 29.8 µs (39%)" in seen.page.inner_text("#gpus")
+        for table in seen.page.locator(f":is({tables}) .scroll").all():
+            assert table.evaluate("(one) => one.scrollWidth - one.clientWidth") <= 0
+
+
 def test_every_time_in_a_sentence_is_in_the_zone_of_the_times_beside_it(
     browser: Browser, served: Site
 ) -> None:

@@ -27,6 +27,7 @@ from gpud.core.sample import (
     Backend,
     Buckets,
     Inventory,
+    Peak,
     Point,
     Reading,
     RunReport,
@@ -145,6 +146,17 @@ def measured(name: str = DEVICE.name) -> tuple[Event, ...]:
         ran("crossover", crossed, curve=curve),
         ran("cpu_call", snapshots.sample("call", Unit.SECONDS, 4e-7), ago_s=20),
     )
+
+
+def two_humps() -> Snapshot:
+    """Every figure of the launches has two humps."""
+    report = launches(DEVICE.name)
+    samples = tuple(
+        replace(one, peaks=(Peak(one.median, 0.61), Peak(2.4 * one.median, 0.39)))
+        for one in report.samples
+    )
+    run = RunFinished(replace(report, samples=samples), DEVICE.uuid, WALL_S - 10, MONO_S - 5)
+    return folded(fine(), [run])
 
 
 def readings(name: str) -> tuple[Reading, ...]:

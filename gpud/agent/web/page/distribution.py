@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 from gpud.agent.web.page import parts
 from gpud.core.markup import Child, Html, el
 from gpud.core.probewords import WORDS
-from gpud.core.stats import LATENCY_BOUNDS_S, figure, human
+from gpud.core.stats import LATENCY_BOUNDS_S, human
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -70,7 +70,7 @@ def _quantiles(view: View, state: Mapping[str, Any], name: str) -> Html:
         (
             WORDS.get((PROBE, one["mode"]), one["mode"][:80]),
             *(human(one[each], one["unit"]) for each in ("minimum", "p10")),
-            figure(one),
+            parts.figure(one),
             *(human(one[each], one["unit"]) for each in ("p90", "p99", "maximum")),
             f"{one['n']:,}",
         )

@@ -11,7 +11,7 @@ from gpud.agent.web.page import parts
 from gpud.agent.web.page.parts import UNKNOWN, mark, moment, verdict
 from gpud.core.markup import Child, Html, el, joined, text
 from gpud.core.probewords import called, name_of
-from gpud.core.stats import figure, human
+from gpud.core.stats import human
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -222,7 +222,7 @@ def _row(view: View, state: Mapping[str, Any], sample: Mapping[str, Any]) -> tup
     usual = None if stream is None else stream["usual"]
     return (
         parts.figure_name(called(probe, mode), name_of(probe, mode)),
-        figure(sample),
+        parts.figure(sample),
         UNKNOWN if usual is None else human(usual, unit),
         verdict(stream, sample),
         human(sample["p90"], unit),

@@ -11,7 +11,6 @@ from gpud.core.gpu_table import MHZ, Readings
 from gpud.core.markup import Child, Html, el, joined, text
 from gpud.core.probewords import WORDS
 from gpud.core.skipwords import GPU_WORK_BEGINS
-from gpud.core.stats import figure
 from gpud.core.telemetry import NAMES
 
 if TYPE_CHECKING:
@@ -205,7 +204,7 @@ def _figures(view: View, number: int) -> Html:
         if state is None or sample is None:
             continue
         old = None if view.is_fresh(state) else mark("degraded", "old")
-        shown = figure(sample)
+        shown = parts.figure(sample)
         rows.append(
             (
                 WORDS[probe, mode],

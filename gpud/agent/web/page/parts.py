@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from functools import cache
 from typing import TYPE_CHECKING, Final, Literal
 
-from gpud.core import standingwords
+from gpud.core import standingwords, stats
 from gpud.core.markup import LONGEST, Child, Html, el, joined, text
 from gpud.core.stats import main_value
 from gpud.core.text import rezoned
@@ -171,6 +171,14 @@ def link(to: str, words: Child) -> Html:
 def figure_name(words: str, name: str) -> Html | str:
     """Name a figure as people do and, where that is another word, as commands and metrics do."""
     return words if words == name else joined(words, " ", el("span", name, class_="name"))
+
+
+def figure(sample: Mapping[str, Any]) -> Html | str:
+    """Write a sample's figure; each of two humps on a line of its own."""
+    first, *others = stats.figure(sample).split(" / ")
+    if not others:
+        return first
+    return joined(first, *(joined(" ", el("span", f"/ {one}", class_="hump")) for one in others))
 
 
 def spaced(slug: str) -> str:
