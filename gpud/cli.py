@@ -391,9 +391,9 @@ def _decide(given: argparse.Namespace, place: Place) -> int:
 
 def _test_sinks(given: argparse.Namespace, place: Place, settings: Settings) -> int:
     as_the_agent(settings, place)
-    from gpud.agent import alerttest
+    from gpud.agent.alerts import trial
 
-    lines, code = alerttest.run(settings, given.sink)
+    lines, code = trial.run(settings, given.sink)
     _say("\n".join(lines))
     return code
 

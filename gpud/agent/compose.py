@@ -25,11 +25,12 @@ from gpud.agent import (
     retention,
     rootstatus,
     settingswatch,
-    sinks,
     status,
     web,
     windows,
 )
+from gpud.agent.alerts import registry
+from gpud.agent.alerts.sink import Context as SinkContext
 from gpud.agent.board import Board
 from gpud.agent.boundary import Boundary
 from gpud.agent.changes import Watcher
@@ -45,7 +46,6 @@ from gpud.agent.launch import Launcher
 from gpud.agent.ledgering import Keeper
 from gpud.agent.pipeline import Pipeline
 from gpud.agent.schedule import Schedule
-from gpud.agent.sink import Context as SinkContext
 from gpud.agent.source import Context
 from gpud.agent.store import History
 from gpud.agent.web.api.routes import routes as questions
@@ -182,7 +182,7 @@ async def run(settings: Settings, source: Source | None = None) -> int:
     charts = Charts(Path(settings.state_dir), on_spawn=spawned)
     routes = questions(board.read, history, charts, settings, time.time)
     telling = Delivery(
-        sinks.found(SinkContext(settings, os.uname().nodename, spawned)),
+        registry.found(SinkContext(settings, os.uname().nodename, spawned)),
         settings.alerts,
         changed=fresh,
         read=board.read,

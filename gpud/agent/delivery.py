@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import structlog
 
-from gpud.agent import deliveryrows, sinks
+from gpud.agent import deliveryrows
+from gpud.agent.alerts import registry
 from gpud.core import delivery
 from gpud.core.alerts import SINK_FAILING, SinkState
 from gpud.core.backoff import Backoff
@@ -28,8 +29,8 @@ from gpud.core.text import escaped
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from gpud.agent.sink import Sink
-    from gpud.agent.sinks import Found
+    from gpud.agent.alerts.registry import Found
+    from gpud.agent.alerts.sink import Sink
     from gpud.agent.store import History
     from gpud.core.alerts import Alert
     from gpud.core.clock import Instant
@@ -136,7 +137,7 @@ class Delivery:
                 one.memory = due.after
                 await self._rest(one, due.wake_mono_s, now)
                 continue
-            error = await sinks.sent(one.sink, due.message, self._settings.timeout_s)
+            error = await registry.sent(one.sink, due.message, self._settings.timeout_s)
             if error is None:
                 one.memory = due.after
                 self._succeeded(one, due.message)
@@ -180,7 +181,7 @@ class Delivery:
 
     async def _look(self, one: _Served) -> None:
         """Find out early that a sink cannot deliver; that is no failed delivery yet."""
-        error = await sinks.looked(one.sink, self._settings.timeout_s)
+        error = await registry.looked(one.sink, self._settings.timeout_s)
         if error is not None:
             one.unready = True
             self._tell(one, replace(one.state, **_words(error)))

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 import shtab
 
 from gpud import discovery
-from gpud.agent import alerts
+from gpud.agent.alerts import sinks
 from gpud.child import probes
 from gpud.core.alerts import SHORT
 from gpud.core.containers import MODE, PROBE
@@ -46,7 +46,7 @@ def script(parser: argparse.ArgumentParser, shell: str) -> str:
         "names": (tuple(specs), None),
         "probe": (names, None),
         "mode": ((*modes, MODE), None),
-        "sink": (discovery.names(alerts), None),
+        "sink": (discovery.names(sinks), None),
         "gpu": (("cpu",), "gpus"),
         "uuids": (("all",), "uuids"),
         "id": ((), "alerts"),

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from gpud.agent.alerttest import run
+from gpud.agent.alerts.trial import run
 from tests.agent.alerts.telling import context, receiver, says
 
 if TYPE_CHECKING:

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 import structlog
 
 from gpud.agent import deliveryrows, reader
+from gpud.agent.alerts.registry import found
 from gpud.agent.clocks import now
-from gpud.agent.sinks import found
 from gpud.agent.store import FILE
 from gpud.core.alerts import SINK_FAILING
 from gpud.core.clock import Instant

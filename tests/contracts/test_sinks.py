@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from gpud import discovery
-from gpud.agent import alerts as folder
-from gpud.agent.sink import OFFERS
+from gpud.agent.alerts import sinks as folder
+from gpud.agent.alerts.sink import OFFERS
 from gpud.core.errors import DeliveryError
 from tests.agent.alerts.telling import LOST, SLOW, context, firing, hostile
 from tests.agent.ticking import HELD_UP_S, ticking
@@ -17,7 +17,7 @@ from tests.agent.ticking import HELD_UP_S, ticking
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from gpud.agent.sink import Sink
+    from gpud.agent.alerts.sink import Sink
 
 USABLE, REFUSED = discovery.modules(folder, OFFERS)
 each = pytest.mark.parametrize("module", USABLE.values(), ids=list(USABLE))

@@ -24,8 +24,8 @@ files.handed(Path("/run/gpud/notice"), (user.pw_uid, user.pw_gid))
 """
 TELL = """
 import asyncio, json, sys
-from gpud.agent.alerts import notice
-from gpud.agent.sink import Context
+from gpud.agent.alerts.sinks import notice
+from gpud.agent.alerts.sink import Context
 from gpud.core.alerts import Alert, Severity
 from gpud.core.message import Message, inert
 from gpud.core.settings import Settings

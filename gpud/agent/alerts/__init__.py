@@ -1,1 +1,1 @@
-"""One file per alert sink; what may wait for somebody waits in a process of its own."""
+"""The alert subject: what is wrong, in which words, and how people are told."""

@@ -9,10 +9,10 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from gpud.agent.alerts.registry import Found, found
 from gpud.agent.board import Board
 from gpud.agent.clocks import now
 from gpud.agent.delivery import Delivery
-from gpud.agent.sinks import Found, found
 from gpud.agent.store import History
 from gpud.core import plainalerts
 from gpud.core.alerts import SinkState
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
     from pathlib import Path
 
-    from gpud.agent.sink import Sink
+    from gpud.agent.alerts.sink import Sink
     from gpud.core.alerts import Alert
     from gpud.core.clock import Instant
     from gpud.core.errors import DeliveryError

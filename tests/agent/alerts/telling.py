@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from gpud.agent.sink import Context
+from gpud.agent.alerts.sink import Context
 from gpud.core.alerts import Alert, Severity
 from gpud.core.errors import DeliveryError
 from gpud.core.message import Message, inert
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-    from gpud.agent.sink import Sink
+    from gpud.agent.alerts.sink import Sink
 
 HOST = "ada"
 SLOW = Alert(
@@ -94,7 +94,7 @@ def context(folder: Path, text: str = "", *, timeout_s: float = 30.0) -> Context
 
 def only(name: str, made_for: Context) -> Sink:
     """Give the one sink of a plug-in."""
-    [sink] = import_module(f"gpud.agent.alerts.{name}").create(made_for)
+    [sink] = import_module(f"gpud.agent.alerts.sinks.{name}").create(made_for)
     made: Sink = sink
     return made
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from gpud.agent import alerts
-from gpud.agent.alerts import apprise
+from gpud.agent.alerts.sinks import apprise
 from gpud.core.errors import DeliveryError
 from tests.agent.alerts.telling import (
     HOST,
@@ -77,7 +77,7 @@ def test_without_the_extra_it_says_what_to_install(
     """An interpreter that has everything but Apprise stands in: -S leaves site-packages out."""
     root = Path(alerts.__file__).parents[3]
     start = f"import runpy, sys; sys.path.insert(0, {str(root)!r})\n"
-    start += "runpy.run_module('gpud.agent.apprising', run_name='__main__')"
+    start += "runpy.run_module('gpud.agent.alerts.apprise_send', run_name='__main__')"
     monkeypatch.setattr(apprise, "COMMAND", (sys.executable, "-I", "-S", "-c", start))
     error = refusal(only("apprise", context(tmp_path, settings("json://h/"))), firing(SLOW))
     assert error.reason == "no_apprise"
@@ -91,8 +91,8 @@ def test_without_the_extra_it_says_what_to_install(
 def test_the_agent_never_loads_it() -> None:
     script = (
         "import sys, gpud.agent.compose\n"
-        "from gpud import discovery; from gpud.agent import alerts\n"
-        "discovery.modules(alerts); print('apprise' in sys.modules, 'requests' in sys.modules)"
+        "from gpud import discovery; from gpud.agent.alerts import sinks\n"
+        "discovery.modules(sinks); print('apprise' in sys.modules, 'requests' in sys.modules)"
     )
     done = subprocess.run(
         [sys.executable, "-I", "-c", script], capture_output=True, text=True, check=True

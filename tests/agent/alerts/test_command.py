@@ -19,7 +19,7 @@ from tests.waiting import until
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from gpud.agent.sink import Sink
+    from gpud.agent.alerts.sink import Sink
 
 SPEAKS = """#!/usr/bin/env python3
 import json, os, sys

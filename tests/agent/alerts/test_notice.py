@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from gpud.agent.alerts.notice import LONGEST, line
+from gpud.agent.alerts.sinks.notice import LONGEST, line
 from gpud.core.alerts import TEST, Severity
 from gpud.core.errors import DeliveryError
 from gpud.core.message import Message
 from tests.agent.alerts.telling import LOST, SLOW, context, ended, firing, hostile, only
 
 if TYPE_CHECKING:
-    from gpud.agent.sink import Sink
+    from gpud.agent.alerts.sink import Sink
 
 OVER = ended(SLOW, SLOW.starts_s + 60)
 SAID = SLOW.summary.replace("µ", "u")

@@ -12,7 +12,7 @@ from xml.sax.saxutils import escape
 
 import pytest
 
-from gpud.agent.alerts import toast
+from gpud.agent.alerts.sinks import toast
 from gpud.core.errors import DeliveryError
 from tests.agent.alerts.telling import LOST, SLOW, context, firing, hostile, only, refusal
 from tests.agent.smi_world import World
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from gpud.agent.sink import Sink
+    from gpud.agent.alerts.sink import Sink
 
 PLACE = f"mnt/c/{toast.INSIDE}"
 

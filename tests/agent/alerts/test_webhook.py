@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from gpud.agent.alerts import webhook as plugin
+from gpud.agent.alerts.sinks import webhook as plugin
 from gpud.core.message import Message
 from tests.agent.alerts.telling import (
     HOST,

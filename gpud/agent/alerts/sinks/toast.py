@@ -21,8 +21,8 @@ from gpud.core.text import escaped
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from gpud.agent.alerts.sink import Context, Sink
     from gpud.agent.children import Ended
-    from gpud.agent.sink import Context, Sink
     from gpud.core.message import Message
 
 NAME = "toast"

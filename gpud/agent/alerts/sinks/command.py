@@ -11,7 +11,7 @@ from gpud.core.errors import DeliveryError
 from gpud.core.text import escaped
 
 if TYPE_CHECKING:
-    from gpud.agent.sink import Context, Sink
+    from gpud.agent.alerts.sink import Context, Sink
     from gpud.core.message import Message
 
 NAME = "command"

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
 
 from gpud.agent import children
-from gpud.agent.sink import numbered
+from gpud.agent.alerts.sink import numbered
 from gpud.core import alertmanager
 from gpud.core.errors import DeliveryError
 from gpud.core.text import escaped
@@ -16,11 +16,11 @@ from gpud.core.text import escaped
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from gpud.agent.sink import Context, Sink
+    from gpud.agent.alerts.sink import Context, Sink
     from gpud.core.message import Message
 
 NAME = "webhook"
-COMMAND: Final = (sys.executable, "-I", "-m", "gpud.agent.posting")
+COMMAND: Final = (sys.executable, "-I", "-m", "gpud.agent.alerts.http_post")
 SUCCESS, REDIRECTION, SERVER_ERROR = 2, 3, 5
 """The first digit of a status."""
 LATER: Final = frozenset({408, 425, 429})

@@ -15,7 +15,7 @@ from gpud.core.errors import DeliveryError
 from gpud.core.message import ascii_line
 
 if TYPE_CHECKING:
-    from gpud.agent.sink import Context, Sink
+    from gpud.agent.alerts.sink import Context, Sink
     from gpud.core.message import Message
 
 NAME = "notice"

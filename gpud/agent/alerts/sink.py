@@ -1,6 +1,6 @@
 """What an alert sink is, and what it gets to know.
 
-Each public module in ``gpud.agent.alerts`` makes sinks: it defines its ``NAME`` and
+Each public module in ``gpud.agent.alerts.sinks`` makes sinks: it defines its ``NAME`` and
 ``create(context)``, which gives one for each address, none where nothing is configured.
 """
 

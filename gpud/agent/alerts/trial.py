@@ -11,8 +11,9 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from gpud.agent import logs, sinks
-from gpud.agent.sink import Context
+from gpud.agent import logs
+from gpud.agent.alerts import registry
+from gpud.agent.alerts.sink import Context
 from gpud.core.alerts import TEST, Alert, Severity
 from gpud.core.message import Message
 from gpud.core.settings import config_path
@@ -21,7 +22,7 @@ from gpud.core.text import escaped
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from gpud.agent.sink import Sink
+    from gpud.agent.alerts.sink import Sink
     from gpud.core.errors import DeliveryError
     from gpud.core.settings import Settings
 
@@ -37,7 +38,7 @@ def run(settings: Settings, name: str | None = None) -> tuple[list[str], int]:
     """
     logs.configure(Path(settings.log_dir, "agent/agent.log"), level="info", quietly=True)
     context = Context(settings, os.uname().nodename, spawned=lambda: None)
-    there = sinks.found(context)
+    there = registry.found(context)
     chosen = [sink for sink in there.sinks if name is None or _called(sink, name)]
     lines = [
         f"{escaped(plugin)}: not usable: {escaped(why)}"
@@ -70,7 +71,7 @@ def run(settings: Settings, name: str | None = None) -> tuple[list[str], int]:
 async def _sent(
     chosen: Sequence[Sink], message: Message, timeout_s: float
 ) -> list[DeliveryError | None]:
-    return await asyncio.gather(*(sinks.sent(sink, message, timeout_s) for sink in chosen))
+    return await asyncio.gather(*(registry.sent(sink, message, timeout_s) for sink in chosen))
 
 
 def _called(sink: Sink, name: str) -> bool:

@@ -8,17 +8,17 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, Final
 
 from gpud.agent import children
-from gpud.agent.sink import numbered
+from gpud.agent.alerts.sink import numbered
 from gpud.core.errors import DeliveryError
 from gpud.core.message import body, title
 from gpud.core.text import escaped
 
 if TYPE_CHECKING:
-    from gpud.agent.sink import Context, Sink
+    from gpud.agent.alerts.sink import Context, Sink
     from gpud.core.message import Message
 
 NAME = "apprise"
-COMMAND: Final = (sys.executable, "-I", "-m", "gpud.agent.apprising")
+COMMAND: Final = (sys.executable, "-I", "-m", "gpud.agent.alerts.apprise_send")
 WORDS: Final = {
     "no_apprise": "Apprise is not installed",
     "bad_url": "Apprise knows no service for this address",

@@ -12,7 +12,7 @@ from gpud.core.alerts import Severity
 from gpud.core.errors import DeliveryError
 
 if TYPE_CHECKING:
-    from gpud.agent.sink import Context, Sink
+    from gpud.agent.alerts.sink import Context, Sink
     from gpud.core.alerts import Alert
     from gpud.core.message import Message
 

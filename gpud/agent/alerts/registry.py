@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING, Final
 import structlog
 
 from gpud import discovery
-from gpud.agent import alerts as folder
 from gpud.agent import children
-from gpud.agent.sink import OFFERS
+from gpud.agent.alerts import sinks as folder
+from gpud.agent.alerts.sink import OFFERS
 from gpud.core.errors import DeliveryError
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
 
-    from gpud.agent.sink import Context, Sink
+    from gpud.agent.alerts.sink import Context, Sink
     from gpud.core.message import Message
 
 BEYOND_S: Final = 2 * children.GRACE_S
