@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import pwd
 import re
@@ -269,3 +270,18 @@ def test_root_shows_a_bounded_part_of_what_the_process_of_the_agents_user_says(
     with pytest.raises(GpudError):
         command.run_as_another(["sh", "-c", "yes >&2"], request)
     assert len(capfd.readouterr().err) == command.MOST_WORDS
+
+
+def test_on_a_terminal_a_capture_holds_no_raw_control_character(tmp_path: Path) -> None:
+    hostile = '{"name": "\x1b[2J\x9b2J\u202e\U000e0001 \xb5s"}'
+    child = ["/usr/bin/printf", "%s\\n", hostile]
+    run = f"command.run_as_another({child!r}, command.Request('-', programs=False))"
+    line = [sys.executable, "-c", f"from gpud.agent.capture import command\n{run}"]
+    with window(line) as shown:
+        shown.expect("}")
+        assert shown.ended() == 0
+    assert json.loads(shown.everything) == json.loads(hostile, strict=False)
+    assert shown.everything.isascii()
+    assert "\x1b" not in shown.everything
+    piped = subprocess.run(line, capture_output=True, check=True, timeout=60)
+    assert piped.stdout.decode() == f"{hostile}\n"

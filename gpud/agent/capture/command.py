@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import pwd
+import re
 import select
 import socket
 import subprocess
@@ -57,7 +59,7 @@ def run(settings: Settings, config: Path, request: Request) -> int:
         _say("asking this machine, which takes up to half a minute ...")
         made = asyncio.run(record.record(record.Asked(settings, config, smi=request.programs)))
         clean, counts = scrubbed(made, _known())
-        file.write(encode(clean))
+        file.write(_harmless(encode(clean), file))
         file.flush()
     for line in _summary(clean, counts, path, programs=request.programs):
         _say(line)
@@ -79,10 +81,18 @@ def run_as_another(command: Sequence[str], request: Request) -> int:
                 fix="the lines above say why; or run `gpud capture` as an ordinary user",
             )
         made.seek(0)
-        file.write(made.read(LARGEST))
+        file.write(_harmless(made.read(LARGEST), file))
     if path is not None:
         _say(_yours(path))
     return 0
+
+
+def _harmless(document: bytes, file: BinaryIO) -> bytes:
+    """Escape all but ASCII for a terminal, as JSON does it; a file has the bytes as they are."""
+    if not file.isatty():
+        return document
+    text = document.decode(errors="replace")
+    return re.sub(r"[^\n -~]", lambda found: json.dumps(found[0])[1:-1], text).encode()
 
 
 def _ended(command: Sequence[str], stdout: BinaryIO, env: Mapping[str, str]) -> int:
