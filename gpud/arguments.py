@@ -42,15 +42,28 @@ class Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         """Print both on stderr and end with 2."""
         print(escaped(f"gpud: {message}"), file=sys.stderr)
-        print(f"  fix: {escaped(_meant(message) or f'{self.prog} --help')}", file=sys.stderr)
+        print(f"  fix: {escaped(self._meant(message) or f'{self.prog} --help')}", file=sys.stderr)
         self.exit(2)
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:  # noqa: ANN401  # as argparse
-        """Reject words that no option takes; the fix is the help of the verb that reads them."""
+        """Reject words that no option takes; the fix names an option of this verb, or its help."""
         read, rest = super().parse_known_args(args, namespace)
         if rest:
             self.error(f"unrecognized arguments: {' '.join(rest)}")
         return read, rest
+
+    def _meant(self, message: str) -> str | None:
+        """Guess what was meant in place of a word that is no choice and no option."""
+        choice = re.search(r"invalid choice: '([^']*)' \(choose from (.*)\)", message)
+        option = re.search(r"unrecognized arguments: --([^ =]+)", message)
+        if choice is not None:
+            typed, names = choice[1], [word.strip("' ") for word in choice[2].split(",")]
+        elif option is not None:  # without the dashes, which would make all of them alike
+            typed, names = option[1], [name.lstrip("-") for name in self._option_string_actions]
+        else:
+            return None
+        near = get_close_matches(typed, names, n=1)
+        return f"did you mean {'' if choice else '--'}{near[0]}?" if near else None
 
 
 def parser() -> Parser:
@@ -176,16 +189,6 @@ def _colour(to: argparse.ArgumentParser) -> None:
 
 def _sentence(text: str) -> str:
     return f"{text[0].upper()}{text[1:]}."
-
-
-def _meant(message: str) -> str | None:
-    """Guess what was meant in place of a word that is none of the choices."""
-    found = re.search(r"invalid choice: '([^']*)' \(choose from (.*)\)", message)
-    if found is None:
-        return None
-    known = [word.strip("' ") for word in found[2].split(",")]
-    near = get_close_matches(found[1], known, n=1)
-    return f"did you mean {near[0]}?" if near else None
 
 
 def _history_options(history: argparse.ArgumentParser) -> None:
