@@ -217,9 +217,11 @@ def _status(given: argparse.Namespace, place: Place) -> int:
             every_s=given.watch,
             colour=given.color,
         )
-    told = with_fixes(document(run_dir), program(place.home))
+    told = document(run_dir)
     if told is None:
         return _nobody(place, run_dir, as_json=given.json)
+    if (start := program(place.home)) != ["gpud"]:
+        told = with_fixes(told, start)
     if given.json:
         print(json.dumps(told))
     else:
