@@ -69,6 +69,16 @@ def killed_when_found(self, listener):
 Dockerd.find = killed_when_found
 {RUN}"""
 """A supervisor whose dockerd dies right after it was looked up, once, when ``kill`` is there."""
+SLOW_EVERY_OTHER_TIME = f"""
+import itertools, time
+from gpud.root.dockerd import Dockerd
+find, slow = Dockerd.find, itertools.cycle((0, 1))
+def slowly(self, listener):
+    time.sleep(next(slow))
+    return find(self, listener)
+Dockerd.find = slowly
+{RUN}"""
+"""A supervisor that needs a second more to look at /proc, every other time, as under load."""
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root starts a dockerd")
 
 
@@ -149,3 +159,23 @@ def test_dockerd_that_answers_late_or_with_an_error_is_not_hung(
     before = supervised.when(lambda r: r["dockerd"]["state"] == "unresponsive", "no good answer")
     after = supervised.when(lambda r: r["beat_s"] > before["beat_s"] + 6, "many more looks")
     assert (after["dockerd"]["process"], after["dockerd"]["restarts"]) == (first, {})
+
+
+@needs_root
+def test_slow_look_at_a_silent_dockerd_is_no_pause_of_the_machine(
+    place: Path, supervised: Supervised
+) -> None:
+    supervised.settings = settings(place)
+    supervised.settings["dockerd"] |= {
+        "ping_interval_s": 0.5,
+        "ping_timeout_s": 0.5,
+        "hung_after_s": 3.0,
+    }
+    supervised.program = SLOW_EVERY_OTHER_TIME
+    supervised.start()
+    first = supervised.when(running, "a running dockerd")["dockerd"]["process"]
+    os.kill(first["pid"], signal.SIGSTOP)
+    ended = supervised.when(
+        lambda r: running(r) and r["dockerd"]["process"] != first, "the next dockerd"
+    )
+    assert ended["dockerd"]["restarts"] == {"hung": 1}
