@@ -33,7 +33,6 @@ VERBS = (
     ("alerts",),
     ("baseline", "show"),
     ("history", "--probe", "launch"),
-    ("history", "--chart", "--probe", "launch", "--since", "7d"),
     ("logs",),
     ("config", "show"),
     ("completion", "bash"),

@@ -18,7 +18,6 @@ from gpud.core.text import escaped
 
 MOST_REPEATS: Final = 100
 MOST_ROWS: Final = 100_000
-MOST_DAYS: Final = 3650
 SHORTEST_WATCH_S: Final = 0.1
 LONGEST_WATCH_S: Final = 3600.0
 COLOURS: Final = ("auto", "always", "never")
@@ -88,15 +87,7 @@ def parser() -> Parser:
     doctor = verb("doctor", "check this machine, say what is wrong and how to mend it")
     _json(doctor)
     _probe_options(verb("probe", "run probes now, by hand"))
-    _history_options(
-        verb("history", "print what was measured, draw it, copy it, or write all of it as CSV")
-    )
-    report = verb("report", "say what changed in the last weeks, from the history")
-    report.add_argument(
-        "--days", type=_days, default=30.0, metavar="N", help="how far back (default: 30)"
-    )
-    report.add_argument("--html", metavar="FILE", help="write one page with charts (-: here)")
-    _json(report)
+    _history_options(verb("history", "print what was measured, copy it, or write all of it as CSV"))
     deciding.add(verb)
     _log_options(verb("logs", "print what agent, root and dockerd wrote, by time"))
     verb("up", "start gpud in the background (root, through sudo)")
@@ -214,7 +205,6 @@ def _history_options(history: argparse.ArgumentParser) -> None:
 
     history.usage = "gpud history [OPTION...] [export | backup]"
     chosen(history, nothing=None)
-    _colour(history)
     history.add_argument(
         "--limit",
         type=_rows,
@@ -227,13 +217,6 @@ def _history_options(history: argparse.ArgumentParser) -> None:
         forms.add_argument(
             f"--{form}", dest="form", action="store_const", const=form, help=f"print {form.upper()}"
         )
-    forms.add_argument(
-        "--chart",
-        dest="form",
-        action="store_const",
-        const="chart",
-        help="draw each series; 7 days without --since",
-    )
     actions = history.add_subparsers(
         prog=history.prog, metavar="ACTION", help="leave it out to print"
     )
@@ -261,16 +244,6 @@ def _rows(text: str) -> int:
     if not (text.isascii() and text.isdigit() and 1 <= int(text) <= MOST_ROWS):
         raise argparse.ArgumentTypeError(f"must be 1 to {MOST_ROWS}, not {text!r}")
     return int(text)
-
-
-def _days(text: str) -> float:
-    try:
-        days = float(text)
-    except ValueError:
-        days = 0.0
-    if not 0 < days <= MOST_DAYS:
-        raise argparse.ArgumentTypeError(f"must be a number above 0, up to {MOST_DAYS}")
-    return days
 
 
 def _lines(text: str) -> int:

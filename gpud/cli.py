@@ -333,10 +333,6 @@ def _history(given: argparse.Namespace, place: Place) -> int:
             now_s=now_s,
             bring=bring or bringing.here,
         )
-    if given.form == "chart":
-        from gpud.term import chart
-
-        return chart.show(settings, request, colour=given.color, now_s=now_s)
     return command.show(settings, request, form=given.form, now_s=now_s)
 
 
@@ -353,22 +349,6 @@ def _bring(settings: Settings, place: Place) -> Bring | None:
     from gpud import handover
 
     return partial(handover.brought, settings, place)
-
-
-def _report(given: argparse.Namespace, place: Place) -> int:
-    settings, _ = place.settings_or_defaults()
-    from gpud.agent import bringing
-    from gpud.report import command
-
-    if given.html in {None, "-"}:
-        _not_as_root(settings, place)
-    return command.run(
-        Path(settings.state_dir),
-        given.days,
-        html=given.html,
-        as_json=given.json,
-        bring=_bring(settings, place) or bringing.here,
-    )
 
 
 def _decide(given: argparse.Namespace, place: Place) -> int:
@@ -485,7 +465,6 @@ RUN: Final[Mapping[str, Callable[[argparse.Namespace, Place], int]]] = {
     "history": _history,
     "logs": _logs,
     "probe": _probe,
-    "report": _report,
     "restart": _restart,
     "run": _run,
     "status": _status,

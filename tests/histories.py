@@ -1,6 +1,6 @@
 """Histories as an agent writes them: one run, runs by the hour, and figures that differ as real do.
 
-``tests/report/months.py`` and ``tests/browser/past.py`` tell longer stories with these.
+``tests/browser/past.py`` tells a longer story with these.
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 MOMENT: Final = re.compile(r"\b(\d{4})-(\d\d)-(\d\d) (\d\d):(\d\d) UTC\b")
 """A moment in a text of the agent's. Who shows the text writes it in the zone of who looks."""
 _VERBS = (
-    "alerts|baseline|capture|completion|config|doctor|down|gpus|history|logs|probe|report|restart"
+    "alerts|baseline|capture|completion|config|doctor|down|gpus|history|logs|probe|restart"
     "|run|status|up|version"
 )
 _COMMAND = re.compile(rf"(?<![\w/.-])gpud (?=(?:{_VERBS})\b)")

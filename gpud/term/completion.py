@@ -19,7 +19,7 @@ from gpud.core.containers import MODE, PROBE
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-FILES: Final = {"config", "file", "html", "output"}
+FILES: Final = {"config", "file", "output"}
 DIRECTORIES: Final = {"home"}
 FIRES: Final = (
     '"fingerprint": ?"[0-9a-f]{16}", ?"starts_s": ?[^,]+, ?"updated_s": ?[^,]+, ?"firing": ?true'

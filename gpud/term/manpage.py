@@ -29,13 +29,13 @@ ENVIRONMENT: Final = {
     "from whoever calls sudo.",
     "NO_COLOR": "If it is not empty, nothing is coloured unless --color=always says so.",
     "TERM": "A dumb terminal gets no colour, and no characters beyond ASCII.",
-    "LC_ALL, LC_CTYPE, LANG": "Without UTF-8 in the first that is set, charts are drawn in ASCII.",
+    "LC_ALL, LC_CTYPE, LANG": "Without UTF-8 in the first that is set, bars are drawn in ASCII.",
     "COLUMNS, LINES": "The room to draw in, in place of what the terminal says.",
 }
 EXAMPLES: Final = {
     "gpud status --watch": "Look at everything until q is pressed.",
-    "gpud history --chart --probe launch --mode submit --since 7d": "Draw what it took to submit "
-    "a kernel in the last week, with the driver's changes.",
+    "gpud history --probe launch --mode submit --since 7d": "Print what it took to submit a kernel "
+    "in the last week.",
     "gpud logs -f --level warning": "Follow what goes wrong.",
     "gpud probe launch --repeat 5": "Measure now, five times.",
     "sudo gpud restart": "Start gpud anew; dockerd and its containers run on.",

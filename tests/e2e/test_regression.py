@@ -71,7 +71,7 @@ def assert_told_everywhere(driven: Machine, decision: Decision, told: dict[str, 
     assert gpud.value("gpud_regression_active", kind="driver", **LABELS) == 1
     assert gpud.value("gpud_slowdown_ratio", **LABELS) == pytest.approx(1.12, abs=0.03)
     assert gpud.value("gpud_alerts_firing", alertname=REGRESSION, severity=severity) == 1
-    for words in (("status",), ("alerts",), ("report",)):
+    for words in (("status",), ("alerts",)):
         said = cli(gpud, *words)
         assert OLD in said.stdout, words
         assert NEW in said.stdout, words

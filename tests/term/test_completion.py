@@ -46,7 +46,7 @@ def shell(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Window]:
         pytest.skip(f"no {name} here")
     script = tmp_path / {"bash": "gpud", "zsh": "_gpud", "fish": "gpud.fish"}[name]
     script.write_text(completion.script(arguments.parser(), name))
-    (tmp_path / "report.html").touch()
+    (tmp_path / "history.csv").touch()
     homes.write(tmp_path, told())
     program = tmp_path / "bin/gpud"
     program.parent.mkdir()
@@ -91,7 +91,7 @@ def test_tab_lists_the_probes_before_anything_is_typed(shell: Window, typed: str
         ("gpud probe nbo", "gpud probe nbody "),
         ("gpud history --probe small_c", "gpud history --probe small_copy "),
         ("gpud alerts test webh", "gpud alerts test webhook "),
-        ("gpud report --html rep", "gpud report --html report.html "),
+        ("gpud history export -o hist", "gpud history export -o history.csv "),
         ("gpud logs --component dock", "gpud logs --component dockerd "),
         ("gpud history --mode roundtrip_", "gpud history --mode roundtrip_cold "),
         (f"gpud alerts ack {FIRES[:3]}", f"gpud alerts ack {FIRES[:8]} "),

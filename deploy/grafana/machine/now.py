@@ -75,7 +75,7 @@ def _words() -> list[Panel]:
             Text(
                 "Figures that are worse",
                 "Streams (GPU, probe, mode) in which a change for the worse holds. Good is 0. One "
-                "alone may be chance; see the row on regressions, then `gpud report`.",
+                "alone may be chance; see the row on regressions, then `gpud alerts`.",
                 "none",
             ),
             Query(f"sum(max by (gpu, probe, mode) ({of('gpud_regression_active')}))", "streams"),
