@@ -17,12 +17,12 @@ import subprocess
 import sys
 import threading
 import time
-import urllib.error
-import urllib.request
 from base64 import b64decode
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from difflib import unified_diff
+from functools import partial
+from http.client import HTTPConnection
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from itertools import groupby
 from pathlib import Path
@@ -35,53 +35,56 @@ from tests.e2e.program import Program, as_nobody, cuda, nvml, only, program
 from tests.waiting import until
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
 
-pytestmark = pytest.mark.timeout(600)
-HERE = Path(__file__).parent
-GPU = "GPU-6d0c5f2e-8a41-4b7d-9e13-000000000000"
+pytestmark = [
+    pytest.mark.timeout(600),
+    pytest.mark.skipif(os.geteuid() != 0, reason="the agent runs as nobody, as root starts it"),
+]
+FOLDER = Path(__file__).parent / "agent"
+HISTORY = Path(__file__).parent / "history.sql"
 NEWEST_S = 1_800_003_600
-"""The end of history.sql, a whole hour."""
-FIXED = {"schema_version", "level", "index", "gpu", "version"}
-"""Fields whose numbers are no measurements."""
-MACHINE = {"clocksource", "python", "numpy", "ptx_sha256"}
-"""Fields of which the machine decides what they hold."""
-NOISY = {"peaks", "flags", "missing"}
-"""Lists whose length depends on what else the machine does, and families that come of them."""
-NOISY_FAMILIES = ("gpud_probe_latency_peak", "gpud_probe_flagged", "gpud_probe_missing")
-UNORDERED = {"health", "sinks", "sources"}
-"""Objects whose keys come in the order in which things happened."""
+"""The end of the history, a whole hour."""
+GPU = "GPU-6d0c5f2e-8a41-4b7d-9e13-000000000000"
+NOBODY = 65534
+POWERSHELL = "sysroot/mnt/c/Windows/System32/WindowsPowerShell/v1.0/powershell.exe"
 SETTLES_S, LEAST_S = 90.0, 15.0
 """For so long an output may differ: since the start, and since it was first produced."""
-POWERSHELL = "mnt/c/Windows/System32/WindowsPowerShell/v1.0/powershell.exe"
-NOBODY = 65534
-OPENMETRICS = "application/openmetrics-text; version=1.0.0"
+
+FIXED = {"schema_version", "level", "index", "gpu", "version"}
+"""Fields whose numbers are no measurements."""
+MACHINE = {"clocksource", "python", "numpy", "ptx_sha256", "peaks", "flags", "missing"}
+"""Fields that depend on the machine, or on what else it does."""
+NOISY = ("gpud_probe_latency_peak", "gpud_probe_flagged")
+"""Families that are there on some runs only."""
+UNORDERED = {"health", "sinks", "sources"}
+"""Objects whose keys come in the order in which things happened."""
+PLACEHOLDERS = {
+    r"/tmp/gpud-e2e-\w+": "<home>",
+    re.escape(sys.prefix): "<venv>",
+    re.escape(gpud.__version__): "<version>",
+    re.escape(os.uname().release): "<kernel>",
+    r'python="[^"]+"': 'python="<version>"',
+    r"127\.0\.0\.1:\d+": "127.0.0.1:<port>",
+    rf"\b{re.escape(os.uname().nodename)}\b": "<host>",
+    r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?(Z|[+-]\d\d:\d\d)": "<time>",
+    r"(?<!GPU-)\b[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}\b": "<uuid>",
+    r"\b[0-9a-f]{32}\b": "<id>",
+}
+
 PATHS = ("status", "probes", f"history?probe=launch&gpu={GPU}", "alerts?since=0", "events")
 VERBS = (
-    "status --json",
-    "doctor --json",
-    "probe --list --json",
-    "probe cpu_call --json",
-    "history --limit 12 --json",
-    "history --limit 12 --csv",
-    "alerts --json",
-    "alerts --all --json",
-    "baseline show --json",
-    "version",
+    *("status --json", "doctor --json", "probe --list --json", "probe cpu_call --json"),
+    *("history --limit 12 --json", "history --limit 12 --csv", "alerts --json"),
+    *("alerts --all --json", "baseline show --json", "version"),
 )
 RUNNING = ("history export", "config show", "config check", "logs", "alerts test log")
 STOPPED = ("status", "history", "alerts", "baseline show", "config check", "logs", "probe --list")
 USAGE = (
-    *(
-        "",
-        "nonsense",
-        "status --nonsense",
-        "probe nonsense",
-        "probe --repeat 0",
-        "history nonsense",
-    ),
-    *("history --since never", "alerts ack", "alerts ack nonsense", "alerts test nonsense"),
-    *("baseline", "baseline accept nonsense", "gpus forget nonsense", "completion nonsense"),
+    *("", "nonsense", "status --nonsense", "probe nonsense", "probe --repeat 0"),
+    *("history nonsense", "history --since never", "alerts ack", "alerts ack nonsense"),
+    *("alerts test nonsense", "baseline", "baseline accept nonsense", "gpus forget nonsense"),
+    "completion nonsense",
 )
 DENIED = ("baseline accept --all", f"gpus forget {GPU}", "down", "status", "alerts")
 REQUESTS = (
@@ -96,44 +99,49 @@ REQUESTS = (
 
 
 def normalised(value: Any, name: str = "") -> Any:
-    """Leave out what differs from run to run, and elements of a list that are then as the last."""
-    if name in MACHINE | NOISY:
+    """Replace what differs from run to run; of equal elements of a list in a row, keep the first.
+
+    Keys, their order, types, units and words stay.
+    """
+    if name in MACHINE:
         return "<machine>"
     if isinstance(value, dict):
         pairs = sorted(value.items()) if name in UNORDERED else value.items()
-        return {words(key): normalised(one, key) for key, one in pairs}
+        return {words(key): normalised(each, key) for key, each in pairs}
     if isinstance(value, list):
-        return [one for one, _ in groupby(normalised(one, name) for one in value)]
+        return [each for each, _ in groupby(normalised(each, name) for each in value)]
     if isinstance(value, str):
         return words(value)
     return value if value is None or isinstance(value, bool) or name in FIXED else "<number>"
 
 
 def words(text: str) -> str:
-    for pattern, placeholder in (
-        (r"/tmp/gpud-e2e-\w+", "<home>"),
-        (re.escape(gpud.__version__), "<version>"),
-        (re.escape(os.uname().release), "<kernel>"),
-        (r'python="[^"]+"', 'python="<version>"'),
-        (r"127\.0\.0\.1:\d+", "127.0.0.1:<port>"),
-        (rf"\b{re.escape(os.uname().nodename)}\b", "<host>"),
-        (r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?(Z|[+-]\d\d:\d\d)", "<time>"),
-        (r"(?<!GPU-)\b[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}\b", "<uuid>"),
-        (r"\b[0-9a-f]{32}\b", "<id>"),
-    ):
+    for pattern, placeholder in PLACEHOLDERS.items():
         text = re.sub(pattern, placeholder, text)
     return text
 
 
-def document(text: str | bytes) -> str:
-    return json.dumps(normalised(json.loads(text)), indent=1, ensure_ascii=False) + "\n"
+def document(value: Any) -> str:
+    if isinstance(value, (str, bytes)):
+        value = json.loads(value)
+    return json.dumps(normalised(value), indent=1, ensure_ascii=False) + "\n"
 
 
-def lines(text: str) -> str:
-    """Normalise the text of metrics or a table: a number that ends a cell is a measurement."""
-    return re.sub(
-        r"(?<=[ ,])-?[\d.]+(e[-+]?\d+)?(?=$|,)", "<number>", words(text), flags=re.MULTILINE
-    )
+def table(text: str) -> str:
+    """Normalise metrics or CSV: a number that ends a line or fills a cell is a measurement."""
+    number = r"(?m)(?<=[ ,])-?[\d.]+(e[-+]?\d+)?(?=$|,)"
+    return re.sub(number, "<number>", words(text))
+
+
+def write(path: Path, text: str, mode: int = 0o644) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
+    path.chmod(mode)
+
+
+def read(path: Path) -> list[str]:
+    """Read the whole lines of a file that may not exist yet."""
+    return path.read_text().rpartition("\n")[0].splitlines() if path.exists() else []
 
 
 @dataclass
@@ -142,67 +150,43 @@ class Sinks:
 
     home: Path
     posted: dict[str, list[Any]] = field(default_factory=lambda: {"/webhook": [], "/apprise": []})
-
-    @property
-    def inbox(self) -> Path:
-        return self.home / "inbox"
+    notices: list[str] = field(default_factory=list)
 
     def settings(self, port: int) -> dict[str, Any]:
-        self.inbox.mkdir()
-        self.inbox.chmod(0o777)
-        self.program("notify", f"cat >>{self.inbox}/command")
-        self.program(f"sysroot/{POWERSHELL}", f"cat >>{self.inbox}/toast; printf shown")
-        secrets = self.home / "etc/gpud/secrets.toml"
-        secrets.parent.mkdir(parents=True)
-        secrets.write_text(
-            f'[alerts]\nwebhook_urls = ["http://127.0.0.1:{port}/webhook"]\n'
-            f'apprise_urls = ["json://127.0.0.1:{port}/apprise"]\n'
-        )
-        secrets.chmod(0o640)
-        if os.geteuid() == 0:
-            os.chown(secrets, 0, NOBODY)
-        return {
-            "command": [f"{self.home}/notify"],
-            "toast": True,
-            "group_wait_s": 0.0,
-            "warm_up_s": 0.0,
-            "repeat_interval_s": 2.0,
-        }
-
-    def program(self, name: str, script: str) -> None:
-        path = self.home / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(f"#!/bin/sh\n{script}\n")
-        path.chmod(0o755)
+        inbox, secrets = self.home / "inbox", self.home / "etc/gpud/secrets.toml"
+        inbox.mkdir()
+        inbox.chmod(0o777)
+        write(self.home / "notify", f"#!/bin/sh\ncat >>{inbox}/command\n", 0o755)
+        write(self.home / POWERSHELL, f"#!/bin/sh\ncat >>{inbox}/toast; printf shown\n", 0o755)
+        urls = {"webhook_urls": f"http://127.0.0.1:{port}/webhook"}
+        urls |= {"apprise_urls": f"json://127.0.0.1:{port}/apprise"}
+        lines = [f'{key} = ["{url}"]' for key, url in urls.items()]
+        write(secrets, "\n".join(["[alerts]", *lines]), 0o640)
+        os.chown(secrets, 0, NOBODY)
+        soon = {"group_wait_s": 0.0, "warm_up_s": 0.0, "repeat_interval_s": 2.0}
+        return {"command": [f"{self.home}/notify"], "toast": True, **soon}
 
     def received(self) -> dict[str, list[Any]]:
-        log = self.home / "var/log/gpud/agent/agent.log"
-        logged = [json.loads(line) for line in read(log)]
-        return normalised(  # type: ignore[no-any-return]
-            {
-                "webhook": self.posted["/webhook"],
-                "apprise": self.posted["/apprise"],
-                "command": [json.loads(line) for line in read(self.inbox / "command")],
-                "toast": [json.loads(b64decode(line)) for line in read(self.inbox / "toast")],
-                "log": [
-                    one for one in logged if one["event"] in {"alert_firing", "alert_resolved"}
-                ],
-            }
-        )
+        logged = map(json.loads, read(self.home / "var/log/gpud/agent/agent.log"))
+        messages = {
+            "webhook": self.posted["/webhook"],
+            "apprise": self.posted["/apprise"],
+            "command": [json.loads(line) for line in read(self.home / "inbox/command")],
+            "toast": [json.loads(b64decode(line)) for line in read(self.home / "inbox/toast")],
+            "log": [each for each in logged if re.match("alert_(firing|resolved)", each["event"])],
+        }
+        return {sink: normalised(each) for sink, each in messages.items()}
 
     def when(self, count: int) -> None:
         """Wait until each sink has received so many different messages."""
-        until(
-            lambda: all(len(one) >= count for one in self.received().values()),
-            f"{count} messages at every sink",
-        )
+        what = f"{count} messages at every sink"
+        until(lambda: all(len(each) >= count for each in self.received().values()), what)
 
-
-def read(path: Path) -> list[str]:
-    """Give the whole lines of a file that may not be there yet."""
-    with contextlib.suppress(OSError):
-        return path.read_text().rpartition("\n")[0].splitlines()
-    return []
+    def notice(self, *, empty: bool = False) -> None:
+        """Wait for the line that the next shell shows, or until there is none."""
+        path = self.home / "run/gpud/notice"
+        until(lambda: path.exists() and bool(path.read_text()) is not empty, "the notice")
+        self.notices.append(path.read_text())
 
 
 @contextlib.contextmanager
@@ -239,233 +223,190 @@ class Recorder:
 
     def record(self, name: str, produce: Callable[[], str]) -> None:
         """Produce an output until it is as agreed; what settles late may take its time."""
-        path, previous = HERE / "agent" / name, ""
+        path, previous = FOLDER / name, ""
         deadline = max(self.until_s, time.monotonic() + LEAST_S)
-        agreed = path.read_text() if path.exists() and not self.update else None
         while time.monotonic() < deadline:
             self.outputs[name] = produce()
-            if self.update:
-                path.write_text(self.outputs[name])
-            if self.outputs[name] == (previous if agreed is None else agreed):
-                return
+            agreed = previous if self.update or not path.exists() else path.read_text()
+            if self.outputs[name] == agreed:
+                break
             previous = self.outputs[name]
             time.sleep(1)  # a page is rendered once a second, a history read every few seconds
+        if self.update:
+            path.write_text(self.outputs[name])
 
 
 def history(home: Path) -> None:
     """Put the history in place, moved so that its last hour is the one that ended last."""
     shift_s = int(time.time()) // 3600 * 3600 - NEWEST_S
     moved = re.sub(
-        r"\b1(799|800)\d{6}(?=\D)",
-        lambda match: str(int(match[0]) + shift_s),
-        (HERE / "history.sql").read_text(),
+        r"\b1(799|800)\d{6}(?=\D)", lambda at: str(int(at[0]) + shift_s), HISTORY.read_text()
     )
     path = home / "var/lib/gpud/gpud.db"
     path.parent.mkdir(parents=True)
     with contextlib.closing(sqlite3.connect(path)) as connection:
         connection.executescript(moved)
-    if os.geteuid() == 0:  # then the agent runs as nobody
-        for each in (path, path.parent):
-            os.chown(each, NOBODY, NOBODY)
+    for each in (path, path.parent):
+        os.chown(each, NOBODY, NOBODY)
 
 
-def machine(home: Path) -> socket.socket:
-    """Make the files of a WSL2 machine, and the socket that starts Windows programs."""
-    for name, text in {
-        "proc/sys/kernel/osrelease": "6.6.87.2-microsoft-standard-WSL2\n",
-        "proc/uptime": "90000.00 1.00\n",
-        "proc/sys/fs/binfmt_misc/WSLInterop": "enabled\ninterpreter /init\n",
-        "etc/os-release": 'PRETTY_NAME="Debian GNU/Linux 12 (bookworm)"\n',
-        "run/WSL/placeholder": "",
-    }.items():
-        path = home / "sysroot" / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text)
-    path = home / "sysroot/run/WSL/8_interop"
-    interop = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    interop.bind(str(path))
-    path.chmod(0o666)
-    interop.listen(4)
-    return interop
+@contextlib.contextmanager
+def machine(**settings: dict[str, Any]) -> Iterator[Program]:
+    """A gpud to start on a WSL2 machine whose Windows programs can be started."""
+    with program(**settings) as made, socket.socket(socket.AF_UNIX) as interop:
+        root = made.home / "sysroot"
+        made.sysroot = str(root)
+        write(root / "proc/sys/kernel/osrelease", "6.6.87.2-microsoft-standard-WSL2\n")
+        write(root / "proc/uptime", "90000.00 1.00\n")
+        write(root / "proc/sys/fs/binfmt_misc/WSLInterop", "enabled\ninterpreter /init\n")
+        write(root / "etc/os-release", 'PRETTY_NAME="Debian GNU/Linux 12 (bookworm)"\n')
+        path = root / "run/WSL/8_interop"
+        path.parent.mkdir(parents=True)
+        interop.bind(str(path))
+        interop.listen(4)
+        path.chmod(0o666)
+        yield made
 
 
 def cli(
-    gpud: Program, command: str, prefix: tuple[str, ...] = ()
+    gpud: Program, command: str, prefix: Sequence[str] = ()
 ) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [*prefix, sys.executable, "-I", "-m", "gpud", "--home", str(gpud.home), *command.split()],
-        capture_output=True,
-        text=True,
-        check=False,
-        cwd="/",
-        timeout=60,
-    )
+    line = [*prefix, sys.executable, "-I", "-m", "gpud", "--home", str(gpud.home), *command.split()]
+    return subprocess.run(line, capture_output=True, text=True, check=False, cwd="/", timeout=60)
 
 
-def codes(gpud: Program, commands: tuple[str, ...], prefix: tuple[str, ...] = ()) -> str:
+def codes(gpud: Program, commands: tuple[str, ...], prefix: Sequence[str] = ()) -> str:
     with ThreadPoolExecutor(4) as pool:
-        found = pool.map(lambda one: cli(gpud, one, prefix).returncode, commands)
-        return json.dumps(dict(zip(commands, found, strict=True)), indent=1) + "\n"
+        results = pool.map(lambda command: cli(gpud, command, prefix).returncode, commands)
+        return json.dumps(dict(zip(commands, results, strict=True)), indent=1) + "\n"
 
 
 def output(gpud: Program, command: str) -> str:
-    ran = cli(gpud, command)
-    if command == "doctor --json":  # what is wrong with this machine is no matter of the format
-        checks = [
-            (one["name"], one["title"], list(one)) for one in json.loads(ran.stdout)["checks"]
-        ]
-        return json.dumps([list(json.loads(ran.stdout)), checks], indent=1) + "\n"
-    text = document(ran.stdout) if command.endswith("--json") else lines(ran.stdout)
-    return f"{text}exit code {ran.returncode}\n"
+    result = cli(gpud, command)
+    if command == "doctor --json":  # what is wrong with this machine does not belong here
+        report = json.loads(result.stdout)
+        checks = [f"{each['name']}: {each['title']}: {list(each)}" for each in report["checks"]]
+        return json.dumps({"keys": list(report), "checks": checks}, indent=1) + "\n"
+    text = document(result.stdout) if command.endswith("--json") else table(result.stdout)
+    return f"{text}exit code {result.returncode}\n"
 
 
-def answer(gpud: Program, request: str) -> dict[str, Any]:
-    """Ask for "METHOD PATH HEADER=VALUE"; give the code and headers, a small body too."""
+def ask(gpud: Program, request: str) -> tuple[int, dict[str, str], str]:
+    """Send "METHOD PATH HEADER=VALUE"; return the code, the headers and the body."""
     method, path, *pairs = request.split(" ")
-    headers = dict(pair.split("=", 1) for pair in pairs)
-    asked = urllib.request.Request(
-        f"http://127.0.0.1:{gpud.port}{path}", method=method, headers=headers
-    )
-    try:
-        with urllib.request.urlopen(asked, timeout=20) as got:
-            code, head, body = got.status, got.headers, got.read()
-    except urllib.error.HTTPError as error:
-        with error as got:
-            code, head, body = got.code, got.headers, got.read()
-    varying = {"date", "etag", "content-length", "last-modified"}
-    found = {"code": str(code)} | {k: v for k, v in head.items() if k.lower() not in varying}
-    if "allow" in found:
-        found["allow"] = ", ".join(sorted(found["allow"].split(", ")))
-    return found | ({"body": body.decode()} if len(body) < 300 else {})
+    with contextlib.closing(HTTPConnection("127.0.0.1", gpud.port, timeout=20)) as connection:
+        connection.request(method, path, headers=dict(pair.split("=", 1) for pair in pairs))
+        answer = connection.getresponse()
+        return answer.status, dict(answer.getheaders()), answer.read().decode()
 
 
 def answers(gpud: Program) -> str:
-    return document(json.dumps({one: answer(gpud, one) for one in REQUESTS}))
+    """Return codes, headers and short bodies."""
+    asked: dict[str, Any] = {}
+    for request in REQUESTS:
+        code, headers, body = ask(gpud, request)
+        for name in ("date", "etag", "content-length"):
+            headers.pop(name, None)
+        if "allow" in headers:
+            headers["allow"] = ", ".join(sorted(headers["allow"].split(", ")))
+        asked[request] = {"code": str(code), **headers, "body": body if len(body) < 300 else "..."}
+    return document(asked)
 
 
 def description(gpud: Program) -> str:
-    """Give the paths and the schemas with their fields, and which of them are required."""
-    said = json.loads(gpud.get("/api/v1/openapi.json"))
+    """Return the paths and the schemas: their fields, and which of them are required."""
+    described = json.loads(gpud.get("/api/v1/openapi.json"))
     schemas = {
         name: {key: key in schema.get("required", ()) for key in schema.get("properties", ())}
-        for name, schema in said["components"]["schemas"].items()
+        for name, schema in described["components"]["schemas"].items()
     }
-    return json.dumps({"paths": list(said["paths"]), "schemas": schemas}, indent=1) + "\n"
+    return json.dumps({"paths": list(described["paths"]), "schemas": schemas}, indent=1) + "\n"
 
 
-def metrics(gpud: Program, accept: str = "text/plain") -> str:
-    asked = urllib.request.Request(
-        f"http://127.0.0.1:{gpud.port}/metrics", headers={"Accept": accept}
-    )
-    with urllib.request.urlopen(asked, timeout=20) as got:
-        families = re.split(r"(?=^# HELP )", lines(got.read().decode()), flags=re.MULTILINE)
-    return "".join(  # of a family, samples come in the order in which things happened
+def metrics(gpud: Program, accept: str) -> str:
+    """Scrape; the samples of a family come in the order in which things happened."""
+    families = re.split(r"(?m)(?=^# HELP )", table(ask(gpud, f"GET /metrics Accept={accept}")[2]))
+    return "".join(
         line
-        for one in families
-        if not one.startswith(tuple(f"# HELP {name}" for name in NOISY_FAMILIES))
-        for line in sorted(one.splitlines(keepends=True), key=sample)
+        for family in families
+        if not family.startswith(tuple(f"# HELP {name}" for name in NOISY))
+        for line in sorted(
+            family.splitlines(keepends=True), key=lambda line: line * (line[0] != "#")
+        )
     )
-
-
-def sample(line: str) -> str:
-    """Give what samples are sorted by; comments and what ends a document stay where they are."""
-    return "" if line.startswith("#") else line
 
 
 def scrapes(recorder: Recorder, gpud: Program, name: str) -> None:
-    recorder.record(f"{name}.metrics.txt", lambda: metrics(gpud))
-    recorder.record(f"{name}.openmetrics.txt", lambda: metrics(gpud, OPENMETRICS))
+    recorder.record(f"{name}.metrics.txt", partial(metrics, gpud, "text/plain"))
+    openmetrics = "application/openmetrics-text;version=1.0.0"
+    recorder.record(f"{name}.openmetrics.txt", partial(metrics, gpud, openmetrics))
 
 
 def problem(recorder: Recorder, gpud: Program) -> None:
+    """Record all that is shown while an alert fires."""
+    record = recorder.record
     for path in PATHS:
         name = f"api-{path.partition('?')[0]}.json"
-        recorder.record(name, lambda path=path: document(gpud.get(f"/api/v1/{path}")))  # type: ignore[misc]
-    recorder.record("api-openapi.json", lambda: description(gpud))
-    recorder.record("http.json", lambda: answers(gpud))
-    recorder.record("root.json", lambda: document((gpud.run_dir / "root.json").read_text()))
+        record(name, lambda path=path: document(gpud.get(f"/api/v1/{path}")))  # type: ignore[misc]
+    record("api-openapi.json", partial(description, gpud))
+    record("http.json", partial(answers, gpud))
+    record("root.json", lambda: document((gpud.run_dir / "root.json").read_text()))
     scrapes(recorder, gpud, "full")
     for verb in VERBS:
         name = "-".join(verb.replace("--", "").split()).removesuffix("-json")
-        recorder.record(f"cli-{name}.txt", lambda verb=verb: output(gpud, verb))  # type: ignore[misc]
-    recorder.record("codes-running.json", lambda: codes(gpud, RUNNING))
-    recorder.record("codes-usage.json", lambda: codes(gpud, USAGE))
-    daemon = tuple(word.replace("nobody", "daemon") for word in as_nobody(gpud.home))
-    recorder.record("codes-denied.json", lambda: codes(gpud, DENIED, daemon))
-
-
-def bare(recorder: Recorder) -> None:
-    with program(cuda={}, nvml={}, probes=only("cpu_call")) as gpud, machine(gpud.home):
-        gpud.sysroot = str(gpud.home / "sysroot")
-        gpud.start()
-        gpud.status_when(lambda d: d["counters"]["runs"], "a run")
-        scrapes(recorder, gpud, "bare")
-        recorder.record("bare-status.json", lambda: document(gpud.get("/api/v1/status")))
+        record(f"cli-{name}.txt", partial(output, gpud, verb))
+    record("codes-running.json", partial(codes, gpud, RUNNING))
+    record("codes-usage.json", partial(codes, gpud, USAGE))
+    daemon = [word.replace("nobody", "daemon") for word in as_nobody(gpud.home)]
+    record("codes-denied.json", partial(codes, gpud, DENIED, daemon))
 
 
 @pytest.fixture(scope="module")
 def recorder(request: pytest.FixtureRequest) -> Recorder:
     made = Recorder(request.config.getoption("--update-golden"))
-    with program() as gpud, machine(gpud.home):
+    with machine(probes=only("cpu_call", "launch"), export={"compat": ["dcgm"]}) as gpud:
         sinks = Sinks(gpud.home)
         history(gpud.home)
-        gpud.sysroot = str(gpud.home / "sysroot")
         with listening(sinks) as port:
-            gpud.settings = {
+            gpud.settings |= {
                 "cuda": cuda(gpud.home),
                 "nvml": nvml(gpud.home, "driver_version 576.02\n"),
-                "probes": only("cpu_call", "launch"),
-                "schedule": {
-                    "telemetry_interval_s": 0.5,
-                    "small_interval_s": 3600.0,
-                    "large_interval_s": 3600.0,
-                },
+                "schedule": {"small_interval_s": 3600.0, "telemetry_interval_s": 0.5},
                 "alerts": sinks.settings(port),
-                "export": {"compat": ["dcgm"]},
             }
             gpud.start()
-            if os.environ.get("DBG"):
-                time.sleep(8)
-                print(gpud.logs()[-6000:])
-                print(json.dumps(gpud.status())[:200000])
-                raise SystemExit
-            notices = [notice(gpud, lambda line: line)]
+            sinks.notice()
             sinks.when(1)
             assert cli(gpud, "baseline accept launch roundtrip").returncode == 0
             sinks.when(2)
-            alert = json.loads(gpud.get("/api/v1/alerts"))["alerts"][0]["fingerprint"]
-            assert cli(gpud, f"alerts ack {alert}").returncode == 0
-            notices.append(notice(gpud, lambda line: not line))
+            [alert] = json.loads(gpud.get("/api/v1/alerts"))["alerts"]
+            assert cli(gpud, f"alerts ack {alert['fingerprint']}").returncode == 0
+            sinks.notice(empty=True)
             problem(made, gpud)
             assert cli(gpud, "baseline accept --all").returncode == 0
-            sinks.when(3)
-            notices.append(notice(gpud, lambda line: line))
+            sinks.notice()
             made.record(
-                "sinks.json",
-                lambda: document(json.dumps({**sinks.received(), "notice": notices})),
+                "sinks.json", lambda: document({**sinks.received(), "notice": sinks.notices})
             )
-            made.record("codes-well.json", lambda: codes(gpud, ("status", "alerts")))
-            made.record("cli-alerts-all-ended.txt", lambda: output(gpud, "alerts --all --json"))
+            made.record("codes-well.json", partial(codes, gpud, ("status", "alerts")))
+            made.record("cli-alerts-all-ended.txt", partial(output, gpud, "alerts --all --json"))
             gpud.stop()
-        made.record("codes-stopped.json", lambda: codes(gpud, STOPPED))
-        made.record("cli-status-stopped.txt", lambda: output(gpud, "status --json"))
-    bare(made)
+        made.record("codes-stopped.json", partial(codes, gpud, STOPPED))
+        made.record("cli-status-stopped.txt", partial(output, gpud, "status --json"))
+    with machine(probes=only("cpu_call"), cuda={}, nvml={}) as gpud:
+        gpud.start()
+        gpud.status_when(lambda now: now["counters"]["runs"] and now["store"], "a run in the store")
+        scrapes(made, gpud, "bare")
+        made.record("bare-status.json", lambda: document(gpud.get("/api/v1/status")))
     return made
 
 
-def notice(gpud: Program, good: Callable[[str], object]) -> str:
-    """Wait for a line, or for none, that the next shell shows."""
-    path = gpud.run_dir / "notice"
-    until(lambda: path.exists() and good(path.read_text().strip()), "the notice")
-    return path.read_text()
-
-
 def test_outputs_are_those_that_have_a_golden_file(recorder: Recorder) -> None:
-    assert sorted(recorder.outputs) == sorted(path.name for path in (HERE / "agent").iterdir())
+    assert sorted(recorder.outputs) == sorted(path.name for path in FOLDER.iterdir())
 
 
-@pytest.mark.parametrize("name", sorted(path.name for path in (HERE / "agent").iterdir()))
+@pytest.mark.parametrize("name", sorted(path.name for path in FOLDER.iterdir()))
 def test_output_is_the_agreed_one(recorder: Recorder, name: str) -> None:
-    agreed = (HERE / "agent" / name).read_text().splitlines()
+    agreed = (FOLDER / name).read_text().splitlines()
     different = unified_diff(agreed, recorder.outputs[name].splitlines(), "agreed", "now", n=3)
     assert "\n".join(different) == ""
