@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from tests.dockerd import PrivateDockerd
 
-ROUNDS, MANY_ROUNDS = 40, 200
+ROUNDS, MANY_ROUNDS = 12, 200
 ROUNDS_PER_RUN = 4
 """In one of so many rounds the kill comes after another committed run."""
 
