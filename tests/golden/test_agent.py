@@ -15,6 +15,7 @@ import socket
 import sqlite3
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from base64 import b64decode
@@ -60,7 +61,7 @@ NOISY = ("gpud_probe_latency_peak", "gpud_probe_flagged")
 UNORDERED = {"health", "sinks", "sources"}
 """Objects whose keys come in the order in which things happened."""
 PLACEHOLDERS = {
-    r"/tmp/gpud-e2e-\w+": "<home>",
+    rf"{re.escape(tempfile.gettempdir())}/gpud-e2e-\w+": "<home>",
     re.escape(sys.prefix): "<venv>",
     re.escape(gpud.__version__): "<version>",
     re.escape(os.uname().release): "<kernel>",
