@@ -10,11 +10,13 @@ import re
 import sys
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Any, Final, NoReturn
+from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 import gpud
-from gpud import deciding
 from gpud.core.text import escaped
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 MOST_REPEATS: Final = 100
 MOST_ROWS: Final = 100_000
@@ -25,6 +27,11 @@ LEVELS: Final = ("debug", "info", "warning", "error", "critical")
 COMPONENTS: Final = ("agent", "root", "dockerd")
 SHELLS: Final = ("bash", "zsh", "fish", "tcsh")
 
+ACTIONS: Final = {
+    "show": "say what is normal, and how the present compares",
+    "accept": "take the current speed for normal: alerts about it end",
+    "reset": "forget what was normal and learn it anew",
+}
 EXIT_CODES: Final = {
     0: "well",
     1: "a problem was found",
@@ -87,8 +94,8 @@ def parser() -> Parser:
     doctor = verb("doctor", "check this machine, say what is wrong and how to mend it")
     _json(doctor)
     _probe_options(verb("probe", "run probes now, by hand"))
-    _history_options(verb("history", "print what was measured, copy it, or write all of it as CSV"))
-    deciding.add(verb)
+    _history_options(verb("history", "print what was measured, or write all of it as CSV"))
+    _decision_options(verb)
     _log_options(verb("logs", "print what agent, root and dockerd wrote, by time"))
     verb("up", "start gpud in the background (root, through sudo)")
     down = verb("down", "stop gpud; dockerd and its containers keep running")
@@ -203,7 +210,7 @@ def _history_options(history: argparse.ArgumentParser) -> None:
                 help=f"{text}, may be given again",
             )
 
-    history.usage = "gpud history [OPTION...] [export | backup]"
+    history.usage = "gpud history [OPTION...] [export]"
     chosen(history, nothing=None)
     history.add_argument(
         "--limit",
@@ -228,10 +235,38 @@ def _history_options(history: argparse.ArgumentParser) -> None:
     which.add_argument("--raw", action="store_false", dest="hourly", help="runs (the default)")
     which.add_argument("--hourly", action="store_true", help="hours: they are kept for longer")
     export.add_argument("-o", "--output", metavar="FILE", help="where to (default, and -: here)")
-    text = "copy the history to a new file, while the agent writes it"
-    backup = actions.add_parser("backup", help=text, description=text)
-    backup.set_defaults(action="backup")
-    backup.add_argument("file", metavar="FILE", help="a name that is not taken")
+
+
+def _decision_options(verb: Callable[[str, str], argparse.ArgumentParser]) -> None:
+    """Add ``baseline`` and ``alerts``."""
+    baseline = verb("baseline", "say what is normal for each probe, or decide about it")
+    actions = baseline.add_subparsers(dest="action", required=True, metavar="ACTION")
+    for name, text in ACTIONS.items():
+        action = actions.add_parser(name, help=text, description=text)
+        action.add_argument("--gpu", metavar="INDEX|UUID", help="of this GPU only, or of the cpu")
+        action.add_argument("--probe", metavar="NAME", help="of this probe only")
+        action.add_argument("--mode", metavar="NAME", help="of this mode only")
+        if name == "show":
+            action.add_argument("--json", action="store_true", help="print one JSON document")
+        else:
+            action.add_argument("--all", action="store_true", help="of everything")
+        if name == "accept":
+            action.add_argument(
+                "what",
+                nargs="*",
+                metavar="ID|PROBE",
+                help="an alert's ID, or a probe and its mode",
+            )
+    alerts = verb("alerts", "say what is wrong now, since when and why")
+    alerts.add_argument("--all", action="store_true", help="also what ended in the last day")
+    alerts.add_argument("--json", action="store_true", help="print one JSON document")
+    actions = alerts.add_subparsers(dest="action", metavar="[ACTION]")
+    text = "say that you have seen one: no more reminders"
+    ack = actions.add_parser("ack", help=text, description=text)
+    ack.add_argument("id", metavar="ID", help="as `gpud alerts` shows it, or its beginning")
+    text = "send a test alert to one sink, or to all of them"
+    test = actions.add_parser("test", help=text, description=text)
+    test.add_argument("sink", nargs="?", metavar="SINK", help="such as webhook (default: all)")
 
 
 def _repeats(text: str) -> int:

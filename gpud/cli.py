@@ -13,15 +13,21 @@ import os
 import shlex
 import sys
 import time
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TextIO
 
 import gpud
-from gpud import deciding, portholder, settings_files, status
+from gpud import portholder, settings_files, status
 from gpud.arguments import parser
 from gpud.core import masking
-from gpud.core.errors import ConfigError, GpudError, KeyPairError, StoreError
+from gpud.core.errors import (
+    ConfigError,
+    DeniedError,
+    GpudError,
+    KeyPairError,
+    NotRunningError,
+    StoreError,
+)
 from gpud.core.settings import SECRET_KEYS, Settings, config_path, entries, secrets_path
 from gpud.core.text import escaped, pasteable
 from gpud.place import (
@@ -41,8 +47,6 @@ from gpud.place import (
 if TYPE_CHECKING:
     import argparse
     from collections.abc import Callable, Mapping, Sequence
-
-    from gpud.agent.bringing import Bring
 
 __all__ = ["main", "parser"]
 
@@ -122,6 +126,10 @@ def _refuse(error: GpudError | OSError, words: Sequence[str], home: str) -> int:
         error = GpudError(f"cannot write the result: {error.strerror}")
     if isinstance(error, ConfigError):
         code = USAGE
+    elif isinstance(error, NotRunningError):
+        code = NOT_RUNNING
+    elif isinstance(error, DeniedError):
+        code, fix = NO_PERMISSION, fix or _as_root(words, home)
     elif isinstance(error, PermissionError) or (
         isinstance(error, StoreError) and error.reason == "not_permitted"
     ):
@@ -225,8 +233,7 @@ def _status(given: argparse.Namespace, place: Place) -> int:
     if given.json:
         print(json.dumps(told))
     else:
-        from gpud.agent.byhand import terminal
-        from gpud.term import paint
+        from gpud.term import paint, terminal
 
         with legible():
             lines = status.drawn(
@@ -271,14 +278,9 @@ def _doctor(given: argparse.Namespace, place: Place) -> int:
 
 
 def _probe(given: argparse.Namespace, place: Place) -> int:
-    from gpud.agent.byhand import command, session
+    from gpud.verbs import probe
 
-    if given.list:
-        return command.listing(given.names, as_json=given.json)
-    settings = place.settings()
-    as_the_agent(settings, place)
-    request = session.Request(tuple(given.names), tuple(given.gpu), given.repeat)
-    return command.run(settings, request, as_json=given.json)
+    return probe.listing(given) if given.list else probe.run(given, place.settings())
 
 
 def _capture(given: argparse.Namespace, place: Place) -> int:
@@ -293,82 +295,37 @@ def _capture(given: argparse.Namespace, place: Place) -> int:
 
 
 def _gpus(given: argparse.Namespace, place: Place) -> int:
-    settings = root_only(place)
-    from gpud.agent import forgetting
+    from gpud.verbs import acts
 
-    as_the_agent(settings, place)
-    forgotten = forgetting.forget(Path(settings.state_dir), given.uuids, now_s=time.time())
-    for uuid, one in forgotten.items():
-        _say(f"{one.name} ({uuid}) is forgotten")
-    _say("what is there is expected again" if forgotten else "there was no GPU to forget")
+    _say(acts.forget(given, place, _settings_or_word(place)))
     return OK
 
 
 def _history(given: argparse.Namespace, place: Place) -> int:
-    settings = _settings_or_word(place)
-    from gpud.agent import bringing
-    from gpud.agent.history import command
-    from gpud.agent.history.request import Request
+    from gpud.verbs import history
 
-    bring = _bring(settings, place)
-    if given.action == "backup":
-        return command.copy(settings, given.file, bring)
-    request = Request(
-        since=given.since,
-        until=given.until,
-        probes=tuple(given.probe),
-        modes=tuple(given.mode),
-        gpus=tuple(given.gpu),
-        limit=given.limit,
-    )
-    if given.action is None or given.output in {None, "-"}:
-        _not_as_root(settings, place)
-    now_s = time.time()
-    if given.action == "export":
-        return command.export(
-            settings,
-            request,
-            hourly=given.hourly,
-            output=given.output,
-            now_s=now_s,
-            bring=bring or bringing.here,
-        )
-    return command.show(settings, request, form=given.form, now_s=now_s)
-
-
-def _not_as_root(settings: Settings, place: Place) -> None:
-    """Let root open no file that the agent may have made."""
-    if os.geteuid() == 0:
-        as_the_agent(settings, place)
-
-
-def _bring(settings: Settings, place: Place) -> Bring | None:
-    """Say who reads for a file of root's; whoever else asks reads for himself."""
-    if os.geteuid() != 0:
-        return None
-    from gpud import handover
-
-    return partial(handover.brought, settings, place)
+    history.run(given, place, _settings_or_word(place), time.time())
+    return OK
 
 
 def _decide(given: argparse.Namespace, place: Place) -> int:
-    """Show what the running agent says, or write down what a person says to it."""
-    shows = given.action in deciding.SHOWN
-    settings = place.settings_or_defaults()[0] if shows else root_only(place)
+    """Show what the running agent says, or have it do something."""
+    from gpud.verbs import acts
+
     if given.action == "test":
-        return _test_sinks(given, place, settings)
-    told = document(Path(settings.run_dir))
-    if not shows:
-        wanted = deciding.wanted(given, told)
-        as_the_agent(settings, place)
-        _say(deciding.decided(wanted, Path(settings.state_dir), time.time()))
+        return _test_sinks(given, place, root_only(place))
+    settings, _ = place.settings_or_defaults()
+    act = {"ack": acts.acknowledge, "accept": acts.accept, "reset": acts.reset}.get(given.action)
+    if act is not None:
+        _say(act(given, place, settings))
         return OK
-    if told is None:
+    published = document(Path(settings.run_dir))
+    if published is None:
         return _nobody(place, Path(settings.run_dir), as_json=given.json)
     with legible():
-        shown = deciding.shown(given, told)
-    print(shown.text if given.json else pasteable(shown.text, program(place.home)), flush=True)
-    return PROBLEM if shown.problem else OK
+        text, problem = acts.shown(given, published)
+    print(text if given.json else pasteable(text, program(place.home)), flush=True)
+    return PROBLEM if problem else OK
 
 
 def _test_sinks(given: argparse.Namespace, place: Place, settings: Settings) -> int:
@@ -430,7 +387,8 @@ def _check_key_pair(settings: Settings, place: Place) -> None:
         return
     from gpud import keypair
 
-    _not_as_root(settings, place)
+    if os.geteuid() == 0:
+        as_the_agent(settings, place)
     try:
         keypair.load(settings.http.tls_server_config)
     except KeyPairError as error:

@@ -184,9 +184,9 @@ def alert_lines(found: Sequence[Mapping[str, Any]], document: Mapping[str, Any])
     unseen = [one for one in firing if one.get("acknowledged_s") is None]
     if unseen:
         name = names[unseen[0]["fingerprint"]]
-        normal = f"   it is normal now: sudo gpud baseline accept {name}"
+        normal = f"   it is normal now: gpud baseline accept {name}"
         normal = normal if unseen[0].get("evidence") else ""
-        shown += ["", f"  seen it: sudo gpud alerts ack {name}{normal}"]
+        shown += ["", f"  seen it: gpud alerts ack {name}{normal}"]
     return [line for text in shown for line in _within(rezoned(escaped(text), _moment))]
 
 

@@ -218,10 +218,13 @@ def running(run_dir: Path) -> bool:
 
 def not_running(place: Place, run_dir: Path) -> str:
     """Say so, and what starts it: that depends on who asks, and of what."""
-    start = "gpud up"
-    if place.home == "/":
-        start = "gpud up" if os.geteuid() == 0 else "sudo gpud up"
-    elif Path(place.home).name == ".gpud":
-        start = "deploy/run"
     stopped = " (stopped with gpud down)" if (run_dir / "stopped").exists() else ""
-    return f"gpud is not running{stopped}; start it with: {pasteable(start, program(place.home))}"
+    start = pasteable(start_command(place), program(place.home))
+    return f"gpud is not running{stopped}; start it with: {start}"
+
+
+def start_command(place: Place) -> str:
+    """Return the command that starts gpud for who asks."""
+    if place.home == "/":
+        return "gpud up" if os.geteuid() == 0 else "sudo gpud up"
+    return "deploy/run" if Path(place.home).name == ".gpud" else "gpud up"

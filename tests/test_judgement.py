@@ -8,16 +8,13 @@ import re
 import subprocess
 import sys
 import time
-from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from gpud import judgement
-from gpud.agent import commands, status
-from gpud.agent.store import FILE, Run, Store
-from gpud.core import stats
+from gpud.agent import status
 from gpud.core.alerts import DRIVER_REGRESSION, SHORT, Alert, Cause, Evidence, Severity
 from gpud.core.clock import Instant
 from gpud.core.commands import ALERT_ACKNOWLEDGED, BASELINE_ACCEPTED, BASELINE_RESET, Choice
@@ -25,14 +22,17 @@ from gpud.core.detector import Detector, Direction, Observation
 from gpud.core.errors import GpudError
 from gpud.core.gpus import KnownGpu
 from gpud.core.ledger_state import body
+from gpud.core.presence import Expected
 from gpud.core.proc import start_ticks
-from gpud.core.sample import Backend, Device, RunReport, Unit
+from gpud.core.sample import Unit
 from gpud.core.snapshot import Snapshot
 from gpud.core.streams import StreamKey
+from tests import serving
 from tests.term.windows import gpud as command
 from tests.term.windows import window
 
 UUID = "GPU-11111111-aaaa"
+SUBMIT = StreamKey(UUID, "launch", "submit")
 HOSTILE = "\x1b[2J\u202e<b>"
 NOW_S = 1_760_000_000.0
 
@@ -261,22 +261,16 @@ def running(home: Path, told: dict[str, Any]) -> Path:
     return home
 
 
-def with_history(home: Path) -> Path:
-    state = home / "var/lib/gpud"
-    state.mkdir(parents=True)
-    device = Device(0, UUID, "n", "0000:01:00.0", "8.9", 46, 1, 1)
-    sample = stats.summarised([1e-6], mode="submit", unit=Unit.SECONDS)
-    with closing(Store(state, now=str)) as store:
-        store.append([Run(RunReport("launch", Backend.CUDA, device, (sample,)), 1.0, "boot")])
-        firing = (alert()["fingerprint"], NOW_S, NOW_S, None, json.dumps(alert()))
-        store.write(lambda rows: rows.execute("INSERT INTO alerts VALUES (?, ?, ?, ?, ?)", firing))
-    return state
-
-
-def said(state: Path) -> list[tuple[str, Choice, str | None]]:
-    with closing(Store(state, now=str)) as store:
-        told = store.read(lambda connection: commands.read(connection, 0))
-    return [(one.kind, one.choice, one.fingerprint) for one in told]
+def known(*keys: StreamKey) -> Snapshot:
+    """What an agent knows of: these streams, one GPU, and an alert about the first of them."""
+    standing = Detector(Direction.LOWER).standing()
+    return Snapshot(
+        "1",
+        0.0,
+        gpus={UUID: KnownGpu(0, "RTX", "0000:01:00.0", cuda=True)},
+        streams=dict.fromkeys(keys or (SUBMIT,), standing),
+        alerts=(made_alert(),),
+    )
 
 
 @pytest.mark.parametrize("words", [("alerts",), ("baseline", "show")])
@@ -332,23 +326,23 @@ def test_baselines_are_shown_as_one_document_too(tmp_path: Path) -> None:
 
 
 def test_an_alert_a_probe_or_everything_is_accepted_by_name(tmp_path: Path) -> None:
-    state = with_history(running(tmp_path, document()))
     whole = alert()["fingerprint"]
-    for words, names in (
-        ((whole[:6],), "GPU 0 launch submit"),
-        (("launch", "submit"), "launch submit"),
-        (("launch", "--gpu", "0"), "GPU 0 launch"),
-        (("--probe", "launch"), "launch"),
-        ((whole[:8], "--mode", "submit"), "GPU 0 launch submit"),
-        (("--all",), "everything"),
-    ):
-        ran = gpud(tmp_path, "baseline", "accept", *words)
-        assert (ran.returncode, ran.stderr) == (0, "")
-        assert ran.stdout == (
-            f"Accepted the current speed as normal for: {names}\n"
-            "  nothing of it is slower than usual\nTakes effect within seconds.\n"
-        )
-    assert [choice for _, choice, _ in said(state)] == [
+    with serving.agent(tmp_path, known(), published=document()) as decisions:
+        for words, names in (
+            ((whole[:6],), "GPU 0 launch submit"),
+            (("launch", "submit"), "launch submit"),
+            (("launch", "--gpu", "0"), "GPU 0 launch"),
+            (("--probe", "launch"), "launch"),
+            ((whole[:8], "--mode", "submit"), "GPU 0 launch submit"),
+            (("--all",), "everything"),
+        ):
+            ran = gpud(tmp_path, "baseline", "accept", *words)
+            assert (ran.returncode, ran.stderr) == (0, "")
+            assert ran.stdout == (
+                f"Accepted the current speed as normal for: {names}\n"
+                "  nothing of it is slower than usual\n"
+            )
+    assert [choice for _, choice in decisions.made] == [
         Choice(UUID, "launch", "submit"),
         Choice(None, "launch", "submit"),
         Choice(UUID, "launch"),
@@ -356,91 +350,80 @@ def test_an_alert_a_probe_or_everything_is_accepted_by_name(tmp_path: Path) -> N
         Choice(UUID, "launch", "submit"),
         Choice(),
     ]
-    assert {kind for kind, _, _ in said(state)} == {BASELINE_ACCEPTED}
+    assert {kind for kind, _ in decisions.made} == {BASELINE_ACCEPTED}
+    assert set(decisions.uids) == {os.geteuid()}
 
 
-def test_a_wrong_name_is_not_accepted_and_what_there_is_is_named(tmp_path: Path) -> None:
-    state = with_history(tmp_path)
-    for words in (("lunch",), ("launch", "sumbit"), ("--probe", "lunch"), ("x", "y", "z")):
+@pytest.mark.parametrize(
+    ("words", "code", "message", "fix"),
+    [
+        (("lunch",), 2, "no alert that fires and no probe is called lunch\n", "launch submit"),
+        (("launch", "sumbit"), 2, "no probe is called launch sumbit\n", "launch submit"),
+        (("--probe", "lunch"), 2, "a probe lunch; did you mean launch?\n", "launch\n"),
+        (("--mode", "submits"), 2, "did you mean submit?\n", "call, submit\n"),
+        (("--gpu", "7"), 1, "there is no GPU 7\n", "one of: 0 (RTX)\n"),
+        (("--gpu", "GPU-2"), 2, "no figures of GPU-2\n", f"one of: {UUID}, cpu\n"),
+        (("--gpu", "cpu", "--probe", "launch"), 2, "launch on the CPU\n", "`gpud baseline show`"),
+        (("x", "y", "z"), 2, "is called x y z\n", "launch submit"),
+        (("",), 2, "is empty\n", "`gpud alerts` lists the alerts with their IDs\n"),
+        (("launch", "--probe", "launch"), 2, "give a probe and its mode once", ""),
+    ],
+)
+def test_what_does_not_exist_is_not_accepted_and_what_there_is_is_named(
+    tmp_path: Path, words: tuple[str, ...], code: int, message: str, fix: str
+) -> None:
+    keys = SUBMIT, StreamKey(None, "cpu_call", "call")
+    with serving.agent(tmp_path, known(*keys)) as decisions:
         ran = gpud(tmp_path, "baseline", "accept", *words)
-        assert (ran.returncode, ran.stdout) == (2, "")
-    ran = gpud(tmp_path, "baseline", "accept", "lunch")
-    assert ran.stderr == (
-        "gpud: no alert that fires and no probe is called lunch\n"
-        f"  fix: one of: {alert()['fingerprint'][:8]}, launch submit\n"
-    )
-    assert said(state) == []
-
-
-def test_empty_name_or_a_probe_chosen_twice_is_not_accepted(tmp_path: Path) -> None:
-    state = with_history(tmp_path)
-    empty, twice = "alerts` lists the alerts with their IDs", "give a probe and its mode once"
-    for words, message in (
-        (("",), empty),
-        (("", "submit"), empty),
-        (("launch", "--probe", "launch"), twice),
-        (("launch", "--mode", "submit"), twice),
-    ):
-        ran = gpud(tmp_path, "baseline", "accept", *words)
-        assert (ran.returncode, ran.stdout, message in ran.stderr) == (2, "", True)
-    assert said(state) == []
+    assert (ran.returncode, ran.stdout) == (code, "")
+    assert message in ran.stderr
+    assert fix in ran.stderr
+    assert decisions.made == []
 
 
 def test_alert_without_figures_of_the_chosen_gpu_is_named(tmp_path: Path) -> None:
-    state = with_history(tmp_path)
-    with closing(Store(state, now=str)) as store:
-        sample = stats.summarised([1e-6], mode="call", unit=Unit.SECONDS)
-        store.append([Run(RunReport("cpu_call", Backend.CPU, None, (sample,)), 1.0, "boot")])
     whole = alert()["fingerprint"]
-    ran = gpud(tmp_path, "baseline", "accept", whole[:SHORT], "--gpu", "cpu")
+    with serving.agent(tmp_path, known(SUBMIT, StreamKey(None, "cpu_call", "call"))) as decisions:
+        ran = gpud(tmp_path, "baseline", "accept", whole[:SHORT], "--gpu", "cpu")
     assert (ran.returncode, ran.stdout) == (2, "")
     assert f"the alert {whole[:SHORT]} has no figures of everything on the CPU" in ran.stderr
-    assert said(state) == []
-
-
-def test_question_without_a_running_agent_makes_no_statement_about_speed(tmp_path: Path) -> None:
-    with_history(tmp_path)
-    with window(command(tmp_path, "baseline", "accept", "--all")) as shown:
-        shown.expect(r"gpud is not running, so it is not known what is slower\r\n")
-        shown.expect(r"Accept\? \[y/N\] ")
-        assert "slower than usual" not in shown.everything
-        shown.send("n\n")
-        assert shown.ended() == 0
+    assert decisions.made == []
 
 
 def test_nothing_is_accepted_in_a_pipe_without_a_name(tmp_path: Path) -> None:
-    state = with_history(tmp_path)
-    for words in ((), ("--all", "launch")):
-        ran = gpud(tmp_path, "baseline", "accept", *words)
-        assert (ran.returncode, ran.stdout) == (2, "")
-        assert "--all" in ran.stderr
-    assert said(state) == []
+    with serving.agent(tmp_path, known()) as decisions:
+        for words in ((), ("--all", "launch")):
+            ran = gpud(tmp_path, "baseline", "accept", *words)
+            assert (ran.returncode, ran.stdout) == (2, "")
+            assert "--all" in ran.stderr
+    assert decisions.made == []
 
 
 def test_in_a_pipe_what_was_accepted_is_listed_and_what_is_still_learning(tmp_path: Path) -> None:
     slower, new = stream(open=[{"kind": "driver"}]), stream(mode="graph", usual=None, slowdown=None)
     trial = {"state": "learning", "new_driver": "576.02", "since_s": NOW_S, "samples": 2}
     on_trial = stream(mode="pipelined", usual=None, slowdown=None, verdict=trial)
-    state = with_history(running(tmp_path, document(streams=[slower, new, on_trial])))
-    ran = gpud(tmp_path, "baseline", "accept", "--all")
+    published = document(streams=[slower, new, on_trial])
+    with serving.agent(tmp_path, known(), published=published) as decisions:
+        ran = gpud(tmp_path, "baseline", "accept", "--all")
     assert (ran.returncode, ran.stderr) == (0, "")
     assert ran.stdout == (
         "Accepted the current speed as normal for: everything\n"
         "  GPU 0 launch submit: 12.4 µs -> 13.9 µs, 12 % slower\n"
         "  still learning, not accepted: GPU 0 launch graph\n"
-        "Takes effect within seconds.\n"
     )
-    assert len(said(state)) == 1
+    assert decisions.made == [(BASELINE_ACCEPTED, Choice())]
 
 
 def test_nothing_is_accepted_where_everything_is_still_learning(tmp_path: Path) -> None:
     new = stream(usual=None, slowdown=None)
-    state = with_history(running(tmp_path, document(streams=[new, stream(mode="graph")])))
-    ran = gpud(tmp_path, "baseline", "accept", "launch", "submit")
+    published = document(streams=[new, stream(mode="graph")])
+    with serving.agent(tmp_path, known(), published=published) as decisions:
+        ran = gpud(tmp_path, "baseline", "accept", "launch", "submit")
     assert (ran.returncode, ran.stdout) == (1, "")
     assert "what is usual is still being learnt: GPU 0 launch submit\n" in ran.stderr
-    assert "fix: wait for more runs; `" in ran.stderr
-    assert said(state) == []
+    assert "fix: wait for more runs; `gpud baseline show` counts them" in ran.stderr
+    assert decisions.made == []
 
 
 @pytest.mark.parametrize(("answer", "accepted"), [("y", 1), ("n", 0), ("", 0)])
@@ -448,57 +431,83 @@ def test_on_a_terminal_what_will_be_accepted_is_listed_and_asked(
     tmp_path: Path, answer: str, accepted: int
 ) -> None:
     slower, usual = stream(open=[{"kind": "driver"}]), stream(mode="graph", slowdown=1.0)
-    state = with_history(running(tmp_path, document(streams=[slower, usual])))
-    with window(command(tmp_path, "baseline", "accept")) as shown:
+    published = document(streams=[slower, usual])
+    with (
+        serving.agent(tmp_path, known(), published=published) as decisions,
+        window(command(tmp_path, "baseline", "accept")) as shown,
+    ):
         shown.expect(r"This accepts the current speed as normal for: everything\r\n")
         shown.expect(r"  GPU 0 launch submit: 12\.4 µs -> 13\.9 µs, 12 % slower\r\n")
         shown.expect(r"Accept\? \[y/N\] ")
         assert "graph" not in shown.everything
+        assert decisions.made == []
         shown.send(f"{answer}\n")
         shown.expect("Accepted the" if accepted else r"Nothing was accepted\.")
         assert shown.ended() == 0
-    assert [choice for _, choice, _ in said(state)] == [Choice()] * accepted
+    assert [choice for _, choice in decisions.made] == [Choice()] * accepted
 
 
 def test_the_hint_below_the_alerts_names_the_alert() -> None:
     told = document(alerts=[alert()])
     shown = "\n".join(judgement.alert_lines(judgement.alerts(told, ended=False), told))
-    assert f"it is normal now: sudo gpud baseline accept {alert()['fingerprint'][:8]}" in shown
+    assert f"it is normal now: gpud baseline accept {alert()['fingerprint'][:8]}" in shown
 
 
-def test_learning_anew_wants_to_be_told_of_what(tmp_path: Path) -> None:
-    state = with_history(tmp_path)
-    for words in ((), ("--all", "--probe", "launch")):
-        refused = gpud(tmp_path, "baseline", "reset", *words)
-        assert refused.returncode == 2
-        assert re.search(r"^  fix: .*--all", refused.stderr, re.MULTILINE)
-    by_number = gpud(tmp_path, "baseline", "reset", "--gpu", "0")
-    assert (by_number.returncode, "give its UUID" in by_number.stderr) == (1, True)
-    assert said(state) == []
-    ran = gpud(tmp_path, "baseline", "reset", "--all")
-    assert (ran.returncode, "at its next start" in ran.stdout) == (0, True)
-    assert gpud(tmp_path, "baseline", "reset", "--mode", "submit").returncode == 0
-    assert said(state) == [
-        (BASELINE_RESET, Choice(), None),
-        (BASELINE_RESET, Choice(mode="submit"), None),
+def test_learning_anew_needs_a_choice(tmp_path: Path) -> None:
+    with serving.agent(tmp_path, known()) as decisions:
+        for words in ((), ("--all", "--probe", "launch")):
+            refused = gpud(tmp_path, "baseline", "reset", *words)
+            assert refused.returncode == 2
+            assert re.search(r"^  fix: .*--all", refused.stderr, re.MULTILINE)
+        assert decisions.made == []
+        ran = gpud(tmp_path, "baseline", "reset", "--all")
+        assert (ran.returncode, ran.stdout) == (0, "to be learnt anew: everything\n")
+        assert gpud(tmp_path, "baseline", "reset", "--mode", "submit").returncode == 0
+    assert decisions.made == [
+        (BASELINE_RESET, Choice()),
+        (BASELINE_RESET, Choice(mode="submit")),
     ]
 
 
-def test_an_alert_is_acknowledged_by_what_is_shown_of_it(tmp_path: Path) -> None:
-    state = with_history(tmp_path)
+def test_an_alert_is_acknowledged_by_the_beginning_of_its_fingerprint(tmp_path: Path) -> None:
     whole = alert()["fingerprint"]
-    ran = gpud(tmp_path, "alerts", "ack", whole[:SHORT])
-    assert (ran.returncode, whole in ran.stdout) == (0, True)
-    assert said(state) == [(ALERT_ACKNOWLEDGED, Choice(), whole)]
-    wrong = gpud(tmp_path, "alerts", "ack", "nonsense")
-    assert (wrong.returncode, f"one of: {whole}" in wrong.stderr) == (1, True)
+    with serving.agent(tmp_path, known()) as decisions:
+        ran = gpud(tmp_path, "alerts", "ack", whole[:SHORT].upper())
+        assert (ran.returncode, ran.stdout) == (0, f"{whole} is acknowledged: no more reminders\n")
+        for words in ("nonsense", ""):
+            wrong = gpud(tmp_path, "alerts", "ack", words)
+            assert (wrong.returncode, f"one of: {whole}" in wrong.stderr) == (1, True)
+    assert decisions.made == [(ALERT_ACKNOWLEDGED, whole)]
 
 
-def test_without_a_history_there_is_nothing_to_decide_and_none_is_made(tmp_path: Path) -> None:
-    for words in (("baseline", "accept", "--all"), ("alerts", "ack", "ab")):
-        ran = gpud(tmp_path, *words)
-        assert (ran.returncode, "Traceback" in ran.stderr) == (1, False)
-    assert not (tmp_path / "var/lib/gpud" / FILE).exists()
+def test_a_gpu_is_forgotten_by_its_uuid_or_with_all_others(tmp_path: Path) -> None:
+    expected = {uuid: Expected(f"card {uuid}") for uuid in ("GPU-a", "GPU-b")}
+    with serving.agent(tmp_path, Snapshot("1", 0.0, expected=expected)) as decisions:
+        refused = gpud(tmp_path, "gpus", "forget", "GPU-b", "GPU-x")
+        assert (refused.returncode, refused.stdout) == (1, "")
+        assert "fix: one of: GPU-a (card GPU-a); GPU-b (card GPU-b), or all\n" in refused.stderr
+        ran = gpud(tmp_path, "gpus", "forget", "gpu-B")
+        assert ran.stdout.startswith("card GPU-b (GPU-b) is forgotten\n")
+        assert gpud(tmp_path, "gpus", "forget", "all").returncode == 0
+    assert [uuid for _, uuid in decisions.made] == ["GPU-b", "GPU-a", "GPU-b"]
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("baseline", "accept", "--all"),
+        ("baseline", "reset", "--all"),
+        ("alerts", "ack", "ab"),
+        ("gpus", "forget", "all"),
+    ],
+)
+def test_without_an_agent_nothing_is_decided_and_that_is_3(
+    tmp_path: Path, words: tuple[str, ...]
+) -> None:
+    ran = gpud(tmp_path, *words)
+    assert (ran.returncode, ran.stdout) == (3, "")
+    assert ran.stderr == "gpud: gpud is not running\n  fix: gpud up\n"
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_sink_is_tested_without_a_running_agent(tmp_path: Path) -> None:

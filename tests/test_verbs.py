@@ -9,15 +9,20 @@ import subprocess
 import sys
 from contextlib import closing
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
 from gpud import arguments, cli
 from gpud.agent.store import Store
 from gpud.core.text import pasteable
+from tests import serving, snapshots
 from tests.histories import run
 from tests.term import homes
 from tests.term.windows import ENVIRONMENT, gpud
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 
 def verbs(parser: argparse.ArgumentParser, before: str = "") -> dict[str, argparse.ArgumentParser]:
@@ -46,16 +51,16 @@ def ran(home: Path, *words: str) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.fixture
-def home(tmp_path: Path) -> Path:
+def home(tmp_path: Path) -> Iterator[Path]:
     """A home in which gpud runs, has a history, and has logged something."""
-    homes.running(tmp_path, homes.well())
     state, log = tmp_path / "var/lib/gpud", tmp_path / "var/log/gpud/root.log"
     for folder in (state, log.parent):
         folder.mkdir(parents=True)
     with closing(Store(state, now=str)) as store:
         store.append([run(1e9)])
     log.write_text('{"event": "x", "level": "info", "timestamp": "2026-01-01T00:00:00Z"}\n')
-    return tmp_path
+    with serving.agent(tmp_path, snapshots.full(), published=homes.well()):
+        yield tmp_path
 
 
 def test_every_verb_is_done_by_something_and_nothing_else_is() -> None:
@@ -124,7 +129,8 @@ def test_the_exit_code_says_how_it_went(home: Path, words: tuple[str, ...], code
 
 
 @pytest.mark.parametrize(
-    "words", [("status",), ("status", "--json"), ("alerts",), ("baseline", "show"), ("logs",)]
+    "words",
+    [("status",), ("status", "--json"), ("alerts",), ("baseline", "show"), ("history",), ("logs",)],
 )
 def test_what_needs_a_running_gpud_is_3_without_one(tmp_path: Path, words: tuple[str, ...]) -> None:
     assert ran(tmp_path, *words).returncode == 3

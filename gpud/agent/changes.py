@@ -29,7 +29,7 @@ from gpud.core.events import (
 )
 from gpud.core.facts import facts
 from gpud.core.health import Level
-from gpud.core.presence import GPU_SEEN, Expected, misses_a_gpu, remembered
+from gpud.core.presence import GPU_FORGOTTEN, GPU_SEEN, Expected, remembered
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -97,6 +97,16 @@ class Watcher:
         if isinstance(event, SourceAnswered | InventoryTaken | PlatformRead):
             self._compare()
 
+    async def forget(self, gpus: Mapping[str, Expected], uid: int) -> None:
+        """Expect these GPUs no longer, until they are seen again. Errors: ``StoreError``."""
+        now_s = self._now().wall_s
+        entries = [
+            Entry(now_s, GPU_FORGOTTEN, {"uuid": uuid, "name": gpu.name, "uid": uid})
+            for uuid, gpu in gpus.items()
+        ]
+        await self._history.ask(lambda store: store.append_events(entries))
+        self._expect(await self._history.ask(_expected))
+
     async def run(self) -> None:
         """Keep what changes, and learn what is expected; never ends."""
         while True:
@@ -149,8 +159,8 @@ class Watcher:
             self.dropped += 1
 
     def _unfinished(self) -> bool:
-        """Say whether there is something to write, or that another process may have written."""
-        return bool(self._waiting) or self._noted is None or misses_a_gpu(self._read())
+        """Say whether there is something to read or to write."""
+        return bool(self._waiting) or self._noted is None
 
     async def settle(self) -> None:
         """Read what was not read yet and write what waits, if that is possible now."""
@@ -159,8 +169,6 @@ class Watcher:
                 self._begin(await self._history.ask(_past))
             if self._waiting and (refused := await asyncio.shield(self._write_waiting())):
                 raise refused
-            if misses_a_gpu(self._read()):
-                self._expect(await self._history.ask(_expected))
         except StoreError as error:
             self._troubled = True
             self._say(error)
@@ -195,7 +203,7 @@ class Watcher:
         self._note_gpus(self._read(), now_s)
 
     def _expect(self, expected: Mapping[str, Expected]) -> None:
-        """Hear what `gpud gpus forget` wrote."""
+        """Publish which GPUs are expected now; one that is there is expected again."""
         if self._noted is not None and self._noted - expected.keys():
             self._noted = frozenset(expected)
             self._publish(Remembered(expected, self._now().wall_s))

@@ -46,6 +46,8 @@ from gpud.agent.launch import Launcher
 from gpud.agent.ledgering import Keeper
 from gpud.agent.pipeline import Pipeline
 from gpud.agent.schedule import Schedule
+from gpud.agent.serve.actions import Actions
+from gpud.agent.serve.socket import SocketServer
 from gpud.agent.source import Context
 from gpud.agent.store import History
 from gpud.agent.web.api.routes import routes as questions
@@ -62,6 +64,7 @@ from gpud.core.events import (
 )
 from gpud.core.facts import beside_a_run
 from gpud.core.sample import Pace
+from gpud.core.settings import GROUP, LOCK, SOCKET
 from gpud.core.snapshot import Snapshot
 
 if TYPE_CHECKING:
@@ -87,7 +90,8 @@ def prepare(settings: Settings) -> Path:
     Errors: none that matter here; what cannot be made is reported by whoever needs it.
     """
     own = Path(settings.run_dir, "agent")
-    for directory in (own, Path(settings.state_dir), Path(settings.log_dir, "agent")):
+    api = Path(settings.run_dir, SOCKET[0])
+    for directory in (own, api, Path(settings.state_dir), Path(settings.log_dir, "agent")):
         with contextlib.suppress(OSError):
             directory.mkdir(parents=True, exist_ok=True)
     return own
@@ -126,7 +130,7 @@ async def run(settings: Settings, source: Source | None = None) -> int:
         board.post(ChildSpawned())
 
     launcher = Launcher(
-        own / "gpu.lock",
+        Path(settings.run_dir, LOCK),
         platform=advice.of(known),
         gpu_from_s=0.0 if gpu_from is None else gpu_from.mono_s,
         on_spawn=spawned,
@@ -192,8 +196,7 @@ async def run(settings: Settings, source: Source | None = None) -> int:
         raised=keeper.raised,
         ended=keeper.ended,
     )
-    schedule = Schedule()
-    plan = settings.schedule
+    schedule, plan = Schedule(), settings.schedule
     boundary = Boundary(board.post)
     jobs: tuple[tuple[str, float, Work, float, float], ...] = (
         ("telemetry", plan.telemetry_interval_s, telemetry.collect, 0.0, 0.0),
@@ -231,6 +234,15 @@ async def run(settings: Settings, source: Source | None = None) -> int:
     with contextlib.suppress(OSError):  # the first run says why its lock cannot be opened
         launcher.look()
     schedule.start()
+    actions = Actions(
+        settings,
+        read=board.read,
+        history=history,
+        judge=judge,
+        watcher=watcher,
+        launcher=launcher,
+        pipeline=pipeline,
+    )
     works: tuple[tuple[str, Work], ...] = (
         ("tick", lambda: _ticking(settings, board, schedule)),
         ("containers", lambda: _hearing(board, pipeline)),
@@ -241,6 +253,7 @@ async def run(settings: Settings, source: Source | None = None) -> int:
         ("windows", lambda: _asking_windows(context, watcher)),
         ("alerts", telling.run),
         ("report", lambda: _reporting(own / "agent.json", board, dirty)),
+        ("socket", _local_socket(settings, actions).run),
         ("http", lambda: _serving(settings, source, board, routes, stop)),
         ("settings", lambda: settingswatch.watch(source, settings.home, board.post)),
     )
@@ -261,6 +274,12 @@ async def run(settings: Settings, source: Source | None = None) -> int:
     await history.close()
     log.info("agent_stopped")
     return 0
+
+
+def _local_socket(settings: Settings, actions: Actions) -> SocketServer:
+    """Serve people of the group; in a development run our own user alone."""
+    group = GROUP if settings.home == "/" else None
+    return SocketServer(Path(settings.run_dir, SOCKET[0]), actions, group)
 
 
 async def _ended(tasks: list[asyncio.Task[None]]) -> None:

@@ -9,13 +9,16 @@ from __future__ import annotations
 
 import json
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
+
+from gpud.core import commands
 
 if TYPE_CHECKING:
     import sqlite3
     from collections.abc import Iterable, Mapping, Sequence
 
+    from gpud.core.commands import Command
     from gpud.core.sample import Condition
 
 COLUMNS = "at_s, CAST(kind AS BLOB), CAST(body AS BLOB)"
@@ -110,6 +113,22 @@ def numbered(
         (*kinds, after),
     )
     return [(row[0], entry) for row in rows if (entry := _entry(row[1:])) is not None]
+
+
+def decisions(connection: sqlite3.Connection, after: int) -> list[Command]:
+    """Give what people decided in rows beyond the number ``after``, in order."""
+    rows = numbered(connection, commands.KINDS, after)
+    found = (commands.understood(number, one.at_s, one.kind, one.body) for number, one in rows)
+    return [command for command in found if command is not None]
+
+
+def decide(transaction: sqlite3.Connection, command: Command, uid: int) -> Command:
+    """Write what a person decided behind the newest run; gives it with its number and place."""
+    (newest,) = transaction.execute("SELECT coalesce(max(id), 0) FROM runs").fetchone()
+    placed = replace(command, after_run=newest)
+    insert(transaction, [Entry(placed.at_s, placed.kind, {**placed.body(), "uid": uid})])
+    (number,) = transaction.execute("SELECT max(id) FROM events").fetchone()
+    return replace(placed, number=number)
 
 
 def _among(kinds: Sequence[str]) -> str:

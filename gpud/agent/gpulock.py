@@ -41,6 +41,15 @@ def opened(path: Path) -> int:
     return os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o660)
 
 
+def holder_in(path: Path) -> Holder | None:
+    """Read who has the lock of this file. Errors: ``OSError``."""
+    fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    try:
+        return holder(fd)
+    finally:
+        os.close(fd)
+
+
 def taken(fd: int) -> bool:
     """Take the lock if nobody has it; never waits."""
     try:

@@ -14,14 +14,14 @@ from typing import TYPE_CHECKING, Final
 
 import structlog
 
-from gpud.agent import staterows
+from gpud.agent import eventrows, staterows
 from gpud.agent.checkpoint import Checkpoint
 from gpud.agent.findings import Findings
-from gpud.agent.recall import QUIET_S, Recall, heard_since
+from gpud.agent.recall import QUIET_S, Recall
 from gpud.agent.store import WAITING_LIMIT
 from gpud.core import ledger
-from gpud.core.commands import ALERT_ACKNOWLEDGED
-from gpud.core.errors import StoreError
+from gpud.core.commands import ALERT_ACKNOWLEDGED, EVERYTHING, Command
+from gpud.core.errors import GpudError, StoreError
 from gpud.core.events import HealthSet, Judged
 from gpud.core.health import Level
 from gpud.core.judging import Judging
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from gpud.agent.ledgering import Keeper
     from gpud.agent.store import History, Run
     from gpud.core.clock import Instant
-    from gpud.core.commands import Command
+    from gpud.core.commands import Choice
     from gpud.core.detector import Parameters, Standing
     from gpud.core.events import Event
     from gpud.core.judging import Taken
@@ -43,7 +43,9 @@ if TYPE_CHECKING:
 AGAIN_S: Final = 5.0
 """How soon a history that could not be read or written is tried again."""
 LOOK_S: Final = 2.0
-"""How soon a command is heard."""
+"""How often states are looked after."""
+BEGUN_S: Final = 4.0
+"""How long a decision waits for the past to be known."""
 HEALTH: Final = "detector"
 
 log = structlog.get_logger()
@@ -96,7 +98,7 @@ class Judge:
                 self._take(taken)
 
     async def run(self) -> None:
-        """Learn what was known, then look after states and commands; never ends."""
+        """Learn what was known, then look after states; never ends."""
         while not self._live.is_set():
             try:
                 await self._begin()
@@ -111,6 +113,28 @@ class Judge:
                     await self._look_after()
                 except StoreError:  # likewise
                     self._again_s = self._now().mono_s + AGAIN_S
+
+    async def decide(
+        self, kind: str, uid: int, choice: Choice = EVERYTHING, fingerprint: str | None = None
+    ) -> None:
+        """Write down what a person decided, and do it.
+
+        Errors: ``GpudError`` while the past is still being read, ``StoreError``.
+        """
+        try:
+            await asyncio.wait_for(self._live.wait(), BEGUN_S)
+        except TimeoutError as error:
+            message = "gpud is still reading its history"
+            raise GpudError(message, fix="try again in a minute") from error
+        command = Command(0, self._now().wall_s, kind, 0, choice, fingerprint)
+        async with self._turn:
+            placed = await self._history.ask(
+                lambda store: store.write(lambda rows: eventrows.decide(rows, command, uid))
+            )
+            await self._obey(placed)
+        with suppress(StoreError):  # it is done, and its alerts are written later
+            await self._keeper.settle()
+        self._stirred.set()
 
     async def begun(self) -> None:
         """Wait until the past is known."""
@@ -223,11 +247,8 @@ class Judge:
         )
 
     async def _look_after(self) -> None:
-        """Tell what was found, hear what was said, write what is due, and let rest what is gone."""
+        """Tell what was found, write what is due, and let rest what is gone."""
         await self._findings.tell(self._judging)
-        async with self._turn:
-            for command in await heard_since(self._history, self._heard):
-                await self._obey(command)
         if self._checkpoint.due(self._now().mono_s):
             await self._write()
         changed = self._checkpoint.changed

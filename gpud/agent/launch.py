@@ -55,13 +55,15 @@ class Refused(Exception):  # noqa: N818  # it is an answer, not an error
 class Launcher:
     """One place that starts children. ``on_spawn`` is told of each: gpud publishes its own cost.
 
+    ``lock_path`` None: where no gpud runs or ran, there is no lock.
+
     ``on_breaker`` is told how the breaker is, each time that changes. No GPU work starts before
     ``gpu_from_s``, by the monotonic clock.
     """
 
     def __init__(  # noqa: PLR0913  # each is one thing a test or a caller chooses
         self,
-        lock_path: Path,
+        lock_path: Path | None,
         *,
         command: Sequence[str] = CHILD,
         patience_s: float = 3.0,
@@ -73,7 +75,7 @@ class Launcher:
         on_spawn: Callable[[], None] = lambda: None,
         on_breaker: Callable[[Standing], None] = lambda _: None,
     ) -> None:
-        self._lock_path = lock_path
+        self.lock_path = lock_path
         self._command = tuple(command)
         self._patience_s = patience_s
         self._deadline_ratio = deadline_ratio
@@ -93,12 +95,13 @@ class Launcher:
 
         Errors: ``OSError`` when the lock cannot be opened.
         """
-        fd = gpulock.opened(self._lock_path)
-        try:
-            if not gpulock.taken(fd):
-                self._found(fd)
-        finally:
-            os.close(fd)
+        if self.lock_path is not None:
+            fd = gpulock.opened(self.lock_path)
+            try:
+                if not gpulock.taken(fd):
+                    self._found(fd)
+            finally:
+                os.close(fd)
         self._on_breaker(self.standing)
 
     def close(self) -> None:
@@ -138,20 +141,24 @@ class Launcher:
             raise WireError(childend.story(ended))
         return wire.decode_specs(ended.stdout)
 
-    async def inventory(self, job: Job) -> Inventory:
+    async def inventory(self, job: Job, *, person: bool = False) -> Inventory:
         """Ask CUDA which GPUs there are. ``Errors: Refused``; all else is in the inventory."""
-        ended = await self._measure("--inventory", job, INVENTORY_BUDGET_S, Inventory)
+        ended = await self._measure(
+            "--inventory", job, INVENTORY_BUDGET_S, Inventory, person=person
+        )
         document = ended.document
         return Inventory(failure=document) if isinstance(document, Failure) else document
 
-    async def run(self, spec: ProbeSpec, job: Job) -> RunReport:
-        """Run one probe on one GPU. ``Errors: Refused``; all else is in the report."""
-        ended = await self._measure(
-            "--run", job, spec.budget_s, RunReport, gpu=spec.backend is Backend.CUDA
-        )
+    async def run(self, spec: ProbeSpec, job: Job, *, person: bool = False) -> RunReport:
+        """Run one probe on one GPU; an open breaker does not keep a ``person`` from it.
+
+        Errors: ``Refused``; all else is in the report.
+        """
+        gpu = spec.backend is Backend.CUDA
+        ended = await self._measure("--run", job, spec.budget_s, RunReport, gpu=gpu, person=person)
         return childend.report(spec, job, ended)
 
-    async def _measure(
+    async def _measure(  # noqa: PLR0913  # one run, and all there is to say of it
         self,
         verb: str,
         job: Job,
@@ -159,6 +166,7 @@ class Launcher:
         kind: type[wire.Document],
         *,
         gpu: bool = True,
+        person: bool = False,
     ) -> childend.Measured[wire.Document]:
         deadline_s = max(budget_s * self._deadline_ratio, 1.0) + (job.start_limit_s if gpu else 0)
         what = _what(verb, job)
@@ -170,12 +178,12 @@ class Launcher:
             return childend.Measured(Failure(Reason.SPAWN_FAILED, detail, advice=ADVICE_MEMORY))
         try:
             job = replace(job, progress_fd=memory)
-            async with self._turn(gpu=gpu) as fd:
+            async with self._turn(gpu=gpu, person=person) as fd:
                 begun_s = time.monotonic()
                 ended, process = await self._child(verb, job, deadline_s, fd, what, gpu=gpu)
             note = progress.read(os.pread(memory, progress.SIZE, 0))
         except OSError as error:
-            detail = f"cannot lock {self._lock_path}: {error.strerror}"
+            detail = f"cannot lock {self.lock_path}: {error.strerror}"
             return childend.Measured(Failure(Reason.SPAWN_FAILED, detail, advice=ADVICE_LOCK))
         finally:
             os.close(memory)
@@ -200,7 +208,7 @@ class Launcher:
         return result
 
     @asynccontextmanager
-    async def _turn(self, *, gpu: bool) -> AsyncIterator[int | None]:
+    async def _turn(self, *, gpu: bool, person: bool) -> AsyncIterator[int | None]:
         """Give the lock while a child runs; its inherited copy holds on by itself.
 
         None instead where a stuck child has it: that is no reason not to measure the CPU. One of
@@ -208,16 +216,22 @@ class Launcher:
         """
         if not gpu and self._cpu_watch is not None:
             raise Refused(Skip.STUCK)
-        if gpu and (skip := self.closed_to_gpu_work()):
-            raise Refused(skip)
-        fd = gpulock.opened(self._lock_path)
+        self._refuse_gpu_work(gpu=gpu, person=person)
+        if self.lock_path is None:
+            yield None
+            return
+        fd = gpulock.opened(self.lock_path)
         try:
             mine = await self._locked(fd)
-            if gpu and (skip := self.closed_to_gpu_work()):  # that may have changed meanwhile
-                raise Refused(skip)
+            self._refuse_gpu_work(gpu=gpu, person=person)  # that may have changed meanwhile
             yield fd if mine else None
         finally:
             os.close(fd)
+
+    def _refuse_gpu_work(self, *, gpu: bool, person: bool) -> None:
+        skip = self.closed_to_gpu_work() if gpu else None
+        if skip is not None and not (person and skip is Skip.BREAKER_OPEN):
+            raise Refused(skip)
 
     async def _locked(self, fd: int) -> bool:
         """Wait for the lock; False where a stuck child has it. ``Errors: Refused``."""

@@ -5,8 +5,10 @@ Strings from outside (a driver, Docker, a file) are hostile when shown: no contr
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import logging.handlers
+import os
 import sys
 from typing import TYPE_CHECKING, Any
 
@@ -80,6 +82,8 @@ def configure(file: Path, *, level: str, quietly: bool = False) -> None:
             ],
         )
     )
+    with contextlib.suppress(OSError):  # people may read it, where the directory is theirs
+        os.chown(file, -1, file.parent.stat().st_gid)
     root.addHandler(kept)
 
 

@@ -27,7 +27,7 @@ from gpud.core.health import Level
 from gpud.core.sample import Backend, Device, Inventory, Job, Pace, ProbeSpec, Reason, Skip
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterable, Mapping
+    from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
 
     from gpud.agent.gatekeeper import Gatekeeper, Seen
     from gpud.core.clock import Instant
@@ -105,6 +105,9 @@ class Pipeline:
         self._last: Inventory | None = None
         self._unsure = False  # the last one was another than the one before
         self._turn = asyncio.Lock()
+        self._rounds_due = 0  # that run or wait for their turn
+        self._quiet = asyncio.Event()  # none is due
+        self._quiet.set()
         self._rounds = dict.fromkeys(Pace, 0)
 
     async def discover(self) -> None:
@@ -144,16 +147,35 @@ class Pipeline:
 
         Those that wait for a better moment do so while rounds of the other pace go on.
         """
-        async with self._turn:
+        async with self._round_turn():
             due = await self._on_cpu(pace)
         await self._launcher.grace()
-        async with self._turn:
+        async with self._round_turn():
             waiting = await self._on_gpu(pace, due)
         while waiting:
             soonest_s = min(until_s for _, until_s in waiting)
             await asyncio.sleep(max(0.0, soonest_s - self._now().mono_s))
-            async with self._turn:
+            async with self._round_turn():
                 waiting = await self._again([due for due, _ in waiting])
+
+    @contextlib.asynccontextmanager
+    async def after_rounds(self) -> AsyncIterator[None]:
+        """Hold the turn for one run that a person wants, once no round is due."""
+        await self._quiet.wait()
+        async with self._turn:
+            yield
+
+    @contextlib.asynccontextmanager
+    async def _round_turn(self) -> AsyncIterator[None]:
+        self._rounds_due += 1
+        self._quiet.clear()
+        try:
+            async with self._turn:
+                yield
+        finally:
+            self._rounds_due -= 1
+            if not self._rounds_due:
+                self._quiet.set()
 
     def _due(self, pace: Pace) -> list[ProbeSpec]:
         number = self._rounds[pace]

@@ -7,7 +7,7 @@ from collections import deque
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
-from gpud.agent import commands, pastruns, staterows
+from gpud.agent import eventrows, pastruns, staterows
 from gpud.agent.staterows import CONTEXTS, of_stream
 from gpud.core.errors import StoreError, WireError
 from gpud.core.judging import Judging, Taken
@@ -195,4 +195,6 @@ class Recall:
 
 async def heard_since(history: History, number: int) -> list[Command]:
     """Give what a person said after a command. Errors: ``StoreError``."""
-    return await history.ask(lambda store: store.read(lambda rows: commands.read(rows, number)))
+    return await history.ask(
+        lambda store: store.read(lambda rows: eventrows.decisions(rows, number))
+    )

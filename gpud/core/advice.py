@@ -171,7 +171,7 @@ _WSL2: Final[Mapping[Situation, str]] = {
     Situation.TOO_OLD: "update the NVIDIA driver in Windows (R495 or newer), then {restart}",
     Situation.VANISHED: "a laptop's mode without its NVIDIA GPU (Eco, integrated only) or an "
     "unplugged eGPU takes it away: bring it back there; then `wsl --shutdown` from Windows, which "
-    "also brings back one that fell off; `sudo gpud gpus forget UUID` if it is gone for good",
+    "also brings back one that fell off; `gpud gpus forget UUID` if it is gone for good",
 }
 _WSL1 = "WSL 1 has no GPU: from Windows, `wsl --set-version NAME 2` makes the distribution WSL 2"
 
@@ -213,7 +213,7 @@ _LINUX: Final[Mapping[Situation, str]] = {
     Situation.TOO_OLD: "install a newer NVIDIA driver from your distribution's packages, then "
     "reboot",
     Situation.VANISHED: "`sudo dmesg | grep -i nvrm` says why a GPU fell off, and a reboot may "
-    "bring it back; `sudo gpud gpus forget UUID` if it was taken out on purpose",
+    "bring it back; `gpud gpus forget UUID` if it was taken out on purpose",
 }
 _CONTAINER: Final[Mapping[Situation, str]] = {
     Situation.BLOCKED: "the operating system blocks access to the GPU: start the container with "

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 BASELINE_ACCEPTED: Final = "baseline_accepted"  # what is now is normal
 BASELINE_RESET: Final = "baseline_reset"  # forget what was normal, and learn anew
 ALERT_ACKNOWLEDGED: Final = "alert_acknowledged"
+PROBE_REQUESTED: Final = "probe_requested"
 KINDS: Final = (BASELINE_ACCEPTED, BASELINE_RESET, ALERT_ACKNOWLEDGED)
 """Kinds of events, beside the changes of driver and machine."""
 

@@ -9,6 +9,8 @@ GpudError
 ├── KeyPairError     certificate, key or CA file cannot be used
 ├── TelemetryError   a telemetry source as a whole gave nothing
 ├── DeliveryError    an alert could not be delivered to a sink
+├── NotRunningError  no agent answers
+├── DeniedError      the agent does not serve this user
 └── AlreadyRunning   another supervisor holds the lock
 
 Adapters translate foreign errors into these, once, with ``from``. The text of each is written
@@ -104,6 +106,14 @@ class DeliveryError(GpudError):
         self.reason = reason
         self.again = again
         self.output = output
+
+
+class NotRunningError(GpudError):
+    """No agent listens on its socket."""
+
+
+class DeniedError(GpudError):
+    """The user may not ask the agent; the fix says how they may."""
 
 
 class AlreadyRunning(GpudError):  # noqa: N818  # reads as the fact it states

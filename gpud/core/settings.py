@@ -40,6 +40,12 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
 ENV_PREFIX = "GPUD_"
+SOCKET: Final = ("api", "api.sock")
+"""Folder and file of the agent's socket, below the run directory."""
+LOCK: Final = "gpu.lock"
+"""The file below the run directory that whoever runs GPU work locks."""
+GROUP: Final = "gpud-users"
+"""The people who may ask the agent of an installed gpud, and read its logs."""
 MEANT: Final = dict.fromkeys(("http.port", "http.address", "http.bind"), "http.listen")
 """Settings that people look for under another name."""
 REMOVED: Final[Mapping[str, str]] = {}

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from gpud.core.alerts import Cause
 
-ACCEPT: Final = "to accept the new speed: `sudo gpud baseline accept {alert}`"
+ACCEPT: Final = "to accept the new speed: `gpud baseline accept {alert}`"
 LOOK: Final = "`gpud history` shows what it was like before and since"
 IN_WSL: Final = frozenset({Platform.WSL2, Platform.WSL1})
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import grp
 import os
 import pwd
 import signal
@@ -16,6 +17,7 @@ import gpud
 from gpud.core.backoff import Backoff
 from gpud.core.errors import ConfigError
 from gpud.core.report import AgentReport, ProcessRef
+from gpud.core.settings import GROUP, LOCK, SOCKET
 from gpud.root import files, process
 
 if TYPE_CHECKING:
@@ -84,17 +86,29 @@ def default_command(settings: Settings, config_path: Path | None) -> list[str]:
 def prepare(settings: Settings, user: pwd.struct_passwd | None) -> None:
     """Make every directory with its owner. Root opens nothing below what the agent owns."""
     owner = None if user is None else (user.pw_uid, user.pw_gid)
+    people = people_gid() if settings.home == "/" and user is not None else None
     run_dir, log_dir = Path(settings.run_dir), Path(settings.log_dir)
     files.directory(run_dir, 0o755)
-    files.directory(log_dir, 0o755)
+    files.directory(log_dir, 0o755, None if people is None else (0, people), setgid=bool(people))
     # A disk that is full or read-only stops the history, which the agent reports; never gpud.
     with contextlib.suppress(OSError):
         files.directory(Path(settings.state_dir), 0o755, owner)
     files.directory(run_dir / "agent", 0o755, owner)
-    files.directory(log_dir / "agent", 0o755, owner)
+    files.directory(run_dir / SOCKET[0], 0o755, owner)
+    logs = owner if owner is None or people is None else (owner[0], people)
+    files.directory(log_dir / "agent", 0o755, logs, setgid=bool(people))
     files.link(run_dir / "agent.json", "agent/agent.json")
     # Opened by every user's shell: its name is root's, so that it stays a plain file.
     files.handed(run_dir / "notice", owner)
+    files.handed(run_dir / LOCK, owner if owner is None or people is None else (owner[0], people))
+
+
+def people_gid() -> int | None:
+    """Give the number of the group of people who may ask the agent; None where there is none."""
+    try:
+        return grp.getgrnam(GROUP).gr_gid
+    except KeyError:
+        return None
 
 
 @dataclass(slots=True)
@@ -175,6 +189,8 @@ class Agent:
         line = [sys.executable, "-I", "-m", "gpud.root.drop", "--parent", str(os.getpid())]
         if self.user is not None:
             line += ["--user", self.user.pw_name]
+            if self.settings.home == "/" and people_gid() is not None:
+                line += ["--group", GROUP]  # it writes into the lock that people take too
             for need in self._needed():
                 line += ["--need", str(need)]
         return [*line, "--", *self.command]

@@ -1,4 +1,4 @@
-"""``python -I -m gpud.root.drop [--user NAME] [--parent PID] [--need DIR]... -- COMMAND...``.
+"""``python -I -m gpud.root.drop [--user NAME] [--group NAME] [--parent PID] ... -- COMMAND...``.
 
 Becomes an ordinary user with no way back and runs the command. A needed directory that the user
 cannot reach (a checkout below ``/root``, mode 0700) is shown to it alone: in a mount namespace of
@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import ctypes
+import grp
 import os
 import pwd
 import signal
@@ -36,6 +37,7 @@ def main(argv: Sequence[str]) -> int:
     """Drop, verify, execute. Returns only when that failed."""
     parser = argparse.ArgumentParser(prog="gpud.root.drop")
     parser.add_argument("--user")
+    parser.add_argument("--group")
     parser.add_argument("--parent", type=int, default=0)
     parser.add_argument("--need", action="append", default=[], type=Path)
     parser.add_argument("command", nargs="+")
@@ -44,7 +46,8 @@ def main(argv: Sequence[str]) -> int:
         if os.getsid(0) != os.getpid():
             os.setsid()
         if given.user is not None:
-            become(pwd.getpwnam(given.user), given.need)
+            groups = [grp.getgrnam(given.group).gr_gid] if given.group else []
+            become(pwd.getpwnam(given.user), given.need, groups)
         prctl(PR_SET_NO_NEW_PRIVS, 1)
         prctl(PR_SET_PDEATHSIG, signal.SIGTERM)  # a change of uid clears it, so after that
         if given.parent and os.getppid() != given.parent:

@@ -25,14 +25,19 @@ def replace(path: Path, content: bytes, mode: int = READABLE) -> None:
     fresh.rename(path)
 
 
-def directory(path: Path, mode: int, owner: tuple[int, int] | None = None) -> None:
-    """Make a directory and its parents, and give the directory itself its mode and owner."""
+def directory(
+    path: Path, mode: int, owner: tuple[int, int] | None = None, *, setgid: bool = False
+) -> None:
+    """Make a directory and its parents, and give the directory itself its mode and owner.
+
+    ``setgid``: what is made in it belongs to its group.
+    """
     path.mkdir(parents=True, exist_ok=True)
     descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
     try:
         if owner is not None:
             os.fchown(descriptor, *owner)
-        os.fchmod(descriptor, mode)
+        os.fchmod(descriptor, mode | stat.S_ISGID if setgid else mode)
     finally:
         os.close(descriptor)
 
@@ -67,7 +72,17 @@ def handed(path: Path, owner: tuple[int, int] | None) -> None:
 def append(path: Path, mode: int = READABLE) -> int:
     """Open a log to append to; the caller closes the descriptor."""
     flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC
-    return os.open(path, flags, mode)
+    descriptor = os.open(path, flags, mode)
+    share(descriptor, path)
+    return descriptor
+
+
+def share(descriptor: int, path: Path) -> None:
+    """Let the group of a directory with the setgid bit, and nobody else, read a log in it."""
+    folder = path.parent.stat()
+    if folder.st_mode & stat.S_ISGID:
+        os.fchown(descriptor, -1, folder.st_gid)
+        os.fchmod(descriptor, 0o640)
 
 
 def rotate(path: Path, largest: int) -> None:

@@ -5,17 +5,28 @@ from __future__ import annotations
 import logging
 import logging.handlers
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import structlog
 
 from gpud.core.text import escaped, escaped_fields
+from gpud.root import files
 
 if TYPE_CHECKING:
-    from pathlib import Path
+    from io import TextIOWrapper
 
 LARGEST_FILE = 2 * 1024 * 1024
 KEPT_FILES = 3
+
+
+class _LogFile(logging.handlers.RotatingFileHandler):
+    """A log that the group of its directory may read."""
+
+    def _open(self) -> TextIOWrapper:
+        stream = super()._open()
+        files.share(stream.fileno(), Path(self.baseFilename))
+        return stream
 
 
 def configure(file: Path, *, level: str, foreground: bool) -> None:
@@ -44,9 +55,7 @@ def configure(file: Path, *, level: str, foreground: bool) -> None:
         console.setFormatter(_formatter(shared, _escaped, renderer))
         top.addHandler(console)
     try:
-        kept = logging.handlers.RotatingFileHandler(
-            file, maxBytes=LARGEST_FILE, backupCount=KEPT_FILES, encoding="utf-8"
-        )
+        kept = _LogFile(file, maxBytes=LARGEST_FILE, backupCount=KEPT_FILES, encoding="utf-8")
     except OSError as error:
         structlog.get_logger().warning("no_log_file", path=str(file), error=error.strerror)
         return

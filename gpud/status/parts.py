@@ -75,7 +75,7 @@ def alerts(document: dict[str, Any]) -> list[Line]:
         shown.append(line(word, one["summary"]))
         if one["fix"] and one["fix"] != said:
             shown.append(line(f"  {'':<10} fix: {one['fix']}"))
-        seen = f"seen it: sudo gpud alerts ack {one['fingerprint'][:8]}"
+        seen = f"seen it: gpud alerts ack {one['fingerprint'][:8]}"
         shown.append(line(f"  {'':<10} since {moment(headline.began_s(one))}; {seen}"))
     more = len(waiting) - MOST_ALERTS
     known = len(firing) - len(waiting)

@@ -9,8 +9,8 @@ import os
 import shutil
 from typing import TYPE_CHECKING, Final
 
-from gpud.agent.byhand import terminal
 from gpud.status.view import View
+from gpud.term import terminal
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping

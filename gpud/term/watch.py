@@ -16,11 +16,10 @@ from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Final
 
 from gpud import portholder, status
-from gpud.agent.byhand import terminal
 from gpud.core.errors import ConfigError, GpudError
 from gpud.place import legible
 from gpud.status.view import BAD, QUIET, Span, View, line
-from gpud.term import paint
+from gpud.term import paint, terminal
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from gpud.agent.board import Board
 from gpud.agent.changes import Watcher
-from gpud.agent.eventrows import Entry, Window
+from gpud.agent.eventrows import Window
 from gpud.agent.store import History, Store
 from gpud.core.clock import Instant
 from gpud.core.events import InventoryTaken, PlatformRead, SourceAnswered
@@ -220,10 +220,9 @@ def test_a_lost_gpu_is_missed_by_the_next_life_too_until_it_is_forgotten(tmp_pat
             assert (health.level, health.reason) == (Level.FAILED, "gpu_vanished")
             assert "card A, A" in (health.detail or "")
             assert "1970-01-01 00:01" in (health.detail or "")  # since it was lost, not since now
-            await one.history.ask(
-                lambda store: store.append_events([Entry(0.0, GPU_FORGOTTEN, {"uuid": "A"})])
-            )
-            await one.watcher.settle()
+            await one.watcher.forget({"A": one.board.read().expected["A"]}, uid=7)
+            kept = (await one.history.ask(Store.gpu_events))[-1]
+            assert (kept.kind, kept.body["uuid"], kept.body["uid"]) == (GPU_FORGOTTEN, "A", 7)
             assert one.board.read().health["devices"].level is Level.OK
         async with life(tmp_path) as one:
             one.lists(listed("B"))
@@ -238,9 +237,7 @@ def test_a_gpu_that_was_forgotten_and_is_there_is_expected_again(tmp_path: Path)
             one.lists(listed("A", "B"))
             one.lists(listed("B"))
             await one.watcher.settle()
-            forgotten = [Entry(0.0, GPU_FORGOTTEN, {"uuid": uuid}) for uuid in "AB"]
-            await one.history.ask(lambda store: store.append_events(forgotten))
-            await one.watcher.settle()
+            await one.watcher.forget(one.board.read().expected, uid=0)
             assert one.board.read().expected.keys() == {"B"}
         async with life(tmp_path) as one:
             one.lists(NONE)

@@ -1,16 +1,14 @@
-"""``gpud history`` as a person and as a program asks it, on a history that no agent has open."""
+"""``gpud history`` as a person and as a program asks it, over the socket of an agent."""
 
 from __future__ import annotations
 
 import csv
 import io
 import json
-import os
 import re
 import sqlite3
 import subprocess
 import sys
-import tempfile
 import time
 from contextlib import closing
 from datetime import UTC, datetime
@@ -20,11 +18,13 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from gpud import cli
-from gpud.agent import reader, rolluprows
-from gpud.agent.eventrows import Entry
-from gpud.agent.history.columns import COLUMNS
+from gpud.agent import rolluprows
 from gpud.agent.schema import FILE, MIGRATIONS
+from gpud.core.gpus import KnownGpu
+from gpud.core.requests import COLUMNS
 from gpud.core.sample import Flag
+from gpud.core.snapshot import Snapshot
+from tests import serving
 from tests.histories import BEGUN_S, DAY_S, HOUR_S, done, failed, hours, opened, run
 
 if TYPE_CHECKING:
@@ -42,7 +42,6 @@ class Asked:
     def __init__(self, home: Path, capture: pytest.CaptureFixture[str]) -> None:
         self.home = home
         self.state = home / "var/lib/gpud"
-        self.state.mkdir(parents=True)
         self._capture = capture
         self.stderr = ""
 
@@ -62,9 +61,13 @@ class Asked:
         return list(csv.DictReader(io.StringIO(self(*words))))
 
 
+NUMBERS = {"GPU-1": 1, "GPU-2": 0}
+
+
 @pytest.fixture
-def asked(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Asked:
-    return Asked(tmp_path, capsys)
+def asked(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Iterator[Asked]:
+    with serving.agent(tmp_path):
+        yield Asked(tmp_path, capsys)
 
 
 @pytest.fixture
@@ -121,16 +124,16 @@ def test_rows_are_chosen_by_time_probe_mode_gpu_and_number(asked: Asked) -> None
         assert len(json.loads(asked(*words, "--json"))["rows"]) == expected, words
 
 
-def test_a_gpu_may_be_named_by_the_number_that_the_agent_gives_it(asked: Asked) -> None:
-    asked.written(run(NOW_S), run(NOW_S, gpu="GPU-2"))
-    assert "only an agent that runs" in refused(asked, "--gpu", "1")
-    run_dir = asked.home / "run/gpud"
-    run_dir.mkdir(parents=True)
-    told = {"gpus": {"GPU-1": {"number": 1}, "GPU-2": {"number": 0}}}
-    (run_dir / "agent.json").write_text(json.dumps(told))
-    assert [row["gpu_uuid"] for row in asked.csv("--gpu", "1", "--csv")] == ["GPU-1"]
-    assert [line[2:4] for line in asked.table("--gpu", "1")[1:]] == [["GPU", "1"]]
-    assert "has no GPU '7'" in refused(asked, "--gpu", "7")
+def test_a_gpu_may_be_named_by_the_number_that_the_agent_gives_it(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    gpus = {uuid: KnownGpu(number, "n", "b", cuda=True) for uuid, number in NUMBERS.items()}
+    with serving.agent(tmp_path, Snapshot("1", 0.0, gpus=gpus)):
+        asked = Asked(tmp_path, capsys)
+        asked.written(run(NOW_S), run(NOW_S, gpu="GPU-2"))
+        assert [row["gpu_uuid"] for row in asked.csv("--gpu", "1", "--csv")] == ["GPU-1"]
+        assert [line[2:4] for line in asked.table("--gpu", "1")[1:]] == [["GPU", "1"]]
+        assert "has no GPU '7'" in refused(asked, "--gpu", "7")
 
 
 def refused(asked: Asked, *words: str) -> str:
@@ -291,76 +294,14 @@ def test_a_reader_who_stops_reading_is_fine(asked: Asked) -> None:
     assert ran.stdout.startswith("time,unix_s")
 
 
-def test_a_backup_is_a_history_itself_and_never_overwrites(old: Asked, tmp_path: Path) -> None:
-    target = tmp_path / "copy" / FILE
-    target.parent.mkdir()
-    with opened(old.state) as store:  # the agent has it open, with its last rows in the log
-        store.append_events([Entry(NOW_S, "kernel", {})])
-        assert old("backup", str(target)).startswith(str(target))
-        store.append_events([Entry(NOW_S, "kernel", {})])
-        events = reader.ask(target.parent, lambda c: c.execute("SELECT * FROM events").fetchall())
-        assert len(events) == 1
-    before = target.read_bytes()
-    assert old("backup", str(target), code=1) == ""
-    assert "is there already" in old.stderr
-    assert target.read_bytes() == before
-    with opened(target.parent) as store:  # put in its place, an agent goes on with it
-        assert store.set_aside is None
-        store.append([run(NOW_S)])
-    assert [path.name for path in target.parent.iterdir()] == [FILE]
-
-
-def test_a_backup_onto_a_full_disk_is_refused_and_leaves_nothing(old: Asked, disk: Path) -> None:
-    assert old("backup", str(disk / "copy.db"), code=1) == ""
-    assert "cannot write" in old.stderr
-    assert list(disk.iterdir()) == []
-    assert old("backup", str(disk / "none/copy.db"), code=1) == ""
-    assert "No such file" in old.stderr
-
-
-@pytest.fixture
-def disk(tmp_path: Path) -> Iterator[Path]:
-    if os.geteuid() != 0:
-        pytest.skip("mounting needs root")
-    small = tmp_path / "disk"
-    small.mkdir()
-    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64k", "none", small], check=True)
-    try:
-        yield small
-    finally:
-        subprocess.run(["umount", small], check=True)
-
-
-@pytest.mark.skipif(os.geteuid() != 0, reason="becoming nobody needs root")
-def test_another_user_who_may_not_read_is_sent_to_sudo() -> None:
-    with tempfile.TemporaryDirectory(prefix="gpud-history-") as name:
-        home = Path(name)
-        home.chmod(0o755)
-        state = home / "var/lib/gpud"
-        state.mkdir(parents=True)
-        with opened(state) as store:
-            store.append([run(NOW_S)])
-        (state / FILE).chmod(0o640)
-        ran = subprocess.run(
-            [sys.executable, "-c", AS_NOBODY, str(home)],
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-    assert (ran.returncode, ran.stdout) == (4, "")
-    assert "you may not read" in ran.stderr
-    program = Path(sys.executable).parent / "gpud"
-    assert f"fix: sudo {program} --home {home} history" in ran.stderr
-
-
-AS_NOBODY = """
-import os, sys
-from gpud import cli
-import gpud.agent.history.command
-cli.parser()  # imports what nobody may not be able to read
-os.setresgid(65534, 65534, 65534); os.setresuid(65534, 65534, 65534)
-sys.exit(cli.main(["--home", sys.argv[1], "history"]))
-"""
+def test_without_an_agent_it_is_3_and_says_what_starts_one(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    asked = Asked(tmp_path, capsys)
+    for words in ((), ("--json",), ("export",), ("export", "-o", str(tmp_path / "made"))):
+        assert asked(*words, code=3) == ""
+        assert asked.stderr == "gpud: gpud is not running\n  fix: gpud up\n"
+    assert list(tmp_path.iterdir()) == []
 
 
 def documents(text: str) -> list[Any]:

@@ -17,10 +17,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gpud.agent import commands
+from gpud.agent import eventrows
 from gpud.agent.staterows import ASIDE
-from gpud.agent.store import FILE
-from gpud.core.commands import Choice
+from gpud.agent.store import FILE, Store
+from gpud.core.commands import BASELINE_ACCEPTED, BASELINE_RESET, Choice, Command
 from gpud.core.detector import Parameters, State
 from gpud.core.events import InventoryTaken, ProbesListed
 from gpud.core.health import Level
@@ -57,6 +57,13 @@ def rows(folder: Path, question: str, *values: object) -> list[Any]:
 def change(folder: Path, statement: str, *values: object) -> None:
     with closing(sqlite3.connect(folder / FILE)) as connection, connection:
         connection.execute(statement, values)
+
+
+def reset_before(folder: Path, choice: Choice, at_s: float) -> None:
+    """Write a reset as version one's command line did, with no agent to do it."""
+    command = Command(0, at_s, BASELINE_RESET, 0, choice)
+    with closing(Store(folder, now=str)) as store:
+        store.write(lambda rows: eventrows.decide(rows, command, 0))
 
 
 def update(world: World, before: int = 100, after: int = 40, factor: float = 1.12) -> list[Run]:
@@ -275,8 +282,10 @@ def test_what_is_accepted_is_usual_and_its_alert_ends(folder: Path) -> None:
         async with life(folder, parameters=QUICK, killed=True) as one:
             await one.keep(update(world, factor=1.2))
             await one.settled()
-            commands.accept(folder, Choice(probe="launch"), now_s=world.at_s)
-            await one.settled()
+            one.mono_s = world.at_s - FIRST_S
+            await one.judge.decide(BASELINE_ACCEPTED, 7, Choice(probe="launch"))
+            body = json.loads(rows(folder, "SELECT body FROM events")[0][0])
+            assert body == {"after_run": 140, "probe": "launch", "uid": 7}
             assert one.standing().open == ()
             assert one.standing().slowdown == pytest.approx(1.0, rel=0.03)
             assert [alert.firing for alert in one.board.read().alerts] == [False]
@@ -288,11 +297,11 @@ def test_what_is_accepted_is_usual_and_its_alert_ends(folder: Path) -> None:
     asyncio.run(story())
 
 
-def test_what_is_said_while_no_agent_runs_is_heard_at_its_place(folder: Path) -> None:
+def test_decision_in_the_history_of_version_one_is_taken_at_its_place(folder: Path) -> None:
     async def story() -> None:
         world = World()
         await lived(folder, world.runs(50), killed=True)
-        commands.reset(folder, Choice(mode="submit"), now_s=world.at_s)
+        reset_before(folder, Choice(mode="submit"), world.at_s)
         async with life(folder, parameters=QUICK, killed=True) as one:
             assert (one.standing().seen, one.standing().judged) == (50, 0)
             await one.keep(world.runs(30))
@@ -303,19 +312,18 @@ def test_what_is_said_while_no_agent_runs_is_heard_at_its_place(folder: Path) ->
     asyncio.run(story())
 
 
-def test_what_is_said_has_one_place_among_the_runs_whoever_hears_it(folder: Path) -> None:
+def test_decision_has_one_place_among_the_runs_live_and_in_a_replay(folder: Path) -> None:
     async def story() -> None:
         runs, choice = World().runs(80), Choice(mode="submit")
         (heard := folder / "heard").mkdir()
         async with life(heard, parameters=QUICK) as one:
             await one.keep(runs[:50])
-            commands.reset(heard, choice, now_s=runs[49].finished_s)
-            await one.settled()
+            await one.judge.decide(BASELINE_RESET, 7, choice)
             await one.keep(runs[50:])
             straight = one.states()
         (found := folder / "found").mkdir()
         await lived(found, runs[:50], killed=True)
-        commands.reset(found, choice, now_s=runs[49].finished_s)
+        reset_before(found, choice, runs[49].finished_s)
         async with life(found, parameters=QUICK) as one:
             await one.keep(runs[50:])
             assert one.states() == straight
@@ -329,8 +337,8 @@ def test_an_alarm_after_a_reset_is_another_one(folder: Path) -> None:
         async with life(folder, parameters=QUICK) as one:
             await one.keep(update(world, factor=1.2))
             await one.settled()
-            commands.reset(folder, Choice(), now_s=world.at_s)
-            await one.settled()
+            one.mono_s = world.at_s - FIRST_S
+            await one.judge.decide(BASELINE_RESET, 7)
             await one.keep(world.runs(100))
             await one.keep(world.runs(40, driver="580.88", level=world.level * 1.2))
             await one.settled()

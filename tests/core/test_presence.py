@@ -349,13 +349,13 @@ def test_why_cuda_finds_no_device_is_told_by_the_gpu_that_was_here() -> None:
     fix = after.health["devices"].fix
     assert after.health["cuda"].fix == fix != NONE.advice
     assert fix is not None
-    assert "`sudo gpud gpus forget GPU-1`" in fix
+    assert "`gpud gpus forget GPU-1`" in fix
 
 
 @pytest.mark.parametrize("expected", [("A", "B"), ("A; rm -r",)])
 def test_a_command_to_copy_names_one_gpu_or_none(expected: tuple[str, ...]) -> None:
     after = fold(InventoryTaken(Inventory(failure=NONE), 2.0), machine(expected=expected))
-    assert "`sudo gpud gpus forget UUID`" in (after.health["devices"].fix or "")
+    assert "`gpud gpus forget UUID`" in (after.health["devices"].fix or "")
 
 
 def test_a_gpu_that_others_see_in_wsl_reaches_it() -> None:

@@ -1,4 +1,4 @@
-"""``gpud probe`` as a person runs it: on a terminal, beside an agent, interrupted, as root."""
+"""``gpud probe`` as a person runs it: on a terminal, by an agent or without, interrupted."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import os
 import pty
 import re
 import select
+import shutil
 import signal
 import struct
 import subprocess
@@ -22,28 +23,26 @@ from typing import IO, TYPE_CHECKING, Any
 import pytest
 
 from gpud.agent import gpulock, platform, processes
-from gpud.agent.byhand.progress import Silent
-from gpud.agent.byhand.session import Request, Session
 from gpud.agent.eventrows import Entry
+from gpud.agent.launch import Launcher
+from gpud.agent.measure.session import Session
 from gpud.agent.store import Run, Store
 from gpud.child.probes import cpu_matmul
 from gpud.core import advice, stats
 from gpud.core.advice import Situation
 from gpud.core.presence import GPU_SEEN
+from gpud.core.requests import BeginLine, NotRunLine, ProbeRequest, RanLine, WaitLine
 from gpud.core.sample import Backend, RunReport, Skip, Unit
-from gpud.core.settings import parse
+from gpud.core.settings import LOCK, parse
 from tests.e2e.program import Program, alive, as_nobody, cuda, program
 from tests.waiting import until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from gpud.agent.byhand.outcome import Outcome
+    from gpud.core.requests import ProbeLine
     from gpud.core.sample import Condition
 
-NOBODY = 65534
-ESCAPE = re.compile(r"\x1b\[[?0-9;]*[a-zA-Z]")
-COLOUR = re.compile(r"\x1b\[(?:\d+;)*(?:3|9)\d[;m]")
 TERMINAL = {"TERM": "xterm-256color", "LANG": "C.UTF-8"}
 GONE_S = 10.0
 
@@ -52,10 +51,11 @@ needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="becoming somebody els
 
 @pytest.fixture
 def gpud() -> Iterator[Program]:
-    """With the agent's folder, so that its lock is the one that counts."""
+    """A home where gpud has run since the boot, so that there is a lock."""
     with program() as made:
         made.write_settings()
-        (made.run_dir / "agent").mkdir(parents=True)
+        made.run_dir.mkdir(parents=True)
+        (made.run_dir / LOCK).touch()
         yield made
 
 
@@ -113,11 +113,6 @@ def on_a_terminal(gpud: Program, *words: str, **environ: str) -> tuple[int, str]
     return process.wait(timeout=60), written.decode()
 
 
-def lasting(screen: str) -> list[str]:
-    """The lines that stay when the bar has gone, without their colours."""
-    return ESCAPE.sub("", screen.rpartition("\x1b[2K")[2]).replace("\r", "").split("\n")
-
-
 def document(ran: subprocess.CompletedProcess[str]) -> dict[str, Any]:
     said: dict[str, Any] = json.loads(ran.stdout)
     return said
@@ -126,7 +121,7 @@ def document(ran: subprocess.CompletedProcess[str]) -> dict[str, Any]:
 @contextlib.contextmanager
 def taken_lock(gpud: Program, *, overdue_s: float = 3600.0) -> Iterator[int]:
     """The agent's lock in the hands of this process, as a child of the agent has it."""
-    fd = gpulock.opened(gpud.run_dir / "agent/gpu.lock")
+    fd = gpulock.opened(gpud.run_dir / "gpu.lock")
     assert gpulock.taken(fd)
     me = processes.ref(os.getpid())
     assert me is not None
@@ -139,7 +134,7 @@ def taken_lock(gpud: Program, *, overdue_s: float = 3600.0) -> Iterator[int]:
 
 def measuring(gpud: Program) -> int | None:
     """The child that has the lock and runs ``launch``."""
-    with (gpud.run_dir / "agent/gpu.lock").open("rb") as file:
+    with (gpud.run_dir / "gpu.lock").open("rb") as file:
         found = gpulock.holder(file.fileno())
     return found.process.pid if found is not None and "launch" in found.what else None
 
@@ -153,82 +148,48 @@ def looks(pid: int) -> bool:
     return False
 
 
-class Waits(Silent):
-    """Silent progress that records how long each look for the lock has waited so far."""
-
-    def __init__(self) -> None:
-        self.waited_s: list[float] = []
-
-    def waiting(self, words: str, waited_s: float) -> None:  # noqa: ARG002  # the words are shown
-        self.waited_s.append(waited_s)
-
-
-def session(
-    gpud: Program, *names: str, patience_s: float = 60.0, progress: Silent | None = None
-) -> Outcome:
-    """One in this process, with a patience of the test's own."""
+def session(gpud: Program, *names: str, patience_s: float) -> list[ProbeLine]:
+    """Run one in this process, with a patience of the test's own."""
     settings = parse(gpud.config.read_bytes(), {}, home=str(gpud.home))
-    made = Session(
-        settings,
-        Request(names),
-        progress or Silent(),
-        gpud.run_dir / "agent/gpu.lock",
-        patience_s=patience_s,
-    )
-    asyncio.run(made.run())
-    return made.outcome
+    launcher = Launcher(gpud.run_dir / LOCK, patience_s=0.05)
+    request = ProbeRequest(names=names)
+    made = Session(settings, request, launcher, patience_s=patience_s)
+
+    async def lines() -> list[ProbeLine]:
+        return [line async for line in made.lines()]
+
+    return asyncio.run(lines())
 
 
-def test_a_terminal_shows_a_live_bar_then_the_table_and_the_histogram(gpud: Program) -> None:
+def test_a_terminal_shows_a_line_for_each_run_then_the_table_and_the_distribution(
+    gpud: Program,
+) -> None:
     driver(gpud, "launch_ns 20000\nlaunch_ns_second 80000 0.2\n")
     code, screen = on_a_terminal(gpud, "launch", "--repeat", "2")
     assert code == 0
-    shares = [int(share) for share in re.findall(r"(\d+)%", screen)]
-    assert shares == sorted(shares)
-    assert 0 < shares[-1] <= 100
-    assert "launch on GPU 0" in screen
-    assert screen.count("\x1b[?25l") == screen.count("\x1b[?25h") == 1  # the cursor is back
-    stays = lasting(screen)
+    assert "\x1b" not in screen
+    shown = screen.replace("\r", "").split("\n")
+    name = "launch on GPU 0, NVIDIA GeForce RTX 4070 (stand-in)"
+    assert shown[:2] == [f"{name} (1 of 2) ...", f"{name} (2 of 2) ..."]
     # The two modes of the distribution are two lines, and no figure lies between them. How near
     # they come to 20 and 80 is a matter of the cores, and of tests/child/test_accuracy.py.
-    modes = (re.match(r" +(?:launch +)?submit \((\d+) %\) +([\d.]+) µs", text) for text in stays)
+    modes = (re.match(r" +(?:launch +)?submit \((\d+) %\) +([\d.]+) µs", text) for text in shown)
     (quick_share, quick_us), (slow_share, slow_us) = (found.groups() for found in modes if found)
     assert int(quick_share) + int(slow_share) == 100
     assert int(quick_share) > 70
     assert float(quick_us) < 30
     assert float(slow_us) > 70
-    assert any(re.search(r"≤ 22.7 µs  █+ +\d+ +\d+\.\d %$", text) for text in stays)
-    assert any("8000 calls" in text for text in stays)
-    assert max(map(len, stays)) <= 80
-    assert not any("%|" in text or "━" in text for text in stays)
+    assert any(re.search(r"≤ 22.7 µs  #+ +\d+ +\d+\.\d %$", text) for text in shown)
+    assert any("8000 calls" in text for text in shown)
+    assert max(map(len, shown)) <= 80
 
 
-def test_a_dumb_terminal_gets_plain_lines_and_ascii(gpud: Program) -> None:
+def test_without_utf_8_all_of_it_is_ascii(gpud: Program) -> None:
     driver(gpud)
-    code, screen = on_a_terminal(gpud, "launch", TERM="dumb")
-    assert code == 0
-    assert "\x1b" not in screen
-    assert screen.isascii()
-    assert "launch on GPU 0, NVIDIA GeForce RTX 4070 (stand-in) ...\r\n" in screen
-    assert re.search(r"<= \S+ us  #+", screen)
-
-
-def test_without_utf_8_and_colour_the_bar_the_table_and_the_histogram_are_there(
-    gpud: Program,
-) -> None:
-    driver(gpud)
-    code, screen = on_a_terminal(gpud, "launch", LC_ALL="C", NO_COLOR="1")
+    code, screen = on_a_terminal(gpud, "launch", LC_ALL="C")
     assert code == 0
     assert screen.isascii()
-    assert not COLOUR.search(screen)
-    assert "%" in screen.partition("submit")[0]
     assert re.search(r"<= \S+ us  #+", screen)
-
-
-def test_a_document_on_a_terminal_is_the_last_word_after_the_bar(gpud: Program) -> None:
-    code, screen = on_a_terminal(gpud, "cpu_call", "--json")
-    assert code == 0
-    assert json.loads("".join(lasting(screen)))["runs"][0]["probe"] == "cpu_call"
 
 
 def test_in_a_pipe_there_are_lines_and_beside_a_document_nothing(gpud: Program) -> None:
@@ -334,17 +295,24 @@ def test_it_waits_for_a_probe_that_runs_and_says_whose_it_is(gpud: Program) -> N
 
 def test_its_patience_ends_once_and_then_nothing_is_waited_for(gpud: Program) -> None:
     with taken_lock(gpud):
-        waits = Waits()
-        made = session(gpud, "cpu_call", "cpu_matmul", patience_s=0.5, progress=waits)
-    assert waits.waited_s
-    assert waits.waited_s == sorted(waits.waited_s)  # a second wait begins at 0 again
-    assert made.runs == []
-    assert [(missed.probe, missed.skip) for missed in made.not_run] == [
+        made = session(gpud, "cpu_call", "cpu_matmul", patience_s=0.5)
+    waits = [line for line in made if isinstance(line, WaitLine)]
+    missed = [line for line in made if isinstance(line, NotRunLine)]
+    assert len(waits) == 1
+    assert len([line for line in made if isinstance(line, BeginLine)]) == 2
+    assert [(line.probe, line.skip) for line in missed] == [
         ("cpu_call", Skip.CHILD_RUNNING),
         ("cpu_matmul", Skip.CHILD_RUNNING),
     ]
-    assert f"waited 0.5 s for process {os.getpid()}" in made.not_run[0].detail
-    assert not made.good
+    assert f"waited 0.5 s for process {os.getpid()}" in missed[0].detail
+
+
+def test_where_no_gpud_ran_it_says_that_it_runs_unlocked(gpud: Program) -> None:
+    shutil.rmtree(gpud.run_dir)
+    ran = probe(gpud, "cpu_call")
+    assert ran.returncode == 0
+    assert ran.stderr.startswith("gpud has never run here: probes run without its lock\n")
+    assert not gpud.run_dir.exists()
 
 
 def test_a_child_that_does_not_go_away_is_not_waited_for_and_the_cpu_is_measured(
@@ -361,13 +329,25 @@ def test_a_child_that_does_not_go_away_is_not_waited_for_and_the_cpu_is_measured
     assert f"fix: {helps}" in " ".join(ran.stdout.split())
 
 
-def test_an_open_breaker_of_the_agent_is_told(gpud: Program) -> None:
-    standing = {"state": "open", "detail": "it hung", "retry_s": None, "fix": "wsl --shutdown"}
-    said = {"written_s": time.time(), "breaker": standing}
-    (gpud.run_dir / "agent/agent.json").write_text(json.dumps(said))
-    ran = probe(gpud, "launch")
-    assert ran.stderr == "the agent starts no GPU work (open): it hung\n  fix: wsl --shutdown\n"
-    assert probe(gpud, "cpu_call").stderr == "cpu_call ...\n"  # that is no GPU work
+def test_an_open_breaker_is_said_and_keeps_no_person_from_the_gpu(gpud: Program) -> None:
+    driver(gpud)
+    settings = parse(gpud.config.read_bytes(), {}, home=str(gpud.home))
+
+    async def story() -> list[ProbeLine]:
+        launcher = Launcher(gpud.run_dir / LOCK)
+        hung = launcher.breaker.after_hang(time.monotonic(), "nbody on GPU-1")
+        launcher._set(hung, what="nbody on GPU-1", detail="it hung")
+        made = Session(settings, ProbeRequest(names=("launch",)), launcher)
+        try:
+            return [line async for line in made.lines()]
+        finally:
+            launcher.close()
+
+    made = asyncio.run(story())
+    waits = [line.message for line in made if isinstance(line, WaitLine)]
+    assert waits[0] == "the agent starts no GPU work (open): it hung"
+    assert waits[1].startswith("  fix: ")
+    assert [line.report.failure for line in made if isinstance(line, RanLine)] == [None]
 
 
 @pytest.mark.parametrize(
@@ -403,35 +383,60 @@ def test_an_interrupted_document_says_so(gpud: Program) -> None:
     assert err == "gpud: interrupted; nothing was running\n"  # what it waited for is not its own
 
 
-@needs_root
-def test_as_root_it_becomes_the_agents_user_and_leaves_nothing_of_roots(gpud: Program) -> None:
+def test_the_agent_that_runs_does_it_and_keeps_an_event_with_the_uid(gpud: Program) -> None:
     driver(gpud)
-    own, state = gpud.run_dir / "agent", gpud.home / "var/lib/gpud"
-    state.mkdir(parents=True)
-    for folder in (own, state):
-        os.chown(folder, NOBODY, NOBODY)
-    before = set(gpud.home.rglob("*"))
-    ran = probe(gpud, "launch", "cpu_call")
+    gpud.start()
+    gpud.status_when(lambda d: d["counters"]["runs"].get("launch"), "a run of the schedule")
+    ran = probe(gpud, "launch", "cpu_call", "--repeat", "2")
     assert ran.returncode == 0, ran.stderr
-    made = set(gpud.home.rglob("*")) - before
-    assert made == {own / "gpu.lock"}
-    assert all(path.lstat().st_uid == NOBODY for path in made)
+    assert ran.stderr.splitlines()[-4:] == [
+        "cpu_call (1 of 2) ...",
+        "launch on GPU 0, NVIDIA GeForce RTX 4070 (stand-in) (1 of 2) ...",
+        "cpu_call (2 of 2) ...",
+        "launch on GPU 0, NVIDIA GeForce RTX 4070 (stand-in) (2 of 2) ...",
+    ]
+    said = document(probe(gpud, "cpu_call", "--json"))
+    assert [(run["probe"], run["failure"]) for run in said["runs"]] == [("cpu_call", None)]
+    (event, _) = json.loads(gpud.get("/api/v1/events?kind=probe_requested"))["events"]
+    assert (event["probes"], event["uid"]) == ("cpu_call", os.geteuid())
+    missing = probe(gpud, "launch", "--gpu", "7")
+    assert (missing.returncode, missing.stdout) == (2, "")
+    assert re.search(r"there is no GPU 7; there are: 0 NVIDIA", missing.stderr)
+    owners = {path.lstat().st_uid for path in (gpud.home / "var/lib/gpud").rglob("*")}
+    assert len(owners) == 1
+
+
+@pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGTERM], ids=["Ctrl-C", "SIGTERM"])
+def test_interrupted_the_agent_lets_the_child_end(gpud: Program, sent: signal.Signals) -> None:
+    driver(gpud, "module_load_ns 1500000000\n")
+    gpud.settings["schedule"] = {"small_interval_s": 3600.0, "large_interval_s": 3600.0}
+    gpud.start()
+    gpud.status_when(lambda d: d["counters"]["runs"].get("triad"), "the first rounds")
+    with begun(gpud, "cpu_call", "launch") as process:
+        told(process.stderr, "launch on GPU 0")
+        child = until(lambda: measuring(gpud), "the child in the lock")
+        process.send_signal(sent)
+        out, err = process.communicate(timeout=60)
+        assert alive(child)
+    assert process.returncode == 128 + sent
+    assert re.search(r"interrupted in launch on GPU 0.*the child was left alone", err)
+    assert re.search(r"cpu_call +call", out)
+    until(lambda: not alive(child), "the end of the child by itself", GONE_S)
+    assert probe(gpud, "cpu_call").returncode == 0
 
 
 @needs_root
 def test_a_link_in_the_locks_place_is_not_followed(gpud: Program) -> None:
-    own = gpud.run_dir / "agent"
-    (own / "gpu.lock").symlink_to(gpud.home / "victim")
-    for owner in (0, NOBODY):
-        os.chown(own, owner, owner)
-        ran = probe(gpud, "cpu_call")
-        assert ran.returncode == 1
-        assert "Traceback" not in ran.stderr
+    (gpud.run_dir / LOCK).unlink()
+    (gpud.run_dir / LOCK).symlink_to(gpud.home / "victim")
+    ran = probe(gpud, "cpu_call")
+    assert ran.returncode == 1
+    assert "Traceback" not in ran.stderr
     assert not (gpud.home / "victim").exists()
 
 
 @needs_root
-def test_somebody_else_on_an_installed_gpud_is_4_with_the_fix(gpud: Program) -> None:
+def test_who_may_not_take_the_lock_is_4_with_the_fix(gpud: Program) -> None:
     ran = subprocess.run(
         [*as_nobody(gpud.home), *line(gpud, "cpu_call")],
         capture_output=True,
@@ -440,8 +445,10 @@ def test_somebody_else_on_an_installed_gpud_is_4_with_the_fix(gpud: Program) -> 
         timeout=60,
     )
     assert (ran.returncode, ran.stdout) == (4, "")
-    assert "that gpud's agent runs as\n" in ran.stderr
-    assert ran.stderr.endswith(f"/gpud --home {gpud.home} probe cpu_call\n")
+    assert ran.stderr == (
+        f"gpud: you may not take {gpud.run_dir}/gpu.lock\n"
+        "  fix: sudo usermod -aG gpud-users $USER, then open a new terminal\n"
+    )
 
 
 def test_a_full_disk_and_a_reader_that_leaves_are_no_crash(gpud: Program) -> None:

@@ -199,7 +199,7 @@ def _alerts() -> Panel:
         Text(
             "Alerts that fire",
             "gpud's own, one for each cause. Good is an empty table. Each has a page with what to "
-            "do at /runbooks/ of the machine; `sudo gpud alerts ack ID` ends its repetition.",
+            "do at /runbooks/ of the machine; `gpud alerts ack ID` ends its repetition.",
             "none",
         ),
         Query(f"max by (alertname, severity) ({of('gpud_alerts_firing')}) > 0"),

@@ -45,7 +45,7 @@ def _slowdown() -> Panel:
             "Slower than usual by",
             "Each figure against its own baseline: 0 % is usual, 25 % takes a quarter longer, "
             "whatever the unit. Within 5 % is good. A step at a blue line came with that driver: "
-            "`gpud history` has both sides, `sudo gpud baseline accept PROBE MODE` makes it "
+            "`gpud history` has both sides, `gpud baseline accept PROBE MODE` makes it "
             "the usual.",
             "percentunit",
         ),

@@ -12,14 +12,13 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from gpud.agent.byhand import terminal
-from gpud.agent.history.when import moment
 from gpud.core.errors import ConfigError
 from gpud.core.text import escaped
 from gpud.status.view import View, narrowed
-from gpud.term import paint
+from gpud.term import paint, terminal
 from gpud.term.logs.entries import COMPONENTS, Entry, document, drawn, entry, severe
 from gpud.term.logs.files import LARGEST, Followed, backwards
+from gpud.term.when import moment
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -81,7 +80,7 @@ def run(
     _put(shown[::-1], request)
     _complain(refused, request)
     if not request.follow:
-        if refused and len(refused) == len(chosen):
+        if refused and all(file.descriptor is None for file in followed.values()):
             return NO_PERMISSION
         return _unless_empty(directory, shown, followed)
     return _follow({name: followed[name] for name in chosen if name not in refused}, request, rest)

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 PATH: Final = "/api/v1/events"
 USUAL: Final = 100
-KNOWN: Final = (*KINDS, GPU_SEEN, GPU_FORGOTTEN, *commands.KINDS)
+KNOWN: Final = (*KINDS, GPU_SEEN, GPU_FORGOTTEN, *commands.KINDS, commands.PROBE_REQUESTED)
 
 SINCE: Final = moment("since", "from when on")
 UNTIL: Final = moment("until", "until when")

@@ -66,7 +66,7 @@ def _alert(view: View, one: Mapping[str, Any]) -> Html:
             el("span", link(str(one["runbook"]), "what this means and what to do")),
             None
             if seen_s is not None
-            else el("span", "seen it: ", code(f"sudo gpud alerts ack {print_[:8]}")),
+            else el("span", "seen it: ", code(f"gpud alerts ack {print_[:8]}")),
             class_="beside quiet",
         ),
         class_=f"alert {state}",

@@ -219,7 +219,7 @@ def slower(made: Snapshot, device: Device, *, acknowledged_s: float | None = Non
         starts_s=NOW_S - 3600,
         evidence=tuple(evidence),
         causes=(replace(snapshots.SLOWER.causes[0], old=OLD, new=NEW),),
-        fix=f"go back to driver {OLD} in Windows, or accept it: `sudo gpud baseline accept`",
+        fix=f"go back to driver {OLD} in Windows, or accept it: `gpud baseline accept`",
         acknowledged_s=acknowledged_s,
     )
     finished = RunFinished(run("launch", device, 1.38), device.uuid, NOW_S - 20, NOW_MONO_S - 20)

@@ -92,7 +92,7 @@ def test_a_slower_driver_is_the_first_thing_one_reads_with_its_evidence_below() 
     assert line(shown).startswith("Slower since 2023-11-14 20:15 UTC submission latency +38 % ")
     todo = shown["state-rest"].words
     assert "To do: go back to driver 572.16 in Windows" in todo
-    assert [one.words for one in shown["state-rest"].all("code")] == ["sudo gpud baseline accept"]
+    assert [one.words for one in shown["state-rest"].all("code")] == ["gpud baseline accept"]
     assert shown.rows("alerts") == [
         [
             "submission latency launch submit",
@@ -119,7 +119,7 @@ def test_a_slower_driver_is_the_first_thing_one_reads_with_its_evidence_below() 
     assert "Likely cause, the likeliest first: driver 572.16 -> 576.02" in alerts.words
     assert [one.attributes["href"] for one in alerts.all("a")] == ["/runbooks/GpudDriverRegression"]
     assert "since 2023-11-14 20:15 UTC" in alerts.words, "as its rows say"
-    assert "seen it: sudo gpud alerts ack" in alerts.words
+    assert "seen it: gpud alerts ack" in alerts.words
     assert ["submission latency", "17.1 µs", "38 % slower since driver 576.02"] in shown.rows(
         "gpus"
     )
@@ -165,7 +165,7 @@ def test_a_gpu_that_is_gone_is_named_with_what_to_do() -> None:
     assert state(shown) == "failed"
     assert "Failed since 2023-11-14 22:05 UTC CUDA no longer offers GPU 0" in line(shown)
     commands = [one.words for one in shown["state-rest"].all("code")]
-    assert f"sudo gpud gpus forget {BIG.uuid}" in commands
+    assert f"gpud gpus forget {BIG.uuid}" in commands
     assert "CUDA does not offer it since 2023-11-14 22:05 UTC" in shown["gpus"].words
     assert not any("gpu0" in one.attributes.get("id", "") for one in shown.all("figure"))
     blind = replace(made, telemetry=type(made.telemetry)())

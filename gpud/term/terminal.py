@@ -3,21 +3,12 @@
 from __future__ import annotations
 
 import os
-import shutil
 import sys
-from typing import TYPE_CHECKING, TextIO
+from typing import TextIO
 
 from gpud.core.errors import GpudError
 
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-WIDTH = 80
-WIDEST = 100
 ASCII = str.maketrans({"µ": "u", "≤": "<="})
-
-Line = tuple[str, str]
-"""Text and the style rich gives it; both may be empty."""
 
 
 def dumb() -> bool:
@@ -39,25 +30,11 @@ def ascii_only(stream: TextIO) -> bool:
     return "utf" not in locale.lower()
 
 
-def width(stream: TextIO) -> int:
-    """Give the columns to draw in."""
-    return min(shutil.get_terminal_size((WIDTH, 24)).columns, WIDEST) if stream.isatty() else WIDTH
-
-
-def show(lines: Sequence[Line]) -> None:
-    """Print the lines, coloured where that can be seen.
-
-    Errors: ``GpudError`` when they cannot be written; ``BrokenPipeError`` when nobody reads on.
-    """
-    out = sys.stdout
-    if out.isatty() and not dumb():
-        put(_coloured(lines))
-    else:
-        put("".join(f"{text}\n" for text, _ in lines))
-
-
 def put(text: str) -> None:
-    """Write to stdout, all of it, now. Errors: as those of ``show``."""
+    """Write to stdout, all of it, now.
+
+    Errors: ``GpudError`` when it cannot be written; ``BrokenPipeError`` when nobody reads on.
+    """
     out = sys.stdout
     try:
         text.encode(out.encoding or "ascii")
@@ -72,14 +49,3 @@ def put(text: str) -> None:
         # What is left in the buffer would be tried, and complained about, once more at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), out.fileno())
         raise GpudError(f"cannot write the result: {error.strerror}") from error
-
-
-def _coloured(lines: Sequence[Line]) -> str:
-    from rich.console import Console
-    from rich.text import Text
-
-    console = Console()
-    with console.capture() as captured:
-        for text, style in lines:
-            console.print(Text(text, style=style), soft_wrap=True, highlight=False)
-    return captured.get()

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpud.agent.history.when import moment
+from gpud.term.when import moment
 
 NOW_S = 1_800_000_000.0
 

@@ -1,4 +1,4 @@
-"""What a by-hand run says of its runs: the arithmetic, the words and the lines."""
+"""The outcome of ``gpud probe``: the arithmetic, the words and the lines."""
 
 from __future__ import annotations
 
@@ -7,16 +7,11 @@ import re
 from dataclasses import replace
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from gpud.agent.byhand import document, draw
-from gpud.agent.byhand.outcome import Baseline, NotRun, Outcome, Ran, results
-from gpud.agent.byhand.progress import Course
-from gpud.agent.byhand.session import wanted
-from gpud.agent.history_read import Past, Series
+from gpud.agent.measure.session import chosen
 from gpud.core import stats
 from gpud.core.errors import ConfigError
+from gpud.core.requests import NotRunLine, RanLine, Usual
 from gpud.core.sample import (
     Backend,
     Device,
@@ -30,10 +25,11 @@ from gpud.core.sample import (
     Skip,
     Unit,
 )
+from gpud.verbs import probe_text
+from gpud.verbs.outcome import Outcome
 
 FIRST = Device(0, "GPU-aaaa-1", "RTX \x1b[2J4070", "0000:01:00.0", "8.9", 46, 1, 1)
 SECOND = Device(1, "GPU-aabb-2", "RTX 2000 Ada", "0000:02:00.0", "8.9", 22, 1, 1)
-SERIES = Series(FIRST.uuid, "launch", "submit", 3)
 HUNG = Failure(Reason.HUNG, "no answer", advice="wsl --shutdown")
 
 
@@ -44,19 +40,22 @@ def sample(middle: float, *, around: float = 0.1, mode: str = "submit", n: int =
     return stats.summarised(values, mode=mode, unit=Unit.SECONDS, with_buckets=True)
 
 
-def launched(*samples: Sample, gpu: Device = FIRST, repeat: int = 1) -> Ran:
+def launched(
+    *samples: Sample, gpu: Device = FIRST, repeat: int = 1, usual: Usual | None = None
+) -> RanLine:
     report = RunReport(
         "launch", Backend.CUDA, gpu, samples, conditions={"probe_version": 3, "settled": True}
     )
-    return Ran(repeat, gpu.index, report)
+    known = {} if usual is None else {samples[0].mode: usual}
+    return RanLine(repeat=repeat, gpu=gpu.index, report=report, usual=known)
 
 
-def failed(probe: str, failure: Failure, gpu: int | None = 0) -> Ran:
+def failed(probe: str, failure: Failure, gpu: int | None = 0) -> RanLine:
     backend = Backend.CPU if gpu is None else Backend.CUDA
-    return Ran(1, gpu, RunReport(probe, backend, failure=failure))
+    return RanLine(repeat=1, gpu=gpu, report=RunReport(probe, backend, failure=failure))
 
 
-def outcome(*runs: Ran, **more: object) -> Outcome:
+def outcome(*runs: RanLine, **more: object) -> Outcome:
     repeats = max((ran.repeat for ran in runs), default=1)
     made = Outcome(runs=list(runs), repeats=repeats, inventory=Inventory((FIRST, SECOND)))
     for name, value in more.items():
@@ -64,23 +63,19 @@ def outcome(*runs: Ran, **more: object) -> Outcome:
     return made
 
 
-def text(made: Outcome, *, ascii_only: bool = False) -> str:
-    return "\n".join(line for line, _ in draw.lines(made, width=80, ascii_only=ascii_only))
-
-
-def styles(made: Outcome, word: str) -> set[str]:
-    return {style for line, style in draw.lines(made, width=80, ascii_only=False) if word in line}
+def text(made: Outcome) -> str:
+    return "\n".join(probe_text.lines(made))
 
 
 def test_a_single_run_shows_its_median_and_the_spread_of_its_calls() -> None:
-    (result,) = results(outcome(launched(sample(10e-6))))
+    (result,) = outcome(launched(sample(10e-6))).results()
     assert result.value == pytest.approx(10e-6)
     assert result.spread == pytest.approx(0.16)  # p10 is 8 % below, p90 as much above
 
 
 def test_repeats_show_the_median_of_medians_and_the_spread_between_runs() -> None:
     runs = [launched(sample(middle), repeat=n) for n, middle in enumerate((9e-6, 11e-6, 10e-6), 1)]
-    (result,) = results(outcome(*runs))
+    (result,) = outcome(*runs).results()
     assert (result.runs, result.n) == (3, 303)
     assert result.value == pytest.approx(10e-6)
     assert result.spread == pytest.approx(0.2)
@@ -88,26 +83,26 @@ def test_repeats_show_the_median_of_medians_and_the_spread_between_runs() -> Non
 
 def test_the_only_one_of_several_runs_says_nothing_of_the_spread_between_them() -> None:
     made = outcome(launched(sample(10e-6)), repeats=20)
-    (result,) = results(made)
+    (result,) = made.results()
     assert result.spread is None
     assert "median of 1 runs' medians" in text(made)
 
 
 def test_one_call_has_no_spread() -> None:
-    (result,) = results(outcome(launched(sample(1e-3, n=1))))
+    (result,) = outcome(launched(sample(1e-3, n=1))).results()
     assert result.spread is None
 
 
 def test_two_gpus_are_two_results() -> None:
-    found = results(outcome(launched(sample(1e-5)), launched(sample(2e-5), gpu=SECOND)))
+    found = outcome(launched(sample(1e-5)), launched(sample(2e-5), gpu=SECOND)).results()
     assert [r.gpu for r in found] == [0, 1]
     assert [r.value for r in found] == pytest.approx([1e-5, 2e-5])
 
 
 def test_two_modes_are_two_lines_and_no_mean() -> None:
     double = replace(sample(9e-6), peaks=(Peak(5e-6, 0.62), Peak(12e-6, 0.38)))
-    made = outcome(launched(double), no_past=None)
-    assert [(r.value, r.share) for r in results(made)] == [(5e-6, 0.62), (12e-6, 0.38)]
+    made = outcome(launched(double))
+    assert [(r.value, r.share) for r in made.results()] == [(5e-6, 0.62), (12e-6, 0.38)]
     drawn = text(made)
     assert re.search(r"submit \(62 %\) +5 µs .*\n +submit \(38 %\) +12 µs", drawn)
     assert "9 µs" not in drawn.partition("value:")[0]
@@ -117,46 +112,42 @@ def test_runs_that_saw_one_mode_and_runs_that_saw_two_are_told_apart() -> None:
     double = replace(sample(9e-6), peaks=(Peak(5e-6, 0.6), Peak(12e-6, 0.4)))
     other = replace(sample(9e-6), peaks=(Peak(7e-6, 0.5), Peak(14e-6, 0.5)))
     runs = [launched(each, repeat=n) for n, each in enumerate((double, sample(5e-6), other), 1)]
-    found = results(outcome(*runs))
+    found = outcome(*runs).results()
     assert [r.runs for r in found] == [1, 2, 2]
     assert [r.value for r in found] == pytest.approx([5e-6, 6e-6, 13e-6])
     assert [r.share for r in found[1:]] == pytest.approx([0.55, 0.45])
     assert found[0].share is None
 
 
-def test_the_baseline_is_the_median_of_the_same_gpu_probe_mode_and_version() -> None:
-    others = {
-        replace(SERIES, gpu=SECOND.uuid): (1.0,) * 9,
-        replace(SERIES, version=2): (1.0,) * 9,
-        replace(SERIES, mode="pipelined"): (1.0,) * 9,
-    }
-    past = Past({SERIES: (9e-6, 10e-6, 8e-6, 11e-6, 10e-6, 99e-6), **others})
-    made = outcome(launched(sample(10.3e-6)), past=past)
-    (result,) = results(made)
-    assert result.baseline == Baseline(pytest.approx(10e-6), 6, pytest.approx(0.03))  # type: ignore[arg-type]
+def test_a_figure_stands_beside_what_is_usual() -> None:
+    made = outcome(launched(sample(10.3e-6), usual=Usual(10e-6, 6)))
+    (result,) = made.results()
+    assert result.baseline is not None
+    assert (result.baseline.median, result.baseline.n) == (10e-6, 6)
+    assert result.baseline.ratio == pytest.approx(0.03)
     assert "+3.0 % (n 6)" in text(made)
 
 
 @pytest.mark.parametrize(
-    ("kept", "words"),
+    ("usual", "words"),
     [
-        ((), "0 runs are kept, 5 are needed"),
-        ((1e-5,) * 4, "4 runs are kept, 5 are needed"),
-        ((0.0,) * 5, "the history says 0"),
+        (None, "0 runs are kept, 5 are needed"),
+        (Usual(1e-5, 4), "4 runs are kept, 5 are needed"),
+        (Usual(0.0, 5), "the history says 0"),
     ],
 )
 def test_without_enough_of_a_history_there_is_a_reason_and_no_figure(
-    kept: tuple[float, ...], words: str
+    usual: Usual | None, words: str
 ) -> None:
-    made = outcome(launched(sample(1e-5)), past=Past({SERIES: kept}))
-    (result,) = results(made)
+    made = outcome(launched(sample(1e-5), usual=usual))
+    (result,) = made.results()
     assert (result.baseline, result.no_baseline) == (None, words)
     assert f"no baseline ({words}): launch\n" in f"{text(made)}\n"
 
 
 def test_a_history_that_cannot_be_read_is_said_once() -> None:
     made = outcome(
-        launched(sample(1e-5), sample(2e-5, mode="roundtrip")), no_past="it is \x07damaged"
+        launched(sample(1e-5), sample(2e-5, mode="roundtrip")), no_history="it is \x07damaged"
     )
     assert text(made).count(r"no baseline: it is \x07damaged") == 1
 
@@ -172,7 +163,7 @@ def test_cuda_that_is_not_there_is_one_line_and_its_fix_is_told_once() -> None:
 
 def test_the_same_failure_of_several_probes_is_one_line() -> None:
     made = outcome(failed("launch", HUNG), failed("nbody", HUNG), failed("launch", HUNG))
-    assert "failed: launch, nbody on GPU 0: hung: no answer" in text(made)
+    assert "failed: launch on GPU 0, nbody on GPU 0: hung: no answer" in text(made)
     assert text(made).count("fix:") == 1
 
 
@@ -183,20 +174,21 @@ def test_a_figure_keeps_its_line_beside_a_failure() -> None:
     assert not made.good
 
 
-def test_what_failed_is_red_what_is_missing_or_passes_is_yellow() -> None:
+def test_what_is_missing_or_not_run_is_said_below_the_figures() -> None:
     lost = Missing("graph", Reason.UNSUPPORTED, "the driver has no graphs")
     run = launched(sample(1e-5))
-    made = outcome(
-        replace(run, report=replace(run.report, missing=(lost,), conditions={"settled": False})),
-        failed("triad", HUNG),
-        failed("copy", Failure(Reason.OUT_OF_MEMORY, "none left")),
-    )
-    made.not_run.append(NotRun(1, 0, "nbody", Skip.CHILD_RUNNING, "process 7 has the GPU"))
-    assert styles(made, "failed: triad") == {"red"}
-    assert styles(made, "not run: nbody") == {"red"}
-    assert styles(made, "failed: copy") == {"yellow"}
-    assert styles(made, "missing: launch graph on GPU 0: unsupported") == {"yellow"}
-    assert styles(made, "unsettled: launch on GPU 0") == {"yellow"}
+    report = replace(run.report, missing=(lost,), conditions={"settled": False})
+    made = outcome(RanLine(repeat=1, gpu=0, report=report))
+    made.take(not_run("nbody", Skip.CHILD_RUNNING, "process 7 has the GPU"))
+    assert not made.good
+    shown = text(made)
+    assert "missing: launch graph on GPU 0: unsupported: the driver has no graphs" in shown
+    assert "unsettled: launch on GPU 0: the clocks had not settled" in shown
+    assert "not run: nbody on GPU 0: process 7 has the GPU\n  fix: wait" in shown
+
+
+def not_run(probe: str, skip: Skip, detail: str) -> NotRunLine:
+    return NotRunLine(repeat=1, gpu=0, probe=probe, skip=skip, detail=detail, fix="wait\x1b")
 
 
 def test_no_foreign_text_reaches_the_terminal_as_it_is() -> None:
@@ -205,16 +197,10 @@ def test_no_foreign_text_reaches_the_terminal_as_it_is() -> None:
         launched(replace(sample(1e-5), mode="sub\x1bmit")),
         failed("tri\x1bad", hostile),
         refused={"bad\x1b": "\x9b2J"},
-        no_past="\x1b[31m",
+        no_history="\x1b[31m",
     )
-    made.not_run.append(NotRun(1, 0, "x\x1b", Skip.STUCK, "\x1b", "\x1b"))
+    made.take(not_run("x\x1b", Skip.STUCK, "\x1b"))
     assert not re.search("[\x00-\x09\x0b-\x1f\x7f-\x9f\u202e]", text(made))
-
-
-def test_ascii_alone_is_enough_for_all_of_it() -> None:
-    made = outcome(launched(sample(1e-5)), failed("triad", HUNG))
-    assert text(made, ascii_only=True).isascii()
-    assert "10 us" in text(made, ascii_only=True)
 
 
 def test_the_histogram_has_the_calls_of_all_repeats_and_fits_the_screen() -> None:
@@ -230,7 +216,7 @@ def test_a_few_calls_have_no_histogram() -> None:
 
 def test_the_document_is_json_with_every_run_and_the_results() -> None:
     made = outcome(*(launched(sample(1e-5), repeat=n) for n in (1, 2)), interrupted=True)
-    said = json.loads(json.dumps(document.of_outcome(made), allow_nan=False))
+    said = json.loads(json.dumps(made.document(), allow_nan=False))
     assert (said["schema_version"], said["interrupted"], said["repeat"]) == (1, True, 2)
     assert [run["repeat"] for run in said["runs"]] == [1, 2]
     assert said["results"][0]["no_baseline"] == "0 runs are kept, 5 are needed"
@@ -249,7 +235,7 @@ def test_the_document_is_json_with_every_run_and_the_results() -> None:
 def test_a_gpu_is_named_by_its_index_its_uuid_or_the_beginning_of_that(
     names: tuple[str, ...], found: list[int]
 ) -> None:
-    assert [device.index for device in wanted((FIRST, SECOND), names)] == found
+    assert [device.index for device in chosen((FIRST, SECOND), names)] == found
 
 
 @pytest.mark.parametrize(
@@ -265,7 +251,7 @@ def test_a_gpu_is_named_by_its_index_its_uuid_or_the_beginning_of_that(
 )
 def test_a_name_that_fits_no_gpu_or_several_lists_them(name: str, words: str) -> None:
     with pytest.raises(ConfigError, match=re.escape(words)) as caught:
-        wanted((FIRST, SECOND), (name,))
+        chosen((FIRST, SECOND), (name,))
     assert r"0 RTX \x1b[2J4070 GPU-aaaa-1; 1 RTX 2000 Ada GPU-aabb-2" in str(caught.value)
 
 
@@ -281,30 +267,4 @@ def test_a_name_that_fits_no_gpu_or_several_lists_them(name: str, words: str) ->
     ],
 )
 def test_a_difference_has_its_sign_and_two_figures_or_so(ratio: float, words: str) -> None:
-    assert draw.percent(ratio, signed=True) == words
-
-
-RUNS = st.lists(st.tuples(st.floats(0, 60), st.lists(st.floats(0, 200), max_size=5)), max_size=8)
-
-
-@given(runs=RUNS)
-def test_the_bar_never_goes_back_and_never_beyond_its_end(
-    runs: list[tuple[float, list[float]]],
-) -> None:
-    course = Course(total_s=sum(expected_s for expected_s, _ in runs))
-    before = 0.0
-    for expected_s, looks in runs:
-        course.begin(expected_s)
-        for elapsed_s in sorted(looks):
-            share = course.share(elapsed_s)
-            assert before <= share + 1e-9
-            assert 0 <= share <= 1
-            before = share
-
-
-def test_a_run_that_takes_longer_than_expected_is_not_done_before_it_is() -> None:
-    course = Course(total_s=20.0)
-    course.begin(10.0)
-    assert course.share(1000.0) == pytest.approx(0.475)
-    course.begin(10.0)
-    assert course.share(0.0) == pytest.approx(0.5)
+    assert probe_text.percent(ratio, signed=True) == words

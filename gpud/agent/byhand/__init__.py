@@ -1,1 +1,0 @@
-"""``gpud probe``: the launcher, lock and children of the schedule, for one person, once."""

@@ -1,0 +1,238 @@
+"""Requests to the agent over its local socket, and the lines of its answers: a JSON object each.
+
+A connection carries one request. Its answer ends with an ``EndLine`` or an ``ErrorLine``; a
+connection that ends without either was cut off. Units: ``_s`` is Unix time or seconds.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Final, Literal
+
+import msgspec
+
+from gpud.core.sample import Condition, Inventory, RunReport, Skip
+
+LARGEST_REQUEST: Final = 1 << 16
+
+
+class _Request(
+    msgspec.Struct, frozen=True, kw_only=True, tag_field="request", forbid_unknown_fields=True
+):
+    """The base of all requests."""
+
+
+class AckRequest(_Request, frozen=True, tag="ack"):
+    """Acknowledge the alert whose fingerprint begins so."""
+
+    alert: str
+
+
+class AcceptRequest(_Request, frozen=True, tag="accept"):
+    """Take the current speed as normal for an alert, a probe and its mode, or the given streams.
+
+    ``preview``: only say what that would be.
+    """
+
+    names: tuple[str, ...] = ()
+    gpu: str | None = None
+    probe: str | None = None
+    mode: str | None = None
+    preview: bool = False
+
+
+class ResetRequest(_Request, frozen=True, tag="reset"):
+    """Learn anew what is normal for the given streams."""
+
+    gpu: str | None = None
+    probe: str | None = None
+    mode: str | None = None
+
+
+class ForgetRequest(_Request, frozen=True, tag="forget"):
+    """Expect these GPUs no longer: UUIDs, or ``all``."""
+
+    gpus: tuple[str, ...]
+
+
+class ProbeRequest(_Request, frozen=True, tag="probe"):
+    """Run probes now; no names are all of them, no GPUs likewise."""
+
+    names: tuple[str, ...] = ()
+    gpus: tuple[str, ...] = ()
+    repeat: Annotated[int, msgspec.Meta(ge=1, le=100)] = 1
+
+
+class HistoryRequest(_Request, frozen=True, tag="history"):
+    """Rows of the history: the newest ``limit``, or without a limit all, the oldest first."""
+
+    since_s: float | None = None
+    until_s: float | None = None
+    probes: tuple[str, ...] = ()
+    modes: tuple[str, ...] = ()
+    gpus: tuple[str, ...] = ()
+    limit: Annotated[int, msgspec.Meta(ge=1)] | None = None
+    hourly: bool = False
+
+
+ApiRequest = (
+    AckRequest | AcceptRequest | ResetRequest | ForgetRequest | ProbeRequest | HistoryRequest
+)
+
+
+class _Line(msgspec.Struct, frozen=True, kw_only=True, tag_field="line", omit_defaults=True):
+    """The base of all lines."""
+
+
+class EndLine(_Line, frozen=True, tag="end"):
+    """Everything was done and sent."""
+
+
+class ErrorLine(_Line, frozen=True, tag="error"):
+    """Why it was not done, and the fix."""
+
+    kind: Literal["usage", "problem", "denied"]
+    message: str
+    fix: str | None = None
+
+
+class AlertLine(_Line, frozen=True, tag="alert"):
+    """The alert that was acknowledged."""
+
+    fingerprint: str
+
+
+class ChoiceLine(_Line, frozen=True, tag="choice"):
+    """Streams that were chosen; a part that is None means all of them."""
+
+    gpu: str | None = None
+    probe: str | None = None
+    mode: str | None = None
+
+
+class GpuLine(_Line, frozen=True, tag="gpu"):
+    """A GPU that was forgotten."""
+
+    uuid: str
+    name: str
+
+
+class RowLine(_Line, frozen=True, tag="row"):
+    """One mode of one run or hour, a field for each column of the export."""
+
+    time: str | None
+    unix_s: float
+    kind: Literal["run", "hour"]
+    gpu_uuid: str | None = None
+    backend: str | None = None
+    probe: str = ""
+    probe_version: int | None = None
+    mode: str | None = None
+    unit: str | None = None
+    n: int | None = None
+    median: float | None = None
+    p10: float | None = None
+    p90: float | None = None
+    p99: float | None = None
+    minimum: float | None = None
+    maximum: float | None = None
+    flags: tuple[str, ...] = ()
+    flagged_runs: int | None = None
+    failure: str | None = None
+    failure_detail: str | None = None
+    duration_s: float | None = None
+    boot_id: str | None = None
+    driver_version: Condition = None
+    cuda_version: Condition = None
+    nvml_version: Condition = None
+    kernel: Condition = None
+    wsl_version: Condition = None
+    windows_build: Condition = None
+    on_ac: Condition = None
+    utilization_gpu_ratio: Condition = None
+    memory_used_bytes: Condition = None
+    clock_sm_hertz: Condition = None
+    clock_memory_hertz: Condition = None
+    pstate: Condition = None
+    temperature_celsius: Condition = None
+    power_watts: Condition = None
+    power_limit_watts: Condition = None
+    throttle_reasons: Condition = None
+
+
+class RowsLine(_Line, frozen=True, tag="rows"):
+    """What the rows are of: runs before ``raw_from`` are kept as hours; ``more``: there are."""
+
+    raw_from: str | None = None
+    raw_from_s: float | None = None
+    more: bool = False
+
+
+class BeginLine(_Line, frozen=True, tag="begin"):
+    """A run begins."""
+
+    label: str
+
+
+class WaitLine(_Line, frozen=True, tag="wait"):
+    """What the next run waits for, or what delays all of them."""
+
+    message: str
+
+
+class InventoryLine(_Line, frozen=True, tag="inventory"):
+    """The GPUs that CUDA has; ``no_gpu``: why none is expected here, where none was asked for."""
+
+    inventory: Inventory
+    no_gpu: str | None = None
+
+
+class Usual(msgspec.Struct, frozen=True):
+    """The median of the kept runs of a mode, and how many they are."""
+
+    median: float
+    n: int
+
+
+class RanLine(_Line, frozen=True, tag="ran"):
+    """A run that ended. ``gpu`` is an index; ``usual`` is by mode."""
+
+    repeat: int
+    gpu: int | None
+    report: RunReport
+    usual: dict[str, Usual] = {}
+
+
+class NotRunLine(_Line, frozen=True, tag="not_run"):
+    """A run that was not started, and why."""
+
+    repeat: int
+    gpu: int | None
+    probe: str
+    skip: Skip
+    detail: str
+    fix: str | None = None
+
+
+class RefusedLine(_Line, frozen=True, tag="refused"):
+    """Probe modules that do not load, and why."""
+
+    refused: dict[str, str]
+
+
+class NoHistoryLine(_Line, frozen=True, tag="no_history"):
+    """Why there is no history to compare with."""
+
+    reason: str
+
+
+ProbeLine = (
+    BeginLine | WaitLine | InventoryLine | RanLine | NotRunLine | RefusedLine | NoHistoryLine
+)
+AnswerLine = EndLine | ErrorLine | AlertLine | ChoiceLine | GpuLine | RowLine | RowsLine | ProbeLine
+
+COLUMNS: Final = RowLine.__struct_fields__
+
+
+def encoded(message: ApiRequest | AnswerLine) -> bytes:
+    """Write a request or a line, with its line feed."""
+    return msgspec.json.encode(message) + b"\n"

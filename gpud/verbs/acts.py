@@ -1,0 +1,153 @@
+"""``gpud baseline``, ``gpud alerts`` and ``gpud gpus``: what is shown, and what is decided.
+
+What is shown comes from the status document that the agent publishes; what is decided, it does.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from gpud import judgement, verbs
+from gpud.core.commands import EVERYTHING, Choice
+from gpud.core.errors import ConfigError, GpudError
+from gpud.core.requests import (
+    AcceptRequest,
+    AckRequest,
+    AlertLine,
+    ChoiceLine,
+    ForgetRequest,
+    GpuLine,
+    ResetRequest,
+)
+from gpud.core.text import escaped
+from gpud.place import document, legible
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Mapping
+
+    from gpud.core.settings import Settings
+    from gpud.place import Place
+
+NAME_IT: Final = "name it with --gpu, --probe or --mode, or give --all for everything"
+
+
+def shown(given: argparse.Namespace, status: Mapping[str, Any]) -> tuple[str, bool]:
+    """Return the text that is asked for, and whether it says that something is wrong.
+
+    Errors: ``GpudError`` for a GPU that there is not.
+    """
+    version = status["schema_version"]
+    if given.verb == "alerts":
+        alerts = judgement.alerts(status, ended=given.all)
+        firing = any(alert["ends_s"] is None for alert in alerts)
+        if given.json:
+            return json.dumps({"schema_version": version, "alerts": alerts}), firing
+        return "\n".join(judgement.alert_lines(alerts, status)), firing
+    choice = with_uuid(Choice(given.gpu, given.probe, given.mode), status)
+    streams = judgement.chosen(status, choice.gpu, choice.probe, choice.mode)
+    if given.json:
+        return json.dumps({"schema_version": version, "streams": streams}), False
+    return "\n".join(judgement.baseline_lines(streams, status)), False
+
+
+def with_uuid(choice: Choice, status: Mapping[str, Any]) -> Choice:
+    """Put the UUID in the place of a GPU's number; what is no number stays.
+
+    Errors: ``GpudError`` for a number that no GPU has.
+    """
+    if choice.gpu is None or not (choice.gpu.isascii() and choice.gpu.isdigit()):
+        return choice
+    gpus = status.get("gpus") or {}
+    numbers = {gpu["number"]: uuid for uuid, gpu in gpus.items()}
+    if int(choice.gpu) not in numbers:
+        known = ", ".join(f"{n} ({escaped(gpus[u]['name'])})" for n, u in sorted(numbers.items()))
+        raise GpudError(f"there is no GPU {choice.gpu}", fix=f"one of: {known}" if known else None)
+    return replace(choice, gpu=numbers[int(choice.gpu)])
+
+
+def acknowledge(given: argparse.Namespace, place: Place, settings: Settings) -> str:
+    """Acknowledge an alert, and return what was done. Errors: as those of ``verbs.ask``."""
+    lines = verbs.ask(place, settings, AckRequest(alert=given.id))
+    done = [line.fingerprint for line in lines if isinstance(line, AlertLine)]
+    return f"{done[0]} is acknowledged: no more reminders"
+
+
+def forget(given: argparse.Namespace, place: Place, settings: Settings) -> str:
+    """Forget GPUs, and return which. Errors: likewise."""
+    lines = list(verbs.ask(place, settings, ForgetRequest(gpus=tuple(given.uuids))))
+    gpus = [line for line in lines if isinstance(line, GpuLine)]
+    words = [f"{gpu.name} ({gpu.uuid}) is forgotten" for gpu in gpus]
+    words.append("what is there is expected again" if gpus else "there was no GPU to forget")
+    return "\n".join(words)
+
+
+def reset(given: argparse.Namespace, place: Place, settings: Settings) -> str:
+    """Learn baselines anew, and return which. Errors: likewise, ``ConfigError`` for none named."""
+    if (Choice(given.gpu, given.probe, given.mode) == EVERYTHING) != given.all:
+        raise ConfigError("gpud baseline reset needs to know what to learn anew", fix=NAME_IT)
+    request = ResetRequest(gpu=given.gpu, probe=given.probe, mode=given.mode)
+    (choice,) = _choices(place, settings, request)
+    return f"to be learnt anew: {choice}"
+
+
+def accept(given: argparse.Namespace, place: Place, settings: Settings) -> str:
+    """Accept the current speed, and return of what; on a terminal that is listed and asked before.
+
+    Errors: likewise.
+    """
+    _refuse_unclear(given)
+    request = AcceptRequest(
+        names=tuple(given.what), gpu=given.gpu, probe=given.probe, mode=given.mode, preview=True
+    )
+    choices = _choices(place, settings, request)
+    status = document(Path(settings.run_dir))
+    if status is None:
+        raise GpudError("gpud has not published its status yet", fix="try again in a few seconds")
+    with legible():
+        names = ", ".join(judgement.choice_name(choice, status) for choice in choices)
+        listed = judgement.accept_lines(choices, status)
+    if _terminal():
+        print(f"This accepts the current speed as normal for: {names}")
+        print("\n".join(listed))
+        print("Accept? [y/N] ", end="", flush=True)
+        if sys.stdin.readline().strip().lower() not in {"y", "yes"}:
+            return "Nothing was accepted."
+        listed = []
+    for choice in choices:
+        _choices(
+            place, settings, AcceptRequest(gpu=choice.gpu, probe=choice.probe, mode=choice.mode)
+        )
+    return "\n".join([f"Accepted the current speed as normal for: {names}", *listed])
+
+
+def _refuse_unclear(given: argparse.Namespace) -> None:
+    nothing = Choice(given.gpu, given.probe, given.mode) == EVERYTHING and not given.what
+    if given.all and not nothing:
+        raise ConfigError(
+            "names and --all exclude each other",
+            fix="leave out --all to accept only what is named",
+        )
+    if nothing and not (given.all or _terminal()):
+        raise ConfigError(
+            "gpud baseline accept needs to know what: an alert's ID, a probe, or --all",
+            fix="`gpud alerts` lists the alerts with their IDs",
+        )
+
+
+def _choices(
+    place: Place, settings: Settings, request: AcceptRequest | ResetRequest
+) -> list[Choice]:
+    return [
+        Choice(line.gpu, line.probe, line.mode)
+        for line in verbs.ask(place, settings, request)
+        if isinstance(line, ChoiceLine)
+    ]
+
+
+def _terminal() -> bool:
+    return sys.stdin is not None and sys.stdin.isatty() and sys.stdout.isatty()

@@ -1,0 +1,215 @@
+"""``gpud history``: rows of the running agent's history as a table, as CSV or as JSON.
+
+CSV and JSON have the same columns, in base units; docs/history.md says what they mean.
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+import sys
+from contextlib import contextmanager
+from datetime import datetime
+from functools import lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from msgspec import structs
+
+from gpud import verbs
+from gpud.core.errors import ConfigError, GpudError
+from gpud.core.requests import COLUMNS, HistoryRequest, RowLine, RowsLine
+from gpud.core.sample import SCHEMA_VERSION, Unit
+from gpud.core.stats import human
+from gpud.core.text import escaped
+from gpud.place import document
+from gpud.term.when import moment
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Iterator, Mapping, Sequence
+    from typing import TextIO
+
+    from gpud.core.settings import Settings
+    from gpud.place import Place
+
+USUAL: Final = 100
+"""Rows, where neither a time nor a number is given."""
+MOST: Final = 100_000
+"""Rows that are drawn or kept in memory; an export has no such limit."""
+STDOUT: Final = "-"
+HEAD: Final = ("time", "on", "probe", "mode", "median", "p10 to p90", "driver", "")
+SHORT: Final = 12
+"""Characters of a UUID that tell GPUs apart where the agent has not numbered them."""
+LEADS_A_FORMULA: Final = ("=", "+", "-", "@", "\t", "\r")
+_UNITS: Final = frozenset(unit.value for unit in Unit)
+
+
+def run(given: argparse.Namespace, place: Place, settings: Settings, now_s: float) -> None:
+    """Print rows, or export them all.
+
+    Errors: ``ConfigError`` for a moment, probe or GPU that is none, and those of ``verbs.ask``.
+    """
+    exports = given.action == "export"
+    request = HistoryRequest(
+        since_s=_moment(given.since, now_s),
+        until_s=_moment(given.until, now_s),
+        probes=tuple(given.probe),
+        modes=tuple(given.mode),
+        gpus=tuple(given.gpu),
+        limit=None if exports else given.limit or (MOST if given.since else USUAL),
+        hourly=exports and given.hourly,
+    )
+    since_s, until_s = request.since_s, request.until_s
+    if since_s is not None and until_s is not None and since_s > until_s:
+        raise ConfigError("--since is later than --until", fix="exchange the two")
+    lines = verbs.ask(place, settings, request)
+    head = next(lines)
+    if not isinstance(head, RowsLine):
+        raise GpudError("gpud's agent is of another version", fix="gpud restart")
+    rows = (line for line in lines if isinstance(line, RowLine))
+    if exports:
+        _export(rows, given.output)
+        old = head.raw_from_s is not None and (request.since_s or 0.0) < head.raw_from_s
+        if old and not given.hourly:
+            print(f"runs before {head.raw_from} are kept as hours: --hourly", file=sys.stderr)
+    else:
+        _show(list(rows), head, given.form, settings)
+
+
+def _moment(text: str | None, now_s: float) -> float | None:
+    try:
+        return None if text is None else moment(text, now_s=now_s)
+    except ValueError as error:
+        raise ConfigError(str(error)) from error
+
+
+def _export(rows: Iterator[RowLine], output: str | None) -> None:
+    """Write rows as CSV, to a file that is not there yet or to stdout. Errors: ``GpudError``."""
+    if output in {None, STDOUT}:
+        _write_csv(rows, sys.stdout)
+        return
+    with _made(Path(str(output))) as file:
+        count = _write_csv(rows, file)
+    print(f"{escaped(str(output))}: {count} rows")
+
+
+@contextmanager
+def _made(path: Path) -> Iterator[TextIO]:
+    """Make the file, and leave none behind that is not whole."""
+    try:
+        file = path.open("x", encoding="utf-8", newline="")
+    except FileExistsError:
+        fix = "remove it, or choose another: -o FILE"
+        raise GpudError(f"{path} is there already", fix=fix) from None
+    except OSError as error:
+        raise GpudError(f"cannot write {path}: {error.strerror}") from error
+    with file:
+        try:
+            yield file
+        except BaseException:  # Ctrl-C too
+            path.unlink()
+            raise
+
+
+def _write_csv(rows: Iterator[RowLine] | Sequence[RowLine], stream: TextIO) -> int:
+    """Write rows below their heading, as RFC 4180 has it but for line feeds; gives their number."""
+    writer = csv.writer(stream, lineterminator="\n")
+    writer.writerow(COLUMNS)
+    count = 0
+    for row in rows:
+        writer.writerow(map(_cell, structs.astuple(row)))
+        count += 1
+    stream.flush()
+    return count
+
+
+def _cell(value: object) -> str:
+    """Write a number as Python reads it back, and a foreign text so that no program obeys it."""
+    if value is None:
+        return ""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, int | float):
+        return repr(value)
+    text = escaped(" ".join(map(str, value)) if isinstance(value, tuple) else str(value))
+    # A spreadsheet takes such a cell for a formula; the apostrophe makes it text again.
+    return f"'{text}" if text.startswith(LEADS_A_FORMULA) else text
+
+
+def _show(rows: Sequence[RowLine], head: RowsLine, form: str, settings: Settings) -> None:
+    if form == "json":
+        shown = [structs.asdict(row) for row in rows]
+        print(json.dumps({"schema_version": SCHEMA_VERSION, "rows": shown, "more": head.more}))
+    elif form == "csv":
+        _write_csv(rows, sys.stdout)
+    elif rows:
+        gpus = (document(Path(settings.run_dir)) or {}).get("gpus") or {}
+        print(*_table(rows, {uuid: gpu["number"] for uuid, gpu in gpus.items()}), sep="\n")
+    for line in _notes(rows, head, empty=form == "table"):
+        print(line, file=sys.stdout if form == "table" else sys.stderr, flush=True)
+
+
+def _notes(rows: Sequence[RowLine], head: RowsLine, *, empty: bool) -> Iterator[str]:
+    if not rows and empty:
+        yield "nothing was measured then"
+    if any(row.kind == "hour" for row in rows):
+        until = head.raw_from
+        yield f"runs before {until} are kept as hours" if until else "runs are kept as hours only"
+    if head.more:
+        yield f"these are the newest {len(rows)}: --since and --limit choose more"
+
+
+def _table(rows: Sequence[RowLine], numbers: Mapping[str, Any]) -> list[str]:
+    """Draw rows in columns, none of which is cut; ``numbers`` are those of GPUs by UUID."""
+    cells = [HEAD, *(_cells(row, numbers) for row in rows)]
+    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+    return ["  ".join(map(str.ljust, row, widths)).rstrip() for row in cells]
+
+
+def _cells(row: RowLine, numbers: Mapping[str, Any]) -> tuple[str, ...]:
+    median, spread = _figures(row)
+    texts = (_place(row, numbers), row.probe, row.mode or "", median, spread)
+    driver = str(row.driver_version or "")
+    return _local(row), *map(_escaped, (*texts, driver, _marks(row)))
+
+
+@lru_cache(maxsize=256)
+def _escaped(text: str) -> str:
+    """A day has 14,400 rows, and few different names."""
+    return escaped(text)
+
+
+def _local(row: RowLine) -> str:
+    """Write the moment as the clock on the wall has it."""
+    try:
+        at = datetime.fromtimestamp(row.unix_s)  # noqa: DTZ006  # the wall's
+    except (ValueError, OverflowError, OSError):
+        return f"{row.unix_s:.0f}"
+    return f"{at:%Y-%m-%d %H}h" if row.kind == "hour" else at.isoformat(" ", "seconds")
+
+
+def _place(row: RowLine, numbers: Mapping[str, Any]) -> str:
+    if row.gpu_uuid is None:
+        return "a GPU" if row.backend == "cuda" else "CPU"
+    number = numbers.get(row.gpu_uuid)
+    return row.gpu_uuid[:SHORT] if number is None else f"GPU {number}"
+
+
+def _figures(row: RowLine) -> tuple[str, str]:
+    if row.failure is not None:
+        return f"failed: {row.failure}", ""
+    if row.unit not in _UNITS or row.median is None:
+        return "-", ""
+    spread = [human(figure, row.unit) for figure in (row.p10, row.p90) if figure is not None]
+    return human(row.median, row.unit), " to ".join(spread)
+
+
+def _marks(row: RowLine) -> str:
+    if row.failure is not None:
+        return row.failure_detail or ""
+    if row.kind == "run":
+        return ", ".join(row.flags)
+    runs = [f"{row.n} run{'s' if row.n != 1 else ''}"]
+    runs += [f"{row.flagged_runs} marked"] if row.flagged_runs else []
+    return ", ".join(runs)

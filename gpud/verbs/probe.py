@@ -1,0 +1,193 @@
+"""``gpud probe``: run probes now, by the agent that runs or, where none does, by this process."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import signal
+import sys
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, NoReturn
+
+from gpud import client
+from gpud.core.errors import DeniedError, NotRunningError
+from gpud.core.requests import BeginLine, ProbeRequest, WaitLine
+from gpud.core.sample import SCHEMA_VERSION
+from gpud.core.settings import GROUP, LOCK
+from gpud.core.text import escaped
+from gpud.term import terminal
+from gpud.verbs import probe_text
+from gpud.verbs.outcome import Outcome
+
+if TYPE_CHECKING:
+    import argparse
+    from types import FrameType
+
+    from gpud.agent.launch import Launcher
+    from gpud.core.requests import AnswerLine
+    from gpud.core.settings import Settings
+
+WELL, PROBLEM = 0, 1
+INTERRUPTED, TERMINATED = 128 + signal.SIGINT, 128 + signal.SIGTERM
+LOOK_S: Final = 0.25
+"""How long a run waits for the lock before it is said for whom."""
+UNLOCKED: Final = "gpud has never run here: probes run without its lock"
+
+
+class Terminated(BaseException):
+    """SIGTERM came."""
+
+
+def listing(given: argparse.Namespace) -> int:
+    """Print the probes there are, or those that are named; 1 when a probe module does not load.
+
+    Errors: ``ConfigError`` for a name that is no probe.
+    """
+    from gpud.agent.launch import Launcher
+    from gpud.agent.measure.session import named
+
+    known, broken = asyncio.run(Launcher(None).specs())
+    specs, refused = tuple(named(known, broken, given.names)), {} if given.names else broken
+    if given.json:
+        probes = [asdict(spec) for spec in specs]
+        document = {"schema_version": SCHEMA_VERSION, "probes": probes, "refused": refused}
+        terminal.put(json.dumps(document) + "\n")
+    else:
+        terminal.put("".join(f"{line}\n" for line in probe_text.listing(specs, refused)))
+    return PROBLEM if refused else WELL
+
+
+def run(given: argparse.Namespace, settings: Settings) -> int:
+    """Run probes and print what they bring; 1 when any brought nothing, 130 after Ctrl-C.
+
+    Errors: ``ConfigError`` for a name that is no probe or no GPU, ``DeniedError``.
+    """
+    request = ProbeRequest(names=tuple(given.names), gpus=tuple(given.gpu), repeat=given.repeat)
+    outcome = Outcome(repeats=given.repeat)
+    progress = Progress(outcome, shown=not given.json or sys.stderr.isatty())
+    signal.signal(signal.SIGTERM, _terminate)
+    code = None
+    try:
+        _measure(settings, request, progress)
+    except KeyboardInterrupt:
+        code = INTERRUPTED
+    except Terminated:
+        code = TERMINATED
+    outcome.interrupted = code is not None
+    if given.json:
+        terminal.put(json.dumps(outcome.document()) + "\n")
+    else:
+        ascii_only = terminal.ascii_only(sys.stdout)
+        lines = "\n".join(probe_text.lines(outcome))
+        terminal.put(f"{lines.translate(terminal.ASCII) if ascii_only else lines}\n")
+    if outcome.interrupted:
+        print(f"gpud: interrupted{progress.left()}", file=sys.stderr, flush=True)
+    return code or (WELL if outcome.good else PROBLEM)
+
+
+def _terminate(_: int, __: FrameType | None) -> NoReturn:
+    raise Terminated
+
+
+def _measure(settings: Settings, request: ProbeRequest, progress: Progress) -> None:
+    try:
+        for line in client.ask(Path(settings.run_dir), request):
+            progress.take(line)
+    except NotRunningError:
+        asyncio.run(_measure_here(settings, request, progress))
+
+
+async def _measure_here(settings: Settings, request: ProbeRequest, progress: Progress) -> None:
+    from gpud.agent import platform
+    from gpud.agent.clocks import now
+    from gpud.agent.launch import Launcher
+    from gpud.agent.measure.session import Session
+    from gpud.core import advice
+
+    lock = _lock(settings)
+    if lock is None:
+        progress.say(UNLOCKED)
+    facts = platform.facts(settings.sysroot)
+    boot = platform.gpu_from(settings, facts, now())
+    launcher = Launcher(
+        lock,
+        patience_s=LOOK_S,
+        platform=advice.of(facts),
+        gpu_from_s=0.0 if boot is None else boot.mono_s,
+        on_spawn=progress.spawned,
+    )
+    progress.launcher = launcher
+    try:
+        async with contextlib.aclosing(Session(settings, request, launcher).lines()) as lines:
+            async for line in lines:
+                progress.take(line)
+    finally:
+        launcher.close()
+
+
+def _lock(settings: Settings) -> Path | None:
+    """Give the lock of the gpud that runs or ran here, None where none has since the boot.
+
+    Errors: ``DeniedError`` for who may not take it.
+    """
+    path = Path(settings.run_dir, LOCK)
+    try:
+        os.close(os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW))
+    except FileNotFoundError:
+        return None
+    except PermissionError as error:
+        fix = f"sudo usermod -aG {GROUP} $USER, then open a new terminal"
+        raise DeniedError(f"you may not take {path}", fix=fix) from error
+    return path
+
+
+class Progress:
+    """What a waiting person sees on stderr, a line for each run; the outcome takes the rest in."""
+
+    def __init__(self, outcome: Outcome, *, shown: bool) -> None:
+        self.launcher: Launcher | None = None  # where this process measures itself
+        self._outcome = outcome
+        self._shown = shown
+        self._label: str | None = None
+        self._running = False
+
+    def take(self, line: AnswerLine) -> None:
+        """Take in a line, and show it where it says how far everything is."""
+        if isinstance(line, BeginLine):
+            self._label = line.label
+            self._running = self.launcher is None
+            self.say(f"{line.label} ...")
+        elif isinstance(line, WaitLine):
+            self._running = False
+            self.say(line.message)
+        else:
+            self._label, self._running = None, False
+            self._outcome.take(line)
+
+    def say(self, words: str) -> None:
+        """Print a line. Errors: none; a closed stderr spoils no measurement."""
+        if self._shown:
+            with contextlib.suppress(OSError, ValueError):
+                print(escaped(words), file=sys.stderr, flush=True)
+
+    def spawned(self) -> None:
+        """Note that a child runs, and no longer waits."""
+        self._running = True
+
+    def left(self) -> str:
+        """Say what is left running: killing GPU work can take the driver with it."""
+        if not self._running:
+            return "; nothing was running"
+        who = "the child"
+        if self.launcher is not None:
+            from gpud.agent.measure.session import holder_of
+
+            who = holder_of(self.launcher.lock_path)
+        label = escaped(self._label or "the list of GPUs")
+        return (
+            f" in {label}. Killing GPU work can take the driver with it, so "
+            f"{who} was left alone; it ends by itself"
+        )

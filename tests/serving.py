@@ -1,0 +1,105 @@
+"""A home whose agent is a thread of the test: its socket and its published status are real."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import threading
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, cast
+
+from gpud.agent import status
+from gpud.agent.launch import Launcher
+from gpud.agent.serve.actions import Actions
+from gpud.agent.serve.socket import SocketServer
+from gpud.agent.store import History
+from gpud.core.clock import Instant
+from gpud.core.commands import EVERYTHING, Choice
+from gpud.core.proc import start_ticks
+from gpud.core.settings import SOCKET, Settings
+from gpud.core.snapshot import Snapshot
+from tests.waiting import until
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from gpud.agent.serve.socket import Answering
+    from gpud.core.presence import Expected
+
+NOW_S = 1_760_000_000.0
+
+
+@dataclass
+class Decisions:
+    """What people decided: stands for the judge and for the watcher of changes."""
+
+    made: list[tuple[str, Choice | str]] = field(default_factory=list)
+    uids: list[int] = field(default_factory=list)
+
+    async def decide(
+        self, kind: str, uid: int, choice: Choice = EVERYTHING, fingerprint: str | None = None
+    ) -> None:
+        self.made.append((kind, fingerprint or choice))
+        self.uids.append(uid)
+
+    async def forget(self, gpus: Mapping[str, Expected], uid: int) -> None:
+        self.made += [("gpu_forgotten", uuid) for uuid in gpus]
+        self.uids.append(uid)
+
+
+@contextlib.contextmanager
+def listening(folder: Path, actions: Answering, group: str | None = None) -> Iterator[None]:
+    """A server in a thread."""
+    folder.mkdir(parents=True, exist_ok=True)
+    begun: list[tuple[asyncio.AbstractEventLoop, asyncio.Task[None]]] = []
+
+    async def serve() -> None:
+        task = asyncio.create_task(SocketServer(folder, actions, group).run())
+        begun.append((asyncio.get_running_loop(), task))
+        with contextlib.suppress(asyncio.CancelledError):
+            await task
+
+    thread = threading.Thread(target=lambda: asyncio.run(serve()))
+    thread.start()
+    try:
+        until((folder / SOCKET[-1]).exists, "the socket")
+        yield
+    finally:
+        loop, task = begun[0]
+        loop.call_soon_threadsafe(task.cancel)
+        thread.join(30)
+
+
+@contextlib.contextmanager
+def agent(
+    home: Path,
+    snapshot: Snapshot | None = None,
+    *,
+    published: dict[str, Any] | None = None,
+) -> Iterator[Decisions]:
+    """An agent of ``home`` that knows ``snapshot``; ``published`` replaces parts of its status."""
+    snapshot = snapshot or Snapshot("1", 0.0)
+    settings = Settings(home=str(home))
+    run_dir, state_dir = Path(settings.run_dir), Path(settings.state_dir)
+    for folder in (run_dir, state_dir):
+        folder.mkdir(parents=True, exist_ok=True)
+    document = json.loads(json.dumps(status.document(snapshot, now=Instant(NOW_S, 1.0))))
+    (run_dir / "agent.json").write_text(json.dumps({**document, **(published or {})}))
+    ticks = start_ticks(Path("/proc/self/stat").read_text())
+    (run_dir / "root.pid").write_text(f"{os.getpid()} {ticks}")
+    decisions = Decisions()
+    actions = Actions(
+        settings,
+        read=lambda: snapshot,
+        history=History(state_dir, now=lambda: "stamp"),
+        judge=cast("Any", decisions),
+        watcher=cast("Any", decisions),
+        launcher=Launcher(None),
+        pipeline=cast("Any", SimpleNamespace(after_rounds=contextlib.nullcontext)),
+    )
+    with listening(run_dir / SOCKET[0], actions):
+        yield decisions
