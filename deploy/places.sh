@@ -10,6 +10,7 @@ STATE_DIR=/var/lib/gpud
 LOG_DIR=/var/log/gpud
 AGENTS=("$STATE_DIR" "$LOG_DIR/agent") # what user gpud writes into, and what outlives it
 RULE=/etc/sudoers.d/gpud
+PEOPLE=gpud-users # the group of who may ask the agent; gpud itself is the service's own
 FRESH=.gpud-new # ends the name of what is not in place yet; a dot makes sudo skip such a file
 BUILD=.gpud-build # beside the tree: what builds it
 
