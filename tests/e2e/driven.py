@@ -8,16 +8,19 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import shutil
 import signal
 import sqlite3
+import sys
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from gpud.core.detector import Detector, Direction, Observation, Parameters
 from gpud.core.sample import Flag
+from tests.child.running import INTERPRETED
 from tests.e2e.program import Program, cuda, nvml, only, program
-from tests.standins.build import rewrite_script
+from tests.standins.build import build_virtual_clock, rewrite_script
 from tests.waiting import until
 
 if TYPE_CHECKING:
@@ -71,6 +74,7 @@ class Machine:
         home = self.gpud.home
         self.places.touch()
         self.places.chmod(0o666)
+        self.gpud.python = virtual_python(home / "python")
         self.gpud.settings |= {
             "cuda": cuda(home, self.script()),
             "nvml": nvml(home, self.nvml_script()),
@@ -89,15 +93,8 @@ class Machine:
         return self.gpud.home / "var/lib/gpud/gpud.db"
 
     def start(self) -> None:
-        """Start the program ahead of what else runs here.
-
-        The stand-in spins away on a processor what a GPU's driver would take; on a busy machine the
-        work of others would count as its.
-        """
+        """Start the program."""
         self.gpud.start()
-        assert self.gpud.process is not None
-        with contextlib.suppress(PermissionError):
-            os.sched_setscheduler(self.gpud.process.pid, os.SCHED_RR, os.sched_param(1))
 
     def script(self, slower: float = 1.0) -> str:
         """What CUDA does under a driver to which submissions take so many times as long."""
@@ -229,6 +226,27 @@ class Machine:
                     told = Decision(alarm.seq, kind, alarm.worse, ratio, alarm.samples)
                     found.setdefault(mode, []).append(told)
         return found
+
+
+PYTHON = """#!/bin/bash
+case "$*" in *gpud.child*) export LD_PRELOAD='{clock}' VIRTUAL_CLOCK='{costs}' ;; esac
+exec -a "$0" '{python}' "$@"
+"""
+
+
+def virtual_python(folder: Path) -> Path:
+    """Make a virtual environment like this one, whose probe children live in virtual time.
+
+    Their figures are the script's on any machine, however busy it is.
+    """
+    (folder / "bin").mkdir(parents=True)
+    shutil.copy(Path(sys.prefix, "pyvenv.cfg"), folder)
+    (folder / "lib").symlink_to(Path(sys.prefix, "lib"))
+    python = folder / "bin/python"
+    clock = build_virtual_clock(folder)
+    python.write_text(PYTHON.format(clock=clock, costs=INTERPRETED, python=sys.executable))
+    python.chmod(0o755)
+    return python
 
 
 @contextlib.contextmanager

@@ -116,6 +116,7 @@ class Program:
     port: int = field(default_factory=free_port)
     process: subprocess.Popen[bytes] | None = None
     sysroot: str = "/"
+    python: Path = Path(sys.executable)
 
     @property
     def run_dir(self) -> Path:
@@ -139,7 +140,7 @@ class Program:
         self.write_settings()
         with (self.home / "console.log").open("ab") as console:
             self.process = subprocess.Popen(
-                [sys.executable, "-I", "-m", "gpud", "--home", str(self.home), "run"],
+                [self.python, "-I", "-m", "gpud", "--home", str(self.home), "run"],
                 stdin=subprocess.DEVNULL,
                 stdout=console,
                 stderr=console,
