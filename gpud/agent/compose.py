@@ -29,21 +29,21 @@ from gpud.agent import (
     web,
     windows,
 )
-from gpud.agent.alerts import registry
+from gpud.agent.alerts.delivery import Delivery
 from gpud.agent.alerts.sink import Context as SinkContext
+from gpud.agent.alerts.sink import configured
+from gpud.agent.alerts.state import AlertState
 from gpud.agent.board import Board
 from gpud.agent.boundary import Boundary
 from gpud.agent.changes import Watcher
 from gpud.agent.charts import Charts
 from gpud.agent.clocks import local_min, now
 from gpud.agent.conditions import Observer, on_battery
-from gpud.agent.delivery import Delivery
 from gpud.agent.export.collector import SnapshotCollector
 from gpud.agent.gatekeeper import Gatekeeper
 from gpud.agent.judge import Judge
 from gpud.agent.ladder import Ladder
 from gpud.agent.launch import Launcher
-from gpud.agent.ledgering import Keeper
 from gpud.agent.pipeline import Pipeline
 from gpud.agent.schedule import Schedule
 from gpud.agent.serve.actions import Actions
@@ -105,12 +105,7 @@ async def run(settings: Settings, source: Source | None = None) -> int:
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
-    dirty, fresh = asyncio.Event(), asyncio.Event()
-
-    def changed() -> None:
-        dirty.set()
-        fresh.set()
-
+    dirty = asyncio.Event()
     known, boot_id = platform.facts(settings.sysroot), platform.boot_id()
     gpu_from = platform.gpu_from(settings, known, now())
     board = Board(
@@ -123,7 +118,7 @@ async def run(settings: Settings, source: Source | None = None) -> int:
             machine=machineid.facts(settings.state_dir, os.uname().nodename),
             library_configured=bool(settings.cuda.library or settings.nvml.library),
         ),
-        changed=changed,
+        changed=dirty.set,
     )
 
     def spawned() -> None:
@@ -150,10 +145,10 @@ async def run(settings: Settings, source: Source | None = None) -> int:
     )
     watcher = Watcher(history, read=board.read, publish=board.post, now=now, boot_id=boot_id)
     telemetry = Ladder(ladder.found(context), read=board.read, post=watcher.post, now=now)
-    keeper = Keeper(history, read=board.read, publish=board.post, now=now)
+    alerts = AlertState(history, board=board, now=now)
     judge = Judge(
         history,
-        keeper,
+        alerts,
         Parameters(
             look_span_s=settings.detector.update_span_s,
             window_span_s=settings.detector.window_span_s,
@@ -185,16 +180,13 @@ async def run(settings: Settings, source: Source | None = None) -> int:
     )
     charts = Charts(Path(settings.state_dir), on_spawn=spawned)
     routes = questions(board.read, history, charts, settings, time.time)
-    telling = Delivery(
-        registry.found(SinkContext(settings, os.uname().nodename, spawned)),
+    delivery = Delivery(
+        configured(SinkContext(settings, os.uname().nodename, spawned)),
         settings.alerts,
-        changed=fresh,
-        read=board.read,
-        publish=board.post,
-        now=now,
+        board=board,
+        alerts=alerts,
         history=history,
-        raised=keeper.raised,
-        ended=keeper.ended,
+        now=now,
     )
     schedule, plan = Schedule(), settings.schedule
     boundary = Boundary(board.post)
@@ -249,9 +241,9 @@ async def run(settings: Settings, source: Source | None = None) -> int:
         ("changes", watcher.run),
         ("judge", judge.run),
         ("recent", lambda: recentruns.recalled(history, board.read, watcher.post)),
-        ("ledger", keeper.run),
+        ("alert state", alerts.run),
         ("windows", lambda: _asking_windows(context, watcher)),
-        ("alerts", telling.run),
+        ("alerts", delivery.run),
         ("report", lambda: _reporting(own / "agent.json", board, dirty)),
         ("socket", _local_socket(settings, actions).run),
         ("http", lambda: _serving(settings, source, board, routes, stop)),
@@ -269,7 +261,7 @@ async def run(settings: Settings, source: Source | None = None) -> int:
     await telemetry.close()
     await watcher.settle()
     await judge.close()
-    await keeper.close()
+    await alerts.close()
     await charts.close()
     await history.close()
     log.info("agent_stopped")
