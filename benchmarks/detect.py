@@ -14,7 +14,6 @@ detector on every kind of stream alone, and on all but those. Exit code 1 when i
 from __future__ import annotations
 
 import argparse
-import json
 import math
 import os
 import sys
@@ -32,7 +31,7 @@ from benchmarks.detection.beside import ask
 from benchmarks.detection.made import streams, week
 from benchmarks.detection.score import Score, judged, looked_ahead, recorded, visible
 from benchmarks.detection.worlds import WORLDS, worlds
-from gpud.core.detector import Detector, Direction, Observation, saved
+from gpud.core.detector import ENCODER, Detector, Direction, Observation
 from gpud.core.detector.batch import UNRECORDED
 from gpud.core.sample import Flag
 
@@ -207,7 +206,7 @@ def week_of_ten() -> None:
         for at, observation in enumerate(pushed):
             judge.push(observation)
             if at % 1000 == 0:
-                size = len(json.dumps(saved(judge), separators=(",", ":")))
+                size = len(ENCODER.encode(judge))
                 largest = max(largest, size)
         spent += time.process_time() - started
         samples += len(pushed)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Final
 
+import msgspec
+
 from gpud.agent import pastruns, staterows
 from gpud.agent.staterows import CONTEXTS, State, of_stream
 
@@ -78,9 +80,10 @@ class Checkpoint:
 
     async def _write(self, judging: Judging, heard: int) -> int:
         changed, decided, settled = set(self.changed), self._decided[:], self._settled[:]
-        states = {CONTEXTS: (judging.newest_s, {**judging.saved_contexts(), "heard": heard})}
+        judging.shared.heard = heard
+        states = {CONTEXTS: (judging.shared.newest_s, msgspec.json.encode(judging.shared))}
         for key in changed & judging.streams.keys():
-            states[of_stream(key)] = (judging.streams[key].last_s, judging.saved_stream(key))
+            states[of_stream(key)] = (judging.streams[key].last_s, judging.encoded(key))
             await asyncio.sleep(0)  # each takes a millisecond or two
 
         def written(transaction: sqlite3.Connection) -> int:
@@ -88,10 +91,7 @@ class Checkpoint:
             staterows.tell(transaction, decided, settled)
             staterows.put(
                 transaction,
-                (
-                    State(name, upto, at_s, staterows.encoded(body))
-                    for name, (at_s, body) in states.items()
-                ),
+                (State(name, upto, at_s, body) for name, (at_s, body) in states.items()),
             )
             return upto
 

@@ -29,21 +29,21 @@ from gpud.agent import (
     web,
     windows,
 )
-from gpud.agent.alerts.delivery import Delivery
+from gpud.agent.alerts import registry
 from gpud.agent.alerts.sink import Context as SinkContext
-from gpud.agent.alerts.sink import configured
-from gpud.agent.alerts.state import AlertState
 from gpud.agent.board import Board
 from gpud.agent.boundary import Boundary
 from gpud.agent.changes import Watcher
 from gpud.agent.charts import Charts
 from gpud.agent.clocks import local_min, now
 from gpud.agent.conditions import Observer, on_battery
+from gpud.agent.delivery import Delivery
 from gpud.agent.export.collector import SnapshotCollector
 from gpud.agent.gatekeeper import Gatekeeper
 from gpud.agent.judge import Judge
 from gpud.agent.ladder import Ladder
 from gpud.agent.launch import Launcher
+from gpud.agent.ledgering import Keeper
 from gpud.agent.pipeline import Pipeline
 from gpud.agent.schedule import Schedule
 from gpud.agent.serve.actions import Actions
@@ -105,7 +105,12 @@ async def run(settings: Settings, source: Source | None = None) -> int:
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
-    dirty = asyncio.Event()
+    dirty, fresh = asyncio.Event(), asyncio.Event()
+
+    def changed() -> None:
+        dirty.set()
+        fresh.set()
+
     known, boot_id = platform.facts(settings.sysroot), platform.boot_id()
     gpu_from = platform.gpu_from(settings, known, now())
     board = Board(
@@ -118,7 +123,7 @@ async def run(settings: Settings, source: Source | None = None) -> int:
             machine=machineid.facts(settings.state_dir, os.uname().nodename),
             library_configured=bool(settings.cuda.library or settings.nvml.library),
         ),
-        changed=dirty.set,
+        changed=changed,
     )
 
     def spawned() -> None:
@@ -145,10 +150,10 @@ async def run(settings: Settings, source: Source | None = None) -> int:
     )
     watcher = Watcher(history, read=board.read, publish=board.post, now=now, boot_id=boot_id)
     telemetry = Ladder(ladder.found(context), read=board.read, post=watcher.post, now=now)
-    alerts = AlertState(history, board=board, now=now)
+    keeper = Keeper(history, read=board.read, publish=board.post, now=now)
     judge = Judge(
         history,
-        alerts,
+        keeper,
         Parameters(
             look_span_s=settings.detector.update_span_s,
             window_span_s=settings.detector.window_span_s,
@@ -180,13 +185,16 @@ async def run(settings: Settings, source: Source | None = None) -> int:
     )
     charts = Charts(Path(settings.state_dir), on_spawn=spawned)
     routes = questions(board.read, history, charts, settings, time.time)
-    delivery = Delivery(
-        configured(SinkContext(settings, os.uname().nodename, spawned)),
+    telling = Delivery(
+        registry.found(SinkContext(settings, os.uname().nodename, spawned)),
         settings.alerts,
-        board=board,
-        alerts=alerts,
-        history=history,
+        changed=fresh,
+        read=board.read,
+        publish=board.post,
         now=now,
+        history=history,
+        raised=keeper.raised,
+        ended=keeper.ended,
     )
     schedule, plan = Schedule(), settings.schedule
     boundary = Boundary(board.post)
@@ -241,9 +249,9 @@ async def run(settings: Settings, source: Source | None = None) -> int:
         ("changes", watcher.run),
         ("judge", judge.run),
         ("recent", lambda: recentruns.recalled(history, board.read, watcher.post)),
-        ("alert state", alerts.run),
+        ("ledger", keeper.run),
         ("windows", lambda: _asking_windows(context, watcher)),
-        ("alerts", delivery.run),
+        ("alerts", telling.run),
         ("report", lambda: _reporting(own / "agent.json", board, dirty)),
         ("socket", _local_socket(settings, actions).run),
         ("http", lambda: _serving(settings, source, board, routes, stop)),
@@ -261,7 +269,7 @@ async def run(settings: Settings, source: Source | None = None) -> int:
     await telemetry.close()
     await watcher.settle()
     await judge.close()
-    await alerts.close()
+    await keeper.close()
     await charts.close()
     await history.close()
     log.info("agent_stopped")

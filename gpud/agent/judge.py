@@ -16,8 +16,10 @@ import structlog
 
 from gpud.agent import eventrows, staterows
 from gpud.agent.checkpoint import Checkpoint
+from gpud.agent.findings import Findings
 from gpud.agent.recall import QUIET_S, Recall
 from gpud.agent.store import WAITING_LIMIT
+from gpud.core import ledger
 from gpud.core.commands import ALERT_ACKNOWLEDGED, EVERYTHING, Command
 from gpud.core.errors import GpudError, StoreError
 from gpud.core.events import HealthSet, Judged
@@ -28,7 +30,7 @@ from gpud.core.streams import figures, measurable
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from gpud.agent.alerts.state import AlertState
+    from gpud.agent.ledgering import Keeper
     from gpud.agent.store import History, Run
     from gpud.core.clock import Instant
     from gpud.core.commands import Choice
@@ -55,7 +57,7 @@ class Judge:
     def __init__(  # noqa: PLR0913  # the parts it joins, the last ones passed by name
         self,
         history: History,
-        alerts: AlertState,
+        keeper: Keeper,
         parameters: Parameters,
         *,
         read: Callable[[], Snapshot],
@@ -63,11 +65,12 @@ class Judge:
         now: Callable[[], Instant],
     ) -> None:
         self._history = history
-        self._alerts = alerts
+        self._keeper = keeper
         self._parameters = parameters
         self._publish = publish
         self._now = now
         self._read = read
+        self._findings = Findings(history, keeper, read)
         self._checkpoint = Checkpoint(history)
         self._judging = Judging(parameters)
         self._past: Recall | None = None
@@ -130,7 +133,7 @@ class Judge:
             )
             await self._obey(placed)
         with suppress(StoreError):  # it is done, and its alerts are written later
-            await self._alerts.settle()
+            await self._keeper.settle()
         self._stirred.set()
 
     async def begun(self) -> None:
@@ -151,11 +154,11 @@ class Judge:
         self._told(taken)
         standings = self._say(taken.keys)
         for key, standing in standings.items():
-            self._alerts.observe(key, standing, run.finished_s)
+            self._keeper.stood(key, standing, run.finished_s)
 
     def _told(self, taken: Taken) -> None:
         self._checkpoint.note(taken)
-        self._alerts.add(taken.decided)
+        self._findings.note(taken.decided)
         for one in taken.decided:
             alarm = one.alarm
             log.info(
@@ -186,15 +189,15 @@ class Judge:
             waiting = self._history.waiting
             self._early = deque(list(self._early)[len(self._early) - waiting :], WAITING_LIMIT)
         with suppress(StoreError):  # what is told meanwhile joins what was known
-            await self._alerts.load()
+            await self._keeper.begin()
         past = Recall(self._history, self._parameters, start)
         await past.restore()
         self._past, self._judging, self._heard = past, past.judging, past.heard
-        with self._alerts.replaying():
+        with self._keeper.held():
             async for taken in past.replayed(self._obey):
                 self._told(taken)
                 with suppress(StoreError):  # told, and not written yet
-                    await self._alerts.update(self._judging)  # before a command has its say
+                    await self._findings.tell(self._judging)  # before a command has its say
             async with self._turn:
                 self._live.set()
                 for run in self._early:
@@ -202,9 +205,9 @@ class Judge:
                     self._told(self._judging.take(run))
                 self._early.clear()
             with suppress(StoreError):
-                await self._alerts.update(self._judging)
+                await self._findings.tell(self._judging)
             for key, standing in self._say(self._judging.streams).items():
-                self._alerts.observe(key, standing, self._judging.newest_s)
+                self._keeper.stood(key, standing, self._judging.shared.newest_s)
         self._checkpoint.begun(self._now().mono_s)
         self._tell_health(past.damaged)
 
@@ -213,12 +216,12 @@ class Judge:
         log.info("command", kind=command.kind, about=command.fingerprint or str(command.choice))
         keys: set[StreamKey] = set()
         if command.kind == ALERT_ACKNOWLEDGED:
-            self._alerts.acknowledge(command.fingerprint or "", command.at_s)
+            self._keeper.acknowledged(command.fingerprint or "", command.at_s)
         elif self._past is not None:
             await self._past.wake_chosen(command.choice)
             keys = self._judging.obey(command)
         for key in keys:
-            self._alerts.forget(key, command.at_s)
+            self._keeper.forgotten(key, command.at_s)
         self._checkpoint.changed.update(keys)
         self._checkpoint.hurry()
         self._heard = command.number
@@ -245,7 +248,7 @@ class Judge:
 
     async def _look_after(self) -> None:
         """Tell what was found, write what is due, and let rest what is gone."""
-        await self._alerts.update(self._judging)
+        await self._findings.tell(self._judging)
         if self._checkpoint.due(self._now().mono_s):
             await self._write()
         changed = self._checkpoint.changed
@@ -264,18 +267,18 @@ class Judge:
         A machine that was off for weeks comes back with all of its streams; these stay told.
         """
         snapshot = self._read()
-        for key in self._alerts.streams - self._judging.streams.keys():
+        for key in ledger.told_of(self._keeper.ledger) - self._judging.streams.keys():
             if not measurable(key, snapshot):
                 log.info("stream_gone", stream=str(key))
-                self._alerts.forget(key, self._now().wall_s)
+                self._keeper.forgotten(key, self._now().wall_s)
 
     async def _write(self) -> None:
         """Write the states with the newest run, once no run is in memory only.
 
-        The alerts come first: an alarm that is in the states is never found again.
+        The ledger comes first: an alarm that is in the states is never found again.
         """
         async with self._turn:
-            await self._alerts.update(self._judging)
-            await self._alerts.settle()
+            await self._findings.tell(self._judging)
+            await self._keeper.settle()
             await self._history.append()
             await self._checkpoint.write(self._judging, self._heard, self._now().mono_s)

@@ -7,10 +7,12 @@ from collections import deque
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
+import msgspec
+
 from gpud.agent import eventrows, pastruns, staterows
 from gpud.agent.staterows import CONTEXTS, of_stream
 from gpud.core.errors import StoreError, WireError
-from gpud.core.judging import Judging, Taken
+from gpud.core.judging import Judging, SharedState, Taken
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Collection
@@ -55,7 +57,7 @@ class Recall:
         if contexts is not None and self._restored_contexts(contexts):
             self._upto = contexts.upto_run
             for key, at_s in self._start.streams.items():
-                if self.judging.newest_s - at_s > QUIET_S:
+                if self.judging.shared.newest_s - at_s > QUIET_S:
                     self.resting.add(key)
                 else:
                     await self._restore_stream(key)
@@ -108,7 +110,7 @@ class Recall:
     async def _learnt(self, upto: int) -> AsyncIterator[Taken]:
         """Learn the lost streams anew, from the runs of the last days that the others know."""
         known = self.judging
-        again = Judging(known.parameters, known.gpu, known.cpu, first_seq=known.first_seq)
+        again = Judging(known.parameters, known.shared, first_seq=known.first_seq)
         first = await self._learnt_from(upto)
         said = await heard_since(self._history, 0)
         past = deque(one for one in said if one.number <= self.heard)
@@ -118,7 +120,7 @@ class Recall:
 
         async for taken in self._runs(first, upto, past, obey, again):
             yield taken
-        known.adopt(again)
+        known.streams |= again.streams
 
     async def _runs(
         self,
@@ -158,13 +160,11 @@ class Recall:
 
     def _restored_contexts(self, state: State) -> bool:
         try:
-            body = state.decoded()
-            self.judging.restore_contexts(body)
-        except WireError as error:
-            self.damaged[CONTEXTS] = str(error)
+            self.judging.shared = msgspec.json.decode(state.body, type=SharedState)
+        except msgspec.MsgspecError as error:
+            self.damaged[CONTEXTS] = f"the state {CONTEXTS} is damaged: {error}"
             return False
-        heard = body.get("heard")
-        self.heard = heard if type(heard) is int else 0
+        self.heard = self.judging.shared.heard
         return True
 
     async def _restore_stream(self, key: StreamKey) -> None:
@@ -181,7 +181,7 @@ class Recall:
         )
         if state is None:
             raise WireError(f"the state {name} is gone")
-        self.judging.restore_stream(key, state.decoded())
+        self.judging.restore(key, state.body)
 
     def _untold(self, taken: Taken) -> Taken:
         told = self._start.told

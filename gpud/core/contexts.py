@@ -8,8 +8,9 @@ replaced together but seen one after the other: the latter decide only where the
 
 from __future__ import annotations
 
+from collections.abc import Mapping  # states are decoded by this type
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from gpud.core.changes import (
     CUDA_VERSION,
@@ -20,10 +21,9 @@ from gpud.core.changes import (
     WINDOWS_BUILD,
     WSL_VERSION,
 )
-from gpud.core.errors import WireError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator
 
     from gpud.core.sample import Condition
 
@@ -180,29 +180,6 @@ class Contexts:
             if longer not in taken:
                 return longer
         return f"{label} ({self.begun + 1})"
-
-    def saved(self) -> dict[str, Any]:
-        """Give all of it as plain JSON data."""
-        return {
-            "deciding": list(self.deciding),
-            "begun": self.begun,
-            "generations": [
-                {"name": one.name, "parts": dict(one.parts), "label": one.label}
-                for one in self.generations
-            ],
-        }
-
-    @classmethod
-    def restored(cls, state: Mapping[str, Any]) -> Contexts:
-        """Read back what ``saved`` gave. Errors: ``WireError`` for anything else."""
-        try:
-            generations = tuple(
-                Generation(str(one["name"]), dict(one["parts"]), str(one["label"]))
-                for one in state["generations"]
-            )
-            return cls(tuple(state["deciding"]), generations, int(state["begun"]))
-        except (AttributeError, KeyError, TypeError, ValueError) as error:
-            raise WireError(f"contexts are damaged: {type(error).__name__}: {error}") from error
 
 
 def _same(kind: str, one: str, other: str) -> bool:

@@ -1,4 +1,4 @@
-"""Every stream's detector, and the generations its figures are of: runs in, what they decide out.
+"""Evaluation of runs: the detector of every stream, and the generations its figures are of.
 
 Pure and incremental, like the detectors themselves: the same runs and commands in the same order
 give the same state, whether they come live or out of the history.
@@ -7,14 +7,16 @@ give the same state, whether they come live or out of the history.
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Final
+
+import msgspec
 
 from gpud.core import contexts
 from gpud.core.commands import BASELINE_ACCEPTED, BASELINE_RESET
 from gpud.core.contexts import Contexts
-from gpud.core.detector import Detector, restored, saved
+from gpud.core.detector import ENCODER, Detector, decode_hook
 from gpud.core.errors import WireError
-from gpud.core.sample import Unit
+from gpud.core.sample import Unit  # states are decoded by this type
 from gpud.core.streams import JUDGED, observations
 
 if TYPE_CHECKING:
@@ -26,13 +28,24 @@ if TYPE_CHECKING:
     from gpud.core.streams import Figures, StreamKey
 
 
-@dataclass(slots=True)
-class Stream:
-    """One stream in memory. ``last_s``: when its latest sample was taken, judged or not."""
+class Stream(msgspec.Struct, forbid_unknown_fields=True):
+    """One stream, as memory and history keep it. ``last_s``: when its latest sample was taken."""
 
-    detector: Detector
     unit: Unit
-    last_s: float = 0.0
+    last_s: float
+    detector: Detector
+
+
+class SharedState(msgspec.Struct):
+    """What all streams share. ``heard`` is the number of the last command that was obeyed."""
+
+    gpu: Contexts
+    cpu: Contexts
+    newest_s: float = 0.0  # of the latest run
+    heard: int = 0
+
+
+_STREAM: Final = msgspec.json.Decoder(Stream, dec_hook=decode_hook)
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,11 +90,13 @@ class Judging:
     """
 
     parameters: Parameters
-    gpu: Contexts = field(default_factory=lambda: Contexts(contexts.OF_A_GPU))
-    cpu: Contexts = field(default_factory=lambda: Contexts(contexts.OF_THE_CPU))
+    shared: SharedState = field(
+        default_factory=lambda: SharedState(
+            Contexts(contexts.OF_A_GPU), Contexts(contexts.OF_THE_CPU)
+        )
+    )
     streams: dict[StreamKey, Stream] = field(default_factory=dict)
     first_seq: Mapping[StreamKey, int] = field(default_factory=dict)
-    newest_s: float = 0.0  # of the latest run
 
     def take(self, run: Figures, only: Collection[StreamKey] | None = None) -> Taken:
         """Take a run in; ``only`` names the streams that are to learn from it, None for all.
@@ -90,17 +105,18 @@ class Judging:
         """
         if not run.medians:
             return Taken()
-        self.gpu, self.cpu = self.gpu.seen(run.conditions), self.cpu.seen(run.conditions)
-        self.newest_s = run.finished_s
-        of = self.cpu if run.gpu is None else self.gpu
+        shared = self.shared
+        shared.gpu, shared.cpu = shared.gpu.seen(run.conditions), shared.cpu.seen(run.conditions)
+        shared.newest_s = run.finished_s
+        of = shared.cpu if run.gpu is None else shared.gpu
         keys, decided, settled = [], [], []
         for key, unit, observation in observations(run, of.present.name):
             if only is not None and key not in only:
                 continue
             stream = self.streams.get(key)
             if stream is None:
-                stream = Stream(self._fresh(unit, self.first_seq.get(key, 0)), unit)
-                self.streams[key] = stream
+                detector = self._fresh(unit, self.first_seq.get(key, 0))
+                stream = self.streams[key] = Stream(unit, run.finished_s, detector)
             before = stream.detector.settled
             alarm = stream.detector.push(observation)
             stream.last_s = run.finished_s
@@ -138,7 +154,7 @@ class Judging:
         keys = tuple(key for key in self.streams if chosen(key))
         for key in keys:
             stream = self.streams[key]
-            stream.detector = self._fresh(stream.unit, stream.detector.door.seen)
+            stream.detector = self._fresh(stream.unit, stream.detector.intake.seen)
         return keys
 
     def standing(self, key: StreamKey) -> Standing:
@@ -154,46 +170,25 @@ class Judging:
     def gone(self, quiet_s: float) -> tuple[StreamKey, ...]:
         """Name the streams of which no sample has come for longer than ``quiet_s``."""
         return tuple(
-            key for key, stream in self.streams.items() if self.newest_s - stream.last_s > quiet_s
+            key
+            for key, stream in self.streams.items()
+            if self.shared.newest_s - stream.last_s > quiet_s
         )
 
-    def adopt(self, other: Judging) -> None:
-        """Take over the streams that ``other`` has learnt from the same runs."""
-        self.streams |= other.streams
-        self.gpu, self.cpu = other.gpu, other.cpu
+    def encoded(self, key: StreamKey) -> bytes:
+        """Return the state of one stream, as the history keeps it."""
+        return ENCODER.encode(self.streams[key])
 
-    def saved_contexts(self) -> dict[str, Any]:
-        """Give what all streams share as plain JSON data."""
-        return {"gpu": self.gpu.saved(), "cpu": self.cpu.saved(), "newest_s": self.newest_s}
-
-    def restore_contexts(self, state: Mapping[str, Any]) -> None:
-        """Read back what ``saved_contexts`` gave. Errors: ``WireError``, and nothing is changed."""
+    def restore(self, key: StreamKey, body: bytes) -> None:
+        """Read back what ``encoded`` gave. Errors: ``WireError``, and nothing is changed."""
         try:
-            gpu, cpu = Contexts.restored(state["gpu"]), Contexts.restored(state["cpu"])
-            self.newest_s = float(state["newest_s"])
-        except (KeyError, TypeError, ValueError) as error:
-            raise WireError(f"contexts are damaged: {type(error).__name__}: {error}") from error
-        self.gpu, self.cpu = gpu, cpu
-
-    def saved_stream(self, key: StreamKey) -> dict[str, Any]:
-        """Give the state of one stream as plain JSON data."""
-        stream = self.streams[key]
-        return {
-            "unit": stream.unit.value,
-            "last_s": stream.last_s,
-            "detector": saved(stream.detector),
-        }
-
-    def restore_stream(self, key: StreamKey, state: Mapping[str, Any]) -> None:
-        """Read back what ``saved_stream`` gave. Errors: ``WireError``, and nothing is changed."""
-        try:
-            unit, last_s = Unit(state["unit"]), float(state["last_s"])
-            detector = restored(state["detector"], self.parameters)
-        except (AttributeError, KeyError, TypeError, ValueError) as error:
-            raise WireError(f"{key}: {type(error).__name__}: {error}") from error
-        if detector.direction is not JUDGED.get(unit):
-            raise WireError(f"{key}: {unit} is judged the other way round")
-        self.streams[key] = Stream(detector, unit, last_s)
+            stream = _STREAM.decode(body)
+        except msgspec.MsgspecError as error:
+            raise WireError(f"{key}: {error}") from error
+        if stream.detector.direction is not JUDGED.get(stream.unit):
+            raise WireError(f"{key}: {stream.unit} is judged the other way round")
+        stream.detector.configured(self.parameters)
+        self.streams[key] = stream
 
     def alarms_beside(self, key: StreamKey) -> Iterable[tuple[StreamKey, Alarm]]:
         """Give the open alarms of the other streams of the same GPU, and of the CPU's."""
@@ -204,12 +199,12 @@ class Judging:
                     yield other, _alarm(alarm, of)
 
     def _fresh(self, unit: Unit, seq: int) -> Detector:
-        made = Detector(JUDGED[unit], self.parameters)
-        made.door.seen = seq
+        made = Detector(JUDGED[unit]).configured(self.parameters)
+        made.intake.seen = seq
         return made
 
     def _contexts(self, key: StreamKey) -> Contexts:
-        return self.cpu if key.gpu is None else self.gpu
+        return self.shared.cpu if key.gpu is None else self.shared.gpu
 
     def _decided(self, key: StreamKey, stream: Stream, alarm: Alarm) -> Decided:
         of = self._contexts(key)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import json
-from dataclasses import dataclass, field
+from dataclasses import astuple, dataclass, field
 from typing import TYPE_CHECKING, Final
+
+import msgspec
 
 from gpud.core.detector import Direction, Observation
 from gpud.core.errors import WireError
@@ -114,24 +115,17 @@ def measurable(key: StreamKey, snapshot: Snapshot) -> bool:
     return key.gpu in {device.uuid for device in inventory.devices}
 
 
+_KEY: Final = msgspec.json.Decoder(tuple[str | None, str, str, int, bool])
+
+
 def named(key: StreamKey) -> str:
     """Write a key as the history does: `["GPU-...","launch","submit",1,false]`."""
-    parts = [key.gpu, key.probe, key.mode, key.version, key.on_battery]
-    return json.dumps(parts, separators=(",", ":"))
+    return msgspec.json.encode(astuple(key)).decode()
 
 
-def key(text: str) -> StreamKey:
+def key(text: str | bytes) -> StreamKey:
     """Read back what ``named`` wrote. Errors: ``WireError`` for anything else."""
     try:
-        gpu, probe, mode, version, on_battery = json.loads(text)
-    except (ValueError, TypeError, RecursionError) as error:
+        return StreamKey(*_KEY.decode(text))
+    except (msgspec.MsgspecError, UnicodeError) as error:
         raise WireError(f"{text[:80]!r} names no stream: {error}") from error
-    if not (
-        isinstance(gpu, str | None)
-        and isinstance(probe, str)
-        and isinstance(mode, str)
-        and type(version) is int
-        and isinstance(on_battery, bool)
-    ):
-        raise WireError(f"{text[:80]!r} names no stream")
-    return StreamKey(gpu, probe, mode, version, on_battery)

@@ -9,9 +9,9 @@ import random
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from gpud.agent.alerts.state import AlertState
 from gpud.agent.board import Board
 from gpud.agent.judge import Judge
+from gpud.agent.ledgering import Keeper
 from gpud.agent.store import History, Run
 from gpud.core.clock import Instant
 from gpud.core.detector import Parameters
@@ -90,10 +90,12 @@ class Life:
 
     def __post_init__(self) -> None:
         self.board = Board(Snapshot("1", 0.0))
-        self.alerts = AlertState(self.history, board=self.board, now=self.now)
+        self.keeper = Keeper(
+            self.history, read=self.board.read, publish=self.board.post, now=self.now
+        )
         self.judge = Judge(
             self.history,
-            self.alerts,
+            self.keeper,
             self.parameters,
             read=self.board.read,
             publish=self.board.post,
@@ -119,10 +121,10 @@ class Life:
                 await self.judge.keep(run)
 
     async def settled(self, *, refused: bool = False) -> None:
-        """Let the task look after things, and the alerts be published."""
+        """Let the task look after things, and the ledger say what it has."""
         with contextlib.suppress(*([StoreError] if refused else [])):
             await self.judge._look_after()
-        self.alerts.step()
+        self.keeper.step()
 
     async def end(self) -> None:
         if self.task is not None:
@@ -130,9 +132,9 @@ class Life:
             with contextlib.suppress(asyncio.CancelledError):
                 await self.task
 
-    def states(self) -> dict[StreamKey, dict[str, Any]]:
+    def states(self) -> dict[StreamKey, bytes]:
         judging = self.judge._judging
-        return {key: judging.saved_stream(key) for key in judging.streams}
+        return {key: judging.encoded(key) for key in judging.streams}
 
     def standing(self, mode: str = "submit") -> Standing:
         (found,) = [one for key, one in self.board.read().streams.items() if key.mode == mode]

@@ -7,7 +7,9 @@ import random
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from gpud.core.detector import Alarm, Detector, Direction, Observation
+import msgspec
+
+from gpud.core.detector import ENCODER, Alarm, Detector, Direction, Observation, decode_hook
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -17,6 +19,12 @@ if TYPE_CHECKING:
 MINUTE_S = 60.0
 NIGHT_S = 86400.0
 FIRST_S = 1_760_000_000.0
+
+
+def reloaded(detector: Detector) -> Detector:
+    """What a restart of the agent makes of a detector."""
+    body = ENCODER.encode(detector)
+    return msgspec.json.decode(body, type=Detector, dec_hook=decode_hook)
 
 
 @dataclass

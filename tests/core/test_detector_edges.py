@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import json
-
 import pytest
 
-from gpud.core.detector import Detector, Direction, Kind, Observation, Refusal, State, saved
-from gpud.core.detector.gather import Gather, together
-from gpud.core.detector.level import Point
+from gpud.core.detector import ENCODER, Detector, Direction, Kind, Observation, Refusal, State
+from gpud.core.detector.intake import Grouped, combined
 from gpud.core.detector.parameters import Parameters
 from tests.core.streams import FIRST_S, NIGHT_S, Feed
 
@@ -138,25 +135,19 @@ def test_samples_are_judged_one_by_one_from_forty_five_seconds_on_and_where_no_s
 ):
     feed = Feed(spacing_s=45.0)
     feed.level(LEVEL, 40)
-    assert together(feed.detector.door, Parameters()) == 1
-    dense = Feed(Detector(Direction.LOWER, Parameters(window_span_s=0.0)), spacing_s=1.0)
+    assert feed.detector.intake.together == 1
+    no_span = Detector(Direction.LOWER).configured(Parameters(window_span_s=0.0))
+    dense = Feed(no_span, spacing_s=1.0)
     dense.level(LEVEL, 40)
-    assert together(dense.detector.door, dense.detector.parameters) == 1
+    assert dense.detector.intake.together == 1
 
 
-def test_several_samples_are_as_good_as_their_median_and_slow_if_most_are() -> None:
-    gather = Gather()
-    given = [(0.1, True), (0.5, False), (0.2, True)]
-    found = [
-        gather.add(Point(seq, 10.0 * seq, y), slow=slow, count=3)
-        for seq, (y, slow) in enumerate(given)
-    ]
-    assert found[:2] == [None, None]
-    assert found[2] is not None
-    first, slow = found[2]
+def test_a_group_of_samples_is_as_good_as_its_median_and_slow_if_most_are() -> None:
+    samples = [(0.1, True), (0.5, False), (0.2, True)]
+    group = [Grouped(seq, 10.0 * seq, y, slow) for seq, (y, slow) in enumerate(samples)]
+    first, slow = combined(group)
     assert (first.seq, first.at_s, slow) == (0, 0.0, True)
     assert first.y == pytest.approx(0.15)
-    assert gather.waiting == []
 
 
 def test_a_full_state_is_written_in_few_bytes() -> None:
@@ -165,7 +156,7 @@ def test_a_full_state_is_written_in_few_bytes() -> None:
         feed.driver = f"57{turn}.00"
         feed.level(LEVEL * 1.15**turn, 1050)
     assert len(feed.detector.left) == 4
-    assert len(json.dumps(saved(feed.detector), separators=(",", ":"))) < 240_000
+    assert len(ENCODER.encode(feed.detector)) < 240_000
 
 
 def test_time_that_is_no_number_is_refused_before_anything_is_learnt_of_it() -> None:

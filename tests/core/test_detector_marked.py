@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import json
 import math
 
 import pytest
 
-from gpud.core.detector import Detector, Direction, Kind, State, restored, saved
-from gpud.core.detector.silence import WATCHED
+from gpud.core.detector import Detector, Direction, Kind, State
+from gpud.core.detector.intake import WATCHED
 from gpud.core.detector.stream import ACCEPTED
 from gpud.core.sample import Flag
-from tests.core.streams import MINUTE_S, Feed
+from tests.core.streams import MINUTE_S, Feed, reloaded
 
 US = 1e-6
 LEVEL = 12.4 * US
@@ -179,8 +178,7 @@ def test_a_slide_is_accepted_where_it_is_and_its_noise_stays_known() -> None:
     feed.detector.accept()
     assert feed.detector.standing().slowdown == pytest.approx(1, abs=0.01)
     assert len(feed.detector.level.ref) == 1000
-    state = json.loads(json.dumps(saved(feed.detector)))
-    assert restored(state).standing() == feed.detector.standing()
+    assert reloaded(feed.detector).standing() == feed.detector.standing()
     (alarm,) = feed.level(LEVEL * 1.07 * 1.15, 200)
     assert alarm.effect.ratio == pytest.approx(1.15, rel=0.03)
 

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpud.core.detector import Observation, Parameters
-from gpud.core.detector.door import Door
+from gpud.core.detector.intake import Intake
 from gpud.core.detector.level import Level, Point
 from gpud.core.detector.parameters import GRID, KEEP, stepped
 from gpud.core.detector.reference import Reference
@@ -103,16 +103,16 @@ def test_few_references_of_a_growing_level_are_kept() -> None:
         level.add(Point(seq, 60.0 * seq, 0.0))
         for without in (8, 12, 20, 40, 60, 120, 240):
             level.reference(without)
-    assert len(level._known) <= 8
+    assert len(level._references) <= 8
 
 
 def test_a_clock_that_jumps_back_and_forth_does_not_change_the_usual_spacing() -> None:
-    door = Door(Parameters(), 1)
+    intake = Intake()
     at_s = 1e9
     for turn in range(101):
         at_s += 120 if turn % 2 else -60
-        door.enter(Observation(at_s, 1.0, "572.16"))
-    assert door.spacing_s == 120
+        intake.enter(Observation(at_s, 1.0, "572.16"), Parameters())
+    assert intake.spacing_s == 120
 
 
 def test_one_stay_is_no_second_power_state_however_long() -> None:

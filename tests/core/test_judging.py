@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import json
 import random
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
+import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gpud.core.detector import Kind, Parameters, State
 from gpud.core.errors import WireError
-from gpud.core.judging import Judging
+from gpud.core.judging import Judging, SharedState
 from gpud.core.sample import Flag, Unit
 from gpud.core.streams import Figures, StreamKey
 
@@ -56,15 +56,15 @@ def taken(judging: Judging, runs: Iterable[Figures]) -> list[Decided]:
 
 
 def everything(judging: Judging) -> dict[str, Any]:
-    streams = {str(key): judging.saved_stream(key) for key in judging.streams}
-    return {"contexts": judging.saved_contexts(), **streams}
+    streams = {str(key): judging.encoded(key) for key in judging.streams}
+    return {"contexts": msgspec.json.encode(judging.shared), **streams}
 
 
 def restarted(judging: Judging) -> Judging:
-    found = Judging(judging.parameters)
-    found.restore_contexts(json.loads(json.dumps(judging.saved_contexts())))
+    shared = msgspec.json.decode(msgspec.json.encode(judging.shared), type=SharedState)
+    found = Judging(judging.parameters, shared)
     for key in judging.streams:
-        found.restore_stream(key, json.loads(json.dumps(judging.saved_stream(key))))
+        found.restore(key, judging.encoded(key))
     return found
 
 
@@ -221,34 +221,26 @@ def test_streams_without_a_sample_for_long_are_named() -> None:
 
 
 @pytest.mark.parametrize(
-    "damage",
-    [{}, {"unit": "parsecs"}, {"detector": None}, {"detector": {"version": 0}}, {"last_s": "x"}],
+    ("before", "after"),
+    [
+        ('"unit":"seconds"', '"unit":"parsecs"'),
+        ('"unit":"seconds"', '"unit":"bytes_per_second"'),
+        ('"last_s":', '"last_s":"'),
+        ('"detector":{', '"detector":[{'),
+        ("{", ""),
+    ],
 )
 def test_a_damaged_state_of_a_stream_is_refused_and_nothing_is_changed(
-    damage: dict[str, Any],
+    before: str, after: str
 ) -> None:
     judging = Judging(QUICK)
     taken(judging, level(FIRST_S, 1e-5, 20, "572.16"))
-    before = everything(judging)
-    state = judging.saved_stream(SUBMIT) | damage if damage else {}
+    expected = everything(judging)
+    body = judging.encoded(SUBMIT).decode()
+    assert before in body
     with pytest.raises(WireError):
-        judging.restore_stream(SUBMIT, state)
-    turned = judging.saved_stream(SUBMIT) | {"unit": "bytes_per_second"}
-    with pytest.raises(WireError, match="other way round"):
-        judging.restore_stream(SUBMIT, turned)
-    with pytest.raises(WireError):
-        judging.restore_contexts({"gpu": {}, "cpu": {}, "newest_s": 1.0})
-    assert everything(judging) == before
-
-
-def test_a_state_of_contexts_that_is_half_there_changes_nothing() -> None:
-    judging = Judging(QUICK)
-    judging.take(launch(FIRST_S, 1e-5, "572.16"))
-    before = everything(judging)
-    state = judging.saved_contexts() | {"cpu": {}, "newest_s": 0.0}
-    with pytest.raises(WireError):
-        judging.restore_contexts(state)
-    assert everything(judging) == before
+        judging.restore(SUBMIT, body.replace(before, after).encode())
+    assert everything(judging) == expected
 
 
 def sequence_numbers(found: Sequence[Decided]) -> list[int]:

@@ -219,7 +219,7 @@ class Machine:
             driver = run["driver"] or driver  # that nobody says it is no change
             flags = [Flag(flag) for flag in json.loads(run["flags"])]
             for mode, median in run["medians"].items():
-                judge = judges.setdefault(mode, Detector(Direction.LOWER, limits))
+                judge = judges.setdefault(mode, Detector(Direction.LOWER).configured(limits))
                 alarm = judge.push(Observation(run["finished_s"], median, driver, flags))
                 if alarm is not None:
                     ratio, kind = alarm.effect.ratio, alarm.kind.value

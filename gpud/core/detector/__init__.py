@@ -1,7 +1,7 @@
-"""Whether a new driver is slower than the old one, or the same driver became slower.
+"""Detector of slower drivers, and of drivers that became slower.
 
 One ``Detector`` a stream, that is for one GPU (by its UUID), one probe and one mode; how it decides
-is in docs/detector.md. Pure: no clock, no I/O, only the standard library.
+is in docs/detector.md. Pure: no clock, no I/O, only the standard library and msgspec.
 """
 
 from gpud.core.detector.batch import detect
@@ -18,10 +18,10 @@ from gpud.core.detector.model import (
     refusal,
 )
 from gpud.core.detector.parameters import Parameters
-from gpud.core.detector.saved import restored, saved
-from gpud.core.detector.stream import Detector
+from gpud.core.detector.stream import ENCODER, Detector, decode_hook
 
 __all__ = [
+    "ENCODER",
     "Alarm",
     "Detector",
     "Direction",
@@ -33,8 +33,7 @@ __all__ = [
     "Standing",
     "State",
     "Verdict",
+    "decode_hook",
     "detect",
     "refusal",
-    "restored",
-    "saved",
 ]

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from array import array
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, TypeAlias
+
+import msgspec
 
 from gpud.core.detector.parameters import KEEP, stepped
 from gpud.core.detector.reference import Reference
@@ -12,6 +15,20 @@ from gpud.core.stats import median
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
+
+    Floats: TypeAlias = array[float]
+    Integers: TypeAlias = array[int]
+else:  # as types that msgspec can tell apart; Python 3.11 takes no ``array[int]``
+
+    class Floats(array):
+        """An array of type "d"."""
+
+    class Integers(array):
+        """An array of type "q"."""
+
+
+CACHED = 8
+"""References of a growing level that are remembered."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,8 +40,7 @@ class Point:
     y: float
 
 
-@dataclass(slots=True)
-class Level:
+class Level(msgspec.Struct, dict=True):
     """``count`` samples belong to it, the last ``own`` of them since it was (re)entered.
 
     ``ref`` holds the logarithms of the first ``KEEP``; ``seqs``, ``times_s`` and ``ys`` are of the
@@ -32,13 +48,23 @@ class Level:
     """
 
     driver: str
-    ref: array[float] = field(default_factory=lambda: array("d"))
-    seqs: array[int] = field(default_factory=lambda: array("q"))
-    times_s: array[float] = field(default_factory=lambda: array("d"))
-    ys: array[float] = field(default_factory=lambda: array("d"))
+    ref: Floats = msgspec.field(default_factory=lambda: array("d"))
+    seqs: Integers = msgspec.field(default_factory=lambda: array("q"), name="seq")
+    times_s: Floats = msgspec.field(default_factory=lambda: array("d"), name="at_s")
+    ys: Floats = msgspec.field(default_factory=lambda: array("d"), name="y")
     count: int = 0
     own: int = 0
-    _known: dict[int, Reference] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        """Complete a stored level. Errors: ``ValueError`` for lists that do not match."""
+        if not len(self.seqs) == len(self.times_s) == len(self.ys):
+            raise ValueError("a level's samples have lost some of their parts")
+        if not self.ref:  # stored as null while it was the same as ``ys``
+            self.ref.extend(self.ys)
+
+    @cached_property
+    def _references(self) -> dict[int, Reference]:
+        return {}
 
     def add(self, point: Point) -> None:
         """Take one more sample in."""
@@ -53,22 +79,22 @@ class Level:
         self.own += 1
 
     def extended(self, points: Iterable[Point]) -> Level:
-        """Take several in, and give itself."""
+        """Take several in; returns itself."""
         for point in points:
             self.add(point)
         return self
 
     def latest(self, m: int) -> array[float]:
-        """Give the logarithms of the last ``m`` samples, fewer where there are fewer."""
+        """Return the logarithms of the last ``m`` samples, fewer where there are fewer."""
         return self.ys[-m:]
 
     def points(self, m: int) -> list[Point]:
-        """Give the last ``m`` samples, fewer where there are fewer."""
+        """Return the last ``m`` samples, fewer where there are fewer."""
         last = zip(self.seqs[-m:], self.times_s[-m:], self.ys[-m:], strict=True)
-        return [Point(*one) for one in last]
+        return [Point(*sample) for sample in last]
 
     def reference(self, without: int) -> Reference | None:
-        """Give the reference as it is without the last ``without`` samples; None for too few.
+        """Return the reference as it is without the last ``without`` samples; None for too few.
 
         It is looked at anew only when it has grown by a few percent, or every sample would cost as
         much as a whole level.
@@ -76,25 +102,25 @@ class Level:
         length = stepped(min(len(self.ref), self.count - without))
         if not length:
             return None
-        known = self._known.get(length)
-        if known is None:
-            if len(self._known) >= _CACHED:
-                self._known.clear()
-            known = self._known[length] = Reference(self.ref[:length])
-        return known
+        reference = self._references.get(length)
+        if reference is None:
+            if len(self._references) >= CACHED:
+                self._references.clear()
+            reference = self._references[length] = Reference(self.ref[:length])
+        return reference
 
     def standard(self) -> Reference:
-        """Give the last ``KEEP`` samples as a reference: what an update is compared with."""
+        """Return the last ``KEEP`` samples as a reference: what an update is compared with."""
         return Reference(self.ys[:])
 
     def rest(self) -> None:
         """Forget what can be worked out again, while nothing is asked of it."""
-        self._known.clear()
+        self._references.clear()
 
     def rebase(self, shift: float) -> None:
         """Take what it knows for that of a level ``shift`` away: its noise, its power states."""
         self.ref = array("d", (value + shift for value in self.ref))
-        self._known.clear()
+        self._references.clear()
 
     @property
     def centre(self) -> float:
@@ -108,7 +134,7 @@ class Level:
         self.count -= len(points)
         self.own = max(0, self.own - len(points))
         del self.ref[max(0, min(len(self.ref), self.count)) :]
-        self._known.clear()
+        self._references.clear()
 
     def entered(self, level: Level, excursion: array[float]) -> Level:
         """Go on as the level that the stream came back to, under the driver it has now.
@@ -119,29 +145,3 @@ class Level:
         count = max(self.count, len(ref))
         back = Level(level.driver, ref, self.seqs[:], self.times_s[:], self.ys[:], count)
         return back.extended(level.points(KEEP))
-
-    def state(self) -> dict[str, Any]:
-        """Give all of it as plain data."""
-        shared = self.ref == self.ys  # half the size while it is young
-        return {
-            "driver": self.driver,
-            "ref": None if shared else self.ref.tolist(),
-            "seq": self.seqs.tolist(),
-            "at_s": self.times_s.tolist(),
-            "y": self.ys.tolist(),
-            "count": self.count,
-            "own": self.own,
-        }
-
-    @classmethod
-    def restored(cls, state: dict[str, Any]) -> Level:
-        """Read back what ``state`` gave. Errors: ``ValueError`` for lists that do not match."""
-        seqs, times_s, ys = array("q", state["seq"]), array("d", state["at_s"]), state["y"]
-        if not len(seqs) == len(times_s) == len(ys):
-            raise ValueError("a level's samples have lost some of their parts")
-        ref = ys if state["ref"] is None else state["ref"]
-        given = array("d", ref), seqs, times_s, array("d", ys)
-        return cls(state["driver"], *given, state["count"], state["own"])
-
-
-_CACHED = 8

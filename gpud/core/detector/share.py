@@ -7,9 +7,11 @@ people are shown it beside their figures, and it is never an alarm.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import accumulate
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+import msgspec
 
 from gpud.core.detector.level import Point
 from gpud.core.detector.parameters import KEEP, stepped
@@ -20,11 +22,12 @@ from gpud.core.stats import median
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from gpud.core.detector.door import Door
+    from gpud.core.detector.intake import Intake
     from gpud.core.detector.parameters import Parameters
 
 RECENT = 240
 FEWEST = 8
+_DIGITS = bytes.maketrans(b"01", b"\0\1")
 
 
 def moved(
@@ -69,82 +72,84 @@ def error(before: Sequence[float], latest: Sequence[float]) -> float:
     return math.sqrt(variance)
 
 
-@dataclass(slots=True)
-class Marks:
-    """Marks of samples, 1 or 0. What is frozen is the first ``KEEP`` of them.
+class Marks(msgspec.Struct):
+    """Marks of samples, "1" or "0".
 
-    ``first`` are the first ``KEEP`` and ``tail`` the last 240, of ``count``.
+    ``first`` are those of the first ``KEEP`` of ``count`` samples, which are frozen; ``tail`` those
+    of the last 240, which ``seqs`` and ``times_s`` place.
     """
 
-    first: list[int] = field(default_factory=list)
-    tail: list[Point] = field(default_factory=list)  # ``y`` is the mark
+    first: str = ""
+    seqs: list[int] = msgspec.field(default_factory=list, name="seq")
+    times_s: list[float] = msgspec.field(default_factory=list, name="at_s")
+    tail: str = ""
     count: int = 0
 
+    def __post_init__(self) -> None:
+        """Check what was stored. Errors: ``ValueError`` for lists that do not match."""
+        if not len(self.seqs) == len(self.times_s) == len(self.tail):
+            raise ValueError("marks have lost some of their parts")
+        if not set(self.first) | set(self.tail) <= {"0", "1"}:
+            raise ValueError("marks are 0 or 1")
+
     def add(self, point: Point, *, mark: bool) -> None:
-        """Take one sample in."""
+        """Take in one sample."""
+        digit = "1" if mark else "0"
         if len(self.first) < KEEP:
-            self.first.append(int(mark))
-        self.tail.append(Point(point.seq, point.at_s, float(mark)))
-        del self.tail[:-RECENT]
+            self.first += digit
+        self.seqs.append(point.seq)
+        self.times_s.append(point.at_s)
+        self.tail = (self.tail + digit)[-RECENT:]
+        del self.seqs[:-RECENT], self.times_s[:-RECENT]
         self.count += 1
 
     @property
     def ratio(self) -> float | None:
         """The share among the latest samples, None before there are enough."""
-        if len(self.tail) < FEWEST:
-            return None
-        return sum(point.y for point in self.tail) / len(self.tail)
+        return self.tail.count("1") / len(self.tail) if len(self.tail) >= FEWEST else None
 
-    def before(self, m: int, parameters: Parameters) -> list[int]:
-        """Give the marks before the last ``m``; none while they are too few to compare with."""
+    def before(self, m: int, parameters: Parameters) -> bytes:
+        """Return the marks before the last ``m``; none while they are too few to compare with."""
         length = stepped(min(len(self.first), self.count - m))
-        return self.first[:length] if length >= parameters.share_reference * m else []
+        return _numbers(self.first[:length]) if length >= parameters.share_reference * m else b""
 
-    def latest(self, m: int) -> list[float]:
-        """Give the last ``m``."""
-        return [point.y for point in self.tail[-m:]]
+    def latest(self, m: int) -> bytes:
+        """Return the last ``m``."""
+        return _numbers(self.tail[-m:])
+
+    def points(self, m: int) -> list[Point]:
+        """Return the last ``m`` samples; ``y`` is the mark."""
+        samples = zip(self.seqs[-m:], self.times_s[-m:], self.latest(m), strict=True)
+        return [Point(seq, at_s, float(mark)) for seq, at_s, mark in samples]
 
     def placed(self, m: int) -> list[Point]:
-        """Give the marks since the share moved, where the last ``m`` of them say that it did."""
-        span = self.tail[-2 * m :]
+        """Return the marks since the share moved, if the last ``m`` of them say that it did."""
+        span = self.points(2 * m)
         return span[largest_gain([point.y for point in span], m // 4) :]
 
     def restart(self, points: list[Point]) -> None:
         """Begin anew with the marks since a change."""
-        self.first = [int(point.y) for point in points]
-        self.tail = list(points)
+        self.first = self.tail = "".join(str(int(point.y)) for point in points)
+        self.seqs = [point.seq for point in points]
+        self.times_s = [point.at_s for point in points]
         self.count = len(points)
 
-    def state(self) -> dict[str, Any]:
-        """Give all of it as plain data."""
-        return {
-            "first": "".join(map(str, self.first)),
-            "seq": [point.seq for point in self.tail],
-            "at_s": [point.at_s for point in self.tail],
-            "tail": "".join(str(int(point.y)) for point in self.tail),
-            "count": self.count,
-        }
 
-    @classmethod
-    def restored(cls, state: dict[str, Any]) -> Marks:
-        """Read back what ``state`` gave."""
-        marks = (float(mark) for mark in state["tail"])
-        tail = zip(state["seq"], state["at_s"], marks, strict=True)
-        first = [int(mark) for mark in state["first"]]
-        return cls(first, [Point(*one) for one in tail], state["count"])
+def _numbers(digits: str) -> bytes:
+    """Return the marks as numbers: 0 or 1 each."""
+    return digits.encode().translate(_DIGITS)
 
 
-@dataclass(slots=True)
-class Share:
+class Share(msgspec.Struct):
     """The slow samples of a stream.
 
     ``slow`` and ``usual`` are the latest logarithms in either state, whose distance says what a
     moved share costs.
     """
 
-    marks: Marks = field(default_factory=Marks)
-    slow: list[float] = field(default_factory=list)
-    usual: list[float] = field(default_factory=list)
+    marks: Marks = msgspec.field(default_factory=Marks)
+    slow: list[float] = []
+    usual: list[float] = []
 
     def add(self, point: Point, *, slow: bool) -> None:
         """Take one sample in, marked or not."""
@@ -153,26 +158,26 @@ class Share:
         latest.append(point.y)
         del latest[:-RECENT]
 
-    def change(self, door: Door, parameters: Parameters) -> ShareChange | None:
+    def change(self, intake: Intake, parameters: Parameters) -> ShareChange | None:
         """Look for a share that moved, and so moved the mean; confirmed by the latest sample."""
         m = parameters.share_window
-        if not self._enough() or not door.covers(m, parameters.window_span_s):
+        if not self._enough() or not intake.covers(m, parameters.window_span_s):
             return None
         before = self.marks.before(m, parameters)
         if not before or not moved(before, self.marks.latest(m), self._gap(), parameters):
             return None
-        return self._told(before, self.marks.placed(m))
+        return self._described(before, self.marks.placed(m))
 
-    def update(self, since_seq: int, door: Door, parameters: Parameters) -> ShareChange | None:
+    def update(self, since_seq: int, intake: Intake, parameters: Parameters) -> ShareChange | None:
         """Look at all that a new driver brought, if it is time to."""
-        points = [point for point in self.marks.tail if point.seq >= since_seq]
+        points = [point for point in self.marks.points(RECENT) if point.seq >= since_seq]
         m = len(points)
-        if m < parameters.short or not is_look(m, door, parameters) or not self._enough():
+        if m < parameters.short or not is_look(m, intake, parameters) or not self._enough():
             return None
         before = self.marks.before(m, parameters)
         if not before or not moved(before, self.marks.latest(m), self._gap(), parameters):
             return None
-        return self._told(before, points)
+        return self._described(before, points)
 
     def _enough(self) -> bool:
         return min(len(self.slow), len(self.usual)) >= FEWEST
@@ -181,7 +186,7 @@ class Share:
         """Give what a mark costs; there may be several slow states."""
         return location(sorted(self.slow)).mean - median(self.usual)
 
-    def _told(self, before: list[int], points: list[Point]) -> ShareChange:
+    def _described(self, before: Sequence[int], points: list[Point]) -> ShareChange:
         gap, latest = self._gap(), [point.y for point in points]
         share = sum(before) / len(before)
         return ShareChange(
@@ -191,16 +196,6 @@ class Share:
             doubt=1.96 * error(before, latest) * abs(gap),
             before=median(self.usual) + share * gap,
         )
-
-    def state(self) -> dict[str, Any]:
-        """Give all of it as plain data."""
-        return {"marks": self.marks.state(), "slow": self.slow, "usual": self.usual}
-
-    @classmethod
-    def restored(cls, state: dict[str, Any]) -> Share:
-        """Read back what ``state`` gave."""
-        marks = Marks.restored(state["marks"])
-        return cls(marks, list(state["slow"]), list(state["usual"]))
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,31 +209,21 @@ class ShareChange:
     before: float  # logarithm of the mean level
 
 
-@dataclass(slots=True)
-class Busy:
+class Busy(msgspec.Struct):
     """The samples during which others used the GPU, and how their share last moved."""
 
-    marks: Marks = field(default_factory=Marks)
+    marks: Marks = msgspec.field(default_factory=Marks)
     before: float | None = None
     since_s: float | None = None
 
-    def add(self, point: Point, door: Door, parameters: Parameters, *, busy: bool) -> None:
+    def add(self, point: Point, intake: Intake, parameters: Parameters, *, busy: bool) -> None:
         """Take one sample in, and note whether it confirms that the share moved."""
         self.marks.add(point, mark=busy)
         m = parameters.share_window
-        if not door.covers(m, parameters.window_span_s):
+        if not intake.covers(m, parameters.window_span_s):
             return
         before = self.marks.before(m, parameters)
         if before and moved(before, self.marks.latest(m), 1.0, parameters):
             points = self.marks.placed(m)
             self.before, self.since_s = sum(before) / len(before), points[0].at_s
             self.marks.restart(points)
-
-    def state(self) -> dict[str, Any]:
-        """Give all of it as plain data."""
-        return {"marks": self.marks.state(), "before": self.before, "since_s": self.since_s}
-
-    @classmethod
-    def restored(cls, state: dict[str, Any]) -> Busy:
-        """Read back what ``state`` gave."""
-        return cls(Marks.restored(state["marks"]), state["before"], state["since_s"])

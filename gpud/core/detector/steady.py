@@ -14,7 +14,7 @@ from gpud.core.detector.update import both_halves
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from gpud.core.detector.door import Door
+    from gpud.core.detector.intake import Intake
     from gpud.core.detector.level import Level, Point
     from gpud.core.detector.parameters import Parameters
     from gpud.core.detector.reference import Reference
@@ -35,10 +35,10 @@ class Change:
     reference: Reference
 
 
-def change(level: Level, door: Door, parameters: Parameters) -> Change | None:
+def change(level: Level, intake: Intake, parameters: Parameters) -> Change | None:
     """Look for a change that the latest sample confirms; the shortest window that sees it wins."""
     for m, least in parameters.windows:
-        if level.own < m or not door.covers(m, parameters.window_span_s):
+        if level.own < m or not intake.covers(m, parameters.window_span_s):
             continue
         reference = level.reference(without=m)
         if reference is None or min(len(level.ref), level.count - m) < m:
@@ -50,13 +50,13 @@ def change(level: Level, door: Door, parameters: Parameters) -> Change | None:
         placed = _placed(level, reference, m, found, parameters)
         if placed is not None:
             return placed
-    return _mixture(level, door, parameters)
+    return _mixture(level, intake, parameters)
 
 
-def _mixture(level: Level, door: Door, parameters: Parameters) -> Change | None:
+def _mixture(level: Level, intake: Intake, parameters: Parameters) -> Change | None:
     """Look for more or fewer visits to the slow one of two states whose flag is not known."""
     m = parameters.share_window
-    if level.own < m or not door.covers(m, parameters.window_span_s):
+    if level.own < m or not intake.covers(m, parameters.window_span_s):
         return None
     reference = level.reference(without=m)
     if reference is None or len(reference.centres) == 1:

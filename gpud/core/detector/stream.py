@@ -5,12 +5,13 @@ from __future__ import annotations
 import math
 from array import array
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Final, Literal
+
+import msgspec
 
 from gpud.core.detector import steady
-from gpud.core.detector.door import SETTLING, Door
-from gpud.core.detector.gather import Gather, together
-from gpud.core.detector.level import Level, Point
+from gpud.core.detector.intake import SETTLING, Grouped, Intake, Silence, combined
+from gpud.core.detector.level import Integers, Level, Point
 from gpud.core.detector.model import (
     Alarm,
     Direction,
@@ -22,7 +23,6 @@ from gpud.core.detector.model import (
 )
 from gpud.core.detector.parameters import Parameters
 from gpud.core.detector.share import Busy, Share
-from gpud.core.detector.silence import Silence
 from gpud.core.detector.update import Trial, is_look
 from gpud.core.sample import Flag
 from gpud.core.stats import median
@@ -30,6 +30,8 @@ from gpud.core.stats import median
 if TYPE_CHECKING:
     from gpud.core.detector.model import Observation
 
+DIGITS = 7
+"""Of a logarithm: a hundred-thousandth of a percent is no change."""
 LATEST = 20
 """Samples whose median is what a stream is like now."""
 RETURNED = 250
@@ -60,24 +62,36 @@ class _Finding:
     reference: int
 
 
-class Detector:
-    """The judge of one stream: one GPU, one probe, one mode. Bounded state, no clock, no I/O."""
+class Detector(msgspec.Struct, dict=True, forbid_unknown_fields=True):
+    """One stream: one GPU, one probe, one mode. Bounded state, no clock, no I/O.
 
-    def __init__(self, direction: Direction, parameters: Parameters | None = None) -> None:
-        self.direction = direction
-        self.parameters = parameters or Parameters()
-        self.door = Door(self.parameters, direction.sign)
-        self.gather = Gather()
-        self.share = Share()
-        self.busy = Busy()
-        self.silence = Silence()
-        self.level = Level("")
-        self.left: list[Level] = []  # the levels before, oldest first
-        self.trial: Trial | None = None
-        self.settled: Verdict | None = None  # the last verdict that was reached
-        self.open: list[Alarm] = []
-        self.judged = 0
-        self.last_judged_s: float | None = None
+    The fields are the whole state, as the history keeps it. ``left`` are the levels before, oldest
+    first; ``settled`` is the last verdict that was reached; ``judged`` counts samples.
+    """
+
+    direction: Direction
+    intake: Intake = msgspec.field(default_factory=Intake, name="door")
+    group: list[Grouped] = msgspec.field(default_factory=list, name="gather")
+    share: Share = msgspec.field(default_factory=Share)
+    busy: Busy = msgspec.field(default_factory=Busy)
+    silence: Silence = msgspec.field(default_factory=Silence)
+    level: Level = msgspec.field(default_factory=lambda: Level(""))
+    left: list[Level] = []
+    trial: Trial | None = None
+    settled: Verdict | None = msgspec.field(default=None, name="verdict")
+    open: list[Alarm] = []
+    judged: int = 0
+    last_judged_s: float | None = None
+    version: Literal[2] = 2  # raised when a state of before would be misread
+
+    def __post_init__(self) -> None:
+        """Decide by the parameters that every stream has."""
+        self.parameters = Parameters()
+
+    def configured(self, parameters: Parameters) -> Detector:
+        """Decide by other parameters; returns itself."""
+        self.parameters = parameters
+        return self
 
     def push(self, observation: Observation) -> Alarm | None:
         """Take one sample in; give the alarm that it decides, if any.
@@ -85,37 +99,41 @@ class Detector:
         Samples come in the order in which they were taken, whatever the clock said. One that
         cannot be a measurement is counted in ``standing().refused`` and changes nothing else.
         """
-        door = self.door
-        seq = door.seen
-        if door.refuse(observation):
+        intake, parameters = self.intake, self.parameters
+        seq, at_s = intake.seen, observation.at_s
+        if intake.refuse(observation):
             return None
-        if door.driver is None:
+        if intake.driver is None:
             self.level.driver = observation.driver
-        if door.enter(observation):
+        if intake.enter(observation, parameters):
             self.level = self._under(observation, seq)
-        if not door.settled(observation.at_s):
-            self.silence.add(observation.at_s, SETTLING)
+        if not intake.settled(at_s, parameters):
+            self.silence.add(at_s, SETTLING)
             return None
-        marks = door.marks(observation)
-        self.silence.add(observation.at_s, next((flag.value for flag in Flag if flag in marks), ""))
-        point = Point(seq, observation.at_s, door.logarithm(observation.value))
-        door.together = together(door, self.parameters)
-        if Flag.JUMPED not in marks and seq % door.together == 0:
-            self.busy.add(point, door, self.parameters, busy=Flag.BUSY in marks)
+        marks = intake.marks(observation)
+        self.silence.add(at_s, next((flag.value for flag in Flag if flag in marks), ""))
+        point = Point(seq, at_s, self._logarithm(observation.value))
+        intake.together = intake.group_size(parameters)
+        if Flag.JUMPED not in marks and seq % intake.together == 0:
+            self.busy.add(point, intake, parameters, busy=Flag.BUSY in marks)
         if marks - {Flag.LOW}:
             return None
         if not marks:
             self.judged += 1
-            self.last_judged_s = point.at_s
-        one = self.gather.add(point, slow=bool(marks), count=door.together)
-        return None if one is None else self._judged(*one, point)
+            self.last_judged_s = at_s
+        self.group.append(Grouped(seq, at_s, point.y, int(bool(marks))))
+        if len(self.group) < intake.together:
+            return None
+        sample, slow = combined(self.group)
+        self.group = []
+        return self._evaluated(sample, point, slow=slow)
 
-    def _judged(self, one: Point, slow: bool, latest: Point) -> Alarm | None:  # noqa: FBT001
-        """Judge one sample, or several that are as good as one; ``latest`` is the last of them."""
-        self.share.add(one, slow=slow)
+    def _evaluated(self, sample: Point, latest: Point, *, slow: bool) -> Alarm | None:
+        """Evaluate a sample or the one that stands for a group, of which ``latest`` is the last."""
+        self.share.add(sample, slow=slow)
         alarm = None
         if not slow:
-            self.level.add(one)
+            self.level.add(sample)
             alarm = self._tried(latest) or self._steady(latest)
             if alarm is None and self.open:
                 self._let_go()
@@ -146,7 +164,7 @@ class Detector:
         if trial is None or trial.told:
             return self.settled
         m, silent = self.level.own, self.silence.why
-        taken = [n for n in self.parameters.looks if is_look(n, self.door, self.parameters)]
+        taken = [n for n in self.parameters.looks if is_look(n, self.intake, self.parameters)]
         past = [n for n in taken if n <= m]
         return Verdict(
             state=State.UNDECIDED if past else State.LEARNING,
@@ -164,14 +182,14 @@ class Detector:
         enough = len(self.level.ys) >= FEWEST
         now = median(self.level.latest(LATEST)) if enough else None
         befores = [
-            self.door.logarithm(alarm.before) for alarm in self.open if not self._of_share(alarm)
+            self._logarithm(alarm.before) for alarm in self.open if not self._of_share(alarm)
         ]
         usual = min(befores) if befores else (self.level.centre if enough else None)
         return Standing(
-            seen=self.door.seen,
+            seen=self.intake.seen,
             judged=self.judged,
-            refused=dict(self.door.refused),
-            set_aside=dict(self.door.set_aside),
+            refused=dict(self.intake.refused),
+            set_aside=dict(self.intake.set_aside),
             last_judged_s=self.last_judged_s,
             level=self._value(self.level.centre) if enough else None,
             slowdown=None if now is None or usual is None else math.exp(now - usual),
@@ -193,7 +211,7 @@ class Detector:
         """
         driver, at_s = observation.driver, observation.at_s
         base, left = self.level, self.level.driver
-        self.gather = Gather()
+        self.group = []
         if self.trial is not None:
             if driver == self.trial.base.driver:
                 back = self.trial.base
@@ -203,7 +221,7 @@ class Detector:
                 base = self.trial.base
             else:
                 self._remember(self.trial.base)
-        if base.count >= FEWEST and self.door.covers(base.count, self.parameters.look_span_s):
+        if base.count >= FEWEST and self.intake.covers(base.count, self.parameters.look_span_s):
             base.rest()
             self.trial = Trial(base, driver, seq, at_s, left)
         else:
@@ -218,7 +236,7 @@ class Detector:
         trial, level = self.trial, self.level
         if trial is None:
             return None
-        if not trial.confirmed(level, self.door, self.parameters):
+        if not trial.confirmed(level, self.intake, self.parameters):
             if level.own >= self.parameters.looks[-1]:
                 self._settle(State.NO_CHANGE)
                 self._remember(trial.base)
@@ -244,7 +262,7 @@ class Detector:
     def _steady(self, point: Point) -> Alarm | None:
         """Look for a change under the same driver."""
         level = self.level
-        found = steady.change(level, self.door, self.parameters)
+        found = steady.change(level, self.intake, self.parameters)
         if found is None:
             return None
         if self.trial is not None:
@@ -274,8 +292,8 @@ class Detector:
         """Look for a share of slow samples that moved, with an update or under the same driver."""
         trial, found = self.trial, None
         if trial is not None and not trial.told:
-            found = self.share.update(trial.since_seq, self.door, self.parameters)
-        found = found or self.share.change(self.door, self.parameters)
+            found = self.share.update(trial.since_seq, self.intake, self.parameters)
+        found = found or self.share.change(self.intake, self.parameters)
         if found is None:
             return None
         self.share.marks.restart(found.points)
@@ -308,7 +326,7 @@ class Detector:
 
     def _began(self, trial: Trial, first: Point) -> bool:
         """Say whether a share moved with an update: it is placed as roughly as that."""
-        slack = self.parameters.share_window // 4 * self.door.together
+        slack = self.parameters.share_window // 4 * self.intake.together
         return not trial.told and abs(first.seq - trial.since_seq) <= slack
 
     def _alarm(self, found: _Finding, point: Point) -> Alarm:
@@ -342,7 +360,7 @@ class Detector:
         return replace(alarm, closes=tuple(one.seq for one in ended))
 
     def _ends(self, after: float, alarm: Alarm) -> bool:
-        return after <= self.door.logarithm(alarm.before) + self.parameters.near
+        return after <= self._logarithm(alarm.before) + self.parameters.near
 
     def _let_go(self) -> None:
         """End the alarms whose slowness is over: it may go in steps too small to be told."""
@@ -354,7 +372,7 @@ class Detector:
 
     def _over(self, now: float, alarm: Alarm) -> bool:
         """Say whether a level is that of before an alarm, and nearer to it than to what it told."""
-        before, after = self.door.logarithm(alarm.before), self.door.logarithm(alarm.after)
+        before, after = self._logarithm(alarm.before), self._logarithm(alarm.after)
         return now - before < min(self.parameters.near, (after - before) / 2)
 
     def _of_share(self, alarm: Alarm) -> bool:
@@ -410,5 +428,21 @@ class Detector:
         ratios = [self._value(shift) for shift in shifts]
         return Effect(ratios[0], min(ratios), max(ratios))
 
+    def _logarithm(self, value: float) -> float:
+        """Turn a value so that bigger is worse and a ratio is a difference."""
+        return round(self.direction.sign * math.log(value), DIGITS)
+
     def _value(self, y: float) -> float:
         return math.exp(self.direction.sign * y)
+
+
+ENCODER: Final = msgspec.json.Encoder(enc_hook=list)  # of arrays
+"""Writes states; ``decode_hook`` reads the arrays back."""
+
+
+def decode_hook(kind: type[array[Any]], numbers: list[Any] | None) -> array[Any]:
+    """Make an array of a list. Errors: ``ValueError`` for anything else."""
+    try:
+        return kind("q" if kind is Integers else "d", numbers or ())
+    except (OverflowError, TypeError) as error:
+        raise ValueError(f"no list of numbers: {error}") from error

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+import msgspec
 
 from gpud.core.detector.level import Level
 from gpud.core.stats import quantile
@@ -12,13 +14,12 @@ from gpud.core.stats import quantile
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from gpud.core.detector.door import Door
+    from gpud.core.detector.intake import Intake
     from gpud.core.detector.parameters import Parameters
     from gpud.core.detector.reference import Reference
 
 
-@dataclass(slots=True)
-class Trial:
+class Trial(msgspec.Struct, dict=True):
     """One driver update that has no verdict yet. ``base`` is the level before it.
 
     ``left`` is the driver that went, another than the base's if it brought too little to compare
@@ -31,19 +32,16 @@ class Trial:
     since_s: float
     left: str
     told: bool = False
-    _before: Reference | None = None
 
-    @property
+    @cached_property
     def before(self) -> Reference:
         """The level before, as it was when the driver changed."""
-        if self._before is None:
-            self._before = self.base.standard()
-        return self._before
+        return self.base.standard()
 
-    def confirmed(self, level: Level, door: Door, parameters: Parameters) -> bool:
+    def confirmed(self, level: Level, intake: Intake, parameters: Parameters) -> bool:
         """Look at all that the new driver brought, if it is time to; say whether it is a change."""
         m = level.own
-        if not is_look(m, door, parameters):
+        if not is_look(m, intake, parameters):
             return False
         values = level.latest(m)
         found = self.before.shift(values)
@@ -64,28 +62,10 @@ class Trial:
             least, parameters.update_sigmas * before.noise(m), parameters.update_factor * farthest
         )
 
-    def state(self) -> dict[str, Any]:
-        """Give all of it as plain data."""
-        return {
-            "base": self.base.state(),
-            "driver": self.driver,
-            "since_seq": self.since_seq,
-            "since_s": self.since_s,
-            "left": self.left,
-            "told": self.told,
-        }
 
-    @classmethod
-    def restored(cls, state: dict[str, Any]) -> Trial:
-        """Read back what ``state`` gave."""
-        base = Level.restored(state["base"])
-        since = state["since_seq"], state["since_s"]
-        return cls(base, state["driver"], *since, state["left"], state["told"])
-
-
-def is_look(m: int, door: Door, parameters: Parameters) -> bool:
+def is_look(m: int, intake: Intake, parameters: Parameters) -> bool:
     """Say whether so many samples of a new driver are looked at."""
-    return m in parameters.looks and door.covers(m, parameters.look_span_s)
+    return m in parameters.looks and intake.covers(m, parameters.look_span_s)
 
 
 def both_halves(reference: Reference, values: Sequence[float], found: float, limit: float) -> bool:

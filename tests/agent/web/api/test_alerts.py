@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from starlette.applications import Starlette
 
-from gpud.agent import web
-from gpud.agent.alerts import rows
+from gpud.agent import alertrows, web
 from gpud.agent.store import History
 from gpud.agent.web.api.alerts import PATH, route
 from tests.snapshots import SLOWER, bare
@@ -51,7 +50,7 @@ class Served:
     def told(self, *alerts: Alert) -> None:
         async def write() -> None:
             await self.history.ask(
-                lambda store: store.write(lambda connection: rows.put(connection, alerts))
+                lambda store: store.write(lambda rows: alertrows.put(rows, alerts))
             )
 
         asyncio.run_coroutine_threadsafe(write(), self.loop).result(10)
