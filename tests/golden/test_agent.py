@@ -55,7 +55,10 @@ SETTLES_S, LEAST_S = 90.0, 15.0
 FIXED = {"schema_version", "level", "index", "gpu", "version"}
 """Fields whose numbers are no measurements."""
 MACHINE = {"clocksource", "python", "numpy", "ptx_sha256", "peaks", "flags", "missing"}
+MACHINE |= {"last_judged_s"}
 """Fields that depend on the machine, or on what else it does."""
+LATE = {"hung"}
+"""Reasons that a busy machine gives until a process of its own has begun."""
 NOISY = ("gpud_probe_latency_peak", "gpud_probe_flagged")
 """Families that are there on some runs only."""
 UNORDERED = {"health", "sinks", "sources"}
@@ -334,6 +337,7 @@ def metrics(gpud: Program, accept: str) -> str:
         for line in sorted(
             family.splitlines(keepends=True), key=lambda line: line * (line[0] != "#")
         )
+        if not any(f'reason="{reason}"' in line for reason in LATE)
     )
 
 
@@ -362,6 +366,15 @@ def problem(recorder: Recorder, gpud: Program) -> None:
     record("codes-denied.json", partial(codes, gpud, DENIED, daemon))
 
 
+def settled(now: dict[str, Any]) -> bool:
+    """Say whether every part has told how it is, and a run is counted in the store."""
+    parts = {"cuda", "devices", "nvml", "probes", "root", "store"}
+    hung = any(part["reason"] in LATE for part in now["health"].values())
+    return bool(
+        parts <= now["health"].keys() and not hung and now["store"] and now["store"]["runs"]
+    )
+
+
 @pytest.fixture(scope="module")
 def recorder(request: pytest.FixtureRequest) -> Recorder:
     made = Recorder(request.config.getoption("--update-golden"))
@@ -383,6 +396,7 @@ def recorder(request: pytest.FixtureRequest) -> Recorder:
             [alert] = json.loads(gpud.get("/api/v1/alerts"))["alerts"]
             assert cli(gpud, f"alerts ack {alert['fingerprint']}").returncode == 0
             sinks.notice(empty=True)
+            gpud.status_when(settled, "all components and the size of the store")
             problem(made, gpud)
             assert cli(gpud, "baseline accept --all").returncode == 0
             sinks.notice()
@@ -396,7 +410,7 @@ def recorder(request: pytest.FixtureRequest) -> Recorder:
         made.record("cli-status-stopped.txt", partial(output, gpud, "status --json"))
     with machine(probes=only("cpu_call"), cuda={}, nvml={}) as gpud:
         gpud.start()
-        gpud.status_when(lambda now: now["counters"]["runs"] and now["store"], "a run in the store")
+        gpud.status_when(settled, "all components and the size of the store")
         scrapes(made, gpud, "bare")
         made.record("bare-status.json", lambda: document(gpud.get("/api/v1/status")))
     return made
