@@ -28,17 +28,16 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from starlette.datastructures import QueryParams
 
-from gpud.agent import reader, rolluprows
-from gpud.agent.body import Body
-from gpud.agent.charting.answer import found
-from gpud.agent.charting.question import Known
+from gpud.agent import charts, reader, rolluprows
 from gpud.agent.history.command import RUNS_AT_ONCE
 from gpud.agent.historyrows import runs_after
 from gpud.agent.store import FILE, Run, Store
 from gpud.agent.wanted import Wanted
 from gpud.agent.web.api.history import parsed
+from gpud.agent.web.response import Body
 from gpud.core import stats
 from gpud.core.sample import Backend, Device, RunReport, Unit
+from tests import snapshots
 
 if TYPE_CHECKING:
     import sqlite3
@@ -253,13 +252,13 @@ def measure(home: Path, days: int) -> None:
         target.unlink()
     now_s = began_s + days * DAY_S
     print("\n/api/v1/history?probe=launch, the answer itself")
-    known = Known({"launch": MODES["launch"]}, {DEVICE.uuid: 0})
+    snapshot = snapshots.full()
     for label, range_days in (("a day", 1), ("two days", 2), ("30 days", 30), ("a year", 365)):
         query = QueryParams({"probe": "launch", "since": str(now_s - range_days * DAY_S)})
         began = time.perf_counter()
-        body = Body.of(found(state, parsed(query, known, now_s=now_s), known))
+        body = Body.of(charts.read(state, parsed(query, snapshot, now_s=now_s), snapshot))
         took = time.perf_counter() - began
-        print(f"  {label:<40} {took * 1e3:.0f} ms, {len(body.data) / 1e3:.1f} kB on the wire")
+        print(f"  {label:<40} {took * 1e3:.0f} ms, {len(body.packed) / 1e3:.1f} kB on the wire")
     run = Run(reports[0], now_s, "boot")
     alone, beside = writes(store, run), beside_a_reader(state, store, run)
     print("\nwriting one run, on this disk")

@@ -1,8 +1,8 @@
-"""The listener's certificate: files in, a TLS context that works out.
+"""Certificate and key of the listener: files in, a TLS context that works out.
 
-The agent serves with it; ``gpud config check`` and the doctor look at it before. What is loaded is
-tried: a handshake in memory proves that certificate, key and settings go together, and tells by
-public means what the certificate says, which ``ssl`` offers for a peer's certificate only.
+The agent serves with it; ``gpud config check`` and the doctor check it before. A handshake in
+memory proves that certificate and key work together, and shows the content of the certificate,
+which ``ssl`` offers for a peer's certificate only.
 """
 
 from __future__ import annotations
@@ -26,15 +26,12 @@ ROUNDS: Final = 6
 NO_CHECK_TIME: Final = 0x200000
 """X509_V_FLAG_NO_CHECK_TIME, which ``ssl`` does not name: an expired one is to be read too."""
 
-OPENSSL_NAMES: Final = {
-    "TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256": "ECDHE-ECDSA-AES128-GCM-SHA256",
-    "TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384": "ECDHE-ECDSA-AES256-GCM-SHA384",
-    "TLS_ECDHE_ECDSA_WITH_CHACHA20_POLY1305_SHA256": "ECDHE-ECDSA-CHACHA20-POLY1305",
-    "TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256": "ECDHE-RSA-AES128-GCM-SHA256",
-    "TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384": "ECDHE-RSA-AES256-GCM-SHA384",
-    "TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305_SHA256": "ECDHE-RSA-CHACHA20-POLY1305",
-}
-VERSIONS: Final = {"TLS12": ssl.TLSVersion.TLSv1_2, "TLS13": ssl.TLSVersion.TLSv1_3}
+CIPHERS: Final = ":".join(
+    f"ECDHE-{key}-{cipher}"
+    for cipher in ("AES128-GCM-SHA256", "AES256-GCM-SHA384", "CHACHA20-POLY1305")
+    for key in ("ECDSA", "RSA")
+)
+"""Of TLS 1.2: only those with forward secrecy and authenticated encryption."""
 NAMES: Final = frozenset({"DNS", "IP Address"})
 """Kinds of subject alternative names that a machine is asked for by."""
 VERIFY: Final = {
@@ -46,7 +43,7 @@ VERIFY: Final = {
 
 @dataclass(frozen=True, slots=True)
 class KeyPair:
-    """A context that answers handshakes, and what its certificate says."""
+    """A TLS context that works, and the content of its certificate."""
 
     context: ssl.SSLContext
     expires_s: float  # Unix time
@@ -62,14 +59,12 @@ def load(tls: TlsServerConfig) -> KeyPair:
     certificate = _text("cert_file", tls.cert_file)
     key = _text("key_file", tls.key_file)
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.minimum_version = VERSIONS[tls.min_version]
-    context.maximum_version = VERSIONS[tls.max_version]
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
     context.options |= ssl.OP_NO_RENEGOTIATION  # a client could make us compute for ever
     context.set_alpn_protocols(["http/1.1"])
-    names = tls.cipher_suites or OPENSSL_NAMES
-    context.set_ciphers(":".join(OPENSSL_NAMES[name] for name in names))
+    context.set_ciphers(CIPHERS)
     _fill(context, tls, key)
-    said = _tried(context, tls, certificate)
+    content = _tried(context, tls, certificate)
     context.verify_mode = VERIFY[tls.client_auth_type]
     if tls.client_ca_file:
         _text("client_ca_file", tls.client_ca_file)
@@ -82,18 +77,12 @@ def load(tls: TlsServerConfig) -> KeyPair:
             ) from error
     return KeyPair(
         context,
-        expires_s=ssl.cert_time_to_seconds(said["notAfter"]),
-        names=frozenset(value.lower() for kind, value in sans(said) if kind in NAMES),
+        expires_s=ssl.cert_time_to_seconds(content["notAfter"]),
+        names=frozenset(
+            name.lower() for kind, name in content.get("subjectAltName", ()) if kind in NAMES
+        ),
         key_exposed=bool(Path(tls.key_file).stat().st_mode & stat.S_IROTH),
     )
-
-
-def sans(said: dict[str, Any] | None) -> list[tuple[str, Any]]:
-    """Give the subject alternative names, (kind, value), of a certificate as ``ssl`` tells it.
-
-    A value is a text, but for ``DirName``: that is a tuple of tuples.
-    """
-    return list((said or {}).get("subjectAltName", ()))
 
 
 def _text(setting: str, path: str) -> str:
@@ -156,14 +145,14 @@ def _tried(server: ssl.SSLContext, tls: TlsServerConfig, certificate: str) -> di
             for end in ends:
                 with contextlib.suppress(ssl.SSLWantReadError):
                     end.do_handshake()
-        said = ends[0].getpeercert()
+        content = ends[0].getpeercert()
     except (ssl.SSLError, ValueError) as error:
         words = str(getattr(error, "verify_message", "") or getattr(error, "reason", "") or error)
         raise KeyPairError(
             f"cert_file {tls.cert_file} does not serve with these settings: "
             f"{words.replace('_', ' ').lower()}",
-            fix="use a certificate for servers whose key suits cipher_suites",
+            fix="use a certificate for servers with an EC or RSA key",
         ) from error
-    if not said:
+    if not content:
         raise KeyPairError(f"cert_file {tls.cert_file} cannot be read back")
-    return said
+    return content

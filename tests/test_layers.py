@@ -69,7 +69,6 @@ VIOLATIONS = [
     Violation("agent/planted.py", "import pynvml"),
     Violation("agent/telemetry/planted.py", "import gpud.agent.nvml.library"),
     Violation("agent/nvml/planted.py", "import msgspec"),
-    Violation("agent/charting/planted.py", "import gpud.agent.web"),
     Violation("agent/alerts/sinks/planted.py", "import apprise"),
     Violation("agent/alerts/sinks/notice.py", "import gpud.agent.alerts.sinks.log"),
     Violation("agent/store.py", "import gpud.agent.compose"),
@@ -84,7 +83,7 @@ VIOLATIONS = [
     Violation("status/planted.py", "import rich"),
     Violation("agent/web/api/events.py", "import gpud.agent.web.api.alerts"),
     Violation("agent/web/api/answers.py", "import gpud.agent.web.api.history"),
-    Violation("agent/web/negotiation.py", "import gpud.agent.web.guard"),
+    Violation("agent/web/response.py", "import gpud.agent.web.access"),
 ]
 
 

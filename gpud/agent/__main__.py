@@ -10,7 +10,7 @@ from pathlib import Path
 
 from gpud import settings_files
 from gpud.core.errors import ConfigError
-from gpud.core.settings import Settings, config_path, secrets_path
+from gpud.core.settings import config_path
 from gpud.core.text import escaped
 
 
@@ -21,16 +21,8 @@ def main() -> int:
     parser.add_argument("--config", type=Path)
     arguments = parser.parse_args()
     path = arguments.config or Path(config_path(arguments.home))
-    secrets = Path(secrets_path(arguments.home))
-    needed = [one for one in (path, secrets) if one.exists()]
-
-    def read() -> Settings:
-        for one in needed:
-            one.stat()  # a file that has gone does not mean "take the defaults"
-        return settings_files.read(path, os.environ, home=arguments.home)
-
     try:
-        settings = read()
+        settings = settings_files.read(path, os.environ, home=arguments.home)
     except (ConfigError, OSError) as error:
         fix = getattr(error, "fix", None)
         words = f"{error}; fix: {fix}" if fix else str(error)  # the last line is what root reports
@@ -40,12 +32,11 @@ def main() -> int:
     # 3 MB of the 64 and 60 modules. None is how an import is told that there is nothing.
     sys.modules["rich"] = None  # type: ignore[assignment]
     from gpud.agent import compose
-    from gpud.agent.web.renewal import Source
 
     # What is kept is written and summed up in a thread. Python lets it compute for 5 ms each time
     # the loop asks to go on, and a scrape asks several times.
     sys.setswitchinterval(0.0005)
-    return asyncio.run(compose.run(settings, Source(path, read)))
+    return asyncio.run(compose.run(settings, path))
 
 
 if __name__ == "__main__":

@@ -1,163 +1,267 @@
-"""Answers for charts: one process that reads the history, and what it has answered lately.
+"""Chart data: the figures of one probe over time, reduced to a few hundred steps by SQLite.
 
-Who asks the same within a moment gets the same answer: a page that many look at costs what one of
-them does. The process is started when somebody asks and ended when nobody has for a minute.
+SQLite computes without Python's interpreter lock, so that 20,000 rows delay no scrape. Steps have
+round lengths and begin at round moments: asked again a moment later, a run is in the same step.
 """
 
 from __future__ import annotations
 
-import asyncio
-import sys
-from typing import TYPE_CHECKING, Final
+import math
+import sqlite3
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Final, Literal
 
 import msgspec
 
-from gpud.agent import processes
-from gpud.agent.body import Body
-from gpud.agent.charting.question import Question, Reply
-from gpud.agent.conversation import GONE_S, Helper
-from gpud.core.errors import StoreError
+from gpud.agent import historyscope, reader
+from gpud.agent.rolluprows import DRIVER, HOUR_S, VERSION
+from gpud.agent.wanted import CPU, Wanted, hours_sql, runs_sql
+from gpud.core.sample import SCHEMA_VERSION
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
     from pathlib import Path
 
-    from gpud.agent.charting.question import Asked, Known, Nameless
-    from gpud.agent.conversation import Conversation
+    from gpud.core.snapshot import Snapshot
 
-HELPER: Final = (sys.executable, "-I", "-m", "gpud.agent.charting")
-DEADLINE_S: Final = 8.0
-"""The process gives a slow disk up by itself, after 3 s; its start is in it."""
-IDLE_S: Final = 60.0
-"""An open page asks every 30 s."""
-WAITING: Final = 16
-"""Different questions at a time, one of them being answered; another is told to come again."""
-KEPT_S: Final = 5.0
-KEPT_BYTES: Final = 2**19
-"""Of answers that may be asked for once more; the oldest go first."""
-AGAIN: Final = "ask again in a second"
+RAW_RANGE_S: Final = 2 * 86400.0
+PATIENCE_S: Final = 3.0
+LARGEST_FIELD: Final = 1 << 20
+"""Bytes; a damaged history may claim a hundred megabytes for one field."""
+MINUTE_S, DAY_S = 60, 86400
+LENGTHS_S: Final = (
+    *(1, 2, 3, 5, 10, 15, 20, 30),
+    *(minutes * MINUTE_S for minutes in (1, 2, 3, 4, 5, 6, 8, 10, 12, 15, 20, 30)),
+    *(hours * HOUR_S for hours in (1, 2, 3, 4, 6, 8, 12)),
+    *(2**power * DAY_S for power in range(12)),
+)
+"""Seconds, ascending: each divides a day, or is a number of days; the last exceeds any range."""
+DIGITS: Final = 6
+"""Significant digits of a figure: more than any run repeats."""
+
+RUNS: Final = f"""
+run AS MATERIALIZED (
+    SELECT r.id, r.finished_s AS at_s, r.gpu_uuid AS gpu, {VERSION} AS version,
+           {DRIVER} AS driver, r.flags = '[]' AS unmarked
+    FROM runs r WHERE {{where}}
+),
+figure AS (
+    SELECT at_s, gpu, mode, version, unit, driver, unmarked AS n, NOT unmarked AS marked,
+           median, minimum, maximum
+    FROM run JOIN samples s ON s.run_id = run.id WHERE {{modes}}
+)"""  # noqa: S608  # only our own text
+HOURS: Final = """,
+hour AS (
+    SELECT hour_s AS at_s, nullif(gpu_uuid, '') AS gpu, mode, version, unit, driver, n,
+           flagged AS marked, median, minimum, maximum
+    FROM rollups WHERE {where}
+)"""
+QUANTILE: Final = "sum(median * max(0.0, 1.0 - abs(rank - last * {share})))"
+"""Linear between the two nearest ranks, as ``core.stats.quantile``."""
+STEPS: Final = f""",
+step AS (
+    SELECT gpu, mode, version, unit, driver, n, marked,
+           CAST((at_s - ?) / ? AS INTEGER) AS step,
+           CASE WHEN n AND typeof(median) = 'real' AND abs(median) < 1e300 THEN median END
+           AS median,
+           CASE WHEN n AND typeof(minimum) = 'real' AND abs(minimum) < 1e300 THEN minimum END
+           AS minimum,
+           CASE WHEN n AND typeof(maximum) = 'real' AND abs(maximum) < 1e300 THEN maximum END
+           AS maximum
+    FROM {{source}}
+),
+ranked AS (
+    SELECT *, row_number() OVER medians - 1 AS rank, count(median) OVER medians - 1 AS last
+    FROM step
+    WINDOW medians AS (
+        PARTITION BY gpu, mode, version, unit, step ORDER BY median NULLS LAST
+        ROWS BETWEEN UNBOUNDED PRECEDING AND UNBOUNDED FOLLOWING
+    )
+)
+SELECT gpu, mode, version, unit, step, sum(n), sum(marked), {QUANTILE.format(share=0.5)},
+       {QUANTILE.format(share=0.1)}, {QUANTILE.format(share=0.9)}, min(minimum), max(maximum),
+       json_group_array(DISTINCT driver) FILTER (WHERE driver <> '')
+FROM ranked GROUP BY gpu, mode, version, unit, step
+ORDER BY gpu IS NULL, gpu, mode, version, unit, step"""  # noqa: S608  # only our own text
 
 
-class Charts:
-    """What is answered of the history in ``directory``."""
+@dataclass(frozen=True, slots=True)
+class Steps:
+    """Steps of ``length_s``, numbered from 1970: the first and the last of a range."""
 
-    def __init__(
-        self,
-        directory: Path,
-        *,
-        command: Sequence[str] = HELPER,
-        on_spawn: Callable[[], None] = lambda: None,
-        idle_s: float = IDLE_S,
-        deadline_s: float = DEADLINE_S,
-    ) -> None:
-        self._directory = str(directory)
-        self._on_spawn = on_spawn
-        self._idle_s = idle_s
-        self._deadline_s = deadline_s
-        self._turn = asyncio.Lock()
-        self._helper = Helper(command)
-        self._idle: asyncio.TimerHandle | None = None
-        self._asked: dict[Asked, asyncio.Task[Body | Nameless]] = {}
-        self._kept: dict[Asked, tuple[float, Body]] = {}
+    length_s: int
+    first: int
+    last: int
 
-    async def answer(self, asked: Asked, known: Known) -> Body | Nameless:
-        """Give what is known already, or is being asked, or ask.
+    @classmethod
+    def over(cls, since_s: float, until_s: float, *, most: int, least_s: int) -> Steps:
+        """Choose the shortest round length of which ``most`` steps are as long as the range.
 
-        Errors: ``StoreError``, with the reasons of ``reader.ask``, and busy or too_large.
+        One more is needed where the range does not begin with a step. A range that ``most`` steps
+        of whole seconds fill exactly gets these, round or not: the client has a grid of its own.
         """
-        now_s = asyncio.get_running_loop().time
-        self._forget(now_s() - KEPT_S)
-        if asked in self._kept:
-            return self._kept[asked][1]
-        running = self._asked.get(asked)
-        if running is None:
-            if len(self._asked) >= WAITING:
-                raise StoreError("others ask too", reason="busy", fix=AGAIN)
-            question = Question(self._directory, asked, known)
-            running = self._asked[asked] = asyncio.create_task(self._answered(question))
-            running.add_done_callback(lambda ended: self._keep(asked, ended, now_s()))
-        # Shielded: others may wait for it, and the process is busy with it all the same.
-        return await asyncio.shield(running)
-
-    async def close(self) -> None:
-        """End the process; whoever still waits is told that there is no answer."""
-        running = tuple(self._asked.values())
-        for one in running:
-            one.cancel()
-        if running:
-            await asyncio.wait(running)
-        self._not_idle()
-        await self._helper.end()
-
-    def _keep(self, asked: Asked, ended: asyncio.Task[Body | Nameless], at_s: float) -> None:
-        del self._asked[asked]
-        if not ended.cancelled() and ended.exception() is None:
-            answer = ended.result()
-            if isinstance(answer, Body):
-                self._kept[asked] = at_s, answer
-
-    def _forget(self, before_s: float) -> None:
-        n_bytes = sum(len(body.data) for _, body in self._kept.values())
-        for asked, (at_s, body) in tuple(self._kept.items()):
-            if at_s >= before_s and n_bytes <= KEPT_BYTES:
-                return
-            del self._kept[asked]
-            n_bytes -= len(body.data)
-
-    async def _answered(self, question: Question) -> Body | Nameless:
-        async with self._turn:
-            reply = await self._reply(msgspec.json.encode(question))
-        if reply.trouble is not None:
-            said = reply.trouble
-            raise StoreError(said.message, reason=said.reason, fix=said.fix)
-        answer = reply.body or reply.nameless
-        assert answer is not None  # noqa: S101  # one of the three
-        return answer
-
-    async def _reply(self, question: bytes) -> Reply:
-        self._not_idle()
-        helper = self._helper.process or self._started()
-        try:
-            line = await helper.ask(question, deadline_s=self._deadline_s)
-            reply = msgspec.json.decode(line, type=Reply)
-        except TimeoutError:
-            await self._helper.kill()
-            said = f"the history was not read within {self._deadline_s:g} s"
-            raise StoreError(said, reason="slow", fix="look at the disk") from None
-        except msgspec.DecodeError:
-            code = await helper.ended(GONE_S)
-            await self._helper.kill()
-            how = processes.signal_name(-code) if code is not None and code < 0 else f"code {code}"
-            said = f"the process that reads the history ended ({how})"
-            raise StoreError(said, reason="failed", fix=AGAIN) from None
-        except asyncio.CancelledError:
-            await self._helper.kill()  # it owes an answer to nobody
-            raise
-        if reply.last:
-            self._end()
+        exact_s = (until_s - since_s) / most
+        if exact_s.is_integer() and exact_s >= least_s and since_s % exact_s == 0:
+            length_s = int(exact_s)
         else:
-            self._idle = asyncio.get_running_loop().call_later(self._idle_s, self._end)
-        return reply
+            length_s = next(length for length in LENGTHS_S if length >= max(exact_s, least_s))
+        first = math.floor(since_s / length_s)
+        return cls(length_s, first, max(math.ceil(until_s / length_s) - 1, first))
 
-    def _started(self) -> Conversation:
-        if (left := self._helper.staying()) is not None:
-            state = processes.condition(left)
-            said = f"process {left.pid} was killed while it read the history, and stays"
-            raise StoreError(f"{said} ({state})", reason="slow", fix="look at the disk")
-        try:
-            started = self._helper.start()
-        except OSError as error:
-            said = f"cannot start what reads the history: {error.strerror}"
-            raise StoreError(said, reason="failed", fix=AGAIN) from error
-        self._on_spawn()
-        return started
+    @property
+    def since_s(self) -> int:
+        """When the first begins."""
+        return self.first * self.length_s
 
-    def _end(self) -> None:
-        """Let the process go: its input ends, and so does it."""
-        self._not_idle()
-        self._helper.let_go()
+    @property
+    def until_s(self) -> int:
+        """When the last ends."""
+        return (self.last + 1) * self.length_s
 
-    def _not_idle(self) -> None:
-        if self._idle is not None:
-            self._idle.cancel()
-            self._idle = None
+
+@dataclass(frozen=True, slots=True)
+class ChartQuery:
+    """A question for a chart. GPUs are UUIDs, and ``wanted.CPU``."""
+
+    probe: str
+    modes: tuple[str, ...]
+    gpus: tuple[str, ...]
+    steps: Steps
+    hourly: bool  # the range is so long that hours are read
+
+
+@dataclass(frozen=True, slots=True)
+class Series:
+    """Figures that compare with each other, in columns: one entry for each step that has runs.
+
+    Units: figures are in ``unit``, to six digits; they are null where every run was marked.
+    ``gpu`` is a UUID, null for the CPU. ``at_s`` is where a step begins; ``n`` counts the unmarked
+    runs in it and ``marked`` the others. ``median``, ``p10`` and ``p90`` are those of the runs'
+    medians, ``minimum`` and ``maximum`` the ends of all that was measured.
+    """
+
+    gpu: str | None
+    mode: str
+    version: int
+    unit: str
+    at_s: list[int]
+    n: list[int]
+    marked: list[int]
+    median: list[float | None]
+    p10: list[float | None]
+    p90: list[float | None]
+    minimum: list[float | None]
+    maximum: list[float | None]
+    drivers: list[list[str]]
+
+
+@dataclass(frozen=True, slots=True)
+class HistoryAnswer:
+    """Figures of one probe over time, thinned out; a hole wider than ``step_s`` is a gap.
+
+    ``since_s`` and ``until_s`` are what was asked for, widened to whole steps. ``source``: up to
+    two days come from the runs themselves, longer from the hours and the runs after them.
+    """
+
+    probe: str
+    since_s: int
+    until_s: int
+    step_s: int
+    source: Literal["runs", "hours"]
+    series: list[Series]
+    schema_version: int = SCHEMA_VERSION
+
+
+class UnknownName(LookupError):  # noqa: N818  # reads as the fact it states
+    """A parameter names what neither the program nor the history has."""
+
+    def __init__(self, parameter: str, name: str, known: tuple[str, ...]) -> None:
+        super().__init__(name)
+        self.parameter = parameter
+        self.name = name
+        self.known = known
+
+
+def gpu_names(snapshot: Snapshot) -> tuple[str, ...]:
+    """List what a GPU can be called in a question; ``cpu`` is one of them."""
+    return ("cpu", *(f"{gpu.number} ({uuid})" for uuid, gpu in snapshot.gpus.items()))
+
+
+def read(directory: Path, query: ChartQuery, snapshot: Snapshot) -> HistoryAnswer:
+    """Answer a query from the history in ``directory``; ``snapshot`` has names without runs.
+
+    Errors: ``StoreError``; ``UnknownName``.
+    """
+    series = reader.ask(
+        directory,
+        lambda connection: _checked(connection, query, snapshot),
+        patience_s=PATIENCE_S,
+    )
+    steps = query.steps
+    source: Literal["runs", "hours"] = "hours" if query.hourly else "runs"
+    return HistoryAnswer(query.probe, steps.since_s, steps.until_s, steps.length_s, source, series)
+
+
+def _checked(connection: sqlite3.Connection, query: ChartQuery, snapshot: Snapshot) -> list[Series]:
+    """Read the series, and look for names that nothing bears. Errors: ``UnknownName``."""
+    series = _series(connection, query)
+    current = {spec.name: spec.modes for spec in snapshot.specs}
+    if not series and query.probe not in current:
+        names = historyscope.probes(connection)
+        if query.probe not in names:
+            raise UnknownName("probe", query.probe, tuple(sorted({*current, *names})))
+    modes = {*current.get(query.probe, ()), *(line.mode for line in series)}
+    for mode in query.modes:
+        if mode not in modes and not historyscope.has_mode(connection, query.probe, mode):
+            raise UnknownName("mode", mode, tuple(sorted(modes)))
+    gpus = {CPU, *snapshot.gpus, *(line.gpu for line in series)}
+    if missing := [gpu for gpu in query.gpus if gpu not in gpus]:
+        past = historyscope.gpus(connection)
+        for gpu in missing:
+            if gpu not in past:
+                raise UnknownName("gpu", gpu, (*gpu_names(snapshot), *past))
+    return series
+
+
+def _series(connection: sqlite3.Connection, query: ChartQuery) -> list[Series]:
+    connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, LARGEST_FIELD)
+    series: dict[tuple[str | None, str, int, str], Series] = {}
+    for *names, step, n, marked, median, p10, p90, minimum, maximum, drivers in connection.execute(
+        *_sql(connection, query)
+    ):
+        key = tuple(names)
+        if key not in series:
+            series[key] = Series(*key, *([] for _ in range(9)))
+        line = series[key]
+        line.at_s.append((query.steps.first + step) * query.steps.length_s)
+        line.n.append(n)
+        line.marked.append(marked)
+        line.median.append(_rounded(median))
+        line.p10.append(_rounded(p10))
+        line.p90.append(_rounded(p90))
+        line.minimum.append(_rounded(minimum))
+        line.maximum.append(_rounded(maximum))
+        line.drivers.append(sorted(msgspec.json.decode(drivers)))
+    return list(series.values())
+
+
+def _sql(connection: sqlite3.Connection, query: ChartQuery) -> tuple[str, list[float | str]]:
+    """Write the query in SQL: hours first, then the runs after the last hour."""
+    steps = query.steps
+    rows = Wanted(steps.since_s, steps.until_s, (query.probe,), query.modes, query.gpus)
+    since_s, hours = rows.since_s, ""
+    hour_values: list[float | str] = []
+    if query.hourly:
+        where, hour_values = hours_sql(rows)
+        last = connection.execute(f"SELECT max(hour_s) FROM rollups WHERE {where}", hour_values)  # noqa: S608  # ours
+        after_s = (last.fetchone()[0] or -math.inf) + HOUR_S
+        since_s = max(rows.since_s, after_s, rows.until_s - RAW_RANGE_S)
+        hours = HOURS.format(where=where)
+    where, values = runs_sql(replace(rows, since_s=since_s, modes=()))
+    modes = f"mode IN ({', '.join('?' * len(query.modes))})" if query.modes else "1"
+    source = "(SELECT * FROM figure UNION ALL SELECT * FROM hour)" if query.hourly else "figure"
+    sql = f"WITH {RUNS.format(where=where, modes=modes)}{hours}{STEPS.format(source=source)}"
+    return sql, [*values, *query.modes, *hour_values, steps.since_s, steps.length_s]
+
+
+def _rounded(figure: float | None) -> float | None:
+    return None if figure is None else float(f"{figure:.{DIGITS}g}")

@@ -26,7 +26,6 @@ from gpud.agent import (
     rootstatus,
     settingswatch,
     status,
-    web,
     windows,
 )
 from gpud.agent.alerts import registry
@@ -34,7 +33,6 @@ from gpud.agent.alerts.sink import Context as SinkContext
 from gpud.agent.board import Board
 from gpud.agent.boundary import Boundary
 from gpud.agent.changes import Watcher
-from gpud.agent.charts import Charts
 from gpud.agent.clocks import local_min, now
 from gpud.agent.conditions import Observer, on_battery
 from gpud.agent.delivery import Delivery
@@ -50,9 +48,9 @@ from gpud.agent.serve.actions import Actions
 from gpud.agent.serve.socket import SocketServer
 from gpud.agent.source import Context
 from gpud.agent.store import History
-from gpud.agent.web.api.routes import routes as questions
-from gpud.agent.web.renewal import Renewal
-from gpud.agent.web.serving import serving
+from gpud.agent.web.api.routes import routes as api_routes
+from gpud.agent.web.app import app
+from gpud.agent.web.serving import HttpService
 from gpud.core import advice, clock, containers, presence
 from gpud.core.detector import Parameters
 from gpud.core.events import (
@@ -68,13 +66,7 @@ from gpud.core.settings import GROUP, LOCK, SOCKET
 from gpud.core.snapshot import Snapshot
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from starlette.routing import Route
-    from starlette.types import ASGIApp
-
     from gpud.agent.boundary import Work
-    from gpud.agent.web.renewal import Source
     from gpud.core.settings import Settings
 
 TICK_S = 1.0
@@ -97,8 +89,8 @@ def prepare(settings: Settings) -> Path:
     return own
 
 
-async def run(settings: Settings, source: Source | None = None) -> int:
-    """Run the agent until SIGTERM or SIGINT; ``source`` is read again. Gives the exit code."""
+async def run(settings: Settings, config: Path) -> int:
+    """Run the agent until SIGTERM or SIGINT; ``config`` is gpud.toml. Gives the exit code."""
     own = prepare(settings)
     logs.configure(Path(settings.log_dir, "agent/agent.log"), level=settings.log.level)
     stop = asyncio.Event()
@@ -183,8 +175,14 @@ async def run(settings: Settings, source: Source | None = None) -> int:
         missed=lambda: presence.misses_a_gpu(board.read()),
         keep=judge.keep,
     )
-    charts = Charts(Path(settings.state_dir), on_spawn=spawned)
-    routes = questions(board.read, history, charts, settings, time.time)
+    application = app(
+        board.read,
+        settings,
+        SnapshotCollector(board.read, settings, now, os.uname().nodename),
+        now,
+        api_routes(board.read, history, settings, time.time),
+    )
+    http = HttpService(application, settings.http, board, stop)
     telling = Delivery(
         registry.found(SinkContext(settings, os.uname().nodename, spawned)),
         settings.alerts,
@@ -254,8 +252,8 @@ async def run(settings: Settings, source: Source | None = None) -> int:
         ("alerts", telling.run),
         ("report", lambda: _reporting(own / "agent.json", board, dirty)),
         ("socket", _local_socket(settings, actions).run),
-        ("http", lambda: _serving(settings, source, board, routes, stop)),
-        ("settings", lambda: settingswatch.watch(source, settings.home, board.post)),
+        ("settings", lambda: settingswatch.watch(config, settings.home, board.post)),
+        ("http", http.run),
     )
     tasks = [asyncio.create_task(boundary.task(name, work), name=name) for name, work in works]
     # What is here by now stays, and to search all of it for cycles takes 30 ms of everybody.
@@ -270,7 +268,6 @@ async def run(settings: Settings, source: Source | None = None) -> int:
     await watcher.settle()
     await judge.close()
     await keeper.close()
-    await charts.close()
     await history.close()
     log.info("agent_stopped")
     return 0
@@ -337,20 +334,3 @@ async def _reporting(path: Path, board: Board, dirty: asyncio.Event) -> None:
         except OSError as error:
             log.warning("no_status_file", path=str(path), error=error.strerror)
         await asyncio.sleep(TICK_S)
-
-
-async def _serving(  # what is wired
-    settings: Settings,
-    source: Source | None,
-    board: Board,
-    routes: Sequence[Route],
-    stop: asyncio.Event,
-) -> None:
-    """Answer over HTTP, to whom the settings let in."""
-    collector = SnapshotCollector(board.read, settings, now, os.uname().nodename)
-
-    def application(access: web.Access) -> ASGIApp:
-        return web.app(board.read, settings, collector, now, routes, access=access)
-
-    renewal = Renewal(settings, source, board.post)
-    await serving(application, settings.http, renewal, board.post, stop)

@@ -13,21 +13,19 @@ from gpud.core.health import Level
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from pathlib import Path
 
-    from gpud.agent.web.renewal import Source
     from gpud.core.events import Event
 
 EVERY_S: Final = 10.0
 
 
-async def watch(source: Source | None, home: str, post: Callable[[Event], None]) -> None:
+async def watch(config: Path, home: str, post: Callable[[Event], None]) -> None:
     """Look at the files in a thread, again and again; publish what changed."""
-    if source is None:
-        return
     before = ""
     while True:
         try:
-            found = await asyncio.to_thread(settings_files.exposed, source.path, home)
+            found = await asyncio.to_thread(settings_files.exposed, config, home)
         except ConfigError:  # `http` reports a file that cannot be used
             found = []
         words = "; ".join(map(str, found))

@@ -1,4 +1,4 @@
-"""Why the listener turns somebody away before it looks at what is asked: words and statuses."""
+"""Reasons for which the listener refuses a request or connection, and how each is answered."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 class Refused(Enum):
-    """What a refusal is called in metrics and, where there is an answer, in the API."""
+    """The reason's name in metrics and, where there is an answer, in the API."""
 
     BAD_REQUEST = "bad_request"
     UNAUTHORIZED = "unauthorized"
@@ -27,46 +27,51 @@ class Refused(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Said:
+class RefusalAnswer:
     """How a refusal is answered. ``headers``: beside those that every answer has."""
 
     status: int
     detail: str
     fix: str
     headers: tuple[tuple[str, str], ...] = ()
+    closes: bool = False  # what follows on the connection may be the rest of it
 
 
-SAID: Final[Mapping[Refused, Said]] = {
-    Refused.BAD_REQUEST: Said(
+ANSWERS: Final[Mapping[Refused, RefusalAnswer]] = {
+    Refused.BAD_REQUEST: RefusalAnswer(
         400,
         "what was sent is no request, or one with a body",
         "send GET or HEAD with a path and one Host",
+        closes=True,
     ),
-    Refused.UNAUTHORIZED: Said(
+    Refused.UNAUTHORIZED: RefusalAnswer(
         401,
         "gpud wants to know who asks",
         "give name and password of a user of [http] basic_auth_users",
         (("www-authenticate", 'Basic realm="gpud", charset="UTF-8"'),),
     ),
-    Refused.FOREIGN_PAGE: Said(
+    Refused.FOREIGN_PAGE: RefusalAnswer(
         403, "gpud answers no page but its own", "open the address itself, or ask from a program"
     ),
-    Refused.BODY_TOO_LARGE: Said(413, "no body is read", "send GET or HEAD without one"),
-    Refused.TARGET_TOO_LONG: Said(414, "the path is too long", "ask for less at once"),
-    Refused.FOREIGN_HOST: Said(
+    Refused.BODY_TOO_LARGE: RefusalAnswer(
+        413, "no body is read", "send GET or HEAD without one", closes=True
+    ),
+    Refused.TARGET_TOO_LONG: RefusalAnswer(
+        414, "the path is too long", "ask for less at once", closes=True
+    ),
+    Refused.FOREIGN_HOST: RefusalAnswer(
         421,
         "this address is not served under that name",
         "use 127.0.0.1 or localhost, or set [http] hosts",
     ),
-    Refused.TOO_MANY_PASSWORDS: Said(
+    Refused.TOO_MANY_PASSWORDS: RefusalAnswer(
         429,
         "too many passwords are being checked",
         "ask again in two seconds",
         (("retry-after", "2"),),
     ),
-    Refused.HEADERS_TOO_LARGE: Said(
-        431, "there are too many headers, or too long ones", "send fewer"
+    Refused.HEADERS_TOO_LARGE: RefusalAnswer(
+        431, "there are too many headers, or too long ones", "send fewer", closes=True
     ),
 }
-"""Who is told so; the others find their connection closed."""
-BY_STATUS: Final[Mapping[int, Refused]] = {said.status: reason for reason, said in SAID.items()}
+"""Refusals with an answer; for the others the connection is closed."""

@@ -48,9 +48,30 @@ GROUP: Final = "gpud-users"
 """The people who may ask the agent of an installed gpud, and read its logs."""
 MEANT: Final = dict.fromkeys(("http.port", "http.address", "http.bind"), "http.listen")
 """Settings that people look for under another name."""
-REMOVED: Final[Mapping[str, str]] = {}
+REMOVED: Final[Mapping[str, str]] = {
+    "http.max_connections": "there are 256 at most",
+    "http.max_connections_per_peer": "one address may take all 256",
+    "http.read_header_timeout_s": "it is 10 s",
+    "http.idle_timeout_s": "it is 65 s",
+    "http.write_timeout_s": "it is 30 s",
+    "http.tls_server_config.max_version": "TLS 1.3 is spoken where the client can",
+    "http.http_server_config.headers": "gpud's own headers hold",
+}
 """Former settings, and what holds instead: ignored, with a warning."""
-RESTRICTED: Final[Mapping[str, tuple[object, str]]] = {}
+RESTRICTED: Final[Mapping[str, tuple[object, str]]] = {
+    "http.tls_server_config.client_allowed_sans": (
+        [],
+        "use a client_ca_file whose authority signs only the clients that may ask",
+    ),
+    "http.tls_server_config.cipher_suites": (
+        [],
+        "only suites with forward secrecy are spoken; a reverse proxy can choose among them",
+    ),
+    "http.tls_server_config.min_version": (
+        "TLS12",
+        "TLS 1.2 and 1.3 are spoken; a reverse proxy can insist on 1.3",
+    ),
+}
 """Former settings that restricted access: the value that restricted nothing, and what to use.
 
 Any other value is an error: to ignore it would open what somebody has closed.

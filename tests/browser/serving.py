@@ -8,11 +8,12 @@ import threading
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from gpud.agent import web
-from gpud.agent.charts import Charts
 from gpud.agent.export.collector import SnapshotCollector
 from gpud.agent.store import History
+from gpud.agent.web.access import AccessControl, RefusalCounter
 from gpud.agent.web.api.routes import routes
+from gpud.agent.web.app import app
+from gpud.agent.web.listener import bind, serve
 from gpud.core.clock import Instant
 from gpud.core.settings import parse
 from tests import snapshots
@@ -70,7 +71,7 @@ def site(snapshot: Snapshot, folder: Path) -> Iterator[Site]:
 @contextlib.contextmanager
 def _listening(made: Site) -> Iterator[None]:
     loop = asyncio.new_event_loop()
-    listener = web.bind("127.0.0.1", made.port)
+    listener = bind("127.0.0.1", made.port)
     stop = asyncio.Event()
     thread = threading.Thread(target=lambda: loop.run_until_complete(_serve(made, listener, stop)))
     thread.start()
@@ -87,11 +88,10 @@ async def _serve(made: Site, listener: socket.socket, stop: asyncio.Event) -> No
     settings = parse(None, {})
     collector = SnapshotCollector(lambda: made.snapshot, settings, lambda: made.now)
     kept = History(made.folder, now=lambda: "stamp")
-    charts = Charts(made.folder)
-    asked = routes(lambda: made.snapshot, kept, charts, settings, lambda: made.now.wall_s)
-    application = web.app(lambda: made.snapshot, settings, collector, lambda: made.now, asked)
+    asked = routes(lambda: made.snapshot, kept, settings, lambda: made.now.wall_s)
+    inner = app(lambda: made.snapshot, settings, collector, lambda: made.now, asked)
+    application = AccessControl(inner, settings.http, RefusalCounter())
     try:
-        await web.serve(application, listener, stop)
+        await serve(application, listener, stop)
     finally:
-        await charts.close()
         await kept.close()

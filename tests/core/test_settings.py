@@ -77,7 +77,6 @@ def test_nothing_at_all_gives_the_defaults() -> None:
         (b'[dockerd]\nbinary = "/a\\u0000b"', "dockerd.binary holds a NUL character"),
         (b'[dockerd]\nargs = ["a", "b\\u0000"]', "dockerd.args holds a NUL character"),
         (b'[dockerd]\nsocket = "/a\\u0000b"', "dockerd.socket holds a NUL character"),
-        (b'[http.http_server_config.headers]\n"\\u0000" = "a"', "only"),
         (b"home = 'srv'", "home must be an absolute path, not srv"),
         (b"sysroot = ''", "sysroot must be an absolute path, not empty"),
         (b"[paths]\nrun = '../x'", "run must be an absolute path, not ../x"),

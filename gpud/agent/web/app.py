@@ -1,4 +1,4 @@
-"""The one listener: page, metrics, health, status. Each answer is made of a finished snapshot.
+"""The routes: page, metrics, health, status. Each answer is made of a finished snapshot.
 
 Nothing here starts a probe or changes state, and only GET and HEAD exist.
 """
@@ -13,11 +13,9 @@ from starlette.responses import PlainTextResponse
 from starlette.routing import Route
 
 from gpud.agent.web import assets, runbooks
-from gpud.agent.web.access import Access, terms
-from gpud.agent.web.api import errors, openapi
+from gpud.agent.web.api import answers, openapi
 from gpud.agent.web.api import status as status_api
 from gpud.agent.web.front import Front
-from gpud.agent.web.guard import Guard
 from gpud.agent.web.scrape import Scrape
 
 if TYPE_CHECKING:
@@ -25,7 +23,6 @@ if TYPE_CHECKING:
 
     from starlette.requests import Request
     from starlette.responses import Response
-    from starlette.types import ASGIApp
 
     from gpud.agent.export.collector import SnapshotCollector
     from gpud.core.clock import Instant
@@ -33,19 +30,16 @@ if TYPE_CHECKING:
     from gpud.core.snapshot import Snapshot
 
 
-def app(  # noqa: PLR0913  # what is wired
+def app(
     read: Callable[[], Snapshot],
     settings: Settings,
     collector: SnapshotCollector,
     now: Callable[[], Instant],
     more: Sequence[Route] = (),
-    *,
-    access: Access | None = None,
-) -> ASGIApp:
-    """Build the application. ``read`` gives the snapshot every answer is made of.
+) -> Starlette:
+    """Build the application. ``read`` gives the snapshot that every answer is made of.
 
-    ``more`` are the routes of what is not in a snapshot: the history. ``access`` says who is let
-    in; without it, what ``settings`` say once and for all.
+    ``more`` are the routes of what is not in a snapshot: the history.
     """
     files = assets.load()
     front = Front(read, settings, now, files, os.uname().nodename)
@@ -69,6 +63,6 @@ def app(  # noqa: PLR0913  # what is wired
         *more,
         *runbooks.routes(files.href(assets.STYLE)),
     ]
-    inner = Starlette(routes=routes, exception_handlers=errors.HANDLERS)
-    inner.router.redirect_slashes = False  # who asks for another path is told so
-    return Guard(inner, access or Access(terms(settings.http)))
+    application = Starlette(routes=routes, exception_handlers=answers.HANDLERS)
+    application.router.redirect_slashes = False  # another path is another path
+    return application

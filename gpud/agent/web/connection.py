@@ -1,310 +1,300 @@
-"""One connection: uvicorn's HTTP/1.1, with a time for everything and no request that has a body."""
+"""Client connections: uvicorn's HTTP/1.1 with a deadline for each state, in a pool of limited size.
+
+TLS is started here and not by asyncio's accept, so that a connection counts and has its deadline
+from the first moment on, and not only once its handshake is done.
+"""
 
 from __future__ import annotations
 
-import logging
+import asyncio
+import asyncio.sslproto
+import resource
 import socket
 import struct
+import sys
+from dataclasses import dataclass
 from enum import Enum
+from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, Final
 
 import h11
 from uvicorn.protocols.http.h11_impl import STATUS_PHRASES, H11Protocol
 
-from gpud import keypair
-from gpud.agent.web.guard import headers
-from gpud.agent.web.refusals import answer, asked
-from gpud.agent.web.room import IDLE, NEVER_LET_IN, STALLED, peer_of
-from gpud.core.refusals import BY_STATUS, Refused
+from gpud.agent.web.access import refusal, with_security
+from gpud.core.refusals import Refused
 
 if TYPE_CHECKING:
-    import asyncio
-
     import uvicorn
     from uvicorn.server import ServerState
 
-    from gpud.agent.web.access import Access
-    from gpud.agent.web.room import Room
-    from gpud.core.http_settings import Http
+    from gpud.agent.web.access import RefusalCounter
+    from gpud.agent.web.certificate import Certificate
 
-LONGEST_HEADER: Final = 16 * 1024
-MOST_FIELDS: Final = 64
-LONGEST_TARGET: Final = 8192
-MOST_AT_ONCE: Final = 64 * 1024
-"""Bytes that may arrive in one piece: nobody who means well sends so many requests ahead."""
-UNSENT: Final = 64 * 1024
-FORGET: Final = (socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-CALLS: Final = "gpud.http"
-"""uvicorn says of each malformed request that it was one: to a log that anybody could fill."""
+SPARE: Final = 64
+"""File descriptors that are left for what the agent does beside HTTP."""
+BATCH: Final = 8
+"""Connections that are closed together to make room, so that a flood is not sorted for each one."""
+MOST_UNSENT: Final = 16
+"""Responses that wait for slow clients at once: each may hold a whole page in memory."""
+SHUTDOWN_S: Final = 1.0
+"""Of TLS: how long a client has to say goodbye."""
+RESET: Final = (socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+"""Closed this way, the kernel forgets what the client never fetched."""
 
-
-class Phase(Enum):
-    """What a connection waits for; each has its own patience."""
-
-    REQUEST = "the handshake, or the rest of a request"
-    ANSWER = "the application, and the client to fetch its answer"
-    IDLE = "the first byte of the next request"
+asyncio.sslproto.SSLProtocol.max_size = 32 * 1024  # else 256 KiB for each TLS connection
 
 
-class Refusal(h11.RemoteProtocolError):
-    """A request that is none of ours, with the status that says so."""
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """The share of the listener that clients may take."""
+
+    connections: int = 256
+    request_s: float = 10.0  # for the TLS handshake, and for a request to be complete
+    response_s: float = 30.0  # for a response to be made and fetched
+    idle_s: float = 65.0  # above Prometheus's scrape interval: its connection is reused
 
 
-class Strict(h11.Connection):
-    """h11, and on top of it what gpud never needs: no body, one host, a short target."""
+class State(Enum):
+    """What a connection waits for."""
 
-    def __init__(self) -> None:
-        super().__init__(h11.SERVER, max_incomplete_event_size=LONGEST_HEADER)
-        self.refused = Refused.BAD_REQUEST
-        self.line = b""
-        """The first of the request, as far as it has come and however it goes on."""
-
-    def next_event(self) -> Any:  # noqa: ANN401  # h11's events and its two sentinels
-        """Give the next event; ``Refusal`` and h11's own error leave ``refused`` for the answer."""
-        if self.their_state is h11.IDLE:
-            come, _ = self.trailing_data
-            self.line = come.lstrip(b"\r\n").partition(b"\n")[0]
-        try:
-            event = super().next_event()
-            if isinstance(event, h11.Request):
-                _check(event)
-        except h11.RemoteProtocolError as error:
-            self.refused = BY_STATUS.get(error.error_status_hint, Refused.BAD_REQUEST)
-            raise error.with_traceback(None) from None  # h11's own would hold the connection
-        return event
+    HANDSHAKE = "the TLS handshake"
+    REQUEST = "a complete request"
+    RESPONSE = "the application"
+    UNSENT = "the client, which does not read its response"
+    IDLE = "the next request"
 
 
-def _check(request: h11.Request) -> None:
-    fields = request.headers.raw_items()
-    if len(fields) > MOST_FIELDS or sum(len(n) + len(v) for n, v in fields) > LONGEST_HEADER:
-        raise Refusal("too many headers", 431)
-    if len(request.target) > LONGEST_TARGET:
-        raise Refusal("too long a target", 414)
-    if not request.target.startswith(b"/"):
-        raise Refusal("a target that is no path", 400)
-    for name, value in request.headers:
-        if name == b"transfer-encoding":
-            raise Refusal("a body", 400)
-        if name == b"content-length" and value.strip(b"0"):
-            raise Refusal("a body", 413)
+class ConnectionPool:
+    """All connections; when there are too many, those without progress for longest are closed."""
+
+    def __init__(self, limits: Limits, refusals: RefusalCounter) -> None:
+        self.limits = limits
+        self.refusals = refusals
+        self._connections: set[Connection] = set()
+
+    def add(self, connection: Connection) -> None:
+        """Add a new connection, closing others where the pool is full or descriptors run out."""
+        is_full = len(self._connections) >= self.limits.connections
+        if is_full or _few_descriptors(connection):
+            waiting = [one for one in self._connections if one.state is not State.RESPONSE]
+            self._close_oldest(waiting, BATCH, Refused.TOO_MANY_CONNECTIONS)
+            if is_full and not waiting:
+                self._close_oldest([connection], 1, Refused.TOO_MANY_CONNECTIONS)
+                return
+        self._connections.add(connection)
+
+    def remove(self, connection: Connection) -> None:
+        """Remove a connection; twice does no harm."""
+        self._connections.discard(connection)
+
+    def limit_unsent(self) -> None:
+        """Close the oldest of too many connections whose clients do not read."""
+        unsent = [one for one in self._connections if one.state is State.UNSENT]
+        self._close_oldest(unsent, len(unsent) - MOST_UNSENT, Refused.TOO_SLOW)
+
+    def close_overdue(self, now_s: float) -> None:
+        """Close the connections whose deadline has passed."""
+        limits_s = {
+            State.HANDSHAKE: self.limits.request_s,
+            State.REQUEST: self.limits.request_s,
+            State.RESPONSE: self.limits.response_s,
+            State.UNSENT: self.limits.response_s,
+        }  # uvicorn closes idle ones
+        for connection in list(self._connections):
+            state = connection.state
+            if now_s - connection.since_s < limits_s.get(state, float("inf")):
+                continue
+            if state is State.UNSENT or connection.has_begun:
+                self.refusals.count(Refused.TOO_SLOW)
+            elif state is State.HANDSHAKE:
+                self.refusals.count(Refused.TLS_FAILED)
+            connection.close()  # a browser's spare connection, which sent nothing, is not counted
+
+    def close(self) -> None:
+        """Close everything."""
+        for connection in list(self._connections):
+            connection.close()
+
+    def _close_oldest(self, connections: list[Connection], count: int, reason: Refused) -> None:
+        for connection in sorted(connections, key=lambda one: one.since_s)[: max(count, 0)]:
+            self.refusals.count(reason)
+            connection.close()
+
+
+def _few_descriptors(newest: Connection) -> bool:
+    """Return whether few file descriptors are left: the kernel gives the lowest that is free."""
+    most, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return most != resource.RLIM_INFINITY and newest.descriptor >= most - SPARE
 
 
 class Connection(H11Protocol):
-    """A client, from its arrival on. Nothing it does or leaves undone lasts for ever.
+    """One client connection."""
 
-    The timer that runs is that of the state it is in: a request that is awaited, read or answered.
-    """
-
-    def __init__(  # noqa: PLR0913  # its server's parts
+    def __init__(
         self,
         config: uvicorn.Config,
-        state: ServerState,
+        server_state: ServerState,
+        app_state: dict[str, Any],
+        _loop: asyncio.AbstractEventLoop | None = None,
         *,
-        room: Room,
-        access: Access,
-        http: Http,
-        address: tuple[object, ...] | str,
+        pool: ConnectionPool,
+        certificate: Certificate | None,
     ) -> None:
-        super().__init__(config=config, server_state=state, app_state={"admitted": self._admitted})
-        self._strict = self.conn = Strict()
-        self.logger = logging.getLogger(CALLS)
-        self.logger.setLevel(logging.ERROR)
-        self._room = room
-        self._access = access
-        self._http = http
-        self._made = False  # past the handshake
-        self._shaking: asyncio.Task[object] | None = None
-        self._timer: asyncio.TimerHandle | None = None
-        self._known = False  # was let in at least once
-        self.peer = peer_of(address)
-        self._enter(Phase.REQUEST)
-
-    # --- the room's side -------------------------------------------------------------------------
+        super().__init__(config, server_state, app_state, _loop)
+        self.since_s = self.loop.time()  # when it last made progress
+        self.closed = False
+        self._ready = False  # the TLS handshake is done, or not needed
+        self._pool = pool
+        self._certificate = certificate
+        self._socket: asyncio.Transport  # beneath TLS, where there is TLS
+        self._handshake: asyncio.Task[None] | None = None
+        self._early = b""  # came with the end of the handshake
+        self._line = b""  # the first line of the request, however it goes on
 
     @property
-    def rank(self) -> int | None:
-        """As ``Member`` has it."""
-        if not self._made:
-            return NEVER_LET_IN
-        if self.flow.write_paused or self._unsent():
-            return STALLED
-        if self._under_way():
-            return None
-        return IDLE if self._known else NEVER_LET_IN
+    def state(self) -> State:
+        """What the connection waits for now."""
+        if not self._ready:
+            return State.HANDSHAKE
+        if self._socket.get_write_buffer_size() or self.transport.get_write_buffer_size():
+            return State.UNSENT
+        if self.cycle is None or self.has_begun:
+            return State.REQUEST
+        return State.IDLE if self.cycle.response_complete else State.RESPONSE
 
-    def drop(self) -> None:
+    @property
+    def descriptor(self) -> int:
+        """The number of the socket's file descriptor."""
+        return int(self._socket.get_extra_info("socket").fileno())
+
+    @property
+    def has_begun(self) -> bool:
+        """Whether a part of a request has arrived."""
+        return self.conn.their_state is h11.IDLE and bool(self.conn.trailing_data[0])
+
+    def close(self) -> None:
         """Close at once, whatever is under way."""
-        self._room.leave(self)
-        self._unset_timer()
-        if self._made:
-            if self.rank == STALLED:  # the kernel is to forget what nobody fetches, too
-                self.transport.get_extra_info("socket").setsockopt(*FORGET)
-            self.transport.abort()
-        elif self._shaking is not None:
-            self._shaking.cancel()
+        self.closed = True
+        self._pool.remove(self)
+        if self._handshake is not None:
+            self._handshake.cancel()
+        if self._socket.get_write_buffer_size():
+            self._socket.get_extra_info("socket").setsockopt(*RESET)
+        self._socket.abort()
 
-    def renew(self) -> None:
-        """Let the answer under way be the last one; without one, close."""
-        if self._under_way():
-            self.cycle.keep_alive = False
-        else:
-            self.drop()
-
-    def shakes(self, task: asyncio.Task[object], sock: socket.socket) -> None:
-        """Belong to the task that makes the connection, with or without TLS."""
-
-        def settled(done: asyncio.Task[object]) -> None:
-            error = None if done.cancelled() else done.exception()
-            self._shaking = None
-            if done.cancelled() or error is not None:  # no handshake, or one that took too long
-                if error is not None:
-                    error.__traceback__ = None  # through asyncio's frames it holds the connection
-                    self._access.tally.count(Refused.TLS_FAILED)
-                self._room.leave(self)
-                self._unset_timer()
-                self._untie()
-                sock.close()
-
-        self._shaking = task
-        task.add_done_callback(settled)
-
-    # --- asyncio's side --------------------------------------------------------------------------
+    # --- asyncio ---------------------------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Go on once TLS is agreed; a certificate that names nobody we know ends it here."""
+        """Enter the pool, and begin with TLS where there is a certificate."""
+        self._socket = transport
+        self._pool.add(self)
+        if self.closed:
+            return
+        if self._certificate is None:
+            self._begin(transport)
+        else:
+            transport.pause_reading()
+            self._handshake = self.loop.create_task(self._start_tls(self._certificate))
+
+    def _begin(self, transport: asyncio.Transport) -> None:
+        self._ready = True
         super().connection_made(transport)
-        self._made = True
-        transport.set_write_buffer_limits(high=UNSENT)
-        wanted = self._access.terms.client_names
-        if wanted:
-            said = keypair.sans(transport.get_extra_info("peercert"))
-            if wanted.isdisjoint(value for _, value in said):
-                self._access.tally.count(Refused.TLS_FAILED)
-                self.drop()
+
+    async def _start_tls(self, certificate: Certificate) -> None:
+        try:
+            transport = await self.loop.start_tls(
+                self._socket,
+                self,
+                certificate.context,
+                server_side=True,
+                ssl_handshake_timeout=self._pool.limits.request_s,
+                ssl_shutdown_timeout=SHUTDOWN_S,
+            )
+        except OSError as error:
+            error.__traceback__ = None  # through asyncio's frames it would keep the connection
+            if not self.closed:
+                self._pool.refusals.count(Refused.TLS_FAILED)
+                self._pool.remove(self)
+            return
+        finally:
+            self._handshake = None
+        if transport is not None and not transport.is_closing():
+            self._begin(transport)
+            early, self._early = self._early, b""
+            if early:
+                self.data_received(early)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Leave no trace."""
-        super().connection_lost(exc)
-        self._room.leave(self)
-        self._unset_timer()
-        self._untie()
-
-    def eof_received(self) -> bool | None:  # type: ignore[override]
-        """Finish the answer of a client that only says that it asks nothing more."""
-        if not self._under_way() or self.scheme == "https":  # asyncio's TLS knows no half
-            return None
-        self.cycle.keep_alive = False
-        return True
-
-    def data_received(self, data: bytes) -> None:
-        """Take what came; the time of a request runs from its first byte.
-
-        A client that asks on before it has its answer gets this one only: nobody who means well
-        does, and a few bytes could ask for hours of work.
-        """
-        if self.transport.is_closing():
-            return
-        if len(data) > MOST_AT_ONCE:
-            self._access.tally.count(Refused.HEADERS_TOO_LARGE)
-            self.drop()
-        elif self._under_way():
-            self.cycle.keep_alive = False
-        else:
-            if self._phase is not Phase.REQUEST:
-                self._enter(Phase.REQUEST)
-            super().data_received(data)
-
-    def handle_events(self) -> None:
-        """Read on; where that began an answer, its time runs."""
-        before = self.cycle
-        super().handle_events()
-        if self.cycle is not before and not self.transport.is_closing():
-            self._enter(Phase.ANSWER)
-            ahead, _ = self.conn.trailing_data
-            self.cycle.keep_alive = self.cycle.keep_alive and not ahead
-
-    def pause_writing(self) -> None:
-        """Hear that the client does not read."""
-        super().pause_writing()
-        self._room.stalled()
-
-    def on_response_complete(self) -> None:
-        """Wait for the next request."""
-        self.server_state.total_requests += 1
-        if self.transport.is_closing():  # the time to fetch this answer goes on
-            return
-        if not self._unsent():
-            self._enter(Phase.IDLE)
-        self.flow.resume_reading()
-        if self.conn.our_state is h11.DONE and self.conn.their_state is h11.DONE:
-            self.conn.start_next_cycle()
-
-    def send_400_response(self, msg: str) -> None:  # noqa: ARG002  # uvicorn's
-        """Refuse what is no request, with the headers that every answer has."""
-        self._access.tally.count(self._strict.refused)
-        if self.conn.our_state not in {h11.IDLE, h11.SEND_RESPONSE}:
-            self.drop()
-            return
-        method, path = asked(self._strict.line)
-        said = answer(self._strict.refused, path)
-        response = h11.Response(
-            status_code=said.status_code,
-            headers=headers([*said.raw_headers, (b"connection", b"close")], self._access),
-            reason=STATUS_PHRASES[said.status_code],
-        )
-        body = (h11.Data(data=bytes(said.body)), h11.EndOfMessage())
-        for event in (response, *(() if method == "HEAD" else body)):
-            self.transport.write(self.conn.send(event) or b"")
-        self.transport.close()
-
-    def _untie(self) -> None:
-        """Let go of what holds this connection.
-
-        The collector counts objects, and a connection is few of them with OpenSSL's 60 KB behind:
-        a flood of them was kept until the next thousands of objects had come.
-        """
-        self.app_state = {}
+        """Leave the pool, and break the reference cycles: with TLS each keeps 60 KB alive."""
+        self.closed = True
+        self._pool.remove(self)
+        if self._ready:
+            super().connection_lost(exc)
+            self._unset_keepalive_if_required()
         self.scope = self.cycle = None  # type: ignore[assignment]  # as uvicorn itself begins
 
-    # --- time ------------------------------------------------------------------------------------
+    def data_received(self, data: bytes) -> None:
+        """Read on; the time for a request runs from its first byte.
 
-    def _admitted(self) -> None:
-        self._known = True
-
-    def _under_way(self) -> bool:
-        return self.cycle is not None and not self.cycle.response_complete
-
-    def _unsent(self) -> bool:
-        return self.transport.get_write_buffer_size() > 0
-
-    def _enter(self, phase: Phase) -> None:
-        self._unset_timer()
-        self._phase = phase
-        self.since_s = self.loop.time()
-        patience_s = {
-            Phase.REQUEST: self._http.read_header_timeout_s,
-            Phase.ANSWER: self._http.write_timeout_s,
-            Phase.IDLE: self._http.idle_timeout_s,
-        }[phase]
-        self._timer = self.loop.call_later(patience_s, self._expired)
-
-    def _unset_timer(self) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
-
-    def _expired(self) -> None:
-        fetched = self._phase is Phase.ANSWER and not self._under_way() and not self._unsent()
-        if fetched and not self.transport.is_closing():
-            self._enter(Phase.IDLE)  # the client took its time, and took all of it
+        A client that sends the next request too early gets one response: a few bytes could ask
+        for hours of work.
+        """
+        if not self._ready:
+            self._early += data
             return
-        if not self._made:
-            self._access.tally.count(Refused.TLS_FAILED)
-        elif self._unsent() or self._begun():
-            self._access.tally.count(Refused.TOO_SLOW)
-        self.drop()
+        if self.state is State.RESPONSE:
+            self.cycle.keep_alive = False
+            return
+        if self.conn.their_state is h11.IDLE and not self.has_begun:
+            self.since_s = self.loop.time()
+            self._line = data.lstrip(b"\r\n").partition(b"\n")[0]
+        super().data_received(data)
 
-    def _begun(self) -> bool:
-        """Say whether a part of a request is here; browsers keep connections that say nothing."""
-        come, _ = self.conn.trailing_data
-        return self._phase is Phase.REQUEST and bool(come)
+    def eof_received(self) -> bool | None:  # type: ignore[override]
+        """Finish the response of a client that has only closed its sending side."""
+        if self.state is State.RESPONSE and self.transport is self._socket:
+            self.cycle.keep_alive = False
+            return True
+        return None
+
+    def pause_writing(self) -> None:
+        """Count a client that does not read."""
+        super().pause_writing()
+        self._pool.limit_unsent()
+
+    # --- uvicorn ---------------------------------------------------------------------------------
+
+    def handle_events(self) -> None:
+        """Read on; what follows the request in the same piece is not answered."""
+        super().handle_events()
+        if self.cycle is not None and self.conn.trailing_data[0]:
+            self.cycle.keep_alive = False
+
+    def on_response_complete(self) -> None:
+        """Wait for the next request; a response that is not fetched keeps its deadline."""
+        if self.state is not State.UNSENT:
+            self.since_s = self.loop.time()
+        super().on_response_complete()
+
+    def send_400_response(self, msg: str) -> None:  # noqa: ARG002  # uvicorn's signature
+        """Refuse bytes that are no request, with the headers of every response."""
+        error = sys.exception()  # of h11; through its frames it would keep the connection
+        too_large = False
+        if isinstance(error, h11.RemoteProtocolError):
+            error.__traceback__ = None
+            too_large = error.error_status_hint == HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE
+        reason = Refused.HEADERS_TOO_LARGE if too_large else Refused.BAD_REQUEST
+        self._pool.refusals.count(reason)
+        if self.conn.our_state not in {h11.IDLE, h11.SEND_RESPONSE}:
+            self.close()
+            return
+        response = refusal(reason, is_api=b" /api/" in self._line)
+        head = h11.Response(
+            status_code=response.status_code,
+            headers=with_security(response.raw_headers),
+            reason=STATUS_PHRASES[response.status_code],
+        )
+        body = (h11.Data(data=bytes(response.body)), h11.EndOfMessage())
+        for event in (head, *(() if self._line.startswith(b"HEAD ") else body)):
+            self.transport.write(self.conn.send(event) or b"")
+        self.transport.close()

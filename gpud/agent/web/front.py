@@ -1,28 +1,23 @@
-"""`/`: the page, rendered at most once a second however many look at it, and sent compressed."""
+"""`/`: the page, rendered at most once a second however many clients look at it."""
 
 from __future__ import annotations
 
-import gzip
-import hashlib
 import resource
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
-
-from starlette.responses import Response
 
 from gpud.agent import status
 from gpud.agent.export.probes import fresh_enough
 from gpud.agent.web.assets import SCRIPT, STYLE
-from gpud.agent.web.held import Held
-from gpud.agent.web.negotiation import accepts_gzip, has
 from gpud.agent.web.page import Own, View, page
+from gpud.agent.web.response import HTML, Body, Cached, respond
 from gpud.core.settings import config_path
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from starlette.requests import Request
+    from starlette.responses import Response
 
     from gpud.agent.web.assets import Assets
     from gpud.core.clock import Instant
@@ -30,15 +25,6 @@ if TYPE_CHECKING:
     from gpud.core.snapshot import Snapshot
 
 PAGE_BYTES: Final = resource.getpagesize()
-
-
-@dataclass(frozen=True, slots=True)
-class Rendering:
-    """One page as it is sent."""
-
-    body: bytes
-    packed: bytes  # with gzip
-    tag: str  # its ETag, that of what is packed has another
 
 
 class Front:
@@ -58,36 +44,20 @@ class Front:
         self._files = files
         self._modules = files.modules
         self._host = host
-        self._last: Held[Rendering] | None = None
+        self._cached: Cached[Body] | None = None
 
     async def answer(self, request: Request) -> Response:
-        """Answer with the page, or with nothing where the client has it already."""
-        made = self._rendering()
-        packed = accepts_gzip(request.headers.get("accept-encoding", ""))
-        tag = f'"{made.tag}{"-gzip" * packed}"'
-        headers = {
-            "content-type": "text/html; charset=utf-8",
-            "etag": tag,
-            "vary": "accept-encoding",
-        }
-        if has(request.headers.get("if-none-match", ""), tag):
-            return Response(status_code=304, headers=headers)
-        if packed:
-            headers["content-encoding"] = "gzip"
-        return Response(made.packed if packed else made.body, headers=headers)
+        """Answer with the page, or with 304 if the client has it already."""
+        return respond(request, self._body(), cache=None)
 
-    def _rendering(self) -> Rendering:
-        now, last = self._now(), self._last
-        if last is not None and last.holds(now):
-            return last.made
-        body = page(self._view(now)).encode()
-        tag = hashlib.sha256(body).hexdigest()[:24]
-        if last is not None and last.made.tag == tag:
-            made = last.made
-        else:
-            made = Rendering(body, gzip.compress(body, compresslevel=4, mtime=0), tag)
-        self._last = Held(made, now.mono_s)
-        return made
+    def _body(self) -> Body:
+        now, cached = self._now(), self._cached
+        if cached is None or not cached.serves(now):
+            body = Body(page(self._view(now)).encode(), HTML)
+            if cached is not None and cached.value.plain == body.plain:
+                body = cached.value  # compressed already
+            cached = self._cached = Cached(body, now.mono_s)
+        return cached.value
 
     def _view(self, now: Instant) -> View:
         snapshot = self._read()

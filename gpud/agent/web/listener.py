@@ -1,42 +1,33 @@
-"""The listening socket, and the server that answers on it until it is told to stop."""
+"""The listening socket, and uvicorn on it until it is stopped."""
 
 from __future__ import annotations
 
 import asyncio
-import asyncio.sslproto
 import contextlib
 import errno
-import resource
+import logging
 import socket
-from typing import TYPE_CHECKING, Final
+from functools import partial
+from typing import TYPE_CHECKING, Final, cast
 
-import structlog
 import uvicorn
 
 from gpud import portholder
-from gpud.agent.web.access import Access, terms
-from gpud.agent.web.connection import Connection
-from gpud.agent.web.room import Room
+from gpud.agent.web.access import RefusalCounter
+from gpud.agent.web.connection import Connection, ConnectionPool, Limits
 from gpud.core.errors import ListenError
-from gpud.core.http_settings import Http
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from starlette.types import ASGIApp
 
-SPENT: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
-RETRY_S: Final = 0.05
-TICK_S: Final = 1.0
-SHUTDOWN_S: Final = 1.0
-"""Of TLS: how long a client has to say goodbye."""
-SPARE: Final = 128
-BACKLOG: Final = 512
-FEWEST: Final = 8
-TLS_PIECE: Final = 32 * 1024
-"""asyncio reads TLS in pieces of 256 KiB and keeps a buffer of that size for each connection."""
-SEND_BUFFER: Final = 128 * 1024
+    from gpud.agent.web.certificate import Certificate
 
-asyncio.sslproto.SSLProtocol.max_size = TLS_PIECE
-log = structlog.get_logger()
+TICK_S: Final = 1.0
+BACKLOG: Final = 128
+"""Connections that the kernel keeps for us, and that asyncio accepts at once."""
+SEND_BUFFER: Final = 128 * 1024
 
 
 def bind(host: str, port: int) -> socket.socket:
@@ -45,11 +36,11 @@ def bind(host: str, port: int) -> socket.socket:
     Errors: ``ListenError`` naming the address and, when /proc tells, the process that has it.
     """
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    # By its protocol asyncio knows that it may send at once; else a body waits 40 ms for an ACK.
+    # asyncio disables Nagle's algorithm only where it sees IPPROTO_TCP; else a body waits 40 ms.
     listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     try:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        # Inherited by each connection: what nobody fetches must not fill the kernel either.
+        # Inherited by each connection: what no client fetches must not fill the kernel either.
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SEND_BUFFER)
         listener.bind((host, port))
         listener.listen(BACKLOG)
@@ -67,120 +58,68 @@ def bind(host: str, port: int) -> socket.socket:
     return listener
 
 
-async def serve(
+async def serve(  # noqa: PLR0913  # what is served, and on which terms
     application: ASGIApp,
     listener: socket.socket,
     stop: asyncio.Event,
-    access: Access | None = None,
-    http: Http | None = None,
+    *,
+    certificate: Certificate | None = None,
+    refusals: RefusalCounter | None = None,
+    limits: Limits | None = None,
 ) -> None:
-    """Answer on ``listener`` until ``stop`` is set; open requests get a second to end.
-
-    ``access`` says who is spoken TLS to; without it, and without ``http``, the defaults hold.
-    """
-    http = Http() if http is None else http
-    access = Access(terms(Http())) if access is None else access
-    await _Server(application, access, http, stop).serve_on(listener)
+    """Serve on ``listener`` until ``stop`` is set; open requests get a second to end."""
+    # uvicorn logs each malformed request as a warning: a log that any client could fill.
+    logging.getLogger("uvicorn.error").setLevel(logging.ERROR)
+    pool = ConnectionPool(limits or Limits(), refusals or RefusalCounter())
+    await _Server(application, pool, certificate, stop).serve([listener])
 
 
 class _Server(uvicorn.Server):
-    """uvicorn without its signal handlers and its accept: the process has its own.
-
-    asyncio's own accept neither counts a connection before its handshake is done, nor has room
-    made when descriptors run out, nor takes another context for the next handshake.
-    """
+    """uvicorn without its signal handlers, which the process has itself, and with a slower tick."""
 
     def __init__(
-        self, application: ASGIApp, access: Access, http: Http, stop: asyncio.Event
+        self,
+        application: ASGIApp,
+        pool: ConnectionPool,
+        certificate: Certificate | None,
+        stop: asyncio.Event,
     ) -> None:
+        protocol = partial(Connection, pool=pool, certificate=certificate)
         super().__init__(
             uvicorn.Config(
                 application,
+                http=cast("type[asyncio.Protocol]", protocol),
                 log_config=None,
                 access_log=False,
                 lifespan="off",
                 ws="none",
+                proxy_headers=False,
                 server_header=False,
+                backlog=BACKLOG,
+                h11_max_incomplete_event_size=32 * 1024,
+                timeout_keep_alive=int(pool.limits.idle_s),
                 timeout_graceful_shutdown=1,
             )
         )
-        self._access = access
-        self._http = http
+        self._pool = pool
         self._stop = stop
-        self._room = Room(
-            _affordable(http.max_connections), http.max_connections_per_peer, access.tally
-        )
 
-    async def serve_on(self, listener: socket.socket) -> None:
-        """Accept and answer until told to stop."""
-        self._listener = listener
-        self._access.on_renewal(self._room.renew)
-        await self._serve([listener])
-
-    async def startup(self, sockets: list[socket.socket] | None = None) -> None:  # noqa: ARG002  # uvicorn's
-        """Begin to accept."""
-        self.servers = []
-        self._accepting = asyncio.create_task(self._accept())
-        self.started = True
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Leave the signals to the agent."""
+        yield
 
     async def main_loop(self) -> None:
-        """Keep the Date header of the second until told to stop."""
+        """Once a second: the Date header, connections past their deadline, counts of refusals."""
         while not self._stop.is_set():
             await self.on_tick(0)
+            self._pool.close_overdue(asyncio.get_running_loop().time())
+            self._pool.refusals.publish()
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._stop.wait(), TICK_S)
-            if self._accepting.done():
-                self._accepting.result()
 
-    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:  # noqa: ARG002  # theirs
-        """Accept nobody more, let answers end, and send the others away."""
-        self._accepting.cancel()
-        await asyncio.wait({self._accepting})
-        self._listener.close()
-        await super().shutdown()
-        self._room.close()
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Let responses end for a second, then close everything."""
+        await super().shutdown(sockets)
+        self._pool.close()
         await asyncio.sleep(0)  # transports close their sockets in the loop's next turn
-
-    async def _accept(self) -> None:
-        loop = asyncio.get_running_loop()
-        while True:
-            try:
-                client, address = await loop.sock_accept(self._listener)
-            except OSError as error:
-                if error.errno in SPENT and not self._room.make_room():
-                    log.warning("no_room_for_a_connection", error=error.strerror)
-                await asyncio.sleep(RETRY_S)
-                continue
-            self._greet(loop, client, address)
-            await asyncio.sleep(0)  # a flood of arrivals must not keep the others waiting
-
-    def _greet(
-        self, loop: asyncio.AbstractEventLoop, client: socket.socket, address: tuple[object, ...]
-    ) -> None:
-        connection = Connection(
-            self.config,
-            self.server_state,
-            room=self._room,
-            access=self._access,
-            http=self._http,
-            address=address,
-        )
-        if not self._room.admit(connection):
-            connection.drop()
-            client.close()
-            return
-        context = self._access.terms.context
-        times = {}
-        if context is not None:
-            times = {
-                "ssl_handshake_timeout": self._http.read_header_timeout_s,
-                "ssl_shutdown_timeout": SHUTDOWN_S,
-            }
-        meeting = loop.connect_accepted_socket(lambda: connection, client, ssl=context, **times)
-        connection.shakes(loop.create_task(meeting), client)
-
-
-def _affordable(wanted: int) -> int:
-    """Leave descriptors for everything else the agent does."""
-    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    return wanted if soft == resource.RLIM_INFINITY else max(FEWEST, min(wanted, soft - SPARE))

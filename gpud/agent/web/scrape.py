@@ -1,29 +1,26 @@
-"""`/metrics`: the text of one snapshot, written once however many scrape it at the same time."""
+"""`/metrics`: the text of one snapshot, written once however many clients scrape it."""
 
 from __future__ import annotations
 
-import gzip
 from typing import TYPE_CHECKING, Final
 
-from starlette.responses import Response
-
 from gpud.agent.export.exposition import Format
-from gpud.agent.web.held import Held
-from gpud.agent.web.negotiation import accepts_gzip
+from gpud.agent.web.response import Body, Cached, respond
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from prometheus_client.registry import Collector
     from starlette.requests import Request
+    from starlette.responses import Response
 
     from gpud.agent.export.exposition import Texts
     from gpud.core.clock import Instant
     from gpud.core.snapshot import Snapshot
 
 MOST_FORMATS: Final = 3
-"""Whose texts are kept to be used again; a version of OpenMetrics may be any number."""
-VARY: Final = "accept, accept-encoding"
+"""Formats whose texts are kept for reuse; a version of OpenMetrics may be any number."""
+HEADERS: Final = {"vary": "accept, accept-encoding"}
 
 
 class Scrape:
@@ -35,32 +32,23 @@ class Scrape:
         self._read = read
         self._now = now
         self._collector = collector
-        self._written: Held[dict[tuple[str, bool], bytes]] | None = None
-        """Bodies of one snapshot, by content type and whether they are packed."""
+        self._bodies: Cached[dict[str, Body]] | None = None  # by content type
         self._texts: dict[str, Texts] = {}  # by content type
 
     async def answer(self, request: Request) -> Response:
-        """Answer in the format that is asked for."""
-        wanted = Format.of(request.headers.get("accept", ""))
-        packed = accepts_gzip(request.headers.get("accept-encoding", ""))
-        headers = {"content-type": wanted.content_type, "vary": VARY}
-        if packed:
-            headers["content-encoding"] = "gzip"
-        return Response(self._body(wanted, packed=packed), headers=headers)
+        """Answer in the format that the client asks for."""
+        exposition = Format.of(request.headers.get("accept", ""))
+        return respond(request, self._body(exposition), headers=HEADERS, cache=None, tagged=False)
 
-    def _body(self, wanted: Format, *, packed: bool) -> bytes:
+    def _body(self, exposition: Format) -> Body:
         snapshot, now = self._read(), self._now()
-        if self._written is None or not self._written.holds(now, snapshot):
-            self._written = Held({}, now.mono_s, snapshot)
-        bodies, key = self._written.made, (wanted.content_type, packed)
-        if key not in bodies:
-            plain = bodies.get((wanted.content_type, False)) or self._text(wanted)
-            bodies[wanted.content_type, False] = plain
-            if packed:
-                bodies[key] = gzip.compress(plain, compresslevel=1, mtime=0)
-        return bodies[key]
-
-    def _text(self, wanted: Format) -> bytes:
-        if wanted.content_type not in self._texts and len(self._texts) == MOST_FORMATS:
-            del self._texts[next(iter(self._texts))]
-        return wanted.encoded(self._collector, self._texts.setdefault(wanted.content_type, {}))
+        if self._bodies is None or not self._bodies.serves(now, snapshot):
+            self._bodies = Cached({}, now.mono_s, snapshot)
+        bodies, media_type = self._bodies.value, exposition.content_type
+        if media_type not in bodies:
+            if media_type not in self._texts and len(self._texts) == MOST_FORMATS:
+                del self._texts[next(iter(self._texts))]
+            texts = self._texts.setdefault(media_type, {})
+            plain = exposition.encoded(self._collector, texts)
+            bodies[media_type] = Body(plain, media_type, level=1)
+        return bodies[media_type]

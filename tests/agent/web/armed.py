@@ -1,4 +1,4 @@
-"""A listener on given terms, certificates to serve and to ask with, and clients on raw sockets."""
+"""A listener with given settings, certificates for both sides, and clients on raw sockets."""
 
 from __future__ import annotations
 
@@ -16,8 +16,11 @@ from typing import TYPE_CHECKING
 from starlette.responses import Response
 from starlette.routing import Route
 
-from gpud.agent import web
 from gpud.agent.export.collector import SnapshotCollector
+from gpud.agent.web.access import AccessControl, RefusalCounter
+from gpud.agent.web.app import app
+from gpud.agent.web.certificate import Certificate
+from gpud.agent.web.listener import bind, serve
 from gpud.core.settings import parse
 from tests import snapshots
 
@@ -27,7 +30,7 @@ if TYPE_CHECKING:
 
     from starlette.requests import Request
 
-    from gpud.agent.web.access import Access
+    from gpud.agent.web.connection import Limits
     from gpud.core.events import TurnedAway
     from gpud.core.refusals import Refused
 
@@ -103,8 +106,7 @@ class Armed:
     """A listener in a thread with a loop of its own. ``https`` is set where it speaks TLS."""
 
     port: int
-    loop: asyncio.AbstractEventLoop
-    access: Access
+    certificate: Certificate | None = None
     https: ssl.SSLContext | None = None
     kept: list[socket.socket] = field(default_factory=list)
     turned_away: Counter[Refused] = field(default_factory=Counter)
@@ -175,30 +177,31 @@ async def big(_: Request) -> Response:
 
 
 @contextlib.contextmanager
-def armed(text: str = "", https: ssl.SSLContext | None = None) -> Iterator[Armed]:
-    """Serve a full snapshot under the settings ``text``, the whole ``[http]`` section."""
+def armed(
+    text: str = "", https: ssl.SSLContext | None = None, limits: Limits | None = None
+) -> Iterator[Armed]:
+    """Serve a full snapshot with the settings ``text``, the whole ``[http]`` section."""
     settings = parse(f"[http]\n{text}".encode(), {})
     snapshot = snapshots.full()
-    access = web.Access(web.terms(settings.http))
+    tls = settings.http.tls_server_config
+    certificate = Certificate(tls) if tls.enabled else None
     collector = SnapshotCollector(lambda: snapshot, settings, lambda: snapshots.NOW)
     routes = [Route("/big", big)]
-    application = web.app(
-        lambda: snapshot, settings, collector, lambda: snapshots.NOW, routes, access=access
-    )
-    listener = web.bind("127.0.0.1", 0)
-    loop = asyncio.new_event_loop()
-    stop = asyncio.Event()
-    made = Armed(listener.getsockname()[1], loop, access, https)
+    inner = app(lambda: snapshot, settings, collector, lambda: snapshots.NOW, routes)
+    listener = bind("127.0.0.1", 0)
+    made = Armed(listener.getsockname()[1], certificate, https)
 
-    def hear(event: TurnedAway) -> None:
+    def count(event: TurnedAway) -> None:
         made.turned_away.update(event.counts)
 
-    async def story() -> None:
-        telling = asyncio.create_task(access.tally.publish(hear))
-        await web.serve(application, listener, stop, access, settings.http)
-        telling.cancel()
-
-    thread = threading.Thread(target=lambda: loop.run_until_complete(story()))
+    refusals = RefusalCounter(count)
+    application = AccessControl(inner, settings.http, refusals, certificate)
+    loop = asyncio.new_event_loop()
+    stop = asyncio.Event()
+    story = serve(
+        application, listener, stop, certificate=certificate, refusals=refusals, limits=limits
+    )
+    thread = threading.Thread(target=lambda: loop.run_until_complete(story))
     thread.start()
     try:
         yield made

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from gpud.agent.web import assets
-from gpud.agent.web.negotiation import accepts_gzip, has
+from gpud.agent.web.response import accepts_gzip, names_tag
 from tests import snapshots
 from tests.agent.web.test_web import ask, served
 
@@ -33,12 +33,12 @@ def test_gzip_is_sent_to_who_accepts_it(header: str, *, expected: bool) -> None:
 
 @pytest.mark.parametrize("header", ['"a"', 'W/"a"', '"b", "a"', '"b",W/"a"', "*"])
 def test_a_tag_is_found_in_a_list_weak_or_strong(header: str) -> None:
-    assert has(header, '"a"', '"c"')
+    assert names_tag(header, '"a"', '"c"')
 
 
 @pytest.mark.parametrize("header", ["", "a", '"b"', '"a-gzip"', 'W/"b"'])
 def test_another_tag_is_another(header: str) -> None:
-    assert not has(header, '"a"', '"c"')
+    assert not names_tag(header, '"a"', '"c"')
 
 
 def test_who_forbids_gzip_gets_none_and_a_packed_answer_has_a_tag_of_its_own() -> None:

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from gpud.agent.web import guard
-from gpud.core.refusals import SAID, Refused
+from gpud.agent.web import access
+from gpud.core.refusals import ANSWERS, Refused
 from tests.agent.web.armed import HASHED, PASSPHRASE, Armed, armed, basic
 from tests.waiting import until
 
@@ -79,7 +79,7 @@ def test_what_is_no_request_of_ours_is_refused_with_all_headers(
     assert int(lines[0].split(b" ")[1]) == status
     assert b"gpud_" not in body
     assert b"HTTP/1.1" not in body  # one answer, whatever was smuggled behind it
-    for name, _ in guard.HEADERS:
+    for name, _ in access.HEADERS:
         assert any(line.startswith(name + b": ") for line in lines), name
     assert status != 405 or {b"allow: get, head", b"allow: head, get"} & set(lines)
     assert plain.scrape() == 200
@@ -144,7 +144,7 @@ AT_THE_DOOR = {
 
 def test_a_program_that_asks_the_api_reads_why_it_is_refused(locked: Armed) -> None:
     for reason, request in AT_THE_DOOR.items():
-        said = SAID[reason]
+        said = ANSWERS[reason]
         head, _, body = locked.raw(request).partition(b"\r\n\r\n")
         assert b"content-type: application/json\r\n" in head + b"\r\n"
         assert int(head.split(b" ")[1]) == said.status
@@ -158,7 +158,7 @@ def test_a_program_that_asks_the_api_reads_why_it_is_refused(locked: Armed) -> N
 def test_a_refused_head_has_the_head_alone(locked: Armed, caplog: pytest.LogCaptureFixture) -> None:
     for reason, request in AT_THE_DOOR.items():
         head, _, body = locked.raw(request.replace(b"GET ", b"HEAD ")).partition(b"\r\n\r\n")
-        assert (int(head.split(b" ")[1]), body) == (SAID[reason].status, b"")
+        assert (int(head.split(b" ")[1]), body) == (ANSWERS[reason].status, b"")
     assert caplog.text == ""  # a traceback for each would fill the log
 
 

@@ -42,7 +42,7 @@ class Shape(HTMLParser):
         self.links += [value or "" for name, value in attrs if name in {"href", "src"}]
         if tag in {"h1", "h2", "p", "ul", "li", "header", "main"}:
             self.text += "\n"
-        if tag not in {"meta", "li"}:
+        if tag != "meta":
             self.open.append(tag)
 
     def handle_endtag(self, tag: str) -> None:

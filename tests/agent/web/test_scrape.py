@@ -14,7 +14,7 @@ from starlette.requests import Request
 
 from gpud.agent.export.collector import SnapshotCollector
 from gpud.agent.export.exposition import Format
-from gpud.agent.web.held import HOLDS_S
+from gpud.agent.web.response import CACHE_S
 from gpud.agent.web.scrape import MOST_FORMATS, Scrape
 from gpud.core.clock import Instant
 from gpud.core.events import ChildSpawned
@@ -49,7 +49,7 @@ class World:
 
     def collect(self) -> Iterator[Metric]:
         self.collected += 1
-        yield GaugeMetricFamily("collected", "how often", value=self.collected)
+        yield GaugeMetricFamily("collected", "how often " * 100, value=self.collected)
 
 
 def spawned() -> Snapshot:
@@ -94,7 +94,7 @@ def test_what_has_changed_is_in_the_next_scrape(scrape: Scrape, world: World) ->
 
 def test_after_a_second_what_is_old_by_now_is_looked_at_again(scrape: Scrape, world: World) -> None:
     _, before = get(scrape)
-    world.mono_s += HOLDS_S - 0.01
+    world.mono_s += CACHE_S - 0.01
     assert get(scrape)[1] == before
     world.mono_s += 0.02
     assert get(scrape)[1] != before

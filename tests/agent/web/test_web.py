@@ -14,8 +14,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from gpud.agent import web
 from gpud.agent.export.collector import SnapshotCollector
+from gpud.agent.web.access import AccessControl, RefusalCounter
+from gpud.agent.web.app import app
+from gpud.agent.web.listener import bind, serve
 from gpud.core.errors import ListenError
 from gpud.core.settings import parse
 from tests import snapshots
@@ -33,12 +35,13 @@ def served(snapshot: Snapshot, more: Sequence[Route] = ()) -> Iterator[int]:
     """Serve one snapshot from a thread with a loop of its own; gives the port."""
     settings = parse(None, {})
     collector = SnapshotCollector(lambda: snapshot, settings, lambda: snapshots.NOW)
-    application = web.app(lambda: snapshot, settings, collector, lambda: snapshots.NOW, more)
-    listener = web.bind("127.0.0.1", 0)
+    inner = app(lambda: snapshot, settings, collector, lambda: snapshots.NOW, more)
+    application = AccessControl(inner, settings.http, RefusalCounter())
+    listener = bind("127.0.0.1", 0)
     loop = asyncio.new_event_loop()
     stop = asyncio.Event()
     thread = threading.Thread(
-        target=lambda: loop.run_until_complete(web.serve(application, listener, stop))
+        target=lambda: loop.run_until_complete(serve(application, listener, stop))
     )
     thread.start()
     try:
@@ -154,7 +157,7 @@ def test_not_ready_before_the_first_probe_has_ended_but_alive(port: int) -> None
 
 def test_an_answer_on_a_kept_connection_is_sent_at_once() -> None:
     """asyncio turns Nagle's algorithm off where the listener says that it speaks TCP."""
-    with web.bind("127.0.0.1", 0) as listener:
+    with bind("127.0.0.1", 0) as listener:
         assert listener.proto == socket.IPPROTO_TCP
 
 
@@ -166,11 +169,11 @@ def test_a_taken_port_is_named_with_who_has_it() -> None:
         with pytest.raises(
             ListenError, match=rf"127.0.0.1:{number} is taken by \S+ \(process \d+\)"
         ) as caught:
-            web.bind("127.0.0.1", number)
+            bind("127.0.0.1", number)
     assert caught.value.reason == "address_in_use"
 
 
 def test_address_of_another_machine_is_reported_as_one_that_cannot_be_used() -> None:
     with pytest.raises(ListenError, match=r"cannot listen on 192\.0\.2\.1") as caught:
-        web.bind("192.0.2.1", 0)
+        bind("192.0.2.1", 0)
     assert caught.value.reason == "cannot_listen"

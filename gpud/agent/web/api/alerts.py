@@ -11,11 +11,10 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from gpud.agent import alertrows
-from gpud.agent.body import Body
 from gpud.agent.web.api import answers
-from gpud.agent.web.api.answers import asked
 from gpud.agent.web.api.documents import AlertsAnswer
 from gpud.agent.web.api.queries import count, moment
+from gpud.agent.web.response import Body
 from gpud.core.statusdocument import ToldAlert, alert
 
 if TYPE_CHECKING:
@@ -50,7 +49,7 @@ def route(read: Callable[[], Snapshot], history: History) -> Route:
         if since_s is None:
             return _told(firing, (), most)
         begin_s = since_s
-        past = await asked(
+        past = await answers.ask(
             history,
             lambda store: store.read(lambda rows: alertrows.within(rows, begin_s, most + 1)),
         )

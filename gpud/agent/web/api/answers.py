@@ -1,37 +1,35 @@
-"""How every question of the API is answered: as JSON, with an ETag, compressed where asked for.
-
-A body is made once and sent as often as it is asked for. Its tag is that of its bytes, so it stays
-while nothing has changed, also over a restart.
-"""
+"""Answers of the API: JSON with an ETag, or a JSON document with the reason why there is none."""
 
 from __future__ import annotations
 
 import asyncio
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from starlette.responses import Response
+from starlette.responses import PlainTextResponse
 from starlette.routing import Route
 
-from gpud.agent.body import Body
 from gpud.agent.web.api.documents import Problem, Refusal
 from gpud.agent.web.api.queries import Parameter, Unusable, refuse_unknown
-from gpud.agent.web.negotiation import accepts_gzip, has
+from gpud.agent.web.response import Body, respond
 from gpud.core.errors import StoreError
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping, Sequence
 
     from starlette.datastructures import QueryParams
+    from starlette.exceptions import HTTPException
     from starlette.requests import Request
+    from starlette.responses import Response
 
     from gpud.agent.store import History, Store
 
 T = TypeVar("T")
 
 PATIENCE_S: Final = 4.0
-"""A disk that does not answer is not waited for: whoever asks has a deadline of his own."""
-SUFFIX: Final = "-gzip"
-"""Of the tag of a compressed body: it is another sequence of bytes."""
+"""A disk that does not answer is not waited for: the client has a deadline of its own."""
+NOT_FOUND: Final = 404
+_FIXES: Final = {404: "/api/v1/openapi.json lists what there is", 405: "use GET or HEAD"}
+_REASONS: Final = {404: "no_such_path", 405: "method_not_allowed"}
 
 
 def route(
@@ -46,45 +44,17 @@ def route(
             refuse_unknown(request.query_params, parameters)
             body = await answer(request.query_params)
         except Unusable as error:
-            said = Problem(error.reason, str(error), error.fix, error.parameter)
-            return refused(request, said, error.status_code)
+            problem = Problem(error.reason, str(error), error.fix, error.parameter)
+            return _refused(request, problem, error.status_code)
         except StoreError as error:
-            said = Problem(error.reason, str(error), error.fix or "")
-            return refused(request, said, 503, {"retry-after": "1"})
-        return sent(body, request)
+            problem = Problem(error.reason, str(error), error.fix or "")
+            return _refused(request, problem, 503, {"retry-after": "1"})
+        return respond(request, body)
 
     return Route(path, endpoint)
 
 
-def sent(body: Body, request: Request, status_code: int = 200) -> Response:
-    """Give what was asked for: whole, compressed, or the news that there is none."""
-    pack = body.packed and accepts_gzip(request.headers.get("accept-encoding", ""))
-    tags = f'"{body.tag}"', f'"{body.tag}{SUFFIX}"'
-    headers = {
-        "cache-control": "no-cache",
-        "etag": tags[pack],
-        "vary": "accept-encoding",
-    }
-    asked = request.headers.get("if-none-match", "")
-    if status_code == 200 and has(asked, *tags):  # noqa: PLR2004  # OK
-        return Response(status_code=304, headers=headers)
-    if pack:
-        headers["content-encoding"] = "gzip"
-    data = body.data if pack else body.plain()
-    return Response(data, status_code, headers, "application/json")
-
-
-def refused(
-    request: Request, said: Problem, status_code: int, headers: Mapping[str, str] | None = None
-) -> Response:
-    """Say why there is no answer."""
-    response = sent(Body.of(Refusal(said)), request, status_code)
-    del response.headers["etag"]
-    response.headers.update(headers or {})
-    return response
-
-
-async def asked(history: History, question: Callable[[Store], T]) -> T:
+async def ask(history: History, question: Callable[[Store], T]) -> T:
     """Put a question to the history, within ``PATIENCE_S``. Errors: ``StoreError``."""
     try:
         async with asyncio.timeout(PATIENCE_S):
@@ -92,3 +62,36 @@ async def asked(history: History, question: Callable[[Store], T]) -> T:
     except TimeoutError:
         slow = f"the history did not answer within {PATIENCE_S:g} s"
         raise StoreError(slow, reason="slow", fix="look at the disk") from None
+
+
+async def no_answer(request: Request, error: HTTPException) -> Response:
+    """Answer that there is no such path or method."""
+    code = error.status_code
+    path, method = f"{request.url.path!a:.100}", f"{request.method!a:.40}"
+    words = f"there is no {path}" if code == NOT_FOUND else f"{path} has no {method}"
+    return _failed(request, Problem(_REASONS[code], words, _FIXES[code]), code, error.headers or {})
+
+
+async def broken(request: Request, _: Exception) -> Response:
+    """Answer that gpud failed, and nothing of how: that is in its log."""
+    problem = Problem("internal", "gpud has failed at this question", "look at gpud's log")
+    return _failed(request, problem, 500, {})
+
+
+HANDLERS: Final[Mapping[Any, Any]] = {404: no_answer, 405: no_answer, Exception: broken}
+
+
+def _failed(
+    request: Request, problem: Problem, status: int, headers: Mapping[str, str]
+) -> Response:
+    """Answer as JSON below /api/, and as a line elsewhere."""
+    if request.url.path.startswith("/api/"):
+        return _refused(request, problem, status, headers)
+    fix = "try / or /metrics" if status == NOT_FOUND else problem.fix
+    return PlainTextResponse(f"{problem.detail}; {fix}\n", status, headers)
+
+
+def _refused(
+    request: Request, problem: Problem, status: int, headers: Mapping[str, str] | None = None
+) -> Response:
+    return respond(request, Body.of(Refusal(problem)), status, headers, tagged=False)

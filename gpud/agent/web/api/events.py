@@ -8,12 +8,11 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Final
 
-from gpud.agent.body import Body
 from gpud.agent.eventrows import MOST, Window
 from gpud.agent.web.api import answers
-from gpud.agent.web.api.answers import asked
 from gpud.agent.web.api.documents import EventsAnswer
 from gpud.agent.web.api.queries import Unusable, choice, count, moment
+from gpud.agent.web.response import Body
 from gpud.core import commands
 from gpud.core.changes import KINDS
 from gpud.core.presence import GPU_FORGOTTEN, GPU_SEEN
@@ -42,7 +41,7 @@ def route(history: History) -> Route:
         wanted = window(query)
         # One more than asked for: whether there are more is not worth a second question.
         more = Window(wanted.since_s, wanted.until_s, wanted.kinds, wanted.limit + 1)
-        found = await asked(history, lambda store: store.events(more))
+        found = await answers.ask(history, lambda store: store.events(more))
         shown = [
             {**entry.body, "kind": entry.kind, "at_s": entry.at_s}
             for entry in found[: wanted.limit]

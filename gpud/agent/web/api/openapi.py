@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from gpud.agent.body import Body
-from gpud.agent.charting.answer import HistoryAnswer
+from gpud.agent.charts import HistoryAnswer
 from gpud.agent.web.api import alerts, answers, events, history, probes, status
 from gpud.agent.web.api.documents import (
     AlertsAnswer,
@@ -22,7 +21,8 @@ from gpud.agent.web.api.documents import (
     Refusal,
 )
 from gpud.agent.web.api.queries import MOST_NAMES
-from gpud.core.refusals import SAID
+from gpud.agent.web.response import JSON, Body
+from gpud.core.refusals import ANSWERS
 from gpud.core.statusdocument import StatusDocument
 
 if TYPE_CHECKING:
@@ -37,7 +37,6 @@ PATH: Final = "/api/v1/openapi.json"
 VERSION: Final = "1.0.0"
 """Of the API: the first number is that of its paths, the second grows with what is added."""
 REFERENCE: Final = "#/components/schemas/{name}"
-JSON: Final = "application/json"
 LINE: Final = "text/plain"
 
 
@@ -79,7 +78,7 @@ WORDS: Final = {
     503: "The history cannot be read just now, or too many ask; the answer says why.",
 }
 AT_THE_DOOR: Final = {
-    one.status: f"{one.detail[0].upper()}{one.detail[1:]}." for one in SAID.values()
+    one.status: f"{one.detail[0].upper()}{one.detail[1:]}." for one in ANSWERS.values()
 }
 """What any path can answer before it is looked at: below /api as JSON, elsewhere as a line."""
 DESCRIPTION: Final = """Read-only: GET and HEAD, and nothing that is asked starts a probe or changes

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from gpud.agent.body import Body
 from gpud.agent.status import figures
 from gpud.agent.web.api import answers
 from gpud.agent.web.api.documents import Histogram, ModeFigures, Probe, ProbeRun, ProbesAnswer
+from gpud.agent.web.response import Body
 from gpud.core.sample import Pace
 from gpud.core.stats import LATENCY_BOUNDS_S
 

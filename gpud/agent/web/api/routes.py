@@ -11,23 +11,18 @@ if TYPE_CHECKING:
 
     from starlette.routing import Route
 
-    from gpud.agent.charts import Charts
     from gpud.agent.store import History
     from gpud.core.settings import Settings
     from gpud.core.snapshot import Snapshot
 
 
 def routes(
-    read: Callable[[], Snapshot],
-    kept: History,
-    charts: Charts,
-    settings: Settings,
-    now_s: Callable[[], float],
+    read: Callable[[], Snapshot], store: History, settings: Settings, now_s: Callable[[], float]
 ) -> list[Route]:
-    """Make them. ``now_s`` gives Unix time."""
+    """Make the routes. ``now_s`` gives Unix time."""
     return [
-        alerts.route(read, kept),
-        events.route(kept),
+        alerts.route(read, store),
+        events.route(store),
         probes.route(read, settings.schedule),
-        history.route(charts, read, now_s),
+        history.route(history.Charts(settings.state_dir), read, now_s),
     ]

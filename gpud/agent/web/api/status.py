@@ -5,9 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from gpud.agent import status
-from gpud.agent.body import Body
 from gpud.agent.web.api import answers
-from gpud.agent.web.held import Held
+from gpud.agent.web.response import Body, Cached
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -22,14 +21,14 @@ PATH: Final = "/api/v1/status"
 
 
 def route(read: Callable[[], Snapshot], now: Callable[[], Instant]) -> Route:
-    """Make the route. A snapshot is encoded once a second at the most, however many look at it."""
-    held: Held[Body] | None = None
+    """Make the route. A snapshot is encoded once a second at most, however many clients ask."""
+    cached: Cached[Body] | None = None
 
     async def document(_: QueryParams) -> Body:
-        nonlocal held
+        nonlocal cached
         snapshot, at = read(), now()
-        if held is None or not held.holds(at, snapshot):
-            held = Held(Body.of(status.typed(snapshot, now=at)), at.mono_s, snapshot)
-        return held.made
+        if cached is None or not cached.serves(at, snapshot):
+            cached = Cached(Body.of(status.typed(snapshot, now=at)), at.mono_s, snapshot)
+        return cached.value
 
     return answers.route(PATH, (), document)

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gpud.agent import alertrows
-from gpud.agent.charts import Charts
 from gpud.agent.eventrows import Entry
 from gpud.agent.store import History
 from gpud.agent.web.api.routes import routes
@@ -47,11 +46,9 @@ def everything(home: Path, snapshot: Snapshot | None = None) -> Iterator[int]:
         }
         store.append_events([Entry(now_s - n, "driver_version", changed) for n in range(200)])
     kept = History(folder, now=str)
-    charts = Charts(folder)
-    asked = routes(lambda: snapshot, kept, charts, settings, time.time)
+    asked = routes(lambda: snapshot, kept, settings, time.time)
     try:
         with served(snapshot, asked) as port:
             yield port
     finally:
-        asyncio.run(charts.close())
         asyncio.run(kept.close())

@@ -2,21 +2,14 @@
 
 from __future__ import annotations
 
-import asyncio
-import json
-import threading
-import urllib.error
-import urllib.parse
-import urllib.request
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from starlette.applications import Starlette
 
-from gpud.agent import alertrows, web
-from gpud.agent.store import History
-from gpud.agent.web.api.alerts import PATH, route
+from gpud.agent import alertrows
+from gpud.agent.web.api.alerts import route
+from tests.agent.web.api.served import ServedHistory
 from tests.snapshots import SLOWER, bare
 
 if TYPE_CHECKING:
@@ -28,46 +21,15 @@ if TYPE_CHECKING:
 HOSTILE = "x\n\x1b[31m<script>$(reboot)"
 
 
-class Served:
-    """The route alone, in a thread with a loop of its own, on a history in a folder."""
+class Served(ServedHistory):
+    """The route on a snapshot that a test may exchange."""
 
     def __init__(self, folder: Path) -> None:
-        self.listener = web.bind("127.0.0.1", 0)
-        self.port: int = self.listener.getsockname()[1]
-        self.loop = asyncio.new_event_loop()
-        self.stop = asyncio.Event()
-        self.folder = folder
         self.snapshot = bare()
-        self.thread = threading.Thread(target=lambda: self.loop.run_until_complete(self.serve()))
-        self.thread.start()
+        super().__init__(folder, lambda history: route(lambda: self.snapshot, history))
 
-    async def serve(self) -> None:
-        self.history = History(self.folder, now=lambda: "stamp")
-        asked = route(lambda: self.snapshot, self.history)
-        await web.serve(Starlette(routes=[asked]), self.listener, self.stop)
-        await self.history.close()
-
-    def told(self, *alerts: Alert) -> None:
-        async def write() -> None:
-            await self.history.ask(
-                lambda store: store.write(lambda rows: alertrows.put(rows, alerts))
-            )
-
-        asyncio.run_coroutine_threadsafe(write(), self.loop).result(10)
-
-    def ask(self, query: str = "") -> tuple[int, dict[str, Any]]:
-        url = f"http://127.0.0.1:{self.port}{PATH}?{query}"
-        try:
-            with urllib.request.urlopen(url) as answer:
-                return answer.status, json.loads(answer.read())
-        except urllib.error.HTTPError as error:
-            with error:
-                return error.code, json.loads(error.read())
-
-    def close(self) -> None:
-        self.loop.call_soon_threadsafe(self.stop.set)
-        self.thread.join(10)
-        self.loop.close()
+    def put(self, *alerts: Alert) -> None:
+        self.write(lambda store: store.write(lambda rows: alertrows.put(rows, alerts)))
 
 
 @pytest.fixture
@@ -87,7 +49,7 @@ def over(begin_s: float, end_s: float) -> Alert:
 
 def test_without_since_it_is_what_fires_now(served: Served) -> None:
     assert served.ask() == (200, {"schema_version": 1, "alerts": [], "more": False})
-    served.told(over(100.0, 200.0))
+    served.put(over(100.0, 200.0))
     served.snapshot = replace(served.snapshot, alerts=(SLOWER, over(300.0, 400.0)))
     _, document = served.ask()
     (one,) = document["alerts"]
@@ -100,72 +62,57 @@ def test_without_since_it_is_what_fires_now(served: Served) -> None:
 
 
 def test_with_since_what_fired_at_any_time_since_then_is_there_each_once(served: Served) -> None:
-    served.told(over(100.0, 200.0), over(300.0, 400.0), SLOWER)
+    served.put(over(100.0, 200.0), over(300.0, 400.0), SLOWER)
     served.snapshot = replace(served.snapshot, alerts=(SLOWER, over(300.0, 400.0)))
     firing = (SLOWER.starts_s, None)
-    assert moments(served.ask("since=0")) == [firing, (300.0, 400.0), (100.0, 200.0)]
-    assert moments(served.ask("since=350")) == [firing, (300.0, 400.0)]
-    assert moments(served.ask("since=1970-01-01T00:08:00Z")) == [firing]
+    assert moments(served.ask(since="0")) == [firing, (300.0, 400.0), (100.0, 200.0)]
+    assert moments(served.ask(since="350")) == [firing, (300.0, 400.0)]
+    assert moments(served.ask(since="1970-01-01T00:08:00Z")) == [firing]
 
 
 def test_a_limit_leaves_out_what_began_first_and_says_so(served: Served) -> None:
-    served.told(*(over(float(number), 900.0) for number in range(9)))
-    status, document = served.ask("since=0&limit=2")
+    served.put(*(over(float(number), 900.0) for number in range(9)))
+    status, document = served.ask(since="0", limit="2")
     assert (status, document["more"]) == (200, True)
     assert [one["starts_s"] for one in document["alerts"]] == [8.0, 7.0]
-    assert served.ask("since=0&limit=9")[1]["more"] is False
+    assert served.ask(since="0", limit="9")[1]["more"] is False
 
 
 @pytest.mark.parametrize(
     ("query", "parameter"),
-    [
-        ("until=3", "until"),
-        ("since=soon", "since"),
-        ("limit=0", "limit"),
-        ("since=1&since=2", "since"),
-    ],
+    [({"until": "3"}, "until"), ({"since": "soon"}, "since"), ({"limit": "0"}, "limit")],
 )
 def test_what_cannot_be_meant_is_refused_by_name(
-    served: Served, query: str, parameter: str
+    served: Served, query: dict[str, str | list[str]], parameter: str
 ) -> None:
-    status, document = served.ask(query)
+    status, document = served.ask(**query)
     assert (status, document["error"]["parameter"]) == (400, parameter)
     assert document["error"]["fix"]
 
 
 def test_rows_that_a_disk_made_up_are_passed_over(served: Served) -> None:
-    served.told(over(100.0, 200.0))
+    served.put(over(100.0, 200.0))
 
-    async def spoil() -> None:
-        await served.history.ask(
-            lambda store: store.write(
-                lambda rows: rows.executemany(
-                    "INSERT INTO alerts VALUES (?, ?, 1.0, NULL, ?)",
-                    [
-                        ("a", 1.0, "[1]"),
-                        ("b", 2.0, "{"),
-                        ("c", 3.0, b"\xff"),
-                        ("d", 4.0, "7"),
-                        ("e", 5.0, '{"fingerprint": "e", "starts_s": 1e999}'),
-                        ("f", 6.0, '{"fingerprint": "f", "starts_s": [1]}'),
-                        ("g", 7.0, '{"fingerprint": [], "starts_s": 1.0}'),
-                    ],
-                )
-            )
-        )
-
-    asyncio.run_coroutine_threadsafe(spoil(), served.loop).result(10)
-    assert moments(served.ask("since=0")) == [(100.0, 200.0)]
+    rows = [
+        ("a", 1.0, "[1]"),
+        ("b", 2.0, "{"),
+        ("c", 3.0, b"\xff"),
+        ("e", 5.0, '{"fingerprint": "e", "starts_s": 1e999}'),
+        ("g", 7.0, '{"fingerprint": [], "starts_s": 1.0}'),
+    ]
+    insert = "INSERT INTO alerts VALUES (?, ?, 1.0, NULL, ?)"
+    served.write(lambda store: store.write(lambda open_: open_.executemany(insert, rows)))
+    assert moments(served.ask(since="0")) == [(100.0, 200.0)]
 
 
 def test_half_a_character_in_a_row_spoils_no_answer(served: Served) -> None:
-    served.told(replace(over(100.0, 200.0), summary="half \ud800"))
-    assert served.ask("since=0")[1]["alerts"][0]["summary"] == "half ?"
+    served.put(replace(over(100.0, 200.0), summary="half \ud800"))
+    assert served.ask(since="0")[1]["alerts"][0]["summary"] == "half ?"
 
 
 def test_hostile_words_come_as_they_are_and_as_json(served: Served) -> None:
-    served.told(replace(over(100.0, 200.0), summary=HOSTILE, labels={"x": HOSTILE}))
-    _, document = served.ask("since=0")
+    served.put(replace(over(100.0, 200.0), summary=HOSTILE, labels={"x": HOSTILE}))
+    _, document = served.ask(since="0")
     assert document["alerts"][0]["summary"] == HOSTILE
 
 
@@ -174,7 +121,7 @@ def test_a_history_that_cannot_be_read_is_no_reason_to_hide_what_fires(tmp_path:
     try:
         running.snapshot = replace(running.snapshot, alerts=(SLOWER,))
         assert moments(running.ask()) == [(SLOWER.starts_s, None)]
-        status, document = running.ask("since=0")
+        status, document = running.ask(since="0")
         assert (status, document["error"]["reason"]) == (503, "no_directory")
     finally:
         running.close()

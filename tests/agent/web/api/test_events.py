@@ -2,21 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
-import json
-import threading
-import urllib.error
-import urllib.parse
-import urllib.request
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
-from starlette.applications import Starlette
 
-from gpud.agent import web
 from gpud.agent.eventrows import MOST, Entry
-from gpud.agent.store import History
-from gpud.agent.web.api.events import PATH, route
+from gpud.agent.web.api.events import route
+from tests.agent.web.api.served import ServedHistory
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -29,54 +21,21 @@ def entry(number: int, kind: str = "driver_version") -> Entry:
     return Entry(FIRST_S + number, kind, {"old": str(number), "new": str(number + 1)})
 
 
-class Served:
-    """The route alone, in a thread with a loop of its own, on a history in a folder."""
-
-    def __init__(self, folder: Path) -> None:
-        self.listener = web.bind("127.0.0.1", 0)
-        self.port: int = self.listener.getsockname()[1]
-        self.loop = asyncio.new_event_loop()
-        self.stop = asyncio.Event()
-        self.folder = folder
-        self.thread = threading.Thread(target=lambda: self.loop.run_until_complete(self.serve()))
-        self.thread.start()
-
-    async def serve(self) -> None:
-        self.history = History(self.folder, now=lambda: "stamp")
-        application = Starlette(routes=[route(self.history)])
-        await web.serve(application, self.listener, self.stop)
-        await self.history.close()
+class Served(ServedHistory):
+    """The route, and what it answers."""
 
     def happened(self, *entries: Entry) -> None:
-        async def append() -> None:
-            await self.history.ask(lambda store: store.append_events(entries))
-
-        asyncio.run_coroutine_threadsafe(append(), self.loop).result(10)
-
-    def ask(self, **query: str | list[str]) -> tuple[int, dict[str, Any]]:
-        url = f"http://127.0.0.1:{self.port}{PATH}?"
-        try:
-            with urllib.request.urlopen(url + urllib.parse.urlencode(query, doseq=True)) as answer:
-                return answer.status, json.loads(answer.read())
-        except urllib.error.HTTPError as error:
-            with error:
-                return error.code, json.loads(error.read())
+        self.write(lambda store: store.append_events(entries))
 
     def found(self, **query: str | list[str]) -> list[str]:
         code, document = self.ask(**query)
         assert (code, document["schema_version"]) == (200, 1)
         return [event["old"] for event in document["events"]]
 
-    def close(self) -> None:
-        self.loop.call_soon_threadsafe(self.stop.set)
-        self.thread.join(timeout=10)
-        self.listener.close()
-        self.loop.close()
-
 
 @pytest.fixture
 def served(tmp_path: Path) -> Iterator[Served]:
-    made = Served(tmp_path / "state")
+    made = Served(tmp_path / "state", route)
     (tmp_path / "state").mkdir()
     try:
         yield made

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from contextlib import asynccontextmanager
+import threading
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlencode
 
@@ -13,21 +13,18 @@ import pytest
 from starlette.applications import Starlette
 from starlette.datastructures import QueryParams
 
-from gpud.agent import rolluprows
-from gpud.agent.charting.__main__ import answered
-from gpud.agent.charting.question import Question
-from gpud.agent.charts import WAITING, Charts
+from gpud.agent import charts, rolluprows
 from gpud.agent.store import History
 from gpud.agent.web.api import probes
-from gpud.agent.web.api.history import PATH, known_of, parsed, route
+from gpud.agent.web.api.history import MOST_QUERIES, PATH, Charts, parsed, route
+from gpud.agent.web.response import Body
 from gpud.core.sample import Flag
 from gpud.core.settings import parse
+from gpud.core.stats import quantile
 from tests import snapshots
-from tests.agent.gated import Gate
 from tests.histories import BEGUN_S, DAY_S, HOUR_S, done, failed, hours, opened, run
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
     from pathlib import Path
 
     from starlette.routing import Route
@@ -35,30 +32,22 @@ if TYPE_CHECKING:
 NOW_S = float(BEGUN_S + DAY_S)
 
 
+def client(folder: Path, *more: Route) -> httpx.AsyncClient:
+    routes = [route(Charts(str(folder)), snapshots.full, lambda: NOW_S), *more]
+    return httpx.AsyncClient(
+        transport=httpx.ASGITransport(Starlette(routes=routes)), base_url="http://gpud"
+    )
+
+
 async def asking(folder: Path, *queries: dict[str, Any]) -> list[httpx.Response]:
-    async with offered(Charts(folder)) as client:
-        return await asyncio.gather(*(client.get(PATH, params=query) for query in queries))
-
-
-@asynccontextmanager
-async def offered(charts: Charts, *more: Route) -> AsyncIterator[httpx.AsyncClient]:
-    """Serve what the process answers, and end it."""
-    routes = [route(charts, snapshots.full, lambda: NOW_S), *more]
-    transport = httpx.ASGITransport(Starlette(routes=routes))
-    try:
-        async with httpx.AsyncClient(transport=transport, base_url="http://gpud") as client:
-            yield client
-    finally:
-        await charts.close()
+    async with client(folder) as asks:
+        return await asyncio.gather(*(asks.get(PATH, params=query) for query in queries))
 
 
 def ask(folder: Path, **query: Any) -> dict[str, Any]:
-    """Ask what the process is asked, in this one."""
-    known = known_of(snapshots.full())
-    asked = parsed(QueryParams(urlencode(query, doseq=True)), known, now_s=NOW_S)
-    reply = answered(Question(str(folder), asked, known))
-    assert reply.body is not None, reply
-    document: dict[str, Any] = json.loads(reply.body.plain())
+    snapshot = snapshots.full()
+    question = parsed(QueryParams(urlencode(query, doseq=True)), snapshot, now_s=NOW_S)
+    document: dict[str, Any] = json.loads(Body.of(charts.read(folder, question, snapshot)).plain)
     assert document["schema_version"] == 1
     return document
 
@@ -67,6 +56,22 @@ def errors(folder: Path, code: int, *queries: dict[str, Any]) -> list[dict[str, 
     answers = asyncio.run(asking(folder, *queries))
     assert {answer.status_code for answer in answers} == {code}
     return [answer.json()["error"] for answer in answers]
+
+
+class Gate:
+    """Holds up every reading of the history until a test opens it, and counts them."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.reached, self.open, self.readings = threading.Event(), threading.Event(), 0
+        read = charts.read
+
+        def gated(*words: Any) -> charts.HistoryAnswer:
+            self.readings += 1
+            self.reached.set()
+            assert self.open.wait(60)
+            return read(*words)
+
+        monkeypatch.setattr(charts, "read", gated)
 
 
 def test_runs_are_thinned_out_and_their_ends_are_kept(tmp_path: Path) -> None:
@@ -86,6 +91,16 @@ def test_runs_are_thinned_out_and_their_ends_are_kept(tmp_path: Path) -> None:
     assert (first["median"], first["minimum"]) == ([1e-5, 1e-5], [1e-5, 1e-6])
     assert first["drivers"] == [["572.16"], ["572.16"]]
     assert len({len(column) for column in first.values() if isinstance(column, list)}) == 1
+
+
+@pytest.mark.parametrize("count", [1, 2, 3, 8, 11])
+def test_quantiles_of_a_step_are_those_of_its_medians(tmp_path: Path, count: int) -> None:
+    medians = [1e-5 * 1.7**n for n in range(count)]
+    with opened(tmp_path) as store:
+        store.append([run(NOW_S - 60 - n, figure) for n, figure in enumerate(medians)])
+    (series,) = ask(tmp_path, probe="launch", points=1)["series"]
+    for name, share in (("median", 0.5), ("p10", 0.1), ("p90", 0.9)):
+        assert series[name] == [pytest.approx(quantile(medians, share), rel=1e-5)]
 
 
 def test_a_step_of_marked_runs_only_has_counts_and_no_figure(tmp_path: Path) -> None:
@@ -218,63 +233,77 @@ def test_a_history_that_is_not_there_is_a_reason(tmp_path: Path) -> None:
     assert said["reason"] == "no_history"
 
 
-def test_a_long_question_holds_up_no_run_that_is_to_be_written(tmp_path: Path) -> None:
-    gate = Gate(tmp_path)
+def test_a_long_question_holds_up_no_run_that_is_to_be_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gate = Gate(monkeypatch)
 
     async def story() -> None:
         history = History(tmp_path, now=str)
         await history.append(run(NOW_S - 1))
         questions: list[dict[str, Any]] = [
-            {"probe": "launch", "since": NOW_S - n * HOUR_S} for n in range(2, WAITING + 3)
+            {"probe": "launch", "since": NOW_S - n * HOUR_S} for n in range(2, MOST_QUERIES + 3)
         ]
-        async with offered(gate.charts()) as client:
+        async with client(tmp_path) as asks:
             asked = [
-                asyncio.create_task(client.get(PATH, params=query))
-                for query in [*questions, *questions[:WAITING]]
+                asyncio.create_task(asks.get(PATH, params=query))
+                for query in [*questions, *questions[:MOST_QUERIES]]
             ]
-            opened_up = await asyncio.to_thread(gate.reached)
+            await asyncio.to_thread(gate.reached.wait, 60)
             for number in range(20):
                 await history.append(run(NOW_S - 2 - number))
             assert sum(one.done() for one in asked) == 1, "the one that is told to come again"
-            opened_up()
+            gate.open.set()
             answers = await asyncio.gather(*asked)
         await history.close()
-        assert sorted(answer.status_code for answer in answers) == [200] * 2 * WAITING + [503]
+        assert sorted(answer.status_code for answer in answers) == [200] * 2 * MOST_QUERIES + [503]
 
     asyncio.run(story())
 
 
-def test_fifty_who_ask_the_same_cost_what_one_does_and_hold_up_nobody(tmp_path: Path) -> None:
+def test_fifty_who_ask_the_same_cost_what_one_does_and_hold_up_nobody(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with opened(tmp_path) as store:
         store.append([run(NOW_S - 60)])
-    gate = Gate(tmp_path)
+    gate = Gate(monkeypatch)
 
     async def story() -> None:
         other = probes.route(snapshots.full, parse(None, {}).schedule)
-        async with offered(gate.charts(), other) as client:
+        async with client(tmp_path, other) as asks:
             same = {"probe": "launch", "mode": "submit"}
-            many = [asyncio.create_task(client.get(PATH, params=same)) for _ in range(50)]
-            opened_up = await asyncio.to_thread(gate.reached)
-            assert (await client.get(probes.PATH)).status_code == 200
+            many = [asyncio.create_task(asks.get(PATH, params=same)) for _ in range(50)]
+            await asyncio.to_thread(gate.reached.wait, 60)
+            assert (await asks.get(probes.PATH)).status_code == 200
             assert not any(task.done() for task in many)
             many[0].cancel()  # who hangs up takes nobody's answer away
-            opened_up()
+            gate.open.set()
             answers = await asyncio.gather(*many[1:])
-            again = await client.get(PATH, params=same)
+            again = await asks.get(PATH, params=same)
         assert {answer.status_code for answer in answers} == {200}
         assert {answer.content for answer in [*answers, again]} == {again.content}
 
     asyncio.run(story())
-    assert gate.asked() == 1
+    assert gate.readings == 1
+
+
+def test_damaged_figures_and_fields_are_no_figures(tmp_path: Path) -> None:
+    with opened(tmp_path) as store:
+        store.append([run(NOW_S - 60, 1e-5), run(NOW_S - 61, 2e-5), run(NOW_S - 62, 3e-5)])
+        spoilt = "UPDATE samples SET median = ?, maximum = ? WHERE median = ?"
+        store.write(lambda rows: rows.execute(spoilt, ("x", 9e999, 2e-5)))
+        store.write(lambda rows: rows.execute(spoilt, (9e999, "x", 3e-5)))
+    (series,) = ask(tmp_path, probe="launch", points=1)["series"]
+    assert (series["n"], series["median"], series["maximum"]) == ([3], [1e-5], [1e-5])
 
 
 def test_an_answer_that_failed_is_not_kept(tmp_path: Path) -> None:
     async def story() -> list[int]:
-        async with offered(Charts(tmp_path)) as client:
-            before = await client.get(PATH, params={"probe": "launch"})
+        async with client(tmp_path) as asks:
+            before = await asks.get(PATH, params={"probe": "launch"})
             with opened(tmp_path) as store:
                 store.append([run(NOW_S - 60)])
-            after = await client.get(PATH, params={"probe": "launch"})
+            after = await asks.get(PATH, params={"probe": "launch"})
         return [before.status_code, after.status_code]
 
     assert asyncio.run(story()) == [503, 200]

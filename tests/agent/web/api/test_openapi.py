@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from starlette.applications import Starlette
 from starlette.routing import Route
 
-from gpud.agent import web
-from gpud.agent.charts import Charts
 from gpud.agent.export.collector import SnapshotCollector
 from gpud.agent.store import History
+from gpud.agent.web.access import LONGEST_TARGET
 from gpud.agent.web.api import openapi
 from gpud.agent.web.api.routes import routes
-from gpud.agent.web.connection import LONGEST_TARGET
+from gpud.agent.web.app import app
 from gpud.core.settings import parse
 from tests import snapshots
 from tests.agent.web.api.described import Described
@@ -93,14 +90,12 @@ def test_what_is_refused_at_the_door_is_described(
 
 
 def test_a_history_that_cannot_be_read_is_described(tmp_path: Path, described: Described) -> None:
-    charts = Charts(tmp_path / "var/lib/gpud")
-    with served(snapshots.bare(), _questions(tmp_path, charts)) as number:
+    with served(snapshots.bare(), _questions(tmp_path)) as number:
         for question in ("/api/v1/events", "/api/v1/alerts?since=0", "/api/v1/history?probe=event"):
             code, headers, body = ask(number, question)
             assert (code, headers["retry-after"]) == (503, "1")
             path = question.partition("?")[0]
             assert described.differences(path, code, headers, body) == []
-    asyncio.run(charts.close())
 
 
 def test_every_route_for_programs_is_described_and_nothing_else_is(
@@ -108,10 +103,8 @@ def test_every_route_for_programs_is_described_and_nothing_else_is(
 ) -> None:
     settings = parse(None, {})
     collector = SnapshotCollector(snapshots.bare, settings, lambda: snapshots.NOW)
-    more = _questions(tmp_path, Charts(tmp_path))
-    application = web.app(snapshots.bare, settings, collector, lambda: snapshots.NOW, more)
-    while not isinstance(application, Starlette):
-        application = application._inner  # type: ignore[attr-defined]
+    more = _questions(tmp_path)
+    application = app(snapshots.bare, settings, collector, lambda: snapshots.NOW, more)
     routes = [route for route in application.routes if isinstance(route, Route)]
     assert {route.path for route in routes if route.path.startswith(PROGRAMS)} == set(
         described.paths()
@@ -161,7 +154,7 @@ def _status() -> bytes:
         return ask(number, "/api/v1/status")[2]
 
 
-def _questions(home: Path, charts: Charts) -> list[Route]:
+def _questions(home: Path) -> list[Route]:
     settings = parse(None, {}, home=str(home))
     kept = History(Path(settings.state_dir), now=str)
-    return routes(snapshots.bare, kept, charts, settings, time.time)
+    return routes(snapshots.bare, kept, settings, time.time)
