@@ -31,9 +31,9 @@ import structlog
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
+from gpud.agent.alerts.state import AlertState
 from gpud.agent.board import Board
 from gpud.agent.judge import Judge
-from gpud.agent.ledgering import Keeper
 from gpud.agent.store import FILE, History, Run
 from gpud.core.clock import Instant
 from gpud.core.detector import Parameters
@@ -107,14 +107,14 @@ async def measured(folder: Path, days: int) -> int:
 
 
 class Life:
-    """A judge with its history and ledger."""
+    """A judge with its history and alerts."""
 
     def __init__(self, folder: Path) -> None:
         self.history = History(folder, now=lambda: "stamp")
         self.board = Board(Snapshot("1", 0.0))
         moments = {"read": self.board.read, "publish": self.board.post, "now": now}
-        self.keeper = Keeper(self.history, **moments)
-        self.judge = Judge(self.history, self.keeper, Parameters(), **moments)
+        alerts = AlertState(self.history, board=self.board, now=now)
+        self.judge = Judge(self.history, alerts, Parameters(), **moments)
         self.task: asyncio.Task[None] | None = None
 
     async def begin(self) -> None:

@@ -11,17 +11,18 @@ import time
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from gpud import judgement
 from gpud.agent import status
+from gpud.core import statusdocument
 from gpud.core.alerts import DRIVER_REGRESSION, SHORT, Alert, Cause, Evidence, Severity
 from gpud.core.clock import Instant
 from gpud.core.commands import ALERT_ACKNOWLEDGED, BASELINE_ACCEPTED, BASELINE_RESET, Choice
 from gpud.core.detector import Detector, Direction, Observation
 from gpud.core.errors import GpudError
 from gpud.core.gpus import KnownGpu
-from gpud.core.ledger_state import body
 from gpud.core.presence import Expected
 from gpud.core.proc import start_ticks
 from gpud.core.sample import Unit
@@ -87,7 +88,7 @@ def made_alert(begun: str = "572.16") -> Alert:
 
 def alert(begun: str = "572.16", **changes: Any) -> dict[str, Any]:
     """One alert as the status document has it."""
-    return {**body(made_alert(begun)), **changes}
+    return {**msgspec.to_builtins(statusdocument.alert(made_alert(begun))), **changes}
 
 
 def document(**parts: Any) -> dict[str, Any]:

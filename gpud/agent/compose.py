@@ -28,20 +28,20 @@ from gpud.agent import (
     status,
     windows,
 )
-from gpud.agent.alerts import registry
+from gpud.agent.alerts.delivery import Delivery
 from gpud.agent.alerts.sink import Context as SinkContext
+from gpud.agent.alerts.sink import configured
+from gpud.agent.alerts.state import AlertState
 from gpud.agent.board import Board
 from gpud.agent.boundary import Boundary
 from gpud.agent.changes import Watcher
 from gpud.agent.clocks import local_min, now
 from gpud.agent.conditions import Observer, on_battery
-from gpud.agent.delivery import Delivery
 from gpud.agent.export.collector import SnapshotCollector
 from gpud.agent.gatekeeper import Gatekeeper
 from gpud.agent.judge import Judge
 from gpud.agent.ladder import Ladder
 from gpud.agent.launch import Launcher
-from gpud.agent.ledgering import Keeper
 from gpud.agent.pipeline import Pipeline
 from gpud.agent.schedule import Schedule
 from gpud.agent.serve.actions import Actions
@@ -97,12 +97,7 @@ async def run(settings: Settings, config: Path) -> int:
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
-    dirty, fresh = asyncio.Event(), asyncio.Event()
-
-    def changed() -> None:
-        dirty.set()
-        fresh.set()
-
+    dirty = asyncio.Event()
     known, boot_id = platform.facts(settings.sysroot), platform.boot_id()
     gpu_from = platform.gpu_from(settings, known, now())
     board = Board(
@@ -115,7 +110,7 @@ async def run(settings: Settings, config: Path) -> int:
             machine=machineid.facts(settings.state_dir, os.uname().nodename),
             library_configured=bool(settings.cuda.library or settings.nvml.library),
         ),
-        changed=changed,
+        changed=dirty.set,
     )
 
     def spawned() -> None:
@@ -142,10 +137,10 @@ async def run(settings: Settings, config: Path) -> int:
     )
     watcher = Watcher(history, read=board.read, publish=board.post, now=now, boot_id=boot_id)
     telemetry = Ladder(ladder.found(context), read=board.read, post=watcher.post, now=now)
-    keeper = Keeper(history, read=board.read, publish=board.post, now=now)
+    alerts = AlertState(history, board=board, now=now)
     judge = Judge(
         history,
-        keeper,
+        alerts,
         Parameters(
             look_span_s=settings.detector.update_span_s,
             window_span_s=settings.detector.window_span_s,
@@ -183,16 +178,13 @@ async def run(settings: Settings, config: Path) -> int:
         api_routes(board.read, history, settings, time.time),
     )
     http = HttpService(application, settings.http, board, stop)
-    telling = Delivery(
-        registry.found(SinkContext(settings, os.uname().nodename, spawned)),
+    delivery = Delivery(
+        configured(SinkContext(settings, os.uname().nodename, spawned)),
         settings.alerts,
-        changed=fresh,
-        read=board.read,
-        publish=board.post,
-        now=now,
+        board=board,
+        alerts=alerts,
         history=history,
-        raised=keeper.raised,
-        ended=keeper.ended,
+        now=now,
     )
     schedule, plan = Schedule(), settings.schedule
     boundary = Boundary(board.post)
@@ -247,9 +239,9 @@ async def run(settings: Settings, config: Path) -> int:
         ("changes", watcher.run),
         ("judge", judge.run),
         ("recent", lambda: recentruns.recalled(history, board.read, watcher.post)),
-        ("ledger", keeper.run),
+        ("alert state", alerts.run),
         ("windows", lambda: _asking_windows(context, watcher)),
-        ("alerts", telling.run),
+        ("alerts", delivery.run),
         ("report", lambda: _reporting(own / "agent.json", board, dirty)),
         ("socket", _local_socket(settings, actions).run),
         ("settings", lambda: settingswatch.watch(config, settings.home, board.post)),
@@ -267,7 +259,7 @@ async def run(settings: Settings, config: Path) -> int:
     await telemetry.close()
     await watcher.settle()
     await judge.close()
-    await keeper.close()
+    await alerts.close()
     await history.close()
     log.info("agent_stopped")
     return 0

@@ -16,10 +16,8 @@ import structlog
 
 from gpud.agent import eventrows, staterows
 from gpud.agent.checkpoint import Checkpoint
-from gpud.agent.findings import Findings
 from gpud.agent.recall import QUIET_S, Recall
 from gpud.agent.store import WAITING_LIMIT
-from gpud.core import ledger
 from gpud.core.commands import ALERT_ACKNOWLEDGED, EVERYTHING, Command
 from gpud.core.errors import GpudError, StoreError
 from gpud.core.events import HealthSet, Judged
@@ -30,7 +28,7 @@ from gpud.core.streams import figures, measurable
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from gpud.agent.ledgering import Keeper
+    from gpud.agent.alerts.state import AlertState
     from gpud.agent.store import History, Run
     from gpud.core.clock import Instant
     from gpud.core.commands import Choice
@@ -57,7 +55,7 @@ class Judge:
     def __init__(  # noqa: PLR0913  # the parts it joins, the last ones passed by name
         self,
         history: History,
-        keeper: Keeper,
+        alerts: AlertState,
         parameters: Parameters,
         *,
         read: Callable[[], Snapshot],
@@ -65,12 +63,11 @@ class Judge:
         now: Callable[[], Instant],
     ) -> None:
         self._history = history
-        self._keeper = keeper
+        self._alerts = alerts
         self._parameters = parameters
         self._publish = publish
         self._now = now
         self._read = read
-        self._findings = Findings(history, keeper, read)
         self._checkpoint = Checkpoint(history)
         self._judging = Judging(parameters)
         self._past: Recall | None = None
@@ -133,7 +130,7 @@ class Judge:
             )
             await self._obey(placed)
         with suppress(StoreError):  # it is done, and its alerts are written later
-            await self._keeper.settle()
+            await self._alerts.settle()
         self._stirred.set()
 
     async def begun(self) -> None:
@@ -154,11 +151,11 @@ class Judge:
         self._told(taken)
         standings = self._say(taken.keys)
         for key, standing in standings.items():
-            self._keeper.stood(key, standing, run.finished_s)
+            self._alerts.observe(key, standing, run.finished_s)
 
     def _told(self, taken: Taken) -> None:
         self._checkpoint.note(taken)
-        self._findings.note(taken.decided)
+        self._alerts.add(taken.decided)
         for one in taken.decided:
             alarm = one.alarm
             log.info(
@@ -189,15 +186,15 @@ class Judge:
             waiting = self._history.waiting
             self._early = deque(list(self._early)[len(self._early) - waiting :], WAITING_LIMIT)
         with suppress(StoreError):  # what is told meanwhile joins what was known
-            await self._keeper.begin()
+            await self._alerts.load()
         past = Recall(self._history, self._parameters, start)
         await past.restore()
         self._past, self._judging, self._heard = past, past.judging, past.heard
-        with self._keeper.held():
+        with self._alerts.replaying():
             async for taken in past.replayed(self._obey):
                 self._told(taken)
                 with suppress(StoreError):  # told, and not written yet
-                    await self._findings.tell(self._judging)  # before a command has its say
+                    await self._alerts.update(self._judging)  # before a command has its say
             async with self._turn:
                 self._live.set()
                 for run in self._early:
@@ -205,9 +202,9 @@ class Judge:
                     self._told(self._judging.take(run))
                 self._early.clear()
             with suppress(StoreError):
-                await self._findings.tell(self._judging)
+                await self._alerts.update(self._judging)
             for key, standing in self._say(self._judging.streams).items():
-                self._keeper.stood(key, standing, self._judging.shared.newest_s)
+                self._alerts.observe(key, standing, self._judging.shared.newest_s)
         self._checkpoint.begun(self._now().mono_s)
         self._tell_health(past.damaged)
 
@@ -216,12 +213,12 @@ class Judge:
         log.info("command", kind=command.kind, about=command.fingerprint or str(command.choice))
         keys: set[StreamKey] = set()
         if command.kind == ALERT_ACKNOWLEDGED:
-            self._keeper.acknowledged(command.fingerprint or "", command.at_s)
+            self._alerts.acknowledge(command.fingerprint or "", command.at_s)
         elif self._past is not None:
             await self._past.wake_chosen(command.choice)
             keys = self._judging.obey(command)
         for key in keys:
-            self._keeper.forgotten(key, command.at_s)
+            self._alerts.forget(key, command.at_s)
         self._checkpoint.changed.update(keys)
         self._checkpoint.hurry()
         self._heard = command.number
@@ -248,7 +245,7 @@ class Judge:
 
     async def _look_after(self) -> None:
         """Tell what was found, write what is due, and let rest what is gone."""
-        await self._findings.tell(self._judging)
+        await self._alerts.update(self._judging)
         if self._checkpoint.due(self._now().mono_s):
             await self._write()
         changed = self._checkpoint.changed
@@ -267,18 +264,18 @@ class Judge:
         A machine that was off for weeks comes back with all of its streams; these stay told.
         """
         snapshot = self._read()
-        for key in ledger.told_of(self._keeper.ledger) - self._judging.streams.keys():
+        for key in self._alerts.streams - self._judging.streams.keys():
             if not measurable(key, snapshot):
                 log.info("stream_gone", stream=str(key))
-                self._keeper.forgotten(key, self._now().wall_s)
+                self._alerts.forget(key, self._now().wall_s)
 
     async def _write(self) -> None:
         """Write the states with the newest run, once no run is in memory only.
 
-        The ledger comes first: an alarm that is in the states is never found again.
+        The alerts come first: an alarm that is in the states is never found again.
         """
         async with self._turn:
-            await self._findings.tell(self._judging)
-            await self._keeper.settle()
+            await self._alerts.update(self._judging)
+            await self._alerts.settle()
             await self._history.append()
             await self._checkpoint.write(self._judging, self._heard, self._now().mono_s)

@@ -9,9 +9,9 @@ import random
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from gpud.agent.alerts.state import AlertState
 from gpud.agent.board import Board
 from gpud.agent.judge import Judge
-from gpud.agent.ledgering import Keeper
 from gpud.agent.store import History, Run
 from gpud.core.clock import Instant
 from gpud.core.detector import Parameters
@@ -90,12 +90,10 @@ class Life:
 
     def __post_init__(self) -> None:
         self.board = Board(Snapshot("1", 0.0))
-        self.keeper = Keeper(
-            self.history, read=self.board.read, publish=self.board.post, now=self.now
-        )
+        self.alerts = AlertState(self.history, board=self.board, now=self.now)
         self.judge = Judge(
             self.history,
-            self.keeper,
+            self.alerts,
             self.parameters,
             read=self.board.read,
             publish=self.board.post,
@@ -121,10 +119,10 @@ class Life:
                 await self.judge.keep(run)
 
     async def settled(self, *, refused: bool = False) -> None:
-        """Let the task look after things, and the ledger say what it has."""
+        """Let the task look after things, and the alerts be published."""
         with contextlib.suppress(*([StoreError] if refused else [])):
             await self.judge._look_after()
-        self.keeper.step()
+        self.alerts.step()
 
     async def end(self) -> None:
         if self.task is not None:

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from gpud.core.alertmanager import rfc3339
-from gpud.core.message import Message
+from gpud.agent.alerts.document import rfc3339
+from gpud.agent.alerts.message import Message
 from tests.agent.alerts.telling import HOST, LOST, SLOW, context, ended, only, receiver
 from tests.e2e import alerting
 from tests.waiting import until

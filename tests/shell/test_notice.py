@@ -27,7 +27,7 @@ import asyncio, json, sys
 from gpud.agent.alerts.sinks import notice
 from gpud.agent.alerts.sink import Context
 from gpud.core.alerts import Alert, Severity
-from gpud.core.message import Message, inert
+from gpud.agent.alerts.message import Message, inert
 from gpud.core.settings import Settings
 [sink] = notice.create(Context(Settings(), "ada", lambda: None))
 alerts = tuple(

@@ -12,10 +12,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gpud.agent import logs
-from gpud.agent.alerts import registry
-from gpud.agent.alerts.sink import Context
+from gpud.agent.alerts.message import Message
+from gpud.agent.alerts.sink import Context, attempt, configured
 from gpud.core.alerts import TEST, Alert, Severity
-from gpud.core.message import Message
 from gpud.core.settings import config_path
 from gpud.core.text import escaped
 
@@ -38,15 +37,15 @@ def run(settings: Settings, name: str | None = None) -> tuple[list[str], int]:
     """
     logs.configure(Path(settings.log_dir, "agent/agent.log"), level="info", quietly=True)
     context = Context(settings, os.uname().nodename, spawned=lambda: None)
-    there = registry.found(context)
-    chosen = [sink for sink in there.sinks if name is None or _called(sink, name)]
+    there = configured(context)
+    chosen = [sink for sink in there.usable if name is None or _called(sink, name)]
     lines = [
         f"{escaped(plugin)}: not usable: {escaped(why)}"
         for plugin, why in sorted(there.refused.items())
         if name in {None, plugin}
     ]
     if not chosen:
-        known = ", ".join(sink.name for sink in there.sinks) or "none"
+        known = ", ".join(sink.name for sink in there.usable) or "none"
         missing = "no sink is configured"
         if name is not None:
             missing = f"{escaped(name)}: no such sink is configured, only {known}"
@@ -71,7 +70,7 @@ def run(settings: Settings, name: str | None = None) -> tuple[list[str], int]:
 async def _sent(
     chosen: Sequence[Sink], message: Message, timeout_s: float
 ) -> list[DeliveryError | None]:
-    return await asyncio.gather(*(registry.sent(sink, message, timeout_s) for sink in chosen))
+    return await asyncio.gather(*(attempt(sink, sink.send(message), timeout_s) for sink in chosen))
 
 
 def _called(sink: Sink, name: str) -> bool:

@@ -25,7 +25,7 @@ def alike(one: Alarm, other: Alarm) -> bool:
 def confirmed(alarm: Alarm, siblings: Iterable[Alarm]) -> bool:
     """Say whether streams beside it saw what ``alarm`` tells of.
 
-    An update of the driver does not need it to be explained, but see ``gpud.core.ledger``: one
-    stream of thirty is wrong more often than one.
+    An update of the driver does not need it to be explained, but ``gpud.agent.alerts.slowdowns``
+    wants it: one stream of thirty is wrong more often than one.
     """
     return not alarm.suspect or any(alike(alarm, one) for one in siblings)

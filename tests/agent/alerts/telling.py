@@ -11,10 +11,10 @@ from dataclasses import dataclass, field, replace
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from gpud.agent.alerts.message import Message, inert
 from gpud.agent.alerts.sink import Context
 from gpud.core.alerts import Alert, Severity
 from gpud.core.errors import DeliveryError
-from gpud.core.message import Message, inert
 from gpud.core.settings import parse
 
 if TYPE_CHECKING:

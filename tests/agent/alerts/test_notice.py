@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from gpud.agent.alerts.message import Message
 from gpud.agent.alerts.sinks.notice import LONGEST, line
 from gpud.core.alerts import TEST, Severity
 from gpud.core.errors import DeliveryError
-from gpud.core.message import Message
 from tests.agent.alerts.telling import LOST, SLOW, context, ended, firing, hostile, only
 
 if TYPE_CHECKING:

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from gpud.agent.alerts.message import Message
 from gpud.agent.alerts.sinks import webhook as plugin
-from gpud.core.message import Message
 from tests.agent.alerts.telling import (
     HOST,
     LOST,

@@ -8,14 +8,14 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, Final
 
 from gpud.agent import children
+from gpud.agent.alerts.message import body, title
 from gpud.agent.alerts.sink import numbered
 from gpud.core.errors import DeliveryError
-from gpud.core.message import body, title
 from gpud.core.text import escaped
 
 if TYPE_CHECKING:
+    from gpud.agent.alerts.message import Message
     from gpud.agent.alerts.sink import Context, Sink
-    from gpud.core.message import Message
 
 NAME = "apprise"
 COMMAND: Final = (sys.executable, "-I", "-m", "gpud.agent.alerts.apprise_send")

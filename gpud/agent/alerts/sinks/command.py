@@ -6,13 +6,13 @@ import json
 from typing import TYPE_CHECKING, Final
 
 from gpud.agent import children, processes, programs
-from gpud.core import alertmanager
+from gpud.agent.alerts.document import document
 from gpud.core.errors import DeliveryError
 from gpud.core.text import escaped
 
 if TYPE_CHECKING:
+    from gpud.agent.alerts.message import Message
     from gpud.agent.alerts.sink import Context, Sink
-    from gpud.core.message import Message
 
 NAME = "command"
 BECOME: Final = ("/usr/bin/nice", "-n", "0", "--")
@@ -52,16 +52,14 @@ class _Command:
         """
         context = self._context
         timeout_s = context.settings.alerts.timeout_s
-        document = alertmanager.document(
-            message, instance=context.host, receiver=f"gpud-{NAME}", url=context.url
-        )
+        content = document(message, instance=context.host, receiver=f"gpud-{NAME}", url=context.url)
         if (state := self._left.condition()) is not None:
             raise self._failed("stuck", f"was killed the last time and is still there ({state})")
         context.spawned()
         try:
             ended = await children.run(
                 (*BECOME, *self._command),
-                json.dumps(document).encode() + b"\n",
+                json.dumps(content).encode() + b"\n",
                 deadline_s=timeout_s,
                 end_talkative=True,
                 started=self._left.began,

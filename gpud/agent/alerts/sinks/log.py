@@ -12,9 +12,9 @@ from gpud.core.alerts import Severity
 from gpud.core.errors import DeliveryError
 
 if TYPE_CHECKING:
+    from gpud.agent.alerts.message import Message
     from gpud.agent.alerts.sink import Context, Sink
     from gpud.core.alerts import Alert
-    from gpud.core.message import Message
 
 NAME = "log"
 

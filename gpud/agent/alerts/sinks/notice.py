@@ -10,13 +10,13 @@ import stat
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from gpud.agent.alerts.message import ascii_line
 from gpud.core.alerts import TEST
 from gpud.core.errors import DeliveryError
-from gpud.core.message import ascii_line
 
 if TYPE_CHECKING:
+    from gpud.agent.alerts.message import Message
     from gpud.agent.alerts.sink import Context, Sink
-    from gpud.core.message import Message
 
 NAME = "notice"
 LONGEST: Final = 299

@@ -13,17 +13,17 @@ import json
 from typing import TYPE_CHECKING, Final
 
 from gpud.agent import interop, programs
+from gpud.agent.alerts.message import body, cut, title
 from gpud.core import windows
 from gpud.core.errors import DeliveryError, TelemetryError
-from gpud.core.message import body, cut, title
 from gpud.core.text import escaped
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from gpud.agent.alerts.message import Message
     from gpud.agent.alerts.sink import Context, Sink
     from gpud.agent.children import Ended
-    from gpud.core.message import Message
 
 NAME = "toast"
 INSIDE: Final = "Windows/System32/WindowsPowerShell/v1.0/powershell.exe"

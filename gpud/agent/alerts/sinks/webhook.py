@@ -8,16 +8,16 @@ from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
 
 from gpud.agent import children
+from gpud.agent.alerts.document import document
 from gpud.agent.alerts.sink import numbered
-from gpud.core import alertmanager
 from gpud.core.errors import DeliveryError
 from gpud.core.text import escaped
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from gpud.agent.alerts.message import Message
     from gpud.agent.alerts.sink import Context, Sink
-    from gpud.core.message import Message
 
 NAME = "webhook"
 COMMAND: Final = (sys.executable, "-I", "-m", "gpud.agent.alerts.http_post")
@@ -64,10 +64,10 @@ class _Webhook:
     async def send(self, message: Message) -> None:
         """Post the document; any 2xx is a delivery."""
         context = self._context
-        document = alertmanager.document(
+        content = document(
             message, instance=context.host, receiver=f"gpud-{self.name}", url=context.url
         )
-        await self._run({"body": json.dumps(document)})
+        await self._run({"body": json.dumps(content)})
 
     async def _run(self, job: dict[str, Any]) -> None:
         alerts = self._context.settings.alerts

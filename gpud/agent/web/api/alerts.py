@@ -6,11 +6,9 @@ The past is read from the history beside its writer, what began last first.
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
-import msgspec
-
-from gpud.agent import alertrows
+from gpud.agent.alerts import rows
 from gpud.agent.web.api import answers
 from gpud.agent.web.api.documents import AlertsAnswer
 from gpud.agent.web.api.queries import count, moment
@@ -31,7 +29,7 @@ USUAL: Final = 100
 
 SINCE: Final = moment("since", "also what fired at any time since then")
 LIMIT: Final = count(
-    "limit", "how many at the most, what began last first", usual=USUAL, most=alertrows.MOST
+    "limit", "how many at the most, what began last first", usual=USUAL, most=rows.MOST
 )
 PARAMETERS: Final = (SINCE, LIMIT)
 
@@ -51,7 +49,7 @@ def route(read: Callable[[], Snapshot], history: History) -> Route:
         begin_s = since_s
         past = await answers.ask(
             history,
-            lambda store: store.read(lambda rows: alertrows.within(rows, begin_s, most + 1)),
+            lambda store: store.read(lambda connection: rows.within(connection, begin_s, most + 1)),
         )
         # A thousand alerts with their evidence are megabytes.
         return await asyncio.to_thread(_told, firing, past, most)
@@ -59,17 +57,8 @@ def route(read: Callable[[], Snapshot], history: History) -> Route:
     return answers.route(PATH, PARAMETERS, alerts)
 
 
-def _told(firing: list[ToldAlert], past: Iterable[dict[str, Any]], most: int) -> Body:
+def _told(firing: list[ToldAlert], past: Iterable[ToldAlert], most: int) -> Body:
     """Put what fires first, each alert once: the history may be a moment behind."""
     known = {(one.fingerprint, one.starts_s) for one in firing}
-    rest = (one for row in past if (one := _sound(row)) is not None)
-    told = [*firing, *(one for one in rest if (one.fingerprint, one.starts_s) not in known)]
+    told = [*firing, *(one for one in past if (one.fingerprint, one.starts_s) not in known)]
     return Body.of(AlertsAnswer(told[:most], len(told) > most))
-
-
-def _sound(row: dict[str, Any]) -> ToldAlert | None:
-    """Read a row of the history; None for one that is no alert, as a disk may make it."""
-    try:
-        return msgspec.convert(row, ToldAlert)
-    except msgspec.ValidationError:
-        return None

@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from gpud.agent import alertrows
+from gpud.agent.alerts import rows
 from gpud.agent.eventrows import Entry
 from gpud.agent.store import History
 from gpud.agent.web.api.routes import routes
@@ -37,7 +37,7 @@ def everything(home: Path, snapshot: Snapshot | None = None) -> Iterator[int]:
         store.append([run(now_s - 600.0 * n, modes=("submit", "roundtrip")) for n in range(600)])
         store.append([run(now_s - DAY_S / 2, gpu="GPU-2"), failed(now_s - 30)])
         ended = replace(snapshots.SLOWER, starts_s=1.0, updated_s=9.0, ends_s=9.0)
-        store.write(lambda rows: alertrows.put(rows, [ended]))
+        store.write(lambda connection: rows.put(connection, [ended]))
         changed: dict[str, Condition] = {
             "old": "566.36",
             "new": "572.16",

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from gpud.agent import alertrows
+from gpud.agent.alerts import rows
 from gpud.agent.web.api.alerts import route
 from tests.agent.web.api.served import ServedHistory
 from tests.snapshots import SLOWER, bare
@@ -29,7 +29,7 @@ class Served(ServedHistory):
         super().__init__(folder, lambda history: route(lambda: self.snapshot, history))
 
     def put(self, *alerts: Alert) -> None:
-        self.write(lambda store: store.write(lambda rows: alertrows.put(rows, alerts)))
+        self.write(lambda store: store.write(lambda connection: rows.put(connection, alerts)))
 
 
 @pytest.fixture

@@ -7,7 +7,15 @@ from pathlib import Path
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpud.core.message import LONGEST, MOST_LABELS, Message, ascii_line, body, inert, title
+from gpud.agent.alerts.message import (
+    MOST_LABELS,
+    TEXT_LIMIT,
+    Message,
+    ascii_line,
+    body,
+    inert,
+    title,
+)
 from tests.agent.alerts.telling import LOST, SLOW, ended, firing, hostile
 
 ANY = st.text(st.characters(), max_size=200)
@@ -26,7 +34,7 @@ def test_making_harmless_twice_changes_nothing_more() -> None:
 def test_a_megabyte_in_every_field_becomes_a_page() -> None:
     alert = hostile(Path("/mark"), long=True)
     parts = [alert.name, alert.summary, alert.description, alert.fix or "", *alert.labels.values()]
-    assert max(map(len, parts)) <= LONGEST
+    assert max(map(len, parts)) <= TEXT_LIMIT
     assert alert.summary.endswith("...")
 
 

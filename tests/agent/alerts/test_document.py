@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from gpud.core.alertmanager import MOST, document, fingerprint, rfc3339
-from gpud.core.message import Message
+from gpud.agent.alerts.document import MOST, document, fingerprint, rfc3339
+from gpud.agent.alerts.message import Message
 from tests.agent.alerts.telling import LOST, SLOW, ended, firing
 
 URL = "http://127.0.0.1:9945"

@@ -1,9 +1,9 @@
-"""Alarms made by hand, for the ledger's tests."""
+"""Alarms made by hand."""
 
 from __future__ import annotations
 
+from gpud.agent.alerts.slowdowns import Finding
 from gpud.core.alerts import Cause
-from gpud.core.case import Found
 from gpud.core.detector import Alarm, Effect, Kind, Standing
 from gpud.core.sample import Unit
 from gpud.core.streams import StreamKey
@@ -45,7 +45,7 @@ def alarm(
     )
 
 
-def found(
+def finding(
     mode: str = "submit",
     one: Alarm | None = None,
     *,
@@ -54,16 +54,16 @@ def found(
     unit: Unit = Unit.SECONDS,
     changed: tuple[Cause, ...] | None = None,
     causes: tuple[Cause, ...] = (),
-) -> Found:
+) -> Finding:
     one = one or alarm()
     if changed is None:
         changed = UPDATE if one.kind is Kind.DRIVER else ()
-    return Found(StreamKey(gpu, probe, mode), unit, one, 1000, changed, causes)
+    return Finding(StreamKey(gpu, probe, mode), unit, one, 1000, changed, causes)
 
 
-def grave(mode: str = "submit", *, gpu: str | None = "GPU-1") -> Found:
-    """An update's alarm that is told at once, whatever the other streams say."""
-    return found(mode, alarm(ratio=1.6), gpu=gpu)
+def grave(mode: str = "submit", *, gpu: str | None = "GPU-1") -> Finding:
+    """Return an update's alarm that needs no confirmation."""
+    return finding(mode, alarm(ratio=1.6), gpu=gpu)
 
 
 def standing(

@@ -1,18 +1,17 @@
-"""When a function counts as lost: what worked, failed often enough, and by whose fault."""
+"""When a function counts as lost: it worked, and failed often enough by the driver's fault."""
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
+import msgspec
 import pytest
 
-from gpud.core import functions, lostwords, signs
-from gpud.core.advice import Platform
+from gpud.agent.alerts import functions
+from gpud.agent.alerts.functions import Functions, Lost, Saved, Subject
 from gpud.core.breaker import Standing, State
 from gpud.core.clock import Instant
-from gpud.core.errors import WireError
 from gpud.core.events import (
     BreakerChanged,
     ClockJumped,
@@ -25,7 +24,6 @@ from gpud.core.events import (
     SourceAnswered,
 )
 from gpud.core.fold import fold
-from gpud.core.functions import Functions, Lost
 from gpud.core.health import Level
 from gpud.core.report import ContainerRun
 from gpud.core.sample import (
@@ -39,7 +37,6 @@ from gpud.core.sample import (
     RunReport,
     Unit,
 )
-from gpud.core.signs import Subject, Why
 from gpud.core.snapshot import Snapshot
 from gpud.core.telemetry import Answer
 from tests.snapshots import DEVICE, ROOT, sample
@@ -98,10 +95,11 @@ class Machine:
         self.hear(SourceAnswered(said, self.now.wall_s))
 
     def look(self) -> None:
-        found = functions.step(self.state, self.snapshot, self.now)
-        self.state = found.state
-        self.lost += found.lost
-        self.back += found.back
+        before = self.state.lost
+        self.state.update(self.snapshot, self.now)
+        after = self.state.lost
+        self.lost += [one for subject, one in after.items() if subject not in before]
+        self.back += [one for subject, one in before.items() if subject not in after]
 
     def cuda(self, reason: Reason | None = None, *, devices: int = 1) -> Machine:
         failure = None if reason is None else Failure(reason, "cuInit says no", advice="mend it")
@@ -122,12 +120,18 @@ class Machine:
         return self.cuda().run(*self.specs)
 
     def restarted(self) -> Machine:
-        stored = functions.restored(json.loads(json.dumps(functions.saved(self.state))))
-        return Machine(self.driver, self.nvml, self.specs, stored, mono_s=self.mono_s + 30)
+        state = Functions()
+        state.resume(stored(self.state))
+        return Machine(self.driver, self.nvml, self.specs, state, mono_s=self.mono_s + 30)
 
     @property
     def told(self) -> list[tuple[Subject, str | None, str | None]]:
         return [(one.subject, one.old, one.new) for one in self.lost]
+
+
+def stored(state: Functions) -> Saved:
+    """Write and read the state."""
+    return msgspec.json.decode(msgspec.json.encode(state.saved()), type=Saved)
 
 
 def subjects(found: Iterable[Lost]) -> list[Subject]:
@@ -361,31 +365,26 @@ def test_what_nobody_tries_any_more_is_lost_no_more() -> None:
         machine.run("event", "triad").run("launch", reason=Reason.PTX_REJECTED)
     again = machine.restarted()  # with the probe switched off
     again.specs = ("event", "triad")
-    again.well().pass_s(functions.UNSEEN_S)
+    again.well().pass_s(functions.UNTRIED_S)
     assert subjects(again.back) == [launch()]
 
 
-def test_an_earlier_life_that_is_read_late_adds_what_it_knew() -> None:
-    past = Machine().well().state
+def test_a_past_that_is_read_late_adds_what_it_knew() -> None:
+    past = stored(Machine().well().state)
     own = Machine(driver=NEW).pass_s(20).cuda(Reason.INIT_FAILED).state
-    both = functions.joined(past, own)
-    assert both.worked[Subject("cuda")] == OLD
-    assert functions.pending(both) == {"cuda"}
-    assert functions.pending(own) == frozenset()
+    assert own.pending == frozenset()
+    own.resume(past)
+    assert own.worked[Subject("cuda")] == OLD
+    assert own.pending == {"cuda"}
+    newer = Machine(driver=NEW).well().state
+    newer.resume(past)
+    assert newer.worked[Subject("cuda")] == NEW
 
 
-def test_what_this_life_saw_counts_more_than_what_an_earlier_one_knew() -> None:
-    past, own = Machine().well().state, Machine(driver=NEW).well().state
-    assert functions.joined(past, own).worked[Subject("cuda")] == NEW
-    machine = Machine().well()
-    lost = machine.cuda(Reason.INIT_FAILED).cuda(Reason.INIT_FAILED).cuda(Reason.INIT_FAILED).state
-    assert functions.joined(lost, Functions()).lost.keys() == {Subject("cuda")}
-
-
-def test_a_success_while_nobody_names_the_driver_is_one_under_the_last_that_was_named() -> None:
+def test_a_success_while_the_driver_is_not_known_counts_for_the_last_one() -> None:
     machine = Machine().well()
     machine.mono_s += 3600
-    assert signs.driver(machine.snapshot, machine.now) is None
+    assert functions.driver(machine.snapshot, machine.now) is None
     taken = Inventory((DEVICE,), "12.8")
     machine.hear(InventoryTaken(taken, machine.now.wall_s, machine.mono_s))
     machine.look()
@@ -405,32 +404,6 @@ def test_what_the_machine_is_well_without_is_lost_no_more() -> None:
 def test_only_so_many_functions_are_remembered() -> None:
     machine = Machine()
     every = {Subject("probe", DEVICE.uuid, str(n)): None for n in range(functions.MOST + 9)}
-    machine.state = Functions(worked=every)
+    machine.state.worked = dict(every)
     machine.look()
     assert list(machine.state.worked) == list(every)[9:]
-
-
-def test_a_loss_of_which_nobody_knows_the_driver_is_not_put_down_to_the_last_one() -> None:
-    lost = Lost(Subject("nvml"), OLD, None, Why("failed", "no answer"), 0.0)
-    told = lostwords.alert(lost, {}, Platform.WSL2)
-    assert told.summary == (
-        "NVML, the GPU's telemetry, no longer works, last under driver 572.16: no answer"
-    )
-    assert told.causes == ()
-
-
-@pytest.mark.parametrize("broken", [{}, {"version": 1}, {"version": 1, "worked": [3], "lost": []}])
-def test_a_state_that_cannot_be_read_is_refused(broken: dict[str, object]) -> None:
-    with pytest.raises(WireError, match="functions"):
-        functions.restored(broken)
-
-
-def test_a_loss_is_told_with_both_drivers_its_reason_and_the_way_back() -> None:
-    machine = Machine().well()
-    machine.driver = NEW
-    machine.pass_s(60).cuda(Reason.INIT_FAILED).cuda(Reason.INIT_FAILED)
-    told = lostwords.alert(machine.lost[0], {}, Platform.WSL2)
-    assert told.summary == ("CUDA no longer works since driver 572.16 -> 576.02: cuInit says no")
-    assert told.labels == {"kind": "cuda", "old": OLD, "new": NEW}
-    assert (told.fix or "").startswith("mend it; to go back to driver 572.16 in Windows")
-    assert [(cause.old, cause.new) for cause in told.causes] == [(OLD, NEW)]

@@ -6,10 +6,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from gpud.core.advice import Platform
+from gpud.agent.alerts.causes import likely
 from gpud.core.alerts import Cause
-from gpud.core.causes import likely, words
-from gpud.core.slowfix import fix
+from gpud.core.causes import words
 
 if TYPE_CHECKING:
     from gpud.core.sample import Condition
@@ -157,19 +156,3 @@ def test_kernels_that_differ_in_their_names_only_keep_them() -> None:
 def test_where_nothing_differs_that_is_said() -> None:
     (cause,) = likely(runs(), runs(), cpu_slower=False)
     assert words(cause) == "nothing that gpud records changed"
-
-
-def test_the_way_back_is_told_in_the_words_of_the_machine() -> None:
-    driver = (Cause("driver", "572.16", "576.02"),)
-    assert "Roll Back Driver" in fix(driver, Platform.WSL2, "")
-    assert fix(driver, Platform.LINUX, "").startswith("to go back, install the driver's packages")
-    kernel = (Cause("kernel", "6.6.75", "6.6.87"),)
-    assert "wsl --update" in fix(kernel, Platform.WSL2, "")
-    assert "wsl" not in fix(kernel, Platform.LINUX, "")
-
-
-@pytest.mark.parametrize("platform", list(Platform))
-@pytest.mark.parametrize("kind", ["driver", "power_limit", "thermal", "cpu", "nothing", "python"])
-def test_every_fix_ends_with_how_to_live_with_it(platform: Platform, kind: str) -> None:
-    told = fix((Cause(kind, "1", "2"),), platform, "0123abcd")
-    assert told.endswith("`gpud baseline accept 0123abcd`")

@@ -1,7 +1,7 @@
-"""Alertmanager's webhook document, version "4", as its receivers read it.
+"""Alertmanager's webhook document, version "4".
 
 Source: Prometheus' documentation of ``webhook_config``, and what Debian's Alertmanager posts (a
-test compares the two). One group of alerts for each machine: many of them share a receiver.
+test compares the two). The alerts of one machine are one group: many machines share a receiver.
 """
 
 from __future__ import annotations
@@ -9,42 +9,41 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
-from gpud.core.message import word, worst_first
+from gpud.agent.alerts.message import word, worst_first
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from gpud.agent.alerts.message import Message
     from gpud.core.alerts import Alert
-    from gpud.core.message import Message
 
 VERSION: Final = "4"
 MOST: Final = 64
-"""Alerts in one document; how many were left out is in ``truncatedAlerts``."""
+"""Alerts in one document; ``truncatedAlerts`` counts the others."""
 STILL_FIRING: Final = "0001-01-01T00:00:00Z"
 INSTANCE: Final = "instance"
 _OFFSET, _PRIME, _64_BITS = 0xCBF29CE484222325, 0x100000001B3, (1 << 64) - 1  # FNV-1a
-_LAST_S: Final = 253402300799.0  # of the year 9999
+_YEAR_9999_S: Final = 253402300799.0
 
 
 def document(message: Message, *, instance: str, receiver: str, url: str) -> dict[str, Any]:
-    """Give the document of a message: the whole group, as Alertmanager sends it.
+    """Return the document of a message: the whole group, as Alertmanager sends it.
 
-    ``instance`` names the machine, ``url`` is where gpud answers, without a slash at its end.
+    ``instance`` names the machine; ``url`` is gpud's own address, without a slash at its end.
     """
     instance = word(instance)
     new = {alert.fingerprint for alert in message.firing}
-    standing = (one for one in message.standing if one.fingerprint not in new)
+    standing = (alert for alert in message.standing if alert.fingerprint not in new)
     alerts = (*worst_first((*message.firing, *standing)), *message.resolved)
-    told = [_alert(alert, instance, url) for alert in alerts[:MOST]]
-    group = {INSTANCE: instance}
+    sent = [_alert(alert, instance, url) for alert in alerts[:MOST]]
     quoted = instance.replace("\\", "\\\\").replace('"', '\\"')
     return {
         "receiver": receiver,
         "status": "firing" if any(alert.firing for alert in alerts) else "resolved",
-        "alerts": told,
-        "groupLabels": group,
-        "commonLabels": _common([one["labels"] for one in told]),
-        "commonAnnotations": _common([one["annotations"] for one in told]),
+        "alerts": sent,
+        "groupLabels": {INSTANCE: instance},
+        "commonLabels": _common([alert["labels"] for alert in sent]),
+        "commonAnnotations": _common([alert["annotations"] for alert in sent]),
         "externalURL": url,
         "version": VERSION,
         "groupKey": f'{{}}:{{{INSTANCE}="{quoted}"}}',
@@ -53,7 +52,7 @@ def document(message: Message, *, instance: str, receiver: str, url: str) -> dic
 
 
 def fingerprint(labels: Mapping[str, str]) -> str:
-    """Give the sixteen digits by which Alertmanager knows a set of labels."""
+    """Return the sixteen digits by which Alertmanager identifies a set of labels."""
     state = _OFFSET
     for name, value in sorted(labels.items()):
         for byte in f"{name}\0{value}\0".encode(errors="replace").replace(b"\0", b"\xff"):
@@ -62,8 +61,8 @@ def fingerprint(labels: Mapping[str, str]) -> str:
 
 
 def rfc3339(at_s: float) -> str:
-    """Write Unix time as Alertmanager does; what no calendar has becomes its nearest day."""
-    moment = datetime.fromtimestamp(min(max(at_s, 0.0), _LAST_S), UTC)
+    """Write Unix time as Alertmanager does; a time beyond the calendar becomes its nearest day."""
+    moment = datetime.fromtimestamp(min(max(at_s, 0.0), _YEAR_9999_S), UTC)
     text = moment.isoformat(timespec="milliseconds").removesuffix("+00:00")
     return f"{text.rstrip('0').rstrip('.') if '.' in text else text}Z"
 
@@ -80,7 +79,7 @@ def _alert(alert: Alert, instance: str, url: str) -> dict[str, Any]:
         "summary": alert.summary,
         "description": alert.description,
         "runbook_url": f"{url}{alert.runbook}",
-        **({"fix": alert.fix} if alert.fix else {}),
+        "fix": alert.fix or "",
     }
     return {
         "status": "firing" if alert.firing else "resolved",
@@ -96,5 +95,5 @@ def _alert(alert: Alert, instance: str, url: str) -> dict[str, Any]:
 def _common(sets: list[dict[str, str]]) -> dict[str, str]:
     if not sets:
         return {}
-    shared = set(sets[0].items()).intersection(*(one.items() for one in sets[1:]))
+    shared = set(sets[0].items()).intersection(*(pairs.items() for pairs in sets[1:]))
     return dict(sorted(shared))

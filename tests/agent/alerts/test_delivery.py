@@ -1,0 +1,348 @@
+"""Delivery as a whole: real sinks, real sockets, a real history; time is short, not faked."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import pytest
+import structlog
+
+from gpud.agent.alerts.sink import configured
+from gpud.agent.clocks import now
+from gpud.agent.store import FILE
+from gpud.core.alerts import SINK_FAILING
+from gpud.core.clock import Instant
+from gpud.core.errors import DeliveryError
+from gpud.core.events import ClockJumped
+from gpud.core.health import Level
+from tests.agent.alerts.story import SOON, RecordingSink, delivering
+from tests.agent.alerts.telling import LOST, SLOW, context, receiver, says
+from tests.agent.scraping import scrape
+from tests.agent.ticking import HELD_UP_S, ticking
+
+if TYPE_CHECKING:
+    import socket
+    from pathlib import Path
+
+DOWN = DeliveryError("host: down", reason="refused", fix="start it")
+
+
+def test_every_sink_gets_an_alert_once_and_its_end(tmp_path: Path) -> None:
+    one, two = RecordingSink("one"), RecordingSink("two")
+
+    async def run() -> None:
+        async with delivering(tmp_path, one, two) as story:
+            story.fire(SLOW)
+            await story.when(lambda: one.messages and two.messages, "both have it")
+            story.fire(replace(SLOW, updated_s=time.time()))
+            story.fire()
+            await story.when(lambda: len(one.messages) == len(two.messages) == 2, "its end")
+            assert story.health.level is Level.OK
+            assert (story.state_of("one").sent, story.state_of("one").failed) == (2, 0)
+
+    asyncio.run(run())
+    assert one.sent == two.sent == [f"+{SLOW.name}", f"-{SLOW.name}"]
+
+
+def test_alerts_within_the_wait_are_one_message(tmp_path: Path) -> None:
+    one = RecordingSink()
+
+    async def run() -> None:
+        text = "group_wait_s = 1.0\nwarm_up_s = 0.0\n"
+        async with delivering(tmp_path, one, text=text) as story:
+            story.fire(SLOW)
+            await story.when(lambda: story.board.read().alerts, "the first")
+            story.fire(SLOW, LOST)
+            await story.when(lambda: one.messages, "a message")
+
+    asyncio.run(run())
+    assert [len(message.firing) for message in one.messages] == [2]
+
+
+def test_a_restart_repeats_nothing_and_sends_the_end_of_what_was_sent_before(
+    tmp_path: Path,
+) -> None:
+    one = RecordingSink()
+
+    async def run() -> None:
+        async with delivering(tmp_path, one) as story:
+            story.fire(SLOW)
+            await story.when(lambda: one.messages, "a message")
+        async with delivering(tmp_path, one) as story:
+            await story.when(lambda: story.board.read().alerts, "what fired before")
+            story.fire(SLOW, LOST)
+            await story.when(lambda: len(one.messages) == 2, "the new one")
+        async with delivering(tmp_path, one) as story:
+            await story.when(lambda: story.board.read().alerts, "what fired before")
+            story.fire(LOST)
+            await story.when(lambda: len(one.messages) == 3, "the end")
+
+    asyncio.run(run())
+    assert one.sent == [f"+{SLOW.name}", f"+{LOST.name}", f"-{SLOW.name}"]
+
+
+def test_a_history_that_cannot_be_read_at_the_start_is_awaited(tmp_path: Path) -> None:
+    before, after = RecordingSink("one"), RecordingSink("one")
+    file, aside = tmp_path / FILE, tmp_path / "aside"
+
+    async def run() -> None:
+        async with delivering(tmp_path, before) as story:
+            story.fire(SLOW)
+            await story.when(lambda: before.messages, "a message")
+        file.rename(aside)
+        file.mkdir()
+        # The history comes back while it is quiet, on a busy machine too.
+        quiet = "group_wait_s = 0.0\nwarm_up_s = 30.0\n"
+        async with delivering(tmp_path, after, text=quiet) as story:
+            story.fire(LOST)
+            await story.when(lambda: story.board.read().alerts, "an alert without a history")
+            file.rmdir()
+            aside.rename(file)
+            await story.when(lambda: len(story.board.read().alerts) == 2, "what fired before")
+            story.fire(LOST)
+            await story.when(lambda: after.messages, "the end")
+
+    asyncio.run(run())
+    assert after.sent == [f"-{SLOW.name}"]
+
+
+def test_without_a_history_alerts_are_sent_all_the_same(tmp_path: Path) -> None:
+    one = RecordingSink()
+    (tmp_path / FILE).mkdir()  # no database can be opened there
+
+    async def run() -> None:
+        async with delivering(tmp_path, one) as story:
+            story.fire(SLOW)
+            await story.when(lambda: one.messages, "a message")
+
+    asyncio.run(run())
+
+
+def test_after_a_long_pause_nothing_new_is_sent_for_a_while(tmp_path: Path) -> None:
+    one = RecordingSink()
+
+    async def run() -> None:
+        text = "group_wait_s = 0.0\nwarm_up_s = 0.5\n"
+        async with delivering(tmp_path, one, text=text) as story:
+            begun = now()
+            story.board.post(ClockJumped(3600.0, begun.wall_s, begun.mono_s))
+            story.fire(SLOW)
+            await story.when(lambda: one.messages, "a message after all")
+            assert now().mono_s - begun.mono_s >= 0.5
+
+    asyncio.run(run())
+
+
+def test_a_sink_that_hangs_delays_neither_the_others_nor_a_scrape(tmp_path: Path) -> None:
+    def hang(connection: socket.socket) -> None:
+        connection.recv(1)
+
+    async def run() -> None:
+        with receiver(hang) as dead, receiver() as well:
+            urls = f'{SOON}webhook_urls = ["{dead.url()}", "{well.url()}"]\n'
+            async with (
+                delivering(tmp_path, text=urls, timeout_s=5.0) as story,
+                ticking() as gap,
+            ):
+                story.fire(SLOW)
+                await story.when(lambda: dead.requests and well.requests, "both requests")
+                scraped = scrape(story.board.read(), now())
+                assert 'gpud_notifications_total{sink="webhook"} 0.0' in scraped
+                assert 'gpud_notifications_failures_total{sink="webhook_2"} 0.0' in scraped
+                await story.when(lambda: story.state_of("webhook_2").sent, "the other one")
+                assert story.state_of("webhook").failed == 0  # it still waits
+                await story.when(lambda: story.state_of("webhook").failed, "the deadline")
+            assert gap.largest_s < HELD_UP_S
+
+    asyncio.run(run())
+
+
+def test_after_an_outage_a_sink_gets_the_present_state(tmp_path: Path) -> None:
+    one = RecordingSink(error=DOWN)
+
+    async def run() -> None:
+        async with delivering(tmp_path, one) as story:
+            for number in range(3):
+                story.fire(replace(SLOW, labels={"gpu": str(number)}))
+                tries = one.tries
+                await story.when(lambda tries=tries: one.tries > tries, "a try")  # type: ignore[misc]
+                story.fire()
+            story.fire(LOST)
+            await story.when(
+                lambda: [a for a in story.board.read().alerts if a.name == LOST.name], "the last"
+            )
+            one.error = None
+            await story.when(lambda: one.messages, "a message at last")
+
+    asyncio.run(run())
+    assert one.sent == [f"+{LOST.name}"]
+
+
+def test_a_sink_that_fails_is_reported_by_the_others_until_it_delivers(tmp_path: Path) -> None:
+    dead, well = RecordingSink("webhook", error=DOWN), RecordingSink("log")
+
+    async def run() -> None:
+        async with delivering(tmp_path, dead, well) as story:
+            story.fire(SLOW)
+            await story.when(lambda: f"+{SINK_FAILING}" in well.sent, "the alert about it")
+            assert dead.tries >= 3
+            assert (story.health.level, story.health.reason) == (Level.DEGRADED, "refused")
+            assert (story.health.fix, story.health.detail) == ("start it", "webhook: host: down")
+            assert (story.state_of("webhook").sent, story.state_of("webhook").reason) == (
+                0,
+                "refused",
+            )
+        async with delivering(tmp_path, dead, well) as story:  # a restart does not end it
+            await story.when(lambda: story.state_of("webhook").failed, "a failure")
+            dead.error = None
+            await story.when(lambda: f"-{SINK_FAILING}" in well.sent, "its end")
+            assert story.health.reason is None
+            assert story.state_of("webhook").reason is None
+
+    asyncio.run(run())
+    assert dead.sent == [f"+{SLOW.name}"]  # nothing about itself
+    assert well.sent == [f"+{SLOW.name}", f"+{SINK_FAILING}", f"-{SINK_FAILING}"]
+
+
+def test_the_alert_about_a_sink_ends_when_nothing_waits_for_it(tmp_path: Path) -> None:
+    dead, well = RecordingSink("webhook", error=DOWN), RecordingSink("log")
+
+    async def run() -> None:
+        async with delivering(tmp_path, dead, well) as story:
+            story.fire(SLOW)
+            await story.when(lambda: f"+{SINK_FAILING}" in well.sent, "the alert about it")
+            story.fire()
+            await story.when(lambda: f"-{SINK_FAILING}" in well.sent, "its end")
+            assert story.health.level is Level.DEGRADED  # as long as nothing was delivered
+
+    asyncio.run(run())
+    assert dead.sent == []
+
+
+def test_the_alert_about_a_sink_that_is_not_configured_any_more_ends(tmp_path: Path) -> None:
+    dead, well = RecordingSink("webhook", error=DOWN), RecordingSink("log")
+
+    async def run() -> None:
+        async with delivering(tmp_path, dead, well) as story:
+            story.fire(SLOW)
+            await story.when(lambda: f"+{SINK_FAILING}" in well.sent, "the alert about it")
+        async with delivering(tmp_path, well) as story:
+            await story.when(lambda: f"-{SINK_FAILING}" in well.sent, "its end")
+
+    asyncio.run(run())
+
+
+def test_a_refused_message_is_not_repeated_and_reported_after_ten_minutes(tmp_path: Path) -> None:
+    passed_s = [0.0]
+
+    def clock() -> Instant:
+        return Instant(time.time() + passed_s[0], time.monotonic() + passed_s[0])
+
+    async def run() -> None:
+        well = RecordingSink("log")
+        with receiver(says("404 Not Found")) as there:
+            text = f'{SOON}webhook_urls = ["{there.url("/T0KEN")}"]\n'
+            [webhook] = [
+                one for one in configured(context(tmp_path, text)).usable if one.name == "webhook"
+            ]
+            async with delivering(tmp_path, webhook, well, clock=clock) as story:
+                story.fire(SLOW)
+                await story.when(lambda: story.state_of("webhook").failed == 1, "a refusal")
+                story.fire(SLOW, LOST)
+                await story.when(lambda: story.state_of("webhook").failed == 2, "another one")
+                assert SINK_FAILING not in " ".join(well.sent)
+                passed_s[0] = 601.0
+                await story.when(lambda: f"+{SINK_FAILING}" in well.sent, "the alert about it")
+                assert len(there.requests) == 2
+                assert "T0KEN" not in repr(story.board.read())
+                assert "T0KEN" not in scrape(story.board.read(), now())
+
+    asyncio.run(run())
+
+
+def test_a_sink_that_raises_stops_no_other_and_its_words_are_not_shown(tmp_path: Path) -> None:
+    bad, well = RecordingSink("bad", error=ValueError("http://T0KEN@host")), RecordingSink("log")
+
+    async def run() -> None:
+        async with delivering(tmp_path, bad, well) as story:
+            story.fire(SLOW)
+            await story.when(lambda: well.messages and story.state_of("bad").failed, "both")
+            assert story.state_of("bad").reason == "crashed"
+            assert "ValueError" in (story.state_of("bad").detail or "")
+            assert "T0KEN" not in repr(story.board.read())
+
+    with structlog.testing.capture_logs() as logged:
+        asyncio.run(run())
+    assert "T0KEN" not in repr(logged)
+
+
+def test_sinks_that_cannot_deliver_are_reported_before_the_first_alert(tmp_path: Path) -> None:
+    one = RecordingSink("toast", unready=DeliveryError("is off", reason="interop_off", fix="on"))
+    two = RecordingSink("apprise", unready=DeliveryError("is not there", reason="no", fix="add"))
+
+    async def run() -> None:
+        async with delivering(tmp_path, one, two) as story:
+            await story.when(lambda: "; " in (story.health.detail or ""), "both")
+            assert story.health.level is Level.DEGRADED
+            assert story.health.fix == "toast: on; apprise: add"
+            assert (story.state_of("toast").reason, story.state_of("toast").failed) == (
+                "interop_off",
+                0,
+            )
+            story.fire(SLOW)
+            await story.when(lambda: one.messages and two.messages, "both messages")
+            await story.when(lambda: story.health.level is Level.OK, "good health")
+
+    asyncio.run(run())
+
+
+def test_the_notice_shows_what_fires_across_a_restart(tmp_path: Path) -> None:
+    path = tmp_path / "run/gpud/notice"
+
+    def text() -> str:
+        return path.read_text() if path.exists() else ""
+
+    async def run() -> None:
+        async with delivering(tmp_path) as story:
+            story.fire(SLOW)
+            await story.when(text, "a line")
+        path.write_text("")  # a boot empties /run
+        async with delivering(tmp_path) as story:
+            await story.when(text, "the line again")
+            assert text() == f"{SLOW.summary.replace('µ', 'u')}\n"
+            story.state.acknowledge(SLOW.fingerprint, time.time())
+            await story.when(lambda: not text(), "nothing, for it is acknowledged")
+            story.fire(SLOW, LOST)
+            await story.when(text, "the next line")
+            story.fire(SLOW)
+            await story.when(lambda: text().startswith("resolved: "), "its end")
+
+    asyncio.run(run())
+
+
+def test_a_sink_that_does_not_exist_cannot_be_disabled_in_silence(tmp_path: Path) -> None:
+    there = configured(context(tmp_path, 'disabled = ["notice", "telegram"]'))
+    assert [sink.name for sink in there.usable] == ["log"]
+    assert "no such sink" in there.refused["telegram"]
+
+
+@pytest.mark.parametrize("jump_s", [-86400.0, 86400.0 * 400])
+def test_a_wall_clock_that_jumps_repeats_nothing(tmp_path: Path, jump_s: float) -> None:
+    one, offset_s = RecordingSink(), [0.0]
+
+    def clock() -> Instant:
+        return Instant(time.time() + offset_s[0], time.monotonic())
+
+    async def run() -> None:
+        async with delivering(tmp_path, one, clock=clock) as story:
+            story.fire(SLOW)
+            await story.when(lambda: one.messages, "a message")
+            offset_s[0] = jump_s
+            story.fire(replace(SLOW, updated_s=clock().wall_s), LOST)
+            await story.when(lambda: len(one.messages) == 2, "the new one")
+
+    asyncio.run(run())
+    assert one.sent == [f"+{SLOW.name}", f"+{LOST.name}"]

@@ -1,0 +1,378 @@
+"""The alert state over a real history: what is published, written, and known after a restart."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sqlite3
+from contextlib import closing
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from gpud.agent.alerts import rows
+from gpud.agent.alerts.state import SHOWN_ENDED_S, AlertState
+from gpud.agent.board import Board
+from gpud.agent.store import FILE, History
+from gpud.core.alerts import Alert, Severity
+from gpud.core.clock import Instant
+from gpud.core.contexts import Difference
+from gpud.core.detector import Parameters
+from gpud.core.errors import StoreError
+from gpud.core.events import HealthSet
+from gpud.core.health import Level
+from gpud.core.judging import Decided, Judging
+from gpud.core.snapshot import Snapshot
+from gpud.core.text import escaped
+from tests.agent.alerts.alarms import NOW_S, alarm, finding, grave, standing
+from tests.snapshots import full
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+    from pathlib import Path
+
+    from gpud.agent.alerts.slowdowns import Finding
+    from gpud.core.statusdocument import ToldAlert
+
+
+@dataclass
+class Life:
+    """One run of an agent, with a clock that is moved by hand."""
+
+    history: History
+    mono_s: float = 500.0
+    board: Board = field(default_factory=lambda: Board(Snapshot("0.1.0", NOW_S)))
+
+    def __post_init__(self) -> None:
+        self.state = AlertState(
+            self.history,
+            board=self.board,
+            now=lambda: Instant(NOW_S + self.mono_s, self.mono_s),
+        )
+
+    async def alarm(self, *findings: Finding) -> None:
+        """Let the detector raise alarms."""
+        self.state.add(
+            Decided(
+                one.key,
+                one.unit,
+                one.alarm,
+                standing(judged=one.judged),
+                tuple(Difference(c.kind, c.old or "", c.new or "") for c in one.changed),
+            )
+            for one in findings
+        )
+        await self.state.update(Judging(Parameters()))
+
+    def health(self, level: Level, component: str = "dockerd") -> None:
+        now_s = NOW_S + self.mono_s
+        self.board.post(HealthSet(component, level, now_s, reason="x", detail="down", fix="up"))
+
+    def pass_s(self, seconds: float) -> None:
+        for _ in range(int(seconds)):
+            self.mono_s += 1
+            self.state.step()
+
+    @property
+    def firing(self) -> list[Alert]:
+        return [one for one in self.board.read().alerts if one.firing]
+
+    async def rows(self) -> list[ToldAlert]:
+        return await self.history.ask(
+            lambda store: store.read(lambda rows_: rows.within(rows_, 0.0))
+        )
+
+
+def living(folder: Path, test: Callable[[Life], Awaitable[None]], **life: Any) -> None:
+    async def lived() -> None:
+        history = History(folder, now=lambda: "stamp")
+        try:
+            await test(Life(history, **life))
+        finally:
+            await history.close()
+
+    asyncio.run(lived())
+
+
+def test_an_alarm_is_published_and_written_and_known_after_a_restart(tmp_path: Path) -> None:
+    async def first(life: Life) -> None:
+        await life.state.load()
+        await life.alarm(grave())
+        life.state.acknowledge(life.firing[0].fingerprint, NOW_S + 1)
+        await life.state.settle()
+        (row,) = await life.rows()
+        (one,) = life.firing
+        assert (row.fingerprint, row.summary) == (one.fingerprint, one.summary)
+        assert row.evidence[0].slowdown == pytest.approx(1.6)
+
+    async def second(life: Life) -> None:
+        assert life.firing == []
+        await life.state.load()
+        await life.state.settle()
+        (one,) = life.firing
+        assert one.acknowledged_s == NOW_S + 1
+        await life.alarm(grave())  # as a replay does
+        assert life.firing == [one]
+        life.state.forget(grave().key, NOW_S + 901)
+        await life.state.close()
+        (row,) = await life.rows()
+        assert (row.ends_s, row.firing, life.firing) == (NOW_S + 901, False, [])
+        assert len(life.board.read().alerts) == 1
+        life.mono_s += SHOWN_ENDED_S + 500
+        life.pass_s(1)
+        assert life.board.read().alerts == ()
+
+    living(tmp_path, first)
+    living(tmp_path, second)
+
+
+def test_an_alarm_that_a_kill_lost_is_published_once_and_only_after_the_replay(
+    tmp_path: Path,
+) -> None:
+    async def killed(life: Life) -> None:
+        await life.alarm(grave())
+        assert len(life.firing) == 1
+
+    async def replayed(life: Life) -> None:
+        await life.state.load()
+        with life.state.replaying():
+            await life.alarm(grave(), finding("graph", alarm(seq=9)))
+            life.state.step()
+            assert life.firing == []
+            life.state.forget(finding("graph").key, NOW_S + 5)
+        await life.state.settle()
+        assert [row.stream.mode for row in life.firing[0].evidence] == ["submit"]
+        assert len(await life.rows()) == 1
+
+    living(tmp_path, killed)
+    living(tmp_path, replayed)
+
+
+def test_nothing_is_written_while_nothing_changes(tmp_path: Path) -> None:
+    async def quiet(life: Life) -> None:
+        await life.state.load()
+        life.pass_s(1)  # it learns what machine this is
+        await life.alarm(grave())
+        with closing(sqlite3.connect(tmp_path / FILE)) as other:
+            before = other.execute("PRAGMA data_version").fetchone()
+            for _ in range(50):
+                life.pass_s(10)
+                await life.alarm(grave())
+            assert other.execute("PRAGMA data_version").fetchone() == before
+            life.state.forget(grave().key, NOW_S)
+            await life.state.settle()
+            assert other.execute("PRAGMA data_version").fetchone() != before
+
+    living(tmp_path, quiet)
+
+
+def test_a_failed_component_is_an_alert_and_a_restart_does_not_end_it(tmp_path: Path) -> None:
+    async def first(life: Life) -> None:
+        await life.state.load()
+        life.health(Level.FAILED)
+        life.pass_s(119)
+        assert life.firing == []
+        life.pass_s(2)
+        (one,) = life.firing
+        assert (one.name, one.labels, one.fix) == ("GpudUnwell", {"component": "dockerd"}, "up")
+        await life.state.close()
+
+    async def second(life: Life) -> None:
+        await life.state.load()
+        life.pass_s(30)  # nothing is known of dockerd yet
+        assert len(life.firing) == 1
+        life.health(Level.FAILED)
+        life.pass_s(30)
+        assert len(life.firing) == 1
+        life.health(Level.OK)
+        life.pass_s(1)
+        assert life.firing == []
+
+    async def third(life: Life) -> None:
+        await life.state.load()
+        life.pass_s(5)
+        assert len(life.firing) == 1
+        life.pass_s(900)
+        assert life.firing == []  # a component that there is no more
+
+    living(tmp_path, first)
+    (copied := tmp_path / "copied").mkdir()
+    (copied / FILE).write_bytes((tmp_path / FILE).read_bytes())
+    living(tmp_path, second)
+    living(copied, third)
+
+
+def test_without_a_readable_history_alerts_are_published_and_joined_later(tmp_path: Path) -> None:
+    folder, aside = tmp_path / "state", tmp_path / "aside"
+    folder.mkdir()
+
+    async def before(life: Life) -> None:
+        await life.state.load()
+        await life.alarm(finding("graph"))
+        await life.state.close()
+
+    async def blocked(life: Life) -> None:
+        with pytest.raises(StoreError):
+            await life.state.load()
+        life.health(Level.FAILED, "store")
+        await life.alarm(grave())
+        life.pass_s(130)
+        assert {one.name for one in life.firing} == {"GpudUnwell", "GpudDriverRegression"}
+        aside.rename(folder)
+        await life.state.load()
+        await life.state.settle()
+        alerts = {one.name: one for one in life.firing}
+        assert len(alerts["GpudDriverRegression"].evidence) == 2
+        assert len(await life.rows()) == 2
+
+    living(folder, before)
+    folder.rename(aside)
+    living(folder, blocked)
+
+
+@pytest.mark.parametrize("body", ["[1", "{}", '{"version": 2, "cases": []}', '{"cases": [{}]}'])
+def test_a_damaged_state_is_begun_anew_and_its_alerts_are_over(tmp_path: Path, body: str) -> None:
+    async def before(life: Life) -> None:
+        await life.state.load()
+        await life.alarm(grave())
+        await life.state.close()
+
+    async def after(life: Life) -> None:
+        await life.state.load()
+        await life.state.settle()
+        assert life.firing == []
+        (row,) = await life.rows()
+        assert (row.firing, row.ends_s, row.updated_s) == (False, NOW_S + 500.0, NOW_S + 500.0)
+        assert row.summary.startswith("submission")
+
+    living(tmp_path, before)
+    with closing(sqlite3.connect(tmp_path / FILE)) as connection, connection:
+        connection.execute("UPDATE states SET body = ? WHERE name = 'ledger'", (body,))
+    living(tmp_path, after)
+
+
+def test_a_row_that_is_no_alert_is_passed_over(tmp_path: Path) -> None:
+    async def test(life: Life) -> None:
+        await life.state.load()
+        await life.alarm(grave())
+        assert len(await life.rows()) == 1
+        with closing(sqlite3.connect(tmp_path / FILE)) as connection, connection:
+            connection.execute("UPDATE alerts SET body = ?", (json.dumps({"name": 3}),))
+        assert await life.rows() == []
+
+    living(tmp_path, test)
+
+
+def test_a_history_that_was_begun_anew_gets_all_that_is_known(tmp_path: Path) -> None:
+    def delete() -> None:
+        for file in tmp_path.glob(f"{FILE}*"):
+            file.unlink()
+
+    async def first(life: Life) -> None:
+        await life.state.load()
+        await life.alarm(grave())
+        delete()
+        await life.history.append()  # as the next run does
+        await life.state.settle()
+        assert len(await life.rows()) == 1
+
+    async def second(life: Life) -> None:
+        await life.state.load()
+        await life.state.settle()
+        assert len(life.firing) == 1
+
+    living(tmp_path, first)
+    living(tmp_path, second)
+
+
+def test_that_there_are_no_alerts_is_published_once_the_past_is_known(tmp_path: Path) -> None:
+    async def test(life: Life) -> None:
+        life.pass_s(1)
+        assert life.board.read().alerts_s is None
+        await life.state.load()
+        life.pass_s(1)
+        published_s = life.board.read().alerts_s
+        assert published_s is not None
+        life.pass_s(100)
+        assert (life.board.read().alerts, life.board.read().alerts_s) == ((), published_s)
+
+    living(tmp_path, test)
+
+
+def test_the_task_goes_on_while_the_disk_does_not_answer(tmp_path: Path) -> None:
+    published = asyncio.Event()
+
+    async def test(life: Life) -> None:
+        life.health(Level.OK)
+        published.clear()
+        life.state.sync("GpudX", [condition("x", 0.0)], 0.0)
+        running = asyncio.create_task(life.state.run())
+        async with asyncio.timeout(20):
+            await published.wait()
+        assert len(life.firing) == 1
+        assert not running.done()
+        running.cancel()
+
+    board = Board(Snapshot("0.1.0", NOW_S), changed=published.set)
+    living(tmp_path / "nowhere", test, board=board)
+
+
+def test_gpus_are_called_by_their_number_and_name(tmp_path: Path) -> None:
+    uuid = next(iter(full().gpus))
+
+    async def test(life: Life) -> None:
+        await life.alarm(grave(gpu="GPU-1"), finding("graph", gpu=uuid))
+        life.pass_s(1)
+        (one,) = life.firing
+        assert f"GPU 0 ({escaped(full().gpus[uuid].name)})" in one.description
+
+    living(tmp_path, test, board=Board(full()))
+
+
+def condition(
+    words: str, at_s: float, severity: Severity = Severity.WARNING, label: str = "store"
+) -> Alert:
+    return Alert("GpudX", severity, {"component": label}, words, words, at_s, at_s)
+
+
+def test_a_condition_begins_once_and_changes_its_words_now_and_then(tmp_path: Path) -> None:
+    async def test(life: Life) -> None:
+        async def after(*alerts: Alert, keep: tuple[str, ...] = ()) -> list[Alert]:
+            life.state.sync("GpudX", alerts, NOW_S + 70, keep=keep)
+            await life.state.settle()
+            return life.firing
+
+        first = await after(condition("3 runs wait", NOW_S))
+        assert await after(condition("4 runs wait", NOW_S + 1)) == first
+        (graver,) = await after(condition("4 runs", NOW_S + 1, Severity.CRITICAL))
+        assert (graver.severity, graver.starts_s) == (Severity.CRITICAL, NOW_S)
+        life.state.acknowledge(graver.fingerprint, NOW_S + 5)
+        life.state.acknowledge(graver.fingerprint, NOW_S + 9)
+        (later,) = await after(condition("90 runs", NOW_S + 62, Severity.CRITICAL))
+        assert (later.summary, later.starts_s, later.acknowledged_s) == (
+            "90 runs",
+            NOW_S,
+            NOW_S + 5,
+        )
+        assert await after(keep=("store",)) == [later]
+        assert await after() == []
+        assert [one.ends_s for one in life.board.read().alerts] == [NOW_S + 70]
+        again = await after(condition("again", NOW_S - 90))  # by a clock that was set back
+        assert [one.starts_s for one in again] == [NOW_S - 90]
+        assert life.board.read().alerts == tuple(again)
+
+    living(tmp_path, test)
+
+
+def test_the_first_alert_is_the_gravest_that_is_not_acknowledged(tmp_path: Path) -> None:
+    async def test(life: Life) -> None:
+        mild, bad = condition("a", 0.0, label="a"), condition("b", 0.0, Severity.CRITICAL, "b")
+        life.state.sync("GpudX", [mild, bad], 0.0)
+        await life.state.settle()
+        assert life.board.read().alerts == (bad, mild)
+        life.state.acknowledge(bad.fingerprint, NOW_S)
+        await life.state.settle()
+        assert [one.summary for one in life.board.read().alerts] == ["a", "b"]
+
+    living(tmp_path, test)
