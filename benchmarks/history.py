@@ -29,8 +29,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 from starlette.datastructures import QueryParams
 
 from gpud.agent import charts, reader, rolluprows
-from gpud.agent.history.command import RUNS_AT_ONCE
 from gpud.agent.historyrows import runs_after
+from gpud.agent.serve.exporting import RUNS_AT_ONCE
 from gpud.agent.store import FILE, Run, Store
 from gpud.agent.wanted import Wanted
 from gpud.agent.web.api.history import parsed

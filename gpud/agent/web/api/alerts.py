@@ -37,28 +37,28 @@ PARAMETERS: Final = (SINCE, LIMIT)
 def route(read: Callable[[], Snapshot], history: History) -> Route:
     """Make the route. A history that cannot be read is a 503 with its reason.
 
-    What fires is in the snapshot, and told as well when no past is asked for and no disk answers.
+    What fires is in the snapshot: without ``since`` no disk is needed.
     """
 
     async def alerts(query: QueryParams) -> Body:
-        since_s, limit = SINCE.one(query), LIMIT.one(query)
-        most = USUAL if limit is None else limit
+        since_s, limit = SINCE.one(query), LIMIT.one(query) or USUAL
         firing = [alert(one) for one in read().alerts if one.firing]
         if since_s is None:
-            return _told(firing, (), most)
-        begin_s = since_s
+            return _answer(firing, (), limit)
         past = await answers.ask(
             history,
-            lambda store: store.read(lambda connection: rows.within(connection, begin_s, most + 1)),
+            lambda store: store.read(
+                lambda connection: rows.within(connection, since_s, limit + 1)
+            ),
         )
         # A thousand alerts with their evidence are megabytes.
-        return await asyncio.to_thread(_told, firing, past, most)
+        return await asyncio.to_thread(_answer, firing, past, limit)
 
     return answers.route(PATH, PARAMETERS, alerts)
 
 
-def _told(firing: list[ToldAlert], past: Iterable[ToldAlert], most: int) -> Body:
-    """Put what fires first, each alert once: the history may be a moment behind."""
-    known = {(one.fingerprint, one.starts_s) for one in firing}
-    told = [*firing, *(one for one in past if (one.fingerprint, one.starts_s) not in known)]
-    return Body.of(AlertsAnswer(told[:most], len(told) > most))
+def _answer(firing: list[ToldAlert], past: Iterable[ToldAlert], limit: int) -> Body:
+    """List what fires first, and each alert once: the history may be a moment behind."""
+    current = {(one.fingerprint, one.starts_s) for one in firing}
+    listed = [*firing, *(one for one in past if (one.fingerprint, one.starts_s) not in current)]
+    return Body.of(AlertsAnswer(listed[:limit], len(listed) > limit))

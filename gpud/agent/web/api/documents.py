@@ -1,4 +1,4 @@
-"""What the API answers, as types: they are encoded as they stand, and described from themselves.
+"""Types of the API's answers: they are encoded as they are, and described from themselves.
 
 Moments are Unix seconds; a name that ends in ``_s`` and is no moment is a duration in seconds.
 """

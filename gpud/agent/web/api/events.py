@@ -6,6 +6,7 @@ Newest first, because what happened last is what one asks about and a limit cuts
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from gpud.agent.eventrows import MOST, Window
@@ -38,24 +39,23 @@ def route(history: History) -> Route:
     """Make the route. A history that cannot be read is a 503 with its reason."""
 
     async def events(query: QueryParams) -> Body:
-        wanted = window(query)
-        # One more than asked for: whether there are more is not worth a second question.
-        more = Window(wanted.since_s, wanted.until_s, wanted.kinds, wanted.limit + 1)
-        found = await answers.ask(history, lambda store: store.events(more))
-        shown = [
+        window = parsed(query)
+        # One more than asked for shows whether there are more.
+        larger = replace(window, limit=window.limit + 1)
+        entries = await answers.ask(history, lambda store: store.events(larger))
+        listed = [
             {**entry.body, "kind": entry.kind, "at_s": entry.at_s}
-            for entry in found[: wanted.limit]
+            for entry in entries[: window.limit]
         ]
-        answer = EventsAnswer(shown, len(found) > wanted.limit)
+        answer = EventsAnswer(listed, len(entries) > window.limit)
         return await asyncio.to_thread(Body.of, answer)
 
     return answers.route(PATH, PARAMETERS, events)
 
 
-def window(query: QueryParams) -> Window:
-    """Read the query. ``Errors: Unusable``."""
+def parsed(query: QueryParams) -> Window:
+    """Read the query. Errors: ``Unusable``."""
     since_s, until_s = SINCE.one(query), UNTIL.one(query)
     if since_s is not None and until_s is not None and since_s > until_s:
         raise Unusable("since", "since is later than until", "exchange the two", "bad_range")
-    limit = LIMIT.one(query)
-    return Window(since_s, until_s, KIND.all(query), USUAL if limit is None else limit)
+    return Window(since_s, until_s, KIND.all(query), LIMIT.one(query) or USUAL)

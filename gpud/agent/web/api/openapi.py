@@ -1,7 +1,7 @@
-"""/api/v1/openapi.json: every path in OpenAPI 3.1, out of what reads the questions and answers.
+"""/api/v1/openapi.json: every path in OpenAPI 3.1, generated from parameters and answer types.
 
-Parameters are those the routes refuse others by, and schemas are made of the types that are
-encoded: nothing is described twice. It is made when somebody first asks, and kept.
+Parameters are the objects that read the queries, schemas are made of the types that are encoded.
+The document is made when a client first asks for it.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class Question:
     summary: str
     answer: type
     parameters: Sequence[Parameter[Any]] = ()
-    refusals: Sequence[int] = ()  # beside those at the door
+    refusals: Sequence[int] = ()  # beside those of any path
 
 
 QUESTIONS: Final = (
@@ -77,7 +77,7 @@ WORDS: Final = {
     404: "A parameter names what there is not; the answer says what there is.",
     503: "The history cannot be read just now, or too many ask; the answer says why.",
 }
-AT_THE_DOOR: Final = {
+ANY_PATH: Final = {
     one.status: f"{one.detail[0].upper()}{one.detail[1:]}." for one in ANSWERS.values()
 }
 """What any path can answer before it is looked at: below /api as JSON, elsewhere as a line."""
@@ -105,28 +105,28 @@ def route() -> Route:
 def document() -> dict[str, Any]:
     """Make the whole description."""
     types = (*(question.answer for question in QUESTIONS), Refusal)
-    schemas, components = msgspec.json.schema_components(types, ref_template=REFERENCE)
-    said = dict(zip(types, schemas, strict=True))
+    references, schemas = msgspec.json.schema_components(types, ref_template=REFERENCE)
+    schema_of = dict(zip(types, references, strict=True))
+    refusals = {**ANY_PATH, **WORDS}
+    paths = {
+        **{one.path: _question(one, schema_of[one.answer]) for one in QUESTIONS},
+        PATH: _operation("This description", JSON, {"type": "object"}),
+        **_texts(),
+    }
     return {
         "openapi": "3.1.0",
         "info": {"title": "gpud", "version": VERSION, "description": _line(DESCRIPTION)},
-        "paths": _named(
-            {
-                **{one.path: {"get": _asked(one, said)} for one in QUESTIONS},
-                PATH: {"get": _plain("This description", JSON, {"type": "object"})},
-                **_beside(),
-            }
-        ),
+        "paths": {path: {"get": {**one, **_operation_id(path)}} for path, one in paths.items()},
         "components": {
-            "schemas": {name: _whole(schema) for name, schema in components.items()},
+            "schemas": {name: _complete(schema) for name, schema in schemas.items()},
             "responses": {
                 **{
-                    str(code): _refusal(words, JSON, said[Refusal])
-                    for code, words in {**AT_THE_DOOR, **WORDS}.items()
+                    str(code): _response(words, JSON, schema_of[Refusal])
+                    for code, words in refusals.items()
                 },
                 **{
-                    f"line_{code}": _refusal(words, LINE, {"type": "string"})
-                    for code, words in AT_THE_DOOR.items()
+                    f"line_{code}": _response(words, LINE, {"type": "string"})
+                    for code, words in ANY_PATH.items()
                 },
             },
             "securitySchemes": {"basic": {"type": "http", "scheme": "basic"}},
@@ -134,48 +134,50 @@ def document() -> dict[str, Any]:
     }
 
 
-def _asked(question: Question, said: Mapping[type, Any]) -> dict[str, Any]:
-    described = _plain(question.summary, JSON, said[question.answer], refusals=question.refusals)
-    described["parameters"] = [_parameter(one) for one in question.parameters]
-    return described
+def _question(question: Question, schema: Mapping[str, Any]) -> dict[str, Any]:
+    operation = _operation(question.summary, JSON, schema, refusals=question.refusals)
+    operation["parameters"] = [_parameter(one) for one in question.parameters]
+    return operation
 
 
-def _plain(
+def _operation(
     summary: str, media: str, schema: Mapping[str, Any], *, refusals: Sequence[int] = ()
 ) -> dict[str, Any]:
-    tag = {"ETag": {"description": "changes with the answer", "schema": {"type": "string"}}}
-    answer: dict[str, Any] = {"description": summary, "content": {media: {"schema": schema}}}
+    answer = _response(summary, media, schema)
     responses: dict[str, Any] = {"200": answer}
     if media == JSON:
-        answer["headers"] = tag
+        tag = {"description": "changes with the answer", "schema": {"type": "string"}}
+        answer["headers"] = {"ETag": tag}
         responses["304"] = {"description": "If-None-Match has the tag of the answer."}
     prefix = "" if media == JSON else "line_"
     responses |= {
         str(code): {"$ref": f"#/components/responses/{prefix}{code}"}
-        for code in sorted({*AT_THE_DOOR, *refusals})
+        for code in sorted({*ANY_PATH, *refusals})
     }
     return {"summary": summary, "security": [{}, {"basic": []}], "responses": responses}
 
 
-def _refusal(words: str, media: str, schema: Mapping[str, Any]) -> dict[str, Any]:
+def _response(words: str, media: str, schema: Mapping[str, Any]) -> dict[str, Any]:
     return {"description": words, "content": {media: {"schema": schema}}}
 
 
-def _beside() -> dict[str, Any]:
-    """Describe what monitoring asks for, which is no JSON."""
+def _texts() -> dict[str, Any]:
+    """Describe the paths for monitoring, which answer with text."""
     text = {"type": "string"}
-    metrics = _plain("Everything as metrics, in the text format of Prometheus", LINE, text)
-    openmetrics = "application/openmetrics-text"
-    metrics["responses"]["200"]["content"][openmetrics] = {"schema": text}
-    ready = _plain("Whether the first probes have ended", LINE, text)
-    unready = {"description": "Not yet.", "content": {LINE: {"schema": text}}}
-    ready["responses"]["503"] = unready
-    alive = _plain("Whether gpud answers", LINE, text)
+    metrics = _operation("Everything as metrics, in the text format of Prometheus", LINE, text)
+    metrics["responses"]["200"]["content"]["application/openmetrics-text"] = {"schema": text}
+    ready = _operation("Whether the first probes have ended", LINE, text)
+    ready["responses"]["503"] = _response("Not yet.", LINE, text)
     return {
-        "/metrics": {"get": metrics},
-        "/-/healthy": {"get": alive},
-        "/-/ready": {"get": ready},
+        "/metrics": metrics,
+        "/-/healthy": _operation("Whether gpud answers", LINE, text),
+        "/-/ready": ready,
     }
+
+
+def _operation_id(path: str) -> dict[str, str]:
+    """Name the operation, as generators of clients need it."""
+    return {"operationId": path.rpartition("/")[2].partition(".")[0]}
 
 
 def _parameter(parameter: Parameter[Any]) -> dict[str, Any]:
@@ -194,25 +196,18 @@ def _parameter(parameter: Parameter[Any]) -> dict[str, Any]:
     }
 
 
-def _whole(schema: Mapping[str, Any]) -> dict[str, Any]:
-    """Say that every field is there: what is not known is null, and nothing is left out."""
-    found = dict(schema)
-    if "properties" in found:
-        found["required"] = list(found["properties"])
-        found["properties"] = {
-            name: {key: value for key, value in one.items() if key != "default"}
-            for name, one in found["properties"].items()
+def _complete(schema: Mapping[str, Any]) -> dict[str, Any]:
+    """Mark every field as required: what is not known is null, and never absent."""
+    complete = dict(schema)
+    if "properties" in complete:
+        complete["required"] = list(complete["properties"])
+        complete["properties"] = {
+            name: {key: value for key, value in field.items() if key != "default"}
+            for name, field in complete["properties"].items()
         }
-    if "description" in found:
-        found["description"] = _line(found["description"])
-    return found
-
-
-def _named(paths: dict[str, Any]) -> dict[str, Any]:
-    """Give every operation the name that generators of clients ask for."""
-    for path, item in paths.items():
-        item["get"]["operationId"] = path.rpartition("/")[2].partition(".")[0]
-    return paths
+    if "description" in complete:
+        complete["description"] = _line(complete["description"])
+    return complete
 
 
 def _line(text: str) -> str:

@@ -34,7 +34,7 @@ def route(read: Callable[[], Snapshot], schedule: Schedule) -> Route:
 
 
 def document(snapshot: Snapshot, schedule: Schedule) -> ProbesAnswer:
-    """Tell of every probe that was listed, in the order of their names."""
+    """List every probe, in the order of their names."""
     return ProbesAnswer(
         tuple(
             _probe(snapshot, spec, schedule)
@@ -88,6 +88,6 @@ def _run(snapshot: Snapshot, key: ProbeKey, state: ProbeState) -> ProbeRun:
 
 
 def _figures(sample: Sample) -> ModeFigures:
-    held = sample.buckets
-    buckets = None if held is None else Histogram(LATENCY_BOUNDS_S, held.counts, held.total)
+    counted = sample.buckets
+    buckets = Histogram(LATENCY_BOUNDS_S, counted.counts, counted.total) if counted else None
     return ModeFigures(**figures(sample), buckets=buckets)

@@ -1,8 +1,7 @@
-"""Parameters of the questions, each told once: how it is read is how it is described."""
+"""Query parameters: each is read and described by the same object."""
 
 from __future__ import annotations
 
-import math
 import re
 from dataclasses import dataclass
 from datetime import datetime
@@ -37,12 +36,12 @@ class Unusable(Exception):  # noqa: N818  # reads as the fact it states
 
 
 class Unknown(Unusable):
-    """A parameter names what there is not; ``fix`` says what there is."""
+    """A parameter names something that does not exist; ``fix`` lists what does."""
 
     status_code = 404
 
-    def __init__(self, parameter: str, asked: str, known: Sequence[str]) -> None:
-        detail = f"there is no {parameter} {asked!a:.40}"
+    def __init__(self, parameter: str, name: str, known: Sequence[str]) -> None:
+        detail = f"there is no {parameter} {name!a:.40}"
         super().__init__(parameter, detail, one_of(known), f"unknown_{parameter}")
 
 
@@ -68,7 +67,7 @@ class Parameter(Generic[T]):
 
     def all(self, query: QueryParams) -> tuple[T, ...]:
         """Read what may be repeated: each value once, in their order. Errors: ``Unusable``."""
-        given = [held.split(",") for held in query.getlist(self.name)]
+        given = [text.split(",") for text in query.getlist(self.name)]
         if len(given) > MOST_NAMES:
             detail = f"{self.name} is given {len(given)} times"
             raise Unusable(self.name, detail, f"at most {MOST_NAMES} times")
@@ -123,7 +122,7 @@ def named(
 
 
 def refuse_unknown(query: QueryParams, known: Sequence[Parameter[Any]]) -> None:
-    """Refuse what is not known, and what is given twice and is no list. Errors: ``Unusable``."""
+    """Reject unknown parameters, and repeated ones that are no lists. Errors: ``Unusable``."""
     parameters = {parameter.name: parameter for parameter in known}
     for name in query:
         if name not in parameters:
@@ -134,7 +133,7 @@ def refuse_unknown(query: QueryParams, known: Sequence[Parameter[Any]]) -> None:
 
 
 def one_of(names: Sequence[str]) -> str:
-    """Write what could have been said."""
+    """List the possible values in words."""
     return f"use one of {', '.join(names)}" if names else "there is none yet"
 
 
@@ -146,20 +145,16 @@ def _listed(one: str, *, least: int = 1) -> dict[str, str]:
 
 def _moment(name: str, text: str) -> float:
     fix = f"{name}=1700000000, or {name}=2023-11-14T22:13:20Z (a + is written %2B)"
-    if NUMBER.fullmatch(text):
-        found = float(text)
-    else:
-        try:
-            told = datetime.fromisoformat(text)
-        except ValueError:
-            raise Unusable(name, f"{name} is no moment: {text!a:.40}", fix) from None
-        if told.tzinfo is None:
-            detail = f"{name} lacks its offset from UTC: {text!a:.40}"
-            raise Unusable(name, detail, fix) from None
-        found = told.timestamp()
-    if not math.isfinite(found) or abs(found) > FARTHEST_S:
+    try:
+        moment = None if NUMBER.fullmatch(text) else datetime.fromisoformat(text)
+    except ValueError:
+        raise Unusable(name, f"{name} is no moment: {text!a:.40}", fix) from None
+    if moment is not None and moment.tzinfo is None:
+        raise Unusable(name, f"{name} lacks its offset from UTC: {text!a:.40}", fix)
+    at_s = float(text) if moment is None else moment.timestamp()
+    if not abs(at_s) <= FARTHEST_S:
         raise Unusable(name, f"{name} is no moment: {text!a:.40}", fix)
-    return found
+    return at_s
 
 
 def _name(name: str, text: str) -> str:
