@@ -230,13 +230,11 @@ class Alerts:
     group_wait_s: float = 30.0  # what has one cause is told together
     repeat_interval_s: float = 14400.0  # of what still fires and nobody has acknowledged
     warm_up_s: float = 300.0  # after a start and a long pause nothing new is told
-    timeout_s: float = 10.0  # of one delivery
 
     def __post_init__(self) -> None:
         """Refuse times that would flood or never come, and what is no address."""
         between(self, "group_wait_s", "warm_up_s", low=0, high=86400)
         between(self, "repeat_interval_s", low=1, high=30 * 86400)
-        between(self, "timeout_s", low=0.1, high=60)
         for place, url in enumerate(self.webhook_urls, start=1):  # not quoted: they hold tokens
             if words := _no_address(url):
                 raise ValueError(f"webhook_urls: address {place} {words}")

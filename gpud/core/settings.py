@@ -51,6 +51,7 @@ MEANT: Final = dict.fromkeys(("http.port", "http.address", "http.bind"), "http.l
 REMOVED: Final[Mapping[str, str]] = {
     "http.max_connections": "there are 256 at most",
     "http.max_connections_per_peer": "one address may take all 256",
+    "alerts.timeout_s": "it is 10 s",
     "http.read_header_timeout_s": "it is 10 s",
     "http.idle_timeout_s": "it is 65 s",
     "http.write_timeout_s": "it is 30 s",

@@ -18,7 +18,7 @@ from gpud.agent import staterows
 from gpud.agent.alerts import outbox
 from gpud.agent.alerts.message import inert
 from gpud.agent.alerts.outbox import Memory, Policy, Saved, Step
-from gpud.agent.alerts.sink import attempt
+from gpud.agent.alerts.sink import TIMEOUT_S, attempt
 from gpud.agent.staterows import State
 from gpud.core.alerts import SINK_FAILING, Alert, Severity, SinkState
 from gpud.core.backoff import Backoff
@@ -100,6 +100,7 @@ class Delivery:
         history: History,
         now: Callable[[], Instant],
         retry: Backoff = RETRY,
+        timeout_s: float = TIMEOUT_S,
         tick_s: float = TICK_S,
     ) -> None:
         self._refused = sinks.refused
@@ -109,6 +110,7 @@ class Delivery:
         self._history = history
         self._now = now
         self._retry = retry
+        self._timeout_s = timeout_s
         self._tick_s = tick_s
         wait_s, repeat_s = settings.group_wait_s, settings.repeat_interval_s
         self._channels = tuple(
@@ -178,7 +180,7 @@ class Delivery:
 
     async def _check(self, channel: Channel) -> None:
         """Find out before the first alert that a sink cannot deliver; it is no failure yet."""
-        error = await attempt(channel.sink, channel.sink.ready(), self._settings.timeout_s)
+        error = await attempt(channel.sink, channel.sink.ready(), self._timeout_s)
         if error is not None:
             channel.check_at_s = self._now().mono_s + CHECK_AGAIN_S
             self._publish(channel, _with(channel.state, error))
@@ -190,7 +192,7 @@ class Delivery:
     async def _send(self, channel: Channel, due: Step) -> None:
         assert due.message is not None  # noqa: S101  # for the type checker
         work = channel.sink.send(due.message)
-        error = await attempt(channel.sink, work, self._settings.timeout_s)
+        error = await attempt(channel.sink, work, self._timeout_s)
         if error is not None:
             self._failed(channel, due, error)
             return

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from gpud.agent.alerts.message import Message
     from gpud.core.settings import Settings
 
+TIMEOUT_S: Final = 10.0
+"""The deadline of one delivery: name lookup, connection, TLS and answer together."""
 OFFERS: Final = ("NAME", "create")
 CLEANUP_S: Final = 2 * children.GRACE_S
 """What a sink may need beyond its deadline to end the process that it started."""
@@ -38,16 +40,12 @@ class Context:
     settings: Settings
     host: str
     spawned: Callable[[], None]
+    timeout_s: float = TIMEOUT_S
 
     @property
     def url(self) -> str:
         """The address of gpud, for the links in a message."""
         return self.settings.http.url
-
-    @property
-    def timeout_s(self) -> float:
-        """The deadline of one delivery."""
-        return self.settings.alerts.timeout_s
 
 
 class Sink(Protocol):
@@ -66,7 +64,7 @@ class Sink(Protocol):
         """Check whether it could deliver, without sending. Errors: ``DeliveryError``."""
 
     async def send(self, message: Message) -> None:
-        """Deliver before the deadline. Errors: ``DeliveryError``.
+        """Deliver within ``timeout_s`` of the context. Errors: ``DeliveryError``.
 
         Whatever may block (a network, a program, a drive of Windows) runs in its own process.
         """

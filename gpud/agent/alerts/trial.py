@@ -60,7 +60,7 @@ def run(settings: Settings, name: str | None = None) -> tuple[list[str], int]:
         starts_s=time.time(),
         updated_s=time.time(),
     )
-    errors = asyncio.run(_sent(chosen, Message((alert,), (), (alert,)), settings.alerts.timeout_s))
+    errors = asyncio.run(_sent(chosen, Message((alert,), (), (alert,)), context.timeout_s))
     for sink, error in zip(chosen, errors, strict=True):
         lines += _told(sink, error)
     refused = name in there.refused if name is not None else bool(there.refused)

@@ -128,6 +128,7 @@ async def delivering(
         history=history,
         now=clock,
         retry=QUICK,
+        timeout_s=timeout_s,
         tick_s=0.02,
     )
     tasks = [asyncio.create_task(one) for one in (story.run(), delivery.run())]

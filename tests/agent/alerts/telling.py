@@ -85,11 +85,11 @@ def context(folder: Path, text: str = "", *, timeout_s: float = 30.0) -> Context
         (folder / place).mkdir(parents=True, exist_ok=True)
     (folder / "var/log/gpud/agent/agent.log").touch()
     settings = parse(
-        f'sysroot = "{folder}"\n[alerts]\ntimeout_s = {timeout_s}\n{text}\n'.encode(),
+        f'sysroot = "{folder}"\n[alerts]\n{text}\n'.encode(),
         {},
         home=str(folder),
     )
-    return Context(settings, HOST, spawned=lambda: None)
+    return Context(settings, HOST, spawned=lambda: None, timeout_s=timeout_s)
 
 
 def only(name: str, made_for: Context) -> Sink:

@@ -56,7 +56,7 @@ class _Apprise:
         await self._run(told)
 
     async def _run(self, job: dict[str, Any]) -> None:
-        timeout_s = self._context.settings.alerts.timeout_s
+        timeout_s = self._context.timeout_s
         job |= {"url": self._url, "timeout_s": timeout_s}
         self._context.spawned()
         try:

@@ -51,7 +51,7 @@ class _Command:
         It gets no variable of gpud's. At the deadline it is killed with what it has started.
         """
         context = self._context
-        timeout_s = context.settings.alerts.timeout_s
+        timeout_s = context.timeout_s
         content = document(message, instance=context.host, receiver=f"gpud-{NAME}", url=context.url)
         if (state := self._left.condition()) is not None:
             raise self._failed("stuck", f"was killed the last time and is still there ({state})")

@@ -92,7 +92,7 @@ class _Toast:
     async def send(self, message: Message) -> None:
         """Start PowerShell, and take it for delivered when it says that it was shown."""
         clock = asyncio.get_running_loop().time
-        ends_s = clock() + self._context.settings.alerts.timeout_s
+        ends_s = clock() + self._context.timeout_s
         environment = self._environment()
         if (state := self._left.condition()) is not None:
             raise _failed("stuck", f"an earlier PowerShell was killed and is still there ({state})")
@@ -133,7 +133,7 @@ class _Toast:
             return
         output = escaped(windows.text(ended.stderr))
         if ended.killed:
-            timeout_s = self._context.settings.alerts.timeout_s
+            timeout_s = self._context.timeout_s
             raise _failed("timed_out", f"PowerShell had not ended after {timeout_s:g} s")
         if ended.code == SWITCHED_OFF:
             raise DeliveryError(

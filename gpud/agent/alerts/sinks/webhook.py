@@ -70,20 +70,18 @@ class _Webhook:
         await self._run({"body": json.dumps(content)})
 
     async def _run(self, job: dict[str, Any]) -> None:
-        alerts = self._context.settings.alerts
+        timeout_s = self._context.timeout_s
         job |= {
             "url": self._url,
             "token_file": self._token_file,
-            "timeout_s": alerts.timeout_s,
+            "timeout_s": timeout_s,
         }
         self._context.spawned()
         try:
-            ended = await children.run(
-                COMMAND, json.dumps(job).encode(), deadline_s=alerts.timeout_s
-            )
+            ended = await children.run(COMMAND, json.dumps(job).encode(), deadline_s=timeout_s)
         except OSError as error:
             raise self._failed("spawn_failed", f"no process for it: {error.strerror}") from error
-        self._judge(ended, alerts.timeout_s)
+        self._judge(ended, timeout_s)
 
     def _judge(self, ended: children.Ended, timeout_s: float) -> None:
         last: dict[str, Any] = {}
