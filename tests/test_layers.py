@@ -67,7 +67,7 @@ VIOLATIONS = [
     Violation("agent/planted.py", "import docker"),
     Violation("agent/planted.py", "import numpy"),
     Violation("agent/planted.py", "import pynvml"),
-    Violation("agent/telemetry/planted.py", "import gpud.agent.nvml.library"),
+    Violation("agent/telemetry/sources/planted.py", "import gpud.agent.nvml.library"),
     Violation("agent/nvml/planted.py", "import msgspec"),
     Violation("agent/alerts/sinks/planted.py", "import apprise"),
     Violation("agent/alerts/sinks/notice.py", "import gpud.agent.alerts.sinks.log"),

@@ -17,7 +17,6 @@ import structlog
 
 import gpud
 from gpud.agent import (
-    ladder,
     logs,
     machineid,
     platform,
@@ -40,14 +39,15 @@ from gpud.agent.conditions import Observer, on_battery
 from gpud.agent.export.collector import SnapshotCollector
 from gpud.agent.gatekeeper import Gatekeeper
 from gpud.agent.judge import Judge
-from gpud.agent.ladder import Ladder
 from gpud.agent.launch import Launcher
 from gpud.agent.pipeline import Pipeline
 from gpud.agent.schedule import Schedule
 from gpud.agent.serve.actions import Actions
 from gpud.agent.serve.socket import SocketServer
-from gpud.agent.source import Context
 from gpud.agent.store import History
+from gpud.agent.telemetry import collection
+from gpud.agent.telemetry.collection import Ladder
+from gpud.agent.telemetry.source import Context
 from gpud.agent.web.api.routes import routes as api_routes
 from gpud.agent.web.app import app
 from gpud.agent.web.serving import HttpService
@@ -136,7 +136,7 @@ async def run(settings: Settings, config: Path) -> int:
         on_battery=lambda: on_battery(settings.sysroot),
     )
     watcher = Watcher(history, read=board.read, publish=board.post, now=now, boot_id=boot_id)
-    telemetry = Ladder(ladder.found(context), read=board.read, post=watcher.post, now=now)
+    telemetry = Ladder(collection.found(context), read=board.read, post=watcher.post, now=now)
     alerts = AlertState(history, board=board, now=now)
     judge = Judge(
         history,

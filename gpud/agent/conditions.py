@@ -14,7 +14,7 @@ from gpud.core import conditions, power
 from gpud.core.errors import TelemetryError
 
 if TYPE_CHECKING:
-    from gpud.agent.source import Looking
+    from gpud.agent.telemetry.source import Looking
     from gpud.core.conditions import Conditions
 
 PATIENCE_S = 1.0

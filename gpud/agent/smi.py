@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from gpud.agent.children import Ended
-    from gpud.agent.source import Context
+    from gpud.agent.telemetry.source import Context
     from gpud.core.advice import Platform
     from gpud.core.clock import Instant
     from gpud.core.report import ProcessRef

@@ -15,7 +15,7 @@ from gpud.core.errors import TelemetryError
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from gpud.agent.source import Context
+    from gpud.agent.telemetry.source import Context
 
 DEADLINE_S = 10.0
 SYSTEM = "Windows/System32"

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from gpud.agent import platform
 from gpud.agent.board import Board
 from gpud.agent.smi import Program, Smi
-from gpud.agent.source import Context
+from gpud.agent.telemetry.source import Context
 from gpud.core import fields, smi
 from gpud.core.advice import Platform
 from gpud.core.clock import Instant
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from gpud.agent.source import Source
+    from gpud.agent.telemetry.source import Source
 
 LINUX = "6.1.0-28-amd64\n"
 WSL2 = "5.15.167.4-microsoft-standard-WSL2\n"

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from gpud.agent import clocks
-from gpud.agent.telemetry.nvml import Nvml
+from gpud.agent.telemetry.sources.nvml import Nvml
 from gpud.core.clock import Instant
 from gpud.core.settings import Settings, parse
 

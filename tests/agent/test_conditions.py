@@ -10,7 +10,7 @@ import pytest
 from gpud.agent import conditions
 from gpud.agent.clocks import now
 from gpud.agent.conditions import Observer
-from gpud.agent.telemetry.nvml import HELPER, Nvml
+from gpud.agent.telemetry.sources.nvml import HELPER, Nvml
 from gpud.core.conditions import Conditions
 from gpud.core.settings import parse
 from tests.standins.build import build_libnvml

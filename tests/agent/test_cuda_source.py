@@ -6,8 +6,8 @@ import asyncio
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from gpud.agent.source import Context
-from gpud.agent.telemetry.cuda import Cuda
+from gpud.agent.telemetry.source import Context
+from gpud.agent.telemetry.sources.cuda import Cuda
 from gpud.core.clock import Instant
 from gpud.core.events import Event, InventoryTaken, RunFinished, SourceAnswered
 from gpud.core.fold import fold

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from gpud.agent import processes
-from gpud.agent.source import Context
-from gpud.agent.telemetry.dxg import AGAIN_S, LISTER, Dxg
+from gpud.agent.telemetry.source import Context
+from gpud.agent.telemetry.sources.dxg import AGAIN_S, LISTER, Dxg
 from gpud.core.clock import Instant
 from gpud.core.events import InventoryTaken, SourceAnswered
 from gpud.core.fold import fold

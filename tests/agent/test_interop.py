@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from gpud.agent import interop, windows
-from gpud.agent.telemetry import nvidia_smi_exe
+from gpud.agent.telemetry.sources import nvidia_smi_exe
 from gpud.core.errors import TelemetryError
 from tests.agent.smi_world import EXE, WSL2, World, line, values
 from tests.agent.ticking import HELD_UP_S, ticking

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from gpud.agent import processes, smi
-from gpud.agent.telemetry import nvidia_smi
+from gpud.agent.telemetry.sources import nvidia_smi
 from gpud.core.breaker import Standing, State
 from gpud.core.events import BreakerChanged, SourceAnswered
 from gpud.core.sample import Absent

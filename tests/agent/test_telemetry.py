@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from gpud.agent import clocks
-from gpud.agent.telemetry import nvml
-from gpud.agent.telemetry.nvml import HELPER, Nvml
+from gpud.agent.telemetry.sources import nvml
+from gpud.agent.telemetry.sources.nvml import HELPER, Nvml
 from gpud.core import conditions
 from gpud.core.advice import Platform
 from gpud.core.sample import Absent, Reading

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpud.agent import processes
-from gpud.agent.telemetry import nvml
+from gpud.agent.telemetry.sources import nvml
 from gpud.core import conditions
 from gpud.core.errors import TelemetryError
 from gpud.core.settings import parse

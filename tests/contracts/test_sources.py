@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from gpud import discovery
-from gpud.agent import telemetry as folder
 from gpud.agent.clocks import now
 from gpud.agent.nvml.refusals import MEANING
-from gpud.agent.source import OFFERS, Context
+from gpud.agent.telemetry import sources as folder
+from gpud.agent.telemetry.source import OFFERS, Context
 from gpud.core import smi_exit
 from gpud.core.fields import FIELDS, plausible
 from gpud.core.settings import parse

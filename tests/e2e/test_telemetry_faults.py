@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from gpud.agent.telemetry.nvml import DEADLINE_S
+from gpud.agent.telemetry.sources.nvml import DEADLINE_S
 from gpud.core.telemetry import LEVELS
 from tests.agent import smi_world
 from tests.agent.smi_world import World

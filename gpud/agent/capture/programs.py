@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from gpud.agent import interop, platform
 from gpud.agent.children import ENVIRONMENT
 from gpud.agent.programs import find, run
-from gpud.agent.telemetry import nvidia_smi, nvidia_smi_exe
+from gpud.agent.telemetry.sources import nvidia_smi, nvidia_smi_exe
 from gpud.agent.windows import SYSTEM
 from gpud.core import smi, windows
 from gpud.core.capture import Program

@@ -20,7 +20,7 @@ import gpud
 from gpud.agent import children, platform
 from gpud.agent.capture import programs
 from gpud.agent.clocks import now
-from gpud.agent.telemetry.nvml import candidates
+from gpud.agent.telemetry.sources.nvml import candidates
 from gpud.core import capture, wire
 from gpud.core.breaker import State
 from gpud.core.capture import Capture, Nvml

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 import gpud
 from gpud.agent import eventrows, reader
 from gpud.agent.clocks import now
-from gpud.agent.source import Context
-from gpud.agent.telemetry import dxg
+from gpud.agent.telemetry.source import Context
+from gpud.agent.telemetry.sources import dxg
 from gpud.core.changes import GPUS
 from gpud.core.errors import StoreError
 from gpud.core.presence import GPU_FORGOTTEN, GPU_SEEN, Nothing, nothing_expected, remembered

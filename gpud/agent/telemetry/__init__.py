@@ -1,1 +1,1 @@
-"""One file per telemetry source; each asks a process of its own, since a driver call may hang."""
+"""Telemetry: sources asked in order of priority, merged field by field."""

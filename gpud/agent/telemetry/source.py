@@ -1,7 +1,7 @@
-"""What a telemetry source is, and what it gets to know.
+"""The interface of a telemetry source, and the context it is created with.
 
-Each public module in ``gpud.agent.telemetry`` is one: it defines ``NAME``, its ``LEVEL`` among the
-others (``gpud.core.telemetry.LEVELS``) and ``create(context)``, and ``STARTS_A_PROGRAM = True``
+Each public module in ``gpud.agent.telemetry.sources`` is a source: it defines ``NAME``, its
+``LEVEL`` (``gpud.core.telemetry.LEVELS``) and ``create(context)``, and ``STARTS_A_PROGRAM = True``
 where it does: such a source is asked after all others.
 """
 

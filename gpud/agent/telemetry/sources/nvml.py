@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from gpud.agent.conversation import Conversation
-    from gpud.agent.source import Context
+    from gpud.agent.telemetry.source import Context
     from gpud.core.clock import Instant
     from gpud.core.sample import Reading
     from gpud.core.settings import Settings

@@ -25,13 +25,13 @@ from gpud.core.telemetry import LEVELS, Answer
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from gpud.agent.source import Context
+    from gpud.agent.telemetry.source import Context
     from gpud.core.report import ProcessRef
 
 NAME = "dxg"
 LEVEL = LEVELS.index(NAME)
 
-LISTER = (sys.executable, "-I", "-m", "gpud.agent.driverstore")
+LISTER = (sys.executable, "-I", "-m", "gpud.agent.telemetry.driver_store")
 DEADLINE_S = 10.0
 PATIENCE_S = 1.0
 """How long a collection waits for the list; one that takes longer is told by the next."""

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from gpud.agent import ladder
 from gpud.agent.board import Board
 from gpud.agent.clocks import now
-from gpud.agent.ladder import Ladder, Sources
-from gpud.agent.source import Context
+from gpud.agent.telemetry import collection
+from gpud.agent.telemetry.collection import Ladder, Sources
+from gpud.agent.telemetry.source import Context
 from gpud.core.errors import TelemetryError
 from gpud.core.fields import WORTH_A_START
 from gpud.core.sample import Absent, Reading
@@ -23,7 +23,7 @@ from gpud.core.telemetry import LEVELS, Answer, current
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from gpud.agent.source import Source
+    from gpud.agent.telemetry.source import Source
 
 
 class Scripted:
@@ -55,7 +55,7 @@ class Scripted:
 EVERYTHING: dict[str, float | str | Absent] = dict.fromkeys(WORTH_A_START, 1.0)
 
 
-def together(*sources: Scripted, patience_s: float = ladder.PATIENCE_S) -> tuple[Ladder, Board]:
+def together(*sources: Scripted, patience_s: float = collection.PATIENCE_S) -> tuple[Ladder, Board]:
     board = Board(Snapshot("1", 0.0))
     quick: dict[str, Source] = {}
     programs: dict[str, Source] = {}
@@ -142,13 +142,13 @@ def context(tmp_path: Path, text: str) -> Context:
 
 
 def test_the_best_source_is_asked_first_and_programs_are_apart(tmp_path: Path) -> None:
-    sources = ladder.found(context(tmp_path, ""))
+    sources = collection.found(context(tmp_path, ""))
     assert list(sources.quick) == ["nvml", "cuda", "dxg"]
     assert list(sources.programs) == ["nvidia_smi_exe", "nvidia_smi"]
 
 
 def test_a_source_that_is_switched_off_is_not_made(tmp_path: Path) -> None:
-    off = ladder.found(context(tmp_path, '[telemetry]\ndisabled = ["nvml", "nvidia_smi"]'))
+    off = collection.found(context(tmp_path, '[telemetry]\ndisabled = ["nvml", "nvidia_smi"]'))
     assert list(off.quick) == ["cuda", "dxg"]
     assert list(off.programs) == ["nvidia_smi_exe"]
 

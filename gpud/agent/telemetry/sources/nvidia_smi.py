@@ -12,7 +12,7 @@ from gpud.core.breaker import State
 from gpud.core.telemetry import LEVELS
 
 if TYPE_CHECKING:
-    from gpud.agent.source import Context, Source
+    from gpud.agent.telemetry.source import Context, Source
     from gpud.core.snapshot import Snapshot
 
 NAME = "nvidia_smi"

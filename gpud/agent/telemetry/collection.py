@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 import structlog
 
 from gpud import discovery
-from gpud.agent import telemetry as folder
-from gpud.agent.source import OFFERS, Looking
+from gpud.agent.telemetry import sources as folder
+from gpud.agent.telemetry.source import OFFERS, Looking
 from gpud.core import telemetry
 from gpud.core.errors import TelemetryError
 from gpud.core.events import SourceAnswered
@@ -24,7 +24,7 @@ from gpud.core.sample import Absent
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from gpud.agent.source import Context, Source
+    from gpud.agent.telemetry.source import Context, Source
     from gpud.core.clock import Instant
     from gpud.core.events import Event
     from gpud.core.sample import Reading

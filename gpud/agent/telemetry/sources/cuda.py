@@ -15,7 +15,7 @@ from gpud.core.telemetry import LEVELS, Answer
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from gpud.agent.source import Context
+    from gpud.agent.telemetry.source import Context
     from gpud.core.sample import Device, Inventory
     from gpud.core.snapshot import ProbeState, Snapshot
 

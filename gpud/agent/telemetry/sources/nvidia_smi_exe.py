@@ -9,7 +9,7 @@ from gpud.agent.smi import Program, Smi
 from gpud.core.telemetry import LEVELS
 
 if TYPE_CHECKING:
-    from gpud.agent.source import Context, Source
+    from gpud.agent.telemetry.source import Context, Source
 
 NAME = "nvidia_smi_exe"
 LEVEL = LEVELS.index(NAME)

@@ -1,7 +1,7 @@
 """Lists the folders of Windows' driver store that hold NVIDIA's driver, as a program of its own.
 
-`python -I -m gpud.agent.driverstore FOLDER` prints one JSON document. The store lies on 9p, where
-any call may wait for a Windows that does not answer, so whoever asks does it with a deadline.
+``python -I -m gpud.agent.telemetry.driver_store FOLDER`` prints one JSON document. The store lies
+on 9p, where any call may wait for a Windows that does not answer: run it with a deadline.
 Standard library only.
 """
 
