@@ -46,7 +46,7 @@ from gpud.agent.serve.actions import Actions
 from gpud.agent.serve.socket import SocketServer
 from gpud.agent.store import History
 from gpud.agent.telemetry import collection
-from gpud.agent.telemetry.collection import Ladder
+from gpud.agent.telemetry.collection import Collection
 from gpud.agent.telemetry.source import Context
 from gpud.agent.web.api.routes import routes as api_routes
 from gpud.agent.web.app import app
@@ -136,7 +136,7 @@ async def run(settings: Settings, config: Path) -> int:
         on_battery=lambda: on_battery(settings.sysroot),
     )
     watcher = Watcher(history, read=board.read, publish=board.post, now=now, boot_id=boot_id)
-    telemetry = Ladder(collection.found(context), read=board.read, post=watcher.post, now=now)
+    telemetry = Collection(collection.create(context), read=board.read, post=watcher.post, now=now)
     alerts = AlertState(history, board=board, now=now)
     judge = Judge(
         history,
@@ -301,8 +301,10 @@ async def _ticking(settings: Settings, board: Board, schedule: Schedule) -> None
 
 async def _asking_windows(context: Context, watcher: Watcher) -> None:
     """Learn once what only Windows knows; a change of it needs a new start of the machine."""
-    if found := await windows.facts(context):
-        watcher.post(PlatformRead(found, time.time()))
+    if not context.read().platform.get("wsl"):
+        return
+    if versions := await windows.versions(context.settings.sysroot, context.spawned):
+        watcher.post(PlatformRead(versions, time.time()))
 
 
 async def _hearing(board: Board, pipeline: Pipeline) -> None:

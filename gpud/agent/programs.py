@@ -1,4 +1,4 @@
-"""Programs that may lie on a drive of Windows, started without touching the drive.
+"""Start programs that may lie on a drive of Windows, without touching the drive.
 
 ``/usr/lib/wsl`` and ``/mnt/c`` come over 9p, and a server that hangs keeps whoever opens, lists or
 executes there in a sleep that no signal ends; ``Popen`` itself waits for the exec of its child. So
@@ -7,7 +7,7 @@ a shell, which lies on the distribution's own disk, looks for the program and be
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from gpud.agent import children, processes
 
@@ -16,40 +16,25 @@ if TYPE_CHECKING:
 
     from gpud.core.report import ProcessRef
 
-SHELL = "/bin/sh"
-_FIND = 'for path; do [ -f "$path" ] && [ -x "$path" ] && printf %s "$path" && exit; done; exit 1'
-_BECOME = 'cd "${1%/*}" && exec "$@" || exit 126'
+SHELL: Final = "/bin/sh"
+_START: Final = """
+set -f; IFS='
+'
+places=$1; shift
+for path in $places; do
+  [ -f "$path" ] && [ -x "$path" ] || continue
+  cd "${path%/*}" && exec "$path" "$@" || exit 126
+done
+exit 127"""
 """Windows knows no folder of Linux: a program of its is started in its own one."""
 
 CANNOT_EXECUTE, NOT_THERE = 126, 127
-"""What a shell ends with that cannot become a program."""
-
-
-async def find(
-    paths: Sequence[str],
-    *,
-    deadline_s: float,
-    grace_s: float = children.GRACE_S,
-    started: Callable[[ProcessRef], None] = lambda _: None,
-) -> tuple[str | None, children.Ended]:
-    """Give the first of the absolute ``paths`` that is a program, None where there is none.
-
-    Errors: ``OSError`` when the shell cannot be started. Whoever calls looks at how it ended: a
-    search that was killed has found nothing out.
-    """
-    ended = await children.run(
-        [SHELL, "-c", _FIND, SHELL, *paths],
-        b"",
-        deadline_s=deadline_s,
-        grace_s=grace_s,
-        started=started,
-    )
-    found = ended.stdout.decode(errors="surrogateescape") if ended.code == 0 else ""
-    return (found or None), ended
+"""Exit codes of a shell that cannot become a program."""
 
 
 async def run(  # noqa: PLR0913  # each is one thing a caller chooses
-    command: Sequence[str],
+    places: Sequence[str],
+    arguments: Sequence[str],
     *,
     deadline_s: float,
     grace_s: float = children.GRACE_S,
@@ -57,13 +42,13 @@ async def run(  # noqa: PLR0913  # each is one thing a caller chooses
     environment: Mapping[str, str] = children.ENVIRONMENT,
     stdin: bytes = b"",
 ) -> children.Ended:
-    """Run a program by its absolute path; one that says more than a MiB is killed then.
+    """Run the first program that is at one of the absolute ``places``.
 
-    Errors: ``OSError`` when the shell cannot be started; a program that cannot be is an exit code,
-    ``CANNOT_EXECUTE`` or ``NOT_THERE``.
+    One that writes more than a MiB is killed then. Exit code ``NOT_THERE`` where there is none.
+    Errors: ``OSError`` when the shell cannot be started.
     """
     return await children.run(
-        [SHELL, "-c", _BECOME, SHELL, *command],
+        [SHELL, "-c", _START, SHELL, "\n".join(places), *arguments],
         stdin,
         deadline_s=deadline_s,
         grace_s=grace_s,

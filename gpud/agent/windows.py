@@ -1,85 +1,187 @@
-"""What only Windows knows of the machine, asked of its programs once and at leisure."""
+"""Windows programs started from WSL: their environment, drives and output, and two versions.
+
+WSL starts them through a socket that each of its sessions serves, named in ``WSL_INTEROP``. The
+agent belongs to no session and has a clean environment, so it takes the newest one that lives.
+Source: WSL's init, binfmt.cpp and util.cpp; any user may connect.
+"""
 
 from __future__ import annotations
 
+import contextlib
+import os
+import re
+import socket
+import stat
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import structlog
 
-from gpud.agent import interop, programs
+from gpud.agent import plainfile, programs
 from gpud.agent.children import ENVIRONMENT
-from gpud.core import windows
+from gpud.core import wsl
 from gpud.core.errors import TelemetryError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from gpud.agent.telemetry.source import Context
-
+SYSTEM: Final = "Windows/System32"
 DEADLINE_S = 10.0
-SYSTEM = "Windows/System32"
+REGISTRATIONS = ("WSLInterop", "WSLInterop-late")
+_SOCKET = re.compile(r"(\d{1,10})_interop", re.ASCII)
+_VERSION = re.compile(r"(?<![\d.])\d{1,6}(?:\.\d{1,6}){2,3}(?![\d.])", re.ASCII)
+_BRACKETS = re.compile(r"\[([^\[\]]{0,80})\]")
 
 log = structlog.get_logger()
 
 
-async def facts(context: Context, *, deadline_s: float = DEADLINE_S) -> dict[str, str]:
-    """Give ``wsl_version``, "2.4.13", and ``windows_build``, "10.0.26100.3476".
+def environment(sysroot: str) -> dict[str, str]:
+    """Return the environment for a Windows program.
 
-    What cannot be found out is left out and its reason logged. Nothing outside WSL. Starts up to
-    three programs, one after the other: call it once, when nothing waits for it.
+    Errors: ``TelemetryError``: ``interop_off`` where the kernel does not know Windows programs,
+    ``no_socket`` where no session of WSL lives that could start one.
     """
-    if not context.read().platform.get("wsl"):
-        return {}
-    root = context.settings.sysroot
-    found: dict[str, str] = {}
-    wslinfo = [str(Path(root, "usr/bin/wslinfo"))]
-    version = await _told(
-        context, wslinfo, ["--wsl-version"], windows.wsl_version, ENVIRONMENT, deadline_s
+    root = Path(sysroot)
+    binfmt = root / "proc/sys/fs/binfmt_misc"
+    if not any(_text(binfmt / name).startswith("enabled") for name in REGISTRATIONS):
+        raise TelemetryError(
+            "Windows programs cannot be started: they are not registered with the kernel",
+            reason="interop_off",
+            fix="[interop] enabled=true in /etc/wsl.conf, then from Windows: wsl --shutdown",
+        )
+    for path in _sockets(root / "run/WSL"):
+        if _accepts(path):
+            return {**ENVIRONMENT, "WSL_INTEROP": str(path), "WSLENV": ""}
+    raise TelemetryError(
+        "Windows programs cannot be started: no session of WSL answers at /run/WSL/*_interop",
+        reason="no_socket",
+        fix="open a terminal of this distribution",
     )
+
+
+def _sockets(folder: Path) -> list[Path]:
+    """List the sockets of WSL's sessions, the newest first: root's, or our own user's.
+
+    Any other owner would receive the command line and the output of what we start.
+    """
+    sockets: list[tuple[float, Path]] = []
+    with contextlib.suppress(OSError):
+        for path in folder.iterdir():
+            if not _SOCKET.fullmatch(path.name):
+                continue
+            with contextlib.suppress(OSError):  # its session ended this moment
+                status = path.lstat()
+                if stat.S_ISSOCK(status.st_mode) and status.st_uid in {0, os.getuid()}:
+                    sockets.append((status.st_mtime, path))
+    return [path for _, path in sorted(sockets, reverse=True)]
+
+
+def _accepts(path: Path) -> bool:
+    """Connect, and hang up: a session that ended leaves a socket at which nobody listens."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as client:
+        client.setblocking(False)
+        try:
+            client.connect(str(path))
+        except BlockingIOError:  # its queue is full: it lives
+            return True
+        except OSError:
+            return False
+    return True
+
+
+def places(sysroot: str, program: str) -> tuple[str, ...]:
+    """Return where ``program``, a path on a drive of Windows, may lie, on C: first.
+
+    No drive is looked at: they come over 9p.
+    """
+    root = Path(sysroot)
+    mount = wsl.mounts_at(wsl.sections(_text(root / "etc/wsl.conf")))
+    drives = wsl.drives(_text(root / "proc/mounts"), mount)
+    return tuple(f"{root / drive.lstrip('/')}/{program}" for drive in drives)
+
+
+def text(data: bytes) -> str:
+    """Decode UTF-16, UTF-8 or a code page; what is not ASCII may be lost, digits never are.
+
+    Only UTF-16 has many zero bytes in a text, and those of its ASCII tell which byte comes first.
+    """
+    if data.count(0) * 8 > len(data) or data.startswith((b"\xff\xfe", b"\xfe\xff")):
+        little = data.startswith(b"\xff\xfe") or (
+            not data.startswith(b"\xfe\xff") and data[1::2].count(0) >= data[::2].count(0)
+        )
+        decoded = data.decode("utf-16-le" if little else "utf-16-be", errors="replace")
+    else:
+        decoded = data.decode(errors="replace")
+    return decoded.removeprefix("\ufeff")
+
+
+def wsl_version(output: str) -> str | None:
+    """Find WSL's version in the output of ``wslinfo --wsl-version`` or ``wsl.exe --version``.
+
+    It is the first number of that shape, in every language. The two programs spell it as "2.4.13"
+    and "2.4.13.0": one spelling comes out.
+    """
+    match = _VERSION.search(output)
+    if match is None:
+        return None
+    parts = [str(int(part)) for part in match[0].split(".")]
+    return ".".join(parts[:3] if parts[3:] == ["0"] else parts)
+
+
+def windows_build(output: str) -> str | None:
+    """Find the version that ``ver`` writes in brackets: "Windows [Version 10.0.26100.3476]"."""
+    for inside in _BRACKETS.findall(output):
+        if (match := _VERSION.search(inside)) is not None:
+            return str(match[0])
+    return None
+
+
+async def versions(
+    sysroot: str, spawned: Callable[[], None], *, deadline_s: float = DEADLINE_S
+) -> dict[str, str]:
+    """Return ``wsl_version``, "2.4.13", and ``windows_build``, "10.0.26100.3476".
+
+    What cannot be read is missing and its reason is logged. Starts up to three programs, one after
+    the other: call it in WSL only, once, when nothing waits for it.
+    """
+
+    async def version(
+        paths: Sequence[str],
+        arguments: Sequence[str],
+        read: Callable[[str], str | None],
+        env: Mapping[str, str],
+    ) -> str | None:
+        spawned()
+        try:
+            ended = await programs.run(paths, arguments, deadline_s=deadline_s, environment=env)
+        except OSError as error:
+            log.info("windows_silent", program=paths[0], reason="spawn_failed", detail=str(error))
+            return None
+        value = read(text(ended.stdout)) if ended.code == 0 else None
+        if value is None:
+            reason = "hung" if ended.killed else "bad_output"
+            if ended.code == programs.NOT_THERE:
+                reason = "absent"
+            log.info("windows_silent", program=paths[0], reason=reason, code=ended.code)
+        return value
+
+    wslinfo = (str(Path(sysroot, "usr/bin/wslinfo")),)
+    found = {
+        "wsl_version": await version(wslinfo, ["--wsl-version"], wsl_version, ENVIRONMENT),
+        "windows_build": None,
+    }
     try:
-        started = interop.environment(root)
+        env = environment(sysroot)
     except TelemetryError as error:
         log.info("windows_silent", reason=error.reason, detail=str(error))
     else:
-        folders = [f"{drive}/{SYSTEM}" for drive in interop.drives(root)]
-        if version is None:
-            paths = [f"{folder}/wsl.exe" for folder in folders]
-            version = await _told(
-                context, paths, ["--version"], windows.wsl_version, started, deadline_s
-            )
-        paths = [f"{folder}/cmd.exe" for folder in folders]
-        arguments = ["/d", "/c", "ver"]
-        build = await _told(context, paths, arguments, windows.build, started, deadline_s)
-        if build is not None:
-            found["windows_build"] = build
-    if version is not None:
-        found["wsl_version"] = version
-    return found
+        if found["wsl_version"] is None:
+            paths = places(sysroot, f"{SYSTEM}/wsl.exe")
+            found["wsl_version"] = await version(paths, ["--version"], wsl_version, env)
+        paths = places(sysroot, f"{SYSTEM}/cmd.exe")
+        found["windows_build"] = await version(paths, ["/d", "/c", "ver"], windows_build, env)
+    return {name: value for name, value in found.items() if value is not None}
 
 
-async def _told(  # noqa: PLR0913, PLR0917  # what is asked, how it is read, and for how long
-    context: Context,
-    paths: Sequence[str],
-    arguments: Sequence[str],
-    read: Callable[[str], str | None],
-    environment: Mapping[str, str],
-    deadline_s: float,
-) -> str | None:
-    """Start the first of ``paths`` that is there and read its answer; None is told to the log."""
-    context.spawned()
-    try:
-        path, ended = await programs.find(paths, deadline_s=deadline_s)
-        if path is not None:
-            context.spawned()
-            ended = await programs.run(
-                [path, *arguments], deadline_s=deadline_s, environment=environment
-            )
-    except OSError as error:
-        log.info("windows_silent", program=paths[0], reason="spawn_failed", detail=str(error))
-        return None
-    said = read(windows.text(ended.stdout)) if path is not None and ended.code == 0 else None
-    if said is None:
-        reason = "hung" if ended.killed else "absent" if path is None else "bad_output"
-        log.info("windows_silent", program=path or paths[0], reason=reason, code=ended.code)
-    return said
+def _text(path: Path) -> str:
+    return plainfile.text(path) or ""

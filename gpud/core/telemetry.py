@@ -1,8 +1,8 @@
-"""What the telemetry sources said, and what of it holds now: merged field by field, by rank.
+"""The last answer of each telemetry source, merged field by field in order of priority.
 
-A source is NVML, one of the nvidia-smi programs, CUDA, the device of WSL. Each says something or
-why not; the best one that has a value for a field gives it. Nothing outlives the answer it came
-with: the next answer of its source takes its place, good or bad, and one that got too old is stale.
+A source is NVML, one of the nvidia-smi programs, CUDA, the device of WSL. Its answer has readings,
+or the reason why there are none; the best source that has a value for a field gives it. No reading
+outlives the next answer of its source, good or bad, and one that is too old is stale.
 """
 
 from __future__ import annotations
@@ -28,15 +28,15 @@ NAMES: Final = {
     "cuda": "CUDA",
     "dxg": "/dev/dxg",
 }
-"""How people call the sources."""
+"""The sources' names for people."""
 
 SEES_A_GPU: Final = 2
-"""From this level on, a source knows the GPU itself and not only that there may be one."""
+"""From this level on, a source reads the GPU itself and not only whether there may be one."""
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What one source said in one collection: readings, or the ``reason`` why there are none.
+    """The answer of one source in one collection: readings, or the ``reason`` why there are none.
 
     Units: ``taken_s`` is Unix time, ``taken_mono_s`` CLOCK_MONOTONIC, both of the moment the values
     were read; ``holds_s`` says for how long they may be shown.
@@ -55,7 +55,11 @@ class Answer:
 
     def holds(self, now_mono_s: float) -> bool:
         """Say whether this is neither a failure nor too old."""
-        return self.reason is None and now_mono_s - self.taken_mono_s <= self.holds_s
+        return self.reason is None and self.recent(now_mono_s)
+
+    def recent(self, now_mono_s: float) -> bool:
+        """Return whether this, a failure too, is not too old."""
+        return now_mono_s - self.taken_mono_s <= self.holds_s
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,27 +76,27 @@ class Telemetry:
 
 
 def impossible(readings: Iterable[Reading], source: str) -> str | None:
-    """Name the first reading that ``source`` cannot have made, None where there is none.
+    """Return what is wrong with the first reading that ``source`` cannot have made, or None.
 
-    What comes from another process may be anything: a field nobody knows or of another owner, a
-    GPU that cannot be, a value its field cannot have, another source's name, one field twice.
+    Output of another process may be anything: an unknown field or one of another owner, a GPU that
+    cannot be, a value its field cannot have, another source's name, one field twice.
     """
-    seen = set[tuple[int | None, str]]()
+    fields = set[tuple[int | None, str]]()
     for reading in readings:
-        key, known = (reading.gpu, reading.field), FIELDS.get(reading.field)
+        key, field_ = (reading.gpu, reading.field), FIELDS.get(reading.field)
         gpu = "the machine" if reading.gpu is None else f"GPU {reading.gpu}"
         words = f"{escaped(reading.field[:LONGEST_TEXT])} of {gpu}"
-        if known is None:
+        if field_ is None:
             return f"{words}: there is no such field"
-        if known.machine is not (reading.gpu is None) or not 0 <= (reading.gpu or 0) < MOST_KNOWN:
+        if field_.machine is not (reading.gpu is None) or not 0 <= (reading.gpu or 0) < MOST_KNOWN:
             return f"{words}: it has no such field"
         if reading.source != source:
             return f"{words}: told by {escaped(reading.source[:LONGEST_TEXT])}, not by {source}"
-        if key in seen:
+        if key in fields:
             return f"{words}: told twice"
         if not _possible(reading):
             return f"{words}: {escaped(str(reading.value)[:LONGEST_TEXT])} cannot be its value"
-        seen.add(key)
+        fields.add(key)
     return None
 
 
@@ -109,8 +113,8 @@ def with_answer(telemetry: Telemetry, answer: Answer) -> Telemetry:
     """Put an answer in the place of its source's last one, and count it."""
     answers = {**telemetry.answers, answer.source: answer}
     if answer.reason is None:
-        said = {**telemetry.last_success_s, answer.source: answer.taken_s}
-        return replace(telemetry, answers=answers, last_success_s=said)
+        successes = {**telemetry.last_success_s, answer.source: answer.taken_s}
+        return replace(telemetry, answers=answers, last_success_s=successes)
     counted = (answer.source, answer.reason)
     failures = {**telemetry.failures, counted: telemetry.failures.get(counted, 0) + 1}
     return replace(telemetry, answers=answers, failures=failures)
@@ -119,7 +123,7 @@ def with_answer(telemetry: Telemetry, answer: Answer) -> Telemetry:
 def paused(telemetry: Telemetry, pause_s: float) -> Telemetry:
     """Add a pause of the machine, for which the monotonic clock stood still, to the readings' age.
 
-    What CUDA tells is of the hardware and no older for it.
+    What CUDA lists is of the hardware and no older for it.
     """
     answers = {
         name: answer
@@ -131,46 +135,52 @@ def paused(telemetry: Telemetry, pause_s: float) -> Telemetry:
 
 
 def ranked(telemetry: Telemetry) -> tuple[Answer, ...]:
-    """Give the last answers, the best source first."""
-    return tuple(
-        sorted(telemetry.answers.values(), key=lambda answer: (-answer.level, answer.source))
-    )
+    """Return the last answers, the best source first."""
+    answers = telemetry.answers.values()
+    return tuple(sorted(answers, key=lambda answer: (-answer.level, answer.source)))
 
 
 def current(telemetry: Telemetry, now_mono_s: float) -> tuple[Reading, ...]:
-    """Give one reading for each field of each GPU and of the machine, as it is known now.
+    """Return one reading for each field of each GPU and of the machine, as it is now.
 
-    The best source with a value gives it. Where none has one, the best source that knows the field
-    at all says why; what was there and is too old is ``Absent.STALE``.
+    The best source with a value gives it. Where none has one, the best source that has the field
+    at all says why; a value that is too old is ``Absent.STALE``.
     """
     best: dict[tuple[int | None, str], Reading] = {}
     for answer in ranked(telemetry):
         fresh = answer.holds(now_mono_s)
         for reading in answer.readings:
             key = (reading.gpu, reading.field)
-            before = best.get(key)
-            if before is not None and not isinstance(before.value, Absent):
+            if key in best and not isinstance(best[key].value, Absent):
                 continue
-            said = reading if fresh or isinstance(reading.value, Absent) else _stale(reading)
-            if before is None or not isinstance(said.value, Absent):
-                best[key] = said
+            given = reading if fresh or isinstance(reading.value, Absent) else _stale(reading)
+            if key not in best or not isinstance(given.value, Absent):
+                best[key] = given
     return tuple(best[key] for key in sorted(best, key=_order))
 
 
+def of_machine(telemetry: Telemetry, name: str, now_mono_s: float) -> str | None:
+    """Return a text of the whole machine, such as ``driver_version``; None for a reason."""
+    for reading in current(telemetry, now_mono_s):
+        if (reading.gpu, reading.field) == (None, name) and type(reading.value) is str:
+            return reading.value
+    return None
+
+
 def level(telemetry: Telemetry, now_mono_s: float) -> int:
-    """Give the level of the best source that gives a value now, 0 for none."""
+    """Return the level of the best source that gives a value now, 0 for none."""
     return max(
         (
             answer.level
             for answer in telemetry.answers.values()
-            if answer.holds(now_mono_s) and _tells(answer)
+            if answer.holds(now_mono_s) and _has_gpu(answer)
         ),
         default=0,
     )
 
 
-def _tells(answer: Answer) -> bool:
-    """Say whether there is a GPU in an answer; one that is not exposed is none."""
+def _has_gpu(answer: Answer) -> bool:
+    """Return whether there is a GPU in an answer; one that is not exposed is none."""
     return any(
         not isinstance(reading.value, Absent)
         and (reading.gpu is not None or (reading.field, reading.value) == ("exposed", "yes"))

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from gpud.agent import interop, plainfile, platform
+from gpud.agent import plainfile, platform, windows
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -42,7 +42,7 @@ def test_what_is_no_plain_file_has_no_text(put: Callable[[Path], object], tmp_pa
         put(path)
         assert plainfile.text(path) is None
     assert platform.facts(str(tmp_path)) == {}
-    assert list(interop.drives(str(tmp_path))) == [str(tmp_path / "mnt/c")]
+    assert windows.places(str(tmp_path), "x") == (str(tmp_path / "mnt/c/x"),)
 
 
 def test_of_a_large_file_there_is_the_beginning(tmp_path: Path) -> None:

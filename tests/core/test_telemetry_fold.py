@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from gpud.core.advice import Platform, Situation, words
 from gpud.core.events import InventoryTaken, SourceAnswered
 from gpud.core.fold import fold
-from gpud.core.health import Level
-from gpud.core.sample import Absent, Device, Inventory, Reading
+from gpud.core.health import Health, Level
+from gpud.core.sample import Absent, Device, Failure, Inventory, Reading, Reason
 from gpud.core.snapshot import Snapshot
 from gpud.core.telemetry import LEVELS, Answer, current
+from gpud.core.telemetry_fold import WINDOWS_DRIVER
 
 CARDS = "ABCD"
 STEP_S = 25.0
@@ -92,3 +96,64 @@ def test_a_field_that_fails_is_named_with_what_helps_on_that_machine() -> None:
     assert (health.level, health.reason) == (Level.DEGRADED, "fields_failed")
     assert "power_watts" in (health.detail or "")
     assert health.fix == words(Situation.TELEMETRY_SILENT, Platform.WSL2)
+
+
+# a silent NVML beside Windows' own nvidia-smi.exe
+
+CUDA = Failure(Reason.NO_DEVICE, "cuInit: no device")
+SILENT = Answer("nvml", 5, 0.0, 100.0, reason="driver_not_loaded", detail="NVML: 9", fix="f")
+WINDOWS = Answer(
+    "nvidia_smi_exe", 4, 0.0, 101.0, (Reading(0, "name", "RTX", "nvidia_smi_exe"),), holds_s=330
+)
+
+
+def nvml_health(*answers: Answer, cuda: Failure | None = CUDA) -> Health:
+    snapshot = Snapshot("1", 0.0, inventory=Inventory(failure=cuda), library_configured=True)
+    for answer in answers:
+        snapshot = fold(SourceAnswered(answer, 0.0), snapshot)
+    return snapshot.health["nvml"]
+
+
+def test_an_answer_in_windows_alone_shows_that_wsl_is_broken() -> None:
+    health = nvml_health(SILENT, WINDOWS)
+    assert health.reason == "driver_not_loaded"
+    assert str(health.detail).startswith("NVML: 9; neither NVML (driver_not_loaded) nor CUDA")
+    assert "--shutdown" in str(health.fix)
+    assert "--update" in str(health.fix)
+
+
+@pytest.mark.parametrize("reason", sorted(WINDOWS_DRIVER))
+def test_a_failure_in_windows_too_is_not_wsls(reason: str) -> None:
+    windows = replace(WINDOWS, readings=(), reason=reason, detail="d", fix="in Windows")
+    health = nvml_health(SILENT, windows)
+    assert "it is not WSL" in str(health.detail)
+    assert health.fix == "in Windows"
+
+
+@pytest.mark.parametrize("reason", ["blocked_by_the_operating_system", "driver_mismatch"])
+def test_a_fix_other_than_a_restart_of_wsl_stays(reason: str) -> None:
+    health = nvml_health(replace(SILENT, reason=reason), WINDOWS)
+    assert (health.reason, health.fix) == (reason, "f")
+    assert "Windows' own nvidia-smi.exe does" in (health.detail or "")
+
+
+@pytest.mark.parametrize(
+    "answers",
+    [
+        (SILENT,),
+        (WINDOWS, replace(SILENT, taken_mono_s=500.0)),  # the answer of Windows is too old by then
+        *(
+            (SILENT, replace(WINDOWS, readings=(), reason=reason, detail="d"))
+            for reason in ("absent", "hung", "interop_off")
+        ),
+    ],
+)
+def test_without_a_recent_answer_from_windows_nothing_is_blamed(
+    answers: tuple[Answer, ...],
+) -> None:
+    health = nvml_health(*answers)
+    assert (health.detail, health.fix) == ("NVML: 9", "f")
+
+
+def test_where_cuda_works_wsl_is_not_blamed() -> None:
+    assert nvml_health(SILENT, WINDOWS, cuda=None).fix == "f"

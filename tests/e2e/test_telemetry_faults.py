@@ -14,8 +14,8 @@ import pytest
 
 from gpud.agent.telemetry.sources.nvml import DEADLINE_S
 from gpud.core.telemetry import LEVELS
-from tests.agent import smi_world
-from tests.agent.smi_world import World
+from tests.agent.telemetry import smi_world
+from tests.agent.telemetry.smi_world import World
 from tests.e2e.program import Program, cuda, nvml, only, program
 from tests.e2e.test_nvidia_smi import Machine
 from tests.e2e.watching import Scrape, Scraping, scraping

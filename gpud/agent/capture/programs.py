@@ -7,12 +7,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from gpud.agent import interop, platform
+from gpud.agent import platform, programs, windows
 from gpud.agent.children import ENVIRONMENT
-from gpud.agent.programs import find, run
+from gpud.agent.telemetry import smi_csv
 from gpud.agent.telemetry.sources import nvidia_smi, nvidia_smi_exe
-from gpud.agent.windows import SYSTEM
-from gpud.core import smi, windows
 from gpud.core.capture import Program
 from gpud.core.errors import TelemetryError
 
@@ -29,9 +27,9 @@ MOST_STARTS = 3
 
 @dataclass(frozen=True, slots=True)
 class _Question:
-    """What to start, the first of ``paths`` that is there; ``trouble`` says why nothing can be."""
+    """A program to start, the first of ``places``; ``trouble`` says why none can be started."""
 
-    paths: tuple[str, ...]
+    places: tuple[str, ...]
     arguments: tuple[str, ...]
     environment: Mapping[str, str]
     trouble: str | None = None
@@ -52,32 +50,28 @@ def _questions(settings: Settings, *, with_smi: bool) -> dict[str, _Question]:
     in_wsl = bool(platform.facts(root).get("wsl"))
     environment, trouble = _interop(root)
 
-    def windows_program(name: str, *arguments: str, configured: str = "") -> _Question:
-        places = [f"{drive}/{SYSTEM}/{name}" for drive in interop.drives(root)]
-        paths = (configured,) if configured else tuple(places)
-        return _Question(paths, arguments, environment, trouble)
+    def windows_program(name: str, *arguments: str) -> _Question:
+        places = windows.places(root, f"{windows.SYSTEM}/{name}")
+        return _Question(places, arguments, environment, trouble)
 
-    found: dict[str, _Question] = {}
+    questions: dict[str, _Question] = {}
     if in_wsl:
         wslinfo = (str(Path(root, "usr/bin/wslinfo")),)
-        found["wslinfo"] = _Question(wslinfo, ("--wsl-version",), ENVIRONMENT)
-        found["wsl.exe"] = windows_program("wsl.exe", "--version")
-        found["cmd.exe"] = windows_program("cmd.exe", "/d", "/c", "ver")
+        questions["wslinfo"] = _Question(wslinfo, ("--wsl-version",), ENVIRONMENT)
+        questions["wsl.exe"] = windows_program("wsl.exe", "--version")
+        questions["cmd.exe"] = windows_program("cmd.exe", "/d", "/c", "ver")
     if with_smi:
-        configured = settings.telemetry.nvidia_smi
-        places = (nvidia_smi.IN_WSL,) if in_wsl else (nvidia_smi.IN_WSL, nvidia_smi.IN_LINUX)
-        paths = (configured,) if configured else tuple(str(Path(root, p)) for p in places)
-        found["nvidia-smi"] = _Question(paths, smi.arguments(), ENVIRONMENT)
+        places = nvidia_smi.places(settings, wsl=in_wsl)
+        questions["nvidia-smi"] = _Question(places, smi_csv.arguments(), ENVIRONMENT)
     if with_smi and in_wsl:
-        exe = settings.telemetry.nvidia_smi_exe
-        name = Path(nvidia_smi_exe.INSIDE).name
-        found[name] = windows_program(name, *smi.arguments(), configured=exe)
-    return found
+        places = nvidia_smi_exe.places(settings)
+        questions["nvidia-smi.exe"] = _Question(places, smi_csv.arguments(), environment, trouble)
+    return questions
 
 
 def _interop(root: str) -> tuple[Mapping[str, str], str | None]:
     try:
-        return interop.environment(root), None
+        return windows.environment(root), None
     except TelemetryError as error:
         return ENVIRONMENT, str(error)
 
@@ -88,23 +82,23 @@ async def _answer(question: _Question) -> Program | None:
         return Program(arguments=arguments, code=None, error=question.trouble)
     left_out: frozenset[str] = frozenset()
     try:
-        path, ended = await find(question.paths, deadline_s=DEADLINE_S, started=lambda _: None)
-        if path is None and not ended.killed:
-            return None
-        for _ in range(MOST_STARTS if path is not None else 0):
-            ended = await run(
-                [str(path), *arguments],
+        for _ in range(MOST_STARTS):
+            ended = await programs.run(
+                question.places,
+                arguments,
                 deadline_s=DEADLINE_S,
                 grace_s=GRACE_S,
                 environment=question.environment,
             )
-            refused = smi.refused(windows.text(ended.stdout)) if ended.code else None
-            if refused is None or arguments != smi.arguments(left_out):
+            refused = smi_csv.refused(windows.text(ended.stdout)) if ended.code else None
+            if refused is None or arguments != smi_csv.arguments(left_out):
                 break
-            left_out = smi.without(left_out, refused)
-            arguments = smi.arguments(left_out)
+            left_out = smi_csv.without(left_out, refused)
+            arguments = smi_csv.arguments(left_out)
     except OSError as error:
         return Program(arguments=arguments, code=None, error=f"cannot start: {error.strerror}")
+    if ended.code == programs.NOT_THERE and not ended.stdout:
+        return None
     if ended.killed:
         words = f"no answer within {DEADLINE_S:g} s"
         if ended.overflowed:

@@ -1,13 +1,13 @@
-"""Asks the telemetry sources, one collection at a time, and passes on what each says at once.
+"""The collection of telemetry: sources asked in order of priority, each answer posted at once.
 
-The cheap ones come first and those that start a program last: what they are asked for is what
-nobody else could tell. A program that takes its time delays no collection after this one.
+Sources that answer by themselves come first and those that start a program last: they are asked for
+what no better source gives. A slow program delays no collection after this one.
 """
 
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import structlog
@@ -38,32 +38,29 @@ PATIENCE_S = 1.0
 
 @dataclass(frozen=True, slots=True)
 class Sources:
-    """What to ask, by name: those that answer by themselves, and those that start a program."""
+    """The sources by name, the best first: those that answer by themselves, and programs."""
 
     quick: Mapping[str, Source]
     programs: Mapping[str, Source]
 
 
-def found(context: Context) -> Sources:
-    """Make every source that is there and not switched off, in the order in which to ask them."""
+def create(context: Context) -> Sources:
+    """Create every source that is not switched off."""
     usable, refused = discovery.modules(folder, OFFERS)
     for name, why in refused.items():
         log.error("telemetry_source_refused", source=name, reason=why)
     disabled = context.settings.telemetry.disabled
-    chosen = [module for module in usable.values() if module.NAME not in disabled]
-    chosen.sort(key=lambda module: -module.LEVEL)
-
-    def made(*, programs: bool) -> dict[str, Source]:
-        return {
-            module.NAME: module.create(context)
-            for module in chosen
-            if getattr(module, "STARTS_A_PROGRAM", False) is programs
-        }
-
-    return Sources(quick=made(programs=False), programs=made(programs=True))
+    modules = [module for module in usable.values() if module.NAME not in disabled]
+    modules.sort(key=lambda module: -module.LEVEL)
+    quick: dict[str, Source] = {}
+    programs: dict[str, Source] = {}
+    for module in modules:
+        group = programs if getattr(module, "STARTS_A_PROGRAM", False) else quick
+        group[module.NAME] = module.create(context)
+    return Sources(quick, programs)
 
 
-class Ladder:
+class Collection:
     """All sources together. ``post`` takes the answer of each as an event."""
 
     def __init__(
@@ -80,31 +77,31 @@ class Ladder:
         self._post = post
         self._now = now
         self._patience_s = patience_s
-        self._turn = asyncio.Lock()
-        self._busy: asyncio.Task[None] | None = None  # with the programs
+        self._lock = asyncio.Lock()
+        self._programs: asyncio.Task[None] | None = None  # that are asked now
 
     async def collect(self) -> None:
         """Ask every source once; a second collection waits for the first to end.
 
         Programs that are still busy with an earlier one are not asked again.
         """
-        async with self._turn:
+        async with self._lock:
             await self._ask(self._sources.quick)
-            if self._busy is None:
-                self._busy = asyncio.create_task(self._ask(self._sources.programs))
-            await asyncio.wait([self._busy], timeout=self._patience_s)
-            if self._busy.done():
-                ended, self._busy = self._busy, None
-                ended.result()  # what it raised is told like everything else
+            if self._programs is None:
+                self._programs = asyncio.create_task(self._ask(self._sources.programs))
+            await asyncio.wait([self._programs], timeout=self._patience_s)
+            if self._programs.done():
+                ended, self._programs = self._programs, None
+                ended.result()  # a bug in it is raised here
 
     async def _ask(self, sources: Mapping[str, Source]) -> None:
-        for source in sources.values():
-            answer = await source.collect(self._wanted())
+        for name, source in sources.items():
+            answer = await source.collect(self._missing(telemetry.LEVELS.index(name)))
             if answer is not None:
                 self._post(SourceAnswered(answer, self._now().wall_s))
 
     async def look(self, patience_s: float) -> tuple[Reading, ...]:
-        """Give what the best source that can be asked at any moment says now.
+        """Return what the best source that can be asked at any moment reads now.
 
         Errors: ``TelemetryError``: its own, or ``no_source`` where there is none.
         """
@@ -115,25 +112,25 @@ class Ladder:
 
     async def close(self) -> None:
         """End what the sources started; a program that runs is left to its end."""
-        if self._busy is not None:
-            self._busy.cancel()
-            await asyncio.wait([self._busy])
+        if self._programs is not None:
+            self._programs.cancel()
+            await asyncio.wait([self._programs])
         for source in (*self._sources.quick.values(), *self._sources.programs.values()):
             await source.close()
 
-    def _wanted(self) -> frozenset[str]:
-        """Name the fields worth a program that some GPU, or the machine, lacks now.
+    def _missing(self, level: int) -> frozenset[str]:
+        """Return the fields worth a program that no source above ``level`` gives for every GPU.
 
-        None where the person has switched the GPU off.
+        None of them where the person has switched the GPU off.
         """
-        readings = telemetry.current(self._read().telemetry, self._now().mono_s)
-        known: dict[int | None, set[str]] = {None: set()}
-        for reading in readings:
-            fields = known.setdefault(reading.gpu, set())
-            if (reading.field, reading.value) == ("exposed", "disabled"):
-                return frozenset()
+        answers, now_s = self._read().telemetry, self._now().mono_s
+        better = {name: a for name, a in answers.answers.items() if a.level > level}
+        given: dict[int | None, set[str]] = {None: set()}
+        for reading in telemetry.current(replace(answers, answers=better), now_s):
+            fields = given.setdefault(reading.gpu, set())
             if not isinstance(reading.value, Absent):
                 fields.add(reading.field)
-        gpus = [fields for gpu, fields in known.items() if gpu is not None]
-        common = set.intersection(*gpus) if gpus else set()
-        return WORTH_A_START - common - known[None]
+        machine = given.pop(None)
+        common = set.intersection(*given.values()) if given else set()
+        off = telemetry.of_machine(answers, "exposed", now_s) == "disabled"
+        return frozenset() if off else WORTH_A_START - common - machine

@@ -7,18 +7,20 @@ where it does: such a source is asked after all others.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
+
+from gpud.core.telemetry import LEVELS, Answer
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
     from gpud.core.clock import Instant
+    from gpud.core.errors import TelemetryError
     from gpud.core.sample import Reading
     from gpud.core.settings import Settings
     from gpud.core.snapshot import Snapshot
-    from gpud.core.telemetry import Answer
 
 OFFERS = ("NAME", "LEVEL", "create")
 
@@ -35,12 +37,33 @@ class Context:
     own: Path
     on_battery: Callable[[], bool] = lambda: False
 
+    def answer(
+        self,
+        source: str,
+        begun: Instant,
+        readings: tuple[Reading, ...] | TelemetryError,
+        *,
+        holds_s: float,
+    ) -> Answer:
+        """Return the answer of a source that was asked at ``begun``: readings, or why none."""
+        answer = Answer(
+            source,
+            LEVELS.index(source),
+            begun.wall_s,
+            begun.mono_s,
+            holds_s=holds_s,
+            duration_s=self.now().mono_s - begun.mono_s,
+        )
+        if isinstance(readings, tuple):
+            return replace(answer, readings=readings)
+        return replace(answer, reason=readings.reason, detail=str(readings), fix=readings.fix)
+
 
 class Source(Protocol):
     """One place that numbers come from."""
 
     async def collect(self, wanted: frozenset[str]) -> Answer | None:
-        """Say what is known now, or why nothing is; None when there is nothing new to say.
+        """Return what is true now, or why nothing is known; None when there is nothing new.
 
         ``wanted`` are the fields that no better source gives now: what costs something to ask is
         asked for those alone. Never raises a ``TelemetryError`` and has a deadline of its own.
@@ -52,7 +75,7 @@ class Source(Protocol):
 
 @runtime_checkable
 class Looking(Protocol):
-    """A source that can say at any moment how a GPU is, not only when a collection is due."""
+    """A source that can be asked at any moment, not only when a collection is due."""
 
     async def look(self, patience_s: float) -> tuple[Reading, ...]:
-        """Give readings from now on, not older ones. ``Errors: TelemetryError``, ``slow`` too."""
+        """Return readings from now on, not older ones. ``Errors: TelemetryError``, ``slow`` too."""

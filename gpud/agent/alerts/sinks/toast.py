@@ -7,14 +7,12 @@ base64 of JSON, and is escaped for XML where it becomes XML.
 
 from __future__ import annotations
 
-import asyncio
 import base64
 import json
 from typing import TYPE_CHECKING, Final
 
-from gpud.agent import interop, programs
+from gpud.agent import programs, windows
 from gpud.agent.alerts.message import body, cut, title
-from gpud.core import windows
 from gpud.core.errors import DeliveryError, TelemetryError
 from gpud.core.text import escaped
 
@@ -30,7 +28,6 @@ INSIDE: Final = "Windows/System32/WindowsPowerShell/v1.0/powershell.exe"
 LONGEST_TITLE, LONGEST_TEXT = 64, 400
 """Windows shows four lines; and all of it fits into a pipe."""
 SHOWN, SWITCHED_OFF = "shown", 3
-LEAST_S: Final = 0.1
 SCRIPT: Final = r"""
 $ErrorActionPreference = 'Stop'
 try {
@@ -82,7 +79,6 @@ class _Toast:
         self.name = NAME
         self.place = "the Windows desktop"
         self._context = context
-        self._path: str | None = None
         self._left = programs.Left()
 
     async def ready(self) -> None:
@@ -91,41 +87,27 @@ class _Toast:
 
     async def send(self, message: Message) -> None:
         """Start PowerShell, and take it for delivered when it says that it was shown."""
-        clock = asyncio.get_running_loop().time
-        ends_s = clock() + self._context.timeout_s
         environment = self._environment()
         if (state := self._left.condition()) is not None:
             raise _failed("stuck", f"an earlier PowerShell was killed and is still there ({state})")
-        path = self._path or await self._found(ends_s - clock())
+        places = windows.places(self._context.settings.sysroot, INSIDE)
         self._context.spawned()
         try:
             ended = await programs.run(
-                (path, *ARGUMENTS),
-                deadline_s=max(ends_s - clock(), LEAST_S),
+                places,
+                ARGUMENTS,
+                deadline_s=self._context.timeout_s,
                 started=self._left.began,
                 environment=environment,
                 stdin=data(message),
             )
         except OSError as error:
-            raise _unstarted(error) from error
+            words = f"{programs.SHELL} cannot be started: {error.strerror}"
+            raise _failed("spawn_failed", words) from error
         self._left.ended(ended)
+        if ended.code == programs.NOT_THERE:
+            raise _failed("absent", f"there is no {' nor '.join(places)}")
         self._judge(ended)
-
-    async def _found(self, within_s: float) -> str:
-        drives = interop.drives(self._context.settings.sysroot)
-        paths = [f"{drive}/{INSIDE}" for drive in drives]
-        self._context.spawned()
-        try:
-            found, ended = await programs.find(paths, deadline_s=within_s, started=self._left.began)
-        except OSError as error:
-            raise _unstarted(error) from error
-        self._left.ended(ended)
-        if found is None:
-            if ended.killed:
-                raise _failed("timed_out", "the drive of Windows does not answer")
-            raise _failed("absent", f"there is no {' nor '.join(paths)}")
-        self._path = found
-        return found
 
     def _judge(self, ended: Ended) -> None:
         said = windows.text(ended.stdout)
@@ -142,13 +124,11 @@ class _Toast:
                 fix="in Windows: Settings, System, Notifications; switch on those of PowerShell",
                 output=escaped(said),
             )
-        if ended.code in {programs.CANNOT_EXECUTE, programs.NOT_THERE}:
-            self._path = None
         raise _failed("failed", f"PowerShell ended with {ended.code} and showed nothing", output)
 
     def _environment(self) -> Mapping[str, str]:
         try:
-            return interop.environment(self._context.settings.sysroot)
+            return windows.environment(self._context.settings.sysroot)
         except TelemetryError as error:
             raise DeliveryError(str(error), reason=error.reason, fix=error.fix) from error
 
@@ -156,7 +136,3 @@ class _Toast:
 def _failed(reason: str, words: str, output: str = "") -> DeliveryError:
     fix = "gpud alerts test toast shows what PowerShell says; [alerts] toast = false does without"
     return DeliveryError(words, reason=reason, fix=fix, output=output)
-
-
-def _unstarted(error: OSError) -> DeliveryError:
-    return _failed("spawn_failed", f"{programs.SHELL} cannot be started: {error.strerror}")

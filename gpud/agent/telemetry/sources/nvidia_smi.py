@@ -6,49 +6,46 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gpud.agent.children import ENVIRONMENT
-from gpud.agent.smi import Program, Smi
+from gpud.agent.telemetry.smi import NvidiaSmi, Program
 from gpud.core import advice
 from gpud.core.breaker import State
 from gpud.core.telemetry import LEVELS
 
 if TYPE_CHECKING:
     from gpud.agent.telemetry.source import Context, Source
-    from gpud.core.snapshot import Snapshot
+    from gpud.core.settings import Settings
 
 NAME = "nvidia_smi"
 LEVEL = LEVELS.index(NAME)
 STARTS_A_PROGRAM = True
 
 IN_WSL = "usr/lib/wsl/lib/nvidia-smi"
-IN_LINUX = "usr/bin/nvidia-smi"  # in WSL that is a stray one, of a driver that is not there
+IN_LINUX = "usr/bin/nvidia-smi"  # in WSL it belongs to a driver that is not there
+
+
+def places(settings: Settings, *, wsl: bool) -> tuple[str, ...]:
+    """Return where it may lie: the configured path alone, or those of the system."""
+    if settings.telemetry.nvidia_smi:
+        return (settings.telemetry.nvidia_smi,)
+    paths = (IN_WSL,) if wsl else (IN_WSL, IN_LINUX)
+    return tuple(str(Path(settings.sysroot, path)) for path in paths)
 
 
 def create(context: Context) -> Source:
-    """Make the source."""
-    settings = context.settings
+    """Create the source."""
 
     def program() -> Program | None:
+        """Return the program while NVML is silent as a whole and nothing hangs in the driver.
+
+        It is the same library: what NVML withholds it withholds too, and where a call hung its
+        own would.
+        """
         snapshot = context.read()
-        if not _alone(snapshot, context.now().mono_s):
+        nvml = snapshot.telemetry.answers.get("nvml")
+        hangs = snapshot.breaker is not None and snapshot.breaker.state is not State.CLOSED
+        if hangs or (nvml is not None and nvml.holds(context.now().mono_s)):
             return None
-        where = advice.of(snapshot.platform)
-        configured = settings.telemetry.nvidia_smi
-        if configured:
-            return Program((configured,), where, ENVIRONMENT)
-        places = (IN_WSL,) if snapshot.platform.get("wsl") else (IN_WSL, IN_LINUX)
-        paths = tuple(str(Path(settings.sysroot, place)) for place in places)
-        return Program(paths, where, ENVIRONMENT)
+        paths = places(context.settings, wsl=bool(snapshot.platform.get("wsl")))
+        return Program(paths, advice.of(snapshot.platform), ENVIRONMENT)
 
-    return Smi(context, NAME, program)
-
-
-def _alone(snapshot: Snapshot, now_mono_s: float) -> bool:
-    """Say whether NVML is silent as a whole and nothing hangs in the driver.
-
-    It is the same library: what NVML withholds it withholds too, and where a call hung its own
-    would.
-    """
-    if snapshot.breaker is not None and snapshot.breaker.state is not State.CLOSED:
-        return False
-    nvml = snapshot.telemetry.answers.get("nvml")
-    return nvml is None or not nvml.holds(now_mono_s)
+    return NvidiaSmi(context, NAME, program)

@@ -4,32 +4,33 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from gpud.agent import interop
-from gpud.agent.smi import Program, Smi
+from gpud.agent import windows
+from gpud.agent.telemetry.smi import NvidiaSmi, Program
 from gpud.core.telemetry import LEVELS
 
 if TYPE_CHECKING:
     from gpud.agent.telemetry.source import Context, Source
+    from gpud.core.settings import Settings
 
 NAME = "nvidia_smi_exe"
 LEVEL = LEVELS.index(NAME)
 STARTS_A_PROGRAM = True
 
-INSIDE = "Windows/System32/nvidia-smi.exe"
+
+def places(settings: Settings) -> tuple[str, ...]:
+    """Return where it may lie: the configured path alone, or Windows' folder on each drive."""
+    if settings.telemetry.nvidia_smi_exe:
+        return (settings.telemetry.nvidia_smi_exe,)
+    return windows.places(settings.sysroot, f"{windows.SYSTEM}/nvidia-smi.exe")
 
 
 def create(context: Context) -> Source:
-    """Make the source. It has nothing to say outside WSL unless the settings name a program."""
+    """Create the source. Outside WSL it has an answer only where the settings name a program."""
     settings = context.settings
 
     def program() -> Program | None:
-        configured = settings.telemetry.nvidia_smi_exe
-        if not configured and not context.read().platform.get("wsl"):
+        if not settings.telemetry.nvidia_smi_exe and not context.read().platform.get("wsl"):
             return None
-        environment = interop.environment(settings.sysroot)
-        if configured:
-            return Program((configured,), None, environment)
-        drives = interop.drives(settings.sysroot)
-        return Program(tuple(f"{drive}/{INSIDE}" for drive in drives), None, environment)
+        return Program(places(settings), None, windows.environment(settings.sysroot))
 
-    return Smi(context, NAME, program)
+    return NvidiaSmi(context, NAME, program)

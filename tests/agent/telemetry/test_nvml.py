@@ -16,7 +16,7 @@ from gpud.core import conditions
 from gpud.core.advice import Platform
 from gpud.core.sample import Absent, Reading
 from gpud.core.settings import parse
-from tests.agent.telling import EVERYTHING, by_field, collected, settings_for, telling
+from tests.agent.telemetry.nvml_source import EVERYTHING, by_field, collected, settings_for, telling
 from tests.standins.build import build_libnvml, rewrite_script
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ from gpud.agent.telemetry.sources import nvml
 from gpud.core import conditions
 from gpud.core.errors import TelemetryError
 from gpud.core.settings import parse
-from tests.agent.telling import Story, by_field, telling
+from tests.agent.telemetry.nvml_source import Story, by_field, telling
 from tests.fuse import Stalling, stalling, usable
 from tests.standins.build import build_libnvml, rewrite_script
 from tests.waiting import until

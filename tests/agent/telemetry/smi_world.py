@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING
 
 from gpud.agent import platform
 from gpud.agent.board import Board
-from gpud.agent.smi import Program, Smi
+from gpud.agent.telemetry import smi_csv
+from gpud.agent.telemetry.smi import NvidiaSmi, Program
 from gpud.agent.telemetry.source import Context
-from gpud.core import fields, smi
+from gpud.core import fields
 from gpud.core.advice import Platform
 from gpud.core.clock import Instant
 from gpud.core.events import ProgramStarted, SourceAnswered
@@ -30,11 +31,6 @@ if TYPE_CHECKING:
 LINUX = "6.1.0-28-amd64\n"
 WSL2 = "5.15.167.4-microsoft-standard-WSL2\n"
 UTILIZATION = frozenset({"utilization_gpu_ratio"})
-PLENTY: dict[str, float | str | Absent] = dict.fromkeys(WORTH_A_START - UTILIZATION, 0.5) | {
-    "driver_version": "572.16",
-    "utilization_gpu_ratio": Absent.UNSUPPORTED,
-}
-"""What NVML gives where it gives all but the utilisation."""
 EXE = "mnt/c/Windows/System32/nvidia-smi.exe"
 
 CELLS = {"index": "0", "count": "1", "uuid": "GPU-1", "name": "NVIDIA RTX", "pstate": "P8"} | {
@@ -49,7 +45,7 @@ CELLS = {"index": "0", "count": "1", "uuid": "GPU-1", "name": "NVIDIA RTX", "pst
 def line(left_out: frozenset[str] = frozenset(), **changed: str) -> str:
     """What a GPU says whose other fields are not there."""
     cells = CELLS | {name.replace("__", "."): cell for name, cell in changed.items()}
-    names = smi.arguments(left_out)[0].partition("=")[2].split(",")
+    names = smi_csv.arguments(left_out)[0].partition("=")[2].split(",")
     return ", ".join(cells.get(name, "[N/A]") for name in names)
 
 
@@ -130,9 +126,9 @@ class World:
             own=self.own,
         )
 
-    def source(self, path: Path, *, deadline_s: float = 10.0) -> Smi:
+    def source(self, path: Path, *, deadline_s: float = 10.0) -> NvidiaSmi:
         program = Program((str(path),), Platform.LINUX, {"PATH": "/usr/bin:/bin"})
-        return Smi(
+        return NvidiaSmi(
             self.context(), "nvidia_smi", lambda: program, deadline_s=deadline_s, grace_s=0.5
         )
 

@@ -7,7 +7,7 @@ from hypothesis import assume, event, given
 from hypothesis import strategies as st
 from pynvml import NVML_AGGREGATE_ECC
 
-from gpud.core import smi
+from gpud.agent.telemetry import smi_csv
 from gpud.core.errors import TelemetryError
 from gpud.core.fields import FIELDS, WORDS, Kind
 from gpud.core.sample import Absent, Reading
@@ -60,7 +60,7 @@ NONE: frozenset[str] = frozenset()
 
 def names(left_out: frozenset[str] = NONE) -> list[str]:
     """Whatever order the command line asks in."""
-    query = smi.arguments(left_out)[0]
+    query = smi_csv.arguments(left_out)[0]
     return query.partition("=")[2].split(",")
 
 
@@ -71,7 +71,7 @@ def line(left_out: frozenset[str] = NONE, /, **changed: str) -> str:
 
 def read(text: str | bytes, left_out: frozenset[str] = NONE) -> dict[str, float | str | Absent]:
     data = text.encode() if isinstance(text, str) else text
-    found = smi.read(data, "nvidia_smi", left_out)
+    found = smi_csv.read(data, "nvidia_smi", left_out)
     assert all(reading.gpu == (None if FIELDS[reading.field].machine else 0) for reading in found)
     return {reading.field: reading.value for reading in found}
 
@@ -79,13 +79,13 @@ def read(text: str | bytes, left_out: frozenset[str] = NONE) -> dict[str, float 
 def refusal(text: str | bytes) -> TelemetryError:
     data = text.encode() if isinstance(text, str) else text
     with pytest.raises(TelemetryError) as caught:
-        smi.read(data, "nvidia_smi")
+        smi_csv.read(data, "nvidia_smi")
     return caught.value
 
 
 def test_every_field_arrives_in_base_units() -> None:
     fields = read(line() + "\n")
-    assert set(fields) == smi.OFFERED
+    assert set(fields) == smi_csv.OFFERED
     assert fields["memory_total_bytes"] == 8188 * 2**20
     assert fields["utilization_gpu_ratio"] == 0.07
     assert fields["power_watts"] == 13.57
@@ -97,9 +97,9 @@ def test_every_field_arrives_in_base_units() -> None:
 
 
 def test_only_fields_of_the_catalogue_are_offered_and_each_is_asked_once() -> None:
-    assert set(FIELDS) >= smi.OFFERED
-    asked = [column.field for column in smi.asked()]
-    assert len(asked) == len(set(asked)) == len(smi.OFFERED)
+    assert set(FIELDS) >= smi_csv.OFFERED
+    asked = [column.field for column in smi_csv.columns()]
+    assert len(asked) == len(set(asked)) == len(smi_csv.OFFERED)
 
 
 def test_errors_are_counted_as_nvml_counts_them() -> None:
@@ -126,7 +126,7 @@ def test_what_windows_does_to_a_text_changes_nothing(encoding: str, end: str) ->
 def test_two_gpus_are_told_apart_and_the_driver_comes_once() -> None:
     first = line(count="2")
     second = line(index="1", count="2", uuid="GPU-2", temperature__gpu="61")
-    found = smi.read(f"{first}\n{second}\n".encode(), "nvidia_smi")
+    found = smi_csv.read(f"{first}\n{second}\n".encode(), "nvidia_smi")
     assert [r.value for r in found if r.field == "temperature_celsius"] == [48, 61]
     drivers = [r for r in found if r.field == "driver_version"]
     assert drivers == [Reading(None, "driver_version", "572.16", "nvidia_smi")]
@@ -138,19 +138,14 @@ def test_a_name_in_quotes_may_hold_a_comma() -> None:
 
 @pytest.mark.parametrize("words", sorted(set(WORDS) - {"", "-", "none"}))
 def test_words_in_place_of_a_number_are_its_reason(words: str) -> None:
-    found = smi.read((line(power__draw=words.upper()) + "\n").encode(), "nvidia_smi")
+    found = smi_csv.read((line(power__draw=words.upper()) + "\n").encode(), "nvidia_smi")
     power = next(reading for reading in found if reading.field == "power_watts")
     assert power.value is WORDS[words]
     assert power.detail == words.upper()
 
 
-def test_a_column_that_newer_drivers_gave_up_is_unsupported_and_has_not_failed() -> None:
-    fields = read(line(clocks__max__mem="[Requested functionality has been deprecated]") + "\n")
-    assert fields["clock_memory_max_hertz"] is Absent.UNSUPPORTED
-
-
 def test_words_in_brackets_that_nobody_knows_are_a_failure_with_those_words() -> None:
-    found = smi.read((line(power__draw="[Sensor asleep]") + "\n").encode(), "nvidia_smi")
+    found = smi_csv.read((line(power__draw="[Sensor asleep]") + "\n").encode(), "nvidia_smi")
     power = next(reading for reading in found if reading.field == "power_watts")
     assert (power.value, power.detail) == (Absent.FAILED, "[Sensor asleep]")
 
@@ -216,7 +211,7 @@ GERMAN = "NVIDIA-SMI ist fehlgeschlagen, da der NVIDIA-Treiber nicht antwortet.\
         ((line() + "\n") * 10_000, "10000 lines, more than 128 GPUs"),
     ],
 )
-def test_what_does_not_fit_refuses_the_whole_answer_by_name(said: str, words: str) -> None:
+def test_an_answer_that_does_not_fit_is_refused_whole_by_name(said: str, words: str) -> None:
     error = refusal(said)
     assert error.reason == "bad_output"
     assert words in str(error)
@@ -224,74 +219,24 @@ def test_what_does_not_fit_refuses_the_whole_answer_by_name(said: str, words: st
     assert len(str(error)) < 300
 
 
-@pytest.mark.parametrize(
-    ("said", "quote"),
-    [
-        ("Aucun GPU, helas\n", 'nvidia_smi: 2 columns instead of 38: "Aucun GPU, helas"'),
-        ("one, two\nthree, fo", 'nvidia_smi: the answer breaks off: "three, fo"'),
-        ("first\n" + "second\n" * 200, 'nvidia_smi: 201 lines, more than 128 GPUs: "first"'),
-        ("x" * 120 + "\n", f'nvidia_smi: 1 columns instead of 38: "{"x" * 120}"'),
-        ("x" * 121 + "\n", f'nvidia_smi: 1 columns instead of 38: "{"x" * 120}..."'),
-        ("", "nvidia_smi: it ended well and said nothing"),
-    ],
-)
-def test_the_line_that_does_not_fit_is_quoted(said: str, quote: str) -> None:
-    assert str(refusal(said)) == quote
-
-
-def of_many(count: int, **changed: str) -> bytes:
-    lines = [
-        line(index=str(gpu), count=str(count), **{"uuid": f"GPU-{gpu}"} | changed)
-        for gpu in range(count)
-    ]
-    return "".join(f"{one}\n" for one in lines).encode()
-
-
-def test_as_many_gpus_as_one_machine_has_are_read() -> None:
-    found = smi.read(of_many(smi.MOST_GPUS), "nvidia_smi")
-    assert {reading.gpu for reading in found} == {None, *range(smi.MOST_GPUS)}
-
-
-def test_two_of_three_with_one_uuid_are_refused_and_three_without_are_read() -> None:
-    with pytest.raises(TelemetryError, match="one UUID comes twice"):
-        smi.read(of_many(3).replace(b"GPU-2", b"GPU-1"), "nvidia_smi")
-    assert smi.read(of_many(3, uuid="[N/A]"), "nvidia_smi")
-
-
-@pytest.mark.parametrize("bits", ["0x00000000000000A4", "0x00000000000000a4", "0xa4"])
-def test_a_bit_mask_may_be_spelt_either_way(bits: str) -> None:
-    found = read(line(clocks_throttle_reasons__active=bits) + "\n")["throttle_reasons"]
-    assert found == "power_cap,thermal,hw_power_brake"
-
-
-def test_an_empty_cell_is_no_value_and_has_no_words() -> None:
-    found = smi.read((line(power__draw="") + "\n").encode(), "nvidia_smi")
-    power = next(reading for reading in found if reading.field == "power_watts")
-    assert (power.value, power.detail) == (Absent.SENTINEL, None)
-
-
 def test_an_older_one_that_finds_no_gpu_ends_well_and_says_so() -> None:
     assert refusal("No devices were found\n").reason == "no_device"
 
 
-def test_one_bad_line_takes_the_good_ones_with_it() -> None:
-    assert refusal(f"{line(count='2')}\n{line(count='2', index='1', pstate='?')}\n")
-
-
 def test_a_refused_name_is_left_out_and_told_as_what_the_driver_does_not_offer() -> None:
-    refused = smi.refused('Field "clocks.video" is not a valid field to query.\n')
+    refused = smi_csv.refused('Field "clocks.video" is not a valid field to query.\n')
     assert refused == "clocks.video"
-    left_out = smi.without(NONE, refused)
+    left_out = smi_csv.without(NONE, refused)
     assert "clocks.video" not in names(left_out)
-    found = smi.read((line(left_out) + "\n").encode(), "nvidia_smi", left_out)
+    found = smi_csv.read((line(left_out) + "\n").encode(), "nvidia_smi", left_out)
     video = next(reading for reading in found if reading.field == "clock_video_hertz")
     assert video.value is Absent.UNSUPPORTED
     assert video.detail == "this nvidia-smi does not know clocks.video"
-    assert {reading.field for reading in found} == smi.OFFERED
+    assert {reading.field for reading in found} == smi_csv.OFFERED
 
 
 def test_a_driver_that_does_not_know_a_newer_name_is_asked_for_none_behind_it() -> None:
-    left_out = smi.without(NONE, "compute_cap")
+    left_out = smi_csv.without(NONE, "compute_cap")
     asked = names(left_out)
     assert "mig.mode.current" in asked
     assert not {"compute_cap", "memory.reserved", "utilization.decoder"} & set(asked)
@@ -299,17 +244,17 @@ def test_a_driver_that_does_not_know_a_newer_name_is_asked_for_none_behind_it() 
 
 def test_a_renamed_column_is_asked_by_its_other_name_when_the_first_is_refused() -> None:
     assert "clocks_event_reasons.active" not in names()
-    left_out = smi.without(NONE, "clocks_throttle_reasons.active")
+    left_out = smi_csv.without(NONE, "clocks_throttle_reasons.active")
     assert "clocks_event_reasons.active" in names(left_out)
     assert read(line(left_out) + "\n", left_out)["throttle_reasons"] == "power_cap"
-    left_out = smi.without(left_out, "clocks_event_reasons.active")
+    left_out = smi_csv.without(left_out, "clocks_event_reasons.active")
     assert read(line(left_out) + "\n", left_out)["throttle_reasons"] is Absent.UNSUPPORTED
 
 
 @given(st.binary(max_size=2000))
 def test_no_bytes_at_all_are_more_than_refused(data: bytes) -> None:
     with pytest.raises(TelemetryError) as caught:
-        smi.read(data, "nvidia_smi")
+        smi_csv.read(data, "nvidia_smi")
     assert caught.value.reason in {"bad_output", "no_device"}
     assert escaped(str(caught.value)) == str(caught.value)
 
@@ -323,7 +268,7 @@ def test_one_cell_of_whatever_costs_nothing_or_everything(name: str, cell: str) 
     except TelemetryError as refused:
         event(refused.reason)
         return
-    field = next(column.field for column in smi.COLUMNS if column.name == name)
+    field = next(column.field for column in smi_csv.COLUMNS if column.name == name)
     assert {f: v for f, v in after.items() if f != field} == {
         f: v for f, v in before.items() if f != field
     }

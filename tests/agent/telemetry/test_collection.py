@@ -11,7 +11,7 @@ import pytest
 from gpud.agent.board import Board
 from gpud.agent.clocks import now
 from gpud.agent.telemetry import collection
-from gpud.agent.telemetry.collection import Ladder, Sources
+from gpud.agent.telemetry.collection import Collection, Sources
 from gpud.agent.telemetry.source import Context
 from gpud.core.errors import TelemetryError
 from gpud.core.fields import WORTH_A_START
@@ -55,13 +55,15 @@ class Scripted:
 EVERYTHING: dict[str, float | str | Absent] = dict.fromkeys(WORTH_A_START, 1.0)
 
 
-def together(*sources: Scripted, patience_s: float = collection.PATIENCE_S) -> tuple[Ladder, Board]:
+def together(
+    *sources: Scripted, patience_s: float = collection.PATIENCE_S
+) -> tuple[Collection, Board]:
     board = Board(Snapshot("1", 0.0))
     quick: dict[str, Source] = {}
     programs: dict[str, Source] = {}
     for source in sources:
         (programs if source.name.startswith("nvidia_smi") else quick)[source.name] = source
-    made = Ladder(
+    made = Collection(
         Sources(quick, programs),
         read=board.read,
         post=board.post,
@@ -142,13 +144,13 @@ def context(tmp_path: Path, text: str) -> Context:
 
 
 def test_the_best_source_is_asked_first_and_programs_are_apart(tmp_path: Path) -> None:
-    sources = collection.found(context(tmp_path, ""))
+    sources = collection.create(context(tmp_path, ""))
     assert list(sources.quick) == ["nvml", "cuda", "dxg"]
     assert list(sources.programs) == ["nvidia_smi_exe", "nvidia_smi"]
 
 
 def test_a_source_that_is_switched_off_is_not_made(tmp_path: Path) -> None:
-    off = collection.found(context(tmp_path, '[telemetry]\ndisabled = ["nvml", "nvidia_smi"]'))
+    off = collection.create(context(tmp_path, '[telemetry]\ndisabled = ["nvml", "nvidia_smi"]'))
     assert list(off.quick) == ["cuda", "dxg"]
     assert list(off.programs) == ["nvidia_smi_exe"]
 

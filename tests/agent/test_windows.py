@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 import time
 from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from gpud.agent import interop, windows
+from gpud.agent import windows
 from gpud.agent.telemetry.sources import nvidia_smi_exe
 from gpud.core.errors import TelemetryError
-from tests.agent.smi_world import EXE, WSL2, World, line, values
+from tests.agent.telemetry.smi_world import EXE, WSL2, World, line, values
 from tests.agent.ticking import HELD_UP_S, ticking
 
 if TYPE_CHECKING:
@@ -29,7 +32,7 @@ def world(tmp_path: Path) -> World:
 
 def reason(world: World) -> str:
     with pytest.raises(TelemetryError) as caught:
-        interop.environment(str(world.root))
+        windows.environment(str(world.root))
     assert caught.value.fix
     return caught.value.reason
 
@@ -42,7 +45,7 @@ def test_the_newest_session_that_lives_is_taken(world: World) -> None:
         for age_s, pid in enumerate((400, 300, 8)):
             path = world.root / f"run/WSL/{pid}_interop"
             os.utime(path, (time.time() - age_s, time.time() - age_s))
-        found = interop.environment(str(world.root))
+        found = windows.environment(str(world.root))
         assert found["WSL_INTEROP"] == chosen.getsockname()
         assert found["WSLENV"] == ""
         assert set(found) == {"PATH", "LANG", "WSL_INTEROP", "WSLENV"}
@@ -54,7 +57,7 @@ def test_a_socket_that_another_user_made_starts_no_windows_program(world: World)
         os.chown(other.getsockname(), 4321, 4321)
         path = world.root / "run/WSL/8_interop"
         os.utime(path, (1, 1))
-        assert interop.environment(str(world.root))["WSL_INTEROP"] == own.getsockname()
+        assert windows.environment(str(world.root))["WSL_INTEROP"] == own.getsockname()
         os.chown(path, 4321, 4321)
         assert reason(world) == "no_socket"
 
@@ -63,7 +66,7 @@ def test_one_with_its_hands_full_lives(world: World) -> None:
     with world.interop() as busy, ExitStack() as stack:
         busy.listen(0)
         for _ in range(3):
-            assert interop.environment(str(world.root))["WSL_INTEROP"] == busy.getsockname()
+            assert windows.environment(str(world.root))["WSL_INTEROP"] == busy.getsockname()
             queued = stack.enter_context(type(busy)(busy.family, busy.type))
             queued.setblocking(False)
             queued.connect_ex(busy.getsockname())
@@ -86,7 +89,7 @@ def test_the_late_registration_of_systemd_is_one(world: World) -> None:
     with world.interop() as session:
         folder = world.root / "proc/sys/fs/binfmt_misc"
         (folder / "WSLInterop").rename(folder / "WSLInterop-late")
-        assert interop.environment(str(world.root))["WSL_INTEROP"] == session.getsockname()
+        assert windows.environment(str(world.root))["WSL_INTEROP"] == session.getsockname()
 
 
 def test_without_a_living_session_nothing_can_be_started(world: World) -> None:
@@ -174,7 +177,7 @@ SYSTEM = "mnt/c/Windows/System32"
 
 
 def facts(world: World) -> dict[str, str]:
-    return asyncio.run(windows.facts(world.context(), deadline_s=20.0))
+    return asyncio.run(windows.versions(str(world.root), lambda: None, deadline_s=20.0))
 
 
 def test_wsl_and_windows_tell_their_versions(world: World) -> None:
@@ -214,7 +217,7 @@ def test_what_misbehaves_tells_nothing_and_holds_nobody_up(world: World, script:
 
     async def story() -> dict[str, str]:
         async with ticking() as gap:
-            found = await windows.facts(world.context(), deadline_s=0.5)
+            found = await windows.versions(str(world.root), lambda: None, deadline_s=0.5)
         assert gap.largest_s < HELD_UP_S
         return found
 
@@ -225,9 +228,69 @@ def test_what_misbehaves_tells_nothing_and_holds_nobody_up(world: World, script:
     assert found == {}
 
 
-def test_outside_wsl_no_program_is_started(world: World) -> None:
-    world.kernel("6.1.0-28-amd64\n")
-    world.says("usr/bin/wslinfo", "2.4.13\n")
-    with world.interop():
-        assert facts(world) == {}
-    assert world.starts == []
+ENGLISH = (
+    "WSL version: 2.4.13.0\r\nKernel version: 5.15.167.4-1\r\nWindows version: 10.0.26100.3476\r\n"
+)
+CHINESE = "WSL 版本: 2.4.13.0\r\n内核版本: 5.15.167.4-1\r\n"
+VERSIONS = st.lists(st.integers(0, 99999), min_size=3, max_size=4)
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16", "utf-16-le", "utf-16-be"])
+@pytest.mark.parametrize("said", [ENGLISH, CHINESE])
+def test_wsls_version_is_found_in_every_encoding_and_language(said: str, encoding: str) -> None:
+    assert windows.wsl_version(windows.text(said.encode(encoding))) == "2.4.13"
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16", "utf-16-le", "utf-16-be"])
+def test_a_text_comes_back_without_its_mark(encoding: str) -> None:
+    assert windows.text(CHINESE.encode(encoding)) == CHINESE
+
+
+@pytest.mark.parametrize("encoding", ["utf-16-le", "utf-16-be"])
+def test_a_mark_decides_where_nothing_is_ascii(encoding: str) -> None:
+    assert windows.text("\ufeff版本号码".encode(encoding)) == "版本号码"
+
+
+def test_a_lone_zero_byte_makes_no_utf_16() -> None:
+    assert windows.text(b"abc\0defg") == "abc\0defg"
+
+
+def test_both_programs_are_brought_to_one_spelling() -> None:
+    assert windows.wsl_version("2.4.13\n") == windows.wsl_version("WSL version: 2.4.13.0\n")
+    assert windows.wsl_version("2.4.13.7\n") == "2.4.13.7"
+
+
+@pytest.mark.parametrize(
+    ("said", "build"),
+    [
+        (b"\r\nMicrosoft Windows [Version 10.0.26100.3476]\r\n", "10.0.26100.3476"),
+        ("\r\nMicrosoft Windows [版本 10.0.19045.5487]\r\n".encode("gbk"), "10.0.19045.5487"),
+        ("\r\nMicrosoft Windows [версия 10.0.22631.1]\r\n".encode("cp866"), "10.0.22631.1"),
+        ("\r\nMicrosoft Windows [Versión 10.0.22631.1]\r\n".encode("cp850"), "10.0.22631.1"),
+        (b"Microsoft Windows 10.0.26100.3476", None),
+        (b"[Version ten]", None),
+        (b"[1.2]", None),
+        (b"[1.2.3.4.5]", None),
+        (b"", None),
+    ],
+)
+def test_the_build_of_windows_stands_in_brackets(said: bytes, build: str | None) -> None:
+    assert windows.windows_build(windows.text(said)) == build
+
+
+@given(st.binary(max_size=400))
+def test_nothing_but_digits_and_dots_comes_out(data: bytes) -> None:
+    said = windows.text(data)
+    for found in (
+        windows.wsl_version(said),
+        windows.windows_build(said),
+        windows.windows_build(f"[{said}]"),
+    ):
+        assert found is None or re.fullmatch(r"[0-9]+(\.[0-9]+){2,3}", found)
+
+
+@given(VERSIONS, st.sampled_from(["cp437", "cp850", "gbk", "cp932", "utf-8", "utf-16-le"]))
+def test_a_version_survives_every_code_page(parts: list[int], encoding: str) -> None:
+    version = ".".join(map(str, parts))
+    said = f"\r\nMicrosoft Windows [Version {version}]\r\n".encode(encoding)
+    assert windows.windows_build(windows.text(said)) == version

@@ -1,4 +1,4 @@
-"""nvidia-smi's own language: what it is asked, and what its answer means.
+"""The CSV of nvidia-smi: the columns to ask for, and readings from its answer.
 
 CSV, because its XML and its tables change with every driver. An answer is read as a whole or
 refused as a whole: a line that does not fit says that something is not as believed, and then the
@@ -12,7 +12,8 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from gpud.core import throttle, windows
+from gpud.agent import windows
+from gpud.core import throttle
 from gpud.core.errors import TelemetryError
 from gpud.core.fields import FIELDS, WORDS, plausible, scaled
 from gpud.core.sample import Absent, Reading
@@ -24,43 +25,37 @@ if TYPE_CHECKING:
 MOST_GPUS = 128
 QUOTED_CHARACTERS = 120
 
-_NUMBER = re.compile(r"-?\d{1,20}(?:\.\d{1,9})?", re.ASCII)
-_BITS = re.compile(r"0x[0-9a-f]{1,16}", re.ASCII | re.IGNORECASE)
-_PSTATE = re.compile(r"P(\d{1,3})", re.ASCII)
 _REFUSED = re.compile(r'Field "([a-z0-9_.]{1,64})" is not a valid field to query')
 
 
-def _number(factor: float = 1.0) -> Callable[[str], float | Absent]:
-    def read(cell: str) -> float | Absent:
-        if not _NUMBER.fullmatch(cell):
-            raise ValueError("is no number")
-        return scaled(float(cell) if "." in cell else int(cell), factor)
+def _cell(pattern: str, words: str, value: Callable[[str], object]) -> Callable[[str], object]:
+    """Return a function that reads a cell of one shape. Its errors: ``ValueError(words)``."""
+    shape = re.compile(pattern, re.ASCII | re.IGNORECASE)
 
-    return read
+    def read_cell(cell: str) -> object:
+        if not shape.fullmatch(cell):
+            raise ValueError(words)
+        return value(cell)
 
-
-def _bits(cell: str) -> str:
-    if not _BITS.fullmatch(cell):
-        raise ValueError("is no bit mask")
-    return throttle.words(int(cell, 16))
+    return read_cell
 
 
-def _pstate(cell: str) -> float:
-    found = _PSTATE.fullmatch(cell)
-    if found is None:
-        raise ValueError("is no performance state")
-    return float(found[1])
+def _number(factor: float = 1.0) -> Callable[[str], object]:
+    return _cell(
+        r"-?\d{1,20}(?:\.\d{1,9})?",
+        "is no number",
+        lambda cell: scaled(float(cell) if "." in cell else int(cell), factor),
+    )
 
 
-def _switch(cell: str) -> str:
-    if cell.lower() not in {"enabled", "disabled"}:
-        raise ValueError("is neither Enabled nor Disabled")
-    return cell.lower()
+_bits = _cell(r"0x[0-9a-f]{1,16}", "is no bit mask", lambda cell: throttle.words(int(cell, 16)))
+_pstate = _cell(r"P\d{1,3}", "is no performance state", lambda cell: float(cell[1:]))
+_switch = _cell("enabled|disabled", "is neither Enabled nor Disabled", str.lower)
 
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """One name of ``--query-gpu``, the field it gives and how a cell of it is read.
+    """One name of ``--query-gpu``, its field, and the function that reads a cell of it.
 
     Errors: ``read`` raises ``ValueError``, in words that follow the cell. ``replaces`` is the
     column whose refusal calls for this one.
@@ -112,8 +107,8 @@ ALWAYS: Final = (
     Column("ecc.errors.corrected.aggregate.total", "ecc_corrected_total", _PLAIN),
     Column("ecc.errors.uncorrected.aggregate.total", "ecc_uncorrected_total", _PLAIN),
 )
-"""What every driver since 2016 knows. A counter is the one that NVML is asked for: one that starts
-over with each boot would fall, and rise again, whenever the other source takes over."""
+"""Columns that every driver since 2016 knows. A counter is the one that NVML is asked for: one that
+starts over with each boot would fall, and rise again, whenever the other source takes over."""
 
 NEWER: Final = (
     Column("temperature.memory", "temperature_memory_celsius", _PLAIN),
@@ -131,11 +126,11 @@ OFFERED: Final = frozenset(column.field for column in COLUMNS)
 """The fields that nvidia-smi can give at all."""
 
 GUARDS: Final = ("index", "count")
-"""Asked first: which GPU a line is of, and how many lines there must be."""
+"""Asked first: the GPU of a line, and the number of lines there must be."""
 
 
-def asked(left_out: frozenset[str] = frozenset()) -> tuple[Column, ...]:
-    """Give the columns to ask for, without those that this nvidia-smi does not know."""
+def columns(left_out: frozenset[str] = frozenset()) -> tuple[Column, ...]:
+    """Return the columns to ask for, without those that this nvidia-smi does not know."""
     return tuple(
         column
         for column in COLUMNS
@@ -144,19 +139,19 @@ def asked(left_out: frozenset[str] = frozenset()) -> tuple[Column, ...]:
 
 
 def arguments(left_out: frozenset[str] = frozenset()) -> tuple[str, ...]:
-    """Give the command line, less the program."""
-    names = (*GUARDS, *(column.name for column in asked(left_out)))
+    """Return the command line, less the program."""
+    names = (*GUARDS, *(column.name for column in columns(left_out)))
     return (f"--query-gpu={','.join(names)}", "--format=csv,noheader,nounits")
 
 
-def refused(said: str) -> str | None:
-    """Name the column that nvidia-smi says it does not know."""
-    found = _REFUSED.search(said)
-    return None if found is None else found[1]
+def refused(output: str) -> str | None:
+    """Return the name of the column that nvidia-smi says it does not know."""
+    match = _REFUSED.search(output)
+    return None if match is None else match[1]
 
 
 def without(left_out: frozenset[str], name: str) -> frozenset[str]:
-    """Leave a refused column out from now on, and with a newer one those that came after it."""
+    """Add a refused column to those left out, and with a newer one all that came after it."""
     newer = [column.name for column in NEWER]
     return left_out | {name} | set(newer[newer.index(name) :] if name in newer else ())
 
@@ -172,67 +167,64 @@ def read(data: bytes, source: str, left_out: frozenset[str] = frozenset()) -> tu
     lines = _lines(windows.text(data), source)
     readings: dict[tuple[int | None, str], Reading] = {}
     for line in lines:
-        for found in _row(line, len(lines), source, left_out):
-            before = readings.setdefault((found.gpu, found.field), found)
-            if before is not found and (found.gpu is not None or before.value != found.value):
-                raise _bad(source, f"{found.field} comes twice", line)
-    uuids = [found.value for found in readings.values() if found.field == "uuid"]
+        try:
+            row = _row(line, len(lines), source, left_out)
+        except ValueError as error:
+            raise _bad_output(source, str(error), line) from None
+        for reading in row:
+            first = readings.setdefault((reading.gpu, reading.field), reading)
+            if first is not reading and (reading.gpu is not None or first.value != reading.value):
+                raise _bad_output(source, f"{reading.field} comes twice", line)
+    uuids = [reading.value for reading in readings.values() if reading.field == "uuid"]
     if any(uuids.count(uuid) > 1 for uuid in uuids if not isinstance(uuid, Absent)):
-        raise _bad(source, "one UUID comes twice", lines[-1])
+        raise _bad_output(source, "one UUID comes twice", lines[-1])
     return tuple(readings.values())
 
 
-def _lines(said: str, source: str) -> list[str]:
-    if said.startswith("No devices were found"):
+def _lines(output: str, source: str) -> list[str]:
+    if output.startswith("No devices were found"):
         raise TelemetryError(f"{source}: No devices were found", reason="no_device")
-    if not said:
-        raise _bad(source, "it ended well and said nothing")
-    if not said.endswith("\n"):
-        raise _bad(source, "the answer breaks off", said.rpartition("\n")[2])
-    lines = [line.removesuffix("\r") for line in said[:-1].split("\n")]
+    if not output:
+        raise _bad_output(source, "it ended well and said nothing")
+    if not output.endswith("\n"):
+        raise _bad_output(source, "the answer breaks off", output.rpartition("\n")[2])
+    lines = [line.removesuffix("\r") for line in output[:-1].split("\n")]
     if len(lines) > MOST_GPUS:
-        raise _bad(source, f"{len(lines)} lines, more than {MOST_GPUS} GPUs", lines[0])
+        raise _bad_output(source, f"{len(lines)} lines, more than {MOST_GPUS} GPUs", lines[0])
     return lines
 
 
 def _row(line: str, count: int, source: str, left_out: frozenset[str]) -> list[Reading]:
-    columns = asked(left_out)
+    """Read one line. ``Errors: ValueError`` in words, for what does not fit."""
+    asked = columns(left_out)
     try:
-        row = next(csv.reader([line], skipinitialspace=True, strict=True))
+        cells = [
+            cell.strip() for cell in next(csv.reader([line], skipinitialspace=True, strict=True))
+        ]
     except (csv.Error, StopIteration):
-        raise _bad(source, "no line of CSV", line) from None
-    cells = [cell.strip() for cell in row]
-    wanted = len(GUARDS) + len(columns)
-    if len(cells) != wanted or not line.isprintable():
-        raise _bad(source, f"{len(cells)} columns instead of {wanted}", line)
+        raise ValueError("no line of CSV") from None
+    expected = len(GUARDS) + len(asked)
+    if len(cells) != expected or not line.isprintable():
+        raise ValueError(f"{len(cells)} columns instead of {expected}")
     for name, cell in zip(GUARDS, cells, strict=False):
         if not (cell.isascii() and cell.isdigit() and len(cell) <= len(str(MOST_GPUS))):
-            raise _bad(source, f"{name} is no number", line)
-    if int(cells[1]) != count:
-        raise _bad(source, f"{count} lines for {int(cells[1])} GPUs", line)
-    gpu = int(cells[0])
-    found = [
-        _reading(gpu, column, cell, source, line)
-        for column, cell in zip(columns, cells[len(GUARDS) :], strict=True)
-    ]
-    given = {column.field for column in columns}
+            raise ValueError(f"{name} is no number")
+    gpu, gpus = int(cells[0]), int(cells[1])
+    if gpus != count:
+        raise ValueError(f"{count} lines for {gpus} GPUs")
+    values = zip(asked, cells[len(GUARDS) :], strict=True)
+    readings = [_reading(gpu, column, cell, source) for column, cell in values]
+    given = {column.field for column in asked}
     unknown = {column.field: column.name for column in COLUMNS if column.field not in given}
-    return found + [
-        Reading(
-            None if FIELDS[field].machine else gpu,
-            field,
-            Absent.UNSUPPORTED,
-            source,
-            f"this nvidia-smi does not know {name}",
-        )
-        for field, name in unknown.items()
-    ]
+    for field, name in unknown.items():
+        detail = f"this nvidia-smi does not know {name}"
+        readings.append(_of(gpu, field, Absent.UNSUPPORTED, source, detail))
+    return readings
 
 
-def _reading(gpu: int, column: Column, cell: str, source: str, line: str) -> Reading:
+def _reading(gpu: int, column: Column, cell: str, source: str) -> Reading:
     """Read one cell. Words in brackets that nobody knows are how nvidia-smi says that it failed."""
     value: float | str | Absent
-    detail = escaped(cell)[:QUOTED_CHARACTERS] or None
     if (reason := WORDS.get(cell.lower())) is not None:
         value = reason
     elif cell.startswith("[") and cell.endswith("]"):
@@ -241,23 +233,23 @@ def _reading(gpu: int, column: Column, cell: str, source: str, line: str) -> Rea
         try:
             value = plausible(column.field, column.read(cell))
         except ValueError as error:
-            raise _bad(source, f"{column.name} {error}", line) from None
-    machine = FIELDS[column.field].machine
-    return Reading(
-        None if machine else gpu,
-        column.field,
-        value,
-        source,
-        detail if isinstance(value, Absent) else None,
-    )
+            raise ValueError(f"{column.name} {error}") from None
+    detail = escaped(cell)[:QUOTED_CHARACTERS] or None
+    return _of(gpu, column.field, value, source, detail if isinstance(value, Absent) else None)
+
+
+def _of(
+    gpu: int, field: str, value: float | str | Absent, source: str, detail: str | None
+) -> Reading:
+    return Reading(None if FIELDS[field].machine else gpu, field, value, source, detail)
 
 
 def quoted(line: str) -> str:
-    """Show a line of somebody else's output: harmless, and not longer than a person reads."""
+    """Return a line of another program's output: harmless, and not longer than a person reads."""
     shown = escaped(line.strip())
     return shown if len(shown) <= QUOTED_CHARACTERS else f"{shown[:QUOTED_CHARACTERS]}..."
 
 
-def _bad(source: str, what: str, line: str | None = None) -> TelemetryError:
-    words = f"{source}: {what}" if line is None else f'{source}: {what}: "{quoted(line)}"'
-    return TelemetryError(words, reason="bad_output")
+def _bad_output(source: str, words: str, line: str | None = None) -> TelemetryError:
+    message = f"{source}: {words}" if line is None else f'{source}: {words}: "{quoted(line)}"'
+    return TelemetryError(message, reason="bad_output")

@@ -1,0 +1,418 @@
+"""nvidia-smi as the agent meets it: real programs that misbehave, started seldom, one at a time."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from pathlib import Path
+
+import pytest
+
+from gpud.agent import processes
+from gpud.agent.telemetry.smi_csv import arguments, without
+from gpud.agent.telemetry.sources import nvidia_smi
+from gpud.core.breaker import Standing, State
+from gpud.core.events import BreakerChanged, SourceAnswered
+from gpud.core.sample import Absent
+from gpud.core.telemetry import Answer, current
+from tests.agent.telemetry.smi_world import UTILIZATION, WSL2, World, line, nvml, once, soon, values
+from tests.agent.ticking import HELD_UP_S, ticking
+from tests.fuse import stalling, usable
+from tests.waiting import until
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> World:
+    return World(tmp_path)
+
+
+def test_an_answer_has_the_moment_of_its_question(world: World) -> None:
+    answer = once(world, world.says("bin/nvidia-smi", line() + "\n"))
+    assert values(answer)["utilization_gpu_ratio"] == 0.07
+    assert values(answer)["power_watts"] is Absent.UNSUPPORTED
+    assert (answer.taken_s, answer.holds_s) == (world.wall_s, 330)
+    assert world.starts == [" ".join(arguments())]
+    assert world.counted == 1
+
+
+def test_a_program_gets_a_clean_environment_and_its_own_folder(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SECRET", "1")
+    dump = world.root / "dump"
+    path = world.program("bin/nvidia smi*", f"pwd >{dump}; env >>{dump}; exit 9")
+    once(world, path)
+    folder, *environment = dump.read_text().splitlines()
+    assert folder == str(path.parent)
+    assert not [name for name in environment if name.startswith("SECRET")]
+
+
+@pytest.mark.parametrize(
+    ("script", "reason", "words"),
+    [
+        ("echo 'It \x1b[31mfailed.'; exit 15", "gpu_is_lost", "It \\x1b[31mfailed."),
+        ("kill -SEGV $$", "crashed", "SIGSEGV"),
+        ("kill -KILL $$", "crashed", "SIGKILL"),
+        ("echo 'Aucun GPU, helas'", "bad_output", "Aucun GPU"),
+        ("exit 0", "bad_output", "said nothing"),
+        ("printf 'N\\0V\\0'", "bad_output", "breaks off"),
+        ("echo; exit 126", "not_executable", "126"),
+        ("echo; exit 127", "absent", "127"),
+    ],
+)
+def test_each_bad_end_is_a_failure_with_its_reason(
+    world: World, script: str, reason: str, words: str
+) -> None:
+    answer = once(world, world.program("bin/nvidia-smi", script))
+    assert (answer.reason, answer.readings) == (reason, ())
+    assert words in str(answer.detail)
+    assert world.counted == 1
+
+
+def test_a_missing_program_is_no_start_and_is_found_later(world: World) -> None:
+    async def story() -> None:
+        path = world.root / "bin/nvidia-smi"
+        path.mkdir(parents=True)  # a folder is no program
+        source = world.source(path)
+        answer = await world.collect(source)
+        assert answer is not None
+        assert (answer.reason, world.counted) == ("absent", 0)
+        assert str(path) in str(answer.detail)
+        spawned = world.spawned
+        world.later(10)
+        assert await world.collect(source) is None
+        assert world.spawned == spawned, "it was looked for again at once"
+        path.rmdir()
+        world.says("bin/nvidia-smi", line() + "\n").chmod(0o644)
+        world.later(300)
+        answer = await world.collect(source)
+        assert answer is not None
+        assert answer.reason == "absent"
+        path.chmod(0o755)
+        world.later(300)
+        assert values(await world.collect(source))["pstate"] == 8
+
+    asyncio.run(story())
+
+
+# seldom, and never two
+
+
+def test_one_start_in_five_minutes_also_across_restarts_and_clock_changes(world: World) -> None:
+    path = world.says("bin/nvidia-smi", "", 9)
+
+    async def story() -> None:
+        source = world.source(path)
+        for collection in range(120):
+            if collection % 7 == 0:
+                source = world.source(path)
+                world.wall_s -= 86_400
+            await world.collect(source)
+            world.later(10)
+
+    asyncio.run(story())
+    assert len(world.starts) == world.counted == 4
+
+
+def test_a_program_that_hangs_is_killed_once_and_rests_longer_each_time(world: World) -> None:
+    pids = world.root / "pids"
+    path = world.program("bin/nvidia-smi", f"echo $$ >>{pids}\nexec sleep 100")
+
+    async def story() -> None:
+        source = world.source(path, deadline_s=0.5)
+        for rest_s in (300, 600, 1200, 2400, 3600, 3600):
+            async with ticking() as gap:
+                answer = await world.collect(source)
+            assert answer is not None
+            assert (answer.reason, bool(answer.fix)) == ("hung", True)
+            assert gap.largest_s < HELD_UP_S
+            world.later(rest_s - 1)
+            assert await world.collect(source) is None
+            world.later(1)
+        world.says("bin/nvidia-smi", line() + "\n")
+        source._deadline_s = 20.0  # enough for one that is well, on a busy machine too
+        assert values(await world.collect(source))["pstate"] == 8
+        source._deadline_s = 0.5
+        world.program("bin/nvidia-smi", "exec sleep 100")
+        for _ in range(2):  # an answer in between begins the doubling anew
+            world.later(300)
+            assert await world.collect(source) is not None
+
+    asyncio.run(story())
+    for pid in pids.read_text().split():
+        with pytest.raises(ProcessLookupError):
+            os.kill(int(pid), 0)
+
+
+def test_the_long_rest_of_a_hang_holds_across_a_restart(world: World) -> None:
+    path = world.program("bin/nvidia-smi", "exec sleep 100")
+
+    async def story() -> None:
+        source = world.source(path, deadline_s=0.5)
+        for _ in range(2):
+            assert await world.collect(source) is not None
+            world.later(301)
+        assert await world.source(path).collect(UTILIZATION) is None
+        world.later(300)
+        assert await world.source(path, deadline_s=0.5).collect(UTILIZATION) is not None
+
+    asyncio.run(story())
+
+
+@pytest.mark.parametrize(
+    "note",
+    [
+        "",
+        "not json",
+        '{"boot_id": "another", "retry_mono_s": NOW}',
+        '{"boot_id": "BOOT", "retry_mono_s": 1e18}',
+        '{"boot_id": "BOOT"}',
+        '{"boot_id": "\udcff"}',
+        '{"boot_id": "BOOT", "retry_mono_s": -5, "x": ' + "[" * 100_000,
+    ],
+    ids=range(7),
+)
+def test_a_note_of_another_boot_or_a_damaged_one_prevents_no_start(world: World, note: str) -> None:
+    boot_id = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    (world.own / "nvidia_smi.json").write_text(
+        note.replace("BOOT", boot_id).replace("NOW", str(world.mono_s + 100)),
+        errors="surrogateescape",
+    )
+    assert once(world, world.says("bin/nvidia-smi", line() + "\n")).reason is None
+
+
+def test_starts_that_cannot_be_limited_do_not_happen(world: World) -> None:
+    path = world.says("bin/nvidia-smi", line() + "\n")
+    world.own.rmdir()
+
+    async def story() -> None:
+        source = world.source(path)
+        answer = await world.collect(source)
+        assert answer is not None
+        assert answer.reason == "unlimited"
+        assert str(world.own) in str(answer.fix)
+        assert await world.collect(source) is None, "it is reported once"
+
+    asyncio.run(story())
+    assert world.starts == []
+
+
+def test_a_program_that_an_earlier_agent_left_running_is_waited_for(world: World) -> None:
+    path = world.program("bin/nvidia-smi", f"echo $$ >{world.root}/pid; exec sleep 100")
+
+    async def story() -> None:
+        asking = asyncio.create_task(world.collect(world.source(path, deadline_s=60)))
+        await soon((world.root / "pid").exists, "its start")
+        asking.cancel()  # the agent ends
+        await asyncio.wait([asking])
+        pid = int(until(lambda: (world.root / "pid").read_text().strip(), "its pid"))
+        process = processes.ref(pid)
+        world.later(4000)
+        world.says("bin/nvidia-smi", line() + "\n")
+        source = world.source(path)
+        assert await world.collect(source) is None
+        os.kill(pid, 9)
+        await soon(lambda: processes.ref(pid) != process, "its end")
+        assert await world.collect(source) is not None
+
+    asyncio.run(story())
+    processes.reap()
+
+
+@pytest.mark.skipif(not usable(), reason="needs root and /dev/fuse")
+def test_beside_a_program_in_state_d_no_second_one_is_started(world: World) -> None:
+    with stalling(world.root / "stuck") as stuck:
+        path = world.program("bin/nvidia-smi", f"read _ <{stuck.path}")  # there at once
+
+        async def story() -> None:
+            source = world.source(path, deadline_s=1.0)
+            answer = await world.collect(source)
+            assert answer is not None
+            assert answer.reason == "hung"
+            assert "was killed and is still there (state D" in str(answer.detail)
+            world.later(100_000)
+            assert await world.collect(source) is None
+            assert len(world.starts) == 1
+            stuck.answer()
+            await soon(lambda: source._may_start(world.mono_s), "the end of the process")
+            assert await world.collect(source) is not None
+
+        asyncio.run(story())
+
+
+@pytest.mark.skipif(not usable(), reason="needs root and /dev/fuse")
+def test_a_drive_that_hangs_delays_nothing(world: World) -> None:
+    """The program itself lies on the file system that answers no read."""
+    with stalling(world.root / "drive") as drive:
+
+        async def story() -> None:
+            source = world.source(drive.path, deadline_s=0.5)
+            async with ticking() as gap:
+                answer = await world.collect(source)
+            assert gap.largest_s < HELD_UP_S
+            assert answer is not None
+            assert answer.reason == "hung"
+            assert drive.waiting.is_set()
+            drive.answer()
+
+        asyncio.run(story())
+        until(all_reaped, "the end of the program")
+
+
+def all_reaped() -> bool:
+    processes.reap()
+    return not processes._left_behind
+
+
+# not in vain
+
+
+def test_what_no_answer_has_is_a_reason_for_one_start_an_hour(world: World) -> None:
+    path = world.says("bin/nvidia-smi", line(utilization__gpu="[N/A]") + "\n")
+
+    async def story() -> None:
+        source = world.source(path)
+        for _ in range(1100):  # three hours
+            await world.collect(source, UTILIZATION)
+            world.later(10)
+
+    asyncio.run(story())
+    assert len(world.starts) == 4
+
+
+def test_what_one_of_two_gpus_gives_is_asked_for_again(world: World) -> None:
+    both = (
+        f"{line(count='2')}\n{line(index='1', count='2', uuid='GPU-2', utilization__gpu='N/A')}\n"
+    )
+    path = world.says("bin/nvidia-smi", both)
+
+    async def story() -> None:
+        source = world.source(path)
+        for _ in range(3):
+            assert await world.collect(source, UTILIZATION) is not None
+            world.later(300)
+
+    asyncio.run(story())
+    assert len(world.starts) == 3
+
+
+def test_while_it_is_needed_no_value_of_it_gets_too_old(world: World) -> None:
+    path = world.says("bin/nvidia-smi", line() + "\n")
+
+    async def story() -> None:
+        source = world.source(path)
+        for _ in range(200):
+            await world.collect(source)
+            readings = current(world.board.read().telemetry, world.mono_s)
+            assert not [reading.field for reading in readings if reading.value is Absent.STALE]
+            world.later(10)
+
+    asyncio.run(story())
+    assert len(world.starts) == 7
+
+
+def test_fields_that_better_sources_give_are_no_reason_for_a_start(world: World) -> None:
+    path = world.says("bin/nvidia-smi", line() + "\n")
+    for wanted in (frozenset[str](), frozenset({"energy_joules_total"})):
+        assert asyncio.run(world.source(path).collect(wanted)) is None
+    assert world.starts == []
+
+
+@pytest.mark.parametrize("code", [0, 2, 6])
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-16"])
+def test_a_refused_column_is_left_out_at_the_next_start(
+    world: World, code: int, encoding: str
+) -> None:
+    output = 'Field "memory.reserved" is not a valid field to query.\n'.encode(encoding)
+    path = world.says("bin/nvidia-smi", output, code)
+    left_out = without(frozenset(), "memory.reserved")
+
+    async def story() -> None:
+        source = world.source(path)
+        answer = await world.collect(source)
+        assert answer is not None
+        assert answer.reason == ("no_device" if code == 6 else "invalid_argument")
+        assert "memory.reserved" in str(answer.detail)
+        world.says("bin/nvidia-smi", line(left_out) + "\n")
+        world.later(301)
+        assert values(await world.collect(source))["memory_reserved_bytes"] is Absent.UNSUPPORTED
+
+    asyncio.run(story())
+    assert world.starts[-1] == " ".join(arguments(left_out))
+
+
+# bounded
+
+
+def peak_kib() -> int:
+    status = Path("/proc/self/status").read_text()
+    return int(status.partition("VmHWM:")[2].split()[0])
+
+
+@pytest.mark.parametrize(
+    ("script", "reason"),
+    [("exec yes 'a line'", "bad_output"), ("head -c 50000000 /dev/zero >&2\nexit 9", "driver")],
+)
+def test_endless_output_costs_no_memory(world: World, script: str, reason: str) -> None:
+    path = world.program("bin/nvidia-smi", f"echo $$ >{world.root}/pid\n{script}")
+    Path("/proc/self/clear_refs").write_text("5")  # the peak begins anew
+    before_kib = peak_kib()
+    answer = once(world, path, deadline_s=600)  # beyond the time limit of a test
+    assert str(answer.reason).startswith(reason)
+    assert peak_kib() - before_kib < 16 << 10
+    with pytest.raises(ProcessLookupError):
+        os.kill(int((world.root / "pid").read_text()), 0)
+
+
+# the one of Linux
+
+
+@pytest.mark.parametrize(
+    ("release", "present", "expected"),
+    [
+        ("6.1.0-28-amd64\n", ["usr/bin/nvidia-smi"], "usr/bin/nvidia-smi"),
+        (WSL2, ["usr/lib/wsl/lib/nvidia-smi"], "usr/lib/wsl/lib/nvidia-smi"),
+        (WSL2, ["usr/bin/nvidia-smi"], None),
+    ],
+)
+def test_a_stray_nvidia_smi_is_never_started_in_wsl(
+    world: World, release: str, present: list[str], expected: str | None
+) -> None:
+    world.kernel(release)
+    for name in present:
+        world.program(name, f"echo {name} >>{world.root}/which; exit 9")
+    answer = asyncio.run(world.collect(nvidia_smi.create(world.context())))
+    assert answer is not None
+    which = world.root / "which"
+    assert (which.read_text().strip() if which.exists() else None) == expected
+    assert (answer.reason == "absent") is (expected is None)
+    assert ("wsl --shutdown" in str(answer.fix)) is (release == WSL2 and expected is not None)
+
+
+def test_a_configured_nvidia_smi_is_the_only_one(world: World) -> None:
+    world.says("usr/bin/nvidia-smi", line() + "\n")
+    other = world.says("opt/nvidia-smi", line(pstate="P2") + "\n")
+    world.settings = f'[telemetry]\nnvidia_smi = "{other}"\n'
+    source = nvidia_smi.create(world.context())
+    assert values(asyncio.run(world.collect(source)))["pstate"] == 2
+
+
+def test_beside_nvml_that_answers_it_is_not_started(world: World) -> None:
+    world.says("usr/bin/nvidia-smi", line() + "\n")
+    source = nvidia_smi.create(world.context())
+    nvml(world, name="NVIDIA RTX", utilization_gpu_ratio=Absent.UNSUPPORTED)
+    assert asyncio.run(world.collect(source, UTILIZATION)) is None
+    silent = Answer("nvml", 5, world.wall_s, world.mono_s, reason="hung", detail="d")
+    world.board.post(SourceAnswered(silent, world.wall_s))
+    assert asyncio.run(world.collect(source, UTILIZATION)) is not None
+
+
+@pytest.mark.parametrize("state", [State.OPEN, State.STUCK, State.HALF_OPEN])
+def test_while_the_driver_hangs_it_is_not_started(world: World, state: State) -> None:
+    world.says("usr/bin/nvidia-smi", line() + "\n")
+    source = nvidia_smi.create(world.context())
+    world.board.post(BreakerChanged(Standing(state), world.wall_s))
+    assert asyncio.run(world.collect(source)) is None
+    assert world.starts == []
+    world.board.post(BreakerChanged(Standing(State.CLOSED), world.wall_s))
+    assert asyncio.run(world.collect(source)) is not None
