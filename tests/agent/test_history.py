@@ -300,7 +300,8 @@ def test_without_an_agent_it_is_3_and_says_what_starts_one(
     asked = Asked(tmp_path, capsys)
     for words in ((), ("--json",), ("export",), ("export", "-o", str(tmp_path / "made"))):
         assert asked(*words, code=3) == ""
-        assert asked.stderr == "gpud: gpud is not running\n  fix: gpud up\n"
+        assert asked.stderr.startswith("gpud: gpud is not running\n  fix: ")
+        assert asked.stderr.endswith(f"--home {tmp_path} up\n")
     assert list(tmp_path.iterdir()) == []
 
 

@@ -11,8 +11,10 @@ import pwd
 import socket
 import subprocess
 import sys
+import tempfile
 import threading
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -36,7 +38,6 @@ from tests.waiting import until
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Iterator
-    from pathlib import Path
 
 ACK = AckRequest(alert="ab")
 SECOND, THIRD = "daemon", "bin"
@@ -253,12 +254,12 @@ def ask_as(user: str, run_dir: Path) -> dict[str, object]:
 
 
 @pytest.fixture
-def open_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def open_dir() -> Iterator[Path]:
     """A folder that every user can reach."""
-    folder = tmp_path_factory.mktemp("open")
-    for parent in (folder, *folder.parents[:2]):
-        parent.chmod(0o755)
-    return folder
+    with tempfile.TemporaryDirectory(prefix="gpud-socket-") as name:
+        folder = Path(name)
+        folder.chmod(0o755)
+        yield folder
 
 
 @needs_root
@@ -344,5 +345,6 @@ def test_a_development_run_of_another_user_is_4_and_names_the_fix(
         )
     assert (ran.returncode, ran.stdout) == (4, "")
     assert "is of a development run of another user\n" in ran.stderr
-    assert ran.stderr.endswith(f"  fix: sudo gpud --home {open_dir} alerts ack ab\n")
+    program = Path(sys.executable).parent / "gpud"
+    assert ran.stderr.endswith(f"  fix: sudo {program} --home {open_dir} alerts ack ab\n")
     assert echo.uids == []
