@@ -93,7 +93,8 @@ def test_probe_by_hand_in_the_grace_of_a_boot_says_so_and_makes_no_cuda_call(
 ) -> None:
     calls = just_booted(gpud, grace_s=3600)
     gpud.write_settings()
-    (gpud.run_dir / "agent").mkdir(parents=True)
+    gpud.run_dir.mkdir(parents=True)
+    (gpud.run_dir / "gpu.lock").touch()
     with asked(gpud, "probe", "launch") as probe:
         assert probe.stderr is not None
         assert "GPU work begins at " in probe.stderr.readline()
@@ -106,7 +107,8 @@ def test_probe_by_hand_in_the_grace_of_a_boot_says_so_and_makes_no_cuda_call(
 def test_probe_by_hand_measures_when_the_grace_of_a_boot_is_over(gpud: Program) -> None:
     calls = just_booted(gpud, grace_s=AGE_S + 2)
     gpud.write_settings()
-    (gpud.run_dir / "agent").mkdir(parents=True)
+    gpud.run_dir.mkdir(parents=True)
+    (gpud.run_dir / "gpu.lock").touch()
     with asked(gpud, "probe", "launch") as probe:
         out, _ = probe.communicate(timeout=60)
     assert probe.returncode == 0

@@ -32,7 +32,7 @@ def rows(gpud: Program) -> list[dict[str, Any]]:
     return found
 
 
-def test_what_the_page_shows_is_in_the_history_beside_the_agent_and_after_it() -> None:
+def test_what_the_page_shows_is_in_the_history_of_this_agent_and_the_next() -> None:
     with program(probes=only("cpu_call"), schedule={"small_interval_s": 0.3}) as gpud:
         gpud.start()
         gpud.status_when(lambda d: d["counters"]["runs"].get("cpu_call", 0) >= 3, "three runs")
@@ -45,11 +45,11 @@ def test_what_the_page_shows_is_in_the_history_beside_the_agent_and_after_it() -
         bytes_told = until(lambda: gpud.value("gpud_store_bytes"), "the size of the history")
         assert bytes_told > 4096
         gpud.stop()
+        gpud.start()
+        gpud.status_when(lambda d: d["counters"]["runs"].get("cpu_call"), "a run of the next life")
         after = rows(gpud)
         assert after[: len(while_it_runs)] == while_it_runs
-        copy = gpud.home / "copy.db"
-        assert history(gpud, "backup", str(copy)).startswith(str(copy))
-        assert len(history(gpud, "export").splitlines()) == len(after) + 1
+        assert len(history(gpud, "export").splitlines()) > len(after)
 
 
 def test_beside_a_history_of_a_newer_gpud_everything_else_goes_on() -> None:
