@@ -33,7 +33,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from gpud.agent.alerts.state import AlertState
 from gpud.agent.board import Board
-from gpud.agent.judge import Judge
+from gpud.agent.regression.service import Regression
 from gpud.agent.store import FILE, History, Run
 from gpud.core.clock import Instant
 from gpud.core.detector import Parameters
@@ -69,7 +69,9 @@ async def measured(folder: Path, days: int) -> int:
     began_s, resident = time.process_time(), list[int]()
     print(f"{'day':>4} {'RSS MB':>8} {'alarms':>7} {'seconds':>8}")
     for runs, run in enumerate(week(days), start=1):
-        await one.judge.keep(run)
+        async with one.regression.turn:
+            await one.history.append(run)
+            one.regression.evaluate(run)
         if runs % (2 * 1440) == 0:
             resident.append(resident_kb())
             spent_s = time.process_time() - began_s
@@ -112,15 +114,14 @@ class Life:
     def __init__(self, folder: Path) -> None:
         self.history = History(folder, now=lambda: "stamp")
         self.board = Board(Snapshot("1", 0.0))
-        moments = {"read": self.board.read, "publish": self.board.post, "now": now}
         alerts = AlertState(self.history, board=self.board, now=now)
-        self.judge = Judge(self.history, alerts, Parameters(), **moments)
+        self.regression = Regression(self.history, alerts, Parameters(), board=self.board, now=now)
         self.task: asyncio.Task[None] | None = None
 
     async def begin(self) -> None:
         """Start it, and wait until the past is known."""
-        self.task = asyncio.create_task(self.judge.run())
-        await self.judge.begun()
+        self.task = asyncio.create_task(self.regression.run())
+        await self.regression.ready()
 
     async def end(self, *, killed: bool) -> None:
         """Stop it, as SIGKILL does or cleanly."""
@@ -129,7 +130,7 @@ class Life:
             with contextlib.suppress(asyncio.CancelledError):
                 await self.task
         if not killed:
-            await self.judge.close()
+            await self.regression.close()
         await self.history.close()
 
 

@@ -35,7 +35,7 @@ NOW_S = 1_760_000_000.0
 
 @dataclass
 class Decisions:
-    """What people decided: stands for the judge and for the watcher of changes."""
+    """What people decided: stands for the regression service and for the watcher of changes."""
 
     made: list[tuple[str, Choice | str]] = field(default_factory=list)
     uids: list[int] = field(default_factory=list)
@@ -96,7 +96,7 @@ def agent(
         settings,
         read=lambda: snapshot,
         history=History(state_dir, now=lambda: "stamp"),
-        judge=cast("Any", decisions),
+        regression=cast("Any", decisions),
         watcher=cast("Any", decisions),
         launcher=Launcher(None),
         pipeline=cast("Any", SimpleNamespace(after_rounds=contextlib.nullcontext)),

@@ -38,9 +38,9 @@ from gpud.agent.clocks import local_min, now
 from gpud.agent.conditions import Observer, on_battery
 from gpud.agent.export.collector import SnapshotCollector
 from gpud.agent.gatekeeper import Gatekeeper
-from gpud.agent.judge import Judge
 from gpud.agent.launch import Launcher
 from gpud.agent.pipeline import Pipeline
+from gpud.agent.regression.service import Regression
 from gpud.agent.schedule import Schedule
 from gpud.agent.serve.actions import Actions
 from gpud.agent.serve.socket import SocketServer
@@ -138,15 +138,14 @@ async def run(settings: Settings, config: Path) -> int:
     watcher = Watcher(history, read=board.read, publish=board.post, now=now, boot_id=boot_id)
     telemetry = Collection(collection.create(context), read=board.read, post=watcher.post, now=now)
     alerts = AlertState(history, board=board, now=now)
-    judge = Judge(
+    regression = Regression(
         history,
         alerts,
         Parameters(
             look_span_s=settings.detector.update_span_s,
             window_span_s=settings.detector.window_span_s,
         ),
-        read=board.read,
-        publish=board.post,
+        board=board,
         now=now,
     )
     pipeline = Pipeline(
@@ -168,7 +167,7 @@ async def run(settings: Settings, config: Path) -> int:
         gpu_taken=lambda: containers.taken(board.read().root),
         beside=lambda: beside_a_run(board.read(), now().mono_s),
         missed=lambda: presence.misses_a_gpu(board.read()),
-        keep=judge.keep,
+        regression=regression,
     )
     application = app(
         board.read,
@@ -228,7 +227,7 @@ async def run(settings: Settings, config: Path) -> int:
         settings,
         read=board.read,
         history=history,
-        judge=judge,
+        regression=regression,
         watcher=watcher,
         launcher=launcher,
         pipeline=pipeline,
@@ -237,7 +236,7 @@ async def run(settings: Settings, config: Path) -> int:
         ("tick", lambda: _ticking(settings, board, schedule)),
         ("containers", lambda: _hearing(board, pipeline)),
         ("changes", watcher.run),
-        ("judge", judge.run),
+        ("regression", regression.run),
         ("recent", lambda: recentruns.recalled(history, board.read, watcher.post)),
         ("alert state", alerts.run),
         ("windows", lambda: _asking_windows(context, watcher)),
@@ -258,7 +257,7 @@ async def run(settings: Settings, config: Path) -> int:
     launcher.close()
     await telemetry.close()
     await watcher.settle()
-    await judge.close()
+    await regression.close()
     await alerts.close()
     await history.close()
     log.info("agent_stopped")

@@ -1,4 +1,4 @@
-"""One measurement, one direction: child -> store -> snapshot. Nothing on the right calls back."""
+"""One measurement, one direction: child -> history -> regression -> snapshot."""
 
 from __future__ import annotations
 
@@ -27,9 +27,10 @@ from gpud.core.health import Level
 from gpud.core.sample import Backend, Device, Inventory, Job, Pace, ProbeSpec, Reason, Skip
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
+    from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 
     from gpud.agent.gatekeeper import Gatekeeper, Seen
+    from gpud.agent.regression.service import Regression
     from gpud.core.clock import Instant
     from gpud.core.sample import Condition, RunReport
     from gpud.core.settings import Settings
@@ -66,10 +67,7 @@ def _after_idle(spec: ProbeSpec) -> bool:
 
 
 class Pipeline:
-    """Runs rounds of probes. ``publish`` takes each event once it is safe in the history.
-
-    ``keep`` is what puts it there, and may have it judged on the way; it raises ``StoreError``.
-    """
+    """Runs rounds of probes. ``publish`` takes each event once it is safe in the history."""
 
     def __init__(  # noqa: PLR0913  # the parts it joins, each passed by name
         self,
@@ -77,6 +75,7 @@ class Pipeline:
         settings: Settings,
         launcher: Launcher,
         history: History,
+        regression: Regression,
         gate: Gatekeeper,
         publish: Callable[[Event], None],
         now: Callable[[], Instant],
@@ -85,11 +84,11 @@ class Pipeline:
         gpu_taken: Callable[[], bool] = lambda: False,
         beside: Callable[[], Mapping[str, Condition]] = dict,
         missed: Callable[[], bool] = lambda: False,
-        keep: Callable[[Run], Awaitable[None]] | None = None,
     ) -> None:
         self._settings = settings
         self._launcher = launcher
         self._history = history
+        self._regression = regression
         self._gate = gate
         self._publish = publish
         self._now = now
@@ -98,7 +97,6 @@ class Pipeline:
         self._gpu_taken = gpu_taken
         self._beside = beside
         self._missed = missed
-        self._append = keep or history.append
         self._root_run_s: float | None = None
         self._specs: tuple[ProbeSpec, ...] = ()
         self._inventory: Inventory | None = None
@@ -307,7 +305,11 @@ class Pipeline:
         """Write first, publish after: a crash between the two loses a figure, not evidence."""
         moment = self._now().wall_s
         try:
-            await self._append(run)
+            async with self._regression.turn:
+                try:
+                    await self._history.append(run)
+                finally:  # also while nothing can be written: the run waits in memory
+                    self._regression.evaluate(run)
         except StoreError as error:
             waiting = f"; {self._history.waiting} runs wait in memory"
             lost = f", {self._history.dropped} were dropped" if self._history.dropped else ""

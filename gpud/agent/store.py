@@ -179,6 +179,7 @@ class Store:
 
     def _opened(self) -> sqlite3.Connection:
         connection = sqlite3.connect(self.path, timeout=5.0, check_same_thread=False)
+        connection.text_factory = lambda text: text.decode(errors="replace")
         try:
             schema.refuse_newer(connection, self.path)
             connection.execute("PRAGMA journal_mode=WAL")

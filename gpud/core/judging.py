@@ -175,11 +175,11 @@ class Judging:
             if self.shared.newest_s - stream.last_s > quiet_s
         )
 
-    def encoded(self, key: StreamKey) -> bytes:
+    def encoded(self, key: StreamKey) -> str:
         """Return the state of one stream, as the history keeps it."""
-        return ENCODER.encode(self.streams[key])
+        return ENCODER.encode(self.streams[key]).decode()
 
-    def restore(self, key: StreamKey, body: bytes) -> None:
+    def restore(self, key: StreamKey, body: str) -> None:
         """Read back what ``encoded`` gave. Errors: ``WireError``, and nothing is changed."""
         try:
             stream = _STREAM.decode(body)

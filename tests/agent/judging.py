@@ -1,4 +1,4 @@
-"""A judge with a real history, in as many lives as a story takes."""
+"""A regression service with a real history, in as many lives as a story takes."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from gpud.agent.alerts.state import AlertState
 from gpud.agent.board import Board
-from gpud.agent.judge import Judge
+from gpud.agent.regression.service import Regression
 from gpud.agent.store import History, Run
 from gpud.core.clock import Instant
 from gpud.core.detector import Parameters
@@ -20,7 +20,7 @@ from gpud.core.sample import Backend, Device, RunReport, Sample, Unit
 from gpud.core.snapshot import Snapshot
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Sequence
+    from collections.abc import AsyncIterator, Callable, Sequence
     from pathlib import Path
 
     from gpud.core.detector import Standing
@@ -80,6 +80,19 @@ class World:
         return [self.run(**changes) for _ in range(count)]
 
 
+def regression(
+    history: History,
+    board: Board | None = None,
+    alerts: AlertState | None = None,
+    parameters: Parameters = PARAMETERS,
+    now: Callable[[], Instant] = lambda: Instant(FIRST_S, 0.0),
+) -> Regression:
+    """Wire a regression service; what is left out is of its own."""
+    board = board or Board(Snapshot("1", 0.0))
+    alerts = alerts or AlertState(history, board=board, now=now)
+    return Regression(history, alerts, parameters, board=board, now=now)
+
+
 @dataclass
 class Life:
     """One agent's life."""
@@ -91,13 +104,8 @@ class Life:
     def __post_init__(self) -> None:
         self.board = Board(Snapshot("1", 0.0))
         self.alerts = AlertState(self.history, board=self.board, now=self.now)
-        self.judge = Judge(
-            self.history,
-            self.alerts,
-            self.parameters,
-            read=self.board.read,
-            publish=self.board.post,
-            now=self.now,
+        self.regression = regression(
+            self.history, self.board, self.alerts, self.parameters, self.now
         )
         self.task: asyncio.Task[None] | None = None
 
@@ -105,23 +113,27 @@ class Life:
         return Instant(FIRST_S + self.mono_s, self.mono_s)
 
     async def begin(self) -> None:
-        self.task = asyncio.create_task(self.judge.run())
-        await self.judge.begun()
+        self.task = asyncio.create_task(self.regression.run())
+        await self.regression.ready()
 
     async def keep(self, runs: Sequence[Run]) -> None:
         for run in runs:
-            await self.judge.keep(run)
+            async with self.regression.turn:
+                try:
+                    await self.history.append(run)
+                finally:
+                    self.regression.evaluate(run)
 
     async def refused(self, runs: Sequence[Run]) -> None:
         """Hand in runs that cannot be written now."""
         for run in runs:
             with contextlib.suppress(StoreError):
-                await self.judge.keep(run)
+                await self.keep([run])
 
     async def settled(self, *, refused: bool = False) -> None:
         """Let the task look after things, and the alerts be published."""
         with contextlib.suppress(*([StoreError] if refused else [])):
-            await self.judge._look_after()
+            await self.regression.step()
         self.alerts.step()
 
     async def end(self) -> None:
@@ -130,8 +142,8 @@ class Life:
             with contextlib.suppress(asyncio.CancelledError):
                 await self.task
 
-    def states(self) -> dict[StreamKey, bytes]:
-        judging = self.judge._judging
+    def states(self) -> dict[StreamKey, str]:
+        judging = self.regression._judging
         return {key: judging.encoded(key) for key in judging.streams}
 
     def standing(self, mode: str = "submit") -> Standing:
@@ -152,5 +164,5 @@ async def life(
     finally:
         await one.end()
         if not killed:
-            await one.judge.close()
+            await one.regression.close()
         await one.history.close()

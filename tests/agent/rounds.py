@@ -17,6 +17,7 @@ from gpud.core.conditions import Conditions
 from gpud.core.fold import fold
 from gpud.core.settings import Settings
 from gpud.core.snapshot import Snapshot
+from tests.agent.judging import regression
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -104,6 +105,7 @@ class Bench:
             settings=self.settings,
             launcher=Launcher(self.folder / "gpu.lock", command=command),
             history=history,
+            regression=regression(history),
             gate=Gatekeeper(
                 self.settings.gate,
                 look=self.look,

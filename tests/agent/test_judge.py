@@ -18,7 +18,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gpud.agent import eventrows
-from gpud.agent.staterows import ASIDE
 from gpud.agent.store import FILE, Store
 from gpud.core.commands import BASELINE_ACCEPTED, BASELINE_RESET, Choice, Command
 from gpud.core.detector import Parameters, State
@@ -202,7 +201,7 @@ def test_numbers_of_runs_that_begin_anew_are_still_behind_the_states(folder: Pat
 
 
 @pytest.mark.parametrize("body", ["{", "[]", '{"detector": {"version": 0}}', "\x80"])
-def test_a_damaged_state_is_set_aside_and_learnt_anew_alone(folder: Path, body: str) -> None:
+def test_a_damaged_state_is_learnt_anew_alone(folder: Path, body: str) -> None:
     async def story() -> None:
         world = World(modes=("submit", "roundtrip"))
         straight = await lived(folder, world.runs(60))
@@ -214,12 +213,10 @@ def test_a_damaged_state_is_set_aside_and_learnt_anew_alone(folder: Path, body: 
         async with life(folder, parameters=QUICK) as one:
             assert {str(name): state for name, state in one.states().items()} == straight
             health = one.board.read().health["detector"]
-            assert (health.level, health.reason) == (Level.DEGRADED, "state_set_aside")
+            assert (health.level, health.reason) == (Level.DEGRADED, "state_damaged")
             assert "submit" in (health.detail or "")
 
     asyncio.run(story())
-    ((name,),) = rows(folder, "SELECT name FROM states WHERE name LIKE ?", f"{ASIDE}%")
-    assert "submit" in name
 
 
 def test_without_the_contexts_all_is_learnt_anew_and_nothing_told_twice(folder: Path) -> None:
@@ -250,6 +247,22 @@ def test_a_history_without_states_is_learnt_from_and_what_holds_is_told(folder: 
 
     asyncio.run(story())
     assert len(rows(folder, "SELECT seq FROM alarms")) == 1
+
+
+def test_a_new_history_file_gets_the_states_of_all_streams(folder: Path) -> None:
+    async def story() -> None:
+        one_gpu, other = World(), World(device=gpu(1))
+        async with life(folder, parameters=QUICK) as one:
+            await one.keep(one_gpu.runs(30) + other.runs(30))
+            await one.regression.save()
+            for suffix in ("", "-wal", "-shm"):
+                (folder / f"{FILE}{suffix}").unlink()
+            await one.keep(other.runs(1))
+            straight = one.states()
+        async with life(folder, parameters=QUICK) as one:
+            assert one.states() == straight
+
+    asyncio.run(story())
 
 
 def test_while_nothing_can_be_written_judging_goes_on_and_is_written_later(folder: Path) -> None:
@@ -283,7 +296,7 @@ def test_what_is_accepted_is_usual_and_its_alert_ends(folder: Path) -> None:
             await one.keep(update(world, factor=1.2))
             await one.settled()
             one.mono_s = world.at_s - FIRST_S
-            await one.judge.decide(BASELINE_ACCEPTED, 7, Choice(probe="launch"))
+            await one.regression.decide(BASELINE_ACCEPTED, 7, Choice(probe="launch"))
             body = json.loads(rows(folder, "SELECT body FROM events")[0][0])
             assert body == {"after_run": 140, "probe": "launch", "uid": 7}
             assert one.standing().open == ()
@@ -318,7 +331,7 @@ def test_decision_has_one_place_among_the_runs_live_and_in_a_replay(folder: Path
         (heard := folder / "heard").mkdir()
         async with life(heard, parameters=QUICK) as one:
             await one.keep(runs[:50])
-            await one.judge.decide(BASELINE_RESET, 7, choice)
+            await one.regression.decide(BASELINE_RESET, 7, choice)
             await one.keep(runs[50:])
             straight = one.states()
         (found := folder / "found").mkdir()
@@ -338,7 +351,7 @@ def test_an_alarm_after_a_reset_is_another_one(folder: Path) -> None:
             await one.keep(update(world, factor=1.2))
             await one.settled()
             one.mono_s = world.at_s - FIRST_S
-            await one.judge.decide(BASELINE_RESET, 7)
+            await one.regression.decide(BASELINE_RESET, 7)
             await one.keep(world.runs(100))
             await one.keep(world.runs(40, driver="580.88", level=world.level * 1.2))
             await one.settled()
@@ -349,17 +362,17 @@ def test_an_alarm_after_a_reset_is_another_one(folder: Path) -> None:
     assert seqs[0] < 140 <= seqs[1]
 
 
-def test_streams_that_are_gone_leave_the_memory_and_come_back_as_they_were(folder: Path) -> None:
+def test_a_stream_without_a_sample_for_a_week_is_hidden_and_returns_as_it_was(
+    folder: Path,
+) -> None:
     async def story() -> None:
         first, second = World(), World(device=gpu(1), unit=Unit.SECONDS)
         async with life(folder, parameters=QUICK) as one:
             await one.keep(first.runs(30))
             second.at_s = FIRST_S + 9 * 86400
             await one.keep(second.runs(5))
-            await one.judge._write()
             await one.settled()
             assert {stream.gpu for stream in one.board.read().streams} == {"GPU-1"}
-            assert {stream.gpu for stream in one.states()} == {"GPU-1"}
             first.at_s = second.at_s
             await one.keep(first.runs(1))
             assert one.board.read().streams[SUBMIT].seen == 31
@@ -370,7 +383,7 @@ def test_streams_that_are_gone_leave_the_memory_and_come_back_as_they_were(folde
         await lived(folder, second.runs(5))
         first.at_s = second.at_s
         await lived(folder, first.runs(1), killed=True)
-        async with life(folder, parameters=QUICK) as one:  # the replay wakes it as well
+        async with life(folder, parameters=QUICK) as one:
             assert one.board.read().streams[SUBMIT].seen == 32
 
     asyncio.run(story())
@@ -419,12 +432,12 @@ def test_what_nobody_can_measure_any_more_is_told_no_longer(folder: Path, what: 
             one.board.post(ProbesListed((spec,), {}, slow.at_s))
             other.at_s = slow.at_s + 3 * 86400
             await one.keep(other.runs(3))
-            await one.judge._write()
+            await one.regression.save()
             await one.settled()
             assert [alert.firing for alert in one.board.read().alerts] == [True]
             other.at_s = slow.at_s + 8 * 86400
             await one.keep(other.runs(3))
-            await one.judge._write()
+            await one.regression.save()
             await one.settled()
             assert [alert.firing for alert in one.board.read().alerts] == [what == "here"]
 

@@ -20,6 +20,7 @@ from gpud.core.sample import Pace
 from gpud.core.sections import Cuda, Probes
 from gpud.core.settings import Settings
 from gpud.core.snapshot import Snapshot
+from tests.agent.judging import regression
 from tests.child.running import GPU
 from tests.standins.build import build_libcuda, rewrite_script
 
@@ -80,6 +81,7 @@ class Agent:
             settings=self.settings,
             launcher=Launcher(folder / "gpu.lock"),
             history=self.history,
+            regression=regression(self.history),
             gate=Gatekeeper(
                 self.settings.gate,
                 look=_nothing_known,

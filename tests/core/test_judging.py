@@ -236,10 +236,10 @@ def test_a_damaged_state_of_a_stream_is_refused_and_nothing_is_changed(
     judging = Judging(QUICK)
     taken(judging, level(FIRST_S, 1e-5, 20, "572.16"))
     expected = everything(judging)
-    body = judging.encoded(SUBMIT).decode()
+    body = judging.encoded(SUBMIT)
     assert before in body
     with pytest.raises(WireError):
-        judging.restore(SUBMIT, body.replace(before, after).encode())
+        judging.restore(SUBMIT, body.replace(before, after))
     assert everything(judging) == expected
 
 

@@ -285,7 +285,8 @@ class Delivery:
         """Write what the sinks were sent, beside the deliveries: a slow disk delays none."""
         self._unsaved = False
         sent = {one.sink.name: outbox.saved(one.memory) for one in self._channels}
-        state = State(ROW, 0, self._now().wall_s, msgspec.json.encode(sent))
+        body = msgspec.json.encode(sent).decode()
+        state = State(ROW, 0, self._now().wall_s, body)
         try:
             await asyncio.shield(
                 self._history.ask(

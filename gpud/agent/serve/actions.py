@@ -33,9 +33,9 @@ if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable
 
     from gpud.agent.changes import Watcher
-    from gpud.agent.judge import Judge
     from gpud.agent.launch import Launcher
     from gpud.agent.pipeline import Pipeline
+    from gpud.agent.regression.service import Regression
     from gpud.agent.store import History
     from gpud.core.requests import AnswerLine, ApiRequest
     from gpud.core.settings import Settings
@@ -53,7 +53,7 @@ class Actions:
         *,
         read: Callable[[], Snapshot],
         history: History,
-        judge: Judge,
+        regression: Regression,
         watcher: Watcher,
         launcher: Launcher,
         pipeline: Pipeline,
@@ -61,7 +61,7 @@ class Actions:
         self._settings = settings
         self._read = read
         self._history = history
-        self._judge = judge
+        self._regression = regression
         self._watcher = watcher
         self._launcher = launcher
         self._pipeline = pipeline
@@ -89,7 +89,7 @@ class Actions:
         self, request: AckRequest, uid: int
     ) -> AsyncGenerator[AnswerLine | bytes, None]:
         fingerprint = choosing.firing(self._read(), request.alert)
-        await self._judge.decide(ALERT_ACKNOWLEDGED, uid, fingerprint=fingerprint)
+        await self._regression.decide(ALERT_ACKNOWLEDGED, uid, fingerprint=fingerprint)
         yield AlertLine(fingerprint=fingerprint)
 
     async def _accept(
@@ -97,7 +97,7 @@ class Actions:
     ) -> AsyncGenerator[AnswerLine | bytes, None]:
         for choice in choosing.accepted(self._read(), request):
             if not request.preview:
-                await self._judge.decide(BASELINE_ACCEPTED, uid, choice)
+                await self._regression.decide(BASELINE_ACCEPTED, uid, choice)
             yield _line(choice)
 
     async def _reset(
@@ -105,7 +105,7 @@ class Actions:
     ) -> AsyncGenerator[AnswerLine | bytes, None]:
         asked = Choice(request.gpu, request.probe, request.mode)
         choice = choosing.existing(asked, self._read())
-        await self._judge.decide(BASELINE_RESET, uid, choice)
+        await self._regression.decide(BASELINE_RESET, uid, choice)
         yield _line(choice)
 
     async def _forget(

@@ -1,0 +1,1 @@
+"""Regression: runs of the history in, alarms and verdicts out."""
