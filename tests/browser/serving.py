@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import threading
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from gpud.agent.export.collector import SnapshotCollector
@@ -15,6 +15,7 @@ from gpud.agent.web.api.routes import routes
 from gpud.agent.web.app import app
 from gpud.agent.web.listener import bind, serve
 from gpud.core.clock import Instant
+from gpud.core.sections import Paths
 from gpud.core.settings import parse
 from tests import snapshots
 from tests.e2e.program import free_port
@@ -85,7 +86,7 @@ def _listening(made: Site) -> Iterator[None]:
 
 
 async def _serve(made: Site, listener: socket.socket, stop: asyncio.Event) -> None:
-    settings = parse(None, {})
+    settings = replace(parse(None, {}), paths=Paths(state=str(made.folder)))
     collector = SnapshotCollector(lambda: made.snapshot, settings, lambda: made.now)
     kept = History(made.folder, now=lambda: "stamp")
     asked = routes(lambda: made.snapshot, kept, settings, lambda: made.now.wall_s)
