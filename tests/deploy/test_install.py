@@ -256,7 +256,7 @@ def _owns_nothing_that_could_hurt(made: Machine) -> None:
     mine = ("-user", "gpud", "-o", "-group", "gpud", "-perm", "/g+w")
     owned = made.well("find", *places, "-xdev", "(", *mine, ")", "-print").split()
     assert "/var/lib/gpud" in owned
-    own = ("/var/lib/gpud", "/run/gpud/agent", "/var/log/gpud/agent")
+    own = ("/var/lib/gpud", "/run/gpud/agent", "/run/gpud/api", "/var/log/gpud/agent")
     handed = ("/run/gpud/agent.json", "/run/gpud/notice")
     assert [path for path in owned if not path.startswith(own) and path not in handed] == []
     as_gpud = ("setpriv", "--reuid=gpud", "--regid=gpud", "--clear-groups")
