@@ -93,11 +93,9 @@ class Telemetry:
     nvidia_smi: str = ""  # by absolute path; empty: where WSL, or the system, has it
     nvidia_smi_exe: str = ""  # Windows' own, as this distribution sees it
     pcie_throughput: bool = False  # costs the GPU 20 ms for each direction
-    on_battery_interval_s: float = 300.0  # asking keeps a laptop's GPU from sleeping
 
     def __post_init__(self) -> None:
         """Refuse a source that does not exist, and a path that depends on where gpud started."""
-        between(self, "on_battery_interval_s", low=0.2, high=86400)
         sources = LEVELS[1:]
         for name in self.disabled:
             if name not in sources:

@@ -57,6 +57,7 @@ REMOVED: Final[Mapping[str, str]] = {
     "http.write_timeout_s": "it is 30 s",
     "http.tls_server_config.max_version": "TLS 1.3 is spoken where the client can",
     "http.http_server_config.headers": "gpud's own headers hold",
+    "telemetry.on_battery_interval_s": "it is 300 s",
 }
 """Former settings, and what holds instead: ignored, with a warning."""
 RESTRICTED: Final[Mapping[str, tuple[object, str]]] = {

@@ -8,11 +8,10 @@ from typing import TYPE_CHECKING
 import pytest
 
 from gpud.agent import conditions
-from gpud.agent.clocks import now
 from gpud.agent.conditions import Observer
-from gpud.agent.telemetry.sources.nvml import HELPER, Nvml
+from gpud.agent.telemetry.sources.nvml import HELPER
 from gpud.core.conditions import Conditions
-from gpud.core.settings import parse
+from tests.agent.telemetry.nvml_source import telling
 from tests.standins.build import build_libnvml
 
 if TYPE_CHECKING:
@@ -43,12 +42,9 @@ def looked(
     command: tuple[str, ...] = HELPER,
 ) -> list[Conditions]:
     async def story() -> list[Conditions]:
-        settings = parse(f'[nvml]\nlibrary = "{library}"\n'.encode(), {})
-        nvml = Nvml(settings, now=now, command=command)
-        observer = Observer(nvml, str(sysroot), patience_s=patience_s)
-        found = [await observer.look(uuid) for uuid in uuids]
-        await nvml.close()
-        return found
+        async with telling(library, command=command) as nvml:
+            observer = Observer(nvml.source, str(sysroot), patience_s=patience_s)
+            return [await observer.look(uuid) for uuid in uuids]
 
     return asyncio.run(story())
 
@@ -106,12 +102,13 @@ def test_a_driver_that_hangs_costs_a_look_its_patience_once(tmp_path: Path, sysr
     library = build_libnvml(tmp_path, "hang nvmlDeviceGetPowerUsage\n")
 
     async def story() -> list[Conditions]:
-        nvml = Nvml(parse(f'[nvml]\nlibrary = "{library}"\n'.encode(), {}), now=now)
-        # Whoever waited for a minute would be told of the hang.
-        looks = [Observer(nvml, str(sysroot), patience_s=at_most) for at_most in (0.5, 60.0, 60.0)]
-        found = [await observer.look(FIRST) for observer in looks]
-        await nvml.close()
-        return found
+        async with telling(library) as nvml:
+            # Whoever waited for a minute would be told of the hang.
+            observers = [
+                Observer(nvml.source, str(sysroot), patience_s=at_most)
+                for at_most in (0.5, 60.0, 60.0)
+            ]
+            return [await observer.look(FIRST) for observer in observers]
 
     assert [one.unread for one in asyncio.run(story())] == ["slow"] * 3
 

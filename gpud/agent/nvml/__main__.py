@@ -2,8 +2,8 @@
 
 It is a process of its own because a driver call may hang for good, or end its process; the agent
 must not. A question may name the ``fields`` it is about. An answer has ``readings``, or the
-``reason``, ``detail`` and ``fix`` for all of them, or says ``again``: this process has grown stale
-and a new one will answer. With ``last`` the answer is good, but the next one is a new process's.
+``reason``, ``detail`` and ``fix`` for all of them. With ``last`` this process ends: a new one gives
+the next answer, at once where the reason is ``library_replaced``.
 """
 
 from __future__ import annotations
@@ -36,6 +36,9 @@ BUDGET_S = 90.0
 given up sooner, and one that was killed leaves nobody who would end what hangs in the driver."""
 
 
+REPLACED = "another driver is being installed: its library or version changed"
+
+
 class Helper:
     """Answers questions: NVML is opened at the first, and any trouble with it ends the process."""
 
@@ -46,12 +49,12 @@ class Helper:
         self._opened_s = 0.0
 
     def answer(self, question: dict[str, Any], now_s: float) -> dict[str, Any]:
-        """Give the answer to one question. ``now_s`` is monotonic."""
+        """Return the answer to one question. ``now_s`` is monotonic."""
         try:
             session = self._session or self._open(now_s)
             assert self._library is not None  # noqa: S101  # there is no session without
             if self._library.replaced() or session.driver_changed():
-                return {"again": True}
+                return {"reason": "library_replaced", "detail": REPLACED, "last": True}
             readings = session.collect(question.get("fields"))
         except TelemetryError as error:
             return {"reason": error.reason, "detail": str(error), "fix": error.fix, "last": True}
@@ -60,8 +63,9 @@ class Helper:
         return {"readings": [plain(reading) for reading in readings], "last": last}
 
     def _open(self, now_s: float) -> Session:
-        library = load(self._given.paths, self._given.platform)
-        self._session = Session(self._given.platform, throughput=self._given.pcie_throughput)
+        given = self._given
+        library = load(given.paths, given.platform)
+        self._session = Session(given.platform, given.xids, throughput=given.pcie_throughput)
         self._library = library.watched()
         self._opened_s = now_s
         return self._session
@@ -85,7 +89,7 @@ def main() -> int:
         answers.write(json.dumps(answer) + "\n")
         answers.flush()
         signal.setitimer(signal.ITIMER_REAL, 0)
-        if answer.get("again") or answer.get("last"):
+        if answer["last"]:
             break  # begun anew next time: a library half initialised is not asked again
     return 0
 
@@ -94,6 +98,7 @@ def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="gpud.agent.nvml", description="asks NVML")
     parser.add_argument("paths", nargs="+", metavar="PATH", help="of the library, in order")
     parser.add_argument("--platform", type=Platform, choices=Platform, default="linux")
+    parser.add_argument("--xids", type=json.loads, default={}, help="counted before, by UUID")
     parser.add_argument("--pcie-throughput", action="store_true", help="40 ms a GPU")
     parser.add_argument("--life-s", type=float, default=LIFE_S, help="after which to begin anew")
     parser.add_argument("--budget-s", type=float, default=BUDGET_S, help="of one question")

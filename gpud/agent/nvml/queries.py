@@ -17,6 +17,7 @@ from gpud.core.sample import Absent
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
+UUID = Call("nvmlDeviceGetUUID", once=True)
 MODES = ("disabled", "enabled")
 MOST_CUDA = 1_000_000  # 12080 is 12.8
 MOST_CAPABILITY = 100
@@ -159,7 +160,7 @@ MACHINE: dict[str, Query] = {
 
 GPU: dict[str, Query] = {
     "name": _first(Call("nvmlDeviceGetName", once=True)),
-    "uuid": _first(Call("nvmlDeviceGetUUID", once=True)),
+    "uuid": _first(UUID),
     "pci_bus_id": _first(Call("nvmlDeviceGetPciInfo_v3", once=True), value=_member("busId")),
     "vbios_version": _first(Call("nvmlDeviceGetVbiosVersion", once=True)),
     "compute_capability": _first(

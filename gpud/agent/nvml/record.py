@@ -21,7 +21,7 @@ from gpud.core.gpus import MOST_KNOWN
 if TYPE_CHECKING:
     from gpud.agent.nvml.calls import Call
     from gpud.agent.nvml.library import Library
-    from gpud.agent.nvml.round import Answer
+    from gpud.agent.nvml.session import Answer
     from gpud.core.advice import Platform
 
 

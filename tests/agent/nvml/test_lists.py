@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING
 
 import pytest
@@ -68,6 +69,22 @@ def test_xids_are_counted_from_the_drivers_events_each_once(library: Path) -> No
         fields = asking.plain(asking.of(answer["readings"], 0))
         assert (fields["xids"], fields["xid_last"]) == ("13:1,31:2", 13.0)
         assert asking.plain(asking.of(answer["readings"], 1))["xids"] == "79:1"
+
+
+def test_xids_of_a_former_helper_are_counted_on_by_uuid(library: Path) -> None:
+    rewrite_script(library, "devices 2\ndevice.0.event_types 8\ndevice.1.event_types 8\n")
+    uuids = [asking.values(library, gpu=gpu)["uuid"] for gpu in (0, 1)]
+    earlier = json.dumps({uuids[0]: ["31:2,79:1", 79.0], "GPU-gone": ["13:1", 13.0]})
+    rewrite_script(
+        library,
+        "devices 2\ndevice.0.event_types 8\ndevice.1.event_types 8\ndevice.0.xid 31 2\n",
+    )
+    [answer] = asking.answers(library, f"--xids={earlier}")
+    first, second = (asking.plain(asking.of(answer["readings"], gpu)) for gpu in (0, 1))
+    assert (first["xids"], first["xid_last"]) == ("31:4,79:1", 31.0)
+    assert (second["xids"], second["xid_last"]) == ("none", 0.0)
+    rewrite_script(library, "device.0.event_types 8\n")
+    assert asking.values(library, f"--xids={earlier}")["xid_last"] == 79.0
 
 
 @pytest.mark.parametrize(

@@ -50,7 +50,7 @@ def test_another_driver_version_is_the_end_of_all_that_was_remembered(library: P
         asking.of(answer["readings"], None)["driver_version"]["value"] for answer in told[:-1]
     ]
     assert set(versions) == {"572.16"}
-    assert told[-1] == {"again": True}
+    assert (told[-1]["reason"], told[-1]["last"]) == ("library_replaced", True)
 
 
 def test_a_helper_that_is_old_says_so_with_its_last_answer(library: Path) -> None:

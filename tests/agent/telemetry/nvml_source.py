@@ -5,16 +5,19 @@ from __future__ import annotations
 import asyncio
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gpud.agent import clocks
+from gpud.agent.telemetry.source import Context
 from gpud.agent.telemetry.sources.nvml import Nvml
 from gpud.core.clock import Instant
+from gpud.core.sample import Device, Inventory
 from gpud.core.settings import Settings, parse
+from gpud.core.snapshot import Snapshot
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-    from pathlib import Path
+    from collections.abc import AsyncIterator, Callable, Collection
 
     from gpud.core.sample import Absent, Reading
     from gpud.core.telemetry import Answer
@@ -62,11 +65,32 @@ class Story:
 
 
 @asynccontextmanager
-async def telling(library: Path | str, **options: Any) -> AsyncIterator[Story]:
+async def telling(  # each is one thing a test chooses
+    library: Path | str,
+    *,
+    settings: Settings | None = None,
+    wsl: bool = False,
+    on_battery: Callable[[], bool] = lambda: False,
+    listed: Callable[[], Collection[str]] = frozenset,
+    **options: Any,
+) -> AsyncIterator[Story]:
     clock, spawned = Clock(), list[int]()
-    source = Nvml(
-        settings_for(library), now=clock.now, on_spawn=lambda: spawned.append(1), **options
+
+    def snapshot() -> Snapshot:
+        devices = tuple(Device(0, uuid, "GPU", "", "8.9", 1, 1, 1) for uuid in listed())
+        kernel = {"kernel": "6.6.87.2-microsoft-standard-WSL2"} if wsl else {}
+        return Snapshot("1", 0.0, platform=kernel, inventory=Inventory(devices=devices))
+
+    context = Context(
+        settings_for(library) if settings is None else settings,
+        now=clock.now,
+        read=snapshot,
+        spawned=lambda: spawned.append(1),
+        started=lambda _: None,
+        own=Path("/nonexistent"),
+        on_battery=on_battery,
     )
+    source = Nvml(context, **options)
     try:
         yield Story(source, clock, spawned)
     finally:

@@ -9,11 +9,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from gpud.agent import clocks
 from gpud.agent.telemetry.sources import nvml
-from gpud.agent.telemetry.sources.nvml import HELPER, Nvml
+from gpud.agent.telemetry.sources.nvml import HELPER
 from gpud.core import conditions
-from gpud.core.advice import Platform
 from gpud.core.sample import Absent, Reading
 from gpud.core.settings import parse
 from tests.agent.telemetry.nvml_source import EVERYTHING, by_field, collected, settings_for, telling
@@ -21,8 +19,6 @@ from tests.standins.build import build_libnvml, rewrite_script
 
 if TYPE_CHECKING:
     from pathlib import Path
-
-    from gpud.core.telemetry import Answer
 
 
 def test_readings_of_the_machine_and_of_its_gpus_arrive_with_their_reasons(tmp_path: Path) -> None:
@@ -56,22 +52,14 @@ def test_throughput_costs_the_gpu_time_and_is_asked_only_where_that_is_wished(
         f'[nvml]\nlibrary = "{library}"\n[telemetry]\npcie_throughput = true'.encode(), {}
     )
 
-    async def once() -> Answer | None:
-        source = Nvml(wished, now=clocks.now)
-        try:
-            return await source.collect(EVERYTHING)
-        finally:
-            await source.close()
-
-    answer = asyncio.run(once())
-    assert answer is not None
+    answer = collected(library, settings=wished)
     assert by_field(answer.readings)["pcie_sent_bytes_per_second"] == 1.5e6
 
 
 # NVML does not start, and why
 
 
-@pytest.mark.parametrize("platform", [Platform.WSL2, Platform.LINUX])
+@pytest.mark.parametrize("wsl", [True, False])
 @pytest.mark.parametrize(
     ("code", "reason"),
     [
@@ -85,13 +73,13 @@ def test_throughput_costs_the_gpu_time_and_is_asked_only_where_that_is_wished(
     ],
 )
 def test_a_refused_start_is_told_with_its_cause_and_what_helps_there(
-    tmp_path: Path, code: int, reason: str, platform: Platform
+    tmp_path: Path, code: int, reason: str, *, wsl: bool
 ) -> None:
     library = build_libnvml(tmp_path, f"fail nvmlInitWithFlags {code}\n")
-    answer = collected(library, platform=platform)
+    answer = collected(library, wsl=wsl)
     assert answer.reason == reason
     assert f"({code})" in str(answer.detail)
-    assert ("wsl" in str(answer.fix).lower()) == (platform is Platform.WSL2)
+    assert ("wsl" in str(answer.fix).lower()) == wsl
 
 
 def test_a_missing_library_is_told_in_the_loaders_words() -> None:
@@ -267,7 +255,11 @@ def test_a_library_that_vanishes_is_missed_at_once_and_found_when_it_is_back(
     asyncio.run(story())
 
 
-AGAIN = ("/bin/sh", "-c", """while read line; do echo '{"again": true}'; done""")
+AGAIN = (
+    "/bin/sh",
+    "-c",
+    """while read line; do echo '{"reason": "library_replaced", "last": true}'; done""",
+)
 
 
 def test_a_library_that_never_stays_the_same_is_not_chased() -> None:

@@ -9,22 +9,22 @@ from typing import TYPE_CHECKING, Annotated
 import msgspec
 
 from gpud.agent import processes
-from gpud.agent.conversation import GONE_S, Helper
-from gpud.core import advice, conditions, wire, xids
-from gpud.core.advice import Platform, Situation
+from gpud.agent.telemetry.conversation import GONE_S, Helper
+from gpud.core import advice, conditions, wire
+from gpud.core.advice import Situation
 from gpud.core.errors import TelemetryError, WireError
+from gpud.core.gpus import MOST_KNOWN
 from gpud.core.snapshot import holds_s
-from gpud.core.telemetry import LEVELS, Answer, impossible
+from gpud.core.telemetry import LEVELS, impossible
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Sequence
 
-    from gpud.agent.conversation import Conversation
+    from gpud.agent.telemetry.conversation import Conversation
     from gpud.agent.telemetry.source import Context
-    from gpud.core.clock import Instant
     from gpud.core.sample import Reading
     from gpud.core.settings import Settings
-    from gpud.core.xids import Seen
+    from gpud.core.telemetry import Answer
 
 NAME = "nvml"
 LEVEL = LEVELS.index(NAME)
@@ -35,48 +35,43 @@ HANG_REST_S = 55.0
 """How long a helper that hangs is left alone: the driver may only be busy, and killing what waits
 for it helps nobody. Then it is killed, once, and another one tries."""
 REFUSAL_REST_S = (5.0, 45.0)
-"""After NVML would not open, or crashed: with the interval that follows, it coming back is noticed
+"""After NVML would not open, or crashed: with the interval that follows, its return is noticed
 within a minute, at little cost."""
+ON_BATTERY_S = 300.0
+"""The interval on battery: the GPU of a laptop sleeps only where nobody asks."""
 SLACK_S = 30.0
 """For an answer that is asked for seldom: the next one comes before it is too old."""
 
 ALL = b"{}"
 OF_A_LOOK = msgspec.json.encode({"fields": sorted(conditions.ASKED)})
 """Right before and after a run, no more is asked than is made use of."""
+REPLACED = "library_replaced"
 
 
-_CHANGING = "another driver is being installed: its library changed twice in a row"
-
-
-class _Answer(msgspec.Struct, frozen=True):
-    """What the helper says; ``gpud.agent.nvml`` tells what each part means."""
+class HelperAnswer(msgspec.Struct, frozen=True):
+    """One line of the helper; ``gpud.agent.nvml`` describes each part."""
 
     readings: tuple[wire.Read, ...] | None = None
-    again: bool = False
     last: bool = False
     reason: Annotated[str, msgspec.Meta(pattern="^[a-z_]{1,64}$")] = "failed"
     detail: str = ""
     fix: str | None = None
 
 
-def _understood(line: bytes) -> _Answer:
-    """Read an answer. ``Errors: WireError`` where it is none, or has what no NVML can tell."""
+def _decoded(line: bytes) -> HelperAnswer:
+    """Decode an answer. ``Errors: WireError`` where it is none, or has what NVML cannot give."""
     try:
-        answer = msgspec.json.decode(line, type=_Answer)
+        answer = msgspec.json.decode(line, type=HelperAnswer)
     except wire.UNREADABLE as error:
         raise WireError(str(error)) from error
-    said = [read.reading() for read in answer.readings or ()]
-    if (trouble := impossible(said, NAME)) is not None:
+    readings = [read.reading() for read in answer.readings or ()]
+    if (trouble := impossible(readings, NAME)) is not None:
         raise WireError(trouble)
     return answer
 
 
-def _slow(patience_s: float) -> TelemetryError:
-    return TelemetryError(f"NVML has not answered within {patience_s:g} s yet", reason="slow")
-
-
 def candidates(settings: Settings) -> list[str]:
-    """Where the library may be: the configured path alone, else WSL's folder, then the loader's."""
+    """Return where the library may be: the configured path alone, or WSL's, then the loader's."""
     if settings.nvml.library:
         return [settings.nvml.library]
     wsl = f"{settings.sysroot.rstrip('/')}/usr/lib/wsl/lib/libnvidia-ml.so.1"
@@ -84,24 +79,12 @@ def candidates(settings: Settings) -> list[str]:
 
 
 def create(context: Context) -> Nvml:
-    """Make the source."""
-
-    def listed() -> frozenset[str]:
-        inventory = context.read().inventory
-        devices = () if inventory is None else inventory.devices
-        return frozenset(device.uuid for device in devices if device.mig is None)
-
-    return Nvml(
-        context.settings,
-        now=context.now,
-        platform=advice.of(context.read().platform),
-        on_spawn=context.spawned,
-        listed=listed,
-    )
+    """Create the source."""
+    return Nvml(context)
 
 
 def rest_s(reason: str, failures: int) -> float:
-    """Give the rest after one more failure of a kind, when ``failures`` went before it in a row."""
+    """Return the rest after a failure, when ``failures`` went before it in a row."""
     if reason == "hung":
         return HANG_REST_S
     first_s, longest_s = REFUSAL_REST_S
@@ -115,74 +98,52 @@ class Nvml:
     started.
     """
 
-    def __init__(  # noqa: PLR0913  # each is one thing a caller chooses
+    def __init__(
         self,
-        settings: Settings,
+        context: Context,
         *,
-        now: Callable[[], Instant],
-        platform: Platform = Platform.LINUX,
         command: Sequence[str] = HELPER,
         deadline_s: float = DEADLINE_S,
-        on_spawn: Callable[[], None] = lambda: None,
-        on_battery: Callable[[], bool] = lambda: False,
-        listed: Callable[[], frozenset[str]] = frozenset,
     ) -> None:
-        throughput = ("--pcie-throughput",) if settings.telemetry.pcie_throughput else ()
-        options = (f"--platform={platform}", *throughput)
-        self._platform = platform
-        self._holds_s = holds_s(settings.schedule.telemetry_interval_s)
-        self._now = now
+        settings = context.settings
+        self._context = context
+        self._platform = advice.of(context.read().platform)
+        self._command = (*command, f"--platform={self._platform}")
+        if settings.telemetry.pcie_throughput:
+            self._command += ("--pcie-throughput",)
+        self._candidates = candidates(settings)
         self._deadline_s = deadline_s
-        self._on_spawn = on_spawn
-        self._on_battery = on_battery
-        self._seldom_s = settings.telemetry.on_battery_interval_s
-        self._told_s: float | None = None  # when it last gave readings
-        self._listed = listed  # the GPUs that CUDA offers, by UUID
-        self._sought: frozenset[str] = frozenset()  # those that a new helper did not find either
-        self._helper = Helper((*command, *options, *candidates(settings)))
+        self._holds_s = holds_s(settings.schedule.telemetry_interval_s)
+        self._answered_s: float | None = None  # when it last gave readings
+        self._sought: frozenset[str] = frozenset()  # GPUs that a new helper did not list either
+        self._helper = Helper()
         self._retry_at_s = 0.0
         self._failures = 0  # in a row
-        self._resting: TelemetryError | None = None
-        self._flight: asyncio.Task[tuple[Reading, ...]] | None = None
+        self._failure: TelemetryError | None = None  # given until its rest is over
+        self._asking: asyncio.Task[tuple[Reading, ...]] | None = None
         self._overdue = False  # somebody gave up waiting for it
-        self._xids: Mapping[str, Seen] = {}  # that this helper has told
-        self._xids_before: Mapping[str, Seen] = {}  # those before it
+        self._xids: dict[str, tuple[str, float]] = {}  # by UUID, for the next helper
 
     async def collect(self, wanted: frozenset[str]) -> Answer | None:  # noqa: ARG002  # it gives all
-        """Give every field of every GPU, each with a value or a reason, or why there is none.
+        """Return every field of every GPU, each with a value or a reason, or why there is none.
 
-        None on battery, while the last answer is not old: a GPU sleeps only where nobody asks.
+        None on battery, while the last answer is not old.
         """
-        begun, seldom = self._now(), self._on_battery()
-        if seldom and self._told_s is not None and begun.mono_s - self._told_s < self._seldom_s:
+        begun, on_battery = self._context.now(), self._context.on_battery()
+        last_s, self._answered_s = self._answered_s, None
+        if on_battery and last_s is not None and begun.mono_s - last_s < ON_BATTERY_S:
+            self._answered_s = last_s
             return None
-        self._told_s = None
         try:
-            readings = await self._answered(ALL)
+            result: tuple[Reading, ...] | TelemetryError = await self._answered(ALL)
+            self._answered_s = begun.mono_s
         except TelemetryError as error:
-            return Answer(
-                NAME,
-                LEVEL,
-                begun.wall_s,
-                begun.mono_s,
-                duration_s=self._now().mono_s - begun.mono_s,
-                reason=error.reason,
-                detail=str(error),
-                fix=error.fix,
-            )
-        self._told_s = begun.mono_s
-        return Answer(
-            NAME,
-            LEVEL,
-            begun.wall_s,
-            begun.mono_s,
-            readings,
-            holds_s=max(self._holds_s, self._seldom_s + SLACK_S if seldom else 0.0),
-            duration_s=self._now().mono_s - begun.mono_s,
-        )
+            result = error
+        holds_s = max(self._holds_s, ON_BATTERY_S + SLACK_S if on_battery else 0.0)
+        return self._context.answer(NAME, begun, result, holds_s=holds_s)
 
     async def look(self, patience_s: float | None = None) -> tuple[Reading, ...]:
-        """Give what conditions are made of, of every GPU, as it is from now on.
+        """Return what conditions are made of, of every GPU, as it is from now on.
 
         Errors: ``TelemetryError`` with the reason for the whole collection; never waits longer
         than the deadline, and not beyond ``patience_s``: then the reason is ``slow``, the
@@ -190,130 +151,141 @@ class Nvml:
         """
         return await self._answered(OF_A_LOOK, patience_s)
 
+    async def close(self) -> None:
+        """End the helper; its input closes, and if that is not enough it is killed once."""
+        if self._asking is not None:
+            self._asking.cancel()
+            await asyncio.wait([self._asking])
+        await self._helper.end()
+
     async def _answered(
         self, question: bytes, patience_s: float | None = None
     ) -> tuple[Reading, ...]:
-        if patience_s is not None and self._flight is not None and self._overdue:
+        if patience_s is not None and self._asking is not None and self._overdue:
             raise _slow(patience_s)
         try:
             async with asyncio.timeout(patience_s):
-                while self._flight is not None:  # one that began before now may tell what was
-                    await asyncio.wait([self._flight])
-                self._flight = asyncio.create_task(self._collected(question))
-                self._flight.add_done_callback(self._landed)
-                return await asyncio.shield(self._flight)
+                while self._asking is not None:  # it began before now: its values may be older
+                    await asyncio.wait([self._asking])
+                self._asking = asyncio.create_task(self._collected(question))
+                self._asking.add_done_callback(self._done)
+                return await asyncio.shield(self._asking)
         except TimeoutError:
             assert patience_s is not None  # noqa: S101  # without one there is no timeout
             self._overdue = True
             raise _slow(patience_s) from None
 
-    def _landed(self, flight: asyncio.Task[tuple[Reading, ...]]) -> None:
-        self._flight, self._overdue = None, False
-        if not flight.cancelled():
-            flight.exception()  # looked at: nobody may be waiting any more
+    def _done(self, task: asyncio.Task[tuple[Reading, ...]]) -> None:
+        self._asking, self._overdue = None, False
+        if not task.cancelled():
+            task.exception()  # retrieved: nobody may be waiting any more
 
     async def _collected(self, question: bytes) -> tuple[Reading, ...]:
-        if self._resting is not None and not await self._tried_again():
-            raise self._resting
+        if self._failure is not None and not await self._rested():
+            raise self._failure
         answer = await self._asked(question)
-        if answer.again:  # the library is another one by now: a new helper has the new one
+        if answer.reason == REPLACED:  # a new helper has the new library
             await self._helper.end()
             answer = await self._asked(question)
         if answer.readings is None or answer.last:
             await self._helper.end()
-        if answer.again:
-            raise self._rested(_CHANGING, "library_replaced", None)
         if answer.readings is None:
-            raise self._rested(answer.detail, answer.reason, answer.fix)
-        self._resting, self._failures = None, 0
+            raise self._failed(answer.detail, answer.reason, answer.fix)
+        self._failure, self._failures = None, 0
         readings = tuple(read.reading() for read in answer.readings)
-        self._xids = xids.seen(readings) or self._xids
-        await self._renewed(readings)
-        if self._on_battery():
+        self._keep_xids(readings)
+        await self._end_without_new_gpus(readings)
+        if self._context.on_battery():
             await self._helper.end()  # an open NVML keeps the GPU of a laptop awake
-        return xids.carried(self._xids_before, readings)
+        return readings
 
-    async def _renewed(self, readings: Sequence[Reading]) -> None:
-        """End the helper, once, where CUDA offers a GPU that was not there when NVML was opened."""
-        shown = {read.value for read in readings if read.field == "uuid"}
-        unseen = self._listed() - shown
-        if unseen - self._sought:
+    def _keep_xids(self, readings: Sequence[Reading]) -> None:
+        """Keep what is counted so far, by UUID; of too many GPUs the newest."""
+        values = {(read.gpu, read.field): read.value for read in readings}
+        for (gpu, field), uuid in values.items():
+            xids, last = values.get((gpu, "xids")), values.get((gpu, "xid_last"))
+            if field == "uuid" and type(xids) is str and type(last) is float:
+                self._xids[str(uuid)] = (xids, last)
+        self._xids = dict(list(self._xids.items())[-MOST_KNOWN:])
+
+    async def _end_without_new_gpus(self, readings: Sequence[Reading]) -> None:
+        """End the helper, once, where CUDA lists a GPU that was not there when NVML was opened."""
+        inventory = self._context.read().inventory
+        devices = () if inventory is None else inventory.devices
+        listed = frozenset(device.uuid for device in devices if device.mig is None)
+        missing = listed - {read.value for read in readings if read.field == "uuid"}
+        if missing - self._sought:
             await self._helper.end()
-        self._sought = unseen
+        self._sought = missing
 
-    async def _tried_again(self) -> bool:
-        """Say whether a rest is over: by its time, or because a late answer shows that NVML is."""
-        helper = self._helper.process
-        if helper is not None and helper.caught_up():
-            if _last(helper.late):
+    async def _rested(self) -> bool:
+        """Return whether a rest is over: by its time, or because a late answer came."""
+        process = self._helper.process
+        if process is not None and process.caught_up():
+            if _is_last(process.late):
                 await self._helper.end()
             return True
-        if self._now().mono_s < self._retry_at_s:
+        if self._context.now().mono_s < self._retry_at_s:
             return False
         await self._helper.kill()
         return True
 
-    async def _asked(self, question: bytes) -> _Answer:
+    async def _asked(self, question: bytes) -> HelperAnswer:
         """Put one question to the helper, which is started where there is none."""
-        helper = self._helper.process or self._started()
+        process = self._helper.process or self._started()
         silent = advice.words(Situation.TELEMETRY_SILENT, self._platform)
         try:
-            line = await helper.ask(question, deadline_s=self._deadline_s)
+            line = await process.ask(question, deadline_s=self._deadline_s)
         except TimeoutError:
-            said = f"NVML did not answer within {self._deadline_s:g} s"
-            raise self._rested(said, "hung", silent) from None
+            words = f"NVML did not answer within {self._deadline_s:g} s"
+            raise self._failed(words, "hung", silent) from None
         if not line:
-            code = await helper.ended(GONE_S)
+            code = await process.ended(GONE_S)
             await self._helper.kill()
-            raise self._rested(f"NVML ended its process ({_end(code)})", "crashed", silent)
+            raise self._failed(f"NVML ended its process ({_end(code)})", "crashed", silent)
         try:
-            return _understood(line)
+            return _decoded(line)
         except WireError as error:
             await self._helper.kill()
-            raise self._rested(f"the telemetry helper: {error}", "bad_output", None) from error
-
-    async def close(self) -> None:
-        """End the helper; its input closes, and if that is not enough it is killed once."""
-        if self._flight is not None:
-            self._flight.cancel()
-            await asyncio.wait([self._flight])
-        await self._helper.end()
+            raise self._failed(f"the telemetry helper: {error}", "bad_output", None) from error
 
     def _started(self) -> Conversation:
-        if (left := self._helper.staying()) is not None:
-            silent = advice.words(Situation.HUNG, self._platform)
-            state = processes.condition(left)
-            said = f"process {left.pid} was killed in a call of NVML and stays ({state})"
-            raise self._rested(said, "stuck", silent)
-        self._xids_before, self._xids = xids.together(self._xids_before, self._xids), {}
-        self._on_spawn()
+        if (process := self._helper.staying()) is not None:
+            state = processes.condition(process)
+            words = f"process {process.pid} was killed in a call of NVML and stays ({state})"
+            raise self._failed(words, "stuck", advice.words(Situation.HUNG, self._platform))
+        self._context.spawned()
+        xids = msgspec.json.encode(self._xids).decode()
         try:
-            return self._helper.start()
+            return self._helper.start((*self._command, f"--xids={xids}", *self._candidates))
         except OSError as error:
-            raise self._rested(
-                f"cannot start the telemetry helper: {error.strerror}", "spawn_failed", None
-            ) from error
+            words = f"cannot start the telemetry helper: {error.strerror}"
+            raise self._failed(words, "spawn_failed", None) from error
 
-    def _rested(self, detail: str, reason: str, fix: str | None) -> TelemetryError:
-        """Make the error, and answer with it until a rest is over, without starting anything."""
-        self._retry_at_s = self._now().mono_s + rest_s(reason, self._failures)
+    def _failed(self, detail: str, reason: str, fix: str | None) -> TelemetryError:
+        """Return the error; it is given until a rest is over, without starting anything."""
+        self._retry_at_s = self._context.now().mono_s + rest_s(reason, self._failures)
         self._failures += 1
-        self._resting = TelemetryError(detail, reason=reason, fix=fix)
-        return self._resting
+        self._failure = TelemetryError(detail, reason=reason, fix=fix)
+        return self._failure
 
 
-def _last(late: bytes) -> bool:
-    """Say whether an answer was a helper's last; else it is asked on.
+def _slow(patience_s: float) -> TelemetryError:
+    return TelemetryError(f"NVML has not answered within {patience_s:g} s yet", reason="slow")
 
-    Begun anew it would be as slow again where only the start of NVML takes its time.
+
+def _is_last(line: bytes) -> bool:
+    """Return whether an answer was a helper's last; any other helper is asked on.
+
+    A new one would be as slow again where only the start of NVML takes its time.
     """
     try:
-        answer = msgspec.json.decode(late, type=_Answer)
+        answer = msgspec.json.decode(line, type=HelperAnswer)
     except msgspec.DecodeError:
         return True
     return answer.last or answer.readings is None
 
 
 def _end(code: int | None) -> str:
-    """Say how a process ended: a signal by its name."""
+    """Describe how a process ended: a signal by its name."""
     return f"code {code}" if code is None or code >= 0 else processes.signal_name(-code)

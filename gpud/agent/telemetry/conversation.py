@@ -41,7 +41,7 @@ class Conversation:
         assert self._process.stdout  # noqa: S101
         self._in, self._out = self._process.stdin, self._process.stdout
         os.set_blocking(self._out.fileno(), False)
-        self._heard = bytearray()
+        self._received = bytearray()
         self._owed = False  # an answer that nobody waits for any more
         self.late = b""  # the last one that came too late, without its newline
 
@@ -51,7 +51,7 @@ class Conversation:
         return self._process.pid
 
     async def ask(self, question: bytes, *, deadline_s: float) -> bytes:
-        """Send one line and give the answer without its newline; empty when the process ended.
+        """Send one line and return the answer without its newline; empty when the process ended.
 
         Errors: ``TimeoutError`` when no whole line came in time; the process is then still there,
         and is not to be asked again before ``caught_up``.
@@ -66,9 +66,9 @@ class Conversation:
         try:
             async with asyncio.timeout(deadline_s):
                 while True:
-                    line, newline, rest = bytes(self._heard).partition(b"\n")
-                    if newline or len(self._heard) > LONGEST_LINE:
-                        self._heard[:] = rest
+                    line, newline, rest = bytes(self._received).partition(b"\n")
+                    if newline or len(self._received) > LONGEST_LINE:
+                        self._received[:] = rest
                         self._owed = False
                         return line
                     await more.wait()
@@ -79,14 +79,14 @@ class Conversation:
             loop.remove_reader(self._out.fileno())
 
     def caught_up(self) -> bool:
-        """Say whether it owes no answer; one that came too late is ``late``. Never waits."""
-        while self._owed and b"\n" not in self._heard:
-            before = len(self._heard)
-            if not self._take() or len(self._heard) == before or before > LONGEST_LINE:
+        """Return whether it owes no answer; one that came too late is ``late``. Never waits."""
+        while self._owed and b"\n" not in self._received:
+            before = len(self._received)
+            if not self._take() or len(self._received) == before or before > LONGEST_LINE:
                 return False
         if self._owed:
-            self.late, _, rest = bytes(self._heard).partition(b"\n")
-            self._heard[:] = rest
+            self.late, _, rest = bytes(self._received).partition(b"\n")
+            self._received[:] = rest
             self._owed = False
         return True
 
@@ -100,7 +100,7 @@ class Conversation:
         processes.leave(self._process)
 
     async def ended(self, within_s: float) -> int | None:
-        """Give the exit code, None for a process that is still there after ``within_s``."""
+        """Return the exit code, None for a process that is still there after ``within_s``."""
         try:
             pidfd = os.pidfd_open(self._process.pid)
         except ProcessLookupError:  # reaped already
@@ -121,34 +121,27 @@ class Conversation:
             chunk = os.read(self._out.fileno(), CHUNK)
         except BlockingIOError:
             return True
-        self._heard += chunk
+        self._received += chunk
         return bool(chunk)
 
 
 class Helper:
     """One such process at a time: never another beside one that outlived its kill."""
 
-    def __init__(self, command: Sequence[str]) -> None:
-        self._command = command
+    def __init__(self) -> None:
         self._stays: ProcessRef | None = None  # killed, and last seen alive
         self.process: Conversation | None = None
 
     def staying(self) -> ProcessRef | None:
-        """Give the one that was killed and is still there; beside it none is to be started."""
+        """Return the one that was killed and is still there; beside it none is to be started."""
         if self._stays is not None and processes.ref(self._stays.pid) != self._stays:
             self._stays = None
         return self._stays
 
-    def start(self) -> Conversation:
+    def start(self, command: Sequence[str]) -> Conversation:
         """Start one. Errors: ``OSError``."""
-        self.process = Conversation(self._command)
+        self.process = Conversation(command)
         return self.process
-
-    def let_go(self) -> None:
-        """Close its input, and think of it no more. Never waits."""
-        if self.process is not None:
-            self.process.end()
-            self.process = None
 
     async def end(self) -> None:
         """Close its input; if that is not enough it is killed, once."""
