@@ -111,8 +111,10 @@ def normalised(value: Any, name: str = "") -> Any:
         return "<machine>"
     if isinstance(value, dict):
         pairs = sorted(value.items()) if name in UNORDERED else value.items()
-        return {words(key): normalised(each, key) for key, each in pairs}
+        return {words(key): normalised(each, key) for key, each in pairs if key not in LATE}
     if isinstance(value, list):
+        if name == "recent":
+            value = value[:1]  # a busy machine marks runs, and marked runs have no series
         return [each for each, _ in groupby(normalised(each, name) for each in value)]
     if isinstance(value, str):
         return words(value)
