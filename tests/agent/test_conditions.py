@@ -9,7 +9,7 @@ import pytest
 
 from gpud.agent import conditions
 from gpud.agent.conditions import Observer
-from gpud.agent.telemetry.sources.nvml import HELPER
+from gpud.agent.telemetry.sources.nvml import DEADLINE_S, HELPER
 from gpud.core.conditions import Conditions
 from tests.agent.telemetry.nvml_source import telling
 from tests.standins.build import build_libnvml
@@ -42,7 +42,8 @@ def looked(
     command: tuple[str, ...] = HELPER,
 ) -> list[Conditions]:
     async def story() -> list[Conditions]:
-        async with telling(library, command=command) as nvml:
+        deadline_s = max(DEADLINE_S, patience_s)
+        async with telling(library, command=command, deadline_s=deadline_s) as nvml:
             observer = Observer(nvml.source, str(sysroot), patience_s=patience_s)
             return [await observer.look(uuid) for uuid in uuids]
 

@@ -181,7 +181,8 @@ def test_a_terminal_shows_a_line_for_each_run_then_the_table_and_the_distributio
     assert float(slow_us) > 70
     assert any(re.search(r"≤ 22.7 µs  #+ +\d+ +\d+\.\d %$", text) for text in shown)
     assert any("8000 calls" in text for text in shown)
-    assert max(map(len, shown)) <= 80
+    # A sentence of what a busy machine left without a figure may be longer.
+    assert max(len(text) for text in shown if text.startswith("  ")) <= 80
 
 
 def test_without_utf_8_all_of_it_is_ascii(gpud: Program) -> None:
