@@ -68,13 +68,15 @@ class Machine:
     spells: str = ""  # more lines about noise for the script
     detector: dict[str, float] = field(default_factory=lambda: dict(AT_ONCE))
     driver: str = OLD
+    virtual: bool = True  # time, in its children; probes of the CPU need the real one
 
     def __post_init__(self) -> None:
         """Write the drivers down, and let any user count the runs of the stand-in."""
         home = self.gpud.home
         self.places.touch()
         self.places.chmod(0o666)
-        self.gpud.python = virtual_python(home / "python")
+        if self.virtual:
+            self.gpud.python = virtual_python(home / "python")
         self.gpud.settings |= {
             "cuda": cuda(home, self.script()),
             "nvml": nvml(home, self.nvml_script()),

@@ -123,7 +123,7 @@ def world(folder: Path) -> Iterator[World]:
 
 
 def _rich(gpud: Program, dockerd: dict[str, Any]) -> Rich:
-    made = Rich(gpud)
+    made = Rich(gpud, virtual=False)
     gpud.settings |= {
         "dockerd": dockerd,
         "schedule": PACE,
