@@ -270,11 +270,11 @@ def _nobody(place: Place, run_dir: Path, *, as_json: bool) -> int:
 
 
 def _doctor(given: argparse.Namespace, place: Place) -> int:
-    settings, trouble = place.settings_or_defaults()
+    settings, error = place.settings_or_defaults()
     from gpud.doctor import show
 
     start = program(place.home)
-    return show.doctor(settings, trouble, os.environ, program=start, as_json=given.json)
+    return show.doctor(settings, error, os.environ, program=start, as_json=given.json)
 
 
 def _probe(given: argparse.Namespace, place: Place) -> int:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from gpud import regular_file
 from gpud.core import masking
 from gpud.core.errors import ConfigError
 from gpud.core.settings import (
@@ -100,14 +101,12 @@ def _for_everybody(path: Path) -> bool:
 def _content(path: Path) -> bytes | None:
     """Read a file; None if it does not exist. Errors: ``ConfigError``."""
     try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
-        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-            os.close(descriptor)  # open() would not: it refuses a directory and leaves it open
-            raise ConfigError(f"{path} is not a regular file", fix="put a text file there")
-        with open(descriptor, "rb") as file:  # noqa: PTH123  # of a descriptor
-            return file.read(LARGEST + 1)
+        return regular_file.read(path, LARGEST + 1)
     except FileNotFoundError:
         return None
+    except regular_file.NotRegularError as error:
+        message = f"{path} is not a regular file"
+        raise ConfigError(message, fix="put a text file there") from error
     except OSError as error:
         fix = f"sudo chown root:{_own_group()} {path} && sudo chmod 640 {path}"
         fixable = isinstance(error, PermissionError) and path.name == "secrets.toml"

@@ -1,4 +1,4 @@
-"""What a check says: a verdict, the evidence for it and, where there is one, the fix."""
+"""Finding of a check: a verdict, the evidence for it and, where there is one, the fix."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ RANK = {verdict: rank for rank, verdict in enumerate(Verdict)}
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One line of the doctor's. ``evidence`` may quote a driver or a file: it is not trusted."""
+    """Result of one check. ``evidence`` may quote a driver or a file: it is not trusted."""
 
     verdict: Verdict
     evidence: str
@@ -33,7 +33,7 @@ def ok(evidence: str) -> Finding:
 
 
 def unknown(evidence: str, fix: str | None = None) -> Finding:
-    """It could not be seen; the evidence says why."""
+    """It cannot be decided; the evidence says why."""
     return Finding(Verdict.UNKNOWN, evidence, fix)
 
 
@@ -48,19 +48,13 @@ def problem(evidence: str, fix: str) -> Finding:
 
 
 def combined(*findings: Finding | None) -> Finding:
-    """Make one line of several: the worst verdict, its evidence first, each fix once.
+    """Combine findings: the worst verdict, its evidence first, each fix once.
 
-    Errors: ``ValueError`` when there is none at all.
+    Errors: ``ValueError`` without any finding.
     """
-    ranked = sorted(
-        (found for found in findings if found is not None),
-        key=lambda found: -RANK[found.verdict],
-    )
+    ranked = sorted(filter(None, findings), key=lambda finding: -RANK[finding.verdict])
     if not ranked:
         raise ValueError("no finding to combine")
-    fixes = dict.fromkeys(found.fix for found in ranked if found.fix)
-    return Finding(
-        ranked[0].verdict,
-        "; ".join(found.evidence for found in ranked),
-        "; ".join(fixes) or None,
-    )
+    fixes = dict.fromkeys(finding.fix for finding in ranked if finding.fix)
+    evidence = "; ".join(finding.evidence for finding in ranked)
+    return Finding(ranked[0].verdict, evidence, "; ".join(fixes) or None)

@@ -1,61 +1,49 @@
-"""The machine as a check sees it: files below ``sysroot``, gpud's own reports, the person.
+"""The machine as a check reads it: files below ``sysroot``, gpud's own reports, the person.
 
-Every read is bounded and never waits: a FIFO, a device or a directory in a file's place is an
-answer, and so is a missing permission. What can hang all the same (9p, a driver) is the runner's
-business: each check has a process of its own.
+Every read is bounded and never waits: a FIFO, a device or a directory in a file's place raises
+``Unreadable``, and so does a missing permission.
 """
 
 from __future__ import annotations
 
-import errno
 import os
 import pwd
 import stat
 import subprocess
 import time
-from dataclasses import dataclass, field
-from enum import StrEnum
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
-from gpud.core.advice import CONTAINER_MARKS, Platform, Situation, platform, words
+from gpud import regular_file
+from gpud.core import advice, wsl
+from gpud.core.advice import CONTAINER_MARKS, Platform, Situation
 from gpud.core.clock import Instant
-from gpud.core.wsl import Sections, mounts_at, sections, switch, version
+from gpud.core.errors import ConfigError
+from gpud.core.health import Health, Level
+from gpud.core.report import RootReport
+from gpud.core.settings import Settings
+from gpud.core.wsl import Sections
 from gpud.doctor import reports
+from gpud.doctor.reports import NO_STATUS, PublishedStatus
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
-
-    from gpud.core.errors import ConfigError
-    from gpud.core.report import RootReport
-    from gpud.core.settings import Settings
-
-LARGEST = 1024 * 1024
+FILE_LIMIT = 1024 * 1024
 MOST_NAMES = 4096
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
-COMMAND_S = 1.0
-"""How long a program we ask may take; all of them together stay below two seconds."""
+COMMAND_LIMIT_S = 1.0
+ENVIRONMENT = {"PATH": PATH, "LC_ALL": "C.UTF-8", "LANGUAGE": "C"}
+INTEROP = ("WSLInterop", "WSLInterop-late")
+"""Names under which Windows programs are registered with the kernel."""
 
 
 class Unreadable(Exception):  # noqa: N818  # reads as the fact it states
-    """Something is there and cannot be looked at; the text names it and says why."""
-
-
-class Kind(StrEnum):
-    """What lies at a path, links followed."""
-
-    ABSENT = "absent"
-    FILE = "file"
-    DIRECTORY = "directory"
-    CHARACTER = "character device"
-    SOCKET = "socket"
-    OTHER = "something else"
+    """Something is there and cannot be read; the text names it and says why."""
 
 
 @dataclass(frozen=True, slots=True)
 class Person:
-    """Whose machine this is: the one who asked, also through sudo."""
+    """The person who asked, also through sudo."""
 
     uid: int
     name: str
@@ -65,8 +53,8 @@ class Person:
 
 
 @dataclass(frozen=True, slots=True)
-class Ended:
-    """What a program said. ``code`` is None when it could not be started or took too long."""
+class CommandResult:
+    """Output of a program. ``code`` is None if it could not be started or took too long."""
 
     code: int | None
     stdout: str
@@ -75,136 +63,149 @@ class Ended:
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """Everything a check may look at. Paths are those of the machine, found below ``sysroot``."""
+    """Everything that a check may read. Paths are those of the machine, below ``sysroot``."""
 
     settings: Settings
     person: Person
     environ: Mapping[str, str]
     now: Instant
-    root: RootReport | None = None  # what root says, while it is fresh
-    root_silence: str = ""  # why it says nothing
-    agent: Mapping[str, Any] = field(default_factory=dict)  # agent.json, while it is fresh
-    trouble: ConfigError | None = None  # why ``settings`` are the defaults
+    root: RootReport | None = None  # while it is fresh
+    root_silence: str = ""  # why there is no report of root's
+    agent: PublishedStatus = NO_STATUS  # unless it is fresh
+    settings_error: ConfigError | None = None  # why ``settings`` are the defaults
+    command_limit_s: float = COMMAND_LIMIT_S  # for each program that is asked
 
     @property
     def installed(self) -> bool:
-        """An installed gpud begins at ``/``; everything else is a development run."""
+        """Say whether this is the installed gpud; anything else is a development run."""
         return self.settings.home == "/"
 
     @property
-    def kernel(self) -> str | None:
-        """The running kernel's release."""
-        text = self.text("/proc/sys/kernel/osrelease")
-        return text.strip() if text and text.strip() else None
+    def kernel(self) -> str:
+        """The running kernel's release; empty if it cannot be read."""
+        return (self.text("/proc/sys/kernel/osrelease") or "").strip()
+
+    @property
+    def container(self) -> bool:
+        """Say whether this is a container, which shares the host's kernel."""
+        return any(self.exists(mark) for mark in CONTAINER_MARKS)
 
     @property
     def wsl(self) -> str:
         """``"1"``, ``"2"`` or ``""``; a container on WSL is not WSL."""
-        return "" if self.container or self.kernel is None else version(self.kernel)
-
-    @property
-    def container(self) -> bool:
-        """Containers share the host's kernel name, so this is asked first."""
-        return any(self.exists(mark) for mark in CONTAINER_MARKS)
+        return "" if self.container else wsl.version(self.kernel)
 
     @property
     def platform(self) -> Platform:
-        """What kind of machine a fix is for."""
-        return platform(self.kernel or "", container=self.container)
+        """Kind of machine that a fix is for."""
+        return advice.platform(self.kernel, container=self.container)
 
     def fix(self, situation: Situation) -> str:
-        """Say what helps here."""
-        return words(situation, self.platform)
+        """Return the fix of a situation in the words of this platform."""
+        return advice.words(situation, self.platform)
 
     @property
     def wsl_conf(self) -> Sections:
-        """What ``/etc/wsl.conf`` says; empty when there is none."""
-        return sections(self.text("/etc/wsl.conf") or "")
+        """Content of ``/etc/wsl.conf``; empty without the file."""
+        return wsl.sections(self.text("/etc/wsl.conf") or "")
+
+    def wsl_switch(self, section: str, key: str) -> bool | None:
+        """Return a switch of ``/etc/wsl.conf``; None if it is not set."""
+        return wsl.switch(self.wsl_conf, section, key)
 
     @property
-    def mounts_at(self) -> str:
-        """What the paths of Windows drives begin with."""
-        return mounts_at(self.wsl_conf)
+    def drives(self) -> str:
+        """Prefix of the paths of Windows drives."""
+        return wsl.mounts_at(self.wsl_conf)
 
     @property
     def systemd(self) -> bool:
-        """Say whether systemd runs the machine right now."""
+        """Say whether systemd is process 1."""
         comm = (self.text("/proc/1/comm") or "").strip()
-        return comm == "systemd" and self.kind("/run/systemd/system") is Kind.DIRECTORY
+        return comm == "systemd" and self.exists("/run/systemd/system")
 
-    def health(self, component: str) -> Mapping[str, Any]:
-        """Give what the agent says of one of its components; empty when it says nothing."""
-        healths = self.agent.get("health")
-        found = healths.get(component) if isinstance(healths, dict) else None
-        return found if isinstance(found, dict) else {}
+    @property
+    def interop(self) -> bool:
+        """Say whether Windows programs are registered with the kernel."""
+        texts = (self.text(f"/proc/sys/fs/binfmt_misc/{name}") or "" for name in INTEROP)
+        return any(text.startswith("enabled") for text in texts)
+
+    def health(self, component: str) -> Health | None:
+        """Return the health of a component of the running agent."""
+        return self.agent.health.get(component)
+
+    def unwell(self, component: str) -> Health | None:
+        """Return the health of a component of the running agent if it is degraded or failed."""
+        health = self.health(component)
+        return health if health is not None and health.level else None
 
     @property
     def no_gpu(self) -> str | None:
-        """Why no NVIDIA GPU is to be expected here, by the agent's word; None when one is.
+        """Why no NVIDIA GPU is expected here, by the running agent; None if one is.
 
         Without an agent only a switch in ``wsl.conf`` is as clear as that.
         """
-        said = self.health("cuda")
-        if said.get("reason") in {"no_gpu", "disabled"} and not said.get("level"):
-            return str(said.get("detail"))
-        if self.wsl == "2" and switch(self.wsl_conf, "gpu", "enabled") is False:
+        cuda = self.health("cuda")
+        if cuda and cuda.level is Level.OK and cuda.reason in {"no_gpu", "disabled"}:
+            return str(cuda.detail)
+        if self.wsl == "2" and self.wsl_switch("gpu", "enabled") is False:
             return "[gpu] enabled=false in wsl.conf switches the GPU off"
         return None
 
     def at(self, path: str) -> Path:
-        """Give the place of a path of the machine."""
+        """Return the place of a path of the machine."""
         return Path(self.settings.sysroot, path.lstrip("/"))
+
+    def inside(self, place: str) -> str:
+        """Return the machine's path of a place, links followed."""
+        root = os.path.realpath(self.settings.sysroot).rstrip("/")
+        return os.path.realpath(place).removeprefix(root)
+
+    def stat(self, path: str) -> os.stat_result | None:
+        """Stat a path, links followed; None if nothing is there. Errors: ``Unreadable``."""
+        try:
+            return self.at(path).stat()
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+        except (OSError, ValueError) as error:
+            raise Unreadable(f"cannot look at {path}: {_reason(error)}") from error
 
     def exists(self, path: str) -> bool:
         """Say whether anything is there. Errors: ``Unreadable``."""
-        return self.kind(path) is not Kind.ABSENT
+        return self.stat(path) is not None
 
-    def kind(self, path: str) -> Kind:
-        """Say what lies there, links followed. Errors: ``Unreadable``."""
-        try:
-            mode = self.at(path).stat().st_mode
-        except (FileNotFoundError, NotADirectoryError):
-            return Kind.ABSENT
-        except (OSError, ValueError) as error:
-            raise Unreadable(f"cannot look at {path}: {_words(error)}") from error
-        tests = (
-            (stat.S_ISREG, Kind.FILE),
-            (stat.S_ISDIR, Kind.DIRECTORY),
-            (stat.S_ISCHR, Kind.CHARACTER),
-            (stat.S_ISSOCK, Kind.SOCKET),
-        )
-        return next((kind for test, kind in tests if test(mode)), Kind.OTHER)
+    def is_file(self, path: str) -> bool:
+        """Say whether a regular file is there. Errors: ``Unreadable``."""
+        facts = self.stat(path)
+        return facts is not None and stat.S_ISREG(facts.st_mode)
 
     def text(self, path: str) -> str | None:
-        """Give the first ``LARGEST`` bytes of a file as text, None when there is none.
-
-        Errors: ``Unreadable`` for anything that is there and is no readable file.
-        """
+        """Read the beginning of a file; None if it does not exist. Errors: ``Unreadable``."""
         try:
-            return contents(self.at(path))
+            return regular_file.read(self.at(path), FILE_LIMIT).decode(errors="replace")
+        except (FileNotFoundError, NotADirectoryError):
+            return None
         except (OSError, ValueError) as error:
-            raise Unreadable(f"cannot read {path}: {_words(error)}") from error
+            raise Unreadable(f"cannot read {path}: {_reason(error)}") from error
 
     def names(self, path: str) -> tuple[str, ...]:
-        """List a directory, sorted; empty when there is none. Errors: ``Unreadable``."""
+        """List a directory, sorted; empty if there is none. Errors: ``Unreadable``."""
         try:
             with os.scandir(self.at(path)) as entries:
                 return tuple(sorted(entry.name for entry in islice(entries, MOST_NAMES)))
         except (FileNotFoundError, NotADirectoryError):
             return ()
         except (OSError, ValueError) as error:
-            raise Unreadable(f"cannot list {path}: {_words(error)}") from error
+            raise Unreadable(f"cannot list {path}: {_reason(error)}") from error
 
-    def processes(self) -> Iterator[tuple[int, str]]:
-        """Yield pid and name of every process that can be seen."""
-        for name in self.names("/proc"):
-            if name.isascii() and name.isdigit():
+    def process_names(self) -> Iterator[str]:
+        """Yield the name of every visible process."""
+        for pid in self.names("/proc"):
+            if pid.isascii() and pid.isdigit():
                 try:
-                    comm = self.text(f"/proc/{name}/comm")
+                    yield (self.text(f"/proc/{pid}/comm") or "").strip()
                 except Unreadable:
                     continue  # it ended, or is hidden from us
-                if comm is not None:
-                    yield int(name), comm.strip()
 
     def program(self, name: str) -> str | None:
         """Find a program on the system's own PATH, which is root's and not the person's."""
@@ -214,40 +215,44 @@ class Machine:
                 return str(place)
         return None
 
-    def ask(self, command: Sequence[str], *, stdin: str = "", within_s: float = COMMAND_S) -> Ended:
-        """Run a program that only reads, in plain English, and kill it when it takes too long."""
+    def run(
+        self, command: Sequence[str], *, stdin: str = "", limit_s: float | None = None
+    ) -> CommandResult:
+        """Run a program that only reads, in plain English; kill it if it takes too long."""
+        limit_s = self.command_limit_s if limit_s is None else limit_s
         try:
-            ran = subprocess.run(
+            ended = subprocess.run(
                 command,
                 input=stdin,
                 capture_output=True,
                 text=True,
                 errors="replace",
                 check=False,
-                timeout=within_s,
+                timeout=limit_s,
                 cwd="/",
-                env={"PATH": PATH, "LC_ALL": "C.UTF-8", "LANGUAGE": "C"},
+                env=ENVIRONMENT,
                 start_new_session=True,
             )
         except subprocess.TimeoutExpired:
-            return Ended(None, "", f"no answer within {within_s:g} s")
+            return CommandResult(None, "", f"no answer within {limit_s:g} s")
         except OSError as error:
-            return Ended(None, "", _words(error))
-        return Ended(ran.returncode, ran.stdout[:LARGEST], ran.stderr[:LARGEST])
+            return CommandResult(None, "", _reason(error))
+        return CommandResult(ended.returncode, ended.stdout[:FILE_LIMIT], ended.stderr[:FILE_LIMIT])
 
 
-def here(
-    settings: Settings, environ: Mapping[str, str], trouble: ConfigError | None = None
+def this_machine(
+    settings: Settings, environ: Mapping[str, str], settings_error: ConfigError | None = None
 ) -> Machine:
-    """Look at this machine: the clocks, the person, and what gpud says of itself right now."""
+    """Return this machine: the clocks, the person, and the running gpud's reports."""
     now = Instant(time.time(), time.monotonic())
     root, silence = reports.root(Path(settings.run_dir, "root.json"), now)
-    agent = reports.agent(Path(settings.run_dir, "agent.json"), now) if root else {}
-    return Machine(settings, person(environ), environ, now, root, silence, agent, trouble)
+    path = Path(settings.run_dir, "agent.json")
+    agent = reports.agent(path, now) if root else NO_STATUS
+    return Machine(settings, person(environ), environ, now, root, silence, agent, settings_error)
 
 
 def person(environ: Mapping[str, str]) -> Person:
-    """Name the one who asked. Under sudo that is the caller, whose home and shell are looked at."""
+    """Return the person who asked; under sudo that is the caller."""
     uid, groups = os.getuid(), tuple(os.getgroups())
     caller = environ.get("SUDO_UID", "")
     try:
@@ -261,20 +266,5 @@ def person(environ: Mapping[str, str]) -> Person:
     return Person(entry.pw_uid, entry.pw_name, entry.pw_dir, entry.pw_shell, groups)
 
 
-def contents(path: Path) -> str | None:
-    """Read a regular file without ever waiting for it; None when it is not there.
-
-    Errors: ``OSError``, also for what is no regular file.
-    """
-    try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
-    except (FileNotFoundError, NotADirectoryError):
-        return None
-    with os.fdopen(descriptor, "rb") as file:
-        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-            raise OSError(errno.EINVAL, "it is not a regular file")
-        return file.read(LARGEST).decode(errors="replace")
-
-
-def _words(error: Exception) -> str:
+def _reason(error: Exception) -> str:
     return (isinstance(error, OSError) and error.strerror) or str(error)

@@ -1,124 +1,96 @@
-"""The lines on a terminal, or one JSON document; and the exit code."""
+"""Report of ``gpud doctor``: aligned lines or one JSON document, and the exit code."""
 
 from __future__ import annotations
 
 import json
+import shutil
 import sys
+import textwrap
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import msgspec
 
 import gpud
+from gpud.core.errors import ConfigError
 from gpud.core.sample import SCHEMA_VERSION
+from gpud.core.settings import Settings
 from gpud.core.text import escaped, pasteable
-from gpud.doctor import run
 from gpud.doctor.finding import Verdict
-from gpud.doctor.machine import here
+from gpud.doctor.machine import this_machine
+from gpud.doctor.run import CheckResult, run_checks
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from gpud.core.errors import ConfigError
-    from gpud.core.settings import Settings
-    from gpud.doctor.run import Line
-
-WORDS = {verdict: str(verdict) for verdict in Verdict} | {Verdict.PROBLEM: "PROBLEM"}
-STYLES = {
-    Verdict.OK: "green",
-    Verdict.UNKNOWN: "magenta",
-    Verdict.ADVICE: "yellow",
-    Verdict.PROBLEM: "bold red",
-}
-WIDTH = max(map(len, WORDS.values()))
+STYLES = {Verdict.OK: "32", Verdict.UNKNOWN: "35", Verdict.ADVICE: "33", Verdict.PROBLEM: "1;31"}
+"""SGR codes of terminals."""
+WIDTH = max(map(len, Verdict))
+NARROWEST = 20
 
 
 def doctor(
     settings: Settings,
-    trouble: ConfigError | None,
+    settings_error: ConfigError | None,
     environ: Mapping[str, str],
     *,
     program: Sequence[str],
     as_json: bool,
 ) -> int:
-    """Look at everything, print it, and give 1 when there is a problem, else 0.
+    """Run all checks, print the results and return 1 if there is a problem, else 0.
 
-    ``trouble`` says why ``settings`` are the defaults and not what the file says; ``program``
-    starts this gpud.
+    ``settings_error`` is why ``settings`` are the defaults; ``program`` starts this gpud.
     """
-    found = run.everything(here(settings, environ, trouble))
-    lines = [
-        replace(line, finding=replace(line.finding, fix=pasteable(line.finding.fix, program)))
-        if line.finding.fix
-        else line
-        for line in found
+    results = [
+        replace(result, fix=result.fix and pasteable(result.fix, program))
+        for result in run_checks(this_machine(settings, environ, settings_error))
     ]
     if as_json:
-        print(json.dumps(document(lines)))
+        print(json.dumps(document(results)))
     elif sys.stdout.isatty():
-        _coloured(lines)
+        colour = not environ.get("NO_COLOR") and environ.get("TERM", "dumb") != "dumb"
+        columns = shutil.get_terminal_size().columns
+        print("\n".join(lines(results, columns=columns, colour=colour)), flush=True)
     else:
-        print("\n".join(text(lines)), flush=True)
-    return 1 if any(line.finding.verdict is Verdict.PROBLEM for line in lines) else 0
+        print("\n".join(lines(results)), flush=True)
+    return int(any(result.verdict is Verdict.PROBLEM for result in results))
 
 
-def document(lines: Sequence[Line]) -> dict[str, Any]:
-    """Give everything as plain JSON data; ``counts`` has every verdict."""
-    verdicts = [line.finding.verdict for line in lines]
+def document(results: Sequence[CheckResult]) -> dict[str, Any]:
+    """Return the report as plain JSON data; ``counts`` has every verdict."""
+    counts = Counter(result.verdict for result in results)
     return {
         "schema_version": SCHEMA_VERSION,
         "version": gpud.__version__,
-        "state": "problem" if Verdict.PROBLEM in verdicts else "ok",
-        "counts": {verdict: verdicts.count(verdict) for verdict in Verdict},
-        "checks": [
-            {
-                "name": line.name,
-                "title": line.title,
-                "verdict": line.finding.verdict,
-                "evidence": line.finding.evidence,
-                "fix": line.finding.fix,
-            }
-            for line in lines
-        ],
+        "state": "problem" if counts[Verdict.PROBLEM] else "ok",
+        "counts": {verdict: counts[verdict] for verdict in Verdict},
+        "checks": msgspec.to_builtins(results),
     }
 
 
-def text(lines: Sequence[Line]) -> list[str]:
-    """One aligned line per check, its fix indented below, and the count; nothing else gets out."""
+def lines(results: Sequence[CheckResult], *, columns: int = 0, colour: bool = False) -> list[str]:
+    """Return a line for each result, its fix below it, and the counts; 0 columns wrap nothing."""
+    titles = max((len(result.title) for result in results), default=0)
+    indent = " " * (WIDTH + titles + 4)
     shown = []
-    for line, head in _heads(lines):
-        shown.append(head + escaped(line.finding.evidence))
-        if line.finding.fix:
-            shown.append(f"{'':<{len(head)}}fix: {escaped(line.finding.fix)}")
-    return [*shown, "", _sum(lines)]
+    for result in results:
+        word = str(result.verdict)
+        word = f"{word.upper() if result.verdict is Verdict.PROBLEM else word:<{WIDTH}}"
+        if colour:
+            word = f"\x1b[{STYLES[result.verdict]}m{word}\x1b[0m"
+        body = _wrapped(escaped(result.evidence), columns - len(indent))
+        body += _wrapped(f"fix: {escaped(result.fix)}", columns - len(indent)) if result.fix else []
+        shown.append(f"{word}  {result.title:<{titles}}  {body[0]}")
+        shown += [indent + line for line in body[1:]]
+    return [*shown, "", _summary(results)]
 
 
-def _coloured(lines: Sequence[Line]) -> None:
-    from rich.console import Console
-    from rich.table import Table
-    from rich.text import Text
-
-    table = Table(box=None, show_header=False, pad_edge=False)
-    table.add_column(no_wrap=True)
-    table.add_column(no_wrap=True)
-    table.add_column(overflow="fold")
-    for line in lines:
-        verdict, said = line.finding.verdict, Text(escaped(line.finding.evidence))
-        table.add_row(Text(WORDS[verdict], style=STYLES[verdict]), Text(line.title), said)
-        if line.finding.fix:
-            table.add_row("", "", Text(f"fix: {escaped(line.finding.fix)}", style="bold"))
-    console = Console()
-    console.print(table)
-    console.print(Text(f"\n{_sum(lines)}"))
+def _wrapped(text: str, width: int) -> list[str]:
+    return textwrap.wrap(text, width) or [text] if width >= NARROWEST else [text]
 
 
-def _heads(lines: Sequence[Line]) -> list[tuple[Line, str]]:
-    width = max((len(line.title) for line in lines), default=0)
-    return [(ln, f"{WORDS[ln.finding.verdict]:<{WIDTH}}  {ln.title:<{width}}  ") for ln in lines]
-
-
-def _sum(lines: Sequence[Line]) -> str:
-    counts = document(lines)["counts"]
-    problems = "problem" if counts[Verdict.PROBLEM] == 1 else "problems"
+def _summary(results: Sequence[CheckResult]) -> str:
+    counts = Counter(result.verdict for result in results)
+    problems = counts[Verdict.PROBLEM]
     others = (Verdict.ADVICE, Verdict.OK, Verdict.UNKNOWN)
-    return ", ".join(
-        [f"{counts[Verdict.PROBLEM]} {problems}", *(f"{counts[v]} {v}" for v in others)]
-    )
+    words = [f"{problems} problem{'' if problems == 1 else 's'}"]
+    return ", ".join([*words, *(f"{counts[verdict]} {verdict}" for verdict in others)])

@@ -1,17 +1,20 @@
-"""The runner: a check that hangs, crashes, throws or does not load is one line, and only that."""
+"""The runner and the report: a check that hangs, crashes or throws is one line, and only that."""
 
 from __future__ import annotations
 
 import importlib
 import json
 import sys
+import time
 from typing import TYPE_CHECKING
 
 import pytest
 
-from gpud.doctor import run, show
-from gpud.doctor.finding import Finding, Verdict, advice, combined, ok, problem
-from tests.doctor.trees import LINUX, machine
+from gpud.core.clock import Instant
+from gpud.doctor import reports, show
+from gpud.doctor.finding import advice, combined, ok, problem
+from gpud.doctor.run import LONGEST, CheckResult, run_checks
+from tests.doctor.trees import ADVICE, LINUX, OK, PROBLEM, UNKNOWN, machine
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -19,15 +22,19 @@ if TYPE_CHECKING:
     from types import ModuleType
 
 PACKAGE = "checks_of_a_test"
-HEAD = "from gpud.doctor.finding import ok\nTITLE = '{0}'\nORDER = {1}\nSUMMARY = 's'\n"
+HEAD = "import os\nfrom gpud.doctor.finding import ok\nTITLE = '{0}'\nORDER = {1}\nSUMMARY = 's'\n"
+LOOK = "MAY_BLOCK = {0}\ndef look(machine):\n    {1}\n"
 CHECKS = {
-    "well": "def look(machine):\n    return ok('fine')\n",
-    "hangs": "import os\ndef look(machine):\n    os.read(os.pipe()[0], 1)\n",
-    "crashes": "import os\ndef look(machine):\n    os.kill(os.getpid(), 9)\n",
-    "throws": "def look(machine):\n    raise RuntimeError('not \\x1b[31m today')\n",
-    "talks": "import os\ndef look(machine):\n    os.write(1, b'x')\n    return ok('x' * 9999)\n",
-    "odd": "def look(machine):\n    return ok('name \\udcff')\n",
-    "wrong": "def look(machine):\n    return 3\n",
+    "direct": (False, "return ok(str(os.getpid()))"),
+    "forked": (True, "return ok(str(os.getppid()))"),
+    "hangs": (True, "os.read(os.pipe()[0], 1)"),
+    "crashes": (True, "os.kill(os.getpid(), 9)"),
+    "throws": (False, "raise RuntimeError('not \\x1b[31m today')"),
+    "throws_in_a_child": (True, "raise RuntimeError('nor tomorrow')"),
+    "prints": (True, "os.write(1, b'x'); return ok('x' * 9999)"),
+    "odd": (False, "return ok('name \\udcff')"),
+    "odd_in_a_child": (True, "return ok('name \\udcff')"),
+    "wrong": (True, "return 3"),
 }
 
 
@@ -36,8 +43,9 @@ def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ModuleT
     folder = tmp_path / PACKAGE
     folder.mkdir()
     (folder / "__init__.py").touch()
-    for order, (name, text) in enumerate(CHECKS.items()):
-        (folder / f"{name}.py").write_text(HEAD.format(name.upper(), order) + text)
+    for order, (name, (blocks, body)) in enumerate(CHECKS.items()):
+        text = HEAD.format(name.upper(), order) + LOOK.format(blocks, body)
+        (folder / f"{name}.py").write_text(text)
     (folder / "broken.py").write_text("import a_module_that_nobody_has\n")
     monkeypatch.syspath_prepend(str(tmp_path))
     yield importlib.import_module(PACKAGE)
@@ -45,58 +53,60 @@ def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ModuleT
         del sys.modules[name]
 
 
-def test_each_failing_check_is_one_line_and_the_others_go_on(
+def test_a_failing_check_is_one_line_and_the_others_go_on(
     package: ModuleType, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    lines = run.everything(machine(tmp_path / "tree", LINUX), package=package, deadline_s=3.0)
-    assert [line.name for line in lines] == [*CHECKS, "broken"]
-    found = {line.name: line.finding for line in lines}
-    assert found["well"] == ok("fine")
-    assert found["hangs"] == Finding(Verdict.UNKNOWN, "no answer within 3 s")
+    results = run_checks(machine(tmp_path / "tree", LINUX), package=package, deadline_s=3.0)
+    assert [result.name for result in results] == [*CHECKS, "broken"]
+    found = {result.name: result for result in results}
+    assert found["direct"].evidence == found["forked"].evidence  # the same process
+    hung = found["hangs"]
+    assert (hung.verdict, hung.evidence) == (UNKNOWN, "no answer within 3 s")
     assert found["crashes"].evidence == "the check ended with signal 9"
     assert "RuntimeError: not" in found["throws"].evidence
+    assert "RuntimeError: nor" in found["throws_in_a_child"].evidence
     assert "a_module_that_nobody_has" in found["broken"].evidence
-    assert len(found["talks"].evidence) == run.LONGEST
-    assert found["odd"].evidence == "name ?"
-    assert found["wrong"].verdict is Verdict.UNKNOWN
+    assert len(found["prints"].evidence) == LONGEST
+    assert found["odd"].evidence == found["odd_in_a_child"].evidence == "name ?"
+    assert found["wrong"].verdict is UNKNOWN
     assert capfd.readouterr().out == ""
 
 
-def test_what_a_check_quotes_reaches_no_terminal_unescaped() -> None:
-    lines = [run.Line("a", "A", problem("red \x1b[31m\nsecond line", "do \x07"))]
-    assert "\n".join(show.text(lines)).count("\x1b") == 0
-    assert show.text(lines)[:2] == [
-        r"PROBLEM  A  red \x1b[31m\x0asecond line",
-        r"            fix: do \x07",
-    ]
+FINE = CheckResult("a", "A", OK, "fine", None)
+SO_SO = CheckResult("b", "Longer", ADVICE, "so so", "better")
+BAD = CheckResult("c", "C", PROBLEM, "red \x1b[31m\nsecond line", "do \x07")
 
 
-def test_lines_are_aligned_and_counted() -> None:
-    lines = [
-        run.Line("a", "A", ok("fine")),
-        run.Line("b", "Longer", advice("so so", "better")),
-    ]
-    assert show.text(lines) == [
+def test_lines_are_aligned_counted_and_harmless() -> None:
+    assert show.lines([FINE, SO_SO, BAD]) == [
         "ok       A       fine",
         "advice   Longer  so so",
         "                 fix: better",
+        r"PROBLEM  C       red \x1b[31m\x0asecond line",
+        r"                 fix: do \x07",
         "",
-        "0 problems, 1 advice, 1 ok, 0 unknown",
+        "1 problem, 1 advice, 1 ok, 0 unknown",
     ]
 
 
-def test_the_document_says_everything_and_is_plain_json() -> None:
-    lines = [run.Line("a", "A", ok("fine")), run.Line("b", "B", problem("bad", "mend"))]
-    document = json.loads(json.dumps(show.document(lines)))
-    assert document["schema_version"] == 1
-    assert document["state"] == "problem"
-    assert document["counts"] == {"ok": 1, "unknown": 0, "advice": 0, "problem": 1}
+def test_a_terminal_gets_colours_and_lines_that_fit() -> None:
+    long = CheckResult("a", "A", OK, "word " * 20, None)
+    lines = show.lines([long], columns=60, colour=True)
+    assert lines[0].startswith("\x1b[32mok     \x1b[0m  A  word")
+    assert len(lines[1:-2]) == 2
+    assert all(line.startswith(" " * 12 + "word") and len(line) <= 60 for line in lines[1:-2])
+
+
+def test_the_document_is_plain_json_with_every_check() -> None:
+    document = json.loads(json.dumps(show.document([FINE, SO_SO, BAD])))
+    assert (document["schema_version"], document["state"]) == (1, "problem")
+    assert document["counts"] == {"ok": 1, "unknown": 0, "advice": 1, "problem": 1}
     assert document["checks"][1] == {
         "name": "b",
-        "title": "B",
-        "verdict": "problem",
-        "evidence": "bad",
-        "fix": "mend",
+        "title": "Longer",
+        "verdict": "advice",
+        "evidence": "so so",
+        "fix": "better",
     }
 
 
@@ -105,3 +115,29 @@ def test_findings_of_one_check_become_one_with_the_worst_first() -> None:
     assert both == problem("bad; so so; fine", "mend")
     with pytest.raises(ValueError, match="no finding"):
         combined(None)
+
+
+NOW = Instant(time.time(), time.monotonic())
+DOCUMENT = {"written_s": NOW.wall_s - 10, "url": "http://x", "added_later": 3}
+
+
+@pytest.mark.parametrize(
+    ("changed", "url"),
+    [
+        ({}, "http://x"),
+        ({"written_s": NOW.wall_s - 61}, ""),
+        ({"health": 1}, ""),
+        ({"health": {"cuda": None}}, ""),
+        ({"telemetry": "x"}, ""),
+        ({"telemetry": {"readings": [None, 3]}}, ""),
+        ({"cuda": []}, ""),
+        ({"counters": []}, ""),
+    ],
+)
+def test_only_a_fresh_document_of_the_agent_counts(
+    changed: dict[str, object], url: str, tmp_path: Path
+) -> None:
+    path = tmp_path / "agent.json"
+    path.write_text(json.dumps(DOCUMENT | changed))
+    assert reports.agent(path, NOW).url == url
+    assert reports.agent(tmp_path, NOW) == reports.NO_STATUS  # a folder

@@ -1,99 +1,108 @@
-"""WSL itself: which one, systemd, interop, idle time-outs, cgroups, the GPU's device."""
+"""Checks of WSL itself: version, systemd, interop, idle time-outs, cgroups, the GPU's device."""
 
 from __future__ import annotations
 
+import os
+import stat
 from typing import TYPE_CHECKING
 
 import pytest
 
-from gpud.core import wsl as traces
+from gpud.core import wsl as wsl_files
 from gpud.doctor.checks import cgroups, dxg, idle, interop, systemd, wsl
-from gpud.doctor.finding import Verdict
-from gpud.doctor.machine import Kind
-from tests.doctor.trees import CONTAINER, LINUX, SYSTEMD, WSL1, WSL2, machine
+from tests.doctor.trees import (
+    ADVICE,
+    CONTAINER,
+    LINUX,
+    OK,
+    PROBLEM,
+    SYSTEMD,
+    UNKNOWN,
+    WSL1,
+    WSL2,
+    expect,
+    machine,
+)
 
 if TYPE_CHECKING:
     from pathlib import Path
+    from types import ModuleType
 
-OK, UNKNOWN, ADVICE, PROBLEM = Verdict.OK, Verdict.UNKNOWN, Verdict.ADVICE, Verdict.PROBLEM
-
-
-@pytest.mark.parametrize(
-    ("files", "verdict", "word"),
-    [
-        (WSL2, OK, "WSL 2, kernel 5.15.167.4"),
-        (WSL1, PROBLEM, "WSL 1"),
-        (LINUX, OK, "not WSL"),
-        (CONTAINER, ADVICE, "a container"),
-        ({}, UNKNOWN, "release"),
-    ],
-)
-def test_the_kind_of_machine_is_told_apart(
-    files: dict[str, str], verdict: Verdict, word: str, tmp_path: Path
-) -> None:
-    found = wsl.look(machine(tmp_path, files))
-    assert found.verdict is verdict
-    assert word in found.evidence
-
-
-@pytest.mark.parametrize(
-    ("conf", "begins"),
-    [("", "/mnt"), ("root=/", ""), ("root = /win/ # ours", "/win"), ("root=win", "/mnt")],
-)
-def test_windows_drives_are_looked_for_where_wsl_mounts_them(conf: str, begins: str) -> None:
-    assert traces.mounts_at(traces.sections(f"[automount]\n{conf}\n")) == begins
-
-
-def test_wsl_1_is_told_the_command_with_its_own_name(tmp_path: Path) -> None:
-    found = wsl.look(machine(tmp_path, WSL1, environ={"WSL_DISTRO_NAME": "Debian"}))
-    assert found.fix == "from Windows: wsl --set-version Debian 2"
+    from gpud.doctor.finding import Verdict
 
 
 def conf(text: str) -> dict[str, str]:
     return {"/etc/wsl.conf": text}
 
 
-@pytest.mark.parametrize(
-    ("more", "verdict", "word"),
-    [
-        ({}, OK, "off"),
-        (SYSTEMD, OK, "on"),
-        (SYSTEMD | conf("[boot]\nsystemd=true\n"), OK, "on"),
-        (conf("[boot]\nsystemd = TRUE # soon\n"), ADVICE, "off, and on from the next start"),
-        (SYSTEMD | conf("[boot]\nsystemd=false\n"), ADVICE, "on, and off from the next start"),
-        (conf("[boot]\ncommand=service docker start\n"), ADVICE, "only watches"),
-        (
-            SYSTEMD | conf('[boot]\nsystemd=true\ncommand="service docker start"\n'),
-            PROBLEM,
-            "the two break",
-        ),
-    ],
-)
-def test_systemd_is_what_runs_and_what_the_next_start_will_bring(
-    more: dict[str, str], verdict: Verdict, word: str, tmp_path: Path
-) -> None:
-    found = systemd.look(machine(tmp_path, WSL2 | more))
-    assert (found.verdict, word in found.evidence) == (verdict, True), found
+def mounts(*lines: str) -> dict[str, str]:
+    return {"/proc/self/mounts": "".join(f"none {line} rw 0 0\n" for line in lines)}
 
 
-def test_interop_off_is_said_to_end_the_distribution(tmp_path: Path) -> None:
-    found = interop.look(machine(tmp_path, WSL2 | conf("[interop]\nenabled=false\n")))
-    assert found.verdict is ADVICE
-    assert "stops about 15 s after its last terminal" in found.evidence
-
-
-def test_interop_is_on_while_windows_programs_are_registered(tmp_path: Path) -> None:
-    assert interop.look(machine(tmp_path / "on", WSL2)).verdict is OK
-    bare = {name: text for name, text in WSL2.items() if "binfmt" not in name}
-    assert "not registered" in interop.look(machine(tmp_path / "off", bare)).evidence
-
-
+V1 = mounts("/sys/fs/cgroup/memory cgroup")
+ASKED = conf("[automount]\ncgroups=v1\n")
+NO_V1 = {"/proc/cmdline": "quiet cgroup_no_v1=all\n"}
 INTEROP_OFF = "[interop]\nenabled=false\n"
+FIGHT = SYSTEMD | conf('[boot]\nsystemd=true\ncommand="service docker start"\n')
+BARE = {"/proc/sys/fs/binfmt_misc/WSLInterop": "disabled\n"}
+
+CASES = [
+    (wsl, WSL2, OK, "WSL 2, kernel 5.15.167.4"),
+    (wsl, WSL1, PROBLEM, "WSL 1"),
+    (wsl, LINUX, OK, "not WSL"),
+    (wsl, CONTAINER, ADVICE, "a container"),
+    (wsl, {}, UNKNOWN, "release"),
+    (systemd, WSL2, OK, "off"),
+    (systemd, WSL2 | SYSTEMD, OK, "on"),
+    (systemd, WSL2 | SYSTEMD | conf("[boot]\nsystemd=true\n"), OK, "on"),
+    (systemd, WSL2 | conf("[boot]\nsystemd = TRUE # soon\n"), ADVICE, "off, and on from the next"),
+    (systemd, WSL2 | SYSTEMD | conf("[boot]\nsystemd=false\n"), ADVICE, "on, and off from the"),
+    (systemd, WSL2 | conf("[boot]\ncommand=service docker start\n"), ADVICE, "only watches"),
+    (systemd, WSL2 | FIGHT, PROBLEM, "the two break"),
+    (interop, WSL2, OK, "on"),
+    (interop, WSL2 | conf(INTEROP_OFF), ADVICE, "stops about 15 s after its last terminal"),
+    (interop, WSL2 | BARE, ADVICE, "not registered"),
+    (interop, LINUX, OK, "not WSL"),
+    (cgroups, WSL2, OK, "version 2"),
+    (cgroups, WSL2 | V1, ADVICE, "version 1: new versions"),
+    (cgroups, WSL2 | V1 | ASKED, ADVICE, "version 1 because wsl.conf"),
+    (cgroups, WSL2 | mounts("/sys/fs/cgroup/unified cgroup2"), PROBLEM, "none is mounted"),
+    (cgroups, WSL2 | mounts(), PROBLEM, "none is mounted"),
+    (cgroups, WSL2 | ASKED | NO_V1, PROBLEM, "asks for version 1"),
+    (dxg, WSL2, PROBLEM, "none: Windows offers no GPU"),
+    (dxg, WSL2 | {"/dev/dxg": ""}, PROBLEM, "not a device"),
+    (dxg, WSL2 | conf("[gpu]\nenabled=false\n"), ADVICE, "none: [gpu] enabled=false"),
+    (dxg, LINUX | {"/dev/nvidia0": ""}, OK, "NVIDIA's own devices: nvidia0"),
+    (idle, LINUX, OK, "not WSL 2"),
+]
+
+
+@pytest.mark.parametrize(("check", "files", "verdict", "words"), CASES)
+def test_a_machine_gets_its_verdict(
+    check: ModuleType, files: dict[str, str], verdict: Verdict, words: str, tmp_path: Path
+) -> None:
+    expect(check.look(machine(tmp_path, files)), verdict, words)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="makes a device")
+def test_a_device_that_is_switched_off_is_not_missing(tmp_path: Path) -> None:
+    (tmp_path / "dev").mkdir()
+    os.mknod(tmp_path / "dev/dxg", stat.S_IFCHR | 0o666, os.makedev(1, 3))
+    expect(dxg.look(machine(tmp_path, WSL2)), OK, "there")
+    off = machine(tmp_path, WSL2 | conf("[gpu]\nenabled=false\n"))
+    expect(dxg.look(off), ADVICE, "there: [gpu] enabled=false in wsl.conf switches the GPU off")
+
+
+def test_wsl_1_gets_the_command_with_its_own_name(tmp_path: Path) -> None:
+    finding = wsl.look(machine(tmp_path, WSL1, environ={"WSL_DISTRO_NAME": "Debian"}))
+    assert finding.fix == "from Windows: wsl --set-version Debian 2"
+
+
 NEVER = "[general]\ninstanceIdleTimeout=-1\n"
 
 
 @pytest.mark.parametrize(
-    ("wslconfig", "wsl_conf", "more", "verdict", "word"),
+    ("wslconfig", "wsl_conf", "more", "verdict", "words"),
     [
         ("", "", {}, OK, "distribution stops after 15 s idle, virtual machine stops after 60 s"),
         ("", "", {}, OK, "gpud keeps it up"),
@@ -105,76 +114,45 @@ NEVER = "[general]\ninstanceIdleTimeout=-1\n"
         ("", "[automount]\nenabled=false\n", {}, UNKNOWN, "automount is off"),
     ],
 )
-def test_idle_time_outs_are_judged_by_what_else_keeps_the_distribution(
+def test_idle_time_outs_matter_unless_something_else_keeps_the_distribution(
     wslconfig: str,
     wsl_conf: str,
     *,
     more: dict[str, str],
     verdict: Verdict,
-    word: str,
+    words: str,
     tmp_path: Path,
 ) -> None:
     files = WSL2 | more | conf(wsl_conf) | {"/mnt/c/Users/Ada/.wslconfig": wslconfig}
-    found = idle.look(machine(tmp_path, files))
-    assert (found.verdict, word in found.evidence) == (verdict, True), found
+    expect(idle.look(machine(tmp_path, files)), verdict, words)
 
 
-def test_the_windows_user_is_the_one_of_the_path_and_the_drives_may_be_elsewhere(
+def test_the_windows_user_is_the_one_of_the_path_and_drives_may_be_elsewhere(
     tmp_path: Path,
 ) -> None:
-    files = WSL2 | conf("[automount]\nroot = /windows/\n[interop]\nenabled=false\n")
+    files = WSL2 | conf(f"[automount]\nroot = /windows/\n{INTEROP_OFF}")
     files |= {
         "/windows/c/Users/Ada/.wslconfig": NEVER,
         "/windows/c/Users/Bob/.wslconfig": "[general]\ninstanceIdleTimeout=1000\n",
     }
     path = "/usr/bin:/windows/c/Users/Ada/AppData/Local/Microsoft/WindowsApps"
-    found = idle.look(machine(tmp_path, files, environ={"PATH": path}))
-    assert "Ada's" in found.evidence
-    assert "Bob" not in found.evidence
-    assert "Bob" in idle.look(machine(tmp_path, files)).evidence  # nobody says which: both
+    finding = idle.look(machine(tmp_path, files, environ={"PATH": path}))
+    expect(finding, OK, "Ada's")
+    assert "Bob" not in finding.evidence
+    expect(idle.look(machine(tmp_path, files)), ADVICE, "Ada's", "Bob's")  # either may be it
 
 
 @pytest.mark.parametrize(
-    ("mounts", "wanted", "line", "verdict"),
-    [
-        ({("/sys/fs/cgroup", "cgroup2")}, "", "", OK),
-        ({("/sys/fs/cgroup/memory", "cgroup")}, "", "", ADVICE),
-        ({("/sys/fs/cgroup/memory", "cgroup")}, "v1", "", ADVICE),
-        ({("/sys/fs/cgroup/unified", "cgroup2")}, "", "", PROBLEM),
-        (set(), "", "", PROBLEM),
-        (set(), "v1", "quiet cgroup_no_v1=all", PROBLEM),
-    ],
+    ("text", "prefix"),
+    [("", "/mnt"), ("root=/", ""), ("root = /win/ # ours", "/win"), ("root=win", "/mnt")],
 )
-def test_cgroups_are_judged_by_what_is_mounted_and_what_is_asked_for(
-    mounts: set[tuple[str, str]], wanted: str, line: str, verdict: Verdict
-) -> None:
-    assert cgroups.judged(mounts, wanted=wanted, command_line=line).verdict is verdict
-
-
-@pytest.mark.parametrize(
-    ("kind", "usable", "enabled", "verdict"),
-    [
-        (Kind.CHARACTER, True, True, OK),
-        (Kind.CHARACTER, False, True, PROBLEM),
-        (Kind.ABSENT, False, True, PROBLEM),
-        (Kind.ABSENT, False, False, ADVICE),
-        (Kind.FILE, True, True, PROBLEM),
-    ],
-)
-def test_a_gpu_switched_off_on_purpose_is_no_problem(
-    kind: Kind, *, usable: bool, enabled: bool, verdict: Verdict
-) -> None:
-    assert dxg.judged(kind, usable=usable, enabled=enabled).verdict is verdict
-
-
-def test_where_there_is_no_wsl_nobody_misses_its_parts(tmp_path: Path) -> None:
-    plain = machine(tmp_path, LINUX)
-    for check in (interop, idle, dxg):
-        assert check.look(plain).verdict is OK
+def test_windows_drives_are_where_wsl_mounts_them(text: str, prefix: str) -> None:
+    assert wsl_files.mounts_at(wsl_files.sections(f"[automount]\n{text}\n")) == prefix
 
 
 def test_a_settings_file_of_wsl_is_read_as_wsl_reads_it() -> None:
-    said = traces.sections('\ufeff[Boot]\r\nSystemd=TRUE\r\njunk\n[boot]\ncommand="a # b"\n=\n[')
-    assert traces.switch(said, "boot", "systemd") is True
-    assert said["boot"]["command"] == "a # b"
-    assert traces.switch(said, "boot", "nothing") is None
+    text = '\ufeff[Boot]\r\nSystemd=TRUE\r\njunk\n[boot]\ncommand="a # b"\n=\n['
+    sections = wsl_files.sections(text)
+    assert wsl_files.switch(sections, "boot", "systemd") is True
+    assert sections["boot"]["command"] == "a # b"
+    assert wsl_files.switch(sections, "boot", "nothing") is None

@@ -1,22 +1,29 @@
-"""Machines to look at: small trees of files as WSL2, WSL1, Linux and a container show them."""
+"""Machines to check: small trees of files as WSL2, WSL1, Linux and a container show them."""
 
 from __future__ import annotations
 
+import shutil
+import subprocess
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+import msgspec
 
 from gpud.core.clock import Instant
 from gpud.core.report import AgentReport, DockerdReport, Owner, ProcessRef, RootReport
-from gpud.core.sections import Dockerd
 from gpud.core.settings import Settings
+from gpud.doctor.finding import Verdict
 from gpud.doctor.machine import Machine, Person
+from gpud.doctor.reports import PublishedStatus
+from tests.standins.build import build_libcuda, build_libnvml
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
-    from gpud.doctor.finding import Finding, Verdict
+    from gpud.doctor.finding import Finding
 
+OK, UNKNOWN, ADVICE, PROBLEM = Verdict
 NOW = Instant(1_790_000_000.0, 5_000.0)
 PERSON = Person(1000, "ada", "/people/ada", "/bin/bash", groups=(1000,))
 
@@ -40,15 +47,6 @@ LINUX = COMMON | {"/proc/sys/kernel/osrelease": "6.1.0-28-amd64\n"}
 CONTAINER = WSL2 | {"/.dockerenv": ""}
 SYSTEMD = {"/proc/1/comm": "systemd\n", "/run/systemd/system/.keep": ""}
 
-RULE = """Matching Defaults entries for ada on here:
-    env_reset
-
-User ada may run the following commands on here:
-    (ALL : ALL) ALL
-    (root) NOPASSWD: /opt/gpud/bin/gpud up, /opt/gpud/bin/gpud down,
-        /opt/gpud/bin/gpud restart
-"""
-
 
 def machine(
     tree: Path,
@@ -56,16 +54,25 @@ def machine(
     *,
     installed: bool = False,
     environ: Mapping[str, str] | None = None,
+    agent: Mapping[str, Any] | None = None,
+    settings: Mapping[str, Any] | None = None,
     **changed: object,
 ) -> Machine:
-    """Lay out ``files`` below ``tree`` and give the machine that they are."""
+    """Lay out ``files`` below ``tree`` and return the machine that they are."""
     for name, text in files.items():
         path = tree / name.lstrip("/")
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)
     home = "/" if installed else str(tree / "home-of-gpud")
-    settings = Settings(home=home, sysroot=str(tree), dockerd=Dockerd())
-    made = Machine(settings, PERSON, environ or {}, NOW, root_silence="gpud is not running")
+    made = Machine(
+        Settings(**{"home": home, "sysroot": str(tree), **(settings or {})}),
+        PERSON,
+        environ or {},
+        NOW,
+        root_silence="gpud is not running",
+        agent=msgspec.convert(agent or {}, PublishedStatus),
+        command_limit_s=30.0,
+    )
     return replace(made, **changed)  # type: ignore[arg-type]
 
 
@@ -79,7 +86,7 @@ def program(tree: Path, name: str, says: str = "", code: int = 0) -> None:
 
 
 def report(dockerd: DockerdReport | None = None, agent: AgentReport | None = None) -> RootReport:
-    """What root says on a machine where all is well, a second ago."""
+    """Root's report of a machine where all is well, a second old."""
     return RootReport(
         gpud_version="0.1.0",
         process=ProcessRef(77, 1),
@@ -100,5 +107,33 @@ def dockerd_up(**changed: object) -> DockerdReport:
     return replace(up, **changed)  # type: ignore[arg-type]
 
 
-def said(found: Finding, verdict: Verdict, word: str) -> None:
-    assert (found.verdict, word in found.evidence) == (verdict, True), found
+def expect(finding: Finding, verdict: Verdict, *words: str) -> None:
+    assert finding.verdict is verdict, finding
+    for word in words:
+        assert word in finding.evidence, finding
+
+
+WSL_LIBRARIES, STRAY_LIBRARIES = "usr/lib/wsl/lib", "usr/lib/x86_64-linux-gnu"
+
+
+def with_libraries(
+    tree: Path,
+    *,
+    stray_first: bool | None = None,
+    cuda: str = "",
+    environ: Mapping[str, str] | None = None,
+) -> Machine:
+    """A WSL2 with both libraries; a stray libcuda is first or second in the linker's cache."""
+    order = [WSL_LIBRARIES, STRAY_LIBRARIES]
+    conf = "".join(f"/{folder}\n" for folder in (reversed(order) if stray_first else order))
+    made = machine(tree, WSL2 | {"/etc/ld.so.conf": conf}, environ=environ)
+    build_libcuda(tree / WSL_LIBRARIES, cuda)
+    build_libnvml(tree / WSL_LIBRARIES)
+    if stray_first is not None:
+        build_libcuda(tree / STRAY_LIBRARIES)
+    for name in (*order, "lib", "usr/lib"):
+        (tree / name).mkdir(parents=True, exist_ok=True)
+    program = shutil.which("ldconfig", path="/usr/sbin:/sbin")
+    assert program is not None
+    subprocess.run([program, "-r", str(tree)], check=True, capture_output=True)
+    return made

@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tests.dockerd import private_dockerd
-from tests.doctor.test_libraries import wsl2
-from tests.doctor.trees import WSL2, machine
+from tests.doctor.trees import WSL2, machine, with_libraries
 from tests.e2e.program import Program, as_nobody, cuda, free_port, nvml, program
 from tests.standins.build import rewrite_script
 from tests.waiting import until
@@ -126,7 +125,7 @@ def test_a_supervisor_that_was_killed_is_not_said_to_run() -> None:
 
 def test_a_driver_that_hangs_costs_its_own_lines_and_no_others(tmp_path: Path) -> None:
     tree = tmp_path / "tree"
-    wsl2(tree, cuda="hang cuInit\n")
+    with_libraries(tree, cuda="hang cuInit\n")
     library = tree / "usr/lib/wsl/lib/libnvidia-ml.so.1"
     rewrite_script(library, "hang nvmlInitWithFlags\n")
     found = checks(tmp_path / "home", GPUD_SYSROOT=str(tree))
@@ -140,7 +139,7 @@ def test_a_driver_that_hangs_costs_its_own_lines_and_no_others(tmp_path: Path) -
 
 def test_nothing_is_written_anywhere(tmp_path: Path) -> None:
     tree, log = tmp_path / "tree", tmp_path / "strace.log"
-    wsl2(tree)
+    with_libraries(tree)
     calls = "trace=%file,fchmod,fchown"
     strace: list[str | Path] = ["strace", "-f", "-qq", "-e", calls, "-o", log]
     ran = doctor(tmp_path / "home", before=strace, GPUD_SYSROOT=str(tree))

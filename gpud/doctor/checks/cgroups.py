@@ -1,13 +1,9 @@
-"""Which cgroups dockerd will find."""
+"""Check of the cgroups that dockerd will find."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from gpud.doctor.finding import Finding, advice, ok, problem
-
-if TYPE_CHECKING:
-    from gpud.doctor.machine import Machine
+from gpud.doctor.machine import Machine
 
 TITLE = "cgroups"
 ORDER = 50
@@ -18,25 +14,17 @@ FIX = "remove `cgroups=v1` from [automount] of /etc/wsl.conf, then from Windows:
 
 def look(machine: Machine) -> Finding:
     """Read what is mounted, and what ``wsl.conf`` and the kernel's command line ask for."""
-    mounts = [line.split()[:3] for line in (machine.text("/proc/self/mounts") or "").splitlines()]
-    return judged(
-        {(mount[1], mount[2]) for mount in mounts if len(mount) > len("at")},
-        wanted=machine.wsl_conf.get("automount", {}).get("cgroups", ""),
-        command_line=machine.text("/proc/cmdline") or "",
-    )
-
-
-def judged(mounts: set[tuple[str, str]], *, wanted: str = "", command_line: str = "") -> Finding:
-    """Judge the mounts, each a place and a type of file system."""
-    places = {kind: [at for at, found in mounts if found == kind] for kind in ("cgroup", "cgroup2")}
-    if wanted == "v1" and "cgroup_no_v1=all" in command_line:
+    mounts = [line.split() for line in (machine.text("/proc/self/mounts") or "").splitlines()]
+    kinds = {tuple(mount[1:3]) for mount in mounts}
+    v1_wanted = machine.wsl_conf.get("automount", {}).get("cgroups", "") == "v1"
+    if v1_wanted and "cgroup_no_v1=all" in (machine.text("/proc/cmdline") or ""):
         return problem("wsl.conf asks for version 1 and the kernel was started without it", FIX)
-    if ROOT in places["cgroup2"]:
+    if (ROOT, "cgroup2") in kinds:
         return ok("version 2")
-    if places["cgroup"]:
-        why = " because wsl.conf asks for it" if wanted == "v1" else ""
+    if any(mount[2:3] == ["cgroup"] for mount in mounts):
+        why = " because wsl.conf asks for it" if v1_wanted else ""
         return advice(
             f"version 1{why}: new versions of Docker drop it",
-            FIX if wanted == "v1" else "boot with systemd.unified_cgroup_hierarchy=1",
+            FIX if v1_wanted else "boot with systemd.unified_cgroup_hierarchy=1",
         )
     return problem("none is mounted: dockerd does not start", f"mount -t cgroup2 cgroup2 {ROOT}")

@@ -1,17 +1,9 @@
-"""The clocks: which source, who else sets them, and how often they jumped."""
+"""Check of the clocks: the source, a second time daemon, and jumps."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
-
 from gpud.doctor.finding import Finding, advice, combined, ok, problem
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from gpud.core.clock import Instant
-    from gpud.core.report import RootReport
-    from gpud.doctor.machine import Machine
+from gpud.doctor.machine import Machine
 
 TITLE = "clock"
 ORDER = 200
@@ -20,64 +12,60 @@ SOURCE = "/sys/devices/system/clocksource/clocksource0/current_clocksource"
 DAEMONS = ("chronyd", "ntpd", "ntpd-ng", "systemd-timesyn", "openntpd")
 OLDEST_S = 1_735_689_600.0
 """2025-01-01: a wall clock before that was never set."""
-OFTEN_PER_HOUR = 12.0
+MANY_PER_HOUR = 12.0
 LONG_ENOUGH_S = 600.0
-JUMPED_S = 5.0
+JUMP_S = 5.0
 
 
 def look(machine: Machine) -> Finding:
-    """Compare what can be compared from here; WSL's own chronyd is out of our sight."""
-    source = (machine.text(SOURCE) or "").strip()
-    names = {name for _, name in machine.processes()} if machine.wsl == "2" else set()
-    return combined(
-        wall(machine.now, machine.root),
-        ok(f"source {source or 'unknown'}{_uptime(machine.text('/proc/uptime') or '')}"),
-        daemons([name for name in DAEMONS if name in names]),
-        jumps(machine.agent, machine.now),
-    )
+    """Compare the clocks that can be seen; WSL's own chronyd cannot."""
+    source = (machine.text(SOURCE) or "").strip() or "unknown"
+    source_and_uptime = ok(f"source {source}{_uptime(machine)}")
+    return combined(_wall(machine), source_and_uptime, _daemons(machine), _jumps(machine))
 
 
-def wall(now: Instant, report: RootReport | None) -> Finding | None:
-    """Judge the wall clock by itself, and against what root saw on both clocks seconds ago."""
+def _wall(machine: Machine) -> Finding | None:
+    """Check the wall clock by itself, and against root's reading of both clocks seconds ago."""
+    now, report = machine.now, machine.root
     if now.wall_s < OLDEST_S:
         return problem(f"the wall clock says {now.wall_s:.0f} s since 1970", "sudo hwclock -s")
     if report is None:
         return None
     offset_s = (now.wall_s - report.written_s) - (now.mono_s - report.beat_s)
-    if abs(offset_s) <= JUMPED_S:
+    if abs(offset_s) <= JUMP_S:
         return None
-    return advice(
-        f"the wall clock moved by {offset_s:+.0f} s just now",
-        "usual after sleep; if it stays wrong: sudo hwclock -s",
-    )
+    fix = "usual after sleep; if it stays wrong: sudo hwclock -s"
+    return advice(f"the wall clock moved by {offset_s:+.0f} s just now", fix)
 
 
-def daemons(running: list[str]) -> Finding | None:
-    """WSL runs a chronyd of its own against the host's clock; a second one fights it."""
+def _daemons(machine: Machine) -> Finding | None:
+    """Find a time daemon that fights the one that WSL runs against the host's clock."""
+    if machine.wsl != "2":
+        return None
+    names = set(machine.process_names())
+    running = [name for name in DAEMONS if name in names]
     if not running:
         return None
-    return advice(
-        f"{', '.join(running)} runs beside WSL's own time service, and they fight",
-        f"sudo service {running[0].replace('systemd-timesyn', 'systemd-timesyncd')} stop",
-    )
+    service = running[0].replace("systemd-timesyn", "systemd-timesyncd")
+    evidence = f"{', '.join(running)} runs beside WSL's own time service, and they fight"
+    return advice(evidence, f"sudo service {service} stop")
 
 
-def jumps(document: Mapping[str, Any], now: Instant) -> Finding | None:
-    """Judge how often the agent saw wall and monotonic time part, since it started."""
-    counters = document.get("counters")
-    counted = counters.get("clock_jumps") if isinstance(counters, dict) else None
-    started_s = document.get("started_s")
-    if not isinstance(counted, int) or not isinstance(started_s, int | float):
+def _jumps(machine: Machine) -> Finding | None:
+    """Check how often wall and monotonic time parted since the agent started."""
+    if machine.agent.counters is None:
         return None
-    lasted_s = max(now.wall_s - started_s, 0.0)
-    evidence = f"{counted} jumps in {lasted_s / 3600:.1f} h"
-    if lasted_s >= LONG_ENOUGH_S and counted / (lasted_s / 3600) >= OFTEN_PER_HOUR:
+    jumps = machine.agent.counters.clock_jumps
+    hours = max(machine.now.wall_s - machine.agent.started_s, 1.0) / 3600
+    evidence = f"{jumps} jumps in {hours:.1f} h"
+    if hours * 3600 >= LONG_ENOUGH_S and jumps / hours >= MANY_PER_HOUR:
         return advice(f"{evidence}: the host pauses this machine", "from Windows: wsl --update")
     return ok(evidence)
 
 
-def _uptime(text: str) -> str:
+def _uptime(machine: Machine) -> str:
     try:
-        return f", up {float(text.split(maxsplit=1)[0]) / 3600:.1f} h"
+        seconds = float((machine.text("/proc/uptime") or "").split(maxsplit=1)[0])
     except (ValueError, IndexError):
         return ""
+    return f", up {seconds / 3600:.1f} h"

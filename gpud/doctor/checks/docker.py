@@ -1,96 +1,84 @@
-"""Whose dockerd runs, which version, and what keeps it from running."""
+"""Check of dockerd: its owner, its version, and what keeps it from running."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from gpud.core.report import Owner
+from gpud.core.report import DockerdReport, Owner
 from gpud.doctor import docker
-from gpud.doctor.docker import Api
+from gpud.doctor.docker import SocketState
 from gpud.doctor.finding import Finding, advice, combined, ok, problem, unknown
-
-if TYPE_CHECKING:
-    from gpud.core.report import DockerdReport
-    from gpud.doctor.machine import Machine
+from gpud.doctor.machine import Machine
 
 TITLE = "dockerd"
 ORDER = 100
 SUMMARY = "owner, version and state, a broken daemon.json, Docker Desktop beside an engine"
+MAY_BLOCK = True  # Docker's socket
 OWNERS = {
     Owner.GPUD: "kept by gpud",
     Owner.SYSTEMD: "systemd's, gpud watches",
     Owner.DOCKER_DESKTOP: "Docker Desktop's, gpud watches",
     Owner.OTHER: "started by somebody else, gpud watches",
 }
-PROGRAM = "dockerd"
 
 
 def look(machine: Machine) -> Finding:
-    """Take root's word while it is fresh, else look at the socket."""
-    program = machine.program(PROGRAM)
-    report = machine.root.dockerd if machine.root is not None else None
+    """Take root's report while it is fresh, else ask the socket."""
+    program = machine.program("dockerd")
+    report = docker.reported(machine)
     if report is not None and report.up is not None:
-        state = reported(report)
+        state = _reported(report)
     else:
-        seen = docker.knock(docker.socket_path(machine))
-        wanted = machine.installed and machine.root is None
-        state = looked(seen, docker.owner(machine), program, wanted=wanted)
-    return combined(state, _file(machine, program), _twice(machine, program))
+        state = _asked(machine, program)
+    return combined(state, _daemon_json(machine, program), _two_engines(machine, program))
 
 
-def reported(report: DockerdReport) -> Finding:
-    """Judge what root says: its reason, evidence and fix are passed on."""
-    whose = OWNERS.get(report.owner, str(report.owner).replace("_", " "))
-    version = report.version or "of unknown version"
+def _reported(report: DockerdReport) -> Finding:
+    owner = OWNERS.get(report.owner, str(report.owner).replace("_", " "))
     if report.up:
-        head = f"{version}, {whose}"
+        evidence = f"{report.version or 'of unknown version'}, {owner}"
         if report.reason is None:
-            return ok(head)
-        return advice(f"{head}: {report.detail or report.reason}", report.fix or "gpud status")
+            return ok(evidence)
+        return advice(f"{evidence}: {report.detail or report.reason}", report.fix or "gpud status")
     if report.state == "starting":
         return unknown("starting", "ask again in a moment")
-    words = f"down: {report.detail or report.reason or report.state}"
+    evidence = f"down: {report.detail or report.reason or report.state}"
     if report.state == "absent" and report.owner is Owner.NONE:
-        return advice(words, report.fix or "start dockerd")
-    return problem(words, report.fix or "sudo gpud logs --component dockerd says more")
+        return advice(evidence, report.fix or "start dockerd")
+    return problem(evidence, report.fix or "sudo gpud logs --component dockerd says more")
 
 
-def looked(seen: docker.Seen, owner: Owner | None, program: str | None, *, wanted: bool) -> Finding:
-    """Judge what the socket did; ``wanted`` says that an installed gpud would keep dockerd."""
-    whose = f", {OWNERS[owner]}" if owner is not None else ""
-    match seen.api:
-        case Api.ANSWERS:
-            return ok(f"{seen.version or 'up'}{whose}")
-        case Api.DENIED:
-            return ok(f"up{whose}; its version is for members of its group")
-        case Api.SILENT:
-            return problem(
-                "it listens and does not answer",
-                "gpud restarts a hung dockerd of its own; else: sudo kill it",
-            )
-        case _:
-            return _down(owner, program, wanted=wanted)
+def _asked(machine: Machine, program: str | None) -> Finding:
+    state, version = docker.ask_version(docker.socket_path(machine))
+    owner = docker.owner(machine)
+    words = f", {OWNERS[owner]}" if owner is not None else ""
+    if state is SocketState.ANSWERS:
+        return ok(f"{version or 'up'}{words}")
+    if state is SocketState.DENIED:
+        return ok(f"up{words}; its version is for members of its group")
+    if state is SocketState.SILENT:
+        fix = "gpud restarts a hung dockerd of its own; else: sudo kill it"
+        return problem("it listens and does not answer", fix)
+    return _down(machine, program, owner)
 
 
-def _down(owner: Owner | None, program: str | None, *, wanted: bool) -> Finding:
+def _down(machine: Machine, program: str | None, owner: Owner | None) -> Finding:
     if owner is not None:
         return problem(f"down, {OWNERS[owner]}", "start it there: gpud leaves it to its owner")
     if program is None:
         return advice("there is no Docker on this machine", "sudo apt-get install docker.io")
-    if wanted:
+    if machine.installed and machine.root is None:
         return problem("down, and gpud is not running", "gpud up")
     return advice("down, and nobody keeps it", "deploy/run does, as root; so does [dockerd] policy")
 
 
-def _file(machine: Machine, program: str | None) -> Finding | None:
-    """A dockerd with a broken file does not start again, however well it runs now."""
-    _, trouble = docker.daemon_json(machine)
-    if trouble is None or program is None:
+def _daemon_json(machine: Machine, program: str | None) -> Finding | None:
+    """Report a broken file: dockerd does not start again with it, however well it runs now."""
+    _, error = docker.daemon_json(machine)
+    if error is None or program is None:
         return None
-    return problem(trouble, f"correct it; `{PROGRAM} --validate` reads it (Docker 23 and later)")
+    return problem(error, "correct it; `dockerd --validate` reads it (Docker 23 and later)")
 
 
-def _twice(machine: Machine, program: str | None) -> Finding | None:
+def _two_engines(machine: Machine, program: str | None) -> Finding | None:
     if program is None or not docker.desktop(machine):
         return None
     return advice(

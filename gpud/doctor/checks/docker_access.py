@@ -1,66 +1,63 @@
-"""Whether this person may speak to dockerd in this session, and what that means."""
+"""Check of this person's access to Docker's socket in this session."""
 
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING
 
 from gpud.doctor import docker
-from gpud.doctor.docker import Api
+from gpud.doctor.docker import SocketState
 from gpud.doctor.finding import Finding, advice, ok, unknown
-
-if TYPE_CHECKING:
-    from gpud.doctor.machine import Machine, Person
+from gpud.doctor.machine import Machine, Person
 
 TITLE = "docker access"
 ORDER = 110
 SUMMARY = "whether you may use Docker's socket in this session; membership equals root"
-GROUP = "docker"
-ROOT = "note that this equals root on this machine"
+MAY_BLOCK = True  # Docker's socket
 
 
 def look(machine: Machine) -> Finding:
-    """Knock as this person; under sudo only the groups are looked at."""
-    elsewhere = machine.environ.get("DOCKER_HOST", "")
-    if elsewhere and not _same(machine, elsewhere):
-        return ok(f"DOCKER_HOST={elsewhere}: your docker speaks to another one than gpud's")
-    if machine.person.uid == 0:
+    """Ask the socket as this person; a refusal is explained by the groups of the session."""
+    host = machine.environ.get("DOCKER_HOST", "")
+    if host and not _own_socket(machine, host):
+        return ok(f"DOCKER_HOST={host}: your docker speaks to another one than gpud's")
+    person = machine.person
+    if person.uid == 0:
         return ok("root may")
-    gid, members = group(machine.text("/etc/group") or "", GROUP)
-    seen = docker.knock(docker.socket_path(machine))
-    return judged(seen.api, machine.person, gid, members)
-
-
-def _same(machine: Machine, host: str) -> bool:
-    """Say whether ``DOCKER_HOST`` leads to gpud's socket: /var/run is a link to /run."""
-    path = host.removeprefix("unix://")
-    ours = os.path.realpath(docker.socket_path(machine))
-    return path != host and os.path.realpath(machine.at(path)) == ours
-
-
-def group(text: str, name: str) -> tuple[int | None, tuple[str, ...]]:
-    """Find a group's number and members in ``/etc/group``."""
-    for line in text.splitlines():
-        fields = line.split(":")
-        if fields[0] == name and len(fields) > len("gid") and fields[2].isdecimal():
-            return int(fields[2]), tuple(fields[3].split(","))
-    return None, ()
-
-
-def judged(api: Api, person: Person, gid: int | None, members: tuple[str, ...]) -> Finding:
-    """Permission denied is about the socket's group; whether dockerd answers, nobody was told."""
-    if api in {Api.ABSENT, Api.REFUSED}:
+    state, _ = docker.ask_version(docker.socket_path(machine))
+    if state in {SocketState.ABSENT, SocketState.REFUSED}:
         return unknown("dockerd is down, so nobody was let in")
-    if api is not Api.DENIED:
+    if state is not SocketState.DENIED:
         return ok("you may, which equals root on this machine")
-    if person.name in members and gid not in person.groups:
+    return _denied(machine, person)
+
+
+def _denied(machine: Machine, person: Person) -> Finding:
+    gid, members = _group(machine)
+    if person.name not in members:
+        return advice(
+            "you are not in group docker",
+            f"sudo usermod -aG docker {person.name} (note that this equals root on this machine), "
+            "then open a new terminal",
+        )
+    if gid not in person.groups:
         return advice(
             "you are in group docker, and this session began before that",
             "open a new terminal, or here: newgrp docker",
         )
-    if person.name in members:
-        return advice("the socket of dockerd is not for group docker", "gpud status")
-    return advice(
-        "you are not in group docker",
-        f"sudo usermod -aG docker {person.name} ({ROOT}), then open a new terminal",
-    )
+    return advice("the socket of dockerd is not for group docker", "gpud status")
+
+
+def _own_socket(machine: Machine, host: str) -> bool:
+    """Say whether ``DOCKER_HOST`` leads to gpud's socket: /var/run is a link to /run."""
+    path = host.removeprefix("unix://")
+    own = os.path.realpath(docker.socket_path(machine))
+    return path != host and os.path.realpath(machine.at(path)) == own
+
+
+def _group(machine: Machine) -> tuple[int | None, tuple[str, ...]]:
+    """Return number and members of group docker."""
+    for line in (machine.text("/etc/group") or "").splitlines():
+        name, _, gid, members, *_ = (*line.split(":"), "", "", "")
+        if name == "docker" and gid.isdecimal():
+            return int(gid), tuple(members.split(","))
+    return None, ()

@@ -1,59 +1,45 @@
-"""Whether gpud itself runs, and what it says of its parts."""
+"""Check of gpud itself: whether it runs, and the parts that no other check is about."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
 
+from gpud.core.health import Level
+from gpud.core.report import RootReport
 from gpud.doctor.finding import Finding, advice, combined, ok, problem, unknown
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from gpud.core.report import RootReport
-    from gpud.doctor.machine import Machine
+from gpud.doctor.machine import Machine
 
 TITLE = "gpud"
 ORDER = 5
 SUMMARY = "the supervisor and the agent run, and the parts no other check is about"
-ELSEWHERE = frozenset(
-    {"alerts", "containers", "cuda", "dockerd", "http", "nvml", "settings", "store"}
-)
+ELSEWHERE = {"alerts", "containers", "cuda", "dockerd", "http", "nvml", "settings", "store"}
 """Components with a check of their own."""
-OK, FAILED = 0, 2
 
 
 def look(machine: Machine) -> Finding:
-    """Take root's word for the processes and the agent's for its parts."""
+    """Take root's report of the processes and the agent's of its parts."""
     if machine.root is None:
         start = "sudo gpud up" if machine.installed else "deploy/run"
         if machine.installed and machine.exists(f"{machine.settings.run_dir}/stopped"):
             return advice("stopped with gpud down; opened shells do not start it", start)
         return advice(machine.root_silence or "gpud is not running", start)
-    return combined(processes(machine.root, machine.settings.log_dir), *parts(machine.agent))
+    return combined(_processes(machine.root, machine.settings.log_dir), *_parts(machine))
 
 
-def processes(report: RootReport, log_dir: str) -> Finding:
-    """Judge the supervisor and the agent as its parent sees it."""
+def _processes(report: RootReport, log_dir: str) -> Finding:
     agent = report.agent
     if agent.state != "running":
-        words = agent.detail or "no word why"
-        return problem(
-            f"the agent is {agent.state}: {words}", agent.fix or f"{log_dir}/agent.log says more"
-        )
+        fix = agent.fix or f"{log_dir}/agent.log says more"
+        return problem(f"the agent is {agent.state}: {agent.detail or 'no word why'}", fix)
     rights = "" if report.privileged else ", without root: dockerd is watched, not kept"
     return ok(f"{report.gpud_version} runs, process {report.process.pid}{rights}")
 
 
-def parts(document: Mapping[str, Any]) -> list[Finding]:
-    """Judge what no other check is about; figures that fail are not the machine's fault alone."""
-    healths = document.get("health")
-    if not isinstance(healths, dict):
-        return [unknown("the agent has written no status yet", "ask again in a moment")]
-    found = []
-    for name, health in sorted(healths.items()):
-        if name in ELSEWHERE or not isinstance(health, dict) or health.get("level") == OK:
-            continue
-        words = f"{name}: {health.get('detail') or health.get('reason')}"
-        make = problem if health.get("level") == FAILED else advice
-        found.append(make(words, str(health.get("fix") or "gpud status says more")))
-    return found
+def _parts(machine: Machine) -> Iterator[Finding]:
+    if not machine.agent.health:
+        yield unknown("the agent has written no status yet", "ask again in a moment")
+    for name, health in sorted(machine.agent.health.items()):
+        if name not in ELSEWHERE and health.level is not Level.OK:
+            make = problem if health.level is Level.FAILED else advice
+            evidence = f"{name}: {health.detail or health.reason}"
+            yield make(evidence, health.fix or "gpud status says more")

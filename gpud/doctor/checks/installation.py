@@ -1,18 +1,15 @@
-"""Whether root runs anything here that somebody else could write."""
+"""Check of the installation: nobody but root can write what root runs."""
 
 from __future__ import annotations
 
 import os
 import stat
+from collections.abc import Iterator
+from itertools import islice
 from pathlib import Path, PurePosixPath
-from typing import TYPE_CHECKING
 
 from gpud.doctor.finding import Finding, ok, problem
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from gpud.doctor.machine import Machine
+from gpud.doctor.machine import Machine
 
 TITLE = "installation"
 ORDER = 150
@@ -29,28 +26,18 @@ def look(machine: Machine) -> Finding:
         return ok(f"a development run in {machine.settings.home}: it is yours, all of it")
     if not machine.exists(TREE):
         return problem(f"{TREE} is not there, and gpud's files begin at /", "run deploy/install")
-    loose: dict[str, str] = {}
-    for path in _run_by_root(machine):
-        why = trouble(machine.at(path))
-        if why is not None:
-            loose[path] = why
-    return judged(loose)
-
-
-def judged(loose: dict[str, str]) -> Finding:
-    """Judge the paths that somebody else can write, each with why."""
-    if not loose:
+    paths = dict.fromkeys([*_with_parents(machine, TREE, *ALSO), *_below_tree(machine)])
+    writable = [f"{path} ({why})" for path in paths if (why := _not_roots(machine.at(path)))]
+    if not writable:
         return ok(f"everything on the path of {TREE} belongs to root alone")
-    shown = [f"{path} ({why})" for path, why in list(loose.items())[:MOST_SHOWN]]
-    more = len(loose) - len(shown)
-    return problem(
-        f"not root's alone: {', '.join(shown)}{f' and {more} more' if more else ''}",
-        f"sudo chown root:root PATH; sudo chmod go-w PATH; better: remove {TREE}, deploy/install",
-    )
+    more = len(writable) - MOST_SHOWN
+    shown = ", ".join(writable[:MOST_SHOWN]) + (f" and {more} more" if more > 0 else "")
+    fix = f"sudo chown root:root PATH; sudo chmod go-w PATH; better: remove {TREE}, deploy/install"
+    return problem(f"not root's alone: {shown}", fix)
 
 
-def trouble(path: Path) -> str | None:
-    """Say why somebody else than root can change what lies here; None when nobody can."""
+def _not_roots(path: Path) -> str | None:
+    """Say why somebody else than root can change a file; None if nobody can."""
     try:
         facts = path.lstat()
     except OSError:
@@ -65,27 +52,21 @@ def trouble(path: Path) -> str | None:
     return None
 
 
-def _run_by_root(machine: Machine) -> Iterator[str]:
-    seen: set[str] = set()
-    for start in (TREE, *ALSO):
-        yield from _with_parents(machine, start, seen)
-    count = 0
+def _below_tree(machine: Machine) -> Iterator[str]:
     root = str(machine.at("/")).rstrip("/")
-    for folder, folders, files in os.walk(machine.at(TREE)):
-        below = folder.removeprefix(root)
-        for name in (*folders, *files):
-            count += 1
-            if count > MOST_FILES:
-                return
-            yield f"{below}/{name}"
-            if os.path.islink(os.path.join(folder, name)):  # noqa: PTH114, PTH118  # thousands
-                target = os.path.realpath(f"{folder}/{name}").removeprefix(root)
-                yield from _with_parents(machine, target, seen)
+    places = (
+        f"{folder}/{name}"
+        for folder, folders, files in os.walk(machine.at(TREE))
+        for name in (*folders, *files)
+    )
+    for place in islice(places, MOST_FILES):
+        yield place.removeprefix(root)
+        if os.path.islink(place):  # noqa: PTH114  # thousands
+            yield from _with_parents(machine, os.path.realpath(place).removeprefix(root))
 
 
-def _with_parents(machine: Machine, path: str, seen: set[str]) -> Iterator[str]:
-    for part in (*reversed(PurePosixPath(path).parents), PurePosixPath(path)):
-        shown = str(part)
-        if shown not in seen and os.path.lexists(machine.at(shown)):
-            seen.add(shown)
-            yield shown
+def _with_parents(machine: Machine, *paths: str) -> Iterator[str]:
+    for path in paths:
+        for part in (*reversed(PurePosixPath(path).parents), path):
+            if os.path.lexists(machine.at(str(part))):
+                yield str(part)

@@ -1,48 +1,43 @@
-"""Which libnvidia-ml is really loaded, and whether a stray one shadows it."""
+"""Check of libnvidia-ml: the file that is loaded, and a stray file."""
 
 from __future__ import annotations
 
 import ctypes
-from typing import TYPE_CHECKING
 
 from gpud.doctor import libraries
 from gpud.doctor.finding import Finding, combined, ok, problem
-
-if TYPE_CHECKING:
-    from gpud.doctor.machine import Machine
+from gpud.doctor.libraries import LibraryFiles
+from gpud.doctor.machine import Machine
 
 TITLE = "libnvidia-ml"
 ORDER = 80
 SUMMARY = "the file that is really loaded, and a stray one that shadows it"
+MAY_BLOCK = True  # the driver
 NAME = "libnvidia-ml.so.1"
 
 
 def look(machine: Machine) -> Finding:
     """Load it as gpud does, without a call into it, and ask the kernel which file that was."""
-    found = libraries.files(machine, NAME, machine.settings.nvml.library)
-    wsl = machine.wsl == "2"
-    return combined(_loaded(machine, found, wsl=wsl), libraries.strays(found, wsl=wsl))
+    library = libraries.files(machine, NAME, machine.settings.nvml.library)
+    return combined(_loaded(machine, library), libraries.strays(machine, library))
 
 
-def _loaded(machine: Machine, found: libraries.Files, *, wsl: bool) -> Finding:
-    theirs = [str(machine.at(found.wsl))] if found.wsl else []  # never a FIFO: dlopen would wait
-    words = []
-    for path in [found.configured] if found.configured else [*theirs, NAME]:
+def _loaded(machine: Machine, library: LibraryFiles) -> Finding:
+    wsl = [str(machine.at(library.wsl))] if library.wsl else []
+    errors = []
+    for path in [library.configured] if library.configured else [*wsl, NAME]:
         try:
             ctypes.CDLL(path)
         except OSError as error:
-            words.append(str(error))
+            errors.append(str(error))
             continue
-        return libraries.loaded(
-            libraries.inside(machine, libraries.mapped(NAME) or path), found, wsl=wsl
-        )
-    if machine.no_gpu is not None and not found.configured:
+        return libraries.loaded(machine, libraries.mapped(NAME) or path, library)
+    evidence = "; ".join(dict.fromkeys(errors))
+    if library.configured:
+        return problem(evidence, "correct [nvml] library in gpud.toml, or leave it out")
+    if machine.no_gpu is not None:
         return ok(machine.no_gpu)
-    if not wsl and not found.configured:
+    if machine.wsl != "2":
         return ok(f"no NVIDIA driver on this machine ({NAME} is nowhere)")
-    return problem(
-        "; ".join(dict.fromkeys(words)),
-        "install or update the NVIDIA driver in Windows; WSL provides the library"
-        if wsl and not found.configured
-        else "correct [nvml] library in gpud.toml, or leave it out",
-    )
+    fix = "install or update the NVIDIA driver in Windows; WSL provides the library"
+    return problem(evidence, fix)

@@ -1,23 +1,19 @@
-"""Who listens on gpud's port: gpud, another process, or another distribution."""
+"""Check of gpud's port: gpud, another process or another distribution listens on it."""
 
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from gpud import portholder
 from gpud.core.errors import KeyPairError
-from gpud.core.http_settings import VERIFIED
+from gpud.core.health import Health, Level
+from gpud.core.http_settings import VERIFIED, Http
 from gpud.doctor.finding import Finding, advice, ok, problem, unknown
-
-if TYPE_CHECKING:
-    from gpud.core.http_settings import Http
-    from gpud.doctor.machine import Machine
+from gpud.doctor.machine import Machine
 
 TITLE = "port"
 ORDER = 190
 SUMMARY = "gpud's address is served by gpud, or free; else who holds it"
-FAILED = 2
 
 
 def look(machine: Machine) -> Finding:
@@ -25,24 +21,26 @@ def look(machine: Machine) -> Finding:
     http = machine.settings.http
     if http.port == 0:
         return ok("port 0: the kernel chooses one at each start")
-    served = machine.health("http")
-    if machine.root is not None and served:
-        if served.get("level"):
-            fix = str(served.get("fix") or _elsewhere(http.port))
-            make = problem if served.get("level") == FAILED else advice
-            said = _detail(machine)
-            return make(str(said or f"{http.listen} cannot be had"), fix)
-        return ok(f"{machine.agent.get('url') or http.url}, served by gpud's agent{_terms(http)}")
-    if machine.root is not None:  # it may listen before it says so
-        words = "the agent has not said yet whether it listens there"
-        return unknown(f"{http.listen}: {words}", "ask again in a moment")
-    return _unusable(machine) or _free(machine)
+    if machine.root is None:
+        return _certificate_error(machine) or _free(machine)
+    health = machine.health("http")
+    if health is None:  # it may listen before it says so
+        evidence = f"{http.listen}: the agent has not said yet whether it listens there"
+        return unknown(evidence, "ask again in a moment")
+    if health.level is Level.OK:
+        return ok(f"{machine.agent.url or http.url}, served by gpud's agent{_credentials(http)}")
+    make = problem if health.level is Level.FAILED else advice
+    evidence = _detail(machine, health) or f"{http.listen} cannot be had"
+    return make(evidence, health.fix or _another_port(http.port))
 
 
-def _detail(machine: Machine) -> str | None:
+def _detail(machine: Machine, health: Health) -> str | None:
     """Return why the listener fails; root sees more processes than the agent."""
-    document = portholder.with_listener(machine.agent, machine.at("/"))
-    detail: str | None = document["health"]["http"].get("detail")
+    http = {"reason": health.reason, "detail": health.detail}
+    document = {"url": machine.agent.url, "health": {"http": http}}
+    detail: str | None = portholder.with_listener(document, machine.at("/"))["health"]["http"][
+        "detail"
+    ]
     return detail
 
 
@@ -51,21 +49,19 @@ def _free(machine: Machine) -> Finding:
     listener = portholder.listener_of(http.port, machine.at("/"))
     if listener is None:
         return ok(f"{http.listen} is free")
-    return problem(
-        f"{http.listen} is held by {listener}, and gpud is not running",
-        _elsewhere(http.port),
-    )
+    evidence = f"{http.listen} is held by {listener}, and gpud is not running"
+    return problem(evidence, _another_port(http.port))
 
 
-def _terms(http: Http) -> str:
-    asked = ["a password"] if http.basic_auth_users else []
+def _credentials(http: Http) -> str:
+    required = ["a password"] if http.basic_auth_users else []
     if http.tls_server_config.client_auth_type == VERIFIED:
-        asked.append("a certificate")
-    return f"; it asks for {' and '.join(asked)}" if asked else ""
+        required.append("a certificate")
+    return f"; it asks for {' and '.join(required)}" if required else ""
 
 
-def _unusable(machine: Machine) -> Finding | None:
-    """Say what keeps the agent from speaking TLS; None where nothing does, or we may not look."""
+def _certificate_error(machine: Machine) -> Finding | None:
+    """Say what keeps the agent from speaking TLS; None if nothing does, or we may not look."""
     tls = machine.settings.http.tls_server_config
     if not tls.enabled:
         return None
@@ -74,21 +70,14 @@ def _unusable(machine: Machine) -> Finding | None:
     def at(path: str) -> str:
         return path and str(machine.at(path))
 
+    certificate, key, authority = at(tls.cert_file), at(tls.key_file), at(tls.client_ca_file)
     try:
-        keypair.load(
-            replace(
-                tls,
-                cert_file=at(tls.cert_file),
-                key_file=at(tls.key_file),
-                client_ca_file=at(tls.client_ca_file),
-            )
-        )
+        keypair.load(replace(tls, cert_file=certificate, key_file=key, client_ca_file=authority))
     except KeyPairError as error:
-        if error.unreadable:
-            return None
-        return problem(str(error), error.fix or "gpud config check says more")
+        if not error.unreadable:
+            return problem(str(error), error.fix or "gpud config check says more")
     return None
 
 
-def _elsewhere(port: int) -> str:
+def _another_port(port: int) -> str:
     return f'stop it, or choose another: [http] listen = "127.0.0.1:{port + 1 & 0xFFFF or 9946}"'

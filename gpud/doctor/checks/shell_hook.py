@@ -1,16 +1,13 @@
-"""Whether an opened shell starts gpud: the marked block, whole, current, once, and reached."""
+"""Check of the shell hook: a whole, current, single block that an opened shell reaches."""
 
 from __future__ import annotations
 
 import re
 from pathlib import Path, PurePosixPath
-from typing import TYPE_CHECKING
 
 import gpud
 from gpud.doctor.finding import Finding, advice, combined, ok, problem
-
-if TYPE_CHECKING:
-    from gpud.doctor.machine import Machine
+from gpud.doctor.machine import Machine
 
 TITLE = "shell hook"
 ORDER = 160
@@ -20,9 +17,10 @@ INSTALL = "deploy/install puts it there (and --no-bashrc leaves it out)"
 SHARE = "/opt/gpud/share"
 SNIPPETS = {"bash": "bashrc.snippet", "zsh": "zshrc.snippet", "fish": "config.fish.snippet"}
 PROFILES = (".bash_profile", ".bash_login")
-OPENS = re.compile(r"^(?:if|case|for|while|until|select|function)\b|[{(]\s*$")
-CLOSES = re.compile(r"^(?:fi|esac|done|[})])")
-LEAVES = re.compile(r"^(?:return|exit)\b[\s0-9]*;?\s*(?:#.*)?$")
+_OPENS = re.compile(r"^(?:if|case|for|while|until|select|function)\b|[{(]\s*$")
+_CLOSES = re.compile(r"^(?:fi|esac|done|[})])")
+_CLOSED = re.compile(r"(?:;|^)\s*(?:fi|esac|done|\})\s*;?$")
+_RETURNS = re.compile(r"^(?:return|exit)\b[\s0-9]*;?\s*(?:#.*)?$")
 
 
 def look(machine: Machine) -> Finding:
@@ -30,54 +28,18 @@ def look(machine: Machine) -> Finding:
     shell = PurePosixPath(machine.person.login_shell).name
     if shell not in SNIPPETS:
         return advice(f"your shell is {shell or 'unknown'}: there is no hook for it", "gpud up")
-    texts = {name: machine.text(name) or "" for name in _files(machine, shell)}
-    holding = {name: text for name, text in texts.items() if BEGIN in text or END in text}
-    if not holding:
-        name = next(iter(texts))
+    files = _files(machine, shell)
+    texts = {name: machine.text(name) or "" for name in files}
+    hooks = {name: text for name, text in texts.items() if BEGIN in text or END in text}
+    if not hooks:
         if not machine.installed:
-            return ok(f"none in {name}; a development run needs none")
-        return advice(f"none in {name}: an opened shell does not start gpud", INSTALL)
-    if len(holding) > 1:
-        return problem(f"more than one block: {', '.join(holding)}", "remove all but one")
-    [(name, text)] = holding.items()
-    current = _snippet(machine, SNIPPETS[shell])
-    return combined(judged(name, text, current), _reached(machine, shell))
-
-
-def judged(name: str, text: str, current: str | None) -> Finding:
-    """Judge the block in the text of a file; ``current`` is the one this gpud brings."""
-    lines = text.splitlines()
-    begins = [i for i, line in enumerate(lines) if line.strip() == BEGIN]
-    ends = [i for i, line in enumerate(lines) if line.strip() == END]
-    if len(begins) > 1 or len(ends) > 1:
-        return problem(f"{name} holds the block more than once", f"remove all but one in {name}")
-    if not begins or not ends or ends[0] < begins[0]:
-        return problem(
-            f"{name} holds half a block: one of its two marks is missing",
-            f"remove what is left of it in {name}, then deploy/install",
-        )
-    if line := _left_before(lines[: begins[0]]):
-        return problem(
-            f"{name} returns in line {line}, before the block", f"move the block above line {line}"
-        )
-    block = [line.rstrip() for line in lines[begins[0] : ends[0] + 1]]
-    if current is not None and block != [line.rstrip() for line in current.strip().splitlines()]:
-        return advice(f"{name} holds the block of another version", "deploy/install replaces it")
-    return ok(f"in {name}" if current is None else f"in {name}, current")
-
-
-def _left_before(lines: list[str]) -> int | None:
-    """Find a bare ``return`` or ``exit`` outside of every block; a guarded one is usual."""
-    depth = 0
-    for number, raw in enumerate(lines, 1):
-        line = raw.strip()
-        if CLOSES.match(line):
-            depth -= 1
-        elif depth <= 0 and LEAVES.match(line):
-            return number
-        elif OPENS.search(line) and not re.search(r"(?:;|^)\s*(?:fi|esac|done|\})\s*;?$", line):
-            depth += 1
-    return None
+            return ok(f"none in {files[0]}; a development run needs none")
+        return advice(f"none in {files[0]}: an opened shell does not start gpud", INSTALL)
+    if len(hooks) > 1:
+        return problem(f"more than one block: {', '.join(hooks)}", "remove all but one")
+    [(name, text)] = hooks.items()
+    profile = _profile(machine) if shell == "bash" else None
+    return combined(_block(name, text, _snippet(machine, SNIPPETS[shell])), profile)
 
 
 def _files(machine: Machine, shell: str) -> tuple[str, ...]:
@@ -89,25 +51,56 @@ def _files(machine: Machine, shell: str) -> tuple[str, ...]:
     return (f"{home}/.bashrc",)
 
 
-def _reached(machine: Machine, shell: str) -> Finding | None:
-    """WSL opens login shells: bash then reads a profile, and ``.bashrc`` only if that says so."""
-    if shell != "bash":
-        return None
-    for name in PROFILES:
-        text = machine.text(f"{machine.person.home}/{name}")
-        if text is None:
-            continue
-        if "bashrc" in text:
-            return None
-        return advice(
-            f"{name} does not read .bashrc: a login shell, which WSL opens, misses the hook",
-            f"add to ~/{name}: [ -f ~/.bashrc ] && . ~/.bashrc",
+def _block(name: str, text: str, snippet: str | None) -> Finding:
+    """Compare the block in a file with the one of this gpud."""
+    lines = [line.rstrip() for line in text.splitlines()]
+    stripped = [line.strip() for line in lines]
+    if stripped.count(BEGIN) > 1 or stripped.count(END) > 1:
+        return problem(f"{name} holds the block more than once", f"remove all but one in {name}")
+    begin = stripped.index(BEGIN) if BEGIN in stripped else len(lines)
+    if END not in stripped[begin:]:
+        return problem(
+            f"{name} holds half a block: one of its two marks is missing",
+            f"remove what is left of it in {name}, then deploy/install",
         )
+    if line := _return_line(stripped[:begin]):
+        fix = f"move the block above line {line}"
+        return problem(f"{name} returns in line {line}, before the block", fix)
+    if snippet is None:
+        return ok(f"in {name}")
+    block = lines[begin : stripped.index(END) + 1]
+    if block != [line.rstrip() for line in snippet.strip().splitlines()]:
+        return advice(f"{name} holds the block of another version", "deploy/install replaces it")
+    return ok(f"in {name}, current")
+
+
+def _return_line(lines: list[str]) -> int | None:
+    """Find a bare ``return`` or ``exit`` outside of every block; a guarded one is usual."""
+    depth = 0
+    for number, line in enumerate(lines, 1):
+        if _CLOSES.match(line):
+            depth -= 1
+        elif depth <= 0 and _RETURNS.match(line):
+            return number
+        elif _OPENS.search(line) and not _CLOSED.search(line):
+            depth += 1
     return None
 
 
+def _profile(machine: Machine) -> Finding | None:
+    """Check that a login shell, which WSL opens, reads ``.bashrc``: its profile must say so."""
+    texts = {name: machine.text(f"{machine.person.home}/{name}") for name in PROFILES}
+    name = next((name for name, text in texts.items() if text is not None), None)
+    if name is None or "bashrc" in (texts[name] or ""):
+        return None
+    return advice(
+        f"{name} does not read .bashrc: a login shell, which WSL opens, misses the hook",
+        f"add to ~/{name}: [ -f ~/.bashrc ] && . ~/.bashrc",
+    )
+
+
 def _snippet(machine: Machine, name: str) -> str | None:
-    """Give the block this gpud brings: from the checkout, else from where it is installed."""
+    """Return the block of this gpud: from the checkout, else from where it is installed."""
     checkout = Path(gpud.__file__).resolve().parent.parent
     if not machine.installed:
         for place in (checkout / name, checkout / "deploy" / name):

@@ -1,26 +1,24 @@
-"""Where the GPU's temperature, power and clocks come from, and what that costs."""
+"""Check of telemetry: which source gives the GPU's temperature, power and clocks, and why."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import stat
+from collections.abc import Iterator
 
-from gpud.core import exposure, gpu_table, wsl
+import msgspec
+
+from gpud.core import exposure, gpu_table
 from gpud.core.advice import Situation
 from gpud.core.sample import Absent
-from gpud.core.telemetry import LEVELS, SEES_A_GPU
 from gpud.doctor import telemetry
 from gpud.doctor.finding import Finding, advice, ok, problem
-from gpud.doctor.machine import Kind
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from gpud.doctor.machine import Machine
-    from gpud.doctor.telemetry import Said
+from gpud.doctor.machine import Machine
+from gpud.doctor.telemetry import MachineTelemetry
 
 TITLE = "telemetry"
 ORDER = 95
 SUMMARY = "which source the GPU's temperature, power and clocks come from, and why not a better one"
+MAY_BLOCK = True  # the driver
 DEVICE = "/dev/dxg"
 BUS = "/sys/bus/pci/devices"
 MEANING = {
@@ -37,59 +35,62 @@ MEANING = {
 
 
 def look(machine: Machine) -> Finding:
-    """Take the agent's word, else ask NVML alone: programs are for the agent to start, rarely."""
-    said = telemetry.said(machine)
-    if said is None:
-        return telemetry.silent(machine)
-    if said.trouble and machine.no_gpu is not None and not machine.settings.nvml.library:
+    """Take the agent's telemetry, else NVML's alone: programs are for the agent to start."""
+    readings = telemetry.read(machine)
+    if isinstance(readings, Finding):
+        return readings
+    if readings.nvml.reason is None:
+        return _nvml_answers(machine, readings)
+    if machine.no_gpu is not None and not machine.settings.nvml.library:
         return ok(f"no GPU, and none expected: {machine.no_gpu}")
-    return judged(said, expected=expected(machine, said), fix=machine.fix)
+    return _nvml_silent(machine, readings)
 
 
-def expected(machine: Machine, said: Said) -> bool:
-    """Say whether something points to a GPU here, by the agent's word or by its own rules."""
-    if said.machine("exposed") is not None:
-        return said.machine("exposed") == "yes"
+def _nvml_answers(machine: Machine, readings: MachineTelemetry) -> Finding:
+    if not readings.gpu_seen:
+        if _gpu_expected(machine, readings):
+            return problem("nothing tells how the GPU is", machine.fix(Situation.NO_GPU))
+        return ok("no GPU, and none expected")
+    document = {"telemetry": {"readings": msgspec.to_builtins(readings.readings)}}
+    missing = gpu_table.missing(document)
+    evidence = f"from {gpu_table.SOURCES[readings.level]}{f'; {missing}' if missing else ''}"
+    if any(reading.absent == Absent.FAILED for reading in readings.readings):
+        return advice(evidence, machine.fix(Situation.TELEMETRY_SILENT))
+    return ok(evidence)
+
+
+def _nvml_silent(machine: Machine, readings: MachineTelemetry) -> Finding:
+    reason = str(readings.nvml.reason)
+    meaning = MEANING.get(reason, reason.replace("_", " "))
+    why = f"{meaning}: {readings.nvml.detail or 'no word'}"
+    fix = readings.nvml.fix or machine.fix(Situation.TELEMETRY_SILENT)
+    if readings.gpu_seen:
+        source = gpu_table.SOURCES[readings.level]
+        return advice(f"NVML is silent, the values come from {source}; {why}", fix)
+    if not _gpu_expected(machine, readings):
+        return ok("no GPU, and none expected")
+    if readings.from_helper:
+        return advice(f"NVML is silent, and no gpud runs that could ask elsewhere; {why}", fix)
+    return problem(f"nothing tells how the GPU is; {why}", fix)
+
+
+def _gpu_expected(machine: Machine, readings: MachineTelemetry) -> bool:
+    """Say whether something points to a GPU here, by the agent's reading or by its own rules."""
+    if exposed := readings.fact("exposed"):
+        return exposed == "yes"
     if machine.settings.nvml.library:
         return True
     if machine.wsl == "2":
-        enabled = wsl.switch(machine.wsl_conf, "gpu", "enabled") is not False
-        device = machine.kind(DEVICE) is Kind.CHARACTER
+        facts = machine.stat(DEVICE)
+        device = facts is not None and stat.S_ISCHR(facts.st_mode)
+        enabled = machine.wsl_switch("gpu", "enabled") is not False
         return exposure.on_wsl(device=device, enabled=enabled) == "yes"
     cards = () if machine.container else _cards(machine)
     return exposure.on_linux(machine.names("/dev"), cards) == "yes"
 
 
 def _cards(machine: Machine) -> Iterator[tuple[str, str]]:
+    """Yield vendor and class of each PCI device."""
     for name in machine.names(BUS):
-        vendor, kind = (machine.text(f"{BUS}/{name}/{what}") for what in ("vendor", "class"))
+        vendor, kind = (machine.text(f"{BUS}/{name}/{file}") for file in ("vendor", "class"))
         yield vendor or "", kind or ""
-
-
-def judged(said: Said, *, expected: bool, fix: Callable[[Situation], str]) -> Finding:
-    """Judge by the best source that answers and by NVML's reason. ``fix`` gives words for here."""
-    source = gpu_table.SOURCES[said.level]
-    seen = LEVELS.index(said.level) >= SEES_A_GPU
-    if not said.trouble:
-        if not seen:
-            nothing = "nothing tells how the GPU is" if expected else "no GPU, and none expected"
-            return problem(nothing, fix(Situation.NO_GPU)) if expected else ok(nothing)
-        return _answering(said, source, fix)
-    reason, words = str(said.trouble.get("reason")), str(said.trouble.get("detail") or "no word")
-    told = f"{MEANING.get(reason, reason.replace('_', ' '))}: {words}"
-    helps = str(said.trouble.get("fix") or fix(Situation.TELEMETRY_SILENT))
-    if seen:
-        return advice(f"NVML is silent, the values come from {source}; {told}", helps)
-    if not expected:
-        return ok("no GPU, and none expected")
-    if said.asked:
-        return advice(f"NVML is silent, and no gpud runs that could ask elsewhere; {told}", helps)
-    return problem(f"nothing tells how the GPU is; {told}", helps)
-
-
-def _answering(said: Said, source: str, fix: Callable[[Situation], str]) -> Finding:
-    missing = gpu_table.missing({"telemetry": {"readings": said.readings}})
-    words = f"from {source}" + (f"; {missing}" if missing else "")
-    if any(reading.get("absent") == Absent.FAILED for reading in said.readings):
-        return advice(words, fix(Situation.TELEMETRY_SILENT))
-    return ok(words)

@@ -1,14 +1,11 @@
-"""Which WSL this is, if any."""
+"""Check of the WSL version."""
 
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
 
 from gpud.doctor.finding import Finding, advice, ok, problem, unknown
-
-if TYPE_CHECKING:
-    from gpud.doctor.machine import Machine
+from gpud.doctor.machine import Machine
 
 TITLE = "WSL version"
 ORDER = 10
@@ -16,12 +13,12 @@ SUMMARY = "WSL 2, WSL 1, plain Linux or a container, with kernel and distributio
 
 
 def look(machine: Machine) -> Finding:
-    """Tell by the kernel's name; a container shares its host's and is asked for first."""
+    """Tell by the kernel's name; a container shares its host's."""
     kernel = machine.kernel
     release = machine.text("/etc/os-release") or ""
     named = re.search(r'^PRETTY_NAME="?([^"\n]{1,80})', release, re.MULTILINE)
     distribution = named[1] if named else "a distribution without a name"
-    if kernel is None:
+    if not kernel:
         return unknown("the kernel does not say its release: is /proc mounted?")
     if machine.container:
         return advice(

@@ -1,0 +1,28 @@
+"""Reading of regular files that never waits: a pipe or a device in a file's place is an error."""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+class NotRegularError(OSError):
+    """A path leads to something else than a regular file."""
+
+
+def read(path: str | Path, limit: int, flags: int = 0) -> bytes:
+    """Read the first ``limit`` bytes. Errors: ``OSError``, also for what is no regular file."""
+    flags |= os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
+    descriptor = os.open(path, flags)
+    try:
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            raise NotRegularError(errno.EINVAL, "it is not a regular file")
+        with open(descriptor, "rb", closefd=False) as file:  # of a descriptor
+            return file.read(limit)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,487 @@
+"""Checks of gpud's own parts: sudo rule, installation, hook, Python, settings, sinks, port."""
+
+from __future__ import annotations
+
+import os
+import pwd
+import socket
+import subprocess
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from gpud.core.clock import Instant
+from gpud.core.errors import ConfigError
+from gpud.core.http_settings import Http, TlsServerConfig
+from gpud.core.report import AgentReport
+from gpud.core.sections import Alerts
+from gpud.core.settings import Settings, config_path, secrets_path
+from gpud.doctor.checks import (
+    alerts,
+    clock,
+    gpud,
+    installation,
+    port,
+    python,
+    settings,
+    shell_hook,
+    store,
+    sudo_rule,
+)
+from gpud.doctor.machine import Machine, person
+from tests.doctor.trees import (
+    ADVICE,
+    LINUX,
+    NOW,
+    OK,
+    PERSON,
+    PROBLEM,
+    UNKNOWN,
+    WSL2,
+    expect,
+    machine,
+    program,
+    report,
+)
+from tests.e2e.program import free_port
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from gpud.doctor.finding import Finding, Verdict
+
+needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="gives rights away")
+
+
+# sudo
+
+RULE = """Matching Defaults entries for ada on here:
+    env_reset
+
+User ada may run the following commands on here:
+    (ALL : ALL) ALL
+    (root) NOPASSWD: /opt/gpud/bin/gpud up, /opt/gpud/bin/gpud down,
+        /opt/gpud/bin/gpud restart
+"""
+COMMANDS = ", ".join(sorted(sudo_rule.COMMANDS))
+GPUD = f"(root) NOPASSWD: {COMMANDS}"
+
+
+def rules(*lines: str) -> str:
+    listed = "".join(f"    {line}\n" for line in lines)
+    return f"User ada may run the following commands on here:\n{listed}"
+
+
+@pytest.mark.parametrize(
+    ("listing", "verdict", "words"),
+    [
+        (RULE, OK, "present"),
+        (rules(GPUD, "(root) NOPASSWD: /usr/sbin/service docker start"), OK, "present"),
+        (rules(GPUD, '(root) NOPASSWD: /usr/bin/dockerd ""'), OK, "present"),
+        (rules(GPUD, "(bob) NOPASSWD: /usr/bin/dockerd"), OK, "present"),
+        (rules(GPUD, "(root) /usr/bin/dockerd"), OK, "present"),
+        (rules(GPUD, "(root) NOPASSWD: SETENV: /bin/a, PASSWD: /usr/bin/dockerd"), OK, "present"),
+        (rules(GPUD, "(root) NOPASSWD: /usr/bin/dockerd"), PROBLEM, "dockerd with free arguments"),
+        (rules(GPUD, "(root) NOPASSWD: SETENV: /bin/sh"), PROBLEM, "/bin/sh with free arguments"),
+        (rules(GPUD, "(ALL : ALL) NOPASSWD: /usr/bin/docker *"), PROBLEM, "equals root"),
+        (rules(GPUD, "(root) NOPASSWD: /opt/gpud/bin/gpud"), PROBLEM, "wider than gpud's"),
+        (rules(GPUD, "(root) NOPASSWD: /opt/gpud/bin/python -m gpud up"), PROBLEM, "wider than"),
+        (rules("(ALL) NOPASSWD: ALL"), ADVICE, "every command"),
+        (rules("(root) NOPASSWD: /opt/gpud/bin/gpud up"), PROBLEM, "missing for down, restart"),
+        ("sudo: a password is required\n", PROBLEM, "missing"),
+        ("", PROBLEM, "missing"),
+    ],
+)
+def test_an_installed_gpud_needs_its_rule_and_nothing_that_equals_root(
+    listing: str, verdict: Verdict, words: str, tmp_path: Path
+) -> None:
+    program(tmp_path, "sudo", listing, code=0 if listing.startswith("User") else 1)
+    expect(sudo_rule.look(machine(tmp_path, LINUX, installed=True)), verdict, words)
+
+
+WIDE = f"""nobody ALL=(root) NOPASSWD: {COMMANDS}, /usr/bin/a\\,b *
+nobody ALL=(ALL:ALL) PASSWD: /bin/ls, NOPASSWD: /usr/bin/dockerd"""
+REAL = """
+mount -t tmpfs -o mode=0755 none /etc/sudoers.d
+printf '%s\\n' "$1" >/etc/sudoers.d/rules && chmod 0440 /etc/sudoers.d/rules && visudo -cq
+setpriv --reuid=65534 --regid=65534 --clear-groups env LC_ALL=C.UTF-8 sudo -n -l
+"""
+
+
+@needs_root
+@pytest.mark.parametrize(
+    ("rule", "verdict", "words"),
+    [
+        (f"nobody ALL=(root) NOPASSWD: {COMMANDS}", OK, "present"),
+        (
+            WIDE,
+            PROBLEM,
+            "/usr/bin/dockerd",
+        ),
+        (f'nobody ALL=(root) NOPASSWD: {COMMANDS}, /usr/bin/dockerd ""', OK, "present"),
+        ("# nothing", PROBLEM, "missing"),
+    ],
+)
+def test_the_listing_of_the_real_sudo_is_understood(
+    rule: str, verdict: Verdict, words: str, tmp_path: Path
+) -> None:
+    command = ["unshare", "--mount", "bash", "-c", REAL, "bash", rule]
+    listing = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+    program(tmp_path, "sudo", listing.stdout)
+    expect(sudo_rule.look(machine(tmp_path, LINUX, installed=True)), verdict, words)
+
+
+def test_a_development_run_needs_no_rule_and_is_warned_of_one_that_equals_root(
+    tmp_path: Path,
+) -> None:
+    program(tmp_path, "sudo", rules("(root) NOPASSWD: /usr/bin/dockerd"))
+    expect(sudo_rule.look(machine(tmp_path, LINUX)), PROBLEM, "/usr/bin/dockerd")
+    program(tmp_path, "sudo", "", code=1)
+    assert sudo_rule.look(machine(tmp_path, LINUX)).verdict is OK
+
+
+@needs_root
+def test_under_sudo_the_person_is_the_one_who_called_it() -> None:
+    nobody = pwd.getpwnam("nobody")
+    caller = person({"SUDO_UID": str(nobody.pw_uid), "HOME": "/root", "SHELL": "/bin/zsh"})
+    assert (caller.name, caller.home, caller.login_shell) == nobody[0:1] + nobody[5:7]
+    assert person({}).name == "root"
+
+
+# installation, shell hook, Python
+
+
+@needs_root
+def test_a_file_of_roots_that_somebody_else_can_write_is_named(tmp_path: Path) -> None:
+    files = {"/opt/gpud/bin/gpud": "#!", "/opt/gpud/lib/x.py": "", "/etc/gpud/gpud.toml": ""}
+    tree = machine(tmp_path, LINUX | files | {"/srv/python": ""}, installed=True)
+    (tmp_path / "opt/gpud/bin/python").symlink_to(tmp_path / "srv/python")
+    expect(installation.look(tree), OK, "root alone")
+    (tmp_path / "opt/gpud/lib/x.py").chmod(0o666)
+    expect(installation.look(tree), PROBLEM, "/opt/gpud/lib/x.py (mode 0666)")
+    os.chown(tmp_path / "opt/gpud/lib/x.py", 1000, 1000)
+    (tmp_path / "opt").chmod(0o777)
+    (tmp_path / "srv").chmod(0o777)
+    evidence = ("/opt (mode 0777)", "/srv (mode 0777)", "x.py (owner 1000)")
+    expect(installation.look(tree), PROBLEM, *evidence)
+
+
+BLOCK = "# >>> gpud >>>\nstart\n# <<< gpud <<<\n"
+GUARD = 'case $- in\n    *i*) ;;\n      *) return;;\nesac\n[ -z "$PS1" ] && return\n'
+FUNCTION = "f() {\n  return 1\n}\nif true; then\n  return\nfi\n"
+SHARE = LINUX | {"/opt/gpud/share/bashrc.snippet": BLOCK}
+
+
+@pytest.mark.parametrize(
+    ("text", "verdict", "words"),
+    [
+        ("alias a=b\n" + BLOCK, OK, "in /people/ada/.bashrc, current"),
+        (GUARD + FUNCTION + BLOCK, OK, "current"),
+        ("", ADVICE, "none in /people/ada/.bashrc"),
+        (BLOCK.replace("start", "older"), ADVICE, "another version"),
+        (BLOCK + BLOCK, PROBLEM, "more than once"),
+        (BLOCK.removesuffix("# <<< gpud <<<\n"), PROBLEM, "half a block"),
+        ("alias a=b\nreturn\n" + BLOCK, PROBLEM, "returns in line 2"),
+        ("exit 0 # for now\n" + BLOCK, PROBLEM, "returns in line 1"),
+    ],
+)
+def test_the_block_is_whole_current_single_and_reached(
+    text: str, verdict: Verdict, words: str, tmp_path: Path
+) -> None:
+    files = SHARE | {"/people/ada/.bashrc": text}
+    expect(shell_hook.look(machine(tmp_path, files, installed=True)), verdict, words)
+
+
+def test_the_hook_is_in_the_file_of_the_login_shell(tmp_path: Path) -> None:
+    fish = "/people/ada/.config/fish"
+    files = {"/people/ada/.bashrc": BLOCK, f"{fish}/config.fish": BLOCK}
+    tree = machine(tmp_path, SHARE | files | {f"{fish}/conf.d/gpud.fish": BLOCK}, installed=True)
+    for shell, verdict, words in (
+        ("fish", PROBLEM, "more than one block"),
+        ("zsh", ADVICE, "none in /people/ada/.zshrc"),
+        ("tcsh", ADVICE, "your shell is tcsh"),
+    ):
+        other = replace(tree, person=replace(PERSON, login_shell=f"/usr/bin/{shell}"))
+        expect(shell_hook.look(other), verdict, words)
+    (tmp_path / "people/ada/.bash_profile").write_text("export A=b\n")
+    expect(shell_hook.look(tree), ADVICE, ".bash_profile does not read .bashrc")
+
+
+def test_a_python_that_was_replaced_is_a_problem(tmp_path: Path) -> None:
+    files = LINUX | {
+        "/opt/gpud/pyvenv.cfg": "home = /usr/bin\nversion = 3.11.2\n",
+        "/opt/gpud/lib/python3.11/site-packages/gpud/__pycache__/cli.pyc": "",
+        "/usr/bin/python3.11": "",
+        "/usr/bin/python3.12": "",
+    }
+    tree = machine(tmp_path, files, installed=True)
+    link = tmp_path / "opt/gpud/bin/python"
+    link.parent.mkdir()
+    for target, verdict, words in (
+        ("python3.12", PROBLEM, "was made for Python 3.11 and finds 3.12"),
+        ("python3.9", PROBLEM, "leads nowhere"),
+        ("python3.11", OK, ""),
+    ):
+        link.unlink(missing_ok=True)
+        link.symlink_to(tmp_path / "usr/bin" / target)
+        expect(python.look(tree), verdict, words)
+
+
+# gpud and its store
+
+
+def test_an_agent_that_does_not_run_is_a_problem_with_roots_reason(tmp_path: Path) -> None:
+    backoff = report(agent=AgentReport("backoff", detail="exit code 3", fix="free the disk"))
+    expect(gpud.look(machine(tmp_path, LINUX, root=backoff)), PROBLEM, "exit code 3")
+
+
+def test_a_part_without_a_check_of_its_own_is_reported(tmp_path: Path) -> None:
+    health = {"probes": {"level": 2, "detail": "d", "fix": "f"}, "cuda": {"level": 2}}
+    finding = gpud.look(machine(tmp_path, LINUX, root=report(), agent={"health": health}))
+    expect(finding, PROBLEM, "probes: d")
+    assert "cuda" not in finding.evidence
+
+
+DATABASE = "home-of-gpud/var/lib/gpud/gpud.db"
+
+
+def test_the_history_is_checked_from_outside(tmp_path: Path) -> None:
+    tree = machine(tmp_path, LINUX)
+    assert "not there yet" in store.look(tree).evidence
+    path = tmp_path / DATABASE
+    path.parent.mkdir(parents=True)
+    path.write_bytes(store.MAGIC + bytes(100))
+    assert "last write" in store.look(tree).evidence
+    path.write_text("no database at all")
+    expect(store.look(tree), PROBLEM, "no SQLite database")
+    health = {"store": {"level": 2, "detail": "the disk is full"}}
+    expect(store.look(machine(tmp_path, LINUX, agent={"health": health})), PROBLEM, "disk is full")
+
+
+@pytest.mark.parametrize("make", [lambda path: path.symlink_to("/dev/zero"), os.mkfifo])
+def test_a_link_or_pipe_in_the_histories_place_is_not_followed(
+    tmp_path: Path, make: Callable[[Path], None]
+) -> None:
+    path = tmp_path / DATABASE
+    path.parent.mkdir(parents=True)
+    make(path)
+    expect(store.look(machine(tmp_path, LINUX)), PROBLEM, "no plain file")
+
+
+@pytest.mark.parametrize(
+    ("agent", "verdict", "words"),
+    [
+        (
+            {"health": {"store": {"level": 0}}, "store": {"n_bytes": 3 << 20, "runs": 41_000}},
+            OK,
+            "mode 0750; the agent writes to it: 3.0 MiB, 41,000 runs",
+        ),
+        ({"health": {"store": {"level": 0}}}, OK, "the agent writes to it"),
+        ({}, UNKNOWN, "not for you to read"),
+    ],
+)
+def test_of_a_history_that_is_not_for_you_the_agents_word_is_taken(
+    agent: dict[str, Any],
+    verdict: Verdict,
+    words: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    path = tmp_path / DATABASE
+    path.parent.mkdir(parents=True, mode=0o750)
+    path.touch()
+
+    def refuse(*_: object) -> bytes:
+        raise PermissionError  # as to an ordinary user
+
+    monkeypatch.setattr("gpud.regular_file.read", refuse)
+    finding = store.look(machine(tmp_path, {}, agent=agent))
+    expect(finding, verdict, words)
+    assert ("sudo gpud doctor" in (finding.fix or "")) == (verdict is UNKNOWN)
+
+
+@pytest.mark.parametrize(("free_mib", "verdict"), [(50, PROBLEM), (500, ADVICE), (5000, OK)])
+def test_little_free_space_is_advised_on_and_none_is_a_problem(
+    free_mib: int, verdict: Verdict, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    facts = (4096, 4096, 0, 0, free_mib * 256, 0, 0, 0, 0, 255)
+    monkeypatch.setattr(os, "statvfs", lambda _: os.statvfs_result(facts))
+    assert store.look(machine(tmp_path, LINUX)).verdict is verdict
+
+
+# port and clock
+
+
+def test_a_certificate_that_cannot_be_used_is_reported_before_gpud_starts(tmp_path: Path) -> None:
+    tls = TlsServerConfig(cert_file="/etc/gpud/c.pem", key_file="/etc/gpud/k.pem")
+    made = machine(tmp_path, LINUX, settings={"http": Http(tls_server_config=tls)})
+    finding = port.look(made)
+    expect(finding, PROBLEM, "cert_file", "c.pem cannot be read")
+    assert finding.fix
+
+
+def test_the_process_that_holds_the_port_is_named() -> None:
+    http = Http(listen=f"127.0.0.1:{free_port()}")  # nobody else's in between
+    made = Machine(Settings(home="/nowhere", http=http), PERSON, {}, NOW)
+    with socket.create_server(("127.0.0.1", http.port)):
+        expect(port.look(made), PROBLEM, f"(process {os.getpid()})")
+    expect(port.look(made), OK, "is free")
+
+
+def test_a_port_that_no_process_here_holds_is_another_distributions(tmp_path: Path) -> None:
+    row = "   0: 0100007F:26D9 00000000:0000 0A 00000000:00000000 00:00000000 00000000 0 0 4242 1\n"
+    files = WSL2 | {"/proc/net/tcp": WSL2["/proc/net/tcp"] + row}
+    expect(port.look(machine(tmp_path, files)), PROBLEM, "another distribution")
+    served = {"health": {"http": {"level": 0}}}
+    running = machine(tmp_path, files, root=report(), agent=served)
+    expect(port.look(running), OK, "served by gpud's agent")
+    young = machine(tmp_path, files, root=report())
+    expect(port.look(young), UNKNOWN, "the agent has not said yet")
+
+
+def test_clocks_are_compared(tmp_path: Path) -> None:
+    expect(clock.look(machine(tmp_path, WSL2, root=report())), OK, "source tsc, up 2.0 h")
+    later = Instant(NOW.wall_s + 300, NOW.mono_s)
+    expect(clock.look(machine(tmp_path, WSL2, root=report(), now=later)), ADVICE, "+300 s")
+    unset = machine(tmp_path, WSL2, now=Instant(1000.0, 5.0))
+    expect(clock.look(unset), PROBLEM, "1000 s since 1970")
+    second = WSL2 | {"/proc/55/comm": "chronyd\n"}
+    expect(clock.look(machine(tmp_path, second)), ADVICE, "chronyd runs beside WSL's own")
+
+
+@pytest.mark.parametrize(("jumps", "verdict"), [(100, ADVICE), (2, OK)])
+def test_many_jumps_are_the_hosts_doing(jumps: int, verdict: Verdict, tmp_path: Path) -> None:
+    agent = {"started_s": NOW.wall_s - 3600, "counters": {"clock_jumps": jumps}}
+    made = machine(tmp_path, LINUX, agent=agent)
+    expect(clock.look(made), verdict, f"{jumps} jumps in 1.0 h")
+
+
+# settings
+
+HASH = "$2b$10$X0h1gDsPszWURQaxFh.zoubFi6DXncSjhoQNJgRrnGs7EsimhC7zG"
+SECRET = "T0KEN"  # noqa: S105  # searched for in what is shown
+SECRETS = (
+    f"[http.basic_auth_users]\nada = '{HASH}'",
+    f"[alerts]\nwebhook_urls = ['https://chat.example/hooks/{SECRET}']",
+    f"[alerts]\napprise_urls = ['tgram://{SECRET}/chat']",
+)
+OPEN = "[alerts]\nwebhook_urls = ['http://localhost:9093']"
+
+
+def written(path: str, text: str, mode: int) -> str:
+    file = Path(path)
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text(text)
+    file.chmod(mode)
+    return path
+
+
+def check_settings(home: Path, error: ConfigError | None = None) -> Finding:
+    return settings.look(machine(home, LINUX, settings={"home": str(home)}, settings_error=error))
+
+
+@pytest.mark.parametrize("text", SECRETS)
+def test_secrets_in_a_file_for_everybody_are_advised_on_and_not_quoted(
+    tmp_path: Path, text: str
+) -> None:
+    path = written(config_path(str(tmp_path)), text, 0o644)
+    finding = check_settings(tmp_path)
+    expect(finding, ADVICE, f"everybody may read {path}")
+    assert f"to {secrets_path(str(tmp_path))}, which only you can read" in (finding.fix or "")
+    assert SECRET not in finding.evidence
+    assert HASH not in finding.evidence
+
+
+def test_a_secrets_file_that_everybody_can_read_is_advised_on(tmp_path: Path) -> None:
+    path = written(secrets_path(str(tmp_path)), SECRETS[1], 0o644)
+    finding = check_settings(tmp_path)
+    expect(finding, ADVICE, "alerts.webhook_urls is secret in it")
+    assert finding.fix == f"chmod o= {path}"
+
+
+@pytest.mark.parametrize(("text", "mode"), [(SECRETS[0], 0o640), (OPEN, 0o644), ("", 0o644)])
+def test_a_file_for_few_and_one_without_secrets_are_well(
+    tmp_path: Path, text: str, mode: int
+) -> None:
+    written(config_path(str(tmp_path)), text, mode)
+    written(secrets_path(str(tmp_path)), "# nothing yet\n", 0o644)
+    assert check_settings(tmp_path).verdict is OK
+
+
+def test_a_file_that_cannot_be_read_or_understood_is_reported(tmp_path: Path) -> None:
+    refused = ConfigError("cannot read gpud.toml: Permission denied")
+    refused.__cause__ = PermissionError()
+    finding = check_settings(tmp_path, refused)
+    assert (finding.verdict, finding.fix) == (UNKNOWN, "sudo gpud doctor")
+    wrong = ConfigError("gpud.toml: unknown key x")
+    expect(check_settings(tmp_path, wrong), PROBLEM, "unknown key x")
+
+
+# alert sinks
+
+
+def check_sinks(tree: Path, files: dict[str, str] = WSL2, **keys: Any) -> Finding:
+    finding = alerts.look(machine(tree, files, settings={"alerts": Alerts(**keys)}))
+    assert SECRET not in f"{finding.evidence} {finding.fix}"
+    return finding
+
+
+def put(path: Path, text: str, mode: int | None) -> None:
+    if mode is not None:
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(text)
+        path.chmod(mode)
+
+
+@pytest.mark.parametrize(
+    ("mode", "verdict", "words"),
+    [(None, PROBLEM, "not there"), (0o644, ADVICE, "open to everybody"), (0o640, OK, "token is")],
+)
+def test_the_token_of_each_webhook_is_there_and_not_for_everybody(
+    mode: int | None, verdict: Verdict, words: str, tmp_path: Path
+) -> None:
+    put(tmp_path / "first", SECRET, 0o600)
+    put(tmp_path / "token", SECRET, mode)
+    urls = (f"https://a.example/{SECRET}", "https://b.example/")
+    files = ("/first", "/token")
+    finding = check_sinks(tmp_path, webhook_urls=urls, webhook_credentials_file=files)
+    expect(finding, verdict, words, "the webhook's token is in /first")
+
+
+@pytest.mark.parametrize(
+    ("mode", "folder_mode", "verdict", "words"),
+    [
+        (None, 0o755, PROBLEM, "not there"),
+        (0o644, 0o755, PROBLEM, "not executable"),
+        (0o777, 0o755, PROBLEM, "replaced by others"),
+        (0o755, 0o777, PROBLEM, "/share has mode 0777"),
+        (0o755, 0o755, OK, "/share/hook"),
+    ],
+)
+def test_the_command_is_executable_and_only_its_owner_can_replace_it(
+    mode: int | None, folder_mode: int, verdict: Verdict, words: str, tmp_path: Path
+) -> None:
+    tmp_path.chmod(0o755)
+    put(tmp_path / "share/hook", "#!/bin/sh\n", mode)
+    if mode is not None:
+        (tmp_path / "share").chmod(folder_mode)
+    expect(check_sinks(tmp_path, command=("/share/hook", SECRET)), verdict, words)
+
+
+def test_the_other_sinks_have_what_they_need(tmp_path: Path) -> None:
+    assert check_sinks(tmp_path / "none").verdict is OK
+    expect(check_sinks(tmp_path / "a", toast=True), OK, "interop")
+    off = {name: text for name, text in WSL2.items() if "binfmt" not in name}
+    expect(check_sinks(tmp_path / "b", off, toast=True), PROBLEM, "cannot be started")
+    expect(check_sinks(tmp_path / "c", LINUX, toast=True), PROBLEM, "no Windows")
+    expect(check_sinks(tmp_path, apprise_urls=(f"ntfy://{SECRET}",)), OK, "Apprise to 1 address")
+    expect(check_sinks(tmp_path, apprise_urls=(SECRET,)), UNKNOWN, "names no service")
+
+
+def test_the_agents_report_of_its_sinks_is_passed_on(tmp_path: Path) -> None:
+    health = {"alerts": {"level": 1, "detail": "webhook: host: nobody listens", "fix": "start it"}}
+    finding = alerts.look(machine(tmp_path, WSL2, agent={"health": health}))
+    expect(finding, ADVICE, "nobody listens")
+    assert finding.fix == "start it"
