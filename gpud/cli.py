@@ -34,7 +34,6 @@ from gpud.place import (
     Place,
     as_the_agent,
     as_the_caller,
-    command_as_the_agent,
     default_home,
     document,
     legible,
@@ -287,11 +286,11 @@ def _capture(given: argparse.Namespace, place: Place) -> int:
     settings, _ = place.settings_or_defaults()
     from gpud.agent.capture import command
 
+    if not as_the_caller(settings, place):
+        fix = "run it as an ordinary user, without sudo"
+        raise GpudError("gpud capture does not run as root", fix=fix)
     request = command.Request(given.output, programs=given.with_programs)
-    if as_the_caller(settings, place):
-        return command.run(settings, place.config, request)
-    words = ["capture", "-o", command.STDOUT, *["--with-programs"][: given.with_programs]]
-    return command.run_as_another(command_as_the_agent(settings, place, *words), request)
+    return command.run(settings, place.config, request)
 
 
 def _gpus(given: argparse.Namespace, place: Place) -> int:

@@ -145,21 +145,6 @@ def as_the_caller(settings: Settings, place: Place) -> bool:
     return True
 
 
-def command_as_the_agent(settings: Settings, place: Place, *words: str) -> list[str]:
-    """Give the command line that runs a verb of gpud as the user the agent runs as; for root.
-
-    Errors: ``ConfigError`` for an agent.user that the agent cannot run as.
-    """
-    from gpud.root import agent
-
-    user = agent.choose_user(settings, {})
-    line = [sys.executable, "-I", "-m", "gpud.root.drop", "--user", user.pw_name if user else ""]
-    for need in sorted(_needed(settings, place)):
-        line += ["--need", str(need)]
-    line += ["--", sys.executable, "-I", "-m", "gpud", "--home", settings.home]
-    return [*line, "--config", str(place.config), *words]
-
-
 def _needed(settings: Settings, place: Place) -> set[Path]:
     """List the directories that gpud has to reach as whomever it runs."""
     needed = {Path(gpud.__file__).resolve().parent.parent, Path(sys.prefix), Path(sys.base_prefix)}

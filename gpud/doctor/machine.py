@@ -207,6 +207,14 @@ class Machine:
                 except Unreadable:
                     continue  # it ended, or is hidden from us
 
+    def account(self, path: str, name: str) -> list[str] | None:
+        """Return the fields of a user or group in ``/etc/passwd`` or ``/etc/group``."""
+        for line in (self.text(path) or "").splitlines():
+            fields = line.split(":")
+            if fields[0] == name and len(fields) >= len(("name", "password", "uid", "gid")):
+                return fields
+        return None
+
     def program(self, name: str) -> str | None:
         """Find a program on the system's own PATH, which is root's and not the person's."""
         for directory in PATH.split(":"):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import pwd
 import subprocess
 import sys
 from dataclasses import replace
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from gpud.core.capture import Capture
     from tests.captures.replay import Replayed
 
+NOBODY = pwd.getpwnam("nobody").pw_uid
 GPUD = (sys.executable, "-I", "-m", "gpud")
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="needs root: it makes devices")
 
@@ -37,14 +39,14 @@ def recorded(machine: Replayed, folder: Path, *words: str) -> subprocess.Complet
         lines += [f"[{name}]", *(f"{key} = {json.dumps(value)}" for key, value in values.items())]
     config = folder / "gpud.toml"
     config.write_text("\n".join(lines) + "\n")
-    folder.chmod(0o755)  # root records as the agent's user
+    folder.chmod(0o755)
     return subprocess.run(
         [*GPUD, "--home", folder / "home", "--config", config, "capture", *words],
         capture_output=True,
         check=False,
         timeout=60,
         cwd=folder,
-        env={"PATH": "/usr/bin:/bin", "LANG": "C.UTF-8"},
+        env={"PATH": "/usr/bin:/bin", "LANG": "C.UTF-8", "SUDO_UID": str(NOBODY)},
     )
 
 

@@ -1,4 +1,4 @@
-"""``gpud capture``: the verb, the file it makes and what it says about it."""
+"""``gpud capture``: the file it makes, and its summary of what is in the file."""
 
 from __future__ import annotations
 
@@ -7,11 +7,8 @@ import json
 import os
 import pwd
 import re
-import select
 import socket
-import subprocess
 import sys
-import tempfile
 import time
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -19,26 +16,22 @@ from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
 from gpud.agent.capture import record
-from gpud.core.capture import LARGEST, encode
+from gpud.core.capture import encode
 from gpud.core.errors import GpudError
 from gpud.core.scrub import Known, scrubbed
 from gpud.core.text import escaped
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Mapping
 
     from gpud.core.capture import Capture
     from gpud.core.scrub import Kind
     from gpud.core.settings import Settings
 
-STDOUT = "-"
 PERSON = ("USER", "LOGNAME", "SUDO_USER", "USERNAME")
 """Variables that name people, whose names are taken out of a capture."""
-ENVIRONMENT = {"PATH": "/usr/local/bin:/usr/bin:/bin", "LANG": "C.UTF-8"}
 OWN_FILES = frozenset({"wsl.conf", ".wslconfig"})
 """What people write themselves, and may have put anything into."""
-MOST_WORDS = 64 << 10
-"""Bytes that root shows of what that process writes to stderr."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,74 +51,20 @@ def run(settings: Settings, config: Path, request: Request) -> int:
     with _opened(path) as file:
         _say("asking this machine, which takes up to half a minute ...")
         made = asyncio.run(record.record(record.Asked(settings, config, smi=request.programs)))
-        clean, counts = scrubbed(made, _known())
-        file.write(_harmless(encode(clean), file))
+        clean, counts = scrubbed(made, _names())
+        file.write(_printable(encode(clean), file))
         file.flush()
     for line in _summary(clean, counts, path, programs=request.programs):
         _say(line)
     return 0
 
 
-def run_as_another(command: Sequence[str], request: Request) -> int:
-    """Let a process of an ordinary user record this machine, and keep the file; for root.
-
-    Errors: ``GpudError`` as in ``run``, and when that process fails.
-    """
-    path = _path(request.output)
-    env = {name: os.environ[name] for name in PERSON if name in os.environ} | ENVIRONMENT
-    with _opened(path) as file, tempfile.TemporaryFile() as made:
-        code = _ended(command, made, env)
-        if code != 0:
-            raise GpudError(
-                f"the capture failed: its process ended with {code}",
-                fix="the lines above say why; or run `gpud capture` as an ordinary user",
-            )
-        made.seek(0)
-        file.write(_harmless(made.read(LARGEST), file))
-    if path is not None:
-        _say(_yours(path))
-    return 0
-
-
-def _harmless(document: bytes, file: BinaryIO) -> bytes:
+def _printable(document: bytes, file: BinaryIO) -> bytes:
     """Escape all but ASCII for a terminal, as JSON does it; a file has the bytes as they are."""
     if not file.isatty():
         return document
     text = document.decode(errors="replace")
     return re.sub(r"[^\n -~]", lambda found: json.dumps(found[0])[1:-1], text).encode()
-
-
-def _ended(command: Sequence[str], stdout: BinaryIO, env: Mapping[str, str]) -> int:
-    """Run a process that has nothing of this terminal, show its stderr, and give its status.
-
-    What else its user runs may take any descriptor of it (``pidfd_getfd``), and may hold the pipe
-    open: the end of the process counts, not the end of what it writes.
-    """
-    with subprocess.Popen(
-        command,
-        stdin=subprocess.DEVNULL,
-        stdout=stdout,
-        stderr=subprocess.PIPE,
-        cwd="/",
-        env=env,
-        start_new_session=True,
-    ) as process:
-        assert process.stderr is not None  # noqa: S101  # asked for above
-        words, end, left = process.stderr.fileno(), os.pidfd_open(process.pid), MOST_WORDS
-        try:
-            while left and words in select.select([words, end], [], [])[0]:
-                if not (data := os.read(words, min(left, 4096))):
-                    break
-                left -= len(data)
-                text = escaped(data.decode(errors="replace"), lines=True)
-                print(text, end="", file=sys.stderr, flush=True)
-            process.stderr.close()  # one that writes more than is shown ends of it
-            return process.wait()
-        except BaseException:  # Ctrl-C, which does not reach its session
-            process.kill()
-            raise
-        finally:
-            os.close(end)
 
 
 @contextmanager
@@ -152,12 +91,12 @@ def _opened(path: Path | None) -> Iterator[BinaryIO]:
 
 
 def _path(output: str | None) -> Path | None:
-    if output == STDOUT:
+    if output == "-":
         return None
     return Path(output or time.strftime("gpud-capture-%Y%m%d-%H%M%S.json"))
 
 
-def _known() -> Known:
+def _names() -> Known:
     """Name this machine and the person who asked."""
     host = socket.gethostname()
     people = {os.environ.get(name, "") for name in PERSON}
@@ -189,12 +128,8 @@ def _summary(
     if own:
         lines.append(f"kept as you wrote it, less those names: {', '.join(sorted(set(own)))}")
     if path is not None:
-        lines.append(_yours(path))
+        lines.append(f"{path} is yours: read it before you share it")
     return lines
-
-
-def _yours(path: Path) -> str:
-    return f"{path} is yours: read it before you share it"
 
 
 def _say(line: str) -> None:

@@ -9,12 +9,12 @@ from __future__ import annotations
 import json
 import os
 import re
-import stat
 import sys
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from gpud import regular_file
 from gpud.core import exposure, power, wsl
 from gpud.core.advice import CONTAINER_MARKS
 
@@ -114,17 +114,11 @@ def _names(root: Path, path: str) -> list[str]:
 
 
 def _text(root: Path, path: str, flags: int = 0) -> str | None:
-    """Read the beginning of a regular file without ever waiting for a writer."""
-    flags |= os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
+    """Read the beginning of a regular file; None if there is none."""
     try:
-        descriptor = os.open(_at(root, path), flags)
+        return regular_file.read(_at(root, path), LARGEST, flags).decode(errors="replace")
     except OSError:
         return None
-    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-        os.close(descriptor)
-        return None
-    with os.fdopen(descriptor, "rb") as file:
-        return file.read(LARGEST).decode(errors="replace")
 
 
 if __name__ == "__main__":

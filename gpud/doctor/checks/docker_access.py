@@ -32,14 +32,14 @@ def look(machine: Machine) -> Finding:
 
 
 def _denied(machine: Machine, person: Person) -> Finding:
-    gid, members = _group(machine)
-    if person.name not in members:
+    group = machine.account("/etc/group", "docker")
+    if group is None or person.name not in group[3].split(","):
         return advice(
             "you are not in group docker",
             f"sudo usermod -aG docker {person.name} (note that this equals root on this machine), "
             "then open a new terminal",
         )
-    if gid not in person.groups:
+    if group[2] not in map(str, person.groups):
         return advice(
             "you are in group docker, and this session began before that",
             "open a new terminal, or here: newgrp docker",
@@ -52,12 +52,3 @@ def _own_socket(machine: Machine, host: str) -> bool:
     path = host.removeprefix("unix://")
     own = os.path.realpath(docker.socket_path(machine))
     return path != host and os.path.realpath(machine.at(path)) == own
-
-
-def _group(machine: Machine) -> tuple[int | None, tuple[str, ...]]:
-    """Return number and members of group docker."""
-    for line in (machine.text("/etc/group") or "").splitlines():
-        name, _, gid, members, *_ = (*line.split(":"), "", "", "")
-        if name == "docker" and gid.isdecimal():
-            return int(gid), tuple(members.split(","))
-    return None, ()
