@@ -85,7 +85,7 @@ async def hung(hang: Hang, library: Path) -> Seen:
     )
     module = discovery.module(probes, hang.subject.name, ("SPEC", "run"))
     assert not isinstance(module, str)
-    spec = replace(module.SPEC, budget_s=1.0)
+    spec = replace(module.SPEC, budget_s=4.0)  # by then the child's own alarm has rung
     job = Job(
         hang.subject.name,
         gpu=GPU,

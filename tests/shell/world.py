@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import pty
 import select
 import shutil
 import subprocess
@@ -175,15 +174,23 @@ class World:
         )
 
 
+END = "\0the end\0"
+
+
 class Terminal:
     """A shell on a terminal of its own, as a person has it."""
 
     def __init__(self, world: World, *command: str, environ: dict[str, str] | None = None) -> None:
         line = world.argv(*command)
         self.said = ""
-        self.pid, self.master = pty.fork()
+        # With no slave left open, what the shell wrote last can be lost: Linux may report the
+        # hang-up before it has moved the bytes to the master.
+        self.master, self.slave = os.openpty()
+        self.pid = os.fork()
         if self.pid == 0:
             try:
+                os.close(self.master)
+                os.login_tty(self.slave)
                 os.execvpe(line[0], line, ENVIRONMENT | (environ or {}))
             finally:
                 os._exit(127)
@@ -209,17 +216,20 @@ class Terminal:
 
     def close(self) -> int:
         """Hang up, and give how the shell ended."""
-        with contextlib.suppress(OSError):
-            os.close(self.master)
+        for end in (self.slave, self.master):
+            with contextlib.suppress(OSError):
+                os.close(end)
         _, status = os.waitpid(self.pid, 0)
         return os.waitstatus_to_exitcode(status)
 
     def end(self) -> tuple[str, int]:
         """Read to the end, and give what came and the exit status."""
-        with contextlib.suppress(OSError):
-            while chunk := os.read(self.master, 65536):
-                self.said += chunk.decode("utf-8", "replace")
-        return self.said.replace("\r", ""), self.close()
+        shell = os.pidfd_open(self.pid)
+        while shell not in select.select([self.master, shell], [], [])[0]:
+            self.said += os.read(self.master, 65536).decode("utf-8", "replace")
+        os.close(shell)
+        os.write(self.slave, END.encode())
+        return self.expect(END), self.close()
 
 
 @contextlib.contextmanager
