@@ -76,7 +76,7 @@ from gpud.core.sample import (
 )
 from gpud.core.snapshot import Snapshot, StoreSize
 from gpud.core.stats import LATENCY_BOUNDS_S
-from gpud.core.streams import StreamKey
+from gpud.core.stream_key import StreamKey
 from gpud.core.telemetry import Answer
 from tests import standings
 

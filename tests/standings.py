@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from gpud.core.detector import Alarm, Effect, Kind, Standing, State, Verdict
 from gpud.core.sample import Unit
-from gpud.core.streams import StreamKey
+from gpud.core.stream_key import StreamKey
 
 OF = {
     "launch": ("submit", Unit.SECONDS),

@@ -27,7 +27,7 @@ from gpud.core.presence import Expected
 from gpud.core.proc import start_ticks
 from gpud.core.sample import Unit
 from gpud.core.snapshot import Snapshot
-from gpud.core.streams import StreamKey
+from gpud.core.stream_key import StreamKey
 from tests import serving
 from tests.term.windows import gpud as command
 from tests.term.windows import window

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from gpud.core.sample import Condition
-    from gpud.core.streams import StreamKey
+    from gpud.core.stream_key import StreamKey
 
 _UNFLAGGED: Final = ("[]", "[]")
 _UNFLAGGED_OR_SLOW: Final = ("[]", f'["{Flag.LOW.value}"]')

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gpud.agent import plainfile
-from gpud.core import advice, gate, wsl
+from gpud.core import advice, wsl
 from gpud.core.advice import CONTAINER_MARKS
 from gpud.core.clock import Instant
 from gpud.core.skipwords import GPU_WORK_BEGINS
@@ -44,7 +44,9 @@ def gpu_from(settings: Settings, known: Mapping[str, str], now: Instant) -> Inst
     """Give when GPU work may begin, None for at once; ``known`` are the facts of this machine."""
     if advice.of(known) is not advice.Platform.WSL2:
         return None
-    rest_s = gate.boot_rest_s(settings.gate, _text(Path(settings.sysroot, "proc/uptime")))
+    rest_s = wsl.boot_rest_s(
+        settings.gate.boot_grace_s, _text(Path(settings.sysroot, "proc/uptime"))
+    )
     return Instant(now.wall_s + rest_s, now.mono_s + rest_s) if rest_s else None
 
 

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
     from gpud.core.judging import Decided, Settled
-    from gpud.core.streams import StreamKey
+    from gpud.core.stream_key import StreamKey
 
 CONTEXTS: Final = "contexts"
 STREAM: Final = "stream:"

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from gpud.core.clock import Instant
     from gpud.core.sample import Failure, Sample
     from gpud.core.snapshot import ProbeKey, ProbeState, Snapshot
-    from gpud.core.streams import StreamKey
+    from gpud.core.stream_key import StreamKey
     from gpud.core.telemetry import Telemetry
 
 

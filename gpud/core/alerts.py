@@ -13,7 +13,7 @@ from enum import StrEnum
 from typing import Final
 
 from gpud.core.sample import Unit
-from gpud.core.streams import StreamKey
+from gpud.core.stream_key import StreamKey
 
 RUNBOOKS: Final = "/runbooks"
 """Below gpud's own address: docs/runbooks has a page by the name of each alert."""

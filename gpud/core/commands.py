@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from gpud.core.sample import Condition
-    from gpud.core.streams import StreamKey
+    from gpud.core.stream_key import StreamKey
 
 BASELINE_ACCEPTED: Final = "baseline_accepted"  # what is now is normal
 BASELINE_RESET: Final = "baseline_reset"  # forget what was normal, and learn anew

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from gpud.core.report import RootReport
     from gpud.core.sample import Flag, Inventory, ProbeSpec, RunReport, Skip, Unit
     from gpud.core.snapshot import StoreSize
-    from gpud.core.streams import StreamKey
+    from gpud.core.stream_key import StreamKey
     from gpud.core.telemetry import Answer
 
 

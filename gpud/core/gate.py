@@ -74,19 +74,6 @@ Answer: TypeAlias = Go | Wait | Skip
 """A ``Skip`` is the answer no, by its reason."""
 
 
-def boot_rest_s(gate: Gate, uptime: str | None) -> float:
-    """Give the seconds until GPU work may begin in a WSL2 whose /proc/uptime reads ``uptime``.
-
-    Right after its start WSL2's GPU is not ready, and a CUDA call may hang or spoil it for the life
-    of the virtual machine. An age that is not known holds nothing back.
-    """
-    try:
-        age_s = float((uptime or "").split()[0])
-    except (IndexError, ValueError):
-        return 0.0
-    return max(gate.boot_grace_s - age_s, 0.0) if age_s >= 0 else 0.0
-
-
 def decide(gate: Gate, asked: Asked, seen: Conditions, moment: Moment) -> Answer:
     """Let a run start, have it wait for a better moment, or leave it out this time.
 

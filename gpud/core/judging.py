@@ -25,7 +25,8 @@ if TYPE_CHECKING:
     from gpud.core.commands import Command
     from gpud.core.contexts import Difference
     from gpud.core.detector import Alarm, Parameters, Standing, Verdict
-    from gpud.core.streams import Figures, StreamKey
+    from gpud.core.stream_key import StreamKey
+    from gpud.core.streams import Figures
 
 
 class Stream(msgspec.Struct, forbid_unknown_fields=True):

@@ -9,7 +9,7 @@ from gpud.core.text import escaped
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from gpud.core.streams import StreamKey
+    from gpud.core.stream_key import StreamKey
 
 WORDS: Final[Mapping[tuple[str, str], str]] = {
     ("launch", "submit"): "submission latency",

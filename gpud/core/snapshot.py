@@ -38,7 +38,7 @@ if TYPE_CHECKING:
         Sample,
         Unit,
     )
-    from gpud.core.streams import StreamKey
+    from gpud.core.stream_key import StreamKey
 
 ALLOWANCE_S: Final = 30.0
 """Beyond the intervals: a busy machine is late."""

@@ -10,7 +10,7 @@ from gpud.core.snapshot import ProbeKey
 if TYPE_CHECKING:
     from gpud.core.detector import Standing
     from gpud.core.snapshot import Snapshot
-    from gpud.core.streams import StreamKey
+    from gpud.core.stream_key import StreamKey
 
 
 class Place(NamedTuple):

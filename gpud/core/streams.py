@@ -10,6 +10,7 @@ import msgspec
 from gpud.core.detector import Direction, Observation
 from gpud.core.errors import WireError
 from gpud.core.sample import Backend, Unit
+from gpud.core.stream_key import StreamKey
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -22,26 +23,6 @@ JUDGED: Final = {
     for unit in (Unit.SECONDS, Unit.BYTES_PER_SECOND, Unit.FLOPS_PER_SECOND)
 }
 """Which way is good. A crossover is not judged: it moves in steps, and with the CPU as well."""
-
-
-@dataclass(frozen=True, slots=True)
-class StreamKey:
-    """Names one stream.
-
-    ``gpu`` is a UUID, None for the CPU. Whether runs are cold or warm is part of ``mode``. Figures
-    of two ``version``s of a probe's method never compare, nor do those on mains and on battery.
-    """
-
-    gpu: str | None
-    probe: str
-    mode: str
-    version: int = 1
-    on_battery: bool = False
-
-    def __str__(self) -> str:
-        """Name it for logs: "launch submit on GPU-...", "cpu_call call on the CPU"."""
-        place = "the CPU" if self.gpu is None else self.gpu
-        return f"{self.probe} {self.mode} on {place}{', on battery' if self.on_battery else ''}"
 
 
 @dataclass(frozen=True, slots=True)

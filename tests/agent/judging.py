@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from gpud.core.detector import Standing
     from gpud.core.sample import Condition, Flag
-    from gpud.core.streams import StreamKey
+    from gpud.core.stream_key import StreamKey
 
 FIRST_S = 1_760_000_000.0
 MINUTE_S = 60.0

@@ -24,7 +24,8 @@ from gpud.core.detector import Parameters, State
 from gpud.core.events import InventoryTaken, ProbesListed
 from gpud.core.health import Level
 from gpud.core.sample import Backend, Flag, Inventory, Pace, ProbeSpec, Unit
-from gpud.core.streams import StreamKey, key
+from gpud.core.stream_key import StreamKey
+from gpud.core.streams import key
 from tests.agent.judging import FIRST_S, World, gpu, life
 
 if TYPE_CHECKING:

@@ -163,27 +163,6 @@ some_conditions = st.builds(
 )
 
 
-@pytest.mark.parametrize(
-    ("uptime", "rest_s"),
-    [
-        ("10.00 1.00\n", 50.0),
-        ("59.50 1.00\n", 0.5),
-        ("60.00 1.00\n", 0.0),
-        ("7200.00 1.00\n", 0.0),
-        ("", 0.0),
-        ("nan 1.00\n", 0.0),
-        ("-5 1.00\n", 0.0),
-        ("a while", 0.0),
-        (None, 0.0),
-    ],
-)
-def test_gpu_work_waits_for_the_age_of_the_virtual_machine(
-    uptime: str | None, rest_s: float
-) -> None:
-    assert gate.boot_rest_s(Gate(), uptime) == rest_s
-    assert gate.boot_rest_s(Gate(boot_grace_s=0), uptime) == 0.0
-
-
 some_gates = st.builds(
     Gate,
     busy_ratio=ratios,

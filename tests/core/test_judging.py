@@ -15,7 +15,8 @@ from gpud.core.detector import Kind, Parameters, State
 from gpud.core.errors import WireError
 from gpud.core.judging import Judging, SharedState
 from gpud.core.sample import Flag, Unit
-from gpud.core.streams import Figures, StreamKey
+from gpud.core.stream_key import StreamKey
+from gpud.core.streams import Figures
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

@@ -9,8 +9,8 @@ from gpud.agent.status import document
 from gpud.core.detector import Effect, Kind, State
 from gpud.core.events import Judged
 from gpud.core.fold import fold
+from gpud.core.stream_key import StreamKey
 from gpud.core.stream_lines import MOST, lines
-from gpud.core.streams import StreamKey
 from tests import snapshots, standings
 
 if TYPE_CHECKING:

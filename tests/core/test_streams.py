@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from gpud.core.detector import Observation
 from gpud.core.errors import WireError
 from gpud.core.sample import Backend, Failure, Flag, Reason, RunReport, Unit
-from gpud.core.streams import StreamKey, figures, key, named, observations
+from gpud.core.stream_key import StreamKey
+from gpud.core.streams import figures, key, named, observations
 from tests import snapshots
 
 KEYS = st.builds(

@@ -1,11 +1,12 @@
-"""Where drives of Windows are, by the list of mounts."""
+"""Drives of Windows by the list of mounts, and when GPU work may begin."""
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpud.core.wsl import drives
+from gpud.core.wsl import boot_rest_s, drives
 
 MOUNTS = (
     "none /usr/lib/wsl/drivers 9p ro,aname=drivers 0 0\n"
@@ -34,3 +35,24 @@ def test_drives_may_be_mounted_elsewhere() -> None:
 @given(st.text(), st.sampled_from(["/mnt", "", "/"]))
 def test_whatever_the_list_says_c_is_looked_for(mounts: str, root: str) -> None:
     assert drives(mounts, root)[0] == f"{root}/c"
+
+
+@pytest.mark.parametrize(
+    ("uptime", "rest_s"),
+    [
+        ("10.00 1.00\n", 50.0),
+        ("59.50 1.00\n", 0.5),
+        ("60.00 1.00\n", 0.0),
+        ("7200.00 1.00\n", 0.0),
+        ("", 0.0),
+        ("nan 1.00\n", 0.0),
+        ("-5 1.00\n", 0.0),
+        ("a while", 0.0),
+        (None, 0.0),
+    ],
+)
+def test_gpu_work_waits_for_the_age_of_the_virtual_machine(
+    uptime: str | None, rest_s: float
+) -> None:
+    assert boot_rest_s(60.0, uptime) == rest_s
+    assert boot_rest_s(0.0, uptime) == 0.0

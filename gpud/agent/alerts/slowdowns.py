@@ -18,7 +18,7 @@ from gpud.core.causes import CPU, DRIVER, MACHINE, OF_THE_DRIVER
 from gpud.core.detector import Alarm, Kind
 from gpud.core.detector.siblings import SLACK_S, alike, confirmed
 from gpud.core.sample import Unit
-from gpud.core.streams import StreamKey
+from gpud.core.stream_key import StreamKey
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable

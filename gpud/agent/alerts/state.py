@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from gpud.core.detector import Standing
     from gpud.core.judging import Decided, Judging
     from gpud.core.snapshot import Snapshot
-    from gpud.core.streams import StreamKey
+    from gpud.core.stream_key import StreamKey
 
 TICK_S: Final = 1.0
 RETRY_S: Final = 5.0

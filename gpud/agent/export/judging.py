@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from gpud.core.detector import Standing
     from gpud.core.snapshot import ProbeState, Snapshot
     from gpud.core.standings import Place
-    from gpud.core.streams import StreamKey
+    from gpud.core.stream_key import StreamKey
 
 LABELS = ("gpu", "probe", "mode")
 BASELINES = {

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from gpud.core.commands import Command
     from gpud.core.detector import Parameters
     from gpud.core.judging import Taken
-    from gpud.core.streams import StreamKey
+    from gpud.core.stream_key import StreamKey
 
 LEARN_S: Final = 3 * 86400.0
 """So far back are runs evaluated where no state is left: a reference is of 17 hours."""

@@ -38,7 +38,8 @@ if TYPE_CHECKING:
     from gpud.core.commands import Choice
     from gpud.core.detector import Parameters, Standing
     from gpud.core.judging import Decided, Settled, Taken
-    from gpud.core.streams import Figures, StreamKey
+    from gpud.core.stream_key import StreamKey
+    from gpud.core.streams import Figures
 
 RETRY_S: Final = 5.0
 """How soon a history that could not be read or written is tried again."""

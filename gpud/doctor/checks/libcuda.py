@@ -9,8 +9,8 @@ from dataclasses import asdict
 from gpud.core import wire
 from gpud.core.advice import Situation
 from gpud.core.errors import WireError
-from gpud.core.gate import boot_rest_s
 from gpud.core.sample import Inventory, Job
+from gpud.core.wsl import boot_rest_s
 from gpud.doctor import libraries
 from gpud.doctor.finding import Finding, advice, combined, ok, problem, unknown
 from gpud.doctor.libraries import LibraryFiles
@@ -45,7 +45,9 @@ def _offered(machine: Machine, library: LibraryFiles) -> Finding:
 
 def _asked(machine: Machine, library: LibraryFiles) -> Finding:
     """Ask a probe child, which makes no context."""
-    if machine.wsl == "2" and boot_rest_s(machine.settings.gate, machine.text("/proc/uptime")):
+    if machine.wsl == "2" and boot_rest_s(
+        machine.settings.gate.boot_grace_s, machine.text("/proc/uptime")
+    ):
         grace_s = machine.settings.gate.boot_grace_s
         return unknown(f"not asked in the first {grace_s:g} s of WSL", "ask again in a minute")
     settings = machine.settings

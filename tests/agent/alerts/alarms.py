@@ -6,7 +6,7 @@ from gpud.agent.alerts.slowdowns import Finding
 from gpud.core.alerts import Cause
 from gpud.core.detector import Alarm, Effect, Kind, Standing
 from gpud.core.sample import Unit
-from gpud.core.streams import StreamKey
+from gpud.core.stream_key import StreamKey
 
 NOW_S = 1_763_000_000.0
 HOUR_S = 3600.0

@@ -12,7 +12,7 @@ from gpud.core.headline import began_s
 from gpud.core.markup import Html, el, joined, text
 from gpud.core.probewords import figure_of, name_of
 from gpud.core.stats import compared, human
-from gpud.core.streams import StreamKey
+from gpud.core.stream_key import StreamKey
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

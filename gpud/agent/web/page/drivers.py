@@ -13,7 +13,7 @@ from gpud.core.markup import Child, Html, el, joined, text
 from gpud.core.probewords import figure_of, rank
 from gpud.core.standingwords import slowdown
 from gpud.core.stats import compared
-from gpud.core.streams import StreamKey
+from gpud.core.stream_key import StreamKey
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -39,7 +39,7 @@ from gpud.core.sample import (
     Unit,
 )
 from gpud.core.snapshot import Snapshot, StoreSize
-from gpud.core.streams import StreamKey
+from gpud.core.stream_key import StreamKey
 from gpud.core.telemetry import Answer
 from tests import snapshots
 from tests.agent.web.page.measured import BIG, MEDIANS, crossed, run, specs
