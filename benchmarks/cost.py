@@ -25,7 +25,7 @@ from gpud.core.sections import Schedule
 from tests.standins.build import build_libcuda, build_libnvml
 
 CHILD = (sys.executable, "-I", "-m", "gpud.child")
-HELPER = (sys.executable, "-I", "-m", "gpud.agent.nvml")
+HELPER = (sys.executable, "-I", "-m", "gpud.agent.telemetry.nvml")
 COLLECTIONS = 200
 GPU_BUDGET, CPU_BUDGET = 0.1, 0.5  # percent
 LAPTOP = """

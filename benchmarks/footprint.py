@@ -18,7 +18,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 from benchmarks.cost import LAPTOP
 from benchmarks.history import DAY_S, MODES, lived, templates
 from benchmarks.start import rss_mb
-from gpud.agent.store import Store
+from gpud.agent.history.store import Store
 from tests.e2e.program import Program, cuda, nvml, program, until
 
 AGENT_MB, ROOT_MB = 64, 40

@@ -28,13 +28,13 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from starlette.datastructures import QueryParams
 
-from gpud.agent import charts, reader, rolluprows
-from gpud.agent.historyrows import runs_after
-from gpud.agent.serve.exporting import RUNS_AT_ONCE
-from gpud.agent.store import FILE, Run, Store
-from gpud.agent.wanted import Wanted
-from gpud.agent.web.api.history import parsed
-from gpud.agent.web.response import Body
+from gpud.agent.history import charts, reader, rolluprows
+from gpud.agent.history.historyrows import runs_after
+from gpud.agent.history.store import FILE, Run, Store
+from gpud.agent.history.wanted import Wanted
+from gpud.agent.serve.api.history import parsed
+from gpud.agent.serve.http.response import Body
+from gpud.agent.serve.local.exporting import RUNS_AT_ONCE
 from gpud.core import stats
 from gpud.core.sample import Backend, Device, RunReport, Unit
 from tests import snapshots

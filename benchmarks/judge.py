@@ -32,13 +32,13 @@ import structlog
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from gpud.agent.alerts.state import AlertState
-from gpud.agent.board import Board
+from gpud.agent.history.store import FILE, History, Run
+from gpud.agent.regression.detector import Parameters
 from gpud.agent.regression.service import Regression
-from gpud.agent.store import FILE, History, Run
+from gpud.agent.state.board import Board
+from gpud.agent.state.snapshot import Snapshot
 from gpud.core.clock import Instant
-from gpud.core.detector import Parameters
 from gpud.core.sample import Backend, Device, Flag, RunReport, Sample, Unit
-from gpud.core.snapshot import Snapshot
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -20,21 +20,21 @@ from typing import TYPE_CHECKING
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from gpud.agent.export.collector import SnapshotCollector
-from gpud.agent.export.exposition import Format
-from gpud.core.events import InventoryTaken, RunFinished, SourceAnswered
-from gpud.core.fold import fold
+from gpud.agent.serve.metrics.collector import SnapshotCollector
+from gpud.agent.serve.metrics.exposition import Format
+from gpud.agent.state.events import InventoryTaken, RunFinished, SourceAnswered
+from gpud.agent.state.fold import fold
 from gpud.core.sample import Inventory
 from gpud.core.telemetry import Answer
 from tests import snapshots
-from tests.agent.scraping import OPENMETRICS, settings
+from tests.agent.serve.metrics.scraping import OPENMETRICS, settings
 from tests.e2e.program import cuda, nvml, only, program
 from tests.e2e.watching import scraping
 from tests.waiting import until
 
 if TYPE_CHECKING:
-    from gpud.agent.export.exposition import Texts
-    from gpud.core.snapshot import Snapshot
+    from gpud.agent.serve.metrics.exposition import Texts
+    from gpud.agent.state.snapshot import Snapshot
 
 BUDGET_MS, BUDGET_SERIES = 10, 500
 WALL_S, MONO_S = snapshots.NOW.wall_s, snapshots.NOW.mono_s

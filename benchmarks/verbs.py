@@ -19,8 +19,8 @@ from statistics import median
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from gpud.agent import rolluprows
-from gpud.agent.store import Store
+from gpud.agent.history import rolluprows
+from gpud.agent.history.store import Store
 from tests.histories import done, run
 from tests.term import homes
 from tests.term.windows import gpud, window

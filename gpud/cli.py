@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TextIO
 
 import gpud
-from gpud import portholder, settings_files, status
+from gpud import portholder, settings_files
 from gpud.arguments import parser
 from gpud.core import masking
 from gpud.core.errors import (
@@ -42,6 +42,7 @@ from gpud.place import (
     root_only,
     with_fixes,
 )
+from gpud.show import status
 
 if TYPE_CHECKING:
     import argparse

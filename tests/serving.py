@@ -12,23 +12,23 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, cast
 
-from gpud.agent import status
-from gpud.agent.launch import Launcher
-from gpud.agent.serve.actions import Actions
-from gpud.agent.serve.socket import SocketServer
-from gpud.agent.store import History
+from gpud.agent.history.store import History
+from gpud.agent.measure.launch import Launcher
+from gpud.agent.regression.commands import EVERYTHING, Choice
+from gpud.agent.serve.local.actions import Actions
+from gpud.agent.serve.local.socket import SocketServer
+from gpud.agent.state import status
+from gpud.agent.state.snapshot import Snapshot
 from gpud.core.clock import Instant
-from gpud.core.commands import EVERYTHING, Choice
 from gpud.core.proc import start_ticks
 from gpud.core.settings import SOCKET, Settings
-from gpud.core.snapshot import Snapshot
 from tests.waiting import until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from gpud.agent.serve.socket import Answering
-    from gpud.core.presence import Expected
+    from gpud.agent.serve.local.socket import Answering
+    from gpud.agent.state.presence import Expected
 
 NOW_S = 1_760_000_000.0
 

@@ -4,19 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from gpud.core import fields as catalogue
-from gpud.core.alerts import (
-    DRIVER_REGRESSION,
-    Alert,
-    Cause,
-    Evidence,
-    Severity,
-    SinkState,
-)
-from gpud.core.breaker import Standing, State
-from gpud.core.changes import Change
-from gpud.core.clock import Instant
-from gpud.core.events import (
+from gpud.agent.measure.breaker import Standing, State
+from gpud.agent.regression.changes import Change
+from gpud.agent.state.events import (
     AlertsChanged,
     BreakerChanged,
     CertificateRead,
@@ -37,9 +27,19 @@ from gpud.core.events import (
     StoreMeasured,
     TurnedAway,
 )
-from gpud.core.fold import fold
+from gpud.agent.state.fold import fold
+from gpud.agent.state.snapshot import Snapshot, StoreSize
+from gpud.core import fields as catalogue
+from gpud.core.alerts import (
+    DRIVER_REGRESSION,
+    Alert,
+    Cause,
+    Evidence,
+    Severity,
+    SinkState,
+)
+from gpud.core.clock import Instant
 from gpud.core.health import Level
-from gpud.core.refusals import Refused
 from gpud.core.report import (
     AgentReport,
     ContainerFigure,
@@ -74,10 +74,10 @@ from gpud.core.sample import (
     Skip,
     Unit,
 )
-from gpud.core.snapshot import Snapshot, StoreSize
 from gpud.core.stats import LATENCY_BOUNDS_S
 from gpud.core.stream_key import StreamKey
 from gpud.core.telemetry import Answer
+from gpud.show.refusals import Refused
 from tests import standings
 
 NOW = Instant(wall_s=1_700_000_100.0, mono_s=100.0)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gpud.core.detector import Alarm, Effect, Kind, Standing, State, Verdict
+from gpud.agent.regression.detector import Alarm, Effect, Kind, Standing, State, Verdict
 from gpud.core.sample import Unit
 from gpud.core.stream_key import StreamKey
 

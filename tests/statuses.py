@@ -5,17 +5,16 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
-from gpud import status
-from gpud.agent.status import document as made
-from gpud.core import gpu_table
-from gpud.core.events import SourceAnswered
-from gpud.core.fold import fold
+from gpud.agent.state.events import SourceAnswered
+from gpud.agent.state.fold import fold
+from gpud.agent.state.status import document as made
 from gpud.core.sample import Absent, Reading
 from gpud.core.telemetry import LEVELS, Answer
+from gpud.show import gpu_table, status
 from tests import snapshots
 
 if TYPE_CHECKING:
-    from gpud.core.snapshot import Snapshot
+    from gpud.agent.state.snapshot import Snapshot
 
 NOW_S = snapshots.NOW.wall_s
 CELL = dict(

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from gpud.core.http_settings import Http
-from tests.agent.web.armed import HASHED
+from tests.agent.serve.http.armed import HASHED
 from tests.e2e.program import as_nobody, program
 from tests.waiting import until
 

@@ -14,7 +14,7 @@ import pytest
 
 from gpud import settings_files
 from gpud.core.errors import ConfigError
-from tests.agent.web.armed import HASHED
+from tests.agent.serve.http.armed import HASHED
 from tests.e2e.program import as_nobody, only, program
 from tests.e2e.test_https import told
 from tests.test_cli import configured, gpud

@@ -9,14 +9,15 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from gpud import discovery, status
-from gpud.agent.status import document as made
+from gpud import discovery
+from gpud.agent.state.events import HealthSet
+from gpud.agent.state.fold import fold
+from gpud.agent.state.status import document as made
 from gpud.child import probes
-from gpud.core.events import HealthSet
-from gpud.core.fold import fold
-from gpud.core.headline import headline
 from gpud.core.health import Level
-from gpud.status.view import View, text
+from gpud.show import status
+from gpud.show.headline import headline
+from gpud.show.view import View, text
 from tests import snapshots
 from tests.statuses import NOW_S, full, line_with, plain, shown
 

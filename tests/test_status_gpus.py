@@ -6,10 +6,10 @@ import re
 
 import pytest
 
-from gpud.agent.status import document as made
-from gpud.core import gpu_table
+from gpud.agent.state.status import document as made
 from gpud.core.fields import FIELDS
 from gpud.core.sample import Absent, Reading
+from gpud.show import gpu_table
 from tests import snapshots
 from tests.statuses import CELL, NOW_S, answered, cells, full, line_with, read, shown
 

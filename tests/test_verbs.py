@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from gpud import arguments, cli
-from gpud.agent.store import Store
+from gpud.agent.history.store import Store
 from gpud.core.text import pasteable
 from tests import serving, snapshots
 from tests.histories import run

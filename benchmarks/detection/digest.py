@@ -10,8 +10,8 @@ import hashlib
 from typing import TYPE_CHECKING
 
 from benchmarks.detection.score import visible
-from gpud.core.detector import Detector, Direction, Observation
-from gpud.core.detector.batch import UNRECORDED
+from gpud.agent.regression.detector import Detector, Direction, Observation
+from gpud.agent.regression.detector.batch import UNRECORDED
 from gpud.core.sample import Flag
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from benchmarks.detection.made import Stream
-    from gpud.core.detector import Alarm, Effect, Standing, Verdict
+    from gpud.agent.regression.detector import Alarm, Effect, Standing, Verdict
 
 STANDING_EVERY = 25
 

@@ -16,57 +16,50 @@ import msgspec
 import structlog
 
 import gpud
-from gpud.agent import (
-    logs,
-    machineid,
-    platform,
-    recentruns,
-    retention,
-    rootstatus,
-    settingswatch,
-    status,
-    windows,
-)
+from gpud.agent import logs, platform
 from gpud.agent.alerts.delivery import Delivery
 from gpud.agent.alerts.sink import Context as SinkContext
 from gpud.agent.alerts.sink import configured
 from gpud.agent.alerts.state import AlertState
-from gpud.agent.board import Board
-from gpud.agent.boundary import Boundary
-from gpud.agent.changes import Watcher
-from gpud.agent.clocks import local_min, now
-from gpud.agent.conditions import Observer, on_battery
-from gpud.agent.export.collector import SnapshotCollector
-from gpud.agent.gatekeeper import Gatekeeper
-from gpud.agent.launch import Launcher
-from gpud.agent.pipeline import Pipeline
+from gpud.agent.history import retention
+from gpud.agent.history.store import History
+from gpud.agent.measure.boundary import Boundary
+from gpud.agent.measure.clocks import local_min, now
+from gpud.agent.measure.conditions import Observer, on_battery
+from gpud.agent.measure.gatekeeper import Gatekeeper
+from gpud.agent.measure.launch import Launcher
+from gpud.agent.measure.pipeline import Pipeline
+from gpud.agent.measure.schedule import Schedule
+from gpud.agent.regression.detector import Parameters
 from gpud.agent.regression.service import Regression
-from gpud.agent.schedule import Schedule
-from gpud.agent.serve.actions import Actions
-from gpud.agent.serve.socket import SocketServer
-from gpud.agent.store import History
-from gpud.agent.telemetry import collection
-from gpud.agent.telemetry.collection import Collection
-from gpud.agent.telemetry.source import Context
-from gpud.agent.web.api.routes import routes as api_routes
-from gpud.agent.web.app import app
-from gpud.agent.web.serving import HttpService
-from gpud.core import advice, clock, containers, presence
-from gpud.core.detector import Parameters
-from gpud.core.events import (
+from gpud.agent.serve.api.routes import routes as api_routes
+from gpud.agent.serve.http.app import app
+from gpud.agent.serve.http.serving import HttpService
+from gpud.agent.serve.local.actions import Actions
+from gpud.agent.serve.local.socket import SocketServer
+from gpud.agent.serve.metrics import machineid
+from gpud.agent.serve.metrics.collector import SnapshotCollector
+from gpud.agent.state import presence, recentruns, rootstatus, settingswatch, status
+from gpud.agent.state.board import Board
+from gpud.agent.state.changes import Watcher
+from gpud.agent.state.events import (
     BreakerChanged,
     ChildSpawned,
     ClockJumped,
     PlatformRead,
     ProgramStarted,
 )
-from gpud.core.facts import beside_a_run
+from gpud.agent.state.facts import beside_a_run
+from gpud.agent.state.snapshot import Snapshot
+from gpud.agent.telemetry import collection, windows
+from gpud.agent.telemetry.collection import Collection
+from gpud.agent.telemetry.source import Context
+from gpud.core import advice, clock, containers
 from gpud.core.sample import Pace
 from gpud.core.settings import GROUP, LOCK, SOCKET
-from gpud.core.snapshot import Snapshot
 
 if TYPE_CHECKING:
-    from gpud.agent.boundary import Work
+    from gpud.agent.measure.boundary import Work
     from gpud.core.settings import Settings
 
 TICK_S = 1.0

@@ -11,7 +11,7 @@ from gpud.agent import plainfile
 from gpud.core import advice, wsl
 from gpud.core.advice import CONTAINER_MARKS
 from gpud.core.clock import Instant
-from gpud.core.skipwords import GPU_WORK_BEGINS
+from gpud.show.skipwords import GPU_WORK_BEGINS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -64,7 +64,7 @@ def _from_helper(machine: Machine) -> MachineTelemetry:
     places = [machine.settings.nvml.library]
     if not places[0]:
         places = [str(machine.at(f"{WSL_LIBRARIES}/{LIBRARY}")), LIBRARY]
-    options = ["-I", "-m", "gpud.agent.nvml", f"--platform={machine.platform}"]
+    options = ["-I", "-m", "gpud.agent.telemetry.nvml", f"--platform={machine.platform}"]
     ended = machine.run([sys.executable, *options, *places], stdin="{}\n")
     if ended.code is None:
         fix = machine.fix(Situation.HUNG)

@@ -6,8 +6,8 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from gpud.core.dockerd import Activity
 from gpud.root import process
+from gpud.root.dockerd_facts import Activity
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -12,7 +12,7 @@ import socket
 import struct
 import time
 
-from gpud.core.dockerd import Api
+from gpud.root.dockerd_facts import Api
 
 LARGEST = 1024 * 1024
 

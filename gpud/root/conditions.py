@@ -7,8 +7,8 @@ import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from gpud.core.dockerd_causes import GONE_IS_ENOUGH, SUBJECTS, Cause, Watch
 from gpud.root import listeners, process
+from gpud.root.dockerd_causes import GONE_IS_ENOUGH, SUBJECTS, Cause, Watch
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

@@ -14,19 +14,19 @@ import structlog
 
 from gpud.core import wire
 from gpud.core.container_plan import Plan, Task, Word, begun, done, due
-from gpud.core.dockerd import Api
 from gpud.core.errors import WireError
 from gpud.core.report import Owner
 from gpud.core.sample import Failure, Reason
 from gpud.core.text import escaped
 from gpud.root.conditions import PATH
+from gpud.root.dockerd_facts import Api
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from gpud.core.dockerd import Seen
     from gpud.core.report import ContainersReport
     from gpud.core.settings import Settings
+    from gpud.root.dockerd_facts import Seen
 
 COMMAND = (sys.executable, "-I", "-m", "gpud.root.container_probe")
 LARGEST_WORD = 64 * 1024

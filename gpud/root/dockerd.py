@@ -15,18 +15,18 @@ from typing import TYPE_CHECKING
 
 import structlog
 
-from gpud.core import dockerd_rules as rules
-from gpud.core.dockerd import SOMEBODY, Action, Api, Containerd, Keeper, Seen
-from gpud.core.dockerd_causes import Exit
 from gpud.core.report import Owner, ProcessRef
 from gpud.root import activity, conditions, daemonconfig, files, listeners, process
+from gpud.root import dockerd_rules as rules
+from gpud.root.dockerd_causes import Exit
+from gpud.root.dockerd_facts import SOMEBODY, Action, Api, Containerd, Keeper, Seen
 from gpud.root.owner import MARK, Scene, marked, owner, suspects
 
 if TYPE_CHECKING:
-    from gpud.core.dockerd import Activity
-    from gpud.core.dockerd_causes import Cause
     from gpud.core.settings import Settings
     from gpud.root.daemonconfig import DaemonConfig
+    from gpud.root.dockerd_causes import Cause
+    from gpud.root.dockerd_facts import Activity
 
 log = structlog.get_logger()
 

@@ -10,8 +10,6 @@ from typing import TYPE_CHECKING, Any
 
 import gpud
 from gpud.core import wire
-from gpud.core.dockerd import OURS_TO_KEEP, WELL, Api, Containerd, Keeper, Seen, State
-from gpud.core.dockerd_causes import last_words
 from gpud.core.errors import WireError
 from gpud.core.report import (
     AgentReport,
@@ -23,11 +21,13 @@ from gpud.core.report import (
     RootReport,
 )
 from gpud.root import files, process
+from gpud.root.dockerd_causes import last_words
+from gpud.root.dockerd_facts import OURS_TO_KEEP, WELL, Api, Containerd, Keeper, Seen, State
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from gpud.core.dockerd_causes import Cause
+    from gpud.root.dockerd_causes import Cause
 
 BEAT_S = 5.0
 LONGEST_VERSION = 100

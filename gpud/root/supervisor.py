@@ -17,23 +17,23 @@ import structlog
 
 from gpud import discovery
 from gpud.core.backoff import Backoff
-from gpud.core.dockerd import Action, Api, Keeper, Limits, Seen, State
-from gpud.core.dockerd_step import step
 from gpud.core.errors import ConfigError
 from gpud.root import agent as agents
 from gpud.root import files, lock, logs, policies, process, report
 from gpud.root.ask import Ask
 from gpud.root.containers import Containers
 from gpud.root.dockerd import LARGEST_LOG, Dockerd
+from gpud.root.dockerd_facts import Action, Api, Keeper, Limits, Seen, State
+from gpud.root.dockerd_step import step
 from gpud.root.kernel_log import KernelLog
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from gpud.core import sections
-    from gpud.core.dockerd_causes import Exit
     from gpud.core.report import ProcessRef
     from gpud.core.settings import Settings
+    from gpud.root.dockerd_causes import Exit
 
 log = structlog.get_logger()
 

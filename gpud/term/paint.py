@@ -9,14 +9,14 @@ import os
 import shutil
 from typing import TYPE_CHECKING, Final
 
-from gpud.status.view import View
+from gpud.show.view import View
 from gpud.term import terminal
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
     from typing import TextIO
 
-    from gpud.status.view import Line
+    from gpud.show.view import Line
 
 _CODES: Final = {"bold": 1, "dim": 2, "red": 31, "green": 32, "yellow": 33, "blue": 34, "cyan": 36}
 _OFF: Final = "\x1b[0m"

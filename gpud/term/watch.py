@@ -15,10 +15,11 @@ import tty
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Final
 
-from gpud import portholder, status
+from gpud import portholder
 from gpud.core.errors import ConfigError, GpudError
 from gpud.place import legible
-from gpud.status.view import BAD, QUIET, Span, View, line
+from gpud.show import status
+from gpud.show.view import BAD, QUIET, Span, View, line
 from gpud.term import paint, terminal
 
 if TYPE_CHECKING:
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
     from types import FrameType
     from typing import Any
 
-    from gpud.status.view import Line
+    from gpud.show.view import Line
 
 ENTER: Final = "\x1b[?1049h\x1b[?25l\x1b[?7l\x1b[2J"
 """Another page, no cursor, and lines that are too long end at the edge."""

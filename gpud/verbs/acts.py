@@ -11,8 +11,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from gpud import judgement, verbs
-from gpud.core.commands import EVERYTHING, Choice
+from gpud import verbs
+from gpud.agent.regression.commands import EVERYTHING, Choice
 from gpud.core.errors import ConfigError, GpudError
 from gpud.core.requests import (
     AcceptRequest,
@@ -25,6 +25,7 @@ from gpud.core.requests import (
 )
 from gpud.core.text import escaped
 from gpud.place import document, legible
+from gpud.verbs import judgement
 
 if TYPE_CHECKING:
     import argparse

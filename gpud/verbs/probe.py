@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     import argparse
     from types import FrameType
 
-    from gpud.agent.launch import Launcher
+    from gpud.agent.measure.launch import Launcher
     from gpud.core.requests import AnswerLine
     from gpud.core.settings import Settings
 
@@ -46,7 +46,7 @@ def listing(given: argparse.Namespace) -> int:
 
     Errors: ``ConfigError`` for a name that is no probe.
     """
-    from gpud.agent.launch import Launcher
+    from gpud.agent.measure.launch import Launcher
     from gpud.agent.measure.session import named
 
     known, broken = asyncio.run(Launcher(None).specs())
@@ -102,8 +102,8 @@ def _measure(settings: Settings, request: ProbeRequest, progress: Progress) -> N
 
 async def _measure_here(settings: Settings, request: ProbeRequest, progress: Progress) -> None:
     from gpud.agent import platform
-    from gpud.agent.clocks import now
-    from gpud.agent.launch import Launcher
+    from gpud.agent.measure.clocks import now
+    from gpud.agent.measure.launch import Launcher
     from gpud.agent.measure.session import Session
     from gpud.core import advice
 

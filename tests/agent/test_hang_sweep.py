@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING
 import pytest
 
 from gpud import discovery
-from gpud.agent.launch import Launcher, Refused
+from gpud.agent.measure.breaker import State
+from gpud.agent.measure.launch import Launcher, Refused
 from gpud.child import probes
-from gpud.core.breaker import State
 from gpud.core.sample import Job, Reason, RunReport, Skip
-from tests.agent.ticking import HELD_UP_S, ticking
+from tests.agent.measure.ticking import HELD_UP_S, ticking
 from tests.child.running import GPU
 from tests.child.sweep import CALLED, Subject, Sweep, linked, sweeping
 

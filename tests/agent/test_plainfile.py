@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from gpud.agent import plainfile, platform, windows
+from gpud.agent import plainfile, platform
+from gpud.agent.telemetry import windows
 
 if TYPE_CHECKING:
     from collections.abc import Callable

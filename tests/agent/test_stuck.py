@@ -11,16 +11,16 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from gpud.agent import processes
-from gpud.agent.board import Board
-from gpud.agent.launch import Launcher, Refused
+from gpud.agent.measure.breaker import Breaker, Standing, State
+from gpud.agent.measure.launch import Launcher, Refused
+from gpud.agent.state.board import Board
+from gpud.agent.state.events import BreakerChanged
+from gpud.agent.state.snapshot import Snapshot
 from gpud.child.probes import cpu_call, launch
-from gpud.core.breaker import Breaker, Standing, State
-from gpud.core.events import BreakerChanged
 from gpud.core.health import Level
 from gpud.core.sample import Job, Reason, Skip
-from gpud.core.snapshot import Snapshot
-from tests.agent.test_export import scrape
-from tests.agent.ticking import HELD_UP_S, ticking
+from tests.agent.measure.ticking import HELD_UP_S, ticking
+from tests.agent.serve.metrics.test_export import scrape
 from tests.child.running import GPU
 from tests.fuse import Stalling, stalling, usable
 from tests.standins.build import build_libcuda

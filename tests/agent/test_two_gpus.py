@@ -7,20 +7,20 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from gpud.agent.export.collector import SnapshotCollector
-from gpud.agent.gatekeeper import Gatekeeper
-from gpud.agent.launch import Launcher
-from gpud.agent.pipeline import Pipeline
-from gpud.agent.store import History
+from gpud.agent.history.store import History
+from gpud.agent.measure.condition_rules import Conditions
+from gpud.agent.measure.gatekeeper import Gatekeeper
+from gpud.agent.measure.launch import Launcher
+from gpud.agent.measure.pipeline import Pipeline
+from gpud.agent.serve.metrics.collector import SnapshotCollector
+from gpud.agent.state.fold import fold
+from gpud.agent.state.snapshot import Snapshot
 from gpud.core.clock import Instant
-from gpud.core.conditions import Conditions
-from gpud.core.fold import fold
 from gpud.core.health import Level
 from gpud.core.sample import Pace
 from gpud.core.sections import Cuda, Probes
 from gpud.core.settings import Settings
-from gpud.core.snapshot import Snapshot
-from tests.agent.judging import regression
+from tests.agent.regression.judging import regression
 from tests.child.running import GPU
 from tests.standins.build import build_libcuda, rewrite_script
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator
     from pathlib import Path
 
-    from gpud.core.events import Event
+    from gpud.agent.state.events import Event
 
 QUICK, SLOW = GPU, f"{GPU[:-1]}1"
 BOTH = """

@@ -6,8 +6,8 @@ import random
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
-from gpud.agent.eventrows import Entry
-from gpud.core.changes import DRIVER_VERSION
+from gpud.agent.history.eventrows import Entry
+from gpud.agent.regression.changes import DRIVER_VERSION
 from gpud.core.sample import Flag, Unit
 from tests import snapshots
 from tests.histories import DAY_S, HOUR_S, figure, made, opened, spread
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from gpud.agent.store import Run
+    from gpud.agent.history.store import Run
     from gpud.core.sample import Device
 
 NOW_S: Final = snapshots.NOW.wall_s

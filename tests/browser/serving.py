@@ -8,12 +8,12 @@ import threading
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from gpud.agent.export.collector import SnapshotCollector
-from gpud.agent.store import History
-from gpud.agent.web.access import AccessControl, RefusalCounter
-from gpud.agent.web.api.routes import routes
-from gpud.agent.web.app import app
-from gpud.agent.web.listener import bind, serve
+from gpud.agent.history.store import History
+from gpud.agent.serve.api.routes import routes
+from gpud.agent.serve.http.access import AccessControl, RefusalCounter
+from gpud.agent.serve.http.app import app
+from gpud.agent.serve.http.listener import bind, serve
+from gpud.agent.serve.metrics.collector import SnapshotCollector
 from gpud.core.clock import Instant
 from gpud.core.sections import Paths
 from gpud.core.settings import parse
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from gpud.core.snapshot import Snapshot
+    from gpud.agent.state.snapshot import Snapshot
 
 
 @dataclass

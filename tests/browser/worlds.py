@@ -5,9 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from gpud.core.alerts import SinkState
-from gpud.core.changes import Change
-from gpud.core.events import (
+from gpud.agent.regression.changes import Change
+from gpud.agent.state.events import (
     AlertsChanged,
     Changed,
     HealthSet,
@@ -21,7 +20,9 @@ from gpud.core.events import (
     SourceAnswered,
     StoreMeasured,
 )
-from gpud.core.fold import fold
+from gpud.agent.state.fold import fold
+from gpud.agent.state.snapshot import Snapshot, StoreSize
+from gpud.core.alerts import SinkState
 from gpud.core.health import Level
 from gpud.core.sample import (
     Backend,
@@ -35,7 +36,6 @@ from gpud.core.sample import (
     Skip,
     Unit,
 )
-from gpud.core.snapshot import Snapshot, StoreSize
 from gpud.core.stats import LATENCY_BOUNDS_S
 from gpud.core.telemetry import Answer
 from tests import snapshots, standings
@@ -45,7 +45,7 @@ from tests.browser.past import LEVELS
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from gpud.core.events import Event
+    from gpud.agent.state.events import Event
     from gpud.core.report import RootReport
 
 WALL_S, MONO_S = snapshots.NOW.wall_s, snapshots.NOW.mono_s

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from gpud.core.capture import Call, Nvml
+    from gpud.agent.capture.document import Call, Nvml
 
 NOT_SUPPORTED = 3
 WITHHELD = "none"

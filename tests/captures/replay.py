@@ -17,8 +17,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from gpud.agent.capture.document import WINDOWS_PROGRAMS, decode
 from gpud.core import wsl
-from gpud.core.capture import WINDOWS_PROGRAMS, decode
 from tests.captures import cuda_script, nvml_script, program
 from tests.captures.nvml_script import CannotReplay
 from tests.standins.build import build_libcuda, build_libnvml
@@ -26,7 +26,7 @@ from tests.standins.build import build_libcuda, build_libnvml
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from gpud.core.capture import Capture, Program
+    from gpud.agent.capture.document import Capture, Program
 
 MACHINES = Path(__file__).parent / "machines"
 LDCONFIG = "/sbin/ldconfig"

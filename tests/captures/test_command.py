@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from gpud.agent.capture import record
-from gpud.core.capture import decode, encode
+from gpud.agent.capture.document import decode, encode
 from gpud.core.sample import Reason
 from tests.captures.replay import load, replayed
 from tests.captures.test_replay import GPUD, NOBODY, needs_root, recorded

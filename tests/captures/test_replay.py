@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from gpud.core.capture import BUILT, RECORDED, Call, Nvml, Program, decode
+from gpud.agent.capture.document import BUILT, RECORDED, Call, Nvml, Program, decode
+from gpud.agent.capture.scrub import Known, scrubbed
 from gpud.core.sample import Failure, Inventory, Reason
-from gpud.core.scrub import Known, scrubbed
 from tests.captures import cuda_script, nvml_script
 from tests.captures.nvml_script import CannotReplay
 from tests.captures.replay import MACHINES, load, names, put_program, replayed
@@ -23,7 +23,7 @@ from tests.e2e.program import QUICK
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from gpud.core.capture import Capture
+    from gpud.agent.capture.document import Capture
     from tests.captures.replay import Replayed
 
 NOBODY = pwd.getpwnam("nobody").pw_uid

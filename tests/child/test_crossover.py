@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from gpud.child.crossover import LADDER, Crossing
 from gpud.child.probes.crossover import outcome
-from gpud.core.crossover import LADDER, Crossing
 from gpud.core.sample import Point, Reason
 from tests.child.running import INTERPRETED, Ended, scripted
 

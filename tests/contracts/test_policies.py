@@ -6,12 +6,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpud import discovery
-from gpud.core.dockerd import Action, Activity, Api, Containerd, Keeper, Limits, Seen, State
-from gpud.core.dockerd_causes import Watch
-from gpud.core.dockerd_rules import binary_missing
-from gpud.core.dockerd_step import step
 from gpud.core.report import Owner, ProcessRef
 from gpud.root import policies
+from gpud.root.dockerd_causes import Watch
+from gpud.root.dockerd_facts import Action, Activity, Api, Containerd, Keeper, Limits, Seen, State
+from gpud.root.dockerd_rules import binary_missing
+from gpud.root.dockerd_step import step
 
 USABLE, REFUSED = discovery.modules(policies, ("decide",))
 LIMITS = Limits()

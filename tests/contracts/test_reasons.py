@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from gpud.agent.state.severity import SEVERITY
 from gpud.child.cuda_errors import MEANING
 from gpud.core.sample import Reason
-from gpud.core.severity import SEVERITY
 
 if TYPE_CHECKING:
     import pytest

@@ -12,7 +12,7 @@ from gpud.agent.alerts import sinks as folder
 from gpud.agent.alerts.sink import OFFERS
 from gpud.core.errors import DeliveryError
 from tests.agent.alerts.telling import LOST, SLOW, context, firing, hostile
-from tests.agent.ticking import HELD_UP_S, ticking
+from tests.agent.measure.ticking import HELD_UP_S, ticking
 
 if TYPE_CHECKING:
     from pathlib import Path

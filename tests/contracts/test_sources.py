@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from gpud import discovery
-from gpud.agent.clocks import now
-from gpud.agent.nvml.refusals import MEANING
+from gpud.agent.measure.clocks import now
+from gpud.agent.state.snapshot import Snapshot
 from gpud.agent.telemetry import smi_exit
 from gpud.agent.telemetry import sources as folder
+from gpud.agent.telemetry.nvml.refusals import MEANING
 from gpud.agent.telemetry.source import OFFERS, Context
 from gpud.core.fields import FIELDS, plausible
 from gpud.core.settings import parse
-from gpud.core.snapshot import Snapshot
 from gpud.core.telemetry import LEVELS
 
 if TYPE_CHECKING:

@@ -3,9 +3,10 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gpud.agent.state.events import InventoryTaken, RunFinished, SourceAnswered
+from gpud.agent.state.fold import fold
+from gpud.agent.state.snapshot import ProbeKey, Snapshot
 from gpud.core.advice import Platform, Situation, words
-from gpud.core.events import InventoryTaken, RunFinished, SourceAnswered
-from gpud.core.fold import fold
 from gpud.core.gpus import MOST_KNOWN, KnownGpu, same_slot, with_devices, with_readings, with_uuid
 from gpud.core.health import Level
 from gpud.core.sample import (
@@ -19,7 +20,6 @@ from gpud.core.sample import (
     RunReport,
     Unit,
 )
-from gpud.core.snapshot import ProbeKey, Snapshot
 from gpud.core.stats import summarised
 from gpud.core.telemetry import Answer
 

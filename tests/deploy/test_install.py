@@ -185,7 +185,10 @@ def test_what_is_installed_belongs_to_root_and_only_root_can_change_it(installed
 
 
 def test_the_agent_that_is_installed_has_the_page_of_every_alert(installed: Machine) -> None:
-    ask = "from gpud.agent.web import runbooks; print(*runbooks.folder().glob('*.md'), sep='\\n')"
+    ask = (
+        "from gpud.agent.serve.http import runbooks\n"
+        "print(*runbooks.folder().glob('*.md'), sep='\\n')"
+    )
     found = {Path(line) for line in installed.well("/opt/gpud/bin/python", "-Ic", ask).split()}
     assert {page.name for page in found} == {p.name for p in (ROOT / "docs/runbooks").iterdir()}
     assert {page.parts[:3] for page in found} == {("/", "opt", "gpud")}

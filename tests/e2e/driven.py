@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from gpud.core.detector import Detector, Direction, Observation, Parameters
+from gpud.agent.regression.detector import Detector, Direction, Observation, Parameters
 from gpud.core.sample import Flag
 from tests.child.running import INTERPRETED
 from tests.e2e.program import Program, cuda, nvml, only, program

@@ -232,7 +232,7 @@ class Program:
         """The agent's process that speaks to NVML, None while there is none."""
         for pid in children_of(self.agent_pid() or 0):
             with contextlib.suppress(OSError):
-                if b"gpud.agent.nvml" in Path("/proc", str(pid), "cmdline").read_bytes():
+                if b"gpud.agent.telemetry.nvml" in Path("/proc", str(pid), "cmdline").read_bytes():
                     return pid
         return None
 

@@ -22,15 +22,16 @@ from typing import IO, TYPE_CHECKING, Any
 
 import pytest
 
-from gpud.agent import gpulock, platform, processes
-from gpud.agent.eventrows import Entry
-from gpud.agent.launch import Launcher
+from gpud.agent import platform, processes
+from gpud.agent.history.eventrows import Entry
+from gpud.agent.history.store import Run, Store
+from gpud.agent.measure import gpulock
+from gpud.agent.measure.launch import Launcher
 from gpud.agent.measure.session import Session
-from gpud.agent.store import Run, Store
+from gpud.agent.state.presence import GPU_SEEN
 from gpud.child.probes import cpu_matmul
 from gpud.core import advice, stats
 from gpud.core.advice import Situation
-from gpud.core.presence import GPU_SEEN
 from gpud.core.requests import BeginLine, NotRunLine, ProbeRequest, RanLine, WaitLine
 from gpud.core.sample import Backend, RunReport, Skip, Unit
 from gpud.core.settings import LOCK, parse

@@ -10,7 +10,7 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-from gpud.agent.schema import FILE
+from gpud.agent.history.schema import FILE
 from tests.e2e.program import Program, only, program
 from tests.waiting import until
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.agent.web.armed import HASHED, PASSPHRASE, Authority, authority, client
+from tests.agent.serve.http.armed import HASHED, PASSPHRASE, Authority, authority, client
 from tests.e2e.program import Program, only, program
 from tests.e2e.scraping import number, prometheus
 from tests.waiting import until

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from gpud.core.detector import Parameters
+from gpud.agent.regression.detector import Parameters
 from tests.e2e.driven import NEW, OLD, SETTLING, machine
 from tests.e2e.receiving import receiver
 from tests.waiting import until

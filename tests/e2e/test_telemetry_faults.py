@@ -33,7 +33,7 @@ PLAN = {
 PATIENCE_S = 2.0
 """What a machine with other work may add to an interval."""
 PROBES = ("launch", "cpu_call")
-HELPER = "gpud.agent.nvml"
+HELPER = "gpud.agent.telemetry.nvml"
 PROGRAM = "nvidia-smi"
 LATER = " 3\n"
 """After as many calls: the first collections are well."""

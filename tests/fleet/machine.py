@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 
 from prometheus_client.utils import floatToGoString
 
-from gpud.agent.export.collector import SnapshotCollector
-from gpud.agent.export.exposition import Format
-from gpud.core.breaker import Standing, State
-from gpud.core.events import (
+from gpud.agent.measure.breaker import Standing, State
+from gpud.agent.serve.metrics.collector import SnapshotCollector
+from gpud.agent.serve.metrics.exposition import Format
+from gpud.agent.state.events import (
     BreakerChanged,
     ClockJumped,
     Event,
@@ -24,12 +24,12 @@ from gpud.core.events import (
     SourceAnswered,
     StoreMeasured,
 )
-from gpud.core.fold import fold
+from gpud.agent.state.fold import fold
+from gpud.agent.state.snapshot import Snapshot, StoreSize
 from gpud.core.health import Level
 from gpud.core.report import KernelLogReport
 from gpud.core.sample import Absent, Backend, Inventory, Pace, ProbeSpec, Reading, RunReport
 from gpud.core.settings import parse
-from gpud.core.snapshot import Snapshot, StoreSize
 from gpud.core.telemetry import Answer
 from tests import snapshots, standings
 from tests.fleet import world

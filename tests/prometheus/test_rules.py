@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from gpud.core import xid
+from gpud.agent.telemetry import xid
 from tests.prometheus import rules
 from tests.prometheus.rules import (
     FOLDER,

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-    from gpud.core.dockerd import Activity
+    from gpud.root.dockerd_facts import Activity
 
 PROGRAM_C = """
 #include <string.h>

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from gpud.core.dockerd import Api
 from gpud.root.ask import Ask
+from gpud.root.dockerd_facts import Api
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -7,12 +7,12 @@ from pathlib import Path
 from docker.errors import APIError
 
 from gpud.core.container_plan import Task
-from gpud.core.dockerd import Api, Seen
 from gpud.core.report import Owner
 from gpud.core.sections import Paths
 from gpud.core.settings import Settings
 from gpud.root.container_probe import Job, clear
 from gpud.root.containers import Containers, identity
+from gpud.root.dockerd_facts import Api, Seen
 from tests.waiting import until
 
 

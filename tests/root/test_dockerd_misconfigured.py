@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from gpud.core.dockerd_causes import Watch
 from gpud.root import conditions
 from gpud.root.daemonconfig import DaemonConfig
+from gpud.root.dockerd_causes import Watch
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

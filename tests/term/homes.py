@@ -8,7 +8,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from gpud.agent.status import document
+from gpud.agent.state.status import document
 from gpud.core.clock import Instant
 from gpud.core.proc import start_ticks
 from tests import snapshots

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from gpud import arguments, discovery
-from gpud.agent.status import document as made
+from gpud.agent.state.status import document as made
 from gpud.child import probes
 from gpud.term import completion
 from tests import snapshots

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from gpud import arguments
 from gpud.core.text import escaped
-from gpud.status.view import text
+from gpud.show.view import text
 from gpud.term.logs import command, files
 from gpud.term.logs.entries import COMPONENTS, LEVELS, document, drawn, entry, severe
 from tests.e2e.program import as_nobody, program

@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, Final, TypeAlias
 
-from gpud.core.alerts import Cause
-from gpud.core.causes import (
+from gpud.agent.measure.condition_rules import NONE, SLOWED
+from gpud.agent.regression.causes import (
     BATTERY,
     CLOCKSOURCE,
     CPU,
@@ -28,7 +28,7 @@ from gpud.core.causes import (
     SM_CLOCK,
     THROTTLE,
 )
-from gpud.core.conditions import NONE, SLOWED
+from gpud.core.alerts import Cause
 from gpud.core.stats import median, quantile
 
 if TYPE_CHECKING:

@@ -14,16 +14,16 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 import structlog
 
-from gpud.agent import staterows
 from gpud.agent.alerts import outbox
 from gpud.agent.alerts.message import inert
 from gpud.agent.alerts.outbox import Memory, Policy, Saved, Step
 from gpud.agent.alerts.sink import TIMEOUT_S, attempt
-from gpud.agent.staterows import State
+from gpud.agent.history import staterows
+from gpud.agent.history.staterows import State
+from gpud.agent.state.events import HealthSet, SinkTold
 from gpud.core.alerts import SINK_FAILING, Alert, Severity, SinkState
 from gpud.core.backoff import Backoff
 from gpud.core.errors import StoreError
-from gpud.core.events import HealthSet, SinkTold
 from gpud.core.health import Level
 from gpud.core.text import escaped
 
@@ -33,12 +33,12 @@ if TYPE_CHECKING:
 
     from gpud.agent.alerts.sink import Sink, Sinks
     from gpud.agent.alerts.state import AlertState
-    from gpud.agent.board import Board
-    from gpud.agent.store import History
+    from gpud.agent.history.store import History
+    from gpud.agent.state.board import Board
+    from gpud.agent.state.snapshot import Snapshot
     from gpud.core.clock import Instant
     from gpud.core.errors import DeliveryError
     from gpud.core.sections import Alerts
-    from gpud.core.snapshot import Snapshot
 
 TICK_S: Final = 1.0
 RETRY: Final = Backoff(first_s=5.0, longest_s=600.0)

@@ -5,22 +5,22 @@ from __future__ import annotations
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
-from gpud.agent import pastruns
 from gpud.agent.alerts import causes
 from gpud.agent.alerts.slowdowns import Finding
+from gpud.agent.history import pastruns
+from gpud.agent.regression.causes import DXG
+from gpud.agent.regression.detector import Kind
+from gpud.agent.regression.detector.siblings import SLACK_S
 from gpud.core import dxg
 from gpud.core.alerts import Cause
-from gpud.core.causes import DXG
-from gpud.core.detector import Kind
-from gpud.core.detector.siblings import SLACK_S
 from gpud.core.errors import StoreError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from gpud.agent.store import History
-    from gpud.core.judging import Decided, Judging
-    from gpud.core.snapshot import Snapshot
+    from gpud.agent.history.store import History
+    from gpud.agent.regression.judging import Decided, Judging
+    from gpud.agent.state.snapshot import Snapshot
 
 COMPARED: Final = 60
 """Runs on either side of a change: an hour's, or what the alarm rests on if that is more."""

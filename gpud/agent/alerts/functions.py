@@ -11,18 +11,20 @@ from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
 import msgspec
 
-from gpud.core import changes, containers, facts
-from gpud.core.breaker import State
+from gpud.agent.measure.breaker import State
+from gpud.agent.regression import changes
+from gpud.agent.state import facts
+from gpud.agent.state.severity import SEVERITY, Severity
+from gpud.core import containers
 from gpud.core.health import Level
 from gpud.core.sample import Backend, Reason
-from gpud.core.severity import SEVERITY, Severity
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from gpud.agent.state.snapshot import Snapshot
     from gpud.core.clock import Instant
     from gpud.core.sample import Failure
-    from gpud.core.snapshot import Snapshot
 
 CUDA, PROBE, NVML, CONTAINER = "cuda", "probe", "nvml", "container"
 """Kinds of functions."""

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from gpud.core import statusdocument
-from gpud.core.statusdocument import ToldAlert
+from gpud.agent.state import statusdocument
+from gpud.agent.state.statusdocument import ToldAlert
 
 if TYPE_CHECKING:
     import sqlite3

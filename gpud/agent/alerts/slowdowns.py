@@ -13,17 +13,17 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 import msgspec
 
 from gpud.agent.alerts import causes, wording
+from gpud.agent.regression.causes import CPU, DRIVER, MACHINE, OF_THE_DRIVER
+from gpud.agent.regression.detector import Alarm, Kind
+from gpud.agent.regression.detector.siblings import SLACK_S, alike, confirmed
 from gpud.core.alerts import DRIVER_REGRESSION, SLOWDOWN, Alert, Cause, Severity
-from gpud.core.causes import CPU, DRIVER, MACHINE, OF_THE_DRIVER
-from gpud.core.detector import Alarm, Kind
-from gpud.core.detector.siblings import SLACK_S, alike, confirmed
 from gpud.core.sample import Unit
 from gpud.core.stream_key import StreamKey
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable
 
-    from gpud.core.detector import Standing
+    from gpud.agent.regression.detector import Standing
 
 MOST_ENDED: Final = 32
 MOST_SUSPECTS: Final = 100

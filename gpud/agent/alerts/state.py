@@ -12,30 +12,30 @@ from typing import TYPE_CHECKING, Final, Literal
 import msgspec
 import structlog
 
-from gpud.agent import staterows
 from gpud.agent.alerts import components, findings, functions, rows, wording
 from gpud.agent.alerts.components import Components
 from gpud.agent.alerts.conditions import Conditions
 from gpud.agent.alerts.functions import Functions
 from gpud.agent.alerts.message import RANK
 from gpud.agent.alerts.slowdowns import Incident, Slowdowns, Suspect
-from gpud.agent.staterows import State
+from gpud.agent.history import staterows
+from gpud.agent.history.staterows import State
+from gpud.agent.state.events import AlertsChanged
 from gpud.core import advice
 from gpud.core.advice import Platform
 from gpud.core.alerts import FUNCTION_LOST, UNWELL, Alert
 from gpud.core.errors import StoreError
-from gpud.core.events import AlertsChanged
 
 if TYPE_CHECKING:
     import sqlite3
     from collections.abc import Callable, Collection, Iterable, Iterator
 
-    from gpud.agent.board import Board
-    from gpud.agent.store import History
+    from gpud.agent.history.store import History
+    from gpud.agent.regression.detector import Standing
+    from gpud.agent.regression.judging import Decided, Judging
+    from gpud.agent.state.board import Board
+    from gpud.agent.state.snapshot import Snapshot
     from gpud.core.clock import Instant
-    from gpud.core.detector import Standing
-    from gpud.core.judging import Decided, Judging
-    from gpud.core.snapshot import Snapshot
     from gpud.core.stream_key import StreamKey
 
 TICK_S: Final = 1.0

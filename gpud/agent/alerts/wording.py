@@ -10,9 +10,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
 
 from gpud.agent.alerts import causes
-from gpud.core.advice import Platform
-from gpud.core.alerts import FUNCTION_LOST, SHORT, UNWELL, Alert, Cause, Evidence, Severity
-from gpud.core.causes import (
+from gpud.agent.regression.causes import (
     BATTERY,
     CPU,
     CPU_LOAD,
@@ -33,10 +31,12 @@ from gpud.core.causes import (
     WSL,
     words,
 )
-from gpud.core.detector import Kind
-from gpud.core.probewords import figure_of, rank
+from gpud.agent.regression.detector import Kind
+from gpud.core.advice import Platform
+from gpud.core.alerts import FUNCTION_LOST, SHORT, UNWELL, Alert, Cause, Evidence, Severity
 from gpud.core.stats import human
 from gpud.core.text import escaped
+from gpud.show.probewords import figure_of, rank
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -16,16 +16,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
 from gpud.agent.capture import record
-from gpud.core.capture import encode
+from gpud.agent.capture.document import encode
+from gpud.agent.capture.scrub import Known, scrubbed
 from gpud.core.errors import GpudError
-from gpud.core.scrub import Known, scrubbed
 from gpud.core.text import escaped
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from gpud.core.capture import Capture
-    from gpud.core.scrub import Kind
+    from gpud.agent.capture.document import Capture
+    from gpud.agent.capture.scrub import Kind
     from gpud.core.settings import Settings
 
 PERSON = ("USER", "LOGNAME", "SUDO_USER", "USERNAME")

@@ -15,7 +15,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gpud import regular_file
-from gpud.core import exposure, power, wsl
+from gpud.agent.measure import power
+from gpud.core import exposure, wsl
 from gpud.core.advice import CONTAINER_MARKS
 
 if TYPE_CHECKING:

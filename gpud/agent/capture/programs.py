@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from gpud.agent import platform, programs, windows
+from gpud.agent import platform, programs
+from gpud.agent.capture.document import Program
 from gpud.agent.children import ENVIRONMENT
-from gpud.agent.telemetry import smi_csv
+from gpud.agent.telemetry import smi_csv, windows
 from gpud.agent.telemetry.sources import nvidia_smi, nvidia_smi_exe
-from gpud.core.capture import Program
 from gpud.core.errors import TelemetryError
 
 if TYPE_CHECKING:

@@ -18,12 +18,13 @@ import msgspec
 
 import gpud
 from gpud.agent import children, platform
+from gpud.agent.capture import document as capture
 from gpud.agent.capture import programs
-from gpud.agent.clocks import now
+from gpud.agent.capture.document import Capture, Nvml
+from gpud.agent.measure.breaker import State
+from gpud.agent.measure.clocks import now
 from gpud.agent.telemetry.sources.nvml import candidates
-from gpud.core import capture, wire
-from gpud.core.breaker import State
-from gpud.core.capture import Capture, Nvml
+from gpud.core import wire
 from gpud.core.errors import GpudError, WireError
 from gpud.core.sample import Failure, Inventory, Job, Reason
 
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from gpud.core.capture import Json
+    from gpud.agent.capture.document import Json
     from gpud.core.settings import Settings
 
 PYTHON = (sys.executable, "-I", "-m")
@@ -130,7 +131,7 @@ def _hangs(status: Json) -> str | None:
 
 
 async def _nvml(settings: Settings, hangs: str | None) -> Nvml:
-    command = (*PYTHON, "gpud.agent.nvml", "--record", *candidates(settings))
+    command = (*PYTHON, "gpud.agent.telemetry.nvml", "--record", *candidates(settings))
     if hangs:
         return Nvml(error=hangs)
     try:

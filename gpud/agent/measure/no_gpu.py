@@ -8,20 +8,20 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import gpud
-from gpud.agent import eventrows, reader
-from gpud.agent.clocks import now
+from gpud.agent.history import eventrows, reader
+from gpud.agent.measure.clocks import now
+from gpud.agent.regression.changes import GPUS
+from gpud.agent.state.presence import GPU_FORGOTTEN, GPU_SEEN, Nothing, nothing_expected, remembered
+from gpud.agent.state.snapshot import Snapshot
 from gpud.agent.telemetry.source import Context
 from gpud.agent.telemetry.sources import dxg
-from gpud.core.changes import GPUS
 from gpud.core.errors import StoreError
-from gpud.core.presence import GPU_FORGOTTEN, GPU_SEEN, Nothing, nothing_expected, remembered
-from gpud.core.snapshot import Snapshot
 from gpud.core.telemetry import Telemetry
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from gpud.core.presence import Expected
+    from gpud.agent.state.presence import Expected
     from gpud.core.sample import Inventory
     from gpud.core.settings import Settings
 

@@ -13,12 +13,13 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, TypeVar
 
-from gpud.agent import gpulock, history_read, platform
-from gpud.agent.clocks import now
-from gpud.agent.history_read import Past, Series
-from gpud.agent.launch import Refused
-from gpud.agent.measure import no_gpu
-from gpud.core.breaker import State
+from gpud.agent import platform
+from gpud.agent.history import history_read
+from gpud.agent.history.history_read import Past, Series
+from gpud.agent.measure import gpulock, no_gpu
+from gpud.agent.measure.breaker import State
+from gpud.agent.measure.clocks import now
+from gpud.agent.measure.launch import Refused
 from gpud.core.errors import ConfigError, StoreError
 from gpud.core.requests import (
     BeginLine,
@@ -38,7 +39,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
     from contextlib import AbstractAsyncContextManager
 
-    from gpud.agent.launch import Launcher
+    from gpud.agent.measure.launch import Launcher
     from gpud.core.requests import ProbeLine, ProbeRequest
     from gpud.core.sample import Device, Inventory, ProbeSpec, RunReport
     from gpud.core.settings import Settings

@@ -9,19 +9,19 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from gpud.agent import eventrows, pastruns, staterows
-from gpud.agent.staterows import CONTEXTS, of_stream
+from gpud.agent.history import eventrows, pastruns, staterows
+from gpud.agent.history.staterows import CONTEXTS, of_stream
+from gpud.agent.regression.judging import Judging, SharedState
 from gpud.core.errors import WireError
-from gpud.core.judging import Judging, SharedState
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
 
-    from gpud.agent.staterows import Start
-    from gpud.agent.store import History
-    from gpud.core.commands import Command
-    from gpud.core.detector import Parameters
-    from gpud.core.judging import Taken
+    from gpud.agent.history.staterows import Start
+    from gpud.agent.history.store import History
+    from gpud.agent.regression.commands import Command
+    from gpud.agent.regression.detector import Parameters
+    from gpud.agent.regression.judging import Taken
     from gpud.core.stream_key import StreamKey
 
 LEARN_S: Final = 3 * 86400.0

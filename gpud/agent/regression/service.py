@@ -16,30 +16,30 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 import structlog
 
-from gpud.agent import eventrows, pastruns, staterows
+from gpud.agent.history import eventrows, pastruns, staterows
+from gpud.agent.history.staterows import CONTEXTS, State, of_stream
+from gpud.agent.history.store import WAITING_LIMIT
+from gpud.agent.regression.commands import ALERT_ACKNOWLEDGED, EVERYTHING, Command
+from gpud.agent.regression.judging import Judging
 from gpud.agent.regression.replay import Replay
-from gpud.agent.staterows import CONTEXTS, State, of_stream
-from gpud.agent.store import WAITING_LIMIT
-from gpud.core.commands import ALERT_ACKNOWLEDGED, EVERYTHING, Command
+from gpud.agent.regression.streams import figures, measurable
+from gpud.agent.state.events import HealthSet, Judged
 from gpud.core.errors import GpudError, StoreError
-from gpud.core.events import HealthSet, Judged
 from gpud.core.health import Level
-from gpud.core.judging import Judging
-from gpud.core.streams import figures, measurable
 
 if TYPE_CHECKING:
     import sqlite3
     from collections.abc import Callable, Iterable
 
     from gpud.agent.alerts.state import AlertState
-    from gpud.agent.board import Board
-    from gpud.agent.store import History, Run
+    from gpud.agent.history.store import History, Run
+    from gpud.agent.regression.commands import Choice
+    from gpud.agent.regression.detector import Parameters, Standing
+    from gpud.agent.regression.judging import Decided, Settled, Taken
+    from gpud.agent.regression.streams import Figures
+    from gpud.agent.state.board import Board
     from gpud.core.clock import Instant
-    from gpud.core.commands import Choice
-    from gpud.core.detector import Parameters, Standing
-    from gpud.core.judging import Decided, Settled, Taken
     from gpud.core.stream_key import StreamKey
-    from gpud.core.streams import Figures
 
 RETRY_S: Final = 5.0
 """How soon a history that could not be read or written is tried again."""

@@ -1,1 +1,1 @@
-"""The agent's local socket: who may ask, and what is done for them."""
+"""What the agent serves: page, metrics and API over HTTP, and the local socket."""

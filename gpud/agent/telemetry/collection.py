@@ -13,22 +13,22 @@ from typing import TYPE_CHECKING
 import structlog
 
 from gpud import discovery
+from gpud.agent.state.events import SourceAnswered
 from gpud.agent.telemetry import sources as folder
 from gpud.agent.telemetry.source import OFFERS, Looking
 from gpud.core import telemetry
 from gpud.core.errors import TelemetryError
-from gpud.core.events import SourceAnswered
 from gpud.core.fields import WORTH_A_START
 from gpud.core.sample import Absent
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+    from gpud.agent.state.events import Event
+    from gpud.agent.state.snapshot import Snapshot
     from gpud.agent.telemetry.source import Context, Source
     from gpud.core.clock import Instant
-    from gpud.core.events import Event
     from gpud.core.sample import Reading
-    from gpud.core.snapshot import Snapshot
 
 log = structlog.get_logger()
 

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from gpud.agent import children, platform, processes, programs, windows
-from gpud.agent.telemetry import smi_csv, smi_exit
+from gpud.agent import children, platform, processes, programs
+from gpud.agent.telemetry import smi_csv, smi_exit, windows
 from gpud.core import wire
 from gpud.core.errors import TelemetryError
 from gpud.core.report import ProcessRef

@@ -12,7 +12,7 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from gpud.agent import windows
+from gpud.agent.telemetry import windows
 from gpud.core import throttle
 from gpud.core.errors import TelemetryError
 from gpud.core.fields import FIELDS, WORDS, plausible, scaled

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from gpud.agent import processes, windows
-from gpud.agent.telemetry import smi_csv
+from gpud.agent import processes
+from gpud.agent.telemetry import smi_csv, windows
 from gpud.core import advice
 from gpud.core.advice import Situation
 from gpud.core.errors import TelemetryError

@@ -16,11 +16,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
+    from gpud.agent.state.snapshot import Snapshot
     from gpud.core.clock import Instant
     from gpud.core.errors import TelemetryError
     from gpud.core.sample import Reading
     from gpud.core.settings import Settings
-    from gpud.core.snapshot import Snapshot
 
 OFFERS = ("NAME", "LEVEL", "create")
 

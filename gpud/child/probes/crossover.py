@@ -9,18 +9,18 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Any
 
+from gpud.child.crossover import LADDER, Allowance, crossing
 from gpud.child.device import Buffer, Outcome, short_of
 from gpud.child.throughput import chosen
 from gpud.child.warmup import warm
-from gpud.core.crossover import LADDER, Allowance, crossing
 from gpud.core.errors import ProbeError
 from gpud.core.sample import Backend, Failure, Missing, Pace, ProbeSpec, Reason, Unit
 from gpud.core.stats import summarised
 
 if TYPE_CHECKING:
     from gpud.child.budget import Budget
+    from gpud.child.crossover import Crossing
     from gpud.child.device import Call, Gpu
-    from gpud.core.crossover import Crossing
     from gpud.core.sample import Condition
 
 SPEC = ProbeSpec(

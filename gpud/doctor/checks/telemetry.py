@@ -7,13 +7,14 @@ from collections.abc import Iterator
 
 import msgspec
 
-from gpud.core import exposure, gpu_table
+from gpud.core import exposure
 from gpud.core.advice import Situation
 from gpud.core.sample import Absent
 from gpud.doctor import telemetry
 from gpud.doctor.finding import Finding, advice, ok, problem
 from gpud.doctor.machine import Machine
 from gpud.doctor.telemetry import MachineTelemetry
+from gpud.show import gpu_table
 
 TITLE = "telemetry"
 ORDER = 95

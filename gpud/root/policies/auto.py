@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from gpud.core.dockerd import OURS_TO_KEEP, Action
-from gpud.core.dockerd_step import due
+from gpud.root.dockerd_facts import OURS_TO_KEEP, Action
+from gpud.root.dockerd_step import due
 
 if TYPE_CHECKING:
-    from gpud.core.dockerd import Keeper, Limits, Seen
+    from gpud.root.dockerd_facts import Keeper, Limits, Seen
 
 
 def decide(seen: Seen, keeper: Keeper, limits: Limits, now_s: float) -> Action:

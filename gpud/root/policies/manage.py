@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from gpud.core.dockerd_step import due as decide
+from gpud.root.dockerd_step import due as decide
 
 __all__ = ["decide"]

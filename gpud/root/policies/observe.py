@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from gpud.core.dockerd import Action
+from gpud.root.dockerd_facts import Action
 
 if TYPE_CHECKING:
-    from gpud.core.dockerd import Keeper, Limits, Seen
+    from gpud.root.dockerd_facts import Keeper, Limits, Seen
 
 
 def decide(_seen: Seen, _keeper: Keeper, _limits: Limits, _now_s: float) -> Action:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 
 from gpud.core.errors import ConfigError
 from gpud.core.text import escaped
-from gpud.status.view import View, narrowed
+from gpud.show.view import View, narrowed
 from gpud.term import paint, terminal
 from gpud.term.logs.entries import COMPONENTS, Entry, document, drawn, entry, severe
 from gpud.term.logs.files import LARGEST, Followed, backwards

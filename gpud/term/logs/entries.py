@@ -13,12 +13,12 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final
 
 from gpud.core.text import escaped
-from gpud.status.view import PLAIN, QUIET, Span, line
+from gpud.show.view import PLAIN, QUIET, Span, line
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from gpud.status.view import Line
+    from gpud.show.view import Line
 
 LEVELS: Final = ("debug", "info", "warning", "error", "critical")
 COLOURS: Final = {

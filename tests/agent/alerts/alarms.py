@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from gpud.agent.alerts.slowdowns import Finding
+from gpud.agent.regression.detector import Alarm, Effect, Kind, Standing
 from gpud.core.alerts import Cause
-from gpud.core.detector import Alarm, Effect, Kind, Standing
 from gpud.core.sample import Unit
 from gpud.core.stream_key import StreamKey
 

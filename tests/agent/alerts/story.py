@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING
 from gpud.agent.alerts.delivery import Delivery
 from gpud.agent.alerts.sink import Sinks, configured
 from gpud.agent.alerts.state import AlertState
-from gpud.agent.board import Board
-from gpud.agent.clocks import now
-from gpud.agent.store import History
+from gpud.agent.history.store import History
+from gpud.agent.measure.clocks import now
+from gpud.agent.state.board import Board
+from gpud.agent.state.snapshot import Snapshot
 from gpud.core.alerts import SinkState
 from gpud.core.backoff import Backoff
 from gpud.core.errors import StoreError
 from gpud.core.health import Health, Level
-from gpud.core.snapshot import Snapshot
 from tests.agent.alerts.telling import LOST, SLOW, context
 
 if TYPE_CHECKING:

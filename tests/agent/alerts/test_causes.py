@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from gpud.agent.alerts.causes import likely
+from gpud.agent.regression.causes import words
 from gpud.core.alerts import Cause
-from gpud.core.causes import words
 
 if TYPE_CHECKING:
     from gpud.core.sample import Condition

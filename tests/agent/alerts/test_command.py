@@ -12,7 +12,7 @@ import pytest
 
 from gpud.core.errors import DeliveryError
 from tests.agent.alerts.telling import LOST, SLOW, context, firing, hostile, only, refusal
-from tests.agent.ticking import HELD_UP_S, ticking
+from tests.agent.measure.ticking import HELD_UP_S, ticking
 from tests.e2e.program import alive
 from tests.waiting import until
 

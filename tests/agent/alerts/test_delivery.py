@@ -11,17 +11,17 @@ import pytest
 import structlog
 
 from gpud.agent.alerts.sink import configured
-from gpud.agent.clocks import now
-from gpud.agent.store import FILE
+from gpud.agent.history.store import FILE
+from gpud.agent.measure.clocks import now
+from gpud.agent.state.events import ClockJumped
 from gpud.core.alerts import SINK_FAILING
 from gpud.core.clock import Instant
 from gpud.core.errors import DeliveryError
-from gpud.core.events import ClockJumped
 from gpud.core.health import Level
 from tests.agent.alerts.story import SOON, RecordingSink, delivering
 from tests.agent.alerts.telling import LOST, SLOW, context, receiver, says
-from tests.agent.scraping import scrape
-from tests.agent.ticking import HELD_UP_S, ticking
+from tests.agent.measure.ticking import HELD_UP_S, ticking
+from tests.agent.serve.metrics.scraping import scrape
 
 if TYPE_CHECKING:
     import socket

@@ -10,9 +10,8 @@ import pytest
 
 from gpud.agent.alerts import functions
 from gpud.agent.alerts.functions import Functions, Lost, Saved, Subject
-from gpud.core.breaker import Standing, State
-from gpud.core.clock import Instant
-from gpud.core.events import (
+from gpud.agent.measure.breaker import Standing, State
+from gpud.agent.state.events import (
     BreakerChanged,
     ClockJumped,
     Event,
@@ -23,7 +22,9 @@ from gpud.core.events import (
     RunFinished,
     SourceAnswered,
 )
-from gpud.core.fold import fold
+from gpud.agent.state.fold import fold
+from gpud.agent.state.snapshot import Snapshot
+from gpud.core.clock import Instant
 from gpud.core.health import Level
 from gpud.core.report import ContainerRun
 from gpud.core.sample import (
@@ -37,7 +38,6 @@ from gpud.core.sample import (
     RunReport,
     Unit,
 )
-from gpud.core.snapshot import Snapshot
 from gpud.core.telemetry import Answer
 from tests.snapshots import DEVICE, ROOT, sample
 

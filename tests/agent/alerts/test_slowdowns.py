@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 
 from gpud.agent.alerts import wording
 from gpud.agent.alerts.slowdowns import Finding, Incident, Slowdowns, Suspect
+from gpud.agent.regression.detector import Kind
 from gpud.core.advice import Platform
 from gpud.core.alerts import DRIVER_REGRESSION, SLOWDOWN, Alert, Cause, Severity
-from gpud.core.detector import Kind
 from gpud.core.sample import Unit
 from tests.agent.alerts.alarms import GPUS, HOUR_S, NOW_S, UPDATE, alarm, finding, standing
 

@@ -13,17 +13,17 @@ import pytest
 
 from gpud.agent.alerts import rows
 from gpud.agent.alerts.state import SHOWN_ENDED_S, AlertState
-from gpud.agent.board import Board
-from gpud.agent.store import FILE, History
+from gpud.agent.history.store import FILE, History
+from gpud.agent.regression.contexts import Difference
+from gpud.agent.regression.detector import Parameters
+from gpud.agent.regression.judging import Decided, Judging
+from gpud.agent.state.board import Board
+from gpud.agent.state.events import HealthSet
+from gpud.agent.state.snapshot import Snapshot
 from gpud.core.alerts import Alert, Severity
 from gpud.core.clock import Instant
-from gpud.core.contexts import Difference
-from gpud.core.detector import Parameters
 from gpud.core.errors import StoreError
-from gpud.core.events import HealthSet
 from gpud.core.health import Level
-from gpud.core.judging import Decided, Judging
-from gpud.core.snapshot import Snapshot
 from gpud.core.text import escaped
 from tests.agent.alerts.alarms import NOW_S, alarm, finding, grave, standing
 from tests.snapshots import full
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from gpud.agent.alerts.slowdowns import Finding
-    from gpud.core.statusdocument import ToldAlert
+    from gpud.agent.state.statusdocument import ToldAlert
 
 
 @dataclass

@@ -15,8 +15,8 @@ import pytest
 from gpud.agent.alerts.sinks import toast
 from gpud.core.errors import DeliveryError
 from tests.agent.alerts.telling import LOST, SLOW, context, firing, hostile, only, refusal
+from tests.agent.measure.ticking import HELD_UP_S, ticking
 from tests.agent.telemetry.smi_world import World
-from tests.agent.ticking import HELD_UP_S, ticking
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -23,7 +23,7 @@ from tests.agent.alerts.telling import (
     says,
     webhook,
 )
-from tests.agent.ticking import HELD_UP_S, ticking
+from tests.agent.measure.ticking import HELD_UP_S, ticking
 
 if TYPE_CHECKING:
     import socket

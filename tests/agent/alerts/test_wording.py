@@ -17,17 +17,17 @@ from gpud.agent.alerts import wording
 from gpud.agent.alerts.functions import Lost, Subject, Why
 from gpud.agent.alerts.slowdowns import Slowdowns
 from gpud.agent.alerts.wording import SUMMARY_LIMIT
+from gpud.agent.regression.contexts import FOLLOWERS
+from gpud.agent.regression.detector import Effect, Kind
+from gpud.agent.regression.streams import JUDGED
 from gpud.child import probes
 from gpud.core import containers
 from gpud.core.advice import Platform
 from gpud.core.alerts import DRIVER_REGRESSION, Alert, Cause, Severity
-from gpud.core.contexts import FOLLOWERS
-from gpud.core.detector import Effect, Kind
 from gpud.core.health import Health, Level
-from gpud.core.probewords import WORDS
 from gpud.core.sample import Unit
-from gpud.core.streams import JUDGED
 from gpud.core.text import escaped
+from gpud.show.probewords import WORDS
 from tests.agent.alerts.alarms import GPUS, NOW_S, alarm, finding, grave
 
 if TYPE_CHECKING:

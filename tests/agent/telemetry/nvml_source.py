@@ -8,13 +8,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from gpud.agent import clocks
+from gpud.agent.measure import clocks
+from gpud.agent.state.snapshot import Snapshot
 from gpud.agent.telemetry.source import Context
 from gpud.agent.telemetry.sources.nvml import Nvml
 from gpud.core.clock import Instant
 from gpud.core.sample import Device, Inventory
 from gpud.core.settings import Settings, parse
-from gpud.core.snapshot import Snapshot
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Collection

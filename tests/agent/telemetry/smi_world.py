@@ -8,18 +8,18 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from gpud.agent import platform
-from gpud.agent.board import Board
+from gpud.agent.state.board import Board
+from gpud.agent.state.events import ProgramStarted, SourceAnswered
+from gpud.agent.state.snapshot import Snapshot
 from gpud.agent.telemetry import smi_csv
 from gpud.agent.telemetry.smi import NvidiaSmi, Program
 from gpud.agent.telemetry.source import Context
 from gpud.core import fields
 from gpud.core.advice import Platform
 from gpud.core.clock import Instant
-from gpud.core.events import ProgramStarted, SourceAnswered
 from gpud.core.fields import WORTH_A_START
 from gpud.core.sample import Absent, Reading
 from gpud.core.settings import parse
-from gpud.core.snapshot import Snapshot
 from gpud.core.telemetry import LEVELS, Answer
 
 if TYPE_CHECKING:

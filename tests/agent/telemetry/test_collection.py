@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from gpud.agent.board import Board
-from gpud.agent.clocks import now
+from gpud.agent.measure.clocks import now
+from gpud.agent.state.board import Board
+from gpud.agent.state.snapshot import Snapshot
 from gpud.agent.telemetry import collection
 from gpud.agent.telemetry.collection import Collection, Sources
 from gpud.agent.telemetry.source import Context
@@ -17,7 +18,6 @@ from gpud.core.errors import TelemetryError
 from gpud.core.fields import WORTH_A_START
 from gpud.core.sample import Absent, Reading
 from gpud.core.settings import parse
-from gpud.core.snapshot import Snapshot
 from gpud.core.telemetry import LEVELS, Answer, current
 
 if TYPE_CHECKING:

@@ -6,14 +6,14 @@ import asyncio
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from gpud.agent.state.events import Event, InventoryTaken, RunFinished, SourceAnswered
+from gpud.agent.state.fold import fold
+from gpud.agent.state.snapshot import Snapshot
 from gpud.agent.telemetry.source import Context
 from gpud.agent.telemetry.sources.cuda import Cuda
 from gpud.core.clock import Instant
-from gpud.core.events import Event, InventoryTaken, RunFinished, SourceAnswered
-from gpud.core.fold import fold
 from gpud.core.sample import Backend, Device, Failure, Inventory, Reading, Reason, RunReport
 from gpud.core.settings import Settings
-from gpud.core.snapshot import Snapshot
 from gpud.core.telemetry import Answer, current
 from tests import snapshots
 

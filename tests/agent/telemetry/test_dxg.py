@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING
 import pytest
 
 from gpud.agent import processes
+from gpud.agent.state.events import InventoryTaken, SourceAnswered
+from gpud.agent.state.fold import fold
+from gpud.agent.state.snapshot import Snapshot
 from gpud.agent.telemetry.source import Context
 from gpud.agent.telemetry.sources.dxg import AGAIN_S, LISTER, Dxg
 from gpud.core.clock import Instant
-from gpud.core.events import InventoryTaken, SourceAnswered
-from gpud.core.fold import fold
 from gpud.core.sample import Absent, Inventory, Reading
 from gpud.core.settings import parse
-from gpud.core.snapshot import Snapshot
 from gpud.core.telemetry import Answer
 from tests.waiting import until
 

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from gpud.agent.measure import condition_rules as conditions
 from gpud.agent.telemetry.sources import nvml
 from gpud.agent.telemetry.sources.nvml import HELPER
-from gpud.core import conditions
 from gpud.core.sample import Absent, Reading
 from gpud.core.settings import parse
 from tests.agent.telemetry.nvml_source import EVERYTHING, by_field, collected, settings_for, telling

@@ -9,14 +9,14 @@ from pathlib import Path
 import pytest
 
 from gpud.agent import processes
+from gpud.agent.measure.breaker import Standing, State
+from gpud.agent.state.events import BreakerChanged, SourceAnswered
 from gpud.agent.telemetry.smi_csv import arguments, without
 from gpud.agent.telemetry.sources import nvidia_smi
-from gpud.core.breaker import Standing, State
-from gpud.core.events import BreakerChanged, SourceAnswered
 from gpud.core.sample import Absent
 from gpud.core.telemetry import Answer, current
+from tests.agent.measure.ticking import HELD_UP_S, ticking
 from tests.agent.telemetry.smi_world import UTILIZATION, WSL2, World, line, nvml, once, soon, values
-from tests.agent.ticking import HELD_UP_S, ticking
 from tests.fuse import stalling, usable
 from tests.waiting import until
 

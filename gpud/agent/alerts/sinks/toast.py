@@ -11,8 +11,9 @@ import base64
 import json
 from typing import TYPE_CHECKING, Final
 
-from gpud.agent import programs, windows
+from gpud.agent import programs
 from gpud.agent.alerts.message import body, cut, title
+from gpud.agent.telemetry import windows
 from gpud.core.errors import DeliveryError, TelemetryError
 from gpud.core.text import escaped
 

@@ -7,17 +7,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from gpud.agent.state.snapshot import fresh, holds_s
 from gpud.core.fields import plausible
 from gpud.core.sample import Reading
-from gpud.core.snapshot import fresh, holds_s
 from gpud.core.telemetry import LEVELS, Answer
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from gpud.agent.state.snapshot import ProbeState, Snapshot
     from gpud.agent.telemetry.source import Context
     from gpud.core.sample import Device, Inventory
-    from gpud.core.snapshot import ProbeState, Snapshot
 
 NAME = "cuda"
 LEVEL = LEVELS.index(NAME)

@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from gpud.agent import children, plainfile, processes
+from gpud.agent.state.snapshot import holds_s
 from gpud.core import exposure, telemetry, wire, wsl
 from gpud.core.fields import plausible
 from gpud.core.sample import Absent, Reading
-from gpud.core.snapshot import holds_s
 from gpud.core.telemetry import LEVELS, Answer
 
 if TYPE_CHECKING:

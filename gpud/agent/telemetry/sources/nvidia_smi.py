@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gpud.agent.children import ENVIRONMENT
+from gpud.agent.measure.breaker import State
 from gpud.agent.telemetry.smi import NvidiaSmi, Program
 from gpud.core import advice
-from gpud.core.breaker import State
 from gpud.core.telemetry import LEVELS
 
 if TYPE_CHECKING:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from gpud.agent import windows
+from gpud.agent.telemetry import windows
 from gpud.agent.telemetry.smi import NvidiaSmi, Program
 from gpud.core.telemetry import LEVELS
 

@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING, Annotated
 import msgspec
 
 from gpud.agent import processes
+from gpud.agent.measure import condition_rules as conditions
+from gpud.agent.state.snapshot import holds_s
 from gpud.agent.telemetry.conversation import GONE_S, Helper
-from gpud.core import advice, conditions, wire
+from gpud.core import advice, wire
 from gpud.core.advice import Situation
 from gpud.core.errors import TelemetryError, WireError
 from gpud.core.gpus import MOST_KNOWN
-from gpud.core.snapshot import holds_s
 from gpud.core.telemetry import LEVELS, impossible
 
 if TYPE_CHECKING:
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
 NAME = "nvml"
 LEVEL = LEVELS.index(NAME)
 
-HELPER = (sys.executable, "-I", "-m", "gpud.agent.nvml")
+HELPER = (sys.executable, "-I", "-m", "gpud.agent.telemetry.nvml")
 DEADLINE_S = 5.0
 HANG_REST_S = 55.0
 """How long a helper that hangs is left alone: the driver may only be busy, and killing what waits
@@ -49,7 +50,7 @@ REPLACED = "library_replaced"
 
 
 class HelperAnswer(msgspec.Struct, frozen=True):
-    """One line of the helper; ``gpud.agent.nvml`` describes each part."""
+    """One line of the helper; ``gpud.agent.telemetry.nvml`` describes each part."""
 
     readings: tuple[wire.Read, ...] | None = None
     last: bool = False

@@ -1,0 +1,267 @@
+"""Chart data: the figures of one probe over time, reduced to a few hundred steps by SQLite.
+
+SQLite computes without Python's interpreter lock, so that 20,000 rows delay no scrape. Steps have
+round lengths and begin at round moments: asked again a moment later, a run is in the same step.
+"""
+
+from __future__ import annotations
+
+import math
+import sqlite3
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Final, Literal
+
+import msgspec
+
+from gpud.agent.history import historyscope, reader
+from gpud.agent.history.rolluprows import DRIVER, HOUR_S, VERSION
+from gpud.agent.history.wanted import CPU, Wanted, hours_sql, runs_sql
+from gpud.core.sample import SCHEMA_VERSION
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from gpud.agent.state.snapshot import Snapshot
+
+RAW_RANGE_S: Final = 2 * 86400.0
+PATIENCE_S: Final = 3.0
+LARGEST_FIELD: Final = 1 << 20
+"""Bytes; a damaged history may claim a hundred megabytes for one field."""
+MINUTE_S, DAY_S = 60, 86400
+LENGTHS_S: Final = (
+    *(1, 2, 3, 5, 10, 15, 20, 30),
+    *(minutes * MINUTE_S for minutes in (1, 2, 3, 4, 5, 6, 8, 10, 12, 15, 20, 30)),
+    *(hours * HOUR_S for hours in (1, 2, 3, 4, 6, 8, 12)),
+    *(2**power * DAY_S for power in range(12)),
+)
+"""Seconds, ascending: each divides a day, or is a number of days; the last exceeds any range."""
+DIGITS: Final = 6
+"""Significant digits of a figure: more than any run repeats."""
+
+RUNS: Final = f"""
+run AS MATERIALIZED (
+    SELECT r.id, r.finished_s AS at_s, r.gpu_uuid AS gpu, {VERSION} AS version,
+           {DRIVER} AS driver, r.flags = '[]' AS unmarked
+    FROM runs r WHERE {{where}}
+),
+figure AS (
+    SELECT at_s, gpu, mode, version, unit, driver, unmarked AS n, NOT unmarked AS marked,
+           median, minimum, maximum
+    FROM run JOIN samples s ON s.run_id = run.id WHERE {{modes}}
+)"""  # noqa: S608  # only our own text
+HOURS: Final = """,
+hour AS (
+    SELECT hour_s AS at_s, nullif(gpu_uuid, '') AS gpu, mode, version, unit, driver, n,
+           flagged AS marked, median, minimum, maximum
+    FROM rollups WHERE {where}
+)"""
+QUANTILE: Final = "sum(median * max(0.0, 1.0 - abs(rank - last * {share})))"
+"""Linear between the two nearest ranks, as ``core.stats.quantile``."""
+STEPS: Final = f""",
+step AS (
+    SELECT gpu, mode, version, unit, driver, n, marked,
+           CAST((at_s - ?) / ? AS INTEGER) AS step,
+           CASE WHEN n AND typeof(median) = 'real' AND abs(median) < 1e300 THEN median END
+           AS median,
+           CASE WHEN n AND typeof(minimum) = 'real' AND abs(minimum) < 1e300 THEN minimum END
+           AS minimum,
+           CASE WHEN n AND typeof(maximum) = 'real' AND abs(maximum) < 1e300 THEN maximum END
+           AS maximum
+    FROM {{source}}
+),
+ranked AS (
+    SELECT *, row_number() OVER medians - 1 AS rank, count(median) OVER medians - 1 AS last
+    FROM step
+    WINDOW medians AS (
+        PARTITION BY gpu, mode, version, unit, step ORDER BY median NULLS LAST
+        ROWS BETWEEN UNBOUNDED PRECEDING AND UNBOUNDED FOLLOWING
+    )
+)
+SELECT gpu, mode, version, unit, step, sum(n), sum(marked), {QUANTILE.format(share=0.5)},
+       {QUANTILE.format(share=0.1)}, {QUANTILE.format(share=0.9)}, min(minimum), max(maximum),
+       json_group_array(DISTINCT driver) FILTER (WHERE driver <> '')
+FROM ranked GROUP BY gpu, mode, version, unit, step
+ORDER BY gpu IS NULL, gpu, mode, version, unit, step"""  # noqa: S608  # only our own text
+
+
+@dataclass(frozen=True, slots=True)
+class Steps:
+    """Steps of ``length_s``, numbered from 1970: the first and the last of a range."""
+
+    length_s: int
+    first: int
+    last: int
+
+    @classmethod
+    def over(cls, since_s: float, until_s: float, *, most: int, least_s: int) -> Steps:
+        """Choose the shortest round length of which ``most`` steps are as long as the range.
+
+        One more is needed where the range does not begin with a step. A range that ``most`` steps
+        of whole seconds fill exactly gets these, round or not: the client has a grid of its own.
+        """
+        exact_s = (until_s - since_s) / most
+        if exact_s.is_integer() and exact_s >= least_s and since_s % exact_s == 0:
+            length_s = int(exact_s)
+        else:
+            length_s = next(length for length in LENGTHS_S if length >= max(exact_s, least_s))
+        first = math.floor(since_s / length_s)
+        return cls(length_s, first, max(math.ceil(until_s / length_s) - 1, first))
+
+    @property
+    def since_s(self) -> int:
+        """When the first begins."""
+        return self.first * self.length_s
+
+    @property
+    def until_s(self) -> int:
+        """When the last ends."""
+        return (self.last + 1) * self.length_s
+
+
+@dataclass(frozen=True, slots=True)
+class ChartQuery:
+    """A question for a chart. GPUs are UUIDs, and ``wanted.CPU``."""
+
+    probe: str
+    modes: tuple[str, ...]
+    gpus: tuple[str, ...]
+    steps: Steps
+    hourly: bool  # the range is so long that hours are read
+
+
+@dataclass(frozen=True, slots=True)
+class Series:
+    """Figures that compare with each other, in columns: one entry for each step that has runs.
+
+    Units: figures are in ``unit``, to six digits; they are null where every run was marked.
+    ``gpu`` is a UUID, null for the CPU. ``at_s`` is where a step begins; ``n`` counts the unmarked
+    runs in it and ``marked`` the others. ``median``, ``p10`` and ``p90`` are those of the runs'
+    medians, ``minimum`` and ``maximum`` the ends of all that was measured.
+    """
+
+    gpu: str | None
+    mode: str
+    version: int
+    unit: str
+    at_s: list[int]
+    n: list[int]
+    marked: list[int]
+    median: list[float | None]
+    p10: list[float | None]
+    p90: list[float | None]
+    minimum: list[float | None]
+    maximum: list[float | None]
+    drivers: list[list[str]]
+
+
+@dataclass(frozen=True, slots=True)
+class HistoryAnswer:
+    """Figures of one probe over time, thinned out; a hole wider than ``step_s`` is a gap.
+
+    ``since_s`` and ``until_s`` are what was asked for, widened to whole steps. ``source``: up to
+    two days come from the runs themselves, longer from the hours and the runs after them.
+    """
+
+    probe: str
+    since_s: int
+    until_s: int
+    step_s: int
+    source: Literal["runs", "hours"]
+    series: list[Series]
+    schema_version: int = SCHEMA_VERSION
+
+
+class UnknownName(LookupError):  # noqa: N818  # reads as the fact it states
+    """A parameter names what neither the program nor the history has."""
+
+    def __init__(self, parameter: str, name: str, known: tuple[str, ...]) -> None:
+        super().__init__(name)
+        self.parameter = parameter
+        self.name = name
+        self.known = known
+
+
+def gpu_names(snapshot: Snapshot) -> tuple[str, ...]:
+    """List what a GPU can be called in a question; ``cpu`` is one of them."""
+    return ("cpu", *(f"{gpu.number} ({uuid})" for uuid, gpu in snapshot.gpus.items()))
+
+
+def read(directory: Path, query: ChartQuery, snapshot: Snapshot) -> HistoryAnswer:
+    """Answer a query from the history in ``directory``; ``snapshot`` has names without runs.
+
+    Errors: ``StoreError``; ``UnknownName``.
+    """
+    series = reader.ask(
+        directory,
+        lambda connection: _checked(connection, query, snapshot),
+        patience_s=PATIENCE_S,
+    )
+    steps = query.steps
+    source: Literal["runs", "hours"] = "hours" if query.hourly else "runs"
+    return HistoryAnswer(query.probe, steps.since_s, steps.until_s, steps.length_s, source, series)
+
+
+def _checked(connection: sqlite3.Connection, query: ChartQuery, snapshot: Snapshot) -> list[Series]:
+    """Read the series, and look for names that nothing bears. Errors: ``UnknownName``."""
+    series = _series(connection, query)
+    current = {spec.name: spec.modes for spec in snapshot.specs}
+    if not series and query.probe not in current:
+        names = historyscope.probes(connection)
+        if query.probe not in names:
+            raise UnknownName("probe", query.probe, tuple(sorted({*current, *names})))
+    modes = {*current.get(query.probe, ()), *(line.mode for line in series)}
+    for mode in query.modes:
+        if mode not in modes and not historyscope.has_mode(connection, query.probe, mode):
+            raise UnknownName("mode", mode, tuple(sorted(modes)))
+    gpus = {CPU, *snapshot.gpus, *(line.gpu for line in series)}
+    if missing := [gpu for gpu in query.gpus if gpu not in gpus]:
+        past = historyscope.gpus(connection)
+        for gpu in missing:
+            if gpu not in past:
+                raise UnknownName("gpu", gpu, (*gpu_names(snapshot), *past))
+    return series
+
+
+def _series(connection: sqlite3.Connection, query: ChartQuery) -> list[Series]:
+    connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, LARGEST_FIELD)
+    series: dict[tuple[str | None, str, int, str], Series] = {}
+    for *names, step, n, marked, median, p10, p90, minimum, maximum, drivers in connection.execute(
+        *_sql(connection, query)
+    ):
+        key = tuple(names)
+        if key not in series:
+            series[key] = Series(*key, *([] for _ in range(9)))
+        line = series[key]
+        line.at_s.append((query.steps.first + step) * query.steps.length_s)
+        line.n.append(n)
+        line.marked.append(marked)
+        line.median.append(_rounded(median))
+        line.p10.append(_rounded(p10))
+        line.p90.append(_rounded(p90))
+        line.minimum.append(_rounded(minimum))
+        line.maximum.append(_rounded(maximum))
+        line.drivers.append(sorted(msgspec.json.decode(drivers)))
+    return list(series.values())
+
+
+def _sql(connection: sqlite3.Connection, query: ChartQuery) -> tuple[str, list[float | str]]:
+    """Write the query in SQL: hours first, then the runs after the last hour."""
+    steps = query.steps
+    rows = Wanted(steps.since_s, steps.until_s, (query.probe,), query.modes, query.gpus)
+    since_s, hours = rows.since_s, ""
+    hour_values: list[float | str] = []
+    if query.hourly:
+        where, hour_values = hours_sql(rows)
+        last = connection.execute(f"SELECT max(hour_s) FROM rollups WHERE {where}", hour_values)  # noqa: S608  # ours
+        after_s = (last.fetchone()[0] or -math.inf) + HOUR_S
+        since_s = max(rows.since_s, after_s, rows.until_s - RAW_RANGE_S)
+        hours = HOURS.format(where=where)
+    where, values = runs_sql(replace(rows, since_s=since_s, modes=()))
+    modes = f"mode IN ({', '.join('?' * len(query.modes))})" if query.modes else "1"
+    source = "(SELECT * FROM figure UNION ALL SELECT * FROM hour)" if query.hourly else "figure"
+    sql = f"WITH {RUNS.format(where=where, modes=modes)}{hours}{STEPS.format(source=source)}"
+    return sql, [*values, *query.modes, *hour_values, steps.since_s, steps.length_s]
+
+
+def _rounded(figure: float | None) -> float | None:
+    return None if figure is None else float(f"{figure:.{DIGITS}g}")

@@ -1,0 +1,378 @@
+"""The history: SQLite in WAL mode, one writer, one thread.
+
+``synchronous=FULL`` although NORMAL would survive a SIGKILL of this process: `wsl --shutdown` stops
+the whole VM without a sync, and five commits a minute cost nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import sqlite3
+from collections import deque
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing, suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeVar
+
+from gpud.agent.history import eventrows, rolluprows, runrows, schema
+from gpud.agent.history.runrows import Run, Undisturbed
+from gpud.agent.regression.changes import GPUS, KINDS
+from gpud.agent.state.presence import GPU_FORGOTTEN, GPU_SEEN
+from gpud.core.errors import StoreError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from gpud.agent.history.eventrows import Entry, Window
+
+__all__ = ["FILE", "History", "Run", "Store"]
+
+T = TypeVar("T")
+
+FILE = schema.FILE
+WAITING_LIMIT = 1000
+MOST_REMEMBERED = 500
+"""Runs looked through for what is usual on mains and what is on battery."""
+
+
+class Store:
+    """The open file. Not thread-safe; ``History`` gives it one thread of its own."""
+
+    def __init__(self, directory: Path, *, now: Callable[[], str], doubted: bool = False) -> None:
+        """Open or create the history; ``now`` names the moment for a file that is set aside.
+
+        ``doubted``: every page is looked at, which takes seconds, for one of them is damaged.
+        Errors: ``StoreError``. ``set_aside`` is where a corrupt file went, or None.
+        """
+        self.path = directory / FILE
+        self.set_aside: Path | None = None
+        self._check = "integrity_check" if doubted else "quick_check"
+        try:
+            self._connection = self._opened()
+        except sqlite3.DatabaseError as error:
+            if not _is_corrupt(error):
+                raise _translated(error, self.path) from error
+            self.set_aside = self._put_aside(now())
+            try:
+                self._connection = self._opened()
+            except sqlite3.DatabaseError as second:
+                raise _translated(second, self.path) from second
+        self._identity = _identity(self.path)
+        self._beside = {
+            path: _identity(path) for path in (Path(f"{self.path}-wal"), Path(f"{self.path}-shm"))
+        }
+
+    @property
+    def replaced(self) -> bool:
+        """Whether somebody has taken the file away, or put another in its place."""
+        return _identity(self.path) != self._identity
+
+    def append(self, runs: list[Run]) -> list[StoreError]:
+        """Write runs with their samples in one transaction; after the return they last.
+
+        Gives one error for each run that no disk could keep; the others are written.
+        Errors: ``StoreError``; then none of them is written.
+        """
+        refused: list[StoreError] = []
+        try:
+            with self._connection as transaction:
+                transaction.execute("BEGIN IMMEDIATE")
+                for run in runs:
+                    transaction.execute("SAVEPOINT run")
+                    try:
+                        runrows.insert(transaction, run)
+                    except (sqlite3.IntegrityError, OverflowError) as error:
+                        transaction.execute("ROLLBACK TO run")
+                        refused.append(_unstorable(run, error))
+                    transaction.execute("RELEASE run")
+        except sqlite3.Error as error:
+            raise _translated(error, self.path) from error
+        return refused
+
+    def count(self) -> int:
+        """Say how many runs are kept. Errors: StoreError."""
+        return self.read(runrows.count)
+
+    def size(self) -> tuple[int, int]:
+        """Give the bytes on the disk, the log included, and the runs kept. Errors: StoreError."""
+        n_bytes = 0
+        for path in (self.path, *self._beside):
+            with suppress(OSError):
+                n_bytes += path.stat().st_size
+        return n_bytes, self.read(runrows.span)
+
+    def first_s(self) -> float | None:
+        """Give the Unix time of the oldest run or summed hour kept. Errors: StoreError."""
+        return self.read(rolluprows.first_s)
+
+    def last_finished_s(self, probe: str) -> float | None:
+        """Give when the run of ``probe`` that was written last had ended. Errors: StoreError."""
+        return self.read(lambda connection: runrows.last_finished_s(connection, probe))
+
+    def undisturbed(self, probe: str, gpu_uuid: str, most: int) -> list[Undisturbed]:
+        """Give the conditions and flags of good runs that bear none or were slow, newest first.
+
+        Errors: ``StoreError``.
+        """
+        return self.read(lambda connection: runrows.undisturbed(connection, probe, gpu_uuid, most))
+
+    def append_events(self, entries: Sequence[Entry]) -> None:
+        """Write events in one transaction: all of them last, or none. Errors: StoreError."""
+        self.write(lambda transaction: eventrows.insert(transaction, entries))
+
+    def events(self, window: Window) -> list[Entry]:
+        """Give the events of a window, newest first. Errors: StoreError."""
+        return self.read(lambda connection: eventrows.within(connection, window))
+
+    def last_facts(self) -> dict[str, Entry]:
+        """Give the last event of each kind of change. Errors: StoreError."""
+        return self.read(lambda connection: eventrows.last(connection, KINDS))
+
+    def gpu_events(self) -> list[Entry]:
+        """Give all that was ever told of which GPUs there are, oldest first. Errors: StoreError."""
+        kinds = (GPUS, GPU_SEEN, GPU_FORGOTTEN)
+        return self.read(lambda connection: eventrows.all_of(connection, kinds))
+
+    def read(self, question: Callable[[sqlite3.Connection], T]) -> T:
+        """Ask something of the rows that ``question`` knows of. Errors: StoreError."""
+        try:
+            return question(self._connection)
+        except sqlite3.Error as error:
+            raise _translated(error, self.path) from error
+
+    def write(self, change: Callable[[sqlite3.Connection], T]) -> T:
+        """Change rows in one transaction: all of it lasts, or nothing. Errors: StoreError."""
+        try:
+            with self._connection as transaction:
+                transaction.execute("BEGIN IMMEDIATE")
+                return change(transaction)
+        except sqlite3.Error as error:
+            raise _translated(error, self.path) from error
+
+    def look_through(self) -> None:
+        """Read every page: damage may lie where nobody reads for weeks. Errors: ``StoreError``.
+
+        Over a connection of its own: what this one has read before, it has in memory.
+        """
+        try:
+            with closing(
+                sqlite3.connect(f"{self.path.absolute().as_uri()}?mode=ro", uri=True)
+            ) as fresh:
+                verdict = fresh.execute("PRAGMA quick_check(1)").fetchone()[0]
+        except sqlite3.Error as error:
+            raise _translated(error, self.path) from error
+        if verdict != "ok":
+            reason, fix = _REASONS[sqlite3.SQLITE_CORRUPT]
+            raise StoreError(f"{self.path} is damaged: {verdict}", reason=reason, fix=fix)
+
+    def close(self) -> None:
+        """Close the file; what was written stays."""
+        replaced = self.replaced
+        with suppress(sqlite3.Error):
+            self._connection.close()
+        # SQLite leaves the log of a file that is gone, and would play it into the one in its place.
+        for path, identity in self._beside.items() if replaced else ():
+            if identity is not None and _identity(path) == identity:
+                with suppress(OSError):
+                    path.unlink()
+
+    def _opened(self) -> sqlite3.Connection:
+        connection = sqlite3.connect(self.path, timeout=5.0, check_same_thread=False)
+        connection.text_factory = lambda text: text.decode(errors="replace")
+        try:
+            schema.refuse_newer(connection, self.path)
+            connection.execute("PRAGMA journal_mode=WAL")
+            connection.execute("PRAGMA synchronous=FULL")
+            connection.execute("PRAGMA foreign_keys=ON")
+            connection.execute(f"PRAGMA cache_size=-{schema.CACHE_KIB}")
+            verdict = connection.execute(f"PRAGMA {self._check}(1)").fetchone()[0]
+            _refuse_damage(verdict)
+            schema.migrate(connection, self.path)
+        except BaseException:
+            connection.close()
+            raise
+        return connection
+
+    def _put_aside(self, stamp: str) -> Path:
+        target = self.path.with_name(f"{FILE}.corrupt-{stamp}")
+        again = 1
+        while target.exists():
+            again += 1
+            target = self.path.with_name(f"{FILE}.corrupt-{stamp}-{again}")
+        for suffix in ("", "-wal", "-shm"):
+            with suppress(FileNotFoundError):
+                Path(f"{self.path}{suffix}").rename(f"{target}{suffix}")
+        return target
+
+
+class History:
+    """The store behind one thread, with a queue for runs that could not be written yet.
+
+    Nothing is lost while the disk is full or read-only: up to ``WAITING_LIMIT`` runs wait in
+    memory and are written in order when it is back. Beyond that the oldest go, and are counted.
+    """
+
+    def __init__(self, directory: Path, *, now: Callable[[], str]) -> None:
+        self._directory = directory
+        self._now = now
+        self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="store")
+        self._store: Store | None = None
+        self._waiting: deque[Run] = deque()
+        self._writing = asyncio.Lock()  # a batch is written once, however many append at a time
+        self.dropped = 0
+        self.set_aside: Path | None = None
+        self.opened = 0
+        """How many times: once it is another, the file may have nothing of what was written."""
+
+    @property
+    def waiting(self) -> int:
+        """How many runs are in memory only."""
+        return len(self._waiting)
+
+    async def append(self, *runs: Run) -> None:
+        """Write ``runs`` after those that wait already.
+
+        Errors: ``StoreError``; then they wait, but for what no disk could keep: that is dropped.
+        A cancelled caller does not stop the write: half-way, a run is both written and waiting.
+        """
+        self._waiting.extend(runs)
+        await asyncio.shield(self._write_waiting())
+
+    async def _write_waiting(self) -> None:
+        async with self._writing:
+            while len(self._waiting) > WAITING_LIMIT:
+                self._waiting.popleft()
+                self.dropped += 1
+            batch = list(self._waiting)
+            loop = asyncio.get_running_loop()
+            refused = await loop.run_in_executor(self._thread, self._write, batch)
+            for _ in batch:
+                self._waiting.popleft()
+            self.dropped += len(refused)
+        if refused:
+            raise refused[-1]
+
+    async def last_finished_s(self, probe: str) -> float | None:
+        """Give the end of the newest run of ``probe``, those that wait included.
+
+        Errors: ``StoreError`` when the history cannot be read.
+        """
+        for run in reversed(self._waiting):
+            if run.report.probe == probe:
+                return run.finished_s
+        return await self.ask(lambda store: store.last_finished_s(probe))
+
+    async def undisturbed(self, probe: str, gpu_uuid: str) -> list[Undisturbed]:
+        """Give the conditions and flags of the last good runs that bear none or were slow.
+
+        Newest first. Errors: ``StoreError`` when the history cannot be read.
+        """
+        return await self.ask(lambda store: store.undisturbed(probe, gpu_uuid, MOST_REMEMBERED))
+
+    async def ask(self, question: Callable[[Store], T]) -> T:
+        """Put a question to the store, on its thread. Errors: ``StoreError``."""
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(self._thread, self._answered, question)
+
+    async def close(self) -> None:
+        """Write what waits if that is possible, and close."""
+        with suppress(StoreError):
+            await self.append()
+        self._thread.shutdown(wait=True)
+        if self._store is not None:
+            self._store.close()
+
+    def _open(self, *, doubted: bool = False) -> Store:
+        if self._store is not None and self._store.replaced:
+            self._close()
+        if self._store is None:
+            self._store = Store(self._directory, now=self._now, doubted=doubted)
+            self.set_aside = self._store.set_aside or self.set_aside
+            self.opened += 1
+        return self._store
+
+    def _close(self) -> None:
+        # Opened anew next time: after a remount the old descriptors are worth nothing.
+        if self._store is not None:
+            self._store.close()
+            self._store = None
+
+    def _write(self, batch: list[Run]) -> list[StoreError]:
+        return self._answered(lambda store: store.append(batch))
+
+    def _answered(self, question: Callable[[Store], T]) -> T:
+        """Answer; where damage shows, set the file aside and answer out of a new one."""
+        try:
+            return question(self._open())
+        except StoreError as error:
+            self._close()
+            if error.reason != "corrupt":
+                raise
+        try:
+            return question(self._open(doubted=True))
+        except StoreError:
+            self._close()
+            raise
+
+
+def _identity(path: Path) -> tuple[int, int] | None:
+    """Tell one file from another of the same name; None for no file."""
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino
+
+
+def _refuse_damage(verdict: str) -> None:
+    if verdict != "ok":
+        raise sqlite3.DatabaseError(f"malformed: {verdict}")
+
+
+def _is_corrupt(error: sqlite3.DatabaseError) -> bool:
+    code = getattr(error, "sqlite_errorcode", None)
+    return code in {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB} or "malformed" in str(error)
+
+
+_REASONS = {
+    sqlite3.SQLITE_FULL: ("disk_full", "free space on the disk that holds it"),
+    sqlite3.SQLITE_READONLY: ("read_only", "make the directory writable for the agent's user"),
+    sqlite3.SQLITE_CANTOPEN: ("cannot_open", "make the directory writable for the agent's user"),
+    sqlite3.SQLITE_BUSY: ("locked", "close the program that holds it open"),
+    sqlite3.SQLITE_IOERR: ("io_error", "look at the disk"),
+    sqlite3.SQLITE_CORRUPT: ("corrupt", "move the file away: gpud begins a new one"),
+    sqlite3.SQLITE_NOTADB: ("corrupt", "move the file away: gpud begins a new one"),
+}
+
+
+def _unstorable(run: Run, error: Exception) -> StoreError:
+    said = StoreError(f"a run of {run.report.probe} cannot be kept: {error}", reason="unstorable")
+    said.__cause__ = error
+    return said
+
+
+def _translated(error: sqlite3.Error, path: Path) -> StoreError:
+    code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR)
+    reason, fix = _REASONS.get(code & 0xFF, ("failed", None))
+    if reason in {"cannot_open", "io_error"}:
+        reason, fix = _by_the_directory(path, reason, fix)
+    return StoreError(f"cannot write {path}: {error}", reason=reason, fix=fix)
+
+
+def _by_the_directory(path: Path, reason: str, fix: str | None) -> tuple[str, str | None]:
+    """Find the cause behind SQLite's "unable to open": it tells neither EROFS nor ENOSPC apart."""
+    try:
+        with closing((path.parent / f".{FILE}.try").open("wb", buffering=0)) as tried:
+            tried.write(b"x" * 4096)
+    except OSError as error:
+        if error.errno in {errno.EROFS, errno.EACCES, errno.EPERM}:
+            return _REASONS[sqlite3.SQLITE_READONLY]
+        if error.errno in {errno.ENOSPC, errno.EDQUOT}:
+            return _REASONS[sqlite3.SQLITE_FULL]
+        if error.errno == errno.ENOENT:
+            return "no_directory", f"mkdir -p {path.parent}"
+    finally:
+        with suppress(OSError):
+            (path.parent / f".{FILE}.try").unlink()
+    return reason, fix

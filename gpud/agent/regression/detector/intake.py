@@ -1,0 +1,162 @@
+"""Intake of samples: refusals, pauses, the usual spacing, groups of samples, and silent streams."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from functools import cached_property
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+
+from gpud.agent.regression.detector.level import Point
+from gpud.agent.regression.detector.model import UNJUDGED, refusal
+from gpud.core.sample import Flag
+from gpud.core.stats import median
+
+if TYPE_CHECKING:
+    from gpud.agent.regression.detector.model import Observation
+    from gpud.agent.regression.detector.parameters import Parameters
+
+INTERVALS: Final = 31
+"""Of which the median is the usual spacing."""
+SETTLING: Final = "settling"
+
+WATCHED: Final = 20
+"""Samples, the latest, of which the judged ones are counted."""
+SILENT: Final = 2
+"""Or fewer of them are as good as none."""
+HEARD: Final = 10
+"""So many end a silence: one clean run an hour is no end of it."""
+
+
+class Intake(msgspec.Struct, dict=True):
+    """Counts of what came, the usual spacing, and how many samples are still to settle.
+
+    ``together`` is the number of samples that are judged as one.
+    """
+
+    seen: int = 0
+    last_s: float | None = None
+    driver: str | None = None
+    refused: dict[str, int] = {}
+    set_aside: dict[str, int] = {}
+    together: int = 1
+    intervals: list[float] = []
+    settle: int = 0
+    settle_from_s: float = 0.0
+
+    @cached_property
+    def spacing_s(self) -> float:
+        """The usual interval between samples; 0 while it is unknown."""
+        return median(self.intervals) if self.intervals else 0.0
+
+    def covers(self, m: int, span_s: float) -> bool:
+        """Say whether ``m`` judged samples at the usual spacing reach over so much time."""
+        return m * self.together * self.spacing_s >= span_s
+
+    def refuse(self, observation: Observation) -> bool:
+        """Count a sample; say whether it is refused altogether."""
+        self.seen += 1
+        reason = refusal(observation)
+        if reason is not None:
+            self.refused[reason] = self.refused.get(reason, 0) + 1
+        return reason is not None
+
+    def enter(self, observation: Observation, parameters: Parameters) -> bool:
+        """Note when and under which driver a sample was taken; say whether the driver is new."""
+        at_s = observation.at_s
+        pause = False
+        if self.last_s is not None:
+            # A clock set back makes an interval below zero, which says nothing about the spacing.
+            interval = at_s - self.last_s
+            usual = self.spacing_s
+            pause = interval > max(parameters.pause_s, parameters.pause_ratio * usual) and usual > 0
+            if interval > 0:
+                self.intervals.append(interval)
+                del self.intervals[:-INTERVALS]
+                self.__dict__.pop("spacing_s", None)
+        updated = self.driver is not None and observation.driver != self.driver
+        if self.driver is None or updated or pause or Flag.RESUME in observation.flags:
+            self.settle, self.settle_from_s = parameters.settle, at_s
+        self.last_s, self.driver = at_s, observation.driver
+        return updated
+
+    def settled(self, at_s: float, parameters: Parameters) -> bool:
+        """Say whether enough samples or time have gone by; counts this sample."""
+        if self.settle > 0:
+            self.settle -= 1
+            if at_s - self.settle_from_s <= parameters.settle_s:
+                self._leave_out(SETTLING)
+                return False
+            self.settle = 0
+        return True
+
+    def marks(self, observation: Observation) -> frozenset[Flag]:
+        """Return the flags that keep a sample from being judged, and count them."""
+        marks = UNJUDGED.intersection(observation.flags)
+        for mark in marks:
+            self._leave_out(mark.value)
+        return marks
+
+    def _leave_out(self, reason: str) -> None:
+        self.set_aside[reason] = self.set_aside.get(reason, 0) + 1
+
+    def group_size(self, parameters: Parameters) -> int:
+        """Return how many samples are judged as one.
+
+        So many that a window of ``share_window`` covers the time which a change under the same
+        driver has to last: at a sample a minute that is one, at one every ten seconds five.
+        """
+        spacing_s = self.spacing_s
+        if spacing_s <= 0:
+            return 1
+        return max(1, math.ceil(parameters.window_span_s / parameters.share_window / spacing_s))
+
+
+class Grouped(msgspec.Struct, array_like=True):
+    """A sample that waits for the others of its group; ``slow`` is 1 or 0."""
+
+    seq: int
+    at_s: float
+    y: float
+    slow: int
+
+
+def combined(group: list[Grouped]) -> tuple[Point, bool]:
+    """Return the sample that stands for a group, and whether it is slow.
+
+    It has the place of the first, is slow if most are, and has the median of those that are as it
+    is.
+    """
+    first = group[0]
+    if len(group) == 1:
+        return Point(first.seq, first.at_s, first.y), bool(first.slow)
+    slow = 2 * sum(sample.slow for sample in group) > len(group)
+    y = median([sample.y for sample in group if bool(sample.slow) is slow])
+    return Point(first.seq, first.at_s, y), slow
+
+
+class Silence(msgspec.Struct):
+    """Why the latest samples were not judged, '' for one that was, and since when hardly any is."""
+
+    latest: list[tuple[float, str]] = []
+    since_s: float | None = None
+
+    def add(self, at_s: float, why: str) -> None:
+        """Take in one sample."""
+        self.latest.append((at_s, why))
+        del self.latest[:-WATCHED]
+        judged = sum(not reason for _, reason in self.latest)
+        if self.since_s is None:
+            if len(self.latest) == WATCHED and judged <= SILENT:
+                self.since_s = next(at_s for at_s, reason in self.latest if reason)
+        elif judged >= HEARD:
+            self.since_s = None
+
+    @property
+    def why(self) -> str | None:
+        """Why most of the latest samples were not judged, while the stream is silent."""
+        if self.since_s is None:
+            return None
+        return Counter(reason for _, reason in self.latest if reason).most_common(1)[0][0]

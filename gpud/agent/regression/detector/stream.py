@@ -1,0 +1,448 @@
+"""One stream, sample by sample: levels, the trial of an update, alarms and what ends them."""
+
+from __future__ import annotations
+
+import math
+from array import array
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Final, Literal
+
+import msgspec
+
+from gpud.agent.regression.detector import steady
+from gpud.agent.regression.detector.intake import SETTLING, Grouped, Intake, Silence, combined
+from gpud.agent.regression.detector.level import Integers, Level, Point
+from gpud.agent.regression.detector.model import (
+    Alarm,
+    Direction,
+    Effect,
+    Kind,
+    Standing,
+    State,
+    Verdict,
+)
+from gpud.agent.regression.detector.parameters import Parameters
+from gpud.agent.regression.detector.share import Busy, Share
+from gpud.agent.regression.detector.update import Trial, is_look
+from gpud.core.sample import Flag
+from gpud.core.stats import median
+
+if TYPE_CHECKING:
+    from gpud.agent.regression.detector.model import Observation
+
+DIGITS = 7
+"""Of a logarithm: a hundred-thousandth of a percent is no change."""
+LATEST = 20
+"""Samples whose median is what a stream is like now."""
+RETURNED = 250
+"""Samples that are as they were before an alarm, and end it where no step back was seen: one of 8 %
+is found among 240."""
+FEWEST = 8
+MOST_OPEN = 8
+TOO_FEW = "the old driver brought too few samples to compare with"
+CAME_BACK = "the old driver came back before there was a verdict"
+OVERTAKEN = "another change came before there was a verdict"
+ACCEPTED = "what it brought was taken for the usual before there was a verdict"
+MARKED = "hardly a run of it can be judged, most are marked {why}"
+LEAST_ACCEPTED = 0.01
+"""A shift of a level that is nothing to accept, whatever its noise."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Finding:
+    """A confirmed change in logarithms, before people hear of it."""
+
+    kind: Kind
+    since: Point  # the first sample of the new level
+    before: float
+    shift: float
+    doubt: float  # half the width of the shift's interval
+    drivers: tuple[str, str]
+    samples: int
+    reference: int
+
+
+class Detector(msgspec.Struct, dict=True, forbid_unknown_fields=True):
+    """One stream: one GPU, one probe, one mode. Bounded state, no clock, no I/O.
+
+    The fields are the whole state, as the history keeps it. ``left`` are the levels before, oldest
+    first; ``settled`` is the last verdict that was reached; ``judged`` counts samples.
+    """
+
+    direction: Direction
+    intake: Intake = msgspec.field(default_factory=Intake, name="door")
+    group: list[Grouped] = msgspec.field(default_factory=list, name="gather")
+    share: Share = msgspec.field(default_factory=Share)
+    busy: Busy = msgspec.field(default_factory=Busy)
+    silence: Silence = msgspec.field(default_factory=Silence)
+    level: Level = msgspec.field(default_factory=lambda: Level(""))
+    left: list[Level] = []
+    trial: Trial | None = None
+    settled: Verdict | None = msgspec.field(default=None, name="verdict")
+    open: list[Alarm] = []
+    judged: int = 0
+    last_judged_s: float | None = None
+    version: Literal[2] = 2  # raised when a state of before would be misread
+
+    def __post_init__(self) -> None:
+        """Decide by the parameters that every stream has."""
+        self.parameters = Parameters()
+
+    def configured(self, parameters: Parameters) -> Detector:
+        """Decide by other parameters; returns itself."""
+        self.parameters = parameters
+        return self
+
+    def push(self, observation: Observation) -> Alarm | None:
+        """Take one sample in; give the alarm that it decides, if any.
+
+        Samples come in the order in which they were taken, whatever the clock said. One that
+        cannot be a measurement is counted in ``standing().refused`` and changes nothing else.
+        """
+        intake, parameters = self.intake, self.parameters
+        seq, at_s = intake.seen, observation.at_s
+        if intake.refuse(observation):
+            return None
+        if intake.driver is None:
+            self.level.driver = observation.driver
+        if intake.enter(observation, parameters):
+            self.level = self._under(observation, seq)
+        if not intake.settled(at_s, parameters):
+            self.silence.add(at_s, SETTLING)
+            return None
+        marks = intake.marks(observation)
+        self.silence.add(at_s, next((flag.value for flag in Flag if flag in marks), ""))
+        point = Point(seq, at_s, self._logarithm(observation.value))
+        intake.together = intake.group_size(parameters)
+        if Flag.JUMPED not in marks and seq % intake.together == 0:
+            self.busy.add(point, intake, parameters, busy=Flag.BUSY in marks)
+        if marks - {Flag.LOW}:
+            return None
+        if not marks:
+            self.judged += 1
+            self.last_judged_s = at_s
+        self.group.append(Grouped(seq, at_s, point.y, int(bool(marks))))
+        if len(self.group) < intake.together:
+            return None
+        sample, slow = combined(self.group)
+        self.group = []
+        return self._evaluated(sample, point, slow=slow)
+
+    def _evaluated(self, sample: Point, latest: Point, *, slow: bool) -> Alarm | None:
+        """Evaluate a sample or the one that stands for a group, of which ``latest`` is the last."""
+        self.share.add(sample, slow=slow)
+        alarm = None
+        if not slow:
+            self.level.add(sample)
+            alarm = self._tried(latest) or self._steady(latest)
+            if alarm is None and self.open:
+                self._let_go()
+        return alarm or self._shared(latest)  # one a sample: a moved share can wait for the next
+
+    def accept(self) -> None:
+        """Take the present level for the usual one: what a person may say to an open alarm.
+
+        What is known of the level's noise and power states stays; a slide that goes on moves it to
+        where it is now, and an update on trial has no verdict any more.
+        """
+        self.open.clear()
+        level = self.level
+        latest = level.latest(min(LATEST, level.own))
+        reference = level.reference(without=0)
+        if reference is not None and len(latest) >= FEWEST:
+            shift = reference.located(latest).mean
+            if abs(shift) > max(LEAST_ACCEPTED, 2 * reference.noise(len(latest))):
+                level.rebase(shift)
+        if self.trial is not None:
+            self._remember(self.trial.base)
+            self._settle(State.NONE, why=ACCEPTED)
+
+    @property
+    def verdict(self) -> Verdict | None:
+        """What is known about the latest driver update, None where there was none."""
+        trial = self.trial
+        if trial is None or trial.told:
+            return self.settled
+        m, silent = self.level.own, self.silence.why
+        taken = [n for n in self.parameters.looks if is_look(n, self.intake, self.parameters)]
+        past = [n for n in taken if n <= m]
+        return Verdict(
+            state=State.UNDECIDED if past else State.LEARNING,
+            old_driver=trial.base.driver,
+            new_driver=trial.driver,
+            since_s=trial.since_s,
+            samples=m,
+            reference=len(trial.before.values),
+            limit=math.expm1(trial.limit(self.parameters, past[-1])) if past else None,
+            why=None if silent is None else MARKED.format(why=silent),
+        )
+
+    def standing(self) -> Standing:
+        """Give what people are shown: counts, levels, what is open."""
+        enough = len(self.level.ys) >= FEWEST
+        now = median(self.level.latest(LATEST)) if enough else None
+        befores = [
+            self._logarithm(alarm.before) for alarm in self.open if not self._of_share(alarm)
+        ]
+        usual = min(befores) if befores else (self.level.centre if enough else None)
+        return Standing(
+            seen=self.intake.seen,
+            judged=self.judged,
+            refused=dict(self.intake.refused),
+            set_aside=dict(self.intake.set_aside),
+            last_judged_s=self.last_judged_s,
+            level=self._value(self.level.centre) if enough else None,
+            slowdown=None if now is None or usual is None else math.exp(now - usual),
+            slow_state_ratio=self.share.marks.ratio,
+            open=tuple(self.open),
+            verdict=self.verdict,
+            busy_ratio=self.busy.marks.ratio,
+            busy_before_ratio=self.busy.before,
+            busy_since_s=self.busy.since_s,
+            unjudged_since_s=self.silence.since_s,
+            unjudged_for=self.silence.why,
+        )
+
+    def _under(self, observation: Observation, seq: int) -> Level:
+        """Give the level that a sample of another driver belongs to; open its trial.
+
+        While an update is undecided the level before it goes on being the reference, unless the
+        undecided driver is known as well by now.
+        """
+        driver, at_s = observation.driver, observation.at_s
+        base, left = self.level, self.level.driver
+        self.group = []
+        if self.trial is not None:
+            if driver == self.trial.base.driver:
+                back = self.trial.base
+                self._settle(State.NONE, why=CAME_BACK)
+                return back
+            if base.count < self.trial.base.count:
+                base = self.trial.base
+            else:
+                self._remember(self.trial.base)
+        if base.count >= FEWEST and self.intake.covers(base.count, self.parameters.look_span_s):
+            base.rest()
+            self.trial = Trial(base, driver, seq, at_s, left)
+        else:
+            self.trial = None
+            self.settled = Verdict(
+                State.NONE, base.driver, driver, at_s, 0, base.count, why=TOO_FEW
+            )
+        return Level(driver)
+
+    def _tried(self, point: Point) -> Alarm | None:
+        """Ask the trial of an update, if there is one."""
+        trial, level = self.trial, self.level
+        if trial is None:
+            return None
+        if not trial.confirmed(level, self.intake, self.parameters):
+            if level.own >= self.parameters.looks[-1]:
+                self._settle(State.NO_CHANGE)
+                self._remember(trial.base)
+            return None
+        reference = trial.before
+        shift = reference.located(level.latest(level.own)).mean
+        found = _Finding(
+            kind=Kind.DRIVER,
+            since=Point(trial.since_seq, trial.since_s, 0.0),
+            before=reference.raw.median,
+            shift=shift,
+            doubt=reference.doubt(level.own),
+            drivers=(trial.base.driver, trial.driver),
+            samples=level.own,
+            reference=len(reference.values),
+        )
+        self._settle(State.REGRESSED if shift > 0 else State.IMPROVED, self._effect(found))
+        self._remember(trial.base)
+        alarm = self._alarm(found, point)
+        self._take_up(None)
+        return alarm
+
+    def _steady(self, point: Point) -> Alarm | None:
+        """Look for a change under the same driver."""
+        level = self.level
+        found = steady.change(level, self.intake, self.parameters)
+        if found is None:
+            return None
+        if self.trial is not None:
+            self._remember(self.trial.base)
+            self._settle(State.NONE, why=OVERTAKEN)
+        points, reference = found.points, found.reference
+        self._remember(level)
+        self.level = Level(level.driver).extended(points)
+        level.give_up(points)
+        alarm = self._alarm(
+            _Finding(
+                kind=found.kind,
+                since=points[0],
+                before=found.before,
+                shift=found.shift,
+                doubt=reference.doubt(len(points)),
+                drivers=(level.driver, level.driver),
+                samples=len(points),
+                reference=len(reference.values),
+            ),
+            point,
+        )
+        self._take_up(level)
+        return alarm
+
+    def _shared(self, point: Point) -> Alarm | None:
+        """Look for a share of slow samples that moved, with an update or under the same driver."""
+        trial, found = self.trial, None
+        if trial is not None and not trial.told:
+            found = self.share.update(trial.since_seq, self.intake, self.parameters)
+        found = found or self.share.change(self.intake, self.parameters)
+        if found is None:
+            return None
+        self.share.marks.restart(found.points)
+        drivers = self.level.driver, self.level.driver
+        update = trial if trial is not None and self._began(trial, found.points[0]) else None
+        if update is not None:
+            drivers = update.left, update.driver
+        finding = _Finding(
+            kind=Kind.SLOW_STATE,
+            since=found.points[0],
+            before=found.before,
+            shift=found.shift,
+            doubt=found.doubt,
+            drivers=drivers,
+            samples=len(found.points),
+            reference=found.reference,
+        )
+        if update is not None:
+            update.told = True
+            self.settled = Verdict(
+                state=State.REGRESSED if found.shift > 0 else State.IMPROVED,
+                old_driver=update.left,
+                new_driver=update.driver,
+                since_s=update.since_s,
+                samples=len(found.points),
+                reference=found.reference,
+                effect=self._effect(finding),
+            )
+        return self._alarm(finding, point)
+
+    def _began(self, trial: Trial, first: Point) -> bool:
+        """Say whether a share moved with an update: it is placed as roughly as that."""
+        slack = self.parameters.share_window // 4 * self.intake.together
+        return not trial.told and abs(first.seq - trial.since_seq) <= slack
+
+    def _alarm(self, found: _Finding, point: Point) -> Alarm:
+        """Build the alarm that ``point`` decided, and open it or close those that it ends."""
+        worse = found.shift > 0
+        after = found.before + found.shift
+        alarm = Alarm(
+            kind=found.kind,
+            worse=worse,
+            seq=point.seq,
+            at_s=point.at_s,
+            since_seq=found.since.seq,
+            since_s=found.since.at_s,
+            effect=self._effect(found),
+            before=self._value(found.before),
+            after=self._value(after),
+            old_driver=found.drivers[0],
+            new_driver=found.drivers[1],
+            samples=found.samples,
+            reference=found.reference,
+        )
+        if worse:
+            self.open = [*self.open, alarm][-MOST_OPEN:]
+            return alarm
+        ended = [
+            one
+            for one in self.open
+            if self._of_share(one) is self._of_share(alarm) and self._ends(after, one)
+        ]
+        self.open = [one for one in self.open if one not in ended]
+        return replace(alarm, closes=tuple(one.seq for one in ended))
+
+    def _ends(self, after: float, alarm: Alarm) -> bool:
+        return after <= self._logarithm(alarm.before) + self.parameters.near
+
+    def _let_go(self) -> None:
+        """End the alarms whose slowness is over: it may go in steps too small to be told."""
+        level = self.level
+        if level.own < RETURNED:
+            return
+        now = median(level.latest(RETURNED))
+        self.open = [one for one in self.open if self._of_share(one) or not self._over(now, one)]
+
+    def _over(self, now: float, alarm: Alarm) -> bool:
+        """Say whether a level is that of before an alarm, and nearer to it than to what it told."""
+        before, after = self._logarithm(alarm.before), self._logarithm(alarm.after)
+        return now - before < min(self.parameters.near, (after - before) / 2)
+
+    def _of_share(self, alarm: Alarm) -> bool:
+        """Say whether an alarm is of a share and no level: where the slow samples are marked."""
+        return alarm.kind is Kind.SLOW_STATE and bool(self.share.slow)
+
+    def _settle(self, state: State, effect: Effect | None = None, why: str | None = None) -> None:
+        """End the trial with a verdict."""
+        trial, m = self.trial, self.level.own
+        if trial is None:
+            return
+        self.trial = None
+        if trial.told and effect is None:
+            return
+        self.settled = Verdict(
+            state=state,
+            old_driver=trial.base.driver,
+            new_driver=trial.driver,
+            since_s=trial.since_s,
+            samples=m,
+            reference=len(trial.before.values),
+            effect=effect,
+            limit=None if why else math.expm1(trial.limit(self.parameters, m)),
+            why=why,
+        )
+
+    def _remember(self, level: Level) -> None:
+        level.rest()
+        others = [one for one in self.left if one is not level]
+        self.left = [*others, level][-self.parameters.levels_kept :]
+
+    def _take_up(self, left: Level | None) -> None:
+        """Go on with an old level where the new one lies close to it.
+
+        What was left under the same driver becomes part of it: a stream that does this has two
+        ways of being normal. A driver's level does not: it has an explanation of its own.
+        """
+        level = self.level
+        near = [
+            (abs(one.centre - level.centre), one)
+            for one in self.left
+            if one is not left and one.count >= FEWEST
+        ]
+        distance, old = min(near, key=lambda pair: pair[0], default=(math.inf, None))
+        if old is None or distance >= self.parameters.near:
+            return
+        self.left.remove(old)
+        excursion = left.latest(self.parameters.excursion) if left else array("d")
+        self.level = old.entered(level, excursion)
+
+    def _effect(self, found: _Finding) -> Effect:
+        shifts = (found.shift, found.shift - found.doubt, found.shift + found.doubt)
+        ratios = [self._value(shift) for shift in shifts]
+        return Effect(ratios[0], min(ratios), max(ratios))
+
+    def _logarithm(self, value: float) -> float:
+        """Turn a value so that bigger is worse and a ratio is a difference."""
+        return round(self.direction.sign * math.log(value), DIGITS)
+
+    def _value(self, y: float) -> float:
+        return math.exp(self.direction.sign * y)
+
+
+ENCODER: Final = msgspec.json.Encoder(enc_hook=list)  # of arrays
+"""Writes states; ``decode_hook`` reads the arrays back."""
+
+
+def decode_hook(kind: type[array[Any]], numbers: list[Any] | None) -> array[Any]:
+    """Make an array of a list. Errors: ``ValueError`` for anything else."""
+    try:
+        return kind("q" if kind is Integers else "d", numbers or ())
+    except (OverflowError, TypeError) as error:
+        raise ValueError(f"no list of numbers: {error}") from error

@@ -1,0 +1,144 @@
+"""Types of the API's answers: they are encoded as they are, and described from themselves.
+
+Moments are Unix seconds; a name that ends in ``_s`` and is no moment is a duration in seconds.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated
+
+import msgspec
+
+from gpud.agent.state.statusdocument import Figures, ToldAlert
+from gpud.core.sample import (
+    SCHEMA_VERSION,
+    Backend,
+    Condition,
+    Failure,
+    Flag,
+    Missing,
+    Pace,
+    Point,
+    Skip,
+    Unit,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """Why there is no answer, and what to do. ``parameter``: the one that could not be used."""
+
+    reason: str
+    detail: str
+    fix: str
+    parameter: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """Every answer that is none."""
+
+    error: Problem
+    schema_version: int = SCHEMA_VERSION
+
+
+@dataclass(frozen=True, slots=True)
+class Histogram:
+    """The latencies of one run, net of the empty call, sorted into buckets.
+
+    ``counts`` has one entry more than ``upper_bounds_s``: what is above the last. A bound belongs
+    to its bucket, and counts are not cumulative. ``total_s`` is the sum of all latencies.
+    """
+
+    upper_bounds_s: tuple[float, ...]
+    counts: tuple[int, ...]
+    total_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModeFigures(Figures):
+    """One mode of a run, with its distribution where the probe has one."""
+
+    buckets: Histogram | None
+
+
+@dataclass(frozen=True, slots=True)
+class ProbeRun:
+    """The last run of a probe on one GPU: figures, or a failure and no figures.
+
+    ``gpu`` is the GPU's number and ``uuid`` its name; both are null for the CPU. ``curve`` is the
+    crossover's. ``skipped`` is why later runs were left out, null where none was.
+    """
+
+    gpu: int | None
+    uuid: str | None
+    device: str | None
+    last_success_s: float | None
+    duration_s: float | None
+    failure: Failure | None
+    missing: tuple[Missing, ...]
+    flags: tuple[Flag, ...]
+    conditions: dict[str, Condition]
+    samples: tuple[ModeFigures, ...]
+    curve: tuple[Point, ...]
+    skipped: Skip | None
+
+
+@dataclass(frozen=True, slots=True)
+class Probe:
+    """A probe that this gpud knows of. It takes part in every ``every``-th round of its pace.
+
+    ``interval_s`` lies between two runs where nothing is in the way; ``last`` has one per GPU.
+    """
+
+    name: str
+    description: str
+    backend: Backend
+    pace: Pace
+    every: int
+    interval_s: float
+    unit: Unit
+    modes: tuple[str, ...]
+    version: int
+    budget_s: float
+    last: tuple[ProbeRun, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ProbesAnswer:
+    """Every probe with its last run on each GPU. ``refused``: modules that do not load, and why."""
+
+    probes: tuple[Probe, ...]
+    refused: dict[str, str]
+    schema_version: int = SCHEMA_VERSION
+
+
+Event = Annotated[
+    dict[str, Condition],
+    msgspec.Meta(
+        description="What happened: its kind and moment, and what there is to say of that kind.",
+        extra_json_schema={
+            "required": ["kind", "at_s"],
+            "properties": {"kind": {"type": "string"}, "at_s": {"type": "number"}},
+        },
+    ),
+]
+
+
+@dataclass(frozen=True, slots=True)
+class EventsAnswer:
+    """What happened to driver and machine, newest first. ``more``: the limit left some out."""
+
+    events: list[Event]
+    more: bool
+    schema_version: int = SCHEMA_VERSION
+
+
+@dataclass(frozen=True, slots=True)
+class AlertsAnswer:
+    """What fires, then what has fired, what began last first. ``more``: there are others."""
+
+    alerts: list[ToldAlert]
+    more: bool
+    schema_version: int = SCHEMA_VERSION

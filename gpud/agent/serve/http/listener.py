@@ -1,0 +1,125 @@
+"""The listening socket, and uvicorn on it until it is stopped."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import errno
+import logging
+import socket
+from functools import partial
+from typing import TYPE_CHECKING, Final, cast
+
+import uvicorn
+
+from gpud import portholder
+from gpud.agent.serve.http.access import RefusalCounter
+from gpud.agent.serve.http.connection import Connection, ConnectionPool, Limits
+from gpud.core.errors import ListenError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from starlette.types import ASGIApp
+
+    from gpud.agent.serve.http.certificate import Certificate
+
+TICK_S: Final = 1.0
+BACKLOG: Final = 128
+"""Connections that the kernel keeps for us, and that asyncio accepts at once."""
+SEND_BUFFER: Final = 128 * 1024
+
+
+def bind(host: str, port: int) -> socket.socket:
+    """Open the listening socket.
+
+    Errors: ``ListenError`` naming the address and, when /proc tells, the process that has it.
+    """
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    # asyncio disables Nagle's algorithm only where it sees IPPROTO_TCP; else a body waits 40 ms.
+    listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
+    try:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        # Inherited by each connection: what no client fetches must not fill the kernel either.
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SEND_BUFFER)
+        listener.bind((host, port))
+        listener.listen(BACKLOG)
+    except OSError as error:
+        listener.close()
+        if error.errno == errno.EADDRINUSE:
+            raise ListenError(
+                portholder.taken_message(f"{host}:{port}", portholder.listener_of(port)),
+                reason=portholder.IN_USE,
+                fix="stop that program, and gpud takes the address as soon as it is free; or set "
+                "[http] listen to another port, then `sudo gpud restart`",
+            ) from error
+        raise ListenError(f"cannot listen on {host}:{port}: {error.strerror}") from error
+    listener.setblocking(False)
+    return listener
+
+
+async def serve(  # noqa: PLR0913  # what is served, and on which terms
+    application: ASGIApp,
+    listener: socket.socket,
+    stop: asyncio.Event,
+    *,
+    certificate: Certificate | None = None,
+    refusals: RefusalCounter | None = None,
+    limits: Limits | None = None,
+) -> None:
+    """Serve on ``listener`` until ``stop`` is set; open requests get a second to end."""
+    # uvicorn logs each malformed request as a warning: a log that any client could fill.
+    logging.getLogger("uvicorn.error").setLevel(logging.ERROR)
+    pool = ConnectionPool(limits or Limits(), refusals or RefusalCounter())
+    await _Server(application, pool, certificate, stop).serve([listener])
+
+
+class _Server(uvicorn.Server):
+    """uvicorn without its signal handlers, which the process has itself, and with a slower tick."""
+
+    def __init__(
+        self,
+        application: ASGIApp,
+        pool: ConnectionPool,
+        certificate: Certificate | None,
+        stop: asyncio.Event,
+    ) -> None:
+        protocol = partial(Connection, pool=pool, certificate=certificate)
+        super().__init__(
+            uvicorn.Config(
+                application,
+                http=cast("type[asyncio.Protocol]", protocol),
+                log_config=None,
+                access_log=False,
+                lifespan="off",
+                ws="none",
+                proxy_headers=False,
+                server_header=False,
+                backlog=BACKLOG,
+                h11_max_incomplete_event_size=32 * 1024,
+                timeout_keep_alive=int(pool.limits.idle_s),
+                timeout_graceful_shutdown=1,
+            )
+        )
+        self._pool = pool
+        self._stop = stop
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Leave the signals to the agent."""
+        yield
+
+    async def main_loop(self) -> None:
+        """Once a second: the Date header, connections past their deadline, counts of refusals."""
+        while not self._stop.is_set():
+            await self.on_tick(0)
+            self._pool.close_overdue(asyncio.get_running_loop().time())
+            self._pool.refusals.publish()
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._stop.wait(), TICK_S)
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Let responses end for a second, then close everything."""
+        await super().shutdown(sockets)
+        self._pool.close()
+        await asyncio.sleep(0)  # transports close their sockets in the loop's next turn

@@ -1,0 +1,104 @@
+"""/runbooks/: one page for each alert, with its meaning and what to do. Read-only.
+
+The pages are docs/runbooks of the repository, and travel inside the package.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from starlette.responses import HTMLResponse, PlainTextResponse
+from starlette.routing import Route
+
+import gpud
+from gpud.core.alerts import RUNBOOKS
+from gpud.show.markup import Html, el
+
+if TYPE_CHECKING:
+    from starlette.requests import Request
+    from starlette.responses import Response
+
+SUFFIX: Final = ".md"
+NAME: Final = re.compile(r"[A-Za-z]{1,64}")
+"""The name of an alert: no path, and no file beside the pages, looks like it."""
+
+
+def folder() -> Path:
+    """Return where the pages are: in the installed package, or in the checkout it runs from."""
+    package = Path(gpud.__file__).parent
+    installed = package / "runbooks"
+    return installed if installed.is_dir() else package.parent / "docs/runbooks"
+
+
+def routes(style: str, pages: Path | None = None) -> list[Route]:
+    """Make the routes: the list, a page, and with ``.md`` its text.
+
+    ``style`` is the address of the style sheet.
+    """
+    where = folder() if pages is None else pages
+
+    async def index(_: Request) -> Response:
+        names = await asyncio.to_thread(_names, where)
+        items = [el("li", el("a", name, href=f"{RUNBOOKS}/{name}")) for name in names]
+        return _page(style, "Runbooks", el("h1", "Runbooks"), el("ul", *items))
+
+    async def page(request: Request) -> Response:
+        path: str = request.path_params["name"]
+        name = path.removesuffix(SUFFIX)
+        text = await asyncio.to_thread(_read, where, name)
+        if text is None:
+            message = f"there is no runbook {path!a:.100}; {RUNBOOKS}/ lists them\n"
+            return PlainTextResponse(message, status_code=404)
+        if path != name:
+            return PlainTextResponse(text)
+        return _page(style, name, await asyncio.to_thread(rendered, text))
+
+    return [
+        Route(RUNBOOKS, index),
+        Route(f"{RUNBOOKS}/", index),
+        Route(f"{RUNBOOKS}/{{name}}", page),
+    ]
+
+
+def rendered(text: str) -> Html:
+    """Render Markdown; raw HTML in it is shown as text, and links to other pages lead there."""
+    from markdown_it import MarkdownIt  # with the first page: most agents never need it
+
+    markdown = MarkdownIt("commonmark", {"html": False}).disable("image")
+    tokens = markdown.parse(text)
+    for token in (child for block in tokens for child in block.children or ()):
+        if token.type == "link_open":
+            name = str(token.attrs["href"]).removesuffix(SUFFIX)
+            if NAME.fullmatch(name):
+                token.attrs["href"] = f"{RUNBOOKS}/{name}"
+    return Html(markdown.renderer.render(tokens, markdown.options, {}))
+
+
+def _names(where: Path) -> list[str]:
+    return sorted(path.stem for path in where.glob(f"*{SUFFIX}") if NAME.fullmatch(path.stem))
+
+
+def _read(where: Path, name: str) -> str | None:
+    if not NAME.fullmatch(name):
+        return None
+    try:
+        return (where / f"{name}{SUFFIX}").read_text(encoding="utf-8")
+    except OSError:
+        return None
+
+
+def _page(style: str, title: str, *content: Html) -> HTMLResponse:
+    head = el(
+        "head",
+        el("meta", charset="utf-8"),
+        el("meta", name="viewport", content="width=device-width, initial-scale=1"),
+        el("title", f"{title} - gpud"),
+        el("link", rel="stylesheet", href=style),
+    )
+    links = el("a", "the state", href="/"), el("a", "runbooks", href=f"{RUNBOOKS}/")
+    top = el("header", el("p", el("strong", "gpud")), el("nav", *links, aria_label="Pages"))
+    main = el("main", *content, id="main", class_="prose")
+    return HTMLResponse(f"<!DOCTYPE html>\n{el('html', head, el('body', top, main), lang='en')}\n")

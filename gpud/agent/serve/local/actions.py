@@ -1,0 +1,143 @@
+"""What the agent does for people who ask over its socket; each act is an event with their uid."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import TYPE_CHECKING, Final
+
+from gpud.agent.history.eventrows import Entry
+from gpud.agent.measure.session import Session
+from gpud.agent.regression.commands import (
+    ALERT_ACKNOWLEDGED,
+    BASELINE_ACCEPTED,
+    BASELINE_RESET,
+    PROBE_REQUESTED,
+    Choice,
+)
+from gpud.agent.serve.local import choosing, exporting
+from gpud.core.errors import GpudError
+from gpud.core.requests import (
+    AcceptRequest,
+    AckRequest,
+    AlertLine,
+    ChoiceLine,
+    ForgetRequest,
+    GpuLine,
+    HistoryRequest,
+    ProbeRequest,
+    ResetRequest,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator, Callable
+
+    from gpud.agent.history.store import History
+    from gpud.agent.measure.launch import Launcher
+    from gpud.agent.measure.pipeline import Pipeline
+    from gpud.agent.regression.service import Regression
+    from gpud.agent.state.changes import Watcher
+    from gpud.agent.state.snapshot import Snapshot
+    from gpud.core.requests import AnswerLine, ApiRequest
+    from gpud.core.settings import Settings
+
+BUSY: Final = "somebody else's gpud probe runs, and another waits for its end"
+
+
+class Actions:
+    """The parts of the agent that people may have do something."""
+
+    def __init__(  # noqa: PLR0913  # the parts, each passed by name
+        self,
+        settings: Settings,
+        *,
+        read: Callable[[], Snapshot],
+        history: History,
+        regression: Regression,
+        watcher: Watcher,
+        launcher: Launcher,
+        pipeline: Pipeline,
+    ) -> None:
+        self._settings = settings
+        self._read = read
+        self._history = history
+        self._regression = regression
+        self._watcher = watcher
+        self._launcher = launcher
+        self._pipeline = pipeline
+        self._probing = asyncio.Lock()
+        self._waiting = False
+
+    def answer(self, request: ApiRequest, uid: int) -> AsyncGenerator[AnswerLine | bytes, None]:
+        """Do what is asked, and give the lines of the answer. Errors: ``GpudError``."""
+        match request:
+            case AckRequest():
+                return self._acknowledge(request, uid)
+            case AcceptRequest():
+                return self._accept(request, uid)
+            case ResetRequest():
+                return self._reset(request, uid)
+            case ForgetRequest():
+                return self._forget(request, uid)
+            case HistoryRequest():
+                numbers = {uuid: gpu.number for uuid, gpu in self._read().gpus.items()}
+                return exporting.lines(self._settings.state_dir, request, numbers)
+            case ProbeRequest():
+                return self._probe(request, uid)
+
+    async def _acknowledge(
+        self, request: AckRequest, uid: int
+    ) -> AsyncGenerator[AnswerLine | bytes, None]:
+        fingerprint = choosing.firing(self._read(), request.alert)
+        await self._regression.decide(ALERT_ACKNOWLEDGED, uid, fingerprint=fingerprint)
+        yield AlertLine(fingerprint=fingerprint)
+
+    async def _accept(
+        self, request: AcceptRequest, uid: int
+    ) -> AsyncGenerator[AnswerLine | bytes, None]:
+        for choice in choosing.accepted(self._read(), request):
+            if not request.preview:
+                await self._regression.decide(BASELINE_ACCEPTED, uid, choice)
+            yield _line(choice)
+
+    async def _reset(
+        self, request: ResetRequest, uid: int
+    ) -> AsyncGenerator[AnswerLine | bytes, None]:
+        asked = Choice(request.gpu, request.probe, request.mode)
+        choice = choosing.existing(asked, self._read())
+        await self._regression.decide(BASELINE_RESET, uid, choice)
+        yield _line(choice)
+
+    async def _forget(
+        self, request: ForgetRequest, uid: int
+    ) -> AsyncGenerator[AnswerLine | bytes, None]:
+        gpus = choosing.expected(self._read(), request.gpus)
+        await self._watcher.forget(gpus, uid)
+        for uuid, gpu in gpus.items():
+            yield GpuLine(uuid=uuid, name=gpu.name)
+
+    async def _probe(
+        self, request: ProbeRequest, uid: int
+    ) -> AsyncGenerator[AnswerLine | bytes, None]:
+        if self._waiting:
+            raise GpudError(BUSY, fix="try again later")
+        self._waiting = True
+        try:
+            await self._probing.acquire()
+        finally:
+            self._waiting = False
+        try:
+            names = " ".join(request.names)
+            event = Entry(time.time(), PROBE_REQUESTED, {"probes": names, "uid": uid})
+            await self._history.ask(lambda store: store.append_events([event]))
+            session = Session(
+                self._settings, request, self._launcher, turn=self._pipeline.after_rounds
+            )
+            async for line in session.lines():
+                yield line
+        finally:
+            self._probing.release()
+
+
+def _line(choice: Choice) -> ChoiceLine:
+    return ChoiceLine(gpu=choice.gpu, probe=choice.probe, mode=choice.mode)

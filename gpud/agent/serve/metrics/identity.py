@@ -1,0 +1,90 @@
+"""Which GPUs there are and which driver drives them; what is not known is not there."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from prometheus_client.core import InfoMetricFamily
+
+from gpud.agent.serve.metrics.labels import clean
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping
+
+    from prometheus_client.metrics_core import Metric
+
+    from gpud.agent.state.snapshot import Snapshot
+    from gpud.core.sample import Reading
+
+OF_THE_MACHINE = ("driver_version", "cuda_version", "nvml_version")
+"""What each GPU's identity repeats, so that one join is enough."""
+OF_THE_DRIVER = (*OF_THE_MACHINE, "driver_folder")
+OF_A_GPU = ("uuid", "name", "compute_capability", "pci_bus_id", "vbios_version")
+
+DOMAIN_DIGITS = 8
+
+
+def identities(snapshot: Snapshot, readings: Iterable[Reading]) -> dict[int, dict[str, str]]:
+    """Give what is known of each GPU, by number: CUDA's word first, then the readings'.
+
+    A GPU that no reading names any more stays for as long as CUDA lists it.
+    """
+    words = _words(readings)
+    machine = {field: words[None][field] for field in OF_THE_MACHINE if field in words[None]}
+    known = {
+        gpu: {field: said[field] for field in OF_A_GPU if field in said}
+        for gpu, said in words.items()
+        if gpu is not None and ("name" in said or "uuid" in said)
+    }
+    inventory = snapshot.inventory
+    if inventory is not None and inventory.cuda_version:
+        machine["cuda_version"] = inventory.cuda_version
+    for device in () if inventory is None else inventory.devices:
+        of_cuda = {
+            "uuid": device.uuid,
+            "name": device.name,
+            "compute_capability": device.compute_capability,
+            "pci_bus_id": device.pci_bus_id,
+        }
+        if device.mig is not None:
+            of_cuda["mig"] = device.mig
+        if device.mps:
+            of_cuda["mps"] = "true"
+        number = snapshot.gpus[device.uuid].number
+        known[number] = known.get(number, {}) | {key: text for key, text in of_cuda.items() if text}
+    for said in known.values():
+        if "pci_bus_id" in said:
+            said["pci_bus_id"] = bus_id(said["pci_bus_id"])
+    return {
+        gpu: {key: clean(text) for key, text in (machine | said).items()}
+        for gpu, said in sorted(known.items())
+    }
+
+
+def families(
+    known: Mapping[int, Mapping[str, str]], readings: Iterable[Reading]
+) -> Iterator[Metric]:
+    """Yield each GPU's identity, and the driver's, which is there without a GPU too."""
+    gpus = InfoMetricFamily("gpud_gpu", "Identity of each GPU.", labels=["gpu"])
+    for gpu, labels in known.items():
+        gpus.add_metric([str(gpu)], dict(labels))
+    yield gpus
+    driver = InfoMetricFamily("gpud_driver", "The NVIDIA driver, as telemetry names it.")
+    said = _words(readings)[None]
+    if named := {field: clean(said[field]) for field in OF_THE_DRIVER if field in said}:
+        driver.add_metric([], named)
+    yield driver
+
+
+def bus_id(text: str) -> str:
+    """Write a PCI address as NVML does: CUDA's domain has four digits, in lower case."""
+    domain, colon, rest = text.partition(":")
+    return f"{domain.rjust(DOMAIN_DIGITS, '0')}{colon}{rest}".upper()
+
+
+def _words(readings: Iterable[Reading]) -> dict[int | None, dict[str, str]]:
+    words: dict[int | None, dict[str, str]] = {None: {}}
+    for reading in readings:
+        if type(reading.value) is str:  # a reason is a str too
+            words.setdefault(reading.gpu, {}).setdefault(reading.field, reading.value)
+    return words

@@ -1,0 +1,55 @@
+"""A name for this machine that lasts: host names of WSL are those of Windows, and many are alike.
+
+It is random, made once and kept in the state directory. Nothing of it comes from the hardware or
+from Windows, so it says nothing of either, and whoever wants another one deletes the file.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import secrets
+from pathlib import Path
+
+import structlog
+
+from gpud.agent import plainfile
+from gpud.agent.serve.metrics.labels import clean
+
+NAME = "machine-id"
+ID = re.compile(r"[0-9a-f]{32}")
+
+log = structlog.get_logger()
+
+
+def facts(state_dir: str, hostname: str) -> dict[str, str]:
+    """Give ``hostname`` and ``machine_id``, 32 hexadecimal digits; without it where none is kept.
+
+    Errors: none; an id that could not be written would be another one at the next start.
+    """
+    path = Path(state_dir, NAME)
+    found = {"hostname": clean(hostname)}
+    try:
+        found["machine_id"] = _read(path) or _made(path)
+    except OSError as error:
+        log.warning("no_machine_id", path=str(path), error=error.strerror)
+    return found
+
+
+def _read(path: Path) -> str | None:
+    kept = (plainfile.text(path) or "").strip()
+    return kept if ID.fullmatch(kept) else None
+
+
+def _made(path: Path) -> str:
+    made = secrets.token_hex(16)
+    temporary = path.with_suffix(".new")
+    try:
+        temporary.write_text(f"{made}\n")
+        temporary.chmod(0o644)  # for whoever sets up what ships the metrics
+        temporary.rename(path)
+    except OSError:
+        with contextlib.suppress(OSError):
+            temporary.unlink()
+        raise
+    return made

@@ -1,0 +1,55 @@
+"""The one place that holds the current snapshot: events in, a finished value out."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import structlog
+
+from gpud.agent.state.fold import fold
+from gpud.core.health import Health, Level
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from gpud.agent.state.events import Event
+    from gpud.agent.state.snapshot import Snapshot
+
+log = structlog.get_logger()
+
+
+class Board:
+    """Swaps in each new snapshot with one assignment and says every change of health once."""
+
+    def __init__(self, first: Snapshot, *, changed: Callable[[], None] = lambda: None) -> None:
+        self._snapshot = first
+        self._changed = changed
+
+    def read(self) -> Snapshot:
+        """Give the current snapshot, finished and frozen."""
+        return self._snapshot
+
+    def post(self, event: Event) -> None:
+        """Fold ``event`` in and publish the result."""
+        before, self._snapshot = self._snapshot, fold(event, self._snapshot)
+        for component, health in self._snapshot.health.items():
+            _say(component, before.health.get(component), health)
+        self._changed()
+
+
+def _say(component: str, before: Health | None, after: Health) -> None:
+    if before is not None and (before.level, before.reason) == (after.level, after.reason):
+        return
+    if after.level is Level.OK:
+        if before is not None:
+            log.info("health_restored", component=component)
+        return
+    say = log.error if after.level is Level.FAILED else log.warning
+    say(
+        "health_changed",
+        component=component,
+        level=after.level.name.lower(),
+        reason=str(after.reason),
+        detail=after.detail,
+        fix=after.fix,
+    )

@@ -1,0 +1,255 @@
+"""Watches what is said of driver and machine, and tells and keeps what of it has become another.
+
+Comparing takes no time and is done with each answer; the history is written and read beside it. A
+change that was told and not yet written when gpud is killed is found again by the next one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections import deque
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+import structlog
+
+from gpud.agent.history.eventrows import MOST, Entry, Window
+from gpud.agent.history.store import WAITING_LIMIT
+from gpud.agent.regression.changes import KINDS, Change, Known, changed, joined, real, recalled
+from gpud.agent.state.change_fold import KEPT
+from gpud.agent.state.events import (
+    Changed,
+    HealthSet,
+    InventoryTaken,
+    PlatformRead,
+    Remembered,
+    SourceAnswered,
+)
+from gpud.agent.state.facts import facts
+from gpud.agent.state.presence import GPU_FORGOTTEN, GPU_SEEN, Expected, remembered
+from gpud.core.errors import StoreError
+from gpud.core.health import Level
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from gpud.agent.history.store import History, Store
+    from gpud.agent.state.events import Event
+    from gpud.agent.state.snapshot import Snapshot
+    from gpud.core.clock import Instant
+
+AGAIN_S: Final = 5.0
+"""How soon a history that could not be read or written is tried again, and a lost GPU looked up."""
+
+log = structlog.get_logger()
+
+
+@dataclass(frozen=True, slots=True)
+class _Past:
+    """What the history tells of earlier lives: the last word on each kind, the GPUs, what changed.
+
+    Shapes: ``changes`` are the latest, newest last.
+    """
+
+    last: Mapping[str, Change]
+    expected: Mapping[str, Expected]
+    changes: tuple[Change, ...]
+
+
+class Watcher:
+    """Stands between whoever has something to say and the board. ``run`` does the slow part.
+
+    While the history cannot be read, nobody knows what an earlier life saw: changes wait, and what
+    was a first sight until then may turn out to be a change.
+    """
+
+    def __init__(
+        self,
+        history: History,
+        *,
+        read: Callable[[], Snapshot],
+        publish: Callable[[Event], None],
+        now: Callable[[], Instant],
+        boot_id: str,
+    ) -> None:
+        self._history = history
+        self._read = read
+        self._publish = publish
+        self._now = now
+        self._boot_id = boot_id
+        self._known = Known()
+        self._early: list[Change] = []  # seen before the history was read
+        self._noted: frozenset[str] | None = None  # GPUs the history knows; None: not read yet
+        self._waiting: deque[Entry] = deque()
+        self._stirred = asyncio.Event()
+        self._troubled = False
+        self.dropped = 0
+
+    @property
+    def waiting(self) -> int:
+        """How many events are in memory only."""
+        return len(self._waiting) + len(self._early)
+
+    def post(self, event: Event) -> None:
+        """Publish an event, and what it changed."""
+        self._publish(event)
+        if isinstance(event, SourceAnswered | InventoryTaken | PlatformRead):
+            self._compare()
+
+    async def forget(self, gpus: Mapping[str, Expected], uid: int) -> None:
+        """Expect these GPUs no longer, until they are seen again. Errors: ``StoreError``."""
+        now_s = self._now().wall_s
+        entries = [
+            Entry(now_s, GPU_FORGOTTEN, {"uuid": uuid, "name": gpu.name, "uid": uid})
+            for uuid, gpu in gpus.items()
+        ]
+        await self._history.ask(lambda store: store.append_events(entries))
+        self._expect(await self._history.ask(_expected))
+
+    async def run(self) -> None:
+        """Keep what changes, and learn what is expected; never ends."""
+        while True:
+            await self.settle()
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(
+                    self._stirred.wait(), AGAIN_S if self._unfinished() else None
+                )
+            self._stirred.clear()
+
+    def _compare(self) -> None:
+        snapshot, now = self._read(), self._now()
+        said = facts(snapshot, now.mono_s, self._boot_id)
+        self._known, found = changed(self._known, said, now.wall_s, self._boot_id)
+        self._tell(real(found))
+        if self._noted is None:
+            self._early += found
+            del self._early[:-WAITING_LIMIT]
+        else:
+            self._enqueue([_entry(change) for change in found])
+            self._note_gpus(snapshot, now.wall_s)
+        if self._unfinished():
+            self._stirred.set()
+
+    def _tell(self, changes: Sequence[Change]) -> None:
+        if not changes:
+            return
+        for change in changes:
+            log.info("changed", kind=change.kind, old=change.old, new=change.new)
+        self._publish(Changed(tuple(changes), self._now().wall_s))
+
+    def _note_gpus(self, snapshot: Snapshot, now_s: float) -> None:
+        """Let the history know of each GPU once, with its name."""
+        known = self._noted or frozenset()
+        present = (
+            {}
+            if snapshot.inventory is None
+            else {device.uuid: device.name for device in snapshot.inventory.devices}
+        )
+        news = {uuid: name for uuid, name in present.items() if uuid not in known}
+        self._noted = known | news.keys()
+        self._enqueue(
+            [Entry(now_s, GPU_SEEN, {"uuid": uuid, "name": name}) for uuid, name in news.items()]
+        )
+
+    def _enqueue(self, entries: Sequence[Entry]) -> None:
+        self._waiting.extend(entries)
+        while len(self._waiting) > WAITING_LIMIT:
+            self._waiting.popleft()
+            self.dropped += 1
+
+    def _unfinished(self) -> bool:
+        """Say whether there is something to read or to write."""
+        return bool(self._waiting) or self._noted is None
+
+    async def settle(self) -> None:
+        """Read what was not read yet and write what waits, if that is possible now."""
+        try:
+            if self._noted is None:
+                self._begin(await self._history.ask(_past))
+            if self._waiting and (refused := await asyncio.shield(self._write_waiting())):
+                raise refused
+        except StoreError as error:
+            self._troubled = True
+            self._say(error)
+        else:
+            if self._troubled:
+                self._troubled = False
+                self._publish(HealthSet("store", Level.OK, self._now().wall_s))
+
+    async def _write_waiting(self) -> StoreError | None:
+        """Write what waits, or say why it waits on. A cancelled caller does not stop it."""
+        batch = tuple(self._waiting)
+        self._waiting.clear()
+        try:
+            await self._history.ask(lambda store: store.append_events(batch))
+        except StoreError as error:
+            self._waiting.extendleft(reversed(batch))
+            return error
+        return None
+
+    def _begin(self, past: _Past) -> None:
+        """Continue what the history ends with."""
+        now_s = self._now().wall_s
+        told = real(self._early)
+        continued = joined(self._early, past.last)
+        self._known = Known({**recalled(past.last).held, **self._known.held}, self._known.seen)
+        self._early = []
+        self._noted = frozenset(past.expected)
+        self._publish(Remembered(past.expected, now_s, past.changes))
+        moments = {(change.kind, change.new, change.at_s) for change in told}
+        self._tell([c for c in real(continued) if (c.kind, c.new, c.at_s) not in moments])
+        self._enqueue([_entry(change) for change in continued])
+        self._note_gpus(self._read(), now_s)
+
+    def _expect(self, expected: Mapping[str, Expected]) -> None:
+        """Publish which GPUs are expected now; one that is there is expected again."""
+        if self._noted is not None and self._noted - expected.keys():
+            self._noted = frozenset(expected)
+            self._publish(Remembered(expected, self._now().wall_s))
+            self._note_gpus(self._read(), self._now().wall_s)
+
+    def _say(self, error: StoreError) -> None:
+        lost = f", {self.dropped} were dropped" if self.dropped else ""
+        self._publish(
+            HealthSet(
+                "store",
+                Level.FAILED,
+                self._now().wall_s,
+                reason=error.reason,
+                detail=f"{error}; {self.waiting} events wait in memory{lost}",
+                fix=error.fix,
+            )
+        )
+
+
+def _past(store: Store) -> _Past:
+    last = {kind: _change(entry) for kind, entry in store.last_facts().items()}
+    latest = [_change(entry) for entry in store.events(Window(kinds=KINDS, limit=MOST))]
+    return _Past(last, _expected(store), tuple(reversed(real(latest)[:KEPT])))
+
+
+def _expected(store: Store) -> dict[str, Expected]:
+    return remembered((entry.at_s, entry.kind, entry.body) for entry in store.gpu_events())
+
+
+def _entry(change: Change) -> Entry:
+    body = {
+        "old": change.old,
+        "new": change.new,
+        "boot_id": change.boot_id,
+        "level": change.level,
+    }
+    return Entry(change.at_s, change.kind, body)
+
+
+def _change(entry: Entry) -> Change:
+    old, level = entry.body.get("old"), entry.body.get("level")
+    return Change(
+        entry.kind,
+        None if old is None else str(old),
+        str(entry.body.get("new") or ""),
+        entry.at_s,
+        str(entry.body.get("boot_id") or ""),
+        level if isinstance(level, int) else 0,
+    )

@@ -1,0 +1,130 @@
+"""How root's word on the container probe enters a snapshot, beside the agent's own probes."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from gpud.agent.state.snapshot import ProbeKey, ProbeState, Snapshot, number, with_health
+from gpud.core import containers
+from gpud.core.sample import Backend
+
+if TYPE_CHECKING:
+    from gpud.core.containers import Comparison
+    from gpud.core.report import ContainersReport, RootReport
+    from gpud.core.sample import Device
+
+
+def with_containers(snapshot: Snapshot, root: RootReport | None, now_s: float) -> Snapshot:
+    """Take over what root says of the container probe; what it no longer says is gone."""
+    said = None if root is None else root.containers
+    after = _without(snapshot)
+    if root is None or said is None:
+        return after
+    own = containers.PROBE
+    failures = {(own, reason): count for reason, count in said.failures.items()}
+    skips = {(own, reason): count for reason, count in said.skips.items()}
+    comparison = _comparison(snapshot, said, root.beat_s)
+    after = replace(
+        after,
+        containers=comparison,
+        probes={**after.probes, **_container_probe(snapshot, said)},
+        runs={**after.runs, own: said.runs} if said.runs or said.skips else after.runs,
+        failures={**after.failures, **failures},
+        skips={**after.skips, **skips},
+    )
+    inventory = snapshot.inventory
+    has_gpu = inventory is not None and bool(inventory.devices)
+    judged = containers.judgement(said, comparison, has_gpu=has_gpu)
+    if judged is None:
+        return after
+    before = snapshot.health.get("containers")
+    kept = (
+        after if before is None else replace(after, health={**after.health, "containers": before})
+    )
+    return with_health(
+        kept,
+        "containers",
+        judged.level,
+        now_s,
+        reason=judged.reason,
+        detail=judged.detail,
+        fix=judged.fix,
+    )
+
+
+def _without(snapshot: Snapshot) -> Snapshot:
+    own = containers.PROBE
+    return replace(
+        snapshot,
+        containers=None,
+        probes={key: value for key, value in snapshot.probes.items() if key.probe != own},
+        runs={probe: count for probe, count in snapshot.runs.items() if probe != own},
+        failures={key: count for key, count in snapshot.failures.items() if key[0] != own},
+        skips={key: count for key, count in snapshot.skips.items() if key[0] != own},
+        health={name: value for name, value in snapshot.health.items() if name != "containers"},
+    )
+
+
+def container_key(snapshot: Snapshot, said: ContainersReport) -> ProbeKey:
+    """Name the container probe's series after the GPU it ran on, as far as that is known."""
+    gpu = number(snapshot, said.gpu_index)
+    return ProbeKey(containers.PROBE, said.gpu_index if gpu is None else gpu)
+
+
+def _container_probe(snapshot: Snapshot, said: ContainersReport) -> dict[ProbeKey, ProbeState]:
+    """Give the last run as any other probe's, once it is known on which GPU it runs."""
+    if said.run is None or said.gpu_index is None:
+        return {}
+    report = containers.run_report(said.run, _measured_device(snapshot, said))
+    state = ProbeState(
+        backend=Backend.CUDA,
+        samples=report.samples,
+        report=report,
+        failure=report.failure,
+        last_success_s=said.last_success_s,
+        finished_mono_s=said.run.finished_mono_s,
+        duration_s=report.duration_s,
+    )
+    return {container_key(snapshot, said): state}
+
+
+def _measured_device(snapshot: Snapshot, said: ContainersReport) -> Device | None:
+    """Find the GPU the container measured: the same index, and the same name."""
+    inventory, figure = snapshot.inventory, None if said.run is None else said.run.figure
+    if inventory is None or figure is None:
+        return None
+    wanted = (figure.gpu_index, figure.gpu_name)
+    return next((d for d in inventory.devices if (d.index, d.name) == wanted), None)
+
+
+def _comparison(snapshot: Snapshot, said: ContainersReport, beat_s: float) -> Comparison | None:
+    """Compare while both runs are of the same hour; afterwards what was found then still holds."""
+    if said.run is None:
+        return None
+    found = containers.compared(
+        said.run,
+        said.recent_flops_per_second,
+        _in_process(snapshot, said.gpu_index, beat_s),
+        same_gpu=_measured_device(snapshot, said) is not None,
+    )
+    before = snapshot.containers
+    same_run = before is not None and before.run_mono_s == said.run.finished_mono_s
+    return before if same_run and found.verdict is containers.Verdict.NOT_COMPARABLE else found
+
+
+def _in_process(snapshot: Snapshot, gpu: int | None, beat_s: float) -> containers.InProcess | None:
+    inventory = snapshot.inventory
+    if inventory is not None and inventory.failure is not None:
+        return containers.InProcess(beat_s, failure=inventory.failure)  # asked anew all the time
+    runs = {
+        key.gpu: state
+        for key, state in snapshot.probes.items()
+        if key.probe == containers.IN_PROCESS and key.gpu is not None
+    }
+    chosen = min(runs, default=None) if gpu is None else number(snapshot, gpu)
+    state = None if chosen is None else runs.get(chosen)
+    if state is None or state.finished_mono_s is None:
+        return None
+    median = next((sample.median for sample in state.samples), None)
+    return containers.InProcess(state.finished_mono_s, median, state.failure)

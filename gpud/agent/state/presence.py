@@ -1,0 +1,326 @@
+"""Which GPUs to expect, and what it means that there is none, or one less.
+
+A GPU that was there and is gone is a failure, after a restart too, for the history remembers it. A
+machine that never had one and shows no trace of one has nothing to fail. A driver that gives no
+list at all says nothing about which GPUs there are. Pure: what was seen comes in.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Final
+
+from gpud.agent.regression.changes import GPUS, uuids
+from gpud.agent.state.snapshot import with_health
+from gpud.core import advice
+from gpud.core.advice import Platform, Situation
+from gpud.core.gpus import MOST_KNOWN
+from gpud.core.health import Level
+from gpud.core.sample import Absent, Reason
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from gpud.agent.state.snapshot import Snapshot
+    from gpud.core.sample import Condition, Failure, Inventory
+
+DXG: Final = "dxg"
+CUDA: Final = "cuda"
+GPU_SEEN, GPU_FORGOTTEN = "gpu_seen", "gpu_forgotten"
+"""Events beside the changes: a GPU is expected from the one on, and until the other."""
+
+NAMED: Final = 4
+"""GPUs that are gone and named one by one."""
+
+_NO_DRIVER: Final = frozenset({Reason.LIBRARY_MISSING, Reason.NO_DEVICE})
+"""What CUDA says where there is no GPU. Every other failure comes from a driver that is there."""
+
+
+_NVML_KNOWS: Final = frozenset(
+    {"blocked_by_the_operating_system", "driver_mismatch", "driver_not_loaded", "gpu_is_lost"}
+)
+"""Reasons of NVML that are CUDA's too when it finds no device."""
+
+
+@dataclass(frozen=True, slots=True)
+class Expected:
+    """A GPU that was here. ``gone_s``: the Unix time at which CUDA first did not list it."""
+
+    name: str
+    gone_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Nothing:
+    """Why there is no GPU to expect on this machine, and how to get one where that is known."""
+
+    reason: str
+    detail: str
+    fix: str | None = None
+
+
+def remembered(events: Iterable[tuple[float, str, Mapping[str, Condition]]]) -> dict[str, Expected]:
+    """Tell from all events of the history, oldest first, which GPUs to expect, by UUID.
+
+    Shapes: (Unix time, kind, body) of ``gpu_seen``, ``gpu_forgotten`` and the changes of ``gpus``.
+    """
+    found: dict[str, Expected] = {}
+    for at_s, kind, body in events:
+        uuid, listed = body.get("uuid"), body.get("new")
+        if kind == GPU_SEEN and isinstance(uuid, str):
+            found[uuid] = Expected(str(body.get("name") or ""))
+        elif kind == GPU_FORGOTTEN and isinstance(uuid, str):
+            found.pop(uuid, None)
+        elif kind == GPUS and isinstance(listed, str):
+            found = _listed(found, uuids(listed), at_s)
+    return found
+
+
+def with_inventory(
+    expected: Mapping[str, Expected], inventory: Inventory, now_s: float
+) -> dict[str, Expected]:
+    """Expect what CUDA lists from now on, and note what it does not list any more."""
+    if not answered(inventory):
+        return dict(expected)
+    names = {device.uuid: Expected(device.name) for device in inventory.devices}
+    after = _listed({**expected, **names}, tuple(names), now_s)
+    gone = sorted((e.gone_s, uuid) for uuid, e in after.items() if e.gone_s is not None)
+    for _, uuid in gone[: max(len(after) - MOST_KNOWN, 0)]:  # the longest gone first
+        del after[uuid]
+    return after
+
+
+def answered(inventory: Inventory) -> bool:
+    """Say whether the driver gave a list: that it offers no GPU is one."""
+    return _reason(inventory) in {None, Reason.NO_DEVICE}
+
+
+def misses_a_gpu(snapshot: Snapshot) -> bool:
+    """Say whether a GPU that was here is missed."""
+    return any(one.gone_s is not None for one in snapshot.expected.values())
+
+
+def nothing_expected(snapshot: Snapshot) -> Nothing | None:
+    """Say why no GPU is to be expected here; None when one is, or nobody can tell."""
+    if snapshot.library_configured:
+        return None  # whoever names a driver's library expects it to work
+    told = _told(snapshot)
+    exposed = told.get("exposed")
+    if exposed == "disabled":
+        return Nothing(
+            "disabled",
+            "[gpu] enabled=false in wsl.conf switches the GPU off",
+            "if that is not wanted, remove the line, then from Windows: wsl --shutdown",
+        )
+    said = None if snapshot.inventory is None else _reason(snapshot.inventory)
+    if snapshot.expected or _shown(snapshot) or said not in {None, *_NO_DRIVER}:
+        return None
+    platform = advice.of(snapshot.platform)
+    if exposed == "no":
+        return _none_offered(platform)
+    if (
+        (exposed, platform) == ("yes", Platform.WSL2)
+        and told.get("driver_folder") is Absent.UNSUPPORTED
+        and said in {None, Reason.LIBRARY_MISSING}
+    ):
+        return Nothing(
+            "no_gpu",
+            "Windows offers a GPU, and has no NVIDIA driver",
+            "for an NVIDIA GPU: install its driver in Windows, then wsl --shutdown",
+        )
+    return None
+
+
+def may_be_nothing(snapshot: Snapshot) -> bool:
+    """Say whether it is too early for ``nothing_expected``: one source has spoken, and only once.
+
+    The sources of a collection follow each other within a second, the machine's own among them.
+    """
+    said = snapshot.telemetry
+    early = DXG not in said.answers and sum(said.failures.values()) <= 1
+    return early and not snapshot.library_configured and not snapshot.expected
+
+
+def with_presence(snapshot: Snapshot, now_s: float) -> Snapshot:
+    """Set the health of ``cuda`` and ``devices`` by what CUDA last said of the GPUs.
+
+    That of ``nvml`` is set by its answers; where there is no GPU it has no reason to fail.
+    """
+    nothing, inventory, after = nothing_expected(snapshot), snapshot.inventory, snapshot
+    if nothing is not None and (nvml := snapshot.health.get("nvml")) and nvml.level > Level.OK:
+        after = with_nothing(snapshot, "nvml", nothing, now_s)
+    if inventory is None:
+        return after
+    failure, after = inventory.failure, _devices(after, inventory, nothing, now_s)
+    if failure is None and not inventory.refused:
+        return with_health(after, "cuda", Level.OK, now_s)
+    if failure is None:  # the others work
+        words = "; ".join(each.detail for each in inventory.refused)
+        first = inventory.refused[0]
+        return with_health(
+            after,
+            "cuda",
+            Level.DEGRADED,
+            now_s,
+            reason=first.reason,
+            detail=f"a GPU that CUDA counts cannot be described: {words}",
+            fix=first.advice,
+        )
+    if nothing is not None:
+        return with_nothing(after, "cuda", nothing, now_s)
+    return with_health(
+        after,
+        "cuda",
+        Level.FAILED,
+        now_s,
+        reason=failure.reason,
+        detail=failure.detail,
+        fix=_known_fix(snapshot, failure) or _lost_fix(after, failure) or failure.advice,
+    )
+
+
+def with_nothing(snapshot: Snapshot, component: str, nothing: Nothing, now_s: float) -> Snapshot:
+    """Say of a component that it is well, and that there is no GPU for it, and why."""
+    return with_health(
+        snapshot,
+        component,
+        Level.OK,
+        now_s,
+        reason=nothing.reason,
+        detail=nothing.detail,
+        fix=nothing.fix,
+    )
+
+
+def _devices(
+    snapshot: Snapshot, inventory: Inventory, nothing: Nothing | None, now_s: float
+) -> Snapshot:
+    if nothing is not None and not inventory.devices:
+        return with_nothing(snapshot, "devices", nothing, now_s)
+    if answered(inventory):
+        expected = snapshot.expected
+    elif _told(snapshot).get("exposed") == "no" and _reason(inventory) in _NO_DRIVER:
+        expected = _listed(snapshot.expected, (), now_s)  # no library, for there is nothing for it
+    else:
+        return snapshot
+    seen = _seen_by_others(snapshot) if inventory.failure is not None else frozenset()
+    gone = {
+        uuid: one for uuid, one in expected.items() if one.gone_s is not None and uuid not in seen
+    }
+    if not gone:
+        if inventory.devices or "devices" in snapshot.health:
+            return with_health(snapshot, "devices", Level.OK, now_s)
+        return snapshot
+    words = [_named(snapshot, uuid, one) for uuid, one in gone.items()]
+    more = f" and {len(words) - NAMED} more" if len(words) > NAMED else ""
+    return with_health(
+        snapshot,
+        "devices",
+        Level.FAILED,
+        now_s,
+        reason="gpu_vanished",
+        detail=f"CUDA no longer offers {', '.join(words[:NAMED])}{more}",
+        fix=_vanished(advice.of(snapshot.platform), tuple(gone)),
+    )
+
+
+def _known_fix(snapshot: Snapshot, failure: Failure) -> str | None:
+    """Give the fix where others know why CUDA finds no device: CUDA itself can only guess.
+
+    In WSL2 a GPU that others see while CUDA does not is there, behind a driver that was replaced.
+    """
+    if failure.reason is not Reason.NO_DEVICE:
+        return None
+    said, platform = snapshot.telemetry.answers.get("nvml"), advice.of(snapshot.platform)
+    if said is not None and said.reason in _NVML_KNOWS:
+        return said.fix
+    if platform is Platform.WSL2 and _seen_by_others(snapshot):
+        return advice.words(Situation.MISMATCH, platform)
+    return None
+
+
+def _lost_fix(snapshot: Snapshot, failure: Failure) -> str | None:
+    """Give the fix for a GPU that was here: CUDA itself cannot tell that there ever was one."""
+    devices = snapshot.health.get("devices")
+    if devices is None or failure.reason is not Reason.NO_DEVICE:
+        return None
+    return devices.fix if devices.reason == "gpu_vanished" else None
+
+
+def _vanished(platform: Platform, gone: tuple[str, ...]) -> str:
+    """Say what to do about GPUs that are gone; one is named, so that the words can be copied."""
+    words = advice.words(Situation.VANISHED, platform)
+    if len(gone) == 1 and gone[0].replace("-", "").isalnum():
+        return words.replace(" UUID`", f" {gone[0]}`")
+    return words
+
+
+def _listed(
+    expected: Mapping[str, Expected], present: tuple[str, ...], at_s: float
+) -> dict[str, Expected]:
+    return {
+        uuid: Expected(one.name, None if uuid in present else _first(one.gone_s, at_s))
+        for uuid, one in expected.items()
+    }
+
+
+def _reason(inventory: Inventory) -> Reason | None:
+    return None if inventory.failure is None else inventory.failure.reason
+
+
+def _first(before_s: float | None, now_s: float) -> float:
+    return now_s if before_s is None else before_s
+
+
+def _told(snapshot: Snapshot) -> dict[str, str | float | Absent]:
+    """Give what the machine itself shows, as its source last said it."""
+    said = snapshot.telemetry.answers.get(DXG)
+    return {} if said is None else {reading.field: reading.value for reading in said.readings}
+
+
+def _shown(snapshot: Snapshot) -> bool:
+    """Say whether anybody but CUDA has ever shown a GPU."""
+    return any(not gpu.cuda for gpu in snapshot.gpus.values()) or any(
+        reading.gpu is not None and not isinstance(reading.value, Absent)
+        for answer in snapshot.telemetry.answers.values()
+        if answer.source != CUDA
+        for reading in answer.readings
+    )
+
+
+def _seen_by_others(snapshot: Snapshot) -> frozenset[str]:
+    """Name the GPUs that NVML or nvidia-smi sees: with no list of CUDA's, those are not gone."""
+    return frozenset(
+        reading.value
+        for answer in snapshot.telemetry.answers.values()
+        if answer.source != CUDA
+        for reading in answer.readings
+        if reading.field == "uuid" and type(reading.value) is str
+    )
+
+
+def _none_offered(platform: Platform) -> Nothing:
+    if platform is Platform.CONTAINER:
+        fix = advice.words(Situation.CONTAINER_BLIND, platform)
+        return Nothing("no_gpu", "this container was given no GPU", fix)
+    if platform is Platform.WSL1:
+        return Nothing(
+            "no_gpu", "WSL 1 offers no GPU", "from Windows: wsl --set-version DISTRIBUTION 2"
+        )
+    if platform is Platform.WSL2:
+        return Nothing(
+            "no_gpu",
+            "Windows offers no GPU to this machine",
+            "for an NVIDIA GPU: install its driver in Windows, wsl --update, then wsl --shutdown; "
+            "gpuSupport=false in .wslconfig switches it off too",
+        )
+    return Nothing("no_gpu", "this machine has no NVIDIA GPU")
+
+
+def _named(snapshot: Snapshot, uuid: str, one: Expected) -> str:
+    known = snapshot.gpus.get(uuid)
+    number = "" if known is None else f" {known.number}"
+    # A clock may say anything, and the calendar here ends with the year 9999.
+    since = datetime.fromtimestamp(min(max(one.gone_s or 0.0, 0.0), 2.0**37), UTC)
+    return f"GPU{number} ({one.name}, {uuid}) since {since:%Y-%m-%d %H:%M} UTC"

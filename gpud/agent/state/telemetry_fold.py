@@ -1,0 +1,147 @@
+"""Takes an answer of a telemetry source into a snapshot, with the health of ``nvml``."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final
+
+from gpud.agent.state.presence import may_be_nothing, with_presence
+from gpud.agent.state.snapshot import Snapshot, with_health, with_since_of
+from gpud.core import advice, gpus, telemetry
+from gpud.core.advice import Situation
+from gpud.core.health import Level
+from gpud.core.sample import Absent
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from gpud.core.gpus import KnownGpu
+    from gpud.core.sample import Reading
+    from gpud.core.telemetry import Answer
+
+NVML = "nvml"
+OF_THE_CARD: Final = "told of the whole card, and this GPU is an instance of it"
+SHARED_OUT: Final = frozenset(
+    {
+        "name",
+        "memory_total_bytes",
+        "memory_used_bytes",
+        "memory_free_bytes",
+        "memory_reserved_bytes",
+    }
+)
+"""What a MIG instance has of its own."""
+NAMED: Final = 8
+"""Fields of one GPU that failed for one reason and are named one by one."""
+
+WINDOWS_DRIVER: Final = frozenset(
+    {"no_device", "driver_not_loaded", "gpu_is_lost", "driver_mismatch", "interrupt_trouble"}
+)
+"""Reasons of nvidia-smi.exe with which Windows itself does not reach the GPU."""
+NOT_BY_A_RESTART: Final = frozenset({"blocked_by_the_operating_system", "driver_mismatch"})
+"""Reasons of NVML that a restart of WSL does not mend: Windows keeps the GPU in TCC mode, and its
+own nvidia-smi.exe answers all the while, or a stray library shadows WSL's."""
+RESTART_WSL: Final = (
+    "run `wsl --shutdown` in Windows and open the distribution again; if it stays, `wsl --update`"
+)
+
+
+def with_answer(snapshot: Snapshot, answer: Answer, now_s: float) -> Snapshot:
+    """Take in the answer of one source; its GPUs get the numbers they have here."""
+    numbers, readings = gpus.with_readings(snapshot.gpus, answer.readings)
+    numbered = replace(answer, readings=_of_instances(numbers, readings))
+    answers = telemetry.with_answer(snapshot.telemetry, numbered)
+    after = replace(snapshot, gpus=numbers, telemetry=answers)
+    after = _with_health(after, now_s, answer.taken_mono_s + (answer.duration_s or 0.0))
+    return with_since_of(with_presence(after, now_s), NVML, snapshot.health.get(NVML))
+
+
+def _of_instances(
+    numbers: Mapping[str, KnownGpu], readings: Sequence[Reading]
+) -> tuple[Reading, ...]:
+    """Drop values of a whole card where the number is that of a MIG instance.
+
+    Heat, power and clocks are the card's, and the instance's too; memory is shared out.
+    """
+    instances = {gpu.number for uuid, gpu in numbers.items() if uuid.startswith(gpus.MIG)}
+    told = {r.gpu for r in readings if r.field == "uuid" and str(r.value).startswith(gpus.MIG)}
+    return tuple(
+        replace(reading, value=Absent.UNSUPPORTED, detail=OF_THE_CARD)
+        if reading.gpu in instances - told and reading.field in SHARED_OUT
+        else reading
+        for reading in readings
+    )
+
+
+def _with_health(snapshot: Snapshot, now_s: float, now_mono_s: float) -> Snapshot:
+    """Derive the health of NVML from its last answer: other sources are worse, or give nothing."""
+    nvml = snapshot.telemetry.answers.get(NVML)
+    if nvml is None:
+        return snapshot
+    if nvml.reason is None:
+        words = _failed(nvml.readings)
+        if words is None:
+            return with_health(snapshot, NVML, Level.OK, now_s)
+        return with_health(
+            snapshot,
+            NVML,
+            Level.DEGRADED,
+            now_s,
+            reason="fields_failed",
+            detail=words,
+            fix=advice.words(Situation.TELEMETRY_SILENT, advice.of(snapshot.platform)),
+        )
+    if NVML not in snapshot.health and may_be_nothing(snapshot):
+        return snapshot  # in a moment it is known whether there is a GPU to speak of
+    detail, fix = _cause(snapshot, nvml, now_mono_s)
+    helped = telemetry.level(snapshot.telemetry, now_mono_s) >= telemetry.SEES_A_GPU
+    return with_health(
+        snapshot,
+        NVML,
+        Level.DEGRADED if helped else Level.FAILED,
+        now_s,
+        reason=nvml.reason,
+        detail=detail,
+        fix=fix,
+    )
+
+
+def _cause(snapshot: Snapshot, nvml: Answer, now_mono_s: float) -> tuple[str | None, str | None]:
+    """Return detail and fix of a silent NVML, and tell a dead driver from a dead way to it.
+
+    Windows' nvidia-smi.exe does not go through WSL: where NVML and CUDA are both silent, its answer
+    or its silence tells which it is.
+    """
+    windows = snapshot.telemetry.answers.get("nvidia_smi_exe")
+    cuda = None if snapshot.inventory is None else snapshot.inventory.failure
+    if cuda is None or windows is None or not windows.recent(now_mono_s):
+        return nvml.detail, nvml.fix
+    silent = (
+        f"{nvml.detail}; neither NVML ({nvml.reason}) nor CUDA ({cuda.reason.value}) answers in WSL"
+    )
+    if windows.reason is None:
+        detail = (
+            f"{silent}, and Windows' own nvidia-smi.exe does: the driver is well, WSL's way to it "
+            "is not"
+        )
+        return detail, nvml.fix if nvml.reason in NOT_BY_A_RESTART else RESTART_WSL
+    if windows.reason in WINDOWS_DRIVER:
+        detail = f"{silent}, nor does Windows' own nvidia-smi.exe ({windows.reason}): it is not WSL"
+        return detail, windows.fix or nvml.fix
+    return nvml.detail, nvml.fix
+
+
+def _failed(readings: Iterable[Reading]) -> str | None:
+    """Name the fields that failed; many that failed for one reason are that reason, given once."""
+    fields: dict[tuple[int | None, str | None], list[str]] = {}
+    for reading in readings:
+        if reading.value is Absent.FAILED:
+            fields.setdefault((reading.gpu, reading.detail), []).append(reading.field)
+    few = {name for names in fields.values() if len(names) <= NAMED for name in names}
+    parts = [f"NVML failed to give {', '.join(sorted(few))}"] if few else []
+    parts += [
+        f"{'NVML' if gpu is None else f'GPU {gpu}'}: {detail or 'failed'} ({len(names)} fields)"
+        for (gpu, detail), names in fields.items()
+        if len(names) > NAMED
+    ]
+    return "; ".join(parts) or None

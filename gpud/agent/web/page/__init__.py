@@ -1,6 +1,0 @@
-"""The status page: one rendering of the status document as HTML, whole without a script. Pure."""
-
-from gpud.agent.web.page.shell import page
-from gpud.agent.web.page.view import Own, View
-
-__all__ = ["Own", "View", "page"]

@@ -1,0 +1,165 @@
+"""States, observations and memory of dockerd: what ``dockerd_step`` computes, what policies see."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import TYPE_CHECKING, TypeAlias
+
+from gpud.core.backoff import Backoff
+from gpud.core.clock import Instant
+from gpud.core.report import Owner
+from gpud.root.dockerd_causes import GONE_IS_ENOUGH
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from gpud.core.report import ProcessRef
+    from gpud.root.dockerd_causes import Cause, Exit, Watch
+
+OURS_TO_KEEP = frozenset({Owner.GPUD, Owner.NONE})
+"""Owners that ``auto`` does not stand back from."""
+
+
+class State(StrEnum):
+    """Where dockerd is, in one word for people and reports."""
+
+    OFF = "off"  # nobody looks
+    ABSENT = "absent"  # none runs and none is due
+    STARTING = "starting"
+    RUNNING = "running"
+    UNRESPONSIVE = "unresponsive"
+    STOPPING = "stopping"  # told to end, by us, because it hung
+    BACKOFF = "backoff"
+    CRASHLOOP = "crashloop"
+    MISCONFIGURED = "misconfigured"  # another start cannot help until something changes
+
+
+class Api(StrEnum):
+    """What the socket did when asked for ``/_ping``."""
+
+    ANSWERS = "answers"
+    SILENT = "silent"  # connected, and nothing came back in time
+    REFUSED = "refused"  # the file is there and nobody listens
+    ABSENT = "absent"  # no such file
+    DENIED = "denied"  # somebody listens, and we may not ask
+
+
+SOMEBODY = frozenset({Api.ANSWERS, Api.DENIED, Api.SILENT})
+"""Answers that prove a listener, whoever it is."""
+WELL = frozenset({Api.ANSWERS, Api.DENIED})
+
+
+class Action(StrEnum):
+    """What is done to the world after one look at it."""
+
+    NOTHING = "nothing"
+    START = "start"
+    TERMINATE = "terminate"
+    KILL = "kill"
+
+
+class Containerd(StrEnum):
+    """The containerd under an answering dockerd."""
+
+    LISTENS = "listens"
+    OWN_IS_GONE = "own_is_gone"  # the one dockerd started and starts again by itself
+    OTHER_IS_GONE = "other_is_gone"  # one that somebody else has to start
+
+
+@dataclass(frozen=True, slots=True)
+class Activity:
+    """What dockerd, its containerd and their descendants do, read while dockerd is silent.
+
+    ``active``: a thread runs, waits for a processor or a disk, or is held by a debugger;
+    ``stopped``: dockerd was, as by SIGSTOP.
+    Units: ``cpu_s`` is CPU time, that of ended descendants included.
+    """
+
+    active: bool
+    cpu_s: float
+    stopped: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """One look at the world. ``exit`` is how the last process ended, once that is known.
+
+    ``conditions`` are what a cause may wait for, as text that is only ever compared; they are
+    looked at while there is no process. ``activity`` is None for a look that did not read it.
+    """
+
+    process: ProcessRef | None
+    owner: Owner
+    api: Api
+    obstacle: Cause | None = None  # what keeps a start from being tried at all
+    exit: Exit | None = None
+    jitter: float = 0.0  # 0..1, drawn by the caller
+    conditions: Mapping[Watch, str] = field(default_factory=dict)
+    containerd: Containerd | None = None  # None while nothing is known
+    activity: Activity | None = None
+    wall_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """When patience ends. Units: seconds."""
+
+    start_timeout_s: float = 60.0
+    hung_after_s: float = 4.0  # silent and idle
+    containerd_after_s: float = 30.0  # dockerd starts its containerd again; 20.10 takes 10 s
+    kill_after_s: float = 4.0  # after SIGTERM, when dockerd idles
+    kill_at_work_after_s: float = 10.0
+    look_within_s: float = 6.0  # readings further apart prove nothing of the time between them
+    backoff: Backoff = field(default_factory=Backoff)
+
+
+@dataclass(frozen=True, slots=True)
+class Hold:
+    """Why no start is tried, and how the world looked when the last one was."""
+
+    cause: Cause
+    appearance: Mapping[Watch, str]
+    since_s: float
+
+    def ended(self, conditions: Mapping[Watch, str]) -> bool:
+        """Say whether anything the cause watches differs, or who was in the way is gone."""
+        return any(
+            conditions[watch] != self.appearance.get(watch)
+            or (watch in GONE_IS_ENOUGH and not conditions[watch])
+            for watch in self.cause.watch
+            if watch in conditions
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Keeper:
+    """Everything remembered between two looks. Units: monotonic seconds."""
+
+    state: State = State.ABSENT
+    since_s: float = 0.0
+    process: ProcessRef | None = None
+    owner: Owner = Owner.NONE
+    first_seen_s: float = 0.0  # of this process
+    answered: bool = False  # this process has, at least once
+    asked_s: float | None = None  # when a start was asked for whose outcome is open
+    idle_since_s: float | None = None  # silent and without work; None: answers, or at work
+    activity: Activity | None = None  # the last reading in this silence, and when it was taken
+    activity_s: float = 0.0
+    looked: Instant | None = None
+    containerd_gone_s: float | None = None
+    terminated_s: float | None = None
+    terminated_for: str = "hung"
+    killed: bool = False
+    failures: int = 0
+    kills: int = 0  # from outside, in a row
+    next_try_s: float = 0.0
+    tried_in: Mapping[Watch, str] = field(default_factory=dict)  # conditions of the last start
+    hold: Hold | None = None
+    ended: str | None = None  # why the next start is a restart: a label of bounded size
+    last_exit: Exit | None = None
+    last_start_s: float | None = None  # start asked to first good answer
+    restarts: Mapping[str, int] = field(default_factory=dict)
+
+
+Policy: TypeAlias = "Callable[[Seen, Keeper, Limits, float], Action]"

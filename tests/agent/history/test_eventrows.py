@@ -1,0 +1,180 @@
+"""Events in the history, on real files: kept in order, found by time and kind, never in part."""
+
+from __future__ import annotations
+
+import sqlite3
+from contextlib import closing, contextmanager
+from typing import TYPE_CHECKING
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gpud.agent.history import eventrows
+from gpud.agent.history.eventrows import MOST, Entry, Window
+from gpud.agent.history.schema import MIGRATIONS
+from gpud.agent.history.store import FILE, Store
+from gpud.agent.regression.changes import DRIVER_VERSION, GPUS, KERNEL
+from gpud.agent.state.presence import GPU_FORGOTTEN, GPU_SEEN, remembered
+from gpud.core.errors import StoreError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+
+def stamp() -> str:
+    return "20260101T000000Z"
+
+
+@contextmanager
+def opened(folder: Path) -> Iterator[Store]:
+    store = Store(folder, now=stamp)
+    try:
+        yield store
+    finally:
+        store.close()
+
+
+def change(at_s: float, kind: str, old: str | None, new: str) -> Entry:
+    return Entry(at_s, kind, {"old": old, "new": new, "boot_id": "boot", "level": 5})
+
+
+FIRST = change(1.0, DRIVER_VERSION, None, "572.16")
+SECOND = change(2.0, KERNEL, None, "6.6")
+THIRD = change(3.0, DRIVER_VERSION, "572.16", "576.02")
+
+
+def test_events_are_there_after_the_file_is_opened_again_the_newest_first(tmp_path: Path) -> None:
+    with opened(tmp_path) as store:
+        store.append_events([FIRST, SECOND])
+        store.append_events([THIRD])
+    with opened(tmp_path) as store:
+        assert store.events(Window()) == [THIRD, SECOND, FIRST]
+
+
+@pytest.mark.parametrize(
+    ("window", "found"),
+    [
+        (Window(since_s=2.0), [THIRD, SECOND]),
+        (Window(until_s=3.0), [SECOND, FIRST]),
+        (Window(since_s=2.0, until_s=3.0), [SECOND]),
+        (Window(kinds=(DRIVER_VERSION,)), [THIRD, FIRST]),
+        (Window(kinds=(GPUS,)), []),
+        (Window(limit=1), [THIRD]),
+        (Window(since_s=4.0), []),
+    ],
+)
+def test_a_window_gives_what_lies_in_it(tmp_path: Path, window: Window, found: list[Entry]) -> None:
+    with opened(tmp_path) as store:
+        store.append_events([FIRST, SECOND, THIRD])
+        assert store.events(window) == found
+
+
+def test_the_last_fact_of_each_kind_is_the_one_written_last_whatever_the_clock_said(
+    tmp_path: Path,
+) -> None:
+    set_back = change(0.5, DRIVER_VERSION, "576.02", "580.88")
+    with opened(tmp_path) as store:
+        assert store.last_facts() == {}
+        store.append_events([FIRST, SECOND, THIRD, set_back, Entry(9.0, GPU_SEEN, {"uuid": "A"})])
+        assert store.last_facts() == {DRIVER_VERSION: set_back, KERNEL: SECOND}
+
+
+def test_what_tells_of_gpus_comes_in_the_order_of_writing(tmp_path: Path) -> None:
+    story = [
+        Entry(3.0, GPU_SEEN, {"uuid": "A", "name": "card"}),
+        change(2.0, GPUS, None, "A"),
+        Entry(1.0, GPU_FORGOTTEN, {"uuid": "A"}),
+    ]
+    with opened(tmp_path) as store:
+        store.append_events([FIRST, *story])
+        assert store.gpu_events() == story
+
+
+@pytest.mark.parametrize(
+    ("at_s", "body"),
+    [
+        (9.0, "{not json"),
+        (9.0, "[1]"),
+        (9.0, b'{"new": "\xff"}'),
+        (9.0, '{"new": ' + "[" * 990 + "]" * 990 + "}"),
+        (9.0, '{"new": ' + "9" * 5000 + "}"),
+        ("noon", '{"new": "9"}'),
+        (float("inf"), '{"new": "9"}'),
+    ],
+    ids=["words", "a list", "bytes", "depth", "digits", "a time in words", "no time"],
+)
+def test_a_row_that_the_disk_spoilt_is_passed_over(
+    tmp_path: Path, at_s: float | str, body: str | bytes
+) -> None:
+    seen = Entry(2.0, GPU_SEEN, {"uuid": "GPU-a", "name": "RTX 4070"})
+    with opened(tmp_path) as store:
+        store.append_events([FIRST, seen])
+    spoil(tmp_path, [(at_s, kind, body) for kind in (DRIVER_VERSION, GPU_SEEN, GPUS)])
+    with opened(tmp_path) as store:
+        assert store.last_facts() == {DRIVER_VERSION: FIRST}
+        assert store.events(Window()) == [seen, FIRST]
+        assert store.gpu_events() == [seen]
+
+
+def test_what_is_left_of_a_spoilt_row_can_be_written_as_json(tmp_path: Path) -> None:
+    with opened(tmp_path):
+        pass
+    body = b'{"new": "\\ud800", "old": "\xff", "level": 1e999, "boot_id": [1], "uuid": null}'
+    with closing(sqlite3.connect(tmp_path / FILE)) as connection:
+        connection.execute(
+            "INSERT INTO events (at_s, kind, body) VALUES (9.0, ?, CAST(? AS TEXT))", (GPUS, body)
+        )
+        connection.commit()
+    with opened(tmp_path) as store:
+        (found,) = store.gpu_events()
+    assert found == Entry(9.0, GPUS, {"new": "?", "old": "\ufffd", "uuid": None})
+    assert remembered([(9.0, kind, {"uuid": None}) for kind in (GPU_SEEN, GPUS)]) == {}
+
+
+def spoil(folder: Path, rows: list[tuple[float | str, str, str | bytes]]) -> None:
+    with closing(sqlite3.connect(folder / FILE)) as connection:
+        connection.executemany("INSERT INTO events (at_s, kind, body) VALUES (?, ?, ?)", rows)
+        connection.commit()
+
+
+def test_many_events_are_given_up_to_a_limit(tmp_path: Path) -> None:
+    with opened(tmp_path) as store:
+        store.append_events([change(float(i), KERNEL, str(i), str(i + 1)) for i in range(MOST + 9)])
+        assert len(store.events(Window(limit=10 * MOST))) == MOST + 1
+
+
+def test_a_batch_is_written_whole_or_not_at_all(tmp_path: Path) -> None:
+    with opened(tmp_path) as store:
+        with pytest.raises(StoreError):
+            store.append_events([FIRST, Entry(None, KERNEL)])  # type: ignore[arg-type]
+        assert store.events(Window()) == []
+
+
+def test_a_history_from_before_events_were_indexed_is_migrated(tmp_path: Path) -> None:
+    with closing(sqlite3.connect(tmp_path / FILE)) as connection:
+        connection.executescript("".join(MIGRATIONS[:2]) + "PRAGMA user_version = 2;")
+        connection.execute("INSERT INTO events (at_s, kind, body) VALUES (1, 'kernel', '{}')")
+        connection.commit()
+    with opened(tmp_path) as store:
+        assert store.events(Window()) == [Entry(1.0, KERNEL, {})]
+    with closing(sqlite3.connect(tmp_path / FILE)) as connection:
+        plan = connection.execute(
+            "EXPLAIN QUERY PLAN SELECT body FROM events WHERE at_s >= 1 ORDER BY at_s DESC"
+        ).fetchall()
+    assert "events_by_time" in str(plan)
+
+
+BODIES = st.dictionaries(
+    st.text(max_size=5), st.one_of(st.none(), st.text(), st.integers(), st.booleans())
+)
+
+
+@given(st.lists(st.tuples(st.floats(allow_nan=False, allow_infinity=False), BODIES), max_size=5))
+def test_any_event_comes_back_as_it_was(found: list[tuple[float, dict[str, str]]]) -> None:
+    entries = [Entry(at_s, KERNEL, body) for at_s, body in found]
+    with closing(sqlite3.connect(":memory:")) as connection:
+        connection.executescript(MIGRATIONS[0])
+        eventrows.insert(connection, entries)
+        assert eventrows.all_of(connection, (KERNEL,)) == entries

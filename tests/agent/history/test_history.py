@@ -1,0 +1,322 @@
+"""``gpud history`` as a person and as a program asks it, over the socket of an agent."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import re
+import sqlite3
+import subprocess
+import sys
+import time
+from contextlib import closing
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from gpud import cli
+from gpud.agent.history import rolluprows
+from gpud.agent.history.schema import FILE, MIGRATIONS
+from gpud.agent.state.snapshot import Snapshot
+from gpud.core.gpus import KnownGpu
+from gpud.core.requests import COLUMNS
+from gpud.core.sample import Flag
+from tests import serving
+from tests.histories import BEGUN_S, DAY_S, HOUR_S, done, failed, hours, opened, run
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from gpud.agent.history.store import Run
+
+HOSTILE = '=HYPERLINK("http://x")\x1b[31m,\'\n'
+NOW_S = time.time()
+
+
+class Asked:
+    """A home with a history in it, and the command line."""
+
+    def __init__(self, home: Path, capture: pytest.CaptureFixture[str]) -> None:
+        self.home = home
+        self.state = home / "var/lib/gpud"
+        self._capture = capture
+        self.stderr = ""
+
+    def written(self, *runs: Run) -> None:
+        with opened(self.state) as store:
+            assert store.append(list(runs)) == []
+
+    def __call__(self, *words: str, code: int = 0) -> str:
+        assert cli.main(["--home", str(self.home), "history", *words]) == code
+        out, self.stderr = self._capture.readouterr()
+        return out
+
+    def table(self, *words: str) -> list[list[str]]:
+        return [line.split() for line in self(*words).splitlines()]
+
+    def csv(self, *words: str) -> list[dict[str, str]]:
+        return list(csv.DictReader(io.StringIO(self(*words))))
+
+
+NUMBERS = {"GPU-1": 1, "GPU-2": 0}
+
+
+@pytest.fixture
+def asked(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Iterator[Asked]:
+    with serving.agent(tmp_path):
+        yield Asked(tmp_path, capsys)
+
+
+@pytest.fixture
+def old(asked: Asked) -> Asked:
+    """Forty days of an hourly run, of which the first are hours only by now."""
+    with opened(asked.state) as store:
+        store.append(hours(40 * 24))
+        done(store, rolluprows.roll_up)
+        done(store, lambda open_: rolluprows.forget_runs(open_, raw_days=30))
+    return asked
+
+
+def rfc(at_s: float) -> str:
+    return datetime.fromtimestamp(at_s, UTC).isoformat().replace("+00:00", "Z")
+
+
+def test_the_newest_run_is_the_last_line_with_figures_and_marks(asked: Asked) -> None:
+    asked.written(
+        run(NOW_S - 60, 1.5e-5, modes=("submit", "graph")),
+        failed(NOW_S - 30),
+        run(NOW_S, 2e-5, flags=(Flag.BUSY, Flag.LOW)),
+    )
+    lines = asked.table()
+    assert lines[0][:3] == ["time", "on", "probe"]
+    assert [line[2:6] for line in lines[1:]] == [
+        ["GPU-1", "launch", "graph", "15"],
+        ["GPU-1", "launch", "submit", "15"],
+        ["a", "GPU", "launch", "failed:"],
+        ["GPU-1", "launch", "submit", "20"],
+    ]
+    assert lines[-1][-3:] == ["572.16", "busy,", "low"]
+    assert lines[3][-3:] == ["hung", "no", "answer"]
+
+
+def test_rows_are_chosen_by_time_probe_mode_gpu_and_number(asked: Asked) -> None:
+    now_s = time.time()
+    asked.written(
+        run(now_s - 3 * HOUR_S),
+        run(now_s - HOUR_S, probe="event", modes=("pair", "record")),
+        run(now_s - 60, gpu="GPU-2"),
+    )
+    for words, expected in (
+        (("--since", "2h"), 3),
+        (("--since", "2h", "--until", "30m"), 2),
+        (("--since", rfc(now_s - 120)), 1),
+        (("--probe", "event"), 2),
+        (("--probe", "event", "--probe", "launch"), 4),
+        (("--mode", "pair"), 1),
+        (("--gpu", "gpu-2"), 1),
+        (("--gpu", "cpu"), 0),
+        (("--limit", "3"), 3),
+    ):
+        assert len(asked.csv(*words, "--csv")) == expected, words
+        assert len(json.loads(asked(*words, "--json"))["rows"]) == expected, words
+
+
+def test_a_gpu_may_be_named_by_the_number_that_the_agent_gives_it(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    gpus = {uuid: KnownGpu(number, "n", "b", cuda=True) for uuid, number in NUMBERS.items()}
+    with serving.agent(tmp_path, Snapshot("1", 0.0, gpus=gpus)):
+        asked = Asked(tmp_path, capsys)
+        asked.written(run(NOW_S), run(NOW_S, gpu="GPU-2"))
+        assert [row["gpu_uuid"] for row in asked.csv("--gpu", "1", "--csv")] == ["GPU-1"]
+        assert [line[2:4] for line in asked.table("--gpu", "1")[1:]] == [["GPU", "1"]]
+        assert "has no GPU '7'" in refused(asked, "--gpu", "7")
+
+
+def refused(asked: Asked, *words: str) -> str:
+    assert asked(*words, code=2) == ""
+    return asked.stderr
+
+
+def test_what_is_not_there_is_refused_with_what_is(asked: Asked) -> None:
+    asked.written(run(NOW_S), run(NOW_S, probe="event"), run(NOW_S, gpu="GPU-2"))
+    assert "fix: one of launch" in refused(asked, "--probe", "lanch")
+    assert "fix: one of event, launch" in refused(asked, "--probe", "\x1b[31m")
+    assert "\x1b" not in asked.stderr
+    assert "fix: one of GPU-1, GPU-2" in refused(asked, "--gpu", "GPU-9")
+    assert "more than one GPU is 'GPU'" in refused(asked, "--gpu", "GPU")
+    assert "write 30m, 2h, 3d" in refused(asked, "--since", "yesterday")
+    assert "exchange the two" in refused(asked, "--since", "1h", "--until", "2h")
+
+
+def test_a_number_that_cuts_something_off_says_so(asked: Asked) -> None:
+    asked.written(*(run(NOW_S - number) for number in range(120)))
+    lines = asked().splitlines()
+    assert len(lines) == 1 + 100 + 1
+    assert "these are the newest 100" in lines[-1]
+    assert json.loads(asked("--json"))["more"] is True
+    assert json.loads(asked("--since", "1h", "--json"))["more"] is False
+
+
+def test_where_runs_are_deleted_hours_stand_in_and_that_is_said(old: Asked) -> None:
+    rows = old.csv("--since", rfc(BEGUN_S), "--csv")
+    assert [float(row["unix_s"]) for row in rows] == [BEGUN_S + n * HOUR_S for n in range(40 * 24)]
+    kinds = [row["kind"] for row in rows]
+    first_run = kinds.index("run")
+    assert set(kinds[:first_run]) == {"hour"}
+    assert set(kinds[first_run:]) == {"run"}
+    assert f"runs before {rows[first_run]['time']} are kept as hours" in old.stderr
+    assert {row["n"] for row in rows[:first_run]} == {"1"}
+    lines = old("--since", rfc(BEGUN_S)).splitlines()
+    assert lines[1].endswith("572.16  1 run")
+
+
+def test_of_an_hour_that_lost_some_of_its_runs_the_summary_is_shown(asked: Asked) -> None:
+    with opened(asked.state) as store:
+        store.append(hours(20 * 24, each=7))
+        done(store, rolluprows.roll_up)
+        done(store, lambda open_: rolluprows.forget_runs(open_, raw_days=2))
+        store.write(lambda open_: open_.execute("DELETE FROM samples WHERE run_id < 2500"))
+        store.write(lambda open_: open_.execute("DELETE FROM runs WHERE id < 2500"))
+    rows = asked.csv("--since", rfc(BEGUN_S), "--csv")
+    whole = [row for row in rows if row["kind"] == "hour"]
+    assert {row["n"] for row in whole} == {"7"}
+    assert len(whole) * 7 + len(rows) - len(whole) == 20 * 24 * 7
+
+
+def test_an_export_has_every_run_the_oldest_first_and_hours_if_asked(old: Asked) -> None:
+    runs = old.csv("export")
+    assert tuple(runs[0]) == COLUMNS
+    assert [float(row["unix_s"]) for row in runs] == sorted(float(r["unix_s"]) for r in runs)
+    with opened(old.state) as store:
+        assert len(runs) == store.count()
+    assert "--hourly" in old.stderr
+    summed = old.csv("export", "--hourly")
+    assert [float(row["unix_s"]) for row in summed] == [
+        BEGUN_S + n * HOUR_S for n in range(40 * 24 - 1)
+    ]
+    some = old.csv(
+        "export", "--hourly", "--since", rfc(BEGUN_S + DAY_S), "--until", rfc(BEGUN_S + 9 * DAY_S)
+    )
+    assert len(some) == 8 * 24
+    some = old.csv("export", "--since", rfc(BEGUN_S + 30 * DAY_S), "--mode", "submit")
+    assert len(some) == 10 * 24
+    assert old.csv("export", "--mode", "none") == []
+
+
+def test_an_export_goes_to_a_file_that_was_not_there(old: Asked, tmp_path: Path) -> None:
+    path = tmp_path / "rows.csv"
+    assert old("export", "-o", str(path)).startswith(f"{path}: ")
+    assert path.read_text() == old("export", "--raw")
+    assert old("export", "-o", str(path), code=1) == ""
+    assert "is there already" in old.stderr
+
+
+def test_foreign_words_are_inert_in_a_table_in_csv_and_in_json(asked: Asked) -> None:
+    asked.written(
+        run(NOW_S, driver_version=HOSTILE), failed(NOW_S, HOSTILE), run(NOW_S, probe="-x")
+    )
+    shown = asked()
+    assert "\x1b" not in shown
+    assert len(shown.splitlines()) == 4
+    rows = asked.csv("--csv")
+    cells = [cell for row in rows for cell in row.values()]
+    assert sum(cell.startswith("'=") for cell in cells) == 2
+    assert sum(cell == "'-x" for cell in cells) == 1
+    assert not [c for c in cells if c[:1] in set("=+@\t\r") or "\x1b" in c or "\n" in c]
+    assert json.loads(asked("--json"))["rows"][0]["time"].endswith("Z")
+
+
+def test_half_a_character_is_shown_as_a_question(asked: Asked) -> None:
+    asked.written(run(NOW_S, driver_version="a\ud800"), failed(NOW_S, "b\ud800"))
+    assert "a?" in asked()
+    assert "b?" in asked("export")
+    assert json.loads(asked("--json"))["rows"][0]["driver_version"] in {"a?", None}
+
+
+@pytest.mark.parametrize("lead", ["=", "+", "-", "@", "\t=", "\r="])
+def test_no_cell_leads_a_spreadsheet_to_a_formula(asked: Asked, lead: str) -> None:
+    asked.written(run(NOW_S, driver_version=f"{lead}1+1"))
+    (row,) = asked.csv("--csv")
+    assert row["driver_version"][0] in "'\\"
+
+
+def test_what_a_disk_has_turned_into_something_else_fails_no_question(asked: Asked) -> None:
+    asked.written(*(run(NOW_S - number) for number in range(6)))
+    with opened(asked.state) as store:
+        for change in (
+            "UPDATE runs SET conditions = '{half' WHERE id = 1",
+            "UPDATE runs SET flags = '{}', failure = '[' WHERE id = 2",
+            "UPDATE samples SET median = 'many', unit = 'feet' WHERE run_id = 3",
+            "UPDATE runs SET finished_s = 9e999 WHERE id = 4",
+            "UPDATE runs SET finished_s = 'noon' WHERE id = 5",
+            "UPDATE runs SET finished_s = 8e15 WHERE id = 6",
+        ):
+            store.write(lambda open_, change=change: open_.execute(change))  # type: ignore[misc]
+    assert len(asked("--since", "1h").splitlines()) == 1 + 4
+    rows = json.loads(asked("--json"))["rows"]
+    assert [row["time"] for row in rows][-1] is None
+    assert len(asked.csv("export")) == 4
+
+
+def test_a_file_of_the_first_gpud_is_read_as_it_is(asked: Asked) -> None:
+    with closing(sqlite3.connect(asked.state / FILE)) as connection:
+        connection.executescript(f"{MIGRATIONS[0]} PRAGMA user_version = 1;")
+        connection.execute(
+            "INSERT INTO runs VALUES (1, ?, 'b', 'launch', 'cuda', 'GPU-1', 0.5, NULL, '{}')",
+            (NOW_S,),
+        )
+        connection.execute(
+            "INSERT INTO samples VALUES (1, 'submit', 'seconds', 1, 2, 2, 2, 2, 2, 2, NULL, NULL,"
+            " NULL)"
+        )
+        connection.commit()
+    assert asked.table()[1][2:6] == ["GPU-1", "launch", "submit", "2"]
+    assert len(asked.csv("export")) == 1
+    assert asked.csv("export", "--hourly") == []
+
+
+def test_no_history_is_said(asked: Asked) -> None:
+    assert asked(code=1) == ""
+    assert "there is no" in asked.stderr
+
+
+def test_a_reader_who_stops_reading_is_fine(asked: Asked) -> None:
+    asked.written(*(run(NOW_S - number) for number in range(2000)))
+    command = f"{sys.executable} -m gpud --home {asked.home} history export | head -n 1"
+    ran = subprocess.run(
+        ["/bin/bash", "-o", "pipefail", "-c", command], capture_output=True, text=True, check=False
+    )
+    assert (ran.returncode, ran.stderr) == (0, "")
+    assert ran.stdout.startswith("time,unix_s")
+
+
+def test_without_an_agent_it_is_3_and_says_what_starts_one(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    asked = Asked(tmp_path, capsys)
+    for words in ((), ("--json",), ("export",), ("export", "-o", str(tmp_path / "made"))):
+        assert asked(*words, code=3) == ""
+        assert asked.stderr.startswith("gpud: gpud is not running\n  fix: ")
+        assert asked.stderr.endswith(f"--home {tmp_path} up\n")
+    assert list(tmp_path.iterdir()) == []
+
+
+def documents(text: str) -> list[Any]:
+    return [json.loads(line) for line in text.splitlines()]
+
+
+def test_json_is_exactly_one_document(asked: Asked) -> None:
+    asked.written(run(NOW_S))
+    (document,) = documents(asked("--json"))
+    assert document["schema_version"] == 1
+    assert tuple(document["rows"][0]) == COLUMNS
+
+
+def test_the_documented_columns_are_those_that_are_written() -> None:
+    text = (Path(__file__).parents[3] / "docs/history.md").read_text()
+    table = text.partition("## The columns")[2].partition("## For charts")[0]
+    assert tuple(re.findall(r"^\| `([a-z0-9_]+)` \|", table, re.MULTILINE)) == COLUMNS

@@ -1,0 +1,77 @@
+"""Questions put to the history beside its writer: of one moment, in bounded time, changing nothing.
+
+What ways in there are, and what each refusal says, is told in test_history_read.py.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from contextlib import closing
+from typing import TYPE_CHECKING
+
+import pytest
+
+from gpud.agent.history import reader
+from gpud.agent.history.eventrows import Entry
+from gpud.agent.history.schema import FILE, MIGRATIONS
+from gpud.agent.history.store import Store
+from gpud.core.errors import StoreError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+ENDLESS = "WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT max(i) FROM n"
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[Store]:
+    made = Store(tmp_path, now=str)
+    try:
+        yield made
+    finally:
+        made.close()
+
+
+def count(connection: sqlite3.Connection) -> int:
+    (events,) = connection.execute("SELECT count(*) FROM events").fetchone()
+    return int(events)
+
+
+def test_all_parts_of_a_question_are_answered_of_one_moment(tmp_path: Path, store: Store) -> None:
+    store.append_events([Entry(1.0, "kernel")])
+
+    def twice(connection: sqlite3.Connection) -> tuple[int, int]:
+        before = count(connection)
+        store.append_events([Entry(2.0, "kernel")])
+        return before, count(connection)
+
+    assert reader.ask(tmp_path, twice) == (1, 1)
+    assert reader.ask(tmp_path, count) == 2
+
+
+def test_a_question_that_takes_too_long_is_ended_and_says_so(tmp_path: Path, store: Store) -> None:
+    with pytest.raises(StoreError, match=r"not read within 0\.2 s") as caught:
+        reader.ask(tmp_path, lambda c: c.execute(ENDLESS).fetchone(), patience_s=0.2)
+    assert caught.value.reason == "slow"
+
+
+def test_nothing_can_be_changed_through_it(tmp_path: Path, store: Store) -> None:
+    store.append_events([Entry(1.0, "kernel")])
+    with pytest.raises(StoreError, match="readonly"):
+        reader.ask(tmp_path, lambda c: c.execute("DELETE FROM events"))
+    assert reader.ask(tmp_path, count) == 1
+
+
+def test_text_that_is_no_utf_8_arrives_with_replacements(tmp_path: Path, store: Store) -> None:
+    store.write(
+        lambda c: c.execute("INSERT INTO events VALUES (1, 1.0, CAST(x'6bff' AS TEXT), '{}')")
+    )
+    (kind,) = reader.ask(tmp_path, lambda c: c.execute("SELECT kind FROM events").fetchone())
+    assert kind == "k\ufffd"
+
+
+def test_a_file_of_an_older_schema_is_read_as_it_is(tmp_path: Path) -> None:
+    with closing(sqlite3.connect(tmp_path / FILE)) as connection:
+        connection.executescript(f"{MIGRATIONS[0]} PRAGMA user_version = 1;")
+    assert reader.ask(tmp_path, reader.schema) == 1

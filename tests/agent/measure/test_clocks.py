@@ -1,0 +1,52 @@
+from __future__ import annotations
+
+import calendar
+import itertools
+import time
+from typing import TYPE_CHECKING
+
+import pytest
+
+from gpud.agent.measure.clocks import local_min
+from gpud.core import quiet
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+BERLIN = "CET-1CEST,M3.5.0,M10.5.0/3"
+NIGHT = ("22:00-07:00",)
+
+
+@pytest.fixture
+def zone(monkeypatch: pytest.MonkeyPatch) -> Iterator[pytest.MonkeyPatch]:
+    monkeypatch.setenv("TZ", BERLIN)
+    yield monkeypatch
+    monkeypatch.undo()
+    time.tzset()
+
+
+def unix(text: str) -> float:
+    return calendar.timegm(time.strptime(text, "%Y-%m-%d %H:%M"))
+
+
+@pytest.mark.parametrize(
+    ("midnight", "hours"), [("2025-03-29 23:00", 23), ("2025-10-25 22:00", 25)]
+)
+def test_on_a_day_of_23_or_25_hours_the_night_ends_by_the_clock_on_the_wall(
+    zone: pytest.MonkeyPatch, midnight: str, hours: int
+) -> None:
+    day = [unix(midnight) + 60 * minute for minute in range(hours * 60)]
+    local = [local_min(now_s) for now_s in day]
+    assert (local[0], local[-1]) == (0, 24 * 60 - 1)
+    held = [now_s for now_s in day if quiet.quiet(NIGHT, local_min(now_s))]
+    assert len(held) == (7 + 2) * 60 + (hours - 24) * 60
+    # One stretch from midnight and one to midnight, though an hour is left out or comes twice.
+    assert sum(after - before > 60 for before, after in itertools.pairwise(held)) == 1
+    assert (held[0], held[-1]) == (day[0], day[-1])
+
+
+def test_a_zone_that_changes_is_followed(zone: pytest.MonkeyPatch) -> None:
+    noon = unix("2025-07-01 12:00")
+    assert local_min(noon) == 14 * 60
+    zone.setenv("TZ", "IST-5:30")
+    assert local_min(noon) == 17 * 60 + 30

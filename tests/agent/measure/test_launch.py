@@ -1,0 +1,482 @@
+"""Real processes in the child's place, each misbehaving in its own way."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import errno
+import fcntl
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from types import SimpleNamespace
+from typing import TYPE_CHECKING
+
+import pytest
+
+from gpud.agent import children, processes
+from gpud.agent.measure.breaker import Breaker, Standing, State
+from gpud.agent.measure.launch import Launcher, Refused
+from gpud.core.errors import WireError
+from gpud.core.sample import Backend, Job, Pace, ProbeSpec, Reason, RunReport, Skip, Unit
+from tests.waiting import until
+
+if TYPE_CHECKING:
+    from collections.abc import Coroutine
+    from typing import Any
+
+REPORT = json.dumps({"probe": "launch", "backend": "cuda", "conditions": {"n": 1}})
+GOOD = f"print({REPORT!r})"
+ACROSS_PIPES = f"{REPORT[:-1]}, " + '"later": "' + "x" * 200_000 + '"}'
+
+
+def spec(
+    budget_s: float = 10.0, backend: Backend = Backend.CUDA, name: str = "launch"
+) -> ProbeSpec:
+    return ProbeSpec(name, backend, Pace.SMALL, Unit.SECONDS, ("submit",), budget_s, "s")
+
+
+def launcher(folder: Path, script: str, **options: Any) -> Launcher:
+    return Launcher(folder / "gpu.lock", command=(sys.executable, "-I", "-c", script), **options)
+
+
+def run(folder: Path, script: str, *, backend: Backend = Backend.CUDA, **options: Any) -> RunReport:
+    return asyncio.run(
+        launcher(folder, script, **options).run(spec(backend=backend), Job("launch"))
+    )
+
+
+def assert_nothing_left(pid_file: Path) -> None:
+    with pytest.raises(ProcessLookupError):
+        os.kill(int(pid_file.read_text()), 0)
+
+
+def all_reaped() -> bool:
+    """Whether nobody is left whom nobody awaited."""
+    processes.reap()
+    return not processes._left_behind
+
+
+def test_a_document_on_stdout_is_the_report(tmp_path: Path) -> None:
+    report = run(tmp_path, GOOD)
+    assert report.failure is None
+    assert report.conditions == {"n": 1}
+
+
+@pytest.mark.parametrize("trouble", ["gone", "link", "directory", "unlockable"])
+@pytest.mark.parametrize("backend", Backend)
+def test_a_lock_that_cannot_be_had_is_told_as_why_nothing_is_measured(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, trouble: str, backend: Backend
+) -> None:
+    folder, lock = tmp_path / "agent", tmp_path / "agent/gpu.lock"
+    if trouble != "gone":
+        folder.mkdir()
+    if trouble == "link":
+        lock.symlink_to(tmp_path / "elsewhere")
+    if trouble == "directory":
+        lock.mkdir()
+    if trouble == "unlockable":  # a folder of Windows, where there is no flock
+
+        def refused(_fd: int, _what: int) -> None:
+            raise OSError(errno.ENOLCK, "No locks available")
+
+        monkeypatch.setattr(fcntl, "flock", refused)
+    failure = run(folder, GOOD, backend=backend).failure
+    assert failure is not None
+    assert failure.reason is Reason.SPAWN_FAILED
+    assert failure.detail.startswith(f"cannot lock {lock}: ")
+    assert failure.advice
+
+
+def test_missing_progress_memory_is_a_failure_that_names_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refused(_name: str) -> int:
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    monkeypatch.setattr(os, "memfd_create", refused)
+    failure = run(tmp_path, GOOD).failure
+    assert failure is not None
+    assert failure.reason is Reason.SPAWN_FAILED
+    assert failure.detail == "cannot make the progress memory: Too many open files"
+    monkeypatch.undo()
+
+
+def test_failing_size_of_the_progress_memory_is_not_reported_as_a_lock(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refused(_fd: int, _size: int) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    before = set(Path("/proc/self/fd").iterdir())
+    monkeypatch.setattr(os, "ftruncate", refused)
+    failure = run(tmp_path, GOOD).failure
+    monkeypatch.undo()
+    assert failure is not None
+    assert failure.detail == "cannot make the progress memory: No space left on device"
+    assert set(Path("/proc/self/fd").iterdir()) == before
+
+
+def test_the_job_arrives_on_stdin_and_the_verb_as_the_argument(tmp_path: Path) -> None:
+    script = (
+        "import json, sys\njob = json.load(sys.stdin)\n"
+        "print(json.dumps({'probe': job['probe'], 'backend': 'cuda',"
+        " 'conditions': {'gpu': job['gpu'], 'verb': sys.argv[1]}}))"
+    )
+    report = asyncio.run(launcher(tmp_path, script).run(spec(), Job("launch", gpu="GPU-1")))
+    assert report.conditions == {"gpu": "GPU-1", "verb": "--run"}
+
+
+def test_a_child_gets_a_session_of_its_own_at_the_root_and_a_clean_environment(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SECRET", "1")
+    script = (
+        "import json, os\nprint(json.dumps({'probe': 'launch', 'backend': 'cuda', 'conditions': {"
+        "'leads': os.getsid(0) == os.getpid(), 'cwd': os.getcwd(),"
+        "'names': ' '.join(sorted(n for n in os.environ if n != 'LC_CTYPE'))}}))"
+    )
+    assert run(tmp_path, script).conditions == {"leads": True, "cwd": "/", "names": "LANG PATH"}
+
+
+STRANGE = """
+print('{"probe": "launch", "backend": "cuda", "missing": [')
+print('{"mode": "strange", "reason": "internal", "detail": "d"}]}')
+"""
+
+
+@pytest.mark.parametrize(
+    ("script", "reason", "words"),
+    [
+        ("print('garbage')", Reason.BAD_OUTPUT, "garbage"),
+        ("", Reason.BAD_OUTPUT, "no document"),
+        ("print('x' * 10_000_000)", Reason.BAD_OUTPUT, "more than"),
+        (f"print({REPORT[:-4]!r})", Reason.BAD_OUTPUT, "not a RunReport"),
+        (f"{GOOD}\n{GOOD}", Reason.BAD_OUTPUT, "not a RunReport"),
+        (
+            """print('{"probe": "other", "backend": "cuda"}')""",
+            Reason.BAD_OUTPUT,
+            "asked for launch",
+        ),
+        (
+            """print('{"probe": "launch", "backend": "cpu"}')""",
+            Reason.BAD_OUTPUT,
+            "got a report of the cpu",
+        ),
+        (
+            STRANGE,
+            Reason.BAD_OUTPUT,
+            "got a report of a mode 'strange'",
+        ),
+        ("raise SystemExit('cuInit: no such luck')", Reason.CRASHED, "cuInit: no such luck"),
+        ("import os; os.abort()", Reason.CRASHED, "SIGABRT"),
+        ("import os; os.kill(os.getpid(), 11)", Reason.CRASHED, "SIGSEGV"),
+        ("import os; os.kill(os.getpid(), 9)", Reason.KILLED, "SIGKILL"),
+        ("import os; os.kill(os.getpid(), 15)", Reason.KILLED, "SIGTERM"),
+        ("import os; os.kill(os.getpid(), 40)", Reason.KILLED, "40"),
+        ("import os; os.kill(os.getpid(), 14)", Reason.HUNG, "its own alarm"),
+    ],
+    ids=[
+        "garbage",
+        "nothing",
+        "10 MB",
+        "half a document",
+        "two documents",
+        "another probe's report",
+        "another backend's report",
+        "a mode that the probe does not have",
+        "exit 1 without a document",
+        "abort",
+        "segfault",
+        "killed",
+        "terminated",
+        "a real-time signal",
+        "its own alarm",
+    ],
+)
+def test_however_a_child_ends_there_is_a_report_that_says_so(
+    tmp_path: Path, script: str, reason: Reason, words: str
+) -> None:
+    report = run(tmp_path, script)
+    assert report.failure is not None
+    assert (report.failure.reason, report.samples) == (reason, ())
+    assert words in report.failure.detail
+
+
+def test_a_command_that_cannot_start_is_a_report_too(tmp_path: Path) -> None:
+    missing = Launcher(tmp_path / "gpu.lock", command=("/nonexistent/child",))
+    report = asyncio.run(missing.run(spec(), Job("launch")))
+    assert report.failure is not None
+    assert report.failure.reason is Reason.SPAWN_FAILED
+    assert "/nonexistent/child" in report.failure.detail
+
+
+def test_the_last_words_on_stderr_are_kept_however_many_went_before(tmp_path: Path) -> None:
+    script = "import sys\nsys.stderr.write('x\\n' * 500_000 + 'the cause')\nsys.exit(3)"
+    report = run(tmp_path, script)
+    assert report.failure is not None
+    assert report.failure.detail.endswith("the cause")
+
+
+def test_a_hanging_child_is_killed_once_after_the_deadline_and_leaves_no_process(
+    tmp_path: Path,
+) -> None:
+    script = (
+        "import os, signal, time, pathlib\nsignal.signal(15, signal.SIG_IGN)\n"
+        f"pathlib.Path({str(tmp_path)!r}, 'pid').write_text(str(os.getpid()))\ntime.sleep(600)"
+    )
+    report = asyncio.run(
+        launcher(tmp_path, script, deadline_ratio=100.0).run(
+            spec(0.015), Job("launch", start_limit_s=0.1)
+        )
+    )
+    assert report.failure is not None
+    assert report.failure.reason is Reason.HUNG
+    assert "killed once" in report.failure.detail
+    assert_nothing_left(tmp_path / "pid")
+
+
+def test_no_gpu_work_starts_in_the_grace_of_a_boot_but_the_cpu_is_measured(tmp_path: Path) -> None:
+    young = launcher(tmp_path, GOOD, gpu_from_s=time.monotonic() + 600)
+
+    async def story() -> None:
+        for work in (young.run(spec(), Job("launch")), young.inventory(Job())):
+            with pytest.raises(Refused) as caught:
+                await work
+            assert caught.value.skip is Skip.BOOT_GRACE
+        await young.run(spec(backend=Backend.CPU), Job("launch"))
+
+    asyncio.run(story())
+
+
+def test_gpu_work_waits_for_the_end_of_the_grace_of_a_boot_by_the_clock(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now_s = 1000.0
+    clock = SimpleNamespace(monotonic=lambda: now_s, time=time.time)
+    monkeypatch.setattr("gpud.agent.measure.launch.time", clock)
+    young = launcher(tmp_path, GOOD, gpu_from_s=1060.0)
+
+    async def story() -> None:
+        nonlocal now_s
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(young.grace(), 0.01)
+        now_s = 1059.9
+        assert young.closed_to_gpu_work() is Skip.BOOT_GRACE
+        now_s = 1060.0
+        await young.grace()
+        assert young.closed_to_gpu_work() is None
+        assert (await young.run(spec(), Job("launch"))).failure is None
+
+    asyncio.run(story())
+
+
+def test_after_a_hang_no_gpu_work_starts_but_the_cpu_is_still_measured(tmp_path: Path) -> None:
+    alarm = launcher(tmp_path, "import os; os.kill(os.getpid(), 14)")
+
+    async def story() -> None:
+        assert (await alarm.run(spec(), Job("launch"))).failure is not None
+        with pytest.raises(Refused) as caught:
+            await alarm.run(spec(), Job("launch"))
+        assert caught.value.skip is Skip.BREAKER_OPEN
+        await alarm.run(spec(backend=Backend.CPU), Job("launch"))
+
+    asyncio.run(story())
+
+
+def test_after_the_rest_one_run_is_tried_and_its_answer_closes_the_breaker(tmp_path: Path) -> None:
+    hang_once = (
+        "import os, pathlib\n"
+        f"mark = pathlib.Path({str(tmp_path)!r}, 'mark')\n"
+        "if not mark.exists():\n    mark.touch()\n    os.kill(os.getpid(), 14)\n" + GOOD
+    )
+    recovering = launcher(tmp_path, hang_once, breaker=Breaker(first_rest_s=0.0))
+
+    async def story() -> None:
+        await recovering.run(spec(), Job("launch"))
+        assert recovering.breaker.streak == 1
+        assert (await recovering.run(spec(), Job("launch"))).failure is None
+        assert recovering.breaker.streak == 0
+
+    asyncio.run(story())
+
+
+def test_while_a_child_of_somebody_else_runs_none_is_started(tmp_path: Path) -> None:
+    with (tmp_path / "gpu.lock").open("w") as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        with pytest.raises(Refused) as caught:
+            run(tmp_path, GOOD, patience_s=0.1)
+    assert caught.value.skip is Skip.CHILD_RUNNING
+
+
+def test_a_rest_that_is_over_is_said_without_anybody_asking(tmp_path: Path) -> None:
+    told: list[tuple[State, float | None]] = []
+    alarm = "import os; os.kill(os.getpid(), 14)"
+
+    async def story() -> None:
+        half_open = asyncio.Event()
+
+        def hear(standing: Standing) -> None:
+            told.append((standing.state, standing.retry_s))
+            if standing.state is State.HALF_OPEN:
+                half_open.set()
+
+        rest = Breaker(first_rest_s=0.1)
+        resting = launcher(tmp_path, alarm, breaker=rest, on_breaker=hear)
+        await resting.run(spec(), Job("launch"))
+        async with asyncio.timeout(10):
+            await half_open.wait()
+        resting.close()
+
+    asyncio.run(story())
+    (first, retry_s), second = told
+    assert (first, second) == (State.OPEN, (State.HALF_OPEN, None))
+    assert retry_s == pytest.approx(time.time(), abs=30)
+
+
+def test_while_half_open_one_run_is_let_through_and_no_second(tmp_path: Path) -> None:
+    hung_once = Breaker(streak=1, retry_at_s=0.0)
+    trying = launcher(tmp_path, f"import time; time.sleep(0.2); {GOOD}", breaker=hung_once)
+
+    async def story() -> list[RunReport | BaseException]:
+        both = (trying.run(spec(), Job("launch")) for _ in range(2))
+        return await asyncio.gather(*both, return_exceptions=True)
+
+    first, second = asyncio.run(story())
+    assert isinstance(first, RunReport)
+    assert first.failure is None
+    assert isinstance(second, Refused)
+    assert second.skip is Skip.BREAKER_OPEN
+    assert trying.breaker == Breaker()
+
+
+def test_a_driver_that_lists_its_gpus_and_then_hangs_is_left_alone_for_longer(
+    tmp_path: Path,
+) -> None:
+    listing = 'import sys\nif sys.argv[1] == "--inventory": print("{}"); sys.exit()\n'
+    hanging = launcher(
+        tmp_path,
+        listing + "import os; os.kill(os.getpid(), 14)",
+        breaker=Breaker(first_rest_s=0.0),
+    )
+
+    async def story() -> None:
+        for hangs in (1, 2, 3):
+            assert (await hanging.inventory(Job())).failure is None
+            await hanging.run(spec(), Job("launch"))
+            assert hanging.breaker.streak == hangs
+        hanging.close()
+
+    asyncio.run(story())
+
+
+def test_a_child_that_cannot_start_or_is_not_awaited_decides_nothing(tmp_path: Path) -> None:
+    hung_once = Breaker(streak=1, retry_at_s=0.0)
+    missing = Launcher(tmp_path / "gpu.lock", command=("/nonexistent/child",), breaker=hung_once)
+    asyncio.run(missing.run(spec(), Job("launch")))
+    assert missing.breaker == hung_once
+    sleeping = launcher(tmp_path, "import time; time.sleep(1)", breaker=hung_once)
+
+    async def impatient() -> None:
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.2):
+                await sleeping.run(spec(), Job("launch"))
+
+    asyncio.run(impatient())
+    assert sleeping.breaker == hung_once
+    until(all_reaped, "the end of the child that nobody awaited")
+
+
+def test_two_runs_at_once_follow_each_other(tmp_path: Path) -> None:
+    script = (
+        "import pathlib\n"
+        f"alone = pathlib.Path({str(tmp_path)!r}, 'alone')\nalone.touch(exist_ok=False)\n"
+        f"import time; time.sleep(0.1)\nalone.unlink()\n{GOOD}"
+    )
+    both = launcher(tmp_path, script)
+
+    async def story() -> list[RunReport]:
+        return await asyncio.gather(*(both.run(spec(), Job("launch")) for _ in range(3)))
+
+    assert [report.failure for report in asyncio.run(story())] == [None] * 3
+
+
+def test_the_lock_lives_as_long_as_the_child_though_its_parent_was_killed(tmp_path: Path) -> None:
+    """The parent is a Python of its own that is killed while its child waits for a fifo."""
+    fifo, started = tmp_path / "fifo", tmp_path / "started"
+    os.mkfifo(fifo)
+    os.mkfifo(started)
+    child = f"open({str(started)!r}, 'w').close(); open({str(fifo)!r}).read()"
+    parent = (
+        "import asyncio, pathlib\nfrom gpud.agent.measure.launch import Launcher\n"
+        "from gpud.core.sample import *\n"
+        f"lock = pathlib.Path({str(tmp_path)!r}, 'gpu.lock')\n"
+        f"by = Launcher(lock, command={(sys.executable, '-I', '-c', child)!r})\n"
+        "spec = ProbeSpec('p', Backend.CUDA, Pace.SMALL, Unit.SECONDS, (), 60.0, 's')\n"
+        "asyncio.run(by.run(spec, Job('p')))\n"
+    )
+    root = Path(__file__).parents[3]
+    with subprocess.Popen([sys.executable, "-c", parent], cwd=root) as process:
+        started.read_text()
+        process.send_signal(signal.SIGKILL)
+    with (tmp_path / "gpu.lock").open("r+") as lock:
+        with pytest.raises(BlockingIOError):
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        fifo.write_text("go on")
+        fcntl.flock(lock, fcntl.LOCK_EX)
+
+
+def test_each_start_is_counted(tmp_path: Path) -> None:
+    counted: list[int] = []
+    run(tmp_path, GOOD, on_spawn=lambda: counted.append(1))
+    assert counted == [1]
+
+
+def test_a_listing_that_fails_says_why(tmp_path: Path) -> None:
+    with pytest.raises(WireError, match="no such module"):
+        asyncio.run(launcher(tmp_path, "raise SystemExit('no such module')").specs())
+
+
+def test_a_document_larger_than_a_pipe_arrives_whole(tmp_path: Path) -> None:
+    (tmp_path / "document").write_text(ACROSS_PIPES)
+    script = f"print(open({str(tmp_path / 'document')!r}).read())"
+    assert run(tmp_path, script).failure is None
+
+
+def test_a_grandchild_that_keeps_the_pipe_open_delays_nothing(tmp_path: Path) -> None:
+    script = (
+        "import os, time, pathlib\nprint(" + repr(REPORT) + ", flush=True)\n"
+        f"pid = os.fork()\nif pid == 0: time.sleep(600)\n"
+        f"pathlib.Path({str(tmp_path)!r}, 'pid').write_text(str(pid))\nos._exit(0)"
+    )
+    try:
+        report = run(tmp_path, script)
+    finally:
+        with contextlib.suppress(OSError):
+            os.kill(int((tmp_path / "pid").read_text()), signal.SIGKILL)
+    assert report.failure is None
+
+
+def test_a_cancelled_wait_kills_nobody(tmp_path: Path) -> None:
+    fifo, done = tmp_path / "fifo", tmp_path / "done"
+    os.mkfifo(fifo)
+    os.mkfifo(done)
+    script = f"open({str(fifo)!r}).read(); open({str(done)!r}, 'w').write('ended by itself')"
+
+    async def within(work: Coroutine[Any, Any, object]) -> None:
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(work, 0.3)
+
+    asyncio.run(within(children.run([sys.executable, "-I", "-c", script], b"", deadline_s=60.0)))
+    fifo.write_text("go on")
+    assert done.read_text() == "ended by itself"
+    until(all_reaped, "its end")
+
+
+def test_a_signal_without_a_name_is_told_by_its_number() -> None:
+    assert processes.signal_name(signal.SIGSEGV) == "SIGSEGV"
+    assert processes.signal_name(signal.SIGRTMIN + 1) == f"signal {signal.SIGRTMIN + 1}"

@@ -1,0 +1,214 @@
+"""A listener with given settings, certificates for both sides, and clients on raw sockets."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import contextlib
+import socket
+import ssl
+import subprocess
+import threading
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from starlette.responses import Response
+from starlette.routing import Route
+
+from gpud.agent.serve.http.access import AccessControl, RefusalCounter
+from gpud.agent.serve.http.app import app
+from gpud.agent.serve.http.certificate import Certificate
+from gpud.agent.serve.http.listener import bind, serve
+from gpud.agent.serve.metrics.collector import SnapshotCollector
+from gpud.core.settings import parse
+from tests import snapshots
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from starlette.requests import Request
+
+    from gpud.agent.serve.http.connection import Limits
+    from gpud.agent.state.events import TurnedAway
+    from gpud.show.refusals import Refused
+
+PASSPHRASE = "correct horse battery staple"  # noqa: S105  # for nobody
+HASHED = "$2b$04$IWwWhU3RYZoacFpQve7iBuGtLMUik5NlkxvB.7rR9Usg6bRL21vY6"
+"""Of ``PASSPHRASE``, as cheap as bcrypt goes: tests check many."""
+
+
+@dataclass(frozen=True)
+class Authority:
+    """A folder with a certificate authority in it, and what it signs."""
+
+    folder: Path
+
+    @property
+    def certificate(self) -> Path:
+        return self.folder / "ca.pem"
+
+    def signed(self, name: str, *options: str, sans: str = "DNS:localhost,IP:127.0.0.1") -> Path:
+        """Make ``name``.pem and ``name``.key (EC, P-256); ``options``: of ``openssl req``."""
+        made = self.folder / f"{name}.pem"
+        openssl(
+            "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes",
+            "-CA", str(self.certificate), "-CAkey", str(self.folder / "ca.key"),
+            "-subj", f"/CN={name}", "-addext", f"subjectAltName={sans}",
+            "-addext", "basicConstraints=critical,CA:FALSE",
+            "-keyout", str(self.folder / f"{name}.key"), "-out", str(made),
+            *(options or ("-days", "90")),
+        )  # fmt: skip
+        (self.folder / f"{name}.key").chmod(0o640)
+        return made
+
+    def expired(self, name: str, sans: str = "DNS:localhost,IP:127.0.0.1") -> Path:
+        """The same, of 2020: only ``openssl ca`` takes dates."""
+        made, config = self.folder / f"{name}.pem", self.folder / "ca.cnf"
+        config.write_text(
+            f"[ca]\ndefault_ca = own\n[own]\ndatabase = {self.folder}/index\n"
+            "rand_serial = yes\n"
+            f"new_certs_dir = {self.folder}\ndefault_md = sha256\npolicy = any\n"
+            "copy_extensions = copy\nunique_subject = no\n[any]\ncommonName = supplied\n"
+        )
+        (self.folder / "index").touch()
+        openssl(
+            "req", "-new", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes",
+            "-subj", f"/CN={name}", "-addext", f"subjectAltName={sans}",
+            "-keyout", str(self.folder / f"{name}.key"), "-out", str(self.folder / f"{name}.csr"),
+        )  # fmt: skip
+        openssl(
+            "ca", "-batch", "-notext", "-config", str(config), "-cert", str(self.certificate),
+            "-keyfile", str(self.folder / "ca.key"), "-in", str(self.folder / f"{name}.csr"),
+            "-startdate", "20200101000000Z", "-enddate", "20200201000000Z", "-out", str(made),
+        )  # fmt: skip
+        (self.folder / f"{name}.key").chmod(0o640)
+        return made
+
+
+def authority(folder: Path) -> Authority:
+    folder.mkdir(parents=True, exist_ok=True)
+    openssl(
+        "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes",
+        "-days", "90", "-subj", "/CN=ca", "-addext", "keyUsage=critical,keyCertSign",
+        "-keyout", str(folder / "ca.key"), "-out", str(folder / "ca.pem"),
+    )  # fmt: skip
+    return Authority(folder)
+
+
+def openssl(*arguments: str) -> None:
+    subprocess.run(["openssl", *arguments], check=True, capture_output=True)
+
+
+@dataclass
+class Armed:
+    """A listener in a thread with a loop of its own. ``https`` is set where it speaks TLS."""
+
+    port: int
+    certificate: Certificate | None = None
+    https: ssl.SSLContext | None = None
+    kept: list[socket.socket] = field(default_factory=list)
+    turned_away: Counter[Refused] = field(default_factory=Counter)
+
+    def connect(self, *, tls: bool | None = None) -> socket.socket:
+        """Open a connection, with TLS where the listener speaks it."""
+        raw = socket.create_connection(("127.0.0.1", self.port), timeout=10)
+        if self.https is None or tls is False:
+            return raw
+        try:
+            return self.https.wrap_socket(raw, server_hostname="localhost")
+        except BaseException:
+            raw.close()
+            raise
+
+    def keep(self, count: int, sent: bytes = b"", *, tls: bool | None = None) -> None:
+        """Open connections that send this much and then nothing; closed at the end."""
+        for _ in range(count):
+            try:
+                client = self.connect(tls=tls)
+                self.kept.append(client)
+                client.sendall(sent)
+            except OSError:  # sent away meanwhile
+                continue
+
+    def raw(self, sent: bytes, within_s: float = 10.0) -> bytes:
+        """Send bytes and give everything that comes until the end of the connection."""
+        received = b""
+        with contextlib.suppress(OSError), self.connect() as client:
+            client.settimeout(within_s)
+            client.sendall(sent)
+            with contextlib.suppress(OSError):
+                client.shutdown(socket.SHUT_WR)
+            while piece := client.recv(65536):
+                received += piece
+        return received
+
+    def scrape(self, authorization: str = "") -> int:
+        """Ask for /metrics on a new connection and return the HTTP status."""
+        line = f"authorization: {authorization}\r\n" if authorization else ""
+        with self.connect() as client:
+            client.settimeout(10)
+            head = f"GET /metrics HTTP/1.1\r\nhost: localhost\r\n{line}"
+            client.sendall(f"{head}connection: close\r\n\r\n".encode())
+            answer = b""
+            while piece := client.recv(65536):
+                answer += piece
+        status = int(answer.split(b" ", 2)[1])
+        assert status != 200 or b"\ngpud_build_info{" in answer
+        return status
+
+
+def basic(user: str, password: str) -> str:
+    return "Basic " + base64.b64encode(f"{user}:{password}".encode()).decode()
+
+
+def client(trusts: Path, certificate: Path | None = None) -> ssl.SSLContext:
+    """How a client speaks TLS: it trusts one authority and may show a certificate."""
+    context = ssl.create_default_context(cafile=str(trusts))
+    if certificate is not None:
+        context.load_cert_chain(certificate, certificate.with_suffix(".key"))
+    return context
+
+
+async def big(_: Request) -> Response:
+    """More than the kernel holds for somebody who does not read."""
+    return Response(bytes(4 * 1024 * 1024))
+
+
+@contextlib.contextmanager
+def armed(
+    text: str = "", https: ssl.SSLContext | None = None, limits: Limits | None = None
+) -> Iterator[Armed]:
+    """Serve a full snapshot with the settings ``text``, the whole ``[http]`` section."""
+    settings = parse(f"[http]\n{text}".encode(), {})
+    snapshot = snapshots.full()
+    tls = settings.http.tls_server_config
+    certificate = Certificate(tls) if tls.enabled else None
+    collector = SnapshotCollector(lambda: snapshot, settings, lambda: snapshots.NOW)
+    routes = [Route("/big", big)]
+    inner = app(lambda: snapshot, settings, collector, lambda: snapshots.NOW, routes)
+    listener = bind("127.0.0.1", 0)
+    made = Armed(listener.getsockname()[1], certificate, https)
+
+    def count(event: TurnedAway) -> None:
+        made.turned_away.update(event.counts)
+
+    refusals = RefusalCounter(count)
+    application = AccessControl(inner, settings.http, refusals, certificate)
+    loop = asyncio.new_event_loop()
+    stop = asyncio.Event()
+    story = serve(
+        application, listener, stop, certificate=certificate, refusals=refusals, limits=limits
+    )
+    thread = threading.Thread(target=lambda: loop.run_until_complete(story))
+    thread.start()
+    try:
+        yield made
+    finally:
+        for kept in made.kept:
+            kept.close()
+        loop.call_soon_threadsafe(stop.set)
+        thread.join(timeout=20)
+        listener.close()
+        loop.close()

@@ -1,0 +1,355 @@
+"""Attacks on the listener: during and after each of them a scrape is answered."""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import os
+import random
+import socket
+import ssl
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from gpud.agent.serve.http.connection import MOST_UNSENT, Connection, Limits
+from gpud.show.refusals import Refused
+from tests.agent.serve.http.armed import Armed, armed, authority, basic, client
+from tests.waiting import until
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+SILENT = 1000
+TCP_ESTABLISHED = 1
+
+
+@pytest.fixture(scope="module")
+def plain() -> Iterator[Armed]:
+    with armed() as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def server_tls(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, ssl.SSLContext]:
+    """Settings with a certificate, and a client that trusts it."""
+    signer = authority(tmp_path_factory.mktemp("tls"))
+    made = signer.signed("server")
+    key = made.with_suffix(".key")
+    text = f'tls_server_config = {{ cert_file = "{made}", key_file = "{key}" }}\n'
+    return text, client(signer.certificate)
+
+
+@pytest.fixture(scope="module")
+def secure(server_tls: tuple[str, ssl.SSLContext]) -> Iterator[Armed]:
+    with armed(*server_tls) as made:
+        yield made
+
+
+@pytest.fixture(params=["plain", "secure"])
+def listener(request: pytest.FixtureRequest) -> Armed:
+    found: Armed = request.getfixturevalue(request.param)
+    return found
+
+
+def answers(listener: Armed, authorization: str = "") -> None:
+    assert listener.scrape(authorization) == 200
+
+
+def descriptors() -> int:
+    return len(os.listdir("/proc/self/fd"))  # noqa: PTH208  # names, not paths
+
+
+def let_go(listener: Armed, before: int) -> None:
+    for kept in listener.kept:
+        kept.close()
+    listener.kept.clear()
+    until(lambda: descriptors() <= before, "the descriptors of before")
+
+
+@pytest.mark.parametrize("sent", [b"", b"GET /metr", b"GET / HTTP/1.1\r\nhost: localhost\r\nx: "])
+def test_a_thousand_silent_connections_turn_nobody_away(plain: Armed, sent: bytes) -> None:
+    answers(plain)
+    before = descriptors()
+    for _ in range(10):
+        plain.keep(SILENT // 10, sent)
+        answers(plain)
+    let_go(plain, before)
+
+
+@pytest.mark.parametrize(
+    ("count", "tls", "sent"),
+    [
+        (SILENT, False, b""),
+        (SILENT // 6, True, b""),
+        (SILENT // 6, False, b"\x16\x03\x01\x40\x00\x01"),
+    ],
+    ids=["no handshake", "after the handshake", "half a hello"],
+)
+def test_silent_connections_to_the_tls_port_turn_nobody_away(
+    secure: Armed, count: int, sent: bytes, *, tls: bool
+) -> None:
+    answers(secure)
+    before = descriptors()
+    for _ in range(5):
+        secure.keep(count // 5, sent, tls=tls)
+        answers(secure)
+    let_go(secure, before)
+
+
+def test_three_hundred_new_connections_a_second_keep_no_scraper_out(plain: Armed) -> None:
+    before = descriptors()
+    asked = b"GET /-/healthy HTTP/1.1\r\nhost: localhost\r\n\r\n"
+    for _ in range(10):
+        plain.keep(60, asked)
+        with plain.connect() as scraper:
+            plain.keep(60, asked)  # others come before it has asked
+            scraper.settimeout(30)
+            scraper.sendall(asked)
+            assert scraper.recv(65536).startswith(b"HTTP/1.1 200 ")
+    let_go(plain, before)
+
+
+def test_connection_idle_for_longest_makes_room() -> None:
+    asked = b"GET /-/healthy HTTP/1.1\r\nhost: localhost\r\n\r\n"
+    with armed(limits=Limits(connections=16)) as listener:
+        listener.keep(16)
+        listener.kept[0].sendall(asked)
+        assert listener.kept[0].recv(65536).startswith(b"HTTP/1.1 200 ")
+        listener.keep(1)
+        until(lambda: listener.turned_away == {Refused.TOO_MANY_CONNECTIONS: 8}, "eight of them")
+        assert [closed(one) for one in listener.kept] == [False] + [True] * 8 + [False] * 8
+
+
+def slow_reader(listener: Armed) -> socket.socket:
+    """Ask for what fills every buffer, and read nothing."""
+    slow = socket.socket()
+    slow.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+    slow.settimeout(30)
+    slow.connect(("127.0.0.1", listener.port))
+    slow.sendall(b"GET /big HTTP/1.1\r\nhost: localhost\r\n\r\n")
+    listener.kept.append(slow)
+    return slow
+
+
+def closed(one: socket.socket) -> bool:
+    state = one.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 1)[0]
+    return state != TCP_ESTABLISHED
+
+
+def test_client_that_reads_a_byte_at_a_time_is_reset_in_time() -> None:
+    with armed(limits=Limits(response_s=1.0)) as listener:
+        slow = slow_reader(listener)
+        received = 0
+        while not closed(slow):
+            with contextlib.suppress(ConnectionResetError):
+                received += len(slow.recv(1))
+            answers(listener)
+        assert received < 100_000
+
+
+def test_of_three_hundred_slow_readers_the_last_ones_stay(plain: Armed) -> None:
+    answers(plain)
+    before = descriptors()
+    many = []
+    for number in range(300):
+        many.append(slow_reader(plain))
+        if number % 50 == 0:
+            answers(plain)
+    until(lambda: sum(map(closed, many)) == len(many) - MOST_UNSENT, "all but the last ones gone")
+    answers(plain)
+    assert not any(map(closed, many[-8:]))
+    let_go(plain, before)
+
+
+def test_requests_sent_ahead_get_one_answer(plain: Armed) -> None:
+    request = b"GET /-/healthy HTTP/1.1\r\nhost: localhost\r\n\r\n"
+    assert plain.raw(request * 500).count(b"HTTP/1.1") == 1
+    answers(plain)
+
+
+def test_silent_and_dripping_connections_end() -> None:
+    with armed(limits=Limits(request_s=1.0, idle_s=1.0)) as listener:
+        for sent in (
+            b"",
+            b"GET / HTTP/1.1\r\n",
+            b"GET /-/healthy HTTP/1.1\r\nhost: localhost\r\n\r\n",
+        ):
+            with listener.connect() as slow:
+                slow.sendall(sent)
+                slow.settimeout(20)
+                while slow.recv(65536):
+                    pass
+        with listener.connect() as dripping, contextlib.suppress(OSError):
+            while not closed(dripping):  # a byte now and then begins no new time
+                dripping.sendall(b"a")
+
+
+SEEDS = (
+    b"GET /metrics HTTP/1.1\r\nhost: localhost\r\naccept: */*\r\n\r\n",
+    b"GET /api/v1/status?a=b HTTP/1.1\r\nHost: 127.0.0.1:9945\r\nConnection: keep-alive\r\n\r\n",
+    b"HEAD / HTTP/1.0\r\nhost: [::1]\r\ncontent-length: 0\r\n\r\n",
+    b"GET /runbooks/x HTTP/1.1\r\nhost: localhost\r\ntransfer-encoding: chunked\r\n\r\n0\r\n\r\n",
+)
+
+
+def mutated(chance: random.Random) -> bytes:
+    """Spoil a request in one to six places."""
+    made = bytearray(chance.choice(SEEDS))
+    for _ in range(chance.randint(1, 6)):
+        place = chance.randrange(len(made))
+        match chance.randrange(4):
+            case 0:
+                made[place] = chance.randrange(256)
+            case 1:
+                del made[place : place + chance.randrange(8)]
+            case 2:
+                made[place:place] = chance.randbytes(chance.randrange(8))
+            case _:
+                made[place:place] = made[: chance.randrange(40)]
+        made = made or bytearray(b"\n")
+    return bytes(made)
+
+
+@pytest.mark.parametrize("count", [1000, pytest.param(10_000, marks=pytest.mark.soak)])
+def test_malformed_requests_by_the_thousand_leave_no_trace(plain: Armed, count: int) -> None:
+    chance = random.Random(count)
+    answers(plain)
+    before = descriptors()
+    for number in range(count):
+        with plain.connect() as one:
+            one.sendall(mutated(chance))
+        if number % 250 == 0:
+            answers(plain)
+    answers(plain)
+    until(lambda: descriptors() <= before, "the descriptors of before")
+
+
+def test_slow_requests_are_counted_and_silent_connections_are_not() -> None:
+    """Browsers open connections that they may need later."""
+    with armed(limits=Limits(request_s=1.0)) as listener:
+        listener.keep(1)
+        listener.keep(1, b"GET / HTTP/1.1\r\n")
+        for kept in listener.kept:
+            kept.settimeout(30)
+            with contextlib.suppress(ConnectionResetError):
+                assert kept.recv(1) == b""
+        listener.raw(b"x\r\n\r\n")
+        until(lambda: Refused.BAD_REQUEST in listener.turned_away, "what was before it, too")
+        assert listener.turned_away == {Refused.TOO_SLOW: 1, Refused.BAD_REQUEST: 1}
+
+
+def test_what_is_no_tls_is_closed(server_tls: tuple[str, ssl.SSLContext]) -> None:
+    text, https = server_tls
+    with armed(text, https, Limits(request_s=1.0)) as listener:
+        for sent in (
+            b"GET /metrics HTTP/1.1\r\nhost: localhost\r\n\r\n",
+            b"\x80\x2e\x01\x00\x02\x00\x15\x00\x00\x00\x10",  # SSL 2
+            b"\x16\x03\x00\x00\x2f\x01\x00\x00\x2b\x03\x00" + bytes(40),  # SSL 3
+            random.Random(1).randbytes(4096),
+            b"\x15\x03\x01\x00\x02\x02\x28",
+        ):
+            with socket.create_connection(("127.0.0.1", listener.port), timeout=30) as raw:
+                raw.sendall(sent)
+                received = b""
+                with contextlib.suppress(ConnectionResetError):
+                    while piece := raw.recv(65536):
+                        received += piece
+            assert b"HTTP/" not in received
+            assert b"gpud_" not in received
+            answers(listener)
+        until(lambda: listener.turned_away == {Refused.TLS_FAILED: 5}, "each of them counted")
+
+
+def test_old_tls_and_plain_clients_are_refused(secure: Armed) -> None:
+    assert secure.https is not None
+    old = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    old.check_hostname, old.verify_mode = False, ssl.CERT_NONE
+    with pytest.warns(DeprecationWarning, match="TLSv1"):
+        old.minimum_version, old.maximum_version = ssl.TLSVersion.TLSv1, ssl.TLSVersion.TLSv1_1
+    old.set_ciphers("ALL:@SECLEVEL=0")
+    with (
+        socket.create_connection(("127.0.0.1", secure.port), timeout=10) as raw,
+        pytest.raises((ssl.SSLError, ConnectionResetError)),
+    ):
+        old.wrap_socket(raw)
+    answers(secure)
+
+
+def test_memory_is_what_it_was_after_all_of_it(plain: Armed) -> None:
+    def rss() -> int:
+        return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGESIZE")
+
+    answers(plain)
+    closed = descriptors()
+    plain.keep(SILENT, b"GET / HTTP/1.1\r\nx: " + b"y" * 4000)  # what a first time costs
+    let_go(plain, closed)
+    before = rss()
+    for _ in range(2):
+        plain.keep(SILENT, b"GET / HTTP/1.1\r\nx: " + b"y" * 4000)
+        answers(plain)
+        for kept in plain.kept:
+            kept.close()
+        plain.kept.clear()
+    assert rss() - before < 16 * 1024 * 1024
+
+
+def test_when_descriptors_run_out_the_next_scrape_still_gets_in() -> None:
+    import resource
+
+    with armed() as listener:
+        soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+        try:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (descriptors() + 60, hard))
+            for _ in range(4):
+                listener.keep(40)
+                for kept in listener.kept[:30]:
+                    kept.close()
+                del listener.kept[:30]
+                answers(listener)
+        finally:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+def test_a_flood_of_wrong_passwords_turns_nobody_away_who_is_known() -> None:
+    from tests.agent.serve.http.armed import HASHED, PASSPHRASE
+
+    with armed(f'basic_auth_users = {{ alice = "{HASHED}" }}') as listener:
+        answers(listener, basic("alice", PASSPHRASE))
+        request = "GET /metrics HTTP/1.1\r\nhost: localhost\r\nauthorization: {}\r\n\r\n"
+        for number in range(100):
+            one = listener.connect()
+            one.sendall(request.format(basic("alice", f"wrong {number}")).encode())
+            listener.kept.append(one)
+            if number % 20 == 0:
+                answers(listener, basic("alice", PASSPHRASE))
+        answers(listener, basic("alice", PASSPHRASE))
+        for one in listener.kept:
+            one.settimeout(30)
+            assert one.recv(65536).split(b" ")[1] in {b"401", b"429"}
+
+
+def test_who_has_gone_is_gone_without_the_collector(
+    server_tls: tuple[str, ssl.SSLContext],
+) -> None:
+    """It counts objects, and a connection is few of them with OpenSSL's 60 KB behind."""
+    with armed(*server_tls) as listener:
+        listener.scrape()
+        gc.collect()
+        gc.disable()
+        try:
+            for sent in (b"", b"GET /metrics HTTP/1.1\r\nhost: localhost\r\n\r\n", b"what\r\n\r\n"):
+                listener.keep(4, sent)
+                listener.keep(2, sent, tls=False)  # no handshake at all
+            slow_reader(listener)
+            assert connections() > 0
+            for one in listener.kept:
+                one.close()
+            until(lambda: connections() == 0, "nothing left of them")
+        finally:
+            gc.enable()
+
+
+def connections() -> int:
+    return sum(isinstance(one, Connection) for one in gc.get_objects())

@@ -1,0 +1,83 @@
+"""The style sheet: what can be read on it, light and dark, and that it asks for nothing else."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from gpud.agent.serve.http import assets
+
+TEXT = (assets.FOLDER / assets.STYLE).read_text()
+AA, LARGE = 4.5, 3.0
+"""WCAG 2.2, 1.4.3 and 1.4.11: the contrast of text, and of the lines of a chart."""
+WORDS = ("text", "quiet", "good", "warn", "bad", "accent")
+LINES = tuple(f"series-{number}" for number in range(1, 7))
+BEHIND = ("back", "soft")
+OWN = {"good": "good-soft", "warn": "warn-soft", "bad": "bad-soft", "text": "bad-soft"}
+
+
+def variables(scheme: str) -> dict[str, str]:
+    """The colours by name; dark ones take the place of light ones."""
+    light, _, rest = TEXT.partition("@media (prefers-color-scheme: dark)")
+    known = dict(re.findall(r"--([\w-]+): (#[0-9a-f]{6});", light))
+    dark = dict(re.findall(r"--([\w-]+): (#[0-9a-f]{6});", rest))
+    return known | dark if scheme == "dark" else known
+
+
+def luminance(colour: str) -> float:
+    parts = [int(colour[place : place + 2], 16) / 255 for place in (1, 3, 5)]
+    linear = [one / 12.92 if one <= 0.04045 else ((one + 0.055) / 1.055) ** 2.4 for one in parts]
+    return sum(share * one for share, one in zip((0.2126, 0.7152, 0.0722), linear, strict=True))
+
+
+def contrast(one: str, other: str) -> float:
+    low, high = sorted((luminance(one), luminance(other)))
+    return (high + 0.05) / (low + 0.05)
+
+
+def test_contrast_is_that_of_the_textbook() -> None:
+    assert contrast("#000000", "#ffffff") == pytest.approx(21)
+    assert contrast("#777777", "#ffffff") == pytest.approx(4.48, abs=0.01)
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_every_word_can_be_read_on_every_ground_it_stands_on(scheme: str) -> None:
+    known = variables(scheme)
+    pairs = [(word, behind) for word in WORDS for behind in BEHIND]
+    pairs += [*OWN.items(), ("accent", "warn-soft"), ("accent", "bad-soft"), ("back", "text")]
+    poor = {
+        pair: round(contrast(known[pair[0]], known[pair[1]]), 2)
+        for pair in pairs
+        if contrast(known[pair[0]], known[pair[1]]) < AA
+    }
+    assert poor == {}
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_the_lines_of_a_chart_can_be_seen(scheme: str) -> None:
+    known = variables(scheme)
+    assert all(contrast(known[line], known[behind]) >= LARGE for line in LINES for behind in BEHIND)
+
+
+def test_both_schemes_name_the_same_colours() -> None:
+    light, dark = (
+        set(re.findall(r"--([\w-]+): #", part))
+        for part in TEXT.split("@media (prefers-color-scheme: dark)")[:2]
+    )
+    assert light == dark
+    assert {*WORDS, *LINES, *BEHIND, "rule"} <= light
+
+
+def test_every_colour_is_a_variable_and_nothing_is_fetched() -> None:
+    rules = re.sub(r"--[\w-]+: #[0-9a-f]{6};", "", TEXT)
+    assert not re.search(r":[^;{}]*#[0-9a-f]{3,8}\b", rules)
+    assert not re.search(r"url\(|@import|https?:", TEXT)
+
+
+def test_who_wants_no_motion_gets_none() -> None:
+    assert TEXT.count("scroll-behavior: smooth") == 1
+    before = TEXT.partition("scroll-behavior: smooth")[0]
+    assert "(prefers-reduced-motion: no-preference)" in before[-80:]
+    assert "transition" not in TEXT
+    assert "animation" not in TEXT

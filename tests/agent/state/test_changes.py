@@ -1,0 +1,274 @@
+"""The watcher with a real history: what is told, what is kept, and what the next life knows."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from gpud.agent.history.eventrows import Window
+from gpud.agent.history.store import History, Store
+from gpud.agent.state.board import Board
+from gpud.agent.state.changes import Watcher
+from gpud.agent.state.events import InventoryTaken, PlatformRead, SourceAnswered
+from gpud.agent.state.presence import GPU_FORGOTTEN
+from gpud.agent.state.snapshot import Snapshot
+from gpud.core.clock import Instant
+from gpud.core.health import Level
+from gpud.core.sample import Device, Failure, Inventory, Reading, Reason
+from gpud.core.telemetry import Answer
+from tests.waiting import until
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+    from pathlib import Path
+
+
+NONE = Inventory(failure=Failure(Reason.NO_DEVICE, "no GPU"))
+
+
+def listed(*uuids: str) -> Inventory:
+    return Inventory(
+        tuple(Device(i, u, f"card {u}", f"0:{i}", "8.9", 1, 1, 1) for i, u in enumerate(uuids))
+    )
+
+
+@dataclass
+class Life:
+    """One agent's life on a history that outlives it."""
+
+    history: History
+    boot_id: str = "boot-1"
+    at_s: float = 100.0
+
+    def __post_init__(self) -> None:
+        self.board = Board(Snapshot("1", 0.0, platform={"kernel": "6.6"}))
+        self.watcher = Watcher(
+            self.history,
+            read=self.board.read,
+            publish=self.board.post,
+            now=lambda: Instant(self.at_s, self.at_s),
+            boot_id=self.boot_id,
+        )
+
+    def says(self, version: str | None, times: int = 2) -> None:
+        """NVML answers, or is not there."""
+        for _ in range(times):
+            self.at_s += 1
+            readings = (
+                () if version is None else (Reading(None, "driver_version", version, "nvml"),)
+            )
+            answer = Answer("nvml", 5, self.at_s, self.at_s, readings)
+            self.watcher.post(SourceAnswered(answer, self.at_s))
+
+    def lists(self, inventory: Inventory, times: int = 2) -> None:
+        for _ in range(times):
+            self.at_s += 1
+            self.watcher.post(InventoryTaken(inventory, self.at_s, self.at_s))
+
+    def told(self, kind: str = "driver_version") -> list[tuple[str | None, str]]:
+        return [(c.old, c.new) for c in self.board.read().changes if c.kind == kind]
+
+    def counted(self, kind: str = "driver_version") -> int:
+        return self.board.read().change_counts.get(kind, 0)
+
+
+@contextlib.asynccontextmanager
+async def life(
+    folder: Path, boot_id: str = "boot-1", *, killed: bool = False
+) -> AsyncIterator[Life]:
+    """``killed``: nothing that waits is written at the end, as after SIGKILL."""
+    made = Life(History(folder, now=lambda: "stamp"), boot_id)
+    await made.watcher.settle()
+    try:
+        yield made
+    finally:
+        if not killed:
+            await made.watcher.settle()
+        await made.history.close()
+
+
+def kept(folder: Path, *kinds: str) -> list[tuple[object, object]]:
+    store = Store(folder, now=lambda: "stamp")
+    entries = store.events(Window(kinds=kinds or ("driver_version",)))
+    store.close()
+    return [(entry.body["old"], entry.body["new"]) for entry in reversed(entries)]
+
+
+def test_a_driver_swapped_while_gpud_runs_is_told_counted_and_kept(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with life(tmp_path) as one:
+            one.says("572.16")
+            assert (one.told(), one.counted()) == ([], 0)  # a first sight is no change
+            one.says("576.02")
+            assert (one.told(), one.counted()) == ([("572.16", "576.02")], 1)
+
+    asyncio.run(story())
+    assert kept(tmp_path) == [(None, "572.16"), ("572.16", "576.02")]
+
+
+def test_a_driver_swapped_while_gpud_is_down_is_told_at_the_first_sight(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with life(tmp_path) as one:
+            one.says("572.16")
+        async with life(tmp_path, "boot-2") as one:
+            assert one.told() == []
+            one.says("576.02")
+            assert (one.told(), one.counted()) == ([("572.16", "576.02")], 1)
+            assert one.told("boot_id") == [("boot-1", "boot-2")]
+        async with life(tmp_path, "boot-2") as one:
+            one.says("576.02", times=5)
+            assert one.told() == [("572.16", "576.02")]  # known from the history ...
+            assert one.counted() == 0  # ... and not counted again
+
+    asyncio.run(story())
+    assert kept(tmp_path) == [(None, "572.16"), ("572.16", "576.02")]
+    assert kept(tmp_path, "boot_id") == [(None, "boot-1"), ("boot-1", "boot-2")]
+
+
+def test_nvml_that_is_gone_and_back_has_changed_nothing(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with life(tmp_path) as one:
+            one.says("572.16")
+            one.says(None, times=5)
+            one.says("572.16")
+            assert one.told() == []
+
+    asyncio.run(story())
+    assert kept(tmp_path) == [(None, "572.16")]
+
+
+def test_killed_between_sight_and_writing_it_is_found_again_and_not_doubled(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with life(tmp_path) as one:
+            one.says("572.16")
+        async with life(tmp_path, killed=True) as one:
+            one.says("576.02")
+            assert one.counted() == 1
+        assert kept(tmp_path) == [(None, "572.16")]
+        async with life(tmp_path) as one:
+            one.says("576.02")
+            assert one.counted() == 1
+        async with life(tmp_path) as one:
+            one.says("576.02")
+            assert one.counted() == 0
+
+    asyncio.run(story())
+    assert kept(tmp_path) == [(None, "572.16"), ("572.16", "576.02")]
+
+
+def test_a_history_that_cannot_be_written_loses_nothing(tmp_path: Path) -> None:
+    folder = tmp_path / "state"
+    folder.mkdir()
+
+    async def story() -> None:
+        async with life(folder) as one:
+            one.says("572.16")
+            await one.watcher.settle()
+        async with life(folder) as one:
+            await one.history.ask(lambda store: store.close())
+            folder.rename(tmp_path / "away")
+            one.says("576.02")
+            for _ in range(2):  # the open file is gone, and then there is none to open
+                await one.watcher.settle()
+            store = one.board.read().health["store"]
+            assert (store.level, one.watcher.waiting) == (Level.FAILED, 1)
+            assert one.told() == [("572.16", "576.02")]
+            (tmp_path / "away").rename(folder)
+            await one.watcher.settle()
+            assert one.board.read().health["store"].level is Level.OK
+            assert one.watcher.waiting == 0
+
+    asyncio.run(story())
+    assert kept(folder) == [(None, "572.16"), ("572.16", "576.02")]
+
+
+def test_a_history_that_is_read_late_is_continued_and_not_begun_anew(tmp_path: Path) -> None:
+    folder = tmp_path / "state"
+    folder.mkdir()
+
+    async def story() -> None:
+        async with life(folder) as one:
+            one.says("572.16")
+        folder.rename(tmp_path / "away")
+        async with life(folder) as one:
+            one.says("576.02")
+            one.says("580.88")
+            assert one.told() == [("576.02", "580.88")]  # of the first nobody knows yet
+            (tmp_path / "away").rename(folder)
+            await one.watcher.settle()
+            assert sorted(one.told()) == [("572.16", "576.02"), ("576.02", "580.88")]
+            assert one.counted() == 2
+
+    asyncio.run(story())
+    assert kept(folder) == [(None, "572.16"), ("572.16", "576.02"), ("576.02", "580.88")]
+
+
+def test_a_lost_gpu_is_missed_by_the_next_life_too_until_it_is_forgotten(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with life(tmp_path) as one:
+            one.lists(listed("A", "B"))
+            one.lists(listed("B"), times=1)
+            assert one.told("gpus") == []  # it may be back in a moment ...
+            assert one.board.read().health["devices"].level is Level.FAILED  # ... and is missing
+            one.lists(listed("B"), times=1)
+            assert one.told("gpus") == [("A,B", "B")]
+        async with life(tmp_path) as one:
+            one.lists(listed("B"))
+            health = one.board.read().health["devices"]
+            assert (health.level, health.reason) == (Level.FAILED, "gpu_vanished")
+            assert "card A, A" in (health.detail or "")
+            assert "1970-01-01 00:01" in (health.detail or "")  # since it was lost, not since now
+            await one.watcher.forget({"A": one.board.read().expected["A"]}, uid=7)
+            kept = (await one.history.ask(Store.gpu_events))[-1]
+            assert (kept.kind, kept.body["uuid"], kept.body["uid"]) == (GPU_FORGOTTEN, "A", 7)
+            assert one.board.read().health["devices"].level is Level.OK
+        async with life(tmp_path) as one:
+            one.lists(listed("B"))
+            assert one.board.read().health["devices"].level is Level.OK
+
+    asyncio.run(story())
+
+
+def test_a_gpu_that_was_forgotten_and_is_there_is_expected_again(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with life(tmp_path) as one:
+            one.lists(listed("A", "B"))
+            one.lists(listed("B"))
+            await one.watcher.settle()
+            await one.watcher.forget(one.board.read().expected, uid=0)
+            assert one.board.read().expected.keys() == {"B"}
+        async with life(tmp_path) as one:
+            one.lists(NONE)
+            assert "card B, B" in (one.board.read().health["devices"].detail or "")
+
+    asyncio.run(story())
+
+
+def test_what_windows_says_later_is_a_fact_at_once(tmp_path: Path) -> None:
+    async def story() -> None:
+        for build in ("10.0.26100.1", "10.0.26100.4349"):
+            async with life(tmp_path) as one:
+                one.watcher.post(PlatformRead({"windows_build": build}, 1.0))
+        assert one.told("windows_build") == [("10.0.26100.1", "10.0.26100.4349")]
+
+    asyncio.run(story())
+
+
+def test_the_watcher_works_on_its_own_while_gpud_runs(tmp_path: Path) -> None:
+    async def story() -> None:
+        one = Life(History(tmp_path, now=lambda: "stamp"))
+        task = asyncio.create_task(one.watcher.run())
+        one.says("572.16")
+
+        def written() -> bool:
+            return one.watcher._noted is not None and one.watcher.waiting == 0
+
+        await asyncio.to_thread(until, written, "the first sight on its way to the history")
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+        await one.history.close()
+
+    asyncio.run(story())
+    assert kept(tmp_path) == [(None, "572.16")]

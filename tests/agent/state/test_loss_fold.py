@@ -1,0 +1,139 @@
+"""What people are told of a GPU that hangs and of a bus that loses messages."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import pytest
+
+from gpud.agent.measure.breaker import Standing, State
+from gpud.agent.state.events import BreakerChanged, RootHeard
+from gpud.agent.state.fold import fold
+from gpud.core.health import Health, Level
+from gpud.core.report import KernelLogReport, KernelTrouble, ProcessRef
+from tests import snapshots
+
+if TYPE_CHECKING:
+    from gpud.agent.state.snapshot import Snapshot
+
+STUCK = Standing(
+    State.STUCK,
+    since_s=1000.0,
+    hangs=2,
+    process=ProcessRef(4711, 1),
+    what="launch on GPU-1",
+    detail="launch on GPU-1: process 4711 does not go away (state D)",
+    fix="wsl --shutdown",
+)
+OPEN = replace(STUCK, state=State.OPEN, process=None, retry_s=1600.0, detail="no answer")
+LOST = KernelTrouble("message_lost", "dxgvmb_send_create_process: create_process failed -75", 990.0)
+COUNTS = {"noise": 21, "message_lost": 0, "not_resident": 0, "field_spanning": 1, "unknown": 0}
+
+
+def heard(log: KernelLogReport | None, snapshot: Snapshot | None = None) -> Snapshot:
+    report = replace(snapshots.ROOT, kernel_log=log)
+    return fold(RootHeard(report, None, 1001.0), snapshot or snapshots.bare())
+
+
+def gpu(standing: Standing, snapshot: Snapshot | None = None) -> Health:
+    return fold(BreakerChanged(standing, 1001.0), snapshot or snapshots.bare()).health["gpu"]
+
+
+def test_a_closed_breaker_is_well() -> None:
+    assert gpu(Standing()).level is Level.OK
+
+
+def test_a_stuck_one_says_which_process_and_that_nothing_starts() -> None:
+    health = gpu(STUCK)
+    assert (health.level, health.reason, health.fix) == (Level.FAILED, "stuck", "wsl --shutdown")
+    assert "process 4711" in (health.detail or "")
+    assert "2 times in a row" in (health.detail or "")
+    assert "no GPU work starts" in (health.detail or "")
+
+
+def test_an_open_one_says_when_it_is_tried_again() -> None:
+    health = gpu(OPEN)
+    assert (health.level, health.reason) == (Level.FAILED, "hung")
+    assert "tried again 10 min after that" in (health.detail or "")
+
+
+def test_a_half_open_one_is_on_its_way() -> None:
+    health = gpu(Standing(State.HALF_OPEN, since_s=1000.0, hangs=1, detail="process 1 has gone"))
+    assert (health.level, health.reason, health.fix) == (Level.DEGRADED, "tried_again", None)
+    assert health.detail == (
+        "process 1 has gone; one run is let through at a time, and that of what hung decides"
+    )
+
+
+def test_a_standing_of_few_words_says_what_it_knows() -> None:
+    bare = Standing(State.OPEN, since_s=1000.0, hangs=1)
+    assert gpu(bare).detail == "a driver call hung"
+    assert gpu(replace(bare, what="launch on GPU-1")).detail == "launch on GPU-1"
+    assert gpu(replace(bare, since_s=None, retry_s=1600.0)).detail == "a driver call hung"
+    assert (
+        gpu(replace(bare, retry_s=4600.0)).detail
+        == "a driver call hung; tried again 60 min after that"
+    )
+
+
+def test_what_the_kernel_says_is_evidence_for_a_hang_whichever_comes_first() -> None:
+    log = KernelLogReport(counts=COUNTS, last=LOST, recent={"message_lost": 1})
+    first = gpu(STUCK, heard(log))
+    second = heard(log, fold(BreakerChanged(STUCK, 1000.0), snapshots.bare())).health["gpu"]
+    assert first.detail == second.detail
+    assert "the kernel's log: dxgvmb_send_create_process" in (first.detail or "")
+
+
+def test_a_kernel_without_trouble_and_a_hang_of_unknown_date_are_not_put_together() -> None:
+    quiet = KernelLogReport(counts=COUNTS)
+    assert "kernel" not in (gpu(STUCK, heard(quiet)).detail or "")
+    log = KernelLogReport(counts=COUNTS, last=LOST)
+    assert "kernel" not in (gpu(replace(STUCK, since_s=None), heard(log)).detail or "")
+
+
+def test_the_kernels_last_word_of_a_bus_that_is_well_again_is_not_repeated() -> None:
+    health = heard(KernelLogReport(counts=COUNTS, last=LOST)).health["dxg"]
+    assert (health.level, health.detail) == (Level.OK, None)
+
+
+def test_what_the_kernel_said_long_before_is_no_evidence() -> None:
+    log = KernelLogReport(counts=COUNTS, last=replace(LOST, at_s=10.0))
+    assert "kernel" not in (gpu(STUCK, heard(log)).detail or "")
+
+
+@pytest.mark.parametrize(
+    ("recent", "unusual", "level", "reason"),
+    [
+        ({}, False, Level.OK, None),
+        ({"message_lost": 1}, False, Level.DEGRADED, "message_lost"),
+        ({"message_lost": 3}, False, Level.DEGRADED, "message_lost"),
+        ({"message_lost": 4}, False, Level.FAILED, "message_lost"),
+        ({"message_lost": 1, "not_resident": 9}, True, Level.DEGRADED, "message_lost"),
+        ({"not_resident": 9}, False, Level.DEGRADED, "not_resident"),
+        ({}, True, Level.DEGRADED, "ioctl_failures"),
+    ],
+)
+def test_the_bus_is_as_well_as_its_recent_lines(
+    recent: dict[str, int], *, unusual: bool, level: Level, reason: str | None
+) -> None:
+    log = KernelLogReport(
+        counts=COUNTS, last=LOST if recent else None, recent=recent, unusual=unusual
+    )
+    health = heard(log).health["dxg"]
+    assert (health.level, health.reason) == (level, reason)
+    assert (health.fix is None) == (health.detail is None) == (level is Level.OK)
+
+
+@pytest.mark.parametrize("log", [None, KernelLogReport(unreadable="refused", detail="no")])
+def test_without_a_word_from_the_kernel_nothing_is_said_of_the_bus(
+    log: KernelLogReport | None,
+) -> None:
+    known = heard(KernelLogReport(counts=COUNTS))
+    assert "dxg" in known.health
+    assert "dxg" not in heard(log, known).health
+
+
+def test_when_root_falls_silent_nothing_is_said_of_the_bus() -> None:
+    known = heard(KernelLogReport(counts=COUNTS))
+    assert "dxg" not in fold(RootHeard(None, "gone", 1002.0), known).health

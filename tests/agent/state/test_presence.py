@@ -1,0 +1,383 @@
+"""What it means that there is no GPU, or one less: for every machine, its own verdict."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gpud.agent.regression.changes import GPUS
+from gpud.agent.state.events import InventoryTaken, Remembered, SourceAnswered
+from gpud.agent.state.fold import fold
+from gpud.agent.state.presence import (
+    GPU_FORGOTTEN,
+    GPU_SEEN,
+    Expected,
+    misses_a_gpu,
+    nothing_expected,
+    remembered,
+    with_inventory,
+)
+from gpud.agent.state.snapshot import Snapshot
+from gpud.core.gpus import MOST_KNOWN
+from gpud.core.health import Level
+from gpud.core.sample import Absent, Condition, Device, Failure, Inventory, Reading, Reason
+from gpud.core.telemetry import Answer
+
+MISSING = Failure(Reason.LIBRARY_MISSING, "no libcuda.so.1", advice="install the driver")
+NONE = Failure(Reason.NO_DEVICE, "cuInit: no CUDA-capable device is detected", advice="stray?")
+HUNG = Failure(Reason.HUNG, "no answer")
+
+
+def device(uuid: str, index: int = 0) -> Device:
+    return Device(index, uuid, f"card {uuid}", f"0000:0{index}:00.0", "8.9", 46, 1, 1)
+
+
+def listed(*uuids: str) -> Inventory:
+    return Inventory(tuple(device(uuid, index) for index, uuid in enumerate(uuids)), "12.8")
+
+
+KERNELS = {
+    "2": "6.6.87.2-microsoft-standard-WSL2",
+    "1": "4.4.0-19041-Microsoft",
+    "": "6.1.0-28-amd64",
+}
+
+
+def machine(
+    *,
+    wsl: str = "2",
+    exposed: str | None = "yes",
+    folder: str | Absent | None = None,
+    nvml: str | None = "library_missing",
+    expected: tuple[str, ...] = (),
+    configured: bool = False,
+) -> Snapshot:
+    """A machine that was looked at, before CUDA was asked."""
+    platform = {"wsl": wsl, "kernel": KERNELS[wsl]}
+    snapshot = Snapshot("1", 0.0, platform=platform, library_configured=configured)
+    snapshot = fold(
+        Remembered({uuid: Expected(f"card {uuid}") for uuid in expected}, 1.0), snapshot
+    )
+    if nvml is not None:
+        failed = Answer("nvml", 5, 1.0, 1.0, reason=nvml, detail="d", fix="f")
+        snapshot = fold(SourceAnswered(failed, 1.0), snapshot)
+    if exposed is not None:
+        readings = [Reading(None, "exposed", exposed, "dxg")]
+        readings += [Reading(None, "driver_folder", folder, "dxg")] if folder is not None else []
+        snapshot = fold(SourceAnswered(Answer("dxg", 1, 1.0, 1.0, tuple(readings)), 1.0), snapshot)
+    return snapshot
+
+
+def asked(snapshot: Snapshot, inventory: Inventory) -> dict[str, tuple[Level, str | None]]:
+    health = fold(InventoryTaken(inventory, 2.0), snapshot).health
+    return {
+        name: (health[name].level, health[name].reason)
+        for name in ("cuda", "devices", "nvml")
+        if name in health
+    }
+
+
+NO_GPU = dict.fromkeys(("cuda", "devices", "nvml"), (Level.OK, "no_gpu"))
+OFF = dict.fromkeys(("cuda", "devices", "nvml"), (Level.OK, "disabled"))
+BROKEN = {
+    "cuda": (Level.FAILED, "library_missing"),
+    "nvml": (Level.FAILED, "library_missing"),
+}
+
+
+@pytest.mark.parametrize("wsl", ["", "1", "2"])
+@pytest.mark.parametrize("failure", [MISSING, NONE])
+def test_a_machine_that_never_had_a_gpu_is_well(wsl: str, failure: Failure) -> None:
+    snapshot = machine(wsl=wsl, exposed="no")
+    assert asked(snapshot, Inventory(failure=failure)) == NO_GPU
+
+
+@pytest.mark.parametrize(
+    ("wsl", "detail", "fix"),
+    [
+        ("", "this machine has no NVIDIA GPU", None),
+        ("1", "WSL 1 offers no GPU", "--set-version"),
+        ("2", "Windows offers no GPU to this machine", "install its driver in Windows"),
+    ],
+)
+def test_without_a_gpu_one_is_told_how_to_get_one(wsl: str, detail: str, fix: str | None) -> None:
+    nothing = nothing_expected(machine(wsl=wsl, exposed="no"))
+    assert nothing is not None
+    assert nothing.detail == detail
+    assert nothing.fix is None if fix is None else fix in (nothing.fix or "")
+
+
+def test_a_container_without_a_gpu_is_told_how_to_be_given_one() -> None:
+    snapshot = machine(exposed="no")
+    inside = replace(snapshot, platform={**snapshot.platform, "container": "1"})
+    nothing = nothing_expected(inside)
+    assert nothing is not None
+    assert nothing.detail == "this container was given no GPU"
+    assert "--gpus all" in (nothing.fix or "")
+
+
+def test_an_empty_driver_store_says_nothing_beside_a_cuda_and_nothing_in_a_container() -> None:
+    snapshot = machine(folder=Absent.UNSUPPORTED)
+    inside = replace(snapshot, platform={**snapshot.platform, "container": "1"})
+    assert nothing_expected(inside) is None
+    assert nothing_expected(replace(snapshot, inventory=Inventory(failure=NONE))) is None
+
+
+def test_windows_with_the_gpu_of_another_maker_is_a_machine_without_one() -> None:
+    snapshot = machine(folder=Absent.UNSUPPORTED)
+    assert asked(snapshot, Inventory(failure=MISSING)) == NO_GPU
+
+
+def test_a_gpu_whose_driver_lacks_its_library_is_a_failure() -> None:
+    assert asked(machine(), Inventory(failure=MISSING)) == BROKEN
+    folder = machine(folder="nv_dispi.inf_amd64_1")
+    assert asked(folder, Inventory(failure=MISSING)) == BROKEN
+
+
+def test_a_gpu_that_was_switched_off_is_no_failure_even_if_it_was_there_before() -> None:
+    assert asked(machine(exposed="disabled"), Inventory(failure=MISSING)) == OFF
+    assert asked(machine(exposed="disabled", expected=("A",)), Inventory(failure=MISSING)) == OFF
+
+
+@pytest.mark.parametrize("exposed", ["yes", "no", None])
+def test_a_driver_that_is_there_and_refuses_is_a_failure(exposed: str | None) -> None:
+    refused = Failure(Reason.INIT_FAILED, "cuInit: 999")
+    snapshot = machine(exposed=exposed, nvml="driver_not_loaded")
+    assert asked(snapshot, Inventory(failure=refused))["cuda"] == (Level.FAILED, "init_failed")
+
+
+def test_a_driver_that_offers_no_gpu_where_there_should_be_one_is_a_failure() -> None:
+    assert asked(machine(), Inventory(failure=NONE))["cuda"] == (Level.FAILED, "no_device")
+
+
+def test_a_configured_library_that_does_not_load_is_a_failure_on_any_machine() -> None:
+    assert asked(machine(exposed="no", configured=True), Inventory(failure=MISSING)) == BROKEN
+
+
+def test_while_nobody_can_tell_whether_there_is_a_gpu_a_missing_library_is_a_failure() -> None:
+    assert asked(machine(exposed=None, nvml=None), Inventory(failure=MISSING)) == {
+        "cuda": (Level.FAILED, "library_missing")
+    }
+
+
+def test_nvml_is_not_said_to_fail_a_moment_before_it_is_known_that_there_is_no_gpu() -> None:
+    first = machine(exposed=None)
+    assert "nvml" not in first.health
+    again = fold(SourceAnswered(first.telemetry.answers["nvml"], 2.0), first)
+    assert again.health["nvml"].level is Level.FAILED
+
+
+def test_what_nvml_has_shown_is_a_gpu_still_when_nvml_itself_is_gone() -> None:
+    shown = (Reading(0, "uuid", "GPU-1", "nvml"), Reading(0, "name", "card", "nvml"))
+    snapshot = machine(exposed="no", nvml=None)
+    snapshot = fold(SourceAnswered(Answer("nvml", 5, 1.0, 1.0, shown), 1.0), snapshot)
+    gone = Answer("nvml", 5, 1.5, 1.5, reason="library_missing", detail="d", fix="f")
+    snapshot = fold(SourceAnswered(gone, 1.5), snapshot)
+    assert asked(snapshot, Inventory(failure=MISSING)) == BROKEN
+
+
+def test_what_only_nvml_shows_is_a_gpu_that_cuda_lacks() -> None:
+    shown = (Reading(0, "uuid", "GPU-1", "nvml"), Reading(0, "name", "card", "nvml"))
+    snapshot = fold(
+        SourceAnswered(Answer("nvml", 5, 1.0, 1.0, shown), 1.0), machine(exposed="no", nvml=None)
+    )
+    assert asked(snapshot, Inventory(failure=MISSING))["cuda"] == (Level.FAILED, "library_missing")
+
+
+@pytest.mark.parametrize("inventory", [listed("B"), listed("B", "C")])
+def test_a_gpu_of_an_earlier_life_that_is_gone_is_named(inventory: Inventory) -> None:
+    snapshot = fold(InventoryTaken(inventory, 86400.0 * 2), machine(expected=("A", "B")))
+    health = snapshot.health["devices"]
+    assert (health.level, health.reason) == (Level.FAILED, "gpu_vanished")
+    assert health.detail == "CUDA no longer offers GPU (card A, A) since 1970-01-03 00:00 UTC"
+    assert "gpud gpus forget" in (health.fix or "")
+    assert snapshot.health["cuda"].level is Level.OK
+
+
+def test_a_gpu_of_an_earlier_life_is_missed_where_the_driver_went_with_it() -> None:
+    gone = asked(machine(exposed="no", expected=("A",)), Inventory(failure=MISSING))
+    assert gone["devices"] == (Level.FAILED, "gpu_vanished")
+    assert gone["cuda"] == (Level.FAILED, "library_missing")
+
+
+def test_a_driver_that_hangs_does_not_say_that_a_gpu_is_gone() -> None:
+    said = asked(machine(expected=("A",)), Inventory(failure=HUNG))
+    assert "devices" not in said
+    assert said["cuda"] == (Level.FAILED, "hung")
+
+
+def test_a_gpu_that_windows_still_sees_is_not_gone_when_cuda_finds_no_device() -> None:
+    lost = fold(
+        InventoryTaken(Inventory(failure=NONE), 2.0),
+        machine(nvml="driver_not_loaded", expected=("A",)),
+    )
+    assert lost.health["devices"].reason == "gpu_vanished"
+    shown = Answer("nvidia_smi_exe", 4, 3.0, 3.0, (Reading(0, "uuid", "A", "nvidia_smi_exe"),))
+    after = fold(SourceAnswered(shown, 3.0), lost)
+    assert after.health["devices"].level is Level.OK
+    assert (after.health["cuda"].level, after.health["cuda"].reason) == (Level.FAILED, "no_device")
+    # With a list of CUDA's, that list counts: NVML keeps the name of a GPU that fell off.
+    others = fold(InventoryTaken(listed("B"), 4.0), after)
+    assert others.health["devices"].reason == "gpu_vanished"
+
+
+def test_what_brings_a_gpu_back_depends_on_the_machine() -> None:
+    fixes = {
+        wsl: fold(InventoryTaken(listed(), 1.0), machine(wsl=wsl, expected=("A",)))
+        .health["devices"]
+        .fix
+        for wsl in ("", "2")
+    }
+    assert "wsl --shutdown" in (fixes["2"] or "")
+    assert "Eco" in (fixes["2"] or "")  # a laptop may take its GPU away with each unplugging
+    assert "wsl" not in (fixes[""] or "")
+
+
+def test_a_gpu_that_was_forgotten_is_not_missed_any_more() -> None:
+    lost = fold(
+        InventoryTaken(Inventory(failure=NONE), 2.0), machine(exposed="no", expected=("A",))
+    )
+    assert lost.health["devices"].level is Level.FAILED
+    after = fold(Remembered({}, 3.0), lost)
+    found = {name: after.health[name] for name in NO_GPU}
+    assert {name: (health.level, health.reason) for name, health in found.items()} == NO_GPU
+
+
+def test_forgetting_does_not_reach_a_gpu_that_is_there() -> None:
+    snapshot = fold(InventoryTaken(listed("A"), 2.0), machine(expected=("A", "B")))
+    after = fold(Remembered({}, 3.0), snapshot)
+    assert after.expected == {"A": Expected("card A")}
+    assert after.health["devices"].level is Level.OK
+
+
+def test_the_history_tells_which_gpus_to_expect_and_since_when_one_is_gone() -> None:
+    seen: dict[str, Condition] = {"uuid": "A", "name": "card A"}
+    events: list[tuple[float, str, dict[str, Condition]]] = [
+        (1.0, GPU_SEEN, seen),
+        (1.0, GPUS, {"old": None, "new": "A"}),
+        (2.0, GPU_SEEN, {"uuid": "B", "name": "card B"}),
+        (2.0, GPUS, {"old": "A", "new": "A,B"}),
+        (3.0, GPUS, {"old": "A,B", "new": "B"}),
+        (4.0, GPUS, {"old": "B", "new": ""}),
+    ]
+    assert remembered(events[:4]) == {"A": Expected("card A"), "B": Expected("card B")}
+    assert remembered(events) == {"A": Expected("card A", 3.0), "B": Expected("card B", 4.0)}
+    assert remembered([*events, (5.0, GPU_FORGOTTEN, {"uuid": "A"})]).keys() == {"B"}
+    back = [*events, (5.0, GPU_FORGOTTEN, seen), (6.0, GPU_SEEN, seen)]
+    assert remembered(back)["A"] == Expected("card A")
+
+
+UUIDS = st.sampled_from("ABCD")
+INVENTORIES = st.one_of(
+    st.lists(UUIDS, unique=True).map(lambda found: listed(*sorted(found))),
+    st.sampled_from([MISSING, NONE, HUNG]).map(lambda failure: Inventory(failure=failure)),
+)
+
+
+@given(st.lists(INVENTORIES))
+def test_whatever_was_ever_listed_is_expected_and_gone_exactly_when_the_last_list_lacks_it(
+    story: list[Inventory],
+) -> None:
+    expected: dict[str, Expected] = {}
+    ever: set[str] = set()
+    last: set[str] | None = None
+    for at, inventory in enumerate(story):
+        expected = with_inventory(expected, inventory, float(at))
+        if inventory.failure in {None, NONE}:
+            last = {found.uuid for found in inventory.devices}
+            ever |= last
+    assert set(expected) == ever
+    gone = {uuid for uuid, one in expected.items() if one.gone_s is not None}
+    assert gone == (ever - last if last is not None else set())
+
+
+def test_a_driver_that_gives_new_gpus_all_the_time_does_not_grow_the_memory() -> None:
+    expected: dict[str, Expected] = {}
+    for at in range(3 * MOST_KNOWN):
+        expected = with_inventory(expected, listed(f"GPU-{at}"), float(at))
+    assert len(expected) == MOST_KNOWN
+    assert expected[f"GPU-{3 * MOST_KNOWN - 1}"].gone_s is None
+
+
+def test_of_too_many_the_longest_gone_is_forgotten_and_never_one_that_is_there() -> None:
+    gone_s = {f"GPU-{at}": float((7 * at) % MOST_KNOWN) for at in range(MOST_KNOWN)}
+    expected = {uuid: Expected("card", at_s) for uuid, at_s in gone_s.items()}
+    after = with_inventory(expected, listed("A", "B"), 1e9)
+    assert expected.keys() - after.keys() == {u for u, at_s in gone_s.items() if at_s < 2}
+    assert {"A", "B"} <= after.keys()
+
+
+def test_one_gpu_of_two_is_missed() -> None:
+    one, other = Expected("card"), Expected("card", 1.0)
+    assert misses_a_gpu(replace(machine(nvml=None), expected={"A": one, "B": other}))
+    assert not misses_a_gpu(replace(machine(nvml=None), expected={"A": one}))
+    assert not misses_a_gpu(machine(nvml=None))
+
+
+@given(st.floats(allow_nan=False))
+def test_any_clock_can_say_since_when(at_s: float) -> None:
+    gone = {"A": Expected("card", at_s)}
+    snapshot = replace(machine(nvml=None), expected=gone)
+    assert "CUDA" in (
+        fold(InventoryTaken(listed("B"), 1.0), snapshot).health["devices"].detail or ""
+    )
+
+
+@pytest.mark.parametrize(
+    ("nvml", "failure", "fix"),
+    [
+        ("driver_not_loaded", NONE, "f"),
+        ("blocked_by_the_operating_system", NONE, "f"),
+        ("library_missing", NONE, "stray?"),
+        ("hung", NONE, "stray?"),
+        (None, NONE, "stray?"),
+        ("driver_not_loaded", HUNG, None),
+    ],
+)
+def test_why_cuda_finds_no_device_nvml_knows_better(
+    nvml: str | None, failure: Failure, fix: str | None
+) -> None:
+    after = fold(InventoryTaken(Inventory(failure=failure), 2.0), machine(nvml=nvml))
+    assert (after.health["cuda"].level, after.health["cuda"].fix) == (Level.FAILED, fix)
+
+
+def test_why_cuda_finds_no_device_is_told_by_the_gpu_that_was_here() -> None:
+    after = fold(InventoryTaken(Inventory(failure=NONE), 2.0), machine(expected=("GPU-1",)))
+    fix = after.health["devices"].fix
+    assert after.health["cuda"].fix == fix != NONE.advice
+    assert fix is not None
+    assert "`gpud gpus forget GPU-1`" in fix
+
+
+@pytest.mark.parametrize("expected", [("A", "B"), ("A; rm -r",)])
+def test_a_command_to_copy_names_one_gpu_or_none(expected: tuple[str, ...]) -> None:
+    after = fold(InventoryTaken(Inventory(failure=NONE), 2.0), machine(expected=expected))
+    assert "`gpud gpus forget UUID`" in (after.health["devices"].fix or "")
+
+
+def test_a_gpu_that_others_see_in_wsl_reaches_it() -> None:
+    for wsl, helped in (("2", True), ("", False)):
+        seen = Answer("nvml", 5, 1.0, 1.0, (Reading(0, "uuid", "GPU-1", "nvml"),))
+        snapshot = fold(SourceAnswered(seen, 1.0), machine(wsl=wsl, nvml=None, expected=("GPU-1",)))
+        after = fold(InventoryTaken(Inventory(failure=NONE), 2.0), snapshot)
+        assert after.health["cuda"].level is Level.FAILED
+        assert ("the driver was replaced" in str(after.health["cuda"].fix)) is helped
+
+
+def test_where_there_is_no_gpu_nvml_is_well_since_it_was_first_asked() -> None:
+    failed = Answer("nvml", 5, 1.0, 1.0, reason="library_missing", detail="d", fix="f")
+    snapshot = fold(InventoryTaken(Inventory(failure=MISSING), 2.0), machine(exposed="no"))
+    since_s = snapshot.health["nvml"].since_s
+    for at_s in (12.0, 22.0):
+        snapshot = fold(SourceAnswered(replace(failed, taken_s=at_s), at_s), snapshot)
+        assert (snapshot.health["nvml"].level, snapshot.health["nvml"].since_s) == (
+            Level.OK,
+            since_s,
+        )
+    shown = (Reading(0, "uuid", "GPU-1", "nvml"), Reading(0, "name", "card", "nvml"))
+    snapshot = fold(SourceAnswered(Answer("nvml", 5, 30.0, 30.0, shown), 30.0), snapshot)
+    assert snapshot.health["nvml"].reason is None
+    assert snapshot.health["nvml"].since_s == 30.0

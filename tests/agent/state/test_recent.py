@@ -1,0 +1,153 @@
+"""The bounded past of every series, and the line of bars that is drawn of it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gpud.agent.state import recent
+from gpud.agent.state.events import RecentRead, RunFinished
+from gpud.agent.state.fold import fold
+from gpud.agent.state.recent import HOUR_S, MOST, Point, Series
+from gpud.core.sample import Failure, Flag, Reason, Unit
+from gpud.show import sparkline
+from tests import snapshots
+
+if TYPE_CHECKING:
+    from gpud.agent.state.snapshot import Snapshot
+
+SUBMIT = Series(snapshots.DEVICE.uuid, "launch", "submit")
+TRIAD = Series("GPU-1", "triad", "triad")
+BEGUN_S = 1_800_000_000.0
+
+
+def machine() -> Snapshot:
+    return replace(snapshots.bare(), specs=snapshots.SPECS)
+
+
+def launched(snapshot: Snapshot, at_s: float, median_s: float, *flags: Flag) -> Snapshot:
+    report = snapshots.launches(median_s)
+    return fold(RunFinished(report, snapshots.DEVICE.uuid, at_s, at_s, flags), snapshot)
+
+
+def read(series: Series, at_s: float, median: float, version: int = 1) -> Point:
+    unit = Unit.SECONDS if series.probe == "launch" else Unit.BYTES_PER_SECOND
+    return Point(series, unit, version, at_s, median)
+
+
+def test_runs_of_the_small_pace_are_points_and_no_more_than_sixty() -> None:
+    snapshot = machine()
+    for minute in range(MOST + 5):
+        snapshot = launched(snapshot, 60.0 * minute, 1e-6 * (minute + 1))
+    kept = snapshot.recent[SUBMIT]
+    assert len(kept.at_s) == len(kept.medians) == MOST
+    assert kept.at_s[0] == 300.0
+    assert kept.medians[-1] == pytest.approx(65e-6)
+
+
+def test_marked_and_failed_runs_and_medians_between_two_humps_are_no_points() -> None:
+    snapshot = launched(launched(machine(), 0.0, 5e-6), 60.0, 9e-6, Flag.BUSY)
+    broken = replace(snapshots.launches(), samples=(), failure=Failure(Reason.HUNG, "x"))
+    snapshot = fold(RunFinished(broken, snapshots.DEVICE.uuid, 120.0, 120.0), snapshot)
+    assert snapshot.recent[SUBMIT].medians == (5e-6,)
+    assert Series(snapshots.DEVICE.uuid, "launch", "roundtrip") not in snapshot.recent
+
+
+def test_runs_of_the_large_pace_make_one_point_an_hour() -> None:
+    fresh = [
+        read(TRIAD, BEGUN_S + HOUR_S * hour + 900 * quarter, float(10 * hour + quarter))
+        for hour in range(3)
+        for quarter in range(3)
+    ]
+    kept = recent.with_points(machine(), fresh).recent[TRIAD]
+    assert kept.at_s == (BEGUN_S, BEGUN_S + HOUR_S, BEGUN_S + 2 * HOUR_S)
+    assert kept.medians == (1.0, 11.0, 21.0)
+
+
+def test_a_new_version_of_a_method_begins_anew_and_an_old_one_does_not_come_back() -> None:
+    snapshot = recent.with_points(machine(), [read(SUBMIT, 1.0, 1.0), read(SUBMIT, 2.0, 2.0, 2)])
+    assert snapshot.recent[SUBMIT].medians == (2.0,)
+    assert recent.with_points(snapshot, [read(SUBMIT, 3.0, 3.0)]).recent == snapshot.recent
+
+
+def test_the_history_comes_before_what_has_come_in_since_and_nothing_counts_twice() -> None:
+    snapshot = recent.with_points(machine(), [read(SUBMIT, 180.0, 3.0), read(SUBMIT, 240.0, 4.0)])
+    past = (read(SUBMIT, 180.0, 3.0), read(SUBMIT, 60.0, 1.0), read(SUBMIT, 120.0, 2.0))
+    kept = fold(RecentRead(past), snapshot).recent[SUBMIT]
+    assert kept.at_s == (60.0, 120.0, 180.0, 240.0)
+    assert kept.medians == (1.0, 2.0, 3.0, 4.0)
+    assert fold(RecentRead(()), snapshot).recent == snapshot.recent
+
+
+def test_a_clock_that_was_set_back_leaves_no_points_of_the_future() -> None:
+    snapshot = recent.with_points(machine(), [read(SUBMIT, 9e6, 1.0), read(SUBMIT, 1.0, 2.0)])
+    assert snapshot.recent[SUBMIT].at_s == (1.0,)
+
+
+def test_what_is_published_is_short() -> None:
+    snapshot = launched(launched(machine(), 1000.25, 1.23456789e-6), 1060.5, 2e-6)
+    (said,) = [one for one in recent.document(snapshot.recent) if one["mode"] == "submit"]
+    assert said["from_s"] == 1000.25
+    assert (said["after_s"], said["medians"]) == ([0, 60], [1.235e-6, 2e-6])
+
+
+@given(
+    st.lists(
+        st.tuples(st.floats(0, 1e9), st.floats(1e-9, 1e15), st.integers(1, 2)),
+        max_size=200,
+    ),
+    st.sampled_from([SUBMIT, TRIAD]),
+)
+def test_however_points_come_they_are_bounded_and_in_order(
+    told: list[tuple[float, float, int]], series: Series
+) -> None:
+    fresh = [read(series, at_s, value, version) for at_s, value, version in told]
+    for snapshot in (
+        recent.with_past(machine(), fresh),
+        recent.with_points(machine(), sorted(fresh, key=lambda point: point.at_s)),
+    ):
+        for one in snapshot.recent.values():
+            assert 0 < len(one.at_s) == len(one.medians) <= MOST
+            assert list(one.at_s) == sorted(one.at_s)
+            known = {value for _, value, _ in told}
+            assert min(known) <= min(one.medians) <= max(one.medians) <= max(known)
+
+
+def test_bars_rise_from_the_least_to_the_most() -> None:
+    values = [float(n) for n in range(8)]
+    assert sparkline.drawn(values, values, width=20) == "▁▂▃▄▅▆▇█"
+    assert sparkline.drawn(values, values, width=20, ascii_only=True) == sparkline.ASCII_BARS
+
+
+def test_only_the_newest_points_fit() -> None:
+    times = [60.0 * n for n in range(60)]
+    assert sparkline.drawn(times, [1.0] * 57 + [1.0, 2.0, 3.0], width=3) == "▁▅█"
+
+
+def test_a_time_without_points_is_one_blank() -> None:
+    assert sparkline.drawn([0, 60, 120, 9e6, 9e6 + 60], [1, 1, 1, 2, 2], width=9) == "▁▁▁ ██"
+
+
+def test_noise_is_no_mountain() -> None:
+    drawn = sparkline.drawn([0, 1, 2, 3], [100.0, 100.5, 100.0, 99.5], width=9)
+    assert set(drawn) <= set("▄▅")
+
+
+@given(
+    st.lists(st.floats(allow_nan=True, allow_infinity=True), max_size=90),
+    st.integers(0, 70),
+    st.booleans(),
+)
+def test_a_line_never_grows_beyond_its_room(
+    values: list[float],
+    width: int,
+    ascii_only: bool,  # noqa: FBT001  # hypothesis passes it by name
+) -> None:
+    times = [float(n) for n in range(len(values))]
+    drawn = sparkline.drawn(times, values, width=width, ascii_only=ascii_only)
+    assert len(drawn) <= width
+    assert not ascii_only or drawn.isascii()

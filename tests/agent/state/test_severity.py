@@ -1,0 +1,24 @@
+from __future__ import annotations
+
+import pytest
+
+from gpud.agent.state.severity import LEVEL, SEVERITY, Severity
+from gpud.core.health import Level
+from gpud.core.sample import Reason
+
+
+@pytest.mark.parametrize("reason", Reason)
+def test_every_reason_has_a_severity(reason: Reason) -> None:
+    assert SEVERITY[reason] in LEVEL
+
+
+def test_a_wrong_or_lost_gpu_is_critical_and_a_busy_one_is_not() -> None:
+    critical = {Reason.ECC_ERROR, Reason.DEVICE_LOST, Reason.LAUNCH_TIMEOUT, Reason.HUNG}
+    assert {SEVERITY[reason] for reason in critical} == {Severity.CRITICAL}
+    passing = {Reason.OUT_OF_MEMORY, Reason.DEVICE_BUSY, Reason.NOT_READY}
+    assert {SEVERITY[reason] for reason in passing} == {Severity.WARNING}
+
+
+def test_no_failure_leaves_a_component_well() -> None:
+    assert {LEVEL[severity] for severity in Severity} == {Level.DEGRADED, Level.FAILED}
+    assert LEVEL[Severity.CRITICAL] is Level.FAILED

@@ -1,0 +1,131 @@
+"""What holds of a snapshot whatever happens."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gpud.agent.regression.changes import KINDS, Change
+from gpud.agent.state import events as happened
+from gpud.agent.state.fold import fold
+from gpud.agent.state.presence import Expected
+from gpud.agent.state.snapshot import Snapshot, overall
+from gpud.core.health import Level
+from gpud.core.sample import (
+    Inventory,
+    Reason,
+    Skip,
+)
+from gpud.core.telemetry import LEVELS, Answer
+from gpud.show.refusals import Refused
+from tests.agent.state.folding import PROBES, START, device, finished, folded
+
+moments = st.floats(min_value=0, max_value=4e9)
+gpus = st.none() | st.integers(0, 2)
+reasons = st.sampled_from(Reason)
+events = st.one_of(
+    st.builds(finished, st.sampled_from(PROBES), gpus, st.none() | reasons, moments),
+    st.builds(happened.RunSkipped, st.sampled_from(PROBES), st.sampled_from(Skip), moments),
+    st.just(happened.ChildSpawned()),
+    st.builds(
+        happened.InventoryTaken,
+        st.integers(0, 3).map(lambda n: Inventory(tuple(device(i) for i in range(n)))),
+        moments,
+    ),
+    st.builds(
+        happened.SourceAnswered,
+        st.builds(
+            Answer,
+            st.sampled_from(LEVELS[1:]),
+            st.integers(1, 5),
+            moments,
+            moments,
+            reason=st.none() | st.just("hung"),
+        ),
+        moments,
+    ),
+    st.builds(happened.ProgramStarted, st.sampled_from(LEVELS[3:5])),
+    st.builds(
+        happened.Changed,
+        st.builds(
+            Change,
+            st.sampled_from(KINDS),
+            st.none() | st.just("1"),
+            st.just("2"),
+            moments,
+            st.just(""),
+        ).map(lambda change: (change,)),
+        moments,
+    ),
+    st.builds(
+        happened.Remembered,
+        st.dictionaries(st.sampled_from("AB"), st.builds(Expected, st.just("card"))),
+        moments,
+    ),
+    st.builds(happened.PlatformRead, st.just({"wsl_version": "2.6.1.0"}), moments),
+    st.builds(happened.ClockJumped, st.floats(-1e5, 1e5), moments),
+    st.builds(happened.RootHeard, st.none(), st.just("gone"), moments),
+    st.builds(
+        happened.HealthSet, st.sampled_from(["store", "http"]), st.sampled_from(Level), moments
+    ),
+    st.builds(happened.TurnedAway, st.dictionaries(st.sampled_from(Refused), st.integers(1, 9))),
+)
+
+
+def counters(snapshot: Snapshot) -> dict[object, float]:
+    return {
+        **{("runs", key): value for key, value in snapshot.runs.items()},
+        **{("failures", key): value for key, value in snapshot.failures.items()},
+        **{("skips", key): value for key, value in snapshot.skips.items()},
+        "gpu_seconds": snapshot.gpu_seconds,
+        "children": snapshot.children,
+        "jumps": snapshot.clock_jumps,
+        "paused": snapshot.paused_s,
+        **{("failed", key): value for key, value in snapshot.telemetry.failures.items()},
+        **{("changed", key): value for key, value in snapshot.change_counts.items()},
+        **{("started", key): value for key, value in snapshot.telemetry.starts.items()},
+        **{("turned away", key): value for key, value in snapshot.turned_away.items()},
+    }
+
+
+@given(st.lists(events, max_size=30))
+def test_no_event_makes_a_counter_smaller_or_forgets_it(happened: list[happened.Event]) -> None:
+    now = START
+    for event in happened:
+        before, now = counters(now), fold(event, now)
+        after = counters(now)
+        assert all(after[name] >= value for name, value in before.items())
+
+
+@given(st.lists(events, max_size=30))
+def test_a_failed_probe_has_no_figures_and_a_good_one_has_no_failure(
+    happened: list[happened.Event],
+) -> None:
+    for state in folded(*happened).probes.values():
+        assert (state.failure is None) or not state.samples
+        assert (state.failure is None) == bool(state.samples)
+
+
+@given(st.lists(events, max_size=30), events)
+def test_folding_changes_no_snapshot_already_given_out(
+    happened: list[happened.Event], one_more: happened.Event
+) -> None:
+    given_out = folded(*happened)
+    seen = (counters(given_out), dict(given_out.health), dict(given_out.probes))
+    fold(one_more, given_out)
+    assert (counters(given_out), dict(given_out.health), dict(given_out.probes)) == seen
+
+
+@given(st.lists(events, max_size=30))
+def test_the_worst_component_is_how_everything_is(happened: list[happened.Event]) -> None:
+    now = folded(*happened)
+    levels = [health.level for health in now.health.values()]
+    assert overall(now) == max(levels, default=Level.OK)
+
+
+@given(st.lists(events, max_size=30))
+def test_no_component_is_degraded_or_failed_without_a_cause(
+    happened: list[happened.Event],
+) -> None:
+    for health in folded(*happened).health.values():
+        assert health.level is Level.OK or health.detail

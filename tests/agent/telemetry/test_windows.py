@@ -1,0 +1,296 @@
+"""Windows programs out of a daemon: which session can start them, or why none can."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+import time
+from contextlib import ExitStack
+from typing import TYPE_CHECKING
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gpud.agent.telemetry import windows
+from gpud.agent.telemetry.sources import nvidia_smi_exe
+from gpud.core.errors import TelemetryError
+from tests.agent.measure.ticking import HELD_UP_S, ticking
+from tests.agent.telemetry.smi_world import EXE, WSL2, World, line, values
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> World:
+    made = World(tmp_path)
+    made.kernel(WSL2)
+    return made
+
+
+def reason(world: World) -> str:
+    with pytest.raises(TelemetryError) as caught:
+        windows.environment(str(world.root))
+    assert caught.value.fix
+    return caught.value.reason
+
+
+def test_the_newest_session_that_lives_is_taken(world: World) -> None:
+    with ExitStack() as stack:
+        stack.enter_context(world.interop())
+        chosen = stack.enter_context(world.session(300))
+        world.session(400).close()  # it ended, and its socket lies about
+        for age_s, pid in enumerate((400, 300, 8)):
+            path = world.root / f"run/WSL/{pid}_interop"
+            os.utime(path, (time.time() - age_s, time.time() - age_s))
+        found = windows.environment(str(world.root))
+        assert found["WSL_INTEROP"] == chosen.getsockname()
+        assert found["WSLENV"] == ""
+        assert set(found) == {"PATH", "LANG", "WSL_INTEROP", "WSLENV"}
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="gives a socket to somebody else")
+def test_a_socket_that_another_user_made_starts_no_windows_program(world: World) -> None:
+    with world.interop() as own, world.session(300) as other:
+        os.chown(other.getsockname(), 4321, 4321)
+        path = world.root / "run/WSL/8_interop"
+        os.utime(path, (1, 1))
+        assert windows.environment(str(world.root))["WSL_INTEROP"] == own.getsockname()
+        os.chown(path, 4321, 4321)
+        assert reason(world) == "no_socket"
+
+
+def test_one_with_its_hands_full_lives(world: World) -> None:
+    with world.interop() as busy, ExitStack() as stack:
+        busy.listen(0)
+        for _ in range(3):
+            assert windows.environment(str(world.root))["WSL_INTEROP"] == busy.getsockname()
+            queued = stack.enter_context(type(busy)(busy.family, busy.type))
+            queued.setblocking(False)
+            queued.connect_ex(busy.getsockname())
+
+
+@pytest.mark.parametrize("registered", [None, "disabled\n", ""])
+def test_without_a_registration_nothing_can_be_started(
+    world: World, registered: str | None
+) -> None:
+    with world.interop():
+        path = world.root / "proc/sys/fs/binfmt_misc/WSLInterop"
+        if registered is None:
+            path.unlink()
+        else:
+            path.write_text(registered)
+        assert reason(world) == "interop_off"
+
+
+def test_the_late_registration_of_systemd_is_one(world: World) -> None:
+    with world.interop() as session:
+        folder = world.root / "proc/sys/fs/binfmt_misc"
+        (folder / "WSLInterop").rename(folder / "WSLInterop-late")
+        assert windows.environment(str(world.root))["WSL_INTEROP"] == session.getsockname()
+
+
+def test_without_a_living_session_nothing_can_be_started(world: World) -> None:
+    world.interop().close()
+    world.file("run/WSL/12_interop", "no socket at all")
+    world.file("run/WSL/notes", "")
+    assert reason(world) == "no_socket"
+    for path in (world.root / "run/WSL").iterdir():
+        path.unlink()
+    (world.root / "run/WSL").rmdir()
+    assert reason(world) == "no_socket"
+
+
+def test_windows_own_nvidia_smi_is_asked_through_that_session(world: World) -> None:
+    seen = world.root / "seen"
+    said = world.file("said", f"{line()}\r\n")
+    world.program(EXE, f"pwd >{seen}; env >>{seen}; cat {said}")
+    with world.interop() as session:
+        name = session.getsockname()
+        answer = asyncio.run(world.collect(nvidia_smi_exe.create(world.context())))
+    assert values(answer)["temperature_celsius"] == 48
+    assert answer is not None
+    assert (answer.source, answer.level) == ("nvidia_smi_exe", 4)
+    folder, *environment = seen.read_text().splitlines()
+    assert folder == str((world.root / EXE).parent)
+    assert f"WSL_INTEROP={name}" in environment
+    assert "WSLENV=" in environment
+    assert world.counted == 1
+
+
+@pytest.mark.parametrize(
+    ("place", "settings", "mounts"),
+    [
+        ("win/c/Windows/System32/nvidia-smi.exe", "[automount]\nroot = /win/\n", ""),
+        ("mnt/d/Windows/System32/nvidia-smi.exe", "", "D:\\134 /mnt/d 9p rw 0 0\n"),
+    ],
+)
+def test_windows_may_be_mounted_elsewhere_and_on_another_drive(
+    world: World, place: str, settings: str, mounts: str
+) -> None:
+    world.file("etc/wsl.conf", settings)
+    world.file("proc/mounts", mounts)
+    world.says(place, line() + "\n")
+    with world.interop():
+        answer = asyncio.run(world.collect(nvidia_smi_exe.create(world.context())))
+    assert values(answer)["pstate"] == 8
+
+
+def test_interop_that_is_off_is_told_once_and_noticed_when_it_is_on(world: World) -> None:
+    world.says(EXE, line() + "\n")
+
+    async def story() -> None:
+        source = nvidia_smi_exe.create(world.context())
+        answer = await world.collect(source)
+        assert answer is not None
+        assert (answer.reason, world.counted) == ("interop_off", 0)
+        assert await world.collect(source) is None
+        with world.interop():
+            world.later(10)
+            assert values(await world.collect(source))["pstate"] == 8
+        await source.close()
+
+    asyncio.run(story())
+
+
+def test_what_wsl_cannot_start_is_not_blamed_on_nvidia_smi(world: World) -> None:
+    world.says(EXE, "", 1)
+    with world.interop():
+        answer = asyncio.run(world.collect(nvidia_smi_exe.create(world.context())))
+    assert answer is not None
+    assert answer.reason == "interop_failed"
+
+
+def test_outside_wsl_it_has_nothing_to_say(world: World) -> None:
+    world.kernel("6.1.0-28-amd64\n")
+    world.says(EXE, line() + "\n")
+    with world.interop():
+        assert asyncio.run(world.collect(nvidia_smi_exe.create(world.context()))) is None
+    assert world.starts == []
+
+
+VER = "\r\nMicrosoft Windows [版本 10.0.26100.3476]\r\n".encode("gbk")
+VERSION = "WSL-Version: 2.4.13.0\r\nKernelversion: 5.15.167.4-1\r\n".encode("utf-16-le")
+SYSTEM = "mnt/c/Windows/System32"
+
+
+def facts(world: World) -> dict[str, str]:
+    return asyncio.run(windows.versions(str(world.root), lambda: None, deadline_s=20.0))
+
+
+def test_wsl_and_windows_tell_their_versions(world: World) -> None:
+    world.says("usr/bin/wslinfo", "2.4.13\n")
+    world.says(f"{SYSTEM}/wsl.exe", b"", 1)
+    world.says(f"{SYSTEM}/cmd.exe", VER)
+    with world.interop():
+        assert facts(world) == {"wsl_version": "2.4.13", "windows_build": "10.0.26100.3476"}
+    assert world.starts == ["--wsl-version", "/d /c ver"]
+
+
+def test_a_wsl_without_wslinfo_is_asked_through_windows(world: World) -> None:
+    world.says(f"{SYSTEM}/wsl.exe", VERSION)
+    with world.interop():
+        assert facts(world) == {"wsl_version": "2.4.13"}
+    assert world.starts == ["--version"]
+
+
+def test_without_interop_wsl_still_tells_its_own(world: World) -> None:
+    world.says("usr/bin/wslinfo", "2.4.13\n")
+    world.says(f"{SYSTEM}/cmd.exe", VER)
+    assert facts(world) == {"wsl_version": "2.4.13"}
+
+
+@pytest.mark.parametrize(
+    "script",
+    [
+        "exec sleep 100",
+        "exec yes '[1.2.3]'",
+        "echo 2.4.13 '[10.0.26100.1]'; exit 1",
+        "kill -9 $$",
+    ],
+)
+def test_what_misbehaves_tells_nothing_and_holds_nobody_up(world: World, script: str) -> None:
+    for name in ("usr/bin/wslinfo", f"{SYSTEM}/wsl.exe", f"{SYSTEM}/cmd.exe"):
+        world.program(name, script)
+
+    async def story() -> dict[str, str]:
+        async with ticking() as gap:
+            found = await windows.versions(str(world.root), lambda: None, deadline_s=0.5)
+        assert gap.largest_s < HELD_UP_S
+        return found
+
+    with world.interop():
+        began_s = time.monotonic()
+        found = asyncio.run(story())
+    assert time.monotonic() - began_s < 20
+    assert found == {}
+
+
+ENGLISH = (
+    "WSL version: 2.4.13.0\r\nKernel version: 5.15.167.4-1\r\nWindows version: 10.0.26100.3476\r\n"
+)
+CHINESE = "WSL 版本: 2.4.13.0\r\n内核版本: 5.15.167.4-1\r\n"
+VERSIONS = st.lists(st.integers(0, 99999), min_size=3, max_size=4)
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16", "utf-16-le", "utf-16-be"])
+@pytest.mark.parametrize("said", [ENGLISH, CHINESE])
+def test_wsls_version_is_found_in_every_encoding_and_language(said: str, encoding: str) -> None:
+    assert windows.wsl_version(windows.text(said.encode(encoding))) == "2.4.13"
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16", "utf-16-le", "utf-16-be"])
+def test_a_text_comes_back_without_its_mark(encoding: str) -> None:
+    assert windows.text(CHINESE.encode(encoding)) == CHINESE
+
+
+@pytest.mark.parametrize("encoding", ["utf-16-le", "utf-16-be"])
+def test_a_mark_decides_where_nothing_is_ascii(encoding: str) -> None:
+    assert windows.text("\ufeff版本号码".encode(encoding)) == "版本号码"
+
+
+def test_a_lone_zero_byte_makes_no_utf_16() -> None:
+    assert windows.text(b"abc\0defg") == "abc\0defg"
+
+
+def test_both_programs_are_brought_to_one_spelling() -> None:
+    assert windows.wsl_version("2.4.13\n") == windows.wsl_version("WSL version: 2.4.13.0\n")
+    assert windows.wsl_version("2.4.13.7\n") == "2.4.13.7"
+
+
+@pytest.mark.parametrize(
+    ("said", "build"),
+    [
+        (b"\r\nMicrosoft Windows [Version 10.0.26100.3476]\r\n", "10.0.26100.3476"),
+        ("\r\nMicrosoft Windows [版本 10.0.19045.5487]\r\n".encode("gbk"), "10.0.19045.5487"),
+        ("\r\nMicrosoft Windows [версия 10.0.22631.1]\r\n".encode("cp866"), "10.0.22631.1"),
+        ("\r\nMicrosoft Windows [Versión 10.0.22631.1]\r\n".encode("cp850"), "10.0.22631.1"),
+        (b"Microsoft Windows 10.0.26100.3476", None),
+        (b"[Version ten]", None),
+        (b"[1.2]", None),
+        (b"[1.2.3.4.5]", None),
+        (b"", None),
+    ],
+)
+def test_the_build_of_windows_stands_in_brackets(said: bytes, build: str | None) -> None:
+    assert windows.windows_build(windows.text(said)) == build
+
+
+@given(st.binary(max_size=400))
+def test_nothing_but_digits_and_dots_comes_out(data: bytes) -> None:
+    said = windows.text(data)
+    for found in (
+        windows.wsl_version(said),
+        windows.windows_build(said),
+        windows.windows_build(f"[{said}]"),
+    ):
+        assert found is None or re.fullmatch(r"[0-9]+(\.[0-9]+){2,3}", found)
+
+
+@given(VERSIONS, st.sampled_from(["cp437", "cp850", "gbk", "cp932", "utf-8", "utf-16-le"]))
+def test_a_version_survives_every_code_page(parts: list[int], encoding: str) -> None:
+    version = ".".join(map(str, parts))
+    said = f"\r\nMicrosoft Windows [Version {version}]\r\n".encode(encoding)
+    assert windows.windows_build(windows.text(said)) == version

@@ -1,0 +1,266 @@
+"""The size from which the GPU wins: known curves in, known answers out, noise and all."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gpud.child.crossover import LADDER, LONGEST_S, REPEATS, Allowance, crossing
+from gpud.core.sample import Point
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    Curve = Callable[[int], float]
+
+FLOP = 2
+AMPLE = Allowance(total_s=1e9, gpu_s=1e9)
+
+
+def cpu(flops_per_second: float = 1e11) -> Curve:
+    return lambda n: FLOP * n**3 / flops_per_second
+
+
+def gpu(overhead_s: float, flops_per_second: float = 1e13) -> Curve:
+    return lambda n: overhead_s + FLOP * n**3 / flops_per_second
+
+
+def first_win(cpu_s: Curve, gpu_s: Curve) -> int | None:
+    """By looking at every rung: the answer the search has to find with fewer measurements."""
+    answer = None
+    for n in reversed(LADDER):
+        if not gpu_s(n) < cpu_s(n):
+            return answer
+        answer = n
+    return answer
+
+
+class Counted:
+    """A curve that counts how often each size is asked for."""
+
+    def __init__(self, curve: Curve, noise: Callable[[int], float] = lambda _: 1.0) -> None:
+        self.curve, self.noise = curve, noise
+        self.calls: list[int] = []
+
+    def __call__(self, n: int) -> float:
+        self.calls.append(n)
+        return self.curve(n) * self.noise(len(self.calls))
+
+
+@pytest.mark.parametrize("overhead_s", [1e-9, 3e-8, 1e-6, 2e-5, 1e-4, 1e-3, 5e-3, 2e-2, 6e-2])
+def test_the_answer_is_the_rung_on_which_the_curves_cross(overhead_s: float) -> None:
+    found = crossing(cpu(), gpu(overhead_s), allowance=AMPLE)
+    assert found.n == first_win(cpu(), gpu(overhead_s))
+    if found.below is not None:
+        assert LADDER.index(found.n or 0) == LADDER.index(found.below) + 1
+
+
+@given(st.floats(1e-8, 1e-2), st.floats(2e10, 2e11), st.floats(4e11, 1e14))
+def test_the_answer_is_right_for_any_overhead_and_any_two_rates(
+    overhead_s: float, slow: float, fast: float
+) -> None:
+    found = crossing(cpu(slow), gpu(overhead_s, fast), allowance=AMPLE)
+    assert found.n == first_win(cpu(slow), gpu(overhead_s, fast))
+
+
+@given(st.floats(1e-8, 1e-2), st.randoms(use_true_random=False))
+def test_noise_moves_the_answer_no_further_than_it_blurs_the_curves(
+    overhead_s: float, chance: object
+) -> None:
+    noise = 0.05
+    uniform = chance.uniform  # type: ignore[attr-defined]  # a random.Random
+    cpu_s, gpu_s = cpu(), gpu(overhead_s)
+    found = crossing(
+        lambda n: cpu_s(n) * uniform(1 - noise, 1 + noise),
+        lambda n: gpu_s(n) * uniform(1 - noise, 1 + noise),
+        allowance=AMPLE,
+    )
+    blur = (1 + noise) / (1 - noise)
+    assert found.n is not None
+    assert gpu_s(found.n) < cpu_s(found.n) * blur
+    if found.below is not None:
+        assert gpu_s(found.below) > cpu_s(found.below) / blur
+
+
+@pytest.mark.parametrize("every", [4, 5, 7])
+@pytest.mark.parametrize("overhead_s", [1e-6, 2e-5, 1e-3])
+def test_single_slow_calls_change_nothing(every: int, overhead_s: float) -> None:
+    def hiccup(call: int) -> float:
+        return 20.0 if call % every == 0 else 1.0
+
+    found = crossing(Counted(cpu(), hiccup), Counted(gpu(overhead_s), hiccup), allowance=AMPLE)
+    assert found.n == first_win(cpu(), gpu(overhead_s))
+
+
+def test_a_whole_false_measurement_at_the_boundary_is_found_out() -> None:
+    cpu_s, true_s = cpu(), gpu(1e-4)
+    right = first_win(cpu_s, true_s)
+    assert right is not None
+    lying = LADDER[LADDER.index(right) - 1]
+
+    def fooled(call: int) -> float:
+        return 0.5 if gpu_s.calls[-1] == lying and gpu_s.calls.count(lying) <= REPEATS // 2 else 1.0
+
+    gpu_s = Counted(true_s, fooled)
+    assert crossing(cpu_s, gpu_s, allowance=AMPLE).n == right
+    assert gpu_s.calls.count(lying) > REPEATS
+
+
+def test_both_sides_of_the_boundary_are_measured_twice() -> None:
+    gpu_s = Counted(gpu(1e-4))
+    found = crossing(cpu(), gpu_s, allowance=AMPLE)
+    assert found.n is not None
+    assert found.below is not None
+    for n in (found.n, found.below):
+        assert gpu_s.calls.count(n) == 2 * REPEATS
+
+
+def test_a_win_that_does_not_last_is_no_crossing() -> None:
+    cpu_s = cpu()
+
+    def gpu_s(n: int) -> float:  # quick below 100, then slow, then quick for good
+        return cpu_s(n) * (0.9 if n < 100 else 1.5 if n < 700 else 0.3)
+
+    found = crossing(cpu_s, gpu_s, allowance=AMPLE)
+    assert (found.below, found.n) == (640, 704)
+
+
+@given(st.lists(st.floats(0.1, 10), min_size=len(LADDER), max_size=len(LADDER)))
+def test_whatever_the_curves_do_the_answer_is_what_the_measured_points_say(
+    ratios: list[float],
+) -> None:
+    times = dict(zip(LADDER, ratios, strict=True))
+    found = crossing(cpu(), lambda n: cpu()(n) * times[n], allowance=AMPLE)
+    won = {point.n: times[point.n] < 1 for point in found.curve}
+    if found.n is not None:
+        assert all(won[n] for n in won if n >= found.n)
+        assert found.below is None or LADDER[LADDER.index(found.n) - 1] == found.below
+    assert found.below is None or not won[found.below]
+    assert (found.n, found.below) != (None, None)
+
+
+def test_a_gpu_that_wins_everywhere_wins_from_the_smallest() -> None:
+    found = crossing(cpu(), lambda n: 0.1 * cpu()(n), allowance=AMPLE)
+    assert (found.below, found.n) == (None, LADDER[0])
+
+
+def test_a_gpu_that_never_wins_has_no_crossing_and_the_whole_curve() -> None:
+    found = crossing(cpu(1e12), gpu(1e-3, 1e11), allowance=AMPLE)
+    assert found.n is None
+    assert found.below == LADDER[-1]
+    assert found.curve[-1].n == LADDER[-1]
+
+
+def test_equal_costs_are_no_win() -> None:
+    assert crossing(cpu(), cpu(), allowance=AMPLE).n is None
+
+
+@given(st.floats(1e-8, 1e-2))
+def test_the_curve_ascends_and_holds_what_was_measured(overhead_s: float) -> None:
+    cpu_s, gpu_s = Counted(cpu()), Counted(gpu(overhead_s))
+    curve = crossing(cpu_s, gpu_s, allowance=AMPLE).curve
+    assert curve == tuple(Point(n, cpu()(n), gpu(overhead_s)(n)) for n in sorted(set(gpu_s.calls)))
+    assert set(gpu_s.calls) == set(cpu_s.calls)
+    assert set(gpu_s.calls) <= set(LADDER)
+
+
+def test_few_sizes_are_measured_and_none_far_beyond_a_clear_win() -> None:
+    gpu_s = Counted(gpu(1e-6))
+    crossing(cpu(), gpu_s, allowance=AMPLE)
+    assert len(set(gpu_s.calls)) <= 8
+    assert max(gpu_s.calls) <= 256
+
+
+@pytest.mark.parametrize(
+    ("cpu_ms", "largest"),
+    [
+        ((0.5, 1.5, 1.8, 2.5, 9.0), 8),  # twice is not enough: it has to be by a factor of two
+        ((0.5, 0.5, 3.0, 3.0, 9.0), 8),  # a factor of three is not enough: it has to be twice
+        ((3.0, 3.0, 9.0, 9.0, 9.0), 2),
+        ((3.0, 0.5, 3.0, 0.5, 3.0), 16),
+    ],
+)
+def test_two_wins_in_a_row_and_a_factor_of_two_end_the_climb(
+    cpu_ms: tuple[float, ...], largest: int
+) -> None:
+    sizes = (1, 2, 4, 8, 16)
+    found = crossing(
+        lambda n: 1e-3 * cpu_ms[sizes.index(n)], lambda _: 1e-3, sizes, allowance=AMPLE
+    )
+    assert found.curve[-1].n == largest
+
+
+@pytest.mark.parametrize(
+    "allowance",
+    [Allowance(total_s=0.05, gpu_s=1e9), Allowance(total_s=1e9, gpu_s=0.02)],
+)
+def test_either_part_of_the_allowance_ends_the_climb(allowance: Allowance) -> None:
+    found = crossing(lambda _: 2e-3, lambda _: 3e-3, allowance=allowance)
+    assert found.cut_short
+    assert found.n is None
+
+
+def test_long_work_is_repeated_less() -> None:
+    gpu_s = Counted(gpu(0.0, 3e9))
+    crossing(cpu(4e9), gpu_s, allowance=AMPLE)
+    assert gpu_s.calls.count(16) >= REPEATS
+    assert gpu_s.calls.count(max(gpu_s.calls)) < REPEATS
+
+
+def test_nothing_is_climbed_to_that_would_take_too_long() -> None:
+    cpu_s, gpu_s = cpu(1e9), gpu(0.0, 0.9e9)
+    found = crossing(cpu_s, gpu_s, allowance=AMPLE)
+    assert found.n is None
+    assert cpu_s(found.curve[-1].n) + gpu_s(found.curve[-1].n) < LONGEST_S
+    assert found.curve[-1].n < LADDER[-1]
+
+
+@pytest.mark.parametrize("rates", [(1e10, 5e9), (1e10, 2e10), (1e9, 1e13)])
+def test_the_allowance_bounds_what_is_spent(rates: tuple[float, float]) -> None:
+    allowance = Allowance(total_s=0.5, gpu_s=0.2)
+    spent = {"cpu": 0.0, "gpu": 0.0}
+
+    def costing(side: str, curve: Curve) -> Curve:
+        def cost(n: int) -> float:
+            spent[side] += curve(n)
+            return curve(n)
+
+        return cost
+
+    crossing(costing("cpu", cpu(rates[0])), costing("gpu", gpu(1e-5, rates[1])), LADDER, allowance)
+    longest = LONGEST_S * 3  # the round that was begun is finished
+    assert spent["gpu"] < allowance.gpu_s + longest
+    assert sum(spent.values()) < allowance.total_s + longest
+
+
+def test_a_search_out_of_time_still_says_between_what() -> None:
+    found = crossing(cpu(), gpu(1e-4), allowance=Allowance(total_s=0.004, gpu_s=0.1))
+    right = first_win(cpu(), gpu(1e-4))
+    assert right is not None
+    assert found.below is not None
+    assert found.n is not None
+    assert found.below < right <= found.n
+
+
+def test_a_climb_out_of_time_is_no_verdict_on_larger_sizes() -> None:
+    found = crossing(cpu(), gpu(0.2), allowance=Allowance(total_s=1.0, gpu_s=0.5))
+    assert (found.n, found.cut_short) == (None, True)
+    assert not crossing(cpu(1e12), gpu(1e-3, 1e11), allowance=AMPLE).cut_short
+    assert not crossing(cpu(), gpu(1e-4), allowance=AMPLE).cut_short
+
+
+def test_a_ladder_of_one_rung_is_measured() -> None:
+    assert crossing(cpu(), gpu(1e-9), (512,), AMPLE).n == 512
+    with pytest.raises(ValueError, match="at least one size"):
+        crossing(cpu(), gpu(1e-9), (), AMPLE)
+
+
+def test_an_error_of_a_cost_goes_on_to_the_caller() -> None:
+    def broken(n: int) -> float:
+        raise RuntimeError(n)
+
+    with pytest.raises(RuntimeError, match="16"):
+        crossing(cpu(), broken)

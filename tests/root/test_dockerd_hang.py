@@ -1,0 +1,232 @@
+"""A silent dockerd in model time: replaced when stopped or idle, left alone while it works."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gpud.core.report import Owner, ProcessRef
+from gpud.core.sections import Dockerd
+from gpud.root.dockerd_facts import Action, Activity, Api, Containerd, Keeper, Limits, Seen, State
+from gpud.root.dockerd_step import due, step
+from gpud.root.supervisor import limits
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+LOOK_S = 2.05
+"""A ping's time-out and the pause after it."""
+NOTICED_S = 3.0
+"""A fault just after an answer: the next ping is a second later and waits for two."""
+MINUTES_10_S = 600.0
+WELL = Seen(ProcessRef(10, 100), Owner.GPUD, Api.ANSWERS)
+SILENT = replace(WELL, api=Api.SILENT)
+ENDING = replace(WELL, api=Api.ABSENT)
+
+
+def used(cpu_s: float, *, active: bool = False) -> Activity:
+    return Activity(active, cpu_s)
+
+
+@dataclass
+class Model:
+    """A dockerd that has answered, and the clock."""
+
+    limits: Limits
+    now_s: float = 1000.0
+    keeper: Keeper = field(default_factory=Keeper)
+    asleep_s: float = 0.0  # by which the wall clock is ahead
+
+    def look(self, seen: Seen) -> Action:
+        seen = replace(seen, wall_s=1e9 + self.now_s + self.asleep_s)
+        self.keeper, action = step(self.keeper, seen, due, self.limits, self.now_s)
+        return action
+
+    def watch(
+        self, seen: Seen, does: Callable[[float], Activity], for_s: float, every_s: float = LOOK_S
+    ) -> list[tuple[float, Action]]:
+        """Look for ``for_s``; gives each action with the seconds since the beginning."""
+        begun_s = self.now_s
+        actions: list[tuple[float, Action]] = []
+        while self.now_s - begun_s <= for_s:
+            action = self.look(replace(seen, activity=does(self.now_s)))
+            if action is not Action.NOTHING:
+                actions.append((self.now_s - begun_s, action))
+            self.now_s += every_s
+        return actions
+
+
+def answered(limits: Limits | None = None) -> Model:
+    model = Model(limits or Limits())
+    assert model.look(WELL) is Action.NOTHING
+    model.now_s += NOTICED_S
+    return model
+
+
+def idle(now_s: float) -> Activity:
+    """What a dockerd without work uses: below a hundredth of a core."""
+    return used(0.008 * now_s)
+
+
+WORK: dict[str, Callable[[float], Activity]] = {
+    "a tenth of a core": lambda now_s: used(0.1 * now_s),
+    "all of a CPU quota of 5 %": lambda now_s: used(0.05 * now_s),
+    "starved of CPU": lambda _: used(1.0, active=True),
+    "in the disk's queue": lambda _: used(1.0, active=True),
+    "children that come and go": lambda now_s: used(1.0 + round(now_s / LOOK_S) % 2),
+    "a moment of work in every other look": lambda now_s: used(0.1 * (round(now_s / LOOK_S) // 2)),
+}
+
+
+def test_idle_and_silent_dockerd_is_replaced_within_15_s() -> None:
+    model = answered()
+    actions = model.watch(SILENT, idle, 60)
+    assert [action for _, action in actions] == [Action.TERMINATE, Action.KILL]
+    (terminated_s, _), (killed_s, _) = actions
+    assert terminated_s >= 4.0
+    assert NOTICED_S + killed_s < 13.0  # two seconds are left for its start
+
+
+def test_stopped_dockerd_is_ended_like_an_idle_one() -> None:
+    ((after_s, action),) = answered().watch(SILENT, lambda _: used(7.0), 6.2)
+    assert action is Action.TERMINATE
+    assert 4.0 <= after_s < 4.0 + LOOK_S
+
+
+@pytest.mark.parametrize("work", WORK)
+def test_silent_dockerd_at_work_is_not_touched_in_ten_minutes(work: str) -> None:
+    model = answered()
+    assert model.watch(SILENT, WORK[work], MINUTES_10_S) == []
+    assert model.keeper.state is State.UNRESPONSIVE
+
+
+@pytest.mark.parametrize("work", WORK)
+def test_dockerd_that_starts_slowly_and_works_is_not_touched(work: str) -> None:
+    model = Model(Limits())
+    assert model.watch(SILENT, WORK[work], MINUTES_10_S) == []
+    assert model.watch(ENDING, WORK[work], MINUTES_10_S, every_s=1.0) == []
+
+
+def test_dockerd_that_never_answered_and_idles_has_the_time_of_a_start() -> None:
+    ((ended_s, action), *_) = Model(Limits()).watch(SILENT, idle, 70)
+    assert action is Action.TERMINATE
+    assert ended_s >= 60.0
+
+
+def test_stopped_dockerd_that_never_answered_is_not_waited_for() -> None:
+    stopped = Activity(active=False, cpu_s=7.0, stopped=True)
+    ((ended_s, action), *_) = Model(Limits()).watch(SILENT, lambda _: stopped, 70)
+    assert action is Action.TERMINATE
+    assert ended_s < 4.0 + LOOK_S
+
+
+def test_work_that_ends_makes_the_idle_seconds_begin() -> None:
+    model = answered()
+    assert model.watch(SILENT, lambda _: used(1.0, active=True), MINUTES_10_S) == []
+    ((after_s, action), *_) = model.watch(SILENT, idle, 30)
+    assert action is Action.TERMINATE
+    assert after_s >= 4.0
+
+
+def test_one_answer_begins_the_idle_seconds_anew() -> None:
+    model = answered()
+    for _ in range(100):
+        assert model.watch(SILENT, idle, 3.9) == []
+        assert model.look(WELL) is Action.NOTHING
+        model.now_s += NOTICED_S
+
+
+@pytest.mark.parametrize("clock_runs_on", [True, False])
+def test_after_a_pause_of_the_machine_the_idle_seconds_begin_anew(*, clock_runs_on: bool) -> None:
+    model = answered()
+    for _ in range(100):
+        assert model.watch(SILENT, idle, 3.9) == []
+        if clock_runs_on:
+            model.now_s += 3600
+        else:
+            model.asleep_s += 3600
+    ((after_s, _), *_) = model.watch(SILENT, idle, 30)
+    assert after_s >= 4.0
+
+
+def test_pause_while_dockerd_ends_does_not_use_up_its_time() -> None:
+    model = answered()
+    assert model.watch(SILENT, idle, 6.2)
+    model.asleep_s += 3600
+    ((after_s, action), *_) = model.watch(SILENT, idle, 30)
+    assert action is Action.KILL
+    assert after_s >= 4.0
+
+
+def test_dockerd_that_works_at_its_end_has_ten_seconds_and_an_idle_one_four() -> None:
+    for does, limit_s in ((WORK["a tenth of a core"], 10.0), (idle, 4.0)):
+        model = answered()
+        assert [action for _, action in model.watch(SILENT, idle, 4.2)] == [Action.TERMINATE]
+        ((after_s, action),) = model.watch(ENDING, does, 30, every_s=1.0)
+        assert action is Action.KILL
+        assert limit_s <= LOOK_S + after_s < limit_s + 1.1
+
+
+def test_limits_that_a_user_has_set_hold_whatever_dockerd_does() -> None:
+    chosen = limits(Dockerd(hung_after_s=30.0, kill_after_s=10.0, start_timeout_s=45.0))
+    for ends in (idle, WORK["a tenth of a core"]):
+        model = answered(chosen)
+        (terminated_s, first), (killed_s, second) = [
+            *model.watch(SILENT, idle, 32),
+            *model.watch(SILENT, ends, 30),
+        ]
+        assert first is Action.TERMINATE
+        assert 30.0 <= terminated_s < 30.0 + LOOK_S
+        assert second is Action.KILL
+        assert 10.0 <= (32.8 - terminated_s) + killed_s < 10.0 + LOOK_S
+    model = answered(chosen)
+    gone = replace(WELL, containerd=Containerd.OWN_IS_GONE)
+    ((lost_s, action), *_) = model.watch(gone, idle, 33, every_s=1.0)
+    assert (action, lost_s) == (Action.TERMINATE, 30.0)
+    ((ended_s, _), *_) = Model(chosen).watch(SILENT, idle, 60)
+    assert 45.0 <= ended_s <= 45.0 + LOOK_S
+    assert answered(chosen).watch(SILENT, WORK["a tenth of a core"], MINUTES_10_S) == []
+
+
+def test_without_limits_of_a_user_its_containerd_has_the_time_that_dockerd_needs() -> None:
+    gone = replace(WELL, containerd=Containerd.OWN_IS_GONE)
+    ((lost_s, _), *_) = answered(limits(Dockerd())).watch(gone, idle, 60, every_s=1.0)
+    assert lost_s == 30.0
+
+
+@given(
+    looks=st.lists(
+        st.tuples(st.floats(0.05, 30), st.booleans(), st.floats(0.09, 4), st.sampled_from(Api)),
+        max_size=80,
+    ),
+    wish=st.sampled_from(Action),
+    chosen=st.sampled_from([Limits(), Limits(hung_after_s=0.5, kill_after_s=0.5)]),
+)
+def test_no_policy_ends_a_dockerd_that_worked_between_any_two_looks(
+    looks: list[tuple[float, bool, float, Api]], wish: Action, chosen: Limits
+) -> None:
+    keeper, now_s, cpu_s = Keeper(), 0.0, 0.0
+    for passed_s, active, share, api in looks:
+        now_s += passed_s
+        cpu_s += 0.0 if active else share * passed_s + 0.05
+        seen = replace(WELL, api=api, activity=used(cpu_s, active=active))
+        for policy in (due, lambda *_: wish):
+            after, action = step(keeper, seen, policy, chosen, now_s)
+            assert action is Action.NOTHING
+        keeper = after
+
+
+@given(looks=st.lists(st.tuples(st.floats(0.5, 5), st.floats(0, 0.01)), min_size=20, max_size=20))
+def test_every_idle_dockerd_is_ended(looks: list[tuple[float, float]]) -> None:
+    model = answered()
+    cpu_s, ended = 0.0, False
+    for passed_s, share in looks:
+        model.now_s += passed_s
+        cpu_s += share * passed_s
+        action = model.look(replace(SILENT, activity=used(cpu_s)))
+        ended = ended or action is Action.TERMINATE
+    assert ended

@@ -1,0 +1,107 @@
+"""What the detectors' word is on the one screen of ``gpud status``."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from gpud.agent.regression.detector import Effect, Kind, State
+from gpud.agent.state.events import Judged
+from gpud.agent.state.fold import fold
+from gpud.agent.state.status import document
+from gpud.core.stream_key import StreamKey
+from gpud.show.stream_lines import MOST, lines
+from tests import snapshots, standings
+
+if TYPE_CHECKING:
+    from gpud.agent.regression.detector import Standing
+
+NOW_S = snapshots.NOW.wall_s
+GPU = snapshots.DEVICE.uuid
+STANDINGS = standings.streams(GPU, NOW_S)
+LAUNCH, TRIAD = standings.key(GPU, "launch"), standings.key(GPU, "triad")
+CALM = STANDINGS[standings.CALL]
+
+
+def of(streams: dict[StreamKey, Standing]) -> dict[str, Any]:
+    snapshot = replace(snapshots.full(), streams={}, units={})
+    told = fold(Judged(streams, NOW_S, standings.units(GPU)), snapshot)
+    return document(told, now=snapshots.NOW)
+
+
+def shown(streams: dict[StreamKey, Standing], later_s: float = 0.0) -> list[str]:
+    return lines(of(streams), NOW_S + later_s, lambda at_s: f"<{at_s:.0f}>")
+
+
+def test_a_stream_that_is_as_usual_is_not_mentioned() -> None:
+    assert shown({standings.CALL: CALM}) == []
+
+
+def test_an_agent_of_an_older_release_says_nothing() -> None:
+    assert lines({}, NOW_S, str) == []
+
+
+def test_a_regression_says_how_much_since_what_and_of_how_many_samples() -> None:
+    assert shown({LAUNCH: STANDINGS[LAUNCH]}) == [
+        (
+            "GPU 0  submission latency (launch submit): "
+            "12 % (10.2-13.9 %) slower since driver 572.16, 25 samples"
+        )
+    ]
+
+
+def test_a_rate_that_fell_is_slower_by_the_time_it_takes() -> None:
+    fell = replace(
+        standings.slower(NOW_S), kind=Kind.DRIFT, effect=Effect(0.8, 0.78, 0.82), since_s=NOW_S - 60
+    )
+    assert shown({TRIAD: replace(CALM, open=(fell,))}) == [
+        (
+            "GPU 0  GPU memory bandwidth (triad): "
+            "25 % (22.0-28.2 %) slower since <1700000040> (drift), 25 samples"
+        )
+    ]
+
+
+def test_an_improvement_is_news_for_a_week() -> None:
+    verdict = STANDINGS[LAUNCH].verdict
+    assert verdict is not None
+    better = replace(verdict, state=State.IMPROVED, effect=Effect(0.9, 0.88, 0.92))
+    streams = {LAUNCH: replace(CALM, verdict=better)}
+    assert shown(streams) == [
+        (
+            "GPU 0  submission latency (launch submit): "
+            "11 % (8.7-13.6 %) faster since driver 572.16, 25 samples"
+        )
+    ]
+    assert shown(streams, later_s=8 * 86400) == []
+
+
+def test_all_streams_that_a_driver_is_new_to_are_one_line() -> None:
+    waiting = replace(CALM, verdict=STANDINGS[TRIAD].verdict)
+    streams = {StreamKey(GPU, "launch", mode): waiting for mode in "abcde"}
+    (line,) = shown(streams)
+    assert line.startswith("GPU 0  learning about driver 572.16, samples so far: launch a 3, ")
+    assert line.endswith("launch b 3, launch c 3 and 2 more")
+    assert shown(streams, later_s=8 * 86400) == []
+
+
+def test_the_line_with_the_higher_lower_end_comes_first() -> None:
+    noisy = replace(standings.slower(NOW_S), effect=Effect(1.4, 1.05, 1.9))
+    sure = replace(standings.slower(NOW_S), effect=Effect(1.15, 1.144, 1.156))
+    streams = {
+        StreamKey(GPU, "launch", "graph"): replace(CALM, open=(noisy,)),
+        LAUNCH: replace(CALM, open=(sure,)),
+    }
+    assert ["(launch submit)" in one for one in shown(streams)] == [True, False]
+
+
+def test_the_screen_stays_one_screen_with_the_slowest_first() -> None:
+    streams = {}
+    for number in range(20):
+        effect = Effect(1.1 + number / 100, 1.05 + number / 100, 1.5)
+        alarm = replace(standings.slower(NOW_S), effect=effect)
+        streams[StreamKey(GPU, "copy", str(number), on_battery=True)] = replace(CALM, open=(alarm,))
+    told = shown(streams)
+    assert len(told) == MOST
+    assert told[0].startswith("GPU 0  copy 19 on battery: 29 %")
+    assert told[-1] == f"and {20 - MOST + 1} more: gpud baseline show"
