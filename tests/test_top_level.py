@@ -9,7 +9,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 TOP = {
     *("gpud", "deploy", "tests", "docs", ".ci", "bashrc.snippet", "sudoers.snippet"),
-    *("pyproject.toml", "README.md", "CHANGELOG.md", ".gitignore"),
+    *("pyproject.toml", "README.md", "CHANGELOG.md", "CONTRIBUTING.md", ".gitignore"),
 }
 OPTIONAL = {"benchmarks", "LICENSE"}
 
