@@ -445,9 +445,10 @@ def test_the_token_of_each_webhook_is_there_and_not_for_everybody(
     put(tmp_path / "first", SECRET, 0o600)
     put(tmp_path / "token", SECRET, mode)
     urls = (f"https://a.example/{SECRET}", "https://b.example/")
-    files = ("/first", "/token")
-    finding = check_sinks(tmp_path, webhook_urls=urls, webhook_credentials_file=files)
-    expect(finding, verdict, words, "the webhook's token is in /first")
+    files = (f"{tmp_path}/first", f"{tmp_path}/token")
+    below = tmp_path / "machine"  # the agent takes neither from below sysroot
+    finding = check_sinks(below, webhook_urls=urls, webhook_credentials_file=files)
+    expect(finding, verdict, words, f"the webhook's token is in {tmp_path}/first")
 
 
 @pytest.mark.parametrize(
@@ -467,7 +468,8 @@ def test_the_command_is_executable_and_only_its_owner_can_replace_it(
     put(tmp_path / "share/hook", "#!/bin/sh\n", mode)
     if mode is not None:
         (tmp_path / "share").chmod(folder_mode)
-    expect(check_sinks(tmp_path, command=("/share/hook", SECRET)), verdict, words)
+    command = (f"{tmp_path}/share/hook", SECRET)
+    expect(check_sinks(tmp_path / "machine", command=command), verdict, words)
 
 
 def test_the_other_sinks_have_what_they_need(tmp_path: Path) -> None:

@@ -486,7 +486,7 @@ def test_an_alert_is_acknowledged_by_the_beginning_of_its_fingerprint(tmp_path: 
         assert (ran.returncode, ran.stdout) == (0, f"{whole} is acknowledged: no more reminders\n")
         for words in ("nonsense", ""):
             wrong = gpud(tmp_path, "alerts", "ack", words)
-            assert (wrong.returncode, f"one of: {whole}" in wrong.stderr) == (1, True)
+            assert (wrong.returncode, f"one of: {whole}" in wrong.stderr) == (2, True)
     assert decisions.made == [(ALERT_ACKNOWLEDGED, whole)]
 
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import os
 import stat
 from collections.abc import Iterator
+from dataclasses import replace
 from importlib.util import find_spec
 
 from gpud.doctor.finding import Finding, advice, combined, ok, problem, unknown
@@ -19,7 +19,8 @@ MAY_BLOCK = True  # the command may lie on a Windows drive
 
 def look(machine: Machine) -> Finding:
     """Look at what each sink needs here, and pass on what the running agent says of them."""
-    findings = [*_webhook(machine), *_command(machine), *_toast(machine), *_apprise(machine)]
+    here = replace(machine, settings=replace(machine.settings, sysroot="/"))  # as the agent's
+    findings = [*_webhook(here), *_command(here), *_toast(machine), *_apprise(machine)]
     if health := machine.unwell("alerts"):
         findings.append(advice(str(health.detail), health.fix or "gpud alerts test says more"))
     if findings:
@@ -77,14 +78,12 @@ def _command(machine: Machine) -> Iterator[Finding]:
 
 def _writable_by_others(machine: Machine, path: str) -> str:
     """Name what others than its owner can write on the way to a file; empty for nothing."""
-    place, root = machine.at(path), machine.at("/")
+    place = machine.at(path)
     for part in (place, *place.parents):
         mode = part.stat().st_mode
         sticky = stat.S_ISDIR(mode) and mode & stat.S_ISVTX
         if mode & (stat.S_IWGRP | stat.S_IWOTH) and not sticky:
-            return f"/{os.path.relpath(part, root)} has mode {stat.S_IMODE(mode):04o}"
-        if part == root:
-            break
+            return f"{part} has mode {stat.S_IMODE(mode):04o}"
     return ""
 
 

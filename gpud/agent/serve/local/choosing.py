@@ -32,15 +32,18 @@ def streams(snapshot: Snapshot) -> frozenset[Parts]:
 
 
 def firing(snapshot: Snapshot, prefix: str) -> str:
-    """Give the fingerprint of the one alert that fires and begins with ``prefix``."""
+    """Return the fingerprint of the firing alert that begins with ``prefix``.
+
+    Errors: ``ConfigError`` for none and for several.
+    """
     alerts = list(dict.fromkeys(alert.fingerprint for alert in snapshot.alerts if alert.firing))
     fitting = [name for name in alerts if prefix and name.startswith(prefix.lower())]
     if len(fitting) == 1:
         return fitting[0]
     if not alerts:
-        raise GpudError(f"no alert {prefix} fires, nor does any other")
+        raise ConfigError(f"no alert {prefix} fires, nor does any other")
     message = f"more than one alert begins with {prefix}" if fitting else f"no alert {prefix} fires"
-    raise GpudError(message, fix=f"one of: {', '.join(alerts)}; `gpud alerts` says what they are")
+    raise ConfigError(message, fix=f"one of: {', '.join(alerts)}; `gpud alerts` says what they are")
 
 
 def accepted(snapshot: Snapshot, request: AcceptRequest) -> tuple[Choice, ...]:
