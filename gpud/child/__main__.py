@@ -1,4 +1,4 @@
-"""One question, one JSON document on stdout, an exit code, gone.
+"""Command line of a probe process: reads one job, prints one JSON document, and ends.
 
 ``--list`` prints the probes, ``--inventory`` the GPUs, ``--run`` one run; the last two read a
 ``Job`` on stdin. Exit codes: 0 the document holds figures, 1 a failure, 2 the job makes no sense.
@@ -51,61 +51,61 @@ JOB_FIELDS: dict[str, Any] = {
 
 def main() -> int:
     """Answer the one argument."""
-    answers = _stdout_for_us_alone()
+    output = _reserved_stdout()
     match sys.argv[1:]:
         case ["--list"]:
-            return _listing(answers)
+            return _list_probes(output)
         case ["--inventory"]:
             job = _job()
-            return 2 if job is None else _inventory(job, answers)
+            return 2 if job is None else _list_gpus(job, output)
         case ["--run"]:
             job = _job()
-            return 2 if job is None else _run(job, answers)
+            return 2 if job is None else _run(job, output)
     print("usage: gpud.child --list | --inventory | --run", file=sys.stderr)
     return 2
 
 
-def _listing(answers: TextIO) -> int:
+def _list_probes(output: TextIO) -> int:
     usable, refused = discovery.modules(probes, ("SPEC", "run"))
-    found = [asdict(module.SPEC) for module in usable.values()]
-    _say(answers, {"probes": found, "refused": refused})
+    specs = [asdict(module.SPEC) for module in usable.values()]
+    _print(output, {"probes": specs, "refused": refused})
     return 0
 
 
-def _inventory(job: Job, answers: TextIO) -> int:
+def _list_gpus(job: Job, output: TextIO) -> int:
     progress = Progress(job)
     from gpud.child import cuda
 
-    found = cuda.inventory(job, progress)
-    if found.failure is not None:
-        found = replace(found, failure=_worded(found.failure, job))
-    found = replace(found, refused=tuple(_worded(each, job) for each in found.refused))
-    _say(answers, asdict(found))
-    return 0 if found.failure is None else 1
+    inventory = cuda.inventory(job, progress)
+    if inventory.failure is not None:
+        inventory = replace(inventory, failure=_worded(inventory.failure, job))
+    inventory = replace(inventory, refused=tuple(_worded(each, job) for each in inventory.refused))
+    _print(output, asdict(inventory))
+    return 0 if inventory.failure is None else 1
 
 
-def _run(job: Job, answers: TextIO) -> int:
+def _run(job: Job, output: TextIO) -> int:
     progress = Progress(job)
     budget = Budget(job.budget_s, progress=progress)
-    known = job.probe in discovery.names(probes)
-    module = discovery.module(probes, job.probe, ("SPEC", "run")) if known else "no such probe"
+    exists = job.probe in discovery.names(probes)
+    module = discovery.module(probes, job.probe, ("SPEC", "run")) if exists else "no such probe"
     if isinstance(module, str):
         print(f"probe {job.probe!a:.60}: {module}", file=sys.stderr)
         return 2
     budget.gpu_s = module.SPEC.gpu_budget_s
     try:
-        report = _reported(module, job, budget, progress)
+        report = _report(module, job, budget, progress)
     except Orphaned:
         return 1
-    _say(answers, asdict(report))
+    _print(output, asdict(report))
     return 0 if report.failure is None else 1
 
 
-def _reported(module: ModuleType, job: Job, budget: Budget, progress: Progress) -> RunReport:
-    """Measure, and report the failure with what is known beside it where that does not work out.
+def _report(module: ModuleType, job: Job, budget: Budget, progress: Progress) -> RunReport:
+    """Run the probe; a failure is reported with the conditions read until then.
 
-    The report is noted before anything is given back: a driver that hangs or crashes there costs no
-    figure. Errors: ``Orphaned``.
+    The report is drafted before the device is released: a driver that hangs or crashes there costs
+    no figure. Errors: ``Orphaned``.
     """
     spec: ProbeSpec = module.SPEC
     report = RunReport(probe=spec.name, backend=spec.backend, conditions=_conditions(spec))
@@ -113,18 +113,18 @@ def _reported(module: ModuleType, job: Job, budget: Budget, progress: Progress) 
     try:
         with _opened(spec, job, progress) as gpu:
             report = replace(report, device=gpu.device)
-            known = {**report.conditions, **progress.facts}
-            progress.draft(asdict(replace(report, conditions=known)))
+            conditions = {**report.conditions, **progress.facts}
+            progress.draft(asdict(replace(report, conditions=conditions)))
             report = _measured(module, report, gpu, budget, job)
             report = replace(report, duration_s=budget.spent() + progress.start_s)
             progress.draft(asdict(report))
     except Orphaned:
         raise
     except Exception as error:  # noqa: BLE001  # the boundary: whatever happens is the result
-        known = {**report.conditions, **progress.facts}
+        conditions = {**report.conditions, **progress.facts}
         took_s = budget.spent() + progress.start_s
         failure = _failure(error, job)
-        return replace(report, conditions=known, duration_s=took_s, failure=failure)
+        return replace(report, conditions=conditions, duration_s=took_s, failure=failure)
     if gpu.release_errors:
         words = "; ".join(gpu.release_errors.values())
         report = replace(report, conditions={**report.conditions, "release_errors": words})
@@ -214,7 +214,7 @@ def _conditions(spec: ProbeSpec) -> dict[str, Condition]:
 
 
 def _worded(failure: Failure, job: Job) -> Failure:
-    """Put advice into the words of this machine; the kernel's name is below ``sysroot`` as well."""
+    """Word the advice for this machine's platform, read below ``sysroot``."""
     root = Path(job.sysroot)
     try:
         kernel = (root / "proc/sys/kernel/osrelease").read_text(errors="replace")
@@ -227,43 +227,43 @@ def _worded(failure: Failure, job: Job) -> Failure:
 def _job() -> Job | None:
     """Read the job, or say on stderr what is wrong with it."""
     try:
-        given = json.loads(sys.stdin.buffer.read(LARGEST_JOB))
+        content = json.loads(sys.stdin.buffer.read(LARGEST_JOB))
     except (ValueError, RecursionError) as error:
-        wrong: str | None = f"it is not JSON: {error}"
+        error_text: str | None = f"it is not JSON: {error}"
     else:
-        wrong = _trouble(given)
-    if wrong is not None:
-        print(f"not a job: {wrong}", file=sys.stderr)
+        error_text = _job_error(content)
+    if error_text is not None:
+        print(f"not a job: {error_text}", file=sys.stderr)
         return None
-    return Job(**given)
+    return Job(**content)
 
 
-def _trouble(given: object) -> str | None:
-    """Say what keeps a value from being a ``Job``; None when nothing does."""
-    if not isinstance(given, dict):
+def _job_error(content: object) -> str | None:
+    """Return the reason why ``content`` is not a ``Job``, or None if it is one."""
+    if not isinstance(content, dict):
         return "it is not an object"
-    for name, value in given.items():
+    for name, value in content.items():
         if name not in JOB_FIELDS:
             return f"it has an unknown field {name!a:.40}"
         if not isinstance(value, JOB_FIELDS[name]) or isinstance(value, bool):
             return f"{name} has the wrong type"
-    if not 0 < given.get("budget_s", 1) <= LONGEST_BUDGET_S:
-        return f"budget_s is {given['budget_s']}"
-    if not 0 < given.get("start_limit_s", 1) <= LONGEST_BUDGET_S:
-        return f"start_limit_s is {given['start_limit_s']}"
+    if not 0 < content.get("budget_s", 1) <= LONGEST_BUDGET_S:
+        return f"budget_s is {content['budget_s']}"
+    if not 0 < content.get("start_limit_s", 1) <= LONGEST_BUDGET_S:
+        return f"start_limit_s is {content['start_limit_s']}"
     return None
 
 
-def _stdout_for_us_alone() -> TextIO:
+def _reserved_stdout() -> TextIO:
     """Keep stdout for the document; a driver library that prints reaches stderr instead."""
     ours = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)
     return ours
 
 
-def _say(answers: TextIO, document: dict[str, Any]) -> None:
-    answers.write(json.dumps(document, allow_nan=False) + "\n")  # whole, or not begun
-    answers.close()
+def _print(output: TextIO, document: dict[str, Any]) -> None:
+    output.write(json.dumps(document, allow_nan=False) + "\n")  # whole, or not begun
+    output.close()
 
 
 if __name__ == "__main__":

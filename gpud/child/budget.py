@@ -1,4 +1,4 @@
-"""How long a run may take, asked between batches; and whether anybody still waits for it."""
+"""Time limits of one run, checked between batches together with the life of the parent process."""
 
 from __future__ import annotations
 

@@ -129,9 +129,9 @@ class CpuGpu:
 
     def download(self, buffer: Buffer, size: int | None = None, offset: int = 0) -> bytes:
         """Copy bytes out."""
-        wanted = buffer.size - offset if size is None else size
-        inside(buffer, offset, wanted)
-        return bytes(self._array(buffer, np.uint8)[offset : offset + wanted])
+        size = buffer.size - offset if size is None else size
+        inside(buffer, offset, size)
+        return bytes(self._array(buffer, np.uint8)[offset : offset + size])
 
     def fill(self, buffer: Buffer, word: int) -> None:
         """Set every 32-bit word."""

@@ -1,4 +1,4 @@
-"""From which size on a GPU beats the CPU, as a search over two costs that somebody else measures.
+"""Search for the size from which a GPU beats the CPU, over two costs that the caller measures.
 
 The costs are noisy, and their curves may cross more than once. So sizes double until the GPU is
 clearly ahead, the gap between the last defeat and the victories after it is bisected, and both
@@ -83,8 +83,8 @@ def crossing(
         raise ValueError("a ladder needs at least one size")
     search = _Search(cpu_s, gpu_s, tuple(ladder), allowance or Allowance())
     search.climb()
-    while (wanted := search.wanted()) is not None:
-        search.measure(wanted)
+    while (size := search.next_size()) is not None:
+        search.measure(size)
     below, n = search.boundary()
     return Crossing(n, below, search.curve(), search.cut_short)
 
@@ -122,7 +122,7 @@ class _Search:
                     break
             self.measure(n)
 
-    def wanted(self) -> int | None:
+    def next_size(self) -> int | None:
         """Say which size to measure next; None when the boundary stands or the time is up."""
         if self._used_up():
             return None

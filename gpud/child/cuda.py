@@ -107,14 +107,14 @@ class Driver:
 
     def devices(self) -> tuple[list[Device], list[Failure]]:
         """Describe the GPUs in PCI bus order, and say why of those that cannot be described."""
-        found, refused = [], []
+        described, refused = [], []
         for index in range(self.value("cuDeviceGetCount", ctypes.c_int)):
             try:
-                found.append(self._described(index))
+                described.append(self._described(index))
             except ProbeError as error:
                 detail = f"{error.failure.detail}, asked about GPU {index}"
                 refused.append(replace(error.failure, detail=detail))
-        return found, refused
+        return described, refused
 
     def _version(self) -> str | None:
         """Give the CUDA version the driver offers, "12.8"; None for a driver that names none."""
@@ -146,8 +146,8 @@ class Driver:
         mig = words.partition(" MIG ")[2] or None
 
         def attribute(number: int) -> int:
-            found: int = self.value("cuDeviceGetAttribute", ctypes.c_int, number, ordinal)
-            return found
+            value: int = self.value("cuDeviceGetAttribute", ctypes.c_int, number, ordinal)
+            return value
 
         return Device(
             index=index,
@@ -183,7 +183,7 @@ def opened(job: Job, *, spin: bool, progress: Progress | None = None) -> Iterato
     progress = progress or Progress()
     with progress.start_up():
         driver = Driver(job, progress)
-        gpu = CudaGpu(driver, _asked_for(job, driver), spin=spin)
+        gpu = CudaGpu(driver, _requested_device(job, driver), spin=spin)
     try:
         with progress.start_up():
             gpu.start()
@@ -192,16 +192,16 @@ def opened(job: Job, *, spin: bool, progress: Progress | None = None) -> Iterato
         gpu.close()
 
 
-def _asked_for(job: Job, driver: Driver) -> Device:
-    """Find the GPU of a job. ``Errors: ProbeError`` where CUDA does not offer or describe it."""
-    found, refused = driver.devices()
-    device = next((device for device in found if device.uuid == job.gpu), None)
+def _requested_device(job: Job, driver: Driver) -> Device:
+    """Return the GPU that ``job.gpu`` names. ``Errors: ProbeError`` where CUDA has none such."""
+    devices, refused = driver.devices()
+    device = next((device for device in devices if device.uuid == job.gpu), None)
     if device is not None:
         return device
     if refused:
         raise ProbeError(refused[0])
     detail = f"CUDA offers no GPU with the UUID {job.gpu}"
-    what = Situation.GONE if found else Situation.NO_GPU
+    what = Situation.GONE if devices else Situation.NO_GPU
     raise ProbeError(Failure(Reason.NO_DEVICE, detail, advice=what))
 
 
@@ -213,16 +213,16 @@ def inventory(job: Job, progress: Progress | None = None) -> Inventory:
         with progress.start_up():
             driver = Driver(job, progress)
             library = driver.library
-            found, refused = driver.devices()
+            devices, refused = driver.devices()
     except ProbeError as error:
         return Inventory(library=library, failure=error.failure)
     version = driver.cuda_version
-    if not found:
+    if not devices:
         none = Failure(Reason.NO_DEVICE, f"{library} offers no GPU", advice=Situation.NO_GPU)
         failure = refused[0] if refused else none
         return Inventory(cuda_version=version, library=library, failure=failure)
     return Inventory(
-        tuple(found),
+        tuple(devices),
         version,
         library,
         driver_folder=_driver_folder(),

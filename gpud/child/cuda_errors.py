@@ -1,4 +1,4 @@
-"""What each CUresult means for a person, and what helps. A table; it loads nothing.
+"""Table of every CUresult: its reason and the advice that goes with it. It loads nothing.
 
 Source: cuda.h of CUDA 13.5, every code of it, and 35, which drivers give although no header of
 theirs lists it.

@@ -1,4 +1,4 @@
-"""One GPU through the CUDA driver: what ``device.Gpu`` asks for, in calls of the driver.
+"""One GPU through the CUDA driver: the interface of ``device.Gpu`` in calls of the driver.
 
 One thread, one context, and two streams at most, for the life of one short process.
 """
@@ -161,10 +161,10 @@ class CudaGpu:
 
     def download(self, buffer: Buffer, size: int | None = None, offset: int = 0) -> bytes:
         """Copy bytes from the device, after all queued work."""
-        wanted = buffer.size - offset if size is None else size
-        inside(buffer, offset, wanted)
-        content = ctypes.create_string_buffer(wanted)
-        self._aside("cuMemcpyDtoH_v2", content, buffer.address + offset, wanted)
+        size = buffer.size - offset if size is None else size
+        inside(buffer, offset, size)
+        content = ctypes.create_string_buffer(size)
+        self._aside("cuMemcpyDtoH_v2", content, buffer.address + offset, size)
         return content.raw
 
     def fill(self, buffer: Buffer, word: int) -> None:
@@ -210,8 +210,8 @@ class CudaGpu:
                 raise ProbeError(
                     Failure(Reason.UNSUPPORTED, detail, name, advice=Situation.TOO_OLD)
                 )
-        kept: Any = call.keep
-        function, *shape, stream, parameters, _ = kept[-1]
+        arguments: Any = call.keep
+        function, *shape, stream, parameters, _ = arguments[-1]
         kernel = KernelNode(function, *(size.value for size in shape), parameters)
         newer = "cuGraphAddKernelNode_v2" in self._driver.function
         add = "cuGraphAddKernelNode_v2" if newer else "cuGraphAddKernelNode"
@@ -228,12 +228,12 @@ class CudaGpu:
         self, buffer: Buffer, host: HostBuffer, *, size: int | None = None, lane: int = 0
     ) -> Call:
         """Prebuild a copy from the beginning of host memory to that of the buffer."""
-        wanted = shared(buffer, host, size)
+        size = shared(buffer, host, size)
         return self._call(
             "cuMemcpyHtoDAsync_v2",
             POINTER(buffer.address),
             ctypes.c_void_p(host.address),
-            SIZE(wanted),
+            SIZE(size),
             self._lane(lane),
         )
 
@@ -241,12 +241,12 @@ class CudaGpu:
         self, host: HostBuffer, buffer: Buffer, *, size: int | None = None, lane: int = 0
     ) -> Call:
         """Prebuild a copy from the beginning of the buffer to that of host memory."""
-        wanted = shared(buffer, host, size)
+        size = shared(buffer, host, size)
         return self._call(
             "cuMemcpyDtoHAsync_v2",
             ctypes.c_void_p(host.address),
             POINTER(buffer.address),
-            SIZE(wanted),
+            SIZE(size),
             self._lane(lane),
         )
 
@@ -326,17 +326,17 @@ class CudaGpu:
 
     def conditions(self) -> dict[str, Condition]:
         """Give what the driver knows of the circumstances."""
-        known: dict[str, Condition] = {
+        conditions: dict[str, Condition] = {
             **self._driver.progress.facts,
             "sync": "spin" if self._spin else "blocking",
             "context_s": self._context_s,
             "module_load_s": self._load_s,
         }
         try:
-            known["memory_free_bytes"], known["memory_total_bytes"] = self.memory()
+            conditions["memory_free_bytes"], conditions["memory_total_bytes"] = self.memory()
         except ProbeError:  # nothing depends on it, and a GPU that is lost does not say
-            known["memory_free_bytes"] = known["memory_total_bytes"] = None
-        return known
+            conditions["memory_free_bytes"] = conditions["memory_total_bytes"] = None
+        return conditions
 
     def close(self) -> None:
         """Give everything back in order; what is refused is in ``release_errors``."""
@@ -391,9 +391,9 @@ class CudaGpu:
         return float(elapsed_ms / 1e3)
 
     def _loaded(self, image: bytes) -> ctypes.c_void_p:
-        module, said = ctypes.c_void_p(), ctypes.create_string_buffer(4096)
+        module, log = ctypes.c_void_p(), ctypes.create_string_buffer(4096)
         options = (ctypes.c_int * 2)(JIT_LOG, JIT_LOG_SIZE)
-        values = (ctypes.c_void_p * 2)(ctypes.addressof(said), len(said))
+        values = (ctypes.c_void_p * 2)(ctypes.addressof(log), len(log))
         begun = time.monotonic()
         with self._driver.progress.start_up():
             code = self._driver.code(
@@ -407,7 +407,7 @@ class CudaGpu:
         self._load_s += time.monotonic() - begun
         if code:
             refusal = self._driver.error("cuModuleLoadDataEx", code).failure
-            words = said.value.decode(errors="replace").strip()
+            words = log.value.decode(errors="replace").strip()
             detail = f"{refusal.detail}; {words}" if words else refusal.detail
             raise ProbeError(
                 Failure(refusal.reason, detail, refusal.function, refusal.code, refusal.advice)
@@ -417,8 +417,8 @@ class CudaGpu:
 
 def _function(call: Call) -> str:
     """Name the driver function of a call: those of launches have the names of their kernels."""
-    known = call.name in FUNCTIONS or call.name in OPTIONAL
-    return call.name if known else "cuLaunchKernel"
+    is_driver_function = call.name in FUNCTIONS or call.name in OPTIONAL
+    return call.name if is_driver_function else "cuLaunchKernel"
 
 
 def _argument(value: Argument) -> Any:  # noqa: ANN401  # a ctypes value

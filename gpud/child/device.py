@@ -1,4 +1,4 @@
-"""What a probe may ask of the thing it runs on: the CUDA driver, or the CPU reference.
+"""Interface between a probe and the device it runs on: the CUDA driver, or the CPU reference.
 
 A ``Call`` is made once and then repeated without building anything: arguments are prebuilt, so a
 clock around ``real`` sees the driver and one fixed overhead, and ``null`` has that same overhead.
@@ -201,11 +201,11 @@ def inside(buffer: Buffer, offset: int, size: int) -> None:
 
 def shared(buffer: Buffer, host: HostBuffer, size: int | None) -> int:
     """Give how much to copy, all of the host memory unless told; both sides must have it."""
-    wanted = len(host.view) if size is None else size
-    inside(buffer, 0, wanted)
-    if wanted > len(host.view):
-        raise ValueError(f"{wanted} bytes are not in host memory of {len(host.view)}")
-    return wanted
+    size = len(host.view) if size is None else size
+    inside(buffer, 0, size)
+    if size > len(host.view):
+        raise ValueError(f"{size} bytes are not in host memory of {len(host.view)}")
+    return size
 
 
 def short_of(free_bytes: int, what: str) -> ProbeError:

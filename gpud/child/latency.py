@@ -81,7 +81,7 @@ def bounded(timed: Timed, calls: int, least_s: float) -> Timed:
     return replace(timed, real=tuple(each + hidden_s for each in timed.real), bound="gpu")
 
 
-def one_by_one(gpu: Gpu, call: Call, count: int, budget: Budget) -> Timed:
+def single_calls(gpu: Gpu, call: Call, count: int, budget: Budget) -> Timed:
     """Time ``count`` calls that are not waited for, in blocks of 250 with an untimed wait.
 
     Units: seconds per call. Errors: ``ProbeError`` from the first call that is refused.
@@ -150,9 +150,9 @@ def occupying(gpu: Gpu, calls: Sequence[Call], budget: Budget) -> Load:
     Errors: ``ProbeError``.
     """
     queueing_s = median(sequences(gpu, (*calls, gpu.wait), QUEUED, budget).real)
-    wanted_s = max(LEAST_AHEAD_S, AHEAD * queueing_s)
-    ahead, _ = sized(gpu, wanted_s)
-    while _lasting(gpu, ahead) < wanted_s / 2:
+    target_s = max(LEAST_AHEAD_S, AHEAD * queueing_s)
+    ahead, _ = sized(gpu, target_s)
+    while _lasting(gpu, ahead) < target_s / 2:
         small, ahead = ahead, ahead.doubled()
         small.close()
         budget.check()
@@ -177,14 +177,14 @@ def gpu_time(gpu: Gpu, calls: Sequence[Call], ahead: Load, count: int) -> tuple[
     """
     first, last = gpu.record(first=True), gpu.record(first=False)
     queued = (ahead.call, first, *calls, last)
-    found = []
+    seconds = []
     for _ in range(count):
         gpu.about(*queued)
         for each in queued:
             gpu.check(each.real(), each)
-        found.append(gpu.between())
-    gpu.account(sum(found) + count * ahead.seconds)
-    return tuple(found)
+        seconds.append(gpu.between())
+    gpu.account(sum(seconds) + count * ahead.seconds)
+    return tuple(seconds)
 
 
 def behind_load(gpu: Gpu, budget: Budget, *rows: Sequence[Call]) -> list[float]:

@@ -1,4 +1,4 @@
-"""How large probes measure: pilots size the work, load lifts the clocks, then timed batches.
+"""Throughput measurement: pilots size the work, load lifts the clocks, then timed batches.
 
 No call is planned longer than 20 ms. A pilot may have run at boost clocks that the next batch no
 longer gets, or at a share of the clocks of an idle GPU; either way a kernel stays below the 50 ms
@@ -187,8 +187,8 @@ def _pilot(batch: Timed) -> tuple[float, float]:
     repeats, took_s = 1, batch(1)
     used_s = took_s
     while took_s < PILOT_S and repeats < MOST_REPEATS:
-        wanted = math.ceil(1.5 * PILOT_S * repeats / took_s)
-        repeats = min(max(wanted, 2 * repeats), GROWTH * repeats, MOST_REPEATS)
+        predicted = math.ceil(1.5 * PILOT_S * repeats / took_s)
+        repeats = min(max(predicted, 2 * repeats), GROWTH * repeats, MOST_REPEATS)
         took_s = batch(repeats)
         used_s += took_s
     return used_s, took_s / repeats

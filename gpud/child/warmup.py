@@ -28,7 +28,7 @@ LONGEST_S = 1.0
 BODY = 16  # bytes of a float4
 MOST_BODIES = 1 << 18
 SHARE = 4  # of free memory: a quarter at most
-ONE = 0x3F800000  # 1.0f: which bodies, is all the same to the clocks
+UNIT_FLOAT = 0x3F800000  # 1.0f: which bodies, is all the same to the clocks
 EPS2 = 0.01
 
 
@@ -106,7 +106,7 @@ class Load:
         self.seconds = 0.0  # what it took last time
         self._buffers = [gpu.alloc(n * BODY) for _ in range(2)]
         pos, acc = self._buffers
-        gpu.fill(pos, ONE)
+        gpu.fill(pos, UNIT_FLOAT)
         kernel = gpu.kernel("gpud_nbody")
         self.call: Call = gpu.launch(kernel, (n // BLOCK, 1), (BLOCK, 1), pos, acc, n, EPS2)
 

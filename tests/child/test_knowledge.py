@@ -9,7 +9,7 @@ import pytest
 
 from gpud.child import cuda
 from gpud.child.budget import Budget
-from gpud.child.latency import one_by_one, sequences
+from gpud.child.latency import sequences, single_calls
 from gpud.child.probes import launch
 from gpud.child.progress import Progress
 from gpud.core.sample import Job, Reason
@@ -39,7 +39,7 @@ def notes(gpu: CudaGpu, noted: Noted, calls: tuple[Call, ...], count: int) -> li
     """How many notes each timed loop writes for ``count`` calls."""
     budget, found = Budget(30), []
     for loop in (
-        lambda: one_by_one(gpu, calls[0], count, budget),
+        lambda: single_calls(gpu, calls[0], count, budget),
         lambda: sequences(gpu, calls, count, budget),
         lambda: sequences(gpu, (*[calls[0]] * count, gpu.wait), 1, budget),
         lambda: gpu.timed(calls[0], count),

@@ -102,7 +102,8 @@ def run(gpu: Gpu, budget: Budget, seed: int) -> Outcome:
         sizes["copy_bytes" if host.pinned else "pageable_bytes"] = most
     return Outcome(
         samples=tuple(
-            summarised(found.rates, mode=mode, unit=SPEC.unit) for mode, found in series.items()
+            summarised(measured_series.rates, mode=mode, unit=SPEC.unit)
+            for mode, measured_series in series.items()
         ),
         missing=tuple(
             Missing(mode, Reason.OUT_OF_MEMORY, f"pinned memory refused: {SMALLEST_PINNED} bytes")
@@ -114,8 +115,8 @@ def run(gpu: Gpu, budget: Budget, seed: int) -> Outcome:
             "pinned": pinned is not None,
             # What the wall clock times never agrees on a busy host, and says nothing of the GPU's.
             "settled": all(series[mode].settled for mode in PINNED if mode in series),
-            "runs": min(len(found.rates) for found in series.values()),
-            "batch": min(found.repeats for found in series.values()),
+            "runs": min(len(measured_series.rates) for measured_series in series.values()),
+            "batch": min(measured_series.repeats for measured_series in series.values()),
         },
     )
 

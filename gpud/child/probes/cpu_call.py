@@ -1,4 +1,4 @@
-"""What a foreign call costs on this CPU: the floor under every submission from Python."""
+"""Cost of a foreign call on this CPU: the floor under every submission from Python."""
 
 from __future__ import annotations
 

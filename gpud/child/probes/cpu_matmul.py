@@ -1,4 +1,4 @@
-"""What a core can do: FP32 matrix product by numpy's BLAS, the reference beside the GPU."""
+"""Speed of one core: FP32 matrix product by numpy's BLAS, the reference beside the GPU."""
 
 from __future__ import annotations
 

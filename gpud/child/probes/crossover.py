@@ -1,4 +1,4 @@
-"""From which size on a matrix product is worth sending to the GPU, copies and waits included.
+"""Size from which a matrix product is worth sending to the GPU, copies and waits included.
 
 Both sides work as a program would that has its matrices in ordinary memory: numpy with all the
 cores its BLAS takes, against copying two matrices in, one launch, and copying the product out.
@@ -52,31 +52,31 @@ def run(gpu: Gpu, budget: Budget, seed: int) -> Outcome:
     numpy = _numpy()
     warmth = warm(gpu, budget, most_gpu_s=WARM_UP_S)
     both = Products(gpu, budget, numpy, seed)
-    found = crossing(both.cpu_s, both.gpu_s, both.ladder, ALLOWANCE)
+    result = crossing(both.cpu_s, both.gpu_s, both.ladder, ALLOWANCE)
     facts: dict[str, Condition] = {"numpy": numpy.__version__, "settled": warmth.settled}
-    return outcome(found, facts)
+    return outcome(result, facts)
 
 
-def outcome(found: Crossing, facts: dict[str, Condition]) -> Outcome:
+def outcome(result: Crossing, facts: dict[str, Condition]) -> Outcome:
     """Put what the search found into figures, or into the reason why there is no crossing."""
-    always = found.n is not None and found.below is None
+    always = result.n is not None and result.below is None
     conditions = {
         **facts,
-        "n": found.n,
-        "below": found.below,
+        "n": result.n,
+        "below": result.below,
         "note": "gpu_always_faster" if always else None,
     }
-    if found.n is None:
-        largest = found.curve[-1].n
+    if result.n is None:
+        largest = result.curve[-1].n
         detail = f"the CPU is faster at every size up to {largest} x {largest}"
         reason = Reason.CPU_ALWAYS_FASTER
-        if found.cut_short:
+        if result.cut_short:
             reason = Reason.BUDGET_EXCEEDED
             detail += f", and for larger ones {ALLOWANCE.total_s:g} s were not enough"
         missing = Missing("crossover", reason, detail)
-        return Outcome((), (missing,), conditions, found.curve)
-    sample = summarised([float(found.n**2)], mode="crossover", unit=SPEC.unit)
-    return Outcome((sample,), (), conditions, found.curve)
+        return Outcome((), (missing,), conditions, result.curve)
+    sample = summarised([float(result.n**2)], mode="crossover", unit=SPEC.unit)
+    return Outcome((sample,), (), conditions, result.curve)
 
 
 class Products:
@@ -136,12 +136,12 @@ class Products:
             self._product(n),
             gpu.copy_out(product, c, size=size),
         ]
-        found = self._views(n)[2]
+        products = self._views(n)[2]
         gpu.fill(Buffer(c.address, size), NOT_A_NUMBER)
-        found[:] = numpy.nan
+        products[:] = numpy.nan
         self._busy_s[n] = sum(gpu.timed(call) for call in calls)
         expected = numpy.matmul(*self._views(n)[:2])
-        if not numpy.array_equal(found, expected):
+        if not numpy.array_equal(products, expected):
             raise ProbeError(
                 Failure(Reason.VERIFICATION_FAILED, f"the {n} x {n} products of GPU and CPU differ")
             )

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from gpud.child.device import Outcome
-from gpud.child.latency import BURST, gpu_time, occupying, one_by_one, verify_launches
+from gpud.child.latency import BURST, gpu_time, occupying, single_calls, verify_launches
 from gpud.child.warmup import warm
 from gpud.core.sample import Backend, Missing, Pace, ProbeSpec, Reason, Unit
 from gpud.core.stats import median, summarised
@@ -49,19 +49,19 @@ def run(gpu: Gpu, budget: Budget, seed: int) -> Outcome:
     warmth = warm(gpu, budget, run_s=WARM_RUN_S, most_gpu_s=WARM_GPU_S)
     ahead = occupying(gpu, (first, empty, last), budget)
     count = max(LEAST, min(int(MEASURING_S / 2 / ahead.seconds), MOST))
-    found = {
+    timings = {
         "pair": gpu_time(gpu, (), ahead, count),
         "kernel": gpu_time(gpu, (empty,), ahead, count),
     }
     budget.check()
     covered_s = ahead.seconds
     ahead.close()
-    recorded = one_by_one(gpu, last, RECORDS, budget)
+    recorded = single_calls(gpu, last, RECORDS, budget)
     verify_launches(gpu, seed)
-    gpu.account(BURST * median(found["kernel"]))
+    gpu.account(BURST * median(timings["kernel"]))
     samples: list[Sample] = []
     missing: list[Missing] = []
-    for mode, values in found.items():
+    for mode, values in timings.items():
         sample = summarised(values, mode=mode, unit=SPEC.unit)
         if sample.median > 0:
             samples.append(sample)

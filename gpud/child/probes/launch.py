@@ -1,4 +1,4 @@
-"""What it costs to give the GPU work: an empty kernel, launched thousands of times.
+"""Cost of submitting work to the GPU: an empty kernel, launched thousands of times.
 
 ``gpud.child.latency`` has the method. What is measured first is a GPU that nobody has used since
 the last round: the modes that end in ``_cold`` are what an interactive program feels.
@@ -16,8 +16,8 @@ from gpud.child.latency import (
     NS,
     behind_load,
     bounded,
-    one_by_one,
     sequences,
+    single_calls,
     verify_launches,
 )
 from gpud.child.warmup import warm
@@ -106,8 +106,8 @@ def _first_launch(gpu: Gpu) -> tuple[Call, dict[str, float]]:
     empty = gpu.launch(gpu.kernel("gpud_empty"), (1, 1), (1, 1))
     perform(gpu, empty)
     took_s = (time.perf_counter_ns() - begun) * NS
-    told = gpu.conditions()
-    before = {name: float(told.get(name) or 0) for name in ("context_s", "module_load_s")}
+    conditions = gpu.conditions()
+    before = {name: float(conditions.get(name) or 0) for name in ("context_s", "module_load_s")}
     return empty, {**before, "first_call_s": took_s - before["module_load_s"]}
 
 
@@ -116,7 +116,7 @@ def _modes(
 ) -> tuple[dict[str, Timed], float]:
     """Measure the modes, and the GPU's own seconds for one launch of a row."""
     submissions, round_trips, rows = counts
-    submit = one_by_one(gpu, empty, submissions, budget)
+    submit = single_calls(gpu, empty, submissions, budget)
     round_trip = sequences(gpu, (empty, gpu.wait), round_trips, budget)
     row = sequences(gpu, (*[empty] * ROW, gpu.wait), rows, budget, per=ROW)
     (each_s,) = behind_load(gpu, budget, (empty,))  # and an interval of two events
@@ -141,11 +141,11 @@ def _sample(mode: str, timed: Timed) -> Sample:
     their median. Taken out of a short launch, whose own tail is shorter than that, it leaves what a
     C program sees; in a long one the two have nothing to do with each other.
     """
-    found = timed.sample(mode, SPEC.unit, with_buckets=True)
-    if found.median >= SHORT_S or not mode.startswith("submit"):
-        return found
-    excess_s = (found.null_p99 or 0) - (found.null_median or 0)
-    return replace(found, p99_net=max(found.p99 - excess_s, found.median))
+    sample = timed.sample(mode, SPEC.unit, with_buckets=True)
+    if sample.median >= SHORT_S or not mode.startswith("submit"):
+        return sample
+    excess_s = (sample.null_p99 or 0) - (sample.null_median or 0)
+    return replace(sample, p99_net=max(sample.p99 - excess_s, sample.median))
 
 
 def _account(gpu: Gpu, each_s: float, *, graphs: int) -> None:

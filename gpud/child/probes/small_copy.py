@@ -1,4 +1,4 @@
-"""What a small transfer costs: a result of four bytes, a page of parameters, there and back.
+"""Cost of a small transfer: a result of four bytes, a page of parameters, there and back.
 
 The bytes are next to nothing; what is measured is the way through driver, bus and host.
 """

@@ -75,10 +75,10 @@ def array_bytes(l2_bytes: int, free_bytes: int, sm_count: int) -> int:
     step, where memory allows: no thread has an element more to do than the others.
     """
     step = sm_count * BLOCKS_PER_SM * BLOCK * ELEMENT
-    wanted = -(-beyond_caches(l2_bytes) // step) * step
+    beyond_cache = -(-beyond_caches(l2_bytes) // step) * step
     allowed = int(free_bytes * SPEC.vram_share) // ARRAYS
     even = step if allowed >= step else CHUNK
-    size = min(wanted, allowed // even * even)
+    size = min(beyond_cache, allowed // even * even)
     if size < CHUNK * CHUNKS:
         raise short_of(free_bytes, "three arrays")
     return size
