@@ -1,12 +1,11 @@
-"""What fires, for whoever watches gpud's own alerts beside the rules of Prometheus."""
+"""The alerts that fire, and the deliveries of each sink."""
 
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
-from prometheus_client.core import GaugeMetricFamily
-
+from gpud.agent.serve.metrics.families import clean, counters, gauges
 from gpud.core.alerts import (
     DRIVER_REGRESSION,
     FUNCTION_LOST,
@@ -23,25 +22,37 @@ if TYPE_CHECKING:
 
     from gpud.agent.state.snapshot import Snapshot
 
-USUAL = {
-    DRIVER_REGRESSION: (Severity.WARNING, Severity.CRITICAL),
-    SLOWDOWN: (Severity.WARNING, Severity.CRITICAL),
-    FUNCTION_LOST: (Severity.CRITICAL,),
-    UNWELL: (Severity.WARNING,),
-    SINK_FAILING: (Severity.WARNING,),
-}
-"""What can fire, with which severities: 0 where it does not."""
+USUAL: Final = (
+    (DRIVER_REGRESSION, Severity.WARNING),
+    (DRIVER_REGRESSION, Severity.CRITICAL),
+    (SLOWDOWN, Severity.WARNING),
+    (SLOWDOWN, Severity.CRITICAL),
+    (FUNCTION_LOST, Severity.CRITICAL),
+    (UNWELL, Severity.WARNING),
+    (SINK_FAILING, Severity.WARNING),
+)
+"""What can fire, with which severity: 0 where it does not."""
 
 
 def families(snapshot: Snapshot) -> Iterator[Metric]:
-    """Yield how many alerts fire, the acknowledged ones included."""
-    family = GaugeMetricFamily(
+    """Yield the number of firing alerts and both counters of each sink, from 0."""
+    firing = Counter((one.name, one.severity) for one in snapshot.alerts if one.firing)
+    yield gauges(
         "gpud_alerts_firing",
         "gpud's own alerts that fire, those that a person has acknowledged included.",
-        labels=["alertname", "severity"],
+        ("alertname", "severity"),
+        ((pair, firing[pair]) for pair in dict.fromkeys([*USUAL, *sorted(firing)])),
     )
-    firing = Counter((one.name, one.severity) for one in snapshot.alerts if one.firing)
-    known = [(name, severity) for name, severities in USUAL.items() for severity in severities]
-    for name, severity in dict.fromkeys([*known, *sorted(firing)]):
-        family.add_metric([name, severity.value], firing[name, severity])
-    yield family
+    sinks = [([clean(name)], state) for name, state in snapshot.sinks.items()]
+    yield counters(
+        "gpud_notifications",
+        "Messages that a sink delivered.",
+        ("sink",),
+        ((labels, state.sent) for labels, state in sinks),
+    )
+    yield counters(
+        "gpud_notifications_failures",
+        "Deliveries that failed.",
+        ("sink",),
+        ((labels, state.failed) for labels, state in sinks),
+    )

@@ -1,4 +1,4 @@
-"""The one collector that is registered: it reads a snapshot and asks each subject in turn."""
+"""The collector of all families: it reads a snapshot and asks each subject in turn."""
 
 from __future__ import annotations
 
@@ -6,20 +6,16 @@ from typing import TYPE_CHECKING
 
 from gpud.agent.serve.metrics import (
     alerts,
-    changes,
     dcgm,
-    dockerd,
     identity,
-    judging,
-    loss,
     machine,
-    notifications,
     probes,
     readings,
-    states,
+    regression,
+    root,
     telemetry,
 )
-from gpud.agent.serve.metrics.labels import clean
+from gpud.agent.serve.metrics.families import clean
 from gpud.core.telemetry import current
 
 if TYPE_CHECKING:
@@ -57,17 +53,17 @@ class SnapshotCollector:
         snapshot, settings, now = self._read(), self._settings, self._now()
         current_runs = probes.fresh_enough(snapshot, settings, now)
         for family in (
-            *machine.identity(snapshot),
-            *machine.clock(now),
+            *machine.identity(snapshot, now),
             *machine.health(snapshot),
-            *dockerd.families(snapshot),
-            *loss.families(snapshot),
+            *root.dockerd(snapshot),
+            *root.containers(snapshot),
+            *machine.driver_answers(snapshot),
+            *root.kernel_log(snapshot),
             *probes.families(snapshot, current_runs),
-            *judging.families(snapshot, current_runs),
+            *regression.families(snapshot, current_runs),
             *self._telemetry(snapshot, now),
-            *changes.families(snapshot),
+            *machine.changes(snapshot),
             *alerts.families(snapshot),
-            *notifications.families(snapshot),
             *machine.store(snapshot),
             *machine.listener(snapshot),
             *machine.own(snapshot),
@@ -76,11 +72,11 @@ class SnapshotCollector:
                 yield family
 
     def _telemetry(self, snapshot: Snapshot, now: Instant) -> Iterator[Metric]:
-        said = current(snapshot.telemetry, now.mono_s)
-        known = identity.identities(snapshot, said)
-        yield from identity.families(known, said)
-        yield from readings.families(readings.numbers(said))
-        yield from states.families(said)
-        yield from telemetry.families(snapshot, said, self._settings, now)
+        present = current(snapshot.telemetry, now.mono_s)
+        known = identity.identities(snapshot, present)
+        yield from identity.families(known, present)
+        yield from readings.families(readings.numbers(present))
+        yield from readings.states(present)
+        yield from telemetry.families(snapshot, present, self._settings, now)
         if dcgm.NAME in self._settings.export.compat:
-            yield from dcgm.families(said, known, hostname=self._host)
+            yield from dcgm.families(present, known, hostname=self._host)

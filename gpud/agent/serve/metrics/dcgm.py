@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 from prometheus_client.core import GaugeMetricFamily, UnknownMetricFamily
 
-from gpud.agent.serve.metrics.labels import clean
+from gpud.agent.serve.metrics.families import clean
 from gpud.agent.serve.metrics.readings import LARGEST, numbers
 from gpud.agent.telemetry import xid
 from gpud.core.fields import FIELDS, Kind

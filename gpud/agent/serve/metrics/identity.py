@@ -1,12 +1,10 @@
-"""Which GPUs there are and which driver drives them; what is not known is not there."""
+"""The identity of each GPU and of the driver; what is not known is absent."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from prometheus_client.core import InfoMetricFamily
-
-from gpud.agent.serve.metrics.labels import clean
+from gpud.agent.serve.metrics.families import clean, infos
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -65,15 +63,20 @@ def families(
     known: Mapping[int, Mapping[str, str]], readings: Iterable[Reading]
 ) -> Iterator[Metric]:
     """Yield each GPU's identity, and the driver's, which is there without a GPU too."""
-    gpus = InfoMetricFamily("gpud_gpu", "Identity of each GPU.", labels=["gpu"])
-    for gpu, labels in known.items():
-        gpus.add_metric([str(gpu)], dict(labels))
-    yield gpus
-    driver = InfoMetricFamily("gpud_driver", "The NVIDIA driver, as telemetry names it.")
-    said = _words(readings)[None]
-    if named := {field: clean(said[field]) for field in OF_THE_DRIVER if field in said}:
-        driver.add_metric([], named)
-    yield driver
+    yield infos(
+        "gpud_gpu",
+        "Identity of each GPU.",
+        ("gpu",),
+        (([str(gpu)], labels) for gpu, labels in known.items()),
+    )
+    machine = _words(readings)[None]
+    driver = {field: clean(machine[field]) for field in OF_THE_DRIVER if field in machine}
+    yield infos(
+        "gpud_driver",
+        "The NVIDIA driver, as telemetry names it.",
+        (),
+        [((), driver)] if driver else (),
+    )
 
 
 def bus_id(text: str) -> str:

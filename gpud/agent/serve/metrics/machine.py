@@ -1,4 +1,4 @@
-"""The machine, the health of everything, and what gpud itself costs."""
+"""The machine, its changes, the health of all components, and the cost of gpud itself."""
 
 from __future__ import annotations
 
@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, InfoMetricFamily
 
-from gpud.agent.serve.metrics.gauges import gauge
-from gpud.agent.serve.metrics.labels import clean
+from gpud.agent.measure import breaker
+from gpud.agent.regression.changes import KINDS
+from gpud.agent.serve.metrics.families import clean, counters, gauge, gauges, infos
 from gpud.show.refusals import Refused
 
 if TYPE_CHECKING:
@@ -20,8 +21,8 @@ if TYPE_CHECKING:
     from gpud.core.clock import Instant
 
 
-def identity(snapshot: Snapshot) -> Iterator[Metric]:
-    """Yield what runs, on what, since when."""
+def identity(snapshot: Snapshot, now: Instant) -> Iterator[Metric]:
+    """Yield versions, machine, start, and the clock that all other times of a scrape are of."""
     yield InfoMetricFamily(
         "gpud_build",
         "The running gpud.",
@@ -42,10 +43,6 @@ def identity(snapshot: Snapshot) -> Iterator[Metric]:
     yield GaugeMetricFamily(
         "gpud_start_time_seconds", "Unix time at which the agent started.", snapshot.started_s
     )
-
-
-def clock(now: Instant) -> Iterator[Metric]:
-    """Yield what this machine takes for the time: all other times of a scrape are of its clock."""
     yield GaugeMetricFamily(
         "gpud_time_seconds",
         "Unix time by this machine's clock when the scrape was written, a second ago at most.",
@@ -55,15 +52,58 @@ def clock(now: Instant) -> Iterator[Metric]:
 
 def health(snapshot: Snapshot) -> Iterator[Metric]:
     """Yield the level of every component, and why it is not ok."""
-    levels = GaugeMetricFamily("gpud_health", "0 ok, 1 degraded, 2 failed.", labels=["component"])
-    reasons = InfoMetricFamily(
-        "gpud_health_reason", "Why a component is not ok.", labels=["component"]
+    components = snapshot.health.items()
+    yield gauges(
+        "gpud_health",
+        "0 ok, 1 degraded, 2 failed.",
+        ("component",),
+        (([name], one.level) for name, one in components),
     )
-    for component, found in snapshot.health.items():
-        levels.add_metric([component], found.level)
-        if found.reason:
-            reasons.add_metric([component], {"reason": clean(found.reason)})
-    yield from (levels, reasons)
+    yield infos(
+        "gpud_health_reason",
+        "Why a component is not ok.",
+        ("component",),
+        (([name], {"reason": clean(one.reason)}) for name, one in components if one.reason),
+    )
+
+
+def driver_answers(snapshot: Snapshot) -> Iterator[Metric]:
+    """Yield the breaker's state: whether the driver answers."""
+    standing = snapshot.breaker
+    if standing is None:
+        return
+    yield gauges(
+        "gpud_breaker_state",
+        "1 for the state the breaker is in.",
+        ("state",),
+        (([state], state is standing.state) for state in breaker.State),
+    )
+    yield GaugeMetricFamily(
+        "gpud_gpu_stuck",
+        "1 while a probe that was killed does not go away.",
+        float(standing.state is breaker.State.STUCK),
+    )
+    yield GaugeMetricFamily("gpud_breaker_hangs", "Hangs in a row.", standing.hangs)
+    yield gauge(
+        "gpud_breaker_retry_timestamp_seconds", "When GPU work is tried again.", standing.retry_s
+    )
+
+
+def changes(snapshot: Snapshot) -> Iterator[Metric]:
+    """Yield how often each kind changed, and when the latest did; to the same twice is once."""
+    yield counters(
+        "gpud_changes",
+        "Changes of driver and machine that were seen since the agent started.",
+        ("kind",),
+        (([kind], snapshot.change_counts.get(kind, 0)) for kind in KINDS),
+    )
+    latest = {(change.kind, clean(change.new)): change.at_s for change in snapshot.changes}
+    yield gauges(
+        "gpud_change_timestamp_seconds",
+        "Unix time at which a change was seen, of the latest few.",
+        ("kind", "to"),
+        latest.items(),
+    )
 
 
 def store(snapshot: Snapshot) -> Iterator[Metric]:
@@ -83,25 +123,22 @@ def store(snapshot: Snapshot) -> Iterator[Metric]:
 
 
 def listener(snapshot: Snapshot) -> Iterator[Metric]:
-    """Yield whom the listener turned away, and until when its certificate is good."""
-    refused = CounterMetricFamily(
+    """Yield refusals of the listener, and until when its certificate is good."""
+    yield counters(
         "gpud_http_refused",
         "Requests and connections that the listener turned away.",
-        labels=["reason"],
+        ("reason",),
+        (([reason.value], snapshot.turned_away.get(reason, 0)) for reason in Refused),
     )
-    for reason in Refused:
-        refused.add_metric([reason.value], snapshot.turned_away.get(reason, 0))
-    yield refused
-    if snapshot.certificate_expires_s is not None:
-        yield GaugeMetricFamily(
-            "gpud_http_certificate_expiry_timestamp_seconds",
-            "Unix time at which the certificate of the listener expires.",
-            snapshot.certificate_expires_s,
-        )
+    yield gauge(
+        "gpud_http_certificate_expiry_timestamp_seconds",
+        "Unix time at which the certificate of the listener expires.",
+        snapshot.certificate_expires_s,
+    )
 
 
 def own(snapshot: Snapshot) -> Iterator[Metric]:
-    """Yield the troubles of the clocks and gpud's own cost."""
+    """Yield pauses and jumps of the clocks, and gpud's own cost."""
     yield CounterMetricFamily(
         "gpud_vm_paused_seconds", "Time the machine did not run, as clocks tell.", snapshot.paused_s
     )

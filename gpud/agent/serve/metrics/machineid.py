@@ -14,7 +14,7 @@ from pathlib import Path
 import structlog
 
 from gpud.agent import plainfile
-from gpud.agent.serve.metrics.labels import clean
+from gpud.agent.serve.metrics.families import clean
 
 NAME = "machine-id"
 ID = re.compile(r"[0-9a-f]{32}")

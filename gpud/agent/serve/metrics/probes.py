@@ -1,18 +1,13 @@
-"""What the probes brought, how often they ran, and why they did not."""
+"""The figures of the probes, how often they ran, and why they did not."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from itertools import accumulate
+from typing import TYPE_CHECKING, Final
 
-from prometheus_client.core import (
-    CounterMetricFamily,
-    GaugeMetricFamily,
-    HistogramMetricFamily,
-    InfoMetricFamily,
-)
+from prometheus_client.core import HistogramMetricFamily
 
-from gpud.agent.serve.metrics import latency
-from gpud.agent.serve.metrics.labels import gpu_of
+from gpud.agent.serve.metrics.families import counters, gauges, gpu_of, infos
 from gpud.agent.state.snapshot import fresh
 from gpud.core import containers
 from gpud.core.sample import Pace, Unit
@@ -28,7 +23,7 @@ if TYPE_CHECKING:
     from gpud.core.sample import ProbeSpec
     from gpud.core.settings import Settings
 
-MEDIANS = {
+MEDIANS: Final = {
     Unit.SECONDS: (
         "gpud_probe_latency_median_seconds",
         "Median of the last verified run, the empty call subtracted.",
@@ -42,69 +37,31 @@ MEDIANS = {
         "Median arithmetic rate of the last verified run.",
     ),
 }
+PEAKS: Final = ("low", "high")
+OF_A_RUN: Final = ("gpu", "probe")
+OF_A_FIGURE: Final = ("gpu", "probe", "mode")
 
 
 def fresh_enough(
     snapshot: Snapshot, settings: Settings, now: Instant
 ) -> dict[ProbeKey, ProbeState]:
-    """Give the probes whose last run may still be spoken of."""
+    """Return the probes whose last run is recent enough to be published."""
     specs = {spec.name: spec for spec in snapshot.specs}
     return {
         key: state
         for key, state in snapshot.probes.items()
-        if _is_fresh(state, _interval_s(key.probe, specs, settings), now)
+        if state.finished_mono_s is not None
+        and fresh(now.mono_s - state.finished_mono_s, _interval_s(key.probe, specs, settings))
     }
 
 
 def families(snapshot: Snapshot, current: Mapping[ProbeKey, ProbeState]) -> Iterator[Metric]:
-    """Yield the figures of runs that are fresh enough, the ``current`` ones, and the counters."""
-    for unit, (name, text) in MEDIANS.items():
-        family = GaugeMetricFamily(name, text, labels=["gpu", "probe", "mode"])
-        for key, state in current.items():
-            for sample in state.samples:
-                if sample.unit is unit:
-                    family.add_metric([gpu_of(key), key.probe, sample.mode], sample.median)
-        yield family
-    yield _methods(current)
-    yield _crossovers(current)
-    yield from latency.families(current)
-    yield _latencies(snapshot)
-    yield from _probe_counters(snapshot)
-    finished = GaugeMetricFamily(
-        "gpud_probe_last_success_timestamp_seconds",
-        "Unix time of the last run whose results were right.",
-        labels=["gpu", "probe"],
-    )
-    took = GaugeMetricFamily(
-        "gpud_probe_duration_seconds",
-        "Wall time of the last run, inside the child.",
-        labels=["gpu", "probe"],
-    )
-    flags = GaugeMetricFamily(
-        "gpud_probe_flag",
-        "1 for what makes the last run no usual one.",
-        labels=["gpu", "probe", "flag"],
-    )
-    powered = GaugeMetricFamily(
-        "gpud_probe_on_battery",
-        "1 when the last run was on battery, 0 when it was on mains.",
-        labels=["gpu", "probe"],
-    )
-    for key, state in snapshot.probes.items():
-        if state.last_success_s is not None:
-            finished.add_metric([gpu_of(key), key.probe], state.last_success_s)
-        if state.duration_s is not None and key in current:
-            took.add_metric([gpu_of(key), key.probe], state.duration_s)
-        for flag in state.flags if key in current else ():
-            flags.add_metric([gpu_of(key), key.probe, flag], 1)
-        if key in current and (on_mains := _on_mains(state)) is not None:
-            powered.add_metric([gpu_of(key), key.probe], not on_mains)
-    yield from (finished, took, flags, powered, _put_off(snapshot))
-
-
-def _on_mains(state: ProbeState) -> bool | None:
-    told = None if state.report is None else state.report.conditions.get("after.ac")
-    return told if isinstance(told, bool) else None
+    """Yield the figures of the ``current`` runs, then counters and times of all."""
+    yield from _figures(current)
+    yield from _latencies(current)
+    yield _histogram(snapshot)
+    yield from _counters(snapshot)
+    yield from _last_runs(snapshot, current)
 
 
 def _interval_s(probe: str, specs: Mapping[str, ProbeSpec], settings: Settings) -> float:
@@ -116,38 +73,87 @@ def _interval_s(probe: str, specs: Mapping[str, ProbeSpec], settings: Settings) 
     return schedule.small_interval_s * spec.every
 
 
-def _is_fresh(state: ProbeState, interval_s: float, now: Instant) -> bool:
-    if state.finished_mono_s is None:
-        return False
-    return fresh(now.mono_s - state.finished_mono_s, interval_s)
-
-
-def _methods(current: Mapping[ProbeKey, ProbeState]) -> Metric:
-    family = InfoMetricFamily(
+def _figures(current: Mapping[ProbeKey, ProbeState]) -> Iterator[Metric]:
+    samples = [(key, sample) for key, state in current.items() for sample in state.samples]
+    for unit, (name, text) in MEDIANS.items():
+        yield gauges(
+            name,
+            text,
+            OF_A_FIGURE,
+            (
+                ([gpu_of(key), key.probe, sample.mode], sample.median)
+                for key, sample in samples
+                if sample.unit is unit
+            ),
+        )
+    yield infos(
         "gpud_probe",
         "Version of the method of the last verified run; figures of two never compare.",
-        labels=["gpu", "probe"],
+        OF_A_RUN,
+        (
+            ([gpu_of(key), key.probe], {"version": str(state.report.version)})
+            for key, state in current.items()
+            if state.report is not None and state.samples
+        ),
     )
-    for key, state in current.items():
-        if state.report is not None and state.samples:
-            family.add_metric([gpu_of(key), key.probe], {"version": str(state.report.version)})
-    return family
-
-
-def _crossovers(current: Mapping[ProbeKey, ProbeState]) -> Metric:
-    family = GaugeMetricFamily(
+    yield gauges(
         "gpud_crossover_elements",
         "Smallest matrix whose product the GPU, copies included, brings sooner than the CPU.",
-        labels=["gpu"],
+        ("gpu",),
+        (([gpu_of(key)], one.median) for key, one in samples if one.unit is Unit.ELEMENTS),
     )
-    for key, state in current.items():
-        for sample in state.samples:
-            if sample.unit is Unit.ELEMENTS:
-                family.add_metric([gpu_of(key)], sample.median)
-    return family
 
 
-def _latencies(snapshot: Snapshot) -> Metric:
+def _latencies(current: Mapping[ProbeKey, ProbeState]) -> Iterator[Metric]:
+    """Yield what a median omits: two peaks, the tail, what the way to the GPU and back costs."""
+    samples = [
+        ([gpu_of(key), key.probe, sample.mode], sample)
+        for key, state in current.items()
+        for sample in state.samples
+    ]
+    yield gauges(
+        "gpud_submit_roundtrip_to_pipelined_ratio",
+        "A launch that is waited for over one in a row of 200, medians of the same run.",
+        ("gpu",),
+        (
+            ([gpu_of(key)], _roundtrip_to_pipelined(state))
+            for key, state in current.items()
+            if key.probe == "launch"
+        ),
+    )
+    peaks = [
+        ([*labels, name], peak)
+        for labels, sample in samples
+        if len(sample.peaks) == len(PEAKS)
+        for name, peak in zip(PEAKS, sample.peaks, strict=True)
+    ]
+    yield gauges(
+        "gpud_probe_latency_peak_seconds",
+        "Median of either hump of the last run, where it has two.",
+        (*OF_A_FIGURE, "peak"),
+        ((labels, peak.value) for labels, peak in peaks),
+    )
+    yield gauges(
+        "gpud_probe_latency_peak_share_ratio",
+        "Share of the last run's calls in either hump.",
+        (*OF_A_FIGURE, "peak"),
+        ((labels, peak.share) for labels, peak in peaks),
+    )
+    yield gauges(
+        "gpud_probe_latency_p99_net_seconds",
+        "99th percentile of the last run's short launches, less the null calls' excess.",
+        OF_A_FIGURE,
+        ((labels, sample.p99_net) for labels, sample in samples),
+    )
+
+
+def _roundtrip_to_pipelined(state: ProbeState) -> float | None:
+    medians = {sample.mode: sample.median for sample in state.samples}
+    roundtrip, pipelined = medians.get("roundtrip"), medians.get("pipelined")
+    return roundtrip / pipelined if roundtrip is not None and pipelined else None
+
+
+def _histogram(snapshot: Snapshot) -> Metric:
     family = HistogramMetricFamily(
         "gpud_submit_latency_seconds",
         "Every launch timed since the agent started, the empty call subtracted.",
@@ -155,46 +161,64 @@ def _latencies(snapshot: Snapshot) -> Metric:
     )
     bounds = [*(f"{bound:g}" for bound in LATENCY_BOUNDS_S), "+Inf"]
     for (gpu, mode), buckets in snapshot.latencies.items():
-        cumulative, seen = [], 0
-        for bound, count in zip(bounds, buckets.counts, strict=True):
-            seen += count
-            cumulative.append((bound, float(seen)))
-        family.add_metric([str(gpu), mode], cumulative, buckets.total)
+        cumulative = map(float, accumulate(buckets.counts))
+        family.add_metric(
+            [str(gpu), mode], list(zip(bounds, cumulative, strict=True)), buckets.total
+        )
     return family
 
 
-def _probe_counters(snapshot: Snapshot) -> Iterator[Metric]:
-    runs = CounterMetricFamily("gpud_probe_runs", "Runs that ended, good or bad.", labels=["probe"])
-    for probe, count in snapshot.runs.items():
-        runs.add_metric([probe], count)
-    failures = CounterMetricFamily(
-        "gpud_probe_failures", "Runs that brought no number.", labels=["probe", "reason"]
+def _counters(snapshot: Snapshot) -> Iterator[Metric]:
+    yield counters(
+        "gpud_probe_runs",
+        "Runs that ended, good or bad.",
+        ("probe",),
+        (([probe], count) for probe, count in snapshot.runs.items()),
     )
-    for (probe, why), count in snapshot.failures.items():
-        failures.add_metric([probe, why], count)
-    skips = CounterMetricFamily(
-        "gpud_probe_skips", "Due runs that were not started.", labels=["probe", "reason"]
-    )
-    for (probe, reason), count in snapshot.skips.items():
-        skips.add_metric([probe, reason], count)
-    flagged = CounterMetricFamily(
-        "gpud_probe_flagged_runs", "Runs that are no usual ones, and why.", labels=["probe", "flag"]
-    )
-    for (probe, flag), count in snapshot.flagged.items():
-        flagged.add_metric([probe, flag], count)
-    yield from (runs, failures, skips, flagged)
+    for name, text, label, counts in (
+        ("failures", "Runs that brought no number.", "reason", snapshot.failures),
+        ("skips", "Due runs that were not started.", "reason", snapshot.skips),
+        ("flagged_runs", "Runs that are no usual ones, and why.", "flag", snapshot.flagged),
+    ):
+        yield counters(f"gpud_probe_{name}", text, ("probe", label), counts.items())
 
 
-def _put_off(snapshot: Snapshot) -> Metric:
-    family = GaugeMetricFamily(
+def _last_runs(snapshot: Snapshot, current: Mapping[ProbeKey, ProbeState]) -> Iterator[Metric]:
+    fresh_runs = [([gpu_of(key), key.probe], state) for key, state in current.items()]
+    yield gauges(
+        "gpud_probe_last_success_timestamp_seconds",
+        "Unix time of the last run whose results were right.",
+        OF_A_RUN,
+        (([gpu_of(k), k.probe], state.last_success_s) for k, state in snapshot.probes.items()),
+    )
+    yield gauges(
+        "gpud_probe_duration_seconds",
+        "Wall time of the last run, inside the child.",
+        OF_A_RUN,
+        ((labels, state.duration_s) for labels, state in fresh_runs),
+    )
+    yield gauges(
+        "gpud_probe_flag",
+        "1 for what makes the last run no usual one.",
+        (*OF_A_RUN, "flag"),
+        (([*labels, flag], 1) for labels, state in fresh_runs for flag in state.flags),
+    )
+    yield gauges(
+        "gpud_probe_on_battery",
+        "1 when the last run was on battery, 0 when it was on mains.",
+        OF_A_RUN,
+        ((labels, _on_battery(state)) for labels, state in fresh_runs),
+    )
+    skipped = {key: 0 for key in snapshot.probes if key.probe != containers.PROBE}
+    skipped |= {key: put_off.count for key, put_off in snapshot.put_off.items()}
+    yield gauges(
         "gpud_probe_skipped_in_a_row",
         "Due runs that were not started since the last one that was.",
-        labels=["gpu", "probe"],
+        OF_A_RUN,
+        (([gpu_of(key), key.probe], count) for key, count in skipped.items()),
     )
-    known = {key: 0 for key in snapshot.probes if key.probe != containers.PROBE}
-    for key, count in {
-        **known,
-        **{key: put_off.count for key, put_off in snapshot.put_off.items()},
-    }.items():
-        family.add_metric([gpu_of(key), key.probe], count)
-    return family
+
+
+def _on_battery(state: ProbeState) -> bool | None:
+    on_mains = None if state.report is None else state.report.conditions.get("after.ac")
+    return not on_mains if isinstance(on_mains, bool) else None

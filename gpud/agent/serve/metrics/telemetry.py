@@ -1,12 +1,12 @@
-"""How telemetry itself is doing: which source gives what, what nobody gives, and why not."""
+"""The state of telemetry itself: which source gives what, which field has no value, and why."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, InfoMetricFamily
+from prometheus_client.core import CounterMetricFamily
 
-from gpud.agent.serve.metrics.labels import clean
+from gpud.agent.serve.metrics.families import clean, counters, gauge, gauges, infos
 from gpud.core import telemetry
 from gpud.core.fields import FIELDS
 from gpud.core.sample import Absent
@@ -21,113 +21,91 @@ if TYPE_CHECKING:
     from gpud.core.sample import Reading
     from gpud.core.settings import Settings
 
-PROGRAMS = ("nvidia_smi", "nvidia_smi_exe")
+PROGRAMS: Final = ("nvidia_smi", "nvidia_smi_exe")
 """Sources that start a program, and are limited in it: that they started none is worth a line."""
 
 
 def families(
     snapshot: Snapshot, readings: Iterable[Reading], settings: Settings, now: Instant
 ) -> Iterator[Metric]:
-    """Yield what is known of the sources, then of the fields. ``readings``: those that hold now."""
-    yield from _best(snapshot, settings)
-    yield from _sources(snapshot, now)
-    starts = CounterMetricFamily(
-        "gpud_telemetry_program_starts",
-        "Times that a source started a program of the driver's.",
-        labels=["source"],
-    )
-    for source in PROGRAMS:
-        if source not in settings.telemetry.disabled:
-            starts.add_metric([source], snapshot.telemetry.starts.get(source, 0))
-    yield starts
-    yield from _fields(readings)
-
-
-def _best(snapshot: Snapshot, settings: Settings) -> Iterator[Metric]:
-    """Yield what is told of one source without naming it: the best that is not switched off."""
-    said = snapshot.telemetry
-    usable = [name for name in telemetry.LEVELS[1:] if name not in settings.telemetry.disabled]
+    """Yield the state of the sources, then of the fields. ``readings``: those that hold now."""
+    disabled, state = settings.telemetry.disabled, snapshot.telemetry
+    usable = [name for name in telemetry.LEVELS[1:] if name not in disabled]
     best = usable[-1] if usable else telemetry.LEVELS[0]
-    last = GaugeMetricFamily(
+    yield gauge(
         "gpud_telemetry_last_success_timestamp_seconds",
         "Unix time of the last collection in which the best source brought readings.",
-        labels=[],
+        state.last_success_s.get(best),
     )
-    if best in said.last_success_s:
-        last.add_metric([], said.last_success_s[best])
-    yield last
     yield CounterMetricFamily(
         "gpud_telemetry_failures",
         "Collections in which the best source brought nothing.",
-        sum(count for (source, _), count in said.failures.items() if source == best),
+        sum(count for (source, _), count in state.failures.items() if source == best),
     )
+    yield from _sources(snapshot, now)
+    yield counters(
+        "gpud_telemetry_program_starts",
+        "Times that a source started a program of the driver's.",
+        ("source",),
+        (([name], state.starts.get(name, 0)) for name in PROGRAMS if name not in disabled),
+    )
+    yield from _fields(readings)
 
 
 def _sources(snapshot: Snapshot, now: Instant) -> Iterator[Metric]:
-    said = snapshot.telemetry
-    level = GaugeMetricFamily(
+    state = snapshot.telemetry
+    levels = ", ".join(f"{rank} {name}" for rank, name in enumerate(telemetry.LEVELS))
+    yield gauge(
         "gpud_telemetry_level",
-        "The best source that sees a GPU now: "
-        + ", ".join(f"{rank} {name}" for rank, name in enumerate(telemetry.LEVELS))
-        + ".",
-        labels=[],
+        f"The best source that sees a GPU now: {levels}.",
+        telemetry.level(state, now.mono_s) if state.answers else None,
     )
-    if said.answers:
-        level.add_metric([], telemetry.level(said, now.mono_s))
-    up = GaugeMetricFamily(
+    answers = sorted(state.answers.items())
+    yield gauges(
         "gpud_telemetry_source_up",
         "1 while the last answer of a source is neither a failure nor too old.",
-        labels=["source"],
+        ("source",),
+        (([source], answer.holds(now.mono_s)) for source, answer in answers),
     )
-    took = GaugeMetricFamily(
+    yield gauges(
         "gpud_telemetry_source_duration_seconds",
         "How long the last answer of a source took.",
-        labels=["source"],
+        ("source",),
+        (([source], answer.duration_s) for source, answer in answers),
     )
-    for source, answer in sorted(said.answers.items()):
-        up.add_metric([source], float(answer.holds(now.mono_s)))
-        if answer.duration_s is not None:
-            took.add_metric([source], answer.duration_s)
-    last = GaugeMetricFamily(
+    yield gauges(
         "gpud_telemetry_source_last_success_timestamp_seconds",
         "Unix time of the last answer of a source that brought readings.",
-        labels=["source"],
+        ("source",),
+        (([source], at_s) for source, at_s in sorted(state.last_success_s.items())),
     )
-    for source, taken_s in sorted(said.last_success_s.items()):
-        last.add_metric([source], taken_s)
-    failures = CounterMetricFamily(
+    yield counters(
         "gpud_telemetry_source_failures",
         "Times that a source was asked and brought nothing.",
-        labels=["source", "reason"],
+        ("source", "reason"),
+        (([name, clean(reason)], n) for (name, reason), n in sorted(state.failures.items())),
     )
-    for (source, reason), count in sorted(said.failures.items()):
-        failures.add_metric([source, clean(reason)], count)
-    yield from (level, up, took, last, failures)
 
 
 def _fields(readings: Iterable[Reading]) -> Iterator[Metric]:
-    given = dict[tuple[str, str], None]()
-    missing = dict[tuple[str, str, str], None]()
+    given, missing = set[tuple[str, str]](), set[tuple[str, str, str]]()
     for reading in readings:
         if reading.field not in FIELDS:
             continue
         if isinstance(reading.value, Absent):
             gpu = "" if reading.gpu is None else str(reading.gpu)
-            missing[gpu, reading.field, reading.value.value] = None
+            missing.add((gpu, reading.field, reading.value.value))
         else:
-            given[reading.field, reading.source] = None
-    sources = InfoMetricFamily(
+            given.add((reading.field, reading.source))
+    yield infos(
         "gpud_telemetry_source",
         "Where each telemetry field comes from.",
-        labels=["field", "source"],
+        ("field", "source"),
+        ((labels, {}) for labels in sorted(given)),
     )
-    for pair in sorted(given):
-        sources.add_metric(pair, {})
-    absent = InfoMetricFamily(
+    yield infos(
         "gpud_telemetry_absent",
         "Why a telemetry field has no value.",
-        labels=["gpu", "field", "reason"],
+        ("gpu", "field", "reason"),
+        ((labels, {}) for labels in sorted(missing)),
     )
-    for three in sorted(missing):
-        absent.add_metric(three, {})
-    yield from (sources, absent)
