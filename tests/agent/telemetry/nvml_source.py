@@ -49,6 +49,19 @@ class Story:
     clock: Clock
     spawned: list[int] = field(default_factory=list)
 
+    @property
+    def pid(self) -> int | None:
+        """The helper's, while there is one."""
+        return self.source._helper.pid
+
+    async def late_answer(self) -> None:
+        """Wait until the helper has given the answer that it owes."""
+        for _ in range(6000):
+            if self.source._helper.late_answer() is not None:
+                return
+            await asyncio.sleep(0.01)
+        raise AssertionError("no answer within a minute")
+
     async def collect(self) -> Answer:
         answer = await self.source.collect(EVERYTHING)
         assert answer is not None

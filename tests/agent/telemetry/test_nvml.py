@@ -134,17 +134,17 @@ def test_on_battery_nvml_is_asked_seldom_and_let_go_so_that_the_gpu_may_sleep(
         async with telling(library, on_battery=lambda: not plugged) as told:
             first = await told.collect()
             assert first.reason is None
-            assert told.source._helper.process is None, "nothing holds the GPU between two answers"
+            assert told.pid is None, "nothing holds the GPU between two answers"
             told.clock.ahead_s += 290
             assert await told.source.collect(EVERYTHING) is None
             assert first.holds(told.clock.now().mono_s), "and its answer is shown meanwhile"
             told.clock.ahead_s += 10
             assert (await told.collect()).reason is None
             assert (await told.source.look()) != ()
-            assert told.source._helper.process is None
+            assert told.pid is None
             plugged = True
             assert (await told.collect()).reason is None, "not a moment longer than on battery"
-            assert told.source._helper.process is not None
+            assert told.pid is not None
 
     asyncio.run(story())
 
@@ -160,9 +160,8 @@ def test_the_helper_stays_between_collections_and_ends_with_its_input(tmp_path: 
             for _ in range(3):
                 await told.collect()
             assert len(told.spawned) == 1
-            helper = told.source._helper.process
-            assert helper is not None
-            return helper.pid
+            assert told.pid is not None
+            return told.pid
 
     with pytest.raises(ProcessLookupError):
         os.kill(asyncio.run(story()), 0)

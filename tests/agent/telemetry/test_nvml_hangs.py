@@ -37,7 +37,7 @@ def test_a_hang_ends_at_the_deadline_and_its_helper_is_replaced_after_a_rest(
             told.clock.ahead_s += nvml.HANG_REST_S - 2
             assert (await told.collect()).reason == "hung"
             assert len(told.spawned) == 1
-            hung = told.source._helper.process
+            hung = told.pid
             assert hung is not None
             rewrite_script(library, "")
             told.clock.ahead_s += 2
@@ -45,7 +45,7 @@ def test_a_hang_ends_at_the_deadline_and_its_helper_is_replaced_after_a_rest(
             assert (await told.fields())["power_watts"] == 23.5
             assert len(told.spawned) == 2
             with pytest.raises(ProcessLookupError):
-                os.kill(hung.pid, 0)
+                os.kill(hung, 0)
 
     asyncio.run(story())
 
@@ -67,13 +67,12 @@ def test_a_driver_that_was_only_busy_is_heard_again_at_once_and_nothing_was_kill
         async with telling(library, deadline_s=1.0) as told:
             assert (await told.collect()).reason == "hung"
             assert (await told.collect()).reason == "hung"
-            helper = told.source._helper.process
-            assert helper is not None
+            helper = told.pid
             stalled.answer()
-            await asyncio.to_thread(until, helper.caught_up, "the late answer")
+            await told.late_answer()
             told.patient()
             assert (await told.fields())["power_watts"] == 23.5
-            assert told.source._helper.process is helper
+            assert told.pid == helper
             assert len(told.spawned) == 1
 
     asyncio.run(story())
@@ -88,13 +87,11 @@ def test_a_helper_whose_late_answer_was_its_last_is_begun_anew(
     async def story() -> None:
         async with telling(library, deadline_s=1.0, command=command) as told:
             assert (await told.collect()).reason == "hung"
-            helper = told.source._helper.process
-            assert helper is not None
             stalled.answer()
-            await asyncio.to_thread(until, helper.caught_up, "the late answer")
+            await told.late_answer()
             told.patient()
             assert (await told.fields())["power_watts"] == 23.5
-            assert helper._process.returncode == 0
+            assert told.pid is None
             assert len(told.spawned) == 2
 
     asyncio.run(story())
@@ -131,9 +128,7 @@ def test_where_only_the_start_of_nvml_takes_too_long_the_helper_is_kept(tmp_path
     async def story() -> None:
         async with telling(library, deadline_s=1.0) as told:
             assert (await told.collect()).reason == "hung"
-            helper = told.source._helper.process
-            assert helper is not None
-            await asyncio.to_thread(until, helper.caught_up, "the late answer")
+            await told.late_answer()
             told.patient()
             assert (await told.fields())["power_watts"] == 23.5
             assert len(told.spawned) == 1
@@ -155,7 +150,7 @@ def test_while_a_helper_that_was_killed_stays_no_other_is_started(
                 assert answer.reason == "stuck"
                 assert "state D" in str(answer.detail)
             assert len(told.spawned) == 1
-            stays = told.source._helper.staying()
+            stays = told.source._helper.stuck()
             assert stays is not None
             stalled.answer()
             await asyncio.to_thread(until, lambda: processes.ref(stays.pid) is None, "its end")
@@ -225,9 +220,8 @@ def test_a_close_in_the_middle_of_a_collection_ends_the_helper(tmp_path: Path) -
         async with telling(library) as told:
             with pytest.raises(TelemetryError):
                 await told.source.look(patience_s=0.5)
-            helper = told.source._helper.process
-            assert helper is not None
-            return helper.pid
+            assert told.pid is not None
+            return told.pid
 
     with pytest.raises(ProcessLookupError):
         os.kill(asyncio.run(story()), 0)

@@ -11,7 +11,7 @@ import msgspec
 from gpud.agent import processes
 from gpud.agent.measure import condition_rules as conditions
 from gpud.agent.state.snapshot import holds_s
-from gpud.agent.telemetry.conversation import GONE_S, Helper
+from gpud.agent.telemetry.helper import Helper
 from gpud.core import advice, wire
 from gpud.core.advice import Situation
 from gpud.core.errors import TelemetryError, WireError
@@ -21,7 +21,6 @@ from gpud.core.telemetry import LEVELS, impossible
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from gpud.agent.telemetry.conversation import Conversation
     from gpud.agent.telemetry.source import Context
     from gpud.core.sample import Reading
     from gpud.core.settings import Settings
@@ -58,6 +57,11 @@ class HelperAnswer(msgspec.Struct, frozen=True):
     detail: str = ""
     fix: str | None = None
 
+    @property
+    def is_last(self) -> bool:
+        """Whether the helper ends with this answer."""
+        return self.last or self.readings is None
+
 
 def _decoded(line: bytes) -> HelperAnswer:
     """Decode an answer. ``Errors: WireError`` where it is none, or has what NVML cannot give."""
@@ -93,11 +97,7 @@ def rest_s(reason: str, failures: int) -> float:
 
 
 class Nvml:
-    """One helper at a time, started when asked and kept.
-
-    One that hangs is left alone for a while and then killed once; while it does not go, no other is
-    started.
-    """
+    """NVML as a telemetry source. Its helper is started when it is needed, and kept."""
 
     def __init__(
         self,
@@ -115,29 +115,29 @@ class Nvml:
         self._candidates = candidates(settings)
         self._deadline_s = deadline_s
         self._holds_s = holds_s(settings.schedule.telemetry_interval_s)
-        self._answered_s: float | None = None  # when it last gave readings
-        self._sought: frozenset[str] = frozenset()  # GPUs that a new helper did not list either
+        self._success_mono_s: float | None = None  # of the last collection, if it succeeded
+        self._missing: frozenset[str] = frozenset()  # GPUs that a new helper did not list either
         self._helper = Helper()
         self._retry_at_s = 0.0
         self._failures = 0  # in a row
-        self._failure: TelemetryError | None = None  # given until its rest is over
+        self._failure: TelemetryError | None = None  # raised until its rest is over
         self._asking: asyncio.Task[tuple[Reading, ...]] | None = None
-        self._overdue = False  # somebody gave up waiting for it
+        self._overdue = False  # a caller gave up waiting for the task
         self._xids: dict[str, tuple[str, float]] = {}  # by UUID, for the next helper
 
-    async def collect(self, wanted: frozenset[str]) -> Answer | None:  # noqa: ARG002  # it gives all
+    async def collect(self, fields: frozenset[str]) -> Answer | None:  # noqa: ARG002  # it gives all
         """Return every field of every GPU, each with a value or a reason, or why there is none.
 
         None on battery, while the last answer is not old.
         """
         begun, on_battery = self._context.now(), self._context.on_battery()
-        last_s, self._answered_s = self._answered_s, None
+        last_s = self._success_mono_s
         if on_battery and last_s is not None and begun.mono_s - last_s < ON_BATTERY_S:
-            self._answered_s = last_s
             return None
+        self._success_mono_s = None
         try:
-            result: tuple[Reading, ...] | TelemetryError = await self._answered(ALL)
-            self._answered_s = begun.mono_s
+            result: tuple[Reading, ...] | TelemetryError = await self._ask_next(ALL)
+            self._success_mono_s = begun.mono_s
         except TelemetryError as error:
             result = error
         holds_s = max(self._holds_s, ON_BATTERY_S + SLACK_S if on_battery else 0.0)
@@ -146,58 +146,59 @@ class Nvml:
     async def look(self, patience_s: float | None = None) -> tuple[Reading, ...]:
         """Return what conditions are made of, of every GPU, as it is from now on.
 
-        Errors: ``TelemetryError`` with the reason for the whole collection; never waits longer
-        than the deadline, and not beyond ``patience_s``: then the reason is ``slow``, the
-        collection goes on, and until it has ended nobody with a patience waits for it again.
+        Errors: ``TelemetryError`` with the reason for the whole collection. Waits no longer than
+        the deadline and ``patience_s``; beyond that the reason is ``slow``, the collection goes on,
+        and until it has ended every other caller with a patience gets ``slow`` at once.
         """
-        return await self._answered(OF_A_LOOK, patience_s)
+        return await self._ask_next(OF_A_LOOK, patience_s)
 
     async def close(self) -> None:
-        """End the helper; its input closes, and if that is not enough it is killed once."""
+        """End the helper."""
         if self._asking is not None:
             self._asking.cancel()
             await asyncio.wait([self._asking])
         await self._helper.end()
 
-    async def _answered(
+    async def _ask_next(
         self, question: bytes, patience_s: float | None = None
     ) -> tuple[Reading, ...]:
-        if patience_s is not None and self._asking is not None and self._overdue:
-            raise _slow(patience_s)
+        """Ask after whatever is asked now: its values may be older than this call."""
+        slow = TelemetryError(f"NVML has not answered within {patience_s} s yet", reason="slow")
+        if patience_s is not None and self._overdue:
+            raise slow
         try:
             async with asyncio.timeout(patience_s):
-                while self._asking is not None:  # it began before now: its values may be older
+                while self._asking is not None:
                     await asyncio.wait([self._asking])
-                self._asking = asyncio.create_task(self._collected(question))
+                self._asking = asyncio.create_task(self._readings(question))
                 self._asking.add_done_callback(self._done)
                 return await asyncio.shield(self._asking)
         except TimeoutError:
-            assert patience_s is not None  # noqa: S101  # without one there is no timeout
             self._overdue = True
-            raise _slow(patience_s) from None
+            raise slow from None
 
     def _done(self, task: asyncio.Task[tuple[Reading, ...]]) -> None:
         self._asking, self._overdue = None, False
         if not task.cancelled():
-            task.exception()  # retrieved: nobody may be waiting any more
+            task.exception()  # retrieved: there may be no caller any more
 
-    async def _collected(self, question: bytes) -> tuple[Reading, ...]:
-        if self._failure is not None and not await self._rested():
+    async def _readings(self, question: bytes) -> tuple[Reading, ...]:
+        if self._failure is not None and not await self._rest_is_over():
             raise self._failure
-        answer = await self._asked(question)
+        answer = await self._ask(question)
         if answer.reason == REPLACED:  # a new helper has the new library
             await self._helper.end()
-            answer = await self._asked(question)
-        if answer.readings is None or answer.last:
+            answer = await self._ask(question)
+        if answer.is_last:
             await self._helper.end()
         if answer.readings is None:
             raise self._failed(answer.detail, answer.reason, answer.fix)
         self._failure, self._failures = None, 0
         readings = tuple(read.reading() for read in answer.readings)
         self._keep_xids(readings)
-        await self._end_without_new_gpus(readings)
-        if self._context.on_battery():
-            await self._helper.end()  # an open NVML keeps the GPU of a laptop awake
+        if self._is_gpu_new(readings) or self._context.on_battery():
+            # A new helper lists the GPU; and an open NVML keeps the GPU of a laptop awake.
+            await self._helper.end()
         return readings
 
     def _keep_xids(self, readings: Sequence[Reading]) -> None:
@@ -209,70 +210,65 @@ class Nvml:
                 self._xids[str(uuid)] = (xids, last)
         self._xids = dict(list(self._xids.items())[-MOST_KNOWN:])
 
-    async def _end_without_new_gpus(self, readings: Sequence[Reading]) -> None:
-        """End the helper, once, where CUDA lists a GPU that was not there when NVML was opened."""
+    def _is_gpu_new(self, readings: Sequence[Reading]) -> bool:
+        """Return, once, whether CUDA lists a GPU that was not there when NVML was opened."""
         inventory = self._context.read().inventory
         devices = () if inventory is None else inventory.devices
         listed = frozenset(device.uuid for device in devices if device.mig is None)
-        missing = listed - {read.value for read in readings if read.field == "uuid"}
-        if missing - self._sought:
-            await self._helper.end()
-        self._sought = missing
+        before = self._missing
+        self._missing = listed - {read.value for read in readings if read.field == "uuid"}
+        return not self._missing <= before
 
-    async def _rested(self) -> bool:
-        """Return whether a rest is over: by its time, or because a late answer came."""
-        process = self._helper.process
-        if process is not None and process.caught_up():
-            if _is_last(process.late):
+    async def _rest_is_over(self) -> bool:
+        """Return whether NVML may be asked again: after a while, or because a late answer came."""
+        if (line := self._helper.late_answer()) is not None:
+            if _is_last(line):
                 await self._helper.end()
             return True
         if self._context.now().mono_s < self._retry_at_s:
             return False
-        await self._helper.kill()
+        await self._helper.end()
         return True
 
-    async def _asked(self, question: bytes) -> HelperAnswer:
+    async def _ask(self, question: bytes) -> HelperAnswer:
         """Put one question to the helper, which is started where there is none."""
-        process = self._helper.process or self._started()
+        if self._helper.pid is None:
+            await self._start()
         silent = advice.words(Situation.TELEMETRY_SILENT, self._platform)
         try:
-            line = await process.ask(question, deadline_s=self._deadline_s)
+            line = await self._helper.ask(question, deadline_s=self._deadline_s)
         except TimeoutError:
             words = f"NVML did not answer within {self._deadline_s:g} s"
             raise self._failed(words, "hung", silent) from None
         if not line:
-            code = await process.ended(GONE_S)
-            await self._helper.kill()
-            raise self._failed(f"NVML ended its process ({_end(code)})", "crashed", silent)
+            code = await self._helper.end()
+            end = processes.signal_name(-code) if code is not None and code < 0 else f"code {code}"
+            raise self._failed(f"NVML ended its process ({end})", "crashed", silent)
         try:
             return _decoded(line)
         except WireError as error:
-            await self._helper.kill()
+            await self._helper.end()
             raise self._failed(f"the telemetry helper: {error}", "bad_output", None) from error
 
-    def _started(self) -> Conversation:
-        if (process := self._helper.staying()) is not None:
+    async def _start(self) -> None:
+        if (process := self._helper.stuck()) is not None:
             state = processes.condition(process)
             words = f"process {process.pid} was killed in a call of NVML and stays ({state})"
             raise self._failed(words, "stuck", advice.words(Situation.HUNG, self._platform))
         self._context.spawned()
         xids = msgspec.json.encode(self._xids).decode()
         try:
-            return self._helper.start((*self._command, f"--xids={xids}", *self._candidates))
+            await self._helper.start((*self._command, f"--xids={xids}", *self._candidates))
         except OSError as error:
             words = f"cannot start the telemetry helper: {error.strerror}"
             raise self._failed(words, "spawn_failed", None) from error
 
     def _failed(self, detail: str, reason: str, fix: str | None) -> TelemetryError:
-        """Return the error; it is given until a rest is over, without starting anything."""
+        """Return the error, which is raised until its rest is over, without starting anything."""
         self._retry_at_s = self._context.now().mono_s + rest_s(reason, self._failures)
         self._failures += 1
         self._failure = TelemetryError(detail, reason=reason, fix=fix)
         return self._failure
-
-
-def _slow(patience_s: float) -> TelemetryError:
-    return TelemetryError(f"NVML has not answered within {patience_s:g} s yet", reason="slow")
 
 
 def _is_last(line: bytes) -> bool:
@@ -281,12 +277,6 @@ def _is_last(line: bytes) -> bool:
     A new one would be as slow again where only the start of NVML takes its time.
     """
     try:
-        answer = msgspec.json.decode(line, type=HelperAnswer)
-    except msgspec.DecodeError:
+        return _decoded(line).is_last
+    except WireError:
         return True
-    return answer.last or answer.readings is None
-
-
-def _end(code: int | None) -> str:
-    """Describe how a process ended: a signal by its name."""
-    return f"code {code}" if code is None or code >= 0 else processes.signal_name(-code)
