@@ -35,7 +35,7 @@ NOW_S = 1_760_000_000.0
 
 @dataclass
 class Decisions:
-    """What people decided: stands for the regression service and for the watcher of changes."""
+    """What people decided: stands for the regression service and for the detection of changes."""
 
     made: list[tuple[str, Choice | str]] = field(default_factory=list)
     uids: list[int] = field(default_factory=list)
@@ -97,7 +97,7 @@ def agent(
         read=lambda: snapshot,
         history=History(state_dir, now=lambda: "stamp"),
         regression=cast("Any", decisions),
-        watcher=cast("Any", decisions),
+        changes=cast("Any", decisions),
         launcher=Launcher(None),
         pipeline=cast("Any", SimpleNamespace(after_rounds=contextlib.nullcontext)),
     )

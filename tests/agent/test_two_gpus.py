@@ -3,24 +3,20 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
 from gpud.agent.history.store import History
-from gpud.agent.measure.condition_rules import Conditions
-from gpud.agent.measure.gatekeeper import Gatekeeper
+from gpud.agent.measure.conditions import Conditions, Observer
 from gpud.agent.measure.launch import Launcher
-from gpud.agent.measure.pipeline import Pipeline
 from gpud.agent.serve.metrics.collector import SnapshotCollector
-from gpud.agent.state.fold import fold
-from gpud.agent.state.snapshot import Snapshot
 from gpud.core.clock import Instant
 from gpud.core.health import Level
 from gpud.core.sample import Pace
 from gpud.core.sections import Cuda, Probes
 from gpud.core.settings import Settings
-from tests.agent.regression.judging import regression
+from tests.agent.measure.rounds import RecordingBoard, pipeline_of
 from tests.child.running import GPU
 from tests.standins.build import build_libcuda, rewrite_script
 
@@ -28,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator
     from pathlib import Path
 
-    from gpud.agent.state.events import Event
+    from gpud.agent.state.snapshot import Snapshot
 
 QUICK, SLOW = GPU, f"{GPU[:-1]}1"
 BOTH = """
@@ -63,8 +59,9 @@ OTHERS = (
 NOW = Instant(1.0, 1.0)
 
 
-async def _nothing_known(_: str | None) -> Conditions:
-    return Conditions()
+class _NothingKnown(Observer):
+    async def look(self, uuid: str | None) -> Conditions:  # noqa: ARG002
+        return Conditions()
 
 
 class Agent:
@@ -72,32 +69,24 @@ class Agent:
 
     def __init__(self, folder: Path) -> None:
         self.library = build_libcuda(folder, BOTH)
-        self.snapshot = Snapshot(version="1", started_s=0.0)
+        self.board = RecordingBoard()
         self.settings = Settings(
-            cuda=Cuda(library=str(self.library)), probes=Probes(disabled=OTHERS)
+            cuda=Cuda(library=str(self.library)),
+            probes=Probes(disabled=OTHERS),
+            home=str(folder),
         )
         self.history = History(folder, now=lambda: "stamp")
-        self.pipeline = Pipeline(
-            settings=self.settings,
-            launcher=Launcher(folder / "gpu.lock"),
-            history=self.history,
-            regression=regression(self.history),
-            gate=Gatekeeper(
-                self.settings.gate,
-                look=_nothing_known,
-                remembered=self.history.undisturbed,
-                now=lambda: NOW,
-                local_min=lambda _: 0,
-                resumed_s=lambda: None,
-            ),
-            publish=self.publish,
-            now=lambda: NOW,
-            boot_id="boot",
-            cache_dir=str(folder),
+        self.pipeline = pipeline_of(
+            self.settings,
+            Launcher(folder / "gpu.lock"),
+            self.history,
+            self.board,
+            _NothingKnown(cast("Any", None), ""),
         )
 
-    def publish(self, event: Event) -> None:
-        self.snapshot = fold(event, self.snapshot)
+    @property
+    def snapshot(self) -> Snapshot:
+        return self.board.read()
 
     def says(self, script: str) -> None:
         rewrite_script(self.library, script)

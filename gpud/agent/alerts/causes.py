@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, Final, TypeAlias
 
-from gpud.agent.measure.condition_rules import NONE, SLOWED
+from gpud.agent.measure.conditions import NONE, SLOWED
 from gpud.agent.regression.causes import (
     BATTERY,
     CLOCKSOURCE,

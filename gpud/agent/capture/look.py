@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gpud import regular_file
-from gpud.agent.measure import power
+from gpud.agent.measure import conditions
 from gpud.core import exposure, wsl
 from gpud.core.advice import CONTAINER_MARKS
 
@@ -65,7 +65,7 @@ def linux(root: Path) -> dict[str, Any]:
     # That they are there says that this is a container; what they hold is not looked at.
     files |= {path: "" for path in CONTAINER_MARKS if _at(root, path).exists()}
     for supply in _names(root, SUPPLIES)[:MOST_KEPT]:
-        for name in power.FILES:
+        for name in conditions.SUPPLY_FILES:
             path = f"{SUPPLIES}/{supply}/{name}"
             if (text := _text(root, path)) is not None:
                 files[path] = text

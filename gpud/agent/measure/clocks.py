@@ -1,14 +1,25 @@
-"""The two clocks, read at one moment."""
+"""The wall and the monotonic clock: read at one moment, and watched for jumps."""
 
 from __future__ import annotations
 
 import time
+from typing import TYPE_CHECKING
 
+import structlog
+
+from gpud.agent.state.events import ClockJumped
+from gpud.core import clock
 from gpud.core.clock import Instant
+
+if TYPE_CHECKING:
+    from gpud.agent.measure.schedule import Schedule
+    from gpud.agent.state.board import Board
 
 TOGETHER_S = 0.001
 ATTEMPTS = 5
 """A scheduler that takes the processor away between two readings would look like a jump."""
+
+log = structlog.get_logger()
 
 
 def now() -> Instant:
@@ -33,3 +44,25 @@ def local_min(wall_s: float) -> int:
     time.tzset()
     local = time.localtime(wall_s)
     return local.tm_hour * 60 + local.tm_min
+
+
+class ClockWatch:
+    """Compares the clocks between two looks: a pause or a corrected wall clock shows as a jump."""
+
+    def __init__(self, board: Board, schedule: Schedule, resume_rest_s: float) -> None:
+        self._board = board
+        self._schedule = schedule
+        self._resume_rest_s = resume_rest_s
+        self._before = now()
+
+    def look(self, at: Instant) -> None:
+        """Publish a jump since the last look; after a pause, jobs are due after a rest."""
+        before, self._before = self._before, at
+        offset_s = clock.jumped(before, at, threshold_s=clock.BETWEEN_TICKS_S)
+        if offset_s is None:
+            return
+        log.warning("clock_jumped", offset_s=round(offset_s, 3))
+        self._board.post(ClockJumped(offset_s, at.wall_s, at.mono_s))
+        if offset_s > 0:
+            rest_s = min(clock.rest_s(offset_s), self._resume_rest_s)
+            self._schedule.after_pause(offset_s, rest_s=rest_s)

@@ -1,27 +1,87 @@
-"""Look at a GPU and at the machine's power right before and right after a run.
+"""The state of a GPU and of the machine's power right before and right after a run.
 
 Source: the telemetry that can be asked at any moment (NVML), and ``sys/class/power_supply`` below
-``sysroot``. A driver that is slow, hangs or is not there costs a look its readings, never the run
-its turn.
+``sysroot``. A driver that is slow, hangs or is absent costs the run its readings, never its turn.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from gpud.agent.measure import condition_rules as conditions
-from gpud.agent.measure import power
 from gpud.core.errors import TelemetryError
+from gpud.core.sample import Absent
 
 if TYPE_CHECKING:
-    from gpud.agent.measure.condition_rules import Conditions
+    from collections.abc import Mapping, Sequence
+
     from gpud.agent.telemetry.source import Looking
+    from gpud.core.sample import Condition, Reading
 
 PATIENCE_S = 1.0
 SUPPLIES = "sys/class/power_supply"
 MOST_SUPPLIES = 64
 LONGEST_FACT = 64
+SUPPLY_FILES = ("type", "scope", "present", "online", "status", "capacity")
+"""What is read of each power supply."""
+
+_STORES = frozenset({"Battery", "UPS"})
+
+NONE = "none"
+"""What ``throttle_reasons`` says when nothing holds the clocks down."""
+
+SLOWED = frozenset(
+    {"power_cap", "thermal", "hw_slowdown", "hw_thermal", "hw_power_brake", "board_limit"}
+)
+"""Throttle reasons that make a GPU slower than it could be; idle and set clocks are not among."""
+
+HOT = frozenset({"thermal", "hw_thermal"})
+
+_READ = (
+    "clock_sm_hertz",
+    "clock_memory_hertz",
+    "pstate",
+    "temperature_celsius",
+    "power_watts",
+    "power_limit_watts",
+    "pcie_generation",
+    "pcie_width",
+    "utilization_gpu_ratio",
+    "memory_used_bytes",
+    "memory_free_bytes",
+)
+ASKED = frozenset({"uuid", "throttle_reasons", *_READ})
+"""The telemetry fields that conditions are made of."""
+
+
+@dataclass(frozen=True, slots=True)
+class Power:
+    """The machine's power. ``None``: nobody says; a desktop usually has no supply to ask."""
+
+    ac: bool | None = None
+    battery_ratio: float | None = None  # of what the batteries hold when full, 1 is full
+
+
+@dataclass(frozen=True, slots=True)
+class Conditions:
+    """One moment. ``None`` is not known; ``unread`` says why nothing of the GPU is."""
+
+    clock_sm_hertz: float | None = None
+    clock_memory_hertz: float | None = None
+    pstate: float | None = None  # 0 is the fastest
+    temperature_celsius: float | None = None
+    power_watts: float | None = None
+    power_limit_watts: float | None = None  # a laptop's mode, or its charger, may change it
+    pcie_generation: float | None = None  # of the link as it is, which sleeps when nothing is sent
+    pcie_width: float | None = None
+    utilization_gpu_ratio: float | None = None
+    memory_used_bytes: float | None = None
+    memory_free_bytes: float | None = None
+    throttle_reasons: frozenset[str] | None = None
+    ac: bool | None = None
+    battery_ratio: float | None = None
+    unread: str | None = None  # a reason of the telemetry's, "hung"
 
 
 class Observer:
@@ -37,19 +97,80 @@ class Observer:
 
         Errors: none; ``unread`` says why nothing of the GPU is known.
         """
-        supplied = power.parsed(supplies(self._supplies))
+        power = parsed(supplies(self._supplies))
         if uuid is None:
-            return conditions.unread(None, supplied)
+            return unread(None, power)
         try:
             readings = await self._gpus.look(self._patience_s)
         except TelemetryError as error:
-            return conditions.unread(error.reason, supplied)
-        return conditions.of(readings, uuid, supplied)
+            return unread(error.reason, power)
+        return of(readings, uuid, power)
+
+
+def of(readings: Sequence[Reading], uuid: str, power: Power) -> Conditions:
+    """Take one GPU's readings out of a collection, by its UUID: indices are not comparable."""
+    index = next((r.gpu for r in readings if _is_uuid(r, uuid)), None)
+    if index is None:
+        return unread("no_such_gpu", power)
+    known = {
+        reading.field: reading.value
+        for reading in readings
+        if reading.gpu == index and not isinstance(reading.value, Absent)
+    }
+    numbers: dict[str, Any] = {
+        name: float(value) for name in _READ if isinstance(value := known.get(name), float | int)
+    }
+    return Conditions(
+        **numbers,
+        throttle_reasons=_words(known.get("throttle_reasons")),
+        ac=power.ac,
+        battery_ratio=power.battery_ratio,
+    )
+
+
+def _is_uuid(reading: Reading, uuid: str) -> bool:
+    # A reason is a str too: one must not pass for a UUID.
+    return reading.field == "uuid" and type(reading.value) is str and reading.value == uuid
+
+
+def unread(reason: str | None, power: Power) -> Conditions:
+    """Give the moment without a GPU's readings, because of ``reason``."""
+    return Conditions(ac=power.ac, battery_ratio=power.battery_ratio, unread=reason)
+
+
+def named(moment: str, conditions: Conditions) -> dict[str, Condition]:
+    """Write what is known as ``before.NAME`` or ``after.NAME``; what is not known is left out."""
+    found: dict[str, Condition] = {}
+    for item in fields(conditions):
+        value = getattr(conditions, item.name)
+        if isinstance(value, frozenset):
+            value = ",".join(sorted(value)) or NONE
+        if value is not None:
+            found[f"{moment}.{item.name}"] = value
+    return found
+
+
+def stored(moment: str, known: Mapping[str, Condition]) -> Conditions:
+    """Read back what ``named`` wrote; what is missing or of another type is not known."""
+    said = {name: known.get(f"{moment}.{name}") for name in _READ}
+    numbers: dict[str, Any] = {
+        name: value for name, value in said.items() if type(value) in {int, float}
+    }
+    ac = known.get(f"{moment}.ac")
+    return Conditions(
+        **numbers,
+        throttle_reasons=_words(known.get(f"{moment}.throttle_reasons")),
+        ac=ac if isinstance(ac, bool) else None,
+    )
+
+
+def _words(text: Condition) -> frozenset[str] | None:
+    return frozenset(text.split(",")) - {NONE} if isinstance(text, str) else None
 
 
 def on_battery(sysroot: str) -> bool:
     """Say whether the machine is known to run on its battery."""
-    return power.parsed(supplies(Path(sysroot, SUPPLIES))).ac is False
+    return parsed(supplies(Path(sysroot, SUPPLIES))).ac is False
 
 
 def supplies(folder: Path) -> dict[str, dict[str, str]]:
@@ -63,10 +184,45 @@ def supplies(folder: Path) -> dict[str, dict[str, str]]:
 
 def _facts(place: Path) -> dict[str, str]:
     known = {}
-    for name in power.FILES:
+    for name in SUPPLY_FILES:
         try:
             with (place / name).open(errors="replace") as file:
                 known[name] = file.read(LONGEST_FACT).strip()
         except OSError:  # a supply has the files it has, and a battery may be pulled out
             continue
     return known
+
+
+def parsed(supplies: Mapping[str, Mapping[str, str]]) -> Power:
+    """Say whether the machine runs on mains, and how full its batteries are.
+
+    Where sources contradict each other, the sign of power that flows in wins.
+    """
+    # A mouse has a battery too; its scope is the device.
+    own = [facts for facts in supplies.values() if facts.get("scope", "System") != "Device"]
+    batteries = [f for f in own if f.get("type") in _STORES and f.get("present", "1") != "0"]
+    plugs = [f for f in own if f.get("type") not in _STORES and "online" in f]
+    charge = [ratio for f in batteries if (ratio := _ratio(f.get("capacity", ""))) is not None]
+    full = sum(charge) / len(charge) if charge else None
+    return Power(_ac(batteries, plugs), full)
+
+
+def _ac(batteries: list[Mapping[str, str]], plugs: list[Mapping[str, str]]) -> bool | None:
+    if any(plug["online"] in {"1", "2"} for plug in plugs):  # 2: a programmable USB supply
+        return True
+    if not batteries:
+        return None  # a desktop's empty USB-C sockets are no sign of a battery
+    statuses = {battery.get("status") for battery in batteries}
+    if "Charging" in statuses:
+        return True
+    if "Discharging" in statuses or any(plug.get("type") == "Mains" for plug in plugs):
+        return False
+    return True if statuses & {"Full", "Not charging"} else None
+
+
+def _ratio(percent: str) -> float | None:
+    """Read a percentage; what is none, or more than can be, is not known."""
+    if not (percent.isascii() and percent.isdigit() and len(percent) <= len("100")):
+        return None
+    ratio = int(percent) / 100
+    return ratio if ratio <= 1 else None

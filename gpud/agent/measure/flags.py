@@ -1,102 +1,107 @@
-"""What a run was like: figures of a marked run are kept and shown, and no verdict rests on them.
+"""Flags of a run: its figures are kept and shown, and no verdict rests on them.
 
-Pure: the conditions before and after in, flags out. A condition that is not known marks nothing.
+Pure: the conditions before and after in, flags out. A condition that is not known flags nothing.
 """
 
 from __future__ import annotations
 
 import statistics
-from dataclasses import dataclass
+from collections import deque
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from gpud.agent.measure.condition_rules import SLOWED
+from gpud.agent.measure.conditions import SLOWED
 from gpud.core.sample import Flag
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Collection, Iterable, Iterator
 
-    from gpud.agent.measure.condition_rules import Conditions
+    from gpud.agent.measure.conditions import Conditions
 
 BUSY_RATIO = 0.05
-"""Somebody else used the GPU for more of the time than this."""
+"""Another process used the GPU for more of the time than this."""
 BUSY_MEMORY_BYTES = 128 << 20
-"""Memory that appeared or went during a run by more than this was somebody else's: a desktop's
+"""Memory that appeared or went during a run by more than this was another process's: a desktop's
 windows come and go below it, and gpud has given its own back when the second look is taken."""
 LOW_RATIO = 0.9
 """Of the usual SM clock; below, the run was in a slow power state."""
 USUAL_RUNS = 50
 FEWEST_RUNS = 5
-"""Before so many runs nobody knows what is usual."""
+"""Fewer runs than this give no usual clock."""
 LOW_RUNS = 150
 """So many slow runs in a row are what is usual from then on: a lower power limit stays, and a GPU
-whose every run is marked is judged no more. The detector wants 120, and so tells first."""
+whose every run is flagged would never be evaluated again. The detector wants 120, and so reports
+it first."""
 
 
 @dataclass(frozen=True, slots=True)
-class Pulse:
-    """How fast a GPU was after a run: what ``low`` compares. None: not known."""
+class Past:
+    """The last runs of one probe on one GPU and power source, oldest first.
 
-    clock_sm_hertz: float | None
-    pstate: float | None
-
-
-@dataclass(frozen=True, slots=True)
-class Circumstances:
-    """All that marks a run."""
-
-    before: Conditions
-    after: Conditions
-    usual: Pulse  # of one GPU, probe and power source
-    usual_throttles: frozenset[str]  # likewise
-    settled: bool  # three runs of the warm-up agreed
-    since_resume_s: float | None  # at its end
-    jumped: bool  # the clocks parted while it ran
-
-
-def of(run: Circumstances, *, resume_grace_s: float) -> tuple[Flag, ...]:
-    """Give the flags of a run, in the order in which ``Flag`` lists them."""
-    found = set()
-    if _busy(run.before, run.after):
-        found.add(Flag.BUSY)
-    if _low(run):
-        found.add(Flag.LOW)
-    if run.since_resume_s is not None and run.since_resume_s < resume_grace_s:
-        found.add(Flag.RESUME)
-    if not run.settled:
-        found.add(Flag.COLD)
-    if run.jumped:
-        found.add(Flag.JUMPED)
-    return tuple(flag for flag in Flag if flag in found)
-
-
-def pulse(after: Conditions) -> Pulse:
-    """Take from the conditions after a run what ``usual`` is made of."""
-    return Pulse(after.clock_sm_hertz, after.pstate)
-
-
-def usual(recent: Sequence[Pulse]) -> Pulse:
-    """Give the medians of unmarked runs, oldest first, of which the last ``USUAL_RUNS`` count."""
-    last = recent[-USUAL_RUNS:]
-    clocks = [one.clock_sm_hertz for one in last if one.clock_sm_hertz is not None]
-    states = [one.pstate for one in last if one.pstate is not None]
-    return Pulse(_median(clocks), _median(states))
-
-
-def usual_throttles(recent: Sequence[frozenset[str]]) -> frozenset[str]:
-    """Give the throttle reasons of at least half of the last ``USUAL_RUNS``, marked ones included.
-
-    Some laptops name a power cap all day long. It would mark every run, and where everything is
-    unusual nothing is: what it does to the clocks is seen by the clocks.
+    Shapes: ``pulses`` and ``low`` hold (SM clock in hertz, power state) after good and slow runs.
     """
-    last = recent[-USUAL_RUNS:]
-    if len(last) < FEWEST_RUNS:
-        return frozenset()
-    found = {word for reasons in last for word in reasons}
-    return frozenset(w for w in found if 2 * sum(w in reasons for reasons in last) >= len(last))
+
+    pulses: deque[tuple[float | None, float | None]] = field(
+        default_factory=lambda: deque(maxlen=USUAL_RUNS)
+    )
+    throttles: deque[frozenset[str]] = field(default_factory=lambda: deque(maxlen=USUAL_RUNS))
+    low: deque[tuple[float | None, float | None]] = field(
+        default_factory=lambda: deque(maxlen=LOW_RUNS)
+    )
+
+    def learn(self, after: Conditions, flags: Collection[Flag]) -> None:
+        """Add a good run; of a flagged one only its throttle reasons count.
+
+        Where nothing but slow runs come for long enough, they are what is usual from then on.
+        """
+        if after.throttle_reasons is not None:
+            self.throttles.append(after.throttle_reasons)
+        pulse = (after.clock_sm_hertz, after.pstate)
+        if not flags:
+            self.low.clear()
+            self.pulses.append(pulse)
+        elif set(flags) == {Flag.LOW}:
+            self.low.append(pulse)
+            if len(self.low) == LOW_RUNS:
+                self.pulses.clear()
+                self.pulses.extend(self.low)
+                self.low.clear()
+
+    def usual_throttles(self) -> frozenset[str]:
+        """Return the throttle reasons of at least half of the runs, flagged ones included.
+
+        Some laptops report a power cap all day long. It would flag every run, and where everything
+        is unusual nothing is: what it does to the clocks shows in the clocks.
+        """
+        if len(self.throttles) < FEWEST_RUNS:
+            return frozenset()
+        reasons = frozenset().union(*self.throttles)
+        half = len(self.throttles) / 2
+        return frozenset(r for r in reasons if sum(r in of for of in self.throttles) >= half)
 
 
-def _median(values: list[float]) -> float | None:
-    return statistics.median(values) if len(values) >= FEWEST_RUNS else None
+def flags(  # noqa: PLR0913  # each is one reason for a flag
+    before: Conditions,
+    after: Conditions,
+    past: Past,
+    *,
+    settled: bool,
+    resumed: bool,
+    jumped: bool,
+) -> tuple[Flag, ...]:
+    """Return the flags of a run, in the order of ``Flag``.
+
+    ``settled``: three runs of the warm-up agreed. ``resumed``: the machine came back from a pause
+    just before. ``jumped``: the clocks parted while it ran.
+    """
+    raised = {
+        Flag.BUSY: _busy(before, after),
+        Flag.LOW: any(_slow(after, past)),
+        Flag.RESUME: resumed,
+        Flag.COLD: not settled,
+        Flag.JUMPED: jumped,
+    }
+    return tuple(flag for flag in Flag if raised.get(flag))
 
 
 def _busy(before: Conditions, after: Conditions) -> bool:
@@ -107,13 +112,17 @@ def _busy(before: Conditions, after: Conditions) -> bool:
     return first is not None and last is not None and abs(last - first) > BUSY_MEMORY_BYTES
 
 
-def _low(run: Circumstances) -> bool:
-    return any(_signs_of_low(run.after, run.usual, run.usual_throttles))
+def _slow(after: Conditions, past: Past) -> Iterator[bool]:
+    clock = _median(clock for clock, _ in past.pulses)
+    state = _median(state for _, state in past.pulses)
+    if after.clock_sm_hertz is not None and clock is not None:
+        yield after.clock_sm_hertz < LOW_RATIO * clock
+    if after.pstate is not None and state is not None:
+        yield after.pstate > state
+    yield bool((SLOWED & (after.throttle_reasons or frozenset())) - past.usual_throttles())
 
 
-def _signs_of_low(after: Conditions, known: Pulse, throttles: frozenset[str]) -> Iterator[bool]:
-    if after.clock_sm_hertz is not None and known.clock_sm_hertz is not None:
-        yield after.clock_sm_hertz < LOW_RATIO * known.clock_sm_hertz
-    if after.pstate is not None and known.pstate is not None:
-        yield after.pstate > known.pstate
-    yield bool((SLOWED & (after.throttle_reasons or frozenset())) - throttles)
+def _median(values: Iterable[float | None]) -> float | None:
+    """Return the median of what is known, None for fewer than ``FEWEST_RUNS`` values."""
+    given = [value for value in values if value is not None]
+    return statistics.median(given) if len(given) >= FEWEST_RUNS else None

@@ -10,7 +10,7 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias
 
-from gpud.agent.measure.condition_rules import HOT
+from gpud.agent.measure.conditions import HOT
 from gpud.agent.measure.flags import BUSY_RATIO
 from gpud.core import quiet
 from gpud.core.sample import Backend, Pace, Skip
@@ -18,7 +18,7 @@ from gpud.core.sample import Backend, Pace, Skip
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from gpud.agent.measure.condition_rules import Conditions
+    from gpud.agent.measure.conditions import Conditions
     from gpud.core.sections import Gate
 
 ECHO_S = 1.2

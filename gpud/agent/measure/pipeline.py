@@ -1,4 +1,4 @@
-"""One measurement, one direction: child -> history -> regression -> snapshot."""
+"""Rounds of probes, each run on one path: child -> history -> regression -> published state."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import secrets
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
 from gpud.agent.history.store import History, Run
@@ -14,26 +15,28 @@ from gpud.agent.measure.gatekeeper import Due
 from gpud.agent.measure.launch import Launcher, Refused
 from gpud.agent.state.container_fold import container_key
 from gpud.agent.state.events import (
-    Event,
     HealthSet,
     InventoryTaken,
     ProbesListed,
     RunFinished,
     RunSkipped,
 )
+from gpud.agent.state.facts import beside_a_run
+from gpud.agent.state.presence import misses_a_gpu
 from gpud.core import clock, containers
 from gpud.core.errors import StoreError, WireError
 from gpud.core.health import Level
 from gpud.core.sample import Backend, Device, Inventory, Job, Pace, ProbeSpec, Reason, Skip
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+    from collections.abc import AsyncIterator, Callable, Iterable
 
-    from gpud.agent.measure.gatekeeper import Gatekeeper, Seen
+    from gpud.agent.measure.gatekeeper import Admission, Gatekeeper
     from gpud.agent.regression.service import Regression
-    from gpud.agent.state.snapshot import Snapshot
+    from gpud.agent.state.board import Board
+    from gpud.agent.state.changes import ChangeDetection
     from gpud.core.clock import Instant
-    from gpud.core.sample import Condition, RunReport
+    from gpud.core.sample import RunReport
     from gpud.core.settings import Settings
 
 LOOK_AGAIN = frozenset(
@@ -67,36 +70,30 @@ def _after_idle(spec: ProbeSpec) -> bool:
 
 
 class Pipeline:
-    """Runs rounds of probes. ``publish`` takes each event once it is safe in the history."""
+    """Runs rounds of probes, and stores, evaluates and publishes each run."""
 
     def __init__(  # noqa: PLR0913  # the parts it joins, each passed by name
         self,
-        *,
         settings: Settings,
+        *,
         launcher: Launcher,
+        gate: Gatekeeper,
         history: History,
         regression: Regression,
-        gate: Gatekeeper,
-        publish: Callable[[Event], None],
+        changes: ChangeDetection,
+        board: Board,
         now: Callable[[], Instant],
         boot_id: str,
-        cache_dir: str,
-        gpu_taken: Callable[[], bool] = lambda: False,
-        beside: Callable[[], Mapping[str, Condition]] = dict,
-        missed: Callable[[], bool] = lambda: False,
     ) -> None:
         self._settings = settings
         self._launcher = launcher
+        self._gate = gate
         self._history = history
         self._regression = regression
-        self._gate = gate
-        self._publish = publish
+        self._changes = changes
+        self._board = board
         self._now = now
         self._boot_id = boot_id
-        self._cache_dir = cache_dir
-        self._gpu_taken = gpu_taken
-        self._beside = beside
-        self._missed = missed
         self._root_run_s: float | None = None
         self._specs: tuple[ProbeSpec, ...] = ()
         self._inventory: Inventory | None = None
@@ -113,32 +110,17 @@ class Pipeline:
         try:
             specs, refused = await self._launcher.specs()
         except WireError as error:
-            self._publish(
-                HealthSet(
-                    "discovery",
-                    Level.FAILED,
-                    self._now().wall_s,
-                    reason="no_probes",
-                    detail=str(error),
-                    fix="deploy/run sets the environment up again",
-                )
-            )
+            fix = "deploy/run sets the environment up again"
+            self._set_health("discovery", Level.FAILED, "no_probes", str(error), fix)
             return
         disabled = set(self._settings.probes.disabled)
         self._specs = tuple(spec for spec in specs if spec.name not in disabled)
-        self._publish(ProbesListed(self._specs, refused, self._now().wall_s))
+        self._board.post(ProbesListed(self._specs, refused, self._now().wall_s))
         unknown = disabled - {spec.name for spec in specs}
         if unknown and not refused:
-            self._publish(
-                HealthSet(
-                    "discovery",
-                    Level.DEGRADED,
-                    self._now().wall_s,
-                    reason="unknown_probe",
-                    detail=f"[probes] disabled: there is no probe {', '.join(sorted(unknown))}",
-                    fix="`gpud probe --list` says what there is; correct gpud.toml, `gpud restart`",
-                )
-            )
+            detail = f"[probes] disabled: there is no probe {', '.join(sorted(unknown))}"
+            fix = "`gpud probe --list` says what there is; correct gpud.toml, `gpud restart`"
+            self._set_health("discovery", Level.DEGRADED, "unknown_probe", detail, fix)
 
     async def round(self, pace: Pace) -> None:
         """Run every probe of ``pace``, one after the other: the CPU's once, the GPU's per GPU.
@@ -154,7 +136,7 @@ class Pipeline:
             soonest_s = min(until_s for _, until_s in waiting)
             await asyncio.sleep(max(0.0, soonest_s - self._now().mono_s))
             async with self._round_turn():
-                waiting = await self._again([due for due, _ in waiting])
+                waiting = await self._retry([due for due, _ in waiting])
 
     @contextlib.asynccontextmanager
     async def after_rounds(self) -> AsyncIterator[None]:
@@ -188,35 +170,35 @@ class Pipeline:
         # The CPU first: a driver that hangs must not keep the reference from its place.
         for spec in due:
             if spec.backend is Backend.CPU:
-                await self._one(Due(spec, None))
+                await self._run(Due(spec, None))
         return due
 
     async def _on_gpu(self, pace: Pace, due: list[ProbeSpec]) -> _Waiting:
         wrong = self._inventory is not None and self._inventory.failure
-        if pace is Pace.LARGE or wrong or self._unsure or self._missed():
+        if pace is Pace.LARGE or wrong or self._unsure or misses_a_gpu(self._board.read()):
             self._inventory = None  # taken anew once a round while something is wrong, or new
         waiting: _Waiting = []
         for spec in due:
-            if spec.backend is Backend.CUDA and self._gpu_taken():
-                self._publish(RunSkipped(spec.name, Skip.CONTAINER_RUNNING, self._now().wall_s))
+            if spec.backend is Backend.CUDA and self._taken:
+                self._board.post(RunSkipped(spec.name, Skip.CONTAINER_RUNNING, self._now().wall_s))
             elif spec.backend is Backend.CUDA:
                 for device in await self._devices(spec):
-                    waiting += await self._one(Due(spec, device))
+                    waiting += await self._run(Due(spec, device))
         on_gpu = [spec for spec in self._specs if spec.backend is Backend.CUDA]
         asked = not on_gpu or any(spec in due for spec in on_gpu)  # who measures none has some too
-        if asked and self._inventory is None and not self._gpu_taken():
+        if asked and self._inventory is None and not self._taken:
             with contextlib.suppress(Refused):
                 await self._look()  # what a run has lost is named in the same round
         return waiting
 
-    async def _again(self, waiting: list[Due]) -> _Waiting:
+    async def _retry(self, waiting: list[Due]) -> _Waiting:
         """Try those that waited; a GPU that is gone by now is waited for no more."""
         still: _Waiting = []
         for due in waiting:
-            if self._gpu_taken():
+            if self._taken:
                 self._skip(due, Skip.CONTAINER_RUNNING, self._now())
             elif due.uuid in {device.uuid for device in await self._devices(due.spec)}:
-                still += await self._one(due)
+                still += await self._run(due)
         return still
 
     async def _devices(self, spec: ProbeSpec) -> Iterable[Device]:
@@ -225,10 +207,10 @@ class Pipeline:
             try:
                 await self._look()
             except Refused as refused:
-                self._publish(RunSkipped(spec.name, refused.skip, self._now().wall_s))
+                self._board.post(RunSkipped(spec.name, refused.skip, self._now().wall_s))
         devices = () if self._inventory is None else self._inventory.devices
         if self._inventory is not None and not devices:
-            self._publish(RunSkipped(spec.name, Skip.NO_GPU, self._now().wall_s))
+            self._board.post(RunSkipped(spec.name, Skip.NO_GPU, self._now().wall_s))
         return devices
 
     async def _look(self) -> None:
@@ -237,42 +219,45 @@ class Pipeline:
         self._unsure = self._last not in (None, inventory)
         self._inventory = self._last = inventory
         after = self._now()
-        self._publish(InventoryTaken(inventory, after.wall_s, after.mono_s))
+        self._board.post(InventoryTaken(inventory, after.wall_s, after.mono_s))
+        self._changes.compare()
 
-    async def _one(self, due: Due) -> _Waiting:
-        """Run one probe on one GPU, or leave it out; gives it back if it has to wait."""
+    async def _run(self, due: Due) -> _Waiting:
+        """Run one probe on one GPU, or skip it; return it if it has to wait."""
         hung = None if due.device is None else self._launcher.closed_to_gpu_work()
         if hung is not None:
             self._skip(due, hung, self._now())  # a GPU that hangs may look busy as well
             return []
-        seen = await self._gate.ask(due)
-        while isinstance(seen.answer, Wait) and seen.answer.ours:
-            await asyncio.sleep(max(0.0, seen.answer.until_s - self._now().mono_s))
-            seen = await self._gate.ask(due)
-        if isinstance(seen.answer, Wait):
-            since_s = seen.at.mono_s if due.since_s is None else due.since_s
-            return [(replace(due, since_s=since_s), seen.answer.until_s)]
-        if isinstance(seen.answer, Skip):
-            self._skip(due, seen.answer, seen.at, seen.conditions.utilization_gpu_ratio)
+        before = await self._gate.ask(due)
+        while isinstance(before.answer, Wait) and before.answer.ours:
+            await asyncio.sleep(max(0.0, before.answer.until_s - self._now().mono_s))
+            before = await self._gate.ask(due)
+        if isinstance(before.answer, Wait):
+            since_s = before.at.mono_s if due.since_s is None else due.since_s
+            return [(replace(due, since_s=since_s), before.answer.until_s)]
+        if isinstance(before.answer, Skip):
+            used_ratio = before.conditions.utilization_gpu_ratio
+            self._skip(due, before.answer, before.at, used_ratio)
             return []
         try:
             report = await self._launcher.run(due.spec, self._job_of(due))
         except Refused as refused:
-            self._skip(due, refused.skip, seen.at)
-            return []
-        await self._finished(due, report, seen)
+            self._skip(due, refused.skip, before.at)
+        else:
+            await self._finish(due, report, before)
         return []
 
-    async def _finished(self, due: Due, report: RunReport, seen: Seen) -> None:
+    async def _finish(self, due: Due, report: RunReport, before: Admission) -> None:
+        """Store, evaluate and publish a run."""
         after = self._now()
-        jumped = clock.jumped(seen.at, after, threshold_s=clock.WITHIN_RUN_S) is not None
-        report, flags = await self._gate.ended(due, report, seen, after, jumped=jumped)
+        jumped = clock.jumped(before.at, after, threshold_s=clock.WITHIN_RUN_S) is not None
+        report, flags = await self._gate.ended(due, report, before.conditions, after, jumped=jumped)
         report = self._with_driver(report)
-        await self._keep(Run(report, after.wall_s, self._boot_id, flags))
+        await self._store_and_evaluate(Run(report, after.wall_s, self._boot_id, flags))
         if jumped and report.failure is None:  # a failure stays one, whatever the time is
             self._skip(due, Skip.CLOCK_JUMPED, after)
             return
-        self._publish(RunFinished(report, due.uuid, after.wall_s, after.mono_s, flags))
+        self._board.post(RunFinished(report, due.uuid, after.wall_s, after.mono_s, flags))
         failure = None if due.device is None else report.failure  # the CPU's says nothing of GPUs
         if failure is not None and failure.reason in LOOK_AGAIN:
             self._inventory = None
@@ -280,64 +265,65 @@ class Pipeline:
     def _skip(self, due: Due, reason: Skip, at: Instant, used_ratio: float | None = None) -> None:
         starving = self._gate.put_off(due, reason, at.mono_s)
         used_ratio = used_ratio if reason is Skip.GPU_BUSY else None
-        self._publish(RunSkipped(due.spec.name, reason, at.wall_s, due.uuid, starving, used_ratio))
+        self._board.post(
+            RunSkipped(due.spec.name, reason, at.wall_s, due.uuid, starving, used_ratio)
+        )
 
-    async def heard(self, snapshot: Snapshot) -> None:
-        """Keep the container run root tells of, once: a new agent is told of the old one too."""
-        said = None if snapshot.root is None else snapshot.root.containers
-        if said is None or said.run is None or said.run.finished_s == self._root_run_s:
+    async def store_container_run(self) -> None:
+        """Store the container run in root's status, once: a new agent may read an old one."""
+        snapshot = self._board.read()
+        status = None if snapshot.root is None else snapshot.root.containers
+        if status is None or status.run is None or status.run.finished_s == self._root_run_s:
             return
-        run, known = said.run, snapshot.probes.get(container_key(snapshot, said))
+        run, state = status.run, snapshot.probes.get(container_key(snapshot, status))
         try:
             if await self._history.last_finished_s(containers.PROBE) != run.finished_s:
-                told = known.report if known is not None else None
-                report = self._with_driver(told or containers.run_report(run, None))
-                await self._keep(Run(report, run.finished_s, self._boot_id))
+                report = (state and state.report) or containers.run_report(run, None)
+                report = self._with_driver(report)
+                await self._store_and_evaluate(Run(report, run.finished_s, self._boot_id))
         except StoreError:
-            return  # told by the runs of the schedule; asked again in a second
+            return  # reported by the runs of the schedule; tried again in a second
         self._root_run_s = run.finished_s
 
-    def _with_driver(self, report: RunReport) -> RunReport:
-        """Keep with a run which driver it was; what the child itself has seen is closer."""
-        return replace(report, conditions={**self._beside(), **report.conditions})
+    @property
+    def _taken(self) -> bool:
+        """Whether a container measures the GPU."""
+        return containers.taken(self._board.read().root)
 
-    async def _keep(self, run: Run) -> None:
-        """Write first, publish after: a crash between the two loses a figure, not evidence."""
-        moment = self._now().wall_s
-        try:
-            async with self._regression.turn:
-                try:
-                    await self._history.append(run)
-                finally:  # also while nothing can be written: the run waits in memory
-                    self._regression.evaluate(run)
-        except StoreError as error:
-            waiting = f"; {self._history.waiting} runs wait in memory"
-            lost = f", {self._history.dropped} were dropped" if self._history.dropped else ""
-            self._publish(
-                HealthSet(
-                    "store",
-                    Level.FAILED,
-                    moment,
-                    reason=error.reason,
-                    detail=f"{error}{waiting}{lost}",
-                    fix=error.fix,
-                )
-            )
-            return
-        if self._history.set_aside is not None:
-            self._publish(
-                HealthSet(
-                    "store",
-                    Level.DEGRADED,
-                    moment,
-                    reason="corrupt_set_aside",
-                    detail=f"the history was corrupt; it is kept as {self._history.set_aside} and "
-                    "a new one was begun",
-                    fix="look at the old file, or delete it; restart gpud to clear this",
-                )
-            )
-            return
-        self._publish(HealthSet("store", Level.OK, moment))
+    def _with_driver(self, report: RunReport) -> RunReport:
+        """Add the driver and machine to a run; what the child itself has seen is closer."""
+        beside = beside_a_run(self._board.read(), self._now().mono_s)
+        return replace(report, conditions={**beside, **report.conditions})
+
+    async def _store_and_evaluate(self, run: Run) -> None:
+        """Write a run, then evaluate it; detector states are never written in between."""
+        async with self._regression.turn:
+            try:
+                await self._history.append(run)
+            except StoreError as error:
+                waiting = f"; {self._history.waiting} runs wait in memory"
+                lost = f", {self._history.dropped} were dropped" if self._history.dropped else ""
+                detail = f"{error}{waiting}{lost}"
+                self._set_health("store", Level.FAILED, error.reason, detail, error.fix)
+            else:
+                self._set_health("store", *self._history_health())
+            finally:  # also while nothing can be written: the run waits in memory
+                self._regression.evaluate(run)
+
+    def _history_health(self) -> tuple[Level, str | None, str | None, str | None]:
+        """Return level, reason, detail and fix of a history that can be written."""
+        aside = self._history.set_aside
+        if aside is None:
+            return Level.OK, None, None, None
+        detail = f"the history was corrupt; it is kept as {aside} and a new one was begun"
+        fix = "look at the old file, or delete it; restart gpud to clear this"
+        return Level.DEGRADED, "corrupt_set_aside", detail, fix
+
+    def _set_health(
+        self, component: str, level: Level, reason: str | None, detail: str | None, fix: str | None
+    ) -> None:
+        now_s = self._now().wall_s
+        self._board.post(HealthSet(component, level, now_s, reason, detail, fix))
 
     def _job(self) -> Job:
         """Give a job for the list of GPUs."""
@@ -353,7 +339,7 @@ class Pipeline:
             self._job(),
             probe=due.spec.name,
             gpu=due.uuid,
-            cache_dir=self._cache_dir,
+            cache_dir=str(Path(self._settings.state_dir, "cuda-cache")),
             budget_s=due.spec.budget_s,
             seed=secrets.randbelow(2**31 - 1) + 1,
         )

@@ -1,25 +1,37 @@
-"""APScheduler 3.x behind a few functions; its next major is a redesign only this file would know.
+"""Jobs at intervals and lasting tasks of the agent: what they raise is logged, counted and shown.
 
+APScheduler 3.x keeps the intervals; its next major is a redesign only this file would know.
 Appointments are kept by the monotonic clock: the wall clock of WSL2 jumps both ways and moves none
-of them. That clock stands still while the machine sleeps, so whoever watches both clocks calls
-``after_pause``: what the pause made late then runs once, not hundreds of times.
+of them. That clock stands still while the machine sleeps, so ``after_pause`` is called when it
+wakes: what the pause made late then runs once, not hundreds of times.
 """
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import time
+from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime, timedelta, tzinfo
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final, TypeAlias
 
+import structlog
 from apscheduler.schedulers.asyncio import AsyncIOScheduler
 from apscheduler.triggers.base import BaseTrigger
 
-if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+from gpud.agent.state.events import HealthSet
+from gpud.core.health import Level
 
+if TYPE_CHECKING:
+    from gpud.agent.state.board import Board
+
+RETRY_S: Final = 5.0
+"""After this a task that failed is begun again."""
+STEADY_S: Final = 60.0
+"""A task that was begun again and goes on for so long is well."""
+Work: TypeAlias = Callable[[], Awaitable[None]]
 _ZERO = timedelta(0)
+
+log = structlog.get_logger()
 
 
 class _Monotonic(tzinfo):
@@ -65,25 +77,52 @@ class Every(BaseTrigger):  # type: ignore[misc]  # apscheduler ships no types
 
 
 class Schedule:
-    """Jobs by name, each at most once at a time, each missed run made up for once."""
+    """Jobs by name, each at most once at a time, each missed run made up for once; and tasks.
 
-    def __init__(self) -> None:
+    The health of ``agent`` is that of all together: a recovered job does not hide another. The
+    two ``except Exception`` here are the only ones of the agent's work.
+    """
+
+    def __init__(
+        self, board: Board, *, retry_s: float = RETRY_S, steady_s: float = STEADY_S
+    ) -> None:
+        self._board = board
+        self._retry_s = retry_s
+        self._steady_s = steady_s
+        self._broken: dict[str, str] = {}
+        self._reported = False
+        self._resting: set[str] = set()
         self._scheduler = AsyncIOScheduler(timezone=MONOTONIC)
 
-    def every(
+    def every(  # noqa: PLR0913  # each is one choice for a job
         self,
         interval_s: float,
         name: str,
-        job: Callable[[], Awaitable[None]],
+        job: Work,
         *,
         jitter_ratio: float = 0.0,
         first_after_s: float = 0.0,
+        rests: bool = True,
     ) -> None:
-        """Run ``job`` every ``interval_s``, give or take the jitter."""
+        """Run ``job`` every ``interval_s``, give or take the jitter; retried when due again.
+
+        ``rests``: it is put off while the machine rests after a pause.
+        """
+        if rests:
+            self._resting.add(name)
 
         async def once() -> None:
-            with contextlib.suppress(asyncio.CancelledError):  # else told as a job that failed
+            if task := asyncio.current_task():
+                task.set_name(name)
+            try:
                 await job()
+            except asyncio.CancelledError:  # at the end; APScheduler would call it a failure
+                return
+            except Exception as error:
+                log.exception("job_failed", job=name)
+                self._failed(name, error)
+            else:
+                self._recovered(name)
 
         self._scheduler.add_job(
             once,
@@ -95,22 +134,60 @@ class Schedule:
             misfire_grace_time=None,  # late is better than never, and coalesce makes it once
         )
 
+    async def task(self, name: str, work: Work) -> None:
+        """Run a task until it returns; after a failure it is begun again."""
+        loop = asyncio.get_running_loop()
+        while True:
+            steady = loop.call_later(self._steady_s, self._recovered, name)
+            try:
+                await work()
+            except Exception as error:
+                log.exception("task_failed", task=name)
+                self._failed(name, error)
+            else:
+                return
+            finally:
+                steady.cancel()
+            await asyncio.sleep(self._retry_s)
+
     def start(self) -> None:
         """Begin, on the running event loop."""
         self._scheduler.start()
 
     def after_pause(self, paused_s: float, *, rest_s: float) -> None:
-        """Bring every appointment nearer by the pause; nothing is due before ``rest_s`` from now.
+        """Bring appointments nearer by the pause; what rests is not due before ``rest_s`` from now.
 
         A machine that has just woken is no machine to measure: its GPU and Windows itself are
         still coming up.
         """
         earliest = datetime.now(MONOTONIC) + timedelta(seconds=rest_s)
-        for job in self._scheduler.get_jobs():
+        for job in map(self._scheduler.get_job, self._resting):
             due = job.next_run_time - timedelta(seconds=paused_s)
             job.modify(next_run_time=max(due, earliest))
 
     def stop(self) -> None:
-        """Start nothing more; what runs is cancelled, without a word."""
+        """Start no more jobs; those that run are cancelled, which is no failure."""
         if self._scheduler.running:
             self._scheduler.shutdown(wait=False)
+
+    def _failed(self, name: str, error: Exception) -> None:
+        self._broken[name] = f"{name}: {type(error).__name__}: {error}"
+        self._report()
+
+    def _recovered(self, name: str) -> None:
+        if self._broken.pop(name, None) is not None or not self._reported:
+            self._report()
+
+    def _report(self) -> None:
+        self._reported = True
+        broken = "; ".join(self._broken.values())
+        self._board.post(
+            HealthSet(
+                "agent",
+                Level.DEGRADED if broken else Level.OK,
+                time.time(),
+                reason="job_failed" if broken else None,
+                detail=broken or None,
+                fix="this is a bug in gpud; the log has its traceback" if broken else None,
+            )
+        )

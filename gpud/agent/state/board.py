@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING
 
 import structlog
@@ -10,8 +11,6 @@ from gpud.agent.state.fold import fold
 from gpud.core.health import Health, Level
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from gpud.agent.state.events import Event
     from gpud.agent.state.snapshot import Snapshot
 
@@ -19,11 +18,14 @@ log = structlog.get_logger()
 
 
 class Board:
-    """Swaps in each new snapshot with one assignment and says every change of health once."""
+    """Swaps in each new snapshot with one assignment and logs every change of health once.
 
-    def __init__(self, first: Snapshot, *, changed: Callable[[], None] = lambda: None) -> None:
+    ``changed`` is set after each event.
+    """
+
+    def __init__(self, first: Snapshot) -> None:
         self._snapshot = first
-        self._changed = changed
+        self.changed = asyncio.Event()
 
     def read(self) -> Snapshot:
         """Give the current snapshot, finished and frozen."""
@@ -33,19 +35,19 @@ class Board:
         """Fold ``event`` in and publish the result."""
         before, self._snapshot = self._snapshot, fold(event, self._snapshot)
         for component, health in self._snapshot.health.items():
-            _say(component, before.health.get(component), health)
-        self._changed()
+            _log(component, before.health.get(component), health)
+        self.changed.set()
 
 
-def _say(component: str, before: Health | None, after: Health) -> None:
+def _log(component: str, before: Health | None, after: Health) -> None:
     if before is not None and (before.level, before.reason) == (after.level, after.reason):
         return
     if after.level is Level.OK:
         if before is not None:
             log.info("health_restored", component=component)
         return
-    say = log.error if after.level is Level.FAILED else log.warning
-    say(
+    write = log.error if after.level is Level.FAILED else log.warning
+    write(
         "health_changed",
         component=component,
         level=after.level.name.lower(),

@@ -1,7 +1,6 @@
-"""Watches what is said of driver and machine, and tells and keeps what of it has become another.
+"""Detection of changes of driver and machine: published at once, stored by a task.
 
-Comparing takes no time and is done with each answer; the history is written and read beside it. A
-change that was told and not yet written when gpud is killed is found again by the next one.
+A change that was published and not yet written when gpud is killed is detected again by the next.
 """
 
 from __future__ import annotations
@@ -21,10 +20,7 @@ from gpud.agent.state.change_fold import KEPT
 from gpud.agent.state.events import (
     Changed,
     HealthSet,
-    InventoryTaken,
-    PlatformRead,
     Remembered,
-    SourceAnswered,
 )
 from gpud.agent.state.facts import facts
 from gpud.agent.state.presence import GPU_FORGOTTEN, GPU_SEEN, Expected, remembered
@@ -35,6 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from gpud.agent.history.store import History, Store
+    from gpud.agent.state.board import Board
     from gpud.agent.state.events import Event
     from gpud.agent.state.snapshot import Snapshot
     from gpud.core.clock import Instant
@@ -57,8 +54,8 @@ class _Past:
     changes: tuple[Change, ...]
 
 
-class Watcher:
-    """Stands between whoever has something to say and the board. ``run`` does the slow part.
+class ChangeDetection:
+    """Compares driver and machine after each answer. ``run`` reads and writes the history.
 
     While the history cannot be read, nobody knows what an earlier life saw: changes wait, and what
     was a first sight until then may turn out to be a change.
@@ -67,15 +64,12 @@ class Watcher:
     def __init__(
         self,
         history: History,
-        *,
-        read: Callable[[], Snapshot],
-        publish: Callable[[Event], None],
+        board: Board,
         now: Callable[[], Instant],
         boot_id: str,
     ) -> None:
         self._history = history
-        self._read = read
-        self._publish = publish
+        self._board = board
         self._now = now
         self._boot_id = boot_id
         self._known = Known()
@@ -91,11 +85,10 @@ class Watcher:
         """How many events are in memory only."""
         return len(self._waiting) + len(self._early)
 
-    def post(self, event: Event) -> None:
-        """Publish an event, and what it changed."""
-        self._publish(event)
-        if isinstance(event, SourceAnswered | InventoryTaken | PlatformRead):
-            self._compare()
+    def post_and_compare(self, event: Event) -> None:
+        """Publish an event, then what it changed."""
+        self._board.post(event)
+        self.compare()
 
     async def forget(self, gpus: Mapping[str, Expected], uid: int) -> None:
         """Expect these GPUs no longer, until they are seen again. Errors: ``StoreError``."""
@@ -117,8 +110,9 @@ class Watcher:
                 )
             self._stirred.clear()
 
-    def _compare(self) -> None:
-        snapshot, now = self._read(), self._now()
+    def compare(self) -> None:
+        """Compare driver and machine with what they were; publish and store what changed."""
+        snapshot, now = self._board.read(), self._now()
         said = facts(snapshot, now.mono_s, self._boot_id)
         self._known, found = changed(self._known, said, now.wall_s, self._boot_id)
         self._tell(real(found))
@@ -136,7 +130,7 @@ class Watcher:
             return
         for change in changes:
             log.info("changed", kind=change.kind, old=change.old, new=change.new)
-        self._publish(Changed(tuple(changes), self._now().wall_s))
+        self._board.post(Changed(tuple(changes), self._now().wall_s))
 
     def _note_gpus(self, snapshot: Snapshot, now_s: float) -> None:
         """Let the history know of each GPU once, with its name."""
@@ -175,7 +169,7 @@ class Watcher:
         else:
             if self._troubled:
                 self._troubled = False
-                self._publish(HealthSet("store", Level.OK, self._now().wall_s))
+                self._board.post(HealthSet("store", Level.OK, self._now().wall_s))
 
     async def _write_waiting(self) -> StoreError | None:
         """Write what waits, or say why it waits on. A cancelled caller does not stop it."""
@@ -196,22 +190,22 @@ class Watcher:
         self._known = Known({**recalled(past.last).held, **self._known.held}, self._known.seen)
         self._early = []
         self._noted = frozenset(past.expected)
-        self._publish(Remembered(past.expected, now_s, past.changes))
+        self._board.post(Remembered(past.expected, now_s, past.changes))
         moments = {(change.kind, change.new, change.at_s) for change in told}
         self._tell([c for c in real(continued) if (c.kind, c.new, c.at_s) not in moments])
         self._enqueue([_entry(change) for change in continued])
-        self._note_gpus(self._read(), now_s)
+        self._note_gpus(self._board.read(), now_s)
 
     def _expect(self, expected: Mapping[str, Expected]) -> None:
         """Publish which GPUs are expected now; one that is there is expected again."""
         if self._noted is not None and self._noted - expected.keys():
             self._noted = frozenset(expected)
-            self._publish(Remembered(expected, self._now().wall_s))
-            self._note_gpus(self._read(), self._now().wall_s)
+            self._board.post(Remembered(expected, self._now().wall_s))
+            self._note_gpus(self._board.read(), self._now().wall_s)
 
     def _say(self, error: StoreError) -> None:
         lost = f", {self.dropped} were dropped" if self.dropped else ""
-        self._publish(
+        self._board.post(
             HealthSet(
                 "store",
                 Level.FAILED,

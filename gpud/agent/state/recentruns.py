@@ -17,11 +17,10 @@ from gpud.core.sample import Pace, Unit
 
 if TYPE_CHECKING:
     import sqlite3
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
 
     from gpud.agent.history.store import History
-    from gpud.agent.state.events import Event
-    from gpud.agent.state.snapshot import Snapshot
+    from gpud.agent.state.board import Board
 
 AGAIN_S: Final = 1.0
 """How soon it is asked again which probes there are, or for a history that could not be read."""
@@ -34,19 +33,17 @@ FLAGS_SINCE: Final = 2
 _UNITS: Final = {unit.value: unit for unit in JUDGED}
 
 
-async def recalled(
-    history: History, read: Callable[[], Snapshot], publish: Callable[[Event], None]
-) -> None:
-    """Read the past of the probes there are, once both can be told, and publish it."""
+async def restore(history: History, board: Board) -> None:
+    """Read the past of the probes, once both are available, and publish it."""
     while True:
-        snapshot = read()
+        snapshot = board.read()
         if snapshot.specs:
             paces = {spec.name: spec.pace for spec in snapshot.specs}
             with suppress(StoreError):  # told by the runs that cannot be kept either
                 found: list[Point] = []
                 for probe, pace in paces.items():  # one at a time: a run that ends waits for less
                     found += await _asked(history, probe, RUNS[pace])
-                publish(RecentRead(tuple(found)))
+                board.post(RecentRead(tuple(found)))
                 return
         await asyncio.sleep(AGAIN_S)
 

@@ -301,20 +301,19 @@ def test_that_there_are_no_alerts_is_published_once_the_past_is_known(tmp_path: 
 
 
 def test_the_task_goes_on_while_the_disk_does_not_answer(tmp_path: Path) -> None:
-    published = asyncio.Event()
+    board = Board(Snapshot("0.1.0", NOW_S))
 
     async def test(life: Life) -> None:
         life.health(Level.OK)
-        published.clear()
+        board.changed.clear()
         life.state.sync("GpudX", [condition("x", 0.0)], 0.0)
         running = asyncio.create_task(life.state.run())
         async with asyncio.timeout(20):
-            await published.wait()
+            await board.changed.wait()
         assert len(life.firing) == 1
         assert not running.done()
         running.cancel()
 
-    board = Board(Snapshot("0.1.0", NOW_S), changed=published.set)
     living(tmp_path / "nowhere", test, board=board)
 
 

@@ -1,29 +1,37 @@
-"""A pipeline with scripts in the child's place and a real history, and what comes out of it."""
+"""A pipeline with scripts in the child's place, a real history and a board that records."""
 
 from __future__ import annotations
 
 import asyncio
 import json
 import sys
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from gpud.agent.history.store import History
-from gpud.agent.measure.condition_rules import Conditions
+from gpud.agent.measure.conditions import Conditions, Observer
 from gpud.agent.measure.gatekeeper import Gatekeeper
 from gpud.agent.measure.launch import Launcher
 from gpud.agent.measure.pipeline import Pipeline
+from gpud.agent.state.board import Board
+from gpud.agent.state.changes import ChangeDetection
 from gpud.agent.state.fold import fold
+from gpud.agent.state.presence import Expected
 from gpud.agent.state.snapshot import Snapshot
 from gpud.core.clock import Instant
+from gpud.core.report import ContainersReport, ProbeStage
+from gpud.core.sample import Reading
 from gpud.core.settings import Settings
+from gpud.core.telemetry import Answer, Telemetry
 from tests.agent.regression.judging import regression
+from tests.snapshots import ROOT
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
     from gpud.agent.state.events import Event
-    from gpud.core.sample import Condition, Pace
+    from gpud.core.sample import Pace
 
 CHILD = """
 import json, pathlib, sys
@@ -59,6 +67,76 @@ SPECS = [
 ]
 
 
+class RecordingBoard(Board):
+    """A board that records events."""
+
+    def __init__(self, first: Snapshot | None = None) -> None:
+        super().__init__(first or Snapshot(version="1", started_s=0.0))
+        self.events: list[Event] = []
+
+    def post(self, event: Event) -> None:
+        self.events.append(event)
+        super().post(event)
+
+    def show(self, snapshot: Snapshot) -> None:
+        self._snapshot = snapshot
+
+
+class _Circumstances(RecordingBoard):
+    """The board of a bench, on which the bench's circumstances hold."""
+
+    def __init__(self, bench: Bench) -> None:
+        super().__init__()
+        self._bench = bench
+        self.events = bench.events
+
+    def read(self) -> Snapshot:
+        bench, snapshot = self._bench, super().read()
+        readings = tuple(Reading(None, name, value, "nvml") for name, value in bench.driver.items())
+        answers = {"nvml": Answer("nvml", 5, 1.0, 1.0, readings)}
+        if bench.taken:
+            status = ContainersReport(ProbeStage.RUNNING, "image")
+            snapshot = replace(snapshot, root=replace(ROOT, containers=status))
+        return replace(
+            snapshot,
+            platform=bench.driver,
+            telemetry=Telemetry(answers if readings else {}),
+            expected={"GPU-9": Expected("gone", 1.0)} if bench.missed else {},
+            resumed_mono_s=bench.resumed_s,
+        )
+
+
+class _Looks(Observer):
+    """Conditions as the bench has them."""
+
+    def __init__(self, bench: Bench) -> None:
+        self._bench = bench
+
+    async def look(self, uuid: str | None) -> Conditions:
+        return await self._bench.look(uuid)
+
+
+def pipeline_of(  # noqa: PLR0917
+    settings: Settings,
+    launcher: Launcher,
+    history: History,
+    board: Board,
+    observer: Observer,
+    now: Callable[[], Instant] = lambda: Instant(1.0, 1.0),
+) -> Pipeline:
+    return Pipeline(
+        settings,
+        launcher=launcher,
+        gate=Gatekeeper(settings.gate, observer, history, board, now),
+        history=history,
+        regression=regression(history),
+        changes=ChangeDetection(history, board, now, "boot"),
+        board=board,
+        now=now,
+        boot_id="boot",
+    )
+
+
 @dataclass
 class Bench:
     """A pipeline with everything it joins, and what came out of it."""
@@ -73,11 +151,11 @@ class Bench:
     looks: list[Conditions] = field(default_factory=list)  # the last one stays
     asked: list[str | None] = field(default_factory=list)  # of which GPU each look was
     resumed_s: float | None = None
-    local_min: int = 12 * 60
-    driver: dict[str, Condition] = field(default_factory=dict)  # what is known beside a run
+    driver: dict[str, str] = field(default_factory=dict)  # what is known beside a run
 
     def __post_init__(self) -> None:
         (self.folder / "child.py").write_text(CHILD)
+        self.board: RecordingBoard = _Circumstances(self)
         self.says(gpus=1)
 
     def says(self, **state: object) -> None:
@@ -101,27 +179,9 @@ class Bench:
     def make(self) -> tuple[Pipeline, History]:
         command = (sys.executable, "-I", str(self.folder / "child.py"), str(self.folder))
         history = History(self.state_dir or self.folder, now=lambda: "stamp")
-        return Pipeline(
-            settings=self.settings,
-            launcher=Launcher(self.folder / "gpu.lock", command=command),
-            history=history,
-            regression=regression(history),
-            gate=Gatekeeper(
-                self.settings.gate,
-                look=self.look,
-                remembered=history.undisturbed,
-                now=self.now,
-                local_min=lambda _: self.local_min,
-                resumed_s=lambda: self.resumed_s,
-            ),
-            publish=self.events.append,
-            now=self.now,
-            boot_id="boot",
-            cache_dir="",
-            gpu_taken=lambda: self.taken,
-            beside=lambda: self.driver,
-            missed=lambda: self.missed,
-        ), history
+        launcher = Launcher(self.folder / "gpu.lock", command=command)
+        self.board = board = _Circumstances(self)
+        return pipeline_of(self.settings, launcher, history, board, _Looks(self), self.now), history
 
     def rounds(self, *paces: Pace) -> Snapshot:
         async def story() -> None:

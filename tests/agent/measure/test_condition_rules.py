@@ -5,9 +5,8 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpud.agent.measure import condition_rules as conditions
-from gpud.agent.measure.condition_rules import Conditions
-from gpud.agent.measure.power import Power
+from gpud.agent.measure import conditions
+from gpud.agent.measure.conditions import Conditions, Power
 from gpud.core.sample import Absent, Reading
 
 ON_MAINS = Power(ac=True, battery_ratio=0.9)

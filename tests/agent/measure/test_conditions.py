@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from gpud.agent.measure import conditions
-from gpud.agent.measure.condition_rules import Conditions
-from gpud.agent.measure.conditions import Observer
+from gpud.agent.measure.conditions import Conditions, Observer
 from gpud.agent.telemetry.sources.nvml import DEADLINE_S, HELPER
 from tests.agent.telemetry.nvml_source import telling
 from tests.standins.build import build_libnvml

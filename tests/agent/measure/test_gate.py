@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpud.agent.measure import gate
-from gpud.agent.measure.condition_rules import Conditions
+from gpud.agent.measure.conditions import Conditions
 from gpud.agent.measure.gate import ECHO_S, Asked, Go, Moment, Wait
 from gpud.core.sample import Backend, Pace, Skip
 from gpud.core.sections import Gate

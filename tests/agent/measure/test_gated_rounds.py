@@ -8,12 +8,13 @@ import sqlite3
 import time
 from contextlib import closing
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
-from gpud.agent.measure import condition_rules as conditions
-from gpud.agent.measure.condition_rules import Conditions
+from gpud.agent.measure import conditions
+from gpud.agent.measure.conditions import Conditions
 from gpud.agent.measure.flags import FEWEST_RUNS, LOW_RUNS
 from gpud.agent.measure.gatekeeper import Due, Gatekeeper
 from gpud.agent.state.events import RunFinished, RunSkipped
@@ -23,7 +24,7 @@ from gpud.core.health import Level
 from gpud.core.sample import Backend, Device, Flag, Pace, ProbeSpec, RunReport, Skip, Unit
 from gpud.core.sections import Gate
 from gpud.core.settings import Settings
-from tests.agent.measure.rounds import Bench
+from tests.agent.measure.rounds import Bench, RecordingBoard
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -144,15 +145,19 @@ def test_gpuds_own_work_is_not_taken_for_somebody_elses(bench: Clocked) -> None:
 
 
 @pytest.mark.parametrize(
-    ("changed", "reason"),
-    [({"local_min": 60}, Skip.QUIET_HOURS), ({"resumed_s": 1001.0}, Skip.RESUMED)],
+    ("zone", "resumed_s", "reason"),
+    [("UTC-3", None, Skip.QUIET_HOURS), ("UTC", 1001.0, Skip.RESUMED)],
 )
 def test_the_hour_and_a_pause_are_reasons_too(
-    bench: Clocked, changed: dict[str, Any], reason: Skip
+    bench: Clocked,
+    zone: str,
+    resumed_s: float | None,
+    reason: Skip,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.setenv("TZ", zone)  # 22:30 in Greenwich, and 01:30 three hours to the east
     bench.settings = Settings(gate=Gate(quiet_hours=("00:00-07:00",), resume_rest_s=60))
-    for name, value in changed.items():
-        setattr(bench, name, value)
+    bench.resumed_s = resumed_s
     snapshot = bench.rounds(Pace.SMALL)
     assert skips(bench) == [("launch", reason, "GPU-0")]
     assert snapshot.runs["cpu_call"] == 1
@@ -193,14 +198,14 @@ def test_a_probe_put_off_for_too_long_is_told_of_until_it_runs(bench: Clocked) -
 
 def test_what_comes_between_two_refusals_does_not_end_the_row(bench: Clocked) -> None:
     """A run by hand, a hang, a nap of the laptop: nobody has measured anything meanwhile."""
-    bench.settings = Settings(gate=Gate(starve_after_s=10, resume_rest_s=3))
+    bench.settings = Settings(gate=Gate(starve_after_s=12, resume_rest_s=3))
     bench.looks = [BUSY]
 
     async def story() -> None:
         pipeline, history = bench.make()
         for _ in range(3):
             await pipeline.round(Pace.SMALL)
-        bench.resumed_s = bench.moment_s + 2
+        bench.resumed_s = bench.moment_s + 3
         await pipeline.round(Pace.SMALL)
         for _ in range(3):
             await pipeline.round(Pace.SMALL)
@@ -308,23 +313,19 @@ def test_a_gpu_that_is_slow_for_good_is_judged_again_and_a_restart_counts_on() -
         async def look(_: str | None) -> Conditions:
             return next(seen)
 
-        async def remembered(*_: str) -> list[Undisturbed]:
+        async def undisturbed(*_: str) -> list[Undisturbed]:
             return kept[::-1]
 
         at = Instant(0.0, 1000.0)
-        keeper = Gatekeeper(
-            Gate(),
-            look=look,
-            remembered=remembered,
-            now=lambda: at,
-            local_min=lambda _: 0,
-            resumed_s=lambda: None,
-        )
+        observer = cast("Any", SimpleNamespace(look=look))
+        history = cast("Any", SimpleNamespace(undisturbed=undisturbed))
+        keeper = Gatekeeper(Gate(), observer, history, RecordingBoard(), lambda: at)
         report = RunReport("launch", Backend.CUDA, device)
-        return [
-            (await keeper.ended(due, report, await keeper.ask(due), at, jumped=False))[1]
-            for _ in looks
-        ]
+        found = []
+        for _ in looks:
+            before = (await keeper.ask(due)).conditions
+            found.append((await keeper.ended(due, report, before, at, jumped=False))[1])
+        return found
 
     low, slower = (Flag.LOW,), replace(slow, clock_sm_hertz=1.2e9)
     assert asyncio.run(marked(*[slow] * 5, slower)) == [low, low, low, (), (), low]

@@ -262,7 +262,8 @@ def hear(bench: Bench, *told: Snapshot) -> None:
     async def story() -> None:
         pipeline, history = bench.make()
         for snapshot in told:
-            await pipeline.heard(snapshot)
+            bench.board.show(snapshot)
+            await pipeline.store_container_run()
         await history.close()
 
     asyncio.run(story())
@@ -303,10 +304,11 @@ def test_a_container_run_that_cannot_be_written_yet_waits_with_the_others(
 
     async def story() -> None:
         pipeline, history = bench.make()
-        await pipeline.heard(told_at(5.0))
+        bench.board.show(told_at(5.0))
+        await pipeline.store_container_run()
         assert history.waiting == 0
         (tmp_path / "missing").mkdir()
-        await pipeline.heard(told_at(5.0))
+        await pipeline.store_container_run()
         await history.close()
 
     asyncio.run(story())

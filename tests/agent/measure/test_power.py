@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpud.agent.measure.power import FILES, Power, parsed
+from gpud.agent.measure.conditions import SUPPLY_FILES, Power, parsed
 
 MAINS = {"type": "Mains", "online": "1"}
 UNPLUGGED = {"type": "Mains", "online": "0"}
@@ -73,7 +73,7 @@ words = st.one_of(
 )
 
 
-@given(st.dictionaries(st.text(max_size=4), st.dictionaries(st.sampled_from(FILES), words)))
+@given(st.dictionaries(st.text(max_size=4), st.dictionaries(st.sampled_from(SUPPLY_FILES), words)))
 def test_nothing_a_firmware_may_write_is_more_than_unknown(
     supplies: dict[str, dict[str, str]],
 ) -> None:

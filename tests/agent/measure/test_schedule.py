@@ -11,6 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpud.agent.measure.schedule import MONOTONIC, Every, Schedule
+from gpud.agent.state.events import HealthSet
+from gpud.core.health import Level
+from tests.agent.measure.rounds import RecordingBoard
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 SOON_S = 5.0
@@ -42,7 +45,7 @@ def next_in_s(schedule: Schedule) -> float:
 
 def test_the_first_run_comes_at_once_and_the_others_follow() -> None:
     async def story() -> None:
-        schedule, job = Schedule(), Counted(3)
+        schedule, job = Schedule(RecordingBoard()), Counted(3)
         schedule.every(0.05, "job", job.run)
         schedule.start()
         await job.wait()
@@ -53,7 +56,7 @@ def test_the_first_run_comes_at_once_and_the_others_follow() -> None:
 
 def test_after_a_night_asleep_a_missed_run_is_made_up_for_once() -> None:
     async def story() -> None:
-        schedule, job = Schedule(), Counted(1)
+        schedule, job = Schedule(RecordingBoard()), Counted(1)
         schedule.every(60, "job", job.run, first_after_s=60)
         schedule.start()
         schedule.after_pause(8 * 3600, rest_s=0.05)
@@ -67,7 +70,7 @@ def test_after_a_night_asleep_a_missed_run_is_made_up_for_once() -> None:
 
 def test_a_machine_that_just_woke_rests_before_the_missed_run() -> None:
     async def story() -> None:
-        schedule = Schedule()
+        schedule = Schedule(RecordingBoard())
         schedule.every(60, "job", Counted(1).run, first_after_s=60)
         schedule.start()
         schedule.after_pause(8 * 3600, rest_s=10)
@@ -79,7 +82,7 @@ def test_a_machine_that_just_woke_rests_before_the_missed_run() -> None:
 
 def test_a_pause_counts_as_waiting_time_for_what_is_not_due_yet() -> None:
     async def story() -> None:
-        schedule = Schedule()
+        schedule = Schedule(RecordingBoard())
         schedule.every(60, "job", Counted(1).run, first_after_s=50)
         schedule.start()
         schedule.after_pause(20, rest_s=10)
@@ -91,7 +94,7 @@ def test_a_pause_counts_as_waiting_time_for_what_is_not_due_yet() -> None:
 
 def test_short_pauses_one_after_the_other_put_nothing_off() -> None:
     async def story() -> None:
-        schedule = Schedule()
+        schedule = Schedule(RecordingBoard())
         schedule.every(60, "job", Counted(1).run, first_after_s=60)
         schedule.start()
         for _ in range(20):
@@ -126,7 +129,7 @@ def test_a_run_that_takes_longer_than_its_interval_is_never_joined_by_another() 
             if runs == 2:
                 enough.set()
 
-        schedule = Schedule()
+        schedule = Schedule(RecordingBoard())
         schedule.every(0.05, "slow", slow)
         schedule.start()
         await asyncio.wait_for(enough.wait(), SOON_S)
@@ -138,7 +141,7 @@ def test_a_run_that_takes_longer_than_its_interval_is_never_joined_by_another() 
 
 def test_nothing_starts_after_the_end() -> None:
     async def story() -> None:
-        schedule, job = Schedule(), Counted(1)
+        schedule, job = Schedule(RecordingBoard()), Counted(1)
         schedule.every(0.05, "job", job.run)
         schedule.start()
         await job.wait()
@@ -151,7 +154,7 @@ def test_nothing_starts_after_the_end() -> None:
 
 
 def test_a_schedule_that_never_started_can_be_stopped() -> None:
-    Schedule().stop()
+    Schedule(RecordingBoard()).stop()
 
 
 @given(
@@ -193,7 +196,7 @@ def test_a_job_that_runs_when_the_schedule_stops_is_no_failure(
             finally:
                 ended.set()
 
-        schedule = Schedule()
+        schedule = Schedule(RecordingBoard())
         schedule.every(60, "job", job)
         schedule.start()
         await asyncio.wait_for(begun.wait(), SOON_S)
@@ -203,3 +206,83 @@ def test_a_job_that_runs_when_the_schedule_stops_is_no_failure(
 
     asyncio.run(story())
     assert [record.getMessage() for record in caplog.records if record.levelname == "ERROR"] == []
+
+
+class _Fails:
+    """A job or task that fails in its first runs, and waits afterwards."""
+
+    def __init__(self, times: int, then: asyncio.Event | None = None) -> None:
+        self.left = times
+        self.then = then
+
+    async def run(self) -> None:
+        self.left -= 1
+        if self.left >= 0:
+            raise ValueError("a bug")
+        if self.then is not None:
+            await self.then.wait()
+
+
+def reported(board: RecordingBoard) -> list[tuple[Level, str | None]]:
+    events = [event for event in board.events if isinstance(event, HealthSet)]
+    assert {event.component for event in events} <= {"agent"}
+    return [(event.level, event.detail) for event in events]
+
+
+async def _until(board: RecordingBoard, count: int) -> None:
+    while len(reported(board)) < count:
+        await asyncio.wait_for(board.changed.wait(), SOON_S)
+        board.changed.clear()
+
+
+def test_a_job_that_failed_is_reported_until_it_goes_well_and_hides_no_other() -> None:
+    board = RecordingBoard()
+    schedule = Schedule(board)
+    one, two = "one: ValueError: a bug", "two: ValueError: a bug"
+
+    async def story() -> None:
+        schedule.every(0.05, "two", _Fails(10**6).run)
+        schedule.every(0.05, "one", _Fails(1).run)
+        schedule.start()
+        while (Level.DEGRADED, f"{two}; {one}") not in reported(board):
+            await _until(board, len(reported(board)) + 1)
+        while reported(board)[-1] != (Level.DEGRADED, two):
+            await _until(board, len(reported(board)) + 1)
+        schedule.stop()
+
+    asyncio.run(story())
+
+
+def test_a_task_that_failed_is_begun_again_and_well_when_it_goes_on() -> None:
+    board = RecordingBoard()
+
+    async def story() -> None:
+        stumbles = _Fails(2, asyncio.Event())
+        task = asyncio.create_task(
+            Schedule(board, retry_s=0, steady_s=0.05).task("judge", stumbles.run)
+        )
+        await _until(board, 3)
+        task.cancel()
+        await asyncio.wait({task})
+
+    asyncio.run(story())
+    bug = (Level.DEGRADED, "judge: ValueError: a bug")
+    assert reported(board) == [bug, bug, (Level.OK, None)]
+
+
+def test_a_task_that_ends_is_not_begun_again() -> None:
+    board = RecordingBoard()
+    asyncio.run(Schedule(board).task("once", _Fails(0).run))
+    assert reported(board) == []
+
+
+def test_a_pause_moves_no_job_that_does_not_rest() -> None:
+    async def story() -> None:
+        schedule = Schedule(RecordingBoard())
+        schedule.every(60, "tick", Counted(1).run, first_after_s=50, rests=False)
+        schedule.start()
+        schedule.after_pause(3600, rest_s=10)
+        assert 49 < next_in_s(schedule) <= 50
+        schedule.stop()
+
+    asyncio.run(story())

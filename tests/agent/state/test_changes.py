@@ -1,4 +1,4 @@
-"""The watcher with a real history: what is told, what is kept, and what the next life knows."""
+"""Change detection with a real history: published, stored, and restored by the next life."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from gpud.agent.history.eventrows import Window
 from gpud.agent.history.store import History, Store
 from gpud.agent.state.board import Board
-from gpud.agent.state.changes import Watcher
+from gpud.agent.state.changes import ChangeDetection
 from gpud.agent.state.events import InventoryTaken, PlatformRead, SourceAnswered
 from gpud.agent.state.presence import GPU_FORGOTTEN
 from gpud.agent.state.snapshot import Snapshot
@@ -44,12 +44,8 @@ class Life:
 
     def __post_init__(self) -> None:
         self.board = Board(Snapshot("1", 0.0, platform={"kernel": "6.6"}))
-        self.watcher = Watcher(
-            self.history,
-            read=self.board.read,
-            publish=self.board.post,
-            now=lambda: Instant(self.at_s, self.at_s),
-            boot_id=self.boot_id,
+        self.changes = ChangeDetection(
+            self.history, self.board, lambda: Instant(self.at_s, self.at_s), self.boot_id
         )
 
     def says(self, version: str | None, times: int = 2) -> None:
@@ -60,12 +56,12 @@ class Life:
                 () if version is None else (Reading(None, "driver_version", version, "nvml"),)
             )
             answer = Answer("nvml", 5, self.at_s, self.at_s, readings)
-            self.watcher.post(SourceAnswered(answer, self.at_s))
+            self.changes.post_and_compare(SourceAnswered(answer, self.at_s))
 
     def lists(self, inventory: Inventory, times: int = 2) -> None:
         for _ in range(times):
             self.at_s += 1
-            self.watcher.post(InventoryTaken(inventory, self.at_s, self.at_s))
+            self.changes.post_and_compare(InventoryTaken(inventory, self.at_s, self.at_s))
 
     def told(self, kind: str = "driver_version") -> list[tuple[str | None, str]]:
         return [(c.old, c.new) for c in self.board.read().changes if c.kind == kind]
@@ -80,12 +76,12 @@ async def life(
 ) -> AsyncIterator[Life]:
     """``killed``: nothing that waits is written at the end, as after SIGKILL."""
     made = Life(History(folder, now=lambda: "stamp"), boot_id)
-    await made.watcher.settle()
+    await made.changes.settle()
     try:
         yield made
     finally:
         if not killed:
-            await made.watcher.settle()
+            await made.changes.settle()
         await made.history.close()
 
 
@@ -165,20 +161,20 @@ def test_a_history_that_cannot_be_written_loses_nothing(tmp_path: Path) -> None:
     async def story() -> None:
         async with life(folder) as one:
             one.says("572.16")
-            await one.watcher.settle()
+            await one.changes.settle()
         async with life(folder) as one:
             await one.history.ask(lambda store: store.close())
             folder.rename(tmp_path / "away")
             one.says("576.02")
             for _ in range(2):  # the open file is gone, and then there is none to open
-                await one.watcher.settle()
+                await one.changes.settle()
             store = one.board.read().health["store"]
-            assert (store.level, one.watcher.waiting) == (Level.FAILED, 1)
+            assert (store.level, one.changes.waiting) == (Level.FAILED, 1)
             assert one.told() == [("572.16", "576.02")]
             (tmp_path / "away").rename(folder)
-            await one.watcher.settle()
+            await one.changes.settle()
             assert one.board.read().health["store"].level is Level.OK
-            assert one.watcher.waiting == 0
+            assert one.changes.waiting == 0
 
     asyncio.run(story())
     assert kept(folder) == [(None, "572.16"), ("572.16", "576.02")]
@@ -197,7 +193,7 @@ def test_a_history_that_is_read_late_is_continued_and_not_begun_anew(tmp_path: P
             one.says("580.88")
             assert one.told() == [("576.02", "580.88")]  # of the first nobody knows yet
             (tmp_path / "away").rename(folder)
-            await one.watcher.settle()
+            await one.changes.settle()
             assert sorted(one.told()) == [("572.16", "576.02"), ("576.02", "580.88")]
             assert one.counted() == 2
 
@@ -220,7 +216,7 @@ def test_a_lost_gpu_is_missed_by_the_next_life_too_until_it_is_forgotten(tmp_pat
             assert (health.level, health.reason) == (Level.FAILED, "gpu_vanished")
             assert "card A, A" in (health.detail or "")
             assert "1970-01-01 00:01" in (health.detail or "")  # since it was lost, not since now
-            await one.watcher.forget({"A": one.board.read().expected["A"]}, uid=7)
+            await one.changes.forget({"A": one.board.read().expected["A"]}, uid=7)
             kept = (await one.history.ask(Store.gpu_events))[-1]
             assert (kept.kind, kept.body["uuid"], kept.body["uid"]) == (GPU_FORGOTTEN, "A", 7)
             assert one.board.read().health["devices"].level is Level.OK
@@ -236,8 +232,8 @@ def test_a_gpu_that_was_forgotten_and_is_there_is_expected_again(tmp_path: Path)
         async with life(tmp_path) as one:
             one.lists(listed("A", "B"))
             one.lists(listed("B"))
-            await one.watcher.settle()
-            await one.watcher.forget(one.board.read().expected, uid=0)
+            await one.changes.settle()
+            await one.changes.forget(one.board.read().expected, uid=0)
             assert one.board.read().expected.keys() == {"B"}
         async with life(tmp_path) as one:
             one.lists(NONE)
@@ -250,7 +246,7 @@ def test_what_windows_says_later_is_a_fact_at_once(tmp_path: Path) -> None:
     async def story() -> None:
         for build in ("10.0.26100.1", "10.0.26100.4349"):
             async with life(tmp_path) as one:
-                one.watcher.post(PlatformRead({"windows_build": build}, 1.0))
+                one.changes.post_and_compare(PlatformRead({"windows_build": build}, 1.0))
         assert one.told("windows_build") == [("10.0.26100.1", "10.0.26100.4349")]
 
     asyncio.run(story())
@@ -259,11 +255,11 @@ def test_what_windows_says_later_is_a_fact_at_once(tmp_path: Path) -> None:
 def test_the_watcher_works_on_its_own_while_gpud_runs(tmp_path: Path) -> None:
     async def story() -> None:
         one = Life(History(tmp_path, now=lambda: "stamp"))
-        task = asyncio.create_task(one.watcher.run())
+        task = asyncio.create_task(one.changes.run())
         one.says("572.16")
 
         def written() -> bool:
-            return one.watcher._noted is not None and one.watcher.waiting == 0
+            return one.changes._noted is not None and one.changes.waiting == 0
 
         await asyncio.to_thread(until, written, "the first sight on its way to the history")
         task.cancel()

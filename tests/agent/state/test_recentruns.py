@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from gpud.agent.history.store import History, Store
 from gpud.agent.state import recentruns
 from gpud.agent.state.board import Board
-from gpud.agent.state.events import Event, ProbesListed
+from gpud.agent.state.events import ProbesListed
 from gpud.agent.state.recent import HOUR_S, MOST, Series
 from gpud.core.sample import Backend, Flag, Pace, ProbeSpec, Unit
 from tests import snapshots
@@ -33,7 +33,7 @@ def recalled(directory: Path, runs: list[Run], spec: ProbeSpec = SMALL) -> dict[
     async def start() -> None:
         history = History(directory, now=str)
         board.post(ProbesListed((spec,), {}, 0.0))
-        await asyncio.wait_for(recentruns.recalled(history, board.read, board.post), 20)
+        await asyncio.wait_for(recentruns.restore(history, board), 20)
         await history.close()
 
     asyncio.run(start())
@@ -88,16 +88,16 @@ def test_rows_that_a_damaged_disk_gives_back_are_passed_over(tmp_path: Path) -> 
     assert found[Series("GPU-1", "launch", "submit")].medians == (3.0, 4.0)
 
 
-def test_nothing_is_asked_before_the_probes_are_known(tmp_path: Path) -> None:
-    told: list[Event] = []
+def test_the_past_is_not_read_before_the_probes_are_listed(tmp_path: Path) -> None:
+    board = Board(snapshots.bare())
 
     async def start() -> None:
         history = History(tmp_path, now=str)
-        waiting = asyncio.create_task(recentruns.recalled(history, snapshots.bare, told.append))
+        waiting = asyncio.create_task(recentruns.restore(history, board))
         done, _ = await asyncio.wait({waiting}, timeout=0.1)
         assert not done
         waiting.cancel()
         await history.close()
 
     asyncio.run(start())
-    assert told == []
+    assert not board.changed.is_set()

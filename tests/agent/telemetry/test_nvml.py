@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from gpud.agent.measure import condition_rules as conditions
+from gpud.agent.measure import conditions
 from gpud.agent.telemetry.sources import nvml
 from gpud.agent.telemetry.sources.nvml import HELPER
 from gpud.core.sample import Absent, Reading

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpud.agent import processes
-from gpud.agent.measure import condition_rules as conditions
+from gpud.agent.measure import conditions
 from gpud.agent.telemetry.sources import nvml
 from gpud.core.errors import TelemetryError
 from gpud.core.settings import parse

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from gpud.agent.measure.launch import Launcher
     from gpud.agent.measure.pipeline import Pipeline
     from gpud.agent.regression.service import Regression
-    from gpud.agent.state.changes import Watcher
+    from gpud.agent.state.changes import ChangeDetection
     from gpud.agent.state.snapshot import Snapshot
     from gpud.core.requests import AnswerLine, ApiRequest
     from gpud.core.settings import Settings
@@ -54,7 +54,7 @@ class Actions:
         read: Callable[[], Snapshot],
         history: History,
         regression: Regression,
-        watcher: Watcher,
+        changes: ChangeDetection,
         launcher: Launcher,
         pipeline: Pipeline,
     ) -> None:
@@ -62,7 +62,7 @@ class Actions:
         self._read = read
         self._history = history
         self._regression = regression
-        self._watcher = watcher
+        self._changes = changes
         self._launcher = launcher
         self._pipeline = pipeline
         self._probing = asyncio.Lock()
@@ -112,7 +112,7 @@ class Actions:
         self, request: ForgetRequest, uid: int
     ) -> AsyncGenerator[AnswerLine | bytes, None]:
         gpus = choosing.expected(self._read(), request.gpus)
-        await self._watcher.forget(gpus, uid)
+        await self._changes.forget(gpus, uid)
         for uuid, gpu in gpus.items():
             yield GpuLine(uuid=uuid, name=gpu.name)
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import msgspec
 
 from gpud.agent import processes
-from gpud.agent.measure import condition_rules as conditions
+from gpud.agent.measure import conditions
 from gpud.agent.state.snapshot import holds_s
 from gpud.agent.telemetry.helper import Helper
 from gpud.core import advice, wire

@@ -268,16 +268,15 @@ def test_service_waits_for_a_certificate_and_then_for_its_address(
         raise AssertionError
 
     async def story() -> None:
-        changed, stop = asyncio.Event(), asyncio.Event()
-        board = Board(bare(), changed=changed.set)
+        stop, board = asyncio.Event(), Board(bare())
 
         async def reason(expected: str | None) -> None:
             async with asyncio.timeout(60):
                 while "http" not in board.read().health or (
                     board.read().health["http"].reason != expected
                 ):
-                    await changed.wait()
-                    changed.clear()
+                    await board.changed.wait()
+                    board.changed.clear()
 
         running = asyncio.create_task(HttpService(inner, http, board, stop).run())
         await reason("key_pair_unusable")
@@ -287,8 +286,8 @@ def test_service_waits_for_a_certificate_and_then_for_its_address(
         squatter.close()
         await reason(None)
         while board.read().certificate_expires_s is None:
-            await changed.wait()
-            changed.clear()
+            await board.changed.wait()
+            board.changed.clear()
         stop.set()
         await running
 
