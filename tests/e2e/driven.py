@@ -65,7 +65,6 @@ class Machine:
 
     gpud: Program
     seed: int = 1
-    spells: str = ""  # more lines about noise for the script
     detector: dict[str, float] = field(default_factory=lambda: dict(AT_ONCE))
     driver: str = OLD
     virtual: bool = True  # time, in its children; probes of the CPU need the real one
@@ -104,7 +103,7 @@ class Machine:
             f"driver_version {CUDA[self.driver]}\n"
             f"launch_ns {LAUNCH_NS * slower:.0f}\ngraph_launch_ns {GRAPH_NS * slower:.0f}\n"
             f"first_launch_ns {FIRST_NS * slower:.0f}\n"
-            f"noise {self.seed} {SCATTER} {self.places}\n{self.spells}"
+            f"noise {self.seed} {SCATTER} {self.places}\n"
         )
 
     def nvml_script(self) -> str:

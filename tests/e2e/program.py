@@ -24,7 +24,7 @@ from tests.standins.build import build_libcuda, build_libnvml
 from tests.waiting import until
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
 
 
 def only(*names: str) -> dict[str, Any]:
@@ -97,6 +97,11 @@ def _driver(home: Path) -> Path:
     return folder
 
 
+def gpud_line(home: Path | str, *words: str) -> list[str]:
+    """The line that runs gpud for one home."""
+    return [sys.executable, "-I", "-m", "gpud", "--home", str(home), *words]
+
+
 def as_nobody(home: Path) -> list[str]:
     """Become nobody, and still reach an interpreter that may lie below /root."""
     interpreter = {sys.prefix, sys.base_prefix, str(Path(sys.executable).parent)}
@@ -140,7 +145,7 @@ class Program:
         self.write_settings()
         with (self.home / "console.log").open("ab") as console:
             self.process = subprocess.Popen(
-                [self.python, "-I", "-m", "gpud", "--home", str(self.home), "run"],
+                [self.python, *gpud_line(self.home, "run")[1:]],
                 stdin=subprocess.DEVNULL,
                 stdout=console,
                 stderr=console,
@@ -148,6 +153,23 @@ class Program:
                 start_new_session=True,
                 env={k: v for k, v in os.environ.items() if not k.startswith("GPUD_")},
             )
+
+    def command(self, *words: str) -> list[str]:
+        return gpud_line(self.home, *words)
+
+    def cli(
+        self, *words: str, before: Sequence[str] = (), within_s: float = 60.0
+    ) -> subprocess.CompletedProcess[str]:
+        """Run a verb to its end."""
+        line = [*before, *self.command(*words)]
+        return subprocess.run(
+            line, capture_output=True, text=True, check=False, timeout=within_s, cwd="/"
+        )
+
+    def begin(self, *words: str) -> subprocess.Popen[str]:
+        """Begin a verb, whose output can be read."""
+        pipe = subprocess.PIPE
+        return subprocess.Popen(self.command(*words), stdout=pipe, stderr=pipe, text=True, cwd="/")
 
     def stop(self) -> int:
         assert self.process is not None

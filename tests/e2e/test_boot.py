@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import signal
-import subprocess
-import sys
 import time
 from typing import TYPE_CHECKING, Any
 
@@ -45,15 +43,6 @@ def just_booted(gpud: Program, kernel: str = WSL2, *, grace_s: float) -> Path:
     return calls
 
 
-def asked(gpud: Program, *words: str) -> subprocess.Popen[str]:
-    return subprocess.Popen(
-        [sys.executable, "-I", "-m", "gpud", "--home", str(gpud.home), *words],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-
-
 def agent_json(gpud: Program) -> dict[str, Any]:
     path = gpud.run_dir / "agent/agent.json"
     until(path.exists, "the status of the agent")
@@ -66,9 +55,7 @@ def test_no_cuda_call_is_made_in_the_grace_of_a_boot(gpud: Program) -> None:
     gpud.start()
     begins_s = until(lambda: agent_json(gpud)["gpu_from_s"], "the moment of GPU work")
     at = time.strftime("%X", time.localtime(begins_s))
-    with asked(gpud, "status") as status:
-        assert status.stdout is not None
-        assert f"GPU work begins at {at}: WSL has just started" in status.stdout.read()
+    assert f"GPU work begins at {at}: WSL has just started" in gpud.cli("status").stdout
     until(lambda: gpud.value("gpud_probe_runs_total", probe="cpu_call"), "a run on the CPU")
     assert gpud.value("gpud_probe_skips_total", probe="launch", reason="boot_grace") is None
     assert not calls.exists()
@@ -83,9 +70,7 @@ def test_gpu_is_measured_when_the_grace_of_a_boot_is_over(gpud: Program) -> None
         ),
         "a figure of the GPU",
     )
-    with asked(gpud, "status") as status:
-        assert status.stdout is not None
-        assert "GPU work begins at" not in status.stdout.read()
+    assert "GPU work begins at" not in gpud.cli("status").stdout
 
 
 def test_probe_by_hand_in_the_grace_of_a_boot_says_so_and_makes_no_cuda_call(
@@ -95,7 +80,7 @@ def test_probe_by_hand_in_the_grace_of_a_boot_says_so_and_makes_no_cuda_call(
     gpud.write_settings()
     gpud.run_dir.mkdir(parents=True)
     (gpud.run_dir / "gpu.lock").touch()
-    with asked(gpud, "probe", "launch") as probe:
+    with gpud.begin("probe", "launch") as probe:
         assert probe.stderr is not None
         assert "GPU work begins at " in probe.stderr.readline()
         probe.send_signal(signal.SIGINT)
@@ -109,10 +94,9 @@ def test_probe_by_hand_measures_when_the_grace_of_a_boot_is_over(gpud: Program) 
     gpud.write_settings()
     gpud.run_dir.mkdir(parents=True)
     (gpud.run_dir / "gpu.lock").touch()
-    with asked(gpud, "probe", "launch") as probe:
-        out, _ = probe.communicate(timeout=60)
-    assert probe.returncode == 0
-    assert "submit" in out
+    ran = gpud.cli("probe", "launch")
+    assert ran.returncode == 0
+    assert "submit" in ran.stdout
     assert "cuInit" in calls.read_text().split()
 
 

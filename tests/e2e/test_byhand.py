@@ -14,7 +14,6 @@ import shutil
 import signal
 import struct
 import subprocess
-import sys
 import termios
 import time
 from pathlib import Path
@@ -65,20 +64,8 @@ def driver(gpud: Program, script: str = "") -> None:
     gpud.write_settings()
 
 
-def line(gpud: Program, *words: str) -> list[str]:
-    return [sys.executable, "-I", "-m", "gpud", "--home", str(gpud.home), "probe", *words]
-
-
 def probe(gpud: Program, *words: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        line(gpud, *words), capture_output=True, text=True, check=False, timeout=60, cwd="/"
-    )
-
-
-def begun(gpud: Program, *words: str) -> subprocess.Popen[str]:
-    return subprocess.Popen(
-        line(gpud, *words), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd="/"
-    )
+    return gpud.cli("probe", *words)
 
 
 def told(stream: IO[str] | None, pattern: str) -> re.Match[str]:
@@ -98,7 +85,7 @@ def on_a_terminal(gpud: Program, *words: str, **environ: str) -> tuple[int, str]
     fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 80, 0, 0))
     clean = {name: value for name, value in os.environ.items() if name[:3] != "LC_"}
     process = subprocess.Popen(
-        line(gpud, *words),
+        gpud.command("probe", *words),
         stdin=theirs,
         stdout=theirs,
         stderr=theirs,
@@ -287,7 +274,7 @@ def test_a_figure_is_held_against_the_kept_history(gpud: Program) -> None:
 
 
 def test_it_waits_for_a_probe_that_runs_and_says_whose_it_is(gpud: Program) -> None:
-    with taken_lock(gpud) as fd, begun(gpud, "cpu_call") as process:
+    with taken_lock(gpud) as fd, gpud.begin("probe", "cpu_call") as process:
         words = rf"waiting for process {os.getpid()} \(nbody on GPU-\\x1b1\).*has run for \d+ s"
         told(process.stderr, words)
         fcntl.flock(fd, fcntl.LOCK_UN)
@@ -359,7 +346,7 @@ def test_interrupted_it_kills_nobody_and_says_what_still_runs(
     gpud: Program, number: signal.Signals, code: int
 ) -> None:
     driver(gpud, "module_load_ns 1500000000\n")
-    with begun(gpud, "cpu_call", "launch") as process:
+    with gpud.begin("probe", "cpu_call", "launch") as process:
         told(process.stderr, "launch on GPU 0")
         child = until(lambda: measuring(gpud), "the child in the lock")
         process.send_signal(number)
@@ -375,7 +362,7 @@ def test_interrupted_it_kills_nobody_and_says_what_still_runs(
 
 
 def test_an_interrupted_document_says_so(gpud: Program) -> None:
-    with taken_lock(gpud), begun(gpud, "cpu_call", "--json") as process:
+    with taken_lock(gpud), gpud.begin("probe", "cpu_call", "--json") as process:
         until(lambda: looks(process.pid), "it waits")
         process.send_signal(signal.SIGINT)
         out, err = process.communicate(timeout=60)
@@ -414,7 +401,7 @@ def test_interrupted_the_agent_lets_the_child_end(gpud: Program, sent: signal.Si
     gpud.settings["schedule"] = {"small_interval_s": 3600.0, "large_interval_s": 3600.0}
     gpud.start()
     gpud.status_when(lambda d: d["counters"]["runs"].get("triad"), "the first rounds")
-    with begun(gpud, "cpu_call", "launch") as process:
+    with gpud.begin("probe", "cpu_call", "launch") as process:
         told(process.stderr, "launch on GPU 0")
         child = until(lambda: measuring(gpud), "the child in the lock")
         process.send_signal(sent)
@@ -439,13 +426,7 @@ def test_a_link_in_the_locks_place_is_not_followed(gpud: Program) -> None:
 
 @needs_root
 def test_who_may_not_take_the_lock_is_4_with_the_fix(gpud: Program) -> None:
-    ran = subprocess.run(
-        [*as_nobody(gpud.home), *line(gpud, "cpu_call")],
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=60,
-    )
+    ran = gpud.cli("probe", "cpu_call", before=as_nobody(gpud.home))
     assert (ran.returncode, ran.stdout) == (4, "")
     assert ran.stderr == (
         f"gpud: you may not take {gpud.run_dir}/gpu.lock\n"
@@ -456,14 +437,21 @@ def test_who_may_not_take_the_lock_is_4_with_the_fix(gpud: Program) -> None:
 def test_a_full_disk_and_a_reader_that_leaves_are_no_crash(gpud: Program) -> None:
     with Path("/dev/full").open("w") as full:
         ran = subprocess.run(
-            line(gpud, "cpu_call"), stdout=full, stderr=subprocess.PIPE, text=True, check=False
+            gpud.command("probe", "cpu_call"),
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            check=False,
         )
     assert ran.returncode == 1
     assert ran.stderr.endswith("gpud: cannot write the result: No space left on device\n")
     reader, writer = os.pipe()
     os.close(reader)
     gone = subprocess.run(
-        line(gpud, "cpu_call", "--json"), stdout=writer, stderr=subprocess.PIPE, check=False
+        gpud.command("probe", "cpu_call", "--json"),
+        stdout=writer,
+        stderr=subprocess.PIPE,
+        check=False,
     )
     os.close(writer)
     assert (gone.returncode, gone.stderr) == (0, b"")

@@ -6,8 +6,6 @@ import contextlib
 import json
 import os
 import signal
-import subprocess
-import sys
 import urllib.error
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -45,11 +43,6 @@ def the_driver_goes_down(gpud: Program) -> None:
     """NVML dies with the driver under it; its helper is made anew after a rest."""
     os.kill(until(gpud.nvml_helper, "the helper"), signal.SIGKILL)
     gpud.health("nvml", 1, "crashed")
-
-
-def cli(gpud: Program, *words: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-I", "-m", "gpud", "--home", str(gpud.home), *words]
-    return subprocess.run(command, capture_output=True, text=True, check=False, cwd="/")
 
 
 def changes(document: dict[str, Any], kind: str) -> list[tuple[str | None, str]]:
@@ -101,7 +94,7 @@ def test_a_gpu_that_is_gone_is_missed_across_restarts_until_it_is_forgotten(gpud
     assert both[1] in again["detail"]
     assert again["detail"].rpartition("since")[2] == lost["detail"].rpartition("since")[2]
 
-    forgotten = cli(gpud, "gpus", "forget", both[1])
+    forgotten = gpud.cli("gpus", "forget", both[1])
     assert (forgotten.returncode, both[1] in forgotten.stdout) == (0, True)
     gpud.health("devices", 0)
     [event] = json.loads(gpud.get("/api/v1/events?kind=gpu_forgotten"))["events"]
@@ -116,7 +109,7 @@ def test_a_machine_without_a_gpu_is_well_and_status_says_so() -> None:
             health = gpud.health(component, 0, "no_gpu")
             assert health["detail"] in NO_GPU
         gpud.status_when(lambda d: d["state"] == "ok" and d["probes"], "everything well")
-        asked = cli(gpud, "status")
+        asked = gpud.cli("status")
         assert asked.returncode == 0, asked.stdout
         assert "health_changed" not in gpud.logs()  # it was at no moment said to be broken
         restarted = gpud.stop()

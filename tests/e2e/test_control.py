@@ -35,17 +35,7 @@ def gpud(dockerd: PrivateDockerd) -> Iterator[Program]:
         try:
             yield made
         finally:
-            assert command(made, "down").returncode == 0
-
-
-def argv(gpud: Program, *words: str) -> list[str]:
-    return [sys.executable, "-I", "-m", "gpud", "--home", str(gpud.home), *words]
-
-
-def command(gpud: Program, *words: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        argv(gpud, *words), capture_output=True, text=True, check=False, timeout=90
-    )
+            assert made.cli("down").returncode == 0
 
 
 def supervisor(gpud: Program) -> int:
@@ -54,19 +44,19 @@ def supervisor(gpud: Program) -> int:
 
 
 def test_up_returns_when_gpud_runs_and_a_second_up_changes_nothing(gpud: Program) -> None:
-    first = command(gpud, "up")
+    first = gpud.cli("up")
     assert (first.returncode, first.stdout, first.stderr) == (0, "gpud runs\n", "")
     pid = supervisor(gpud)
     assert alive(pid)
     gpud.health("dockerd", 0)
-    assert command(gpud, "up").returncode == 0
+    assert gpud.cli("up").returncode == 0
     assert supervisor(gpud) == pid
 
 
 def test_twenty_at_once_make_one_supervisor_and_one_dockerd(
     gpud: Program, dockerd: PrivateDockerd
 ) -> None:
-    starters = [subprocess.Popen(argv(gpud, "up")) for _ in range(20)]
+    starters = [subprocess.Popen(gpud.command("up")) for _ in range(20)]
     assert [starter.wait(timeout=60) for starter in starters] == [0] * 20
     gpud.health("dockerd", 0)
     assert len(dockerd.dockerds()) == 1
@@ -86,38 +76,38 @@ def supervisors(gpud: Program) -> list[int]:
 def test_down_keeps_dockerd_and_the_next_up_adopts_it(
     gpud: Program, dockerd: PrivateDockerd
 ) -> None:
-    command(gpud, "up")
+    gpud.cli("up")
     gpud.health("dockerd", 0)
     [kept] = dockerd.dockerds()
     agent = gpud.agent_pid()
     assert agent is not None
-    assert command(gpud, "down").returncode == 0
+    assert gpud.cli("down").returncode == 0
     assert not alive(agent)
     assert dockerd.dockerds() == [kept]
-    assert command(gpud, "up").returncode == 0
+    assert gpud.cli("up").returncode == 0
     gpud.health("dockerd", 0)
     assert dockerd.dockerds() == [kept]
 
 
 def test_down_is_remembered_until_up_and_restart_is_no_down(gpud: Program) -> None:
     marker = gpud.run_dir / "stopped"
-    assert command(gpud, "up").returncode == 0
+    assert gpud.cli("up").returncode == 0
     assert not marker.exists()
-    assert command(gpud, "restart").returncode == 0
+    assert gpud.cli("restart").returncode == 0
     assert not marker.exists()
-    assert command(gpud, "down").returncode == 0
+    assert gpud.cli("down").returncode == 0
     assert marker.exists()
-    assert command(gpud, "up").returncode == 0
+    assert gpud.cli("up").returncode == 0
     assert not marker.exists()
 
 
 def test_restart_is_a_new_supervisor_beside_the_same_dockerd(
     gpud: Program, dockerd: PrivateDockerd
 ) -> None:
-    command(gpud, "up")
+    gpud.cli("up")
     gpud.health("dockerd", 0)
     before, [kept] = supervisor(gpud), dockerd.dockerds()
-    assert command(gpud, "restart").returncode == 0
+    assert gpud.cli("restart").returncode == 0
     assert supervisor(gpud) != before
     gpud.health("dockerd", 0)
     assert dockerd.dockerds() == [kept]
@@ -126,44 +116,44 @@ def test_restart_is_a_new_supervisor_beside_the_same_dockerd(
 def test_down_with_docker_stops_the_dockerd_that_gpud_keeps(
     gpud: Program, dockerd: PrivateDockerd
 ) -> None:
-    command(gpud, "up")
+    gpud.cli("up")
     gpud.health("dockerd", 0)
-    assert command(gpud, "down", "--docker").returncode == 0
+    assert gpud.cli("down", "--docker").returncode == 0
     until(lambda: not dockerd.dockerds(), "dockerd has ended")
 
 
 def test_down_with_docker_ends_ours_also_behind_somebody_elses_socket(
     gpud: Program, dockerd: PrivateDockerd
 ) -> None:
-    command(gpud, "up")
+    gpud.cli("up")
     gpud.health("dockerd", 0)
     Path(dockerd.socket).unlink()
     with socket.socket(socket.AF_UNIX) as other:
         other.bind(dockerd.socket)
         other.listen()
         gpud.status_when(lambda d: d["root"]["dockerd"]["owner"] != "gpud", "another owner")
-        assert command(gpud, "down", "--docker").returncode == 0
+        assert gpud.cli("down", "--docker").returncode == 0
     assert not dockerd.dockerds()
 
 
 def test_down_where_nothing_runs_is_well(gpud: Program) -> None:
-    stopped = command(gpud, "down")
+    stopped = gpud.cli("down")
     assert (stopped.returncode, stopped.stderr) == (0, "")
     assert stopped.stdout.startswith("gpud was not running. Opened shells leave it at that")
 
 
 def test_down_says_what_it_stopped(gpud: Program) -> None:
-    assert command(gpud, "up").returncode == 0
+    assert gpud.cli("up").returncode == 0
     gpud.health("dockerd", 0)
-    assert command(gpud, "down").stdout.startswith("gpud has stopped; dockerd and its containers")
-    again = command(gpud, "down", "--docker").stdout
+    assert gpud.cli("down").stdout.startswith("gpud has stopped; dockerd and its containers")
+    again = gpud.cli("down", "--docker").stdout
     assert again.startswith("gpud was not running; dockerd has stopped. ")
 
 
 def test_gpud_outlives_the_terminal_it_was_started_from(gpud: Program) -> None:
     pid, terminal = pty.fork()
     if pid == 0:
-        os.execv(sys.executable, argv(gpud, "up"))
+        os.execv(sys.executable, gpud.command("up"))
     _, status = os.waitpid(pid, 0)
     os.close(terminal)
     assert os.waitstatus_to_exitcode(status) == 0
@@ -178,7 +168,7 @@ def test_gpud_outlives_the_terminal_it_was_started_from(gpud: Program) -> None:
 def test_ctrl_c_in_a_terminal_ends_a_foreground_run_with_everything(gpud: Program) -> None:
     pid, terminal = pty.fork()
     if pid == 0:
-        os.execv(sys.executable, argv(gpud, "run"))
+        os.execv(sys.executable, gpud.command("run"))
     gpud.status_when(lambda d: d["health"].get("http"), "an answer")
     agent = gpud.agent_pid()
     assert agent is not None
@@ -197,7 +187,7 @@ def test_ctrl_c_in_a_terminal_ends_a_foreground_run_with_everything(gpud: Progra
 def test_without_a_settings_file_the_defaults_hold() -> None:
     with program() as gpud:
         process = subprocess.Popen(
-            argv(gpud, "run"),
+            gpud.command("run"),
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             env={
@@ -223,7 +213,7 @@ def test_without_root_dockerd_is_watched_and_everything_else_runs(
         for place in (gpud.home, *gpud.home.rglob("*")):
             shutil.chown(place, NOBODY, NOBODY)
         process = subprocess.Popen(
-            [*as_nobody(gpud.home), *argv(gpud, "run")],
+            [*as_nobody(gpud.home), *gpud.command("run")],
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
         )
@@ -234,7 +224,7 @@ def test_without_root_dockerd_is_watched_and_everything_else_runs(
             assert document["root"]["privileged"] is False
             assert document["root"]["dockerd"]["up"] is False
             assert dockerd.dockerds() == []
-            status = command(gpud, "status", "--json")
+            status = gpud.cli("status", "--json")
             assert json.loads(status.stdout)["schema_version"] == 1
         finally:
             process.send_signal(signal.SIGTERM)

@@ -9,7 +9,6 @@ import re
 import signal
 import socket
 import subprocess
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -36,16 +35,6 @@ def assert_said_in_the_log_and_as_a_metric(gpud: Program, component: str, reason
     assert reason in gpud.logs()
     assert gpud.value("gpud_health_reason_info", component=component, reason=reason) == 1
     assert_no_traceback_at_the_user(gpud)
-
-
-def said_by_status(gpud: Program) -> str:
-    """What a person is told who asks."""
-    return ran(gpud, "status")
-
-
-def ran(gpud: Program, *words: str) -> str:
-    command = [sys.executable, "-I", "-m", "gpud", "--home", str(gpud.home), *words]
-    return subprocess.run(command, capture_output=True, text=True, check=False).stdout
 
 
 def test_without_any_gpu_the_cpu_is_measured_and_no_gpu_is_pretended(gpud: Program) -> None:
@@ -123,7 +112,7 @@ def test_a_child_that_hangs_in_the_driver_is_a_reason_and_the_agent_goes_on() ->
             assert gpud.value("gpud_breaker_state", state="open") == 1
             assert gpud.value("gpud_gpu_stuck") == 0
             until(
-                lambda gpud=gpud: "GPU work is tried again at " in said_by_status(gpud),  # type: ignore[misc]
+                lambda gpud=gpud: "GPU work is tried again at " in gpud.cli("status").stdout,  # type: ignore[misc]
                 "the moment of the next try",
             )
             submit = gpud.value(
@@ -259,7 +248,7 @@ def test_a_taken_port_is_named_with_its_holder_and_served_once_it_is_free(gpud: 
 
         until(said, "address_in_use in agent.json")
         holder = rf"127\.0\.0\.1:{gpud.port} is taken by \S+ \(process {os.getpid()}\)"
-        shown = said_by_status(gpud)
+        shown = gpud.cli("status").stdout
         assert re.search(holder, shown), "by root, who may see every process"
         assert "gpud takes the address as soon as it is free" in shown
         assert f"/gpud --home {gpud.home} restart" in shown
@@ -267,16 +256,16 @@ def test_a_taken_port_is_named_with_its_holder_and_served_once_it_is_free(gpud: 
             assert "http://" not in text, "somebody else answers there"
         (found,) = (
             one
-            for one in json.loads(ran(gpud, "doctor", "--json"))["checks"]
+            for one in json.loads(gpud.cli("doctor", "--json").stdout)["checks"]
             if one["name"] == "port"
         )
         assert re.search(holder, found["evidence"])
         assert f"/gpud --home {gpud.home} restart" in found["fix"]
     gpud.health("http", 0)
     page = f"  page    http://127.0.0.1:{gpud.port}/"
-    until(lambda: page in said_by_status(gpud), "the page's address in gpud status")
+    until(lambda: page in gpud.cli("status").stdout, "the page's address in gpud status")
     gpud.config.write_text(gpud.config.read_text().replace(str(gpud.port), str(free_port())))
-    assert page in said_by_status(gpud), "that of the agent that runs, not that of the file"
+    assert page in gpud.cli("status").stdout, "that of the agent that runs, not that of the file"
     assert_no_traceback_at_the_user(gpud)
 
 
@@ -298,13 +287,7 @@ def test_a_bad_setting_is_named_in_one_line_and_nothing_starts(
     config = tmp_path / "etc/gpud/gpud.toml"
     config.parent.mkdir(parents=True)
     config.write_bytes(text)
-    run = subprocess.run(
-        [sys.executable, "-I", "-m", "gpud", "--home", str(tmp_path), "run"],
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=30,
-    )
+    run = Program(tmp_path, {}).cli("run")
     assert run.returncode == 2
     assert expected in run.stderr
     assert "Traceback" not in run.stderr

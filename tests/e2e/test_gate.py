@@ -5,8 +5,6 @@ from __future__ import annotations
 import html
 import os
 import signal
-import subprocess
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -129,7 +127,7 @@ def test_beside_a_desktop_that_uses_12_percent_every_probe_runs_and_is_marked_bu
         assert gpud.value("gpud_probe_flagged_runs_total", probe="launch", flag=flag)
     why = "other programs use the GPU, so its runs are marked busy and not compared"
     assert why in html.unescape(gpud.get("/").decode())
-    until(lambda: why in shown(gpud), "the same words in gpud status")
+    until(lambda: why in gpud.cli("status").stdout, "the same words in gpud status")
 
 
 def test_a_gpu_used_to_35_percent_is_named_at_its_first_skipped_run(gpud: Program) -> None:
@@ -148,7 +146,7 @@ def test_a_gpu_used_to_35_percent_is_named_at_its_first_skipped_run(gpud: Progra
     assert document["state"] == "ok"
     why = "1 probe is skipped on GPU 0: other programs use 35 % of the GPU"
     assert why in html.unescape(gpud.get("/").decode())
-    until(lambda: why in shown(gpud), "the same words in gpud status")
+    until(lambda: why in gpud.cli("status").stdout, "the same words in gpud status")
 
 
 def flagged(gpud: Program, flag: str) -> set[str]:
@@ -158,17 +156,6 @@ def flagged(gpud: Program, flag: str) -> set[str]:
         for one in ("launch", "triad")
         if gpud.value("gpud_probe_flag", gpu="0", probe=one, flag=flag)
     }
-
-
-def shown(gpud: Program) -> str:
-    """What `gpud status` prints."""
-    return subprocess.run(
-        [sys.executable, "-I", "-m", "gpud", "--home", str(gpud.home), "status"],
-        capture_output=True,
-        text=True,
-        check=False,
-        cwd="/",
-    ).stdout
 
 
 def test_on_battery_large_probes_rest_until_the_plug_is_in() -> None:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import sqlite3
-import subprocess
-import sys
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -16,13 +14,7 @@ from tests.waiting import until
 
 
 def history(gpud: Program, *words: str) -> str:
-    ran = subprocess.run(
-        [sys.executable, "-I", "-m", "gpud", "--home", str(gpud.home), "history", *words],
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=60,
-    )
+    ran = gpud.cli("history", *words)
     assert (ran.returncode, ran.stderr) == (0, "")
     return ran.stdout
 

@@ -10,8 +10,6 @@ import csv
 import hashlib
 import json
 import lzma
-import subprocess
-import sys
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -67,15 +65,9 @@ def collected(gpud: Program) -> dict[str, Any]:
     }
 
 
-def verb(gpud: Program, *words: str) -> str:
-    line = [sys.executable, "-I", "-m", "gpud", "--home", str(gpud.home), *words]
-    ran = subprocess.run(line, capture_output=True, text=True, check=False, timeout=60)
-    return ran.stdout
-
-
 def exported(gpud: Program, columns: list[str], *words: str) -> dict[str, Any]:
     """Count what an export has, and digest every cell of the columns of version one."""
-    rows = list(csv.DictReader(verb(gpud, "history", "export", *words).splitlines()))
+    rows = list(csv.DictReader(gpud.cli("history", "export", *words).stdout.splitlines()))
     columns = columns or list(rows[0])
     cells = [[row[column] for column in columns] for row in rows]
     return {
@@ -90,7 +82,7 @@ def exported(gpud: Program, columns: list[str], *words: str) -> dict[str, Any]:
 
 
 def firing(gpud: Program) -> list[dict[str, Any]]:
-    document = json.loads(verb(gpud, "alerts", "--json") or "{}")
+    document = json.loads(gpud.cli("alerts", "--json").stdout or "{}")
     return [one for one in document.get("alerts", ()) if one["name"] in REGRESSIONS]
 
 
@@ -104,7 +96,7 @@ def alert(document: dict[str, Any]) -> dict[str, Any]:
 
 
 def baselines(gpud: Program) -> dict[str, dict[str, Any]]:
-    document = json.loads(verb(gpud, "baseline", "show", "--json") or "{}")
+    document = json.loads(gpud.cli("baseline", "show", "--json").stdout or "{}")
     streams = document.get("streams", ())
     return {f"{one['uuid']} {one['probe']} {one['mode']}": one for one in streams}
 

@@ -6,8 +6,6 @@ import json
 import os
 import pwd
 import socket
-import subprocess
-import sys
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -52,17 +50,6 @@ def told(gpud: Program) -> dict[str, Any]:
     return found
 
 
-def terminal(gpud: Program, *words: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-I", "-m", "gpud", "--home", str(gpud.home), *words],
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=60,
-        env={"PATH": os.environ["PATH"], "LANG": "C.UTF-8"},
-    )
-
-
 def test_prometheus_scrapes_over_tls_with_a_password_and_the_terminal_needs_none(
     signer: Authority, tmp_path: Path
 ) -> None:
@@ -88,7 +75,7 @@ def test_prometheus_scrapes_over_tls_with_a_password_and_the_terminal_needs_none
             refused = "gpud_http_refused_total{reason='unauthorized'}"
             until(lambda: number(port, refused) == 1, "who was turned away", 60, every_s=0.2)
         for words in (("status",), ("status", "--json"), ("alerts",), ("doctor", "--json")):
-            ran = terminal(gpud, *words)
+            ran = gpud.cli(*words)
             assert ran.returncode in {0, 1}, ran.stderr
         found = {one["name"]: one for one in json.loads(ran.stdout)["checks"]}["port"]
         assert found["verdict"] == "ok"

@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
-import sys
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -25,11 +23,6 @@ if TYPE_CHECKING:
 
 REGRESSION = "GpudDriverRegression"
 LABELS = {"gpu": "0", "probe": "launch", "mode": "submit"}
-
-
-def cli(gpud: Program, *words: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-I", "-m", "gpud", "--home", str(gpud.home), *words]
-    return subprocess.run(command, capture_output=True, text=True, check=False, cwd="/")
 
 
 def submit(gpud: Program) -> dict[str, Any]:
@@ -72,10 +65,10 @@ def assert_told_everywhere(driven: Machine, decision: Decision, told: dict[str, 
     assert gpud.value("gpud_slowdown_ratio", **LABELS) == pytest.approx(1.12, abs=0.03)
     assert gpud.value("gpud_alerts_firing", alertname=REGRESSION, severity=severity) == 1
     for words in (("status",), ("alerts",)):
-        said = cli(gpud, *words)
+        said = gpud.cli(*words)
         assert OLD in said.stdout, words
         assert NEW in said.stdout, words
-    assert cli(gpud, "alerts").returncode == 1
+    assert gpud.cli("alerts").returncode == 1
 
 
 def test_a_slower_driver_is_told_once_everywhere_and_until_it_is_gone() -> None:
@@ -106,7 +99,7 @@ def test_a_slower_driver_is_told_once_everywhere_and_until_it_is_gone() -> None:
         assert notice(gpud).startswith("resolved: ")
         assert gpud.value("gpud_regression_active", kind="driver", **LABELS) == 0
         assert gpud.value("gpud_slowdown_ratio", **LABELS) == pytest.approx(1, abs=0.03)
-        assert cli(gpud, "alerts").returncode == 0
+        assert gpud.cli("alerts").returncode == 0
         assert "Traceback" not in gpud.logs()
 
 
@@ -125,7 +118,7 @@ def test_a_driver_that_changes_nothing_is_told_to_nobody() -> None:
         assert hook.messages == []
         assert notice(gpud) == ""
         assert gpud.value("gpud_regression_active", kind="driver", **LABELS) == 0
-        assert cli(gpud, "alerts").returncode == 0
+        assert gpud.cli("alerts").returncode == 0
 
 
 def killed(driven: Machine, *, everything: bool) -> None:
@@ -166,10 +159,10 @@ def test_a_kill_in_the_middle_changes_neither_the_moment_nor_the_numbers() -> No
         assert len(hook.messages) == 1
 
         [alert] = alerts(gpud)
-        assert cli(gpud, "alerts", "ack", alert["fingerprint"][:6]).returncode == 0
+        assert gpud.cli("alerts", "ack", alert["fingerprint"][:6]).returncode == 0
         until(lambda: alerts(gpud)[0]["acknowledged_s"], "the acknowledgement")
         until(lambda: notice(gpud) == "", "an empty notice")
-        assert cli(gpud, "baseline", "accept", alert["fingerprint"][:8]).returncode == 0
+        assert gpud.cli("baseline", "accept", alert["fingerprint"][:8]).returncode == 0
         until(lambda: hook.told("resolved"), "the end")
         assert alerts(gpud) == []
         assert gpud.value("gpud_slowdown_ratio", **LABELS) == pytest.approx(1, abs=0.03)

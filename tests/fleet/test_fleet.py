@@ -100,6 +100,8 @@ def test_what_was_pushed_during_an_outage_of_the_store_is_all_there_afterwards(
 ) -> None:
     prometheus = tools.receiver(tmp_path / "receiver", hurry=HURRY)
     victoria = tools.victoria(tmp_path / "victoria")
+    silent = f"http://127.0.0.1:{fleet.port}"  # it accepts what is sent to an Alertmanager
+    vmalert = tools.vmalert(tmp_path / "vmalert", victoria, silent, hurry=HURRY)
     shippers = {
         "Prometheus": (
             prometheus,
@@ -120,10 +122,11 @@ def test_what_was_pushed_during_an_outage_of_the_store_is_all_there_afterwards(
             ),
         ),
     }
-    with running(prometheus, victoria, *(shipper for _, shipper in shippers.values())):
+    with running(prometheus, victoria, vmalert, *(shipper for _, shipper in shippers.values())):
         for store in (prometheus, victoria):
             seen(partial(store.knows, HOSTS), "every machine has arrived")
-        seen(lambda: probes(prometheus) == PAIR, "the driver is told of")
+        for judge in (prometheus, vmalert):
+            seen(lambda judge=judge: probes(judge) == PAIR, "the driver is told of")  # type: ignore[misc]
         prometheus.kill()
         victoria.stop()
         before = fleet.tell()
@@ -139,4 +142,4 @@ def test_what_was_pushed_during_an_outage_of_the_store_is_all_there_afterwards(
             wanted = {host: count for (host, whom), count in served.items() if whom == name}
             assert len(wanted) == HOSTS
             seen(partial(keeps, store, wanted), f"{name} has sent everything")
-        assert fired(prometheus) == ALERT
+        assert fired(prometheus) == fired(victoria) == ALERT

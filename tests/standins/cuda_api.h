@@ -58,8 +58,8 @@ CUresult kernel_operation(CUfunction function, const unsigned grid[3], const uns
                           struct operation *operation);
 CUresult submit(CUstream stream, const struct operation *operation, int64_t ready_ns);
 
-/* cuda_copies.c: move the bytes, and give the cost of a copy that starts then, in virtual ns. */
-CUresult copy_run(const struct copy *copy, double start_ns, double *cost_ns);
+/* cuda_copies.c: move the bytes, and give the cost of the copy in virtual ns. */
+CUresult copy_run(const struct copy *copy, double *cost_ns);
 void pinned_free_device(int device);
 
 /* cuda_streams.c: with a time line, work begins when the GPU has it and not before, and who waits for
@@ -76,7 +76,6 @@ double drawn(uint64_t number);
 
 /* cuda_noise.c: how many times longer the next submission takes, 1 where the script is silent. */
 void noise_open(int64_t seed, double sigma, const char *path);
-void noise_spells(const char *key, double share, double runs, double factor);
 double noise(void);
 
 /* cuda_ledger.c: what the current context, or the one of `device`, has used. */

@@ -1,7 +1,6 @@
 /* Allocations and copies of the stand-in libcuda.so.1; the bytes themselves are in cuda_memory.c. */
 #include "cuda_api.h"
 
-#include <math.h>
 #include <stdlib.h>
 
 struct pinned { struct pinned *next; void *start; size_t size; int device; };
@@ -100,20 +99,7 @@ static double host_rate(const void *host, size_t size, double pinned_rate, doubl
     return pageable_rate && !is_pinned(host, size) ? pageable_rate : pinned_rate;
 }
 
-/* What a copy costs beside the latest one the other way: while both run, each has `duplex_ratio` of
- * its rate. A clock that was already read cannot be moved, so the one submitted last ends when both
- * have. */
-static double duplex(double start_ns, double cost_ns, bool to_host)
-{
-    double *until_ns = current()->copying_until_ns, rest_ns = until_ns[!to_host] - start_ns;
-    if (rest_ns > 0 && settings.duplex_ratio < 1)
-        cost_ns = fmax(rest_ns, cost_ns)
-                  + fmin(rest_ns, cost_ns) * (1 / settings.duplex_ratio - 1);
-    until_ns[to_host] = start_ns + cost_ns;
-    return cost_ns;
-}
-
-CUresult copy_run(const struct copy *copy, double start_ns, double *cost_ns)
+CUresult copy_run(const struct copy *copy, double *cost_ns)
 {
     double bytes = (double)copy->size, rate;
     CUresult code;
@@ -131,8 +117,6 @@ CUresult copy_run(const struct copy *copy, double start_ns, double *cost_ns)
         code = memory_copy(copy->target, copy->source, copy->size);
     }
     *cost_ns = (double)settings.copy_gpu_ns + 1e9 * bytes / rate;
-    if (!code && (copy->from || copy->to))
-        *cost_ns = duplex(start_ns, *cost_ns, copy->to != NULL);
     return code;
 }
 

@@ -24,7 +24,7 @@ CUresult submit(CUstream stream, const struct operation *operation, int64_t read
     REQUIRE(clock, INVALID_HANDLE);
     clock_reaches(clock, ready_ns);
     CUresult code = operation->kernel ? run_kernel(operation, &cost_ns)
-                                      : copy_run(&operation->copy, *clock, &cost_ns);
+                                      : copy_run(&operation->copy, &cost_ns);
     REQUIRE(!code, code);
     if (operation->kernel)
         cost_ns *= kernel_slowdown();

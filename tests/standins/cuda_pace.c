@@ -59,5 +59,5 @@ double kernel_slowdown(void)
 {
     uint64_t index = kernels++, last = (uint64_t)settings.warmup_kernels;
     double cold = index < last ? 1 - (double)index / (double)last : 0;
-    return 1 + cold * (settings.warmup_factor - 1) + settings.kernel_jitter * uniform(index, 2);
+    return 1 + cold * (settings.warmup_factor - 1);
 }

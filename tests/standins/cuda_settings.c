@@ -3,7 +3,7 @@
  *   driver_version N                as cuDriverGetVersion counts: 12080 is CUDA 12.8
  *   devices N                       0 makes cuInit say so
  *   device.I.name|uuid|pci_bus_id TEXT
- *   device.I.sm_count|cc_major|cc_minor|clock_khz|memory_clock_khz|memory_bus_bits|l2_bytes N
+ *   device.I.sm_count|cc_major|cc_minor|l2_bytes N
  *   device.I.mps 0|1                contexts on it are shared through the multi-process service
  *   device.I.mig PROFILE            it is an instance, and its name ends in " MIG PROFILE"
  *   device.I.mig_uuid TEXT          of the instance; device.I.uuid is that of the whole GPU
@@ -31,9 +31,6 @@
  * Processes that launch take a place in a row, one after the other, and differ by it; another SEED is
  * another row. All launches of one, graphs too, take
  *   noise SEED SIGMA PATH           a log-normal variate times as long; PATH counts the places
- *   noise_visits SHARE RUNS FACTOR  FACTOR times as long during visits to a slow state, which last
- *                                   RUNS places on average and take up that SHARE of all
- *   noise_busy SHARE RUNS FACTOR    likewise, and each launch between 1 and FACTOR times as long
  *
  * Virtual time, read through events:
  *   kernel_ns N                     each gpud_empty and gpud_count
@@ -45,12 +42,10 @@
  *   h2d_bytes_per_second, d2h_bytes_per_second, or host_copy_bytes_per_second for both R
  *   pageable_h2d_bytes_per_second, pageable_d2h_bytes_per_second R
  *                                   to and from what cuMemHostAlloc did not give; default: the same
- *   duplex_ratio R                  of either rate while copies run both ways at once; default: 1
  *   d2d_bytes_per_second R          copies on the device: twice their size; default: bytes_per_second
  *
  *   warmup_kernels N, warmup_factor R  the first kernel of a process takes R times as long, the N
  *                                   first ones linearly less, as clocks rise under load
- *   kernel_jitter R                 each kernel takes up to that share longer, and no two the same
  *
  *   ledger PATH                     append what was used, one JSON line a context: cuda_ledger.c
  *
@@ -74,7 +69,6 @@ struct settings settings = {
     .pinned_limit = INT64_C(1) << 30,
     .time_line = -1,
     .warmup_factor = 1,
-    .duplex_ratio = 1,
     .rates.kernel_ns = 1500,
     .rates.flops_per_second = 1e13,
     .rates.tensor_flops_per_second = 1e14,
@@ -145,15 +139,9 @@ static void noise_line(const char *key, char *value)
     char *rest, *words[3];
     for (int i = 0; i < 3; i++)
         words[i] = strtok_r(i ? NULL : value, " \t", &rest);
-    bool opens = !strcmp(key, "noise");
     if (!words[2] || strtok_r(NULL, " \t", &rest))
-        script_die("%s: expected %s", key, opens ? "SEED SIGMA PATH" : "SHARE RUNS FACTOR");
-    if (opens)
-        noise_open(script_integer(key, words[0]), real_between(key, words[1], 0, 1), words[2]);
-    else
-        noise_spells(key, real_between(key, words[0], 0, 0.9),
-                     real_between(key, words[1], 1, INFINITY),
-                     real_between(key, words[2], 1, INFINITY));
+        script_die("%s: expected SEED SIGMA PATH", key);
+    noise_open(script_integer(key, words[0]), real_between(key, words[1], 0, 1), words[2]);
 }
 
 bool library_line(const char *key, char *value)
@@ -193,14 +181,10 @@ bool library_line(const char *key, char *value)
         share_line(key, value, &settings.launch_ns_second, &settings.second_share);
     } else if (!strcmp(key, "launch_tail_ns")) {
         share_line(key, value, &settings.tail_ns, &settings.tail_share);
-    } else if (!strcmp(key, "noise") || !strcmp(key, "noise_visits") || !strcmp(key, "noise_busy")) {
+    } else if (!strcmp(key, "noise")) {
         noise_line(key, value);
     } else if (!strcmp(key, "warmup_factor")) {
         settings.warmup_factor = real_between(key, value, 1, INFINITY);
-    } else if (!strcmp(key, "kernel_jitter")) {
-        settings.kernel_jitter = real_between(key, value, 0, INFINITY);
-    } else if (!strcmp(key, "duplex_ratio")) {
-        settings.duplex_ratio = real_between(key, value, 0.01, 1);
     } else if (!strcmp(key, "ledger")) {
         ledger_open(value);
     } else if (!strcmp(key, "driver_version")) {

@@ -188,7 +188,7 @@ EXPORT CUresult cuDeviceGetAttribute(int *value, int attribute, CUdevice index)
         {1, 1024},                      /* MAX_THREADS_PER_BLOCK */
         {8, 49152},                     /* MAX_SHARED_MEMORY_PER_BLOCK */
         {10, 32},                       /* WARP_SIZE */
-        {13, device->clock_khz},        /* CLOCK_RATE */
+        {13, 2475000},                  /* CLOCK_RATE */
         {16, device->sm_count},         /* MULTIPROCESSOR_COUNT */
         {17, 1},                        /* KERNEL_EXEC_TIMEOUT: Windows' watchdog applies */
         {18, 0},                        /* INTEGRATED */
@@ -199,8 +199,8 @@ EXPORT CUresult cuDeviceGetAttribute(int *value, int attribute, CUdevice index)
         {33, (int)bus},                 /* PCI_BUS_ID */
         {34, (int)slot},                /* PCI_DEVICE_ID */
         {35, 0},                        /* TCC_DRIVER */
-        {36, device->memory_clock_khz}, /* MEMORY_CLOCK_RATE */
-        {37, device->memory_bus_bits},  /* GLOBAL_MEMORY_BUS_WIDTH */
+        {36, 10501000},                 /* MEMORY_CLOCK_RATE */
+        {37, 192},                      /* GLOBAL_MEMORY_BUS_WIDTH */
         {38, device->l2_bytes},         /* L2_CACHE_SIZE */
         {39, 1536},                     /* MAX_THREADS_PER_MULTIPROCESSOR */
         {40, 1},                        /* ASYNC_ENGINE_COUNT */

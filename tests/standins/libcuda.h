@@ -44,7 +44,7 @@ struct device {
     char mig[32]; /* profile, else empty */
     int mps;
     char pci_bus_id[32];
-    int sm_count, cc_major, cc_minor, clock_khz, memory_clock_khz, memory_bus_bits, l2_bytes;
+    int sm_count, cc_major, cc_minor, l2_bytes;
     uint64_t total_mem, free_mem; /* free before anything is allocated here */
     int64_t launch_ns; /* 0: as every other */
     struct rates rates;
@@ -53,7 +53,6 @@ struct device {
     uint64_t context;  /* handle, or 0 */
     unsigned context_flags;
     double null_stream_ns; /* virtual time */
-    double copying_until_ns[2]; /* to the device, to the host */
     CUresult sticky;       /* an error inside a kernel spoils the context */
 };
 
@@ -63,7 +62,7 @@ extern struct settings {
     int64_t graph_launch_ns, graph_node_ns, copy_ns, event_ns, event_gpu_ns,
         copy_gpu_ns;
     int64_t idle_launches, idle_launch_ns, warmup_kernels;
-    double launch_ns_second, second_share, tail_ns, tail_share, warmup_factor, kernel_jitter, duplex_ratio;
+    double launch_ns_second, second_share, tail_ns, tail_share, warmup_factor;
     struct rates rates;
     bool corrupt_copy, corrupt_device_copy;
     int64_t time_line; /* below 0: where the clock is virtual */

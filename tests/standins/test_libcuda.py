@@ -27,15 +27,6 @@ def reference_accelerations(positions: Array, chosen: slice) -> Any:
     return (delta * factor[:, :, None]).sum(axis=1)
 
 
-def test_nbody_matches_a_double_precision_sum(open_cuda: Open) -> None:
-    cuda, positions = open_cuda(), bodies(512)
-    out = cuda.alloc(positions.nbytes)
-    cuda.nbody(512, cuda.put(positions), out)
-    found = cuda.get(out.value, 4 * 512).reshape(512, 4)
-    np.testing.assert_allclose(found[:, :3], reference_accelerations(positions, slice(512)), 1e-5)
-    assert not found[:, 3].any()
-
-
 def test_a_few_bodies_of_a_large_system_are_read_without_computing_the_rest(
     open_cuda: Open,
 ) -> None:
@@ -70,22 +61,6 @@ def test_a_half_is_read_as_numpy_reads_it(open_cuda: Open) -> None:
     found = cuda.get(out.value, n * n).reshape(n, n)
     lost = ~np.isfinite(halves).all(axis=1)
     np.testing.assert_array_equal(np.isfinite(found).all(axis=1), ~lost)
-
-
-def test_a_small_matmul_needs_no_large_tile(open_cuda: Open) -> None:
-    cuda = open_cuda()
-    a, b = np.full((16, 16), 2, np.float32), np.full((16, 16), 3, np.float32)
-    out = cuda.alloc(a.nbytes)
-    cuda.matmul(16, cuda.put(a), cuda.put(b), out, name="gpud_matmul_16")
-    np.testing.assert_array_equal(cuda.get(out.value, 256), np.full(256, 96))
-
-
-def test_triad_is_exact(open_cuda: Open) -> None:
-    cuda, rng = open_cuda(), np.random.default_rng(3)
-    b, c = (rng.integers(0, 1000, 4096).astype(np.float32) for _ in range(2))
-    out = cuda.alloc(b.nbytes)
-    cuda.triad(1024, out, cuda.put(b), cuda.put(c))
-    np.testing.assert_array_equal(cuda.get(out.value, 4096), b + 3 * c)
 
 
 def test_a_result_is_that_of_the_inputs_at_launch_even_if_they_change_or_go(
@@ -123,14 +98,6 @@ def test_a_write_into_a_pending_result_keeps_the_rest_of_it(open_cuda: Open) -> 
     np.testing.assert_array_equal(cuda.get(out.value, 64), [4] * 30 + [0] * 4 + [4] * 30)
 
 
-def test_the_counter_counts_launches(open_cuda: Open) -> None:
-    cuda = open_cuda()
-    counter = cuda.alloc(4)
-    for _ in range(7):
-        assert cuda.launch("gpud_count", (1, 1), (1, 1), counter) == 0
-    assert cuda.get(counter.value, 1).view(np.uint32)[0] == 7
-
-
 def test_the_virtual_clock_follows_work_and_rates_exactly(open_cuda: Open) -> None:
     cuda = open_cuda(
         "flops_per_second 2e12\nbytes_per_second 1e11\nkernel_ns 2500\n"
@@ -164,13 +131,6 @@ def test_the_virtual_clock_follows_work_and_rates_exactly(open_cuda: Open) -> No
         },
         rel=1e-6,
     )
-
-
-def test_streams_have_clocks_of_their_own(open_cuda: Open) -> None:
-    cuda, other = open_cuda(), ctypes.c_void_p()
-    cuda.call("cuStreamCreate", ctypes.byref(other), 0)
-    elapsed = cuda.elapsed_ms(lambda: cuda.launch("gpud_empty", (1, 1), (1, 1)), stream=other)
-    assert elapsed == 0
 
 
 def test_calls_in_the_wrong_order_are_refused(tmp_path: Path) -> None:
@@ -253,26 +213,3 @@ def test_every_error_of_the_header_has_its_name_and_a_text(open_cuda: Open) -> N
         ), code
         assert cuda.lib.cuGetErrorString(code, ctypes.byref(text)) == unknown
         assert bool(text.value) == (code in codes)
-
-
-@pytest.mark.parametrize(
-    ("code", "name", "text"),
-    [
-        (0, b"CUDA_SUCCESS", b"no error"),
-        (
-            46,
-            b"CUDA_ERROR_DEVICE_UNAVAILABLE",
-            b"CUDA-capable device(s) is/are busy or unavailable",
-        ),
-        (100, b"CUDA_ERROR_NO_DEVICE", b"no CUDA-capable device is detected"),
-        (702, b"CUDA_ERROR_LAUNCH_TIMEOUT", b"the launch timed out and was terminated"),
-        (719, b"CUDA_ERROR_LAUNCH_FAILED", b"unspecified launch failure"),
-        (999, b"CUDA_ERROR_UNKNOWN", b"unknown error"),
-    ],
-)
-def test_errors_have_their_names(open_cuda: Open, code: int, name: bytes, text: bytes) -> None:
-    cuda, said = open_cuda(), ctypes.c_char_p()
-    cuda.call("cuGetErrorName", code, ctypes.byref(said))
-    assert said.value == name
-    cuda.call("cuGetErrorString", code, ctypes.byref(said))
-    assert said.value == text

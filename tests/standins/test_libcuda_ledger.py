@@ -94,12 +94,6 @@ def test_a_process_that_ends_accounts_for_what_it_left(
     assert [line["vram_left_bytes"] for line in lines(ledger)] == left
 
 
-def test_a_process_without_a_context_has_nothing_to_account_for(tmp_path: Path) -> None:
-    ledger = tmp_path / "ledger"
-    run(build_libcuda(tmp_path, f"ledger {ledger}\n"), "lib.cuInit(0)")
-    assert lines(ledger) == []
-
-
 def test_released_page_locked_memory_can_be_taken_again(open_cuda: Open) -> None:
     cuda = open_cuda("pinned_limit 8192\n")
     cuda.pinned(8192)

@@ -1,9 +1,7 @@
 """Launches of the stand-in take the time their script says, whatever its distribution."""
 
-import ctypes
 import subprocess
 from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 
 import pytest
@@ -71,53 +69,6 @@ def test_every_process_draws_the_same_launches(tmp_path: Path) -> None:
     assert slow_launches(library) == chosen
     assert 40 < len(chosen) < 80
     assert len({index % 5 for index in chosen}) == 5
-
-
-def test_the_first_launches_of_a_process_are_those_of_an_idle_gpu(tmp_path: Path) -> None:
-    library = build_libcuda(tmp_path, "idle_launches 20\nidle_launch_ns 300000\n")
-    assert slow_launches(library) == list(range(20))
-
-
-def test_the_first_kernels_are_slower_until_the_clocks_are_up(open_cuda: Open) -> None:
-    cuda = open_cuda("kernel_ns 1000\nwarmup_kernels 4\nwarmup_factor 3\n")
-    launch = partial(cuda.launch, "gpud_empty", (1, 1), (1, 1))
-    taken = [cuda.elapsed_ms(launch) for _ in range(6)]
-    assert taken == pytest.approx([0.003, 0.0025, 0.002, 0.0015, 0.001, 0.001], rel=1e-5)
-
-
-def test_a_gpu_that_never_settles_takes_another_time_for_each_kernel(open_cuda: Open) -> None:
-    cuda = open_cuda("kernel_ns 100000\nkernel_jitter 0.5\n")
-    launch = partial(cuda.launch, "gpud_empty", (1, 1), (1, 1))
-    taken = [cuda.elapsed_ms(launch) for _ in range(100)]
-    assert len(set(taken)) == 100
-    assert 0.1 <= min(taken) < 0.11
-    assert 0.14 < max(taken) <= 0.15
-
-
-def costs(cuda: Cuda) -> tuple[float, ...]:
-    """Milliseconds of an empty kernel, a triad and a copy each way."""
-    a, host, size = cuda.alloc(SIZE), ctypes.create_string_buffer(SIZE), ctypes.c_size_t(SIZE)
-    work: tuple[Callable[[], object], ...] = (
-        partial(cuda.launch, "gpud_empty", (1, 1), (1, 1)),
-        partial(cuda.triad, SIZE // 16, a, a, a),
-        partial(cuda.call, "cuMemcpyHtoDAsync_v2", a, host, size, cuda.stream),
-        partial(cuda.call, "cuMemcpyDtoHAsync_v2", host, a, size, cuda.stream),
-    )
-    return tuple(cuda.elapsed_ms(each) for each in work)
-
-
-def test_each_gpu_has_a_speed_of_its_own(tmp_path: Path, open_cuda: Open) -> None:
-    script = "devices 2\nlaunch_ns 5000\ndevice.1.launch_ns 50000\n"
-    assert paced(tmp_path, script, 500, "submit", 0)[0] == 5_020
-    assert paced(tmp_path, script, 500, "submit", 1)[0] == 50_020
-    cuda = open_cuda(
-        "devices 2\nkernel_ns 1000\nbytes_per_second 1e10\nhost_copy_bytes_per_second 1e9\n"
-        "device.1.kernel_ns 3000\ndevice.1.bytes_per_second 4e10\n"
-        "device.1.h2d_bytes_per_second 5e9\ndevice.1.d2h_bytes_per_second 6e9\n"
-    )
-    assert costs(cuda) == pytest.approx((0.001, 3 * SIZE / 1e7, SIZE / 1e6, SIZE / 1e6), rel=1e-5)
-    cuda.setup(1)
-    assert costs(cuda) == pytest.approx((0.003, 3 * SIZE / 4e7, SIZE / 5e6, SIZE / 6e6), rel=1e-5)
 
 
 @pytest.mark.parametrize(

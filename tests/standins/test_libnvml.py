@@ -4,7 +4,6 @@ import json
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
@@ -202,44 +201,11 @@ def test_a_data_centre_card_gives_what_the_default_one_withholds(tmp_path: Path)
     assert found["told"] == [[8, 31], [8, 31], [8, 79], {"error": 10}]
 
 
-@pytest.mark.parametrize(
-    ("value", "given"), [(2**64 - 1, 2**64 - 1), (2**63, 2**63), (-1, 2**64 - 1)]
-)
-def test_any_64_bits_are_a_value(tmp_path: Path, value: int, given: int) -> None:
-    assert read(build_libnvml(tmp_path, f"device.0.energy_mj {value}\n"))["energy"] == given
-
-
-def test_one_device_refuses_and_the_other_does_not(tmp_path: Path) -> None:
-    script = "devices 2\ndevice.{}.fail nvmlDeviceGetPowerUsage 15\n"
-    assert read(build_libnvml(tmp_path, script.format(0)))["power"] == 23_500
-    assert read(build_libnvml(tmp_path, script.format(1)))["power"] == {"error": 15}
-
-
 def test_a_device_that_is_gone_after_some_calls_refuses_them_all(tmp_path: Path) -> None:
     found = read(build_libnvml(tmp_path, "device.0.fail * 15 12\n"))
     assert found["name"] == "NVIDIA GeForce RTX 4070 (stand-in)"
     assert found["power"] == found["fan"] == found["events"] == {"error": 15}
     assert found["driver"] == "572.16"
-
-
-def test_another_driver_is_told_of_after_some_questions(tmp_path: Path) -> None:
-    found = read(build_libnvml(tmp_path, "next_driver_version 1 576.02\n"))
-    assert (found["driver"], found["driver_again"]) == ("572.16", "576.02")
-
-
-def test_the_script_changes_what_is_answered(tmp_path: Path) -> None:
-    found = read(
-        build_libnvml(
-            tmp_path,
-            "devices 2\ndriver_version 576.02\ncuda_version 12090\ndevice.1.name Other GPU\n"
-            "device.1.power_mw none\ndevice.1.utilization_memory_percent none\n"
-            "device.1.clock_sm_mhz 1380\ndevice.1.pci_bus_id 00000000:2B:00.0\n",
-        )
-    )
-    assert (found["count"], found["driver"], found["cuda"][0]) == (2, "576.02", 12090)
-    assert (found["name"], found["uuid"][-3:], found["bus_number"]) == ("Other GPU", "001", 0x2B)
-    assert found["power"] == found["utilization"] == {"error": 3}
-    assert found["clocks"] == [210, 1380, 405, 1185]
 
 
 def test_functions_fail_or_are_missing_one_by_one(tmp_path: Path) -> None:
@@ -254,37 +220,6 @@ def test_functions_fail_or_are_missing_one_by_one(tmp_path: Path) -> None:
     assert found["clocks"] == [210, 210, {"error": 999}, {"error": 999}]
     assert found["temperature_v"] == found["power"] == {"error": 13}
     assert found["temperature"] == 41
-
-
-def test_a_slow_function_takes_its_time_and_a_broken_one_ends_the_process(tmp_path: Path) -> None:
-    began = time.monotonic()
-    read(build_libnvml(tmp_path, "delay nvmlDeviceGetFanSpeed 400 0 1\n"))
-    assert time.monotonic() - began >= 0.4
-    ended = run(build_libnvml(tmp_path, "segfault nvmlDeviceGetFanSpeed\n"))
-    assert ended.returncode == -signal.SIGSEGV
-
-
-def test_calls_are_logged_and_a_crash_ends_the_process(tmp_path: Path) -> None:
-    log = tmp_path / "calls"
-    script = f"log {log}\ncrash nvmlDeviceGetFanSpeed\n"
-    assert run(build_libnvml(tmp_path, script)).returncode == -signal.SIGABRT
-    calls = log.read_text().split()
-    assert calls[0] == "nvmlInitWithFlags"
-    assert calls[-1] == "nvmlDeviceGetFanSpeed"
-
-
-def test_a_hanging_query_holds_the_caller_until_a_signal_ends_it(tmp_path: Path) -> None:
-    log = tmp_path / "calls"
-    library = build_libnvml(tmp_path, f"log {log}\nhang nvmlDeviceGetName 1\n")
-    with subprocess.Popen([sys.executable, "-c", PROGRAM, str(library)]) as process:
-        while not log.exists() or log.read_text().count("nvmlDeviceGetName") < 2:
-            assert process.poll() is None
-            time.sleep(0.01)
-        with pytest.raises(subprocess.TimeoutExpired):
-            process.wait(timeout=0.2)
-        process.terminate()
-    assert process.returncode == -signal.SIGTERM
-    assert log.read_text().split()[-1] == "nvmlDeviceGetName"
 
 
 @pytest.mark.parametrize("script", ["device.0.power_w 3", "fail nvmlInit_v9 3", "devices 17"])
