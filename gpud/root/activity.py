@@ -24,15 +24,15 @@ RELAY = "docker-proxy"
 
 def read(main: int, others: Iterable[int] = ()) -> Activity | None:
     """Read what ``main``, ``others`` and their descendants do; None once ``main`` has ended."""
-    found = _read(main, others)
+    reading = _read(main, others)
     for _ in range(READS - 1):
-        if found is None or found[0] - IDLE != {"R"}:
+        if reading is None or reading[0] - IDLE != {"R"}:
             break
         time.sleep(READ_EVERY_S)
-        found = _read(main, others)
-    if found is None:
+        reading = _read(main, others)
+    if reading is None:
         return None
-    states, ticks = found
+    states, ticks = reading
     return Activity(not states <= IDLE, ticks / process.TICKS, stopped=states == {"T"})
 
 

@@ -1,4 +1,4 @@
-"""The agent as its parent sees it: who it runs as, how it is started, and when again."""
+"""The agent as its parent sees it: its user, its command, and when it is started again."""
 
 from __future__ import annotations
 

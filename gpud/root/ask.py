@@ -23,7 +23,7 @@ class Ask:
     def __init__(self, path: str, target: str, *, now_s: float) -> None:
         self.target = target
         self.begun_s = now_s
-        self._asked_s = time.monotonic()  # an answer may come within the beat that asked
+        self._sent_s = time.monotonic()  # an answer may come within the beat that asked
         self.api: Api | None = None  # None while the answer is open
         self.took_s: float | None = None
         self.peer_pid: int | None = None  # who listens, 0 outside our PID namespace; None: unknown
@@ -61,15 +61,15 @@ class Ask:
             self._end(Api.REFUSED)
             return
         good = self._answer.startswith(b"HTTP/1.") and self._answer[8:13] == b" 200 "
-        self.took_s = time.monotonic() - self._asked_s if good else None
+        self.took_s = time.monotonic() - self._sent_s if good else None
         denied = b"authorization denied by plugin" in self._answer  # dockerd's words
         self._end(Api.ANSWERS if good else Api.DENIED if denied else Api.SILENT)
 
     def give_up(self) -> None:
-        """Count a listener that sent nothing in time as silent; ``heard`` still takes an answer."""
+        """Count a listener that sent nothing in time as silent; a late answer is still read."""
         self.api = Api.SILENT
 
-    def heard(self) -> bool:
+    def has_answer(self) -> bool:
         """Say whether the listener has sent anything by now, also an error or too late."""
         if not self._answer:
             with contextlib.suppress(OSError):  # nothing yet, or closed

@@ -1,4 +1,4 @@
-"""What has to change before a failed start is worth another try, as text that is compared."""
+"""Readings of what must change before a failed start is tried again, as text to be compared."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gpud.root import listeners, process
-from gpud.root.dockerd_causes import GONE_IS_ENOUGH, SUBJECTS, Cause, Watch
+from gpud.root.dockerd_causes import GONE_IS_ENOUGH, SUBJECTS, DockerdCause, StartCondition
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -26,26 +26,30 @@ spare is not the trouble."""
 
 
 def look(
-    config: DaemonConfig, binary: str | None, cause: Cause | None, *, everything: bool
-) -> Mapping[Watch, str]:
+    config: DaemonConfig, binary: str | None, cause: DockerdCause | None, *, everything: bool
+) -> Mapping[StartCondition, str]:
     """Tell what ``cause`` waits for and, with ``everything``, what is cheap to tell of the rest."""
-    wanted = set() if cause is None else set(cause.watch)
+    conditions = set() if cause is None else set(cause.watch)
     if everything:
-        wanted |= set(Watch) - SUBJECTS - GONE_IS_ENOUGH
+        conditions |= set(StartCondition) - SUBJECTS - GONE_IS_ENOUGH
     places = (config.data_root, config.exec_root, config.pidfile)
-    looks: dict[Watch, Callable[[], str]] = {
-        Watch.CONFIG: lambda: f"{_file(config.file)} {_file(binary or '')}",
-        Watch.PROGRAMS: _programs,
-        Watch.SPACE: lambda: " ".join(map(_space, places)),
-        Watch.MOUNTS: lambda: " ".join(map(_mount, places)),
-        Watch.PORT: lambda: " ".join(listeners.port(cause.subject if cause else "")),
-        Watch.PATH: lambda: _place(cause.subject if cause else ""),
-        Watch.FIREWALL: lambda: f"{_chosen('iptables')} {_chosen('ip6tables')} {_modules()}",
-        Watch.ADDRESSES: lambda: f"{_text('/proc/net/fib_trie')} {_text('/proc/net/if_inet6')}",
-        Watch.CGROUPS: _cgroups,
-        Watch.DAEMONS: lambda: " ".join(map(str, daemons())),
+    looks: dict[StartCondition, Callable[[], str]] = {
+        StartCondition.CONFIG: lambda: f"{_file(config.file)} {_file(binary or '')}",
+        StartCondition.PROGRAMS: _programs,
+        StartCondition.SPACE: lambda: " ".join(map(_space, places)),
+        StartCondition.MOUNTS: lambda: " ".join(map(_mount, places)),
+        StartCondition.PORT: lambda: " ".join(listeners.port(cause.subject if cause else "")),
+        StartCondition.PATH: lambda: _place(cause.subject if cause else ""),
+        StartCondition.FIREWALL: lambda: (
+            f"{_program('iptables')} {_program('ip6tables')} {_modules()}"
+        ),
+        StartCondition.ADDRESSES: lambda: (
+            f"{_text('/proc/net/fib_trie')} {_text('/proc/net/if_inet6')}"
+        ),
+        StartCondition.CGROUPS: _cgroups,
+        StartCondition.DAEMONS: lambda: " ".join(map(str, daemons())),
     }
-    return {watch: looks[watch]() for watch in wanted}
+    return {watch: looks[watch]() for watch in conditions}
 
 
 def full(path: str) -> bool:
@@ -76,8 +80,8 @@ def _file(path: str) -> str:
 
 def _place(path: str) -> str:
     """Tell a file from another, and of an absent one how much of the way to it is there."""
-    seen = _file(path)
-    return seen if os.path.lexists(path) else f"{seen} {_existing(path)}"
+    appearance = _file(path)
+    return appearance if os.path.lexists(path) else f"{appearance} {_existing(path)}"
 
 
 def _programs() -> str:
@@ -113,9 +117,9 @@ def _existing(path: str) -> str:
     return str(place)
 
 
-def _chosen(program: str) -> str:
-    found = shutil.which(program, path=PATH)
-    return "-" if found is None else os.path.realpath(found)
+def _program(program: str) -> str:
+    path = shutil.which(program, path=PATH)
+    return "-" if path is None else os.path.realpath(path)
 
 
 def _modules() -> str:

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from gpud.core.report import ContainersReport
     from gpud.core.settings import Settings
-    from gpud.root.dockerd_facts import Seen
+    from gpud.root.dockerd_facts import DockerdObservation
 
 COMMAND = (sys.executable, "-I", "-m", "gpud.root.container_probe")
 LARGEST_WORD = 64 * 1024
@@ -54,7 +54,7 @@ class Containers:
         """Say how it is."""
         return self._plan.report
 
-    def step(self, dockerd: Seen, socket: str, now_s: float) -> None:
+    def step(self, dockerd: DockerdObservation, socket: str, now_s: float) -> None:
         """Start what is due, and end what outlived its deadline."""
         if self._child is not None:
             if now_s >= self._deadline_s:
@@ -102,7 +102,7 @@ class Containers:
         elif word.failure is not None:
             log.warning("container_look_failed", detail=escaped(word.failure.detail))
 
-    def _start(self, task: Task, dockerd: Seen, socket: str, now_s: float) -> None:
+    def _start(self, task: Task, dockerd: DockerdObservation, socket: str, now_s: float) -> None:
         wanted = self._settings.containers
         patience_s = {Task.LOOK: LOOK_DEADLINE_S, Task.PULL: PULL_DEADLINE_S}
         self._deadline_s = now_s + patience_s.get(task, wanted.deadline_s + RUN_MARGIN_S)

@@ -80,19 +80,19 @@ def down(settings: Settings, *, docker: bool) -> Stopped:
 
 def _stop(settings: Settings, *, docker: bool) -> Stopped:
     run_dir = Path(settings.run_dir)
-    kept = _dockerd(run_dir) if docker else None
+    daemon = _dockerd(run_dir) if docker else None
     running = lock.holder(run_dir)
     if running is not None and not process.end(running, STOP_S):
         raise GpudError(f"the supervisor (pid {running.pid}) does not end")
     if lock.holder(run_dir) is None:  # nobody has started another meanwhile
         (run_dir / "root.pid").unlink(missing_ok=True)
-    if kept is None or not process.send(kept, signal.SIGTERM):
+    if daemon is None or not process.send(daemon, signal.SIGTERM):
         return Stopped(supervisor=running is not None)
     # Containers get their own time to end; a second signal would cut it short.
-    if not process.wait(kept, DOCKERD_STOP_S):
+    if not process.wait(daemon, DOCKERD_STOP_S):
         raise GpudError(
-            f"dockerd (pid {kept.pid}) was asked to stop and still runs",
-            fix=f"sudo kill -9 {kept.pid}; its containers run on",
+            f"dockerd (pid {daemon.pid}) was asked to stop and still runs",
+            fix=f"sudo kill -9 {daemon.pid}; its containers run on",
         )
     return Stopped(supervisor=running is not None, dockerd=True)
 

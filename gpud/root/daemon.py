@@ -1,4 +1,4 @@
-"""What a process inherits from the shell that started it, and must not hand on to dockerd.
+"""Reset of what a process inherits from its shell and must not hand on to dockerd.
 
 dockerd gives its own limits, signal dispositions and CPUs to every container, so a supervisor begun
 below ``ulimit -f 1000``, ``nohup``, ``taskset`` or an editor's terminal would spoil them all. Each

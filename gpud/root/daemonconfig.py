@@ -1,4 +1,4 @@
-"""What the next dockerd will use: gpud's settings, dockerd's flags and daemon.json, as it reads.
+"""Effective configuration of the next dockerd: gpud's settings, dockerd's flags, daemon.json.
 
 Flags come before the file, the file before the defaults. Root uses these paths to look, to remove
 stale pid files and to ask; so a daemon.json that somebody else than root could write is not used
@@ -46,44 +46,50 @@ class DaemonConfig:
     elsewhere: bool = False  # no socket gpud could ask is among the hosts
 
 
-def read(wanted: Dockerd) -> DaemonConfig:
+def read(settings: Dockerd) -> DaemonConfig:
     """Put settings, flags and file together. Errors: none; what cannot be read sets nothing."""
-    flags = _flags(wanted.args)
+    flags = _flags(settings.args)
     file = _last(flags, "--config-file") or CONFIG_FILE
-    said = _document(file)
-    hosts = tuple(flags["--host"]) if "--host" in flags else _texts(said.get("hosts"))
-    socket, elsewhere = _socket(wanted.socket, hosts)
-    pidfile = _last(flags, "--pidfile") or _text(said.get("pidfile"))
+    document = _document(file)
+    hosts = tuple(flags["--host"]) if "--host" in flags else _texts(document.get("hosts"))
+    socket, elsewhere = _socket(settings.socket, hosts)
+    pidfile = _last(flags, "--pidfile") or _text(document.get("pidfile"))
     return DaemonConfig(
         file=file,
-        data_root=_last(flags, "--data-root") or _text(said.get("data-root")) or "/var/lib/docker",
-        exec_root=_last(flags, "--exec-root") or _text(said.get("exec-root")) or "/var/run/docker",
-        pidfile=pidfile or wanted.pidfile,
+        data_root=_last(flags, "--data-root")
+        or _text(document.get("data-root"))
+        or "/var/lib/docker",
+        exec_root=_last(flags, "--exec-root")
+        or _text(document.get("exec-root"))
+        or "/var/run/docker",
+        pidfile=pidfile or settings.pidfile,
         socket=socket,
         hosts=hosts,
-        containerd=_last(flags, "--containerd") or _text(said.get("containerd")),
-        pass_host=hosts is None and wanted.socket not in DEFAULT_SOCKETS,
-        pass_pidfile=pidfile is None and wanted.pidfile not in DEFAULT_PIDFILES,
+        containerd=_last(flags, "--containerd") or _text(document.get("containerd")),
+        pass_host=hosts is None and settings.socket not in DEFAULT_SOCKETS,
+        pass_pidfile=pidfile is None and settings.pidfile not in DEFAULT_PIDFILES,
         elsewhere=elsewhere,
     )
 
 
-def _socket(wanted: str, hosts: tuple[str, ...] | None) -> tuple[str, bool]:
+def _socket(configured: str, hosts: tuple[str, ...] | None) -> tuple[str, bool]:
     """Choose the socket to ask; a default one gives way to whatever the hosts name."""
     if hosts is None:
-        return wanted, False
+        return configured, False
     paths = [host.removeprefix(UNIX) for host in hosts if host.startswith(UNIX)]
     paths = [path or "/var/run/docker.sock" for path in paths]
-    if wanted in paths or (wanted in DEFAULT_SOCKETS and DEFAULT_SOCKETS.intersection(paths)):
-        return wanted, False
-    if paths and wanted in DEFAULT_SOCKETS:
+    if configured in paths or (
+        configured in DEFAULT_SOCKETS and DEFAULT_SOCKETS.intersection(paths)
+    ):
+        return configured, False
+    if paths and configured in DEFAULT_SOCKETS:
         return paths[0], False
-    return wanted, True
+    return configured, True
 
 
 def _flags(args: Sequence[str]) -> dict[str, list[str]]:
     """Read ``--name=value``, ``--name value`` and the short forms, as pflag does."""
-    found: dict[str, list[str]] = {}
+    values: dict[str, list[str]] = {}
     rest = list(args)
     while rest:
         name, equals, value = rest.pop(0).partition("=")
@@ -94,8 +100,8 @@ def _flags(args: Sequence[str]) -> dict[str, list[str]]:
             continue
         if not equals:
             value = rest.pop(0) if rest else ""
-        found.setdefault(name, []).append(value)
-    return found
+        values.setdefault(name, []).append(value)
+    return values
 
 
 def _last(flags: dict[str, list[str]], name: str) -> str | None:
@@ -114,10 +120,10 @@ def _document(path: str) -> dict[str, Any]:
         if not stat.S_ISREG(facts.st_mode) or facts.st_uid not in {0, os.geteuid()} or shared:
             return {}
         try:
-            said = json.loads(file.read(LARGEST))
+            content = json.loads(file.read(LARGEST))
         except (ValueError, RecursionError, OSError):
             return {}
-    return said if isinstance(said, dict) else {}
+    return content if isinstance(content, dict) else {}
 
 
 def _text(value: object) -> str | None:

@@ -1,4 +1,4 @@
-"""dockerd at the edge: find it, look at it, start it, signal it."""
+"""dockerd as a process and a socket: find it, observe it, start it, signal it."""
 
 from __future__ import annotations
 
@@ -19,13 +19,20 @@ from gpud.core.report import Owner, ProcessRef
 from gpud.root import activity, conditions, daemonconfig, files, listeners, process
 from gpud.root import dockerd_rules as rules
 from gpud.root.dockerd_causes import Exit
-from gpud.root.dockerd_facts import SOMEBODY, Action, Api, Containerd, Keeper, Seen
+from gpud.root.dockerd_facts import (
+    LISTENER_PRESENT,
+    Action,
+    Api,
+    Containerd,
+    DockerdObservation,
+    Memory,
+)
 from gpud.root.owner import MARK, Scene, marked, owner, suspects
 
 if TYPE_CHECKING:
     from gpud.core.settings import Settings
     from gpud.root.daemonconfig import DaemonConfig
-    from gpud.root.dockerd_causes import Cause
+    from gpud.root.dockerd_causes import DockerdCause
     from gpud.root.dockerd_facts import Activity
 
 log = structlog.get_logger()
@@ -89,38 +96,40 @@ class Dockerd:
         self,
         api: Api,
         listener: int | None,
-        found: ProcessRef | None,
-        keeper: Keeper,
+        process_ref: ProcessRef | None,
+        memory: Memory,
         exit_: Exit | None,
-    ) -> Seen:
+    ) -> DockerdObservation:
         """Put one look together: what the socket did, who listens on it, what ``find`` gave."""
-        if found is None:
+        if process_ref is None:
             self.config = daemonconfig.read(self.settings.dockerd)
         scene = Scene(
             socket=self.config.socket,
             run_dir=self.settings.run_dir,
             sysroot=Path(self.settings.sysroot),
-            found=found,
+            process=process_ref,
             listener=listener,
-            listens=api in SOMEBODY,
+            listens=api in LISTENER_PRESENT,
         )
-        if found is None:
+        if process_ref is None:
             self._count(suspects(scene))
-        whose = Owner.GPUD if found is not None and found == self.started else owner(scene)
+        owner_now = (
+            Owner.GPUD if process_ref is not None and process_ref == self.started else owner(scene)
+        )
         if exit_ is not None:
             exit_ = self._with_cause(exit_)
-        cause = exit_.cause if exit_ is not None else keeper.hold.cause if keeper.hold else None
-        return Seen(
-            process=found,
-            owner=whose,
+        cause = exit_.cause if exit_ is not None else memory.hold.cause if memory.hold else None
+        return DockerdObservation(
+            process=process_ref,
+            owner=owner_now,
             api=api,
-            obstacle=self._obstacle(api, listener, whose) if found is None else None,
+            obstacle=self._obstacle(api, listener, owner_now) if process_ref is None else None,
             exit=exit_,
             conditions={}
-            if found is not None
-            else conditions.look(self.config, self.binary(), cause, everything=keeper.hold is None),
-            containerd=self._containerd(found) if whose is Owner.GPUD else None,
-            activity=self._activity(found, api, keeper),
+            if process_ref is not None
+            else conditions.look(self.config, self.binary(), cause, everything=memory.hold is None),
+            containerd=self._containerd(process_ref) if owner_now is Owner.GPUD else None,
+            activity=self._activity(process_ref, api, memory),
         )
 
     def act(self, action: Action, target: ProcessRef | None) -> None:
@@ -148,12 +157,12 @@ class Dockerd:
 
     def argv(self, binary: str) -> list[str]:
         """Build the command line; what the default or a file says is not said again."""
-        wanted = self.settings.dockerd
-        line = [binary, *wanted.args]
+        settings = self.settings.dockerd
+        line = [binary, *settings.args]
         if self.config.pass_host:
-            line += ["-H", f"unix://{wanted.socket}"]
+            line += ["-H", f"unix://{settings.socket}"]
         if self.config.pass_pidfile:
-            line += ["--pidfile", wanted.pidfile]
+            line += ["--pidfile", settings.pidfile]
         return line
 
     def _ours(self) -> ProcessRef | None:
@@ -172,8 +181,8 @@ class Dockerd:
             self.suspect_sockets += new
             log.warning("suspect_socket", path=self.config.socket, new=new)
 
-    def _obstacle(self, api: Api, listener: int | None, whose: Owner) -> Cause | None:
-        if api is Api.SILENT and whose is Owner.OTHER:
+    def _obstacle(self, api: Api, listener: int | None, owner_now: Owner) -> DockerdCause | None:
+        if api is Api.SILENT and owner_now is Owner.OTHER:
             return rules.socket_taken(self.config.socket, listeners.named(listener))
         if self.binary() is None:
             return rules.binary_missing(self.settings.dockerd.binary)
@@ -193,31 +202,31 @@ class Dockerd:
             cause = replace(cause, detail=f"{cause.detail} (by {who})")
         return replace(exit_, cause=cause)
 
-    def _containerd(self, found: ProcessRef | None) -> Containerd | None:
+    def _containerd(self, dockerd: ProcessRef | None) -> Containerd | None:
         """Look for the containerd under our dockerd; only one we have seen can be missed."""
-        if found is None:
+        if dockerd is None:
             return None
         pid = _pid_in(Path(self.config.exec_root, "containerd/containerd.pid"))
-        if pid is not None and process.ref(pid) is not None and process.parent(pid) == found.pid:
-            self._with_containerd = found
+        if pid is not None and process.ref(pid) is not None and process.parent(pid) == dockerd.pid:
+            self._with_containerd = dockerd
             return Containerd.LISTENS
-        if self._with_containerd == found:
+        if self._with_containerd == dockerd:
             return Containerd.OWN_IS_GONE
         address = self.config.containerd or SYSTEM_CONTAINERD
         if self.config.containerd is None and not Path(address).exists():
             return None
         return Containerd.OTHER_IS_GONE if _listener(address) is None else Containerd.LISTENS
 
-    def _activity(self, found: ProcessRef | None, api: Api, keeper: Keeper) -> Activity | None:
+    def _activity(self, dockerd: ProcessRef | None, api: Api, memory: Memory) -> Activity | None:
         """Look closer at a dockerd that was asked and has not answered."""
         due = api is Api.SILENT
-        if api not in SOMEBODY and (keeper.terminated_s is not None or not keeper.answered):
-            due = time.monotonic() - keeper.activity_s >= ACTIVITY_EVERY_S
-        if found is None or not due:
+        if api not in LISTENER_PRESENT and (memory.terminated_s is not None or not memory.answered):
+            due = time.monotonic() - memory.activity_s >= ACTIVITY_EVERY_S
+        if dockerd is None or not due:
             return None
-        own = self._with_containerd == found  # a child of it, and so looked at in any case
+        own = self._with_containerd == dockerd  # a child of it, and so looked at in any case
         other = None if own else _listener(self.config.containerd or SYSTEM_CONTAINERD)
-        return activity.read(found.pid, [other] if other else [])
+        return activity.read(dockerd.pid, [other] if other else [])
 
     def _start(self) -> None:
         self.trouble = None
@@ -261,11 +270,11 @@ class Dockerd:
         helper = Path(self.config.exec_root, "containerd/containerd.pid")
         for path in (Path(self.config.pidfile), helper):
             pid = _pid_in(path)
-            found = None if pid is None else process.ref(pid)
-            if found is not None and path == helper:
-                process.wait(found, HELPER_END_S)  # it dies with its dockerd, a moment later
-                found = process.ref(found.pid)
-            if pid is not None and (found is None or process.name(pid) not in conditions.DAEMONS):
+            running = None if pid is None else process.ref(pid)
+            if running is not None and path == helper:
+                process.wait(running, HELPER_END_S)  # it dies with its dockerd, a moment later
+                running = process.ref(running.pid)
+            if pid is not None and (running is None or process.name(pid) not in conditions.DAEMONS):
                 path.unlink(missing_ok=True)
 
     def _last_words(self) -> tuple[str, ...]:

@@ -1,4 +1,4 @@
-"""How a dockerd ended and why it did not start: the nouns, and its own words made readable.
+"""Causes of a dockerd that ended or did not start, and its log lines made readable.
 
 A cause says what has to change before the next try is worth it; ``dockerd_rules`` finds it.
 """
@@ -11,10 +11,10 @@ from enum import StrEnum
 
 LONGEST_DETAIL = 400
 """Characters of dockerd's words that travel on; iptables alone can write pages."""
-LINES_TOLD = 3
+LINES_SHOWN = 3
 
 
-class Watch(StrEnum):
+class StartCondition(StrEnum):
     """What may change in the world so that another start is worth it."""
 
     CONFIG = "config"  # daemon.json or the dockerd program
@@ -30,36 +30,39 @@ class Watch(StrEnum):
 
 
 ENDS_WHEN = {
-    Watch.CONFIG: "daemon.json or dockerd itself changes",
-    Watch.PROGRAMS: "one of the programs dockerd calls changes",
-    Watch.SPACE: "there is more space",
-    Watch.MOUNTS: "another disk is mounted there or it is writable",
-    Watch.PORT: "nobody or somebody else listens there",
-    Watch.PATH: "that file or the way to it changes",
-    Watch.FIREWALL: "another iptables is chosen or a kernel module is loaded",
-    Watch.ADDRESSES: "the addresses or routes change",
-    Watch.CGROUPS: "cgroups are mounted",
-    Watch.DAEMONS: "the other dockerd or containerd ends",
+    StartCondition.CONFIG: "daemon.json or dockerd itself changes",
+    StartCondition.PROGRAMS: "one of the programs dockerd calls changes",
+    StartCondition.SPACE: "there is more space",
+    StartCondition.MOUNTS: "another disk is mounted there or it is writable",
+    StartCondition.PORT: "nobody or somebody else listens there",
+    StartCondition.PATH: "that file or the way to it changes",
+    StartCondition.FIREWALL: "another iptables is chosen or a kernel module is loaded",
+    StartCondition.ADDRESSES: "the addresses or routes change",
+    StartCondition.CGROUPS: "cgroups are mounted",
+    StartCondition.DAEMONS: "the other dockerd or containerd ends",
 }
-SUBJECTS = frozenset({Watch.PORT, Watch.PATH})
+SUBJECTS = frozenset({StartCondition.PORT, StartCondition.PATH})
 """Watches that look at what the cause names."""
-GONE_IS_ENOUGH = frozenset({Watch.PORT, Watch.DAEMONS})
+GONE_IS_ENOUGH = frozenset({StartCondition.PORT, StartCondition.DAEMONS})
 """Watches of somebody in the way: once nobody is, a try is worth it whatever was seen before."""
 
 
 @dataclass(frozen=True, slots=True)
-class Cause:
+class DockerdCause:
     """One thing that keeps dockerd from starting. ``slug`` is a label value of metrics."""
 
     slug: str
     detail: str  # dockerd's own words, bounded
     fix: str
-    watch: frozenset[Watch]
+    watch: frozenset[StartCondition]
     subject: str = ""  # the address or path, for ``SUBJECTS``
 
     def ends_when(self) -> str | None:
         """Say for a person what makes gpud try again by itself; None: only ``gpud restart``."""
-        return ", or ".join(ENDS_WHEN[watch] for watch in Watch if watch in self.watch) or None
+        return (
+            ", or ".join(ENDS_WHEN[watch] for watch in StartCondition if watch in self.watch)
+            or None
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +72,7 @@ class Exit:
     code: int | None = None
     signal: int | None = None
     log: tuple[str, ...] = ()  # its last lines
-    cause: Cause | None = None  # why, when its words are known
+    cause: DockerdCause | None = None  # why, when its words are known
 
     def words(self) -> str:
         """Say it for a person: how it ended, and its own last complaint."""
@@ -77,7 +80,7 @@ class Exit:
             how = f"ended by signal {self.signal}"
         else:
             how = "ended" if self.code is None else f"exited with code {self.code}"
-        return f"{how}: {said}" if (said := complaint(self.log)) else how
+        return f"{how}: {complaint_line}" if (complaint_line := complaint(self.log)) else how
 
 
 def complaint(log: tuple[str, ...]) -> str | None:
@@ -91,16 +94,16 @@ def last_words(log: tuple[str, ...]) -> str | None:
     """Give the few lines that explain a crash loop, oldest first, without repetition."""
     lines = [line.strip() for line in log if line.strip()]
     bad = [plain(line) for line in lines if any(mark in line for mark in _COMPLAINTS)]
-    told = list(dict.fromkeys(bad or [plain(line) for line in lines]))[-LINES_TOLD:]
-    return " | ".join(told) or None
+    shown = list(dict.fromkeys(bad or [plain(line) for line in lines]))[-LINES_SHOWN:]
+    return " | ".join(shown) or None
 
 
 def plain(line: str) -> str:
     """Take the message and the error out of a line of logfmt; other lines stay as they are."""
     parts = [
-        found[1].replace('\\"', '"')
+        match[1].replace('\\"', '"')
         for key in ("msg", "error")
-        if (found := re.search(rf'(?:^| ){key}="((?:[^"\\]|\\.)*)"', line))
+        if (match := re.search(rf'(?:^| ){key}="((?:[^"\\]|\\.)*)"', line))
     ]
     words = ": ".join(parts) or line.strip()
     return shortened(words, LONGEST_DETAIL)

@@ -15,13 +15,13 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from gpud.core.report import ProcessRef
-    from gpud.root.dockerd_causes import Cause, Exit, Watch
+    from gpud.root.dockerd_causes import DockerdCause, Exit, StartCondition
 
 OURS_TO_KEEP = frozenset({Owner.GPUD, Owner.NONE})
 """Owners that ``auto`` does not stand back from."""
 
 
-class State(StrEnum):
+class DockerdState(StrEnum):
     """Where dockerd is, in one word for people and reports."""
 
     OFF = "off"  # nobody looks
@@ -45,7 +45,7 @@ class Api(StrEnum):
     DENIED = "denied"  # somebody listens, and we may not ask
 
 
-SOMEBODY = frozenset({Api.ANSWERS, Api.DENIED, Api.SILENT})
+LISTENER_PRESENT = frozenset({Api.ANSWERS, Api.DENIED, Api.SILENT})
 """Answers that prove a listener, whoever it is."""
 WELL = frozenset({Api.ANSWERS, Api.DENIED})
 
@@ -82,7 +82,7 @@ class Activity:
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class DockerdObservation:
     """One look at the world. ``exit`` is how the last process ended, once that is known.
 
     ``conditions`` are what a cause may wait for, as text that is only ever compared; they are
@@ -92,10 +92,10 @@ class Seen:
     process: ProcessRef | None
     owner: Owner
     api: Api
-    obstacle: Cause | None = None  # what keeps a start from being tried at all
+    obstacle: DockerdCause | None = None  # what keeps a start from being tried at all
     exit: Exit | None = None
     jitter: float = 0.0  # 0..1, drawn by the caller
-    conditions: Mapping[Watch, str] = field(default_factory=dict)
+    conditions: Mapping[StartCondition, str] = field(default_factory=dict)
     containerd: Containerd | None = None  # None while nothing is known
     activity: Activity | None = None
     wall_s: float | None = None
@@ -118,11 +118,11 @@ class Limits:
 class Hold:
     """Why no start is tried, and how the world looked when the last one was."""
 
-    cause: Cause
-    appearance: Mapping[Watch, str]
+    cause: DockerdCause
+    appearance: Mapping[StartCondition, str]
     since_s: float
 
-    def ended(self, conditions: Mapping[Watch, str]) -> bool:
+    def ended(self, conditions: Mapping[StartCondition, str]) -> bool:
         """Say whether anything the cause watches differs, or who was in the way is gone."""
         return any(
             conditions[watch] != self.appearance.get(watch)
@@ -133,16 +133,16 @@ class Hold:
 
 
 @dataclass(frozen=True, slots=True)
-class Keeper:
+class Memory:
     """Everything remembered between two looks. Units: monotonic seconds."""
 
-    state: State = State.ABSENT
+    state: DockerdState = DockerdState.ABSENT
     since_s: float = 0.0
     process: ProcessRef | None = None
     owner: Owner = Owner.NONE
-    first_seen_s: float = 0.0  # of this process
+    process_since_s: float = 0.0  # of this process
     answered: bool = False  # this process has, at least once
-    asked_s: float | None = None  # when a start was asked for whose outcome is open
+    start_requested_s: float | None = None  # when a start was asked for whose outcome is open
     idle_since_s: float | None = None  # silent and without work; None: answers, or at work
     activity: Activity | None = None  # the last reading in this silence, and when it was taken
     activity_s: float = 0.0
@@ -154,7 +154,9 @@ class Keeper:
     failures: int = 0
     kills: int = 0  # from outside, in a row
     next_try_s: float = 0.0
-    tried_in: Mapping[Watch, str] = field(default_factory=dict)  # conditions of the last start
+    tried_in: Mapping[StartCondition, str] = field(
+        default_factory=dict
+    )  # conditions of the last start
     hold: Hold | None = None
     ended: str | None = None  # why the next start is a restart: a label of bounded size
     last_exit: Exit | None = None
@@ -162,4 +164,4 @@ class Keeper:
     restarts: Mapping[str, int] = field(default_factory=dict)
 
 
-Policy: TypeAlias = "Callable[[Seen, Keeper, Limits, float], Action]"
+Policy: TypeAlias = "Callable[[DockerdObservation, Memory, Limits, float], Action]"

@@ -41,22 +41,22 @@ def main(argv: Sequence[str]) -> int:
     parser.add_argument("--parent", type=int, default=0)
     parser.add_argument("--need", action="append", default=[], type=Path)
     parser.add_argument("command", nargs="+")
-    given = parser.parse_args(argv)
+    options = parser.parse_args(argv)
     try:
         if os.getsid(0) != os.getpid():
             os.setsid()
-        if given.user is not None:
-            groups = [grp.getgrnam(given.group).gr_gid] if given.group else []
-            become(pwd.getpwnam(given.user), given.need, groups)
+        if options.user is not None:
+            groups = [grp.getgrnam(options.group).gr_gid] if options.group else []
+            become(pwd.getpwnam(options.user), options.need, groups)
         prctl(PR_SET_NO_NEW_PRIVS, 1)
         prctl(PR_SET_PDEATHSIG, signal.SIGTERM)  # a change of uid clears it, so after that
-        if given.parent and os.getppid() != given.parent:
+        if options.parent and os.getppid() != options.parent:
             return CANNOT  # the supervisor died before the line above took hold
         os.chdir("/")
         os.umask(0o027)
-        os.execv(given.command[0], given.command)
+        os.execv(options.command[0], options.command)
     except (OSError, KeyError) as error:
-        words = f"gpud: cannot run as {given.user or 'ourselves'}: {error}"
+        words = f"gpud: cannot run as {options.user or 'ourselves'}: {error}"
         print(escaped(words), file=sys.stderr)
     return CANNOT
 
@@ -83,17 +83,17 @@ def become(user: pwd.struct_passwd, needed: Iterable[Path], groups: Sequence[int
 
 def blockers(needed: Iterable[Path], user: pwd.struct_passwd) -> dict[Path, list[Path]]:
     """Find directories the user cannot pass through, each with what is needed below it."""
-    found: dict[Path, list[Path]] = {}
+    blocked: dict[Path, list[Path]] = {}
     for path in sorted({Path(os.path.realpath(path)) for path in needed}):
         for parent in reversed(path.parents):
             if not parent.exists():
                 break  # nothing there to be kept from: a settings file nobody has written, say
             if not _passable(parent, user):
-                below = found.setdefault(parent, [])
+                below = blocked.setdefault(parent, [])
                 if not any(path.is_relative_to(other) for other in below):
                     below.append(path)
                 break
-    return found
+    return blocked
 
 
 def show_only(blocked: dict[Path, list[Path]]) -> None:
@@ -123,9 +123,9 @@ def show_only(blocked: dict[Path, list[Path]]) -> None:
             "be given a mount namespace; move gpud to a place everybody can reach",
         ) from error
     for cover, paths in blocked.items():
-        kept = [(path, os.open(path, O_PATH | os.O_CLOEXEC)) for path in paths if path.is_dir()]
+        sources = [(path, os.open(path, O_PATH | os.O_CLOEXEC)) for path in paths if path.is_dir()]
         mount("gpud", cover, "tmpfs", MS_NOSUID | MS_NODEV, "mode=0755,size=64k")
-        for path, descriptor in kept:
+        for path, descriptor in sources:
             path.mkdir(parents=True, exist_ok=True)
             mount(f"/proc/self/fd/{descriptor}", path, None, MS_BIND | MS_REC, None)
             os.close(descriptor)

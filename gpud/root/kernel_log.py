@@ -1,4 +1,4 @@
-"""What the kernel says of the GPU's bus, read without taking it from anybody.
+"""Reader of the kernel's messages about the GPU's bus, without consuming them for others.
 
 ``/dev/kmsg`` gives every reader a position of its own, and what one reads stays there for all
 others; ``/proc/kmsg`` would take the lines from syslogd. A new reader begins with the oldest record

@@ -1,4 +1,4 @@
-"""Who listens, from the kernel's own tables: ports and Unix sockets of this network namespace."""
+"""Listening ports and Unix sockets of this network namespace, from the kernel's own tables."""
 
 from __future__ import annotations
 
@@ -23,23 +23,23 @@ def port(address: str) -> tuple[str, ...]:
     number = address.rpartition(":")[2]
     if not number.isascii() or not number.isdigit():
         return ()
-    found = set[str]()
+    inodes = set[str]()
     for table in ("/proc/net/tcp", "/proc/net/tcp6"):
-        found |= listening("\n".join(_lines(Path(table))), int(number))
-    return tuple(sorted(found))
+        inodes |= listening("\n".join(_lines(Path(table))), int(number))
+    return tuple(sorted(inodes))
 
 
 def unix(table: Path, paths: frozenset[str]) -> tuple[str, ...]:
     """Give the inodes that listen on sockets bound as one of ``paths``, by anybody in this
     network namespace: the other distributions of a WSL2 machine are in it.
     """  # noqa: D205
-    found = []
+    inodes = []
     for line in _lines(table):
         fields = line.split()
         listens = len(fields) == 8 and int(fields[3], 16) & ACCEPTS  # noqa: PLR2004
         if listens and fields[7] in paths:
-            found.append(fields[6])
-    return tuple(sorted(found))
+            inodes.append(fields[6])
+    return tuple(sorted(inodes))
 
 
 def makers() -> dict[str, int] | None:
@@ -50,20 +50,20 @@ def makers() -> dict[str, int] | None:
     """
     request = struct.pack("=BBHIII8s", socket.AF_UNIX, 0, 0, LISTENING, 0, SHOW_UID, b"\xff" * 8)
     header = struct.pack("=IHHII", 16 + len(request), SOCK_DIAG_BY_FAMILY, DUMP, 0, 0)
-    found: dict[str, int] = {}
+    uids: dict[str, int] = {}
     try:
-        with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, SOCK_DIAG) as asking:
-            asking.send(header + request)
+        with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, SOCK_DIAG) as netlink:
+            netlink.send(header + request)
             while True:
-                part = asking.recv(LARGEST_PART)
+                part = netlink.recv(LARGEST_PART)
                 while part:
                     length, kind = struct.unpack_from("=IH", part)
                     if kind in (ERROR, DONE):
-                        return found if kind == DONE else None
+                        return uids if kind == DONE else None
                     uid = _uid_in(part[32:length])
                     if uid is None:
                         return None
-                    found[str(struct.unpack_from("=I", part, 20)[0])] = uid
+                    uids[str(struct.unpack_from("=I", part, 20)[0])] = uid
                     part = part[(length + 3) & ~3 :]
     except OSError:
         return None
@@ -80,13 +80,13 @@ def _uid_in(attributes: bytes) -> int | None:
 
 def holder(inode: str) -> int | None:
     """Find the process that has the socket open; None when it is out of our sight."""
-    wanted = f"socket:[{inode}]"
+    target = f"socket:[{inode}]"
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():
             with contextlib.suppress(OSError):
                 for descriptor in (entry / "fd").iterdir():
                     with contextlib.suppress(OSError):
-                        if str(descriptor.readlink()) == wanted:
+                        if str(descriptor.readlink()) == target:
                             return int(entry.name)
     return None
 

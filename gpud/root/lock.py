@@ -1,4 +1,4 @@
-"""One supervisor per run directory: the lock is the truth, ``root.pid`` is for whoever asks."""
+"""Lock of a run directory: one supervisor each; ``root.pid`` names it to everybody else."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def holder(run_dir: Path) -> ProcessRef | None:
     """Give the supervisor that runs, by what it wrote and what ``/proc`` says of it."""
     try:
         pid, start_ticks = (run_dir / "root.pid").read_text().split()
-        said = ProcessRef(int(pid), int(start_ticks))
+        supervisor = ProcessRef(int(pid), int(start_ticks))
     except (OSError, ValueError):
         return None
-    return said if process.alive(said) else None
+    return supervisor if process.alive(supervisor) else None

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from io import TextIOWrapper
 
 LARGEST_FILE = 2 * 1024 * 1024
-KEPT_FILES = 3
+OLD_FILES = 3
 
 
 class _LogFile(logging.handlers.RotatingFileHandler):
@@ -50,18 +50,20 @@ def configure(file: Path, *, level: str, foreground: bool) -> None:
     if foreground:
         console = logging.StreamHandler(sys.stderr)
         renderer = structlog.dev.ConsoleRenderer(
-            colors=sys.stderr.isatty(), exception_formatter=_one_line
+            colors=sys.stderr.isatty(), exception_formatter=_short_traceback
         )
         console.setFormatter(_formatter(shared, _escaped, renderer))
         top.addHandler(console)
     try:
-        kept = _LogFile(file, maxBytes=LARGEST_FILE, backupCount=KEPT_FILES, encoding="utf-8")
+        file_handler = _LogFile(
+            file, maxBytes=LARGEST_FILE, backupCount=OLD_FILES, encoding="utf-8"
+        )
     except OSError as error:
         structlog.get_logger().warning("no_log_file", path=str(file), error=error.strerror)
         return
     lines = structlog.processors.JSONRenderer()
-    kept.setFormatter(_formatter(shared, structlog.processors.format_exc_info, lines))
-    top.addHandler(kept)
+    file_handler.setFormatter(_formatter(shared, structlog.processors.format_exc_info, lines))
+    top.addHandler(file_handler)
 
 
 def _formatter(shared: list[Any], *last: Any) -> logging.Formatter:  # noqa: ANN401  # processors
@@ -76,6 +78,6 @@ def _escaped(_: object, __: str, line: Any) -> Any:  # noqa: ANN401  # structlog
     return escaped_fields(line)
 
 
-def _one_line(stream: Any, error: Any) -> None:  # noqa: ANN401  # structlog's own shape
+def _short_traceback(stream: Any, error: Any) -> None:  # noqa: ANN401  # structlog's own shape
     """Keep tracebacks to the file: the person at the terminal gets the error itself."""
     stream.write(escaped(f" {error[1]!r}"))

@@ -1,4 +1,4 @@
-"""Whose dockerd it is, by what cannot be faked or forgotten: marks, links, cgroups, uids, peers.
+"""Owner of a dockerd, from what cannot be faked or forgotten: marks, links, cgroups, uids, peers.
 
 Only what is nobody's or gpud's is kept; ``auto`` stands back from everything else. The order of
 the questions is the order of certainty.
@@ -46,14 +46,14 @@ class Scene:
     socket: str
     run_dir: str
     sysroot: Path
-    found: ProcessRef | None
+    process: ProcessRef | None
     listener: int | None
     listens: bool
 
 
 def owner(scene: Scene) -> Owner:
     """Say whose dockerd this is, or who would own the next one."""
-    pid = scene.found.pid if scene.found is not None else None
+    pid = scene.process.pid if scene.process is not None else None
     if pid is not None and marked(pid, scene.run_dir):
         return Owner.GPUD
     if _desktop(scene):
@@ -87,10 +87,10 @@ def marked(pid: int, run_dir: str) -> bool:
 def desktop_root(sysroot: Path) -> str:
     """Name where Docker Desktop mounts its own, as ``etc/wsl.conf`` below ``sysroot`` says."""
     try:
-        said = (sysroot / "etc/wsl.conf").read_text(errors="replace")[:LARGEST_CONF]
+        text = (sysroot / "etc/wsl.conf").read_text(errors="replace")[:LARGEST_CONF]
     except OSError:
-        said = ""
-    return wsl.docker_desktop(wsl.sections(said))
+        text = ""
+    return wsl.docker_desktop(wsl.sections(text))
 
 
 def _desktop(scene: Scene) -> bool:

@@ -1,4 +1,4 @@
-"""Processes by pid and start time, so that a recycled pid is never taken for the one we meant."""
+"""Processes by pid and start time, so that a recycled pid is never taken for another process."""
 
 from __future__ import annotations
 

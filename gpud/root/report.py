@@ -1,4 +1,4 @@
-"""Say how everything is: one document, written whole and renamed into place."""
+"""Root's status document: built from the observations, written whole, renamed into place."""
 
 from __future__ import annotations
 
@@ -22,12 +22,20 @@ from gpud.core.report import (
 )
 from gpud.root import files, process
 from gpud.root.dockerd_causes import last_words
-from gpud.root.dockerd_facts import OURS_TO_KEEP, WELL, Api, Containerd, Keeper, Seen, State
+from gpud.root.dockerd_facts import (
+    OURS_TO_KEEP,
+    WELL,
+    Api,
+    Containerd,
+    DockerdObservation,
+    DockerdState,
+    Memory,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from gpud.root.dockerd_causes import Cause
+    from gpud.root.dockerd_causes import DockerdCause
 
 BEAT_S = 5.0
 LONGEST_VERSION = 100
@@ -48,41 +56,47 @@ class Facts:
     suspect_sockets: int = 0
 
 
-def learned(facts: Facts, said: Mapping[str, Any]) -> Facts:
-    """Take what is of the right kind and size out of an answer that anybody may have written."""
-    version, kept = said.get("Version"), said.get("LiveRestoreEnabled")
-    running = said.get("ContainersRunning")
+def learned(facts: Facts, answer: Mapping[str, Any]) -> Facts:
+    """Update the facts by the fields of an untrusted answer that have the right type and size."""
+    version, live_restore = answer.get("Version"), answer.get("LiveRestoreEnabled")
+    running = answer.get("ContainersRunning")
     return replace(
         facts,
         version=version[:LONGEST_VERSION]
         if isinstance(version, str) and version
         else facts.version,
-        live_restore=kept if isinstance(kept, bool) else facts.live_restore,
+        live_restore=live_restore if isinstance(live_restore, bool) else facts.live_restore,
         containers_running=running
         if type(running) is int and 0 <= running <= MOST_CONTAINERS
         else facts.containers_running,
     )
 
 
-def dockerd(keeper: Keeper, seen: Seen | None, *, policy: str, facts: Facts) -> DockerdReport:
-    """Tell one look and the memory behind it; ``seen`` is None while nobody looks."""
-    if seen is None:
-        return DockerdReport(state=State.OFF, policy=policy, up=None)
-    up = seen.api in WELL
-    why = _why_not_well(seen, policy, facts) if up else _why_down(keeper, seen, policy, facts)
+def dockerd(
+    memory: Memory, observation: DockerdObservation | None, *, policy: str, facts: Facts
+) -> DockerdReport:
+    """Tell one look and the memory behind it; ``observation`` is None while nobody looks."""
+    if observation is None:
+        return DockerdReport(state=DockerdState.OFF, policy=policy, up=None)
+    up = observation.api in WELL
+    why = (
+        _why_not_well(observation, policy, facts)
+        if up
+        else _why_down(memory, observation, policy, facts)
+    )
     return DockerdReport(
-        state=keeper.state,
+        state=memory.state,
         policy=policy,
         up=up,
-        owner=seen.owner,
-        process=seen.process,
+        owner=observation.owner,
+        process=observation.process,
         reason=why.reason,
         detail=why.detail,
         fix=why.fix,
         version=facts.version,
         ping_s=facts.ping_s if up else None,
-        last_start_s=keeper.last_start_s,
-        restarts=dict(keeper.restarts),
+        last_start_s=memory.last_start_s,
+        restarts=dict(memory.restarts),
         live_restore=facts.live_restore,
         containers_running=facts.containers_running if up else None,
         suspect_sockets=facts.suspect_sockets,
@@ -90,7 +104,7 @@ def dockerd(keeper: Keeper, seen: Seen | None, *, policy: str, facts: Facts) -> 
 
 
 @dataclass(frozen=True, slots=True)
-class Why:
+class Explanation:
     """A slug, the evidence and what to do; all None when all is well."""
 
     reason: str | None = None
@@ -98,92 +112,98 @@ class Why:
     fix: str | None = None
 
 
-def _why_not_well(seen: Seen, policy: str, facts: Facts) -> Why:
+def _why_not_well(observation: DockerdObservation, policy: str, facts: Facts) -> Explanation:
     """Tell what is wrong although the API answers, or whose it is when it is not kept."""
     if facts.unreachable is not None:
         pid = facts.unreachable.pid
-        return Why(
+        return Explanation(
             "handed_over",
-            f"{seen.owner} answers on the socket; the dockerd gpud started (pid {pid}) still runs "
-            "behind it, with its containers",
+            f"{observation.owner} answers on the socket; the dockerd gpud started (pid {pid}) "
+            "still runs behind it, with its containers",
             f"sudo kill {pid} ends it and its containers; it takes the socket's file along, so "
-            f"start {seen.owner} anew afterwards",
+            f"start {observation.owner} anew afterwards",
         )
-    if seen.containerd is Containerd.OWN_IS_GONE:
-        return Why("containerd_gone", "dockerd's containerd has ended; dockerd starts it again")
-    if seen.containerd is Containerd.OTHER_IS_GONE:
-        return Why(
+    if observation.containerd is Containerd.OWN_IS_GONE:
+        return Explanation(
+            "containerd_gone", "dockerd's containerd has ended; dockerd starts it again"
+        )
+    if observation.containerd is Containerd.OTHER_IS_GONE:
+        return Explanation(
             "containerd_gone",
             "nobody listens on the socket of the containerd that dockerd uses",
             "start that containerd again: dockerd did not start it and cannot",
         )
-    if seen.owner not in OURS_TO_KEEP and policy != "manage":
-        return Why(detail=f"kept by {seen.owner}; gpud watches it and begins when it is gone")
-    return Why()
+    if observation.owner not in OURS_TO_KEEP and policy != "manage":
+        return Explanation(
+            detail=f"kept by {observation.owner}; gpud watches it and begins when it is gone"
+        )
+    return Explanation()
 
 
-def _why_down(keeper: Keeper, seen: Seen, policy: str, facts: Facts) -> Why:
-    cause = seen.obstacle or (keeper.hold.cause if keeper.hold is not None else None)
-    if keeper.state is State.MISCONFIGURED and cause is not None:
-        return _why_held(cause, policy, looked_for=cause is seen.obstacle)
-    theirs = seen.owner not in OURS_TO_KEEP and policy != "manage"
-    if theirs and seen.process is None:
-        return Why(f"left_to_{seen.owner}", *_THEIRS[seen.owner])
-    match keeper.state:
-        case State.ABSENT:
-            return Why(
+def _why_down(
+    memory: Memory, observation: DockerdObservation, policy: str, facts: Facts
+) -> Explanation:
+    cause = observation.obstacle or (memory.hold.cause if memory.hold is not None else None)
+    if memory.state is DockerdState.MISCONFIGURED and cause is not None:
+        return _why_held(cause, policy, looked_for=cause is observation.obstacle)
+    theirs = observation.owner not in OURS_TO_KEEP and policy != "manage"
+    if theirs and observation.process is None:
+        return Explanation(f"left_to_{observation.owner}", *_THEIRS[observation.owner])
+    match memory.state:
+        case DockerdState.ABSENT:
+            return Explanation(
                 "absent",
                 f"no dockerd runs, and gpud only watches (policy {policy})",
                 'start dockerd, or run gpud as root with dockerd.policy = "auto"; '
                 'without Docker: dockerd.policy = "off"',
             )
-        case State.UNRESPONSIVE:
-            return _why_silent(seen, by_hand=theirs or policy == "observe")
-        case State.STOPPING:
-            why = _HUNG if keeper.terminated_for == "hung" else "its containerd has ended"
-            return Why("stopping", f"{why}; dockerd was asked to end and is started anew")
+        case DockerdState.UNRESPONSIVE:
+            return _why_silent(observation, by_hand=theirs or policy == "observe")
+        case DockerdState.STOPPING:
+            why = _HUNG if memory.terminated_for == "hung" else "its containerd has ended"
+            return Explanation("stopping", f"{why}; dockerd was asked to end and is started anew")
         case _:
-            return _why_not_started(keeper, facts)
+            return _why_not_started(memory, facts)
 
 
-def _why_silent(seen: Seen, *, by_hand: bool) -> Why:
+def _why_silent(observation: DockerdObservation, *, by_hand: bool) -> Explanation:
     """Tell of a dockerd that does not answer, with a fix where gpud does not replace it itself."""
-    if seen.process is None:
-        return Why("hung", _HUNG, "end or restart what listens on the socket")
-    kill = f"sudo kill {seen.process.pid}"
-    if seen.api is Api.SILENT:
+    if observation.process is None:
+        return Explanation("hung", _HUNG, "end or restart what listens on the socket")
+    kill = f"sudo kill {observation.process.pid}"
+    if observation.api is Api.SILENT:
         if by_hand:
-            return Why("hung", _HUNG, kill)
+            return Explanation("hung", _HUNG, kill)
         waits = f"{_HUNG}; gpud replaces dockerd once it does no work"
-        return Why("hung", waits, f"wait; to end it while it works: {kill}")
-    return Why(
+        return Explanation("hung", waits, f"wait; to end it while it works: {kill}")
+    return Explanation(
         "socket_gone",
         "dockerd runs, and its socket file is not there any more",
         f"to start it anew, which ends containers without live-restore: {kill}",
     )
 
 
-def _why_held(cause: Cause, policy: str, *, looked_for: bool) -> Why:
+def _why_held(cause: DockerdCause, policy: str, *, looked_for: bool) -> Explanation:
     """Tell a cause; one that is looked for before each start ends as soon as it is not there."""
     ends = cause.ends_when()
     after = "then: gpud restart" if ends is None else f"gpud starts dockerd again once {ends}"
     after = "gpud then starts dockerd" if looked_for else after
     fix = cause.fix if policy == "observe" else f"{cause.fix}; {after}"
-    return Why(cause.slug, cause.detail, fix)
+    return Explanation(cause.slug, cause.detail, fix)
 
 
-def _why_not_started(keeper: Keeper, facts: Facts) -> Why:
+def _why_not_started(memory: Memory, facts: Facts) -> Explanation:
     """Tell how the last dockerd ended, while the next one starts or is waited for."""
-    ended = facts.trouble or (keeper.last_exit.words() if keeper.last_exit is not None else None)
-    if keeper.state is State.STARTING:
-        return Why("starting", ended or "dockerd has not answered yet")
+    ended = facts.trouble or (memory.last_exit.words() if memory.last_exit is not None else None)
+    if memory.state is DockerdState.STARTING:
+        return Explanation("starting", ended or "dockerd has not answered yet")
     words = ended or "how the last dockerd ended is unknown"
-    if keeper.state is State.CRASHLOOP:
-        log = keeper.last_exit.log if keeper.last_exit is not None else ()
+    if memory.state is DockerdState.CRASHLOOP:
+        log = memory.last_exit.log if memory.last_exit is not None else ()
         words = facts.trouble or last_words(log) or words
-        words = f"failed {keeper.failures} times in a row: {words}"
+        words = f"failed {memory.failures} times in a row: {words}"
     fix = f"read {facts.log}; gpud tries again by itself, at once after sudo gpud restart"
-    return Why(str(keeper.state), words, fix)
+    return Explanation(str(memory.state), words, fix)
 
 
 _HUNG = "the socket accepts, and no good answer to a ping comes in time"
@@ -207,7 +227,7 @@ _THEIRS = {
 
 def write(  # noqa: PLR0913  # one argument per part of the report
     path: Path,
-    told: DockerdReport,
+    dockerd_report: DockerdReport,
     agent: AgentReport,
     containers: ContainersReport | None,
     kernel_log: KernelLogReport | None = None,
@@ -224,7 +244,7 @@ def write(  # noqa: PLR0913  # one argument per part of the report
         started_s=started_s,
         written_s=time.time(),
         beat_s=time.monotonic(),
-        dockerd=told,
+        dockerd=dockerd_report,
         agent=agent,
         containers=containers,
         kernel_log=kernel_log,

@@ -1,4 +1,4 @@
-"""Observe, decide, act, report: one thread, woken by ends of processes, answers and the clock."""
+"""Supervisor loop: observe, decide, act, report; one thread woken by process ends and the clock."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from gpud.root import files, lock, logs, policies, process, report
 from gpud.root.ask import Ask
 from gpud.root.containers import Containers
 from gpud.root.dockerd import LARGEST_LOG, Dockerd
-from gpud.root.dockerd_facts import Action, Api, Keeper, Limits, Seen, State
+from gpud.root.dockerd_facts import Action, Api, DockerdObservation, DockerdState, Limits, Memory
 from gpud.root.dockerd_step import step
 from gpud.root.kernel_log import KernelLog
 
@@ -106,10 +106,10 @@ class Supervisor:
         self.containers = Containers(settings)
         self.kernel_log = KernelLog(settings.sysroot)
         self.limits = limits(settings.dockerd)
-        self.keeper = Keeper(since_s=time.monotonic())
+        self.memory = Memory(since_s=time.monotonic())
         self.errors = 0
         self._chance = random.SystemRandom()
-        self._seen: Seen | None = None
+        self._observation: DockerdObservation | None = None
         self._ask: Ask | None = None
         self._late: Ask | None = None  # a ping that got no answer in time, and still may
         self._next_ask_s = 0.0
@@ -121,7 +121,7 @@ class Supervisor:
         self._exit: Exit | None = None
         self._watched: dict[ProcessRef, int] = {}
         self._stop = False
-        self._told: object = None
+        self._reported: object = None
         self._next_beat_s = 0.0
         self._started_s = time.time()
         me = process.ref(os.getpid())
@@ -156,7 +156,7 @@ class Supervisor:
                 signal.signal(number, handler)
             for descriptor in (reader, writer, *self._watched.values()):
                 os.close(descriptor)
-        log.info("supervisor_stopped", dockerd_kept=self.keeper.process is not None)
+        log.info("supervisor_stopped", dockerd_kept=self.memory.process is not None)
         return 0
 
     def _signalled(self, number: int, _frame: object) -> None:
@@ -169,8 +169,10 @@ class Supervisor:
         self._keep_agent(time.monotonic())
         if self.policy != "off":
             self._keep_dockerd()
-            if self._seen is not None:
-                self.containers.step(self._seen, self.dockerd.config.socket, time.monotonic())
+            if self._observation is not None:
+                self.containers.step(
+                    self._observation, self.dockerd.config.socket, time.monotonic()
+                )
         self.kernel_log.step(time.monotonic())
         self._report()
 
@@ -178,16 +180,16 @@ class Supervisor:
         poll = select.poll()
         poll.register(reader, select.POLLIN)
         for process_ref, descriptor in list(self._watched.items()):
-            if process_ref in (self.keeper.process, self._left_behind):
+            if process_ref in (self.memory.process, self._left_behind):
                 poll.register(descriptor, select.POLLIN)
             else:
                 os.close(self._watched.pop(process_ref))
-        for wanted in (self.keeper.process, self._left_behind):
-            if wanted is not None and wanted not in self._watched:
-                descriptor_or_none = process.open_fd(wanted)
+        for watched_ref in (self.memory.process, self._left_behind):
+            if watched_ref is not None and watched_ref not in self._watched:
+                descriptor_or_none = process.open_fd(watched_ref)
                 if descriptor_or_none is None:
                     return  # gone already: look at once
-                self._watched[wanted] = descriptor_or_none
+                self._watched[watched_ref] = descriptor_or_none
                 poll.register(descriptor_or_none, select.POLLIN)
         if self._ask is not None and self._ask.api is None:
             poll.register(self._ask.fileno(), select.POLLIN)
@@ -241,36 +243,36 @@ class Supervisor:
 
     def _keep_dockerd(self) -> None:
         now_s, wall_s = time.monotonic(), time.time()
-        gone = self.keeper.process is not None and not process.alive(self.keeper.process)
+        gone = self.memory.process is not None and not process.alive(self.memory.process)
         answer = self._answer(now_s)
         if answer is None and not gone:
             return
-        seen = replace(self._look(answer, gone=gone), wall_s=wall_s)
-        before = self.keeper
-        self.keeper, action = step(self.keeper, seen, self.decide, self.limits, now_s)
-        self._seen = seen
-        if self.keeper.state is not before.state:
+        observation = replace(self._look(answer, gone=gone), wall_s=wall_s)
+        before = self.memory
+        self.memory, action = step(self.memory, observation, self.decide, self.limits, now_s)
+        self._observation = observation
+        if self.memory.state is not before.state:
             log.info(
                 "dockerd",
-                state=str(self.keeper.state),
-                owner=str(seen.owner),
-                pid=seen.process.pid if seen.process else None,
-                held_for=self.keeper.hold.cause.slug if self.keeper.hold else None,
-                detail=self.keeper.last_exit.words() if self.keeper.last_exit else None,
+                state=str(self.memory.state),
+                owner=str(observation.owner),
+                pid=observation.process.pid if observation.process else None,
+                held_for=self.memory.hold.cause.slug if self.memory.hold else None,
+                detail=self.memory.last_exit.words() if self.memory.last_exit else None,
             )
         if action is not Action.NOTHING:
-            log.warning("dockerd_action", action=str(action), failures=self.keeper.failures)
-            self.dockerd.act(action, seen.process)
-        if self.keeper.process != self._facts_of:
-            self._facts, self._facts_of = report.Facts(), self.keeper.process
+            log.warning("dockerd_action", action=str(action), failures=self.memory.failures)
+            self.dockerd.act(action, observation.process)
+        if self.memory.process != self._facts_of:
+            self._facts, self._facts_of = report.Facts(), self.memory.process
             self._next_facts_s = now_s
         if now_s >= self._next_facts_s:
             self._questions = list(FACTS)
             self._next_facts_s = now_s + FACTS_EVERY * self.settings.dockerd.ping_interval_s
-        eager = self.keeper.state is State.STARTING or action is Action.START
+        eager = self.memory.state is DockerdState.STARTING or action is Action.START
         pause_s = EAGER_S if eager else self.settings.dockerd.ping_interval_s
-        if seen.process is None and self.keeper.next_try_s > now_s:
-            pause_s = min(pause_s, max(EAGER_S, self.keeper.next_try_s - now_s))
+        if observation.process is None and self.memory.next_try_s > now_s:
+            pause_s = min(pause_s, max(EAGER_S, self.memory.next_try_s - now_s))
         begun_s = answer.begun_s if answer is not None else now_s
         self._next_ask_s = max(now_s + EAGER_S, begun_s + pause_s)
 
@@ -280,7 +282,7 @@ class Supervisor:
         if ask is None:
             if now_s < self._next_ask_s:
                 return None
-            questions = self._seen is not None and self._seen.api is Api.ANSWERS
+            questions = self._observation is not None and self._observation.api is Api.ANSWERS
             target = self._questions.pop(0) if questions and self._questions else "/_ping"
             ask = self._ask = Ask(self.dockerd.config.socket, target, now_s=now_s)
         if ask.api is None:
@@ -298,54 +300,54 @@ class Supervisor:
         self._next_ask_s = now_s
         return None
 
-    def _look(self, answer: Ask | None, *, gone: bool) -> Seen:
+    def _look(self, answer: Ask | None, *, gone: bool) -> DockerdObservation:
         api = answer.api if answer is not None and answer.api is not None else Api.REFUSED
         listener = answer.peer_pid if answer is not None else None
-        found = self.dockerd.find(listener)  # looked up once: it may die at any moment
-        if listener and found is None and process.ref(listener) is None:
+        process_ref = self.dockerd.find(listener)  # looked up once: it may die at any moment
+        if listener and process_ref is None and process.ref(listener) is None:
             api, listener = Api.REFUSED, None  # it was put to one that has died: nobody listens
-            found = self.dockerd.find(None)
-        if self.dockerd.child is not None and found is None:
+            process_ref = self.dockerd.find(None)
+        if self.dockerd.child is not None and process_ref is None:
             process.wait_child(self.dockerd.child.pid, OUTCOME_S)
             self._reap()  # its exit code belongs to this look
-        over = gone or self.keeper.asked_s is not None
-        if over and self._exit is None and found is None:
+        over = gone or self.memory.start_requested_s is not None
+        if over and self._exit is None and process_ref is None:
             self._exit = self.dockerd.lost()
         exit_, self._exit = self._exit, None
-        seen = self.dockerd.look(api, listener, found, self.keeper, exit_)
-        if self._heard(answer) and seen.activity is not None:
-            seen = replace(seen, activity=replace(seen.activity, active=True))
-        return replace(seen, jitter=self._chance.random())
+        observation = self.dockerd.look(api, listener, process_ref, self.memory, exit_)
+        if self._answered_late(answer) and observation.activity is not None:
+            observation = replace(observation, activity=replace(observation.activity, active=True))
+        return replace(observation, jitter=self._chance.random())
 
-    def _heard(self, answer: Ask | None) -> bool:
-        """Say whether dockerd answered this ping with an error, or an earlier one too late.
+    def _answered_late(self, answer: Ask | None) -> bool:
+        """Return whether dockerd answered this ping with an error, or an earlier one too late.
 
         The first ping that gets no answer in time stays open for one.
         """
         silent = answer if answer is not None and answer.api is Api.SILENT else None
         same = silent is not None and self._late and self._late.peer_pid == silent.peer_pid
         late = self._late if same else silent
-        heard = any(ask.heard() for ask in (silent, late) if ask is not None)
-        kept = None if heard else late
+        answered = any(ask.has_answer() for ask in (silent, late) if ask is not None)
+        open_ask = None if answered else late
         for ask in (self._late, silent):
-            if ask is not None and ask is not kept:
+            if ask is not None and ask is not open_ask:
                 ask.close()
-        self._late = kept
-        return heard
+        self._late = open_ask
+        return answered
 
     def _learn(self, ask: Ask) -> None:
         try:
-            said = json.loads(ask.body())
+            answer = json.loads(ask.body())
         except (ValueError, RecursionError):
             return
-        if isinstance(said, dict):
-            self._facts = report.learned(self._facts, said)
+        if isinstance(answer, dict):
+            self._facts = report.learned(self._facts, answer)
 
     def _report(self) -> None:
         now_s = time.monotonic()
-        told = report.dockerd(
-            self.keeper,
-            self._seen if self.policy != "off" else None,
+        dockerd_report = report.dockerd(
+            self.memory,
+            self._observation if self.policy != "off" else None,
             policy=self.policy,
             facts=replace(
                 self._facts,
@@ -356,19 +358,25 @@ class Supervisor:
                 suspect_sockets=self.dockerd.suspect_sockets,
             ),
         )
-        if self.policy != "off" and self._seen is None:
+        if self.policy != "off" and self._observation is None:
             return  # the first look is a matter of milliseconds
         agent = self.agent.report()
         containers = self.containers.report() if self.policy != "off" else None
         kernel = self.kernel_log.report()
         # What changes with every look (a ping's time) may wait for the next beat.
-        news = (replace(told, ping_s=None), agent, containers, kernel)
-        if news == self._told and now_s < self._next_beat_s:
+        news = (replace(dockerd_report, ping_s=None), agent, containers, kernel)
+        if news == self._reported and now_s < self._next_beat_s:
             return
         report.write(
-            self._path, told, agent, containers, kernel, me=self._me, started_s=self._started_s
+            self._path,
+            dockerd_report,
+            agent,
+            containers,
+            kernel,
+            me=self._me,
+            started_s=self._started_s,
         )
-        self._told, self._next_beat_s = news, now_s + report.BEAT_S
+        self._reported, self._next_beat_s = news, now_s + report.BEAT_S
         for name in ("dockerd.log", "agent.log", "root.err"):  # structlog rotates the others
             files.rotate(Path(self.settings.log_dir, name), LARGEST_LOG)
 

@@ -1,4 +1,4 @@
-"""Gather what tells of the NVIDIA Container Toolkit: names and small files, nothing is run."""
+"""Facts about the NVIDIA Container Toolkit: names and small files, nothing is run."""
 
 from __future__ import annotations
 
@@ -34,9 +34,9 @@ def facts(info: Mapping[str, Any], dockerd: int | None, *, desktop: bool) -> Too
     trusted = dockerd is not None and _is_roots(dockerd)
     dockerd = dockerd if trusted else None
     path = _variable(dockerd, "PATH") or PATH  # gpud starts dockerd with the latter
-    found = {name: where for name in PROGRAMS if (where := shutil.which(name, path=path))}
-    told = info.get("CDISpecDirs")
-    dirs = tuple(map(str, told)) if isinstance(told, list) else ()
+    paths = {name: where for name in PROGRAMS if (where := shutil.which(name, path=path))}
+    spec_dirs = info.get("CDISpecDirs")
+    dirs = tuple(map(str, spec_dirs)) if isinstance(spec_dirs, list) else ()
     devices = info.get("DiscoveredDevices")
     runtimes = info.get("Runtimes")
     return ToolkitFacts(
@@ -49,23 +49,23 @@ def facts(info: Mapping[str, Any], dockerd: int | None, *, desktop: bool) -> Too
             if isinstance(device, dict)
         ),
         configured=_configured(_config_file(dockerd)),
-        programs=tuple(found),
-        fresh=tuple(name for name, where in found.items() if _younger(where, dockerd)),
+        programs=tuple(paths),
+        fresh=tuple(name for name, where in paths.items() if _younger(where, dockerd)),
         cdi_specs=_specs((dirs if trusted else ()) or CDI_DIRS),
         desktop=desktop,
     )
 
 
 def _specs(directories: tuple[str, ...]) -> tuple[str, ...]:
-    found: list[str] = []
+    paths: list[str] = []
     for directory in directories:
         try:
             files = sorted(Path(directory).iterdir())[:MOST_SPECS]
         except OSError:
             continue
         specs = [file for file in files if file.suffix in {".yaml", ".json"}]
-        found += [str(file) for file in specs if _KIND.search(_text(file))]
-    return tuple(dict.fromkeys(found))
+        paths += [str(file) for file in specs if _KIND.search(_text(file))]
+    return tuple(dict.fromkeys(paths))
 
 
 def _configured(config: str) -> tuple[str, ...]:

@@ -8,8 +8,17 @@ from hypothesis import strategies as st
 from gpud import discovery
 from gpud.core.report import Owner, ProcessRef
 from gpud.root import policies
-from gpud.root.dockerd_causes import Watch
-from gpud.root.dockerd_facts import Action, Activity, Api, Containerd, Keeper, Limits, Seen, State
+from gpud.root.dockerd_causes import StartCondition
+from gpud.root.dockerd_facts import (
+    Action,
+    Activity,
+    Api,
+    Containerd,
+    DockerdObservation,
+    DockerdState,
+    Limits,
+    Memory,
+)
 from gpud.root.dockerd_rules import binary_missing
 from gpud.root.dockerd_step import step
 
@@ -17,12 +26,12 @@ USABLE, REFUSED = discovery.modules(policies, ("decide",))
 LIMITS = Limits()
 
 SEEN = st.builds(
-    Seen,
+    DockerdObservation,
     process=st.none() | st.builds(ProcessRef, st.integers(2, 5), st.integers(1, 3)),
     owner=st.sampled_from(Owner),
     api=st.sampled_from(Api),
     obstacle=st.none() | st.just(binary_missing("dockerd")),
-    conditions=st.dictionaries(st.sampled_from(Watch), st.sampled_from(["", "a", "b"])),
+    conditions=st.dictionaries(st.sampled_from(StartCondition), st.sampled_from(["", "a", "b"])),
     containerd=st.none() | st.sampled_from(Containerd),
     activity=st.none() | st.builds(Activity, active=st.booleans(), cpu_s=st.floats(0, 1e6)),
     wall_s=st.none() | st.floats(0, 2e9),
@@ -40,9 +49,9 @@ def test_the_folder_holds_the_policies_that_the_settings_name() -> None:
     looks=st.lists(st.tuples(SEEN, st.floats(0.05, 60)), max_size=30),
 )
 def test_a_policy_is_total_and_says_the_same_of_the_same(
-    name: str, looks: list[tuple[Seen, float]]
+    name: str, looks: list[tuple[DockerdObservation, float]]
 ) -> None:
-    keeper, now_s = Keeper(), 0.0
+    keeper, now_s = Memory(), 0.0
     for seen, passed_s in looks:
         now_s += passed_s
         decide = USABLE[name].decide
@@ -50,18 +59,18 @@ def test_a_policy_is_total_and_says_the_same_of_the_same(
         assert asked is decide(seen, keeper, LIMITS, now_s)
         assert isinstance(asked, Action)
         keeper, action = step(keeper, seen, decide, LIMITS, now_s)
-        assert isinstance(keeper.state, State)
+        assert isinstance(keeper.state, DockerdState)
         if action is Action.START:
             assert seen.process is None
             assert seen.obstacle is None
 
 
 @given(seen=SEEN, name=st.sampled_from(["observe", "off"]))
-def test_watching_touches_nothing(seen: Seen, name: str) -> None:
-    assert USABLE[name].decide(seen, Keeper(), LIMITS, 1e6) is Action.NOTHING
+def test_watching_touches_nothing(seen: DockerdObservation, name: str) -> None:
+    assert USABLE[name].decide(seen, Memory(), LIMITS, 1e6) is Action.NOTHING
 
 
 @given(seen=SEEN)
-def test_auto_leaves_alone_what_somebody_else_owns(seen: Seen) -> None:
+def test_auto_leaves_alone_what_somebody_else_owns(seen: DockerdObservation) -> None:
     if seen.owner not in (Owner.GPUD, Owner.NONE):
-        assert USABLE["auto"].decide(seen, Keeper(), LIMITS, 1e6) is Action.NOTHING
+        assert USABLE["auto"].decide(seen, Memory(), LIMITS, 1e6) is Action.NOTHING

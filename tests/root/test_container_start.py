@@ -12,7 +12,7 @@ from gpud.core.sections import Paths
 from gpud.core.settings import Settings
 from gpud.root.container_probe import Job, clear
 from gpud.root.containers import Containers, identity
-from gpud.root.dockerd_facts import Api, Seen
+from gpud.root.dockerd_facts import Api, DockerdObservation
 from tests.waiting import until
 
 
@@ -27,7 +27,7 @@ def test_the_short_life_asks_the_socket_that_dockerd_really_listens_on(tmp_path:
     command = ("/bin/sh", "-c", f'echo "$@" > {told}.new; mv {told}.new {told}; exec sleep 100', "")
     containers = Containers(made(tmp_path), command)
     try:
-        seen = Seen(process=None, owner=Owner.GPUD, api=Api.ANSWERS)
+        seen = DockerdObservation(process=None, owner=Owner.GPUD, api=Api.ANSWERS)
         containers.step(seen, "/srv/theirs.sock", time.monotonic() + 1000)
         until(told.exists, "its command line")
         assert "--socket=/srv/theirs.sock " in told.read_text()

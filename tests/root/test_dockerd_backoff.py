@@ -16,16 +16,16 @@ from gpud import discovery
 from gpud.core.health import Health, Level
 from gpud.core.report import DockerdReport, Owner, ProcessRef
 from gpud.root import policies, report
-from gpud.root.dockerd_causes import Cause, Exit, Watch
+from gpud.root.dockerd_causes import DockerdCause, Exit, StartCondition
 from gpud.root.dockerd_facts import (
     OURS_TO_KEEP,
     Action,
     Api,
     Containerd,
-    Keeper,
+    DockerdObservation,
+    DockerdState,
     Limits,
-    Seen,
-    State,
+    Memory,
 )
 from gpud.root.dockerd_rules import binary_missing, socket_taken
 from gpud.root.dockerd_step import step
@@ -40,7 +40,9 @@ TICK_S = 0.1
 MINUTE = 600  # ticks
 MOST_STARTS = 9
 """In a minute: at 0, at once, and after 1, 2, 4 ... s less a quarter at random."""
-BROKEN = Cause("config_invalid", "daemon.json: no", "correct it", frozenset({Watch.CONFIG}))
+BROKEN = DockerdCause(
+    "config_invalid", "daemon.json: no", "correct it", frozenset({StartCondition.CONFIG})
+)
 UNEXPLAINED = Exit(code=1, log=("failed to start daemon: the moon is in the wrong house",))
 EXPLAINED = replace(UNEXPLAINED, cause=BROKEN)
 
@@ -54,29 +56,29 @@ class Machine:
     exit: Exit = UNEXPLAINED
     lives: int = 0
     answers: bool = False
-    obstacle: Cause | None = None
-    keeper: Keeper = field(default_factory=Keeper)
+    obstacle: DockerdCause | None = None
+    memory: Memory = field(default_factory=Memory)
     starts: int = 0
 
-    def looks(self, ticks: int) -> Iterator[tuple[Seen, DockerdReport]]:
+    def looks(self, ticks: int) -> Iterator[tuple[DockerdObservation, DockerdReport]]:
         left, ended = 0, None
         for tick in range(ticks):
             if left:
                 api = Api.ANSWERS if self.answers else Api.ABSENT
-                seen = Seen(ProcessRef(1000 + self.starts, 1), Owner.GPUD, api)
+                seen = DockerdObservation(ProcessRef(1000 + self.starts, 1), Owner.GPUD, api)
                 left -= 1
                 ended = None if left else self.exit
             else:
-                seen = Seen(None, self.owner, Api.REFUSED, self.obstacle, ended)
-                seen = replace(seen, conditions={Watch.CONFIG: "same"}, jitter=1.0)
+                seen = DockerdObservation(None, self.owner, Api.REFUSED, self.obstacle, ended)
+                seen = replace(seen, conditions={StartCondition.CONFIG: "same"}, jitter=1.0)
                 ended = None
             decide = USABLE[self.policy].decide
-            self.keeper, action = step(self.keeper, seen, decide, LIMITS, tick * TICK_S)
+            self.memory, action = step(self.memory, seen, decide, LIMITS, tick * TICK_S)
             if action is Action.START:
                 self.starts += 1
                 left, ended = self.lives, self.exit
             facts = report.Facts(log="/var/log/gpud/dockerd.log")
-            yield seen, report.dockerd(self.keeper, seen, policy=self.policy, facts=facts)
+            yield seen, report.dockerd(self.memory, seen, policy=self.policy, facts=facts)
 
     def minute(self) -> list[DockerdReport]:
         return [said for _, said in self.looks(MINUTE)]
@@ -104,8 +106,8 @@ def test_a_dockerd_that_cannot_start_is_backed_off(
         assert machine.starts == 0
     else:
         assert 5 <= machine.starts <= MOST_STARTS
-        assert machine.keeper.failures >= 5
-        assert last.state == State.CRASHLOOP
+        assert machine.memory.failures >= 5
+        assert last.state == DockerdState.CRASHLOOP
         assert "the moon is in the wrong house" in (last.detail or "")
         assert "/var/log/gpud/dockerd.log" in (last.fix or "")
 
@@ -148,14 +150,14 @@ def test_a_missing_program_is_shown_to_whoever_would_have_it_started(
 MENDED_BY_GPUD = {"hung", "stopping"}
 PROCESS = st.none() | st.builds(ProcessRef, st.integers(2, 4), st.integers(1, 2))
 SEEN = st.builds(
-    Seen,
+    DockerdObservation,
     process=PROCESS,
     owner=st.sampled_from(Owner),
     api=st.sampled_from(Api),
     obstacle=st.none() | st.sampled_from([binary_missing("x"), socket_taken("/s", "python3")]),
     exit=st.none() | st.sampled_from([Exit(), UNEXPLAINED, EXPLAINED]),
     jitter=st.floats(0, 1),
-    conditions=st.dictionaries(st.sampled_from(Watch), st.sampled_from(["", "a", "b"])),
+    conditions=st.dictionaries(st.sampled_from(StartCondition), st.sampled_from(["", "a", "b"])),
     containerd=st.none() | st.sampled_from(Containerd),
 )
 FACTS = st.builds(
@@ -171,9 +173,9 @@ FACTS = st.builds(
     looks=st.lists(st.tuples(SEEN, st.floats(0.05, 60), FACTS), max_size=15),
 )
 def test_nothing_is_shown_as_degraded_or_failed_without_a_cause(
-    policy: str, looks: list[tuple[Seen, float, report.Facts]]
+    policy: str, looks: list[tuple[DockerdObservation, float, report.Facts]]
 ) -> None:
-    keeper, now_s = Keeper(), 0.0
+    keeper, now_s = Memory(), 0.0
     for seen, passed_s, facts in looks:
         now_s += passed_s
         keeper, _ = step(keeper, seen, USABLE[policy].decide, LIMITS, now_s)
@@ -187,16 +189,18 @@ def test_nothing_is_shown_as_degraded_or_failed_without_a_cause(
             assert shown.fix or shown.reason in MENDED_BY_GPUD
 
 
-NOBODY = [Seen(None, owner, Api.REFUSED) for owner in (Owner.NONE, Owner.SYSTEMD)]
-YOUNG = [Seen(ProcessRef(number, 1), Owner.GPUD, Api.ABSENT) for number in (2, 3)]
-THEIRS = [Seen(ProcessRef(4, 1), Owner.SYSTEMD, api) for api in (Api.ABSENT, Api.ANSWERS)]
+NOBODY = [DockerdObservation(None, owner, Api.REFUSED) for owner in (Owner.NONE, Owner.SYSTEMD)]
+YOUNG = [DockerdObservation(ProcessRef(number, 1), Owner.GPUD, Api.ABSENT) for number in (2, 3)]
+THEIRS = [
+    DockerdObservation(ProcessRef(4, 1), Owner.SYSTEMD, api) for api in (Api.ABSENT, Api.ANSWERS)
+]
 ENDED = [replace(seen, exit=exit_) for seen in NOBODY for exit_ in (UNEXPLAINED, EXPLAINED)]
 
 
 @pytest.mark.parametrize("cycle", [[0, 2, 0], [0, 4, 0], [0, 4, 1], [1, 2, 1], [0, 2, 4], [0, 5]])
 def test_a_dockerd_of_somebody_elses_that_comes_and_goes_makes_no_storm(cycle: list[int]) -> None:
     looks = [[*NOBODY, *YOUNG, *THEIRS][number] for number in cycle]
-    keeper, starts = Keeper(), 0
+    keeper, starts = Memory(), 0
     for tick in range(MINUTE):
         seen = looks[tick % len(looks)]
         keeper, action = step(keeper, seen, USABLE["manage"].decide, LIMITS, tick * TICK_S)
@@ -205,7 +209,7 @@ def test_a_dockerd_of_somebody_elses_that_comes_and_goes_makes_no_storm(cycle: l
 
 
 def test_an_owner_without_a_process_is_no_failure_and_its_end_is_worth_a_start() -> None:
-    keeper, action = Keeper(), Action.NOTHING
+    keeper, action = Memory(), Action.NOTHING
     auto = USABLE["auto"].decide
     for now_s, seen in ((0.0, NOBODY[1]), (1.0, NOBODY[1]), (2.0, NOBODY[0])):
         keeper, action = step(keeper, seen, auto, LIMITS, now_s)

@@ -13,14 +13,14 @@ from gpud.root.dockerd_causes import (
     ENDS_WHEN,
     LONGEST_DETAIL,
     SUBJECTS,
-    Cause,
+    DockerdCause,
     Exit,
-    Watch,
+    StartCondition,
     last_words,
     plain,
     shortened,
 )
-from gpud.root.dockerd_facts import State
+from gpud.root.dockerd_facts import DockerdState
 from gpud.root.dockerd_rules import (
     RULES,
     SLUGS,
@@ -102,7 +102,7 @@ def test_the_last_words_of_a_crash_loop_are_a_few_lines_without_repetition() -> 
 
 
 def test_every_watch_is_waited_for_by_something() -> None:
-    assert {watch for rule in RULES for watch in rule.watch} == set(Watch)
+    assert {watch for rule in RULES for watch in rule.watch} == set(StartCondition)
 
 
 def table(name: str) -> list[str]:
@@ -111,7 +111,7 @@ def table(name: str) -> list[str]:
     return inside.splitlines()[2:]
 
 
-def row(cause: Cause, mark: str = "") -> str:
+def row(cause: DockerdCause, mark: str = "") -> str:
     words = shortened(cause.detail, 130)
     ends = cause.ends_when() or "`gpud restart` only"
     return f"| `{cause.slug}` | {words.replace('|', '/')}{mark} | {cause.fix} | {ends} |"
@@ -142,7 +142,7 @@ def test_the_document_lists_every_cause_with_its_fix_and_what_ends_it() -> None:
     ("name", "values"),
     [
         ("owners", list(Owner)),
-        ("states", list(State)),
+        ("states", list(DockerdState)),
         ("restarts", RESTARTS),
     ],
 )
@@ -151,4 +151,4 @@ def test_the_document_lists_every_value(name: str, values: list[str]) -> None:
 
 
 def test_every_watch_has_words() -> None:
-    assert set(ENDS_WHEN) == set(Watch)
+    assert set(ENDS_WHEN) == set(StartCondition)

@@ -11,7 +11,16 @@ from hypothesis import strategies as st
 
 from gpud.core.report import Owner, ProcessRef
 from gpud.core.sections import Dockerd
-from gpud.root.dockerd_facts import Action, Activity, Api, Containerd, Keeper, Limits, Seen, State
+from gpud.root.dockerd_facts import (
+    Action,
+    Activity,
+    Api,
+    Containerd,
+    DockerdObservation,
+    DockerdState,
+    Limits,
+    Memory,
+)
 from gpud.root.dockerd_step import due, step
 from gpud.root.supervisor import limits
 
@@ -23,7 +32,7 @@ LOOK_S = 2.05
 NOTICED_S = 3.0
 """A fault just after an answer: the next ping is a second later and waits for two."""
 MINUTES_10_S = 600.0
-WELL = Seen(ProcessRef(10, 100), Owner.GPUD, Api.ANSWERS)
+WELL = DockerdObservation(ProcessRef(10, 100), Owner.GPUD, Api.ANSWERS)
 SILENT = replace(WELL, api=Api.SILENT)
 ENDING = replace(WELL, api=Api.ABSENT)
 
@@ -38,16 +47,20 @@ class Model:
 
     limits: Limits
     now_s: float = 1000.0
-    keeper: Keeper = field(default_factory=Keeper)
+    memory: Memory = field(default_factory=Memory)
     asleep_s: float = 0.0  # by which the wall clock is ahead
 
-    def look(self, seen: Seen) -> Action:
+    def look(self, seen: DockerdObservation) -> Action:
         seen = replace(seen, wall_s=1e9 + self.now_s + self.asleep_s)
-        self.keeper, action = step(self.keeper, seen, due, self.limits, self.now_s)
+        self.memory, action = step(self.memory, seen, due, self.limits, self.now_s)
         return action
 
     def watch(
-        self, seen: Seen, does: Callable[[float], Activity], for_s: float, every_s: float = LOOK_S
+        self,
+        seen: DockerdObservation,
+        does: Callable[[float], Activity],
+        for_s: float,
+        every_s: float = LOOK_S,
     ) -> list[tuple[float, Action]]:
         """Look for ``for_s``; gives each action with the seconds since the beginning."""
         begun_s = self.now_s
@@ -101,7 +114,7 @@ def test_stopped_dockerd_is_ended_like_an_idle_one() -> None:
 def test_silent_dockerd_at_work_is_not_touched_in_ten_minutes(work: str) -> None:
     model = answered()
     assert model.watch(SILENT, WORK[work], MINUTES_10_S) == []
-    assert model.keeper.state is State.UNRESPONSIVE
+    assert model.memory.state is DockerdState.UNRESPONSIVE
 
 
 @pytest.mark.parametrize("work", WORK)
@@ -209,7 +222,7 @@ def test_without_limits_of_a_user_its_containerd_has_the_time_that_dockerd_needs
 def test_no_policy_ends_a_dockerd_that_worked_between_any_two_looks(
     looks: list[tuple[float, bool, float, Api]], wish: Action, chosen: Limits
 ) -> None:
-    keeper, now_s, cpu_s = Keeper(), 0.0, 0.0
+    keeper, now_s, cpu_s = Memory(), 0.0, 0.0
     for passed_s, active, share, api in looks:
         now_s += passed_s
         cpu_s += 0.0 if active else share * passed_s + 0.05

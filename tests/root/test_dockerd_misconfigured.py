@@ -17,7 +17,7 @@ import pytest
 
 from gpud.root import conditions
 from gpud.root.daemonconfig import DaemonConfig
-from gpud.root.dockerd_causes import Watch
+from gpud.root.dockerd_causes import StartCondition
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -343,4 +343,4 @@ def test_a_helper_of_any_name_counts_as_a_program_that_was_installed(
     assert conditions.look(DaemonConfig(), None, None, everything=True) == before
     (tmp_path / "fuse-overlayfs").touch()
     after = conditions.look(DaemonConfig(), None, None, everything=True)
-    assert {watch for watch in after if after[watch] != before[watch]} == {Watch.PROGRAMS}
+    assert {watch for watch in after if after[watch] != before[watch]} == {StartCondition.PROGRAMS}

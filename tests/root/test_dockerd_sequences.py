@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gpud.core.report import Owner, ProcessRef
-from gpud.root.dockerd_causes import Cause, Exit, Watch
-from gpud.root.dockerd_facts import Activity, Api, Containerd, Keeper, Limits, Seen
+from gpud.root.dockerd_causes import DockerdCause, Exit, StartCondition
+from gpud.root.dockerd_facts import Activity, Api, Containerd, DockerdObservation, Limits, Memory
 from gpud.root.dockerd_step import step
 from gpud.root.policies import auto, manage, observe, off
 
@@ -25,16 +25,18 @@ EXPECTED = Path(__file__).with_name("dockerd_sequences.txt.xz")
 SEQUENCES, STEPS = 10_000, 25
 POLICIES = {"auto": auto, "manage": manage, "observe": observe, "off": off}
 LIMITS = Limits()
-PORT_TAKEN = Cause("port_taken", "", "", frozenset({Watch.PORT, Watch.CONFIG}), "127.0.0.1:2375")
-MISSING = Cause("binary_missing", "", "", frozenset())
+PORT_TAKEN = DockerdCause(
+    "port_taken", "", "", frozenset({StartCondition.PORT, StartCondition.CONFIG}), "127.0.0.1:2375"
+)
+MISSING = DockerdCause("binary_missing", "", "", frozenset())
 ACTIONS = {"nothing": ".", "start": "+", "terminate": "-", "kill": "!"}
 """Letters they are stored as; a state is stored as its first letter, ``stopping`` as ``t``."""
 
 
-def advance(memory: Keeper, look: dict[str, Any], policy: str) -> tuple[Keeper, str, str]:
+def advance(memory: Memory, look: dict[str, Any], policy: str) -> tuple[Memory, str, str]:
     """Give memory, action and state after one look: all that names the code under test."""
     runs = look["pid"] is not None
-    seen = Seen(
+    seen = DockerdObservation(
         process=ProcessRef(look["pid"], 1) if runs else None,
         owner=Owner(look["owner"]),
         api=Api(look["api"]),
@@ -43,7 +45,9 @@ def advance(memory: Keeper, look: dict[str, Any], policy: str) -> tuple[Keeper, 
         if runs or look["exit"] is None
         else Exit(look["exit"][0], look["exit"][1], cause=PORT_TAKEN if look["exit"][2] else None),
         jitter=look["jitter"],
-        conditions={} if runs else {Watch.PORT: look["port"], Watch.CONFIG: look["config"]},
+        conditions={}
+        if runs
+        else {StartCondition.PORT: look["port"], StartCondition.CONFIG: look["config"]},
         containerd=Containerd(look["containerd"]) if look["containerd"] else None,
         activity=Activity(look["at_work"], look["cpu_s"], look["stopped"]) if runs else None,
         wall_s=look["wall_s"],
@@ -52,7 +56,7 @@ def advance(memory: Keeper, look: dict[str, Any], policy: str) -> tuple[Keeper, 
     return memory, action.value, memory.state.value
 
 
-def counted(memory: Keeper) -> str:
+def counted(memory: Memory) -> str:
     restarts = ",".join(f"{why}={count}" for why, count in sorted(memory.restarts.items()))
     return f"{restarts or '-'} {memory.hold.cause.slug if memory.hold else '-'}"
 
@@ -138,7 +142,7 @@ def played(number: int) -> Iterator[tuple[str, str]]:
     """Play a sequence: what is stored of each step and of the end, with what led to it."""
     rng = random.Random(number)
     policy = rng.choices(tuple(POLICIES), (10, 8, 1, 1))[0]
-    machine, memory = Machine(rng), Keeper()
+    machine, memory = Machine(rng), Memory()
     for _ in range(STEPS):
         machine.pass_time()
         memory, action, state = advance(memory, machine.look, policy)

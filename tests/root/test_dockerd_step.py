@@ -8,24 +8,33 @@ from hypothesis import strategies as st
 
 from gpud.core.clock import Instant
 from gpud.core.report import Owner, ProcessRef
-from gpud.root.dockerd_causes import Cause, Exit, Watch, complaint
-from gpud.root.dockerd_facts import Action, Activity, Api, Containerd, Keeper, Limits, Seen, State
+from gpud.root.dockerd_causes import DockerdCause, Exit, StartCondition, complaint
+from gpud.root.dockerd_facts import (
+    Action,
+    Activity,
+    Api,
+    Containerd,
+    DockerdObservation,
+    DockerdState,
+    Limits,
+    Memory,
+)
 from gpud.root.dockerd_rules import binary_missing
 from gpud.root.dockerd_step import KILLS_FORGIVEN, due, step
 
 LIMITS = Limits(start_timeout_s=60, hung_after_s=30, kill_after_s=10)
 ONE, TWO = ProcessRef(10, 100), ProcessRef(11, 200)
-NONE = Seen(None, Owner.NONE, Api.REFUSED)
-WELL = Seen(ONE, Owner.GPUD, Api.ANSWERS)
+NONE = DockerdObservation(None, Owner.NONE, Api.REFUSED)
+WELL = DockerdObservation(ONE, Owner.GPUD, Api.ANSWERS)
 
 ACTIVITY = st.none() | st.builds(Activity, active=st.booleans(), cpu_s=st.floats(0, 1e6))
 SEEN = st.builds(
-    Seen,
+    DockerdObservation,
     process=st.none() | st.builds(ProcessRef, st.integers(2, 4), st.integers(1, 2)),
     owner=st.sampled_from(Owner),
     api=st.sampled_from(Api),
     obstacle=st.none() | st.just(binary_missing("dockerd")),
-    conditions=st.dictionaries(st.sampled_from(Watch), st.sampled_from(["", "a", "b"])),
+    conditions=st.dictionaries(st.sampled_from(StartCondition), st.sampled_from(["", "a", "b"])),
     containerd=st.none() | st.sampled_from(Containerd),
     activity=ACTIVITY,
     wall_s=st.none() | st.floats(0, 2e9),
@@ -35,13 +44,13 @@ SEEN = st.builds(
 REF = st.none() | st.builds(ProcessRef, st.integers(2, 4), st.integers(1, 2))
 SECONDS = st.floats(0, 1e6)
 KEEPER = st.builds(
-    Keeper,
-    state=st.sampled_from(State),
+    Memory,
+    state=st.sampled_from(DockerdState),
     since_s=SECONDS,
     process=REF,
-    first_seen_s=SECONDS,
+    process_since_s=SECONDS,
     answered=st.booleans(),
-    asked_s=st.none() | SECONDS,
+    start_requested_s=st.none() | SECONDS,
     idle_since_s=st.none() | SECONDS,
     activity=ACTIVITY,
     activity_s=SECONDS,
@@ -54,25 +63,25 @@ KEEPER = st.builds(
 )
 
 
-def run(*looks: tuple[float, Seen]) -> tuple[Keeper, list[Action]]:
-    keeper, actions = Keeper(), []
+def run(*looks: tuple[float, DockerdObservation]) -> tuple[Memory, list[Action]]:
+    keeper, actions = Memory(), []
     for now_s, seen in looks:
         keeper, action = step(keeper, seen, due, LIMITS, now_s)
         actions.append(action)
     return keeper, actions
 
 
-@given(keeper=KEEPER, seen=SEEN, now_s=SECONDS, wish=st.sampled_from(Action))
+@given(memory=KEEPER, seen=SEEN, now_s=SECONDS, wish=st.sampled_from(Action))
 def test_every_memory_and_observation_has_an_answer_and_no_policy_can_do_harm(
-    keeper: Keeper, seen: Seen, now_s: float, wish: Action
+    keeper: Memory, seen: DockerdObservation, now_s: float, wish: Action
 ) -> None:
     after, action = step(keeper, seen, lambda *_: wish, LIMITS, now_s)
-    assert isinstance(after.state, State)
+    assert isinstance(after.state, DockerdState)
     if action is Action.START:
         assert seen.process is None
         assert seen.api in (Api.REFUSED, Api.ABSENT)
         assert seen.obstacle is None
-        assert after.asked_s == now_s
+        assert after.start_requested_s == now_s
     if action in (Action.TERMINATE, Action.KILL):
         assert seen.process is not None
     if action is Action.TERMINATE:
@@ -85,7 +94,7 @@ def test_every_memory_and_observation_has_an_answer_and_no_policy_can_do_harm(
 def test_a_dockerd_that_keeps_dying_never_makes_a_tight_loop(
     lived: list[float], jitter: float
 ) -> None:
-    keeper, now_s, starts = Keeper(), 0.0, 0
+    keeper, now_s, starts = Memory(), 0.0, 0
     nobody = replace(NONE, jitter=jitter)
     for number, life_s in enumerate(lived):
         for _ in range(3):
@@ -105,7 +114,7 @@ def test_the_first_restart_is_immediate_and_the_second_waits() -> None:
         (0.0, NONE), (0.2, WELL), (5.0, NONE), (5.2, replace(WELL, process=TWO)), (6.0, NONE)
     )
     assert actions == [Action.START, Action.NOTHING, Action.START, Action.NOTHING, Action.NOTHING]
-    assert keeper.state is State.BACKOFF
+    assert keeper.state is DockerdState.BACKOFF
     assert keeper.restarts == {"exited": 1}
     _, action = step(keeper, NONE, due, LIMITS, keeper.next_try_s)
     assert action is Action.START
@@ -119,31 +128,31 @@ def test_a_long_life_makes_the_next_restart_immediate_again() -> None:
 def test_a_dockerd_found_running_is_kept_and_nothing_is_started() -> None:
     keeper, actions = run((0, WELL), (1, WELL))
     assert actions == [Action.NOTHING, Action.NOTHING]
-    assert keeper.state is State.RUNNING
+    assert keeper.state is DockerdState.RUNNING
     assert keeper.process == ONE
 
 
 def test_a_socket_we_may_not_ask_means_that_dockerd_is_up() -> None:
     keeper, actions = run((0, replace(NONE, api=Api.DENIED)))
     assert actions == [Action.NOTHING]
-    assert keeper.state is State.RUNNING
+    assert keeper.state is DockerdState.RUNNING
 
 
 def test_with_an_obstacle_nothing_is_started_until_it_is_gone() -> None:
     blocked = replace(NONE, obstacle=binary_missing("dockerd"))
     keeper, actions = run((0, blocked), (99, blocked))
     assert set(actions) == {Action.NOTHING}
-    assert keeper.state is State.MISCONFIGURED
+    assert keeper.state is DockerdState.MISCONFIGURED
     _, action = step(keeper, NONE, due, LIMITS, 100)
     assert action is Action.START
 
 
 def test_five_failures_in_a_row_are_called_a_crash_loop() -> None:
-    keeper, now_s = Keeper(), 0.0
+    keeper, now_s = Memory(), 0.0
     while keeper.failures < 5:
         keeper, _ = step(keeper, NONE, due, LIMITS, now_s)
         now_s = max(now_s, keeper.next_try_s)
-    assert keeper.state is State.CRASHLOOP
+    assert keeper.state is DockerdState.CRASHLOOP
     assert set(keeper.restarts) == {"start_failed"}
 
 
@@ -161,20 +170,22 @@ def test_the_complaint_is_the_last_error_not_the_last_line() -> None:
     assert complaint(()) is None
 
 
-CAUSE = Cause("port_taken", "taken", "end it", frozenset({Watch.PORT, Watch.CONFIG}), "x:1")
+CAUSE = DockerdCause(
+    "port_taken", "taken", "end it", frozenset({StartCondition.PORT, StartCondition.CONFIG}), "x:1"
+)
 FAILED = replace(
     NONE,
     exit=Exit(code=1, cause=CAUSE),
-    conditions={Watch.PORT: "17", Watch.CONFIG: "a"},
+    conditions={StartCondition.PORT: "17", StartCondition.CONFIG: "a"},
 )
 HELD = replace(FAILED, exit=None)
 
 
-def held() -> Keeper:
+def held() -> Memory:
     """One start, ended with a cause at 1 s."""
-    keeper, actions = run((0, replace(NONE, conditions={Watch.CONFIG: "a"})), (1, FAILED))
+    keeper, actions = run((0, replace(NONE, conditions={StartCondition.CONFIG: "a"})), (1, FAILED))
     assert actions == [Action.START, Action.NOTHING]
-    assert keeper.state is State.MISCONFIGURED
+    assert keeper.state is DockerdState.MISCONFIGURED
     return keeper
 
 
@@ -183,39 +194,41 @@ def test_what_another_start_cannot_mend_is_not_tried_again() -> None:
     for now_s in (2, 60, 3600, 1e6):
         keeper, action = step(keeper, HELD, due, LIMITS, now_s)
         assert action is Action.NOTHING
-        assert keeper.state is State.MISCONFIGURED
+        assert keeper.state is DockerdState.MISCONFIGURED
 
 
 @pytest.mark.parametrize(
     "mended",
     [
-        {Watch.PORT: "", Watch.CONFIG: "a"},
-        {Watch.PORT: "18", Watch.CONFIG: "a"},
-        {Watch.PORT: "17", Watch.CONFIG: "b"},
+        {StartCondition.PORT: "", StartCondition.CONFIG: "a"},
+        {StartCondition.PORT: "18", StartCondition.CONFIG: "a"},
+        {StartCondition.PORT: "17", StartCondition.CONFIG: "b"},
     ],
 )
-def test_any_change_in_what_the_cause_watches_is_worth_a_start(mended: dict[Watch, str]) -> None:
+def test_any_change_in_what_the_cause_watches_is_worth_a_start(
+    mended: dict[StartCondition, str],
+) -> None:
     _, action = step(held(), replace(HELD, conditions=mended), due, LIMITS, 2)
     assert action is Action.START
 
 
 def test_a_change_of_something_else_is_not() -> None:
-    other = replace(HELD, conditions={**HELD.conditions, Watch.SPACE: "9"})
+    other = replace(HELD, conditions={**HELD.conditions, StartCondition.SPACE: "9"})
     _, action = step(held(), other, due, LIMITS, 2)
     assert action is Action.NOTHING
 
 
 def test_a_file_that_changed_while_dockerd_was_failing_is_a_change() -> None:
-    keeper, _ = run((0, replace(NONE, conditions={Watch.CONFIG: "a"})))
-    mended = replace(FAILED, conditions={Watch.PORT: "17", Watch.CONFIG: "b"})
+    keeper, _ = run((0, replace(NONE, conditions={StartCondition.CONFIG: "a"})))
+    mended = replace(FAILED, conditions={StartCondition.PORT: "17", StartCondition.CONFIG: "b"})
     _, action = step(keeper, mended, due, LIMITS, 1)
     assert action is Action.START
 
 
 def test_a_world_that_changes_all_the_time_is_backed_off() -> None:
-    keeper, starts = Keeper(), 0
+    keeper, starts = Memory(), 0
     for number in range(600):
-        seen = replace(HELD, conditions={Watch.CONFIG: str(number)})
+        seen = replace(HELD, conditions={StartCondition.CONFIG: str(number)})
         keeper, action = step(keeper, seen, due, LIMITS, number / 10)
         if action is Action.START:
             starts += 1
@@ -227,9 +240,11 @@ def test_a_world_that_changes_all_the_time_is_backed_off() -> None:
 def test_somebody_who_mends_slowly_waits_for_nothing() -> None:
     keeper = replace(held(), failures=9)
     keeper, _ = step(keeper, HELD, due, LIMITS, 100)
-    keeper, action = step(keeper, replace(HELD, conditions={Watch.CONFIG: "b"}), due, LIMITS, 101)
+    keeper, action = step(
+        keeper, replace(HELD, conditions={StartCondition.CONFIG: "b"}), due, LIMITS, 101
+    )
     assert action is Action.START
-    again = replace(FAILED, conditions={Watch.PORT: "17", Watch.CONFIG: "b"})
+    again = replace(FAILED, conditions={StartCondition.PORT: "17", StartCondition.CONFIG: "b"})
     keeper, _ = step(keeper, again, due, LIMITS, 102)
     assert keeper.next_try_s == 102
 
@@ -246,7 +261,7 @@ FOREIGN = replace(WELL, process=TWO, owner=Owner.SYSTEMD)
 def test_being_taken_over_is_no_failure_and_their_end_is_our_beginning() -> None:
     keeper, actions = run((0, NONE), (1, WELL), (2, FOREIGN), (3, FOREIGN))
     assert actions == [Action.START, Action.NOTHING, Action.NOTHING, Action.NOTHING]
-    assert (keeper.failures, keeper.restarts, keeper.state) == (0, {}, State.RUNNING)
+    assert (keeper.failures, keeper.restarts, keeper.state) == (0, {}, DockerdState.RUNNING)
     keeper, action = step(keeper, NONE, due, LIMITS, 4)
     assert action is Action.START
     assert keeper.restarts == {"taken_over": 1}
@@ -271,7 +286,7 @@ def test_a_containerd_that_comes_back_or_is_not_dockerds_own_ends_nothing() -> N
 
 def test_a_dockerd_killed_from_outside_is_started_at_once_each_time_but_not_for_ever() -> None:
     killed = replace(NONE, exit=Exit(signal=9))
-    keeper, action = step(Keeper(), NONE, due, LIMITS, 0.0)
+    keeper, action = step(Memory(), NONE, due, LIMITS, 0.0)
     for number in range(KILLS_FORGIVEN):
         alive = replace(WELL, process=ProcessRef(number + 2, 1))
         if number % 2:  # some before their first answer was seen
@@ -286,7 +301,7 @@ def test_a_dockerd_killed_from_outside_is_started_at_once_each_time_but_not_for_
         keeper, _ = step(keeper, alive, due, LIMITS, now_s)
         keeper, action = step(keeper, killed, due, LIMITS, now_s + 0.1)
         now_s = max(now_s + 0.1, keeper.next_try_s)
-    assert keeper.state is State.BACKOFF
+    assert keeper.state is DockerdState.BACKOFF
     keeper, _ = step(keeper, killed, due, LIMITS, now_s)
     keeper, _ = step(keeper, WELL, due, LIMITS, now_s + 0.2)
     keeper, action = step(keeper, killed, due, LIMITS, now_s + 100)
@@ -294,7 +309,7 @@ def test_a_dockerd_killed_from_outside_is_started_at_once_each_time_but_not_for_
 
 
 def test_a_hold_is_forgotten_once_somebody_else_has_taken_over() -> None:
-    theirs = Seen(TWO, Owner.OTHER, Api.ANSWERS)
+    theirs = DockerdObservation(TWO, Owner.OTHER, Api.ANSWERS)
     keeper, _ = step(held(), theirs, due, LIMITS, 2)
     _, action = step(keeper, HELD, due, LIMITS, 3)
     assert action is Action.START
@@ -304,7 +319,7 @@ def test_a_dockerd_whose_socket_file_is_gone_is_never_ended() -> None:
     gone = replace(WELL, api=Api.ABSENT)
     keeper, actions = run((0, WELL), (1, gone), (1000, gone), (1e6, gone))
     assert actions == [Action.NOTHING] * 4
-    assert keeper.state is State.UNRESPONSIVE
+    assert keeper.state is DockerdState.UNRESPONSIVE
 
 
 def test_kills_are_forgiven_anew_after_a_life_long_enough() -> None:

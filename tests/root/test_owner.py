@@ -95,8 +95,8 @@ def test_nobody_owns_what_is_not_there(nothing: Scene) -> None:
 
 def test_a_mark_in_the_environment_is_ours_and_another_supervisors_is_not(nothing: Scene) -> None:
     with sleeping(**{MARK: "/run/gpud"}) as ours, sleeping(**{MARK: "/elsewhere"}) as theirs:
-        until(lambda: owner(replace(nothing, found=ours)) is Owner.GPUD, "the exec")
-        assert owner(replace(nothing, found=theirs)) is Owner.OTHER
+        until(lambda: owner(replace(nothing, process=ours)) is Owner.GPUD, "the exec")
+        assert owner(replace(nothing, process=theirs)) is Owner.OTHER
 
 
 @needs_root
@@ -141,7 +141,7 @@ def test_a_process_in_the_cgroup_of_a_system_service_is_systemds(
     (nothing.sysroot / "run/systemd/system").mkdir(parents=True)
     with sleeping() as found:
         write(nothing.sysroot / f"proc/{found.pid}/cgroup", f"{line}\n")
-        assert owner(replace(nothing, found=found, listener=found.pid, listens=True)) is whose
+        assert owner(replace(nothing, process=found, listener=found.pid, listens=True)) is whose
 
 
 def test_a_socket_of_pid_1_is_systemds_only_where_systemd_runs(nothing: Scene) -> None:
@@ -205,7 +205,7 @@ def test_a_listener_run_from_docker_desktop_is_its_proxy(nothing: Scene) -> None
 def test_another_users_process_is_another_users(nothing: Scene) -> None:
     with subprocess.Popen(["/bin/sleep", "100"], user=65534) as rootless:
         found = process.ref(rootless.pid)
-        assert owner(replace(nothing, found=found)) is Owner.OTHER_USER
+        assert owner(replace(nothing, process=found)) is Owner.OTHER_USER
         rootless.kill()
 
 

@@ -1,1 +1,1 @@
-"""One file per dockerd policy: a pure, total ``decide(seen, keeper, limits, now_s) -> Action``."""
+"""One file per dockerd policy: a pure, total ``decide(observation, memory, limits, now_s)``."""

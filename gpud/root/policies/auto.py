@@ -8,9 +8,13 @@ from gpud.root.dockerd_facts import OURS_TO_KEEP, Action
 from gpud.root.dockerd_step import due
 
 if TYPE_CHECKING:
-    from gpud.root.dockerd_facts import Keeper, Limits, Seen
+    from gpud.root.dockerd_facts import DockerdObservation, Limits, Memory
 
 
-def decide(seen: Seen, keeper: Keeper, limits: Limits, now_s: float) -> Action:
+def decide(observation: DockerdObservation, memory: Memory, limits: Limits, now_s: float) -> Action:
     """Keep what is ours or nobody's."""
-    return due(seen, keeper, limits, now_s) if seen.owner in OURS_TO_KEEP else Action.NOTHING
+    return (
+        due(observation, memory, limits, now_s)
+        if observation.owner in OURS_TO_KEEP
+        else Action.NOTHING
+    )

@@ -7,9 +7,11 @@ from typing import TYPE_CHECKING
 from gpud.root.dockerd_facts import Action
 
 if TYPE_CHECKING:
-    from gpud.root.dockerd_facts import Keeper, Limits, Seen
+    from gpud.root.dockerd_facts import DockerdObservation, Limits, Memory
 
 
-def decide(_seen: Seen, _keeper: Keeper, _limits: Limits, _now_s: float) -> Action:
+def decide(
+    _observation: DockerdObservation, _memory: Memory, _limits: Limits, _now_s: float
+) -> Action:
     """Do nothing."""
     return Action.NOTHING
