@@ -51,15 +51,15 @@ def test_the_folder_holds_the_policies_that_the_settings_name() -> None:
 def test_a_policy_is_total_and_says_the_same_of_the_same(
     name: str, looks: list[tuple[DockerdObservation, float]]
 ) -> None:
-    keeper, now_s = Memory(), 0.0
+    memory, now_s = Memory(), 0.0
     for seen, passed_s in looks:
         now_s += passed_s
         decide = USABLE[name].decide
-        asked = decide(seen, keeper, LIMITS, now_s)
-        assert asked is decide(seen, keeper, LIMITS, now_s)
+        asked = decide(seen, memory, LIMITS, now_s)
+        assert asked is decide(seen, memory, LIMITS, now_s)
         assert isinstance(asked, Action)
-        keeper, action = step(keeper, seen, decide, LIMITS, now_s)
-        assert isinstance(keeper.state, DockerdState)
+        memory, action = step(memory, seen, decide, LIMITS, now_s)
+        assert isinstance(memory.state, DockerdState)
         if action is Action.START:
             assert seen.process is None
             assert seen.obstacle is None

@@ -175,11 +175,11 @@ FACTS = st.builds(
 def test_nothing_is_shown_as_degraded_or_failed_without_a_cause(
     policy: str, looks: list[tuple[DockerdObservation, float, report.Facts]]
 ) -> None:
-    keeper, now_s = Memory(), 0.0
+    memory, now_s = Memory(), 0.0
     for seen, passed_s, facts in looks:
         now_s += passed_s
-        keeper, _ = step(keeper, seen, USABLE[policy].decide, LIMITS, now_s)
-        said = report.dockerd(keeper, seen, policy=policy, facts=facts)
+        memory, _ = step(memory, seen, USABLE[policy].decide, LIMITS, now_s)
+        said = report.dockerd(memory, seen, policy=policy, facts=facts)
         shown = health(said)
         assert shown is not None
         if shown.level > Level.OK:
@@ -200,22 +200,22 @@ ENDED = [replace(seen, exit=exit_) for seen in NOBODY for exit_ in (UNEXPLAINED,
 @pytest.mark.parametrize("cycle", [[0, 2, 0], [0, 4, 0], [0, 4, 1], [1, 2, 1], [0, 2, 4], [0, 5]])
 def test_a_dockerd_of_somebody_elses_that_comes_and_goes_makes_no_storm(cycle: list[int]) -> None:
     looks = [[*NOBODY, *YOUNG, *THEIRS][number] for number in cycle]
-    keeper, starts = Memory(), 0
+    memory, starts = Memory(), 0
     for tick in range(MINUTE):
         seen = looks[tick % len(looks)]
-        keeper, action = step(keeper, seen, USABLE["manage"].decide, LIMITS, tick * TICK_S)
+        memory, action = step(memory, seen, USABLE["manage"].decide, LIMITS, tick * TICK_S)
         starts += action is Action.START
     assert 1 <= starts <= MINUTE * TICK_S + 1
 
 
 def test_an_owner_without_a_process_is_no_failure_and_its_end_is_worth_a_start() -> None:
-    keeper, action = Memory(), Action.NOTHING
+    memory, action = Memory(), Action.NOTHING
     auto = USABLE["auto"].decide
     for now_s, seen in ((0.0, NOBODY[1]), (1.0, NOBODY[1]), (2.0, NOBODY[0])):
-        keeper, action = step(keeper, seen, auto, LIMITS, now_s)
-    assert (action, keeper.failures, keeper.restarts) == (Action.START, 0, {"taken_over": 1})
-    keeper, _ = step(keeper, ENDED[1], auto, LIMITS, 3.0)
+        memory, action = step(memory, seen, auto, LIMITS, now_s)
+    assert (action, memory.failures, memory.restarts) == (Action.START, 0, {"taken_over": 1})
+    memory, _ = step(memory, ENDED[1], auto, LIMITS, 3.0)
     for now_s, seen in ((4.0, NOBODY[1]), (5.0, NOBODY[1]), (6.0, NOBODY[0])):
-        keeper, action = step(keeper, seen, auto, LIMITS, now_s)
-    assert (action, keeper.failures) == (Action.START, 1)
-    assert keeper.restarts == {"taken_over": 1, "start_failed": 1}
+        memory, action = step(memory, seen, auto, LIMITS, now_s)
+    assert (action, memory.failures) == (Action.START, 1)
+    assert memory.restarts == {"taken_over": 1, "start_failed": 1}

@@ -222,15 +222,15 @@ def test_without_limits_of_a_user_its_containerd_has_the_time_that_dockerd_needs
 def test_no_policy_ends_a_dockerd_that_worked_between_any_two_looks(
     looks: list[tuple[float, bool, float, Api]], wish: Action, chosen: Limits
 ) -> None:
-    keeper, now_s, cpu_s = Memory(), 0.0, 0.0
+    memory, now_s, cpu_s = Memory(), 0.0, 0.0
     for passed_s, active, share, api in looks:
         now_s += passed_s
         cpu_s += 0.0 if active else share * passed_s + 0.05
         seen = replace(WELL, api=api, activity=used(cpu_s, active=active))
         for policy in (due, lambda *_: wish):
-            after, action = step(keeper, seen, policy, chosen, now_s)
+            after, action = step(memory, seen, policy, chosen, now_s)
             assert action is Action.NOTHING
-        keeper = after
+        memory = after
 
 
 @given(looks=st.lists(st.tuples(st.floats(0.5, 5), st.floats(0, 0.01)), min_size=20, max_size=20))

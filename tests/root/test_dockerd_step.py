@@ -43,7 +43,7 @@ SEEN = st.builds(
 )
 REF = st.none() | st.builds(ProcessRef, st.integers(2, 4), st.integers(1, 2))
 SECONDS = st.floats(0, 1e6)
-KEEPER = st.builds(
+MEMORY = st.builds(
     Memory,
     state=st.sampled_from(DockerdState),
     since_s=SECONDS,
@@ -64,18 +64,18 @@ KEEPER = st.builds(
 
 
 def run(*looks: tuple[float, DockerdObservation]) -> tuple[Memory, list[Action]]:
-    keeper, actions = Memory(), []
+    memory, actions = Memory(), []
     for now_s, seen in looks:
-        keeper, action = step(keeper, seen, due, LIMITS, now_s)
+        memory, action = step(memory, seen, due, LIMITS, now_s)
         actions.append(action)
-    return keeper, actions
+    return memory, actions
 
 
-@given(memory=KEEPER, seen=SEEN, now_s=SECONDS, wish=st.sampled_from(Action))
+@given(memory=MEMORY, seen=SEEN, now_s=SECONDS, wish=st.sampled_from(Action))
 def test_every_memory_and_observation_has_an_answer_and_no_policy_can_do_harm(
-    keeper: Memory, seen: DockerdObservation, now_s: float, wish: Action
+    memory: Memory, seen: DockerdObservation, now_s: float, wish: Action
 ) -> None:
-    after, action = step(keeper, seen, lambda *_: wish, LIMITS, now_s)
+    after, action = step(memory, seen, lambda *_: wish, LIMITS, now_s)
     assert isinstance(after.state, DockerdState)
     if action is Action.START:
         assert seen.process is None
@@ -94,15 +94,15 @@ def test_every_memory_and_observation_has_an_answer_and_no_policy_can_do_harm(
 def test_a_dockerd_that_keeps_dying_never_makes_a_tight_loop(
     lived: list[float], jitter: float
 ) -> None:
-    keeper, now_s, starts = Memory(), 0.0, 0
+    memory, now_s, starts = Memory(), 0.0, 0
     nobody = replace(NONE, jitter=jitter)
     for number, life_s in enumerate(lived):
         for _ in range(3):
-            keeper, action = step(keeper, nobody, due, LIMITS, now_s)
+            memory, action = step(memory, nobody, due, LIMITS, now_s)
             if action is Action.START:
                 starts += 1
                 alive = replace(WELL, process=ProcessRef(number + 2, 1))
-                keeper, _ = step(keeper, alive, due, LIMITS, now_s)
+                memory, _ = step(memory, alive, due, LIMITS, now_s)
                 now_s += life_s
             else:
                 now_s += 0.5
@@ -110,13 +110,13 @@ def test_a_dockerd_that_keeps_dying_never_makes_a_tight_loop(
 
 
 def test_the_first_restart_is_immediate_and_the_second_waits() -> None:
-    keeper, actions = run(
+    memory, actions = run(
         (0.0, NONE), (0.2, WELL), (5.0, NONE), (5.2, replace(WELL, process=TWO)), (6.0, NONE)
     )
     assert actions == [Action.START, Action.NOTHING, Action.START, Action.NOTHING, Action.NOTHING]
-    assert keeper.state is DockerdState.BACKOFF
-    assert keeper.restarts == {"exited": 1}
-    _, action = step(keeper, NONE, due, LIMITS, keeper.next_try_s)
+    assert memory.state is DockerdState.BACKOFF
+    assert memory.restarts == {"exited": 1}
+    _, action = step(memory, NONE, due, LIMITS, memory.next_try_s)
     assert action is Action.START
 
 
@@ -126,41 +126,41 @@ def test_a_long_life_makes_the_next_restart_immediate_again() -> None:
 
 
 def test_a_dockerd_found_running_is_kept_and_nothing_is_started() -> None:
-    keeper, actions = run((0, WELL), (1, WELL))
+    memory, actions = run((0, WELL), (1, WELL))
     assert actions == [Action.NOTHING, Action.NOTHING]
-    assert keeper.state is DockerdState.RUNNING
-    assert keeper.process == ONE
+    assert memory.state is DockerdState.RUNNING
+    assert memory.process == ONE
 
 
 def test_a_socket_we_may_not_ask_means_that_dockerd_is_up() -> None:
-    keeper, actions = run((0, replace(NONE, api=Api.DENIED)))
+    memory, actions = run((0, replace(NONE, api=Api.DENIED)))
     assert actions == [Action.NOTHING]
-    assert keeper.state is DockerdState.RUNNING
+    assert memory.state is DockerdState.RUNNING
 
 
 def test_with_an_obstacle_nothing_is_started_until_it_is_gone() -> None:
     blocked = replace(NONE, obstacle=binary_missing("dockerd"))
-    keeper, actions = run((0, blocked), (99, blocked))
+    memory, actions = run((0, blocked), (99, blocked))
     assert set(actions) == {Action.NOTHING}
-    assert keeper.state is DockerdState.MISCONFIGURED
-    _, action = step(keeper, NONE, due, LIMITS, 100)
+    assert memory.state is DockerdState.MISCONFIGURED
+    _, action = step(memory, NONE, due, LIMITS, 100)
     assert action is Action.START
 
 
 def test_five_failures_in_a_row_are_called_a_crash_loop() -> None:
-    keeper, now_s = Memory(), 0.0
-    while keeper.failures < 5:
-        keeper, _ = step(keeper, NONE, due, LIMITS, now_s)
-        now_s = max(now_s, keeper.next_try_s)
-    assert keeper.state is DockerdState.CRASHLOOP
-    assert set(keeper.restarts) == {"start_failed"}
+    memory, now_s = Memory(), 0.0
+    while memory.failures < 5:
+        memory, _ = step(memory, NONE, due, LIMITS, now_s)
+        now_s = max(now_s, memory.next_try_s)
+    assert memory.state is DockerdState.CRASHLOOP
+    assert set(memory.restarts) == {"start_failed"}
 
 
 def test_how_long_a_start_took_is_remembered() -> None:
     starting = replace(WELL, api=Api.ABSENT)
-    keeper, _ = run((10.0, NONE), (10.0, starting), (10.15, WELL), (20.0, WELL))
-    assert keeper.last_start_s is not None
-    assert abs(keeper.last_start_s - 0.15) < 1e-9
+    memory, _ = run((10.0, NONE), (10.0, starting), (10.15, WELL), (20.0, WELL))
+    assert memory.last_start_s is not None
+    assert abs(memory.last_start_s - 0.15) < 1e-9
 
 
 def test_the_complaint_is_the_last_error_not_the_last_line() -> None:
@@ -183,18 +183,18 @@ HELD = replace(FAILED, exit=None)
 
 def held() -> Memory:
     """One start, ended with a cause at 1 s."""
-    keeper, actions = run((0, replace(NONE, conditions={StartCondition.CONFIG: "a"})), (1, FAILED))
+    memory, actions = run((0, replace(NONE, conditions={StartCondition.CONFIG: "a"})), (1, FAILED))
     assert actions == [Action.START, Action.NOTHING]
-    assert keeper.state is DockerdState.MISCONFIGURED
-    return keeper
+    assert memory.state is DockerdState.MISCONFIGURED
+    return memory
 
 
 def test_what_another_start_cannot_mend_is_not_tried_again() -> None:
-    keeper = held()
+    memory = held()
     for now_s in (2, 60, 3600, 1e6):
-        keeper, action = step(keeper, HELD, due, LIMITS, now_s)
+        memory, action = step(memory, HELD, due, LIMITS, now_s)
         assert action is Action.NOTHING
-        assert keeper.state is DockerdState.MISCONFIGURED
+        assert memory.state is DockerdState.MISCONFIGURED
 
 
 @pytest.mark.parametrize(
@@ -219,60 +219,60 @@ def test_a_change_of_something_else_is_not() -> None:
 
 
 def test_a_file_that_changed_while_dockerd_was_failing_is_a_change() -> None:
-    keeper, _ = run((0, replace(NONE, conditions={StartCondition.CONFIG: "a"})))
+    memory, _ = run((0, replace(NONE, conditions={StartCondition.CONFIG: "a"})))
     mended = replace(FAILED, conditions={StartCondition.PORT: "17", StartCondition.CONFIG: "b"})
-    _, action = step(keeper, mended, due, LIMITS, 1)
+    _, action = step(memory, mended, due, LIMITS, 1)
     assert action is Action.START
 
 
 def test_a_world_that_changes_all_the_time_is_backed_off() -> None:
-    keeper, starts = Memory(), 0
+    memory, starts = Memory(), 0
     for number in range(600):
         seen = replace(HELD, conditions={StartCondition.CONFIG: str(number)})
-        keeper, action = step(keeper, seen, due, LIMITS, number / 10)
+        memory, action = step(memory, seen, due, LIMITS, number / 10)
         if action is Action.START:
             starts += 1
             failed = replace(seen, exit=FAILED.exit)
-            keeper, _ = step(keeper, failed, due, LIMITS, number / 10)
+            memory, _ = step(memory, failed, due, LIMITS, number / 10)
     assert starts <= 8
 
 
 def test_somebody_who_mends_slowly_waits_for_nothing() -> None:
-    keeper = replace(held(), failures=9)
-    keeper, _ = step(keeper, HELD, due, LIMITS, 100)
-    keeper, action = step(
-        keeper, replace(HELD, conditions={StartCondition.CONFIG: "b"}), due, LIMITS, 101
+    memory = replace(held(), failures=9)
+    memory, _ = step(memory, HELD, due, LIMITS, 100)
+    memory, action = step(
+        memory, replace(HELD, conditions={StartCondition.CONFIG: "b"}), due, LIMITS, 101
     )
     assert action is Action.START
     again = replace(FAILED, conditions={StartCondition.PORT: "17", StartCondition.CONFIG: "b"})
-    keeper, _ = step(keeper, again, due, LIMITS, 102)
-    assert keeper.next_try_s == 102
+    memory, _ = step(memory, again, due, LIMITS, 102)
+    assert memory.next_try_s == 102
 
 
 def test_a_dockerd_that_lived_and_died_has_no_cause_from_an_older_log() -> None:
-    keeper, actions = run((0, NONE), (1, WELL), (2, FAILED))
+    memory, actions = run((0, NONE), (1, WELL), (2, FAILED))
     assert actions == [Action.START, Action.NOTHING, Action.START]
-    assert keeper.hold is None
+    assert memory.hold is None
 
 
 FOREIGN = replace(WELL, process=TWO, owner=Owner.SYSTEMD)
 
 
 def test_being_taken_over_is_no_failure_and_their_end_is_our_beginning() -> None:
-    keeper, actions = run((0, NONE), (1, WELL), (2, FOREIGN), (3, FOREIGN))
+    memory, actions = run((0, NONE), (1, WELL), (2, FOREIGN), (3, FOREIGN))
     assert actions == [Action.START, Action.NOTHING, Action.NOTHING, Action.NOTHING]
-    assert (keeper.failures, keeper.restarts, keeper.state) == (0, {}, DockerdState.RUNNING)
-    keeper, action = step(keeper, NONE, due, LIMITS, 4)
+    assert (memory.failures, memory.restarts, memory.state) == (0, {}, DockerdState.RUNNING)
+    memory, action = step(memory, NONE, due, LIMITS, 4)
     assert action is Action.START
-    assert keeper.restarts == {"taken_over": 1}
+    assert memory.restarts == {"taken_over": 1}
 
 
 def test_a_dead_containerd_gets_dockerds_own_patience_and_then_a_new_dockerd() -> None:
     gone = replace(WELL, containerd=Containerd.OWN_IS_GONE)
-    keeper, actions = run((0, WELL), (1, gone), (30.9, gone), (31, gone), (40.9, gone), (41, gone))
+    memory, actions = run((0, WELL), (1, gone), (30.9, gone), (31, gone), (40.9, gone), (41, gone))
     assert actions[2:] == [Action.NOTHING, Action.TERMINATE, Action.NOTHING, Action.KILL]
-    keeper, _ = step(keeper, NONE, due, LIMITS, 42)
-    assert keeper.restarts == {"containerd_gone": 1}
+    memory, _ = step(memory, NONE, due, LIMITS, 42)
+    assert memory.restarts == {"containerd_gone": 1}
 
 
 def test_a_containerd_that_comes_back_or_is_not_dockerds_own_ends_nothing() -> None:
@@ -286,46 +286,46 @@ def test_a_containerd_that_comes_back_or_is_not_dockerds_own_ends_nothing() -> N
 
 def test_a_dockerd_killed_from_outside_is_started_at_once_each_time_but_not_for_ever() -> None:
     killed = replace(NONE, exit=Exit(signal=9))
-    keeper, action = step(Memory(), NONE, due, LIMITS, 0.0)
+    memory, action = step(Memory(), NONE, due, LIMITS, 0.0)
     for number in range(KILLS_FORGIVEN):
         alive = replace(WELL, process=ProcessRef(number + 2, 1))
         if number % 2:  # some before their first answer was seen
             alive = replace(alive, api=Api.ABSENT)
-        keeper, _ = step(keeper, alive, due, LIMITS, number + 0.2)
-        keeper, action = step(keeper, killed, due, LIMITS, number + 0.3)
+        memory, _ = step(memory, alive, due, LIMITS, number + 0.2)
+        memory, action = step(memory, killed, due, LIMITS, number + 0.3)
         assert action is Action.START
-    assert keeper.restarts == {"killed": KILLS_FORGIVEN}
+    assert memory.restarts == {"killed": KILLS_FORGIVEN}
     now_s = KILLS_FORGIVEN + 0.2
     for number in range(3):
         alive = replace(WELL, process=ProcessRef(number + 900, 1))
-        keeper, _ = step(keeper, alive, due, LIMITS, now_s)
-        keeper, action = step(keeper, killed, due, LIMITS, now_s + 0.1)
-        now_s = max(now_s + 0.1, keeper.next_try_s)
-    assert keeper.state is DockerdState.BACKOFF
-    keeper, _ = step(keeper, killed, due, LIMITS, now_s)
-    keeper, _ = step(keeper, WELL, due, LIMITS, now_s + 0.2)
-    keeper, action = step(keeper, killed, due, LIMITS, now_s + 100)
+        memory, _ = step(memory, alive, due, LIMITS, now_s)
+        memory, action = step(memory, killed, due, LIMITS, now_s + 0.1)
+        now_s = max(now_s + 0.1, memory.next_try_s)
+    assert memory.state is DockerdState.BACKOFF
+    memory, _ = step(memory, killed, due, LIMITS, now_s)
+    memory, _ = step(memory, WELL, due, LIMITS, now_s + 0.2)
+    memory, action = step(memory, killed, due, LIMITS, now_s + 100)
     assert action is Action.START
 
 
 def test_a_hold_is_forgotten_once_somebody_else_has_taken_over() -> None:
     theirs = DockerdObservation(TWO, Owner.OTHER, Api.ANSWERS)
-    keeper, _ = step(held(), theirs, due, LIMITS, 2)
-    _, action = step(keeper, HELD, due, LIMITS, 3)
+    memory, _ = step(held(), theirs, due, LIMITS, 2)
+    _, action = step(memory, HELD, due, LIMITS, 3)
     assert action is Action.START
 
 
 def test_a_dockerd_whose_socket_file_is_gone_is_never_ended() -> None:
     gone = replace(WELL, api=Api.ABSENT)
-    keeper, actions = run((0, WELL), (1, gone), (1000, gone), (1e6, gone))
+    memory, actions = run((0, WELL), (1, gone), (1000, gone), (1e6, gone))
     assert actions == [Action.NOTHING] * 4
-    assert keeper.state is DockerdState.UNRESPONSIVE
+    assert memory.state is DockerdState.UNRESPONSIVE
 
 
 def test_kills_are_forgiven_anew_after_a_life_long_enough() -> None:
     shot = replace(NONE, exit=Exit(signal=9))
-    keeper, _ = run((0, WELL), (100, shot))
+    memory, _ = run((0, WELL), (100, shot))
     for number in range(3):
-        keeper, _ = step(keeper, WELL, due, LIMITS, 200 + 100 * number)
-        keeper, _ = step(keeper, shot, due, LIMITS, 280 + 100 * number)
-        assert keeper.kills == 1
+        memory, _ = step(memory, WELL, due, LIMITS, 200 + 100 * number)
+        memory, _ = step(memory, shot, due, LIMITS, 280 + 100 * number)
+        assert memory.kills == 1
