@@ -1,9 +1,12 @@
-"""Finding of a check: a verdict, the evidence for it and, where there is one, the fix."""
+"""Checks and their findings: a verdict, the evidence for it and, where there is one, the fix."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
+
+from gpud.doctor.machine import Machine
 
 
 class Verdict(StrEnum):
@@ -25,6 +28,27 @@ class Finding:
     verdict: Verdict
     evidence: str
     fix: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """One line of the report, in the place that ``order`` gives it.
+
+    One that ``may_block`` in the kernel runs in a process that can be left behind.
+    """
+
+    name: str  # in the JSON document
+    title: str
+    order: int
+    look: Callable[[Machine], Finding]  # the first line of its docstring is in docs/doctor.md
+    may_block: bool
+
+
+def check(
+    order: int, title: str, *, may_block: bool = False
+) -> Callable[[Callable[[Machine], Finding]], Check]:
+    """Make a function the check of its name."""
+    return lambda look: Check(look.__name__, title, order, look, may_block)
 
 
 def ok(evidence: str) -> Finding:

@@ -274,5 +274,13 @@ def person(environ: Mapping[str, str]) -> Person:
     return Person(entry.pw_uid, entry.pw_name, entry.pw_dir, entry.pw_shell, groups)
 
 
+def writable_by_others(facts: os.stat_result) -> str | None:
+    """Return the mode of what others than its owner can write; None for other files."""
+    sticky = stat.S_ISDIR(facts.st_mode) and facts.st_mode & stat.S_ISVTX
+    if sticky or not facts.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+        return None
+    return f"mode {stat.S_IMODE(facts.st_mode):04o}"
+
+
 def _reason(error: Exception) -> str:
     return (isinstance(error, OSError) and error.strerror) or str(error)

@@ -1,7 +1,7 @@
-"""Run all checks: one that may block in the kernel in a forked child, the others directly.
+"""Run of all checks: one that may block in the kernel in a forked child, the others directly.
 
-A Windows drive, a driver, Docker's socket or sudo may not answer for minutes. Such a check has
-``MAY_BLOCK``; its child is killed at the deadline, and one that cannot be killed is left behind.
+A Windows drive, a driver, Docker's socket or sudo may not answer for minutes. The child of such a
+check is killed at the deadline, and one that cannot be killed is left behind.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ import select
 import signal
 import sys
 import time
-from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NoReturn
@@ -20,15 +19,12 @@ import msgspec
 
 from gpud import discovery
 from gpud.doctor import checks
-from gpud.doctor.finding import Finding, Verdict, unknown
+from gpud.doctor.finding import Check, Finding, Verdict, unknown
 from gpud.doctor.machine import Machine, Unreadable
 
 if TYPE_CHECKING:
     from types import ModuleType
 
-Look = Callable[[Machine], Finding]
-
-REQUIRED = ("TITLE", "ORDER", "SUMMARY", "look")
 DEADLINE_S = 1.4
 """For all checks together. A child that loads the driver ends itself before."""
 LONGEST = 600
@@ -52,6 +48,14 @@ class _Child:
     pipe: int
 
 
+def collect(package: ModuleType = checks) -> tuple[list[Check], dict[str, str]]:
+    """Return the checks of a package in order, and why a module of it cannot be used."""
+    usable, refused = discovery.modules(package)
+    values = [value for module in usable.values() for value in vars(module).values()]
+    found = {value.name: value for value in values if isinstance(value, Check)}
+    return sorted(found.values(), key=lambda check: check.order), refused
+
+
 def run_checks(
     machine: Machine, *, package: ModuleType = checks, deadline_s: float = DEADLINE_S
 ) -> list[CheckResult]:
@@ -59,22 +63,20 @@ def run_checks(
 
     Errors: none; a check that does not load, fails, crashes or hangs is a result like the others.
     """
-    usable, refused = discovery.modules(package, REQUIRED)
+    ordered, refused = collect(package)
     ends_at = time.monotonic() + deadline_s
-    blocking = {name for name, module in usable.items() if getattr(module, "MAY_BLOCK", False)}
     sys.stdout.flush()  # a child must not have it too
-    children = {name: _fork(usable[name].look, machine) for name in blocking}
-    findings = {name: _look(usable[name].look, machine) for name in usable.keys() - blocking}
+    children = {check.name: _fork(check, machine) for check in ordered if check.may_block}
+    findings = {check.name: _look(check, machine) for check in ordered if not check.may_block}
     findings |= {name: _result(child, ends_at, deadline_s) for name, child in children.items()}
-    ordered = sorted(usable, key=lambda name: (usable[name].ORDER, name))
-    results = [_line(name, usable[name].TITLE, findings[name]) for name in ordered]
+    results = [_line(check.name, check.title, findings[check.name]) for check in ordered]
     lost = {name: unknown(f"the check does not load: {why}") for name, why in refused.items()}
     return results + [_line(name, name, finding) for name, finding in sorted(lost.items())]
 
 
-def _look(look: Look, machine: Machine) -> Finding:
+def _look(check: Check, machine: Machine) -> Finding:
     try:
-        return look(machine)
+        return check.look(machine)
     except Unreadable as error:
         return unknown(str(error))
     except Exception as error:  # noqa: BLE001  # the boundary: one check never ends the others
@@ -82,23 +84,23 @@ def _look(look: Look, machine: Machine) -> Finding:
         return unknown(f"the check failed: {type(error).__name__}: {error}", fix)
 
 
-def _fork(look: Look, machine: Machine) -> _Child:
+def _fork(check: Check, machine: Machine) -> _Child:
     reading, writing = os.pipe()
     pid = os.fork()
     if pid == 0:
-        _look_and_exit(look, machine, writing)
+        _look_and_exit(check, machine, writing)
     os.close(writing)
     return _Child(pid, reading)
 
 
-def _look_and_exit(look: Look, machine: Machine, pipe: int) -> NoReturn:
+def _look_and_exit(check: Check, machine: Machine, pipe: int) -> NoReturn:
     """Write the finding into the pipe and exit, without the parent's clean-up."""
     try:
         null = os.open(os.devnull, os.O_RDWR)
         for descriptor in (0, 1, 2):  # a driver library may print
             os.dup2(null, descriptor)
         signal.signal(signal.SIGINT, signal.SIG_DFL)
-        finding = _look(look, machine)
+        finding = _look(check, machine)
         with suppress(BrokenPipeError), open(pipe, "wb") as file:  # a pipe
             file.write(msgspec.json.encode(_printable(finding)))
     finally:

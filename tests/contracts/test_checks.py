@@ -9,17 +9,15 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from gpud import discovery
-from gpud.doctor import checks
 from gpud.doctor.finding import Verdict
-from gpud.doctor.run import LONGEST, REQUIRED, CheckResult, run_checks
+from gpud.doctor.run import LONGEST, CheckResult, collect, run_checks
 from tests.doctor.trees import CONTAINER, LINUX, SYSTEMD, WSL1, WSL2, machine, report
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-USABLE, REFUSED = discovery.modules(checks, REQUIRED)
-NAMES = sorted(USABLE)
+CHECKS, REFUSED = collect()
+NAMES = [check.name for check in CHECKS]
 DOCUMENT = Path(__file__).resolve().parents[2] / "docs/doctor.md"
 MARK = "<!-- checks -->"
 
@@ -78,16 +76,17 @@ ODD: dict[str, Callable[[Path], object]] = {
 
 def test_no_check_is_refused_and_all_that_was_asked_for_are_there() -> None:
     assert REFUSED == {}
-    assert {
+    assert set(NAMES) == {
         *("wsl", "systemd", "interop", "idle", "cgroups", "dxg", "libcuda", "libnvml", "driver"),
         *("docker", "docker_access", "live_restore", "toolkit", "sudo_rule", "installation"),
         *("shell_hook", "python", "store", "port", "clock", "gpud", "telemetry"),
-    } <= set(NAMES)
+        *("settings", "users", "alerts"),
+    }
 
 
 def test_titles_and_places_in_the_order_are_each_one_s_own() -> None:
-    assert len({module.TITLE for module in USABLE.values()}) == len(USABLE)
-    assert len({module.ORDER for module in USABLE.values()}) == len(USABLE)
+    assert len({check.title for check in CHECKS}) == len(CHECKS)
+    assert len({check.order for check in CHECKS}) == len(CHECKS)
 
 
 def assert_complete(result: CheckResult) -> None:
@@ -114,7 +113,7 @@ def test_whatever_lies_where_a_check_looks_it_gives_a_finding(how: str, tmp_path
         path.rmdir() if how == "directory" else path.unlink()
     kernel.write_text("5.15.167.4-microsoft-standard-WSL2\n")  # else most checks have little to do
     results = run_checks(odd, deadline_s=30.0)
-    assert [result.name for result in results] == sorted(NAMES, key=lambda name: USABLE[name].ORDER)
+    assert [result.name for result in results] == NAMES
     for result in results:
         assert_complete(result)
         assert not result.evidence.startswith("no answer"), result
@@ -165,7 +164,7 @@ def files_below(tree: Path) -> dict[str, tuple[int, int, int, bytes]]:
 
 
 def test_the_table_in_the_document_is_what_the_folder_holds() -> None:
-    modules = sorted(USABLE.values(), key=lambda module: module.ORDER)
-    rows = [f"| {module.TITLE} | {module.SUMMARY} |" for module in modules]
+    summaries = [(check.look.__doc__ or "").splitlines()[0] for check in CHECKS]
+    rows = [f"| {check.title} | {text} |" for check, text in zip(CHECKS, summaries, strict=True)]
     table = "\n".join(["| Check | Looks at |", "|---|---|", *rows])
     assert DOCUMENT.read_text().split(MARK)[1].strip() == table

@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from gpud.core.report import ContainersReport, Owner, ProbeStage, ToolkitReport, ToolkitState
-from gpud.doctor.checks import docker, docker_access, live_restore, toolkit
-from gpud.doctor.docker import SocketState
+from gpud.doctor.checks.docker import SocketState, docker, docker_access, live_restore, toolkit
 from tests.doctor.trees import (
     ADVICE,
     LINUX,
@@ -169,7 +168,7 @@ def test_a_refusal_is_explained_by_the_groups_of_the_session(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     denied = (SocketState.DENIED, None)  # root is never refused
-    monkeypatch.setattr("gpud.doctor.docker.ask_version", lambda _: denied)
+    monkeypatch.setattr("gpud.doctor.checks.docker.ask_version", lambda _: denied)
     files = {"/etc/group": f"root:x:0:\nbroken\ndocker:x:990:{members}\ndockerx:x:1:eve\n"}
     made = machine(tmp_path, files, person=replace(PERSON, groups=groups))
     expect(docker_access.look(made), ADVICE, words)

@@ -13,7 +13,8 @@ from gpud.core.advice import Platform, Situation, words
 from gpud.core.sample import Device, Failure, Inventory, Reason
 from gpud.core.sections import Cuda, Telemetry
 from gpud.core.telemetry import LEVELS
-from gpud.doctor.checks import driver, libcuda, libnvml, telemetry
+from gpud.doctor.checks.driver import driver, telemetry
+from gpud.doctor.checks.libraries import libcuda, libnvml
 from gpud.doctor.machine import Machine
 from tests.doctor.trees import (
     ADVICE,
@@ -32,9 +33,8 @@ from tests.standins.build import build_libcuda, rewrite_script
 
 if TYPE_CHECKING:
     from pathlib import Path
-    from types import ModuleType
 
-    from gpud.doctor.finding import Verdict
+    from gpud.doctor.finding import Check, Verdict
 
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="makes a device")
 DEVICE = Device(0, "GPU-1", "RTX", "0", "8.9", 1, 1, 1)
@@ -163,21 +163,19 @@ def without_driver(level: int, reason: str) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("check", CHECKS)
-def test_no_problem_where_the_agent_expects_no_gpu(check: ModuleType, tmp_path: Path) -> None:
+def test_no_problem_where_the_agent_expects_no_gpu(check: Check, tmp_path: Path) -> None:
     expect(check.look(running(tmp_path, without_driver(0, "no_gpu"))), OK, NO_DRIVER)
 
 
 @pytest.mark.parametrize("check", CHECKS)
-def test_a_missing_driver_is_a_problem_where_it_expects_one(
-    check: ModuleType, tmp_path: Path
-) -> None:
+def test_a_missing_driver_is_a_problem_where_it_expects_one(check: Check, tmp_path: Path) -> None:
     made = running(tmp_path, without_driver(2, "library_missing"))
     assert check.look(made).verdict is PROBLEM
 
 
 @pytest.mark.parametrize("check", CHECKS)
 def test_a_gpu_that_is_switched_off_is_no_problem_without_an_agent_too(
-    check: ModuleType, tmp_path: Path
+    check: Check, tmp_path: Path
 ) -> None:
     evidence = "[gpu] enabled=false in wsl.conf switches the GPU off"
     expect(check.look(machine(tmp_path, GPU_OFF)), OK, evidence)
@@ -260,9 +258,7 @@ def test_silence_where_wsl_offers_a_gpu_is_a_problem(tmp_path: Path, level: str)
 
 
 @pytest.mark.parametrize("check", [driver, telemetry])
-def test_an_agent_that_has_no_telemetry_yet_is_waited_for(
-    check: ModuleType, tmp_path: Path
-) -> None:
+def test_an_agent_that_has_no_telemetry_yet_is_waited_for(check: Check, tmp_path: Path) -> None:
     expect(check.look(running(tmp_path, {})), UNKNOWN, "not looked yet")
     never = {"telemetry": Telemetry(disabled=LEVELS[1:])}
     made = machine(tmp_path, WSL2, root=report(), settings=never)

@@ -18,18 +18,13 @@ from gpud.core.http_settings import Http, TlsServerConfig
 from gpud.core.report import AgentReport
 from gpud.core.sections import Alerts
 from gpud.core.settings import Settings, config_path, secrets_path
-from gpud.doctor.checks import (
-    alerts,
-    clock,
-    gpud,
-    installation,
-    port,
-    python,
-    settings,
-    shell_hook,
-    store,
-    sudo_rule,
-)
+from gpud.doctor.checks.alerts import alerts
+from gpud.doctor.checks.clock import clock
+from gpud.doctor.checks.gpud import gpud, port, settings
+from gpud.doctor.checks.installation import installation, python
+from gpud.doctor.checks.shell_hook import shell_hook
+from gpud.doctor.checks.store import MAGIC, store
+from gpud.doctor.checks.sudo import COMMANDS, sudo_rule
 from gpud.doctor.machine import Machine, person
 from tests.doctor.trees import (
     ADVICE,
@@ -65,8 +60,8 @@ User ada may run the following commands on here:
     (root) NOPASSWD: /opt/gpud/bin/gpud up, /opt/gpud/bin/gpud down,
         /opt/gpud/bin/gpud restart
 """
-COMMANDS = ", ".join(sorted(sudo_rule.COMMANDS))
-GPUD = f"(root) NOPASSWD: {COMMANDS}"
+LISTED = ", ".join(sorted(COMMANDS))
+GPUD = f"(root) NOPASSWD: {LISTED}"
 
 
 def rules(*lines: str) -> str:
@@ -101,7 +96,7 @@ def test_an_installed_gpud_needs_its_rule_and_nothing_that_equals_root(
     expect(sudo_rule.look(machine(tmp_path, LINUX, installed=True)), verdict, words)
 
 
-WIDE = f"""nobody ALL=(root) NOPASSWD: {COMMANDS}, /usr/bin/a\\,b *
+WIDE = f"""nobody ALL=(root) NOPASSWD: {LISTED}, /usr/bin/a\\,b *
 nobody ALL=(ALL:ALL) PASSWD: /bin/ls, NOPASSWD: /usr/bin/dockerd"""
 REAL = """
 mount -t tmpfs -o mode=0755 none /etc/sudoers.d
@@ -114,13 +109,13 @@ setpriv --reuid=65534 --regid=65534 --clear-groups env LC_ALL=C.UTF-8 sudo -n -l
 @pytest.mark.parametrize(
     ("rule", "verdict", "words"),
     [
-        (f"nobody ALL=(root) NOPASSWD: {COMMANDS}", OK, "present"),
+        (f"nobody ALL=(root) NOPASSWD: {LISTED}", OK, "present"),
         (
             WIDE,
             PROBLEM,
             "/usr/bin/dockerd",
         ),
-        (f'nobody ALL=(root) NOPASSWD: {COMMANDS}, /usr/bin/dockerd ""', OK, "present"),
+        (f'nobody ALL=(root) NOPASSWD: {LISTED}, /usr/bin/dockerd ""', OK, "present"),
         ("# nothing", PROBLEM, "missing"),
     ],
 )
@@ -252,7 +247,7 @@ def test_the_history_is_checked_from_outside(tmp_path: Path) -> None:
     assert "not there yet" in store.look(tree).evidence
     path = tmp_path / DATABASE
     path.parent.mkdir(parents=True)
-    path.write_bytes(store.MAGIC + bytes(100))
+    path.write_bytes(MAGIC + bytes(100))
     assert "last write" in store.look(tree).evidence
     path.write_text("no database at all")
     expect(store.look(tree), PROBLEM, "no SQLite database")

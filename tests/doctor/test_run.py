@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from types import ModuleType
 
 PACKAGE = "checks_of_a_test"
-HEAD = "import os\nfrom gpud.doctor.finding import ok\nTITLE = '{0}'\nORDER = {1}\nSUMMARY = 's'\n"
-LOOK = "MAY_BLOCK = {0}\ndef look(machine):\n    {1}\n"
+HEAD = "import os\nfrom gpud.doctor.finding import check, ok\n"
+CHECK = "@check({0}, 'TITLE', may_block={1})\ndef {2}(machine):\n    {3}\n"
 CHECKS = {
     "direct": (False, "return ok(str(os.getpid()))"),
     "forked": (True, "return ok(str(os.getppid()))"),
@@ -43,9 +43,9 @@ def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ModuleT
     folder = tmp_path / PACKAGE
     folder.mkdir()
     (folder / "__init__.py").touch()
-    for order, (name, (blocks, body)) in enumerate(CHECKS.items()):
-        text = HEAD.format(name.upper(), order) + LOOK.format(blocks, body)
-        (folder / f"{name}.py").write_text(text)
+    checks = enumerate(CHECKS.items())
+    lines = [CHECK.format(order, blocks, name, body) for order, (name, (blocks, body)) in checks]
+    (folder / "several.py").write_text(HEAD + "".join(lines))
     (folder / "broken.py").write_text("import a_module_that_nobody_has\n")
     monkeypatch.syspath_prepend(str(tmp_path))
     yield importlib.import_module(PACKAGE)

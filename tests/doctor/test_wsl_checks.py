@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from gpud.core import wsl as wsl_files
-from gpud.doctor.checks import cgroups, dxg, idle, interop, systemd, wsl
+from gpud.doctor.checks.driver import dxg
+from gpud.doctor.checks.wsl import cgroups, idle, interop, systemd, wsl
 from tests.doctor.trees import (
     ADVICE,
     CONTAINER,
@@ -26,9 +27,8 @@ from tests.doctor.trees import (
 
 if TYPE_CHECKING:
     from pathlib import Path
-    from types import ModuleType
 
-    from gpud.doctor.finding import Verdict
+    from gpud.doctor.finding import Check, Verdict
 
 
 def conf(text: str) -> dict[str, str]:
@@ -79,7 +79,7 @@ CASES = [
 
 @pytest.mark.parametrize(("check", "files", "verdict", "words"), CASES)
 def test_a_machine_gets_its_verdict(
-    check: ModuleType, files: dict[str, str], verdict: Verdict, words: str, tmp_path: Path
+    check: Check, files: dict[str, str], verdict: Verdict, words: str, tmp_path: Path
 ) -> None:
     expect(check.look(machine(tmp_path, files)), verdict, words)
 

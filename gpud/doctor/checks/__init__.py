@@ -1,1 +1,1 @@
-"""One file per check: ``TITLE``, ``ORDER``, ``SUMMARY`` and ``look(machine) -> Finding``."""
+"""Checks by subject: each module has functions with ``finding.check`` above them."""

@@ -6,19 +6,19 @@ import stat
 from collections.abc import Iterator
 from dataclasses import replace
 from importlib.util import find_spec
+from typing import TYPE_CHECKING
 
-from gpud.doctor.finding import Finding, advice, combined, ok, problem, unknown
-from gpud.doctor.machine import Machine
+from gpud.doctor.finding import Finding, advice, check, combined, ok, problem, unknown
+from gpud.doctor.machine import Machine, writable_by_others
 from gpud.settings_files import unreadable_secrets
 
-TITLE = "alert sinks"
-ORDER = 185
-SUMMARY = "the webhook's credentials, the command's file, interop for the toast, Apprise"
-MAY_BLOCK = True  # the command may lie on a Windows drive
+if TYPE_CHECKING:
+    from pathlib import Path
 
 
-def look(machine: Machine) -> Finding:
-    """Look at what each sink needs here, and pass on what the running agent says of them."""
+@check(185, "alert sinks", may_block=True)  # the command may lie on a Windows drive
+def alerts(machine: Machine) -> Finding:
+    """Credentials of the webhook, the command's file, interop for the toast, Apprise."""
     here = replace(machine, settings=replace(machine.settings, sysroot="/"))  # as the agent's
     findings = [*_webhook(here), *_command(here), *_toast(machine), *_apprise(machine)]
     if health := machine.unwell("alerts"):
@@ -67,24 +67,20 @@ def _command(machine: Machine) -> Iterator[Finding]:
     elif not facts.st_mode & (stat.S_IXUSR | stat.S_IXGRP | stat.S_IXOTH):
         evidence = f"{path}, the command for alerts, is not executable"
         yield problem(evidence, f"sudo chmod 755 {path}")
-    elif writable := _writable_by_others(machine, path):
+    elif part := _replaceable(machine.at(path)):
         yield problem(
-            f"the command for alerts can be replaced by others: {writable}",
-            f"sudo chmod go-w {writable.split()[0]}, or keep it where only root writes",
+            "the command for alerts can be replaced by others: "
+            f"{part} has {writable_by_others(part.stat())}",
+            f"sudo chmod go-w {part}, or keep it where only root writes",
         )
     else:
         yield ok(f"the command {path}")
 
 
-def _writable_by_others(machine: Machine, path: str) -> str:
-    """Name what others than its owner can write on the way to a file; empty for nothing."""
-    place = machine.at(path)
-    for part in (place, *place.parents):
-        mode = part.stat().st_mode
-        sticky = stat.S_ISDIR(mode) and mode & stat.S_ISVTX
-        if mode & (stat.S_IWGRP | stat.S_IWOTH) and not sticky:
-            return f"{part} has mode {stat.S_IMODE(mode):04o}"
-    return ""
+def _replaceable(place: Path) -> Path | None:
+    """Return what others than its owner can write on the way to a file; None if nothing."""
+    parts = (place, *place.parents)
+    return next((part for part in parts if writable_by_others(part.stat())), None)
 
 
 def _toast(machine: Machine) -> Iterator[Finding]:

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from gpud.doctor.finding import Finding, advice, combined, ok, problem
+from gpud.doctor.finding import Finding, advice, check, combined, ok, problem
 from gpud.doctor.machine import Machine
 
-TITLE = "clock"
-ORDER = 200
-SUMMARY = "the clock source, a second time daemon beside WSL's, jumps that the agent counted"
 SOURCE = "/sys/devices/system/clocksource/clocksource0/current_clocksource"
 DAEMONS = ("chronyd", "ntpd", "ntpd-ng", "systemd-timesyn", "openntpd")
 OLDEST_S = 1_735_689_600.0
@@ -17,8 +14,9 @@ LONG_ENOUGH_S = 600.0
 JUMP_S = 5.0
 
 
-def look(machine: Machine) -> Finding:
-    """Compare the clocks that can be seen; WSL's own chronyd cannot."""
+@check(200, "clock")
+def clock(machine: Machine) -> Finding:
+    """Clock source, a second time daemon beside WSL's, jumps that the agent counted."""
     source = (machine.text(SOURCE) or "").strip() or "unknown"
     source_and_uptime = ok(f"source {source}{_uptime(machine)}")
     return combined(_wall(machine), source_and_uptime, _daemons(machine), _jumps(machine))

@@ -1,37 +1,96 @@
-"""Check of dockerd: its owner, its version, and what keeps it from running."""
+"""Checks of dockerd and the NVIDIA Container Toolkit, as an unprivileged person sees them."""
 
 from __future__ import annotations
 
-from gpud.core.report import DockerdReport, Owner
-from gpud.doctor import docker
-from gpud.doctor.docker import SocketState
-from gpud.doctor.finding import Finding, advice, combined, ok, problem, unknown
-from gpud.doctor.machine import Machine
+import errno
+import os
+import socket
+from collections.abc import Iterator
+from enum import StrEnum
 
-TITLE = "dockerd"
-ORDER = 100
-SUMMARY = "owner, version and state, a broken daemon.json, Docker Desktop beside an engine"
-MAY_BLOCK = True  # Docker's socket
+import msgspec
+
+from gpud.core import wsl
+from gpud.core.health import Level
+from gpud.core.report import DockerdReport, Owner, ToolkitReport, ToolkitState
+from gpud.core.toolkit import CDI_KIND, INSTALL, PROGRAMS, ToolkitFacts, judged
+from gpud.doctor.finding import Finding, advice, check, combined, ok, problem, unknown
+from gpud.doctor.machine import Machine, Person, Unreadable
+
+DAEMON_JSON = "/etc/docker/daemon.json"
+REQUEST = b"GET /version HTTP/1.0\r\nHost: docker\r\n\r\n"
+ANSWER_LIMIT_S = 0.8
+ANSWER_LIMIT = 1 << 16
+UNITS = (
+    "/etc/systemd/system/multi-user.target.wants/docker.service",
+    "/etc/systemd/system/sockets.target.wants/docker.socket",
+)
 OWNERS = {
     Owner.GPUD: "kept by gpud",
     Owner.SYSTEMD: "systemd's, gpud watches",
     Owner.DOCKER_DESKTOP: "Docker Desktop's, gpud watches",
     Owner.OTHER: "started by somebody else, gpud watches",
 }
+RELOAD = "sudo kill -HUP $(cat /var/run/docker.pid)"
+
+CDI = ("/etc/cdi", "/var/run/cdi")
+WAYS = {
+    ToolkitState.RUNTIME: "`--gpus`",
+    ToolkitState.CDI: "CDI",
+    ToolkitState.BOTH: "`--gpus` and CDI",
+}
 
 
-def look(machine: Machine) -> Finding:
-    """Take root's report while it is fresh, else ask the socket."""
+class SocketState(StrEnum):
+    """Answer of Docker's socket to a request."""
+
+    ANSWERS = "answers"
+    DENIED = "denied"  # dockerd is up, and not for us
+    SILENT = "silent"  # a process listens and does not answer
+    DOWN = "down"  # nothing listens
+
+
+class _Version(msgspec.Struct, rename="pascal"):
+    version: str | None = None
+
+
+class DaemonJson(msgspec.Struct):
+    """The part of ``daemon.json`` that checks read."""
+
+    live_restore: bool | None = msgspec.field(name="live-restore", default=None)
+    runtimes: dict[str, msgspec.Raw] | None = None
+
+
+@check(100, "dockerd", may_block=True)  # Docker's socket
+def docker(machine: Machine) -> Finding:
+    """Owner, version and state, a broken daemon.json, Docker Desktop beside an engine."""
     program = machine.program("dockerd")
-    report = docker.reported(machine)
+    report = _reported(machine)
     if report is not None and report.up is not None:
-        state = _reported(report)
+        state = _by_report(report)
     else:
-        state = _asked(machine, program)
-    return combined(state, _daemon_json(machine, program), _two_engines(machine, program))
+        state = _by_socket(machine, program)
+    return combined(state, _broken_json(machine, program), _two_engines(machine, program))
 
 
-def _reported(report: DockerdReport) -> Finding:
+def _broken_json(machine: Machine, program: str | None) -> Finding | None:
+    """Report a broken file: dockerd does not start again with it, however well it runs now."""
+    _, error = _daemon_json(machine)
+    if error is None or program is None:
+        return None
+    return problem(error, "correct it; `dockerd --validate` reads it (Docker 23 and later)")
+
+
+def _two_engines(machine: Machine, program: str | None) -> Finding | None:
+    if program is None or not _desktop(machine):
+        return None
+    return advice(
+        f"Docker Desktop serves this distribution and there is an engine too ({program})",
+        "keep one: switch WSL integration off in Docker Desktop, or remove docker.io/docker-ce",
+    )
+
+
+def _by_report(report: DockerdReport) -> Finding:
     owner = OWNERS.get(report.owner, str(report.owner).replace("_", " "))
     if report.up:
         evidence = f"{report.version or 'of unknown version'}, {owner}"
@@ -46,10 +105,15 @@ def _reported(report: DockerdReport) -> Finding:
     return problem(evidence, report.fix or "sudo gpud logs --component dockerd says more")
 
 
-def _asked(machine: Machine, program: str | None) -> Finding:
-    state, version = docker.ask_version(docker.socket_path(machine))
-    owner = docker.owner(machine)
-    words = f", {OWNERS[owner]}" if owner is not None else ""
+def _by_socket(machine: Machine, program: str | None) -> Finding:
+    """Ask the socket; the owner is a guess, since only root can know it."""
+    owner = None
+    if _desktop(machine):
+        owner = OWNERS[Owner.DOCKER_DESKTOP]
+    elif machine.systemd and any(machine.exists(unit) for unit in UNITS):
+        owner = OWNERS[Owner.SYSTEMD]
+    words = f", {owner}" if owner else ""
+    state, version = ask_version(_socket_path(machine))
     if state is SocketState.ANSWERS:
         return ok(f"{version or 'up'}{words}")
     if state is SocketState.DENIED:
@@ -60,9 +124,9 @@ def _asked(machine: Machine, program: str | None) -> Finding:
     return _down(machine, program, owner)
 
 
-def _down(machine: Machine, program: str | None, owner: Owner | None) -> Finding:
-    if owner is not None:
-        return problem(f"down, {OWNERS[owner]}", "start it there: gpud leaves it to its owner")
+def _down(machine: Machine, program: str | None, owner: str | None) -> Finding:
+    if owner:
+        return problem(f"down, {owner}", "start it there: gpud leaves it to its owner")
     if program is None:
         return advice("there is no Docker on this machine", "sudo apt-get install docker.io")
     if machine.installed and machine.root is None:
@@ -70,18 +134,162 @@ def _down(machine: Machine, program: str | None, owner: Owner | None) -> Finding
     return advice("down, and nobody keeps it", "deploy/run does, as root; so does [dockerd] policy")
 
 
-def _daemon_json(machine: Machine, program: str | None) -> Finding | None:
-    """Report a broken file: dockerd does not start again with it, however well it runs now."""
-    _, error = docker.daemon_json(machine)
-    if error is None or program is None:
-        return None
-    return problem(error, "correct it; `dockerd --validate` reads it (Docker 23 and later)")
+@check(110, "docker access", may_block=True)  # Docker's socket
+def docker_access(machine: Machine) -> Finding:
+    """Whether you may use Docker's socket in this session; membership equals root."""
+    host, person = machine.environ.get("DOCKER_HOST", ""), machine.person
+    if host and not _own_socket(machine, host):
+        return ok(f"DOCKER_HOST={host}: your docker speaks to another one than gpud's")
+    if person.uid == 0:
+        return ok("root may")
+    state, _ = ask_version(_socket_path(machine))
+    if state is SocketState.DOWN:
+        return unknown("dockerd is down, so nobody was let in")
+    if state is not SocketState.DENIED:
+        return ok("you may, which equals root on this machine")
+    return _denied(machine, person)
 
 
-def _two_engines(machine: Machine, program: str | None) -> Finding | None:
-    if program is None or not docker.desktop(machine):
-        return None
-    return advice(
-        f"Docker Desktop serves this distribution and there is an engine too ({program})",
-        "keep one: switch WSL integration off in Docker Desktop, or remove docker.io/docker-ce",
+def _denied(machine: Machine, person: Person) -> Finding:
+    """Explain a refusal by the groups of the session."""
+    group = machine.account("/etc/group", "docker")
+    if group is None or person.name not in group[3].split(","):
+        return advice(
+            "you are not in group docker",
+            f"sudo usermod -aG docker {person.name} (note that this equals root on this machine), "
+            "then open a new terminal",
+        )
+    if group[2] not in map(str, person.groups):
+        return advice(
+            "you are in group docker, and this session began before that",
+            "open a new terminal, or here: newgrp docker",
+        )
+    return advice("the socket of dockerd is not for group docker", "gpud status")
+
+
+def _own_socket(machine: Machine, host: str) -> bool:
+    """Say whether ``DOCKER_HOST`` leads to gpud's socket: /var/run is a link to /run."""
+    path = host.removeprefix("unix://")
+    own = os.path.realpath(_socket_path(machine))
+    return path != host and os.path.realpath(machine.at(path)) == own
+
+
+@check(120, "live-restore")
+def live_restore(machine: Machine) -> Finding:
+    """Whether containers survive a restart of dockerd; advised, never switched on unasked."""
+    if machine.program("dockerd") is None and machine.root is None:
+        return ok("no dockerd on this machine")
+    report = _reported(machine)
+    if report is not None and report.owner is Owner.DOCKER_DESKTOP:
+        return ok("Docker Desktop decides")
+    content, error = _daemon_json(machine)
+    running = report.live_restore if report is not None else None
+    if error is not None and running is None:
+        return unknown(error)
+    if running or (running is None and content.live_restore):
+        return ok("on: containers survive a restart of dockerd")
+    if content.live_restore:
+        return advice("on in daemon.json, and dockerd has not read it", RELOAD)
+    fix = f'add "live-restore": true to {DAEMON_JSON}, then `{RELOAD}`, which restarts nothing'
+    evidence = "off: a restart of dockerd stops every container"
+    return advice(evidence, f"{fix} (not for swarm nodes)")
+
+
+@check(130, "container toolkit")
+def toolkit(machine: Machine) -> Finding:
+    """The NVIDIA Container Toolkit: its programs, its runtime in daemon.json, its CDI files."""
+    containers = machine.root.containers if machine.root is not None else None
+    if containers is not None and containers.toolkit is not None:  # root asked dockerd
+        return combined(_toolkit(containers.toolkit), _container_run(machine))
+    if _desktop(machine):
+        return ok("Docker Desktop brings its own")
+    content, _ = _daemon_json(machine)
+    facts = ToolkitFacts(
+        configured=tuple(content.runtimes or ()),
+        programs=tuple(name for name in PROGRAMS if machine.program(name) is not None),
+        cdi_dirs=CDI,  # only dockerd itself could say that it does not look there
+        cdi_specs=tuple(_cdi_files(machine)),
     )
+    report = judged(facts)
+    gpu = machine.wsl == "2" and machine.exists("/dev/dxg")
+    if report.state is ToolkitState.NONE and not gpu:
+        return ok("not installed, and no GPU to hand out")
+    return _toolkit(report)
+
+
+def _cdi_files(machine: Machine) -> Iterator[str]:
+    for folder in CDI:
+        for name in machine.names(folder):
+            path = f"{folder}/{name}"
+            try:
+                if name.endswith((".yaml", ".json")) and CDI_KIND in (machine.text(path) or ""):
+                    yield path
+            except Unreadable:
+                continue
+
+
+def _toolkit(report: ToolkitReport) -> Finding:
+    state, evidence = report.state, report.detail or report.reason or ""
+    if state in WAYS:
+        return ok(f"containers get GPUs by {WAYS[state]}")
+    if state is ToolkitState.UNKNOWN:
+        return unknown(evidence, report.fix)
+    make = problem if state is ToolkitState.BROKEN else advice
+    return make(evidence, report.fix or INSTALL)
+
+
+def _container_run(machine: Machine) -> Finding | None:
+    """Report a failed run in a container; its reasons about the toolkit are reported already."""
+    health = machine.unwell("containers")
+    if health is None or str(health.reason).startswith("toolkit_"):
+        return None
+    make = problem if health.level is Level.FAILED else advice
+    return make(f"in a container: {health.detail}", health.fix or "gpud status")
+
+
+def _reported(machine: Machine) -> DockerdReport | None:
+    """Return what root reports of dockerd."""
+    return machine.root.dockerd if machine.root is not None else None
+
+
+def _desktop(machine: Machine) -> bool:
+    """Say whether Docker Desktop serves this distribution."""
+    folder = wsl.docker_desktop(machine.wsl_conf)
+    behind = machine.inside(_socket_path(machine))
+    return behind.startswith(f"{folder}/") or machine.exists(folder)
+
+
+def _socket_path(machine: Machine) -> str:
+    """Return the place of the socket of gpud's dockerd."""
+    return str(machine.at(machine.settings.dockerd.socket))
+
+
+def _daemon_json(machine: Machine) -> tuple[DaemonJson, str | None]:
+    """Return the content of ``daemon.json``, and what is wrong with the file."""
+    text = machine.text(DAEMON_JSON) or ""
+    try:
+        return msgspec.json.decode(text.strip() or "{}", type=DaemonJson), None
+    except msgspec.ValidationError as error:
+        return DaemonJson(), f"{DAEMON_JSON} is not what dockerd expects: {error}"
+    except (msgspec.DecodeError, RecursionError) as error:
+        return DaemonJson(), f"{DAEMON_JSON} is not JSON: {error}"
+
+
+def ask_version(path: str) -> tuple[SocketState, str | None]:
+    """Ask dockerd for its version, which changes nothing. Errors: none."""
+    try:
+        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC) as client:
+            client.settimeout(ANSWER_LIMIT_S)
+            client.connect(path)
+            client.sendall(REQUEST)
+            answer = client.makefile("rb").read(ANSWER_LIMIT)
+    except TimeoutError:
+        return SocketState.SILENT, None
+    except OSError as error:
+        denied = error.errno in {errno.EACCES, errno.EPERM}
+        return SocketState.DENIED if denied else SocketState.DOWN, None
+    try:
+        version = msgspec.json.decode(answer.partition(b"\r\n\r\n")[2], type=_Version).version
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        version = None
+    return SocketState.ANSWERS, version

@@ -1,38 +1,107 @@
-"""Check of the driver's version, which Windows replaces overnight, and of what it must fit."""
+"""Checks of the driver: its device, its version, which Windows replaces overnight, its telemetry.
+
+The readings are the running agent's, else those of the NVML helper that an agent would start.
+"""
 
 from __future__ import annotations
 
+import os
 import re
+import stat
+import sys
 
+import msgspec
+
+from gpud.core import exposure
 from gpud.core.advice import Platform, Situation
 from gpud.core.exposure import MARKS, PREFIX, STORE
-from gpud.core.health import Level
-from gpud.doctor import telemetry
-from gpud.doctor.finding import Finding, advice, combined, ok, problem, unknown
+from gpud.core.health import Health, Level
+from gpud.core.sample import Absent
+from gpud.core.telemetry import LEVELS, SEES_A_GPU
+from gpud.doctor.finding import Finding, advice, check, combined, ok, problem, unknown
 from gpud.doctor.machine import Machine
-from gpud.doctor.telemetry import MachineTelemetry
+from gpud.doctor.reports import PublishedReading, PublishedSource
+from gpud.show import gpu_table
 
-TITLE = "driver"
-ORDER = 90
-SUMMARY = "the NVIDIA driver's version, its folders in Windows' store, and the kernel it must fit"
-MAY_BLOCK = True  # the driver, and Windows' driver store
+DEVICE = "/dev/dxg"
+BUS = "/sys/bus/pci/devices"
+MODULE = "/proc/driver/nvidia/version"
+NVML = "nvml"
+LIBRARIES = ("/usr/lib/wsl/lib/libnvidia-ml.so.1", "libnvidia-ml.so.1")
 OLDEST_DRIVER = 495
 """The first Windows driver with CUDA on WSL. Source: NVIDIA's guide to CUDA on WSL."""
 OLDEST_KERNEL = (5, 10)
-MODULE = "/proc/driver/nvidia/version"
+MEANING = {
+    "blocked_by_the_operating_system": "the system keeps programs from the GPU",
+    "crashed": "the driver's library ended the process that asked it",
+    "driver_mismatch": "the library and the driver are of two releases",
+    "driver_not_loaded": "the driver was replaced or its adapter changed",
+    "gpu_is_lost": "the GPU fell off its bus",
+    "hung": "the driver does not answer",
+    "library_missing": "the driver's library is not there",
+    "symbol_missing": "the driver is too old",
+}
+"""NVML's reasons in words; the others speak for themselves."""
 _LOADED = re.compile(r"NVRM version:.*?\s(\d{3,4}\.\d{1,3}(?:\.\d{1,3})?)\s")
 
 
-def look(machine: Machine) -> Finding:
-    """Take the agent's readings, else those of its telemetry helper."""
-    readings = telemetry.read(machine)
+class MachineTelemetry(msgspec.Struct, frozen=True):
+    """Readings of the GPUs apart from CUDA; ``nvml`` has no reason where NVML answers."""
+
+    level: str = LEVELS[0]
+    readings: tuple[PublishedReading, ...] = ()
+    nvml: PublishedSource = PublishedSource()
+    health: Health | None = None  # of the agent's component nvml
+    from_helper: bool = False  # no agent runs
+
+    @property
+    def gpu_seen(self) -> bool:
+        """Say whether the best source sees a GPU."""
+        return LEVELS.index(self.level) >= SEES_A_GPU
+
+    def fact(self, name: str) -> str | None:
+        """Return a fact of the machine, such as ``driver_version``; None if it is not known."""
+        values = (each.value for each in self.readings if each.field == name)
+        return next((value for value in values if isinstance(value, str)), None)
+
+
+@check(60, "/dev/dxg")
+def dxg(machine: Machine) -> Finding:
+    """The GPU's device is there and may be opened; on plain Linux NVIDIA's own."""
+    if machine.wsl != "2":
+        own = [name for name in machine.names("/dev") if name.startswith("nvidia")]
+        where = "WSL 1 offers no GPU" if machine.wsl == "1" else "not WSL 2"
+        return ok(f"{where}; NVIDIA's own devices: {', '.join(own[:6]) or 'none'}")
+    facts = machine.stat(DEVICE)
+    if machine.wsl_switch("gpu", "enabled") is False:
+        return advice(
+            f"{'there' if facts else 'none'}: [gpu] enabled=false in wsl.conf switches the GPU off",
+            "remove that line, then from Windows: wsl --shutdown",
+        )
+    if facts is None:
+        return problem(
+            "none: Windows offers no GPU to this distribution",
+            "install the NVIDIA driver in Windows, wsl --update, then wsl --shutdown; "
+            "gpuSupport=false in .wslconfig switches it off too",
+        )
+    if not stat.S_ISCHR(facts.st_mode):
+        return problem(f"{DEVICE} is not a device", f"remove {DEVICE}; wsl --shutdown")
+    if not os.access(machine.at(DEVICE), os.R_OK | os.W_OK):  # opening it would reach the driver
+        return problem(f"{DEVICE} may not be opened by you", f"sudo chmod 0666 {DEVICE}")
+    return ok("there")
+
+
+@check(90, "driver", may_block=True)  # the driver, and Windows' driver store
+def driver(machine: Machine) -> Finding:
+    """The NVIDIA driver's version, its folders in Windows' store, and the kernel it must fit."""
+    readings = _readings(machine)
     if isinstance(readings, Finding):
         return readings
-    version = _version(machine, readings)
+    version, drivers = _version(machine, readings), _two_drivers(machine, readings)
     if machine.wsl == "2":
-        folders, kernel = _folders(machine, readings.fact("driver_folder")), _kernel(machine.kernel)
-        return combined(version, _one_driver(machine, readings), folders, kernel)
-    return combined(version, _one_driver(machine, readings), _module(machine, readings))
+        folders = _folders(machine, readings.fact("driver_folder"))
+        return combined(version, drivers, folders, _kernel(machine.kernel))
+    return combined(version, drivers, _module(machine, readings))
 
 
 def _version(machine: Machine, readings: MachineTelemetry) -> Finding:
@@ -67,7 +136,7 @@ def _no_version(machine: Machine, readings: MachineTelemetry) -> Finding:
     return unknown(detail, nvml.fix)
 
 
-def _one_driver(machine: Machine, readings: MachineTelemetry) -> Finding | None:
+def _two_drivers(machine: Machine, readings: MachineTelemetry) -> Finding | None:
     """Compare libcuda's version of CUDA with NVML's: two versions are two drivers."""
     cuda = machine.agent.cuda.cuda_version if machine.agent.cuda else None
     nvml = readings.fact("cuda_version")
@@ -108,3 +177,102 @@ def _kernel(release: str) -> Finding:
     if version is not None and (int(version[1]), int(version[2])) < OLDEST_KERNEL:
         return advice(f"WSL kernel {release} is old", "from Windows: wsl --update")
     return ok(f"WSL kernel {release}")
+
+
+@check(95, "telemetry", may_block=True)  # the driver
+def telemetry(machine: Machine) -> Finding:
+    """Source of the GPU's temperature, power and clocks, and why it is not a better one."""
+    readings = _readings(machine)
+    if isinstance(readings, Finding):
+        return readings
+    if readings.nvml.reason is not None:
+        if machine.no_gpu is not None and not machine.settings.nvml.library:
+            return ok(f"no GPU, and none expected: {machine.no_gpu}")
+        return _nvml_silent(machine, readings)
+    return _nvml_answers(machine, readings)
+
+
+def _nvml_answers(machine: Machine, readings: MachineTelemetry) -> Finding:
+    if not readings.gpu_seen:
+        if _gpu_expected(machine, readings):
+            return problem("nothing tells how the GPU is", machine.fix(Situation.NO_GPU))
+        return ok("no GPU, and none expected")
+    document = {"telemetry": {"readings": msgspec.to_builtins(readings.readings)}}
+    missing = gpu_table.missing(document)
+    evidence = f"from {gpu_table.SOURCES[readings.level]}{f'; {missing}' if missing else ''}"
+    if any(reading.absent == Absent.FAILED for reading in readings.readings):
+        return advice(evidence, machine.fix(Situation.TELEMETRY_SILENT))
+    return ok(evidence)
+
+
+def _nvml_silent(machine: Machine, readings: MachineTelemetry) -> Finding:
+    reason = str(readings.nvml.reason)
+    meaning = MEANING.get(reason, reason.replace("_", " "))
+    why = f"{meaning}: {readings.nvml.detail or 'no word'}"
+    fix = readings.nvml.fix or machine.fix(Situation.TELEMETRY_SILENT)
+    if readings.gpu_seen:
+        source = gpu_table.SOURCES[readings.level]
+        return advice(f"NVML is silent, the values come from {source}; {why}", fix)
+    if not _gpu_expected(machine, readings):
+        return ok("no GPU, and none expected")
+    if readings.from_helper:
+        return advice(f"NVML is silent, and no gpud runs that could ask elsewhere; {why}", fix)
+    return problem(f"nothing tells how the GPU is; {why}", fix)
+
+
+def _gpu_expected(machine: Machine, readings: MachineTelemetry) -> bool:
+    """Say whether something points to a GPU here, by the agent's reading or by its own rules."""
+    if exposed := readings.fact("exposed"):
+        return exposed == "yes"
+    if machine.settings.nvml.library:
+        return True
+    if machine.wsl == "2":
+        facts = machine.stat(DEVICE)
+        device = facts is not None and stat.S_ISCHR(facts.st_mode)
+        enabled = machine.wsl_switch("gpu", "enabled") is not False
+        return exposure.on_wsl(device=device, enabled=enabled) == "yes"
+    cards = () if machine.container else machine.names(BUS)
+    kinds = (
+        (machine.text(f"{BUS}/{card}/vendor") or "", machine.text(f"{BUS}/{card}/class") or "")
+        for card in cards
+    )
+    return exposure.on_linux(machine.names("/dev"), kinds) == "yes"
+
+
+class _HelperAnswer(PublishedSource, frozen=True):
+    readings: tuple[PublishedReading, ...] | None = None
+
+
+def _readings(machine: Machine) -> MachineTelemetry | Finding:
+    """Return the agent's telemetry, or the helper's if no gpud runs. Errors: none.
+
+    A finding instead: the agent has no telemetry yet, or never will.
+    """
+    if machine.root is None:
+        return _from_helper(machine)
+    published = machine.agent.telemetry
+    if published.sources:
+        level = published.level if published.level in LEVELS else LEVELS[0]
+        nvml = published.sources.get(NVML, PublishedSource())
+        return MachineTelemetry(level, published.readings, nvml, machine.health(NVML))
+    if set(LEVELS[1:]) <= set(machine.settings.telemetry.disabled):
+        return ok("every source is switched off: [telemetry] disabled")
+    return unknown("the agent has not looked yet", "ask again in a moment")
+
+
+def _from_helper(machine: Machine) -> MachineTelemetry:
+    """Send one request to the NVML helper, which ends with its input."""
+    configured = machine.settings.nvml.library
+    places = [configured] if configured else [str(machine.at(LIBRARIES[0])), LIBRARIES[1]]
+    options = ["-I", "-m", "gpud.agent.telemetry.nvml", f"--platform={machine.platform}"]
+    ended = machine.run([sys.executable, *options, *places], stdin="{}\n")
+    if ended.code is None:
+        source = PublishedSource("hung", f"NVML: {ended.stderr}", machine.fix(Situation.HUNG))
+        return MachineTelemetry(nvml=source, from_helper=True)
+    try:
+        answer = msgspec.json.decode(ended.stdout, type=_HelperAnswer)
+    except (msgspec.DecodeError, RecursionError):
+        answer = _HelperAnswer("crashed", f"NVML ended with {ended.code}")
+    if answer.readings is None:
+        return MachineTelemetry(nvml=answer, from_helper=True)
+    return MachineTelemetry(NVML, answer.readings, from_helper=True)

@@ -1,23 +1,28 @@
-"""Check of gpud itself: whether it runs, and the parts that no other check is about."""
+"""Checks of the running gpud: supervisor and agent, its settings, its group and its port."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
 
-from gpud.core.health import Level
+from gpud import portholder, settings_files
+from gpud.core.errors import ConfigError, KeyPairError
+from gpud.core.health import Health, Level
+from gpud.core.http_settings import VERIFIED, Http
 from gpud.core.report import RootReport
-from gpud.doctor.finding import Finding, advice, combined, ok, problem, unknown
+from gpud.core.settings import GROUP, config_path
+from gpud.doctor.finding import Finding, advice, check, combined, ok, problem, unknown
 from gpud.doctor.machine import Machine
 
-TITLE = "gpud"
-ORDER = 5
-SUMMARY = "the supervisor and the agent run, and the parts no other check is about"
 ELSEWHERE = {"alerts", "containers", "cuda", "dockerd", "http", "nvml", "settings", "store"}
 """Components with a check of their own."""
+BROKEN = "mend that line; `gpud config check` reads the file again, `sudo gpud restart` uses it"
 
 
-def look(machine: Machine) -> Finding:
-    """Take root's report of the processes and the agent's of its parts."""
+@check(5, "gpud")
+def gpud(machine: Machine) -> Finding:
+    """Supervisor and agent run, and the parts that no other check is about."""
     if machine.root is None:
         start = "sudo gpud up" if machine.installed else "deploy/run"
         if machine.installed and machine.exists(f"{machine.settings.run_dir}/stopped"):
@@ -43,3 +48,109 @@ def _parts(machine: Machine) -> Iterator[Finding]:
             make = problem if health.level is Level.FAILED else advice
             evidence = f"{name}: {health.detail or health.reason}"
             yield make(evidence, health.fix or "gpud status says more")
+
+
+@check(7, "settings")
+def settings(machine: Machine) -> Finding:
+    """Settings files: gpud can read them, knows every key, and shows nobody a secret."""
+    home = machine.settings.home
+    path = Path(config_path(home))
+    if error := machine.settings_error:
+        if isinstance(error.__cause__, PermissionError):
+            words = "is not for you to read: the other checks go by the defaults"
+            return unknown(f"{path} {words}", "sudo gpud doctor")
+        return problem(str(error), error.fix or BROKEN)
+    try:
+        exposed = settings_files.exposed(path, home)
+    except ConfigError as error:
+        return problem(str(error), error.fix or "gpud config check says more")
+    if exposed:
+        return combined(*(advice(str(file), file.fix) for file in exposed))
+    hidden = settings_files.unreadable_secrets(home)
+    rest = "" if hidden is None else f"; {hidden} is for root and the agent to read"
+    return ok(f"as in {path}, or as they are by default{rest}")
+
+
+@check(115, GROUP)
+def users(machine: Machine) -> Finding:
+    """Group whose members may ask gpud without a password: history, alerts, probe, logs."""
+    person = machine.person
+    if not machine.installed:
+        return ok("a development run serves its own user")
+    if person.uid == 0:
+        return ok("root may ask")
+    group = machine.account("/etc/group", GROUP)
+    if group is None:
+        return problem(f"there is no group {GROUP}", "run deploy/install again")
+    user = machine.account("/etc/passwd", person.name)
+    if person.name in group[-1].split(",") or (user is not None and user[3] == group[2]):
+        return ok(f"you are in the group {GROUP}")
+    fix = f"sudo usermod -aG {GROUP} {person.name} (works at once in shells that are open)"
+    return advice(f"you are not in the group {GROUP}", fix)
+
+
+@check(190, "port")
+def port(machine: Machine) -> Finding:
+    """Address of gpud: gpud serves it, or it is free; else the process that holds it."""
+    http = machine.settings.http
+    if http.port == 0:
+        return ok("port 0: the kernel chooses one at each start")
+    if machine.root is None:
+        return _certificate_error(machine) or _free(machine)
+    health = machine.health("http")
+    if health is None:  # it may listen before it says so
+        evidence = f"{http.listen}: the agent has not said yet whether it listens there"
+        return unknown(evidence, "ask again in a moment")
+    if health.level is Level.OK:
+        return ok(f"{machine.agent.url or http.url}, served by gpud's agent{_credentials(http)}")
+    make = problem if health.level is Level.FAILED else advice
+    evidence = _detail(machine, health) or f"{http.listen} cannot be had"
+    return make(evidence, health.fix or _another_port(http))
+
+
+def _detail(machine: Machine, health: Health) -> str | None:
+    """Return why the listener fails; this user may see more processes than the agent."""
+    part = {"reason": health.reason, "detail": health.detail}
+    document = {"url": machine.agent.url, "health": {"http": part}}
+    detail: str | None = portholder.with_listener(document, machine.at("/"))["health"]["http"][
+        "detail"
+    ]
+    return detail
+
+
+def _free(machine: Machine) -> Finding:
+    http = machine.settings.http
+    listener = portholder.listener_of(http.port, machine.at("/"))  # no connection is made
+    if listener is None:
+        return ok(f"{http.listen} is free")
+    evidence = f"{http.listen} is held by {listener}, and gpud is not running"
+    return problem(evidence, _another_port(http))
+
+
+def _credentials(http: Http) -> str:
+    required = ["a password"] if http.basic_auth_users else []
+    if http.tls_server_config.client_auth_type == VERIFIED:
+        required.append("a certificate")
+    return f"; it asks for {' and '.join(required)}" if required else ""
+
+
+def _certificate_error(machine: Machine) -> Finding | None:
+    """Say what keeps the agent from speaking TLS; None if nothing does, or we may not look."""
+    tls = machine.settings.http.tls_server_config
+    if not tls.enabled:
+        return None
+    from gpud import keypair
+
+    files = (tls.cert_file, tls.key_file, tls.client_ca_file)
+    certificate, key, authority = (file and str(machine.at(file)) for file in files)
+    try:
+        keypair.load(replace(tls, cert_file=certificate, key_file=key, client_ca_file=authority))
+    except KeyPairError as error:
+        if not error.unreadable:
+            return problem(str(error), error.fix or "gpud config check says more")
+    return None
+
+
+def _another_port(http: Http) -> str:
+    number = http.port + 1 & 0xFFFF or 9946
+    return f'stop it, or choose another: [http] listen = "127.0.0.1:{number}"'

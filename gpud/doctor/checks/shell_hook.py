@@ -6,12 +6,9 @@ import re
 from pathlib import Path, PurePosixPath
 
 import gpud
-from gpud.doctor.finding import Finding, advice, combined, ok, problem
+from gpud.doctor.finding import Finding, advice, check, combined, ok, problem
 from gpud.doctor.machine import Machine
 
-TITLE = "shell hook"
-ORDER = 160
-SUMMARY = "the marked block in the login shell's own file: whole, current, once, and reached"
 BEGIN, END = "# >>> gpud >>>", "# <<< gpud <<<"
 INSTALL = "deploy/install puts it there (and --no-bashrc leaves it out)"
 SHARE = "/opt/gpud/share"
@@ -23,8 +20,9 @@ _CLOSED = re.compile(r"(?:;|^)\s*(?:fi|esac|done|\})\s*;?$")
 _RETURNS = re.compile(r"^(?:return|exit)\b[\s0-9]*;?\s*(?:#.*)?$")
 
 
-def look(machine: Machine) -> Finding:
-    """Read the file that the person's login shell reads."""
+@check(160, "shell hook")
+def shell_hook(machine: Machine) -> Finding:
+    """Marked block in the login shell's own file: whole, current, once, and reached."""
     shell = PurePosixPath(machine.person.login_shell).name
     if shell not in SNIPPETS:
         return advice(f"your shell is {shell or 'unknown'}: there is no hook for it", "gpud up")

@@ -9,20 +9,18 @@ from pathlib import Path
 
 from gpud import regular_file
 from gpud.core.health import Level
-from gpud.doctor.finding import Finding, advice, combined, ok, problem, unknown
+from gpud.doctor.finding import Finding, advice, check, combined, ok, problem, unknown
 from gpud.doctor.machine import Machine
 
-TITLE = "store"
-ORDER = 180
-SUMMARY = "the history's file, its size, its last write, and the free space beside it"
 FILE = "gpud.db"
 MIB = 1024 * 1024
 LEAST_FREE, LITTLE_FREE = 100 * MIB, 1024 * MIB
 MAGIC = b"SQLite format 3\0"
 
 
-def look(machine: Machine) -> Finding:
-    """Look at the file from outside, and take the agent's word for what it writes."""
+@check(180, "store")
+def store(machine: Machine) -> Finding:
+    """File of the history, its size, its last write, and the free space beside it."""
     folder = machine.settings.state_dir
     health = machine.unwell("store")
     fix = (health and health.fix) or "gpud status says more"

@@ -1,23 +1,29 @@
-"""Check of the WSL version."""
+"""Checks of WSL itself: version, systemd, interop, idle time-outs and cgroups."""
 
 from __future__ import annotations
 
 import re
 
-from gpud.doctor.finding import Finding, advice, ok, problem, unknown
+from gpud.core.wsl import Sections, sections
+from gpud.doctor.finding import Finding, advice, check, combined, ok, problem, unknown
 from gpud.doctor.machine import Machine
 
-TITLE = "WSL version"
-ORDER = 10
-SUMMARY = "WSL 2, WSL 1, plain Linux or a container, with kernel and distribution"
+CGROUPS = "/sys/fs/cgroup"
+NO_V1 = "remove `cgroups=v1` from [automount] of /etc/wsl.conf, then from Windows: wsl --shutdown"
+INSTANCE_MS, VM_MS = 15_000, 60_000
+"""WSL's idle time-outs unless .wslconfig says otherwise. Source: WSL 2.5.9 and later."""
+NEVER = "in Windows' %UserProfile%\\.wslconfig: [general] instanceIdleTimeout=-1; wsl --shutdown"
+MOST_USERS = 64
 
 
-def look(machine: Machine) -> Finding:
-    """Tell by the kernel's name; a container shares its host's."""
+@check(10, "WSL version")
+def wsl(machine: Machine) -> Finding:
+    """WSL 2, WSL 1, plain Linux or a container, with kernel and distribution."""
     kernel = machine.kernel
-    release = machine.text("/etc/os-release") or ""
-    named = re.search(r'^PRETTY_NAME="?([^"\n]{1,80})', release, re.MULTILINE)
-    distribution = named[1] if named else "a distribution without a name"
+    release = re.search(
+        r'^PRETTY_NAME="?([^"\n]{1,80})', machine.text("/etc/os-release") or "", re.MULTILINE
+    )
+    distribution = release[1] if release else "a distribution without a name"
     if not kernel:
         return unknown("the kernel does not say its release: is /proc mounted?")
     if machine.container:
@@ -31,5 +37,118 @@ def look(machine: Machine) -> Finding:
             f"WSL 1, kernel {kernel}: neither a GPU nor dockerd works there",
             f"from Windows: wsl --set-version {name} 2",
         )
-    what = "WSL 2" if machine.wsl == "2" else "Linux, not WSL"
-    return ok(f"{what}, kernel {kernel}, {distribution}")
+    system = "WSL 2" if machine.wsl == "2" else "Linux, not WSL"
+    return ok(f"{system}, kernel {kernel}, {distribution}")
+
+
+@check(20, "systemd")
+def systemd(machine: Machine) -> Finding:
+    """On or off now and at the next start, and a `[boot] command` that fights it."""
+    now = "on" if machine.systemd else "off"
+    if not machine.wsl:
+        return ok(now)
+    configured = machine.wsl_switch("boot", "systemd")
+    if configured is None or configured == machine.systemd:
+        state = ok(now)
+    else:
+        later = "on" if configured else "off"
+        fix = "close every shell, then from Windows: wsl --terminate NAME"
+        state = advice(f"{now}, and {later} from the next start on (wsl.conf)", fix)
+    command = machine.wsl_conf.get("boot", {}).get("command", "")
+    if "docker" not in command:
+        return state
+    line, fix = f"wsl.conf has [boot] command={command}", "remove that line from /etc/wsl.conf"
+    if configured:
+        fight = f"{line}, and systemd=true: the two break `service docker start`"
+        return combined(state, problem(fight, fix))
+    words = f"{line}: gpud then only watches that dockerd"
+    return combined(state, advice(words, f"{fix}; gpud starts dockerd"))
+
+
+@check(30, "interop")
+def interop(machine: Machine) -> Finding:
+    """`[interop] enabled`, and whether Windows programs are registered with the kernel."""
+    if not machine.wsl:
+        return ok("not WSL: there is none")
+    if machine.wsl_switch("interop", "enabled") is False:
+        return advice(
+            "off in wsl.conf: the distribution stops about 15 s after its last terminal closes, "
+            "gpud and dockerd with it",
+            "[interop] enabled=true in /etc/wsl.conf, or in Windows' .wslconfig "
+            "[general] instanceIdleTimeout=-1",
+        )
+    if not machine.interop:
+        return advice(
+            "on, but Windows programs are not registered with the kernel (systemd-binfmt?)",
+            "from Windows: wsl --shutdown; if it stays, mask systemd-binfmt.service",
+        )
+    return ok("on")
+
+
+@check(40, "idle time-outs", may_block=True)  # a Windows drive
+def idle(machine: Machine) -> Finding:
+    """`instanceIdleTimeout` and `vmIdleTimeout` of Windows' .wslconfig against what keeps us."""
+    if machine.wsl != "2":
+        return ok("not WSL 2: nothing stops this machine")
+    if machine.wsl_switch("automount", "enabled") is False:
+        return unknown("automount is off: Windows' .wslconfig cannot be read from here")
+    users = f"{machine.drives}/c/Users"
+    names = machine.names(users)[:MOST_USERS]
+    if not names:
+        return unknown(f"{users} is not there: Windows' .wslconfig cannot be read from here")
+    on_path = re.search(f"{re.escape(users)}/([^/:]+)/", machine.environ.get("PATH", ""))
+    if on_path and on_path[1] in names:  # WSL makes the PATH of the user who started it
+        names = (on_path[1],)
+    # Interop's init is a daemon of a shell, and keeps the distribution while there is no systemd.
+    kept = machine.wsl_switch("interop", "enabled") is not False and not machine.systemd
+    texts = {name: machine.text(f"{users}/{name}/.wslconfig") for name in names}
+    findings = [
+        _time_outs(sections(text), f"{name}'s .wslconfig", kept=kept)
+        for name, text in texts.items()
+        if text is not None
+    ]
+    return combined(*(findings or [_time_outs({}, "no .wslconfig: the defaults", kept=kept)]))
+
+
+def _time_outs(settings: Sections, origin: str, *, kept: bool) -> Finding:
+    """Check both; ``kept``: interop keeps the distribution. Units: milliseconds, -1 for never."""
+    instance = _milliseconds(settings, "general", "instanceidletimeout", INSTANCE_MS)
+    machine = _milliseconds(settings, "wsl2", "vmidletimeout", VM_MS)
+    if instance is None or machine is None:
+        key = "instanceIdleTimeout" if instance is None else "vmIdleTimeout"
+        return advice(f"{origin}: {key} is no number", "give it milliseconds, or -1 for never")
+    evidence = f"{origin}: distribution {_words(instance)}, virtual machine {_words(machine)}"
+    if instance < 0 <= machine and not kept:
+        evidence += " (which starts when no distribution is left)"
+    if instance < 0 or kept:
+        return ok(evidence + ("; gpud keeps it up until then" if kept and instance >= 0 else ""))
+    if machine < 0:
+        evidence += "; vmIdleTimeout alone does not keep the distribution"
+    return advice(f"{evidence}; nothing keeps it up when the last terminal is closed", NEVER)
+
+
+def _milliseconds(settings: Sections, section: str, key: str, default: int) -> int | None:
+    text = settings.get(section, {}).get(key, str(default))
+    return int(text) if re.fullmatch(r"[+-]?[0-9]{1,12}", text) else None
+
+
+def _words(milliseconds: int) -> str:
+    return "never stops" if milliseconds < 0 else f"stops after {milliseconds / 1000:g} s idle"
+
+
+@check(50, "cgroups")
+def cgroups(machine: Machine) -> Finding:
+    """Version 2, version 1 or none: dockerd does not start without."""
+    mounts = [line.split() for line in (machine.text("/proc/self/mounts") or "").splitlines()]
+    v1_asked = machine.wsl_conf.get("automount", {}).get("cgroups", "") == "v1"
+    if v1_asked and "cgroup_no_v1=all" in (machine.text("/proc/cmdline") or ""):
+        return problem("wsl.conf asks for version 1 and the kernel was started without it", NO_V1)
+    if any(mount[1:3] == [CGROUPS, "cgroup2"] for mount in mounts):
+        return ok("version 2")
+    if any(mount[2:3] == ["cgroup"] for mount in mounts):
+        why = " because wsl.conf asks for it" if v1_asked else ""
+        return advice(
+            f"version 1{why}: new versions of Docker drop it",
+            NO_V1 if v1_asked else "boot with systemd.unified_cgroup_hierarchy=1",
+        )
+    return problem("none is mounted: dockerd does not start", f"mount -t cgroup2 cgroup2 {CGROUPS}")

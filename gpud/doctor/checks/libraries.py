@@ -1,0 +1,215 @@
+"""Checks of the driver libraries: the file that gpud loads, and the one other programs load.
+
+gpud looks in WSL's folder first; other programs take what the dynamic linker gives. A Linux driver
+package in the distribution wins there, and finds no GPU.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+import re
+import sys
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from gpud.core import wire
+from gpud.core.advice import Situation
+from gpud.core.errors import WireError
+from gpud.core.sample import Inventory, Job
+from gpud.core.wsl import boot_rest_s
+from gpud.doctor.finding import Finding, advice, check, combined, ok, problem, unknown
+from gpud.doctor.machine import Machine
+
+CUDA, NVML = "libcuda.so.1", "libnvidia-ml.so.1"
+WSL_FOLDER = "/usr/lib/wsl/"
+PLACES = ("/usr/lib/x86_64-linux-gnu", "/usr/lib/aarch64-linux-gnu", "/usr/lib64", "/usr/local/lib")
+"""Where packages of a distribution put theirs."""
+CACHE = "/etc/ld.so.cache"
+ARCHITECTURES = {"x86_64": "x86-64", "aarch64": "AArch64"}
+NEVER_S = 60.0
+"""The child does GPU work and is not killed: it ends itself after its start limit."""
+_CACHED = re.compile(r"^\t(?P<name>\S+) \((?P<kind>[^)]*)\) => (?P<path>.+)$", re.MULTILINE)
+
+
+@dataclass(frozen=True, slots=True)
+class LibraryFiles:
+    """Files of one library. Paths are those of the machine."""
+
+    name: str
+    configured: str  # in gpud.toml
+    wsl: str | None  # WSL's own, if it is there
+    by_variable: str | None  # the person's LD_LIBRARY_PATH gives this one
+    linker: str | None  # every other program of this person gets this one
+    others: tuple[str, ...]  # those that are not WSL's
+
+
+@check(70, "libcuda", may_block=True)  # the driver
+def libcuda(machine: Machine) -> Finding:
+    """The file that is really loaded, the GPUs it offers, and a stray one that shadows it."""
+    library = _files(machine, CUDA, machine.settings.cuda.library)
+    return combined(_offered(machine, library), _strays(machine, library))
+
+
+@check(80, "libnvidia-ml", may_block=True)  # the driver
+def libnvml(machine: Machine) -> Finding:
+    """The file that is really loaded, and a stray one that shadows it."""
+    library = _files(machine, NVML, machine.settings.nvml.library)
+    return combined(_loaded_nvml(machine, library), _strays(machine, library))
+
+
+def _offered(machine: Machine, library: LibraryFiles) -> Finding:
+    """Take the running agent's inventory, else ask a probe child for the GPUs."""
+    if machine.root is None:
+        return _asked(machine, library)
+    if machine.agent.cuda is not None:
+        return _inventory(machine, machine.agent.cuda, library)
+    if health := machine.unwell("cuda"):
+        fix = health.fix or machine.fix(Situation.HUNG)
+        return problem(f"the agent says: {health.detail}", fix)
+    return unknown("the agent has not looked yet", "ask again in a moment")
+
+
+def _asked(machine: Machine, library: LibraryFiles) -> Finding:
+    """Ask a probe child, which makes no context."""
+    settings, grace_s = machine.settings, machine.settings.gate.boot_grace_s
+    if machine.wsl == "2" and boot_rest_s(grace_s, machine.text("/proc/uptime")):
+        return unknown(f"not asked in the first {grace_s:g} s of WSL", "ask again in a minute")
+    job = Job(
+        cuda_library=settings.cuda.library,
+        sysroot=settings.sysroot,
+        start_limit_s=machine.command_limit_s,
+    )
+    command = [sys.executable, "-I", "-m", "gpud.child", "--inventory"]
+    ended = machine.run(command, stdin=json.dumps(asdict(job)), limit_s=NEVER_S)
+    try:
+        return _inventory(machine, wire.decode(ended.stdout.encode(), Inventory), library)
+    except WireError:
+        if ended.code is None or ended.code < 0:
+            place = library.configured or library.wsl or library.linker or CUDA
+            hung = machine.fix(Situation.HUNG)
+            return problem(f"{place} does not answer: the driver hangs", hung)
+        return unknown(f"the probe child says: {ended.stderr.strip()[-200:]}")
+
+
+def _inventory(machine: Machine, inventory: Inventory, library: LibraryFiles) -> Finding:
+    """Check what CUDA offers; without a GPU to expect, none is no problem."""
+    failure = inventory.failure
+    if failure is None and inventory.library is not None:
+        gpus = ", ".join(device.name for device in inventory.devices)
+        file = _own_file(machine, inventory.library, library)
+        return combined(file, ok(f"CUDA {inventory.cuda_version}, {gpus}"))
+    if machine.no_gpu is not None and not library.configured:
+        return ok(machine.no_gpu)
+    detail = failure.detail if failure is not None else "CUDA offers nothing"
+    health = machine.health("cuda")
+    fix = (health and health.fix) or (failure and failure.advice) or machine.fix(Situation.HUNG)
+    if machine.wsl == "2" or library.configured:
+        return problem(detail, fix)
+    if library.linker is None:
+        return ok(f"no NVIDIA driver on this machine, so no GPU to watch ({CUDA} is nowhere)")
+    return advice(detail, fix)
+
+
+def _loaded_nvml(machine: Machine, library: LibraryFiles) -> Finding:
+    """Load NVML as gpud does, without a call into it, and ask the kernel which file that was."""
+    places = [str(machine.at(library.wsl)), NVML] if library.wsl else [NVML]
+    errors = []
+    for path in [library.configured] if library.configured else places:
+        try:
+            ctypes.CDLL(path)
+        except OSError as error:
+            errors.append(str(error))
+            continue
+        return _own_file(machine, _mapped(NVML) or path, library)
+    evidence = "; ".join(dict.fromkeys(errors))
+    if library.configured:
+        return problem(evidence, "correct [nvml] library in gpud.toml, or leave it out")
+    if machine.no_gpu is not None:
+        return ok(machine.no_gpu)
+    if machine.wsl != "2":
+        return ok(f"no NVIDIA driver on this machine ({NVML} is nowhere)")
+    return problem(evidence, machine.fix(Situation.LIBRARY_MISSING))
+
+
+def _mapped(name: str) -> str | None:
+    """Return the file of a library that this process has loaded: only the kernel knows it."""
+    stem = name.partition(".so")[0] + ".so"
+    maps = Path("/proc/self/maps").read_text(errors="replace")
+    paths = (f"/{line.partition('/')[2]}" for line in maps.splitlines() if "/" in line)
+    return next((path for path in paths if Path(path).name.startswith(stem)), None)
+
+
+def _own_file(machine: Machine, place: str, library: LibraryFiles) -> Finding:
+    """Check the file that gpud itself loads."""
+    path = machine.inside(place)
+    if library.configured:
+        return ok(f"{path}, as configured")
+    if machine.wsl == "2" and not path.startswith(WSL_FOLDER):
+        return problem(
+            f"gpud loads {path}, which is not WSL's",
+            f"remove the package that owns it (`dpkg -S {path}`), then wsl --shutdown from Windows",
+        )
+    return ok(path)
+
+
+def _strays(machine: Machine, library: LibraryFiles) -> Finding | None:
+    """Check which file other programs load; None if that is as it should be."""
+    if machine.wsl != "2" or library.wsl is None:
+        return None
+    first = library.linker
+    if first in library.others and first == library.by_variable:
+        return problem(
+            f"LD_LIBRARY_PATH makes other programs load {first}, not WSL's",
+            f"take {first.rpartition('/')[0]} out of LD_LIBRARY_PATH",
+        )
+    if first in library.others:
+        return problem(
+            f"other programs load {first}, a Linux driver that shadows WSL's",
+            f"remove the package that owns it (`dpkg -S {first}`), then sudo ldconfig",
+        )
+    if library.others:
+        return advice(
+            f"{library.others[0]} lies beside WSL's and is not used now",
+            f"remove the package that owns it: `dpkg -S {library.others[0]}`",
+        )
+    if first is None:
+        return advice(
+            f"the linker does not know {library.name}: other programs do not find WSL's",
+            "sudo ldconfig; [automount] ldconfig=false in wsl.conf keeps WSL from doing that",
+        )
+    return None
+
+
+def _files(machine: Machine, name: str, configured: str) -> LibraryFiles:
+    """Find the files of a library; nothing is loaded."""
+    folders = machine.environ.get("LD_LIBRARY_PATH", "").split(":")
+    variable = [f"{folder.rstrip('/')}/{name}" for folder in folders if folder.startswith("/")]
+    cached = _cached(machine, name)
+    wsl = f"{WSL_FOLDER}lib/{name}"
+    places = [wsl, *variable, *cached, *(f"{place}/{name}" for place in PLACES)]
+    present = [p for p in dict.fromkeys(places) if os.path.isfile(machine.at(p))]  # noqa: PTH113
+    by_variable = next((path for path in variable if path in present), None)
+    others = (p for p in present if not machine.inside(str(machine.at(p))).startswith(WSL_FOLDER))
+    return LibraryFiles(
+        name=name,
+        configured=configured,
+        wsl=wsl if wsl in present else None,
+        by_variable=by_variable,
+        linker=by_variable or next((path for path in cached if path in present), None),
+        others=tuple(path for path in others if path != wsl),
+    )
+
+
+def _cached(machine: Machine, name: str) -> list[str]:
+    """Read the linker's cache with ldconfig, which changes nothing."""
+    if not machine.is_file(CACHE):
+        return []
+    listing = machine.run(["/sbin/ldconfig", "-p", "-C", str(machine.at(CACHE))]).stdout
+    architecture = ARCHITECTURES.get(os.uname().machine, "")
+    return [
+        entry["path"]
+        for entry in _CACHED.finditer(listing)
+        if entry["name"] == name and architecture in entry["kind"]
+    ]
