@@ -84,7 +84,7 @@ def test_every_path_has_an_example_and_every_example_answers(port: int) -> None:
 
 def test_every_reason_that_the_page_explains_can_be_had_and_the_other_way_round() -> None:
     agent = PAGE.parents[1] / "gpud/agent"
-    sources = (agent / "web/api").glob("*.py")
+    sources = (agent / "serve/api").glob("*.py")
     said = {
         reason
         for source in sources
