@@ -23,7 +23,6 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 from gpud.agent.serve.metrics.collector import SnapshotCollector
 from gpud.agent.serve.metrics.exposition import Format
 from gpud.agent.state.events import InventoryTaken, RunFinished, SourceAnswered
-from gpud.agent.state.fold import fold
 from gpud.core.sample import Inventory
 from gpud.core.telemetry import Answer
 from tests import snapshots
@@ -60,7 +59,7 @@ def two_gpus() -> Snapshot:
             WALL_S,
         ),
     ):
-        snapshot = fold(event, snapshot)
+        snapshot = event.apply(snapshot)
     return snapshot
 
 

@@ -27,7 +27,6 @@ from gpud.agent.state.events import (
     StoreMeasured,
     TurnedAway,
 )
-from gpud.agent.state.fold import fold
 from gpud.agent.state.snapshot import Snapshot, StoreSize
 from gpud.core import fields as catalogue
 from gpud.core.alerts import (
@@ -396,5 +395,5 @@ def full() -> Snapshot:
         Judged(standings.streams(DEVICE.uuid, NOW.wall_s), wall_s, standings.units(DEVICE.uuid)),
     )
     for event in events:
-        snapshot = fold(event, snapshot)
+        snapshot = event.apply(snapshot)
     return snapshot

@@ -6,7 +6,6 @@ import json
 from typing import TYPE_CHECKING, Any
 
 from gpud.agent.state.events import SourceAnswered
-from gpud.agent.state.fold import fold
 from gpud.agent.state.status import document as made
 from gpud.core.sample import Absent, Reading
 from gpud.core.telemetry import LEVELS, Answer
@@ -61,7 +60,7 @@ def answered(*readings: Reading, source: str = "nvml", age_s: float = 1.0) -> di
         readings,
         holds_s=330.0,
     )
-    return made(fold(SourceAnswered(answer, NOW_S), snapshots.bare()), now=snapshots.NOW)
+    return made(SourceAnswered(answer, NOW_S).apply(snapshots.bare()), now=snapshots.NOW)
 
 
 def read(field: str, value: float | str | Absent, gpu: int | None = 0) -> Reading:

@@ -11,7 +11,6 @@ import pytest
 
 from gpud import discovery
 from gpud.agent.state.events import HealthSet
-from gpud.agent.state.fold import fold
 from gpud.agent.state.status import document as made
 from gpud.child import probes
 from gpud.core.health import Level
@@ -171,7 +170,7 @@ def test_docker_is_one_line_whatever_is_known() -> None:
 
 
 def well(name: str) -> dict[str, Any]:
-    after = fold(HealthSet(name, Level.OK, NOW_S), snapshots.bare())
+    after = HealthSet(name, Level.OK, NOW_S).apply(snapshots.bare())
     return {"level": 0, "detail": after.health[name].detail}
 
 
@@ -235,7 +234,7 @@ def test_no_probe_waits_for_a_gpu_where_there_is_none() -> None:
 def test_no_word_of_a_driver_or_a_file_begins_a_line_or_steers_the_terminal() -> None:
     evil = "one\ntwo\x1b[2J\x9b1m\u202egnp.exe"
     after = snapshots.full()
-    after = fold(HealthSet("store", Level.FAILED, NOW_S, "x", evil, evil), after)
+    after = HealthSet("store", Level.FAILED, NOW_S, "x", evil, evil).apply(after)
     document = plain(replace(after, platform={"wsl": evil}))
     document["changes"] += [
         {"kind": evil, "old": evil, "new": evil, "at_s": NOW_S + 3600.0, "boot_id": "b"},

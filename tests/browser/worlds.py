@@ -20,7 +20,6 @@ from gpud.agent.state.events import (
     SourceAnswered,
     StoreMeasured,
 )
-from gpud.agent.state.fold import fold
 from gpud.agent.state.snapshot import Snapshot, StoreSize
 from gpud.core.alerts import SinkState
 from gpud.core.health import Level
@@ -92,7 +91,7 @@ def begun(started_s: float = WALL_S - 5 * 86400) -> Snapshot:
 
 def folded(snapshot: Snapshot, events: Iterable[Event]) -> Snapshot:
     for event in events:
-        snapshot = fold(event, snapshot)
+        snapshot = event.apply(snapshot)
     return snapshot
 
 

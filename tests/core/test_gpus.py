@@ -4,7 +4,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpud.agent.state.events import InventoryTaken, RunFinished, SourceAnswered
-from gpud.agent.state.fold import fold
 from gpud.agent.state.snapshot import ProbeKey, Snapshot
 from gpud.core.advice import Platform, Situation, words
 from gpud.core.gpus import MOST_KNOWN, KnownGpu, same_slot, with_devices, with_readings, with_uuid
@@ -194,7 +193,7 @@ def medians(snapshot: Snapshot) -> dict[ProbeKey, float]:
 def after(*events: InventoryTaken | RunFinished | SourceAnswered) -> Snapshot:
     snapshot = Snapshot("1", 0.0)
     for event in events:
-        snapshot = fold(event, snapshot)
+        snapshot = event.apply(snapshot)
     return snapshot
 
 

@@ -24,7 +24,6 @@ from gpud.agent.state.events import (
     SourceAnswered,
     StoreMeasured,
 )
-from gpud.agent.state.fold import fold
 from gpud.agent.state.snapshot import Snapshot, StoreSize
 from gpud.core.health import Level
 from gpud.core.report import KernelLogReport
@@ -130,7 +129,7 @@ class Machine:
     def _fold(self, *events: Event) -> None:
         self._said = None
         for event in events:
-            self._snapshot = fold(event, self._snapshot)
+            self._snapshot = event.apply(self._snapshot)
 
     def _run(self, spec: ProbeSpec, now: Instant) -> RunFinished:
         cuda = spec.backend is Backend.CUDA

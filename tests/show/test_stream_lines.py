@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 
 from gpud.agent.regression.detector import Effect, Kind, State
 from gpud.agent.state.events import Judged
-from gpud.agent.state.fold import fold
 from gpud.agent.state.status import document
 from gpud.core.stream_key import StreamKey
 from gpud.show.stream_lines import MOST, lines
@@ -25,7 +24,7 @@ CALM = STANDINGS[standings.CALL]
 
 def of(streams: dict[StreamKey, Standing]) -> dict[str, Any]:
     snapshot = replace(snapshots.full(), streams={}, units={})
-    told = fold(Judged(streams, NOW_S, standings.units(GPU)), snapshot)
+    told = Judged(streams, NOW_S, standings.units(GPU)).apply(snapshot)
     return document(told, now=snapshots.NOW)
 
 

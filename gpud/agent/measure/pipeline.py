@@ -13,7 +13,7 @@ from gpud.agent.history.store import History, Run
 from gpud.agent.measure.gate import Wait
 from gpud.agent.measure.gatekeeper import Due
 from gpud.agent.measure.launch import Launcher, Refused
-from gpud.agent.state.container_fold import container_key
+from gpud.agent.state.containers import container_key
 from gpud.agent.state.events import (
     HealthSet,
     InventoryTaken,

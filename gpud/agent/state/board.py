@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 
 import structlog
 
-from gpud.agent.state.fold import fold
 from gpud.core.health import Health, Level
 
 if TYPE_CHECKING:
@@ -32,8 +31,8 @@ class Board:
         return self._snapshot
 
     def post(self, event: Event) -> None:
-        """Fold ``event`` in and publish the result."""
-        before, self._snapshot = self._snapshot, fold(event, self._snapshot)
+        """Apply ``event`` and publish the result."""
+        before, self._snapshot = self._snapshot, event.apply(self._snapshot)
         for component, health in self._snapshot.health.items():
             _log(component, before.health.get(component), health)
         self.changed.set()

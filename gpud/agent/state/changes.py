@@ -16,8 +16,8 @@ import structlog
 from gpud.agent.history.eventrows import MOST, Entry, Window
 from gpud.agent.history.store import WAITING_LIMIT
 from gpud.agent.regression.changes import KINDS, Change, Known, changed, joined, real, recalled
-from gpud.agent.state.change_fold import KEPT
 from gpud.agent.state.events import (
+    CHANGES_KEPT,
     Changed,
     HealthSet,
     Remembered,
@@ -220,7 +220,7 @@ class ChangeDetection:
 def _past(store: Store) -> _Past:
     last = {kind: _change(entry) for kind, entry in store.last_facts().items()}
     latest = [_change(entry) for entry in store.events(Window(kinds=KINDS, limit=MOST))]
-    return _Past(last, _expected(store), tuple(reversed(real(latest)[:KEPT])))
+    return _Past(last, _expected(store), tuple(reversed(real(latest)[:CHANGES_KEPT])))
 
 
 def _expected(store: Store) -> dict[str, Expected]:

@@ -158,39 +158,18 @@ def with_presence(snapshot: Snapshot, now_s: float) -> Snapshot:
     if failure is None:  # the others work
         words = "; ".join(each.detail for each in inventory.refused)
         first = inventory.refused[0]
-        return with_health(
-            after,
-            "cuda",
-            Level.DEGRADED,
-            now_s,
-            reason=first.reason,
-            detail=f"a GPU that CUDA counts cannot be described: {words}",
-            fix=first.advice,
-        )
+        detail = f"a GPU that CUDA counts cannot be described: {words}"
+        return with_health(after, "cuda", Level.DEGRADED, now_s, first.reason, detail, first.advice)
     if nothing is not None:
         return with_nothing(after, "cuda", nothing, now_s)
-    return with_health(
-        after,
-        "cuda",
-        Level.FAILED,
-        now_s,
-        reason=failure.reason,
-        detail=failure.detail,
-        fix=_known_fix(snapshot, failure) or _lost_fix(after, failure) or failure.advice,
-    )
+    fix = _known_fix(snapshot, failure) or _lost_fix(after, failure) or failure.advice
+    return with_health(after, "cuda", Level.FAILED, now_s, failure.reason, failure.detail, fix)
 
 
 def with_nothing(snapshot: Snapshot, component: str, nothing: Nothing, now_s: float) -> Snapshot:
     """Say of a component that it is well, and that there is no GPU for it, and why."""
-    return with_health(
-        snapshot,
-        component,
-        Level.OK,
-        now_s,
-        reason=nothing.reason,
-        detail=nothing.detail,
-        fix=nothing.fix,
-    )
+    words = (nothing.reason, nothing.detail, nothing.fix)
+    return with_health(snapshot, component, Level.OK, now_s, *words)
 
 
 def _devices(
@@ -214,15 +193,9 @@ def _devices(
         return snapshot
     words = [_named(snapshot, uuid, one) for uuid, one in gone.items()]
     more = f" and {len(words) - NAMED} more" if len(words) > NAMED else ""
-    return with_health(
-        snapshot,
-        "devices",
-        Level.FAILED,
-        now_s,
-        reason="gpu_vanished",
-        detail=f"CUDA no longer offers {', '.join(words[:NAMED])}{more}",
-        fix=_vanished(advice.of(snapshot.platform), tuple(gone)),
-    )
+    detail = f"CUDA no longer offers {', '.join(words[:NAMED])}{more}"
+    fix = _vanished(advice.of(snapshot.platform), tuple(gone))
+    return with_health(snapshot, "devices", Level.FAILED, now_s, "gpu_vanished", detail, fix)
 
 
 def _known_fix(snapshot: Snapshot, failure: Failure) -> str | None:

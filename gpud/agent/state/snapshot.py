@@ -1,7 +1,7 @@
 """All the world may see of gpud, as one frozen value.
 
-``gpud.agent.state.fold`` is the only way a snapshot changes. The agent swaps the new one in with
-one assignment; a scrape, a page view and ``gpud status`` read a finished value and can neither
+Only events (``gpud.agent.state.events``) change it. The agent swaps the new one in with one
+assignment; a scrape, a page view and ``gpud status`` read a finished value and can neither
 start nor delay anything. What failed takes its figures with it: nothing stale is left to be read.
 """
 
@@ -164,12 +164,11 @@ def fresh(age_s: float | None, interval_s: float) -> bool:
     return age_s is not None and age_s <= holds_s(interval_s)
 
 
-def with_health(  # noqa: PLR0913  # one argument per field of Health
+def with_health(  # noqa: PLR0913, PLR0917  # one argument per field of Health
     snapshot: Snapshot,
     component: str,
     level: Level,
     now_s: float,
-    *,
     reason: str | None = None,
     detail: str | None = None,
     fix: str | None = None,
@@ -187,6 +186,12 @@ def with_health(  # noqa: PLR0913  # one argument per field of Health
         snapshot,
         health={**snapshot.health, component: Health(level, reason, detail, fix, since_s)},
     )
+
+
+def without_health(snapshot: Snapshot, *components: str) -> Snapshot:
+    """Drop the health of components of which nothing is known."""
+    known = {name: value for name, value in snapshot.health.items() if name not in components}
+    return replace(snapshot, health=known)
 
 
 def with_since_of(snapshot: Snapshot, component: str, before: Health | None) -> Snapshot:

@@ -22,7 +22,6 @@ from gpud.agent.state.events import (
     RunFinished,
     SourceAnswered,
 )
-from gpud.agent.state.fold import fold
 from gpud.agent.state.snapshot import Snapshot
 from gpud.core.clock import Instant
 from gpud.core.health import Level
@@ -74,7 +73,7 @@ class Machine:
         return Instant(1_700_000_000.0 + self.mono_s, self.mono_s)
 
     def hear(self, event: Event) -> None:
-        self.snapshot = fold(event, self.snapshot)
+        self.snapshot = event.apply(self.snapshot)
 
     def pass_s(self, seconds: float) -> Machine:
         """Let time pass, with telemetry every ten seconds and a look every second."""

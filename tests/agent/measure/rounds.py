@@ -15,7 +15,6 @@ from gpud.agent.measure.launch import Launcher
 from gpud.agent.measure.pipeline import Pipeline
 from gpud.agent.state.board import Board
 from gpud.agent.state.changes import ChangeDetection
-from gpud.agent.state.fold import fold
 from gpud.agent.state.presence import Expected
 from gpud.agent.state.snapshot import Snapshot
 from gpud.core.clock import Instant
@@ -193,7 +192,7 @@ class Bench:
         asyncio.run(story())
         snapshot = Snapshot(version="1", started_s=0.0)
         for event in self.events:
-            snapshot = fold(event, snapshot)
+            snapshot = event.apply(snapshot)
         return snapshot
 
     def of(self, kind: type[Event]) -> list[Event]:

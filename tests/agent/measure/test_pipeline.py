@@ -20,7 +20,6 @@ from gpud.agent.state.events import (
     RunFinished,
     RunSkipped,
 )
-from gpud.agent.state.fold import fold
 from gpud.core.clock import Instant
 from gpud.core.health import Level
 from gpud.core.sample import Failure, Pace, Reason, Skip
@@ -277,7 +276,7 @@ def told_at(finished_s: float, failure: Failure | None = None) -> Snapshot:
     if failure is not None:
         run = replace(run, figure=None, failure=failure)
     root = replace(snapshots.ROOT, containers=replace(said, run=run))
-    return fold(RootHeard(root, None, 1.0), snapshots.full())
+    return RootHeard(root, None, 1.0).apply(snapshots.full())
 
 
 def test_a_container_run_is_kept_once_however_often_root_tells_of_it(bench: Bench) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from gpud.agent.state import events as happened
-from gpud.agent.state.fold import fold
 from gpud.agent.state.snapshot import Snapshot
 from gpud.core import stats
 from gpud.core.report import AgentReport, DockerdReport, ProcessRef, RootReport
@@ -66,5 +65,5 @@ def dockerd_seen(**changes: object) -> happened.RootHeard:
 
 def folded(*events: happened.Event, start: Snapshot = START) -> Snapshot:
     for event in events:
-        start = fold(event, start)
+        start = event.apply(start)
     return start

@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 
 from gpud.agent.regression.changes import GPUS
 from gpud.agent.state.events import InventoryTaken, Remembered, SourceAnswered
-from gpud.agent.state.fold import fold
 from gpud.agent.state.presence import (
     GPU_FORGOTTEN,
     GPU_SEEN,
@@ -58,21 +57,20 @@ def machine(
     """A machine that was looked at, before CUDA was asked."""
     platform = {"wsl": wsl, "kernel": KERNELS[wsl]}
     snapshot = Snapshot("1", 0.0, platform=platform, library_configured=configured)
-    snapshot = fold(
-        Remembered({uuid: Expected(f"card {uuid}") for uuid in expected}, 1.0), snapshot
-    )
+    known = {uuid: Expected(f"card {uuid}") for uuid in expected}
+    snapshot = Remembered(known, 1.0).apply(snapshot)
     if nvml is not None:
         failed = Answer("nvml", 5, 1.0, 1.0, reason=nvml, detail="d", fix="f")
-        snapshot = fold(SourceAnswered(failed, 1.0), snapshot)
+        snapshot = SourceAnswered(failed, 1.0).apply(snapshot)
     if exposed is not None:
         readings = [Reading(None, "exposed", exposed, "dxg")]
         readings += [Reading(None, "driver_folder", folder, "dxg")] if folder is not None else []
-        snapshot = fold(SourceAnswered(Answer("dxg", 1, 1.0, 1.0, tuple(readings)), 1.0), snapshot)
+        snapshot = SourceAnswered(Answer("dxg", 1, 1.0, 1.0, tuple(readings)), 1.0).apply(snapshot)
     return snapshot
 
 
 def asked(snapshot: Snapshot, inventory: Inventory) -> dict[str, tuple[Level, str | None]]:
-    health = fold(InventoryTaken(inventory, 2.0), snapshot).health
+    health = InventoryTaken(inventory, 2.0).apply(snapshot).health
     return {
         name: (health[name].level, health[name].reason)
         for name in ("cuda", "devices", "nvml")
@@ -166,30 +164,29 @@ def test_while_nobody_can_tell_whether_there_is_a_gpu_a_missing_library_is_a_fai
 def test_nvml_is_not_said_to_fail_a_moment_before_it_is_known_that_there_is_no_gpu() -> None:
     first = machine(exposed=None)
     assert "nvml" not in first.health
-    again = fold(SourceAnswered(first.telemetry.answers["nvml"], 2.0), first)
+    again = SourceAnswered(first.telemetry.answers["nvml"], 2.0).apply(first)
     assert again.health["nvml"].level is Level.FAILED
 
 
 def test_what_nvml_has_shown_is_a_gpu_still_when_nvml_itself_is_gone() -> None:
     shown = (Reading(0, "uuid", "GPU-1", "nvml"), Reading(0, "name", "card", "nvml"))
     snapshot = machine(exposed="no", nvml=None)
-    snapshot = fold(SourceAnswered(Answer("nvml", 5, 1.0, 1.0, shown), 1.0), snapshot)
+    snapshot = SourceAnswered(Answer("nvml", 5, 1.0, 1.0, shown), 1.0).apply(snapshot)
     gone = Answer("nvml", 5, 1.5, 1.5, reason="library_missing", detail="d", fix="f")
-    snapshot = fold(SourceAnswered(gone, 1.5), snapshot)
+    snapshot = SourceAnswered(gone, 1.5).apply(snapshot)
     assert asked(snapshot, Inventory(failure=MISSING)) == BROKEN
 
 
 def test_what_only_nvml_shows_is_a_gpu_that_cuda_lacks() -> None:
     shown = (Reading(0, "uuid", "GPU-1", "nvml"), Reading(0, "name", "card", "nvml"))
-    snapshot = fold(
-        SourceAnswered(Answer("nvml", 5, 1.0, 1.0, shown), 1.0), machine(exposed="no", nvml=None)
-    )
+    answered = SourceAnswered(Answer("nvml", 5, 1.0, 1.0, shown), 1.0)
+    snapshot = answered.apply(machine(exposed="no", nvml=None))
     assert asked(snapshot, Inventory(failure=MISSING))["cuda"] == (Level.FAILED, "library_missing")
 
 
 @pytest.mark.parametrize("inventory", [listed("B"), listed("B", "C")])
 def test_a_gpu_of_an_earlier_life_that_is_gone_is_named(inventory: Inventory) -> None:
-    snapshot = fold(InventoryTaken(inventory, 86400.0 * 2), machine(expected=("A", "B")))
+    snapshot = InventoryTaken(inventory, 86400.0 * 2).apply(machine(expected=("A", "B")))
     health = snapshot.health["devices"]
     assert (health.level, health.reason) == (Level.FAILED, "gpu_vanished")
     assert health.detail == "CUDA no longer offers GPU (card A, A) since 1970-01-03 00:00 UTC"
@@ -210,23 +207,22 @@ def test_a_driver_that_hangs_does_not_say_that_a_gpu_is_gone() -> None:
 
 
 def test_a_gpu_that_windows_still_sees_is_not_gone_when_cuda_finds_no_device() -> None:
-    lost = fold(
-        InventoryTaken(Inventory(failure=NONE), 2.0),
-        machine(nvml="driver_not_loaded", expected=("A",)),
-    )
+    before = machine(nvml="driver_not_loaded", expected=("A",))
+    lost = InventoryTaken(Inventory(failure=NONE), 2.0).apply(before)
     assert lost.health["devices"].reason == "gpu_vanished"
     shown = Answer("nvidia_smi_exe", 4, 3.0, 3.0, (Reading(0, "uuid", "A", "nvidia_smi_exe"),))
-    after = fold(SourceAnswered(shown, 3.0), lost)
+    after = SourceAnswered(shown, 3.0).apply(lost)
     assert after.health["devices"].level is Level.OK
     assert (after.health["cuda"].level, after.health["cuda"].reason) == (Level.FAILED, "no_device")
     # With a list of CUDA's, that list counts: NVML keeps the name of a GPU that fell off.
-    others = fold(InventoryTaken(listed("B"), 4.0), after)
+    others = InventoryTaken(listed("B"), 4.0).apply(after)
     assert others.health["devices"].reason == "gpu_vanished"
 
 
 def test_what_brings_a_gpu_back_depends_on_the_machine() -> None:
     fixes = {
-        wsl: fold(InventoryTaken(listed(), 1.0), machine(wsl=wsl, expected=("A",)))
+        wsl: InventoryTaken(listed(), 1.0)
+        .apply(machine(wsl=wsl, expected=("A",)))
         .health["devices"]
         .fix
         for wsl in ("", "2")
@@ -237,18 +233,17 @@ def test_what_brings_a_gpu_back_depends_on_the_machine() -> None:
 
 
 def test_a_gpu_that_was_forgotten_is_not_missed_any_more() -> None:
-    lost = fold(
-        InventoryTaken(Inventory(failure=NONE), 2.0), machine(exposed="no", expected=("A",))
-    )
+    before = machine(exposed="no", expected=("A",))
+    lost = InventoryTaken(Inventory(failure=NONE), 2.0).apply(before)
     assert lost.health["devices"].level is Level.FAILED
-    after = fold(Remembered({}, 3.0), lost)
+    after = Remembered({}, 3.0).apply(lost)
     found = {name: after.health[name] for name in NO_GPU}
     assert {name: (health.level, health.reason) for name, health in found.items()} == NO_GPU
 
 
 def test_forgetting_does_not_reach_a_gpu_that_is_there() -> None:
-    snapshot = fold(InventoryTaken(listed("A"), 2.0), machine(expected=("A", "B")))
-    after = fold(Remembered({}, 3.0), snapshot)
+    snapshot = InventoryTaken(listed("A"), 2.0).apply(machine(expected=("A", "B")))
+    after = Remembered({}, 3.0).apply(snapshot)
     assert after.expected == {"A": Expected("card A")}
     assert after.health["devices"].level is Level.OK
 
@@ -322,7 +317,7 @@ def test_any_clock_can_say_since_when(at_s: float) -> None:
     gone = {"A": Expected("card", at_s)}
     snapshot = replace(machine(nvml=None), expected=gone)
     assert "CUDA" in (
-        fold(InventoryTaken(listed("B"), 1.0), snapshot).health["devices"].detail or ""
+        InventoryTaken(listed("B"), 1.0).apply(snapshot).health["devices"].detail or ""
     )
 
 
@@ -340,12 +335,12 @@ def test_any_clock_can_say_since_when(at_s: float) -> None:
 def test_why_cuda_finds_no_device_nvml_knows_better(
     nvml: str | None, failure: Failure, fix: str | None
 ) -> None:
-    after = fold(InventoryTaken(Inventory(failure=failure), 2.0), machine(nvml=nvml))
+    after = InventoryTaken(Inventory(failure=failure), 2.0).apply(machine(nvml=nvml))
     assert (after.health["cuda"].level, after.health["cuda"].fix) == (Level.FAILED, fix)
 
 
 def test_why_cuda_finds_no_device_is_told_by_the_gpu_that_was_here() -> None:
-    after = fold(InventoryTaken(Inventory(failure=NONE), 2.0), machine(expected=("GPU-1",)))
+    after = InventoryTaken(Inventory(failure=NONE), 2.0).apply(machine(expected=("GPU-1",)))
     fix = after.health["devices"].fix
     assert after.health["cuda"].fix == fix != NONE.advice
     assert fix is not None
@@ -354,30 +349,30 @@ def test_why_cuda_finds_no_device_is_told_by_the_gpu_that_was_here() -> None:
 
 @pytest.mark.parametrize("expected", [("A", "B"), ("A; rm -r",)])
 def test_a_command_to_copy_names_one_gpu_or_none(expected: tuple[str, ...]) -> None:
-    after = fold(InventoryTaken(Inventory(failure=NONE), 2.0), machine(expected=expected))
+    after = InventoryTaken(Inventory(failure=NONE), 2.0).apply(machine(expected=expected))
     assert "`gpud gpus forget UUID`" in (after.health["devices"].fix or "")
 
 
 def test_a_gpu_that_others_see_in_wsl_reaches_it() -> None:
     for wsl, helped in (("2", True), ("", False)):
         seen = Answer("nvml", 5, 1.0, 1.0, (Reading(0, "uuid", "GPU-1", "nvml"),))
-        snapshot = fold(SourceAnswered(seen, 1.0), machine(wsl=wsl, nvml=None, expected=("GPU-1",)))
-        after = fold(InventoryTaken(Inventory(failure=NONE), 2.0), snapshot)
+        snapshot = SourceAnswered(seen, 1.0).apply(machine(wsl=wsl, nvml=None, expected=("GPU-1",)))
+        after = InventoryTaken(Inventory(failure=NONE), 2.0).apply(snapshot)
         assert after.health["cuda"].level is Level.FAILED
         assert ("the driver was replaced" in str(after.health["cuda"].fix)) is helped
 
 
 def test_where_there_is_no_gpu_nvml_is_well_since_it_was_first_asked() -> None:
     failed = Answer("nvml", 5, 1.0, 1.0, reason="library_missing", detail="d", fix="f")
-    snapshot = fold(InventoryTaken(Inventory(failure=MISSING), 2.0), machine(exposed="no"))
+    snapshot = InventoryTaken(Inventory(failure=MISSING), 2.0).apply(machine(exposed="no"))
     since_s = snapshot.health["nvml"].since_s
     for at_s in (12.0, 22.0):
-        snapshot = fold(SourceAnswered(replace(failed, taken_s=at_s), at_s), snapshot)
+        snapshot = SourceAnswered(replace(failed, taken_s=at_s), at_s).apply(snapshot)
         assert (snapshot.health["nvml"].level, snapshot.health["nvml"].since_s) == (
             Level.OK,
             since_s,
         )
     shown = (Reading(0, "uuid", "GPU-1", "nvml"), Reading(0, "name", "card", "nvml"))
-    snapshot = fold(SourceAnswered(Answer("nvml", 5, 30.0, 30.0, shown), 30.0), snapshot)
+    snapshot = SourceAnswered(Answer("nvml", 5, 30.0, 30.0, shown), 30.0).apply(snapshot)
     assert snapshot.health["nvml"].reason is None
     assert snapshot.health["nvml"].since_s == 30.0

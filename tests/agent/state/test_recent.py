@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 
 from gpud.agent.state import recent
 from gpud.agent.state.events import RecentRead, RunFinished
-from gpud.agent.state.fold import fold
 from gpud.agent.state.recent import HOUR_S, MOST, Point, Series
 from gpud.core.sample import Failure, Flag, Reason, Unit
 from gpud.show import sparkline
@@ -31,7 +30,7 @@ def machine() -> Snapshot:
 
 def launched(snapshot: Snapshot, at_s: float, median_s: float, *flags: Flag) -> Snapshot:
     report = snapshots.launches(median_s)
-    return fold(RunFinished(report, snapshots.DEVICE.uuid, at_s, at_s, flags), snapshot)
+    return RunFinished(report, snapshots.DEVICE.uuid, at_s, at_s, flags).apply(snapshot)
 
 
 def read(series: Series, at_s: float, median: float, version: int = 1) -> Point:
@@ -52,7 +51,7 @@ def test_runs_of_the_small_pace_are_points_and_no_more_than_sixty() -> None:
 def test_marked_and_failed_runs_and_medians_between_two_humps_are_no_points() -> None:
     snapshot = launched(launched(machine(), 0.0, 5e-6), 60.0, 9e-6, Flag.BUSY)
     broken = replace(snapshots.launches(), samples=(), failure=Failure(Reason.HUNG, "x"))
-    snapshot = fold(RunFinished(broken, snapshots.DEVICE.uuid, 120.0, 120.0), snapshot)
+    snapshot = RunFinished(broken, snapshots.DEVICE.uuid, 120.0, 120.0).apply(snapshot)
     assert snapshot.recent[SUBMIT].medians == (5e-6,)
     assert Series(snapshots.DEVICE.uuid, "launch", "roundtrip") not in snapshot.recent
 
@@ -77,10 +76,10 @@ def test_a_new_version_of_a_method_begins_anew_and_an_old_one_does_not_come_back
 def test_the_history_comes_before_what_has_come_in_since_and_nothing_counts_twice() -> None:
     snapshot = recent.with_points(machine(), [read(SUBMIT, 180.0, 3.0), read(SUBMIT, 240.0, 4.0)])
     past = (read(SUBMIT, 180.0, 3.0), read(SUBMIT, 60.0, 1.0), read(SUBMIT, 120.0, 2.0))
-    kept = fold(RecentRead(past), snapshot).recent[SUBMIT]
+    kept = RecentRead(past).apply(snapshot).recent[SUBMIT]
     assert kept.at_s == (60.0, 120.0, 180.0, 240.0)
     assert kept.medians == (1.0, 2.0, 3.0, 4.0)
-    assert fold(RecentRead(()), snapshot).recent == snapshot.recent
+    assert RecentRead(()).apply(snapshot).recent == snapshot.recent
 
 
 def test_a_clock_that_was_set_back_leaves_no_points_of_the_future() -> None:

@@ -7,7 +7,6 @@ from hypothesis import strategies as st
 
 from gpud.agent.regression.changes import KINDS, Change
 from gpud.agent.state import events as happened
-from gpud.agent.state.fold import fold
 from gpud.agent.state.presence import Expected
 from gpud.agent.state.snapshot import Snapshot, overall
 from gpud.core.health import Level
@@ -92,7 +91,7 @@ def counters(snapshot: Snapshot) -> dict[object, float]:
 def test_no_event_makes_a_counter_smaller_or_forgets_it(happened: list[happened.Event]) -> None:
     now = START
     for event in happened:
-        before, now = counters(now), fold(event, now)
+        before, now = counters(now), event.apply(now)
         after = counters(now)
         assert all(after[name] >= value for name, value in before.items())
 
@@ -112,7 +111,7 @@ def test_folding_changes_no_snapshot_already_given_out(
 ) -> None:
     given_out = folded(*happened)
     seen = (counters(given_out), dict(given_out.health), dict(given_out.probes))
-    fold(one_more, given_out)
+    one_more.apply(given_out)
     assert (counters(given_out), dict(given_out.health), dict(given_out.probes)) == seen
 
 

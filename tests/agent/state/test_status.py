@@ -8,7 +8,6 @@ import msgspec
 
 from gpud.agent.state import status
 from gpud.agent.state.events import SourceAnswered
-from gpud.agent.state.fold import fold
 from tests import snapshots
 
 
@@ -37,7 +36,7 @@ def test_each_source_says_whether_it_answers_why_not_and_how_often() -> None:
     snapshot, answer = snapshots.full(), snapshots.full().telemetry.answers["nvml"]
     wrong = replace(answer, readings=(), reason="hung", detail="no answer", fix="wait")
     for reason in ("hung", "hung", "crashed"):
-        snapshot = fold(SourceAnswered(replace(wrong, reason=reason), 0.0), snapshot)
+        snapshot = SourceAnswered(replace(wrong, reason=reason), 0.0).apply(snapshot)
     document = status.document(snapshot, now=snapshots.NOW)["telemetry"]
     assert document["level"] == "dxg"
     assert document["sources"]["nvml"] | {"taken_s": 0, "duration_s": 0} == {

@@ -7,7 +7,6 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from gpud.agent.state.events import Event, InventoryTaken, RunFinished, SourceAnswered
-from gpud.agent.state.fold import fold
 from gpud.agent.state.snapshot import Snapshot
 from gpud.agent.telemetry.source import Context
 from gpud.agent.telemetry.sources.cuda import Cuda
@@ -43,7 +42,7 @@ class Bench:
         )
 
     def happens(self, event: Event) -> None:
-        self.snapshot = fold(event, self.snapshot)
+        self.snapshot = event.apply(self.snapshot)
 
     def says(self) -> Answer | None:
         answer = asyncio.run(self.source.collect(frozenset()))

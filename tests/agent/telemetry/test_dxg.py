@@ -12,7 +12,6 @@ import pytest
 
 from gpud.agent import processes
 from gpud.agent.state.events import InventoryTaken, SourceAnswered
-from gpud.agent.state.fold import fold
 from gpud.agent.state.snapshot import Snapshot
 from gpud.agent.telemetry.source import Context
 from gpud.agent.telemetry.sources.dxg import AGAIN_S, LISTER, Dxg
@@ -58,7 +57,7 @@ class Machine:
     def driver(self, version: str) -> None:
         said = (Reading(None, "driver_version", version, "nvml"),)
         answer = Answer("nvml", 5, self.at_s, self.at_s, said, holds_s=1e9)
-        self.snapshot = fold(SourceAnswered(answer, self.at_s), self.snapshot)
+        self.snapshot = SourceAnswered(answer, self.at_s).apply(self.snapshot)
 
     def spawned(self) -> None:
         self.started += 1
@@ -112,7 +111,7 @@ def test_the_folder_is_that_of_the_library_in_use(tmp_path: Path) -> None:
     for at, name in enumerate(("nv_used", "nv_newer")):
         machine.put(f"{STORE}/{name}/libcuda.so.1.1", modified_s=float(at))
     used = Inventory(driver_folder="nv_used")
-    machine.snapshot = fold(InventoryTaken(used, 1.0, 1.0), machine.snapshot)
+    machine.snapshot = InventoryTaken(used, 1.0, 1.0).apply(machine.snapshot)
     assert machine.once()["driver_folder"] == "nv_used"
 
 

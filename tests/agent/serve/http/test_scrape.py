@@ -17,7 +17,6 @@ from gpud.agent.serve.http.scrape import MOST_FORMATS, Scrape
 from gpud.agent.serve.metrics.collector import SnapshotCollector
 from gpud.agent.serve.metrics.exposition import Format
 from gpud.agent.state.events import ChildSpawned
-from gpud.agent.state.fold import fold
 from gpud.core.clock import Instant
 from gpud.core.telemetry import Telemetry
 from tests import snapshots
@@ -53,7 +52,7 @@ class World:
 
 
 def spawned() -> Snapshot:
-    return fold(ChildSpawned(), snapshots.full())
+    return ChildSpawned().apply(snapshots.full())
 
 
 def silent() -> Snapshot:

@@ -12,7 +12,6 @@ import pytest
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse_openmetrics
 
 from gpud.agent.state.events import RunFinished
-from gpud.agent.state.fold import fold
 from gpud.core.clock import Instant
 from gpud.core.sample import Backend, Failure, Reason, RunReport
 from tests import snapshots
@@ -78,7 +77,7 @@ def test_every_family_is_documented_and_nothing_else_is() -> None:
 def test_a_failure_takes_the_figures_of_its_probe_with_it() -> None:
     failed = RunReport("triad", Backend.CUDA, failure=Failure(Reason.HUNG, "silent"))
     gone = RunFinished(failed, snapshots.DEVICE.uuid, snapshots.NOW.wall_s, 95.0)
-    after = fold(gone, snapshots.full())
+    after = gone.apply(snapshots.full())
     assert 'gpud_probe_bytes_per_second{gpu="0",mode="triad",probe="triad"}' not in scrape(after)
     assert 'gpud_probe_failures_total{probe="triad",reason="hung"} 1.0' in scrape(after)
     # How long it took is for the child to tell, and this one told nothing.
@@ -100,7 +99,7 @@ def test_the_ratio_needs_both_latencies_of_one_run(gone: str) -> None:
     name = "gpud_submit_roundtrip_to_pipelined_ratio"
     for report, published in ((whole, True), (part, False)):
         finished = RunFinished(report, snapshots.DEVICE.uuid, 0.0, snapshots.NOW.mono_s)
-        text = scrape(fold(finished, snapshots.full()))
+        text = scrape(finished.apply(snapshots.full()))
         assert (f'{name}{{gpu="0"}} 6.0' in text) is published
         assert (name in text) is published
 

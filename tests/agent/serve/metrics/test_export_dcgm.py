@@ -13,7 +13,6 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families 
 
 from gpud.agent.serve.metrics import dcgm
 from gpud.agent.state.events import InventoryTaken, SourceAnswered
-from gpud.agent.state.fold import fold
 from gpud.core.clock import Instant
 from gpud.core.fields import FIELDS, Kind
 from gpud.core.sample import Absent, Inventory, Reading
@@ -35,7 +34,7 @@ COMPATIBLE = settings("dcgm")
 def told(*readings: Reading, source: str = "nvml", before: Snapshot | None = None) -> Snapshot:
     said = tuple(replace(one, source=source) for one in readings)
     answer = Answer(source, LEVELS.index(source), NOW.wall_s, NOW.mono_s, said)
-    return fold(SourceAnswered(answer, NOW.wall_s), before or snapshots.bare())
+    return SourceAnswered(answer, NOW.wall_s).apply(before or snapshots.bare())
 
 
 def apart(text: str) -> tuple[str, str]:
@@ -168,7 +167,7 @@ def test_an_xid_says_what_it_means(code: int, words: str) -> None:
 
 def test_an_instance_names_its_profile_and_not_the_memory_of_the_whole_card() -> None:
     instance = replace(snapshots.DEVICE, uuid="MIG-1", mig="1g.10gb")
-    listed = fold(InventoryTaken(Inventory((instance,), "12.8"), 0.0), snapshots.bare())
+    listed = InventoryTaken(Inventory((instance,), "12.8"), 0.0).apply(snapshots.bare())
     text = scrape(told(*snapshots.READINGS, before=listed), given=COMPATIBLE)
     lines = re.findall(r"^DCGM_FI_\w+\{.*", text, re.MULTILINE)
     assert lines

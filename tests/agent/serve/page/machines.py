@@ -25,7 +25,6 @@ from gpud.agent.state.events import (
     SourceAnswered,
     StoreMeasured,
 )
-from gpud.agent.state.fold import fold
 from gpud.agent.state.snapshot import Snapshot, StoreSize
 from gpud.core.alerts import SLOWDOWN, Alert, Severity, SinkState
 from gpud.core.health import Level
@@ -142,7 +141,7 @@ def alone() -> RootHeard:
 
 def after(snapshot: Snapshot, *events: Event) -> Snapshot:
     for event in events:
-        snapshot = fold(event, snapshot)
+        snapshot = event.apply(snapshot)
     return snapshot
 
 

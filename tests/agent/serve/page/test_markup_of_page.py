@@ -11,7 +11,6 @@ import pytest
 
 from gpud.agent.serve import page
 from gpud.agent.state.events import HealthSet
-from gpud.agent.state.fold import fold
 from gpud.core.health import Level
 from tests import snapshots
 from tests.agent.serve.page import machines
@@ -112,9 +111,7 @@ def hostile() -> Snapshot:
     long = HOSTILE * 20_000
     made = snapshots.full()
     for component in ("dockerd", "cuda", "probes", f"x{HOSTILE}"):
-        made = fold(
-            HealthSet(component, Level.FAILED, 1.0, reason=HOSTILE, detail=long, fix=HOSTILE), made
-        )
+        made = HealthSet(component, Level.FAILED, 1.0, HOSTILE, long, HOSTILE).apply(made)
     return replace(
         made,
         version=HOSTILE,

@@ -11,7 +11,6 @@ import pytest
 from gpud.agent.serve import page
 from gpud.agent.serve.page.parts import UNKNOWN
 from gpud.agent.state.events import AlertsChanged, RootHeard, RunFinished
-from gpud.agent.state.fold import fold
 from gpud.agent.state.snapshot import Snapshot
 from gpud.core.report import Owner
 from gpud.core.stats import human
@@ -130,7 +129,7 @@ def test_a_slower_driver_is_the_first_thing_one_reads_with_its_evidence_below() 
 
 def test_a_figure_that_is_not_what_the_verdict_says_has_both_told_with_their_runs() -> None:
     again = RunFinished(run("launch", BIG, 1.13), BIG.uuid, NOW_S - 5, machines.NOW_MONO_S)
-    shown = read(fold(again, machines.slower(machines.fine(BIG), BIG)))
+    shown = read(again.apply(machines.slower(machines.fine(BIG), BIG)))
     row = [
         "submission latency",
         "14 µs",
@@ -138,7 +137,7 @@ def test_a_figure_that_is_not_what_the_verdict_says_has_both_told_with_their_run
     ]
     assert row in shown.rows("gpus")
     assert row[2] in [one[3] for one in shown.rows("history-gpu0-launch")]
-    calm = read(fold(again, machines.fine(BIG)))
+    calm = read(again.apply(machines.fine(BIG)))
     both = "as usual over the latest runs; the last run is 13 % slower"
     assert ["submission latency", "14 µs", both] in calm.rows("gpus")
 

@@ -1,4 +1,4 @@
-"""Takes an answer of a telemetry source into a snapshot, with the health of ``nvml``."""
+"""Telemetry in the snapshot: the answer of each source, with the health of ``nvml``."""
 
 from __future__ import annotations
 
@@ -82,28 +82,14 @@ def _with_health(snapshot: Snapshot, now_s: float, now_mono_s: float) -> Snapsho
         words = _failed(nvml.readings)
         if words is None:
             return with_health(snapshot, NVML, Level.OK, now_s)
-        return with_health(
-            snapshot,
-            NVML,
-            Level.DEGRADED,
-            now_s,
-            reason="fields_failed",
-            detail=words,
-            fix=advice.words(Situation.TELEMETRY_SILENT, advice.of(snapshot.platform)),
-        )
+        silent = advice.words(Situation.TELEMETRY_SILENT, advice.of(snapshot.platform))
+        return with_health(snapshot, NVML, Level.DEGRADED, now_s, "fields_failed", words, silent)
     if NVML not in snapshot.health and may_be_nothing(snapshot):
         return snapshot  # in a moment it is known whether there is a GPU to speak of
     detail, fix = _cause(snapshot, nvml, now_mono_s)
     helped = telemetry.level(snapshot.telemetry, now_mono_s) >= telemetry.SEES_A_GPU
-    return with_health(
-        snapshot,
-        NVML,
-        Level.DEGRADED if helped else Level.FAILED,
-        now_s,
-        reason=nvml.reason,
-        detail=detail,
-        fix=fix,
-    )
+    level = Level.DEGRADED if helped else Level.FAILED
+    return with_health(snapshot, NVML, level, now_s, nvml.reason, detail, fix)
 
 
 def _cause(snapshot: Snapshot, nvml: Answer, now_mono_s: float) -> tuple[str | None, str | None]:

@@ -9,7 +9,6 @@ import pytest
 
 from gpud.agent.measure.breaker import Standing, State
 from gpud.agent.state.events import BreakerChanged, RootHeard
-from gpud.agent.state.fold import fold
 from gpud.core.health import Health, Level
 from gpud.core.report import KernelLogReport, KernelTrouble, ProcessRef
 from tests import snapshots
@@ -33,11 +32,11 @@ COUNTS = {"noise": 21, "message_lost": 0, "not_resident": 0, "field_spanning": 1
 
 def heard(log: KernelLogReport | None, snapshot: Snapshot | None = None) -> Snapshot:
     report = replace(snapshots.ROOT, kernel_log=log)
-    return fold(RootHeard(report, None, 1001.0), snapshot or snapshots.bare())
+    return RootHeard(report, None, 1001.0).apply(snapshot or snapshots.bare())
 
 
 def gpu(standing: Standing, snapshot: Snapshot | None = None) -> Health:
-    return fold(BreakerChanged(standing, 1001.0), snapshot or snapshots.bare()).health["gpu"]
+    return BreakerChanged(standing, 1001.0).apply(snapshot or snapshots.bare()).health["gpu"]
 
 
 def test_a_closed_breaker_is_well() -> None:
@@ -80,7 +79,7 @@ def test_a_standing_of_few_words_says_what_it_knows() -> None:
 def test_what_the_kernel_says_is_evidence_for_a_hang_whichever_comes_first() -> None:
     log = KernelLogReport(counts=COUNTS, last=LOST, recent={"message_lost": 1})
     first = gpu(STUCK, heard(log))
-    second = heard(log, fold(BreakerChanged(STUCK, 1000.0), snapshots.bare())).health["gpu"]
+    second = heard(log, BreakerChanged(STUCK, 1000.0).apply(snapshots.bare())).health["gpu"]
     assert first.detail == second.detail
     assert "the kernel's log: dxgvmb_send_create_process" in (first.detail or "")
 
@@ -136,4 +135,4 @@ def test_without_a_word_from_the_kernel_nothing_is_said_of_the_bus(
 
 def test_when_root_falls_silent_nothing_is_said_of_the_bus() -> None:
     known = heard(KernelLogReport(counts=COUNTS))
-    assert "dxg" not in fold(RootHeard(None, "gone", 1002.0), known).health
+    assert "dxg" not in RootHeard(None, "gone", 1002.0).apply(known).health

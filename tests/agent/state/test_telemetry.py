@@ -9,9 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpud.agent.state.events import InventoryTaken, SourceAnswered
-from gpud.agent.state.fold import fold
 from gpud.agent.state.snapshot import Snapshot
-from gpud.agent.state.telemetry_fold import WINDOWS_DRIVER
+from gpud.agent.state.telemetry import WINDOWS_DRIVER
 from gpud.core.advice import Platform, Situation, words
 from gpud.core.health import Health, Level
 from gpud.core.sample import Absent, Device, Failure, Inventory, Reading, Reason
@@ -65,9 +64,9 @@ def test_a_value_is_its_own_cards_and_that_of_the_last_answer_whoever_counts_how
     for turn, (who, order, count) in enumerate(story):
         cards, now_s = order[:count], turn * STEP_S
         if who == "list":
-            snapshot = fold(InventoryTaken(listed(cards), now_s, now_s), snapshot)
+            snapshot = InventoryTaken(listed(cards), now_s, now_s).apply(snapshot)
         else:
-            snapshot = fold(SourceAnswered(told(who, cards, turn), now_s), snapshot)
+            snapshot = SourceAnswered(told(who, cards, turn), now_s).apply(snapshot)
             last[who] = turn
         numbers = {gpu.number: found for found, gpu in snapshot.gpus.items()}
         assert len(numbers) == len(snapshot.gpus)
@@ -92,7 +91,7 @@ def test_a_field_that_fails_is_named_with_what_helps_on_that_machine() -> None:
         Reading(0, "power_watts", Absent.FAILED, "nvml", "Unknown Error"),
     )
     answer = Answer("nvml", LEVELS.index("nvml"), 1.0, 1.0, readings)
-    health = fold(SourceAnswered(answer, 1.0), wsl).health["nvml"]
+    health = SourceAnswered(answer, 1.0).apply(wsl).health["nvml"]
     assert (health.level, health.reason) == (Level.DEGRADED, "fields_failed")
     assert "power_watts" in (health.detail or "")
     assert health.fix == words(Situation.TELEMETRY_SILENT, Platform.WSL2)
@@ -110,7 +109,7 @@ WINDOWS = Answer(
 def nvml_health(*answers: Answer, cuda: Failure | None = CUDA) -> Health:
     snapshot = Snapshot("1", 0.0, inventory=Inventory(failure=cuda), library_configured=True)
     for answer in answers:
-        snapshot = fold(SourceAnswered(answer, 0.0), snapshot)
+        snapshot = SourceAnswered(answer, 0.0).apply(snapshot)
     return snapshot.health["nvml"]
 
 

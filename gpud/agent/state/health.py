@@ -1,20 +1,20 @@
-"""How a GPU that hangs, and what the kernel says of its bus, enter a snapshot."""
+"""Health of the GPU (does its driver answer?), of its bus by the kernel's log, and of dockerd."""
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from gpud.agent.measure.breaker import State
-from gpud.agent.state.snapshot import Snapshot, with_health
+from gpud.agent.state.snapshot import Snapshot, with_health, without_health
 from gpud.core import advice
 from gpud.core.advice import Situation
 from gpud.core.dxg import RECENT_S, Kind
 from gpud.core.health import Level
+from gpud.core.report import Owner
 
 if TYPE_CHECKING:
     from gpud.agent.measure.breaker import Standing
-    from gpud.core.report import KernelLogReport
+    from gpud.core.report import DockerdReport, KernelLogReport
 
 REPEATED: Final = 4
 """Lines from which on it is the channel: one lost message makes up to three, one for each function
@@ -36,48 +36,42 @@ def with_breaker(snapshot: Snapshot, now_s: float) -> Snapshot:
     if standing.state is State.CLOSED:
         return with_health(snapshot, "gpu", Level.OK, now_s)
     level, reason = BREAKER[standing.state]
-    return with_health(
-        snapshot,
-        "gpu",
-        level,
-        now_s,
-        reason=reason,
-        detail=_told(standing, _kernel_words(snapshot, standing)),
-        fix=standing.fix,
-    )
+    words = _words(standing, _kernel_words(snapshot, standing))
+    return with_health(snapshot, "gpu", level, now_s, reason, words, standing.fix)
 
 
-def with_kernel_log(snapshot: Snapshot, said: KernelLogReport | None, now_s: float) -> Snapshot:
-    """Set the health of ``dxg``; without a word from the kernel there is none to set."""
+def with_kernel_log(snapshot: Snapshot, report: KernelLogReport | None, now_s: float) -> Snapshot:
+    """Set the health of ``dxg``; none while the kernel's log cannot be read."""
     after = with_breaker(snapshot, now_s)  # its evidence may be new
-    if said is None or said.unreadable is not None:
-        known = {name: value for name, value in after.health.items() if name != "dxg"}
-        return replace(after, health=known)
-    level, reason, what = _judged(said)
-    words = f"the kernel's log: {said.last.words}" if said.last is not None else None
-    if reason == "ioctl_failures":
-        words = "the kernel's log has many failed calls of dxgkrnl that are not usual"
-    return with_health(
-        after,
-        "dxg",
-        level,
-        now_s,
-        reason=reason,
-        detail=words if reason is not None else None,
-        fix=advice.words(what, advice.of(snapshot.platform)) if what is not None else None,
-    )
-
-
-def _judged(said: KernelLogReport) -> tuple[Level, str | None, Situation | None]:
-    lost = said.recent.get(Kind.MESSAGE_LOST, 0)
-    if lost:
+    if report is None or report.unreadable is not None:
+        return without_health(after, "dxg")
+    words = f"the kernel's log: {report.last.words}" if report.last is not None else None
+    if lost := report.recent.get(Kind.MESSAGE_LOST, 0):
         level = Level.FAILED if lost >= REPEATED else Level.DEGRADED
-        return level, str(Kind.MESSAGE_LOST), Situation.CHANNEL
-    if said.recent.get(Kind.NOT_RESIDENT, 0):
-        return Level.DEGRADED, str(Kind.NOT_RESIDENT), Situation.FULL
-    if said.unusual:
-        return Level.DEGRADED, "ioctl_failures", Situation.CHANNEL_PERHAPS
-    return Level.OK, None, None
+        reason, situation = str(Kind.MESSAGE_LOST), Situation.CHANNEL
+    elif report.recent.get(Kind.NOT_RESIDENT, 0):
+        level, reason, situation = Level.DEGRADED, str(Kind.NOT_RESIDENT), Situation.FULL
+    elif report.unusual:
+        level, reason, situation = Level.DEGRADED, "ioctl_failures", Situation.CHANNEL_PERHAPS
+        words = "the kernel's log has many failed calls of dxgkrnl that are not usual"
+    else:
+        return with_health(after, "dxg", Level.OK, now_s)
+    fix = advice.words(situation, advice.of(snapshot.platform))
+    return with_health(after, "dxg", level, now_s, reason, words, fix)
+
+
+def with_dockerd(snapshot: Snapshot, dockerd: DockerdReport, now_s: float) -> Snapshot:
+    """Set the health of ``dockerd``; none while root does not know whether it is up."""
+    if dockerd.up is None:
+        return without_health(snapshot, "dockerd")
+    if dockerd.up:
+        level = Level.OK if dockerd.reason is None else Level.DEGRADED
+    else:
+        # A machine that has no dockerd and does not manage one misses nothing.
+        absent = dockerd.owner is Owner.NONE and dockerd.policy == "observe"
+        level = Level.DEGRADED if dockerd.state == "starting" or absent else Level.FAILED
+    reason = dockerd.reason or (None if dockerd.up else dockerd.state)
+    return with_health(snapshot, "dockerd", level, now_s, reason, dockerd.detail, dockerd.fix)
 
 
 def _kernel_words(snapshot: Snapshot, standing: Standing) -> str | None:
@@ -88,7 +82,7 @@ def _kernel_words(snapshot: Snapshot, standing: Standing) -> str | None:
     return said.last.words if said.last.at_s >= standing.since_s - RECENT_S else None
 
 
-def _told(standing: Standing, kernel: str | None) -> str:
+def _words(standing: Standing, kernel: str | None) -> str:
     """Put together what hung, how often, and when it is tried again."""
     parts = [standing.detail or standing.what or "a driver call hung"]
     if standing.hangs > 1:

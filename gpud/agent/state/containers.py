@@ -1,11 +1,19 @@
-"""How root's word on the container probe enters a snapshot, beside the agent's own probes."""
+"""The container probe in the snapshot: root's report of it, beside the agent's own probes."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from gpud.agent.state.snapshot import ProbeKey, ProbeState, Snapshot, number, with_health
+from gpud.agent.state.snapshot import (
+    ProbeKey,
+    ProbeState,
+    Snapshot,
+    number,
+    with_health,
+    with_since_of,
+    without_health,
+)
 from gpud.core import containers
 from gpud.core.sample import Backend
 
@@ -38,31 +46,20 @@ def with_containers(snapshot: Snapshot, root: RootReport | None, now_s: float) -
     judged = containers.judgement(said, comparison, has_gpu=has_gpu)
     if judged is None:
         return after
-    before = snapshot.health.get("containers")
-    kept = (
-        after if before is None else replace(after, health={**after.health, "containers": before})
-    )
-    return with_health(
-        kept,
-        "containers",
-        judged.level,
-        now_s,
-        reason=judged.reason,
-        detail=judged.detail,
-        fix=judged.fix,
-    )
+    words = (judged.reason, judged.detail, judged.fix)
+    judged_now = with_health(after, "containers", judged.level, now_s, *words)
+    return with_since_of(judged_now, "containers", snapshot.health.get("containers"))
 
 
 def _without(snapshot: Snapshot) -> Snapshot:
     own = containers.PROBE
     return replace(
-        snapshot,
+        without_health(snapshot, "containers"),
         containers=None,
         probes={key: value for key, value in snapshot.probes.items() if key.probe != own},
         runs={probe: count for probe, count in snapshot.runs.items() if probe != own},
         failures={key: count for key, count in snapshot.failures.items() if key[0] != own},
         skips={key: count for key, count in snapshot.skips.items() if key[0] != own},
-        health={name: value for name, value in snapshot.health.items() if name != "containers"},
     )
 
 

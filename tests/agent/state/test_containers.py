@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from gpud.agent.state.events import InventoryTaken, RootHeard, RunFinished
-from gpud.agent.state.fold import fold
 from gpud.agent.state.snapshot import ProbeKey, Snapshot, overall
 from gpud.core.containers import Verdict
 from gpud.core.health import Level
@@ -28,7 +27,7 @@ RUN: ContainerRun = SAID.run
 
 def heard(snapshot: Snapshot, beat_s: float = 99.0, **changes: Any) -> Snapshot:
     root = replace(snapshots.ROOT, beat_s=beat_s, containers=replace(SAID, **changes))
-    return fold(RootHeard(root, None, 5.0), snapshot)
+    return RootHeard(root, None, 5.0).apply(snapshot)
 
 
 def failed() -> dict[str, Any]:
@@ -60,7 +59,7 @@ def test_hearing_it_again_changes_nothing() -> None:
 
 
 def test_a_silent_root_takes_the_figure_and_the_counts_with_it() -> None:
-    after = fold(RootHeard(None, "gone", 5.0), snapshots.full())
+    after = RootHeard(None, "gone", 5.0).apply(snapshots.full())
     assert KEY not in after.probes
     assert "container_nbody" not in after.runs
     assert not [key for key in (*after.failures, *after.skips) if key[0] == "container_nbody"]
@@ -83,13 +82,13 @@ def test_a_failed_container_beside_a_good_probe_is_the_toolkits_fault() -> None:
 
 def test_a_failed_container_says_nothing_about_gpuds_own_probes() -> None:
     before = snapshots.full()
-    after = fold(nbody(95.0), heard(before, **failed()))
+    after = nbody(95.0).apply(heard(before, **failed()))
     assert after.health["probes"] == before.health["probes"]
 
 
 def test_a_failed_container_beside_a_failed_probe_is_the_drivers_fault() -> None:
     lost = Failure(Reason.DEVICE_LOST, "gone")
-    after = heard(fold(nbody(60.0, lost), snapshots.full()), **failed())
+    after = heard(nbody(60.0, lost).apply(snapshots.full()), **failed())
     assert after.containers is not None
     assert after.containers.verdict is Verdict.BOTH_FAIL
     assert after.health["containers"].level is Level.DEGRADED
@@ -97,7 +96,7 @@ def test_a_failed_container_beside_a_failed_probe_is_the_drivers_fault() -> None
 
 def test_a_machine_on_which_cuda_does_not_start_counts_as_a_probe_that_fails() -> None:
     nothing = Inventory(failure=Failure(Reason.LIBRARY_MISSING, "no libcuda"))
-    after = fold(InventoryTaken(nothing, 5.0), snapshots.full())
+    after = InventoryTaken(nothing, 5.0).apply(snapshots.full())
     assert heard(after, **failed()).containers is not None
     good, bad = heard(after), heard(after, **failed())
     assert good.containers is not None
@@ -111,7 +110,7 @@ def test_what_was_found_within_the_hour_holds_until_the_next_container_run() -> 
     paired = heard(snapshots.full())
     assert paired.containers is not None
     assert paired.containers.ratio == pytest.approx(0.8)
-    later = heard(fold(nbody(9000.0, rate=1e12), paired), beat_s=9001.0)
+    later = heard(nbody(9000.0, rate=1e12).apply(paired), beat_s=9001.0)
     assert later.containers == paired.containers
     fresh = replace(RUN, finished_mono_s=9010.0)
     assert heard(later, beat_s=9011.0, run=fresh).containers != paired.containers
@@ -130,7 +129,7 @@ def test_a_container_that_measured_another_gpu_is_not_compared() -> None:
 
 def test_a_root_that_knows_no_containers_leaves_nothing_of_them() -> None:
     older = replace(snapshots.ROOT, containers=None)
-    after = fold(RootHeard(older, None, 5.0), snapshots.full())
+    after = RootHeard(older, None, 5.0).apply(snapshots.full())
     assert KEY not in after.probes
     assert "containers" not in after.health
 
@@ -138,6 +137,6 @@ def test_a_root_that_knows_no_containers_leaves_nothing_of_them() -> None:
 def test_the_health_says_since_when() -> None:
     first = heard(snapshots.full(), **failed())
     root = replace(snapshots.ROOT, containers=replace(SAID, **failed()))
-    again = fold(RootHeard(root, None, 500.0), first)
+    again = RootHeard(root, None, 500.0).apply(first)
     assert again.health["containers"].since_s == first.health["containers"].since_s == 5.0
     assert overall(again) is Level.FAILED
