@@ -1,8 +1,8 @@
-"""Every telemetry field there is, and what a reading of it can be at all.
+"""The telemetry fields, and the values that each can have.
 
-A source brings raw values; ``plausible`` lets a real one through and makes everything else its
-reason. The suffix of a field's name is its unit (Prometheus's base units); sources convert, and
-nobody after them. Sentinels are what NVML, DCGM and nvidia-smi write where there is no value.
+A source brings raw values; ``plausible`` lets a real one through and turns any other into its
+reason. The suffix of a field's name is its unit (Prometheus's base units); only sources convert.
+Sentinels are what NVML, DCGM and nvidia-smi write where there is no value.
 """
 
 from __future__ import annotations
@@ -31,23 +31,15 @@ WORDS: Final[Mapping[str, Absent]] = {
     "-": Absent.SENTINEL,
     "none": Absent.SENTINEL,
     "n/a": Absent.UNSUPPORTED,
-    "[n/a]": Absent.UNSUPPORTED,
     "not supported": Absent.UNSUPPORTED,
-    "[not supported]": Absent.UNSUPPORTED,
     "requested functionality has been deprecated": Absent.UNSUPPORTED,
-    "[requested functionality has been deprecated]": Absent.UNSUPPORTED,
     "insufficient permissions": Absent.NOT_PERMITTED,
-    "[insufficient permissions]": Absent.NOT_PERMITTED,
     "err!": Absent.FAILED,
-    "[err!]": Absent.FAILED,
     "unknown error": Absent.FAILED,
-    "[unknown error]": Absent.FAILED,
     "gpu is lost": Absent.FAILED,
-    "[gpu is lost]": Absent.FAILED,
     "gpu requires reset": Absent.FAILED,
-    "[gpu requires reset]": Absent.FAILED,
 }
-"""What nvidia-smi and NVML's strings say in place of a value, in lower case."""
+"""What nvidia-smi and NVML's strings say in place of a value, in lower case, bare or in []."""
 
 WORDED: Final = frozenset({"throttle_reasons", "xids"})
 """Fields whose text is made by gpud, in which ``none`` is an answer."""
@@ -181,23 +173,31 @@ def scaled(raw: float, factor: float) -> float | Absent:
     return raw * factor
 
 
-def plausible(field: str, value: object) -> float | str | Absent:
-    """Let a real value of ``field`` through, as a float or as text; the rest becomes a reason.
+def reason_of(text: str) -> Absent | None:
+    """Return the reason that a text gives in place of a value; None for any other text."""
+    words = text.lower()
+    if words[:1] == "[" and words[-1:] == "]":
+        words = words[1:-1]
+    return WORDS.get(words)
 
-    Whatever a C ``unsigned long long``, a double or a cell of nvidia-smi's output can hold may
-    come in. Errors: ``KeyError`` for a field that is not in ``FIELDS``.
+
+def plausible(field: str, value: object) -> float | str | Absent:
+    """Return a real value of ``field`` as a float or as text, and the reason for any other.
+
+    ``value`` may be whatever a C ``unsigned long long``, a double or a cell of nvidia-smi can hold.
+    Errors: ``KeyError`` for a field that is not in ``FIELDS``.
     """
-    known = FIELDS[field]
+    kind, low, high = FIELDS[field].kind, FIELDS[field].low, FIELDS[field].high
     if isinstance(value, Absent):
         return value
     if isinstance(value, bytes | str):
-        said = (value.decode(errors="replace") if isinstance(value, bytes) else value).strip()
-        reason = None if field in WORDED and said == "none" else WORDS.get(said.lower())
+        text = (value.decode(errors="replace") if isinstance(value, bytes) else value).strip()
+        reason = None if field in WORDED and text == "none" else reason_of(text)
         if reason is not None:
             return reason
-        return said[:LONGEST_TEXT] if known.kind is Kind.TEXT else Absent.SENTINEL
-    if known.kind is Kind.TEXT or isinstance(value, bool) or not isinstance(value, int | float):
+        return text[:LONGEST_TEXT] if kind is Kind.TEXT else Absent.SENTINEL
+    if kind is Kind.TEXT or isinstance(value, bool) or not isinstance(value, int | float):
         return Absent.SENTINEL
-    if value in SENTINELS or not known.low <= value <= known.high:  # NaN lies nowhere
+    if value in SENTINELS or not low <= value <= high:  # NaN lies nowhere
         return Absent.SENTINEL
     return float(value)

@@ -10,9 +10,7 @@ import pytest
 from gpud import discovery
 from gpud.agent.measure.clocks import now
 from gpud.agent.state.snapshot import Snapshot
-from gpud.agent.telemetry import smi_exit
 from gpud.agent.telemetry import sources as folder
-from gpud.agent.telemetry.nvml.refusals import MEANING
 from gpud.agent.telemetry.source import OFFERS, Context
 from gpud.core.fields import FIELDS, plausible
 from gpud.core.settings import parse
@@ -70,11 +68,3 @@ def test_on_a_machine_with_nothing_a_source_says_why_and_what_it_says_holds_toge
             assert reading.source == module.NAME
             assert FIELDS[reading.field].machine is (reading.gpu is None)
             assert plausible(reading.field, reading.value) == reading.value
-
-
-@pytest.mark.parametrize("code", sorted(MEANING.keys() & smi_exit.REASONS.keys()))
-def test_nvml_and_nvidia_smi_mean_the_same_by_one_code(code: int) -> None:
-    """nvidia-smi passes NVML's codes on; its own manual says so."""
-    reason, situation = MEANING[code]
-    assert smi_exit.REASONS[code] == reason
-    assert smi_exit.FIXES[reason][0] is situation

@@ -1,4 +1,4 @@
-"""Lists the folders of Windows' driver store that hold NVIDIA's driver, as a program of its own.
+"""Lister of the folders that hold NVIDIA's driver in Windows' driver store: a program.
 
 ``python -I -m gpud.agent.telemetry.driver_store FOLDER`` prints one JSON document. The store lies
 on 9p, where any call may wait for a Windows that does not answer: run it with a deadline.
@@ -16,39 +16,35 @@ from gpud.core.exposure import MARKS, PREFIX
 MOST = 64
 
 
-def found(folder: str) -> list[dict[str, str | float]]:
-    """Give name and modification time (Unix) of each; none where there is no store.
+def folders(store: str) -> list[dict[str, str | float]]:
+    """Return name and modification time (Unix) of each, by name; none where there is no store.
 
     Errors: ``OSError`` when it cannot be read.
     """
     try:
-        with os.scandir(folder) as entries:
-            names = sorted(entry.name for entry in entries)
+        names = sorted(os.listdir(store))  # noqa: PTH208  # Path has no such error
     except FileNotFoundError:
         return []
     likely = [name for name in names if name.lower().startswith(PREFIX)]
-    return _holding(folder, likely) or _holding(folder, [n for n in names if n not in set(likely)])
+    return _holding(store, likely) or _holding(store, names)
 
 
-def _holding(folder: str, names: list[str]) -> list[dict[str, str | float]]:
+def _holding(store: str, names: list[str]) -> list[dict[str, str | float]]:
     holding: list[dict[str, str | float]] = []
     for name in names:
-        place = f"{folder}/{name}"
+        place = f"{store}/{name}"
         if any(os.path.exists(f"{place}/{mark}") for mark in MARKS):  # noqa: PTH110  # Path raises
             holding.append({"name": name, "modified_s": os.stat(place).st_mtime})  # noqa: PTH116
-        if len(holding) == MOST:
-            break
-    return holding
+    return holding[:MOST]
 
 
 def main() -> int:
-    """Print what is there; exit code 1 with the reason on stderr where that cannot be told."""
+    """Print what is there; exit code 1 with the reason on stderr where that cannot be read."""
     try:
-        folders = found(sys.argv[1])
+        print(json.dumps({"folders": folders(sys.argv[1])}))
     except OSError as error:
         print(f"{sys.argv[1]}: {error.strerror}", file=sys.stderr)
         return 1
-    print(json.dumps({"folders": folders}))
     return 0
 
 

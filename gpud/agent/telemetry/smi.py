@@ -85,14 +85,14 @@ class NvidiaSmi:
         self._lacking = frozenset[str]()  # fields without a value in the last answer
         self._lacking_until_s = 0.0
 
-    async def collect(self, wanted: frozenset[str]) -> Answer | None:
-        """Start the program if it may bring a wanted field and its rest is over.
+    async def collect(self, missing: frozenset[str]) -> Answer | None:
+        """Start the program if it may bring a missing field and its rest is over.
 
         A reason why it cannot be started at all is given once, and again after a start.
         """
         begun = self._context.now()
         lacking = self._lacking if begun.mono_s < self._lacking_until_s else frozenset()
-        if not (wanted & smi_csv.OFFERED) - lacking or not self._may_start(begun.mono_s):
+        if not (missing & smi_csv.OFFERED) - lacking or not self._may_start(begun.mono_s):
             return None
         try:
             program = self._program()

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final
 from gpud.agent.telemetry import windows
 from gpud.core import throttle
 from gpud.core.errors import TelemetryError
-from gpud.core.fields import FIELDS, WORDS, plausible, scaled
+from gpud.core.fields import FIELDS, plausible, reason_of, scaled
 from gpud.core.sample import Absent, Reading
 from gpud.core.text import escaped
 
@@ -225,7 +225,7 @@ def _row(line: str, count: int, source: str, left_out: frozenset[str]) -> list[R
 def _reading(gpu: int, column: Column, cell: str, source: str) -> Reading:
     """Read one cell. Words in brackets that nobody knows are how nvidia-smi says that it failed."""
     value: float | str | Absent
-    if (reason := WORDS.get(cell.lower())) is not None:
+    if (reason := reason_of(cell)) is not None:
         value = reason
     elif cell.startswith("[") and cell.endswith("]"):
         value = Absent.FAILED

@@ -1,7 +1,4 @@
-"""The exit codes of nvidia-smi: each is a reason, with what helps where it ran.
-
-Source: "RETURN VALUE" of nvidia-smi's manual and nvml.h, whose codes it passes on.
-"""
+"""The exit codes of nvidia-smi: each is a reason, with what helps where it ran."""
 
 from __future__ import annotations
 
@@ -9,6 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 from gpud.agent import processes
 from gpud.agent.telemetry import smi_csv, windows
+from gpud.agent.telemetry.codes import CODES
 from gpud.core import advice
 from gpud.core.advice import Situation
 from gpud.core.errors import TelemetryError
@@ -19,20 +17,13 @@ if TYPE_CHECKING:
     from gpud.core.advice import Platform
 
 INVALID_ARGUMENT: Final = 2
-REASONS: Final[Mapping[int, str]] = {
+REASONS: Final[Mapping[int, str]] = {code: reason for code, (reason, _) in CODES.items()} | {
     INVALID_ARGUMENT: "invalid_argument",
     3: "not_supported",
-    4: "not_permitted",
     6: "no_device",
     8: "power_cable",
-    9: "driver_not_loaded",
     10: "interrupt_trouble",
-    12: "library_missing",
-    13: "symbol_missing",
     14: "inforom_corrupted",
-    15: "gpu_is_lost",
-    17: "blocked_by_the_operating_system",
-    18: "driver_mismatch",
     126: "not_executable",
     127: "absent",
 }
@@ -50,42 +41,39 @@ MESSAGES: Final[Mapping[str, str]] = {
 }
 """What it writes where its exit code is unspecific. Source: nvmlErrorString."""
 
+SITUATIONS: Final[Mapping[str, Situation]] = dict(CODES.values()) | {
+    "invalid_argument": Situation.TOO_OLD,
+    "no_device": Situation.NO_GPU,
+    "interrupt_trouble": Situation.SILENT,
+    "crashed": Situation.TELEMETRY_SILENT,
+    "failed": Situation.TELEMETRY_SILENT,
+    "hung": Situation.HUNG,
+}
 _RESTART = "restart Windows; if it stays, install the NVIDIA driver there again"
 _INSTALL = "install the NVIDIA driver in Windows again"
-FIXES: Final[Mapping[str, tuple[Situation | None, str | None]]] = {
-    "invalid_argument": (Situation.TOO_OLD, "update the NVIDIA driver in Windows"),
-    "not_permitted": (Situation.BLOCKED, None),
-    "no_device": (
-        Situation.NO_GPU,
-        "look in Windows' Device Manager: the GPU is disabled or has no driver",
-    ),
-    "power_cable": (None, "switch off and attach the GPU's power cables"),
-    "driver_not_loaded": (Situation.NOT_LOADED, _RESTART),
-    "interrupt_trouble": (Situation.SILENT, _RESTART),
-    "library_missing": (Situation.LIBRARY_MISSING, _INSTALL),
-    "symbol_missing": (Situation.TOO_OLD, _INSTALL),
-    "gpu_is_lost": (
-        Situation.VANISHED,
-        "restart Windows; the GPU may be too hot, badly seated or broken",
-    ),
-    "blocked_by_the_operating_system": (Situation.BLOCKED, _RESTART),
-    "driver_mismatch": (Situation.MISMATCH, _RESTART),
-    "crashed": (Situation.TELEMETRY_SILENT, _INSTALL),
-    "failed": (Situation.TELEMETRY_SILENT, None),
-    "hung": (Situation.HUNG, "restart Windows: its own NVIDIA driver does not answer"),
-    "interop_failed": (
-        None,
-        "run `wsl --shutdown` in Windows and open the distribution again",
-    ),
+IN_WINDOWS: Final[Mapping[str, str]] = {
+    "invalid_argument": "update the NVIDIA driver in Windows",
+    "no_device": "look in Windows' Device Manager: the GPU is disabled or has no driver",
+    "power_cable": "switch off and attach the GPU's power cables",
+    "driver_not_loaded": _RESTART,
+    "interrupt_trouble": _RESTART,
+    "library_missing": _INSTALL,
+    "symbol_missing": _INSTALL,
+    "gpu_is_lost": "restart Windows; the GPU may be too hot, badly seated or broken",
+    "blocked_by_the_operating_system": _RESTART,
+    "driver_mismatch": _RESTART,
+    "crashed": _INSTALL,
+    "hung": "restart Windows: its own NVIDIA driver does not answer",
+    "interop_failed": "run `wsl --shutdown` in Windows and open the distribution again",
 }
-"""What helps with a reason: on Linux or WSL, and where Windows itself has the trouble."""
+"""What helps where Windows itself has the trouble."""
 
 
 def fix(reason: str, where: Platform | None) -> str | None:
     """Return what helps on a platform; None is Windows, where nvidia-smi.exe runs."""
-    situation, in_windows = FIXES.get(reason, (None, None))
     if where is None:
-        return in_windows
+        return IN_WINDOWS.get(reason)
+    situation = SITUATIONS.get(reason)
     return None if situation is None else advice.words(situation, where)
 
 
@@ -101,11 +89,9 @@ def error(
     if code < 0:
         reason, message = "crashed", f"{source}: killed by {processes.signal_name(-code)}"
     elif code in UNSPECIFIC:
-        no_message = "interop_failed" if code == NOT_STARTED and where is None else "failed"
-        named = (MESSAGES[words] for words in MESSAGES if words in output)
-        reason = next(named, no_message)
+        default = "interop_failed" if code == NOT_STARTED and where is None else "failed"
+        reason = next((MESSAGES[words] for words in MESSAGES if words in output), default)
     message += f", {reason.replace('_', ' ')}"
-    line = smi_csv.quoted(output.partition("\n")[0])
-    return TelemetryError(
-        f'{message}: "{line}"' if line else message, reason=reason, fix=fix(reason, where)
-    )
+    if line := smi_csv.quoted(output.partition("\n")[0]):
+        message += f': "{line}"'
+    return TelemetryError(message, reason=reason, fix=fix(reason, where))

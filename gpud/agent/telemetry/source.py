@@ -62,10 +62,10 @@ class Context:
 class Source(Protocol):
     """One place that numbers come from."""
 
-    async def collect(self, wanted: frozenset[str]) -> Answer | None:
+    async def collect(self, missing: frozenset[str]) -> Answer | None:
         """Return what is true now, or why nothing is known; None when there is nothing new.
 
-        ``wanted`` are the fields that no better source gives now: what costs something to ask is
+        ``missing`` are the fields that no better source gives now: what costs something to ask is
         asked for those alone. Never raises a ``TelemetryError`` and has a deadline of its own.
         """
 

@@ -267,8 +267,8 @@ def test_closing_leaves_a_lister_that_waits_to_itself(tmp_path: Path) -> None:
         source = machine.source(("/bin/cat", str(waits)), patience_s=0.01)
         await machine.asked(source)
         await source.close()  # if it waited for the lister, it would do so for ever
-        assert source._left is not None
-        return source._left
+        assert source._process is not None
+        return source._process
 
     left = asyncio.run(story())
     assert processes.ref(left.pid) == left

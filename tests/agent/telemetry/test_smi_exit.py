@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpud.agent.telemetry.smi_exit import FIXES, REASONS, error
+from gpud.agent.telemetry.smi_exit import IN_WINDOWS, REASONS, SITUATIONS, error
 from gpud.core.advice import Platform
 from gpud.core.text import escaped
 
@@ -37,30 +37,28 @@ PLACES = (None, *Platform)
         (-40, "crashed"),
     ],
 )
-@pytest.mark.parametrize("where", PLACES)
-def test_each_exit_code_has_its_reason(code: int, reason: str, where: Platform | None) -> None:
-    failure = error(code, b"", b"", source="nvidia_smi", where=where)
-    assert failure.reason == reason
-    assert str(failure).startswith("nvidia_smi")
+def test_each_exit_code_has_its_reason_and_advice_for_its_platform(code: int, reason: str) -> None:
+    on_linux, in_windows = (
+        error(code, b"GPU is", b"", source="s", where=where) for where in (Platform.LINUX, None)
+    )
+    assert (on_linux.reason, in_windows.reason) == (reason, reason)
+    assert "wsl" not in str(on_linux.fix).lower()
+    assert "Windows" not in str(on_linux.fix)
+    assert in_windows.fix == IN_WINDOWS.get(reason)
+    on_wsl = error(code, b"", b"", source="s", where=Platform.WSL2)
+    assert bool(on_wsl.fix) is (reason in SITUATIONS)
 
 
 @given(st.integers(-64, 255), st.binary(max_size=600), st.binary(max_size=100))
-def test_every_end_has_a_bounded_reason_and_words_that_can_be_shown(
+def test_every_end_has_a_bounded_reason_and_a_printable_message(
     code: int, stdout: bytes, stderr: bytes
 ) -> None:
     for where in PLACES:
         failure = error(code, stdout, stderr, source="nvidia_smi_exe", where=where)
-        assert failure.reason in {*REASONS.values(), *FIXES}
+        assert failure.reason in {*REASONS.values(), *SITUATIONS, *IN_WINDOWS}
+        assert str(failure).startswith("nvidia_smi_exe")
         assert escaped(str(failure)) == str(failure)
         assert len(str(failure)) < 300
-
-
-def test_advice_names_windows_and_wsl_only_where_they_are() -> None:
-    for code in REASONS:
-        fix = error(code, b"", b"", source="s", where=Platform.LINUX).fix or ""
-        assert "wsl" not in fix.lower()
-        assert "Windows" not in fix
-    assert "wsl --shutdown" in str(error(9, b"", b"", source="s", where=Platform.WSL2).fix)
 
 
 def test_the_first_line_of_the_output_is_quoted() -> None:
@@ -68,6 +66,7 @@ def test_the_first_line_of_the_output_is_quoted() -> None:
     failure = error(9, output, b"", source="nvidia_smi", where=Platform.WSL2)
     assert "couldn't communicate\\x1b[2J with the driver." in str(failure)
     assert "More." not in str(failure)
+    assert "wsl --shutdown" in str(failure.fix)
     output = "Zugriff verweigert\r\n".encode("utf-16-le")
     assert '"Zugriff verweigert"' in str(error(4, b"", output, source="s", where=None))
 
@@ -84,17 +83,12 @@ def test_the_first_line_of_the_output_is_quoted() -> None:
         ("Failed to initialize NVML: Unknown Error", "failed"),
     ],
 )
-@pytest.mark.parametrize("code", [1, 255])
-@pytest.mark.parametrize("where", [None, Platform.WSL2])
-def test_where_the_code_is_unspecific_the_words_give_the_reason(
-    output: str, reason: str, code: int, where: Platform | None
+def test_the_message_gives_the_reason_only_where_the_code_is_unspecific(
+    output: str, reason: str
 ) -> None:
-    failure = error(code, f"{output}\nMore.\n".encode(), b"", source="s", where=where)
-    if (reason, code, where) == ("failed", 1, None):
-        reason = "interop_failed"  # WSL's own starter of Windows programs
-    assert failure.reason.startswith(reason)
-
-
-def test_a_specific_code_counts_more_than_the_words() -> None:
-    failure = error(12, b"GPU is lost", b"", source="s", where=None)
-    assert failure.reason == "library_missing"
+    for code in (1, 255):
+        failure = error(code, f"{output}\nMore.\n".encode(), b"", source="s", where=Platform.WSL2)
+        assert failure.reason.startswith(reason)
+    assert error(12, output.encode(), b"", source="s", where=None).reason == "library_missing"
+    started = error(1, b"Unknown Error", b"", source="s", where=None)
+    assert started.reason == "interop_failed", "by WSL's own starter of Windows programs"

@@ -42,8 +42,8 @@ REPLACED = "another driver is being installed: its library or version changed"
 class Helper:
     """Answers questions: NVML is opened at the first, and any trouble with it ends the process."""
 
-    def __init__(self, given: argparse.Namespace) -> None:
-        self._given = given
+    def __init__(self, arguments: argparse.Namespace) -> None:
+        self._arguments = arguments
         self._library: Library | None = None
         self._session: Session | None = None
         self._opened_s = 0.0
@@ -58,12 +58,12 @@ class Helper:
             readings = session.collect(question.get("fields"))
         except TelemetryError as error:
             return {"reason": error.reason, "detail": str(error), "fix": error.fix, "last": True}
-        life_s = min(self._given.life_s, TROUBLED_LIFE_S if session.troubled else LIFE_S)
+        life_s = min(self._arguments.life_s, TROUBLED_LIFE_S if session.troubled else LIFE_S)
         last = now_s - self._opened_s >= life_s
         return {"readings": [plain(reading) for reading in readings], "last": last}
 
     def _open(self, now_s: float) -> Session:
-        given = self._given
+        given = self._arguments
         library = load(given.paths, given.platform)
         self._session = Session(given.platform, given.xids, throughput=given.pcie_throughput)
         self._library = library.watched()

@@ -27,18 +27,13 @@ class Library:
     exports: ctypes.CDLL
     files: dict[str, Identity]
 
-    def has(self, function: str) -> bool:
-        """Tell whether it exports ``function``."""
-        return hasattr(self.exports, function)
-
     def replaced(self) -> bool:
-        """Tell whether another file lies where one was loaded from, or none."""
+        """Return whether another file lies where one was loaded from, or none."""
         return any(_identity(path) != identity for path, identity in self.files.items())
 
     def watched(self) -> Library:
-        """Give it with the files that it consists of by now: WSL's opens another when asked."""
-        since = {path: seen for path, seen in _mapped().items() if path not in self.files}
-        return Library(self.exports, {**self.files, **since})
+        """Return it with the files that it consists of by now: WSL's opens another when asked."""
+        return Library(self.exports, {**self.files, **_mapped(), **self.files})
 
     @property
     def real(self) -> str:
@@ -68,16 +63,16 @@ def load(candidates: list[str], where: Platform) -> Library:
 
 
 def _mapped() -> dict[str, Identity]:
-    """Give the files of NVML that this process has mapped. Source: /proc/self/maps."""
+    """Return the files of NVML that this process has mapped. Source: /proc/self/maps."""
     lines = Path("/proc/self/maps").read_text(errors="replace").splitlines()
     paths = (line.split(maxsplit=5)[5:] for line in lines)
-    found = dict.fromkeys(path[0].removesuffix(" (deleted)") for path in paths if path)
-    return {path: _identity(path) for path in found if Path(path).name.startswith(NAME)}
+    names = dict.fromkeys(path[0].removesuffix(" (deleted)") for path in paths if path)
+    return {path: _identity(path) for path in names if Path(path).name.startswith(NAME)}
 
 
 def _identity(path: str) -> Identity:
     try:
-        found = Path(path).stat()
+        file = Path(path).stat()
     except OSError:
         return None
-    return found.st_dev, found.st_ino, found.st_mtime_ns, found.st_size
+    return file.st_dev, file.st_ino, file.st_mtime_ns, file.st_size

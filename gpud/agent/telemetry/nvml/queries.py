@@ -1,4 +1,4 @@
-"""Which calls a field is made of, and how their answer becomes its value in base units.
+"""The calls that each field is made of, and how their answer becomes its value in base units.
 
 Units: the suffix of the field's name, converted here and nowhere else. Source: nvml.h.
 """
@@ -33,11 +33,6 @@ class Query:
 
     groups: tuple[tuple[Call, ...], ...]
     value: Callable[[Sequence[Any]], object]
-
-
-def valued(field: str, query: Query, answers: Sequence[Any]) -> float | str | Absent:
-    """Give what ``answers`` say of ``field``; a sentinel or an impossible figure is its reason."""
-    return fields.plausible(field, query.value(answers))
 
 
 def calls(queries: dict[str, Query]) -> Iterator[Call]:
@@ -87,8 +82,9 @@ def _cuda_version(number: int) -> str | Absent:
 
 def _capability(answer: dict[str, int]) -> str | Absent:
     major, minor = answer["major"], answer["minor"]
-    known = 0 < major < MOST_CAPABILITY and 0 <= minor < MOST_CAPABILITY
-    return f"{major}.{minor}" if known else Absent.SENTINEL
+    if not (0 < major < MOST_CAPABILITY and 0 <= minor < MOST_CAPABILITY):
+        return Absent.SENTINEL
+    return f"{major}.{minor}"
 
 
 def _memory(member: str) -> Query:
@@ -228,7 +224,6 @@ THROUGHPUT: dict[str, Query] = {
     "pcie_sent_bytes_per_second": _throughput(pynvml.NVML_PCIE_UTIL_TX_BYTES),
     "pcie_received_bytes_per_second": _throughput(pynvml.NVML_PCIE_UTIL_RX_BYTES),
 }
-"""Asked only where that is wished: NVML counts for 20 ms at each."""
+"""Asked only where the settings say so: NVML counts for 20 ms at each."""
 
 NO_THROUGHPUT = dict.fromkeys(THROUGHPUT, Query((), lambda _: Absent.NOT_ASKED))
-"""In its place where it is not wished."""

@@ -1,7 +1,7 @@
-"""Every call with its raw answer, for a recording of this machine; the same calls as a collection.
+"""Recording of every call that a collection makes, with its raw answer.
 
-Nothing is converted and nothing left out: 2^64 - 1 stays that. Of process lists, which are about
-people, there is only the length.
+Nothing is converted or omitted: 2^64 - 1 stays that. Of process lists, which are about people, only
+the length is recorded.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 def recorded(candidates: list[str], where: Platform) -> dict[str, Any]:
-    """Give library, error, missing and calls, as ``gpud capture`` keeps them. Errors: none."""
+    """Return library, error, missing and calls, as ``gpud capture`` keeps them. Errors: none."""
     try:
         library = load(candidates, where)
     except TelemetryError as error:
@@ -55,24 +55,24 @@ class _Tape:
             self._asked(call, None)
         count = self._asked(session.COUNT, None)
         for gpu in range(min(count, MOST_KNOWN) if isinstance(count, int) else 0):
-            given = self._asked(session.handle(gpu), None)
-            if isinstance(given, Refusal):
+            device = self._asked(session.handle(gpu), None)
+            if isinstance(device, Refusal):
                 continue
             for call in (*queries.calls(queries.GPU | queries.THROUGHPUT), xids.OFFERED):
-                self._asked(call, gpu, given)
+                self._asked(call, gpu, device)
 
     def _asked(self, call: Call, gpu: int | None, *handles: Any) -> Answer:  # noqa: ANN401
         answer = guarded(call, partial(call.asked, *handles))
-        if not self._library.has(call.function):
+        if not hasattr(self._library.exports, call.function):
             self.missing.add(call.function)
             return answer
         entry = {"call": call.function, "gpu": gpu, "arguments": list(call.arguments)}
-        if isinstance(answer, Refusal):
-            entry |= {"code": answer.code, "value": None}
-            if answer.code is None:
-                entry["error"] = answer.words
-        else:
+        if not isinstance(answer, Refusal):
             entry |= {"code": pynvml.NVML_SUCCESS, "value": _value(answer)}
+        elif answer.code is None:
+            entry |= {"code": None, "value": None, "error": answer.words}
+        else:
+            entry |= {"code": answer.code, "value": None}
         self.calls.append(entry)
         return answer
 

@@ -1,4 +1,4 @@
-"""What NVML's return codes mean: for one field, for one GPU, and for the library as a whole."""
+"""NVML's refusals: their meaning for one field, for one GPU, and for the library as a whole."""
 
 from __future__ import annotations
 
@@ -7,13 +7,14 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 import pynvml
 
+from gpud.agent.telemetry.codes import CODES
 from gpud.core import advice
 from gpud.core.advice import Situation
 from gpud.core.errors import TelemetryError
 from gpud.core.sample import Absent
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable
 
     from gpud.agent.telemetry.nvml.calls import Call
     from gpud.core.advice import Platform
@@ -59,7 +60,7 @@ NOT_ASKED: Final = Refusal(Absent.NOT_ASKED, "[telemetry] pcie_throughput is off
 
 
 def guarded(call: Call, question: Callable[[], T]) -> T | Refusal:
-    """Put a question to NVML: whatever is raised is the refusal of ``call``, and no more."""
+    """Return the answer to a question; whatever it raises is the refusal of ``call``."""
     try:
         return question()
     except Exception as raised:  # noqa: BLE001  # what a driver makes of a call is anybody's guess
@@ -82,31 +83,18 @@ def _refusal(call: Call, raised: Exception) -> Refusal:
 
 
 def _words(raised: pynvml.NVMLError) -> str:
-    """Give NVML's own words; it is asked for those of a code that ``pynvml`` does not know."""
+    """Return NVML's own words; it is asked for those of a code that ``pynvml`` does not know."""
     try:
         return str(raised)
     except (TypeError, UnicodeDecodeError):  # the library gave no text, or no UTF-8
         return f"error {raised.value}"
 
 
-MEANING: Final[Mapping[int, tuple[str, Situation]]] = {
-    pynvml.NVML_ERROR_NO_PERMISSION: ("not_permitted", Situation.BLOCKED),
-    pynvml.NVML_ERROR_DRIVER_NOT_LOADED: ("driver_not_loaded", Situation.NOT_LOADED),
-    pynvml.NVML_ERROR_LIBRARY_NOT_FOUND: ("library_missing", Situation.LIBRARY_MISSING),
-    pynvml.NVML_ERROR_FUNCTION_NOT_FOUND: ("symbol_missing", Situation.TOO_OLD),
-    pynvml.NVML_ERROR_GPU_IS_LOST: ("gpu_is_lost", Situation.VANISHED),
-    pynvml.NVML_ERROR_RESET_REQUIRED: ("reset_required", Situation.AGAIN),
-    pynvml.NVML_ERROR_OPERATING_SYSTEM: ("blocked_by_the_operating_system", Situation.BLOCKED),
-    pynvml.NVML_ERROR_LIB_RM_VERSION_MISMATCH: ("driver_mismatch", Situation.MISMATCH),
-}
-"""Of NVML as a whole. Source: nvml.h, and what has helped people as they report it."""
-
-
-def error(refused: Refusal, where: Platform) -> TelemetryError:
-    """Make a refusal that is one of NVML as a whole a reason with its fix."""
+def error(refusal: Refusal, where: Platform) -> TelemetryError:
+    """Return the error for a refusal of NVML as a whole, with what helps."""
     reason, situation = "failed", Situation.SILENT
-    said = f"NVML: {refused.words}"
-    if refused.code is not None:
-        reason, situation = MEANING.get(refused.code, (reason, situation))
-        said = f"{said} ({refused.code})"
-    return TelemetryError(said, reason=reason, fix=advice.words(situation, where))
+    message = f"NVML: {refusal.words}"
+    if refusal.code is not None:
+        reason, situation = CODES.get(refusal.code, (reason, situation))
+        message += f" ({refusal.code})"
+    return TelemetryError(message, reason=reason, fix=advice.words(situation, where))

@@ -1,4 +1,4 @@
-"""NVML, opened: one collection after another, and what need not be asked twice.
+"""Session of NVML: one collection after another, and what need not be asked twice.
 
 A call that the driver does not know, and one whose answer is of the hardware, is remembered for as
 long as the session lasts; it ends with the driver, with the library's file, and after a while.
@@ -13,11 +13,12 @@ from gpud.agent.telemetry.nvml import queries
 from gpud.agent.telemetry.nvml.calls import Call, Plain
 from gpud.agent.telemetry.nvml.refusals import LOST, NOT_ASKED, WHOLE, Refusal, error, guarded
 from gpud.agent.telemetry.nvml.xids import Xids
+from gpud.core.fields import plausible
 from gpud.core.gpus import MOST_KNOWN
 from gpud.core.sample import Absent, Reading
 
 if TYPE_CHECKING:
-    from collections.abc import Container, Iterator, Mapping, Sequence
+    from collections.abc import Container, Mapping, Sequence
 
     from gpud.agent.telemetry.nvml.queries import Query
     from gpud.core.advice import Platform
@@ -100,61 +101,66 @@ class Session:
         self._driver_now = self._ask(DRIVER)
         return not isinstance(self._driver_now, Refusal) and self._driver_now != self._driver
 
-    def collect(self, wanted: Container[str] | None = None) -> list[Reading]:
-        """Return every field of the machine and of every GPU, or those ``wanted``; absent ones too.
+    def collect(self, fields: Container[str] | None = None) -> list[Reading]:
+        """Return every field, or those in ``fields``, of the machine and the GPUs; absent ones too.
 
         Errors: ``TelemetryError`` where no GPU gives anything any more.
         """
         self._answers, self._lost = {(DRIVER, None): self._driver_now}, {}
-        readings = [self._reading(None, *item) for item in _only(queries.MACHINE, wanted)]
-        of_gpu = list(_only(self._of_gpu, wanted))
         self._xids.drain()
-        for gpu in range(len(self._handles)):
-            of_this = [self._reading(gpu, *item) for item in of_gpu]
-            if (lost := self._lost.get(gpu)) is not None:
-                of_this = [
-                    r if r.field in IDENTITY else _absent(gpu, r.field, lost) for r in of_this
-                ]
-            uuid = self._answers.get((queries.UUID, gpu), self._kept.get((queries.UUID, gpu)))
-            of_this += [
-                _absent(gpu, field, value)
-                if isinstance(value, Refusal)
-                else Reading(gpu, field, value, NAME)
-                for field, value in self._xids.values(gpu, str(uuid)).items()
-                if wanted is None or field in wanted
-            ]
-            readings += of_this
-        silent = [why for gpu in range(len(self._handles)) if (why := self._silence(gpu))]
-        if silent and len(silent) == len(self._handles):
-            raise error(silent[0], self._platform)
-        self.troubled = self.troubled or bool(silent)
+        readings = self._of(None, queries.MACHINE, fields)
+        gpus = range(len(self._handles))
+        for gpu in gpus:
+            readings += self._of(gpu, self._of_gpu, fields) + self._xid_readings(gpu, fields)
+        silences = [refusal for gpu in gpus if (refusal := self._silence(gpu))]
+        if silences and len(silences) == len(gpus):
+            raise error(silences[0], self._platform)
+        self.troubled = self.troubled or bool(silences)
         return readings
+
+    def _of(
+        self, gpu: int | None, table: Mapping[str, Query], fields: Container[str] | None
+    ) -> list[Reading]:
+        values = {
+            field: self._value(gpu, field, query)
+            for field, query in table.items()
+            if fields is None or field in fields
+        }
+        if (lost := self._lost.get(gpu)) is not None:  # during this collection
+            values |= dict.fromkeys(values.keys() - IDENTITY, lost)
+        return [_reading(gpu, field, value) for field, value in values.items()]
+
+    def _xid_readings(self, gpu: int, fields: Container[str] | None) -> list[Reading]:
+        uuid = self._answers.get((queries.UUID, gpu), self._kept.get((queries.UUID, gpu)))
+        values = self._xids.values(gpu, str(uuid))
+        return [
+            _reading(gpu, field, value)
+            for field, value in values.items()
+            if fields is None or field in fields
+        ]
 
     def _silence(self, gpu: int) -> Refusal | None:
         """Return why a GPU gives nothing any more: it is lost, or failed in all it was asked."""
-        answers = [answer for (_, of), answer in self._answers.items() if of == gpu]
-        failed = [a for a in answers if isinstance(a, Refusal) and a.absent is Absent.FAILED]
         if gpu in self._lost:
             return self._lost[gpu]
+        answers = [answer for (_, of), answer in self._answers.items() if of == gpu]
+        failed = [a for a in answers if isinstance(a, Refusal) and a.absent is Absent.FAILED]
         return failed[0] if len(failed) == len(answers) > 1 else None
 
-    def _reading(self, gpu: int | None, field: str, query: Query) -> Reading:
+    def _value(self, gpu: int | None, field: str, query: Query) -> float | str | Absent | Refusal:
         answers: list[Plain] = []
-        refused = NOT_ASKED
+        refusal = NOT_ASKED
         for group in query.groups:
             answer = self._first(group, gpu)
             if not isinstance(answer, Refusal):
                 answers.append(answer)
             elif answer.absent is not Absent.UNSUPPORTED:  # a part of the whole is missing
-                return _absent(gpu, field, answer)
+                return answer
             else:
-                refused = answer
+                refusal = answer
         if not answers:
-            return _absent(gpu, field, refused)
-        value = guarded(query.groups[0][0], partial(queries.valued, field, query, answers))
-        if isinstance(value, Refusal):
-            return _absent(gpu, field, value)
-        return Reading(gpu, field, value, NAME)
+            return refusal
+        return guarded(query.groups[0][0], lambda: plausible(field, query.value(answers)))
 
     def _first(self, group: Sequence[Call], gpu: int | None) -> Answer:
         """Return the answer of the first call that the driver knows."""
@@ -183,9 +189,7 @@ class Session:
         return answer
 
 
-def _absent(gpu: int | None, field: str, refused: Refusal) -> Reading:
-    return Reading(gpu, field, refused.absent, NAME, refused.words)
-
-
-def _only(asked: Mapping[str, Query], wanted: Container[str] | None) -> Iterator[tuple[str, Query]]:
-    return (item for item in asked.items() if wanted is None or item[0] in wanted)
+def _reading(gpu: int | None, field: str, value: float | str | Absent | Refusal) -> Reading:
+    if isinstance(value, Refusal):
+        return Reading(gpu, field, value.absent, NAME, value.words)
+    return Reading(gpu, field, value, NAME)

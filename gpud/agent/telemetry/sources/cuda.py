@@ -1,10 +1,11 @@
-"""What CUDA knows of the GPUs, as the probes' children bring it home: nothing is asked here.
+"""CUDA's list of the GPUs, as the probes' children bring it home: nothing is asked here.
 
 Source: the inventory, and of the free memory the last good run on a GPU.
 """
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from gpud.agent.state.snapshot import fresh, holds_s
@@ -13,9 +14,7 @@ from gpud.core.sample import Reading
 from gpud.core.telemetry import LEVELS, Answer
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from gpud.agent.state.snapshot import ProbeState, Snapshot
+    from gpud.agent.state.snapshot import Snapshot
     from gpud.agent.telemetry.source import Context
     from gpud.core.sample import Device, Inventory
 
@@ -23,90 +22,69 @@ NAME = "cuda"
 LEVEL = LEVELS.index(NAME)
 
 FREE = "memory_free_bytes"
+FACTS = ("name", "uuid", "pci_bus_id", "compute_capability", "memory_total_bytes")
+"""Fields that a ``Device`` has under the same name."""
 
 
 def create(context: Context) -> Cuda:
-    """Make the source."""
+    """Create the source."""
     return Cuda(context)
 
 
 class Cuda:
-    """Reads the snapshot, and speaks up when there is something new in it."""
+    """Reads the snapshot, and answers when there is something new in it."""
 
     def __init__(self, context: Context) -> None:
         self._context = context
         self._holds_s = holds_s(context.settings.schedule.large_interval_s)
-        self._said: Answer | None = None
+        self._last: Answer | None = None
 
-    async def collect(self, wanted: frozenset[str]) -> Answer | None:  # noqa: ARG002  # costs nothing
-        """Give each GPU as CUDA listed it, or why it could not; None when nothing is new."""
+    async def collect(self, missing: frozenset[str]) -> Answer | None:  # noqa: ARG002  # costs nothing
+        """Return each GPU as CUDA listed it, or why it could not; None when nothing is new."""
         snapshot, now = self._context.read(), self._context.now()
         inventory, taken_mono_s = snapshot.inventory, snapshot.inventory_mono_s
         if inventory is None or taken_mono_s is None:
             return None
         taken_s = now.wall_s - (now.mono_s - taken_mono_s)
-        if self._said is not None and self._said.taken_mono_s == taken_mono_s:
-            taken_s = self._said.taken_s  # a clock that was set since did not move that moment
-        said = self._answer(snapshot, inventory, taken_s, taken_mono_s, now.mono_s)
-        if said == self._said:
+        if self._last is not None and self._last.taken_mono_s == taken_mono_s:
+            taken_s = self._last.taken_s  # a clock that was set since did not move that moment
+        answer = Answer(NAME, LEVEL, taken_s, taken_mono_s)
+        if (failure := inventory.failure) is not None:
+            answer = replace(
+                answer, reason=failure.reason, detail=failure.detail, fix=failure.advice
+            )
+        else:
+            readings = self._readings(snapshot, inventory, now.mono_s)
+            answer = replace(answer, readings=tuple(readings), holds_s=self._holds_s)
+        if answer == self._last:
             return None
-        self._said = said
-        return said
+        self._last = answer
+        return answer
 
     async def close(self) -> None:
         """Nothing was started."""
 
-    def _answer(
-        self,
-        snapshot: Snapshot,
-        inventory: Inventory,
-        taken_s: float,
-        taken_mono_s: float,
-        now_s: float,
-    ) -> Answer:
-        if inventory.failure is not None:
-            failure = inventory.failure
-            return Answer(
-                NAME,
-                LEVEL,
-                taken_s,
-                taken_mono_s,
-                reason=failure.reason,
-                detail=failure.detail,
-                fix=failure.advice,
-            )
-        readings = [
-            Reading(None, "cuda_version", plausible("cuda_version", inventory.cuda_version), NAME)
+    def _readings(self, snapshot: Snapshot, inventory: Inventory, now_s: float) -> list[Reading]:
+        values: list[tuple[int | None, str, object]] = [
+            (None, "cuda_version", inventory.cuda_version)
         ]
         for device in inventory.devices:
-            readings += self._of(snapshot, device, now_s)
-        return Answer(NAME, LEVEL, taken_s, taken_mono_s, tuple(readings), holds_s=self._holds_s)
-
-    def _of(self, snapshot: Snapshot, device: Device, now_s: float) -> Iterator[Reading]:
-        facts = {
-            "name": device.name,
-            "uuid": device.uuid,
-            "pci_bus_id": device.pci_bus_id,
-            "compute_capability": device.compute_capability,
-            "memory_total_bytes": device.memory_total_bytes,
-        }
-        for field, value in facts.items():
-            yield Reading(device.index, field, plausible(field, value), NAME)
-        free = self._free(snapshot, device, now_s)
-        if free is not None:
-            yield Reading(device.index, FREE, plausible(FREE, free), NAME)
+            values += [(device.index, field, getattr(device, field)) for field in FACTS]
+            if (free := self._free(snapshot, device, now_s)) is not None:
+                values.append((device.index, FREE, free))
+        return [Reading(gpu, field, plausible(field, value), NAME) for gpu, field, value in values]
 
     def _free(self, snapshot: Snapshot, device: Device, now_s: float) -> object:
-        """Give what the newest good run found free, while that may pass for the present."""
-        known = snapshot.gpus.get(device.uuid)
-        runs: list[ProbeState] = [
+        """Return the free memory at the newest run; None if that failed or is too long ago."""
+        gpu = snapshot.gpus.get(device.uuid)
+        runs = [
             state
             for key, state in snapshot.probes.items()
-            if known is not None and key.gpu == known.number and state.samples
+            if gpu is not None and key.gpu == gpu.number and state.samples
         ]
         newest = max(runs, key=lambda state: state.finished_mono_s or 0.0, default=None)
         if newest is None or newest.report is None or newest.finished_mono_s is None:
             return None
-        age_s = now_s - newest.finished_mono_s
         small_s = self._context.settings.schedule.small_interval_s
-        return newest.report.conditions.get(FREE) if fresh(age_s, small_s) else None
+        is_fresh = fresh(now_s - newest.finished_mono_s, small_s)
+        return newest.report.conditions.get(FREE) if is_fresh else None

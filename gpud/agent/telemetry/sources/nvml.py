@@ -125,7 +125,7 @@ class Nvml:
         self._overdue = False  # a caller gave up waiting for the task
         self._xids: dict[str, tuple[str, float]] = {}  # by UUID, for the next helper
 
-    async def collect(self, fields: frozenset[str]) -> Answer | None:  # noqa: ARG002  # it gives all
+    async def collect(self, missing: frozenset[str]) -> Answer | None:  # noqa: ARG002  # it gives all
         """Return every field of every GPU, each with a value or a reason, or why there is none.
 
         None on battery, while the last answer is not old.
