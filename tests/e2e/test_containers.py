@@ -102,7 +102,12 @@ def test_an_absent_image_is_a_counted_skip_and_nobodys_problem() -> None:
     with gpu_docker(None) as gpu, program() as gpud:
         start(gpud, gpu, "127.0.0.1:1/nobody/has:this", cuda=cuda(gpud.home))
         document = gpud.status_when(
-            lambda d: d["counters"]["skips"].get("container_nbody:image_absent"), "the skip", 40
+            lambda d: (
+                d["counters"]["skips"].get("container_nbody:image_absent")
+                and "containers" in d["health"]
+            ),
+            "the skip and the health",
+            40,
         )
     assert document["root"]["containers"]["run"] is None
     assert not [name for name in document["counters"]["failures"] if name.startswith("container")]
