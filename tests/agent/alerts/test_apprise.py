@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from gpud.agent import alerts
+from gpud.agent.alerts import sender
 from gpud.agent.alerts.sinks import apprise
 from gpud.core.errors import DeliveryError
 from tests.agent.alerts.telling import (
@@ -77,8 +78,8 @@ def test_without_the_extra_it_says_what_to_install(
     """An interpreter that has everything but Apprise stands in: -S leaves site-packages out."""
     root = Path(alerts.__file__).parents[3]
     start = f"import runpy, sys; sys.path.insert(0, {str(root)!r})\n"
-    start += "runpy.run_module('gpud.agent.alerts.apprise_send', run_name='__main__')"
-    monkeypatch.setattr(apprise, "COMMAND", (sys.executable, "-I", "-S", "-c", start))
+    start += "runpy.run_module('gpud.agent.alerts.send', run_name='__main__')"
+    monkeypatch.setattr(sender, "COMMAND", (sys.executable, "-I", "-S", "-c", start))
     error = refusal(only("apprise", context(tmp_path, settings("json://h/"))), firing(SLOW))
     assert error.reason == "no_apprise"
     hashed = "-m pip install --require-hashes -r deploy/requirements-apprise.txt"

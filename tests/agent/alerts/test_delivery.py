@@ -27,7 +27,15 @@ if TYPE_CHECKING:
     import socket
     from pathlib import Path
 
+    from tests.agent.alerts.story import Story
+
 DOWN = DeliveryError("host: down", reason="refused", fix="start it")
+
+
+def failing(story: Story) -> list[float]:
+    """Give since when sinks are reported as failing."""
+    alerts = story.board.read().alerts
+    return [one.starts_s for one in alerts if one.name == SINK_FAILING and one.firing]
 
 
 def test_every_sink_gets_an_alert_once_and_its_end(tmp_path: Path) -> None:
@@ -195,8 +203,10 @@ def test_a_sink_that_fails_is_reported_by_the_others_until_it_delivers(tmp_path:
                 0,
                 "refused",
             )
+            [began_s] = failing(story)
         async with delivering(tmp_path, dead, well) as story:  # a restart does not end it
-            await story.when(lambda: story.state_of("webhook").failed, "a failure")
+            await story.when(lambda: story.state_of("webhook").failed > 3, "more failures")
+            assert failing(story) == [began_s]
             dead.error = None
             await story.when(lambda: f"-{SINK_FAILING}" in well.sent, "its end")
             assert story.health.reason is None

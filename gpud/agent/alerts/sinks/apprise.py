@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING
 
-from gpud.agent import children
 from gpud.agent.alerts.message import body, title
+from gpud.agent.alerts.sender import Sender
 from gpud.agent.alerts.sink import numbered
-from gpud.core.errors import DeliveryError
 from gpud.core.text import escaped
 
 if TYPE_CHECKING:
@@ -18,12 +16,6 @@ if TYPE_CHECKING:
     from gpud.agent.alerts.sink import Context, Sink
 
 NAME = "apprise"
-COMMAND: Final = (sys.executable, "-I", "-m", "gpud.agent.alerts.apprise_send")
-WORDS: Final = {
-    "no_apprise": "Apprise is not installed",
-    "bad_url": "Apprise knows no service for this address",
-    "not_taken": "the service did not take it",
-}
 
 
 def create(context: Context) -> tuple[Sink, ...]:
@@ -38,49 +30,24 @@ class _Apprise:
     def __init__(self, context: Context, name: str, url: str) -> None:
         self.name = name
         self.place = place(url)
-        self._context = context
-        self._url = url
-
-    async def ready(self) -> None:
-        """Have Apprise read the address, sending nothing."""
-        await self._run({"only_look": True})
-
-    async def send(self, message: Message) -> None:
-        """Hand title and text over; what the service makes of them is Apprise's affair."""
-        severity = message.firing[0].severity.value if message.firing else "resolved"
-        told = {
-            "title": title(message, self._context.host),
-            "body": body(message),
-            "severity": severity,
-        }
-        await self._run(told)
-
-    async def _run(self, job: dict[str, Any]) -> None:
-        timeout_s = self._context.timeout_s
-        job |= {"url": self._url, "timeout_s": timeout_s}
-        self._context.spawned()
-        try:
-            ended = await children.run(COMMAND, json.dumps(job).encode(), deadline_s=timeout_s)
-        except OSError as error:
-            raise self._failed("spawn_failed", f"no process: {error.strerror}") from error
-        try:
-            said = json.loads(ended.stdout)
-        except ValueError:
-            said = {"reason": "timed_out" if ended.killed else "crashed"}
-        if not (isinstance(said, dict) and said.get("delivered")):
-            reason = str(said.get("reason")) if isinstance(said, dict) else "crashed"
-            waited = f"it had not answered after {timeout_s:g} s"
-            raise self._failed(reason, WORDS.get(reason, waited if ended.killed else reason))
-
-    def _failed(self, reason: str, words: str) -> DeliveryError:
+        self._host = context.host
+        self._job = {"kind": NAME, "url": url}
         fixes = {
             "no_apprise": f"{_installing()}, then gpud restart",
             "bad_url": "correct [alerts] apprise_urls in gpud.toml, then gpud restart",
         }
-        fix = fixes.get(reason, f"look at the service; gpud alerts test {self.name} tries it again")
-        return DeliveryError(
-            f"{self.place}: {words}", reason=reason, fix=fix, again=reason != "bad_url"
-        )
+        otherwise = f"look at the service; gpud alerts test {name} tries it again"
+        self._sender = Sender(context, self.place, fixes, otherwise)
+
+    async def ready(self) -> None:
+        """Have Apprise read the address, sending nothing."""
+        await self._sender.run(self._job | {"check_only": True})
+
+    async def send(self, message: Message) -> None:
+        """Hand title and text over; what the service makes of them is Apprise's affair."""
+        severity = message.firing[0].severity.value if message.firing else "resolved"
+        texts = {"title": title(message, self._host), "body": body(message), "severity": severity}
+        await self._sender.run(self._job | texts)
 
 
 def place(url: str) -> str:

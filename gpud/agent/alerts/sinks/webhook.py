@@ -3,24 +3,20 @@
 from __future__ import annotations
 
 import json
-import sys
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 from urllib.parse import urlsplit
 
-from gpud.agent import children
 from gpud.agent.alerts.document import document
+from gpud.agent.alerts.sender import Sender
 from gpud.agent.alerts.sink import numbered
 from gpud.core.errors import DeliveryError
 from gpud.core.text import escaped
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from gpud.agent.alerts.message import Message
     from gpud.agent.alerts.sink import Context, Sink
 
 NAME = "webhook"
-COMMAND: Final = (sys.executable, "-I", "-m", "gpud.agent.alerts.http_post")
 SUCCESS, REDIRECTION, SERVER_ERROR = 2, 3, 5
 """The first digit of a status."""
 LATER: Final = frozenset({408, 425, 429})
@@ -52,14 +48,15 @@ class _Webhook:
         self.name = name
         self.place = place(url)
         self._context = context
-        self._url = url
-        self._token_file = token_file
+        self._job = {"kind": NAME, "url": url, "token_file": token_file}
         self._again = f"gpud alerts test {name} tries it again"
+        otherwise = f"look at the network and the receiver; {self._again}"
+        self._sender = Sender(context, self.place, FIXES, otherwise)
 
     async def ready(self) -> None:
         """Have the token read, where there is to be one; the receiver is asked by a delivery."""
-        if self._token_file:
-            await self._run({"only_look": True})
+        if self._job["token_file"]:
+            await self._sender.run(self._job | {"check_only": True})
 
     async def send(self, message: Message) -> None:
         """Post the document; any 2xx is a delivery."""
@@ -67,37 +64,10 @@ class _Webhook:
         content = document(
             message, instance=context.host, receiver=f"gpud-{self.name}", url=context.url
         )
-        await self._run({"body": json.dumps(content)})
+        result = await self._sender.run(self._job | {"body": json.dumps(content)})
+        self._check(result["status"])
 
-    async def _run(self, job: dict[str, Any]) -> None:
-        timeout_s = self._context.timeout_s
-        job |= {
-            "url": self._url,
-            "token_file": self._token_file,
-            "timeout_s": timeout_s,
-        }
-        self._context.spawned()
-        try:
-            ended = await children.run(COMMAND, json.dumps(job).encode(), deadline_s=timeout_s)
-        except OSError as error:
-            raise self._failed("spawn_failed", f"no process for it: {error.strerror}") from error
-        self._judge(ended, timeout_s)
-
-    def _judge(self, ended: children.Ended, timeout_s: float) -> None:
-        last: dict[str, Any] = {}
-        for said in _lines(ended.stdout):
-            last = said
-        if "status" in last:
-            self._answered(int(last["status"]))
-        elif "reason" in last:
-            raise self._failed(str(last["reason"]), str(last["detail"]))
-        elif ended.killed:
-            waited = f"waited {timeout_s:g} s in vain {last.get('stage', 'for it to begin')}"
-            raise self._failed("timed_out", waited)
-        else:
-            raise self._failed("crashed", f"the process that posts ended with {ended.code}")
-
-    def _answered(self, status: int) -> None:
+    def _check(self, status: int) -> None:
         kind = status // 100
         if kind == SUCCESS:
             return
@@ -115,11 +85,6 @@ class _Webhook:
             f"{self.place} answers {status}: {words}", reason=f"http_{status}", fix=fix, again=again
         )
 
-    def _failed(self, reason: str, words: str) -> DeliveryError:
-        fix = FIXES.get(reason, f"look at the network and the receiver; {self._again}")
-        again = reason != "bad_url"
-        return DeliveryError(f"{self.place}: {escaped(words)}", reason=reason, fix=fix, again=again)
-
 
 def place(url: str) -> str:
     """Name the host and the port of an address, and nothing else of it: the rest may be secret."""
@@ -130,13 +95,3 @@ def place(url: str) -> str:
         return "an address that cannot be read"
     shown = escaped(host or "no host")
     return shown if port is None else f"{shown}:{port}"
-
-
-def _lines(stdout: bytes) -> Iterator[dict[str, Any]]:
-    for line in stdout.splitlines():
-        try:
-            said = json.loads(line)
-        except ValueError:
-            continue  # killed in the middle of it
-        if isinstance(said, dict):
-            yield said
