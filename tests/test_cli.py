@@ -47,13 +47,6 @@ def test_wrong_usage_is_2(tmp_path: Path, words: tuple[str, ...]) -> None:
     assert gpud(tmp_path, *words).returncode == 2
 
 
-def test_a_bad_setting_is_2_and_names_key_and_likely_key(tmp_path: Path) -> None:
-    ran = gpud(configured(tmp_path, "[http]\nlisen = ':1'\n"), "config", "check")
-    assert ran.returncode == 2
-    assert "unknown key http.lisen; did you mean http.listen?" in ran.stderr
-    assert "Traceback" not in ran.stderr
-
-
 def test_no_secret_of_the_settings_is_shown(tmp_path: Path) -> None:
     text = (
         f"[http]\nbasic_auth_users = {{ alice = '{HASHED}' }}\n"

@@ -146,6 +146,7 @@ FULL = Path("/dev/full")
         ("status",),
         ("status", "--json"),
         ("doctor", "--json"),
+        ("probe", "cpu_call"),
         ("history",),
         ("logs",),
         ("version",),
@@ -172,7 +173,9 @@ def test_a_full_disk_behind_stdout_is_1_and_one_sentence(
     assert "Exception ignored" not in done.stderr
 
 
-@pytest.mark.parametrize("words", [("status",), ("logs",), ("--help",)])
+@pytest.mark.parametrize(
+    "words", [("status",), ("logs",), ("probe", "cpu_call", "--json"), ("--help",)]
+)
 def test_a_reader_that_goes_away_is_no_error(home: Path, words: tuple[str, ...]) -> None:
     reader, writer = os.pipe()
     os.close(reader)

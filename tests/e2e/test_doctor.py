@@ -15,7 +15,7 @@ import pytest
 
 from tests.dockerd import private_dockerd
 from tests.doctor.trees import WSL2, machine, with_libraries
-from tests.e2e.program import Program, as_nobody, cuda, free_port, nvml, program
+from tests.e2e.program import Program, as_nobody, cuda, nvml, program
 from tests.standins.build import rewrite_script
 from tests.waiting import until
 
@@ -180,21 +180,6 @@ def test_an_ordinary_user_is_told_that_dockerd_is_up_and_not_for_him() -> None:
 def _answers(home: Path) -> dict[str, dict[str, Any]] | None:
     found = checks(home)
     return found if re.match(r"\d", found["docker"]["evidence"]) else None
-
-
-def test_a_stranger_on_the_port_is_named(tmp_path: Path) -> None:
-    number = free_port()
-    code = f"import socket; s=socket.create_server(('127.0.0.1', {number})); print(); input()"
-    with subprocess.Popen(
-        [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE
-    ) as held:
-        assert held.stdout
-        held.stdout.readline()
-        found = checks(tmp_path, GPUD_HTTP__LISTEN=f"127.0.0.1:{number}")["port"]
-        held.communicate(b"\n")
-    assert found["verdict"] == "problem"
-    assert f"(process {held.pid})" in found["evidence"]
-    assert "listen" in found["fix"]
 
 
 def test_a_terminal_gets_colours_and_nothing_of_what_a_file_smuggles(tmp_path: Path) -> None:

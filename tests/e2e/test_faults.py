@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.e2e.program import Program, alive, children_of, cuda, free_port, nvml, program
+from tests.e2e.program import Program, children_of, cuda, free_port, program
 from tests.waiting import until
 
 if TYPE_CHECKING:
@@ -57,38 +57,6 @@ def test_without_any_gpu_the_cpu_is_measured_and_no_gpu_is_pretended(gpud: Progr
     assert not [key for key in scrape if dict(key[1]).get("gpu")]
     assert scrape["gpud_health", (("component", "cuda"),)] == 2
     assert_said_in_the_log_and_as_a_metric(gpud, "cuda", "library_missing")
-
-
-def test_a_gpu_gives_every_series(gpud: Program) -> None:
-    gpud.settings = {
-        "cuda": cuda(gpud.home, "launch_ns 20000\nflops_per_second 2e12\n"),
-        "nvml": nvml(gpud.home),
-    }
-    gpud.start()
-    gpud.health("cuda", 0)
-    flops = until(
-        lambda: gpud.value("gpud_probe_flops_per_second", gpu="0", probe="nbody", mode="nbody"),
-        "n-body on GPU 0",
-    )
-    assert flops == pytest.approx(2e12, rel=0.02)
-    submit = gpud.value("gpud_probe_latency_median_seconds", gpu="0", probe="launch", mode="submit")
-    assert submit is not None
-    assert submit > 19e-6  # how much longer is the machine's
-    until(lambda: gpud.value("gpud_gpu_temperature_celsius", gpu="0"), "a temperature")
-    gpud.health("nvml", 0)
-    gpud.health("probes", 0)
-
-
-def test_two_gpus_have_series_of_their_own(gpud: Program) -> None:
-    gpud.settings = {"cuda": cuda(gpud.home, "devices 2\n")}
-    gpud.start()
-    for index in ("0", "1"):
-        until(
-            lambda index=index: gpud.value(  # type: ignore[misc]
-                "gpud_probe_bytes_per_second", gpu=index, probe="triad", mode="triad"
-            ),
-            f"triad on GPU {index}",
-        )
 
 
 def test_a_child_that_hangs_in_the_driver_is_a_reason_and_the_agent_goes_on() -> None:
@@ -152,24 +120,6 @@ def test_wrong_results_publish_no_number(gpud: Program) -> None:
         "n-body, which is right",
     )
     assert_said_in_the_log_and_as_a_metric(gpud, "probes", "verification_failed")
-
-
-def test_a_missing_symbol_is_named(gpud: Program) -> None:
-    gpud.settings = {"cuda": cuda(gpud.home, without=("cuStreamSynchronize",))}
-    gpud.start()
-    assert "cuStreamSynchronize" in gpud.health("cuda", 2, "symbol_missing")["detail"]
-
-
-def test_one_nvml_field_failing_is_named_and_the_others_arrive(gpud: Program) -> None:
-    gpud.settings = {
-        "cuda": cuda(gpud.home),
-        "nvml": nvml(gpud.home, "fail nvmlDeviceGetPowerUsage 999\n"),
-    }
-    gpud.start()
-    assert "power_watts" in gpud.health("nvml", 1, "fields_failed")["detail"]
-    scrape = gpud.metrics()
-    assert ("gpud_gpu_temperature_celsius", (("gpu", "0"),)) in scrape
-    assert ("gpud_gpu_power_watts", (("gpu", "0"),)) not in scrape
 
 
 def test_a_corrupt_history_is_set_aside_and_a_new_one_begun(gpud: Program) -> None:
@@ -291,14 +241,3 @@ def test_a_bad_setting_is_named_in_one_line_and_nothing_starts(
     assert run.returncode == 2
     assert expected in run.stderr
     assert "Traceback" not in run.stderr
-
-
-def test_stopping_leaves_no_process(gpud: Program) -> None:
-    gpud.settings = {"cuda": cuda(gpud.home), "nvml": nvml(gpud.home)}
-    gpud.start()
-    gpud.health("cuda", 0)
-    agent = gpud.agent_pid()
-    assert agent is not None
-    family = [agent, *children_of(agent)]
-    assert gpud.stop() == 0
-    until(lambda: not any(alive(pid) for pid in family), "everything has ended")

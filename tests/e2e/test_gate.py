@@ -5,7 +5,6 @@ from __future__ import annotations
 import html
 import os
 import signal
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -31,23 +30,12 @@ HASTY: dict[str, dict[str, Any]] = {
 UUID = "GPU-6d0c5f2e-8a41-4b7d-9e13-00000000000{}"
 
 
-@dataclass
-class Laptop(Program):
-    """A machine whose power supplies are files of the test's."""
-
-    @property
-    def root(self) -> Path:
-        return self.home / "root"
-
-    def write_settings(self) -> None:
-        super().write_settings()
-        self.config.write_text(f'sysroot = "{self.root}"\n{self.config.read_text()}')
-
-    def supply(self, name: str, **facts: str) -> None:
-        folder = self.root / "sys/class/power_supply" / name
-        folder.mkdir(parents=True, exist_ok=True)
-        for fact, text in facts.items():
-            (folder / fact).write_text(f"{text}\n")
+def supply(gpud: Program, name: str, **facts: str) -> None:
+    """Write what the kernel says of a power supply."""
+    folder = Path(gpud.sysroot, "sys/class/power_supply", name)
+    folder.mkdir(parents=True, exist_ok=True)
+    for fact, text in facts.items():
+        (folder / fact).write_text(f"{text}\n")
 
 
 @pytest.fixture
@@ -158,20 +146,16 @@ def flagged(gpud: Program, flag: str) -> set[str]:
     }
 
 
-def test_on_battery_large_probes_rest_until_the_plug_is_in() -> None:
-    with program(**HASTY) as made:
-        gpud = Laptop(home=made.home, settings=dict(made.settings))
-        gpud.settings |= {"cuda": cuda(gpud.home), "nvml": nvml(gpud.home)}
-        gpud.supply("AC1", type="Mains", online="0")
-        gpud.supply("BAT1", type="Battery", status="Discharging", capacity="64")
-        try:
-            gpud.start()
-            until(lambda: skips(gpud, "triad", "on_battery") >= 1, "large probes left out")
-            until(lambda: skips(gpud, "cpu_matmul", "on_battery") >= 1, "the CPU's too")
-            small = until(lambda: probe(gpud, "launch"), "a small one")
-            assert small["conditions"]["before.ac"] is False
-            assert small["conditions"]["before.battery_ratio"] == 0.64
-            gpud.supply("AC1", type="Mains", online="1")
-            until(lambda: probe(gpud, "triad"), "a large one on mains")
-        finally:
-            gpud.stop()
+def test_on_battery_large_probes_rest_until_the_plug_is_in(gpud: Program) -> None:
+    gpud.sysroot = str(gpud.home / "root")
+    gpud.settings |= {"cuda": cuda(gpud.home), "nvml": nvml(gpud.home)}
+    supply(gpud, "AC1", type="Mains", online="0")
+    supply(gpud, "BAT1", type="Battery", status="Discharging", capacity="64")
+    gpud.start()
+    until(lambda: skips(gpud, "triad", "on_battery") >= 1, "large probes left out")
+    until(lambda: skips(gpud, "cpu_matmul", "on_battery") >= 1, "the CPU's too")
+    small = until(lambda: probe(gpud, "launch"), "a small one")
+    assert small["conditions"]["before.ac"] is False
+    assert small["conditions"]["before.battery_ratio"] == 0.64
+    supply(gpud, "AC1", type="Mains", online="1")
+    until(lambda: probe(gpud, "triad"), "a large one on mains")

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from tests.dockerd import PrivateDockerd
 
-ROUNDS, MANY_ROUNDS = 12, 200
+ROUNDS = 12
 ROUNDS_PER_RUN = 4
 """In one of so many rounds the kill comes after another committed run."""
 
@@ -59,14 +59,17 @@ def agent_is_back(gpud: Program, old: int) -> bool:
     return pid is not None and pid != old and gpud.status() is not None
 
 
-def killed(gpud: Program, dockerd: PrivateDockerd, rounds: int) -> None:
+@pytest.mark.timeout(300)
+def test_kills_lose_nothing_and_leave_no_orphan_and_no_second_dockerd(
+    gpud: Program, dockerd: PrivateDockerd
+) -> None:
     chance = random.Random(20)
     gpud.start()
     gpud.health("cuda", 0)
     gpud.health("dockerd", 0)
     [kept_dockerd] = dockerd.dockerds()
     kept: set[int] = set()
-    for round_number in range(rounds):
+    for round_number in range(ROUNDS):
         assert gpud.process is not None
         agent = until(gpud.agent_pid, f"an agent in round {round_number}")
         until(gpud.status, f"HTTP in round {round_number}")
@@ -106,21 +109,8 @@ def killed(gpud: Program, dockerd: PrivateDockerd, rounds: int) -> None:
         )
         assert kept <= committed(gpud)
         assert dockerd.dockerds() == [kept_dockerd]
-    assert len(kept) >= rounds / ROUNDS_PER_RUN
+    assert len(kept) >= ROUNDS / ROUNDS_PER_RUN
     path = Path(gpud.home, "var/lib/gpud/gpud.db")
     with contextlib.closing(sqlite3.connect(path)) as history:
         assert history.execute("PRAGMA integrity_check").fetchone() == ("ok",)
     assert "Traceback" not in gpud.console()
-
-
-@pytest.mark.timeout(300)
-def test_kills_lose_nothing_and_leave_no_orphan_and_no_second_dockerd(
-    gpud: Program, dockerd: PrivateDockerd
-) -> None:
-    killed(gpud, dockerd, ROUNDS)
-
-
-@pytest.mark.soak
-@pytest.mark.timeout(1200)
-def test_two_hundred_kills_lose_nothing(gpud: Program, dockerd: PrivateDockerd) -> None:
-    killed(gpud, dockerd, MANY_ROUNDS)

@@ -99,11 +99,6 @@ def test_a_reason_is_of_a_panel_that_there_is(view: str) -> None:
     assert set(MAY_BE_EMPTY[view]) <= {where for where, _, _ in asked_of(view)}
 
 
-def test_a_refused_expression_would_be_told(live: World) -> None:
-    with pytest.raises(AssertionError, match="refused"):
-        live.ask("gpud_gpu_info * on (job) gpud_build_info")
-
-
 def test_the_driver_that_was_replaced_is_drawn_as_slower(live: World) -> None:
     [slower] = by_title("lab", "Slower than usual by", live)
     submit = [
