@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from gpud.agent.measure import conditions
-from gpud.agent.measure.conditions import Conditions, Observer
+from gpud.agent.measure.conditions import SUPPLY_FILES, Conditions, Observer, Power, parsed
 from gpud.agent.telemetry.sources.nvml import DEADLINE_S, HELPER
+from gpud.core.sample import Absent, Reading
 from tests.agent.telemetry.nvml_source import telling
 from tests.standins.build import build_libnvml
 
@@ -138,3 +142,158 @@ def test_a_tree_that_makes_no_sense_says_nothing_of_the_power(
 ) -> None:
     damage(sysroot / "sys/class/power_supply")
     assert looked(sysroot, "/nonexistent", None) == [Conditions()]
+
+
+ON_MAINS = Power(ac=True, battery_ratio=0.9)
+
+
+def of_gpu(index: int, **fields: float | str | Absent) -> tuple[Reading, ...]:
+    return tuple(Reading(index, name, value, "nvml") for name, value in fields.items())
+
+
+READINGS = (
+    *of_gpu(0, uuid="GPU-b", utilization_gpu_ratio=0.9, clock_sm_hertz=3e8, pstate=8.0),
+    *of_gpu(
+        1,
+        uuid="GPU-a",
+        utilization_gpu_ratio=0.02,
+        clock_sm_hertz=2e9,
+        power_watts=Absent.UNSUPPORTED,
+        throttle_reasons="power_cap,thermal",
+        name="never asked for",
+    ),
+)
+
+
+def test_a_gpu_is_found_by_its_uuid_whatever_its_index() -> None:
+    found = conditions.of(READINGS, "GPU-a", ON_MAINS)
+    assert found == Conditions(
+        clock_sm_hertz=2e9,
+        utilization_gpu_ratio=0.02,
+        throttle_reasons=frozenset({"power_cap", "thermal"}),
+        ac=True,
+        battery_ratio=0.9,
+    )
+
+
+def test_a_uuid_that_is_withheld_is_nobodys() -> None:
+    readings = of_gpu(0, uuid=Absent.UNSUPPORTED, pstate=0.0)
+    assert conditions.of(readings, "unsupported", Power()).unread == "no_such_gpu"
+
+
+def test_what_is_known_is_named_after_its_moment_and_the_rest_is_left_out() -> None:
+    assert conditions.named("before", conditions.of(READINGS, "GPU-a", ON_MAINS)) == {
+        "before.clock_sm_hertz": 2e9,
+        "before.utilization_gpu_ratio": 0.02,
+        "before.throttle_reasons": "power_cap,thermal",
+        "before.ac": True,
+        "before.battery_ratio": 0.9,
+    }
+    assert conditions.named("after", conditions.unread("hung", Power())) == {"after.unread": "hung"}
+
+
+def test_clocks_that_nothing_holds_down_are_known_to_be_free() -> None:
+    readings = of_gpu(0, uuid="GPU-a", throttle_reasons="none")
+    found = conditions.of(readings, "GPU-a", Power())
+    assert found.throttle_reasons == frozenset()
+    assert conditions.named("after", found) == {"after.throttle_reasons": "none"}
+
+
+def test_what_was_stored_is_read_back_without_the_charge() -> None:
+    found = conditions.of(READINGS, "GPU-a", ON_MAINS)
+    known = conditions.named("after", found) | {"before.pstate": 8, "after.pstate": "P0"}
+    assert conditions.stored("after", known) == replace(found, battery_ratio=None)
+    assert conditions.stored("after", {"after.pstate": True, "after.ac": 1}) == Conditions()
+
+
+values = st.one_of(st.floats(allow_nan=False), st.text(max_size=5), st.sampled_from(Absent))
+fields = st.sampled_from(["uuid", "pstate", "throttle_reasons", "memory_free_bytes", "name"])
+
+
+@given(st.lists(st.builds(Reading, st.integers(0, 3), fields, values, st.just("nvml"))))
+def test_any_readings_make_conditions_that_can_be_stored(readings: list[Reading]) -> None:
+    named = conditions.named("before", conditions.of(readings, "GPU-a", Power()))
+    assert all(isinstance(value, str | float | bool) for value in named.values())
+    assert all(not isinstance(value, Absent) for value in named.values())
+
+
+MAINS = {"type": "Mains", "online": "1"}
+UNPLUGGED = {"type": "Mains", "online": "0"}
+SOCKET = {"type": "USB", "online": "0", "scope": "System"}
+BATTERY = {"type": "Battery", "status": "Discharging", "capacity": "80", "present": "1"}
+MOUSE = {"type": "Battery", "status": "Discharging", "capacity": "10", "scope": "Device"}
+
+
+@pytest.mark.parametrize(
+    ("supplies", "ac"),
+    [
+        ({}, None),
+        ({"AC": MAINS}, True),
+        ({"AC": UNPLUGGED}, None),
+        ({"AC": MAINS, "BAT0": BATTERY}, True),
+        ({"AC": UNPLUGGED, "BAT0": BATTERY}, False),
+        ({"BAT0": BATTERY}, False),
+        ({"BAT0": BATTERY | {"status": "Charging"}}, True),
+        ({"BAT0": BATTERY | {"status": "Full"}}, True),
+        ({"BAT0": BATTERY | {"status": "Not charging"}}, True),
+        ({"BAT0": BATTERY | {"status": "Unknown"}}, None),
+        ({"AC": UNPLUGGED, "BAT0": BATTERY | {"status": "Full"}}, False),
+        ({"AC": UNPLUGGED, "BAT0": BATTERY | {"status": "Charging"}}, True),
+        ({"AC": UNPLUGGED, "USB0": {"type": "USB", "online": "2"}, "BAT0": BATTERY}, True),
+        ({"USB0": SOCKET, "USB1": SOCKET}, None),
+        ({"USB0": SOCKET, "BAT0": BATTERY}, False),
+        ({"USB0": SOCKET, "BAT0": BATTERY | {"status": "Full"}}, True),
+        ({"BAT0": BATTERY, "BAT1": BATTERY | {"status": "Not charging"}}, False),
+        ({"UPS": {"type": "UPS", "status": "Discharging"}}, False),
+        ({"mouse": MOUSE}, None),
+        ({"mouse": MOUSE, "AC": MAINS}, True),
+        ({"BAT0": BATTERY | {"present": "0"}}, None),
+        ({"odd": {}}, None),
+    ],
+)
+def test_mains_or_battery_is_told_from_what_the_supplies_say(
+    supplies: dict[str, dict[str, str]],
+    ac: bool | None,  # noqa: FBT001  # a column of the table above
+) -> None:
+    assert parsed(supplies).ac is ac
+
+
+def test_the_charge_is_that_of_all_the_machines_batteries() -> None:
+    found = parsed({"BAT0": BATTERY, "BAT1": BATTERY | {"capacity": "40"}, "mouse": MOUSE})
+    assert found.ac is False
+    assert found.battery_ratio == pytest.approx(0.6)
+
+
+@pytest.mark.parametrize(("capacity", "ratio"), [("0", 0.0), ("5", 0.05), ("100", 1.0)])
+def test_a_battery_may_be_empty_and_full(capacity: str, ratio: float) -> None:
+    assert parsed({"BAT0": BATTERY | {"capacity": capacity}}).battery_ratio == ratio
+
+
+def test_a_battery_that_says_it_is_online_is_no_plug() -> None:
+    assert parsed({"BAT0": BATTERY | {"online": "1", "status": "Discharging"}}).ac is False
+
+
+@pytest.mark.parametrize("capacity", ["", "-5", "101", "80.5", "eighty", "²", "9" * 5000])
+def test_a_charge_that_is_none_is_not_known(capacity: str) -> None:
+    assert parsed({"BAT0": BATTERY | {"capacity": capacity}}) == Power(ac=False)
+
+
+supply_words = st.one_of(
+    st.sampled_from(["Mains", "USB", "Battery", "UPS", "0", "1", "2", "Full", "Charging", "100"]),
+    st.text(max_size=5),
+)
+
+
+@given(
+    st.dictionaries(
+        st.text(max_size=4), st.dictionaries(st.sampled_from(SUPPLY_FILES), supply_words)
+    )
+)
+def test_nothing_a_firmware_may_write_is_more_than_unknown(
+    supplies: dict[str, dict[str, str]],
+) -> None:
+    found = parsed(supplies)
+    assert found.ac in {True, False, None}
+    assert found.battery_ratio is None or 0 <= found.battery_ratio <= 1
+    if not any(facts.get("type") in {"Battery", "UPS"} for facts in supplies.values()):
+        assert found.ac is not False, "a machine without a battery cannot run on one"

@@ -61,12 +61,6 @@ def all_reaped() -> bool:
     return not processes._left_behind
 
 
-def test_a_document_on_stdout_is_the_report(tmp_path: Path) -> None:
-    report = run(tmp_path, GOOD)
-    assert report.failure is None
-    assert report.conditions == {"n": 1}
-
-
 @pytest.mark.parametrize("trouble", ["gone", "link", "directory", "unlockable"])
 @pytest.mark.parametrize("backend", Backend)
 def test_a_lock_that_cannot_be_had_is_told_as_why_nothing_is_measured(
@@ -92,20 +86,6 @@ def test_a_lock_that_cannot_be_had_is_told_as_why_nothing_is_measured(
     assert failure.advice
 
 
-def test_missing_progress_memory_is_a_failure_that_names_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def refused(_name: str) -> int:
-        raise OSError(errno.EMFILE, "Too many open files")
-
-    monkeypatch.setattr(os, "memfd_create", refused)
-    failure = run(tmp_path, GOOD).failure
-    assert failure is not None
-    assert failure.reason is Reason.SPAWN_FAILED
-    assert failure.detail == "cannot make the progress memory: Too many open files"
-    monkeypatch.undo()
-
-
 def test_failing_size_of_the_progress_memory_is_not_reported_as_a_lock(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -119,16 +99,6 @@ def test_failing_size_of_the_progress_memory_is_not_reported_as_a_lock(
     assert failure is not None
     assert failure.detail == "cannot make the progress memory: No space left on device"
     assert set(Path("/proc/self/fd").iterdir()) == before
-
-
-def test_the_job_arrives_on_stdin_and_the_verb_as_the_argument(tmp_path: Path) -> None:
-    script = (
-        "import json, sys\njob = json.load(sys.stdin)\n"
-        "print(json.dumps({'probe': job['probe'], 'backend': 'cuda',"
-        " 'conditions': {'gpu': job['gpu'], 'verb': sys.argv[1]}}))"
-    )
-    report = asyncio.run(launcher(tmp_path, script).run(spec(), Job("launch", gpu="GPU-1")))
-    assert report.conditions == {"gpu": "GPU-1", "verb": "--run"}
 
 
 def test_a_child_gets_a_session_of_its_own_at_the_root_and_a_clean_environment(
@@ -430,12 +400,6 @@ def test_the_lock_lives_as_long_as_the_child_though_its_parent_was_killed(tmp_pa
         fcntl.flock(lock, fcntl.LOCK_EX)
 
 
-def test_each_start_is_counted(tmp_path: Path) -> None:
-    counted: list[int] = []
-    run(tmp_path, GOOD, on_spawn=lambda: counted.append(1))
-    assert counted == [1]
-
-
 def test_a_listing_that_fails_says_why(tmp_path: Path) -> None:
     with pytest.raises(WireError, match="no such module"):
         asyncio.run(launcher(tmp_path, "raise SystemExit('no such module')").specs())
@@ -475,8 +439,3 @@ def test_a_cancelled_wait_kills_nobody(tmp_path: Path) -> None:
     fifo.write_text("go on")
     assert done.read_text() == "ended by itself"
     until(all_reaped, "its end")
-
-
-def test_a_signal_without_a_name_is_told_by_its_number() -> None:
-    assert processes.signal_name(signal.SIGSEGV) == "SIGSEGV"
-    assert processes.signal_name(signal.SIGRTMIN + 1) == f"signal {signal.SIGRTMIN + 1}"

@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 from gpud.agent.history import eventrows
 from gpud.agent.history.store import FILE, Store
 from gpud.agent.regression.commands import BASELINE_ACCEPTED, BASELINE_RESET, Choice, Command
-from gpud.agent.regression.detector import Parameters, State
+from gpud.agent.regression.detector import Parameters
 from gpud.agent.regression.streams import key
 from gpud.agent.state.events import InventoryTaken, ProbesListed
 from gpud.core.health import Level
@@ -78,19 +78,6 @@ async def lived(folder: Path, runs: Sequence[Run], *, killed: bool = False) -> d
         await one.keep(runs)
         await one.settled()
         return {str(name): state for name, state in one.states().items()}
-
-
-def test_an_update_that_made_it_slower_is_told_with_both_drivers(folder: Path) -> None:
-    async def story() -> None:
-        async with life(folder) as one:
-            await one.keep(update(World()))
-            standing = one.standing()
-        assert standing.verdict is not None
-        assert standing.verdict.state is State.REGRESSED
-        assert (standing.verdict.old_driver, standing.verdict.new_driver) == ("572.16", "576.02")
-        assert [alarm.new_driver for alarm in standing.open] == ["576.02"]
-
-    asyncio.run(story())
 
 
 def test_what_was_found_is_an_alert_with_its_cause(folder: Path) -> None:

@@ -19,7 +19,7 @@ from gpud.core.sample import Flag, Unit
 from gpud.core.stream_key import StreamKey
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable
 
     from gpud.agent.regression.judging import Decided
 
@@ -129,35 +129,12 @@ def test_an_update_is_told_with_peoples_names_and_all_that_differs() -> None:
     assert one.unit is Unit.SECONDS
 
 
-def test_the_old_driver_back_closes_what_the_new_one_brought() -> None:
-    judging = Judging(QUICK)
-    runs = level(FIRST_S, 1e-5, 100, "572.16")
-    runs += level(FIRST_S + 6000, 1.2e-5, 60, "576.02", 2)
-    runs += level(FIRST_S + 9600, 1e-5, 60, "572.16", 3)
-    found = [one.alarm for one in taken(judging, runs) if one.key == SUBMIT]
-    assert [(one.worse, one.old_driver, one.new_driver) for one in found] == [
-        (True, "572.16", "576.02"),
-        (False, "576.02", "572.16"),
-    ]
-    assert found[1].closes == (found[0].seq,)
-    assert judging.standing(SUBMIT).open == ()
-
-
 def test_a_driver_does_not_change_what_the_cpu_is_compared_with() -> None:
     judging = Judging(QUICK)
     for n in range(60):
         driver = "572.16" if n < 30 else "576.02"
         judging.take(call(FIRST_S + 60 * n, 1e-5, driver_version=driver))
     assert judging.standing(CALL).verdict is None
-
-
-def test_while_nobody_names_the_driver_it_is_the_one_of_before() -> None:
-    judging = Judging(QUICK)
-    runs = level(FIRST_S, 1e-5, 60, "572.16")
-    runs += level(FIRST_S + 3600, 1e-5, 30, None)
-    runs += level(FIRST_S + 5400, 1e-5, 30, "572.16")
-    assert taken(judging, runs) == []
-    assert judging.standing(SUBMIT).verdict is None
 
 
 def test_another_version_of_a_probe_and_another_gpu_begin_anew() -> None:
@@ -213,14 +190,6 @@ def test_open_alarms_beside_a_stream_are_those_of_its_gpu_and_of_the_cpu() -> No
     assert {key.mode for key, _ in judging.alarms_beside(CALL)} == set()
 
 
-def test_streams_without_a_sample_for_long_are_named() -> None:
-    judging = Judging(QUICK)
-    judging.take(launch(FIRST_S, 1e-5, "572.16"))
-    judging.take(call(FIRST_S + 1000, 1e-5))
-    assert {key.probe for key in judging.gone(999.0)} == {"launch"}
-    assert judging.gone(1000.0) == ()
-
-
 @pytest.mark.parametrize(
     ("before", "after"),
     [
@@ -242,14 +211,3 @@ def test_a_damaged_state_of_a_stream_is_refused_and_nothing_is_changed(
     with pytest.raises(WireError):
         judging.restore(SUBMIT, body.replace(before, after))
     assert everything(judging) == expected
-
-
-def sequence_numbers(found: Sequence[Decided]) -> list[int]:
-    return [one.alarm.seq for one in found]
-
-
-def test_a_stream_that_is_learnt_anew_counts_on_from_its_last_alarm() -> None:
-    judging = Judging(QUICK, first_seq={SUBMIT: 5000})
-    runs = level(FIRST_S, 1e-5, 100, "572.16") + level(FIRST_S + 6000, 1.2e-5, 60, "576.02", 2)
-    found = [one for one in taken(judging, runs) if one.key == SUBMIT]
-    assert min(sequence_numbers(found)) >= 5000

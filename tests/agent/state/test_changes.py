@@ -11,7 +11,7 @@ from gpud.agent.history.eventrows import Window
 from gpud.agent.history.store import History, Store
 from gpud.agent.state.board import Board
 from gpud.agent.state.changes import ChangeDetection
-from gpud.agent.state.events import InventoryTaken, PlatformRead, SourceAnswered
+from gpud.agent.state.events import InventoryTaken, SourceAnswered
 from gpud.agent.state.presence import GPU_FORGOTTEN
 from gpud.agent.state.snapshot import Snapshot
 from gpud.core.clock import Instant
@@ -123,18 +123,6 @@ def test_a_driver_swapped_while_gpud_is_down_is_told_at_the_first_sight(tmp_path
     assert kept(tmp_path, "boot_id") == [(None, "boot-1"), ("boot-1", "boot-2")]
 
 
-def test_nvml_that_is_gone_and_back_has_changed_nothing(tmp_path: Path) -> None:
-    async def story() -> None:
-        async with life(tmp_path) as one:
-            one.says("572.16")
-            one.says(None, times=5)
-            one.says("572.16")
-            assert one.told() == []
-
-    asyncio.run(story())
-    assert kept(tmp_path) == [(None, "572.16")]
-
-
 def test_killed_between_sight_and_writing_it_is_found_again_and_not_doubled(tmp_path: Path) -> None:
     async def story() -> None:
         async with life(tmp_path) as one:
@@ -238,16 +226,6 @@ def test_a_gpu_that_was_forgotten_and_is_there_is_expected_again(tmp_path: Path)
         async with life(tmp_path) as one:
             one.lists(NONE)
             assert "card B, B" in (one.board.read().health["devices"].detail or "")
-
-    asyncio.run(story())
-
-
-def test_what_windows_says_later_is_a_fact_at_once(tmp_path: Path) -> None:
-    async def story() -> None:
-        for build in ("10.0.26100.1", "10.0.26100.4349"):
-            async with life(tmp_path) as one:
-                one.changes.post_and_compare(PlatformRead({"windows_build": build}, 1.0))
-        assert one.told("windows_build") == [("10.0.26100.1", "10.0.26100.4349")]
 
     asyncio.run(story())
 

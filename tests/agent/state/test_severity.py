@@ -3,7 +3,6 @@ from __future__ import annotations
 import pytest
 
 from gpud.agent.state.severity import LEVEL, SEVERITY, Severity
-from gpud.core.health import Level
 from gpud.core.sample import Reason
 
 
@@ -17,8 +16,3 @@ def test_a_wrong_or_lost_gpu_is_critical_and_a_busy_one_is_not() -> None:
     assert {SEVERITY[reason] for reason in critical} == {Severity.CRITICAL}
     passing = {Reason.OUT_OF_MEMORY, Reason.DEVICE_BUSY, Reason.NOT_READY}
     assert {SEVERITY[reason] for reason in passing} == {Severity.WARNING}
-
-
-def test_no_failure_leaves_a_component_well() -> None:
-    assert {LEVEL[severity] for severity in Severity} == {Level.DEGRADED, Level.FAILED}
-    assert LEVEL[Severity.CRITICAL] is Level.FAILED
