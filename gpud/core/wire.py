@@ -11,7 +11,6 @@ from typing import TypeVar
 
 import msgspec
 
-from gpud.core.container_plan import Word
 from gpud.core.errors import WireError
 from gpud.core.report import RootReport
 from gpud.core.sample import (
@@ -26,7 +25,7 @@ from gpud.core.sample import (
 )
 from gpud.core.stats import LATENCY_BOUNDS_S
 
-Document = TypeVar("Document", RunReport, Inventory, RootReport, Word)
+Document = TypeVar("Document", RunReport, Inventory, RootReport)
 
 LARGEST_SIZE = 2**53
 LARGEST_COUNT = 2**31

@@ -6,11 +6,11 @@ from pathlib import Path
 
 from docker.errors import APIError
 
-from gpud.core.container_plan import Task
 from gpud.core.report import Owner
 from gpud.core.sections import Paths
 from gpud.core.settings import Settings
-from gpud.root.container_probe import Job, clear
+from gpud.root.container_plan import Job, Task
+from gpud.root.container_probe import clear
 from gpud.root.containers import Containers, identity
 from gpud.root.dockerd_facts import Api, DockerdObservation
 from tests.waiting import until
@@ -30,7 +30,7 @@ def test_the_short_life_asks_the_socket_that_dockerd_really_listens_on(tmp_path:
         seen = DockerdObservation(process=None, owner=Owner.GPUD, api=Api.ANSWERS)
         containers.step(seen, "/srv/theirs.sock", time.monotonic() + 1000)
         until(told.exists, "its command line")
-        assert "--socket=/srv/theirs.sock " in told.read_text()
+        assert '"socket":"/srv/theirs.sock"' in told.read_text()
     finally:
         containers.stop()
 
@@ -62,6 +62,6 @@ class Stubborn:
 
 def test_one_container_that_cannot_be_removed_keeps_no_other_and_no_look() -> None:
     dockerd = Stubborn()
-    job = Job(Task.LOOK, "/run/docker.sock", "x:1", 1.0, 1, "/run/mine", None, desktop=False)
+    job = Job(Task.LOOK, "/run/docker.sock", "x:1", 1.0, "/run/mine", 1)
     clear(dockerd, job)
     assert dockerd.removed == ["left"]

@@ -13,16 +13,17 @@ import socket
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import msgspec
 import pytest
 
-from gpud.core import wire
-from gpud.core.container_plan import Word
 from gpud.core.report import ToolkitState
 from gpud.core.sample import Reason
 from gpud.core.settings import Settings
+from gpud.root.container_plan import Job, Task, TaskResult
 from gpud.root.container_probe import LABEL
 from gpud.root.containers import identity
 from tests.root.sample import PRINTED, gpu_docker, usable
@@ -52,27 +53,33 @@ def fitted() -> Iterator[GpuDocker]:
         yield made
 
 
-def argv(gpu: GpuDocker, task: str, image: str, **more: object) -> list[str]:
-    given = {
-        "socket": gpu.dockerd.socket,
-        "image": image,
-        "deadline": 10,
-        "stop": 2,
-        "owner": "/run/mine",
-        "dockerd": gpu.process.pid,
-        "parent": os.getpid(),
-        **more,
-    }
-    line = [sys.executable, "-I", "-m", "gpud.root.container_probe", task]
-    return [*line, *(f"--{name}={value}" for name, value in given.items())]
+PROBE = [sys.executable, "-I", "-m", "gpud.root.container_probe"]
 
 
-def said(gpu: GpuDocker, task: str, image: str, **more: object) -> Word:
+def argv(gpu: GpuDocker, task: Task, image: str, **changed: Any) -> list[str]:
+    job = Job(
+        task,
+        gpu.dockerd.socket,
+        image,
+        deadline_s=10,
+        owner="/run/mine",
+        parent=os.getpid(),
+        dockerd=gpu.process.pid,
+        stop_s=2,
+    )
+    return [*PROBE, msgspec.json.encode(replace(job, **changed)).decode()]
+
+
+def perform(gpu: GpuDocker, task: Task, image: str, **changed: Any) -> TaskResult:
     done = subprocess.run(
-        argv(gpu, task, image, **more), capture_output=True, timeout=60, check=False
+        argv(gpu, task, image, **changed), capture_output=True, timeout=60, check=False
     )
     assert (done.returncode, done.stderr) == (0, b"")
-    return wire.decode(done.stdout, Word)
+    return decoded(done.stdout)
+
+
+def decoded(output: bytes) -> TaskResult:
+    return msgspec.json.decode(output, type=TaskResult)
 
 
 def containers(gpu: GpuDocker, **labels: str) -> list[dict[str, Any]]:
@@ -87,7 +94,7 @@ def ours(gpu: GpuDocker) -> list[dict[str, Any]]:
 
 
 def test_the_figures_of_a_run_come_home_and_nothing_of_it_stays(fitted: GpuDocker) -> None:
-    word = said(fitted, "run", fitted.printing(PRINTED))
+    word = perform(fitted, Task.RUN, fitted.printing(PRINTED))
     assert word.toolkit is not None
     assert word.toolkit.state is ToolkitState.RUNTIME
     assert word.run is not None
@@ -98,7 +105,7 @@ def test_the_figures_of_a_run_come_home_and_nothing_of_it_stays(fitted: GpuDocke
 
 
 def test_without_the_toolkit_dockers_own_error_is_reported_as_such(bare: GpuDocker) -> None:
-    word = said(bare, "run", bare.printing(PRINTED))
+    word = perform(bare, Task.RUN, bare.printing(PRINTED))
     assert word.toolkit is not None
     assert (word.toolkit.state, word.toolkit.reason) == (ToolkitState.NONE, "not_installed")
     assert word.run is not None
@@ -113,7 +120,7 @@ def test_without_the_toolkit_dockers_own_error_is_reported_as_such(bare: GpuDock
 
 def test_an_error_of_the_toolkits_hook_is_explained_out_of_dockers_wrapping() -> None:
     with gpu_docker(f"echo '{NO_ADAPTER} were found' >&2; exit 1") as gpu:
-        word = said(gpu, "run", gpu.printing(PRINTED))
+        word = perform(gpu, Task.RUN, gpu.printing(PRINTED))
         left = containers(gpu)
     assert word.run is not None
     assert word.run.failure is not None
@@ -145,7 +152,7 @@ def test_an_error_of_the_toolkits_hook_is_explained_out_of_dockers_wrapping() ->
 def test_a_container_that_does_something_else_is_a_failure_with_its_words(
     fitted: GpuDocker, script: str, reason: Reason, words: str
 ) -> None:
-    word = said(fitted, "run", fitted.image(script))
+    word = perform(fitted, Task.RUN, fitted.image(script))
     assert word.run is not None
     assert word.run.failure is not None
     assert word.run.failure.reason is reason
@@ -156,7 +163,7 @@ def test_a_container_that_does_something_else_is_a_failure_with_its_words(
 
 @pytest.mark.parametrize("script", ["while :; do echo yes; done", STUBBORN])
 def test_a_container_that_never_ends_is_stopped_and_removed(fitted: GpuDocker, script: str) -> None:
-    word = said(fitted, "run", fitted.image(script), deadline=1)
+    word = perform(fitted, Task.RUN, fitted.image(script), deadline_s=1)
     assert word.run is not None
     assert word.run.failure is not None
     assert word.run.failure.reason is Reason.HUNG
@@ -166,7 +173,7 @@ def test_a_container_that_never_ends_is_stopped_and_removed(fitted: GpuDocker, s
 
 def test_an_absent_image_is_said_to_be_absent_and_nobody_asks_a_registry(bare: GpuDocker) -> None:
     began = int(time.time())
-    word = said(bare, "look", "127.0.0.1:1/nobody/has:this")
+    word = perform(bare, Task.LOOK, "127.0.0.1:1/nobody/has:this")
     assert word.image_present is False
     assert word.run is None
     with contextlib.closing(bare.dockerd.client()) as client:
@@ -175,7 +182,7 @@ def test_an_absent_image_is_said_to_be_absent_and_nobody_asks_a_registry(bare: G
 
 
 def test_a_fetch_that_fails_says_what_docker_said(bare: GpuDocker) -> None:
-    word = said(bare, "pull", "127.0.0.1:1/nobody/has:this")
+    word = perform(bare, Task.PULL, "127.0.0.1:1/nobody/has:this")
     assert word.image_present is False
     assert word.failure is not None
     assert word.failure.reason is Reason.PULL_FAILED
@@ -183,7 +190,9 @@ def test_a_fetch_that_fails_says_what_docker_said(bare: GpuDocker) -> None:
 
 
 def test_the_container_gets_gpus_and_nothing_else(fitted: GpuDocker) -> None:
-    running = subprocess.Popen(argv(fitted, "run", fitted.image(STUBBORN)), stdout=subprocess.PIPE)
+    running = subprocess.Popen(
+        argv(fitted, Task.RUN, fitted.image(STUBBORN)), stdout=subprocess.PIPE
+    )
     with running:
         try:
             found = until(lambda: [c for c in ours(fitted) if c["State"] == "running"], "it")
@@ -212,11 +221,11 @@ def test_what_a_killed_life_left_behind_is_removed_by_the_next_and_nobody_elses(
         host = client.create_host_config(network_mode="none")
         for labels in ({}, {LABEL: "/run/other"}):
             client.create_container(image, command=["nbody"], labels=labels, host_config=host)
-    with subprocess.Popen(argv(fitted, "run", image), stdout=subprocess.PIPE) as life:
+    with subprocess.Popen(argv(fitted, Task.RUN, image), stdout=subprocess.PIPE) as life:
         until(lambda: [c for c in ours(fitted) if c["State"] == "running"], "its container")
         life.kill()
     assert len(ours(fitted)) == 1
-    assert said(fitted, "look", image).image_present is True
+    assert perform(fitted, Task.LOOK, image).image_present is True
     assert ours(fitted) == []
     others = containers(fitted)
     assert len(others) == 2
@@ -226,26 +235,26 @@ def test_what_a_killed_life_left_behind_is_removed_by_the_next_and_nobody_elses(
 
 
 def test_a_life_whose_supervisor_is_gone_does_nothing(fitted: GpuDocker) -> None:
-    line = argv(fitted, "run", fitted.printing(PRINTED), parent=1)
+    line = argv(fitted, Task.RUN, fitted.printing(PRINTED), parent=1)
     done = subprocess.run(line, capture_output=True, timeout=60, check=False)
     assert (done.returncode, done.stdout) == (1, b"")
 
 
 def test_a_dockerd_that_dies_in_the_middle_is_what_went_wrong() -> None:
     with gpu_docker("exit 0") as gpu:
-        line = argv(gpu, "run", gpu.image(STUBBORN))
+        line = argv(gpu, Task.RUN, gpu.image(STUBBORN))
         with subprocess.Popen(line, stdout=subprocess.PIPE) as life:
             until(lambda: [c for c in ours(gpu) if c["State"] == "running"], "its container")
             gpu.process.send_signal(signal.SIGKILL)
             out, _ = life.communicate(timeout=60)
-    word = wire.decode(out, Word)
+    word = decoded(out)
     failure = word.failure or (word.run.failure if word.run else None)
     assert failure is not None
     assert failure.reason is Reason.DOCKERD_LOST
 
 
 def test_no_dockerd_at_all_is_said_in_a_line(bare: GpuDocker) -> None:
-    word = said(bare, "look", "x:1", socket="/nonexistent/docker.sock")
+    word = perform(bare, Task.LOOK, "x:1", socket="/nonexistent/docker.sock")
     assert word.failure is not None
     assert word.failure.reason is Reason.DOCKERD_LOST
     assert len(word.failure.detail) <= 600
@@ -253,8 +262,8 @@ def test_no_dockerd_at_all_is_said_in_a_line(bare: GpuDocker) -> None:
 
 def test_an_answer_without_an_end_is_given_up(tmp_path: Path) -> None:
     place = tmp_path / "docker.sock"
-    line = [sys.executable, "-I", "-m", "gpud.root.container_probe", "look", f"--socket={place}"]
-    line += ["--image=x:1", "--deadline=1", "--owner=/run/mine", f"--parent={os.getpid()}"]
+    job = Job(Task.LOOK, str(place), "x:1", 1.0, "/run/mine", os.getpid())
+    line = [*PROBE, msgspec.json.encode(job).decode()]
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind(str(place))
         listener.listen()
@@ -265,7 +274,7 @@ def test_an_answer_without_an_end_is_given_up(tmp_path: Path) -> None:
                 while True:
                     answer.sendall(b" " * 65536)
             out, _ = life.communicate(timeout=60)
-    failure = wire.decode(out, Word).failure
+    failure = decoded(out).failure
     assert failure is not None
     assert failure.reason is Reason.DOCKERD_LOST
 

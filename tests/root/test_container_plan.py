@@ -1,27 +1,16 @@
 from __future__ import annotations
 
 import itertools
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpud.core.container_plan import (
-    ANNOUNCE_S,
-    LOOK_EVERY_S,
-    RETRY_S,
-    SETTLE_S,
-    Plan,
-    Task,
-    Word,
-    begun,
-    done,
-    due,
-)
 from gpud.core.report import (
     ContainerFigure,
     ContainerRun,
+    ContainersReport,
     ProbeStage,
     ProcessRef,
     ToolkitReport,
@@ -29,6 +18,15 @@ from gpud.core.report import (
 )
 from gpud.core.sample import Failure, Reason, Skip
 from gpud.core.sections import Containers
+from gpud.root.container_plan import (
+    ANNOUNCE_S,
+    LOOK_EVERY_S,
+    RETRY_S,
+    SETTLE_S,
+    Plan,
+    Task,
+    TaskResult,
+)
 
 FIRST = ProcessRef(1, 1)
 SECOND = ProcessRef(2, 2)
@@ -45,40 +43,45 @@ class World:
     dockerd: ProcessRef = FIRST
     answers: bool = True
     image: bool = True
-    failure: Failure | None = None
+    failure: Failure | None = None  # of a run
+    lost: Failure | None = None  # of every task
     pullable: bool = False
     toolkit: ToolkitState = ToolkitState.RUNTIME
     now_s: float = 1000.0
     tasks: list[tuple[float, Task]] = field(default_factory=list)
     stages: list[ProbeStage] = field(default_factory=list)
-    plan: Plan | None = None
+    plan: Plan = field(init=False)
 
-    def run(self, for_s: float) -> Plan:
-        plan = self.plan or begun(self.settings, self.now_s)
+    def __post_init__(self) -> None:
+        self.plan = Plan(self.settings, self.now_s)
+
+    def run(self, for_s: float) -> ContainersReport:
         end_s = self.now_s + for_s
         while self.now_s < end_s:
             self.now_s += STEP_S
-            plan, task = due(plan, self.dockerd, self.now_s, answers=self.answers)
+            task = self.plan.due(self.dockerd, self.now_s, answers=self.answers)
+            stage = self.plan.report.stage
+            if not self.stages or self.stages[-1] is not stage:
+                self.stages.append(stage)
             if task is not None:
                 self.tasks.append((self.now_s, task))
-                assert due(plan, self.dockerd, self.now_s, answers=self.answers) == (plan, None)
-            if not self.stages or self.stages[-1] is not plan.report.stage:
-                self.stages.append(plan.report.stage)
-            if task is not None:
-                plan = done(plan, self.word(task), wall_s=1e9 + self.now_s, now_s=self.now_s)
-        self.plan = plan
-        return plan
+                assert self.plan.due(self.dockerd, self.now_s, answers=self.answers) is None
+                result = self.result(task)
+                self.plan.finish(result, wall_s=1e9 + self.now_s, now_s=self.now_s)
+        return self.plan.report
 
-    def word(self, task: Task) -> Word:
+    def result(self, task: Task) -> TaskResult:
+        if self.lost is not None:
+            return TaskResult(failure=self.lost)
         if task is Task.PULL:
             self.image = self.pullable
             lost = None if self.image else Failure(Reason.PULL_FAILED, "no route")
-            return Word(image_present=self.image, failure=lost)
+            return TaskResult(image_present=self.image, failure=lost)
         if task is Task.LOOK:
-            return Word(ToolkitReport(self.toolkit), image_present=self.image)
+            return TaskResult(ToolkitReport(self.toolkit), image_present=self.image)
         figure = FIGURE if self.failure is None else None
         run = ContainerRun(1e9 + self.now_s, self.now_s, 1.0, figure, self.failure)
-        return Word(image_present=self.image, run=run)
+        return TaskResult(image_present=self.image, run=run)
 
     def times(self, task: Task) -> list[float]:
         return [at for at, what in self.tasks if what is task]
@@ -89,7 +92,7 @@ SOON = Containers(first_after_s=60)
 
 def test_a_run_is_announced_before_it_is_made() -> None:
     world = World(SOON)
-    plan = world.run(120)
+    report = world.run(120)
     assert [task for _, task in world.tasks] == [Task.LOOK, Task.RUN]
     assert world.stages == [
         ProbeStage.WAITING,
@@ -98,16 +101,16 @@ def test_a_run_is_announced_before_it_is_made() -> None:
         ProbeStage.WAITING,
     ]
     assert world.times(Task.RUN)[0] >= 1000 + 60 + ANNOUNCE_S
-    assert plan.report.runs == 1
-    assert plan.report.recent_flops_per_second == (4e12,)
+    assert report.runs == 1
+    assert report.recent_flops_per_second == (4e12,)
 
 
 def test_without_the_image_nothing_is_started_and_the_skip_is_counted_once_an_interval() -> None:
     world = World(SOON, image=False)
-    plan = world.run(2 * SOON.interval_s)
+    report = world.run(2 * SOON.interval_s)
     assert {task for _, task in world.tasks} == {Task.LOOK}
-    assert plan.report.skips == {Skip.IMAGE_ABSENT: 2}
-    assert plan.report.run is None
+    assert report.skips == {Skip.IMAGE_ABSENT: 2}
+    assert report.run is None
 
 
 def test_an_image_that_comes_is_measured_at_the_next_look() -> None:
@@ -126,8 +129,8 @@ def test_it_is_fetched_only_where_the_settings_say_so() -> None:
 
 def test_a_fetch_that_fails_is_a_failed_run_and_tried_again_later() -> None:
     world = World(Containers(first_after_s=60, pull=True), image=False)
-    plan = world.run(600)
-    assert plan.report.failures == {Reason.PULL_FAILED: 1}
+    report = world.run(600)
+    assert report.failures == {Reason.PULL_FAILED: 1}
     world.run(RETRY_S)
     assert len(world.times(Task.PULL)) == 2
 
@@ -144,22 +147,22 @@ def test_failures_are_retried_at_growing_distances_and_never_beyond_the_interval
 
 def test_a_success_ends_the_series_of_failures_and_a_failure_that_of_figures() -> None:
     world = World(SOON)
-    assert world.run(120).report.last_success_s is not None
+    assert world.run(120).last_success_s is not None
     world.failure = HUNG
-    plan = world.run(SOON.interval_s)
-    assert plan.report.recent_flops_per_second == ()
-    assert plan.report.run is not None
-    assert plan.report.run.failure == HUNG
-    assert plan.report.gpu_index == 0
+    report = world.run(SOON.interval_s)
+    assert report.recent_flops_per_second == ()
+    assert report.run is not None
+    assert report.run.failure == HUNG
+    assert report.gpu_index == 0
     world.failure = None
-    assert world.run(3 * RETRY_S).failed == 0
+    assert world.run(3 * RETRY_S).recent_flops_per_second == (4e12,)
 
 
 def test_a_dockerd_that_is_down_is_a_counted_skip_and_no_task() -> None:
     world = World(SOON, answers=False)
-    plan = world.run(SOON.interval_s)
+    report = world.run(SOON.interval_s)
     assert world.tasks == []
-    assert plan.report.skips == {Skip.DOCKERD_DOWN: 1}
+    assert report.skips == {Skip.DOCKERD_DOWN: 1}
 
 
 def test_an_announcement_is_taken_back_when_dockerd_goes() -> None:
@@ -167,7 +170,7 @@ def test_an_announcement_is_taken_back_when_dockerd_goes() -> None:
     world.run(62)
     assert world.stages[-1] is ProbeStage.ANNOUNCED
     world.answers = False
-    assert world.run(5).report.stage is ProbeStage.WAITING
+    assert world.run(5).stage is ProbeStage.WAITING
     assert world.times(Task.RUN) == []
 
 
@@ -176,7 +179,6 @@ def test_another_dockerd_is_left_to_its_start_and_then_looked_at_anew() -> None:
     world.run(60)
     world.dockerd = SECOND
     world.run(SETTLE_S - STEP_S)
-    assert world.plan is not None
     assert world.plan.report.image_present is None
     assert len(world.tasks) == 1
     world.run(2 * STEP_S)
@@ -198,49 +200,31 @@ def test_a_restarted_dockerd_is_tried_at_once_where_a_restart_can_mend_it(
 
 def test_a_toolkit_that_changed_since_the_failure_is_tried_at_once() -> None:
     world = World(SOON, failure=HUNG, toolkit=ToolkitState.NONE)
-    world.run(120)
+    world.run(LOOK_EVERY_S - 60)
+    assert len(world.times(Task.RUN)) == 1
     world.toolkit = ToolkitState.RUNTIME
-    assert world.plan is not None
-    world.plan = replace(world.plan, next_look_s=world.now_s, next_run_s=world.now_s + 1e6)
-    world.run(30)
+    world.run(120)
     assert len(world.times(Task.RUN)) == 2
 
 
 def test_switched_off_it_looks_and_never_runs() -> None:
     world = World(Containers(probe=False, first_after_s=0))
-    plan = world.run(2000)
+    report = world.run(2000)
     assert {task for _, task in world.tasks} == {Task.LOOK}
-    assert plan.report.stage is ProbeStage.OFF
-    assert plan.report.skips == {}
+    assert report.stage is ProbeStage.OFF
+    assert report.skips == {}
 
 
-def test_a_look_that_fails_is_said_and_takes_nothing_back_that_was_known() -> None:
-    lost = Word(failure=Failure(Reason.DOCKERD_LOST, "connection refused"))
-    fresh = begun(SOON, 0.0)
-    said = done(replace(fresh, busy=Task.LOOK), lost, wall_s=1e9, now_s=1.0).report.toolkit
-    assert said is not None
-    assert (said.state, said.reason, said.detail) == (
-        ToolkitState.UNKNOWN,
-        "look_failed",
-        "connection refused",
-    )
-    known = ToolkitReport(ToolkitState.RUNTIME)
-    before = replace(fresh, busy=Task.LOOK, report=replace(fresh.report, toolkit=known))
-    assert done(before, lost, wall_s=1e9, now_s=1.0).report.toolkit == known
-
-
-def test_a_life_that_ends_without_a_word_about_the_run_is_a_failed_run() -> None:
+def test_a_task_without_a_result_takes_nothing_back_and_a_run_counts_as_failed() -> None:
+    world = World(SOON, lost=Failure(Reason.DOCKERD_LOST, "refused"))
+    unknown = ToolkitReport(ToolkitState.UNKNOWN, "look_failed", "refused")
+    assert world.run(30).toolkit == unknown
     world = World(SOON)
-    world.run(64)
-    assert world.plan is not None
-    plan = world.plan
-    while plan.busy is None:
-        world.now_s += STEP_S
-        plan, _ = due(plan, FIRST, world.now_s, answers=True)
-    lost = Word(failure=Failure(Reason.KILLED, "why"))
-    after = done(plan, lost, wall_s=1e9, now_s=world.now_s)
-    assert after.report.failures == {Reason.KILLED: 1}
-    assert after.busy is None
+    world.run(30)
+    world.lost = Failure(Reason.KILLED, "why")
+    report = world.run(60)
+    assert report.toolkit == ToolkitReport(ToolkitState.RUNTIME)
+    assert report.failures == {Reason.KILLED: 1}
 
 
 @given(
