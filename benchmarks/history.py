@@ -28,10 +28,12 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from starlette.datastructures import QueryParams
 
-from gpud.agent.history import charts, reader, rolluprows
-from gpud.agent.history.historyrows import runs_after
-from gpud.agent.history.store import FILE, Run, Store
-from gpud.agent.history.wanted import Wanted
+from gpud.agent.history import charts, queries, reader, retention, rollups
+from gpud.agent.history.export import runs_after
+from gpud.agent.history.records import Run
+from gpud.agent.history.schema import FILE
+from gpud.agent.history.selection import Selection
+from gpud.agent.history.store import Store
 from gpud.agent.serve.api.history import parsed
 from gpud.agent.serve.http.response import Body
 from gpud.agent.serve.local.exporting import RUNS_AT_ONCE
@@ -125,9 +127,9 @@ def day(number: int, began_s: float, reports: tuple[RunReport, ...]) -> Iterator
 def passed(store: Store) -> tuple[float, float]:
     """Do what the hourly pass does; give the longest piece and the sum, in seconds."""
     pieces: tuple[Callable[[sqlite3.Connection], bool], ...] = (
-        rolluprows.roll_up,
-        lambda open_: rolluprows.forget_runs(open_, raw_days=RAW_DAYS),
-        lambda open_: rolluprows.forget_the_rest(open_, rollup_days=ROLLUP_DAYS),
+        rollups.roll_up,
+        lambda open_: retention.forget_runs(open_, RAW_DAYS),
+        lambda open_: retention.forget_the_rest(open_, ROLLUP_DAYS),
     )
     longest = whole = 0.0
     for piece in pieces:
@@ -179,11 +181,7 @@ def beside_a_reader(state: Path, store: Store, run: Run) -> list[float]:
     def export() -> None:
         after: int | None = 0
         while not stop.is_set():
-            last = after or 0
-            _, after = reader.ask(
-                state,
-                lambda c: runs_after(c, Wanted(), after_run=last, most_runs=RUNS_AT_ONCE),  # noqa: B023
-            )
+            _, after = reader.read(state, runs_after, Selection(), after, RUNS_AT_ONCE)
 
     exporting = threading.Thread(target=export)
     exporting.start()
@@ -233,7 +231,7 @@ def measure(home: Path, days: int) -> None:
         longest, most = max(longest, piece), max(most, whole)
         if number + 1 in {1, 10, 30, 40, 60, 90, 180, 270, days}:
             (hours,) = store.read(lambda c: c.execute("SELECT count(*) FROM rollups").fetchone())
-            n_bytes, runs_kept = store.size()
+            n_bytes, runs_kept = store.size(), store.read(queries.run_count)
             print(
                 f"{number + 1:>6} {n_bytes / MIB:>6.0f} MiB {runs_kept:>12,} {hours:>12,}"
                 f" {most:>8.2f} s {longest * 1e3:.0f} ms",

@@ -32,7 +32,9 @@ import structlog
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from gpud.agent.alerts.state import AlertState
-from gpud.agent.history.store import FILE, History, Run
+from gpud.agent.history.records import Run
+from gpud.agent.history.schema import FILE
+from gpud.agent.history.store import History
 from gpud.agent.regression.detector import Parameters
 from gpud.agent.regression.service import Regression
 from gpud.agent.state.board import Board

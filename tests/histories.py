@@ -12,7 +12,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from gpud.agent.history.store import Run, Store
+from gpud.agent.history.records import Run
+from gpud.agent.history.store import Store
 from gpud.core import stats
 from gpud.core.sample import Backend, Device, Failure, Flag, Reason, RunReport, Sample, Unit
 

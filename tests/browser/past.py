@@ -6,7 +6,8 @@ import random
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
-from gpud.agent.history.eventrows import Entry
+from gpud.agent.history import writes
+from gpud.agent.history.records import Entry
 from gpud.agent.regression.changes import DRIVER_VERSION
 from gpud.core.sample import Flag, Unit
 from tests import snapshots
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from gpud.agent.history.store import Run
+    from gpud.agent.history.records import Run
     from gpud.core.sample import Device
 
 NOW_S: Final = snapshots.NOW.wall_s
@@ -56,11 +57,12 @@ class Past:
         with opened(folder) as store:
             rows = list(self.hours(days))
             store.write(lambda t: t.executemany(INSERT, rows))
-            store.append_events(
+            store.write(
+                writes.events,
                 [
                     Entry(NOW_S - SINCE_DAYS[new] * DAY_S, DRIVER_VERSION, {"old": old, "new": new})
                     for old, new in ((OLDER, OLD), (OLD, NEW))
-                ]
+                ],
             )
             store.append(list(self.runs()))
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from gpud.agent.history import queries
 from tests.browser import past, worlds
 from tests.browser.canvas import RECORDER, strokes, texts
 from tests.browser.pixels import rows
@@ -43,7 +44,7 @@ def test_a_chart_of_a_new_user_begins_with_the_first_run_and_so_does_its_usual_l
 ) -> None:
     with opened(tmp_path) as store:
         store.append([run for run in past.Past().runs() if run.finished_s > NOW_S - 60 * minutes])
-        first_s = store.first_s()
+        first_s = store.read(queries.first_s)
     assert first_s is not None
     fine = worlds.fine()
     assert fine.store is not None

@@ -18,8 +18,8 @@ from gpud.agent.alerts import outbox
 from gpud.agent.alerts.message import inert
 from gpud.agent.alerts.outbox import Memory, Policy, Saved, Step
 from gpud.agent.alerts.sink import TIMEOUT_S, attempt
-from gpud.agent.history import staterows
-from gpud.agent.history.staterows import State
+from gpud.agent.history import queries, writes
+from gpud.agent.history.records import State
 from gpud.agent.state.events import HealthSet, SinkTold
 from gpud.core.alerts import SINK_FAILING, Alert, Severity, SinkState
 from gpud.core.backoff import Backoff
@@ -261,9 +261,7 @@ class Delivery:
         state = None
         while True:
             try:
-                state = await self._history.ask(
-                    lambda store: store.read(lambda rows: staterows.get(rows, ROW))
-                )
+                state = await self._history.read(queries.state, ROW)
                 break
             except StoreError as error:
                 if not self._quiet(self._board.read(), self._now()):
@@ -288,11 +286,7 @@ class Delivery:
         body = msgspec.json.encode(sent).decode()
         state = State(ROW, 0, self._now().wall_s, body)
         try:
-            await asyncio.shield(
-                self._history.ask(
-                    lambda store: store.write(lambda rows: staterows.put(rows, [state]))
-                )
-            )
+            await asyncio.shield(self._history.write(writes.states, [state]))
         except StoreError as error:
             log.warning("deliveries_not_kept", reason=error.reason, detail=str(error))
 

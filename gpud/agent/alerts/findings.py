@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Final
 
 from gpud.agent.alerts import causes
 from gpud.agent.alerts.slowdowns import Finding
-from gpud.agent.history import pastruns
+from gpud.agent.history import queries
+from gpud.agent.history.queries import Sides
 from gpud.agent.regression.causes import DXG
 from gpud.agent.regression.detector import Kind
 from gpud.agent.regression.detector.siblings import SLACK_S
@@ -45,16 +46,14 @@ async def finding(
     return Finding(decided.key, decided.unit, alarm, decided.standing.judged, changed, likely)
 
 
-async def _sides(decided: Decided, history: History) -> pastruns.Sides:
+async def _sides(decided: Decided, history: History) -> Sides:
     alarm = decided.alarm
     most, slow = max(COMPARED, alarm.samples), alarm.kind is Kind.SLOW_STATE
     with suppress(StoreError):  # the runs report it; the versions are known all the same
-        return await history.ask(
-            lambda store: store.read(
-                lambda rows: pastruns.around(rows, decided.key, alarm.since_s, most, slow=slow)
-            )
+        return await history.read(
+            queries.conditions_around, decided.key, alarm.since_s, most, slow=slow
         )
-    return pastruns.Sides()
+    return Sides()
 
 
 def _messages(decided: Decided, snapshot: Snapshot) -> Iterator[Cause]:

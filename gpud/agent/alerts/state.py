@@ -18,8 +18,8 @@ from gpud.agent.alerts.conditions import Conditions
 from gpud.agent.alerts.functions import Functions
 from gpud.agent.alerts.message import RANK
 from gpud.agent.alerts.slowdowns import Incident, Slowdowns, Suspect
-from gpud.agent.history import staterows
-from gpud.agent.history.staterows import State
+from gpud.agent.history import queries, writes
+from gpud.agent.history.records import State, encoded
 from gpud.agent.state.events import AlertsChanged
 from gpud.core import advice
 from gpud.core.advice import Platform
@@ -144,16 +144,14 @@ class AlertState:
         async with self._loading:
             if self._loaded:
                 return
-            past, worked = await self._history.ask(lambda store: store.read(_read))
+            past, worked = await self._history.read(_read)
             self._slowdowns.resume(past.incidents, past.suspects)
             self._conditions.resume(past.conditions)
             self._functions.resume(worked)
             self._gpus = past.gpus | self._gpus
             now_s = self._now().wall_s
             firing = {(a.fingerprint, a.starts_s) for a in self._every() if a.firing}
-            await self._history.ask(
-                lambda store: store.write(lambda c: rows.end_others(c, firing, now_s))
-            )
+            await self._history.write(rows.end_others, firing, now_s)
             self._loaded = True
 
     async def run(self) -> None:
@@ -261,15 +259,15 @@ class AlertState:
         )
         now_s = self._now().wall_s
         states = [
-            State(name, 0, now_s, staterows.encoded(msgspec.to_builtins(body)))
+            State(name, 0, now_s, encoded(body))
             for name, body in ((LEDGER, saved), (FUNCTIONS, functions_))
         ]
 
         def write(transaction: sqlite3.Connection) -> None:
             rows.put(transaction, changed)
-            staterows.put(transaction, states)
+            writes.states(transaction, states)
 
-        await self._history.ask(lambda store: store.write(write))
+        await self._history.write(write)
         self._written, self._written_of, self._written_to = every, state, file
 
 
@@ -291,7 +289,7 @@ def _read(connection: sqlite3.Connection) -> tuple[Saved, functions.Saved]:
     """Read what was written; a damaged row is begun anew."""
     past, worked = Saved(), functions.Saved([], [])
     for name in (LEDGER, FUNCTIONS):
-        row = staterows.get(connection, name)
+        row = queries.state(connection, name)
         if row is None:
             continue
         try:

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Final, Literal
 
 import msgspec
 
-from gpud.agent.history import historyscope, reader
-from gpud.agent.history.rolluprows import DRIVER, HOUR_S, VERSION
-from gpud.agent.history.wanted import CPU, Wanted, hours_sql, runs_sql
+from gpud.agent.history import queries, reader
+from gpud.agent.history.schema import DAY_S, HOUR_S
+from gpud.agent.history.selection import CPU, DRIVER, VERSION, Selection
 from gpud.core.sample import SCHEMA_VERSION
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ RAW_RANGE_S: Final = 2 * 86400.0
 PATIENCE_S: Final = 3.0
 LARGEST_FIELD: Final = 1 << 20
 """Bytes; a damaged history may claim a hundred megabytes for one field."""
-MINUTE_S, DAY_S = 60, 86400
+MINUTE_S: Final = 60
 LENGTHS_S: Final = (
     *(1, 2, 3, 5, 10, 15, 20, 30),
     *(minutes * MINUTE_S for minutes in (1, 2, 3, 4, 5, 6, 8, 10, 12, 15, 20, 30)),
@@ -120,7 +120,7 @@ class Steps:
 
 @dataclass(frozen=True, slots=True)
 class ChartQuery:
-    """A question for a chart. GPUs are UUIDs, and ``wanted.CPU``."""
+    """A question for a chart. GPUs are UUIDs, and ``selection.CPU``."""
 
     probe: str
     modes: tuple[str, ...]
@@ -191,11 +191,7 @@ def read(directory: Path, query: ChartQuery, snapshot: Snapshot) -> HistoryAnswe
 
     Errors: ``StoreError``; ``UnknownName``.
     """
-    series = reader.ask(
-        directory,
-        lambda connection: _checked(connection, query, snapshot),
-        patience_s=PATIENCE_S,
-    )
+    series = reader.read(directory, _checked, query, snapshot, patience_s=PATIENCE_S)
     steps = query.steps
     source: Literal["runs", "hours"] = "hours" if query.hourly else "runs"
     return HistoryAnswer(query.probe, steps.since_s, steps.until_s, steps.length_s, source, series)
@@ -206,16 +202,16 @@ def _checked(connection: sqlite3.Connection, query: ChartQuery, snapshot: Snapsh
     series = _series(connection, query)
     current = {spec.name: spec.modes for spec in snapshot.specs}
     if not series and query.probe not in current:
-        names = historyscope.probes(connection)
+        names = queries.probes(connection)
         if query.probe not in names:
             raise UnknownName("probe", query.probe, tuple(sorted({*current, *names})))
     modes = {*current.get(query.probe, ()), *(line.mode for line in series)}
     for mode in query.modes:
-        if mode not in modes and not historyscope.has_mode(connection, query.probe, mode):
+        if mode not in modes and not queries.has_mode(connection, query.probe, mode):
             raise UnknownName("mode", mode, tuple(sorted(modes)))
     gpus = {CPU, *snapshot.gpus, *(line.gpu for line in series)}
     if missing := [gpu for gpu in query.gpus if gpu not in gpus]:
-        past = historyscope.gpus(connection)
+        past = queries.gpus(connection)
         for gpu in missing:
             if gpu not in past:
                 raise UnknownName("gpu", gpu, (*gpu_names(snapshot), *past))
@@ -247,16 +243,16 @@ def _series(connection: sqlite3.Connection, query: ChartQuery) -> list[Series]:
 def _sql(connection: sqlite3.Connection, query: ChartQuery) -> tuple[str, list[float | str]]:
     """Write the query in SQL: hours first, then the runs after the last hour."""
     steps = query.steps
-    rows = Wanted(steps.since_s, steps.until_s, (query.probe,), query.modes, query.gpus)
+    rows = Selection(steps.since_s, steps.until_s, (query.probe,), query.modes, query.gpus)
     since_s, hours = rows.since_s, ""
     hour_values: list[float | str] = []
     if query.hourly:
-        where, hour_values = hours_sql(rows)
+        where, hour_values = rows.hours
         last = connection.execute(f"SELECT max(hour_s) FROM rollups WHERE {where}", hour_values)  # noqa: S608  # ours
         after_s = (last.fetchone()[0] or -math.inf) + HOUR_S
         since_s = max(rows.since_s, after_s, rows.until_s - RAW_RANGE_S)
         hours = HOURS.format(where=where)
-    where, values = runs_sql(replace(rows, since_s=since_s, modes=()))
+    where, values = replace(rows, since_s=since_s, modes=()).runs
     modes = f"mode IN ({', '.join('?' * len(query.modes))})" if query.modes else "1"
     source = "(SELECT * FROM figure UNION ALL SELECT * FROM hour)" if query.hourly else "figure"
     sql = f"WITH {RUNS.format(where=where, modes=modes)}{hours}{STEPS.format(source=source)}"

@@ -1,4 +1,4 @@
-"""The history as somebody else reads it, beside the agent that writes, as any user who may.
+"""Read-only access to the history beside the agent that writes it, for any user with permission.
 
 Nothing here makes, changes or locks out anything. SQLite as such would: a reader of a WAL file
 makes ``-wal`` and ``-shm`` where they are missing. So the file is opened read-only, with
@@ -12,16 +12,16 @@ import os
 import sqlite3
 import stat
 import time
-from contextlib import closing
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
-from gpud.agent.history.schema import CACHE_KIB, FILE, MIGRATIONS
+from gpud.agent.history.schema import CACHE_KIB, FILE, MIGRATIONS, refuse_newer
 from gpud.core.errors import StoreError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
 T = TypeVar("T")
 
@@ -32,24 +32,25 @@ ATTEMPTS, AGAIN_S = 5, 0.02
 STEPS = 10_000
 
 
-def ask(
+def read(
     directory: Path,
-    question: Callable[[sqlite3.Connection], T],
-    *,
+    query: Callable[..., T],
+    *args: object,
     patience_s: float = PATIENCE_S,
 ) -> T:
-    """Put a question to the history in ``directory``; all its rows are of one moment.
+    """Return what ``query`` reads of the history in ``directory``; all its rows are of one moment.
 
-    The question may be put again while an agent begins or ends, so it must change nothing of its
-    own. Long answers are asked for in slices. Text that is no UTF-8 arrives with replacements.
+    The query may run again while an agent begins or ends, so it must have no effects. Long answers
+    are read in slices. Text that is no UTF-8 arrives with replacements.
     Errors: ``StoreError``, whose reason is one of no_history, not_permitted, not_a_file,
-    newer_schema, corrupt, left_behind, slow, failed.
+    older_schema, newer_schema, corrupt, left_behind, slow, failed.
     """
     path = directory / FILE
     for last in (*(False,) * (ATTEMPTS - 1), True):
         before = _files(path)
         try:
-            found = _answered(path, _mode(path, before), question, patience_s)
+            with _opened(path, before, patience_s) as connection:
+                result = query(connection, *args)
         except sqlite3.Error as error:
             if last or _slow(error) or _files(path) == before:
                 raise _translated(error, path, patience_s) from error
@@ -59,15 +60,9 @@ def ask(
                 raise
         else:
             if before.wal or _files(path) == before:
-                return found
+                return result
         time.sleep(AGAIN_S)  # the agent begins or ends, and the way in is another
     raise StoreError(f"{path} changes while it is read", reason="failed")
-
-
-def schema(connection: sqlite3.Connection) -> int:
-    """Say which schema the file has: an older one until the newer agent has been started."""
-    (version,) = connection.execute("PRAGMA user_version").fetchone()
-    return int(version)
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,21 +105,22 @@ def _mode(path: Path, files: _Files) -> str:
     return "readonly_shm=1"
 
 
-def _answered(
-    path: Path, mode: str, question: Callable[[sqlite3.Connection], T], patience_s: float
-) -> T:
-    uri = f"{path.absolute().as_uri()}?mode=ro&{mode}"
+@contextmanager
+def _opened(path: Path, files: _Files, patience_s: float) -> Iterator[sqlite3.Connection]:
+    uri = f"{path.absolute().as_uri()}?mode=ro&{_mode(path, files)}"
     with closing(sqlite3.connect(uri, uri=True, timeout=BUSY_S)) as connection:
         connection.text_factory = lambda text: text.decode(errors="replace")
         connection.execute(f"PRAGMA cache_size=-{CACHE_KIB}")
         until = time.monotonic() + patience_s
         connection.set_progress_handler(lambda: time.monotonic() > until, STEPS)
-        if (version := schema(connection)) > len(MIGRATIONS):
+        if refuse_newer(connection, path) < len(MIGRATIONS):
             raise StoreError(
-                f"{path} was written by a newer gpud (schema {version})", reason="newer_schema"
+                f"{path} was written by an older gpud",
+                reason="older_schema",
+                fix="gpud migrates it at its next start",
             )
-        connection.execute("BEGIN")  # all questions at one moment
-        return question(connection)
+        connection.execute("BEGIN")  # all queries see one moment
+        yield connection
 
 
 def _translated(error: sqlite3.Error, path: Path, patience_s: float) -> StoreError:

@@ -13,6 +13,8 @@ if TYPE_CHECKING:
 FILE = "gpud.db"
 """The history, in the directory of what must survive a reboot."""
 
+HOUR_S, DAY_S = 3600, 86400
+
 CACHE_KIB = 512
 """Of pages that a connection keeps: the usual 2 MB are no faster here, and are never given back."""
 

@@ -13,27 +13,21 @@ from collections import deque
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Concatenate, ParamSpec, TypeVar
 
-from gpud.agent.history import eventrows, rolluprows, runrows, schema
-from gpud.agent.history.runrows import Run, Undisturbed
-from gpud.agent.regression.changes import GPUS, KINDS
-from gpud.agent.state.presence import GPU_FORGOTTEN, GPU_SEEN
+from gpud.agent.history import queries, schema, writes
+from gpud.agent.history.schema import FILE
 from gpud.core.errors import StoreError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from gpud.agent.history.eventrows import Entry, Window
+    from gpud.agent.history.records import Run
 
-__all__ = ["FILE", "History", "Run", "Store"]
-
+P = ParamSpec("P")
 T = TypeVar("T")
 
-FILE = schema.FILE
 WAITING_LIMIT = 1000
-MOST_REMEMBERED = 500
-"""Runs looked through for what is usual on mains and what is on battery."""
 
 
 class Store:
@@ -68,89 +62,49 @@ class Store:
         """Whether somebody has taken the file away, or put another in its place."""
         return _identity(self.path) != self._identity
 
-    def append(self, runs: list[Run]) -> list[StoreError]:
+    def append(self, runs: Sequence[Run]) -> list[StoreError]:
         """Write runs with their samples in one transaction; after the return they last.
 
         Gives one error for each run that no disk could keep; the others are written.
         Errors: ``StoreError``; then none of them is written.
         """
-        refused: list[StoreError] = []
-        try:
-            with self._connection as transaction:
-                transaction.execute("BEGIN IMMEDIATE")
-                for run in runs:
-                    transaction.execute("SAVEPOINT run")
-                    try:
-                        runrows.insert(transaction, run)
-                    except (sqlite3.IntegrityError, OverflowError) as error:
-                        transaction.execute("ROLLBACK TO run")
-                        refused.append(_unstorable(run, error))
-                    transaction.execute("RELEASE run")
-        except sqlite3.Error as error:
-            raise _translated(error, self.path) from error
-        return refused
+        return self.write(_append, runs)
 
-    def count(self) -> int:
-        """Say how many runs are kept. Errors: StoreError."""
-        return self.read(runrows.count)
-
-    def size(self) -> tuple[int, int]:
-        """Give the bytes on the disk, the log included, and the runs kept. Errors: StoreError."""
+    def size(self) -> int:
+        """Return the bytes on the disk, the log included."""
         n_bytes = 0
         for path in (self.path, *self._beside):
             with suppress(OSError):
                 n_bytes += path.stat().st_size
-        return n_bytes, self.read(runrows.span)
+        return n_bytes
 
-    def first_s(self) -> float | None:
-        """Give the Unix time of the oldest run or summed hour kept. Errors: StoreError."""
-        return self.read(rolluprows.first_s)
-
-    def last_finished_s(self, probe: str) -> float | None:
-        """Give when the run of ``probe`` that was written last had ended. Errors: StoreError."""
-        return self.read(lambda connection: runrows.last_finished_s(connection, probe))
-
-    def undisturbed(self, probe: str, gpu_uuid: str, most: int) -> list[Undisturbed]:
-        """Give the conditions and flags of good runs that bear none or were slow, newest first.
-
-        Errors: ``StoreError``.
-        """
-        return self.read(lambda connection: runrows.undisturbed(connection, probe, gpu_uuid, most))
-
-    def append_events(self, entries: Sequence[Entry]) -> None:
-        """Write events in one transaction: all of them last, or none. Errors: StoreError."""
-        self.write(lambda transaction: eventrows.insert(transaction, entries))
-
-    def events(self, window: Window) -> list[Entry]:
-        """Give the events of a window, newest first. Errors: StoreError."""
-        return self.read(lambda connection: eventrows.within(connection, window))
-
-    def last_facts(self) -> dict[str, Entry]:
-        """Give the last event of each kind of change. Errors: StoreError."""
-        return self.read(lambda connection: eventrows.last(connection, KINDS))
-
-    def gpu_events(self) -> list[Entry]:
-        """Give all that was ever told of which GPUs there are, oldest first. Errors: StoreError."""
-        kinds = (GPUS, GPU_SEEN, GPU_FORGOTTEN)
-        return self.read(lambda connection: eventrows.all_of(connection, kinds))
-
-    def read(self, question: Callable[[sqlite3.Connection], T]) -> T:
-        """Ask something of the rows that ``question`` knows of. Errors: StoreError."""
+    def read(
+        self,
+        query: Callable[Concatenate[sqlite3.Connection, P], T],
+        *args: P.args,
+        **kwargs: P.kwargs,
+    ) -> T:
+        """Return what ``query`` reads. Errors: ``StoreError``."""
         try:
-            return question(self._connection)
+            return query(self._connection, *args, **kwargs)
         except sqlite3.Error as error:
             raise _translated(error, self.path) from error
 
-    def write(self, change: Callable[[sqlite3.Connection], T]) -> T:
-        """Change rows in one transaction: all of it lasts, or nothing. Errors: StoreError."""
+    def write(
+        self,
+        change: Callable[Concatenate[sqlite3.Connection, P], T],
+        *args: P.args,
+        **kwargs: P.kwargs,
+    ) -> T:
+        """Change rows in one transaction: all of it lasts, or nothing. Errors: ``StoreError``."""
         try:
             with self._connection as transaction:
                 transaction.execute("BEGIN IMMEDIATE")
-                return change(transaction)
+                return change(transaction, *args, **kwargs)
         except sqlite3.Error as error:
             raise _translated(error, self.path) from error
 
-    def look_through(self) -> None:
+    def check(self) -> None:
         """Read every page: damage may lie where nobody reads for weeks. Errors: ``StoreError``.
 
         Over a connection of its own: what this one has read before, it has in memory.
@@ -261,14 +215,25 @@ class History:
         for run in reversed(self._waiting):
             if run.report.probe == probe:
                 return run.finished_s
-        return await self.ask(lambda store: store.last_finished_s(probe))
+        return await self.read(queries.last_finished_s, probe)
 
-    async def undisturbed(self, probe: str, gpu_uuid: str) -> list[Undisturbed]:
-        """Give the conditions and flags of the last good runs that bear none or were slow.
+    async def read(
+        self,
+        query: Callable[Concatenate[sqlite3.Connection, P], T],
+        *args: P.args,
+        **kwargs: P.kwargs,
+    ) -> T:
+        """Return what ``query`` reads. Errors: ``StoreError``."""
+        return await self.ask(lambda store: store.read(query, *args, **kwargs))
 
-        Newest first. Errors: ``StoreError`` when the history cannot be read.
-        """
-        return await self.ask(lambda store: store.undisturbed(probe, gpu_uuid, MOST_REMEMBERED))
+    async def write(
+        self,
+        change: Callable[Concatenate[sqlite3.Connection, P], T],
+        *args: P.args,
+        **kwargs: P.kwargs,
+    ) -> T:
+        """Change rows in one transaction: all of it lasts, or nothing. Errors: ``StoreError``."""
+        return await self.ask(lambda store: store.write(change, *args, **kwargs))
 
     async def ask(self, question: Callable[[Store], T]) -> T:
         """Put a question to the store, on its thread. Errors: ``StoreError``."""
@@ -316,6 +281,20 @@ class History:
             raise
 
 
+def _append(transaction: sqlite3.Connection, runs: Sequence[Run]) -> list[StoreError]:
+    refused = []
+    for run in runs:
+        transaction.execute("SAVEPOINT run")
+        try:
+            writes.run(transaction, run)
+        except (sqlite3.IntegrityError, OverflowError, ValueError) as error:
+            transaction.execute("ROLLBACK TO run")
+            message = f"a run of {run.report.probe} cannot be kept: {error}"
+            refused.append(StoreError(message, reason="unstorable"))
+        transaction.execute("RELEASE run")
+    return refused
+
+
 def _identity(path: Path) -> tuple[int, int] | None:
     """Tell one file from another of the same name; None for no file."""
     try:
@@ -344,12 +323,6 @@ _REASONS = {
     sqlite3.SQLITE_CORRUPT: ("corrupt", "move the file away: gpud begins a new one"),
     sqlite3.SQLITE_NOTADB: ("corrupt", "move the file away: gpud begins a new one"),
 }
-
-
-def _unstorable(run: Run, error: Exception) -> StoreError:
-    said = StoreError(f"a run of {run.report.probe} cannot be kept: {error}", reason="unstorable")
-    said.__cause__ = error
-    return said
 
 
 def _translated(error: sqlite3.Error, path: Path) -> StoreError:

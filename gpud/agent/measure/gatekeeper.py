@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, TypeAlias
 
+from gpud.agent.history import queries
 from gpud.agent.measure import conditions, gate
 from gpud.agent.measure.clocks import local_min
 from gpud.agent.measure.flags import Past, flags
@@ -14,7 +15,7 @@ from gpud.core.errors import StoreError
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from gpud.agent.history.runrows import Undisturbed
+    from gpud.agent.history.queries import Similar
     from gpud.agent.history.store import History
     from gpud.agent.measure.conditions import Conditions, Observer
     from gpud.agent.measure.gate import Answer
@@ -140,10 +141,10 @@ class Gatekeeper:
         """Return the last runs on this power source, from the history the first time."""
         probe, uuid = run
         if run not in self._past:
-            rows: list[Undisturbed] = []
+            rows: list[Similar] = []
             if uuid is not None:
                 try:
-                    rows = await self._history.undisturbed(probe, uuid)
+                    rows = await self._history.read(queries.similar_runs, probe, uuid)
                 except StoreError:
                     rows = []  # reported by the runs themselves; what is usual is learned anew
             self._past[run] = {}

@@ -8,10 +8,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import gpud
-from gpud.agent.history import eventrows, reader
+from gpud.agent.history import queries, reader
 from gpud.agent.measure.clocks import now
-from gpud.agent.regression.changes import GPUS
-from gpud.agent.state.presence import GPU_FORGOTTEN, GPU_SEEN, Nothing, nothing_expected, remembered
+from gpud.agent.state.presence import Nothing, nothing_expected, remembered
 from gpud.agent.state.snapshot import Snapshot
 from gpud.agent.telemetry.source import Context
 from gpud.agent.telemetry.sources import dxg
@@ -59,9 +58,8 @@ async def reason(
 
 def _expected(directory: Path) -> Mapping[str, Expected]:
     """Read the GPUs that were here; none where there is no history. Errors: ``StoreError``."""
-    kinds = (GPUS, GPU_SEEN, GPU_FORGOTTEN)
     try:
-        events = reader.ask(directory, lambda rows: eventrows.all_of(rows, kinds))
+        events = reader.read(directory, queries.gpu_events)
     except StoreError as error:
         if error.reason != "no_history":
             raise

@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
-from gpud.agent.history.store import History, Run
+from gpud.agent.history.records import Run
 from gpud.agent.measure.gate import Wait
 from gpud.agent.measure.gatekeeper import Due
 from gpud.agent.measure.launch import Launcher, Refused
@@ -31,6 +31,7 @@ from gpud.core.sample import Backend, Device, Inventory, Job, Pace, ProbeSpec, R
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterable
 
+    from gpud.agent.history.store import History
     from gpud.agent.measure.gatekeeper import Admission, Gatekeeper
     from gpud.agent.regression.service import Regression
     from gpud.agent.state.board import Board

@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from gpud.agent import platform
-from gpud.agent.history import history_read
-from gpud.agent.history.history_read import Past, Series
+from gpud.agent.history import queries, reader
+from gpud.agent.history.queries import Series
 from gpud.agent.measure import gpulock, no_gpu
 from gpud.agent.measure.breaker import State
 from gpud.agent.measure.clocks import now
@@ -71,7 +71,7 @@ class Session:
         self._turn = turn
         self._patience_s = patience_s
         self._gave_up = False
-        self._past = Past()
+        self._past = queries.Usual()
 
     async def lines(self) -> AsyncGenerator[ProbeLine, None]:
         """Run everything, and give what there is to say as it comes.
@@ -102,10 +102,10 @@ class Session:
                 async for line in self._run(repeat, spec, device):
                     yield line
 
-    async def _history(self, probes: Sequence[str]) -> Past:
+    async def _history(self, probes: Sequence[str]) -> queries.Usual:
         since_s = time.time() - REMEMBERED_S
         directory = Path(self._settings.state_dir)
-        return await asyncio.to_thread(history_read.past, directory, probes, since_s=since_s)
+        return await asyncio.to_thread(reader.read, directory, queries.usual, probes, since_s)
 
     async def _inventory(self, specs: Sequence[ProbeSpec]) -> AsyncGenerator[ProbeLine, None]:
         facts = platform.facts(self._settings.sysroot)

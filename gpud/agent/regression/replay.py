@@ -9,15 +9,16 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from gpud.agent.history import eventrows, pastruns, staterows
-from gpud.agent.history.staterows import CONTEXTS, of_stream
+from gpud.agent.history import queries
+from gpud.agent.history.queries import CONTEXTS, STREAM
 from gpud.agent.regression.judging import Judging, SharedState
+from gpud.agent.regression.streams import named
 from gpud.core.errors import WireError
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
 
-    from gpud.agent.history.staterows import Start
+    from gpud.agent.history.queries import PastRun, Start
     from gpud.agent.history.store import History
     from gpud.agent.regression.commands import Command
     from gpud.agent.regression.detector import Parameters
@@ -62,10 +63,8 @@ class Replay:
             await self._restore(key)
 
     async def _restore(self, key: StreamKey) -> None:
-        name = of_stream(key)
-        state = await self._history.ask(
-            lambda store: store.read(lambda rows: staterows.get(rows, name))
-        )
+        name = f"{STREAM}{named(key)}"
+        state = await self._history.read(queries.state, name)
         try:
             self.judging.restore(key, "" if state is None else state.body)
         except WireError as error:
@@ -117,16 +116,10 @@ class Replay:
         return replace(taken, decided=tuple(new))
 
     async def _commands(self, after: int) -> list[Command]:
-        return await self._history.ask(
-            lambda store: store.read(lambda rows: eventrows.decisions(rows, after))
-        )
+        return await self._history.read(queries.person_commands, after)
 
-    async def _slice(self, after: int, upto: int) -> tuple[list[pastruns.PastRun], int]:
-        return await self._history.ask(
-            lambda store: store.read(lambda rows: pastruns.behind(rows, after, upto, SLICE_RUNS))
-        )
+    async def _slice(self, after: int, upto: int) -> tuple[list[PastRun], int]:
+        return await self._history.read(queries.good_runs, after, upto, SLICE_RUNS)
 
     async def _first_of_last_days(self, upto: int) -> int:
-        return await self._history.ask(
-            lambda store: store.read(lambda rows: pastruns.first_within(rows, upto, LEARN_S))
-        )
+        return await self._history.read(queries.first_run_within, upto, LEARN_S)

@@ -16,13 +16,14 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 import structlog
 
-from gpud.agent.history import eventrows, pastruns, staterows
-from gpud.agent.history.staterows import CONTEXTS, State, of_stream
+from gpud.agent.history import queries, writes
+from gpud.agent.history.queries import CONTEXTS, STREAM
+from gpud.agent.history.records import State
 from gpud.agent.history.store import WAITING_LIMIT
 from gpud.agent.regression.commands import ALERT_ACKNOWLEDGED, EVERYTHING, Command
 from gpud.agent.regression.judging import Judging
 from gpud.agent.regression.replay import Replay
-from gpud.agent.regression.streams import figures, measurable
+from gpud.agent.regression.streams import figures, measurable, named
 from gpud.agent.state.events import HealthSet, Judged
 from gpud.core.errors import GpudError, StoreError
 from gpud.core.health import Level
@@ -32,7 +33,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from gpud.agent.alerts.state import AlertState
-    from gpud.agent.history.store import History, Run
+    from gpud.agent.history.records import Run
+    from gpud.agent.history.store import History
     from gpud.agent.regression.commands import Choice
     from gpud.agent.regression.detector import Parameters, Standing
     from gpud.agent.regression.judging import Decided, Settled, Taken
@@ -163,9 +165,7 @@ class Regression:
             raise GpudError(message, fix="try again in a minute") from error
         command = Command(0, self._now().wall_s, kind, 0, choice, fingerprint)
         async with self.turn:
-            placed = await self._history.ask(
-                lambda store: store.write(lambda rows: eventrows.decide(rows, command, uid))
-            )
+            placed = await self._history.write(writes.command, command, uid)
             self._obey(placed)
         with suppress(StoreError):  # it is done, and its alerts are written later
             await self._alerts.settle()
@@ -191,27 +191,27 @@ class Regression:
             await self._alerts.update(self._judging)
             await self._alerts.settle()
             await self._history.append()
-            await self._history.ask(lambda store: store.write(self._write))
+            await self._history.write(self._write)
             self._unsaved, self._saved_s = Unsaved(), self._now().mono_s
 
     def _write(self, transaction: sqlite3.Connection) -> None:
         """Write states, alarms and verdicts; all states where the file is a new one."""
         judging, unsaved = self._judging, self._unsaved
-        same = staterows.get(transaction, CONTEXTS) is not None
-        upto = pastruns.newest(transaction)
+        same = queries.state(transaction, CONTEXTS) is not None
+        upto = queries.newest_run(transaction)
         shared = msgspec.json.encode(judging.shared).decode()
         states = [State(CONTEXTS, upto, judging.shared.newest_s, shared)]
         for key in unsaved.streams if same else judging.streams:
             if stream := judging.streams.get(key):
                 body = judging.encoded(key)
-                states.append(State(of_stream(key), upto, stream.last_s, body))
-        staterows.tell(transaction, unsaved.decided, unsaved.settled)
-        staterows.put(transaction, states)
+                states.append(State(f"{STREAM}{named(key)}", upto, stream.last_s, body))
+        writes.results(transaction, unsaved.decided, unsaved.settled)
+        writes.states(transaction, states)
 
     async def _restore(self) -> None:
         """Restore what was written, evaluate the runs since, and go on with those that come."""
         async with self.turn:  # runs that wait for the disk are known here only
-            start = await self._history.ask(lambda store: store.read(staterows.start))
+            start = await self._history.read(queries.start)
             waiting = self._history.waiting
             self._early = deque(list(self._early)[len(self._early) - waiting :], WAITING_LIMIT)
         with suppress(StoreError):  # alerts that are raised meanwhile join what was known

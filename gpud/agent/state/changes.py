@@ -13,7 +13,9 @@ from typing import TYPE_CHECKING, Final
 
 import structlog
 
-from gpud.agent.history.eventrows import MOST, Entry, Window
+from gpud.agent.history import queries, writes
+from gpud.agent.history.queries import MOST_EVENTS, Window
+from gpud.agent.history.records import Entry
 from gpud.agent.history.store import WAITING_LIMIT
 from gpud.agent.regression.changes import KINDS, Change, Known, changed, joined, real, recalled
 from gpud.agent.state.events import (
@@ -28,9 +30,10 @@ from gpud.core.errors import StoreError
 from gpud.core.health import Level
 
 if TYPE_CHECKING:
+    import sqlite3
     from collections.abc import Callable, Mapping, Sequence
 
-    from gpud.agent.history.store import History, Store
+    from gpud.agent.history.store import History
     from gpud.agent.state.board import Board
     from gpud.agent.state.events import Event
     from gpud.agent.state.snapshot import Snapshot
@@ -97,8 +100,8 @@ class ChangeDetection:
             Entry(now_s, GPU_FORGOTTEN, {"uuid": uuid, "name": gpu.name, "uid": uid})
             for uuid, gpu in gpus.items()
         ]
-        await self._history.ask(lambda store: store.append_events(entries))
-        self._expect(await self._history.ask(_expected))
+        await self._history.write(writes.events, entries)
+        self._expect(await self._history.read(_expected))
 
     async def run(self) -> None:
         """Keep what changes, and learn what is expected; never ends."""
@@ -160,7 +163,7 @@ class ChangeDetection:
         """Read what was not read yet and write what waits, if that is possible now."""
         try:
             if self._noted is None:
-                self._begin(await self._history.ask(_past))
+                self._begin(await self._history.read(_past))
             if self._waiting and (refused := await asyncio.shield(self._write_waiting())):
                 raise refused
         except StoreError as error:
@@ -176,7 +179,7 @@ class ChangeDetection:
         batch = tuple(self._waiting)
         self._waiting.clear()
         try:
-            await self._history.ask(lambda store: store.append_events(batch))
+            await self._history.write(writes.events, batch)
         except StoreError as error:
             self._waiting.extendleft(reversed(batch))
             return error
@@ -217,14 +220,16 @@ class ChangeDetection:
         )
 
 
-def _past(store: Store) -> _Past:
-    last = {kind: _change(entry) for kind, entry in store.last_facts().items()}
-    latest = [_change(entry) for entry in store.events(Window(kinds=KINDS, limit=MOST))]
-    return _Past(last, _expected(store), tuple(reversed(real(latest)[:CHANGES_KEPT])))
+def _past(connection: sqlite3.Connection) -> _Past:
+    last = {kind: _change(entry) for kind, entry in queries.last_changes(connection).items()}
+    changes = queries.events(connection, Window(kinds=KINDS, limit=MOST_EVENTS))
+    latest = [_change(entry) for entry in changes]
+    return _Past(last, _expected(connection), tuple(reversed(real(latest)[:CHANGES_KEPT])))
 
 
-def _expected(store: Store) -> dict[str, Expected]:
-    return remembered((entry.at_s, entry.kind, entry.body) for entry in store.gpu_events())
+def _expected(connection: sqlite3.Connection) -> dict[str, Expected]:
+    events = queries.gpu_events(connection)
+    return remembered((entry.at_s, entry.kind, entry.body) for entry in events)
 
 
 def _entry(change: Change) -> Entry:

@@ -8,7 +8,6 @@ import math
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
-from gpud.agent.history import reader
 from gpud.agent.regression.streams import JUDGED
 from gpud.agent.state.events import RecentRead
 from gpud.agent.state.recent import MOST, Point, Series
@@ -28,8 +27,6 @@ RUNS: Final = {Pace.SMALL: MOST, Pace.LARGE: 4 * MOST}
 """Clean runs of one probe on one GPU that are read: four of the large pace are an hour."""
 LOOKED_THROUGH: Final = 4000
 """Newest runs of a probe among which they are looked for: on a busy GPU few are clean."""
-FLAGS_SINCE: Final = 2
-"""The schema that has ``runs.flags`` and ``samples.peaks``."""
 _UNITS: Final = {unit.value: unit for unit in JUDGED}
 
 
@@ -49,9 +46,7 @@ async def restore(history: History, board: Board) -> None:
 
 
 async def _asked(history: History, probe: str, most: int) -> list[Point]:
-    return await history.ask(
-        lambda store: store.read(lambda connection: list(last(connection, probe, most)))
-    )
+    return await history.read(lambda connection: list(last(connection, probe, most)))
 
 
 def last(connection: sqlite3.Connection, probe: str, most: int) -> Iterator[Point]:
@@ -59,8 +54,6 @@ def last(connection: sqlite3.Connection, probe: str, most: int) -> Iterator[Poin
 
     SQLite's errors pass; what a damaged disk has made of a row is passed over.
     """
-    if reader.schema(connection) < FLAGS_SINCE:
-        return
     rows = connection.execute(
         "WITH newest AS (SELECT id, finished_s, gpu_uuid, backend, conditions, flags, failure"
         " FROM runs WHERE probe = ? ORDER BY finished_s DESC LIMIT ?), clean AS (SELECT *,"

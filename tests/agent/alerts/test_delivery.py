@@ -11,7 +11,7 @@ import pytest
 import structlog
 
 from gpud.agent.alerts.sink import configured
-from gpud.agent.history.store import FILE
+from gpud.agent.history.schema import FILE
 from gpud.agent.measure.clocks import now
 from gpud.agent.state.events import ClockJumped
 from gpud.core.alerts import SINK_FAILING

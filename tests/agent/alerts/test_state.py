@@ -13,7 +13,8 @@ import pytest
 
 from gpud.agent.alerts import rows
 from gpud.agent.alerts.state import SHOWN_ENDED_S, AlertState
-from gpud.agent.history.store import FILE, History
+from gpud.agent.history.schema import FILE
+from gpud.agent.history.store import History
 from gpud.agent.regression.contexts import Difference
 from gpud.agent.regression.detector import Parameters
 from gpud.agent.regression.judging import Decided, Judging
@@ -79,9 +80,7 @@ class Life:
         return [one for one in self.board.read().alerts if one.firing]
 
     async def rows(self) -> list[ToldAlert]:
-        return await self.history.ask(
-            lambda store: store.read(lambda rows_: rows.within(rows_, 0.0))
-        )
+        return await self.history.read(rows.within, 0.0)
 
 
 def living(folder: Path, test: Callable[[Life], Awaitable[None]], **life: Any) -> None:

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from gpud.agent.history import retention, rolluprows
-from gpud.agent.history.rolluprows import BELIEVED_HOURS
+from gpud.agent.history import queries, retention, rollups
+from gpud.agent.history.rollups import BELIEVED_HOURS
 from gpud.agent.history.store import History, Store
 from gpud.core.sections import Store as Plan
 from tests.histories import BEGUN_S, DAY_S, HOUR_S, done, hours, memory, opened, run
@@ -39,9 +39,9 @@ def contents(folder: Path) -> dict[str, list[Any]]:
 
 
 def work(store: Store) -> None:
-    done(store, rolluprows.roll_up)
-    done(store, lambda open_: rolluprows.forget_runs(open_, raw_days=PLAN.raw_days))
-    done(store, lambda open_: rolluprows.forget_the_rest(open_, rollup_days=PLAN.rollup_days))
+    done(store, rollups.roll_up)
+    done(store, lambda open_: retention.forget_runs(open_, PLAN.raw_days))
+    done(store, lambda open_: retention.forget_the_rest(open_, PLAN.rollup_days))
 
 
 @pytest.fixture
@@ -51,7 +51,7 @@ def prepared() -> Iterator[Path]:
         (folder / "prepared").mkdir()
         with opened(folder / "prepared") as store:
             store.append(hours(9 * 24))
-            done(store, rolluprows.roll_up)
+            done(store, rollups.roll_up)
             store.append(hours(2, since_s=BEGUN_S + 9 * DAY_S, each=3))
         yield folder / "prepared"
 
@@ -172,14 +172,14 @@ def test_the_oldest_moment_of_the_history_is_its_first_run_or_its_first_summed_h
     tmp_path: Path,
 ) -> None:
     with opened(tmp_path) as store:
-        assert store.first_s() is None
+        assert store.read(queries.first_s) is None
         store.append(hours(3))
-        first_s = store.first_s()
+        first_s = store.read(queries.first_s)
         assert first_s is not None
         work(store)
-        assert store.first_s() == first_s, "the hour of the first run begins before it"
+        assert store.read(queries.first_s) == first_s, "the hour of the first run begins before it"
         store.write(lambda t: t.executescript("DELETE FROM samples; DELETE FROM runs"))
-        assert store.first_s() == first_s // 3600 * 3600
+        assert store.read(queries.first_s) == first_s // 3600 * 3600
 
 
 def test_the_file_does_not_grow_once_as_much_is_deleted_as_is_written(tmp_path: Path) -> None:

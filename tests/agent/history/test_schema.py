@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from gpud.agent.history import schema
-from gpud.agent.history.eventrows import Entry, Window
+from gpud.agent.history import queries, schema
+from gpud.agent.history.queries import Window
+from gpud.agent.history.records import Entry
 from gpud.agent.history.schema import FILE, MIGRATIONS
 from tests.histories import memory, opened, run
 
@@ -63,14 +64,14 @@ def test_a_file_of_each_older_schema_is_led_forward_and_keeps_its_rows(
         assert store.read(lambda c: c.execute("PRAGMA user_version").fetchone()) == (
             len(MIGRATIONS),
         )
-        assert store.events(Window()) == [Entry(4.0, "kernel", {"new": "6.6"})]
+        assert store.read(queries.events, Window()) == [Entry(4.0, "kernel", {"new": "6.6"})]
         (flags,) = store.read(lambda c: c.execute("SELECT flags FROM runs").fetchone())
         assert flags == ("[]" if version < 2 else '["busy"]')
         for table in ("states", "alarms", "verdicts", "alerts"):
             count = store.read(lambda c, t=table: c.execute(f"SELECT * FROM {t}").fetchall())  # type: ignore[misc]  # noqa: S608
             assert len(count) == (version >= 4), table
         assert store.append([run(6.0)]) == []
-        assert store.count() == 2
+        assert store.read(queries.run_count) == 2
     (tmp_path / "new").mkdir()
     with opened(tmp_path / "new"):
         pass
@@ -100,7 +101,7 @@ def led_on(folder: Path, moment: int) -> int:
     assert code in {0, -signal.SIGKILL}
     with opened(folder) as store:
         assert store.set_aside is None
-        assert store.count() == 1
+        assert store.read(queries.run_count) == 1
         assert store.append([run(6.0)]) == []
     return code
 

@@ -17,10 +17,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from gpud.agent.history import schema
+from gpud.agent.history import queries, schema
 from gpud.agent.history import store as store_module
-from gpud.agent.history.schema import MIGRATIONS
-from gpud.agent.history.store import FILE, History, Run, Store
+from gpud.agent.history.records import Run
+from gpud.agent.history.schema import FILE, MIGRATIONS
+from gpud.agent.history.store import History, Store
 from gpud.core import stats
 from gpud.core.errors import StoreError
 from gpud.core.sample import (
@@ -92,7 +93,7 @@ def test_a_run_is_there_with_its_samples_after_the_file_is_opened_again(tmp_path
     with opened(tmp_path) as store:
         store.append([run(7)])
     with opened(tmp_path) as store:
-        assert store.count() == 1
+        assert store.read(queries.run_count) == 1
     with closing(sqlite3.connect(tmp_path / FILE)) as connection:
         assert connection.execute("SELECT probe, gpu_uuid, conditions FROM runs").fetchall() == [
             ("launch", "GPU-1", '{"driver":"576.02"}')

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from gpud.agent.history import retention
-from gpud.agent.history.store import FILE, History
+from gpud.agent.history import queries, retention
+from gpud.agent.history.schema import FILE
+from gpud.agent.history.store import History
 from gpud.core.sections import Store
 from tests.agent.history.test_store import finished_s, opened, run, stamp
 
@@ -32,7 +33,7 @@ def test_a_corrupt_file_is_set_aside_whole_and_a_new_one_begun(tmp_path: Path, d
         assert store.set_aside == tmp_path / f"{FILE}.corrupt-{stamp()}"
         assert store.set_aside.read_bytes() == spoiled
         store.append([run(1)])
-        assert store.count() == 1
+        assert store.read(queries.run_count) == 1
 
 
 def spoil(path: Path, from_end: int | None = None) -> None:
@@ -79,7 +80,7 @@ def test_damage_where_nobody_reads_is_found_by_the_hourly_look(tmp_path: Path) -
         await retention.keep(history, Store(), rest_s=0.0)
         assert (sound, history.set_aside) == (None, tmp_path / f"{FILE}.corrupt-{stamp()}")
         await history.append(run(1001))
-        assert await history.ask(lambda store: store.count()) == 1
+        assert await history.ask(lambda store: store.read(queries.run_count)) == 1
         await history.close()
 
     asyncio.run(story())

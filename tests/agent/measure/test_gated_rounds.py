@@ -29,7 +29,7 @@ from tests.agent.measure.rounds import Bench, RecordingBoard
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from gpud.agent.history.runrows import Undisturbed
+    from gpud.agent.history.queries import Similar
 
 IDLE = Conditions(
     utilization_gpu_ratio=0.0,
@@ -302,7 +302,7 @@ def test_marked_runs_do_not_become_the_usual(bench: Clocked) -> None:
 
 def test_a_gpu_that_is_slow_for_good_is_judged_again_and_a_restart_counts_on() -> None:
     slow = replace(IDLE, clock_sm_hertz=1.5e9)
-    kept: list[Undisturbed] = [(conditions.named("after", IDLE), ())] * FEWEST_RUNS
+    kept: list[Similar] = [(conditions.named("after", IDLE), ())] * FEWEST_RUNS
     kept += [(conditions.named("after", slow), (Flag.LOW,))] * (LOW_RUNS - 3)
     device = Device(0, "GPU-0", "x", "0000:01:00.0", "8.9", 46, 1, 1)
     due = Due(ProbeSpec("launch", Backend.CUDA, Pace.SMALL, Unit.SECONDS, (), 5.0, ""), device)
@@ -313,12 +313,12 @@ def test_a_gpu_that_is_slow_for_good_is_judged_again_and_a_restart_counts_on() -
         async def look(_: str | None) -> Conditions:
             return next(seen)
 
-        async def undisturbed(*_: str) -> list[Undisturbed]:
+        async def read(*_: object) -> list[Similar]:
             return kept[::-1]
 
         at = Instant(0.0, 1000.0)
         observer = cast("Any", SimpleNamespace(look=look))
-        history = cast("Any", SimpleNamespace(undisturbed=undisturbed))
+        history = cast("Any", SimpleNamespace(read=read))
         keeper = Gatekeeper(Gate(), observer, history, RecordingBoard(), lambda: at)
         report = RunReport("launch", Backend.CUDA, device)
         found = []

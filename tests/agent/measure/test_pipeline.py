@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from gpud.agent.history.store import FILE
+from gpud.agent.history.schema import FILE
 from gpud.agent.state.events import (
     HealthSet,
     InventoryTaken,

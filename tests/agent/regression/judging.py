@@ -10,7 +10,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from gpud.agent.alerts.state import AlertState
-from gpud.agent.history.store import History, Run
+from gpud.agent.history.records import Run
+from gpud.agent.history.store import History
 from gpud.agent.regression.detector import Parameters
 from gpud.agent.regression.service import Regression
 from gpud.agent.state.board import Board

@@ -17,8 +17,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gpud.agent.history import eventrows
-from gpud.agent.history.store import FILE, Store
+from gpud.agent.history import writes
+from gpud.agent.history.schema import FILE
+from gpud.agent.history.store import Store
 from gpud.agent.regression.commands import BASELINE_ACCEPTED, BASELINE_RESET, Choice, Command
 from gpud.agent.regression.detector import Parameters
 from gpud.agent.regression.streams import key
@@ -31,7 +32,7 @@ from tests.agent.regression.judging import FIRST_S, World, gpu, life
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from gpud.agent.history.store import Run
+    from gpud.agent.history.records import Run
     from gpud.core.sample import Condition
 
 QUICK = Parameters(look_span_s=0.0, window_span_s=0.0)
@@ -63,7 +64,7 @@ def reset_before(folder: Path, choice: Choice, at_s: float) -> None:
     """Write a reset as version one's command line did, with no agent to do it."""
     command = Command(0, at_s, BASELINE_RESET, 0, choice)
     with closing(Store(folder, now=str)) as store:
-        store.write(lambda rows: eventrows.decide(rows, command, 0))
+        store.write(lambda rows: writes.command(rows, command, 0))
 
 
 def update(world: World, before: int = 100, after: int = 40, factor: float = 1.12) -> list[Run]:

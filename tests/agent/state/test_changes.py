@@ -7,7 +7,8 @@ import contextlib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from gpud.agent.history.eventrows import Window
+from gpud.agent.history import queries
+from gpud.agent.history.queries import Window
 from gpud.agent.history.store import History, Store
 from gpud.agent.state.board import Board
 from gpud.agent.state.changes import ChangeDetection
@@ -87,7 +88,7 @@ async def life(
 
 def kept(folder: Path, *kinds: str) -> list[tuple[object, object]]:
     store = Store(folder, now=lambda: "stamp")
-    entries = store.events(Window(kinds=kinds or ("driver_version",)))
+    entries = store.read(queries.events, Window(kinds=kinds or ("driver_version",)))
     store.close()
     return [(entry.body["old"], entry.body["new"]) for entry in reversed(entries)]
 
@@ -205,7 +206,7 @@ def test_a_lost_gpu_is_missed_by_the_next_life_too_until_it_is_forgotten(tmp_pat
             assert "card A, A" in (health.detail or "")
             assert "1970-01-01 00:01" in (health.detail or "")  # since it was lost, not since now
             await one.changes.forget({"A": one.board.read().expected["A"]}, uid=7)
-            kept = (await one.history.ask(Store.gpu_events))[-1]
+            kept = (await one.history.read(queries.gpu_events))[-1]
             assert (kept.kind, kept.body["uuid"], kept.body["uid"]) == (GPU_FORGOTTEN, "A", 7)
             assert one.board.read().health["devices"].level is Level.OK
         async with life(tmp_path) as one:

@@ -19,7 +19,7 @@ from tests.histories import BEGUN_S, failed, run
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from gpud.agent.history.store import Run
+    from gpud.agent.history.records import Run
     from gpud.agent.state.recent import Recent
 
 SMALL = ProbeSpec("launch", Backend.CUDA, Pace.SMALL, Unit.SECONDS, ("submit",), 10, "x")

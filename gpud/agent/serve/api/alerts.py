@@ -45,12 +45,7 @@ def route(read: Callable[[], Snapshot], history: History) -> Route:
         firing = [alert(one) for one in read().alerts if one.firing]
         if since_s is None:
             return _answer(firing, (), limit)
-        past = await answers.ask(
-            history,
-            lambda store: store.read(
-                lambda connection: rows.within(connection, since_s, limit + 1)
-            ),
-        )
+        past = await answers.read(history, rows.within, since_s, limit + 1)
         # A thousand alerts with their evidence are megabytes.
         return await asyncio.to_thread(_answer, firing, past, limit)
 

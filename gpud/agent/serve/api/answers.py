@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from starlette.requests import Request
     from starlette.responses import Response
 
-    from gpud.agent.history.store import History, Store
+    from gpud.agent.history.store import History
 
 T = TypeVar("T")
 
@@ -54,11 +54,11 @@ def route(
     return Route(path, endpoint)
 
 
-async def ask(history: History, question: Callable[[Store], T]) -> T:
-    """Put a question to the history, within ``PATIENCE_S``. Errors: ``StoreError``."""
+async def read(history: History, query: Callable[..., T], *args: object) -> T:
+    """Return what ``query`` reads of the history within ``PATIENCE_S``. Errors: ``StoreError``."""
     try:
         async with asyncio.timeout(PATIENCE_S):
-            return await history.ask(question)
+            return await history.read(query, *args)
     except TimeoutError:
         slow = f"the history did not answer within {PATIENCE_S:g} s"
         raise StoreError(slow, reason="slow", fix="look at the disk") from None

@@ -9,7 +9,8 @@ import asyncio
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from gpud.agent.history.eventrows import MOST, Window
+from gpud.agent.history import queries
+from gpud.agent.history.queries import MOST_EVENTS, Window
 from gpud.agent.regression import commands
 from gpud.agent.regression.changes import KINDS
 from gpud.agent.serve.api import answers
@@ -31,7 +32,9 @@ KNOWN: Final = (*KINDS, GPU_SEEN, GPU_FORGOTTEN, *commands.KINDS, commands.PROBE
 SINCE: Final = moment("since", "from when on")
 UNTIL: Final = moment("until", "until when")
 KIND: Final = choice("kind", "only events of these kinds", KNOWN)
-LIMIT: Final = count("limit", "how many at the most, the newest of them", usual=USUAL, most=MOST)
+LIMIT: Final = count(
+    "limit", "how many at the most, the newest of them", usual=USUAL, most=MOST_EVENTS
+)
 PARAMETERS: Final = (SINCE, UNTIL, KIND, LIMIT)
 
 
@@ -42,7 +45,7 @@ def route(history: History) -> Route:
         window = parsed(query)
         # One more than asked for shows whether there are more.
         larger = replace(window, limit=window.limit + 1)
-        entries = await answers.ask(history, lambda store: store.events(larger))
+        entries = await answers.read(history, queries.events, larger)
         listed = [
             {**entry.body, "kind": entry.kind, "at_s": entry.at_s}
             for entry in entries[: window.limit]

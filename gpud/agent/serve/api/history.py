@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Final
 
 from gpud.agent.history import charts
 from gpud.agent.history.charts import RAW_RANGE_S, ChartQuery, Steps
-from gpud.agent.history.rolluprows import HOUR_S
-from gpud.agent.history.wanted import CPU
+from gpud.agent.history.schema import HOUR_S
+from gpud.agent.history.selection import CPU
 from gpud.agent.serve.api import answers
 from gpud.agent.serve.api.queries import Unknown, Unusable, count, moment, named
 from gpud.agent.serve.http.response import Body

@@ -6,7 +6,8 @@ import asyncio
 import time
 from typing import TYPE_CHECKING, Final
 
-from gpud.agent.history.eventrows import Entry
+from gpud.agent.history import writes
+from gpud.agent.history.records import Entry
 from gpud.agent.measure.session import Session
 from gpud.agent.regression.commands import (
     ALERT_ACKNOWLEDGED,
@@ -129,7 +130,7 @@ class Actions:
         try:
             names = " ".join(request.names)
             event = Entry(time.time(), PROBE_REQUESTED, {"probes": names, "uid": uid})
-            await self._history.ask(lambda store: store.append_events([event]))
+            await self._history.write(writes.events, [event])
             session = Session(
                 self._settings, request, self._launcher, turn=self._pipeline.after_rounds
             )

@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gpud.agent.alerts import rows
-from gpud.agent.history.eventrows import Entry
+from gpud.agent.history import writes
+from gpud.agent.history.records import Entry
 from gpud.agent.history.store import History
 from gpud.agent.serve.api.routes import routes
 from gpud.core.settings import parse
@@ -44,7 +45,9 @@ def everything(home: Path, snapshot: Snapshot | None = None) -> Iterator[int]:
             "level": 5,
             "boot_id": "boot",
         }
-        store.append_events([Entry(now_s - n, "driver_version", changed) for n in range(200)])
+        store.write(
+            writes.events, [Entry(now_s - n, "driver_version", changed) for n in range(200)]
+        )
     kept = History(folder, now=str)
     asked = routes(lambda: snapshot, kept, settings, time.time)
     try:

@@ -6,7 +6,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from gpud.agent.history.eventrows import MOST, Entry
+from gpud.agent.history import writes
+from gpud.agent.history.queries import MOST_EVENTS
+from gpud.agent.history.records import Entry
 from gpud.agent.serve.api.events import route
 from tests.agent.serve.api.served import ServedHistory
 
@@ -25,7 +27,7 @@ class Served(ServedHistory):
     """The route, and what it answers."""
 
     def happened(self, *entries: Entry) -> None:
-        self.write(lambda store: store.append_events(entries))
+        self.write(lambda store: store.write(writes.events, entries))
 
     def found(self, **query: str | list[str]) -> list[str]:
         code, document = self.ask(**query)
@@ -71,11 +73,11 @@ def test_parameters_choose_by_time_kind_and_number(served: Served) -> None:
 
 
 def test_more_says_whether_a_limit_cut_something_off(served: Served) -> None:
-    served.happened(*(entry(i) for i in range(MOST)))
-    assert served.ask(limit=str(MOST))[1]["more"] is False
+    served.happened(*(entry(i) for i in range(MOST_EVENTS)))
+    assert served.ask(limit=str(MOST_EVENTS))[1]["more"] is False
     assert served.ask()[1]["more"] is True
-    served.happened(entry(MOST))
-    assert served.ask(limit=str(MOST))[1]["more"] is True
+    served.happened(entry(MOST_EVENTS))
+    assert served.ask(limit=str(MOST_EVENTS))[1]["more"] is True
 
 
 @pytest.mark.parametrize(

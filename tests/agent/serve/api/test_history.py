@@ -13,7 +13,7 @@ import pytest
 from starlette.applications import Starlette
 from starlette.datastructures import QueryParams
 
-from gpud.agent.history import charts, rolluprows
+from gpud.agent.history import charts, retention, rollups
 from gpud.agent.history.store import History
 from gpud.agent.serve.api import probes
 from gpud.agent.serve.api.history import MOST_QUERIES, PATH, Charts, parsed, route
@@ -158,8 +158,8 @@ def test_figures_are_told_to_six_digits(tmp_path: Path) -> None:
 def test_a_long_range_comes_from_hours_and_the_runs_after_them(tmp_path: Path) -> None:
     with opened(tmp_path) as store:
         store.append(hours(40 * 24, since_s=NOW_S - 40 * DAY_S, each=2))
-        done(store, rolluprows.roll_up)
-        done(store, lambda open_: rolluprows.forget_runs(open_, raw_days=30))
+        done(store, rollups.roll_up)
+        done(store, lambda open_: retention.forget_runs(open_, 30))
     midnight_s = NOW_S // DAY_S * DAY_S
     asked = {"since": midnight_s - 32 * DAY_S, "until": midnight_s}
     found = ask(tmp_path, probe="launch", points=32, **asked)

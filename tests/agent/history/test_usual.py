@@ -15,9 +15,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from gpud.agent.history.history_read import Series, past
-from gpud.agent.history.schema import MIGRATIONS
-from gpud.agent.history.store import FILE, Run, Store
+from gpud.agent.history import queries, reader
+from gpud.agent.history.queries import Series, Usual
+from gpud.agent.history.records import Run
+from gpud.agent.history.schema import FILE
+from gpud.agent.history.store import Store
 from gpud.core import stats
 from gpud.core.errors import StoreError
 from gpud.core.sample import Backend, Device, Failure, Flag, Peak, Reason, RunReport, Unit
@@ -30,7 +32,8 @@ DEVICE = Device(0, "GPU-1", "n", "0000:01:00.0", "8.9", 46, 1, 1)
 SUBMIT = Series("GPU-1", "launch", "submit", 1)
 WRITER = """
 import pathlib, sys, time
-from gpud.agent.history.store import Run, Store
+from gpud.agent.history.records import Run
+from gpud.agent.history.store import Store
 from gpud.core import stats
 from gpud.core.sample import *
 store = Store(pathlib.Path(sys.argv[1]), now=str)
@@ -44,7 +47,8 @@ sys.stdin.read()
 """
 COMING_AND_GOING = """
 import pathlib, select, sys
-from gpud.agent.history.store import Run, Store
+from gpud.agent.history.records import Run
+from gpud.agent.history.store import Store
 from gpud.core import stats
 from gpud.core.sample import *
 device = Device(0, "GPU-1", "n", "0000:01:00.0", "8.9", 46, 1, 1)
@@ -94,6 +98,10 @@ def opened(folder: Path) -> Iterator[Store]:
 def written(folder: Path, *runs: Run) -> None:
     with opened(folder) as store:
         assert store.append(list(runs)) == []
+
+
+def past(folder: Path, probes: list[str], *, since_s: float) -> Usual:
+    return reader.read(folder, queries.usual, probes, since_s)
 
 
 def submits(folder: Path, since_s: float = 0.0) -> tuple[float, ...]:
@@ -181,7 +189,7 @@ def test_a_reader_in_the_middle_of_reading_holds_up_no_writer(tmp_path: Path) ->
             for number in range(50):
                 assert store.append([run(float(number))]) == []
             assert reader.execute("SELECT count(*) FROM runs").fetchone() == (1,)
-        assert store.count() == 51
+        assert store.read(queries.run_count) == 51
 
 
 def test_while_an_agent_writes_each_look_sees_all_that_it_has_told(tmp_path: Path) -> None:
@@ -238,14 +246,13 @@ def test_only_runs_that_compare_are_together(tmp_path: Path) -> None:
         replace(run(5.0), flags=(Flag.BUSY,)),
         replace(run(6.0), flags=(Flag.COLD, Flag.LOW)),
         with_report(run(7.0), samples=(), failure=Failure(Reason.HUNG, "no answer")),
-        with_report(run(8.0), conditions={}),
         with_report(run(9.0), probe="nbody"),
     )
     found = past(tmp_path, ["launch", "triad"], since_s=0.0)
     assert found.medians == {
         SUBMIT: (1.0,),
-        replace(SUBMIT, gpu="GPU-2"): (2.0,),
-        replace(SUBMIT, version=2): (3.0,),
+        SUBMIT._replace(gpu="GPU-2"): (2.0,),
+        SUBMIT._replace(version=2): (3.0,),
     }
 
 
@@ -266,25 +273,10 @@ def test_how_long_a_run_takes_is_the_median_of_the_newest_five(tmp_path: Path) -
     assert found.durations == {("GPU-1", "launch"): 2.0, (None, "cpu_call"): 7.0}
 
 
-def test_a_file_of_the_first_schema_is_read_as_it_is(tmp_path: Path) -> None:
-    with closing(sqlite3.connect(tmp_path / FILE)) as connection:
-        connection.executescript(f"{MIGRATIONS[0]} PRAGMA user_version = 1;")
-        connection.execute(
-            "INSERT INTO runs VALUES (1, 5.0, 'b', 'launch', 'cuda', 'GPU-1', 0.5, NULL, ?)",
-            ('{"probe_version":1}',),
-        )
-        connection.execute(
-            "INSERT INTO samples VALUES (1, 'submit', 'seconds', 1, 2.0, 2, 2, 2, 2, 2, NULL, NULL,"
-            " NULL)"
-        )
-        connection.commit()
-    assert submits(tmp_path) == (2.0,)
-
-
 def test_what_is_not_what_it_should_be_is_passed_over(tmp_path: Path) -> None:
     written(tmp_path, run(1.0), run(2.0), run(3.0))
     with closing(sqlite3.connect(tmp_path / FILE)) as connection:
-        connection.execute("UPDATE runs SET conditions = '{half' WHERE id = 1")
+        connection.execute("UPDATE samples SET median = 9e999 WHERE run_id = 1")
         connection.execute("UPDATE samples SET median = 'many' WHERE run_id = 2")
         connection.execute("UPDATE runs SET duration_s = 9e999 WHERE id = 3")
         connection.commit()
@@ -305,7 +297,7 @@ def test_a_file_of_a_newer_gpud_is_not_guessed_at(tmp_path: Path) -> None:
         connection.execute("PRAGMA user_version = 999")
     said = refusal(tmp_path)
     assert said.reason == "newer_schema"
-    assert "newer gpud (schema 999)" in str(said)
+    assert "newer gpud (schema 999" in str(said)
 
 
 @pytest.mark.parametrize("damage", ["not a database", "pages overwritten"])

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from gpud.agent.history import rolluprows
-from gpud.agent.history.eventrows import Entry
-from gpud.agent.history.rolluprows import BELIEVED_HOURS, SLICE, Standing
+from gpud.agent.history import retention, rollups, writes
+from gpud.agent.history.records import Entry
+from gpud.agent.history.rollups import BELIEVED_HOURS, Progress
 from gpud.core.sample import Flag
 from tests.histories import BEGUN_S, DAY_S, HOUR_S, column, done, failed, hours, opened, run
 
@@ -17,7 +17,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from gpud.agent.history.store import Run, Store
+    from gpud.agent.history.records import Run
+    from gpud.agent.history.store import Store
 
 YEAR_S = 365 * DAY_S
 FIGURES = "hour_s, driver, version, n, flagged, median, p10, p90, minimum, maximum"
@@ -34,15 +35,15 @@ def written(store: Store, runs: list[Run]) -> None:
 
 
 def roll_up(store: Store) -> int:
-    return done(store, rolluprows.roll_up)
+    return done(store, rollups.roll_up)
 
 
 def forget(store: Store, *, raw_days: float = 30, rollup_days: float = 730) -> None:
-    done(store, lambda open_: rolluprows.forget_runs(open_, raw_days=raw_days))
-    done(store, lambda open_: rolluprows.forget_the_rest(open_, rollup_days=rollup_days))
+    done(store, lambda open_: retention.forget_runs(open_, raw_days))
+    done(store, lambda open_: retention.forget_the_rest(open_, rollup_days))
 
 
-def rollups(store: Store) -> list[tuple[Any, ...]]:
+def summaries(store: Store) -> list[tuple[Any, ...]]:
     query = f"SELECT {FIGURES} FROM rollups ORDER BY hour_s, driver, version"  # noqa: S608
     return store.read(lambda connection: connection.execute(query).fetchall())
 
@@ -58,11 +59,11 @@ def run_hours(store: Store) -> list[float]:
 def test_an_hour_is_summed_up_once_another_has_begun(store: Store) -> None:
     figures = [1e-5, 2e-5, 3e-5, 4e-5, 5e-5]
     written(store, [run(BEGUN_S + number, figure) for number, figure in enumerate(figures)])
-    assert store.write(rolluprows.roll_up) is False
-    assert rollups(store) == []
+    assert store.write(rollups.roll_up) is False
+    assert summaries(store) == []
     written(store, [run(BEGUN_S + HOUR_S)])
     roll_up(store)
-    assert rollups(store) == [
+    assert summaries(store) == [
         (BEGUN_S, "572.16", 1, 5, 0, 3e-5, pytest.approx(1.4e-5), pytest.approx(4.6e-5), 1e-5, 5e-5)
     ]
 
@@ -78,7 +79,7 @@ def test_marked_runs_are_counted_and_no_figure_rests_on_them(store: Store) -> No
         ],
     )
     roll_up(store)
-    first, second = rollups(store)
+    first, second = summaries(store)
     assert first[3:] == (1, 1, 1e-5, 1e-5, 1e-5, 1e-5, 1e-5)
     assert second[3:] == (0, 1, None, None, None, None, None)
 
@@ -94,7 +95,7 @@ def test_drivers_and_versions_are_never_summed_up_together(store: Store) -> None
         ],
     )
     roll_up(store)
-    assert [row[1:6] for row in rollups(store)] == [
+    assert [row[1:6] for row in summaries(store)] == [
         ("", 2, 1, 0, 3e-5),
         ("572.16", 1, 1, 0, 1e-5),
         ("576.02", 1, 1, 0, 2e-5),
@@ -107,16 +108,16 @@ def test_failed_runs_and_figures_that_are_none_are_passed_over(store: Store) -> 
     store.write(lambda open_: open_.execute("UPDATE runs SET conditions = '{half' WHERE id = 3"))
     store.write(lambda open_: open_.execute("UPDATE samples SET maximum = 9e999 WHERE run_id = 1"))
     roll_up(store)
-    assert [row[1:5] for row in rollups(store)] == [("", 1, 1, 0)]
+    assert [row[1:5] for row in summaries(store)] == [("", 1, 1, 0)]
 
 
 def test_to_do_it_again_changes_nothing(store: Store) -> None:
     written(store, hours(5, each=3))
     assert roll_up(store) == 5
-    before = rollups(store)
+    before = summaries(store)
     store.write(lambda open_: open_.execute("DELETE FROM states"))  # even from the beginning
     roll_up(store)
-    assert rollups(store) == before
+    assert summaries(store) == before
 
 
 def test_a_run_that_comes_late_is_added_to_its_hour(store: Store) -> None:
@@ -124,7 +125,7 @@ def test_a_run_that_comes_late_is_added_to_its_hour(store: Store) -> None:
     roll_up(store)
     written(store, [run(BEGUN_S + 7, 3e-5), *hours(2, since_s=BEGUN_S + 3 * HOUR_S)])
     roll_up(store)
-    assert [row[3] for row in rollups(store)] == [3, 2, 2, 1]
+    assert [row[3] for row in summaries(store)] == [3, 2, 2, 1]
 
 
 def test_a_summary_of_deleted_runs_is_not_replaced_by_one_of_the_few_that_came_late(
@@ -134,10 +135,10 @@ def test_a_summary_of_deleted_runs_is_not_replaced_by_one_of_the_few_that_came_l
     roll_up(store)
     forget(store)
     assert run_hours(store)[0] > BEGUN_S
-    before = rollups(store)[0]
+    before = summaries(store)[0]
     written(store, [run(BEGUN_S + 7, 9.0), *hours(2, since_s=BEGUN_S + 40 * DAY_S)])
     roll_up(store)
-    assert rollups(store)[0] == before
+    assert summaries(store)[0] == before
 
 
 def test_runs_older_than_raw_days_go_and_their_hours_stay(store: Store) -> None:
@@ -164,8 +165,8 @@ def test_summaries_older_than_rollup_days_go_too(store: Store) -> None:
 def test_one_piece_deletes_a_bounded_number_of_rows(store: Store) -> None:
     written(store, hours(30 * 24))
     roll_up(store)
-    assert store.write(lambda open_: rolluprows.forget_runs(open_, raw_days=2))
-    assert len(run_hours(store)) == 30 * 24 - SLICE
+    assert store.write(lambda open_: retention.forget_runs(open_, 2))
+    assert len(run_hours(store)) == 30 * 24 - retention.SLICE
 
 
 @pytest.mark.parametrize("away_s", [YEAR_S, 40 * DAY_S, -DAY_S, -YEAR_S, -30 * YEAR_S])
@@ -184,11 +185,11 @@ def test_a_clock_that_is_wrong_for_two_days_deletes_nothing(store: Store, away_s
 
 
 def test_an_hour_counts_once_however_often_the_clock_comes_back_to_it() -> None:
-    known = Standing()
+    progress = Progress()
     for number in range(3 * BELIEVED_HOURS):
-        known = known.reached(number, number % 2 * HOUR_S)
-    assert known.hours == (0, HOUR_S)
-    assert known.believed is None
+        progress = progress.after(number, number % 2 * HOUR_S)
+    assert progress.hours == (0, HOUR_S)
+    assert progress.believed is None
 
 
 def test_after_a_long_absence_what_is_old_stays_until_gpud_has_run_for_three_days(
@@ -233,7 +234,8 @@ def test_what_must_last_is_never_deleted(store: Store) -> None:
     def change(kind: str, number: int) -> Entry:
         return Entry(BEGUN_S + number, kind, {"old": "a", "new": str(number)})
 
-    store.append_events(
+    store.write(
+        writes.events,
         [
             Entry(BEGUN_S, "gpu_seen", {"uuid": "GPU-1"}),
             Entry(BEGUN_S, "gpu_forgotten", {"uuid": "GPU-2"}),
@@ -244,7 +246,7 @@ def test_what_must_last_is_never_deleted(store: Store) -> None:
             Entry(BEGUN_S + 5, "baseline_accepted", {"after_run": 30}),
             Entry(BEGUN_S + 6, "baseline_accepted", {"after_run": 400}),
             Entry(BEGUN_S + 7, "baseline_accepted", {"after_run": 30}),
-        ]
+        ],
     )
     written(store, hours(40 * 24))
     late_s = BEGUN_S + 39.0 * DAY_S
@@ -286,7 +288,7 @@ def test_what_must_last_is_never_deleted(store: Store) -> None:
 
 
 @pytest.mark.parametrize("body", ["[]", "{half", '{"hours":"many"}', '{"hours":[1.5,null,"x"]}'])
-def test_a_standing_that_is_not_whole_is_begun_anew(store: Store, body: str) -> None:
+def test_a_damaged_progress_is_begun_anew(store: Store, body: str) -> None:
     written(store, hours(5))
     row = ("rollups", 0, 0.0, body)
     store.write(lambda open_: open_.execute("INSERT INTO states VALUES (?, ?, ?, ?)", row))

@@ -10,12 +10,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpud.agent.history import eventrows
-from gpud.agent.history.eventrows import MOST, Entry, Window
-from gpud.agent.history.schema import MIGRATIONS
-from gpud.agent.history.store import FILE, Store
+from gpud.agent.history import queries, writes
+from gpud.agent.history.queries import MOST_EVENTS, Window
+from gpud.agent.history.records import Entry
+from gpud.agent.history.schema import FILE, MIGRATIONS
+from gpud.agent.history.store import Store
 from gpud.agent.regression.changes import DRIVER_VERSION, GPUS, KERNEL
-from gpud.agent.state.presence import GPU_FORGOTTEN, GPU_SEEN, remembered
+from gpud.agent.state.presence import GPU_FORGOTTEN, GPU_SEEN
 from gpud.core.errors import StoreError
 
 if TYPE_CHECKING:
@@ -47,10 +48,10 @@ THIRD = change(3.0, DRIVER_VERSION, "572.16", "576.02")
 
 def test_events_are_there_after_the_file_is_opened_again_the_newest_first(tmp_path: Path) -> None:
     with opened(tmp_path) as store:
-        store.append_events([FIRST, SECOND])
-        store.append_events([THIRD])
+        store.write(writes.events, [FIRST, SECOND])
+        store.write(writes.events, [THIRD])
     with opened(tmp_path) as store:
-        assert store.events(Window()) == [THIRD, SECOND, FIRST]
+        assert store.read(queries.events, Window()) == [THIRD, SECOND, FIRST]
 
 
 @pytest.mark.parametrize(
@@ -67,8 +68,8 @@ def test_events_are_there_after_the_file_is_opened_again_the_newest_first(tmp_pa
 )
 def test_a_window_gives_what_lies_in_it(tmp_path: Path, window: Window, found: list[Entry]) -> None:
     with opened(tmp_path) as store:
-        store.append_events([FIRST, SECOND, THIRD])
-        assert store.events(window) == found
+        store.write(writes.events, [FIRST, SECOND, THIRD])
+        assert store.read(queries.events, window) == found
 
 
 def test_the_last_fact_of_each_kind_is_the_one_written_last_whatever_the_clock_said(
@@ -76,9 +77,11 @@ def test_the_last_fact_of_each_kind_is_the_one_written_last_whatever_the_clock_s
 ) -> None:
     set_back = change(0.5, DRIVER_VERSION, "576.02", "580.88")
     with opened(tmp_path) as store:
-        assert store.last_facts() == {}
-        store.append_events([FIRST, SECOND, THIRD, set_back, Entry(9.0, GPU_SEEN, {"uuid": "A"})])
-        assert store.last_facts() == {DRIVER_VERSION: set_back, KERNEL: SECOND}
+        assert store.read(queries.last_changes) == {}
+        store.write(
+            writes.events, [FIRST, SECOND, THIRD, set_back, Entry(9.0, GPU_SEEN, {"uuid": "A"})]
+        )
+        assert store.read(queries.last_changes) == {DRIVER_VERSION: set_back, KERNEL: SECOND}
 
 
 def test_what_tells_of_gpus_comes_in_the_order_of_writing(tmp_path: Path) -> None:
@@ -88,8 +91,8 @@ def test_what_tells_of_gpus_comes_in_the_order_of_writing(tmp_path: Path) -> Non
         Entry(1.0, GPU_FORGOTTEN, {"uuid": "A"}),
     ]
     with opened(tmp_path) as store:
-        store.append_events([FIRST, *story])
-        assert store.gpu_events() == story
+        store.write(writes.events, [FIRST, *story])
+        assert store.read(queries.gpu_events) == story
 
 
 @pytest.mark.parametrize(
@@ -110,27 +113,12 @@ def test_a_row_that_the_disk_spoilt_is_passed_over(
 ) -> None:
     seen = Entry(2.0, GPU_SEEN, {"uuid": "GPU-a", "name": "RTX 4070"})
     with opened(tmp_path) as store:
-        store.append_events([FIRST, seen])
+        store.write(writes.events, [FIRST, seen])
     spoil(tmp_path, [(at_s, kind, body) for kind in (DRIVER_VERSION, GPU_SEEN, GPUS)])
     with opened(tmp_path) as store:
-        assert store.last_facts() == {DRIVER_VERSION: FIRST}
-        assert store.events(Window()) == [seen, FIRST]
-        assert store.gpu_events() == [seen]
-
-
-def test_what_is_left_of_a_spoilt_row_can_be_written_as_json(tmp_path: Path) -> None:
-    with opened(tmp_path):
-        pass
-    body = b'{"new": "\\ud800", "old": "\xff", "level": 1e999, "boot_id": [1], "uuid": null}'
-    with closing(sqlite3.connect(tmp_path / FILE)) as connection:
-        connection.execute(
-            "INSERT INTO events (at_s, kind, body) VALUES (9.0, ?, CAST(? AS TEXT))", (GPUS, body)
-        )
-        connection.commit()
-    with opened(tmp_path) as store:
-        (found,) = store.gpu_events()
-    assert found == Entry(9.0, GPUS, {"new": "?", "old": "\ufffd", "uuid": None})
-    assert remembered([(9.0, kind, {"uuid": None}) for kind in (GPU_SEEN, GPUS)]) == {}
+        assert store.read(queries.last_changes) == {DRIVER_VERSION: FIRST}
+        assert store.read(queries.events, Window()) == [seen, FIRST]
+        assert store.read(queries.gpu_events) == [seen]
 
 
 def spoil(folder: Path, rows: list[tuple[float | str, str, str | bytes]]) -> None:
@@ -141,15 +129,18 @@ def spoil(folder: Path, rows: list[tuple[float | str, str, str | bytes]]) -> Non
 
 def test_many_events_are_given_up_to_a_limit(tmp_path: Path) -> None:
     with opened(tmp_path) as store:
-        store.append_events([change(float(i), KERNEL, str(i), str(i + 1)) for i in range(MOST + 9)])
-        assert len(store.events(Window(limit=10 * MOST))) == MOST + 1
+        store.write(
+            writes.events,
+            [change(float(i), KERNEL, str(i), str(i + 1)) for i in range(MOST_EVENTS + 9)],
+        )
+        assert len(store.read(queries.events, Window(limit=10 * MOST_EVENTS))) == MOST_EVENTS + 1
 
 
 def test_a_batch_is_written_whole_or_not_at_all(tmp_path: Path) -> None:
     with opened(tmp_path) as store:
         with pytest.raises(StoreError):
-            store.append_events([FIRST, Entry(None, KERNEL)])  # type: ignore[arg-type]
-        assert store.events(Window()) == []
+            store.write(writes.events, [FIRST, Entry(None, KERNEL)])  # type: ignore[arg-type]
+        assert store.read(queries.events, Window()) == []
 
 
 def test_a_history_from_before_events_were_indexed_is_migrated(tmp_path: Path) -> None:
@@ -158,7 +149,7 @@ def test_a_history_from_before_events_were_indexed_is_migrated(tmp_path: Path) -
         connection.execute("INSERT INTO events (at_s, kind, body) VALUES (1, 'kernel', '{}')")
         connection.commit()
     with opened(tmp_path) as store:
-        assert store.events(Window()) == [Entry(1.0, KERNEL, {})]
+        assert store.read(queries.events, Window()) == [Entry(1.0, KERNEL, {})]
     with closing(sqlite3.connect(tmp_path / FILE)) as connection:
         plan = connection.execute(
             "EXPLAIN QUERY PLAN SELECT body FROM events WHERE at_s >= 1 ORDER BY at_s DESC"
@@ -173,8 +164,8 @@ BODIES = st.dictionaries(
 
 @given(st.lists(st.tuples(st.floats(allow_nan=False, allow_infinity=False), BODIES), max_size=5))
 def test_any_event_comes_back_as_it_was(found: list[tuple[float, dict[str, str]]]) -> None:
-    entries = [Entry(at_s, KERNEL, body) for at_s, body in found]
+    entries = [Entry(at_s, GPUS, body) for at_s, body in found]
     with closing(sqlite3.connect(":memory:")) as connection:
         connection.executescript(MIGRATIONS[0])
-        eventrows.insert(connection, entries)
-        assert eventrows.all_of(connection, (KERNEL,)) == entries
+        writes.events(connection, entries)
+        assert queries.gpu_events(connection) == entries
