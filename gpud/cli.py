@@ -43,6 +43,8 @@ from gpud.place import (
     with_fixes,
 )
 from gpud.show import status
+from gpud.show.document import read
+from gpud.show.headline import unseen
 
 if TYPE_CHECKING:
     import argparse
@@ -236,12 +238,11 @@ def _status(given: argparse.Namespace, place: Place) -> int:
         from gpud.term import paint, terminal
 
         with legible():
-            lines = status.drawn(
-                portholder.with_listener(told), time.time(), paint.view(sys.stdout)
-            )
+            shown = read(portholder.with_listener(told))
+            lines = status.drawn(shown, time.time(), paint.view(sys.stdout))
         terminal.put(paint.painted(lines, colour=paint.wanted(given.color, sys.stdout)))
     with legible():
-        return PROBLEM if told["state"] != "ok" or status.unseen(told) else OK
+        return PROBLEM if told["state"] != "ok" or unseen(read(told)) else OK
 
 
 def _logs(given: argparse.Namespace, place: Place) -> int:

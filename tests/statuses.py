@@ -9,6 +9,7 @@ from gpud.agent.state.events import SourceAnswered
 from gpud.agent.state.status import document as made
 from gpud.core.sample import Absent, Reading
 from gpud.core.telemetry import LEVELS, Answer
+from gpud.show import document as reading
 from gpud.show import gpu_table, status
 from tests import snapshots
 
@@ -47,7 +48,7 @@ def plain(snapshot: Snapshot) -> dict[str, Any]:
 
 
 def shown(document: dict[str, Any], now_s: float = NOW_S) -> list[str]:
-    return status.lines(document, now_s)
+    return status.lines(reading.read(document), now_s)
 
 
 def answered(*readings: Reading, source: str = "nvml", age_s: float = 1.0) -> dict[str, Any]:
@@ -68,7 +69,7 @@ def read(field: str, value: float | str | Absent, gpu: int | None = 0) -> Readin
 
 
 def cells(document: dict[str, Any], gpu: int = 0) -> dict[str, str]:
-    rows = {row[0]: row for row in gpu_table.rows(document)}
+    rows = {row[0]: row for row in gpu_table.rows(reading.read(document))}
     return dict(zip(gpu_table.HEADINGS, rows[str(gpu)], strict=True))
 
 

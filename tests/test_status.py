@@ -15,6 +15,7 @@ from gpud.agent.state.status import document as made
 from gpud.child import probes
 from gpud.core.health import Level
 from gpud.show import status
+from gpud.show.document import read
 from gpud.show.headline import headline
 from gpud.show.view import View, text
 from tests import snapshots
@@ -56,7 +57,7 @@ def test_well_with_advice_is_one_screen_too() -> None:
         "a GPU",
         "fix": "install it from NVIDIA's package repository, then " + "do this and that, " * 9,
     }
-    lines = [text(one) for one in status.drawn(document, NOW_S, View(80, 24))]
+    lines = [text(one) for one in status.drawn(read(document), NOW_S, View(80, 24))]
     assert len(lines) < 24
     assert line_with(lines, "containers").startswith("  containers not set up: the NVIDIA Cont")
     assert not [line for line in lines if "fix: install" in line]
@@ -67,7 +68,7 @@ def test_well_with_advice_is_one_screen_too() -> None:
 def test_one_gpu_and_all_well_is_one_screen() -> None:
     document = calm()
     for view in (View(80, 24), View(80, 24, ascii_only=True)):
-        lines = [text(one) for one in status.drawn(document, NOW_S, view)]
+        lines = [text(one) for one in status.drawn(read(document), NOW_S, view)]
         assert len(lines) < 24  # and the prompt below it
         assert max(map(len, lines)) <= 80
         assert lines[-1].endswith("; page http://[::1]:9945/")
@@ -79,7 +80,7 @@ def test_one_gpu_and_all_well_is_one_screen() -> None:
 @pytest.mark.parametrize("height", [5, 24, 200])
 def test_nothing_is_wider_than_the_terminal(width: int, height: int) -> None:
     for document in (full(), made(snapshots.bare(), now=snapshots.NOW)):
-        for line in status.drawn(document, NOW_S, View(width, height)):
+        for line in status.drawn(read(document), NOW_S, View(width, height)):
             assert len(text(line)) <= width
 
 
@@ -101,13 +102,13 @@ def test_a_figure_stands_beside_what_is_usual_and_what_it_was_lately() -> None:
         state["flags"] = []
     (line,) = [
         text(one)
-        for one in status.drawn(document, NOW_S, View(100, 200))
+        for one in status.drawn(read(document), NOW_S, View(100, 200))
         if text(one).startswith("  launch submit")
     ]
     assert line.split() == [
         *("launch", "submit", "5", "µs", "usual", "4", "µs", "25", "%", "slower", "▁▂▃▄▅▆▇█")
     ]
-    ascii_only = status.drawn(document, NOW_S, View(100, 200, ascii_only=True))
+    ascii_only = status.drawn(read(document), NOW_S, View(100, 200, ascii_only=True))
     assert all(text(one).isascii() for one in ascii_only)
 
 
@@ -142,7 +143,11 @@ def test_what_to_do_first_is_what_the_page_says() -> None:
         name: {"level": 2, "reason": "x", "detail": name, "fix": f"mend {name}", "since_s": NOW_S}
         for name in ("alerts", "cuda", "root")
     }
-    assert shown(document)[1] == f"  do first: {headline(document).fix}" == "  do first: mend root"
+    assert (
+        shown(document)[1]
+        == f"  do first: {headline(read(document)).fix}"
+        == "  do first: mend root"
+    )
     document["health"]["root"]["fix"] = None
     assert shown(document)[1] == "  do first: mend alerts"
 
@@ -289,7 +294,9 @@ def test_nothing_links_to_a_page_that_somebody_else_may_serve() -> None:
     assert "  page    http://[::1]:9945/" in shown(document)
     document["health"]["http"] = {"level": 2, "reason": "address_in_use", "detail": "taken"}
     for view in (View(), View(80, 24)):
-        assert not [one for one in status.drawn(document, NOW_S, view) if "http://" in text(one)]
+        assert not [
+            one for one in status.drawn(read(document), NOW_S, view) if "http://" in text(one)
+        ]
 
 
 @pytest.mark.parametrize("width", [60, 80])
@@ -298,7 +305,7 @@ def test_the_last_change_is_shown_whole_on_a_brief_screen(width: int) -> None:
     kinds = {"driver_version": "driver", "cuda_version": "CUDA", "nvml_version": "NVML"}
     update = {"old": "580.97", "new": "572.16", "at_s": NOW_S, "boot_id": "b"}
     document["changes"] = [{**update, "kind": kind} for kind in kinds]
-    lines = [text(one) for one in status.drawn(document, NOW_S, View(width, 24))]
+    lines = [text(one) for one in status.drawn(read(document), NOW_S, View(width, 24))]
     at = next(n for n, one in enumerate(lines) if one.lstrip().startswith("changed "))
     told = " ".join(one.strip() for one in lines[at : at + 3])
     for name in kinds.values():
@@ -323,7 +330,7 @@ def test_every_moment_on_the_screen_is_in_the_time_zone_of_who_looks() -> None:
     (alert,) = document["alerts"]
     document["alerts"] = [alert | {"summary": "slower since 2023-11-14 22:14 UTC, at once"}]
     for view in (View(), View(80, 24)):
-        told = " ".join(text(one).strip() for one in status.drawn(document, NOW_S, view))
+        told = " ".join(text(one).strip() for one in status.drawn(read(document), NOW_S, view))
         assert "UTC" not in told
         assert "GPU 0 since 2023-11-15 03:44" in told
         assert "slower since 2023-11-15 03:44, at once" in told

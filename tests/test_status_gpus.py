@@ -9,6 +9,7 @@ import pytest
 from gpud.agent.state.status import document as made
 from gpud.core.fields import FIELDS
 from gpud.core.sample import Absent, Reading
+from gpud.show import document as reading
 from gpud.show import gpu_table
 from tests import snapshots
 from tests.statuses import CELL, NOW_S, answered, cells, full, line_with, read, shown
@@ -61,7 +62,7 @@ def test_what_is_unknown_is_a_dash_and_never_nought(heading: str, reason: Absent
     fields = CELL[heading] or ()
     document = answered(*(read(field, reason) for field in fields), read("uuid", "GPU-1"))
     assert cells(document)[heading] == "-"
-    why = gpu_table.missing(document).split("; ")[0]
+    why = gpu_table.missing(reading.read(document)).split("; ")[0]
     assert why.startswith(f"{gpu_table.REASONS[reason]}: ")
     assert len(why.split(", ")) == len(fields)
     assert line_with(shown(document), f"  {why}")
@@ -110,8 +111,8 @@ def test_missing_values_are_told_in_one_line_by_reason() -> None:
 def test_what_the_person_has_not_asked_for_is_no_lack() -> None:
     traffic = "pcie_sent_bytes_per_second"
     off = Reading(0, traffic, Absent.NOT_ASKED, "nvml", "it is off")
-    assert "PCIe" not in gpu_table.missing(answered(off))
-    assert "PCIe" in gpu_table.missing(answered(read(traffic, Absent.UNSUPPORTED)))
+    assert "PCIe" not in gpu_table.missing(reading.read(answered(off)))
+    assert "PCIe" in gpu_table.missing(reading.read(answered(read(traffic, Absent.UNSUPPORTED))))
 
 
 def test_what_only_one_of_two_gpus_lacks_is_told_with_its_number() -> None:
@@ -120,22 +121,22 @@ def test_what_only_one_of_two_gpus_lacks_is_told_with_its_number() -> None:
         read("power_watts", 20.0, 0),
         read("power_watts", Absent.NOT_PERMITTED, 1),
     )
-    told = gpu_table.missing(document).split("; ")
+    told = gpu_table.missing(reading.read(document)).split("; ")
     assert told[:2] == ["not supported here: fan", "not permitted: power (GPU 1)"]
 
 
 def test_what_no_source_so_much_as_names_is_told_too() -> None:
     document = answered(read("name", "RTX"), read("memory_total_bytes", 8e9), source="cuda")
-    told = gpu_table.missing(document)
+    told = gpu_table.missing(reading.read(document))
     assert told.startswith("no source tells: clock memory, clock SM, memory used, power, ")
     assert "memory total" not in told
     whole = [read(field, Absent.UNSUPPORTED) for field in gpu_table.IN_CELLS]
-    assert "no source" not in gpu_table.missing(answered(*whole))
+    assert "no source" not in gpu_table.missing(reading.read(answered(*whole)))
 
 
 @pytest.mark.parametrize("field", [name for name, field in FIELDS.items() if not field.machine])
 def test_every_field_has_a_word_a_person_understands(field: str) -> None:
-    said = gpu_table.missing(answered(read(field, Absent.FAILED)))
+    said = gpu_table.missing(reading.read(answered(read(field, Absent.FAILED))))
     words = said.removeprefix("failed: ")
     assert words
     assert "_" not in words
@@ -171,10 +172,16 @@ def test_windows_driver_and_the_side_of_wsl_are_told_apart() -> None:
     both = [read("driver_version", "595.71", None), read("nvml_version", "595.45.03", None)]
     document = answered(*both, read("cuda_version", "13.1", None), read("name", "RTX"))
     document["platform"] = {"wsl": "2"}
-    assert gpu_table.versions(document) == "driver 595.71 (WSL side 595.45.03), CUDA 13.1"
+    assert (
+        gpu_table.versions(reading.read(document))
+        == "driver 595.71 (WSL side 595.45.03), CUDA 13.1"
+    )
     document["platform"] = {"wsl": ""}
-    assert gpu_table.versions(document) == "driver 595.71, CUDA 13.1"
-    assert gpu_table.versions(answered(read("name", "RTX"))) == "driver not known, CUDA not known"
+    assert gpu_table.versions(reading.read(document)) == "driver 595.71, CUDA 13.1"
+    assert (
+        gpu_table.versions(reading.read(answered(read("name", "RTX"))))
+        == "driver not known, CUDA not known"
+    )
 
 
 @pytest.mark.parametrize(
@@ -192,7 +199,7 @@ def test_one_version_has_no_other_side_and_cuda_may_be_libcudas_word(
     document = answered(*(read(field, text, None) for field, text in told.items() if text))
     document["platform"] = {"wsl": "2"}
     document["cuda"] = {"cuda_version": "12.8", "devices": []}
-    assert gpu_table.versions(document) == words
+    assert gpu_table.versions(reading.read(document)) == words
 
 
 def test_the_latest_changes_are_told_and_first_sights_are_none() -> None:

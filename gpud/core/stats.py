@@ -9,12 +9,12 @@ from __future__ import annotations
 import math
 from bisect import bisect_left, bisect_right
 from itertools import accumulate
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from gpud.core.sample import Buckets, Peak, Sample, Unit
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
 
 def _latency_bounds() -> tuple[float, ...]:
@@ -222,23 +222,6 @@ def human(value: float, unit: str) -> str:
         if abs(value) >= scale:
             return f"{value / scale:.3g} {prefix}{_SYMBOLS[unit]}"
     return f"{value / 1e-9:.3g} n{_SYMBOLS[unit]}"
-
-
-def figure(sample: Mapping[str, Any]) -> str:
-    """Write a sample of the status document: its median, or each of two humps with its share."""
-    peaks = sample.get("peaks") or ()  # an agent of an older release tells of none
-    if not peaks:
-        return human(sample["median"], sample["unit"])
-    return " / ".join(
-        f"{human(peak['value'], sample['unit'])} ({peak['share']:.0%})" for peak in peaks
-    )
-
-
-def main_value(sample: Mapping[str, Any]) -> float:
-    """Give the median, or that of the hump with the larger share: between two lies nothing."""
-    peaks = sample.get("peaks") or ()  # an agent of an older release tells of none
-    found = max(peaks, key=lambda peak: peak["share"])["value"] if peaks else sample["median"]
-    return float(found)
 
 
 def compared(slowdown: float) -> str:

@@ -1,18 +1,19 @@
-"""One card each: for Docker, for a GPU with its figures, for what gpud takes, for its page."""
+"""Cards of ``gpud status``: Docker, each GPU with its figures, what gpud takes, its page."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
-from gpud.core import throttle
 from gpud.core.health import Level
 from gpud.show import figures, gpu_table
-from gpud.show.parts import lasted
+from gpud.show.document import Health
+from gpud.show.units import lasted, plural, spaced
 from gpud.show.view import BAD, GOOD, HEAD, PLAIN, QUIET, UNSURE, Span, line, listed, text
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
+    from gpud.show.document import Status
     from gpud.show.figures import Row
     from gpud.show.view import Line, View
 
@@ -27,36 +28,32 @@ OWNERS: Final = {
     "none": "nobody's",
 }
 SLOWED: Final = gpu_table.HEADINGS[-1]
-IDLE: Final = throttle.WORDS[0]
+IDLE: Final = "idle"
+"""The reason for low clocks that slows nothing."""
 
 
-def docker(document: Mapping[str, Any]) -> list[Line]:
+def docker(document: Status) -> list[Line]:
     """Whose dockerd it is, which, and how often it had to be brought back; one line."""
-    root = document.get("root")
-    if root is None:
+    if document.root is None:
         return [_labelled("docker", Span("not known: root says nothing", UNSURE))]
-    said = root["dockerd"]
-    if said["up"] is None:
-        return [_labelled("docker", Span("not looked at", QUIET), f" (policy {said['policy']})")]
-    whose = OWNERS.get(str(said["owner"]), str(said["owner"]))
-    if not said["up"] and (why := said.get("reason")):  # whose it would be is less to the point
-        whose = why.replace("_", " ") if why != said["state"] else ""
-    words = [said["version"] or "", whose]
-    restarts = {why: n for why, n in (said.get("restarts") or {}).items() if n}
-    if restarts:
-        count = sum(restarts.values())
-        each = ", ".join(f"{why.replace('_', ' ')} {n}" for why, n in sorted(restarts.items()))
-        words.append(f"{count} restart{'s' if count != 1 else ''} ({each})")
-    if suspects := said.get("suspect_sockets"):
-        words.append(
-            f"{suspects} suspect socket{'s' if suspects != 1 else ''} ignored, see docs/dockerd.md"
-        )
-    state = Span("up", GOOD) if said["up"] else Span(str(said["state"]), BAD)
+    dockerd = document.root.dockerd
+    if dockerd.up is None:
+        return [_labelled("docker", Span("not looked at", QUIET), f" (policy {dockerd.policy})")]
+    whose = OWNERS.get(dockerd.owner, dockerd.owner)
+    if not dockerd.up and dockerd.reason:  # whose it would be is less to the point
+        whose = spaced(dockerd.reason) if dockerd.reason != dockerd.state else ""
+    words = [dockerd.version or "", whose]
+    if count := sum(dockerd.restarts.values()):
+        each = (f"{spaced(why)} {n}" for why, n in sorted(dockerd.restarts.items()) if n)
+        words.append(f"{plural(count, 'restart')} ({', '.join(each)})")
+    if suspects := dockerd.suspect_sockets:
+        words.append(f"{plural(suspects, 'suspect socket')} ignored, see docs/dockerd.md")
+    state = Span("up", GOOD) if dockerd.up else Span(dockerd.state, BAD)
     return [_labelled("docker", state, "".join(f", {word}" for word in words if word))]
 
 
 def gpus(
-    document: dict[str, Any],
+    document: Status,
     tables: Mapping[int | None, Sequence[Row]],
     now_s: float,
     view: View,
@@ -68,10 +65,9 @@ def gpus(
     rows = {int(row[0]): row for row in gpu_table.rows(document)}
     source = gpu_table.source(document, now_s)
     if rows:
-        told = f"{gpu_table.versions(document)}; telemetry from {source}"
-        yield [_labelled("GPUs", told)]
-    elif (document.get("telemetry") or {}).get("sources"):
-        yield [_labelled("GPUs", "none that answers" if document.get("expected") else "none known")]
+        yield [_labelled("GPUs", f"{gpu_table.versions(document)}; telemetry from {source}")]
+    elif document.telemetry.sources:
+        yield [_labelled("GPUs", "none that answers" if document.expected else "none known")]
     for number in sorted({*rows, *(number for number in tables if number is not None)}):
         card = [_labelled(f"GPU {number}", Span(rows[number][1] if number in rows else "", HEAD))]
         if number in rows:
@@ -83,27 +79,25 @@ def gpus(
         yield [*head, *figures.drawn(tables[None], widths, view)]
 
 
-def cost(document: Mapping[str, Any], now_s: float) -> list[Line]:
+def cost(document: Status, now_s: float) -> list[Line]:
     """What gpud itself has taken since it began."""
-    counters = document.get("counters") or {}
-    if "gpu_seconds" not in counters:
+    counters = document.counters
+    if counters.gpu_seconds is None:
         return []
-    seconds = f"{counters['gpu_seconds']:.2g} s of GPU time"
-    since = lasted(now_s - document["started_s"])
-    words = f"{seconds} and {counters.get('children', 0)} processes in {since}"
-    return [_labelled("cost", words)]
+    taken = f"{counters.gpu_seconds:.2g} s of GPU time and {counters.children} processes"
+    return [_labelled("cost", f"{taken} in {lasted(now_s - document.started_s)}")]
 
 
-def page(document: Mapping[str, Any]) -> list[Line]:
-    """Where the page is."""
-    url = _url(document)
-    return [_labelled("page", url)] if url else []
+def page(document: Status) -> list[Line]:
+    """Where the page is; nothing while somebody else may answer there."""
+    answers = document.url and document.health.get("http", Health()).level < Level.FAILED
+    return [_labelled("page", f"{document.url}/")] if answers else []
 
 
-def last(document: Mapping[str, Any], now_s: float, view: View) -> list[Line]:
+def last(document: Status, now_s: float, view: View) -> list[Line]:
     """Both in one line, where it has room."""
     shown = [*cost(document, now_s), *page(document)]
-    joined = f"{text(shown[0])}; page {_url(document)}" if len(shown) > 1 else ""
+    joined = f"{text(shown[0])}; page {document.url}/" if len(shown) > 1 else ""
     return [line(joined)] if joined and len(joined) <= view.width else shown
 
 
@@ -111,13 +105,6 @@ def more(hidden: int) -> list[Line]:
     """Say that there are modes that no row was left for."""
     words = f"{hidden} more modes: gpud status | less, or gpud baseline show"
     return [_labelled("", Span(words, QUIET))] if hidden > 0 else []
-
-
-def _url(document: Mapping[str, Any]) -> str | None:
-    """Give the page's address; None while somebody else may answer there."""
-    http = (document.get("health") or {}).get("http") or {}
-    url = document.get("url")  # an agent of an older release says none
-    return f"{url}/" if url and http.get("level", 0) < Level.FAILED else None
 
 
 def _cells(row: tuple[str, ...]) -> Iterator[str]:

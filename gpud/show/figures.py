@@ -1,19 +1,20 @@
-"""The figures of every probe: now, usually, how much slower that is, and the recent past."""
+"""Figures of every probe: now, usually, how much slower that is, and the recent past."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
-from gpud.core.stats import human, main_value
+from gpud.core.stats import human
 from gpud.core.text import escaped
 from gpud.show import sparkline, standingwords
 from gpud.show.probewords import called, name_of
-from gpud.show.view import BAD, HEAD, PLAIN, QUIET, Span, line, moment
+from gpud.show.units import moment
+from gpud.show.view import BAD, HEAD, PLAIN, QUIET, Span, line
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
+    from gpud.show.document import Probe, Sample, Status, Stream
     from gpud.show.view import Line, View
 
 INDENT: Final = 2
@@ -27,8 +28,7 @@ Key = tuple[int | None, str, str]
 """Number of the GPU, probe, mode."""
 
 
-@dataclass(frozen=True, slots=True)
-class Row:
+class Row(NamedTuple):
     """One mode of one probe, in words; what is not known is empty."""
 
     name: str
@@ -42,18 +42,25 @@ class Row:
     past: tuple[Sequence[float], Sequence[float]]  # times and medians
 
 
-def places(document: Mapping[str, Any]) -> dict[int | None, list[Row]]:
-    """Give the rows of each GPU by number, those of the CPU under None, by probe."""
-    return _rows(document, brief=False)
+def places(document: Status, *, brief: bool = False) -> dict[int | None, list[Row]]:
+    """Give the rows of each GPU by number, those of the CPU under None, by probe.
+
+    ``brief``: one mode of each probe, the one that has become slower or else the first.
+    """
+    past = _past(document)
+    found: dict[int | None, list[Row]] = {}
+    for probe in sorted(document.probes, key=_place):
+        modes = [(one, document.stream(probe, one.mode)) for one in probe.samples]
+        if brief:
+            modes.sort(key=lambda mode: not (mode[1] and mode[1].open))
+        for sample, stream in modes[:1] if brief else modes:
+            bars = past.get((probe.gpu, probe.probe, sample.mode), ((), ()))
+            row = _row(probe, sample, stream, bars, document.written_s)
+            found.setdefault(probe.gpu, []).append(row)
+    return found
 
 
-def headlines(document: Mapping[str, Any]) -> dict[int | None, list[Row]]:
-    """Likewise, one mode of each probe: the one that is told to be slower, else its first."""
-    return _rows(document, brief=True)
-
-
-@dataclass(frozen=True, slots=True)
-class Columns:
+class Columns(NamedTuple):
     """Widths of the columns; 0: there is no room for it, or nothing in it."""
 
     name: int = 0
@@ -67,21 +74,12 @@ class Columns:
 def columns(tables: Iterable[Sequence[Row]], view: View) -> Columns:
     """Share out the width, the same for all tables.
 
-    Where it is narrow the words go first, then the bars, then what was confirmed, then the usual,
+    If it is narrow the words go first, then the bars, then what was confirmed, then the usual,
     then the change, and names are cut last.
     """
     rows = [row for table in tables for row in table]
-    name, words, now, usual, change, both = (
-        max((len(cell) for cell in column), default=0)
-        for column in (
-            [row.name for row in rows],
-            [row.words for row in rows],
-            [row.now for row in rows],
-            [row.usual for row in rows],
-            [row.change for row in rows],
-            [_change(row) for row in rows],
-        )
-    )
+    cells = [(*row[:5], _change(row)) for row in rows] or [("",) * 6]
+    name, words, now, usual, change, both = (max(map(len, c)) for c in zip(*cells, strict=True))
     if view.height is None:
         return Columns(name, words, now, usual, both, MOST_BARS)
     fixed = INDENT + BETWEEN + now
@@ -132,39 +130,22 @@ def _change(row: Row) -> str:
     return f"{row.change}, {row.confirmed}" if row.confirmed else row.change
 
 
-def _rows(document: Mapping[str, Any], *, brief: bool) -> dict[int | None, list[Row]]:
-    streams = _streams(document)
-    past = _past(document)
-    found: dict[int | None, list[Row]] = {}
-    for state in sorted(document["probes"], key=_place):
-        samples = list(state["samples"])
-        if brief:
-            samples = sorted(samples, key=lambda one, s=state: not _open(streams, s, one))[:1]  # type: ignore[misc]
-        for sample in samples:
-            key = (state["gpu"], state["probe"], sample["mode"])
-            row = _row(
-                state, sample, streams.get(key), past.get(key, ((), ())), document["written_s"]
-            )
-            found.setdefault(state["gpu"], []).append(row)
-    return found
-
-
 def _row(
-    state: Mapping[str, Any],
-    sample: Mapping[str, Any],
-    stream: Mapping[str, Any] | None,
+    probe: Probe,
+    sample: Sample,
+    stream: Stream | None,
     past: tuple[Sequence[float], Sequence[float]],
     now_s: float,
 ) -> Row:
-    usual = None if stream is None else stream.get("usual")
-    stands = standingwords.standing(stream, main_value(sample))
-    name, words = name_of(state["probe"], sample["mode"]), called(state["probe"], sample["mode"])
-    marks = [*_humps(sample), *state["flags"]]
+    usual = None if stream is None else stream.usual
+    stands = standingwords.standing(stream, sample.value)
+    name, words = name_of(probe.probe, sample.mode), called(probe.probe, sample.mode)
+    marks = [*_humps(sample), *probe.flags]
     return Row(
         name,
         "" if words == name else words,
-        human(main_value(sample), sample["unit"]),
-        "" if usual is None else f"usual {human(usual, sample['unit'])}",
+        human(sample.value, sample.unit),
+        "" if usual is None else f"usual {human(usual, sample.unit)}",
         f"now {stands.now}" if stands.now else stands.much,
         _confirmed(stands, now_s),
         BAD if stands.fires else PLAIN,
@@ -184,47 +165,24 @@ def _confirmed(stands: standingwords.Standing, now_s: float) -> str:
     return f"{much} {when}"
 
 
-def _humps(sample: Mapping[str, Any]) -> Iterator[str]:
-    peaks = sorted(sample.get("peaks") or (), key=lambda peak: -peak["share"])
-    for peak in peaks[1:]:
-        yield f"{peak['share']:.0%} at {human(peak['value'], sample['unit'])}"
+def _humps(sample: Sample) -> Iterator[str]:
+    for peak in sorted(sample.peaks, key=lambda peak: -peak.share)[1:]:
+        yield f"{peak.share:.0%} at {human(peak.value, sample.unit)}"
 
 
-def _streams(document: Mapping[str, Any]) -> dict[Key, Mapping[str, Any]]:
-    """Give the stream that the last run of each mode was of: of its power source, the newest."""
-    on_battery = {
-        (state["gpu"], state["probe"]): (state.get("conditions") or {}).get("after.ac") is False
-        for state in document["probes"]
+def _past(document: Status) -> dict[Key, tuple[Sequence[float], Sequence[float]]]:
+    numbers: dict[str | None, int | None] = {None: None}
+    numbers |= {uuid: gpu.number for uuid, gpu in document.gpus.items()}
+    return {
+        (numbers[one.uuid], one.probe, one.mode): (
+            [one.from_s + after_s for after_s in one.after_s],
+            one.medians,
+        )
+        for one in document.recent
+        if one.uuid in numbers
     }
-    found: dict[Key, Mapping[str, Any]] = {}
-    streams: Iterable[Mapping[str, Any]] = document.get("streams") or ()
-    for one in sorted(streams, key=lambda one: (one["version"], one["last_judged_s"] or 0.0)):
-        if one["uuid"] is not None and one["gpu"] is None:
-            continue  # of a GPU that is gone
-        if one["on_battery"] is on_battery.get((one["gpu"], one["probe"]), False):
-            found[one["gpu"], one["probe"], one["mode"]] = one
-    return found
 
 
-def _past(document: Mapping[str, Any]) -> dict[Key, tuple[list[float], list[float]]]:
-    numbers = {uuid: gpu["number"] for uuid, gpu in (document.get("gpus") or {}).items()}
-    found: dict[Key, tuple[list[float], list[float]]] = {}
-    for one in document.get("recent") or ():  # an agent of an older release tells none
-        if one["uuid"] is None or one["uuid"] in numbers:
-            times = [one["from_s"] + after_s for after_s in one["after_s"]]
-            key = numbers.get(one["uuid"]), one["probe"], one["mode"]
-            found[key] = times, one["medians"]
-    return found
-
-
-def _open(
-    streams: Mapping[Key, Mapping[str, Any]], state: Mapping[str, Any], sample: Mapping[str, Any]
-) -> bool:
-    one = streams.get((state["gpu"], state["probe"], sample["mode"]))
-    return one is not None and bool(one.get("open"))
-
-
-def _place(state: Mapping[str, Any]) -> tuple[bool, int, str]:
+def _place(probe: Probe) -> tuple[bool, int, str]:
     """Order by GPU and the CPU last; on each, launching first: it is what this is about."""
-    gpu = state["gpu"]
-    return gpu is None, gpu or 0, "" if state["probe"] == "launch" else state["probe"]
+    return probe.gpu is None, probe.gpu or 0, "" if probe.probe == "launch" else probe.probe

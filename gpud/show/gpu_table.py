@@ -1,18 +1,21 @@
 """What a person sees of the GPUs: rows of cells made of the status document, for terminal and page.
 
-A cell whose value is not known is ``-``, never 0; why it is not is one line below the table. The
-document is plain JSON that may come from another release: what it lacks is not known either.
+A cell whose value is not known is ``-``, never 0; why it is not is one line below the table.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from gpud.core.telemetry import NAMES
 from gpud.core.text import escaped
+from gpud.show.document import Reading, Source
+from gpud.show.units import AGE_FROM_S, GIB, MHZ, spaced
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
+
+    from gpud.show.document import Change, Status
 
 UNKNOWN: Final = "-"
 NOT_KNOWN: Final = "not known"
@@ -29,9 +32,6 @@ SOURCES: Final = {
 """How the levels of telemetry are called."""
 TOGETHER_S: Final = 120.0
 """Changes within so long of the first are one: each source tells its own at its own time."""
-AGE_FROM_S: Final = 30.0
-"""From when on it is said how old the values are."""
-
 UNSAID: Final = "unsaid"
 """Beside the reasons of ``Absent``: not even the name of the field came up."""
 REASONS: Final = {
@@ -75,60 +75,74 @@ CHANGED: Final = {
     "gpus": "GPUs",
 }
 
-GIB: Final = float(1 << 30)
-MHZ: Final = 1e6
 
-Readings = dict[str, dict[str, Any]]
-"""The readings of one GPU, or of the machine, by field."""
+class Readings(dict[str, Reading]):
+    """The readings of one GPU, or of the machine, by field."""
+
+    def number(self, field: str, unit: float = 1.0) -> float | None:
+        """Return a value in ``unit``; None if it is not known."""
+        value = self[field].value if field in self else None
+        return value / unit if isinstance(value, int | float) else None
+
+    def text(self, field: str) -> str | None:
+        """Return a text as its source wrote it; None if it is not known."""
+        value = self[field].value if field in self else None
+        return value if isinstance(value, str) and value else None
 
 
-def by_gpu(document: Mapping[str, Any]) -> dict[int | None, Readings]:
+def by_gpu(document: Status) -> dict[int | None, Readings]:
     """Sort the readings of a status document by GPU; None stands for the machine."""
-    found: dict[int | None, Readings] = {None: {}}
-    for reading in (document.get("telemetry") or {}).get("readings", ()):
-        found.setdefault(reading["gpu"], {})[reading["field"]] = reading
+    found: dict[int | None, Readings] = {None: Readings()}
+    for reading in document.telemetry.readings:
+        found.setdefault(reading.gpu, Readings())[reading.field] = reading
     return found
 
 
-def rows(document: Mapping[str, Any]) -> list[tuple[str, ...]]:
+def rows(document: Status) -> list[tuple[str, ...]]:
     """Give one row of ``HEADINGS`` for each GPU that CUDA lists or telemetry knows."""
     readings = by_gpu(document)
-    names = dict(_listed(document))
+    names = {
+        document.gpus[uuid].number: device.name
+        for uuid, device in document.devices.items()
+        if uuid in document.gpus
+    }
     numbers = {number for number in readings if number is not None} | names.keys()
-    return [_row(number, readings.get(number, {}), names.get(number)) for number in sorted(numbers)]
+    return [
+        _row(number, readings.get(number, Readings()), names.get(number))
+        for number in sorted(numbers)
+    ]
 
 
-def versions(document: Mapping[str, Any]) -> str:
+def versions(document: Status) -> str:
     """Give driver and CUDA in words, the side of WSL apart where its number is another."""
     machine = by_gpu(document)[None]
-    driver, nvml = _text(machine, "driver_version"), _text(machine, "nvml_version")
-    cuda = _text(machine, "cuda_version") or (document.get("cuda") or {}).get("cuda_version")
+    driver, nvml = machine.text("driver_version"), machine.text("nvml_version")
+    cuda = machine.text("cuda_version") or (document.cuda and document.cuda.cuda_version)
     words = f"driver {driver or NOT_KNOWN}"
-    if driver and nvml and nvml != driver:
-        words += f" (WSL side {nvml})" if (document.get("platform") or {}).get("wsl") else ""
+    if driver and nvml and nvml != driver and document.platform.get("wsl"):
+        words += f" (WSL side {nvml})"
     return f"{words}, CUDA {cuda or NOT_KNOWN}"
 
 
-def source(document: Mapping[str, Any], now_s: float) -> str:
+def source(document: Status, now_s: float) -> str:
     """Say where the values come from: "NVML", "nvidia-smi.exe, 40 s ago"."""
-    telemetry = document.get("telemetry") or {}
-    level = str(telemetry.get("level"))
+    level = document.telemetry.level
     words = SOURCES.get(level, UNKNOWN)  # an agent of an older release does not say
-    taken_s = (telemetry.get("sources") or {}).get(level, {}).get("taken_s")
+    taken_s = document.telemetry.sources.get(level, Source()).taken_s
     age_s = 0.0 if taken_s is None else now_s - taken_s
     return f"{words}, {age_s:.0f} s ago" if age_s >= AGE_FROM_S else words
 
 
-def missing(document: Mapping[str, Any]) -> str:
+def missing(document: Status) -> str:
     """Say in one line which values there are not, by reason; empty when there are all."""
     readings = by_gpu(document)
     gpus = [number for number in readings if number is not None]
     told: dict[str, dict[str, list[int]]] = {}
     for number in gpus:
-        unsaid = {field: {"absent": UNSAID} for field in IN_CELLS if field not in readings[number]}
-        for field, reading in (readings[number] | unsaid).items():
-            if reading.get("value") is None and not _switched_off(reading):
-                whose = told.setdefault(str(reading.get("absent")), {}).setdefault(_word(field), [])
+        unsaid = {field: Reading(field, absent=UNSAID) for field in IN_CELLS}
+        for field, reading in (unsaid | readings[number]).items():
+            if reading.value is None and reading.absent != "not_asked":  # the person's choice
+                whose = told.setdefault(str(reading.absent), {}).setdefault(_word(field), [])
                 whose += [number] * (number not in whose)
     return "; ".join(
         f"{REASONS.get(reason, reason)}: {', '.join(_whose(told[reason], gpus))}"
@@ -137,51 +151,39 @@ def missing(document: Mapping[str, Any]) -> str:
     )
 
 
-def changes(document: Mapping[str, Any]) -> list[tuple[float, list[str]]]:
+def changes(document: Status) -> list[tuple[float, list[str]]]:
     """Give when something changed and all that did, in words; the newest last.
 
     A driver that is replaced is a change of five facts, told as one. First sights are none.
     """
     told: list[tuple[float, list[str]]] = []
-    for change in document.get("changes") or ():
-        if change.get("old") is None:
+    for change in document.changes:
+        if change.old is None:
             continue
-        at_s = float(change["at_s"])
-        if not told or not 0 <= at_s - told[-1][0] <= TOGETHER_S:
-            told.append((at_s, []))
+        if not told or not 0 <= change.at_s - told[-1][0] <= TOGETHER_S:
+            told.append((change.at_s, []))
         told[-1][1].append(_changed(change))
     return told
 
 
-def _switched_off(reading: Mapping[str, Any]) -> bool:
-    return reading.get("absent") == "not_asked"  # the person's choice is no lack
-
-
-def _listed(document: Mapping[str, Any]) -> Iterator[tuple[int, str]]:
-    """Yield number and name of the GPUs that CUDA lists now."""
-    numbers = document.get("gpus") or {}
-    for device in (document.get("cuda") or {}).get("devices", ()):
-        if device["uuid"] in numbers:
-            yield numbers[device["uuid"]]["number"], escaped(device["name"])
-
-
 def _row(number: int, said: Readings, name: str | None) -> tuple[str, ...]:
-    power, limit = _number(said, "power_watts"), _number(said, "power_limit_watts")
-    used, total = _number(said, "memory_used_bytes", GIB), _number(said, "memory_total_bytes", GIB)
-    throttle = _text(said, "throttle_reasons")
-    sm, clock = _number(said, "clock_sm_hertz", MHZ), _number(said, "clock_memory_hertz", MHZ)
-    pstate = _number(said, "pstate")
-    return (
+    throttle = said.text("throttle_reasons")
+    sm, clock = said.number("clock_sm_hertz", MHZ), said.number("clock_memory_hertz", MHZ)
+    pstate = said.number("pstate")
+    cells = (
         str(number),
-        _text(said, "name") or name or UNKNOWN,
-        _with(_number(said, "temperature_celsius"), "°C"),
-        _part(power, limit, "W", 0),
-        _part(used, total, "GiB", 1),
-        _with(_number(said, "utilization_gpu_ratio", 0.01), "%"),
+        said.text("name") or name or UNKNOWN,
+        _with(said.number("temperature_celsius"), "°C"),
+        _part(said.number("power_watts"), said.number("power_limit_watts"), "W", 0),
+        _part(
+            said.number("memory_used_bytes", GIB), said.number("memory_total_bytes", GIB), "GiB", 1
+        ),
+        _with(said.number("utilization_gpu_ratio", 0.01), "%"),
         UNKNOWN if sm is None and clock is None else f"{_whole(sm)}/{_whole(clock)} MHz",
         UNKNOWN if pstate is None else f"P{pstate:.0f}",
         UNKNOWN if throttle is None else "nothing" if throttle == "none" else throttle,
     )
+    return tuple(map(escaped, cells))
 
 
 def _with(value: float | None, unit: str) -> str:
@@ -200,16 +202,6 @@ def _part(part: float | None, whole: float | None, unit: str, digits: int) -> st
     return f"{shown} {unit}" if whole is None else f"{shown}/{whole:.{digits}f} {unit}"
 
 
-def _number(said: Readings, field: str, unit: float = 1.0) -> float | None:
-    value = said.get(field, {}).get("value")
-    return value / unit if isinstance(value, int | float) else None
-
-
-def _text(said: Readings, field: str) -> str | None:
-    value = said.get(field, {}).get("value")
-    return escaped(value) if isinstance(value, str) and value else None
-
-
 def _word(field: str) -> str:
     for start, word in GROUPS.items():
         if field.startswith(start):
@@ -226,11 +218,11 @@ def _whose(told: Mapping[str, list[int]], gpus: list[int]) -> Iterator[str]:
         yield f"{word} (GPU {some})" if some else word
 
 
-def _changed(change: Mapping[str, Any]) -> str:
-    kind, old, new = str(change.get("kind")), str(change.get("old")), str(change.get("new"))
+def _changed(change: Change) -> str:
+    kind, old, new = change.kind, str(change.old), str(change.new)
     if kind == "boot_id":
         return "the machine was started anew"
     if kind == "gpus":
         count = [sum(1 for uuid in one.split(",") if uuid) for one in (old, new)]
         return f"GPUs {count[0]} -> {count[1]}" if count[0] != count[1] else "another GPU"
-    return f"{CHANGED.get(kind, kind.replace('_', ' '))} {old} -> {new}"
+    return f"{CHANGED.get(kind, spaced(kind))} {old} -> {new}"

@@ -1,12 +1,8 @@
-"""How gpud is, in one word, since when, why, and what to do: the first line of the page. Pure.
-
-The document is plain JSON that may come from another release: what it lacks is not known.
-"""
+"""State of gpud in one word, since when, why, and what to do: the first line of page and screen."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from gpud.core.alerts import DRIVER_REGRESSION, RUNBOOKS, SLOWDOWN, UNWELL
 from gpud.core.health import Level
@@ -14,6 +10,8 @@ from gpud.show.skipwords import unmeasured
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
+
+    from gpud.show.document import Alert, Health, Status
 
 OK, DEGRADED, FAILED, STARTING = "ok", "degraded", "failed", "starting"
 WORDS: Final = {OK: "Fine", DEGRADED: "Degraded", FAILED: "Failed", STARTING: "Starting"}
@@ -47,8 +45,7 @@ PLAIN: Final = {
 """Components as people call them."""
 
 
-@dataclass(frozen=True, slots=True)
-class Headline:
+class Headline(NamedTuple):
     """The state: one of ``WORDS``' keys, its word, and what there is to say of it.
 
     Units: ``since_s`` is Unix time, None where nobody knows. ``about`` is the path of a page that
@@ -64,130 +61,93 @@ class Headline:
     more: int = 0  # other things that are not well
 
 
-def headline(document: Mapping[str, Any]) -> Headline:
+def headline(document: Status) -> Headline:
     """Sum a status document up.
 
     A component that fails comes before an alert, and that before one that is degraded; what a
     person has acknowledged is no news.
     """
-    health = document.get("health") or {}
+    health = document.health
     unwell = sorted(
-        (name for name, one in health.items() if one["level"] > Level.OK),
-        key=lambda name: (-health[name]["level"], _place(name), name),
+        (name for name, one in health.items() if one.level > Level.OK),
+        key=lambda name: (-health[name].level, _place(name), name),
     )
     alerts = unseen(document)
-    failed = [name for name in unwell if health[name]["level"] >= Level.FAILED]
+    failed = [name for name in unwell if health[name].level >= Level.FAILED]
     if failed:
         return _of_component(FAILED, health, failed, len(unwell) - 1)
-    told = [one for one in alerts if one["name"] != UNWELL]
+    told = [one for one in alerts if one.name != UNWELL]
     if told:
         return _of_alert(told, len(unwell))
     if unwell:
         return _of_component(DEGRADED, health, unwell, len(unwell) - 1)
-    if _starting(document):
+    if not document.probes and document.written_s - document.started_s < NEW_S:
         why = "the first probes have not ended yet; the first figures come within a minute or two"
-        return Headline(STARTING, WORDS[STARTING], document.get("started_s"), why)
-    return _fine(document, health)
+        return Headline(STARTING, WORDS[STARTING], document.started_s, why)
+    return _fine(document)
 
 
-def unseen(document: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Give what fires and nobody has acknowledged, the most severe and then the oldest first."""
-    found = [
-        one
-        for one in document.get("alerts") or ()
-        if one["firing"] and one["acknowledged_s"] is None
-    ]
-    return sorted(found, key=lambda one: (one["severity"] != "critical", one["starts_s"]))
-
-
-def began_s(alert: Mapping[str, Any]) -> float:
-    """Give since when what an alert tells of is so; it is told later. Units: Unix time."""
-    evidence = alert.get("evidence") or ()
-    return float(min([alert["starts_s"], *(one["since_s"] for one in evidence)]))
-
-
-def called(component: str) -> str:
-    """Name a component in a sentence."""
-    return PLAIN.get(component, component)
+def unseen(document: Status) -> list[Alert]:
+    """Return what fires and nobody has acknowledged, the most severe and then the oldest first."""
+    found = [one for one in document.alerts if one.firing and one.acknowledged_s is None]
+    return sorted(found, key=lambda one: (one.severity != "critical", one.starts_s))
 
 
 def _of_component(
-    state: str, health: Mapping[str, Any], names: Sequence[str], more: int
+    state: str, health: Mapping[str, Health], names: Sequence[str], more: int
 ) -> Headline:
     """Several components often have one cause, and then say the same."""
-    since = [health[name]["since_s"] for name in names if health[name].get("since_s") is not None]
+    since = [at_s for name in names if (at_s := health[name].since_s) is not None]
     first = health[names[0]]
-    alike = sum(1 for name in names[1:] if health[name].get("detail") == first.get("detail"))
-    name = called(names[0])
-    said = first.get("detail") or str(first.get("reason") or "no reason is known").replace("_", " ")
+    alike = sum(1 for name in names[1:] if health[name].detail == first.detail)
+    name = PLAIN.get(names[0], names[0])
+    why = first.why or "no reason is known"
     return Headline(
         state,
         WORDS[state],
         min(since, default=None),
-        f"{name}: {said}" if name else said,
-        first.get("fix"),
+        f"{name}: {why}" if name else why,
+        first.fix,
         f"{RUNBOOKS}/{UNWELL}" if state == FAILED else None,
         max(more - alike, 0),
     )
 
 
-def _of_alert(alerts: Sequence[Mapping[str, Any]], more: int) -> Headline:
+def _of_alert(alerts: Sequence[Alert], more: int) -> Headline:
     first = alerts[0]
-    slower = first["name"] in {DRIVER_REGRESSION, SLOWDOWN}
+    slower = first.name in {DRIVER_REGRESSION, SLOWDOWN}
     return Headline(
         DEGRADED,
         SLOWER if slower else WORDS[DEGRADED],
-        min(map(began_s, alerts)),
-        first["summary"],
-        first.get("fix"),
-        first.get("runbook"),
+        min(one.began_s for one in alerts),
+        first.summary,
+        first.fix,
+        first.runbook,
         len(alerts) - 1 + more,
     )
 
 
-def _fine(document: Mapping[str, Any], health: Mapping[str, Any]) -> Headline:
+def _fine(document: Status) -> Headline:
     """Nothing is wrong since the last thing was: a component, or an alert that has ended."""
-    ends = [one["ends_s"] for one in document.get("alerts") or () if one.get("ends_s") is not None]
-    moments = [one["since_s"] for one in health.values() if one.get("since_s")] + ends
+    health = document.health
+    moments = [one.since_s for one in health.values()] + [one.ends_s for one in document.alerts]
     skipped = unmeasured(document)
-    without = next(
-        (
-            health[name]
-            for name in ("devices", "cuda", "nvml")
-            if name in health and health[name].get("reason")
-        ),
-        None,
-    )
-    if without is not None:
-        said = without.get("detail") or str(without["reason"]).replace("_", " ")
-        why = f"everything that is here works; {said}"
+    absent = [health[name] for name in ("devices", "cuda", "nvml") if name in health]
+    without = next((one for one in absent if one.reason), None)
+    acknowledged = sum(one.firing and one.acknowledged_s is not None for one in document.alerts)
+    if acknowledged:
+        many = f"{acknowledged} alerts that you" if acknowledged > 1 else "one alert that you"
+        why = f"{many} have acknowledged; {skipped or 'nothing else is wrong'}"
+    elif without is not None:
+        why = f"everything that is here works; {without.why}"
     elif skipped:
         why = f"{skipped}; everything else that is watched works"
-    elif _learning(document):
+    elif document.streams and all(one.level is None for one in document.streams):
         why = "everything that is watched works; what is usual here is still being learned"
     else:
         why = "everything that is watched works, and nothing is slower than it was"
-    known = sum(
-        1
-        for one in document.get("alerts") or ()
-        if one["firing"] and one["acknowledged_s"] is not None
-    )
-    if known:
-        many = f"{known} alerts that you have" if known > 1 else "one alert that you have"
-        why = f"{many} acknowledged; {skipped or 'nothing else is wrong'}"
-    fix = None if without is None else without.get("fix")
-    return Headline(OK, WORDS[OK], max(moments, default=None), why, fix)
-
-
-def _learning(document: Mapping[str, Any]) -> bool:
-    """Say whether there is no figure yet that anything could be slower than."""
-    streams = document.get("streams") or ()
-    return bool(streams) and all(one.get("level") is None for one in streams)
-
-
-def _starting(document: Mapping[str, Any]) -> bool:
-    age_s = document["written_s"] - document["started_s"]
-    return not document.get("probes") and age_s < NEW_S
+    since_s = max((at_s for at_s in moments if at_s), default=None)
+    return Headline(OK, WORDS[OK], since_s, why, without.fix if without else None)
 
 
 def _place(component: str) -> int:

@@ -1,4 +1,4 @@
-"""What the modes of the probes measure, in words for people who never read a probe."""
+"""Words for what the modes of the probes measure, in words for people who never read a probe."""
 
 from __future__ import annotations
 
@@ -10,6 +10,9 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from gpud.core.stream_key import StreamKey
+    from gpud.show.document import Stream
+
+    Named = StreamKey | Stream
 
 WORDS: Final[Mapping[tuple[str, str], str]] = {
     ("launch", "submit"): "submission latency",
@@ -47,7 +50,7 @@ WORDS: Final[Mapping[tuple[str, str], str]] = {
 _PLACES: Final = {named: place for place, named in enumerate(WORDS)}
 
 
-def figure_of(stream: StreamKey) -> str:
+def figure_of(stream: Named) -> str:
     """Say what a stream measures; a probe of another release by its own name."""
     return called(stream.probe, stream.mode)
 
@@ -69,6 +72,6 @@ def both(probe: str, mode: str) -> str:
     return name if words == name else f"{words} ({name})"
 
 
-def rank(stream: StreamKey) -> int:
+def rank(stream: Named) -> int:
     """Say where a stream comes among those that tell the same; unknown ones come last."""
     return _PLACES.get((stream.probe, stream.mode), len(_PLACES))

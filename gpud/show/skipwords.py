@@ -1,16 +1,16 @@
-"""Words for probes that are skipped or whose runs do not count: one sentence, the same everywhere.
-
-The document is plain JSON that may come from another release: what it lacks is not known.
-"""
+"""Words for probes that are skipped or whose runs do not count, the same everywhere."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from gpud.core.sample import Flag, Skip
+from gpud.show.units import place, spaced
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterator
+
+    from gpud.show.document import Status
 
 BECAUSE: Final = {
     Skip.NO_GPU: "CUDA offers no GPU",
@@ -44,33 +44,30 @@ LASTING: Final = (
 def because(reason: str, used_ratio: float | None = None) -> str:
     """Say why a run was skipped; ``used_ratio`` is the share of the GPU that others used."""
     if reason == Skip.GPU_BUSY and used_ratio is not None:
-        return f"other programs use {used_ratio:.0%} of the GPU".replace("%", " %")
-    known = {str(skip): words for skip, words in BECAUSE.items()}
-    return known.get(reason, reason.replace("_", " "))
+        return f"other programs use {100 * used_ratio:.0f} % of the GPU"
+    return BECAUSE[Skip(reason)] if reason in set(Skip) else spaced(reason)
 
 
-def unmeasured(document: Mapping[str, Any]) -> str | None:
+def unmeasured(document: Status) -> str | None:
     """Say what is not measured, or is measured and not compared; None where all of it is."""
-    parts = [*_skipped(document.get("put_off") or ()), *_marked(document.get("probes") or ())]
-    return "; ".join(parts) or None
+    return "; ".join([*_skipped(document), *_marked(document)]) or None
 
 
-def _skipped(put_off: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+def _skipped(document: Status) -> Iterator[str]:
     for reason in LASTING:
-        rows = [one for one in put_off if one["reason"] == reason]
-        for gpu in sorted({one["gpu"] for one in rows}, key=lambda gpu: (gpu is None, gpu)):
-            of_one = [one for one in rows if one["gpu"] == gpu]
-            ratios = [one.get("utilization_gpu_ratio") for one in of_one]
+        rows = [one for one in document.put_off if one.reason == reason]
+        for gpu in sorted({one.gpu for one in rows}, key=lambda gpu: (gpu is None, gpu)):
+            ratios = [one.utilization_gpu_ratio for one in rows if one.gpu == gpu]
             used = max((ratio for ratio in ratios if ratio is not None), default=None)
-            many = "1 probe is" if len(of_one) == 1 else f"{len(of_one)} probes are"
-            place = "the CPU" if gpu is None else f"GPU {gpu}"
-            yield f"{many} skipped on {place}: {because(reason, used)}"
+            many = "1 probe is" if len(ratios) == 1 else f"{len(ratios)} probes are"
+            where = "the CPU" if gpu is None else place(gpu)
+            yield f"{many} skipped on {where}: {because(reason, used)}"
 
 
-def _marked(probes: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+def _marked(document: Status) -> Iterator[str]:
     """Name each GPU whose every probe last ran beside somebody else's work."""
-    for gpu in sorted({one["gpu"] for one in probes if one.get("gpu") is not None}):
-        flags = [one["flags"] for one in probes if one["gpu"] == gpu and one.get("samples")]
+    for gpu in sorted({one.gpu for one in document.probes if one.gpu is not None}):
+        flags = [one.flags for one in document.probes if one.gpu == gpu and one.samples]
         if flags and all(Flag.BUSY in one for one in flags):
             why = "other programs use the GPU, so its runs are marked busy and not compared"
-            yield f"GPU {gpu}: {why}"
+            yield f"{place(gpu)}: {why}"

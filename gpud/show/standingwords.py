@@ -6,12 +6,12 @@ figure beside it is another by now, what that comes to is told too, and when the
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from gpud.core.stats import compared
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from gpud.show.document import Stream
 
 ALIKE: Final = 0.03
 """Below what no detector tells from noise."""
@@ -33,48 +33,34 @@ class Standing(NamedTuple):
     at_s: float | None = None
 
 
-def standing(stream: Mapping[str, Any] | None, figure: float | None = None) -> Standing:
-    """Say how a stream of the status document stands; foreign words in it are not escaped yet.
+def standing(stream: Stream | None, figure: float | None = None) -> Standing:
+    """Say how a stream stands; foreign words in it are not escaped yet.
 
     ``figure`` is the one that is shown beside it, in the stream's unit.
     """
     if stream is None:
         return Standing("", "not judged")
-    if stream.get("open"):
-        worst = max(stream["open"], key=lambda one: slowdown(one["effect"]))
-        much = compared(slowdown(worst["effect"]))
-        since = f" since driver {worst['new_driver'][:80]}" if worst["kind"] == "driver" else ""
-        now = latest_change(stream, figure)
-        return Standing(much, f"{much}{since}", fires=True, now=now, at_s=worst.get("at_s"))
-    ratio = stream.get("slowdown")
-    if stream.get("level") is None or ratio is None:
-        return Standing("", f"learning what is usual, {stream['seen']} runs so far")
-    much = _compared(ratio)
+    now = latest_change(stream, figure)
+    if stream.open:
+        worst = max(stream.open, key=lambda alarm: alarm.effect.slowdown)
+        much = compared(worst.effect.slowdown)
+        since = f" since driver {worst.new_driver[:80]}" if worst.kind == "driver" else ""
+        return Standing(much, f"{much}{since}", fires=True, now=now, at_s=worst.at_s)
+    if stream.level is None or stream.slowdown is None:
+        return Standing("", f"learning what is usual, {stream.seen} runs so far")
+    much = _compared(stream.slowdown)
     return Standing(much, much if much == AS_USUAL else f"{much} than usual")
+
+
+def latest_change(stream: Stream | None, figure: float | None) -> str:
+    """Say what a figure comes to by itself; nothing where that is what is said of its stream."""
+    if stream is None or not figure or not stream.usual:
+        return ""
+    sizes = [alarm.effect.slowdown for alarm in stream.open]
+    decided = max(sizes, default=stream.slowdown)
+    ratio = stream.usual / figure if stream.unit in RATES else figure / stream.usual
+    return "" if not decided or abs(ratio / decided - 1) < ALIKE else _compared(ratio)
 
 
 def _compared(ratio: float) -> str:
     return AS_USUAL if abs(ratio - 1) < ALIKE else compared(ratio)
-
-
-def latest_change(stream: Mapping[str, Any] | None, figure: float | None) -> str:
-    """Say what a figure comes to by itself; nothing where that is what is said of its stream."""
-    usual = None if stream is None else stream.get("usual")
-    if stream is None or not figure or not usual:
-        return ""
-    sizes = [slowdown(one["effect"]) for one in stream.get("open") or ()]
-    decided = max(sizes, default=stream.get("slowdown"))
-    ratio = usual / figure if stream["unit"] in RATES else figure / usual
-    return "" if not decided or abs(ratio / decided - 1) < ALIKE else _compared(ratio)
-
-
-def slowdown(effect: Mapping[str, float]) -> float:
-    """Give an effect as a time: 0.9 of a rate is 11 % more time."""
-    ratio = float(effect["ratio"])
-    return max(ratio, 1 / ratio)
-
-
-def lower_bound(effect: Mapping[str, float]) -> float:
-    """Give the lower end of an effect's interval, as a time."""
-    ends = effect["low"], effect["high"]
-    return float(min(ends) if effect["ratio"] > 1 else 1 / max(ends))

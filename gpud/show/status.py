@@ -1,25 +1,18 @@
-"""What ``gpud status`` shows a person: the agent's document drawn as one screen of lines.
-
-Imports nothing that takes time: the command answers at once.
-"""
+"""Screen of ``gpud status``: the agent's document drawn as lines. Imports nothing that is slow."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from gpud.show import cards, figures, parts
-from gpud.show.headline import unseen
 from gpud.show.view import View, line, narrowed, text
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
+    from gpud.show.document import Status
     from gpud.show.view import Line
 
-__all__ = ["View", "drawn", "lines", "unseen"]
 
-
-def lines(document: dict[str, Any], now_s: float) -> list[str]:
+def lines(document: Status, now_s: float) -> list[str]:
     """Draw everything as plain lines, for a pipe or a file.
 
     Units: ``now_s`` is Unix time. Whatever a driver or a file says in it is made harmless.
@@ -27,7 +20,7 @@ def lines(document: dict[str, Any], now_s: float) -> list[str]:
     return [text(one) for one in drawn(document, now_s, View())]
 
 
-def drawn(document: dict[str, Any], now_s: float, view: View) -> list[Line]:
+def drawn(document: Status, now_s: float, view: View) -> list[Line]:
     """Draw the document into a view: what is wrong first, the GPUs, the figures, what else.
 
     Everything is told where that fits the height; else one mode of each probe and no blank lines.
@@ -38,33 +31,32 @@ def drawn(document: dict[str, Any], now_s: float, view: View) -> list[Line]:
     return _brief(document, now_s, view)
 
 
-def _whole(document: dict[str, Any], now_s: float, view: View) -> list[Line]:
-    tables = figures.places(document)
+def _whole(document: Status, now_s: float, view: View) -> list[Line]:
     sections = (
         parts.alerts(document),
-        [*parts.unmeasured(document), *parts.health(document, now_s, view)],
+        parts.health(document, now_s, view),
         cards.docker(document),
-        *cards.gpus(document, tables, now_s, view),
+        *cards.gpus(document, figures.places(document), now_s, view),
         parts.missing(document, view),
         parts.changed(document, view),
         parts.titled("slower or faster than before", parts.streams(document, now_s)),
-        parts.titled("not on offer", parts.missing_modes(document["probes"])),
+        parts.titled("not on offer", parts.missing_modes(document)),
         parts.titled("skipped", parts.left_out(document)),
         [*cards.cost(document, now_s), *cards.page(document)],
     )
-    shown = [parts.title(document, now_s), *parts.do_first(document)]
+    shown = parts.title(document, now_s)
     for section in sections:
         shown += [line(), *section] if section else []
     return narrowed(shown, view)
 
 
-def _brief(document: dict[str, Any], now_s: float, view: View) -> list[Line]:
-    tables = figures.headlines(document)
-    hidden = sum(map(len, figures.places(document).values())) - sum(map(len, tables.values()))
-    sections: Sequence[list[Line]] = (
-        [parts.title(document, now_s), *parts.do_first(document)],
+def _brief(document: Status, now_s: float, view: View) -> list[Line]:
+    tables = figures.places(document, brief=True)
+    hidden = sum(len(probe.samples) for probe in document.probes) - sum(map(len, tables.values()))
+    sections = (
+        parts.title(document, now_s),
         parts.alerts(document),
-        [*parts.unmeasured(document), *parts.health(document, now_s, view, brief=True)],
+        parts.health(document, now_s, view, brief=True),
         cards.docker(document),
         *cards.gpus(document, tables, now_s, view, brief=True),
         parts.streams(document, now_s),

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import time
 from dataclasses import dataclass
 from textwrap import wrap
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from gpud.core.text import escaped, rezoned
+from gpud.show.units import moment
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -45,14 +45,6 @@ def line(*spans: Span | str) -> Line:
     """Make a line: no control character of a foreign word is left in it, no time of UTC either."""
     told = (one if isinstance(one, Span) else Span(one) for one in spans)
     return tuple(Span(rezoned(escaped(one.text), moment), one.style) for one in told)
-
-
-def moment(at_s: float) -> str:
-    """Write a moment as the clock on the wall has it."""
-    try:
-        return time.strftime("%Y-%m-%d %H:%M", time.localtime(at_s))
-    except (OverflowError, OSError, ValueError):
-        return f"{at_s:.0f}"
 
 
 def text(drawn: Line) -> str:

@@ -19,6 +19,7 @@ from gpud import portholder
 from gpud.core.errors import ConfigError, GpudError
 from gpud.place import legible
 from gpud.show import status
+from gpud.show.document import read
 from gpud.show.view import BAD, QUIET, Span, View, line
 from gpud.term import paint, terminal
 
@@ -97,7 +98,7 @@ def _drawn(
     if document is not None:
         try:
             with legible():
-                shown += status.drawn(portholder.with_listener(document), now_s, room)
+                shown += status.drawn(read(portholder.with_listener(document)), now_s, room)
         except GpudError as error:
             shown.append(line(Span(f"{error}; {error.fix}", BAD)))
     fits = (view.height or len(shown)) - 1

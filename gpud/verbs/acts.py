@@ -25,50 +25,60 @@ from gpud.core.requests import (
 )
 from gpud.core.text import escaped
 from gpud.place import document, legible
+from gpud.show.document import read
 from gpud.verbs import judgement
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from gpud.core.settings import Settings
     from gpud.place import Place
+    from gpud.show.document import Status
 
 NAME_IT: Final = "name it with --gpu, --probe or --mode, or give --all for everything"
 
 
-def shown(given: argparse.Namespace, status: Mapping[str, Any]) -> tuple[str, bool]:
+def shown(given: argparse.Namespace, published: Mapping[str, Any]) -> tuple[str, bool]:
     """Return the text that is asked for, and whether it says that something is wrong.
 
     Errors: ``GpudError`` for a GPU that there is not.
     """
-    version = status["schema_version"]
+    version = published["schema_version"]
+    status = read(published)
     if given.verb == "alerts":
         alerts = judgement.alerts(status, ended=given.all)
-        firing = any(alert["ends_s"] is None for alert in alerts)
+        firing = any(alert.ends_s is None for alert in alerts)
         if given.json:
-            return json.dumps({"schema_version": version, "alerts": alerts}), firing
+            rows = _rows(published.get("alerts"), status.alerts, alerts)
+            return json.dumps({"schema_version": version, "alerts": rows}), firing
         return "\n".join(judgement.alert_lines(alerts, status)), firing
     choice = with_uuid(Choice(given.gpu, given.probe, given.mode), status)
     streams = judgement.chosen(status, choice.gpu, choice.probe, choice.mode)
     if given.json:
-        return json.dumps({"schema_version": version, "streams": streams}), False
+        rows = _rows(published.get("streams"), status.streams, streams)
+        return json.dumps({"schema_version": version, "streams": rows}), False
     return "\n".join(judgement.baseline_lines(streams, status)), False
 
 
-def with_uuid(choice: Choice, status: Mapping[str, Any]) -> Choice:
+def _rows(published: Any, parts: Sequence[object], chosen: Sequence[object]) -> list[Any]:  # noqa: ANN401  # JSON
+    """Return what the agent published of the chosen parts, with what this release does not read."""
+    rows = list(zip(published or (), parts, strict=True))
+    return [row for one in chosen for row, part in rows if part is one]
+
+
+def with_uuid(choice: Choice, status: Status) -> Choice:
     """Put the UUID in the place of a GPU's number; what is no number stays.
 
     Errors: ``GpudError`` for a number that no GPU has.
     """
     if choice.gpu is None or not (choice.gpu.isascii() and choice.gpu.isdigit()):
         return choice
-    gpus = status.get("gpus") or {}
-    numbers = {gpu["number"]: uuid for uuid, gpu in gpus.items()}
+    numbers = {gpu.number: (uuid, gpu.name) for uuid, gpu in status.gpus.items()}
     if int(choice.gpu) not in numbers:
-        known = ", ".join(f"{n} ({escaped(gpus[u]['name'])})" for n, u in sorted(numbers.items()))
+        known = ", ".join(f"{n} ({escaped(name)})" for n, (_, name) in sorted(numbers.items()))
         raise GpudError(f"there is no GPU {choice.gpu}", fix=f"one of: {known}" if known else None)
-    return replace(choice, gpu=numbers[int(choice.gpu)])
+    return replace(choice, gpu=numbers[int(choice.gpu)][0])
 
 
 def acknowledge(given: argparse.Namespace, place: Place, settings: Settings) -> str:
@@ -106,10 +116,11 @@ def accept(given: argparse.Namespace, place: Place, settings: Settings) -> str:
         names=tuple(given.what), gpu=given.gpu, probe=given.probe, mode=given.mode, preview=True
     )
     choices = _choices(place, settings, request)
-    status = document(Path(settings.run_dir))
-    if status is None:
+    published = document(Path(settings.run_dir))
+    if published is None:
         raise GpudError("gpud has not published its status yet", fix="try again in a few seconds")
     with legible():
+        status = read(published)
         names = ", ".join(judgement.choice_name(choice, status) for choice in choices)
         listed = judgement.accept_lines(choices, status)
     if _terminal():

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from gpud.show.document import Status, read
 from gpud.show.headline import FIRST, PLAIN, headline
 
 SINCE_S = 1000.0
@@ -29,9 +30,9 @@ def alert(**said: Any) -> dict[str, Any]:
     } | said
 
 
-def document(**said: Any) -> dict[str, Any]:
-    known = {"health": {"root": health()}, "alerts": [], "probes": [{}]}
-    return {"started_s": 900.0, "written_s": 2000.0} | known | said
+def document(**said: Any) -> Status:
+    known = {"health": {"root": health()}, "alerts": [], "probes": [{"probe": "launch"}]}
+    return read({"started_s": 900.0, "written_s": 2000.0} | known | said)
 
 
 def test_a_machine_on_which_nothing_is_wrong_is_fine_since_the_last_thing_was() -> None:
@@ -132,7 +133,10 @@ def test_skipped_probes_are_named_in_the_sentence_of_a_machine_that_is_well() ->
 
 
 def test_runs_that_are_all_marked_busy_are_not_called_learning() -> None:
-    busy = [{"gpu": 0, "samples": [{}], "flags": ["busy"]} for _ in range(2)]
+    busy = [
+        {"probe": "launch", "gpu": 0, "samples": [{"mode": "submit"}], "flags": ["busy"]}
+        for _ in range(2)
+    ]
     learning: list[dict[str, Any]] = [{"level": None}]
     why = headline(document(probes=busy, streams=learning)).why
     assert why.startswith("GPU 0: other programs use the GPU, so its runs are marked busy")

@@ -6,11 +6,13 @@ import time
 from typing import Any
 
 import pytest
+from msgspec import convert
 
 from gpud.agent.state.status import document
 from gpud.show import standingwords, status, stream_lines
+from gpud.show.document import Stream, read
 from gpud.show.headline import headline
-from gpud.show.view import text
+from gpud.show.view import View, text
 from tests import snapshots
 
 EFFECT = {"ratio": 1.121, "low": 1.102, "high": 1.139}
@@ -18,8 +20,8 @@ DRIVER = {"kind": "driver", "new_driver": "572.16", "effect": EFFECT}
 FELL = {"kind": "step", "new_driver": "572.16", "effect": {"ratio": 0.8, "low": 0.7, "high": 0.9}}
 
 
-def stream(**said: Any) -> dict[str, Any]:
-    return {"open": [], "level": 5e-6, "slowdown": 1.004, "seen": 7, **said}
+def stream(**said: Any) -> Stream:
+    return convert({"level": 5e-6, "slowdown": 1.004, "seen": 7, **said}, Stream)
 
 
 @pytest.mark.parametrize(
@@ -37,11 +39,11 @@ def stream(**said: Any) -> dict[str, Any]:
     ],
 )
 def test_a_figure_stands_to_what_is_usual_in_words(
-    known: dict[str, Any] | None, much: str, whole: str
+    known: Stream | None, much: str, whole: str
 ) -> None:
     said = standingwords.standing(known)
     assert (said.much, said.whole) == (much, whole)
-    assert said.fires == bool(known and known["open"])
+    assert said.fires == bool(known and known.open)
 
 
 def test_a_last_run_that_differs_from_what_was_confirmed_is_told_beside_it() -> None:
@@ -66,7 +68,7 @@ def test_a_status_row_says_of_which_runs_each_number_is() -> None:
     sample["median"] = 1.13 * one["usual"]
 
     def row(width: int) -> str:
-        drawn = status.drawn(told, snapshots.NOW.wall_s, status.View(width, 200))
+        drawn = status.drawn(read(told), snapshots.NOW.wall_s, View(width, 200))
         (found,) = [text(each) for each in drawn if text(each).startswith("  launch submit ")]
         return " ".join(found.split())
 
@@ -85,9 +87,9 @@ def test_one_slowdown_has_one_number_wherever_it_is_shown() -> None:
     for failing in told["health"].values():
         failing["level"] = 0
     now_s = snapshots.NOW.wall_s
-    shown = "\n".join(text(one) for one in status.drawn(told, now_s, status.View(80, 24)))
-    (line,) = stream_lines.lines(told, now_s, str)[:1]
-    assert "+12 %" in headline(told).why
+    shown = "\n".join(text(one) for one in status.drawn(read(told), now_s, View(80, 24)))
+    (line,) = stream_lines.lines(read(told), now_s)[:1]
+    assert "+12 %" in headline(read(told)).why
     assert ": 12 % (10.2-13.9 %) slower since driver" in line
     (row,) = [one for one in shown.splitlines() if one.startswith("  launch submit ")]
     assert "12 % slower" in row

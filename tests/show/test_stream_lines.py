@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from gpud.agent.regression.detector import Effect, Kind, State
 from gpud.agent.state.events import Judged
 from gpud.agent.state.status import document
 from gpud.core.stream_key import StreamKey
+from gpud.show.document import Status, read
 from gpud.show.stream_lines import MOST, lines
+from gpud.show.units import moment
 from tests import snapshots, standings
 
 if TYPE_CHECKING:
@@ -22,14 +24,14 @@ LAUNCH, TRIAD = standings.key(GPU, "launch"), standings.key(GPU, "triad")
 CALM = STANDINGS[standings.CALL]
 
 
-def of(streams: dict[StreamKey, Standing]) -> dict[str, Any]:
+def of(streams: dict[StreamKey, Standing]) -> Status:
     snapshot = replace(snapshots.full(), streams={}, units={})
     told = Judged(streams, NOW_S, standings.units(GPU)).apply(snapshot)
-    return document(told, now=snapshots.NOW)
+    return read(document(told, now=snapshots.NOW))
 
 
 def shown(streams: dict[StreamKey, Standing], later_s: float = 0.0) -> list[str]:
-    return lines(of(streams), NOW_S + later_s, lambda at_s: f"<{at_s:.0f}>")
+    return lines(of(streams), NOW_S + later_s)
 
 
 def test_a_stream_that_is_as_usual_is_not_mentioned() -> None:
@@ -37,7 +39,7 @@ def test_a_stream_that_is_as_usual_is_not_mentioned() -> None:
 
 
 def test_an_agent_of_an_older_release_says_nothing() -> None:
-    assert lines({}, NOW_S, str) == []
+    assert lines(Status(), NOW_S) == []
 
 
 def test_a_regression_says_how_much_since_what_and_of_how_many_samples() -> None:
@@ -56,7 +58,7 @@ def test_a_rate_that_fell_is_slower_by_the_time_it_takes() -> None:
     assert shown({TRIAD: replace(CALM, open=(fell,))}) == [
         (
             "GPU 0  GPU memory bandwidth (triad): "
-            "25 % (22.0-28.2 %) slower since <1700000040> (drift), 25 samples"
+            f"25 % (22.0-28.2 %) slower since {moment(NOW_S - 60)} (drift), 25 samples"
         )
     ]
 

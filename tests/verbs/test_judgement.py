@@ -31,6 +31,7 @@ from gpud.core.gpus import KnownGpu
 from gpud.core.proc import start_ticks
 from gpud.core.sample import Unit
 from gpud.core.stream_key import StreamKey
+from gpud.show.document import read
 from gpud.verbs import judgement
 from tests import serving
 from tests.term.windows import gpud as command
@@ -101,7 +102,12 @@ def document(**parts: Any) -> dict[str, Any]:
 
 
 def baselines(*streams: dict[str, Any]) -> list[str]:
-    return judgement.baseline_lines(streams, document())
+    return judgement.baseline_lines((told := read(document(streams=streams))).streams, told)
+
+
+def alert_lines(told: dict[str, Any], *, ended: bool = False) -> list[str]:
+    status = read(told)
+    return judgement.alert_lines(judgement.alerts(status, ended=ended), status)
 
 
 def test_a_baseline_says_what_is_normal_and_how_the_present_compares() -> None:
@@ -125,7 +131,7 @@ def test_what_is_not_known_of_a_baseline_is_a_dash() -> None:
 
 def test_a_version_is_told_where_there_are_two_and_an_only_mode_is_not_named_twice() -> None:
     told = document(streams=[stream(), stream(version=2), stream(probe="triad", mode="triad")])
-    _, _, *lines = judgement.baseline_lines(told["streams"], told)
+    _, _, *lines = baselines(*told["streams"])
     names = [line.strip().split("  ")[0] for line in lines]
     assert names == ["launch submit v1", "launch submit v2", "triad"]
 
@@ -166,7 +172,7 @@ def test_baselines_are_chosen_by_gpu_probe_and_mode() -> None:
     told = document(streams=[stream(), stream(mode="graph"), stream(uuid=None, probe="cpu_call")])
 
     def modes(*words: str | None) -> list[tuple[str, str]]:
-        return [(one["probe"], one["mode"]) for one in judgement.chosen(told, *words)]
+        return [(one.probe, one.mode) for one in judgement.chosen(read(told), *words)]
 
     assert modes(None, None, "graph") == [("launch", "graph")]
     assert modes("gpu-1", "launch", None) == [("launch", "submit"), ("launch", "graph")]
@@ -178,7 +184,7 @@ def test_baselines_are_chosen_by_gpu_probe_and_mode() -> None:
 
 def test_an_alert_is_shown_with_evidence_cause_fix_and_what_to_do() -> None:
     told = document(alerts=[alert()])
-    shown = "\n".join(judgement.alert_lines(judgement.alerts(told, ended=False), told))
+    shown = "\n".join(alert_lines(told))
     name = alert()["fingerprint"][:SHORT]
     for words in (
         "1 alert fires",
@@ -202,7 +208,7 @@ def test_an_alert_and_what_it_says_have_one_beginning_in_one_time_zone(
         patched.setenv("TZ", "Asia/Kolkata")
         time.tzset()
         local = time.strftime("%Y-%m-%d %H:%M", time.localtime(NOW_S))
-        shown = "\n".join(judgement.alert_lines(judgement.alerts(told, ended=False), told))
+        shown = "\n".join(alert_lines(told))
     time.tzset()
     assert f"warning, since {local}" in shown
     assert f"slower since {local}" in shown
@@ -216,11 +222,11 @@ def test_acknowledged_and_ended_alerts_are_said_to_be_so_and_ask_for_nothing() -
             alert("2", acknowledged_s=NOW_S + 90),
         ]
     )
-    firing = judgement.alerts(told, ended=False)
-    assert [one["causes"][0]["old"] for one in firing] == ["2"]
-    every = judgement.alerts(told, ended=True)
-    assert [one["causes"][0]["old"] for one in every] == ["2", "1"]
-    shown = "\n".join(judgement.alert_lines(every, told))
+    firing = judgement.alerts(read(told), ended=False)
+    assert [one.causes[0].old for one in firing] == ["2"]
+    every = judgement.alerts(read(told), ended=True)
+    assert [one.causes[0].old for one in every] == ["2", "1"]
+    shown = "\n".join(alert_lines(told, ended=True))
     assert "acknowledged 2025-10-09" in shown
     assert "ended 2025-10-09" in shown
     assert "gpud alerts ack" not in shown
@@ -229,7 +235,7 @@ def test_acknowledged_and_ended_alerts_are_said_to_be_so_and_ask_for_nothing() -
 def test_fingerprints_that_begin_alike_are_shown_whole() -> None:
     alike = ["0123456789abcdef", "0123456700000000", "ff00000000000000"]
     told = document(alerts=[alert(fingerprint=one) for one in alike])
-    shown = "\n".join(judgement.alert_lines(judgement.alerts(told, ended=False), told))
+    shown = "\n".join(alert_lines(told))
     assert "  0123456789abcdef  " in shown
     assert "  0123456700000000  " in shown
     assert "  ff000000  " in shown
@@ -240,8 +246,8 @@ def test_whatever_is_foreign_is_shown_harmless_and_within_the_width() -> None:
         alerts=[alert(summary=HOSTILE * 40, fix=HOSTILE, severity=HOSTILE)],
         streams=[stream(mode=HOSTILE, probe="x" * 200)],
     )
-    lines = judgement.alert_lines(judgement.alerts(told, ended=True), told)
-    lines += judgement.baseline_lines(judgement.chosen(told, None, None, None), told)
+    lines = alert_lines(told, ended=True)
+    lines += baselines(*told["streams"])
     assert not any(character in "".join(lines) for character in "\x1b\u202e")
     assert max(map(len, lines)) <= judgement.WIDTH
 
@@ -459,7 +465,7 @@ def test_on_a_terminal_what_will_be_accepted_is_listed_and_asked(
 
 def test_the_hint_below_the_alerts_names_the_alert() -> None:
     told = document(alerts=[alert()])
-    shown = "\n".join(judgement.alert_lines(judgement.alerts(told, ended=False), told))
+    shown = "\n".join(alert_lines(told))
     assert f"it is normal now: gpud baseline accept {alert()['fingerprint'][:8]}" in shown
 
 
@@ -547,7 +553,7 @@ def test_what_a_real_agent_says_of_its_streams_and_alerts_is_shown() -> None:
     )
     told = status.document(snapshot, now=Instant(NOW_S, 1.0))
     told = json.loads(json.dumps(told))
-    _, place, line = judgement.baseline_lines(judgement.chosen(told, None, None, None), told)
+    _, place, line = baselines(*told["streams"])
     assert (place, line.split()[:3]) == ("  GPU 0", ["launch", "submit", "12.4"])
-    shown = "\n".join(judgement.alert_lines(judgement.alerts(told, ended=False), told))
+    shown = "\n".join(alert_lines(told))
     assert "because: driver 572.16 -> 576.02" in shown

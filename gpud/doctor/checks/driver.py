@@ -22,6 +22,7 @@ from gpud.doctor.finding import Finding, advice, check, combined, ok, problem, u
 from gpud.doctor.machine import Machine
 from gpud.doctor.reports import PublishedReading, PublishedSource
 from gpud.show import gpu_table
+from gpud.show.document import read
 
 DEVICE = "/dev/dxg"
 BUS = "/sys/bus/pci/devices"
@@ -198,7 +199,7 @@ def _nvml_answers(machine: Machine, readings: MachineTelemetry) -> Finding:
             return problem("nothing tells how the GPU is", machine.fix(Situation.NO_GPU))
         return ok("no GPU, and none expected")
     document = {"telemetry": {"readings": msgspec.to_builtins(readings.readings)}}
-    missing = gpu_table.missing(document)
+    missing = gpu_table.missing(read(document))
     evidence = f"from {gpu_table.SOURCES[readings.level]}{f'; {missing}' if missing else ''}"
     if any(reading.absent == Absent.FAILED for reading in readings.readings):
         return advice(evidence, machine.fix(Situation.TELEMETRY_SILENT))

@@ -12,6 +12,7 @@ from gpud.agent.serve.metrics.probes import fresh_enough
 from gpud.agent.serve.page import Own, View, page
 from gpud.agent.state import status
 from gpud.core.settings import config_path
+from gpud.show.document import read
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -69,7 +70,7 @@ class Front:
         }
         fresh = fresh_enough(snapshot, self._settings, now)
         return View(
-            status.document(snapshot, now=now),
+            read(status.document(snapshot, now=now)),
             buckets,
             frozenset((key.gpu, key.probe) for key in fresh),
             own(),

@@ -1,18 +1,21 @@
-"""dockerd and GPU containers as root reports them, or why nothing is known of them."""
+"""Docker section: dockerd and GPU containers as root reports them, or why nothing is known."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from gpud.agent.serve.page import parts
-from gpud.agent.serve.page.parts import UNKNOWN, mark, moment, spaced
+from gpud.agent.serve.page.parts import UNKNOWN, mark, moment
 from gpud.core.stats import human
+from gpud.show.document import Health
 from gpud.show.markup import Child, Html, el, joined, text
+from gpud.show.units import spaced
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator
 
     from gpud.agent.serve.page.view import View
+    from gpud.show.document import Containers, Root
 
 OWNERS: Final = {
     "gpud": "gpud",
@@ -47,73 +50,58 @@ TOOLKITS: Final = {
 
 def section(view: View) -> Html:
     """Draw what root says; without root nothing is known, and it says so."""
-    root = view.document["root"]
+    root = view.document.root
     if root is None:
-        health = view.document["health"].get("root") or {}
-        why = health.get("detail") or "gpud's supervisor has not spoken yet"
+        health = view.document.health.get("root", Health())
+        why = health.detail or "gpud's supervisor has not spoken yet"
         return parts.section(
             "docker",
             "Docker",
             el("p", mark("starting", "not known: "), parts.sentence(why)),
-            parts.todo(health.get("fix")),
+            parts.todo(health.fix),
         )
-    dockerd = root["dockerd"]
-    why = dockerd.get("detail")
+    why = root.dockerd.detail or ""
     return parts.section(
         "docker",
         "Docker",
         parts.facts(_dockerd(root)),
         el("p", parts.sentence(why), class_="lines") if why else None,
-        parts.todo(dockerd.get("fix")),
-        parts.facts(_containers(view)),
+        parts.todo(root.dockerd.fix),
+        parts.facts(_containers(view, root.containers) if root.containers else ()),
     )
 
 
-def _dockerd(root: Mapping[str, Any]) -> Iterator[tuple[str, Child]]:
-    dockerd = root["dockerd"]
-    state, words = STATES.get(dockerd["state"], ("starting", spaced(dockerd["state"])))
-    if dockerd.get("reason") and dockerd.get("up") and state == "ok":
+def _dockerd(root: Root) -> Iterator[tuple[str, Child]]:
+    dockerd = root.dockerd
+    state, words = STATES.get(dockerd.state, ("starting", spaced(dockerd.state)))
+    if dockerd.reason and dockerd.up and state == "ok":
         state = "degraded"
     yield "dockerd", mark(state, words)
-    yield (
-        "kept by",
-        joined(
-            OWNERS.get(dockerd["owner"], spaced(dockerd["owner"])),
-            f", policy {dockerd['policy']}",
-            None if root["privileged"] else ", without root: gpud only watches",
-        ),
-    )
-    yield "version", text(dockerd["version"] or UNKNOWN, 80)
-    ping_s = dockerd.get("ping_s")
-    yield "ping", UNKNOWN if ping_s is None else human(ping_s, "seconds")
-    if dockerd.get("last_start_s") is not None:
-        yield "last start took", human(dockerd["last_start_s"], "seconds")
-    restarts = dockerd["restarts"]
+    owner = OWNERS.get(dockerd.owner, spaced(dockerd.owner))
+    watches = "" if root.privileged else ", without root: gpud only watches"
+    yield "kept by", f"{owner}, policy {dockerd.policy}{watches}"
+    yield "version", text(dockerd.version or UNKNOWN, 80)
+    yield "ping", UNKNOWN if dockerd.ping_s is None else human(dockerd.ping_s, "seconds")
+    if dockerd.last_start_s is not None:
+        yield "last start took", human(dockerd.last_start_s, "seconds")
+    restarts = dockerd.restarts
     told = [f"{count} {spaced(reason)}" for reason, count in sorted(restarts.items())]
     yield "restarts", f"{sum(restarts.values())} ({', '.join(told)})" if told else "none"
-    if suspects := dockerd.get("suspect_sockets"):
-        yield "suspect sockets", f"{suspects} ignored, see docs/dockerd.md"
-    running = dockerd.get("containers_running")
+    if dockerd.suspect_sockets:
+        yield "suspect sockets", f"{dockerd.suspect_sockets} ignored, see docs/dockerd.md"
+    running = dockerd.containers_running
     yield "containers running", UNKNOWN if running is None else str(running)
 
 
-def _containers(view: View) -> Iterator[tuple[str, Child]]:
-    said = view.document["root"].get("containers")
-    if said is None:
-        return
-    toolkit = said.get("toolkit")
-    if toolkit is not None:
-        way = TOOLKITS.get(toolkit["state"], spaced(toolkit["state"]))
-        why = toolkit.get("detail")
-        yield "GPUs in containers", joined(way, joined(": ", text(why, 400)) if why else None)
-    compared = view.document.get("containers")
-    if compared is not None:
-        yield "n-body in a container", text(compared["detail"], 400)
-    elif said.get("image_present") is False:
-        yield (
-            "n-body in a container",
-            joined("no image: ", parts.code(f"docker pull {said['image']}")),
-        )
-    run = said.get("run")
-    if run is not None:
-        yield "last container run", moment(run["finished_s"])
+def _containers(view: View, containers: Containers) -> Iterator[tuple[str, Child]]:
+    if (toolkit := containers.toolkit) is not None:
+        way = TOOLKITS.get(toolkit.state, spaced(toolkit.state))
+        why = joined(": ", text(toolkit.detail, 400)) if toolkit.detail else None
+        yield "GPUs in containers", joined(way, why)
+    if (compared := view.document.containers) is not None:
+        yield "n-body in a container", text(compared.detail, 400)
+    elif containers.image_present is False:
+        pull = parts.code(f"docker pull {containers.image}")
+        yield "n-body in a container", joined("no image: ", pull)
+    if containers.run is not None:
+        yield "last container run", moment(containers.run.finished_s)

@@ -5,18 +5,20 @@ A chart is drawn into ``.plot`` by a script; without one the table says what the
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from gpud.agent.serve.page import parts
 from gpud.agent.serve.page.parts import UNKNOWN, mark, moment, verdict
 from gpud.core.stats import human
 from gpud.show.markup import Child, Html, el, joined, text
 from gpud.show.probewords import called, name_of
+from gpud.show.units import place
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Sequence
 
     from gpud.agent.serve.page.view import View
+    from gpud.show.document import Probe, Sample
 
 TITLES: Final = {
     "launch": "Launch latency",
@@ -50,8 +52,8 @@ def section(view: View) -> Html:
     """Draw the figures of each GPU, then the CPU's."""
     groups: dict[int | None, list[Html]] = {}
     for state in sorted(view.probes, key=_order):
-        if state["probe"] != CROSSOVER:
-            groups.setdefault(state["gpu"], []).extend(_probe(view, state))
+        if state.probe != CROSSOVER:
+            groups.setdefault(state.gpu, []).extend(_probe(view, state))
     several = len([gpu for gpu in groups if gpu is not None]) > 1
     return parts.section(
         "figures",
@@ -73,8 +75,10 @@ def section(view: View) -> Html:
 
 def _first_s(view: View) -> str | None:
     """Give when the first run was, for the charts to begin there; before it, when gpud started."""
-    store = view.document.get("store") or {}
-    first_s = view.document["started_s"] if store.get("runs") == 0 else store.get("first_s")
+    store = view.document.store
+    if store is None:
+        return None
+    first_s = store.first_s if store.runs else view.document.started_s
     return None if first_s is None else f"{first_s:.0f}"
 
 
@@ -102,129 +106,91 @@ def _controls() -> Html:
     )
 
 
-def _order(state: Mapping[str, Any]) -> tuple[Any, ...]:
-    probe = state["probe"]
-    place = ORDER.index(probe) if probe in ORDER else len(ORDER)
-    return (state["gpu"] is None, state["gpu"] or 0, place, probe)
+def _order(state: Probe) -> tuple[bool, int, int, str]:
+    at = ORDER.index(state.probe) if state.probe in ORDER else len(ORDER)
+    return (state.gpu is None, state.gpu or 0, at, state.probe)
 
 
 def _title(view: View, gpu: int | None) -> str:
     if gpu is None:
         return "CPU"
-    known = view.document["gpus"].get(view.uuid(gpu)) or {}
-    return f"GPU {gpu}: {known.get('name', '')[:120]}"
+    known = view.document.gpus.get(view.uuid(gpu))
+    return f"GPU {gpu}: {known.name[:120] if known else ''}"
 
 
-def _probe(view: View, state: Mapping[str, Any]) -> Iterator[Html]:
+def _probe(view: View, state: Probe) -> Iterator[Html]:
     """Yield a figure for each family of modes: those of one magnitude."""
-    name = TITLES.get(state["probe"], state["probe"][:80])
-    samples = state["samples"]
-    if not samples:
+    name = TITLES.get(state.probe, state.probe[:80])
+    if not state.samples:
         yield _figure(view, state, name, "", ())
         return
-    apart = {part: [one for one in samples if _is(part, one)] for part, _ in APART}
-    usual = [one for one in samples if not any(_is(part, one) for part, _ in APART)]
-    if usual:
-        yield _figure(view, state, name, "", usual)
-    for part, words in APART:
-        if apart[part]:
-            yield _figure(view, state, f"{name} {words}", part, apart[part])
+    families = {"": name, **{part: f"{name} {words}" for part, words in APART}}
+    for family, title in families.items():
+        samples = [one for one in state.samples if _family(one) == family]
+        if samples:
+            yield _figure(view, state, title, family, samples)
 
 
-def _is(part: str, sample: Mapping[str, Any]) -> bool:
-    return part in sample["mode"].split("_")
+def _family(sample: Sample) -> str:
+    return next((part for part, _ in APART if part in sample.mode.split("_")), "")
 
 
-def _figure(
-    view: View,
-    state: Mapping[str, Any],
-    title: str,
-    part: str,
-    samples: Sequence[Mapping[str, Any]],
-) -> Html:
-    gpu, probe = state["gpu"], state["probe"]
-    where = view.place(gpu)
-    name = "-".join(["history", where.replace(" ", "").lower(), _slug(probe), *[part] * bool(part)])
-    unit = samples[0]["unit"] if samples else None
-    return el(
-        "figure",
-        el(
-            "figcaption",
-            el("strong", title),
-            None if gpu is None else el("span", f" on {where}"),  # those of the CPU say it
-            id=f"{name}-title",
-        ),
-        el("div", class_="plot") if samples else None,
-        el("div", _latest(view, state, title, name, samples), id=f"{name}-latest", data_live=True),
-        class_="chart",
-        id=name,
-        data_chart="history" if samples else None,
-        data_probe=probe,
-        data_modes=" ".join(one["mode"] for one in samples),
-        data_words="|".join(called(probe, one["mode"]) for one in samples),
-        data_gpu=view.uuid(gpu),
-        data_unit=unit,
-        aria_labelledby=f"{name}-title",
+def _figure(view: View, state: Probe, title: str, family: str, samples: Sequence[Sample]) -> Html:
+    where = place(state.gpu)
+    probe = "".join(one if one.isascii() and one.isalnum() else "_" for one in state.probe[:40])
+    name = "-".join(["history", parts.slug(where), probe, *[family] * bool(family)])
+    on = None if state.gpu is None else el("span", f" on {where}")  # those of the CPU say it
+    return parts.chart(
+        name,
+        joined(el("strong", title), on),
+        _latest(view, state, title, name, samples),
+        kind="history" if samples else None,
+        data_probe=state.probe,
+        data_modes=" ".join(one.mode for one in samples),
+        data_words="|".join(called(state.probe, one.mode) for one in samples),
+        data_gpu=view.uuid(state.gpu),
+        data_unit=samples[0].unit if samples else None,
     )
-
-
-def _slug(name: str) -> str:
-    return "".join(one if one.isascii() and one.isalnum() else "_" for one in name[:40])
 
 
 def _latest(
-    view: View,
-    state: Mapping[str, Any],
-    title: str,
-    name: str,
-    samples: Sequence[Mapping[str, Any]],
-) -> Html:
+    view: View, state: Probe, title: str, name: str, samples: Sequence[Sample]
+) -> Iterator[Html]:
     """Draw the last run's values; a run that brought none says why."""
-    rows = [_row(view, state, one) for one in samples]
-    shown = parts.table(
+    yield parts.table(
         f"{name}-values",
         f"{title}: the last run",
         HEADINGS,
-        rows,
+        [_row(view, state, one) for one in samples],
         figures=(1, 2, 4, 5),
         hidden_caption=True,
     )
-    said: list[Child] = [shown]
-    failure = state["failure"]
-    if failure is not None:
-        said.append(_failure(failure))
-    last_s = state["last_success_s"]
-    if last_s is not None:
+    if (failure := state.failure) is not None:
+        yield el(
+            "p",
+            mark("failed", "the last run failed: "),
+            text(failure.detail or failure.reason, 600),
+            joined("; ", parts.advice(failure.advice)) if failure.advice else None,
+        )
+    if state.last_success_s is not None:
         old = None if view.is_fresh(state) else mark("degraded", "too old to stand for now, ")
-        flags = ", ".join(FLAGS.get(flag, flag) for flag in state["flags"])
+        flags = ", ".join(FLAGS.get(flag, flag) for flag in state.flags)
         marked = joined("; kept apart: ", mark("degraded", flags)) if flags else None
-        said.append(el("p", old, "last good run ", moment(last_s), marked, class_="quiet"))
-    said += [
-        el("p", f"not on offer: {one['mode'][:80]}: ", text(one["detail"], 400), class_="quiet")
-        for one in state["missing"]
-    ]
-    return joined(said)
+        last = moment(state.last_success_s)
+        yield el("p", old, "last good run ", last, marked, class_="quiet")
+    for one in state.missing:
+        why = text(one.detail, 400)
+        yield el("p", f"not on offer: {one.mode[:80]}: ", why, class_="quiet")
 
 
-def _failure(failure: Mapping[str, Any]) -> Html:
-    advice = failure.get("advice")
-    return el(
-        "p",
-        mark("failed", "the last run failed: "),
-        text(failure["detail"] or failure["reason"], 600),
-        joined("; ", parts.advice(advice)) if advice else None,
-    )
-
-
-def _row(view: View, state: Mapping[str, Any], sample: Mapping[str, Any]) -> tuple[Child, ...]:
-    probe, mode, unit = state["probe"], sample["mode"], sample["unit"]
-    stream = view.stream(state["gpu"], probe, mode)
-    usual = None if stream is None else stream["usual"]
+def _row(view: View, state: Probe, sample: Sample) -> tuple[Child, ...]:
+    stream = view.document.stream(state, sample.mode)
+    usual = None if stream is None else stream.usual
     return (
-        parts.figure_name(called(probe, mode), name_of(probe, mode)),
+        parts.figure_name(called(state.probe, sample.mode), name_of(state.probe, sample.mode)),
         parts.figure(sample),
-        UNKNOWN if usual is None else human(usual, unit),
+        UNKNOWN if usual is None else human(usual, sample.unit),
         verdict(stream, sample),
-        human(sample["p90"], unit),
-        f"{sample['n']:,}",
+        human(sample.p90, sample.unit),
+        f"{sample.n:,}",
     )

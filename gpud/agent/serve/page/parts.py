@@ -1,4 +1,4 @@
-"""The pieces that all sections are made of: headings, tables, moments, signs of a state."""
+"""Pieces that all sections are made of: headings, tables, moments, signs of a state."""
 
 from __future__ import annotations
 
@@ -7,15 +7,14 @@ from datetime import UTC, datetime
 from functools import cache
 from typing import TYPE_CHECKING, Final, Literal
 
-from gpud.core import stats
-from gpud.core.stats import main_value
 from gpud.core.text import rezoned
 from gpud.show import standingwords
 from gpud.show.markup import LONGEST, Child, Html, el, joined, text
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
-    from typing import Any
+    from collections.abc import Iterable, Sequence
+
+    from gpud.show.document import Sample, Stream
 
 LAST_S: Final = 2.0**37
 """A clock may say anything, and the calendar here ends with the year 9999."""
@@ -23,7 +22,6 @@ UNKNOWN: Final = "\N{EN DASH}"
 SHORT: Final = 18
 """Characters that need not be broken on a phone."""
 COMMAND: Final = 28
-GIB, MIB = float(1 << 30), float(1 << 20)
 
 _PATHS: Final = {
     "ok": "M8 1a7 7 0 1 0 0 14A7 7 0 0 0 8 1ZM6.9 11.2 3.8 8.1l1.1-1.1 2 2 4.2-4.2 1.1 1.1Z",
@@ -125,6 +123,29 @@ def facts(pairs: Iterable[tuple[str, Child]]) -> Html:
     return el("dl", *(el("div", el("dt", name), el("dd", value)) for name, value in pairs))
 
 
+def chart(name: str, title: Child, latest: Child, kind: str | None, **data: str | None) -> Html:
+    """Draw a figure whose chart a script puts into ``.plot``; ``kind`` None: there is none.
+
+    ``latest`` says in words and tables what the chart shows, and is replaced when it changes.
+    """
+    return el(
+        "figure",
+        el("figcaption", title, id=f"{name}-title"),
+        el("div", class_="plot") if kind else None,
+        el("div", latest, id=f"{name}-latest", data_live=True),
+        class_="chart",
+        id=name,
+        data_chart=kind,
+        **data,
+        aria_labelledby=f"{name}-title",
+    )
+
+
+def slug(words: str) -> str:
+    """Write words as a part of an id: "GPU 0" is "gpu0"."""
+    return words.replace(" ", "").lower()
+
+
 def details(name: str, summary: Child, *body: Child, opened: bool = False) -> Html:
     """Put what is long behind a line that opens it."""
     return el("details", el("summary", summary), *body, id=name, open=opened)
@@ -174,20 +195,15 @@ def figure_name(words: str, name: str) -> Html | str:
     return words if words == name else joined(words, " ", el("span", name, class_="name"))
 
 
-def figure(sample: Mapping[str, Any]) -> Html | str:
+def figure(sample: Sample) -> Html | str:
     """Write a sample's figure; each of two humps on a line of its own."""
-    first, *others = stats.figure(sample).split(" / ")
+    first, *others = sample.humps
     if not others:
         return first
     return joined(first, *(joined(" ", el("span", f"/ {one}", class_="hump")) for one in others))
 
 
-def spaced(slug: str) -> str:
-    """Write a slug as words: "gpu_busy" is "gpu busy"."""
-    return slug.replace("_", " ")
-
-
-def verdict(stream: Mapping[str, Any] | None, sample: Mapping[str, Any]) -> Html:
+def verdict(stream: Stream | None, sample: Sample) -> Html:
     """Say in words how a figure stands to what is usual.
 
     A verdict is of many runs. Where ``sample``, the one that is shown beside it, comes to something
@@ -196,8 +212,8 @@ def verdict(stream: Mapping[str, Any] | None, sample: Mapping[str, Any]) -> Html
     said = standingwords.standing(stream)
     usual = AS_USUAL if said.whole == standingwords.AS_USUAL else text(said.whole)
     shown = mark("failed", said.whole) if said.fires else usual
-    last = standingwords.latest_change(stream, main_value(sample))
-    if stream is None or not last:
+    last = standingwords.latest_change(stream, sample.value)
+    if not last:
         return shown
     at_s = said.at_s
     when = joined("judged ", moment(at_s, "at")) if at_s is not None else "over the latest runs"
@@ -205,19 +221,3 @@ def verdict(stream: Mapping[str, Any] | None, sample: Mapping[str, Any]) -> Html
 
 
 AS_USUAL: Final = mark("ok", standingwords.AS_USUAL)
-
-
-def duration(seconds: float) -> str:
-    """Write a duration in its largest unit: "7.2 days", "3.5 h", "12 min", "4.0 s"."""
-    for unit_s, name in ((86400.0, "days"), (3600.0, "h"), (60.0, "min")):
-        if seconds >= unit_s:
-            return f"{seconds / unit_s:.1f} {name}"
-    return f"{seconds:.1f} s"
-
-
-def size(n_bytes: float) -> str:
-    """Write a size: "512 B", "54.2 MiB", "11.9 GiB"."""
-    for unit, name in ((GIB, "GiB"), (MIB, "MiB"), (1024.0, "KiB")):
-        if n_bytes >= unit:
-            return f"{n_bytes / unit:.1f} {name}"
-    return f"{n_bytes:.0f} B"

@@ -1,4 +1,4 @@
-"""The page as a whole: its head, what leads through it, the sections in their order, its foot."""
+"""Whole page: its head, what leads through it, the sections in their order, its foot."""
 
 from __future__ import annotations
 
@@ -7,20 +7,14 @@ from typing import TYPE_CHECKING, Final
 
 from gpud.agent.serve.page import (
     alerts,
-    cost,
-    crossover,
-    distribution,
+    curves,
     docker,
     drivers,
-    events,
     figures,
     gpus,
-    health,
     parts,
-    sinks,
-    skips,
     state,
-    telemetry,
+    tables,
 )
 from gpud.agent.serve.page.parts import code, link, moment
 from gpud.show.headline import headline
@@ -34,15 +28,15 @@ SECTIONS: Final = (
     ("docker", "Docker", docker.section),
     ("gpus", "GPUs", gpus.section),
     ("figures", "Figures", figures.section),
-    ("distribution", "Distribution", distribution.section),
-    ("crossover", "Crossover", crossover.section),
+    ("distribution", "Distribution", curves.distribution),
+    ("crossover", "Crossover", curves.crossover),
     ("drivers", "Drivers", drivers.section),
-    ("events", "Changes", events.section),
-    ("skips", "Left out", skips.section),
-    ("health", "Health", health.section),
-    ("telemetry", "Telemetry", telemetry.section),
-    ("cost", "Cost", cost.section),
-    ("sinks", "Sinks", sinks.section),
+    ("events", "Changes", tables.changes),
+    ("skips", "Left out", tables.skips),
+    ("health", "Health", tables.health),
+    ("telemetry", "Telemetry", tables.telemetry),
+    ("cost", "Cost", tables.cost),
+    ("sinks", "Sinks", tables.sinks),
 )
 """Name, how the navigation calls it, and what draws it; the order is that of the page."""
 COLOURS: Final = {"ok": "1a7f37", "degraded": "9a6700", "failed": "b3261e", "starting": "5c636b"}
@@ -120,14 +114,14 @@ LINKS: Final = (
 
 def _foot(view: View) -> Html:
     document = view.document
-    platform = ", ".join(f"{key} {value}" for key, value in sorted(document["platform"].items()))
+    platform = ", ".join(f"{key} {value}" for key, value in sorted(document.platform.items()))
     return el(
         "footer",
         el("ul", *(el("li", link(to, words)) for to, words in LINKS)),
         parts.facts(
             [
-                ("gpud", text(document["version"], 60)),
-                ("running since", moment(document["started_s"], "at")),
+                ("gpud", text(document.version, 60)),
+                ("running since", moment(document.started_s, "at")),
                 ("machine", text(platform, 400) if platform else parts.UNKNOWN),
                 ("settings", code(view.config) if view.config else parts.UNKNOWN),
                 ("in a terminal", joined(code("gpud status"), ", ", code("gpud doctor"))),

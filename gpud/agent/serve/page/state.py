@@ -1,4 +1,4 @@
-"""The first thing one sees: the state in one word, since when, why, what to do, what changed."""
+"""State section, first on the page: one word, since when, why, what to do, what changed."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from gpud.agent.serve.page.parts import advice, code, icon, link, moment, senten
 from gpud.show import gpu_table
 from gpud.show.headline import OK
 from gpud.show.markup import Child, Html, el, joined, text
+from gpud.show.units import place
 
 if TYPE_CHECKING:
     from gpud.agent.serve.page.view import View
@@ -66,19 +67,11 @@ def _changed(view: View) -> Html:
     return el("p", "Changed last: ", said, ", ", moment(at_s), class_="quiet")
 
 
-def newest_s(view: View) -> float | None:
-    """Give the moment of the newest figure of any kind."""
-    document = view.document
-    moments = [
-        (document.get("telemetry") or {}).get("taken_s"),
-        (document.get("root") or {}).get("written_s"),
-        *(one["last_success_s"] for one in document["probes"]),
-    ]
-    return max((one for one in moments if one is not None), default=None)
-
-
 def _age(view: View) -> Html:
-    at_s = newest_s(view)
+    document = view.document
+    moments = [document.telemetry.taken_s, *(one.last_success_s for one in document.probes)]
+    moments += [document.root.written_s] if document.root else []
+    at_s = max((one for one in moments if one is not None), default=None)
     old = [one for one in view.probes if not view.is_fresh(one)]
     said = (
         el("p", "Nothing has been measured yet.", class_="quiet")
@@ -87,7 +80,7 @@ def _age(view: View) -> Html:
     )
     if not old:
         return said
-    names = sorted({f"{one['probe']} ({view.place(one['gpu'])})" for one in old})
+    names = sorted({f"{one.probe} ({place(one.gpu)})" for one in old})
     words = text(", ".join(names), SENTENCE)
     return joined(
         said, el("p", icon("degraded"), " Too old to stand for now: ", words, class_="old")

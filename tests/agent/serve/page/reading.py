@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from gpud.agent.serve import page
 from gpud.agent.state import status
+from gpud.show import document
 from tests import snapshots
 
 if TYPE_CHECKING:
@@ -117,7 +118,7 @@ def view(snapshot: Snapshot) -> page.View:
         if sample.buckets is not None
     }
     return page.View(
-        status.document(snapshot, now=snapshots.NOW),
+        document.read(status.document(snapshot, now=snapshots.NOW)),
         buckets,
         frozenset((key.gpu, key.probe) for key in snapshot.probes),
         page.Own(54 << 20, 0.5),
