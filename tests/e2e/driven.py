@@ -39,6 +39,18 @@ SCHEDULE = {
     "large_interval_s": 3600.0,
     "jitter_ratio": 0.0,
 }
+DATA_CENTRE = """
+device.0.temperature_memory_c 52
+device.0.ecc_mode 1
+device.0.ecc_corrected_aggregate 2
+device.0.ecc_uncorrected_aggregate 0
+device.0.remapped_rows_correctable 1
+device.0.remapped_rows_uncorrectable 0
+device.0.mig_mode 0
+device.0.event_types 8
+device.0.xid 31
+"""
+"""What a GeForce card under WSL does not tell."""
 AT_ONCE = {"update_span_s": 0.0, "window_span_s": 0.0}
 LOOK_EVERY_S = 0.1
 KNOWN = 25

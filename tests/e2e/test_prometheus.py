@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.e2e import scraping
+from tests.e2e.driven import DATA_CENTRE
 from tests.e2e.program import Program, cuda, nvml, program
 from tests.e2e.scraping import api, number
 from tests.waiting import until
@@ -46,20 +47,6 @@ ABSENT_HERE = {
     "gpud_baseline_flops_per_second": "likewise",
 }
 """Families that docs/metrics.md says are absent when there is nothing to tell."""
-
-
-DATA_CENTRE = """
-device.0.temperature_memory_c 52
-device.0.ecc_mode 1
-device.0.ecc_corrected_aggregate 2
-device.0.ecc_uncorrected_aggregate 0
-device.0.remapped_rows_correctable 1
-device.0.remapped_rows_uncorrectable 0
-device.0.mig_mode 0
-device.0.event_types 8
-device.0.xid 31
-"""
-"""What a GeForce card under WSL does not tell."""
 
 
 @pytest.fixture

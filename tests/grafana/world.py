@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from tests.dockerd import private_dockerd
 from tests.e2e import scraping
-from tests.e2e.driven import AT_ONCE, NEW, Machine, alerts
+from tests.e2e.driven import AT_ONCE, DATA_CENTRE, NEW, SCHEDULE, Machine, alerts
 from tests.e2e.program import Program, cuda, only, program
 from tests.e2e.scraping import api, number
 from tests.prometheus import rules
@@ -31,24 +31,6 @@ LAB, LAPTOP = LABS[0], "laptop"
 OF_A_KIND: Final = len(LABS) + 1  # one of them is scraped under its address too
 MACHINES: Final = OF_A_KIND + 1
 SLOWER: Final = 1.4
-PACE: Final = {
-    "telemetry_interval_s": 0.5,
-    "small_interval_s": 0.2,
-    "large_interval_s": 3600.0,
-    "jitter_ratio": 0.0,
-}
-DATA_CENTRE: Final = """
-device.0.temperature_memory_c 52
-device.0.ecc_mode 1
-device.0.ecc_corrected_aggregate 2
-device.0.ecc_uncorrected_aggregate 0
-device.0.remapped_rows_correctable 1
-device.0.remapped_rows_uncorrectable 0
-device.0.mig_mode 0
-device.0.event_types 8
-device.0.xid 31
-"""
-"""What a GeForce card under WSL does not tell."""
 WITHIN_S: Final = 120.0
 KNOWN: Final = 15
 """Runs of the old driver: enough to compare with, where the new one is so much slower."""
@@ -104,7 +86,7 @@ def world(folder: Path) -> Iterator[World]:
             "cuda": cuda(laptop.home, "launch_ns 5000\n"),
             "probes": only("cpu_call", "launch", "triad"),
             "detector": AT_ONCE,
-            "schedule": PACE | {"small_interval_s": 2.0},
+            "schedule": SCHEDULE | {"small_interval_s": 2.0},
         }
         pattern = rules.hurried(folder)
         for file in folder.glob("hurried-*.yml"):  # nor has it a minute for each evaluation
@@ -126,7 +108,7 @@ def _rich(gpud: Program, dockerd: dict[str, Any]) -> Rich:
     made = Rich(gpud, virtual=False)
     gpud.settings |= {
         "dockerd": dockerd,
-        "schedule": PACE,
+        "schedule": SCHEDULE,
         "probes": only("cpu_call", "crossover", "launch", "nbody", "triad"),
         "telemetry": {"pcie_throughput": True},
     }
