@@ -246,7 +246,7 @@ def test_a_figure_is_held_against_the_kept_history(gpud: Program) -> None:
     store.close()
 
 
-def test_it_waits_for_a_probe_that_runs_and_says_whose_it_is(gpud: Program) -> None:
+def test_probe_waits_for_a_running_probe_and_names_its_process(gpud: Program) -> None:
     with taken_lock(gpud) as fd, gpud.begin("probe", "cpu_call") as process:
         words = rf"waiting for process {os.getpid()} \(nbody on GPU-\\x1b1\).*has run for \d+ s"
         told(process.stderr, words)
@@ -291,7 +291,7 @@ def test_a_child_that_does_not_go_away_is_not_waited_for_and_the_cpu_is_measured
     assert f"fix: {helps}" in " ".join(ran.stdout.split())
 
 
-def test_an_open_breaker_is_said_and_keeps_no_person_from_the_gpu(gpud: Program) -> None:
+def test_open_breaker_is_reported_and_a_manual_probe_runs(gpud: Program) -> None:
     driver(gpud)
     settings = parse(gpud.config.read_bytes(), {}, home=str(gpud.home))
 
@@ -315,7 +315,7 @@ def test_an_open_breaker_is_said_and_keeps_no_person_from_the_gpu(gpud: Program)
 @pytest.mark.parametrize(
     ("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)], ids=["Ctrl-C", "SIGTERM"]
 )
-def test_interrupted_it_kills_nobody_and_says_what_still_runs(
+def test_interrupted_probe_kills_no_process_and_names_what_still_runs(
     gpud: Program, number: signal.Signals, code: int
 ) -> None:
     driver(gpud, "module_load_ns 1500000000\n")
@@ -398,7 +398,7 @@ def test_a_link_in_the_locks_place_is_not_followed(gpud: Program) -> None:
 
 
 @needs_root
-def test_who_may_not_take_the_lock_is_4_with_the_fix(gpud: Program) -> None:
+def test_user_without_permission_for_the_lock_gets_exit_code_4_and_the_fix(gpud: Program) -> None:
     ran = gpud.cli("probe", "cpu_call", before=as_nobody(gpud.home))
     assert (ran.returncode, ran.stdout) == (4, "")
     assert ran.stderr == (

@@ -49,7 +49,7 @@ def changes(document: dict[str, Any], kind: str) -> list[tuple[str | None, str]]
     return [(c["old"], c["new"]) for c in document["changes"] if c["kind"] == kind]
 
 
-def test_a_driver_that_is_swapped_is_told_once_whether_gpud_runs_or_not(gpud: Program) -> None:
+def test_replaced_driver_is_one_event_whether_gpud_runs_or_not(gpud: Program) -> None:
     library = nvml(gpud.home, DRIVER)
     gpud.settings = {"cuda": cuda(gpud.home), "nvml": library}
     gpud.start()

@@ -32,7 +32,7 @@ def test_after_a_night_asleep_there_is_one_catch_up_run_and_the_night_is_counted
         assert gpud.runs() == 2
 
 
-def test_a_clock_set_back_keeps_nobody_waiting() -> None:
+def test_runs_go_on_after_the_clock_is_set_back() -> None:
     with asleep() as gpud:
         gpud.settings = {"schedule": HOURLY | {"small_interval_s": 1.0}}
         gpud.start()

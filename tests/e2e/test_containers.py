@@ -67,7 +67,7 @@ def test_the_containers_figure_is_published_compared_and_kept() -> None:
     assert kept == [(device["uuid"], 3.863604e12)]
 
 
-def test_a_toolkit_that_is_missing_is_told_from_a_driver_that_fails() -> None:
+def test_missing_toolkit_is_distinguished_from_a_failing_driver() -> None:
     with gpu_docker(None) as gpu, program() as gpud:
         start(gpud, gpu, gpu.printing(ON_THAT_GPU), cuda=cuda(gpud.home))
         document = gpud.status_when(
@@ -98,7 +98,7 @@ def test_without_any_gpu_and_without_the_toolkit_dockers_error_stands_beside_the
     assert document["health"]["cuda"]["level"] == 2
 
 
-def test_an_absent_image_is_a_counted_skip_and_nobodys_problem() -> None:
+def test_absent_image_is_a_counted_skip_and_no_problem() -> None:
     with gpu_docker(None) as gpu, program() as gpud:
         start(gpud, gpu, "127.0.0.1:1/nobody/has:this", cuda=cuda(gpud.home))
         document = gpud.status_when(

@@ -70,7 +70,7 @@ def running(**settings: dict[str, Any]) -> Iterator[Program]:
         yield made
 
 
-def test_beside_a_running_gpud_its_own_word_is_taken() -> None:
+def test_doctor_uses_the_report_of_a_running_gpud() -> None:
     with running() as made:
 
         def seen() -> dict[str, dict[str, Any]] | None:
@@ -113,7 +113,7 @@ def test_a_wrong_setting_is_a_problem_and_everything_else_is_looked_at(tmp_path:
     assert found["port"]["verdict"] == "ok"
 
 
-def test_a_supervisor_that_was_killed_is_not_said_to_run() -> None:
+def test_killed_supervisor_is_not_reported_as_running() -> None:
     with program() as made:
         made.start()
         until(lambda: checks(made.home)["gpud"]["verdict"] == "ok", "a gpud that runs")
@@ -155,7 +155,7 @@ def test_nothing_is_written_anywhere(tmp_path: Path) -> None:
 
 
 @needs_root
-def test_an_ordinary_user_is_told_that_dockerd_is_up_and_not_for_him() -> None:
+def test_ordinary_user_sees_that_dockerd_runs_and_access_is_missing() -> None:
     with private_dockerd() as docker, program() as made:
         made.settings["dockerd"] = docker.settings(policy="off")
         made.write_settings()

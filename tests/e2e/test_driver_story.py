@@ -70,7 +70,7 @@ def test_a_clock_that_is_set_back_a_day_changes_no_verdict() -> None:
         assert len(hook.messages) == 1
 
 
-def test_everything_at_once_is_one_alert_a_cause_and_nobody_waits() -> None:
+def test_everything_at_once_is_one_alert_a_cause_and_no_scrape_waits() -> None:
     with receiver() as well, receiver() as hangs, machine(seed=6) as driven:
         gpud = driven.gpud
         gpud.settings["alerts"] |= {"webhook_urls": [well.url, hangs.url]}

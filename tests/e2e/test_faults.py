@@ -148,7 +148,7 @@ def small_disk(gpud: Program) -> Iterator[Path]:
         subprocess.run(["umount", state], check=True)
 
 
-def test_a_full_disk_is_said_and_measuring_goes_on_and_nothing_waiting_is_lost(
+def test_full_disk_is_reported_measuring_goes_on_and_no_waiting_run_is_lost(
     gpud: Program, small_disk: Path
 ) -> None:
     ballast = small_disk / "ballast"
@@ -168,7 +168,7 @@ def test_a_full_disk_is_said_and_measuring_goes_on_and_nothing_waiting_is_lost(
     gpud.health("store", 0)
 
 
-def test_a_read_only_disk_is_said_and_measuring_goes_on(gpud: Program, small_disk: Path) -> None:
+def test_read_only_disk_is_reported_and_measuring_goes_on(gpud: Program, small_disk: Path) -> None:
     subprocess.run(["mount", "-o", "remount,ro", small_disk], check=True)
     gpud.start()
     gpud.health("store", 2, "read_only")

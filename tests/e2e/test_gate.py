@@ -61,7 +61,7 @@ def before(gpud: Program, name: str) -> dict[str, Any]:
     return found
 
 
-def test_while_somebody_plays_the_gpu_is_left_alone_and_afterwards_it_is_measured(
+def test_busy_gpu_is_left_alone_and_measured_afterwards(
     gpud: Program,
 ) -> None:
     library = nvml(gpud.home, "device.0.utilization_gpu_percent 97\n")

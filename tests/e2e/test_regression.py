@@ -71,7 +71,7 @@ def assert_told_everywhere(driven: Machine, decision: Decision, told: dict[str, 
     assert gpud.cli("alerts").returncode == 1
 
 
-def test_a_slower_driver_is_told_once_everywhere_and_until_it_is_gone() -> None:
+def test_slower_driver_is_reported_once_everywhere_until_it_is_replaced() -> None:
     with receiver() as hook, machine() as driven:
         gpud = driven.gpud
         gpud.settings["alerts"]["webhook_urls"] = [hook.url]
@@ -103,7 +103,7 @@ def test_a_slower_driver_is_told_once_everywhere_and_until_it_is_gone() -> None:
         assert "Traceback" not in gpud.logs()
 
 
-def test_a_driver_that_changes_nothing_is_told_to_nobody() -> None:
+def test_driver_as_fast_as_before_raises_no_alert() -> None:
     with receiver() as hook, machine(seed=2) as driven:
         gpud = driven.gpud
         gpud.settings["alerts"]["webhook_urls"] = [hook.url]

@@ -29,7 +29,7 @@ def state(pid: int) -> str:
     return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
 
 
-def test_a_stuck_child_is_said_survives_the_agent_and_lets_go_by_itself() -> None:
+def test_stuck_child_is_reported_survives_the_agent_and_ends_by_itself() -> None:
     with program() as gpud, stalling(gpud.home / "stalling") as stalled:
         gpud.settings = {"cuda": cuda(gpud.home, f"stall cuInit {stalled.path}\n")}
         gpud.start()

@@ -62,7 +62,7 @@ def evaluate(tool: Tool) -> None:
 
 
 @pytest.mark.timeout(400)
-def test_of_a_lab_that_is_scraped_one_driver_is_told_whatever_sleeps_and_leaves(
+def test_scraped_fleet_reports_one_slow_driver_while_machines_sleep_and_leave(
     fleet: Fleet, tmp_path: Path
 ) -> None:
     listed = tmp_path / "home.json"
@@ -95,7 +95,7 @@ def test_of_a_lab_that_is_scraped_one_driver_is_told_whatever_sleeps_and_leaves(
 
 @pytest.mark.soak
 @pytest.mark.timeout(400)
-def test_what_was_pushed_during_an_outage_of_the_store_is_all_there_afterwards(
+def test_samples_pushed_during_an_outage_of_the_store_all_arrive_afterwards(
     fleet: Fleet, tmp_path: Path
 ) -> None:
     prometheus = tools.receiver(tmp_path / "receiver", hurry=HURRY)

@@ -29,7 +29,7 @@ def push(shipper: Tool, instance: str, at_s: float) -> None:
         assert answer.status == 204
 
 
-def test_what_a_laptop_kept_for_a_fortnight_arrives_and_a_clock_that_is_ahead_stops_nobody(
+def test_two_week_old_samples_arrive_and_a_fast_clock_disturbs_no_other_machine(
     tmp_path: Path,
 ) -> None:
     store = tools.receiver(tmp_path / "receiver", hurry=(600, 1))

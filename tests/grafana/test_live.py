@@ -87,7 +87,7 @@ def test_nothing_is_refused_and_nothing_is_empty_without_a_reason(view: str, liv
 
 
 @pytest.mark.parametrize("at_once", [True, False])
-def test_an_empty_panel_would_be_told(*, at_once: bool, live: World) -> None:
+def test_empty_panel_is_reported(*, at_once: bool, live: World) -> None:
     one = f'gpud_gpu_fan_ratio{{instance="{LAB}"'
     assert empty([("there", f"{one}}}", at_once)], live) == []
     assert empty([("not there", f'{one}, gpu="7"}}', at_once)], live) == ["not there"]

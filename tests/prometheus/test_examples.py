@@ -67,12 +67,12 @@ def test_a_gpud_that_does_not_answer_beside_its_prometheus_is_down(tmp_path: Pat
         ("alertname=Other", "people"),
     ],
 )
-def test_what_is_for_information_goes_to_nobody(labels: str, receiver: str) -> None:
+def test_alerts_for_information_have_no_receiver(labels: str, receiver: str) -> None:
     file = f"--config.file={ALERTMANAGER}"
     assert said("amtool", "config", "routes", "test", file, *labels.split()).strip() == receiver
 
 
-def test_what_follows_from_another_alert_of_the_same_machine_is_held_back(tmp_path: Path) -> None:
+def test_alerts_that_follow_from_another_of_the_same_machine_are_inhibited(tmp_path: Path) -> None:
     def of(instance: str, *names: str) -> list[dict[str, str]]:
         return [{"alertname": name, "job": "gpud", "instance": instance} for name in names]
 

@@ -163,7 +163,7 @@ def test_every_threshold_is_explained_where_the_rules_begin(alerts: list[Rule]) 
     assert not {alert.name for alert in alerts} - set(re.findall(r"Gpud\w+", heads))
 
 
-def test_the_xids_that_are_told_are_known_and_none_is_the_fault_of_a_program(
+def test_xids_of_the_rules_are_documented_and_none_is_the_fault_of_a_program(
     alerts: list[Rule],
 ) -> None:
     told = [
