@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
-from contextlib import closing, contextmanager
+from contextlib import closing
 from typing import TYPE_CHECKING
 
 import pytest
@@ -11,30 +11,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpud.agent.history import queries, writes
-from gpud.agent.history.queries import MOST_EVENTS, Window
+from gpud.agent.history.queries import Window
 from gpud.agent.history.records import Entry
 from gpud.agent.history.schema import FILE, MIGRATIONS
-from gpud.agent.history.store import Store
 from gpud.agent.regression.changes import DRIVER_VERSION, GPUS, KERNEL
-from gpud.agent.state.presence import GPU_FORGOTTEN, GPU_SEEN
+from gpud.agent.state.presence import GPU_SEEN
 from gpud.core.errors import StoreError
+from tests.histories import opened
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from pathlib import Path
-
-
-def stamp() -> str:
-    return "20260101T000000Z"
-
-
-@contextmanager
-def opened(folder: Path) -> Iterator[Store]:
-    store = Store(folder, now=stamp)
-    try:
-        yield store
-    finally:
-        store.close()
 
 
 def change(at_s: float, kind: str, old: str | None, new: str) -> Entry:
@@ -84,17 +70,6 @@ def test_the_last_fact_of_each_kind_is_the_one_written_last_whatever_the_clock_s
         assert store.read(queries.last_changes) == {DRIVER_VERSION: set_back, KERNEL: SECOND}
 
 
-def test_what_tells_of_gpus_comes_in_the_order_of_writing(tmp_path: Path) -> None:
-    story = [
-        Entry(3.0, GPU_SEEN, {"uuid": "A", "name": "card"}),
-        change(2.0, GPUS, None, "A"),
-        Entry(1.0, GPU_FORGOTTEN, {"uuid": "A"}),
-    ]
-    with opened(tmp_path) as store:
-        store.write(writes.events, [FIRST, *story])
-        assert store.read(queries.gpu_events) == story
-
-
 @pytest.mark.parametrize(
     ("at_s", "body"),
     [
@@ -127,34 +102,11 @@ def spoil(folder: Path, rows: list[tuple[float | str, str, str | bytes]]) -> Non
         connection.commit()
 
 
-def test_many_events_are_given_up_to_a_limit(tmp_path: Path) -> None:
-    with opened(tmp_path) as store:
-        store.write(
-            writes.events,
-            [change(float(i), KERNEL, str(i), str(i + 1)) for i in range(MOST_EVENTS + 9)],
-        )
-        assert len(store.read(queries.events, Window(limit=10 * MOST_EVENTS))) == MOST_EVENTS + 1
-
-
 def test_a_batch_is_written_whole_or_not_at_all(tmp_path: Path) -> None:
     with opened(tmp_path) as store:
         with pytest.raises(StoreError):
             store.write(writes.events, [FIRST, Entry(None, KERNEL)])  # type: ignore[arg-type]
         assert store.read(queries.events, Window()) == []
-
-
-def test_a_history_from_before_events_were_indexed_is_migrated(tmp_path: Path) -> None:
-    with closing(sqlite3.connect(tmp_path / FILE)) as connection:
-        connection.executescript("".join(MIGRATIONS[:2]) + "PRAGMA user_version = 2;")
-        connection.execute("INSERT INTO events (at_s, kind, body) VALUES (1, 'kernel', '{}')")
-        connection.commit()
-    with opened(tmp_path) as store:
-        assert store.read(queries.events, Window()) == [Entry(1.0, KERNEL, {})]
-    with closing(sqlite3.connect(tmp_path / FILE)) as connection:
-        plan = connection.execute(
-            "EXPLAIN QUERY PLAN SELECT body FROM events WHERE at_s >= 1 ORDER BY at_s DESC"
-        ).fetchall()
-    assert "events_by_time" in str(plan)
 
 
 BODIES = st.dictionaries(

@@ -9,7 +9,7 @@ import pytest
 
 from gpud.agent.history import retention, rollups, writes
 from gpud.agent.history.records import Entry
-from gpud.agent.history.rollups import BELIEVED_HOURS, Progress
+from gpud.agent.history.rollups import BELIEVED_HOURS
 from gpud.core.sample import Flag
 from tests.histories import BEGUN_S, DAY_S, HOUR_S, column, done, failed, hours, opened, run
 
@@ -162,13 +162,6 @@ def test_summaries_older_than_rollup_days_go_too(store: Store) -> None:
     assert run_hours(store)[0] == believed_s - 2 * DAY_S
 
 
-def test_one_piece_deletes_a_bounded_number_of_rows(store: Store) -> None:
-    written(store, hours(30 * 24))
-    roll_up(store)
-    assert store.write(lambda open_: retention.forget_runs(open_, 2))
-    assert len(run_hours(store)) == 30 * 24 - retention.SLICE
-
-
 @pytest.mark.parametrize("away_s", [YEAR_S, 40 * DAY_S, -DAY_S, -YEAR_S, -30 * YEAR_S])
 def test_a_clock_that_is_wrong_for_two_days_deletes_nothing(store: Store, away_s: float) -> None:
     written(store, hours(20 * 24))
@@ -182,14 +175,6 @@ def test_a_clock_that_is_wrong_for_two_days_deletes_nothing(store: Store, away_s
     forget(store)
     assert len(run_hours(store)) == 23 * 24
     assert set(range(BEGUN_S, there_s, HOUR_S)) <= set(rolled_hours(store))
-
-
-def test_an_hour_counts_once_however_often_the_clock_comes_back_to_it() -> None:
-    progress = Progress()
-    for number in range(3 * BELIEVED_HOURS):
-        progress = progress.after(number, number % 2 * HOUR_S)
-    assert progress.hours == (0, HOUR_S)
-    assert progress.believed is None
 
 
 def test_after_a_long_absence_what_is_old_stays_until_gpud_has_run_for_three_days(

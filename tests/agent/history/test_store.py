@@ -27,11 +27,9 @@ from gpud.core.errors import StoreError
 from gpud.core.sample import (
     Backend,
     Device,
-    Failure,
     Flag,
     Peak,
     Point,
-    Reason,
     RunReport,
     Unit,
 )
@@ -116,25 +114,6 @@ def test_flags_peaks_and_a_curve_are_kept_beside_the_figures(tmp_path: Path) -> 
     assert [peak["share"] for peak in json.loads(peaks)] == [0.75, 0.25]
 
 
-def test_a_failed_run_is_kept_with_its_reason(tmp_path: Path) -> None:
-    failed = RunReport("launch", Backend.CUDA, failure=Failure(Reason.HUNG, "no answer"))
-    with opened(tmp_path) as store:
-        store.append([run(1, failed)])
-    with closing(sqlite3.connect(tmp_path / FILE)) as connection:
-        (text,) = connection.execute("SELECT failure FROM runs").fetchone()
-    assert '"reason":"hung"' in text
-
-
-def test_a_run_is_written_with_all_its_samples_or_not_at_all(tmp_path: Path) -> None:
-    twice = replace(REPORT, samples=(SAMPLE, SAMPLE))
-    with opened(tmp_path) as store:
-        (refused,) = store.append([run(1), run(2, twice)])
-        assert refused.reason == "unstorable"
-    assert finished_s(tmp_path) == [1.0]
-    with closing(sqlite3.connect(tmp_path / FILE)) as connection:
-        assert connection.execute("SELECT count(*) FROM samples").fetchone() == (1,)
-
-
 def told_until_killed(folder: Path, start: int, chance: random.Random) -> list[float]:
     """Let a process write runs, tell each that lasts, and kill it at any moment."""
     readable, writable = os.pipe()
@@ -201,21 +180,6 @@ def test_beside_a_file_of_a_newer_gpud_runs_wait_until_it_is_moved_away(tmp_path
         connection.execute("PRAGMA user_version = 999")
     asyncio.run(story())
     assert finished_s(tmp_path) == [0.0, 1.0, 2.0]
-
-
-def test_an_older_file_is_led_forward_and_keeps_its_runs(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    with opened(tmp_path) as store:
-        store.append([run(1)])
-    longer = (*MIGRATIONS, "ALTER TABLE runs ADD COLUMN note TEXT;")
-    monkeypatch.setattr(schema, "MIGRATIONS", longer)
-    with opened(tmp_path) as store:
-        store.append([run(2)])
-    assert finished_s(tmp_path) == [1.0, 2.0]
-    with closing(sqlite3.connect(tmp_path / FILE)) as connection:
-        assert connection.execute("PRAGMA user_version").fetchone() == (len(longer),)
-        connection.execute("SELECT note FROM runs")
 
 
 def test_a_step_that_fails_half_way_leaves_the_file_as_it_was(
