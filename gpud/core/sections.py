@@ -183,7 +183,9 @@ class Containers:
         between(self, "first_after_s", low=0, high=86400)
         between(self, "deadline_s", low=1, high=3600)
         if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._/:@-]{0,254}", self.image):
-            raise ValueError(f"image must be an image's name, such as busybox:1, not {self.image}")
+            raise ValueError(
+                f"image must be an image's name, such as busybox:1, not {self.image!r}"
+            )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -156,6 +156,11 @@ def test_a_success_ends_the_series_of_failures_and_a_failure_that_of_figures() -
     assert report.gpu_index == 0
     world.failure = None
     assert world.run(3 * RETRY_S).recent_flops_per_second == (4e12,)
+    world.failure = HUNG
+    n = len(world.times(Task.RUN))
+    world.run(SOON.interval_s + 2 * RETRY_S)
+    before, after = world.times(Task.RUN)[n : n + 2]
+    assert after - before == pytest.approx(RETRY_S + ANNOUNCE_S, abs=2 * STEP_S)
 
 
 def test_a_dockerd_that_is_down_is_a_counted_skip_and_no_task() -> None:
