@@ -16,11 +16,9 @@ from gpud.agent.alerts.sinks import apprise
 from gpud.core.errors import DeliveryError
 from tests.agent.alerts.telling import (
     HOST,
-    LOST,
     SLOW,
     context,
     firing,
-    hostile,
     only,
     receiver,
     refusal,
@@ -41,18 +39,6 @@ def test_a_service_gets_title_and_words(tmp_path: Path) -> None:
     assert document["title"] == f"gpud on {HOST}: warning"
     assert document["message"] == f"{SLOW.summary}\n{SLOW.description}\nFix: {SLOW.fix}"
     assert (document["type"], one.place) == ("warning", "json")
-
-
-def test_hostile_text_is_text(tmp_path: Path) -> None:
-    mark = tmp_path / "mark"
-    with receiver() as there:
-        url = f"json://127.0.0.1:{there.port}/"
-        one = only("apprise", context(tmp_path, settings(url)))
-        asyncio.run(one.send(firing(hostile(mark, long=True), LOST)))
-        [document] = there.documents
-    assert LOST.summary in document["message"]
-    assert "\x1b" not in document["message"]
-    assert not mark.exists()
 
 
 def test_a_service_that_does_not_take_it_is_a_failure_without_its_address(tmp_path: Path) -> None:

@@ -56,16 +56,6 @@ def test_it_gets_its_own_arguments_the_alerts_and_nothing_else(
     assert [alert["labels"]["alertname"] for alert in document["alerts"]] == [LOST.name, SLOW.name]
 
 
-@pytest.mark.parametrize("long", [False, True])
-def test_hostile_text_is_data_to_it(*, long: bool, tmp_path: Path) -> None:
-    path, mark = script(tmp_path, SPEAKS), tmp_path / "mark"
-    asyncio.run(sink(tmp_path, path).send(firing(hostile(mark, long=long))))
-    text = json.loads((tmp_path / "hook=1 $(x).seen").read_text())["stdin"]
-    assert text.isascii()
-    assert all(letter.isprintable() or letter == "\n" for letter in text)
-    assert not mark.exists()
-
-
 def test_one_that_does_not_read_keeps_nobody_waiting(tmp_path: Path) -> None:
     async def once() -> None:
         async with ticking() as gap:

@@ -37,13 +37,6 @@ def test_a_component_is_reported_after_two_minutes_and_until_it_is_well() -> Non
     assert machine.are(WELL, 1) == frozenset()
 
 
-def test_a_component_that_is_well_for_a_moment_begins_anew() -> None:
-    machine = Machine()
-    for _ in range(9):
-        machine.are(FAILED, STAYS_S - 10)
-        assert machine.are(WELL, 1) == frozenset()
-
-
 def test_a_component_that_fails_and_starts_again_all_the_time_is_failed() -> None:
     machine = Machine()
     for _ in range(9):
@@ -58,10 +51,6 @@ def test_what_was_reported_is_not_taken_back_because_a_function_may_be_lost_as_w
     assert machine.are(FAILED, STAYS_S + 1, "cuda") == {"cuda"}
     machine.pending = ("cuda",)
     assert machine.are(FAILED, 1, "cuda") == {"cuda"}
-
-
-def test_a_degraded_component_is_not_reported() -> None:
-    assert Machine().are(BUSY, 999) == frozenset()
 
 
 @pytest.mark.parametrize(

@@ -55,21 +55,6 @@ def test_every_sink_gets_an_alert_once_and_its_end(tmp_path: Path) -> None:
     assert one.sent == two.sent == [f"+{SLOW.name}", f"-{SLOW.name}"]
 
 
-def test_alerts_within_the_wait_are_one_message(tmp_path: Path) -> None:
-    one = RecordingSink()
-
-    async def run() -> None:
-        text = "group_wait_s = 1.0\nwarm_up_s = 0.0\n"
-        async with delivering(tmp_path, one, text=text) as story:
-            story.fire(SLOW)
-            await story.when(lambda: story.board.read().alerts, "the first")
-            story.fire(SLOW, LOST)
-            await story.when(lambda: one.messages, "a message")
-
-    asyncio.run(run())
-    assert [len(message.firing) for message in one.messages] == [2]
-
-
 def test_a_restart_repeats_nothing_and_sends_the_end_of_what_was_sent_before(
     tmp_path: Path,
 ) -> None:
@@ -230,19 +215,6 @@ def test_the_alert_about_a_sink_ends_when_nothing_waits_for_it(tmp_path: Path) -
 
     asyncio.run(run())
     assert dead.sent == []
-
-
-def test_the_alert_about_a_sink_that_is_not_configured_any_more_ends(tmp_path: Path) -> None:
-    dead, well = RecordingSink("webhook", error=DOWN), RecordingSink("log")
-
-    async def run() -> None:
-        async with delivering(tmp_path, dead, well) as story:
-            story.fire(SLOW)
-            await story.when(lambda: f"+{SINK_FAILING}" in well.sent, "the alert about it")
-        async with delivering(tmp_path, well) as story:
-            await story.when(lambda: f"-{SINK_FAILING}" in well.sent, "its end")
-
-    asyncio.run(run())
 
 
 def test_a_refused_message_is_not_repeated_and_reported_after_ten_minutes(tmp_path: Path) -> None:

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from gpud.agent.alerts.document import MOST, document, fingerprint, rfc3339
 from gpud.agent.alerts.message import Message
-from tests.agent.alerts.telling import LOST, SLOW, ended, firing
+from tests.agent.alerts.telling import LOST, SLOW, ended, firing, hostile
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 URL = "http://127.0.0.1:9945"
 
@@ -56,6 +60,14 @@ def test_the_name_of_a_machine_is_harmless_and_can_be_sent() -> None:
     told = document(firing(SLOW), instance="a\x1b[31m\udcff", receiver="r", url=URL)
     assert told["alerts"][0]["labels"]["instance"] == "a\\x1b[31m\\udcff"
     json.dumps(told, ensure_ascii=False).encode()
+
+
+@pytest.mark.parametrize("long", [False, True])
+def test_hostile_text_is_harmless_in_a_document(*, long: bool, tmp_path: Path) -> None:
+    text = json.dumps(of(firing(hostile(tmp_path, long=long))), ensure_ascii=False)
+    assert len(text) < 200_000
+    assert not re.search(r"[\x9b\u202e]|\\u00[01]", text)  # nothing that steers a terminal
+    text.encode()  # whole characters
 
 
 def test_a_machine_cannot_be_taken_for_another_by_its_name() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 import pytest
@@ -41,7 +41,7 @@ from gpud.core.telemetry import Answer
 from tests.snapshots import DEVICE, ROOT, sample
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
 
 OLD, NEW = "572.16", "576.02"
 NAMES = ("launch", "event", "triad")
@@ -115,6 +115,25 @@ class Machine:
             self.hear(RunFinished(report, gpu, self.now.wall_s, self.mono_s))
         return self.pass_s(60)
 
+    def updated(self, *, nvml: str | None = None) -> Machine:
+        self.driver, self.nvml = NEW, nvml
+        return self.pass_s(20)
+
+    def silent(self, seconds: float) -> Machine:
+        """Let NVML not answer for so long, and be well after it."""
+        self.nvml = "driver_mismatch"
+        self.pass_s(seconds).nvml = None
+        return self.pass_s(30)
+
+    def resumed(self) -> Machine:
+        self.hear(ClockJumped(7200.0, self.now.wall_s, self.mono_s))
+        return self
+
+    def breaker(self, state: State) -> Machine:
+        standing = Standing(state, since_s=self.now.wall_s, hangs=1)
+        self.hear(BreakerChanged(standing, self.now.wall_s))
+        return self.pass_s(120)
+
     def well(self) -> Machine:
         return self.cuda().run(*self.specs)
 
@@ -154,12 +173,6 @@ def test_cuda_that_fails_twice_under_a_new_driver_is_lost_with_both_drivers() ->
     assert machine.state.worked[Subject("cuda")] == NEW
 
 
-def test_under_the_same_driver_it_takes_three_failures() -> None:
-    machine = Machine().well().cuda(Reason.INIT_FAILED).cuda(Reason.INIT_FAILED)
-    assert machine.told == []
-    assert machine.cuda(Reason.INIT_FAILED).told == [(Subject("cuda"), OLD, OLD)]
-
-
 def test_failures_in_quick_succession_wait_until_it_is_known_which_driver_it_is() -> None:
     machine = Machine().well()
     for _ in range(9):
@@ -169,15 +182,6 @@ def test_failures_in_quick_succession_wait_until_it_is_known_which_driver_it_is(
     assert machine.told == []
     machine.driver = NEW
     assert machine.pass_s(20).told == [(Subject("cuda"), OLD, NEW)]
-
-
-def test_a_success_in_between_begins_the_count_anew() -> None:
-    machine = Machine().well()
-    machine.driver = NEW
-    for _ in range(5):
-        machine.pass_s(60).cuda(Reason.INIT_FAILED).cuda()
-        machine.driver = "580." + str(len(machine.driver))
-    assert machine.told == []
 
 
 def test_a_machine_that_never_had_it_never_loses_it() -> None:
@@ -190,77 +194,95 @@ def test_a_machine_that_never_had_it_never_loses_it() -> None:
     assert machine.told == []
 
 
+FAIL, BAD = Reason.INIT_FAILED, Reason.PTX_REJECTED
+CUDA, GPU = Subject("cuda"), Subject("cuda", DEVICE.uuid)
+STORIES: dict[str, tuple[Callable[[Machine], Machine], list[Any]]] = {
+    "two failures under the same driver": (lambda m: m.cuda(FAIL).cuda(FAIL), []),
+    "three of them": (lambda m: m.cuda(FAIL).cuda(FAIL).cuda(FAIL), [(CUDA, OLD, OLD)]),
+    "a success in between": (lambda m: m.updated().cuda(FAIL).cuda().cuda(FAIL), []),
+    "a probe that is refused while others work": (
+        lambda m: m.updated().run("launch", reason=BAD).run("event").run("launch", reason=BAD),
+        [(launch(), OLD, NEW)],
+    ),
+    "a refusal waits for another probe": (
+        lambda m: m.updated().run("launch", reason=BAD).run("launch", reason=BAD),
+        [],
+    ),
+    "and the other is refused too": (
+        lambda m: m.updated().run("launch", "triad", reason=BAD).run("launch", reason=BAD),
+        [(GPU, OLD, NEW)],
+    ),
+    "or none runs": (
+        lambda m: (
+            m.updated()
+            .run("launch", reason=BAD)
+            .run("launch", reason=BAD)
+            .pass_s(functions.OTHERS_S)
+        ),
+        [(launch(), OLD, NEW)],
+    ),
+    "good runs of before the update": (
+        lambda m: m.updated().pass_s(300).run("launch", reason=FAIL).run("launch", reason=FAIL),
+        [(GPU, OLD, NEW)],
+    ),
+    "failures right after a pause": (
+        lambda m: m.updated().resumed().cuda(FAIL).cuda(FAIL).well(),
+        [],
+    ),
+    "a hang under the same driver": (
+        lambda m: m.run("launch", reason=Reason.HUNG).breaker(State.OPEN),
+        [],
+    ),
+    "a hang under a new driver": (
+        lambda m: m.updated().run("launch", reason=Reason.HUNG).breaker(State.OPEN),
+        [(GPU, OLD, NEW)],
+    ),
+    "a hang that is over": (
+        lambda m: m.updated().run("launch", reason=Reason.HUNG).breaker(State.CLOSED),
+        [],
+    ),
+    "NVML silent for less than two minutes": (lambda m: m.silent(100), []),
+    "NVML silent for longer": (lambda m: m.silent(140), [(Subject("nvml"), OLD, OLD)]),
+    "CUDA and NVML gone at once": (
+        lambda m: m.updated(nvml="x").cuda(FAIL).pass_s(120).cuda(FAIL),
+        [(CUDA, OLD, NEW)],
+    ),
+}
+
+
+@pytest.mark.parametrize(("happens", "lost"), STORIES.values(), ids=STORIES.keys())
+def test_failures_that_are_a_loss_and_failures_that_are_none(
+    happens: Callable[[Machine], Machine], lost: list[Any]
+) -> None:
+    assert happens(Machine().well()).told == lost
+
+
 @pytest.mark.parametrize(
     "reason", [Reason.DEVICE_BUSY, Reason.NOT_READY, Reason.SPAWN_FAILED, Reason.KILLED]
 )
 def test_what_passes_or_is_not_the_drivers_fault_is_no_loss(reason: Reason) -> None:
-    machine = Machine().well()
-    for _ in range(9):
-        machine.cuda(reason)
-    assert machine.told == []
+    assert Machine().well().cuda(reason).cuda(reason).cuda(reason).cuda(reason).told == []
 
 
-def test_one_probe_that_is_refused_while_others_work_is_lost_alone() -> None:
-    machine = Machine().well()
-    machine.driver = NEW
-    for _ in range(2):
-        machine.run("event", "triad").run("launch", reason=Reason.PTX_REJECTED)
+def test_where_there_is_no_other_probe_a_refusal_is_that_of_the_one() -> None:
+    machine = Machine(specs=("launch",)).well().updated()
+    machine.run("launch", reason=BAD).run("launch", reason=BAD)
     assert machine.told == [(launch(), OLD, NEW)]
     machine.run("launch")
     assert subjects(machine.back) == [launch()]
 
 
-def test_a_refusal_waits_for_the_word_of_another_probe() -> None:
-    machine = Machine().well()
-    machine.driver = NEW
-    machine.pass_s(20).run("launch", reason=Reason.PTX_REJECTED)
-    machine.run("launch", reason=Reason.PTX_REJECTED)
-    assert machine.told == []
-    assert machine.run("triad", reason=Reason.PTX_REJECTED).told == [
-        (Subject("cuda", DEVICE.uuid), OLD, NEW)
-    ]
-    machine.run("event", reason=Reason.PTX_REJECTED).run("launch", reason=Reason.PTX_REJECTED)
-    assert len(machine.told) == 1
-
-
-def test_where_there_is_no_other_probe_a_refusal_is_that_of_the_one() -> None:
-    machine = Machine(specs=("launch",)).well()
-    machine.driver = NEW
-    machine.pass_s(20).run("launch", reason=Reason.PTX_REJECTED)
-    assert machine.run("launch", reason=Reason.PTX_REJECTED).told == [(launch(), OLD, NEW)]
-
-
-def test_a_refusal_that_nobody_else_speaks_of_is_told_in_the_end() -> None:
-    machine = Machine().well()
-    machine.driver = NEW
-    machine.pass_s(20).run("launch", reason=Reason.UNSUPPORTED)
-    machine.run("launch", reason=Reason.UNSUPPORTED).pass_s(functions.OTHERS_S)
-    assert machine.told == [(launch(), OLD, NEW)]
-
-
-def test_a_gpu_on_which_nothing_works_any_more_is_one_loss_and_comes_back_as_one() -> None:
+def test_a_gpu_on_which_nothing_works_is_one_loss_and_one_that_vanished_is_none() -> None:
     machine = Machine().cuda(devices=2).run(*NAMES).run(*NAMES, gpu="GPU-2")
     for _ in range(3):
         machine.run(*NAMES, reason=Reason.ECC_ERROR).run(*NAMES, gpu="GPU-2")
-    assert machine.told == [(Subject("cuda", DEVICE.uuid), OLD, OLD)]
+    assert machine.told == [(GPU, OLD, OLD)]
     machine.run("launch")
-    assert subjects(machine.back) == [Subject("cuda", DEVICE.uuid)]
-
-
-def test_a_good_run_of_before_the_update_says_nothing_of_the_new_driver() -> None:
-    machine = Machine().well()
-    machine.driver = NEW
-    machine.pass_s(300).run("launch", reason=Reason.LAUNCH_FAILED)
-    machine.run("launch", reason=Reason.LAUNCH_FAILED)
-    assert machine.told == [(Subject("cuda", DEVICE.uuid), OLD, NEW)]
-    assert machine.state.worked[launch("triad")] == OLD
-
-
-def test_a_gpu_that_vanished_takes_no_probe_with_it() -> None:
-    machine = Machine().cuda(devices=2).run(*NAMES).run(*NAMES, gpu="GPU-2")
-    for _ in range(9):
+    assert subjects(machine.back) == [GPU]
+    before = machine.run(*NAMES).told
+    for _ in range(4):
         machine.cuda(devices=1)
-    assert machine.told == []  # that is told by the health of the devices
+    assert machine.told == before  # that is told by the health of the devices
 
 
 def test_losing_cuda_is_one_loss_whatever_was_lost_before() -> None:
@@ -273,60 +295,6 @@ def test_losing_cuda_is_one_loss_whatever_was_lost_before() -> None:
         machine.cuda(Reason.INIT_FAILED)
     assert list(machine.state.lost) == [Subject("cuda")]
     assert {one.kind for one in subjects(machine.back)} == {"probe", "nvml"}
-
-
-def test_nvml_that_is_silent_for_two_minutes_is_lost_and_a_minute_is_nothing() -> None:
-    machine = Machine().well()
-    machine.nvml = "driver_mismatch"
-    machine.pass_s(100)
-    machine.nvml = None
-    machine.pass_s(30)
-    assert machine.told == []
-    machine.nvml, machine.driver = "driver_mismatch", NEW
-    machine.pass_s(140)
-    assert machine.told == [(Subject("nvml"), OLD, NEW)]
-    machine.nvml = None
-    machine.pass_s(20)
-    assert subjects(machine.back) == [Subject("nvml")]
-
-
-def test_a_driver_that_takes_cuda_and_nvml_away_is_told_as_one_loss() -> None:
-    machine = Machine().well()
-    machine.nvml = "library_missing"
-    machine.cuda(Reason.INIT_FAILED).pass_s(120)  # the next look at CUDA comes late
-    assert machine.told == []
-    machine.cuda(Reason.INIT_FAILED).cuda(Reason.INIT_FAILED)
-    assert machine.told == [(Subject("cuda"), OLD, OLD)]
-
-
-def test_what_fails_right_after_a_pause_of_the_machine_is_asked_again() -> None:
-    machine = Machine().well()
-    machine.driver = NEW
-    machine.hear(ClockJumped(7200.0, machine.now.wall_s, machine.mono_s))
-    machine.cuda(Reason.INIT_FAILED).run("launch", reason=Reason.HUNG)
-    assert machine.told == []
-    machine.cuda().run(*NAMES).pass_s(300)
-    assert machine.told == []
-
-
-def test_a_gpu_that_hangs_under_a_new_driver_is_lost_and_under_the_old_one_is_unwell() -> None:
-    for driver, told in ((OLD, []), (NEW, [(Subject("cuda", DEVICE.uuid), OLD, NEW)])):
-        machine = Machine().well()
-        machine.driver = driver
-        machine.pass_s(20).run("launch", reason=Reason.HUNG)
-        opened = Standing(State.OPEN, since_s=machine.now.wall_s, hangs=1)
-        machine.hear(BreakerChanged(opened, machine.now.wall_s))
-        assert machine.told == []
-        assert machine.pass_s(120).told == told
-
-
-def test_a_hang_that_is_over_takes_nothing_away() -> None:
-    machine = Machine().well()
-    machine.driver = NEW
-    machine.pass_s(20).run("launch", reason=Reason.HUNG)
-    closed = Standing(State.CLOSED, since_s=machine.now.wall_s, hangs=1)
-    machine.hear(BreakerChanged(closed, machine.now.wall_s))
-    assert machine.pass_s(120).told == []
 
 
 def test_a_container_that_fails_beside_a_good_run_is_lost() -> None:

@@ -21,16 +21,6 @@ from tests.agent.alerts.telling import LOST, SLOW, ended, firing, hostile
 ANY = st.text(st.characters(), max_size=200)
 
 
-def test_an_ordinary_alert_stays_as_it_is() -> None:
-    assert inert(SLOW) == SLOW
-    assert inert(SLOW).fingerprint == SLOW.fingerprint
-
-
-def test_making_harmless_twice_changes_nothing_more() -> None:
-    once = inert(hostile(Path("/mark")))
-    assert inert(once) == once
-
-
 def test_a_megabyte_in_every_field_becomes_a_page() -> None:
     alert = hostile(Path("/mark"), long=True)
     parts = [alert.name, alert.summary, alert.description, alert.fix or "", *alert.labels.values()]

@@ -150,11 +150,6 @@ def test_what_is_too_old_is_absent() -> None:
     assert dcgm.PREFIX not in scrape(whole(), later, given=COMPATIBLE)
 
 
-def test_profiling_is_not_pretended() -> None:
-    profiled = {row.name for row in dcgm.ROWS if "_PROF_" in row.name}
-    assert profiled == {"DCGM_FI_PROF_PCIE_TX_BYTES", "DCGM_FI_PROF_PCIE_RX_BYTES"}
-
-
 @pytest.mark.parametrize(
     ("code", "words"), [(0, "No Error"), (79, "GPU has fallen off the bus"), (999, "Unknown Error")]
 )
