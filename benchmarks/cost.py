@@ -21,7 +21,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from gpud.core.sections import Schedule
+from gpud.core.sections import ScheduleSettings
 from tests.standins.build import build_libcuda, build_libnvml
 
 CHILD = (sys.executable, "-I", "-m", "gpud.child")
@@ -51,7 +51,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description="what the probes cost")
     parser.add_argument("--library", type=Path, help="a real libcuda.so.1")
     given = parser.parse_args()
-    schedule = Schedule()
+    schedule = ScheduleSettings()
     interval_s = {"small": schedule.small_interval_s, "large": schedule.large_interval_s}
     gpu_share = cpu_share = 0.0
     with tempfile.TemporaryDirectory() as scratch:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from gpud.core.http_settings import Http
+from gpud.core.http_settings import HttpSettings
 from tests.agent.serve.http.armed import HASHED
 from tests.e2e.program import as_nobody, program
 from tests.waiting import until
@@ -85,7 +85,7 @@ def test_a_hash_is_made_of_one_line(tmp_path: Path, typed: str, code: int, said:
     assert ran.returncode == code
     assert said in ran.stderr
     if code == 0:
-        assert Http(basic_auth_users={"alice": ran.stdout.strip()})
+        assert HttpSettings(basic_auth_users={"alice": ran.stdout.strip()})
 
 
 def test_status_answers_with_settings_that_cannot_be_read_and_says_so(tmp_path: Path) -> None:

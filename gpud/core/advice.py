@@ -1,4 +1,4 @@
-"""What helps in which situation, in the words of the machine it happens on.
+"""Advice for each situation, worded for the platform the machine is.
 
 A driver that hangs under WSL2 comes back with a word to Windows, on plain Linux with a reboot, and
 in a container neither can be given. So whoever meets trouble names the situation, and the words are

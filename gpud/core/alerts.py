@@ -1,4 +1,4 @@
-"""What people are told: one alert per cause, with the evidence of every stream that it moved.
+"""Alerts: one per cause, with the evidence of every stream that it moved.
 
 A detector's alarm is of one stream; an alert gathers the alarms of one cause, or tells of something
 that no longer works. The words are Alertmanager's: name, labels, fingerprint, starts, ends, firing.

@@ -1,4 +1,4 @@
-"""How long to wait before what keeps failing is started again: pure, jitter as a value."""
+"""Back-off of repeated starts: pure, with the jitter as a value."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What dxgkrnl, the GPU's bus in WSL2, writes to the kernel's log, and what of it means trouble.
+"""Messages of dxgkrnl, the GPU's bus in WSL2, in the kernel's log, and which of them mean trouble.
 
 A healthy machine writes some twenty lines about failed calls at each start, and more whenever a
 program looks for GPUs; broken machines write the same lines too. So a line counts for what it says
@@ -28,7 +28,7 @@ RECENT_S: Final = 600.0
 UNUSUAL: Final = 20
 """Lines of unknown kinds within ``RECENT_S`` from which on they are a change and no hum."""
 LONGEST_WORDS: Final = 200
-KEPT_TROUBLES: Final = 64
+MOST_TROUBLES: Final = 64
 
 ENOENT, ENOMEM, EINVAL, EOVERFLOW = 2, 12, 22, 75
 
@@ -90,18 +90,18 @@ def record(raw: str) -> Line | None:
     None for what is no record, for a continuation, and for a line that the kernel did not write
     itself: a program may write any text, also one that looks like a driver's.
     """
-    found = _RECORD.match(raw)
-    if found is None or int(found[1]) >> 3 != KERNEL_FACILITY:
+    match = _RECORD.match(raw)
+    if match is None or int(match[1]) >> 3 != KERNEL_FACILITY:
         return None
-    return Line(int(found[3]) / 1e6, found[4])
+    return Line(int(match[3]) / 1e6, match[4])
 
 
 def judged(text: str) -> Noise | Trouble | None:
     """Say what a line of the kernel's log means for the GPU; None for every other driver's."""
-    found = _MESSAGE.match(text)
-    if found is None:
+    match = _MESSAGE.match(text)
+    if match is None:
         return Noise(Kind.FIELD_SPANNING) if _FIELD_SPANNING.match(text) else None
-    function, words = found[1], found[2]
+    function, words = match[1], match[2]
     number = _CODE.search(words)
     if number is None:
         return Noise(Kind.UNKNOWN)
@@ -137,8 +137,8 @@ class Tally:
         kind = meaning.slug if isinstance(meaning, Trouble) else meaning.kind
         after = replace(self, counts={**self.counts, kind: self.counts[kind] + 1})
         if isinstance(meaning, Trouble):
-            kept = (*after.troubles, (line.at_s, kind))[-KEPT_TROUBLES:]
-            return replace(after, last=meaning, last_at_s=line.at_s, troubles=kept)
+            troubles = (*after.troubles, (line.at_s, kind))[-MOST_TROUBLES:]
+            return replace(after, last=meaning, last_at_s=line.at_s, troubles=troubles)
         if kind is Kind.UNKNOWN and line.at_s >= SETTLED_S:
             return replace(after, unknown=(*after.unknown, line.at_s)[-UNUSUAL:])
         return after

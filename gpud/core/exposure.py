@@ -1,4 +1,4 @@
-"""Whether this machine is offered a GPU at all, and which folder of Windows holds its driver."""
+"""Exposure of a GPU to this machine, and the folder of Windows that holds its driver."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ class Folder:
 
 def in_the_store(path: str) -> str | None:
     """Name the folder of the driver store that a file lies in; None for a file elsewhere."""
-    found = _IN_THE_STORE.search(path)
-    return None if found is None else found[1]
+    match = _IN_THE_STORE.search(path)
+    return None if match is None else match[1]
 
 
 def chosen(folders: Sequence[Folder], loaded: str | None) -> str | None:

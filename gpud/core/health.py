@@ -1,4 +1,4 @@
-"""How one part of gpud is, in a number for machines and in words for people."""
+"""Health of one part of gpud, as a number for machines and a word for people."""
 
 from __future__ import annotations
 

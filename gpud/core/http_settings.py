@@ -71,7 +71,7 @@ class TlsServerConfig:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Http:
+class HttpSettings:
     """The one listener; nothing over HTTP changes state."""
 
     listen: str = "127.0.0.1:9945"

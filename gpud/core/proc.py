@@ -28,11 +28,11 @@ def listening(table: str, port: int) -> set[str]:
 
     Shapes: inodes, in decimal. Lines that are none of the table's are passed over.
     """
-    found = set()
+    inodes = set()
     for line in table.splitlines():
         fields = line.split()
         if len(fields) >= LEAST_FIELDS and fields[3] == LISTEN:
             number = fields[1].rpartition(":")[2]
             if re.fullmatch(r"[0-9A-Fa-f]{4}", number) and int(number, 16) == port:
-                found.add(fields[9])
-    return found
+                inodes.add(fields[9])
+    return inodes

@@ -1,4 +1,4 @@
-"""Hours of the local day in which only what costs nobody anything is measured: text in, spans out.
+"""Quiet hours of the local day, in which only cheap probes run: text in, spans out.
 
 A span is told by the clock on the wall and compared with it, so a day of 23 or 25 hours needs no
 rule: an hour that comes twice is quiet twice, one that is left out was never asked about.
@@ -36,10 +36,10 @@ def parsed(text: str) -> Span:
 
     Errors: ``ValueError`` with what it should have been.
     """
-    found = _SPAN.fullmatch(text)
-    if found is None:
+    match = _SPAN.fullmatch(text)
+    if match is None:
         raise ValueError(f"{text} is not HH:MM-HH:MM, such as 22:00-07:00")
-    begin_h, begin_m, end_h, end_m = map(int, found.groups())
+    begin_h, begin_m, end_h, end_m = map(int, match.groups())
     begin_min, end_min = begin_h * HOUR_MIN + begin_m, end_h * HOUR_MIN + end_m
     if max(begin_m, end_m) >= HOUR_MIN or begin_min >= DAY_MIN or end_min > DAY_MIN:
         raise ValueError(f"{text} names a time that no clock shows")

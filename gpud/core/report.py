@@ -1,4 +1,4 @@
-"""What root says to everybody: one status file, written whole and renamed into place.
+"""Root's status document: one file, written whole and renamed into place.
 
 Root listens to nobody; this document is the only thing that leaves it. The agent folds it into the
 snapshot and treats a report older than ``STALE_AFTER_S`` as silence.

@@ -1,4 +1,4 @@
-"""The nouns that cross between processes: what a probe is, what it brought, and why not.
+"""Types that cross between processes: a probe, its run, its samples, and reasons for their absence.
 
 Standard library only: the child imports this module, ``advice``, ``stats`` and ``errors``, no more
 of core.
@@ -277,8 +277,8 @@ class RunReport:
     @property
     def version(self) -> int:
         """That of the probe's method; who does not tell, such as a container, has one only."""
-        told = self.conditions.get("probe_version")
-        return told if type(told) is int else 1
+        version = self.conditions.get("probe_version")
+        return version if type(version) is int else 1
 
 
 class Absent(StrEnum):

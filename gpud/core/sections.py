@@ -16,7 +16,7 @@ from gpud.core.telemetry import LEVELS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Paths:
+class PathSettings:
     """Where gpud keeps things; empty means below the home (``/`` when installed)."""
 
     state: str = ""
@@ -29,7 +29,7 @@ class Paths:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Dockerd:
+class DockerdSettings:
     """How dockerd is kept."""
 
     policy: Literal["auto", "manage", "observe", "off"] = "auto"
@@ -56,14 +56,14 @@ class Dockerd:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Agent:
+class AgentSettings:
     """The unprivileged process."""
 
     user: str = ""  # empty: gpud, else the invoking user; never root when root starts it
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Library:
+class LibrarySettings:
     """A driver library by absolute path; empty means the WSL directory, then the loader's own."""
 
     library: str = ""
@@ -74,19 +74,19 @@ class Library:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Cuda(Library):
+class CudaSettings(LibrarySettings):
     """libcuda, and how long it may take to start."""
 
     start_limit_s: float = START_LIMIT_S  # library, cuInit, context and kernels together
 
     def __post_init__(self) -> None:
         """Refuse a start that no driver makes, and one that nobody waits for."""
-        Library.__post_init__(self)
+        LibrarySettings.__post_init__(self)
         between(self, "start_limit_s", low=0.5, high=600)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Telemetry:
+class TelemetrySettings:
     """Where numbers about the GPUs come from; ``gpud.core.telemetry.LEVELS`` names the sources."""
 
     disabled: tuple[str, ...] = ()
@@ -104,7 +104,7 @@ class Telemetry:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Export:
+class ExportSettings:
     """What /metrics offers beside gpud's own names."""
 
     compat: tuple[Literal["dcgm"], ...] = ()
@@ -112,7 +112,7 @@ class Export:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Schedule:
+class ScheduleSettings:
     """How often things run, by the monotonic clock."""
 
     telemetry_interval_s: float = 10.0
@@ -128,14 +128,14 @@ class Schedule:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Probes:
+class ProbeSettings:
     """Which probes run on schedule."""
 
     disabled: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Gate:
+class GateSettings:
     """When a due run is not started, because the person or the machine needs the GPU more."""
 
     busy_ratio: float = 0.3  # of time the GPU works for somebody else
@@ -167,7 +167,7 @@ class Gate:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Containers:
+class ContainerSettings:
     """The probe in a GPU container: NVIDIA's n-body sample, through the dockerd that is watched."""
 
     probe: bool = True  # it runs only where the image is
@@ -189,7 +189,7 @@ class Containers:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Detector:
+class DetectorSettings:
     """How long figures are watched before they are judged; the number of samples counts as well."""
 
     update_span_s: float = 1110.0  # of a new driver; 20 minutes, give or take the jitter
@@ -217,7 +217,7 @@ def _no_address(url: str) -> str:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Alerts:
+class AlertSettings:
     """Whom gpud tells, beside the log and the next shell that is opened."""
 
     disabled: tuple[str, ...] = ()  # sinks by name
@@ -281,7 +281,7 @@ class Alerts:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Store:
+class StoreSettings:
     """How long figures are kept."""
 
     raw_days: float = 30.0  # every run
@@ -294,7 +294,7 @@ class Store:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Log:
+class LogSettings:
     """What is written to the log file and the terminal."""
 
     level: Literal["debug", "info", "warning", "error"] = "info"

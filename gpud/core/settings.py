@@ -17,23 +17,23 @@ import msgspec
 
 from gpud.core.bounds import absolute
 from gpud.core.errors import ConfigError
-from gpud.core.http_settings import Http
+from gpud.core.http_settings import HttpSettings
 from gpud.core.sections import (
-    Agent,
-    Alerts,
-    Containers,
-    Cuda,
-    Detector,
-    Dockerd,
-    Export,
-    Gate,
-    Library,
-    Log,
-    Paths,
-    Probes,
-    Schedule,
-    Store,
-    Telemetry,
+    AgentSettings,
+    AlertSettings,
+    ContainerSettings,
+    CudaSettings,
+    DetectorSettings,
+    DockerdSettings,
+    ExportSettings,
+    GateSettings,
+    LibrarySettings,
+    LogSettings,
+    PathSettings,
+    ProbeSettings,
+    ScheduleSettings,
+    StoreSettings,
+    TelemetrySettings,
 )
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ LOCK: Final = "gpu.lock"
 """The file below the run directory that whoever runs GPU work locks."""
 GROUP: Final = "gpud-users"
 """The people who may ask the agent of an installed gpud, and read its logs."""
-MEANT: Final = dict.fromkeys(("http.port", "http.address", "http.bind"), "http.listen")
+CORRECTIONS: Final = dict.fromkeys(("http.port", "http.address", "http.bind"), "http.listen")
 """Settings that people look for under another name."""
 REMOVED: Final[Mapping[str, str]] = {
     "http.max_connections": "there are 256 at most",
@@ -97,22 +97,22 @@ class Settings:
 
     home: str = "/"
     sysroot: str = "/"  # where /proc, /dev/dxg, /usr/lib/wsl are looked up
-    paths: Paths = field(default_factory=Paths)
-    http: Http = field(default_factory=Http)
-    dockerd: Dockerd = field(default_factory=Dockerd)
-    agent: Agent = field(default_factory=Agent)
-    cuda: Cuda = field(default_factory=Cuda)
-    nvml: Library = field(default_factory=Library)
-    telemetry: Telemetry = field(default_factory=Telemetry)
-    export: Export = field(default_factory=Export)
-    schedule: Schedule = field(default_factory=Schedule)
-    probes: Probes = field(default_factory=Probes)
-    gate: Gate = field(default_factory=Gate)
-    containers: Containers = field(default_factory=Containers)
-    detector: Detector = field(default_factory=Detector)
-    alerts: Alerts = field(default_factory=Alerts)
-    store: Store = field(default_factory=Store)
-    log: Log = field(default_factory=Log)
+    paths: PathSettings = field(default_factory=PathSettings)
+    http: HttpSettings = field(default_factory=HttpSettings)
+    dockerd: DockerdSettings = field(default_factory=DockerdSettings)
+    agent: AgentSettings = field(default_factory=AgentSettings)
+    cuda: CudaSettings = field(default_factory=CudaSettings)
+    nvml: LibrarySettings = field(default_factory=LibrarySettings)
+    telemetry: TelemetrySettings = field(default_factory=TelemetrySettings)
+    export: ExportSettings = field(default_factory=ExportSettings)
+    schedule: ScheduleSettings = field(default_factory=ScheduleSettings)
+    probes: ProbeSettings = field(default_factory=ProbeSettings)
+    gate: GateSettings = field(default_factory=GateSettings)
+    containers: ContainerSettings = field(default_factory=ContainerSettings)
+    detector: DetectorSettings = field(default_factory=DetectorSettings)
+    alerts: AlertSettings = field(default_factory=AlertSettings)
+    store: StoreSettings = field(default_factory=StoreSettings)
+    log: LogSettings = field(default_factory=LogSettings)
 
     def __post_init__(self) -> None:
         """Reject a relative path: what it means would depend on where gpud was started."""
@@ -225,17 +225,17 @@ def _join(home: str, rest: str) -> str:
 
 
 def _dotted(hidden: Mapping[str, Any], origin: str) -> tuple[str, ...]:
-    found = []
+    keys = []
     for section, value in hidden.items():
         names = value if isinstance(value, dict) and value else {"": None}
-        found += [f"{section}.{name}".rstrip(".") for name in names]
-    for key in found:
+        keys += [f"{section}.{name}".rstrip(".") for name in names]
+    for key in keys:
         if key not in SECRET_KEYS and key not in {"http", "alerts"}:
             raise ConfigError(
                 f"{origin}: {key} does not belong here, only {', '.join(SECRET_KEYS)}",
                 fix="put it into gpud.toml",
             )
-    return tuple(key for key in found if "." in key)
+    return tuple(key for key in keys if "." in key)
 
 
 def _converted(merged: dict[str, Any], origin: str) -> Settings:
@@ -278,12 +278,12 @@ def _decoded(text: bytes, origin: str) -> dict[str, Any]:
 
 
 def _without_removed(
-    given: dict[str, Any], origin: str, prefix: str = ""
+    table: dict[str, Any], origin: str, prefix: str = ""
 ) -> tuple[dict[str, Any], list[str]]:
     """Leave out former settings, and tables that hold nothing else; also gives the warnings."""
-    kept: dict[str, Any] = {}
+    remaining: dict[str, Any] = {}
     warnings: list[str] = []
-    for name, value in given.items():
+    for name, value in table.items():
         key = f"{prefix}{name}"
         if key in REMOVED or key in RESTRICTED:
             harmless, instead = RESTRICTED.get(key, (value, REMOVED.get(key, "")))
@@ -295,11 +295,11 @@ def _without_removed(
             warnings.append(f"{origin}: {key} is no longer a setting and is ignored; {instead}")
         elif isinstance(value, dict) and _has_removed(key):
             inner, more = _without_removed(value, origin, f"{key}.")
-            kept |= {name: inner} if inner else {}
+            remaining |= {name: inner} if inner else {}
             warnings += more
         else:
-            kept[name] = value
-    return kept, warnings
+            remaining[name] = value
+    return remaining, warnings
 
 
 def _has_removed(table: str) -> bool:
@@ -307,7 +307,7 @@ def _has_removed(table: str) -> bool:
 
 
 def _from_environment(environ: Mapping[str, str]) -> dict[str, Any]:
-    found: dict[str, Any] = {}
+    table: dict[str, Any] = {}
     for name in sorted(environ):
         if not name.startswith(ENV_PREFIX) or name in NOT_SETTINGS:
             continue
@@ -315,17 +315,17 @@ def _from_environment(environ: Mapping[str, str]) -> dict[str, Any]:
         dotted = ".".join([*sections, key])
         kind = str if dotted in REMOVED or dotted in RESTRICTED else _kind(sections, key)
         if kind is None:
-            known = [_env_name(dotted) for dotted, _ in entries(Settings())]
+            valid = [_env_name(dotted) for dotted, _ in entries(Settings())]
             raise ConfigError(
-                f"the environment sets {name}, which is not a setting" + _suggestion(name, known)
+                f"the environment sets {name}, which is not a setting" + _suggestion(name, valid)
             )
-        place = found
+        place = table
         for section in sections:
             place = place.setdefault(section, {})
         raw = environ[name]
         bare = kind is str or (isinstance(kind, UnionType) and not raw.startswith("["))
         place[key] = raw if bare else _toml_value(name, raw)
-    return found
+    return table
 
 
 def _env_name(dotted: str) -> str:
@@ -367,34 +367,38 @@ def _merged(base: dict[str, Any], *tops: Mapping[str, Any]) -> dict[str, Any]:
     return merged
 
 
-def _refuse_unknown(given: Mapping[str, Any], owner: Any, origin: str, prefix: str = "") -> None:  # noqa: ANN401
+def _refuse_unknown(table: Mapping[str, Any], owner: Any, origin: str, prefix: str = "") -> None:  # noqa: ANN401
     hints = get_type_hints(owner)
-    for key, value in given.items():
+    for key, value in table.items():
         if key not in hints:
-            known = [f"{prefix}{name}" for name in hints]
+            valid = [f"{prefix}{name}" for name in hints]
             everywhere = [dotted for dotted, _ in entries(Settings())]
             raise ConfigError(
                 f"{origin}: unknown key {prefix}{key}"
-                + _suggestion(f"{prefix}{key}", [*known, *everywhere])
+                + _suggestion(f"{prefix}{key}", [*valid, *everywhere])
             )
         if isinstance(value, dict) and is_dataclass(hints[key]):
             _refuse_unknown(value, hints[key], origin, f"{prefix}{key}.")
 
 
-def _suggestion(word: str, known: list[str]) -> str:
-    begun = [MEANT[word]] if word in MEANT else [name for name in known if name.startswith(word)]
-    close = begun or get_close_matches(word, known, n=1)
+def _suggestion(word: str, valid: list[str]) -> str:
+    begun = (
+        [CORRECTIONS[word]]
+        if word in CORRECTIONS
+        else [name for name in valid if name.startswith(word)]
+    )
+    close = begun or get_close_matches(word, valid, n=1)
     return f"; did you mean {close[0]}?" if close else ""
 
 
 def _words_of(key: str) -> tuple[str, ...]:
     """Give the words that ``key``, or an item of its list, takes when those are certain ones."""
-    found: Any = Settings
+    type_hint: Any = Settings
     for part in key.split("."):
         name, _, item = part.partition("[")
-        found = get_type_hints(found).get(name) if is_dataclass(found) else None
-        found = get_args(found)[0] if item and get_origin(found) is tuple else found
-    return get_args(found) if get_origin(found) is Literal else ()
+        type_hint = get_type_hints(type_hint).get(name) if is_dataclass(type_hint) else None
+        type_hint = get_args(type_hint)[0] if item and get_origin(type_hint) is tuple else type_hint
+    return get_args(type_hint) if get_origin(type_hint) is Literal else ()
 
 
 _KINDS: Final = {
@@ -417,7 +421,7 @@ def _readable(message: str, origin: str) -> str:
         shown = " or ".join(f'"{word}"' for word in words)
         text = f"must be {shown}, not {text[19:]}"
     if wrong := _WRONG_TYPE.fullmatch(text):
-        wanted = " or ".join(_KINDS.get(kind, kind) for kind in wrong[1].split(" | "))
-        given = _KINDS.get(wrong[2], wrong[2]).partition(",")[0]
-        text = f"must be {wanted}, not {given}"
+        expected = " or ".join(_KINDS.get(kind, kind) for kind in wrong[1].split(" | "))
+        actual = _KINDS.get(wrong[2], wrong[2]).partition(",")[0]
+        text = f"must be {expected}, not {actual}"
     return f"{origin}: {f'{key}: ' if key else ''}{text[:1].lower()}{text[1:]}".replace("`", "")

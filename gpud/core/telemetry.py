@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
 from gpud.core.fields import FIELDS, LONGEST_TEXT, plausible
-from gpud.core.gpus import MOST_KNOWN
+from gpud.core.gpus import MOST_GPUS
 from gpud.core.sample import Absent, Reading
 from gpud.core.text import escaped
 
@@ -88,7 +88,7 @@ def impossible(readings: Iterable[Reading], source: str) -> str | None:
         words = f"{escaped(reading.field[:LONGEST_TEXT])} of {gpu}"
         if field_ is None:
             return f"{words}: there is no such field"
-        if field_.machine is not (reading.gpu is None) or not 0 <= (reading.gpu or 0) < MOST_KNOWN:
+        if field_.machine is not (reading.gpu is None) or not 0 <= (reading.gpu or 0) < MOST_GPUS:
             return f"{words}: it has no such field"
         if reading.source != source:
             return f"{words}: told by {escaped(reading.source[:LONGEST_TEXT])}, not by {source}"
@@ -153,9 +153,11 @@ def current(telemetry: Telemetry, now_mono_s: float) -> tuple[Reading, ...]:
             key = (reading.gpu, reading.field)
             if key in best and not isinstance(best[key].value, Absent):
                 continue
-            given = reading if fresh or isinstance(reading.value, Absent) else _stale(reading)
-            if key not in best or not isinstance(given.value, Absent):
-                best[key] = given
+            current_reading = (
+                reading if fresh or isinstance(reading.value, Absent) else _stale(reading)
+            )
+            if key not in best or not isinstance(current_reading.value, Absent):
+                best[key] = current_reading
     return tuple(best[key] for key in sorted(best, key=_order))
 
 

@@ -34,16 +34,16 @@ def escaped(text: str, *, lines: bool = False) -> str:
 
 def rezoned(text: str, write: Callable[[float], str]) -> str:
     """Replace each moment of a text by what ``write`` makes of it. Units: Unix time."""
-    return MOMENT.sub(lambda found: _written(found, write), text)
+    return MOMENT.sub(lambda match: _written(match, write), text)
 
 
-def _written(found: re.Match[str], write: Callable[[float], str]) -> str:
+def _written(match: re.Match[str], write: Callable[[float], str]) -> str:
     from datetime import UTC, datetime
 
     try:
-        return write(datetime(*map(int, found.groups()), tzinfo=UTC).timestamp())  # type: ignore[misc,arg-type]
+        return write(datetime(*map(int, match.groups()), tzinfo=UTC).timestamp())  # type: ignore[misc,arg-type]
     except ValueError:
-        return found[0]  # no such day
+        return match[0]  # no such day
 
 
 def escaped_fields(fields: Mapping[str, Any]) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""What holds a GPU's clocks down, as the words of the field ``throttle_reasons``."""
+"""Reasons that hold a GPU's clocks down, as the words of the field ``throttle_reasons``."""
 
 from __future__ import annotations
 

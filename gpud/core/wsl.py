@@ -27,23 +27,23 @@ def sections(text: str) -> Sections:
 
     As WSL itself does, a line that is neither is passed over and the first of two keys holds.
     """
-    found: Sections = {}
+    sections_by_name: Sections = {}
     current: dict[str, str] = {}
     for raw in text.removeprefix("\ufeff").splitlines():
         line = raw.strip()
         if line.startswith("[") and "]" in line:
-            current = found.setdefault(line[1 : line.index("]")].strip().lower(), {})
+            current = sections_by_name.setdefault(line[1 : line.index("]")].strip().lower(), {})
         elif line and not line.startswith("#"):
             key, equals, value = line.partition("=")
             if equals:
                 bare = value.strip() if '"' in value else value.partition("#")[0].strip()
                 current.setdefault(key.strip().lower(), bare.strip('"'))
-    return found
+    return sections_by_name
 
 
-def mounts_at(said: Sections) -> str:
+def mounts_at(conf: Sections) -> str:
     """Give what the paths of Windows drives begin with: ``automount.root`` moves ``/mnt``."""
-    root = said.get("automount", {}).get("root", "")
+    root = conf.get("automount", {}).get("root", "")
     return root.rstrip("/") if root.startswith("/") else "/mnt"
 
 
@@ -53,22 +53,22 @@ def drives(mounts: str, root: str) -> tuple[str, ...]:
     Shapes: ``mounts`` is the text of ``/proc/mounts``. Other file systems that happen to lie there
     are none, and C: may be told in words this does not know.
     """
-    found = set()
+    places = set()
     for line in mounts.splitlines():
         _, place, kind, *_ = (*line.split(), "", "", "")
         if kind in DRIVES and re.fullmatch(re.escape(root) + "/[a-z]", place):
-            found.add(place)
-    return (f"{root}/c", *sorted(found - {f"{root}/c"}))
+            places.add(place)
+    return (f"{root}/c", *sorted(places - {f"{root}/c"}))
 
 
-def docker_desktop(said: Sections) -> str:
+def docker_desktop(conf: Sections) -> str:
     """Name the directory that Docker Desktop mounts its own files at."""
-    return f"{mounts_at(said)}/wsl/docker-desktop"
+    return f"{mounts_at(conf)}/wsl/docker-desktop"
 
 
-def switch(said: Sections, section: str, key: str) -> bool | None:
+def switch(conf: Sections, section: str, key: str) -> bool | None:
     """Give a setting that is on or off; None when the file says neither."""
-    word = said.get(section, {}).get(key, "").lower()
+    word = conf.get(section, {}).get(key, "").lower()
     return True if word in TRUE else False if word in FALSE else None
 
 

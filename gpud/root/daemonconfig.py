@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from gpud.core.sections import Dockerd
+    from gpud.core.sections import DockerdSettings
 
 LARGEST = 1024 * 1024
 DEFAULT_SOCKETS = frozenset({"/run/docker.sock", "/var/run/docker.sock"})
@@ -46,7 +46,7 @@ class DaemonConfig:
     elsewhere: bool = False  # no socket gpud could ask is among the hosts
 
 
-def read(settings: Dockerd) -> DaemonConfig:
+def read(settings: DockerdSettings) -> DaemonConfig:
     """Put settings, flags and file together. Errors: none; what cannot be read sets nothing."""
     flags = _flags(settings.args)
     file = _last(flags, "--config-file") or CONFIG_FILE

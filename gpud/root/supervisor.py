@@ -392,7 +392,7 @@ class Supervisor:
         self.agent.next_try_s = float("inf")
 
 
-def limits(chosen: sections.Dockerd) -> Limits:
+def limits(chosen: sections.DockerdSettings) -> Limits:
     """Return the limits from the settings; 0 selects gpud's default."""
     usual = Limits()
     return Limits(

@@ -14,7 +14,7 @@ from gpud.agent.serve.metrics.collector import SnapshotCollector
 from gpud.core.clock import Instant
 from gpud.core.health import Level
 from gpud.core.sample import Pace
-from gpud.core.sections import Cuda, Probes
+from gpud.core.sections import CudaSettings, ProbeSettings
 from gpud.core.settings import Settings
 from tests.agent.measure.rounds import RecordingBoard, pipeline_of
 from tests.child.running import GPU
@@ -71,8 +71,8 @@ class Agent:
         self.library = build_libcuda(folder, BOTH)
         self.board = RecordingBoard()
         self.settings = Settings(
-            cuda=Cuda(library=str(self.library)),
-            probes=Probes(disabled=OTHERS),
+            cuda=CudaSettings(library=str(self.library)),
+            probes=ProbeSettings(disabled=OTHERS),
             home=str(folder),
         )
         self.history = History(folder, now=lambda: "stamp")

@@ -15,7 +15,7 @@ from gpud.agent.serve.http.app import app
 from gpud.agent.serve.http.listener import bind, serve
 from gpud.agent.serve.metrics.collector import SnapshotCollector
 from gpud.core.clock import Instant
-from gpud.core.sections import Paths
+from gpud.core.sections import PathSettings
 from gpud.core.settings import parse
 from tests import snapshots
 from tests.e2e.program import free_port
@@ -86,7 +86,7 @@ def _listening(made: Site) -> Iterator[None]:
 
 
 async def _serve(made: Site, listener: socket.socket, stop: asyncio.Event) -> None:
-    settings = replace(parse(None, {}), paths=Paths(state=str(made.folder)))
+    settings = replace(parse(None, {}), paths=PathSettings(state=str(made.folder)))
     collector = SnapshotCollector(lambda: made.snapshot, settings, lambda: made.now)
     kept = History(made.folder, now=lambda: "stamp")
     asked = routes(lambda: made.snapshot, kept, settings, lambda: made.now.wall_s)

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from gpud.agent.state.events import InventoryTaken, RunFinished, SourceAnswered
 from gpud.agent.state.snapshot import ProbeKey, Snapshot
 from gpud.core.advice import Platform, Situation, words
-from gpud.core.gpus import MOST_KNOWN, KnownGpu, same_slot, with_devices, with_readings, with_uuid
+from gpud.core.gpus import MOST_GPUS, KnownGpu, same_slot, with_devices, with_readings, with_uuid
 from gpud.core.health import Level
 from gpud.core.sample import (
     Absent,
@@ -58,19 +58,19 @@ def test_a_driver_that_gives_new_uuids_all_the_time_does_not_make_us_grow() -> N
     known: dict[str, KnownGpu] = {}
     for turn in range(200):
         known = with_devices(known, [device(0, f"GPU-{turn}", 1)])
-    assert len(known) <= MOST_KNOWN
+    assert len(known) <= MOST_GPUS
     assert known["GPU-199"].number == 199
 
 
 def test_an_nvml_that_tells_new_uuids_all_the_time_does_not_make_us_grow() -> None:
     known = with_devices({}, [device(0, "GPU-stays")])
     numbers = set[int | None]()
-    for round_ in range(3 * MOST_KNOWN):
+    for round_ in range(3 * MOST_GPUS):
         known, readings = with_readings(known, told(0, f"GPU-{round_}"))
         numbers |= {reading.gpu for reading in readings}
-    assert len(known) == MOST_KNOWN
+    assert len(known) == MOST_GPUS
     assert "GPU-stays" in known
-    assert len(numbers) == 3 * MOST_KNOWN, "no number is given to another"
+    assert len(numbers) == 3 * MOST_GPUS, "no number is given to another"
 
 
 def test_the_first_list_is_numbered_as_cuda_does() -> None:

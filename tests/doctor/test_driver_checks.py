@@ -11,7 +11,7 @@ import pytest
 
 from gpud.core.advice import Platform, Situation, words
 from gpud.core.sample import Device, Failure, Inventory, Reason
-from gpud.core.sections import Cuda, Telemetry
+from gpud.core.sections import CudaSettings, TelemetrySettings
 from gpud.core.telemetry import LEVELS
 from gpud.doctor.checks.driver import driver, telemetry
 from gpud.doctor.checks.libraries import libcuda, libnvml
@@ -113,7 +113,7 @@ def test_a_library_that_gpud_itself_took_from_elsewhere_is_a_problem(tmp_path: P
     stray = build_libcuda(tmp_path / STRAY_LIBRARIES)
     document = {"cuda": asdict(Inventory((DEVICE,), "12.8", str(stray)))}
     expect(libcuda.look(running(tmp_path, document)), PROBLEM, "which is not WSL's")
-    configured = {"cuda": Cuda(library=str(stray))}
+    configured = {"cuda": CudaSettings(library=str(stray))}
     made = machine(tmp_path, WSL2, root=report(), agent=document, settings=configured)
     expect(libcuda.look(made), OK, "as configured")
 
@@ -132,7 +132,7 @@ def test_without_a_driver_only_wsl_has_a_problem(tmp_path: Path) -> None:
 def test_a_configured_library_that_is_not_there_is_a_problem_everywhere(
     tmp_path: Path, files: dict[str, str]
 ) -> None:
-    wrong = Cuda(library="/nonexistent/lib.so.1")
+    wrong = CudaSettings(library="/nonexistent/lib.so.1")
     made = machine(tmp_path, files, settings={"cuda": wrong, "nvml": wrong})
     for name, check in (("cuda", libcuda), ("nvml", libnvml)):
         finding = check.look(made)
@@ -260,7 +260,7 @@ def test_silence_where_wsl_offers_a_gpu_is_a_problem(tmp_path: Path, level: str)
 @pytest.mark.parametrize("check", [driver, telemetry])
 def test_an_agent_that_has_no_telemetry_yet_is_waited_for(check: Check, tmp_path: Path) -> None:
     expect(check.look(running(tmp_path, {})), UNKNOWN, "not looked yet")
-    never = {"telemetry": Telemetry(disabled=LEVELS[1:])}
+    never = {"telemetry": TelemetrySettings(disabled=LEVELS[1:])}
     made = machine(tmp_path, WSL2, root=report(), settings=never)
     expect(check.look(made), OK, "every source is switched off")
 

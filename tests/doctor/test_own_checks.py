@@ -14,9 +14,9 @@ import pytest
 
 from gpud.core.clock import Instant
 from gpud.core.errors import ConfigError
-from gpud.core.http_settings import Http, TlsServerConfig
+from gpud.core.http_settings import HttpSettings, TlsServerConfig
 from gpud.core.report import AgentReport
-from gpud.core.sections import Alerts
+from gpud.core.sections import AlertSettings
 from gpud.core.settings import Settings, config_path, secrets_path
 from gpud.doctor.checks.alerts import alerts
 from gpud.doctor.checks.clock import clock
@@ -311,14 +311,14 @@ def test_little_free_space_is_advised_on_and_none_is_a_problem(
 
 def test_a_certificate_that_cannot_be_used_is_reported_before_gpud_starts(tmp_path: Path) -> None:
     tls = TlsServerConfig(cert_file="/etc/gpud/c.pem", key_file="/etc/gpud/k.pem")
-    made = machine(tmp_path, LINUX, settings={"http": Http(tls_server_config=tls)})
+    made = machine(tmp_path, LINUX, settings={"http": HttpSettings(tls_server_config=tls)})
     finding = port.look(made)
     expect(finding, PROBLEM, "cert_file", "c.pem cannot be read")
     assert finding.fix
 
 
 def test_the_process_that_holds_the_port_is_named() -> None:
-    http = Http(listen=f"127.0.0.1:{free_port()}")  # nobody else's in between
+    http = HttpSettings(listen=f"127.0.0.1:{free_port()}")  # nobody else's in between
     made = Machine(Settings(home="/nowhere", http=http), PERSON, {}, NOW)
     with socket.create_server(("127.0.0.1", http.port)):
         expect(port.look(made), PROBLEM, f"(process {os.getpid()})")
@@ -418,7 +418,7 @@ def test_a_file_that_cannot_be_read_or_understood_is_reported(tmp_path: Path) ->
 
 
 def check_sinks(tree: Path, files: dict[str, str] = WSL2, **keys: Any) -> Finding:
-    finding = alerts.look(machine(tree, files, settings={"alerts": Alerts(**keys)}))
+    finding = alerts.look(machine(tree, files, settings={"alerts": AlertSettings(**keys)}))
     assert SECRET not in f"{finding.evidence} {finding.fix}"
     return finding
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from docker.errors import APIError
 
 from gpud.core.report import Owner
-from gpud.core.sections import Paths
+from gpud.core.sections import PathSettings
 from gpud.core.settings import Settings
 from gpud.root.container_plan import Job, Task
 from gpud.root.container_probe import clear
@@ -36,7 +36,9 @@ def test_the_short_life_asks_the_socket_that_dockerd_really_listens_on(tmp_path:
 
 
 def test_two_file_systems_make_two_gpuds_of_one_name() -> None:
-    here, there = (Settings(paths=Paths(run="/run/gpud", log=log)) for log in ("/", "/dev/shm"))
+    here, there = (
+        Settings(paths=PathSettings(run="/run/gpud", log=log)) for log in ("/", "/dev/shm")
+    )
     assert os.statvfs("/").f_fsid != os.statvfs("/dev/shm").f_fsid, "two file systems"
     assert identity(here) != identity(there)
     assert identity(here) == identity(here)

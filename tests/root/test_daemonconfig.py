@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from gpud.core.sections import Dockerd
+from gpud.core.sections import DockerdSettings
 from gpud.root import daemonconfig
 
 if TYPE_CHECKING:
@@ -19,11 +19,11 @@ def told(path: Path, said: Any, *args: str, **settings: Any) -> daemonconfig.Dae
     file = path / "daemon.json"
     file.write_text(said if isinstance(said, str) else json.dumps(said))
     file.chmod(0o644)
-    return daemonconfig.read(Dockerd(args=(f"--config-file={file}", *args), **settings))
+    return daemonconfig.read(DockerdSettings(args=(f"--config-file={file}", *args), **settings))
 
 
 def test_without_anything_the_defaults_are_dockers_own() -> None:
-    config = daemonconfig.read(Dockerd(args=("--config-file=/nonexistent/daemon.json",)))
+    config = daemonconfig.read(DockerdSettings(args=("--config-file=/nonexistent/daemon.json",)))
     assert config.data_root == "/var/lib/docker"
     assert config.exec_root == "/var/run/docker"
     assert (config.pass_host, config.pass_pidfile, config.elsewhere) == (False, False, False)
@@ -43,7 +43,9 @@ def test_the_file_counts_and_a_flag_counts_more(tmp_path: Path) -> None:
     "args", [("-g/x",), ("-g", "/x"), ("--data-root=/x",), ("--graph", "/x"), ("-g=/x",)]
 )
 def test_flags_are_read_in_every_spelling(args: tuple[str, ...]) -> None:
-    config = daemonconfig.read(Dockerd(args=("--config-file=/nonexistent", "--debug", *args)))
+    config = daemonconfig.read(
+        DockerdSettings(args=("--config-file=/nonexistent", "--debug", *args))
+    )
     assert config.data_root == "/x"
 
 
@@ -83,7 +85,7 @@ def test_a_file_of_somebody_else_is_not_followed(tmp_path: Path) -> None:
     file = tmp_path / "daemon.json"
     file.write_text('{"pidfile": "/etc/passwd"}')
     file.chmod(0o644)
-    wanted = Dockerd(args=(f"--config-file={file}",))
+    wanted = DockerdSettings(args=(f"--config-file={file}",))
     assert daemonconfig.read(wanted).pidfile == "/etc/passwd"
     os.chown(file, 65534, 65534)
     assert daemonconfig.read(wanted).pidfile == "/run/docker.pid"
@@ -92,12 +94,12 @@ def test_a_file_of_somebody_else_is_not_followed(tmp_path: Path) -> None:
 def test_a_file_that_others_may_write_is_not_followed(tmp_path: Path) -> None:
     file = tmp_path / "daemon.json"
     file.write_text('{"pidfile": "/etc/passwd"}')
-    wanted = Dockerd(args=(f"--config-file={file}",))
+    wanted = DockerdSettings(args=(f"--config-file={file}",))
     file.chmod(0o666)
     assert daemonconfig.read(wanted).pidfile == "/run/docker.pid"
     file.chmod(0o644)
     assert daemonconfig.read(wanted).pidfile == "/etc/passwd"
     link = tmp_path / "link.json"
     link.symlink_to(file)
-    linked = Dockerd(args=(f"--config-file={link}",))
+    linked = DockerdSettings(args=(f"--config-file={link}",))
     assert daemonconfig.read(linked).pidfile == "/run/docker.pid"

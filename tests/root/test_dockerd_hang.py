@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpud.core.report import Owner, ProcessRef
-from gpud.core.sections import Dockerd
+from gpud.core.sections import DockerdSettings
 from gpud.root.dockerd_facts import (
     Action,
     Activity,
@@ -185,7 +185,7 @@ def test_dockerd_that_works_at_its_end_has_ten_seconds_and_an_idle_one_four() ->
 
 
 def test_limits_that_a_user_has_set_hold_whatever_dockerd_does() -> None:
-    chosen = limits(Dockerd(hung_after_s=30.0, kill_after_s=10.0, start_timeout_s=45.0))
+    chosen = limits(DockerdSettings(hung_after_s=30.0, kill_after_s=10.0, start_timeout_s=45.0))
     for ends in (idle, WORK["a tenth of a core"]):
         model = answered(chosen)
         (terminated_s, first), (killed_s, second) = [
@@ -207,7 +207,7 @@ def test_limits_that_a_user_has_set_hold_whatever_dockerd_does() -> None:
 
 def test_without_limits_of_a_user_its_containerd_has_the_time_that_dockerd_needs() -> None:
     gone = replace(WELL, containerd=Containerd.OWN_IS_GONE)
-    ((lost_s, _), *_) = answered(limits(Dockerd())).watch(gone, idle, 60, every_s=1.0)
+    ((lost_s, _), *_) = answered(limits(DockerdSettings())).watch(gone, idle, 60, every_s=1.0)
     assert lost_s == 30.0
 
 

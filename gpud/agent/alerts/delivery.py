@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from gpud.agent.state.snapshot import Snapshot
     from gpud.core.clock import Instant
     from gpud.core.errors import DeliveryError
-    from gpud.core.sections import Alerts
+    from gpud.core.sections import AlertSettings
 
 TICK_S: Final = 1.0
 RETRY: Final = Backoff(first_s=5.0, longest_s=600.0)
@@ -93,7 +93,7 @@ class Delivery:
     def __init__(  # noqa: PLR0913  # the parts it joins, each passed by name
         self,
         sinks: Sinks,
-        settings: Alerts,
+        settings: AlertSettings,
         *,
         board: Board,
         alerts: AlertState,

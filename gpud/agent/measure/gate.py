@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from gpud.agent.measure.conditions import Conditions
-    from gpud.core.sections import Gate
+    from gpud.core.sections import GateSettings
 
 ECHO_S = 1.2
 """So long after our own work a GPU still looks busy with it: NVML's utilisation looks back over
@@ -74,7 +74,7 @@ Answer: TypeAlias = Go | Wait | Skip
 """A ``Skip`` is the answer no, by its reason."""
 
 
-def decide(gate: Gate, asked: Asked, seen: Conditions, moment: Moment) -> Answer:
+def decide(gate: GateSettings, asked: Asked, seen: Conditions, moment: Moment) -> Answer:
     """Let a run start, have it wait for a better moment, or leave it out this time.
 
     The small CPU probe costs nobody anything and always goes. What lasts for hours (quiet hours, a
@@ -97,7 +97,7 @@ def decide(gate: Gate, asked: Asked, seen: Conditions, moment: Moment) -> Answer
     return Wait(reason, min(until_s, last_s))
 
 
-def _lasting(gate: Gate, asked: Asked, seen: Conditions, moment: Moment) -> Skip | None:
+def _lasting(gate: GateSettings, asked: Asked, seen: Conditions, moment: Moment) -> Skip | None:
     """Name what nobody waits for the end of."""
     large = asked.pace is Pace.LARGE
     if asked.backend is Backend.CPU and not large:
@@ -110,7 +110,7 @@ def _lasting(gate: Gate, asked: Asked, seen: Conditions, moment: Moment) -> Skip
 
 
 def _troubles(
-    gate: Gate, asked: Asked, seen: Conditions, moment: Moment
+    gate: GateSettings, asked: Asked, seen: Conditions, moment: Moment
 ) -> Iterator[tuple[Skip, float | None]]:
     """Name what speaks against starting on the GPU, worst first, and when it is over if known."""
     if asked.backend is Backend.CPU:

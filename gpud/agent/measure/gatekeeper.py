@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from gpud.agent.state.board import Board
     from gpud.core.clock import Instant
     from gpud.core.sample import Device, Flag, ProbeSpec, RunReport, Skip
-    from gpud.core.sections import Gate
+    from gpud.core.sections import GateSettings
 
 _Run: TypeAlias = tuple[str, str | None]
 """A probe, and the UUID of its GPU."""
@@ -61,7 +61,7 @@ class Gatekeeper:
 
     def __init__(
         self,
-        settings: Gate,
+        settings: GateSettings,
         observer: Observer,
         history: History,
         board: Board,

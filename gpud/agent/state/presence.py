@@ -15,7 +15,7 @@ from gpud.agent.regression.changes import GPUS, uuids
 from gpud.agent.state.snapshot import with_health
 from gpud.core import advice
 from gpud.core.advice import Platform, Situation
-from gpud.core.gpus import MOST_KNOWN
+from gpud.core.gpus import MOST_GPUS
 from gpud.core.health import Level
 from gpud.core.sample import Absent, Reason
 
@@ -86,7 +86,7 @@ def with_inventory(
     names = {device.uuid: Expected(device.name) for device in inventory.devices}
     after = _listed({**expected, **names}, tuple(names), now_s)
     gone = sorted((e.gone_s, uuid) for uuid, e in after.items() if e.gone_s is not None)
-    for _, uuid in gone[: max(len(after) - MOST_KNOWN, 0)]:  # the longest gone first
+    for _, uuid in gone[: max(len(after) - MOST_GPUS, 0)]:  # the longest gone first
         del after[uuid]
     return after
 

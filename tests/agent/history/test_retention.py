@@ -16,7 +16,7 @@ import pytest
 from gpud.agent.history import queries, retention, rollups
 from gpud.agent.history.rollups import BELIEVED_HOURS
 from gpud.agent.history.store import History, Store
-from gpud.core.sections import Store as Plan
+from gpud.core.sections import StoreSettings as Plan
 from tests.histories import BEGUN_S, DAY_S, HOUR_S, done, hours, memory, opened, run
 
 if TYPE_CHECKING:

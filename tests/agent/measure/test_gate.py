@@ -10,7 +10,7 @@ from gpud.agent.measure import gate
 from gpud.agent.measure.conditions import Conditions
 from gpud.agent.measure.gate import ECHO_S, Asked, Go, Moment, Wait
 from gpud.core.sample import Backend, Pace, Skip
-from gpud.core.sections import Gate
+from gpud.core.sections import GateSettings
 
 GIB = 1 << 30
 SMALL = Asked(Backend.CUDA, Pace.SMALL, since_s=1000.0)
@@ -33,7 +33,7 @@ BUSY = replace(IDLE, utilization_gpu_ratio=0.6)
 def answers(
     seen: Conditions, moment: Moment = NOON, **settings: object
 ) -> dict[Asked, gate.Answer]:
-    plan = replace(Gate(), **settings)  # type: ignore[arg-type]
+    plan = replace(GateSettings(), **settings)  # type: ignore[arg-type]
     return {asked: gate.decide(plan, asked, seen, moment) for asked in EVERY}
 
 
@@ -95,8 +95,8 @@ def test_limits_are_settings() -> None:
 
 def test_a_probe_that_took_more_memory_than_is_free_does_not_start() -> None:
     greedy = replace(SMALL, need_bytes=7 * GIB + 1)
-    assert gate.decide(Gate(), greedy, IDLE, NOON) is Skip.VRAM_SHORT
-    assert gate.decide(Gate(), replace(greedy, need_bytes=7 * GIB), IDLE, NOON) == Go()
+    assert gate.decide(GateSettings(), greedy, IDLE, NOON) is Skip.VRAM_SHORT
+    assert gate.decide(GateSettings(), replace(greedy, need_bytes=7 * GIB), IDLE, NOON) == Go()
 
 
 @pytest.mark.parametrize(
@@ -133,9 +133,9 @@ def test_after_a_pause_the_gpu_rests_and_large_probes_wait_just_that_long() -> N
 
 def test_a_large_probe_waits_for_two_minutes_and_no_longer() -> None:
     late = replace(NOON, mono_s=1118.0)
-    assert gate.decide(Gate(), LARGE, BUSY, late) == Wait(Skip.GPU_BUSY, 1120.0)
-    assert gate.decide(Gate(), LARGE, BUSY, replace(late, mono_s=1120.0)) is Skip.GPU_BUSY
-    assert gate.decide(Gate(wait_for_idle_s=0), LARGE, BUSY, NOON) is Skip.GPU_BUSY
+    assert gate.decide(GateSettings(), LARGE, BUSY, late) == Wait(Skip.GPU_BUSY, 1120.0)
+    assert gate.decide(GateSettings(), LARGE, BUSY, replace(late, mono_s=1120.0)) is Skip.GPU_BUSY
+    assert gate.decide(GateSettings(wait_for_idle_s=0), LARGE, BUSY, NOON) is Skip.GPU_BUSY
 
 
 @pytest.mark.parametrize("asked", ON_GPU)
@@ -143,11 +143,11 @@ def test_the_echo_of_our_own_work_is_waited_for_and_not_taken_for_somebody(asked
     after_ours = replace(asked, own_ended_s=999.5)
     for used in (0.06, 0.9):
         seen = replace(IDLE, utilization_gpu_ratio=used)
-        answer = gate.decide(Gate(wait_for_idle_s=0), after_ours, seen, NOON)
+        answer = gate.decide(GateSettings(wait_for_idle_s=0), after_ours, seen, NOON)
         assert answer == Wait(Skip.GPU_BUSY, 999.5 + ECHO_S, ours=True)
-    assert gate.decide(Gate(), after_ours, IDLE, NOON) == Go(), "no echo, no wait"
+    assert gate.decide(GateSettings(), after_ours, IDLE, NOON) == Go(), "no echo, no wait"
     later = replace(NOON, mono_s=999.5 + ECHO_S)
-    still = gate.decide(Gate(), after_ours, BUSY, later)
+    still = gate.decide(GateSettings(), after_ours, BUSY, later)
     assert still == (Skip.GPU_BUSY if asked is SMALL else Wait(Skip.GPU_BUSY, later.mono_s + 5))
 
 
@@ -164,7 +164,7 @@ some_conditions = st.builds(
 
 
 some_gates = st.builds(
-    Gate,
+    GateSettings,
     busy_ratio=ratios,
     vram_free_min_bytes=st.integers(0, 2**40),
     hot_celsius=st.floats(30, 150),
@@ -189,7 +189,7 @@ some_moments = st.builds(
 
 @given(some_gates, some_asked, some_conditions, some_moments)
 def test_nobody_waits_for_the_past_or_beyond_his_patience(
-    plan: Gate, asked: Asked, seen: Conditions, moment: Moment
+    plan: GateSettings, asked: Asked, seen: Conditions, moment: Moment
 ) -> None:
     answer = gate.decide(plan, asked, seen, moment)
     if isinstance(answer, Wait):
@@ -205,7 +205,7 @@ def test_nobody_waits_for_the_past_or_beyond_his_patience(
 
 @given(some_gates, some_asked, some_conditions, some_moments)
 def test_asking_again_when_told_to_ends_in_an_answer(
-    plan: Gate, asked: Asked, seen: Conditions, moment: Moment
+    plan: GateSettings, asked: Asked, seen: Conditions, moment: Moment
 ) -> None:
     plan, looks = replace(plan, look_again_s=max(plan.look_again_s, 5.0)), 0
     while isinstance(answer := gate.decide(plan, asked, seen, moment), Wait):
@@ -217,7 +217,7 @@ def test_asking_again_when_told_to_ends_in_an_answer(
 
 @given(some_gates, some_asked, some_conditions, some_moments)
 def test_forgetting_a_reading_never_shuts_the_gate(
-    plan: Gate, asked: Asked, seen: Conditions, moment: Moment
+    plan: GateSettings, asked: Asked, seen: Conditions, moment: Moment
 ) -> None:
     if gate.decide(plan, asked, seen, moment) == Go():
         for name in ("temperature_celsius", "utilization_gpu_ratio", "memory_free_bytes", "ac"):

@@ -23,7 +23,7 @@ from gpud.agent.state.events import (
 from gpud.core.clock import Instant
 from gpud.core.health import Level
 from gpud.core.sample import Failure, Pace, Reason, Skip
-from gpud.core.sections import Probes
+from gpud.core.sections import ProbeSettings
 from gpud.core.settings import Settings
 from tests import snapshots
 from tests.agent.measure.rounds import SPECS, Bench
@@ -75,7 +75,7 @@ def test_the_inventory_is_taken_anew_in_each_large_round_and_not_in_each_small_o
 
 
 def test_who_measures_no_gpu_is_told_all_the_same_which_there_are(tmp_path: Path) -> None:
-    bench = Bench(tmp_path, Settings(probes=Probes(disabled=("launch", "triad"))))
+    bench = Bench(tmp_path, Settings(probes=ProbeSettings(disabled=("launch", "triad"))))
     snapshot = bench.rounds(Pace.SMALL, Pace.SMALL)
     assert bench.calls().count("--inventory  None") == 1
     assert snapshot.inventory is not None
@@ -181,14 +181,14 @@ def test_a_run_across_a_clock_jump_is_discarded_and_counted(bench: Bench) -> Non
 
 
 def test_a_disabled_probe_never_runs(tmp_path: Path) -> None:
-    bench = Bench(tmp_path, Settings(probes=Probes(disabled=("launch",))))
+    bench = Bench(tmp_path, Settings(probes=ProbeSettings(disabled=("launch",))))
     snapshot = bench.rounds(Pace.SMALL)
     assert [spec.name for spec in snapshot.specs] == ["cpu_call", "cpu_matmul", "triad"]
     assert not [call for call in bench.calls() if "launch" in call]
 
 
 def test_a_disabled_probe_that_there_is_not_is_told(tmp_path: Path) -> None:
-    bench = Bench(tmp_path, Settings(probes=Probes(disabled=("lunch", "triad"))))
+    bench = Bench(tmp_path, Settings(probes=ProbeSettings(disabled=("lunch", "triad"))))
     snapshot = bench.rounds(Pace.SMALL)
     found = snapshot.health["discovery"]
     assert (found.level, found.reason) == (Level.DEGRADED, "unknown_probe")

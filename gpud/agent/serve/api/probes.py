@@ -19,12 +19,12 @@ if TYPE_CHECKING:
 
     from gpud.agent.state.snapshot import ProbeKey, ProbeState, Snapshot
     from gpud.core.sample import ProbeSpec, Sample
-    from gpud.core.sections import Schedule
+    from gpud.core.sections import ScheduleSettings
 
 PATH: Final = "/api/v1/probes"
 
 
-def route(read: Callable[[], Snapshot], schedule: Schedule) -> Route:
+def route(read: Callable[[], Snapshot], schedule: ScheduleSettings) -> Route:
     """Make the route: every answer is made of a snapshot."""
 
     async def probes(_: QueryParams) -> Body:
@@ -33,7 +33,7 @@ def route(read: Callable[[], Snapshot], schedule: Schedule) -> Route:
     return answers.route(PATH, (), probes)
 
 
-def document(snapshot: Snapshot, schedule: Schedule) -> ProbesAnswer:
+def document(snapshot: Snapshot, schedule: ScheduleSettings) -> ProbesAnswer:
     """List every probe, in the order of their names."""
     return ProbesAnswer(
         tuple(
@@ -44,7 +44,7 @@ def document(snapshot: Snapshot, schedule: Schedule) -> ProbesAnswer:
     )
 
 
-def _probe(snapshot: Snapshot, spec: ProbeSpec, schedule: Schedule) -> Probe:
+def _probe(snapshot: Snapshot, spec: ProbeSpec, schedule: ScheduleSettings) -> Probe:
     small = spec.pace is Pace.SMALL
     interval_s = schedule.small_interval_s if small else schedule.large_interval_s
     return Probe(

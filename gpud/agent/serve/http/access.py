@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from starlette.types import ASGIApp, Receive, Scope, Send
 
     from gpud.agent.serve.http.certificate import Certificate
-    from gpud.core.http_settings import Http
+    from gpud.core.http_settings import HttpSettings
 
 LOOPBACK: Final = frozenset({"localhost", "127.0.0.1", "[::1]"})
 WILDCARDS: Final = frozenset({"0.0.0.0", "::"})  # noqa: S104  # recognised, not bound
@@ -68,7 +68,7 @@ class AccessControl:
     def __init__(
         self,
         inner: ASGIApp,
-        http: Http,
+        http: HttpSettings,
         refusals: RefusalCounter,
         certificate: Certificate | None = None,
     ) -> None:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from starlette.types import ASGIApp
 
     from gpud.agent.state.board import Board
-    from gpud.core.http_settings import Http
+    from gpud.core.http_settings import HttpSettings
 
 RETRY_S: Final = 3.0
 CHECK_S: Final = 5.0
@@ -30,7 +30,9 @@ CHECK_S: Final = 5.0
 class HttpService:
     """The HTTP side of the agent; what keeps it from listening is tried again and reported."""
 
-    def __init__(self, application: ASGIApp, http: Http, board: Board, stop: asyncio.Event) -> None:
+    def __init__(
+        self, application: ASGIApp, http: HttpSettings, board: Board, stop: asyncio.Event
+    ) -> None:
         self._application = application
         self._http = http
         self._board = board

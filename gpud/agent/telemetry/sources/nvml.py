@@ -15,7 +15,7 @@ from gpud.agent.telemetry.helper import Helper
 from gpud.core import advice, wire
 from gpud.core.advice import Situation
 from gpud.core.errors import TelemetryError, WireError
-from gpud.core.gpus import MOST_KNOWN
+from gpud.core.gpus import MOST_GPUS
 from gpud.core.telemetry import LEVELS, impossible
 
 if TYPE_CHECKING:
@@ -208,7 +208,7 @@ class Nvml:
             xids, last = values.get((gpu, "xids")), values.get((gpu, "xid_last"))
             if field == "uuid" and type(xids) is str and type(last) is float:
                 self._xids[str(uuid)] = (xids, last)
-        self._xids = dict(list(self._xids.items())[-MOST_KNOWN:])
+        self._xids = dict(list(self._xids.items())[-MOST_GPUS:])
 
     def _is_gpu_new(self, readings: Sequence[Reading]) -> bool:
         """Return, once, whether CUDA lists a GPU that was not there when NVML was opened."""

@@ -20,7 +20,7 @@ from gpud.agent.serve.http.certificate import Certificate
 from gpud.agent.serve.http.serving import HttpService
 from gpud.agent.state.board import Board
 from gpud.core.errors import KeyPairError
-from gpud.core.http_settings import Http, TlsServerConfig
+from gpud.core.http_settings import HttpSettings, TlsServerConfig
 from tests.agent.serve.http.armed import Authority, armed, authority, client, openssl
 from tests.snapshots import bare
 
@@ -193,7 +193,7 @@ def test_the_names_of_the_certificate_are_answered_and_no_others(signer: Authori
         raise AssertionError
 
     made = signer.signed("named", sans="DNS:lab1.example,DNS:*.wild.example,IP:127.0.0.1")
-    http = Http(hosts=("Proxy.example",), tls_server_config=files(made))
+    http = HttpSettings(hosts=("Proxy.example",), tls_server_config=files(made))
     access = AccessControl(inner, http, RefusalCounter(), Certificate(http.tls_server_config))
     for name in (
         "lab1.example:9945",
@@ -262,7 +262,9 @@ def test_service_waits_for_a_certificate_and_then_for_its_address(
     right = key.read_bytes()
     key.write_text("nothing")
     squatter = socket.create_server(("127.0.0.1", 0))
-    http = Http(listen=f"127.0.0.1:{squatter.getsockname()[1]}", tls_server_config=files(made))
+    http = HttpSettings(
+        listen=f"127.0.0.1:{squatter.getsockname()[1]}", tls_server_config=files(made)
+    )
 
     async def inner(scope: Scope, receive: Receive, send: Send) -> None:
         raise AssertionError

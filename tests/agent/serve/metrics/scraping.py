@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Literal
 
 from gpud.agent.serve.metrics.collector import SnapshotCollector
 from gpud.agent.serve.metrics.exposition import Format
-from gpud.core.sections import Export
+from gpud.core.sections import ExportSettings
 from gpud.core.settings import parse
 from tests import snapshots
 
@@ -26,7 +26,9 @@ HOSTNAME = "laptop\x1b[0m"
 def settings(*compat: Literal["dcgm"], disabled: tuple[str, ...] = ()) -> Settings:
     made = parse(None, {})
     return replace(
-        made, export=Export(compat=compat), telemetry=replace(made.telemetry, disabled=disabled)
+        made,
+        export=ExportSettings(compat=compat),
+        telemetry=replace(made.telemetry, disabled=disabled),
     )
 
 

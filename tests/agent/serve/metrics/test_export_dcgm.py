@@ -16,7 +16,7 @@ from gpud.agent.state.events import InventoryTaken, SourceAnswered
 from gpud.core.clock import Instant
 from gpud.core.fields import FIELDS, Kind
 from gpud.core.sample import Absent, Inventory, Reading
-from gpud.core.sections import Export
+from gpud.core.sections import ExportSettings
 from gpud.core.telemetry import LEVELS, Answer
 from tests import snapshots
 from tests.agent.serve.metrics.scraping import OPENMETRICS, scrape, settings
@@ -181,7 +181,7 @@ def test_an_identity_that_is_withheld_is_no_label() -> None:
 
 
 def test_the_label_of_the_host_may_be_written_small() -> None:
-    small = replace(COMPATIBLE, export=Export(compat=("dcgm",), hostname_label="hostname"))
+    small = replace(COMPATIBLE, export=ExportSettings(compat=("dcgm",), hostname_label="hostname"))
     text = scrape(whole(), given=small)
     assert 'Hostname="' not in text
     assert 'hostname="laptop[0m"' in text
