@@ -51,7 +51,7 @@ _CODE = re.compile(r"(?:-(\d{1,4})|(ffffff[0-9a-f]{2}))\s*$")
 """The driver writes its codes as negative decimals, and in places as 32-bit hexadecimals."""
 
 
-class Kind(StrEnum):
+class DxgKind(StrEnum):
     """What a line of dxgkrnl is, as a metric's label."""
 
     NOISE = "noise"
@@ -73,14 +73,14 @@ class Line:
 class Noise:
     """A line that a healthy machine writes too, or one of a kind that nobody has explained."""
 
-    kind: Kind
+    kind: DxgKind
 
 
 @dataclass(frozen=True, slots=True)
 class Trouble:
     """A line that a healthy machine does not write; ``words`` are the kernel's, escaped."""
 
-    slug: Kind
+    slug: DxgKind
     words: str
 
 
@@ -100,20 +100,20 @@ def judged(text: str) -> Noise | Trouble | None:
     """Say what a line of the kernel's log means for the GPU; None for every other driver's."""
     match = _MESSAGE.match(text)
     if match is None:
-        return Noise(Kind.FIELD_SPANNING) if _FIELD_SPANNING.match(text) else None
+        return Noise(DxgKind.FIELD_SPANNING) if _FIELD_SPANNING.match(text) else None
     function, words = match[1], match[2]
     number = _CODE.search(words)
     if number is None:
-        return Noise(Kind.UNKNOWN)
+        return Noise(DxgKind.UNKNOWN)
     code = int(number[1]) if number[1] else (1 << 32) - int(number[2], 16)
     if (function, code) in BENIGN:
-        return Noise(Kind.NOISE)
+        return Noise(DxgKind.NOISE)
     shown = escaped(f"{function}: {words}")[:LONGEST_WORDS]
     if code == EOVERFLOW:  # the host's answer did not arrive: its end of the channel is gone
-        return Trouble(Kind.MESSAGE_LOST, shown)
+        return Trouble(DxgKind.MESSAGE_LOST, shown)
     if code == ENOMEM and function == "dxgkio_make_resident":
-        return Trouble(Kind.NOT_RESIDENT, shown)
-    return Noise(Kind.UNKNOWN)
+        return Trouble(DxgKind.NOT_RESIDENT, shown)
+    return Noise(DxgKind.UNKNOWN)
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,10 +123,10 @@ class Tally:
     Shapes: ``troubles`` and ``unknown`` keep the last ones only. Units: seconds since boot.
     """
 
-    counts: Mapping[Kind, int] = field(default_factory=lambda: dict.fromkeys(Kind, 0))
+    counts: Mapping[DxgKind, int] = field(default_factory=lambda: dict.fromkeys(DxgKind, 0))
     last: Trouble | None = None
     last_at_s: float | None = None
-    troubles: tuple[tuple[float, Kind], ...] = ()
+    troubles: tuple[tuple[float, DxgKind], ...] = ()
     unknown: tuple[float, ...] = ()
 
     def with_line(self, line: Line) -> Tally:
@@ -139,11 +139,11 @@ class Tally:
         if isinstance(meaning, Trouble):
             troubles = (*after.troubles, (line.at_s, kind))[-MOST_TROUBLES:]
             return replace(after, last=meaning, last_at_s=line.at_s, troubles=troubles)
-        if kind is Kind.UNKNOWN and line.at_s >= SETTLED_S:
+        if kind is DxgKind.UNKNOWN and line.at_s >= SETTLED_S:
             return replace(after, unknown=(*after.unknown, line.at_s)[-UNUSUAL:])
         return after
 
-    def recent(self, now_s: float) -> dict[Kind, int]:
+    def recent(self, now_s: float) -> dict[DxgKind, int]:
         """Count the troubles that are news, by kind."""
         kinds = [kind for at_s, kind in self.troubles if now_s - at_s < RECENT_S]
         return {kind: kinds.count(kind) for kind in sorted(set(kinds))}

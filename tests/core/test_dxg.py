@@ -11,7 +11,7 @@ from gpud.core.dxg import (
     RECENT_S,
     SETTLED_S,
     UNUSUAL,
-    Kind,
+    DxgKind,
     Line,
     Noise,
     Tally,
@@ -40,7 +40,7 @@ def tallied(*lines: tuple[float, str]) -> Tally:
 
 @pytest.mark.parametrize("line", sorted(set(BOOT)))
 def test_what_working_machines_say_is_noise(line: str) -> None:
-    assert judged(line) == Noise(Kind.NOISE)
+    assert judged(line) == Noise(DxgKind.NOISE)
 
 
 FIELD_SPANNING = (
@@ -51,7 +51,7 @@ FIELD_SPANNING = (
 
 def test_field_spanning_write_of_the_gpu_bus_is_counted_and_no_trouble() -> None:
     tally = tallied(*[(SETTLED_S + n, FIELD_SPANNING) for n in range(UNUSUAL + 1)])
-    assert tally.counts[Kind.FIELD_SPANNING] == UNUSUAL + 1
+    assert tally.counts[DxgKind.FIELD_SPANNING] == UNUSUAL + 1
     assert sum(tally.counts.values()) == UNUSUAL + 1
     assert (tally.last, tally.recent(SETTLED_S)) == (None, {})
     assert not tally.unusual(SETTLED_S + UNUSUAL)
@@ -62,17 +62,17 @@ def test_field_spanning_write_of_the_gpu_bus_is_counted_and_no_trouble() -> None
 @pytest.mark.parametrize(
     ("text", "kind"),
     [
-        ("dxgvmb_send_create_process: create_process failed -75", Kind.MESSAGE_LOST),
-        ("dxgkio_create_allocation: Ioctl failed: -75", Kind.MESSAGE_LOST),
+        ("dxgvmb_send_create_process: create_process failed -75", DxgKind.MESSAGE_LOST),
+        ("dxgkio_create_allocation: Ioctl failed: -75", DxgKind.MESSAGE_LOST),
         (
             "dxgvmb_send_create_allocation: send_create_allocation failed ffffffb5",
-            Kind.MESSAGE_LOST,
+            DxgKind.MESSAGE_LOST,
         ),
-        ("dxgkio_query_adapter_info: Ioctl failed: -75", Kind.MESSAGE_LOST),
-        ("dxgkio_make_resident: Ioctl failed: -12", Kind.NOT_RESIDENT),
+        ("dxgkio_query_adapter_info: Ioctl failed: -75", DxgKind.MESSAGE_LOST),
+        ("dxgkio_make_resident: Ioctl failed: -12", DxgKind.NOT_RESIDENT),
     ],
 )
-def test_what_only_broken_machines_say_is_trouble(text: str, kind: Kind) -> None:
+def test_what_only_broken_machines_say_is_trouble(text: str, kind: DxgKind) -> None:
     assert judged(PREFIX + text) == Trouble(kind, text)
 
 
@@ -88,7 +88,7 @@ def test_what_only_broken_machines_say_is_trouble(text: str, kind: Kind) -> None
     ],
 )
 def test_what_nobody_has_explained_is_counted_as_unknown(text: str) -> None:
-    assert judged(PREFIX + text) == Noise(Kind.UNKNOWN)
+    assert judged(PREFIX + text) == Noise(DxgKind.UNKNOWN)
 
 
 @pytest.mark.parametrize(
@@ -137,7 +137,7 @@ def test_words_from_the_kernel_are_harmless_and_short() -> None:
 
 def test_a_start_of_a_working_machine_is_counted_and_means_nothing() -> None:
     tally = tallied(*((2.0, line) for line in BOOT))
-    assert tally.counts[Kind.NOISE] == len(BOOT)
+    assert tally.counts[DxgKind.NOISE] == len(BOOT)
     assert tally.recent(3.0) == {}
     assert not tally.unusual(3.0)
     assert tally.last is None
@@ -151,16 +151,16 @@ def test_noise_never_means_anything_however_much_there_is() -> None:
 
 def test_trouble_is_news_for_a_while_and_stays_counted() -> None:
     tally = tallied((5.0, LOST), (6.0, LOST))
-    assert tally.recent(7.0) == {Kind.MESSAGE_LOST: 2}
+    assert tally.recent(7.0) == {DxgKind.MESSAGE_LOST: 2}
     assert tally.recent(6.0 + RECENT_S) == {}
-    assert tally.counts[Kind.MESSAGE_LOST] == 2
+    assert tally.counts[DxgKind.MESSAGE_LOST] == 2
     assert tally.last_at_s == 6.0
 
 
 def test_news_is_news_after_days_too() -> None:
     days_s = 1e6
     tally = tallied((days_s, LOST), *((days_s, STRANGE) for _ in range(UNUSUAL)))
-    assert tally.recent(days_s + 1) == {Kind.MESSAGE_LOST: 1}
+    assert tally.recent(days_s + 1) == {DxgKind.MESSAGE_LOST: 1}
     assert tally.unusual(days_s + 1)
     assert tally.recent(days_s + 601) == {}
     assert not tally.unusual(days_s + 601)
@@ -173,7 +173,7 @@ def test_unknown_lines_count_as_unusual_only_when_there_are_suddenly_many() -> N
     assert not few.unusual(now_s)
     assert many.unusual(now_s)
     assert not many.unusual(now_s + RECENT_S)
-    assert many.counts[Kind.UNKNOWN] == UNUSUAL
+    assert many.counts[DxgKind.UNKNOWN] == UNUSUAL
 
 
 def test_unknown_lines_of_the_start_are_not_unusual() -> None:

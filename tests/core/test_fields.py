@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpud.core.fields import FIELDS, SENTINELS, WORDS, Kind, plausible, scaled
+from gpud.core.fields import FIELDS, SENTINELS, WORDS, FieldKind, plausible, scaled
 from gpud.core.sample import Absent
 
-NUMBERS = sorted(name for name, field in FIELDS.items() if field.kind is not Kind.TEXT)
+NUMBERS = sorted(name for name, field in FIELDS.items() if field.kind is not FieldKind.TEXT)
 TEXTS = sorted(set(FIELDS) - set(NUMBERS))
 
 whatever_c_holds = st.one_of(

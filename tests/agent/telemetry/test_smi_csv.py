@@ -9,7 +9,7 @@ from pynvml import NVML_AGGREGATE_ECC
 
 from gpud.agent.telemetry import smi_csv
 from gpud.core.errors import TelemetryError
-from gpud.core.fields import FIELDS, WORDS, Kind
+from gpud.core.fields import FIELDS, WORDS, FieldKind
 from gpud.core.sample import Absent, Reading
 from gpud.core.text import escaped
 from tests.captures.replay import load
@@ -274,7 +274,7 @@ def test_one_cell_of_whatever_costs_nothing_or_everything(name: str, cell: str) 
     }
     value = after[field]
     if not isinstance(value, Absent):
-        assert isinstance(value, str) is (FIELDS[field].kind is Kind.TEXT)
+        assert isinstance(value, str) is (FIELDS[field].kind is FieldKind.TEXT)
 
 
 @given(st.data())

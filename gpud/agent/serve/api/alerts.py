@@ -41,8 +41,8 @@ def route(read: Callable[[], Snapshot], history: History) -> Route:
     """
 
     async def alerts(query: QueryParams) -> Body:
-        since_s, limit = SINCE.one(query), LIMIT.one(query) or USUAL
-        firing = [alert(one) for one in read().alerts if one.firing]
+        since_s, limit = SINCE.value(query), LIMIT.value(query) or USUAL
+        firing = [alert(each) for each in read().alerts if each.firing]
         if since_s is None:
             return _answer(firing, (), limit)
         past = await answers.read(history, rows.within, since_s, limit + 1)
@@ -54,6 +54,6 @@ def route(read: Callable[[], Snapshot], history: History) -> Route:
 
 def _answer(firing: list[ToldAlert], past: Iterable[ToldAlert], limit: int) -> Body:
     """List what fires first, and each alert once: the history may be a moment behind."""
-    current = {(one.fingerprint, one.starts_s) for one in firing}
-    listed = [*firing, *(one for one in past if (one.fingerprint, one.starts_s) not in current)]
+    current = {(each.fingerprint, each.starts_s) for each in firing}
+    listed = [*firing, *(each for each in past if (each.fingerprint, each.starts_s) not in current)]
     return Body.of(AlertsAnswer(listed[:limit], len(listed) > limit))

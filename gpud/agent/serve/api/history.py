@@ -34,8 +34,8 @@ USUAL_POINTS: Final = 300
 MOST_POINTS: Final = 2000
 DEADLINE_S: Final = 8.0
 """SQLite gives up after 3 s by itself; a disk that hangs in the kernel does not."""
-KEPT_S: Final = 5.0
-KEPT_BYTES: Final = 1 << 20
+CACHE_S: Final = 5.0
+CACHE_BYTES: Final = 1 << 20
 """Of answers that may be asked for again; the oldest go first."""
 MOST_QUERIES: Final = 16
 """Different queries at a time, one of them being answered; another is refused."""
@@ -99,11 +99,13 @@ class Charts:
         if task.cancelled() or task.exception() is not None:
             del self._answers[query]
             return
-        sizes = {key: len(one.result().plain) for key, one in self._answers.items() if one.done()}
-        while sum(sizes.values()) > KEPT_BYTES and len(sizes) > 1:
+        sizes = {
+            key: len(chart.result().plain) for key, chart in self._answers.items() if chart.done()
+        }
+        while sum(sizes.values()) > CACHE_BYTES and len(sizes) > 1:
             oldest = next(iter(sizes))
             del sizes[oldest], self._answers[oldest]
-        asyncio.get_running_loop().call_later(KEPT_S, self._forget, query, task)
+        asyncio.get_running_loop().call_later(CACHE_S, self._forget, query, task)
 
     def _forget(self, query: ChartQuery, task: asyncio.Task[Body]) -> None:
         if self._answers.get(query) is task:
@@ -112,10 +114,10 @@ class Charts:
 
 def parsed(query: QueryParams, snapshot: Snapshot, *, now_s: float) -> ChartQuery:
     """Read the query. Errors: ``Unusable``."""
-    probe = PROBE.one(query)
+    probe = PROBE.value(query)
     if probe is None:
         raise Unusable("probe", "which probe is not said", "probe=launch, as /api/v1/probes names")
-    until_s, since_s, points = UNTIL.one(query), SINCE.one(query), POINTS.one(query)
+    until_s, since_s, points = UNTIL.value(query), SINCE.value(query), POINTS.value(query)
     until_s = now_s if until_s is None else until_s
     since_s = until_s - USUAL_RANGE_S if since_s is None else since_s
     if since_s >= until_s:

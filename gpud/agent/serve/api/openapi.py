@@ -104,14 +104,14 @@ def document() -> dict[str, Any]:
     schema_of = dict(zip(types, references, strict=True))
     refusals = {**ANY_PATH, **WORDS}
     paths = {
-        **{one.path: _question(one, schema_of[one.answer]) for one in QUESTIONS},
+        **{entry.path: _question(entry, schema_of[entry.answer]) for entry in QUESTIONS},
         PATH: _operation("This description", JSON, {"type": "object"}),
         **_texts(),
     }
     return {
         "openapi": "3.1.0",
         "info": {"title": "gpud", "version": VERSION, "description": _line(DESCRIPTION)},
-        "paths": {path: {"get": {**one, **_operation_id(path)}} for path, one in paths.items()},
+        "paths": {path: {"get": {**entry, **_operation_id(path)}} for path, entry in paths.items()},
         "components": {
             "schemas": {name: _complete(schema) for name, schema in schemas.items()},
             "responses": {
@@ -131,7 +131,7 @@ def document() -> dict[str, Any]:
 
 def _question(question: Question, schema: Mapping[str, Any]) -> dict[str, Any]:
     operation = _operation(question.summary, JSON, schema, refusals=question.refusals)
-    operation["parameters"] = [_parameter(one) for one in question.parameters]
+    operation["parameters"] = [_parameter(parameter) for parameter in question.parameters]
     return operation
 
 

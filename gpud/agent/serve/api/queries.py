@@ -40,9 +40,9 @@ class Unknown(Unusable):
 
     status_code = 404
 
-    def __init__(self, parameter: str, name: str, known: Sequence[str]) -> None:
+    def __init__(self, parameter: str, name: str, valid: Sequence[str]) -> None:
         detail = f"there is no {parameter} {name!a:.40}"
-        super().__init__(parameter, detail, one_of(known), f"unknown_{parameter}")
+        super().__init__(parameter, detail, list_choices(valid), f"unknown_{parameter}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,21 +60,21 @@ class Parameter(Generic[T]):
     required: bool = False
     example: str | None = None
 
-    def one(self, query: QueryParams) -> T | None:
+    def value(self, query: QueryParams) -> T | None:
         """Read what is given once or not at all. Errors: ``Unusable``."""
         text = query.get(self.name)
         return None if text is None else self.parse(self.name, text)
 
     def all(self, query: QueryParams) -> tuple[T, ...]:
         """Read what may be repeated: each value once, in their order. Errors: ``Unusable``."""
-        given = [text.split(",") for text in query.getlist(self.name)]
-        if len(given) > MOST_NAMES:
-            detail = f"{self.name} is given {len(given)} times"
+        groups = [text.split(",") for text in query.getlist(self.name)]
+        if len(groups) > MOST_NAMES:
+            detail = f"{self.name} is given {len(groups)} times"
             raise Unusable(self.name, detail, f"at most {MOST_NAMES} times")
-        if (most := max(map(len, given), default=0)) > MOST_NAMES:
+        if (most := max(map(len, groups), default=0)) > MOST_NAMES:
             detail = f"{self.name} has {most} names with commas between"
             raise Unusable(self.name, detail, f"at most {MOST_NAMES}, and {self.name} again")
-        names = (name for names in given for name in names)
+        names = (name for names in groups for name in names)
         return tuple(dict.fromkeys(self.parse(self.name, name) for name in names))
 
 
@@ -99,16 +99,16 @@ def count(name: str, summary: str, *, usual: int, most: int, least: int = 1) -> 
     return Parameter(name, summary, schema, parse)
 
 
-def choice(name: str, summary: str, known: Sequence[str]) -> Parameter[str]:
-    """Make a parameter of one or more of ``known``."""
+def choice(name: str, summary: str, valid: Sequence[str]) -> Parameter[str]:
+    """Make a parameter of one or more of ``valid``."""
 
     def parse(name: str, text: str) -> str:
-        if text not in known:
-            raise Unusable(name, f"there is no {name} {text!a:.40}", one_of(known))
+        if text not in valid:
+            raise Unusable(name, f"there is no {name} {text!a:.40}", list_choices(valid))
         return text
 
-    several = _listed("|".join(map(re.escape, known)), least=2)
-    schema = {"anyOf": [{"type": "string", "enum": list(known)}, several]}
+    several = _listed("|".join(map(re.escape, valid)), least=2)
+    schema = {"anyOf": [{"type": "string", "enum": list(valid)}, several]}
     return Parameter(name, summary, schema, parse, many=True)
 
 
@@ -116,31 +116,35 @@ def named(
     name: str, summary: str, example: str, *, many: bool = False, required: bool = False
 ) -> Parameter[str]:
     """Make a parameter of names that only an answer can know."""
-    one = {"type": "string", "minLength": 1, "maxLength": LONGEST_NAME}
-    schema = _listed(f"[^,]{{1,{LONGEST_NAME}}}") if many else one
+    single = {"type": "string", "minLength": 1, "maxLength": LONGEST_NAME}
+    schema = _listed(f"[^,]{{1,{LONGEST_NAME}}}") if many else single
     return Parameter(name, summary, schema, _name, many, required, example)
 
 
-def refuse_unknown(query: QueryParams, known: Sequence[Parameter[Any]]) -> None:
+def refuse_unknown(query: QueryParams, accepted: Sequence[Parameter[Any]]) -> None:
     """Reject unknown parameters, and repeated ones that are no lists. Errors: ``Unusable``."""
-    parameters = {parameter.name: parameter for parameter in known}
+    parameters = {parameter.name: parameter for parameter in accepted}
     for name in query:
         if name not in parameters:
-            fix = one_of(tuple(parameters)) if parameters else "leave it out: there are none here"
+            fix = (
+                list_choices(tuple(parameters))
+                if parameters
+                else "leave it out: there are none here"
+            )
             raise Unusable(name, f"there is no parameter {name!a:.40}", fix, "unknown_parameter")
         if not parameters[name].many and len(query.getlist(name)) > 1:
             raise Unusable(name, f"{name} is given more than once", f"give {name} once")
 
 
-def one_of(names: Sequence[str]) -> str:
+def list_choices(names: Sequence[str]) -> str:
     """List the possible values in words."""
     return f"use one of {', '.join(names)}" if names else "there is none yet"
 
 
-def _listed(one: str, *, least: int = 1) -> dict[str, str]:
-    """Describe a value that holds what ``one`` matches ``least`` times, with commas between."""
+def _listed(item: str, *, least: int = 1) -> dict[str, str]:
+    """Describe a value that holds what ``item`` matches ``least`` times, with commas between."""
     more = f"{{{least - 1},{MOST_NAMES - 1}}}"
-    return {"type": "string", "pattern": f"^({one})(,({one})){more}$"}
+    return {"type": "string", "pattern": f"^({item})(,({item})){more}$"}
 
 
 def _moment(name: str, text: str) -> float:

@@ -1,4 +1,4 @@
-"""The questions that need more than a snapshot, or other settings than those of HTTP."""
+"""Routes of the API that need more than a snapshot, or other settings than those of HTTP."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""/static/: the files of the page that are no HTML, under names that are known before any request.
+"""/static/: the page's scripts and styles, under names that are fixed before any request.
 
 They are read once, when the agent starts. A link that carries the version of all of them may be
 kept for ever, because the next release has other links; without it a browser asks again each time.

@@ -45,7 +45,7 @@ asyncio.sslproto.SSLProtocol.max_size = 32 * 1024  # else 256 KiB for each TLS c
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class ConnectionLimits:
     """The share of the listener that clients may take."""
 
     connections: int = 256
@@ -54,7 +54,7 @@ class Limits:
     idle_s: float = 65.0  # above Prometheus's scrape interval: its connection is reused
 
 
-class State(Enum):
+class ConnectionState(Enum):
     """What a connection waits for."""
 
     HANDSHAKE = "the TLS handshake"
@@ -67,7 +67,7 @@ class State(Enum):
 class ConnectionPool:
     """All connections; when there are too many, those without progress for longest are closed."""
 
-    def __init__(self, limits: Limits, refusals: RefusalCounter) -> None:
+    def __init__(self, limits: ConnectionLimits, refusals: RefusalCounter) -> None:
         self.limits = limits
         self.refusals = refusals
         self._connections: set[Connection] = set()
@@ -76,7 +76,9 @@ class ConnectionPool:
         """Add a new connection, closing others where the pool is full or descriptors run out."""
         is_full = len(self._connections) >= self.limits.connections
         if is_full or _few_descriptors(connection):
-            waiting = [one for one in self._connections if one.state is not State.RESPONSE]
+            waiting = [
+                each for each in self._connections if each.state is not ConnectionState.RESPONSE
+            ]
             self._close_oldest(waiting, BATCH, Refused.TOO_MANY_CONNECTIONS)
             if is_full and not waiting:
                 self._close_oldest([connection], 1, Refused.TOO_MANY_CONNECTIONS)
@@ -89,24 +91,28 @@ class ConnectionPool:
 
     def limit_unsent(self) -> None:
         """Close the oldest of too many connections whose clients do not read."""
-        unsent = [one for one in self._connections if one.state is State.UNSENT]
+        unsent = [
+            connection
+            for connection in self._connections
+            if connection.state is ConnectionState.UNSENT
+        ]
         self._close_oldest(unsent, len(unsent) - MOST_UNSENT, Refused.TOO_SLOW)
 
     def close_overdue(self, now_s: float) -> None:
         """Close the connections whose deadline has passed."""
         limits_s = {
-            State.HANDSHAKE: self.limits.request_s,
-            State.REQUEST: self.limits.request_s,
-            State.RESPONSE: self.limits.response_s,
-            State.UNSENT: self.limits.response_s,
+            ConnectionState.HANDSHAKE: self.limits.request_s,
+            ConnectionState.REQUEST: self.limits.request_s,
+            ConnectionState.RESPONSE: self.limits.response_s,
+            ConnectionState.UNSENT: self.limits.response_s,
         }  # uvicorn closes idle ones
         for connection in list(self._connections):
             state = connection.state
             if now_s - connection.since_s < limits_s.get(state, float("inf")):
                 continue
-            if state is State.UNSENT or connection.has_begun:
+            if state is ConnectionState.UNSENT or connection.has_begun:
                 self.refusals.count(Refused.TOO_SLOW)
-            elif state is State.HANDSHAKE:
+            elif state is ConnectionState.HANDSHAKE:
                 self.refusals.count(Refused.TLS_FAILED)
             connection.close()  # a browser's spare connection, which sent nothing, is not counted
 
@@ -116,7 +122,7 @@ class ConnectionPool:
             connection.close()
 
     def _close_oldest(self, connections: list[Connection], count: int, reason: Refused) -> None:
-        for connection in sorted(connections, key=lambda one: one.since_s)[: max(count, 0)]:
+        for connection in sorted(connections, key=lambda each: each.since_s)[: max(count, 0)]:
             self.refusals.count(reason)
             connection.close()
 
@@ -152,15 +158,15 @@ class Connection(H11Protocol):
         self._line = b""  # the first line of the request, however it goes on
 
     @property
-    def state(self) -> State:
+    def state(self) -> ConnectionState:
         """What the connection waits for now."""
         if not self._ready:
-            return State.HANDSHAKE
+            return ConnectionState.HANDSHAKE
         if self._socket.get_write_buffer_size() or self.transport.get_write_buffer_size():
-            return State.UNSENT
+            return ConnectionState.UNSENT
         if self.cycle is None or self.has_begun:
-            return State.REQUEST
-        return State.IDLE if self.cycle.response_complete else State.RESPONSE
+            return ConnectionState.REQUEST
+        return ConnectionState.IDLE if self.cycle.response_complete else ConnectionState.RESPONSE
 
     @property
     def descriptor(self) -> int:
@@ -242,7 +248,7 @@ class Connection(H11Protocol):
         if not self._ready:
             self._early += data
             return
-        if self.state is State.RESPONSE:
+        if self.state is ConnectionState.RESPONSE:
             self.cycle.keep_alive = False
             return
         if self.conn.their_state is h11.IDLE and not self.has_begun:
@@ -252,7 +258,7 @@ class Connection(H11Protocol):
 
     def eof_received(self) -> bool | None:  # type: ignore[override]
         """Finish the response of a client that has only closed its sending side."""
-        if self.state is State.RESPONSE and self.transport is self._socket:
+        if self.state is ConnectionState.RESPONSE and self.transport is self._socket:
             self.cycle.keep_alive = False
             return True
         return None
@@ -272,7 +278,7 @@ class Connection(H11Protocol):
 
     def on_response_complete(self) -> None:
         """Wait for the next request; a response that is not fetched keeps its deadline."""
-        if self.state is not State.UNSENT:
+        if self.state is not ConnectionState.UNSENT:
             self.since_s = self.loop.time()
         super().on_response_complete()
 

@@ -14,7 +14,7 @@ import uvicorn
 
 from gpud import portholder
 from gpud.agent.serve.http.access import RefusalCounter
-from gpud.agent.serve.http.connection import Connection, ConnectionPool, Limits
+from gpud.agent.serve.http.connection import Connection, ConnectionLimits, ConnectionPool
 from gpud.core.errors import ListenError
 
 if TYPE_CHECKING:
@@ -65,12 +65,12 @@ async def serve(  # noqa: PLR0913  # what is served, and on which terms
     *,
     certificate: Certificate | None = None,
     refusals: RefusalCounter | None = None,
-    limits: Limits | None = None,
+    limits: ConnectionLimits | None = None,
 ) -> None:
     """Serve on ``listener`` until ``stop`` is set; open requests get a second to end."""
     # uvicorn logs each malformed request as a warning: a log that any client could fill.
     logging.getLogger("uvicorn.error").setLevel(logging.ERROR)
-    pool = ConnectionPool(limits or Limits(), refusals or RefusalCounter())
+    pool = ConnectionPool(limits or ConnectionLimits(), refusals or RefusalCounter())
     await _Server(application, pool, certificate, stop).serve([listener])
 
 

@@ -43,10 +43,10 @@ class Passwords:
 
     async def check(self, header: str) -> Refused | None:
         """Return why an Authorization header is refused, or None if it is right."""
-        given = credentials(header)
-        if given is None:
+        login = credentials(header)
+        if login is None:
             return Refused.UNAUTHORIZED
-        user, password = given
+        user, password = login
         digest = self._digest(user, password)
         if digest in self._right:
             return None

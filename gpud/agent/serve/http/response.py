@@ -111,5 +111,5 @@ def accepts_gzip(header: str) -> bool:
 
 def names_tag(header: str, *tags: str) -> bool:
     """Return whether ``If-None-Match`` names one of the quoted tags, weak or strong."""
-    given = {part.strip().removeprefix("W/") for part in header.split(",")}
-    return not given.isdisjoint({"*", *tags})
+    names = {part.strip().removeprefix("W/") for part in header.split(",")}
+    return not names.isdisjoint({"*", *tags})

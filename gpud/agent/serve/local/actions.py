@@ -1,4 +1,4 @@
-"""What the agent does for people who ask over its socket; each act is an event with their uid."""
+"""Actions of the agent for people who ask over its socket; each is an event with their uid."""
 
 from __future__ import annotations
 
@@ -104,8 +104,8 @@ class Actions:
     async def _reset(
         self, request: ResetRequest, uid: int
     ) -> AsyncGenerator[AnswerLine | bytes, None]:
-        asked = Choice(request.gpu, request.probe, request.mode)
-        choice = choosing.existing(asked, self._read())
+        requested = Choice(request.gpu, request.probe, request.mode)
+        choice = choosing.existing(requested, self._read())
         await self._regression.decide(BASELINE_RESET, uid, choice)
         yield _line(choice)
 

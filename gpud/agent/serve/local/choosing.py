@@ -50,31 +50,31 @@ def accepted(snapshot: Snapshot, request: AcceptRequest) -> tuple[Choice, ...]:
     """Give what to accept: the streams of an alert, or of a probe and its mode, or the choice."""
     if not all(request.names):
         raise ConfigError("the name of what to accept is empty", fix=LISTS_ALERTS)
-    known = streams(snapshot)
+    all_streams = streams(snapshot)
     choice = existing(Choice(request.gpu, request.probe, request.mode), snapshot)
     if not request.names:
         return (choice,)
     alerts = _streams_by_alert(snapshot)
     fitting = [name for name in alerts if name.startswith(request.names[0].lower())]
     if len(request.names) == 1 and len(fitting) == 1:
-        chosen = tuple(one for one in alerts[fitting[0]] if choice.fits(one.parts))
+        chosen = tuple(stream for stream in alerts[fitting[0]] if choice.fits(stream.parts))
         if not chosen:
             message = f"the alert {request.names[0]} has no figures of {choice}"
             raise ConfigError(message, fix="`gpud alerts` lists the figures of each alert")
         return chosen
-    named = _named(choice, request.names, known, alerts)
+    named = _named(choice, request.names, all_streams, alerts)
     return (existing(named, snapshot),)
 
 
 def _named(
-    choice: Choice, names: tuple[str, ...], known: Iterable[Parts], alerts: Iterable[str]
+    choice: Choice, names: tuple[str, ...], all_streams: Iterable[Parts], alerts: Iterable[str]
 ) -> Choice:
     """Take names as a probe and its mode."""
     probe, mode = names[0], names[1] if len(names) > 1 else None
-    fits = [one for one in known if probe == one[1] and mode in {None, one[2]}]
+    fits = [p for _, p, m in all_streams if probe == p and mode in {None, m}]
     if len(names) > len(("probe", "mode")) or not fits:
-        there = [one[:SHORT] for one in alerts]
-        there += sorted({f"{probe} {mode}" for _, probe, mode in known})
+        there = [name[:SHORT] for name in alerts]
+        there += sorted({f"{probe} {mode}" for _, probe, mode in all_streams})
         raise ConfigError(
             f"no alert that fires and no probe is called {' '.join(names)}",
             fix=f"one of: {', '.join(there)}",
@@ -100,13 +100,15 @@ def _streams_by_alert(snapshot: Snapshot) -> dict[str, tuple[Choice, ...]]:
 
 def existing(choice: Choice, snapshot: Snapshot) -> Choice:
     """Give a choice, its GPU with the whole UUID, whose every part exists, and exists together."""
-    known = streams(snapshot)
+    all_streams = streams(snapshot)
     if choice.gpu is not None:
-        gpus = sorted({gpu for gpu, _, _ in known})
+        gpus = sorted({gpu for gpu, _, _ in all_streams})
         choice = replace(choice, gpu=_whole(_by_number(choice.gpu, snapshot), gpus))
-    _refuse_unknown("probe", choice.probe, {probe for _, probe, _ in known})
-    _refuse_unknown("mode", choice.mode, {m for _, p, m in known if choice.probe in {None, p}})
-    if not any(choice.fits(parts) for parts in known):
+    _refuse_unknown("probe", choice.probe, {probe for _, probe, _ in all_streams})
+    _refuse_unknown(
+        "mode", choice.mode, {m for _, p, m in all_streams if choice.probe in {None, p}}
+    )
+    if not any(choice.fits(parts) for parts in all_streams):
         message = f"there are no figures of {choice}"
         raise ConfigError(message, fix="`gpud baseline show` says what there is")
     return choice
@@ -134,8 +136,8 @@ def _whole(prefix: str, gpus: list[str]) -> str:
     raise ConfigError(message, fix=f"one of: {', '.join(gpus)}")
 
 
-def _refuse_unknown(what: str, name: str | None, known: Iterable[str]) -> None:
-    names = sorted(known)
+def _refuse_unknown(what: str, name: str | None, valid: Iterable[str]) -> None:
+    names = sorted(valid)
     if name is None or name in names:
         return
     near = get_close_matches(name, names, n=1)

@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 
 
 MOST: Final = 32
-MOST_OF_ONE: Final = 4
+MOST_PER_UID: Final = 4
 """Connections at a time, together and of one user."""
 REQUEST_S: Final = 5.0
 ALIVE_S: Final = 2.0
@@ -118,8 +118,8 @@ class SocketServer:
 
     async def _request(self, uid: int, reader: asyncio.StreamReader) -> ApiRequest | ErrorLine:
         """Read the request of a user who may ask."""
-        if self._open[uid] > MOST_OF_ONE or self._open.total() > MOST:
-            message = f"the agent serves {MOST} connections at a time, {MOST_OF_ONE} of one user"
+        if self._open[uid] > MOST_PER_UID or self._open.total() > MOST:
+            message = f"the agent serves {MOST} connections at a time, {MOST_PER_UID} of one user"
             return ErrorLine(kind="problem", message=message, fix="try again later")
         try:
             async with asyncio.timeout(REQUEST_S):

@@ -15,7 +15,7 @@ from prometheus_client.core import GaugeMetricFamily, UnknownMetricFamily
 from gpud.agent.serve.metrics.families import clean
 from gpud.agent.serve.metrics.readings import LARGEST, numbers
 from gpud.agent.telemetry import xid
-from gpud.core.fields import FIELDS, Kind
+from gpud.core.fields import FIELDS, FieldKind
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -134,7 +134,7 @@ def families(
         gpu: _labels(gpu, known.get(gpu, {})) | cards.get(gpu, {}) | hostname for gpu in shown
     }
     for row in ROWS:
-        counts = FIELDS[row.field].kind is Kind.COUNTER
+        counts = FIELDS[row.field].kind is FieldKind.COUNTER
         family = (UnknownMetricFamily if counts else GaugeMetricFamily)(row.name, row.text)
         for gpu, value in sorted(_of(row, found).items()):
             of_this = labels[gpu]

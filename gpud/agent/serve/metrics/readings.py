@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
 from gpud.agent.serve.metrics.families import counters, gauges
 from gpud.core import throttle
-from gpud.core.fields import FIELDS, LONGEST_TEXT, Kind
+from gpud.core.fields import FIELDS, LONGEST_TEXT, FieldKind
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -135,7 +135,7 @@ def numbers(readings: Iterable[Reading]) -> Numbers:
 def families(values: Numbers) -> Iterator[Metric]:
     """Yield every family of the table."""
     for row in FAMILIES:
-        counts = all(FIELDS[field].kind is Kind.COUNTER for field in row.fields)
+        counts = all(FIELDS[field].kind is FieldKind.COUNTER for field in row.fields)
         yield (counters if counts else gauges)(
             row.name,
             TEXT.format(row.asked),

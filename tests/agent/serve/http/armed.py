@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     from starlette.requests import Request
 
-    from gpud.agent.serve.http.connection import Limits
+    from gpud.agent.serve.http.connection import ConnectionLimits
     from gpud.agent.state.events import TurnedAway
     from gpud.show.refusals import Refused
 
@@ -178,7 +178,7 @@ async def big(_: Request) -> Response:
 
 @contextlib.contextmanager
 def armed(
-    text: str = "", https: ssl.SSLContext | None = None, limits: Limits | None = None
+    text: str = "", https: ssl.SSLContext | None = None, limits: ConnectionLimits | None = None
 ) -> Iterator[Armed]:
     """Serve a full snapshot with the settings ``text``, the whole ``[http]`` section."""
     settings = parse(f"[http]\n{text}".encode(), {})

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from gpud.agent.serve.http.connection import MOST_UNSENT, Connection, Limits
+from gpud.agent.serve.http.connection import MOST_UNSENT, Connection, ConnectionLimits
 from gpud.show.refusals import Refused
 from tests.agent.serve.http.armed import Armed, armed, authority, basic, client
 from tests.waiting import until
@@ -113,7 +113,7 @@ def test_three_hundred_new_connections_a_second_keep_no_scraper_out(plain: Armed
 
 def test_connection_idle_for_longest_makes_room() -> None:
     asked = b"GET /-/healthy HTTP/1.1\r\nhost: localhost\r\n\r\n"
-    with armed(limits=Limits(connections=16)) as listener:
+    with armed(limits=ConnectionLimits(connections=16)) as listener:
         listener.keep(16)
         listener.kept[0].sendall(asked)
         assert listener.kept[0].recv(65536).startswith(b"HTTP/1.1 200 ")
@@ -139,7 +139,7 @@ def closed(one: socket.socket) -> bool:
 
 
 def test_client_that_reads_a_byte_at_a_time_is_reset_in_time() -> None:
-    with armed(limits=Limits(response_s=1.0)) as listener:
+    with armed(limits=ConnectionLimits(response_s=1.0)) as listener:
         slow = slow_reader(listener)
         received = 0
         while not closed(slow):
@@ -170,7 +170,7 @@ def test_requests_sent_ahead_get_one_answer(plain: Armed) -> None:
 
 
 def test_silent_and_dripping_connections_end() -> None:
-    with armed(limits=Limits(request_s=1.0, idle_s=1.0)) as listener:
+    with armed(limits=ConnectionLimits(request_s=1.0, idle_s=1.0)) as listener:
         for sent in (
             b"",
             b"GET / HTTP/1.1\r\n",
@@ -228,7 +228,7 @@ def test_malformed_requests_by_the_thousand_leave_no_trace(plain: Armed, count: 
 
 def test_slow_requests_are_counted_and_silent_connections_are_not() -> None:
     """Browsers open connections that they may need later."""
-    with armed(limits=Limits(request_s=1.0)) as listener:
+    with armed(limits=ConnectionLimits(request_s=1.0)) as listener:
         listener.keep(1)
         listener.keep(1, b"GET / HTTP/1.1\r\n")
         for kept in listener.kept:
@@ -242,7 +242,7 @@ def test_slow_requests_are_counted_and_silent_connections_are_not() -> None:
 
 def test_what_is_no_tls_is_closed(server_tls: tuple[str, ssl.SSLContext]) -> None:
     text, https = server_tls
-    with armed(text, https, Limits(request_s=1.0)) as listener:
+    with armed(text, https, ConnectionLimits(request_s=1.0)) as listener:
         for sent in (
             b"GET /metrics HTTP/1.1\r\nhost: localhost\r\n\r\n",
             b"\x80\x2e\x01\x00\x02\x00\x15\x00\x00\x00\x10",  # SSL 2

@@ -21,7 +21,7 @@ import pytest
 
 from gpud import client
 from gpud.agent.serve.local import socket as server
-from gpud.agent.serve.local.socket import MOST, MOST_OF_ONE
+from gpud.agent.serve.local.socket import MOST, MOST_PER_UID
 from gpud.core.errors import ConfigError, GpudError, NotRunningError
 from gpud.core.requests import (
     AckRequest,
@@ -191,7 +191,7 @@ def test_one_user_has_four_connections_and_all_have_32(
     run_dir: Path, echo: Echo, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with contextlib.ExitStack() as stack:
-        for number in range(1, MOST_OF_ONE + 1):
+        for number in range(1, MOST_PER_UID + 1):
             stack.enter_context(connected(run_dir, encoded(AckRequest(alert="never"))))
             until(lambda number=number: len(echo.uids) == number, "it is being served")  # type: ignore[misc]
         with pytest.raises(GpudError, match=f"serves {MOST} connections at a time, 4 of one user"):

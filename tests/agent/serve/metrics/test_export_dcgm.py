@@ -14,7 +14,7 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families 
 from gpud.agent.serve.metrics import dcgm
 from gpud.agent.state.events import InventoryTaken, SourceAnswered
 from gpud.core.clock import Instant
-from gpud.core.fields import FIELDS, Kind
+from gpud.core.fields import FIELDS, FieldKind
 from gpud.core.sample import Absent, Inventory, Reading
 from gpud.core.sections import ExportSettings
 from gpud.core.telemetry import LEVELS, Answer
@@ -78,7 +78,7 @@ def test_every_name_is_documented_with_its_type_and_nothing_else_is() -> None:
 
 
 def test_a_counter_is_one_in_text_and_of_unknown_type_where_counters_end_in_total() -> None:
-    counters = {row.name for row in dcgm.ROWS if FIELDS[row.field].kind is Kind.COUNTER}
+    counters = {row.name for row in dcgm.ROWS if FIELDS[row.field].kind is FieldKind.COUNTER}
     assert len(counters) == 6
     text = scrape(whole(), given=COMPATIBLE)
     for family in parse_openmetrics(scrape(whole(), accept=OPENMETRICS, given=COMPATIBLE)):

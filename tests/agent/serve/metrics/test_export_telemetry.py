@@ -18,7 +18,7 @@ from gpud.agent.serve.metrics import readings as table
 from gpud.agent.state.events import Changed, InventoryTaken, ProgramStarted, SourceAnswered
 from gpud.core import throttle
 from gpud.core.clock import Instant
-from gpud.core.fields import FIELDS, LONGEST_TEXT, SENTINELS, Kind, plausible, scaled
+from gpud.core.fields import FIELDS, LONGEST_TEXT, SENTINELS, FieldKind, plausible, scaled
 from gpud.core.sample import Absent, Device, Inventory, Reading
 from gpud.core.telemetry import LEVELS, Answer
 from tests import snapshots
@@ -92,7 +92,7 @@ def test_a_counter_is_called_one_and_a_gauge_is_none() -> None:
     for row in table.FAMILIES:
         kinds = {FIELDS[field].kind for field in row.fields}
         assert len(kinds) == 1
-        counts = kinds == {Kind.COUNTER}
+        counts = kinds == {FieldKind.COUNTER}
         assert counts is row.name.endswith("_total")
         assert f"# TYPE {row.name} {'counter' if counts else 'gauge'}\n" in text
 

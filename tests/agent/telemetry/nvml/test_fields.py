@@ -8,7 +8,7 @@ import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
-from gpud.core.fields import FIELDS, SENTINELS, Kind, plausible
+from gpud.core.fields import FIELDS, SENTINELS, FieldKind, plausible
 from tests.agent.telemetry.nvml import asking
 from tests.standins.build import build_libnvml, rewrite_script
 
@@ -398,6 +398,6 @@ def holds_together(field: str, reading: dict[str, Any]) -> None:
         return
     known = FIELDS[field]
     assert plausible(field, value) == value, field
-    if known.kind is not Kind.TEXT:
+    if known.kind is not FieldKind.TEXT:
         assert known.low <= value <= known.high
         assert value not in SENTINELS
