@@ -73,7 +73,8 @@ WORDS: Final = {
     503: "The history cannot be read just now, or too many ask; the answer says why.",
 }
 ANY_PATH: Final = {
-    one.status: f"{one.detail[0].upper()}{one.detail[1:]}." for one in ANSWERS.values()
+    problem.status: f"{problem.detail[0].upper()}{problem.detail[1:]}."
+    for problem in ANSWERS.values()
 }
 """What any path can answer before it is looked at: below /api as JSON, elsewhere as a line."""
 DESCRIPTION: Final = """Read-only: GET and HEAD, and nothing that is asked starts a probe or changes
