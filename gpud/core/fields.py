@@ -1,4 +1,4 @@
-"""The telemetry fields, and the values that each can have.
+"""Table of every telemetry field, with the bounds of a plausible reading.
 
 A source brings raw values; ``plausible`` lets a real one through and turns any other into its
 reason. The suffix of a field's name is its unit (Prometheus's base units); only sources convert.
@@ -45,7 +45,7 @@ WORDED: Final = frozenset({"throttle_reasons", "xids"})
 """Fields whose text is made by gpud, in which ``none`` is an answer."""
 
 
-class Kind(StrEnum):
+class FieldKind(StrEnum):
     """What a field's value is."""
 
     TEXT = "text"
@@ -60,21 +60,21 @@ class Field:
     ``machine``: it is of the whole machine, and its readings have no GPU.
     """
 
-    kind: Kind
+    kind: FieldKind
     low: float = 0.0
     high: float = float(2**62)
     machine: bool = False
 
 
 def _text(*, machine: bool = False) -> Field:
-    return Field(Kind.TEXT, machine=machine)
+    return Field(FieldKind.TEXT, machine=machine)
 
 
 def _gauge(high: float) -> Field:
-    return Field(Kind.GAUGE, high=high)
+    return Field(FieldKind.GAUGE, high=high)
 
 
-_COUNTER = Field(Kind.COUNTER)
+_COUNTER = Field(FieldKind.COUNTER)
 _BYTES = _gauge(float(2**50))
 _RATIO = _gauge(1.0)
 _CELSIUS = _gauge(150.0)
@@ -195,8 +195,8 @@ def plausible(field: str, value: object) -> float | str | Absent:
         reason = None if field in WORDED and text == "none" else reason_of(text)
         if reason is not None:
             return reason
-        return text[:LONGEST_TEXT] if kind is Kind.TEXT else Absent.SENTINEL
-    if kind is Kind.TEXT or isinstance(value, bool) or not isinstance(value, int | float):
+        return text[:LONGEST_TEXT] if kind is FieldKind.TEXT else Absent.SENTINEL
+    if kind is FieldKind.TEXT or isinstance(value, bool) or not isinstance(value, int | float):
         return Absent.SENTINEL
     if value in SENTINELS or not low <= value <= high:  # NaN lies nowhere
         return Absent.SENTINEL

@@ -154,13 +154,13 @@ def _own_peaks(net: Sequence[float], null: Sequence[float]) -> tuple[Peak, ...]:
     with two humps are a core that has changed its speed in the middle of the run; that explains
     humps as far apart as theirs, and none that are further.
     """
-    found = peaks(net, resolution=CLOCK_S) if null else ()
-    core = peaks(null, resolution=CLOCK_S) if found else ()
-    return () if core and _ratio(found) <= CORE * _ratio(core) else found
+    humps = peaks(net, resolution=CLOCK_S) if null else ()
+    core = peaks(null, resolution=CLOCK_S) if humps else ()
+    return () if core and _ratio(humps) <= CORE * _ratio(core) else humps
 
 
-def _ratio(found: tuple[Peak, ...]) -> float:
-    low, high = found[0].value, found[-1].value
+def _ratio(humps: tuple[Peak, ...]) -> float:
+    low, high = humps[0].value, humps[-1].value
     return high / low if low > 0 else math.inf
 
 

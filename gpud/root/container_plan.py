@@ -22,7 +22,7 @@ from gpud.core.report import (
 from gpud.core.sample import Failure, Reason, Skip
 
 if TYPE_CHECKING:
-    from gpud.core.sections import Containers
+    from gpud.core.sections import ContainerSettings
 
 LOOK_EVERY_S: Final = 600.0
 """A toolkit that was just installed, or an image just pulled, is noticed this soon."""
@@ -87,7 +87,7 @@ class TaskResult:
 class Plan:
     """What is remembered between two looks. Units: monotonic seconds."""
 
-    def __init__(self, settings: Containers, now_s: float) -> None:
+    def __init__(self, settings: ContainerSettings, now_s: float) -> None:
         self.report = ContainersReport(ProbeStage.WAITING, settings.image)
         self._settings = settings
         self._next_run_s = now_s + settings.first_after_s

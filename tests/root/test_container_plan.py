@@ -17,7 +17,7 @@ from gpud.core.report import (
     ToolkitState,
 )
 from gpud.core.sample import Failure, Reason, Skip
-from gpud.core.sections import Containers
+from gpud.core.sections import ContainerSettings
 from gpud.root.container_plan import (
     ANNOUNCE_S,
     LOOK_EVERY_S,
@@ -39,7 +39,7 @@ STEP_S = 0.5
 class World:
     """A dockerd and a clock; every task ends at the next step with what the world has."""
 
-    settings: Containers = field(default_factory=Containers)
+    settings: ContainerSettings = field(default_factory=ContainerSettings)
     dockerd: ProcessRef = FIRST
     answers: bool = True
     image: bool = True
@@ -87,7 +87,7 @@ class World:
         return [at for at, what in self.tasks if what is task]
 
 
-SOON = Containers(first_after_s=60)
+SOON = ContainerSettings(first_after_s=60)
 
 
 def test_a_run_is_announced_before_it_is_made() -> None:
@@ -122,13 +122,13 @@ def test_an_image_that_comes_is_measured_at_the_next_look() -> None:
 
 
 def test_it_is_fetched_only_where_the_settings_say_so() -> None:
-    world = World(Containers(first_after_s=60, pull=True), image=False, pullable=True)
+    world = World(ContainerSettings(first_after_s=60, pull=True), image=False, pullable=True)
     world.run(120)
     assert [task for _, task in world.tasks] == [Task.LOOK, Task.PULL, Task.RUN]
 
 
 def test_a_fetch_that_fails_is_a_failed_run_and_tried_again_later() -> None:
-    world = World(Containers(first_after_s=60, pull=True), image=False)
+    world = World(ContainerSettings(first_after_s=60, pull=True), image=False)
     report = world.run(600)
     assert report.failures == {Reason.PULL_FAILED: 1}
     world.run(RETRY_S)
@@ -180,7 +180,7 @@ def test_an_announcement_is_taken_back_when_dockerd_goes() -> None:
 
 
 def test_another_dockerd_is_left_to_its_start_and_then_looked_at_anew() -> None:
-    world = World(Containers(probe=False))
+    world = World(ContainerSettings(probe=False))
     world.run(60)
     world.dockerd = SECOND
     world.run(SETTLE_S - STEP_S)
@@ -213,7 +213,7 @@ def test_a_toolkit_that_changed_since_the_failure_is_tried_at_once() -> None:
 
 
 def test_switched_off_it_looks_and_never_runs() -> None:
-    world = World(Containers(probe=False, first_after_s=0))
+    world = World(ContainerSettings(probe=False, first_after_s=0))
     report = world.run(2000)
     assert {task for _, task in world.tasks} == {Task.LOOK}
     assert report.stage is ProbeStage.OFF
@@ -245,7 +245,7 @@ def test_whatever_happens_it_is_one_task_at_a_time_and_never_a_tight_loop(
     story: list[tuple[bool, bool, Failure | None, float]], pulling: tuple[bool, bool]
 ) -> None:
     pull, pullable = pulling
-    world = World(Containers(first_after_s=0, interval_s=60, pull=pull), pullable=pullable)
+    world = World(ContainerSettings(first_after_s=0, interval_s=60, pull=pull), pullable=pullable)
     for answers, image, failure, for_s in story:
         world.answers, world.image, world.failure = answers, image, failure
         world.run(for_s)

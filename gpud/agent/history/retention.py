@@ -45,7 +45,7 @@ SLICE: Final = 200
 """Rows that one piece deletes: some 5 ms, and a run that waits to be written waits no longer."""
 
 
-async def keep(history: History, plan: sections.Store, *, rest_s: float = REST_S) -> None:
+async def keep(history: History, plan: sections.StoreSettings, *, rest_s: float = REST_S) -> None:
     """Check the file, roll up what has not been, then delete what is old according to ``plan``.
 
     ``History`` sets a damaged one aside, and begins a new one. The check of half a gigabyte takes a

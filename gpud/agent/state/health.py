@@ -8,7 +8,7 @@ from gpud.agent.measure.breaker import State
 from gpud.agent.state.snapshot import Snapshot, with_health, without_health
 from gpud.core import advice
 from gpud.core.advice import Situation
-from gpud.core.dxg import RECENT_S, Kind
+from gpud.core.dxg import RECENT_S, DxgKind
 from gpud.core.health import Level
 from gpud.core.report import Owner
 
@@ -46,11 +46,11 @@ def with_kernel_log(snapshot: Snapshot, report: KernelLogReport | None, now_s: f
     if report is None or report.unreadable is not None:
         return without_health(after, "dxg")
     words = f"the kernel's log: {report.last.words}" if report.last is not None else None
-    if lost := report.recent.get(Kind.MESSAGE_LOST, 0):
+    if lost := report.recent.get(DxgKind.MESSAGE_LOST, 0):
         level = Level.FAILED if lost >= REPEATED else Level.DEGRADED
-        reason, situation = str(Kind.MESSAGE_LOST), Situation.CHANNEL
-    elif report.recent.get(Kind.NOT_RESIDENT, 0):
-        level, reason, situation = Level.DEGRADED, str(Kind.NOT_RESIDENT), Situation.FULL
+        reason, situation = str(DxgKind.MESSAGE_LOST), Situation.CHANNEL
+    elif report.recent.get(DxgKind.NOT_RESIDENT, 0):
+        level, reason, situation = Level.DEGRADED, str(DxgKind.NOT_RESIDENT), Situation.FULL
     elif report.unusual:
         level, reason, situation = Level.DEGRADED, "ioctl_failures", Situation.CHANNEL_PERHAPS
         words = "the kernel's log has many failed calls of dxgkrnl that are not usual"

@@ -9,7 +9,7 @@ from pathlib import Path
 from gpud import portholder, settings_files
 from gpud.core.errors import ConfigError, KeyPairError
 from gpud.core.health import Health, Level
-from gpud.core.http_settings import VERIFIED, Http
+from gpud.core.http_settings import VERIFIED, HttpSettings
 from gpud.core.report import RootReport
 from gpud.core.settings import GROUP, config_path
 from gpud.doctor.finding import Finding, advice, check, combined, ok, problem, unknown
@@ -127,7 +127,7 @@ def _free(machine: Machine) -> Finding:
     return problem(evidence, _another_port(http))
 
 
-def _credentials(http: Http) -> str:
+def _credentials(http: HttpSettings) -> str:
     required = ["a password"] if http.basic_auth_users else []
     if http.tls_server_config.client_auth_type == VERIFIED:
         required.append("a certificate")
@@ -151,6 +151,6 @@ def _certificate_error(machine: Machine) -> Finding | None:
     return None
 
 
-def _another_port(http: Http) -> str:
+def _another_port(http: HttpSettings) -> str:
     number = http.port + 1 & 0xFFFF or 9946
     return f'stop it, or choose another: [http] listen = "127.0.0.1:{number}"'

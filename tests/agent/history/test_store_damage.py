@@ -11,7 +11,7 @@ import pytest
 from gpud.agent.history import queries, retention
 from gpud.agent.history.schema import FILE
 from gpud.agent.history.store import History
-from gpud.core.sections import Store
+from gpud.core.sections import StoreSettings
 from tests.agent.history.test_store import finished_s, opened, run, stamp
 
 if TYPE_CHECKING:
@@ -74,10 +74,10 @@ def test_damage_where_nobody_reads_is_found_by_the_hourly_look(tmp_path: Path) -
         await history.ask(lambda s: s.write(lambda c: c.executemany(put, large).rowcount))
         await history.ask(lambda s: s.read(lambda c: c.execute("PRAGMA wal_checkpoint(TRUNCATE)")))
         await history.ask(lambda s: s.read(lambda c: c.execute("PRAGMA shrink_memory")))
-        await retention.keep(history, Store(), rest_s=0.0)
+        await retention.keep(history, StoreSettings(), rest_s=0.0)
         sound = history.set_aside
         spoil(tmp_path / FILE, from_end=400_000)
-        await retention.keep(history, Store(), rest_s=0.0)
+        await retention.keep(history, StoreSettings(), rest_s=0.0)
         assert (sound, history.set_aside) == (None, tmp_path / f"{FILE}.corrupt-{stamp()}")
         await history.append(run(1001))
         assert await history.ask(lambda store: store.read(queries.run_count)) == 1

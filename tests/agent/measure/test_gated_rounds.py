@@ -22,7 +22,7 @@ from gpud.agent.state.snapshot import ProbeKey
 from gpud.core.clock import Instant
 from gpud.core.health import Level
 from gpud.core.sample import Backend, Device, Flag, Pace, ProbeSpec, RunReport, Skip, Unit
-from gpud.core.sections import Gate
+from gpud.core.sections import GateSettings
 from gpud.core.settings import Settings
 from tests.agent.measure.rounds import Bench, RecordingBoard
 
@@ -55,7 +55,7 @@ class Clocked(Bench):
 
 @pytest.fixture
 def bench(tmp_path: Path) -> Clocked:
-    made = Clocked(tmp_path, Settings(gate=Gate(look_again_s=0.1)))
+    made = Clocked(tmp_path, Settings(gate=GateSettings(look_again_s=0.1)))
     made.looks = [IDLE]
     return made
 
@@ -137,7 +137,7 @@ def test_a_container_that_begins_while_a_probe_waits_ends_the_waiting(bench: Clo
 
 def test_gpuds_own_work_is_not_taken_for_somebody_elses(bench: Clocked) -> None:
     bench.step_s = 0.1
-    bench.settings = Settings(gate=Gate(wait_for_idle_s=0))
+    bench.settings = Settings(gate=GateSettings(wait_for_idle_s=0))
     bench.looks = [IDLE, IDLE, BUSY, IDLE]  # around launch; before triad, and when the echo is over
     snapshot = bench.rounds(Pace.SMALL, Pace.LARGE)
     assert skips(bench) == []
@@ -156,7 +156,7 @@ def test_the_hour_and_a_pause_are_reasons_too(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("TZ", zone)  # 22:30 in Greenwich, and 01:30 three hours to the east
-    bench.settings = Settings(gate=Gate(quiet_hours=("00:00-07:00",), resume_rest_s=60))
+    bench.settings = Settings(gate=GateSettings(quiet_hours=("00:00-07:00",), resume_rest_s=60))
     bench.resumed_s = resumed_s
     snapshot = bench.rounds(Pace.SMALL)
     assert skips(bench) == [("launch", reason, "GPU-0")]
@@ -186,7 +186,7 @@ def test_a_gpu_that_hangs_is_told_to_hang_and_not_to_be_busy(bench: Clocked) -> 
 
 
 def test_a_probe_put_off_for_too_long_is_told_of_until_it_runs(bench: Clocked) -> None:
-    bench.settings = Settings(gate=Gate(starve_after_s=10))
+    bench.settings = Settings(gate=GateSettings(starve_after_s=10))
     bench.looks = [BUSY]
     snapshot = bench.rounds(*[Pace.SMALL] * 5)
     health = snapshot.health["gate"]
@@ -198,7 +198,7 @@ def test_a_probe_put_off_for_too_long_is_told_of_until_it_runs(bench: Clocked) -
 
 def test_what_comes_between_two_refusals_does_not_end_the_row(bench: Clocked) -> None:
     """A run by hand, a hang, a nap of the laptop: nobody has measured anything meanwhile."""
-    bench.settings = Settings(gate=Gate(starve_after_s=12, resume_rest_s=3))
+    bench.settings = Settings(gate=GateSettings(starve_after_s=12, resume_rest_s=3))
     bench.looks = [BUSY]
 
     async def story() -> None:
@@ -225,7 +225,7 @@ def test_what_comes_between_two_refusals_does_not_end_the_row(bench: Clocked) ->
 
 
 def test_a_run_begins_the_patience_anew(bench: Clocked) -> None:
-    bench.settings = Settings(gate=Gate(starve_after_s=10))
+    bench.settings = Settings(gate=GateSettings(starve_after_s=10))
     bench.looks = [*[BUSY] * 6, IDLE, IDLE, BUSY]
     bench.rounds(*[Pace.SMALL] * 8)
     seen = [event for event in bench.events if isinstance(event, RunSkipped)]
@@ -234,7 +234,7 @@ def test_a_run_begins_the_patience_anew(bench: Clocked) -> None:
 
 
 def test_who_chose_the_quiet_is_not_told_of_it(bench: Clocked) -> None:
-    bench.settings = Settings(gate=Gate(starve_after_s=10, on_battery="none"))
+    bench.settings = Settings(gate=GateSettings(starve_after_s=10, on_battery="none"))
     bench.looks = [replace(IDLE, ac=False)]
     snapshot = bench.rounds(*[Pace.SMALL] * 5)
     assert snapshot.skips == {("launch", Skip.ON_BATTERY): 5}
@@ -319,7 +319,7 @@ def test_a_gpu_that_is_slow_for_good_is_judged_again_and_a_restart_counts_on() -
         at = Instant(0.0, 1000.0)
         observer = cast("Any", SimpleNamespace(look=look))
         history = cast("Any", SimpleNamespace(read=read))
-        keeper = Gatekeeper(Gate(), observer, history, RecordingBoard(), lambda: at)
+        keeper = Gatekeeper(GateSettings(), observer, history, RecordingBoard(), lambda: at)
         report = RunReport("launch", Backend.CUDA, device)
         found = []
         for _ in looks:

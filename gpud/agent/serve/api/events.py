@@ -27,11 +27,11 @@ if TYPE_CHECKING:
 
 PATH: Final = "/api/v1/events"
 USUAL: Final = 100
-KNOWN: Final = (*KINDS, GPU_SEEN, GPU_FORGOTTEN, *commands.KINDS, commands.PROBE_REQUESTED)
+EVENT_KINDS: Final = (*KINDS, GPU_SEEN, GPU_FORGOTTEN, *commands.KINDS, commands.PROBE_REQUESTED)
 
 SINCE: Final = moment("since", "from when on")
 UNTIL: Final = moment("until", "until when")
-KIND: Final = choice("kind", "only events of these kinds", KNOWN)
+KIND: Final = choice("kind", "only events of these kinds", EVENT_KINDS)
 LIMIT: Final = count(
     "limit", "how many at the most, the newest of them", usual=USUAL, most=MOST_EVENTS
 )
@@ -58,7 +58,7 @@ def route(history: History) -> Route:
 
 def parsed(query: QueryParams) -> Window:
     """Read the query. Errors: ``Unusable``."""
-    since_s, until_s = SINCE.one(query), UNTIL.one(query)
+    since_s, until_s = SINCE.value(query), UNTIL.value(query)
     if since_s is not None and until_s is not None and since_s > until_s:
         raise Unusable("since", "since is later than until", "exchange the two", "bad_range")
-    return Window(since_s, until_s, KIND.all(query), LIMIT.one(query) or USUAL)
+    return Window(since_s, until_s, KIND.all(query), LIMIT.value(query) or USUAL)

@@ -79,7 +79,7 @@ def _selection(directory: Path, request: HistoryRequest, numbers: Mapping[str, i
 
 def _gpus(directory: Path, names: Sequence[str], numbers: Mapping[str, int]) -> tuple[str, ...]:
     """Return the UUIDs of GPUs given by number, by UUID or the beginning of one, or by ``cpu``."""
-    known = dict.fromkeys((*numbers, *reader.read(directory, queries.gpus)))
+    uuids = dict.fromkeys((*numbers, *reader.read(directory, queries.gpus)))
     chosen = []
     for name in names:
         if name.lower() == "cpu":
@@ -88,10 +88,10 @@ def _gpus(directory: Path, names: Sequence[str], numbers: Mapping[str, int]) -> 
         if name.isascii() and name.isdigit():
             fitting = [uuid for uuid, number in numbers.items() if number == int(name)]
         else:
-            fitting = [uuid for uuid in known if uuid.lower().startswith(name.lower())]
+            fitting = [uuid for uuid in uuids if uuid.lower().startswith(name.lower())]
         if len(fitting) != 1:
             fault = "more than one GPU is" if fitting else "the history has no GPU"
-            there = ", ".join(map(escaped, known)) or "there is none yet"
+            there = ", ".join(map(escaped, uuids)) or "there is none yet"
             raise ConfigError(f"{fault} {name!a:.60}", fix=f"one of {there}")
         chosen += fitting
     return tuple(chosen)

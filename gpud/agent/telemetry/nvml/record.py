@@ -16,7 +16,7 @@ from gpud.agent.telemetry.nvml import queries, session, xids
 from gpud.agent.telemetry.nvml.library import load
 from gpud.agent.telemetry.nvml.refusals import Refusal, guarded
 from gpud.core.errors import TelemetryError
-from gpud.core.gpus import MOST_KNOWN
+from gpud.core.gpus import MOST_GPUS
 
 if TYPE_CHECKING:
     from gpud.agent.telemetry.nvml.calls import Call
@@ -54,7 +54,7 @@ class _Tape:
         for call in queries.calls(queries.MACHINE):
             self._asked(call, None)
         count = self._asked(session.COUNT, None)
-        for gpu in range(min(count, MOST_KNOWN) if isinstance(count, int) else 0):
+        for gpu in range(min(count, MOST_GPUS) if isinstance(count, int) else 0):
             device = self._asked(session.handle(gpu), None)
             if isinstance(device, Refusal):
                 continue

@@ -14,7 +14,7 @@ from gpud.agent.telemetry.nvml.calls import Call, Plain
 from gpud.agent.telemetry.nvml.refusals import LOST, NOT_ASKED, WHOLE, Refusal, error, guarded
 from gpud.agent.telemetry.nvml.xids import Xids
 from gpud.core.fields import plausible
-from gpud.core.gpus import MOST_KNOWN
+from gpud.core.gpus import MOST_GPUS
 from gpud.core.sample import Absent, Reading
 
 if TYPE_CHECKING:
@@ -64,7 +64,7 @@ class Session:
     def _opened(self) -> tuple[Any, ...]:
         """Initialise NVML and return one handle per GPU, in the order of their slots."""
         self._required(INIT)
-        count = min(self._required(COUNT), MOST_KNOWN)
+        count = min(self._required(COUNT), MOST_GPUS)
         answers = [self._ask(handle(index)) for index in range(count)]
         refused = [answer for answer in answers if isinstance(answer, Refusal)]
         handles = [answer for answer in answers if not isinstance(answer, Refusal)]
