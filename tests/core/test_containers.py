@@ -43,19 +43,16 @@ DEVICE = Device(0, "GPU-0", "n", "0000:01:00.0", "8.6", 20, 1, 1)
 @pytest.mark.parametrize("path", CAPTURES, ids=lambda path: path.stem)
 def test_what_real_gpus_printed_is_read(path: Path) -> None:
     figure = parsed(path.read_text())
+    if path.stem == "rtx-a2000-laptop":  # GFLOP/s and billions there, base units here
+        assert figure.flops_per_second == pytest.approx(3.863604e12)
+        assert figure.interactions_per_second == pytest.approx(1.9318e11)
+        assert (figure.bodies, figure.iterations) == (20480, 10)
+        assert figure.compute_capability == "8.6"
     counted = figure.interactions_per_second * 20
     assert figure.flops_per_second == pytest.approx(counted, rel=1e-3)
     assert figure.bodies % 256 == 0
     assert figure.gpu_name in path.read_text()
     assert figure.gpu_index == 0
-
-
-def test_figures_come_in_base_units() -> None:
-    figure = parsed(LAPTOP)
-    assert figure.flops_per_second == pytest.approx(3.863604e12)
-    assert figure.interactions_per_second == pytest.approx(1.9318e11)
-    assert (figure.bodies, figure.iterations) == (20480, 10)
-    assert figure.compute_capability == "8.6"
 
 
 @pytest.mark.parametrize(
@@ -71,22 +68,14 @@ def test_figures_come_in_base_units() -> None:
         ("= 193.180 ", "= inf ", "no line with the interactions"),
         ("GPU Device 0", "GPU Device -1", "no line with the device"),
         ("21.712", "9" * 400, "no line with the time"),
+        (LAPTOP, LAPTOP * 2, "2 lines"),
+        (LAPTOP, LAPTOP + " " * 40_000, "more than 32768"),
     ],
 )
 def test_what_cannot_be_true_is_refused(before: str, after: str, said: str) -> None:
     assert before in LAPTOP
     with pytest.raises(WireError, match=said):
         parsed(LAPTOP.replace(before, after))
-
-
-def test_a_benchmark_printed_twice_is_refused() -> None:
-    with pytest.raises(WireError, match="2 lines"):
-        parsed(LAPTOP * 2)
-
-
-def test_more_output_than_the_sample_can_print_is_refused() -> None:
-    with pytest.raises(WireError, match="more than 32768"):
-        parsed(LAPTOP + " " * 40_000)
 
 
 @given(st.text() | st.text(alphabet="0123456789.=\n ").map(lambda text: LAPTOP + text))
@@ -148,6 +137,7 @@ def test_a_run_is_kept_in_the_shape_of_every_other() -> None:
         (RUN, (4e12,), None, Verdict.NOT_COMPARABLE),
         (FAILED, (), None, Verdict.NOT_COMPARABLE),
         (RUN, (4e12,), InProcess(3701.0, 5e12), Verdict.NOT_COMPARABLE),
+        (RUN, (4e12,), InProcess(-3501.0, 5e12), Verdict.NOT_COMPARABLE),
         (FAILED, (), InProcess(3701.0, failure=DRIVER), Verdict.NOT_COMPARABLE),
     ],
 )
@@ -157,23 +147,13 @@ def test_a_toolkits_fault_is_told_from_a_drivers(
     assert compared(run, recent, inside).verdict is verdict
 
 
-@pytest.mark.parametrize("apart_s", [-3601.0, 3601.0])
-def test_runs_an_hour_apart_are_not_compared_whichever_came_first(apart_s: float) -> None:
-    inside = InProcess(RUN.finished_mono_s + apart_s, 5e12)
-    assert compared(RUN, (4e12,), inside).verdict is Verdict.NOT_COMPARABLE
-
-
-def test_another_gpu_is_not_compared() -> None:
-    found = compared(RUN, (4e12,), InProcess(100.0, 5e12), same_gpu=False)
-    assert found.verdict is Verdict.NOT_COMPARABLE
-    assert found.ratio is None
-
-
-def test_the_ratio_is_the_containers_rate_over_gpuds_own() -> None:
-    found = compared(RUN, (4e12,), InProcess(100.0, 5e12))
-    assert found.ratio == pytest.approx(0.8)
-    assert found.gpu == 0
-    assert "80%" in found.detail
+def test_the_ratio_is_the_containers_rate_over_gpuds_own_on_the_same_gpu() -> None:
+    comparison = compared(RUN, (4e12,), InProcess(100.0, 5e12))
+    assert comparison.ratio == pytest.approx(0.8)
+    assert comparison.gpu == 0
+    assert "80%" in comparison.detail
+    other = compared(RUN, (4e12,), InProcess(100.0, 5e12), same_gpu=False)
+    assert (other.verdict, other.ratio) == (Verdict.NOT_COMPARABLE, None)
 
 
 def told(

@@ -103,18 +103,6 @@ def test_a_hook_younger_than_dockerd_is_no_fault_and_worth_a_word() -> None:
     assert "restart dockerd" in said.fix
 
 
-@given(
-    st.builds(
-        ToolkitFacts,
-        version=st.none() | st.text(max_size=8),
-        programs=st.lists(st.sampled_from(PROGRAMS)).map(tuple),
-        cdi_devices=st.lists(st.text(max_size=20)).map(tuple),
-    )
-)
-def test_any_facts_are_judged(facts: ToolkitFacts) -> None:
-    assert judged(facts).state in ToolkitState
-
-
 @pytest.mark.parametrize(
     ("text", "reason"),
     [

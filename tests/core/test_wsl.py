@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpud.core.wsl import boot_rest_s, drives
+from gpud.core.wsl import boot_rest_s, drives, mounts_at, sections, switch
 
 MOUNTS = (
     "none /usr/lib/wsl/drivers 9p ro,aname=drivers 0 0\n"
@@ -56,3 +56,19 @@ def test_gpu_work_waits_for_the_age_of_the_virtual_machine(
 ) -> None:
     assert boot_rest_s(60.0, uptime) == rest_s
     assert boot_rest_s(0.0, uptime) == 0.0
+
+
+@pytest.mark.parametrize(
+    ("text", "prefix"),
+    [("", "/mnt"), ("root=/", ""), ("root = /win/ # ours", "/win"), ("root=win", "/mnt")],
+)
+def test_windows_drives_are_where_wsl_mounts_them(text: str, prefix: str) -> None:
+    assert mounts_at(sections(f"[automount]\n{text}\n")) == prefix
+
+
+def test_a_settings_file_of_wsl_is_read_as_wsl_reads_it() -> None:
+    text = '\ufeff[Boot]\r\nSystemd=TRUE\r\njunk\n[boot]\ncommand="a # b"\n=\n['
+    parsed = sections(text)
+    assert switch(parsed, "boot", "systemd") is True
+    assert parsed["boot"]["command"] == "a # b"
+    assert switch(parsed, "boot", "nothing") is None
