@@ -34,7 +34,7 @@ SPANS_S = {"an hour": DAY_S / 24, "a day": DAY_S, "a month": 30 * DAY_S, "a year
 def keep(state: Path, days: int) -> None:
     """Write a history of so many days that anyone may lead on."""
     state.mkdir(parents=True)
-    store = Store(state, now=str)
+    store = Store(state)
     store.read(lambda c: c.execute("PRAGMA synchronous=OFF"))  # to be done today
     reports, began_s = templates(), time.time() // 3600 * 3600 - days * DAY_S
     for number in range(days):

@@ -222,7 +222,7 @@ def measure(home: Path, days: int) -> None:
     state.mkdir(parents=True)
     reports = templates()
     began_s = time.time() // 3600 * 3600 - days * DAY_S
-    store = Store(state, now=str)
+    store = Store(state)
     store.read(lambda c: c.execute("PRAGMA synchronous=OFF"))  # to be done today
     longest = most = 0.0
     print("  days       file    runs kept   hours kept     a pass  longest piece")
@@ -264,7 +264,7 @@ def measure(home: Path, days: int) -> None:
     print(f"  {'while another exports':<40} median {p(beside, 0.5)}, p99 {p(beside, 0.99)}")
     began = time.perf_counter()
     store.close()
-    Store(state, now=str).close()
+    Store(state).close()
     print(f"opening it, every page looked at: {time.perf_counter() - began:.1f} s")
     print(f"largest the file was: {(state / FILE).stat().st_size / MIB:.0f} MiB")
 

@@ -114,7 +114,7 @@ class Life:
     """A judge with its history and alerts."""
 
     def __init__(self, folder: Path) -> None:
-        self.history = History(folder, now=lambda: "stamp")
+        self.history = History(folder)
         self.board = Board(Snapshot("1", 0.0))
         alerts = AlertState(self.history, board=self.board, now=now)
         self.regression = Regression(self.history, alerts, Parameters(), board=self.board, now=now)
@@ -178,7 +178,7 @@ def sample(mode: str, value: float) -> Sample:
 
 async def written(folder: Path, days: int) -> float:
     """Write the same runs without a judge; give the seconds."""
-    history = History(folder, now=lambda: "stamp")
+    history = History(folder)
     began_s = time.process_time()
     for run in week(days):
         await history.append(run)

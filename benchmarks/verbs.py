@@ -64,7 +64,7 @@ def made(home: Path, runs: int) -> None:
     for folder in (state, log.parent):
         folder.mkdir(parents=True)
     now_s = time.time()
-    with closing(Store(state, now=str)) as store:
+    with closing(Store(state)) as store:
         store.append([run(now_s - 30 * (runs - n), 1e-5) for n in range(runs)])
         done(store, rollups.roll_up)  # as the agent does once an hour
     line = '{"event": "x", "level": "info", "timestamp": "2026-01-01T00:00:00Z", "n": 1}\n'

@@ -122,7 +122,7 @@ def memory() -> Iterator[Path]:
 @contextmanager
 def opened(folder: Path) -> Iterator[Store]:
     """Open it without waiting for the disk: it is processes that die in tests, no machines."""
-    store = Store(folder, now=str)
+    store = Store(folder)
     store._connection.execute("PRAGMA synchronous=OFF")
     try:
         yield store

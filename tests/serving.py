@@ -95,7 +95,7 @@ def agent(
     actions = Actions(
         settings,
         read=lambda: snapshot,
-        history=History(state_dir, now=lambda: "stamp"),
+        history=History(state_dir),
         regression=cast("Any", decisions),
         changes=cast("Any", decisions),
         launcher=Launcher(None),

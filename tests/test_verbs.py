@@ -56,7 +56,7 @@ def home(tmp_path: Path) -> Iterator[Path]:
     state, log = tmp_path / "var/lib/gpud", tmp_path / "var/log/gpud/root.log"
     for folder in (state, log.parent):
         folder.mkdir(parents=True)
-    with closing(Store(state, now=str)) as store:
+    with closing(Store(state)) as store:
         store.append([run(1e9)])
     log.write_text('{"event": "x", "level": "info", "timestamp": "2026-01-01T00:00:00Z"}\n')
     with serving.agent(tmp_path, snapshots.full(), published=homes.well()):

@@ -8,7 +8,6 @@ import gc
 import os
 import signal
 import time
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -112,9 +111,7 @@ class Agent:
             on_spawn=self._spawned,
             on_breaker=lambda standing: board.post(BreakerChanged(standing, time.time())),
         )
-        self.history = history = History(
-            Path(settings.state_dir), now=lambda: datetime.now(UTC).strftime("%Y%m%dT%H%M%SZ")
-        )
+        self.history = history = History(Path(settings.state_dir))
         self.changes = ChangeDetection(history, board, now, boot_id)
         self.telemetry = self._telemetry()
         self.alerts = AlertState(history, board=board, now=now)

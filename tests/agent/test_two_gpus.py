@@ -75,7 +75,7 @@ class Agent:
             probes=ProbeSettings(disabled=OTHERS),
             home=str(folder),
         )
-        self.history = History(folder, now=lambda: "stamp")
+        self.history = History(folder)
         self.pipeline = pipeline_of(
             self.settings,
             Launcher(folder / "gpu.lock"),

@@ -88,7 +88,7 @@ def _listening(made: Site) -> Iterator[None]:
 async def _serve(made: Site, listener: socket.socket, stop: asyncio.Event) -> None:
     settings = replace(parse(None, {}), paths=PathSettings(state=str(made.folder)))
     collector = SnapshotCollector(lambda: made.snapshot, settings, lambda: made.now)
-    kept = History(made.folder, now=lambda: "stamp")
+    kept = History(made.folder)
     asked = routes(lambda: made.snapshot, kept, settings, lambda: made.now.wall_s)
     inner = app(lambda: made.snapshot, settings, collector, lambda: made.now, asked)
     application = AccessControl(inner, settings.http, RefusalCounter())

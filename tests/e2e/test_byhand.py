@@ -222,7 +222,7 @@ def test_a_machine_that_never_had_a_gpu_is_well(gpud: Program, tmp_path: Path) -
     assert probe(gpud, "launch").returncode == 1, "nothing of it was measured"
     history = gpud.home / "var/lib/gpud"
     history.mkdir(parents=True)
-    store = Store(history, now=str)
+    store = Store(history)
     store.write(writes.events, [Entry(1.0, GPU_SEEN, {"uuid": "GPU-a", "name": "card"})])
     store.close()
     gone = probe(gpud)
@@ -235,7 +235,7 @@ def test_a_figure_is_held_against_the_kept_history(gpud: Program) -> None:
     sample = stats.summarised([4e10], mode="matmul", unit=Unit.FLOPS_PER_SECOND)
     version: dict[str, Condition] = {"probe_version": cpu_matmul.SPEC.version}
     report = RunReport("cpu_matmul", Backend.CPU, None, (sample,), conditions=version)
-    store = Store(gpud_state, now=str)
+    store = Store(gpud_state)
     store.append([Run(report, time.time() - day * 86400, "boot") for day in (1, 2, 3, 4, 5, 40)])
     before = {path.name: path.stat().st_mtime_ns for path in gpud_state.iterdir()}
     (result,) = document(probe(gpud, "cpu_matmul", "--json"))["results"]

@@ -12,6 +12,7 @@ import sqlite3
 from collections import deque
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, suppress
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Concatenate, ParamSpec, TypeVar
 
@@ -33,11 +34,11 @@ WAITING_LIMIT = 1000
 class Store:
     """The open file. Not thread-safe; ``History`` gives it one thread of its own."""
 
-    def __init__(self, directory: Path, *, now: Callable[[], str], doubted: bool = False) -> None:
-        """Open or create the history; ``now`` names the moment for a file that is set aside.
+    def __init__(self, directory: Path, *, doubted: bool = False) -> None:
+        """Open or create the history; a corrupt file is set aside, to ``set_aside``.
 
         ``doubted``: every page is looked at, which takes seconds, for one of them is damaged.
-        Errors: ``StoreError``. ``set_aside`` is where a corrupt file went, or None.
+        Errors: ``StoreError``.
         """
         self.path = directory / FILE
         self.set_aside: Path | None = None
@@ -47,7 +48,7 @@ class Store:
         except sqlite3.DatabaseError as error:
             if not _is_corrupt(error):
                 raise _translated(error, self.path) from error
-            self.set_aside = self._put_aside(now())
+            self.set_aside = self._put_aside()
             try:
                 self._connection = self._opened()
             except sqlite3.DatabaseError as second:
@@ -140,15 +141,17 @@ class Store:
             connection.execute("PRAGMA synchronous=FULL")
             connection.execute("PRAGMA foreign_keys=ON")
             connection.execute(f"PRAGMA cache_size=-{schema.CACHE_KIB}")
-            verdict = connection.execute(f"PRAGMA {self._check}(1)").fetchone()[0]
-            _refuse_damage(verdict)
+            (verdict,) = connection.execute(f"PRAGMA {self._check}(1)").fetchone()
+            if verdict != "ok":
+                raise sqlite3.DatabaseError(f"malformed: {verdict}")  # noqa: TRY301
             schema.migrate(connection, self.path)
         except BaseException:
             connection.close()
             raise
         return connection
 
-    def _put_aside(self, stamp: str) -> Path:
+    def _put_aside(self) -> Path:
+        stamp = datetime.now(UTC).strftime("%Y%m%dT%H%M%SZ")
         target = self.path.with_name(f"{FILE}.corrupt-{stamp}")
         again = 1
         while target.exists():
@@ -167,9 +170,8 @@ class History:
     memory and are written in order when it is back. Beyond that the oldest go, and are counted.
     """
 
-    def __init__(self, directory: Path, *, now: Callable[[], str]) -> None:
+    def __init__(self, directory: Path) -> None:
         self._directory = directory
-        self._now = now
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="store")
         self._store: Store | None = None
         self._waiting: deque[Run] = deque()
@@ -252,7 +254,7 @@ class History:
         if self._store is not None and self._store.replaced:
             self._close()
         if self._store is None:
-            self._store = Store(self._directory, now=self._now, doubted=doubted)
+            self._store = Store(self._directory, doubted=doubted)
             self.set_aside = self._store.set_aside or self.set_aside
             self.opened += 1
         return self._store
@@ -302,11 +304,6 @@ def _identity(path: Path) -> tuple[int, int] | None:
     except OSError:
         return None
     return found.st_dev, found.st_ino
-
-
-def _refuse_damage(verdict: str) -> None:
-    if verdict != "ok":
-        raise sqlite3.DatabaseError(f"malformed: {verdict}")
 
 
 def _is_corrupt(error: sqlite3.DatabaseError) -> bool:

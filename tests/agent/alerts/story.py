@@ -118,7 +118,7 @@ async def delivering(
 ) -> AsyncIterator[Story]:
     """Run delivery to these sinks, or to those that ``text`` configures."""
     made_for = context(folder, text, timeout_s=timeout_s)
-    board, history = Board(Snapshot("1", 0.0)), History(folder, now=lambda: "x")
+    board, history = Board(Snapshot("1", 0.0)), History(folder)
     story = Story(board, history, AlertState(history, board=board, now=clock))
     delivery = Delivery(
         Sinks(sinks, {}) if sinks else configured(made_for),

@@ -85,7 +85,7 @@ class Life:
 
 def living(folder: Path, test: Callable[[Life], Awaitable[None]], **life: Any) -> None:
     async def lived() -> None:
-        history = History(folder, now=lambda: "stamp")
+        history = History(folder)
         try:
             await test(Life(history, **life))
         finally:

@@ -69,7 +69,7 @@ def killed_at(folder: Path, moment: int, watch: Callable[[Store, Callable[[], No
                 if left == 0:
                     os.kill(os.getpid(), signal.SIGKILL)
 
-            store = Store(folder, now=str)
+            store = Store(folder)
             store._connection.execute("PRAGMA synchronous=OFF")
             watch(store, count)
             work(store)
@@ -119,7 +119,7 @@ def test_killed_at_any_moment_no_run_is_lost_before_its_hour_and_the_next_pass_e
 
 def test_a_pass_and_runs_that_finish_meanwhile_do_not_hinder_each_other(tmp_path: Path) -> None:
     async def story() -> None:
-        history = History(tmp_path, now=str)
+        history = History(tmp_path)
         await history.append(*hours(8 * 24))
         passing = asyncio.create_task(retention.keep(history, PLAN, rest_s=0))
         late_s = BEGUN_S + 8 * DAY_S
@@ -138,7 +138,7 @@ def test_a_pass_and_runs_that_finish_meanwhile_do_not_hinder_each_other(tmp_path
 
 def test_a_history_that_cannot_be_written_is_left_for_the_next_time(tmp_path: Path) -> None:
     async def story() -> None:
-        history = History(tmp_path / "missing", now=str)
+        history = History(tmp_path / "missing")
         await retention.keep(history, PLAN, rest_s=0)
         (tmp_path / "missing").mkdir()
         await history.append(*hours(3))
@@ -153,7 +153,7 @@ def test_how_large_it_is_is_told_and_nothing_while_it_cannot_be_read(tmp_path: P
     told: list[Any] = []
 
     async def story() -> None:
-        history = History(tmp_path / "missing", now=str)
+        history = History(tmp_path / "missing")
         await retention.measure(history, told.append)
         assert told == []
         (tmp_path / "missing").mkdir()

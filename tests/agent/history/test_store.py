@@ -47,10 +47,6 @@ needs_mount = pytest.mark.skipif(
 )
 
 
-def stamp() -> str:
-    return "20260101T000000Z"
-
-
 def run(number: int = 0, report: RunReport = REPORT) -> Run:
     return Run(report, float(number), "boot")
 
@@ -62,7 +58,7 @@ def finished_s(folder: Path) -> list[float]:
 
 @contextmanager
 def opened(folder: Path) -> Iterator[Store]:
-    store = Store(folder, now=stamp)
+    store = Store(folder)
     try:
         yield store
     finally:
@@ -120,7 +116,7 @@ def told_until_killed(folder: Path, start: int, chance: random.Random) -> list[f
     pid = os.fork()
     if pid == 0:
         try:
-            store = Store(folder, now=stamp)
+            store = Store(folder)
             for number in range(start, start + 100_000):
                 assert store.append([run(number)]) == []
                 os.write(writable, f"{number}\n".encode())
@@ -158,7 +154,7 @@ def test_a_file_of_a_newer_gpud_is_left_alone(tmp_path: Path) -> None:
         connection.execute("PRAGMA user_version = 999")
     before = (tmp_path / FILE).read_bytes()
     with pytest.raises(StoreError, match="newer gpud") as caught:
-        Store(tmp_path, now=stamp)
+        Store(tmp_path)
     assert caught.value.reason == "newer_schema"
     assert (tmp_path / FILE).read_bytes() == before
     assert list(tmp_path.glob("*corrupt*")) == []
@@ -166,7 +162,7 @@ def test_a_file_of_a_newer_gpud_is_left_alone(tmp_path: Path) -> None:
 
 def test_beside_a_file_of_a_newer_gpud_runs_wait_until_it_is_moved_away(tmp_path: Path) -> None:
     async def story() -> None:
-        history = History(tmp_path, now=stamp)
+        history = History(tmp_path)
         for number in range(2):
             with pytest.raises(StoreError) as caught:
                 await history.append(run(number))
@@ -190,7 +186,7 @@ def test_a_step_that_fails_half_way_leaves_the_file_as_it_was(
     broken = (*MIGRATIONS, "CREATE TABLE half (x); INSERT INTO nowhere VALUES (1);")
     monkeypatch.setattr(schema, "MIGRATIONS", broken)
     with pytest.raises(StoreError):
-        Store(tmp_path, now=stamp)
+        Store(tmp_path)
     with closing(sqlite3.connect(tmp_path / FILE)) as connection:
         assert connection.execute("PRAGMA user_version").fetchone() == (len(MIGRATIONS),)
         assert (
@@ -200,7 +196,7 @@ def test_a_step_that_fails_half_way_leaves_the_file_as_it_was(
 
 def test_a_directory_that_is_missing_is_said_with_the_command_that_makes_it(tmp_path: Path) -> None:
     with pytest.raises(StoreError) as caught:
-        Store(tmp_path / "missing", now=stamp)
+        Store(tmp_path / "missing")
     assert (caught.value.reason, caught.value.fix) == (
         "no_directory",
         f"mkdir -p {tmp_path / 'missing'}",
@@ -212,7 +208,7 @@ def test_on_a_full_disk_runs_wait_and_are_written_in_order_when_there_is_room(
     small_disk: Path,
 ) -> None:
     async def story() -> None:
-        history = History(small_disk, now=stamp)
+        history = History(small_disk)
         await history.append(run(0))
         ballast = fill(small_disk)
         said = []
@@ -238,7 +234,7 @@ def test_on_a_read_only_disk_runs_wait_until_it_can_be_written_again(small_disk:
         subprocess.run(["mount", "-o", f"remount,{how}", small_disk], check=True)
 
     async def story() -> None:
-        history = History(small_disk, now=stamp)
+        history = History(small_disk)
         with pytest.raises(StoreError) as caught:
             await history.append(run(1))
         assert caught.value.reason == "read_only"
@@ -260,7 +256,7 @@ def test_more_than_can_wait_is_dropped_oldest_first_and_counted(
     folder = tmp_path / "later"
 
     async def story() -> None:
-        history = History(folder, now=stamp)
+        history = History(folder)
         for number in range(5):
             with pytest.raises(StoreError):
                 await history.append(run(number))
@@ -280,7 +276,7 @@ def test_a_run_that_can_never_be_stored_does_not_keep_the_others_waiting(tmp_pat
     ):
 
         async def story(impossible: RunReport = impossible) -> None:
-            history = History(tmp_path, now=stamp)
+            history = History(tmp_path)
             with pytest.raises(StoreError):
                 await history.append(run(1), run(2, impossible), run(3))
             assert history.dropped == 1
@@ -293,7 +289,7 @@ def test_a_run_that_can_never_be_stored_does_not_keep_the_others_waiting(tmp_pat
 
 def test_a_cancelled_append_writes_its_run_once(tmp_path: Path) -> None:
     async def story() -> None:
-        history = History(tmp_path, now=stamp)
+        history = History(tmp_path)
         for number in range(20):
             appending = asyncio.create_task(history.append(run(number)))
             for _ in range(number % 4):
@@ -310,7 +306,7 @@ def test_a_cancelled_append_writes_its_run_once(tmp_path: Path) -> None:
 
 def test_many_appends_at_once_write_each_run_once_and_in_order(tmp_path: Path) -> None:
     async def story() -> None:
-        history = History(tmp_path, now=stamp)
+        history = History(tmp_path)
         await asyncio.gather(*(history.append(run(number)) for number in range(50)))
         await history.close()
 

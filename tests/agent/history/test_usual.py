@@ -42,7 +42,7 @@ report = RunReport("launch", Backend.CUDA, device, (sample,), conditions={"probe
 number = -1
 while not select.select([sys.stdin], [], [], 0)[0]:  # until that is closed
     number += 1
-    store = Store(pathlib.Path(sys.argv[1]), now=str)
+    store = Store(pathlib.Path(sys.argv[1]))
     store.append([Run(report, float(number), "b")])
     store.close()
     if number == 0:
@@ -73,7 +73,7 @@ def with_report(run: Run, **changes: object) -> Run:
 
 @contextmanager
 def opened(folder: Path) -> Iterator[Store]:
-    store = Store(folder, now=str)
+    store = Store(folder)
     try:
         yield store
     finally:

@@ -177,7 +177,7 @@ class Bench:
 
     def make(self) -> tuple[Pipeline, History]:
         command = (sys.executable, "-I", str(self.folder / "child.py"), str(self.folder))
-        history = History(self.state_dir or self.folder, now=lambda: "stamp")
+        history = History(self.state_dir or self.folder)
         launcher = Launcher(self.folder / "gpu.lock", command=command)
         self.board = board = _Circumstances(self)
         return pipeline_of(self.settings, launcher, history, board, _Looks(self), self.now), history

@@ -157,7 +157,7 @@ async def life(
     folder: Path, *, killed: bool = False, begun: bool = True, parameters: Parameters = PARAMETERS
 ) -> AsyncIterator[Life]:
     """``killed``: what is known at the end is not written, as after SIGKILL."""
-    one = Life(History(folder, now=lambda: "stamp"), parameters)
+    one = Life(History(folder), parameters)
     if begun:
         await one.begin()
     try:

@@ -63,7 +63,7 @@ def change(folder: Path, statement: str, *values: object) -> None:
 def reset_before(folder: Path, choice: Choice, at_s: float) -> None:
     """Write a reset as version one's command line did, with no agent to do it."""
     command = Command(0, at_s, BASELINE_RESET, 0, choice)
-    with closing(Store(folder, now=str)) as store:
+    with closing(Store(folder)) as store:
         store.write(lambda rows: writes.command(rows, command, 0))
 
 

@@ -76,7 +76,7 @@ async def life(
     folder: Path, boot_id: str = "boot-1", *, killed: bool = False
 ) -> AsyncIterator[Life]:
     """``killed``: nothing that waits is written at the end, as after SIGKILL."""
-    made = Life(History(folder, now=lambda: "stamp"), boot_id)
+    made = Life(History(folder), boot_id)
     await made.changes.settle()
     try:
         yield made
@@ -87,7 +87,7 @@ async def life(
 
 
 def kept(folder: Path, *kinds: str) -> list[tuple[object, object]]:
-    store = Store(folder, now=lambda: "stamp")
+    store = Store(folder)
     entries = store.read(queries.events, Window(kinds=kinds or ("driver_version",)))
     store.close()
     return [(entry.body["old"], entry.body["new"]) for entry in reversed(entries)]
@@ -233,7 +233,7 @@ def test_a_gpu_that_was_forgotten_and_is_there_is_expected_again(tmp_path: Path)
 
 def test_the_watcher_works_on_its_own_while_gpud_runs(tmp_path: Path) -> None:
     async def story() -> None:
-        one = Life(History(tmp_path, now=lambda: "stamp"))
+        one = Life(History(tmp_path))
         task = asyncio.create_task(one.changes.run())
         one.says("572.16")
 

@@ -26,12 +26,12 @@ SMALL = ProbeSpec("launch", Backend.CUDA, Pace.SMALL, Unit.SECONDS, ("submit",),
 
 
 def recalled(directory: Path, runs: list[Run], spec: ProbeSpec = SMALL) -> dict[Series, Recent]:
-    with closing(Store(directory, now=str)) as store:
+    with closing(Store(directory)) as store:
         store.append(runs)
     board = Board(snapshots.bare())
 
     async def start() -> None:
-        history = History(directory, now=str)
+        history = History(directory)
         board.post(ProbesListed((spec,), {}, 0.0))
         await asyncio.wait_for(recentruns.restore(history, board), 20)
         await history.close()
@@ -75,7 +75,7 @@ def test_the_large_pace_comes_back_by_the_hour(tmp_path: Path) -> None:
 
 
 def test_rows_that_a_damaged_disk_gives_back_are_passed_over(tmp_path: Path) -> None:
-    with closing(Store(tmp_path, now=str)) as store:
+    with closing(Store(tmp_path)) as store:
         store.append([run(BEGUN_S + n, n + 1.0) for n in range(4)])
         store.write(
             lambda rows: rows.executescript(
@@ -92,7 +92,7 @@ def test_the_past_is_not_read_before_the_probes_are_listed(tmp_path: Path) -> No
     board = Board(snapshots.bare())
 
     async def start() -> None:
-        history = History(tmp_path, now=str)
+        history = History(tmp_path)
         waiting = asyncio.create_task(recentruns.restore(history, board))
         done, _ = await asyncio.wait({waiting}, timeout=0.1)
         assert not done

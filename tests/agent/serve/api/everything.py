@@ -48,7 +48,7 @@ def everything(home: Path, snapshot: Snapshot | None = None) -> Iterator[int]:
         store.write(
             writes.events, [Entry(now_s - n, "driver_version", changed) for n in range(200)]
         )
-    kept = History(folder, now=str)
+    kept = History(folder)
     asked = routes(lambda: snapshot, kept, settings, time.time)
     try:
         with served(snapshot, asked) as port:

@@ -32,7 +32,7 @@ class ServedHistory:
         self._listener = bind("127.0.0.1", 0)
         self._loop = asyncio.new_event_loop()
         self._stop = asyncio.Event()
-        self._history = History(folder, now=lambda: "stamp")
+        self._history = History(folder)
         self._route = make_route(self._history)
         self._thread = threading.Thread(target=self._loop.run_until_complete, args=[self._serve()])
         self._thread.start()

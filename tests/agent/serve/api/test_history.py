@@ -239,7 +239,7 @@ def test_a_long_question_holds_up_no_run_that_is_to_be_written(
     gate = Gate(monkeypatch)
 
     async def story() -> None:
-        history = History(tmp_path, now=str)
+        history = History(tmp_path)
         await history.append(run(NOW_S - 1))
         questions: list[dict[str, Any]] = [
             {"probe": "launch", "since": NOW_S - n * HOUR_S} for n in range(2, MOST_QUERIES + 3)

@@ -156,5 +156,5 @@ def _status() -> bytes:
 
 def _questions(home: Path) -> list[Route]:
     settings = parse(None, {}, home=str(home))
-    kept = History(Path(settings.state_dir), now=str)
+    kept = History(Path(settings.state_dir))
     return routes(snapshots.bare, kept, settings, time.time)
