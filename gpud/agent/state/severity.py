@@ -1,4 +1,4 @@
-"""How much each reason matters: one table, for health, alerts and whoever draws a failure."""
+"""Severity of each reason of a failed run: one table for health, alerts and displays."""
 
 from __future__ import annotations
 
@@ -20,50 +20,29 @@ class Severity(IntEnum):
     CRITICAL = 2  # the GPU, its driver or gpud does not do what it should
 
 
-SEVERITY: Final[Mapping[Reason, Severity]] = {
-    Reason.UNSUPPORTED: Severity.INFO,
-    Reason.DEPENDENCY_MISSING: Severity.INFO,
-    Reason.OUT_OF_MEMORY: Severity.WARNING,
-    Reason.DEVICE_BUSY: Severity.WARNING,
-    Reason.NOT_READY: Severity.WARNING,
-    Reason.BUDGET_EXCEEDED: Severity.WARNING,
-    Reason.LIBRARY_MISSING: Severity.CRITICAL,
-    Reason.SYMBOL_MISSING: Severity.CRITICAL,
-    Reason.NO_DEVICE: Severity.CRITICAL,
-    Reason.INIT_FAILED: Severity.CRITICAL,
-    Reason.DRIVER_MISMATCH: Severity.CRITICAL,
-    Reason.PTX_REJECTED: Severity.CRITICAL,
-    Reason.LAUNCH_TIMEOUT: Severity.CRITICAL,
-    Reason.LAUNCH_FAILED: Severity.CRITICAL,
-    Reason.DEVICE_LOST: Severity.CRITICAL,
-    Reason.ECC_ERROR: Severity.CRITICAL,
-    Reason.NOT_PERMITTED: Severity.CRITICAL,
-    Reason.MPS_FAILED: Severity.CRITICAL,
-    Reason.GRAPH_FAILED: Severity.CRITICAL,
-    Reason.INVALID_CALL: Severity.CRITICAL,
-    Reason.CUDA_ERROR: Severity.CRITICAL,
-    Reason.VERIFICATION_FAILED: Severity.CRITICAL,
-    Reason.CPU_ALWAYS_FASTER: Severity.INFO,
-    Reason.HUNG: Severity.CRITICAL,
-    Reason.SLOW_START: Severity.CRITICAL,
-    Reason.KILLED: Severity.CRITICAL,
-    Reason.CRASHED: Severity.CRITICAL,
-    Reason.BAD_OUTPUT: Severity.CRITICAL,
-    Reason.SPAWN_FAILED: Severity.CRITICAL,
-    Reason.TOOLKIT_MISSING: Severity.WARNING,
-    Reason.TOOLKIT_FAILED: Severity.CRITICAL,
-    Reason.RUNTIME_UNKNOWN: Severity.WARNING,
-    Reason.REQUIREMENT_UNMET: Severity.WARNING,
-    Reason.MOUNT_FAILED: Severity.CRITICAL,
-    Reason.CDI_UNRESOLVED: Severity.WARNING,
-    Reason.CDI_FAILED: Severity.CRITICAL,
-    Reason.CONTAINER_FAILED: Severity.CRITICAL,
-    Reason.PULL_FAILED: Severity.WARNING,
-    Reason.DOCKER_ERROR: Severity.CRITICAL,
-    Reason.DOCKERD_LOST: Severity.WARNING,
-    Reason.INTERNAL: Severity.CRITICAL,
+_INFO: Final = {Reason.UNSUPPORTED, Reason.DEPENDENCY_MISSING, Reason.CPU_ALWAYS_FASTER}
+_WARNING: Final = {
+    Reason.OUT_OF_MEMORY,
+    Reason.DEVICE_BUSY,
+    Reason.NOT_READY,
+    Reason.BUDGET_EXCEEDED,
+    Reason.TOOLKIT_MISSING,
+    Reason.RUNTIME_UNKNOWN,
+    Reason.REQUIREMENT_UNMET,
+    Reason.CDI_UNRESOLVED,
+    Reason.PULL_FAILED,
+    Reason.DOCKERD_LOST,
 }
-"""Every reason there is; a test keeps it whole."""
+
+
+def _severity(reason: Reason) -> Severity:
+    if reason in _INFO:
+        return Severity.INFO
+    return Severity.WARNING if reason in _WARNING else Severity.CRITICAL
+
+
+SEVERITY: Final[Mapping[Reason, Severity]] = {reason: _severity(reason) for reason in Reason}
+"""Every reason; one that is in neither set above is critical."""
 
 LEVEL: Final[Mapping[Severity, Level]] = {
     Severity.INFO: Level.DEGRADED,  # a probe without a figure is not what was asked for

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from gpud.agent.measure.conditions import Conditions
-from gpud.agent.measure.flags import FEWEST_RUNS, USUAL_RUNS, Past, flags
+from gpud.agent.measure.flags import FEWEST_RUNS, LOW_RUNS, USUAL_RUNS, Past, flags
 from gpud.core.sample import Flag
 
 MIB = 1 << 20
@@ -112,3 +112,12 @@ def test_throttle_reasons_of_half_the_last_runs_are_usual(
     runs: list[tuple[int, Conditions]], usual: frozenset[str]
 ) -> None:
     assert past(*runs).usual_throttles() == usual
+
+
+def test_only_runs_that_were_nothing_but_slow_become_the_usual_in_the_end() -> None:
+    busy, slow = past((FEWEST_RUNS, AFTER)), past((FEWEST_RUNS, AFTER))
+    for _ in range(LOW_RUNS):
+        busy.learn(SLOW, (Flag.BUSY, Flag.LOW))
+        slow.learn(SLOW, (Flag.LOW,))
+    assert raised(after=SLOW, before_it=busy) == (Flag.LOW,)
+    assert raised(after=SLOW, before_it=slow) == ()

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from gpud.agent.history.schema import FILE
+from gpud.agent.regression.service import Regression
 from gpud.agent.state.events import (
     HealthSet,
     InventoryTaken,
@@ -31,6 +32,7 @@ from tests.agent.measure.rounds import SPECS, Bench
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from gpud.agent.history.store import Run
     from gpud.agent.state.snapshot import Snapshot
 
 
@@ -211,6 +213,21 @@ def test_a_run_is_in_the_history_before_it_is_published(bench: Bench) -> None:
     bench.rounds(Pace.SMALL)
     kinds = [type(event) for event in bench.events if isinstance(event, HealthSet | RunFinished)]
     assert kinds == [HealthSet, RunFinished] * 2
+
+
+@pytest.mark.parametrize("folder", ["", "missing"])
+def test_each_run_is_evaluated_before_it_is_published_though_it_cannot_be_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, folder: str
+) -> None:
+    bench = Bench(tmp_path, state_dir=tmp_path / folder)
+    evaluated: list[tuple[str, int]] = []
+
+    def evaluate(_: Regression, run: Run) -> None:
+        evaluated.append((run.report.probe, len(bench.of(RunFinished))))
+
+    monkeypatch.setattr(Regression, "evaluate", evaluate)
+    bench.rounds(Pace.SMALL)
+    assert evaluated == [("cpu_call", 0), ("launch", 1)]
 
 
 def test_a_child_that_cannot_list_is_said_and_asked_again_in_the_next_round(bench: Bench) -> None:
