@@ -32,7 +32,7 @@ from tests.agent.measure.rounds import SPECS, Bench
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from gpud.agent.history.store import Run
+    from gpud.agent.history.records import Run
     from gpud.agent.state.snapshot import Snapshot
 
 
