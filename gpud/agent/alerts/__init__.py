@@ -1,1 +1,1 @@
-"""The alert subject: what is wrong, in which words, and how people are told."""
+"""Alerts: conditions and slowdowns that raise them, their words, and their delivery."""

@@ -74,14 +74,14 @@ def likely(
     """
     first = list(ordered(changed))
     updated = {cause.kind for cause in first}
-    found = [*first]
+    result = [*first]
     if cpu_slower:
-        found.append(Cause(CPU, detail=MACHINE))
-    found += [cause for cause in map(_renamed, beside) if cause.kind not in updated]
+        result.append(Cause(CPU, detail=MACHINE))
+    result += [cause for cause in map(_renamed, beside) if cause.kind not in updated]
     if min(len(before), len(after)) >= FEWEST:
-        found += _states(before, after)
-        found += (one for one in _facts(before, after) if one.kind not in updated)
-    return tuple(found) or (Cause(NOTHING, detail="nothing that gpud records changed"),)
+        result += _states(before, after)
+        result += (one for one in _facts(before, after) if one.kind not in updated)
+    return tuple(result) or (Cause(NOTHING, detail="nothing that gpud records changed"),)
 
 
 def ordered(causes: Iterable[Cause]) -> tuple[Cause, ...]:

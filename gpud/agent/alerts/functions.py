@@ -108,10 +108,10 @@ class Strikes(NamedTuple):
 
 
 class _Look(NamedTuple):
-    """What is known at one moment."""
+    """The results of one moment."""
 
     snapshot: Snapshot
-    seen: dict[Subject, Observation]
+    results: dict[Subject, Observation]
     fresh: set[Subject]  # those with another result than at the last look
     driver: str | None
     now: Instant
@@ -145,9 +145,11 @@ class Functions:
 
     def update(self, snapshot: Snapshot, now: Instant) -> None:
         """Look at a snapshot."""
-        seen = observe(snapshot)
-        fresh = {subject for subject, one in seen.items() if self._marks.get(subject) != one.mark}
-        look = _Look(snapshot, seen, fresh, driver(snapshot, now), now)
+        results = observe(snapshot)
+        fresh = {
+            subject for subject, one in results.items() if self._marks.get(subject) != one.mark
+        }
+        look = _Look(snapshot, results, fresh, driver(snapshot, now), now)
         self._count(look)
         regained = set(self._regained(look))
         self.lost = {subject: one for subject, one in self.lost.items() if subject not in regained}
@@ -166,7 +168,7 @@ class Functions:
         """Count each result once: a success of before is none under the driver of now."""
         now_s = look.now.mono_s
         strikes = {}
-        for subject, (_, why) in look.seen.items():
+        for subject, (_, why) in look.results.items():
             fresh = subject in look.fresh
             if why is None:
                 if fresh:
@@ -177,15 +179,15 @@ class Functions:
             if before and fresh:
                 strikes[subject] = Strikes(before.failures + 1, before.first_s)
         self._strikes = strikes
-        self._marks = {subject: one.mark for subject, one in look.seen.items()}
-        untried = self.lost.keys() - look.seen.keys()
+        self._marks = {subject: one.mark for subject, one in look.results.items()}
+        untried = self.lost.keys() - look.results.keys()
         self._untried = {subject: self._untried.get(subject, now_s) for subject in untried}
         for subject in list(self.worked)[: max(len(self.worked) - MOST, 0)]:
             del self.worked[subject]
 
     def _regained(self, look: _Look) -> Iterator[Subject]:
         """Yield what works again, is well without it, or is not tried any more."""
-        works = {subject for subject, one in look.seen.items() if one.why is None}
+        works = {subject for subject, one in look.results.items() if one.why is None}
         gpus = {subject.gpu for subject in works & look.fresh if subject.kind == PROBE}
         for subject in self.lost:
             health = None if subject.gpu else look.snapshot.health.get(subject.kind)
@@ -201,7 +203,7 @@ class Functions:
     def _losses(self, look: _Look) -> Iterator[Lost]:
         """Yield what has failed often enough."""
         probes: dict[str, list[Subject]] = {}
-        for subject, (_, why) in look.seen.items():
+        for subject, (_, why) in look.results.items():
             covered = any(subject == lost or _part(subject, lost) for lost in self.lost)
             if why is None or covered or not self._failed_enough(subject, why, look):
                 continue
@@ -237,13 +239,13 @@ class Functions:
         since_s = min(self._strikes[subject].first_s for subject in failing)
         others = [
             one.why
-            for subject, one in look.seen.items()
+            for subject, one in look.results.items()
             if (subject.kind, subject.gpu) == (PROBE, gpu)
             and subject in self.worked.keys() - set(failing)
             and (one.why is not None or one.mark >= since_s)
         ]
         if None not in others:
-            reasons = {why.reason for one in failing if (why := look.seen[one].why)}
+            reasons = {why.reason for one in failing if (why := look.results[one].why)}
             if len(failing) + len(others) > 1 or reasons - OF_ONE_PROBE:
                 yield self._loss(Subject(CUDA, gpu), failing[0], look)
                 return
@@ -257,7 +259,7 @@ class Functions:
             yield self._loss(subject, subject, look)
 
     def _loss(self, lost: Subject, failing: Subject, look: _Look) -> Lost:
-        why = look.seen[failing].why or Why("unknown")
+        why = look.results[failing].why or Why("unknown")
         return Lost(lost, self.worked[failing], look.driver, why, look.now.wall_s)
 
 
@@ -268,13 +270,13 @@ def observe(snapshot: Snapshot) -> dict[Subject, Observation]:
 
 def driver(snapshot: Snapshot, now: Instant) -> str | None:
     """Name the driver by its version, else by what it brings; None where nothing names it."""
-    known = facts.beside_a_run(snapshot, now.mono_s)
+    current = facts.beside_a_run(snapshot, now.mono_s)
     for kind, form in (
         (changes.DRIVER_VERSION, "{}"),
         (changes.NVML_VERSION, "NVML {}"),
         (changes.DRIVER_FOLDER, "folder {}"),
     ):
-        if isinstance(text := known.get(kind), str):
+        if isinstance(text := current.get(kind), str):
             return form.format(text)
     return None
 

@@ -167,10 +167,10 @@ class Slowdowns:
         if not alarm.worse:
             return
         agreeing = [one for one in self.suspects if _agree(one.finding, finding)]
-        known = any(_same_cause(one, finding) for one in self.incidents if one.firing)
+        joins = any(_same_cause(one, finding) for one in self.incidents if one.firing)
         sure = not alarm.suspect and finding.slowdown >= wording.CRITICAL_FROM
-        if known or agreeing or sure:
-            self._confirm(finding, [] if known else agreeing, now_s)
+        if joins or agreeing or sure:
+            self._confirm(finding, [] if joins else agreeing, now_s)
         else:
             self.suspects = [*self.suspects, Suspect(finding, finding.judged)][-MOST_SUSPECTS:]
         self.revision += 1

@@ -106,8 +106,8 @@ class AlertState:
         while self._waiting:
             decided = self._waiting[0]
             snapshot = self._board.read()
-            found = await findings.finding(decided, judging, self._history, snapshot)
-            self._slowdowns.add(found, decided.alarm.at_s)
+            finding = await findings.finding(decided, judging, self._history, snapshot)
+            self._slowdowns.add(finding, decided.alarm.at_s)
             self._waiting.remove(decided)
         await self.settle()
 

@@ -45,10 +45,10 @@ def run(settings: Settings, name: str | None = None) -> tuple[list[str], int]:
         if name in {None, plugin}
     ]
     if not chosen:
-        known = ", ".join(sink.name for sink in there.usable) or "none"
+        names = ", ".join(sink.name for sink in there.usable) or "none"
         missing = "no sink is configured"
         if name is not None:
-            missing = f"{escaped(name)}: no such sink is configured, only {known}"
+            missing = f"{escaped(name)}: no such sink is configured, only {names}"
         fix = f"  fix: set it up in [alerts] of {config_path(settings.home)}"
         return [*lines, missing, fix], USAGE
     alert = Alert(
@@ -83,8 +83,8 @@ def _told(sink: Sink, error: DeliveryError | None) -> list[str]:
     if error is None:
         return [f"{sink.name}: delivered to {escaped(sink.place)}"]
     lines = [f"{sink.name}: not delivered: {escaped(str(error))}"]
-    said = [line for line in error.output.splitlines() if line.strip()]
-    lines += [f"  it said: {escaped(line)}" for line in said]
+    output = [line for line in error.output.splitlines() if line.strip()]
+    lines += [f"  it said: {escaped(line)}" for line in output]
     itself = error.fix is not None and error.fix.startswith(f"gpud alerts test {sink.name} runs")
     if error.fix and not itself:
         lines.append(f"  fix: {escaped(error.fix)}")

@@ -258,8 +258,8 @@ def _causes(findings: Sequence[Finding]) -> list[Cause]:
                 for text in (cause.old, cause.new, cause.detail)
             )
             merged.setdefault((cause.kind, version), Cause(plain(cause.kind), *texts))
-    found = list(causes.ordered(merged.values()))
-    return [cause for cause in found if cause.kind != NOTHING] or found
+    every = list(causes.ordered(merged.values()))
+    return [cause for cause in every if cause.kind != NOTHING] or every
 
 
 def _summary(
@@ -324,9 +324,9 @@ def _description(
     ]
     if incident.firing and (over := len(incident.over)):
         lines.append(f"{over} more {'was' if over == 1 else 'were'} slower and came back.")
-    known = [f"- {words(cause)}" for cause in likely if cause.kind != NOTHING]
-    if known:
-        lines += ["What became another at that time:", *known]
+    changes = [f"- {words(cause)}" for cause in likely if cause.kind != NOTHING]
+    if changes:
+        lines += ["What became another at that time:", *changes]
     else:
         lines.append("Nothing that gpud records changed at that time.")
     return "\n".join(lines)

@@ -1,4 +1,4 @@
-"""The log: one line for each alert, for whoever looks later and for programs that read logs."""
+"""The log: one line for each alert, for people who look later and for programs that read logs."""
 
 from __future__ import annotations
 

@@ -60,15 +60,15 @@ class _Notice:
         A shell that reads between the two sees the new line and takes the first one only. The file
         lies in memory; no disk is waited for. A test leaves there what a person should know.
         """
-        said = line(message).encode("ascii")
+        text = line(message).encode("ascii")
         test = bool(message.standing) and all(one.name == TEST for one in message.standing)
         descriptor = self._opened()
         try:
             before = os.pread(descriptor, LONGEST + 2, 0).rstrip(b"\n")
-            if before == said or (test and before):
+            if before == text or (test and before):
                 return
-            os.pwrite(descriptor, said + b"\n", 0)
-            os.ftruncate(descriptor, len(said) + 1 if said else 0)
+            os.pwrite(descriptor, text + b"\n", 0)
+            os.ftruncate(descriptor, len(text) + 1 if text else 0)
         except OSError as error:
             raise self._failed(error) from error
         finally:

@@ -1,8 +1,8 @@
 """A toast on the Windows desktop, through Windows PowerShell 5.1 and WSL's interop.
 
 PowerShell 7 has no WinRT classes, and a toast needs an application that Windows knows:
-PowerShell's own is the usual loan. The script is a constant; what is told comes on its stdin as
-base64 of JSON, and is escaped for XML where it becomes XML.
+PowerShell's own is the usual loan. The script is a constant; title and text come on its stdin as
+base64 of JSON, and are escaped for XML where they become XML.
 """
 
 from __future__ import annotations
@@ -60,17 +60,17 @@ _NOT_IN_XML: Final = {0xFFFE: "?", 0xFFFF: "?"} | dict.fromkeys({*range(32)} - {
 
 
 def create(context: Context) -> tuple[Sink, ...]:
-    """Make the sink where it is wanted."""
+    """Make the sink where it is switched on."""
     return (_Toast(context),) if context.settings.alerts.toast else ()
 
 
 def data(message: Message) -> bytes:
     """Give title and text as the script reads them: one line of ASCII."""
-    told = {
+    texts = {
         "title": cut(title(message), LONGEST_TITLE).translate(_NOT_IN_XML),
         "text": cut(body(message, details=False), LONGEST_TEXT).translate(_NOT_IN_XML),
     }
-    return base64.b64encode(json.dumps(told, ensure_ascii=False).encode()) + b"\n"
+    return base64.b64encode(json.dumps(texts, ensure_ascii=False).encode()) + b"\n"
 
 
 class _Toast:
@@ -111,8 +111,8 @@ class _Toast:
         self._judge(ended)
 
     def _judge(self, ended: Ended) -> None:
-        said = windows.text(ended.stdout)
-        if ended.code == 0 and SHOWN in said and not ended.killed:
+        answer = windows.text(ended.stdout)
+        if ended.code == 0 and SHOWN in answer and not ended.killed:
             return
         output = escaped(windows.text(ended.stderr))
         if ended.killed:
@@ -123,7 +123,7 @@ class _Toast:
                 "Windows shows no notifications of PowerShell",
                 reason="switched_off",
                 fix="in Windows: Settings, System, Notifications; switch on those of PowerShell",
-                output=escaped(said),
+                output=escaped(answer),
             )
         raise _failed("failed", f"PowerShell ended with {ended.code} and showed nothing", output)
 

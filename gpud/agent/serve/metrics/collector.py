@@ -73,10 +73,10 @@ class SnapshotCollector:
 
     def _telemetry(self, snapshot: Snapshot, now: Instant) -> Iterator[Metric]:
         present = current(snapshot.telemetry, now.mono_s)
-        known = identity.identities(snapshot, present)
-        yield from identity.families(known, present)
+        gpus = identity.identities(snapshot, present)
+        yield from identity.families(gpus, present)
         yield from readings.families(readings.numbers(present))
         yield from readings.states(present)
         yield from telemetry.families(snapshot, present, self._settings, now)
         if dcgm.NAME in self._settings.export.compat:
-            yield from dcgm.families(present, known, hostname=self._host)
+            yield from dcgm.families(present, gpus, hostname=self._host)

@@ -112,7 +112,7 @@ LABELS: Final = (
 
 def families(
     readings: Iterable[Reading],
-    known: Mapping[int, Mapping[str, str]],
+    gpus: Mapping[int, Mapping[str, str]],
     *,
     hostname: dict[str, str],
 ) -> Iterator[Metric]:
@@ -122,21 +122,19 @@ def families(
     older text format calls it a counter again (``exposition``).
     """
     read = [reading for reading in readings if reading.source in SOURCES]
-    found = numbers(read)
+    present = numbers(read)
     # CUDA's UUID of a MIG instance is its own, and DCGM's label that of the card.
     cards = {
         one.gpu: {"UUID": clean(one.value)}
         for one in read
         if one.field == "uuid" and type(one.value) is str
     }
-    shown = {gpu for values in found.values() for gpu in values}
-    labels = {
-        gpu: _labels(gpu, known.get(gpu, {})) | cards.get(gpu, {}) | hostname for gpu in shown
-    }
+    shown = {gpu for values in present.values() for gpu in values}
+    labels = {gpu: _labels(gpu, gpus.get(gpu, {})) | cards.get(gpu, {}) | hostname for gpu in shown}
     for row in ROWS:
         counts = FIELDS[row.field].kind is FieldKind.COUNTER
         family = (UnknownMetricFamily if counts else GaugeMetricFamily)(row.name, row.text)
-        for gpu, value in sorted(_of(row, found).items()):
+        for gpu, value in sorted(_of(row, present).items()):
             of_this = labels[gpu]
             if row.name == XID:
                 of_this = of_this | {
@@ -147,15 +145,15 @@ def families(
         yield family
 
 
-def _of(row: Row, found: Numbers) -> dict[int, float]:
+def _of(row: Row, present: Numbers) -> dict[int, float]:
     """Give the values of one name by GPU, in its unit; the sixth decimal is noise of floats."""
     return {
         gpu: float(math.floor(scaled)) if row.whole else scaled
-        for gpu, value in found.get(row.field, {}).items()
+        for gpu, value in present.get(row.field, {}).items()
         if (scaled := round(value * row.factor, 6)) < LARGEST
     }
 
 
-def _labels(gpu: int, said: Mapping[str, str]) -> dict[str, str]:
-    named = {name: said[ours] for name, ours in LABELS if ours in said}
+def _labels(gpu: int, texts: Mapping[str, str]) -> dict[str, str]:
+    named = {name: texts[ours] for name, ours in LABELS if ours in texts}
     return {"gpu": str(gpu), "device": f"nvidia{gpu}"} | named

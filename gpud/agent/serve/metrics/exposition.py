@@ -51,10 +51,10 @@ class Format:
         texts = {} if texts is None else texts
         pieces = []
         for family in collector.collect():
-            known = texts.get(family.name)
-            if known is None or known[0] != family:
-                known = texts[family.name] = family, self._text(family)
-            pieces.append(known[1])
+            written = texts.get(family.name)
+            if written is None or written[0] != family:
+                written = texts[family.name] = family, self._text(family)
+            pieces.append(written[1])
         if not self.content_type.startswith("text/plain"):
             pieces.append(END)
         return b"".join(pieces)

@@ -29,10 +29,10 @@ def identities(snapshot: Snapshot, readings: Iterable[Reading]) -> dict[int, dic
     """
     words = _words(readings)
     machine = {field: words[None][field] for field in OF_THE_MACHINE if field in words[None]}
-    known = {
-        gpu: {field: said[field] for field in OF_A_GPU if field in said}
-        for gpu, said in words.items()
-        if gpu is not None and ("name" in said or "uuid" in said)
+    gpus = {
+        gpu: {field: texts[field] for field in OF_A_GPU if field in texts}
+        for gpu, texts in words.items()
+        if gpu is not None and ("name" in texts or "uuid" in texts)
     }
     inventory = snapshot.inventory
     if inventory is not None and inventory.cuda_version:
@@ -49,25 +49,25 @@ def identities(snapshot: Snapshot, readings: Iterable[Reading]) -> dict[int, dic
         if device.mps:
             of_cuda["mps"] = "true"
         number = snapshot.gpus[device.uuid].number
-        known[number] = known.get(number, {}) | {key: text for key, text in of_cuda.items() if text}
-    for said in known.values():
-        if "pci_bus_id" in said:
-            said["pci_bus_id"] = bus_id(said["pci_bus_id"])
+        gpus[number] = gpus.get(number, {}) | {key: text for key, text in of_cuda.items() if text}
+    for texts in gpus.values():
+        if "pci_bus_id" in texts:
+            texts["pci_bus_id"] = bus_id(texts["pci_bus_id"])
     return {
-        gpu: {key: clean(text) for key, text in (machine | said).items()}
-        for gpu, said in sorted(known.items())
+        gpu: {key: clean(text) for key, text in (machine | texts).items()}
+        for gpu, texts in sorted(gpus.items())
     }
 
 
 def families(
-    known: Mapping[int, Mapping[str, str]], readings: Iterable[Reading]
+    gpus: Mapping[int, Mapping[str, str]], readings: Iterable[Reading]
 ) -> Iterator[Metric]:
     """Yield each GPU's identity, and the driver's, which is there without a GPU too."""
     yield infos(
         "gpud_gpu",
         "Identity of each GPU.",
         ("gpu",),
-        (([str(gpu)], labels) for gpu, labels in known.items()),
+        (([str(gpu)], labels) for gpu, labels in gpus.items()),
     )
     machine = _words(readings)[None]
     driver = {field: clean(machine[field]) for field in OF_THE_DRIVER if field in machine}

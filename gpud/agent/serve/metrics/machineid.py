@@ -28,12 +28,12 @@ def facts(state_dir: str, hostname: str) -> dict[str, str]:
     Errors: none; an id that could not be written would be another one at the next start.
     """
     path = Path(state_dir, NAME)
-    found = {"hostname": clean(hostname)}
+    names = {"hostname": clean(hostname)}
     try:
-        found["machine_id"] = _read(path) or _made(path)
+        names["machine_id"] = _read(path) or _made(path)
     except OSError as error:
         log.warning("no_machine_id", path=str(path), error=error.strerror)
-    return found
+    return names
 
 
 def _read(path: Path) -> str | None:
