@@ -1,8 +1,8 @@
-"""Numbers of GPUs: assigned once, valid as long as the agent lives, never given to another GPU.
+"""Numbers of the GPUs: given once, kept as long as the agent lives, never given to another.
 
 CUDA's and NVML's own indices move up when a GPU disappears, and a series named after one of them
 would go on with the figures of another card. The number here is CUDA's index when the GPU was first
-seen, in PCI bus order; a newcomer takes one that nobody has had.
+listed, in PCI bus order; a newcomer takes a number that no GPU has had.
 """
 
 from __future__ import annotations
@@ -17,16 +17,15 @@ if TYPE_CHECKING:
 
 
 MIG = "MIG-"
-"""How the UUID of an instance begins: CUDA tells that, and NVML tells that of the whole card."""
-
+"""The beginning of the UUID of an instance. CUDA gives that; NVML gives that of the whole card."""
 
 MOST_GPUS = 64
-"""More than any machine has had; a driver that gives new UUIDs all the time shall not grow us."""
+"""More than any machine has had: a bound for a driver that gives new UUIDs all the time."""
 
 
 @dataclass(frozen=True, slots=True)
 class KnownGpu:
-    """A GPU that was seen at least once. ``cuda`` is False while only NVML has shown it."""
+    """A GPU that was listed at least once. ``cuda`` is False while only NVML has listed it."""
 
     number: int
     name: str
@@ -43,14 +42,18 @@ def with_devices(gpus: Mapping[str, KnownGpu], devices: Sequence[Device]) -> dic
     after = dict(gpus)
     for device in devices:
         before = after.get(device.uuid)
-        if before is None and (taken := _only_nvml_has(after, device.pci_bus_id)):
-            before = after.pop(taken)
+        if before is None:
+            in_slot = (
+                uuid
+                for uuid, gpu in after.items()
+                if not gpu.cuda and same_slot(gpu.pci_bus_id, device.pci_bus_id)
+            )
+            if (shown_by_nvml := next(in_slot, None)) is not None:
+                before = after.pop(shown_by_nvml)
         number = _free(after, device.index) if before is None else before.number
         after[device.uuid] = KnownGpu(number, device.name, device.pci_bus_id, cuda=True)
     present = {device.uuid for device in devices}
-    gone = [uuid for uuid in after if uuid not in present]
-    for uuid in gone[: max(len(after) - MOST_GPUS, 0)]:  # the oldest first
-        del after[uuid]
+    _forget_oldest(after, [uuid for uuid in after if uuid not in present])
     return after
 
 
@@ -62,38 +65,30 @@ def with_uuid(gpus: Mapping[str, KnownGpu], uuid: str) -> dict[str, KnownGpu]:
 def with_readings(
     gpus: Mapping[str, KnownGpu], readings: Sequence[Reading]
 ) -> tuple[dict[str, KnownGpu], tuple[Reading, ...]]:
-    """Give the readings their GPU's number in place of the source's index, and add GPUs it shows.
+    """Replace the source's index in readings by the GPU's number, and add GPUs they show.
 
-    A GPU is recognised by its UUID, else by its slot where one of the two UUIDs is not known or is
-    that of a MIG instance; one that tells neither keeps its index. What claims a number that
-    another has told better, or first, is nobody's, and left out.
+    A GPU is recognised by its UUID, else by its slot where one of the two UUIDs is missing or is
+    that of a MIG instance; a GPU with neither keeps its index. Where two claim one number, the one
+    with a UUID gets it, or the first; the readings of the other are dropped.
     """
     after = dict(gpus)
-    indices = dict.fromkeys(r.gpu for r in readings if r.gpu is not None)
-    identities = {index: _identity(readings, index) for index in indices}
+    identities: dict[int, dict[str, str]] = {r.gpu: {} for r in readings if r.gpu is not None}
+    for reading in readings:
+        if reading.gpu is not None and type(reading.value) is str:
+            identities[reading.gpu][reading.field] = reading.value
     numbers: dict[int, int] = {}
-    # Those with a UUID first: who tells less does not get their number.
-    for index, identity in sorted(identities.items(), key=lambda item: "uuid" not in item[1]):
-        uuid, bus = identity.get("uuid"), identity.get("pci_bus_id", "")
-        match = after.get(uuid) if uuid is not None else None
-        match = match or next(
-            (
-                gpu
-                for other, gpu in after.items()
-                if (uuid is None or other.startswith(MIG)) and same_slot(gpu.pci_bus_id, bus)
-            ),
-            None,
-        )
-        if match is None and uuid is not None:
-            match = KnownGpu(_free(after, index), identity.get("name", ""), bus, cuda=False)
-            after[uuid] = match
-        number = index if match is None else match.number
+    for index, texts in sorted(identities.items(), key=lambda item: "uuid" not in item[1]):
+        uuid, slot = texts.get("uuid"), texts.get("pci_bus_id", "")
+        gpu = after.get(uuid) if uuid is not None else None
+        gpu = gpu or _in_slot(after, slot, uuid)
+        if gpu is None and uuid is not None:
+            gpu = KnownGpu(_free(after, index), texts.get("name", ""), slot, cuda=False)
+            after[uuid] = gpu
+        number = index if gpu is None else gpu.number
         if number not in numbers.values():
             numbers[index] = number
-    present = {identity.get("uuid") for identity in identities.values()}
-    gone = [uuid for uuid, gpu in after.items() if uuid not in present and not gpu.cuda]
-    for uuid in gone[: max(len(after) - MOST_GPUS, 0)]:  # the oldest first
-        del after[uuid]
+    present = {texts.get("uuid") for texts in identities.values()}
+    _forget_oldest(after, [u for u, gpu in after.items() if u not in present and not gpu.cuda])
     return after, tuple(
         r if r.gpu is None else replace(r, gpu=numbers[r.gpu])
         for r in readings
@@ -101,9 +96,17 @@ def with_readings(
     )
 
 
-def _identity(readings: Sequence[Reading], index: int) -> dict[str, str]:
-    """Give the texts that a GPU tells of itself; a reason is none."""
-    return {r.field: r.value for r in readings if r.gpu == index and type(r.value) is str}
+def _in_slot(gpus: Mapping[str, KnownGpu], slot: str, uuid: str | None) -> KnownGpu | None:
+    """Return the GPU in a slot, unless both it and the reading have a UUID of a whole card."""
+    for other, gpu in gpus.items():
+        if (uuid is None or other.startswith(MIG)) and same_slot(gpu.pci_bus_id, slot):
+            return gpu
+    return None
+
+
+def _forget_oldest(gpus: dict[str, KnownGpu], absent: Sequence[str]) -> None:
+    for uuid in absent[: max(len(gpus) - MOST_GPUS, 0)]:
+        del gpus[uuid]
 
 
 def same_slot(left: str, right: str) -> bool:
@@ -116,13 +119,6 @@ def _slot(bus_id: str) -> str:
     return f"{domain.lstrip('0')}:{rest}"
 
 
-def _only_nvml_has(gpus: Mapping[str, KnownGpu], bus_id: str) -> str | None:
-    for uuid, gpu in gpus.items():
-        if not gpu.cuda and same_slot(gpu.pci_bus_id, bus_id):
-            return uuid
-    return None
-
-
-def _free(gpus: Mapping[str, KnownGpu], preferred: int) -> int:
-    """Give a number that nobody has had, also of those that are no longer known."""
-    return max(preferred, *(gpu.number + 1 for gpu in gpus.values()), 0)
+def _free(gpus: Mapping[str, KnownGpu], wish: int) -> int:
+    """Return a number that no GPU has had, also of those that are forgotten."""
+    return max(wish, *(gpu.number + 1 for gpu in gpus.values()), 0)

@@ -16,7 +16,7 @@ from gpud.core.sample import Absent, Reading
 from gpud.core.text import escaped
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Container, Iterable, Mapping
 
 LEVELS: Final = ("nothing", "dxg", "cuda", "nvidia_smi", "nvidia_smi_exe", "nvml")
 """The number behind ``gpud_telemetry_level`` is the place here of the best source that answers."""
@@ -54,7 +54,7 @@ class Answer:
     fix: str | None = None
 
     def holds(self, now_mono_s: float) -> bool:
-        """Say whether this is neither a failure nor too old."""
+        """Return whether this is neither a failure nor too old."""
         return self.reason is None and self.recent(now_mono_s)
 
     def recent(self, now_mono_s: float) -> bool:
@@ -81,32 +81,32 @@ def impossible(readings: Iterable[Reading], source: str) -> str | None:
     Output of another process may be anything: an unknown field or one of another owner, a GPU that
     cannot be, a value its field cannot have, another source's name, one field twice.
     """
-    fields = set[tuple[int | None, str]]()
+    before = set[tuple[int | None, str]]()
     for reading in readings:
-        key, field_ = (reading.gpu, reading.field), FIELDS.get(reading.field)
-        gpu = "the machine" if reading.gpu is None else f"GPU {reading.gpu}"
-        words = f"{escaped(reading.field[:LONGEST_TEXT])} of {gpu}"
-        if field_ is None:
-            return f"{words}: there is no such field"
-        if field_.machine is not (reading.gpu is None) or not 0 <= (reading.gpu or 0) < MOST_GPUS:
-            return f"{words}: it has no such field"
-        if reading.source != source:
-            return f"{words}: told by {escaped(reading.source[:LONGEST_TEXT])}, not by {source}"
-        if key in fields:
-            return f"{words}: told twice"
-        if not _possible(reading):
-            return f"{words}: {escaped(str(reading.value)[:LONGEST_TEXT])} cannot be its value"
-        fields.add(key)
+        if (trouble := _trouble(reading, source, before)) is not None:
+            gpu = "the machine" if reading.gpu is None else f"GPU {reading.gpu}"
+            return f"{escaped(reading.field[:LONGEST_TEXT])} of {gpu}: {trouble}"
+        before.add((reading.gpu, reading.field))
     return None
 
 
-def _possible(reading: Reading) -> bool:
-    value = reading.value
-    if isinstance(value, Absent):
-        return True
-    if isinstance(value, str) and len(value) > LONGEST_TEXT:
-        return False
-    return not isinstance(plausible(reading.field, value), Absent)
+def _trouble(
+    reading: Reading, source: str, before: Container[tuple[int | None, str]]
+) -> str | None:
+    field_, value = FIELDS.get(reading.field), reading.value
+    if field_ is None:
+        return "there is no such field"
+    if field_.machine is not (reading.gpu is None) or not 0 <= (reading.gpu or 0) < MOST_GPUS:
+        return "it has no such field"
+    if reading.source != source:
+        return f"from {escaped(reading.source[:LONGEST_TEXT])}, not from {source}"
+    if (reading.gpu, reading.field) in before:
+        return "comes twice"
+    is_long = isinstance(value, str) and len(value) > LONGEST_TEXT
+    is_real = not isinstance(plausible(reading.field, value), Absent)
+    if not isinstance(value, Absent) and (is_long or not is_real):
+        return f"{escaped(str(value)[:LONGEST_TEXT])} cannot be its value"
+    return None
 
 
 def with_answer(telemetry: Telemetry, answer: Answer) -> Telemetry:
@@ -153,11 +153,9 @@ def current(telemetry: Telemetry, now_mono_s: float) -> tuple[Reading, ...]:
             key = (reading.gpu, reading.field)
             if key in best and not isinstance(best[key].value, Absent):
                 continue
-            current_reading = (
-                reading if fresh or isinstance(reading.value, Absent) else _stale(reading)
-            )
-            if key not in best or not isinstance(current_reading.value, Absent):
-                best[key] = current_reading
+            now = reading if fresh or isinstance(reading.value, Absent) else _stale(reading)
+            if key not in best or not isinstance(now.value, Absent):
+                best[key] = now
     return tuple(best[key] for key in sorted(best, key=_order))
 
 
@@ -182,7 +180,7 @@ def level(telemetry: Telemetry, now_mono_s: float) -> int:
 
 
 def _has_gpu(answer: Answer) -> bool:
-    """Return whether there is a GPU in an answer; one that is not exposed is none."""
+    """Return whether an answer has a reading of a GPU, or that the machine has one."""
     return any(
         not isinstance(reading.value, Absent)
         and (reading.gpu is not None or (reading.field, reading.value) == ("exposed", "yes"))

@@ -1,7 +1,7 @@
-"""The collection of telemetry: sources asked in order of priority, each answer posted at once.
+"""Collection of telemetry: sources asked in order of priority, each answer posted at once.
 
-Sources that answer by themselves come first and those that start a program last: they are asked for
-what no better source gives. A slow program delays no collection after this one.
+Sources that start a program come last: they are asked for what no better source gives, and a slow
+one does not delay the next collection.
 """
 
 from __future__ import annotations
