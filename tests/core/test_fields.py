@@ -44,19 +44,6 @@ def test_a_sentinel_does_not_hide_behind_a_unit(raw: float, factor: float) -> No
         assert got == raw * factor
 
 
-@pytest.mark.parametrize("field", ["energy_joules_total", "clock_sm_hertz", "pcie_replays_total"])
-@pytest.mark.parametrize("raw", [2**64 - 1, 2**63 - 1, 2**63 - 14, 2**32 - 1, 2**31 - 1])
-def test_the_documented_blanks_are_no_counts(field: str, raw: int) -> None:
-    assert plausible(field, scaled(raw, 1e-3)) is Absent.SENTINEL
-
-
-@pytest.mark.parametrize("raw", [math.inf, -math.inf, math.nan])
-def test_infinity_and_nan_are_no_value(raw: float) -> None:
-    assert scaled(raw, 1.0) is Absent.SENTINEL
-    for field in NUMBERS:
-        assert plausible(field, raw) is Absent.SENTINEL
-
-
 @pytest.mark.parametrize("value", [True, None, [1.0], 2**63])
 def test_what_is_of_another_kind_is_no_count(value: object) -> None:
     assert plausible("energy_joules_total", value) is Absent.SENTINEL
@@ -106,16 +93,6 @@ def test_zero_is_a_figure_like_any_other() -> None:
     assert {plausible(field, 0) for field in NUMBERS} == {0.0}
 
 
-def test_what_is_of_the_machine_is_of_no_gpu() -> None:
-    assert {name for name, field in FIELDS.items() if field.machine} == {
-        "driver_version",
-        "nvml_version",
-        "cuda_version",
-        "driver_folder",
-        "exposed",
-    }
-
-
 @given(st.sampled_from(NUMBERS), st.text())
 def test_words_are_never_a_number(field: str, words: str) -> None:
     assert isinstance(plausible(field, words), Absent)
@@ -125,23 +102,13 @@ def test_words_are_never_a_number(field: str, words: str) -> None:
 def test_words_for_nothing_are_never_a_text(field: str, words: str, around: str) -> None:
     if words == "none":
         return
-    for spelt in (words, words.upper(), words.title()):
+    for spelt in (words, words.upper(), f"[{words.title()}]"):
         assert plausible(field, around + spelt + around) is WORDS[words]
 
 
 def test_no_throttle_reason_is_an_answer_and_no_name_is_none() -> None:
     assert plausible("throttle_reasons", "none") == "none"
     assert plausible("name", "None") is Absent.SENTINEL
-
-
-@given(st.sampled_from(TEXTS), whatever_c_holds)
-def test_a_number_is_never_a_text(field: str, value: float) -> None:
-    assert plausible(field, value) is Absent.SENTINEL
-
-
-def test_a_reason_stays_what_it_is() -> None:
-    for reason in Absent:
-        assert plausible("power_watts", reason) is reason
 
 
 def test_a_text_from_a_driver_has_an_end() -> None:

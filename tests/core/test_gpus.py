@@ -54,14 +54,6 @@ def test_a_number_is_one_gpus_for_ever(lists: list[list[str]]) -> None:
         assert len(set(numbers)) == len(numbers)
 
 
-def test_a_driver_that_gives_new_uuids_all_the_time_does_not_make_us_grow() -> None:
-    known: dict[str, KnownGpu] = {}
-    for turn in range(200):
-        known = with_devices(known, [device(0, f"GPU-{turn}", 1)])
-    assert len(known) <= MOST_GPUS
-    assert known["GPU-199"].number == 199
-
-
 def test_an_nvml_that_tells_new_uuids_all_the_time_does_not_make_us_grow() -> None:
     known = with_devices({}, [device(0, "GPU-stays")])
     numbers = set[int | None]()
@@ -71,11 +63,6 @@ def test_an_nvml_that_tells_new_uuids_all_the_time_does_not_make_us_grow() -> No
     assert len(known) == MOST_GPUS
     assert "GPU-stays" in known
     assert len(numbers) == 3 * MOST_GPUS, "no number is given to another"
-
-
-def test_the_first_list_is_numbered_as_cuda_does() -> None:
-    known = with_devices({}, listed("A", "B", "C").devices)
-    assert [known[uuid].number for uuid in "ABC"] == [0, 1, 2]
 
 
 def test_a_gpu_that_moves_up_keeps_its_number_and_a_newcomer_gets_a_fresh_one() -> None:
@@ -99,13 +86,6 @@ def test_readings_without_anything_keep_their_index() -> None:
     known, readings = with_readings({}, told(1, Absent.UNSUPPORTED))
     assert power(readings) == {1: 1.0}
     assert known == {}, "a reason is no UUID"
-
-
-def test_readings_without_anything_are_not_those_of_a_gpu_whose_slot_nobody_knows() -> None:
-    known = with_uuid({}, "A")
-    assert known == {"A": KnownGpu(0, "", "", cuda=True)}
-    _, readings = with_readings(known, told(3, Absent.UNSUPPORTED))
-    assert power(readings) == {3: 1.0}
 
 
 def test_a_gpu_whose_slot_nobody_knows_has_no_part_in_another_ones_slot() -> None:
@@ -156,12 +136,6 @@ def test_what_only_nvml_shows_gives_its_number_to_its_own_slot_and_to_no_other()
     assert {uuid: gpu.number for uuid, gpu in after.items()} == {"X": 0, "MIG-1": 1}
     elsewhere = with_devices(known, [device(0, "B", 0x43)])
     assert {uuid: gpu.number for uuid, gpu in elsewhere.items()} == {"X": 0, "Y": 1, "B": 2}
-
-
-def test_another_card_in_a_slot_that_cuda_has_shown_is_another_gpu() -> None:
-    known = with_devices({}, [device(0, "A", 0x41)])
-    after = with_devices(known, [device(0, "B", 0x41)])
-    assert {uuid: gpu.number for uuid, gpu in after.items()} == {"A": 0, "B": 1}
 
 
 def test_a_mig_instance_has_the_number_of_the_card_it_lies_on() -> None:

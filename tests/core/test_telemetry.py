@@ -96,21 +96,6 @@ def test_a_device_that_is_not_exposed_is_no_level_at_all() -> None:
         assert level(after(answer("dxg", Reading(None, "exposed", word, "dxg"))), NOW_S) == expected
 
 
-def test_an_answer_holds_to_the_end_of_its_time_and_a_failure_never() -> None:
-    assert answer("nvml", age_s=60.0).holds(NOW_S)
-    assert not answer("nvml", age_s=60.5).holds(NOW_S)
-    assert not answer("nvml", reason="hung").holds(NOW_S)
-
-
-def test_a_reason_does_not_grow_old() -> None:
-    old = answer("nvml", Reading(0, "fan_ratio", Absent.UNSUPPORTED, "nvml"), age_s=61.0)
-    assert values(after(old)) == {(0, "fan_ratio"): Absent.UNSUPPORTED}
-
-
-def test_reasons_alone_are_no_level() -> None:
-    assert level(after(answer("nvml", Reading(0, "fan_ratio", Absent.FAILED, "nvml"))), NOW_S) == 0
-
-
 def test_what_is_of_the_machine_comes_first_and_then_each_gpu_in_turn() -> None:
     places = [(1, "name"), (0, "uuid"), (None, "exposed"), (0, "name"), (2, "name")]
     said = after(answer("nvml", *(Reading(gpu, field, "x", "nvml") for gpu, field in places)))
@@ -176,10 +161,6 @@ FIT = (
     Reading(1, "power_watts", Absent.SENTINEL, "nvml"),
     Reading(0, "throttle_reasons", "none", "nvml"),
 )
-
-
-def test_what_a_source_may_say_is_possible() -> None:
-    assert impossible(FIT, "nvml") is None
 
 
 @pytest.mark.parametrize(

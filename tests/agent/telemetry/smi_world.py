@@ -33,20 +33,35 @@ WSL2 = "5.15.167.4-microsoft-standard-WSL2\n"
 UTILIZATION = frozenset({"utilization_gpu_ratio"})
 EXE = "mnt/c/Windows/System32/nvidia-smi.exe"
 
-CELLS = {"index": "0", "count": "1", "uuid": "GPU-1", "name": "NVIDIA RTX", "pstate": "P8"} | {
+CELLS = {
+    "index": "0",
+    "count": "1",
+    "uuid": "GPU-1",
+    "name": "NVIDIA RTX",
     "driver_version": "572.16",
+    "memory.total": "8188",
+    "memory.used": "1208",
     "utilization.gpu": "7",
     "temperature.gpu": "48",
+    "power.draw": "13.57",
+    "clocks.mem": "8001",
+    "clocks.sm": "2235",
+    "pstate": "P8",
+    "compute_cap": "8.9",
     "clocks_throttle_reasons.active": "0x0000000000000001",
     "clocks_event_reasons.active": "0x0000000000000001",
 }
 
 
-def line(left_out: frozenset[str] = frozenset(), **changed: str) -> str:
+def names(left_out: frozenset[str] = frozenset()) -> list[str]:
+    """The columns in the order in which they are asked for."""
+    return smi_csv.arguments(left_out)[0].partition("=")[2].split(",")
+
+
+def line(left_out: frozenset[str] = frozenset(), /, **changed: str) -> str:
     """What a GPU says whose other fields are not there."""
     cells = CELLS | {name.replace("__", "."): cell for name, cell in changed.items()}
-    names = smi_csv.arguments(left_out)[0].partition("=")[2].split(",")
-    return ", ".join(cells.get(name, "[N/A]") for name in names)
+    return ", ".join(cells.get(name, "[N/A]") for name in names(left_out))
 
 
 @dataclass

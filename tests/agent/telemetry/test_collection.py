@@ -99,20 +99,6 @@ def test_for_a_gpu_that_was_switched_off_no_program_is_worth_its_start() -> None
         assert program.asked == [wanted]
 
 
-def test_a_source_with_nothing_new_to_say_leaves_what_it_said() -> None:
-    source = Scripted("nvidia_smi_exe", {"temperature_celsius": 51.0})
-    one, board = together(source)
-
-    async def twice() -> None:
-        await one.collect()
-        source.fields = None
-        await one.collect()
-
-    asyncio.run(twice())
-    [reading] = current(board.read().telemetry, now().mono_s)
-    assert reading.value == 51.0
-
-
 def test_collections_asked_for_at_once_follow_each_other() -> None:
     source = Scripted("nvml", {})
     one, _ = together(source)
@@ -203,8 +189,8 @@ def test_a_program_that_is_left_behind_does_not_keep_the_agent_from_ending() -> 
 class Broken(Scripted):
     """Has a bug."""
 
-    async def collect(self, wanted: frozenset[str]) -> Answer | None:
-        raise RuntimeError(f"{self.name} was asked for {len(wanted)} fields")
+    async def collect(self, missing: frozenset[str]) -> Answer | None:
+        raise RuntimeError(f"{self.name} was asked for {len(missing)} fields")
 
 
 def test_a_bug_in_what_asks_a_program_is_told_and_the_rest_is_asked() -> None:

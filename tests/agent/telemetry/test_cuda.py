@@ -11,7 +11,7 @@ from gpud.agent.state.snapshot import Snapshot
 from gpud.agent.telemetry.source import Context
 from gpud.agent.telemetry.sources.cuda import Cuda
 from gpud.core.clock import Instant
-from gpud.core.sample import Backend, Device, Failure, Inventory, Reading, Reason, RunReport
+from gpud.core.sample import Backend, Device, Failure, Inventory, Reason, RunReport
 from gpud.core.settings import Settings
 from gpud.core.telemetry import Answer, current
 from tests import snapshots
@@ -66,10 +66,6 @@ class Bench:
     def values(self, gpu: int | None = 0) -> dict[str, object]:
         said = current(self.snapshot.telemetry, self.at_s)
         return {reading.field: reading.value for reading in said if reading.gpu == gpu}
-
-
-def test_before_cuda_was_asked_there_is_nothing_to_say() -> None:
-    assert Bench().says() is None
 
 
 def test_each_gpu_is_told_as_cuda_listed_it() -> None:
@@ -156,13 +152,3 @@ def test_a_driver_that_refuses_is_a_reason_once() -> None:
     assert (answer.reason, answer.detail, answer.fix) == ("hung", "no answer", "wsl --shutdown")
     assert bench.says() is None
     assert bench.snapshot.telemetry.failures == {("cuda", "hung"): 1}
-
-
-def test_nvml_gives_what_both_know() -> None:
-    bench = Bench()
-    bench.happens(InventoryTaken(LISTED, 1e9 + 90, 90.0))
-    bench.says()
-    told = (Reading(0, "uuid", "GPU-1", "nvml"), Reading(0, "name", "from NVML", "nvml"))
-    bench.happens(SourceAnswered(Answer("nvml", 5, 1e9 + 95, 95.0, told), 1e9 + 95))
-    assert bench.values()["name"] == "from NVML"
-    assert bench.values()["compute_capability"] == "8.9"

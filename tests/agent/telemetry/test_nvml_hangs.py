@@ -122,20 +122,6 @@ def test_a_gpu_that_came_later_is_seen_as_soon_as_cuda_offers_it(tmp_path: Path)
     asyncio.run(story())
 
 
-def test_where_only_the_start_of_nvml_takes_too_long_the_helper_is_kept(tmp_path: Path) -> None:
-    library = build_libnvml(tmp_path, "delay nvmlInitWithFlags 1500\n")
-
-    async def story() -> None:
-        async with telling(library, deadline_s=1.0) as told:
-            assert (await told.collect()).reason == "hung"
-            await told.late_answer()
-            told.patient()
-            assert (await told.fields())["power_watts"] == 23.5
-            assert len(told.spawned) == 1
-
-    asyncio.run(story())
-
-
 def test_while_a_helper_that_was_killed_stays_no_other_is_started(
     tmp_path: Path, stalled: Stalling
 ) -> None:

@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import os
-import re
 import time
 from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from gpud.agent.telemetry import windows
 from gpud.agent.telemetry.sources import nvidia_smi_exe
@@ -37,9 +34,12 @@ def reason(world: World) -> str:
     return caught.value.reason
 
 
-def test_the_newest_session_that_lives_is_taken(world: World) -> None:
+@pytest.mark.parametrize("registration", windows.REGISTRATIONS)
+def test_the_newest_session_that_lives_is_taken(world: World, registration: str) -> None:
     with ExitStack() as stack:
         stack.enter_context(world.interop())
+        folder = world.root / "proc/sys/fs/binfmt_misc"
+        (folder / "WSLInterop").rename(folder / registration)
         chosen = stack.enter_context(world.session(300))
         world.session(400).close()  # it ended, and its socket lies about
         for age_s, pid in enumerate((400, 300, 8)):
@@ -83,13 +83,6 @@ def test_without_a_registration_nothing_can_be_started(
         else:
             path.write_text(registered)
         assert reason(world) == "interop_off"
-
-
-def test_the_late_registration_of_systemd_is_one(world: World) -> None:
-    with world.interop() as session:
-        folder = world.root / "proc/sys/fs/binfmt_misc"
-        (folder / "WSLInterop").rename(folder / "WSLInterop-late")
-        assert windows.environment(str(world.root))["WSL_INTEROP"] == session.getsockname()
 
 
 def test_without_a_living_session_nothing_can_be_started(world: World) -> None:
@@ -191,15 +184,10 @@ def test_wsl_and_windows_tell_their_versions(world: World) -> None:
 
 def test_a_wsl_without_wslinfo_is_asked_through_windows(world: World) -> None:
     world.says(f"{SYSTEM}/wsl.exe", VERSION)
+    assert facts(world) == {}, "without a session of WSL there is no way to it"
     with world.interop():
         assert facts(world) == {"wsl_version": "2.4.13"}
     assert world.starts == ["--version"]
-
-
-def test_without_interop_wsl_still_tells_its_own(world: World) -> None:
-    world.says("usr/bin/wslinfo", "2.4.13\n")
-    world.says(f"{SYSTEM}/cmd.exe", VER)
-    assert facts(world) == {"wsl_version": "2.4.13"}
 
 
 @pytest.mark.parametrize(
@@ -232,18 +220,12 @@ ENGLISH = (
     "WSL version: 2.4.13.0\r\nKernel version: 5.15.167.4-1\r\nWindows version: 10.0.26100.3476\r\n"
 )
 CHINESE = "WSL 版本: 2.4.13.0\r\n内核版本: 5.15.167.4-1\r\n"
-VERSIONS = st.lists(st.integers(0, 99999), min_size=3, max_size=4)
 
 
 @pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16", "utf-16-le", "utf-16-be"])
 @pytest.mark.parametrize("said", [ENGLISH, CHINESE])
 def test_wsls_version_is_found_in_every_encoding_and_language(said: str, encoding: str) -> None:
     assert windows.wsl_version(windows.text(said.encode(encoding))) == "2.4.13"
-
-
-@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16", "utf-16-le", "utf-16-be"])
-def test_a_text_comes_back_without_its_mark(encoding: str) -> None:
-    assert windows.text(CHINESE.encode(encoding)) == CHINESE
 
 
 @pytest.mark.parametrize("encoding", ["utf-16-le", "utf-16-be"])
@@ -253,11 +235,6 @@ def test_a_mark_decides_where_nothing_is_ascii(encoding: str) -> None:
 
 def test_a_lone_zero_byte_makes_no_utf_16() -> None:
     assert windows.text(b"abc\0defg") == "abc\0defg"
-
-
-def test_both_programs_are_brought_to_one_spelling() -> None:
-    assert windows.wsl_version("2.4.13\n") == windows.wsl_version("WSL version: 2.4.13.0\n")
-    assert windows.wsl_version("2.4.13.7\n") == "2.4.13.7"
 
 
 @pytest.mark.parametrize(
@@ -276,21 +253,3 @@ def test_both_programs_are_brought_to_one_spelling() -> None:
 )
 def test_the_build_of_windows_stands_in_brackets(said: bytes, build: str | None) -> None:
     assert windows.windows_build(windows.text(said)) == build
-
-
-@given(st.binary(max_size=400))
-def test_nothing_but_digits_and_dots_comes_out(data: bytes) -> None:
-    said = windows.text(data)
-    for found in (
-        windows.wsl_version(said),
-        windows.windows_build(said),
-        windows.windows_build(f"[{said}]"),
-    ):
-        assert found is None or re.fullmatch(r"[0-9]+(\.[0-9]+){2,3}", found)
-
-
-@given(VERSIONS, st.sampled_from(["cp437", "cp850", "gbk", "cp932", "utf-8", "utf-16-le"]))
-def test_a_version_survives_every_code_page(parts: list[int], encoding: str) -> None:
-    version = ".".join(map(str, parts))
-    said = f"\r\nMicrosoft Windows [Version {version}]\r\n".encode(encoding)
-    assert windows.windows_build(windows.text(said)) == version

@@ -20,13 +20,6 @@ def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return build_libnvml(tmp_path_factory.mktemp("nvml"))
 
 
-def test_a_process_in_two_lists_is_one(library: Path) -> None:
-    rewrite_script(
-        library, "device.0.compute_pids 7,8\ndevice.0.graphics_pids 8,9\ndevice.0.mps_pids 9\n"
-    )
-    assert asking.values(library)["processes"] == 3.0
-
-
 def test_a_list_that_grows_between_two_calls_is_read_whole(library: Path) -> None:
     pids = ",".join(str(pid) for pid in range(1000, 1040))
     rewrite_script(library, f"device.0.compute_pids {pids}\ndevice.0.claimed_processes 2\n")

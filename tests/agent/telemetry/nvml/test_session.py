@@ -53,13 +53,6 @@ def test_another_driver_version_is_the_end_of_all_that_was_remembered(library: P
     assert (told[-1]["reason"], told[-1]["last"]) == ("library_replaced", True)
 
 
-def test_a_helper_that_is_old_says_so_with_its_last_answer(library: Path) -> None:
-    rewrite_script(library, "")
-    [only] = asking.answers(library, "--life-s=0", times=3)
-    assert only["last"] is True
-    assert asking.of(only["readings"])["power_watts"]["value"] == 23.5
-
-
 @pytest.mark.parametrize("options", [(), ("--record",)])
 def test_a_helper_that_hangs_ends_by_itself_when_nobody_ends_it(
     library: Path, options: tuple[str, ...]
@@ -145,14 +138,6 @@ def test_where_no_gpu_gives_anything_there_are_no_readings_and_the_helper_ends(
     rewrite_script(library, script)
     [answer] = asking.answers(library, times=3)
     assert (answer["reason"], "readings" in answer) == (reason, False)
-
-
-@pytest.mark.parametrize("code", [16, 17, 999])
-def test_a_code_for_one_call_is_that_fields_alone(library: Path, code: int) -> None:
-    rewrite_script(library, f"fail nvmlDeviceGetUtilizationRates {code}\n")
-    fields = asking.values(library)
-    assert fields["utilization_gpu_ratio"] == "failed"
-    assert fields["power_watts"] == 23.5
 
 
 def test_a_gpu_that_fails_in_everything_costs_the_other_nothing(library: Path) -> None:
