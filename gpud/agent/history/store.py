@@ -10,23 +10,26 @@ import asyncio
 import errno
 import sqlite3
 from collections import deque
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, suppress
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Concatenate, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Concatenate, ParamSpec, TypeAlias, TypeVar
 
 from gpud.agent.history import queries, schema, writes
 from gpud.agent.history.schema import FILE
 from gpud.core.errors import StoreError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
     from gpud.agent.history.records import Run
 
 P = ParamSpec("P")
 T = TypeVar("T")
+
+Query: TypeAlias = Callable[Concatenate[sqlite3.Connection, P], T]
 
 WAITING_LIMIT = 1000
 
@@ -79,24 +82,14 @@ class Store:
                 n_bytes += path.stat().st_size
         return n_bytes
 
-    def read(
-        self,
-        query: Callable[Concatenate[sqlite3.Connection, P], T],
-        *args: P.args,
-        **kwargs: P.kwargs,
-    ) -> T:
+    def read(self, query: Query[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         """Return what ``query`` reads. Errors: ``StoreError``."""
         try:
             return query(self._connection, *args, **kwargs)
         except sqlite3.Error as error:
             raise _translated(error, self.path) from error
 
-    def write(
-        self,
-        change: Callable[Concatenate[sqlite3.Connection, P], T],
-        *args: P.args,
-        **kwargs: P.kwargs,
-    ) -> T:
+    def write(self, change: Query[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         """Change rows in one transaction: all of it lasts, or nothing. Errors: ``StoreError``."""
         try:
             with self._connection as transaction:
@@ -219,21 +212,11 @@ class History:
                 return run.finished_s
         return await self.read(queries.last_finished_s, probe)
 
-    async def read(
-        self,
-        query: Callable[Concatenate[sqlite3.Connection, P], T],
-        *args: P.args,
-        **kwargs: P.kwargs,
-    ) -> T:
+    async def read(self, query: Query[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         """Return what ``query`` reads. Errors: ``StoreError``."""
         return await self.ask(lambda store: store.read(query, *args, **kwargs))
 
-    async def write(
-        self,
-        change: Callable[Concatenate[sqlite3.Connection, P], T],
-        *args: P.args,
-        **kwargs: P.kwargs,
-    ) -> T:
+    async def write(self, change: Query[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         """Change rows in one transaction: all of it lasts, or nothing. Errors: ``StoreError``."""
         return await self.ask(lambda store: store.write(change, *args, **kwargs))
 
