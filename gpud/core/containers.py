@@ -15,7 +15,7 @@ from enum import StrEnum
 from typing import Final
 
 from gpud.core.errors import WireError
-from gpud.core.health import Level
+from gpud.core.health import Health, Level
 from gpud.core.report import (
     ContainerFigure,
     ContainerRun,
@@ -195,19 +195,9 @@ def compared(
     return Comparison(verdict, words, ratio=ratio, gpu=gpu, run_mono_s=at)
 
 
-@dataclass(frozen=True, slots=True)
-class Judgement:
-    """The health of the component ``containers``."""
-
-    level: Level
-    reason: str | None = None
-    detail: str | None = None
-    fix: str | None = None
-
-
 def judgement(
     report: ContainersReport, comparison: Comparison | None, *, has_gpu: bool
-) -> Judgement | None:
+) -> Health | None:
     """Say how GPU containers are; None where nobody can want one.
 
     A toolkit that is not installed is no fault while nobody has an image to run on a GPU.
@@ -218,25 +208,25 @@ def judgement(
     if toolkit is None or not has_gpu:
         return None
     if toolkit.state is ToolkitState.BROKEN:
-        return Judgement(Level.DEGRADED, f"toolkit_{toolkit.reason}", toolkit.detail, toolkit.fix)
+        return Health(Level.DEGRADED, f"toolkit_{toolkit.reason}", toolkit.detail, toolkit.fix)
     reason = "not_set_up" if toolkit.state is ToolkitState.NONE else None
-    return Judgement(Level.OK, reason, toolkit.detail, toolkit.fix)
+    return Health(Level.OK, reason, toolkit.detail, toolkit.fix)
 
 
-def _of_run(run: ContainerRun, comparison: Comparison | None) -> Judgement:
+def _of_run(run: ContainerRun, comparison: Comparison | None) -> Health:
     words = "" if comparison is None else comparison.detail
     if run.failure is not None:
         both = comparison is not None and comparison.verdict is Verdict.BOTH_FAIL
         detail = f"{run.failure.detail}; {words}" if words else run.failure.detail
         # The driver's own fault is told where it belongs; here it is only seen a second time.
         level = Level.DEGRADED if both else Level.FAILED
-        return Judgement(level, run.failure.reason, detail, run.failure.advice)
+        return Health(level, run.failure.reason, detail, run.failure.advice)
     if comparison is not None and comparison.verdict in (
         Verdict.CONTAINER_SLOWER,
         Verdict.ONLY_IN_PROCESS_FAILS,
     ):
-        return Judgement(Level.DEGRADED, comparison.verdict, words, _FIXES[comparison.verdict])
-    return Judgement(Level.OK, None, words or None)
+        return Health(Level.DEGRADED, comparison.verdict, words, _FIXES[comparison.verdict])
+    return Health(Level.OK, None, words or None)
 
 
 _FIXES: Final = {
