@@ -14,23 +14,22 @@ import pytest
 from gpud.agent.history import reader, writes
 from gpud.agent.history.records import Entry
 from gpud.agent.history.schema import FILE, MIGRATIONS
-from gpud.agent.history.store import Store
 from gpud.core.errors import StoreError
+from tests.histories import opened
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
+
+    from gpud.agent.history.store import Store
 
 ENDLESS = "WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT max(i) FROM n"
 
 
 @pytest.fixture
 def store(tmp_path: Path) -> Iterator[Store]:
-    made = Store(tmp_path)
-    try:
+    with opened(tmp_path) as made:
         yield made
-    finally:
-        made.close()
 
 
 def count(connection: sqlite3.Connection) -> int:

@@ -11,7 +11,7 @@ import signal
 import sqlite3
 import subprocess
 import time
-from contextlib import closing, contextmanager
+from contextlib import closing
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -33,6 +33,7 @@ from gpud.core.sample import (
     RunReport,
     Unit,
 )
+from tests.histories import opened
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -54,15 +55,6 @@ def run(number: int = 0, report: RunReport = REPORT) -> Run:
 def finished_s(folder: Path) -> list[float]:
     with closing(sqlite3.connect(folder / FILE)) as connection:
         return [row[0] for row in connection.execute("SELECT finished_s FROM runs ORDER BY id")]
-
-
-@contextmanager
-def opened(folder: Path) -> Iterator[Store]:
-    store = Store(folder)
-    try:
-        yield store
-    finally:
-        store.close()
 
 
 @pytest.fixture

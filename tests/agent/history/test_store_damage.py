@@ -12,7 +12,8 @@ from gpud.agent.history import queries, retention
 from gpud.agent.history.schema import FILE
 from gpud.agent.history.store import History
 from gpud.core.sections import StoreSettings
-from tests.agent.history.test_store import finished_s, opened, run
+from tests.agent.history.test_store import finished_s, run
+from tests.histories import opened
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -8,7 +8,7 @@ import sqlite3
 import subprocess
 import sys
 import tempfile
-from contextlib import closing, contextmanager
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -19,10 +19,10 @@ from gpud.agent.history import queries, reader
 from gpud.agent.history.queries import Series, Usual
 from gpud.agent.history.records import Run
 from gpud.agent.history.schema import FILE
-from gpud.agent.history.store import Store
 from gpud.core import stats
 from gpud.core.errors import StoreError
 from gpud.core.sample import Backend, Device, Failure, Flag, Peak, Reason, RunReport, Unit
+from tests.histories import opened
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -69,15 +69,6 @@ def run(figure: float, *, finished_s: float = 1.0, version: int = 1, uuid: str =
 
 def with_report(run: Run, **changes: object) -> Run:
     return replace(run, report=replace(run.report, **changes))  # type: ignore[arg-type]
-
-
-@contextmanager
-def opened(folder: Path) -> Iterator[Store]:
-    store = Store(folder)
-    try:
-        yield store
-    finally:
-        store.close()
 
 
 def written(folder: Path, *runs: Run) -> None:
