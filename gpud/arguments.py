@@ -1,4 +1,4 @@
-"""What may be typed: every verb with its options, the most used first.
+"""Command-line arguments: every verb with its options, the most used first.
 
 The completion of shells and the man page are made from this, so it says all there is to say.
 """
@@ -48,7 +48,9 @@ class Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         """Print both on stderr and end with 2."""
         print(escaped(f"gpud: {message}"), file=sys.stderr)
-        print(f"  fix: {escaped(self._meant(message) or f'{self.prog} --help')}", file=sys.stderr)
+        print(
+            f"  fix: {escaped(self._suggestion(message) or f'{self.prog} --help')}", file=sys.stderr
+        )
         self.exit(2)
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:  # noqa: ANN401  # as argparse
@@ -58,7 +60,7 @@ class Parser(argparse.ArgumentParser):
             self.error(f"unrecognized arguments: {' '.join(rest)}")
         return read, rest
 
-    def _meant(self, message: str) -> str | None:
+    def _suggestion(self, message: str) -> str | None:
         """Guess what was meant in place of a word that is no choice and no option."""
         choice = re.search(r"invalid choice: '([^']*)' \(choose from (.*)\)", message)
         option = re.search(r"unrecognized arguments: --([^ =]+)", message)

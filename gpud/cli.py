@@ -72,13 +72,13 @@ def main(argv: Sequence[str] | None = None) -> int:
         if not words:
             parser().print_help(sys.stderr)
             return USAGE
-        given = _parsed(words)
-        if isinstance(given, int):
-            return given
-        home = str(Path(given.home).absolute()) if given.home else default_home()
-        given.as_root = _as_root(words, home)
-        place = Place(home=home, config=(given.config or Path(config_path(home))).absolute())
-        code = RUN[given.verb](given, place)
+        options = _parsed(words)
+        if isinstance(options, int):
+            return options
+        home = str(Path(options.home).absolute()) if options.home else default_home()
+        options.as_root = _as_root(words, home)
+        place = Place(home=home, config=(options.config or Path(config_path(home))).absolute())
+        code = RUN[options.verb](options, place)
         sys.stdout.flush()
     except BrokenPipeError:  # `gpud status | head`: nobody reads on, and that is fine
         _silence()
@@ -167,14 +167,14 @@ def _up(_: argparse.Namespace, place: Place) -> int:
     return code
 
 
-def _down(given: argparse.Namespace, place: Place) -> int:
+def _down(options: argparse.Namespace, place: Place) -> int:
     settings = root_only(place)
     from gpud.root import control
 
-    stopped = control.down(settings, docker=given.docker)
+    stopped = control.down(settings, docker=options.docker)
     gpud_state = "gpud has stopped" if stopped.supervisor else "gpud was not running"
     dockerd_state = "; dockerd has stopped" if stopped.dockerd else ""
-    if stopped.supervisor and not given.docker:
+    if stopped.supervisor and not options.docker:
         dockerd_state = "; dockerd and its containers run on"
     _say(
         f"{gpud_state}{dockerd_state}. "
@@ -215,54 +215,54 @@ def _settings_or_word(place: Place) -> Settings:
     return settings
 
 
-def _status(given: argparse.Namespace, place: Place) -> int:
+def _status(options: argparse.Namespace, place: Place) -> int:
     settings = _settings_or_word(place)
     run_dir = Path(settings.run_dir)
-    if given.watch is not None:
+    if options.watch is not None:
         from gpud.term import watch
 
         return watch.run(
             lambda: document(run_dir),
             lambda: not_running(place, run_dir),
-            every_s=given.watch,
-            colour=given.color,
+            every_s=options.watch,
+            colour=options.color,
         )
-    told = document(run_dir)
-    if told is None:
-        return _nobody(place, run_dir, as_json=given.json)
+    published = document(run_dir)
+    if published is None:
+        return _not_running(place, run_dir, as_json=options.json)
     if (start := program(place.home)) != ["gpud"]:
-        told = with_fixes(told, start)
-    if given.json:
-        print(json.dumps(told))
+        published = with_fixes(published, start)
+    if options.json:
+        print(json.dumps(published))
     else:
         from gpud.term import paint, terminal
 
         with legible():
-            shown = read(portholder.with_listener(told))
+            shown = read(portholder.with_listener(published))
             lines = status.drawn(shown, time.time(), paint.view(sys.stdout))
-        terminal.put(paint.painted(lines, colour=paint.wanted(given.color, sys.stdout)))
+        terminal.put(paint.painted(lines, colour=paint.wanted(options.color, sys.stdout)))
     with legible():
-        return PROBLEM if told["state"] != "ok" or unseen(read(told)) else OK
+        return PROBLEM if published["state"] != "ok" or unseen(read(published)) else OK
 
 
-def _logs(given: argparse.Namespace, place: Place) -> int:
+def _logs(options: argparse.Namespace, place: Place) -> int:
     settings, _ = place.settings_or_defaults()
     from gpud.term.logs import command
 
     request = command.Request(
-        components=tuple(dict.fromkeys(given.component)),
-        since=given.since,
-        count=given.lines,
-        level=given.level,
-        follow=given.follow,
-        as_json=given.json,
-        colour=given.color,
-        as_root=given.as_root,
+        components=tuple(dict.fromkeys(options.component)),
+        since=options.since,
+        count=options.lines,
+        level=options.level,
+        follow=options.follow,
+        as_json=options.json,
+        colour=options.color,
+        as_root=options.as_root,
     )
     return command.run(settings, request, now_s=time.time())
 
 
-def _nobody(place: Place, run_dir: Path, *, as_json: bool) -> int:
+def _not_running(place: Place, run_dir: Path, *, as_json: bool) -> int:
     if as_json:
         print(json.dumps({"schema_version": 1, "state": "not_running"}))
     else:
@@ -270,83 +270,83 @@ def _nobody(place: Place, run_dir: Path, *, as_json: bool) -> int:
     return NOT_RUNNING
 
 
-def _doctor(given: argparse.Namespace, place: Place) -> int:
+def _doctor(options: argparse.Namespace, place: Place) -> int:
     settings, error = place.settings_or_defaults()
     from gpud.doctor import show
 
     start = program(place.home)
-    return show.doctor(settings, error, os.environ, program=start, as_json=given.json)
+    return show.doctor(settings, error, os.environ, program=start, as_json=options.json)
 
 
-def _probe(given: argparse.Namespace, place: Place) -> int:
+def _probe(options: argparse.Namespace, place: Place) -> int:
     from gpud.verbs import probe
 
-    return probe.listing(given) if given.list else probe.run(given, place.settings())
+    return probe.listing(options) if options.list else probe.run(options, place.settings())
 
 
-def _capture(given: argparse.Namespace, place: Place) -> int:
+def _capture(options: argparse.Namespace, place: Place) -> int:
     settings, _ = place.settings_or_defaults()
     from gpud.agent.capture import command
 
     if not as_the_caller(settings, place):
         fix = "run it as an ordinary user, without sudo"
         raise GpudError("gpud capture does not run as root", fix=fix)
-    request = command.Request(given.output, programs=given.with_programs)
+    request = command.Request(options.output, programs=options.with_programs)
     return command.run(settings, place.config, request)
 
 
-def _gpus(given: argparse.Namespace, place: Place) -> int:
+def _gpus(options: argparse.Namespace, place: Place) -> int:
     from gpud.verbs import acts
 
-    _say(acts.forget(given, place, _settings_or_word(place)))
+    _say(acts.forget(options, place, _settings_or_word(place)))
     return OK
 
 
-def _history(given: argparse.Namespace, place: Place) -> int:
+def _history(options: argparse.Namespace, place: Place) -> int:
     from gpud.verbs import history
 
-    history.run(given, place, _settings_or_word(place), time.time())
+    history.run(options, place, _settings_or_word(place), time.time())
     return OK
 
 
-def _decide(given: argparse.Namespace, place: Place) -> int:
+def _decide(options: argparse.Namespace, place: Place) -> int:
     """Show what the running agent says, or have it do something."""
     from gpud.verbs import acts
 
-    if given.action == "test":
-        return _test_sinks(given, place, root_only(place))
+    if options.action == "test":
+        return _test_sinks(options, place, root_only(place))
     settings, _ = place.settings_or_defaults()
-    act = {"ack": acts.acknowledge, "accept": acts.accept, "reset": acts.reset}.get(given.action)
+    act = {"ack": acts.acknowledge, "accept": acts.accept, "reset": acts.reset}.get(options.action)
     if act is not None:
-        _say(act(given, place, settings))
+        _say(act(options, place, settings))
         return OK
     published = document(Path(settings.run_dir))
     if published is None:
-        return _nobody(place, Path(settings.run_dir), as_json=given.json)
+        return _not_running(place, Path(settings.run_dir), as_json=options.json)
     with legible():
-        text, problem = acts.shown(given, published)
-    print(text if given.json else pasteable(text, program(place.home)), flush=True)
+        text, problem = acts.shown(options, published)
+    print(text if options.json else pasteable(text, program(place.home)), flush=True)
     return PROBLEM if problem else OK
 
 
-def _test_sinks(given: argparse.Namespace, place: Place, settings: Settings) -> int:
+def _test_sinks(options: argparse.Namespace, place: Place, settings: Settings) -> int:
     as_the_agent(settings, place)
     from gpud.agent.alerts import trial
 
-    lines, code = trial.run(settings, given.sink)
+    lines, code = trial.run(settings, options.sink)
     _say("\n".join(lines))
     return code
 
 
-def _config(given: argparse.Namespace, place: Place) -> int:
-    if given.action == "hash-password":
+def _config(options: argparse.Namespace, place: Place) -> int:
+    if options.action == "hash-password":
         from gpud import hashing
 
         print(hashing.hashed())
         return OK
     settings = place.settings()
     hidden = settings_files.unreadable_secrets(place.home)
-    if given.action == "check":
+    if options.action == "check":
         return _check(settings, place, hidden)
     for key, value in entries(settings):
         if hidden is None or key not in SECRET_KEYS or value:
@@ -365,8 +365,8 @@ def _check(settings: Settings, place: Place, hidden: Path | None) -> int:
     for warning in place.warnings():
         _say(f"gpud: {warning}", file=sys.stderr)
     exposed = settings_files.exposed(place.config, place.home)
-    for one in exposed:
-        _say(f"gpud: {one}\n  fix: {one.fix}", file=sys.stderr)
+    for file in exposed:
+        _say(f"gpud: {file}\n  fix: {file.fix}", file=sys.stderr)
     _check_key_pair(settings, place)
     if exposed:
         return PROBLEM
@@ -405,10 +405,10 @@ def _version(_: argparse.Namespace, __: Place) -> int:
     return OK
 
 
-def _completion(given: argparse.Namespace, _: Place) -> int:
+def _completion(options: argparse.Namespace, _: Place) -> int:
     from gpud.term import completion
 
-    print(completion.script(parser(), given.shell))
+    print(completion.script(parser(), options.shell))
     return OK
 
 

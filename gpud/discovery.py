@@ -1,4 +1,4 @@
-"""A folder is a registry: each public module is a plug-in, a broken one a line on a list.
+"""Discovery of plug-ins: each public module of a folder is one; a broken one is listed as refused.
 
 Nothing registers itself and nothing is imported by name. A module that does not load is refused
 with its reason and the others go on; a missing dependency never looks like "not installed".
@@ -19,9 +19,9 @@ def names(package: ModuleType) -> tuple[str, ...]:
     """List the plug-ins of a package, importing none of them."""
     return tuple(
         sorted(
-            found.name
-            for found in pkgutil.iter_modules(package.__path__)
-            if not found.name.startswith("_")
+            plug_in.name
+            for plug_in in pkgutil.iter_modules(package.__path__)
+            if not plug_in.name.startswith("_")
         )
     )
 
@@ -36,11 +36,11 @@ def modules(
     usable: dict[str, ModuleType] = {}
     refused: dict[str, str] = {}
     for name in names(package):
-        found = module(package, name, offers)
-        if isinstance(found, str):
-            refused[name] = found
+        loaded = module(package, name, offers)
+        if isinstance(loaded, str):
+            refused[name] = loaded
         else:
-            usable[name] = found
+            usable[name] = loaded
     return usable, refused
 
 
@@ -49,8 +49,8 @@ def module(package: ModuleType, name: str, offers: Iterable[str] = ()) -> Module
     if name not in names(package):
         return "there is no such plug-in"
     try:
-        found = importlib.import_module(f"{package.__name__}.{name}")
+        loaded = importlib.import_module(f"{package.__name__}.{name}")
     except Exception as error:  # noqa: BLE001  # the boundary: a plug-in may fail in any way
         return f"{type(error).__name__}: {error}"
-    lacking = [wanted for wanted in offers if not hasattr(found, wanted)]
-    return f"does not define {', '.join(lacking)}" if lacking else found
+    lacking = [attribute for attribute in offers if not hasattr(loaded, attribute)]
+    return f"does not define {', '.join(lacking)}" if lacking else loaded

@@ -22,11 +22,11 @@ def hashed() -> str:
             raise ConfigError("the two passwords differ")
     else:
         password = sys.stdin.readline().removesuffix("\n")
-    given = password.encode("utf-8", "surrogateescape")
-    if not given:
+    encoded = password.encode("utf-8", "surrogateescape")
+    if not encoded:
         raise ConfigError("there is no password", fix="type one, or give it on standard input")
-    if len(given) > LONGEST:
-        raise ConfigError(f"bcrypt looks at {LONGEST} bytes, and this password has {len(given)}")
+    if len(encoded) > LONGEST:
+        raise ConfigError(f"bcrypt looks at {LONGEST} bytes, and this password has {len(encoded)}")
     import bcrypt
 
-    return bcrypt.hashpw(given, bcrypt.gensalt(COST)).decode()
+    return bcrypt.hashpw(encoded, bcrypt.gensalt(COST)).decode()

@@ -1,4 +1,4 @@
-"""Where this gpud keeps its files, who may do what there, and whether it runs."""
+"""Location of this gpud: its home, its settings file, users of its verbs, and whether it runs."""
 
 from __future__ import annotations
 
@@ -79,14 +79,14 @@ def program(home: str) -> list[str]:
 def with_fixes(value: Any, start: Sequence[str]) -> Any:  # noqa: ANN401  # JSON
     """Write the commands in all fixes of a document with the words that start this gpud."""
     if isinstance(value, list):
-        return [with_fixes(one, start) for one in value]
+        return [with_fixes(item, start) for item in value]
     if not isinstance(value, dict):
         return value
     return {
-        name: pasteable(one, start)
-        if name == "fix" and isinstance(one, str)
-        else with_fixes(one, start)
-        for name, one in value.items()
+        name: pasteable(item, start)
+        if name == "fix" and isinstance(item, str)
+        else with_fixes(item, start)
+        for name, item in value.items()
     }
 
 
@@ -179,8 +179,8 @@ def legible() -> Iterator[None]:
     try:
         yield
     except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
-        told = f"the agent's status is none that this gpud can show: {type(error).__name__}"
-        raise GpudError(f"{told}: {escaped(str(error))}", fix="sudo gpud restart") from error
+        message = f"the agent's status is none that this gpud can show: {type(error).__name__}"
+        raise GpudError(f"{message}: {escaped(str(error))}", fix="sudo gpud restart") from error
 
 
 def _plain(path: Path) -> bytes:

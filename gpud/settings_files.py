@@ -71,17 +71,17 @@ def exposed(config: Path, home: str) -> list[Exposed]:
     Errors: ``ConfigError`` for a file that cannot be used.
     """
     secrets = Path(secrets_path(home))
-    found = []
+    files = []
     if _for_everybody(config):
         alone = read(config, {}, home=home, with_secrets=False)
         if keys := masking.secrets(alone):
             owner = "only root and gpud's agent" if home == "/" else "only you"
             fix = f"move {'it' if len(keys) == 1 else 'them'} to {secrets}, which {owner} can read"
-            found.append(Exposed(config, keys, fix))
+            files.append(Exposed(config, keys, fix))
     if _for_everybody(secrets) and (keys := secret_keys(_content(secrets) or b"", str(secrets))):
         sudo = "sudo " if home == "/" else ""
-        found.append(Exposed(secrets, keys, f"{sudo}chmod o= {secrets}"))
-    return found
+        files.append(Exposed(secrets, keys, f"{sudo}chmod o= {secrets}"))
+    return files
 
 
 def _own_group() -> str:

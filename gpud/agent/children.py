@@ -1,4 +1,4 @@
-"""Run a process with a deadline, at most one kill, bounded output, and never an endless wait.
+"""Child processes with a deadline, at most one kill, bounded output, and never an endless wait.
 
 Nothing here blocks, however long the kernel keeps a process.
 
@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 
     from gpud.core.report import ProcessRef
 
-KEPT_STDOUT = 1 << 20
-KEPT_STDERR = 4096
+STDOUT_BYTES = 1 << 20
+STDERR_BYTES = 4096
 CHUNK = 1 << 16
 MOST_IN_A_PIPE = 4096
 """Always taken at once, whoever reads and however little of a pipe the kernel grants a user."""
@@ -116,8 +116,8 @@ async def run(  # noqa: PLR0913  # each is one thing a caller chooses
             env=environment,
         )
     assert process.stdout and process.stderr  # noqa: S101, PT018  # PIPE above
-    out = _Collected(process.stdout.fileno(), keep=KEPT_STDOUT, last=False)
-    err = _Collected(process.stderr.fileno(), keep=KEPT_STDERR, last=True)
+    out = _Collected(process.stdout.fileno(), keep=STDOUT_BYTES, last=False)
+    err = _Collected(process.stderr.fileno(), keep=STDERR_BYTES, last=True)
     pidfd = os.pidfd_open(process.pid)
     exited, enough = asyncio.Event(), asyncio.Event()
     loop.add_reader(pidfd, _set, exited, enough)

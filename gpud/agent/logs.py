@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 LARGEST_FILE = 5 * 1024 * 1024
-KEPT_FILES = 3
+OLD_FILES = 3
 
 
 def configure(file: Path, *, level: str, quietly: bool = False) -> None:
@@ -65,14 +65,14 @@ def configure(file: Path, *, level: str, quietly: bool = False) -> None:
     logging.getLogger("apscheduler").setLevel(logging.ERROR)  # it reports every run it starts
     logging.getLogger("uvicorn").setLevel(max(logging.WARNING, root.level))  # this, each start
     try:
-        kept = logging.handlers.RotatingFileHandler(
-            file, maxBytes=LARGEST_FILE, backupCount=KEPT_FILES, encoding="utf-8"
+        file_handler = logging.handlers.RotatingFileHandler(
+            file, maxBytes=LARGEST_FILE, backupCount=OLD_FILES, encoding="utf-8"
         )
     except OSError as error:
         if not quietly:
             structlog.get_logger().warning("no_log_file", path=str(file), error=error.strerror)
         return
-    kept.setFormatter(
+    file_handler.setFormatter(
         structlog.stdlib.ProcessorFormatter(
             foreign_pre_chain=shared,
             processors=[
@@ -84,7 +84,7 @@ def configure(file: Path, *, level: str, quietly: bool = False) -> None:
     )
     with contextlib.suppress(OSError):  # people may read it, where the directory is theirs
         os.chown(file, -1, file.parent.stat().st_gid)
-    root.addHandler(kept)
+    root.addHandler(file_handler)
 
 
 def _without_traceback(_: object, __: str, line: MutableMapping[str, Any]) -> Any:  # noqa: ANN401

@@ -1,4 +1,4 @@
-"""What kind of machine this is, read once at start. Source: /proc and /etc below ``sysroot``."""
+"""Facts about this machine, read once at start. Source: /proc and /etc below ``sysroot``."""
 
 from __future__ import annotations
 
@@ -25,24 +25,24 @@ def facts(sysroot: str) -> dict[str, str]:
     In a container there is ``container``, "1", too.
     """
     root = Path(sysroot)
-    found: dict[str, str] = {}
+    machine: dict[str, str] = {}
     kernel = _text(root / "proc/sys/kernel/osrelease")
     if kernel is not None:
-        found["kernel"] = kernel
-        found["wsl"] = wsl.version(kernel)
+        machine["kernel"] = kernel
+        machine["wsl"] = wsl.version(kernel)
     distro = _text(root / "etc/os-release")
     if distro is not None and (
         name := re.search(r'^PRETTY_NAME="?([^"\n]*)', distro, re.MULTILINE)
     ):
-        found["distro"] = name[1]
+        machine["distro"] = name[1]
     if any((root / mark.lstrip("/")).exists() for mark in CONTAINER_MARKS):
-        found["container"] = "1"
-    return found
+        machine["container"] = "1"
+    return machine
 
 
-def gpu_from(settings: Settings, known: Mapping[str, str], now: Instant) -> Instant | None:
-    """Give when GPU work may begin, None for at once; ``known`` are the facts of this machine."""
-    if advice.of(known) is not advice.Platform.WSL2:
+def gpu_from(settings: Settings, machine: Mapping[str, str], now: Instant) -> Instant | None:
+    """Give when GPU work may begin, None for at once; ``machine`` are the facts of this machine."""
+    if advice.of(machine) is not advice.Platform.WSL2:
         return None
     rest_s = wsl.boot_rest_s(
         settings.gate.boot_grace_s, _text(Path(settings.sysroot, "proc/uptime"))
@@ -61,5 +61,5 @@ def boot_id() -> str:
 
 
 def _text(path: Path) -> str | None:
-    said = plainfile.text(path)
-    return None if said is None else said[:4096].strip()
+    content = plainfile.text(path)
+    return None if content is None else content[:4096].strip()

@@ -1,4 +1,4 @@
-"""A process as it is seen from outside: who it is, what the kernel has it do, and that it ended.
+"""Processes seen from outside: identity, what the kernel has them do, and notice of their end.
 
 One that is left behind is watched through a descriptor that becomes readable when it ends: nobody
 waits for it.

@@ -1,4 +1,4 @@
-"""Start programs that may lie on a drive of Windows, without touching the drive.
+"""Programs that may lie on a drive of Windows, started without touching the drive.
 
 ``/usr/lib/wsl`` and ``/mnt/c`` come over 9p, and a server that hangs keeps whoever opens, lists or
 executes there in a sleep that no signal ends; ``Popen`` itself waits for the exec of its child. So

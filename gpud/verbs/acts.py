@@ -39,23 +39,23 @@ if TYPE_CHECKING:
 NAME_IT: Final = "name it with --gpu, --probe or --mode, or give --all for everything"
 
 
-def shown(given: argparse.Namespace, published: Mapping[str, Any]) -> tuple[str, bool]:
+def shown(options: argparse.Namespace, published: Mapping[str, Any]) -> tuple[str, bool]:
     """Return the text that is asked for, and whether it says that something is wrong.
 
     Errors: ``GpudError`` for a GPU that there is not.
     """
     version = published["schema_version"]
     status = read(published)
-    if given.verb == "alerts":
-        alerts = judgement.alerts(status, ended=given.all)
+    if options.verb == "alerts":
+        alerts = judgement.alerts(status, ended=options.all)
         firing = any(alert.ends_s is None for alert in alerts)
-        if given.json:
+        if options.json:
             rows = _rows(published.get("alerts"), status.alerts, alerts)
             return json.dumps({"schema_version": version, "alerts": rows}), firing
         return "\n".join(judgement.alert_lines(alerts, status)), firing
-    choice = with_uuid(Choice(given.gpu, given.probe, given.mode), status)
+    choice = with_uuid(Choice(options.gpu, options.probe, options.mode), status)
     streams = judgement.chosen(status, choice.gpu, choice.probe, choice.mode)
-    if given.json:
+    if options.json:
         rows = _rows(published.get("streams"), status.streams, streams)
         return json.dumps({"schema_version": version, "streams": rows}), False
     return "\n".join(judgement.baseline_lines(streams, status)), False
@@ -76,44 +76,48 @@ def with_uuid(choice: Choice, status: Status) -> Choice:
         return choice
     numbers = {gpu.number: (uuid, gpu.name) for uuid, gpu in status.gpus.items()}
     if int(choice.gpu) not in numbers:
-        known = ", ".join(f"{n} ({escaped(name)})" for n, (_, name) in sorted(numbers.items()))
-        raise GpudError(f"there is no GPU {choice.gpu}", fix=f"one of: {known}" if known else None)
+        uuids = ", ".join(f"{n} ({escaped(name)})" for n, (_, name) in sorted(numbers.items()))
+        raise GpudError(f"there is no GPU {choice.gpu}", fix=f"one of: {uuids}" if uuids else None)
     return replace(choice, gpu=numbers[int(choice.gpu)][0])
 
 
-def acknowledge(given: argparse.Namespace, place: Place, settings: Settings) -> str:
+def acknowledge(options: argparse.Namespace, place: Place, settings: Settings) -> str:
     """Acknowledge an alert, and return what was done. Errors: as those of ``verbs.ask``."""
-    lines = verbs.ask(place, settings, AckRequest(alert=given.id))
+    lines = verbs.ask(place, settings, AckRequest(alert=options.id))
     done = [line.fingerprint for line in lines if isinstance(line, AlertLine)]
     return f"{done[0]} is acknowledged: no more reminders"
 
 
-def forget(given: argparse.Namespace, place: Place, settings: Settings) -> str:
+def forget(options: argparse.Namespace, place: Place, settings: Settings) -> str:
     """Forget GPUs, and return which. Errors: likewise."""
-    lines = list(verbs.ask(place, settings, ForgetRequest(gpus=tuple(given.uuids))))
+    lines = list(verbs.ask(place, settings, ForgetRequest(gpus=tuple(options.uuids))))
     gpus = [line for line in lines if isinstance(line, GpuLine)]
     words = [f"{gpu.name} ({gpu.uuid}) is forgotten" for gpu in gpus]
     words.append("what is there is expected again" if gpus else "there was no GPU to forget")
     return "\n".join(words)
 
 
-def reset(given: argparse.Namespace, place: Place, settings: Settings) -> str:
+def reset(options: argparse.Namespace, place: Place, settings: Settings) -> str:
     """Learn baselines anew, and return which. Errors: likewise, ``ConfigError`` for none named."""
-    if (Choice(given.gpu, given.probe, given.mode) == EVERYTHING) != given.all:
+    if (Choice(options.gpu, options.probe, options.mode) == EVERYTHING) != options.all:
         raise ConfigError("gpud baseline reset needs to know what to learn anew", fix=NAME_IT)
-    request = ResetRequest(gpu=given.gpu, probe=given.probe, mode=given.mode)
+    request = ResetRequest(gpu=options.gpu, probe=options.probe, mode=options.mode)
     (choice,) = _choices(place, settings, request)
     return f"to be learnt anew: {choice}"
 
 
-def accept(given: argparse.Namespace, place: Place, settings: Settings) -> str:
+def accept(options: argparse.Namespace, place: Place, settings: Settings) -> str:
     """Accept the current speed, and return of what; on a terminal that is listed and asked before.
 
     Errors: likewise.
     """
-    _refuse_unclear(given)
+    _refuse_unclear(options)
     request = AcceptRequest(
-        names=tuple(given.what), gpu=given.gpu, probe=given.probe, mode=given.mode, preview=True
+        names=tuple(options.what),
+        gpu=options.gpu,
+        probe=options.probe,
+        mode=options.mode,
+        preview=True,
     )
     choices = _choices(place, settings, request)
     published = document(Path(settings.run_dir))
@@ -137,14 +141,14 @@ def accept(given: argparse.Namespace, place: Place, settings: Settings) -> str:
     return "\n".join([f"Accepted the current speed as normal for: {names}", *listed])
 
 
-def _refuse_unclear(given: argparse.Namespace) -> None:
-    nothing = Choice(given.gpu, given.probe, given.mode) == EVERYTHING and not given.what
-    if given.all and not nothing:
+def _refuse_unclear(options: argparse.Namespace) -> None:
+    nothing = Choice(options.gpu, options.probe, options.mode) == EVERYTHING and not options.what
+    if options.all and not nothing:
         raise ConfigError(
             "names and --all exclude each other",
             fix="leave out --all to accept only what is named",
         )
-    if nothing and not (given.all or _terminal()):
+    if nothing and not (options.all or _terminal()):
         raise ConfigError(
             "gpud baseline accept needs to know what: an alert's ID, a probe, or --all",
             fix="`gpud alerts` lists the alerts with their IDs",

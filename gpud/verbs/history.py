@@ -45,20 +45,20 @@ LEADS_A_FORMULA: Final = ("=", "+", "-", "@", "\t", "\r")
 _UNITS: Final = frozenset(unit.value for unit in Unit)
 
 
-def run(given: argparse.Namespace, place: Place, settings: Settings, now_s: float) -> None:
+def run(options: argparse.Namespace, place: Place, settings: Settings, now_s: float) -> None:
     """Print rows, or export them all.
 
     Errors: ``ConfigError`` for a moment, probe or GPU that is none, and those of ``verbs.ask``.
     """
-    exports = given.action == "export"
+    exports = options.action == "export"
     request = HistoryRequest(
-        since_s=_moment(given.since, now_s),
-        until_s=_moment(given.until, now_s),
-        probes=tuple(given.probe),
-        modes=tuple(given.mode),
-        gpus=tuple(given.gpu),
-        limit=None if exports else given.limit or (MOST if given.since else USUAL),
-        hourly=exports and given.hourly,
+        since_s=_moment(options.since, now_s),
+        until_s=_moment(options.until, now_s),
+        probes=tuple(options.probe),
+        modes=tuple(options.mode),
+        gpus=tuple(options.gpu),
+        limit=None if exports else options.limit or (MOST if options.since else USUAL),
+        hourly=exports and options.hourly,
     )
     since_s, until_s = request.since_s, request.until_s
     if since_s is not None and until_s is not None and since_s > until_s:
@@ -69,12 +69,12 @@ def run(given: argparse.Namespace, place: Place, settings: Settings, now_s: floa
         raise GpudError("gpud's agent is of another version", fix="gpud restart")
     rows = (line for line in lines if isinstance(line, RowLine))
     if exports:
-        _export(rows, given.output)
+        _export(rows, options.output)
         old = head.raw_from_s is not None and (request.since_s or 0.0) < head.raw_from_s
-        if old and not given.hourly:
+        if old and not options.hourly:
             print(f"runs before {head.raw_from} are kept as hours: --hourly", file=sys.stderr)
     else:
-        _show(list(rows), head, given.form, settings)
+        _show(list(rows), head, options.form, settings)
 
 
 def _moment(text: str | None, now_s: float) -> float | None:

@@ -114,13 +114,13 @@ class Outcome:
 
     def results(self) -> list[Result]:
         """Give a result for each mode (two for one with two modes), in the order they came in."""
-        found: list[Result] = []
+        collected: list[Result] = []
         for ran, samples in self.by_mode():
             # Runs that saw one mode and runs that saw two: between them lies no middle.
             for count in sorted({len(sample.peaks) for sample in samples}):
                 alike = [sample for sample in samples if len(sample.peaks) == count]
-                found += _two_modes(ran, alike) if count else [self._one_mode(ran, alike)]
-        return found
+                collected += _two_modes(ran, alike) if count else [self._one_mode(ran, alike)]
+        return collected
 
     def document(self) -> dict[str, Any]:
         """Give every run as its child reported it, and the results, as ``--json`` prints them."""
@@ -129,7 +129,7 @@ class Outcome:
             "interrupted": self.interrupted,
             "repeat": self.repeats,
             "cuda": asdict(self.inventory) if self.inventory is not None else None,
-            "results": [{**asdict(one), "spread": one.spread} for one in self.results()],
+            "results": [{**asdict(each), "spread": each.spread} for each in self.results()],
             "runs": [
                 {"repeat": ran.repeat, "gpu": ran.gpu, **asdict(ran.report)} for ran in self.runs
             ],

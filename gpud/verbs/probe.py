@@ -41,7 +41,7 @@ class Terminated(BaseException):
     """SIGTERM came."""
 
 
-def listing(given: argparse.Namespace) -> int:
+def listing(options: argparse.Namespace) -> int:
     """Print the probes there are, or those that are named; 1 when a probe module does not load.
 
     Errors: ``ConfigError`` for a name that is no probe.
@@ -49,9 +49,9 @@ def listing(given: argparse.Namespace) -> int:
     from gpud.agent.measure.launch import Launcher
     from gpud.agent.measure.session import named
 
-    known, broken = asyncio.run(Launcher(None).specs())
-    specs, refused = tuple(named(known, broken, given.names)), {} if given.names else broken
-    if given.json:
+    all_specs, broken = asyncio.run(Launcher(None).specs())
+    specs, refused = tuple(named(all_specs, broken, options.names)), {} if options.names else broken
+    if options.json:
         probes = [asdict(spec) for spec in specs]
         document = {"schema_version": SCHEMA_VERSION, "probes": probes, "refused": refused}
         terminal.put(json.dumps(document) + "\n")
@@ -60,14 +60,16 @@ def listing(given: argparse.Namespace) -> int:
     return PROBLEM if refused else WELL
 
 
-def run(given: argparse.Namespace, settings: Settings) -> int:
+def run(options: argparse.Namespace, settings: Settings) -> int:
     """Run probes and print what they bring; 1 when any brought nothing, 130 after Ctrl-C.
 
     Errors: ``ConfigError`` for a name that is no probe or no GPU, ``DeniedError``.
     """
-    request = ProbeRequest(names=tuple(given.names), gpus=tuple(given.gpu), repeat=given.repeat)
-    outcome = Outcome(repeats=given.repeat)
-    progress = Progress(outcome, shown=not given.json or sys.stderr.isatty())
+    request = ProbeRequest(
+        names=tuple(options.names), gpus=tuple(options.gpu), repeat=options.repeat
+    )
+    outcome = Outcome(repeats=options.repeat)
+    progress = Progress(outcome, shown=not options.json or sys.stderr.isatty())
     signal.signal(signal.SIGTERM, _terminate)
     code = None
     try:
@@ -77,7 +79,7 @@ def run(given: argparse.Namespace, settings: Settings) -> int:
     except Terminated:
         code = TERMINATED
     outcome.interrupted = code is not None
-    if given.json:
+    if options.json:
         terminal.put(json.dumps(outcome.document()) + "\n")
     else:
         ascii_only = terminal.ascii_only(sys.stdout)

@@ -37,7 +37,7 @@ def listing(specs: Iterable[ProbeSpec], refused: Mapping[str, str]) -> Iterator[
 def lines(outcome: Outcome) -> list[str]:
     """Give everything there is to say. No control character of a foreign text is left."""
     parts = (_table(outcome), _distributions(outcome), _troubles(outcome))
-    return [line for part in parts if (said := list(part)) for line in ("", *said)][1:]
+    return [line for part in parts if (messages := list(part)) for line in ("", *messages)][1:]
 
 
 def _table(outcome: Outcome) -> Iterator[str]:

@@ -50,7 +50,9 @@ def run(settings: Settings, config: Path, request: Request) -> int:
     path = _path(request.output)
     with _opened(path) as file:
         _say("asking this machine, which takes up to half a minute ...")
-        made = asyncio.run(record.record(record.Asked(settings, config, smi=request.programs)))
+        made = asyncio.run(
+            record.record(record.CaptureRequest(settings, config, smi=request.programs))
+        )
         clean, counts = scrubbed(made, _names())
         file.write(_printable(encode(clean), file))
         file.flush()
@@ -64,7 +66,7 @@ def _printable(document: bytes, file: BinaryIO) -> bytes:
     if not file.isatty():
         return document
     text = document.decode(errors="replace")
-    return re.sub(r"[^\n -~]", lambda found: json.dumps(found[0])[1:-1], text).encode()
+    return re.sub(r"[^\n -~]", lambda match: json.dumps(match[0])[1:-1], text).encode()
 
 
 @contextmanager

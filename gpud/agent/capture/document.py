@@ -114,11 +114,11 @@ def decode(text: bytes) -> Capture:
 def described(capture: Capture) -> str:
     """Say in one line for people which machine this is."""
     calls = capture.nvml.calls
-    said = {call.call: call.value for call in reversed(calls) if isinstance(call.value, str)}
+    content = {call.call: call.value for call in reversed(calls) if isinstance(call.value, str)}
     named = [call.value for call in calls if call.call == "nvmlDeviceGetName"]
     gpus = [name for name in named if isinstance(name, str)]
     gpus = gpus or [device.name for device in capture.cuda.devices]
-    driver = said.get("nvmlSystemGetDriverVersion")
+    driver = content.get("nvmlSystemGetDriverVersion")
     kernel = capture.files.get("/proc/sys/kernel/osrelease", "").strip()
     place = {"1": "WSL 1", "2": "WSL 2"}.get(wsl.version(kernel), "Linux")
     release = capture.files.get("/etc/os-release", "")
@@ -132,19 +132,19 @@ def described(capture: Capture) -> str:
     return ", ".join(filter(None, parts))
 
 
-def unknown(raw: Json, known: Json, place: str = "") -> str | None:
-    """Name the first key of ``raw`` that ``known``, made from it, has lost; None when none was."""
+def unknown(raw: Json, accepted: Json, place: str = "") -> str | None:
+    """Name the first key of ``raw`` that ``accepted``, made from it, has lost, if any."""
     if isinstance(raw, dict):
         for key, value in raw.items():
             here = f"{place}.{key}" if place else str(key)
-            if key not in known:
+            if key not in accepted:
                 return f"{here!a:.{NAMED_LONGEST}}"
-            if (found := unknown(value, known[key], here)) is not None:
-                return found
+            if (name := unknown(value, accepted[key], here)) is not None:
+                return name
     if isinstance(raw, list):
-        for index, (value, kept) in enumerate(zip(raw, known, strict=True)):
-            if (found := unknown(value, kept, f"{place}[{index}]")) is not None:
-                return found
+        for index, (value, copy) in enumerate(zip(raw, accepted, strict=True)):
+            if (name := unknown(value, copy, f"{place}[{index}]")) is not None:
+                return name
     return None
 
 

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 LARGEST = 64 << 10
 MOST_NAMES = 4096
-MOST_KEPT = 64
+MOST_LINES = 64
 """Of the names in one folder, and of folders of one kind."""
 
 TEXTS = (
@@ -52,8 +52,8 @@ def main() -> int:
     match sys.argv[1:]:
         case [part, sysroot] if part in parts:
             # A name that is no UTF-8 must not cost the rest of the document.
-            said = json.dumps(parts[part](Path(sysroot)), ensure_ascii=False)
-            sys.stdout.buffer.write(said.encode(errors="replace"))
+            answer = json.dumps(parts[part](Path(sysroot)), ensure_ascii=False)
+            sys.stdout.buffer.write(answer.encode(errors="replace"))
             return 0
     print("usage: gpud.agent.capture.look linux|windows SYSROOT", file=sys.stderr)
     return 2
@@ -64,7 +64,7 @@ def linux(root: Path) -> dict[str, Any]:
     files = {path: text for path in TEXTS if (text := _text(root, path)) is not None}
     # That they are there says that this is a container; what they hold is not looked at.
     files |= {path: "" for path in CONTAINER_MARKS if _at(root, path).exists()}
-    for supply in _names(root, SUPPLIES)[:MOST_KEPT]:
+    for supply in _names(root, SUPPLIES)[:MOST_LINES]:
         for name in conditions.SUPPLY_FILES:
             path = f"{SUPPLIES}/{supply}/{name}"
             if (text := _text(root, path)) is not None:
@@ -75,16 +75,17 @@ def linux(root: Path) -> dict[str, Any]:
 def windows(root: Path) -> dict[str, Any]:
     """Give what lies on Windows' side: NVIDIA's driver folders and people's .wslconfig."""
     store = {}
-    found = [name for name in _names(root, DRIVER_STORE) if DRIVER_FOLDER.fullmatch(name)]
-    for folder in found[:MOST_KEPT]:
+    paths = [name for name in _names(root, DRIVER_STORE) if DRIVER_FOLDER.fullmatch(name)]
+    for folder in paths[:MOST_LINES]:
         held = filter(DRIVER_FILES.fullmatch, _names(root, f"{DRIVER_STORE}/{folder}"))
-        store[folder] = list(islice(held, MOST_KEPT))
+        store[folder] = list(islice(held, MOST_LINES))
     users = f"{wsl.mounts_at(wsl.sections(_text(root, '/etc/wsl.conf') or ''))}/c/Users"
-    settings = [f"{users}/{name}/.wslconfig" for name in _names(root, users)[:MOST_KEPT]]
+    settings = [f"{users}/{name}/.wslconfig" for name in _names(root, users)[:MOST_LINES]]
     # Whoever may write into a folder of Windows could let a name there lead to another's file.
     read = {path: _text(root, path, os.O_NOFOLLOW) for path in settings}
     texts = {path: text for path, text in read.items() if text is not None}
-    return {"files": texts, "driver_store": {name: kept for name, kept in store.items() if kept}}
+    folders = {folder: files for folder, files in store.items() if files}
+    return {"files": texts, "driver_store": folders}
 
 
 def _devices(root: Path) -> Iterator[str]:

@@ -1,4 +1,4 @@
-"""What the programs of NVIDIA, of WSL and of Windows say of the machine, each as it was written."""
+"""Output of the programs of NVIDIA, of WSL and of Windows, each as it was written."""
 
 from __future__ import annotations
 

@@ -54,7 +54,7 @@ class Silent(GpudError):  # noqa: N818  # reads as the fact it states
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class CaptureRequest:
     """What is to be recorded, and as which gpud."""
 
     settings: Settings
@@ -70,18 +70,18 @@ class _Looked:
     driver_store: dict[str, tuple[str, ...]] = field(default_factory=dict)
 
 
-async def record(asked: Asked) -> Capture:
+async def record(request: CaptureRequest) -> Capture:
     """Record this machine as it is, with every identifier in it. Errors: none."""
     silent: dict[str, str] = {}
-    status = await _own("status", asked, silent)
+    status = await _own("status", request, silent)
     hangs = _hangs(status)
-    linux, windows, doctor, nvml, cuda, said = await asyncio.gather(
-        _looked("linux", asked.settings, silent),
-        _looked("windows", asked.settings, silent),
-        _own("doctor", asked, silent),
-        _nvml(asked.settings, hangs),
-        _cuda(asked.settings, hangs),
-        programs.said(asked.settings, with_smi=asked.smi and not hangs),
+    linux, windows, doctor, nvml, cuda, content = await asyncio.gather(
+        _looked("linux", request.settings, silent),
+        _looked("windows", request.settings, silent),
+        _own("doctor", request, silent),
+        _nvml(request.settings, hangs),
+        _cuda(request.settings, hangs),
+        programs.said(request.settings, with_smi=request.smi and not hangs),
     )
     made = Capture(
         schema_version=capture.SCHEMA_VERSION,
@@ -93,7 +93,7 @@ async def record(asked: Asked) -> Capture:
         driver_store=windows.driver_store,
         pci=linux.pci,
         nvml=nvml,
-        programs=said,
+        programs=content,
         cuda=cuda,
         unanswered=silent,
         doctor=doctor,
@@ -112,9 +112,9 @@ async def _looked(part: str, settings: Settings, silent: dict[str, str]) -> _Loo
         return _Looked()
 
 
-async def _own(verb: str, asked: Asked, silent: dict[str, str]) -> Json:
+async def _own(verb: str, request: CaptureRequest, silent: dict[str, str]) -> Json:
     """Take the document of one of gpud's own commands, whatever its exit code."""
-    home = ("--home", asked.settings.home, "--config", str(asked.config))
+    home = ("--home", request.settings.home, "--config", str(request.config))
     try:
         ended = await _answer((*PYTHON, "gpud", *home, verb, "--json"), b"", OWN_S)
         return msgspec.json.decode(ended.stdout)
@@ -136,12 +136,12 @@ async def _nvml(settings: Settings, hangs: str | None) -> Nvml:
         return Nvml(error=hangs)
     try:
         ended = await _answer(command, b"", NVML_S)
-        said = msgspec.json.decode(ended.stdout, type=Nvml)
+        answer = msgspec.json.decode(ended.stdout, type=Nvml)
     except (Silent, *wire.UNREADABLE) as error:
         return Nvml(error=str(error))
-    library, words = said.library, said.error
+    library, words = answer.library, answer.error
     return replace(
-        said,
+        answer,
         library=library and _inside(settings, library),
         error=words and _inside(settings, words),
     )
@@ -161,15 +161,15 @@ async def _cuda(settings: Settings, hangs: str | None) -> Inventory:
     command = (*PYTHON, "gpud.child", "--inventory")
     try:
         ended = await _answer(command, json.dumps(asdict(job)).encode(), CUDA_S)
-        said = wire.decode(ended.stdout, Inventory)
+        answer = wire.decode(ended.stdout, Inventory)
     except Silent as error:
         return Inventory(failure=Failure(error.reason, str(error)))
     except WireError as error:
         return Inventory(failure=Failure(Reason.BAD_OUTPUT, str(error)))
-    library, failure = said.library, said.failure
+    library, failure = answer.library, answer.failure
     if failure is not None:
         failure = replace(failure, detail=_inside(settings, failure.detail))
-    return replace(said, library=library and _inside(settings, library), failure=failure)
+    return replace(answer, library=library and _inside(settings, library), failure=failure)
 
 
 def _inside(settings: Settings, words: str) -> str:
@@ -190,7 +190,7 @@ async def _answer(command: Sequence[str], stdin: bytes, deadline_s: float) -> ch
     if ended.killed or ended.code == -signal.SIGALRM:  # a probe child ends itself before
         raise Silent(f"no answer within {deadline_s:g} s", Reason.HUNG)
     if ended.overflowed:
-        words = f"an answer of more than {children.KEPT_STDOUT} bytes"
+        words = f"an answer of more than {children.STDOUT_BYTES} bytes"
         raise Silent(words, Reason.BAD_OUTPUT)
     if not ended.stdout:
         last = ended.stderr.decode(errors="replace").strip()[-200:]

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Generic
 
 from gpud.agent import processes
-from gpud.agent.children import KEPT_STDOUT
+from gpud.agent.children import STDOUT_BYTES
 from gpud.core import advice, wire
 from gpud.core.advice import Situation
 from gpud.core.errors import WireError
@@ -63,7 +63,7 @@ def judged(
     if ended.code is not None and ended.code < 0:
         return _signalled(-ended.code, ended, job, note)
     if ended.overflowed:
-        detail = f"more than {KEPT_STDOUT} bytes on stdout"
+        detail = f"more than {STDOUT_BYTES} bytes on stdout"
         return Failure(Reason.BAD_OUTPUT, detail)
     if not ended.stdout.strip():
         reason = Reason.CRASHED if ended.code else Reason.BAD_OUTPUT

@@ -139,7 +139,7 @@ class NvidiaSmi:
             raise TelemetryError(words, reason="absent")
         self._context.started(self._name)
         if ended.overflowed:
-            words = f"{self._name}: it said more than {children.KEPT_STDOUT} bytes, and was ended"
+            words = f"{self._name}: it said more than {children.STDOUT_BYTES} bytes, and was ended"
             raise TelemetryError(words, reason="bad_output")
         if ended.killed or ended.code is None:
             raise self._hung(ended, program)

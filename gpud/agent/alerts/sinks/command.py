@@ -76,7 +76,7 @@ class _Command:
         output = (ended.stderr or ended.stdout).decode(errors="replace")[-SHOWN:]
         output = "\n".join(escaped(line) for line in output.splitlines())
         if ended.overflowed:
-            words = f"said more than {children.KEPT_STDOUT} bytes and was ended"
+            words = f"said more than {children.STDOUT_BYTES} bytes and was ended"
             raise self._failed("too_talkative", words)
         if ended.killed:
             raise self._failed("timed_out", f"had not ended after {timeout_s:g} s", output)
