@@ -13,6 +13,7 @@ from gpud import discovery
 from gpud.agent.state.events import HealthSet
 from gpud.agent.state.status import document as made
 from gpud.child import probes
+from gpud.core.errors import GpudError
 from gpud.core.health import Level
 from gpud.show import status
 from gpud.show.document import read
@@ -252,7 +253,17 @@ def test_no_word_of_a_driver_or_a_file_begins_a_line_or_steers_the_terminal() ->
 def test_an_agent_of_an_older_release_is_shown_too() -> None:
     document = full()
     document["telemetry"] = {"taken_s": 1.0, "readings": [], "failures": 0}
-    assert "telemetry from -" in line_with(shown(document), "GPUs   ")
+    del document["alerts"]
+    lines = shown(document)
+    assert "telemetry from -" in line_with(lines, "GPUs   ")
+    assert any(line.startswith("  dxg        degraded") for line in lines)
+    assert not [line for line in lines if "alert" in line]
+
+
+def test_a_document_that_cannot_be_read_is_an_error_with_a_fix() -> None:
+    with pytest.raises(GpudError, match=r"can show: .* `\$\.probes`") as caught:
+        read(full() | {"probes": 7})
+    assert caught.value.fix == "sudo gpud restart"
 
 
 def test_the_title_calls_what_has_become_slower_slower_and_since_when() -> None:
@@ -346,10 +357,3 @@ def test_an_alert_is_as_old_as_what_it_tells_of() -> None:
     lines = shown(document)
     assert began in lines[0]
     assert began in line_with(lines, "gpud alerts ack")
-
-
-def test_an_agent_of_before_tells_of_no_alerts_and_is_shown_all_the_same() -> None:
-    document = full()
-    del document["alerts"]
-    assert any(line.startswith("  dxg        degraded") for line in shown(document))
-    assert not [line for line in shown(document) if "alert" in line]

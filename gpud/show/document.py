@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from gpud.core.alerts import Cause
+from gpud.core.alerts import Cause, SinkState
 from gpud.core.errors import GpudError
+from gpud.core.sample import Peak, Point
 from gpud.core.stats import human
 from gpud.core.stream_key import StreamKey
 from gpud.core.text import escaped
@@ -133,19 +134,6 @@ class Missing(msgspec.Struct, frozen=True):
     mode: str = ""
     reason: str = ""
     detail: str = ""
-
-
-class Point(msgspec.Struct, frozen=True):
-    """A point of the crossover's curve: side of the matrices, time on CPU and GPU."""
-
-    n: int
-    cpu_s: float
-    gpu_s: float
-
-
-class Peak(msgspec.Struct, frozen=True):
-    value: float
-    share: float
 
 
 class Sample(msgspec.Struct, frozen=True):
@@ -354,12 +342,6 @@ class Alert(msgspec.Struct, frozen=True):
         return min([self.starts_s, *(piece.since_s for piece in self.evidence)])
 
 
-class Sink(Trouble, frozen=True):
-    sent: int = 0
-    failed: int = 0
-    last_success_s: float | None = None
-
-
 class Store(msgspec.Struct, frozen=True):
     n_bytes: int = 0
     runs: int = 0
@@ -406,7 +388,7 @@ class Status(msgspec.Struct, frozen=True, dict=True):
     recent: tuple[Recent, ...] = ()
     telemetry: Telemetry = Telemetry()
     alerts: tuple[Alert, ...] = ()
-    sinks: dict[str, Sink] = {}
+    sinks: dict[str, SinkState] = {}
     store: Store | None = None
     counters: Counters = Counters()
 

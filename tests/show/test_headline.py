@@ -71,12 +71,6 @@ def test_an_alert_of_something_else_than_slowness_degrades() -> None:
     assert headline(document(alerts=[alert(name="GpudFunctionLost")])).word == "Degraded"
 
 
-def test_what_was_acknowledged_is_fine_and_still_told() -> None:
-    said = headline(document(alerts=[alert(acknowledged_s=1600.0)]))
-    assert said.word == "Fine"
-    assert said.why == "one alert that you have acknowledged; nothing else is wrong"
-
-
 def test_the_most_severe_alert_is_told_and_the_state_is_as_old_as_the_oldest() -> None:
     worse = alert(severity="critical", summary="much slower", starts_s=1800.0)
     said = headline(document(alerts=[alert(), worse]))
@@ -94,13 +88,6 @@ def test_of_components_that_say_the_same_one_is_named_and_the_others_are_not_cou
 def test_a_component_without_words_is_told_by_its_reason(component: str) -> None:
     said = headline(document(health={component: health(1, reason="not_ready")}))
     assert said.why == f"{PLAIN.get(component, component)}: not ready"
-
-
-def test_a_machine_without_a_gpu_is_fine_and_says_why_there_is_none() -> None:
-    nothing = health(reason="no_gpu", detail="this machine has no NVIDIA GPU")
-    said = headline(document(health={"cuda": nothing}))
-    assert said.word == "Fine"
-    assert said.why == "everything that is here works; this machine has no NVIDIA GPU"
 
 
 def test_every_component_with_a_name_has_a_place() -> None:

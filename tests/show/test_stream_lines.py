@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+import pytest
+
 from gpud.agent.regression.detector import Effect, Kind, State
 from gpud.agent.state.events import Judged
 from gpud.agent.state.status import document
@@ -34,46 +36,44 @@ def shown(streams: dict[StreamKey, Standing], later_s: float = 0.0) -> list[str]
     return lines(of(streams), NOW_S + later_s)
 
 
-def test_a_stream_that_is_as_usual_is_not_mentioned() -> None:
-    assert shown({standings.CALL: CALM}) == []
+FELL = replace(
+    standings.slower(NOW_S), kind=Kind.DRIFT, effect=Effect(0.8, 0.78, 0.82), since_s=NOW_S - 60
+)
+BETTER = replace(STANDINGS[LAUNCH].verdict, state=State.IMPROVED, effect=Effect(0.9, 0.88, 0.92))  # type: ignore[type-var]  # it has one
 
 
-def test_an_agent_of_an_older_release_says_nothing() -> None:
-    assert lines(Status(), NOW_S) == []
-
-
-def test_a_regression_says_how_much_since_what_and_of_how_many_samples() -> None:
-    assert shown({LAUNCH: STANDINGS[LAUNCH]}) == [
+@pytest.mark.parametrize(
+    ("key", "standing", "words"),
+    [
+        (standings.CALL, CALM, []),
         (
-            "GPU 0  submission latency (launch submit): "
-            "12 % (10.2-13.9 %) slower since driver 572.16, 25 samples"
-        )
-    ]
-
-
-def test_a_rate_that_fell_is_slower_by_the_time_it_takes() -> None:
-    fell = replace(
-        standings.slower(NOW_S), kind=Kind.DRIFT, effect=Effect(0.8, 0.78, 0.82), since_s=NOW_S - 60
-    )
-    assert shown({TRIAD: replace(CALM, open=(fell,))}) == [
+            LAUNCH,
+            STANDINGS[LAUNCH],
+            ["(launch submit): 12 % (10.2-13.9 %) slower since driver 572.16, 25 samples"],
+        ),
         (
-            "GPU 0  GPU memory bandwidth (triad): "
-            f"25 % (22.0-28.2 %) slower since {moment(NOW_S - 60)} (drift), 25 samples"
-        )
-    ]
+            TRIAD,
+            replace(CALM, open=(FELL,)),
+            [f"(triad): 25 % (22.0-28.2 %) slower since {moment(NOW_S - 60)} (drift), 25 samples"],
+        ),
+        (
+            LAUNCH,
+            replace(CALM, verdict=BETTER),
+            ["(launch submit): 11 % (8.7-13.6 %) faster since driver 572.16, 25 samples"],
+        ),
+    ],
+)
+def test_a_change_says_how_much_since_what_and_of_how_many_samples(
+    key: StreamKey, standing: Standing, words: list[str]
+) -> None:
+    told = shown({key: standing})
+    assert [f"({line.partition(' (')[2]}" for line in told] == words
+    assert all(line.startswith("GPU 0  ") for line in told)
 
 
 def test_an_improvement_is_news_for_a_week() -> None:
-    verdict = STANDINGS[LAUNCH].verdict
-    assert verdict is not None
-    better = replace(verdict, state=State.IMPROVED, effect=Effect(0.9, 0.88, 0.92))
-    streams = {LAUNCH: replace(CALM, verdict=better)}
-    assert shown(streams) == [
-        (
-            "GPU 0  submission latency (launch submit): "
-            "11 % (8.7-13.6 %) faster since driver 572.16, 25 samples"
-        )
-    ]
+    streams = {LAUNCH: replace(CALM, verdict=BETTER)}
+    assert shown(streams, later_s=6 * 86400)
     assert shown(streams, later_s=8 * 86400) == []
 
 

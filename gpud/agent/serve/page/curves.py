@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from gpud.agent.serve.page.view import View
-    from gpud.core.sample import Buckets
-    from gpud.show.document import Point, Probe
+    from gpud.core.sample import Buckets, Point
+    from gpud.show.document import Probe
 
 CROSSOVER: Final = "crossover"
 LAUNCH: Final = "launch"

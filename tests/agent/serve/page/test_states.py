@@ -145,7 +145,7 @@ def test_a_figure_that_is_not_what_the_verdict_says_has_both_told_with_their_run
 def test_what_was_acknowledged_is_told_and_troubles_nobody() -> None:
     shown = read(machines.slower(machines.fine(BIG), BIG, acknowledged_s=NOW_S - 60))
     assert state(shown) == "ok"
-    assert "one alert that you have acknowledged" in line(shown)
+    assert "one alert that you have acknowledged; nothing else is wrong" in line(shown)
     assert "acknowledged 2023-11-14 22:14 UTC" in shown["alerts"].words
     assert "seen it" not in shown["alerts"].words
 
