@@ -7,11 +7,13 @@ from dataclasses import replace
 from importlib.resources import files
 
 import pytest
+from msgspec import structs
 
 from gpud.agent.serve import page
 from gpud.agent.serve.page.parts import UNKNOWN
-from gpud.agent.state.events import AlertsChanged, RootHeard, RunFinished
+from gpud.agent.state.events import AlertsChanged, HealthSet, RootHeard, RunFinished
 from gpud.agent.state.snapshot import Snapshot
+from gpud.core.health import Level
 from gpud.core.report import Owner
 from gpud.core.stats import human
 from tests import snapshots
@@ -298,3 +300,21 @@ def test_a_chart_writes_a_figure_with_the_symbol_that_stands_in_its_table() -> N
     for unit in ("seconds", "bytes_per_second", "flops_per_second"):
         for size in (1e-6, 1e-3) if unit == "seconds" else (1e6, 1e9, 1e12):
             assert f'"{human(size, unit).split()[1]}"' in script
+
+
+def test_a_figure_is_compared_with_its_own_power_source_alone() -> None:
+    document = view(snapshots.full()).document
+    (triad,) = [one for one in document.probes if one.probe == "triad"]
+    (stream,) = [one for one in document.streams if one.probe == "triad"]
+    assert not stream.on_battery
+    for mains, found in ((True, stream), (False, None)):
+        run = structs.replace(triad, conditions={"after.ac": mains})
+        assert document.stream(run, "triad") is found
+
+
+def test_a_fix_for_two_components_is_told_once() -> None:
+    broken = [
+        HealthSet(name, Level.FAILED, NOW_S, "x", "y", "mend it") for name in ("nvml", "root")
+    ]
+    shown = read(machines.after(machines.fine(BIG), *broken))
+    assert [row[3] for row in shown.rows("health")[:2]] == ["mend it", "as for nvml"]
