@@ -223,7 +223,7 @@ def _row(line: str, count: int, source: str, left_out: frozenset[str]) -> list[R
 
 
 def _reading(gpu: int, column: Column, cell: str, source: str) -> Reading:
-    """Read one cell. Words in brackets that nobody knows are how nvidia-smi says that it failed."""
+    """Read one cell. Unlisted words in brackets mean that nvidia-smi failed."""
     value: float | str | Absent
     if (reason := reason_of(cell)) is not None:
         value = reason

@@ -63,7 +63,7 @@ class Source(Protocol):
     """One place that numbers come from."""
 
     async def collect(self, missing: frozenset[str]) -> Answer | None:
-        """Return what is true now, or why nothing is known; None when there is nothing new.
+        """Return the present readings, or why there are none; None when there is nothing new.
 
         ``missing`` are the fields that no better source gives now: what costs something to ask is
         asked for those alone. Never raises a ``TelemetryError`` and has a deadline of its own.

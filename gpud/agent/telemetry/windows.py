@@ -77,7 +77,7 @@ def _sockets(folder: Path) -> list[Path]:
 
 
 def _accepts(path: Path) -> bool:
-    """Connect, and hang up: a session that ended leaves a socket at which nobody listens."""
+    """Connect, and hang up: a session that ended leaves a socket without a listener."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as client:
         client.setblocking(False)
         try:
@@ -166,7 +166,7 @@ async def versions(
         return value
 
     wslinfo = (str(Path(sysroot, "usr/bin/wslinfo")),)
-    found = {
+    result = {
         "wsl_version": await version(wslinfo, ["--wsl-version"], wsl_version, ENVIRONMENT),
         "windows_build": None,
     }
@@ -175,12 +175,12 @@ async def versions(
     except TelemetryError as error:
         log.info("windows_silent", reason=error.reason, detail=str(error))
     else:
-        if found["wsl_version"] is None:
+        if result["wsl_version"] is None:
             paths = places(sysroot, f"{SYSTEM}/wsl.exe")
-            found["wsl_version"] = await version(paths, ["--version"], wsl_version, env)
+            result["wsl_version"] = await version(paths, ["--version"], wsl_version, env)
         paths = places(sysroot, f"{SYSTEM}/cmd.exe")
-        found["windows_build"] = await version(paths, ["/d", "/c", "ver"], windows_build, env)
-    return {name: value for name, value in found.items() if value is not None}
+        result["windows_build"] = await version(paths, ["/d", "/c", "ver"], windows_build, env)
+    return {name: value for name, value in result.items() if value is not None}
 
 
 def _text(path: Path) -> str:

@@ -33,7 +33,7 @@ TROUBLED_LIFE_S = 45.0
 
 BUDGET_S = 90.0
 """How long one question may take before this process ends itself: an agent that still lives has
-given up sooner, and one that was killed leaves nobody who would end what hangs in the driver."""
+given up sooner, and one that was killed cannot end what hangs in the driver."""
 
 
 REPLACED = "another driver is being installed: its library or version changed"

@@ -75,7 +75,7 @@ class Dxg:
         self._process: ProcessRef | None = None  # the lister, which may still be there
 
     async def collect(self, missing: frozenset[str]) -> Answer:  # noqa: ARG002  # all of it is cheap
-        """Return whether there is a GPU, and the driver's folder as far as it is known."""
+        """Return whether there is a GPU, and the driver's folder once it is listed."""
         begun = self._context.now()
         system = self._context.read().platform.get("wsl", "")
         readings = [Reading(None, "exposed", self._exposed(system), NAME)]
