@@ -1,6 +1,6 @@
 """Questions put to the history beside its writer: of one moment, in bounded time, changing nothing.
 
-What ways in there are, and what each refusal says, is told in test_history_read.py.
+The ways in, and what each refusal says, are in test_usual.py.
 """
 
 from __future__ import annotations
