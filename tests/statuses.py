@@ -11,6 +11,7 @@ from gpud.core.sample import Absent, Reading
 from gpud.core.telemetry import LEVELS, Answer
 from gpud.show import document as reading
 from gpud.show import gpu_table, status
+from gpud.show.view import View, text
 from tests import snapshots
 
 if TYPE_CHECKING:
@@ -48,7 +49,7 @@ def plain(snapshot: Snapshot) -> dict[str, Any]:
 
 
 def shown(document: dict[str, Any], now_s: float = NOW_S) -> list[str]:
-    return status.lines(reading.read(document), now_s)
+    return [text(one) for one in status.drawn(reading.read(document), now_s, View())]
 
 
 def answered(*readings: Reading, source: str = "nvml", age_s: float = 1.0) -> dict[str, Any]:

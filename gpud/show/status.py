@@ -5,25 +5,18 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from gpud.show import cards, figures, parts
-from gpud.show.view import View, line, narrowed, text
+from gpud.show.view import line, narrowed
 
 if TYPE_CHECKING:
     from gpud.show.document import Status
-    from gpud.show.view import Line
-
-
-def lines(document: Status, now_s: float) -> list[str]:
-    """Draw everything as plain lines, for a pipe or a file.
-
-    Units: ``now_s`` is Unix time. Whatever a driver or a file says in it is made harmless.
-    """
-    return [text(one) for one in drawn(document, now_s, View())]
+    from gpud.show.view import Line, View
 
 
 def drawn(document: Status, now_s: float, view: View) -> list[Line]:
     """Draw the document into a view: what is wrong first, the GPUs, the figures, what else.
 
     Everything is told where that fits the height; else one mode of each probe and no blank lines.
+    Units: ``now_s`` is Unix time. Whatever a driver or a file says in it is made harmless.
     """
     whole = _whole(document, now_s, view)
     if view.height is None or len(whole) < view.height:
