@@ -138,11 +138,22 @@ def test_without_root_the_socket_is_asked(
     expect(refused, ADVICE, "no Docker")
 
 
-def test_a_broken_daemon_json_is_a_problem_however_well_dockerd_runs(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ('{"debug": true,}', "daemon.json is not JSON"),
+        ("[]", "daemon.json is not what dockerd expects"),
+        ('{"live-restore": "yes"}', "`$.live-restore`"),
+    ],
+)
+def test_a_broken_daemon_json_is_a_problem_however_well_dockerd_runs(
+    text: str, words: str, tmp_path: Path
+) -> None:
     program(tmp_path, "dockerd")
-    files = LINUX | {"/etc/docker/daemon.json": '{"debug": true,}'}
-    finding = docker.look(machine(tmp_path, files, root=report()))
-    expect(finding, PROBLEM, "daemon.json is not JSON")
+    files = LINUX | {"/etc/docker/daemon.json": text}
+    expect(docker.look(machine(tmp_path, files, root=report())), PROBLEM, words)
+    files = LINUX | {"/etc/docker/daemon.json": '{"live-restore": null, "runtimes": null}'}
+    expect(docker.look(machine(tmp_path, files, root=report())), OK)
 
 
 def test_docker_desktop_beside_an_engine_is_advised_on(tmp_path: Path) -> None:
