@@ -65,13 +65,17 @@ def configure(file: Path, *, level: str, quietly: bool = False) -> None:
     logging.getLogger("apscheduler").setLevel(logging.ERROR)  # it reports every run it starts
     logging.getLogger("uvicorn").setLevel(max(logging.WARNING, root.level))  # this, each start
     try:
-        file_handler = logging.handlers.RotatingFileHandler(
-            file, maxBytes=LARGEST_FILE, backupCount=OLD_FILES, encoding="utf-8"
-        )
+        root.addHandler(_json_file(file, shared))
     except OSError as error:
         if not quietly:
             structlog.get_logger().warning("no_log_file", path=str(file), error=error.strerror)
-        return
+
+
+def _json_file(file: Path, shared: list[Any]) -> logging.Handler:
+    """Open the rotated JSON log. Errors: ``OSError``."""
+    file_handler = logging.handlers.RotatingFileHandler(
+        file, maxBytes=LARGEST_FILE, backupCount=OLD_FILES, encoding="utf-8"
+    )
     file_handler.setFormatter(
         structlog.stdlib.ProcessorFormatter(
             foreign_pre_chain=shared,
@@ -84,7 +88,7 @@ def configure(file: Path, *, level: str, quietly: bool = False) -> None:
     )
     with contextlib.suppress(OSError):  # people may read it, where the directory is theirs
         os.chown(file, -1, file.parent.stat().st_gid)
-    root.addHandler(file_handler)
+    return file_handler
 
 
 def _without_traceback(_: object, __: str, line: MutableMapping[str, Any]) -> Any:  # noqa: ANN401

@@ -119,7 +119,7 @@ class Outcome:
             # Runs that saw one mode and runs that saw two: between them lies no middle.
             for count in sorted({len(sample.peaks) for sample in samples}):
                 alike = [sample for sample in samples if len(sample.peaks) == count]
-                collected += _two_modes(ran, alike) if count else [self._one_mode(ran, alike)]
+                collected += _two_modes(ran, alike) if count else [self._single_mode(ran, alike)]
         return collected
 
     def document(self) -> dict[str, Any]:
@@ -138,7 +138,7 @@ class Outcome:
             "no_history": self.no_history,
         }
 
-    def _one_mode(self, ran: RanLine, samples: Sequence[Sample]) -> Result:
+    def _single_mode(self, ran: RanLine, samples: Sequence[Sample]) -> Result:
         medians = [sample.median for sample in samples]
         first, low, high = samples[0], None, None
         if len(medians) > 1:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from gpud.agent.capture.document import BUILT, RECORDED, Call, Nvml, Program, decode
-from gpud.agent.capture.scrub import Known, scrubbed
+from gpud.agent.capture.scrub import Identity, scrubbed
 from tests.captures import nvml_script
 from tests.captures.replay import MACHINES, load, names, replayed
 from tests.e2e.program import QUICK
@@ -97,7 +97,7 @@ def test_a_machine_is_kept_in_its_one_form_and_names_nobody(name: str) -> None:
     # Not what gpud of today writes: a later one may know keys that a recording has not.
     again = json.dumps(json.loads(text), sort_keys=True, indent=2, ensure_ascii=False)
     assert text == f"{again}\n"
-    assert scrubbed(capture, Known()) == (capture, {})
+    assert scrubbed(capture, Identity()) == (capture, {})
     assert capture.origin == RECORDED or capture.origin.startswith(BUILT)
 
 

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, BinaryIO
 
 from gpud.agent.capture import record
 from gpud.agent.capture.document import encode
-from gpud.agent.capture.scrub import Known, scrubbed
+from gpud.agent.capture.scrub import Identity, scrubbed
 from gpud.core.errors import GpudError
 from gpud.core.text import escaped
 
@@ -98,7 +98,7 @@ def _path(output: str | None) -> Path | None:
     return Path(output or time.strftime("gpud-capture-%Y%m%d-%H%M%S.json"))
 
 
-def _names() -> Known:
+def _names() -> Identity:
     """Name this machine and the person who asked."""
     host = socket.gethostname()
     people = {os.environ.get(name, "") for name in PERSON}
@@ -109,7 +109,7 @@ def _names() -> Known:
         except (KeyError, OverflowError):
             continue
         people |= {entry.pw_name, Path(entry.pw_dir).name, entry.pw_gecos.partition(",")[0]}
-    return Known((host, host.partition(".")[0]), tuple(sorted(people)))
+    return Identity((host, host.partition(".")[0]), tuple(sorted(people)))
 
 
 def _summary(

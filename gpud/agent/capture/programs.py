@@ -35,7 +35,7 @@ class _Question:
     trouble: str | None = None
 
 
-async def said(settings: Settings, *, with_smi: bool) -> dict[str, Program | None]:
+async def outputs(settings: Settings, *, with_smi: bool) -> dict[str, Program | None]:
     """Start each program once, all at the same time; None for one that is not there.
 
     Outside WSL there is at most nvidia-smi. Errors: none, they are in what is given.

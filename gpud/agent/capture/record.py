@@ -81,7 +81,7 @@ async def record(request: CaptureRequest) -> Capture:
         _own("doctor", request, silent),
         _nvml(request.settings, hangs),
         _cuda(request.settings, hangs),
-        programs.said(request.settings, with_smi=request.smi and not hangs),
+        programs.outputs(request.settings, with_smi=request.smi and not hangs),
     )
     made = Capture(
         schema_version=capture.SCHEMA_VERSION,

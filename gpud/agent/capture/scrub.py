@@ -39,7 +39,7 @@ class Kind(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Known:
+class Identity:
     """Names of this machine and of the people on it: no pattern finds them."""
 
     hosts: tuple[str, ...] = ()
@@ -109,21 +109,21 @@ _DOCUMENTATION: Final = ("192.0.2", "198.51.100", "203.0.113")  # RFC 5737
 _IN_A_NET: Final = 254
 
 
-def scrubbed(capture: Capture, known: Known) -> tuple[Capture, Mapping[Kind, int]]:
+def scrubbed(capture: Capture, identity: Identity) -> tuple[Capture, Mapping[Kind, int]]:
     """Give the capture without identifiers, and of how many of each kind there were.
 
-    ``known`` says what this machine and its people are called; who else is named in a home
+    ``identity`` says what this machine and its people are called; who else is named in a home
     folder's path or in ``wsl.conf`` is found. Scrubbing twice does what scrubbing once does.
     """
     document = msgspec.to_builtins(capture)
-    scrub = _Scrub(document, _named(capture, known), _versions(capture))
+    scrub = _Scrub(document, _named(capture, identity), _versions(capture))
     return msgspec.convert(scrub.walked(document), Capture), scrub.counts()
 
 
 class _Scrub:
     """The stand-ins given so far, and the one walk that puts them in."""
 
-    def __init__(self, document: Json, known: Known, versions: frozenset[str]) -> None:
+    def __init__(self, document: Json, identity: Identity, versions: frozenset[str]) -> None:
         self._taken = msgspec.json.encode(document).decode().lower()
         self._versions = versions
         self._stands: dict[Kind, dict[str, str]] = defaultdict(dict)
@@ -131,8 +131,8 @@ class _Scrub:
         texts = tuple(_texts(document))
         self._words = {
             Kind.SERIAL: _pattern(_serials(document, texts)),
-            Kind.USER: _pattern((*known.users, *_people(texts))),
-            Kind.HOST: _pattern(known.hosts),
+            Kind.USER: _pattern((*identity.users, *_people(texts))),
+            Kind.HOST: _pattern(identity.hosts),
         }
 
     def counts(self) -> Mapping[Kind, int]:
@@ -153,27 +153,27 @@ class _Scrub:
             return int(self._stand(Kind.PROCESS, str(value), _process))
         return self.text(value) if isinstance(value, str) and key not in OURS else value
 
-    def text(self, said: str) -> str:
+    def text(self, content: str) -> str:
         """Give a text with stand-ins."""
-        said = self._shapes(said)
+        content = self._shapes(content)
         for kind, pattern in self._words.items():
             if pattern is not None:
-                said = pattern.sub(partial(self._word, kind), said)
-        return said
+                content = pattern.sub(partial(self._word, kind), content)
+        return content
 
-    def _shapes(self, said: str) -> str:
+    def _shapes(self, content: str) -> str:
         """Put stand-ins in for what is known by its shape."""
-        said = _UUID.sub(self._uuid, said)
-        said = _MAIL.sub(self._mail, said)
-        said = _HOME.sub(self._home, said)
-        said = _WINDOWS_HOME.sub(self._home, said)
-        said = _MAC.sub(self._mac, said)
-        said = _IPV6.sub(self._address, said)
-        said = _IPV4.sub(self._address, said)
-        return _PROCESS.sub(self._process, said)
+        content = _UUID.sub(self._uuid, content)
+        content = _MAIL.sub(self._mail, content)
+        content = _HOME.sub(self._home, content)
+        content = _WINDOWS_HOME.sub(self._home, content)
+        content = _MAC.sub(self._mac, content)
+        content = _IPV6.sub(self._address, content)
+        content = _IPV4.sub(self._address, content)
+        return _PROCESS.sub(self._process, content)
 
-    def _word(self, kind: Kind, found: re.Match[str]) -> str:
-        return self._stand(kind, found[0].lower(), _WORD_FORMS[kind].format)
+    def _word(self, kind: Kind, match: re.Match[str]) -> str:
+        return self._stand(kind, match[0].lower(), _WORD_FORMS[kind].format)
 
     def _stand(self, kind: Kind, original: str, form: Callable[[int], str]) -> str:
         """Give the stand-in of ``original``; one that is nobody else's already."""
@@ -187,40 +187,40 @@ class _Scrub:
                 given[original] = made
         return given[original]
 
-    def _uuid(self, found: re.Match[str]) -> str:
-        return self._stand(Kind.UUID, found[0].lower(), "00000000-0000-4000-8000-{:012d}".format)
+    def _uuid(self, match: re.Match[str]) -> str:
+        return self._stand(Kind.UUID, match[0].lower(), "00000000-0000-4000-8000-{:012d}".format)
 
-    def _home(self, found: re.Match[str]) -> str:
-        name = found[2].lower()
+    def _home(self, match: re.Match[str]) -> str:
+        name = match[2].lower()
         if name in PUBLIC:
-            return found[0]
-        return found[1] + self._stand(Kind.USER, name, _WORD_FORMS[Kind.USER].format)
+            return match[0]
+        return match[1] + self._stand(Kind.USER, name, _WORD_FORMS[Kind.USER].format)
 
-    def _mail(self, found: re.Match[str]) -> str:
-        if (address := found[0].lower()) in PUBLIC_MAIL:
-            return found[0]
+    def _mail(self, match: re.Match[str]) -> str:
+        if (address := match[0].lower()) in PUBLIC_MAIL:
+            return match[0]
         return self._stand(Kind.MAIL, address, "mail{}@example.com".format)
 
-    def _mac(self, found: re.Match[str]) -> str:
-        mark = found[1]
+    def _mac(self, match: re.Match[str]) -> str:
+        mark = match[1]
         return self._stand(
             Kind.MAC,
-            found[0].lower(),
+            match[0].lower(),
             lambda n: mark.join(("02", "00", "00", "00", f"{n >> 8 & 255:02x}", f"{n & 255:02x}")),
         )
 
-    def _address(self, found: re.Match[str]) -> str:
+    def _address(self, match: re.Match[str]) -> str:
         try:
-            address = ipaddress.ip_address(found[0])
+            address = ipaddress.ip_address(match[0])
         except ValueError:  # a version, a time, a bus id
-            return found[0]
-        if address.is_loopback or address.is_unspecified or found[0] in self._versions:
-            return found[0]
+            return match[0]
+        if address.is_loopback or address.is_unspecified or match[0] in self._versions:
+            return match[0]
         form = _ipv4 if address.version == 4 else "2001:db8::{:x}".format  # noqa: PLR2004
         return self._stand(Kind.ADDRESS, str(address), form)
 
-    def _process(self, found: re.Match[str]) -> str:
-        return found[1] + self._stand(Kind.PROCESS, found[2], _process)
+    def _process(self, match: re.Match[str]) -> str:
+        return match[1] + self._stand(Kind.PROCESS, match[2], _process)
 
 
 def _process(number: int) -> str:
@@ -232,20 +232,20 @@ def _ipv4(number: int) -> str:
     return f"{_DOCUMENTATION[net % len(_DOCUMENTATION)]}.{host + 1}"
 
 
-def _named(capture: Capture, known: Known) -> Known:
+def _named(capture: Capture, identity: Identity) -> Identity:
     """Add the names that ``wsl.conf`` sets."""
-    said = wsl.sections(capture.files.get("/etc/wsl.conf", ""))
-    user = said.get("user", {}).get("default", "")
-    host = said.get("network", {}).get("hostname", "")
-    return Known((*known.hosts, host), (*known.users, user))
+    content = wsl.sections(capture.files.get("/etc/wsl.conf", ""))
+    user = content.get("user", {}).get("default", "")
+    host = content.get("network", {}).get("hostname", "")
+    return Identity((*identity.hosts, host), (*identity.users, user))
 
 
 def _versions(capture: Capture) -> frozenset[str]:
     """Find what looks like an address and is a version."""
-    told = [text for path, text in capture.files.items() if path.startswith("/proc/")]
+    version_texts = [text for path, text in capture.files.items() if path.startswith("/proc/")]
     programs = [capture.programs.get(name) for name in TELL_VERSIONS]
-    told += [program.stdout for program in programs if program is not None]
-    return frozenset(found for text in told for found in _IPV4.findall(text))
+    version_texts += [program.stdout for program in programs if program is not None]
+    return frozenset(version for text in version_texts for version in _IPV4.findall(text))
 
 
 def _texts(value: Json, key: str = "") -> Iterator[str]:
@@ -265,9 +265,9 @@ def _people(texts: Iterable[str]) -> Iterator[str]:
     """Yield whose home folders are named; of `Ada Lovelace` also the first name."""
     for text in texts:
         for pattern in (_HOME, _WINDOWS_HOME):
-            for found in pattern.finditer(text):
-                yield found[2]
-                yield found[2].partition(" ")[0]
+            for match in pattern.finditer(text):
+                yield match[2]
+                yield match[2].partition(" ")[0]
 
 
 def _serials(document: Json, texts: Iterable[str]) -> Iterator[str]:
@@ -276,7 +276,7 @@ def _serials(document: Json, texts: Iterable[str]) -> Iterator[str]:
         if "Serial" in call["call"] and isinstance(call["value"], str):
             yield call["value"]
     for text in texts:
-        yield from (found[2] for found in _SERIAL.finditer(text))
+        yield from (match[2] for match in _SERIAL.finditer(text))
 
 
 def _pattern(words: Iterable[str]) -> re.Pattern[str] | None:

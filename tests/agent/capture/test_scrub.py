@@ -13,11 +13,11 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from gpud.agent.capture.document import Call, Capture, Nvml, Program, decode, encode
-from gpud.agent.capture.scrub import PUBLIC, Kind, Known, scrubbed
+from gpud.agent.capture.scrub import PUBLIC, Identity, Kind, scrubbed
 from gpud.core.sample import Inventory
 from tests.agent.capture.test_capture import MACHINE, UUID
 
-NOBODY = Known()
+NOBODY = Identity()
 SHAPE = re.compile(r"(?:GPU|MIG)-00000000-0000-4000-8000-[0-9]{12}")
 
 
@@ -41,7 +41,7 @@ def _name(text: str) -> str:
     return re.sub(r"[^A-Za-z0-9]", "", text) or "Public"
 
 
-def scrub(text: str, known: Known = NOBODY) -> str:
+def scrub(text: str, known: Identity = NOBODY) -> str:
     """What becomes of one text."""
     made = replace(MACHINE, files={"/etc/os-release": text})
     return scrubbed(made, known)[0].files["/etc/os-release"]
@@ -62,7 +62,7 @@ around = st.tuples(
 )
 
 
-def in_a_machine(identifier: str, sides: tuple[str, str], known: Known = NOBODY) -> str:
+def in_a_machine(identifier: str, sides: tuple[str, str], known: Identity = NOBODY) -> str:
     """Everything that is left of a machine after it said ``identifier`` everywhere."""
     before, after = sides
     assume(identifier.lower() not in BARE)
@@ -106,7 +106,7 @@ def test_no_mail_address_survives(person: str, host: str, before: str, after: st
 
 @given(names, around)
 def test_no_name_survives_on_its_own_or_in_a_path(name: str, sides: tuple[str, str]) -> None:
-    known = Known(hosts=(f"{name}box",), users=(name,))
+    known = Identity(hosts=(f"{name}box",), users=(name,))
     alone = rf"(?<![^\W_]){name.lower()}(?:box)?(?![^\W_])"
     assert re.search(alone, in_a_machine(name, sides, known)) is None
     assert re.search(alone, in_a_machine(f"{name.upper()}box", sides, known)) is None
@@ -135,7 +135,7 @@ def test_who_is_named_by_a_home_folder_is_found_everywhere(name: str, path: str)
     )
 )
 def test_scrubbing_twice_is_scrubbing_once(said: list[str]) -> None:
-    known = Known(hosts=("box",), users=("ada",))
+    known = Identity(hosts=("box",), users=("ada",))
     once, _ = scrubbed(saying("\n".join(said)), known)
     twice, counts = scrubbed(once, known)
     assert (twice, counts) == (once, {})
@@ -145,7 +145,7 @@ def test_scrubbing_twice_is_scrubbing_once(said: list[str]) -> None:
 @given(st.text())
 def test_any_text_can_be_scrubbed_and_stays_readable(text: str) -> None:
     assume(not any("\ud800" <= c <= "\udfff" for c in text))
-    once, _ = scrubbed(saying(text), Known(users=(text,)))
+    once, _ = scrubbed(saying(text), Identity(users=(text,)))
     assert decode(encode(once)) == once
 
 
@@ -166,7 +166,7 @@ def test_what_goes_by_its_uuid_goes_by_its_stand_in() -> None:
         "expected": {UUID: {"name": "RTX 4070"}},
         "homes": {"/home" + "/erika/.gpud": {}},
     }
-    clean, _ = scrubbed(replace(MACHINE, status=status), Known(users=("gpus",)))
+    clean, _ = scrubbed(replace(MACHINE, status=status), Identity(users=("gpus",)))
     left = encode(clean).decode()
     assert UUID.removeprefix("GPU-") not in left.lower()
     assert "erika" not in left
@@ -239,26 +239,26 @@ def test_wsl_conf_names_a_person_and_a_host() -> None:
 
 def test_a_public_or_a_short_name_is_no_identifier_and_a_path_tells_it_all_the_same() -> None:
     short = "al"
-    known = Known(hosts=("debian",), users=("root", short))
+    known = Identity(hosts=("debian",), users=("root", short))
     said = 'PRETTY_NAME="Debian GNU/Linux 12", al and root'
     assert scrub(said, known) == said
     assert scrub(f"/home/{short}/x", known) == "/home/user1/x"
 
 
 def test_a_name_within_a_word_is_none_and_the_longest_of_several_is_meant() -> None:
-    known = Known(hosts=("box",), users=("ada", "ada-lovelace"))
+    known = Identity(hosts=("box",), users=("ada", "ada-lovelace"))
     kept = "the adapter of armada, xada and ada2, inbox and boxes"
     assert scrub(kept, known) == kept
     assert scrub("ada-lovelace and ada_ on box.", known) == "user1 and user2_ on host1."
 
 
 def test_a_stand_in_that_is_in_the_text_already_is_given_to_nobody_else() -> None:
-    assert scrub("user1 met Ada", Known(users=("ada",))) == "user1 met user2"
+    assert scrub("user1 met Ada", Identity(users=("ada",))) == "user1 met user2"
 
 
 def test_words_of_gpud_are_not_taken_for_names() -> None:
     made = replace(MACHINE, doctor={"verdict": "ok", "evidence": "problem"})
-    once, _ = scrubbed(made, Known(users=("nvmlinit_v2", "problem", "geforce")))
+    once, _ = scrubbed(made, Identity(users=("nvmlinit_v2", "problem", "geforce")))
     assert [call.call for call in once.nvml.calls] == [call.call for call in MACHINE.nvml.calls]
     assert once.cuda.devices[0].name == "GeForce"
     assert once.doctor == {"verdict": "ok", "evidence": "user1"}
