@@ -53,8 +53,6 @@ if TYPE_CHECKING:
     from gpud.core.settings import Settings
 
 TICK_S: Final = 1.0
-CONTAINERS_S: Final = 5.0
-"""A firing of a job costs 0.4 ms; the run of a container waits in root's status."""
 LARGE_AFTER_S: Final = 1.0
 """The first large round follows the first small one at once: a newcomer wants to see numbers."""
 HTTP_CLOSE_S: Final = 2.0
@@ -190,7 +188,7 @@ class Agent:
             first_after_s=retention.MEASURED_FIRST_S,
         )
         every(TICK_S, "tick", self._tick, rests=False)
-        every(CONTAINERS_S, "containers", pipeline.store_container_run, rests=False)
+        every(TICK_S, "containers", pipeline.store_container_run, rests=False)
         every(settingswatch.EVERY_S, "settings", self._look_at_settings, rests=False)
 
     def _tasks(self) -> dict[str, Work]:
