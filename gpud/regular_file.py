@@ -11,6 +11,10 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
+LARGEST = 64 << 10
+"""Bytes that ``text`` reads, unless the caller says otherwise."""
+
+
 class NotRegularError(OSError):
     """A path leads to something else than a regular file."""
 
@@ -26,3 +30,14 @@ def read(path: str | Path, limit: int, flags: int = 0) -> bytes:
             return file.read(limit)
     finally:
         os.close(descriptor)
+
+
+def text(path: Path, limit: int = LARGEST) -> str | None:
+    """Read the first ``limit`` bytes as text; None for what is missing, unreadable or not regular.
+
+    For files of the machine, which may be anything. Errors: none.
+    """
+    try:
+        return read(path, limit).decode(errors="replace")
+    except OSError:
+        return None

@@ -7,7 +7,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from gpud.agent import plainfile
+from gpud import regular_file
 from gpud.core import advice, wsl
 from gpud.core.advice import CONTAINER_MARKS
 from gpud.core.clock import Instant
@@ -61,5 +61,5 @@ def boot_id() -> str:
 
 
 def _text(path: Path) -> str | None:
-    content = plainfile.text(path)
+    content = regular_file.text(path)
     return None if content is None else content[:4096].strip()

@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING, Final
 
 import structlog
 
-from gpud.agent import plainfile, programs
+from gpud import regular_file
+from gpud.agent import programs
 from gpud.agent.children import ENVIRONMENT
 from gpud.core import wsl
 from gpud.core.errors import TelemetryError
@@ -184,4 +185,4 @@ async def versions(
 
 
 def _text(path: Path) -> str:
-    return plainfile.text(path) or ""
+    return regular_file.text(path) or ""

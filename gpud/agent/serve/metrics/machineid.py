@@ -13,7 +13,7 @@ from pathlib import Path
 
 import structlog
 
-from gpud.agent import plainfile
+from gpud import regular_file
 from gpud.agent.serve.metrics.families import clean
 
 NAME = "machine-id"
@@ -37,7 +37,7 @@ def facts(state_dir: str, hostname: str) -> dict[str, str]:
 
 
 def _read(path: Path) -> str | None:
-    kept = (plainfile.text(path) or "").strip()
+    kept = (regular_file.text(path) or "").strip()
     return kept if ID.fullmatch(kept) else None
 
 

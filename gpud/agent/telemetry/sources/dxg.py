@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from gpud.agent import children, plainfile, processes
+from gpud import regular_file
+from gpud.agent import children, processes
 from gpud.agent.state.snapshot import holds_s
 from gpud.core import exposure, telemetry, wire, wsl
 from gpud.core.fields import plausible
@@ -174,4 +175,4 @@ def _names(folder: Path) -> list[str]:
 
 
 def _text(path: Path) -> str:
-    return plainfile.text(path) or ""
+    return regular_file.text(path) or ""

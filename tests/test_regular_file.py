@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from gpud.agent import plainfile, platform
+from gpud import regular_file
+from gpud.agent import platform
 from gpud.agent.telemetry import windows
 
 if TYPE_CHECKING:
@@ -41,7 +42,7 @@ def test_what_is_no_plain_file_has_no_text(put: Callable[[Path], object], tmp_pa
         path = tmp_path / name
         path.parent.mkdir(parents=True, exist_ok=True)
         put(path)
-        assert plainfile.text(path) is None
+        assert regular_file.text(path) is None
     assert platform.facts(str(tmp_path)) == {}
     assert windows.places(str(tmp_path), "x") == (str(tmp_path / "mnt/c/x"),)
 
@@ -51,12 +52,12 @@ def test_of_a_large_file_there_is_the_beginning(tmp_path: Path) -> None:
     with path.open("wb") as file:
         file.write(SETTINGS.encode() + b"\xff")
         file.truncate(1 << 30)
-    said = plainfile.text(path)
+    said = regular_file.text(path)
     assert said is not None
     assert said.startswith(f"{SETTINGS}\ufffd")
-    assert len(said) == plainfile.LARGEST
+    assert len(said) == regular_file.LARGEST
 
 
 def test_a_file_of_the_kernel_is_one(tmp_path: Path) -> None:
-    assert plainfile.text(Path("/proc/self/stat"))
-    assert plainfile.text(tmp_path / "none") is None
+    assert regular_file.text(Path("/proc/self/stat"))
+    assert regular_file.text(tmp_path / "none") is None
