@@ -115,3 +115,19 @@ def test_every_setting_that_is_shown_is_understood(page: Path) -> None:
 
 def test_the_readme_is_two_screens() -> None:
     assert len((TOP / "README.md").read_text().splitlines()) <= TWO_SCREENS
+
+
+def test_every_test_that_shows_a_promise_exists() -> None:
+    kept = [
+        row for row in (TOP / "docs/promises.md").read_text().splitlines() if "| goes" not in row
+    ]
+    named_tests = re.findall(r"`([\w/]+\.py)::(test_\w+)`", "\n".join(kept))
+    assert len(named_tests) > 500
+    texts = {file: (TOP / "tests" / file) for file, _ in named_tests}
+    assert [file for file, path in texts.items() if not path.is_file()] == []
+    missing = [
+        f"{file}::{name}"
+        for file, name in named_tests
+        if not re.search(rf"def {name}\b", texts[file].read_text())
+    ]
+    assert missing == []
