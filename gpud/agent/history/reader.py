@@ -52,7 +52,8 @@ def read(
             with _opened(path, before, patience_s) as connection:
                 result = query(connection, *args)
         except sqlite3.Error as error:
-            if last or _slow(error) or _files(path) == before:
+            # Damage is believed once it stays: an agent that ends may be writing the page.
+            if last or _slow(error):
                 raise _translated(error, path, patience_s) from error
         except StoreError as error:
             # An agent that ends takes -shm away a moment before -wal.
