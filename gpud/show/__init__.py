@@ -1,1 +1,1 @@
-"""What page and terminal share: tables, words and figures from the status document. No I/O."""
+"""The part that page and terminal share: tables, words and figures from the status document."""

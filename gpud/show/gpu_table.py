@@ -1,4 +1,4 @@
-"""What a person sees of the GPUs: rows of cells made of the status document, for terminal and page.
+"""The table of GPUs: rows of cells made of the status document, for terminal and page.
 
 A cell whose value is not known is ``-``, never 0; why it is not is one line below the table.
 """

@@ -1,4 +1,4 @@
-"""How a figure stands to what is usual, in the same words and with the same number everywhere.
+"""Words for a figure beside its baseline: the same words and the same number everywhere.
 
 What fires is told with the size that its alert has: that of the runs which decided it. Where the
 figure beside it is another by now, what that comes to is told too, and when the first was decided.

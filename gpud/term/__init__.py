@@ -1,1 +1,1 @@
-"""What a person meets at a terminal beside the verbs' own words: live view, logs, the manual."""
+"""The terminal beside the verbs' own output: live view, logs, the manual."""

@@ -1,4 +1,4 @@
-"""What the terminal in front of a person can show; and stdout, which may be full or gone."""
+"""The terminal: its abilities; and stdout, which may be full or gone."""
 
 from __future__ import annotations
 

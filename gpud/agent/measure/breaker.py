@@ -1,4 +1,4 @@
-"""When GPU work may be tried again after a child hung: pure, with time as a value."""
+"""The breaker: after a child hung, it says when GPU work is tried again. Pure, time as a value."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the end of a child means: its document, or why there is none.
+"""The result of a child that ended: its document, or the reason why there is none.
 
 A child that ends without a document has noted which call of the driver it was in, and the document
 as far as it went: what it knows of a failed run, or all of a finished one whose driver did not

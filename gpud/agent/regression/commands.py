@@ -1,4 +1,4 @@
-"""What a person says to the detectors and to alerts: what is normal, and what was seen.
+"""Decisions of people: a speed accepted as normal, a stream reset, an alert acknowledged.
 
 The command line writes it into the history and the agent reads it there, so that what was said
 while no agent ran, or just before one was killed, is heard all the same.

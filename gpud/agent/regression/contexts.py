@@ -1,4 +1,4 @@
-"""Which driver and machine a figure is of: the context that its detector compares by.
+"""Contexts: the driver and the machine that a figure was measured with, by which detectors compare.
 
 A *generation* is one set of versions. It goes on while a part becomes known or unknown, ends when
 a part becomes another, and is taken up again when what is known fits an earlier one. Windows'

@@ -1,1 +1,1 @@
-"""What the agent serves: page, metrics and API over HTTP, and the local socket."""
+"""The services of the agent: page, metrics and API over HTTP, and the local socket."""

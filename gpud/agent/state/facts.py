@@ -1,4 +1,4 @@
-"""What is known of driver and machine right now: made into changes, and kept with each run."""
+"""Facts of driver and machine: compared for changes, and stored with each run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which GPUs to expect, and what it means that there is none, or one less.
+"""The GPUs that are expected, and the meaning of none, or one less.
 
 A GPU that was there and is gone is a failure, after a restart too, for the history remembers it. A
 machine that never had one and shows no trace of one has nothing to fail. A driver that gives no

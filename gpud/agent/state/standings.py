@@ -1,4 +1,4 @@
-"""How streams stand, as people and metrics want to know it: by number of GPU, probe and mode."""
+"""The standing of each stream beside its baseline, by number of GPU, probe and mode."""
 
 from __future__ import annotations
 

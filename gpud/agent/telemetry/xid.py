@@ -1,4 +1,4 @@
-"""What NVIDIA's numbered errors are, in a few words. Source: NVIDIA's Xid catalogue."""
+"""NVIDIA's numbered errors in a few words each. Source: NVIDIA's Xid catalogue."""
 
 from __future__ import annotations
 

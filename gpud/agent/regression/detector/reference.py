@@ -1,4 +1,4 @@
-"""What is normal at one level: its centres, its noise, and how far its own windows stray."""
+"""The reference of one level: its centres, its noise, and how far its own windows stray."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What one stream cannot know: whether the streams beside it saw the same."""
+"""Sibling streams: whether those beside one changed at the same time."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How far a window lies from a reference: robust shifts of logarithms, pure arithmetic.
+"""The distance of a window from a reference: robust shifts of logarithms, pure arithmetic.
 
 All values are logarithms turned so that bigger is worse; a difference of 0.1 is 10.5 %.
 """
