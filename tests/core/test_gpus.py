@@ -54,6 +54,14 @@ def test_a_number_is_one_gpus_for_ever(lists: list[list[str]]) -> None:
         assert len(set(numbers)) == len(numbers)
 
 
+def test_a_cuda_that_lists_new_uuids_all_the_time_does_not_make_us_grow() -> None:
+    known: dict[str, KnownGpu] = {}
+    for turn in range(3 * MOST_GPUS):
+        known = with_devices(known, [device(0, f"GPU-{turn}", 1)])
+        assert known[f"GPU-{turn}"].number == turn, "no number is given to another"
+        assert len(known) == min(turn + 1, MOST_GPUS)
+
+
 def test_an_nvml_that_tells_new_uuids_all_the_time_does_not_make_us_grow() -> None:
     known = with_devices({}, [device(0, "GPU-stays")])
     numbers = set[int | None]()
@@ -136,6 +144,12 @@ def test_what_only_nvml_shows_gives_its_number_to_its_own_slot_and_to_no_other()
     assert {uuid: gpu.number for uuid, gpu in after.items()} == {"X": 0, "MIG-1": 1}
     elsewhere = with_devices(known, [device(0, "B", 0x43)])
     assert {uuid: gpu.number for uuid, gpu in elsewhere.items()} == {"X": 0, "Y": 1, "B": 2}
+
+
+def test_another_card_in_a_slot_that_cuda_has_listed_is_another_gpu() -> None:
+    known = with_devices({}, [device(0, "A", 0x41)])
+    after = with_devices(known, [device(0, "B", 0x41)])
+    assert {uuid: gpu.number for uuid, gpu in after.items()} == {"A": 0, "B": 1}
 
 
 def test_a_mig_instance_has_the_number_of_the_card_it_lies_on() -> None:

@@ -94,6 +94,11 @@ def test_empty_panel_is_reported(*, at_once: bool, live: World) -> None:
     assert empty([("no number", f"{one}}} * NaN", at_once)], live) == ["no number"]
 
 
+def test_refused_expression_is_reported(live: World) -> None:
+    with pytest.raises(AssertionError, match="refused"):
+        live.ask("gpud_gpu_info * on (job) gpud_build_info")
+
+
 @pytest.mark.parametrize("view", sorted(VIEWS))
 def test_a_reason_is_of_a_panel_that_there_is(view: str) -> None:
     assert set(MAY_BE_EMPTY[view]) <= {where for where, _, _ in asked_of(view)}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import sys
 from typing import TYPE_CHECKING
 
@@ -86,6 +87,12 @@ def test_a_missing_library_is_told_in_the_loaders_words() -> None:
     assert "[nvml] library" in str(answer.fix)
 
 
+@pytest.mark.parametrize("function", ["nvmlInitWithFlags", "nvmlDeviceGetCount_v2"])
+def test_a_library_that_cannot_be_started_lacks_a_symbol(tmp_path: Path, function: str) -> None:
+    answer = collected(build_libnvml(tmp_path, without=[function]))
+    assert (answer.reason, answer.readings) == ("symbol_missing", ())
+
+
 @pytest.mark.parametrize(
     "said",
     [
@@ -137,6 +144,24 @@ def test_on_battery_nvml_is_asked_seldom_and_let_go_so_that_the_gpu_may_sleep(
 
 
 # The helper stays, and gives way to a new one when there is something new to see
+
+
+def test_the_helper_stays_between_collections_and_is_gone_after_the_close(tmp_path: Path) -> None:
+    library = build_libnvml(tmp_path)
+
+    async def story() -> int:
+        async with telling(library) as told:
+            pids = set[int | None]()
+            for _ in range(3):
+                await told.collect()
+                pids.add(told.pid)
+            [pid] = pids
+            assert pid is not None
+            assert len(told.spawned) == 1
+            return pid
+
+    with pytest.raises(ProcessLookupError):
+        os.kill(asyncio.run(story()), 0)
 
 
 def test_xids_are_counted_on_where_the_last_helper_left_off(tmp_path: Path) -> None:

@@ -280,6 +280,20 @@ def test_what_no_answer_has_is_a_reason_for_one_start_an_hour(world: World) -> N
     assert len(world.starts) == 4
 
 
+def test_what_only_one_of_two_gpus_gives_is_asked_for_again(world: World) -> None:
+    other = line(index="1", count="2", uuid="GPU-2", utilization__gpu="N/A")
+    path = world.says("bin/nvidia-smi", f"{line(count='2')}\n{other}\n")
+
+    async def story() -> None:
+        source = world.source(path)
+        for _ in range(3):
+            assert await world.collect(source, UTILIZATION) is not None
+            world.later(300)
+
+    asyncio.run(story())
+    assert len(world.starts) == 3
+
+
 def test_fields_that_better_sources_give_are_no_reason_for_a_start(world: World) -> None:
     path = world.says("bin/nvidia-smi", line() + "\n")
     for wanted in (frozenset[str](), frozenset({"energy_joules_total"})):

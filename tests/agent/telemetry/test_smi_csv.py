@@ -196,6 +196,14 @@ def test_a_renamed_column_is_asked_by_its_other_name_when_the_first_is_refused()
     assert read(line(left_out) + "\n", left_out)["throttle_reasons"] is Absent.UNSUPPORTED
 
 
+@given(st.binary(max_size=2000))
+def test_random_bytes_are_refused_and_the_reason_can_be_shown(data: bytes) -> None:
+    with pytest.raises(TelemetryError) as caught:
+        smi_csv.read(data, "nvidia_smi")
+    assert caught.value.reason in {"bad_output", "no_device"}
+    assert escaped(str(caught.value)) == str(caught.value)
+
+
 @given(st.sampled_from(sorted(set(CELLS) - {"index", "count"})), st.text(max_size=60))
 def test_one_cell_of_whatever_costs_nothing_or_everything(name: str, cell: str) -> None:
     assume(name in names())

@@ -9,6 +9,8 @@ from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from gpud.agent.telemetry import windows
 from gpud.agent.telemetry.sources import nvidia_smi_exe
@@ -190,6 +192,13 @@ def test_a_wsl_without_wslinfo_is_asked_through_windows(world: World) -> None:
     assert world.starts == ["--version"]
 
 
+def test_without_interop_wsl_still_tells_its_own_version(world: World) -> None:
+    world.says("usr/bin/wslinfo", "2.4.13\n")
+    world.says(f"{SYSTEM}/cmd.exe", VER)
+    assert facts(world) == {"wsl_version": "2.4.13"}
+    assert world.starts == ["--wsl-version"]
+
+
 @pytest.mark.parametrize(
     "script",
     [
@@ -225,7 +234,14 @@ CHINESE = "WSL 版本: 2.4.13.0\r\n内核版本: 5.15.167.4-1\r\n"
 @pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16", "utf-16-le", "utf-16-be"])
 @pytest.mark.parametrize("said", [ENGLISH, CHINESE])
 def test_wsls_version_is_found_in_every_encoding_and_language(said: str, encoding: str) -> None:
-    assert windows.wsl_version(windows.text(said.encode(encoding))) == "2.4.13"
+    decoded = windows.text(said.encode(encoding))
+    assert decoded == said, "without its byte order mark"
+    assert windows.wsl_version(decoded) == "2.4.13"
+
+
+def test_a_fourth_number_of_wsls_version_is_left_out_only_where_it_is_zero() -> None:
+    assert windows.wsl_version("WSL version: 2.4.13.0\n") == "2.4.13"
+    assert windows.wsl_version("2.4.13.7\n") == "2.4.13.7"
 
 
 @pytest.mark.parametrize("encoding", ["utf-16-le", "utf-16-be"])
@@ -252,4 +268,24 @@ def test_a_lone_zero_byte_makes_no_utf_16() -> None:
     ],
 )
 def test_the_build_of_windows_stands_in_brackets(said: bytes, build: str | None) -> None:
+    assert windows.windows_build(windows.text(said)) == build
+
+
+@pytest.mark.parametrize(
+    ("word", "encoding"),
+    [
+        ("Version", "cp437"),
+        ("Versión", "cp850"),
+        ("版本", "gbk"),
+        ("バージョン", "cp932"),  # one of its bytes is a bracket
+        ("版本", "utf-8"),
+        ("版本", "utf-16"),
+        ("版本", "utf-16-le"),
+        ("版本", "utf-16-be"),
+    ],
+)
+@given(parts=st.lists(st.integers(0, 99999), min_size=3, max_size=4))
+def test_every_build_survives_every_code_page(word: str, encoding: str, parts: list[int]) -> None:
+    build = ".".join(map(str, parts))
+    said = f"\r\nMicrosoft Windows [{word} {build}]\r\n".encode(encoding)
     assert windows.windows_build(windows.text(said)) == build
