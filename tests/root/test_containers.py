@@ -136,7 +136,7 @@ def test_an_error_of_the_toolkits_hook_is_explained_out_of_dockers_wrapping() ->
         ("echo hello", Reason.BAD_OUTPUT, "no line with the device"),
         ("cat /bin/sh", Reason.BAD_OUTPUT, ""),
         (
-            "yes | head -c 3000000; exit 0",
+            "yes | head -c 300000; exit 0",
             Reason.BAD_OUTPUT,
             "no line with the device",
         ),

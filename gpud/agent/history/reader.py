@@ -46,24 +46,30 @@ def read(
     older_schema, newer_schema, corrupt, left_behind, slow, failed.
     """
     path = directory / FILE
-    for last in (*(False,) * (ATTEMPTS - 1), True):
+    until = time.monotonic() + patience_s
+    failures = 0  # in a row
+    while True:
         before = _files(path)
         try:
             with _opened(path, before, patience_s) as connection:
                 result = query(connection, *args)
         except sqlite3.Error as error:
             # Damage is believed once it stays: an agent that ends may be writing the page.
-            if last or _slow(error):
+            failures += 1
+            if failures == ATTEMPTS or _slow(error):
                 raise _translated(error, path, patience_s) from error
         except StoreError as error:
             # An agent that ends takes -shm away a moment before -wal.
-            if last or error.reason != "left_behind":
+            failures += 1
+            if failures == ATTEMPTS or error.reason != "left_behind":
                 raise
         else:
             if before.wal or _files(path) == before:
                 return result
+            failures = 0
+            if time.monotonic() > until:
+                raise StoreError(f"{path} changes while it is read", reason="failed")
         time.sleep(AGAIN_S)  # the agent begins or ends, and the way in is another
-    raise StoreError(f"{path} changes while it is read", reason="failed")
 
 
 @dataclass(frozen=True, slots=True)
