@@ -34,7 +34,7 @@ from gpud.agent.history.records import Run
 from gpud.agent.history.schema import FILE
 from gpud.agent.history.selection import Selection
 from gpud.agent.history.store import Store
-from gpud.agent.serve.api.history import parsed
+from gpud.agent.serve.api.history import chart_query
 from gpud.agent.serve.http.response import Body
 from gpud.agent.serve.local.exporting import RUNS_AT_ONCE
 from gpud.core import stats
@@ -254,7 +254,7 @@ def measure(home: Path, days: int) -> None:
     for label, range_days in (("a day", 1), ("two days", 2), ("30 days", 30), ("a year", 365)):
         query = QueryParams({"probe": "launch", "since": str(now_s - range_days * DAY_S)})
         began = time.perf_counter()
-        body = Body.of(charts.read(state, parsed(query, snapshot, now_s=now_s), snapshot))
+        body = Body.of(charts.read(state, chart_query(query, snapshot, now_s=now_s), snapshot))
         took = time.perf_counter() - began
         print(f"  {label:<40} {took * 1e3:.0f} ms, {len(body.packed) / 1e3:.1f} kB on the wire")
     run = Run(reports[0], now_s, "boot")

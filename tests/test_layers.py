@@ -81,7 +81,7 @@ VIOLATIONS = [
     Violation("agent/serve/page/shell.py", "import starlette"),
     Violation("show/planted.py", "import subprocess"),
     Violation("show/planted.py", "import rich"),
-    Violation("agent/serve/api/events.py", "import gpud.agent.serve.api.alerts"),
+    Violation("agent/serve/api/documents.py", "import gpud.agent.serve.api.answers"),
     Violation("agent/serve/api/answers.py", "import gpud.agent.serve.api.history"),
     Violation("agent/serve/http/response.py", "import gpud.agent.serve.http.access"),
 ]

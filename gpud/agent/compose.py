@@ -29,9 +29,8 @@ from gpud.agent.measure.pipeline import Pipeline
 from gpud.agent.measure.schedule import Schedule
 from gpud.agent.regression.detector import Parameters
 from gpud.agent.regression.service import Regression
-from gpud.agent.serve.api.routes import routes as api_routes
 from gpud.agent.serve.http.app import app
-from gpud.agent.serve.http.serving import HttpService
+from gpud.agent.serve.http.service import HttpService
 from gpud.agent.serve.local.actions import Actions
 from gpud.agent.serve.local.socket import SocketServer
 from gpud.agent.serve.metrics import machineid
@@ -248,8 +247,7 @@ class Agent:
     def _http(self) -> HttpService:
         read, settings = self.board.read, self.settings
         collector = SnapshotCollector(read, settings, now, os.uname().nodename)
-        routes = api_routes(read, self.history, settings, time.time)
-        application = app(read, settings, collector, now, routes)
+        application = app(read, self.history, settings, collector, now)
         return HttpService(application, settings.http, self.board, self.stop)
 
     def _spawned(self) -> None:

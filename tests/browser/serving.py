@@ -9,10 +9,9 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from gpud.agent.history.store import History
-from gpud.agent.serve.api.routes import routes
 from gpud.agent.serve.http.access import AccessControl, RefusalCounter
 from gpud.agent.serve.http.app import app
-from gpud.agent.serve.http.listener import bind, serve
+from gpud.agent.serve.http.service import bind, serve
 from gpud.agent.serve.metrics.collector import SnapshotCollector
 from gpud.core.clock import Instant
 from gpud.core.sections import PathSettings
@@ -89,8 +88,7 @@ async def _serve(made: Site, listener: socket.socket, stop: asyncio.Event) -> No
     settings = replace(parse(None, {}), paths=PathSettings(state=str(made.folder)))
     collector = SnapshotCollector(lambda: made.snapshot, settings, lambda: made.now)
     kept = History(made.folder)
-    asked = routes(lambda: made.snapshot, kept, settings, lambda: made.now.wall_s)
-    inner = app(lambda: made.snapshot, settings, collector, lambda: made.now, asked)
+    inner = app(lambda: made.snapshot, kept, settings, collector, lambda: made.now)
     application = AccessControl(inner, settings.http, RefusalCounter())
     try:
         await serve(application, listener, stop)

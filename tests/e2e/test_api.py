@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 from tests.agent.serve.api.described import Described
-from tests.agent.serve.http.test_web import ask
+from tests.agent.serve.http.armed import ask
 from tests.e2e.program import Program, cuda, nvml, only, program
 from tests.waiting import until
 

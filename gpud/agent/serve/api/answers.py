@@ -9,7 +9,7 @@ from starlette.responses import PlainTextResponse
 from starlette.routing import Route
 
 from gpud.agent.serve.api.documents import Problem, Refusal
-from gpud.agent.serve.api.queries import Parameter, Unusable, refuse_unknown
+from gpud.agent.serve.api.parameters import Parameter, UnusableParameter, refuse_unknown
 from gpud.agent.serve.http.response import Body, respond
 from gpud.core.errors import StoreError
 
@@ -43,7 +43,7 @@ def route(
         try:
             refuse_unknown(request.query_params, parameters)
             body = await answer(request.query_params)
-        except Unusable as error:
+        except UnusableParameter as error:
             problem = Problem(error.reason, str(error), error.fix, error.parameter)
             return _refused(request, problem, error.status_code)
         except StoreError as error:

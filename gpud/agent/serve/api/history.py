@@ -1,7 +1,7 @@
 """/api/v1/history: figures of one probe over time, reduced to steps and read in a thread.
 
-Up to two days come from the runs themselves, longer ranges from the hours. Clients that ask the
-same within a moment get the same answer: a page with fifty viewers costs what one of them does.
+Up to two days come from the runs themselves, longer ranges from the hours. The same question
+within a moment gets the same answer: a page with fifty viewers costs what one of them does.
 """
 
 from __future__ import annotations
@@ -14,31 +14,24 @@ from gpud.agent.history import charts
 from gpud.agent.history.charts import RAW_RANGE_S, ChartQuery, Steps
 from gpud.agent.history.schema import HOUR_S
 from gpud.agent.history.selection import CPU
-from gpud.agent.serve.api import answers
-from gpud.agent.serve.api.queries import Unknown, Unusable, count, moment, named
+from gpud.agent.serve.api.parameters import UnknownValue, UnusableParameter, count, moment, named
 from gpud.agent.serve.http.response import Body
 from gpud.core.errors import StoreError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from starlette.datastructures import QueryParams
-    from starlette.routing import Route
 
     from gpud.agent.state.snapshot import Snapshot
 
-PATH: Final = "/api/v1/history"
-USUAL_RANGE_S: Final = 86400.0
+DEFAULT_RANGE_S: Final = 86400.0
 LONGEST_S: Final = 3 * 366 * 86400.0
-USUAL_POINTS: Final = 300
+DEFAULT_POINTS: Final = 300
 MOST_POINTS: Final = 2000
 DEADLINE_S: Final = 8.0
 """SQLite gives up after 3 s by itself; a disk that hangs in the kernel does not."""
 CACHE_S: Final = 5.0
-CACHE_BYTES: Final = 1 << 20
-"""Of answers that may be asked for again; the oldest go first."""
 MOST_QUERIES: Final = 16
-"""Different queries at a time, one of them being answered; another is refused."""
+"""Different queries in progress or cached; beyond that the oldest answer goes, or a new query."""
 
 PROBE: Final = named("probe", "the probe, as /api/v1/probes names it", "launch", required=True)
 MODE: Final = named("mode", "its modes; all of them where none is given", "submit", many=True)
@@ -46,22 +39,12 @@ GPU: Final = named("gpu", "GPUs by UUID or number, or cpu; all where none is giv
 SINCE: Final = moment("since", "from when on; a day before `until` where it is not given")
 UNTIL: Final = moment("until", "until when; now where it is not given")
 POINTS: Final = count(
-    "points", "how many steps make up the range, at the most", usual=USUAL_POINTS, most=MOST_POINTS
+    "points",
+    "how many steps make up the range, at the most",
+    default=DEFAULT_POINTS,
+    most=MOST_POINTS,
 )
 PARAMETERS: Final = (PROBE, MODE, GPU, SINCE, UNTIL, POINTS)
-
-
-def route(store: Charts, read: Callable[[], Snapshot], now_s: Callable[[], float]) -> Route:
-    """Make the route. A history that cannot be read is a 503 with its reason."""
-
-    async def history(query: QueryParams) -> Body:
-        snapshot = read()
-        try:
-            return await store.answer(parsed(query, snapshot, now_s=now_s()), snapshot)
-        except charts.UnknownName as error:
-            raise Unknown(error.parameter, error.name, error.known) from None
-
-    return answers.route(PATH, PARAMETERS, history)
 
 
 class Charts:
@@ -72,21 +55,31 @@ class Charts:
         self._turn = asyncio.Lock()
         self._answers: dict[ChartQuery, asyncio.Task[Body]] = {}
 
-    async def answer(self, query: ChartQuery, snapshot: Snapshot) -> Body:
-        """Give the answer there is, or wait for it. Errors: ``StoreError``, ``UnknownName``."""
-        task = self._answers.get(query)
-        if task is None:
-            if sum(not task.done() for task in self._answers.values()) >= MOST_QUERIES:
-                raise StoreError("others ask too", reason="busy", fix="ask again in a second")
-            task = self._answers[query] = asyncio.create_task(self._read(query, snapshot))
-            task.add_done_callback(lambda task: self._done(query, task))
+    async def answer(self, query: QueryParams, snapshot: Snapshot, *, now_s: float) -> Body:
+        """Answer a query. Errors: ``StoreError``, ``UnusableParameter``."""
+        chart = chart_query(query, snapshot, now_s=now_s)
         try:
             # Shielded: others may wait for it too, and the thread goes on all the same.
             async with asyncio.timeout(DEADLINE_S):
-                return await asyncio.shield(task)
+                return await asyncio.shield(self._task(chart, snapshot))
+        except charts.UnknownName as error:
+            raise UnknownValue(error.parameter, error.name, error.known) from None
         except TimeoutError:
             slow = f"the history was not read within {DEADLINE_S:g} s"
             raise StoreError(slow, reason="slow", fix="look at the disk") from None
+
+    def _task(self, query: ChartQuery, snapshot: Snapshot) -> asyncio.Task[Body]:
+        """Return the task that reads this query, or has read it in the last seconds."""
+        if query not in self._answers:
+            if len(self._answers) >= MOST_QUERIES:
+                ended = (key for key, task in self._answers.items() if task.done())
+                oldest = next(ended, None)
+                if oldest is None:
+                    raise StoreError("others ask too", reason="busy", fix="ask again in a second")
+                del self._answers[oldest]
+            task = self._answers[query] = asyncio.create_task(self._read(query, snapshot))
+            task.add_done_callback(lambda task: self._forget_later(query, task))
+        return self._answers[query]
 
     async def _read(self, query: ChartQuery, snapshot: Snapshot) -> Body:
         async with self._turn:
@@ -94,54 +87,47 @@ class Charts:
                 lambda: Body.of(charts.read(self._directory, query, snapshot))
             )
 
-    def _done(self, query: ChartQuery, task: asyncio.Task[Body]) -> None:
-        """Forget a failure at once, and an answer after some seconds or when there are too many."""
+    def _forget_later(self, query: ChartQuery, task: asyncio.Task[Body]) -> None:
+        """Keep an answer for some seconds; a failure is forgotten at once."""
         if task.cancelled() or task.exception() is not None:
-            del self._answers[query]
-            return
-        sizes = {
-            key: len(chart.result().plain) for key, chart in self._answers.items() if chart.done()
-        }
-        while sum(sizes.values()) > CACHE_BYTES and len(sizes) > 1:
-            oldest = next(iter(sizes))
-            del sizes[oldest], self._answers[oldest]
-        asyncio.get_running_loop().call_later(CACHE_S, self._forget, query, task)
+            self._forget(query, task)
+        else:
+            asyncio.get_running_loop().call_later(CACHE_S, self._forget, query, task)
 
     def _forget(self, query: ChartQuery, task: asyncio.Task[Body]) -> None:
         if self._answers.get(query) is task:
             del self._answers[query]
 
 
-def parsed(query: QueryParams, snapshot: Snapshot, *, now_s: float) -> ChartQuery:
-    """Read the query. Errors: ``Unusable``."""
+def chart_query(query: QueryParams, snapshot: Snapshot, *, now_s: float) -> ChartQuery:
+    """Read the query. Errors: ``UnusableParameter``."""
     probe = PROBE.value(query)
     if probe is None:
-        raise Unusable("probe", "which probe is not said", "probe=launch, as /api/v1/probes names")
-    until_s, since_s, points = UNTIL.value(query), SINCE.value(query), POINTS.value(query)
+        fix = "probe=launch, as /api/v1/probes names"
+        raise UnusableParameter("probe", "the parameter probe is missing", fix)
+    until_s, since_s = UNTIL.value(query), SINCE.value(query)
     until_s = now_s if until_s is None else until_s
-    since_s = until_s - USUAL_RANGE_S if since_s is None else since_s
+    since_s = until_s - DEFAULT_RANGE_S if since_s is None else since_s
     if since_s >= until_s:
-        raise Unusable("since", "since is not before until", "exchange the two", "bad_range")
+        detail = "since is not before until"
+        raise UnusableParameter("since", detail, "exchange the two", "bad_range")
     if until_s - since_s > LONGEST_S:
-        raise Unusable("since", "that is more than three years", "ask for less", "bad_range")
+        detail = "that is more than three years"
+        raise UnusableParameter("since", detail, "ask for less", "bad_range")
     hourly = until_s - since_s > RAW_RANGE_S
-    steps = Steps.over(
-        since_s,
-        until_s,
-        most=USUAL_POINTS if points is None else points,
-        least_s=HOUR_S if hourly else 1,
-    )
-    gpus = dict.fromkeys(_gpu(text, snapshot) for text in GPU.all(query))
-    return ChartQuery(probe, MODE.all(query), tuple(gpus), steps, hourly)
+    points = POINTS.value(query) or DEFAULT_POINTS
+    steps = Steps.over(since_s, until_s, most=points, least_s=HOUR_S if hourly else 1)
+    gpus = dict.fromkeys(_uuid(name, snapshot) for name in GPU.values(query))
+    return ChartQuery(probe, MODE.values(query), tuple(gpus), steps, hourly)
 
 
-def _gpu(text: str, snapshot: Snapshot) -> str:
-    """Give the UUID, or ``CPU``. Errors: ``Unknown`` for a number that no GPU has."""
-    if text == "cpu":
+def _uuid(name: str, snapshot: Snapshot) -> str:
+    """Return the UUID of a GPU given by number or UUID, or ``CPU``."""
+    if name == "cpu":
         return CPU
-    if not (text.isascii() and text.isdigit()):
-        return text
+    if not (name.isascii() and name.isdigit()):
+        return name
     for uuid, gpu in snapshot.gpus.items():
-        if str(gpu.number) == text:
+        if str(gpu.number) == name:
             return uuid
-    raise Unknown("gpu", text, charts.gpu_names(snapshot))
+    raise UnknownValue("gpu", name, charts.gpu_names(snapshot))

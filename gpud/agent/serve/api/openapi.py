@@ -7,67 +7,31 @@ The document is made when a client first asks for it.
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from gpud.agent.history.charts import HistoryAnswer
-from gpud.agent.serve.api import alerts, answers, events, history, probes, status
-from gpud.agent.serve.api.documents import AlertsAnswer, EventsAnswer, ProbesAnswer, Refusal
-from gpud.agent.serve.api.queries import MOST_NAMES
+from gpud.agent.serve.api import answers
+from gpud.agent.serve.api.documents import Refusal
+from gpud.agent.serve.api.endpoints import DESCRIPTIONS
+from gpud.agent.serve.api.parameters import MOST_NAMES
 from gpud.agent.serve.http.response import JSON, Body
-from gpud.agent.state.statusdocument import StatusDocument
 from gpud.show.refusals import ANSWERS
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping
 
     from starlette.datastructures import QueryParams
     from starlette.routing import Route
 
-    from gpud.agent.serve.api.queries import Parameter
+    from gpud.agent.serve.api.parameters import Parameter
 
 PATH: Final = "/api/v1/openapi.json"
 VERSION: Final = "1.0.0"
 """Of the API: the first number is that of its paths, the second grows with what is added."""
-REFERENCE: Final = "#/components/schemas/{name}"
 LINE: Final = "text/plain"
-
-
-@dataclass(frozen=True, slots=True)
-class Question:
-    """One path below /api: what it answers, what it can be asked, and how it can refuse."""
-
-    path: str
-    summary: str
-    answer: type
-    parameters: Sequence[Parameter[Any]] = ()
-    refusals: Sequence[int] = ()  # beside those of any path
-
-
-QUESTIONS: Final = (
-    Question(status.PATH, "Everything of this moment", StatusDocument),
-    Question(probes.PATH, "What is measured, and the last run of each", ProbesAnswer),
-    Question(
-        history.PATH,
-        "Figures of one probe over time",
-        HistoryAnswer,
-        history.PARAMETERS,
-        (404, 503),
-    ),
-    Question(
-        events.PATH,
-        "What happened to driver and machine",
-        EventsAnswer,
-        events.PARAMETERS,
-        (503,),
-    ),
-    Question(
-        alerts.PATH, "What fires, and what has fired", AlertsAnswer, alerts.PARAMETERS, (503,)
-    ),
-)
-WORDS: Final = {
+TEXT: Final = {"type": "string"}
+SOME_PATHS: Final = {
     400: "A parameter cannot be used, and the answer names it; or what was sent is no request.",
     404: "A parameter names what there is not; the answer says what there is.",
     503: "The history cannot be read just now, or too many ask; the answer says why.",
@@ -87,65 +51,76 @@ fields are added, and below /api/v1 none is renamed, removed or given another me
 
 def route() -> Route:
     """Make the route."""
-    made: Body | None = None
+    cached: Body | None = None
 
     async def description(_: QueryParams) -> Body:
-        nonlocal made
-        if made is None:
-            made = await asyncio.to_thread(lambda: Body.of(document()))
-        return made
+        nonlocal cached
+        if cached is None:
+            cached = await asyncio.to_thread(lambda: Body.of(document()))
+        return cached
 
     return answers.route(PATH, (), description)
 
 
 def document() -> dict[str, Any]:
     """Make the whole description."""
-    types = (*(question.answer for question in QUESTIONS), Refusal)
-    references, schemas = msgspec.json.schema_components(types, ref_template=REFERENCE)
+    types = (*(description.answer for description in DESCRIPTIONS), Refusal)
+    references, schemas = msgspec.json.schema_components(
+        types, ref_template="#/components/schemas/{name}"
+    )
     schema_of = dict(zip(types, references, strict=True))
-    refusals = {**ANY_PATH, **WORDS}
     paths = {
-        **{entry.path: _question(entry, schema_of[entry.answer]) for entry in QUESTIONS},
-        PATH: _operation("This description", JSON, {"type": "object"}),
-        **_texts(),
+        description.path: {
+            **_operation(
+                description.summary, schema_of[description.answer], refusals=description.refusals
+            ),
+            "parameters": [_parameter(parameter) for parameter in description.parameters],
+        }
+        for description in DESCRIPTIONS
+    } | {
+        PATH: _operation("This description", {"type": "object"}),
+        "/metrics": _operation(
+            "Everything as metrics, in the text format of Prometheus",
+            TEXT,
+            (LINE, "application/openmetrics-text"),
+        ),
+        "/-/healthy": _operation("Whether gpud answers", TEXT, (LINE,)),
+        "/-/ready": _operation("Whether the first probes have ended", TEXT, (LINE,)),
     }
+    paths["/-/ready"]["responses"]["503"] = _response("Not yet.", TEXT, (LINE,))
+    as_json = {
+        str(code): _response(words, schema_of[Refusal])
+        for code, words in (ANY_PATH | SOME_PATHS).items()
+    }
+    as_line = {f"line_{code}": _response(words, TEXT, (LINE,)) for code, words in ANY_PATH.items()}
     return {
         "openapi": "3.1.0",
-        "info": {"title": "gpud", "version": VERSION, "description": _line(DESCRIPTION)},
-        "paths": {path: {"get": {**entry, **_operation_id(path)}} for path, entry in paths.items()},
+        "info": {"title": "gpud", "version": VERSION, "description": _one_line(DESCRIPTION)},
+        "paths": {
+            path: {"get": {**operation, "operationId": path.rpartition("/")[2].partition(".")[0]}}
+            for path, operation in paths.items()
+        },
         "components": {
-            "schemas": {name: _complete(schema) for name, schema in schemas.items()},
-            "responses": {
-                **{
-                    str(code): _response(words, JSON, schema_of[Refusal])
-                    for code, words in refusals.items()
-                },
-                **{
-                    f"line_{code}": _response(words, LINE, {"type": "string"})
-                    for code, words in ANY_PATH.items()
-                },
-            },
+            "schemas": {name: _all_required(schema) for name, schema in schemas.items()},
+            "responses": as_json | as_line,
             "securitySchemes": {"basic": {"type": "http", "scheme": "basic"}},
         },
     }
 
 
-def _question(question: Question, schema: Mapping[str, Any]) -> dict[str, Any]:
-    operation = _operation(question.summary, JSON, schema, refusals=question.refusals)
-    operation["parameters"] = [_parameter(parameter) for parameter in question.parameters]
-    return operation
-
-
 def _operation(
-    summary: str, media: str, schema: Mapping[str, Any], *, refusals: Sequence[int] = ()
+    summary: str,
+    schema: Mapping[str, Any],
+    media: tuple[str, ...] = (JSON,),
+    refusals: Iterable[int] = (),
 ) -> dict[str, Any]:
-    answer = _response(summary, media, schema)
+    answer = _response(summary, schema, media)
     responses: dict[str, Any] = {"200": answer}
-    if media == JSON:
-        tag = {"description": "changes with the answer", "schema": {"type": "string"}}
-        answer["headers"] = {"ETag": tag}
+    prefix = "line_"
+    if media == (JSON,):
+        prefix = ""
+        answer["headers"] = {"ETag": {"description": "changes with the answer", "schema": TEXT}}
         responses["304"] = {"description": "If-None-Match has the tag of the answer."}
-    prefix = "" if media == JSON else "line_"
     responses |= {
         str(code): {"$ref": f"#/components/responses/{prefix}{code}"}
         for code in sorted({*ANY_PATH, *refusals})
@@ -153,27 +128,10 @@ def _operation(
     return {"summary": summary, "security": [{}, {"basic": []}], "responses": responses}
 
 
-def _response(words: str, media: str, schema: Mapping[str, Any]) -> dict[str, Any]:
-    return {"description": words, "content": {media: {"schema": schema}}}
-
-
-def _texts() -> dict[str, Any]:
-    """Describe the paths for monitoring, which answer with text."""
-    text = {"type": "string"}
-    metrics = _operation("Everything as metrics, in the text format of Prometheus", LINE, text)
-    metrics["responses"]["200"]["content"]["application/openmetrics-text"] = {"schema": text}
-    ready = _operation("Whether the first probes have ended", LINE, text)
-    ready["responses"]["503"] = _response("Not yet.", LINE, text)
-    return {
-        "/metrics": metrics,
-        "/-/healthy": _operation("Whether gpud answers", LINE, text),
-        "/-/ready": ready,
-    }
-
-
-def _operation_id(path: str) -> dict[str, str]:
-    """Name the operation, as generators of clients need it."""
-    return {"operationId": path.rpartition("/")[2].partition(".")[0]}
+def _response(
+    words: str, schema: Mapping[str, Any], media: tuple[str, ...] = (JSON,)
+) -> dict[str, Any]:
+    return {"description": words, "content": {name: {"schema": schema} for name in media}}
 
 
 def _parameter(parameter: Parameter[Any]) -> dict[str, Any]:
@@ -192,7 +150,7 @@ def _parameter(parameter: Parameter[Any]) -> dict[str, Any]:
     }
 
 
-def _complete(schema: Mapping[str, Any]) -> dict[str, Any]:
+def _all_required(schema: Mapping[str, Any]) -> dict[str, Any]:
     """Mark every field as required: what is not known is null, and never absent."""
     complete = dict(schema)
     if "properties" in complete:
@@ -202,9 +160,9 @@ def _complete(schema: Mapping[str, Any]) -> dict[str, Any]:
             for name, field in complete["properties"].items()
         }
     if "description" in complete:
-        complete["description"] = _line(complete["description"])
+        complete["description"] = _one_line(complete["description"])
     return complete
 
 
-def _line(text: str) -> str:
+def _one_line(text: str) -> str:
     return " ".join(text.split())

@@ -1,4 +1,4 @@
-"""The routes: page, metrics, health, status. Each answer is made of a finished snapshot.
+"""The routes: page, metrics, health, API. Each answer is made of a finished snapshot.
 
 Nothing here starts a probe or changes state, and only GET and HEAD exist.
 """
@@ -12,11 +12,9 @@ from starlette.applications import Starlette
 from starlette.responses import PlainTextResponse
 from starlette.routing import Route
 
-from gpud.agent.serve.api import answers, openapi
-from gpud.agent.serve.api import status as status_api
+from gpud.agent.serve.api import answers, endpoints, openapi
 from gpud.agent.serve.http import assets, runbooks
-from gpud.agent.serve.http.front import Front
-from gpud.agent.serve.http.scrape import Scrape
+from gpud.agent.serve.http.views import MetricsView, PageView
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -24,25 +22,24 @@ if TYPE_CHECKING:
     from starlette.requests import Request
     from starlette.responses import Response
 
+    from gpud.agent.history.store import History
     from gpud.agent.serve.metrics.collector import SnapshotCollector
     from gpud.agent.state.snapshot import Snapshot
     from gpud.core.clock import Instant
     from gpud.core.settings import Settings
 
 
-def app(
+def app(  # noqa: PLR0913  # what is served
     read: Callable[[], Snapshot],
+    history: History,
     settings: Settings,
     collector: SnapshotCollector,
     now: Callable[[], Instant],
+    *,
     more: Sequence[Route] = (),
 ) -> Starlette:
-    """Build the application. ``read`` gives the snapshot that every answer is made of.
-
-    ``more`` are the routes of what is not in a snapshot: the history.
-    """
+    """Build the application. ``read`` gives the snapshot; ``more`` are further routes."""
     files = assets.load()
-    front = Front(read, settings, now, files, os.uname().nodename)
 
     async def healthy(_: Request) -> Response:
         return PlainTextResponse("gpud is alive\n")
@@ -53,12 +50,12 @@ def app(
         return PlainTextResponse("the first probes have not ended yet\n", status_code=503)
 
     routes = [
-        Route("/", front.answer),
-        Route("/metrics", Scrape(read, collector, now).answer),
+        Route("/", PageView(read, settings, now, files, os.uname().nodename).answer),
+        Route("/metrics", MetricsView(read, collector, now).answer),
         Route("/-/healthy", healthy),
         Route("/-/ready", ready),
-        status_api.route(read, now),
         assets.route(files),
+        *endpoints.routes(read, history, settings, now),
         openapi.route(),
         *more,
         *runbooks.routes(files.href(assets.STYLE)),

@@ -1,55 +1,58 @@
-"""/api/v1/openapi.json: that it tells of every path, and the truth of every answer."""
+"""The description of the API: every path, every answer as described, and docs/api.md."""
 
 from __future__ import annotations
 
 import json
-import time
+import re
+import shlex
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
 
 import pytest
 from starlette.routing import Route
 
 from gpud.agent.history.store import History
 from gpud.agent.serve.api import openapi
-from gpud.agent.serve.api.routes import routes
 from gpud.agent.serve.http.access import LONGEST_TARGET
 from gpud.agent.serve.http.app import app
 from gpud.agent.serve.metrics.collector import SnapshotCollector
 from gpud.core.settings import parse
+from gpud.show.refusals import ANSWERS
 from tests import snapshots
 from tests.agent.serve.api.described import Described
 from tests.agent.serve.api.everything import everything
-from tests.agent.serve.http.test_web import ask, served
+from tests.agent.serve.http.armed import ask, served
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
 PROGRAMS = ("/api/", "/metrics", "/-/")
 QUESTIONS = (
-    "/api/v1/status",
-    "/api/v1/probes",
-    "/api/v1/openapi.json",
-    "/api/v1/history?probe=launch",
     "/api/v1/history?probe=launch&gpu=0&mode=submit&points=7",
-    "/api/v1/history?probe=launch&since=2000-01-01T00:00:00Z&until=2000-03-01T00:00:00Z",
     "/api/v1/history?probe=lunch",
     "/api/v1/history",
-    "/api/v1/events",
-    "/api/v1/events?kind=gpus,kernel&limit=1",
     "/api/v1/events?since=2&until=1",
-    "/api/v1/alerts",
-    "/api/v1/alerts?since=0",
     "/api/v1/alerts?form=1",
-    "/metrics",
-    "/-/healthy",
-    "/-/ready",
 )
+PAGE = Path(__file__).resolve().parents[4] / "docs/api.md"
+MARK = "<!-- paths -->"
+HEAD = ["| Path | Gives | Parameters |", "|---|---|---|"]
+
+
+def examples() -> list[str]:
+    """Give the path and query of every curl of the page."""
+    blocks = re.findall(r"^```bash\n(.*?)^```", PAGE.read_text(), re.MULTILINE | re.DOTALL)
+    lines = [line for block in blocks for line in block.splitlines() if line.startswith("curl")]
+    urls = [word for line in lines for word in shlex.split(line) if word.startswith("localhost:")]
+    assert len(urls) == len(lines)
+    parts = [urlsplit(f"http://{url}") for url in urls]
+    return [f"{part.path}?{part.query}" if part.query else part.path for part in parts]
 
 
 @pytest.fixture(scope="module")
 def port(tmp_path_factory: pytest.TempPathFactory) -> Iterator[int]:
-    with everything(tmp_path_factory.mktemp("state")) as number:
+    with everything(tmp_path_factory.mktemp("home")) as number:
         yield number
 
 
@@ -58,13 +61,16 @@ def described(port: int) -> Described:
     return Described(json.loads(ask(port, openapi.PATH)[2]))
 
 
-@pytest.mark.parametrize("question", QUESTIONS)
-def test_every_answer_is_as_it_is_described(port: int, described: Described, question: str) -> None:
+@pytest.mark.parametrize("question", [*QUESTIONS, *examples()])
+def test_answer_is_as_described(port: int, described: Described, question: str) -> None:
     code, headers, body = ask(port, question)
+    assert (code == 200) == (question not in QUESTIONS[1:])
     assert described.differences(question.partition("?")[0], code, headers, body) == []
 
 
-def test_what_is_not_known_yet_is_described_too(tmp_path: Path, described: Described) -> None:
+def test_answers_before_anything_is_measured_are_as_described(
+    tmp_path: Path, described: Described
+) -> None:
     with everything(tmp_path, snapshots.bare()) as number:
         for path in ("/api/v1/status", "/api/v1/probes", "/api/v1/alerts", "/-/ready"):
             assert described.differences(path, *ask(number, path)) == []
@@ -80,7 +86,7 @@ def test_what_is_not_known_yet_is_described_too(tmp_path: Path, described: Descr
         (431, "", {f"x-{number}": "x" for number in range(150)}),
     ],
 )
-def test_what_is_refused_at_the_door_is_described(
+def test_refusal_of_a_request_is_as_described(
     port: int, described: Described, code: int, query: str, headers: dict[str, str]
 ) -> None:
     for path in ("/api/v1/status", "/api/v1/history", "/metrics"):
@@ -89,8 +95,8 @@ def test_what_is_refused_at_the_door_is_described(
         assert described.differences(path, *answer) == []
 
 
-def test_a_history_that_cannot_be_read_is_described(tmp_path: Path, described: Described) -> None:
-    with served(snapshots.bare(), _questions(tmp_path)) as number:
+def test_missing_history_is_as_described(described: Described) -> None:
+    with served(snapshots.bare()) as number:
         for question in ("/api/v1/events", "/api/v1/alerts?since=0", "/api/v1/history?probe=event"):
             code, headers, body = ask(number, question)
             assert (code, headers["retry-after"]) == (503, "1")
@@ -98,45 +104,41 @@ def test_a_history_that_cannot_be_read_is_described(tmp_path: Path, described: D
             assert described.differences(path, code, headers, body) == []
 
 
-def test_every_route_for_programs_is_described_and_nothing_else_is(
+def test_answer_that_a_client_has_already_is_as_described(port: int, described: Described) -> None:
+    path = "/api/v1/probes"
+    answer = ask(port, path, if_none_match=ask(port, path)[1]["etag"])
+    assert answer[0] == 304
+    assert described.differences(path, *answer) == []
+
+
+def test_description_has_every_route_for_programs_and_no_other(
     tmp_path: Path, described: Described
 ) -> None:
     settings = parse(None, {})
     collector = SnapshotCollector(snapshots.bare, settings, lambda: snapshots.NOW)
-    more = _questions(tmp_path)
-    application = app(snapshots.bare, settings, collector, lambda: snapshots.NOW, more)
+    application = app(snapshots.bare, History(tmp_path), settings, collector, lambda: snapshots.NOW)
     routes = [route for route in application.routes if isinstance(route, Route)]
-    assert {route.path for route in routes if route.path.startswith(PROGRAMS)} == set(
-        described.paths()
-    )
+    paths = {route.path for route in routes if route.path.startswith(PROGRAMS)}
+    assert paths == set(described.paths()) == {path.partition("?")[0] for path in examples()}
     assert all(route.methods == {"GET", "HEAD"} for route in routes)
 
 
-def test_every_parameter_is_described_with_its_limits(described: Described) -> None:
-    told = described.document["paths"]["/api/v1/history"]["get"]["parameters"]
-    limits = {parameter["name"]: parameter["schema"] for parameter in told}
+def test_description_has_the_limits_of_parameters_and_every_field_as_required(
+    described: Described,
+) -> None:
+    parameters = described.document["paths"]["/api/v1/history"]["get"]["parameters"]
+    limits = {parameter["name"]: parameter["schema"] for parameter in parameters}
     assert list(limits) == ["probe", "mode", "gpu", "since", "until", "points"]
     assert limits["points"] == {"type": "integer", "minimum": 1, "maximum": 2000, "default": 300}
     assert limits["mode"]["type"] == "array"
-    assert [parameter["name"] for parameter in told if parameter["required"]] == ["probe"]
-
-
-def test_the_description_says_that_every_field_is_there(described: Described) -> None:
+    assert [each["name"] for each in parameters if each["required"]] == ["probe"]
     for name, schema in described.document["components"]["schemas"].items():
         if "properties" in schema:
             assert schema["required"] == list(schema["properties"]), name
 
 
-def test_a_client_that_has_the_answer_already_is_told_so(port: int, described: Described) -> None:
-    for path in ("/api/v1/openapi.json", "/api/v1/probes", "/api/v1/events"):
-        tag = ask(port, path)[1]["etag"]
-        code, headers, body = ask(port, path, if_none_match=tag)
-        assert (code, headers["etag"]) == (304, tag)
-        assert described.differences(path, code, headers, body) == []
-
-
-def test_a_difference_is_found(described: Described) -> None:
-    status = json.loads(_status())
+def test_difference_from_the_description_is_noticed(port: int, described: Described) -> None:
+    status = json.loads(ask(port, "/api/v1/status")[2])
     for wrong in (
         {**status, "more": 1},
         {**status, "written_s": "now"},
@@ -149,12 +151,45 @@ def test_a_difference_is_found(described: Described) -> None:
     assert described.differences("/api/v1/status", 418, {}, b"")
 
 
-def _status() -> bytes:
-    with served(snapshots.full()) as number:
-        return ask(number, "/api/v1/status")[2]
+# --- docs/api.md ---------------------------------------------------------------------------------
 
 
-def _questions(home: Path) -> list[Route]:
-    settings = parse(None, {}, home=str(home))
-    kept = History(Path(settings.state_dir))
-    return routes(snapshots.bare, kept, settings, time.time)
+def values(schema: dict[str, Any]) -> str:
+    """Say what a parameter may be."""
+    if schema.get("type") == "array":
+        return f"{values(schema['items'])}; may be repeated, or several with commas between"
+    if "anyOf" in schema and "enum" in schema["anyOf"][0]:
+        return values(schema["anyOf"][0])
+    if "anyOf" in schema:
+        return "Unix seconds or RFC 3339"
+    if "enum" in schema:
+        return "one of " + ", ".join(f"`{name}`" for name in schema["enum"])
+    if schema["type"] == "integer":
+        limits = f"{schema['minimum']:,} to {schema['maximum']:,}"
+        return f"{limits}, {schema['default']:,} where not given"
+    return "a name"
+
+
+def row(path: str, operation: dict[str, Any]) -> str:
+    parameters = [
+        f"`{each['name']}`{' (needed)' if each['required'] else ''}: {each['description']}"
+        f" ({values(each['schema'])})"
+        for each in operation.get("parameters", ())
+    ]
+    return f"| `{path}` | {operation['summary']} | {'<br>'.join(parameters) or 'none'} |"
+
+
+def test_table_of_the_page_is_that_of_the_description(described: Described) -> None:
+    table = PAGE.read_text().split(MARK)[1].strip().splitlines()
+    paths = described.document["paths"]
+    assert table == [*HEAD, *(row(path, item["get"]) for path, item in paths.items())]
+
+
+def test_page_explains_every_reason_and_no_other() -> None:
+    sources = (PAGE.parents[1] / "gpud/agent/serve/api").glob("*.py")
+    pattern = r'"((?:bad|unknown|no_such|method)_[a-z_]+|busy|internal)"'
+    reasons = {name for source in sources for name in re.findall(pattern, source.read_text())}
+    reasons |= {f"unknown_{name}" for name in ("probe", "mode", "gpu")}
+    reasons |= {reason.value for reason in ANSWERS}
+    explained = set(re.findall(r"^\| `([a-z_]+)` \| \d", PAGE.read_text(), re.MULTILINE))
+    assert explained - {"slow"} == reasons

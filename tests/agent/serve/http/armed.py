@@ -9,29 +9,33 @@ import socket
 import ssl
 import subprocess
 import threading
+import urllib.error
+import urllib.request
 from collections import Counter
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from starlette.responses import Response
 from starlette.routing import Route
 
+from gpud.agent.history.store import History
 from gpud.agent.serve.http.access import AccessControl, RefusalCounter
 from gpud.agent.serve.http.app import app
 from gpud.agent.serve.http.certificate import Certificate
-from gpud.agent.serve.http.listener import bind, serve
+from gpud.agent.serve.http.service import bind, serve
 from gpud.agent.serve.metrics.collector import SnapshotCollector
 from gpud.core.settings import parse
 from tests import snapshots
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
+    from collections.abc import Iterator, Sequence
 
     from starlette.requests import Request
 
     from gpud.agent.serve.http.connection import ConnectionLimits
     from gpud.agent.state.events import TurnedAway
+    from gpud.agent.state.snapshot import Snapshot
     from gpud.show.refusals import Refused
 
 PASSPHRASE = "correct horse battery staple"  # noqa: S105  # for nobody
@@ -172,43 +176,77 @@ def client(trusts: Path, certificate: Path | None = None) -> ssl.SSLContext:
 
 
 async def big(_: Request) -> Response:
-    """More than the kernel holds for somebody who does not read."""
+    """More than the kernel holds for a client that does not read."""
     return Response(bytes(4 * 1024 * 1024))
 
 
+def ask(
+    port: int, path: str, method: str = "GET", **headers: str
+) -> tuple[int, dict[str, str], bytes]:
+    """Send a request; return status, headers and body."""
+    request = urllib.request.Request(
+        f"http://127.0.0.1:{port}{path}",
+        method=method,
+        headers={name.replace("_", "-"): value for name, value in headers.items()},
+    )
+    try:
+        with urllib.request.urlopen(request, timeout=30) as answer:
+            return answer.status, dict(answer.headers), answer.read()
+    except urllib.error.HTTPError as error:
+        with error:
+            return error.code, dict(error.headers), error.read()
+
+
 @contextlib.contextmanager
-def armed(
-    text: str = "", https: ssl.SSLContext | None = None, limits: ConnectionLimits | None = None
+def armed(  # what is served, and on which terms
+    text: str = "",
+    https: ssl.SSLContext | None = None,
+    limits: ConnectionLimits | None = None,
+    *,
+    snapshot: Snapshot | None = None,
+    home: Path | None = None,
+    more: Sequence[Route] = (Route("/big", big),),
 ) -> Iterator[Armed]:
-    """Serve a full snapshot with the settings ``text``, the whole ``[http]`` section."""
-    settings = parse(f"[http]\n{text}".encode(), {})
-    snapshot = snapshots.full()
+    """Serve a snapshot and the history below ``home``; ``text`` is the ``[http]`` section."""
+    settings = parse(f"[http]\n{text}".encode(), {}, home="/nowhere" if home is None else str(home))
+    published = snapshots.full() if snapshot is None else snapshot
     tls = settings.http.tls_server_config
     certificate = Certificate(tls) if tls.enabled else None
-    collector = SnapshotCollector(lambda: snapshot, settings, lambda: snapshots.NOW)
-    routes = [Route("/big", big)]
-    inner = app(lambda: snapshot, settings, collector, lambda: snapshots.NOW, routes)
+    collector = SnapshotCollector(lambda: published, settings, lambda: snapshots.NOW)
+    history = History(Path(settings.state_dir))
+    inner = app(lambda: published, history, settings, collector, lambda: snapshots.NOW, more=more)
     listener = bind("127.0.0.1", 0)
-    made = Armed(listener.getsockname()[1], certificate, https)
+    server = Armed(listener.getsockname()[1], certificate, https)
 
     def count(event: TurnedAway) -> None:
-        made.turned_away.update(event.counts)
+        server.turned_away.update(event.counts)
 
     refusals = RefusalCounter(count)
     application = AccessControl(inner, settings.http, refusals, certificate)
-    loop = asyncio.new_event_loop()
     stop = asyncio.Event()
-    story = serve(
-        application, listener, stop, certificate=certificate, refusals=refusals, limits=limits
-    )
-    thread = threading.Thread(target=lambda: loop.run_until_complete(story))
+
+    async def run() -> None:
+        await serve(
+            application, listener, stop, certificate=certificate, refusals=refusals, limits=limits
+        )
+        await history.close()
+
+    loop = asyncio.new_event_loop()
+    thread = threading.Thread(target=lambda: loop.run_until_complete(run()))
     thread.start()
     try:
-        yield made
+        yield server
     finally:
-        for kept in made.kept:
+        for kept in server.kept:
             kept.close()
         loop.call_soon_threadsafe(stop.set)
         thread.join(timeout=20)
         listener.close()
         loop.close()
+
+
+@contextlib.contextmanager
+def served(snapshot: Snapshot, more: Sequence[Route] = ()) -> Iterator[int]:
+    """Serve a snapshot without a history; gives the port."""
+    with armed(snapshot=snapshot, more=more) as server:
+        yield server.port

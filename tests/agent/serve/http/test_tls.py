@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING
 import pytest
 
 from gpud import keypair
-from gpud.agent.serve.http import serving
+from gpud.agent.serve.http import service
 from gpud.agent.serve.http.access import AccessControl, RefusalCounter
 from gpud.agent.serve.http.certificate import Certificate
-from gpud.agent.serve.http.serving import HttpService
+from gpud.agent.serve.http.service import HttpService
 from gpud.agent.state.board import Board
 from gpud.core.errors import KeyPairError
 from gpud.core.http_settings import HttpSettings, TlsServerConfig
@@ -256,7 +256,7 @@ def test_expiry_and_a_key_for_everybody_are_reported(signer: Authority) -> None:
 def test_service_waits_for_a_certificate_and_then_for_its_address(
     signer: Authority, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(serving, "RETRY_S", 0.02)
+    monkeypatch.setattr(service, "RETRY_S", 0.02)
     made = signer.signed("later")
     key = made.with_suffix(".key")
     right = key.read_bytes()

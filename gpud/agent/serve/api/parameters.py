@@ -1,4 +1,4 @@
-"""Query parameters: each is read and described by the same object."""
+"""Query parameters: the object that reads a parameter also describes it."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ LONGEST_NAME: Final = 100
 MOST_NAMES: Final = 32
 
 
-class Unusable(Exception):  # noqa: N818  # reads as the fact it states
+class UnusableParameter(Exception):  # noqa: N818  # reads as the fact it states
     """A parameter cannot be used; ``fix`` says what can."""
 
     status_code = 400
@@ -35,7 +35,7 @@ class Unusable(Exception):  # noqa: N818  # reads as the fact it states
         self.reason = reason
 
 
-class Unknown(Unusable):
+class UnknownValue(UnusableParameter):
     """A parameter names something that does not exist; ``fix`` lists what does."""
 
     status_code = 404
@@ -49,7 +49,8 @@ class Unknown(Unusable):
 class Parameter(Generic[T]):
     """One parameter of a query. ``many``: it may be repeated, and hold names with commas between.
 
-    ``schema`` is JSON Schema of one value. ``parse`` takes name and text. Errors: ``Unusable``.
+    ``schema`` is JSON Schema of one value. ``parse`` takes name and text.
+    Errors of all methods: ``UnusableParameter``.
     """
 
     name: str
@@ -61,19 +62,16 @@ class Parameter(Generic[T]):
     example: str | None = None
 
     def value(self, query: QueryParams) -> T | None:
-        """Read what is given once or not at all. Errors: ``Unusable``."""
+        """Return the only value, None where the parameter is absent."""
         text = query.get(self.name)
         return None if text is None else self.parse(self.name, text)
 
-    def all(self, query: QueryParams) -> tuple[T, ...]:
-        """Read what may be repeated: each value once, in their order. Errors: ``Unusable``."""
+    def values(self, query: QueryParams) -> tuple[T, ...]:
+        """Return each value of a repeatable parameter once, in their order."""
         groups = [text.split(",") for text in query.getlist(self.name)]
-        if len(groups) > MOST_NAMES:
-            detail = f"{self.name} is given {len(groups)} times"
-            raise Unusable(self.name, detail, f"at most {MOST_NAMES} times")
-        if (most := max(map(len, groups), default=0)) > MOST_NAMES:
-            detail = f"{self.name} has {most} names with commas between"
-            raise Unusable(self.name, detail, f"at most {MOST_NAMES}, and {self.name} again")
+        if max(len(groups), *map(len, groups), 0) > MOST_NAMES:
+            detail = f"{self.name} has more than {MOST_NAMES} values"
+            raise UnusableParameter(self.name, detail, f"at most {MOST_NAMES}")
         names = (name for names in groups for name in names)
         return tuple(dict.fromkeys(self.parse(self.name, name) for name in names))
 
@@ -85,17 +83,17 @@ def moment(name: str, summary: str) -> Parameter[float]:
     return Parameter(name, summary, schema, _moment)
 
 
-def count(name: str, summary: str, *, usual: int, most: int, least: int = 1) -> Parameter[int]:
-    """Make a parameter of a number from ``least`` to ``most``."""
+def count(name: str, summary: str, *, default: int, most: int) -> Parameter[int]:
+    """Make a parameter of a number from 1 to ``most``."""
 
     def parse(name: str, text: str) -> int:
-        if not (text.isascii() and text.isdigit() and len(text) <= len(str(most))):
-            raise Unusable(name, f"{name} is no count: {text!a:.40}", f"{least} to {most}")
-        if not least <= int(text) <= most:
-            raise Unusable(name, f"{name} is {text}", f"{least} to {most}")
+        is_number = text.isascii() and text.isdigit() and len(text) <= len(str(most))
+        if not (is_number and 1 <= int(text) <= most):
+            detail = f"{name} is no number from 1 to {most}: {text!a:.40}"
+            raise UnusableParameter(name, detail, f"1 to {most}")
         return int(text)
 
-    schema = {"type": "integer", "minimum": least, "maximum": most, "default": usual}
+    schema = {"type": "integer", "minimum": 1, "maximum": most, "default": default}
     return Parameter(name, summary, schema, parse)
 
 
@@ -104,10 +102,11 @@ def choice(name: str, summary: str, valid: Sequence[str]) -> Parameter[str]:
 
     def parse(name: str, text: str) -> str:
         if text not in valid:
-            raise Unusable(name, f"there is no {name} {text!a:.40}", list_choices(valid))
+            detail = f"there is no {name} {text!a:.40}"
+            raise UnusableParameter(name, detail, list_choices(valid))
         return text
 
-    several = _listed("|".join(map(re.escape, valid)), least=2)
+    several = _list_of("|".join(map(re.escape, valid)), least=2)
     schema = {"anyOf": [{"type": "string", "enum": list(valid)}, several]}
     return Parameter(name, summary, schema, parse, many=True)
 
@@ -117,23 +116,20 @@ def named(
 ) -> Parameter[str]:
     """Make a parameter of names that only an answer can know."""
     single = {"type": "string", "minLength": 1, "maxLength": LONGEST_NAME}
-    schema = _listed(f"[^,]{{1,{LONGEST_NAME}}}") if many else single
+    schema = _list_of(f"[^,]{{1,{LONGEST_NAME}}}") if many else single
     return Parameter(name, summary, schema, _name, many, required, example)
 
 
 def refuse_unknown(query: QueryParams, accepted: Sequence[Parameter[Any]]) -> None:
-    """Reject unknown parameters, and repeated ones that are no lists. Errors: ``Unusable``."""
+    """Reject unknown parameters, and repeated ones that take one value."""
     parameters = {parameter.name: parameter for parameter in accepted}
     for name in query:
         if name not in parameters:
-            fix = (
-                list_choices(tuple(parameters))
-                if parameters
-                else "leave it out: there are none here"
-            )
-            raise Unusable(name, f"there is no parameter {name!a:.40}", fix, "unknown_parameter")
+            fix = list_choices(tuple(parameters)) if parameters else "leave it out"
+            detail = f"there is no parameter {name!a:.40}"
+            raise UnusableParameter(name, detail, fix, "unknown_parameter")
         if not parameters[name].many and len(query.getlist(name)) > 1:
-            raise Unusable(name, f"{name} is given more than once", f"give {name} once")
+            raise UnusableParameter(name, f"{name} is repeated", f"give {name} once")
 
 
 def list_choices(names: Sequence[str]) -> str:
@@ -141,7 +137,7 @@ def list_choices(names: Sequence[str]) -> str:
     return f"use one of {', '.join(names)}" if names else "there is none yet"
 
 
-def _listed(item: str, *, least: int = 1) -> dict[str, str]:
+def _list_of(item: str, *, least: int = 1) -> dict[str, str]:
     """Describe a value that holds what ``item`` matches ``least`` times, with commas between."""
     more = f"{{{least - 1},{MOST_NAMES - 1}}}"
     return {"type": "string", "pattern": f"^({item})(,({item})){more}$"}
@@ -152,17 +148,17 @@ def _moment(name: str, text: str) -> float:
     try:
         moment = None if NUMBER.fullmatch(text) else datetime.fromisoformat(text)
     except ValueError:
-        raise Unusable(name, f"{name} is no moment: {text!a:.40}", fix) from None
+        raise UnusableParameter(name, f"{name} is no moment: {text!a:.40}", fix) from None
     if moment is not None and moment.tzinfo is None:
-        raise Unusable(name, f"{name} lacks its offset from UTC: {text!a:.40}", fix)
+        raise UnusableParameter(name, f"{name} lacks its offset from UTC: {text!a:.40}", fix)
     at_s = float(text) if moment is None else moment.timestamp()
     if not abs(at_s) <= FARTHEST_S:
-        raise Unusable(name, f"{name} is no moment: {text!a:.40}", fix)
+        raise UnusableParameter(name, f"{name} is no moment: {text!a:.40}", fix)
     return at_s
 
 
 def _name(name: str, text: str) -> str:
     if not 0 < len(text) <= LONGEST_NAME:
         length = f"1 to {LONGEST_NAME} characters"
-        raise Unusable(name, f"{name} has {len(text)} characters", length)
+        raise UnusableParameter(name, f"{name} has {len(text)} characters", length)
     return text

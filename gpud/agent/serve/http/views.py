@@ -1,4 +1,4 @@
-"""`/`: the page, rendered at most once a second however many clients look at it."""
+"""`/` and `/metrics`: rendered at most once a second, however many clients ask."""
 
 from __future__ import annotations
 
@@ -8,27 +8,33 @@ from typing import TYPE_CHECKING, Final
 
 from gpud.agent.serve.http.assets import SCRIPT, STYLE
 from gpud.agent.serve.http.response import HTML, Body, Cached, respond
+from gpud.agent.serve.metrics.exposition import Format
 from gpud.agent.serve.metrics.probes import fresh_enough
 from gpud.agent.serve.page import Own, View, page
 from gpud.agent.state import status
 from gpud.core.settings import config_path
-from gpud.show.document import read
+from gpud.show.document import read as read_document
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from prometheus_client.registry import Collector
     from starlette.requests import Request
     from starlette.responses import Response
 
     from gpud.agent.serve.http.assets import Assets
+    from gpud.agent.serve.metrics.exposition import Texts
     from gpud.agent.state.snapshot import Snapshot
     from gpud.core.clock import Instant
     from gpud.core.settings import Settings
 
 PAGE_BYTES: Final = resource.getpagesize()
+MOST_FORMATS: Final = 3
+"""Formats whose texts are kept for reuse; a version of OpenMetrics may be any number."""
+METRICS_HEADERS: Final = {"vary": "accept, accept-encoding"}
 
 
-class Front:
+class PageView:
     """The page of one agent."""
 
     def __init__(
@@ -70,10 +76,10 @@ class Front:
         }
         fresh = fresh_enough(snapshot, self._settings, now)
         return View(
-            read(status.document(snapshot, now=now)),
+            read_document(status.document(snapshot, now=now)),
             buckets,
             frozenset((key.gpu, key.probe) for key in fresh),
-            own(),
+            own_usage(),
             self._host,
             config_path(self._settings.home),
             self._files.href(STYLE),
@@ -82,8 +88,8 @@ class Front:
         )
 
 
-def own() -> Own:
-    """Ask the kernel what this process and its ended children have taken; it answers at once."""
+def own_usage() -> Own:
+    """Return the memory and CPU time that this process and its ended children have taken."""
     usages = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
     cpu_s = sum(usage.ru_utime + usage.ru_stime for usage in usages)
     try:
@@ -91,3 +97,34 @@ def own() -> Own:
     except (OSError, ValueError, IndexError):
         return Own(None, cpu_s)
     return Own(pages * PAGE_BYTES, cpu_s)
+
+
+class MetricsView:
+    """The metrics of one agent, in the formats that Prometheus asks for."""
+
+    def __init__(
+        self, read: Callable[[], Snapshot], collector: Collector, now: Callable[[], Instant]
+    ) -> None:
+        self._read = read
+        self._now = now
+        self._collector = collector
+        self._bodies: Cached[dict[str, Body]] | None = None  # by content type
+        self._texts: dict[str, Texts] = {}  # by content type
+
+    async def answer(self, request: Request) -> Response:
+        """Answer in the format that the client asks for."""
+        body = self._body(Format.of(request.headers.get("accept", "")))
+        return respond(request, body, headers=METRICS_HEADERS, cache=None, tagged=False)
+
+    def _body(self, exposition: Format) -> Body:
+        snapshot, now = self._read(), self._now()
+        if self._bodies is None or not self._bodies.serves(now, snapshot):
+            self._bodies = Cached({}, now.mono_s, snapshot)
+        bodies, media_type = self._bodies.value, exposition.content_type
+        if media_type not in bodies:
+            if media_type not in self._texts and len(self._texts) == MOST_FORMATS:
+                del self._texts[next(iter(self._texts))]
+            texts = self._texts.setdefault(media_type, {})
+            plain = exposition.encoded(self._collector, texts)
+            bodies[media_type] = Body(plain, media_type, level=1)
+        return bodies[media_type]
