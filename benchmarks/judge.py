@@ -38,9 +38,9 @@ from gpud.agent.history.store import History
 from gpud.agent.regression.detector import Parameters
 from gpud.agent.regression.service import Regression
 from gpud.agent.state.board import Board
-from gpud.agent.state.snapshot import Snapshot
 from gpud.core.clock import Instant
 from gpud.core.sample import Backend, Device, Flag, RunReport, Sample, Unit
+from tests.events import made
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -77,7 +77,9 @@ async def measured(folder: Path, days: int) -> int:
         if runs % (2 * 1440) == 0:
             resident.append(resident_kb())
             spent_s = time.process_time() - began_s
-            alarms = sum(len(standing.open) for standing in one.board.read().streams.values())
+            alarms = sum(
+                len(standing.open) for standing in one.board.read().regression.streams.values()
+            )
             print(f"{len(resident):>4} {resident[-1] / 1024:>8.1f} {alarms:>7} {spent_s:>8.1f}")
         if runs % 100 == 0:
             await asyncio.sleep(0)  # as between two runs of a minute: states are written then
@@ -115,7 +117,7 @@ class Life:
 
     def __init__(self, folder: Path) -> None:
         self.history = History(folder)
-        self.board = Board(Snapshot("1", 0.0))
+        self.board = Board(made("1", 0.0))
         alerts = AlertState(self.history, board=self.board, now=now)
         self.regression = Regression(self.history, alerts, Parameters(), board=self.board, now=now)
         self.task: asyncio.Task[None] | None = None

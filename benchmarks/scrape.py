@@ -22,13 +22,13 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from gpud.agent.serve.metrics.collector import SnapshotCollector
 from gpud.agent.serve.metrics.exposition import Format
-from gpud.agent.state.events import InventoryTaken, RunFinished, SourceAnswered
 from gpud.core.sample import Inventory
 from gpud.core.telemetry import Answer
 from tests import snapshots
 from tests.agent.serve.metrics.scraping import OPENMETRICS, settings
 from tests.e2e.program import cuda, nvml, only, program
 from tests.e2e.watching import scraping
+from tests.events import inventory_taken, run_finished, source_answered
 from tests.waiting import until
 
 if TYPE_CHECKING:
@@ -52,14 +52,14 @@ def two_gpus() -> Snapshot:
     )
     snapshot = snapshots.full()
     for event in (
-        InventoryTaken(Inventory((snapshots.DEVICE, other), "12.8"), WALL_S),
-        RunFinished(replace(snapshots.launches(), device=other), other.uuid, WALL_S, MONO_S),
-        SourceAnswered(
+        inventory_taken(Inventory((snapshots.DEVICE, other), "12.8"), WALL_S),
+        run_finished(replace(snapshots.launches(), device=other), other.uuid, WALL_S, MONO_S),
+        source_answered(
             Answer("nvml", 5, WALL_S, MONO_S, (*snapshots.READINGS, *second), duration_s=0.02),
             WALL_S,
         ),
     ):
-        snapshot = event.apply(snapshot)
+        snapshot = event(snapshot)
     return snapshot
 
 

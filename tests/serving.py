@@ -22,13 +22,14 @@ from gpud.agent.state.snapshot import Snapshot
 from gpud.core.clock import Instant
 from gpud.core.proc import start_ticks
 from gpud.core.settings import SOCKET, Settings
+from tests.events import made
 from tests.waiting import until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from gpud.agent.serve.local.socket import Answering
-    from gpud.agent.state.presence import Expected
+    from gpud.agent.state.snapshot import Expected
 
 NOW_S = 1_760_000_000.0
 
@@ -82,7 +83,7 @@ def agent(
     published: dict[str, Any] | None = None,
 ) -> Iterator[Decisions]:
     """An agent of ``home`` that knows ``snapshot``; ``published`` replaces parts of its status."""
-    snapshot = snapshot or Snapshot("1", 0.0)
+    snapshot = snapshot or made("1", 0.0)
     settings = Settings(home=str(home))
     run_dir, state_dir = Path(settings.run_dir), Path(settings.state_dir)
     for folder in (run_dir, state_dir):

@@ -6,27 +6,6 @@ from dataclasses import replace
 
 from gpud.agent.measure.breaker import Standing, State
 from gpud.agent.regression.changes import Change
-from gpud.agent.state.events import (
-    AlertsChanged,
-    BreakerChanged,
-    CertificateRead,
-    Changed,
-    ChildSpawned,
-    ClockJumped,
-    Event,
-    HealthSet,
-    InventoryTaken,
-    Judged,
-    ProbesListed,
-    ProgramStarted,
-    RootHeard,
-    RunFinished,
-    RunSkipped,
-    SinkTold,
-    SourceAnswered,
-    StoreMeasured,
-    TurnedAway,
-)
 from gpud.agent.state.snapshot import Snapshot, StoreSize
 from gpud.core import fields as catalogue
 from gpud.core.alerts import (
@@ -78,6 +57,28 @@ from gpud.core.stream_key import StreamKey
 from gpud.core.telemetry import Answer
 from gpud.show.refusals import Refused
 from tests import standings
+from tests.events import (
+    Event,
+    alerts_changed,
+    breaker_changed,
+    certificate_read,
+    changed,
+    child_spawned,
+    clock_jumped,
+    evaluated,
+    health_set,
+    inventory_taken,
+    made,
+    probes_listed,
+    program_started,
+    root_read,
+    run_finished,
+    run_skipped,
+    sink_delivered,
+    source_answered,
+    store_measured,
+    turned_away,
+)
 
 NOW = Instant(wall_s=1_700_000_100.0, mono_s=100.0)
 
@@ -294,28 +295,28 @@ ROOT = RootReport(
 
 def bare() -> Snapshot:
     """What an agent knows in its first moment."""
-    return Snapshot(version="0.1.0", started_s=1_700_000_000.0)
+    return made(version="0.1.0", started_s=1_700_000_000.0)
 
 
 def full() -> Snapshot:
     """Everything this release can know, with one probe failing and one field withheld."""
-    snapshot = Snapshot(
+    snapshot = made(
         version="0.1.0",
         started_s=1_700_000_000.0,
         platform={"wsl": "2", "kernel": "6.6.87.2-microsoft-standard-WSL2", "distro": "Debian 12"},
-        machine={"machine_id": "0123456789abcdef0123456789abcdef", "hostname": "laptop"},
+        identity={"machine_id": "0123456789abcdef0123456789abcdef", "hostname": "laptop"},
     )
     broken = Failure(Reason.VERIFICATION_FAILED, "8 of 8 bodies are wrong")
     wall_s, mono_s = NOW.wall_s - 10, NOW.mono_s - 10
     triad = sample("triad", Unit.BYTES_PER_SECOND, 4.6e11)
     call = sample("call", Unit.SECONDS, 4e-7)
     events: tuple[Event, ...] = (
-        ProbesListed(SPECS, {}, wall_s),
-        InventoryTaken(Inventory((DEVICE,), "12.8", "/usr/lib/wsl/lib/libcuda.so.1"), wall_s),
-        ChildSpawned(),
-        RunSkipped("launch", Skip.RESUMED, wall_s, DEVICE.uuid),
-        RunFinished(launches(), DEVICE.uuid, wall_s, mono_s, (Flag.BUSY, Flag.LOW)),
-        RunFinished(
+        probes_listed(SPECS, {}, wall_s),
+        inventory_taken(Inventory((DEVICE,), "12.8", "/usr/lib/wsl/lib/libcuda.so.1"), wall_s),
+        child_spawned(),
+        run_skipped("launch", Skip.RESUMED, wall_s, DEVICE.uuid),
+        run_finished(launches(), DEVICE.uuid, wall_s, mono_s, (Flag.BUSY, Flag.LOW)),
+        run_finished(
             RunReport(
                 "triad",
                 Backend.CUDA,
@@ -328,7 +329,7 @@ def full() -> Snapshot:
             wall_s,
             mono_s,
         ),
-        RunFinished(
+        run_finished(
             RunReport(
                 "nbody",
                 Backend.CUDA,
@@ -340,7 +341,7 @@ def full() -> Snapshot:
             wall_s - 5,
             mono_s - 5,
         ),
-        RunFinished(
+        run_finished(
             RunReport(
                 "crossover",
                 Backend.CUDA,
@@ -353,17 +354,17 @@ def full() -> Snapshot:
             wall_s,
             mono_s,
         ),
-        RunFinished(
+        run_finished(
             RunReport("cpu_call", Backend.CPU, None, (call,), conditions={"after.ac": True}),
             None,
             wall_s,
             mono_s,
         ),
-        RunFinished(
+        run_finished(
             RunReport("copy", Backend.CUDA, DEVICE, failure=broken), DEVICE.uuid, wall_s, mono_s
         ),
-        RunSkipped("triad", Skip.CHILD_RUNNING, wall_s),
-        BreakerChanged(
+        run_skipped("triad", Skip.CHILD_RUNNING, wall_s),
+        breaker_changed(
             Standing(
                 State.OPEN,
                 since_s=wall_s,
@@ -375,25 +376,27 @@ def full() -> Snapshot:
             ),
             wall_s,
         ),
-        RunSkipped("triad", Skip.GPU_BUSY, wall_s, DEVICE.uuid, starving=True),
-        ClockJumped(3600.0, wall_s, mono_s),  # what was read before it would be stale
-        SourceAnswered(Answer("nvml", 5, wall_s, mono_s, READINGS, duration_s=0.02), wall_s),
-        SourceAnswered(Answer("dxg", 1, wall_s, mono_s, EXPOSED), wall_s),
-        ProgramStarted("nvidia_smi_exe"),
-        SourceAnswered(
+        run_skipped("triad", Skip.GPU_BUSY, wall_s, DEVICE.uuid, starving=True),
+        clock_jumped(3600.0, wall_s, mono_s),  # what was read before it would be stale
+        source_answered(Answer("nvml", 5, wall_s, mono_s, READINGS, duration_s=0.02), wall_s),
+        source_answered(Answer("dxg", 1, wall_s, mono_s, EXPOSED), wall_s),
+        program_started("nvidia_smi_exe"),
+        source_answered(
             Answer("nvidia_smi_exe", 4, wall_s, mono_s, duration_s=10.0, reason="hung"), wall_s
         ),
-        Changed((Change("driver_version", "566.36", "572.16", wall_s, "boot"),), wall_s),
-        RootHeard(ROOT, None, wall_s),
-        HealthSet("store", Level.OK, wall_s),
-        AlertsChanged((SLOWER,), wall_s),
-        StoreMeasured(StoreSize(98_304, 42, 1, 0), wall_s),
-        CertificateRead(wall_s + 86_400.0),
-        TurnedAway({Refused.UNAUTHORIZED: 3, Refused.TOO_SLOW: 1}),
-        SinkTold("notice", SinkState(sent=2, last_success_s=wall_s), wall_s),
-        SinkTold("webhook", SinkState(failed=1, reason="refused", detail="x", fix="y"), wall_s),
-        Judged(standings.streams(DEVICE.uuid, NOW.wall_s), wall_s, standings.units(DEVICE.uuid)),
+        changed((Change("driver_version", "566.36", "572.16", wall_s, "boot"),), wall_s),
+        root_read(ROOT, None, wall_s),
+        health_set("store", Level.OK, wall_s),
+        alerts_changed((SLOWER,), wall_s),
+        store_measured(StoreSize(98_304, 42, 1, 0), wall_s),
+        certificate_read(wall_s + 86_400.0),
+        turned_away({Refused.UNAUTHORIZED: 3, Refused.TOO_SLOW: 1}),
+        sink_delivered("notice", SinkState(sent=2, last_success_s=wall_s), wall_s),
+        sink_delivered(
+            "webhook", SinkState(failed=1, reason="refused", detail="x", fix="y"), wall_s
+        ),
+        evaluated(standings.streams(DEVICE.uuid, NOW.wall_s), wall_s, standings.units(DEVICE.uuid)),
     )
     for event in events:
-        snapshot = event.apply(snapshot)
+        snapshot = event(snapshot)
     return snapshot

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
-from gpud.agent.state.events import SourceAnswered
 from gpud.agent.state.status import document as made
 from gpud.core.sample import Absent, Reading
 from gpud.core.telemetry import LEVELS, Answer
@@ -13,6 +12,7 @@ from gpud.show import document as reading
 from gpud.show import gpu_table, status
 from gpud.show.view import View, text
 from tests import snapshots
+from tests.events import source_answered
 
 if TYPE_CHECKING:
     from gpud.agent.state.snapshot import Snapshot
@@ -62,7 +62,7 @@ def answered(*readings: Reading, source: str = "nvml", age_s: float = 1.0) -> di
         readings,
         holds_s=330.0,
     )
-    return made(SourceAnswered(answer, NOW_S).apply(snapshots.bare()), now=snapshots.NOW)
+    return made(source_answered(answer, NOW_S)(snapshots.bare()), now=snapshots.NOW)
 
 
 def read(field: str, value: float | str | Absent, gpu: int | None = 0) -> Reading:

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import re
 import time
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from gpud import discovery
-from gpud.agent.state.events import HealthSet
 from gpud.agent.state.status import document as made
 from gpud.child import probes
 from gpud.core.errors import GpudError
@@ -20,6 +18,7 @@ from gpud.show.document import read
 from gpud.show.headline import headline
 from gpud.show.view import View, text
 from tests import snapshots
+from tests.events import altered, health_set
 from tests.statuses import NOW_S, full, line_with, plain, shown
 
 if TYPE_CHECKING:
@@ -176,7 +175,7 @@ def test_docker_is_one_line_whatever_is_known() -> None:
 
 
 def well(name: str) -> dict[str, Any]:
-    after = HealthSet(name, Level.OK, NOW_S).apply(snapshots.bare())
+    after = health_set(name, Level.OK, NOW_S)(snapshots.bare())
     return {"level": 0, "detail": after.health[name].detail}
 
 
@@ -240,8 +239,8 @@ def test_no_probe_waits_for_a_gpu_where_there_is_none() -> None:
 def test_no_word_of_a_driver_or_a_file_begins_a_line_or_steers_the_terminal() -> None:
     evil = "one\ntwo\x1b[2J\x9b1m\u202egnp.exe"
     after = snapshots.full()
-    after = HealthSet("store", Level.FAILED, NOW_S, "x", evil, evil).apply(after)
-    document = plain(replace(after, platform={"wsl": evil}))
+    after = health_set("store", Level.FAILED, NOW_S, "x", evil, evil)(after)
+    document = plain(altered(after, platform={"wsl": evil}))
     document["changes"] += [
         {"kind": evil, "old": evil, "new": evil, "at_s": NOW_S + 3600.0, "boot_id": "b"},
     ]

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import structlog
+from msgspec.structs import replace
 
 import gpud
 from gpud.agent import logs, platform
@@ -38,8 +39,9 @@ from gpud.agent.serve.metrics.collector import SnapshotCollector
 from gpud.agent.state import recentruns, rootstatus, settingswatch, statusfile
 from gpud.agent.state.board import Board
 from gpud.agent.state.changes import ChangeDetection
-from gpud.agent.state.events import BreakerChanged, ChildSpawned, PlatformRead, ProgramStarted
-from gpud.agent.state.snapshot import Snapshot
+from gpud.agent.state.runs import with_children
+from gpud.agent.state.snapshot import MachineState, Snapshot
+from gpud.agent.state.telemetry import with_start
 from gpud.agent.telemetry import collection, windows
 from gpud.agent.telemetry.collection import Collection
 from gpud.agent.telemetry.source import Context
@@ -48,6 +50,7 @@ from gpud.core.sample import Pace
 from gpud.core.settings import GROUP, LOCK, SOCKET
 
 if TYPE_CHECKING:
+    from gpud.agent.measure.breaker import Standing
     from gpud.agent.measure.schedule import Work
     from gpud.core.settings import Settings
 
@@ -94,13 +97,15 @@ class Agent:
         gpu_from = platform.gpu_from(settings, facts, now())
         self.board = board = Board(
             Snapshot(
-                version=gpud.__version__,
-                started_s=time.time(),
-                url=settings.http.url,
-                gpu_from_s=None if gpu_from is None else gpu_from.wall_s,
-                platform=facts,
-                machine=machineid.facts(settings.state_dir, os.uname().nodename),
-                library_configured=bool(settings.cuda.library or settings.nvml.library),
+                MachineState(
+                    version=gpud.__version__,
+                    started_s=time.time(),
+                    url=settings.http.url,
+                    gpu_from_s=None if gpu_from is None else gpu_from.wall_s,
+                    platform=facts,
+                    identity=machineid.facts(settings.state_dir, os.uname().nodename),
+                    library_configured=bool(settings.cuda.library or settings.nvml.library),
+                )
             )
         )
         self.launcher = Launcher(
@@ -108,7 +113,7 @@ class Agent:
             platform=advice.of(facts),
             gpu_from_s=0.0 if gpu_from is None else gpu_from.mono_s,
             on_spawn=self._spawned,
-            on_breaker=lambda standing: board.post(BreakerChanged(standing, time.time())),
+            on_breaker=self._breaker_changed,
         )
         self.history = history = History(Path(settings.state_dir))
         self.changes = ChangeDetection(history, board, now, boot_id)
@@ -183,7 +188,7 @@ class Agent:
         every(
             retention.MEASURED_EVERY_S,
             "store",
-            lambda: retention.measure(self.history, self.board.post),
+            lambda: retention.measure(self.history, self.board),
             first_after_s=retention.MEASURED_FIRST_S,
         )
         every(TICK_S, "tick", self._tick, rests=False)
@@ -210,14 +215,12 @@ class Agent:
             now=now,
             read=self.board.read,
             spawned=self._spawned,
-            started=lambda source: self.board.post(ProgramStarted(source)),
+            started=self._program_started,
             own=self.own,
             on_battery=lambda: on_battery(self.settings.sysroot),
         )
         sources = collection.create(context)
-        return Collection(
-            sources, read=self.board.read, post=self.changes.post_and_compare, now=now
-        )
+        return Collection(sources, read=self.board.read, post=self.changes.answered, now=now)
 
     def _delivery(self) -> Delivery:
         context = SinkContext(self.settings, os.uname().nodename, self._spawned)
@@ -251,23 +254,36 @@ class Agent:
         return HttpService(application, settings.http, self.board, self.stop)
 
     def _spawned(self) -> None:
-        self.board.post(ChildSpawned())
+        self.board.publish(measure=with_children(self.board.read().measure))
+
+    def _program_started(self, source: str) -> None:
+        snapshot = self.board.read()
+        self.board.publish(
+            telemetry=with_start(snapshot.telemetry, source),
+            measure=with_children(snapshot.measure),
+        )
+
+    def _breaker_changed(self, standing: Standing) -> None:
+        self.board.publish(measure=replace(self.board.read().measure, breaker=standing))
 
     async def _tick(self) -> None:
         """Compare the clocks, then read root's status."""
         at = now()
         self.clock_watch.look(at)
-        self.board.post(rootstatus.read(Path(self.settings.run_dir, "root.json"), at))
+        rootstatus.publish(Path(self.settings.run_dir, "root.json"), self.board, at)
 
     async def _look_at_settings(self) -> None:
         await settingswatch.look(self.config, self.settings.home, self.board)
 
     async def _ask_windows(self) -> None:
         """Ask once what only Windows knows; a change of it needs a new start of the machine."""
-        if self.board.read().platform.get("wsl"):
+        if self.board.read().machine.platform.get("wsl"):
             versions = await windows.versions(self.settings.sysroot, self._spawned)
             if versions:
-                self.changes.post_and_compare(PlatformRead(versions, time.time()))
+                before = self.board.read().machine
+                machine = replace(before, platform={**before.platform, **versions})
+                self.board.publish(machine=machine)
+                self.changes.compare()
 
 
 async def _end(tasks: list[asyncio.Task[None]]) -> None:

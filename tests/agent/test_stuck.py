@@ -14,14 +14,13 @@ from gpud.agent import processes
 from gpud.agent.measure.breaker import Breaker, Standing, State
 from gpud.agent.measure.launch import Launcher, Refused
 from gpud.agent.state.board import Board
-from gpud.agent.state.events import BreakerChanged
-from gpud.agent.state.snapshot import Snapshot
 from gpud.child.probes import cpu_call, launch
 from gpud.core.health import Level
 from gpud.core.sample import Job, Reason, Skip
 from tests.agent.measure.ticking import HELD_UP_S, ticking
 from tests.agent.serve.metrics.test_export import scrape
 from tests.child.running import GPU
+from tests.events import breaker_changed, made, post
 from tests.fuse import Stalling, stalling, usable
 from tests.standins.build import build_libcuda
 
@@ -48,7 +47,7 @@ class Agent:
     """A launcher and what the world sees of it."""
 
     def __init__(self, lock: Path, **options: Any) -> None:
-        self.board = Board(Snapshot(version="0", started_s=0.0))
+        self.board = Board(made(version="0", started_s=0.0))
         self.states: list[State] = []
         self.spawned = 0
         self._changed = asyncio.Event()
@@ -70,7 +69,7 @@ class Agent:
         self.spawned += 1
 
     def _told(self, standing: Standing) -> None:
-        self.board.post(BreakerChanged(standing, 1000.0))
+        post(self.board, breaker_changed(standing, 1000.0))
         self.states.append(standing.state)
         self._changed.set()
 

@@ -98,7 +98,7 @@ class Agent:
     def figures(self, mode: str) -> dict[int | None, float]:
         return {
             key.gpu: sample.median
-            for key, state in self.snapshot.probes.items()
+            for key, state in self.snapshot.measure.probes.items()
             for sample in state.samples
             if sample.mode == mode
         }

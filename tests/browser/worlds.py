@@ -6,20 +6,6 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from gpud.agent.regression.changes import Change
-from gpud.agent.state.events import (
-    AlertsChanged,
-    Changed,
-    HealthSet,
-    InventoryTaken,
-    Judged,
-    ProbesListed,
-    RootHeard,
-    RunFinished,
-    RunSkipped,
-    SinkTold,
-    SourceAnswered,
-    StoreMeasured,
-)
 from gpud.agent.state.snapshot import Snapshot, StoreSize
 from gpud.core.alerts import SinkState
 from gpud.core.health import Level
@@ -40,11 +26,26 @@ from gpud.core.telemetry import Answer
 from tests import snapshots, standings
 from tests.browser import past
 from tests.browser.past import LEVELS
+from tests.events import (
+    Event,
+    alerts_changed,
+    changed,
+    evaluated,
+    health_set,
+    inventory_taken,
+    made,
+    probes_listed,
+    root_read,
+    run_finished,
+    run_skipped,
+    sink_delivered,
+    source_answered,
+    store_measured,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from gpud.agent.state.events import Event
     from gpud.core.report import RootReport
 
 WALL_S, MONO_S = snapshots.NOW.wall_s, snapshots.NOW.mono_s
@@ -82,7 +83,7 @@ WORDS: Final = dict(
 
 
 def begun(started_s: float = WALL_S - 5 * 86400) -> Snapshot:
-    return Snapshot(
+    return made(
         version="0.1.0",
         started_s=started_s,
         platform={"wsl": "2", "kernel": "6.6.87.2-microsoft-standard-WSL2", "distro": "Debian 12"},
@@ -91,7 +92,7 @@ def begun(started_s: float = WALL_S - 5 * 86400) -> Snapshot:
 
 def folded(snapshot: Snapshot, events: Iterable[Event]) -> Snapshot:
     for event in events:
-        snapshot = event.apply(snapshot)
+        snapshot = event(snapshot)
     return snapshot
 
 
@@ -133,13 +134,13 @@ def measured(name: str = DEVICE.name) -> tuple[Event, ...]:
             curve=curve,
         )
         gpu = None if cpu else DEVICE.uuid
-        return RunFinished(report, gpu, WALL_S - ago_s, MONO_S - 10)
+        return run_finished(report, gpu, WALL_S - ago_s, MONO_S - 10)
 
     sides = (64, 96, 128, 192, 256, 384, 512, 768, 1024)
     curve = tuple(Point(n, 9e-12 * n**3 + 1e-6, 2.6e-13 * n**3 + 1.1e-4) for n in sides)
     crossed = snapshots.sample("crossover", Unit.ELEMENTS, 256.0**2)
     return (
-        RunFinished(launches(name), DEVICE.uuid, WALL_S - 20, MONO_S - 10),
+        run_finished(launches(name), DEVICE.uuid, WALL_S - 20, MONO_S - 10),
         ran("triad", snapshots.sample("triad", Unit.BYTES_PER_SECOND, 4.6e11)),
         ran("nbody", snapshots.sample("nbody", Unit.FLOPS_PER_SECOND, 2e13)),
         ran("crossover", crossed, curve=curve),
@@ -154,7 +155,7 @@ def two_humps() -> Snapshot:
         replace(one, peaks=(Peak(one.median, 0.61), Peak(2.4 * one.median, 0.39)))
         for one in report.samples
     )
-    run = RunFinished(replace(report, samples=samples), DEVICE.uuid, WALL_S - 10, MONO_S - 5)
+    run = run_finished(replace(report, samples=samples), DEVICE.uuid, WALL_S - 10, MONO_S - 5)
     return folded(fine(), [run])
 
 
@@ -182,24 +183,26 @@ def fine(name: str = DEVICE.name) -> Snapshot:
         )
         for key, one in standings.streams(DEVICE.uuid, WALL_S).items()
     }
-    changed = Change("driver_version", "566.36", "572.16", WALL_S - 9.25 * 86400, "boot")
+    driver = Change("driver_version", "566.36", "572.16", WALL_S - 9.25 * 86400, "boot")
     return folded(
         begun(),
         (
-            ProbesListed(snapshots.SPECS, {}, WALL_S - 600),
-            InventoryTaken(Inventory((device,), "12.8", LIBRARY), WALL_S - 600),
+            probes_listed(snapshots.SPECS, {}, WALL_S - 600),
+            inventory_taken(Inventory((device,), "12.8", LIBRARY), WALL_S - 600),
             *measured(name),
-            SourceAnswered(
+            source_answered(
                 Answer("nvml", 5, WALL_S, MONO_S, readings(name), duration_s=0.02), WALL_S
             ),
-            SourceAnswered(Answer("dxg", 1, WALL_S, MONO_S, snapshots.EXPOSED), WALL_S),
-            Changed((changed,), WALL_S - 9.25 * 86400),
-            RootHeard(RUNNING, None, WALL_S),
-            HealthSet("store", Level.OK, WALL_S - 600),
-            HealthSet("http", Level.OK, WALL_S - 600),
-            StoreMeasured(StoreSize(98_304_000, 420_000, 1, 0, WALL_S - past.YEAR * 86400), WALL_S),
-            SinkTold("notice", SinkState(sent=2, last_success_s=WALL_S - 3600), WALL_S),
-            Judged(standing, WALL_S, standings.units(DEVICE.uuid)),
+            source_answered(Answer("dxg", 1, WALL_S, MONO_S, snapshots.EXPOSED), WALL_S),
+            changed((driver,), WALL_S - 9.25 * 86400),
+            root_read(RUNNING, None, WALL_S),
+            health_set("store", Level.OK, WALL_S - 600),
+            health_set("http", Level.OK, WALL_S - 600),
+            store_measured(
+                StoreSize(98_304_000, 420_000, 1, 0, WALL_S - past.YEAR * 86400), WALL_S
+            ),
+            sink_delivered("notice", SinkState(sent=2, last_success_s=WALL_S - 3600), WALL_S),
+            evaluated(standing, WALL_S, standings.units(DEVICE.uuid)),
         ),
     )
 
@@ -209,7 +212,7 @@ def degraded() -> Snapshot:
     return folded(
         fine(),
         (
-            HealthSet(
+            health_set(
                 "store",
                 Level.DEGRADED,
                 WALL_S - 300,
@@ -217,7 +220,7 @@ def degraded() -> Snapshot:
                 detail="the disk took 4.2 s to write",
                 fix="look at what else writes there",
             ),
-            RunSkipped("triad", Skip.GPU_BUSY, WALL_S - 60, DEVICE.uuid, starving=True),
+            run_skipped("triad", Skip.GPU_BUSY, WALL_S - 60, DEVICE.uuid, starving=True),
         ),
     )
 
@@ -249,17 +252,17 @@ def regressed() -> Snapshot:
     alert = replace(
         snapshots.SLOWER, evidence=evidence, starts_s=since_s + 1800, updated_s=since_s + 1800
     )
-    judged = Judged(streams, WALL_S, standings.units(DEVICE.uuid))
+    judged = evaluated(streams, WALL_S, standings.units(DEVICE.uuid))
     slow = launches(DEVICE.name, past.SLOWER)
-    ran = RunFinished(slow, DEVICE.uuid, WALL_S - 20, MONO_S - 10)
-    return folded(fine(), (ran, judged, AlertsChanged((alert,), WALL_S)))
+    ran = run_finished(slow, DEVICE.uuid, WALL_S - 20, MONO_S - 10)
+    return folded(fine(), (ran, judged, alerts_changed((alert,), WALL_S)))
 
 
 def gpu_gone() -> Snapshot:
     """The GPU was there a minute ago, and CUDA offers it no more."""
     none = Inventory((), "12.8", LIBRARY)
     gone = Answer("nvml", 5, WALL_S, MONO_S, reason="gpu_lost", detail="NVML: GPU is lost")
-    return folded(fine(), (InventoryTaken(none, WALL_S - 60), SourceAnswered(gone, WALL_S - 60)))
+    return folded(fine(), (inventory_taken(none, WALL_S - 60), source_answered(gone, WALL_S - 60)))
 
 
 def no_nvml() -> Snapshot:
@@ -273,12 +276,12 @@ def no_nvml() -> Snapshot:
         detail="libnvidia-ml.so.1: cannot open shared object file",
         fix="install the NVIDIA driver in Windows, then wsl --shutdown",
     )
-    return folded(fine(), (SourceAnswered(missing, WALL_S - 60),))
+    return folded(fine(), (source_answered(missing, WALL_S - 60),))
 
 
 def docker_loop() -> Snapshot:
     """dockerd ends as soon as it has begun, and is left alone for a while."""
-    return folded(fine(), (RootHeard(looping(), None, WALL_S),))
+    return folded(fine(), (root_read(looping(), None, WALL_S),))
 
 
 def looping() -> RootReport:
@@ -302,8 +305,8 @@ def no_data() -> Snapshot:
     return folded(
         begun(WALL_S - 30),
         (
-            ProbesListed(snapshots.SPECS, {}, WALL_S - 29),
-            HealthSet("store", Level.OK, WALL_S - 29),
+            probes_listed(snapshots.SPECS, {}, WALL_S - 29),
+            health_set("store", Level.OK, WALL_S - 29),
         ),
     )
 

@@ -9,12 +9,12 @@ import pytest
 
 from gpud import discovery
 from gpud.agent.measure.clocks import now
-from gpud.agent.state.snapshot import Snapshot
 from gpud.agent.telemetry import sources as folder
 from gpud.agent.telemetry.source import OFFERS, Context
 from gpud.core.fields import FIELDS, plausible
 from gpud.core.settings import parse
 from gpud.core.telemetry import LEVELS
+from tests.events import made
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -46,7 +46,7 @@ def test_on_a_machine_with_nothing_a_source_says_why_and_what_it_says_holds_toge
     context = Context(
         settings,
         now=now,
-        read=lambda: Snapshot("1", 0.0),
+        read=lambda: made("1", 0.0),
         spawned=lambda: None,
         started=lambda _: None,
         own=tmp_path,

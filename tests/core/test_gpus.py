@@ -3,7 +3,6 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpud.agent.state.events import InventoryTaken, RunFinished, SourceAnswered
 from gpud.agent.state.snapshot import ProbeKey, Snapshot
 from gpud.core.advice import Platform, Situation, words
 from gpud.core.gpus import MOST_GPUS, KnownGpu, same_slot, with_devices, with_readings, with_uuid
@@ -21,6 +20,7 @@ from gpud.core.sample import (
 )
 from gpud.core.stats import summarised
 from gpud.core.telemetry import Answer
+from tests.events import Event, inventory_taken, made, run_finished, source_answered
 
 
 def device(index: int, uuid: str, bus: int | None = None) -> Device:
@@ -169,38 +169,38 @@ def test_slots_are_the_same_however_long_the_domain_is_written() -> None:
     assert not same_slot("", "0:")
 
 
-def run(uuid: str, latency_s: float) -> RunFinished:
+def run(uuid: str, latency_s: float) -> Event:
     sample = summarised([latency_s], mode="submit", unit=Unit.SECONDS, with_buckets=True)
-    return RunFinished(RunReport("launch", Backend.CUDA, samples=(sample,)), uuid, 1.0, 1.0)
+    return run_finished(RunReport("launch", Backend.CUDA, samples=(sample,)), uuid, 1.0, 1.0)
 
 
 def medians(snapshot: Snapshot) -> dict[ProbeKey, float]:
-    return {key: state.samples[0].median for key, state in snapshot.probes.items()}
+    return {key: state.samples[0].median for key, state in snapshot.measure.probes.items()}
 
 
-def after(*events: InventoryTaken | RunFinished | SourceAnswered) -> Snapshot:
-    snapshot = Snapshot("1", 0.0)
+def after(*events: Event) -> Snapshot:
+    snapshot = made("1", 0.0)
     for event in events:
-        snapshot = event.apply(snapshot)
+        snapshot = event(snapshot)
     return snapshot
 
 
 def test_the_figures_of_one_gpu_never_become_those_of_another_that_moves_into_its_place() -> None:
-    story: list[InventoryTaken | RunFinished] = [
-        InventoryTaken(listed("A", "B"), 1.0),
+    story: list[Event] = [
+        inventory_taken(listed("A", "B"), 1.0),
         run("A", 1.0),
         run("B", 2.0),
-        InventoryTaken(listed("B"), 2.0),
+        inventory_taken(listed("B"), 2.0),
     ]
     gone = after(*story)
     assert medians(gone) == {ProbeKey("launch", 1): 2.0}
-    assert set(gone.latencies) == {(1, "submit")}
-    again = after(*story, run("B", 3.0), InventoryTaken(listed("A", "B"), 3.0), run("A", 4.0))
+    assert set(gone.measure.latencies) == {(1, "submit")}
+    again = after(*story, run("B", 3.0), inventory_taken(listed("A", "B"), 3.0), run("A", 4.0))
     assert medians(again) == {ProbeKey("launch", 0): 4.0, ProbeKey("launch", 1): 3.0}
 
 
 def test_a_gpu_that_vanished_is_named_until_it_is_back() -> None:
-    taken, lost = InventoryTaken(listed("A", "B"), 1.0), InventoryTaken(listed("B"), 2.0)
+    taken, lost = inventory_taken(listed("A", "B"), 1.0), inventory_taken(listed("B"), 2.0)
     health = after(taken, lost).health["devices"]
     assert (health.level, health.reason) == (Level.FAILED, "gpu_vanished")
     assert health.detail == "CUDA no longer offers GPU 0 (card A, A) since 1970-01-01 00:00 UTC"
@@ -209,25 +209,25 @@ def test_a_gpu_that_vanished_is_named_until_it_is_back() -> None:
 
 
 def test_many_gpus_that_vanished_are_named_in_part() -> None:
-    health = after(InventoryTaken(listed(*"ABCDEFG"), 1.0), InventoryTaken(listed("G"), 2.0))
+    health = after(inventory_taken(listed(*"ABCDEFG"), 1.0), inventory_taken(listed("G"), 2.0))
     assert (health.health["devices"].detail or "").endswith("UTC and 2 more")
 
 
 def test_a_driver_that_gives_no_list_does_not_say_that_gpus_vanished() -> None:
     silent = Inventory(failure=Failure(Reason.HUNG, "no answer"))
-    snapshot = after(InventoryTaken(listed("A"), 1.0), InventoryTaken(silent, 2.0))
+    snapshot = after(inventory_taken(listed("A"), 1.0), inventory_taken(silent, 2.0))
     assert snapshot.health["devices"].level is Level.OK
     assert snapshot.health["cuda"].level is Level.FAILED
 
 
 def test_a_driver_that_offers_no_gpu_at_all_has_lost_the_ones_it_had() -> None:
     none = Inventory(failure=Failure(Reason.NO_DEVICE, "no GPU"))
-    snapshot = after(InventoryTaken(listed("A"), 1.0), InventoryTaken(none, 2.0))
+    snapshot = after(inventory_taken(listed("A"), 1.0), inventory_taken(none, 2.0))
     assert snapshot.health["devices"].reason == "gpu_vanished"
 
 
 def test_a_gpu_that_only_nvml_ever_showed_has_not_vanished_from_cuda() -> None:
     readings = (*told(0, "A", "00000000:41:00.0"), *told(1, "X", "00000000:58:00.0"))
-    nvml = SourceAnswered(Answer("nvml", 5, 1.0, 1.0, readings), 1.0)
-    snapshot = after(nvml, InventoryTaken(listed("A"), 2.0))
+    nvml = source_answered(Answer("nvml", 5, 1.0, 1.0, readings), 1.0)
+    snapshot = after(nvml, inventory_taken(listed("A"), 2.0))
     assert snapshot.health["devices"].level is Level.OK

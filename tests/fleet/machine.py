@@ -11,26 +11,27 @@ from prometheus_client.utils import floatToGoString
 from gpud.agent.measure.breaker import Standing, State
 from gpud.agent.serve.metrics.collector import SnapshotCollector
 from gpud.agent.serve.metrics.exposition import Format
-from gpud.agent.state.events import (
-    BreakerChanged,
-    ClockJumped,
-    Event,
-    HealthSet,
-    InventoryTaken,
-    Judged,
-    ProbesListed,
-    RootHeard,
-    RunFinished,
-    SourceAnswered,
-    StoreMeasured,
-)
-from gpud.agent.state.snapshot import Snapshot, StoreSize
+from gpud.agent.state.snapshot import StoreSize
 from gpud.core.health import Level
 from gpud.core.report import KernelLogReport
 from gpud.core.sample import Absent, Backend, Inventory, Pace, ProbeSpec, Reading, RunReport
 from gpud.core.settings import parse
 from gpud.core.telemetry import Answer
 from tests import snapshots, standings
+from tests.events import (
+    Event,
+    breaker_changed,
+    clock_jumped,
+    evaluated,
+    health_set,
+    inventory_taken,
+    made,
+    probes_listed,
+    root_read,
+    run_finished,
+    source_answered,
+    store_measured,
+)
 from tests.fleet import world
 
 if TYPE_CHECKING:
@@ -67,21 +68,21 @@ class Machine:
             snapshots.DEVICE, uuid=host.uuid, name=host.model, pci_bus_id="0000:01:00.0"
         )
         self._said: tuple[bytes, str] | None = None
-        self._snapshot = Snapshot(
+        self._snapshot = made(
             version="0.1.0",
             started_s=now.wall_s - 3600,
             platform={"wsl": "2", "kernel": "6.6.87.2-microsoft-standard-WSL2", "distro": "Debian"},
-            machine={"hostname": "laptop", "machine_id": host.machine_id},
+            identity={"hostname": "laptop", "machine_id": host.machine_id},
         )
         self._collector = SnapshotCollector(lambda: self._snapshot, SETTINGS, lambda: self.now)
         wall_s = now.wall_s
         self._fold(
-            ProbesListed(world.SPECS, {}, wall_s),
-            InventoryTaken(Inventory((self._device,), "12.8"), wall_s),
-            BreakerChanged(Standing(State.CLOSED), wall_s),
-            HealthSet("store", Level.OK, wall_s),
-            HealthSet("http", Level.OK, wall_s),
-            HealthSet("agent", Level.OK, wall_s),
+            probes_listed(world.SPECS, {}, wall_s),
+            inventory_taken(Inventory((self._device,), "12.8"), wall_s),
+            breaker_changed(Standing(State.CLOSED), wall_s),
+            health_set("store", Level.OK, wall_s),
+            health_set("http", Level.OK, wall_s),
+            health_set("agent", Level.OK, wall_s),
         )
         self.live(now)
 
@@ -97,16 +98,16 @@ class Machine:
         wall_s = now.wall_s
         unwell = standings.streams(self.host.uuid, wall_s)
         self._fold(
-            SourceAnswered(
+            source_answered(
                 Answer("nvml", 5, wall_s, now.mono_s, self._readings(), duration_s=0.02), wall_s
             ),
-            RootHeard(replace(HEALTHY, written_s=wall_s, beat_s=now.mono_s), None, wall_s),
-            Judged(
+            root_read(replace(HEALTHY, written_s=wall_s, beat_s=now.mono_s), None, wall_s),
+            evaluated(
                 {key: replace(one, open=(), slowdown=1.0) for key, one in unwell.items()},
                 wall_s,
                 standings.units(self.host.uuid),
             ),
-            StoreMeasured(StoreSize(98_304, 42 * self._rounds, 0, 0), wall_s),
+            store_measured(StoreSize(98_304, 42 * self._rounds, 0, 0), wall_s),
         )
 
     def wake(self, now: Instant, slept_s: float) -> None:
@@ -115,7 +116,7 @@ class Machine:
             self._fold(self._run(spec, replace(now, wall_s=now.wall_s - slept_s)))
         self.now = now
         self._woken = True
-        self._fold(ClockJumped(slept_s, now.wall_s, now.mono_s))
+        self._fold(clock_jumped(slept_s, now.wall_s, now.mono_s))
 
     def scrape(self, accept: str, now: Instant) -> tuple[bytes, str]:
         """Give body and content type; of what has not changed, only the time is written anew."""
@@ -129,9 +130,9 @@ class Machine:
     def _fold(self, *events: Event) -> None:
         self._said = None
         for event in events:
-            self._snapshot = event.apply(self._snapshot)
+            self._snapshot = event(self._snapshot)
 
-    def _run(self, spec: ProbeSpec, now: Instant) -> RunFinished:
+    def _run(self, spec: ProbeSpec, now: Instant) -> Event:
         cuda = spec.backend is Backend.CUDA
         told = self.host.on_battery
         conditions = {} if told is None else {"after.ac": not told}
@@ -144,7 +145,7 @@ class Machine:
             duration_s=0.4,
             gpu_seconds=0.05,
         )
-        return RunFinished(report, self.host.uuid if cuda else None, now.wall_s, now.mono_s)
+        return run_finished(report, self.host.uuid if cuda else None, now.wall_s, now.mono_s)
 
     def _readings(self) -> tuple[Reading, ...]:
         own: dict[str, float | str | Absent] = {

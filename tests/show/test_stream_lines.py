@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING
 import pytest
 
 from gpud.agent.regression.detector import Effect, Kind, State
-from gpud.agent.state.events import Judged
 from gpud.agent.state.status import document
 from gpud.core.stream_key import StreamKey
 from gpud.show.document import Status, read
 from gpud.show.stream_lines import MOST, lines
 from gpud.show.units import moment
 from tests import snapshots, standings
+from tests.events import altered, evaluated
 
 if TYPE_CHECKING:
     from gpud.agent.regression.detector import Standing
@@ -27,8 +27,8 @@ CALM = STANDINGS[standings.CALL]
 
 
 def of(streams: dict[StreamKey, Standing]) -> Status:
-    snapshot = replace(snapshots.full(), streams={}, units={})
-    told = Judged(streams, NOW_S, standings.units(GPU)).apply(snapshot)
+    snapshot = altered(snapshots.full(), streams={}, units={})
+    told = evaluated(streams, NOW_S, standings.units(GPU))(snapshot)
     return read(document(told, now=snapshots.NOW))
 
 

@@ -22,8 +22,7 @@ from gpud.agent.regression.commands import (
 )
 from gpud.agent.regression.detector import Detector, Direction, Observation
 from gpud.agent.state import status, statusdocument
-from gpud.agent.state.presence import Expected
-from gpud.agent.state.snapshot import Snapshot
+from gpud.agent.state.snapshot import Expected, Snapshot
 from gpud.core.alerts import DRIVER_REGRESSION, SHORT, Alert, Cause, Evidence, Severity
 from gpud.core.clock import Instant
 from gpud.core.errors import GpudError
@@ -34,6 +33,7 @@ from gpud.core.stream_key import StreamKey
 from gpud.show.document import read
 from gpud.verbs import judgement
 from tests import serving
+from tests.events import made
 from tests.term.windows import gpud as command
 from tests.term.windows import window
 
@@ -279,7 +279,7 @@ def running(home: Path, told: dict[str, Any]) -> Path:
 def known(*keys: StreamKey) -> Snapshot:
     """What an agent knows of: these streams, one GPU, and an alert about the first of them."""
     standing = Detector(Direction.LOWER).standing()
-    return Snapshot(
+    return made(
         "1",
         0.0,
         gpus={UUID: KnownGpu(0, "RTX", "0000:01:00.0", cuda=True)},
@@ -323,7 +323,7 @@ def test_what_fires_and_nobody_has_seen_is_a_problem_for_gpud_status_too(
     tmp_path: Path, seen_s: float | None, ended_s: float | None, code: int, words: str
 ) -> None:
     one = alert(ends_s=ended_s, firing=ended_s is None, acknowledged_s=seen_s)
-    whole = status.document(Snapshot("0.1.0", NOW_S), now=Instant(NOW_S, 0.0))
+    whole = status.document(made("0.1.0", NOW_S), now=Instant(NOW_S, 0.0))
     home = running(tmp_path, {**whole, "state": "ok", "alerts": [one]})
     ran = gpud(home, "status")
     assert ran.returncode == code
@@ -502,7 +502,7 @@ def test_an_alert_is_acknowledged_by_the_beginning_of_its_fingerprint(tmp_path: 
 
 def test_a_gpu_is_forgotten_by_its_uuid_or_with_all_others(tmp_path: Path) -> None:
     expected = {uuid: Expected(f"card {uuid}") for uuid in ("GPU-a", "GPU-b")}
-    with serving.agent(tmp_path, Snapshot("1", 0.0, expected=expected)) as decisions:
+    with serving.agent(tmp_path, made("1", 0.0, expected=expected)) as decisions:
         refused = gpud(tmp_path, "gpus", "forget", "GPU-b", "GPU-x")
         assert (refused.returncode, refused.stdout) == (1, "")
         assert "fix: one of: GPU-a (card GPU-a); GPU-b (card GPU-b), or all\n" in refused.stderr
@@ -547,7 +547,7 @@ def test_what_a_real_agent_says_of_its_streams_and_alerts_is_shown() -> None:
         value = 12.4e-6 * (1 + 0.001 * (number % 7))
         detector.push(Observation(NOW_S + 60.0 * number, value, "572.16"))
     key = StreamKey(UUID, "launch", "submit")
-    snapshot = Snapshot(
+    snapshot = made(
         version="1",
         started_s=0.0,
         gpus={UUID: KnownGpu(0, "RTX", "0000:01:00.0", cuda=True)},

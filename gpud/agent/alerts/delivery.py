@@ -20,11 +20,10 @@ from gpud.agent.alerts.outbox import Memory, Policy, Saved, Step
 from gpud.agent.alerts.sink import TIMEOUT_S, attempt
 from gpud.agent.history import queries, writes
 from gpud.agent.history.records import State
-from gpud.agent.state.events import HealthSet, SinkTold
 from gpud.core.alerts import SINK_FAILING, Alert, Severity, SinkState
 from gpud.core.backoff import Backoff
 from gpud.core.errors import StoreError
-from gpud.core.health import Level
+from gpud.core.health import Health, Level
 from gpud.core.text import escaped
 
 if TYPE_CHECKING:
@@ -139,14 +138,17 @@ class Delivery:
     def _tick(self, tasks: asyncio.TaskGroup) -> None:
         snapshot, now = self._board.read(), self._now()
         quiet = self._quiet(snapshot, now)
-        if snapshot.alerts is not self._published:
-            self._published, self._inert = snapshot.alerts, tuple(map(inert, snapshot.alerts))
+        if snapshot.alerts.alerts is not self._published:
+            self._published, self._inert = (
+                snapshot.alerts.alerts,
+                tuple(map(inert, snapshot.alerts.alerts)),
+            )
         for channel in self._channels:
             work = None if channel.busy else self._due(channel, snapshot, now, quiet=quiet)
             if work is not None:
                 channel.busy = True
                 tasks.create_task(self._finish(channel, work))
-        if snapshot.alerts_s is not None:
+        if snapshot.alerts.published_s is not None:
             self._report_failing(now)
         if self._unsaved:
             self._unsaved = False
@@ -158,7 +160,7 @@ class Delivery:
         """Return what there is to do with a sink now."""
         if channel.check_at_s is not None and now.mono_s >= channel.check_at_s:
             return self._check(channel)
-        if snapshot.alerts_s is None or now.mono_s < channel.retry_at_s:
+        if snapshot.alerts.published_s is None or now.mono_s < channel.retry_at_s:
             return None
         name = channel.sink.name
         alerts = [
@@ -230,12 +232,14 @@ class Delivery:
 
     def _quiet(self, snapshot: Snapshot, now: Instant) -> bool:
         """Return whether the agent started, or the machine resumed, a short while ago."""
-        since_s = max(self._started_s, snapshot.resumed_mono_s or 0.0)
+        since_s = max(self._started_s, snapshot.machine.resumed_mono_s or 0.0)
         return now.mono_s < since_s + self._settings.warm_up_s
 
     def _publish(self, channel: Channel, state: SinkState) -> None:
         channel.state = state
-        self._board.post(SinkTold(channel.sink.name, state, self._now().wall_s))
+        before = self._board.read().alerts
+        sinks = {**before.sinks, channel.sink.name: state}
+        self._board.publish(alerts=msgspec.structs.replace(before, sinks=sinks))
         self._publish_health()
 
     def _publish_health(self) -> None:
@@ -245,15 +249,14 @@ class Delivery:
         fixes = {name: state.fix for name, state in broken.items() if state.fix}
         words = [f"{name}: {fix}" if len(broken) > 1 else fix for name, fix in fixes.items()]
         reason = next((state.reason for state in broken.values()), "refused")
-        self._board.post(
-            HealthSet(
-                "alerts",
+        self._board.set_health(
+            "alerts",
+            Health(
                 Level.DEGRADED if details else Level.OK,
-                self._now().wall_s,
-                reason=reason if details else None,
-                detail="; ".join(details) or None,
-                fix="; ".join(words) or None,
-            )
+                reason if details else None,
+                "; ".join(details) or None,
+                "; ".join(words) or None,
+            ),
         )
 
     async def _load(self) -> None:

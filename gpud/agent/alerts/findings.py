@@ -58,7 +58,7 @@ async def _sides(decided: Decided, history: History) -> Sides:
 
 def _messages(decided: Decided, snapshot: Snapshot) -> Iterator[Cause]:
     """Yield what the kernel log says of the GPU's channel since shortly before the change."""
-    alarm, root = decided.alarm, snapshot.root
+    alarm, root = decided.alarm, snapshot.root.report
     message = None if root is None or root.kernel_log is None else root.kernel_log.last
     if decided.key.gpu is None or message is None:
         return

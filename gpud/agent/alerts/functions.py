@@ -153,7 +153,7 @@ class Functions:
         self._count(look)
         regained = set(self._regained(look))
         self.lost = {subject: one for subject, one in self.lost.items() if subject not in regained}
-        resumed_s = snapshot.resumed_mono_s
+        resumed_s = snapshot.machine.resumed_mono_s
         if resumed_s is not None and now.mono_s - resumed_s < AFTER_RESUME_S:
             self._strikes.clear()
             return
@@ -226,7 +226,7 @@ class Functions:
             return True  # hours lie between two runs, and its verdict rests on two probes
         if why.reason in {Reason.HUNG, Reason.SLOW_START}:
             # Under the same driver that is the health of ``gpu``, which says more about it.
-            breaker = look.snapshot.breaker
+            breaker = look.snapshot.measure.breaker
             closed = breaker is None or breaker.state is State.CLOSED
             return another and lasted_s >= SILENT_S and not closed
         if another:
@@ -251,7 +251,7 @@ class Functions:
                 return
             untried = any(
                 spec.backend is Backend.CUDA and spec.name != failing[0].probe
-                for spec in look.snapshot.specs
+                for spec in look.snapshot.measure.specs
             )
             if untried and look.now.mono_s - since_s < OTHERS_S:
                 return
@@ -282,7 +282,7 @@ def driver(snapshot: Snapshot, now: Instant) -> str | None:
 
 
 def _cuda(snapshot: Snapshot) -> Iterator[tuple[Subject, Observation]]:
-    inventory, mark = snapshot.inventory, snapshot.inventory_mono_s
+    inventory, mark = snapshot.measure.inventory, snapshot.measure.inventory_mono_s
     if inventory is None or mark is None or _says_nothing(inventory.failure):
         return
     if inventory.failure is not None:
@@ -297,7 +297,7 @@ def _cuda(snapshot: Snapshot) -> Iterator[tuple[Subject, Observation]]:
 
 def _probes(snapshot: Snapshot) -> Iterator[tuple[Subject, Observation]]:
     uuids = {gpu.number: uuid for uuid, gpu in snapshot.gpus.items()}
-    for key, state in snapshot.probes.items():
+    for key, state in snapshot.measure.probes.items():
         uuid = None if key.gpu is None else uuids.get(key.gpu)
         if uuid is None or state.finished_mono_s is None or key.probe == containers.PROBE:
             continue
@@ -319,14 +319,14 @@ def _nvml(snapshot: Snapshot) -> Iterator[tuple[Subject, Observation]]:
 
 def _container(snapshot: Snapshot) -> Iterator[tuple[Subject, Observation]]:
     """Look at the last run in a container; a failure counts beside a good in-process run."""
-    report = None if snapshot.root is None else snapshot.root.containers
+    report = None if snapshot.root.report is None else snapshot.root.report.containers
     if report is None or report.run is None:
         return
     mark, failure = report.run.finished_mono_s, report.run.failure
     if failure is None:
         yield Subject(CONTAINER), Observation(mark)
         return
-    compared = snapshot.containers
+    compared = snapshot.root.comparison
     alone = compared is not None and compared.verdict is containers.Verdict.ONLY_CONTAINER_FAILS
     if alone and report.image_present is not False and not _says_nothing(failure):
         yield Subject(CONTAINER), Observation(mark, _why(failure))

@@ -20,7 +20,6 @@ from gpud.agent.alerts.message import RANK
 from gpud.agent.alerts.slowdowns import Incident, Slowdowns, Suspect
 from gpud.agent.history import queries, writes
 from gpud.agent.history.records import State, encoded
-from gpud.agent.state.events import AlertsChanged
 from gpud.core import advice
 from gpud.core.advice import Platform
 from gpud.core.alerts import FUNCTION_LOST, UNWELL, Alert
@@ -185,7 +184,7 @@ class AlertState:
             uuid: f"GPU {gpu.number} ({gpu.name})" if gpu.name else f"GPU {gpu.number}"
             for uuid, gpu in snapshot.gpus.items()
         }
-        self._platform = advice.of(snapshot.platform)
+        self._platform = advice.of(snapshot.machine.platform)
         before = self._functions.lost
         self._functions.update(snapshot, now)
         lost = self._functions.lost
@@ -229,10 +228,12 @@ class AlertState:
             return
         self._shown_of, self._shown_s = revision, now.mono_s
         shown = _latest(self._every(), now.wall_s)
-        unknown = self._board.read().alerts_s is None
+        unknown = self._board.read().alerts.published_s is None
         if shown != self._shown or (self._loaded and unknown):  # that there are none is news too
             self._shown = shown
-            self._board.post(AlertsChanged(shown, now.wall_s))
+            before = self._board.read().alerts
+            alerts = msgspec.structs.replace(before, alerts=shown, published_s=now.wall_s)
+            self._board.publish(alerts=alerts)
 
     def _every(self) -> list[Alert]:
         """Return every alert, whenever it ended."""

@@ -200,7 +200,7 @@ def read(directory: Path, query: ChartQuery, snapshot: Snapshot) -> HistoryAnswe
 def _checked(connection: sqlite3.Connection, query: ChartQuery, snapshot: Snapshot) -> list[Series]:
     """Read the series, and look for names that nothing bears. Errors: ``UnknownName``."""
     series = _series(connection, query)
-    current = {spec.name: spec.modes for spec in snapshot.specs}
+    current = {spec.name: spec.modes for spec in snapshot.measure.specs}
     if not series and query.probe not in current:
         names = queries.probes(connection)
         if query.probe not in names:

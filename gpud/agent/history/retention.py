@@ -12,7 +12,6 @@ others nor is lost before them.
 from __future__ import annotations
 
 import asyncio
-import time
 from contextlib import suppress
 from itertools import takewhile
 from typing import TYPE_CHECKING, Final
@@ -21,7 +20,6 @@ from gpud.agent.history import queries, rollups
 from gpud.agent.history.schema import DAY_S
 from gpud.agent.history.store import Store
 from gpud.agent.regression.changes import KINDS
-from gpud.agent.state.events import StoreMeasured
 from gpud.agent.state.presence import GPU_FORGOTTEN, GPU_SEEN
 from gpud.agent.state.snapshot import StoreSize
 from gpud.core.errors import StoreError
@@ -31,7 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from gpud.agent.history.store import History
-    from gpud.agent.state.events import Event
+    from gpud.agent.state.board import Board
     from gpud.core import sections
 
 EVERY_S: Final = 3600.0
@@ -66,14 +64,14 @@ async def keep(history: History, plan: sections.StoreSettings, *, rest_s: float 
                 await asyncio.sleep(rest_s)
 
 
-async def measure(history: History, publish: Callable[[Event], None]) -> None:
+async def measure(history: History, board: Board) -> None:
     """Publish how large and how old the history is; nothing while it cannot be read."""
     with suppress(StoreError):
         n_bytes = await history.ask(Store.size)
         runs = await history.read(queries.run_count)
         first_s = await history.read(queries.first_s)
         size = StoreSize(n_bytes, runs, history.waiting, history.dropped, first_s)
-        publish(StoreMeasured(size, time.time()))
+        board.publish(store=size)
 
 
 def forget_runs(transaction: sqlite3.Connection, raw_days: float) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
-from gpud.agent.state.events import ClockJumped
+from gpud.agent.state.snapshot import after_jump
 from gpud.core import clock
 from gpud.core.clock import Instant
 
@@ -60,7 +60,8 @@ class ClockWatch:
         import structlog  # it loads rich: 60 ms that `gpud probe --list` does without
 
         structlog.get_logger().warning("clock_jumped", offset_s=round(offset_s, 3))
-        self._board.post(ClockJumped(offset_s, at.wall_s, at.mono_s))
+        machine, telemetry = after_jump(self._board.read(), offset_s, at.mono_s)
+        self._board.publish(machine=machine, telemetry=telemetry)
         if offset_s > 0:
             rest_s = min(clock.rest_s(offset_s), self._resume_rest_s)
             self._schedule.after_pause(offset_s, rest_s=rest_s)

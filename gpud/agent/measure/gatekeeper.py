@@ -92,7 +92,7 @@ class Gatekeeper:
             need_bytes=self._need_bytes.get(due.run, 0),
             own_ended_s=None if due.uuid is None else self._own_ended_s.get(due.uuid),
         )
-        moment = Moment(at.mono_s, local_min(at.wall_s), self._board.read().resumed_mono_s)
+        moment = Moment(at.mono_s, local_min(at.wall_s), self._board.read().machine.resumed_mono_s)
         return Admission(gate.decide(self._settings, asked, before, moment), before, at)
 
     def put_off(self, due: Due, reason: Skip, now_s: float) -> bool:
@@ -117,7 +117,7 @@ class Gatekeeper:
             self._own_ended_s[due.uuid] = at.mono_s
         after = await self._observer.look(due.uuid)
         past = await self._past_of(due.run, ac=after.ac)
-        resumed_s = self._board.read().resumed_mono_s
+        resumed_s = self._board.read().machine.resumed_mono_s
         grace_s = self._settings.resume_grace_s
         raised = flags(
             before,

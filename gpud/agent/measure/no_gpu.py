@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+from msgspec.structs import replace
 
 import gpud
 from gpud.agent.history import queries, reader
 from gpud.agent.measure.clocks import now
 from gpud.agent.state.presence import Nothing, nothing_expected, remembered
-from gpud.agent.state.snapshot import Snapshot
+from gpud.agent.state.snapshot import ChangesState, MachineState, MeasureState, Snapshot
 from gpud.agent.telemetry.source import Context
 from gpud.agent.telemetry.sources import dxg
 from gpud.core.errors import StoreError
@@ -20,7 +21,7 @@ from gpud.core.telemetry import Telemetry
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from gpud.agent.state.presence import Expected
+    from gpud.agent.state.snapshot import Expected
     from gpud.core.sample import Inventory
     from gpud.core.settings import Settings
 
@@ -34,12 +35,14 @@ async def reason(
     except StoreError:
         return None
     snapshot = Snapshot(
-        gpud.__version__,
-        now().wall_s,
-        platform=platform,
-        library_configured=bool(settings.cuda.library or settings.nvml.library),
-        inventory=inventory,
-        expected=expected,
+        MachineState(
+            gpud.__version__,
+            now().wall_s,
+            platform=platform,
+            library_configured=bool(settings.cuda.library or settings.nvml.library),
+        ),
+        measure=MeasureState(inventory=inventory),
+        changes=ChangesState(expected=expected),
     )
     source = dxg.create(
         Context(

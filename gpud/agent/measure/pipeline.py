@@ -14,18 +14,14 @@ from gpud.agent.measure.gate import Wait
 from gpud.agent.measure.gatekeeper import Due
 from gpud.agent.measure.launch import Launcher, Refused
 from gpud.agent.state.containers import container_key
-from gpud.agent.state.events import (
-    HealthSet,
-    InventoryTaken,
-    ProbesListed,
-    RunFinished,
-    RunSkipped,
-)
 from gpud.agent.state.facts import beside_a_run
 from gpud.agent.state.presence import misses_a_gpu
+from gpud.agent.state.runs import with_inventory, with_run, with_skip, with_specs
+from gpud.agent.state.snapshot import probe_key
 from gpud.core import clock, containers
 from gpud.core.errors import StoreError, WireError
-from gpud.core.health import Level
+from gpud.core.gpus import with_devices
+from gpud.core.health import Health, Level
 from gpud.core.sample import Backend, Device, Inventory, Job, Pace, ProbeSpec, Reason, Skip
 
 if TYPE_CHECKING:
@@ -116,12 +112,18 @@ class Pipeline:
             return
         disabled = set(self._settings.probes.disabled)
         self._specs = tuple(spec for spec in specs if spec.name not in disabled)
-        self._board.post(ProbesListed(self._specs, refused, self._now().wall_s))
+        measure = self._board.read().measure
+        self._board.publish(measure=with_specs(measure, self._specs, refused))
         unknown = disabled - {spec.name for spec in specs}
-        if unknown and not refused:
+        if refused:
+            detail = "; ".join(f"{name}: {why}" for name, why in sorted(refused.items()))
+            self._set_health("discovery", Level.DEGRADED, "refused", detail, None)
+        elif unknown:
             detail = f"[probes] disabled: there is no probe {', '.join(sorted(unknown))}"
             fix = "`gpud probe --list` says what there is; correct gpud.toml, `gpud restart`"
             self._set_health("discovery", Level.DEGRADED, "unknown_probe", detail, fix)
+        else:
+            self._set_health("discovery", Level.OK, None, None, None)
 
     async def round(self, pace: Pace) -> None:
         """Run every probe of ``pace``, one after the other: the CPU's once, the GPU's per GPU.
@@ -181,7 +183,7 @@ class Pipeline:
         waiting: _Waiting = []
         for spec in due:
             if spec.backend is Backend.CUDA and self._taken:
-                self._board.post(RunSkipped(spec.name, Skip.CONTAINER_RUNNING, self._now().wall_s))
+                self._count_skip(spec.name, Skip.CONTAINER_RUNNING)
             elif spec.backend is Backend.CUDA:
                 for device in await self._devices(spec):
                     waiting += await self._run(Due(spec, device))
@@ -208,10 +210,10 @@ class Pipeline:
             try:
                 await self._look()
             except Refused as refused:
-                self._board.post(RunSkipped(spec.name, refused.skip, self._now().wall_s))
+                self._count_skip(spec.name, refused.skip)
         devices = () if self._inventory is None else self._inventory.devices
         if self._inventory is not None and not devices:
-            self._board.post(RunSkipped(spec.name, Skip.NO_GPU, self._now().wall_s))
+            self._count_skip(spec.name, Skip.NO_GPU)
         return devices
 
     async def _look(self) -> None:
@@ -219,8 +221,10 @@ class Pipeline:
         inventory = await self._launcher.inventory(self._job())
         self._unsure = self._last not in (None, inventory)
         self._inventory = self._last = inventory
-        after = self._now()
-        self._board.post(InventoryTaken(inventory, after.wall_s, after.mono_s))
+        snapshot, mono_s = self._board.read(), self._now().mono_s
+        gpus = with_devices(snapshot.gpus, inventory.devices)
+        measure = with_inventory(snapshot.measure, inventory, gpus, mono_s)
+        self._board.publish(gpus=gpus, measure=measure)
         self._changes.compare()
 
     async def _run(self, due: Due) -> _Waiting:
@@ -258,7 +262,9 @@ class Pipeline:
         if jumped and report.failure is None:  # a failure stays one, whatever the time is
             self._skip(due, Skip.CLOCK_JUMPED, after)
             return
-        self._board.post(RunFinished(report, due.uuid, after.wall_s, after.mono_s, flags))
+        snapshot = self._board.read()
+        measure = with_run(snapshot.measure, snapshot.gpus, report, due.uuid, after, flags)
+        self._board.publish(measure=measure)
         failure = None if due.device is None else report.failure  # the CPU's says nothing of GPUs
         if failure is not None and failure.reason in LOOK_AGAIN:
             self._inventory = None
@@ -266,17 +272,32 @@ class Pipeline:
     def _skip(self, due: Due, reason: Skip, at: Instant, used_ratio: float | None = None) -> None:
         starving = self._gate.put_off(due, reason, at.mono_s)
         used_ratio = used_ratio if reason is Skip.GPU_BUSY else None
-        self._board.post(
-            RunSkipped(due.spec.name, reason, at.wall_s, due.uuid, starving, used_ratio)
+        self._count_skip(due.spec.name, reason, due.uuid, starving=starving, used_ratio=used_ratio)
+
+    def _count_skip(
+        self,
+        probe: str,
+        reason: Skip,
+        uuid: str | None = None,
+        *,
+        starving: bool = False,
+        used_ratio: float | None = None,
+    ) -> None:
+        snapshot = self._board.read()
+        key = probe_key(snapshot.gpus, probe, uuid)
+        self._board.publish(
+            measure=with_skip(
+                snapshot.measure, key, reason, starving=starving, used_ratio=used_ratio
+            )
         )
 
     async def store_container_run(self) -> None:
         """Store the container run in root's status, once: a new agent may read an old one."""
         snapshot = self._board.read()
-        status = None if snapshot.root is None else snapshot.root.containers
+        status = None if snapshot.root.report is None else snapshot.root.report.containers
         if status is None or status.run is None or status.run.finished_s == self._root_run_s:
             return
-        run, state = status.run, snapshot.probes.get(container_key(snapshot, status))
+        run, state = status.run, snapshot.measure.probes.get(container_key(snapshot, status))
         try:
             if await self._history.last_finished_s(containers.PROBE) != run.finished_s:
                 report = (state and state.report) or containers.run_report(run, None)
@@ -289,7 +310,7 @@ class Pipeline:
     @property
     def _taken(self) -> bool:
         """Whether a container measures the GPU."""
-        return containers.taken(self._board.read().root)
+        return containers.taken(self._board.read().root.report)
 
     def _with_driver(self, report: RunReport) -> RunReport:
         """Add the driver and machine to a run; what the child itself has seen is closer."""
@@ -323,8 +344,7 @@ class Pipeline:
     def _set_health(
         self, component: str, level: Level, reason: str | None, detail: str | None, fix: str | None
     ) -> None:
-        now_s = self._now().wall_s
-        self._board.post(HealthSet(component, level, now_s, reason, detail, fix))
+        self._board.set_health(component, Health(level, reason, detail, fix))
 
     def _job(self) -> Job:
         """Give a job for the list of GPUs."""

@@ -18,8 +18,7 @@ import structlog
 from apscheduler.schedulers.asyncio import AsyncIOScheduler
 from apscheduler.triggers.base import BaseTrigger
 
-from gpud.agent.state.events import HealthSet
-from gpud.core.health import Level
+from gpud.core.health import Health, Level
 
 if TYPE_CHECKING:
     from gpud.agent.state.board import Board
@@ -181,13 +180,12 @@ class Schedule:
     def _report(self) -> None:
         self._reported = True
         broken = "; ".join(self._broken.values())
-        self._board.post(
-            HealthSet(
-                "agent",
+        self._board.set_health(
+            "agent",
+            Health(
                 Level.DEGRADED if broken else Level.OK,
-                time.time(),
                 reason="job_failed" if broken else None,
                 detail=broken or None,
                 fix="this is a bug in gpud; the log has its traceback" if broken else None,
-            )
+            ),
         )

@@ -24,9 +24,9 @@ from gpud.agent.regression.commands import ALERT_ACKNOWLEDGED, EVERYTHING, Comma
 from gpud.agent.regression.judging import Judging
 from gpud.agent.regression.replay import Replay
 from gpud.agent.regression.streams import figures, measurable, named
-from gpud.agent.state.events import HealthSet, Judged
+from gpud.agent.state.standings import with_streams
 from gpud.core.errors import GpudError, StoreError
-from gpud.core.health import Level
+from gpud.core.health import Health, Level
 
 if TYPE_CHECKING:
     import sqlite3
@@ -278,7 +278,8 @@ class Regression:
         standings = {key: self._judging.standing(key) for key in keys if key not in self._quiet}
         if standings or gone:
             units = {key: self._judging.streams[key].unit for key in standings}
-            self._board.post(Judged(standings, self._now().wall_s, units, tuple(gone)))
+            before = self._board.read().regression
+            self._board.publish(regression=with_streams(before, standings, units, gone))
         return standings
 
     def _report_damage(self, damaged: dict[str, str]) -> None:
@@ -288,25 +289,18 @@ class Regression:
             log.warning("state_damaged", name=name, why=why)
         why = next(iter(damaged.values()))
         more = f" and {len(damaged) - 1} more" if len(damaged) > 1 else ""
-        self._board.post(
-            HealthSet(
-                HEALTH,
-                Level.DEGRADED,
-                self._now().wall_s,
-                reason="state_damaged",
-                detail=f"{why}{more}; learnt anew from the last days' runs",
-                fix="nothing has to be done; restart gpud to clear this",
-            )
-        )
+        detail = f"{why}{more}; learnt anew from the last days' runs"
+        fix = "nothing has to be done; restart gpud to clear this"
+        self._board.set_health(HEALTH, Health(Level.DEGRADED, "state_damaged", detail, fix))
 
     def _end_alerts_of_gone_streams(self) -> None:
         """End alerts of streams that cannot come back: no sample would ever end them.
 
         A machine that was off for weeks comes back with all of its streams; their alerts stay.
         """
-        snapshot = self._board.read()
+        measure = self._board.read().measure
         shown = self._judging.streams.keys() - self._quiet
         for key in self._alerts.streams - shown:
-            if not measurable(key, snapshot):
+            if not measurable(key, measure.specs, measure.inventory):
                 log.info("stream_gone", stream=str(key))
                 self._alerts.forget(key, self._now().wall_s)

@@ -15,8 +15,7 @@ from gpud.core.stream_key import StreamKey
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from gpud.agent.state.snapshot import Snapshot
-    from gpud.core.sample import Condition, Flag, RunReport
+    from gpud.core.sample import Condition, Flag, Inventory, ProbeSpec, RunReport
 
 JUDGED: Final = {
     unit: Direction.of(unit)
@@ -82,15 +81,14 @@ def observations(run: Figures, context: str) -> tuple[tuple[StreamKey, Unit, Obs
     )
 
 
-def measurable(key: StreamKey, snapshot: Snapshot) -> bool:
+def measurable(key: StreamKey, specs: tuple[ProbeSpec, ...], inventory: Inventory | None) -> bool:
     """Say whether a stream can bring samples: its probe is run, in this version, its GPU is here.
 
     What is not known yet, such as which GPUs there are, is taken for possible.
     """
-    versions = {spec.name: spec.version for spec in snapshot.specs}
+    versions = {spec.name: spec.version for spec in specs}
     if versions and versions.get(key.probe) != key.version:
         return False
-    inventory = snapshot.inventory
     if key.gpu is None or inventory is None or inventory.failure is not None:
         return True
     return key.gpu in {device.uuid for device in inventory.devices}

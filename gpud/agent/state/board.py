@@ -1,41 +1,80 @@
-"""The one place that holds the current snapshot: events in, a finished value out."""
+"""Board: the one place that holds the current snapshot, and derives what follows from it."""
 
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
+import time
+from typing import TYPE_CHECKING, TypedDict
 
 import structlog
+from msgspec.structs import replace
 
+from gpud.agent.state import health
 from gpud.core.health import Health, Level
 
 if TYPE_CHECKING:
-    from gpud.agent.state.events import Event
-    from gpud.agent.state.snapshot import Snapshot
+    from collections.abc import Callable, Mapping
+    from typing import Unpack
+
+    from gpud.agent.state.snapshot import (
+        AlertsState,
+        ChangesState,
+        HttpState,
+        MachineState,
+        MeasureState,
+        RegressionState,
+        RootState,
+        Snapshot,
+        StoreSize,
+    )
+    from gpud.core.gpus import KnownGpu
+    from gpud.core.telemetry import Telemetry
 
 log = structlog.get_logger()
+
+
+class States(TypedDict, total=False):
+    """New states of one or more subjects, as ``Snapshot`` names them."""
+
+    machine: MachineState
+    gpus: Mapping[str, KnownGpu]
+    measure: MeasureState
+    telemetry: Telemetry
+    changes: ChangesState
+    root: RootState
+    regression: RegressionState
+    alerts: AlertsState
+    http: HttpState
+    store: StoreSize | None
+    health: Mapping[str, Health]
 
 
 class Board:
     """Swaps in each new snapshot with one assignment and logs every change of health once.
 
-    ``changed`` is set after each event.
+    ``changed`` is set each time.
     """
 
-    def __init__(self, first: Snapshot) -> None:
+    def __init__(self, first: Snapshot, now_s: Callable[[], float] = time.time) -> None:
         self._snapshot = first
+        self._now_s = now_s
         self.changed = asyncio.Event()
 
     def read(self) -> Snapshot:
-        """Give the current snapshot, finished and frozen."""
+        """Return the current snapshot, finished and frozen."""
         return self._snapshot
 
-    def post(self, event: Event) -> None:
-        """Apply ``event`` and publish the result."""
-        before, self._snapshot = self._snapshot, event.apply(self._snapshot)
-        for component, health in self._snapshot.health.items():
-            _log(component, before.health.get(component), health)
+    def publish(self, **states: Unpack[States]) -> None:
+        """Swap in new states of subjects, and derive the health of the components."""
+        before, after = self._snapshot, replace(self._snapshot, **states)
+        self._snapshot = health.derived(after, before.health, self._now_s())
+        for component, now in self._snapshot.health.items():
+            _log(component, before.health.get(component), now)
         self.changed.set()
+
+    def set_health(self, component: str, value: Health) -> None:
+        """Publish the health of a component that nothing is derived for, such as ``store``."""
+        self.publish(health={**self._snapshot.health, component: value})
 
 
 def _log(component: str, before: Health | None, after: Health) -> None:

@@ -12,22 +12,19 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 import structlog
+from msgspec.structs import replace
 
 from gpud.agent.history import queries, writes
 from gpud.agent.history.queries import MOST_EVENTS, Window
 from gpud.agent.history.records import Entry
 from gpud.agent.history.store import WAITING_LIMIT
 from gpud.agent.regression.changes import KINDS, Change, Known, changed, joined, real, recalled
-from gpud.agent.state.events import (
-    CHANGES_KEPT,
-    Changed,
-    HealthSet,
-    Remembered,
-)
 from gpud.agent.state.facts import facts
-from gpud.agent.state.presence import GPU_FORGOTTEN, GPU_SEEN, Expected, remembered
+from gpud.agent.state.presence import GPU_FORGOTTEN, GPU_SEEN, remembered
+from gpud.agent.state.snapshot import ChangesState, Expected
+from gpud.agent.state.telemetry import with_answer
 from gpud.core.errors import StoreError
-from gpud.core.health import Level
+from gpud.core.health import Health, Level
 
 if TYPE_CHECKING:
     import sqlite3
@@ -35,10 +32,11 @@ if TYPE_CHECKING:
 
     from gpud.agent.history.store import History
     from gpud.agent.state.board import Board
-    from gpud.agent.state.events import Event
     from gpud.agent.state.snapshot import Snapshot
     from gpud.core.clock import Instant
+    from gpud.core.telemetry import Answer
 
+CHANGES_KEPT: Final = 16
 AGAIN_S: Final = 5.0
 """How soon a history that could not be read or written is tried again, and a lost GPU looked up."""
 
@@ -88,9 +86,10 @@ class ChangeDetection:
         """How many events are in memory only."""
         return len(self._waiting) + len(self._early)
 
-    def post_and_compare(self, event: Event) -> None:
-        """Publish an event, then what it changed."""
-        self._board.post(event)
+    def answered(self, answer: Answer) -> None:
+        """Publish the answer of a telemetry source, then what it changed."""
+        gpus, telemetry = with_answer(self._board.read(), answer)
+        self._board.publish(gpus=gpus, telemetry=telemetry)
         self.compare()
 
     async def forget(self, gpus: Mapping[str, Expected], uid: int) -> None:
@@ -133,15 +132,15 @@ class ChangeDetection:
             return
         for change in changes:
             log.info("changed", kind=change.kind, old=change.old, new=change.new)
-        self._board.post(Changed(tuple(changes), self._now().wall_s))
+        self._board.publish(changes=with_changes(self._board.read().changes, changes))
 
     def _note_gpus(self, snapshot: Snapshot, now_s: float) -> None:
         """Let the history know of each GPU once, with its name."""
         known = self._noted or frozenset()
         present = (
             {}
-            if snapshot.inventory is None
-            else {device.uuid: device.name for device in snapshot.inventory.devices}
+            if snapshot.measure.inventory is None
+            else {device.uuid: device.name for device in snapshot.measure.inventory.devices}
         )
         news = {uuid: name for uuid, name in present.items() if uuid not in known}
         self._noted = known | news.keys()
@@ -172,7 +171,7 @@ class ChangeDetection:
         else:
             if self._troubled:
                 self._troubled = False
-                self._board.post(HealthSet("store", Level.OK, self._now().wall_s))
+                self._board.set_health("store", Health(Level.OK))
 
     async def _write_waiting(self) -> StoreError | None:
         """Write what waits, or say why it waits on. A cancelled caller does not stop it."""
@@ -193,7 +192,10 @@ class ChangeDetection:
         self._known = Known({**recalled(past.last).held, **self._known.held}, self._known.seen)
         self._early = []
         self._noted = frozenset(past.expected)
-        self._board.post(Remembered(past.expected, now_s, past.changes))
+        changes = self._board.read().changes
+        latest = (*real(past.changes), *changes.latest)[-CHANGES_KEPT:]
+        changes = replace(changes, expected=past.expected, latest=latest)
+        self._board.publish(changes=changes)
         moments = {(change.kind, change.new, change.at_s) for change in told}
         self._tell([c for c in real(continued) if (c.kind, c.new, c.at_s) not in moments])
         self._enqueue([_entry(change) for change in continued])
@@ -203,21 +205,23 @@ class ChangeDetection:
         """Publish which GPUs are expected now; one that is there is expected again."""
         if self._noted is not None and self._noted - expected.keys():
             self._noted = frozenset(expected)
-            self._board.post(Remembered(expected, self._now().wall_s))
+            changes = replace(self._board.read().changes, expected=expected)
+            self._board.publish(changes=changes)
             self._note_gpus(self._board.read(), self._now().wall_s)
 
     def _say(self, error: StoreError) -> None:
         lost = f", {self.dropped} were dropped" if self.dropped else ""
-        self._board.post(
-            HealthSet(
-                "store",
-                Level.FAILED,
-                self._now().wall_s,
-                reason=error.reason,
-                detail=f"{error}; {self.waiting} events wait in memory{lost}",
-                fix=error.fix,
-            )
-        )
+        detail = f"{error}; {self.waiting} events wait in memory{lost}"
+        self._board.set_health("store", Health(Level.FAILED, error.reason, detail, error.fix))
+
+
+def with_changes(state: ChangesState, changes: Sequence[Change]) -> ChangesState:
+    """Keep the latest changes and count them by kind; ``changes`` holds no first sight."""
+    counts = dict(state.counts)
+    for change in changes:
+        counts[change.kind] = counts.get(change.kind, 0) + 1
+    latest = (*state.latest, *changes)[-CHANGES_KEPT:]
+    return replace(state, latest=latest, counts=counts)
 
 
 def _past(connection: sqlite3.Connection) -> _Past:

@@ -2,18 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from gpud.agent.state.snapshot import (
-    ProbeKey,
-    ProbeState,
-    Snapshot,
-    number,
-    with_health,
-    with_since_of,
-    without_health,
-)
+from msgspec.structs import replace
+
+from gpud.agent.state.snapshot import MeasureState, ProbeKey, ProbeState, Snapshot, number
 from gpud.core import containers
 from gpud.core.sample import Backend
 
@@ -23,43 +16,27 @@ if TYPE_CHECKING:
     from gpud.core.sample import Device
 
 
-def with_containers(snapshot: Snapshot, root: RootReport | None, now_s: float) -> Snapshot:
-    """Take over what root says of the container probe; what it no longer says is gone."""
-    said = None if root is None else root.containers
-    after = _without(snapshot)
-    if root is None or said is None:
-        return after
-    own = containers.PROBE
-    failures = {(own, reason): count for reason, count in said.failures.items()}
-    skips = {(own, reason): count for reason, count in said.skips.items()}
-    comparison = _comparison(snapshot, said, root.beat_s)
+def with_container_probe(snapshot: Snapshot, root: RootReport | None) -> MeasureState:
+    """Put root's container probe in the place of its last report; without one it is gone."""
+    own, measure = containers.PROBE, snapshot.measure
     after = replace(
+        measure,
+        probes={key: value for key, value in measure.probes.items() if key.probe != own},
+        runs={probe: count for probe, count in measure.runs.items() if probe != own},
+        failures={key: count for key, count in measure.failures.items() if key[0] != own},
+        skips={key: count for key, count in measure.skips.items() if key[0] != own},
+    )
+    report = None if root is None else root.containers
+    if report is None:
+        return after
+    failures = {(own, reason): count for reason, count in report.failures.items()}
+    skips = {(own, reason): count for reason, count in report.skips.items()}
+    return replace(
         after,
-        containers=comparison,
-        probes={**after.probes, **_container_probe(snapshot, said)},
-        runs={**after.runs, own: said.runs} if said.runs or said.skips else after.runs,
+        probes={**after.probes, **_container_probe(snapshot, report)},
+        runs={**after.runs, own: report.runs} if report.runs or report.skips else after.runs,
         failures={**after.failures, **failures},
         skips={**after.skips, **skips},
-    )
-    inventory = snapshot.inventory
-    has_gpu = inventory is not None and bool(inventory.devices)
-    judged = containers.judgement(said, comparison, has_gpu=has_gpu)
-    if judged is None:
-        return after
-    words = (judged.reason, judged.detail, judged.fix)
-    judged_now = with_health(after, "containers", judged.level, now_s, *words)
-    return with_since_of(judged_now, "containers", snapshot.health.get("containers"))
-
-
-def _without(snapshot: Snapshot) -> Snapshot:
-    own = containers.PROBE
-    return replace(
-        without_health(snapshot, "containers"),
-        containers=None,
-        probes={key: value for key, value in snapshot.probes.items() if key.probe != own},
-        runs={probe: count for probe, count in snapshot.runs.items() if probe != own},
-        failures={key: count for key, count in snapshot.failures.items() if key[0] != own},
-        skips={key: count for key, count in snapshot.skips.items() if key[0] != own},
     )
 
 
@@ -88,35 +65,36 @@ def _container_probe(snapshot: Snapshot, said: ContainersReport) -> dict[ProbeKe
 
 def _measured_device(snapshot: Snapshot, said: ContainersReport) -> Device | None:
     """Find the GPU the container measured: the same index, and the same name."""
-    inventory, figure = snapshot.inventory, None if said.run is None else said.run.figure
+    inventory, figure = snapshot.measure.inventory, None if said.run is None else said.run.figure
     if inventory is None or figure is None:
         return None
     wanted = (figure.gpu_index, figure.gpu_name)
     return next((d for d in inventory.devices if (d.index, d.name) == wanted), None)
 
 
-def _comparison(snapshot: Snapshot, said: ContainersReport, beat_s: float) -> Comparison | None:
+def comparison(snapshot: Snapshot, root: RootReport) -> Comparison | None:
     """Compare while both runs are of the same hour; afterwards what was found then still holds."""
-    if said.run is None:
+    said = root.containers
+    if said is None or said.run is None:
         return None
     found = containers.compared(
         said.run,
         said.recent_flops_per_second,
-        _in_process(snapshot, said.gpu_index, beat_s),
+        _in_process(snapshot, said.gpu_index, root.beat_s),
         same_gpu=_measured_device(snapshot, said) is not None,
     )
-    before = snapshot.containers
+    before = snapshot.root.comparison
     same_run = before is not None and before.run_mono_s == said.run.finished_mono_s
     return before if same_run and found.verdict is containers.Verdict.NOT_COMPARABLE else found
 
 
 def _in_process(snapshot: Snapshot, gpu: int | None, beat_s: float) -> containers.InProcess | None:
-    inventory = snapshot.inventory
+    inventory = snapshot.measure.inventory
     if inventory is not None and inventory.failure is not None:
         return containers.InProcess(beat_s, failure=inventory.failure)  # asked anew all the time
     runs = {
         key.gpu: state
-        for key, state in snapshot.probes.items()
+        for key, state in snapshot.measure.probes.items()
         if key.probe == containers.IN_PROCESS and key.gpu is not None
     }
     chosen = min(runs, default=None) if gpu is None else number(snapshot, gpu)

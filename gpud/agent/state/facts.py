@@ -39,7 +39,9 @@ def facts(snapshot: Snapshot, now_mono_s: float, boot_id: str) -> dict[str, Fact
         for reading in readings
         if reading.gpu is None and reading.field in TOLD and _is_text(reading)
     }
-    known = {kind: snapshot.platform.get(kind) for kind in READ} | {changes.BOOT_ID: boot_id}
+    known = {kind: snapshot.machine.platform.get(kind) for kind in READ} | {
+        changes.BOOT_ID: boot_id
+    }
     found |= {kind: Fact(text) for kind, text in known.items() if text}
     gpus = _gpus(snapshot, [r for r in readings if r.field == "uuid" and _is_text(r)])
     return found if gpus is None else {**found, changes.GPUS: gpus}
@@ -57,13 +59,13 @@ def _gpus(snapshot: Snapshot, told: list[Reading]) -> Fact | None:
     That CUDA finds no device says nothing of a GPU that others do see: a driver that was replaced
     under a running machine says the same.
     """
-    inventory = snapshot.inventory
-    if inventory is None or snapshot.inventory_mono_s is None:
+    inventory = snapshot.measure.inventory
+    if inventory is None or snapshot.measure.inventory_mono_s is None:
         return None
     told = [reading for reading in told if reading.source != presence.CUDA]  # its earlier word
     if inventory.failure is None or (presence.answered(inventory) and not told):
         uuids = sorted(device.uuid for device in inventory.devices)
-        return Fact(",".join(uuids), CUDA_LISTS, snapshot.inventory_mono_s)
+        return Fact(",".join(uuids), CUDA_LISTS, snapshot.measure.inventory_mono_s)
     if not told:
         return None
     best = max(told, key=lambda reading: snapshot.telemetry.answers[reading.source].level)

@@ -1,26 +1,37 @@
-"""Health of the GPU (does its driver answer?), of its bus by the kernel's log, and of dockerd."""
+"""Health of every component that follows from the states of the subjects.
+
+Each function gives the health of one component, or None while nothing is known of it. Components
+that report themselves (``store``, ``http``, ``alerts`` ...) use ``Board.set_health``.
+"""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
+from msgspec import structs
+
 from gpud.agent.measure.breaker import State
-from gpud.agent.state.snapshot import Snapshot, with_health, without_health
-from gpud.core import advice
+from gpud.agent.state import presence
+from gpud.agent.state.severity import LEVEL, SEVERITY
+from gpud.agent.state.telemetry import nvml
+from gpud.core import advice, containers
 from gpud.core.advice import Situation
 from gpud.core.dxg import RECENT_S, DxgKind
-from gpud.core.health import Level
+from gpud.core.health import Health, Level
 from gpud.core.report import Owner
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
     from gpud.agent.measure.breaker import Standing
-    from gpud.core.report import DockerdReport, KernelLogReport
+    from gpud.agent.state.snapshot import Snapshot
 
 REPEATED: Final = 4
 """Lines from which on it is the channel: one lost message makes up to three, one for each function
 that it passes through.
 """
-
+GATE_FIX: Final = "close what uses the GPU for a minute, or change [gate] in gpud.toml"
 BREAKER: Final = {
     State.OPEN: (Level.FAILED, "hung"),
     State.HALF_OPEN: (Level.DEGRADED, "tried_again"),
@@ -28,23 +39,101 @@ BREAKER: Final = {
 }
 
 
-def with_breaker(snapshot: Snapshot, now_s: float) -> Snapshot:
-    """Set the health of ``gpu``: whether the driver gives answers at all."""
-    standing = snapshot.breaker
-    if standing is None:
-        return snapshot
-    if standing.state is State.CLOSED:
-        return with_health(snapshot, "gpu", Level.OK, now_s)
+def derived(snapshot: Snapshot, before: Mapping[str, Health], now_s: float) -> Snapshot:
+    """Return the snapshot with what follows from its states: expected GPUs, and each health.
+
+    ``since_s`` stays that of ``before`` while level and reason stay the same.
+    """
+    expected = presence.expected(snapshot, now_s)
+    changes = structs.replace(snapshot.changes, expected=expected)
+    snapshot = structs.replace(snapshot, changes=changes)
+    current = dict(snapshot.health)
+    for component, health in _each(snapshot):
+        if health is None:
+            current.pop(component, None)
+        else:
+            current[component] = health
+    known = {name: dated(health, before.get(name), now_s) for name, health in current.items()}
+    return structs.replace(snapshot, health=known)
+
+
+def dated(now: Health, before: Health | None, now_s: float) -> Health:
+    """Return a health with the moment since when it is so, and with words where it is not well."""
+    same = before is not None and (before.level, before.reason) == (now.level, now.reason)
+    since_s = before.since_s if before is not None and same else now_s
+    if now.level is Level.OK or now.detail:
+        return replace(now, since_s=since_s)
+    words = (now.reason or "no reason is known").replace("_", " ")
+    return replace(now, detail=words, since_s=since_s)
+
+
+def _each(snapshot: Snapshot) -> Iterator[tuple[str, Health | None]]:
+    nothing = presence.nothing_expected(snapshot)
+    devices = presence.devices(snapshot, nothing)
+    yield "devices", devices
+    yield "cuda", presence.cuda(snapshot, nothing, devices)
+    yield "nvml", nvml(snapshot, nothing)
+    yield "probes", _probes(snapshot)
+    yield "gate", _gate(snapshot)
+    yield "gpu", _gpu(snapshot)
+    yield "root", _root(snapshot)
+    yield "dockerd", _dockerd(snapshot)
+    yield "dxg", _kernel_log(snapshot)
+    yield "containers", _containers(snapshot)
+
+
+def _probes(snapshot: Snapshot) -> Health | None:
+    """Return the health of ``probes`` by the worst failure of a last run; None before a run."""
+    if not any(n for name, n in snapshot.measure.runs.items() if name != containers.PROBE):
+        return None
+    failing = {
+        key: state.failure
+        for key, state in snapshot.measure.probes.items()
+        if state.failure is not None and key.probe != containers.PROBE  # that has its own health
+    }
+    if not failing:
+        return Health(Level.OK)
+    named = sorted(failing.items(), key=lambda item: str(item[0]))
+    words = "; ".join(f"{key}: {failure.detail}" for key, failure in named)
+    worst = max(failing.values(), key=lambda failure: SEVERITY[failure.reason])
+    return Health(LEVEL[SEVERITY[worst.reason]], worst.reason, words, worst.advice)
+
+
+def _gate(snapshot: Snapshot) -> Health | None:
+    """Return the health of ``gate``: probes put off for too long; None before one was."""
+    starving = [(str(key), value) for key, value in snapshot.measure.put_off.items()]
+    starving = sorted(item for item in starving if item[1].starving)
+    if not starving:
+        return Health(Level.OK) if "gate" in snapshot.health else None
+    words = "; ".join(
+        f"{key} was left out {value.count} times in a row, now for {value.reason}"
+        for key, value in starving
+    )
+    return Health(Level.DEGRADED, "starved", words, GATE_FIX)
+
+
+def _gpu(snapshot: Snapshot) -> Health | None:
+    """Return the health of ``gpu``: whether the driver answers at all."""
+    standing = snapshot.measure.breaker
+    if standing is None or standing.state is State.CLOSED:
+        return None if standing is None else Health(Level.OK)
     level, reason = BREAKER[standing.state]
     words = _words(standing, _kernel_words(snapshot, standing))
-    return with_health(snapshot, "gpu", level, now_s, reason, words, standing.fix)
+    return Health(level, reason, words, standing.fix)
 
 
-def with_kernel_log(snapshot: Snapshot, report: KernelLogReport | None, now_s: float) -> Snapshot:
-    """Set the health of ``dxg``; none while the kernel's log cannot be read."""
-    after = with_breaker(snapshot, now_s)  # its evidence may be new
+def _root(snapshot: Snapshot) -> Health | None:
+    """Return the health of ``root``; None before its file was read."""
+    if snapshot.root.silent is not None:
+        return Health(Level.FAILED, "silent", snapshot.root.silent, "gpud up")
+    return None if snapshot.root.report is None else Health(Level.OK)
+
+
+def _kernel_log(snapshot: Snapshot) -> Health | None:
+    """Return the health of ``dxg``; None while the kernel's log cannot be read."""
+    report = None if snapshot.root.report is None else snapshot.root.report.kernel_log
     if report is None or report.unreadable is not None:
-        return without_health(after, "dxg")
+        return None
     words = f"the kernel's log: {report.last.words}" if report.last is not None else None
     if lost := report.recent.get(DxgKind.MESSAGE_LOST, 0):
         level = Level.FAILED if lost >= REPEATED else Level.DEGRADED
@@ -55,15 +144,16 @@ def with_kernel_log(snapshot: Snapshot, report: KernelLogReport | None, now_s: f
         level, reason, situation = Level.DEGRADED, "ioctl_failures", Situation.CHANNEL_PERHAPS
         words = "the kernel's log has many failed calls of dxgkrnl that are not usual"
     else:
-        return with_health(after, "dxg", Level.OK, now_s)
-    fix = advice.words(situation, advice.of(snapshot.platform))
-    return with_health(after, "dxg", level, now_s, reason, words, fix)
+        return Health(Level.OK)
+    fix = advice.words(situation, advice.of(snapshot.machine.platform))
+    return Health(level, reason, words, fix)
 
 
-def with_dockerd(snapshot: Snapshot, dockerd: DockerdReport, now_s: float) -> Snapshot:
-    """Set the health of ``dockerd``; none while root does not know whether it is up."""
-    if dockerd.up is None:
-        return without_health(snapshot, "dockerd")
+def _dockerd(snapshot: Snapshot) -> Health | None:
+    """Return the health of ``dockerd``; None while root does not know whether it is up."""
+    if snapshot.root.report is None or snapshot.root.report.dockerd.up is None:
+        return None
+    dockerd = snapshot.root.report.dockerd
     if dockerd.up:
         level = Level.OK if dockerd.reason is None else Level.DEGRADED
     else:
@@ -71,15 +161,26 @@ def with_dockerd(snapshot: Snapshot, dockerd: DockerdReport, now_s: float) -> Sn
         absent = dockerd.owner is Owner.NONE and dockerd.policy == "observe"
         level = Level.DEGRADED if dockerd.state == "starting" or absent else Level.FAILED
     reason = dockerd.reason or (None if dockerd.up else dockerd.state)
-    return with_health(snapshot, "dockerd", level, now_s, reason, dockerd.detail, dockerd.fix)
+    return Health(level, reason, dockerd.detail, dockerd.fix)
+
+
+def _containers(snapshot: Snapshot) -> Health | None:
+    """Return the health of ``containers``, by root's container probe."""
+    report = None if snapshot.root.report is None else snapshot.root.report.containers
+    if report is None:
+        return None
+    inventory = snapshot.measure.inventory
+    has_gpu = inventory is not None and bool(inventory.devices)
+    judged = containers.judgement(report, snapshot.root.comparison, has_gpu=has_gpu)
+    return judged and Health(judged.level, judged.reason, judged.detail, judged.fix)
 
 
 def _kernel_words(snapshot: Snapshot, standing: Standing) -> str | None:
-    """Give the kernel's last word of trouble, where it may be about this hang."""
-    said = snapshot.root.kernel_log if snapshot.root is not None else None
-    if said is None or said.last is None or standing.since_s is None:
+    """Return the kernel's last word of trouble, where it may be about this hang."""
+    report = None if snapshot.root.report is None else snapshot.root.report.kernel_log
+    if report is None or report.last is None or standing.since_s is None:
         return None
-    return said.last.words if said.last.at_s >= standing.since_s - RECENT_S else None
+    return report.last.words if report.last.at_s >= standing.since_s - RECENT_S else None
 
 
 def _words(standing: Standing, kernel: str | None) -> str:

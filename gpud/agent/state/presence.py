@@ -12,11 +12,11 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
 
 from gpud.agent.regression.changes import GPUS, uuids
-from gpud.agent.state.snapshot import with_health
+from gpud.agent.state.snapshot import Expected
 from gpud.core import advice
 from gpud.core.advice import Platform, Situation
 from gpud.core.gpus import MOST_GPUS
-from gpud.core.health import Level
+from gpud.core.health import Health, Level
 from gpud.core.sample import Absent, Reason
 
 if TYPE_CHECKING:
@@ -41,14 +41,6 @@ _NVML_KNOWS: Final = frozenset(
     {"blocked_by_the_operating_system", "driver_mismatch", "driver_not_loaded", "gpu_is_lost"}
 )
 """Reasons of NVML that are CUDA's too when it finds no device."""
-
-
-@dataclass(frozen=True, slots=True)
-class Expected:
-    """A GPU that was here. ``gone_s``: the Unix time at which CUDA first did not list it."""
-
-    name: str
-    gone_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +83,21 @@ def with_inventory(
     return after
 
 
+def expected(snapshot: Snapshot, now_s: float) -> Mapping[str, Expected]:
+    """Return the GPUs to expect, by what CUDA and the machine said last."""
+    before, inventory = snapshot.changes.expected, snapshot.measure.inventory
+    if inventory is None:
+        return before
+    if _nothing_offered(snapshot, inventory):
+        return _listed(before, (), now_s)
+    return with_inventory(before, inventory, now_s)
+
+
+def _nothing_offered(snapshot: Snapshot, inventory: Inventory) -> bool:
+    """Return whether CUDA has no library because there is no GPU for it."""
+    return _reason(inventory) is Reason.LIBRARY_MISSING and _told(snapshot).get("exposed") == "no"
+
+
 def answered(inventory: Inventory) -> bool:
     """Say whether the driver gave a list: that it offers no GPU is one."""
     return _reason(inventory) in {None, Reason.NO_DEVICE}
@@ -98,12 +105,12 @@ def answered(inventory: Inventory) -> bool:
 
 def misses_a_gpu(snapshot: Snapshot) -> bool:
     """Say whether a GPU that was here is missed."""
-    return any(one.gone_s is not None for one in snapshot.expected.values())
+    return any(one.gone_s is not None for one in snapshot.changes.expected.values())
 
 
 def nothing_expected(snapshot: Snapshot) -> Nothing | None:
     """Say why no GPU is to be expected here; None when one is, or nobody can tell."""
-    if snapshot.library_configured:
+    if snapshot.machine.library_configured:
         return None  # whoever names a driver's library expects it to work
     told = _told(snapshot)
     exposed = told.get("exposed")
@@ -113,10 +120,10 @@ def nothing_expected(snapshot: Snapshot) -> Nothing | None:
             "[gpu] enabled=false in wsl.conf switches the GPU off",
             "if that is not wanted, remove the line, then from Windows: wsl --shutdown",
         )
-    said = None if snapshot.inventory is None else _reason(snapshot.inventory)
-    if snapshot.expected or _shown(snapshot) or said not in {None, *_NO_DRIVER}:
+    said = None if snapshot.measure.inventory is None else _reason(snapshot.measure.inventory)
+    if snapshot.changes.expected or _shown(snapshot) or said not in {None, *_NO_DRIVER}:
         return None
-    platform = advice.of(snapshot.platform)
+    platform = advice.of(snapshot.machine.platform)
     if exposed == "no":
         return _none_offered(platform)
     if (
@@ -139,63 +146,49 @@ def may_be_nothing(snapshot: Snapshot) -> bool:
     """
     said = snapshot.telemetry
     early = DXG not in said.answers and sum(said.failures.values()) <= 1
-    return early and not snapshot.library_configured and not snapshot.expected
+    return early and not snapshot.machine.library_configured and not snapshot.changes.expected
 
 
-def with_presence(snapshot: Snapshot, now_s: float) -> Snapshot:
-    """Set the health of ``cuda`` and ``devices`` by what CUDA last said of the GPUs.
-
-    That of ``nvml`` is set by its answers; where there is no GPU it has no reason to fail.
-    """
-    nothing, inventory, after = nothing_expected(snapshot), snapshot.inventory, snapshot
-    if nothing is not None and (nvml := snapshot.health.get("nvml")) and nvml.level > Level.OK:
-        after = with_nothing(snapshot, "nvml", nothing, now_s)
+def cuda(snapshot: Snapshot, nothing: Nothing | None, devices: Health | None) -> Health | None:
+    """Return the health of ``cuda`` by what CUDA last said; ``devices`` is that of the GPUs."""
+    inventory = snapshot.measure.inventory
     if inventory is None:
-        return after
-    failure, after = inventory.failure, _devices(after, inventory, nothing, now_s)
+        return None
+    failure = inventory.failure
     if failure is None and not inventory.refused:
-        return with_health(after, "cuda", Level.OK, now_s)
+        return Health(Level.OK)
     if failure is None:  # the others work
         words = "; ".join(each.detail for each in inventory.refused)
         first = inventory.refused[0]
         detail = f"a GPU that CUDA counts cannot be described: {words}"
-        return with_health(after, "cuda", Level.DEGRADED, now_s, first.reason, detail, first.advice)
+        return Health(Level.DEGRADED, first.reason, detail, first.advice)
     if nothing is not None:
-        return with_nothing(after, "cuda", nothing, now_s)
-    fix = _known_fix(snapshot, failure) or _lost_fix(after, failure) or failure.advice
-    return with_health(after, "cuda", Level.FAILED, now_s, failure.reason, failure.detail, fix)
+        return Health(Level.OK, nothing.reason, nothing.detail, nothing.fix)
+    fix = _known_fix(snapshot, failure) or _lost_fix(devices, failure) or failure.advice
+    return Health(Level.FAILED, failure.reason, failure.detail, fix)
 
 
-def with_nothing(snapshot: Snapshot, component: str, nothing: Nothing, now_s: float) -> Snapshot:
-    """Say of a component that it is well, and that there is no GPU for it, and why."""
-    words = (nothing.reason, nothing.detail, nothing.fix)
-    return with_health(snapshot, component, Level.OK, now_s, *words)
-
-
-def _devices(
-    snapshot: Snapshot, inventory: Inventory, nothing: Nothing | None, now_s: float
-) -> Snapshot:
+def devices(snapshot: Snapshot, nothing: Nothing | None) -> Health | None:
+    """Return the health of ``devices``: whether each GPU that was here still is."""
+    inventory, before = snapshot.measure.inventory, snapshot.health.get("devices")
+    if inventory is None:
+        return before
     if nothing is not None and not inventory.devices:
-        return with_nothing(snapshot, "devices", nothing, now_s)
-    if answered(inventory):
-        expected = snapshot.expected
-    elif _told(snapshot).get("exposed") == "no" and _reason(inventory) in _NO_DRIVER:
-        expected = _listed(snapshot.expected, (), now_s)  # no library, for there is nothing for it
-    else:
-        return snapshot
+        return Health(Level.OK, nothing.reason, nothing.detail, nothing.fix)
+    if not answered(inventory) and not _nothing_offered(snapshot, inventory):
+        return before
+    expected = snapshot.changes.expected
     seen = _seen_by_others(snapshot) if inventory.failure is not None else frozenset()
     gone = {
         uuid: one for uuid, one in expected.items() if one.gone_s is not None and uuid not in seen
     }
     if not gone:
-        if inventory.devices or "devices" in snapshot.health:
-            return with_health(snapshot, "devices", Level.OK, now_s)
-        return snapshot
+        return Health(Level.OK) if inventory.devices or before is not None else None
     words = [_named(snapshot, uuid, one) for uuid, one in gone.items()]
     more = f" and {len(words) - NAMED} more" if len(words) > NAMED else ""
     detail = f"CUDA no longer offers {', '.join(words[:NAMED])}{more}"
-    fix = _vanished(advice.of(snapshot.platform), tuple(gone))
-    return with_health(snapshot, "devices", Level.FAILED, now_s, "gpu_vanished", detail, fix)
+    fix = _vanished(advice.of(snapshot.machine.platform), tuple(gone))
+    return Health(Level.FAILED, "gpu_vanished", detail, fix)
 
 
 def _known_fix(snapshot: Snapshot, failure: Failure) -> str | None:
@@ -205,7 +198,7 @@ def _known_fix(snapshot: Snapshot, failure: Failure) -> str | None:
     """
     if failure.reason is not Reason.NO_DEVICE:
         return None
-    said, platform = snapshot.telemetry.answers.get("nvml"), advice.of(snapshot.platform)
+    said, platform = snapshot.telemetry.answers.get("nvml"), advice.of(snapshot.machine.platform)
     if said is not None and said.reason in _NVML_KNOWS:
         return said.fix
     if platform is Platform.WSL2 and _seen_by_others(snapshot):
@@ -213,9 +206,8 @@ def _known_fix(snapshot: Snapshot, failure: Failure) -> str | None:
     return None
 
 
-def _lost_fix(snapshot: Snapshot, failure: Failure) -> str | None:
+def _lost_fix(devices: Health | None, failure: Failure) -> str | None:
     """Give the fix for a GPU that was here: CUDA itself cannot tell that there ever was one."""
-    devices = snapshot.health.get("devices")
     if devices is None or failure.reason is not Reason.NO_DEVICE:
         return None
     return devices.fix if devices.reason == "gpu_vanished" else None

@@ -8,7 +8,7 @@ humps is left out, as it is from what is usual.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from gpud.agent.regression.streams import JUDGED
@@ -18,8 +18,7 @@ from gpud.core.stats import median
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from gpud.agent.state.snapshot import Snapshot
-    from gpud.core.sample import Flag, RunReport, Unit
+    from gpud.core.sample import Flag, ProbeSpec, RunReport, Unit
 
 MOST: Final = 60
 """Points that are kept of a series."""
@@ -77,10 +76,12 @@ def points(
     )
 
 
-def with_points(snapshot: Snapshot, fresh: Iterable[Point]) -> Snapshot:
-    """Take points in, each of its series in the order of time. The old snapshot stays."""
-    paces = {spec.name: spec.pace for spec in snapshot.specs}
-    known = dict(snapshot.recent)
+def with_points(
+    recent: Mapping[Series, Recent], specs: Iterable[ProbeSpec], fresh: Iterable[Point]
+) -> dict[Series, Recent]:
+    """Take points in, each of its series in the order of time."""
+    paces = {spec.name: spec.pace for spec in specs}
+    known = dict(recent)
     for point in fresh:
         hourly = paces.get(point.series.probe) is Pace.LARGE
         before = known.get(point.series)
@@ -89,23 +90,25 @@ def with_points(snapshot: Snapshot, fresh: Iterable[Point]) -> Snapshot:
                 continue  # of the history, of a method that is no more
             before = Recent(point.unit, point.version)
         known[point.series] = _added(before, point, hourly=hourly)
-    return replace(snapshot, recent=known)
+    return known
 
 
-def with_past(snapshot: Snapshot, past: Iterable[Point]) -> Snapshot:
+def with_past(
+    recent: Mapping[Series, Recent], specs: Iterable[ProbeSpec], past: Iterable[Point]
+) -> dict[Series, Recent]:
     """Put what the history knows in front of what has come in since; what both know counts once."""
     ordered = sorted(past, key=lambda point: point.at_s)
     named = {point.series for point in ordered}
-    others = {series: one for series, one in snapshot.recent.items() if series not in named}
-    after = with_points(replace(snapshot, recent=others), ordered)
+    others = {series: one for series, one in recent.items() if series not in named}
+    after = with_points(others, specs, ordered)
     since = [
         Point(series, one.unit, one.version, at_s, value)
         for series in named
-        if (one := snapshot.recent.get(series)) is not None
+        if (one := recent.get(series)) is not None
         for at_s, value in zip(one.at_s, one.medians, strict=True)
-        if at_s > after.recent[series].at_s[-1]
+        if at_s > after[series].at_s[-1]
     ]
-    return with_points(after, since)
+    return with_points(after, specs, since)
 
 
 def document(recent: Mapping[Series, Recent]) -> list[dict[str, Any]]:

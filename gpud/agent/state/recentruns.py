@@ -8,9 +8,10 @@ import math
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
+from msgspec.structs import replace
+
 from gpud.agent.regression.streams import JUDGED
-from gpud.agent.state.events import RecentRead
-from gpud.agent.state.recent import MOST, Point, Series
+from gpud.agent.state.recent import MOST, Point, Series, with_past
 from gpud.core.errors import StoreError
 from gpud.core.sample import Pace, Unit
 
@@ -33,14 +34,16 @@ _UNITS: Final = {unit.value: unit for unit in JUDGED}
 async def restore(history: History, board: Board) -> None:
     """Read the past of the probes, once both are available, and publish it."""
     while True:
-        snapshot = board.read()
-        if snapshot.specs:
-            paces = {spec.name: spec.pace for spec in snapshot.specs}
+        specs = board.read().measure.specs
+        if specs:
+            paces = {spec.name: spec.pace for spec in specs}
             with suppress(StoreError):  # told by the runs that cannot be kept either
                 found: list[Point] = []
                 for probe, pace in paces.items():  # one at a time: a run that ends waits for less
                     found += await _asked(history, probe, RUNS[pace])
-                board.post(RecentRead(tuple(found)))
+                measure = board.read().measure
+                past = with_past(measure.recent, specs, found)
+                board.publish(measure=replace(measure, recent=past))
                 return
         await asyncio.sleep(AGAIN_S)
 

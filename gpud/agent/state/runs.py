@@ -1,125 +1,120 @@
-"""Runs in the snapshot: the figures, failures and counts of each probe, and its skips."""
+"""Changes of ``MeasureState``: figures, failures and counts of each probe, and its skips."""
 
 from __future__ import annotations
 
-from dataclasses import replace
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
+
+from msgspec.structs import replace
 
 from gpud.agent.state import recent
-from gpud.agent.state.severity import LEVEL, SEVERITY
-from gpud.agent.state.snapshot import ProbeKey, ProbeState, PutOff, Snapshot, with_health
-from gpud.core import containers, gpus, stats
-from gpud.core.health import Level
+from gpud.agent.state.snapshot import MeasureState, ProbeKey, ProbeState, PutOff, probe_key
+from gpud.core import stats
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Hashable, Iterable, Mapping
+    from collections.abc import Hashable, Iterable, Mapping
     from typing import TypeVar
 
-    from gpud.agent.state.events import RunFinished, RunSkipped
-    from gpud.core.sample import Buckets, RunReport
+    from gpud.core.clock import Instant
+    from gpud.core.gpus import KnownGpu
+    from gpud.core.sample import Buckets, Flag, Inventory, ProbeSpec, RunReport, Skip
 
     K = TypeVar("K", bound=Hashable)
 
-FIX: Final = "close what uses the GPU for a minute, or change [gate] in gpud.toml"
+
+def with_specs(
+    measure: MeasureState, specs: tuple[ProbeSpec, ...], refused: Mapping[str, str]
+) -> MeasureState:
+    """List the probes, each with its count of runs."""
+    counts = {spec.name: measure.runs.get(spec.name, 0) for spec in specs}
+    return replace(measure, specs=specs, refused=refused, runs=counts)
 
 
-def with_run(snapshot: Snapshot, event: RunFinished) -> Snapshot:
-    """Take in a finished run: its figures or its failure, and the counts."""
-    report, now_s = event.report, event.now_s
-    known = snapshot.gpus if event.gpu is None else gpus.with_uuid(snapshot.gpus, event.gpu)
-    gpu = None if event.gpu is None else known[event.gpu].number
-    key = ProbeKey(report.probe, gpu)
-    before = snapshot.probes.get(key, ProbeState(report.backend))
-    failure = report.failure
+def with_inventory(
+    measure: MeasureState, inventory: Inventory, gpus: Mapping[str, KnownGpu], now_mono_s: float
+) -> MeasureState:
+    """Take in CUDA's list, whose GPUs ``gpus`` holds. Series of a GPU that is gone go with it."""
+    here = {None, *(gpus[device.uuid].number for device in inventory.devices)}
+    return replace(
+        measure,
+        inventory=inventory,
+        inventory_mono_s=now_mono_s,
+        probes={key: state for key, state in measure.probes.items() if key.gpu in here},
+        latencies={key: value for key, value in measure.latencies.items() if key[0] in here},
+        put_off={key: value for key, value in measure.put_off.items() if key.gpu in here},
+    )
+
+
+def with_run(  # noqa: PLR0913, PLR0917  # a run, and where and when it was
+    measure: MeasureState,
+    gpus: Mapping[str, KnownGpu],
+    report: RunReport,
+    uuid: str | None,
+    at: Instant,
+    flags: tuple[Flag, ...] = (),
+) -> MeasureState:
+    """Take in a finished run: its figures or its failure, the counts, and the end of its skips.
+
+    ``uuid`` is that of the GPU that was asked for, also where the child never got to see it.
+    """
+    key = probe_key(gpus, report.probe, uuid)
+    gpu = key.gpu
+    before, failure = measure.probes.get(key), report.failure
+    success_s = None if before is None else before.last_success_s
     state = ProbeState(
         backend=report.backend,
         samples=report.samples if failure is None else (),
         report=report,
         failure=failure,
-        last_success_s=now_s if failure is None else before.last_success_s,
-        finished_mono_s=event.now_mono_s,
+        last_success_s=at.wall_s if failure is None else success_s,
+        finished_mono_s=at.mono_s,
         duration_s=report.duration_s or None,  # 0 where no child lived to report it
-        flags=event.flags,
+        flags=flags,
     )
     failures = () if failure is None else ((report.probe, failure.reason),)
-    after = replace(
-        snapshot,
-        gpus=known,
-        probes={**snapshot.probes, key: state},
-        runs=_counted(snapshot.runs, (report.probe,)),
-        failures=_counted(snapshot.failures, failures),
-        flagged=_counted(snapshot.flagged, ((report.probe, flag) for flag in event.flags)),
-        latencies=_accumulated(snapshot.latencies, gpu, report),
-        gpu_seconds=snapshot.gpu_seconds + (report.gpu_seconds or 0.0),
-    )
-    if gpu is not None:
-        after = replace(
-            after,
-            vram_peak_bytes=_most(snapshot.vram_peak_bytes, report.vram_peak_bytes),
-            pinned_peak_bytes=_most(snapshot.pinned_peak_bytes, report.pinned_peak_bytes),
-        )
-    after = recent.with_points(after, recent.points(report, event.gpu, now_s, event.flags))
     ended = {key, ProbeKey(key.probe, None)}  # skips of before a GPU was chosen included
-    if ended & after.put_off.keys():
-        left = {key: value for key, value in after.put_off.items() if key not in ended}
-        after = with_gate_health(replace(after, put_off=left), now_s)
-    return with_probe_health(after, now_s)
-
-
-def with_skip(snapshot: Snapshot, event: RunSkipped) -> Snapshot:
-    """Count a run that was not started, by probe and reason and in a row."""
-    known = snapshot.gpus if event.gpu is None else gpus.with_uuid(snapshot.gpus, event.gpu)
-    key = ProbeKey(event.probe, None if event.gpu is None else known[event.gpu].number)
-    before = snapshot.put_off.get(key)
-    count = 1 if before is None else before.count + 1
-    row = PutOff(count, event.reason, event.starving, event.utilization_gpu_ratio)
-    after = replace(
-        snapshot,
-        gpus=known,
-        skips=_counted(snapshot.skips, ((event.probe, event.reason),)),
-        put_off={**snapshot.put_off, key: row},
-    )
-    return with_gate_health(after, event.now_s)
-
-
-def of_gpus(snapshot: Snapshot, present: Collection[int]) -> Snapshot:
-    """Drop the series of GPUs that are not present, by number."""
-    here = {None, *present}
+    on_gpu = gpu is not None
+    vram, pinned = measure.vram_peak_bytes, measure.pinned_peak_bytes
+    points = recent.points(report, uuid, at.wall_s, flags)
     return replace(
-        snapshot,
-        probes={key: state for key, state in snapshot.probes.items() if key.gpu in here},
-        latencies={key: value for key, value in snapshot.latencies.items() if key[0] in here},
-        put_off={key: value for key, value in snapshot.put_off.items() if key.gpu in here},
+        measure,
+        probes={**measure.probes, key: state},
+        put_off={each: value for each, value in measure.put_off.items() if each not in ended},
+        runs=_counted(measure.runs, (report.probe,)),
+        failures=_counted(measure.failures, failures),
+        flagged=_counted(measure.flagged, ((report.probe, flag) for flag in flags)),
+        latencies=_accumulated(measure.latencies, gpu, report),
+        recent=recent.with_points(measure.recent, measure.specs, points),
+        gpu_seconds=measure.gpu_seconds + (report.gpu_seconds or 0.0),
+        vram_peak_bytes=_most(vram, report.vram_peak_bytes) if on_gpu else vram,
+        pinned_peak_bytes=_most(pinned, report.pinned_peak_bytes) if on_gpu else pinned,
     )
 
 
-def with_gate_health(snapshot: Snapshot, now_s: float) -> Snapshot:
-    """Set the health of ``gate``: probes put off for too long; none before one was."""
-    starving = {key: value for key, value in snapshot.put_off.items() if value.starving}
-    if not starving:
-        known = "gate" in snapshot.health
-        return with_health(snapshot, "gate", Level.OK, now_s) if known else snapshot
-    words = "; ".join(
-        f"{key} was left out {value.count} times in a row, now for {value.reason}"
-        for key, value in sorted(starving.items(), key=lambda item: str(item[0]))
+def with_skip(
+    measure: MeasureState,
+    key: ProbeKey,
+    reason: Skip,
+    *,
+    starving: bool = False,
+    used_ratio: float | None = None,
+) -> MeasureState:
+    """Count a due run that was not started, by probe and reason and in a row.
+
+    ``starving``: for this reason and too long already. ``used_ratio``: of a busy GPU, the share of
+    the time that others used it.
+    """
+    before = measure.put_off.get(key)
+    count = 1 if before is None else before.count + 1
+    return replace(
+        measure,
+        skips=_counted(measure.skips, ((key.probe, reason),)),
+        put_off={**measure.put_off, key: PutOff(count, reason, starving, used_ratio)},
     )
-    return with_health(snapshot, "gate", Level.DEGRADED, now_s, "starved", words, FIX)
 
 
-def with_probe_health(snapshot: Snapshot, now_s: float) -> Snapshot:
-    """Set the health of ``probes`` by the worst failure of a last run."""
-    failing = {
-        key: state.failure
-        for key, state in snapshot.probes.items()
-        if state.failure is not None and key.probe != containers.PROBE  # that has its own health
-    }
-    if not failing:
-        return with_health(snapshot, "probes", Level.OK, now_s)
-    named = sorted(failing.items(), key=lambda item: str(item[0]))
-    words = "; ".join(f"{key}: {failure.detail}" for key, failure in named)
-    worst = max(failing.values(), key=lambda failure: SEVERITY[failure.reason])
-    level = LEVEL[SEVERITY[worst.reason]]
-    return with_health(snapshot, "probes", level, now_s, worst.reason, words, worst.advice)
+def with_children(measure: MeasureState, count: int = 1) -> MeasureState:
+    """Count processes that were started."""
+    return replace(measure, children=measure.children + count)
 
 
 def _counted(counts: Mapping[K, int], keys: Iterable[K]) -> Mapping[K, int]:

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from typing import TYPE_CHECKING, Final
 
 from gpud import settings_files
-from gpud.agent.state.events import HealthSet
 from gpud.core.errors import ConfigError
-from gpud.core.health import Level
+from gpud.core.health import Health, Level
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -31,4 +29,4 @@ async def look(config: Path, home: str, board: Board) -> None:
         return
     level, reason = (Level.DEGRADED, "secrets_exposed") if exposed else (Level.OK, None)
     fix = "; ".join(one.fix for one in exposed) or None
-    board.post(HealthSet("settings", level, time.time(), reason, words or None, fix))
+    board.set_health("settings", Health(level, reason, words or None, fix))

@@ -1,26 +1,29 @@
-"""All the world may see of gpud, as one frozen value.
+"""Snapshot of all that gpud publishes: the frozen state of each subject, side by side.
 
-Only events (``gpud.agent.state.events``) change it. The agent swaps the new one in with one
-assignment; a scrape, a page view and ``gpud status`` read a finished value and can neither
-start nor delay anything. What failed takes its figures with it: nothing stale is left to be read.
+A publisher makes a new state of its own subject and hands it to ``gpud.agent.state.board.Board``,
+which swaps it in with one assignment. A scrape, a page view and ``gpud status`` read a finished
+value and can neither start nor delay anything. A failure takes its figures with it: nothing stale
+is left to be read. Counters count since the agent started.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from msgspec import Struct
+from msgspec.structs import replace
+
+from gpud.core import clock, telemetry
 from gpud.core.health import Health, Level
 from gpud.core.sample import Skip
 from gpud.core.telemetry import Telemetry
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from gpud.agent.measure.breaker import Standing
     from gpud.agent.regression.changes import Change
     from gpud.agent.regression.detector import Standing as StreamStanding
-    from gpud.agent.state.presence import Expected
     from gpud.agent.state.recent import Recent, Series
     from gpud.core.alerts import Alert, SinkState
     from gpud.core.containers import Comparison
@@ -58,7 +61,7 @@ class ProbeKey:
 
 @dataclass(frozen=True, slots=True)
 class ProbeState:
-    """What is known of one probe on one GPU. ``samples`` is empty after a failure."""
+    """The last run of one probe on one GPU. ``samples`` is empty after a failure."""
 
     backend: Backend
     samples: tuple[Sample, ...] = ()
@@ -72,7 +75,7 @@ class ProbeState:
 
 @dataclass(frozen=True, slots=True)
 class PutOff:
-    """How often in a row a probe was left out, the last time for ``reason``."""
+    """How often in a row a probe was skipped, the last time for ``reason``."""
 
     count: int
     reason: Skip
@@ -92,62 +95,141 @@ class StoreSize:
 
 
 @dataclass(frozen=True, slots=True)
-class Snapshot:
-    """Everything published, at one moment. Counters count since the agent started."""
+class Expected:
+    """A GPU that was here. ``gone_s``: the Unix time at which CUDA first did not list it."""
+
+    name: str
+    gone_s: float | None = None
+
+
+class MachineState(Struct, frozen=True):
+    """The agent's own start, the machine it runs on, and the jumps of its clocks."""
 
     version: str
     started_s: float
     url: str = ""  # where the page is, or will be as soon as the address is free
     gpu_from_s: float | None = None  # Unix time: GPU work begins then, after a boot
-    platform: Mapping[str, str] = field(default_factory=dict)
-    machine: Mapping[str, str] = field(default_factory=dict)  # hostname and machine_id
-    specs: tuple[ProbeSpec, ...] = ()
-    refused: Mapping[str, str] = field(default_factory=dict)  # probe modules that do not load
+    platform: Mapping[str, str] = {}
+    identity: Mapping[str, str] = {}  # hostname and machine_id
     library_configured: bool = False  # [cuda] library or [nvml] library names one
-    inventory: Inventory | None = None
-    inventory_mono_s: float | None = None
-    expected: Mapping[str, Expected] = field(default_factory=dict)  # GPUs that were here, by UUID
-    changes: tuple[Change, ...] = ()  # the latest, newest last; first sights are none
-    change_counts: Mapping[str, int] = field(default_factory=dict)  # by kind
-    gpus: Mapping[str, KnownGpu] = field(default_factory=dict)  # by UUID, all that were ever seen
-    probes: Mapping[ProbeKey, ProbeState] = field(default_factory=dict)
-    runs: Mapping[str, int] = field(default_factory=dict)
-    failures: Mapping[tuple[str, str], int] = field(default_factory=dict)  # by Reason
-    skips: Mapping[tuple[str, str], int] = field(default_factory=dict)  # by Skip
-    put_off: Mapping[ProbeKey, PutOff] = field(default_factory=dict)  # since their last run
-    flagged: Mapping[tuple[str, str], int] = field(default_factory=dict)  # runs, by Flag
-    latencies: Mapping[tuple[int, str], Buckets] = field(default_factory=dict)  # (gpu, mode)
-    breaker: Standing | None = None  # None until somebody looked
-    gpu_seconds: float = 0.0
-    vram_peak_bytes: int | None = None  # the most one run of a probe took
-    pinned_peak_bytes: int | None = None
-    children: int = 0  # spawned
-    telemetry: Telemetry = field(default_factory=Telemetry)
-    root: RootReport | None = None
-    containers: Comparison | None = None  # the container probe beside the in-process one
-    health: Mapping[str, Health] = field(default_factory=dict)
     paused_s: float = 0.0
     clock_jumps: int = 0
-    streams: Mapping[StreamKey, StreamStanding] = field(default_factory=dict)
-    units: Mapping[StreamKey, Unit] = field(default_factory=dict)  # of the streams
-    recent: Mapping[Series, Recent] = field(default_factory=dict)
-    alerts: tuple[Alert, ...] = ()  # what fires, and what ended lately
-    alerts_s: float | None = None  # Unix time; None until somebody has said what fires
-    sinks: Mapping[str, SinkState] = field(default_factory=dict)  # by name
-    store: StoreSize | None = None  # None until it could be read
-    certificate_expires_s: float | None = None  # Unix time; None: no TLS
-    turned_away: Mapping[Refused, int] = field(default_factory=dict)  # by the listener
     resumed_mono_s: float | None = None  # when the machine came back from its last long pause
 
 
+class MeasureState(Struct, frozen=True):
+    """Probes, the GPUs that CUDA lists, and the runs; ``gpud.agent.state.runs`` changes it."""
+
+    specs: tuple[ProbeSpec, ...] = ()
+    refused: Mapping[str, str] = {}  # probe modules that do not load
+    inventory: Inventory | None = None
+    inventory_mono_s: float | None = None
+    probes: Mapping[ProbeKey, ProbeState] = {}
+    runs: Mapping[str, int] = {}
+    failures: Mapping[tuple[str, str], int] = {}  # by Reason
+    skips: Mapping[tuple[str, str], int] = {}  # by Skip
+    put_off: Mapping[ProbeKey, PutOff] = {}  # since their last run
+    flagged: Mapping[tuple[str, str], int] = {}  # runs, by Flag
+    latencies: Mapping[tuple[int, str], Buckets] = {}  # (gpu, mode)
+    recent: Mapping[Series, Recent] = {}
+    breaker: Standing | None = None  # None until the launcher has looked
+    gpu_seconds: float = 0.0
+    vram_peak_bytes: int | None = None  # the most one run of a probe took
+    pinned_peak_bytes: int | None = None
+    children: int = 0  # spawned, of whatever kind: gpud publishes its own cost
+
+
+class ChangesState(Struct, frozen=True):
+    """The GPUs that are expected, and the changes of driver and machine."""
+
+    expected: Mapping[str, Expected] = {}  # GPUs that were here, by UUID
+    latest: tuple[Change, ...] = ()  # newest last; first sights are none
+    counts: Mapping[str, int] = {}  # by kind
+
+
+class RootState(Struct, frozen=True):
+    """Root's last report, or the reason why there is none in ``silent``."""
+
+    report: RootReport | None = None
+    silent: str | None = None
+    comparison: Comparison | None = None  # the container probe beside the in-process one
+
+
+class RegressionState(Struct, frozen=True):
+    """Every stream beside its baseline, with its unit."""
+
+    streams: Mapping[StreamKey, StreamStanding] = {}
+    units: Mapping[StreamKey, Unit] = {}
+
+
+class AlertsState(Struct, frozen=True):
+    """What fires and what ended lately, and how each sink does."""
+
+    alerts: tuple[Alert, ...] = ()
+    published_s: float | None = None  # Unix time; None until the alerts are known
+    sinks: Mapping[str, SinkState] = {}  # by name
+
+
+class HttpState(Struct, frozen=True):
+    """The listener: its certificate, and the requests that it refused, by reason."""
+
+    certificate_expires_s: float | None = None  # Unix time; None: no TLS
+    turned_away: Mapping[Refused, int] = {}
+
+
+class Snapshot(Struct, frozen=True):
+    """Everything published, at one moment. ``health`` is by component."""
+
+    machine: MachineState
+    gpus: Mapping[str, KnownGpu] = {}  # by UUID, all that were ever seen
+    measure: MeasureState = MeasureState()
+    telemetry: Telemetry = Telemetry()
+    changes: ChangesState = ChangesState()
+    root: RootState = RootState()
+    regression: RegressionState = RegressionState()
+    alerts: AlertsState = AlertsState()
+    http: HttpState = HttpState()
+    store: StoreSize | None = None  # None until it could be read
+    health: Mapping[str, Health] = {}
+
+
+def probe_key(gpus: Mapping[str, KnownGpu], probe: str, uuid: str | None) -> ProbeKey:
+    """Return the key of a probe on the GPU with this UUID, None for the CPU."""
+    return ProbeKey(probe, None if uuid is None else gpus[uuid].number)
+
+
+def after_jump(
+    snapshot: Snapshot, offset_s: float, now_mono_s: float
+) -> tuple[MachineState, Telemetry]:
+    """Count a jump of the clocks; after a long pause the readings are as much older.
+
+    Positive ``offset_s``: the machine paused, or the wall clock was set on.
+    """
+    before = snapshot.machine
+    machine = replace(
+        before, clock_jumps=before.clock_jumps + 1, paused_s=before.paused_s + max(offset_s, 0.0)
+    )
+    if offset_s < clock.ASLEEP_FROM_S:
+        return machine, snapshot.telemetry
+    aged = telemetry.paused(snapshot.telemetry, offset_s)
+    return replace(machine, resumed_mono_s=now_mono_s), aged
+
+
+def with_refusals(http: HttpState, counts: Mapping[Refused, int]) -> HttpState:
+    """Count requests that the listener has refused since the last call, by reason."""
+    before = http.turned_away
+    more = {reason: before.get(reason, 0) + count for reason, count in counts.items()}
+    return replace(http, turned_away={**before, **more})
+
+
 def overall(snapshot: Snapshot) -> Level:
-    """Give the worst level of any component, OK when none has spoken yet."""
+    """Return the worst level of any component, OK while there is none."""
     return max((health.level for health in snapshot.health.values()), default=Level.OK)
 
 
 def number(snapshot: Snapshot, index: int | None) -> int | None:
-    """Give the number of the GPU that has ``index`` in CUDA's present list; None for no such."""
-    inventory = snapshot.inventory
+    """Return the number of the GPU that has ``index`` in CUDA's present list; None for no such."""
+    inventory = snapshot.measure.inventory
     for device in () if inventory is None else inventory.devices:
         if device.index == index and device.uuid in snapshot.gpus:
             return snapshot.gpus[device.uuid].number
@@ -155,49 +237,10 @@ def number(snapshot: Snapshot, index: int | None) -> int | None:
 
 
 def holds_s(interval_s: float) -> float:
-    """Give for how long a figure or a reading may be shown: three intervals and an allowance."""
+    """Return for how long a figure or a reading may be shown: three intervals and an allowance."""
     return 3 * interval_s + ALLOWANCE_S
 
 
 def fresh(age_s: float | None, interval_s: float) -> bool:
-    """Say whether a figure of this age may still be published."""
+    """Return whether a figure of this age may still be published."""
     return age_s is not None and age_s <= holds_s(interval_s)
-
-
-def with_health(  # noqa: PLR0913, PLR0917  # one argument per field of Health
-    snapshot: Snapshot,
-    component: str,
-    level: Level,
-    now_s: float,
-    reason: str | None = None,
-    detail: str | None = None,
-    fix: str | None = None,
-) -> Snapshot:
-    """Set one component's health, keeping ``since_s`` while level and reason stay the same.
-
-    One that is not well has words: without ``detail``, those of its reason.
-    """
-    if level is not Level.OK:
-        detail = detail or (reason or "no reason is known").replace("_", " ")
-    before = snapshot.health.get(component)
-    unchanged = before is not None and (before.level, before.reason) == (level, reason)
-    since_s = before.since_s if before is not None and unchanged else now_s
-    return replace(
-        snapshot,
-        health={**snapshot.health, component: Health(level, reason, detail, fix, since_s)},
-    )
-
-
-def without_health(snapshot: Snapshot, *components: str) -> Snapshot:
-    """Drop the health of components of which nothing is known."""
-    known = {name: value for name, value in snapshot.health.items() if name not in components}
-    return replace(snapshot, health=known)
-
-
-def with_since_of(snapshot: Snapshot, component: str, before: Health | None) -> Snapshot:
-    """Give a component the ``since_s`` it had, where two judgements in a row left it as it was."""
-    now = snapshot.health.get(component)
-    if before is None or now is None or (before.level, before.reason) != (now.level, now.reason):
-        return snapshot
-    kept = replace(now, since_s=before.since_s)
-    return replace(snapshot, health={**snapshot.health, component: kept})

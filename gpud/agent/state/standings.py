@@ -5,11 +5,14 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import TYPE_CHECKING, NamedTuple
 
-from gpud.agent.state.snapshot import ProbeKey
+from gpud.agent.state.snapshot import ProbeKey, RegressionState
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
     from gpud.agent.regression.detector import Standing
     from gpud.agent.state.snapshot import Snapshot
+    from gpud.core.sample import Unit
     from gpud.core.stream_key import StreamKey
 
 
@@ -33,12 +36,12 @@ def places(snapshot: Snapshot) -> dict[Place, tuple[StreamKey, ...]]:
     Those of a GPU that is gone are left out, as its figures are, and so are those of an earlier
     version of a probe's method. A list of GPUs that could not be taken takes none away.
     """
-    inventory = snapshot.inventory
+    inventory = snapshot.measure.inventory
     known = set(snapshot.gpus)
     if inventory is not None and inventory.failure is None:
         known &= {device.uuid for device in inventory.devices}
     found: defaultdict[Place, list[StreamKey]] = defaultdict(list)
-    for stream in snapshot.streams:
+    for stream in snapshot.regression.streams:
         if stream.gpu is None or stream.gpu in known:
             place = Place(number(snapshot, stream), stream.probe, stream.mode)
             found[place].append(stream)
@@ -48,6 +51,20 @@ def places(snapshot: Snapshot) -> dict[Place, tuple[StreamKey, ...]]:
             found.items(), key=lambda item: (item[0].gpu is not None, item[0])
         )
     }
+
+
+def with_streams(
+    regression: RegressionState,
+    streams: Mapping[StreamKey, Standing],
+    units: Mapping[StreamKey, Unit],
+    gone: Iterable[StreamKey] = (),
+) -> RegressionState:
+    """Take in how these streams stand; those that are ``gone`` are shown no more."""
+    shown, shown_units = {**regression.streams, **streams}, {**regression.units, **units}
+    for key in set(gone) - streams.keys():
+        shown.pop(key, None)
+        shown_units.pop(key, None)
+    return RegressionState(shown, shown_units)
 
 
 def usual(standing: Standing) -> float | None:
@@ -63,12 +80,12 @@ def usual(standing: Standing) -> float | None:
 
 
 def _ordered(snapshot: Snapshot, place: Place, streams: list[StreamKey]) -> tuple[StreamKey, ...]:
-    state = snapshot.probes.get(ProbeKey(place.probe, place.gpu))
+    state = snapshot.measure.probes.get(ProbeKey(place.probe, place.gpu))
     run = None if state is None else state.report
     on_battery = None if run is None else run.conditions.get("after.ac") is False
 
     def newest(stream: StreamKey) -> tuple[bool, float]:
-        judged_s = snapshot.streams[stream].last_judged_s
+        judged_s = snapshot.regression.streams[stream].last_judged_s
         return stream.on_battery is on_battery, 0.0 if judged_s is None else judged_s
 
     version = max(stream.version for stream in streams)

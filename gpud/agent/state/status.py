@@ -49,44 +49,46 @@ def document(snapshot: Snapshot, *, now: Instant) -> dict[str, Any]:
 def typed(snapshot: Snapshot, *, now: Instant) -> StatusDocument:
     """Give the same as types, which only need to be encoded."""
     return StatusDocument(
-        version=snapshot.version,
+        version=snapshot.machine.version,
         state=Level(overall(snapshot)).name.lower(),
         written_s=now.wall_s,
-        started_s=snapshot.started_s,
-        url=snapshot.url,
-        gpu_from_s=snapshot.gpu_from_s,
-        platform=snapshot.platform,
+        started_s=snapshot.machine.started_s,
+        url=snapshot.machine.url,
+        gpu_from_s=snapshot.machine.gpu_from_s,
+        platform=snapshot.machine.platform,
         health=snapshot.health,
-        root=snapshot.root,
-        containers=snapshot.containers,
+        root=snapshot.root.report,
+        containers=snapshot.root.comparison,
         gpus=snapshot.gpus,
-        breaker=snapshot.breaker,
-        changes=snapshot.changes,
-        expected=snapshot.expected,
-        cuda=snapshot.inventory,
-        probes=tuple(_probe(key, state) for key, state in snapshot.probes.items()),
+        breaker=snapshot.measure.breaker,
+        changes=snapshot.changes.latest,
+        expected=snapshot.changes.expected,
+        cuda=snapshot.measure.inventory,
+        probes=tuple(_probe(key, state) for key, state in snapshot.measure.probes.items()),
         put_off=tuple(
             LeftOut(**parts(value), probe=key.probe, gpu=key.gpu)
-            for key, value in snapshot.put_off.items()
+            for key, value in snapshot.measure.put_off.items()
         ),
-        streams=tuple(_stream(snapshot, key) for key in sorted(snapshot.streams, key=_order)),
-        recent=tuple(RecentSeries(**one) for one in recent.document(snapshot.recent)),
+        streams=tuple(
+            _stream(snapshot, key) for key in sorted(snapshot.regression.streams, key=_order)
+        ),
+        recent=tuple(RecentSeries(**one) for one in recent.document(snapshot.measure.recent)),
         telemetry=_telemetry(snapshot.telemetry, now),
-        alerts=tuple(alert(one) for one in snapshot.alerts),
-        sinks=snapshot.sinks,
+        alerts=tuple(alert(one) for one in snapshot.alerts.alerts),
+        sinks=snapshot.alerts.sinks,
         store=snapshot.store,
         counters=Counters(
-            runs=snapshot.runs,
-            failures={f"{p}:{why}": n for (p, why), n in snapshot.failures.items()},
-            skips={f"{p}:{why}": n for (p, why), n in snapshot.skips.items()},
-            flagged={f"{p}:{flag}": n for (p, flag), n in snapshot.flagged.items()},
-            changes=snapshot.change_counts,
-            clock_jumps=snapshot.clock_jumps,
-            paused_s=snapshot.paused_s,
-            children=snapshot.children,
-            gpu_seconds=snapshot.gpu_seconds,
-            vram_peak_bytes=snapshot.vram_peak_bytes,
-            pinned_peak_bytes=snapshot.pinned_peak_bytes,
+            runs=snapshot.measure.runs,
+            failures={f"{p}:{why}": n for (p, why), n in snapshot.measure.failures.items()},
+            skips={f"{p}:{why}": n for (p, why), n in snapshot.measure.skips.items()},
+            flagged={f"{p}:{flag}": n for (p, flag), n in snapshot.measure.flagged.items()},
+            changes=snapshot.changes.counts,
+            clock_jumps=snapshot.machine.clock_jumps,
+            paused_s=snapshot.machine.paused_s,
+            children=snapshot.measure.children,
+            gpu_seconds=snapshot.measure.gpu_seconds,
+            vram_peak_bytes=snapshot.measure.vram_peak_bytes,
+            pinned_peak_bytes=snapshot.measure.pinned_peak_bytes,
         ),
     )
 
@@ -114,7 +116,7 @@ def _probe(key: ProbeKey, state: ProbeState) -> LastRun:
 
 
 def _stream(snapshot: Snapshot, key: StreamKey) -> Stream:
-    standing = snapshot.streams[key]
+    standing = snapshot.regression.streams[key]
     return Stream(
         **parts(standing),
         gpu=number(snapshot, key),
@@ -123,7 +125,7 @@ def _stream(snapshot: Snapshot, key: StreamKey) -> Stream:
         mode=key.mode,
         version=key.version,
         on_battery=key.on_battery,
-        unit=snapshot.units.get(key),
+        unit=snapshot.regression.units.get(key),
         usual=usual(standing),
     )
 

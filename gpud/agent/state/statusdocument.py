@@ -13,8 +13,7 @@ from typing import Any
 from gpud.agent.measure import breaker
 from gpud.agent.regression import detector
 from gpud.agent.regression.changes import Change
-from gpud.agent.state.presence import Expected
-from gpud.agent.state.snapshot import PutOff, StoreSize
+from gpud.agent.state.snapshot import Expected, PutOff, StoreSize
 from gpud.core.alerts import Alert, Cause, Evidence, SinkState
 from gpud.core.containers import Comparison
 from gpud.core.gpus import KnownGpu

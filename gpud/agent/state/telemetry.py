@@ -5,19 +5,20 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from gpud.agent.state.presence import may_be_nothing, with_presence
-from gpud.agent.state.snapshot import Snapshot, with_health, with_since_of
+from gpud.agent.state.presence import may_be_nothing
 from gpud.core import advice, gpus, telemetry
 from gpud.core.advice import Situation
-from gpud.core.health import Level
+from gpud.core.health import Health, Level
 from gpud.core.sample import Absent
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
+    from gpud.agent.state.presence import Nothing
+    from gpud.agent.state.snapshot import Snapshot
     from gpud.core.gpus import KnownGpu
     from gpud.core.sample import Reading
-    from gpud.core.telemetry import Answer
+    from gpud.core.telemetry import Answer, Telemetry
 
 NVML = "nvml"
 OF_THE_CARD: Final = "told of the whole card, and this GPU is an instance of it"
@@ -46,14 +47,16 @@ RESTART_WSL: Final = (
 )
 
 
-def with_answer(snapshot: Snapshot, answer: Answer, now_s: float) -> Snapshot:
+def with_answer(snapshot: Snapshot, answer: Answer) -> tuple[dict[str, KnownGpu], Telemetry]:
     """Take in the answer of one source; its GPUs get the numbers they have here."""
     numbers, readings = gpus.with_readings(snapshot.gpus, answer.readings)
     numbered = replace(answer, readings=_of_instances(numbers, readings))
-    answers = telemetry.with_answer(snapshot.telemetry, numbered)
-    after = replace(snapshot, gpus=numbers, telemetry=answers)
-    after = _with_health(after, now_s, answer.taken_mono_s + (answer.duration_s or 0.0))
-    return with_since_of(with_presence(after, now_s), NVML, snapshot.health.get(NVML))
+    return numbers, telemetry.with_answer(snapshot.telemetry, numbered)
+
+
+def with_start(before: Telemetry, source: str) -> Telemetry:
+    """Count a program that a source started, such as nvidia-smi, which is not free."""
+    return replace(before, starts={**before.starts, source: before.starts.get(source, 0) + 1})
 
 
 def _of_instances(
@@ -73,23 +76,34 @@ def _of_instances(
     )
 
 
-def _with_health(snapshot: Snapshot, now_s: float, now_mono_s: float) -> Snapshot:
-    """Derive the health of NVML from its last answer: other sources are worse, or give nothing."""
-    nvml = snapshot.telemetry.answers.get(NVML)
-    if nvml is None:
-        return snapshot
+def nvml(snapshot: Snapshot, nothing: Nothing | None) -> Health | None:
+    """Return the health of ``nvml`` by its last answer: other sources are worse, or give nothing.
+
+    With no GPU to expect (``nothing``) it has no reason to fail.
+    """
+    answer = snapshot.telemetry.answers.get(NVML)
+    if answer is None:
+        return None
+    health = _of_answer(snapshot, answer)
+    if health is None or health.level is Level.OK or nothing is None:
+        return health
+    return Health(Level.OK, nothing.reason, nothing.detail, nothing.fix)
+
+
+def _of_answer(snapshot: Snapshot, nvml: Answer) -> Health | None:
     if nvml.reason is None:
         words = _failed(nvml.readings)
         if words is None:
-            return with_health(snapshot, NVML, Level.OK, now_s)
-        silent = advice.words(Situation.TELEMETRY_SILENT, advice.of(snapshot.platform))
-        return with_health(snapshot, NVML, Level.DEGRADED, now_s, "fields_failed", words, silent)
+            return Health(Level.OK)
+        silent = advice.words(Situation.TELEMETRY_SILENT, advice.of(snapshot.machine.platform))
+        return Health(Level.DEGRADED, "fields_failed", words, silent)
     if NVML not in snapshot.health and may_be_nothing(snapshot):
-        return snapshot  # in a moment it is known whether there is a GPU to speak of
+        return None  # in a moment it is known whether there is a GPU to speak of
+    answers = snapshot.telemetry.answers.values()
+    now_mono_s = max(answer.taken_mono_s + (answer.duration_s or 0.0) for answer in answers)
     detail, fix = _cause(snapshot, nvml, now_mono_s)
     helped = telemetry.level(snapshot.telemetry, now_mono_s) >= telemetry.SEES_A_GPU
-    level = Level.DEGRADED if helped else Level.FAILED
-    return with_health(snapshot, NVML, level, now_s, nvml.reason, detail, fix)
+    return Health(Level.DEGRADED if helped else Level.FAILED, nvml.reason, detail, fix)
 
 
 def _cause(snapshot: Snapshot, nvml: Answer, now_mono_s: float) -> tuple[str | None, str | None]:
@@ -99,7 +113,7 @@ def _cause(snapshot: Snapshot, nvml: Answer, now_mono_s: float) -> tuple[str | N
     or its silence tells which it is.
     """
     windows = snapshot.telemetry.answers.get("nvidia_smi_exe")
-    cuda = None if snapshot.inventory is None else snapshot.inventory.failure
+    cuda = None if snapshot.measure.inventory is None else snapshot.measure.inventory.failure
     if cuda is None or windows is None or not windows.recent(now_mono_s):
         return nvml.detail, nvml.fix
     silent = (

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING
 import structlog
 
 from gpud import discovery
-from gpud.agent.state.events import SourceAnswered
 from gpud.agent.telemetry import sources as folder
 from gpud.agent.telemetry.source import OFFERS, Looking
 from gpud.core import telemetry
@@ -24,11 +23,11 @@ from gpud.core.sample import Absent
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from gpud.agent.state.events import Event
     from gpud.agent.state.snapshot import Snapshot
     from gpud.agent.telemetry.source import Context, Source
     from gpud.core.clock import Instant
     from gpud.core.sample import Reading
+    from gpud.core.telemetry import Answer
 
 log = structlog.get_logger()
 
@@ -61,14 +60,14 @@ def create(context: Context) -> Sources:
 
 
 class Collection:
-    """All sources together. ``post`` takes the answer of each as an event."""
+    """All sources together. ``post`` takes the answer of each."""
 
     def __init__(
         self,
         sources: Sources,
         *,
         read: Callable[[], Snapshot],
-        post: Callable[[Event], None],
+        post: Callable[[Answer], None],
         now: Callable[[], Instant],
         patience_s: float = PATIENCE_S,
     ) -> None:
@@ -98,7 +97,7 @@ class Collection:
         for name, source in sources.items():
             answer = await source.collect(self._missing(telemetry.LEVELS.index(name)))
             if answer is not None:
-                self._post(SourceAnswered(answer, self._now().wall_s))
+                self._post(answer)
 
     async def look(self, patience_s: float) -> tuple[Reading, ...]:
         """Return what the best source that can be asked at any moment reads now.

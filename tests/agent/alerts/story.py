@@ -15,12 +15,12 @@ from gpud.agent.alerts.state import AlertState
 from gpud.agent.history.store import History
 from gpud.agent.measure.clocks import now
 from gpud.agent.state.board import Board
-from gpud.agent.state.snapshot import Snapshot
 from gpud.core.alerts import SinkState
 from gpud.core.backoff import Backoff
 from gpud.core.errors import StoreError
 from gpud.core.health import Health, Level
 from tests.agent.alerts.telling import LOST, SLOW, context
+from tests.events import made
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
@@ -97,11 +97,11 @@ class Story:
     async def when(self, good: Callable[[], object], what: str) -> None:
         ends_s = time.monotonic() + PATIENCE_S
         while not good():
-            assert time.monotonic() < ends_s, f"{what}; {self.board.read().sinks}"
+            assert time.monotonic() < ends_s, f"{what}; {self.board.read().alerts.sinks}"
             await asyncio.sleep(0.01)  # another process, or another task's turn
 
     def state_of(self, name: str) -> SinkState:
-        return self.board.read().sinks.get(name, SinkState())
+        return self.board.read().alerts.sinks.get(name, SinkState())
 
     @property
     def health(self) -> Health:
@@ -118,7 +118,7 @@ async def delivering(
 ) -> AsyncIterator[Story]:
     """Run delivery to these sinks, or to those that ``text`` configures."""
     made_for = context(folder, text, timeout_s=timeout_s)
-    board, history = Board(Snapshot("1", 0.0)), History(folder)
+    board, history = Board(made("1", 0.0)), History(folder)
     story = Story(board, history, AlertState(history, board=board, now=clock))
     delivery = Delivery(
         Sinks(sinks, {}) if sinks else configured(made_for),

@@ -13,7 +13,6 @@ import structlog
 from gpud.agent.alerts.sink import configured
 from gpud.agent.history.schema import FILE
 from gpud.agent.measure.clocks import now
-from gpud.agent.state.events import ClockJumped
 from gpud.core.alerts import SINK_FAILING
 from gpud.core.clock import Instant
 from gpud.core.errors import DeliveryError
@@ -22,6 +21,7 @@ from tests.agent.alerts.story import SOON, RecordingSink, delivering
 from tests.agent.alerts.telling import LOST, SLOW, context, receiver, says
 from tests.agent.measure.ticking import HELD_UP_S, ticking
 from tests.agent.serve.metrics.scraping import scrape
+from tests.events import clock_jumped, post
 
 if TYPE_CHECKING:
     import socket
@@ -34,7 +34,7 @@ DOWN = DeliveryError("host: down", reason="refused", fix="start it")
 
 def failing(story: Story) -> list[float]:
     """Give since when sinks are reported as failing."""
-    alerts = story.board.read().alerts
+    alerts = story.board.read().alerts.alerts
     return [one.starts_s for one in alerts if one.name == SINK_FAILING and one.firing]
 
 
@@ -65,11 +65,11 @@ def test_a_restart_repeats_nothing_and_sends_the_end_of_what_was_sent_before(
             story.fire(SLOW)
             await story.when(lambda: one.messages, "a message")
         async with delivering(tmp_path, one) as story:
-            await story.when(lambda: story.board.read().alerts, "what fired before")
+            await story.when(lambda: story.board.read().alerts.alerts, "what fired before")
             story.fire(SLOW, LOST)
             await story.when(lambda: len(one.messages) == 2, "the new one")
         async with delivering(tmp_path, one) as story:
-            await story.when(lambda: story.board.read().alerts, "what fired before")
+            await story.when(lambda: story.board.read().alerts.alerts, "what fired before")
             story.fire(LOST)
             await story.when(lambda: len(one.messages) == 3, "the end")
 
@@ -91,10 +91,12 @@ def test_a_history_that_cannot_be_read_at_the_start_is_awaited(tmp_path: Path) -
         quiet = "group_wait_s = 0.0\nwarm_up_s = 30.0\n"
         async with delivering(tmp_path, after, text=quiet) as story:
             story.fire(LOST)
-            await story.when(lambda: story.board.read().alerts, "an alert without a history")
+            await story.when(lambda: story.board.read().alerts.alerts, "an alert without a history")
             file.rmdir()
             aside.rename(file)
-            await story.when(lambda: len(story.board.read().alerts) == 2, "what fired before")
+            await story.when(
+                lambda: len(story.board.read().alerts.alerts) == 2, "what fired before"
+            )
             story.fire(LOST)
             await story.when(lambda: after.messages, "the end")
 
@@ -121,7 +123,7 @@ def test_after_a_long_pause_nothing_new_is_sent_for_a_while(tmp_path: Path) -> N
         text = "group_wait_s = 0.0\nwarm_up_s = 0.5\n"
         async with delivering(tmp_path, one, text=text) as story:
             begun = now()
-            story.board.post(ClockJumped(3600.0, begun.wall_s, begun.mono_s))
+            post(story.board, clock_jumped(3600.0, begun.wall_s, begun.mono_s))
             story.fire(SLOW)
             await story.when(lambda: one.messages, "a message after all")
             assert now().mono_s - begun.mono_s >= 0.5
@@ -165,7 +167,8 @@ def test_after_an_outage_a_sink_gets_the_present_state(tmp_path: Path) -> None:
                 story.fire()
             story.fire(LOST)
             await story.when(
-                lambda: [a for a in story.board.read().alerts if a.name == LOST.name], "the last"
+                lambda: [a for a in story.board.read().alerts.alerts if a.name == LOST.name],
+                "the last",
             )
             one.error = None
             await story.when(lambda: one.messages, "a message at last")

@@ -11,17 +11,6 @@ import pytest
 from gpud.agent.alerts import functions
 from gpud.agent.alerts.functions import Functions, Lost, Saved, Subject
 from gpud.agent.measure.breaker import Standing, State
-from gpud.agent.state.events import (
-    BreakerChanged,
-    ClockJumped,
-    Event,
-    HealthSet,
-    InventoryTaken,
-    ProbesListed,
-    RootHeard,
-    RunFinished,
-    SourceAnswered,
-)
 from gpud.agent.state.snapshot import Snapshot
 from gpud.core.clock import Instant
 from gpud.core.health import Level
@@ -38,6 +27,18 @@ from gpud.core.sample import (
     Unit,
 )
 from gpud.core.telemetry import Answer
+from tests.events import (
+    Event,
+    breaker_changed,
+    clock_jumped,
+    health_set,
+    inventory_taken,
+    made,
+    probes_listed,
+    root_read,
+    run_finished,
+    source_answered,
+)
 from tests.snapshots import DEVICE, ROOT, sample
 
 if TYPE_CHECKING:
@@ -60,20 +61,20 @@ class Machine:
     nvml: str | None = None  # why it does not answer
     specs: tuple[str, ...] = NAMES
     state: Functions = field(default_factory=Functions)
-    snapshot: Snapshot = field(default_factory=lambda: Snapshot("0", 1_700_000_000.0))
+    snapshot: Snapshot = field(default_factory=lambda: made("0", 1_700_000_000.0))
     mono_s: float = 1000.0
     lost: list[Lost] = field(default_factory=list)
     back: list[Lost] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self.hear(ProbesListed(tuple(map(spec, self.specs)), {}, self.now.wall_s))
+        self.hear(probes_listed(tuple(map(spec, self.specs)), {}, self.now.wall_s))
 
     @property
     def now(self) -> Instant:
         return Instant(1_700_000_000.0 + self.mono_s, self.mono_s)
 
     def hear(self, event: Event) -> None:
-        self.snapshot = event.apply(self.snapshot)
+        self.snapshot = event(self.snapshot)
 
     def pass_s(self, seconds: float) -> Machine:
         """Let time pass, with telemetry every ten seconds and a look every second."""
@@ -91,7 +92,7 @@ class Machine:
         self, source: str, level: int, readings: tuple[Reading, ...], reason: str | None = None
     ) -> None:
         said = Answer(source, level, self.now.wall_s, self.mono_s, readings, reason=reason)
-        self.hear(SourceAnswered(said, self.now.wall_s))
+        self.hear(source_answered(said, self.now.wall_s))
 
     def look(self) -> None:
         before = self.state.lost
@@ -104,7 +105,7 @@ class Machine:
         failure = None if reason is None else Failure(reason, "cuInit says no", advice="mend it")
         listed = (DEVICE, OTHER)[:devices] if failure is None else ()
         taken = Inventory(listed, "12.8", failure=failure)
-        self.hear(InventoryTaken(taken, self.now.wall_s, self.mono_s))
+        self.hear(inventory_taken(taken, self.now.wall_s, self.mono_s))
         return self.pass_s(60)
 
     def run(self, *names: str, reason: Reason | None = None, gpu: str = DEVICE.uuid) -> Machine:
@@ -112,7 +113,7 @@ class Machine:
             failure = None if reason is None else Failure(reason, "no", advice="mend it")
             samples = () if failure else (sample("m", Unit.SECONDS, 1.0),)
             report = RunReport(name, Backend.CUDA, None, samples, failure=failure)
-            self.hear(RunFinished(report, gpu, self.now.wall_s, self.mono_s))
+            self.hear(run_finished(report, gpu, self.now.wall_s, self.mono_s))
         return self.pass_s(60)
 
     def updated(self, *, nvml: str | None = None) -> Machine:
@@ -126,12 +127,12 @@ class Machine:
         return self.pass_s(30)
 
     def resumed(self) -> Machine:
-        self.hear(ClockJumped(7200.0, self.now.wall_s, self.mono_s))
+        self.hear(clock_jumped(7200.0, self.now.wall_s, self.mono_s))
         return self
 
     def breaker(self, state: State) -> Machine:
         standing = Standing(state, since_s=self.now.wall_s, hangs=1)
-        self.hear(BreakerChanged(standing, self.now.wall_s))
+        self.hear(breaker_changed(standing, self.now.wall_s))
         return self.pass_s(120)
 
     def well(self) -> Machine:
@@ -177,7 +178,9 @@ def test_failures_in_quick_succession_wait_until_it_is_known_which_driver_it_is(
     machine = Machine().well()
     for _ in range(9):
         failure = Failure(Reason.INIT_FAILED, "no")
-        machine.hear(InventoryTaken(Inventory(failure=failure), machine.now.wall_s, machine.mono_s))
+        machine.hear(
+            inventory_taken(Inventory(failure=failure), machine.now.wall_s, machine.mono_s)
+        )
         machine.pass_s(2)
     assert machine.told == []
     machine.driver = NEW
@@ -307,11 +310,11 @@ def test_a_container_that_fails_beside_a_good_run_is_lost() -> None:
     for run in (good, ContainerRun(1.0, machine.mono_s + 60, 1.0, failure=failure)):
         machine.run("nbody")
         report = replace(ROOT, beat_s=machine.mono_s, containers=replace(said, run=run))
-        machine.hear(RootHeard(report, None, machine.now.wall_s))
+        machine.hear(root_read(report, None, machine.now.wall_s))
         machine.pass_s(5)
     assert machine.told == [(Subject("container"), OLD, OLD)]
     again = replace(said, run=replace(good, finished_mono_s=machine.mono_s))
-    machine.hear(RootHeard(replace(ROOT, containers=again), None, machine.now.wall_s))
+    machine.hear(root_read(replace(ROOT, containers=again), None, machine.now.wall_s))
     machine.pass_s(5)
     assert subjects(machine.back) == [Subject("container")]
 
@@ -353,7 +356,7 @@ def test_a_success_while_the_driver_is_not_known_counts_for_the_last_one() -> No
     machine.mono_s += 3600
     assert functions.driver(machine.snapshot, machine.now) is None
     taken = Inventory((DEVICE,), "12.8")
-    machine.hear(InventoryTaken(taken, machine.now.wall_s, machine.mono_s))
+    machine.hear(inventory_taken(taken, machine.now.wall_s, machine.mono_s))
     machine.look()
     assert machine.state.worked[Subject("cuda")] == OLD
 
@@ -362,7 +365,7 @@ def test_what_the_machine_is_well_without_is_lost_no_more() -> None:
     machine = Machine().well()
     machine.nvml = "no_answer"
     assert machine.pass_s(140).told == [(Subject("nvml"), OLD, OLD)]
-    machine.hear(HealthSet("nvml", Level.OK, machine.now.wall_s))
+    machine.hear(health_set("nvml", Level.OK, machine.now.wall_s))
     machine.mono_s += 1
     machine.look()
     assert subjects(machine.back) == [Subject("nvml")]

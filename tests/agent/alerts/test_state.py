@@ -19,14 +19,13 @@ from gpud.agent.regression.contexts import Difference
 from gpud.agent.regression.detector import Parameters
 from gpud.agent.regression.judging import Decided, Judging
 from gpud.agent.state.board import Board
-from gpud.agent.state.events import HealthSet
-from gpud.agent.state.snapshot import Snapshot
 from gpud.core.alerts import Alert, Severity
 from gpud.core.clock import Instant
 from gpud.core.errors import StoreError
 from gpud.core.health import Level
 from gpud.core.text import escaped
 from tests.agent.alerts.alarms import NOW_S, alarm, finding, grave, standing
+from tests.events import health_set, made, post
 from tests.snapshots import full
 
 if TYPE_CHECKING:
@@ -43,7 +42,7 @@ class Life:
 
     history: History
     mono_s: float = 500.0
-    board: Board = field(default_factory=lambda: Board(Snapshot("0.1.0", NOW_S)))
+    board: Board = field(default_factory=lambda: Board(made("0.1.0", NOW_S)))
 
     def __post_init__(self) -> None:
         self.state = AlertState(
@@ -66,9 +65,9 @@ class Life:
         )
         await self.state.update(Judging(Parameters()))
 
-    def health(self, level: Level, component: str = "dockerd") -> None:
+    def health(self, level: Level, component: str = "http") -> None:
         now_s = NOW_S + self.mono_s
-        self.board.post(HealthSet(component, level, now_s, reason="x", detail="down", fix="up"))
+        post(self.board, health_set(component, level, now_s, reason="x", detail="down", fix="up"))
 
     def pass_s(self, seconds: float) -> None:
         for _ in range(int(seconds)):
@@ -77,7 +76,7 @@ class Life:
 
     @property
     def firing(self) -> list[Alert]:
-        return [one for one in self.board.read().alerts if one.firing]
+        return [one for one in self.board.read().alerts.alerts if one.firing]
 
     async def rows(self) -> list[ToldAlert]:
         return await self.history.read(rows.within, 0.0)
@@ -117,10 +116,10 @@ def test_an_alarm_is_published_and_written_and_known_after_a_restart(tmp_path: P
         await life.state.close()
         (row,) = await life.rows()
         assert (row.ends_s, row.firing, life.firing) == (NOW_S + 901, False, [])
-        assert len(life.board.read().alerts) == 1
+        assert len(life.board.read().alerts.alerts) == 1
         life.mono_s += SHOWN_ENDED_S + 500
         life.pass_s(1)
-        assert life.board.read().alerts == ()
+        assert life.board.read().alerts.alerts == ()
 
     living(tmp_path, first)
     living(tmp_path, second)
@@ -174,7 +173,7 @@ def test_a_failed_component_is_an_alert_and_a_restart_does_not_end_it(tmp_path: 
         assert life.firing == []
         life.pass_s(2)
         (one,) = life.firing
-        assert (one.name, one.labels, one.fix) == ("GpudUnwell", {"component": "dockerd"}, "up")
+        assert (one.name, one.labels, one.fix) == ("GpudUnwell", {"component": "http"}, "up")
         await life.state.close()
 
     async def second(life: Life) -> None:
@@ -288,19 +287,22 @@ def test_a_history_that_was_begun_anew_gets_all_that_is_known(tmp_path: Path) ->
 def test_that_there_are_no_alerts_is_published_once_the_past_is_known(tmp_path: Path) -> None:
     async def test(life: Life) -> None:
         life.pass_s(1)
-        assert life.board.read().alerts_s is None
+        assert life.board.read().alerts.published_s is None
         await life.state.load()
         life.pass_s(1)
-        published_s = life.board.read().alerts_s
+        published_s = life.board.read().alerts.published_s
         assert published_s is not None
         life.pass_s(100)
-        assert (life.board.read().alerts, life.board.read().alerts_s) == ((), published_s)
+        assert (life.board.read().alerts.alerts, life.board.read().alerts.published_s) == (
+            (),
+            published_s,
+        )
 
     living(tmp_path, test)
 
 
 def test_the_task_goes_on_while_the_disk_does_not_answer(tmp_path: Path) -> None:
-    board = Board(Snapshot("0.1.0", NOW_S))
+    board = Board(made("0.1.0", NOW_S))
 
     async def test(life: Life) -> None:
         life.health(Level.OK)
@@ -355,10 +357,10 @@ def test_a_condition_begins_once_and_changes_its_words_now_and_then(tmp_path: Pa
         )
         assert await after(keep=("store",)) == [later]
         assert await after() == []
-        assert [one.ends_s for one in life.board.read().alerts] == [NOW_S + 70]
+        assert [one.ends_s for one in life.board.read().alerts.alerts] == [NOW_S + 70]
         again = await after(condition("again", NOW_S - 90))  # by a clock that was set back
         assert [one.starts_s for one in again] == [NOW_S - 90]
-        assert life.board.read().alerts == tuple(again)
+        assert life.board.read().alerts.alerts == tuple(again)
 
     living(tmp_path, test)
 
@@ -368,9 +370,9 @@ def test_the_first_alert_is_the_gravest_that_is_not_acknowledged(tmp_path: Path)
         mild, bad = condition("a", 0.0, label="a"), condition("b", 0.0, Severity.CRITICAL, "b")
         life.state.sync("GpudX", [mild, bad], 0.0)
         await life.state.settle()
-        assert life.board.read().alerts == (bad, mild)
+        assert life.board.read().alerts.alerts == (bad, mild)
         life.state.acknowledge(bad.fingerprint, NOW_S)
         await life.state.settle()
-        assert [one.summary for one in life.board.read().alerts] == ["a", "b"]
+        assert [one.summary for one in life.board.read().alerts.alerts] == ["a", "b"]
 
     living(tmp_path, test)

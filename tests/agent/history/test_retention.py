@@ -16,7 +16,9 @@ import pytest
 from gpud.agent.history import queries, retention, rollups
 from gpud.agent.history.rollups import BELIEVED_HOURS
 from gpud.agent.history.store import History, Store
+from gpud.agent.state.board import Board
 from gpud.core.sections import StoreSettings as Plan
+from tests.events import made
 from tests.histories import BEGUN_S, DAY_S, HOUR_S, done, hours, memory, opened, run
 
 if TYPE_CHECKING:
@@ -150,19 +152,20 @@ def test_a_history_that_cannot_be_written_is_left_for_the_next_time(tmp_path: Pa
 
 
 def test_how_large_it_is_is_told_and_nothing_while_it_cannot_be_read(tmp_path: Path) -> None:
-    told: list[Any] = []
+    board = Board(made())
 
     async def story() -> None:
         history = History(tmp_path / "missing")
-        await retention.measure(history, told.append)
-        assert told == []
+        await retention.measure(history, board)
+        assert board.read().store is None
         (tmp_path / "missing").mkdir()
         await history.append(*hours(7))
-        await retention.measure(history, told.append)
+        await retention.measure(history, board)
         await history.close()
 
     asyncio.run(story())
-    (size,) = (event.size for event in told)
+    size = board.read().store
+    assert size is not None
     assert (size.runs, size.waiting, size.dropped) == (7, 0, 0)
     assert size.n_bytes > 4096 * 8, "what is in the log counts"
     assert size.first_s is not None

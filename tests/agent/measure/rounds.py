@@ -6,7 +6,7 @@ import asyncio
 import json
 import sys
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
 from gpud.agent.history.store import History
 from gpud.agent.measure.conditions import Conditions, Observer
@@ -15,22 +15,27 @@ from gpud.agent.measure.launch import Launcher
 from gpud.agent.measure.pipeline import Pipeline
 from gpud.agent.state.board import Board
 from gpud.agent.state.changes import ChangeDetection
-from gpud.agent.state.presence import Expected
-from gpud.agent.state.snapshot import Snapshot
+from gpud.agent.state.snapshot import Expected, Snapshot
 from gpud.core.clock import Instant
 from gpud.core.report import ContainersReport, ProbeStage
 from gpud.core.sample import Reading
 from gpud.core.settings import Settings
 from gpud.core.telemetry import Answer, Telemetry
 from tests.agent.regression.judging import regression
+from tests.events import altered, made
 from tests.snapshots import ROOT
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
     from pathlib import Path
+    from typing import Unpack
 
-    from gpud.agent.state.events import Event
-    from gpud.core.sample import Pace
+    from gpud.agent.state.board import States
+    from gpud.agent.state.snapshot import MeasureState
+    from gpud.core.health import Health
+    from gpud.core.sample import Device, Flag, Pace, ProbeSpec, RunReport, Skip
+
+T = TypeVar("T")
 
 CHILD = """
 import json, pathlib, sys
@@ -45,7 +50,7 @@ def device(index):
             "compute_capability": "8.9", "sm_count": 1, "l2_bytes": 1, "memory_total_bytes": 1}
 spec = {"unit": "seconds", "modes": ["m"], "budget_s": 10.0, "summary": "s"}
 if verb == "--list":
-    print(json.dumps({"refused": {}, "probes": [
+    print(json.dumps({"refused": state.get("refused", {}), "probes": [
         {**spec, "name": n, "backend": b, "pace": p, **dict(*more)}
         for n, b, p, *more in state["specs"]]}))
 elif verb == "--inventory":
@@ -66,16 +71,83 @@ SPECS = [
 ]
 
 
+@dataclass(frozen=True)
+class Finished:
+    """A run that was published."""
+
+    report: RunReport
+    gpu: str | None  # its UUID
+    flags: tuple[Flag, ...]
+
+
+@dataclass(frozen=True)
+class Skipped:
+    """A skip that was counted."""
+
+    probe: str
+    reason: Skip
+    gpu: str | None
+    starving: bool
+
+
+@dataclass(frozen=True)
+class ProbesListed:
+    """The probes that were listed."""
+
+    specs: tuple[ProbeSpec, ...]
+
+
+@dataclass(frozen=True)
+class GpusListed:
+    """The GPUs that CUDA listed."""
+
+    devices: tuple[Device, ...]
+
+
+@dataclass(frozen=True)
+class Reported:
+    """The health that a component reported."""
+
+    component: str
+    health: Health
+
+
+Entry: TypeAlias = Finished | Skipped | ProbesListed | GpusListed | Reported
+
+
+def _uuids(snapshot: Snapshot) -> dict[int | None, str]:
+    return {gpu.number: uuid for uuid, gpu in snapshot.gpus.items()}
+
+
+def entries(before: MeasureState, snapshot: Snapshot) -> Iterator[Entry]:
+    now, uuids = snapshot.measure, _uuids(snapshot)
+    for key, state in now.probes.items():
+        if state is not before.probes.get(key) and state.report is not None:
+            yield Finished(state.report, uuids.get(key.gpu), state.flags)
+    for key, row in now.put_off.items():
+        if row is not before.put_off.get(key):
+            yield Skipped(key.probe, row.reason, uuids.get(key.gpu), row.starving)
+    if now.specs is not before.specs:
+        yield ProbesListed(now.specs)
+    if now.inventory is not before.inventory and now.inventory is not None:
+        yield GpusListed(now.inventory.devices)
+
+
 class RecordingBoard(Board):
-    """A board that records events."""
+    """A board that records what was published, one entry for each."""
 
     def __init__(self, first: Snapshot | None = None) -> None:
-        super().__init__(first or Snapshot(version="1", started_s=0.0))
-        self.events: list[Event] = []
+        super().__init__(first or made())
+        self.events: list[Entry] = []
 
-    def post(self, event: Event) -> None:
-        self.events.append(event)
-        super().post(event)
+    def publish(self, **states: Unpack[States]) -> None:
+        before = Board.read(self)
+        super().publish(**states)
+        self.events += entries(before.measure, Board.read(self))
+
+    def set_health(self, component: str, value: Health) -> None:
+        self.events.append(Reported(component, value))
+        super().set_health(component, value)
 
     def show(self, snapshot: Snapshot) -> None:
         self._snapshot = snapshot
@@ -95,8 +167,8 @@ class _Circumstances(RecordingBoard):
         answers = {"nvml": Answer("nvml", 5, 1.0, 1.0, readings)}
         if bench.taken:
             status = ContainersReport(ProbeStage.RUNNING, "image")
-            snapshot = replace(snapshot, root=replace(ROOT, containers=status))
-        return replace(
+            snapshot = altered(snapshot, report=replace(ROOT, containers=status))
+        return altered(
             snapshot,
             platform=bench.driver,
             telemetry=Telemetry(answers if readings else {}),
@@ -143,7 +215,7 @@ class Bench:
     folder: Path
     settings: Settings = field(default_factory=Settings)
     state_dir: Path | None = None
-    events: list[Event] = field(default_factory=list)
+    events: list[Entry] = field(default_factory=list)
     clock: list[Instant] = field(default_factory=list)
     taken: bool = False
     missed: bool = False  # a GPU that was here is gone
@@ -190,10 +262,7 @@ class Bench:
             await history.close()
 
         asyncio.run(story())
-        snapshot = Snapshot(version="1", started_s=0.0)
-        for event in self.events:
-            snapshot = event.apply(snapshot)
-        return snapshot
+        return Board.read(self.board)
 
-    def of(self, kind: type[Event]) -> list[Event]:
-        return [event for event in self.events if isinstance(event, kind)]
+    def of(self, kind: type[T]) -> list[T]:
+        return [entry for entry in self.events if isinstance(entry, kind)]

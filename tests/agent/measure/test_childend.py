@@ -9,12 +9,12 @@ import pytest
 
 from gpud.agent.measure.breaker import State
 from gpud.agent.measure.launch import Launcher
-from gpud.agent.state.events import InventoryTaken, RunFinished
 from gpud.child.probes import launch, nbody
 from gpud.core.health import Level
 from gpud.core.sample import Failure, Inventory, Job, Reason, RunReport
 from tests import snapshots
 from tests.child.running import GPU
+from tests.events import inventory_taken, run_finished
 from tests.standins.build import build_libcuda
 
 if TYPE_CHECKING:
@@ -123,7 +123,7 @@ def test_library_that_is_cut_short_is_named_with_what_helps(tmp_path: Path) -> N
 def test_gpu_that_cannot_be_described_degrades_cuda_and_the_other_one_stays() -> None:
     refused = Failure(Reason.CUDA_ERROR, "cuDeviceGetName: 999, asked about GPU 1", advice="fix it")
     inventory = Inventory((snapshots.DEVICE,), "12.8", refused=(refused,))
-    after = InventoryTaken(inventory, 1.0).apply(snapshots.bare())
+    after = inventory_taken(inventory, 1.0)(snapshots.bare())
     health = after.health["cuda"]
     assert (health.level, health.reason, health.fix) == (Level.DEGRADED, "cuda_error", "fix it")
     assert "asked about GPU 1" in (health.detail or "")
@@ -143,7 +143,7 @@ def test_gpu_time_of_failed_runs_is_counted_where_it_is_known() -> None:
     unknown = RunReport(nbody.SPEC.name, nbody.SPEC.backend, failure=failure)
     after = before
     for report in (costly, unknown):
-        after = RunFinished(report, GPU, 1.0, 1.0, ()).apply(after)
-    assert after.gpu_seconds - before.gpu_seconds == pytest.approx(0.5)
-    assert after.vram_peak_bytes == 1 << 30
-    assert after.pinned_peak_bytes == before.pinned_peak_bytes
+        after = run_finished(report, GPU, 1.0, 1.0, ())(after)
+    assert after.measure.gpu_seconds - before.measure.gpu_seconds == pytest.approx(0.5)
+    assert after.measure.vram_peak_bytes == 1 << 30
+    assert after.measure.pinned_peak_bytes == before.measure.pinned_peak_bytes

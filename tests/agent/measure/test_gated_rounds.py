@@ -17,14 +17,13 @@ from gpud.agent.measure import conditions
 from gpud.agent.measure.conditions import Conditions
 from gpud.agent.measure.flags import FEWEST_RUNS, LOW_RUNS
 from gpud.agent.measure.gatekeeper import Due, Gatekeeper
-from gpud.agent.state.events import RunFinished, RunSkipped
 from gpud.agent.state.snapshot import ProbeKey
 from gpud.core.clock import Instant
 from gpud.core.health import Level
 from gpud.core.sample import Backend, Device, Flag, Pace, ProbeSpec, RunReport, Skip, Unit
 from gpud.core.sections import GateSettings
 from gpud.core.settings import Settings
-from tests.agent.measure.rounds import Bench, RecordingBoard
+from tests.agent.measure.rounds import Bench, Finished, RecordingBoard, Skipped
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -61,12 +60,12 @@ def bench(tmp_path: Path) -> Clocked:
 
 
 def skips(bench: Bench) -> list[tuple[str, Skip, str | None]]:
-    found = [event for event in bench.events if isinstance(event, RunSkipped)]
+    found = [event for event in bench.events if isinstance(event, Skipped)]
     return [(event.probe, event.reason, event.gpu) for event in found]
 
 
-def finished(bench: Bench, probe: str) -> list[RunFinished]:
-    found = [event for event in bench.events if isinstance(event, RunFinished)]
+def finished(bench: Bench, probe: str) -> list[Finished]:
+    found = [event for event in bench.events if isinstance(event, Finished)]
     return [event for event in found if event.report.probe == probe]
 
 
@@ -84,7 +83,7 @@ def test_a_small_probe_of_a_busy_gpu_is_left_out_at_once_and_the_cpu_goes_on(
     bench.looks = [BUSY]
     snapshot = bench.rounds(Pace.SMALL)
     assert skips(bench) == [("launch", Skip.GPU_BUSY, "GPU-0")]
-    assert snapshot.runs["cpu_call"] == 1
+    assert snapshot.measure.runs["cpu_call"] == 1
     assert [call for call in bench.calls() if "--run" in call] == ["--run cpu_call None"]
 
 
@@ -101,7 +100,7 @@ def test_a_large_probe_waits_for_an_idle_moment(bench: Clocked) -> None:
     bench.looks = [BUSY, BUSY, IDLE]
     snapshot = bench.rounds(Pace.LARGE)
     assert skips(bench) == []
-    assert snapshot.runs["triad"] == 1
+    assert snapshot.measure.runs["triad"] == 1
 
 
 def test_a_large_probe_that_waited_in_vain_is_left_out_once(bench: Clocked) -> None:
@@ -120,7 +119,7 @@ def test_while_a_large_probe_waits_small_ones_are_measured(bench: Clocked) -> No
         await history.close()
 
     asyncio.run(story())
-    order = [event.report.probe for event in bench.events if isinstance(event, RunFinished)]
+    order = [event.report.probe for event in bench.events if isinstance(event, Finished)]
     assert order == ["cpu_matmul", "cpu_call", "launch", "triad"]
     assert skips(bench) == []
 
@@ -141,7 +140,7 @@ def test_gpuds_own_work_is_not_taken_for_somebody_elses(bench: Clocked) -> None:
     bench.looks = [IDLE, IDLE, BUSY, IDLE]  # around launch; before triad, and when the echo is over
     snapshot = bench.rounds(Pace.SMALL, Pace.LARGE)
     assert skips(bench) == []
-    assert snapshot.runs["triad"] == 1
+    assert snapshot.measure.runs["triad"] == 1
 
 
 @pytest.mark.parametrize(
@@ -160,7 +159,7 @@ def test_the_hour_and_a_pause_are_reasons_too(
     bench.resumed_s = resumed_s
     snapshot = bench.rounds(Pace.SMALL)
     assert skips(bench) == [("launch", reason, "GPU-0")]
-    assert snapshot.runs["cpu_call"] == 1
+    assert snapshot.measure.runs["cpu_call"] == 1
 
 
 def test_a_probe_that_took_more_memory_than_is_free_now_waits_for_its_turn(
@@ -188,12 +187,20 @@ def test_a_gpu_that_hangs_is_told_to_hang_and_not_to_be_busy(bench: Clocked) -> 
 def test_a_probe_put_off_for_too_long_is_told_of_until_it_runs(bench: Clocked) -> None:
     bench.settings = Settings(gate=GateSettings(starve_after_s=10))
     bench.looks = [BUSY]
-    snapshot = bench.rounds(*[Pace.SMALL] * 5)
-    health = snapshot.health["gate"]
-    assert (health.level, health.reason) == (Level.DEGRADED, "starved")
-    assert snapshot.put_off[ProbeKey("launch", 0)].count == 5
-    bench.looks = [IDLE]
-    assert bench.rounds(Pace.SMALL).health["gate"].level is Level.OK
+
+    async def story() -> None:
+        pipeline, history = bench.make()
+        for _ in range(5):
+            await pipeline.round(Pace.SMALL)
+        health = bench.board.read().health["gate"]
+        assert (health.level, health.reason) == (Level.DEGRADED, "starved")
+        assert bench.board.read().measure.put_off[ProbeKey("launch", 0)].count == 5
+        bench.looks = [IDLE]
+        await pipeline.round(Pace.SMALL)
+        assert bench.board.read().health["gate"].level is Level.OK
+        await history.close()
+
+    asyncio.run(story())
 
 
 def test_what_comes_between_two_refusals_does_not_end_the_row(bench: Clocked) -> None:
@@ -214,7 +221,7 @@ def test_what_comes_between_two_refusals_does_not_end_the_row(bench: Clocked) ->
         await history.close()
 
     asyncio.run(story())
-    seen = [event for event in bench.events if isinstance(event, RunSkipped)]
+    seen = [event for event in bench.events if isinstance(event, Skipped)]
     assert [event.reason for event in seen] == [
         *[Skip.GPU_BUSY] * 3,
         Skip.RESUMED,
@@ -228,7 +235,7 @@ def test_a_run_begins_the_patience_anew(bench: Clocked) -> None:
     bench.settings = Settings(gate=GateSettings(starve_after_s=10))
     bench.looks = [*[BUSY] * 6, IDLE, IDLE, BUSY]
     bench.rounds(*[Pace.SMALL] * 8)
-    seen = [event for event in bench.events if isinstance(event, RunSkipped)]
+    seen = [event for event in bench.events if isinstance(event, Skipped)]
     assert len(finished(bench, "launch")) == 1
     assert [event.starving for event in seen][-2:] == [True, False]
 
@@ -237,7 +244,7 @@ def test_who_chose_the_quiet_is_not_told_of_it(bench: Clocked) -> None:
     bench.settings = Settings(gate=GateSettings(starve_after_s=10, on_battery="none"))
     bench.looks = [replace(IDLE, ac=False)]
     snapshot = bench.rounds(*[Pace.SMALL] * 5)
-    assert snapshot.skips == {("launch", Skip.ON_BATTERY): 5}
+    assert snapshot.measure.skips == {("launch", Skip.ON_BATTERY): 5}
     assert "gate" not in snapshot.health
 
 
@@ -277,8 +284,8 @@ def test_a_run_across_a_jump_is_kept_with_its_flag_and_not_published(bench: Cloc
     snapshot = bench.rounds(Pace.SMALL)
     assert [flags for flags, _ in stored(bench, "launch")] == [["jumped"]]
     assert finished(bench, "launch") == []
-    assert snapshot.skips == {("launch", Skip.CLOCK_JUMPED): 1}
-    assert "launch" not in {key.probe for key in snapshot.probes}
+    assert snapshot.measure.skips == {("launch", Skip.CLOCK_JUMPED): 1}
+    assert "launch" not in {key.probe for key in snapshot.measure.probes}
 
 
 def test_what_is_usual_is_known_again_after_a_restart_for_each_power_source(
@@ -340,7 +347,7 @@ def test_a_power_cap_that_is_always_there_stops_marking_runs_and_that_outlives_a
     flags = [event.flags for event in finished(bench, "launch")]
     assert flags == [(Flag.LOW,)] * FEWEST_RUNS + [()] * FEWEST_RUNS
     bench.events.clear()
-    assert bench.rounds(Pace.SMALL).flagged == {}
+    assert bench.rounds(Pace.SMALL).measure.flagged == {}
 
 
 def test_a_history_that_cannot_be_read_costs_nothing_but_what_is_usual(tmp_path: Path) -> None:

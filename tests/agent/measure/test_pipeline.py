@@ -13,21 +13,22 @@ import pytest
 
 from gpud.agent.history.schema import FILE
 from gpud.agent.regression.service import Regression
-from gpud.agent.state.events import (
-    HealthSet,
-    InventoryTaken,
-    ProbesListed,
-    RootHeard,
-    RunFinished,
-    RunSkipped,
-)
 from gpud.core.clock import Instant
-from gpud.core.health import Level
+from gpud.core.health import Health, Level
 from gpud.core.sample import Failure, Pace, Reason, Skip
 from gpud.core.sections import ProbeSettings
 from gpud.core.settings import Settings
 from tests import snapshots
-from tests.agent.measure.rounds import SPECS, Bench
+from tests.agent.measure.rounds import (
+    SPECS,
+    Bench,
+    Finished,
+    GpusListed,
+    ProbesListed,
+    Reported,
+    Skipped,
+)
+from tests.events import altered, root_read
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -44,7 +45,7 @@ def bench(tmp_path: Path) -> Bench:
 def test_a_small_round_runs_the_small_probes_once_and_the_gpus_on_each_gpu(bench: Bench) -> None:
     bench.says(gpus=2)
     snapshot = bench.rounds(Pace.SMALL)
-    assert snapshot.runs == {"cpu_call": 1, "launch": 2, "cpu_matmul": 0, "triad": 0}
+    assert snapshot.measure.runs == {"cpu_call": 1, "launch": 2, "cpu_matmul": 0, "triad": 0}
     calls = bench.calls()
     assert [call for call in calls if "--run" in call] == [
         "--run cpu_call None",
@@ -70,17 +71,17 @@ def test_the_inventory_is_taken_anew_in_each_large_round_and_not_in_each_small_o
     bench: Bench,
 ) -> None:
     bench.rounds(Pace.SMALL, Pace.SMALL)
-    assert len(bench.of(InventoryTaken)) == 1
+    assert len(bench.of(GpusListed)) == 1
     bench.events.clear()
     bench.rounds(Pace.SMALL, Pace.LARGE, Pace.LARGE)
-    assert len(bench.of(InventoryTaken)) == 3
+    assert len(bench.of(GpusListed)) == 3
 
 
 def test_who_measures_no_gpu_is_told_all_the_same_which_there_are(tmp_path: Path) -> None:
     bench = Bench(tmp_path, Settings(probes=ProbeSettings(disabled=("launch", "triad"))))
     snapshot = bench.rounds(Pace.SMALL, Pace.SMALL)
     assert bench.calls().count("--inventory  None") == 1
-    assert snapshot.inventory is not None
+    assert snapshot.measure.inventory is not None
 
 
 def test_an_inventory_that_is_another_than_the_last_is_taken_anew_in_the_next_round(
@@ -97,15 +98,13 @@ def test_an_inventory_that_is_another_than_the_last_is_taken_anew_in_the_next_ro
         await history.close()
 
     asyncio.run(story())
-    taken = [event for event in bench.of(InventoryTaken) if isinstance(event, InventoryTaken)]
-    assert [len(event.inventory.devices) for event in taken] == [2, 1, 1]
-    assert all(event.now_mono_s is not None for event in taken)
+    assert [len(entry.devices) for entry in bench.of(GpusListed)] == [2, 1, 1]
 
 
 def test_while_a_gpu_is_missed_it_is_looked_for_in_every_round(bench: Bench) -> None:
     bench.missed = True
     bench.rounds(*[Pace.SMALL] * 3)
-    assert len(bench.of(InventoryTaken)) == 3
+    assert len(bench.of(GpusListed)) == 3
 
 
 def test_each_run_is_kept_with_the_driver_it_ran_on_and_what_is_not_known_is_not_there(
@@ -138,8 +137,8 @@ def test_without_a_gpu_the_cpu_is_measured_and_the_rest_is_counted_as_skipped(
 ) -> None:
     bench.says(gpus=0, failure={"reason": "library_missing", "detail": "no libcuda.so.1"})
     snapshot = bench.rounds(Pace.SMALL)
-    assert snapshot.runs["cpu_call"] == 1
-    assert snapshot.skips == {("launch", Skip.NO_GPU): 1}
+    assert snapshot.measure.runs["cpu_call"] == 1
+    assert snapshot.measure.skips == {("launch", Skip.NO_GPU): 1}
     assert snapshot.health["cuda"].reason == Reason.LIBRARY_MISSING
 
 
@@ -153,8 +152,7 @@ def test_a_driver_that_appears_is_found_without_a_restart(bench: Bench) -> None:
         await history.close()
 
     asyncio.run(story())
-    last = bench.of(RunFinished)[-1]
-    assert isinstance(last, RunFinished)
+    last = bench.of(Finished)[-1]
     assert (last.report.probe, last.gpu, last.report.failure) == ("launch", "GPU-0", None)
 
 
@@ -164,28 +162,30 @@ def test_a_probe_may_take_part_in_every_third_round_only_the_first_one_included(
     rare = {"launch": 3, "triad": 2}
     bench.says(specs=[[*spec, [["every", rare.get(spec[0], 1)]]] for spec in SPECS])
     snapshot = bench.rounds(*[Pace.SMALL] * 4, *[Pace.LARGE] * 2)
-    assert snapshot.runs == {"cpu_call": 4, "launch": 2, "cpu_matmul": 2, "triad": 1}
-    assert snapshot.skips == {}
+    assert snapshot.measure.runs == {"cpu_call": 4, "launch": 2, "cpu_matmul": 2, "triad": 1}
+    assert snapshot.measure.skips == {}
 
 
 def test_after_a_lost_device_the_inventory_is_taken_anew(bench: Bench) -> None:
     bench.says(broken="device_lost")
     bench.rounds(Pace.SMALL, Pace.SMALL)
-    assert len(bench.of(InventoryTaken)) == 3  # at first, and after each loss
+    assert len(bench.of(GpusListed)) == 3  # at first, and after each loss
 
 
 def test_a_run_across_a_clock_jump_is_discarded_and_counted(bench: Bench) -> None:
-    bench.clock = [Instant(0, 0), Instant(0, 0), Instant(3600.0, 1.0)]
+    bench.clock = [Instant(0, 0), Instant(3600.0, 1.0)]
     snapshot = bench.rounds(Pace.SMALL)
-    assert snapshot.skips[("cpu_call", Skip.CLOCK_JUMPED)] == 1
-    assert snapshot.runs["cpu_call"] == 0
-    assert snapshot.clock_jumps == 0, "who watches the clocks counts jumps, and counts each once"
+    assert snapshot.measure.skips[("cpu_call", Skip.CLOCK_JUMPED)] == 1
+    assert snapshot.measure.runs["cpu_call"] == 0
+    assert snapshot.machine.clock_jumps == 0, (
+        "who watches the clocks counts jumps, and counts each once"
+    )
 
 
 def test_a_disabled_probe_never_runs(tmp_path: Path) -> None:
     bench = Bench(tmp_path, Settings(probes=ProbeSettings(disabled=("launch",))))
     snapshot = bench.rounds(Pace.SMALL)
-    assert [spec.name for spec in snapshot.specs] == ["cpu_call", "cpu_matmul", "triad"]
+    assert [spec.name for spec in snapshot.measure.specs] == ["cpu_call", "cpu_matmul", "triad"]
     assert not [call for call in bench.calls() if "launch" in call]
 
 
@@ -195,13 +195,19 @@ def test_a_disabled_probe_that_there_is_not_is_told(tmp_path: Path) -> None:
     found = snapshot.health["discovery"]
     assert (found.level, found.reason) == (Level.DEGRADED, "unknown_probe")
     assert str(found.detail).endswith("there is no probe lunch")
-    assert snapshot.runs["launch"] == 1
+    assert snapshot.measure.runs["launch"] == 1
+
+
+def test_probe_modules_that_do_not_load_degrade_discovery(bench: Bench) -> None:
+    bench.says(refused={"bad": "no SPEC"})
+    health = bench.rounds(Pace.SMALL).health["discovery"]
+    assert (health.level, health.detail) == (Level.DEGRADED, "bad: no SPEC")
 
 
 def test_a_run_is_published_though_the_history_cannot_be_written(tmp_path: Path) -> None:
     bench = Bench(tmp_path, state_dir=tmp_path / "missing")
     snapshot = bench.rounds(Pace.SMALL)
-    assert snapshot.runs["launch"] == 1
+    assert snapshot.measure.runs["launch"] == 1
     assert (snapshot.health["store"].level, snapshot.health["store"].reason) == (
         Level.FAILED,
         "no_directory",
@@ -211,8 +217,9 @@ def test_a_run_is_published_though_the_history_cannot_be_written(tmp_path: Path)
 
 def test_a_run_is_in_the_history_before_it_is_published(bench: Bench) -> None:
     bench.rounds(Pace.SMALL)
-    kinds = [type(event) for event in bench.events if isinstance(event, HealthSet | RunFinished)]
-    assert kinds == [HealthSet, RunFinished] * 2
+    stored = Reported("store", Health(Level.OK))
+    kinds = [entry for entry in bench.events if isinstance(entry, Finished) or entry == stored]
+    assert [type(entry) for entry in kinds] == [Reported, Finished] * 2
 
 
 @pytest.mark.parametrize("folder", ["", "missing"])
@@ -223,7 +230,7 @@ def test_each_run_is_evaluated_before_it_is_published_though_it_cannot_be_writte
     evaluated: list[tuple[str, int]] = []
 
     def evaluate(_: Regression, run: Run) -> None:
-        evaluated.append((run.report.probe, len(bench.of(RunFinished))))
+        evaluated.append((run.report.probe, len(bench.of(Finished))))
 
     monkeypatch.setattr(Regression, "evaluate", evaluate)
     bench.rounds(Pace.SMALL)
@@ -247,8 +254,8 @@ def test_rounds_of_both_paces_at_once_skip_nothing(bench: Bench) -> None:
         await history.close()
 
     asyncio.run(story())
-    assert bench.of(RunSkipped) == []
-    assert len(bench.of(RunFinished)) == 4
+    assert bench.of(Skipped) == []
+    assert len(bench.of(Finished)) == 4
 
 
 def test_while_a_container_measures_no_gpu_probe_is_started_and_each_skip_is_counted(
@@ -257,11 +264,11 @@ def test_while_a_container_measures_no_gpu_probe_is_started_and_each_skip_is_cou
     bench.taken = True
     snapshot = bench.rounds(Pace.SMALL, Pace.LARGE)
     assert [call for call in bench.calls() if "launch" in call or "triad" in call] == []
-    assert snapshot.skips == {
+    assert snapshot.measure.skips == {
         ("launch", Skip.CONTAINER_RUNNING): 1,
         ("triad", Skip.CONTAINER_RUNNING): 1,
     }
-    assert snapshot.runs["cpu_call"] == 1
+    assert snapshot.measure.runs["cpu_call"] == 1
 
 
 def container_runs(folder: Path) -> list[tuple[float, str | None, int]]:
@@ -293,7 +300,7 @@ def told_at(finished_s: float, failure: Failure | None = None) -> Snapshot:
     if failure is not None:
         run = replace(run, figure=None, failure=failure)
     root = replace(snapshots.ROOT, containers=replace(said, run=run))
-    return RootHeard(root, None, 1.0).apply(snapshots.full())
+    return root_read(root, None, 1.0)(snapshots.full())
 
 
 def test_a_container_run_is_kept_once_however_often_root_tells_of_it(bench: Bench) -> None:
@@ -309,7 +316,7 @@ def test_a_failed_container_run_is_kept_with_its_reason(bench: Bench) -> None:
 
 
 def test_without_a_word_about_containers_nothing_is_kept(bench: Bench) -> None:
-    hear(bench, snapshots.bare(), replace(snapshots.full(), root=None))
+    hear(bench, snapshots.bare(), altered(snapshots.full(), report=None))
     assert container_runs(bench.folder) == []
 
 

@@ -11,9 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpud.agent.measure.schedule import MONOTONIC, Every, Schedule
-from gpud.agent.state.events import HealthSet
 from gpud.core.health import Level
-from tests.agent.measure.rounds import RecordingBoard
+from tests.agent.measure.rounds import RecordingBoard, Reported
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 SOON_S = 5.0
@@ -196,9 +195,9 @@ class _Fails:
 
 
 def reported(board: RecordingBoard) -> list[tuple[Level, str | None]]:
-    events = [event for event in board.events if isinstance(event, HealthSet)]
+    events = [event for event in board.events if isinstance(event, Reported)]
     assert {event.component for event in events} <= {"agent"}
-    return [(event.level, event.detail) for event in events]
+    return [(event.health.level, event.health.detail) for event in events]
 
 
 async def _until(board: RecordingBoard, count: int) -> None:

@@ -15,10 +15,10 @@ from gpud.agent.history.store import History
 from gpud.agent.regression.detector import Parameters
 from gpud.agent.regression.service import Regression
 from gpud.agent.state.board import Board
-from gpud.agent.state.snapshot import Snapshot
 from gpud.core.clock import Instant
 from gpud.core.errors import StoreError
 from gpud.core.sample import Backend, Device, RunReport, Sample, Unit
+from tests.events import made
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Sequence
@@ -89,7 +89,7 @@ def regression(
     now: Callable[[], Instant] = lambda: Instant(FIRST_S, 0.0),
 ) -> Regression:
     """Wire a regression service; what is left out is of its own."""
-    board = board or Board(Snapshot("1", 0.0))
+    board = board or Board(made("1", 0.0))
     alerts = alerts or AlertState(history, board=board, now=now)
     return Regression(history, alerts, parameters, board=board, now=now)
 
@@ -103,7 +103,7 @@ class Life:
     mono_s: float = 0.0
 
     def __post_init__(self) -> None:
-        self.board = Board(Snapshot("1", 0.0))
+        self.board = Board(made("1", 0.0))
         self.alerts = AlertState(self.history, board=self.board, now=self.now)
         self.regression = regression(
             self.history, self.board, self.alerts, self.parameters, self.now
@@ -148,7 +148,9 @@ class Life:
         return {key: judging.encoded(key) for key in judging.streams}
 
     def standing(self, mode: str = "submit") -> Standing:
-        (found,) = [one for key, one in self.board.read().streams.items() if key.mode == mode]
+        (found,) = [
+            one for key, one in self.board.read().regression.streams.items() if key.mode == mode
+        ]
         return found
 
 

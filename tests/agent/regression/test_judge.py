@@ -23,11 +23,11 @@ from gpud.agent.history.store import Store
 from gpud.agent.regression.commands import BASELINE_ACCEPTED, BASELINE_RESET, Choice, Command
 from gpud.agent.regression.detector import Parameters
 from gpud.agent.regression.streams import key
-from gpud.agent.state.events import InventoryTaken, ProbesListed
 from gpud.core.health import Level
 from gpud.core.sample import Backend, Flag, Inventory, Pace, ProbeSpec, Unit
 from gpud.core.stream_key import StreamKey
 from tests.agent.regression.judging import FIRST_S, World, gpu, life
+from tests.events import inventory_taken, post, probes_listed
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -86,7 +86,7 @@ def test_what_was_found_is_an_alert_with_its_cause(folder: Path) -> None:
         async with life(folder) as one:
             await one.keep(update(World(), after=60))
             await one.settled()
-            (alert,) = one.board.read().alerts
+            (alert,) = one.board.read().alerts.alerts
         assert alert.firing
         assert [(cause.kind, cause.old, cause.new) for cause in alert.causes][:1] == [
             ("driver", "572.16", "576.02")
@@ -150,10 +150,10 @@ def test_the_old_driver_back_ends_the_alert(folder: Path) -> None:
         async with life(folder, parameters=QUICK) as one:
             await one.keep(update(world, factor=1.2))
             await one.settled()
-            assert [alert.firing for alert in one.board.read().alerts] == [True]
+            assert [alert.firing for alert in one.board.read().alerts.alerts] == [True]
             await one.keep(world.runs(60, driver="572.16", level=12e-6))
             await one.settled()
-            assert [alert.firing for alert in one.board.read().alerts] == [False]
+            assert [alert.firing for alert in one.board.read().alerts.alerts] == [False]
             assert one.standing().open == ()
 
     asyncio.run(story())
@@ -216,7 +216,7 @@ def test_without_the_contexts_all_is_learnt_anew_and_nothing_told_twice(folder: 
         async with life(folder, parameters=QUICK) as one:
             await one.settled()
             assert len(one.standing().open) == 1
-            assert len(one.board.read().alerts) == 1
+            assert len(one.board.read().alerts.alerts) == 1
             ((seq,),) = rows(folder, "SELECT seq FROM alarms")
             assert one.standing().seen == seq + 1 + 140  # no later alarm is taken for this one
 
@@ -232,7 +232,7 @@ def test_a_history_without_states_is_learnt_from_and_what_holds_is_told(folder: 
         async with life(folder, parameters=QUICK) as one:
             assert "detector" not in one.board.read().health
             await one.settled()
-            assert [alert.firing for alert in one.board.read().alerts] == [True]
+            assert [alert.firing for alert in one.board.read().alerts.alerts] == [True]
 
     asyncio.run(story())
     assert len(rows(folder, "SELECT seq FROM alarms")) == 1
@@ -267,7 +267,7 @@ def test_while_nothing_can_be_written_judging_goes_on_and_is_written_later(folde
             await one.refused(runs[90:])
             assert len(one.standing().open) == 1
             await one.settled(refused=True)
-            assert [alert.firing for alert in one.board.read().alerts] == [True]
+            assert [alert.firing for alert in one.board.read().alerts.alerts] == [True]
             assert rows(full, "SELECT count(*) FROM alarms") == [(0,)]
             ballast.unlink()
             await one.settled()
@@ -290,7 +290,7 @@ def test_what_is_accepted_is_usual_and_its_alert_ends(folder: Path) -> None:
             assert body == {"after_run": 140, "probe": "launch", "uid": 7}
             assert one.standing().open == ()
             assert one.standing().slowdown == pytest.approx(1.0, rel=0.03)
-            assert [alert.firing for alert in one.board.read().alerts] == [False]
+            assert [alert.firing for alert in one.board.read().alerts.alerts] == [False]
             await one.keep(world.runs(20))
             straight = one.states()
         async with life(folder, parameters=QUICK) as one:
@@ -361,19 +361,19 @@ def test_a_stream_without_a_sample_for_a_week_is_hidden_and_returns_as_it_was(
             second.at_s = FIRST_S + 9 * 86400
             await one.keep(second.runs(5))
             await one.settled()
-            assert {stream.gpu for stream in one.board.read().streams} == {"GPU-1"}
+            assert {stream.gpu for stream in one.board.read().regression.streams} == {"GPU-1"}
             first.at_s = second.at_s
             await one.keep(first.runs(1))
-            assert one.board.read().streams[SUBMIT].seen == 31
+            assert one.board.read().regression.streams[SUBMIT].seen == 31
             await one.keep(second.runs(1))
         async with life(folder, parameters=QUICK) as one:
-            assert one.board.read().streams[SUBMIT].seen == 31
+            assert one.board.read().regression.streams[SUBMIT].seen == 31
         second.at_s += 9 * 86400
         await lived(folder, second.runs(5))
         first.at_s = second.at_s
         await lived(folder, first.runs(1), killed=True)
         async with life(folder, parameters=QUICK) as one:
-            assert one.board.read().streams[SUBMIT].seen == 32
+            assert one.board.read().regression.streams[SUBMIT].seen == 32
 
     asyncio.run(story())
 
@@ -395,7 +395,7 @@ def test_more_slow_samples_are_explained_by_the_slow_ones(folder: Path) -> None:
             await one.keep(world.runs(100, conditions=free))
             await one.keep([world.run(Flag.LOW, conditions=capped, level=15e-6) for _ in range(40)])
             await one.settled()
-            (alert,) = one.board.read().alerts
+            (alert,) = one.board.read().alerts.alerts
         assert "more often in a slow power state" in alert.summary
         assert [(cause.kind, cause.old, cause.new) for cause in alert.causes] == [
             ("power_limit", "115 W", "80 W"),
@@ -413,21 +413,21 @@ def test_what_nobody_can_measure_any_more_is_told_no_longer(folder: Path, what: 
             await one.keep(update(slow))
             await one.settled()
             devices = (gpu(1),) if what == "gone" else (gpu(0), gpu(1))
-            one.board.post(InventoryTaken(Inventory(devices), slow.at_s, 0.0))
+            post(one.board, inventory_taken(Inventory(devices), slow.at_s, 0.0))
             version = 2 if what == "newer" else 1
             spec = ProbeSpec(
                 "launch", Backend.CUDA, Pace.SMALL, Unit.SECONDS, ("submit",), 1.0, "", version
             )
-            one.board.post(ProbesListed((spec,), {}, slow.at_s))
+            post(one.board, probes_listed((spec,), {}, slow.at_s))
             other.at_s = slow.at_s + 3 * 86400
             await one.keep(other.runs(3))
             await one.regression.save()
             await one.settled()
-            assert [alert.firing for alert in one.board.read().alerts] == [True]
+            assert [alert.firing for alert in one.board.read().alerts.alerts] == [True]
             other.at_s = slow.at_s + 8 * 86400
             await one.keep(other.runs(3))
             await one.regression.save()
             await one.settled()
-            assert [alert.firing for alert in one.board.read().alerts] == [what == "here"]
+            assert [alert.firing for alert in one.board.read().alerts.alerts] == [what == "here"]
 
     asyncio.run(story())

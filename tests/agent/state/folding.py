@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from gpud.agent.state import events as happened
 from gpud.agent.state.snapshot import Snapshot
 from gpud.core import stats
 from gpud.core.report import AgentReport, DockerdReport, ProcessRef, RootReport
@@ -12,16 +11,19 @@ from gpud.core.sample import (
     Backend,
     Device,
     Failure,
+    Flag,
     Reason,
     RunReport,
     Unit,
 )
+from tests import events as happened
+from tests.events import made
 
 if TYPE_CHECKING:
     from gpud.core.sample import Sample
 
 
-START = Snapshot(version="1", started_s=0.0)
+START = made(version="1", started_s=0.0)
 PROBES = ("launch", "triad", "cpu_call")
 
 
@@ -38,16 +40,17 @@ def finished(
     gpu: int | None = 0,
     reason: Reason | None = None,
     now_s: float = 1.0,
-) -> happened.RunFinished:
+    flags: tuple[Flag, ...] = (),
+) -> happened.Event:
     backend = Backend.CPU if gpu is None else Backend.CUDA
     if reason is None:
         report = RunReport(probe, backend, samples=(sample(),), gpu_seconds=0.5)
     else:
         report = RunReport(probe, backend, failure=Failure(reason, "why"))
-    return happened.RunFinished(report, None if gpu is None else f"GPU-{gpu}", now_s, now_s)
+    return happened.run_finished(report, None if gpu is None else f"GPU-{gpu}", now_s, now_s, flags)
 
 
-def dockerd_seen(**changes: object) -> happened.RootHeard:
+def dockerd_seen(**changes: object) -> happened.Event:
     facts: dict[str, object] = {"state": "up", "policy": "auto", "up": True, **changes}
     report = RootReport(
         gpud_version="1",
@@ -60,10 +63,10 @@ def dockerd_seen(**changes: object) -> happened.RootHeard:
         dockerd=DockerdReport(**facts),  # type: ignore[arg-type]  # a test chooses by name
         agent=AgentReport(state="running"),
     )
-    return happened.RootHeard(report, None, 1.0)
+    return happened.root_read(report, None, 1.0)
 
 
 def folded(*events: happened.Event, start: Snapshot = START) -> Snapshot:
     for event in events:
-        start = event.apply(start)
+        start = event(start)
     return start

@@ -12,13 +12,12 @@ from gpud.agent.history.queries import Window
 from gpud.agent.history.store import History, Store
 from gpud.agent.state.board import Board
 from gpud.agent.state.changes import ChangeDetection
-from gpud.agent.state.events import InventoryTaken, SourceAnswered
 from gpud.agent.state.presence import GPU_FORGOTTEN
-from gpud.agent.state.snapshot import Snapshot
 from gpud.core.clock import Instant
 from gpud.core.health import Level
 from gpud.core.sample import Device, Failure, Inventory, Reading, Reason
 from gpud.core.telemetry import Answer
+from tests.events import inventory_taken, made, post
 from tests.waiting import until
 
 if TYPE_CHECKING:
@@ -44,7 +43,7 @@ class Life:
     at_s: float = 100.0
 
     def __post_init__(self) -> None:
-        self.board = Board(Snapshot("1", 0.0, platform={"kernel": "6.6"}))
+        self.board = Board(made("1", 0.0, platform={"kernel": "6.6"}), lambda: self.at_s)
         self.changes = ChangeDetection(
             self.history, self.board, lambda: Instant(self.at_s, self.at_s), self.boot_id
         )
@@ -57,18 +56,19 @@ class Life:
                 () if version is None else (Reading(None, "driver_version", version, "nvml"),)
             )
             answer = Answer("nvml", 5, self.at_s, self.at_s, readings)
-            self.changes.post_and_compare(SourceAnswered(answer, self.at_s))
+            self.changes.answered(answer)
 
     def lists(self, inventory: Inventory, times: int = 2) -> None:
         for _ in range(times):
             self.at_s += 1
-            self.changes.post_and_compare(InventoryTaken(inventory, self.at_s, self.at_s))
+            post(self.board, inventory_taken(inventory, self.at_s, self.at_s))
+            self.changes.compare()
 
     def told(self, kind: str = "driver_version") -> list[tuple[str | None, str]]:
-        return [(c.old, c.new) for c in self.board.read().changes if c.kind == kind]
+        return [(c.old, c.new) for c in self.board.read().changes.latest if c.kind == kind]
 
     def counted(self, kind: str = "driver_version") -> int:
-        return self.board.read().change_counts.get(kind, 0)
+        return self.board.read().changes.counts.get(kind, 0)
 
 
 @contextlib.asynccontextmanager
@@ -205,7 +205,7 @@ def test_a_lost_gpu_is_missed_by_the_next_life_too_until_it_is_forgotten(tmp_pat
             assert (health.level, health.reason) == (Level.FAILED, "gpu_vanished")
             assert "card A, A" in (health.detail or "")
             assert "1970-01-01 00:01" in (health.detail or "")  # since it was lost, not since now
-            await one.changes.forget({"A": one.board.read().expected["A"]}, uid=7)
+            await one.changes.forget({"A": one.board.read().changes.expected["A"]}, uid=7)
             kept = (await one.history.read(queries.gpu_events))[-1]
             assert (kept.kind, kept.body["uuid"], kept.body["uid"]) == (GPU_FORGOTTEN, "A", 7)
             assert one.board.read().health["devices"].level is Level.OK
@@ -222,8 +222,8 @@ def test_a_gpu_that_was_forgotten_and_is_there_is_expected_again(tmp_path: Path)
             one.lists(listed("A", "B"))
             one.lists(listed("B"))
             await one.changes.settle()
-            await one.changes.forget(one.board.read().expected, uid=0)
-            assert one.board.read().expected.keys() == {"B"}
+            await one.changes.forget(one.board.read().changes.expected, uid=0)
+            assert one.board.read().changes.expected.keys() == {"B"}
         async with life(tmp_path) as one:
             one.lists(NONE)
             assert "card B, B" in (one.board.read().health["devices"].detail or "")

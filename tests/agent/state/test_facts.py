@@ -2,29 +2,26 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 
 from gpud.agent.regression.changes import Fact
-from gpud.agent.state.events import InventoryTaken, PlatformRead, SourceAnswered
 from gpud.agent.state.facts import CUDA_LISTS, beside_a_run, facts
-from gpud.agent.state.snapshot import Snapshot
 from gpud.core.sample import Absent, Device, Failure, Inventory, Reading, Reason
 from gpud.core.telemetry import LEVELS, Answer
+from tests.events import Event, altered, inventory_taken, made, platform_read, source_answered
 
-EMPTY = Snapshot("1", 0.0, platform={"kernel": "6.6.87.2-microsoft-standard-WSL2", "wsl": "2"})
+EMPTY = made("1", 0.0, platform={"kernel": "6.6.87.2-microsoft-standard-WSL2", "wsl": "2"})
 
 
-def told(source: str, taken_s: float = 1.0, **fields: str | Absent) -> SourceAnswered:
+def told(source: str, taken_s: float = 1.0, **fields: str | Absent) -> Event:
     readings = tuple(Reading(None, name, value, source) for name, value in fields.items())
     answer = Answer(source, LEVELS.index(source), taken_s, taken_s, readings)
-    return SourceAnswered(answer, taken_s)
+    return source_answered(answer, taken_s)
 
 
-def shown(source: str, *uuids: str) -> SourceAnswered:
+def shown(source: str, *uuids: str) -> Event:
     readings = tuple(Reading(i, "uuid", uuid, source) for i, uuid in enumerate(uuids))
-    return SourceAnswered(Answer(source, LEVELS.index(source), 1.0, 1.0, readings), 1.0)
+    return source_answered(Answer(source, LEVELS.index(source), 1.0, 1.0, readings), 1.0)
 
 
 def listed(*uuids: str) -> Inventory:
@@ -34,9 +31,9 @@ def listed(*uuids: str) -> Inventory:
 
 
 def test_each_fact_comes_with_the_level_of_its_source_and_the_moment_it_looked() -> None:
-    snapshot = told("nvml", driver_version="572.16", nvml_version="570.86.09").apply(EMPTY)
-    snapshot = told("dxg", 2.0, driver_folder="nv_dispi.inf_amd64_1", exposed="yes").apply(snapshot)
-    snapshot = PlatformRead({"wsl_version": "2.6.1.0"}, 1.0).apply(snapshot)
+    snapshot = told("nvml", driver_version="572.16", nvml_version="570.86.09")(EMPTY)
+    snapshot = told("dxg", 2.0, driver_folder="nv_dispi.inf_amd64_1", exposed="yes")(snapshot)
+    snapshot = platform_read({"wsl_version": "2.6.1.0"}, 1.0)(snapshot)
     assert facts(snapshot, 3.0, "boot") == {
         "driver_version": Fact("572.16", 5, 1.0),
         "nvml_version": Fact("570.86.09", 5, 1.0),
@@ -48,41 +45,41 @@ def test_each_fact_comes_with_the_level_of_its_source_and_the_moment_it_looked()
 
 
 def test_a_reason_and_a_stale_value_are_no_facts() -> None:
-    snapshot = told("nvml", driver_version=Absent.FAILED, cuda_version="12.8").apply(EMPTY)
+    snapshot = told("nvml", driver_version=Absent.FAILED, cuda_version="12.8")(EMPTY)
     assert facts(snapshot, 1.0, "").keys() == {"cuda_version", "kernel"}
     assert facts(snapshot, 1e6, "").keys() == {"kernel"}
 
 
 def test_the_gpus_are_those_that_cuda_lists() -> None:
-    snapshot = shown("nvml", "GPU-2", "GPU-3").apply(EMPTY)
+    snapshot = shown("nvml", "GPU-2", "GPU-3")(EMPTY)
     assert "gpus" not in facts(snapshot, 1.0, "")  # CUDA was not asked yet
-    taken = InventoryTaken(listed("GPU-2", "GPU-1"), 1.0, 7.0).apply(snapshot)
+    taken = inventory_taken(listed("GPU-2", "GPU-1"), 1.0, 7.0)(snapshot)
     assert facts(taken, 1.0, "")["gpus"] == Fact("GPU-1,GPU-2", CUDA_LISTS, 7.0)
 
 
 def test_a_driver_that_offers_none_is_a_list_and_one_that_fails_is_not() -> None:
     none = Inventory(failure=Failure(Reason.NO_DEVICE, "none"))
     hung = Inventory(failure=Failure(Reason.HUNG, "no answer"))
-    assert facts(InventoryTaken(none, 1.0, 7.0).apply(EMPTY), 1.0, "")["gpus"].text == ""
-    assert "gpus" not in facts(InventoryTaken(hung, 1.0, 7.0).apply(EMPTY), 1.0, "")
+    assert facts(inventory_taken(none, 1.0, 7.0)(EMPTY), 1.0, "")["gpus"].text == ""
+    assert "gpus" not in facts(inventory_taken(hung, 1.0, 7.0)(EMPTY), 1.0, "")
 
 
 @pytest.mark.parametrize("source", ["nvml", "nvidia_smi_exe"])
 def test_a_gpu_that_others_see_is_there_although_cuda_finds_no_device(source: str) -> None:
     none = Inventory(failure=Failure(Reason.NO_DEVICE, "none"))
-    snapshot = InventoryTaken(none, 1.0, 7.0).apply(shown(source, "GPU-1").apply(EMPTY))
+    snapshot = inventory_taken(none, 1.0, 7.0)(shown(source, "GPU-1")(EMPTY))
     assert facts(snapshot, 1.0, "")["gpus"] == Fact("GPU-1", LEVELS.index(source), 1.0)
 
 
 def test_what_cuda_said_before_is_not_held_against_it() -> None:
     none = Inventory(failure=Failure(Reason.NO_DEVICE, "none"))
-    snapshot = InventoryTaken(none, 1.0, 7.0).apply(shown("cuda", "GPU-1").apply(EMPTY))
+    snapshot = inventory_taken(none, 1.0, 7.0)(shown("cuda", "GPU-1")(EMPTY))
     assert facts(snapshot, 1.0, "")["gpus"] == Fact("", CUDA_LISTS, 7.0)
 
 
 def test_where_cuda_gives_no_list_nvml_does_and_is_overruled_by_it_later() -> None:
     hung = Inventory(failure=Failure(Reason.HUNG, "no answer"))
-    snapshot = InventoryTaken(hung, 1.0, 7.0).apply(shown("nvml", "GPU-3", "GPU-2").apply(EMPTY))
+    snapshot = inventory_taken(hung, 1.0, 7.0)(shown("nvml", "GPU-3", "GPU-2")(EMPTY))
     fact = facts(snapshot, 1.0, "")["gpus"]
     assert fact == Fact("GPU-2,GPU-3", 5, 1.0)
     assert fact.level < CUDA_LISTS
@@ -90,22 +87,22 @@ def test_where_cuda_gives_no_list_nvml_does_and_is_overruled_by_it_later() -> No
 
 def test_of_the_others_the_best_alone_names_the_gpus() -> None:
     hung = Inventory(failure=Failure(Reason.HUNG, "no answer"))
-    snapshot = InventoryTaken(hung, 1.0, 7.0).apply(EMPTY)
-    snapshot = shown("nvidia_smi_exe", "GPU-1", "GPU-2").apply(snapshot)
-    [first] = shown("nvml", "GPU-1").answer.readings
+    snapshot = inventory_taken(hung, 1.0, 7.0)(EMPTY)
+    snapshot = shown("nvidia_smi_exe", "GPU-1", "GPU-2")(snapshot)
+    first = Reading(0, "uuid", "GPU-1", "nvml")
     more = Reading(0, "name", "card", "nvml"), Reading(1, "uuid", Absent.FAILED, "nvml")
     answer = Answer("nvml", LEVELS.index("nvml"), 1.0, 1.0, (first, *more))
-    snapshot = SourceAnswered(answer, 1.0).apply(snapshot)
+    snapshot = source_answered(answer, 1.0)(snapshot)
     assert facts(snapshot, 1.0, "")["gpus"] == Fact("GPU-1", LEVELS.index("nvml"), 1.0)
 
 
 def test_a_run_is_kept_with_what_was_known_and_nothing_else() -> None:
-    snapshot = told("nvml", driver_version="572.16", cuda_version="12.8").apply(EMPTY)
-    snapshot = PlatformRead({"windows_build": "10.0.26100.4349"}, 1.0).apply(snapshot)
+    snapshot = told("nvml", driver_version="572.16", cuda_version="12.8")(EMPTY)
+    snapshot = platform_read({"windows_build": "10.0.26100.4349"}, 1.0)(snapshot)
     assert beside_a_run(snapshot, 1.0) == {
         "driver_version": "572.16",
         "cuda_version": "12.8",
         "windows_build": "10.0.26100.4349",
         "kernel": "6.6.87.2-microsoft-standard-WSL2",
     }
-    assert beside_a_run(replace(snapshot, platform={}), 1e6) == {}
+    assert beside_a_run(altered(snapshot, platform={}), 1e6) == {}

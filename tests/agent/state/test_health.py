@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 import pytest
 
 from gpud.agent.measure.breaker import Standing, State
-from gpud.agent.state.events import BreakerChanged, RootHeard
 from gpud.core.health import Health, Level
 from gpud.core.report import KernelLogReport, KernelTrouble, ProcessRef
 from tests import snapshots
+from tests.events import breaker_changed, root_read
 
 if TYPE_CHECKING:
     from gpud.agent.state.snapshot import Snapshot
@@ -32,11 +32,11 @@ COUNTS = {"noise": 21, "message_lost": 0, "not_resident": 0, "field_spanning": 1
 
 def heard(log: KernelLogReport | None, snapshot: Snapshot | None = None) -> Snapshot:
     report = replace(snapshots.ROOT, kernel_log=log)
-    return RootHeard(report, None, 1001.0).apply(snapshot or snapshots.bare())
+    return root_read(report, None, 1001.0)(snapshot or snapshots.bare())
 
 
 def gpu(standing: Standing, snapshot: Snapshot | None = None) -> Health:
-    return BreakerChanged(standing, 1001.0).apply(snapshot or snapshots.bare()).health["gpu"]
+    return breaker_changed(standing, 1001.0)(snapshot or snapshots.bare()).health["gpu"]
 
 
 def test_a_stuck_one_says_which_process_and_that_nothing_starts() -> None:
@@ -64,7 +64,7 @@ def test_a_half_open_one_is_on_its_way() -> None:
 def test_what_the_kernel_says_is_evidence_for_a_hang_whichever_comes_first() -> None:
     log = KernelLogReport(counts=COUNTS, last=LOST, recent={"message_lost": 1})
     first = gpu(STUCK, heard(log))
-    second = heard(log, BreakerChanged(STUCK, 1000.0).apply(snapshots.bare())).health["gpu"]
+    second = heard(log, breaker_changed(STUCK, 1000.0)(snapshots.bare())).health["gpu"]
     assert first.detail == second.detail
     assert "the kernel's log: dxgvmb_send_create_process" in (first.detail or "")
 

@@ -9,21 +9,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpud.agent.regression.changes import GPUS
-from gpud.agent.state.events import InventoryTaken, Remembered, SourceAnswered
+from gpud.agent.state import presence
 from gpud.agent.state.presence import (
     GPU_FORGOTTEN,
     GPU_SEEN,
-    Expected,
     misses_a_gpu,
     nothing_expected,
-    remembered,
     with_inventory,
 )
-from gpud.agent.state.snapshot import Snapshot
+from gpud.agent.state.snapshot import Expected, Snapshot
 from gpud.core.gpus import MOST_GPUS
 from gpud.core.health import Level
 from gpud.core.sample import Absent, Condition, Device, Failure, Inventory, Reading, Reason
 from gpud.core.telemetry import Answer
+from tests.events import altered, inventory_taken, made, remembered, source_answered
 
 MISSING = Failure(Reason.LIBRARY_MISSING, "no libcuda.so.1", advice="install the driver")
 NONE = Failure(Reason.NO_DEVICE, "cuInit: no CUDA-capable device is detected", advice="stray?")
@@ -56,21 +55,21 @@ def machine(
 ) -> Snapshot:
     """A machine that was looked at, before CUDA was asked."""
     platform = {"wsl": wsl, "kernel": KERNELS[wsl]}
-    snapshot = Snapshot("1", 0.0, platform=platform, library_configured=configured)
+    snapshot = made("1", 0.0, platform=platform, library_configured=configured)
     known = {uuid: Expected(f"card {uuid}") for uuid in expected}
-    snapshot = Remembered(known, 1.0).apply(snapshot)
+    snapshot = remembered(known, 1.0)(snapshot)
     if nvml is not None:
         failed = Answer("nvml", 5, 1.0, 1.0, reason=nvml, detail="d", fix="f")
-        snapshot = SourceAnswered(failed, 1.0).apply(snapshot)
+        snapshot = source_answered(failed, 1.0)(snapshot)
     if exposed is not None:
         readings = [Reading(None, "exposed", exposed, "dxg")]
         readings += [Reading(None, "driver_folder", folder, "dxg")] if folder is not None else []
-        snapshot = SourceAnswered(Answer("dxg", 1, 1.0, 1.0, tuple(readings)), 1.0).apply(snapshot)
+        snapshot = source_answered(Answer("dxg", 1, 1.0, 1.0, tuple(readings)), 1.0)(snapshot)
     return snapshot
 
 
 def asked(snapshot: Snapshot, inventory: Inventory) -> dict[str, tuple[Level, str | None]]:
-    health = InventoryTaken(inventory, 2.0).apply(snapshot).health
+    health = inventory_taken(inventory, 2.0)(snapshot).health
     return {
         name: (health[name].level, health[name].reason)
         for name in ("cuda", "devices", "nvml")
@@ -110,7 +109,7 @@ def test_without_a_gpu_one_is_told_how_to_get_one(wsl: str, detail: str, fix: st
 
 def test_a_container_without_a_gpu_is_told_how_to_be_given_one() -> None:
     snapshot = machine(exposed="no")
-    inside = replace(snapshot, platform={**snapshot.platform, "container": "1"})
+    inside = altered(snapshot, platform={**snapshot.machine.platform, "container": "1"})
     nothing = nothing_expected(inside)
     assert nothing is not None
     assert nothing.detail == "this container was given no GPU"
@@ -119,9 +118,9 @@ def test_a_container_without_a_gpu_is_told_how_to_be_given_one() -> None:
 
 def test_an_empty_driver_store_says_nothing_beside_a_cuda_and_nothing_in_a_container() -> None:
     snapshot = machine(folder=Absent.UNSUPPORTED)
-    inside = replace(snapshot, platform={**snapshot.platform, "container": "1"})
+    inside = altered(snapshot, platform={**snapshot.machine.platform, "container": "1"})
     assert nothing_expected(inside) is None
-    assert nothing_expected(replace(snapshot, inventory=Inventory(failure=NONE))) is None
+    assert nothing_expected(altered(snapshot, inventory=Inventory(failure=NONE))) is None
 
 
 def test_windows_with_the_gpu_of_another_maker_is_a_machine_without_one() -> None:
@@ -164,29 +163,29 @@ def test_while_nobody_can_tell_whether_there_is_a_gpu_a_missing_library_is_a_fai
 def test_nvml_is_not_said_to_fail_a_moment_before_it_is_known_that_there_is_no_gpu() -> None:
     first = machine(exposed=None)
     assert "nvml" not in first.health
-    again = SourceAnswered(first.telemetry.answers["nvml"], 2.0).apply(first)
+    again = source_answered(first.telemetry.answers["nvml"], 2.0)(first)
     assert again.health["nvml"].level is Level.FAILED
 
 
 def test_what_nvml_has_shown_is_a_gpu_still_when_nvml_itself_is_gone() -> None:
     shown = (Reading(0, "uuid", "GPU-1", "nvml"), Reading(0, "name", "card", "nvml"))
     snapshot = machine(exposed="no", nvml=None)
-    snapshot = SourceAnswered(Answer("nvml", 5, 1.0, 1.0, shown), 1.0).apply(snapshot)
+    snapshot = source_answered(Answer("nvml", 5, 1.0, 1.0, shown), 1.0)(snapshot)
     gone = Answer("nvml", 5, 1.5, 1.5, reason="library_missing", detail="d", fix="f")
-    snapshot = SourceAnswered(gone, 1.5).apply(snapshot)
+    snapshot = source_answered(gone, 1.5)(snapshot)
     assert asked(snapshot, Inventory(failure=MISSING)) == BROKEN
 
 
 def test_what_only_nvml_shows_is_a_gpu_that_cuda_lacks() -> None:
     shown = (Reading(0, "uuid", "GPU-1", "nvml"), Reading(0, "name", "card", "nvml"))
-    answered = SourceAnswered(Answer("nvml", 5, 1.0, 1.0, shown), 1.0)
-    snapshot = answered.apply(machine(exposed="no", nvml=None))
+    answered = source_answered(Answer("nvml", 5, 1.0, 1.0, shown), 1.0)
+    snapshot = answered(machine(exposed="no", nvml=None))
     assert asked(snapshot, Inventory(failure=MISSING))["cuda"] == (Level.FAILED, "library_missing")
 
 
 @pytest.mark.parametrize("inventory", [listed("B"), listed("B", "C")])
 def test_a_gpu_of_an_earlier_life_that_is_gone_is_named(inventory: Inventory) -> None:
-    snapshot = InventoryTaken(inventory, 86400.0 * 2).apply(machine(expected=("A", "B")))
+    snapshot = inventory_taken(inventory, 86400.0 * 2)(machine(expected=("A", "B")))
     health = snapshot.health["devices"]
     assert (health.level, health.reason) == (Level.FAILED, "gpu_vanished")
     assert health.detail == "CUDA no longer offers GPU (card A, A) since 1970-01-03 00:00 UTC"
@@ -208,23 +207,20 @@ def test_a_driver_that_hangs_does_not_say_that_a_gpu_is_gone() -> None:
 
 def test_a_gpu_that_windows_still_sees_is_not_gone_when_cuda_finds_no_device() -> None:
     before = machine(nvml="driver_not_loaded", expected=("A",))
-    lost = InventoryTaken(Inventory(failure=NONE), 2.0).apply(before)
+    lost = inventory_taken(Inventory(failure=NONE), 2.0)(before)
     assert lost.health["devices"].reason == "gpu_vanished"
     shown = Answer("nvidia_smi_exe", 4, 3.0, 3.0, (Reading(0, "uuid", "A", "nvidia_smi_exe"),))
-    after = SourceAnswered(shown, 3.0).apply(lost)
+    after = source_answered(shown, 3.0)(lost)
     assert after.health["devices"].level is Level.OK
     assert (after.health["cuda"].level, after.health["cuda"].reason) == (Level.FAILED, "no_device")
     # With a list of CUDA's, that list counts: NVML keeps the name of a GPU that fell off.
-    others = InventoryTaken(listed("B"), 4.0).apply(after)
+    others = inventory_taken(listed("B"), 4.0)(after)
     assert others.health["devices"].reason == "gpu_vanished"
 
 
 def test_what_brings_a_gpu_back_depends_on_the_machine() -> None:
     fixes = {
-        wsl: InventoryTaken(listed(), 1.0)
-        .apply(machine(wsl=wsl, expected=("A",)))
-        .health["devices"]
-        .fix
+        wsl: inventory_taken(listed(), 1.0)(machine(wsl=wsl, expected=("A",))).health["devices"].fix
         for wsl in ("", "2")
     }
     assert "wsl --shutdown" in (fixes["2"] or "")
@@ -234,17 +230,17 @@ def test_what_brings_a_gpu_back_depends_on_the_machine() -> None:
 
 def test_a_gpu_that_was_forgotten_is_not_missed_any_more() -> None:
     before = machine(exposed="no", expected=("A",))
-    lost = InventoryTaken(Inventory(failure=NONE), 2.0).apply(before)
+    lost = inventory_taken(Inventory(failure=NONE), 2.0)(before)
     assert lost.health["devices"].level is Level.FAILED
-    after = Remembered({}, 3.0).apply(lost)
+    after = remembered({}, 3.0)(lost)
     found = {name: after.health[name] for name in NO_GPU}
     assert {name: (health.level, health.reason) for name, health in found.items()} == NO_GPU
 
 
 def test_forgetting_does_not_reach_a_gpu_that_is_there() -> None:
-    snapshot = InventoryTaken(listed("A"), 2.0).apply(machine(expected=("A", "B")))
-    after = Remembered({}, 3.0).apply(snapshot)
-    assert after.expected == {"A": Expected("card A")}
+    snapshot = inventory_taken(listed("A"), 2.0)(machine(expected=("A", "B")))
+    after = remembered({}, 3.0)(snapshot)
+    assert after.changes.expected == {"A": Expected("card A")}
     assert after.health["devices"].level is Level.OK
 
 
@@ -258,11 +254,14 @@ def test_the_history_tells_which_gpus_to_expect_and_since_when_one_is_gone() -> 
         (3.0, GPUS, {"old": "A,B", "new": "B"}),
         (4.0, GPUS, {"old": "B", "new": ""}),
     ]
-    assert remembered(events[:4]) == {"A": Expected("card A"), "B": Expected("card B")}
-    assert remembered(events) == {"A": Expected("card A", 3.0), "B": Expected("card B", 4.0)}
-    assert remembered([*events, (5.0, GPU_FORGOTTEN, {"uuid": "A"})]).keys() == {"B"}
+    assert presence.remembered(events[:4]) == {"A": Expected("card A"), "B": Expected("card B")}
+    assert presence.remembered(events) == {
+        "A": Expected("card A", 3.0),
+        "B": Expected("card B", 4.0),
+    }
+    assert presence.remembered([*events, (5.0, GPU_FORGOTTEN, {"uuid": "A"})]).keys() == {"B"}
     back = [*events, (5.0, GPU_FORGOTTEN, seen), (6.0, GPU_SEEN, seen)]
-    assert remembered(back)["A"] == Expected("card A")
+    assert presence.remembered(back)["A"] == Expected("card A")
 
 
 UUIDS = st.sampled_from("ABCD")
@@ -307,18 +306,16 @@ def test_of_too_many_the_longest_gone_is_forgotten_and_never_one_that_is_there()
 
 def test_one_gpu_of_two_is_missed() -> None:
     one, other = Expected("card"), Expected("card", 1.0)
-    assert misses_a_gpu(replace(machine(nvml=None), expected={"A": one, "B": other}))
-    assert not misses_a_gpu(replace(machine(nvml=None), expected={"A": one}))
+    assert misses_a_gpu(altered(machine(nvml=None), expected={"A": one, "B": other}))
+    assert not misses_a_gpu(altered(machine(nvml=None), expected={"A": one}))
     assert not misses_a_gpu(machine(nvml=None))
 
 
 @given(st.floats(allow_nan=False))
 def test_any_clock_can_say_since_when(at_s: float) -> None:
     gone = {"A": Expected("card", at_s)}
-    snapshot = replace(machine(nvml=None), expected=gone)
-    assert "CUDA" in (
-        InventoryTaken(listed("B"), 1.0).apply(snapshot).health["devices"].detail or ""
-    )
+    snapshot = altered(machine(nvml=None), expected=gone)
+    assert "CUDA" in (inventory_taken(listed("B"), 1.0)(snapshot).health["devices"].detail or "")
 
 
 @pytest.mark.parametrize(
@@ -335,12 +332,12 @@ def test_any_clock_can_say_since_when(at_s: float) -> None:
 def test_why_cuda_finds_no_device_nvml_knows_better(
     nvml: str | None, failure: Failure, fix: str | None
 ) -> None:
-    after = InventoryTaken(Inventory(failure=failure), 2.0).apply(machine(nvml=nvml))
+    after = inventory_taken(Inventory(failure=failure), 2.0)(machine(nvml=nvml))
     assert (after.health["cuda"].level, after.health["cuda"].fix) == (Level.FAILED, fix)
 
 
 def test_why_cuda_finds_no_device_is_told_by_the_gpu_that_was_here() -> None:
-    after = InventoryTaken(Inventory(failure=NONE), 2.0).apply(machine(expected=("GPU-1",)))
+    after = inventory_taken(Inventory(failure=NONE), 2.0)(machine(expected=("GPU-1",)))
     fix = after.health["devices"].fix
     assert after.health["cuda"].fix == fix != NONE.advice
     assert fix is not None
@@ -349,30 +346,30 @@ def test_why_cuda_finds_no_device_is_told_by_the_gpu_that_was_here() -> None:
 
 @pytest.mark.parametrize("expected", [("A", "B"), ("A; rm -r",)])
 def test_a_command_to_copy_names_one_gpu_or_none(expected: tuple[str, ...]) -> None:
-    after = InventoryTaken(Inventory(failure=NONE), 2.0).apply(machine(expected=expected))
+    after = inventory_taken(Inventory(failure=NONE), 2.0)(machine(expected=expected))
     assert "`gpud gpus forget UUID`" in (after.health["devices"].fix or "")
 
 
 def test_a_gpu_that_others_see_in_wsl_reaches_it() -> None:
     for wsl, helped in (("2", True), ("", False)):
         seen = Answer("nvml", 5, 1.0, 1.0, (Reading(0, "uuid", "GPU-1", "nvml"),))
-        snapshot = SourceAnswered(seen, 1.0).apply(machine(wsl=wsl, nvml=None, expected=("GPU-1",)))
-        after = InventoryTaken(Inventory(failure=NONE), 2.0).apply(snapshot)
+        snapshot = source_answered(seen, 1.0)(machine(wsl=wsl, nvml=None, expected=("GPU-1",)))
+        after = inventory_taken(Inventory(failure=NONE), 2.0)(snapshot)
         assert after.health["cuda"].level is Level.FAILED
         assert ("the driver was replaced" in str(after.health["cuda"].fix)) is helped
 
 
 def test_where_there_is_no_gpu_nvml_is_well_since_it_was_first_asked() -> None:
     failed = Answer("nvml", 5, 1.0, 1.0, reason="library_missing", detail="d", fix="f")
-    snapshot = InventoryTaken(Inventory(failure=MISSING), 2.0).apply(machine(exposed="no"))
+    snapshot = inventory_taken(Inventory(failure=MISSING), 2.0)(machine(exposed="no"))
     since_s = snapshot.health["nvml"].since_s
     for at_s in (12.0, 22.0):
-        snapshot = SourceAnswered(replace(failed, taken_s=at_s), at_s).apply(snapshot)
+        snapshot = source_answered(replace(failed, taken_s=at_s), at_s)(snapshot)
         assert (snapshot.health["nvml"].level, snapshot.health["nvml"].since_s) == (
             Level.OK,
             since_s,
         )
     shown = (Reading(0, "uuid", "GPU-1", "nvml"), Reading(0, "name", "card", "nvml"))
-    snapshot = SourceAnswered(Answer("nvml", 5, 30.0, 30.0, shown), 30.0).apply(snapshot)
+    snapshot = source_answered(Answer("nvml", 5, 30.0, 30.0, shown), 30.0)(snapshot)
     assert snapshot.health["nvml"].reason is None
     assert snapshot.health["nvml"].since_s == 30.0

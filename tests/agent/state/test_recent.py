@@ -10,11 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpud.agent.state import recent
-from gpud.agent.state.events import RecentRead, RunFinished
 from gpud.agent.state.recent import HOUR_S, MOST, Point, Series
 from gpud.core.sample import Failure, Flag, Reason, Unit
 from gpud.show import sparkline
 from tests import snapshots
+from tests.events import altered, recent_read, run_finished
 
 if TYPE_CHECKING:
     from gpud.agent.state.snapshot import Snapshot
@@ -25,12 +25,12 @@ BEGUN_S = 1_800_000_000.0
 
 
 def machine() -> Snapshot:
-    return replace(snapshots.bare(), specs=snapshots.SPECS)
+    return altered(snapshots.bare(), specs=snapshots.SPECS)
 
 
 def launched(snapshot: Snapshot, at_s: float, median_s: float, *flags: Flag) -> Snapshot:
     report = snapshots.launches(median_s)
-    return RunFinished(report, snapshots.DEVICE.uuid, at_s, at_s, flags).apply(snapshot)
+    return run_finished(report, snapshots.DEVICE.uuid, at_s, at_s, flags)(snapshot)
 
 
 def read(series: Series, at_s: float, median: float, version: int = 1) -> Point:
@@ -38,11 +38,16 @@ def read(series: Series, at_s: float, median: float, version: int = 1) -> Point:
     return Point(series, unit, version, at_s, median)
 
 
+def with_points(snapshot: Snapshot, *points: Point) -> Snapshot:
+    measure = snapshot.measure
+    return altered(snapshot, recent=recent.with_points(measure.recent, measure.specs, points))
+
+
 def test_runs_of_the_small_pace_are_points_and_no_more_than_sixty() -> None:
     snapshot = machine()
     for minute in range(MOST + 5):
         snapshot = launched(snapshot, 60.0 * minute, 1e-6 * (minute + 1))
-    kept = snapshot.recent[SUBMIT]
+    kept = snapshot.measure.recent[SUBMIT]
     assert len(kept.at_s) == len(kept.medians) == MOST
     assert kept.at_s[0] == 300.0
     assert kept.medians[-1] == pytest.approx(65e-6)
@@ -51,9 +56,9 @@ def test_runs_of_the_small_pace_are_points_and_no_more_than_sixty() -> None:
 def test_marked_and_failed_runs_and_medians_between_two_humps_are_no_points() -> None:
     snapshot = launched(launched(machine(), 0.0, 5e-6), 60.0, 9e-6, Flag.BUSY)
     broken = replace(snapshots.launches(), samples=(), failure=Failure(Reason.HUNG, "x"))
-    snapshot = RunFinished(broken, snapshots.DEVICE.uuid, 120.0, 120.0).apply(snapshot)
-    assert snapshot.recent[SUBMIT].medians == (5e-6,)
-    assert Series(snapshots.DEVICE.uuid, "launch", "roundtrip") not in snapshot.recent
+    snapshot = run_finished(broken, snapshots.DEVICE.uuid, 120.0, 120.0)(snapshot)
+    assert snapshot.measure.recent[SUBMIT].medians == (5e-6,)
+    assert Series(snapshots.DEVICE.uuid, "launch", "roundtrip") not in snapshot.measure.recent
 
 
 def test_runs_of_the_large_pace_make_one_point_an_hour() -> None:
@@ -62,34 +67,34 @@ def test_runs_of_the_large_pace_make_one_point_an_hour() -> None:
         for hour in range(3)
         for quarter in range(3)
     ]
-    kept = recent.with_points(machine(), fresh).recent[TRIAD]
+    kept = with_points(machine(), *fresh).measure.recent[TRIAD]
     assert kept.at_s == (BEGUN_S, BEGUN_S + HOUR_S, BEGUN_S + 2 * HOUR_S)
     assert kept.medians == (1.0, 11.0, 21.0)
 
 
 def test_a_new_version_of_a_method_begins_anew_and_an_old_one_does_not_come_back() -> None:
-    snapshot = recent.with_points(machine(), [read(SUBMIT, 1.0, 1.0), read(SUBMIT, 2.0, 2.0, 2)])
-    assert snapshot.recent[SUBMIT].medians == (2.0,)
-    assert recent.with_points(snapshot, [read(SUBMIT, 3.0, 3.0)]).recent == snapshot.recent
+    snapshot = with_points(machine(), read(SUBMIT, 1.0, 1.0), read(SUBMIT, 2.0, 2.0, 2))
+    assert snapshot.measure.recent[SUBMIT].medians == (2.0,)
+    assert with_points(snapshot, read(SUBMIT, 3.0, 3.0)).measure.recent == snapshot.measure.recent
 
 
 def test_the_history_comes_before_what_has_come_in_since_and_nothing_counts_twice() -> None:
-    snapshot = recent.with_points(machine(), [read(SUBMIT, 180.0, 3.0), read(SUBMIT, 240.0, 4.0)])
+    snapshot = with_points(machine(), read(SUBMIT, 180.0, 3.0), read(SUBMIT, 240.0, 4.0))
     past = (read(SUBMIT, 180.0, 3.0), read(SUBMIT, 60.0, 1.0), read(SUBMIT, 120.0, 2.0))
-    kept = RecentRead(past).apply(snapshot).recent[SUBMIT]
+    kept = recent_read(past)(snapshot).measure.recent[SUBMIT]
     assert kept.at_s == (60.0, 120.0, 180.0, 240.0)
     assert kept.medians == (1.0, 2.0, 3.0, 4.0)
-    assert RecentRead(()).apply(snapshot).recent == snapshot.recent
+    assert recent_read(())(snapshot).measure.recent == snapshot.measure.recent
 
 
 def test_a_clock_that_was_set_back_leaves_no_points_of_the_future() -> None:
-    snapshot = recent.with_points(machine(), [read(SUBMIT, 9e6, 1.0), read(SUBMIT, 1.0, 2.0)])
-    assert snapshot.recent[SUBMIT].at_s == (1.0,)
+    snapshot = with_points(machine(), read(SUBMIT, 9e6, 1.0), read(SUBMIT, 1.0, 2.0))
+    assert snapshot.measure.recent[SUBMIT].at_s == (1.0,)
 
 
 def test_what_is_published_is_short() -> None:
     snapshot = launched(launched(machine(), 1000.25, 1.23456789e-6), 1060.5, 2e-6)
-    (said,) = [one for one in recent.document(snapshot.recent) if one["mode"] == "submit"]
+    (said,) = [one for one in recent.document(snapshot.measure.recent) if one["mode"] == "submit"]
     assert said["from_s"] == 1000.25
     assert (said["after_s"], said["medians"]) == ([0, 60], [1.235e-6, 2e-6])
 
@@ -106,10 +111,10 @@ def test_however_points_come_they_are_bounded_and_in_order(
 ) -> None:
     fresh = [read(series, at_s, value, version) for at_s, value, version in told]
     for snapshot in (
-        recent.with_past(machine(), fresh),
-        recent.with_points(machine(), sorted(fresh, key=lambda point: point.at_s)),
+        recent_read(fresh)(machine()),
+        with_points(machine(), *sorted(fresh, key=lambda point: point.at_s)),
     ):
-        for one in snapshot.recent.values():
+        for one in snapshot.measure.recent.values():
             assert 0 < len(one.at_s) == len(one.medians) <= MOST
             assert list(one.at_s) == sorted(one.at_s)
             known = {value for _, value, _ in told}

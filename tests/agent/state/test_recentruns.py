@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING
 from gpud.agent.history.store import History, Store
 from gpud.agent.state import recentruns
 from gpud.agent.state.board import Board
-from gpud.agent.state.events import ProbesListed
 from gpud.agent.state.recent import HOUR_S, MOST, Series
 from gpud.core.sample import Backend, Flag, Pace, ProbeSpec, Unit
 from tests import snapshots
+from tests.events import post, probes_listed
 from tests.histories import BEGUN_S, failed, run
 
 if TYPE_CHECKING:
@@ -32,12 +32,12 @@ def recalled(directory: Path, runs: list[Run], spec: ProbeSpec = SMALL) -> dict[
 
     async def start() -> None:
         history = History(directory)
-        board.post(ProbesListed((spec,), {}, 0.0))
+        post(board, probes_listed((spec,), {}, 0.0))
         await asyncio.wait_for(recentruns.restore(history, board), 20)
         await history.close()
 
     asyncio.run(start())
-    return dict(board.read().recent)
+    return dict(board.read().measure.recent)
 
 
 def test_the_newest_clean_runs_come_back_whatever_lies_between(tmp_path: Path) -> None:

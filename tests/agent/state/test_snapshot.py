@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 
 from gpud.agent.regression.changes import Change
-from gpud.agent.state import events as happened
 from gpud.agent.state.snapshot import ProbeKey, fresh
 from gpud.core import wire
 from gpud.core.fields import FIELDS
@@ -29,21 +28,22 @@ from gpud.core.sample import (
 )
 from gpud.core.telemetry import LEVELS, Answer, current
 from gpud.show.refusals import Refused
+from tests import events as happened
 from tests.agent.state.folding import device, dockerd_seen, finished, folded
 
 
 def test_those_turned_away_are_added_up_by_reason() -> None:
     slow, foreign = Refused.TOO_SLOW, Refused.FOREIGN_HOST
-    now = folded(happened.TurnedAway({slow: 2}), happened.TurnedAway({slow: 1, foreign: 5}))
-    assert now.turned_away == {slow: 3, foreign: 5}
+    now = folded(happened.turned_away({slow: 2}), happened.turned_away({slow: 1, foreign: 5}))
+    assert now.http.turned_away == {slow: 3, foreign: 5}
 
 
 def test_a_failure_takes_the_figures_and_keeps_the_time_of_the_last_success() -> None:
     now = folded(finished(now_s=1.0), finished(now_s=9.0, reason=Reason.HUNG))
-    state = now.probes[ProbeKey("launch", 0)]
+    state = now.measure.probes[ProbeKey("launch", 0)]
     assert (state.samples, state.last_success_s) == ((), 1.0)
-    assert now.failures == {("launch", Reason.HUNG): 1}
-    assert now.runs == {"launch": 2}
+    assert now.measure.failures == {("launch", Reason.HUNG): 1}
+    assert now.measure.runs == {"launch": 2}
     assert now.health["probes"].level is Level.FAILED
 
 
@@ -51,19 +51,19 @@ def test_a_run_that_this_gpu_cannot_do_is_a_good_one_without_figures() -> None:
     cannot = Missing("tensor", Reason.UNSUPPORTED, "compute capability 7.5; tensor probe needs 8.0")
     report = RunReport("tensor", Backend.CUDA, missing=(cannot,))
     read = wire.decode(json.dumps(asdict(report)).encode(), RunReport)
-    now = folded(happened.RunFinished(read, "GPU-0", 3.0, 3.0))
-    state = now.probes[ProbeKey("tensor", 0)]
+    now = folded(happened.run_finished(read, "GPU-0", 3.0, 3.0))
+    state = now.measure.probes[ProbeKey("tensor", 0)]
     assert (state.samples, state.failure, state.last_success_s) == ((), None, 3.0)
     assert state.report is not None
     assert state.report.missing == (cannot,)
-    assert (now.runs, now.failures) == ({"tensor": 1}, {})
+    assert (now.measure.runs, now.measure.failures) == ({"tensor": 1}, {})
     assert now.health["probes"].level is Level.OK
 
 
 def test_one_good_run_afterwards_makes_the_probes_well_again() -> None:
     now = folded(finished(reason=Reason.HUNG), finished(now_s=2.0))
     assert now.health["probes"].level is Level.OK
-    assert now.probes[ProbeKey("launch", 0)].failure is None
+    assert now.measure.probes[ProbeKey("launch", 0)].failure is None
 
 
 def test_one_probe_is_well_while_another_is_named_as_failing() -> None:
@@ -84,29 +84,29 @@ def test_a_busy_gpu_is_not_a_broken_one() -> None:
 def test_a_gpu_that_is_gone_takes_its_series_and_leaves_the_other_and_the_cpu() -> None:
     both = Inventory((device(0), device(1)))
     now = folded(
-        happened.InventoryTaken(both, 1.0),
+        happened.inventory_taken(both, 1.0),
         finished("launch", 0),
         finished("launch", 1),
         finished("cpu_call", None),
-        happened.InventoryTaken(Inventory((device(0),)), 2.0),
+        happened.inventory_taken(Inventory((device(0),)), 2.0),
     )
-    assert set(now.probes) == {ProbeKey("launch", 0), ProbeKey("cpu_call", None)}
-    assert set(now.latencies) == {(0, "submit")}
-    assert now.runs == {"launch": 2, "cpu_call": 1}
+    assert set(now.measure.probes) == {ProbeKey("launch", 0), ProbeKey("cpu_call", None)}
+    assert set(now.measure.latencies) == {(0, "submit")}
+    assert now.measure.runs == {"launch": 2, "cpu_call": 1}
 
 
 def test_a_gpu_that_is_gone_takes_its_failure_out_of_the_health_of_the_probes() -> None:
     now = folded(
         finished("launch", 1, Reason.DEVICE_LOST),
         finished("cpu_call", None),
-        happened.InventoryTaken(Inventory((device(0),)), 2.0),
+        happened.inventory_taken(Inventory((device(0),)), 2.0),
     )
     assert now.health["probes"].level is Level.OK
 
 
 def test_why_there_is_no_gpu_is_the_health_of_cuda() -> None:
     gone = Inventory(failure=Failure(Reason.LIBRARY_MISSING, "no libcuda", advice="install it"))
-    health = folded(happened.InventoryTaken(gone, 1.0)).health["cuda"]
+    health = folded(happened.inventory_taken(gone, 1.0)).health["cuda"]
     assert (health.level, health.reason, health.fix) == (
         Level.FAILED,
         "library_missing",
@@ -116,22 +116,22 @@ def test_why_there_is_no_gpu_is_the_health_of_cuda() -> None:
 
 def test_latencies_add_up_over_runs_and_failed_runs_add_nothing() -> None:
     now = folded(finished(), finished(), finished(reason=Reason.HUNG))
-    assert sum(now.latencies[0, "submit"].counts) == 2
+    assert sum(now.measure.latencies[0, "submit"].counts) == 2
 
 
 def test_health_keeps_its_since_while_nothing_changes_and_renews_it_when_it_does() -> None:
     bad = [
-        happened.HealthSet("store", Level.FAILED, at_s, "disk_full", f"{at_s} runs wait")
+        happened.health_set("store", Level.FAILED, at_s, "disk_full", f"{at_s} runs wait")
         for at_s in (1.0, 2.0)
     ]
     now = folded(*bad)
     assert (now.health["store"].since_s, now.health["store"].detail) == (1.0, "2.0 runs wait")
-    now = happened.HealthSet("store", Level.OK, 3.0).apply(now)
+    now = happened.health_set("store", Level.OK, 3.0)(now)
     assert now.health["store"].since_s == 3.0
 
 
 def said(*readings: Reading, reason: str | None = None, at_s: float = 1.0) -> happened.Event:
-    return happened.SourceAnswered(
+    return happened.source_answered(
         Answer("nvml", 5, at_s, at_s, readings, reason=reason, detail=reason), at_s
     )
 
@@ -182,9 +182,9 @@ def test_what_is_told_of_a_whole_card_is_no_figure_of_its_instance() -> None:
         Reading(0, "memory_total_bytes", 10e9, "cuda"),
     )
     now = folded(
-        happened.InventoryTaken(Inventory((instance,)), 1.0),
+        happened.inventory_taken(Inventory((instance,)), 1.0),
         said(*card),
-        happened.SourceAnswered(Answer("cuda", 2, 1.0, 1.0, own), 1.0),
+        happened.source_answered(Answer("cuda", 2, 1.0, 1.0, own), 1.0),
     )
     values = {reading.field: reading.value for reading in current(now.telemetry, 1.0)}
     assert values["memory_used_bytes"] is Absent.UNSUPPORTED
@@ -194,9 +194,9 @@ def test_what_is_told_of_a_whole_card_is_no_figure_of_its_instance() -> None:
 
 def test_a_silent_nvml_is_worse_where_nobody_else_sees_the_gpu() -> None:
     name = Reading(0, "name", "RTX 4070", "cuda")
-    helped = happened.SourceAnswered(Answer("cuda", 2, 1.0, 1.0, (name,)), 1.0)
+    helped = happened.source_answered(Answer("cuda", 2, 1.0, 1.0, (name,)), 1.0)
     exposed = Reading(None, "exposed", "yes", "dxg")
-    only_there = happened.SourceAnswered(Answer("dxg", 1, 1.0, 1.0, (exposed,)), 1.0)
+    only_there = happened.source_answered(Answer("dxg", 1, 1.0, 1.0, (exposed,)), 1.0)
     gone = said(reason="library_missing", at_s=2.0)
     assert folded(only_there, gone).health["nvml"].level is Level.FAILED
     assert folded(only_there, helped, gone).health["nvml"].level is Level.DEGRADED
@@ -204,10 +204,10 @@ def test_a_silent_nvml_is_worse_where_nobody_else_sees_the_gpu() -> None:
 
 
 def test_a_silent_root_leaves_nothing_known_of_dockerd() -> None:
-    now = folded(dockerd_seen(), happened.RootHeard(None, "gone", 2.0))
+    now = folded(dockerd_seen(), happened.root_read(None, "gone", 2.0))
     assert (now.health["root"].level, now.health["root"].detail) == (Level.FAILED, "gone")
     assert "dockerd" not in now.health
-    assert now.root is None
+    assert now.root.report is None
 
 
 @pytest.mark.parametrize(
@@ -225,62 +225,60 @@ def test_a_silent_root_leaves_nothing_known_of_dockerd() -> None:
         (dockerd_seen(up=None, state="off", policy="off"), None),
     ],
 )
-def test_what_root_says_of_dockerd_is_its_health(
-    seen: happened.RootHeard, level: Level | None
-) -> None:
+def test_what_root_says_of_dockerd_is_its_health(seen: happened.Event, level: Level | None) -> None:
     health = folded(seen).health.get("dockerd")
     assert (health.level if health else None) == level
 
 
 def test_a_clock_set_back_is_counted_and_is_no_pause() -> None:
-    now = folded(happened.ClockJumped(-3600.0, 1.0, 1.0), happened.ClockJumped(60.0, 2.0, 2.0))
-    assert (now.clock_jumps, now.paused_s) == (2, 60.0)
+    now = folded(happened.clock_jumped(-3600.0, 1.0, 1.0), happened.clock_jumped(60.0, 2.0, 2.0))
+    assert (now.machine.clock_jumps, now.machine.paused_s) == (2, 60.0)
 
 
 def test_only_a_long_pause_is_one_to_resume_from() -> None:
-    short = folded(happened.ClockJumped(-3600.0, 1.0, 1.0), happened.ClockJumped(3.0, 2.0, 2.0))
-    assert short.resumed_mono_s is None
-    long = happened.ClockJumped(30.0, 9.0, 8.0).apply(short)
-    assert long.resumed_mono_s == 8.0
-    assert happened.ClockJumped(3.0, 10.0, 9.0).apply(long).resumed_mono_s == 8.0
+    short = folded(happened.clock_jumped(-3600.0, 1.0, 1.0), happened.clock_jumped(3.0, 2.0, 2.0))
+    assert short.machine.resumed_mono_s is None
+    long = happened.clock_jumped(30.0, 9.0, 8.0)(short)
+    assert long.machine.resumed_mono_s == 8.0
+    assert happened.clock_jumped(3.0, 10.0, 9.0)(long).machine.resumed_mono_s == 8.0
 
 
 def test_what_was_read_before_the_lid_was_closed_is_not_shown_as_what_is_now() -> None:
-    def said(source: str, field: str, value: float | str) -> happened.SourceAnswered:
+    def said(source: str, field: str, value: float | str) -> happened.Event:
         readings = (Reading(0, field, value, source),)
-        return happened.SourceAnswered(
+        return happened.source_answered(
             Answer(source, LEVELS.index(source), 1.0, 1.0, readings, holds_s=330.0), 1.0
         )
 
     before = folded(
         said("nvidia_smi_exe", "temperature_celsius", 83.0), said("cuda", "name", "card")
     )
-    short = happened.ClockJumped(3.0, 5.0, 2.0).apply(before)
+    short = happened.clock_jumped(3.0, 5.0, 2.0)(before)
     assert [r.value for r in current(short.telemetry, 3.0)] == ["card", 83.0]
-    slept = happened.ClockJumped(28800.0, 28802.0, 2.0).apply(before)
+    slept = happened.clock_jumped(28800.0, 28802.0, 2.0)(before)
     assert [r.value for r in current(slept.telemetry, 3.0)] == ["card", Absent.STALE]
     assert slept.telemetry.answers["nvidia_smi_exe"].taken_s == 1.0  # that was the time then
-    again = said("nvidia_smi_exe", "temperature_celsius", 41.0).apply(slept)
+    again = said("nvidia_smi_exe", "temperature_celsius", 41.0)(slept)
     assert [r.value for r in current(again.telemetry, 3.0)] == ["card", 41.0]
 
 
-def skip(probe: str, reason: Skip = Skip.GPU_BUSY, **more: Any) -> happened.RunSkipped:
-    return happened.RunSkipped(probe, reason, 1.0, **more)
+def skip(probe: str, reason: Skip = Skip.GPU_BUSY, **more: Any) -> happened.Event:
+    return happened.run_skipped(probe, reason, 1.0, **more)
 
 
 def test_skips_in_a_row_are_counted_per_gpu_until_a_run_ends_the_row() -> None:
     uuid, other = "GPU-0", "GPU-1"
     row = [skip("launch", gpu=uuid), skip("launch", gpu=uuid), skip("launch", gpu=other)]
     now = folded(skip("launch", Skip.NO_GPU), *row)
-    assert {key: value.count for key, value in now.put_off.items()} == {
+    assert {key: value.count for key, value in now.measure.put_off.items()} == {
         ProbeKey("launch", None): 1,
         ProbeKey("launch", 0): 2,
         ProbeKey("launch", 1): 1,
     }
-    assert now.skips == {("launch", Skip.NO_GPU): 1, ("launch", Skip.GPU_BUSY): 3}
+    assert now.measure.skips == {("launch", Skip.NO_GPU): 1, ("launch", Skip.GPU_BUSY): 3}
     assert "gate" not in now.health
-    ran = finished().apply(now)
-    assert set(ran.put_off) == {ProbeKey("launch", 1)}
+    ran = finished()(now)
+    assert set(ran.measure.put_off) == {ProbeKey("launch", 1)}
 
 
 def test_a_probe_put_off_for_too_long_degrades_the_gate_until_it_runs() -> None:
@@ -289,24 +287,18 @@ def test_a_probe_put_off_for_too_long_degrades_the_gate_until_it_runs() -> None:
     health = starved.health["gate"]
     assert (health.level, health.reason) == (Level.DEGRADED, "starved")
     assert health.detail == "launch on GPU 0 was left out 2 times in a row, now for gpu_busy"
-    ran = finished().apply(starved)
+    ran = finished()(starved)
     assert ran.health["gate"].level is Level.OK
-    gone = happened.InventoryTaken(Inventory(()), 3.0).apply(starved)
+    gone = happened.inventory_taken(Inventory(()), 3.0)(starved)
     assert gone.health["gate"].level is Level.OK
-    assert gone.put_off == {}
+    assert gone.measure.put_off == {}
 
 
 def test_flags_of_runs_are_counted_and_those_of_the_last_run_kept() -> None:
     marked = [(Flag.BUSY, Flag.LOW), (Flag.LOW,), ()]
-    now = folded(*(replace(finished(), flags=flags) for flags in marked))
-    assert now.flagged == {("launch", Flag.BUSY): 1, ("launch", Flag.LOW): 2}
-    assert now.probes[ProbeKey("launch", 0)].flags == ()
-
-
-def test_every_listed_probe_counts_from_zero_and_refused_modules_degrade_discovery() -> None:
-    now = folded(happened.ProbesListed((), {"bad": "no SPEC"}, 1.0))
-    assert now.health["discovery"].detail == "bad: no SPEC"
-    assert now.health["discovery"].level is Level.DEGRADED
+    now = folded(*(finished(flags=flags) for flags in marked))
+    assert now.measure.flagged == {("launch", Flag.BUSY): 1, ("launch", Flag.LOW): 2}
+    assert now.measure.probes[ProbeKey("launch", 0)].flags == ()
 
 
 def test_a_figure_is_fresh_for_three_intervals_and_an_unknown_age_never_is() -> None:
@@ -322,18 +314,18 @@ def change(kind: str, old: str | None, new: str) -> Change:
 def test_changes_are_counted_by_kind_and_the_latest_are_kept() -> None:
     first = change("driver_version", None, "572.16")
     new = change("driver_version", "572.16", "576.02")
-    after = folded(happened.Changed((first, new, change("kernel", "6.1", "6.6")), 1.0))
-    assert after.changes == (new, change("kernel", "6.1", "6.6"))
-    assert after.change_counts == {"driver_version": 1, "kernel": 1}
+    after = folded(happened.changed((first, new, change("kernel", "6.1", "6.6")), 1.0))
+    assert after.changes.latest == (new, change("kernel", "6.1", "6.6"))
+    assert after.changes.counts == {"driver_version": 1, "kernel": 1}
     many = folded(
-        *(happened.Changed((change("kernel", str(i), str(i + 1)),), 1.0) for i in range(99))
+        *(happened.changed((change("kernel", str(i), str(i + 1)),), 1.0) for i in range(99))
     )
-    assert [change.new for change in many.changes] == [str(i + 1) for i in range(83, 99)]
-    assert many.change_counts == {"kernel": 99}
+    assert [change.new for change in many.changes.latest] == [str(i + 1) for i in range(83, 99)]
+    assert many.changes.counts == {"kernel": 99}
 
 
 def test_what_the_history_remembers_is_shown_before_what_is_new_and_not_counted() -> None:
     old, new = change("kernel", "5", "6"), change("kernel", "6", "7")
-    after = folded(happened.Changed((new,), 1.0), happened.Remembered({}, 2.0, (old,)))
-    assert after.changes == (old, new)
-    assert after.change_counts == {"kernel": 1}
+    after = folded(happened.changed((new,), 1.0), happened.remembered({}, 2.0, (old,)))
+    assert after.changes.latest == (old, new)
+    assert after.changes.counts == {"kernel": 1}

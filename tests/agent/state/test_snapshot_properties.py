@@ -6,9 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpud.agent.regression.changes import KINDS, Change
-from gpud.agent.state import events as happened
-from gpud.agent.state.presence import Expected
-from gpud.agent.state.snapshot import Snapshot, overall
+from gpud.agent.state.snapshot import Expected, Snapshot, overall
 from gpud.core.health import Level
 from gpud.core.sample import (
     Inventory,
@@ -17,6 +15,7 @@ from gpud.core.sample import (
 )
 from gpud.core.telemetry import LEVELS, Answer
 from gpud.show.refusals import Refused
+from tests import events as happened
 from tests.agent.state.folding import PROBES, START, device, finished, folded
 
 moments = st.floats(min_value=0, max_value=4e9)
@@ -24,15 +23,15 @@ gpus = st.none() | st.integers(0, 2)
 reasons = st.sampled_from(Reason)
 events = st.one_of(
     st.builds(finished, st.sampled_from(PROBES), gpus, st.none() | reasons, moments),
-    st.builds(happened.RunSkipped, st.sampled_from(PROBES), st.sampled_from(Skip), moments),
-    st.just(happened.ChildSpawned()),
+    st.builds(happened.run_skipped, st.sampled_from(PROBES), st.sampled_from(Skip), moments),
+    st.just(happened.child_spawned()),
     st.builds(
-        happened.InventoryTaken,
+        happened.inventory_taken,
         st.integers(0, 3).map(lambda n: Inventory(tuple(device(i) for i in range(n)))),
         moments,
     ),
     st.builds(
-        happened.SourceAnswered,
+        happened.source_answered,
         st.builds(
             Answer,
             st.sampled_from(LEVELS[1:]),
@@ -43,9 +42,9 @@ events = st.one_of(
         ),
         moments,
     ),
-    st.builds(happened.ProgramStarted, st.sampled_from(LEVELS[3:5])),
+    st.builds(happened.program_started, st.sampled_from(LEVELS[3:5])),
     st.builds(
-        happened.Changed,
+        happened.changed,
         st.builds(
             Change,
             st.sampled_from(KINDS),
@@ -57,33 +56,33 @@ events = st.one_of(
         moments,
     ),
     st.builds(
-        happened.Remembered,
+        happened.remembered,
         st.dictionaries(st.sampled_from("AB"), st.builds(Expected, st.just("card"))),
         moments,
     ),
-    st.builds(happened.PlatformRead, st.just({"wsl_version": "2.6.1.0"}), moments),
-    st.builds(happened.ClockJumped, st.floats(-1e5, 1e5), moments),
-    st.builds(happened.RootHeard, st.none(), st.just("gone"), moments),
+    st.builds(happened.platform_read, st.just({"wsl_version": "2.6.1.0"}), moments),
+    st.builds(happened.clock_jumped, st.floats(-1e5, 1e5), moments),
+    st.builds(happened.root_read, st.none(), st.just("gone"), moments),
     st.builds(
-        happened.HealthSet, st.sampled_from(["store", "http"]), st.sampled_from(Level), moments
+        happened.health_set, st.sampled_from(["store", "http"]), st.sampled_from(Level), moments
     ),
-    st.builds(happened.TurnedAway, st.dictionaries(st.sampled_from(Refused), st.integers(1, 9))),
+    st.builds(happened.turned_away, st.dictionaries(st.sampled_from(Refused), st.integers(1, 9))),
 )
 
 
 def counters(snapshot: Snapshot) -> dict[object, float]:
     return {
-        **{("runs", key): value for key, value in snapshot.runs.items()},
-        **{("failures", key): value for key, value in snapshot.failures.items()},
-        **{("skips", key): value for key, value in snapshot.skips.items()},
-        "gpu_seconds": snapshot.gpu_seconds,
-        "children": snapshot.children,
-        "jumps": snapshot.clock_jumps,
-        "paused": snapshot.paused_s,
+        **{("runs", key): value for key, value in snapshot.measure.runs.items()},
+        **{("failures", key): value for key, value in snapshot.measure.failures.items()},
+        **{("skips", key): value for key, value in snapshot.measure.skips.items()},
+        "gpu_seconds": snapshot.measure.gpu_seconds,
+        "children": snapshot.measure.children,
+        "jumps": snapshot.machine.clock_jumps,
+        "paused": snapshot.machine.paused_s,
         **{("failed", key): value for key, value in snapshot.telemetry.failures.items()},
-        **{("changed", key): value for key, value in snapshot.change_counts.items()},
+        **{("changed", key): value for key, value in snapshot.changes.counts.items()},
         **{("started", key): value for key, value in snapshot.telemetry.starts.items()},
-        **{("turned away", key): value for key, value in snapshot.turned_away.items()},
+        **{("turned away", key): value for key, value in snapshot.http.turned_away.items()},
     }
 
 
@@ -91,7 +90,7 @@ def counters(snapshot: Snapshot) -> dict[object, float]:
 def test_no_event_makes_a_counter_smaller_or_forgets_it(happened: list[happened.Event]) -> None:
     now = START
     for event in happened:
-        before, now = counters(now), event.apply(now)
+        before, now = counters(now), event(now)
         after = counters(now)
         assert all(after[name] >= value for name, value in before.items())
 
@@ -100,7 +99,7 @@ def test_no_event_makes_a_counter_smaller_or_forgets_it(happened: list[happened.
 def test_a_failed_probe_has_no_figures_and_a_good_one_has_no_failure(
     happened: list[happened.Event],
 ) -> None:
-    for state in folded(*happened).probes.values():
+    for state in folded(*happened).measure.probes.values():
         assert (state.failure is None) or not state.samples
         assert (state.failure is None) == bool(state.samples)
 
@@ -110,9 +109,9 @@ def test_folding_changes_no_snapshot_already_given_out(
     happened: list[happened.Event], one_more: happened.Event
 ) -> None:
     given_out = folded(*happened)
-    seen = (counters(given_out), dict(given_out.health), dict(given_out.probes))
-    one_more.apply(given_out)
-    assert (counters(given_out), dict(given_out.health), dict(given_out.probes)) == seen
+    seen = (counters(given_out), dict(given_out.health), dict(given_out.measure.probes))
+    one_more(given_out)
+    assert (counters(given_out), dict(given_out.health), dict(given_out.measure.probes)) == seen
 
 
 @given(st.lists(events, max_size=30))

@@ -7,8 +7,8 @@ from dataclasses import replace
 import msgspec
 
 from gpud.agent.state import status
-from gpud.agent.state.events import SourceAnswered
 from tests import snapshots
+from tests.events import source_answered
 
 
 def test_a_failure_says_how_much_it_matters() -> None:
@@ -36,7 +36,7 @@ def test_each_source_says_whether_it_answers_why_not_and_how_often() -> None:
     snapshot, answer = snapshots.full(), snapshots.full().telemetry.answers["nvml"]
     wrong = replace(answer, readings=(), reason="hung", detail="no answer", fix="wait")
     for reason in ("hung", "hung", "crashed"):
-        snapshot = SourceAnswered(replace(wrong, reason=reason), 0.0).apply(snapshot)
+        snapshot = source_answered(replace(wrong, reason=reason), 0.0)(snapshot)
     document = status.document(snapshot, now=snapshots.NOW)["telemetry"]
     assert document["level"] == "dxg"
     assert document["sources"]["nvml"] | {"taken_s": 0, "duration_s": 0} == {

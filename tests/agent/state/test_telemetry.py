@@ -8,13 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpud.agent.state.events import InventoryTaken, SourceAnswered
-from gpud.agent.state.snapshot import Snapshot
 from gpud.agent.state.telemetry import WINDOWS_DRIVER
 from gpud.core.advice import Platform, Situation, words
 from gpud.core.health import Health, Level
 from gpud.core.sample import Absent, Device, Failure, Inventory, Reading, Reason
 from gpud.core.telemetry import LEVELS, Answer, current
+from tests.events import inventory_taken, made, source_answered
 
 CARDS = "ABCD"
 STEP_S = 25.0
@@ -59,14 +58,14 @@ def told(source: str, cards: list[str], turn: int) -> Answer:
 def test_a_value_is_its_own_cards_and_that_of_the_last_answer_whoever_counts_how(
     story: list[tuple[str, list[str], int]],
 ) -> None:
-    snapshot = Snapshot("1", 0.0)
+    snapshot = made("1", 0.0)
     last: dict[str, int] = {}
     for turn, (who, order, count) in enumerate(story):
         cards, now_s = order[:count], turn * STEP_S
         if who == "list":
-            snapshot = InventoryTaken(listed(cards), now_s, now_s).apply(snapshot)
+            snapshot = inventory_taken(listed(cards), now_s, now_s)(snapshot)
         else:
-            snapshot = SourceAnswered(told(who, cards, turn), now_s).apply(snapshot)
+            snapshot = source_answered(told(who, cards, turn), now_s)(snapshot)
             last[who] = turn
         numbers = {gpu.number: found for found, gpu in snapshot.gpus.items()}
         assert len(numbers) == len(snapshot.gpus)
@@ -85,13 +84,13 @@ def test_a_value_is_its_own_cards_and_that_of_the_last_answer_whoever_counts_how
 
 
 def test_a_field_that_fails_is_named_with_what_helps_on_that_machine() -> None:
-    wsl = Snapshot("1", 0.0, platform={"kernel": "6.6.87.2-microsoft-standard-WSL2"})
+    wsl = made("1", 0.0, platform={"kernel": "6.6.87.2-microsoft-standard-WSL2"})
     readings = (
         Reading(0, "uuid", uuid("A"), "nvml"),
         Reading(0, "power_watts", Absent.FAILED, "nvml", "Unknown Error"),
     )
     answer = Answer("nvml", LEVELS.index("nvml"), 1.0, 1.0, readings)
-    health = SourceAnswered(answer, 1.0).apply(wsl).health["nvml"]
+    health = source_answered(answer, 1.0)(wsl).health["nvml"]
     assert (health.level, health.reason) == (Level.DEGRADED, "fields_failed")
     assert "power_watts" in (health.detail or "")
     assert health.fix == words(Situation.TELEMETRY_SILENT, Platform.WSL2)
@@ -107,9 +106,9 @@ WINDOWS = Answer(
 
 
 def nvml_health(*answers: Answer, cuda: Failure | None = CUDA) -> Health:
-    snapshot = Snapshot("1", 0.0, inventory=Inventory(failure=cuda), library_configured=True)
+    snapshot = made("1", 0.0, inventory=Inventory(failure=cuda), library_configured=True)
     for answer in answers:
-        snapshot = SourceAnswered(answer, 0.0).apply(snapshot)
+        snapshot = source_answered(answer, 0.0)(snapshot)
     return snapshot.health["nvml"]
 
 

@@ -15,6 +15,7 @@ from gpud.agent.telemetry.sources.nvml import Nvml
 from gpud.core.clock import Instant
 from gpud.core.sample import Device, Inventory
 from gpud.core.settings import Settings, parse
+from tests.events import made
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Collection
@@ -92,7 +93,7 @@ async def telling(  # each is one thing a test chooses
     def snapshot() -> Snapshot:
         devices = tuple(Device(0, uuid, "GPU", "", "8.9", 1, 1, 1) for uuid in listed())
         kernel = {"kernel": "6.6.87.2-microsoft-standard-WSL2"} if wsl else {}
-        return Snapshot("1", 0.0, platform=kernel, inventory=Inventory(devices=devices))
+        return made("1", 0.0, platform=kernel, inventory=Inventory(devices=devices))
 
     context = Context(
         settings_for(library) if settings is None else settings,

@@ -9,8 +9,6 @@ from typing import TYPE_CHECKING
 
 from gpud.agent import platform
 from gpud.agent.state.board import Board
-from gpud.agent.state.events import ProgramStarted, SourceAnswered
-from gpud.agent.state.snapshot import Snapshot
 from gpud.agent.telemetry import smi_csv
 from gpud.agent.telemetry.smi import NvidiaSmi, Program
 from gpud.agent.telemetry.source import Context
@@ -21,6 +19,7 @@ from gpud.core.fields import WORTH_A_START
 from gpud.core.sample import Absent, Reading
 from gpud.core.settings import parse
 from gpud.core.telemetry import LEVELS, Answer
+from tests.events import made, post, program_started, source_answered
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -81,7 +80,7 @@ class World:
 
     def kernel(self, release: str) -> None:
         self.file("proc/sys/kernel/osrelease", release)
-        self.board = Board(Snapshot("1", 0.0, platform=platform.facts(str(self.root))))
+        self.board = Board(made("1", 0.0, platform=platform.facts(str(self.root))))
 
     def file(self, name: str, text: str | bytes, *, mode: int = 0o644) -> Path:
         path = self.root / name
@@ -137,7 +136,7 @@ class World:
             now=self.now,
             read=self.board.read,
             spawned=spawned,
-            started=lambda source: self.board.post(ProgramStarted(source)),
+            started=lambda source: post(self.board, program_started(source)),
             own=self.own,
         )
 
@@ -153,7 +152,7 @@ class World:
         """Ask as the ladder does, which passes on what it hears."""
         answer = await source.collect(wanted)
         if answer is not None:
-            self.board.post(SourceAnswered(answer, self.wall_s))
+            post(self.board, source_answered(answer, self.wall_s))
         return answer
 
 
@@ -190,4 +189,4 @@ def nvml(world: World, **known: float | str | Absent) -> None:
         for name, value in known.items()
     )
     answer = Answer("nvml", LEVELS.index("nvml"), world.wall_s, world.mono_s, readings)
-    world.board.post(SourceAnswered(answer, world.wall_s))
+    post(world.board, source_answered(answer, world.wall_s))

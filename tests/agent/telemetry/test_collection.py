@@ -10,7 +10,6 @@ import pytest
 
 from gpud.agent.measure.clocks import now
 from gpud.agent.state.board import Board
-from gpud.agent.state.snapshot import Snapshot
 from gpud.agent.telemetry import collection
 from gpud.agent.telemetry.collection import Collection, Sources
 from gpud.agent.telemetry.source import Context
@@ -19,6 +18,7 @@ from gpud.core.fields import WORTH_A_START
 from gpud.core.sample import Absent, Reading
 from gpud.core.settings import parse
 from gpud.core.telemetry import LEVELS, Answer, current
+from tests.events import made, post, source_answered
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -58,19 +58,19 @@ EVERYTHING: dict[str, float | str | Absent] = dict.fromkeys(WORTH_A_START, 1.0)
 def together(
     *sources: Scripted, patience_s: float = collection.PATIENCE_S
 ) -> tuple[Collection, Board]:
-    board = Board(Snapshot("1", 0.0))
+    board = Board(made("1", 0.0))
     quick: dict[str, Source] = {}
     programs: dict[str, Source] = {}
     for source in sources:
         (programs if source.name.startswith("nvidia_smi") else quick)[source.name] = source
-    made = Collection(
+    together = Collection(
         Sources(quick, programs),
         read=board.read,
-        post=board.post,
+        post=lambda answer: post(board, source_answered(answer, 0.0)),
         now=now,
         patience_s=patience_s,
     )
-    return made, board
+    return together, board
 
 
 def test_a_source_is_asked_for_what_those_before_it_could_not_tell() -> None:
@@ -118,7 +118,7 @@ def test_without_a_source_that_can_be_asked_at_any_moment_a_look_says_so() -> No
 
 
 def context(tmp_path: Path, text: str) -> Context:
-    board = Board(Snapshot("1", 0.0))
+    board = Board(made("1", 0.0))
     return Context(
         parse(text.encode(), {}),
         now=now,

@@ -6,7 +6,6 @@ import asyncio
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from gpud.agent.state.events import Event, InventoryTaken, RunFinished, SourceAnswered
 from gpud.agent.state.snapshot import Snapshot
 from gpud.agent.telemetry.source import Context
 from gpud.agent.telemetry.sources.cuda import Cuda
@@ -15,6 +14,7 @@ from gpud.core.sample import Backend, Device, Failure, Inventory, Reason, RunRep
 from gpud.core.settings import Settings
 from gpud.core.telemetry import Answer, current
 from tests import snapshots
+from tests.events import Event, inventory_taken, made, run_finished, source_answered
 
 FIRST = Device(0, "GPU-1", "card one", "0000:01:00.0", "8.9", 46, 1, 12 << 30)
 SECOND = Device(1, "GPU-2", "card two", "0000:02:00.0", "8.6", 28, 1, 8 << 30)
@@ -27,7 +27,7 @@ class Bench:
 
     at_s: float = 100.0
     unix_s: float = 1e9  # of the moment 0
-    snapshot: Snapshot = field(default_factory=lambda: Snapshot("1", 0.0))
+    snapshot: Snapshot = field(default_factory=lambda: made("1", 0.0))
 
     def __post_init__(self) -> None:
         self.source = Cuda(
@@ -42,12 +42,12 @@ class Bench:
         )
 
     def happens(self, event: Event) -> None:
-        self.snapshot = event.apply(self.snapshot)
+        self.snapshot = event(self.snapshot)
 
     def says(self) -> Answer | None:
         answer = asyncio.run(self.source.collect(frozenset()))
         if answer is not None:
-            self.happens(SourceAnswered(answer, 1e9 + self.at_s))
+            self.happens(source_answered(answer, 1e9 + self.at_s))
         return answer
 
     def run(
@@ -61,7 +61,7 @@ class Bench:
         )
         if failure is not None:
             report = RunReport("launch", Backend.CUDA, FIRST, failure=failure)
-        self.happens(RunFinished(report, FIRST.uuid, 1e9 + self.at_s, self.at_s))
+        self.happens(run_finished(report, FIRST.uuid, 1e9 + self.at_s, self.at_s))
 
     def values(self, gpu: int | None = 0) -> dict[str, object]:
         said = current(self.snapshot.telemetry, self.at_s)
@@ -70,7 +70,7 @@ class Bench:
 
 def test_each_gpu_is_told_as_cuda_listed_it() -> None:
     bench = Bench()
-    bench.happens(InventoryTaken(LISTED, 1e9 + 90, 90.0))
+    bench.happens(inventory_taken(LISTED, 1e9 + 90, 90.0))
     answer = bench.says()
     assert answer is not None
     assert (answer.source, answer.level, answer.taken_mono_s) == ("cuda", 2, 90.0)
@@ -87,11 +87,11 @@ def test_each_gpu_is_told_as_cuda_listed_it() -> None:
 
 def test_what_was_said_is_not_said_again() -> None:
     bench = Bench()
-    bench.happens(InventoryTaken(LISTED, 1e9 + 90, 90.0))
+    bench.happens(inventory_taken(LISTED, 1e9 + 90, 90.0))
     assert bench.says() is not None
     bench.at_s += 10
     assert bench.says() is None
-    bench.happens(InventoryTaken(LISTED, 1e9 + 110, 110.0))
+    bench.happens(inventory_taken(LISTED, 1e9 + 110, 110.0))
     answer = bench.says()
     assert answer is not None
     assert answer.taken_s == 1e9 + 110
@@ -99,7 +99,7 @@ def test_what_was_said_is_not_said_again() -> None:
 
 def test_a_clock_that_is_set_does_not_move_the_moment_at_which_cuda_listed() -> None:
     bench = Bench()
-    bench.happens(InventoryTaken(LISTED, 1e9 + 90, 90.0))
+    bench.happens(inventory_taken(LISTED, 1e9 + 90, 90.0))
     bench.says()
     bench.unix_s += 3600
     assert bench.says() is None
@@ -111,7 +111,7 @@ def test_a_clock_that_is_set_does_not_move_the_moment_at_which_cuda_listed() -> 
 
 def test_of_two_probes_the_later_run_tells_the_free_memory() -> None:
     bench = Bench()
-    bench.happens(InventoryTaken(LISTED, 1e9 + 90, 90.0))
+    bench.happens(inventory_taken(LISTED, 1e9 + 90, 90.0))
     for probe, free_bytes in (("triad", 5 << 30), ("launch", 6 << 30), ("triad", 7 << 30)):
         bench.at_s += 10
         bench.run(free_bytes, probe=probe)
@@ -121,7 +121,7 @@ def test_of_two_probes_the_later_run_tells_the_free_memory() -> None:
 
 def test_free_memory_is_that_of_the_last_good_run_while_it_is_fresh() -> None:
     bench = Bench()
-    bench.happens(InventoryTaken(LISTED, 1e9 + 90, 90.0))
+    bench.happens(inventory_taken(LISTED, 1e9 + 90, 90.0))
     bench.run(5 << 30)
     bench.says()
     assert bench.values()["memory_free_bytes"] == float(5 << 30)
@@ -146,7 +146,7 @@ def test_free_memory_is_that_of_the_last_good_run_while_it_is_fresh() -> None:
 def test_a_driver_that_refuses_is_a_reason_once() -> None:
     bench = Bench()
     refused = Inventory(failure=Failure(Reason.HUNG, "no answer", advice="wsl --shutdown"))
-    bench.happens(InventoryTaken(refused, 1e9 + 90, 90.0))
+    bench.happens(inventory_taken(refused, 1e9 + 90, 90.0))
     answer = bench.says()
     assert answer is not None
     assert (answer.reason, answer.detail, answer.fix) == ("hung", "no answer", "wsl --shutdown")

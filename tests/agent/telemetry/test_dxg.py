@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 import pytest
 
 from gpud.agent import processes
-from gpud.agent.state.events import InventoryTaken, SourceAnswered
 from gpud.agent.state.snapshot import Snapshot
 from gpud.agent.telemetry.source import Context
 from gpud.agent.telemetry.sources.dxg import AGAIN_S, LISTER, Dxg
@@ -19,6 +18,7 @@ from gpud.core.clock import Instant
 from gpud.core.sample import Absent, Inventory, Reading
 from gpud.core.settings import parse
 from gpud.core.telemetry import Answer
+from tests.events import inventory_taken, made, source_answered
 from tests.waiting import until
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ class Machine:
     snapshot: Snapshot = field(init=False)
 
     def __post_init__(self) -> None:
-        self.snapshot = Snapshot("1", 0.0, platform={"wsl": self.wsl})
+        self.snapshot = made("1", 0.0, platform={"wsl": self.wsl})
 
     def put(self, path: str, text: str = "", modified_s: float | None = None) -> None:
         place = self.root / path
@@ -57,7 +57,7 @@ class Machine:
     def driver(self, version: str) -> None:
         said = (Reading(None, "driver_version", version, "nvml"),)
         answer = Answer("nvml", 5, self.at_s, self.at_s, said, holds_s=1e9)
-        self.snapshot = SourceAnswered(answer, self.at_s).apply(self.snapshot)
+        self.snapshot = source_answered(answer, self.at_s)(self.snapshot)
 
     def spawned(self) -> None:
         self.started += 1
@@ -111,7 +111,7 @@ def test_the_folder_is_that_of_the_library_in_use(tmp_path: Path) -> None:
     for at, name in enumerate(("nv_used", "nv_newer")):
         machine.put(f"{STORE}/{name}/libcuda.so.1.1", modified_s=float(at))
     used = Inventory(driver_folder="nv_used")
-    machine.snapshot = InventoryTaken(used, 1.0, 1.0).apply(machine.snapshot)
+    machine.snapshot = inventory_taken(used, 1.0, 1.0)(machine.snapshot)
     assert machine.once()["driver_folder"] == "nv_used"
 
 
@@ -158,7 +158,7 @@ def test_plain_linux_is_judged_by_its_bus(tmp_path: Path) -> None:
 
 def test_a_container_has_the_gpu_it_was_given_and_not_that_of_its_host(tmp_path: Path) -> None:
     machine = Machine(tmp_path, wsl="")
-    machine.snapshot = Snapshot("1", 0.0, platform={"wsl": "", "container": "1"})
+    machine.snapshot = made("1", 0.0, platform={"wsl": "", "container": "1"})
     machine.put("sys/bus/pci/devices/0000:01:00.0/vendor", "0x10de\n")
     machine.put("sys/bus/pci/devices/0000:01:00.0/class", "0x030000\n")
     assert machine.once() == {"exposed": "no"}

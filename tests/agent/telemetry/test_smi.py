@@ -10,13 +10,13 @@ import pytest
 
 from gpud.agent import processes
 from gpud.agent.measure.breaker import Standing, State
-from gpud.agent.state.events import BreakerChanged, SourceAnswered
 from gpud.agent.telemetry.smi_csv import arguments, without
 from gpud.agent.telemetry.sources import nvidia_smi
 from gpud.core.sample import Absent
 from gpud.core.telemetry import Answer
 from tests.agent.measure.ticking import HELD_UP_S, ticking
 from tests.agent.telemetry.smi_world import UTILIZATION, WSL2, World, line, nvml, once, soon, values
+from tests.events import breaker_changed, post, source_answered
 from tests.fuse import stalling, usable
 from tests.waiting import until
 
@@ -385,7 +385,7 @@ def test_beside_nvml_that_answers_it_is_not_started(world: World) -> None:
     nvml(world, name="NVIDIA RTX", utilization_gpu_ratio=Absent.UNSUPPORTED)
     assert asyncio.run(world.collect(source, UTILIZATION)) is None
     silent = Answer("nvml", 5, world.wall_s, world.mono_s, reason="hung", detail="d")
-    world.board.post(SourceAnswered(silent, world.wall_s))
+    post(world.board, source_answered(silent, world.wall_s))
     assert asyncio.run(world.collect(source, UTILIZATION)) is not None
 
 
@@ -393,8 +393,8 @@ def test_beside_nvml_that_answers_it_is_not_started(world: World) -> None:
 def test_while_the_driver_hangs_it_is_not_started(world: World, state: State) -> None:
     world.says("usr/bin/nvidia-smi", line() + "\n")
     source = nvidia_smi.create(world.context())
-    world.board.post(BreakerChanged(Standing(state), world.wall_s))
+    post(world.board, breaker_changed(Standing(state), world.wall_s))
     assert asyncio.run(world.collect(source)) is None
     assert world.starts == []
-    world.board.post(BreakerChanged(Standing(State.CLOSED), world.wall_s))
+    post(world.board, breaker_changed(Standing(State.CLOSED), world.wall_s))
     assert asyncio.run(world.collect(source)) is not None

@@ -136,7 +136,7 @@ def routes(
     async def alerts(query: QueryParams) -> Body:
         """List what fires first, and each alert once: the history may be a moment behind."""
         since_s, limit = ALERTS_SINCE.value(query), ALERT_LIMIT.value(query) or DEFAULT_LIMIT
-        listed = [alert(each) for each in read().alerts if each.firing]
+        listed = [alert(each) for each in read().alerts.alerts if each.firing]
         if since_s is not None:  # without it no disk is needed
             current = {(each.fingerprint, each.starts_s) for each in listed}
             past = await answers.read(history, rows.within, since_s, limit + 1)
@@ -165,9 +165,9 @@ def _window(query: QueryParams) -> Window:
 
 def probes_answer(snapshot: Snapshot, schedule: ScheduleSettings) -> ProbesAnswer:
     """List every probe with its last run on each GPU, in the order of their names."""
-    specs = sorted(snapshot.specs, key=lambda spec: spec.name)
+    specs = sorted(snapshot.measure.specs, key=lambda spec: spec.name)
     return ProbesAnswer(
-        tuple(_probe(snapshot, spec, schedule) for spec in specs), dict(snapshot.refused)
+        tuple(_probe(snapshot, spec, schedule) for spec in specs), dict(snapshot.measure.refused)
     )
 
 
@@ -187,7 +187,7 @@ def _probe(snapshot: Snapshot, spec: ProbeSpec, schedule: ScheduleSettings) -> P
         budget_s=spec.budget_s,
         last=tuple(
             _run(snapshot, key, state)
-            for key, state in snapshot.probes.items()
+            for key, state in snapshot.measure.probes.items()
             if key.probe == spec.name
         ),
     )
@@ -196,7 +196,7 @@ def _probe(snapshot: Snapshot, spec: ProbeSpec, schedule: ScheduleSettings) -> P
 def _run(snapshot: Snapshot, key: ProbeKey, state: ProbeState) -> ProbeRun:
     names = {gpu.number: (uuid, gpu.name) for uuid, gpu in snapshot.gpus.items()}
     uuid, name = (None, None) if key.gpu is None else names.get(key.gpu, (None, None))
-    report, put_off = state.report, snapshot.put_off.get(key)
+    report, put_off = state.report, snapshot.measure.put_off.get(key)
     return ProbeRun(
         gpu=key.gpu,
         uuid=uuid,

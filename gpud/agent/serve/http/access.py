@@ -11,11 +11,10 @@ from starlette.responses import Response
 from gpud.agent.serve.api.documents import Problem, Refusal
 from gpud.agent.serve.http.passwords import Passwords
 from gpud.agent.serve.http.response import JSON, TEXT
-from gpud.agent.state.events import TurnedAway
 from gpud.show.refusals import ANSWERS, Refused
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from starlette.types import ASGIApp, Receive, Scope, Send
 
@@ -47,7 +46,7 @@ HEADERS: Final = (
 class RefusalCounter:
     """Counts refused requests and connections; a flood of them must not flood the snapshot."""
 
-    def __init__(self, post: Callable[[TurnedAway], None] = lambda _: None) -> None:
+    def __init__(self, post: Callable[[Mapping[Refused, int]], None] = lambda _: None) -> None:
         self._post = post
         self._counts: Counter[Refused] = Counter()
 
@@ -59,7 +58,7 @@ class RefusalCounter:
         """Post the counts since the last call."""
         if self._counts:
             counts, self._counts = self._counts, Counter()
-            self._post(TurnedAway(dict(counts)))
+            self._post(counts)
 
 
 class AccessControl:

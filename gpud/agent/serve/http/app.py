@@ -45,7 +45,7 @@ def app(  # noqa: PLR0913  # what is served
         return PlainTextResponse("gpud is alive\n")
 
     async def ready(_: Request) -> Response:
-        if any(state.report is not None for state in read().probes.values()):
+        if any(state.report is not None for state in read().measure.probes.values()):
             return PlainTextResponse("gpud is ready\n")
         return PlainTextResponse("the first probes have not ended yet\n", status_code=503)
 

@@ -7,9 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from gpud import keypair
-from gpud.agent.state.events import HealthSet
 from gpud.core.errors import KeyPairError
-from gpud.core.health import Level
+from gpud.core.health import Health, Level
 
 if TYPE_CHECKING:
     import ssl
@@ -43,7 +42,7 @@ class Certificate:
         """Unix time at which it expires."""
         return self._pair.expires_s
 
-    def check(self) -> HealthSet:
+    def check(self) -> Health:
         """Reload changed files, which may block; files that cannot be used change nothing else."""
         files = self._file_states()
         if files != self._files:
@@ -58,24 +57,20 @@ class Certificate:
         """Exchange the certificate at each handshake; OpenSSL keeps the first client authority."""
         connection.context = self._pair.context
 
-    def _health(self) -> HealthSet:
+    def _health(self) -> Health:
         now_s, certificate, key = time.time(), self._tls.cert_file, self._tls.key_file
         if self._error is not None:
             return unusable(self._error, Level.DEGRADED)
         if self._pair.key_exposed:
             detail = f"everybody on this machine may read {key}"
-            return HealthSet(
-                "http", Level.DEGRADED, now_s, "key_exposed", detail, f"sudo chmod o= {key}"
-            )
+            return Health(Level.DEGRADED, "key_exposed", detail, f"sudo chmod o= {key}")
         left_s = self._pair.expires_s - now_s
         if left_s > WARN_BEFORE_S:
-            return HealthSet("http", Level.OK, now_s)
+            return Health(Level.OK)
         verb = "expires" if left_s > 0 else "expired"
         moment = time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime(self._pair.expires_s))
-        return HealthSet(
-            "http",
+        return Health(
             Level.DEGRADED,
-            now_s,
             f"certificate_{verb}",
             f"the certificate in {certificate} {verb} {moment}",
             "put a newer one there; it is taken without a restart",
@@ -85,10 +80,10 @@ class Certificate:
         return tuple(map(_file_state, (self._tls.cert_file, self._tls.key_file)))
 
 
-def unusable(error: KeyPairError, level: Level) -> HealthSet:
+def unusable(error: KeyPairError, level: Level) -> Health:
     """Report files that cannot be used."""
     fix = error.fix or "gpud config check says more"
-    return HealthSet("http", level, time.time(), "key_pair_unusable", str(error), fix)
+    return Health(level, "key_pair_unusable", str(error), fix)
 
 
 def _file_state(path: str) -> FileState:

@@ -7,28 +7,28 @@ import contextlib
 import errno
 import logging
 import socket
-import time
-from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Final, cast
 
 import uvicorn
+from msgspec.structs import replace
 
 from gpud import portholder
 from gpud.agent.serve.http.access import AccessControl, RefusalCounter
 from gpud.agent.serve.http.certificate import Certificate, unusable
 from gpud.agent.serve.http.connection import Connection, ConnectionLimits, ConnectionPool
-from gpud.agent.state.events import CertificateRead, HealthSet
+from gpud.agent.state.snapshot import with_refusals
 from gpud.core.errors import KeyPairError, ListenError
-from gpud.core.health import Level
+from gpud.core.health import Health, Level
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
     from starlette.types import ASGIApp
 
     from gpud.agent.state.board import Board
     from gpud.core.http_settings import HttpSettings
+    from gpud.show.refusals import Refused
 
 TICK_S: Final = 1.0
 RETRY_S: Final = 3.0
@@ -48,7 +48,7 @@ class HttpService:
         self._http = http
         self._board = board
         self._stop = stop
-        self._health: HealthSet | None = None
+        self._health: Health | None = None
 
     async def run(self) -> None:
         """Listen and answer until the agent stops."""
@@ -56,7 +56,7 @@ class HttpService:
         listener = await self._bind()
         if listener is None:
             return
-        refusals = RefusalCounter(self._board.post)
+        refusals = RefusalCounter(self._count_refusals)
         guarded = AccessControl(self._application, self._http, refusals, certificate)
         watching = asyncio.create_task(self._watch(certificate))
         try:
@@ -85,29 +85,32 @@ class HttpService:
             try:
                 return bind(self._http.host, self._http.port)
             except ListenError as error:
-                words = (error.reason, str(error), error.fix)
-                self._report(HealthSet("http", Level.FAILED, time.time(), *words))
+                self._report(Health(Level.FAILED, error.reason, str(error), error.fix))
             await self._pause(RETRY_S)
         return None
 
     async def _watch(self, certificate: Certificate | None) -> None:
         """Report the listener's health, and take a renewed certificate."""
         if certificate is None:
-            self._report(HealthSet("http", Level.OK, time.time()))
+            self._report(Health(Level.OK))
             return
         expires_s = None
         while True:
             self._report(await asyncio.to_thread(certificate.check))
             if certificate.expires_s != expires_s:
                 expires_s = certificate.expires_s
-                self._board.post(CertificateRead(expires_s))
+                http = replace(self._board.read().http, certificate_expires_s=expires_s)
+                self._board.publish(http=http)
             await asyncio.sleep(CHECK_S)
 
-    def _report(self, health: HealthSet) -> None:
-        """Post the health if it has changed."""
-        if self._health is None or replace(self._health, now_s=health.now_s) != health:
+    def _report(self, health: Health) -> None:
+        """Publish the health if it has changed."""
+        if health != self._health:
             self._health = health
-            self._board.post(health)
+            self._board.set_health("http", health)
+
+    def _count_refusals(self, counts: Mapping[Refused, int]) -> None:
+        self._board.publish(http=with_refusals(self._board.read().http, counts))
 
     async def _pause(self, seconds: float) -> None:
         with contextlib.suppress(TimeoutError):

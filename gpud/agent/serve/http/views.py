@@ -70,7 +70,7 @@ class PageView:
         snapshot = self._read()
         buckets = {
             (key.gpu, key.probe, sample.mode): sample.buckets
-            for key, state in snapshot.probes.items()
+            for key, state in snapshot.measure.probes.items()
             for sample in state.samples
             if sample.buckets is not None
         }

@@ -16,8 +16,7 @@ from gpud.core.errors import ConfigError, GpudError
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from gpud.agent.state.presence import Expected
-    from gpud.agent.state.snapshot import Snapshot
+    from gpud.agent.state.snapshot import Expected, Snapshot
     from gpud.core.requests import AcceptRequest
 
 ALL: Final = "all"
@@ -28,7 +27,7 @@ Parts = tuple[str, str, str]
 
 def streams(snapshot: Snapshot) -> frozenset[Parts]:
     """Give the streams that have a baseline, or will."""
-    return frozenset((key.gpu or CPU, key.probe, key.mode) for key in snapshot.streams)
+    return frozenset((key.gpu or CPU, key.probe, key.mode) for key in snapshot.regression.streams)
 
 
 def firing(snapshot: Snapshot, prefix: str) -> str:
@@ -36,7 +35,9 @@ def firing(snapshot: Snapshot, prefix: str) -> str:
 
     Errors: ``ConfigError`` for none and for several.
     """
-    alerts = list(dict.fromkeys(alert.fingerprint for alert in snapshot.alerts if alert.firing))
+    alerts = list(
+        dict.fromkeys(alert.fingerprint for alert in snapshot.alerts.alerts if alert.firing)
+    )
     fitting = [name for name in alerts if prefix and name.startswith(prefix.lower())]
     if len(fitting) == 1:
         return fitting[0]
@@ -93,7 +94,7 @@ def _streams_by_alert(snapshot: Snapshot) -> dict[str, tuple[Choice, ...]]:
                 for piece in alert.evidence
             )
         )
-        for alert in snapshot.alerts
+        for alert in snapshot.alerts.alerts
         if alert.firing and alert.evidence
     }
 
@@ -149,11 +150,13 @@ def _refuse_unknown(what: str, name: str | None, valid: Iterable[str]) -> None:
 def expected(snapshot: Snapshot, names: tuple[str, ...]) -> Mapping[str, Expected]:
     """Give the GPUs that were here, by UUID, of these names; ``all`` are all of them."""
     if ALL in names:
-        return snapshot.expected
-    uuids = {uuid.lower(): uuid for uuid in snapshot.expected}
+        return snapshot.changes.expected
+    uuids = {uuid.lower(): uuid for uuid in snapshot.changes.expected}
     for name in names:
         if name.lower() not in uuids:
-            there = "; ".join(f"{uuid} ({gpu.name})" for uuid, gpu in snapshot.expected.items())
+            there = "; ".join(
+                f"{uuid} ({gpu.name})" for uuid, gpu in snapshot.changes.expected.items()
+            )
             fix = f"one of: {there}, or all" if there else None
             raise GpudError(f"no GPU {name} is expected here", fix=fix)
-    return {uuids[name.lower()]: snapshot.expected[uuids[name.lower()]] for name in names}
+    return {uuids[name.lower()]: snapshot.changes.expected[uuids[name.lower()]] for name in names}

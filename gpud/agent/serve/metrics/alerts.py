@@ -36,14 +36,14 @@ USUAL: Final = (
 
 def families(snapshot: Snapshot) -> Iterator[Metric]:
     """Yield the number of firing alerts and both counters of each sink, from 0."""
-    firing = Counter((one.name, one.severity) for one in snapshot.alerts if one.firing)
+    firing = Counter((one.name, one.severity) for one in snapshot.alerts.alerts if one.firing)
     yield gauges(
         "gpud_alerts_firing",
         "gpud's own alerts that fire, those that a person has acknowledged included.",
         ("alertname", "severity"),
         ((pair, firing[pair]) for pair in dict.fromkeys([*USUAL, *sorted(firing)])),
     )
-    sinks = [([clean(name)], state) for name, state in snapshot.sinks.items()]
+    sinks = [([clean(name)], state) for name, state in snapshot.alerts.sinks.items()]
     yield counters(
         "gpud_notifications",
         "Messages that a sink delivered.",

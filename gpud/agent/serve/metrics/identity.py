@@ -34,7 +34,7 @@ def identities(snapshot: Snapshot, readings: Iterable[Reading]) -> dict[int, dic
         for gpu, texts in words.items()
         if gpu is not None and ("name" in texts or "uuid" in texts)
     }
-    inventory = snapshot.inventory
+    inventory = snapshot.measure.inventory
     if inventory is not None and inventory.cuda_version:
         machine["cuda_version"] = inventory.cuda_version
     for device in () if inventory is None else inventory.devices:

@@ -26,22 +26,24 @@ def identity(snapshot: Snapshot, now: Instant) -> Iterator[Metric]:
     yield InfoMetricFamily(
         "gpud_build",
         "The running gpud.",
-        value={"version": snapshot.version, "python": platform.python_version()},
+        value={"version": snapshot.machine.version, "python": platform.python_version()},
     )
-    if snapshot.platform:
+    if snapshot.machine.platform:
         yield InfoMetricFamily(
             "gpud_platform",
             "The machine, as its kernel and distribution name themselves.",
-            value={key: clean(value) for key, value in snapshot.platform.items()},
+            value={key: clean(value) for key, value in snapshot.machine.platform.items()},
         )
-    if snapshot.machine:
+    if snapshot.machine.identity:
         yield InfoMetricFamily(
             "gpud_machine",
             "Which machine this is: a random id that lasts, and a host name that others may have.",
-            value=dict(snapshot.machine),
+            value=dict(snapshot.machine.identity),
         )
     yield GaugeMetricFamily(
-        "gpud_start_time_seconds", "Unix time at which the agent started.", snapshot.started_s
+        "gpud_start_time_seconds",
+        "Unix time at which the agent started.",
+        snapshot.machine.started_s,
     )
     yield GaugeMetricFamily(
         "gpud_time_seconds",
@@ -69,7 +71,7 @@ def health(snapshot: Snapshot) -> Iterator[Metric]:
 
 def driver_answers(snapshot: Snapshot) -> Iterator[Metric]:
     """Yield the breaker's state: whether the driver answers."""
-    standing = snapshot.breaker
+    standing = snapshot.measure.breaker
     if standing is None:
         return
     yield gauges(
@@ -95,9 +97,9 @@ def changes(snapshot: Snapshot) -> Iterator[Metric]:
         "gpud_changes",
         "Changes of driver and machine that were seen since the agent started.",
         ("kind",),
-        (([kind], snapshot.change_counts.get(kind, 0)) for kind in KINDS),
+        (([kind], snapshot.changes.counts.get(kind, 0)) for kind in KINDS),
     )
-    latest = {(change.kind, clean(change.new)): change.at_s for change in snapshot.changes}
+    latest = {(change.kind, clean(change.new)): change.at_s for change in snapshot.changes.latest}
     yield gauges(
         "gpud_change_timestamp_seconds",
         "Unix time at which a change was seen, of the latest few.",
@@ -128,34 +130,42 @@ def listener(snapshot: Snapshot) -> Iterator[Metric]:
         "gpud_http_refused",
         "Requests and connections that the listener turned away.",
         ("reason",),
-        (([reason.value], snapshot.turned_away.get(reason, 0)) for reason in Refused),
+        (([reason.value], snapshot.http.turned_away.get(reason, 0)) for reason in Refused),
     )
     yield gauge(
         "gpud_http_certificate_expiry_timestamp_seconds",
         "Unix time at which the certificate of the listener expires.",
-        snapshot.certificate_expires_s,
+        snapshot.http.certificate_expires_s,
     )
 
 
 def own(snapshot: Snapshot) -> Iterator[Metric]:
     """Yield pauses and jumps of the clocks, and gpud's own cost."""
     yield CounterMetricFamily(
-        "gpud_vm_paused_seconds", "Time the machine did not run, as clocks tell.", snapshot.paused_s
+        "gpud_vm_paused_seconds",
+        "Time the machine did not run, as clocks tell.",
+        snapshot.machine.paused_s,
     )
     yield CounterMetricFamily(
-        "gpud_clock_jumps", "Partings of wall and monotonic clock.", snapshot.clock_jumps
+        "gpud_clock_jumps", "Partings of wall and monotonic clock.", snapshot.machine.clock_jumps
     )
     yield CounterMetricFamily(
-        "gpud_children_spawned", "Processes the agent started: its own cost.", snapshot.children
+        "gpud_children_spawned",
+        "Processes the agent started: its own cost.",
+        snapshot.measure.children,
     )
     yield CounterMetricFamily(
-        "gpud_own_gpu_seconds", "GPU time of gpud's probes: its own cost.", snapshot.gpu_seconds
+        "gpud_own_gpu_seconds",
+        "GPU time of gpud's probes: its own cost.",
+        snapshot.measure.gpu_seconds,
     )
     yield gauge(
-        "gpud_own_vram_peak_bytes", "Most GPU memory that a run took.", snapshot.vram_peak_bytes
+        "gpud_own_vram_peak_bytes",
+        "Most GPU memory that a run took.",
+        snapshot.measure.vram_peak_bytes,
     )
     yield gauge(
         "gpud_own_pinned_peak_bytes",
         "Most page-locked host memory that a run took.",
-        snapshot.pinned_peak_bytes,
+        snapshot.measure.pinned_peak_bytes,
     )

@@ -46,10 +46,10 @@ def fresh_enough(
     snapshot: Snapshot, settings: Settings, now: Instant
 ) -> dict[ProbeKey, ProbeState]:
     """Return the probes whose last run is recent enough to be published."""
-    specs = {spec.name: spec for spec in snapshot.specs}
+    specs = {spec.name: spec for spec in snapshot.measure.specs}
     return {
         key: state
-        for key, state in snapshot.probes.items()
+        for key, state in snapshot.measure.probes.items()
         if state.finished_mono_s is not None
         and fresh(now.mono_s - state.finished_mono_s, _interval_s(key.probe, specs, settings))
     }
@@ -160,7 +160,7 @@ def _histogram(snapshot: Snapshot) -> Metric:
         labels=["gpu", "mode"],
     )
     bounds = [*(f"{bound:g}" for bound in LATENCY_BOUNDS_S), "+Inf"]
-    for (gpu, mode), buckets in snapshot.latencies.items():
+    for (gpu, mode), buckets in snapshot.measure.latencies.items():
         cumulative = map(float, accumulate(buckets.counts))
         family.add_metric(
             [str(gpu), mode], list(zip(bounds, cumulative, strict=True)), buckets.total
@@ -173,12 +173,12 @@ def _counters(snapshot: Snapshot) -> Iterator[Metric]:
         "gpud_probe_runs",
         "Runs that ended, good or bad.",
         ("probe",),
-        (([probe], count) for probe, count in snapshot.runs.items()),
+        (([probe], count) for probe, count in snapshot.measure.runs.items()),
     )
     for name, text, label, counts in (
-        ("failures", "Runs that brought no number.", "reason", snapshot.failures),
-        ("skips", "Due runs that were not started.", "reason", snapshot.skips),
-        ("flagged_runs", "Runs that are no usual ones, and why.", "flag", snapshot.flagged),
+        ("failures", "Runs that brought no number.", "reason", snapshot.measure.failures),
+        ("skips", "Due runs that were not started.", "reason", snapshot.measure.skips),
+        ("flagged_runs", "Runs that are no usual ones, and why.", "flag", snapshot.measure.flagged),
     ):
         yield counters(f"gpud_probe_{name}", text, ("probe", label), counts.items())
 
@@ -189,7 +189,10 @@ def _last_runs(snapshot: Snapshot, current: Mapping[ProbeKey, ProbeState]) -> It
         "gpud_probe_last_success_timestamp_seconds",
         "Unix time of the last run whose results were right.",
         OF_A_RUN,
-        (([gpu_of(k), k.probe], state.last_success_s) for k, state in snapshot.probes.items()),
+        (
+            ([gpu_of(k), k.probe], state.last_success_s)
+            for k, state in snapshot.measure.probes.items()
+        ),
     )
     yield gauges(
         "gpud_probe_duration_seconds",
@@ -209,8 +212,8 @@ def _last_runs(snapshot: Snapshot, current: Mapping[ProbeKey, ProbeState]) -> It
         OF_A_RUN,
         ((labels, _on_battery(state)) for labels, state in fresh_runs),
     )
-    skipped = {key: 0 for key in snapshot.probes if key.probe != containers.PROBE}
-    skipped |= {key: put_off.count for key, put_off in snapshot.put_off.items()}
+    skipped = {key: 0 for key in snapshot.measure.probes if key.probe != containers.PROBE}
+    skipped |= {key: put_off.count for key, put_off in snapshot.measure.put_off.items()}
     yield gauges(
         "gpud_probe_skipped_in_a_row",
         "Due runs that were not started since the last one that was.",

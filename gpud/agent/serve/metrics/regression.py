@@ -34,7 +34,9 @@ def families(snapshot: Snapshot, current: Mapping[ProbeKey, ProbeState]) -> Iter
     Of two power sources the one counts that the last run had, but a regression is one on either.
     """
     streams = places(snapshot)
-    every = {place: [snapshot.streams[key] for key in keys] for place, keys in streams.items()}
+    every = {
+        place: [snapshot.regression.streams[key] for key in keys] for place, keys in streams.items()
+    }
     chosen = {place: standings[0] for place, standings in every.items()}
     yield gauges(
         "gpud_slowdown_ratio",
@@ -75,7 +77,7 @@ def families(snapshot: Snapshot, current: Mapping[ProbeKey, ProbeState]) -> Iter
             (
                 (_labels(place), usual(one))
                 for place, one in chosen.items()
-                if snapshot.units.get(streams[place][0]) is unit
+                if snapshot.regression.units.get(streams[place][0]) is unit
             ),
         )
     yield gauges(

@@ -18,9 +18,9 @@ if TYPE_CHECKING:
 
 def dockerd(snapshot: Snapshot) -> Iterator[Metric]:
     """Yield the state of dockerd and of the agent's restarts; nothing while root is silent."""
-    if snapshot.root is None:
+    if snapshot.root.report is None:
         return
-    report = snapshot.root.dockerd
+    report = snapshot.root.report.dockerd
     yield gauge("gpud_dockerd_up", "1 while dockerd's API answers.", report.up)
     yield InfoMetricFamily(
         "gpud_dockerd_owner", "Who started the dockerd in charge.", value={"owner": report.owner}
@@ -44,20 +44,20 @@ def dockerd(snapshot: Snapshot) -> Iterator[Metric]:
             report.suspect_sockets,
         )
     yield CounterMetricFamily(
-        "gpud_agent_restarts", "Restarts of the agent by root.", snapshot.root.agent.restarts
+        "gpud_agent_restarts", "Restarts of the agent by root.", snapshot.root.report.agent.restarts
     )
 
 
 def containers(snapshot: Snapshot) -> Iterator[Metric]:
     """Yield the way in which containers get GPUs, and the comparison of their speed."""
-    report = None if snapshot.root is None else snapshot.root.containers
+    report = None if snapshot.root.report is None else snapshot.root.report.containers
     if report is not None and report.toolkit is not None:
         yield InfoMetricFamily(
             "gpud_container_toolkit",
             "By which way Docker can hand out GPUs.",
             value={"state": report.toolkit.state},
         )
-    compared = snapshot.containers
+    compared = snapshot.root.comparison
     if compared is None:
         return
     yield InfoMetricFamily(
@@ -75,7 +75,7 @@ def containers(snapshot: Snapshot) -> Iterator[Metric]:
 
 def kernel_log(snapshot: Snapshot) -> Iterator[Metric]:
     """Yield the messages of the GPU's channel to Windows, where root can read the log."""
-    report = None if snapshot.root is None else snapshot.root.kernel_log
+    report = None if snapshot.root.report is None else snapshot.root.report.kernel_log
     if report is None:
         return
     yield GaugeMetricFamily(

@@ -42,7 +42,7 @@ class Cuda:
     async def collect(self, missing: frozenset[str]) -> Answer | None:  # noqa: ARG002  # costs nothing
         """Return each GPU as CUDA listed it, or why it could not; None when nothing is new."""
         snapshot, now = self._context.read(), self._context.now()
-        inventory, taken_mono_s = snapshot.inventory, snapshot.inventory_mono_s
+        inventory, taken_mono_s = snapshot.measure.inventory, snapshot.measure.inventory_mono_s
         if inventory is None or taken_mono_s is None:
             return None
         taken_s = now.wall_s - (now.mono_s - taken_mono_s)
@@ -79,7 +79,7 @@ class Cuda:
         gpu = snapshot.gpus.get(device.uuid)
         runs = [
             state
-            for key, state in snapshot.probes.items()
+            for key, state in snapshot.measure.probes.items()
             if gpu is not None and key.gpu == gpu.number and state.samples
         ]
         newest = max(runs, key=lambda state: state.finished_mono_s or 0.0, default=None)

@@ -78,7 +78,7 @@ class Dxg:
     async def collect(self, missing: frozenset[str]) -> Answer:  # noqa: ARG002  # all of it is cheap
         """Return whether there is a GPU, and the driver's folder once it is listed."""
         begun = self._context.now()
-        system = self._context.read().platform.get("wsl", "")
+        system = self._context.read().machine.platform.get("wsl", "")
         readings = [Reading(None, "exposed", self._exposed(system), NAME)]
         if system == "2":
             readings += await self._folder(begun.mono_s)
@@ -99,7 +99,7 @@ class Dxg:
             device = _is_device(self._root / "dev/dxg")
             return exposure.on_wsl(device=device, enabled=enabled)
         # In a container the bus shows the cards of its host, whoever was given them.
-        inside = self._context.read().platform.get("container")
+        inside = self._context.read().machine.platform.get("container")
         return exposure.on_linux(_names(self._root / "dev"), () if inside else self._cards())
 
     def _cards(self) -> Iterator[tuple[str, str]]:
@@ -120,7 +120,7 @@ class Dxg:
                 self._listing = listing
         if self._listing is None:
             return []
-        inventory = self._context.read().inventory
+        inventory = self._context.read().measure.inventory
         loaded = None if inventory is None else inventory.driver_folder
         name = exposure.chosen(self._listing.folders, loaded)
         if name is not None:

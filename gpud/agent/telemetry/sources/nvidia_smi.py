@@ -42,10 +42,13 @@ def create(context: Context) -> Source:
         """
         snapshot = context.read()
         nvml = snapshot.telemetry.answers.get("nvml")
-        hangs = snapshot.breaker is not None and snapshot.breaker.state is not State.CLOSED
+        hangs = (
+            snapshot.measure.breaker is not None
+            and snapshot.measure.breaker.state is not State.CLOSED
+        )
         if hangs or (nvml is not None and nvml.holds(context.now().mono_s)):
             return None
-        paths = places(context.settings, wsl=bool(snapshot.platform.get("wsl")))
-        return Program(paths, advice.of(snapshot.platform), ENVIRONMENT)
+        paths = places(context.settings, wsl=bool(snapshot.machine.platform.get("wsl")))
+        return Program(paths, advice.of(snapshot.machine.platform), ENVIRONMENT)
 
     return NvidiaSmi(context, NAME, program)

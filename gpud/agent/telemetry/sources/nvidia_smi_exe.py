@@ -29,7 +29,7 @@ def create(context: Context) -> Source:
     settings = context.settings
 
     def program() -> Program | None:
-        if not settings.telemetry.nvidia_smi_exe and not context.read().platform.get("wsl"):
+        if not settings.telemetry.nvidia_smi_exe and not context.read().machine.platform.get("wsl"):
             return None
         return Program(places(settings), None, windows.environment(settings.sysroot))
 

@@ -108,7 +108,7 @@ class Nvml:
     ) -> None:
         settings = context.settings
         self._context = context
-        self._platform = advice.of(context.read().platform)
+        self._platform = advice.of(context.read().machine.platform)
         self._command = (*command, f"--platform={self._platform}")
         if settings.telemetry.pcie_throughput:
             self._command += ("--pcie-throughput",)
@@ -212,7 +212,7 @@ class Nvml:
 
     def _is_gpu_new(self, readings: Sequence[Reading]) -> bool:
         """Return, once, whether CUDA lists a GPU that was not there when NVML was opened."""
-        inventory = self._context.read().inventory
+        inventory = self._context.read().measure.inventory
         devices = () if inventory is None else inventory.devices
         listed = frozenset(device.uuid for device in devices if device.mig is None)
         before = self._missing

@@ -25,6 +25,7 @@ from gpud.core.stats import LATENCY_BOUNDS_S
 from tests import snapshots
 from tests.agent.serve.api.everything import ask_api, everything, state_folder
 from tests.agent.serve.http.armed import ask, served
+from tests.events import altered
 from tests.histories import opened
 from tests.snapshots import SLOWER
 
@@ -223,7 +224,7 @@ def test_history_that_cannot_be_read_is_a_503_with_its_reason(tmp_path: Path) ->
     code, document = ask_api(tmp_path, "events")
     assert (code, document["error"]["reason"]) == (503, "no_directory")
     assert document["error"]["fix"].startswith("mkdir")
-    snapshot = replace(snapshots.bare(), alerts=(SLOWER,))
+    snapshot = altered(snapshots.bare(), alerts=(SLOWER,))
     code, document = ask_api(tmp_path, "alerts", snapshot)
     assert (code, len(document["alerts"])) == (200, 1), "what fires needs no history"
     assert ask_api(tmp_path, "alerts", snapshot, since="0")[0] == 503
@@ -253,7 +254,7 @@ def test_alerts_are_what_fires_and_with_since_also_what_ended(tmp_path: Path) ->
         "more": False,
         "schema_version": 1,
     }
-    firing = replace(quiet, alerts=(SLOWER, ended(300.0, 400.0)))
+    firing = altered(quiet, alerts=(SLOWER, ended(300.0, 400.0)))
     (alert,) = ask_api(tmp_path, "alerts", firing)[1]["alerts"]
     assert (alert["fingerprint"], alert["runbook"], alert["firing"]) == (
         SLOWER.fingerprint,

@@ -29,12 +29,11 @@ from gpud.core.settings import parse
 from tests import snapshots
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from starlette.requests import Request
 
     from gpud.agent.serve.http.connection import ConnectionLimits
-    from gpud.agent.state.events import TurnedAway
     from gpud.agent.state.snapshot import Snapshot
     from gpud.show.refusals import Refused
 
@@ -218,8 +217,8 @@ def armed(  # what is served, and on which terms
     listener = bind("127.0.0.1", 0)
     server = Armed(listener.getsockname()[1], certificate, https)
 
-    def count(event: TurnedAway) -> None:
-        server.turned_away.update(event.counts)
+    def count(counts: Mapping[Refused, int]) -> None:
+        server.turned_away.update(counts)
 
     refusals = RefusalCounter(count)
     application = AccessControl(inner, settings.http, refusals, certificate)

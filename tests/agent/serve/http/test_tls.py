@@ -287,7 +287,7 @@ def test_service_waits_for_a_certificate_and_then_for_its_address(
         await reason("address_in_use")
         squatter.close()
         await reason(None)
-        while board.read().certificate_expires_s is None:
+        while board.read().http.certificate_expires_s is None:
             await board.changed.wait()
             board.changed.clear()
         stop.set()

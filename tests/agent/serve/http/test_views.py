@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import gzip
-from dataclasses import dataclass, field, replace
+from copy import copy
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import pytest
@@ -17,13 +18,13 @@ from gpud.agent.serve.http.response import CACHE_S
 from gpud.agent.serve.http.views import MOST_FORMATS, MetricsView, PageView, own_usage
 from gpud.agent.serve.metrics.collector import SnapshotCollector
 from gpud.agent.serve.metrics.exposition import Format
-from gpud.agent.state.events import ChildSpawned
 from gpud.agent.state.snapshot import Snapshot
 from gpud.core.clock import Instant
 from gpud.core.settings import parse
 from gpud.core.telemetry import Telemetry
 from tests import snapshots
 from tests.agent.serve.metrics.scraping import OPENMETRICS, settings
+from tests.events import altered, child_spawned
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -98,7 +99,7 @@ def test_page_keeps_its_tag_until_it_changes(page: PageView, world: World) -> No
     tag = headers["etag"]
     assert get(page, if_none_match=f'"x", W/{tag}')[::2] == (304, b"")
     assert gzip.decompress(get(page, accept_encoding="gzip, br")[2]) == body
-    world.snapshot = replace(snapshots.full(), version="9.9")
+    world.snapshot = altered(snapshots.full(), version="9.9")
     world.mono_s += 2
     code, headers, other = get(page, if_none_match=tag)
     assert (code, headers["etag"] != tag, other != body) == (200, True, True)
@@ -131,7 +132,7 @@ def test_scrape_is_written_anew_for_a_new_snapshot_and_after_a_second(
     metrics: MetricsView, world: World
 ) -> None:
     get(metrics)
-    world.snapshot = replace(world.snapshot)
+    world.snapshot = copy(world.snapshot)
     get(metrics)
     assert world.collected == 2
     world.mono_s += CACHE_S - 0.01
@@ -166,13 +167,13 @@ def test_version_that_is_none_gets_the_text_format(metrics: MetricsView, version
 
 
 def spawned() -> Snapshot:
-    return ChildSpawned().apply(snapshots.full())
+    return child_spawned()(snapshots.full())
 
 
 def test_reused_text_is_that_of_a_first_scrape(world: World) -> None:
     options = settings("dcgm")
     view = MetricsView(world.read, SnapshotCollector(world.read, options, world.now), world.now)
-    silent = replace(snapshots.full(), telemetry=Telemetry())
+    silent = altered(snapshots.full(), telemetry=Telemetry())
     full, bare = snapshots.full(), snapshots.bare()
     for snapshot in (full, bare, full, silent, spawned(), full):
         world.snapshot = snapshot

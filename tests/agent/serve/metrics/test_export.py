@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING
 import pytest
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse_openmetrics
 
-from gpud.agent.state.events import RunFinished
 from gpud.core.clock import Instant
 from gpud.core.sample import Backend, Failure, Reason, RunReport
 from tests import snapshots
 from tests.agent.serve.metrics import scraping
 from tests.agent.serve.metrics.scraping import OPENMETRICS
+from tests.events import altered, run_finished
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -76,8 +76,8 @@ def test_every_family_is_documented_and_nothing_else_is() -> None:
 
 def test_a_failure_takes_the_figures_of_its_probe_with_it() -> None:
     failed = RunReport("triad", Backend.CUDA, failure=Failure(Reason.HUNG, "silent"))
-    gone = RunFinished(failed, snapshots.DEVICE.uuid, snapshots.NOW.wall_s, 95.0)
-    after = gone.apply(snapshots.full())
+    gone = run_finished(failed, snapshots.DEVICE.uuid, snapshots.NOW.wall_s, 95.0)
+    after = gone(snapshots.full())
     assert 'gpud_probe_bytes_per_second{gpu="0",mode="triad",probe="triad"}' not in scrape(after)
     assert 'gpud_probe_failures_total{probe="triad",reason="hung"} 1.0' in scrape(after)
     # How long it took is for the child to tell, and this one told nothing.
@@ -98,8 +98,8 @@ def test_the_ratio_needs_both_latencies_of_one_run(gone: str) -> None:
     part = replace(whole, samples=tuple(each for each in whole.samples if each.mode != gone))
     name = "gpud_submit_roundtrip_to_pipelined_ratio"
     for report, published in ((whole, True), (part, False)):
-        finished = RunFinished(report, snapshots.DEVICE.uuid, 0.0, snapshots.NOW.mono_s)
-        text = scrape(finished.apply(snapshots.full()))
+        finished = run_finished(report, snapshots.DEVICE.uuid, 0.0, snapshots.NOW.mono_s)
+        text = scrape(finished(snapshots.full()))
         assert (f'{name}{{gpu="0"}} 6.0' in text) is published
         assert (name in text) is published
 
@@ -111,7 +111,7 @@ def test_a_cpu_probe_never_carries_a_gpu() -> None:
 
 
 def test_without_a_word_from_root_nothing_is_said_about_dockerd() -> None:
-    silent = replace(snapshots.full(), root=None)
+    silent = altered(snapshots.full(), report=None)
     assert "gpud_dockerd" not in scrape(silent)
 
 

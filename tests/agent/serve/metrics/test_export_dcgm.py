@@ -12,7 +12,6 @@ import pytest
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse_openmetrics
 
 from gpud.agent.serve.metrics import dcgm
-from gpud.agent.state.events import InventoryTaken, SourceAnswered
 from gpud.core.clock import Instant
 from gpud.core.fields import FIELDS, FieldKind
 from gpud.core.sample import Absent, Inventory, Reading
@@ -20,6 +19,7 @@ from gpud.core.sections import ExportSettings
 from gpud.core.telemetry import LEVELS, Answer
 from tests import snapshots
 from tests.agent.serve.metrics.scraping import OPENMETRICS, scrape, settings
+from tests.events import inventory_taken, source_answered
 
 if TYPE_CHECKING:
     from gpud.agent.state.snapshot import Snapshot
@@ -34,7 +34,7 @@ COMPATIBLE = settings("dcgm")
 def told(*readings: Reading, source: str = "nvml", before: Snapshot | None = None) -> Snapshot:
     said = tuple(replace(one, source=source) for one in readings)
     answer = Answer(source, LEVELS.index(source), NOW.wall_s, NOW.mono_s, said)
-    return SourceAnswered(answer, NOW.wall_s).apply(before or snapshots.bare())
+    return source_answered(answer, NOW.wall_s)(before or snapshots.bare())
 
 
 def apart(text: str) -> tuple[str, str]:
@@ -162,7 +162,7 @@ def test_an_xid_says_what_it_means(code: int, words: str) -> None:
 
 def test_an_instance_names_its_profile_and_not_the_memory_of_the_whole_card() -> None:
     instance = replace(snapshots.DEVICE, uuid="MIG-1", mig="1g.10gb")
-    listed = InventoryTaken(Inventory((instance,), "12.8"), 0.0).apply(snapshots.bare())
+    listed = inventory_taken(Inventory((instance,), "12.8"), 0.0)(snapshots.bare())
     text = scrape(told(*snapshots.READINGS, before=listed), given=COMPATIBLE)
     lines = re.findall(r"^DCGM_FI_\w+\{.*", text, re.MULTILINE)
     assert lines

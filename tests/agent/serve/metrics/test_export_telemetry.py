@@ -15,7 +15,6 @@ from prometheus_client.parser import text_string_to_metric_families as parse_tex
 
 from gpud.agent.regression.changes import KINDS, Change
 from gpud.agent.serve.metrics import readings as table
-from gpud.agent.state.events import Changed, InventoryTaken, ProgramStarted, SourceAnswered
 from gpud.core import throttle
 from gpud.core.clock import Instant
 from gpud.core.fields import FIELDS, LONGEST_TEXT, SENTINELS, FieldKind, plausible, scaled
@@ -23,6 +22,7 @@ from gpud.core.sample import Absent, Device, Inventory, Reading
 from gpud.core.telemetry import LEVELS, Answer
 from tests import snapshots
 from tests.agent.serve.metrics.scraping import OPENMETRICS, scrape, settings
+from tests.events import changed, inventory_taken, program_started, source_answered
 
 if TYPE_CHECKING:
     from gpud.agent.state.snapshot import Snapshot
@@ -67,7 +67,7 @@ def answer(
 def told(*answers: Answer, before: Snapshot | None = None) -> Snapshot:
     after = snapshots.bare() if before is None else before
     for each in answers:
-        after = SourceAnswered(each, NOW.wall_s).apply(after)
+        after = source_answered(each, NOW.wall_s)(after)
     return after
 
 
@@ -158,7 +158,7 @@ def test_started_programs_are_counted_from_nothing() -> None:
     name = "gpud_telemetry_program_starts_total"
     none = {'source="nvidia_smi"': 0, 'source="nvidia_smi_exe"': 0}
     assert series(scrape(snapshots.bare()), name) == none
-    after = ProgramStarted("nvidia_smi").apply(snapshots.bare())
+    after = program_started("nvidia_smi")(snapshots.bare())
     assert series(scrape(after), name) == none | {'source="nvidia_smi"': 1}
 
 
@@ -216,7 +216,7 @@ def test_a_gpu_that_only_a_program_shows_has_an_identity_all_the_same() -> None:
 
 
 def test_what_cuda_says_of_itself_counts_before_what_others_read() -> None:
-    listed = InventoryTaken(Inventory((snapshots.DEVICE,), "12.8"), 0.0).apply(snapshots.bare())
+    listed = inventory_taken(Inventory((snapshots.DEVICE,), "12.8"), 0.0)(snapshots.bare())
     said = (
         reading("uuid", snapshots.DEVICE.uuid),
         reading("name", "another name"),
@@ -230,7 +230,7 @@ def test_what_cuda_says_of_itself_counts_before_what_others_read() -> None:
 
 
 def test_a_cuda_that_tells_no_version_leaves_that_to_others() -> None:
-    listed = InventoryTaken(Inventory((snapshots.DEVICE,)), 0.0).apply(snapshots.bare())
+    listed = inventory_taken(Inventory((snapshots.DEVICE,)), 0.0)(snapshots.bare())
     said = (reading("uuid", snapshots.DEVICE.uuid), reading("cuda_version", "12.9"))
     [labels] = series(scrape(told(answer(*said), before=listed)), "gpud_gpu_info")
     assert 'cuda_version="12.9"' in labels
@@ -254,7 +254,7 @@ def test_who_has_neither_name_nor_uuid_has_no_identity() -> None:
 def test_an_instance_and_a_shared_gpu_are_told_from_a_plain_card(
     device: Device, labels: set[str]
 ) -> None:
-    listed = InventoryTaken(Inventory((device,), "12.8"), 0.0).apply(snapshots.bare())
+    listed = inventory_taken(Inventory((device,), "12.8"), 0.0)(snapshots.bare())
     [found] = series(scrape(listed), "gpud_gpu_info")
     assert set(re.findall(r'm(?:ig|ps)="[^"]*"', found)) == labels
 
@@ -276,7 +276,7 @@ def change(old: str | None, new: str, at_s: float, kind: str = "driver_version")
 
 def test_there_and_back_is_two_changes_of_which_each_has_its_latest_moment() -> None:
     seen = (change("A", "B", 10.0), change("B", "A", 20.0), change("A", "B", 30.0))
-    text = scrape(Changed(seen, NOW.wall_s).apply(snapshots.bare()))
+    text = scrape(changed(seen, NOW.wall_s)(snapshots.bare()))
     assert series(text, "gpud_changes_total") == {
         f'kind="{kind}"': 3.0 if kind == "driver_version" else 0.0 for kind in KINDS
     }
@@ -287,14 +287,14 @@ def test_there_and_back_is_two_changes_of_which_each_has_its_latest_moment() -> 
 
 
 def test_what_is_seen_for_the_first_time_is_no_change() -> None:
-    text = scrape(Changed((change(None, "A", 10.0),), NOW.wall_s).apply(snapshots.bare()))
+    text = scrape(changed((change(None, "A", 10.0),), NOW.wall_s)(snapshots.bare()))
     assert set(series(text, "gpud_changes_total").values()) == {0}
     assert "gpud_change_timestamp_seconds" not in text
 
 
 def test_sixty_four_gpus_are_one_label_of_bearable_length() -> None:
     uuids = ",".join(f"GPU-{number:036}" for number in range(64))
-    text = scrape(Changed((change("", uuids, 10.0, "gpus"),), NOW.wall_s).apply(snapshots.bare()))
+    text = scrape(changed((change("", uuids, 10.0, "gpus"),), NOW.wall_s)(snapshots.bare()))
     [labels] = series(text, "gpud_change_timestamp_seconds")
     assert len(labels) < 160
 

@@ -8,27 +8,10 @@ from gpud.agent.measure.breaker import Standing as Breaker
 from gpud.agent.measure.breaker import State as BreakerState
 from gpud.agent.regression.changes import Change
 from gpud.agent.regression.detector import Alarm, Effect, Kind, Standing, State, Verdict
-from gpud.agent.state.events import (
-    AlertsChanged,
-    BreakerChanged,
-    Changed,
-    ChildSpawned,
-    Event,
-    HealthSet,
-    InventoryTaken,
-    Judged,
-    ProbesListed,
-    RootHeard,
-    RunFinished,
-    RunSkipped,
-    SinkTold,
-    SourceAnswered,
-    StoreMeasured,
-)
 from gpud.agent.state.snapshot import Snapshot, StoreSize
 from gpud.core.alerts import SLOWDOWN, Alert, Severity, SinkState
 from gpud.core.health import Level
-from gpud.core.report import ProcessRef
+from gpud.core.report import ContainersReport, ProcessRef
 from gpud.core.sample import (
     Device,
     Failure,
@@ -42,6 +25,25 @@ from gpud.core.stream_key import StreamKey
 from gpud.core.telemetry import Answer
 from tests import snapshots
 from tests.agent.serve.page.measured import BIG, MEDIANS, crossed, run, specs
+from tests.events import (
+    Event,
+    alerts_changed,
+    altered,
+    breaker_changed,
+    changed,
+    child_spawned,
+    evaluated,
+    health_set,
+    inventory_taken,
+    made,
+    probes_listed,
+    root_read,
+    run_finished,
+    run_skipped,
+    sink_delivered,
+    source_answered,
+    store_measured,
+)
 
 NOW_S, NOW_MONO_S = snapshots.NOW.wall_s, snapshots.NOW.mono_s
 STARTED_S = NOW_S - 86400.0
@@ -63,7 +65,7 @@ def standing(level: float, slowdown: float, verdict: Verdict | None = None) -> S
     )
 
 
-def judged(devices: tuple[Device, ...], state: State = State.NO_CHANGE) -> Judged:
+def judged(devices: tuple[Device, ...], state: State = State.NO_CHANGE) -> Event:
     verdict = Verdict(state, OLD, NEW, NOW_S - 7200, 118, 1400, limit=0.034)
     streams, units = {}, {}
     for probe, (unit, modes) in MEDIANS.items():
@@ -73,7 +75,7 @@ def judged(devices: tuple[Device, ...], state: State = State.NO_CHANGE) -> Judge
                 said = verdict if gpu is not None else None
                 streams[key] = standing(median, 1 + 0.002 * place, said)
                 units[key] = unit
-    return Judged(streams, NOW_S, units)
+    return evaluated(streams, NOW_S, units)
 
 
 def readings(device: Device, heat: float = 51.0) -> tuple[Reading, ...]:
@@ -111,37 +113,36 @@ def answers(devices: tuple[Device, ...]) -> tuple[Event, ...]:
     told = tuple(one for device in devices for one in readings(device, 51.0 - 8 * device.index))
     at = (NOW_S - 4, NOW_MONO_S - 4)
     return (
-        SourceAnswered(Answer("dxg", 1, *at, snapshots.EXPOSED[:1], duration_s=2e-4), NOW_S - 4),
-        SourceAnswered(Answer("nvml", 5, *at, told, duration_s=0.011), NOW_S - 4),
+        source_answered(Answer("dxg", 1, *at, snapshots.EXPOSED[:1], duration_s=2e-4), NOW_S - 4),
+        source_answered(Answer("nvml", 5, *at, told, duration_s=0.011), NOW_S - 4),
     )
 
 
 def started() -> Snapshot:
     """An agent in its first second: nothing has ended yet."""
-    return Snapshot(
+    return made(
         version="0.1.0",
         started_s=NOW_S - 1,
         platform={"wsl": "2", "kernel": "6.6.87.2-microsoft-standard-WSL2", "distro": "Debian 12"},
     )
 
 
-def root(**dockerd: object) -> RootHeard:
-    report = snapshots.ROOT
+def root(
+    containers: ContainersReport | None = snapshots.ROOT.containers, **dockerd: object
+) -> Event:
+    report = replace(snapshots.ROOT, containers=containers)
     said = replace(report.dockerd, restarts={}, version="27.5.1", **dockerd)  # type: ignore[arg-type]  # its fields
-    return RootHeard(replace(report, dockerd=said, kernel_log=None), None, STARTED_S + 2)
+    return root_read(replace(report, dockerd=said, kernel_log=None), None, STARTED_S + 2)
 
 
-def alone() -> RootHeard:
+def alone() -> Event:
     """Root of a machine on which no container can have a GPU."""
-    heard = root()
-    return replace(
-        heard, report=None if heard.report is None else replace(heard.report, containers=None)
-    )
+    return root(containers=None)
 
 
 def after(snapshot: Snapshot, *events: Event) -> Snapshot:
     for event in events:
-        snapshot = event.apply(snapshot)
+        snapshot = event(snapshot)
     return snapshot
 
 
@@ -153,24 +154,24 @@ def fine(*devices: Device) -> Snapshot:
     inventory = Inventory(devices, "12.9", "/usr/lib/wsl/lib/libcuda.so.1")
     exposed = Reading(None, "exposed", "yes" if devices else "no", "dxg")
     made = after(
-        replace(started(), started_s=STARTED_S),
-        ProbesListed(specs(), {}, at_s),
-        SourceAnswered(Answer("dxg", 1, at_s, at_mono_s, (exposed,)), at_s),
-        InventoryTaken(inventory if devices else Inventory(failure=none), at_s),
-        ChildSpawned(1716),
+        altered(started(), started_s=STARTED_S),
+        probes_listed(specs(), {}, at_s),
+        source_answered(Answer("dxg", 1, at_s, at_mono_s, (exposed,)), at_s),
+        inventory_taken(inventory if devices else Inventory(failure=none), at_s),
+        child_spawned(1716),
         root() if devices else alone(),
-        HealthSet("store", Level.OK, at_s),
-        HealthSet("http", Level.OK, at_s),
-        *(RunFinished(run(p, d), d.uuid, at_s, at_mono_s) for d in devices for p in cuda),
-        *(RunFinished(crossed(d), d.uuid, at_s, at_mono_s) for d in devices),
-        *(RunFinished(run(p, None), None, at_s, at_mono_s) for p in ("cpu_call", "cpu_matmul")),
-        Changed((Change("driver_version", OLD, NEW, NOW_S - 7200, "boot", 5),), NOW_S - 7200),
+        health_set("store", Level.OK, at_s),
+        health_set("http", Level.OK, at_s),
+        *(run_finished(run(p, d), d.uuid, at_s, at_mono_s) for d in devices for p in cuda),
+        *(run_finished(crossed(d), d.uuid, at_s, at_mono_s) for d in devices),
+        *(run_finished(run(p, None), None, at_s, at_mono_s) for p in ("cpu_call", "cpu_matmul")),
+        changed((Change("driver_version", OLD, NEW, NOW_S - 7200, "boot", 5),), NOW_S - 7200),
         *(answers(devices) if devices else ()),
         judged(devices),
-        StoreMeasured(StoreSize(112 << 20, 51_840, 0, 0), NOW_S),
-        SinkTold("notice", SinkState(sent=3, last_success_s=NOW_S - 90_000), NOW_S),
+        store_measured(StoreSize(112 << 20, 51_840, 0, 0), NOW_S),
+        sink_delivered("notice", SinkState(sent=3, last_success_s=NOW_S - 90_000), NOW_S),
     )
-    return replace(made, gpu_seconds=14.2)
+    return altered(made, gpu_seconds=14.2)
 
 
 def slower(made: Snapshot, device: Device, *, acknowledged_s: float | None = None) -> Snapshot:
@@ -221,21 +222,21 @@ def slower(made: Snapshot, device: Device, *, acknowledged_s: float | None = Non
         fix=f"go back to driver {OLD} in Windows, or accept it: `gpud baseline accept`",
         acknowledged_s=acknowledged_s,
     )
-    finished = RunFinished(run("launch", device, 1.38), device.uuid, NOW_S - 20, NOW_MONO_S - 20)
+    finished = run_finished(run("launch", device, 1.38), device.uuid, NOW_S - 20, NOW_MONO_S - 20)
     units = dict.fromkeys(streams, Unit.SECONDS)
-    return after(made, finished, Judged(streams, NOW_S, units), AlertsChanged((alert,), NOW_S))
+    return after(made, finished, evaluated(streams, NOW_S, units), alerts_changed((alert,), NOW_S))
 
 
 def gone(made: Snapshot, *left: Device) -> Snapshot:
     """A GPU fell off the bus."""
-    return after(made, InventoryTaken(Inventory(left, "12.9", "libcuda.so.1"), NOW_S - 600))
+    return after(made, inventory_taken(Inventory(left, "12.9", "libcuda.so.1"), NOW_S - 600))
 
 
 def without_nvml(made: Snapshot) -> Snapshot:
     reason, detail = "library_missing", "libnvidia-ml.so.1: cannot open shared object file"
     fix = "install the NVIDIA driver of Windows anew"
     said = Answer("nvml", 5, NOW_S - 4, NOW_MONO_S - 4, reason=reason, detail=detail, fix=fix)
-    return after(made, SourceAnswered(said, NOW_S - 4))
+    return after(made, source_answered(said, NOW_S - 4))
 
 
 def stuck(made: Snapshot) -> Snapshot:
@@ -249,14 +250,14 @@ def stuck(made: Snapshot) -> Snapshot:
         detail="pid 4711 was ended and is still there: the kernel keeps it",
         fix="wsl --shutdown",
     )
-    left = RunSkipped("launch", Skip.STUCK, NOW_S - 60, BIG.uuid)
-    return after(made, BreakerChanged(standing, NOW_S - 900), left, left, left)
+    left = run_skipped("launch", Skip.STUCK, NOW_S - 60, BIG.uuid)
+    return after(made, breaker_changed(standing, NOW_S - 900), left, left, left)
 
 
 def on_battery(made: Snapshot) -> Snapshot:
     """The large probes wait for the charger."""
     left = [
-        RunSkipped(probe, Skip.ON_BATTERY, NOW_S - 60, BIG.uuid, starving=probe == "triad")
+        run_skipped(probe, Skip.ON_BATTERY, NOW_S - 60, BIG.uuid, starving=probe == "triad")
         for probe in ("copy", "triad", "matmul")
     ]
     return after(made, *left, *left)

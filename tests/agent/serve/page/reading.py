@@ -113,14 +113,14 @@ def view(snapshot: Snapshot) -> page.View:
     """What the page is made of, at the moment of the snapshots."""
     buckets = {
         (key.gpu, key.probe, sample.mode): sample.buckets
-        for key, state in snapshot.probes.items()
+        for key, state in snapshot.measure.probes.items()
         for sample in state.samples
         if sample.buckets is not None
     }
     return page.View(
         document.read(status.document(snapshot, now=snapshots.NOW)),
         buckets,
-        frozenset((key.gpu, key.probe) for key in snapshot.probes),
+        frozenset((key.gpu, key.probe) for key in snapshot.measure.probes),
         page.Own(54 << 20, 0.5),
         "laptop",
         "/etc/gpud/gpud.toml",

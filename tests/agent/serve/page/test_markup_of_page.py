@@ -11,12 +11,12 @@ import pytest
 from msgspec import structs
 
 from gpud.agent.serve import page
-from gpud.agent.state.events import HealthSet
 from gpud.core.health import Level
 from tests import snapshots
 from tests.agent.serve.page import machines
 from tests.agent.serve.page.measured import BIG, SMALL
 from tests.agent.serve.page.reading import Page, read, view
+from tests.events import altered, health_set
 
 if TYPE_CHECKING:
     from gpud.agent.state.snapshot import Snapshot
@@ -112,8 +112,8 @@ def hostile() -> Snapshot:
     long = HOSTILE * 20_000
     made = snapshots.full()
     for component in ("dockerd", "cuda", "probes", f"x{HOSTILE}"):
-        made = HealthSet(component, Level.FAILED, 1.0, HOSTILE, long, HOSTILE).apply(made)
-    return replace(
+        made = health_set(component, Level.FAILED, 1.0, HOSTILE, long, HOSTILE)(made)
+    return altered(
         made,
         version=HOSTILE,
         platform={HOSTILE: long},

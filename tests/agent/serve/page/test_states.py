@@ -11,7 +11,6 @@ from msgspec import structs
 
 from gpud.agent.serve import page
 from gpud.agent.serve.page.parts import UNKNOWN
-from gpud.agent.state.events import AlertsChanged, HealthSet, RootHeard, RunFinished
 from gpud.agent.state.snapshot import Snapshot
 from gpud.core.health import Level
 from gpud.core.report import Owner
@@ -21,6 +20,7 @@ from tests.agent.serve.page import machines
 from tests.agent.serve.page.machines import NOW_S
 from tests.agent.serve.page.measured import BIG, SMALL, run
 from tests.agent.serve.page.reading import Page, read, view
+from tests.events import alerts_changed, altered, health_set, root_read, run_finished
 
 
 def line(shown: Page) -> str:
@@ -43,11 +43,11 @@ def test_before_the_first_run_gpud_is_starting() -> None:
 
 def test_page_shows_when_gpu_work_begins_until_then() -> None:
     machine = machines.started()
-    waiting = read(replace(machine, gpu_from_s=NOW_S + 3600))
+    waiting = read(altered(machine, gpu_from_s=NOW_S + 3600))
     assert re.search(
         r"GPU work begins at \S+ \S+ UTC ?: WSL has just started", waiting["gpus"].words
     )
-    assert "GPU work begins" not in read(replace(machine, gpu_from_s=1.0))["gpus"].words
+    assert "GPU work begins" not in read(altered(machine, gpu_from_s=1.0))["gpus"].words
 
 
 def test_a_fine_machine_says_so_and_shows_its_two_gpus() -> None:
@@ -130,8 +130,8 @@ def test_a_slower_driver_is_the_first_thing_one_reads_with_its_evidence_below() 
 
 
 def test_a_figure_that_is_not_what_the_verdict_says_has_both_told_with_their_runs() -> None:
-    again = RunFinished(run("launch", BIG, 1.13), BIG.uuid, NOW_S - 5, machines.NOW_MONO_S)
-    shown = read(again.apply(machines.slower(machines.fine(BIG), BIG)))
+    again = run_finished(run("launch", BIG, 1.13), BIG.uuid, NOW_S - 5, machines.NOW_MONO_S)
+    shown = read(again(machines.slower(machines.fine(BIG), BIG)))
     row = [
         "submission latency",
         "14 µs",
@@ -139,7 +139,7 @@ def test_a_figure_that_is_not_what_the_verdict_says_has_both_told_with_their_run
     ]
     assert row in shown.rows("gpus")
     assert row[2] in [one[3] for one in shown.rows("history-gpu0-launch")]
-    calm = read(again.apply(machines.fine(BIG)))
+    calm = read(again(machines.fine(BIG)))
     both = "as usual over the latest runs; the last run is 13 % slower"
     assert ["submission latency", "14 µs", both] in calm.rows("gpus")
 
@@ -153,7 +153,7 @@ def test_what_was_acknowledged_is_told_and_troubles_nobody() -> None:
 
 
 def test_an_alert_without_a_cause_or_a_fix_sends_one_to_the_doctor() -> None:
-    made = machines.after(machines.fine(BIG), AlertsChanged((machines.drifting(BIG),), NOW_S))
+    made = machines.after(machines.fine(BIG), alerts_changed((machines.drifting(BIG),), NOW_S))
     shown = read(made)
     assert "Slower" in line(shown)
     assert "To do: gpud doctor looks for the cause" in shown["state-rest"].words
@@ -169,7 +169,7 @@ def test_a_gpu_that_is_gone_is_named_with_what_to_do() -> None:
     assert f"gpud gpus forget {BIG.uuid}" in commands
     assert "CUDA does not offer it since 2023-11-14 22:05 UTC" in shown["gpus"].words
     assert not any("gpu0" in one.attributes.get("id", "") for one in shown.all("figure"))
-    blind = replace(made, telemetry=type(made.telemetry)())
+    blind = altered(made, telemetry=type(made.telemetry)())
     first = next(read(blind)["gpus"].all("article"))
     assert first.words.startswith("GPU 1")
     assert "gone since 2023-11-14 22:05 UTC" in read(blind)["gpus"].words
@@ -238,7 +238,7 @@ def test_restarts_are_told_by_their_reason() -> None:
 
 
 def test_without_root_it_says_why_nothing_is_known_of_docker() -> None:
-    silent = RootHeard(None, "root.json is 40 s old", NOW_S)
+    silent = root_read(None, "root.json is 40 s old", NOW_S)
     shown = read(machines.after(machines.fine(BIG), silent))
     assert "gpud's supervisor: root.json is 40 s old" in line(shown)
     assert shown["docker"].words == ("Docker not known: root.json is 40 s old To do: gpud up")
@@ -314,7 +314,7 @@ def test_a_figure_is_compared_with_its_own_power_source_alone() -> None:
 
 def test_a_fix_for_two_components_is_told_once() -> None:
     broken = [
-        HealthSet(name, Level.FAILED, NOW_S, "x", "y", "mend it") for name in ("nvml", "root")
+        health_set(name, Level.FAILED, NOW_S, "x", "y", "mend it") for name in ("nvml", "root")
     ]
     shown = read(machines.after(machines.fine(BIG), *broken))
     assert [row[3] for row in shown.rows("health")[:2]] == ["mend it", "as for nvml"]
