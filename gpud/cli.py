@@ -291,8 +291,7 @@ def _capture(options: argparse.Namespace, place: Place) -> int:
     if not as_the_caller(settings, place):
         fix = "run it as an ordinary user, without sudo"
         raise GpudError("gpud capture does not run as root", fix=fix)
-    request = command.Request(options.output, programs=options.with_programs)
-    return command.run(settings, place.config, request)
+    return command.run(settings, place.config, options.output, programs=options.with_programs)
 
 
 def _gpus(options: argparse.Namespace, place: Place) -> int:

@@ -43,8 +43,7 @@ from gpud.agent.state.runs import with_children
 from gpud.agent.state.snapshot import MachineState, Snapshot
 from gpud.agent.state.telemetry import with_start
 from gpud.agent.telemetry import collection, windows
-from gpud.agent.telemetry.collection import Collection
-from gpud.agent.telemetry.source import Context
+from gpud.agent.telemetry.collection import Collection, Context
 from gpud.core import advice
 from gpud.core.sample import Pace
 from gpud.core.settings import GROUP, LOCK, SOCKET
@@ -219,8 +218,7 @@ class Agent:
             own=self.own,
             on_battery=lambda: on_battery(self.settings.sysroot),
         )
-        sources = collection.create(context)
-        return Collection(sources, read=self.board.read, post=self.changes.answered, now=now)
+        return Collection(context, self.changes.answered, collection.create(context))
 
     def _delivery(self) -> Delivery:
         context = SinkContext(self.settings, os.uname().nodename, self._spawned)

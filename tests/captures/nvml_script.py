@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from gpud.agent.capture.document import Call, Nvml
+    from gpud.agent.capture.record import RecordedCall, RecordedNvml
 
 NOT_SUPPORTED = 3
 WITHHELD = "none"
@@ -158,10 +158,10 @@ LIBRARY: Mapping[str, str] = {
 }
 
 
-def script(nvml: Nvml) -> str:
+def script(nvml: RecordedNvml) -> str:
     """Give the script. Errors: ``CannotReplay`` for a call or a value that the stand-in cannot."""
     of_library: Keys = {}
-    of_device: dict[int, list[Call]] = defaultdict(list)
+    of_device: dict[int, list[RecordedCall]] = defaultdict(list)
     lines = []
     for call in nvml.calls:
         if call.code is None or call.error is not None:
@@ -182,10 +182,10 @@ def script(nvml: Nvml) -> str:
     return "\n".join([*lines, ""])
 
 
-def _device(calls: Sequence[Call]) -> list[str]:
+def _device(calls: Sequence[RecordedCall]) -> list[str]:
     """Give the lines of one device, less its prefix: what it answers, withholds and refuses."""
     keys: Keys = {}
-    refused: list[Call] = []
+    refused: list[RecordedCall] = []
     for call in calls:
         if call.call == HANDLE and not call.code:
             continue
@@ -206,7 +206,7 @@ def _device(calls: Sequence[Call]) -> list[str]:
     return lines + [f"fail {function} {code}" for function, code in fails.items()]
 
 
-def _count_reserved(calls: Sequence[Call], keys: Keys) -> None:
+def _count_reserved(calls: Sequence[RecordedCall], keys: Keys) -> None:
     """The older form of the memory counts as used what the driver keeps for itself."""
     for call in calls:
         if call.call == "nvmlDeviceGetMemoryInfo" and not call.code:
@@ -216,14 +216,14 @@ def _count_reserved(calls: Sequence[Call], keys: Keys) -> None:
                 raise CannotReplay(f"{call.value['used']} bytes used, and {used} + {reserved}")
 
 
-def _answer(call: Call) -> Answer:
+def _answer(call: RecordedCall) -> Answer:
     found = DEVICE.get((call.call, call.arguments))
     if found is None:
         raise CannotReplay(f"the stand-in does not know {call.call} with {call.arguments}")
     return found
 
 
-def _set(keys: Keys, new: Keys, call: Call) -> None:
+def _set(keys: Keys, new: Keys, call: RecordedCall) -> None:
     for key, value in new.items():
         if keys.setdefault(key, value) != value:
             raise CannotReplay(f"{call.call} says {key} {value}, another call {keys[key]}")

@@ -17,7 +17,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from gpud.agent.capture.document import WINDOWS_PROGRAMS, decode
+import msgspec
+
+from gpud.agent.capture.record import SCHEMA_VERSION, Capture
 from gpud.core import wsl
 from tests.captures import cuda_script, nvml_script, program
 from tests.captures.nvml_script import CannotReplay
@@ -26,7 +28,7 @@ from tests.standins.build import build_libcuda, build_libnvml
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from gpud.agent.capture.document import Capture, Program
+    from gpud.agent.capture.record import RecordedProgram
 
 MACHINES = Path(__file__).parent / "machines"
 LDCONFIG = "/sbin/ldconfig"
@@ -35,6 +37,7 @@ LINUX_PROGRAMS = {"wslinfo": "/usr/bin/wslinfo", "nvidia-smi": "/usr/bin/nvidia-
 DRIVER_STORE = "/usr/lib/wsl/drivers"
 NVML, CUDA, CUDA_IN_STORE = "libnvidia-ml.so.1", "libcuda.so.1", "libcuda.so.1.1"
 MISSING = "cannot open shared object file"
+WINDOWS_PROGRAMS = ("nvidia-smi.exe", "cmd.exe", "wsl.exe")
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,8 +58,15 @@ def names() -> list[str]:
 
 
 def load(name: str) -> Capture:
-    """Read one of them. ``Errors: WireError``."""
+    """Read one of them."""
     return decode((MACHINES / f"{name}.json").read_bytes())
+
+
+def decode(text: bytes) -> Capture:
+    """Read a capture. ``Errors: msgspec.ValidationError`` for what is none."""
+    capture = msgspec.json.decode(text, type=Capture)
+    assert capture.schema_version == SCHEMA_VERSION
+    return capture
 
 
 @contextmanager
@@ -156,7 +166,7 @@ def _place(capture: Capture, name: str) -> str:
     return f"{mounts}/c/Windows/System32/{name}"
 
 
-def put_program(path: str, said: Program, root: Path) -> None:
+def put_program(path: str, said: RecordedProgram, root: Path) -> None:
     """Put a program there that says what was recorded. ``Errors: CannotReplay``."""
     if said.code is None or said.error is not None:
         raise CannotReplay(f"{path} did not end by itself: {said.error}")
@@ -189,4 +199,7 @@ def _write(root: Path, path: str, text: str) -> None:
 
 
 def _at(root: Path, path: str) -> Path:
+    """Return the place below the tree: a capture may come from anybody."""
+    if ".." in path.split("/"):
+        raise CannotReplay(f"{path}, which leaves the tree")
     return root / path.lstrip("/")

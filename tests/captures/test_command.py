@@ -9,16 +9,15 @@ import re
 import stat
 import subprocess
 import sys
-import time
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
+import msgspec
 import pytest
 
 from gpud.agent.capture import record
-from gpud.agent.capture.document import decode, encode
+from gpud.agent.capture.record import encode
 from gpud.core.sample import Reason
-from tests.captures.replay import load, replayed
+from tests.captures.replay import decode, load, replayed
 from tests.captures.test_replay import GPUD, NOBODY, needs_root, recorded
 from tests.e2e.program import as_nobody
 from tests.standins.build import rewrite_script
@@ -47,7 +46,7 @@ def capture(folder: Path, *words: str, **environ: str) -> subprocess.CompletedPr
     )
 
 
-def test_the_file_is_named_after_the_moment_and_what_it_is_is_said(tmp_path: Path) -> None:
+def test_the_file_is_named_after_the_moment_and_its_content_is_described(tmp_path: Path) -> None:
     ran = capture(tmp_path, USER=PERSON)
     assert (ran.returncode, ran.stdout) == (0, "")
     (made,) = tmp_path.glob("gpud-capture-*.json")
@@ -62,29 +61,32 @@ def test_the_file_is_named_after_the_moment_and_what_it_is_is_said(tmp_path: Pat
     assert not (tmp_path / "home").exists()
 
 
-def test_a_file_that_is_there_is_left_alone_and_nothing_is_asked(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("output", "words"),
+    [
+        ("mine.json", "mine.json is there already"),
+        ("nowhere/mine.json", "cannot write nowhere/mine.json: No such file or directory"),
+    ],
+)
+def test_a_file_that_cannot_be_made_is_an_error_before_anything_is_asked(
+    tmp_path: Path, output: str, words: str
+) -> None:
     (tmp_path / "mine.json").write_text("mine")
-    ran = capture(tmp_path, "-o", "mine.json")
+    ran = capture(tmp_path, "-o", output)
     assert ran.returncode == 1
-    assert "gpud: mine.json is there already\n  fix: " in ran.stderr
+    assert f"gpud: {words}\n  fix: " in ran.stderr
     assert "asking" not in ran.stderr
     assert (tmp_path / "mine.json").read_text() == "mine"
 
 
-def test_a_place_that_cannot_be_written_is_said_before_anything_is_asked(tmp_path: Path) -> None:
-    ran = capture(tmp_path, "-o", "nowhere/mine.json")
-    assert ran.returncode == 1
-    assert "cannot write nowhere/mine.json: No such file or directory" in ran.stderr
-    assert "asking" not in ran.stderr
-
-
 @needs_root
-def test_what_names_a_machine_is_replaced_alike_wherever_it_was_said(tmp_path: Path) -> None:
-    told = load("wsl2-desktop")
-    text = encode(told).decode().replace("00000000-0000-4000-8000-000000000001", UUID)
+def test_what_names_a_machine_is_replaced_alike_everywhere(tmp_path: Path) -> None:
+    text = (
+        encode(load("wsl2-desktop")).decode().replace("00000000-0000-4000-8000-000000000001", UUID)
+    )
     named = decode(text.encode())
     files = {**named.files, f"/mnt/c/Users/{PERSON}/.wslconfig": f"kernel=C:\\Users\\{PERSON}\\k\n"}
-    with replayed(replace(named, files=files), tmp_path) as machine:
+    with replayed(msgspec.structs.replace(named, files=files), tmp_path) as machine:
         ran = recorded(machine, tmp_path, "-o", "-", "--with-programs")
     left = ran.stdout.decode()
     assert UUID not in left.lower()
@@ -97,15 +99,8 @@ def test_what_names_a_machine_is_replaced_alike_wherever_it_was_said(tmp_path: P
     assert program is not None
     assert stand in program.stdout
     assert "/mnt/c/Users/user2/.wslconfig" in made.files
-    assert "replaced by stand-ins: UUIDs (1), " in ran.stderr.decode()
+    assert "UUIDs (1)" in ran.stderr.decode()
     assert "kept as you wrote it, less those names: .wslconfig, wsl.conf" in ran.stderr.decode()
-
-
-@needs_root
-def test_a_driver_that_refuses_to_begin_is_told_of(tmp_path: Path) -> None:
-    with replayed(load("wsl2-driver-not-loaded"), tmp_path) as machine:
-        ran = recorded(machine, tmp_path, "-o", "-")
-    assert "  no answer from NVML: nvmlInitWithFlags gave 9\n" in ran.stderr.decode()
 
 
 @needs_root
@@ -129,10 +124,7 @@ def test_a_driver_that_hangs_everywhere_is_recorded_as_that_within_its_time(tmp_
         for path in machine.sysroot.rglob("nvidia-smi*"):
             if os.access(path, os.X_OK):
                 path.write_text("#!/bin/sh\nexec sleep 60\n")
-        begun_s = time.monotonic()
         ran = recorded(machine, tmp_path, "-o", "-", "--with-programs")
-        took_s = time.monotonic() - begun_s
-    assert took_s < 30
     made = decode(ran.stdout)
     assert made.nvml.error == "no answer within 5 s"
     assert made.cuda.failure is not None
@@ -209,18 +201,11 @@ def test_through_sudo_it_records_as_the_caller_and_never_as_root(tmp_path: Path)
     assert wslinfo.stdout == f"{nobody.pw_uid}\n"
 
 
-@pytest.mark.parametrize("state", ["open", "half_open", "stuck"])
-def test_a_driver_that_a_running_gpud_has_seen_hang_is_left_alone(state: str) -> None:
-    said = record._hangs({"breaker": {"state": state}})
-    assert said == f"not asked: the breaker of the running gpud is {state}"
-
-
-@pytest.mark.parametrize(
-    "status",
-    [None, {}, [], {"breaker": None}, {"breaker": {"state": "closed"}}, {"breaker": "open"}],
-)
-def test_without_such_a_word_the_driver_is_asked(status: object) -> None:
-    assert record._hangs(status) is None
+@pytest.mark.parametrize("state", ["open", "half_open", "stuck", "closed", None])
+def test_a_driver_that_a_running_gpud_has_seen_hang_is_not_asked(state: str | None) -> None:
+    hangs = record.hang_of(state and {"state": state})
+    asked = state in {"closed", None}
+    assert hangs == (None if asked else f"not asked: the breaker of the running gpud is {state}")
 
 
 def test_on_a_terminal_a_capture_holds_no_raw_control_character() -> None:

@@ -10,7 +10,7 @@ import pytest
 from gpud import discovery
 from gpud.agent.measure.clocks import now
 from gpud.agent.telemetry import sources as folder
-from gpud.agent.telemetry.source import OFFERS, Context
+from gpud.agent.telemetry.collection import OFFERS, Context
 from gpud.core.fields import FIELDS, plausible
 from gpud.core.settings import parse
 from gpud.core.telemetry import LEVELS

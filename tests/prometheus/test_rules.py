@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from gpud.agent.telemetry import xid
+from gpud.agent.telemetry import codes
 from tests.prometheus import rules
 from tests.prometheus.rules import (
     FOLDER,
@@ -173,5 +173,5 @@ def test_xids_of_the_rules_are_documented_and_none_is_the_fault_of_a_program(
     ]
     assert len(told) == 2
     assert not told[0] & told[1]
-    assert told[0] | told[1] | CAUSED_BY_PROGRAMS == set(xid.MEANINGS) - {0}
+    assert told[0] | told[1] | CAUSED_BY_PROGRAMS == set(codes.XIDS) - {0}
     assert not (told[0] | told[1]) & CAUSED_BY_PROGRAMS

@@ -11,21 +11,19 @@ import socket
 import sys
 import time
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
-from gpud.agent.capture import record
-from gpud.agent.capture.document import encode
-from gpud.agent.capture.scrub import Identity, scrubbed
+import msgspec
+
+from gpud.agent.capture import record, scrub
 from gpud.core.errors import GpudError
 from gpud.core.text import escaped
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from gpud.agent.capture.document import Capture
-    from gpud.agent.capture.scrub import Kind
+    from gpud.agent.capture.record import Capture
     from gpud.core.settings import Settings
 
 PERSON = ("USER", "LOGNAME", "SUDO_USER", "USERNAME")
@@ -34,29 +32,24 @@ OWN_FILES = frozenset({"wsl.conf", ".wslconfig"})
 """What people write themselves, and may have put anything into."""
 
 
-@dataclass(frozen=True, slots=True)
-class Request:
-    """What the person asked for. ``output`` None is a file named after the moment."""
-
-    output: str | None
-    programs: bool
-
-
-def run(settings: Settings, config: Path, request: Request) -> int:
+def run(settings: Settings, config: Path, output: str | None, *, programs: bool) -> int:
     """Record this machine, take out what names it, write the file and say what was taken out.
 
+    ``output`` None is a file named after the moment, "-" is stdout.
     Errors: ``GpudError`` for a file that is there already or cannot be made.
     """
-    path = _path(request.output)
+    path = (
+        None if output == "-" else Path(output or time.strftime("gpud-capture-%Y%m%d-%H%M%S.json"))
+    )
     with _opened(path) as file:
         _say("asking this machine, which takes up to half a minute ...")
-        made = asyncio.run(
-            record.record(record.CaptureRequest(settings, config, smi=request.programs))
-        )
-        clean, counts = scrubbed(made, _names())
-        file.write(_printable(encode(clean), file))
+        made = asyncio.run(record.record(settings, config, smi=programs))
+        host = socket.gethostname()
+        hosts = (host, host.partition(".")[0])
+        clean, counts = scrub.scrubbed(msgspec.to_builtins(made), sorted(_people()), hosts)
+        file.write(_printable(record.encode(clean), file))
         file.flush()
-    for line in _summary(clean, counts, path, programs=request.programs):
+    for line in _summary(msgspec.convert(clean, record.Capture), counts, path, programs=programs):
         _say(line)
     return 0
 
@@ -92,30 +85,20 @@ def _opened(path: Path | None) -> Iterator[BinaryIO]:
             raise
 
 
-def _path(output: str | None) -> Path | None:
-    if output == "-":
-        return None
-    return Path(output or time.strftime("gpud-capture-%Y%m%d-%H%M%S.json"))
-
-
-def _names() -> Identity:
-    """Name this machine and the person who asked."""
-    host = socket.gethostname()
+def _people() -> set[str]:
+    """Return the names of the person who runs this."""
     people = {os.environ.get(name, "") for name in PERSON}
-    caller = os.environ.get("SUDO_UID", "")
-    for uid in {os.getuid(), int(caller) if caller.isascii() and caller.isdigit() else 0}:
-        try:
-            entry = pwd.getpwuid(uid)
-        except (KeyError, OverflowError):
-            continue
-        people |= {entry.pw_name, Path(entry.pw_dir).name, entry.pw_gecos.partition(",")[0]}
-    return Identity((host, host.partition(".")[0]), tuple(sorted(people)))
+    try:
+        entry = pwd.getpwuid(os.getuid())
+    except KeyError:
+        return people
+    return people | {entry.pw_name, Path(entry.pw_dir).name, entry.pw_gecos.partition(",")[0]}
 
 
 def _summary(
-    made: Capture, counts: Mapping[Kind, int], path: Path | None, *, programs: bool
+    made: Capture, counts: Mapping[str, int], path: Path | None, *, programs: bool
 ) -> list[str]:
-    taken = ", ".join(f"{kind} ({number})" for kind, number in counts.items())
+    replaced = ", ".join(f"{kind} ({number})" for kind, number in counts.items())
     silent = [f"{part}: {words}" for part, words in made.unanswered.items()]
     silent += [f"NVML: {made.nvml.error}"] if made.nvml.error else []
     silent += [f"NVML: {call.call} gave {call.code}" for call in made.nvml.calls[:1] if call.code]
@@ -124,11 +107,11 @@ def _summary(
     if not programs:
         lines.append("nvidia-smi was not started: on some versions of WSL each start costs Windows")
         lines.append("memory until it is restarted; --with-programs records it too")
-    lines.append(f"replaced by stand-ins: {taken or 'nothing'}")
+    lines.append(f"replaced by stand-ins: {replaced or 'nothing'}")
     lines.append("kept: PCI bus ids, versions, models, the name of the driver's folder")
-    own = [name for path in made.files if (name := path.rpartition("/")[2]) in OWN_FILES]
+    own = {name for path in made.files if (name := path.rpartition("/")[2]) in OWN_FILES}
     if own:
-        lines.append(f"kept as you wrote it, less those names: {', '.join(sorted(set(own)))}")
+        lines.append(f"kept as you wrote it, less those names: {', '.join(sorted(own))}")
     if path is not None:
         lines.append(f"{path} is yours: read it before you share it")
     return lines

@@ -1,50 +1,21 @@
-"""Take out of a capture what names a machine or a person, and leave what tells how it works.
+"""Replace what names a machine or a person in a capture by stand-ins of the same shape.
 
-UUIDs, serial numbers, host and user names, home folders, addresses of networks and of people, and
-process ids become stand-ins of the same shape; the same original is the same stand-in everywhere,
-and a stand-in is its own.
-PCI bus ids, versions, models and the hash of the driver folder stay: they tell the kind of machine.
+The same original is the same stand-in everywhere, and a stand-in is its own. PCI bus ids, versions,
+models and the hash of the driver folder stay: they tell the kind of machine.
 """
 
 from __future__ import annotations
 
 import ipaddress
+import json
 import re
-from collections import defaultdict
 from dataclasses import dataclass
-from enum import StrEnum
-from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
-import msgspec
-
-from gpud.agent.capture.document import Capture, Json
 from gpud.core import wsl
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping
-
-
-class Kind(StrEnum):
-    """What was replaced, in words for the person."""
-
-    UUID = "UUIDs"
-    SERIAL = "serial numbers"
-    HOST = "host names"
-    USER = "user names"
-    ADDRESS = "IP addresses"
-    MAC = "MAC addresses"
-    MAIL = "e-mail addresses"
-    PROCESS = "process ids"
-
-
-@dataclass(frozen=True, slots=True)
-class Identity:
-    """Names of this machine and of the people on it: no pattern finds them."""
-
-    hosts: tuple[str, ...] = ()
-    users: tuple[str, ...] = ()
-
+    from collections.abc import Iterable, Iterator
 
 SHORTEST_NAME: Final = 3
 """Shorter ones are replaced in paths only: as words they would be everywhere."""
@@ -53,237 +24,199 @@ _PUBLIC = """
     microsoft nobody none nvidia nvidia-smi people public root ubuntu unknown user users windows wsl
     bin boot dev etc home lib lib64 mnt opt proc run sbin srv sys tmp usr var
 """
-PUBLIC: Final = frozenset(_PUBLIC.split()) | {"all users", "default user"}
+PUBLIC: Final = frozenset(_PUBLIC.split()) | {
+    "all users",
+    "default user",
+    "debian-kernel@lists.debian.org",
+}
 """Names that tell nothing, and without which the rest could not be read. In lower case."""
-OURS: Final = frozenset(
-    {"arguments", "call", "devices", "encoding", "function", "gpud", "missing", "name", "origin"}
-    | {"pci", "pci_bus_id", "reason", "state", "title", "verdict"}
-)
-"""Keys whose texts are words of gpud, of a driver's interface or of a kind of machine."""
-UNNAMED: Final = frozenset({"driver_store"})
-"""Parts in which no name can be."""
-PUBLIC_MAIL: Final = frozenset({"debian-kernel@lists.debian.org"})
-"""Who builds kernels for everybody. In lower case."""
-PROCESS_KEYS: Final = frozenset({"pid", "ppid"})
-FIRST_PROCESS: Final = 9_000_001
-"""Above every process id that Linux gives (2^22)."""
-TELL_VERSIONS: Final = ("wslinfo", "wsl.exe", "cmd.exe")
+VERSION_PROGRAMS: Final = ("wslinfo", "wsl.exe", "cmd.exe")
 """Programs whose numbers with three dots are versions; so are those of the kernel's own files."""
 
-_ALONE, _END = r"(?<![^\W_])", r"(?![^\W_])"
-_UUID = re.compile(
-    r"(?<![0-9a-f])[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}(?![0-9a-f])", re.IGNORECASE
-)
-_SERIAL = re.compile(
-    r"(\bserial(?:[ _]?number)?\"?\s*[:=,>]\s*\"?)(?=[A-Z]*[0-9])([A-Z0-9]{5,})\b", re.IGNORECASE
-)
-_HOME = re.compile(r"([\\/]home[\\/]+)([^\\/\s\"':;,()\[\]<>|]+)")
-_WINDOWS_HOME = re.compile(
-    r"((?:\b[A-Z]:|/[a-z])[\\/]+Users[\\/]+)([^\\/:*?\"'<>|\r\n\t;,()\[\]]*[^\\/:*?\"'<>|\s;,()\[\]])",
-    re.IGNORECASE,
-)
-_MAC = re.compile(
-    r"(?<![0-9a-f])(?<![0-9a-f][:-])[0-9a-f]{2}([:-])(?:[0-9a-f]{2}\1){4}[0-9a-f]{2}"
-    r"(?![0-9a-f]|[:-][0-9a-f])",
-    re.IGNORECASE,
-)
-_IPV4 = re.compile(r"(?<![\w.])[0-9]{1,3}(?:\.[0-9]{1,3}){3}(?!\.?\w)")
-_IPV6 = re.compile(
-    r"(?<![\w:.])[0-9a-f]{0,4}(?::[0-9a-f]{0,4}){2,7}(?:\.[0-9]{1,3}){0,3}(?![\w:])", re.IGNORECASE
-)
-_MAIL = re.compile(r"(?<![\w.+-])[\w.+-]+@(?:[a-z0-9-]+\.)+[a-z]{2,}(?![\w-])", re.IGNORECASE)
-_PROCESS = re.compile(r"(\b(?:pid|process)\b[ =:]+)([0-9]{1,10})\b", re.IGNORECASE)
 
-_STANDS: Final[Mapping[Kind, re.Pattern[str]]] = {
-    Kind.UUID: re.compile(r"00000000-0000-4000-8000-[0-9]{12}"),
-    Kind.SERIAL: re.compile(r"0{6}[0-9]{7}"),
-    Kind.HOST: re.compile(r"host[0-9]+"),
-    Kind.USER: re.compile(r"user[0-9]+"),
-    Kind.ADDRESS: re.compile(r"(?:192\.0\.2|198\.51\.100|203\.0\.113)\.[0-9]+|2001:db8::[0-9a-f]+"),
-    Kind.MAC: re.compile(r"02([:-])00\1(?:00\1){2}[0-9a-f]{2}\1[0-9a-f]{2}"),
-    Kind.MAIL: re.compile(r"mail[0-9]+@example\.com"),
-    Kind.PROCESS: re.compile(r"90[0-9]{5}"),
-}
-_WORD_FORMS: Final = {Kind.SERIAL: "{:013d}", Kind.USER: "user{}", Kind.HOST: "host{}"}
-_DOCUMENTATION: Final = ("192.0.2", "198.51.100", "203.0.113")  # RFC 5737
-_IN_A_NET: Final = 254
+@dataclass(frozen=True, slots=True)
+class Identifier:
+    """A kind of identifier: its name for people, its stand-ins, and ``id`` in its pattern."""
+
+    kind: str
+    stand_in: str
+    pattern: re.Pattern[str]
+
+    def is_stand_in(self, text: str) -> bool:
+        """Return whether ``text`` is one of the stand-ins."""
+        before, _, after = re.sub(r"\{.*\}", "\0", self.stand_in).partition("\0")
+        return re.fullmatch(re.escape(before) + "[0-9a-f]+" + re.escape(after), text) is not None
 
 
-def scrubbed(capture: Capture, identity: Identity) -> tuple[Capture, Mapping[Kind, int]]:
-    """Give the capture without identifiers, and of how many of each kind there were.
+def _identifier(kind: str, stand_in: str, pattern: str) -> Identifier:
+    return Identifier(kind, stand_in, re.compile(pattern, re.IGNORECASE))
 
-    ``identity`` says what this machine and its people are called; who else is named in a home
-    folder's path or in ``wsl.conf`` is found. Scrubbing twice does what scrubbing once does.
+
+USERS, HOSTS, PROCESSES, ADDRESSES = "user names", "host names", "process ids", "IP addresses"
+USER, HOST = "user{}", "host{}"
+_IPV4 = r"(?<![\w.])(?P<id>[0-9]{1,3}(?:\.[0-9]{1,3}){3})(?!\.?\w)"
+HOMES: Final = (
+    _identifier(USERS, USER, r"[\\/]home[\\/]+(?P<id>[^\\/\s\"':;,()\[\]<>|]+)"),
+    _identifier(
+        USERS,
+        USER,
+        r"(?:\b[A-Z]:|/[a-z])[\\/]+Users[\\/]+"
+        r"(?P<id>[^\\/:*?\"'<>|\r\n\t;,()\[\]]*[^\\/:*?\"'<>|\s;,()\[\]])",
+    ),
+)
+PROCESS: Final = _identifier(
+    PROCESSES, "9{:06d}", r"\b(?:pid|process)\b[ =:]+(?P<id>[0-9]{1,10})\b"
+)
+"""The stand-ins are above every process id that Linux gives (2^22)."""
+IDENTIFIERS: Final = (
+    _identifier(
+        "UUIDs",
+        "00000000-0000-4000-8000-{:012d}",
+        r"(?<![0-9a-f])(?P<id>[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})(?![0-9a-f])",
+    ),
+    _identifier(
+        "e-mail addresses",
+        "mail{}@example.com",
+        r"(?<![\w.+-])(?P<id>[\w.+-]+@(?:[a-z0-9-]+\.)+[a-z]{2,})(?![\w-])",
+    ),
+    *HOMES,
+    _identifier(
+        "MAC addresses",
+        "02:00:00:00:00:{:02x}",
+        r"(?<![0-9a-f])(?<![0-9a-f][:-])(?P<id>[0-9a-f]{2}(?P<mark>[:-])"
+        r"(?:[0-9a-f]{2}(?P=mark)){4}[0-9a-f]{2})(?![0-9a-f]|[:-][0-9a-f])",
+    ),
+    _identifier(
+        ADDRESSES,
+        "2001:db8::{:x}",
+        r"(?<![\w:.])(?P<id>[0-9a-f]{0,4}(?::[0-9a-f]{0,4}){2,7}(?:\.[0-9]{1,3}){0,3})(?![\w:])",
+    ),
+    _identifier(ADDRESSES, "192.0.2.{}", _IPV4),
+    PROCESS,
+    _identifier(
+        "serial numbers",
+        "00000000{:05d}",
+        r"\bserial(?:[ _]?number)?\"?\s*[:=,>]\s*\"?(?=[A-Z]*[0-9])(?P<id>[A-Z0-9]{5,})\b",
+    ),
+)
+
+
+def scrubbed(
+    document: dict[str, Any], users: Iterable[str] = (), hosts: Iterable[str] = ()
+) -> tuple[dict[str, Any], dict[str, int]]:
+    """Return a capture without identifiers, and of how many of each kind there were.
+
+    ``users`` and ``hosts`` are names that no pattern finds; who else is named in a home folder's
+    path or in ``wsl.conf`` is found. Scrubbing twice does what scrubbing once does.
     """
-    document = msgspec.to_builtins(capture)
-    scrub = _Scrub(document, _named(capture, identity), _versions(capture))
-    return msgspec.convert(scrub.walked(document), Capture), scrub.counts()
+    conf = wsl.sections(document["files"].get("/etc/wsl.conf", ""))
+    users = [*users, conf.get("user", {}).get("default", ""), *_people(_texts(document))]
+    hosts = [*hosts, conf.get("network", {}).get("hostname", "")]
+    words = [
+        Identifier(kind, stand_in, pattern)
+        for kind, stand_in, names in ((USERS, USER, users), (HOSTS, HOST, hosts))
+        if (pattern := _words(names)) is not None
+    ]
+    scrub = _Scrub(document, (*IDENTIFIERS, *words))
+    clean = scrub.walked(document)
+    return clean, {kind: len(given) for kind, given in scrub.stand_ins.items()}
 
 
 class _Scrub:
     """The stand-ins given so far, and the one walk that puts them in."""
 
-    def __init__(self, document: Json, identity: Identity, versions: frozenset[str]) -> None:
-        self._taken = msgspec.json.encode(document).decode().lower()
-        self._versions = versions
-        self._stands: dict[Kind, dict[str, str]] = defaultdict(dict)
-        self._numbers: dict[Kind, int] = defaultdict(int)
-        texts = tuple(_texts(document))
-        self._words = {
-            Kind.SERIAL: _pattern(_serials(document, texts)),
-            Kind.USER: _pattern((*identity.users, *_people(texts))),
-            Kind.HOST: _pattern(identity.hosts),
-        }
+    def __init__(self, document: dict[str, Any], identifiers: tuple[Identifier, ...]) -> None:
+        self.stand_ins: dict[str, dict[str, str]] = {}  # by kind and original
+        self._identifiers = identifiers
+        self._taken = json.dumps(document, ensure_ascii=False).lower()
+        self._versions = frozenset(_versions(document))
+        self._numbers: dict[str, int] = {}  # the last of each kind
 
-    def counts(self) -> Mapping[Kind, int]:
-        """Say how many different originals of each kind were replaced."""
-        return {kind: len(self._stands[kind]) for kind in Kind if self._stands[kind]}
-
-    def walked(self, value: Json, key: str = "") -> Json:
-        """Give a JSON value with stand-ins; texts below keys of ours stay.
-
-        Keys are words of ours, or identifiers such as the UUIDs in a status; of paths, names too.
-        """
+    def walked(self, value: Any, key: str = "") -> Any:  # noqa: ANN401  # any JSON
+        """Return a JSON value with stand-ins. Keys may be paths and UUIDs; words of ours stay."""
         if isinstance(value, dict):
-            named = self.text if key == "files" else self._shapes
-            return {named(name): self.walked(held, name) for name, held in value.items()}
+            return {
+                name if name.isidentifier() else self._text(name): self.walked(content, name)
+                for name, content in value.items()
+            }
         if isinstance(value, list | tuple):
-            return [self.walked(held, key) for held in value] if key not in UNNAMED else value
-        if isinstance(value, int) and not isinstance(value, bool) and key in PROCESS_KEYS:
-            return int(self._stand(Kind.PROCESS, str(value), _process))
-        return self.text(value) if isinstance(value, str) and key not in OURS else value
+            return [self.walked(content, key) for content in value]
+        if type(value) is int and key in {"pid", "ppid"}:
+            return int(self._stand_in(PROCESS, str(value)))
+        return self._text(value) if isinstance(value, str) else value
 
-    def text(self, content: str) -> str:
-        """Give a text with stand-ins."""
-        content = self._shapes(content)
-        for kind, pattern in self._words.items():
-            if pattern is not None:
-                content = pattern.sub(partial(self._word, kind), content)
-        return content
+    def _text(self, text: str) -> str:
+        for identifier in self._identifiers:
 
-    def _shapes(self, content: str) -> str:
-        """Put stand-ins in for what is known by its shape."""
-        content = _UUID.sub(self._uuid, content)
-        content = _MAIL.sub(self._mail, content)
-        content = _HOME.sub(self._home, content)
-        content = _WINDOWS_HOME.sub(self._home, content)
-        content = _MAC.sub(self._mac, content)
-        content = _IPV6.sub(self._address, content)
-        content = _IPV4.sub(self._address, content)
-        return _PROCESS.sub(self._process, content)
+            def replaced(match: re.Match[str], identifier: Identifier = identifier) -> str:
+                before, after = match.start("id") - match.start(), match.end("id") - match.end()
+                stand_in = self._stand_in(identifier, match["id"])
+                return match[0][:before] + stand_in + (match[0][after:] if after else "")
 
-    def _word(self, kind: Kind, match: re.Match[str]) -> str:
-        return self._stand(kind, match[0].lower(), _WORD_FORMS[kind].format)
+            text = identifier.pattern.sub(replaced, text)
+        return text
 
-    def _stand(self, kind: Kind, original: str, form: Callable[[int], str]) -> str:
-        """Give the stand-in of ``original``; one that is nobody else's already."""
-        if _STANDS[kind].fullmatch(original):
+    def _stand_in(self, identifier: Identifier, original: str) -> str:
+        """Return the stand-in of ``original``; one that nothing in the capture is called already.
+
+        The original itself where it names nobody.
+        """
+        name = original.lower()
+        if name in PUBLIC or identifier.is_stand_in(name):
             return original
-        given = self._stands[kind]
-        while original not in given:
-            self._numbers[kind] += 1
-            made = form(self._numbers[kind])
-            if made.lower() not in self._taken:
-                given[original] = made
-        return given[original]
+        if identifier.kind == ADDRESSES and not self._is_address(original):
+            return original
+        given = self.stand_ins.setdefault(identifier.kind, {})
+        while name not in given:
+            number = self._numbers[identifier.kind] = self._numbers.get(identifier.kind, 0) + 1
+            stand_in = identifier.stand_in.format(number)
+            if stand_in not in self._taken:
+                given[name] = stand_in
+        return given[name]
 
-    def _uuid(self, match: re.Match[str]) -> str:
-        return self._stand(Kind.UUID, match[0].lower(), "00000000-0000-4000-8000-{:012d}".format)
-
-    def _home(self, match: re.Match[str]) -> str:
-        name = match[2].lower()
-        if name in PUBLIC:
-            return match[0]
-        return match[1] + self._stand(Kind.USER, name, _WORD_FORMS[Kind.USER].format)
-
-    def _mail(self, match: re.Match[str]) -> str:
-        if (address := match[0].lower()) in PUBLIC_MAIL:
-            return match[0]
-        return self._stand(Kind.MAIL, address, "mail{}@example.com".format)
-
-    def _mac(self, match: re.Match[str]) -> str:
-        mark = match[1]
-        return self._stand(
-            Kind.MAC,
-            match[0].lower(),
-            lambda n: mark.join(("02", "00", "00", "00", f"{n >> 8 & 255:02x}", f"{n & 255:02x}")),
-        )
-
-    def _address(self, match: re.Match[str]) -> str:
+    def _is_address(self, text: str) -> bool:
         try:
-            address = ipaddress.ip_address(match[0])
+            address = ipaddress.ip_address(text)
         except ValueError:  # a version, a time, a bus id
-            return match[0]
-        if address.is_loopback or address.is_unspecified or match[0] in self._versions:
-            return match[0]
-        form = _ipv4 if address.version == 4 else "2001:db8::{:x}".format  # noqa: PLR2004
-        return self._stand(Kind.ADDRESS, str(address), form)
-
-    def _process(self, match: re.Match[str]) -> str:
-        return match[1] + self._stand(Kind.PROCESS, match[2], _process)
+            return False
+        return not (address.is_loopback or address.is_unspecified or text in self._versions)
 
 
-def _process(number: int) -> str:
-    return str(FIRST_PROCESS - 1 + number)
-
-
-def _ipv4(number: int) -> str:
-    net, host = divmod(number - 1, _IN_A_NET)
-    return f"{_DOCUMENTATION[net % len(_DOCUMENTATION)]}.{host + 1}"
-
-
-def _named(capture: Capture, identity: Identity) -> Identity:
-    """Add the names that ``wsl.conf`` sets."""
-    content = wsl.sections(capture.files.get("/etc/wsl.conf", ""))
-    user = content.get("user", {}).get("default", "")
-    host = content.get("network", {}).get("hostname", "")
-    return Identity((*identity.hosts, host), (*identity.users, user))
-
-
-def _versions(capture: Capture) -> frozenset[str]:
-    """Find what looks like an address and is a version."""
-    version_texts = [text for path, text in capture.files.items() if path.startswith("/proc/")]
-    programs = [capture.programs.get(name) for name in TELL_VERSIONS]
-    version_texts += [program.stdout for program in programs if program is not None]
-    return frozenset(version for text in version_texts for version in _IPV4.findall(text))
-
-
-def _texts(value: Json, key: str = "") -> Iterator[str]:
-    """Yield every text of a JSON document that a name could be in."""
+def _texts(value: Any) -> Iterator[str]:  # noqa: ANN401  # any JSON
+    """Yield every text of a JSON document, keys too."""
     if isinstance(value, dict):
-        for name, held in value.items():
-            yield name
-            yield from _texts(held, name)
-    elif isinstance(value, list | tuple):
-        for held in value:
-            yield from _texts(held, key)
-    elif isinstance(value, str) and key not in OURS:
+        yield from value
+        value = value.values()
+    elif isinstance(value, str):
         yield value
+        return
+    elif not isinstance(value, list | tuple):
+        return
+    for content in value:
+        yield from _texts(content)
 
 
 def _people(texts: Iterable[str]) -> Iterator[str]:
     """Yield whose home folders are named; of `Ada Lovelace` also the first name."""
     for text in texts:
-        for pattern in (_HOME, _WINDOWS_HOME):
-            for match in pattern.finditer(text):
-                yield match[2]
-                yield match[2].partition(" ")[0]
+        for home in HOMES:
+            for match in home.pattern.finditer(text):
+                yield match["id"]
+                yield match["id"].partition(" ")[0]
 
 
-def _serials(document: Json, texts: Iterable[str]) -> Iterator[str]:
-    """Yield serial numbers: what a call of NVML gave as one, and what is called one in a text."""
-    for call in document["nvml"]["calls"]:
-        if "Serial" in call["call"] and isinstance(call["value"], str):
-            yield call["value"]
-    for text in texts:
-        yield from (match[2] for match in _SERIAL.finditer(text))
+def _versions(document: dict[str, Any]) -> Iterator[str]:
+    """Yield what looks like an address and is a version."""
+    texts = [text for path, text in document["files"].items() if path.startswith("/proc/")]
+    programs = [document["programs"].get(name) for name in VERSION_PROGRAMS]
+    for text in (*texts, *(program["stdout"] for program in programs if program is not None)):
+        yield from re.findall(_IPV4, text)
 
 
-def _pattern(words: Iterable[str]) -> re.Pattern[str] | None:
-    """Match any of the words where it stands alone; None when there is none to be matched."""
-    names = {word for word in words if len(word) >= SHORTEST_NAME and "/" not in word}
-    wanted = [word for word in names if word.lower() not in PUBLIC]
-    if not wanted:
-        return None
-    longest_first = sorted(wanted, key=lambda word: (-len(word), word))
-    return re.compile(f"{_ALONE}(?:{'|'.join(map(re.escape, longest_first))}){_END}", re.IGNORECASE)
+def _words(names: Iterable[str]) -> re.Pattern[str] | None:
+    """Match any of the names where it stands alone; None when there is none to be matched."""
+    words = {name for name in names if len(name) >= SHORTEST_NAME and "/" not in name}
+    words = {word for word in words if word.lower() not in PUBLIC}
+    longest_first = sorted(words, key=lambda word: (-len(word), word))
+    pattern = rf"(?<![^\W_])(?P<id>{'|'.join(map(re.escape, longest_first))})(?![^\W_])"
+    return re.compile(pattern, re.IGNORECASE) if words else None

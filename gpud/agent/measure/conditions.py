@@ -16,7 +16,7 @@ from gpud.core.sample import Absent
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from gpud.agent.telemetry.source import Looking
+    from gpud.agent.telemetry.collection import Looking
     from gpud.core.sample import Condition, Reading
 
 PATIENCE_S = 1.0

@@ -13,7 +13,7 @@ from gpud.agent.history import queries, reader
 from gpud.agent.measure.clocks import now
 from gpud.agent.state.presence import Nothing, nothing_expected, remembered
 from gpud.agent.state.snapshot import ChangesState, MachineState, MeasureState, Snapshot
-from gpud.agent.telemetry.source import Context
+from gpud.agent.telemetry.collection import Context
 from gpud.agent.telemetry.sources import dxg
 from gpud.core.errors import StoreError
 from gpud.core.telemetry import Telemetry

@@ -1,62 +1,114 @@
 """Collection of telemetry: sources asked in order of priority, each answer posted at once.
 
-Sources that start a program come last: they are asked for what no better source gives, and a slow
-one does not delay the next collection.
+Each public module in ``gpud.agent.telemetry.sources`` is a source: it defines ``NAME``, its
+``LEVEL`` (``gpud.core.telemetry.LEVELS``) and ``create(context)``. With ``STARTS_A_PROGRAM = True``
+it is asked last, for what no better source gives, and a slow one does not delay the next
+collection.
 """
 
 from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 import structlog
 
 from gpud import discovery
 from gpud.agent.telemetry import sources as folder
-from gpud.agent.telemetry.source import OFFERS, Looking
 from gpud.core import telemetry
 from gpud.core.errors import TelemetryError
 from gpud.core.fields import WORTH_A_START
 from gpud.core.sample import Absent
+from gpud.core.telemetry import LEVELS, Answer
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
+    from pathlib import Path
 
     from gpud.agent.state.snapshot import Snapshot
-    from gpud.agent.telemetry.source import Context, Source
     from gpud.core.clock import Instant
     from gpud.core.sample import Reading
-    from gpud.core.telemetry import Answer
+    from gpud.core.settings import Settings
 
 log = structlog.get_logger()
 
+OFFERS = ("NAME", "LEVEL", "create")
 PATIENCE_S = 1.0
 """For the programs: a quick answer belongs to the collection that asked for it."""
 
 
 @dataclass(frozen=True, slots=True)
-class Sources:
-    """The sources by name, the best first: those that answer by themselves, and programs."""
+class Context:
+    """What every source may use. ``own`` is the agent's own directory, gone with the boot."""
 
-    quick: Mapping[str, Source]
-    programs: Mapping[str, Source]
+    settings: Settings
+    now: Callable[[], Instant]
+    read: Callable[[], Snapshot]
+    spawned: Callable[[], None]  # to be called for each helper process
+    started: Callable[[str], None]  # to be called with the source's name for each program
+    own: Path
+    on_battery: Callable[[], bool] = lambda: False
+
+    def answer(
+        self,
+        source: str,
+        begun: Instant,
+        readings: tuple[Reading, ...] | TelemetryError,
+        *,
+        holds_s: float,
+    ) -> Answer:
+        """Return the answer of a source that was asked at ``begun``: readings, or why none."""
+        answer = Answer(
+            source,
+            LEVELS.index(source),
+            begun.wall_s,
+            begun.mono_s,
+            holds_s=holds_s,
+            duration_s=self.now().mono_s - begun.mono_s,
+        )
+        if isinstance(readings, tuple):
+            return replace(answer, readings=readings)
+        return replace(answer, reason=readings.reason, detail=str(readings), fix=readings.fix)
 
 
-def create(context: Context) -> Sources:
-    """Create every source that is not switched off."""
+class Source(Protocol):
+    """One place that numbers come from."""
+
+    async def collect(self, missing: frozenset[str]) -> Answer | None:
+        """Return the present readings, or why there are none; None when there is nothing new.
+
+        ``missing`` are the fields that no better source gives now: what costs something to ask is
+        asked for those alone. Never raises a ``TelemetryError`` and has a deadline of its own.
+        """
+
+    async def close(self) -> None:
+        """End what was started."""
+
+
+@runtime_checkable
+class Looking(Protocol):
+    """A source that can be asked at any moment, not only when a collection is due."""
+
+    async def look(self, patience_s: float) -> tuple[Reading, ...]:
+        """Return readings from now on, not older ones. ``Errors: TelemetryError``, ``slow`` too."""
+
+
+def create(context: Context) -> tuple[dict[str, Source], dict[str, Source]]:
+    """Create every source that is not switched off, by name and the best first.
+
+    Returns those that answer by themselves, and those that start a program.
+    """
     usable, refused = discovery.modules(folder, OFFERS)
     for name, why in refused.items():
         log.error("telemetry_source_refused", source=name, reason=why)
-    disabled = context.settings.telemetry.disabled
-    modules = [module for module in usable.values() if module.NAME not in disabled]
-    modules.sort(key=lambda module: -module.LEVEL)
     quick: dict[str, Source] = {}
     programs: dict[str, Source] = {}
-    for module in modules:
-        group = programs if getattr(module, "STARTS_A_PROGRAM", False) else quick
-        group[module.NAME] = module.create(context)
-    return Sources(quick, programs)
+    for module in sorted(usable.values(), key=lambda module: -module.LEVEL):
+        if module.NAME not in context.settings.telemetry.disabled:
+            group = programs if getattr(module, "STARTS_A_PROGRAM", False) else quick
+            group[module.NAME] = module.create(context)
+    return quick, programs
 
 
 class Collection:
@@ -64,20 +116,18 @@ class Collection:
 
     def __init__(
         self,
-        sources: Sources,
-        *,
-        read: Callable[[], Snapshot],
+        context: Context,
         post: Callable[[Answer], None],
-        now: Callable[[], Instant],
+        sources: tuple[Mapping[str, Source], Mapping[str, Source]],
+        *,
         patience_s: float = PATIENCE_S,
     ) -> None:
-        self._sources = sources
-        self._read = read
+        self._context = context
         self._post = post
-        self._now = now
+        self._quick, self._programs = sources
         self._patience_s = patience_s
         self._lock = asyncio.Lock()
-        self._programs: asyncio.Task[None] | None = None  # that are asked now
+        self._asking: asyncio.Task[None] | None = None  # the programs
 
     async def collect(self) -> None:
         """Ask every source once; a second collection waits for the first to end.
@@ -85,17 +135,17 @@ class Collection:
         Programs that are still busy with an earlier one are not asked again.
         """
         async with self._lock:
-            await self._ask(self._sources.quick)
-            if self._programs is None:
-                self._programs = asyncio.create_task(self._ask(self._sources.programs))
-            await asyncio.wait([self._programs], timeout=self._patience_s)
-            if self._programs.done():
-                ended, self._programs = self._programs, None
+            await self._ask(self._quick)
+            if self._asking is None:
+                self._asking = asyncio.create_task(self._ask(self._programs))
+            await asyncio.wait([self._asking], timeout=self._patience_s)
+            if self._asking.done():
+                ended, self._asking = self._asking, None
                 ended.result()  # a bug in it is raised here
 
     async def _ask(self, sources: Mapping[str, Source]) -> None:
         for name, source in sources.items():
-            answer = await source.collect(self._missing(telemetry.LEVELS.index(name)))
+            answer = await source.collect(self._missing(LEVELS.index(name)))
             if answer is not None:
                 self._post(answer)
 
@@ -104,17 +154,17 @@ class Collection:
 
         Errors: ``TelemetryError``: its own, or ``no_source`` where there is none.
         """
-        for source in self._sources.quick.values():
+        for source in self._quick.values():
             if isinstance(source, Looking):
                 return await source.look(patience_s)
         raise TelemetryError("no telemetry source can be asked right now", reason="no_source")
 
     async def close(self) -> None:
         """End what the sources started; a program that runs is left to its end."""
-        if self._programs is not None:
-            self._programs.cancel()
-            await asyncio.wait([self._programs])
-        for source in (*self._sources.quick.values(), *self._sources.programs.values()):
+        if self._asking is not None:
+            self._asking.cancel()
+            await asyncio.wait([self._asking])
+        for source in (*self._quick.values(), *self._programs.values()):
             await source.close()
 
     def _missing(self, level: int) -> frozenset[str]:
@@ -122,7 +172,9 @@ class Collection:
 
         None of them where the person has switched the GPU off.
         """
-        answers, now_s = self._read().telemetry, self._now().mono_s
+        answers, now_s = self._context.read().telemetry, self._context.now().mono_s
+        if telemetry.of_machine(answers, "exposed", now_s) == "disabled":
+            return frozenset()
         better = {name: a for name, a in answers.answers.items() if a.level > level}
         given: dict[int | None, set[str]] = {None: set()}
         for reading in telemetry.current(replace(answers, answers=better), now_s):
@@ -131,5 +183,4 @@ class Collection:
                 fields.add(reading.field)
         machine = given.pop(None)
         common = set.intersection(*given.values()) if given else set()
-        off = telemetry.of_machine(answers, "exposed", now_s) == "disabled"
-        return frozenset() if off else WORTH_A_START - common - machine
+        return WORTH_A_START - common - machine

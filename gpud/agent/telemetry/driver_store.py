@@ -38,15 +38,8 @@ def _holding(store: str, names: list[str]) -> list[dict[str, str | float]]:
     return holding[:MOST]
 
 
-def main() -> int:
-    """Print what is there; exit code 1 with the reason on stderr where that cannot be read."""
+if __name__ == "__main__":
     try:
         print(json.dumps({"folders": folders(sys.argv[1])}))
     except OSError as error:
-        print(f"{sys.argv[1]}: {error.strerror}", file=sys.stderr)
-        return 1
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())
+        sys.exit(f"{sys.argv[1]}: {error.strerror}")

@@ -1,8 +1,8 @@
-"""The nvidia-smi programs as a fallback: started rarely, one at a time, with a deadline.
+"""The nvidia-smi programs as a fallback: started rarely, one at a time, and asked for CSV.
 
 A start leaks memory of the host on some versions of WSL, and one that hangs in the driver cannot be
 ended. So each start is noted in a file before it happens, and the next agent keeps to it: none
-within ``REST_S``, nor while the process of the last one lives (ADR 15).
+before its moment, nor while the process of the last one lives (ADR 15).
 """
 
 from __future__ import annotations
@@ -14,102 +14,83 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from gpud.agent import children, platform, processes, programs
-from gpud.agent.telemetry import smi_csv, smi_exit, windows
+from gpud.agent.telemetry import smi_output, windows
 from gpud.core import wire
 from gpud.core.errors import TelemetryError
 from gpud.core.report import ProcessRef
 from gpud.core.sample import Absent
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Mapping
 
     from gpud.agent.children import Ended
-    from gpud.agent.telemetry.source import Context
+    from gpud.agent.telemetry.collection import Context
     from gpud.core.advice import Platform
     from gpud.core.sample import Reading
     from gpud.core.telemetry import Answer
 
 REST_S: Final = 300.0
+"""Between two starts, and after anything that prevents one."""
 LONGEST_REST_S: Final = 3600.0
-"""After a hang, each of which doubles the rest: it ended with a kill of a process in the driver."""
+"""Each hang in a row doubles the rest up to this: it ended with a kill of a process in the driver.
+Likewise, how long a field that the last answer lacked is no reason for a start."""
 HOLDS_S: Final = 330.0
 """The next answer comes before the last one is too old."""
 DEADLINE_S: Final = 10.0
-ASK_AGAIN_S: Final = 3600.0
-"""How long a field that the last answer lacked is no reason for a start."""
 
 
 @dataclass(frozen=True, slots=True)
-class Program:
-    """The program to start, the first of ``places``. ``where`` is None for Windows."""
+class SmiProgram:
+    """The program to start, the first of ``places``. ``platform`` is None for Windows."""
 
     places: tuple[str, ...]
-    where: Platform | None
+    platform: Platform | None
     environment: Mapping[str, str]
 
 
-class Note(msgspec.Struct, frozen=True):
-    """The last start, as one agent leaves it to the next. Units: CLOCK_MONOTONIC of one boot."""
+class StartNote(msgspec.Struct, frozen=True):
+    """The last start, for the next agent of the same boot. Units: CLOCK_MONOTONIC."""
 
     boot_id: str
-    retry_mono_s: float
+    retry_mono_s: float = 0.0
     process: ProcessRef | None = None
 
 
 class NvidiaSmi:
-    """One of the programs as a telemetry source.
+    """One of the programs as a telemetry source; each defines ``program``."""
 
-    ``program`` returns what to start, None for "not now", and raises ``TelemetryError`` where it
-    cannot be started at all.
-    """
-
-    def __init__(
-        self,
-        context: Context,
-        name: str,
-        program: Callable[[], Program | None],
-        *,
-        deadline_s: float = DEADLINE_S,
-        grace_s: float = children.GRACE_S,
-    ) -> None:
-        self._context = context
+    def __init__(self, context: Context, name: str, *, deadline_s: float = DEADLINE_S) -> None:
+        self.context = context
         self._name = name
-        self._program = program
         self._deadline_s = deadline_s
-        self._grace_s = grace_s
         self._path = context.own / f"{name}.json"
         self._note = self._read_note()
         self._hangs = 0  # in a row
-        self._not_started = ""  # the last reason
-        self._left_out = frozenset[str]()  # columns that the program does not know
+        self._refused = frozenset[str]()  # columns that the program does not know
         self._lacking = frozenset[str]()  # fields without a value in the last answer
         self._lacking_until_s = 0.0
 
-    async def collect(self, missing: frozenset[str]) -> Answer | None:
-        """Start the program if it may bring a missing field and its rest is over.
+    def program(self) -> SmiProgram | None:
+        """Return what to start, None for not now. Errors: ``TelemetryError``, it cannot start."""
+        raise NotImplementedError
 
-        A reason why it cannot be started at all is given once, and again after a start.
-        """
-        begun = self._context.now()
+    async def collect(self, missing: frozenset[str]) -> Answer | None:
+        """Start the program if it may bring a missing field and its rest is over."""
+        begun = self.context.now()
         lacking = self._lacking if begun.mono_s < self._lacking_until_s else frozenset()
-        if not (missing & smi_csv.OFFERED) - lacking or not self._may_start(begun.mono_s):
+        if not (missing & smi_output.OFFERED) - lacking or not self._may_start(begun.mono_s):
             return None
+        result: tuple[Reading, ...] | TelemetryError
         try:
-            program = self._program()
-            if program is None:
+            if (program := self.program()) is None:
                 return None
             self._rest(REST_S)
+            result = await self._ask(program)
         except TelemetryError as error:
-            if str(error) == self._not_started:
-                return None
-            self._not_started = str(error)
-            return self._context.answer(self._name, begun, error, holds_s=HOLDS_S)
-        self._not_started = ""
-        try:
-            result: tuple[Reading, ...] | TelemetryError = await self._ask(program)
-        except TelemetryError as error:
+            retry_s = max(self._note.retry_mono_s, begun.mono_s + REST_S)
+            self._note = msgspec.structs.replace(self._note, retry_mono_s=retry_s)
             result = error
-        return self._context.answer(self._name, begun, result, holds_s=HOLDS_S)
+        return self.context.answer(self._name, begun, result, holds_s=HOLDS_S)
 
     async def close(self) -> None:
         """Leave a program that runs to its end; the note names it for the next agent."""
@@ -119,15 +100,14 @@ class NvidiaSmi:
         alive = last is not None and processes.ref(last.pid) == last
         return now_mono_s >= self._note.retry_mono_s and not alive
 
-    async def _ask(self, program: Program) -> tuple[Reading, ...]:
+    async def _ask(self, program: SmiProgram) -> tuple[Reading, ...]:
         """Start it and read its answer. ``Errors: TelemetryError``."""
-        self._context.spawned()
+        self.context.spawned()
         try:
             ended = await programs.run(
                 program.places,
-                smi_csv.arguments(self._left_out),
+                smi_output.arguments(self._refused),
                 deadline_s=self._deadline_s,
-                grace_s=self._grace_s,
                 started=self._note_process,
                 environment=program.environment,
             )
@@ -137,46 +117,45 @@ class NvidiaSmi:
         if ended.code == programs.NOT_THERE and not ended.stdout:
             words = f"{self._name}: no {' nor '.join(program.places)}"
             raise TelemetryError(words, reason="absent")
-        self._context.started(self._name)
+        self.context.started(self._name)
         if ended.overflowed:
-            words = f"{self._name}: it said more than {children.STDOUT_BYTES} bytes, and was ended"
-            raise TelemetryError(words, reason="bad_output")
+            raise smi_output.bad_output(
+                self._name, f"more than {children.STDOUT_BYTES} bytes of output"
+            )
         if ended.killed or ended.code is None:
             raise self._hung(ended, program)
         self._hangs = 0
-        return self._read(ended, program.where)
-
-    def _read(self, ended: Ended, where: Platform | None) -> tuple[Reading, ...]:
-        refused = smi_csv.refused(windows.text(ended.stdout) + windows.text(ended.stderr))
-        if ended.code == 0 and refused is None:
-            readings = smi_csv.read(ended.stdout, self._name, self._left_out)
+        name = smi_output.refused_column(windows.text(ended.stdout) + windows.text(ended.stderr))
+        if ended.code == 0 and name is None:
+            readings = smi_output.read_csv(ended.stdout, self._name, self._refused)
             given = {read.field for read in readings if not isinstance(read.value, Absent)}
             self._lacking = frozenset({read.field for read in readings} - given)
-            self._lacking_until_s = self._context.now().mono_s + ASK_AGAIN_S
+            self._lacking_until_s = self.context.now().mono_s + LONGEST_REST_S
             return readings
-        if refused is not None:
-            self._left_out = smi_csv.without(self._left_out, refused)
-        code = ended.code or smi_exit.INVALID_ARGUMENT
-        raise smi_exit.error(code, ended.stdout, ended.stderr, source=self._name, where=where)
+        if name is not None:
+            self._refused = smi_output.with_refused(self._refused, name)
+        code = ended.code or smi_output.INVALID_ARGUMENT
+        raise smi_output.exit_error(code, ended.stdout, ended.stderr, self._name, program.platform)
 
-    def _hung(self, ended: Ended, program: Program) -> TelemetryError:
-        self._hangs += 1
+    def _hung(self, ended: Ended, program: SmiProgram) -> TelemetryError:
         with contextlib.suppress(TelemetryError):  # it is noted here, if not for the next agent
-            self._rest(min(REST_S * 2.0 ** min(self._hangs - 1, 20), LONGEST_REST_S))
-        place = program.places[0]
-        words = f"{self._name}: waited {self._deadline_s:g} s in vain for {place} to answer"
+            self._rest(min(REST_S * 2.0**self._hangs, LONGEST_REST_S))
+        self._hangs = min(self._hangs + 1, 10)
+        words = f"{self._name}: {program.places[0]} did not answer within {self._deadline_s:g} s"
         if ended.code is None and (process := self._note.process) is not None:
             state = processes.condition(process) or "gone since"
             words += f"; process {process.pid} was killed and is still there ({state})"
-        return TelemetryError(words, reason="hung", fix=smi_exit.fix("hung", program.where))
+        return TelemetryError(
+            words, reason="hung", fix=smi_output.exit_fix("hung", program.platform)
+        )
 
     def _rest(self, rest_s: float) -> None:
         """Note that nothing is to be started for so long.
 
         Errors: ``TelemetryError`` where that cannot be written; then nothing may be started.
         """
-        retry_s = self._context.now().mono_s + rest_s
-        note = Note(platform.boot_id(), retry_s, self._note.process)
+        retry_s = self.context.now().mono_s + rest_s
+        note = StartNote(platform.boot_id(), retry_s, self._note.process)
         try:
             self._write(note)
         except OSError as error:
@@ -187,21 +166,21 @@ class NvidiaSmi:
             ) from error
 
     def _note_process(self, process: ProcessRef) -> None:
-        with contextlib.suppress(OSError):  # the next agent may then not know of this one
+        with contextlib.suppress(OSError):  # the next agent may then not see this process
             self._write(msgspec.structs.replace(self._note, process=process))
 
-    def _read_note(self) -> Note:
+    def _read_note(self) -> StartNote:
         """Read the note of this boot; one that is damaged or of a later moment is none."""
         boot_id = platform.boot_id()
         with contextlib.suppress(OSError, *wire.UNREADABLE):
-            note = msgspec.json.decode(self._path.read_bytes(), type=Note)
-            latest_s = self._context.now().mono_s + LONGEST_REST_S
+            note = msgspec.json.decode(self._path.read_bytes(), type=StartNote)
+            latest_s = self.context.now().mono_s + LONGEST_REST_S
             if note.boot_id == boot_id and note.retry_mono_s <= latest_s:
                 return note
-        return Note(boot_id, 0.0)
+        return StartNote(boot_id)
 
-    def _write(self, note: Note) -> None:
+    def _write(self, note: StartNote) -> None:
+        self._note = note
         temporary = self._path.with_suffix(".tmp")
         temporary.write_bytes(msgspec.json.encode(note) + b"\n")
         temporary.replace(self._path)
-        self._note = note

@@ -24,7 +24,7 @@ from gpud.core import wsl
 from gpud.core.errors import TelemetryError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
 SYSTEM: Final = "Windows/System32"
 DEADLINE_S = 10.0
@@ -50,7 +50,7 @@ def environment(sysroot: str) -> dict[str, str]:
             reason="interop_off",
             fix="[interop] enabled=true in /etc/wsl.conf, then from Windows: wsl --shutdown",
         )
-    for path in _sockets(root / "run/WSL"):
+    for _, path in sorted(_sockets(root / "run/WSL"), reverse=True):
         if _accepts(path):
             return {**ENVIRONMENT, "WSL_INTEROP": str(path), "WSLENV": ""}
     raise TelemetryError(
@@ -60,21 +60,18 @@ def environment(sysroot: str) -> dict[str, str]:
     )
 
 
-def _sockets(folder: Path) -> list[Path]:
-    """List the sockets of WSL's sessions, the newest first: root's, or our own user's.
+def _sockets(folder: Path) -> Iterator[tuple[float, Path]]:
+    """List the sockets of WSL's sessions, each with its age: root's, or our own user's.
 
     Any other owner would receive the command line and the output of what we start.
     """
-    sockets: list[tuple[float, Path]] = []
     with contextlib.suppress(OSError):
         for path in folder.iterdir():
-            if not _SOCKET.fullmatch(path.name):
-                continue
             with contextlib.suppress(OSError):  # its session ended this moment
                 status = path.lstat()
-                if stat.S_ISSOCK(status.st_mode) and status.st_uid in {0, os.getuid()}:
-                    sockets.append((status.st_mtime, path))
-    return [path for _, path in sorted(sockets, reverse=True)]
+                ours = stat.S_ISSOCK(status.st_mode) and status.st_uid in {0, os.getuid()}
+                if ours and _SOCKET.fullmatch(path.name):
+                    yield status.st_mtime, path
 
 
 def _accepts(path: Path) -> bool:
@@ -104,15 +101,10 @@ def places(sysroot: str, program: str) -> tuple[str, ...]:
 def text(data: bytes) -> str:
     """Decode UTF-16, UTF-8 or a code page; what is not ASCII may be lost, digits never are.
 
-    Only UTF-16 has many zero bytes in a text, and those of its ASCII tell which byte comes first.
+    Of these only UTF-16 has many zero bytes in a text.
     """
-    if data.count(0) * 8 > len(data) or data.startswith((b"\xff\xfe", b"\xfe\xff")):
-        little = data.startswith(b"\xff\xfe") or (
-            not data.startswith(b"\xfe\xff") and data[1::2].count(0) >= data[::2].count(0)
-        )
-        decoded = data.decode("utf-16-le" if little else "utf-16-be", errors="replace")
-    else:
-        decoded = data.decode(errors="replace")
+    wide = data.count(0) * 8 > len(data) or data.startswith(b"\xff\xfe")
+    decoded = data.decode("utf-16-le" if wide else "utf-8", errors="replace")
     return decoded.removeprefix("\ufeff")
 
 
@@ -125,16 +117,14 @@ def wsl_version(output: str) -> str | None:
     match = _VERSION.search(output)
     if match is None:
         return None
-    parts = [str(int(part)) for part in match[0].split(".")]
+    parts = match[0].split(".")
     return ".".join(parts[:3] if parts[3:] == ["0"] else parts)
 
 
 def windows_build(output: str) -> str | None:
     """Find the version that ``ver`` writes in brackets: "Windows [Version 10.0.26100.3476]"."""
-    for inside in _BRACKETS.findall(output):
-        if (match := _VERSION.search(inside)) is not None:
-            return str(match[0])
-    return None
+    matches = (_VERSION.search(inside) for inside in _BRACKETS.findall(output))
+    return next((match[0] for match in matches if match is not None), None)
 
 
 async def versions(
@@ -142,46 +132,36 @@ async def versions(
 ) -> dict[str, str]:
     """Return ``wsl_version``, "2.4.13", and ``windows_build``, "10.0.26100.3476".
 
-    What cannot be read is missing and its reason is logged. Starts up to three programs, one after
-    the other: call it in WSL only, once, when nothing waits for it.
+    What cannot be read is missing. Starts up to three programs, one after the other: call it in
+    WSL only, once, when nothing waits for it.
     """
 
-    async def version(
-        paths: Sequence[str],
-        arguments: Sequence[str],
-        read: Callable[[str], str | None],
-        env: Mapping[str, str],
-    ) -> str | None:
+    async def output(
+        paths: Sequence[str], *arguments: str, env: Mapping[str, str] = ENVIRONMENT
+    ) -> str:
         spawned()
         try:
             ended = await programs.run(paths, arguments, deadline_s=deadline_s, environment=env)
         except OSError as error:
-            log.info("windows_silent", program=paths[0], reason="spawn_failed", detail=str(error))
-            return None
-        value = read(text(ended.stdout)) if ended.code == 0 else None
-        if value is None:
-            reason = "hung" if ended.killed else "bad_output"
-            if ended.code == programs.NOT_THERE:
-                reason = "absent"
-            log.info("windows_silent", program=paths[0], reason=reason, code=ended.code)
-        return value
+            log.info("windows_silent", program=paths[0], detail=str(error))
+            return ""
+        if ended.code:
+            log.info("windows_silent", program=paths[0], code=ended.code, killed=ended.killed)
+        return text(ended.stdout) if ended.code == 0 else ""
 
     wslinfo = (str(Path(sysroot, "usr/bin/wslinfo")),)
-    result = {
-        "wsl_version": await version(wslinfo, ["--wsl-version"], wsl_version, ENVIRONMENT),
-        "windows_build": None,
-    }
+    versions = {"wsl_version": wsl_version(await output(wslinfo, "--wsl-version"))}
     try:
         env = environment(sysroot)
     except TelemetryError as error:
         log.info("windows_silent", reason=error.reason, detail=str(error))
     else:
-        if result["wsl_version"] is None:
+        if versions["wsl_version"] is None:
             paths = places(sysroot, f"{SYSTEM}/wsl.exe")
-            result["wsl_version"] = await version(paths, ["--version"], wsl_version, env)
+            versions["wsl_version"] = wsl_version(await output(paths, "--version", env=env))
         paths = places(sysroot, f"{SYSTEM}/cmd.exe")
-        result["windows_build"] = await version(paths, ["/d", "/c", "ver"], windows_build, env)
-    return {name: value for name, value in result.items() if value is not None}
+        versions["windows_build"] = windows_build(await output(paths, "/d", "/c", "ver", env=env))
+    return {name: value for name, value in versions.items() if value is not None}
 
 
 def _text(path: Path) -> str:

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 
 from gpud.agent import platform
 from gpud.agent.state.board import Board
-from gpud.agent.telemetry import smi_csv
-from gpud.agent.telemetry.smi import NvidiaSmi, Program
-from gpud.agent.telemetry.source import Context
+from gpud.agent.telemetry import smi_output
+from gpud.agent.telemetry.collection import Context
+from gpud.agent.telemetry.smi import NvidiaSmi, SmiProgram
 from gpud.core import fields
 from gpud.core.advice import Platform
 from gpud.core.clock import Instant
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from gpud.agent.telemetry.source import Source
+    from gpud.agent.telemetry.collection import Source
 
 LINUX = "6.1.0-28-amd64\n"
 WSL2 = "5.15.167.4-microsoft-standard-WSL2\n"
@@ -48,19 +48,27 @@ CELLS = {
     "pstate": "P8",
     "compute_cap": "8.9",
     "clocks_throttle_reasons.active": "0x0000000000000001",
-    "clocks_event_reasons.active": "0x0000000000000001",
 }
 
 
 def names(left_out: frozenset[str] = frozenset()) -> list[str]:
     """The columns in the order in which they are asked for."""
-    return smi_csv.arguments(left_out)[0].partition("=")[2].split(",")
+    return smi_output.arguments(left_out)[0].partition("=")[2].split(",")
 
 
 def line(left_out: frozenset[str] = frozenset(), /, **changed: str) -> str:
     """What a GPU says whose other fields are not there."""
     cells = CELLS | {name.replace("__", "."): cell for name, cell in changed.items()}
     return ", ".join(cells.get(name, "[N/A]") for name in names(left_out))
+
+
+class ScriptedSmi(NvidiaSmi):
+    """A source that starts the program at ``path``."""
+
+    path: Path
+
+    def program(self) -> SmiProgram:
+        return SmiProgram((str(self.path),), Platform.LINUX, {"PATH": "/usr/bin:/bin"})
 
 
 @dataclass
@@ -141,10 +149,9 @@ class World:
         )
 
     def source(self, path: Path, *, deadline_s: float = 10.0) -> NvidiaSmi:
-        program = Program((str(path),), Platform.LINUX, {"PATH": "/usr/bin:/bin"})
-        return NvidiaSmi(
-            self.context(), "nvidia_smi", lambda: program, deadline_s=deadline_s, grace_s=0.5
-        )
+        source = ScriptedSmi(self.context(), "nvidia_smi", deadline_s=deadline_s)
+        source.path = path
+        return source
 
     async def collect(
         self, source: Source, wanted: frozenset[str] = WORTH_A_START

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -11,19 +11,16 @@ import pytest
 from gpud.agent.measure.clocks import now
 from gpud.agent.state.board import Board
 from gpud.agent.telemetry import collection
-from gpud.agent.telemetry.collection import Collection, Sources
-from gpud.agent.telemetry.source import Context
+from gpud.agent.telemetry.collection import Collection, Context
 from gpud.core.errors import TelemetryError
-from gpud.core.fields import WORTH_A_START
+from gpud.core.fields import FIELDS, WORTH_A_START
 from gpud.core.sample import Absent, Reading
 from gpud.core.settings import parse
 from gpud.core.telemetry import LEVELS, Answer, current
 from tests.events import made, post, source_answered
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
-    from gpud.agent.telemetry.source import Source
+    from gpud.agent.telemetry.collection import Source
 
 
 class Scripted:
@@ -33,19 +30,17 @@ class Scripted:
         self.name = name
         self.fields = fields
         self.asked: list[frozenset[str]] = []
-        self.busy = 0
         self.closed = False
 
     async def collect(self, wanted: frozenset[str]) -> Answer | None:
         self.asked.append(wanted)
-        self.busy += 1
-        assert self.busy == 1, "a collection began before the last one had ended"
-        await asyncio.sleep(0)
-        self.busy -= 1
         if self.fields is None:
             return None
         at = now()
-        readings = tuple(Reading(0, name, value, self.name) for name, value in self.fields.items())
+        readings = tuple(
+            Reading(None if FIELDS[name].machine else 0, name, value, self.name)
+            for name, value in self.fields.items()
+        )
         return Answer(self.name, LEVELS.index(self.name), at.wall_s, at.mono_s, readings)
 
     async def close(self) -> None:
@@ -53,6 +48,17 @@ class Scripted:
 
 
 EVERYTHING: dict[str, float | str | Absent] = dict.fromkeys(WORTH_A_START, 1.0)
+
+
+def context(board: Board, text: str = "") -> Context:
+    return Context(
+        parse(text.encode(), {}),
+        now=now,
+        read=board.read,
+        spawned=lambda: None,
+        started=lambda _: None,
+        own=Path("/nonexistent"),
+    )
 
 
 def together(
@@ -63,14 +69,11 @@ def together(
     programs: dict[str, Source] = {}
     for source in sources:
         (programs if source.name.startswith("nvidia_smi") else quick)[source.name] = source
-    together = Collection(
-        Sources(quick, programs),
-        read=board.read,
-        post=lambda answer: post(board, source_answered(answer, 0.0)),
-        now=now,
-        patience_s=patience_s,
-    )
-    return together, board
+
+    def publish(answer: Answer) -> None:
+        post(board, source_answered(answer, 0.0))
+
+    return Collection(context(board), publish, (quick, programs), patience_s=patience_s), board
 
 
 def test_a_source_is_asked_for_what_those_before_it_could_not_tell() -> None:
@@ -82,32 +85,12 @@ def test_a_source_is_asked_for_what_those_before_it_could_not_tell() -> None:
     assert second.asked == [frozenset({"utilization_gpu_ratio"})]
 
 
-class Machine(Scripted):
-    """Says something of the machine itself."""
-
-    async def collect(self, wanted: frozenset[str]) -> Answer | None:
-        answer = await super().collect(wanted)
-        assert answer is not None
-        return replace(answer, readings=tuple(replace(r, gpu=None) for r in answer.readings))
-
-
 def test_for_a_gpu_that_was_switched_off_no_program_is_worth_its_start() -> None:
     for word, wanted in (("disabled", frozenset[str]()), ("no", WORTH_A_START)):
         program = Scripted("nvidia_smi_exe", None)
-        both, _ = together(Machine("dxg", {"exposed": word}), program)
+        both, _ = together(Scripted("dxg", {"exposed": word}), program)
         asyncio.run(both.collect())
         assert program.asked == [wanted]
-
-
-def test_collections_asked_for_at_once_follow_each_other() -> None:
-    source = Scripted("nvml", {})
-    one, _ = together(source)
-
-    async def at_once() -> None:
-        await asyncio.gather(*(one.collect() for _ in range(5)))
-
-    asyncio.run(at_once())
-    assert len(source.asked) == 5
 
 
 def test_without_a_source_that_can_be_asked_at_any_moment_a_look_says_so() -> None:
@@ -117,28 +100,22 @@ def test_without_a_source_that_can_be_asked_at_any_moment_a_look_says_so() -> No
     assert caught.value.reason == "no_source"
 
 
-def context(tmp_path: Path, text: str) -> Context:
-    board = Board(made("1", 0.0))
-    return Context(
-        parse(text.encode(), {}),
-        now=now,
-        read=board.read,
-        spawned=lambda: None,
-        started=lambda _: None,
-        own=tmp_path,
-    )
-
-
-def test_the_best_source_is_asked_first_and_programs_are_apart(tmp_path: Path) -> None:
-    sources = collection.create(context(tmp_path, ""))
-    assert list(sources.quick) == ["nvml", "cuda", "dxg"]
-    assert list(sources.programs) == ["nvidia_smi_exe", "nvidia_smi"]
-
-
-def test_a_source_that_is_switched_off_is_not_made(tmp_path: Path) -> None:
-    off = collection.create(context(tmp_path, '[telemetry]\ndisabled = ["nvml", "nvidia_smi"]'))
-    assert list(off.quick) == ["cuda", "dxg"]
-    assert list(off.programs) == ["nvidia_smi_exe"]
+@pytest.mark.parametrize(
+    ("settings", "quick", "programs"),
+    [
+        ("", ["nvml", "cuda", "dxg"], ["nvidia_smi_exe", "nvidia_smi"]),
+        (
+            '[telemetry]\ndisabled = ["nvml", "nvidia_smi"]',
+            ["cuda", "dxg"],
+            ["nvidia_smi_exe"],
+        ),
+    ],
+)
+def test_the_best_source_comes_first_programs_are_apart_and_a_disabled_source_is_not_made(
+    settings: str, quick: list[str], programs: list[str]
+) -> None:
+    sources = collection.create(context(Board(made("1", 0.0)), settings))
+    assert [list(group) for group in sources] == [quick, programs]
 
 
 class Dawdling(Scripted):

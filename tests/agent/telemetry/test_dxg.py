@@ -10,22 +10,19 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from gpud.agent import processes
 from gpud.agent.state.snapshot import Snapshot
-from gpud.agent.telemetry.source import Context
+from gpud.agent.telemetry.collection import Context
 from gpud.agent.telemetry.sources.dxg import AGAIN_S, LISTER, Dxg
 from gpud.core.clock import Instant
 from gpud.core.sample import Absent, Inventory, Reading
 from gpud.core.settings import parse
 from gpud.core.telemetry import Answer
 from tests.events import inventory_taken, made, source_answered
-from tests.waiting import until
+from tests.fuse import stalling, usable
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
-
-    from gpud.core.report import ProcessRef
 
 STORE = "usr/lib/wsl/drivers"
 
@@ -62,7 +59,7 @@ class Machine:
     def spawned(self) -> None:
         self.started += 1
 
-    def source(self, lister: Sequence[str] = LISTER, **patience: float) -> Dxg:
+    def source(self, lister: Sequence[str] = LISTER, *, deadline_s: float = 30.0) -> Dxg:
         context = Context(
             parse(f'sysroot = "{self.root}"'.encode(), {}),
             now=lambda: Instant(self.at_s, self.at_s),
@@ -71,7 +68,7 @@ class Machine:
             started=lambda _: None,
             own=self.root,
         )
-        return Dxg(context, lister=lister, **{"patience_s": 30.0, **patience})
+        return Dxg(context, lister=lister, deadline_s=deadline_s)
 
     async def asked(self, source: Dxg) -> dict[str, float | str | Absent]:
         answer = await source.collect(frozenset())
@@ -98,30 +95,25 @@ def test_wsl_with_a_gpu_tells_so_and_names_the_folder_of_its_driver(tmp_path: Pa
     assert machine.once() == {"exposed": "yes", "driver_folder": "nv_dispi.inf_amd64_new"}
 
 
-def test_a_driver_under_a_name_of_its_own_is_found_where_none_has_nvidias(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("folders", "expected"),
+    [
+        (["oem.inf_amd64_1/libcuda.so.1.1"], "oem.inf_amd64_1"),
+        (["nv_used/libcuda.so.1.1", "nv_newer/libcuda.so.1.1"], "nv_used"),
+        (["igdlh.inf_amd64_1/igd.so"], Absent.UNSUPPORTED),
+        ([], Absent.UNSUPPORTED),
+    ],
+)
+def test_the_folder_is_that_of_the_library_in_use_else_of_any_driver_of_nvidia(
+    folders: list[str], expected: str, tmp_path: Path
+) -> None:
     machine = Machine(tmp_path)
     machine.has_dxg()
-    machine.put(f"{STORE}/oem.inf_amd64_1/libcuda.so.1.1")
-    assert machine.once()["driver_folder"] == "oem.inf_amd64_1"
-
-
-def test_the_folder_is_that_of_the_library_in_use(tmp_path: Path) -> None:
-    machine = Machine(tmp_path)
-    machine.has_dxg()
-    for at, name in enumerate(("nv_used", "nv_newer")):
-        machine.put(f"{STORE}/{name}/libcuda.so.1.1", modified_s=float(at))
+    for at, name in enumerate(folders):
+        machine.put(f"{STORE}/{name}", modified_s=float(at))
     used = Inventory(driver_folder="nv_used")
     machine.snapshot = inventory_taken(used, 1.0, 1.0)(machine.snapshot)
-    assert machine.once()["driver_folder"] == "nv_used"
-
-
-@pytest.mark.parametrize("store", [True, False])
-def test_a_store_without_nvidias_driver_is_a_reason(store: bool, tmp_path: Path) -> None:  # noqa: FBT001
-    machine = Machine(tmp_path)
-    machine.has_dxg()
-    if store:
-        machine.put(f"{STORE}/igdlh.inf_amd64_1/igd.so")
-    assert machine.once() == {"exposed": "yes", "driver_folder": Absent.UNSUPPORTED}
+    assert machine.once() == {"exposed": "yes", "driver_folder": expected}
 
 
 @pytest.mark.parametrize(
@@ -141,18 +133,15 @@ def test_wsl_without_a_device_offers_none_or_was_told_not_to(
     assert machine.once()["exposed"] == exposed
 
 
-def test_wsl_1_offers_none_and_its_store_is_not_looked_at(tmp_path: Path) -> None:
-    machine = Machine(tmp_path, wsl="1")
-    assert machine.once() == {"exposed": "no"}
-    assert machine.started == 0
-
-
-def test_plain_linux_is_judged_by_its_bus(tmp_path: Path) -> None:
-    machine = Machine(tmp_path, wsl="")
+@pytest.mark.parametrize(("wsl", "exposed"), [("1", "no"), ("", "yes")])
+def test_plain_linux_has_the_gpu_of_its_bus_and_wsl_1_has_none(
+    wsl: str, exposed: str, tmp_path: Path
+) -> None:
+    machine = Machine(tmp_path, wsl=wsl)
     assert machine.once() == {"exposed": "no"}
     machine.put("sys/bus/pci/devices/0000:01:00.0/vendor", "0x10de\n")
     machine.put("sys/bus/pci/devices/0000:01:00.0/class", "0x030000\n")
-    assert machine.once() == {"exposed": "yes"}
+    assert machine.once() == {"exposed": exposed}
     assert machine.started == 0
 
 
@@ -208,19 +197,34 @@ def test_a_folder_that_is_new_is_looked_at_twice(tmp_path: Path) -> None:
 HANGS = (sys.executable, "-I", "-c", "import signal; signal.pause()")
 
 
-def test_a_store_that_does_not_answer_delays_nothing_and_is_a_reason(tmp_path: Path) -> None:
+def test_a_store_that_does_not_answer_is_a_reason_after_the_deadline(tmp_path: Path) -> None:
     machine = Machine(tmp_path)
     machine.has_dxg()
 
     async def story() -> None:
-        source = machine.source(HANGS, patience_s=0.05, deadline_s=1.5)
-        assert await machine.asked(source) == {"exposed": "yes"}  # a reason would have taken 1.5 s
-        source._patience_s = 30.0
-        assert await machine.asked(source) == {"exposed": "yes", "driver_folder": Absent.FAILED}
-        assert machine.started == 1
-        await source.close()
+        source = machine.source(HANGS, deadline_s=0.2)
+        for _ in range(2):
+            readings = await machine.asked(source)
+            assert readings == {"exposed": "yes", "driver_folder": Absent.FAILED}
+        assert machine.started == 1, "not again before the interval is over"
 
     asyncio.run(story())
+
+
+@pytest.mark.skipif(not usable(), reason="needs root and /dev/fuse")
+def test_beside_a_lister_in_state_d_no_other_is_started(tmp_path: Path) -> None:
+    machine = Machine(tmp_path)
+    with stalling(tmp_path / "drive") as drive:
+
+        async def story() -> None:
+            source = machine.source(("/bin/cat", str(drive.path)), deadline_s=1.0)
+            for _ in range(3):
+                assert (await machine.asked(source))["driver_folder"] is Absent.FAILED
+                machine.at_s += AGAIN_S
+            assert machine.started == 1
+            drive.answer()
+
+        asyncio.run(story())
 
 
 @pytest.mark.parametrize(
@@ -231,13 +235,15 @@ def test_a_store_that_does_not_answer_delays_nothing_and_is_a_reason(tmp_path: P
         "import sys; sys.exit('/usr/lib/wsl/drivers: Input/output error')",
         "import os; os.abort()",
         "print('x' * (2 << 20))",
+        None,
     ],
 )
-def test_a_lister_that_fails_in_any_way_is_a_reason(program: str, tmp_path: Path) -> None:
+def test_a_lister_that_fails_in_any_way_is_a_reason(program: str | None, tmp_path: Path) -> None:
     machine = Machine(tmp_path)
+    lister = (sys.executable, "-I", "-c", program) if program else ("/nonexistent/python",)
 
     async def story() -> Reading:
-        source = machine.source((sys.executable, "-I", "-c", program))
+        source = machine.source(lister)
         answer = await source.collect(frozenset())
         await source.close()
         return answer.readings[1]
@@ -245,37 +251,3 @@ def test_a_lister_that_fails_in_any_way_is_a_reason(program: str, tmp_path: Path
     reading = asyncio.run(story())
     assert (reading.field, reading.value) == ("driver_folder", Absent.FAILED)
     assert reading.detail
-
-
-def test_a_lister_that_cannot_be_started_is_a_reason(tmp_path: Path) -> None:
-    machine = Machine(tmp_path)
-
-    async def story() -> Reading:
-        source = machine.source(("/nonexistent/python",))
-        answer = await source.collect(frozenset())
-        await source.close()
-        return answer.readings[1]
-
-    assert "/nonexistent/python" in (asyncio.run(story()).detail or "")
-
-
-def test_closing_leaves_a_lister_that_waits_to_itself(tmp_path: Path) -> None:
-    machine, waits = Machine(tmp_path), tmp_path / "waits"
-    os.mkfifo(waits)
-
-    async def story() -> ProcessRef:
-        source = machine.source(("/bin/cat", str(waits)), patience_s=0.01)
-        await machine.asked(source)
-        await source.close()  # if it waited for the lister, it would do so for ever
-        assert source._process is not None
-        return source._process
-
-    left = asyncio.run(story())
-    assert processes.ref(left.pid) == left
-    waits.write_text("")
-
-    def gone() -> bool:
-        processes.reap()
-        return processes.ref(left.pid) is None
-
-    until(gone, "its end")

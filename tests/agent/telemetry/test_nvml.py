@@ -9,54 +9,52 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from gpud.agent import processes
 from gpud.agent.measure import conditions
 from gpud.agent.telemetry.sources import nvml
 from gpud.agent.telemetry.sources.nvml import HELPER
-from gpud.core.sample import Absent, Reading
+from gpud.core.errors import TelemetryError
+from gpud.core.sample import Absent
 from gpud.core.settings import parse
 from tests.agent.telemetry.nvml_source import EVERYTHING, by_field, collected, settings_for, telling
+from tests.fuse import Stalling, stalling, usable
 from tests.standins.build import build_libnvml, rewrite_script
+from tests.waiting import until
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
 
 def test_readings_of_the_machine_and_of_its_gpus_arrive_with_their_reasons(tmp_path: Path) -> None:
     library = build_libnvml(tmp_path, "devices 2\ndevice.0.power_mw 31500\n")
     answer = collected(library)
-    assert answer.reason is None
-    assert (answer.source, answer.level) == ("nvml", 5)
+    assert (answer.source, answer.level, answer.reason) == ("nvml", 5, None)
     assert by_field(answer.readings, None)["driver_version"] == "572.16"
     first, second = by_field(answer.readings, 0), by_field(answer.readings, 1)
     assert (first["power_watts"], second["power_watts"]) == (31.5, 23.5)
     assert first["uuid"] != second["uuid"]
     assert first["ecc_mode"] is Absent.UNSUPPORTED
-
-
-def test_a_look_asks_for_what_conditions_are_made_of(tmp_path: Path) -> None:
-    library = build_libnvml(tmp_path)
-
-    async def look() -> tuple[Reading, ...]:
-        async with telling(library) as story:
-            return await story.source.look(patience_s=30.0)
-
-    assert set(by_field(asyncio.run(look()))) == conditions.ASKED
-
-
-def test_throughput_costs_the_gpu_time_and_is_asked_only_where_that_is_wished(
-    tmp_path: Path,
-) -> None:
-    library = build_libnvml(tmp_path)
-    assert by_field(collected(library).readings)["pcie_sent_bytes_per_second"] is Absent.NOT_ASKED
-    wished = parse(
-        f'[nvml]\nlibrary = "{library}"\n[telemetry]\npcie_throughput = true'.encode(), {}
-    )
-
-    answer = collected(library, settings=wished)
+    assert first["pcie_sent_bytes_per_second"] is Absent.NOT_ASKED
+    text = f'[nvml]\nlibrary = "{library}"\n[telemetry]\npcie_throughput = true'
+    answer = collected(library, settings=parse(text.encode(), {}))
     assert by_field(answer.readings)["pcie_sent_bytes_per_second"] == 1.5e6
 
 
-# NVML does not start, and why
+def test_collections_and_looks_at_once_do_not_mix(tmp_path: Path) -> None:
+    library = build_libnvml(tmp_path)
+
+    async def story() -> None:
+        async with telling(library) as nvml_source:
+            looks = asyncio.gather(*(nvml_source.source.look(30.0) for _ in range(3)))
+            first, seen, last = await asyncio.gather(
+                nvml_source.fields(), looks, nvml_source.fields()
+            )
+            assert first["fan_ratio"] == last["fan_ratio"] == 0.3
+            assert all(set(by_field(readings)) == conditions.ASKED for readings in seen)
+            assert len(nvml_source.spawned) == 1
+
+    asyncio.run(story())
 
 
 @pytest.mark.parametrize(
@@ -80,41 +78,36 @@ def test_a_refused_start_has_its_cause_and_advice_for_its_platform(
     assert ("wsl" in str(answer.fix).lower()) == (code % 2 == 0)
 
 
-def test_a_missing_library_is_told_in_the_loaders_words() -> None:
+def test_a_missing_library_is_reported_in_the_words_of_the_loader(tmp_path: Path) -> None:
     answer = collected("/nonexistent/libnvidia-ml.so.1")
     assert answer.reason == "library_missing"
     assert "cannot open shared object" in str(answer.detail)
     assert "[nvml] library" in str(answer.fix)
-
-
-@pytest.mark.parametrize("function", ["nvmlInitWithFlags", "nvmlDeviceGetCount_v2"])
-def test_a_library_that_cannot_be_started_lacks_a_symbol(tmp_path: Path, function: str) -> None:
-    answer = collected(build_libnvml(tmp_path, without=[function]))
+    answer = collected(build_libnvml(tmp_path, without=["nvmlInitWithFlags"]))
     assert (answer.reason, answer.readings) == ("symbol_missing", ())
 
 
 @pytest.mark.parametrize(
-    "said",
+    ("command", "reason", "words"),
     [
-        b"not json",
-        b'{"readings": "many"}',
-        b'{"reason": "\xff\xfe"}',
-        b'{"reason": "two\\nlines"}',
-        b'{"x": ' + b"[" * 100_000 + b"]" * 100_000 + b"}",
-        b'{"readings": [{"gpu": null, "field": "driver_version", "source": "me", "value": "1"}]}',
-        b'{"readings": [{"gpu": 0, "field": "power_watts", "source": "nvml", "value": 4294967.3}]}',
+        (("/bin/sh", "-c", "read line; echo not json; read line"), "bad_output", "helper"),
+        (("/bin/sh", "-c", """read l; echo '{"readings": 1}'; read l"""), "bad_output", "helper"),
+        ((sys.executable, "-c", "raise SystemExit(7)"), "crashed", "code 7"),
+        (("/nonexistent/python",), "spawn_failed", "No such file"),
     ],
-    ids=["words", "types", "no UTF-8", "a reason", "depth", "a source", "a sentinel"],
 )
-def test_garbage_from_a_helper_is_refused(said: bytes, tmp_path: Path) -> None:
-    kept = tmp_path / "said"
-    kept.write_bytes(said + b"\n")
-    shell = ("/bin/sh", "-c", f"read line; cat {kept}; read line")
-    answer = collected("/nonexistent", command=shell)
-    assert (answer.reason, answer.readings) == ("bad_output", ())
+def test_a_helper_that_does_not_work_is_a_reason(
+    command: tuple[str, ...], reason: str, words: str
+) -> None:
+    answer = collected("/nonexistent", command=command)
+    assert (answer.reason, answer.readings) == (reason, ())
+    assert words in str(answer.detail)
 
 
-# It is asked seldom on battery
+def test_wsl_comes_before_the_libraries_of_the_loader() -> None:
+    wsl = "/usr/lib/wsl/lib/libnvidia-ml.so.1"
+    assert nvml.candidates(parse(None, {})) == [wsl, "libnvidia-ml.so.1"]
+    assert nvml.candidates(settings_for("/opt/x.so")) == ["/opt/x.so"]
 
 
 def test_on_battery_nvml_is_asked_seldom_and_let_go_so_that_the_gpu_may_sleep(
@@ -125,20 +118,20 @@ def test_on_battery_nvml_is_asked_seldom_and_let_go_so_that_the_gpu_may_sleep(
 
     async def story() -> None:
         nonlocal plugged
-        async with telling(library, on_battery=lambda: not plugged) as told:
-            first = await told.collect()
+        async with telling(library, on_battery=lambda: not plugged) as laptop:
+            first = await laptop.collect()
             assert first.reason is None
-            assert told.pid is None, "nothing holds the GPU between two answers"
-            told.clock.ahead_s += 290
-            assert await told.source.collect(EVERYTHING) is None
-            assert first.holds(told.clock.now().mono_s), "and its answer is shown meanwhile"
-            told.clock.ahead_s += 10
-            assert (await told.collect()).reason is None
-            assert (await told.source.look()) != ()
-            assert told.pid is None
+            assert laptop.pid is None, "nothing holds the GPU between two answers"
+            laptop.clock.ahead_s += 290
+            assert await laptop.source.collect(EVERYTHING) is None
+            assert first.holds(laptop.clock.now().mono_s), "and its answer is shown meanwhile"
+            laptop.clock.ahead_s += 10
+            assert (await laptop.collect()).reason is None
+            assert (await laptop.source.look()) != ()
+            assert laptop.pid is None
             plugged = True
-            assert (await told.collect()).reason is None, "not a moment longer than on battery"
-            assert told.pid is not None
+            assert (await laptop.collect()).reason is None, "not a moment longer than on battery"
+            assert laptop.pid is not None
 
     asyncio.run(story())
 
@@ -150,121 +143,221 @@ def test_the_helper_stays_between_collections_and_is_gone_after_the_close(tmp_pa
     library = build_libnvml(tmp_path)
 
     async def story() -> int:
-        async with telling(library) as told:
+        async with telling(library) as source:
             pids = set[int | None]()
             for _ in range(3):
-                await told.collect()
-                pids.add(told.pid)
+                await source.collect()
+                pids.add(source.pid)
             [pid] = pids
             assert pid is not None
-            assert len(told.spawned) == 1
             return pid
 
     with pytest.raises(ProcessLookupError):
         os.kill(asyncio.run(story()), 0)
 
 
-def test_xids_are_counted_on_where_the_last_helper_left_off(tmp_path: Path) -> None:
+def test_xids_are_counted_on_where_the_last_helper_ended(tmp_path: Path) -> None:
     library = build_libnvml(tmp_path, "device.0.event_types 8\ndevice.0.xid 31 2\n")
 
     async def story() -> None:
-        async with telling(library, command=(*HELPER, "--life-s=0")) as told:
-            assert (await told.fields())["xids"] == "31:2"
+        async with telling(library, command=(*HELPER, "--life-s=0")) as source:
+            assert (await source.fields())["xids"] == "31:2"
             rewrite_script(library, "device.0.event_types 8\ndevice.0.xid 79\n")
-            assert (await told.fields())["xids"] == "31:2,79:1"
+            assert (await source.fields())["xids"] == "31:2,79:1"
             rewrite_script(library, "device.0.event_types 8\n")
-            await told.source.look()
-            fields = await told.fields()
+            await source.source.look()
+            fields = await source.fields()
             assert (fields["xids"], fields["xid_last"]) == ("31:2,79:1", 79.0)
-            assert len(told.spawned) == 4
+            assert len(source.spawned) == 4
 
     asyncio.run(story())
 
 
-def test_another_driver_is_seen_in_the_collection_after_its_library_was_installed(
-    tmp_path: Path,
+@pytest.mark.parametrize("how", ["file", "link"])
+def test_another_driver_is_in_the_collection_after_its_installation(
+    tmp_path: Path, how: str
 ) -> None:
-    library = build_libnvml(tmp_path / "lib", "driver_version 572.16\n")
-    newer = build_libnvml(tmp_path / "new", "driver_version 576.02\n")
-
-    async def story() -> None:
-        async with telling(library) as told:
-            assert (await told.fields(None))["driver_version"] == "572.16"
-            rewrite_script(library, "driver_version 576.02\n")
-            newer.replace(library)
-            assert (await told.fields(None))["driver_version"] == "576.02"
-            assert len(told.spawned) == 2
-            await told.collect()
-            assert len(told.spawned) == 2
-
-    asyncio.run(story())
-
-
-def test_a_link_turned_to_another_driver_is_seen_while_the_old_file_stays(tmp_path: Path) -> None:
     old = build_libnvml(tmp_path / "572", "driver_version 572.16\n")
     new = build_libnvml(tmp_path / "576", "driver_version 576.02\n")
     link = tmp_path / "libnvidia-ml.so.1"
     link.symlink_to(old)
 
     async def story() -> None:
-        async with telling(link) as told:
-            assert (await told.fields(None))["driver_version"] == "572.16"
-            turned = tmp_path / "turned"
-            turned.symlink_to(new)
-            turned.replace(link)
-            assert (await told.fields(None))["driver_version"] == "576.02"
+        async with telling(link if how == "link" else old) as source:
+            assert (await source.fields(None))["driver_version"] == "572.16"
+            if how == "link":
+                turned = tmp_path / "turned"
+                turned.symlink_to(new)
+                turned.replace(link)
+            else:
+                rewrite_script(old, "driver_version 576.02\n")
+                new.replace(old)
+            assert (await source.fields(None))["driver_version"] == "576.02"
+            await source.collect()
+            assert len(source.spawned) == 2
 
     asyncio.run(story())
 
 
-def test_a_library_that_vanishes_is_missed_at_once_and_found_when_it_is_back(
+def test_a_library_that_never_stays_the_same_is_not_chased() -> None:
+    script = """while read line; do echo '{"reason": "library_replaced", "last": true}'; done"""
+
+    async def story() -> None:
+        async with telling("/nonexistent", command=("/bin/sh", "-c", script)) as source:
+            assert (await source.collect()).reason == "library_replaced"
+            assert (await source.collect()).reason == "library_replaced"
+            assert len(source.spawned) == 2
+
+    asyncio.run(story())
+
+
+def test_a_library_that_vanishes_is_missed_at_once_and_loaded_when_it_is_back(
     tmp_path: Path,
 ) -> None:
     library = build_libnvml(tmp_path / "lib")
     aside = tmp_path / library.name
+    interval_s = parse(None, {}).schedule.telemetry_interval_s
+    assert nvml.REFUSAL_REST_S[1] + interval_s < 60
 
     async def story() -> None:
-        async with telling(library) as told:
-            assert (await told.collect()).reason is None
+        async with telling(library) as source:
+            assert (await source.collect()).reason is None
             library.rename(aside)
-            assert (await told.collect()).reason == "library_missing"
-            spawned = len(told.spawned)
+            assert (await source.collect()).reason == "library_missing"
+            spawned = len(source.spawned)
             for _ in range(20):
-                assert (await told.collect()).reason == "library_missing"
-            assert len(told.spawned) == spawned, "answered from memory during the rest"
+                assert (await source.collect()).reason == "library_missing"
+            assert len(source.spawned) == spawned, "answered from memory during the rest"
             aside.rename(library)
-            told.clock.ahead_s += nvml.REFUSAL_REST_S[1]
-            assert (await told.fields())["temperature_celsius"] == 41.0
+            source.clock.ahead_s += nvml.REFUSAL_REST_S[1]
+            assert (await source.fields())["temperature_celsius"] == 41.0
 
     asyncio.run(story())
 
 
-AGAIN = (
-    "/bin/sh",
-    "-c",
-    """while read line; do echo '{"reason": "library_replaced", "last": true}'; done""",
-)
+# Hangs and crashes
 
 
-def test_a_library_that_never_stays_the_same_is_not_chased() -> None:
+@pytest.fixture
+def stalled(tmp_path: Path) -> Iterator[Stalling]:
+    if not usable():
+        pytest.skip("needs root and /dev/fuse")
+    with stalling(tmp_path / "stalling") as made:
+        yield made
+
+
+def test_a_hang_ends_at_the_deadline_and_its_helper_is_replaced_after_a_rest(
+    tmp_path: Path,
+) -> None:
+    library = build_libnvml(tmp_path, "hang nvmlDeviceGetPowerUsage\n")
+
     async def story() -> None:
-        async with telling("/nonexistent", command=AGAIN) as told:
-            assert (await told.collect()).reason == "library_replaced"
-            assert len(told.spawned) == 2
-            assert (await told.collect()).reason == "library_replaced"
-            assert len(told.spawned) == 2
+        async with telling(library, deadline_s=1.5) as source:
+            assert [(await source.collect()).reason for _ in range(2)] == ["hung", "hung"]
+            source.clock.ahead_s += nvml.KILL_AFTER_S - 5
+            assert (await source.collect()).reason == "hung"
+            assert len(source.spawned) == 1
+            hung = source.pid
+            assert hung is not None
+            rewrite_script(library, "")
+            source.clock.ahead_s += 5
+            source.patient()
+            assert (await source.fields())["power_watts"] == 23.5
+            assert len(source.spawned) == 2
+            with pytest.raises(ProcessLookupError):
+                os.kill(hung, 0)
 
     asyncio.run(story())
 
 
-def test_a_helper_that_cannot_be_used_is_told() -> None:
-    answer = collected("/nonexistent", command=(sys.executable, "-c", "raise SystemExit(7)"))
-    assert (answer.reason, "code 7" in str(answer.detail)) == ("crashed", True)
+@pytest.mark.parametrize(("options", "spawned"), [((), 1), (("--life-s=0",), 2)])
+def test_the_late_answer_of_a_busy_driver_counts_and_nothing_is_killed(
+    tmp_path: Path, stalled: Stalling, options: tuple[str, ...], spawned: int
+) -> None:
+    library = build_libnvml(tmp_path, f"stall nvmlDeviceGetPowerUsage {stalled.path}\n")
+
+    async def story() -> None:
+        async with telling(library, deadline_s=1.0, command=(*HELPER, *options)) as source:
+            assert (await source.collect()).reason == "hung"
+            assert (await source.collect()).reason == "hung"
+            stalled.answer()
+            await source.late_answer()
+            source.patient()
+            assert (await source.fields())["power_watts"] == 23.5
+            assert len(source.spawned) == spawned
+
+    asyncio.run(story())
 
 
-def test_wsl_is_looked_at_before_the_loaders_own_idea() -> None:
-    assert nvml.candidates(parse(None, {})) == [
-        "/usr/lib/wsl/lib/libnvidia-ml.so.1",
-        "libnvidia-ml.so.1",
-    ]
-    assert nvml.candidates(settings_for("/opt/x.so")) == ["/opt/x.so"]
+def test_while_a_helper_that_was_killed_stays_no_other_is_started(
+    tmp_path: Path, stalled: Stalling
+) -> None:
+    library = build_libnvml(tmp_path, f"stall nvmlDeviceGetPowerUsage {stalled.path}\n")
+
+    async def story() -> None:
+        async with telling(library, deadline_s=4.0) as source:
+            assert (await source.collect()).reason == "hung"
+            for _ in range(3):
+                source.clock.ahead_s += nvml.KILL_AFTER_S
+                answer = await source.collect()
+                assert answer.reason == "stuck"
+                assert "state D" in str(answer.detail)
+            assert len(source.spawned) == 1
+            stays = source.source._stuck
+            assert stays is not None
+            stalled.answer()
+            await asyncio.to_thread(until, lambda: processes.ref(stays.pid) is None, "its end")
+            source.clock.ahead_s += nvml.KILL_AFTER_S
+            source.patient()
+            assert (await source.fields())["power_watts"] == 23.5
+
+    asyncio.run(story())
+
+
+@pytest.mark.parametrize(("key", "signal"), [("segfault", "SIGSEGV"), ("crash", "SIGABRT")])
+def test_a_driver_that_ends_its_process_is_reported_and_tried_again(
+    tmp_path: Path, key: str, signal: str
+) -> None:
+    library = build_libnvml(tmp_path, f"{key} nvmlDeviceGetPowerUsage\n")
+
+    async def story() -> None:
+        async with telling(library) as source:
+            answer = await source.collect()
+            assert (answer.reason, signal in str(answer.detail)) == ("crashed", True)
+            assert (await source.collect()).reason == "crashed"
+            assert len(source.spawned) == 1, "not before the rest is over"
+            rewrite_script(library, "")
+            source.clock.ahead_s += nvml.REFUSAL_REST_S[0]
+            assert (await source.fields())["power_watts"] == 23.5
+
+    asyncio.run(story())
+
+
+def test_a_look_without_patience_is_slow_and_the_helper_goes_on(tmp_path: Path) -> None:
+    library = build_libnvml(tmp_path, "delay nvmlDeviceGetPowerUsage 1500\n")
+
+    async def story() -> None:
+        async with telling(library) as source:
+            source.patient()
+            for _ in range(2):
+                with pytest.raises(TelemetryError) as caught:
+                    await source.source.look(patience_s=0.1)
+                assert caught.value.reason == "slow"
+            assert (await source.fields())["power_watts"] == 23.5
+            assert len(source.spawned) == 1, "a slow library is not killed before its deadline"
+
+    asyncio.run(story())
+
+
+def test_a_close_in_the_middle_of_a_collection_ends_the_helper(tmp_path: Path) -> None:
+    library = build_libnvml(tmp_path, "hang nvmlDeviceGetPowerUsage\n")
+
+    async def story() -> int:
+        async with telling(library) as source:
+            with pytest.raises(TelemetryError):
+                await source.source.look(patience_s=0.5)
+            assert source.pid is not None
+            return source.pid
+
+    with pytest.raises(ProcessLookupError):
+        os.kill(asyncio.run(story()), 0)

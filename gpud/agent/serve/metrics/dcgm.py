@@ -14,7 +14,7 @@ from prometheus_client.core import GaugeMetricFamily, UnknownMetricFamily
 
 from gpud.agent.serve.metrics.families import clean
 from gpud.agent.serve.metrics.readings import LARGEST, numbers
-from gpud.agent.telemetry import xid
+from gpud.agent.telemetry import codes
 from gpud.core.fields import FIELDS, FieldKind
 
 if TYPE_CHECKING:
@@ -139,7 +139,7 @@ def families(
             if row.name == XID:
                 of_this = of_this | {
                     "err_code": str(int(value)),
-                    "err_msg": xid.meaning(int(value)),
+                    "err_msg": codes.xid_meaning(int(value)),
                 }
             family.add_sample(row.name, of_this, value)
         yield family

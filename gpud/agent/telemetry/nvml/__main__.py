@@ -4,92 +4,186 @@ It is a process of its own because a driver call may hang for good, or end its p
 must not. A question may name the ``fields`` it is about. An answer has ``readings``, or the
 ``reason``, ``detail`` and ``fix`` for all of them. With ``last`` this process ends: a new one gives
 the next answer, at once where the reason is ``library_replaced``.
+
+``--record`` prints every call that a collection makes, with its raw answer, for ``gpud capture``.
 """
 
 from __future__ import annotations
 
 import argparse
+import ctypes
 import json
+import math
 import os
 import signal
 import sys
 import time
-from typing import TYPE_CHECKING, Any
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeAlias
 
-from gpud.agent.telemetry.nvml.library import load
-from gpud.agent.telemetry.nvml.record import recorded
-from gpud.agent.telemetry.nvml.session import Session
+import pynvml
+
+from gpud.agent.telemetry.nvml import queries, session
+from gpud.agent.telemetry.nvml.calls import NvmlRefusal, guarded
+from gpud.agent.telemetry.nvml.session import NvmlSession
+from gpud.core import advice
 from gpud.core.advice import Platform
 from gpud.core.errors import TelemetryError
+from gpud.core.gpus import MOST_GPUS
 from gpud.core.sample import plain
 
 if TYPE_CHECKING:
-    from gpud.agent.telemetry.nvml.library import Library
+    from gpud.agent.telemetry.nvml.calls import NvmlCall
 
 LIFE_S = 3600.0
-"""How long one process serves: which GPUs there are, and what the driver knows, is then new."""
+"""How long one process serves: which GPUs there are, and what the driver offers, is then new."""
 TROUBLED_LIFE_S = 45.0
 """Likewise where a GPU is missing: its return is noticed within a minute."""
-
 BUDGET_S = 90.0
 """How long one question may take before this process ends itself: an agent that still lives has
 given up sooner, and one that was killed cannot end what hangs in the driver."""
+NAME = "libnvidia-ml"
+"""What the library is called, and in WSL the one that its loader opens in the driver's folder."""
+
+Identity: TypeAlias = tuple[int, int, int, int] | None
+"""Device, inode, modification time and size of a file; None for none."""
 
 
-REPLACED = "another driver is being installed: its library or version changed"
+def load(candidates: list[str], where: Platform) -> ctypes.CDLL:
+    """Open the library by the first path that works, so that ``pynvml`` finds it by its SONAME.
+
+    Errors: ``TelemetryError`` with the loader's own words for every path tried.
+    """
+    words = []
+    for path in candidates:
+        try:
+            return ctypes.CDLL(path)
+        except OSError as error:
+            words.append(str(error))
+    fix = advice.words(advice.Situation.LIBRARY_MISSING, where)
+    if len(candidates) == 1:  # the configured path: no driver mends that
+        fix = "correct [nvml] library in gpud.toml, or leave it out"
+    raise TelemetryError("; ".join(dict.fromkeys(words)), reason="library_missing", fix=fix)
+
+
+def mapped() -> list[str]:
+    """List the files of NVML in this process; the last does the work. Source: /proc/self/maps."""
+    lines = Path("/proc/self/maps").read_text(errors="replace").splitlines()
+    paths = [
+        part[0].removesuffix(" (deleted)") for line in lines if (part := line.split(None, 5)[5:])
+    ]
+    return [path for path in dict.fromkeys(paths) if Path(path).name.startswith(NAME)]
+
+
+def identity(path: str) -> Identity:
+    """Return what tells a file from another one that takes its place."""
+    try:
+        file = Path(path).stat()
+    except OSError:
+        return None
+    return file.st_dev, file.st_ino, file.st_mtime_ns, file.st_size
 
 
 class Helper:
     """Answers questions: NVML is opened at the first, and any trouble with it ends the process."""
 
-    def __init__(self, arguments: argparse.Namespace) -> None:
-        self._arguments = arguments
-        self._library: Library | None = None
-        self._session: Session | None = None
+    def __init__(self, options: argparse.Namespace) -> None:
+        self._options = options
+        self._session: NvmlSession | None = None
+        self._files: dict[str, Identity] = {}  # that the library was loaded from
         self._opened_s = 0.0
 
     def answer(self, question: dict[str, Any], now_s: float) -> dict[str, Any]:
         """Return the answer to one question. ``now_s`` is monotonic."""
         try:
-            session = self._session or self._open(now_s)
-            assert self._library is not None  # noqa: S101  # there is no session without
-            if self._library.replaced() or session.driver_changed():
-                return {"reason": "library_replaced", "detail": REPLACED, "last": True}
-            readings = session.collect(question.get("fields"))
+            opened = self._session or self._open(now_s)
+            readings = opened.collect(question.get("fields"), replaced=self._replaced())
         except TelemetryError as error:
             return {"reason": error.reason, "detail": str(error), "fix": error.fix, "last": True}
-        life_s = min(self._arguments.life_s, TROUBLED_LIFE_S if session.troubled else LIFE_S)
+        life_s = min(self._options.life_s, TROUBLED_LIFE_S if opened.troubled else LIFE_S)
         last = now_s - self._opened_s >= life_s
         return {"readings": [plain(reading) for reading in readings], "last": last}
 
-    def _open(self, now_s: float) -> Session:
-        given = self._arguments
-        library = load(given.paths, given.platform)
-        self._session = Session(given.platform, given.xids, throughput=given.pcie_throughput)
-        self._library = library.watched()
+    def _replaced(self) -> bool:
+        return any(identity(path) != file for path, file in self._files.items())
+
+    def _open(self, now_s: float) -> NvmlSession:
+        options = self._options
+        # A link may be turned to another file while the old one stays.
+        links = {path: identity(path) for path in options.paths if path.startswith("/")}
+        load(options.paths, options.platform)
+        throughput = options.pcie_throughput
+        self._session = NvmlSession(options.platform, options.xids, throughput=throughput)
+        self._files = links | {path: identity(path) for path in mapped()}
         self._opened_s = now_s
         return self._session
 
 
+def recorded(candidates: list[str], where: Platform) -> dict[str, Any]:
+    """Return library, error, missing and calls, as ``gpud capture`` keeps them. Errors: none.
+
+    Nothing is converted or omitted: 2^64 - 1 stays that. Of process lists, which are about people,
+    only the length is recorded. Without a start of NVML there is nothing to ask.
+    """
+    try:
+        exports = load(candidates, where)
+    except TelemetryError as error:
+        return {"library": None, "error": str(error), "missing": [], "calls": []}
+    missing: set[str] = set()
+    entries: list[dict[str, Any]] = []
+
+    def ask(call: NvmlCall, gpu: int | None, *handles: Any) -> Any:  # noqa: ANN401  # as C gave it
+        answer = guarded(call, partial(call.answer, *handles))
+        if hasattr(exports, call.function):
+            entries.append(_entry(call, gpu, answer))
+        else:
+            missing.add(call.function)
+        return answer
+
+    if not isinstance(ask(session.INIT, None), NvmlRefusal):
+        for call in queries.calls(queries.MACHINE):
+            ask(call, None)
+        count = ask(session.COUNT, None)
+        for gpu in range(min(count, MOST_GPUS) if isinstance(count, int) else 0):
+            device = ask(session.handle(gpu), None)
+            if not isinstance(device, NvmlRefusal):
+                of_gpu = queries.calls(queries.GPU | queries.THROUGHPUT)
+                for call in (*of_gpu, session.SUPPORTED_EVENTS):
+                    ask(call, gpu, device)
+    library = next(reversed(mapped()), "")
+    return {"library": library, "error": None, "missing": sorted(missing), "calls": entries}
+
+
+def _entry(call: NvmlCall, gpu: int | None, answer: Any) -> dict[str, Any]:  # noqa: ANN401
+    entry = {"call": call.function, "gpu": gpu, "arguments": list(call.arguments), "value": None}
+    if isinstance(answer, NvmlRefusal):
+        return entry | {"code": answer.code} | ({} if answer.code else {"error": answer.words})
+    if isinstance(answer, list):
+        answer = {"count": len(answer)}
+    elif isinstance(answer, float) and not math.isfinite(answer):
+        answer = str(answer)  # JSON has no such number
+    value = answer if isinstance(answer, int | float | str | dict) else None  # None: a handle
+    return entry | {"code": pynvml.NVML_SUCCESS, "value": value}
+
+
 def main() -> int:
     """Serve collections, or record one."""
-    given = _arguments()
+    options = _arguments()
     answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)  # a driver library that prints must not break the protocol
     signal.signal(signal.SIGALRM, signal.SIG_DFL)  # it ends even a process that is inside a call
-    if given.record:
-        signal.setitimer(signal.ITIMER_REAL, given.budget_s)
-        answers.write(json.dumps(recorded(given.paths, given.platform)) + "\n")
-        answers.flush()
-        return 0
-    helper = Helper(given)
-    for line in sys.stdin:
-        signal.setitimer(signal.ITIMER_REAL, given.budget_s)
-        answer = helper.answer(json.loads(line), time.monotonic())
+    helper = Helper(options)
+    for line in ["{}"] if options.record else sys.stdin:
+        signal.setitimer(signal.ITIMER_REAL, options.budget_s)
+        if options.record:
+            answer = recorded(options.paths, options.platform)
+        else:
+            answer = helper.answer(json.loads(line), time.monotonic())
         answers.write(json.dumps(answer) + "\n")
         answers.flush()
         signal.setitimer(signal.ITIMER_REAL, 0)
-        if answer["last"]:
+        if answer.get("last"):
             break  # begun anew next time: a library half initialised is not asked again
     return 0
 

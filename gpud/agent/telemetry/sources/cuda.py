@@ -15,8 +15,8 @@ from gpud.core.telemetry import LEVELS, Answer
 
 if TYPE_CHECKING:
     from gpud.agent.state.snapshot import Snapshot
-    from gpud.agent.telemetry.source import Context
-    from gpud.core.sample import Device, Inventory
+    from gpud.agent.telemetry.collection import Context
+    from gpud.core.sample import Device
 
 NAME = "cuda"
 LEVEL = LEVELS.index(NAME)
@@ -36,7 +36,6 @@ class Cuda:
 
     def __init__(self, context: Context) -> None:
         self._context = context
-        self._holds_s = holds_s(context.settings.schedule.large_interval_s)
         self._last: Answer | None = None
 
     async def collect(self, missing: frozenset[str]) -> Answer | None:  # noqa: ARG002  # costs nothing
@@ -45,34 +44,30 @@ class Cuda:
         inventory, taken_mono_s = snapshot.measure.inventory, snapshot.measure.inventory_mono_s
         if inventory is None or taken_mono_s is None:
             return None
-        taken_s = now.wall_s - (now.mono_s - taken_mono_s)
-        if self._last is not None and self._last.taken_mono_s == taken_mono_s:
-            taken_s = self._last.taken_s  # a clock that was set since did not move that moment
-        answer = Answer(NAME, LEVEL, taken_s, taken_mono_s)
+        answer = Answer(NAME, LEVEL, now.wall_s - (now.mono_s - taken_mono_s), taken_mono_s)
         if (failure := inventory.failure) is not None:
             answer = replace(
                 answer, reason=failure.reason, detail=failure.detail, fix=failure.advice
             )
         else:
-            readings = self._readings(snapshot, inventory, now.mono_s)
-            answer = replace(answer, readings=tuple(readings), holds_s=self._holds_s)
-        if answer == self._last:
+            values: list[tuple[int | None, str, object]] = [
+                (None, "cuda_version", inventory.cuda_version)
+            ]
+            for device in inventory.devices:
+                values += [(device.index, field, getattr(device, field)) for field in FACTS]
+                if (free := self._free(snapshot, device, now.mono_s)) is not None:
+                    values.append((device.index, FREE, free))
+            readings = (Reading(gpu, f, plausible(f, value), NAME) for gpu, f, value in values)
+            large_s = self._context.settings.schedule.large_interval_s
+            answer = replace(answer, readings=tuple(readings), holds_s=holds_s(large_s))
+        # A clock that was set since did not move the moment of the list.
+        if self._last is not None and replace(answer, taken_s=self._last.taken_s) == self._last:
             return None
         self._last = answer
         return answer
 
     async def close(self) -> None:
         """Nothing was started."""
-
-    def _readings(self, snapshot: Snapshot, inventory: Inventory, now_s: float) -> list[Reading]:
-        values: list[tuple[int | None, str, object]] = [
-            (None, "cuda_version", inventory.cuda_version)
-        ]
-        for device in inventory.devices:
-            values += [(device.index, field, getattr(device, field)) for field in FACTS]
-            if (free := self._free(snapshot, device, now_s)) is not None:
-                values.append((device.index, FREE, free))
-        return [Reading(gpu, field, plausible(field, value), NAME) for gpu, field, value in values]
 
     def _free(self, snapshot: Snapshot, device: Device, now_s: float) -> object:
         """Return the free memory at the newest run; None if that failed or is too long ago."""

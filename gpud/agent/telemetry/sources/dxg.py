@@ -6,7 +6,6 @@ driver store, which lies on 9p and is listed by a process of its own. No driver 
 
 from __future__ import annotations
 
-import asyncio
 import stat
 import sys
 from pathlib import Path
@@ -15,7 +14,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from gpud import regular_file
-from gpud.agent import children, processes
+from gpud.agent import children, programs
 from gpud.agent.state.snapshot import holds_s
 from gpud.core import exposure, telemetry, wire, wsl
 from gpud.core.fields import plausible
@@ -25,22 +24,20 @@ from gpud.core.telemetry import LEVELS
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from gpud.agent.telemetry.source import Context
-    from gpud.core.report import ProcessRef
+    from gpud.agent.telemetry.collection import Context
     from gpud.core.telemetry import Answer
 
 NAME = "dxg"
 LEVEL = LEVELS.index(NAME)
 
 LISTER = (sys.executable, "-I", "-m", "gpud.agent.telemetry.driver_store")
-DEADLINE_S = 10.0
-PATIENCE_S = 1.0
-"""How long a collection waits for the list; one that takes longer is in the next answer."""
+DEADLINE_S, GRACE_S = 4.0, 1.0
+"""For the lister: together less than an interval, for which a collection may be late."""
 AGAIN_S = 300.0
 MOST_CARDS = 256
 
 
-class Listing(msgspec.Struct, frozen=True):
+class StoreListing(msgspec.Struct, frozen=True):
     """The driver's folders in Windows' store, or why they could not be listed."""
 
     folders: tuple[exposure.Folder, ...] = ()
@@ -61,34 +58,28 @@ class Dxg:
         *,
         lister: Sequence[str] = LISTER,
         deadline_s: float = DEADLINE_S,
-        patience_s: float = PATIENCE_S,
     ) -> None:
         self._context = context
         self._root = Path(context.settings.sysroot)
         self._lister = (*lister, str(self._root / exposure.STORE))
         self._deadline_s = deadline_s
-        self._patience_s = patience_s
         self._holds_s = holds_s(context.settings.schedule.telemetry_interval_s)
-        self._listing: Listing | None = None  # the last one
-        self._task: asyncio.Task[Listing] | None = None  # that makes the next one
+        self._listing: StoreListing | None = None  # the last one
         self._due_s = 0.0  # by the monotonic clock
         self._driver: str | None = None  # its version at the last listing
-        self._process: ProcessRef | None = None  # the lister, which may still be there
+        self._left = programs.Left()  # a lister that outlived its kill
 
     async def collect(self, missing: frozenset[str]) -> Answer:  # noqa: ARG002  # all of it is cheap
-        """Return whether there is a GPU, and the driver's folder once it is listed."""
+        """Return whether there is a GPU, and the driver's folder in WSL 2."""
         begun = self._context.now()
         system = self._context.read().machine.platform.get("wsl", "")
         readings = [Reading(None, "exposed", self._exposed(system), NAME)]
         if system == "2":
-            readings += await self._folder(begun.mono_s)
+            readings.append(await self._folder(begun.mono_s))
         return self._context.answer(NAME, begun, tuple(readings), holds_s=self._holds_s)
 
     async def close(self) -> None:
         """Leave a lister that waits for Windows to itself."""
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.wait([self._task])
 
     def _exposed(self, system: str) -> str:
         if system == "1":
@@ -107,57 +98,48 @@ class Dxg:
         for name in _names(devices)[:MOST_CARDS]:
             yield _text(devices / name / "vendor"), _text(devices / name / "class")
 
-    async def _folder(self, now_s: float) -> list[Reading]:
-        """Return the folder, or a reason why there is none; nothing before the first listing."""
-        if self._task is None and self._is_due(now_s):
-            self._task = asyncio.create_task(self._list())
-        if self._task is not None:
-            await asyncio.wait([self._task], timeout=self._patience_s)
-            if self._task.done():
-                listing, self._task = self._task.result(), None
-                changed = self._listing not in {None, listing}
-                self._due_s = now_s if changed else now_s + AGAIN_S  # a change is looked at twice
-                self._listing = listing
-        if self._listing is None:
-            return []
-        inventory = self._context.read().measure.inventory
+    async def _folder(self, now_s: float) -> Reading:
+        """Return the folder, or a reason why there is none."""
+        snapshot = self._context.read()
+        driver = telemetry.of_machine(snapshot.telemetry, "driver_version", now_s)
+        if driver not in {None, self._driver} or now_s >= self._due_s:
+            self._driver = driver or self._driver
+            self._listing, before = await self._list(), self._listing
+            changed = before not in {None, self._listing}
+            self._due_s = now_s if changed else now_s + AGAIN_S  # a change is looked at twice
+        inventory = snapshot.measure.inventory
         loaded = None if inventory is None else inventory.driver_folder
-        name = exposure.chosen(self._listing.folders, loaded)
-        if name is not None:
-            return [Reading(None, "driver_folder", plausible("driver_folder", name), NAME)]
-        trouble = self._listing.trouble
-        reason = Absent.UNSUPPORTED if trouble is None else Absent.FAILED
-        detail = trouble or "no folder of the driver store holds NVIDIA's driver"
-        return [Reading(None, "driver_folder", reason, NAME, detail)]
+        listing = self._listing or StoreListing()
+        if (name := exposure.chosen(listing.folders, loaded)) is not None:
+            return Reading(None, "driver_folder", plausible("driver_folder", name), NAME)
+        reason = Absent.UNSUPPORTED if listing.trouble is None else Absent.FAILED
+        detail = listing.trouble or "no folder of the driver store holds NVIDIA's driver"
+        return Reading(None, "driver_folder", reason, NAME, detail)
 
-    def _is_due(self, now_s: float) -> bool:
-        if self._process is not None and processes.ref(self._process.pid) == self._process:
-            return False  # one that waits for Windows is enough
-        driver = telemetry.of_machine(self._context.read().telemetry, "driver_version", now_s)
-        if driver not in {None, self._driver}:
-            self._driver = driver
-            return True
-        return now_s >= self._due_s
-
-    async def _list(self) -> Listing:
-        def started(process: ProcessRef) -> None:
-            self._process = process
-
+    async def _list(self) -> StoreListing:
+        """List the store; a lister that still waits for Windows is enough."""
+        if self._left.condition() is not None:
+            return StoreListing(trouble="Windows' driver store has not answered yet")
         self._context.spawned()
         try:
             ended = await children.run(
-                self._lister, b"", deadline_s=self._deadline_s, started=started
+                self._lister,
+                b"",
+                deadline_s=self._deadline_s,
+                grace_s=GRACE_S,
+                started=self._left.began,
             )
         except OSError as error:
-            return Listing(trouble=f"cannot start {self._lister[0]}: {error.strerror}")
+            return StoreListing(trouble=f"cannot start {self._lister[0]}: {error.strerror}")
+        self._left.ended(ended)
         if ended.killed:
             words = f"Windows' driver store did not answer within {self._deadline_s:g} s"
-            return Listing(trouble=words)
+            return StoreListing(trouble=words)
         try:
-            return msgspec.json.decode(ended.stdout, type=Listing)
+            return msgspec.json.decode(ended.stdout, type=StoreListing)
         except wire.UNREADABLE:
             words = ended.stderr.decode(errors="replace").strip()[-200:]
-            return Listing(trouble=words or f"the lister of the driver store ended ({ended.code})")
+            return StoreListing(trouble=words or f"the driver store's lister ended ({ended.code})")
 
 
 def _is_device(path: Path) -> bool:

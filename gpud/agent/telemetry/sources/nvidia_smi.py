@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 
 from gpud.agent.children import ENVIRONMENT
 from gpud.agent.measure.breaker import State
-from gpud.agent.telemetry.smi import NvidiaSmi, Program
+from gpud.agent.telemetry.smi import NvidiaSmi, SmiProgram
 from gpud.core import advice
 from gpud.core.telemetry import LEVELS
 
 if TYPE_CHECKING:
-    from gpud.agent.telemetry.source import Context, Source
+    from gpud.agent.telemetry.collection import Context, Source
     from gpud.core.settings import Settings
 
 NAME = "nvidia_smi"
@@ -31,24 +31,25 @@ def places(settings: Settings, *, wsl: bool) -> tuple[str, ...]:
     return tuple(str(Path(settings.sysroot, path)) for path in paths)
 
 
+class LinuxSmi(NvidiaSmi):
+    """Started while NVML is silent as a whole and nothing hangs in the driver.
+
+    It is the same library: what NVML withholds it withholds too, and where a call hung its own
+    would.
+    """
+
+    def program(self) -> SmiProgram | None:
+        """Return the program, or None for not now."""
+        snapshot = self.context.read()
+        nvml = snapshot.telemetry.answers.get("nvml")
+        breaker, machine = snapshot.measure.breaker, snapshot.machine.platform
+        hangs = breaker is not None and breaker.state is not State.CLOSED
+        if hangs or (nvml is not None and nvml.holds(self.context.now().mono_s)):
+            return None
+        paths = places(self.context.settings, wsl=bool(machine.get("wsl")))
+        return SmiProgram(paths, advice.of(machine), ENVIRONMENT)
+
+
 def create(context: Context) -> Source:
     """Create the source."""
-
-    def program() -> Program | None:
-        """Return the program while NVML is silent as a whole and nothing hangs in the driver.
-
-        It is the same library: what NVML withholds it withholds too, and where a call hung its
-        own would.
-        """
-        snapshot = context.read()
-        nvml = snapshot.telemetry.answers.get("nvml")
-        hangs = (
-            snapshot.measure.breaker is not None
-            and snapshot.measure.breaker.state is not State.CLOSED
-        )
-        if hangs or (nvml is not None and nvml.holds(context.now().mono_s)):
-            return None
-        paths = places(context.settings, wsl=bool(snapshot.machine.platform.get("wsl")))
-        return Program(paths, advice.of(snapshot.machine.platform), ENVIRONMENT)
-
-    return NvidiaSmi(context, NAME, program)
+    return LinuxSmi(context, NAME)

@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from gpud.agent.telemetry import windows
-from gpud.agent.telemetry.smi import NvidiaSmi, Program
+from gpud.agent.telemetry.smi import NvidiaSmi, SmiProgram
 from gpud.core.telemetry import LEVELS
 
 if TYPE_CHECKING:
-    from gpud.agent.telemetry.source import Context, Source
+    from gpud.agent.telemetry.collection import Context, Source
     from gpud.core.settings import Settings
 
 NAME = "nvidia_smi_exe"
@@ -24,13 +24,18 @@ def places(settings: Settings) -> tuple[str, ...]:
     return windows.places(settings.sysroot, f"{windows.SYSTEM}/nvidia-smi.exe")
 
 
-def create(context: Context) -> Source:
-    """Create the source. Outside WSL it has an answer only where the settings name a program."""
-    settings = context.settings
+class WindowsSmi(NvidiaSmi):
+    """Outside WSL it has an answer only where the settings name a program."""
 
-    def program() -> Program | None:
-        if not settings.telemetry.nvidia_smi_exe and not context.read().machine.platform.get("wsl"):
+    def program(self) -> SmiProgram | None:
+        """Return the program, or None outside WSL. Errors: ``TelemetryError`` without interop."""
+        settings = self.context.settings
+        in_wsl = self.context.read().machine.platform.get("wsl")
+        if not settings.telemetry.nvidia_smi_exe and not in_wsl:
             return None
-        return Program(places(settings), None, windows.environment(settings.sysroot))
+        return SmiProgram(places(settings), None, windows.environment(settings.sysroot))
 
-    return NvidiaSmi(context, NAME, program)
+
+def create(context: Context) -> Source:
+    """Create the source."""
+    return WindowsSmi(context, NAME)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING
 
 import pytest
@@ -14,116 +15,72 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 MOST_GPUS = 16  # that the stand-in can have
-NOT_NVMLS = {"driver_folder", "exposed"}
-RAW = {
-    "memory_total_bytes": 85_899_345_920,
-    "memory_used_bytes": 4_294_967_296,
-    "memory_reserved_bytes": 1_048_576,
-    "memory_free_bytes": 77_309_411_328,
-    "temperature_c": 48,
-    "temperature_memory_c": 61,
-    "temperature_slowdown_c": 87,
-    "temperature_shutdown_c": 92,
-    "power_mw": 31_527,
-    "power_limit_mw": 310_000,
-    "energy_mj": 98_765_432_101,
-    "clock_graphics_mhz": 1_410,
-    "clock_sm_mhz": 1_395,
-    "clock_memory_mhz": 1_593,
-    "clock_video_mhz": 1_275,
-    "max_clock_graphics_mhz": 1_980,
-    "max_clock_sm_mhz": 1_965,
-    "max_clock_memory_mhz": 2_619,
-    "max_clock_video_mhz": 1_545,
-    "performance_state": 2,
-    "clocks_event_reasons": 0x4 | 0x20,
-    "power_violation_ns": 12_345_678_900,
-    "thermal_violation_ns": 1_500_000,
-    "utilization_gpu_percent": 57,
-    "utilization_memory_percent": 29,
-    "encoder_utilization_percent": 7,
-    "decoder_utilization_percent": 100,
-    "pcie_generation": 4,
-    "pcie_generation_max": 5,
-    "pcie_width": 8,
-    "pcie_width_max": 16,
-    "pcie_replays": 3,
-    "pcie_tx_kbps": 1_250,
-    "pcie_rx_kbps": 7_500,
-    "fan_speed_percent": 115,
-    "ecc_mode": 1,
-    "ecc_corrected_volatile": 1,
-    "ecc_uncorrected_volatile": 2,
-    "ecc_corrected_aggregate": 17,
-    "ecc_uncorrected_aggregate": 5,
-    "remapped_rows_correctable": 4,
-    "remapped_rows_uncorrectable": 6,
-    "remapped_rows_pending": 1,
-    "remapped_rows_failed": 0,
-    "mig_mode": 0,
-    "event_types": 8,
-    "cc_major": 9,
-    "cc_minor": 0,
+FIGURES: dict[str, tuple[int, str | None, float | str | None]] = {
+    "memory_total_bytes": (85899345920, "memory_total_bytes", 85899345920.0),
+    "memory_used_bytes": (4294967296, "memory_used_bytes", 4294967296.0),
+    "memory_reserved_bytes": (1048576, "memory_reserved_bytes", 1048576.0),
+    "memory_free_bytes": (77309411328, "memory_free_bytes", 77309411328.0),
+    "temperature_c": (48, "temperature_celsius", 48.0),
+    "temperature_memory_c": (61, "temperature_memory_celsius", 61.0),
+    "temperature_slowdown_c": (87, "temperature_slowdown_celsius", 87.0),
+    "temperature_shutdown_c": (92, "temperature_shutdown_celsius", 92.0),
+    "power_mw": (31527, "power_watts", 31.527),
+    "power_limit_mw": (310000, "power_limit_watts", 310.0),
+    "energy_mj": (98765432101, "energy_joules_total", 98765432.101),
+    "clock_graphics_mhz": (1410, "clock_graphics_hertz", 1410e6),
+    "clock_sm_mhz": (1395, "clock_sm_hertz", 1395e6),
+    "clock_memory_mhz": (1593, "clock_memory_hertz", 1593e6),
+    "clock_video_mhz": (1275, "clock_video_hertz", 1275e6),
+    "max_clock_graphics_mhz": (1980, "clock_graphics_max_hertz", 1980e6),
+    "max_clock_sm_mhz": (1965, "clock_sm_max_hertz", 1965e6),
+    "max_clock_memory_mhz": (2619, "clock_memory_max_hertz", 2619e6),
+    "max_clock_video_mhz": (1545, "clock_video_max_hertz", 1545e6),
+    "performance_state": (2, "pstate", 2.0),
+    "clocks_event_reasons": (36, "throttle_reasons", "power_cap,thermal"),
+    "power_violation_ns": (12345678900, "power_violation_seconds_total", 12.3456789),
+    "thermal_violation_ns": (1500000, "thermal_violation_seconds_total", 0.0015),
+    "utilization_gpu_percent": (57, "utilization_gpu_ratio", 0.57),
+    "utilization_memory_percent": (29, "utilization_memory_ratio", 0.29),
+    "encoder_utilization_percent": (7, "utilization_encoder_ratio", 0.07),
+    "decoder_utilization_percent": (100, "utilization_decoder_ratio", 1.0),
+    "pcie_generation": (4, "pcie_generation", 4.0),
+    "pcie_generation_max": (5, "pcie_generation_max", 5.0),
+    "pcie_width": (8, "pcie_width", 8.0),
+    "pcie_width_max": (16, "pcie_width_max", 16.0),
+    "pcie_replays": (3, "pcie_replays_total", 3.0),
+    "pcie_tx_kbps": (1250, "pcie_sent_bytes_per_second", 1250000.0),
+    "pcie_rx_kbps": (7500, "pcie_received_bytes_per_second", 7500000.0),
+    "fan_speed_percent": (115, "fan_ratio", 1.15),
+    "ecc_mode": (1, "ecc_mode", "enabled"),
+    "ecc_corrected_volatile": (1, None, None),
+    "ecc_uncorrected_volatile": (2, None, None),
+    "ecc_corrected_aggregate": (17, "ecc_corrected_total", 17.0),
+    "ecc_uncorrected_aggregate": (5, "ecc_uncorrected_total", 5.0),
+    "remapped_rows_correctable": (4, "remapped_rows_correctable_total", 4.0),
+    "remapped_rows_uncorrectable": (6, "remapped_rows_uncorrectable_total", 6.0),
+    "remapped_rows_pending": (1, "remapped_rows_pending", 1.0),
+    "remapped_rows_failed": (0, "remapped_rows_failed", 0.0),
+    "mig_mode": (0, "mig_mode", "disabled"),
+    "event_types": (8, None, None),
+    "cc_major": (9, None, None),
+    "cc_minor": (0, None, None),
 }
-"""A data-centre card, which withholds nothing, in NVML's units."""
+"""A data-centre card, which withholds nothing: NVML's key and number, our field and value."""
 
-FULL = "".join(f"device.0.{key} {value}\n" for key, value in RAW.items()) + (
+FULL = "".join(f"device.0.{key} {raw}\n" for key, (raw, _, _) in FIGURES.items()) + (
     "device.0.compute_pids 101,102\ndevice.0.graphics_pids 102\ndevice.0.mps_pids 103\n"
 )
-
-OF_GPU = {
+OF_GPU = {field: value for _, field, value in FIGURES.values() if field} | {
     "name": "NVIDIA GeForce RTX 4070 (stand-in)",
     "uuid": "GPU-6d0c5f2e-8a41-4b7d-9e13-000000000000",
     "pci_bus_id": "00000000:01:00.0",
     "vbios_version": "95.04.31.00.7f",
     "compute_capability": "9.0",
-    "memory_total_bytes": 85_899_345_920.0,
-    "memory_used_bytes": 4_294_967_296.0,
-    "memory_free_bytes": 77_309_411_328.0,
-    "memory_reserved_bytes": 1_048_576.0,
-    "utilization_gpu_ratio": 0.57,
-    "utilization_memory_ratio": 0.29,
-    "utilization_encoder_ratio": 0.07,
-    "utilization_decoder_ratio": 1.0,
-    "temperature_celsius": 48.0,
-    "temperature_memory_celsius": 61.0,
-    "temperature_slowdown_celsius": 87.0,
-    "temperature_shutdown_celsius": 92.0,
-    "power_watts": 31.527,
-    "power_limit_watts": 310.0,
-    "energy_joules_total": 98_765_432.101,
-    "clock_graphics_hertz": 1.41e9,
-    "clock_sm_hertz": 1.395e9,
-    "clock_memory_hertz": 1.593e9,
-    "clock_video_hertz": 1.275e9,
-    "clock_graphics_max_hertz": 1.98e9,
-    "clock_sm_max_hertz": 1.965e9,
-    "clock_memory_max_hertz": 2.619e9,
-    "clock_video_max_hertz": 1.545e9,
-    "pstate": 2.0,
-    "throttle_reasons": "power_cap,thermal",
-    "power_violation_seconds_total": 12.3456789,
-    "thermal_violation_seconds_total": 0.0015,
-    "pcie_generation": 4.0,
-    "pcie_generation_max": 5.0,
-    "pcie_width": 8.0,
-    "pcie_width_max": 16.0,
-    "pcie_replays_total": 3.0,
-    "pcie_sent_bytes_per_second": 1_250_000.0,
-    "pcie_received_bytes_per_second": 7_500_000.0,
-    "fan_ratio": 1.15,
-    "ecc_mode": "enabled",
-    "ecc_corrected_total": 17.0,
-    "ecc_uncorrected_total": 5.0,
-    "remapped_rows_correctable_total": 4.0,
-    "remapped_rows_uncorrectable_total": 6.0,
-    "remapped_rows_pending": 1.0,
-    "remapped_rows_failed": 0.0,
-    "mig_mode": "disabled",
     "processes": 3.0,
     "xids": "none",
     "xid_last": 0.0,
 }
+OF_MACHINE = {"driver_version": "572.16", "nvml_version": "572.16", "cuda_version": "12.8"}
 
 
 @pytest.fixture(scope="module")
@@ -133,22 +90,13 @@ def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_every_field_arrives_in_base_units(library: Path) -> None:
     rewrite_script(library, FULL)
-    found = asking.readings(library, "--pcie-throughput")
-    assert asking.plain(asking.of(found)) == OF_GPU
-    assert asking.plain(asking.of(found, None)) == {
-        "driver_version": "572.16",
-        "nvml_version": "572.16",
-        "cuda_version": "12.8",
-    }
-    assert set(OF_GPU) | {"driver_version", "nvml_version", "cuda_version"} == (
-        set(FIELDS) - NOT_NVMLS
-    )
+    readings = asking.readings(library, "--pcie-throughput")
+    assert asking.plain(asking.of(readings)) == OF_GPU
+    assert asking.plain(asking.of(readings, None)) == OF_MACHINE
+    assert set(OF_GPU) | set(OF_MACHINE) == set(FIELDS) - {"driver_folder", "exposed"}
 
 
-POWER, THRESHOLD = "nvmlDeviceGetPowerUsage", "nvmlDeviceGetTemperatureThreshold"
-REFUSED = {POWER: "power_watts", THRESHOLD: "temperature_slowdown_celsius"}
-
-WITHHELD = sorted(RAW.keys() - {"cc_minor"} - {key for key in RAW if "ecc_" in key})
+WITHHELD = sorted(key for key in FIGURES if "ecc_" not in key and key != "cc_minor")
 """Every raw figure whose call the stand-in can refuse alone; errors have a second source."""
 
 
@@ -163,30 +111,25 @@ def test_each_field_withheld_alone_is_unsupported_and_the_rest_still_arrives(lib
         rewrite_script(library, script)
         readings = asking.readings(library, "--pcie-throughput")
         for gpu, key in enumerate(keys):
-            fields = asking.of(readings, gpu)
-            absent = {name for name, reading in fields.items() if reading["absent"]}
+            values = asking.plain(asking.of(readings, gpu))
+            absent = {name for name, value in values.items() if value == "unsupported"}
             assert absent, key
-            assert {fields[name]["absent"] for name in absent} == {"unsupported"}, key
-            arrived = fields.keys() - absent - {"uuid", "pci_bus_id"}
-            values = asking.plain(fields)
+            arrived = values.keys() - absent - {"uuid", "pci_bus_id"}
             assert {n: values[n] for n in arrived} == {n: OF_GPU[n] for n in arrived}, key
             lost |= absent
-    kept = {"name", "uuid", "pci_bus_id", "vbios_version", "processes", "ecc_mode"}
-    assert lost == OF_GPU.keys() - kept - {"ecc_corrected_total", "ecc_uncorrected_total"}
+    always = {"name", "uuid", "pci_bus_id", "vbios_version", "processes", "ecc_mode"}
+    assert lost == OF_GPU.keys() - always - {"ecc_corrected_total", "ecc_uncorrected_total"}
 
 
 def test_no_sentinel_gets_through_whatever_its_unit(library: Path) -> None:
     """DCGM's and NVML's blanks in every figure; one that C cuts to 32 bits is one there too."""
     sentinels = [2**64 - 1, 2**63 - 1, 2**63 - 14, 2**32 - 1, 2**31 - 1]
-    rewrite_script(
-        library,
-        f"devices {len(sentinels)}\n"
-        + "".join(
-            f"device.{gpu}.{key} {sentinel}\n"
-            for gpu, sentinel in enumerate(sentinels)
-            for key in RAW
-        ),
-    )
+    script = [
+        f"device.{gpu}.{key} {sentinel}\n"
+        for gpu, sentinel in enumerate(sentinels)
+        for key in FIGURES
+    ]
+    rewrite_script(library, f"devices {len(sentinels)}\n{''.join(script)}")
     readings = asking.readings(library, "--pcie-throughput")
     for gpu, sentinel in enumerate(sentinels):
         fields = asking.plain(asking.of(readings, gpu))
@@ -198,26 +141,42 @@ def test_no_sentinel_gets_through_whatever_its_unit(library: Path) -> None:
         assert all(plausible(name, value) == value for name, value in numbers.items())
 
 
+POWER, THRESHOLD = "nvmlDeviceGetPowerUsage", "nvmlDeviceGetTemperatureThreshold"
+GRAPHICS = "nvmlDeviceGetGraphicsRunningProcesses_v3"
+XIDS = "device.0.event_types 8\n"
+
+
 @pytest.mark.parametrize(
-    ("function", "code", "reason"),
+    ("script", "field", "expected"),
     [
-        (POWER, 2, "failed"),
-        (POWER, 3, "unsupported"),
-        (POWER, 4, "not_permitted"),
-        (POWER, 13, "unsupported"),
-        (POWER, 16, "failed"),
-        (POWER, 26, "unsupported"),
-        (POWER, 999, "failed"),
-        (POWER, -7, "failed"),
-        (THRESHOLD, 2, "unsupported"),  # a threshold that an older driver does not know
+        (f"fail {POWER} 2\n", "power_watts", "failed"),
+        (f"fail {POWER} 3\n", "power_watts", "unsupported"),
+        (f"fail {POWER} 4\n", "power_watts", "not_permitted"),
+        (f"fail {POWER} 13\n", "power_watts", "unsupported"),
+        (f"fail {POWER} 16\n", "power_watts", "failed"),
+        (f"fail {POWER} 26\n", "power_watts", "unsupported"),
+        (f"fail {POWER} -7\n", "power_watts", "failed"),
+        # a threshold that an older driver does not have
+        (f"fail {THRESHOLD} 2\n", "temperature_slowdown_celsius", "unsupported"),
+        (f"fail {GRAPHICS} 7\n", "processes", "failed"),
+        (f"fail {GRAPHICS} 4\n", "processes", "not_permitted"),
+        ("device.0.compute_pids none\ndevice.0.graphics_pids none\n", "processes", "unsupported"),
+        ("device.0.ecc_corrected_volatile 9\n", "ecc_corrected_total", 9.0),
+        # without events there are no Xids: the driver offers none, as Windows does, or refuses
+        ("device.0.xid 79\n", "xids", "unsupported"),
+        ("device.0.event_types none\n", "xid_last", "unsupported"),
+        (f"{XIDS}fail nvmlEventSetCreate 999\n", "xids", "failed"),
+        (f"{XIDS}fail nvmlDeviceRegisterEvents 4\n", "xids", "not_permitted"),
+        (f"{XIDS}fail nvmlEventSetWait_v2 999\n", "xid_last", "failed"),
     ],
 )
-def test_each_refusal_is_a_reason(library: Path, function: str, code: int, reason: str) -> None:
-    rewrite_script(library, f"fail {function} {code}\n")
+def test_each_refusal_is_the_reason_of_its_own_field(
+    library: Path, script: str, field: str, expected: object
+) -> None:
+    rewrite_script(library, script)
     fields = asking.of(asking.readings(library))
-    field = REFUSED[function]
-    assert fields[field]["absent"] == reason
-    assert fields[field]["detail"]
+    assert asking.plain(fields)[field] == expected
+    assert expected == 9.0 or fields[field]["detail"]
     assert fields["temperature_celsius"]["value"] == 41.0
 
 
@@ -245,20 +204,7 @@ def test_a_driver_without_a_function_is_asked_by_the_one_it_has(
     assert fields["power_watts"] == 23.5
 
 
-def test_an_older_struct_is_asked_for_where_the_driver_refuses_the_newer(library: Path) -> None:
-    rewrite_script(library, "fail nvmlDeviceGetMemoryInfo_v2 25\n")
-    assert asking.values(library)["memory_used_bytes"] == (1 << 30) + (200 << 20)
-
-
-def test_errors_since_boot_stand_in_for_those_that_the_board_does_not_keep(library: Path) -> None:
-    rewrite_script(
-        library, "device.0.ecc_corrected_volatile 9\ndevice.0.ecc_uncorrected_volatile 0\n"
-    )
-    fields = asking.values(library)
-    assert (fields["ecc_corrected_total"], fields["ecc_uncorrected_total"]) == (9.0, 0.0)
-
-
-def test_the_librarys_version_is_told_without_that_of_its_api(library: Path) -> None:
+def test_the_version_of_the_library_comes_without_that_of_its_api(library: Path) -> None:
     rewrite_script(library, "driver_version 595.71\nnvml_version 13.595.45.03\n")
     fields = asking.values(library, gpu=None)
     assert (fields["driver_version"], fields["nvml_version"]) == ("595.71", "595.45.03")
@@ -278,7 +224,39 @@ def test_a_question_for_some_fields_costs_only_their_calls(tmp_path: Path) -> No
     log = tmp_path / "calls"
     quiet = build_libnvml(tmp_path, f"log {log}\n")
     asking.answers(quiet, fields=["uuid", "power_watts"])
-    asked = [call for call in log.read_text().split() if call.startswith("nvmlDeviceGet")]
-    assert "nvmlDeviceGetPowerUsage" in asked
-    assert "nvmlDeviceGetTemperature" not in asked
-    assert "nvmlDeviceGetComputeRunningProcesses_v3" not in asked
+    calls = log.read_text().split()
+    assert POWER in calls
+    assert not {"nvmlDeviceGetTemperature", "nvmlDeviceGetComputeRunningProcesses_v3"} & set(calls)
+
+
+def test_xids_are_counted_from_the_events_of_the_driver_each_once(library: Path) -> None:
+    rewrite_script(
+        library,
+        "devices 2\ndevice.0.event_types 8\ndevice.1.event_types 8\n"
+        "device.0.xid 31 2\ndevice.1.xid 79\ndevice.0.xid 13\n",
+    )
+    for answer in asking.answers(library, times=2):
+        fields = asking.plain(asking.of(answer["readings"], 0))
+        assert (fields["xids"], fields["xid_last"]) == ("13:1,31:2", 13.0)
+        assert asking.plain(asking.of(answer["readings"], 1))["xids"] == "79:1"
+
+
+def test_xids_of_a_former_helper_are_added_by_uuid(library: Path) -> None:
+    rewrite_script(library, f"{XIDS}device.0.xid 31 2\n")
+    earlier = {OF_GPU["uuid"]: ["31:2,79:1", 79.0], "GPU-gone": ["13:1", 13.0]}
+    fields = asking.values(library, f"--xids={json.dumps(earlier)}")
+    assert (fields["xids"], fields["xid_last"]) == ("31:4,79:1", 31.0)
+    rewrite_script(library, XIDS)
+    assert asking.values(library, f"--xids={json.dumps(earlier)}")["xid_last"] == 79.0
+
+
+def test_an_endless_or_senseless_stream_of_events_is_bounded(library: Path) -> None:
+    codes = [0, 2**64 - 1, 2**32, 1001, *range(1, 41)]
+    senseless = "".join(f"device.0.xid {code}\n" for code in codes)
+    rewrite_script(library, f"{XIDS}{senseless}device.0.xid 40 {2**62}\n")
+    for answer in asking.answers(library, times=2):
+        fields = asking.plain(asking.of(answer["readings"]))
+        counts = dict(part.split(":") for part in str(fields["xids"]).split(","))
+        assert len(counts) == 16
+        assert all(0 < int(code) <= 40 for code in counts)
+        assert plausible("xids", fields["xids"]) == fields["xids"]

@@ -1,17 +1,13 @@
-"""What the helper remembers, when it begins anew, and what one GPU of two can cost the other."""
+"""The NVML helper's memory, its end, a GPU that fails beside another, and the recording."""
 
 from __future__ import annotations
 
 import signal
-import subprocess
 from collections import Counter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from gpud.agent.telemetry.nvml import queries, xids
-from gpud.agent.telemetry.nvml.__main__ import TROUBLED_LIFE_S
-from gpud.core.settings import parse
 from tests.agent.telemetry.nvml import asking
 from tests.standins.build import build_libnvml, rewrite_script
 
@@ -30,7 +26,7 @@ def calls(library: Path, log: Path, script: str, times: int) -> Counter[str]:
     return Counter(log.read_text().split())
 
 
-def test_a_call_the_driver_does_not_know_is_asked_once_and_what_may_change_each_time(
+def test_a_call_the_driver_does_not_have_is_asked_once_and_what_may_change_each_time(
     library: Path, tmp_path: Path
 ) -> None:
     script = "fail nvmlDeviceGetPowerUsage 4\nfail nvmlDeviceGetFanSpeed 999\n"
@@ -40,83 +36,80 @@ def test_a_call_the_driver_does_not_know_is_asked_once_and_what_may_change_each_
     assert counted["nvmlDeviceGetPowerUsage"] == 4, "not permitted now"
     assert counted["nvmlDeviceGetFanSpeed"] == 4, "failed now"
     assert counted["nvmlDeviceGetMemoryInfo_v2"] == 4, "four fields, one call"
-    assert counted["nvmlDeviceGetPcieThroughput"] == 0, "20 ms, and nobody wished it"
+    assert counted["nvmlDeviceGetPcieThroughput"] == 0, "20 ms, and the settings do not ask"
 
 
-def test_another_driver_version_is_the_end_of_all_that_was_remembered(library: Path) -> None:
+def test_another_driver_version_ends_the_session(library: Path) -> None:
     rewrite_script(library, "next_driver_version 4 576.02\n")
-    told = asking.answers(library, times=9)
-    versions = [
-        asking.of(answer["readings"], None)["driver_version"]["value"] for answer in told[:-1]
-    ]
+    *before, last = asking.answers(library, times=9)
+    versions = [asking.of(a["readings"], None)["driver_version"]["value"] for a in before]
     assert set(versions) == {"572.16"}
-    assert (told[-1]["reason"], told[-1]["last"]) == ("library_replaced", True)
+    assert (last["reason"], last["last"]) == ("library_replaced", True)
 
 
 @pytest.mark.parametrize("options", [(), ("--record",)])
-def test_a_helper_that_hangs_ends_by_itself_when_nobody_ends_it(
-    library: Path, options: tuple[str, ...]
-) -> None:
+def test_a_helper_that_hangs_ends_by_itself(library: Path, options: tuple[str, ...]) -> None:
     rewrite_script(library, "hang nvmlDeviceGetPowerUsage\n")
     ended = asking.run("--budget-s=0.5", *options, str(library), questions="{}\n")
     assert (ended.returncode, ended.stdout) == (-signal.SIGALRM, "")
 
 
-def test_the_time_between_two_questions_is_nobodys_hang(library: Path) -> None:
-    rewrite_script(library, "")
-    command = [*asking.HELPER, "--budget-s=3", str(library)]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as helper:
-        assert helper.stdin
-        assert helper.stdout
-        helper.stdin.write(b"{}\n")
-        helper.stdin.flush()
-        assert helper.stdout.readline()
-        with pytest.raises(subprocess.TimeoutExpired):
-            helper.wait(timeout=3.5)
-        helper.stdin.close()
-        assert helper.wait(timeout=asking.FOREVER_S) == 0
+def test_a_library_that_prints_does_not_break_the_protocol(library: Path) -> None:
+    rewrite_script(library, "log /proc/self/fd/1\n")
+    assert asking.values(library)["power_watts"] == 23.5
 
 
-LOST = "devices 3\ndevice.1.fail * 15 {after}\n"
+def test_gpus_are_numbered_in_the_order_of_their_slots(library: Path) -> None:
+    rewrite_script(
+        library,
+        "devices 2\ndevice.0.pci_bus_id 00000000:2B:00.0\ndevice.1.pci_bus_id 00000000:01:00.0\n",
+    )
+    readings = asking.readings(library)
+    slots = [asking.of(readings, gpu)["pci_bus_id"]["value"] for gpu in (0, 1)]
+    assert slots == ["00000000:01:00.0", "00000000:2B:00.0"]
 
 
-def test_a_gpu_that_is_lost_costs_the_others_nothing_and_keeps_its_name(library: Path) -> None:
-    rewrite_script(library, "devices 3\n")
-    calls_of_a_gpu = 60  # more than a collection asks of one
-    rewrite_script(library, LOST.format(after=calls_of_a_gpu))
-    told = asking.answers(library, times=4)
-    for answer in told:
+def test_a_machine_without_a_gpu_still_has_a_driver(library: Path) -> None:
+    rewrite_script(library, "devices 0\n")
+    readings = asking.readings(library)
+    assert {reading["gpu"] for reading in readings} == {None}
+    assert asking.of(readings, None)["driver_version"]["value"] == "572.16"
+
+
+# One GPU of several
+
+
+def test_a_lost_gpu_costs_the_others_nothing_and_keeps_its_name(
+    library: Path, tmp_path: Path
+) -> None:
+    rewrite_script(library, f"log {tmp_path / 'log'}\ndevices 3\ndevice.1.fail * 15 60\n")
+    answers = asking.answers(library, times=4)
+    for answer in answers:
         for gpu in (0, 2):
             assert asking.of(answer["readings"], gpu)["power_watts"]["value"] == 23.5
-    before, after = (asking.of(told[at]["readings"], 1) for at in (0, -1))
+    before, after = (asking.of(answers[at]["readings"], 1) for at in (0, -1))
     assert before["power_watts"]["value"] == 23.5
-    identity = ("name", "uuid", "pci_bus_id")
-    assert [after[field]["value"] for field in identity] == [
-        before[field]["value"] for field in identity
-    ]
-    assert set(after) == set(before)
-    for field in set(after) - {*identity, "xids", "xid_last"}:
-        assert after[field]["absent"] == "failed", field
-        assert after[field]["detail"] == "GPU is lost"
+    for field in ("name", "uuid", "pci_bus_id"):
+        assert after[field]["value"] == before[field]["value"]
+    for field in ("power_watts", "temperature_celsius", "memory_used_bytes"):
+        assert (after[field]["absent"], after[field]["detail"]) == ("failed", "GPU is lost")
+    counted = Counter((tmp_path / "log").read_text().split())
+    assert counted["nvmlDeviceGetPowerUsage"] < 12, "a call to a GPU that is gone may take long"
 
 
-def test_a_lost_gpu_is_asked_once_a_collection(library: Path, tmp_path: Path) -> None:
-    script = "devices 2\ndevice.1.fail nvmlDeviceGetUtilizationRates 15\n"
-    counted = calls(library, tmp_path / "log", script, times=3)
-    assert counted["nvmlDeviceGetUtilizationRates"] == 6
-    assert counted["nvmlDeviceGetPowerUsage"] == 3, "a call to a GPU that is gone may take long"
-
-
-def test_a_gpu_that_is_not_even_found_costs_the_others_nothing(library: Path) -> None:
-    rewrite_script(library, LOST.format(after=0))
-    found = asking.readings(library)
-    assert {reading["gpu"] for reading in found} == {None, 0, 1}
-    uuids = [asking.of(found, gpu)["uuid"]["value"][-1] for gpu in (0, 1)]
+def test_a_gpu_without_a_handle_costs_the_others_nothing(library: Path) -> None:
+    rewrite_script(library, "devices 3\ndevice.1.fail * 15 0\n")
+    readings = asking.readings(library)
+    uuids = [asking.of(readings, gpu)["uuid"]["value"][-1] for gpu in (0, 1)]
     assert uuids == ["0", "2"]
+    assert {reading["gpu"] for reading in readings} == {None, 0, 1}
 
 
-def test_a_missing_gpu_is_looked_for_within_a_minute() -> None:
-    assert 1 <= TROUBLED_LIFE_S + parse(None, {}).schedule.telemetry_interval_s < 60
+def test_a_gpu_that_fails_in_everything_costs_the_other_nothing(library: Path) -> None:
+    rewrite_script(library, "devices 2\ndevice.0.fail * 999 1\n")
+    for answer in asking.answers(library, times=3):
+        assert asking.of(answer["readings"], 1)["power_watts"]["value"] == 23.5
+        assert asking.of(answer["readings"], 0)["power_watts"]["absent"] == "failed"
 
 
 @pytest.mark.parametrize(
@@ -140,44 +133,64 @@ def test_where_no_gpu_gives_anything_there_are_no_readings_and_the_helper_ends(
     assert (answer["reason"], "readings" in answer) == (reason, False)
 
 
-def test_a_gpu_that_fails_in_everything_costs_the_other_nothing(library: Path) -> None:
-    rewrite_script(library, "devices 2\ndevice.0.fail * 999 1\n")
-    for answer in asking.answers(library, times=3):
-        found = answer["readings"]
-        assert asking.of(found, 1)["power_watts"]["value"] == 23.5
-        absent = {r["field"]: r["absent"] for r in found if r["gpu"] == 0}
-        assert {absent.pop(field) for field in queries.THROUGHPUT} == {"not_asked"}
-        assert {why for field, why in absent.items() if field not in xids.FIELDS} <= {
-            "failed",
-            "unsupported",
-        }
+# The recording
 
 
-def test_a_machine_without_a_gpu_still_has_a_driver(library: Path) -> None:
-    rewrite_script(library, "devices 0\n")
-    found = asking.readings(library)
-    assert {reading["gpu"] for reading in found} == {None}
-    assert asking.of(found, None)["driver_version"]["value"] == "572.16"
+def recorded_call(
+    document: dict[str, Any], function: str, *arguments: int, gpu: int | None = 0
+) -> tuple[Any, Any]:
+    [entry] = [
+        entry
+        for entry in document["calls"]
+        if (entry["call"], entry["gpu"], entry["arguments"]) == (function, gpu, list(arguments))
+    ]
+    return entry["code"], entry["value"]
 
 
-def test_a_count_that_is_out_of_this_world_is_not_followed_to_its_end(library: Path) -> None:
-    rewrite_script(library, f"claimed_devices {2**32 - 1}\n")
-    found = asking.readings(library)
-    assert {reading["gpu"] for reading in found} == {None, 0}
-    assert len(asking.recorded(library)["calls"]) < 300
-
-
-def test_gpus_are_counted_in_the_order_of_their_slots(library: Path) -> None:
+def test_a_recording_has_every_call_of_a_collection_once_as_c_gave_it(
+    library: Path, tmp_path: Path
+) -> None:
     rewrite_script(
         library,
-        "devices 2\ndevice.0.pci_bus_id 00000000:2B:00.0\ndevice.1.pci_bus_id 00000000:01:00.0\n",
+        f"log {tmp_path / 'log'}\ndevices 2\ndevice.0.energy_mj {2**64 - 1}\n"
+        "device.1.fan_speed_percent none\ndevice.1.fail nvmlDeviceGetPowerUsage 999\n"
+        "device.0.compute_pids 4711,4712\n",
     )
-    found = asking.readings(library)
-    slots = [asking.of(found, gpu)["pci_bus_id"]["value"] for gpu in (0, 1)]
-    assert slots == ["00000000:01:00.0", "00000000:2B:00.0"]
+    document = asking.recorded(library)
+    assert (document["library"], document["error"], document["missing"]) == (str(library), None, [])
+    first = {"call": "nvmlInitWithFlags", "gpu": None, "arguments": [0], "code": 0, "value": None}
+    assert document["calls"][0] == first
+    for expected, function, arguments, gpu in (
+        ((0, "12.572.16"), "nvmlSystemGetNVMLVersion", (), None),
+        ((0, 2), "nvmlDeviceGetCount_v2", (), None),
+        ((0, None), "nvmlDeviceGetHandleByIndex_v2", (1,), None),
+        ((0, 2**64 - 1), "nvmlDeviceGetTotalEnergyConsumption", (), 0),
+        ((3, None), "nvmlDeviceGetFanSpeed", (), 1),
+        ((999, None), "nvmlDeviceGetPowerUsage", (), 1),
+        ((0, {"count": 2}), "nvmlDeviceGetComputeRunningProcesses_v3", (), 0),
+    ):
+        assert recorded_call(document, function, *arguments, gpu=gpu) == expected
+    assert recorded_call(document, "nvmlDeviceGetMemoryInfo")[1]["total"] == 8 << 30
+    assert "4711" not in str(document), "whose processes they are is not recorded"
+    keys = [(e["call"], e["gpu"], tuple(e["arguments"])) for e in document["calls"]]
+    assert len(keys) == len(set(keys))
+    (tmp_path / "log").unlink()
+    asking.answers(library, "--pcie-throughput")
+    asked = set((tmp_path / "log").read_text().split()) - {"nvmlErrorString"}
+    assert asked <= {entry["call"] for entry in document["calls"]}
 
 
-def test_a_library_that_prints_does_not_break_the_protocol(library: Path) -> None:
-    rewrite_script(library, "log /proc/self/fd/1\n")
-    [answer] = asking.answers(library)
-    assert asking.of(answer["readings"])["power_watts"]["value"] == 23.5
+def test_functions_that_a_library_does_not_have_are_named(tmp_path: Path) -> None:
+    without = ["nvmlDeviceGetFanSpeed", "nvmlDeviceGetMemoryInfo_v2"]
+    document = asking.recorded(build_libnvml(tmp_path, without=without))
+    assert document["missing"] == sorted(without)
+    assert not {entry["call"] for entry in document["calls"]} & set(without)
+
+
+def test_without_a_start_of_nvml_nothing_else_is_recorded(library: Path) -> None:
+    rewrite_script(library, "fail nvmlInitWithFlags 9\n")
+    [only] = asking.recorded(library)["calls"]
+    assert (only["call"], only["code"]) == ("nvmlInitWithFlags", 9)
+    document = asking.recorded("/nonexistent/libnvidia-ml.so.1")
+    assert (document["library"], document["calls"], document["missing"]) == (None, [], [])
+    assert "cannot open shared object" in document["error"]

@@ -1,0 +1,249 @@
+"""The output of nvidia-smi: columns to ask for, readings from its CSV, reasons for exit codes.
+
+CSV, because XML and the tables change with every driver. An answer is read as a whole or refused
+as a whole: where one line does not fit, the others are not to be believed either.
+"""
+
+from __future__ import annotations
+
+import csv
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from gpud.agent import processes
+from gpud.agent.telemetry import windows
+from gpud.agent.telemetry.codes import CODES
+from gpud.core import advice, throttle
+from gpud.core.advice import Situation
+from gpud.core.errors import TelemetryError
+from gpud.core.fields import FIELDS, plausible, reason_of, scaled
+from gpud.core.sample import Absent, Reading
+from gpud.core.text import escaped
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+
+    from gpud.core.advice import Platform
+
+LONGEST_QUOTE: Final = 120
+_REFUSED = re.compile(r'Field "([a-z0-9_.]{1,64})" is not a valid field to query')
+
+
+def _number(factor: float) -> Callable[[str], object]:
+    return lambda cell: scaled(float(cell), factor)
+
+
+def _switch(cell: str) -> str:
+    if (word := cell.lower()) not in {"enabled", "disabled"}:
+        raise ValueError
+    return word
+
+
+@dataclass(frozen=True, slots=True)
+class SmiColumn:
+    """One name of ``--query-gpu``; ``read`` converts a cell, and may raise ``ValueError``."""
+
+    name: str
+    field: str
+    read: Callable[[str], object] = str
+
+
+_MIB, _MHZ, _PERCENT, _PLAIN = map(_number, (float(1 << 20), 1e6, 0.01, 1.0))
+
+COLUMNS: Final = (
+    SmiColumn("driver_version", "driver_version"),
+    SmiColumn("name", "name"),
+    SmiColumn("uuid", "uuid"),
+    SmiColumn("pci.bus_id", "pci_bus_id"),
+    SmiColumn("vbios_version", "vbios_version"),
+    SmiColumn("memory.total", "memory_total_bytes", _MIB),
+    SmiColumn("memory.used", "memory_used_bytes", _MIB),
+    SmiColumn("memory.free", "memory_free_bytes", _MIB),
+    SmiColumn("utilization.gpu", "utilization_gpu_ratio", _PERCENT),
+    SmiColumn("utilization.memory", "utilization_memory_ratio", _PERCENT),
+    SmiColumn("temperature.gpu", "temperature_celsius", _PLAIN),
+    SmiColumn("power.draw", "power_watts", _PLAIN),
+    SmiColumn("enforced.power.limit", "power_limit_watts", _PLAIN),
+    SmiColumn("clocks.gr", "clock_graphics_hertz", _MHZ),
+    SmiColumn("clocks.sm", "clock_sm_hertz", _MHZ),
+    SmiColumn("clocks.mem", "clock_memory_hertz", _MHZ),
+    SmiColumn("clocks.video", "clock_video_hertz", _MHZ),
+    SmiColumn("clocks.max.gr", "clock_graphics_max_hertz", _MHZ),
+    SmiColumn("clocks.max.sm", "clock_sm_max_hertz", _MHZ),
+    SmiColumn("clocks.max.mem", "clock_memory_max_hertz", _MHZ),
+    SmiColumn("pstate", "pstate", lambda cell: float(cell.removeprefix("P"))),
+    SmiColumn(
+        "clocks_throttle_reasons.active",
+        "throttle_reasons",
+        lambda cell: throttle.words(int(cell, 16)),
+    ),
+    SmiColumn("pcie.link.gen.current", "pcie_generation", _PLAIN),
+    SmiColumn("pcie.link.gen.max", "pcie_generation_max", _PLAIN),
+    SmiColumn("pcie.link.width.current", "pcie_width", _PLAIN),
+    SmiColumn("pcie.link.width.max", "pcie_width_max", _PLAIN),
+    SmiColumn("fan.speed", "fan_ratio", _PERCENT),
+    SmiColumn("ecc.mode.current", "ecc_mode", _switch),
+    # As NVML is asked: a count since boot would fall whenever the other source takes over.
+    SmiColumn("ecc.errors.corrected.aggregate.total", "ecc_corrected_total", _PLAIN),
+    SmiColumn("ecc.errors.uncorrected.aggregate.total", "ecc_uncorrected_total", _PLAIN),
+    SmiColumn("temperature.memory", "temperature_memory_celsius", _PLAIN),
+    SmiColumn("mig.mode.current", "mig_mode", _switch),
+    SmiColumn("compute_cap", "compute_capability"),
+    SmiColumn("memory.reserved", "memory_reserved_bytes", _MIB),
+    SmiColumn("utilization.encoder", "utilization_encoder_ratio", _PERCENT),
+    SmiColumn("utilization.decoder", "utilization_decoder_ratio", _PERCENT),
+)
+OFFERED: Final = frozenset(column.field for column in COLUMNS)
+"""The fields that nvidia-smi can give at all."""
+NEWER: Final = tuple(column.name for column in COLUMNS[-6:])
+"""Not every driver since 2016 has these. They are in the order in which drivers learned them: one
+that does not know a name knows none behind it, so that one lost start finds that out."""
+
+
+def arguments(refused: frozenset[str] = frozenset()) -> tuple[str, ...]:
+    """Return the command line, less the program. First come the GPU of a line and their number."""
+    names = [column.name for column in COLUMNS if column.name not in refused]
+    return (f"--query-gpu={','.join(['index', 'count', *names])}", "--format=csv,noheader,nounits")
+
+
+def refused_column(output: str) -> str | None:
+    """Return the name of the column that nvidia-smi says it does not know."""
+    match = _REFUSED.search(output)
+    return None if match is None else match[1]
+
+
+def with_refused(refused: frozenset[str], name: str) -> frozenset[str]:
+    """Add a refused column to the others, and with a newer one all that came after it."""
+    return refused | {name} | set(NEWER[NEWER.index(name) :] if name in NEWER else ())
+
+
+def read_csv(
+    data: bytes, source: str, refused: frozenset[str] = frozenset()
+) -> tuple[Reading, ...]:
+    """Read the answer to ``arguments(refused)``: every column of every GPU, a value or a reason.
+
+    Units: MiB, MHz, percent and watts come in, base units go out. ``driver_version`` is of the
+    machine and comes once.
+    Errors: ``TelemetryError`` with ``bad_output``, which quotes the line that does not fit, or with
+    ``no_device`` where the program says so with exit code 0, as older ones do.
+    """
+    output = windows.text(data)
+    if output.startswith("No devices were found"):
+        raise TelemetryError(f"{source}: No devices were found", reason="no_device")
+    lines = output.splitlines()
+    if not output.endswith("\n"):
+        words = "the answer breaks off" if lines else "it wrote nothing"
+        raise bad_output(f"{source}: {words}", lines[-1] if lines else "")
+    readings: dict[tuple[int | None, str], Reading] = {}
+    for gpu, line in enumerate(lines):
+        try:
+            cells = [cell.strip() for cell in next(csv.reader([line], skipinitialspace=True))]
+            if cells[:2] != [str(gpu), str(len(lines))]:
+                raise ValueError(f"not the line of GPU {gpu} of {len(lines)}")  # noqa: TRY301
+            for reading in _row(gpu, iter(cells[2:]), source, refused):
+                readings.setdefault((reading.gpu, reading.field), reading)
+        except (ValueError, csv.Error, StopIteration) as error:
+            raise bad_output(f"{source}: {error or 'no CSV'}", line) from None
+    return tuple(readings.values())
+
+
+def _row(gpu: int, cells: Iterator[str], source: str, refused: frozenset[str]) -> Iterator[Reading]:
+    """Read one line. ``Errors: ValueError`` in words, for what does not fit."""
+    for column in COLUMNS:
+        owner = None if FIELDS[column.field].machine else gpu
+        if column.name in refused:
+            words = f"this nvidia-smi does not know {column.name}"
+            yield Reading(owner, column.field, Absent.UNSUPPORTED, source, words)
+            continue
+        if (cell := next(cells, None)) is None:
+            raise ValueError("a column is missing")
+        value = _value(column, cell)
+        detail = escaped(cell)[:LONGEST_QUOTE] or None
+        yield Reading(
+            owner, column.field, value, source, detail if isinstance(value, Absent) else None
+        )
+    if next(cells, None) is not None:
+        raise ValueError("a column too many")
+
+
+def _value(column: SmiColumn, cell: str) -> float | str | Absent:
+    """Read one cell. Unlisted words in brackets mean that nvidia-smi failed."""
+    if (reason := reason_of(cell)) is not None:
+        return reason
+    if cell.startswith("[") and cell.endswith("]"):
+        return Absent.FAILED
+    try:
+        return plausible(column.field, column.read(cell))
+    except (ValueError, OverflowError):
+        raise ValueError(f"not a value of {column.name}") from None
+
+
+def bad_output(message: str, line: str = "") -> TelemetryError:
+    """Return the error for output that is not what was asked for."""
+    return TelemetryError(message + quoted(line), reason="bad_output")
+
+
+def quoted(line: str) -> str:
+    """Return a line of another program's output to put behind a message, harmless and short."""
+    shown = escaped(line.strip())
+    shown = shown if len(shown) <= LONGEST_QUOTE else f"{shown[:LONGEST_QUOTE]}..."
+    return f': "{shown}"' if shown else ""
+
+
+INVALID_ARGUMENT: Final = 2
+REASONS: Final[Mapping[int, str]] = {code: reason for code, (reason, _) in CODES.items()} | {
+    INVALID_ARGUMENT: "invalid_argument",
+    3: "not_supported",
+    6: "no_device",
+    8: "power_cable",
+    10: "interrupt_trouble",
+    14: "inforom_corrupted",
+    126: "not_executable",
+    127: "absent",
+}
+NOT_STARTED: Final = 1
+"""The exit code of WSL's own starter of Windows programs when it cannot start one."""
+SITUATIONS: Final[Mapping[str, Situation]] = dict(CODES.values()) | {
+    "invalid_argument": Situation.TOO_OLD,
+    "no_device": Situation.NO_GPU,
+    "interrupt_trouble": Situation.SILENT,
+    "crashed": Situation.TELEMETRY_SILENT,
+    "failed": Situation.TELEMETRY_SILENT,
+    "hung": Situation.HUNG,
+}
+IN_WINDOWS: Final[Mapping[str, str]] = {
+    "invalid_argument": "update the NVIDIA driver in Windows",
+    "no_device": "look in Windows' Device Manager: the GPU is disabled or has no driver",
+    "power_cable": "switch off and attach the GPU's power cables",
+    "gpu_is_lost": "restart Windows; the GPU may be too hot, badly seated or broken",
+    "hung": "restart Windows: its own NVIDIA driver does not answer",
+    "interop_failed": "run `wsl --shutdown` in Windows and open the distribution again",
+    **dict.fromkeys(
+        ("driver_not_loaded", "library_missing", "symbol_missing", "driver_mismatch", "crashed"),
+        "restart Windows; if it stays, install the NVIDIA driver there again",
+    ),
+}
+"""What helps where Windows itself has the trouble."""
+
+
+def exit_fix(reason: str, where: Platform | None) -> str | None:
+    """Return what helps on a platform; None is Windows, where nvidia-smi.exe runs."""
+    if where is None:
+        return IN_WINDOWS.get(reason)
+    situation = SITUATIONS.get(reason)
+    return None if situation is None else advice.words(situation, where)
+
+
+def exit_error(
+    code: int, stdout: bytes, stderr: bytes, source: str, where: Platform | None
+) -> TelemetryError:
+    """Return the error for an exit code other than 0; negative: a signal."""
+    output = windows.text(stdout).strip() or windows.text(stderr).strip()
+    reason, message = REASONS.get(code, "failed"), f"{source} ended with {code}"
+    if code < 0:
+        reason, message = "crashed", f"{source}: killed by {processes.signal_name(-code)}"
+    elif code == NOT_STARTED and where is None:
+        reason = "interop_failed"
+    message += f", {reason.replace('_', ' ')}{quoted(output.partition(chr(10))[0])}"
+    return TelemetryError(message, reason=reason, fix=exit_fix(reason, where))

@@ -1,0 +1,238 @@
+"""nvidia-smi's answers: read as a whole or refused as a whole; each exit code has its reason."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import assume, event, given
+from hypothesis import strategies as st
+
+from gpud.agent.telemetry import smi_output
+from gpud.agent.telemetry.smi_output import IN_WINDOWS, SITUATIONS, exit_error
+from gpud.core.advice import Platform
+from gpud.core.errors import TelemetryError
+from gpud.core.fields import FIELDS, WORDS, FieldKind
+from gpud.core.sample import Absent, Reading
+from gpud.core.text import escaped
+from tests.agent.telemetry.smi_world import CELLS, line, names
+
+
+def read(
+    text: str | bytes, refused: frozenset[str] = frozenset()
+) -> dict[str, float | str | Absent]:
+    data = text.encode() if isinstance(text, str) else text
+    readings = smi_output.read_csv(data, "nvidia_smi", refused)
+    return {reading.field: reading.value for reading in readings}
+
+
+def refusal(text: str | bytes) -> TelemetryError:
+    with pytest.raises(TelemetryError) as caught:
+        read(text)
+    return caught.value
+
+
+def changed(column: str, cell: str) -> str:
+    return line(**{column.replace(".", "__"): cell}) + "\n"
+
+
+def test_every_field_arrives_in_base_units() -> None:
+    fields = read(line() + "\n")
+    assert set(fields) == smi_output.OFFERED <= set(FIELDS)
+    expected = {
+        "memory_total_bytes": 8188 * 2**20,
+        "utilization_gpu_ratio": 0.07,
+        "power_watts": 13.57,
+        "clock_memory_hertz": 8001e6,
+        "pstate": 8,
+        "throttle_reasons": "idle",
+        "fan_ratio": Absent.UNSUPPORTED,
+        "compute_capability": "8.9",
+    }
+    assert {name: fields[name] for name in expected} == expected
+    asked = [column.field for column in smi_output.COLUMNS]
+    assert len(asked) == len(set(asked))
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16", "utf-16-le"])
+@pytest.mark.parametrize("end", ["\n", "\r\n"])
+def test_the_encodings_and_line_ends_of_windows_change_nothing(encoding: str, end: str) -> None:
+    assert read((line() + end).encode(encoding)) == read(line() + "\n")
+
+
+def test_two_gpus_have_their_own_values_and_the_driver_comes_once() -> None:
+    first = line(count="2")
+    second = line(index="1", count="2", uuid="GPU-2", temperature__gpu="61")
+    readings = smi_output.read_csv(f"{first}\n{second}\n".encode(), "nvidia_smi")
+    assert [r.value for r in readings if r.field == "temperature_celsius"] == [48, 61]
+    drivers = [r for r in readings if r.field == "driver_version"]
+    assert drivers == [Reading(None, "driver_version", "572.16", "nvidia_smi")]
+
+
+def test_a_name_in_quotes_may_hold_a_comma() -> None:
+    assert read(line(name='"Quadro, ""RTX"" 5000"') + "\n")["name"] == 'Quadro, "RTX" 5000'
+
+
+@pytest.mark.parametrize("words", [*sorted(set(WORDS) - {"", "-", "none"}), "sensor asleep"])
+def test_words_in_place_of_a_number_are_its_reason(words: str) -> None:
+    bare = [words.upper()] if words in WORDS else []
+    for cell in (*bare, f"[{words.title()}]"):
+        data = changed("power.draw", cell).encode()
+        readings = smi_output.read_csv(data, "nvidia_smi")
+        power = next(reading for reading in readings if reading.field == "power_watts")
+        assert (power.value, power.detail) == (WORDS.get(words, Absent.FAILED), cell)
+
+
+@pytest.mark.parametrize(
+    ("column", "field", "cell"),
+    [
+        ("memory.used", "memory_used_bytes", "18446744073709551615"),
+        ("memory.used", "memory_used_bytes", "9223372036854775794"),
+        ("clocks.sm", "clock_sm_hertz", "4294967295"),
+        ("clocks.sm", "clock_sm_hertz", "-1"),
+        ("power.draw", "power_watts", "4294967.29"),
+        ("power.draw", "power_watts", "nan"),
+        ("utilization.gpu", "utilization_gpu_ratio", "4294967295"),
+        ("temperature.gpu", "temperature_celsius", "2147483647"),
+        ("pstate", "pstate", "P32"),
+        ("clocks_throttle_reasons.active", "throttle_reasons", "0xffffffffffffffff"),
+        ("ecc.errors.corrected.aggregate.total", "ecc_corrected_total", "18446744073709551615"),
+    ],
+)
+def test_a_sentinel_is_never_a_value(column: str, field: str, cell: str) -> None:
+    assert read(changed(column, cell))[field] is Absent.SENTINEL
+
+
+GERMAN = "NVIDIA-SMI ist fehlgeschlagen, da der NVIDIA-Treiber nicht antwortet.\r\n"
+
+
+@pytest.mark.parametrize(
+    ("output", "words"),
+    [
+        ("", "wrote nothing"),
+        ("\n", "nvidia_smi: "),
+        (GERMAN, "not the line of GPU 0"),
+        (line(), "breaks off"),
+        (line() + "\n" + line(index="1")[:40], "breaks off"),
+        (line(count="2") + "\n", "not the line of GPU 0 of 1"),
+        (line() + ", 1\n", "a column too many"),
+        (line().rpartition(",")[0] + "\n", "a column is missing"),
+        (changed("power.draw", "13,57"), "not a value of"),
+        (changed("power.draw", "13.57 W"), "not a value of power.draw"),
+        (changed("power.draw", "[N/A"), "not a value of power.draw"),
+        (changed("clocks_throttle_reasons.active", "idle"), "not a value of clocks_throttle"),
+        (changed("pstate", "fast"), "not a value of pstate"),
+        (changed("mig.mode.current", "perhaps"), "not a value of mig.mode.current"),
+        (changed("index", "[N/A]"), "not the line of GPU 0"),
+        (changed("count", "9" * 400), "not the line of GPU 0"),
+        (line() + "\n\n", "not the line of GPU 0 of 2"),
+        (f"{line(count='2')}\n{line(count='2')}\n", "not the line of GPU 1 of 2"),
+    ],
+)
+def test_an_answer_that_does_not_fit_is_refused_as_a_whole(output: str, words: str) -> None:
+    error = refusal(output)
+    assert error.reason == "bad_output"
+    assert words in str(error)
+    assert escaped(str(error)) == str(error)
+    assert len(str(error)) < 300
+
+
+@given(st.integers(0, 400))
+def test_an_answer_cut_anywhere_is_never_believed(at: int) -> None:
+    whole = f"{line(count='2')}\n{line(count='2', index='1', uuid='GPU-2')}\n"
+    assume(at < len(whole))
+    assert refusal(whole[:at]).reason == "bad_output"
+
+
+@given(st.binary(max_size=2000))
+def test_random_bytes_are_refused_and_the_reason_can_be_shown(data: bytes) -> None:
+    error = refusal(data)
+    assert error.reason in {"bad_output", "no_device"}
+    assert escaped(str(error)) == str(error)
+
+
+@given(st.sampled_from(sorted(set(CELLS) - {"index", "count"})), st.text(max_size=60))
+def test_any_text_in_a_cell_costs_nothing_or_everything(name: str, cell: str) -> None:
+    before = read(line() + "\n")
+    try:
+        after = read(changed(name, cell))
+    except TelemetryError as refused:
+        event(refused.reason)
+        return
+    field = next(column.field for column in smi_output.COLUMNS if column.name == name)
+    value = after.pop(field)
+    del before[field]
+    assert after == before
+    if not isinstance(value, Absent):
+        assert isinstance(value, str) is (FIELDS[field].kind is FieldKind.TEXT)
+
+
+def test_a_refused_column_is_unsupported_and_a_newer_name_takes_those_behind_it_along() -> None:
+    name = smi_output.refused_column('Field "clocks.video" is not a valid field to query.\n')
+    assert name == "clocks.video"
+    refused = smi_output.with_refused(frozenset(), name)
+    assert "clocks.video" not in names(refused)
+    readings = smi_output.read_csv((line(refused) + "\n").encode(), "nvidia_smi", refused)
+    video = next(reading for reading in readings if reading.field == "clock_video_hertz")
+    assert video.value is Absent.UNSUPPORTED
+    assert video.detail == "this nvidia-smi does not know clocks.video"
+    asked = set(names(smi_output.with_refused(frozenset(), "compute_cap")))
+    assert "mig.mode.current" in asked
+    assert not {"compute_cap", "memory.reserved", "utilization.decoder"} & asked
+
+
+# Exit codes
+
+
+@pytest.mark.parametrize(
+    ("code", "reason"),
+    [
+        (2, "invalid_argument"),
+        (3, "not_supported"),
+        (4, "not_permitted"),
+        (6, "no_device"),
+        (8, "power_cable"),
+        (9, "driver_not_loaded"),
+        (10, "interrupt_trouble"),
+        (12, "library_missing"),
+        (13, "symbol_missing"),
+        (14, "inforom_corrupted"),
+        (15, "gpu_is_lost"),
+        (17, "blocked_by_the_operating_system"),
+        (18, "driver_mismatch"),
+        (126, "not_executable"),
+        (127, "absent"),
+        (255, "failed"),
+        (-11, "crashed"),
+        (-40, "crashed"),
+    ],
+)
+def test_each_exit_code_has_its_reason_and_advice_for_its_platform(code: int, reason: str) -> None:
+    on_linux, on_wsl, in_windows = (
+        exit_error(code, b"GPU is", b"", "s", where)
+        for where in (Platform.LINUX, Platform.WSL2, None)
+    )
+    assert on_linux.reason == on_wsl.reason == in_windows.reason == reason
+    assert "wsl" not in str(on_linux.fix).lower()
+    assert "Windows" not in str(on_linux.fix)
+    assert in_windows.fix == IN_WINDOWS.get(reason)
+    assert bool(on_wsl.fix) is (reason in SITUATIONS)
+
+
+def test_a_windows_program_that_wsl_cannot_start_is_not_blamed_on_nvidia_smi() -> None:
+    assert exit_error(1, b"", b"", "s", None).reason == "interop_failed"
+    assert exit_error(1, b"", b"", "s", Platform.WSL2).reason == "failed"
+
+
+@pytest.mark.parametrize(
+    ("stdout", "stderr", "quoted"),
+    [
+        (b"It couldn't\x1b[2J start.\nMore.", b"", "It couldn't\\x1b[2J start."),
+        (b"", "Zugriff verweigert\r\n".encode("utf-16-le"), "Zugriff verweigert"),
+    ],
+)
+def test_the_first_line_of_the_output_is_quoted(stdout: bytes, stderr: bytes, quoted: str) -> None:
+    words = str(exit_error(9, stdout, stderr, "nvidia_smi", None))
+    assert words == f'nvidia_smi ended with 9, driver not loaded: "{quoted}"'
+
+
+def test_an_older_program_that_finds_no_gpu_ends_well_and_says_so() -> None:
+    assert refusal("No devices were found\n").reason == "no_device"
