@@ -22,8 +22,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from gpud.agent.serve.metrics.collector import SnapshotCollector
 from gpud.agent.serve.metrics.exposition import Format
+from gpud.agent.telemetry.answers import Answer
 from gpud.core.sample import Inventory
-from gpud.core.telemetry import Answer
 from tests import snapshots
 from tests.agent.serve.metrics.scraping import OPENMETRICS, settings
 from tests.e2e.program import cuda, nvml, only, program

@@ -40,11 +40,11 @@ if TYPE_CHECKING:
     from gpud.agent.state.board import Board
     from gpud.agent.state.recent import Point
     from gpud.agent.state.snapshot import Expected, StoreSize
+    from gpud.agent.telemetry.answers import Answer
     from gpud.core.alerts import Alert, SinkState
     from gpud.core.report import RootReport
     from gpud.core.sample import Flag, Inventory, ProbeSpec, RunReport, Skip, Unit
     from gpud.core.stream_key import StreamKey
-    from gpud.core.telemetry import Answer
     from gpud.show.refusals import Refused
 
 Event: TypeAlias = Callable[[Snapshot], Snapshot]

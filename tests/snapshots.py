@@ -7,7 +7,8 @@ from dataclasses import replace
 from gpud.agent.measure.breaker import Standing, State
 from gpud.agent.regression.changes import Change
 from gpud.agent.state.snapshot import Snapshot, StoreSize
-from gpud.core import fields as catalogue
+from gpud.agent.telemetry import fields as catalogue
+from gpud.agent.telemetry.answers import Answer
 from gpud.core.alerts import (
     DRIVER_REGRESSION,
     Alert,
@@ -54,7 +55,6 @@ from gpud.core.sample import (
 )
 from gpud.core.stats import LATENCY_BOUNDS_S
 from gpud.core.stream_key import StreamKey
-from gpud.core.telemetry import Answer
 from gpud.show.refusals import Refused
 from tests import standings
 from tests.events import (

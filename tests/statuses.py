@@ -6,8 +6,9 @@ import json
 from typing import TYPE_CHECKING, Any
 
 from gpud.agent.state.status import document as made
+from gpud.agent.telemetry.answers import Answer
 from gpud.core.sample import Absent, Reading
-from gpud.core.telemetry import LEVELS, Answer
+from gpud.core.telemetry import LEVELS
 from gpud.show import document as reading
 from gpud.show import gpu_table, status
 from gpud.show.view import View, text

@@ -7,7 +7,7 @@ import re
 import pytest
 
 from gpud.agent.state.status import document as made
-from gpud.core.fields import FIELDS
+from gpud.agent.telemetry.fields import FIELDS
 from gpud.core.sample import Absent, Reading
 from gpud.show import document as reading
 from gpud.show import gpu_table

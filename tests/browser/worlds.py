@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from gpud.agent.regression.changes import Change
 from gpud.agent.state.snapshot import Snapshot, StoreSize
+from gpud.agent.telemetry.answers import Answer
 from gpud.core.alerts import SinkState
 from gpud.core.health import Level
 from gpud.core.sample import (
@@ -22,7 +23,6 @@ from gpud.core.sample import (
     Unit,
 )
 from gpud.core.stats import LATENCY_BOUNDS_S
-from gpud.core.telemetry import Answer
 from tests import snapshots, standings
 from tests.browser import past
 from tests.browser.past import LEVELS

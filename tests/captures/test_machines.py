@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from gpud.core.fields import SENTINELS
+from gpud.agent.telemetry.fields import SENTINELS
 from tests.captures.replay import load, names, replayed
 from tests.e2e.program import QUICK, Program, only, program
 from tests.waiting import until

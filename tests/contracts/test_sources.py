@@ -11,7 +11,7 @@ from gpud import discovery
 from gpud.agent.measure.clocks import now
 from gpud.agent.telemetry import sources as folder
 from gpud.agent.telemetry.collection import OFFERS, Context
-from gpud.core.fields import FIELDS, plausible
+from gpud.agent.telemetry.fields import FIELDS, plausible
 from gpud.core.settings import parse
 from gpud.core.telemetry import LEVELS
 from tests.events import made
@@ -19,7 +19,7 @@ from tests.events import made
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from gpud.core.telemetry import Answer
+    from gpud.agent.telemetry.answers import Answer
 
 USABLE, REFUSED = discovery.modules(folder, OFFERS)
 each = pytest.mark.parametrize("module", USABLE.values(), ids=list(USABLE))

@@ -4,6 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpud.agent.state.snapshot import ProbeKey, Snapshot
+from gpud.agent.telemetry.answers import Answer
 from gpud.core.advice import Platform, Situation, words
 from gpud.core.gpus import MOST_GPUS, KnownGpu, same_slot, with_devices, with_readings, with_uuid
 from gpud.core.health import Level
@@ -19,7 +20,6 @@ from gpud.core.sample import (
     Unit,
 )
 from gpud.core.stats import summarised
-from gpud.core.telemetry import Answer
 from tests.events import Event, inventory_taken, made, run_finished, source_answered
 
 

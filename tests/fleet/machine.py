@@ -12,11 +12,11 @@ from gpud.agent.measure.breaker import Standing, State
 from gpud.agent.serve.metrics.collector import SnapshotCollector
 from gpud.agent.serve.metrics.exposition import Format
 from gpud.agent.state.snapshot import StoreSize
+from gpud.agent.telemetry.answers import Answer
 from gpud.core.health import Level
 from gpud.core.report import KernelLogReport
 from gpud.core.sample import Absent, Backend, Inventory, Pace, ProbeSpec, Reading, RunReport
 from gpud.core.settings import parse
-from gpud.core.telemetry import Answer
 from tests import snapshots, standings
 from tests.events import (
     Event,

@@ -13,10 +13,10 @@ from gpud.agent.history import queries, reader
 from gpud.agent.measure.clocks import now
 from gpud.agent.state.presence import Nothing, nothing_expected, remembered
 from gpud.agent.state.snapshot import ChangesState, MachineState, MeasureState, Snapshot
+from gpud.agent.telemetry.answers import Telemetry
 from gpud.agent.telemetry.collection import Context
 from gpud.agent.telemetry.sources import dxg
 from gpud.core.errors import StoreError
-from gpud.core.telemetry import Telemetry
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

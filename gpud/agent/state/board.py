@@ -27,8 +27,8 @@ if TYPE_CHECKING:
         Snapshot,
         StoreSize,
     )
+    from gpud.agent.telemetry.answers import Telemetry
     from gpud.core.gpus import KnownGpu
-    from gpud.core.telemetry import Telemetry
 
 log = structlog.get_logger()
 

@@ -33,8 +33,8 @@ if TYPE_CHECKING:
     from gpud.agent.history.store import History
     from gpud.agent.state.board import Board
     from gpud.agent.state.snapshot import Snapshot
+    from gpud.agent.telemetry.answers import Answer
     from gpud.core.clock import Instant
-    from gpud.core.telemetry import Answer
 
 CHANGES_KEPT: Final = 16
 AGAIN_S: Final = 5.0

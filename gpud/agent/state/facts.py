@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 from gpud.agent.regression import changes
 from gpud.agent.regression.changes import Fact
 from gpud.agent.state import presence
+from gpud.agent.telemetry import answers
 from gpud.core import telemetry
 
 if TYPE_CHECKING:
@@ -33,7 +34,7 @@ CUDA_LISTS: Final = len(telemetry.LEVELS)
 
 def facts(snapshot: Snapshot, now_mono_s: float, boot_id: str) -> dict[str, Fact]:
     """Give what telemetry, CUDA and the kernel say now, by kind; what nobody says is left out."""
-    readings = telemetry.current(snapshot.telemetry, now_mono_s)
+    readings = answers.current(snapshot.telemetry, now_mono_s)
     found = {
         reading.field: _fact(snapshot, reading, str(reading.value))
         for reading in readings

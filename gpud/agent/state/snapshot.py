@@ -15,10 +15,11 @@ from typing import TYPE_CHECKING, Final
 from msgspec import Struct
 from msgspec.structs import replace
 
-from gpud.core import clock, telemetry
+from gpud.agent.telemetry import answers
+from gpud.agent.telemetry.answers import Telemetry
+from gpud.core import clock
 from gpud.core.health import Health, Level
 from gpud.core.sample import Skip
-from gpud.core.telemetry import Telemetry
 
 if TYPE_CHECKING:
     from gpud.agent.measure.breaker import Standing
@@ -211,7 +212,7 @@ def after_jump(
     )
     if offset_s < clock.ASLEEP_FROM_S:
         return machine, snapshot.telemetry
-    aged = telemetry.paused(snapshot.telemetry, offset_s)
+    aged = answers.paused(snapshot.telemetry, offset_s)
     return replace(machine, resumed_mono_s=now_mono_s), aged
 
 

@@ -25,16 +25,17 @@ from gpud.agent.state.statusdocument import (
     alert,
     parts,
 )
+from gpud.agent.telemetry import answers
 from gpud.core import telemetry
 from gpud.core.health import Level
 from gpud.core.sample import plain
 
 if TYPE_CHECKING:
     from gpud.agent.state.snapshot import ProbeKey, ProbeState, Snapshot
+    from gpud.agent.telemetry.answers import Telemetry
     from gpud.core.clock import Instant
     from gpud.core.sample import Failure, Sample
     from gpud.core.stream_key import StreamKey
-    from gpud.core.telemetry import Telemetry
 
 
 def document(snapshot: Snapshot, *, now: Instant) -> dict[str, Any]:
@@ -139,9 +140,9 @@ def _failure(failure: Failure) -> ToldFailure:
 
 
 def _telemetry(said: Telemetry, now: Instant) -> ToldTelemetry:
-    taken = [answer.taken_s for answer in telemetry.ranked(said) if answer.holds(now.mono_s)]
+    taken = [answer.taken_s for answer in answers.ranked(said) if answer.holds(now.mono_s)]
     return ToldTelemetry(
-        level=telemetry.LEVELS[telemetry.level(said, now.mono_s)],
+        level=telemetry.LEVELS[answers.level(said, now.mono_s)],
         taken_s=taken[0] if taken else None,  # by the best source
         sources={
             answer.source: Source(
@@ -159,10 +160,10 @@ def _telemetry(said: Telemetry, now: Instant) -> ToldTelemetry:
                     if source == answer.source
                 },
             )
-            for answer in telemetry.ranked(said)
+            for answer in answers.ranked(said)
         },
         readings=tuple(
-            ToldReading(**plain(reading)) for reading in telemetry.current(said, now.mono_s)
+            ToldReading(**plain(reading)) for reading in answers.current(said, now.mono_s)
         ),
         program_starts=said.starts,
     )

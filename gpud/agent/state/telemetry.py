@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from gpud.agent.state.presence import may_be_nothing
+from gpud.agent.telemetry import answers
 from gpud.core import advice, gpus, telemetry
 from gpud.core.advice import Situation
 from gpud.core.health import Health, Level
@@ -16,9 +17,9 @@ if TYPE_CHECKING:
 
     from gpud.agent.state.presence import Nothing
     from gpud.agent.state.snapshot import Snapshot
+    from gpud.agent.telemetry.answers import Answer, Telemetry
     from gpud.core.gpus import KnownGpu
     from gpud.core.sample import Reading
-    from gpud.core.telemetry import Answer, Telemetry
 
 NVML = "nvml"
 OF_THE_CARD: Final = "told of the whole card, and this GPU is an instance of it"
@@ -51,7 +52,7 @@ def with_answer(snapshot: Snapshot, answer: Answer) -> tuple[dict[str, KnownGpu]
     """Take in the answer of one source; its GPUs get the numbers they have here."""
     numbers, readings = gpus.with_readings(snapshot.gpus, answer.readings)
     numbered = replace(answer, readings=_of_instances(numbers, readings))
-    return numbers, telemetry.with_answer(snapshot.telemetry, numbered)
+    return numbers, answers.with_answer(snapshot.telemetry, numbered)
 
 
 def with_start(before: Telemetry, source: str) -> Telemetry:
@@ -99,10 +100,10 @@ def _of_answer(snapshot: Snapshot, nvml: Answer) -> Health | None:
         return Health(Level.DEGRADED, "fields_failed", words, silent)
     if NVML not in snapshot.health and may_be_nothing(snapshot):
         return None  # in a moment it is known whether there is a GPU to speak of
-    answers = snapshot.telemetry.answers.values()
-    now_mono_s = max(answer.taken_mono_s + (answer.duration_s or 0.0) for answer in answers)
+    latest = snapshot.telemetry.answers.values()
+    now_mono_s = max(answer.taken_mono_s + (answer.duration_s or 0.0) for answer in latest)
     detail, fix = _cause(snapshot, nvml, now_mono_s)
-    helped = telemetry.level(snapshot.telemetry, now_mono_s) >= telemetry.SEES_A_GPU
+    helped = answers.level(snapshot.telemetry, now_mono_s) >= telemetry.SEES_A_GPU
     return Health(Level.DEGRADED if helped else Level.FAILED, nvml.reason, detail, fix)
 
 

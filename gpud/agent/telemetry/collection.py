@@ -16,11 +16,11 @@ import structlog
 
 from gpud import discovery
 from gpud.agent.telemetry import sources as folder
-from gpud.core import telemetry
+from gpud.agent.telemetry.answers import Answer, current, of_machine
+from gpud.agent.telemetry.fields import WORTH_A_START
 from gpud.core.errors import TelemetryError
-from gpud.core.fields import WORTH_A_START
 from gpud.core.sample import Absent
-from gpud.core.telemetry import LEVELS, Answer
+from gpud.core.telemetry import LEVELS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -172,12 +172,12 @@ class Collection:
 
         None of them where the person has switched the GPU off.
         """
-        answers, now_s = self._context.read().telemetry, self._context.now().mono_s
-        if telemetry.of_machine(answers, "exposed", now_s) == "disabled":
+        state, now_s = self._context.read().telemetry, self._context.now().mono_s
+        if of_machine(state, "exposed", now_s) == "disabled":
             return frozenset()
-        better = {name: a for name, a in answers.answers.items() if a.level > level}
+        better = {name: a for name, a in state.answers.items() if a.level > level}
         given: dict[int | None, set[str]] = {None: set()}
-        for reading in telemetry.current(replace(answers, answers=better), now_s):
+        for reading in current(replace(state, answers=better), now_s):
             fields = given.setdefault(reading.gpu, set())
             if not isinstance(reading.value, Absent):
                 fields.add(reading.field)

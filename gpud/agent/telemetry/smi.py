@@ -24,10 +24,10 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from gpud.agent.children import Ended
+    from gpud.agent.telemetry.answers import Answer
     from gpud.agent.telemetry.collection import Context
     from gpud.core.advice import Platform
     from gpud.core.sample import Reading
-    from gpud.core.telemetry import Answer
 
 REST_S: Final = 300.0
 """Between two starts, and after anything that prevents one."""

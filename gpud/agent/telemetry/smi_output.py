@@ -12,12 +12,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from gpud.agent import processes
-from gpud.agent.telemetry import windows
+from gpud.agent.telemetry import fields, windows
 from gpud.agent.telemetry.codes import CODES
-from gpud.core import advice, throttle
+from gpud.agent.telemetry.fields import FIELDS, plausible, reason_of, scaled
+from gpud.core import advice
 from gpud.core.advice import Situation
 from gpud.core.errors import TelemetryError
-from gpud.core.fields import FIELDS, plausible, reason_of, scaled
 from gpud.core.sample import Absent, Reading
 from gpud.core.text import escaped
 
@@ -76,7 +76,7 @@ COLUMNS: Final = (
     SmiColumn(
         "clocks_throttle_reasons.active",
         "throttle_reasons",
-        lambda cell: throttle.words(int(cell, 16)),
+        lambda cell: fields.throttle_words(int(cell, 16)),
     ),
     SmiColumn("pcie.link.gen.current", "pcie_generation", _PLAIN),
     SmiColumn("pcie.link.gen.max", "pcie_generation_max", _PLAIN),

@@ -12,6 +12,7 @@ from gpud.agent.alerts import functions
 from gpud.agent.alerts.functions import Functions, Lost, Saved, Subject
 from gpud.agent.measure.breaker import Standing, State
 from gpud.agent.state.snapshot import Snapshot
+from gpud.agent.telemetry.answers import Answer
 from gpud.core.clock import Instant
 from gpud.core.health import Level
 from gpud.core.report import ContainerRun
@@ -26,7 +27,6 @@ from gpud.core.sample import (
     RunReport,
     Unit,
 )
-from gpud.core.telemetry import Answer
 from tests.events import (
     Event,
     breaker_changed,

@@ -13,10 +13,10 @@ from gpud.agent.history.store import History, Store
 from gpud.agent.state.board import Board
 from gpud.agent.state.changes import ChangeDetection
 from gpud.agent.state.presence import GPU_FORGOTTEN
+from gpud.agent.telemetry.answers import Answer
 from gpud.core.clock import Instant
 from gpud.core.health import Level
 from gpud.core.sample import Device, Failure, Inventory, Reading, Reason
-from gpud.core.telemetry import Answer
 from tests.events import inventory_taken, made, post
 from tests.waiting import until
 

@@ -6,8 +6,9 @@ import pytest
 
 from gpud.agent.regression.changes import Fact
 from gpud.agent.state.facts import CUDA_LISTS, beside_a_run, facts
+from gpud.agent.telemetry.answers import Answer
 from gpud.core.sample import Absent, Device, Failure, Inventory, Reading, Reason
-from gpud.core.telemetry import LEVELS, Answer
+from gpud.core.telemetry import LEVELS
 from tests.events import Event, altered, inventory_taken, made, platform_read, source_answered
 
 EMPTY = made("1", 0.0, platform={"kernel": "6.6.87.2-microsoft-standard-WSL2", "wsl": "2"})

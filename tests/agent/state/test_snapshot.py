@@ -10,8 +10,9 @@ import pytest
 
 from gpud.agent.regression.changes import Change
 from gpud.agent.state.snapshot import ProbeKey, fresh
+from gpud.agent.telemetry.answers import Answer, current
+from gpud.agent.telemetry.fields import FIELDS
 from gpud.core import wire
-from gpud.core.fields import FIELDS
 from gpud.core.health import Level
 from gpud.core.report import Owner
 from gpud.core.sample import (
@@ -26,7 +27,7 @@ from gpud.core.sample import (
     RunReport,
     Skip,
 )
-from gpud.core.telemetry import LEVELS, Answer, current
+from gpud.core.telemetry import LEVELS
 from gpud.show.refusals import Refused
 from tests import events as happened
 from tests.agent.state.folding import device, dockerd_seen, finished, folded

@@ -7,13 +7,14 @@ from hypothesis import strategies as st
 
 from gpud.agent.regression.changes import KINDS, Change
 from gpud.agent.state.snapshot import Expected, Snapshot, overall
+from gpud.agent.telemetry.answers import Answer
 from gpud.core.health import Level
 from gpud.core.sample import (
     Inventory,
     Reason,
     Skip,
 )
-from gpud.core.telemetry import LEVELS, Answer
+from gpud.core.telemetry import LEVELS
 from gpud.show.refusals import Refused
 from tests import events as happened
 from tests.agent.state.folding import PROBES, START, device, finished, folded

@@ -9,10 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpud.agent.state.telemetry import WINDOWS_DRIVER
+from gpud.agent.telemetry.answers import Answer, current
 from gpud.core.advice import Platform, Situation, words
 from gpud.core.health import Health, Level
 from gpud.core.sample import Absent, Device, Failure, Inventory, Reading, Reason
-from gpud.core.telemetry import LEVELS, Answer, current
+from gpud.core.telemetry import LEVELS
 from tests.events import inventory_taken, made, source_answered
 
 CARDS = "ABCD"

@@ -19,8 +19,8 @@ from tests.events import made
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
 
+    from gpud.agent.telemetry.answers import Answer
     from gpud.core.sample import Absent, Reading
-    from gpud.core.telemetry import Answer
 
 PATIENCE_S = 60.0
 EVERYTHING: frozenset[str] = frozenset()  # what is wanted makes no difference to NVML

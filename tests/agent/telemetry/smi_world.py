@@ -9,16 +9,16 @@ from typing import TYPE_CHECKING
 
 from gpud.agent import platform
 from gpud.agent.state.board import Board
-from gpud.agent.telemetry import smi_output
+from gpud.agent.telemetry import fields, smi_output
+from gpud.agent.telemetry.answers import Answer
 from gpud.agent.telemetry.collection import Context
+from gpud.agent.telemetry.fields import WORTH_A_START
 from gpud.agent.telemetry.smi import NvidiaSmi, SmiProgram
-from gpud.core import fields
 from gpud.core.advice import Platform
 from gpud.core.clock import Instant
-from gpud.core.fields import WORTH_A_START
 from gpud.core.sample import Absent, Reading
 from gpud.core.settings import parse
-from gpud.core.telemetry import LEVELS, Answer
+from gpud.core.telemetry import LEVELS
 from tests.events import made, post, program_started, source_answered
 
 if TYPE_CHECKING:

@@ -11,12 +11,13 @@ import pytest
 from gpud.agent.measure.clocks import now
 from gpud.agent.state.board import Board
 from gpud.agent.telemetry import collection
+from gpud.agent.telemetry.answers import Answer, current
 from gpud.agent.telemetry.collection import Collection, Context
+from gpud.agent.telemetry.fields import FIELDS, WORTH_A_START
 from gpud.core.errors import TelemetryError
-from gpud.core.fields import FIELDS, WORTH_A_START
 from gpud.core.sample import Absent, Reading
 from gpud.core.settings import parse
-from gpud.core.telemetry import LEVELS, Answer, current
+from gpud.core.telemetry import LEVELS
 from tests.events import made, post, source_answered
 
 if TYPE_CHECKING:

@@ -7,12 +7,12 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from gpud.agent.state.snapshot import Snapshot
+from gpud.agent.telemetry.answers import Answer, current
 from gpud.agent.telemetry.collection import Context
 from gpud.agent.telemetry.sources.cuda import Cuda
 from gpud.core.clock import Instant
 from gpud.core.sample import Backend, Device, Failure, Inventory, Reason, RunReport
 from gpud.core.settings import Settings
-from gpud.core.telemetry import Answer, current
 from tests import snapshots
 from tests.events import Event, inventory_taken, made, run_finished, source_answered
 

@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING
 import pytest
 
 from gpud.agent.state.snapshot import Snapshot
+from gpud.agent.telemetry.answers import Answer
 from gpud.agent.telemetry.collection import Context
 from gpud.agent.telemetry.sources.dxg import AGAIN_S, LISTER, Dxg
 from gpud.core.clock import Instant
 from gpud.core.sample import Absent, Inventory, Reading
 from gpud.core.settings import parse
-from gpud.core.telemetry import Answer
 from tests.events import inventory_taken, made, source_answered
 from tests.fuse import stalling, usable
 

@@ -10,10 +10,10 @@ import pytest
 
 from gpud.agent import processes
 from gpud.agent.measure.breaker import Standing, State
+from gpud.agent.telemetry.answers import Answer
 from gpud.agent.telemetry.smi_output import arguments, with_refused
 from gpud.agent.telemetry.sources import nvidia_smi
 from gpud.core.sample import Absent
-from gpud.core.telemetry import Answer
 from tests.agent.measure.ticking import HELD_UP_S, ticking
 from tests.agent.telemetry.smi_world import UTILIZATION, WSL2, World, line, nvml, once, soon, values
 from tests.events import breaker_changed, post, source_answered

@@ -7,10 +7,10 @@ from hypothesis import assume, event, given
 from hypothesis import strategies as st
 
 from gpud.agent.telemetry import smi_output
+from gpud.agent.telemetry.fields import FIELDS, WORDS, FieldKind
 from gpud.agent.telemetry.smi_output import IN_WINDOWS, SITUATIONS, exit_error
 from gpud.core.advice import Platform
 from gpud.core.errors import TelemetryError
-from gpud.core.fields import FIELDS, WORDS, FieldKind
 from gpud.core.sample import Absent, Reading
 from gpud.core.text import escaped
 from tests.agent.telemetry.smi_world import CELLS, line, names

@@ -16,7 +16,7 @@ from gpud.agent.serve.metrics import (
     telemetry,
 )
 from gpud.agent.serve.metrics.families import clean
-from gpud.core.telemetry import current
+from gpud.agent.telemetry.answers import current
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

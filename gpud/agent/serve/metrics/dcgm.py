@@ -15,7 +15,7 @@ from prometheus_client.core import GaugeMetricFamily, UnknownMetricFamily
 from gpud.agent.serve.metrics.families import clean
 from gpud.agent.serve.metrics.readings import LARGEST, numbers
 from gpud.agent.telemetry import codes
-from gpud.core.fields import FIELDS, FieldKind
+from gpud.agent.telemetry.fields import FIELDS, FieldKind
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping

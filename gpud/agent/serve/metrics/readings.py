@@ -9,8 +9,8 @@ import re
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
 from gpud.agent.serve.metrics.families import counters, gauges
-from gpud.core import throttle
-from gpud.core.fields import FIELDS, LONGEST_TEXT, FieldKind
+from gpud.agent.telemetry import fields
+from gpud.agent.telemetry.fields import FIELDS, LONGEST_TEXT, FieldKind
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -171,8 +171,8 @@ def states(readings: Iterable[Reading]) -> Iterator[Metric]:
         )
     reasons = {gpu: set(text.split(",")) for gpu, text in _by_gpu(words, "throttle_reasons")}
     for holding in reasons.values():
-        if holding - {"none", *throttle.WORDS}:
-            holding.add(throttle.UNKNOWN)
+        if holding - {"none", *fields.THROTTLE_REASONS}:
+            holding.add(fields.UNKNOWN_REASON)
     yield gauges(
         "gpud_gpu_throttle_reason",
         "NVML nvmlDeviceGetCurrentClocksEventReasons, 1 for each reason that holds the clocks "
@@ -181,7 +181,7 @@ def states(readings: Iterable[Reading]) -> Iterator[Metric]:
         (
             ([gpu, reason], reason in holding)
             for gpu, holding in reasons.items()
-            for reason in (*throttle.WORDS, throttle.UNKNOWN)
+            for reason in (*fields.THROTTLE_REASONS, fields.UNKNOWN_REASON)
         ),
     )
     yield counters(

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Final
 from prometheus_client.core import CounterMetricFamily
 
 from gpud.agent.serve.metrics.families import clean, counters, gauge, gauges, infos
+from gpud.agent.telemetry.answers import level
+from gpud.agent.telemetry.fields import FIELDS
 from gpud.core import telemetry
-from gpud.core.fields import FIELDS
 from gpud.core.sample import Absent
 
 if TYPE_CHECKING:
@@ -58,7 +59,7 @@ def _sources(snapshot: Snapshot, now: Instant) -> Iterator[Metric]:
     yield gauge(
         "gpud_telemetry_level",
         f"The best source that sees a GPU now: {levels}.",
-        telemetry.level(state, now.mono_s) if state.answers else None,
+        level(state, now.mono_s) if state.answers else None,
     )
     answers = sorted(state.answers.items())
     yield gauges(

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pynvml
 
+from gpud.agent.telemetry import fields
 from gpud.agent.telemetry.nvml.calls import PROCESS_LISTS, NvmlCall
-from gpud.core import fields, throttle
 from gpud.core.sample import Absent
 
 if TYPE_CHECKING:
@@ -197,7 +197,7 @@ GPU: dict[str, NvmlQuery] = {
     "throttle_reasons": _query(
         NvmlCall("nvmlDeviceGetCurrentClocksEventReasons"),
         NvmlCall("nvmlDeviceGetCurrentClocksThrottleReasons"),  # before R535
-        value=throttle.words,
+        value=fields.throttle_words,
     ),
     "power_violation_seconds_total": _violation(pynvml.NVML_PERF_POLICY_POWER),
     "thermal_violation_seconds_total": _violation(pynvml.NVML_PERF_POLICY_THERMAL),

@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING, Any, Final
 import pynvml
 
 from gpud.agent.telemetry.codes import CODES
+from gpud.agent.telemetry.fields import plausible
 from gpud.agent.telemetry.nvml import queries
 from gpud.agent.telemetry.nvml.calls import LOST, WHOLE, NvmlCall, NvmlRefusal, guarded
 from gpud.agent.telemetry.nvml.queries import BUS, DRIVER
 from gpud.core import advice
 from gpud.core.advice import Situation
 from gpud.core.errors import TelemetryError
-from gpud.core.fields import plausible
 from gpud.core.gpus import MOST_GPUS
 from gpud.core.sample import Absent, Reading
 

@@ -9,9 +9,10 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from gpud.agent.state.snapshot import fresh, holds_s
-from gpud.core.fields import plausible
+from gpud.agent.telemetry.answers import Answer
+from gpud.agent.telemetry.fields import plausible
 from gpud.core.sample import Reading
-from gpud.core.telemetry import LEVELS, Answer
+from gpud.core.telemetry import LEVELS
 
 if TYPE_CHECKING:
     from gpud.agent.state.snapshot import Snapshot

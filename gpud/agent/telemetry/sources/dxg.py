@@ -16,16 +16,17 @@ import msgspec
 from gpud import regular_file
 from gpud.agent import children, programs
 from gpud.agent.state.snapshot import holds_s
-from gpud.core import exposure, telemetry, wire, wsl
-from gpud.core.fields import plausible
+from gpud.agent.telemetry import answers
+from gpud.agent.telemetry.fields import plausible
+from gpud.core import exposure, wire, wsl
 from gpud.core.sample import Absent, Reading
 from gpud.core.telemetry import LEVELS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    from gpud.agent.telemetry.answers import Answer
     from gpud.agent.telemetry.collection import Context
-    from gpud.core.telemetry import Answer
 
 NAME = "dxg"
 LEVEL = LEVELS.index(NAME)
@@ -101,7 +102,7 @@ class Dxg:
     async def _folder(self, now_s: float) -> Reading:
         """Return the folder, or a reason why there is none."""
         snapshot = self._context.read()
-        driver = telemetry.of_machine(snapshot.telemetry, "driver_version", now_s)
+        driver = answers.of_machine(snapshot.telemetry, "driver_version", now_s)
         if driver not in {None, self._driver} or now_s >= self._due_s:
             self._driver = driver or self._driver
             self._listing, before = await self._list(), self._listing

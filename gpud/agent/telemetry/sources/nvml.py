@@ -15,20 +15,20 @@ from gpud.agent import processes
 from gpud.agent.children import ENVIRONMENT
 from gpud.agent.measure import conditions
 from gpud.agent.state.snapshot import holds_s
+from gpud.agent.telemetry.fields import FIELDS
 from gpud.core import advice, wire
 from gpud.core.advice import Situation
 from gpud.core.errors import TelemetryError
-from gpud.core.fields import FIELDS
 from gpud.core.telemetry import LEVELS
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from gpud.agent.telemetry.answers import Answer
     from gpud.agent.telemetry.collection import Context
     from gpud.core.report import ProcessRef
     from gpud.core.sample import Reading
     from gpud.core.settings import Settings
-    from gpud.core.telemetry import Answer
 
 NAME = "nvml"
 LEVEL = LEVELS.index(NAME)

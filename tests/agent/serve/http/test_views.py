@@ -19,9 +19,9 @@ from gpud.agent.serve.http.views import MOST_FORMATS, MetricsView, PageView, own
 from gpud.agent.serve.metrics.collector import SnapshotCollector
 from gpud.agent.serve.metrics.exposition import Format
 from gpud.agent.state.snapshot import Snapshot
+from gpud.agent.telemetry.answers import Telemetry
 from gpud.core.clock import Instant
 from gpud.core.settings import parse
-from gpud.core.telemetry import Telemetry
 from tests import snapshots
 from tests.agent.serve.metrics.scraping import OPENMETRICS, settings
 from tests.events import altered, child_spawned

@@ -12,11 +12,12 @@ import pytest
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse_openmetrics
 
 from gpud.agent.serve.metrics import dcgm
+from gpud.agent.telemetry.answers import Answer
+from gpud.agent.telemetry.fields import FIELDS, FieldKind
 from gpud.core.clock import Instant
-from gpud.core.fields import FIELDS, FieldKind
 from gpud.core.sample import Absent, Inventory, Reading
 from gpud.core.sections import ExportSettings
-from gpud.core.telemetry import LEVELS, Answer
+from gpud.core.telemetry import LEVELS
 from tests import snapshots
 from tests.agent.serve.metrics.scraping import OPENMETRICS, scrape, settings
 from tests.events import inventory_taken, source_answered

@@ -15,11 +15,19 @@ from prometheus_client.parser import text_string_to_metric_families as parse_tex
 
 from gpud.agent.regression.changes import KINDS, Change
 from gpud.agent.serve.metrics import readings as table
-from gpud.core import throttle
+from gpud.agent.telemetry import fields
+from gpud.agent.telemetry.answers import Answer
+from gpud.agent.telemetry.fields import (
+    FIELDS,
+    LONGEST_TEXT,
+    SENTINELS,
+    FieldKind,
+    plausible,
+    scaled,
+)
 from gpud.core.clock import Instant
-from gpud.core.fields import FIELDS, LONGEST_TEXT, SENTINELS, FieldKind, plausible, scaled
 from gpud.core.sample import Absent, Device, Inventory, Reading
-from gpud.core.telemetry import LEVELS, Answer
+from gpud.core.telemetry import LEVELS
 from tests import snapshots
 from tests.agent.serve.metrics.scraping import OPENMETRICS, scrape, settings
 from tests.events import changed, inventory_taken, program_started, source_answered
@@ -176,7 +184,8 @@ def test_each_reason_to_throttle_holds_or_does_not(text: str, holding: set[str])
         scrape(told(answer(reading("throttle_reasons", text)))), "gpud_gpu_throttle_reason"
     )
     assert found == {
-        f'gpu="0",reason="{word}"': float(word in holding) for word in (*throttle.WORDS, "unknown")
+        f'gpu="0",reason="{word}"': float(word in holding)
+        for word in (*fields.THROTTLE_REASONS, "unknown")
     }
 
 

@@ -9,6 +9,7 @@ from gpud.agent.measure.breaker import State as BreakerState
 from gpud.agent.regression.changes import Change
 from gpud.agent.regression.detector import Alarm, Effect, Kind, Standing, State, Verdict
 from gpud.agent.state.snapshot import Snapshot, StoreSize
+from gpud.agent.telemetry.answers import Answer
 from gpud.core.alerts import SLOWDOWN, Alert, Severity, SinkState
 from gpud.core.health import Level
 from gpud.core.report import ContainersReport, ProcessRef
@@ -22,7 +23,6 @@ from gpud.core.sample import (
     Unit,
 )
 from gpud.core.stream_key import StreamKey
-from gpud.core.telemetry import Answer
 from tests import snapshots
 from tests.agent.serve.page.measured import BIG, MEDIANS, crossed, run, specs
 from tests.events import (

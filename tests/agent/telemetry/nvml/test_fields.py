@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from gpud.core.fields import FIELDS, plausible
+from gpud.agent.telemetry.fields import FIELDS, plausible
 from tests.agent.telemetry.nvml import asking
 from tests.standins.build import build_libnvml, rewrite_script
 

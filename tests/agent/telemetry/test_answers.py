@@ -4,21 +4,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpud.core.fields import FIELDS
+from gpud.agent.telemetry.answers import Answer, Telemetry, current, level, with_answer
+from gpud.agent.telemetry.fields import FIELDS
 from gpud.core.sample import Absent, Reading
-from gpud.core.telemetry import (
-    LEVELS,
-    Answer,
-    Telemetry,
-    current,
-    impossible,
-    level,
-    with_answer,
-)
+from gpud.core.telemetry import LEVELS
 
 NOW_S = 1000.0
 
@@ -153,44 +145,3 @@ def test_what_is_shown_is_fresh_said_by_its_source_and_nobody_better_knows(
         else:
             assert max(fresh)[1] == reading.value
             assert LEVELS[max(fresh)[0]] == reading.source
-
-
-FIT = (
-    Reading(None, "driver_version", "572.16", "nvml"),
-    Reading(0, "power_watts", 23.5, "nvml"),
-    Reading(1, "power_watts", Absent.SENTINEL, "nvml"),
-    Reading(0, "throttle_reasons", "none", "nvml"),
-)
-
-
-@pytest.mark.parametrize(
-    ("stranger", "words"),
-    [
-        (Reading(0, "pow\x1b", 1.0, "nvml"), r"pow\x1b of GPU 0: there is no such field"),
-        (
-            Reading(0, "driver_version", "1", "nvml"),
-            "driver_version of GPU 0: it has no such field",
-        ),
-        (
-            Reading(None, "power_watts", 1.0, "nvml"),
-            "power_watts of the machine: it has no such field",
-        ),
-        (Reading(-1, "power_watts", 1.0, "nvml"), "power_watts of GPU -1: it has no such field"),
-        (
-            Reading(10**9, "name", "A", "nvml"),
-            "name of GPU 1000000000: it has no such field",
-        ),
-        (Reading(0, "name", "A", "cuda"), "name of GPU 0: from cuda, not from nvml"),
-        (Reading(0, "power_watts", 1.0, "nvml"), "power_watts of GPU 0: comes twice"),
-        (Reading(1, "pstate", 32.0, "nvml"), "pstate of GPU 1: 32.0 cannot be its value"),
-        (Reading(1, "pstate", "P0", "nvml"), "pstate of GPU 1: P0 cannot be its value"),
-        (Reading(1, "name", 4.0, "nvml"), "name of GPU 1: 4.0 cannot be its value"),
-        (
-            Reading(1, "name", "N" * 10**6, "nvml"),
-            f"name of GPU 1: {'N' * 256} cannot be its value",
-        ),
-    ],
-    ids=lambda given: given if isinstance(given, str) else "",
-)
-def test_what_no_source_can_have_said_is_named(stranger: Reading, words: str) -> None:
-    assert impossible((*FIT, stranger), "nvml") == words

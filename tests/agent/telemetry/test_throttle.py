@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpud.core import throttle
-from gpud.core.fields import SENTINELS, plausible
+from gpud.agent.telemetry import fields
+from gpud.agent.telemetry.fields import SENTINELS, plausible
 from gpud.core.sample import Absent
 
 
@@ -22,9 +22,9 @@ from gpud.core.sample import Absent
     ],
 )
 def test_each_bit_has_its_word(bits: int, words: str) -> None:
-    assert throttle.words(bits) == words
+    assert fields.throttle_words(bits) == words
 
 
 @given(st.sampled_from(sorted(SENTINELS)))
 def test_a_sentinel_is_no_reason(bits: int) -> None:
-    assert plausible("throttle_reasons", throttle.words(bits)) is Absent.SENTINEL
+    assert plausible("throttle_reasons", fields.throttle_words(bits)) is Absent.SENTINEL

@@ -201,3 +201,36 @@ def plausible(field: str, value: object) -> float | str | Absent:
     if value in SENTINELS or not low <= value <= high:  # NaN lies nowhere
         return Absent.SENTINEL
     return float(value)
+
+
+THROTTLE_REASONS: Final = (
+    "idle",
+    "set_clocks",
+    "power_cap",
+    "hw_slowdown",
+    "sync_boost",
+    "thermal",
+    "hw_thermal",
+    "hw_power_brake",
+    "display_clocks",
+    "board_limit",
+    "reliability",
+)
+"""By bit. Source: nvml.h, nvmlClocksEventReasons and, for the last two, the older
+nvmlClocksThrottleReasons."""
+
+UNKNOWN_REASON: Final = "unknown"
+"""The word for a bit that none of these stands for."""
+
+
+def throttle_words(bits: int) -> str:
+    """Name the bits in their order, with commas; ``none`` for none, ``unknown`` for a foreign one.
+
+    A sentinel gives nothing, which is how an empty text is read.
+    """
+    if bits in SENTINELS:
+        return ""
+    named = [word for bit, word in enumerate(THROTTLE_REASONS) if bits >> bit & 1]
+    if bits >> len(THROTTLE_REASONS):
+        named.append(UNKNOWN_REASON)
+    return ",".join(named) or "none"

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpud.core.fields import FIELDS, SENTINELS, WORDS, FieldKind, plausible, scaled
+from gpud.agent.telemetry.fields import FIELDS, SENTINELS, WORDS, FieldKind, plausible, scaled
 from gpud.core.sample import Absent
 
 NUMBERS = sorted(name for name, field in FIELDS.items() if field.kind is not FieldKind.TEXT)
