@@ -43,7 +43,7 @@ from gpud.agent.state.runs import with_children
 from gpud.agent.state.snapshot import MachineState, Snapshot
 from gpud.agent.state.telemetry import with_start
 from gpud.agent.telemetry import collection, windows
-from gpud.agent.telemetry.collection import Collection, Context
+from gpud.agent.telemetry.collection import Collection, SourceContext
 from gpud.core import advice
 from gpud.core.sample import Pace
 from gpud.core.settings import GROUP, LOCK, SOCKET
@@ -209,7 +209,7 @@ class Agent:
         }
 
     def _telemetry(self) -> Collection:
-        context = Context(
+        context = SourceContext(
             self.settings,
             now=now,
             read=self.board.read,

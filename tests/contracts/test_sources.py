@@ -10,7 +10,7 @@ import pytest
 from gpud import discovery
 from gpud.agent.measure.clocks import now
 from gpud.agent.telemetry import sources as folder
-from gpud.agent.telemetry.collection import OFFERS, Context
+from gpud.agent.telemetry.collection import OFFERS, SourceContext
 from gpud.agent.telemetry.fields import FIELDS, plausible
 from gpud.core.settings import parse
 from gpud.core.telemetry import LEVELS
@@ -43,7 +43,7 @@ def test_on_a_machine_with_nothing_a_source_says_why_and_what_it_says_holds_toge
     settings = parse(
         f'sysroot = "{tmp_path}"\n[nvml]\nlibrary = "/nonexistent/libnvidia-ml.so.1"\n'.encode(), {}
     )
-    context = Context(
+    context = SourceContext(
         settings,
         now=now,
         read=lambda: made("1", 0.0),

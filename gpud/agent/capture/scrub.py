@@ -119,7 +119,7 @@ def scrubbed(
     ]
     scrub = _Scrub(document, (*IDENTIFIERS, *words))
     clean = scrub.walked(document)
-    return clean, {kind: len(given) for kind, given in scrub.stand_ins.items()}
+    return clean, {kind: len(originals) for kind, originals in scrub.stand_ins.items()}
 
 
 class _Scrub:
@@ -166,13 +166,13 @@ class _Scrub:
             return original
         if identifier.kind == ADDRESSES and not self._is_address(original):
             return original
-        given = self.stand_ins.setdefault(identifier.kind, {})
-        while name not in given:
+        stand_ins = self.stand_ins.setdefault(identifier.kind, {})
+        while name not in stand_ins:
             number = self._numbers[identifier.kind] = self._numbers.get(identifier.kind, 0) + 1
             stand_in = identifier.stand_in.format(number)
             if stand_in not in self._taken:
-                given[name] = stand_in
-        return given[name]
+                stand_ins[name] = stand_in
+        return stand_ins[name]
 
     def _is_address(self, text: str) -> bool:
         try:

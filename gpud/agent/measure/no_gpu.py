@@ -14,7 +14,7 @@ from gpud.agent.measure.clocks import now
 from gpud.agent.state.presence import Nothing, nothing_expected, remembered
 from gpud.agent.state.snapshot import ChangesState, MachineState, MeasureState, Snapshot
 from gpud.agent.telemetry.answers import Telemetry
-from gpud.agent.telemetry.collection import Context
+from gpud.agent.telemetry.collection import SourceContext
 from gpud.agent.telemetry.sources import dxg
 from gpud.core.errors import StoreError
 
@@ -45,7 +45,7 @@ async def reason(
         changes=ChangesState(expected=expected),
     )
     source = dxg.create(
-        Context(
+        SourceContext(
             settings,
             now,
             read=lambda: snapshot,

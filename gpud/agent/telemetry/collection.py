@@ -39,7 +39,7 @@ PATIENCE_S = 1.0
 
 
 @dataclass(frozen=True, slots=True)
-class Context:
+class SourceContext:
     """What every source may use. ``own`` is the agent's own directory, gone with the boot."""
 
     settings: Settings
@@ -72,7 +72,7 @@ class Context:
         return replace(answer, reason=readings.reason, detail=str(readings), fix=readings.fix)
 
 
-class Source(Protocol):
+class TelemetrySource(Protocol):
     """One place that numbers come from."""
 
     async def collect(self, missing: frozenset[str]) -> Answer | None:
@@ -94,7 +94,7 @@ class Looking(Protocol):
         """Return readings from now on, not older ones. ``Errors: TelemetryError``, ``slow`` too."""
 
 
-def create(context: Context) -> tuple[dict[str, Source], dict[str, Source]]:
+def create(context: SourceContext) -> tuple[dict[str, TelemetrySource], dict[str, TelemetrySource]]:
     """Create every source that is not switched off, by name and the best first.
 
     Returns those that answer by themselves, and those that start a program.
@@ -102,8 +102,8 @@ def create(context: Context) -> tuple[dict[str, Source], dict[str, Source]]:
     usable, refused = discovery.modules(folder, OFFERS)
     for name, why in refused.items():
         log.error("telemetry_source_refused", source=name, reason=why)
-    quick: dict[str, Source] = {}
-    programs: dict[str, Source] = {}
+    quick: dict[str, TelemetrySource] = {}
+    programs: dict[str, TelemetrySource] = {}
     for module in sorted(usable.values(), key=lambda module: -module.LEVEL):
         if module.NAME not in context.settings.telemetry.disabled:
             group = programs if getattr(module, "STARTS_A_PROGRAM", False) else quick
@@ -116,9 +116,9 @@ class Collection:
 
     def __init__(
         self,
-        context: Context,
+        context: SourceContext,
         post: Callable[[Answer], None],
-        sources: tuple[Mapping[str, Source], Mapping[str, Source]],
+        sources: tuple[Mapping[str, TelemetrySource], Mapping[str, TelemetrySource]],
         *,
         patience_s: float = PATIENCE_S,
     ) -> None:
@@ -143,7 +143,7 @@ class Collection:
                 ended, self._asking = self._asking, None
                 ended.result()  # a bug in it is raised here
 
-    async def _ask(self, sources: Mapping[str, Source]) -> None:
+    async def _ask(self, sources: Mapping[str, TelemetrySource]) -> None:
         for name, source in sources.items():
             answer = await source.collect(self._missing(LEVELS.index(name)))
             if answer is not None:
@@ -176,11 +176,11 @@ class Collection:
         if of_machine(state, "exposed", now_s) == "disabled":
             return frozenset()
         better = {name: a for name, a in state.answers.items() if a.level > level}
-        given: dict[int | None, set[str]] = {None: set()}
+        values: dict[int | None, set[str]] = {None: set()}
         for reading in current(replace(state, answers=better), now_s):
-            fields = given.setdefault(reading.gpu, set())
+            fields = values.setdefault(reading.gpu, set())
             if not isinstance(reading.value, Absent):
                 fields.add(reading.field)
-        machine = given.pop(None)
-        common = set.intersection(*given.values()) if given else set()
+        machine = values.pop(None)
+        common = set.intersection(*values.values()) if values else set()
         return WORTH_A_START - common - machine

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from gpud.agent.children import Ended
     from gpud.agent.telemetry.answers import Answer
-    from gpud.agent.telemetry.collection import Context
+    from gpud.agent.telemetry.collection import SourceContext
     from gpud.core.advice import Platform
     from gpud.core.sample import Reading
 
@@ -59,7 +59,9 @@ class StartNote(msgspec.Struct, frozen=True):
 class NvidiaSmi:
     """One of the programs as a telemetry source; each defines ``program``."""
 
-    def __init__(self, context: Context, name: str, *, deadline_s: float = DEADLINE_S) -> None:
+    def __init__(
+        self, context: SourceContext, name: str, *, deadline_s: float = DEADLINE_S
+    ) -> None:
         self.context = context
         self._name = name
         self._deadline_s = deadline_s
@@ -128,8 +130,8 @@ class NvidiaSmi:
         name = smi_output.refused_column(windows.text(ended.stdout) + windows.text(ended.stderr))
         if ended.code == 0 and name is None:
             readings = smi_output.read_csv(ended.stdout, self._name, self._refused)
-            given = {read.field for read in readings if not isinstance(read.value, Absent)}
-            self._lacking = frozenset({read.field for read in readings} - given)
+            answered = {read.field for read in readings if not isinstance(read.value, Absent)}
+            self._lacking = frozenset({read.field for read in readings} - answered)
             self._lacking_until_s = self.context.now().mono_s + LONGEST_REST_S
             return readings
         if name is not None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from gpud.agent.measure import clocks
 from gpud.agent.state.snapshot import Snapshot
-from gpud.agent.telemetry.collection import Context
+from gpud.agent.telemetry.collection import SourceContext
 from gpud.agent.telemetry.sources.nvml import Nvml
 from gpud.core.clock import Instant
 from gpud.core.settings import Settings, parse
@@ -89,7 +89,7 @@ async def telling(  # each is one thing a test chooses
         kernel = {"kernel": "6.6.87.2-microsoft-standard-WSL2"} if wsl else {}
         return made("1", 0.0, platform=kernel)
 
-    context = Context(
+    context = SourceContext(
         settings_for(library) if settings is None else settings,
         now=clock.now,
         read=snapshot,

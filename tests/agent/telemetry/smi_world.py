@@ -11,7 +11,7 @@ from gpud.agent import platform
 from gpud.agent.state.board import Board
 from gpud.agent.telemetry import fields, smi_output
 from gpud.agent.telemetry.answers import Answer
-from gpud.agent.telemetry.collection import Context
+from gpud.agent.telemetry.collection import SourceContext
 from gpud.agent.telemetry.fields import WORTH_A_START
 from gpud.agent.telemetry.smi import NvidiaSmi, SmiProgram
 from gpud.core.advice import Platform
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from gpud.agent.telemetry.collection import Source
+    from gpud.agent.telemetry.collection import TelemetrySource
 
 LINUX = "6.1.0-28-amd64\n"
 WSL2 = "5.15.167.4-microsoft-standard-WSL2\n"
@@ -135,11 +135,11 @@ class World:
         self.mono_s += seconds
         self.wall_s += seconds
 
-    def context(self) -> Context:
+    def context(self) -> SourceContext:
         def spawned() -> None:
             self.spawned += 1
 
-        return Context(
+        return SourceContext(
             parse(f'sysroot = "{self.root}"\n{self.settings}'.encode(), {}),
             now=self.now,
             read=self.board.read,
@@ -154,7 +154,7 @@ class World:
         return source
 
     async def collect(
-        self, source: Source, wanted: frozenset[str] = WORTH_A_START
+        self, source: TelemetrySource, wanted: frozenset[str] = WORTH_A_START
     ) -> Answer | None:
         """Ask as the ladder does, which passes on what it hears."""
         answer = await source.collect(wanted)

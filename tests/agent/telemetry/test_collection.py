@@ -12,7 +12,7 @@ from gpud.agent.measure.clocks import now
 from gpud.agent.state.board import Board
 from gpud.agent.telemetry import collection
 from gpud.agent.telemetry.answers import Answer, current
-from gpud.agent.telemetry.collection import Collection, Context
+from gpud.agent.telemetry.collection import Collection, SourceContext
 from gpud.agent.telemetry.fields import FIELDS, WORTH_A_START
 from gpud.core.errors import TelemetryError
 from gpud.core.sample import Absent, Reading
@@ -21,7 +21,7 @@ from gpud.core.telemetry import LEVELS
 from tests.events import made, post, source_answered
 
 if TYPE_CHECKING:
-    from gpud.agent.telemetry.collection import Source
+    from gpud.agent.telemetry.collection import TelemetrySource
 
 
 class Scripted:
@@ -51,8 +51,8 @@ class Scripted:
 EVERYTHING: dict[str, float | str | Absent] = dict.fromkeys(WORTH_A_START, 1.0)
 
 
-def context(board: Board, text: str = "") -> Context:
-    return Context(
+def context(board: Board, text: str = "") -> SourceContext:
+    return SourceContext(
         parse(text.encode(), {}),
         now=now,
         read=board.read,
@@ -66,8 +66,8 @@ def together(
     *sources: Scripted, patience_s: float = collection.PATIENCE_S
 ) -> tuple[Collection, Board]:
     board = Board(made("1", 0.0))
-    quick: dict[str, Source] = {}
-    programs: dict[str, Source] = {}
+    quick: dict[str, TelemetrySource] = {}
+    programs: dict[str, TelemetrySource] = {}
     for source in sources:
         (programs if source.name.startswith("nvidia_smi") else quick)[source.name] = source
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from gpud.agent.state.snapshot import Snapshot
 from gpud.agent.telemetry.answers import Answer, current
-from gpud.agent.telemetry.collection import Context
+from gpud.agent.telemetry.collection import SourceContext
 from gpud.agent.telemetry.sources.cuda import Cuda
 from gpud.core.clock import Instant
 from gpud.core.sample import Backend, Device, Failure, Inventory, Reason, RunReport
@@ -31,7 +31,7 @@ class Bench:
 
     def __post_init__(self) -> None:
         self.source = Cuda(
-            Context(
+            SourceContext(
                 Settings(),
                 now=lambda: Instant(self.unix_s + self.at_s, self.at_s),
                 read=lambda: self.snapshot,

@@ -12,7 +12,7 @@ import pytest
 
 from gpud.agent.state.snapshot import Snapshot
 from gpud.agent.telemetry.answers import Answer
-from gpud.agent.telemetry.collection import Context
+from gpud.agent.telemetry.collection import SourceContext
 from gpud.agent.telemetry.sources.dxg import AGAIN_S, LISTER, Dxg
 from gpud.core.clock import Instant
 from gpud.core.sample import Absent, Inventory, Reading
@@ -60,7 +60,7 @@ class Machine:
         self.started += 1
 
     def source(self, lister: Sequence[str] = LISTER, *, deadline_s: float = 30.0) -> Dxg:
-        context = Context(
+        context = SourceContext(
             parse(f'sysroot = "{self.root}"'.encode(), {}),
             now=lambda: Instant(self.at_s, self.at_s),
             read=lambda: self.snapshot,

@@ -8,7 +8,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpud.agent.telemetry.fields import FIELDS, SENTINELS, WORDS, FieldKind, plausible, scaled
+from gpud.agent.telemetry.fields import (
+    FIELDS,
+    SENTINELS,
+    WORDS,
+    FieldKind,
+    plausible,
+    scaled,
+    throttle_words,
+)
 from gpud.core.sample import Absent
 
 NUMBERS = sorted(name for name, field in FIELDS.items() if field.kind is not FieldKind.TEXT)
@@ -113,3 +121,22 @@ def test_no_throttle_reason_is_an_answer_and_no_name_is_none() -> None:
 
 def test_a_text_from_a_driver_has_an_end() -> None:
     assert plausible("name", b"x" * 10_000) == "x" * 256
+
+
+@pytest.mark.parametrize(
+    ("bits", "words"),
+    [
+        (0, "none"),
+        (0x1, "idle"),
+        (0x4 | 0x20, "power_cap,thermal"),
+        (0x8 | 0x40 | 0x80, "hw_slowdown,hw_thermal,hw_power_brake"),
+        (0x4 | 1 << 40, "power_cap,unknown"),
+    ],
+)
+def test_each_bit_of_the_throttle_reasons_has_its_word(bits: int, words: str) -> None:
+    assert throttle_words(bits) == words
+
+
+@given(st.sampled_from(sorted(SENTINELS)))
+def test_a_sentinel_is_no_throttle_reason(bits: int) -> None:
+    assert plausible("throttle_reasons", throttle_words(bits)) is Absent.SENTINEL

@@ -16,7 +16,7 @@ from gpud.core.telemetry import LEVELS
 
 if TYPE_CHECKING:
     from gpud.agent.state.snapshot import Snapshot
-    from gpud.agent.telemetry.collection import Context
+    from gpud.agent.telemetry.collection import SourceContext
     from gpud.core.sample import Device
 
 NAME = "cuda"
@@ -27,7 +27,7 @@ FACTS = ("name", "uuid", "pci_bus_id", "compute_capability", "memory_total_bytes
 """Fields that a ``Device`` has under the same name."""
 
 
-def create(context: Context) -> Cuda:
+def create(context: SourceContext) -> Cuda:
     """Create the source."""
     return Cuda(context)
 
@@ -35,7 +35,7 @@ def create(context: Context) -> Cuda:
 class Cuda:
     """Reads the snapshot, and answers when there is something new in it."""
 
-    def __init__(self, context: Context) -> None:
+    def __init__(self, context: SourceContext) -> None:
         self._context = context
         self._last: Answer | None = None
 

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from gpud.agent.telemetry.answers import Answer
-    from gpud.agent.telemetry.collection import Context
+    from gpud.agent.telemetry.collection import SourceContext
 
 NAME = "dxg"
 LEVEL = LEVELS.index(NAME)
@@ -45,7 +45,7 @@ class StoreListing(msgspec.Struct, frozen=True):
     trouble: str | None = None
 
 
-def create(context: Context) -> Dxg:
+def create(context: SourceContext) -> Dxg:
     """Create the source."""
     return Dxg(context)
 
@@ -55,7 +55,7 @@ class Dxg:
 
     def __init__(
         self,
-        context: Context,
+        context: SourceContext,
         *,
         lister: Sequence[str] = LISTER,
         deadline_s: float = DEADLINE_S,

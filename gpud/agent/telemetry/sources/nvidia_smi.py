@@ -12,7 +12,7 @@ from gpud.core import advice
 from gpud.core.telemetry import LEVELS
 
 if TYPE_CHECKING:
-    from gpud.agent.telemetry.collection import Context, Source
+    from gpud.agent.telemetry.collection import SourceContext, TelemetrySource
     from gpud.core.settings import Settings
 
 NAME = "nvidia_smi"
@@ -50,6 +50,6 @@ class LinuxSmi(NvidiaSmi):
         return SmiProgram(paths, advice.of(machine), ENVIRONMENT)
 
 
-def create(context: Context) -> Source:
+def create(context: SourceContext) -> TelemetrySource:
     """Create the source."""
     return LinuxSmi(context, NAME)

@@ -9,7 +9,7 @@ from gpud.agent.telemetry.smi import NvidiaSmi, SmiProgram
 from gpud.core.telemetry import LEVELS
 
 if TYPE_CHECKING:
-    from gpud.agent.telemetry.collection import Context, Source
+    from gpud.agent.telemetry.collection import SourceContext, TelemetrySource
     from gpud.core.settings import Settings
 
 NAME = "nvidia_smi_exe"
@@ -36,6 +36,6 @@ class WindowsSmi(NvidiaSmi):
         return SmiProgram(places(settings), None, windows.environment(settings.sysroot))
 
 
-def create(context: Context) -> Source:
+def create(context: SourceContext) -> TelemetrySource:
     """Create the source."""
     return WindowsSmi(context, NAME)

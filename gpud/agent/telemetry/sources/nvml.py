@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from gpud.agent.telemetry.answers import Answer
-    from gpud.agent.telemetry.collection import Context
+    from gpud.agent.telemetry.collection import SourceContext
     from gpud.core.report import ProcessRef
     from gpud.core.sample import Reading
     from gpud.core.settings import Settings
@@ -73,7 +73,7 @@ def candidates(settings: Settings) -> list[str]:
     return [wsl, "libnvidia-ml.so.1"]
 
 
-def create(context: Context) -> Nvml:
+def create(context: SourceContext) -> Nvml:
     """Create the source."""
     return Nvml(context)
 
@@ -85,7 +85,11 @@ class Nvml:
     """
 
     def __init__(
-        self, context: Context, *, command: Sequence[str] = HELPER, deadline_s: float = DEADLINE_S
+        self,
+        context: SourceContext,
+        *,
+        command: Sequence[str] = HELPER,
+        deadline_s: float = DEADLINE_S,
     ) -> None:
         settings = context.settings
         self._context = context
