@@ -204,6 +204,16 @@ REASONS: Final[Mapping[int, str]] = {code: reason for code, (reason, _) in CODES
 }
 NOT_STARTED: Final = 1
 """The exit code of WSL's own starter of Windows programs when it cannot start one."""
+MESSAGES: Final[Mapping[str, str]] = {
+    "couldn't communicate with the NVIDIA driver": "driver_not_loaded",
+    "Driver Not Loaded": "driver_not_loaded",
+    "No devices were found": "no_device",
+    "Insufficient Permissions": "not_permitted",
+    "GPU is lost": "gpu_is_lost",
+    "GPU access blocked by the operating system": "blocked_by_the_operating_system",
+    "Driver/library version mismatch": "driver_mismatch",
+}
+"""What it writes where it ends with 1 or 255, as many do in WSL. Source: nvmlErrorString."""
 SITUATIONS: Final[Mapping[str, Situation]] = dict(CODES.values()) | {
     "invalid_argument": Situation.TOO_OLD,
     "no_device": Situation.NO_GPU,
@@ -243,7 +253,8 @@ def exit_error(
     reason, message = REASONS.get(code, "failed"), f"{source} ended with {code}"
     if code < 0:
         reason, message = "crashed", f"{source}: killed by {processes.signal_name(-code)}"
-    elif code == NOT_STARTED and where is None:
-        reason = "interop_failed"
+    elif code in {NOT_STARTED, 255}:
+        default = "interop_failed" if code == NOT_STARTED and where is None else "failed"
+        reason = next((MESSAGES[words] for words in MESSAGES if words in output), default)
     message += f", {reason.replace('_', ' ')}{quoted(output.partition(chr(10))[0])}"
     return TelemetryError(message, reason=reason, fix=exit_fix(reason, where))

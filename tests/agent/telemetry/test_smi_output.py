@@ -217,6 +217,13 @@ def test_each_exit_code_has_its_reason_and_advice_for_its_platform(code: int, re
     assert bool(on_wsl.fix) is (reason in SITUATIONS)
 
 
+@pytest.mark.parametrize("words", smi_output.MESSAGES)
+@pytest.mark.parametrize("code", [1, 255])
+def test_the_message_gives_the_reason_where_the_exit_code_does_not(words: str, code: int) -> None:
+    error = exit_error(code, f"Failed: {words}.\nMore.\n".encode(), b"", "s", Platform.WSL2)
+    assert error.reason == smi_output.MESSAGES[words]
+
+
 def test_a_windows_program_that_wsl_cannot_start_is_not_blamed_on_nvidia_smi() -> None:
     assert exit_error(1, b"", b"", "s", None).reason == "interop_failed"
     assert exit_error(1, b"", b"", "s", Platform.WSL2).reason == "failed"

@@ -191,7 +191,7 @@ class NvmlSession:
 XID = pynvml.nvmlEventTypeXidCriticalError
 SUPPORTED_EVENTS = NvmlCall("nvmlDeviceGetSupportedEventTypes")
 NEXT_EVENT = NvmlCall("nvmlEventSetWait_v2", (0,))
-NO_EVENTS = NvmlRefusal(Absent.UNSUPPORTED, "the driver reports no Xid events")
+NO_EVENTS = NvmlRefusal(Absent.UNSUPPORTED, "the driver tells no Xid events")
 NO_MORE = frozenset({pynvml.NVML_ERROR_TIMEOUT, LOST})
 """A GPU that fell off the bus says so when it is asked itself; the others' events still count."""
 MOST_EVENTS = 256
