@@ -1,9 +1,8 @@
-"""Child processes with a deadline, at most one kill, bounded output, and never an endless wait.
+"""Child processes: started with a deadline, killed at most once, identified, and watched.
 
-Nothing here blocks, however long the kernel keeps a process.
-
-asyncio's own subprocesses are not used: they wait in a thread that a process in state D would hold
-for ever, and a transport left behind complains when it is collected.
+Nothing here blocks, however long the kernel keeps a process. asyncio's own subprocesses are not
+used: they wait in a thread that a process in state D would hold for ever, and a transport left
+behind complains when it is collected.
 """
 
 from __future__ import annotations
@@ -14,20 +13,18 @@ import os
 import signal
 import subprocess
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
 
-from gpud.agent import processes
+from gpud.core.proc import start_ticks
+from gpud.core.report import ProcessRef
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
-
-    from gpud.core.report import ProcessRef
+    from collections.abc import Callable, Mapping, Sequence
 
 STDOUT_BYTES = 1 << 20
 STDERR_BYTES = 4096
 CHUNK = 1 << 16
-MOST_IN_A_PIPE = 4096
-"""Always taken at once, whoever reads and however little of a pipe the kernel grants a user."""
 MOST_LEFT_IN_A_PIPE = 1 << 20
 """What a pipe can hold at the most; a reader that goes on for longer follows a living writer."""
 GRACE_S = 5.0
@@ -38,6 +35,20 @@ ENVIRONMENT = {
     "LANG": "C.UTF-8",
 }
 """All a child gets: what it needs to know comes on stdin."""
+
+SHELL: Final = "/bin/sh"
+CANNOT_EXECUTE, NOT_THERE = 126, 127
+"""Exit codes of a shell that cannot become a program."""
+_START: Final = """
+set -f; IFS='
+'
+places=$1; shift
+for path in $places; do
+  [ -f "$path" ] && [ -x "$path" ] || continue
+  cd "${path%/*}" && exec "$path" "$@" || exit 126
+done
+exit 127"""
+"""Windows knows no folder of Linux: a program of its is started in its own one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,14 +63,15 @@ class Ended:
     killed: bool
 
 
-class _Collected:
-    """What came out of one pipe: the first ``keep`` bytes, or the last; the rest is let go."""
+class _Output:
+    """Output of one pipe: its first ``limit`` bytes, or its last; the rest is dropped."""
 
-    def __init__(self, fd: int, *, keep: int, last: bool) -> None:
+    def __init__(self, fd: int, *, limit: int, last: bool) -> None:
         self.fd = fd
         self.data = bytearray()
         self.overflowed = False
-        self._keep = keep
+        self.full = asyncio.Event()
+        self._limit = limit
         self._last = last
         os.set_blocking(fd, False)
 
@@ -69,13 +81,17 @@ class _Collected:
             chunk = os.read(self.fd, CHUNK)
         except BlockingIOError:
             return True
-        if not chunk:
-            return False
         self.data += chunk
-        if len(self.data) > self._keep:
+        if len(self.data) > self._limit:
             self.overflowed = True
-            del self.data[slice(0, -self._keep) if self._last else slice(self._keep, None)]
-        return True
+            self.full.set()
+            del self.data[slice(0, -self._limit) if self._last else slice(self._limit, None)]
+        return bool(chunk)
+
+    def pump(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Read when the loop says that there is something."""
+        if not self.read():
+            loop.remove_reader(self.fd)
 
     def drain(self) -> None:
         """Take what is left after the process ended; a grandchild may hold the pipe open."""
@@ -96,18 +112,86 @@ async def run(  # noqa: PLR0913  # each is one thing a caller chooses
     end_talkative: bool = False,
     with_group: bool = False,
 ) -> Ended:
-    """Start ``command``, feed it ``stdin`` and wait for its end; ``started`` is told who it is.
+    """Start ``command``, feed it ``stdin`` and wait for its end; ``started`` gets its identity.
 
-    ``end_talkative``: one that says more than is kept is killed then, not at the deadline.
+    ``end_talkative``: one that writes more than is read is killed then, not at the deadline.
     ``with_group``: and with it whatever it has started that stayed in its process group.
     Errors: ``OSError`` when it cannot start. A cancelled call leaves the process to end itself:
     killing GPU work is the one thing not to do in a hurry.
     """
     loop = asyncio.get_running_loop()
-    with _offered(stdin) as offered:
-        process = subprocess.Popen(  # noqa: ASYNC220  # takes a millisecond; the wait is not in it
+    process = _start(command, stdin, pass_fds, environment)
+    assert process.stdout and process.stderr  # noqa: S101, PT018  # PIPE in _start
+    out = _Output(process.stdout.fileno(), limit=STDOUT_BYTES, last=False)
+    err = _Output(process.stderr.fileno(), limit=STDERR_BYTES, last=True)
+    pidfd = os.pidfd_open(process.pid)
+    exited = asyncio.Event()
+    done = out.full if end_talkative else exited
+    loop.add_reader(pidfd, _set, exited, done)
+    for pipe in (out, err):
+        loop.add_reader(pipe.fd, pipe.pump, loop)
+    killed = False
+    try:
+        if (identity := ref(process.pid)) is not None:
+            started(identity)
+        if not await _within(done, deadline_s) or not exited.is_set():
+            killed = True
+            _kill(process.pid, pidfd, with_group=with_group)
+            await _within(exited, grace_s)
+        code = process.poll()
+        for pipe in (out, err):
+            pipe.drain()
+        return Ended(process.pid, code, bytes(out.data), bytes(err.data), out.overflowed, killed)
+    finally:
+        for fd in (pidfd, out.fd, err.fd):
+            loop.remove_reader(fd)
+        os.close(pidfd)
+        process.stdout.close()
+        process.stderr.close()
+        leave(process)
+
+
+async def run_program(  # noqa: PLR0913  # each is one thing a caller chooses
+    places: Sequence[str],
+    arguments: Sequence[str],
+    *,
+    deadline_s: float,
+    grace_s: float = GRACE_S,
+    started: Callable[[ProcessRef], None] = lambda _: None,
+    environment: Mapping[str, str] = ENVIRONMENT,
+    stdin: bytes = b"",
+) -> Ended:
+    """Run the first program that is at one of the absolute ``places``, without touching them.
+
+    ``/usr/lib/wsl`` and ``/mnt/c`` come over 9p, and a server that hangs keeps whoever opens, lists
+    or executes there in a sleep that no signal ends; ``Popen`` itself waits for the exec of its
+    child. So a shell, which lies on the distribution's own disk, looks for the program and becomes
+    it. One that writes more than a MiB is killed then. Exit code ``NOT_THERE`` where there is none.
+    Errors: ``OSError`` when the shell cannot be started.
+    """
+    return await run(
+        [SHELL, "-c", _START, SHELL, "\n".join(places), *arguments],
+        stdin,
+        deadline_s=deadline_s,
+        grace_s=grace_s,
+        started=started,
+        environment=environment,
+        end_talkative=True,
+    )
+
+
+def _start(
+    command: Sequence[str], stdin: bytes, pass_fds: Sequence[int], environment: Mapping[str, str]
+) -> subprocess.Popen[bytes]:
+    """Start a process that reads ``stdin`` from memory: a pipe may not take it all at once."""
+    memory = os.memfd_create("stdin")
+    try:
+        with open(memory, "wb", closefd=False) as file:
+            file.write(stdin)
+        os.lseek(memory, 0, os.SEEK_SET)
+        return subprocess.Popen(
             command,
-            stdin=offered,
+            stdin=memory,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             pass_fds=tuple(pass_fds),
@@ -115,66 +199,16 @@ async def run(  # noqa: PLR0913  # each is one thing a caller chooses
             cwd="/",
             env=environment,
         )
-    assert process.stdout and process.stderr  # noqa: S101, PT018  # PIPE above
-    out = _Collected(process.stdout.fileno(), keep=STDOUT_BYTES, last=False)
-    err = _Collected(process.stderr.fileno(), keep=STDERR_BYTES, last=True)
-    pidfd = os.pidfd_open(process.pid)
-    exited, enough = asyncio.Event(), asyncio.Event()
-    loop.add_reader(pidfd, _set, exited, enough)
-    for pipe in (out, err):
-        full = enough if end_talkative and pipe is out else None
-        loop.add_reader(pipe.fd, _pump, loop, pipe, full)
-    killed = False
-    try:
-        if (me := processes.ref(process.pid)) is not None:
-            started(me)
-        if not await _within(enough, deadline_s) or not exited.is_set():
-            killed = True
-            with contextlib.suppress(ProcessLookupError):
-                if with_group:  # not reaped yet: the number is still its own
-                    os.killpg(process.pid, signal.SIGKILL)
-                else:
-                    signal.pidfd_send_signal(pidfd, signal.SIGKILL)
-            await _within(exited, grace_s)
-        code = process.poll()
-        for pipe in (out, err):
-            pipe.drain()
-        return Ended(process.pid, code, bytes(out.data), bytes(err.data), out.overflowed, killed)
     finally:
-        loop.remove_reader(pidfd)
-        os.close(pidfd)
-        for pipe in (out, err):
-            loop.remove_reader(pipe.fd)
-        process.stdout.close()
-        process.stderr.close()
-        processes.leave(process)
+        os.close(memory)
 
 
-@contextlib.contextmanager
-def _offered(stdin: bytes) -> Iterator[int]:
-    """Give a descriptor to read ``stdin`` from; what a pipe may not take at once is a file."""
-    if len(stdin) <= MOST_IN_A_PIPE:
-        reading, writing = os.pipe()
-        os.write(writing, stdin)
-        os.close(writing)
-    else:
-        reading = os.memfd_create("stdin")
-        with open(reading, "wb", closefd=False) as file:
-            file.write(stdin)
-        os.lseek(reading, 0, os.SEEK_SET)
-    try:
-        yield reading
-    finally:
-        os.close(reading)
-
-
-def _pump(
-    loop: asyncio.AbstractEventLoop, pipe: _Collected, full: asyncio.Event | None = None
-) -> None:
-    if not pipe.read():
-        loop.remove_reader(pipe.fd)
-    if full is not None and pipe.overflowed:
-        full.set()
+def _kill(pid: int, pidfd: int, *, with_group: bool) -> None:
+    with contextlib.suppress(ProcessLookupError):
+        if with_group:  # not reaped yet: the number is still its own
+            os.killpg(pid, signal.SIGKILL)
+        else:
+            signal.pidfd_send_signal(pidfd, signal.SIGKILL)
 
 
 def _set(*events: asyncio.Event) -> None:
@@ -189,3 +223,110 @@ async def _within(event: asyncio.Event, seconds: float) -> bool:
     except TimeoutError:
         return False
     return True
+
+
+# Identity, and what the kernel has a process do
+
+
+def ref(pid: int) -> ProcessRef | None:
+    """Look a living process up; None for none and for a zombie, which only waits to be reaped."""
+    try:
+        ticks = start_ticks(Path(f"/proc/{pid}/stat").read_text(errors="replace"))
+    except OSError:
+        return None
+    return None if ticks is None else ProcessRef(pid, ticks)
+
+
+def signal_name(number: int) -> str:
+    """Name a signal: SIGSEGV. Real-time ones between the first and the last have no name."""
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"
+
+
+def condition(process: ProcessRef) -> str | None:
+    """Return what the kernel has a process do, "state D in dxgvmb_send_sync_msg"; None when gone.
+
+    Only files that are answered without touching the process's memory are read: ``cmdline`` and
+    its like would wait for one that holds its own lock.
+    """
+    try:
+        stat = Path(f"/proc/{process.pid}/stat").read_text(errors="replace")
+    except OSError:
+        return None
+    if start_ticks(stat) != process.start_ticks:
+        return None
+    wchan = ""
+    with contextlib.suppress(OSError):  # another user's
+        wchan = Path(f"/proc/{process.pid}/wchan").read_text(errors="replace").strip()
+    state = stat.rpartition(")")[2].split()[0]
+    return f"state {state} in {wchan}" if wchan not in {"", "0"} else f"state {state}"
+
+
+class Left:
+    """A program that was killed and stayed, in the kernel or with Windows: the next one waits."""
+
+    def __init__(self) -> None:
+        self._last: ProcessRef | None = None
+        self._stays = False
+
+    def began(self, process: ProcessRef) -> None:
+        """Remember the running program; to be passed as ``started``."""
+        self._last = process
+
+    def ended(self, ended: Ended) -> None:
+        """Remember whether it went."""
+        self._stays = ended.code is None
+
+    def condition(self) -> str | None:
+        """Return what keeps the one that stayed; None when there is none, or it has gone since."""
+        if not self._stays or self._last is None:
+            return None
+        return condition(self._last)
+
+
+class Watch:
+    """Calls ``gone`` once, from the running loop, when a process ends, ours or another's.
+
+    A descriptor becomes readable when the process ends: nothing waits for it.
+    """
+
+    def __init__(self, process: ProcessRef, gone: Callable[[], None]) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._gone = gone
+        self._pidfd = -1
+        with contextlib.suppress(OSError):
+            self._pidfd = os.pidfd_open(process.pid)
+        if self._pidfd >= 0 and ref(process.pid) == process:
+            self._loop.add_reader(self._pidfd, self._ended)
+        else:
+            self._loop.call_soon(self._ended)
+
+    def _ended(self) -> None:
+        self.close()
+        reap()
+        self._gone()
+
+    def close(self) -> None:
+        """Stop watching; also good for a process that has ended."""
+        if self._pidfd >= 0:
+            if not self._loop.is_closed():
+                self._loop.remove_reader(self._pidfd)
+            os.close(self._pidfd)
+            self._pidfd = -1
+
+
+_left_behind: list[subprocess.Popen[bytes]] = []
+"""Processes of ours that outlived their call."""
+
+
+def leave(process: subprocess.Popen[bytes]) -> None:
+    """Keep a process until its exit code can be taken: it may outlive its call."""
+    _left_behind.append(process)
+    reap()
+
+
+def reap() -> None:
+    """Take the exit codes of the processes that have ended since."""
+    _left_behind[:] = [left for left in _left_behind if left.poll() is None]

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from gpud.agent import processes
+from gpud.agent import children
 from gpud.agent.measure.breaker import Breaker, Standing, State
 from gpud.agent.measure.launch import Launcher, Refused
 from gpud.agent.state.board import Board
@@ -128,7 +128,7 @@ def test_a_driver_call_that_the_kernel_keeps_stops_gpu_work_until_it_ends(
             assert "does not go away (state D" in report.failure.detail
             left = agent.launcher.breaker.left
             assert left is not None
-            assert (processes.condition(left) or "").startswith("state D")
+            assert (children.condition(left) or "").startswith("state D")
             await agent.refuses()
             assert agent.spawned == 1
             assert agent.metric("gpud_gpu_stuck") == 1
@@ -140,7 +140,7 @@ def test_a_driver_call_that_the_kernel_keeps_stops_gpu_work_until_it_ends(
             assert "wsl --shutdown" in (health.fix or "")
             stalled.answer()
             await agent.becomes(State.HALF_OPEN)
-            assert processes.ref(left.pid) != left
+            assert children.ref(left.pid) != left
             assert agent.metric("gpud_gpu_stuck") == 0
             good = await agent.launcher.run(launch.SPEC, replace(job, budget_s=30))
         assert good.failure is None

@@ -21,7 +21,7 @@ from typing import IO, TYPE_CHECKING, Any
 
 import pytest
 
-from gpud.agent import platform, processes
+from gpud.agent import children, platform
 from gpud.agent.history import writes
 from gpud.agent.history.records import Entry, Run
 from gpud.agent.history.store import Store
@@ -112,7 +112,7 @@ def taken_lock(gpud: Program, *, overdue_s: float = 3600.0) -> Iterator[int]:
     """The agent's lock in the hands of this process, as a child of the agent has it."""
     fd = gpulock.opened(gpud.run_dir / "gpu.lock")
     assert gpulock.taken(fd)
-    me = processes.ref(os.getpid())
+    me = children.ref(os.getpid())
     assert me is not None
     gpulock.note(fd, gpulock.Holder(me, time.monotonic() + overdue_s, "nbody on GPU-\x1b1"))
     try:

@@ -23,7 +23,7 @@ import msgspec
 
 import gpud
 from gpud import regular_file
-from gpud.agent import children, platform, programs
+from gpud.agent import children, platform
 from gpud.agent.children import ENVIRONMENT
 from gpud.agent.measure import conditions
 from gpud.agent.measure.breaker import State
@@ -309,7 +309,7 @@ async def _started(start: ProgramStart) -> RecordedProgram | None:
         return RecordedProgram(arguments=arguments, error=start.trouble)
     for _ in range(MOST_STARTS):
         try:
-            ended = await programs.run(
+            ended = await children.run_program(
                 start.places,
                 arguments,
                 deadline_s=DEADLINE_S,
@@ -323,7 +323,7 @@ async def _started(start: ProgramStart) -> RecordedProgram | None:
             break
         refused = smi_output.with_refused(refused, name)
         arguments = smi_output.arguments(refused)
-    if ended.code == programs.NOT_THERE and not ended.stdout:
+    if ended.code == children.NOT_THERE and not ended.stdout:
         return None
     if ended.killed:
         return RecordedProgram(arguments=arguments, error=f"no answer within {DEADLINE_S:g} s")

@@ -11,7 +11,7 @@ import signal
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Generic
 
-from gpud.agent import processes
+from gpud.agent import children
 from gpud.agent.children import STDOUT_BYTES
 from gpud.core import advice, wire
 from gpud.core.advice import Situation
@@ -75,8 +75,8 @@ def judged(
 
 
 def _staying(pid: int) -> str:
-    process = processes.ref(pid)
-    condition = processes.condition(process) if process is not None else None
+    process = children.ref(pid)
+    condition = children.condition(process) if process is not None else None
     return f"process {pid} does not go away" + (f" ({condition})" if condition else "")
 
 
@@ -120,7 +120,7 @@ def _signalled(number: int, ended: Ended, job: Job, note: Note) -> Failure:
         where = "a driver call" if call is None else call
         detail = f"ended by its own alarm while {where} hung{words}"
         return Failure(Reason.HUNG, detail, function=call, advice=what)
-    detail = f"ended by {processes.signal_name(number)}{_inside(note)}{words}"
+    detail = f"ended by {children.signal_name(number)}{_inside(note)}{words}"
     if number not in _CRASHES:
         return Failure(Reason.KILLED, detail, function=call)
     if call == "dlopen":  # SIGBUS: the file is shorter than its own table of contents says

@@ -14,7 +14,7 @@ import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from gpud.agent import processes
+from gpud.agent import children
 from gpud.core.report import ProcessRef
 
 if TYPE_CHECKING:
@@ -82,4 +82,4 @@ def holder(fd: int) -> Holder | None:
         return None
     if not math.isfinite(found.overdue_s):
         return None
-    return found if processes.ref(found.process.pid) == found.process else None
+    return found if children.ref(found.process.pid) == found.process else None

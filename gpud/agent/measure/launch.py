@@ -17,7 +17,7 @@ from contextlib import asynccontextmanager
 from dataclasses import asdict, replace
 from typing import TYPE_CHECKING
 
-from gpud.agent import children, processes
+from gpud.agent import children
 from gpud.agent.measure import childend, gpulock
 from gpud.agent.measure.breaker import Breaker, Standing, State
 from gpud.core import progress, wire
@@ -85,8 +85,8 @@ class Launcher:
         self._gpu_from_s = gpu_from_s
         self._on_spawn = on_spawn
         self._on_breaker = on_breaker
-        self._watch: processes.Watch | None = None
-        self._cpu_watch: processes.Watch | None = None
+        self._watch: children.Watch | None = None
+        self._cpu_watch: children.Watch | None = None
         self._rest: asyncio.TimerHandle | None = None
         self.breaker = breaker or Breaker()
         self.standing = Standing()
@@ -198,7 +198,7 @@ class Launcher:
         story = document.detail if isinstance(document, Failure) else None
         if hung and ended.code is None and process is not None:
             if not gpu:
-                self._cpu_watch = processes.Watch(process, self._cpu_gone)
+                self._cpu_watch = children.Watch(process, self._cpu_gone)
             if self.breaker.left is None:  # else another has the lock, and its end is awaited
                 self._left(process, what, f"{what}: {story}", gpu=gpu)
         elif gpu and hung:
@@ -285,7 +285,7 @@ class Launcher:
         held = gpulock.holder(fd)
         if held is None or time.monotonic() < held.overdue_s:
             return False
-        condition = processes.condition(held.process) or "gone just now"
+        condition = children.condition(held.process) or "gone just now"
         pid = held.process.pid
         detail = f"{held.what}: process {pid} of an earlier run does not go away ({condition})"
         # One of the CPU's asked nothing of the driver, so its own end says nothing of it either.
@@ -295,7 +295,7 @@ class Launcher:
     def _left(self, process: ProcessRef, what: str, detail: str, *, gpu: bool = True) -> None:
         after = self.breaker.after_left(process, time.monotonic(), what if gpu else "")
         self._set(after, what=what, detail=detail)
-        self._watch = processes.Watch(process, self._gone)
+        self._watch = children.Watch(process, self._gone)
 
     def _cpu_gone(self) -> None:
         self._cpu_watch = None

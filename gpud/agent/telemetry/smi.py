@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from gpud.agent import children, platform, processes, programs
+from gpud.agent import children, platform
 from gpud.agent.telemetry import smi_output, windows
 from gpud.core import wire
 from gpud.core.errors import TelemetryError
@@ -99,14 +99,14 @@ class NvidiaSmi:
 
     def _may_start(self, now_mono_s: float) -> bool:
         last = self._note.process
-        alive = last is not None and processes.ref(last.pid) == last
+        alive = last is not None and children.ref(last.pid) == last
         return now_mono_s >= self._note.retry_mono_s and not alive
 
     async def _ask(self, program: SmiProgram) -> tuple[Reading, ...]:
         """Start it and read its answer. ``Errors: TelemetryError``."""
         self.context.spawned()
         try:
-            ended = await programs.run(
+            ended = await children.run_program(
                 program.places,
                 smi_output.arguments(self._refused),
                 deadline_s=self._deadline_s,
@@ -114,9 +114,9 @@ class NvidiaSmi:
                 environment=program.environment,
             )
         except OSError as error:
-            words = f"{self._name}: {programs.SHELL} cannot be started: {error.strerror}"
+            words = f"{self._name}: {children.SHELL} cannot be started: {error.strerror}"
             raise TelemetryError(words, reason="spawn_failed") from error
-        if ended.code == programs.NOT_THERE and not ended.stdout:
+        if ended.code == children.NOT_THERE and not ended.stdout:
             words = f"{self._name}: no {' nor '.join(program.places)}"
             raise TelemetryError(words, reason="absent")
         self.context.started(self._name)
@@ -145,7 +145,7 @@ class NvidiaSmi:
         self._hangs = min(self._hangs + 1, 10)
         words = f"{self._name}: {program.places[0]} did not answer within {self._deadline_s:g} s"
         if ended.code is None and (process := self._note.process) is not None:
-            state = processes.condition(process) or "gone since"
+            state = children.condition(process) or "gone since"
             words += f"; process {process.pid} was killed and is still there ({state})"
         return TelemetryError(
             words, reason="hung", fix=smi_output.exit_fix("hung", program.platform)

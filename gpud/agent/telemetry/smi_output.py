@@ -11,7 +11,7 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from gpud.agent import processes
+from gpud.agent import children
 from gpud.agent.telemetry import fields, windows
 from gpud.agent.telemetry.codes import CODES
 from gpud.agent.telemetry.fields import FIELDS, plausible, reason_of, scaled
@@ -252,7 +252,7 @@ def exit_error(
     output = windows.text(stdout).strip() or windows.text(stderr).strip()
     reason, message = REASONS.get(code, "failed"), f"{source} ended with {code}"
     if code < 0:
-        reason, message = "crashed", f"{source}: killed by {processes.signal_name(-code)}"
+        reason, message = "crashed", f"{source}: killed by {children.signal_name(-code)}"
     elif code in {NOT_STARTED, 255}:
         default = "interop_failed" if code == NOT_STARTED and where is None else "failed"
         reason = next((MESSAGES[words] for words in MESSAGES if words in output), default)

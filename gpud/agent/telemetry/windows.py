@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Final
 import structlog
 
 from gpud import regular_file
-from gpud.agent import programs
+from gpud.agent import children
 from gpud.agent.children import ENVIRONMENT
 from gpud.core import wsl
 from gpud.core.errors import TelemetryError
@@ -141,7 +141,7 @@ async def versions(
     ) -> str:
         spawned()
         try:
-            ended = await programs.run(paths, arguments, deadline_s=deadline_s, environment=env)
+            ended = await children.run_program(paths, arguments, deadline_s=deadline_s, environment=env)
         except OSError as error:
             log.info("windows_silent", program=paths[0], detail=str(error))
             return ""

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from gpud.agent import children, processes
+from gpud.agent import children
 from gpud.agent.measure.breaker import Breaker, Standing, State
 from gpud.agent.measure.launch import Launcher, Refused
 from gpud.core.errors import WireError
@@ -57,8 +57,8 @@ def assert_nothing_left(pid_file: Path) -> None:
 
 def all_reaped() -> bool:
     """Whether nobody is left whom nobody awaited."""
-    processes.reap()
-    return not processes._left_behind
+    children.reap()
+    return not children._left_behind
 
 
 @pytest.mark.parametrize("trouble", ["gone", "link", "directory", "unlockable"])

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from gpud.agent import processes
+from gpud.agent import children
 from gpud.agent.measure.breaker import Standing, State
 from gpud.agent.telemetry.answers import Answer
 from gpud.agent.telemetry.smi_output import arguments, with_refused
@@ -175,17 +175,17 @@ def test_a_program_that_an_earlier_agent_left_running_is_waited_for(world: World
         asking.cancel()  # the agent ends
         await asyncio.wait([asking])
         pid = int(until(lambda: (world.root / "pid").read_text().strip(), "its pid"))
-        process = processes.ref(pid)
+        process = children.ref(pid)
         world.later(4000)
         world.says("bin/nvidia-smi", line() + "\n")
         source = world.source(path)
         assert await world.collect(source) is None
         os.kill(pid, 9)
-        await soon(lambda: processes.ref(pid) != process, "its end")
+        await soon(lambda: children.ref(pid) != process, "its end")
         assert await world.collect(source) is not None
 
     asyncio.run(story())
-    processes.reap()
+    children.reap()
 
 
 @pytest.mark.skipif(not usable(), reason="needs root and /dev/fuse")
@@ -229,8 +229,8 @@ def test_a_drive_that_hangs_delays_nothing(world: World) -> None:
 
 
 def all_reaped() -> bool:
-    processes.reap()
-    return not processes._left_behind
+    children.reap()
+    return not children._left_behind
 
 
 # not in vain

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Final
 
-from gpud.agent import children, processes, programs
+from gpud.agent import children
 from gpud.agent.alerts.document import document
 from gpud.core.errors import DeliveryError
 from gpud.core.text import escaped
@@ -40,7 +40,7 @@ class _Command:
         self.place = escaped(command[0])
         self._context = context
         self._command = command
-        self._left = programs.Left()
+        self._left = children.Left()
 
     async def ready(self) -> None:
         """Be ready: whether it can be executed is found out by executing it."""
@@ -80,12 +80,12 @@ class _Command:
             raise self._failed("too_talkative", words)
         if ended.killed:
             raise self._failed("timed_out", f"had not ended after {timeout_s:g} s", output)
-        if ended.code in {programs.CANNOT_EXECUTE, programs.NOT_THERE}:
+        if ended.code in {children.CANNOT_EXECUTE, children.NOT_THERE}:
             words = "cannot be executed, or is not there"
             raise self._failed("cannot_execute", words, output, CORRECT)
         how = f"ended with {ended.code}"
         if ended.code is not None and ended.code < 0:
-            how = f"was ended by {processes.signal_name(-ended.code)}"
+            how = f"was ended by {children.signal_name(-ended.code)}"
         raise self._failed("failed", how, output)
 
     def _failed(self, reason: str, words: str, output: str = "", fix: str = LOOK) -> DeliveryError:

@@ -11,7 +11,7 @@ import base64
 import json
 from typing import TYPE_CHECKING, Final
 
-from gpud.agent import programs
+from gpud.agent import children
 from gpud.agent.alerts.message import body, cut, title
 from gpud.agent.telemetry import windows
 from gpud.core.errors import DeliveryError, TelemetryError
@@ -80,7 +80,7 @@ class _Toast:
         self.name = NAME
         self.place = "the Windows desktop"
         self._context = context
-        self._left = programs.Left()
+        self._left = children.Left()
 
     async def ready(self) -> None:
         """Look whether Windows programs can be started at all."""
@@ -94,7 +94,7 @@ class _Toast:
         places = windows.places(self._context.settings.sysroot, INSIDE)
         self._context.spawned()
         try:
-            ended = await programs.run(
+            ended = await children.run_program(
                 places,
                 ARGUMENTS,
                 deadline_s=self._context.timeout_s,
@@ -103,10 +103,10 @@ class _Toast:
                 stdin=data(message),
             )
         except OSError as error:
-            words = f"{programs.SHELL} cannot be started: {error.strerror}"
+            words = f"{children.SHELL} cannot be started: {error.strerror}"
             raise _failed("spawn_failed", words) from error
         self._left.ended(ended)
-        if ended.code == programs.NOT_THERE:
+        if ended.code == children.NOT_THERE:
             raise _failed("absent", f"there is no {' nor '.join(places)}")
         self._judge(ended)
 

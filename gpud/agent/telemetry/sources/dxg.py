@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from gpud import regular_file
-from gpud.agent import children, programs
+from gpud.agent import children
 from gpud.agent.state.snapshot import holds_s
 from gpud.agent.telemetry import answers
 from gpud.agent.telemetry.fields import plausible
@@ -68,7 +68,7 @@ class Dxg:
         self._listing: StoreListing | None = None  # the last one
         self._due_s = 0.0  # by the monotonic clock
         self._driver: str | None = None  # its version at the last listing
-        self._left = programs.Left()  # a lister that outlived its kill
+        self._left = children.Left()  # a lister that outlived its kill
 
     async def collect(self, missing: frozenset[str]) -> Answer:  # noqa: ARG002  # all of it is cheap
         """Return whether there is a GPU, and the driver's folder in WSL 2."""

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import msgspec
 
-from gpud.agent import processes
+from gpud.agent import children
 from gpud.agent.children import ENVIRONMENT
 from gpud.agent.measure import conditions
 from gpud.agent.state.snapshot import holds_s
@@ -214,7 +214,7 @@ class Nvml:
         line, self._answer = self._answer.result(), None
         if not line.endswith(b"\n"):
             code = await self._end()
-            end = processes.signal_name(-code) if code is not None and code < 0 else f"code {code}"
+            end = children.signal_name(-code) if code is not None and code < 0 else f"code {code}"
             raise self._failed(f"NVML ended its process ({end})", "crashed", self._silent_fix())
         try:
             answer = msgspec.json.decode(line, type=HelperAnswer)
@@ -228,8 +228,8 @@ class Nvml:
     async def _start(self) -> None:
         """Start the helper. Errors: ``TelemetryError``."""
         stuck = self._stuck
-        if stuck is not None and processes.ref(stuck.pid) == stuck:
-            state = processes.condition(stuck)
+        if stuck is not None and children.ref(stuck.pid) == stuck:
+            state = children.condition(stuck)
             words = f"process {stuck.pid} was killed in a call of NVML and stays ({state})"
             raise self._failed(words, "stuck", advice.words(Situation.HUNG, self._platform))
         self._context.spawned()
@@ -267,8 +267,8 @@ class Nvml:
         self._pipe.close()
         assert helper.stdin is not None  # noqa: S101  # PIPE above
         helper.stdin.close()
-        processes.leave(helper)
-        reference = processes.ref(helper.pid)
+        children.leave(helper)
+        reference = children.ref(helper.pid)
         if (code := await _exit_code(helper, reference)) is None:
             helper.kill()
             if (code := await _exit_code(helper, reference)) is None:
@@ -298,7 +298,7 @@ async def _exit_code(process: subprocess.Popen[bytes], reference: ProcessRef | N
     """Wait for the end of a process, for ``END_S`` at most."""
     if reference is not None:
         gone = asyncio.Event()
-        watch = processes.Watch(reference, gone.set)
+        watch = children.Watch(reference, gone.set)
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(gone.wait(), END_S)
         watch.close()
