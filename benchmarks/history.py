@@ -28,11 +28,10 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from starlette.datastructures import QueryParams
 
-from gpud.agent.history import charts, queries, reader, retention, rollups
-from gpud.agent.history.export import runs_after
+from gpud.agent.history import charts, queries, reader, retention
+from gpud.agent.history.export import Selection, runs_after
 from gpud.agent.history.records import Run
 from gpud.agent.history.schema import FILE
-from gpud.agent.history.selection import Selection
 from gpud.agent.history.store import Store
 from gpud.agent.serve.api.history import chart_query
 from gpud.agent.serve.http.response import Body
@@ -127,7 +126,7 @@ def day(number: int, began_s: float, reports: tuple[RunReport, ...]) -> Iterator
 def passed(store: Store) -> tuple[float, float]:
     """Do what the hourly pass does; give the longest piece and the sum, in seconds."""
     pieces: tuple[Callable[[sqlite3.Connection], bool], ...] = (
-        rollups.roll_up,
+        retention.roll_up,
         lambda open_: retention.forget_runs(open_, RAW_DAYS),
         lambda open_: retention.forget_the_rest(open_, ROLLUP_DAYS),
     )

@@ -19,7 +19,7 @@ from statistics import median
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from gpud.agent.history import rollups
+from gpud.agent.history import retention
 from gpud.agent.history.store import Store
 from tests.histories import done, run
 from tests.term import homes
@@ -66,7 +66,7 @@ def made(home: Path, runs: int) -> None:
     now_s = time.time()
     with closing(Store(state)) as store:
         store.append([run(now_s - 30 * (runs - n), 1e-5) for n in range(runs)])
-        done(store, rollups.roll_up)  # as the agent does once an hour
+        done(store, retention.roll_up)  # as the agent does once an hour
     line = '{"event": "x", "level": "info", "timestamp": "2026-01-01T00:00:00Z", "n": 1}\n'
     log.write_text(line * 50_000)
 

@@ -24,7 +24,7 @@ from gpud.agent.history import retention
 from gpud.agent.history.store import History
 from gpud.agent.measure.clocks import ClockWatch, now
 from gpud.agent.measure.conditions import Observer, on_battery
-from gpud.agent.measure.gatekeeper import Gatekeeper
+from gpud.agent.measure.gate import Gate
 from gpud.agent.measure.launch import Launcher
 from gpud.agent.measure.pipeline import Pipeline
 from gpud.agent.measure.schedule import Schedule
@@ -49,7 +49,6 @@ from gpud.core.sample import Pace
 from gpud.core.settings import GROUP, LOCK, SOCKET
 
 if TYPE_CHECKING:
-    from gpud.agent.measure.breaker import Standing
     from gpud.agent.measure.schedule import Work
     from gpud.core.settings import Settings
 
@@ -109,10 +108,9 @@ class Agent:
         )
         self.launcher = Launcher(
             Path(settings.run_dir, LOCK),
+            board=board,
             platform=advice.of(facts),
             gpu_from_s=0.0 if gpu_from is None else gpu_from.mono_s,
-            on_spawn=self._spawned,
-            on_breaker=self._breaker_changed,
         )
         self.history = history = History(Path(settings.state_dir))
         self.changes = ChangeDetection(history, board, now, boot_id)
@@ -127,7 +125,7 @@ class Agent:
         self.pipeline = Pipeline(
             settings,
             launcher=self.launcher,
-            gate=Gatekeeper(settings.gate, observer, history, board, now),
+            gate=Gate(settings.gate, observer, history, board, now),
             history=history,
             regression=self.regression,
             changes=self.changes,
@@ -168,26 +166,30 @@ class Agent:
         every, plan, pipeline = self.schedule.every, self.settings.schedule, self.pipeline
         jitter = plan.jitter_ratio
         every(plan.telemetry_interval_s, "telemetry", self.telemetry.collect)
+        small_s, large_s = plan.small_interval_s, plan.large_interval_s
+        every(small_s, "small", pipeline.round, Pace.SMALL, jitter_ratio=jitter)
         every(
-            plan.small_interval_s, "small", lambda: pipeline.round(Pace.SMALL), jitter_ratio=jitter
-        )
-        every(
-            plan.large_interval_s,
+            large_s,
             "large",
-            lambda: pipeline.round(Pace.LARGE),
+            pipeline.round,
+            Pace.LARGE,
             jitter_ratio=jitter,
             first_after_s=LARGE_AFTER_S,
         )
         every(
             retention.EVERY_S,
             "retention",
-            lambda: retention.keep(self.history, self.settings.store),
+            retention.keep,
+            self.history,
+            self.settings.store,
             first_after_s=retention.FIRST_AFTER_S,
         )
         every(
             retention.MEASURED_EVERY_S,
             "store",
-            lambda: retention.measure(self.history, self.board),
+            retention.measure,
+            self.history,
+            self.board,
             first_after_s=retention.MEASURED_FIRST_S,
         )
         every(TICK_S, "tick", self._tick, rests=False)
@@ -260,9 +262,6 @@ class Agent:
             telemetry=with_start(snapshot.telemetry, source),
             measure=with_children(snapshot.measure),
         )
-
-    def _breaker_changed(self, standing: Standing) -> None:
-        self.board.publish(measure=replace(self.board.read().measure, breaker=standing))
 
     async def _tick(self) -> None:
         """Compare the clocks, then read root's status."""

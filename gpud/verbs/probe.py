@@ -119,7 +119,6 @@ async def _measure_here(settings: Settings, request: ProbeRequest, progress: Pro
         patience_s=LOOK_S,
         platform=advice.of(facts),
         gpu_from_s=0.0 if boot is None else boot.mono_s,
-        on_spawn=progress.spawned,
     )
     progress.launcher = launcher
     try:
@@ -155,18 +154,21 @@ class Progress:
         self._shown = shown
         self._label: str | None = None
         self._running = False
+        self._spawned = 0  # children of this process before the present run
 
     def take(self, line: AnswerLine) -> None:
         """Take in a line, and show it where it says how far everything is."""
         if isinstance(line, BeginLine):
             self._label = line.label
             self._running = self.launcher is None
+            self._spawned = self._spawns()
             self.say(f"{line.label} ...")
         elif isinstance(line, WaitLine):
             self._running = False
             self.say(line.message)
         else:
             self._label, self._running = None, False
+            self._spawned = self._spawns()
             self._outcome.take(line)
 
     def say(self, words: str) -> None:
@@ -175,13 +177,12 @@ class Progress:
             with contextlib.suppress(OSError, ValueError):
                 print(escaped(words), file=sys.stderr, flush=True)
 
-    def spawned(self) -> None:
-        """Note that a child runs, and no longer waits."""
-        self._running = True
+    def _spawns(self) -> int:
+        return 0 if self.launcher is None else self.launcher.spawned
 
     def left(self) -> str:
         """Say what is left running: killing GPU work can take the driver with it."""
-        if not self._running:
+        if not self._running and self._spawns() == self._spawned:
             return "; nothing was running"
         who = "the child"
         if self.launcher is not None:

@@ -6,7 +6,7 @@ import random
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
-from gpud.agent.history import writes
+from gpud.agent.history import records
 from gpud.agent.history.records import Entry
 from gpud.agent.regression.changes import DRIVER_VERSION
 from gpud.core.sample import Flag, Unit
@@ -58,7 +58,7 @@ class Past:
             rows = list(self.hours(days))
             store.write(lambda t: t.executemany(INSERT, rows))
             store.write(
-                writes.events,
+                records.write_events,
                 [
                     Entry(NOW_S - SINCE_DAYS[new] * DAY_S, DRIVER_VERSION, {"old": old, "new": new})
                     for old, new in ((OLDER, OLD), (OLD, NEW))

@@ -22,7 +22,7 @@ from typing import IO, TYPE_CHECKING, Any
 import pytest
 
 from gpud.agent import children, platform
-from gpud.agent.history import writes
+from gpud.agent.history import records
 from gpud.agent.history.records import Entry, Run
 from gpud.agent.history.store import Store
 from gpud.agent.measure import gpulock
@@ -223,7 +223,7 @@ def test_a_machine_that_never_had_a_gpu_is_well(gpud: Program, tmp_path: Path) -
     history = gpud.home / "var/lib/gpud"
     history.mkdir(parents=True)
     store = Store(history)
-    store.write(writes.events, [Entry(1.0, GPU_SEEN, {"uuid": "GPU-a", "name": "card"})])
+    store.write(records.write_events, [Entry(1.0, GPU_SEEN, {"uuid": "GPU-a", "name": "card"})])
     store.close()
     gone = probe(gpud)
     assert (gone.returncode, "failed: CUDA: library_missing" in gone.stdout) == (1, True)

@@ -18,7 +18,7 @@ from gpud.agent.alerts import outbox
 from gpud.agent.alerts.message import inert
 from gpud.agent.alerts.outbox import Memory, Policy, Saved, Step
 from gpud.agent.alerts.sink import TIMEOUT_S, attempt
-from gpud.agent.history import queries, writes
+from gpud.agent.history import queries, records
 from gpud.agent.history.records import State
 from gpud.core.alerts import SINK_FAILING, Alert, Severity, SinkState
 from gpud.core.backoff import Backoff
@@ -289,7 +289,7 @@ class Delivery:
         body = msgspec.json.encode(sent).decode()
         state = State(ROW, 0, self._now().wall_s, body)
         try:
-            await asyncio.shield(self._history.write(writes.states, [state]))
+            await asyncio.shield(self._history.write(records.write_states, [state]))
         except StoreError as error:
             log.warning("deliveries_not_kept", reason=error.reason, detail=str(error))
 

@@ -18,7 +18,7 @@ from gpud.agent.alerts.conditions import Conditions
 from gpud.agent.alerts.functions import Functions
 from gpud.agent.alerts.message import RANK
 from gpud.agent.alerts.slowdowns import Incident, Slowdowns, Suspect
-from gpud.agent.history import queries, writes
+from gpud.agent.history import queries, records
 from gpud.agent.history.records import State, encoded
 from gpud.core import advice
 from gpud.core.advice import Platform
@@ -266,7 +266,7 @@ class AlertState:
 
         def write(transaction: sqlite3.Connection) -> None:
             rows.put(transaction, changed)
-            writes.states(transaction, states)
+            records.write_states(transaction, states)
 
         await self._history.write(write)
         self._written, self._written_of, self._written_to = every, state, file

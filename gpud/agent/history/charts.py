@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Final, Literal
 import msgspec
 
 from gpud.agent.history import queries, reader
-from gpud.agent.history.schema import DAY_S, HOUR_S
-from gpud.agent.history.selection import CPU, DRIVER, VERSION, Selection
+from gpud.agent.history.export import Selection
+from gpud.agent.history.schema import CPU, DAY_S, DRIVER, HOUR_S, VERSION
 from gpud.core.sample import SCHEMA_VERSION
 
 if TYPE_CHECKING:
@@ -55,18 +55,18 @@ hour AS (
            flagged AS marked, median, minimum, maximum
     FROM rollups WHERE {where}
 )"""
-QUANTILE: Final = "sum(median * max(0.0, 1.0 - abs(rank - last * {share})))"
+CLEAN: Final = ",\n".join(
+    f"CASE WHEN n AND typeof({name}) = 'real' AND abs({name}) < 1e300 THEN {name} END AS {name}"
+    for name in ("median", "minimum", "maximum")
+)
+QUANTILES: Final = ",\n".join(
+    f"sum(median * max(0.0, 1.0 - abs(rank - last * {share})))" for share in (0.5, 0.1, 0.9)
+)
 """Linear between the two nearest ranks, as ``core.stats.quantile``."""
 STEPS: Final = f""",
 step AS (
     SELECT gpu, mode, version, unit, driver, n, marked,
-           CAST((at_s - ?) / ? AS INTEGER) AS step,
-           CASE WHEN n AND typeof(median) = 'real' AND abs(median) < 1e300 THEN median END
-           AS median,
-           CASE WHEN n AND typeof(minimum) = 'real' AND abs(minimum) < 1e300 THEN minimum END
-           AS minimum,
-           CASE WHEN n AND typeof(maximum) = 'real' AND abs(maximum) < 1e300 THEN maximum END
-           AS maximum
+           CAST((at_s - ?) / ? AS INTEGER) AS step, {CLEAN}
     FROM {{source}}
 ),
 ranked AS (
@@ -77,8 +77,7 @@ ranked AS (
         ROWS BETWEEN UNBOUNDED PRECEDING AND UNBOUNDED FOLLOWING
     )
 )
-SELECT gpu, mode, version, unit, step, sum(n), sum(marked), {QUANTILE.format(share=0.5)},
-       {QUANTILE.format(share=0.1)}, {QUANTILE.format(share=0.9)}, min(minimum), max(maximum),
+SELECT gpu, mode, version, unit, step, sum(n), sum(marked), {QUANTILES}, min(minimum), max(maximum),
        json_group_array(DISTINCT driver) FILTER (WHERE driver <> '')
 FROM ranked GROUP BY gpu, mode, version, unit, step
 ORDER BY gpu IS NULL, gpu, mode, version, unit, step"""  # noqa: S608  # only our own text
@@ -221,21 +220,17 @@ def _checked(connection: sqlite3.Connection, query: ChartQuery, snapshot: Snapsh
 def _series(connection: sqlite3.Connection, query: ChartQuery) -> list[Series]:
     connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, LARGEST_FIELD)
     series: dict[tuple[str | None, str, int, str], Series] = {}
-    for *names, step, n, marked, median, p10, p90, minimum, maximum, drivers in connection.execute(
-        *_sql(connection, query)
-    ):
-        key = tuple(names)
+    for row in connection.execute(*_sql(connection, query)):
+        key, step, counts, figures, drivers = row[:4], row[4], row[5:7], row[7:12], row[12]
         if key not in series:
             series[key] = Series(*key, *([] for _ in range(9)))
         line = series[key]
         line.at_s.append((query.steps.first + step) * query.steps.length_s)
-        line.n.append(n)
-        line.marked.append(marked)
-        line.median.append(_rounded(median))
-        line.p10.append(_rounded(p10))
-        line.p90.append(_rounded(p90))
-        line.minimum.append(_rounded(minimum))
-        line.maximum.append(_rounded(maximum))
+        line.n.append(counts[0])
+        line.marked.append(counts[1])
+        columns = (line.median, line.p10, line.p90, line.minimum, line.maximum)
+        for column, figure in zip(columns, figures, strict=True):
+            column.append(None if figure is None else float(f"{figure:.{DIGITS}g}"))
         line.drivers.append(sorted(msgspec.json.decode(drivers)))
     return list(series.values())
 
@@ -257,7 +252,3 @@ def _sql(connection: sqlite3.Connection, query: ChartQuery) -> tuple[str, list[f
     source = "(SELECT * FROM figure UNION ALL SELECT * FROM hour)" if query.hourly else "figure"
     sql = f"WITH {RUNS.format(where=where, modes=modes)}{hours}{STEPS.format(source=source)}"
     return sql, [*values, *query.modes, *hour_values, steps.since_s, steps.length_s]
-
-
-def _rounded(figure: float | None) -> float | None:
-    return None if figure is None else float(f"{figure:.{DIGITS}g}")

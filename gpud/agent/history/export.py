@@ -1,28 +1,26 @@
-"""Rows for ``gpud history``: runs, and hours where the runs are deleted; a damaged row is skipped.
+"""Rows for ``gpud history``: their selection, runs, and hours where the runs are deleted.
 
-Each function takes the open connection, reads a bounded part, and passes on SQLite's errors.
+Each function takes the open connection, reads a bounded part, and passes on SQLite's errors. A
+damaged row is skipped.
 """
 
 from __future__ import annotations
 
 import heapq
 import math
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from gpud.agent.history import queries
 from gpud.agent.history.records import Body, Finite, Flags, typed
-from gpud.agent.history.schema import HOUR_S
-from gpud.agent.history.selection import FURTHEST_S, PROBES
+from gpud.agent.history.schema import CPU, FURTHEST_S, HOUR_S
 from gpud.core.requests import RowLine
 
 if TYPE_CHECKING:
     import sqlite3
     from collections.abc import Iterable, Iterator
-
-    from gpud.agent.history.selection import Selection
 
 CONDITIONS: Final = {
     "driver_version": "driver_version",
@@ -53,6 +51,56 @@ _HOURS: Final = (
     "SELECT hour_s, nullif(gpu_uuid, ''), probe, version, mode, unit, n, median, p10, p90, minimum,"
     " maximum, flagged, nullif(driver, '') FROM rollups"
 )
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """Rows to read: since inclusive, until exclusive; an empty tuple selects all."""
+
+    since_s: float = -math.inf
+    until_s: float = math.inf
+    probes: tuple[str, ...] = ()
+    modes: tuple[str, ...] = ()
+    gpus: tuple[str, ...] = ()  # UUIDs, and ``CPU``
+
+    @property
+    def runs(self) -> tuple[str, list[float | str]]:
+        """The condition on runs ``r`` and samples ``s``; a failed run has every mode."""
+        where = ["r.finished_s >= ? AND r.finished_s < ?"]
+        values: list[float | str] = [
+            max(self.since_s, -FURTHEST_S),
+            min(self.until_s, FURTHEST_S),
+        ]
+        if self.probes:
+            where.append(f"r.probe IN ({_marks(self.probes)})")
+            values += self.probes
+        if self.modes:
+            where.append(f"(s.mode IN ({_marks(self.modes)}) OR s.mode IS NULL)")
+            values += self.modes
+        if self.gpus:
+            of_cpu = "r.gpu_uuid IS NULL AND r.backend = 'cpu'" if CPU in self.gpus else "0"
+            where.append(f"(r.gpu_uuid IN ({_marks(self.gpus)}) OR {of_cpu})")
+            values += self.gpus
+        return " AND ".join(where), values
+
+    @property
+    def hours(self) -> tuple[str, list[float | str]]:
+        """The condition on hours: each that has any part in the range."""
+        where = ["hour_s > ? AND hour_s < ?"]
+        values: list[float | str] = [
+            max(self.since_s - HOUR_S, -FURTHEST_S),
+            min(self.until_s, FURTHEST_S),
+        ]
+        columns = {"probe": self.probes, "mode": self.modes, "gpu_uuid": self.gpus}
+        for column, names in columns.items():
+            if names:
+                where.append(f"{column} IN ({_marks(names)})")
+                values += names
+        return " AND ".join(where), values
+
+
+def _marks(names: tuple[str, ...]) -> str:
+    return ", ".join("?" * len(names))
 
 
 class _Run(NamedTuple):
@@ -172,8 +220,8 @@ def hours_after(
 def raw_from_s(connection: sqlite3.Connection) -> float:
     """Return from when on (Unix time) the runs themselves are kept; before, only hours are.
 
-    Minus infinity where none was deleted yet. The oldest hour may have lost some of its runs
-    already: then its summary knows better.
+    Minus infinity where none was deleted yet. The hour of the oldest run that is left may have lost
+    some of its runs: its summary knows better.
     """
     (first_hour_s,) = connection.execute("SELECT min(hour_s) FROM rollups").fetchone()
     if first_hour_s is None:
@@ -183,15 +231,7 @@ def raw_from_s(connection: sqlite3.Connection) -> float:
         return math.inf
     for (first_s,) in typed([row], tuple[Finite]):
         hour_s = float(first_s // HOUR_S * HOUR_S)
-        (lost,) = connection.execute(
-            "SELECT (SELECT total(n + flagged) FROM rollups WHERE hour_s = ?1) > (SELECT count(*)"  # noqa: S608  # ours
-            f" FROM runs r JOIN samples s ON s.run_id = r.id WHERE r.probe IN {PROBES}"
-            " AND r.finished_s >= ?1 AND r.finished_s < ?1 + ?2 AND r.failure IS NULL)",
-            (hour_s, HOUR_S),
-        ).fetchone()
-        if lost:
-            return hour_s + HOUR_S
-        return hour_s if first_hour_s < hour_s else -math.inf
+        return hour_s + HOUR_S if first_hour_s < hour_s else -math.inf
     return -math.inf
 
 

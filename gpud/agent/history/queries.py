@@ -9,19 +9,17 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
 from gpud.agent.history.records import Body, Entry, Finite, Flags, State, typed
-from gpud.agent.history.schema import HOUR_S
-from gpud.agent.history.selection import PROBES, VERSION
+from gpud.agent.history.schema import HOUR_S, PROBES, VERSION
 from gpud.agent.regression import commands
 from gpud.agent.regression.changes import GPUS, KINDS
 from gpud.agent.regression.streams import Figures, key
 from gpud.agent.state.presence import GPU_FORGOTTEN, GPU_SEEN
 from gpud.core.errors import WireError
 from gpud.core.sample import Flag, Unit
-from gpud.core.stats import median
 
 if TYPE_CHECKING:
     import sqlite3
@@ -37,8 +35,6 @@ RECENT_RUNS: Final = 2000
 """Newest runs that are searched for GPUs and modes."""
 SIMILAR_RUNS: Final = 500
 """Runs searched for what is usual on mains and on battery."""
-TIMED_RUNS: Final = 5
-"""Newest runs that say how long the next will take."""
 CONTEXTS: Final = "contexts"
 """The state of all streams; ``upto_run`` is the newest run that all their states contain."""
 STREAM: Final = "stream:"
@@ -276,43 +272,24 @@ class Series(NamedTuple):
     version: int
 
 
-@dataclass(frozen=True, slots=True)
-class Usual:
-    """Earlier runs. Units: ``medians`` in the probe's own, ``durations`` in seconds."""
-
-    medians: Mapping[Series, tuple[float, ...]] = field(default_factory=dict)
-    durations: Mapping[tuple[str | None, str], float] = field(default_factory=dict)
-
-
-_USUAL: Final = "r.probe = ? AND r.finished_s >= ? AND r.failure IS NULL AND r.flags = '[]'"
-
-
-def usual(connection: sqlite3.Connection, probes: Sequence[str], since_s: float) -> Usual:
-    """Read the good, unflagged runs of ``probes`` that finished after ``since_s``.
+def usual(
+    connection: sqlite3.Connection, probes: Sequence[str], since_s: float
+) -> dict[Series, tuple[float, ...]]:
+    """Return the medians of the good, unflagged runs of ``probes`` after ``since_s``, by series.
 
     A distribution with two modes (``peaks``) has no median to compare with.
     """
     medians: defaultdict[Series, list[float]] = defaultdict(list)
-    durations: dict[tuple[str | None, str], float] = {}
     for probe in probes:
         rows = connection.execute(
             f"SELECT r.gpu_uuid, s.mode, {VERSION}, s.median"  # noqa: S608  # ours
-            " FROM runs r JOIN samples s ON s.run_id = r.id"
-            f" WHERE {_USUAL} AND s.peaks IS NULL",
+            " FROM runs r JOIN samples s ON s.run_id = r.id WHERE r.probe = ?"
+            " AND r.finished_s >= ? AND r.failure IS NULL AND r.flags = '[]' AND s.peaks IS NULL",
             (probe, since_s),
         )
         for gpu, mode, version, figure in typed(rows, tuple[str | None, str, int, Finite]):
             medians[Series(gpu, probe, mode, version)].append(figure)
-        newest: defaultdict[str | None, list[float]] = defaultdict(list)
-        rows = connection.execute(
-            f"SELECT r.gpu_uuid, r.duration_s FROM runs r WHERE {_USUAL}"  # noqa: S608  # ours
-            " ORDER BY r.finished_s DESC LIMIT 200",
-            (probe, since_s),
-        )
-        for gpu, duration_s in typed(rows, tuple[str | None, Finite]):
-            newest[gpu].append(duration_s)
-        durations |= {(gpu, probe): median(last[:TIMED_RUNS]) for gpu, last in newest.items()}
-    return Usual({series: tuple(figures) for series, figures in medians.items()}, durations)
+    return {series: tuple(figures) for series, figures in medians.items()}
 
 
 # States

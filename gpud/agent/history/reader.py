@@ -12,8 +12,7 @@ import os
 import sqlite3
 import stat
 import time
-from contextlib import closing, contextmanager
-from dataclasses import dataclass
+from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
@@ -21,7 +20,7 @@ from gpud.agent.history.schema import CACHE_KIB, FILE, MIGRATIONS, refuse_newer
 from gpud.core.errors import StoreError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
 
 T = TypeVar("T")
 
@@ -30,13 +29,12 @@ PATIENCE_S = 2.0
 BUSY_S = 0.5
 ATTEMPTS, AGAIN_S = 5, 0.02
 STEPS = 10_000
+PASSING = frozenset({"corrupt", "failed", "left_behind", "not_permitted"})
+"""Reasons that are believed once they stay: an agent that begins or ends may be the cause."""
 
 
 def read(
-    directory: Path,
-    query: Callable[..., T],
-    *args: object,
-    patience_s: float = PATIENCE_S,
+    directory: Path, query: Callable[..., T], *args: object, patience_s: float = PATIENCE_S
 ) -> T:
     """Return what ``query`` reads of the history in ``directory``; all its rows are of one moment.
 
@@ -46,114 +44,77 @@ def read(
     older_schema, newer_schema, corrupt, left_behind, slow, failed.
     """
     path = directory / FILE
-    until = time.monotonic() + patience_s
-    failures = 0  # in a row
+    until_s, failures = time.monotonic() + patience_s, 0  # in a row
     while True:
-        before = _files(path)
+        before, mode = _state(path)
         try:
-            with _opened(path, before, patience_s) as connection:
-                result = query(connection, *args)
-        except sqlite3.Error as error:
-            # Damage is believed once it stays: an agent that ends may be writing the page.
-            failures += 1
-            if failures == ATTEMPTS or _slow(error):
-                raise _translated(error, path, patience_s) from error
+            result = _answer(path, mode, query, args, patience_s)
         except StoreError as error:
-            # An agent that ends takes -shm away a moment before -wal.
             failures += 1
-            if failures == ATTEMPTS or error.reason != "left_behind":
+            if failures == ATTEMPTS or error.reason not in PASSING:
                 raise
         else:
-            if before.wal or _files(path) == before:
+            if mode != "immutable" or _state(path) == (before, mode):
                 return result
             failures = 0
-            if time.monotonic() > until:
+            if time.monotonic() > until_s:
                 raise StoreError(f"{path} changes while it is read", reason="failed")
-        time.sleep(AGAIN_S)  # the agent begins or ends, and the way in is another
+        time.sleep(AGAIN_S)
 
 
-@dataclass(frozen=True, slots=True)
-class _Files:
-    """What tells one state of the history from another."""
-
-    main: tuple[int, int, int]  # inode, size, modified (ns)
-    wal: bool  # there is one that holds anything
-    shm: bool
-
-
-def _files(path: Path) -> _Files:
+def _state(path: Path) -> tuple[tuple[int, int, int], str]:
+    """Return inode, size and time of change (ns) of the file, and how it is to be opened."""
     try:
         main = path.lstat()
     except FileNotFoundError:
         raise StoreError(f"there is no {path} yet", reason="no_history") from None
     except PermissionError as error:
-        raise _no_permission(path) from error
+        raise StoreError(f"you may not read {path}", reason="not_permitted") from error
     except OSError as error:
         raise StoreError(f"cannot read {path}: {error.strerror}", reason="failed") from error
     if not stat.S_ISREG(main.st_mode):
         raise StoreError(f"{path} is not a regular file", reason="not_a_file")
-    wal, shm = (Path(f"{path}{suffix}") for suffix in ("-wal", "-shm"))
     try:
-        holds = wal.lstat().st_size > 0
+        logged = Path(f"{path}-wal").lstat().st_size > 0
     except OSError:
-        holds = False
-    return _Files((main.st_ino, main.st_size, main.st_mtime_ns), holds, os.path.lexists(shm))
+        logged = False
+    mode = "readonly_shm" if logged else "immutable"
+    return (main.st_ino, main.st_size, main.st_mtime_ns), mode
 
 
-def _mode(path: Path, files: _Files) -> str:
-    if not files.wal:
-        return "immutable=1"
-    if not files.shm:
-        raise StoreError(
-            f"{path}-wal holds runs that are in no index",
-            reason="left_behind",
-            fix="gpud reads it at its next start",
-        )
-    return "readonly_shm=1"
-
-
-@contextmanager
-def _opened(path: Path, files: _Files, patience_s: float) -> Iterator[sqlite3.Connection]:
-    uri = f"{path.absolute().as_uri()}?mode=ro&{_mode(path, files)}"
-    with closing(sqlite3.connect(uri, uri=True, timeout=BUSY_S)) as connection:
-        connection.text_factory = lambda text: text.decode(errors="replace")
-        connection.execute(f"PRAGMA cache_size=-{CACHE_KIB}")
-        until = time.monotonic() + patience_s
-        connection.set_progress_handler(lambda: time.monotonic() > until, STEPS)
-        if refuse_newer(connection, path) < len(MIGRATIONS):
-            raise StoreError(
-                f"{path} was written by an older gpud",
-                reason="older_schema",
-                fix="gpud migrates it at its next start",
-            )
-        connection.execute("BEGIN")  # all queries see one moment
-        yield connection
+def _answer(
+    path: Path, mode: str, query: Callable[..., T], args: tuple[object, ...], patience_s: float
+) -> T:
+    if mode == "readonly_shm" and not os.path.lexists(f"{path}-shm"):
+        fix = "gpud reads it at its next start"
+        message = f"{path}-wal holds runs that are in no index"
+        raise StoreError(message, reason="left_behind", fix=fix)
+    uri = f"{path.absolute().as_uri()}?mode=ro&{mode}=1"
+    try:
+        with closing(sqlite3.connect(uri, uri=True, timeout=BUSY_S)) as connection:
+            connection.text_factory = lambda text: text.decode(errors="replace")
+            connection.execute(f"PRAGMA cache_size=-{CACHE_KIB}")
+            until_s = time.monotonic() + patience_s
+            connection.set_progress_handler(lambda: time.monotonic() > until_s, STEPS)
+            if refuse_newer(connection, path) < len(MIGRATIONS):
+                fix = "gpud migrates it at its next start"
+                message = f"{path} was written by an older gpud"
+                raise StoreError(message, reason="older_schema", fix=fix)
+            connection.execute("BEGIN")  # all queries see one moment
+            return query(connection, *args)
+    except sqlite3.Error as error:
+        raise _translated(error, path, patience_s) from error
 
 
 def _translated(error: sqlite3.Error, path: Path, patience_s: float) -> StoreError:
     code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR) & 0xFF
-    if _slow(error):
+    if code == sqlite3.SQLITE_INTERRUPT:
         message = f"{path} was not read within {patience_s:g} s"
         return StoreError(message, reason="slow", fix="look at the disk")
     if code in {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB}:
-        return StoreError(
-            f"{path} is damaged: {error}",
-            reason="corrupt",
-            fix="restart gpud: it is set aside at start",
-        )
-    unreadable = [p for p in (path, Path(f"{path}-wal"), Path(f"{path}-shm")) if _refused(p)]
-    if unreadable:
-        return _no_permission(unreadable[0])
+        fix = "restart gpud: it is set aside at start"
+        return StoreError(f"{path} is damaged: {error}", reason="corrupt", fix=fix)
+    for file in (path, Path(f"{path}-wal"), Path(f"{path}-shm")):
+        if os.path.lexists(file) and not os.access(file, os.R_OK, effective_ids=True):
+            return StoreError(f"you may not read {file}", reason="not_permitted")
     return StoreError(f"cannot read {path}: {error}", reason="failed")
-
-
-def _slow(error: sqlite3.Error) -> bool:
-    return getattr(error, "sqlite_errorcode", None) == sqlite3.SQLITE_INTERRUPT
-
-
-def _refused(path: Path) -> bool:
-    return os.path.lexists(path) and not os.access(path, os.R_OK, effective_ids=True)
-
-
-def _no_permission(path: Path) -> StoreError:
-    return StoreError(f"you may not read {path}", reason="not_permitted")

@@ -1,32 +1,39 @@
-"""Maintenance of the history: hours are summed up, what is old is deleted, damage is looked for.
+"""Maintenance of the history: runs are rolled up into hours, old rows deleted, damage looked for.
 
 In pieces, each a transaction of its own: a run that has finished meanwhile waits for one of them.
 
-No clock is asked (ADR 21). Age is counted from the earliest of the last ``BELIEVED_HOURS``
-different hours in which runs were written, so a clock that is wrong deletes nothing until gpud has
-run for three days under it; one that is set back deletes nothing at all. And the oldest rows by
-writing go first, up to the first that is not old: a wrong time among right ones neither saves the
-others nor is lost before them.
+No clock is asked (ADR 21): a laptop whose battery clock is dead lives in another year until it is
+set. Runs carry the order in which they were written, and that order leads. Age is counted from the
+earliest of the last ``BELIEVED_HOURS`` different hours in which runs were written, so a clock that
+is wrong deletes nothing until gpud has run for three days under it; one that is set back deletes
+nothing at all. And the oldest rows by writing go first, up to the first that is not old: a wrong
+time among right ones neither saves the others nor is lost before them.
 """
 
 from __future__ import annotations
 
 import asyncio
+import math
+from collections import defaultdict
 from contextlib import suppress
+from functools import partial
 from itertools import takewhile
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
-from gpud.agent.history import queries, rollups
-from gpud.agent.history.schema import DAY_S
+import msgspec
+
+from gpud.agent.history import queries, records
+from gpud.agent.history.records import Finite, State, encoded, typed
+from gpud.agent.history.schema import DAY_S, DRIVER, FURTHEST_S, HOUR_S, PROBES, VERSION
 from gpud.agent.history.store import Store
 from gpud.agent.regression.changes import KINDS
 from gpud.agent.state.presence import GPU_FORGOTTEN, GPU_SEEN
 from gpud.agent.state.snapshot import StoreSize
 from gpud.core.errors import StoreError
+from gpud.core.stats import quantile
 
 if TYPE_CHECKING:
     import sqlite3
-    from collections.abc import Callable
 
     from gpud.agent.history.store import History
     from gpud.agent.state.board import Board
@@ -41,6 +48,10 @@ REST_S: Final = 0.05
 """Between two pieces: the first pass over a month takes a minute, and nobody waits for it."""
 SLICE: Final = 200
 """Rows that one piece deletes: some 5 ms, and a run that waits to be written waits no longer."""
+BELIEVED_HOURS: Final = 72
+"""Hours of running, not of the calendar."""
+ROLLUPS: Final = "rollups"
+"""Name of the row in ``states`` with the progress."""
 
 
 async def keep(history: History, plan: sections.StoreSettings, *, rest_s: float = REST_S) -> None:
@@ -50,17 +61,15 @@ async def keep(history: History, plan: sections.StoreSettings, *, rest_s: float 
     second, in which a run that has finished waits. A history that cannot be written is reported by
     the runs that cannot be; it is tried again later.
     """
-    pieces: tuple[Callable[[sqlite3.Connection], bool], ...] = (
-        rollups.roll_up,
-        lambda transaction: forget_runs(transaction, plan.raw_days),
-        lambda transaction: forget_the_rest(transaction, plan.rollup_days),
+    pieces = (
+        roll_up,
+        partial(forget_runs, raw_days=plan.raw_days),
+        partial(forget_the_rest, rollup_days=plan.rollup_days),
     )
     with suppress(StoreError):
         await history.ask(Store.check)
         for piece in pieces:
-            more = True
-            while more:
-                more = await history.write(piece)
+            while await history.write(piece):  # noqa: ASYNC110  # a rest, not a wait
                 await asyncio.sleep(rest_s)
 
 
@@ -74,14 +83,131 @@ async def measure(history: History, board: Board) -> None:
         board.publish(store=size)
 
 
+# Hours
+
+
+class Progress(NamedTuple):
+    """How far the runs are rolled up, and the last hours in which runs were written.
+
+    ``hours`` are Unix seconds at their beginning, all different, in the order of writing.
+    """
+
+    upto_run: int = 0
+    hours: tuple[int, ...] = ()
+
+    @property
+    def believed(self) -> tuple[float, float] | None:
+        """The times that are believed, from inclusive, until exclusive; None: too few hours yet."""
+        if len(self.hours) < BELIEVED_HOURS:
+            return None
+        return float(min(self.hours)), float(max(self.hours) + HOUR_S)
+
+
+class _Hours(msgspec.Struct):
+    hours: tuple[int, ...]
+
+
+def progress(connection: sqlite3.Connection) -> Progress:
+    """Read the progress; a damaged one begins anew."""
+    state = queries.state(connection, ROLLUPS)
+    if state is None:
+        return Progress()
+    try:
+        return Progress(state.upto_run, msgspec.json.decode(state.body, type=_Hours).hours)
+    except msgspec.MsgspecError:
+        return Progress()
+
+
+def roll_up(transaction: sqlite3.Connection) -> bool:
+    """Roll up the hour of the oldest run that is in none yet; False while that hour goes on.
+
+    An hour is over when a run of another was written after it. A run that came late, or under a
+    clock set back, rolls its hour up again. Done twice, it changes nothing.
+    """
+    before = progress(transaction)
+    rows = transaction.execute(
+        "SELECT id, finished_s FROM runs WHERE id > ? AND finished_s > ? AND finished_s < ?"
+        " ORDER BY id",
+        (before.upto_run, -FURTHEST_S, FURTHEST_S),
+    )
+    hours = ((run, math.floor(at_s / HOUR_S) * HOUR_S) for run, at_s in rows)
+    run, hour_s = next(hours, (0, 0))
+    for number, begin_s in hours:
+        if begin_s != hour_s:
+            break
+        run = number
+    else:
+        return False
+    _roll_hour(transaction, hour_s)
+    last = (*(hour for hour in before.hours if hour != hour_s), hour_s)[-BELIEVED_HOURS:]
+    state = State(ROLLUPS, run, float(hour_s), encoded({"hours": last}))
+    records.write_states(transaction, [state])
+    return True
+
+
+class _Sample(NamedTuple):
+    gpu_uuid: str
+    probe: str
+    mode: str
+    version: int
+    driver: str
+    unit: str
+    clean: int
+    median: Finite
+    minimum: Finite
+    maximum: Finite
+
+
+def _roll_hour(transaction: sqlite3.Connection, hour_s: int) -> None:
+    """Write the summaries of one hour, out of all its runs that are there.
+
+    A summary of more runs stays: the others were deleted since.
+    """
+    samples: defaultdict[tuple[str | int, ...], list[_Sample]] = defaultdict(list)
+    rows = transaction.execute(
+        f"SELECT coalesce(r.gpu_uuid, ''), r.probe, s.mode, {VERSION}, {DRIVER},"  # noqa: S608
+        " s.unit, r.flags = '[]', s.median, s.minimum, s.maximum"
+        f" FROM runs r JOIN samples s ON s.run_id = r.id WHERE r.probe IN {PROBES}"
+        " AND r.finished_s >= ? AND r.finished_s < ? AND r.failure IS NULL",
+        (hour_s, hour_s + HOUR_S),
+    )
+    for sample in typed(rows, _Sample):
+        samples[sample[:5]].append(sample)
+    transaction.executemany(
+        "INSERT INTO rollups VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
+        " ON CONFLICT DO UPDATE SET unit = excluded.unit, n = excluded.n,"
+        " flagged = excluded.flagged, median = excluded.median, p10 = excluded.p10,"
+        " p90 = excluded.p90, minimum = excluded.minimum, maximum = excluded.maximum"
+        " WHERE excluded.n + excluded.flagged >= n + flagged",
+        [(hour_s, *series, *_summary(own)) for series, own in samples.items()],
+    )
+
+
+def _summary(samples: list[_Sample]) -> tuple[str | float | None, ...]:
+    """Return unit, n and flagged; of the clean: median, p10 and p90 of the medians, and ends."""
+    clean = [sample for sample in samples if sample.clean]
+    counts = samples[-1].unit, len(clean), len(samples) - len(clean)
+    if not clean:
+        return (*counts, None, None, None, None, None)
+    medians = sorted(sample.median for sample in clean)
+    return (
+        *counts,
+        *(quantile(medians, share) for share in (0.5, 0.1, 0.9)),
+        min(sample.minimum for sample in clean),
+        max(sample.maximum for sample in clean),
+    )
+
+
+# Deletion
+
+
 def forget_runs(transaction: sqlite3.Connection, raw_days: float) -> bool:
     """Delete the oldest runs that are rolled up; True if there may be more of them."""
-    progress = rollups.progress(transaction)
-    if progress.believed is None:
+    done = progress(transaction)
+    if done.believed is None:
         return False
-    from_s, until_s = progress.believed[0] - raw_days * DAY_S, progress.believed[1]
-    where = f"id <= {progress.upto_run}"
-    old = _old(transaction, "runs", "finished_s", where, (from_s, until_s))
+    from_s, until_s = done.believed[0] - raw_days * DAY_S, done.believed[1]
+    old = _old(transaction, "runs", "finished_s", f"id <= {done.upto_run}", (from_s, until_s))
     if old:
         transaction.execute("DELETE FROM samples WHERE run_id <= ?", (old[-1],))
         transaction.execute("DELETE FROM runs WHERE id <= ?", (old[-1],))
@@ -94,7 +220,7 @@ def forget_the_rest(transaction: sqlite3.Connection, rollup_days: float) -> bool
     What stays for ever: alerts that fire, which GPUs were seen and forgotten, the last event of
     each kind, and a person's commands that the detectors have not processed yet.
     """
-    believed = rollups.progress(transaction).believed
+    believed = progress(transaction).believed
     if believed is None:
         return False
     from_s, until_s = believed[0] - rollup_days * DAY_S, believed[1]

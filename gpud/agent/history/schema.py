@@ -1,8 +1,8 @@
-"""The tables of the history, and the way there from every schema of before."""
+"""Tables of the history, the migrations from every older schema, and columns of a run in SQL."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from gpud.core.errors import StoreError
 
@@ -14,9 +14,34 @@ FILE = "gpud.db"
 """The history, in the directory of what must survive a reboot."""
 
 HOUR_S, DAY_S = 3600, 86400
+FURTHEST_S: Final = 9e15
+"""A Unix time beyond every clock; SQLite keeps infinities."""
+CPU: Final = ""
+"""In place of a GPU's UUID."""
 
 CACHE_KIB = 512
 """Of pages that a connection keeps: the usual 2 MB are no faster here, and are never given back."""
+
+PROBES: Final = (
+    "(WITH RECURSIVE probes (name) AS (SELECT min(probe) FROM runs UNION ALL"
+    " SELECT (SELECT min(probe) FROM runs WHERE probe > name) FROM probes WHERE name IS NOT NULL)"
+    " SELECT name FROM probes WHERE name IS NOT NULL)"
+)
+"""Every probe that has runs: with ``probe IN`` it, an index leads to a time whatever the probe is.
+
+A step for each probe, where DISTINCT would walk over every run.
+"""
+DRIVER: Final = (
+    "CASE WHEN json_valid(r.conditions)"
+    " AND json_type(r.conditions, '$.driver_version') = 'text'"
+    " THEN json_extract(r.conditions, '$.driver_version') ELSE '' END"
+)
+VERSION: Final = (
+    "CASE WHEN json_valid(r.conditions)"
+    " AND json_type(r.conditions, '$.probe_version') = 'integer'"
+    " THEN json_extract(r.conditions, '$.probe_version') ELSE 1 END"
+)
+"""Columns of a run ``r``; a run without a version is of the first, as in ``regression.streams``."""
 
 MIGRATIONS = (
     """
@@ -98,27 +123,10 @@ MIGRATIONS = (
         PRIMARY KEY (fingerprint, starts_s)
     ) WITHOUT ROWID;
     CREATE INDEX alerts_by_time ON alerts (starts_s);
-    CREATE TABLE rollups (
-        hour_s INTEGER NOT NULL,
-        gpu_uuid TEXT NOT NULL,
-        probe TEXT NOT NULL,
-        mode TEXT NOT NULL,
-        version INTEGER NOT NULL,
-        driver TEXT NOT NULL,
-        unit TEXT NOT NULL,
-        n INTEGER NOT NULL,
-        flagged INTEGER NOT NULL,
-        median REAL NOT NULL,
-        p10 REAL NOT NULL,
-        p90 REAL NOT NULL,
-        minimum REAL NOT NULL,
-        maximum REAL NOT NULL,
-        PRIMARY KEY (hour_s, gpu_uuid, probe, mode, version, driver)
-    ) WITHOUT ROWID;
     """,
-    # An hour of marked runs only has no figure; nothing was ever written into the table of before.
+    # An hour of flagged runs only has no figure; schema 4 had a table that was never written.
     """
-    DROP TABLE rollups;
+    DROP TABLE IF EXISTS rollups;
     CREATE TABLE rollups (
         hour_s INTEGER NOT NULL,
         gpu_uuid TEXT NOT NULL,
@@ -143,7 +151,7 @@ MIGRATIONS = (
 
 
 def refuse_newer(connection: sqlite3.Connection, path: Path) -> int:
-    """Give the schema of a file; nothing of it is changed. Errors: StoreError for a newer one."""
+    """Return the schema of a file; nothing of it is changed. Errors: StoreError for a newer one."""
     version = int(connection.execute("PRAGMA user_version").fetchone()[0])
     if version > len(MIGRATIONS):
         raise StoreError(

@@ -14,10 +14,11 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, suppress
 from datetime import UTC, datetime
+from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Concatenate, ParamSpec, TypeAlias, TypeVar
 
-from gpud.agent.history import queries, schema, writes
+from gpud.agent.history import queries, records, schema
 from gpud.agent.history.schema import FILE
 from gpud.core.errors import StoreError
 
@@ -32,6 +33,17 @@ T = TypeVar("T")
 Query: TypeAlias = Callable[Concatenate[sqlite3.Connection, P], T]
 
 WAITING_LIMIT = 1000
+_WRITABLE = "make the directory writable for the agent's user"
+_ASIDE = "move the file away: gpud begins a new one"
+_REASONS = {
+    sqlite3.SQLITE_FULL: ("disk_full", "free space on the disk that holds it"),
+    sqlite3.SQLITE_READONLY: ("read_only", _WRITABLE),
+    sqlite3.SQLITE_CANTOPEN: ("cannot_open", _WRITABLE),
+    sqlite3.SQLITE_BUSY: ("locked", "close the program that holds it open"),
+    sqlite3.SQLITE_IOERR: ("io_error", "look at the disk"),
+    sqlite3.SQLITE_CORRUPT: ("corrupt", _ASIDE),
+    sqlite3.SQLITE_NOTADB: ("corrupt", _ASIDE),
+}
 
 
 class Store:
@@ -45,31 +57,28 @@ class Store:
         """
         self.path = directory / FILE
         self.set_aside: Path | None = None
-        self._check = "integrity_check" if doubted else "quick_check"
+        check = "integrity_check" if doubted else "quick_check"
         try:
-            self._connection = self._opened()
-        except sqlite3.DatabaseError as error:
-            if not _is_corrupt(error):
-                raise _translated(error, self.path) from error
+            self._connection = self._opened(check)
+        except StoreError as error:
+            if error.reason != "corrupt":
+                raise
             self.set_aside = self._put_aside()
-            try:
-                self._connection = self._opened()
-            except sqlite3.DatabaseError as second:
-                raise _translated(second, self.path) from second
+            self._connection = self._opened(check)
         self._identity = _identity(self.path)
-        self._beside = {
+        self._logs = {
             path: _identity(path) for path in (Path(f"{self.path}-wal"), Path(f"{self.path}-shm"))
         }
 
     @property
     def replaced(self) -> bool:
-        """Whether somebody has taken the file away, or put another in its place."""
+        """Whether the file was taken away, or another put in its place."""
         return _identity(self.path) != self._identity
 
     def append(self, runs: Sequence[Run]) -> list[StoreError]:
         """Write runs with their samples in one transaction; after the return they last.
 
-        Gives one error for each run that no disk could keep; the others are written.
+        Returns one error for each run that no disk could keep; the others are written.
         Errors: ``StoreError``; then none of them is written.
         """
         return self.write(_append, runs)
@@ -77,7 +86,7 @@ class Store:
     def size(self) -> int:
         """Return the bytes on the disk, the log included."""
         n_bytes = 0
-        for path in (self.path, *self._beside):
+        for path in (self.path, *self._logs):
             with suppress(OSError):
                 n_bytes += path.stat().st_size
         return n_bytes
@@ -103,16 +112,12 @@ class Store:
 
         Over a connection of its own: what this one has read before, it has in memory.
         """
+        uri = f"{self.path.absolute().as_uri()}?mode=ro"
         try:
-            with closing(
-                sqlite3.connect(f"{self.path.absolute().as_uri()}?mode=ro", uri=True)
-            ) as fresh:
-                verdict = fresh.execute("PRAGMA quick_check(1)").fetchone()[0]
+            with closing(sqlite3.connect(uri, uri=True)) as fresh:
+                _check(fresh, "quick_check")
         except sqlite3.Error as error:
             raise _translated(error, self.path) from error
-        if verdict != "ok":
-            reason, fix = _REASONS[sqlite3.SQLITE_CORRUPT]
-            raise StoreError(f"{self.path} is damaged: {verdict}", reason=reason, fix=fix)
 
     def close(self) -> None:
         """Close the file; what was written stays."""
@@ -120,13 +125,16 @@ class Store:
         with suppress(sqlite3.Error):
             self._connection.close()
         # SQLite leaves the log of a file that is gone, and would play it into the one in its place.
-        for path, identity in self._beside.items() if replaced else ():
+        for path, identity in self._logs.items() if replaced else ():
             if identity is not None and _identity(path) == identity:
                 with suppress(OSError):
                     path.unlink()
 
-    def _opened(self) -> sqlite3.Connection:
-        connection = sqlite3.connect(self.path, timeout=5.0, check_same_thread=False)
+    def _opened(self, check: str) -> sqlite3.Connection:
+        try:
+            connection = sqlite3.connect(self.path, timeout=5.0, check_same_thread=False)
+        except sqlite3.Error as error:
+            raise _translated(error, self.path) from error
         connection.text_factory = lambda text: text.decode(errors="replace")
         try:
             schema.refuse_newer(connection, self.path)
@@ -134,22 +142,20 @@ class Store:
             connection.execute("PRAGMA synchronous=FULL")
             connection.execute("PRAGMA foreign_keys=ON")
             connection.execute(f"PRAGMA cache_size=-{schema.CACHE_KIB}")
-            (verdict,) = connection.execute(f"PRAGMA {self._check}(1)").fetchone()
-            if verdict != "ok":
-                raise sqlite3.DatabaseError(f"malformed: {verdict}")  # noqa: TRY301
+            _check(connection, check)
             schema.migrate(connection, self.path)
-        except BaseException:
+        except BaseException as error:
             connection.close()
+            if isinstance(error, sqlite3.Error):
+                raise _translated(error, self.path) from error
             raise
         return connection
 
     def _put_aside(self) -> Path:
         stamp = datetime.now(UTC).strftime("%Y%m%dT%H%M%SZ")
-        target = self.path.with_name(f"{FILE}.corrupt-{stamp}")
-        again = 1
-        while target.exists():
-            again += 1
-            target = self.path.with_name(f"{FILE}.corrupt-{stamp}-{again}")
+        names = (f"{FILE}.corrupt-{stamp}{f'-{n}' if n > 1 else ''}" for n in count(1))
+        places = (self.path.with_name(name) for name in names)
+        target = next(place for place in places if not place.exists())
         for suffix in ("", "-wal", "-shm"):
             with suppress(FileNotFoundError):
                 Path(f"{self.path}{suffix}").rename(f"{target}{suffix}")
@@ -194,8 +200,7 @@ class History:
                 self._waiting.popleft()
                 self.dropped += 1
             batch = list(self._waiting)
-            loop = asyncio.get_running_loop()
-            refused = await loop.run_in_executor(self._thread, self._write, batch)
+            refused = await self.ask(Store.append, batch)
             for _ in batch:
                 self._waiting.popleft()
             self.dropped += len(refused)
@@ -203,7 +208,7 @@ class History:
             raise refused[-1]
 
     async def last_finished_s(self, probe: str) -> float | None:
-        """Give the end of the newest run of ``probe``, those that wait included.
+        """Return the end of the newest run of ``probe``, those that wait included.
 
         Errors: ``StoreError`` when the history cannot be read.
         """
@@ -220,18 +225,17 @@ class History:
         """Change rows in one transaction: all of it lasts, or nothing. Errors: ``StoreError``."""
         return await self.ask(lambda store: store.write(change, *args, **kwargs))
 
-    async def ask(self, question: Callable[[Store], T]) -> T:
-        """Put a question to the store, on its thread. Errors: ``StoreError``."""
+    async def ask(self, method: Callable[..., T], *args: object) -> T:
+        """Call a method of the store, on its thread. Errors: ``StoreError``."""
         loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(self._thread, self._answered, question)
+        return await loop.run_in_executor(self._thread, self._answer, method, *args)
 
     async def close(self) -> None:
         """Write what waits if that is possible, and close."""
         with suppress(StoreError):
             await self.append()
         self._thread.shutdown(wait=True)
-        if self._store is not None:
-            self._store.close()
+        self._close()
 
     def _open(self, *, doubted: bool = False) -> Store:
         if self._store is not None and self._store.replaced:
@@ -248,19 +252,16 @@ class History:
             self._store.close()
             self._store = None
 
-    def _write(self, batch: list[Run]) -> list[StoreError]:
-        return self._answered(lambda store: store.append(batch))
-
-    def _answered(self, question: Callable[[Store], T]) -> T:
-        """Answer; where damage shows, set the file aside and answer out of a new one."""
+    def _answer(self, method: Callable[..., T], *args: object) -> T:
+        """Call the method; where damage shows, set the file aside and call it on a new one."""
         try:
-            return question(self._open())
+            return method(self._open(), *args)
         except StoreError as error:
             self._close()
             if error.reason != "corrupt":
                 raise
         try:
-            return question(self._open(doubted=True))
+            return method(self._open(doubted=True), *args)
         except StoreError:
             self._close()
             raise
@@ -271,7 +272,7 @@ def _append(transaction: sqlite3.Connection, runs: Sequence[Run]) -> list[StoreE
     for run in runs:
         transaction.execute("SAVEPOINT run")
         try:
-            writes.run(transaction, run)
+            records.write_run(transaction, run)
         except (sqlite3.IntegrityError, OverflowError, ValueError) as error:
             transaction.execute("ROLLBACK TO run")
             message = f"a run of {run.report.probe} cannot be kept: {error}"
@@ -281,43 +282,37 @@ def _append(transaction: sqlite3.Connection, runs: Sequence[Run]) -> list[StoreE
 
 
 def _identity(path: Path) -> tuple[int, int] | None:
-    """Tell one file from another of the same name; None for no file."""
+    """Return what differs between two files of the same name; None for no file."""
     try:
-        found = path.stat()
+        stat = path.stat()
     except OSError:
         return None
-    return found.st_dev, found.st_ino
+    return stat.st_dev, stat.st_ino
 
 
-def _is_corrupt(error: sqlite3.DatabaseError) -> bool:
-    code = getattr(error, "sqlite_errorcode", None)
-    return code in {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB} or "malformed" in str(error)
-
-
-_REASONS = {
-    sqlite3.SQLITE_FULL: ("disk_full", "free space on the disk that holds it"),
-    sqlite3.SQLITE_READONLY: ("read_only", "make the directory writable for the agent's user"),
-    sqlite3.SQLITE_CANTOPEN: ("cannot_open", "make the directory writable for the agent's user"),
-    sqlite3.SQLITE_BUSY: ("locked", "close the program that holds it open"),
-    sqlite3.SQLITE_IOERR: ("io_error", "look at the disk"),
-    sqlite3.SQLITE_CORRUPT: ("corrupt", "move the file away: gpud begins a new one"),
-    sqlite3.SQLITE_NOTADB: ("corrupt", "move the file away: gpud begins a new one"),
-}
+def _check(connection: sqlite3.Connection, check: str) -> None:
+    """Look for damage. Errors: ``sqlite3.DatabaseError``."""
+    (verdict,) = connection.execute(f"PRAGMA {check}(1)").fetchone()
+    if verdict != "ok":
+        raise sqlite3.DatabaseError(f"malformed: {verdict}")
 
 
 def _translated(error: sqlite3.Error, path: Path) -> StoreError:
-    code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR)
-    reason, fix = _REASONS.get(code & 0xFF, ("failed", None))
+    code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR) & 0xFF
+    if "malformed" in str(error):
+        code = sqlite3.SQLITE_CORRUPT
+    reason, fix = _REASONS.get(code, ("failed", None))
     if reason in {"cannot_open", "io_error"}:
-        reason, fix = _by_the_directory(path, reason, fix)
+        reason, fix = _cause(path, reason, fix)
     return StoreError(f"cannot write {path}: {error}", reason=reason, fix=fix)
 
 
-def _by_the_directory(path: Path, reason: str, fix: str | None) -> tuple[str, str | None]:
+def _cause(path: Path, reason: str, fix: str | None) -> tuple[str, str | None]:
     """Find the cause behind SQLite's "unable to open": it tells neither EROFS nor ENOSPC apart."""
+    attempt = path.with_name(f".{FILE}.try")
     try:
-        with closing((path.parent / f".{FILE}.try").open("wb", buffering=0)) as tried:
-            tried.write(b"x" * 4096)
+        with closing(attempt.open("wb", buffering=0)) as file:
+            file.write(b"x" * 4096)
     except OSError as error:
         if error.errno in {errno.EROFS, errno.EACCES, errno.EPERM}:
             return _REASONS[sqlite3.SQLITE_READONLY]
@@ -327,5 +322,5 @@ def _by_the_directory(path: Path, reason: str, fix: str | None) -> tuple[str, st
             return "no_directory", f"mkdir -p {path.parent}"
     finally:
         with suppress(OSError):
-            (path.parent / f".{FILE}.try").unlink()
+            attempt.unlink()
     return reason, fix

@@ -1,4 +1,4 @@
-"""The breaker: after a child hung, it says when GPU work is tried again. Pure, time as a value."""
+"""Breaker: after a child hung, it says when GPU work is tried again. Pure, time as a value."""
 
 from __future__ import annotations
 
@@ -36,13 +36,12 @@ class Breaker:
     streak: int = 0
     retry_at_s: float = 0.0
     first_rest_s: float = FIRST_REST_S
-    longest_rest_s: float = LONGEST_REST_S
     left: ProcessRef | None = None
     trying: bool = False
     subject: str = ""
 
     def state(self, now_s: float) -> State:
-        """Name what it lets through at this moment."""
+        """Return what it lets through at this moment."""
         if self.left is not None:
             return State.STUCK
         if self.streak == 0:
@@ -50,7 +49,7 @@ class Breaker:
         return State.HALF_OPEN if self.trying or now_s >= self.retry_at_s else State.OPEN
 
     def allows(self, now_s: float) -> bool:
-        """Say whether one more piece of GPU work may start."""
+        """Return whether one more piece of GPU work may start."""
         state = self.state(now_s)
         return state is State.CLOSED or (state is State.HALF_OPEN and not self.trying)
 
@@ -62,20 +61,15 @@ class Breaker:
         """Take that back: the run was never started, so it says nothing about the driver."""
         return replace(self, trying=False)
 
-    def after_hang(self, now_s: float, subject: str = "") -> Breaker:
-        """Open for the first rest, doubling with every hang in a row up to the longest."""
-        rest_s = min(self.first_rest_s * 2.0 ** min(self.streak, 30), self.longest_rest_s)
-        return replace(
-            self,
-            streak=self.streak + 1,
-            retry_at_s=now_s + rest_s,
-            trying=False,
-            subject=subject,
-        )
+    def after_hang(
+        self, now_s: float, subject: str = "", left: ProcessRef | None = None
+    ) -> Breaker:
+        """Open for the first rest, doubling with every hang in a row up to the longest.
 
-    def after_left(self, left: ProcessRef, now_s: float, subject: str = "") -> Breaker:
-        """Let nothing through while ``left`` lives: killed, and still there."""
-        return replace(self.after_hang(now_s, subject), left=left)
+        ``left``: the process that was killed and is still there.
+        """
+        rest_s = min(self.first_rest_s * 2.0 ** min(self.streak, 30), LONGEST_REST_S)
+        return Breaker(self.streak + 1, now_s + rest_s, self.first_rest_s, left, subject=subject)
 
     def after_gone(self, now_s: float) -> Breaker:
         """Half-open at once: whatever held the process has let go of it."""
@@ -84,18 +78,18 @@ class Breaker:
     def after_end(self, now_s: float, subject: str = "") -> Breaker:
         """Close: the driver gave ``subject`` an answer, good or bad.
 
-        An answer to somebody else counts once what hung has not come for the longest rest: its
+        An answer to another subject counts once what hung has not come for the longest rest: its
         probe may have been switched off since, or its GPU pulled out.
         """
-        over = now_s >= self.retry_at_s + self.longest_rest_s
+        over = now_s >= self.retry_at_s + LONGEST_REST_S
         if self.streak and self.subject not in {"", subject} and not over:
             return replace(self, trying=False)
-        return Breaker(first_rest_s=self.first_rest_s, longest_rest_s=self.longest_rest_s)
+        return Breaker(first_rest_s=self.first_rest_s)
 
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """How the breaker is, for people and for whoever asks from outside.
+    """State of the breaker, as it is published.
 
     Units: ``since_s`` and ``retry_s`` are Unix times. ``retry_s`` is None where no clock decides:
     closed, half-open, and stuck, which ends when ``process`` does.
@@ -109,3 +103,22 @@ class Standing:
     what: str | None = None  # what it was doing: "launch on GPU-..."
     detail: str | None = None  # in words: the evidence
     fix: str | None = None
+
+    def explained(self, what: str | None, detail: str | None, fix: str) -> Standing:
+        """Add what hung, the evidence, and what helps while nothing is let through."""
+        if self.state is State.CLOSED:
+            return self
+        shut = self.state in {State.OPEN, State.STUCK}
+        return replace(self, what=what, detail=detail, fix=fix if shut else None)
+
+
+def standing(breaker: Breaker, before: Standing, now_s: float, wall_s: float) -> Standing:
+    """Return the state of a breaker at a moment of both clocks."""
+    state = breaker.state(now_s)
+    return Standing(
+        state=state,
+        since_s=before.since_s if state is before.state else wall_s,
+        hangs=breaker.streak,
+        retry_s=wall_s + breaker.retry_at_s - now_s if state is State.OPEN else None,
+        process=breaker.left,
+    )

@@ -6,6 +6,7 @@ Source: the telemetry that can be asked at any moment (NVML), and ``sys/class/po
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -21,8 +22,6 @@ if TYPE_CHECKING:
 
 PATIENCE_S = 1.0
 SUPPLIES = "sys/class/power_supply"
-MOST_SUPPLIES = 64
-LONGEST_FACT = 64
 SUPPLY_FILES = ("type", "scope", "present", "online", "status", "capacity")
 """What is read of each power supply."""
 
@@ -93,38 +92,37 @@ class Observer:
         self._patience_s = patience_s
 
     async def look(self, uuid: str | None) -> Conditions:
-        """Give what is known now of the GPU with ``uuid``, by nothing but that name.
+        """Read the conditions of the GPU with ``uuid``, by nothing but that name.
 
-        Errors: none; ``unread`` says why nothing of the GPU is known.
+        Errors: none; ``unread`` says why there are none of the GPU.
         """
         power = parsed(supplies(self._supplies))
         if uuid is None:
-            return unread(None, power)
+            return Conditions(ac=power.ac, battery_ratio=power.battery_ratio)
         try:
             readings = await self._gpus.look(self._patience_s)
         except TelemetryError as error:
-            return unread(error.reason, power)
+            return Conditions(ac=power.ac, battery_ratio=power.battery_ratio, unread=error.reason)
         return of(readings, uuid, power)
 
 
 def of(readings: Sequence[Reading], uuid: str, power: Power) -> Conditions:
     """Take one GPU's readings out of a collection, by its UUID: indices are not comparable."""
     index = next((r.gpu for r in readings if _is_uuid(r, uuid)), None)
-    if index is None:
-        return unread("no_such_gpu", power)
-    known = {
+    values = {
         reading.field: reading.value
         for reading in readings
-        if reading.gpu == index and not isinstance(reading.value, Absent)
+        if index is not None and reading.gpu == index and not isinstance(reading.value, Absent)
     }
     numbers: dict[str, Any] = {
-        name: float(value) for name in _READ if isinstance(value := known.get(name), float | int)
+        name: float(value) for name in _READ if isinstance(value := values.get(name), float | int)
     }
     return Conditions(
         **numbers,
-        throttle_reasons=_words(known.get("throttle_reasons")),
+        throttle_reasons=_words(values.get("throttle_reasons")),
         ac=power.ac,
         battery_ratio=power.battery_ratio,
+        unread="no_such_gpu" if index is None else None,
     )
 
 
@@ -133,33 +131,28 @@ def _is_uuid(reading: Reading, uuid: str) -> bool:
     return reading.field == "uuid" and type(reading.value) is str and reading.value == uuid
 
 
-def unread(reason: str | None, power: Power) -> Conditions:
-    """Give the moment without a GPU's readings, because of ``reason``."""
-    return Conditions(ac=power.ac, battery_ratio=power.battery_ratio, unread=reason)
-
-
 def named(moment: str, conditions: Conditions) -> dict[str, Condition]:
-    """Write what is known as ``before.NAME`` or ``after.NAME``; what is not known is left out."""
-    found: dict[str, Condition] = {}
+    """Write conditions as ``before.NAME`` or ``after.NAME``; what is not known is absent."""
+    values: dict[str, Condition] = {}
     for item in fields(conditions):
         value = getattr(conditions, item.name)
         if isinstance(value, frozenset):
             value = ",".join(sorted(value)) or NONE
         if value is not None:
-            found[f"{moment}.{item.name}"] = value
-    return found
+            values[f"{moment}.{item.name}"] = value
+    return values
 
 
-def stored(moment: str, known: Mapping[str, Condition]) -> Conditions:
+def stored(moment: str, body: Mapping[str, Condition]) -> Conditions:
     """Read back what ``named`` wrote; what is missing or of another type is not known."""
-    said = {name: known.get(f"{moment}.{name}") for name in _READ}
+    values = {name: body.get(f"{moment}.{name}") for name in _READ}
     numbers: dict[str, Any] = {
-        name: value for name, value in said.items() if type(value) in {int, float}
+        name: value for name, value in values.items() if type(value) in {int, float}
     }
-    ac = known.get(f"{moment}.ac")
+    ac = body.get(f"{moment}.ac")
     return Conditions(
         **numbers,
-        throttle_reasons=_words(known.get(f"{moment}.throttle_reasons")),
+        throttle_reasons=_words(body.get(f"{moment}.throttle_reasons")),
         ac=ac if isinstance(ac, bool) else None,
     )
 
@@ -174,23 +167,19 @@ def on_battery(sysroot: str) -> bool:
 
 
 def supplies(folder: Path) -> dict[str, dict[str, str]]:
-    """Read what the kernel tells of each power supply; what cannot be read is left out."""
+    """Read what the kernel reports of each power supply; what cannot be read is absent."""
     try:
-        found = sorted(folder.iterdir())[:MOST_SUPPLIES]
+        return {place.name: _facts(place) for place in sorted(folder.iterdir())}
     except OSError:
         return {}
-    return {place.name: _facts(place) for place in found}
 
 
 def _facts(place: Path) -> dict[str, str]:
-    known = {}
+    facts = {}
     for name in SUPPLY_FILES:
-        try:
-            with (place / name).open(errors="replace") as file:
-                known[name] = file.read(LONGEST_FACT).strip()
-        except OSError:  # a supply has the files it has, and a battery may be pulled out
-            continue
-    return known
+        with suppress(OSError):  # a supply has the files it has, and a battery may be pulled out
+            facts[name] = (place / name).read_text(errors="replace").strip()
+    return facts
 
 
 def parsed(supplies: Mapping[str, Mapping[str, str]]) -> Power:

@@ -1,65 +1,82 @@
-"""May a due run start now? The person at the machine comes first, and what is not known goes.
+"""The gate before each run, the flags after it, and what is remembered of each GPU in between.
 
-Pure: the settings, the moment and what is known of it in, one answer out. A GPU's reading that is
-absent holds nothing back: WSL2 withholds several, and a gate that stays shut would measure nothing.
+The person at the machine comes first. A reading that is absent holds nothing back and flags
+nothing: WSL2 withholds several, and a gate that stays shut would measure nothing. A flagged run is
+stored and shown, and no verdict rests on it.
 """
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+import statistics
+from collections import deque
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, TypeAlias
 
-from gpud.agent.measure.conditions import HOT
-from gpud.agent.measure.flags import BUSY_RATIO
+from gpud.agent.history import queries
+from gpud.agent.measure import conditions
+from gpud.agent.measure.clocks import local_min
+from gpud.agent.measure.conditions import HOT, SLOWED
 from gpud.core import quiet
-from gpud.core.sample import Backend, Pace, Skip
+from gpud.core.errors import StoreError
+from gpud.core.sample import Backend, Flag, Pace, Skip
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Collection, Iterable, Iterator
 
-    from gpud.agent.measure.conditions import Conditions
+    from gpud.agent.history.queries import Similar
+    from gpud.agent.history.store import History
+    from gpud.agent.measure.conditions import Conditions, Observer
+    from gpud.agent.state.board import Board
+    from gpud.core.clock import Instant
+    from gpud.core.sample import Device, ProbeSpec, RunReport
     from gpud.core.sections import GateSettings
 
 ECHO_S = 1.2
 """So long after our own work a GPU still looks busy with it: NVML's utilisation looks back over
 up to a second, and a reading takes its time."""
 
-PRESSING = frozenset({Skip.GPU_HOT, Skip.VRAM_SHORT, Skip.GPU_BUSY})
-"""Reasons that nobody chose: a probe they keep away for hours is told of."""
+BUSY_RATIO = 0.05
+"""Another process used the GPU for more of the time than this."""
+BUSY_MEMORY_BYTES = 128 << 20
+"""Memory that appeared or went during a run by more than this was another process's: a desktop's
+windows come and go below it, and gpud has given its own back when the second look is taken."""
+LOW_RATIO = 0.9
+"""Of the usual SM clock; below, the run was in a slow power state."""
+USUAL_RUNS = 50
+FEWEST_RUNS = 5
+"""Fewer runs than this give no usual clock."""
+LOW_RUNS = 150
+"""So many slow runs in a row are what is usual from then on: a lower power limit stays, and a GPU
+whose every run is flagged would never be evaluated again. The detector wants 120, and so reports
+it first."""
 
+PRESSING = frozenset({Skip.GPU_HOT, Skip.VRAM_SHORT, Skip.GPU_BUSY})
+"""Reasons that nobody chose: a probe they keep away for hours is reported."""
 CHOSEN = frozenset({Skip.QUIET_HOURS, Skip.ON_BATTERY})
-"""Reasons that somebody chose: what was put off before them is forgotten."""
+"""Reasons that the person chose: what was put off before them is forgotten."""
+
+_RunKey: TypeAlias = tuple[str, str | None]
+"""A probe, and the UUID of its GPU."""
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
-    """Which run wants to start, since when, and on what. Units: CLOCK_MONOTONIC seconds, bytes."""
+class Candidate:
+    """A run that is due, and the moment. Units: bytes, and seconds of CLOCK_MONOTONIC."""
 
     backend: Backend
     pace: Pace
-    since_s: float
+    since_s: float  # since when it waits
+    now_s: float
+    local_min: int  # minute of the local day
     need_bytes: int = 0  # of GPU memory, as its last run took it
     own_ended_s: float | None = None  # when gpud itself last worked on this GPU
-
-
-@dataclass(frozen=True, slots=True)
-class Moment:
-    """Now, by the monotonic clock and by the clock on the wall."""
-
-    mono_s: float
-    local_min: int  # minute of the local day
-    resumed_s: float | None = None  # monotonic: when the machine came back from a long pause
-
-
-@dataclass(frozen=True, slots=True)
-class Go:
-    """The run may start."""
+    resumed_s: float | None = None  # when the machine came back from a long pause
 
 
 @dataclass(frozen=True, slots=True)
 class Wait:
-    """Not now because of ``reason``; ask again at ``until_s``, which is later than the moment.
+    """Not now because of ``reason``; decide again at ``until_s``, which is later than the moment.
 
     ``ours``: the GPU may only look busy, with what gpud itself has just done there. Such a wait is
     short, and nothing else is to be started during it or it begins anew.
@@ -70,64 +87,254 @@ class Wait:
     ours: bool = False
 
 
-Answer: TypeAlias = Go | Wait | Skip
-"""A ``Skip`` is the answer no, by its reason."""
-
-
-def decide(gate: GateSettings, asked: Asked, seen: Conditions, moment: Moment) -> Answer:
-    """Let a run start, have it wait for a better moment, or leave it out this time.
+def decide(gate: GateSettings, run: Candidate, before: Conditions) -> Wait | Skip | None:
+    """Return None for a run that may start, a wait for a better moment, or the reason to skip it.
 
     The small CPU probe costs nobody anything and always goes. What lasts for hours (quiet hours, a
     battery) is never waited for; the rest is by large probes, up to ``wait_for_idle_s``. However
-    often a run was left out, the reason for it holds: a game is not disturbed to please a graph.
+    often a run was skipped, the reason for it holds: a game is not disturbed to please a graph.
     """
-    lasting = _lasting(gate, asked, seen, moment)
-    if lasting is not None:
+    if (lasting := _lasting(gate, run, before)) is not None:
         return lasting
-    trouble = next(_troubles(gate, asked, seen, moment), None)
-    if trouble is None:
-        return Go()
-    reason, over_s = trouble
+    obstacle = None
+    if run.backend is Backend.CUDA:
+        obstacle = next(_obstacles(gate, run, before), None)
+    if obstacle is None:
+        return None
+    reason, over_s = obstacle
     if reason is Skip.GPU_BUSY and over_s is not None:
         return Wait(reason, over_s, ours=True)
-    last_s = asked.since_s + (gate.wait_for_idle_s if asked.pace is Pace.LARGE else 0.0)
-    if moment.mono_s >= last_s or (over_s is not None and over_s > last_s):
+    last_s = run.since_s + (gate.wait_for_idle_s if run.pace is Pace.LARGE else 0.0)
+    if run.now_s >= last_s or (over_s is not None and over_s > last_s):
         return reason
-    until_s = moment.mono_s + gate.look_again_s if over_s is None else over_s
+    until_s = run.now_s + gate.look_again_s if over_s is None else over_s
     return Wait(reason, min(until_s, last_s))
 
 
-def _lasting(gate: GateSettings, asked: Asked, seen: Conditions, moment: Moment) -> Skip | None:
-    """Name what nobody waits for the end of."""
-    large = asked.pace is Pace.LARGE
-    if asked.backend is Backend.CPU and not large:
+def _lasting(gate: GateSettings, run: Candidate, before: Conditions) -> Skip | None:
+    large = run.pace is Pace.LARGE
+    if run.backend is Backend.CPU and not large:
         return None
-    if quiet.quiet(gate.quiet_hours, moment.local_min):
+    if quiet.quiet(gate.quiet_hours, run.local_min):
         return Skip.QUIET_HOURS
-    if seen.ac is False and (gate.on_battery == "none" or (large and gate.on_battery == "small")):
+    if before.ac is False and (gate.on_battery == "none" or (large and gate.on_battery == "small")):
         return Skip.ON_BATTERY
     return None
 
 
-def _troubles(
-    gate: GateSettings, asked: Asked, seen: Conditions, moment: Moment
+def _obstacles(
+    gate: GateSettings, run: Candidate, before: Conditions
 ) -> Iterator[tuple[Skip, float | None]]:
-    """Name what speaks against starting on the GPU, worst first, and when it is over if known."""
-    if asked.backend is Backend.CPU:
-        return
-    if moment.resumed_s is not None and moment.mono_s < moment.resumed_s + gate.resume_rest_s:
-        yield Skip.RESUMED, moment.resumed_s + gate.resume_rest_s
-    hot = seen.temperature_celsius is not None and seen.temperature_celsius > gate.hot_celsius
-    if hot or HOT & (seen.throttle_reasons or frozenset()):
+    """Yield what speaks against GPU work, worst first, and when it is over where that is clear."""
+    if run.resumed_s is not None and run.now_s < run.resumed_s + gate.resume_rest_s:
+        yield Skip.RESUMED, run.resumed_s + gate.resume_rest_s
+    hot = before.temperature_celsius is not None and before.temperature_celsius > gate.hot_celsius
+    if hot or HOT & (before.throttle_reasons or frozenset()):
         yield Skip.GPU_HOT, None
-    free = seen.memory_free_bytes
-    if free is not None and free < max(gate.vram_free_min_bytes, asked.need_bytes):
+    free = before.memory_free_bytes
+    if free is not None and free < max(gate.vram_free_min_bytes, run.need_bytes):
         yield Skip.VRAM_SHORT, None
-    used = seen.utilization_gpu_ratio
+    used = before.utilization_gpu_ratio
     if used is None:
         return
-    echo_over_s = -math.inf if asked.own_ended_s is None else asked.own_ended_s + ECHO_S
-    if used > min(gate.busy_ratio, BUSY_RATIO) and moment.mono_s < echo_over_s:
+    echo_over_s = -math.inf if run.own_ended_s is None else run.own_ended_s + ECHO_S
+    if used > min(gate.busy_ratio, BUSY_RATIO) and run.now_s < echo_over_s:
         yield Skip.GPU_BUSY, echo_over_s
     elif used > gate.busy_ratio:
         yield Skip.GPU_BUSY, None
+
+
+@dataclass(frozen=True, slots=True)
+class Past:
+    """The last runs of one probe on one GPU and power source, oldest first.
+
+    Shapes: ``pulses`` and ``low`` hold (SM clock in hertz, power state) after good and slow runs.
+    """
+
+    pulses: deque[tuple[float | None, float | None]] = field(
+        default_factory=lambda: deque(maxlen=USUAL_RUNS)
+    )
+    throttles: deque[frozenset[str]] = field(default_factory=lambda: deque(maxlen=USUAL_RUNS))
+    low: deque[tuple[float | None, float | None]] = field(
+        default_factory=lambda: deque(maxlen=LOW_RUNS)
+    )
+
+    def learn(self, after: Conditions, flags: Collection[Flag]) -> None:
+        """Add a good run; of a flagged one only its throttle reasons count.
+
+        Where nothing but slow runs come for long enough, they are what is usual from then on.
+        """
+        if after.throttle_reasons is not None:
+            self.throttles.append(after.throttle_reasons)
+        pulse = (after.clock_sm_hertz, after.pstate)
+        if not flags:
+            self.low.clear()
+            self.pulses.append(pulse)
+        elif set(flags) == {Flag.LOW}:
+            self.low.append(pulse)
+            if len(self.low) == LOW_RUNS:
+                self.pulses.clear()
+                self.pulses.extend(self.low)
+                self.low.clear()
+
+    def slow(self, after: Conditions) -> bool:
+        """Return whether the GPU was in a slower power state than usual.
+
+        Throttle reasons of at least half of the runs, flagged ones included, are usual: some
+        laptops report a power cap all day long, and what it does to the clocks shows in the clocks.
+        """
+        clock = _median(clock for clock, _ in self.pulses)
+        state = _median(state for _, state in self.pulses)
+        now_hertz, now_state = after.clock_sm_hertz, after.pstate
+        if now_hertz is not None and clock is not None and now_hertz < LOW_RATIO * clock:
+            return True
+        if now_state is not None and state is not None and now_state > state:
+            return True
+        return bool((SLOWED & (after.throttle_reasons or frozenset())) - self._usual_throttles())
+
+    def _usual_throttles(self) -> frozenset[str]:
+        if len(self.throttles) < FEWEST_RUNS:
+            return frozenset()
+        half = len(self.throttles) / 2
+        return frozenset(r for r in SLOWED if sum(r in of for of in self.throttles) >= half)
+
+
+def _median(values: Iterable[float | None]) -> float | None:
+    """Return the median of the values that are not None, None for fewer than ``FEWEST_RUNS``."""
+    present = [value for value in values if value is not None]
+    return statistics.median(present) if len(present) >= FEWEST_RUNS else None
+
+
+def _busy(before: Conditions, after: Conditions) -> bool:
+    used = before.utilization_gpu_ratio  # that of after is our own
+    if used is not None and used > BUSY_RATIO:
+        return True
+    first, last = before.memory_used_bytes, after.memory_used_bytes
+    return first is not None and last is not None and abs(last - first) > BUSY_MEMORY_BYTES
+
+
+@dataclass(frozen=True, slots=True)
+class Due:
+    """A run that is to start. ``since_s``: since when it waits, by the monotonic clock."""
+
+    spec: ProbeSpec
+    device: Device | None
+    since_s: float | None = None
+
+    @property
+    def uuid(self) -> str | None:
+        """The GPU, None for the CPU's."""
+        return None if self.device is None else self.device.uuid
+
+    @property
+    def key(self) -> _RunKey:
+        """Probe and GPU."""
+        return self.spec.name, self.uuid
+
+
+@dataclass(frozen=True, slots=True)
+class Admission:
+    """The gate's answer before a run, the conditions it rests on, and when they were read."""
+
+    answer: Wait | Skip | None
+    conditions: Conditions
+    at: Instant
+
+
+class Gate:
+    """Decides on runs by what is read and remembered of each GPU, and flags those that ended."""
+
+    def __init__(
+        self,
+        settings: GateSettings,
+        observer: Observer,
+        history: History,
+        board: Board,
+        now: Callable[[], Instant],
+    ) -> None:
+        self._settings = settings
+        self._observer = observer
+        self._history = history
+        self._board = board
+        self._now = now
+        self._own_ended_s: dict[str, float] = {}
+        self._need_bytes: dict[_RunKey, int] = {}
+        self._put_off_since_s: dict[_RunKey, float] = {}
+        self._past: dict[_RunKey, dict[bool | None, Past]] = {}  # by power source
+
+    async def admit(self, due: Due) -> Admission:
+        """Read the conditions, and decide. The moment is that before the reading.
+
+        A reading is never older than the moment, so an echo of our own work cannot be taken for
+        another process's because the reading took its time.
+        """
+        at = self._now()
+        before = await self._observer.look(due.uuid)
+        candidate = Candidate(
+            due.spec.backend,
+            due.spec.pace,
+            at.mono_s if due.since_s is None else due.since_s,
+            at.mono_s,
+            local_min(at.wall_s),
+            need_bytes=self._need_bytes.get(due.key, 0),
+            own_ended_s=None if due.uuid is None else self._own_ended_s.get(due.uuid),
+            resumed_s=self._board.read().machine.resumed_mono_s,
+        )
+        return Admission(decide(self._settings, candidate, before), before, at)
+
+    def put_off(self, due: Due, reason: Skip, now_s: float) -> bool:
+        """Note a run that was skipped, and return whether that has gone on for too long.
+
+        Quiet hours and a battery are the person's choice, and end the row. What comes in between
+        and is over soon, such as a run by hand, neither begins a row nor ends it.
+        """
+        if reason in CHOSEN:
+            self._put_off_since_s.pop(due.key, None)
+        if reason in PRESSING:
+            self._put_off_since_s.setdefault(due.key, now_s)
+        since_s = self._put_off_since_s.get(due.key)
+        return since_s is not None and now_s - since_s >= self._settings.starve_after_s
+
+    async def ended(
+        self, due: Due, report: RunReport, before: Conditions, at: Instant, *, jumped: bool
+    ) -> tuple[RunReport, tuple[Flag, ...]]:
+        """Read the conditions after a run: return its report with both readings, and its flags.
+
+        ``jumped``: the clocks parted while it ran.
+        """
+        self._put_off_since_s.pop(due.key, None)
+        if due.uuid is not None:
+            self._own_ended_s[due.uuid] = at.mono_s
+        after = await self._observer.look(due.uuid)
+        past = await self._past_of(due.key, ac=after.ac)
+        resumed_s = self._board.read().machine.resumed_mono_s
+        grace_s = self._settings.resume_grace_s
+        raised = {
+            Flag.BUSY: _busy(before, after),
+            Flag.LOW: past.slow(after),
+            Flag.RESUME: resumed_s is not None and at.mono_s - resumed_s < grace_s,
+            Flag.COLD: report.conditions.get("settled") is False,  # the warm-up's runs disagreed
+            Flag.JUMPED: jumped,
+        }
+        flags = tuple(flag for flag in Flag if raised.get(flag))
+        if report.failure is None:
+            self._need_bytes[due.key] = report.vram_peak_bytes or 0
+            past.learn(after, flags)
+        around = {**conditions.named("before", before), **conditions.named("after", after)}
+        return replace(report, conditions={**report.conditions, **around}), flags
+
+    async def _past_of(self, run: _RunKey, *, ac: bool | None) -> Past:
+        """Return the last runs on this power source, from the history the first time."""
+        probe, uuid = run
+        if run not in self._past:
+            rows: list[Similar] = []
+            if uuid is not None:
+                try:
+                    rows = await self._history.read(queries.similar_runs, probe, uuid)
+                except StoreError:
+                    rows = []  # reported by the runs themselves; what is usual is learned anew
+            self._past[run] = {}
+            for row, flags in reversed(rows):
+                after = conditions.stored("after", row)
+                self._past[run].setdefault(after.ac, Past()).learn(after, flags)
+        return self._past[run].setdefault(ac, Past())

@@ -1,4 +1,4 @@
-"""Start probe children, one at a time, and turn however they end into a report.
+"""Launcher of probe children, one at a time, under a lock and a breaker.
 
 The lock on ``gpu.lock`` is inherited by the child, so it is held just as long as the child lives:
 through a kill of the agent, through its restart, and for a process that will not die. A probe run
@@ -9,27 +9,34 @@ end is an event, and until then no GPU work starts.
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import fcntl
 import json
 import os
 import sys
 import time
-from contextlib import asynccontextmanager
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, replace
+from io import FileIO
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from gpud.agent import children
-from gpud.agent.measure import childend, gpulock
-from gpud.agent.measure.breaker import Breaker, Standing, State
+from gpud.agent.measure import outcome
+from gpud.agent.measure.breaker import Breaker, Standing, State, standing
+from gpud.agent.state.runs import with_children
 from gpud.core import progress, wire
 from gpud.core.advice import Platform, Situation, worded, words
 from gpud.core.errors import WireError
+from gpud.core.progress import Note
+from gpud.core.report import ProcessRef
 from gpud.core.sample import Backend, Failure, Inventory, Job, ProbeSpec, Reason, RunReport, Skip
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Sequence
+    from collections.abc import AsyncIterator, Sequence
     from pathlib import Path
 
-    from gpud.core.report import ProcessRef
+    from gpud.agent.state.board import Board
 
 CHILD = (sys.executable, "-I", "-m", "gpud.child")
 DEADLINE_RATIO = 6.0
@@ -37,12 +44,12 @@ DEADLINE_RATIO = 6.0
 INVENTORY_BUDGET_S = 10.0
 LIST_DEADLINE_S = 20.0
 LOCK_LOOK_S = 0.05
+LONGEST_LINE = 256
 
 ADVICE_LOCK = (
     "nothing is measured without it: look whether the directory is there, belongs to the agent's "
     "user, has room and is on a file system of Linux; `gpud restart` makes it anew"
 )
-ADVICE_MEMORY = "`sudo gpud restart` closes what the agent has open; free memory if it has none"
 
 
 class Refused(Exception):  # noqa: N818  # it is an answer, not an error
@@ -53,12 +60,77 @@ class Refused(Exception):  # noqa: N818  # it is an answer, not an error
         self.skip = skip
 
 
+@dataclass(frozen=True, slots=True)
+class Holder:
+    """The child that has the lock.
+
+    Units: ``overdue_s`` is the CLOCK_MONOTONIC moment of this boot after which neither its own
+    alarm nor its parent's kill can have left it alive, unless the kernel keeps it.
+    """
+
+    process: ProcessRef
+    overdue_s: float
+    what: str  # "launch on GPU-..."
+
+
+def open_lock(path: Path) -> int:
+    """Open the lock's file, making it if need be. Errors: ``OSError``."""
+    return os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o660)
+
+
+def take_lock(fd: int) -> bool:
+    """Take the lock if it is free; never waits."""
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+def note_holder(fd: int, holder: Holder | None) -> None:
+    """Write into the lock's file who has it now, for an agent that is started meanwhile.
+
+    Errors: none; a full disk costs the line, and with it only what a later agent could tell.
+    """
+    with contextlib.suppress(OSError):
+        os.ftruncate(fd, 0)
+        if holder is not None:
+            process = holder.process
+            line = f"{process.pid} {process.start_ticks} {holder.overdue_s:.3f} {holder.what}"
+            os.pwrite(fd, f"{line[: LONGEST_LINE - 1]}\n".encode(), 0)
+
+
+def lock_holder(fd: int) -> Holder | None:
+    """Read who has the lock; None when the line names no process that lives."""
+    try:
+        text = os.pread(fd, LONGEST_LINE, 0).decode(errors="replace")
+        pid, ticks, overdue_s, what = text.rstrip("\n").split(" ", 3)
+        holder = Holder(ProcessRef(int(pid), int(ticks)), float(overdue_s), what)
+    except (OSError, ValueError):
+        return None
+    return holder if children.ref(holder.process.pid) == holder.process else None
+
+
+@dataclass(frozen=True, slots=True)
+class _Work:
+    """One start of a child. ``person``: it was asked for by hand."""
+
+    verb: str
+    job: Job
+    budget_s: float
+    gpu: bool
+    person: bool
+
+    @property
+    def what(self) -> str:
+        subject = self.job.probe if self.verb == "--run" else self.verb.lstrip("-")
+        return f"{subject} on {self.job.gpu}" if self.job.gpu else subject
+
+
 class Launcher:
-    """One place that starts children. ``on_spawn`` is told of each: gpud publishes its own cost.
+    """Starts children, one at a time, and publishes each start and each change of the breaker.
 
-    ``lock_path`` None: where no gpud runs or ran, there is no lock.
-
-    ``on_breaker`` is told how the breaker is, each time that changes. No GPU work starts before
+    ``lock_path`` None: where no gpud runs or ran, there is no lock. No GPU work starts before
     ``gpu_from_s``, by the monotonic clock.
     """
 
@@ -66,6 +138,7 @@ class Launcher:
         self,
         lock_path: Path | None,
         *,
+        board: Board | None = None,
         command: Sequence[str] = CHILD,
         patience_s: float = 3.0,
         deadline_ratio: float = DEADLINE_RATIO,
@@ -73,37 +146,35 @@ class Launcher:
         breaker: Breaker | None = None,
         platform: Platform = Platform.WSL2,
         gpu_from_s: float = 0.0,
-        on_spawn: Callable[[], None] = lambda: None,
-        on_breaker: Callable[[Standing], None] = lambda _: None,
     ) -> None:
         self.lock_path = lock_path
+        self.spawned = 0
+        self.breaker = breaker or Breaker()
+        self.standing = Standing()
+        self._board = board
         self._command = tuple(command)
         self._patience_s = patience_s
         self._deadline_ratio = deadline_ratio
         self._grace_s = grace_s
         self._platform = platform
         self._gpu_from_s = gpu_from_s
-        self._on_spawn = on_spawn
-        self._on_breaker = on_breaker
         self._watch: children.Watch | None = None
         self._cpu_watch: children.Watch | None = None
         self._rest: asyncio.TimerHandle | None = None
-        self.breaker = breaker or Breaker()
-        self.standing = Standing()
 
     def look(self) -> None:
-        """See whether a child of an earlier agent is stuck, and tell how the breaker is.
+        """Look whether a child of an earlier agent is stuck, and publish the breaker.
 
         Errors: ``OSError`` when the lock cannot be opened.
         """
         if self.lock_path is not None:
-            fd = gpulock.opened(self.lock_path)
+            fd = open_lock(self.lock_path)
             try:
-                if not gpulock.taken(fd):
-                    self._found(fd)
+                if not take_lock(fd):
+                    self._is_stuck(fd)
             finally:
                 os.close(fd)
-        self._on_breaker(self.standing)
+        self._publish()
 
     def close(self) -> None:
         """Watch nothing any more; a child that is left behind is left at that."""
@@ -116,7 +187,7 @@ class Launcher:
             self._rest = None
 
     def closed_to_gpu_work(self) -> Skip | None:
-        """Say why no GPU work may start now; None when it may."""
+        """Return why no GPU work may start now; None when it may."""
         now_s = time.monotonic()
         if now_s < self._gpu_from_s:
             return Skip.BOOT_GRACE
@@ -133,22 +204,20 @@ class Launcher:
 
         Errors: ``WireError`` when the child cannot say.
         """
-        self._on_spawn()
+        self._count()
         try:
             ended = await children.run([*self._command, "--list"], b"", deadline_s=LIST_DEADLINE_S)
         except OSError as error:
             raise WireError(f"cannot start {self._command[0]}: {error.strerror}") from error
         if ended.code != 0:
-            raise WireError(childend.story(ended))
+            raise WireError(outcome.silence(ended))
         return wire.decode_specs(ended.stdout)
 
     async def inventory(self, job: Job, *, person: bool = False) -> Inventory:
         """Ask CUDA which GPUs there are. ``Errors: Refused``; all else is in the inventory."""
-        ended = await self._measure(
-            "--inventory", job, INVENTORY_BUDGET_S, Inventory, person=person
-        )
-        document = ended.document
-        return Inventory(failure=document) if isinstance(document, Failure) else document
+        work = _Work("--inventory", job, INVENTORY_BUDGET_S, gpu=True, person=person)
+        result, _, _ = await self._measure(work, Inventory)
+        return Inventory(failure=result) if isinstance(result, Failure) else result
 
     async def run(self, spec: ProbeSpec, job: Job, *, person: bool = False) -> RunReport:
         """Run one probe on one GPU; an open breaker does not keep a ``person`` from it.
@@ -156,144 +225,136 @@ class Launcher:
         Errors: ``Refused``; all else is in the report.
         """
         gpu = spec.backend is Backend.CUDA
-        ended = await self._measure("--run", job, spec.budget_s, RunReport, gpu=gpu, person=person)
-        return childend.report(spec, job, ended)
+        work = _Work("--run", job, spec.budget_s, gpu=gpu, person=person)
+        result, note, took_s = await self._measure(work, RunReport)
+        return outcome.report(spec, job, result, note, took_s)
 
-    async def _measure(  # noqa: PLR0913  # one run, and all there is to say of it
-        self,
-        verb: str,
-        job: Job,
-        budget_s: float,
-        kind: type[wire.Document],
-        *,
-        gpu: bool = True,
-        person: bool = False,
-    ) -> childend.Measured[wire.Document]:
-        deadline_s = max(budget_s * self._deadline_ratio, 1.0) + (job.start_limit_s if gpu else 0)
-        what = _what(verb, job)
-        begun_s = time.monotonic()
+    async def _measure(
+        self, work: _Work, kind: type[wire.Document]
+    ) -> tuple[wire.Document | Failure, Note, float]:
+        """Run a child; return its document, what it had noted, and how long it lived."""
+        deadline_s = max(work.budget_s * self._deadline_ratio, 1.0)
+        deadline_s += work.job.start_limit_s if work.gpu else 0
         try:
-            memory = _progress_memory()
-        except OSError as error:
-            detail = f"cannot make the progress memory: {error.strerror}"
-            return childend.Measured(Failure(Reason.SPAWN_FAILED, detail, advice=ADVICE_MEMORY))
-        try:
-            job = replace(job, progress_fd=memory)
-            async with self._turn(gpu=gpu, person=person) as fd:
+            async with self._turn(work) as fd:
                 begun_s = time.monotonic()
-                ended, process = await self._child(verb, job, deadline_s, fd, what, gpu=gpu)
-            note = progress.read(os.pread(memory, progress.SIZE, 0))
+                ended, note, process = await self._child(work, deadline_s, fd)
         except OSError as error:
             detail = f"cannot lock {self.lock_path}: {error.strerror}"
-            return childend.Measured(Failure(Reason.SPAWN_FAILED, detail, advice=ADVICE_LOCK))
-        finally:
-            os.close(memory)
+            return Failure(Reason.SPAWN_FAILED, detail, advice=ADVICE_LOCK), Note(), 0.0
         if isinstance(ended, Failure):
-            return childend.Measured(ended)
-        document = childend.judged(ended, kind, deadline_s, job, note)
-        if isinstance(document, Failure):
-            document = worded(document, self._platform)
-        result = childend.Measured(document, note, time.monotonic() - begun_s)
-        hung = isinstance(document, Failure) and document.reason in childend.HANGS
-        story = document.detail if isinstance(document, Failure) else None
-        if hung and ended.code is None and process is not None:
-            if not gpu:
-                self._cpu_watch = children.Watch(process, self._cpu_gone)
-            if self.breaker.left is None:  # else another has the lock, and its end is awaited
-                self._left(process, what, f"{what}: {story}", gpu=gpu)
-        elif gpu and hung:
-            told = f"{what}: {story}"
-            self._set(self.breaker.after_hang(time.monotonic(), what), what=what, detail=told)
-        elif gpu:
-            self._set(self.breaker.after_end(time.monotonic(), what))
-        return result
+            return ended, note, 0.0
+        result = outcome.document(ended, kind, deadline_s, work.job, note)
+        if isinstance(result, Failure):
+            result = worded(result, self._platform)
+        self._learn(work, result, process if ended.code is None else None)
+        return result, note, time.monotonic() - begun_s
 
-    @asynccontextmanager
-    async def _turn(self, *, gpu: bool, person: bool) -> AsyncIterator[int | None]:
-        """Give the lock while a child runs; its inherited copy holds on by itself.
+    def _learn(self, work: _Work, result: wire.Document | Failure, left: ProcessRef | None) -> None:
+        """Tell the breaker how a child ended; ``left`` was killed and is still there."""
+        hung = isinstance(result, Failure) and result.reason in outcome.HANGS
+        detail = f"{work.what}: {result.detail}" if isinstance(result, Failure) and hung else None
+        if detail is not None and left is not None:
+            if not work.gpu:
+                self._cpu_watch = children.Watch(left, self._cpu_gone)
+            if self.breaker.left is None:  # else another has the lock, and its end is awaited
+                self._stuck(left, work.what, detail, gpu=work.gpu)
+        elif work.gpu and hung:
+            after = self.breaker.after_hang(time.monotonic(), work.what)
+            self._set(after, what=work.what, detail=detail)
+        elif work.gpu:
+            self._set(self.breaker.after_end(time.monotonic(), work.what))
+
+    @contextlib.asynccontextmanager
+    async def _turn(self, work: _Work) -> AsyncIterator[int | None]:
+        """Hold the lock while a child runs; its inherited copy holds on by itself.
 
         None instead where a stuck child has it: that is no reason not to measure the CPU. One of
         the CPU's own is: each further one would stay as well. Errors: ``Refused``.
         """
-        if not gpu and self._cpu_watch is not None:
+        if not work.gpu and self._cpu_watch is not None:
             raise Refused(Skip.STUCK)
-        self._refuse_gpu_work(gpu=gpu, person=person)
+        self._refuse_gpu_work(work)
         if self.lock_path is None:
             yield None
             return
-        fd = gpulock.opened(self.lock_path)
+        fd = open_lock(self.lock_path)
         try:
-            mine = await self._locked(fd)
-            self._refuse_gpu_work(gpu=gpu, person=person)  # that may have changed meanwhile
-            yield fd if mine else None
+            locked = await self._locked(fd)
+            self._refuse_gpu_work(work)  # that may have changed meanwhile
+            yield fd if locked else None
         finally:
             os.close(fd)
 
-    def _refuse_gpu_work(self, *, gpu: bool, person: bool) -> None:
-        skip = self.closed_to_gpu_work() if gpu else None
-        if skip is not None and not (person and skip is Skip.BREAKER_OPEN):
+    def _refuse_gpu_work(self, work: _Work) -> None:
+        skip = self.closed_to_gpu_work() if work.gpu else None
+        if skip is not None and not (work.person and skip is Skip.BREAKER_OPEN):
             raise Refused(skip)
 
     async def _locked(self, fd: int) -> bool:
         """Wait for the lock; False where a stuck child has it. ``Errors: Refused``."""
-        until = time.monotonic() + self._patience_s
-        while not gpulock.taken(fd):
-            if self._found(fd):
+        until_s = time.monotonic() + self._patience_s
+        while not take_lock(fd):
+            if self._is_stuck(fd):
                 return False
-            if time.monotonic() >= until:
+            if time.monotonic() >= until_s:
                 raise Refused(Skip.CHILD_RUNNING)
             await asyncio.sleep(LOCK_LOOK_S)  # a flock held elsewhere gives no event to await
-        gpulock.note(fd, None)
+        note_holder(fd, None)
         return True
 
-    async def _child(  # noqa: PLR0913  # one child, told all there is to tell
-        self, verb: str, job: Job, deadline_s: float, fd: int | None, what: str, *, gpu: bool
-    ) -> tuple[children.Ended | Failure, ProcessRef | None]:
-        """Run one child to its end, and give who it was."""
+    async def _child(
+        self, work: _Work, deadline_s: float, fd: int | None
+    ) -> tuple[children.Ended | Failure, Note, ProcessRef | None]:
+        """Run one child to its end; return its last note and its identity too."""
         begun: list[ProcessRef] = []
 
         def started(process: ProcessRef) -> None:
             begun.append(process)
             overdue_s = time.monotonic() + deadline_s + self._grace_s
             if fd is not None:
-                gpulock.note(fd, gpulock.Holder(process, overdue_s, what))
+                note_holder(fd, Holder(process, overdue_s, work.what))
 
-        self._on_spawn()
-        if gpu:
+        self._count()
+        if work.gpu:
             self._set(self.breaker.begun())
         try:
-            ended = await children.run(
-                [*self._command, verb],
-                json.dumps(asdict(job)).encode(),
-                deadline_s=deadline_s,
-                pass_fds=[each for each in (fd, job.progress_fd) if each is not None],
-                grace_s=self._grace_s,
-                started=started,
-            )
+            with FileIO(os.memfd_create("progress"), "r+") as memory:
+                memory.truncate(progress.SIZE)
+                job = replace(work.job, progress_fd=memory.fileno())
+                ended = await children.run(
+                    [*self._command, work.verb],
+                    json.dumps(asdict(job)).encode(),
+                    deadline_s=deadline_s,
+                    pass_fds=[memory.fileno()] if fd is None else [memory.fileno(), fd],
+                    grace_s=self._grace_s,
+                    started=started,
+                )
+                note = progress.read(os.pread(memory.fileno(), progress.SIZE, 0))
         except OSError as error:
             detail = f"cannot start {self._command[0]}: {error.strerror}"
-            return Failure(Reason.SPAWN_FAILED, detail), None
+            return Failure(Reason.SPAWN_FAILED, detail), Note(), None
         finally:
-            if gpu:  # whoever is cancelled here, or never began, has learned nothing
+            if work.gpu:  # one that is cancelled here, or never began, decides nothing
                 self._set(self.breaker.not_begun())
-        return ended, begun[0] if begun else None
+        return ended, note, begun[0] if begun else None
 
-    def _found(self, fd: int) -> bool:
-        """Say whether a child that should be gone has the lock, and watch it if that is news."""
+    def _is_stuck(self, fd: int) -> bool:
+        """Return whether a child that should be gone has the lock; watch it if that is news."""
         if self.breaker.left is not None:
             return True
-        held = gpulock.holder(fd)
-        if held is None or time.monotonic() < held.overdue_s:
+        holder = lock_holder(fd)
+        if holder is None or time.monotonic() < holder.overdue_s:
             return False
-        condition = children.condition(held.process) or "gone just now"
-        pid = held.process.pid
-        detail = f"{held.what}: process {pid} of an earlier run does not go away ({condition})"
+        condition = children.condition(holder.process) or "gone just now"
+        process = f"process {holder.process.pid} of an earlier run"
+        detail = f"{holder.what}: {process} does not go away ({condition})"
         # One of the CPU's asked nothing of the driver, so its own end says nothing of it either.
-        self._left(held.process, held.what, detail, gpu=" on " in held.what)
+        self._stuck(holder.process, holder.what, detail, gpu=" on " in holder.what)
         return True
 
-    def _left(self, process: ProcessRef, what: str, detail: str, *, gpu: bool = True) -> None:
-        after = self.breaker.after_left(process, time.monotonic(), what if gpu else "")
+    def _stuck(self, process: ProcessRef, what: str, detail: str, *, gpu: bool) -> None:
+        after = self.breaker.after_hang(time.monotonic(), what if gpu else "", left=process)
         self._set(after, what=what, detail=detail)
         self._watch = children.Watch(process, self._gone)
 
@@ -304,51 +365,34 @@ class Launcher:
         self._watch = None
         left = self.breaker.left
         detail = f"process {left.pid} has gone after all" if left is not None else None
-        self._set(self.breaker.after_gone(time.monotonic()), what=self.standing.what, detail=detail)
+        self._set(self.breaker.after_gone(time.monotonic()), detail=detail)
 
     def _set(self, breaker: Breaker, *, what: str | None = None, detail: str | None = None) -> None:
-        """Change the breaker and tell of it; what hung is told until something else does."""
-        self.breaker = breaker
-        self._tell(what=what or self.standing.what, detail=detail or self.standing.detail)
-
-    def _tell(self, *, what: str | None, detail: str | None) -> None:
-        now_s, wall_s = time.monotonic(), time.time()
-        before, state = self.standing, self.breaker.state(now_s)
-        rest_s = self.breaker.retry_at_s - now_s
-        closed = state is State.CLOSED
-        self.standing = Standing(
-            state=state,
-            since_s=before.since_s if state is before.state else wall_s,
-            hangs=self.breaker.streak,
-            retry_s=wall_s + rest_s if state is State.OPEN else None,
-            process=self.breaker.left,
-            what=None if closed else what,
-            detail=None if closed else detail,
-            fix=words(Situation.HUNG, self._platform)
-            if state in {State.OPEN, State.STUCK}
-            else None,
-        )
+        """Change the breaker and publish it; what hung stays until something else does."""
+        self.breaker, before, now_s = breaker, self.standing, time.monotonic()
+        fix = words(Situation.HUNG, self._platform)
+        after = standing(breaker, before, now_s, time.time())
+        self.standing = after.explained(what or before.what, detail or before.detail, fix)
         if self._rest is not None:
             self._rest.cancel()
             self._rest = None
-        if state is State.OPEN:
-            again = asyncio.get_running_loop().call_later
-            self._rest = again(rest_s, lambda: self._tell(what=what, detail=detail))
+        if self.standing.state is State.OPEN:
+            rest_s = breaker.retry_at_s - now_s
+            self._rest = asyncio.get_running_loop().call_later(rest_s, self._rest_over)
         if self.standing != before:
-            self._on_breaker(self.standing)
+            self._publish()
 
+    def _rest_over(self) -> None:
+        self._set(self.breaker)
 
-def _progress_memory() -> int:
-    """Make the memory in which a child notes its progress. Errors: ``OSError``."""
-    memory = os.memfd_create("progress")
-    try:
-        os.ftruncate(memory, progress.SIZE)
-    except OSError:
-        os.close(memory)
-        raise
-    return memory
+    def _publish(self) -> None:
+        if self._board is not None:
+            before = self._board.read().measure
+            measure = msgspec.structs.replace(before, breaker=self.standing)
+            self._board.publish(measure=measure)
 
-
-def _what(verb: str, job: Job) -> str:
-    subject = job.probe if verb == "--run" else verb.lstrip("-")
-    return f"{subject} on {job.gpu}" if job.gpu else subject
+    def _count(self) -> None:
+        """Count a start: gpud publishes its own cost."""
+        self.spawned += 1
+        if self._board is not None:
+            self._board.publish(measure=with_children(self._board.read().measure))

@@ -1,4 +1,4 @@
-"""Rounds of probes, each run on one path: child -> history -> regression -> published state."""
+"""Rounds of probes, each run on one path: gate, child, history, regression, published state."""
 
 from __future__ import annotations
 
@@ -10,8 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
 from gpud.agent.history.records import Run
-from gpud.agent.measure.gate import Wait
-from gpud.agent.measure.gatekeeper import Due
+from gpud.agent.measure.gate import Due, Wait
 from gpud.agent.measure.launch import Launcher, Refused
 from gpud.agent.state.containers import container_key
 from gpud.agent.state.facts import beside_a_run
@@ -28,7 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterable
 
     from gpud.agent.history.store import History
-    from gpud.agent.measure.gatekeeper import Admission, Gatekeeper
+    from gpud.agent.measure.gate import Admission, Gate
     from gpud.agent.regression.service import Regression
     from gpud.agent.state.board import Board
     from gpud.agent.state.changes import ChangeDetection
@@ -56,14 +55,8 @@ LOOK_AGAIN = frozenset(
 )
 """Failures after which the list of GPUs is taken anew: what was there may be gone."""
 
-
 _Waiting: TypeAlias = list[tuple[Due, float]]
 """Runs that wait, and when each is to be tried again, by the monotonic clock."""
-
-
-def _after_idle(spec: ProbeSpec) -> bool:
-    """Put first what has a mode that is cold only as long as nothing else has used the GPU."""
-    return not any(mode.endswith("_cold") for mode in spec.modes)
 
 
 class Pipeline:
@@ -74,7 +67,7 @@ class Pipeline:
         settings: Settings,
         *,
         launcher: Launcher,
-        gate: Gatekeeper,
+        gate: Gate,
         history: History,
         regression: Regression,
         changes: ChangeDetection,
@@ -97,9 +90,9 @@ class Pipeline:
         self._last: Inventory | None = None
         self._unsure = False  # the last one was another than the one before
         self._turn = asyncio.Lock()
-        self._rounds_due = 0  # that run or wait for their turn
-        self._quiet = asyncio.Event()  # none is due
-        self._quiet.set()
+        self._turns = 0  # of rounds that run or wait
+        self._no_round = asyncio.Event()
+        self._no_round.set()
         self._rounds = dict.fromkeys(Pace, 0)
 
     async def discover(self) -> None:
@@ -144,32 +137,31 @@ class Pipeline:
     @contextlib.asynccontextmanager
     async def after_rounds(self) -> AsyncIterator[None]:
         """Hold the turn for one run that a person wants, once no round is due."""
-        await self._quiet.wait()
+        await self._no_round.wait()
         async with self._turn:
             yield
 
     @contextlib.asynccontextmanager
     async def _round_turn(self) -> AsyncIterator[None]:
-        self._rounds_due += 1
-        self._quiet.clear()
+        self._turns += 1
+        self._no_round.clear()
         try:
             async with self._turn:
                 yield
         finally:
-            self._rounds_due -= 1
-            if not self._rounds_due:
-                self._quiet.set()
-
-    def _due(self, pace: Pace) -> list[ProbeSpec]:
-        number = self._rounds[pace]
-        self._rounds[pace] += 1
-        return [spec for spec in self._specs if spec.pace is pace and number % spec.every == 0]
+            self._turns -= 1
+            if not self._turns:
+                self._no_round.set()
 
     async def _on_cpu(self, pace: Pace) -> list[ProbeSpec]:
         """Run what measures the CPU, and give all that is due in this round."""
         if not self._specs:
             await self.discover()
-        due = sorted(self._due(pace), key=_after_idle)
+        number = self._rounds[pace]
+        self._rounds[pace] += 1
+        due = [spec for spec in self._specs if spec.pace is pace and number % spec.every == 0]
+        # First what has a mode that is cold only as long as nothing else has used the GPU.
+        due.sort(key=lambda spec: not any(mode.endswith("_cold") for mode in spec.modes))
         # The CPU first: a driver that hangs must not keep the reference from its place.
         for spec in due:
             if spec.backend is Backend.CPU:
@@ -218,7 +210,7 @@ class Pipeline:
 
     async def _look(self) -> None:
         """Take the list of GPUs. ``Errors: Refused``."""
-        inventory = await self._launcher.inventory(self._job())
+        inventory = await self._launcher.inventory(self._job(None))
         self._unsure = self._last not in (None, inventory)
         self._inventory = self._last = inventory
         snapshot, mono_s = self._board.read(), self._now().mono_s
@@ -229,23 +221,22 @@ class Pipeline:
 
     async def _run(self, due: Due) -> _Waiting:
         """Run one probe on one GPU, or skip it; return it if it has to wait."""
-        hung = None if due.device is None else self._launcher.closed_to_gpu_work()
-        if hung is not None:
-            self._skip(due, hung, self._now())  # a GPU that hangs may look busy as well
+        closed = None if due.device is None else self._launcher.closed_to_gpu_work()
+        if closed is not None:
+            self._skip(due, closed, self._now())  # a GPU that hangs may look busy as well
             return []
-        before = await self._gate.ask(due)
+        before = await self._gate.admit(due)
         while isinstance(before.answer, Wait) and before.answer.ours:
             await asyncio.sleep(max(0.0, before.answer.until_s - self._now().mono_s))
-            before = await self._gate.ask(due)
+            before = await self._gate.admit(due)
         if isinstance(before.answer, Wait):
             since_s = before.at.mono_s if due.since_s is None else due.since_s
             return [(replace(due, since_s=since_s), before.answer.until_s)]
-        if isinstance(before.answer, Skip):
-            used_ratio = before.conditions.utilization_gpu_ratio
-            self._skip(due, before.answer, before.at, used_ratio)
+        if before.answer is not None:
+            self._skip(due, before.answer, before.at, before.conditions.utilization_gpu_ratio)
             return []
         try:
-            report = await self._launcher.run(due.spec, self._job_of(due))
+            report = await self._launcher.run(due.spec, self._job(due))
         except Refused as refused:
             self._skip(due, refused.skip, before.at)
         else:
@@ -328,36 +319,41 @@ class Pipeline:
                 detail = f"{error}{waiting}{lost}"
                 self._set_health("store", Level.FAILED, error.reason, detail, error.fix)
             else:
-                self._set_health("store", *self._history_health())
+                self._history_written()
             finally:  # also while nothing can be written: the run waits in memory
                 self._regression.evaluate(run)
 
-    def _history_health(self) -> tuple[Level, str | None, str | None, str | None]:
-        """Return level, reason, detail and fix of a history that can be written."""
+    def _history_written(self) -> None:
         aside = self._history.set_aside
         if aside is None:
-            return Level.OK, None, None, None
+            self._set_health("store", Level.OK)
+            return
         detail = f"the history was corrupt; it is kept as {aside} and a new one was begun"
         fix = "look at the old file, or delete it; restart gpud to clear this"
-        return Level.DEGRADED, "corrupt_set_aside", detail, fix
+        self._set_health("store", Level.DEGRADED, "corrupt_set_aside", detail, fix)
 
     def _set_health(
-        self, component: str, level: Level, reason: str | None, detail: str | None, fix: str | None
+        self,
+        component: str,
+        level: Level,
+        reason: str | None = None,
+        detail: str | None = None,
+        fix: str | None = None,
     ) -> None:
         self._board.set_health(component, Health(level, reason, detail, fix))
 
-    def _job(self) -> Job:
-        """Give a job for the list of GPUs."""
+    def _job(self, due: Due | None) -> Job:
+        """Return the job of a run, or of the list of GPUs."""
         cuda = self._settings.cuda
-        return Job(
+        job = Job(
             cuda_library=cuda.library,
             sysroot=self._settings.sysroot,
             start_limit_s=cuda.start_limit_s,
         )
-
-    def _job_of(self, due: Due) -> Job:
+        if due is None:
+            return job
         return replace(
-            self._job(),
+            job,
             probe=due.spec.name,
             gpu=due.uuid,
             cache_dir=str(Path(self._settings.state_dir, "cuda-cache")),

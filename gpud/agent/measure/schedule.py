@@ -27,8 +27,7 @@ RETRY_S: Final = 5.0
 """After this a task that failed is begun again."""
 STEADY_S: Final = 60.0
 """A task that was begun again and goes on for so long is well."""
-Work: TypeAlias = Callable[[], Awaitable[None]]
-_ZERO = timedelta(0)
+Work: TypeAlias = Callable[..., Awaitable[None]]
 
 log = structlog.get_logger()
 
@@ -41,10 +40,10 @@ class _Monotonic(tzinfo):
     """
 
     def utcoffset(self, _: datetime | None) -> timedelta:
-        return _ZERO
+        return timedelta(0)
 
     def dst(self, _: datetime | None) -> timedelta:
-        return _ZERO
+        return timedelta(0)
 
     def tzname(self, _: datetime | None) -> str:
         return "monotonic"
@@ -98,40 +97,40 @@ class Schedule:
         interval_s: float,
         name: str,
         job: Work,
-        *,
+        *args: object,
         jitter_ratio: float = 0.0,
         first_after_s: float = 0.0,
         rests: bool = True,
     ) -> None:
-        """Run ``job`` every ``interval_s``, give or take the jitter; retried when due again.
+        """Call ``job(*args)`` every ``interval_s``, give or take the jitter.
 
         ``rests``: it is put off while the machine rests after a pause.
         """
         if rests:
             self._resting.add(name)
-
-        async def once() -> None:
-            if task := asyncio.current_task():
-                task.set_name(name)
-            try:
-                await job()
-            except asyncio.CancelledError:  # at the end; APScheduler would call it a failure
-                return
-            except Exception as error:
-                log.exception("job_failed", job=name)
-                self._failed(name, error)
-            else:
-                self._recovered(name)
-
         self._scheduler.add_job(
-            once,
+            self._run_job,
             Every(interval_s, interval_s * jitter_ratio),
+            args=(name, job, *args),
             id=name,
             next_run_time=datetime.now(MONOTONIC) + timedelta(seconds=first_after_s),
             coalesce=True,
             max_instances=1,
             misfire_grace_time=None,  # late is better than never, and coalesce makes it once
         )
+
+    async def _run_job(self, name: str, job: Work, *args: object) -> None:
+        if task := asyncio.current_task():
+            task.set_name(name)
+        try:
+            await job(*args)
+        except asyncio.CancelledError:  # at the end; APScheduler would call it a failure
+            return
+        except Exception as error:
+            log.exception("job_failed", job=name)
+            self._failed(name, error)
+        else:
+            self._recovered(name)
 
     async def task(self, name: str, work: Work) -> None:
         """Run a task until it returns; after a failure it is begun again."""

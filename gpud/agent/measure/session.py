@@ -1,6 +1,6 @@
-"""Probes that a person wants run now: one after the other, the CPU's first, and what they bring.
+"""Probes that a person runs now: one after the other, the CPU's first, and their results.
 
-The agent runs a session for who asks over its socket, ``gpud probe`` itself where no agent runs.
+The agent runs a session for a client of its socket, ``gpud probe`` itself where no agent runs.
 """
 
 from __future__ import annotations
@@ -10,16 +10,24 @@ import contextlib
 import os
 import secrets
 import time
+from contextlib import nullcontext
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import TYPE_CHECKING, Final
 
+from msgspec.structs import replace
+
+import gpud
 from gpud.agent import platform
 from gpud.agent.history import queries, reader
 from gpud.agent.history.queries import Series
-from gpud.agent.measure import gpulock, no_gpu
+from gpud.agent.measure import launch
 from gpud.agent.measure.breaker import State
 from gpud.agent.measure.clocks import now
 from gpud.agent.measure.launch import Refused
+from gpud.agent.state.presence import nothing_expected, remembered
+from gpud.agent.state.snapshot import ChangesState, MachineState, MeasureState, Snapshot
+from gpud.agent.telemetry.source import Context
+from gpud.agent.telemetry.sources import dxg
 from gpud.core.errors import ConfigError, StoreError
 from gpud.core.requests import (
     BeginLine,
@@ -31,65 +39,68 @@ from gpud.core.requests import (
     Usual,
     WaitLine,
 )
-from gpud.core.sample import Backend, Job, Skip
+from gpud.core.sample import Backend, Inventory, Job, RunReport, Skip
 from gpud.core.stats import median
+from gpud.core.telemetry import Telemetry
 from gpud.core.text import escaped
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
-    from contextlib import AbstractAsyncContextManager
+    from collections.abc import AsyncGenerator, Mapping, Sequence
 
     from gpud.agent.measure.launch import Launcher
+    from gpud.agent.measure.pipeline import Pipeline
     from gpud.core.requests import ProbeLine, ProbeRequest
-    from gpud.core.sample import Device, Inventory, ProbeSpec, RunReport
+    from gpud.core.sample import Device, ProbeSpec
     from gpud.core.settings import Settings
-
-T = TypeVar("T")
 
 PATIENCE_S: Final = 120.0
 """Another process may be measuring; nothing is measured beside it."""
-SAY_AGAIN_S: Final = 20.0
+REPEAT_S: Final = 20.0
+"""How often a person reads again for whom a run waits."""
 REMEMBERED_S: Final = 30 * 86400.0
 TICKS_PER_S: Final = os.sysconf("SC_CLK_TCK")
 
 
 class Session:
-    """One request. ``turn`` is entered around each run, so that runs of the schedule go first."""
+    """One request. Runs of the schedule of ``pipeline`` go before each of its own."""
 
     def __init__(
         self,
         settings: Settings,
         request: ProbeRequest,
         launcher: Launcher,
+        pipeline: Pipeline | None = None,
         *,
-        turn: Callable[[], AbstractAsyncContextManager[object]] = contextlib.nullcontext,
         patience_s: float = PATIENCE_S,
     ) -> None:
         self._settings = settings
         self._request = request
         self._launcher = launcher
-        self._turn = turn
+        self._pipeline = pipeline
         self._patience_s = patience_s
         self._gave_up = False
-        self._past = queries.Usual()
+        self._past: Mapping[Series, tuple[float, ...]] = {}
 
     async def lines(self) -> AsyncGenerator[ProbeLine, None]:
-        """Run everything, and give what there is to say as it comes.
+        """Run everything, and yield the lines of the answer as they come.
 
         Errors: ``ConfigError`` for a probe or a GPU that there is not, ``WireError`` when the
         child cannot say which probes there are.
         """
-        known, refused = await self._launcher.specs()
-        specs = named(known, refused, self._request.names)
+        all_specs, refused = await self._launcher.specs()
+        specs = named(all_specs, refused, self._request.names)
         if refused and not self._request.names:
             yield RefusedLine(refused=refused)
         try:
-            self._past = await self._history([spec.name for spec in specs])
+            names, since_s = [spec.name for spec in specs], time.time() - REMEMBERED_S
+            self._past = await asyncio.to_thread(
+                reader.read, Path(self._settings.state_dir), queries.usual, names, since_s
+            )
         except StoreError as error:
             yield NoHistoryLine(reason=str(error))
         on_gpu = [spec for spec in specs if spec.backend is Backend.CUDA]
         devices: Sequence[Device] = ()
-        if on_gpu:  # asked before the CPU is measured: a GPU that there is not is said at once
+        if on_gpu:  # asked before the CPU is measured: a GPU that there is not is an error at once
             async for line in self._inventory(on_gpu):
                 yield line
                 if isinstance(line, InventoryLine) and line.inventory.failure is None:
@@ -102,11 +113,6 @@ class Session:
                 async for line in self._run(repeat, spec, device):
                     yield line
 
-    async def _history(self, probes: Sequence[str]) -> queries.Usual:
-        since_s = time.time() - REMEMBERED_S
-        directory = Path(self._settings.state_dir)
-        return await asyncio.to_thread(reader.read, directory, queries.usual, probes, since_s)
-
     async def _inventory(self, specs: Sequence[ProbeSpec]) -> AsyncGenerator[ProbeLine, None]:
         facts = platform.facts(self._settings.sysroot)
         boot = platform.gpu_from(self._settings, facts, now())
@@ -117,21 +123,20 @@ class Session:
         if standing.state is State.OPEN:
             yield WaitLine(message=f"the agent starts no GPU work (open): {standing.detail}")
             yield WaitLine(message=f"  fix: {standing.fix}")
-        job = self._job(specs[0], None)
-        result: list[Inventory] = []
         try:
-            async for line in self._patiently(
-                lambda: self._launcher.inventory(job, person=True), result
-            ):
-                yield line
+            async for result in self._patiently(None, self._job(specs[0], None)):
+                if isinstance(result, Inventory):
+                    no_gpu = None
+                    if result.failure is not None and not (
+                        self._request.names or self._request.gpus
+                    ):
+                        no_gpu = await _no_gpu(self._settings, facts, result)
+                    yield InventoryLine(inventory=result, no_gpu=no_gpu)
+                elif isinstance(result, WaitLine):
+                    yield result
         except Refused as refused:
             for spec in specs:
                 yield self._not_run(1, spec, None, refused.skip)
-            return
-        nothing = None
-        if result[0].failure is not None and not (self._request.names or self._request.gpus):
-            nothing = await no_gpu.reason(self._settings, facts, result[0])
-        yield InventoryLine(inventory=result[0], no_gpu=None if nothing is None else nothing.detail)
 
     async def _run(
         self, repeat: int, spec: ProbeSpec, device: Device | None
@@ -141,30 +146,34 @@ class Session:
         if self._request.repeat > 1:
             label = f"{label} ({repeat} of {self._request.repeat})"
         yield BeginLine(label=label)
-        job = self._job(spec, device)
-        result: list[RunReport] = []
         try:
-            async for line in self._patiently(
-                lambda: self._launcher.run(spec, job, person=True), result
-            ):
-                yield line
+            async for result in self._patiently(spec, self._job(spec, device)):
+                if isinstance(result, RunReport):
+                    usual = self._usual(result)
+                    yield RanLine(repeat=repeat, gpu=gpu, report=result, usual=usual)
+                elif isinstance(result, WaitLine):
+                    yield result
         except Refused as refused:
             yield self._not_run(repeat, spec, gpu, refused.skip)
-        else:
-            yield RanLine(repeat=repeat, gpu=gpu, report=result[0], usual=self._usual(result[0]))
 
     async def _patiently(
-        self, work: Callable[[], Awaitable[T]], result: list[T]
-    ) -> AsyncGenerator[WaitLine, None]:
-        """Do it once nobody else measures; what it gives is put into ``result``.
+        self, spec: ProbeSpec | None, job: Job
+    ) -> AsyncGenerator[WaitLine | RunReport | Inventory, None]:
+        """Run a probe, or take the list of GPUs, once no other process measures.
 
-        Errors: ``Refused``.
+        The result is the last item, after the lines of waiting. Errors: ``Refused``.
         """
-        begun_s, said_s = time.monotonic(), 0.0
+        begun_s, reported_s = time.monotonic(), 0.0
         while True:
             try:
-                async with self._turn():
-                    result.append(await work())
+                turn = self._pipeline.after_rounds() if self._pipeline else nullcontext()
+                async with turn:
+                    if spec is None:
+                        result: RunReport | Inventory
+                        result = await self._launcher.inventory(job, person=True)
+                    else:
+                        result = await self._launcher.run(spec, job, person=True)
+                yield result
             except Refused as refused:
                 now_s = time.monotonic()
                 if refused.skip is not Skip.CHILD_RUNNING:
@@ -172,36 +181,35 @@ class Session:
                 if self._gave_up or now_s - begun_s >= self._patience_s:
                     self._gave_up = True  # once is enough: the rest is not waited for again
                     raise
-                if now_s - said_s >= SAY_AGAIN_S:
-                    said_s = now_s
+                if now_s - reported_s >= REPEAT_S:
+                    reported_s = now_s
                     holder = holder_of(self._launcher.lock_path)
                     yield WaitLine(message=f"waiting for {holder}; {self._patience_s:g} s at most")
             else:
                 return
 
     def _not_run(self, repeat: int, spec: ProbeSpec, gpu: int | None, skip: Skip) -> NotRunLine:
+        standing = self._launcher.standing
+        detail, fix = standing.detail or "the GPU does not answer", standing.fix
         if skip is Skip.CHILD_RUNNING:
             holder = holder_of(self._launcher.lock_path)
             detail = f"waited {self._patience_s:g} s for {holder}"
-            fix: str | None = "try again later; gpud status says whether it is stuck"
-        else:
-            standing = self._launcher.standing
-            detail, fix = standing.detail or "the GPU does not answer", standing.fix
+            fix = "try again later; gpud status says whether it is stuck"
         return NotRunLine(
             repeat=repeat, gpu=gpu, probe=spec.name, skip=skip, detail=detail, fix=fix
         )
 
     def _usual(self, report: RunReport) -> dict[str, Usual]:
-        """Give what is usual on the same GPU with the same version of the probe, by mode."""
+        """Return what is usual on the same GPU with the same version of the probe, by mode."""
         version = report.conditions.get("probe_version")
         uuid = report.device.uuid if report.device is not None else None
         if not isinstance(version, int):
             return {}
-        kept = {
-            sample.mode: self._past.medians.get(Series(uuid, report.probe, sample.mode, version))
+        past = {
+            sample.mode: self._past.get(Series(uuid, report.probe, sample.mode, version))
             for sample in report.samples
         }
-        return {mode: Usual(median(values), len(values)) for mode, values in kept.items() if values}
+        return {mode: Usual(median(values), len(values)) for mode, values in past.items() if values}
 
     def _job(self, spec: ProbeSpec, device: Device | None) -> Job:
         return Job(
@@ -216,9 +224,9 @@ class Session:
         )
 
     def _cache_dir(self) -> str | None:
-        """Give the agent's cache of compiled kernels, for first_launch is another figure without.
+        """Return the agent's cache of compiled kernels: first_launch is another figure without.
 
-        Only to its owner: root leaves no file of its own there.
+        Only for its owner: root leaves no file of its own there.
         """
         cache = Path(self._settings.state_dir, "cuda-cache")
         try:
@@ -231,28 +239,28 @@ class Session:
 def named(
     specs: Sequence[ProbeSpec], refused: Mapping[str, str], names: Sequence[str]
 ) -> Sequence[ProbeSpec]:
-    """Give the probes of these names, each once; all of them where there is no name.
+    """Return the probes of these names, each once; all of them where there is no name.
 
     Errors: ``ConfigError`` for a name that is no probe, or of one that does not load.
     """
-    known = {spec.name: spec for spec in specs}
+    by_name = {spec.name: spec for spec in specs}
     for name in names:
         if name in refused:
             raise ConfigError(f"the probe {name} does not load: {refused[name]}")
-        if name not in known:
-            raise ConfigError(f"there is no probe {name}; there are: {', '.join(known)}")
-    return [known[name] for name in dict.fromkeys(names)] if names else specs
+        if name not in by_name:
+            raise ConfigError(f"there is no probe {name}; there are: {', '.join(by_name)}")
+    return [by_name[name] for name in dict.fromkeys(names)] if names else specs
 
 
 def chosen(devices: Sequence[Device], names: Sequence[str]) -> Sequence[Device]:
-    """Give the GPUs of these names, each once; all of them for no names.
+    """Return the GPUs of these names, each once; all of them for no names.
 
     A name is an index, a UUID or the beginning of one that fits one GPU alone, as CUDA takes them.
     Errors: ``ConfigError`` that lists the GPUs there are.
     """
     if not names:
         return devices
-    found: dict[str, Device] = {}
+    selected: dict[str, Device] = {}
     for name in names:
         if name.isascii() and name.isdigit():
             fitting = [device for device in devices if device.index == int(name)]
@@ -262,22 +270,56 @@ def chosen(devices: Sequence[Device], names: Sequence[str]) -> Sequence[Device]:
             fault = "there is no GPU" if not fitting else "more than one GPU is meant by"
             listed = "; ".join(f"{d.index} {d.name} {d.uuid}" for d in devices)
             raise ConfigError(escaped(f"{fault} {name}; there are: {listed or 'none'}"))
-        found[fitting[0].uuid] = fitting[0]
-    return tuple(found.values())
+        selected[fitting[0].uuid] = fitting[0]
+    return tuple(selected.values())
 
 
 def holder_of(lock: Path | None) -> str:
     """Name the process that has the lock, what it does and for how long it has run.
 
-    Errors: none; a holder that cannot be found out is "another process".
+    Errors: none; a holder that cannot be read is "another process".
     """
     holder = None
-    if lock is not None:
-        with contextlib.suppress(OSError):
-            holder = gpulock.holder_in(lock)
+    with contextlib.suppress(OSError):
+        if lock is not None:
+            fd = os.open(lock, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+            try:
+                holder = launch.lock_holder(fd)
+            finally:
+                os.close(fd)
     if holder is None:
         return "another process"
     # /proc/PID/stat counts from the boot, sleep included.
     begun_s = holder.process.start_ticks / TICKS_PER_S
     age_s = max(time.clock_gettime(time.CLOCK_BOOTTIME) - begun_s, 0.0)
     return f"process {holder.process.pid} ({escaped(holder.what)}), which has run for {age_s:.0f} s"
+
+
+async def _no_gpu(settings: Settings, facts: Mapping[str, str], inventory: Inventory) -> str | None:
+    """Return why there is no GPU to expect; None where one is expected, or nobody can tell."""
+    try:
+        events = await asyncio.to_thread(reader.read, Path(settings.state_dir), queries.gpu_events)
+    except StoreError as error:
+        if error.reason != "no_history":
+            return None
+        events = []
+    machine = MachineState(
+        gpud.__version__,
+        now().wall_s,
+        platform=facts,
+        library_configured=bool(settings.cuda.library or settings.nvml.library),
+    )
+    expected = remembered((entry.at_s, entry.kind, entry.body) for entry in events)
+    changes, measure = ChangesState(expected), MeasureState(inventory=inventory)
+    snapshot = Snapshot(machine, measure=measure, changes=changes)
+    own = Path(settings.run_dir, "agent")
+    source = dxg.create(Context(settings, now, lambda: snapshot, _nothing, _nothing, own))
+    answer = await source.collect(frozenset())
+    await source.close()
+    telemetry = Telemetry({dxg.NAME: answer})
+    nothing = nothing_expected(replace(snapshot, telemetry=telemetry))
+    return None if nothing is None else nothing.detail
+
+
+def _nothing(*_: str) -> None:
+    """Count no process: none is published."""

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 import structlog
 
-from gpud.agent.history import queries, writes
+from gpud.agent.history import queries, records
 from gpud.agent.history.queries import CONTEXTS, STREAM
 from gpud.agent.history.records import State
 from gpud.agent.history.store import WAITING_LIMIT
@@ -165,7 +165,7 @@ class Regression:
             raise GpudError(message, fix="try again in a minute") from error
         command = Command(0, self._now().wall_s, kind, 0, choice, fingerprint)
         async with self.turn:
-            placed = await self._history.write(writes.command, command, uid)
+            placed = await self._history.write(records.write_command, command, uid)
             self._obey(placed)
         with suppress(StoreError):  # it is done, and its alerts are written later
             await self._alerts.settle()
@@ -205,8 +205,8 @@ class Regression:
             if stream := judging.streams.get(key):
                 body = judging.encoded(key)
                 states.append(State(f"{STREAM}{named(key)}", upto, stream.last_s, body))
-        writes.results(transaction, unsaved.decided, unsaved.settled)
-        writes.states(transaction, states)
+        records.write_results(transaction, unsaved.decided, unsaved.settled)
+        records.write_states(transaction, states)
 
     async def _restore(self) -> None:
         """Restore what was written, evaluate the runs since, and go on with those that come."""

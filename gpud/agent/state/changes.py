@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 import structlog
 from msgspec.structs import replace
 
-from gpud.agent.history import queries, writes
+from gpud.agent.history import queries, records
 from gpud.agent.history.queries import MOST_EVENTS, Window
 from gpud.agent.history.records import Entry
 from gpud.agent.history.store import WAITING_LIMIT
@@ -99,7 +99,7 @@ class ChangeDetection:
             Entry(now_s, GPU_FORGOTTEN, {"uuid": uuid, "name": gpu.name, "uid": uid})
             for uuid, gpu in gpus.items()
         ]
-        await self._history.write(writes.events, entries)
+        await self._history.write(records.write_events, entries)
         self._expect(await self._history.read(_expected))
 
     async def run(self) -> None:
@@ -178,7 +178,7 @@ class ChangeDetection:
         batch = tuple(self._waiting)
         self._waiting.clear()
         try:
-            await self._history.write(writes.events, batch)
+            await self._history.write(records.write_events, batch)
         except StoreError as error:
             self._waiting.extendleft(reversed(batch))
             return error

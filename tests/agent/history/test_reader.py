@@ -1,78 +1,247 @@
-"""Questions put to the history beside its writer: of one moment, in bounded time, changing nothing.
-
-The ways in, and what each refusal says, are in test_usual.py.
-"""
+"""The history read beside its writer: of one moment, in bounded time, and left as it is."""
 
 from __future__ import annotations
 
+import os
+import shutil
 import sqlite3
+import subprocess
+import sys
+import tempfile
 from contextlib import closing
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
-from gpud.agent.history import reader, writes
-from gpud.agent.history.records import Entry
+from gpud.agent.history import reader
 from gpud.agent.history.schema import FILE, MIGRATIONS
 from gpud.core.errors import StoreError
-from tests.histories import opened
+from tests.histories import hours, opened, run
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
-    from gpud.agent.history.store import Store
-
+ROOT = Path(__file__).parents[3]
 ENDLESS = "WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT max(i) FROM n"
+COMING_AND_GOING = """
+import pathlib, select, sys
+from tests.histories import run
+from gpud.agent.history.store import Store
+number = -1
+while not select.select([sys.stdin], [], [], 0)[0]:  # until that is closed
+    number += 1
+    store = Store(pathlib.Path(sys.argv[1]))
+    store.append([run(float(number))])
+    store.close()
+    if number == 0:
+        print("begun", flush=True)
+print(number + 1)
+"""
+LOOKS, AGENTS = 20, 20
 
-
-@pytest.fixture
-def store(tmp_path: Path) -> Iterator[Store]:
-    with opened(tmp_path) as made:
-        yield made
+needs_another_user = pytest.mark.skipif(os.geteuid() != 0, reason="becoming nobody needs root")
 
 
 def count(connection: sqlite3.Connection) -> int:
-    (events,) = connection.execute("SELECT count(*) FROM events").fetchone()
-    return int(events)
+    (runs,) = connection.execute("SELECT count(*) FROM runs").fetchone()
+    return int(runs)
 
 
-def test_all_parts_of_a_question_are_answered_of_one_moment(tmp_path: Path, store: Store) -> None:
-    store.write(writes.events, [Entry(1.0, "kernel")])
-
-    def twice(connection: sqlite3.Connection) -> tuple[int, int]:
-        before = count(connection)
-        store.write(writes.events, [Entry(2.0, "kernel")])
-        return before, count(connection)
-
-    assert reader.read(tmp_path, twice) == (1, 1)
-    assert reader.read(tmp_path, count) == 2
+def state(folder: Path) -> dict[str, tuple[int, ...]]:
+    """Everything of each file that a reader could have changed."""
+    stats = {path.name: path.stat() for path in folder.iterdir()}
+    return {
+        name: (at.st_ino, at.st_uid, at.st_gid, at.st_mode, at.st_size, at.st_mtime_ns)
+        for name, at in stats.items()
+    }
 
 
-def test_a_question_that_takes_too_long_is_ended_and_says_so(tmp_path: Path, store: Store) -> None:
-    with pytest.raises(StoreError, match=r"not read within 0\.2 s") as caught:
+def refusal(folder: Path) -> StoreError:
+    with pytest.raises(StoreError) as caught:
+        reader.read(folder, count)
+    return caught.value
+
+
+def killed(folder: Path) -> Path:
+    """What a SIGKILL leaves: all three files, and no process that has them open."""
+    (folder / "live").mkdir()
+    with opened(folder / "live") as store:
+        store.append([run(1.0)])
+        return Path(shutil.copytree(folder / "live", folder / "left"))
+
+
+def test_all_parts_of_a_query_are_of_one_moment(tmp_path: Path) -> None:
+    with opened(tmp_path) as store:
+        store.append([run(1.0)])
+
+        def twice(connection: sqlite3.Connection) -> tuple[int, int]:
+            before = count(connection)
+            store.append([run(2.0)])
+            return before, count(connection)
+
+        assert reader.read(tmp_path, twice) == (1, 1)
+        assert reader.read(tmp_path, count) == 2
+
+
+def test_query_that_takes_too_long_is_ended_and_says_so(tmp_path: Path) -> None:
+    with opened(tmp_path), pytest.raises(StoreError, match=r"not read within 0\.2 s") as caught:
         reader.read(tmp_path, lambda c: c.execute(ENDLESS).fetchone(), patience_s=0.2)
     assert caught.value.reason == "slow"
 
 
-def test_nothing_can_be_changed_through_it(tmp_path: Path, store: Store) -> None:
-    store.write(writes.events, [Entry(1.0, "kernel")])
-    with pytest.raises(StoreError, match="readonly"):
-        reader.read(tmp_path, lambda c: c.execute("DELETE FROM events"))
-    assert reader.read(tmp_path, count) == 1
+def test_history_is_read_with_and_without_its_writer_and_no_file_is_changed(
+    tmp_path: Path,
+) -> None:
+    with opened(tmp_path) as store:
+        store.append([run(1.0), run(2.0)])
+        before = state(tmp_path)
+        assert set(before) == {FILE, f"{FILE}-wal", f"{FILE}-shm"}
+        assert reader.read(tmp_path, count) == 2
+        with pytest.raises(StoreError, match="readonly"):
+            reader.read(tmp_path, lambda c: c.execute("DELETE FROM runs"))
+        assert state(tmp_path) == before
+    before = state(tmp_path)
+    assert set(before) == {FILE}
+    assert reader.read(tmp_path, count) == 2
+    assert state(tmp_path) == before
+    (tmp_path / f"{FILE}-wal").touch()
+    assert reader.read(tmp_path, count) == 2
 
 
-def test_text_that_is_no_utf_8_arrives_with_replacements(tmp_path: Path, store: Store) -> None:
-    store.write(
-        lambda c: c.execute("INSERT INTO events VALUES (1, 1.0, CAST(x'6bff' AS TEXT), '{}')")
-    )
-    (kind,) = reader.read(tmp_path, lambda c: c.execute("SELECT kind FROM events").fetchone())
+def test_history_of_a_killed_agent_is_read_with_the_runs_of_its_wal(tmp_path: Path) -> None:
+    left = killed(tmp_path)
+    before = state(left)
+    assert (left / f"{FILE}-wal").stat().st_size > 0
+    assert reader.read(left, count) == 1
+    assert state(left) == before
+    with opened(left) as store:  # the next agent is not held up by anything
+        store.append([run(2.0)])
+    assert reader.read(left, count) == 2
+
+
+def test_wal_without_its_index_is_a_reason_and_stays_as_it_is(tmp_path: Path) -> None:
+    left = killed(tmp_path)
+    (left / f"{FILE}-shm").unlink()
+    before = state(left)
+    assert refusal(left).reason == "left_behind"
+    assert state(left) == before
+
+
+def test_while_agents_come_and_go_no_reading_fails_or_has_less_than_the_one_before(
+    tmp_path: Path,
+) -> None:
+    with subprocess.Popen(
+        [sys.executable, "-c", COMING_AND_GOING, str(tmp_path)],
+        cwd=ROOT,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+    ) as writer:
+        assert writer.stdin is not None
+        assert writer.stdout is not None
+        assert writer.stdout.readline() == b"begun\n"
+        most = looks = 0
+        while looks < LOOKS or most < AGENTS:  # whichever of the two is the slower one today
+            now = reader.read(tmp_path, count)
+            assert now >= most
+            most, looks = now, looks + 1
+        writer.stdin.close()
+        written = int(writer.stdout.readline())
+    assert writer.returncode == 0
+    assert reader.read(tmp_path, count) == written >= AGENTS
+
+
+def test_text_that_is_no_utf_8_arrives_with_replacements(tmp_path: Path) -> None:
+    with opened(tmp_path) as store:
+        store.write(
+            lambda c: c.execute("INSERT INTO events VALUES (1, 1.0, CAST(x'6bff' AS TEXT), '{}')")
+        )
+        (kind,) = reader.read(tmp_path, lambda c: c.execute("SELECT kind FROM events").fetchone())
     assert kind == "k\ufffd"
 
 
-def test_a_file_of_an_older_schema_waits_for_the_agent_that_migrates_it(tmp_path: Path) -> None:
-    with closing(sqlite3.connect(tmp_path / FILE)) as connection:
+def newer(folder: Path) -> None:
+    with opened(folder):
+        pass
+    with closing(sqlite3.connect(folder / FILE)) as connection:
+        connection.execute("PRAGMA user_version = 999")
+
+
+def older(folder: Path) -> None:
+    with closing(sqlite3.connect(folder / FILE)) as connection:
         connection.executescript(f"{MIGRATIONS[0]} PRAGMA user_version = 1;")
-    with pytest.raises(StoreError) as caught:
-        reader.read(tmp_path, count)
-    assert caught.value.reason == "older_schema"
+
+
+def no_database(folder: Path) -> None:
+    (folder / FILE).write_bytes(b"this was never a database" * 500)
+
+
+def overwritten_pages(folder: Path) -> None:
+    with opened(folder) as store:
+        store.append(hours(500))
+    with (folder / FILE).open("r+b") as file:
+        file.seek(4096)
+        file.write(b"\xff" * 4096 * 12)
+
+
+def fifo(folder: Path) -> None:
+    os.mkfifo(folder / FILE)
+
+
+def link(folder: Path) -> None:
+    (folder / FILE).symlink_to("/dev/zero")
+
+
+@pytest.mark.parametrize(
+    ("made", "reason"),
+    [
+        (Path.exists, "no_history"),
+        (newer, "newer_schema"),
+        (older, "older_schema"),
+        (no_database, "corrupt"),
+        (overwritten_pages, "corrupt"),
+        (fifo, "not_a_file"),
+        (link, "not_a_file"),
+    ],
+)
+def test_file_that_cannot_be_read_has_a_reason_and_is_left_alone(
+    tmp_path: Path, made: object, reason: str
+) -> None:
+    made(tmp_path)  # type: ignore[operator]
+    before = state(tmp_path) if reason != "not_a_file" else {}
+    assert refusal(tmp_path).reason == reason
+    if before:
+        assert state(tmp_path) == before
+
+
+@pytest.fixture
+def passable() -> Iterator[Path]:
+    """A folder that every user reaches, which pytest's own are not."""
+    with tempfile.TemporaryDirectory(prefix="gpud-history-") as name:
+        Path(name).chmod(0o755)
+        yield Path(name)
+
+
+@needs_another_user
+@pytest.mark.parametrize("opened_by_the_agent", [True, False])
+def test_user_without_permission_is_refused_and_leaves_nothing(
+    passable: Path,
+    opened_by_the_agent: bool,  # noqa: FBT001  # a parameter of the test
+) -> None:
+    with opened(passable) as store:
+        store.append([run(1.0)])
+        if not opened_by_the_agent:
+            store.close()
+        for path in passable.iterdir():
+            path.chmod(0o640)
+        before = state(passable)
+        pid = os.fork()
+        if pid == 0:
+            os.setresgid(65534, 65534, 65534)
+            os.setresuid(65534, 65534, 65534)
+            try:
+                os._exit(0 if refusal(passable).reason == "not_permitted" else 1)
+            finally:
+                os._exit(2)
+        assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+        assert state(passable) == before

@@ -56,7 +56,7 @@ def shape(folder: Path) -> list[tuple[str, ...]]:
 
 
 @pytest.mark.parametrize("version", OLD)
-def test_a_file_of_each_older_schema_is_led_forward_and_keeps_its_rows(
+def test_file_of_each_older_schema_is_migrated_with_its_rows(
     tmp_path: Path, version: int
 ) -> None:
     made(tmp_path / "old", version)
@@ -79,7 +79,7 @@ def test_a_file_of_each_older_schema_is_led_forward_and_keeps_its_rows(
 
 
 @pytest.mark.parametrize("version", OLD)
-def test_killed_between_any_two_statements_the_next_start_leads_it_on(version: int) -> None:
+def test_migration_killed_between_any_two_statements_goes_on_at_the_next_start(version: int) -> None:
     with memory() as place:
         made(place / "old", version)
         moment = 1

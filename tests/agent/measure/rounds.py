@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
 from gpud.agent.history.store import History
 from gpud.agent.measure.conditions import Conditions, Observer
-from gpud.agent.measure.gatekeeper import Gatekeeper
+from gpud.agent.measure.gate import Gate
 from gpud.agent.measure.launch import Launcher
 from gpud.agent.measure.pipeline import Pipeline
 from gpud.agent.state.board import Board
@@ -198,7 +198,7 @@ def pipeline_of(  # noqa: PLR0917
     return Pipeline(
         settings,
         launcher=launcher,
-        gate=Gatekeeper(settings.gate, observer, history, board, now),
+        gate=Gate(settings.gate, observer, history, board, now),
         history=history,
         regression=regression(history),
         changes=ChangeDetection(history, board, now, "boot"),

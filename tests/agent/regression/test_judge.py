@@ -17,7 +17,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gpud.agent.history import writes
+from gpud.agent.history import records
 from gpud.agent.history.schema import FILE
 from gpud.agent.history.store import Store
 from gpud.agent.regression.commands import BASELINE_ACCEPTED, BASELINE_RESET, Choice, Command
@@ -64,7 +64,7 @@ def reset_before(folder: Path, choice: Choice, at_s: float) -> None:
     """Write a reset as version one's command line did, with no agent to do it."""
     command = Command(0, at_s, BASELINE_RESET, 0, choice)
     with closing(Store(folder)) as store:
-        store.write(lambda rows: writes.command(rows, command, 0))
+        store.write(lambda rows: records.write_command(rows, command, 0))
 
 
 def update(world: World, before: int = 100, after: int = 40, factor: float = 1.12) -> list[Run]:

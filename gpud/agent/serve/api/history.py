@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 from gpud.agent.history import charts
 from gpud.agent.history.charts import RAW_RANGE_S, ChartQuery, Steps
-from gpud.agent.history.schema import HOUR_S
-from gpud.agent.history.selection import CPU
+from gpud.agent.history.schema import CPU, HOUR_S
 from gpud.agent.serve.api.parameters import UnknownValue, UnusableParameter, count, moment, named
 from gpud.agent.serve.http.response import Body
 from gpud.core.errors import StoreError

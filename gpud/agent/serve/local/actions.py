@@ -6,7 +6,7 @@ import asyncio
 import time
 from typing import TYPE_CHECKING, Final
 
-from gpud.agent.history import writes
+from gpud.agent.history import records
 from gpud.agent.history.records import Entry
 from gpud.agent.measure.session import Session
 from gpud.agent.regression.commands import (
@@ -130,10 +130,8 @@ class Actions:
         try:
             names = " ".join(request.names)
             event = Entry(time.time(), PROBE_REQUESTED, {"probes": names, "uid": uid})
-            await self._history.write(writes.events, [event])
-            session = Session(
-                self._settings, request, self._launcher, turn=self._pipeline.after_rounds
-            )
+            await self._history.write(records.write_events, [event])
+            session = Session(self._settings, request, self._launcher, self._pipeline)
             async for line in session.lines():
                 yield line
         finally:

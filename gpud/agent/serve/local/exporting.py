@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from gpud.agent.history import export, queries, reader
-from gpud.agent.history.selection import CPU, Selection
+from gpud.agent.history.export import Selection
+from gpud.agent.history.schema import CPU
 from gpud.core.errors import ConfigError
 from gpud.core.requests import RowsLine, encoded
 from gpud.core.text import escaped

@@ -14,7 +14,7 @@ import httpx
 from starlette.applications import Starlette
 
 from gpud.agent.alerts import rows
-from gpud.agent.history import writes
+from gpud.agent.history import records
 from gpud.agent.history.records import Entry
 from gpud.agent.history.store import History
 from gpud.agent.serve.api import answers, endpoints
@@ -50,7 +50,7 @@ def everything(home: Path, snapshot: Snapshot | None = None) -> Iterator[int]:
         ended = replace(snapshots.SLOWER, starts_s=1.0, updated_s=9.0, ends_s=9.0)
         store.write(lambda connection: rows.put(connection, [ended]))
         store.write(
-            writes.events, [Entry(now_s - n, "driver_version", changed) for n in range(200)]
+            records.write_events, [Entry(now_s - n, "driver_version", changed) for n in range(200)]
         )
     with armed(snapshot=snapshot, home=home) as server:
         yield server.port

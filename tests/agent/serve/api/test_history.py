@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from gpud.agent.history import charts, retention, rollups
+from gpud.agent.history import charts, retention
 from gpud.agent.history.store import History
 from gpud.agent.serve.api.history import MOST_QUERIES
 from gpud.core.sample import Flag
@@ -131,7 +131,7 @@ def test_requested_grid_of_whole_seconds_is_used(tmp_path: Path) -> None:
 def test_long_range_comes_from_hours_and_the_runs_after_them(tmp_path: Path) -> None:
     with opened(state_folder(tmp_path)) as store:
         store.append(hours(40 * 24, since_s=NOW_S - 40 * DAY_S, each=2))
-        done(store, rollups.roll_up)
+        done(store, retention.roll_up)
         done(store, lambda open_: retention.forget_runs(open_, 30))
     midnight_s = NOW_S // DAY_S * DAY_S
     query = {"since": midnight_s - 32 * DAY_S, "until": midnight_s}
