@@ -46,7 +46,7 @@ class Hang:
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class Outcome:
     """What a launcher made of one hang."""
 
     report: RunReport
@@ -74,12 +74,9 @@ def hangs(sweep: Sweep) -> list[Hang]:
     return found
 
 
-async def hung(hang: Hang, library: Path) -> Seen:
+async def hung(hang: Hang, library: Path) -> Outcome:
     """Let one launcher meet one hang, then ask it again."""
-    spawned: list[None] = []
-    launcher = Launcher(
-        library.with_name("gpu.lock"), on_spawn=lambda: spawned.append(None), deadline_ratio=1.0
-    )
+    launcher = Launcher(library.with_name("gpu.lock"), deadline_ratio=1.0)
     module = discovery.module(probes, hang.subject.name, ("SPEC", "run"))
     assert not isinstance(module, str)
     spec = replace(module.SPEC, budget_s=10.0)  # by then the child's own alarm has rung
@@ -97,17 +94,17 @@ async def hung(hang: Hang, library: Path) -> Seen:
     except Refused as refusal:
         refused = refusal.skip
     launcher.close()
-    return Seen(report, launcher.standing.state, refused, len(spawned))
+    return Outcome(report, launcher.standing.state, refused, launcher.spawned)
 
 
 def hangs_by_now(hang: Hang, calls: Path) -> bool:
     return calls.exists() and calls.read_text().split().count(hang.function) > hang.after
 
 
-async def all_hung(cases: dict[Hang, Path]) -> tuple[dict[Hang, Seen], float]:
+async def all_hung(cases: dict[Hang, Path]) -> tuple[dict[Hang, Outcome], float]:
     """Meet them all in one event loop, and give its largest gap too."""
     async with ticking() as gap:
-        tasks: dict[Hang, asyncio.Task[Seen]] = {}
+        tasks: dict[Hang, asyncio.Task[Outcome]] = {}
         coming: list[Hang] = []
         for hang, library in cases.items():
             tasks[hang] = asyncio.create_task(hung(hang, library))
@@ -160,7 +157,7 @@ def met(sweep: Sweep, place: Path) -> float:
     return gap_s
 
 
-def test_a_hang_at_any_call_blocks_nobody_and_opens_the_breaker(
+def test_hang_at_any_call_blocks_no_other_task_and_opens_the_breaker(
     sweep: Sweep, tmp_path: Path
 ) -> None:
     # A start waits until the new process has a CPU of its own; on a machine with other work that

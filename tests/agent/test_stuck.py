@@ -11,16 +11,16 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from gpud.agent import children
-from gpud.agent.measure.breaker import Breaker, Standing, State
+from gpud.agent.measure.breaker import State
 from gpud.agent.measure.launch import Launcher, Refused
 from gpud.agent.state.board import Board
 from gpud.child.probes import cpu_call, launch
 from gpud.core.health import Level
 from gpud.core.sample import Job, Reason, Skip
+from tests import snapshots
 from tests.agent.measure.ticking import HELD_UP_S, ticking
 from tests.agent.serve.metrics.test_export import scrape
 from tests.child.running import GPU
-from tests.events import breaker_changed, made, post
 from tests.fuse import Stalling, stalling, usable
 from tests.standins.build import build_libcuda
 
@@ -28,7 +28,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from gpud.core.report import ProcessRef
+    from typing import Unpack
+
+    from gpud.agent.state.board import States
+    from gpud.core.sample import ProbeSpec
 
 pytestmark = pytest.mark.skipif(not usable(), reason="needs root and /dev/fuse")
 
@@ -43,41 +46,38 @@ LAUNCH = replace(launch.SPEC, budget_s=0.5)
 CPU_CALL = replace(cpu_call.SPEC, budget_s=0.5)
 
 
+class StateBoard(Board):
+    """A board that records the breaker's states."""
+
+    def __init__(self) -> None:
+        super().__init__(snapshots.bare())
+        self.states: list[State] = []
+
+    def publish(self, **states: Unpack[States]) -> None:
+        super().publish(**states)
+        standing = self.read().measure.breaker
+        if standing is not None and self.states[-1:] != [standing.state]:
+            self.states.append(standing.state)
+
+
 class Agent:
-    """A launcher and what the world sees of it."""
+    """A launcher and the board that it publishes on."""
 
     def __init__(self, lock: Path, **options: Any) -> None:
-        self.board = Board(made(version="0", started_s=0.0))
-        self.states: list[State] = []
-        self.spawned = 0
-        self._changed = asyncio.Event()
+        self.board = StateBoard()
         self.launcher = Launcher(
-            lock,
-            deadline_ratio=3.0,
-            grace_s=0.3,
-            patience_s=0.3,
-            on_spawn=self._spawned,
-            on_breaker=self._told,
-            **options,
+            lock, board=self.board, deadline_ratio=3.0, grace_s=0.3, patience_s=0.3, **options
         )
 
     @property
     def state(self) -> State:
         return self.launcher.standing.state
 
-    def _spawned(self) -> None:
-        self.spawned += 1
-
-    def _told(self, standing: Standing) -> None:
-        post(self.board, breaker_changed(standing, 1000.0))
-        self.states.append(standing.state)
-        self._changed.set()
-
     async def becomes(self, state: State) -> None:
         async with asyncio.timeout(10):
             while self.state is not state:
-                self._changed.clear()
-                await self._changed.wait()
+                self.board.changed.clear()
+                await self.board.changed.wait()
 
     def metric(self, name: str, **labels: str) -> float | None:
         return next(
@@ -90,9 +90,9 @@ class Agent:
             None,
         )
 
-    async def refuses(self) -> None:
+    async def refuses(self, spec: ProbeSpec, job: Job) -> None:
         with pytest.raises(Refused) as caught:
-            await self.launcher.run(LAUNCH, ON_GPU)
+            await self.launcher.run(spec, job)
         assert caught.value.skip is Skip.STUCK
 
 
@@ -106,7 +106,7 @@ def reader(stalled: Stalling) -> tuple[str, ...]:
     return (sys.executable, "-I", "-c", READER.format(path=str(stalled.path)))
 
 
-def test_a_driver_call_that_the_kernel_keeps_stops_gpu_work_until_it_ends(
+def test_driver_call_that_the_kernel_keeps_stops_gpu_work_until_it_ends(
     tmp_path: Path, stalled: Stalling
 ) -> None:
     """The real child: SIGALRM and SIGKILL reach it inside cuInit, and it stays."""
@@ -129,8 +129,8 @@ def test_a_driver_call_that_the_kernel_keeps_stops_gpu_work_until_it_ends(
             left = agent.launcher.breaker.left
             assert left is not None
             assert (children.condition(left) or "").startswith("state D")
-            await agent.refuses()
-            assert agent.spawned == 1
+            await agent.refuses(LAUNCH, ON_GPU)
+            assert agent.launcher.spawned == 1
             assert agent.metric("gpud_gpu_stuck") == 1
             assert agent.metric("gpud_breaker_state", state="stuck") == 1
             assert agent.metric("gpud_breaker_state", state="closed") == 0
@@ -144,7 +144,7 @@ def test_a_driver_call_that_the_kernel_keeps_stops_gpu_work_until_it_ends(
             assert agent.metric("gpud_gpu_stuck") == 0
             good = await agent.launcher.run(launch.SPEC, replace(job, budget_s=30))
         assert good.failure is None
-        assert agent.states == [State.CLOSED, State.STUCK, State.HALF_OPEN, State.CLOSED]
+        assert agent.board.states == [State.CLOSED, State.STUCK, State.HALF_OPEN, State.CLOSED]
         assert agent.metric("gpud_breaker_state", state="closed") == 1
         assert agent.board.read().health["gpu"].level is Level.OK
         assert gap.largest_s < HELD_UP_S
@@ -152,20 +152,7 @@ def test_a_driver_call_that_the_kernel_keeps_stops_gpu_work_until_it_ends(
     asyncio.run(story())
 
 
-def of_nobody(left: ProcessRef) -> list[str]:
-    """Lines that say nothing of who holds the lock: of another boot, of nobody, of no shape."""
-    me = f"{left.pid} {left.start_ticks}"
-    others = [
-        f"{left.pid} {left.start_ticks + 1} 0.0 launch",
-        "-1 1 1.0 launch",
-        f"{me} nan launch",
-    ]
-    return ["", "garbage", f"{me} 1.0", *others]
-
-
-def test_an_agent_that_starts_anew_finds_the_child_of_the_old_one(
-    tmp_path: Path, stalled: Stalling
-) -> None:
+def test_new_agent_finds_the_stuck_child_of_the_old_one(tmp_path: Path, stalled: Stalling) -> None:
     lock = tmp_path / "gpu.lock"
 
     async def story() -> None:
@@ -175,7 +162,8 @@ def test_an_agent_that_starts_anew_finds_the_child_of_the_old_one(
         assert left is not None
         old.launcher.close()
         note = lock.read_text()
-        for line in of_nobody(left):
+        other_boot = f"{left.pid} {left.start_ticks + 1} 0.0 launch"
+        for line in ("", "garbage", f"{left.pid} {left.start_ticks} 1.0", other_boot):
             lock.write_text(line)
             misled = Agent(lock, command=reader(stalled))
             misled.launcher.look()
@@ -187,7 +175,7 @@ def test_an_agent_that_starts_anew_finds_the_child_of_the_old_one(
         assert new.launcher.standing.process == left
         assert f"launch on {GPU}" in (new.launcher.standing.detail or "")
         assert new.metric("gpud_gpu_stuck") == 1
-        await new.refuses()
+        await new.refuses(LAUNCH, ON_GPU)
         assert (await new.launcher.run(CPU_CALL, ON_CPU)).failure is None
         stalled.answer()
         await new.becomes(State.HALF_OPEN)
@@ -198,7 +186,7 @@ def test_an_agent_that_starts_anew_finds_the_child_of_the_old_one(
     asyncio.run(story())
 
 
-def test_a_run_that_is_under_way_is_no_stuck_one(tmp_path: Path, stalled: Stalling) -> None:
+def test_run_in_progress_is_not_stuck(tmp_path: Path, stalled: Stalling) -> None:
     """The same file, the same lock; only its time has not come yet."""
 
     async def story() -> None:
@@ -218,24 +206,7 @@ def test_a_run_that_is_under_way_is_no_stuck_one(tmp_path: Path, stalled: Stalli
     asyncio.run(story())
 
 
-def test_a_run_that_is_let_through_and_hangs_again_counts_on(
-    tmp_path: Path, stalled: Stalling
-) -> None:
-    async def story() -> None:
-        hung_once = Breaker(streak=1, retry_at_s=0.0)
-        agent = Agent(tmp_path / "gpu.lock", command=reader(stalled), breaker=hung_once)
-        await agent.launcher.run(LAUNCH, ON_GPU)
-        assert agent.state is State.STUCK
-        assert agent.launcher.standing.hangs == 2
-        stalled.answer()
-        await agent.becomes(State.HALF_OPEN)
-
-    asyncio.run(story())
-
-
-def test_a_stuck_child_of_the_cpu_is_not_joined_by_others(
-    tmp_path: Path, stalled: Stalling
-) -> None:
+def test_stuck_child_of_the_cpu_is_not_joined_by_others(tmp_path: Path, stalled: Stalling) -> None:
     """A folder of Python that does not answer: every further child would wait for it too."""
     code = f"import json, sys\njob = json.load(sys.stdin)\nopen({str(stalled.path)!r}).read()"
 
@@ -246,20 +217,18 @@ def test_a_stuck_child_of_the_cpu_is_not_joined_by_others(
         assert report.failure.reason is Reason.HUNG
         left = agent.launcher.breaker.left
         for _ in range(3):
-            with pytest.raises(Refused) as caught:
-                await agent.launcher.run(CPU_CALL, ON_CPU)
-            assert caught.value.skip is Skip.STUCK
-        assert agent.spawned == 1
+            await agent.refuses(CPU_CALL, ON_CPU)
+        assert agent.launcher.spawned == 1
         assert agent.launcher.breaker.left == left
         stalled.answer()
         await agent.becomes(State.HALF_OPEN)
         assert (await agent.launcher.run(CPU_CALL, ON_CPU)).failure is not None
-        assert agent.spawned == 2
+        assert agent.launcher.spawned == 2
 
     asyncio.run(story())
 
 
-def test_a_stuck_child_of_the_cpu_leaves_the_gpus_own_watched(
+def test_stuck_child_of_the_cpu_leaves_the_gpus_own_watched(
     tmp_path: Path, stalled: Stalling
 ) -> None:
     with_gpu = f"if job['gpu']: open({str(stalled.path)!r}).read()"
@@ -285,7 +254,7 @@ def test_a_stuck_child_of_the_cpu_leaves_the_gpus_own_watched(
     asyncio.run(story())
 
 
-def test_a_stuck_child_of_the_cpu_that_a_new_agent_finds_needs_no_end_of_its_own(
+def test_stuck_child_of_the_cpu_that_a_new_agent_finds_needs_no_end_of_its_own(
     tmp_path: Path, stalled: Stalling
 ) -> None:
     """Its probe never touches the driver: the first good run on the GPU says all there is."""
@@ -301,7 +270,6 @@ def test_a_stuck_child_of_the_cpu_that_a_new_agent_finds_needs_no_end_of_its_own
         stalled.answer()
         await new.becomes(State.HALF_OPEN)
         assert (await new.launcher.run(LAUNCH, ON_GPU)).failure is None
-        in_turn = list(dict.fromkeys(new.states))  # a look tells what it found once more
-        assert in_turn == [State.STUCK, State.HALF_OPEN, State.CLOSED]
+        assert new.board.states == [State.STUCK, State.HALF_OPEN, State.CLOSED]
 
     asyncio.run(story())

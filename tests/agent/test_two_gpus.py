@@ -11,17 +11,18 @@ from gpud.agent.history.store import History
 from gpud.agent.measure.conditions import Conditions, Observer
 from gpud.agent.measure.launch import Launcher
 from gpud.agent.serve.metrics.collector import SnapshotCollector
+from gpud.agent.state.board import Board
 from gpud.core.clock import Instant
 from gpud.core.health import Level
 from gpud.core.sample import Pace
 from gpud.core.sections import CudaSettings, ProbeSettings
 from gpud.core.settings import Settings
-from tests.agent.measure.rounds import RecordingBoard, pipeline_of
+from tests import snapshots
+from tests.agent.measure.rounds import pipeline_of
 from tests.child.running import GPU
 from tests.standins.build import build_libcuda, rewrite_script
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
     from pathlib import Path
 
     from gpud.agent.state.snapshot import Snapshot
@@ -69,7 +70,7 @@ class Agent:
 
     def __init__(self, folder: Path) -> None:
         self.library = build_libcuda(folder, BOTH)
-        self.board = RecordingBoard()
+        self.board = Board(snapshots.bare())
         self.settings = Settings(
             cuda=CudaSettings(library=str(self.library)),
             probes=ProbeSettings(disabled=OTHERS),
@@ -119,33 +120,32 @@ def agent(tmp_path: Path) -> Agent:
     return Agent(tmp_path)
 
 
-def test_two_cards_are_never_mixed_up_also_when_one_disappears_and_comes_back(agent: Agent) -> None:
-    async def story() -> AsyncIterator[str]:
+def test_two_cards_are_never_mixed_up_though_one_disappears_and_comes_back(agent: Agent) -> None:
+    def shows(*, both: bool) -> None:
+        rates, launches = agent.figures("triad"), agent.figures("submit")
+        assert rates[1] == pytest.approx(2e11, rel=0.01)
+        assert launches[1] > BETWEEN_S
+        assert agent.exported() == ({"0", "1"} if both else {"1"})
+        health = agent.snapshot.health["devices"]
+        if both:
+            assert rates[0] == pytest.approx(8e11, rel=0.01)
+            assert launches[0] < BETWEEN_S
+            assert health.level is Level.OK
+        else:
+            assert set(rates) == set(launches) == {1}
+            assert (health.level, health.reason) == (Level.FAILED, "gpu_vanished")
+            assert QUICK in (health.detail or "")
+
+    async def story() -> None:
         await agent.round()
-        yield "both"
+        shows(both=True)
         agent.says(ONLY_THE_SLOW_ONE)
         await agent.round()
-        yield "slow"
+        shows(both=False)
         agent.says(BOTH)
         await agent.pipeline.round(Pace.LARGE)  # newcomers are looked for with the large probes
         await agent.round()
-        yield "both"
+        shows(both=True)
         await agent.history.close()
 
-    async def told() -> None:
-        async for there in story():
-            rates, launches = agent.figures("triad"), agent.figures("submit")
-            assert rates[1] == pytest.approx(2e11, rel=0.01)
-            assert launches[1] > BETWEEN_S
-            assert agent.exported() == ({"0", "1"} if there == "both" else {"1"})
-            health = agent.snapshot.health["devices"]
-            if there == "both":
-                assert rates[0] == pytest.approx(8e11, rel=0.01)
-                assert launches[0] < BETWEEN_S
-                assert health.level is Level.OK
-            else:
-                assert set(rates) == set(launches) == {1}
-                assert (health.level, health.reason) == (Level.FAILED, "gpu_vanished")
-                assert QUICK in (health.detail or "")
-
-    asyncio.run(told())
+    asyncio.run(story())

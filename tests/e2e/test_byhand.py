@@ -25,7 +25,7 @@ from gpud.agent import children, platform
 from gpud.agent.history import records
 from gpud.agent.history.records import Entry, Run
 from gpud.agent.history.store import Store
-from gpud.agent.measure import gpulock
+from gpud.agent.measure import launch
 from gpud.agent.measure.launch import Launcher
 from gpud.agent.measure.session import Session
 from gpud.agent.state.presence import GPU_SEEN
@@ -110,11 +110,11 @@ def document(ran: subprocess.CompletedProcess[str]) -> dict[str, Any]:
 @contextlib.contextmanager
 def taken_lock(gpud: Program, *, overdue_s: float = 3600.0) -> Iterator[int]:
     """The agent's lock in the hands of this process, as a child of the agent has it."""
-    fd = gpulock.opened(gpud.run_dir / "gpu.lock")
-    assert gpulock.taken(fd)
+    fd = launch.open_lock(gpud.run_dir / "gpu.lock")
+    assert launch.take_lock(fd)
     me = children.ref(os.getpid())
     assert me is not None
-    gpulock.note(fd, gpulock.Holder(me, time.monotonic() + overdue_s, "nbody on GPU-\x1b1"))
+    launch.note_holder(fd, launch.Holder(me, time.monotonic() + overdue_s, "nbody on GPU-\x1b1"))
     try:
         yield fd
     finally:
@@ -124,7 +124,7 @@ def taken_lock(gpud: Program, *, overdue_s: float = 3600.0) -> Iterator[int]:
 def measuring(gpud: Program) -> int | None:
     """The child that has the lock and runs ``launch``."""
     with (gpud.run_dir / "gpu.lock").open("rb") as file:
-        found = gpulock.holder(file.fileno())
+        found = launch.lock_holder(file.fileno())
     return found.process.pid if found is not None and "launch" in found.what else None
 
 

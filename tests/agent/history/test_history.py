@@ -17,11 +17,11 @@ import pytest
 
 from gpud import cli
 from gpud.agent.history import queries, retention
-from gpud.agent.state.snapshot import Snapshot
 from gpud.core.gpus import KnownGpu
 from gpud.core.requests import COLUMNS
 from gpud.core.sample import Flag
 from tests import serving
+from tests.events import made
 from tests.histories import BEGUN_S, DAY_S, HOUR_S, done, failed, hours, opened, run
 
 if TYPE_CHECKING:
@@ -125,7 +125,7 @@ def test_gpu_may_be_named_by_the_number_that_the_agent_gives_it(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     gpus = {uuid: KnownGpu(number, "n", "b", cuda=True) for uuid, number in NUMBERS.items()}
-    with serving.agent(tmp_path, Snapshot("1", 0.0, gpus=gpus)):
+    with serving.agent(tmp_path, made("1", 0.0, gpus=gpus)):
         asked = Asked(tmp_path, capsys)
         asked.written(run(NOW_S), run(NOW_S, gpu="GPU-2"))
         assert [row["gpu_uuid"] for row in asked.csv("--gpu", "1", "--csv")] == ["GPU-1"]

@@ -1,4 +1,4 @@
-"""Queries on real files: events by time and kind, what is usual, and rows that a disk has spoilt."""
+"""Queries on real files: events by time and kind, what is usual, and rows that a disk spoilt."""
 
 from __future__ import annotations
 

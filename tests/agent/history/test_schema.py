@@ -29,6 +29,7 @@ ROWS = {
     ),
     2: ("UPDATE runs SET flags = '[\"busy\"]'",),
     4: (
+        "CREATE TABLE rollups (hour_s INTEGER)",  # another one, that was never written
         "INSERT INTO states VALUES ('judge', 1, 5.0, '{}')",
         "INSERT INTO alarms VALUES (1, '[]', 1, 5.0, '{}')",
         "INSERT INTO verdicts VALUES (1, '[]', 1.0, 5.0, '{}')",
@@ -56,9 +57,7 @@ def shape(folder: Path) -> list[tuple[str, ...]]:
 
 
 @pytest.mark.parametrize("version", OLD)
-def test_file_of_each_older_schema_is_migrated_with_its_rows(
-    tmp_path: Path, version: int
-) -> None:
+def test_file_of_each_older_schema_is_migrated_with_its_rows(tmp_path: Path, version: int) -> None:
     made(tmp_path / "old", version)
     with opened(tmp_path / "old") as store:
         assert store.read(lambda c: c.execute("PRAGMA user_version").fetchone()) == (
@@ -79,7 +78,9 @@ def test_file_of_each_older_schema_is_migrated_with_its_rows(
 
 
 @pytest.mark.parametrize("version", OLD)
-def test_migration_killed_between_any_two_statements_goes_on_at_the_next_start(version: int) -> None:
+def test_migration_killed_at_any_statement_goes_on_at_the_next_start(
+    version: int,
+) -> None:
     with memory() as place:
         made(place / "old", version)
         moment = 1

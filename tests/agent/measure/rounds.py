@@ -1,13 +1,16 @@
-"""A pipeline with scripts in the child's place, a real history and a board that records."""
+"""A pipeline with scripts in the child's place, a real history and a real board."""
 
 from __future__ import annotations
 
 import asyncio
 import json
+import sqlite3
 import sys
+from contextlib import closing
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple
 
+from gpud.agent.history.schema import FILE
 from gpud.agent.history.store import History
 from gpud.agent.measure.conditions import Conditions, Observer
 from gpud.agent.measure.gate import Gate
@@ -15,27 +18,23 @@ from gpud.agent.measure.launch import Launcher
 from gpud.agent.measure.pipeline import Pipeline
 from gpud.agent.state.board import Board
 from gpud.agent.state.changes import ChangeDetection
-from gpud.agent.state.snapshot import Expected, Snapshot
-from gpud.agent.telemetry.answers import Answer, Telemetry
+from gpud.agent.state.snapshot import Expected
 from gpud.core.clock import Instant
 from gpud.core.report import ContainersReport, ProbeStage
 from gpud.core.sample import Reading
 from gpud.core.settings import Settings
+from gpud.agent.telemetry.answers import Answer, Telemetry
+from tests import snapshots
+from tests.events import altered
 from tests.agent.regression.judging import regression
-from tests.events import altered, made
 from tests.snapshots import ROOT
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
     from pathlib import Path
-    from typing import Unpack
 
-    from gpud.agent.state.board import States
-    from gpud.agent.state.snapshot import MeasureState
-    from gpud.core.health import Health
-    from gpud.core.sample import Device, Flag, Pace, ProbeSpec, RunReport, Skip
-
-T = TypeVar("T")
+    from gpud.agent.state.snapshot import Snapshot
+    from gpud.core.sample import Pace
 
 CHILD = """
 import json, pathlib, sys
@@ -50,7 +49,7 @@ def device(index):
             "compute_capability": "8.9", "sm_count": 1, "l2_bytes": 1, "memory_total_bytes": 1}
 spec = {"unit": "seconds", "modes": ["m"], "budget_s": 10.0, "summary": "s"}
 if verb == "--list":
-    print(json.dumps({"refused": state.get("refused", {}), "probes": [
+    print(json.dumps({"refused": {}, "probes": [
         {**spec, "name": n, "backend": b, "pace": p, **dict(*more)}
         for n, b, p, *more in state["specs"]]}))
 elif verb == "--inventory":
@@ -71,95 +70,15 @@ SPECS = [
 ]
 
 
-@dataclass(frozen=True)
-class Finished:
-    """A run that was published."""
-
-    report: RunReport
-    gpu: str | None  # its UUID
-    flags: tuple[Flag, ...]
-
-
-@dataclass(frozen=True)
-class Skipped:
-    """A skip that was counted."""
-
-    probe: str
-    reason: Skip
-    gpu: str | None
-    starving: bool
-
-
-@dataclass(frozen=True)
-class ProbesListed:
-    """The probes that were listed."""
-
-    specs: tuple[ProbeSpec, ...]
-
-
-@dataclass(frozen=True)
-class GpusListed:
-    """The GPUs that CUDA listed."""
-
-    devices: tuple[Device, ...]
-
-
-@dataclass(frozen=True)
-class Reported:
-    """The health that a component reported."""
-
-    component: str
-    health: Health
-
-
-Entry: TypeAlias = Finished | Skipped | ProbesListed | GpusListed | Reported
-
-
-def _uuids(snapshot: Snapshot) -> dict[int | None, str]:
-    return {gpu.number: uuid for uuid, gpu in snapshot.gpus.items()}
-
-
-def entries(before: MeasureState, snapshot: Snapshot) -> Iterator[Entry]:
-    now, uuids = snapshot.measure, _uuids(snapshot)
-    for key, state in now.probes.items():
-        if state is not before.probes.get(key) and state.report is not None:
-            yield Finished(state.report, uuids.get(key.gpu), state.flags)
-    for key, row in now.put_off.items():
-        if row is not before.put_off.get(key):
-            yield Skipped(key.probe, row.reason, uuids.get(key.gpu), row.starving)
-    if now.specs is not before.specs:
-        yield ProbesListed(now.specs)
-    if now.inventory is not before.inventory and now.inventory is not None:
-        yield GpusListed(now.inventory.devices)
-
-
-class RecordingBoard(Board):
-    """A board that records what was published, one entry for each."""
-
-    def __init__(self, first: Snapshot | None = None) -> None:
-        super().__init__(first or made())
-        self.events: list[Entry] = []
-
-    def publish(self, **states: Unpack[States]) -> None:
-        before = Board.read(self)
-        super().publish(**states)
-        self.events += entries(before.measure, Board.read(self))
-
-    def set_health(self, component: str, value: Health) -> None:
-        self.events.append(Reported(component, value))
-        super().set_health(component, value)
-
-    def show(self, snapshot: Snapshot) -> None:
-        self._snapshot = snapshot
-
-
-class _Circumstances(RecordingBoard):
+class _Circumstances(Board):
     """The board of a bench, on which the bench's circumstances hold."""
 
     def __init__(self, bench: Bench) -> None:
-        super().__init__()
+        super().__init__(snapshots.bare())
         self._bench = bench
-        self.events = bench.events
+
+    def show(self, snapshot: Snapshot) -> None:
+        self._snapshot = snapshot
 
     def read(self) -> Snapshot:
         bench, snapshot = self._bench, super().read()
@@ -208,25 +127,33 @@ def pipeline_of(  # noqa: PLR0917
     )
 
 
+class Stored(NamedTuple):
+    """A run in the history."""
+
+    probe: str
+    gpu: str | None
+    flags: list[str]
+    conditions: dict[str, Any]
+
+
 @dataclass
 class Bench:
-    """A pipeline with everything it joins, and what came out of it."""
+    """A pipeline with everything it joins; what comes out of it is on the board and on the disk."""
 
     folder: Path
     settings: Settings = field(default_factory=Settings)
     state_dir: Path | None = None
-    events: list[Entry] = field(default_factory=list)
     clock: list[Instant] = field(default_factory=list)
     taken: bool = False
     missed: bool = False  # a GPU that was here is gone
     looks: list[Conditions] = field(default_factory=list)  # the last one stays
-    asked: list[str | None] = field(default_factory=list)  # of which GPU each look was
+    looked: list[str | None] = field(default_factory=list)  # of which GPU each look was
     resumed_s: float | None = None
     driver: dict[str, str] = field(default_factory=dict)  # what is known beside a run
 
     def __post_init__(self) -> None:
         (self.folder / "child.py").write_text(CHILD)
-        self.board: RecordingBoard = _Circumstances(self)
+        self.board = _Circumstances(self)
         self.says(gpus=1)
 
     def says(self, **state: object) -> None:
@@ -242,7 +169,7 @@ class Bench:
         return self.clock.pop(0) if self.clock else Instant(1.0, 1.0)
 
     async def look(self, uuid: str | None) -> Conditions:
-        self.asked.append(uuid)
+        self.looked.append(uuid)
         if uuid is None or not self.looks:
             return Conditions()
         return self.looks.pop(0) if len(self.looks) > 1 else self.looks[0]
@@ -262,7 +189,11 @@ class Bench:
             await history.close()
 
         asyncio.run(story())
-        return Board.read(self.board)
+        return self.board.read()
 
-    def of(self, kind: type[T]) -> list[T]:
-        return [entry for entry in self.events if isinstance(entry, kind)]
+    def stored(self, probe: str | None = None) -> list[Stored]:
+        """The runs in the history, in the order of writing; of one probe if it is named."""
+        with closing(sqlite3.connect((self.state_dir or self.folder) / FILE)) as database:
+            rows = database.execute("SELECT probe, gpu_uuid, flags, conditions FROM runs")
+            runs = [Stored(*row[:2], *map(json.loads, row[2:])) for row in rows]
+        return [run for run in runs if probe in {None, run.probe}]

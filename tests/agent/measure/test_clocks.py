@@ -32,7 +32,7 @@ def unix(text: str) -> float:
 @pytest.mark.parametrize(
     ("midnight", "hours"), [("2025-03-29 23:00", 23), ("2025-10-25 22:00", 25)]
 )
-def test_on_a_day_of_23_or_25_hours_the_night_ends_by_the_clock_on_the_wall(
+def test_night_ends_by_the_clock_on_the_wall_on_a_day_of_23_or_25_hours(
     zone: pytest.MonkeyPatch, midnight: str, hours: int
 ) -> None:
     day = [unix(midnight) + 60 * minute for minute in range(hours * 60)]
@@ -45,7 +45,7 @@ def test_on_a_day_of_23_or_25_hours_the_night_ends_by_the_clock_on_the_wall(
     assert (held[0], held[-1]) == (day[0], day[-1])
 
 
-def test_a_zone_that_changes_is_followed(zone: pytest.MonkeyPatch) -> None:
+def test_zone_that_changes_is_followed(zone: pytest.MonkeyPatch) -> None:
     noon = unix("2025-07-01 12:00")
     assert local_min(noon) == 14 * 60
     zone.setenv("TZ", "IST-5:30")

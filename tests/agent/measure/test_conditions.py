@@ -1,4 +1,4 @@
-"""What is looked at before and after a run: a real NVML helper, and a tree of power supplies."""
+"""Conditions before and after a run: a real NVML helper, and a tree of power supplies."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from gpud.agent.measure import conditions
 from gpud.agent.measure.conditions import SUPPLY_FILES, Conditions, Observer, Power, parsed
 from gpud.agent.telemetry.sources.nvml import DEADLINE_S, HELPER
-from gpud.core.sample import Absent, Reading
+from gpud.core.sample import Absent, Condition, Reading
 from tests.agent.telemetry.nvml_source import telling
 from tests.standins.build import build_libnvml
 
@@ -53,7 +53,7 @@ def looked(
     return asyncio.run(story())
 
 
-def test_a_gpus_condition_is_read_by_its_uuid_with_the_machines_power(
+def test_conditions_of_a_gpu_are_read_by_its_uuid_with_the_machines_power(
     tmp_path: Path, sysroot: Path
 ) -> None:
     supply(sysroot, "AC1", type="Mains", online="0")
@@ -64,7 +64,7 @@ def test_a_gpus_condition_is_read_by_its_uuid_with_the_machines_power(
         "device.1.clocks_event_reasons 4\ndevice.1.power_mw none\n"
         "device.1.power_limit_mw 60000\ndevice.1.pcie_generation 3\ndevice.1.pcie_width 4\n",
     )
-    first, second = looked(sysroot, library, FIRST, SECOND, patience_s=20)
+    first, second, foreign = looked(sysroot, library, FIRST, SECOND, "GPU-x", patience_s=20)
     assert (first.utilization_gpu_ratio, first.clock_sm_hertz) == (0.03, 210e6)
     assert second == Conditions(
         clock_sm_hertz=1380e6,
@@ -82,38 +82,27 @@ def test_a_gpus_condition_is_read_by_its_uuid_with_the_machines_power(
         ac=False,
         battery_ratio=0.57,
     )
+    assert foreign == Conditions(ac=False, battery_ratio=0.57, unread="no_such_gpu")
 
 
-def test_without_nvml_the_reason_is_what_is_known(sysroot: Path) -> None:
-    (found,) = looked(sysroot, "/nonexistent/libnvidia-ml.so.1", FIRST, patience_s=20)
-    assert found == Conditions(unread="library_missing")
-
-
-def test_a_gpu_that_nvml_does_not_show_is_not_taken_for_another(
-    tmp_path: Path, sysroot: Path
-) -> None:
-    (found,) = looked(sysroot, build_libnvml(tmp_path), "GPU-of-somebody-else", patience_s=20)
-    assert found == Conditions(unread="no_such_gpu")
-
-
-def test_for_the_cpu_no_driver_is_asked(sysroot: Path) -> None:
+def test_without_nvml_the_reason_stands_and_the_cpu_asks_no_driver(sysroot: Path) -> None:
+    missing = "/nonexistent/libnvidia-ml.so.1"
+    assert looked(sysroot, missing, FIRST, patience_s=20) == [Conditions(unread="library_missing")]
     supply(sysroot, "AC", type="Mains", online="1")
-    never = ("/bin/false",)
-    assert looked(sysroot, "/nonexistent", None, command=never) == [Conditions(ac=True)]
+    assert looked(sysroot, missing, None, command=("/bin/false",)) == [Conditions(ac=True)]
 
 
-def test_a_driver_that_hangs_costs_a_look_its_patience(tmp_path: Path, sysroot: Path) -> None:
+def test_driver_that_hangs_costs_a_look_its_patience(tmp_path: Path, sysroot: Path) -> None:
     library = build_libnvml(tmp_path, "hang nvmlDeviceGetPowerUsage\n")
 
     async def story() -> list[Conditions]:
         async with telling(library) as nvml:
-            # Whoever waited for a minute would be told of the hang.
             observers = [
                 Observer(nvml.source, str(sysroot), patience_s=at_most) for at_most in (0.5, 0.5)
             ]
             return [await observer.look(FIRST) for observer in observers]
 
-    assert [one.unread for one in asyncio.run(story())] == ["slow"] * 2
+    assert [conditions.unread for conditions in asyncio.run(story())] == ["slow"] * 2
 
 
 def nothing(_: Path) -> None:
@@ -136,7 +125,7 @@ def bytes_for_text(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("damage", [nothing, folder_for_a_fact, file_for_a_supply, bytes_for_text])
-def test_a_tree_that_makes_no_sense_says_nothing_of_the_power(
+def test_power_of_a_tree_that_makes_no_sense_is_unknown(
     sysroot: Path, damage: Callable[[Path], None]
 ) -> None:
     damage(sysroot / "sys/class/power_supply")
@@ -164,45 +153,32 @@ READINGS = (
 )
 
 
-def test_a_gpu_is_found_by_its_uuid_whatever_its_index() -> None:
-    found = conditions.of(READINGS, "GPU-a", ON_MAINS)
-    assert found == Conditions(
-        clock_sm_hertz=2e9,
-        utilization_gpu_ratio=0.02,
-        throttle_reasons=frozenset({"power_cap", "thermal"}),
-        ac=True,
-        battery_ratio=0.9,
-    )
-
-
-def test_a_uuid_that_is_withheld_is_nobodys() -> None:
-    readings = of_gpu(0, uuid=Absent.UNSUPPORTED, pstate=0.0)
-    assert conditions.of(readings, "unsupported", Power()).unread == "no_such_gpu"
-
-
-def test_what_is_known_is_named_after_its_moment_and_the_rest_is_left_out() -> None:
-    assert conditions.named("before", conditions.of(READINGS, "GPU-a", ON_MAINS)) == {
+def test_conditions_are_named_after_their_moment_and_read_back_without_the_charge() -> None:
+    read = conditions.of(READINGS, "GPU-a", ON_MAINS)
+    stored: dict[str, Condition] = {
         "before.clock_sm_hertz": 2e9,
         "before.utilization_gpu_ratio": 0.02,
         "before.throttle_reasons": "power_cap,thermal",
         "before.ac": True,
         "before.battery_ratio": 0.9,
     }
-    assert conditions.named("after", conditions.unread("hung", Power())) == {"after.unread": "hung"}
+    assert conditions.named("before", read) == stored
+    assert conditions.stored("before", stored) == replace(read, battery_ratio=None)
+    spoilt: dict[str, Condition] = {"after.pstate": "P0", "after.ac": 1, "after.power_watts": True}
+    assert conditions.stored("after", stored | spoilt) == Conditions()
+    assert conditions.named("after", Conditions(unread="hung")) == {"after.unread": "hung"}
 
 
-def test_clocks_that_nothing_holds_down_are_known_to_be_free() -> None:
+def test_uuid_that_is_withheld_is_no_gpus() -> None:
+    readings = of_gpu(0, uuid=Absent.UNSUPPORTED, pstate=0.0)
+    assert conditions.of(readings, "unsupported", Power()) == Conditions(unread="no_such_gpu")
+
+
+def test_clocks_that_nothing_holds_down_are_named_free() -> None:
     readings = of_gpu(0, uuid="GPU-a", throttle_reasons="none")
-    found = conditions.of(readings, "GPU-a", Power())
-    assert found.throttle_reasons == frozenset()
-    assert conditions.named("after", found) == {"after.throttle_reasons": "none"}
-
-
-def test_what_was_stored_is_read_back_without_the_charge() -> None:
-    found = conditions.of(READINGS, "GPU-a", ON_MAINS)
-    known = conditions.named("after", found) | {"before.pstate": 8, "after.pstate": "P0"}
-    assert conditions.stored("after", known) == replace(found, battery_ratio=None)
-    assert conditions.stored("after", {"after.pstate": True, "after.ac": 1}) == Conditions()
+    free = conditions.of(readings, "GPU-a", Power())
+    assert free.throttle_reasons == frozenset()
+    assert conditions.named("after", free) == {"after.throttle_reasons": "none"}
 
 
 values = st.one_of(st.floats(allow_nan=False), st.text(max_size=5), st.sampled_from(Absent))
@@ -210,7 +186,7 @@ fields = st.sampled_from(["uuid", "pstate", "throttle_reasons", "memory_free_byt
 
 
 @given(st.lists(st.builds(Reading, st.integers(0, 3), fields, values, st.just("nvml"))))
-def test_any_readings_make_conditions_that_can_be_stored(readings: list[Reading]) -> None:
+def test_conditions_of_any_readings_can_be_stored(readings: list[Reading]) -> None:
     named = conditions.named("before", conditions.of(readings, "GPU-a", Power()))
     assert all(isinstance(value, str | float | bool) for value in named.values())
     assert all(not isinstance(value, Absent) for value in named.values())
@@ -248,33 +224,31 @@ MOUSE = {"type": "Battery", "status": "Discharging", "capacity": "10", "scope": 
         ({"mouse": MOUSE, "AC": MAINS}, True),
         ({"BAT0": BATTERY | {"present": "0"}}, None),
         ({"odd": {}}, None),
+        ({"BAT0": BATTERY | {"online": "1"}}, False),  # no plug
     ],
 )
-def test_mains_or_battery_is_told_from_what_the_supplies_say(
+def test_mains_or_battery_by_what_the_supplies_say(
     supplies: dict[str, dict[str, str]],
     ac: bool | None,  # noqa: FBT001  # a column of the table above
 ) -> None:
     assert parsed(supplies).ac is ac
 
 
-def test_the_charge_is_that_of_all_the_machines_batteries() -> None:
-    found = parsed({"BAT0": BATTERY, "BAT1": BATTERY | {"capacity": "40"}, "mouse": MOUSE})
-    assert found.ac is False
-    assert found.battery_ratio == pytest.approx(0.6)
+def test_charge_is_that_of_all_the_machines_batteries() -> None:
+    both = {"BAT0": BATTERY, "BAT1": BATTERY | {"capacity": "40"}, "mouse": MOUSE}
+    power = parsed(both)
+    assert (power.ac, power.battery_ratio) == (False, pytest.approx(0.6))
 
 
-@pytest.mark.parametrize(("capacity", "ratio"), [("0", 0.0), ("5", 0.05), ("100", 1.0)])
-def test_a_battery_may_be_empty_and_full(capacity: str, ratio: float) -> None:
+@pytest.mark.parametrize(
+    ("capacity", "ratio"),
+    [
+        *(("0", 0.0), ("5", 0.05), ("100", 1.0), ("", None), ("-5", None), ("101", None)),
+        *(("80.5", None), ("eighty", None), ("\u00b2", None), ("9" * 5000, None)),
+    ],
+)
+def test_charge_of_a_battery_is_a_percentage_or_unknown(capacity: str, ratio: float | None) -> None:
     assert parsed({"BAT0": BATTERY | {"capacity": capacity}}).battery_ratio == ratio
-
-
-def test_a_battery_that_says_it_is_online_is_no_plug() -> None:
-    assert parsed({"BAT0": BATTERY | {"online": "1", "status": "Discharging"}}).ac is False
-
-
-@pytest.mark.parametrize("capacity", ["", "-5", "101", "80.5", "eighty", "²", "9" * 5000])
-def test_a_charge_that_is_none_is_not_known(capacity: str) -> None:
-    assert parsed({"BAT0": BATTERY | {"capacity": capacity}}) == Power(ac=False)
 
 
 supply_words = st.one_of(
@@ -288,11 +262,11 @@ supply_words = st.one_of(
         st.text(max_size=4), st.dictionaries(st.sampled_from(SUPPLY_FILES), supply_words)
     )
 )
-def test_nothing_a_firmware_may_write_is_more_than_unknown(
+def test_words_of_any_firmware_are_at_worst_unknown(
     supplies: dict[str, dict[str, str]],
 ) -> None:
-    found = parsed(supplies)
-    assert found.ac in {True, False, None}
-    assert found.battery_ratio is None or 0 <= found.battery_ratio <= 1
+    power = parsed(supplies)
+    assert power.ac in {True, False, None}
+    assert power.battery_ratio is None or 0 <= power.battery_ratio <= 1
     if not any(facts.get("type") in {"Battery", "UPS"} for facts in supplies.values()):
-        assert found.ac is not False, "a machine without a battery cannot run on one"
+        assert power.ac is not False, "a machine without a battery cannot run on one"

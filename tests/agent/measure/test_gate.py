@@ -1,25 +1,47 @@
+"""The gate's decision before a run, and the flags of a run by the conditions around it."""
+
 from __future__ import annotations
 
+import asyncio
 from dataclasses import replace
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpud.agent.measure import gate
+from gpud.agent.measure import conditions
 from gpud.agent.measure.conditions import Conditions
-from gpud.agent.measure.gate import ECHO_S, Asked, Go, Moment, Wait
-from gpud.core.sample import Backend, Pace, Skip
+from gpud.agent.measure.gate import (
+    ECHO_S,
+    FEWEST_RUNS,
+    LOW_RUNS,
+    USUAL_RUNS,
+    Candidate,
+    Due,
+    Gate,
+    Wait,
+    decide,
+)
+from gpud.agent.state.board import Board
+from gpud.core.clock import Instant
+from gpud.core.sample import Backend, Device, Flag, Pace, ProbeSpec, RunReport, Skip, Unit
 from gpud.core.sections import GateSettings
+from tests import snapshots
 
-GIB = 1 << 30
-SMALL = Asked(Backend.CUDA, Pace.SMALL, since_s=1000.0)
-LARGE = Asked(Backend.CUDA, Pace.LARGE, since_s=1000.0)
-CPU_CALL = Asked(Backend.CPU, Pace.SMALL, since_s=1000.0)
-CPU_MATMUL = Asked(Backend.CPU, Pace.LARGE, since_s=1000.0)
-EVERY = (SMALL, LARGE, CPU_CALL, CPU_MATMUL)
-ON_GPU = (SMALL, LARGE)
-NOON = Moment(mono_s=1000.0, local_min=12 * 60)
+if TYPE_CHECKING:
+    from typing import TypeAlias
+
+    Rows: TypeAlias = list[tuple[int, Conditions, tuple[Flag, ...]]]
+    """How many runs, with which conditions after them, and how they were flagged."""
+
+GIB, MIB = 1 << 30, 1 << 20
+NOON = 12 * 60
+SMALL = Candidate(Backend.CUDA, Pace.SMALL, since_s=1000.0, now_s=1000.0, local_min=NOON)
+LARGE = replace(SMALL, pace=Pace.LARGE)
+CPU_CALL, CPU_MATMUL = (replace(run, backend=Backend.CPU) for run in (SMALL, LARGE))
+EVERY = {"small": SMALL, "large": LARGE, "cpu_call": CPU_CALL, "cpu_matmul": CPU_MATMUL}
 IDLE = Conditions(
     temperature_celsius=45.0,
     utilization_gpu_ratio=0.03,
@@ -28,36 +50,35 @@ IDLE = Conditions(
     ac=True,
 )
 BUSY = replace(IDLE, utilization_gpu_ratio=0.6)
+PLAN = GateSettings()
 
 
-def answers(
-    seen: Conditions, moment: Moment = NOON, **settings: object
-) -> dict[Asked, gate.Answer]:
-    plan = replace(GateSettings(), **settings)  # type: ignore[arg-type]
-    return {asked: gate.decide(plan, asked, seen, moment) for asked in EVERY}
-
-
-def held(reason: Skip, *, until_s: float = 1005.0) -> dict[Asked, gate.Answer]:
-    """What is waited for: the CPU goes on, the small probe is left out, the large one waits."""
-    return {
-        SMALL: reason,
-        LARGE: Wait(reason, until_s),
-        CPU_CALL: Go(),
-        CPU_MATMUL: Go(),
+def answers(before: Conditions, plan: GateSettings = PLAN, **run: Any) -> dict[str, Any]:
+    """The gate's answers that are no go, by the run."""
+    decided = {
+        name: decide(plan, replace(candidate, **run), before) for name, candidate in EVERY.items()
     }
-
-
-def test_on_an_idle_machine_everything_goes() -> None:
-    assert set(answers(IDLE).values()) == {Go()}
-
-
-def test_what_is_not_known_holds_nothing_back() -> None:
-    assert set(answers(Conditions()).values()) == {Go()}
-    assert set(answers(Conditions(unread="hung")).values()) == {Go()}
+    return {name: answer for name, answer in decided.items() if answer is not None}
 
 
 @pytest.mark.parametrize(
-    ("seen", "reason"),
+    "before",
+    [
+        IDLE,
+        Conditions(),
+        Conditions(unread="hung"),
+        replace(IDLE, utilization_gpu_ratio=0.3),
+        replace(IDLE, memory_free_bytes=float(GIB)),
+        replace(IDLE, temperature_celsius=85.0),
+        replace(IDLE, throttle_reasons=frozenset({"power_cap", "set_clocks"})),
+    ],
+)
+def test_idle_unknown_and_at_the_limit_hold_nothing_back(before: Conditions) -> None:
+    assert answers(before) == {}
+
+
+@pytest.mark.parametrize(
+    ("before", "reason"),
     [
         (BUSY, Skip.GPU_BUSY),
         (replace(IDLE, memory_free_bytes=GIB - 1.0), Skip.VRAM_SHORT),
@@ -67,103 +88,85 @@ def test_what_is_not_known_holds_nothing_back() -> None:
         (replace(BUSY, temperature_celsius=99.0, memory_free_bytes=0.0), Skip.GPU_HOT),
     ],
 )
-def test_a_gpu_that_is_needed_elsewhere_is_left_alone_and_large_probes_wait(
-    seen: Conditions, reason: Skip
+def test_gpu_in_use_is_left_alone_and_large_probes_wait(before: Conditions, reason: Skip) -> None:
+    assert answers(before) == {"small": reason, "large": Wait(reason, 1005.0)}
+
+
+@pytest.mark.parametrize(
+    ("before", "plan", "run", "answer"),
+    [
+        (BUSY, {"busy_ratio": 0.7}, {}, None),
+        (replace(IDLE, memory_free_bytes=GIB / 2), {"vram_free_min_bytes": GIB // 2}, {}, None),
+        (IDLE, {"hot_celsius": 40.0}, {}, Skip.GPU_HOT),
+        (IDLE, {}, {"need_bytes": 7 * GIB}, None),
+        (IDLE, {}, {"need_bytes": 7 * GIB + 1}, Skip.VRAM_SHORT),
+    ],
+)
+def test_limits_are_settings_and_the_memory_that_the_last_run_took(
+    before: Conditions, plan: dict[str, Any], run: dict[str, Any], answer: Skip | None
 ) -> None:
-    assert answers(seen) == held(reason)
+    assert decide(replace(GateSettings(), **plan), replace(SMALL, **run), before) is answer
 
 
 @pytest.mark.parametrize(
-    "seen",
+    ("choice", "skipped"),
     [
-        replace(IDLE, utilization_gpu_ratio=0.3),
-        replace(IDLE, memory_free_bytes=float(GIB)),
-        replace(IDLE, temperature_celsius=85.0),
-        replace(IDLE, throttle_reasons=frozenset({"power_cap", "set_clocks"})),
+        ("all", set()),
+        ("small", {"large", "cpu_matmul"}),
+        ("none", {"small", "large", "cpu_matmul"}),
     ],
 )
-def test_at_the_limit_it_still_goes(seen: Conditions) -> None:
-    assert set(answers(seen).values()) == {Go()}
-
-
-def test_limits_are_settings() -> None:
-    assert answers(BUSY, busy_ratio=0.7)[SMALL] == Go()
-    short = replace(IDLE, memory_free_bytes=0.5 * GIB)
-    assert answers(short, vram_free_min_bytes=GIB // 2)[SMALL] == Go()
-    assert answers(IDLE, hot_celsius=40.0)[SMALL] is Skip.GPU_HOT
-
-
-def test_a_probe_that_took_more_memory_than_is_free_does_not_start() -> None:
-    greedy = replace(SMALL, need_bytes=7 * GIB + 1)
-    assert gate.decide(GateSettings(), greedy, IDLE, NOON) is Skip.VRAM_SHORT
-    assert gate.decide(GateSettings(), replace(greedy, need_bytes=7 * GIB), IDLE, NOON) == Go()
-
-
-@pytest.mark.parametrize(
-    ("choice", "going"),
-    [
-        ("all", {SMALL, LARGE, CPU_CALL, CPU_MATMUL}),
-        ("small", {SMALL, CPU_CALL}),
-        ("none", {CPU_CALL}),
-    ],
-)
-def test_on_battery_the_person_chooses_what_runs(choice: str, going: set[Asked]) -> None:
-    found = answers(replace(IDLE, ac=False), on_battery=choice)
-    assert {asked for asked, answer in found.items() if answer == Go()} == going
-    assert {answer for asked, answer in found.items() if asked not in going} <= {Skip.ON_BATTERY}
+def test_on_battery_the_person_chooses_what_runs(choice: Any, skipped: set[str]) -> None:
+    plan = GateSettings(on_battery=choice)
+    assert answers(replace(IDLE, ac=False), plan) == dict.fromkeys(skipped, Skip.ON_BATTERY)
 
 
 def test_quiet_hours_leave_the_tiny_cpu_probe_only() -> None:
-    found = answers(IDLE, replace(NOON, local_min=23 * 60), quiet_hours=("22:00-07:00",))
-    assert found == {
-        SMALL: Skip.QUIET_HOURS,
-        LARGE: Skip.QUIET_HOURS,
-        CPU_CALL: Go(),
-        CPU_MATMUL: Skip.QUIET_HOURS,
-    }
-    assert answers(IDLE, quiet_hours=("22:00-07:00",))[LARGE] == Go()
+    plan = GateSettings(quiet_hours=("22:00-07:00",))
+    skipped = ("small", "large", "cpu_matmul")
+    assert answers(IDLE, plan, local_min=23 * 60) == dict.fromkeys(skipped, Skip.QUIET_HOURS)
+    assert answers(IDLE, plan) == {}
 
 
 def test_after_a_pause_the_gpu_rests_and_large_probes_wait_just_that_long() -> None:
-    woken = replace(NOON, resumed_s=998.0)
-    assert answers(IDLE, woken) == held(Skip.RESUMED, until_s=1008.0)
-    assert set(answers(IDLE, replace(woken, mono_s=1008.0)).values()) == {Go()}
-    assert answers(IDLE, woken, resume_rest_s=300.0)[LARGE] is Skip.RESUMED, "nobody waits so long"
+    woken: dict[str, Any] = {"resumed_s": 998.0}
+    resting = {"small": Skip.RESUMED, "large": Wait(Skip.RESUMED, 1008.0)}
+    assert answers(IDLE, **woken) == resting
+    assert answers(IDLE, **woken, now_s=1008.0) == {}
+    long = GateSettings(resume_rest_s=300.0)
+    assert answers(IDLE, long, **woken)["large"] is Skip.RESUMED, "no run waits so long"
 
 
-def test_a_large_probe_waits_for_two_minutes_and_no_longer() -> None:
-    late = replace(NOON, mono_s=1118.0)
-    assert gate.decide(GateSettings(), LARGE, BUSY, late) == Wait(Skip.GPU_BUSY, 1120.0)
-    assert gate.decide(GateSettings(), LARGE, BUSY, replace(late, mono_s=1120.0)) is Skip.GPU_BUSY
-    assert gate.decide(GateSettings(wait_for_idle_s=0), LARGE, BUSY, NOON) is Skip.GPU_BUSY
+def test_large_probe_waits_for_two_minutes_and_no_longer() -> None:
+    late = replace(LARGE, now_s=1118.0)
+    assert decide(GateSettings(), late, BUSY) == Wait(Skip.GPU_BUSY, 1120.0)
+    assert decide(GateSettings(), replace(late, now_s=1120.0), BUSY) is Skip.GPU_BUSY
+    assert decide(GateSettings(wait_for_idle_s=0), LARGE, BUSY) is Skip.GPU_BUSY
 
 
-@pytest.mark.parametrize("asked", ON_GPU)
-def test_the_echo_of_our_own_work_is_waited_for_and_not_taken_for_somebody(asked: Asked) -> None:
-    after_ours = replace(asked, own_ended_s=999.5)
+@pytest.mark.parametrize("run", [SMALL, LARGE])
+def test_echo_of_gpuds_own_work_is_waited_for(run: Candidate) -> None:
+    run = replace(run, own_ended_s=999.5)
     for used in (0.06, 0.9):
-        seen = replace(IDLE, utilization_gpu_ratio=used)
-        answer = gate.decide(GateSettings(wait_for_idle_s=0), after_ours, seen, NOON)
+        before = replace(IDLE, utilization_gpu_ratio=used)
+        answer = decide(GateSettings(wait_for_idle_s=0), run, before)
         assert answer == Wait(Skip.GPU_BUSY, 999.5 + ECHO_S, ours=True)
-    assert gate.decide(GateSettings(), after_ours, IDLE, NOON) == Go(), "no echo, no wait"
-    later = replace(NOON, mono_s=999.5 + ECHO_S)
-    still = gate.decide(GateSettings(), after_ours, BUSY, later)
-    assert still == (Skip.GPU_BUSY if asked is SMALL else Wait(Skip.GPU_BUSY, later.mono_s + 5))
+    assert decide(GateSettings(), run, IDLE) is None, "no echo, no wait"
+    later = replace(run, now_s=999.5 + ECHO_S)
+    busy = Skip.GPU_BUSY if run.pace is Pace.SMALL else Wait(Skip.GPU_BUSY, later.now_s + 5)
+    assert decide(GateSettings(), later, BUSY) == busy
 
 
 ratios = st.floats(0, 1)
-unknown = st.none()
 some_conditions = st.builds(
     Conditions,
-    temperature_celsius=unknown | st.floats(0, 150),
-    utilization_gpu_ratio=unknown | ratios,
-    memory_free_bytes=unknown | st.floats(0, 2**40),
-    throttle_reasons=unknown | st.frozensets(st.sampled_from(["idle", "thermal", "power_cap"])),
+    temperature_celsius=st.none() | st.floats(0, 150),
+    utilization_gpu_ratio=st.none() | ratios,
+    memory_free_bytes=st.none() | st.floats(0, 2**40),
+    throttle_reasons=st.none() | st.frozensets(st.sampled_from(["idle", "thermal", "power_cap"])),
     ac=st.sampled_from([True, False, None]),
 )
-
-
-some_gates = st.builds(
+some_plans = st.builds(
     GateSettings,
     busy_ratio=ratios,
     vram_free_min_bytes=st.integers(0, 2**40),
@@ -172,54 +175,145 @@ some_gates = st.builds(
     quiet_hours=st.sampled_from([(), ("22:00-07:00",), ("00:00-24:00",)]),
     resume_rest_s=st.floats(0, 3600),
     wait_for_idle_s=st.floats(0, 3600),
-    look_again_s=st.floats(0.1, 60),
+    look_again_s=st.floats(5, 60),
 )
-some_asked = st.builds(
-    Asked,
+some_runs = st.builds(
+    Candidate,
     st.sampled_from(Backend),
     st.sampled_from(Pace),
     st.floats(1e6 - 4000, 1e6),
+    st.floats(1e6, 2e6),
+    st.integers(0, 1439),
     st.integers(0, 2**40),
-    unknown | st.floats(0, 2e6),
-)
-some_moments = st.builds(
-    Moment, st.floats(1e6, 2e6), st.integers(0, 1439), unknown | st.floats(0, 2e6)
+    st.none() | st.floats(0, 2e6),
+    st.none() | st.floats(0, 2e6),
 )
 
 
-@given(some_gates, some_asked, some_conditions, some_moments)
-def test_nobody_waits_for_the_past_or_beyond_his_patience(
-    plan: GateSettings, asked: Asked, seen: Conditions, moment: Moment
+@given(some_plans, some_runs, some_conditions)
+def test_waits_end_in_an_answer_and_never_reach_beyond_the_patience(
+    plan: GateSettings, run: Candidate, before: Conditions
 ) -> None:
-    answer = gate.decide(plan, asked, seen, moment)
-    if isinstance(answer, Wait):
-        assert asked.backend is Backend.CUDA
-        assert moment.mono_s < answer.until_s
-        if answer.ours:
-            assert asked.own_ended_s is not None
-            assert answer == Wait(Skip.GPU_BUSY, asked.own_ended_s + ECHO_S, ours=True)
-        else:
-            assert asked.pace is Pace.LARGE
-            assert answer.until_s <= asked.since_s + plan.wait_for_idle_s
-
-
-@given(some_gates, some_asked, some_conditions, some_moments)
-def test_asking_again_when_told_to_ends_in_an_answer(
-    plan: GateSettings, asked: Asked, seen: Conditions, moment: Moment
-) -> None:
-    plan, looks = replace(plan, look_again_s=max(plan.look_again_s, 5.0)), 0
-    while isinstance(answer := gate.decide(plan, asked, seen, moment), Wait):
-        moment = replace(moment, mono_s=answer.until_s)
-        looks += 1
-        assert looks <= 3600 / 5 + 3
-    assert isinstance(answer, Go | Skip)
-
-
-@given(some_gates, some_asked, some_conditions, some_moments)
-def test_forgetting_a_reading_never_shuts_the_gate(
-    plan: GateSettings, asked: Asked, seen: Conditions, moment: Moment
-) -> None:
-    if gate.decide(plan, asked, seen, moment) == Go():
+    answer, waits = decide(plan, run, before), 0
+    if answer is None:  # a reading that is withheld never shuts the gate
         for name in ("temperature_celsius", "utilization_gpu_ratio", "memory_free_bytes", "ac"):
-            poorer = replace(seen, **{name: None})
-            assert gate.decide(plan, asked, poorer, moment) == Go()
+            assert decide(plan, run, replace(before, **{name: None})) is None
+    while isinstance(answer, Wait):
+        assert run.backend is Backend.CUDA
+        assert run.now_s < answer.until_s
+        if answer.ours:
+            assert run.own_ended_s is not None
+            assert answer == Wait(Skip.GPU_BUSY, run.own_ended_s + ECHO_S, ours=True)
+        else:
+            assert run.pace is Pace.LARGE
+            assert answer.until_s <= run.since_s + plan.wait_for_idle_s
+        run = replace(run, now_s=answer.until_s)
+        answer, waits = decide(plan, run, before), waits + 1
+        assert waits <= 3600 / 5 + 3
+
+
+# Flags
+
+BEFORE = Conditions(utilization_gpu_ratio=0.05, memory_used_bytes=1000.0 * MIB)
+AFTER = Conditions(
+    clock_sm_hertz=2.0e9,
+    pstate=2.0,
+    utilization_gpu_ratio=0.9,
+    memory_used_bytes=1000.0 * MIB,
+    throttle_reasons=frozenset({"idle"}),
+)
+NOTHING = Conditions()
+CAPPED = replace(AFTER, throttle_reasons=frozenset({"power_cap", "idle"}))
+CAPPED_AND_SLOW = replace(CAPPED, clock_sm_hertz=1.7e9)
+CAPPED_AND_HOT = replace(CAPPED, throttle_reasons=frozenset({"power_cap", "thermal"}))
+SLOW = replace(AFTER, clock_sm_hertz=1.0e9, pstate=8.0)
+SLOWER = replace(AFTER, clock_sm_hertz=0.8e9, pstate=8.0)
+LOW, GOOD = (Flag.LOW,), ()
+USUAL: Rows = [(FEWEST_RUNS, AFTER, GOOD)]
+DEVICE = Device(0, "GPU-0", "x", "0000:01:00.0", "8.9", 46, 1, 1)
+DUE = Due(ProbeSpec("launch", Backend.CUDA, Pace.SMALL, Unit.SECONDS, (), 5.0, ""), DEVICE)
+
+
+def flags(
+    *after: Conditions,
+    before: Conditions = BEFORE,
+    past: Rows = USUAL,
+    settled: bool = True,
+    jumped: bool = False,
+) -> list[tuple[Flag, ...]]:
+    """The flags of runs in a row, by the conditions after them and the runs in the history."""
+    looks = iter(after)
+    rows = [(conditions.named("after", c), flags) for n, c, flags in past for _ in range(n)]
+
+    async def look(_: str | None) -> Conditions:
+        return next(looks)
+
+    async def read(*_: object) -> list[Any]:
+        return rows[::-1]
+
+    observer, history = SimpleNamespace(look=look), SimpleNamespace(read=read)
+    at = Instant(0.0, 1000.0)
+    board = Board(snapshots.bare())
+    gate = Gate(GateSettings(), cast("Any", observer), cast("Any", history), board, lambda: at)
+    report = RunReport("launch", Backend.CUDA, DEVICE, conditions={"settled": settled})
+
+    async def runs() -> list[tuple[Flag, ...]]:
+        return [(await gate.ended(DUE, report, before, at, jumped=jumped))[1] for _ in after]
+
+    return asyncio.run(runs())
+
+
+@pytest.mark.parametrize(
+    ("after", "past"),
+    [
+        (AFTER, USUAL),  # though it used the GPU itself
+        (replace(AFTER, memory_used_bytes=1128.0 * MIB), USUAL),
+        (replace(AFTER, clock_sm_hertz=1.8e9), USUAL),
+        (replace(AFTER, clock_sm_hertz=3.0e9), USUAL),
+        (replace(AFTER, pstate=0.0), USUAL),
+        (replace(AFTER, throttle_reasons=frozenset({"set_clocks", "sync_boost"})), USUAL),
+        (replace(AFTER, memory_used_bytes=None), USUAL),
+        (NOTHING, USUAL),
+        (SLOW, [(FEWEST_RUNS - 1, AFTER, GOOD), (20, NOTHING, GOOD)]),
+        (SLOW, [(100, AFTER, GOOD), (USUAL_RUNS, SLOW, GOOD)]),
+        (CAPPED, [(FEWEST_RUNS, CAPPED, GOOD)]),
+        (CAPPED, [(25, AFTER, GOOD), (25, CAPPED, GOOD)]),
+    ],
+)
+def test_ordinary_unknown_and_at_the_limit_raise_no_flag(after: Conditions, past: Rows) -> None:
+    assert flags(after, past=past) == [()]
+
+
+@pytest.mark.parametrize(
+    ("after", "past", "flag"),
+    [
+        (replace(AFTER, memory_used_bytes=1129.0 * MIB), USUAL, Flag.BUSY),
+        (replace(AFTER, memory_used_bytes=871.0 * MIB), USUAL, Flag.BUSY),
+        (replace(AFTER, clock_sm_hertz=1.79e9), USUAL, Flag.LOW),
+        (replace(AFTER, pstate=3.0), USUAL, Flag.LOW),
+        (CAPPED, USUAL, Flag.LOW),
+        (replace(AFTER, throttle_reasons=frozenset({"hw_slowdown"})), USUAL, Flag.LOW),
+        (SLOW, [(100, SLOW, GOOD), (USUAL_RUNS, AFTER, GOOD)], Flag.LOW),
+        (CAPPED, [(FEWEST_RUNS - 1, CAPPED, GOOD)], Flag.LOW),
+        (CAPPED, [(100, CAPPED, GOOD), (26, AFTER, GOOD), (24, CAPPED, GOOD)], Flag.LOW),
+        (CAPPED_AND_SLOW, [(FEWEST_RUNS, CAPPED, GOOD)], Flag.LOW),
+        (CAPPED_AND_HOT, [(FEWEST_RUNS, CAPPED, GOOD)], Flag.LOW),
+    ],
+)
+def test_flags_have_their_signs(after: Conditions, past: Rows, flag: Flag) -> None:
+    assert flags(after, past=past) == [(flag,)]
+
+
+def test_several_flags_come_in_one_order() -> None:
+    busy = replace(BEFORE, utilization_gpu_ratio=0.051)
+    (raised,) = flags(SLOW, before=busy, settled=False, jumped=True)
+    assert raised == tuple(flag for flag in Flag if flag is not Flag.RESUME)
+
+
+def test_gpu_that_is_slow_for_good_is_evaluated_again_and_a_restart_counts_on() -> None:
+    past: Rows = [*USUAL, (LOW_RUNS - 3, SLOW, LOW)]
+    assert flags(*[SLOW] * 5, SLOWER, past=past) == [LOW, LOW, LOW, (), (), LOW]
+    in_between = flags(SLOW, SLOW, AFTER, *[SLOW] * 3, past=past)
+    assert in_between == [LOW, LOW, (), LOW, LOW, LOW]
+    busy: Rows = [*USUAL, (LOW_RUNS, SLOW, (Flag.BUSY, Flag.LOW))]
+    assert flags(SLOW, past=busy) == [LOW]

@@ -19,10 +19,12 @@ from typing import TYPE_CHECKING
 import pytest
 
 from gpud.agent import children
-from gpud.agent.measure.breaker import Breaker, Standing, State
+from gpud.agent.measure.breaker import Breaker, State
 from gpud.agent.measure.launch import Launcher, Refused
+from gpud.agent.state.board import Board
 from gpud.core.errors import WireError
 from gpud.core.sample import Backend, Job, Pace, ProbeSpec, Reason, RunReport, Skip, Unit
+from tests import snapshots
 from tests.waiting import until
 
 if TYPE_CHECKING:
@@ -56,14 +58,14 @@ def assert_nothing_left(pid_file: Path) -> None:
 
 
 def all_reaped() -> bool:
-    """Whether nobody is left whom nobody awaited."""
+    """Whether no process is left that no call awaits."""
     children.reap()
     return not children._left_behind
 
 
 @pytest.mark.parametrize("trouble", ["gone", "link", "directory", "unlockable"])
 @pytest.mark.parametrize("backend", Backend)
-def test_a_lock_that_cannot_be_had_is_told_as_why_nothing_is_measured(
+def test_lock_that_cannot_be_opened_is_the_reason_of_the_failure(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, trouble: str, backend: Backend
 ) -> None:
     folder, lock = tmp_path / "agent", tmp_path / "agent/gpu.lock"
@@ -86,22 +88,7 @@ def test_a_lock_that_cannot_be_had_is_told_as_why_nothing_is_measured(
     assert failure.advice
 
 
-def test_failing_size_of_the_progress_memory_is_not_reported_as_a_lock(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def refused(_fd: int, _size: int) -> None:
-        raise OSError(errno.ENOSPC, "No space left on device")
-
-    before = set(Path("/proc/self/fd").iterdir())
-    monkeypatch.setattr(os, "ftruncate", refused)
-    failure = run(tmp_path, GOOD).failure
-    monkeypatch.undo()
-    assert failure is not None
-    assert failure.detail == "cannot make the progress memory: No space left on device"
-    assert set(Path("/proc/self/fd").iterdir()) == before
-
-
-def test_a_child_gets_a_session_of_its_own_at_the_root_and_a_clean_environment(
+def test_child_gets_a_session_of_its_own_at_the_root_and_a_clean_environment(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("SECRET", "1")
@@ -142,7 +129,11 @@ print('{"mode": "strange", "reason": "internal", "detail": "d"}]}')
             Reason.BAD_OUTPUT,
             "got a report of a mode 'strange'",
         ),
-        ("raise SystemExit('cuInit: no such luck')", Reason.CRASHED, "cuInit: no such luck"),
+        (
+            "import sys; sys.stderr.write('x\\n' * 500_000 + 'no such luck'); sys.exit(3)",
+            Reason.CRASHED,
+            "exit code 3 and no document: no such luck",
+        ),
         ("import os; os.abort()", Reason.CRASHED, "SIGABRT"),
         ("import os; os.kill(os.getpid(), 11)", Reason.CRASHED, "SIGSEGV"),
         ("import os; os.kill(os.getpid(), 9)", Reason.KILLED, "SIGKILL"),
@@ -150,25 +141,8 @@ print('{"mode": "strange", "reason": "internal", "detail": "d"}]}')
         ("import os; os.kill(os.getpid(), 40)", Reason.KILLED, "40"),
         ("import os; os.kill(os.getpid(), 14)", Reason.HUNG, "its own alarm"),
     ],
-    ids=[
-        "garbage",
-        "nothing",
-        "10 MB",
-        "half a document",
-        "two documents",
-        "another probe's report",
-        "another backend's report",
-        "a mode that the probe does not have",
-        "exit 1 without a document",
-        "abort",
-        "segfault",
-        "killed",
-        "terminated",
-        "a real-time signal",
-        "its own alarm",
-    ],
 )
-def test_however_a_child_ends_there_is_a_report_that_says_so(
+def test_every_end_of_a_child_is_a_report_with_its_reason(
     tmp_path: Path, script: str, reason: Reason, words: str
 ) -> None:
     report = run(tmp_path, script)
@@ -177,22 +151,17 @@ def test_however_a_child_ends_there_is_a_report_that_says_so(
     assert words in report.failure.detail
 
 
-def test_a_command_that_cannot_start_is_a_report_too(tmp_path: Path) -> None:
-    missing = Launcher(tmp_path / "gpu.lock", command=("/nonexistent/child",))
+def test_command_that_cannot_start_is_a_report_too(tmp_path: Path) -> None:
+    hung_once = Breaker(streak=1, retry_at_s=0.0)
+    missing = Launcher(tmp_path / "gpu.lock", command=("/nonexistent/child",), breaker=hung_once)
     report = asyncio.run(missing.run(spec(), Job("launch")))
     assert report.failure is not None
     assert report.failure.reason is Reason.SPAWN_FAILED
     assert "/nonexistent/child" in report.failure.detail
+    assert missing.breaker == hung_once, "it decides nothing"
 
 
-def test_the_last_words_on_stderr_are_kept_however_many_went_before(tmp_path: Path) -> None:
-    script = "import sys\nsys.stderr.write('x\\n' * 500_000 + 'the cause')\nsys.exit(3)"
-    report = run(tmp_path, script)
-    assert report.failure is not None
-    assert report.failure.detail.endswith("the cause")
-
-
-def test_a_hanging_child_is_killed_once_after_the_deadline_and_leaves_no_process(
+def test_hanging_child_is_killed_once_after_the_deadline_and_leaves_no_process(
     tmp_path: Path,
 ) -> None:
     script = (
@@ -210,20 +179,13 @@ def test_a_hanging_child_is_killed_once_after_the_deadline_and_leaves_no_process
     assert_nothing_left(tmp_path / "pid")
 
 
-def test_no_gpu_work_starts_in_the_grace_of_a_boot_but_the_cpu_is_measured(tmp_path: Path) -> None:
-    young = launcher(tmp_path, GOOD, gpu_from_s=time.monotonic() + 600)
-
-    async def story() -> None:
-        for work in (young.run(spec(), Job("launch")), young.inventory(Job())):
-            with pytest.raises(Refused) as caught:
-                await work
-            assert caught.value.skip is Skip.BOOT_GRACE
-        await young.run(spec(backend=Backend.CPU), Job("launch"))
-
-    asyncio.run(story())
+async def refused(work: Coroutine[Any, Any, object]) -> Skip:
+    with pytest.raises(Refused) as caught:
+        await work
+    return caught.value.skip
 
 
-def test_gpu_work_waits_for_the_end_of_the_grace_of_a_boot_by_the_clock(
+def test_gpu_work_waits_for_the_end_of_the_grace_of_a_boot_and_the_cpu_does_not(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     now_s = 1000.0
@@ -236,76 +198,49 @@ def test_gpu_work_waits_for_the_end_of_the_grace_of_a_boot_by_the_clock(
         with pytest.raises(TimeoutError):
             await asyncio.wait_for(young.grace(), 0.01)
         now_s = 1059.9
-        assert young.closed_to_gpu_work() is Skip.BOOT_GRACE
+        assert await refused(young.run(spec(), Job("launch"))) is Skip.BOOT_GRACE
+        assert await refused(young.inventory(Job())) is Skip.BOOT_GRACE
+        await young.run(spec(backend=Backend.CPU), Job("launch"))
         now_s = 1060.0
         await young.grace()
-        assert young.closed_to_gpu_work() is None
         assert (await young.run(spec(), Job("launch"))).failure is None
 
     asyncio.run(story())
 
 
-def test_after_a_hang_no_gpu_work_starts_but_the_cpu_is_still_measured(tmp_path: Path) -> None:
-    alarm = launcher(tmp_path, "import os; os.kill(os.getpid(), 14)")
+def test_after_a_hang_no_gpu_work_starts_until_the_rest_is_over_and_the_cpu_is_measured(
+    tmp_path: Path,
+) -> None:
+    mark = tmp_path / "mark"
+    hangs = f"json.load(sys.stdin)['gpu'] and not os.path.exists({str(mark)!r})"
+    script = f"import json, os, sys\nif {hangs}: os.kill(os.getpid(), 14)\n{GOOD}"
+    on_gpu = Job("launch", gpu="GPU-1")
 
-    async def story() -> None:
-        assert (await alarm.run(spec(), Job("launch"))).failure is not None
-        with pytest.raises(Refused) as caught:
-            await alarm.run(spec(), Job("launch"))
-        assert caught.value.skip is Skip.BREAKER_OPEN
-        await alarm.run(spec(backend=Backend.CPU), Job("launch"))
-
-    asyncio.run(story())
-
-
-def test_after_the_rest_one_run_is_tried_and_its_answer_closes_the_breaker(tmp_path: Path) -> None:
-    hang_once = (
-        "import os, pathlib\n"
-        f"mark = pathlib.Path({str(tmp_path)!r}, 'mark')\n"
-        "if not mark.exists():\n    mark.touch()\n    os.kill(os.getpid(), 14)\n" + GOOD
-    )
-    recovering = launcher(tmp_path, hang_once, breaker=Breaker(first_rest_s=0.0))
-
-    async def story() -> None:
-        await recovering.run(spec(), Job("launch"))
-        assert recovering.breaker.streak == 1
-        assert (await recovering.run(spec(), Job("launch"))).failure is None
-        assert recovering.breaker.streak == 0
-
-    asyncio.run(story())
-
-
-def test_while_a_child_of_somebody_else_runs_none_is_started(tmp_path: Path) -> None:
-    with (tmp_path / "gpu.lock").open("w") as held:
-        fcntl.flock(held, fcntl.LOCK_EX)
-        with pytest.raises(Refused) as caught:
-            run(tmp_path, GOOD, patience_s=0.1)
-    assert caught.value.skip is Skip.CHILD_RUNNING
-
-
-def test_a_rest_that_is_over_is_said_without_anybody_asking(tmp_path: Path) -> None:
-    told: list[tuple[State, float | None]] = []
-    alarm = "import os; os.kill(os.getpid(), 14)"
-
-    async def story() -> None:
-        half_open = asyncio.Event()
-
-        def hear(standing: Standing) -> None:
-            told.append((standing.state, standing.retry_s))
-            if standing.state is State.HALF_OPEN:
-                half_open.set()
-
-        rest = Breaker(first_rest_s=0.1)
-        resting = launcher(tmp_path, alarm, breaker=rest, on_breaker=hear)
-        await resting.run(spec(), Job("launch"))
+    async def story() -> list[State]:
+        board = Board(snapshots.bare())
+        resting = launcher(tmp_path, script, breaker=Breaker(first_rest_s=0.5), board=board)
+        await resting.run(spec(), on_gpu)
+        states = [resting.standing.state]
+        assert resting.standing.retry_s == pytest.approx(time.time(), abs=30)
+        assert await refused(resting.run(spec(), on_gpu)) is Skip.BREAKER_OPEN
+        await resting.run(spec(backend=Backend.CPU), Job("launch"))
         async with asyncio.timeout(10):
-            await half_open.wait()
-        resting.close()
+            while resting.standing.state is State.OPEN:  # published when no run asks
+                board.changed.clear()
+                await board.changed.wait()
+        states.append(resting.standing.state)
+        mark.touch()
+        await resting.run(spec(), on_gpu)
+        return [*states, resting.standing.state]
 
-    asyncio.run(story())
-    (first, retry_s), second = told
-    assert (first, second) == (State.OPEN, (State.HALF_OPEN, None))
-    assert retry_s == pytest.approx(time.time(), abs=30)
+    assert asyncio.run(story()) == [State.OPEN, State.HALF_OPEN, State.CLOSED]
+
+
+def test_while_a_child_of_another_process_runs_none_is_started(tmp_path: Path) -> None:
+    with (tmp_path / "gpu.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        patient = launcher(tmp_path, GOOD, patience_s=0.1)
+        assert asyncio.run(refused(patient.run(spec(), Job("launch")))) is Skip.CHILD_RUNNING
 
 
 def test_while_half_open_one_run_is_let_through_and_no_second(tmp_path: Path) -> None:
@@ -324,7 +259,7 @@ def test_while_half_open_one_run_is_let_through_and_no_second(tmp_path: Path) ->
     assert trying.breaker == Breaker()
 
 
-def test_a_driver_that_lists_its_gpus_and_then_hangs_is_left_alone_for_longer(
+def test_driver_that_lists_its_gpus_and_then_hangs_is_left_alone_for_longer(
     tmp_path: Path,
 ) -> None:
     listing = 'import sys\nif sys.argv[1] == "--inventory": print("{}"); sys.exit()\n'
@@ -344,21 +279,24 @@ def test_a_driver_that_lists_its_gpus_and_then_hangs_is_left_alone_for_longer(
     asyncio.run(story())
 
 
-def test_a_child_that_cannot_start_or_is_not_awaited_decides_nothing(tmp_path: Path) -> None:
+def test_cancelled_run_decides_nothing_and_kills_no_child(tmp_path: Path) -> None:
+    fifo, done = tmp_path / "fifo", tmp_path / "done"
+    os.mkfifo(fifo)
+    os.mkfifo(done)
     hung_once = Breaker(streak=1, retry_at_s=0.0)
-    missing = Launcher(tmp_path / "gpu.lock", command=("/nonexistent/child",), breaker=hung_once)
-    asyncio.run(missing.run(spec(), Job("launch")))
-    assert missing.breaker == hung_once
-    sleeping = launcher(tmp_path, "import time; time.sleep(1)", breaker=hung_once)
+    script = f"open({str(fifo)!r}).read(); open({str(done)!r}, 'w').write('ended by itself')"
+    sleeping = launcher(tmp_path, script, breaker=hung_once)
 
     async def impatient() -> None:
         with pytest.raises(TimeoutError):
-            async with asyncio.timeout(0.2):
+            async with asyncio.timeout(0.3):
                 await sleeping.run(spec(), Job("launch"))
 
     asyncio.run(impatient())
     assert sleeping.breaker == hung_once
-    until(all_reaped, "the end of the child that nobody awaited")
+    fifo.write_text("go on")
+    assert done.read_text() == "ended by itself"
+    until(all_reaped, "the end of the child that no call awaits")
 
 
 def test_two_runs_at_once_follow_each_other(tmp_path: Path) -> None:
@@ -375,7 +313,7 @@ def test_two_runs_at_once_follow_each_other(tmp_path: Path) -> None:
     assert [report.failure for report in asyncio.run(story())] == [None] * 3
 
 
-def test_the_lock_lives_as_long_as_the_child_though_its_parent_was_killed(tmp_path: Path) -> None:
+def test_lock_lives_as_long_as_the_child_though_its_parent_was_killed(tmp_path: Path) -> None:
     """The parent is a Python of its own that is killed while its child waits for a fifo."""
     fifo, started = tmp_path / "fifo", tmp_path / "started"
     os.mkfifo(fifo)
@@ -400,18 +338,18 @@ def test_the_lock_lives_as_long_as_the_child_though_its_parent_was_killed(tmp_pa
         fcntl.flock(lock, fcntl.LOCK_EX)
 
 
-def test_a_listing_that_fails_says_why(tmp_path: Path) -> None:
+def test_listing_that_fails_says_why(tmp_path: Path) -> None:
     with pytest.raises(WireError, match="no such module"):
         asyncio.run(launcher(tmp_path, "raise SystemExit('no such module')").specs())
 
 
-def test_a_document_larger_than_a_pipe_arrives_whole(tmp_path: Path) -> None:
+def test_document_larger_than_a_pipe_arrives_whole(tmp_path: Path) -> None:
     (tmp_path / "document").write_text(ACROSS_PIPES)
     script = f"print(open({str(tmp_path / 'document')!r}).read())"
     assert run(tmp_path, script).failure is None
 
 
-def test_a_grandchild_that_keeps_the_pipe_open_delays_nothing(tmp_path: Path) -> None:
+def test_grandchild_that_keeps_the_pipe_open_delays_nothing(tmp_path: Path) -> None:
     script = (
         "import os, time, pathlib\nprint(" + repr(REPORT) + ", flush=True)\n"
         f"pid = os.fork()\nif pid == 0: time.sleep(600)\n"
@@ -423,19 +361,3 @@ def test_a_grandchild_that_keeps_the_pipe_open_delays_nothing(tmp_path: Path) ->
         with contextlib.suppress(OSError):
             os.kill(int((tmp_path / "pid").read_text()), signal.SIGKILL)
     assert report.failure is None
-
-
-def test_a_cancelled_wait_kills_nobody(tmp_path: Path) -> None:
-    fifo, done = tmp_path / "fifo", tmp_path / "done"
-    os.mkfifo(fifo)
-    os.mkfifo(done)
-    script = f"open({str(fifo)!r}).read(); open({str(done)!r}, 'w').write('ended by itself')"
-
-    async def within(work: Coroutine[Any, Any, object]) -> None:
-        with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(work, 0.3)
-
-    asyncio.run(within(children.run([sys.executable, "-I", "-c", script], b"", deadline_s=60.0)))
-    fifo.write_text("go on")
-    assert done.read_text() == "ended by itself"
-    until(all_reaped, "its end")

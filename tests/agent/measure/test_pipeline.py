@@ -1,92 +1,133 @@
-"""Whole rounds: scripts in the child's place, a real history, and the events that come out."""
+"""Whole rounds: scripts in the child's place, a real history, and what is published and stored."""
 
 from __future__ import annotations
 
 import asyncio
-import json
 import sqlite3
+import time
 from contextlib import closing
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from gpud.agent.history.schema import FILE
+from gpud.agent.measure.conditions import Conditions
+from gpud.agent.measure.gate import FEWEST_RUNS
 from gpud.agent.regression.service import Regression
+from gpud.agent.state.snapshot import ProbeKey
 from gpud.core.clock import Instant
-from gpud.core.health import Health, Level
+from gpud.core.health import Level
 from gpud.core.sample import Failure, Pace, Reason, Skip
-from gpud.core.sections import ProbeSettings
+from gpud.core.sections import GateSettings, ProbeSettings
 from gpud.core.settings import Settings
 from tests import snapshots
-from tests.agent.measure.rounds import (
-    SPECS,
-    Bench,
-    Finished,
-    GpusListed,
-    ProbesListed,
-    Reported,
-    Skipped,
-)
-from tests.events import altered, root_read
+from tests.agent.measure.rounds import SPECS, Bench
+from tests.events import root_read
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from gpud.agent.history.records import Run
+    from gpud.agent.history.store import History
+    from gpud.agent.measure.pipeline import Pipeline
     from gpud.agent.state.snapshot import Snapshot
+
+IDLE = Conditions(
+    utilization_gpu_ratio=0.0,
+    memory_free_bytes=4.0 * (1 << 30),
+    temperature_celsius=40.0,
+    clock_sm_hertz=2e9,
+    ac=True,
+)
+BUSY = replace(IDLE, utilization_gpu_ratio=0.8)
+SLOW = replace(IDLE, clock_sm_hertz=1.5e9)
+
+
+class Clocked(Bench):
+    """A bench whose clocks are the test's: they move on by a step with each look at them."""
+
+    moment_s = 1000.0
+    step_s = 1.0
+    ahead_s = 0.0  # the wall clock
+
+    def now(self) -> Instant:
+        self.moment_s += self.step_s
+        return Instant(1.7e9 + self.moment_s + self.ahead_s, self.moment_s)
 
 
 @pytest.fixture
-def bench(tmp_path: Path) -> Bench:
-    return Bench(tmp_path)
+def bench(tmp_path: Path) -> Clocked:
+    made = Clocked(tmp_path, Settings(gate=GateSettings(look_again_s=0.1)))
+    made.looks = [IDLE]
+    return made
 
 
-def test_a_small_round_runs_the_small_probes_once_and_the_gpus_on_each_gpu(bench: Bench) -> None:
+def runs(bench: Bench) -> list[str]:
+    """The runs that were started since the last call."""
+    calls = [call.removeprefix("--run ") for call in bench.calls() if "--run" in call]
+    return [call.removesuffix(" None") for call in calls]
+
+
+def inventories(bench: Bench) -> int:
+    return sum("--inventory" in call for call in bench.calls())
+
+
+# Rounds
+
+
+def test_round_runs_the_probes_of_its_pace_once_and_the_gpus_on_each_gpu(bench: Bench) -> None:
     bench.says(gpus=2)
     snapshot = bench.rounds(Pace.SMALL)
     assert snapshot.measure.runs == {"cpu_call": 1, "launch": 2, "cpu_matmul": 0, "triad": 0}
-    calls = bench.calls()
-    assert [call for call in calls if "--run" in call] == [
-        "--run cpu_call None",
-        "--run launch GPU-0",
-        "--run launch GPU-1",
+    assert [(run.probe, run.gpu) for run in bench.stored()] == [
+        ("cpu_call", None),
+        ("launch", "GPU-0"),
+        ("launch", "GPU-1"),
     ]
-    assert len([call for call in calls if "--inventory" in call]) == 1
+    assert sum("--inventory" in call for call in bench.calls()) == 1
 
 
-def test_what_is_cold_only_right_after_idle_is_measured_first(bench: Bench) -> None:
+def test_probe_with_a_cold_mode_is_measured_first(bench: Bench) -> None:
     cold = {"modes": ["submit", "submit_cold"]}
     bench.says(specs=[["event", "cuda", "small"], ["launch", "cuda", "small", cold]], gpus=2)
     bench.rounds(Pace.SMALL)
-    assert [call.split()[1:] for call in bench.calls() if "--run" in call] == [
-        ["launch", "GPU-0"],
-        ["launch", "GPU-1"],
-        ["event", "GPU-0"],
-        ["event", "GPU-1"],
-    ]
+    assert runs(bench) == ["launch GPU-0", "launch GPU-1", "event GPU-0", "event GPU-1"]
 
 
-def test_the_inventory_is_taken_anew_in_each_large_round_and_not_in_each_small_one(
+def test_probe_may_take_part_in_every_third_round_only_the_first_one_included(
     bench: Bench,
 ) -> None:
-    bench.rounds(Pace.SMALL, Pace.SMALL)
-    assert len(bench.of(GpusListed)) == 1
-    bench.events.clear()
-    bench.rounds(Pace.SMALL, Pace.LARGE, Pace.LARGE)
-    assert len(bench.of(GpusListed)) == 3
+    rare = {"launch": 3, "triad": 2}
+    bench.says(specs=[[*spec, [["every", rare.get(spec[0], 1)]]] for spec in SPECS])
+    snapshot = bench.rounds(*[Pace.SMALL] * 4, *[Pace.LARGE] * 2)
+    assert snapshot.measure.runs == {"cpu_call": 4, "launch": 2, "cpu_matmul": 2, "triad": 1}
+    assert snapshot.measure.skips == {}
 
 
-def test_who_measures_no_gpu_is_told_all_the_same_which_there_are(tmp_path: Path) -> None:
-    bench = Bench(tmp_path, Settings(probes=ProbeSettings(disabled=("launch", "triad"))))
-    snapshot = bench.rounds(Pace.SMALL, Pace.SMALL)
-    assert bench.calls().count("--inventory  None") == 1
+@pytest.mark.parametrize(
+    ("paces", "state", "expected"),
+    [
+        ("small small", {}, 1),
+        ("small large large", {}, 3),
+        ("small small", {"broken": "device_lost"}, 3),  # at first, and after each loss
+        ("small small", {"broken": "verification_failed"}, 1),
+        ("small small small", {"missed": True}, 3),
+        ("small small", {"specs": SPECS[:1]}, 1),
+    ],
+    ids=["kept", "large", "lost", "wrong", "missed", "no probe of a GPU"],
+)
+def test_list_of_gpus_is_taken_anew_in_large_rounds_and_while_something_is_missed(
+    bench: Bench, paces: str, state: dict[str, Any], expected: int
+) -> None:
+    bench.missed = state.pop("missed", False)
+    bench.says(**state)
+    snapshot = bench.rounds(*map(Pace, paces.split()))
+    assert inventories(bench) == expected
     assert snapshot.measure.inventory is not None
 
 
-def test_an_inventory_that_is_another_than_the_last_is_taken_anew_in_the_next_round(
-    bench: Bench,
-) -> None:
+def test_list_of_gpus_that_changed_is_taken_again_in_the_next_round(bench: Bench) -> None:
     async def story() -> None:
         pipeline, history = bench.make()
         bench.says(gpus=2)
@@ -98,152 +139,50 @@ def test_an_inventory_that_is_another_than_the_last_is_taken_anew_in_the_next_ro
         await history.close()
 
     asyncio.run(story())
-    assert [len(entry.devices) for entry in bench.of(GpusListed)] == [2, 1, 1]
+    assert inventories(bench) == 3
 
 
-def test_while_a_gpu_is_missed_it_is_looked_for_in_every_round(bench: Bench) -> None:
-    bench.missed = True
-    bench.rounds(*[Pace.SMALL] * 3)
-    assert len(bench.of(GpusListed)) == 3
-
-
-def test_each_run_is_kept_with_the_driver_it_ran_on_and_what_is_not_known_is_not_there(
-    bench: Bench, tmp_path: Path
-) -> None:
-    known = {
-        "driver_version": "572.16",
-        "nvml_version": "570.86.09",
-        "driver_folder": "nv_dispi.inf_amd64_1",
-        "cuda_version": "12.8",
-        "wsl_version": "2.6.1.0",
-        "windows_build": "10.0.26100.4349",
-    }
-    bench.driver = dict(known)
-    bench.says(conditions={"cuda_version": "12.9"})  # the child has seen it from close by
-    bench.rounds(Pace.SMALL)
-    bench.driver = {"driver_version": "576.02"}
-    bench.says()
-    bench.rounds(Pace.SMALL)
-    with closing(sqlite3.connect(tmp_path / FILE)) as connection:
-        rows = connection.execute("SELECT probe, conditions FROM runs ORDER BY id").fetchall()
-    kept = [{k: v for k, v in json.loads(text).items() if k in known} for _, text in rows]
-    assert [probe for probe, _ in rows] == ["cpu_call", "launch"] * 2
-    assert kept[:2] == [{**known, "cuda_version": "12.9"}] * 2
-    assert kept[2:] == [{"driver_version": "576.02"}] * 2
-
-
-def test_without_a_gpu_the_cpu_is_measured_and_the_rest_is_counted_as_skipped(
+def test_without_a_gpu_the_cpu_is_measured_and_a_driver_that_appears_needs_no_restart(
     bench: Bench,
 ) -> None:
-    bench.says(gpus=0, failure={"reason": "library_missing", "detail": "no libcuda.so.1"})
-    snapshot = bench.rounds(Pace.SMALL)
-    assert snapshot.measure.runs["cpu_call"] == 1
-    assert snapshot.measure.skips == {("launch", Skip.NO_GPU): 1}
-    assert snapshot.health["cuda"].reason == Reason.LIBRARY_MISSING
-
-
-def test_a_driver_that_appears_is_found_without_a_restart(bench: Bench) -> None:
     async def story() -> None:
         pipeline, history = bench.make()
-        bench.says(gpus=0, failure={"reason": "library_missing", "detail": "d"})
+        bench.says(gpus=0, failure={"reason": "library_missing", "detail": "no libcuda.so.1"})
         await pipeline.round(Pace.SMALL)
+        snapshot = bench.board.read()
+        assert snapshot.measure.runs["cpu_call"] == 1
+        assert snapshot.measure.skips == {("launch", Skip.NO_GPU): 1}
+        assert snapshot.health["cuda"].reason == Reason.LIBRARY_MISSING
         bench.says(gpus=1)
         await pipeline.round(Pace.SMALL)
         await history.close()
 
     asyncio.run(story())
-    last = bench.of(Finished)[-1]
-    assert (last.report.probe, last.gpu, last.report.failure) == ("launch", "GPU-0", None)
+    assert bench.stored()[-1].gpu == "GPU-0"
 
 
-def test_a_probe_may_take_part_in_every_third_round_only_the_first_one_included(
-    bench: Bench,
-) -> None:
-    rare = {"launch": 3, "triad": 2}
-    bench.says(specs=[[*spec, [["every", rare.get(spec[0], 1)]]] for spec in SPECS])
-    snapshot = bench.rounds(*[Pace.SMALL] * 4, *[Pace.LARGE] * 2)
-    assert snapshot.measure.runs == {"cpu_call": 4, "launch": 2, "cpu_matmul": 2, "triad": 1}
-    assert snapshot.measure.skips == {}
-
-
-def test_after_a_lost_device_the_inventory_is_taken_anew(bench: Bench) -> None:
-    bench.says(broken="device_lost")
-    bench.rounds(Pace.SMALL, Pace.SMALL)
-    assert len(bench.of(GpusListed)) == 3  # at first, and after each loss
-
-
-def test_a_run_across_a_clock_jump_is_discarded_and_counted(bench: Bench) -> None:
-    bench.clock = [Instant(0, 0), Instant(3600.0, 1.0)]
-    snapshot = bench.rounds(Pace.SMALL)
-    assert snapshot.measure.skips[("cpu_call", Skip.CLOCK_JUMPED)] == 1
-    assert snapshot.measure.runs["cpu_call"] == 0
-    assert snapshot.machine.clock_jumps == 0, (
-        "who watches the clocks counts jumps, and counts each once"
-    )
-
-
-def test_a_disabled_probe_never_runs(tmp_path: Path) -> None:
-    bench = Bench(tmp_path, Settings(probes=ProbeSettings(disabled=("launch",))))
+def test_disabled_probe_never_runs_and_an_unknown_name_degrades_discovery(tmp_path: Path) -> None:
+    bench = Bench(tmp_path, Settings(probes=ProbeSettings(disabled=("launch", "lunch"))))
     snapshot = bench.rounds(Pace.SMALL)
     assert [spec.name for spec in snapshot.measure.specs] == ["cpu_call", "cpu_matmul", "triad"]
-    assert not [call for call in bench.calls() if "launch" in call]
+    assert runs(bench) == ["cpu_call"]
+    health = snapshot.health["discovery"]
+    assert (health.level, health.reason) == (Level.DEGRADED, "unknown_probe")
+    assert str(health.detail).endswith("there is no probe lunch")
 
 
-def test_a_disabled_probe_that_there_is_not_is_told(tmp_path: Path) -> None:
-    bench = Bench(tmp_path, Settings(probes=ProbeSettings(disabled=("lunch", "triad"))))
-    snapshot = bench.rounds(Pace.SMALL)
-    found = snapshot.health["discovery"]
-    assert (found.level, found.reason) == (Level.DEGRADED, "unknown_probe")
-    assert str(found.detail).endswith("there is no probe lunch")
-    assert snapshot.measure.runs["launch"] == 1
+def test_child_that_cannot_list_its_probes_is_asked_again_in_the_next_round(bench: Bench) -> None:
+    async def story() -> None:
+        pipeline, history = bench.make()
+        (bench.folder / "state").write_text("not JSON")
+        await pipeline.round(Pace.SMALL)
+        assert bench.board.read().health["discovery"].level is Level.FAILED
+        bench.says(gpus=1)
+        await pipeline.round(Pace.SMALL)
+        assert bench.board.read().health["discovery"].level is Level.OK
+        await history.close()
 
-
-def test_probe_modules_that_do_not_load_degrade_discovery(bench: Bench) -> None:
-    bench.says(refused={"bad": "no SPEC"})
-    health = bench.rounds(Pace.SMALL).health["discovery"]
-    assert (health.level, health.detail) == (Level.DEGRADED, "bad: no SPEC")
-
-
-def test_a_run_is_published_though_the_history_cannot_be_written(tmp_path: Path) -> None:
-    bench = Bench(tmp_path, state_dir=tmp_path / "missing")
-    snapshot = bench.rounds(Pace.SMALL)
-    assert snapshot.measure.runs["launch"] == 1
-    assert (snapshot.health["store"].level, snapshot.health["store"].reason) == (
-        Level.FAILED,
-        "no_directory",
-    )
-    assert "2 runs wait in memory" in (snapshot.health["store"].detail or "")
-
-
-def test_a_run_is_in_the_history_before_it_is_published(bench: Bench) -> None:
-    bench.rounds(Pace.SMALL)
-    stored = Reported("store", Health(Level.OK))
-    kinds = [entry for entry in bench.events if isinstance(entry, Finished) or entry == stored]
-    assert [type(entry) for entry in kinds] == [Reported, Finished] * 2
-
-
-@pytest.mark.parametrize("folder", ["", "missing"])
-def test_each_run_is_evaluated_before_it_is_published_though_it_cannot_be_written(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, folder: str
-) -> None:
-    bench = Bench(tmp_path, state_dir=tmp_path / folder)
-    evaluated: list[tuple[str, int]] = []
-
-    def evaluate(_: Regression, run: Run) -> None:
-        evaluated.append((run.report.probe, len(bench.of(Finished))))
-
-    monkeypatch.setattr(Regression, "evaluate", evaluate)
-    bench.rounds(Pace.SMALL)
-    assert evaluated == [("cpu_call", 0), ("launch", 1)]
-
-
-def test_a_child_that_cannot_list_is_said_and_asked_again_in_the_next_round(bench: Bench) -> None:
-    (bench.folder / "state").write_text("not JSON")
-    snapshot = bench.rounds(Pace.SMALL)
-    assert snapshot.health["discovery"].level is Level.FAILED
-    bench.says(gpus=1)
-    assert bench.rounds(Pace.SMALL).health["discovery"].level is Level.OK
-    assert len(bench.of(ProbesListed)) == 1
+    asyncio.run(story())
 
 
 def test_rounds_of_both_paces_at_once_skip_nothing(bench: Bench) -> None:
@@ -254,25 +193,253 @@ def test_rounds_of_both_paces_at_once_skip_nothing(bench: Bench) -> None:
         await history.close()
 
     asyncio.run(story())
-    assert bench.of(Skipped) == []
-    assert len(bench.of(Finished)) == 4
+    assert bench.board.read().measure.skips == {}
+    assert len(bench.stored()) == 4
+
+
+# Storage
+
+
+def test_run_is_stored_then_evaluated_then_published(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    order: list[tuple[str, int, int]] = []
+
+    def evaluate(_: Regression, run: Run) -> None:
+        published = sum(bench.board.read().measure.runs.values())
+        order.append((run.report.probe, len(bench.stored()), published))
+
+    monkeypatch.setattr(Regression, "evaluate", evaluate)
+    bench.rounds(Pace.SMALL)
+    assert order == [("cpu_call", 1, 0), ("launch", 2, 1)]
+
+
+def test_run_is_evaluated_and_published_though_the_history_cannot_be_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    evaluated: list[str] = []
+    monkeypatch.setattr(Regression, "evaluate", lambda _, run: evaluated.append(run.report.probe))
+    bench = Bench(tmp_path, state_dir=tmp_path / "missing")
+    bench.looks = [IDLE]
+    snapshot = bench.rounds(*[Pace.SMALL] * FEWEST_RUNS)
+    assert snapshot.measure.runs["launch"] == FEWEST_RUNS
+    assert evaluated == ["cpu_call", "launch"] * FEWEST_RUNS
+    assert snapshot.measure.flagged == {}, "what is usual is learned from the runs themselves"
+    health = snapshot.health["store"]
+    assert (health.level, health.reason) == (Level.FAILED, "no_directory")
+    assert f"{2 * FEWEST_RUNS} runs wait in memory" in (health.detail or "")
+
+
+def test_run_is_stored_with_the_driver_it_ran_on_and_nothing_that_is_unknown(
+    bench: Clocked,
+) -> None:
+    bench.moment_s, bench.step_s = 1.0, 0.0  # when the readings are fresh
+    facts = {
+        "driver_version": "572.16",
+        "nvml_version": "570.86.09",
+        "driver_folder": "nv_dispi.inf_amd64_1",
+        "cuda_version": "12.8",
+        "wsl_version": "2.6.1.0",
+        "windows_build": "10.0.26100.4349",
+    }
+    bench.driver = dict(facts)
+    bench.says(conditions={"cuda_version": "12.9"})  # the child has it from close by
+    bench.rounds(Pace.SMALL)
+    bench.driver = {"driver_version": "576.02"}
+    bench.says()
+    bench.rounds(Pace.SMALL)
+    first, *_, last = [{k: run.conditions.get(k) for k in facts} for run in bench.stored()]
+    assert first == {**facts, "cuda_version": "12.9"}
+    assert last == {**dict.fromkeys(facts), "driver_version": "576.02"}
+
+
+def test_conditions_around_a_run_and_its_flags_are_stored_with_it(bench: Clocked) -> None:
+    bench.says(conditions={"python": "3", "after.ac": "a child's word", "settled": False})
+    busy = replace(IDLE, utilization_gpu_ratio=0.08)
+    bench.looks = [busy, replace(IDLE, temperature_celsius=52.0, pstate=0.0)]
+    bench.resumed_s = 980.0
+    snapshot = bench.rounds(Pace.SMALL)
+    (run,) = bench.stored("launch")
+    assert run.flags == ["busy", "resume", "cold"]
+    assert run.conditions["python"] == "3"
+    around = [(f"{moment}.temperature_celsius", f"{moment}.ac") for moment in ("before", "after")]
+    assert [tuple(run.conditions[name] for name in names) for names in around] == [
+        (40.0, True),
+        (52.0, True),
+    ]
+    assert "before.pstate" not in run.conditions
+    state = snapshot.measure.probes[ProbeKey("launch", 0)]
+    assert state.report is not None
+    assert (state.report.conditions, [*state.flags]) == (run.conditions, run.flags)
+
+
+def test_run_across_a_clock_jump_is_stored_with_its_flag_and_not_published(
+    bench: Clocked,
+) -> None:
+    async def look(uuid: str | None) -> Conditions:
+        bench.ahead_s += 0.0 if uuid is None else 5.0  # both times
+        return IDLE
+
+    bench.look = look  # type: ignore[method-assign]
+    snapshot = bench.rounds(Pace.SMALL)
+    assert [run.flags for run in bench.stored("launch")] == [["jumped"]]
+    assert snapshot.measure.skips == {("launch", Skip.CLOCK_JUMPED): 1}
+    assert snapshot.measure.runs["launch"] == 0
+    assert snapshot.machine.clock_jumps == 0, "the watch of the clocks counts jumps, and each once"
+
+
+def test_usual_clocks_outlive_a_restart_for_each_power_source(bench: Clocked) -> None:
+    bench.rounds(*[Pace.SMALL] * FEWEST_RUNS)
+    on_battery = [replace(IDLE, ac=False), replace(SLOW, ac=False)]
+    bench.looks = [IDLE, SLOW, *on_battery, IDLE, SLOW]
+    bench.rounds(*[Pace.SMALL] * 3)  # a new agent on the same history
+    flags = [run.flags for run in bench.stored("launch")]
+    assert flags == [[]] * FEWEST_RUNS + [["low"], [], ["low"]]
+
+
+# The gate
+
+
+def test_busy_gpu_skips_its_own_small_probe_and_nothing_else(bench: Clocked) -> None:
+    bench.says(gpus=3)
+    bench.looks = [BUSY, IDLE, IDLE, BUSY]  # before GPU 0; before and after GPU 1; before GPU 2
+    snapshot = bench.rounds(Pace.SMALL)
+    assert runs(bench) == ["cpu_call", "launch GPU-1"]
+    assert snapshot.measure.skips == {("launch", Skip.GPU_BUSY): 2}
+    assert bench.looked == [None, None, "GPU-0", "GPU-1", "GPU-1", "GPU-2"]
+
+
+@pytest.mark.parametrize(
+    ("looks", "expected"), [([BUSY, BUSY, IDLE], {}), ([BUSY], {("triad", Skip.GPU_BUSY): 1})]
+)
+def test_large_probe_waits_for_an_idle_moment_and_is_skipped_once_in_the_end(
+    bench: Clocked, looks: list[Conditions], expected: dict[tuple[str, Skip], int]
+) -> None:
+    bench.looks = looks
+    snapshot = bench.rounds(Pace.LARGE)
+    assert snapshot.measure.skips == expected
+    assert snapshot.measure.runs["triad"] == (not expected)
+
+
+def test_while_a_large_probe_waits_small_ones_are_measured(bench: Clocked) -> None:
+    bench.looks = [BUSY, IDLE]
+
+    async def story() -> None:
+        pipeline, history = bench.make()
+        await asyncio.gather(*(pipeline.round(pace) for pace in (Pace.LARGE, Pace.SMALL)))
+        await history.close()
+
+    asyncio.run(story())
+    assert [run.probe for run in bench.stored()] == ["cpu_matmul", "cpu_call", "launch", "triad"]
+
+
+def test_gpuds_own_work_is_not_taken_for_anothers(bench: Clocked) -> None:
+    bench.step_s = 0.1
+    bench.settings = Settings(gate=GateSettings(wait_for_idle_s=0))
+    bench.looks = [IDLE, IDLE, BUSY, IDLE]  # around launch; before triad, and when the echo is over
+    snapshot = bench.rounds(Pace.SMALL, Pace.LARGE)
+    assert (snapshot.measure.skips, snapshot.measure.runs["triad"]) == ({}, 1)
+
+
+@pytest.mark.parametrize(
+    ("zone", "resumed_s", "vram", "rounds", "reason"),
+    [
+        ("UTC-3", None, 0, 1, Skip.QUIET_HOURS),
+        ("UTC", 1001.0, 0, 1, Skip.RESUMED),
+        ("UTC", None, 5 << 30, 2, Skip.VRAM_SHORT),
+    ],
+)
+def test_hour_pause_and_memory_of_the_last_run_are_reasons_too(  # noqa: PLR0917  # a table
+    bench: Clocked,
+    zone: str,
+    resumed_s: float | None,
+    vram: int,
+    rounds: int,
+    reason: Skip,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("TZ", zone)  # 22:30 in Greenwich, and 01:30 three hours to the east
+    bench.settings = Settings(gate=GateSettings(quiet_hours=("00:00-07:00",), resume_rest_s=60))
+    bench.resumed_s = resumed_s
+    bench.says(vram=vram)
+    snapshot = bench.rounds(*[Pace.SMALL] * rounds)
+    assert snapshot.measure.skips == {("launch", reason): 1}
+    assert snapshot.measure.runs["cpu_call"] == rounds
+
+
+async def hang(pipeline: Pipeline) -> None:
+    """Leave the breaker open for the next round."""
+    launcher = pipeline._launcher
+    launcher.breaker = launcher.breaker.after_hang(time.monotonic())
+    await pipeline.round(Pace.SMALL)
+
+
+def test_probe_put_off_for_too_long_is_reported_until_it_runs(bench: Clocked) -> None:
+    """A hang or a nap of the laptop between refusals ends no row: nothing was measured."""
+    bench.settings = Settings(gate=GateSettings(starve_after_s=16, resume_rest_s=3))
+    bench.looks = [BUSY]
+
+    async def story() -> None:
+        pipeline, history = bench.make()
+        for _ in range(3):
+            await pipeline.round(Pace.SMALL)
+        bench.resumed_s = bench.moment_s + 3
+        await pipeline.round(Pace.SMALL)
+        assert "gate" not in bench.board.read().health
+        for _ in range(3):
+            await pipeline.round(Pace.SMALL)
+        await hang(pipeline)
+        snapshot = bench.board.read()
+        assert snapshot.measure.skips == {
+            ("launch", Skip.GPU_BUSY): 6,
+            ("launch", Skip.RESUMED): 1,
+            ("launch", Skip.BREAKER_OPEN): 1,
+        }
+        assert (snapshot.health["gate"].level, snapshot.health["gate"].reason) == (
+            Level.DEGRADED,
+            "starved",
+        )
+        pipeline._launcher.breaker = pipeline._launcher.breaker.after_end(time.monotonic())
+        bench.looks = [IDLE, IDLE, BUSY]
+        await pipeline.round(Pace.SMALL)
+        await pipeline.round(Pace.SMALL)
+        assert bench.board.read().health["gate"].level is Level.OK
+        await history.close()
+
+    asyncio.run(story())
+
+
+def test_battery_that_the_person_chose_is_no_starvation(bench: Clocked) -> None:
+    bench.settings = Settings(gate=GateSettings(starve_after_s=10, on_battery="none"))
+    bench.looks = [replace(IDLE, ac=False)]
+    snapshot = bench.rounds(*[Pace.SMALL] * 5)
+    assert snapshot.measure.skips == {("launch", Skip.ON_BATTERY): 5}
+    assert "gate" not in snapshot.health
+
+
+# Container runs
 
 
 def test_while_a_container_measures_no_gpu_probe_is_started_and_each_skip_is_counted(
-    bench: Bench,
+    bench: Clocked,
 ) -> None:
     bench.taken = True
     snapshot = bench.rounds(Pace.SMALL, Pace.LARGE)
-    assert [call for call in bench.calls() if "launch" in call or "triad" in call] == []
-    assert snapshot.measure.skips == {
-        ("launch", Skip.CONTAINER_RUNNING): 1,
-        ("triad", Skip.CONTAINER_RUNNING): 1,
-    }
-    assert snapshot.measure.runs["cpu_call"] == 1
+    assert runs(bench) == ["cpu_call", "cpu_matmul"]
+    skips = {("launch", Skip.CONTAINER_RUNNING): 1, ("triad", Skip.CONTAINER_RUNNING): 1}
+    assert snapshot.measure.skips == skips
+
+    async def look(uuid: str | None) -> Conditions:
+        bench.taken = uuid is not None
+        return BUSY
+
+    bench.taken, bench.look = False, look  # type: ignore[method-assign]
+    snapshot = bench.rounds(Pace.LARGE)  # one that begins while a probe waits
+    assert snapshot.measure.skips == {("triad", Skip.CONTAINER_RUNNING): 1}
 
 
 def container_runs(folder: Path) -> list[tuple[float, str | None, int]]:
-    with closing(sqlite3.connect(folder / "gpud.db")) as database:
+    with closing(sqlite3.connect(folder / FILE)) as database:
         return list(
             database.execute(
                 "SELECT finished_s, gpu_uuid, (SELECT count(*) FROM samples WHERE run_id = id)"
@@ -281,58 +448,40 @@ def container_runs(folder: Path) -> list[tuple[float, str | None, int]]:
         )
 
 
-def hear(bench: Bench, *told: Snapshot) -> None:
-    async def story() -> None:
-        pipeline, history = bench.make()
-        for snapshot in told:
-            bench.board.show(snapshot)
-            await pipeline.store_container_run()
-        await history.close()
-
-    asyncio.run(story())
-
-
-def told_at(finished_s: float, failure: Failure | None = None) -> Snapshot:
-    said = snapshots.ROOT.containers
-    assert said is not None
-    assert said.run is not None
-    run = replace(said.run, finished_s=finished_s)
+def reported_at(finished_s: float, failure: Failure | None = None) -> Snapshot:
+    """Root's report of a container run."""
+    report = snapshots.ROOT.containers
+    assert report is not None
+    assert report.run is not None
+    run = replace(report.run, finished_s=finished_s)
     if failure is not None:
         run = replace(run, figure=None, failure=failure)
-    root = replace(snapshots.ROOT, containers=replace(said, run=run))
+    root = replace(snapshots.ROOT, containers=replace(report, run=run))
     return root_read(root, None, 1.0)(snapshots.full())
 
 
-def test_a_container_run_is_kept_once_however_often_root_tells_of_it(bench: Bench) -> None:
-    hear(bench, told_at(5.0), told_at(5.0), told_at(9.0), told_at(9.0))
-    hear(bench, told_at(9.0), told_at(12.0))  # a new agent, told of the old run first
-    uuid = snapshots.DEVICE.uuid
-    assert container_runs(bench.folder) == [(5.0, uuid, 1), (9.0, uuid, 1), (12.0, uuid, 1)]
+async def read_reports(bench: Bench, *reports: Snapshot) -> History:
+    pipeline, history = bench.make()
+    for snapshot in reports:
+        bench.board.show(snapshot)
+        await pipeline.store_container_run()
+    await history.close()
+    return history
 
 
-def test_a_failed_container_run_is_kept_with_its_reason(bench: Bench) -> None:
-    hear(bench, told_at(5.0, Failure(Reason.TOOLKIT_MISSING, "why")))
-    assert container_runs(bench.folder) == [(5.0, None, 0)]
+def test_container_run_is_stored_once_however_often_root_reports_it(bench: Bench) -> None:
+    uuid, why = snapshots.DEVICE.uuid, Failure(Reason.TOOLKIT_MISSING, "why")
+    nine = reported_at(9.0)
+    asyncio.run(read_reports(bench, snapshots.bare(), reported_at(5.0), reported_at(5.0), nine))
+    asyncio.run(read_reports(bench, nine, reported_at(12.0, why)))  # by a new agent
+    assert container_runs(bench.folder) == [(5.0, uuid, 1), (9.0, uuid, 1), (12.0, None, 0)]
 
 
-def test_without_a_word_about_containers_nothing_is_kept(bench: Bench) -> None:
-    hear(bench, snapshots.bare(), altered(snapshots.full(), report=None))
-    assert container_runs(bench.folder) == []
-
-
-def test_a_container_run_that_cannot_be_written_yet_waits_with_the_others(
+def test_container_run_that_cannot_be_written_yet_is_written_later(
     bench: Bench, tmp_path: Path
 ) -> None:
     bench.state_dir = tmp_path / "missing"
-
-    async def story() -> None:
-        pipeline, history = bench.make()
-        bench.board.show(told_at(5.0))
-        await pipeline.store_container_run()
-        assert history.waiting == 0
-        (tmp_path / "missing").mkdir()
-        await pipeline.store_container_run()
-        await history.close()
-
-    asyncio.run(story())
+    asyncio.run(read_reports(bench, reported_at(5.0)))
+    (tmp_path / "missing").mkdir()
+    asyncio.run(read_reports(bench, reported_at(5.0), reported_at(5.0)))
     assert [row[0] for row in container_runs(tmp_path / "missing")] == [5.0]

@@ -1,4 +1,4 @@
-"""The real scheduler on the real clock; a pause is told to it, as whoever watches clocks does."""
+"""The real scheduler on the real clock; a pause is reported to it, as the watch of clocks does."""
 
 from __future__ import annotations
 
@@ -11,29 +11,33 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpud.agent.measure.schedule import MONOTONIC, Every, Schedule
+from gpud.agent.state.board import Board
 from gpud.core.health import Level
-from tests.agent.measure.rounds import RecordingBoard, Reported
+from tests import snapshots
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 SOON_S = 5.0
 """Patience for what should come at once: two cores are shared with everything else."""
+HOUR_S = 3600.0
 
 
 class Counted:
-    """A job that counts its runs and says when it has run ``enough`` times."""
+    """A job that counts its runs, and how many went on at once."""
 
-    def __init__(self, enough: int) -> None:
-        self.runs = 0
+    def __init__(self, enough: int = 1, takes_s: float = 0.0) -> None:
+        self.runs = self.at_once = self.most = 0
         self.done = asyncio.Event()
         self._enough = enough
+        self._takes_s = takes_s
 
     async def run(self) -> None:
+        self.at_once += 1
+        self.most = max(self.most, self.at_once)
+        await asyncio.sleep(self._takes_s)
+        self.at_once -= 1
         self.runs += 1
         if self.runs >= self._enough:
             self.done.set()
-
-    async def wait(self) -> None:
-        await asyncio.wait_for(self.done.wait(), SOON_S)
 
 
 def next_in_s(schedule: Schedule) -> float:
@@ -44,11 +48,11 @@ def next_in_s(schedule: Schedule) -> float:
 
 def test_after_a_night_asleep_a_missed_run_is_made_up_for_once() -> None:
     async def story() -> None:
-        schedule, job = Schedule(RecordingBoard()), Counted(1)
+        schedule, job = Schedule(Board(snapshots.bare())), Counted()
         schedule.every(60, "job", job.run, first_after_s=60)
         schedule.start()
-        schedule.after_pause(8 * 3600, rest_s=0.05)
-        await job.wait()
+        schedule.after_pause(8 * HOUR_S, rest_s=0.05)
+        await asyncio.wait_for(job.done.wait(), SOON_S)
         assert 59 < next_in_s(schedule) <= 60
         assert job.runs == 1
         schedule.stop()
@@ -56,31 +60,32 @@ def test_after_a_night_asleep_a_missed_run_is_made_up_for_once() -> None:
     asyncio.run(story())
 
 
-def test_a_machine_that_just_woke_rests_before_the_missed_run() -> None:
+@pytest.mark.parametrize(
+    ("first_after_s", "paused_s", "rests", "expected_s"),
+    [
+        (60, 8 * HOUR_S, True, 10),  # what was missed comes after the rest
+        (50, 20, True, 30),  # what is not due yet is nearer by the pause
+        (50, HOUR_S, False, 50),
+    ],
+)
+def test_pause_brings_resting_jobs_nearer_and_no_others(
+    first_after_s: float,
+    paused_s: float,
+    rests: bool,  # noqa: FBT001  # a table
+    expected_s: float,
+) -> None:
     async def story() -> None:
-        schedule = Schedule(RecordingBoard())
-        schedule.every(60, "job", Counted(1).run, first_after_s=60)
+        schedule = Schedule(Board(snapshots.bare()))
+        schedule.every(60, "job", Counted().run, first_after_s=first_after_s, rests=rests)
         schedule.start()
-        schedule.after_pause(8 * 3600, rest_s=10)
-        assert 9 < next_in_s(schedule) <= 10
+        schedule.after_pause(paused_s, rest_s=10)
+        assert expected_s - 1 < next_in_s(schedule) <= expected_s
         schedule.stop()
 
     asyncio.run(story())
 
 
-def test_a_pause_counts_as_waiting_time_for_what_is_not_due_yet() -> None:
-    async def story() -> None:
-        schedule = Schedule(RecordingBoard())
-        schedule.every(60, "job", Counted(1).run, first_after_s=50)
-        schedule.start()
-        schedule.after_pause(20, rest_s=10)
-        assert 29 < next_in_s(schedule) <= 30
-        schedule.stop()
-
-    asyncio.run(story())
-
-
-def test_the_schedule_reads_the_monotonic_clock_and_no_other() -> None:
+def test_schedule_reads_the_monotonic_clock_and_no_other() -> None:
     before_s = time.monotonic()
     moment = datetime.now(MONOTONIC)
     after_s = time.monotonic()
@@ -88,42 +93,16 @@ def test_the_schedule_reads_the_monotonic_clock_and_no_other() -> None:
     assert before_s - 1e-5 <= since_boot_s <= after_s + 1e-5
 
 
-def test_a_run_that_takes_longer_than_its_interval_is_never_joined_by_another() -> None:
+def test_long_run_is_never_joined_by_another_and_none_starts_after_the_end() -> None:
     async def story() -> None:
-        at_once = most = 0
-        enough = asyncio.Event()
-        runs = 0
-
-        async def slow() -> None:
-            nonlocal at_once, most, runs
-            at_once += 1
-            most = max(most, at_once)
-            await asyncio.sleep(0.12)
-            at_once -= 1
-            runs += 1
-            if runs == 2:
-                enough.set()
-
-        schedule = Schedule(RecordingBoard())
-        schedule.every(0.05, "slow", slow)
+        schedule, job = Schedule(Board(snapshots.bare())), Counted(2, takes_s=0.12)
+        schedule.every(0.05, "slow", job.run)
         schedule.start()
-        await asyncio.wait_for(enough.wait(), SOON_S)
-        schedule.stop()
-        assert most == 1
-
-    asyncio.run(story())
-
-
-def test_nothing_starts_after_the_end() -> None:
-    async def story() -> None:
-        schedule, job = Schedule(RecordingBoard()), Counted(1)
-        schedule.every(0.05, "job", job.run)
-        schedule.start()
-        await job.wait()
+        await asyncio.wait_for(job.done.wait(), SOON_S)
         schedule.stop()
         runs = job.runs
-        await asyncio.sleep(0.15)
-        assert job.runs == runs
+        await asyncio.sleep(0.3)
+        assert (job.most, job.runs) == (1, runs)
 
     asyncio.run(story())
 
@@ -133,7 +112,7 @@ def test_nothing_starts_after_the_end() -> None:
     ratio=st.floats(min_value=0, max_value=0.5),
     ago_s=st.none() | st.floats(min_value=0, max_value=1e6),
 )
-def test_the_next_time_is_ahead_and_at_most_an_interval_and_its_jitter_away(
+def test_next_time_is_ahead_and_at_most_an_interval_and_its_jitter_away(
     interval_s: float, ratio: float, ago_s: float | None
 ) -> None:
     previous = None if ago_s is None else NOON - timedelta(seconds=ago_s)
@@ -142,19 +121,14 @@ def test_the_next_time_is_ahead_and_at_most_an_interval_and_its_jitter_away(
     assert NOON <= planned <= NOON + longest
 
 
-def test_on_time_runs_keep_their_beat_and_do_not_drift_by_their_delay() -> None:
-    trigger = Every(60, 0)
-    late = NOON + timedelta(seconds=2)
-    assert trigger.get_next_fire_time(NOON, late) == NOON + timedelta(seconds=60)
-
-
 @pytest.mark.parametrize("ratio", [0.0, 0.1])
-def test_jitter_spreads_and_without_it_the_time_is_exact(ratio: float) -> None:
-    times = {Every(60, 60 * ratio).get_next_fire_time(None, NOON) for _ in range(50)}
-    assert (len(times) > 1) == bool(ratio)
+def test_runs_keep_their_beat_and_only_jitter_spreads_them(ratio: float) -> None:
+    trigger, late = Every(60, 60 * ratio), NOON + timedelta(seconds=2)
+    times = {trigger.get_next_fire_time(NOON, late) for _ in range(50)}
+    assert (times == {NOON + timedelta(seconds=60)}) == (not ratio)
 
 
-def test_a_job_that_runs_when_the_schedule_stops_is_no_failure(
+def test_job_that_runs_when_the_schedule_stops_is_no_failure(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     async def story() -> None:
@@ -167,7 +141,7 @@ def test_a_job_that_runs_when_the_schedule_stops_is_no_failure(
             finally:
                 ended.set()
 
-        schedule = Schedule(RecordingBoard())
+        schedule = Schedule(Board(snapshots.bare()))
         schedule.every(60, "job", job)
         schedule.start()
         await asyncio.wait_for(begun.wait(), SOON_S)
@@ -179,7 +153,7 @@ def test_a_job_that_runs_when_the_schedule_stops_is_no_failure(
     assert [record.getMessage() for record in caplog.records if record.levelname == "ERROR"] == []
 
 
-class _Fails:
+class Fails:
     """A job or task that fails in its first runs, and waits afterwards."""
 
     def __init__(self, times: int, then: asyncio.Event | None = None) -> None:
@@ -194,66 +168,52 @@ class _Fails:
             await self.then.wait()
 
 
-def reported(board: RecordingBoard) -> list[tuple[Level, str | None]]:
-    events = [event for event in board.events if isinstance(event, Reported)]
-    assert {event.component for event in events} <= {"agent"}
-    return [(event.health.level, event.health.detail) for event in events]
+async def reported(board: Board, level: Level, detail: str | None) -> None:
+    """Wait until the agent's health is this."""
+    async with asyncio.timeout(SOON_S):
+        while True:
+            health = board.read().health.get("agent")
+            if health is not None and (health.level, health.detail) == (level, detail):
+                return
+            await board.changed.wait()
+            board.changed.clear()
 
 
-async def _until(board: RecordingBoard, count: int) -> None:
-    while len(reported(board)) < count:
-        await asyncio.wait_for(board.changed.wait(), SOON_S)
-        board.changed.clear()
-
-
-def test_a_job_that_failed_is_reported_until_it_goes_well_and_hides_no_other() -> None:
-    board = RecordingBoard()
-    schedule = Schedule(board)
-    one, two = "one: ValueError: a bug", "two: ValueError: a bug"
+def test_job_that_failed_is_reported_until_it_goes_well_and_hides_no_other() -> None:
+    bug = "ValueError: a bug"
 
     async def story() -> None:
-        schedule.every(0.05, "two", _Fails(10**6).run)
-        schedule.every(0.05, "one", _Fails(1).run)
-        schedule.start()
-        while (Level.DEGRADED, f"{two}; {one}") not in reported(board):
-            await _until(board, len(reported(board)) + 1)
-        while reported(board)[-1] != (Level.DEGRADED, two):
-            await _until(board, len(reported(board)) + 1)
+        board, first = Board(snapshots.bare()), Fails(10**6)
+        schedule = Schedule(board)
+        schedule.every(0.05, "first", first.run)
+        await reported_after_start(schedule, board)
+        schedule.every(0.05, "second", Fails(10).run)
+        await reported(board, Level.DEGRADED, f"first: {bug}; second: {bug}")
+        await reported(board, Level.DEGRADED, f"first: {bug}")
+        first.left = 0
+        await reported(board, Level.OK, None)
         schedule.stop()
+
+    async def reported_after_start(schedule: Schedule, board: Board) -> None:
+        schedule.start()
+        await reported(board, Level.DEGRADED, f"first: {bug}")
 
     asyncio.run(story())
 
 
-def test_a_task_that_failed_is_begun_again_and_well_when_it_goes_on() -> None:
-    board = RecordingBoard()
-
+def test_task_that_failed_is_begun_again_and_well_when_it_goes_on_or_ends() -> None:
     async def story() -> None:
-        stumbles = _Fails(2, asyncio.Event())
-        task = asyncio.create_task(
-            Schedule(board, retry_s=0, steady_s=0.05).task("judge", stumbles.run)
-        )
-        await _until(board, 3)
+        board = Board(snapshots.bare())
+        schedule = Schedule(board, retry_s=0.01, steady_s=0.05)
+        work = Fails(2, asyncio.Event())
+        task = asyncio.create_task(schedule.task("judge", work.run))
+        await reported(board, Level.DEGRADED, "judge: ValueError: a bug")
+        await reported(board, Level.OK, None)
+        assert work.left == -1
         task.cancel()
         await asyncio.wait({task})
-
-    asyncio.run(story())
-    bug = (Level.DEGRADED, "judge: ValueError: a bug")
-    assert reported(board) == [bug, bug, (Level.OK, None)]
-
-
-def test_a_task_that_ends_is_not_begun_again() -> None:
-    board = RecordingBoard()
-    asyncio.run(Schedule(board).task("once", _Fails(0).run))
-    assert reported(board) == []
-
-
-def test_a_pause_moves_no_job_that_does_not_rest() -> None:
-    async def story() -> None:
-        schedule = Schedule(RecordingBoard())
-        schedule.every(60, "tick", Counted(1).run, first_after_s=50, rests=False)
-        schedule.start()
-        schedule.after_pause(3600, rest_s=10)
-        assert 49 < next_in_s(schedule) <= 50
-        schedule.stop()
+        once = Fails(0)
+        await asyncio.wait_for(schedule.task("once", once.run), SOON_S)
+        assert once.left == -1
 
     asyncio.run(story())

@@ -1,15 +1,16 @@
-"""What the agent makes of real children whose driver hangs, crashes or is slow to start."""
+"""Outcomes of real children whose driver hangs, crashes or is slow to start."""
 
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from gpud.agent.measure.breaker import State
 from gpud.agent.measure.launch import Launcher
-from gpud.child.probes import launch, nbody
+from gpud.child.probes import launch
 from gpud.core.health import Level
 from gpud.core.sample import Failure, Inventory, Job, Reason, RunReport
 from tests import snapshots
@@ -21,18 +22,13 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
-def made(folder: Path, script: str, **job: Any) -> tuple[RunReport, State]:
-    """One run of the launch probe on a stand-in, and how the breaker is after it."""
-    library = build_libcuda(folder, script)
-    return of_library(folder, library, **job)
-
-
-def of_library(folder: Path, library: Path, **job: Any) -> tuple[RunReport, State]:
+def made(folder: Path, library: Path, **job: Any) -> tuple[RunReport, State]:
+    """One run of the launch probe on a stand-in, and the breaker's state after it."""
     launcher = Launcher(folder / "gpu.lock")
-    asked = Job("launch", gpu=GPU, cuda_library=str(library), **job)
 
     async def story() -> RunReport:
-        report = await launcher.run(launch.SPEC, asked)
+        work = Job("launch", gpu=GPU, cuda_library=str(library), **job)
+        report = await launcher.run(launch.SPEC, work)
         launcher.close()
         return report
 
@@ -46,7 +42,7 @@ def failure_of(report: RunReport) -> Failure:
 
 
 def test_crash_names_the_driver_call_and_keeps_what_the_run_knows(tmp_path: Path) -> None:
-    report, state = made(tmp_path, "segfault cuLaunchKernel 300")
+    report, state = made(tmp_path, build_libcuda(tmp_path, "segfault cuLaunchKernel 300"))
     failure = failure_of(report)
     assert failure.reason is Reason.CRASHED
     assert "cuLaunchKernel" in (failure.function or "")
@@ -60,7 +56,7 @@ def test_crash_names_the_driver_call_and_keeps_what_the_run_knows(tmp_path: Path
 
 
 def test_crash_while_the_gpu_is_given_back_costs_no_figure(tmp_path: Path) -> None:
-    report, _ = made(tmp_path, "segfault cuStreamDestroy_v2")
+    report, _ = made(tmp_path, build_libcuda(tmp_path, "segfault cuStreamDestroy_v2"))
     assert report.failure is None
     assert {sample.mode for sample in report.samples} == set(launch.SPEC.modes)
     words = "cuStreamDestroy_v2: ended by SIGSEGV in cuStreamDestroy_v2"
@@ -74,7 +70,7 @@ def test_crash_while_the_gpu_is_given_back_costs_no_figure(tmp_path: Path) -> No
 def test_start_that_takes_too_long_has_a_reason_of_its_own(
     tmp_path: Path, function: str, fix: str
 ) -> None:
-    report, state = made(tmp_path, f"hang {function}", start_limit_s=1.0)
+    report, state = made(tmp_path, build_libcuda(tmp_path, f"hang {function}"), start_limit_s=1.0)
     failure = failure_of(report)
     assert (failure.reason, failure.function) == (Reason.SLOW_START, function)
     assert failure.detail == f"not started within 1 s in {function}"
@@ -83,24 +79,11 @@ def test_start_that_takes_too_long_has_a_reason_of_its_own(
     assert state is State.OPEN
 
 
-def test_inventory_that_does_not_start_has_the_same_reason(tmp_path: Path) -> None:
-    library = build_libcuda(tmp_path, "hang cuInit")
-    launcher = Launcher(tmp_path / "gpu.lock")
-
-    async def story() -> Failure | None:
-        job = Job(cuda_library=str(library), start_limit_s=0.5)
-        inventory = await launcher.inventory(job)
-        launcher.close()
-        return inventory.failure
-
-    failure = asyncio.run(story())
-    assert failure is not None
-    assert (failure.reason, failure.function) == (Reason.SLOW_START, "cuInit")
-
-
 def test_wait_that_hangs_has_other_words_than_a_launch_that_hangs(tmp_path: Path) -> None:
     failures = [
-        failure_of(made(tmp_path / name, f"hang {name} 0", budget_s=0.5)[0])
+        failure_of(
+            made(tmp_path, build_libcuda(tmp_path / name, f"hang {name} 0"), budget_s=0.5)[0]
+        )
         for name in ("cuStreamSynchronize", "cuMemAlloc_v2")
     ]
     assert [failure.function for failure in failures] == ["cuStreamSynchronize", "cuMemAlloc_v2"]
@@ -114,7 +97,7 @@ def test_library_that_is_cut_short_is_named_with_what_helps(tmp_path: Path) -> N
     whole = library.read_bytes()
     library.unlink()  # the bytes are shared
     library.write_bytes(whole[:4096])
-    failure = failure_of(of_library(tmp_path, library)[0])
+    failure = failure_of(made(tmp_path, library)[0])
     assert (failure.reason, failure.function) == (Reason.CRASHED, "dlopen")
     assert "SIGBUS in dlopen; the driver's library is damaged or cut short" in failure.detail
     assert "install or update the NVIDIA driver" in (failure.advice or "")
@@ -130,18 +113,11 @@ def test_gpu_that_cannot_be_described_degrades_cuda_and_the_other_one_stays() ->
     assert list(after.gpus) == [snapshots.DEVICE.uuid]
 
 
-def test_gpu_time_of_failed_runs_is_counted_where_it_is_known() -> None:
-    before = snapshots.bare()
+def test_gpu_time_of_failed_runs_is_counted_where_it_is_reported() -> None:
     failure = Failure(Reason.VERIFICATION_FAILED, "wrong")
-    costly = RunReport(
-        nbody.SPEC.name,
-        nbody.SPEC.backend,
-        failure=failure,
-        gpu_seconds=0.5,
-        vram_peak_bytes=1 << 30,
-    )
-    unknown = RunReport(nbody.SPEC.name, nbody.SPEC.backend, failure=failure)
-    after = before
+    unknown = RunReport(launch.SPEC.name, launch.SPEC.backend, failure=failure)
+    costly = replace(unknown, gpu_seconds=0.5, vram_peak_bytes=1 << 30)
+    after = before = snapshots.bare()
     for report in (costly, unknown):
         after = run_finished(report, GPU, 1.0, 1.0, ())(after)
     assert after.measure.gpu_seconds - before.measure.gpu_seconds == pytest.approx(0.5)
