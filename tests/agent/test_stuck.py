@@ -27,7 +27,6 @@ from tests.standins.build import build_libcuda
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
-
     from typing import Unpack
 
     from gpud.agent.state.board import States

@@ -25,8 +25,8 @@ from gpud.core.sample import Reading
 from gpud.core.settings import Settings
 from gpud.agent.telemetry.answers import Answer, Telemetry
 from tests import snapshots
-from tests.events import altered
 from tests.agent.regression.judging import regression
+from tests.events import altered
 from tests.snapshots import ROOT
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ from starlette.applications import Starlette
 from starlette.routing import Route
 
 from gpud.agent.alerts import rows
-from gpud.agent.history import writes
+from gpud.agent.history import records
 from gpud.agent.history.queries import MOST_EVENTS
 from gpud.agent.history.records import Entry
 from gpud.agent.history.store import History
@@ -181,7 +181,7 @@ def entry(number: int, kind: str = "driver_version") -> Entry:
 
 def write_events(home: Path, *entries: Entry) -> None:
     with opened(state_folder(home)) as store:
-        store.write(writes.events, entries)
+        store.write(records.write_events, entries)
 
 
 def events(home: Path, **query: Any) -> list[str]:
