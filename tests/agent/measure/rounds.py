@@ -49,7 +49,7 @@ def device(index):
             "compute_capability": "8.9", "sm_count": 1, "l2_bytes": 1, "memory_total_bytes": 1}
 spec = {"unit": "seconds", "modes": ["m"], "budget_s": 10.0, "summary": "s"}
 if verb == "--list":
-    print(json.dumps({"refused": {}, "probes": [
+    print(json.dumps({"refused": state.get("refused", {}), "probes": [
         {**spec, "name": n, "backend": b, "pace": p, **dict(*more)}
         for n, b, p, *more in state["specs"]]}))
 elif verb == "--inventory":

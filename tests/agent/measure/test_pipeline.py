@@ -171,6 +171,12 @@ def test_disabled_probe_never_runs_and_an_unknown_name_degrades_discovery(tmp_pa
     assert str(health.detail).endswith("there is no probe lunch")
 
 
+def test_probe_modules_that_do_not_load_degrade_discovery(bench: Bench) -> None:
+    bench.says(refused={"bad": "no SPEC"})
+    health = bench.rounds(Pace.SMALL).health["discovery"]
+    assert (health.level, health.detail) == (Level.DEGRADED, "bad: no SPEC")
+
+
 def test_child_that_cannot_list_its_probes_is_asked_again_in_the_next_round(bench: Bench) -> None:
     async def story() -> None:
         pipeline, history = bench.make()
