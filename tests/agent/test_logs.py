@@ -51,30 +51,21 @@ def control_characters(text: str) -> set[str]:
     return {c for c in text if c != "\n" and (ord(c) < 32 or 127 <= ord(c) < 160)}
 
 
-def test_every_line_of_the_file_is_one_json_document_with_time_level_and_event(
-    tmp_path: Path,
-) -> None:
+def test_each_line_of_the_file_is_one_json_document_with_the_traceback(tmp_path: Path) -> None:
     file = tmp_path / "agent.log"
-    write(file)
+    _, console = write(file)
     read, wrong, foreign = lines(file)
     assert (read["event"], read["level"], read["temperature_celsius"]) == ("read", "info", 55)
     assert read["name"] == "RTX\x1b[31m\x9b2J\x07\n4070"
     assert read["timestamp"].endswith("Z")
     assert wrong["exception"][0]["exc_type"] == "ValueError"
+    assert wrong["exception"][0]["frames"]
     assert foreign["level"] == "warning"
-
-
-def test_no_control_character_of_the_file_reaches_who_reads_it_raw(tmp_path: Path) -> None:
-    file = tmp_path / "agent.log"
-    write(file)
-    assert control_characters(file.read_text(encoding="utf-8")) == set()
-
-
-def test_the_console_shows_control_characters_and_never_sends_them(tmp_path: Path) -> None:
-    _, console = write(tmp_path / "agent.log")
-    assert control_characters(console) == set()
+    assert control_characters(file.read_text(encoding="utf-8") + console) == set()
     assert r"RTX\x1b[31m\x9b2J\x07\x0a4070" in console
     assert len(console.splitlines()) == 3
+    assert "went_wrong" in console
+    assert "Traceback" not in console
 
 
 def test_on_a_terminal_the_only_escape_sequences_are_our_colours(tmp_path: Path) -> None:
@@ -89,15 +80,7 @@ def test_on_a_terminal_the_only_escape_sequences_are_our_colours(tmp_path: Path)
     assert not any(bad in shown for bad in ("RTX\x1b", "\x1b[2J", "\x1b]0;", "\x9b", "\x07"))
 
 
-def test_the_person_at_the_console_gets_no_traceback_and_the_file_does(tmp_path: Path) -> None:
-    file = tmp_path / "agent.log"
-    _, console = write(file)
-    assert "went_wrong" in console
-    assert "Traceback" not in console
-    assert lines(file)[1]["exception"][0]["frames"]
-
-
-def test_only_the_wanted_level_and_above_is_written(tmp_path: Path) -> None:
+def test_configured_level_and_above_is_written(tmp_path: Path) -> None:
     file = tmp_path / "agent.log"
     write(file, "error")
     assert [line["event"] for line in lines(file)] == ["went_wrong"]
@@ -106,7 +89,9 @@ def test_only_the_wanted_level_and_above_is_written(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["folder", "absent/agent.log"])
-def test_a_file_that_cannot_be_opened_is_said_and_nothing_stops(name: str, tmp_path: Path) -> None:
+def test_file_that_cannot_be_opened_is_reported_and_nothing_stops(
+    name: str, tmp_path: Path
+) -> None:
     (tmp_path / "folder").mkdir()
     file = tmp_path / name
     stdout, console = write(file)
@@ -142,7 +127,7 @@ except Foreign:
     ],
     ids=["agent", "root"],
 )
-def test_no_object_name_or_exception_brings_a_control_character_to_terminal_or_file(
+def test_control_characters_of_objects_names_and_exceptions_are_escaped(
     configure: str, tmp_path: Path
 ) -> None:
     file = tmp_path / "log"
