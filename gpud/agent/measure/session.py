@@ -26,7 +26,8 @@ from gpud.agent.measure.clocks import now
 from gpud.agent.measure.launch import Refused
 from gpud.agent.state.presence import nothing_expected, remembered
 from gpud.agent.state.snapshot import ChangesState, MachineState, MeasureState, Snapshot
-from gpud.agent.telemetry.source import Context
+from gpud.agent.telemetry.answers import Telemetry
+from gpud.agent.telemetry.collection import SourceContext
 from gpud.agent.telemetry.sources import dxg
 from gpud.core.errors import ConfigError, StoreError
 from gpud.core.requests import (
@@ -41,7 +42,6 @@ from gpud.core.requests import (
 )
 from gpud.core.sample import Backend, Inventory, Job, RunReport, Skip
 from gpud.core.stats import median
-from gpud.core.telemetry import Telemetry
 from gpud.core.text import escaped
 
 if TYPE_CHECKING:
@@ -313,7 +313,7 @@ async def _no_gpu(settings: Settings, facts: Mapping[str, str], inventory: Inven
     changes, measure = ChangesState(expected), MeasureState(inventory=inventory)
     snapshot = Snapshot(machine, measure=measure, changes=changes)
     own = Path(settings.run_dir, "agent")
-    source = dxg.create(Context(settings, now, lambda: snapshot, _nothing, _nothing, own))
+    source = dxg.create(SourceContext(settings, now, lambda: snapshot, _nothing, _nothing, own))
     answer = await source.collect(frozenset())
     await source.close()
     telemetry = Telemetry({dxg.NAME: answer})

@@ -141,7 +141,9 @@ async def versions(
     ) -> str:
         spawned()
         try:
-            ended = await children.run_program(paths, arguments, deadline_s=deadline_s, environment=env)
+            ended = await children.run_program(
+                paths, arguments, deadline_s=deadline_s, environment=env
+            )
         except OSError as error:
             log.info("windows_silent", program=paths[0], detail=str(error))
             return ""

@@ -19,11 +19,11 @@ from gpud.agent.measure.pipeline import Pipeline
 from gpud.agent.state.board import Board
 from gpud.agent.state.changes import ChangeDetection
 from gpud.agent.state.snapshot import Expected
+from gpud.agent.telemetry.answers import Answer, Telemetry
 from gpud.core.clock import Instant
 from gpud.core.report import ContainersReport, ProbeStage
 from gpud.core.sample import Reading
 from gpud.core.settings import Settings
-from gpud.agent.telemetry.answers import Answer, Telemetry
 from tests import snapshots
 from tests.agent.regression.judging import regression
 from tests.events import altered
