@@ -80,10 +80,7 @@ def empty(asked: list[tuple[str, str, bool]], live: World) -> list[str]:
 
 @pytest.mark.parametrize("view", sorted(VIEWS))
 def test_nothing_is_refused_and_nothing_is_empty_without_a_reason(view: str, live: World) -> None:
-    found, reasons = empty(asked_of(view), live), MAY_BE_EMPTY[view]
-    unexplained = sorted(set(found) - set(reasons))
-    assert unexplained == []
-    assert not [where for where in found if not live.ask(reasons[where].holds)]
+    assert sorted(set(empty(asked_of(view), live)) - MAY_BE_EMPTY[view]) == []
 
 
 @pytest.mark.parametrize("at_once", [True, False])
@@ -100,8 +97,8 @@ def test_refused_expression_is_reported(live: World) -> None:
 
 
 @pytest.mark.parametrize("view", sorted(VIEWS))
-def test_a_reason_is_of_a_panel_that_there_is(view: str) -> None:
-    assert set(MAY_BE_EMPTY[view]) <= {where for where, _, _ in asked_of(view)}
+def test_panel_that_may_be_empty_exists(view: str) -> None:
+    assert {where for where, _, _ in asked_of(view)} >= MAY_BE_EMPTY[view]
 
 
 def test_the_driver_that_was_replaced_is_drawn_as_slower(live: World) -> None:
