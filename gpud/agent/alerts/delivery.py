@@ -97,10 +97,10 @@ class Outbox:
         if not repeated and (since_s is None or now.mono_s < since_s + self._group_wait_s):
             return None
         firing = (*fresh, *repeated)
-        seen = {name for name, alert in latest.items() if alert.acknowledged_s is not None}
+        acknowledged = {name for name, alert in latest.items() if alert.acknowledged_s is not None}
         standing: dict[str, Alert] = {alert.fingerprint: alert for alert in firing}
         for name, sent in self.sent.items():
-            if sent.delivered and name not in {*over, *seen}:
+            if sent.delivered and name not in {*over, *acknowledged}:
                 standing.setdefault(name, sent)
         return Message(worst_first(firing), worst_first(resolved), worst_first(standing.values()))
 

@@ -34,7 +34,7 @@ NOT_THE_DRIVER: Final = frozenset(
     {Reason.KILLED, Reason.BAD_OUTPUT, Reason.SPAWN_FAILED, Reason.INTERNAL, Reason.DOCKER_ERROR}
 )
 """Critical failures that are the system's, gpud's or Docker's."""
-OF_ONE_PROBE: Final = frozenset(
+OF_A_PROBE: Final = frozenset(
     {
         Reason.PTX_REJECTED,
         Reason.SYMBOL_MISSING,
@@ -47,7 +47,7 @@ OF_ONE_PROBE: Final = frozenset(
 """Failures that may be of one probe's work only. Any other concerns the GPU, or all of CUDA."""
 UNDER_ANOTHER, UNDER_THE_SAME = 2, 3
 """Failures in a row: one may be chance, and without a new driver so may two."""
-DRIVER_KNOWN_S: Final = 60.0
+DRIVER_SURE_S: Final = 60.0
 """By then it is known whether the driver is another one."""
 SILENT_S: Final = 120.0
 """A driver that is being replaced takes NVML away for a minute."""
@@ -229,7 +229,7 @@ class Functions:
             return another and lasted_s >= SILENT_S and hangs
         if another:
             return course.failures >= UNDER_ANOTHER
-        return lasted_s >= DRIVER_KNOWN_S and course.failures >= UNDER_THE_SAME
+        return lasted_s >= DRIVER_SURE_S and course.failures >= UNDER_THE_SAME
 
     def _whole(self, subject: Subject, why: Why, now_s: float) -> Subject | None:
         """Return what is lost: a GPU without a working probe, or a probe; None: not sure yet."""
@@ -245,7 +245,7 @@ class Functions:
         ]
         if any(not course.failures and course.mark >= since_s for course in others):
             return subject
-        if why.reason not in OF_ONE_PROBE or any(course.failures for course in others):
+        if why.reason not in OF_A_PROBE or any(course.failures for course in others):
             return Subject(CUDA, subject.gpu)
         return subject if now_s - since_s >= OTHERS_S else None
 
@@ -321,7 +321,7 @@ def _container(snapshot: Snapshot) -> Iterator[tuple[Subject, Observation]]:
 
 def _says_nothing(failure: Failure | None) -> bool:
     """Return whether a failure says nothing of the driver: busy, not set up, or gpud's own."""
-    if failure is None or failure.reason in OF_ONE_PROBE:
+    if failure is None or failure.reason in OF_A_PROBE:
         return False
     return SEVERITY[failure.reason] is not Severity.CRITICAL or failure.reason in NOT_THE_DRIVER
 

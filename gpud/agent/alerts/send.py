@@ -75,7 +75,10 @@ def post(job: dict[str, Any]) -> int:
         if authorization := _authorization(address.username, address.password, token):
             headers["Authorization"] = authorization
         target = f"{address.path or '/'}{'?' if address.query else ''}{address.query}"
-        connection = _connection(address.scheme, address.hostname or "", address.port, job)
+        kind: type[http.client.HTTPConnection] = http.client.HTTPConnection
+        if address.scheme == "https":
+            kind = http.client.HTTPSConnection  # which checks the certificate
+        connection = kind(address.hostname or "", address.port, timeout=job["timeout_s"])
         connection.request("POST", target, job["body"].encode(), headers)
         return connection.getresponse().status
     except ssl.SSLCertVerificationError as error:
@@ -85,8 +88,8 @@ def post(job: dict[str, Any]) -> int:
         words = f"no TLS with it: {error.reason or type(error).__name__}"
         raise Refused("tls_failed", words) from error
     except (OSError, ValueError, http.client.HTTPException) as error:
-        for kind, reason, words in FAILURES:
-            if isinstance(error, kind):
+        for failure, reason, words in FAILURES:
+            if isinstance(error, failure):
                 raise Refused(reason, words) from error
         words = getattr(error, "strerror", None) or type(error).__name__
         raise Refused("unreachable", words) from error
@@ -130,16 +133,6 @@ def notify(job: dict[str, Any]) -> int:
     if not delivered:
         raise Refused("not_taken", "the service did not take it")
     return http.HTTPStatus.OK
-
-
-def _connection(
-    scheme: str, host: str, port: int | None, job: dict[str, Any]
-) -> http.client.HTTPConnection:
-    timeout_s = job["timeout_s"]
-    if scheme == "https":
-        trusted = ssl.create_default_context()
-        return http.client.HTTPSConnection(host, port, timeout=timeout_s, context=trusted)
-    return http.client.HTTPConnection(host, port, timeout=timeout_s)
 
 
 def _authorization(user: str | None, password: str | None, token: str | None) -> str | None:

@@ -287,8 +287,8 @@ def _same_cause(incident: Incident, finding: Finding) -> bool:
         served = finding.key.gpu is not None or incident.on(None)
         return served and abs(alarm.since_s - incident.since_s) <= SLACK_S
     # Where a GPU and the CPU became slower it is the machine; two GPUs are two causes.
-    beside = incident.on(finding.key.gpu) or finding.key.gpu is None or incident.on(None)
-    return beside and confirmed(alarm, (f.alarm for f in incident.every))
+    together = incident.on(finding.key.gpu) or finding.key.gpu is None or incident.on(None)
+    return together and confirmed(alarm, (f.alarm for f in incident.every))
 
 
 def _agree(finding: Finding, other: Finding) -> bool:

@@ -72,14 +72,6 @@ class SavedIncidents(msgspec.Struct):
     version: Literal[1] = 1
 
 
-class Past(msgspec.Struct):
-    """What an earlier run of the agent wrote."""
-
-    alerts: list[Alert]
-    incidents: SavedIncidents
-    functions: SavedFunctions
-
-
 class AlertState:
     """The one owner of what fires. ``run`` is its task; the detector's side calls the rest."""
 
@@ -177,13 +169,14 @@ class AlertState:
         async with self._lock:
             if self._loaded:
                 return
-            past = await self._history.read(_read, self._now().wall_s - SHOWN_ENDED_S)
-            self._slowdowns.incidents = past.incidents.incidents
-            self._slowdowns.suspects = past.incidents.suspects
+            since_s = self._now().wall_s - SHOWN_ENDED_S
+            alerts, past, worked = await self._history.read(_read, since_s)
+            self._slowdowns.incidents = past.incidents
+            self._slowdowns.suspects = past.suspects
             self._slowdowns.drop_ended()
-            self._functions.resume(past.functions)
-            self._gpus = past.incidents.gpus | self._gpus
-            own, self._alerts = self._alerts, {alert.fingerprint: alert for alert in past.alerts}
+            self._functions.resume(worked)
+            self._gpus = past.gpus | self._gpus
+            own, self._alerts = self._alerts, {alert.fingerprint: alert for alert in alerts}
             for alert in own.values():  # of health, from before the history could be read
                 before = self._alerts.get(alert.fingerprint, alert)
                 self._set(_continued(before, alert) if before.firing else alert)
@@ -351,10 +344,12 @@ def _rows(connection: sqlite3.Connection, since_s: float, limit: int, kind: type
             yield msgspec.json.decode(body, type=kind)
 
 
-def _read(connection: sqlite3.Connection, since_s: float) -> Past:
-    """Read what was written; a damaged row is begun anew."""
+def _read(
+    connection: sqlite3.Connection, since_s: float
+) -> tuple[list[Alert], SavedIncidents, SavedFunctions]:
+    """Read what was written, of each alert the latest last; a damaged row starts empty."""
     alerts = list(_rows(connection, since_s, MOST_ROWS, Alert))
-    return Past(
+    return (
         sorted(alerts, key=lambda alert: (alert.firing, alert.starts_s)),
         _state(connection, LEDGER, SavedIncidents),
         _state(connection, FUNCTIONS, SavedFunctions),

@@ -130,7 +130,7 @@ def lost(function: Lost, gpus: Mapping[str, str], platform: Platform) -> Alert:
         name=FUNCTION_LOST,
         severity=Severity.CRITICAL,
         labels={name: plain(text) for name, text in labels.items() if text},
-        summary=one_line(f"{what} no longer works{under}: {detail}"),
+        summary=single_line(f"{what} no longer works{under}: {detail}"),
         description=description,
         starts_s=function.at_s,
         updated_s=function.at_s,
@@ -146,7 +146,7 @@ def unwell(component: str, health: Health, now_s: float) -> Alert:
         name=UNWELL,
         severity=Severity.WARNING,
         labels={"component": plain(component)},
-        summary=one_line(f"{component} has failed: {detail}"),
+        summary=single_line(f"{component} has failed: {detail}"),
         description=f"{plain(component)} has been failed for two minutes or longer: {detail}",
         starts_s=now_s,
         updated_s=now_s,
@@ -248,25 +248,25 @@ def _summary(
     first, *others = _simplest_first(rows)
     moved = f"{figure_of(first.stream)} {_change(first)} ({_levels(first)})"
     named = list(dict.fromkeys(f"{figure_of(row.stream)} {_change(row)}" for row in others))
-    beside = "".join(f", {text}" for text in named[: NAMED - 1])
+    more = "".join(f", {text}" for text in named[: NAMED - 1])
     if len(named) >= NAMED:
-        beside += f" and {len(named) - NAMED + 1} more"
+        more += f" and {len(named) - NAMED + 1} more"
     since = _since(incident)
     where = f" on {', '.join(sorted({_place(row.stream, gpus) for row in rows}))}"
     because = ""
     if not incident.of_update and likely and likely[0].kind != kinds.NOTHING:
         because = f"; {kinds.words(likely[0])}"
     for text in (
-        f"{moved}{beside}{since}{where}{because}",
-        f"{moved}{beside}{since}{where}",
+        f"{moved}{more}{since}{where}{because}",
+        f"{moved}{more}{since}{where}",
         f"{moved}{since}{where}",
     ):
-        if len(one_line(text)) < SUMMARY_LIMIT:
-            return one_line(text)
-    return one_line(f"{moved}{since}")
+        if len(single_line(text)) < SUMMARY_LIMIT:
+            return single_line(text)
+    return single_line(f"{moved}{since}")
 
 
-def one_line(text: str) -> str:
+def single_line(text: str) -> str:
     """Write a summary: ASCII and the micro sign, on one line, cut."""
     ascii_parts = (part.encode("ascii", "backslashreplace").decode() for part in text.split(MICRO))
     line = escaped(MICRO.join(ascii_parts))

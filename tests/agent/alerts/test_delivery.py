@@ -104,18 +104,6 @@ def test_history_that_cannot_be_read_at_the_start_is_awaited(tmp_path: Path) -> 
     assert after.sent == [f"-{SLOW.name}"]
 
 
-def test_without_a_history_alerts_are_sent_all_the_same(tmp_path: Path) -> None:
-    sink = RecordingSink()
-    (tmp_path / FILE).mkdir()  # no database can be opened there
-
-    async def run() -> None:
-        async with delivering(tmp_path, sink) as story:
-            story.fire(SLOW)
-            await story.when(lambda: sink.messages, "a message")
-
-    asyncio.run(run())
-
-
 def test_after_a_long_pause_nothing_new_is_sent_for_a_while(tmp_path: Path) -> None:
     sink = RecordingSink()
 
@@ -203,21 +191,6 @@ def test_sink_that_fails_is_reported_by_the_others_until_it_delivers(tmp_path: P
     asyncio.run(run())
     assert dead.sent == [f"+{SLOW.name}"]  # nothing about itself
     assert well.sent == [f"+{SLOW.name}", f"+{SINK_FAILING}", f"-{SINK_FAILING}"]
-
-
-def test_alert_about_a_sink_ends_when_nothing_waits_for_it(tmp_path: Path) -> None:
-    dead, well = RecordingSink("webhook", error=DOWN), RecordingSink("log")
-
-    async def run() -> None:
-        async with delivering(tmp_path, dead, well) as story:
-            story.fire(SLOW)
-            await story.when(lambda: f"+{SINK_FAILING}" in well.sent, "the alert about it")
-            story.fire()
-            await story.when(lambda: f"-{SINK_FAILING}" in well.sent, "its end")
-            assert story.health.level is Level.DEGRADED  # as long as nothing was delivered
-
-    asyncio.run(run())
-    assert dead.sent == []
 
 
 def test_refused_message_is_not_repeated_and_reported_after_ten_minutes(tmp_path: Path) -> None:

@@ -100,8 +100,8 @@ class Machine:
     def answer(
         self, source: str, level: int, readings: tuple[Reading, ...], reason: str | None = None
     ) -> None:
-        said = Answer(source, level, self.now.wall_s, self.mono_s, readings, reason=reason)
-        self.post(source_answered(said, self.now.wall_s))
+        answer = Answer(source, level, self.now.wall_s, self.mono_s, readings, reason=reason)
+        self.post(source_answered(answer, self.now.wall_s))
 
     def look(self) -> None:
         before = dict(self.state.lost)
@@ -276,7 +276,7 @@ def test_what_passes_or_is_not_the_drivers_fault_is_no_loss(reason: Reason) -> N
     assert Machine().well().cuda(reason).cuda(reason).cuda(reason).cuda(reason).losses == []
 
 
-def test_gpu_on_which_nothing_works_is_one_loss_and_one_that_vanished_is_none() -> None:
+def test_gpu_without_a_working_probe_is_a_single_loss_and_a_vanished_gpu_is_none() -> None:
     machine = Machine().cuda(devices=2).run(*NAMES).run(*NAMES, gpu="GPU-2")
     for _ in range(3):
         machine.run(*NAMES, reason=Reason.ECC_ERROR).run(*NAMES, gpu="GPU-2")
@@ -294,27 +294,27 @@ def test_losing_cuda_is_one_loss_whatever_was_lost_before() -> None:
     machine.nvml = "library_missing"
     for _ in range(3):
         machine.run("event", "triad").run("launch", reason=Reason.PTX_REJECTED)
-    assert {one.kind for one in subjects(machine.lost)} == {"probe", "nvml"}
+    assert {subject.kind for subject in subjects(machine.lost)} == {"probe", "nvml"}
     for _ in range(3):
         machine.cuda(Reason.INIT_FAILED)
     assert list(machine.state.lost) == [Subject("cuda")]
-    assert {one.kind for one in subjects(machine.back)} == {"probe", "nvml"}
+    assert {subject.kind for subject in subjects(machine.back)} == {"probe", "nvml"}
 
 
 def test_container_that_fails_beside_a_good_run_is_lost() -> None:
     machine = Machine(specs=("nbody",)).well()
-    said = ROOT.containers
-    assert said is not None
-    assert said.run is not None
-    good = replace(said.run, finished_mono_s=machine.mono_s)
+    last = ROOT.containers
+    assert last is not None
+    assert last.run is not None
+    good = replace(last.run, finished_mono_s=machine.mono_s)
     failure = Failure(Reason.TOOLKIT_FAILED, "the hook failed", advice="install it again")
     for run in (good, ContainerRun(1.0, machine.mono_s + 60, 1.0, failure=failure)):
         machine.run("nbody")
-        report = replace(ROOT, beat_s=machine.mono_s, containers=replace(said, run=run))
+        report = replace(ROOT, beat_s=machine.mono_s, containers=replace(last, run=run))
         machine.post(root_read(report, None, machine.now.wall_s))
         machine.pass_s(5)
     assert machine.losses == [(Subject("container"), OLD, OLD)]
-    again = replace(said, run=replace(good, finished_mono_s=machine.mono_s))
+    again = replace(last, run=replace(good, finished_mono_s=machine.mono_s))
     machine.post(root_read(replace(ROOT, containers=again), None, machine.now.wall_s))
     machine.pass_s(5)
     assert subjects(machine.back) == [Subject("container")]
@@ -338,28 +338,6 @@ def test_what_nobody_tries_any_more_is_lost_no_more() -> None:
     again.specs = ("event", "triad")
     again.well().pass_s(functions.UNTRIED_S)
     assert subjects(again.back) == [launch()]
-
-
-def test_past_that_is_read_late_adds_what_it_knew() -> None:
-    past = stored(Machine().well().state)
-    own = Machine(driver=NEW).pass_s(20).cuda(Reason.INIT_FAILED).state
-    assert own.pending == frozenset()
-    own.resume(past)
-    assert own.worked[Subject("cuda")] == OLD
-    assert own.pending == {"cuda"}
-    newer = Machine(driver=NEW).well().state
-    newer.resume(past)
-    assert newer.worked[Subject("cuda")] == NEW
-
-
-def test_success_while_the_driver_is_not_known_counts_for_the_last_one() -> None:
-    machine = Machine().well()
-    machine.mono_s += 3600
-    assert functions.current_driver(machine.snapshot, machine.now) is None
-    taken = Inventory((DEVICE,), "12.8")
-    machine.post(inventory_taken(taken, machine.now.wall_s, machine.mono_s))
-    machine.look()
-    assert machine.state.worked[Subject("cuda")] == OLD
 
 
 def test_what_the_machine_is_well_without_is_lost_no_more() -> None:
@@ -405,13 +383,6 @@ def test_component_that_fails_and_starts_again_all_the_time_is_failed() -> None:
         parts.are(BUSY, 10)
     assert parts.are(FAILED, 1) == {"dockerd"}
     assert parts.are(BUSY, RESTS_S + 1) == frozenset()
-
-
-def test_what_was_reported_is_not_taken_back_because_a_function_may_be_lost_as_well() -> None:
-    parts = Parts()
-    assert parts.are(FAILED, STAYS_S + 1, "cuda") == {"cuda"}
-    parts.pending = ("cuda",)
-    assert parts.are(FAILED, 1, "cuda") == {"cuda"}
 
 
 @pytest.mark.parametrize(

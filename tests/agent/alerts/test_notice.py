@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from gpud.agent.alerts.sink import Sink
 
 OVER = ended(SLOW, SLOW.starts_s + 60)
-SAID = SLOW.summary.replace("µ", "u")
+LINE = SLOW.summary.replace("µ", "u")
 """The notice is shown by whatever terminal there is."""
 
 
@@ -36,12 +36,12 @@ def shown(sink: Sink, message: Message) -> str:
 @pytest.mark.parametrize(
     ("message", "text"),
     [
-        (firing(SLOW), f"{SAID}\n"),
+        (firing(SLOW), f"{LINE}\n"),
         (
             Message((), (), (LOST, SLOW, replace(SLOW, labels={}))),
             f"{LOST.summary} (and 2 more: gpud alerts)\n",
         ),
-        (Message((), (OVER,)), f"resolved: {SAID}\n"),
+        (Message((), (OVER,)), f"resolved: {LINE}\n"),
         (Message((), (OVER,), (LOST,)), f"{LOST.summary}\n"),
         (Message((), (OVER, ended(LOST, OVER.updated_s + 1))), f"resolved: {LOST.summary}\n"),
         (Message(), ""),
@@ -79,7 +79,7 @@ def test_test_does_not_take_the_place_of_what_fires(notice: Sink) -> None:
     test = replace(SLOW, name=TEST, severity=Severity.INFO, summary="a test")
     assert shown(notice, firing(test)) == "a test\n"
     shown(notice, firing(SLOW))
-    assert shown(notice, firing(test)) == f"{SAID}\n"
+    assert shown(notice, firing(test)) == f"{LINE}\n"
 
 
 @pytest.mark.parametrize("there", ["link", "fifo", "directory", "nothing"])

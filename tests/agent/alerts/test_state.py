@@ -299,21 +299,6 @@ def test_that_there_are_no_alerts_is_published_once_the_past_is_read(tmp_path: P
     living(tmp_path, test, loaded=False)
 
 
-def test_task_goes_on_while_the_disk_does_not_answer(tmp_path: Path) -> None:
-    board = Board(made("0.1.0", NOW_S))
-
-    async def test(life: Life) -> None:
-        life.state.sync({"GpudX"}, [condition("x", 0.0)], 0.0)
-        running = asyncio.create_task(life.state.run())
-        async with asyncio.timeout(20):
-            await board.changed.wait()
-        assert len(life.firing) == 1
-        assert not running.done()
-        running.cancel()
-
-    living(tmp_path / "nowhere", test, loaded=False, board=board)
-
-
 def test_gpus_are_called_by_their_number_and_name(tmp_path: Path) -> None:
     uuid = next(iter(full().gpus))
 

@@ -93,7 +93,7 @@ def test_script_escapes_both_texts_before_they_become_xml() -> None:
         ("printf DisabledForUser; exit 3", "switched_off"),
     ],
 )
-def test_what_was_not_shown_is_no_delivery(then: str, reason: str, world: World) -> None:
+def test_toast_that_was_not_shown_is_no_delivery(then: str, reason: str, world: World) -> None:
     noting(world, then)
     error = refusal(sink(world), firing(SLOW))
     assert (error.reason, error.again) == (reason, True)
@@ -101,7 +101,7 @@ def test_what_was_not_shown_is_no_delivery(then: str, reason: str, world: World)
     assert "Element" not in str(error)
 
 
-def test_one_that_hangs_is_ended_at_the_deadline(world: World) -> None:
+def test_powershell_that_hangs_is_ended_at_the_deadline(world: World) -> None:
     noting(world, "exec sleep 600")
 
     async def once() -> float:

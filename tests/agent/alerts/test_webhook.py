@@ -106,7 +106,7 @@ def test_any_2xx_is_a_delivery(status: str, tmp_path: Path) -> None:
         assert len(there.requests) == 1
 
 
-def test_one_that_does_not_listen_is_named_by_host_and_port_alone(tmp_path: Path) -> None:
+def test_receiver_that_does_not_listen_is_named_by_host_and_port_alone(tmp_path: Path) -> None:
     with receiver() as gone:
         port = gone.port
     url = f"http://user:hunter2@127.0.0.1:{port}/services/T0KEN?key=s3cret"
@@ -208,7 +208,7 @@ def test_what_is_not_2xx_is_a_failure_that_is_repeated_or_not(
     assert "secret" not in str(error) + error.output
 
 
-def test_redirect_is_told_and_not_followed(tmp_path: Path) -> None:
+def test_redirect_is_reported_and_not_followed(tmp_path: Path) -> None:
     with receiver() as elsewhere:
         moved = says("307 Temporary Redirect", f"Location: {elsewhere.url()}")
         with receiver(moved) as there:
@@ -236,7 +236,7 @@ def test_one_deadline_ends_whatever_a_receiver_does(tmp_path: Path) -> None:
         answers = (never, drip, continues)
         there = [stack.enter_context(receiver(answer)) for answer in answers]
         errors = asyncio.run(at_once(there))
-        assert all(one.contacted.is_set() for one in there)
+        assert all(made.contacted.is_set() for made in there)
     assert all(error.again for error in errors)
     # A head of more than a hundred lines is none.
     assert {error.reason for error in errors} <= {"timed_out", "bad_reply"}
@@ -245,9 +245,9 @@ def test_one_deadline_ends_whatever_a_receiver_does(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("answer", "reason"),
     [(hang_up, "hung_up"), (garbage, "bad_reply"), (gigabyte_of_head, "bad_reply")],
-    ids=lambda one: getattr(one, "__name__", one),
+    ids=lambda value: getattr(value, "__name__", value),
 )
-def test_what_is_no_http_is_said_to_be_none(
+def test_answer_that_is_no_http_is_a_failure(
     answer: Callable[[socket.socket], None], reason: str, tmp_path: Path
 ) -> None:
     with receiver(answer) as there:
@@ -290,17 +290,6 @@ def test_certificate_that_nobody_trusts_is_refused_and_a_trusted_one_is_not(
         done = in_namespace("--mount", script)
         assert done.stdout.split() == ["delivered"], done.stdout + done.stderr
         assert len(there.requests) == 1
-
-
-def test_tls_with_one_that_speaks_none_fails_in_words(tmp_path: Path) -> None:
-    def plain(connection: socket.socket) -> socket.socket:
-        connection.recv(10)
-        connection.sendall(b"HTTP/1.1 400 Bad Request\r\n\r\n")
-        raise OSError("no TLS here")
-
-    with receiver(says("200 OK"), plain) as there:
-        url = there.url().replace("http", "https", 1)
-        assert refusal(webhook(tmp_path, url), firing(SLOW)).reason in {"tls_failed", "hung_up"}
 
 
 TRUSTING = """
