@@ -83,19 +83,6 @@ def test_nothing_is_refused_and_nothing_is_empty_without_a_reason(view: str, liv
     assert sorted(set(empty(asked_of(view), live)) - MAY_BE_EMPTY[view]) == []
 
 
-@pytest.mark.parametrize("at_once", [True, False])
-def test_empty_panel_is_reported(*, at_once: bool, live: World) -> None:
-    one = f'gpud_gpu_fan_ratio{{instance="{LAB}"'
-    assert empty([("there", f"{one}}}", at_once)], live) == []
-    assert empty([("not there", f'{one}, gpu="7"}}', at_once)], live) == ["not there"]
-    assert empty([("no number", f"{one}}} * NaN", at_once)], live) == ["no number"]
-
-
-def test_refused_expression_is_reported(live: World) -> None:
-    with pytest.raises(AssertionError, match="refused"):
-        live.ask("gpud_gpu_info * on (job) gpud_build_info")
-
-
 @pytest.mark.parametrize("view", sorted(VIEWS))
 def test_panel_that_may_be_empty_exists(view: str) -> None:
     assert {where for where, _, _ in asked_of(view)} >= MAY_BE_EMPTY[view]

@@ -26,7 +26,7 @@ from gpud.core.health import Health, Level
 from gpud.core.text import escaped
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Collection, Iterable
 
     from gpud.agent.alerts.sink import Sink, Sinks
     from gpud.agent.alerts.state import AlertState
@@ -164,6 +164,7 @@ class Channel:
     outbox: Outbox
     state: SinkState = field(default_factory=SinkState)
     shown: Message | None = None  # of a sink that shows a state
+    past: set[str] = field(default_factory=set)  # likewise: fingerprints of all that it showed
     busy: bool = False  # a task sends to it
     failures: int = 0  # in a row
     failing_since: Instant | None = None
@@ -182,19 +183,18 @@ class Channel:
         return self.outbox.due(about_others, now, quiet=quiet_from_s <= now.mono_s)
 
     def _changed(
-        self, alerts: Iterable[Alert], now: Instant, quiet_from_s: float
+        self, alerts: Collection[Alert], now: Instant, quiet_from_s: float
     ) -> Message | None:
         """Return what a sink that shows a state should show, None if it shows that."""
         quiet_from_wall_s = quiet_from_s + now.wall_s - now.mono_s
-        before = () if self.shown is None else (*self.shown.standing, *self.shown.resolved)
-        shown = {alert.fingerprint for alert in before}
+        self.past &= {alert.fingerprint for alert in alerts}
         standing, ended = [], []
         for alert in alerts:
             if alert.ends_s is not None:
-                if alert.fingerprint in shown and now.wall_s - alert.ends_s < ENDED_SHOWN_S:
+                if alert.fingerprint in self.past and now.wall_s - alert.ends_s < ENDED_SHOWN_S:
                     ended.append(alert)
             elif alert.acknowledged_s is None and (
-                alert.fingerprint in shown or alert.starts_s < quiet_from_wall_s
+                alert.fingerprint in self.past or alert.starts_s < quiet_from_wall_s
             ):
                 standing.append(alert)
         message = Message((), worst_first(ended), worst_first(standing))
@@ -306,6 +306,7 @@ class Delivery:
         now, count = self._now(), len(message.firing) + len(message.resolved)
         if channel.sink.shows:
             channel.shown, count = message, len(message.standing) + len(message.resolved)
+            channel.past |= {alert.fingerprint for alert in message.standing}
         else:
             channel.outbox.delivered(message, now)
             self._unsaved = True

@@ -179,7 +179,9 @@ def test_sink_that_shows_a_state_gets_every_change_and_the_past_for_an_hour() ->
 
     def look(mono_s: float, *alerts: Alert, quiet_from_s: float = 1e9) -> Message | None:
         message = channel.due(alerts, at(mono_s), quiet_from_s)
-        channel.shown = message or channel.shown
+        if message is not None:
+            channel.shown = message
+            channel.past |= {alert.fingerprint for alert in message.standing}
         return message
 
     assert look(0.0) is not None  # what an earlier agent left there may be over
@@ -200,6 +202,10 @@ def test_sink_that_shows_a_state_gets_every_change_and_the_past_for_an_hour() ->
     message = look(200.0, over, acknowledged)
     assert message is not None
     assert (message.standing, message.resolved) == ((), (over,))
+    both_over = look(201.0, over, ended(acknowledged, at(201.0).wall_s))
+    assert both_over is not None
+    assert len(both_over.resolved) == 2  # an acknowledged alert was shown as well
+    assert look(202.0, over, acknowledged) is not None
     assert look(199.0 + ENDED_SHOWN_S, over, acknowledged) is None
     empty = look(200.0 + ENDED_SHOWN_S, over, acknowledged)
     assert empty is not None
