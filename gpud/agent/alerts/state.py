@@ -173,7 +173,6 @@ class AlertState:
             alerts, past, worked = await self._history.read(_read, since_s)
             self._slowdowns.incidents = past.incidents
             self._slowdowns.suspects = past.suspects
-            self._slowdowns.drop_ended()
             self._functions.resume(worked)
             self._gpus = past.gpus | self._gpus
             own, self._alerts = self._alerts, {alert.fingerprint: alert for alert in alerts}
