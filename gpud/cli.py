@@ -330,9 +330,9 @@ def _decide(options: argparse.Namespace, place: Place) -> int:
 
 def _test_sinks(options: argparse.Namespace, place: Place, settings: Settings) -> int:
     as_the_agent(settings, place)
-    from gpud.agent.alerts import trial
+    from gpud.agent.alerts.sink import run_test
 
-    lines, code = trial.run(settings, options.sink)
+    lines, code = run_test(settings, options.sink)
     _say("\n".join(lines))
     return code
 

@@ -16,9 +16,8 @@ from msgspec.structs import replace
 
 import gpud
 from gpud.agent import logs, platform
+from gpud.agent.alerts import sink
 from gpud.agent.alerts.delivery import Delivery
-from gpud.agent.alerts.sink import Context as SinkContext
-from gpud.agent.alerts.sink import configured
 from gpud.agent.alerts.state import AlertState
 from gpud.agent.history import retention
 from gpud.agent.history.store import History
@@ -223,9 +222,9 @@ class Agent:
         return Collection(context, self.changes.answered, collection.create(context))
 
     def _delivery(self) -> Delivery:
-        context = SinkContext(self.settings, os.uname().nodename, self._spawned)
+        context = sink.Context(self.settings, os.uname().nodename, self._spawned)
         return Delivery(
-            configured(context),
+            sink.configured(context),
             self.settings.alerts,
             board=self.board,
             alerts=self.alerts,

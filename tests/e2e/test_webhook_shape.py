@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from gpud.agent.alerts.document import rfc3339
-from gpud.agent.alerts.message import Message
+from gpud.agent.alerts.message import Message, rfc3339
 from tests.agent.alerts.telling import HOST, LOST, SLOW, context, ended, only, receiver
 from tests.e2e import alerting
 from tests.waiting import until
@@ -108,7 +107,7 @@ def test_alertmanager_posts_the_same_document_field_by_field(
     assert head.keys() - {"connection", "accept-encoding"} <= theirs.keys()
 
     over = ended(lost, time.time())
-    one = ours(Message((), (over,), (slow,), (over,)))
+    one = ours(Message((), (over,), (slow,)))
     there.requests.clear()
     give(alertmanager, [given(slow, one), given(over, one)])
     resolved = until(

@@ -80,28 +80,12 @@ def empty(asked: list[tuple[str, str, bool]], live: World) -> list[str]:
 
 @pytest.mark.parametrize("view", sorted(VIEWS))
 def test_nothing_is_refused_and_nothing_is_empty_without_a_reason(view: str, live: World) -> None:
-    found, reasons = empty(asked_of(view), live), MAY_BE_EMPTY[view]
-    unexplained = sorted(set(found) - set(reasons))
-    assert unexplained == []
-    assert not [where for where in found if not live.ask(reasons[where].holds)]
-
-
-@pytest.mark.parametrize("at_once", [True, False])
-def test_empty_panel_is_reported(*, at_once: bool, live: World) -> None:
-    one = f'gpud_gpu_fan_ratio{{instance="{LAB}"'
-    assert empty([("there", f"{one}}}", at_once)], live) == []
-    assert empty([("not there", f'{one}, gpu="7"}}', at_once)], live) == ["not there"]
-    assert empty([("no number", f"{one}}} * NaN", at_once)], live) == ["no number"]
-
-
-def test_refused_expression_is_reported(live: World) -> None:
-    with pytest.raises(AssertionError, match="refused"):
-        live.ask("gpud_gpu_info * on (job) gpud_build_info")
+    assert sorted(set(empty(asked_of(view), live)) - MAY_BE_EMPTY[view]) == []
 
 
 @pytest.mark.parametrize("view", sorted(VIEWS))
-def test_a_reason_is_of_a_panel_that_there_is(view: str) -> None:
-    assert set(MAY_BE_EMPTY[view]) <= {where for where, _, _ in asked_of(view)}
+def test_panel_that_may_be_empty_exists(view: str) -> None:
+    assert {where for where, _, _ in asked_of(view)} >= MAY_BE_EMPTY[view]
 
 
 def test_the_driver_that_was_replaced_is_drawn_as_slower(live: World) -> None:

@@ -27,16 +27,16 @@ import asyncio, json, sys
 from gpud.agent.alerts.sinks import notice
 from gpud.agent.alerts.sink import Context
 from gpud.core.alerts import Alert, Severity
-from gpud.agent.alerts.message import Message, inert
+from gpud.agent.alerts.message import Message, plain
 from gpud.core.settings import Settings
 [sink] = notice.create(Context(Settings(), "ada", lambda: None))
 alerts = tuple(
-    inert(Alert("GpudSlowdown", Severity.WARNING, {"n": str(n)}, text, "", 0.0, 0.0))
+    Alert("GpudSlowdown", Severity.WARNING, {"n": str(n)}, plain(text), "", 0.0, 0.0)
     for n, text in enumerate(json.loads(sys.argv[1]))
 )
-over = tuple(inert(Alert("GpudSlowdown", Severity.WARNING, {}, text, "", 0.0, 0.0, 1.0))
+over = tuple(Alert("GpudSlowdown", Severity.WARNING, {}, plain(text), "", 0.0, 0.0, 1.0)
     for text in json.loads(sys.argv[2]))
-asyncio.run(sink.send(Message((), (), alerts, over)))
+asyncio.run(sink.send(Message((), over, alerts)))
 """
 PYTHON = "/opt/gpud/bin/python"
 

@@ -1,25 +1,24 @@
 """The delivery of alerts: every second each sink gets what is due to it.
 
 While one message is on its way to a sink no other waits behind it, so after an outage a sink gets
-the present state. What the sinks were sent is kept in the history.
+the present state. What the sinks were sent is kept in the history: a restart repeats nothing.
+Intervals are measured by the monotonic clock, so a wall clock that is set repeats nothing either.
 """
 
 from __future__ import annotations
 
 import asyncio
 import random
-from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Final
+from dataclasses import dataclass, field, fields, replace
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 import msgspec
 import structlog
 
-from gpud.agent.alerts import outbox
-from gpud.agent.alerts.message import inert
-from gpud.agent.alerts.outbox import Memory, Policy, Saved, Step
+from gpud.agent.alerts.message import RANK, Message, worst_first
 from gpud.agent.alerts.sink import TIMEOUT_S, attempt
 from gpud.agent.history import queries, records
-from gpud.agent.history.records import State
+from gpud.agent.history.records import State, encoded
 from gpud.core.alerts import SINK_FAILING, Alert, Severity, SinkState
 from gpud.core.backoff import Backoff
 from gpud.core.errors import StoreError
@@ -27,29 +26,134 @@ from gpud.core.health import Health, Level
 from gpud.core.text import escaped
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine
-    from typing import Any
+    from collections.abc import Callable, Collection, Iterable
 
     from gpud.agent.alerts.sink import Sink, Sinks
     from gpud.agent.alerts.state import AlertState
     from gpud.agent.history.store import History
     from gpud.agent.state.board import Board
-    from gpud.agent.state.snapshot import Snapshot
     from gpud.core.clock import Instant
     from gpud.core.errors import DeliveryError
     from gpud.core.sections import AlertSettings
 
 TICK_S: Final = 1.0
 RETRY: Final = Backoff(first_s=5.0, longest_s=600.0)
-CHECK_AGAIN_S: Final = 60.0
-"""How often a sink that cannot deliver is checked again: a file may be mended."""
 FAILING_AFTER: Final = 3
 FAILING_AFTER_S: Final = 600.0
 """After so many failures in a row, or after so long, the other sinks report a sink."""
+ENDED_SHOWN_S: Final = 3600.0
+"""How long an alert that ended stays in a sink that shows a state."""
 ROW: Final = "delivery"
-"""Name of the row in ``states``."""
+"""Name of the row in ``states``: by sink, under "told", what it was sent."""
 
 log = structlog.get_logger()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SentAlert(Alert):
+    """An alert as it was sent, without evidence. ``delivered`` is False if the sink refused it."""
+
+    at_s: float  # Unix time
+    at_mono_s: float = 0.0
+    delivered: bool = True
+
+
+SavedOutboxes: TypeAlias = dict[str, dict[str, list[SentAlert]]]
+
+
+class Outbox:
+    """What one sink was sent, and what is due to it: grouping, repetition, ends. Pure."""
+
+    def __init__(self, group_wait_s: float, repeat_interval_s: float) -> None:
+        self.sent: dict[str, SentAlert] = {}  # by fingerprint
+        self.waiting_since_s: float | None = None  # since when there is news
+        self._group_wait_s = group_wait_s
+        self._repeat_interval_s = repeat_interval_s
+
+    @property
+    def complete(self) -> bool:
+        """Whether the sink has everything that it should have."""
+        return self.waiting_since_s is None and all(s.delivered for s in self.sent.values())
+
+    def due(self, alerts: Iterable[Alert], now: Instant, *, quiet: bool) -> Message | None:
+        """Return the message that is due now.
+
+        ``alerts`` is everything that fires and what ended lately. While ``quiet`` nothing new is
+        sent, nothing is repeated, and an alert that is missing is not taken to be over.
+        """
+        latest = {alert.fingerprint: alert for alert in alerts}
+        over = self._over(latest, now.wall_s, quiet=quiet)
+        # Resolved goes to whom it was sent; what a sink refused is forgotten.
+        self.sent = {
+            name: sent for name, sent in self.sent.items() if sent.delivered or name not in over
+        }
+        resolved = [alert for name, alert in over.items() if name in self.sent]
+        fresh, repeated = ([], []) if quiet else self._firing(latest, now)
+        if not (fresh or resolved):
+            self.waiting_since_s = None
+        elif self.waiting_since_s is None:
+            self.waiting_since_s = now.mono_s
+        since_s = self.waiting_since_s
+        if not repeated and (since_s is None or now.mono_s < since_s + self._group_wait_s):
+            return None
+        firing = (*fresh, *repeated)
+        acknowledged = {name for name, alert in latest.items() if alert.acknowledged_s is not None}
+        standing: dict[str, Alert] = {alert.fingerprint: alert for alert in firing}
+        for name, sent in self.sent.items():
+            if sent.delivered and name not in {*over, *acknowledged}:
+                standing.setdefault(name, sent)
+        return Message(worst_first(firing), worst_first(resolved), worst_first(standing.values()))
+
+    def delivered(self, message: Message, now: Instant) -> None:
+        """Remember what the sink has."""
+        self.waiting_since_s = None
+        for alert in message.resolved:
+            del self.sent[alert.fingerprint]
+        for alert in message.firing:
+            self.sent[alert.fingerprint] = _sent(alert, now)
+
+    def refused(self, message: Message, now: Instant) -> None:
+        """Remember what the sink refused for good: it is repeated later only."""
+        before = dict(self.sent)
+        self.delivered(message, now)
+        for alert in message.firing:
+            name = alert.fingerprint
+            had_it = name in before and before[name].delivered
+            self.sent[name] = replace(self.sent[name], delivered=had_it)
+
+    def restore(self, past: Iterable[SentAlert], now: Instant) -> None:
+        """Go on with what an earlier agent sent.
+
+        The monotonic clock is another one after a boot, so ages are taken from the wall clock: a
+        time in the future counts as now, and what was sent long ago is repeated once.
+        """
+        for alert in past:
+            age_s = min(max(now.wall_s - alert.at_s, 0.0), self._repeat_interval_s)
+            self.sent[alert.fingerprint] = replace(alert, at_mono_s=now.mono_s - age_s)
+
+    def _firing(self, latest: dict[str, Alert], now: Instant) -> tuple[list[Alert], list[Alert]]:
+        """Return the alerts that are new or graver than before, and those to repeat."""
+        fresh, repeated = [], []
+        for name, alert in latest.items():
+            previous = self.sent.get(name)
+            if not alert.firing or alert.acknowledged_s is not None:
+                continue
+            if previous is None or RANK[alert.severity] > RANK[previous.severity]:
+                fresh.append(alert)
+            elif now.mono_s - previous.at_mono_s >= self._repeat_interval_s:
+                repeated.append(alert)
+        return fresh, repeated
+
+    def _over(self, latest: dict[str, Alert], now_s: float, *, quiet: bool) -> dict[str, Alert]:
+        """Return the alerts that were sent and fire no more; one that is missing ends now."""
+        over: dict[str, Alert] = {}
+        for name, previous in self.sent.items():
+            alert = latest.get(name)
+            if alert is None and not quiet:
+                over[name] = replace(previous, ends_s=now_s)
+            elif alert is not None and not alert.firing:
+                over[name] = alert
+        return over
 
 
 @dataclass(slots=True)
@@ -57,15 +161,44 @@ class Channel:
     """One sink, what it was sent and how it does. Times are of the monotonic clock."""
 
     sink: Sink
-    policy: Policy
-    memory: Memory = field(default_factory=Memory)
+    outbox: Outbox
     state: SinkState = field(default_factory=SinkState)
-    busy: bool = False  # a task checks it or sends to it
+    shown: Message | None = None  # of a sink that shows a state
+    past: set[str] = field(default_factory=set)  # likewise: fingerprints of all that it showed
+    busy: bool = False  # a task sends to it
     failures: int = 0  # in a row
     failing_since: Instant | None = None
     retry_at_s: float = 0.0
-    check_at_s: float | None = 0.0  # None: it can deliver
     proven: bool = False  # in this run it delivered, or had nothing to deliver
+
+    def due(self, alerts: Iterable[Alert], now: Instant, quiet_from_s: float) -> Message | None:
+        """Return what is due; ``quiet_from_s``: nothing newer is sent now, infinite for all."""
+        about_others = [
+            alert
+            for alert in alerts
+            if alert.name != SINK_FAILING or alert.labels["sink"] != self.sink.name
+        ]
+        if self.sink.shows:
+            return self._changed(about_others, now, quiet_from_s)
+        return self.outbox.due(about_others, now, quiet=quiet_from_s <= now.mono_s)
+
+    def _changed(
+        self, alerts: Collection[Alert], now: Instant, quiet_from_s: float
+    ) -> Message | None:
+        """Return what a sink that shows a state should show, None if it shows that."""
+        quiet_from_wall_s = quiet_from_s + now.wall_s - now.mono_s
+        self.past &= {alert.fingerprint for alert in alerts}
+        standing, ended = [], []
+        for alert in alerts:
+            if alert.ends_s is not None:
+                if alert.fingerprint in self.past and now.wall_s - alert.ends_s < ENDED_SHOWN_S:
+                    ended.append(alert)
+            elif alert.acknowledged_s is None and (
+                alert.fingerprint in self.past or alert.starts_s < quiet_from_wall_s
+            ):
+                standing.append(alert)
+        message = Message((), worst_first(ended), worst_first(standing))
+        return None if self.shown is not None and _same(message, self.shown) else message
 
     def failing(self, now: Instant) -> Alert | None:
         """Return the alert that this sink fails, None while it may pass."""
@@ -103,7 +236,7 @@ class Delivery:
         tick_s: float = TICK_S,
     ) -> None:
         self._refused = sinks.refused
-        self._settings = settings
+        self._warm_up_s = settings.warm_up_s
         self._board = board
         self._alerts = alerts
         self._history = history
@@ -111,12 +244,8 @@ class Delivery:
         self._retry = retry
         self._timeout_s = timeout_s
         self._tick_s = tick_s
-        wait_s, repeat_s = settings.group_wait_s, settings.repeat_interval_s
-        self._channels = tuple(
-            Channel(sink, Policy(wait_s, repeat_s, sink.shows)) for sink in sinks.usable
-        )
-        self._published: tuple[Alert, ...] = ()
-        self._inert: tuple[Alert, ...] = ()
+        waits_s = settings.group_wait_s, settings.repeat_interval_s
+        self._channels = tuple(Channel(sink, Outbox(*waits_s)) for sink in sinks.usable)
         self._unsaved = False
         self._started_s = now().mono_s
 
@@ -137,78 +266,57 @@ class Delivery:
 
     def _tick(self, tasks: asyncio.TaskGroup) -> None:
         snapshot, now = self._board.read(), self._now()
-        quiet = self._quiet(snapshot, now)
-        if snapshot.alerts.alerts is not self._published:
-            self._published, self._inert = (
-                snapshot.alerts.alerts,
-                tuple(map(inert, snapshot.alerts.alerts)),
-            )
+        if snapshot.alerts.published_s is None:
+            return
+        quiet_from_s = self._quiet_from_s(snapshot.machine.resumed_mono_s, now)
+        quiet = quiet_from_s <= now.mono_s
         for channel in self._channels:
-            work = None if channel.busy else self._due(channel, snapshot, now, quiet=quiet)
-            if work is not None:
+            if channel.busy or now.mono_s < channel.retry_at_s:
+                continue
+            message = channel.due(snapshot.alerts.alerts, now, quiet_from_s)
+            if message is not None:
                 channel.busy = True
-                tasks.create_task(self._finish(channel, work))
-        if snapshot.alerts.published_s is not None:
-            self._report_failing(now)
+                tasks.create_task(self._send(channel, message))
+            elif not quiet and (channel.sink.shows or channel.outbox.complete):
+                channel.failures, channel.failing_since, channel.proven = 0, None, True
+        # The alerts of sinks of an earlier run go on until it is known.
+        failing = [alert for c in self._channels if (alert := c.failing(now)) is not None]
+        unsure = [channel.sink.name for channel in self._channels if not channel.proven]
+        self._alerts.sync({SINK_FAILING}, failing, now.wall_s, unsure)
         if self._unsaved:
             self._unsaved = False
             tasks.create_task(self._save())
 
-    def _due(
-        self, channel: Channel, snapshot: Snapshot, now: Instant, *, quiet: bool
-    ) -> Coroutine[Any, Any, None] | None:
-        """Return what there is to do with a sink now."""
-        if channel.check_at_s is not None and now.mono_s >= channel.check_at_s:
-            return self._check(channel)
-        if snapshot.alerts.published_s is None or now.mono_s < channel.retry_at_s:
-            return None
-        name = channel.sink.name
-        alerts = [
-            one for one in self._inert if one.name != SINK_FAILING or one.labels["sink"] != name
-        ]
-        step = outbox.step(channel.policy, alerts, channel.memory, now, quiet=quiet)
-        if step.message is not None:
-            return self._send(channel, step)
-        channel.memory = step.after
-        if not channel.memory.undelivered and not quiet:
-            channel.failures, channel.failing_since, channel.proven = 0, None, True
-        return None
+    def _quiet_from_s(self, resumed_s: float | None, now: Instant) -> float:
+        """Return when the quiet time after a start or a pause began, infinite if there is none."""
+        since_s = max(self._started_s, resumed_s or 0.0)
+        return since_s if now.mono_s < since_s + self._warm_up_s else float("inf")
 
-    async def _finish(self, channel: Channel, work: Coroutine[Any, Any, None]) -> None:
+    async def _send(self, channel: Channel, message: Message) -> None:
         try:
-            await work
+            error = await attempt(channel.sink, message, self._timeout_s)
+            if error is None:
+                self._delivered(channel, message)
+            else:
+                self._failed(channel, message, error)
         finally:
             channel.busy = False
 
-    async def _check(self, channel: Channel) -> None:
-        """Find out before the first alert that a sink cannot deliver; it is no failure yet."""
-        error = await attempt(channel.sink, channel.sink.ready(), self._timeout_s)
-        if error is not None:
-            channel.check_at_s = self._now().mono_s + CHECK_AGAIN_S
-            self._publish(channel, _with(channel.state, error))
-            return
-        channel.check_at_s = None
-        if channel.state.reason is not None and not channel.failures:
-            self._publish(channel, replace(channel.state, reason=None, detail=None, fix=None))
-
-    async def _send(self, channel: Channel, due: Step) -> None:
-        assert due.message is not None  # noqa: S101  # for the type checker
-        work = channel.sink.send(due.message)
-        error = await attempt(channel.sink, work, self._timeout_s)
-        if error is not None:
-            self._failed(channel, due, error)
-            return
-        count = len(due.message.firing) + len(due.message.resolved)  # 0: it only shows less
+    def _delivered(self, channel: Channel, message: Message) -> None:
+        now, count = self._now(), len(message.firing) + len(message.resolved)
+        if channel.sink.shows:
+            channel.shown, count = message, len(message.standing) + len(message.resolved)
+            channel.past |= {alert.fingerprint for alert in message.standing}
+        else:
+            channel.outbox.delivered(message, now)
+            self._unsaved = True
         if count:
             log.info("alerts_delivered", sink=channel.sink.name, alerts=count)
-        channel.memory, self._unsaved = due.after, True
-        channel.failures, channel.failing_since, channel.check_at_s = 0, None, None
-        channel.proven = True
-        sent = channel.state.sent + bool(count)
-        now_s = self._now().wall_s
-        self._publish(channel, SinkState(sent, channel.state.failed, last_success_s=now_s))
+        channel.failures, channel.failing_since, channel.proven = 0, None, True
+        sent, failed = channel.state.sent + bool(count), channel.state.failed
+        self._publish(channel, SinkState(sent, failed, last_success_s=now.wall_s))
 
-    def _failed(self, channel: Channel, due: Step, error: DeliveryError) -> None:
+    def _failed(self, channel: Channel, message: Message, error: DeliveryError) -> None:
         now = self._now()
         channel.failures += 1
         channel.failing_since = channel.failing_since or now
@@ -216,24 +324,14 @@ class Delivery:
             delay_s = self._retry.delay_s(channel.failures + 1, random.random())  # noqa: S311
             channel.retry_at_s = now.mono_s + delay_s
         else:
-            channel.memory, self._unsaved = outbox.refused(due, channel.memory), True
-        name, detail = channel.sink.name, str(error)
-        log.warning(
-            "alerts_not_delivered", sink=name, reason=error.reason, detail=detail, fix=error.fix
-        )
-        state = replace(channel.state, failed=channel.state.failed + 1)
-        self._publish(channel, _with(state, error))
-
-    def _report_failing(self, now: Instant) -> None:
-        """Raise the alerts of sinks that fail. Those of an earlier run go on until it is known."""
-        failing = [alert for one in self._channels if (alert := one.failing(now)) is not None]
-        unsure = [one.sink.name for one in self._channels if not one.proven]
-        self._alerts.sync(SINK_FAILING, failing, now.wall_s, keep=unsure)
-
-    def _quiet(self, snapshot: Snapshot, now: Instant) -> bool:
-        """Return whether the agent started, or the machine resumed, a short while ago."""
-        since_s = max(self._started_s, snapshot.machine.resumed_mono_s or 0.0)
-        return now.mono_s < since_s + self._settings.warm_up_s
+            channel.outbox.refused(message, now)
+            self._unsaved = True
+        name, detail = channel.sink.name, escaped(str(error))
+        fix = None if error.fix is None else escaped(error.fix)
+        log.warning("alerts_not_delivered", sink=name, reason=error.reason, detail=detail, fix=fix)
+        failed = channel.state.failed + 1
+        state = replace(channel.state, failed=failed, reason=error.reason, detail=detail, fix=fix)
+        self._publish(channel, state)
 
     def _publish(self, channel: Channel, state: SinkState) -> None:
         channel.state = state
@@ -249,15 +347,9 @@ class Delivery:
         fixes = {name: state.fix for name, state in broken.items() if state.fix}
         words = [f"{name}: {fix}" if len(broken) > 1 else fix for name, fix in fixes.items()]
         reason = next((state.reason for state in broken.values()), "refused")
-        self._board.set_health(
-            "alerts",
-            Health(
-                Level.DEGRADED if details else Level.OK,
-                reason if details else None,
-                "; ".join(details) or None,
-                "; ".join(words) or None,
-            ),
-        )
+        level, detail = Level.DEGRADED if details else Level.OK, "; ".join(details) or None
+        health = Health(level, reason if details else None, detail, "; ".join(words) or None)
+        self._board.set_health("alerts", health)
 
     async def _load(self) -> None:
         """Read what the sinks were sent before; a history that is not readable has until alerts."""
@@ -267,33 +359,37 @@ class Delivery:
                 state = await self._history.read(queries.state, ROW)
                 break
             except StoreError as error:
-                if not self._quiet(self._board.read(), self._now()):
+                if self._now().mono_s >= self._started_s + self._warm_up_s:
                     log.warning("deliveries_forgotten", reason=error.reason, detail=str(error))
                     return
             await asyncio.sleep(self._tick_s)
         try:
-            past = msgspec.json.decode(state.body if state else b"{}", type=dict[str, Saved])
+            past = msgspec.json.decode(state.body if state else b"{}", type=SavedOutboxes)
         except msgspec.MsgspecError as error:
             log.warning("deliveries_forgotten", reason="damaged", detail=str(error))
             return
-        now = self._now()
         for channel in self._channels:
-            if channel.sink.name in past:
-                saved = past[channel.sink.name]
-                channel.memory = outbox.restored(saved, now, channel.policy.repeat_interval_s)
+            channel.outbox.restore(past.get(channel.sink.name, {}).get("told", []), self._now())
 
     async def _save(self) -> None:
         """Write what the sinks were sent, beside the deliveries: a slow disk delays none."""
         self._unsaved = False
-        sent = {one.sink.name: outbox.saved(one.memory) for one in self._channels}
-        body = msgspec.json.encode(sent).decode()
-        state = State(ROW, 0, self._now().wall_s, body)
+        sent = {c.sink.name: {"told": [*c.outbox.sent.values()]} for c in self._channels}
+        state = State(ROW, 0, self._now().wall_s, encoded(sent))
         try:
             await asyncio.shield(self._history.write(records.write_states, [state]))
         except StoreError as error:
             log.warning("deliveries_not_kept", reason=error.reason, detail=str(error))
 
 
-def _with(state: SinkState, error: DeliveryError) -> SinkState:
-    fix = None if error.fix is None else escaped(error.fix)
-    return replace(state, reason=error.reason, detail=escaped(str(error)), fix=fix)
+def _same(message: Message, other: Message) -> bool:
+    """Return whether two messages of a sink that shows a state are about the same alerts."""
+    return [[a.fingerprint for a in part] for part in (message.standing, message.resolved)] == [
+        [a.fingerprint for a in part] for part in (other.standing, other.resolved)
+    ]
+
+
+def _sent(alert: Alert, now: Instant) -> SentAlert:
+    parts = {item.name: getattr(alert, item.name) for item in fields(Alert)}
+    brief = parts | {"evidence": (), "causes": ()}
+    return SentAlert(**brief, at_s=now.wall_s, at_mono_s=now.mono_s)

@@ -1,8 +1,9 @@
-"""Functions that worked and fail now: CUDA, a GPU, a probe, NVML, GPU containers.
+"""Functions that worked and fail now, and components that stay failed.
 
-Only what was observed to work can be lost. Under another driver two failures in a row are a loss,
-under the same one three; NVML is lost after two minutes of silence, and so is a GPU that hangs
-under a new driver. Pure: looked at once a second, with time as a value.
+A function is CUDA, a GPU, a probe, NVML or GPU containers. Only what was observed to work can be
+lost. Under another driver two failures in a row are a loss, under the same one three; NVML is lost
+after two minutes of silence, and so is a GPU that hangs under a new driver. A component is one of
+``Snapshot.health``. Pure: looked at once a second, with time as a value.
 """
 
 from __future__ import annotations
@@ -17,13 +18,14 @@ from gpud.agent.state import facts
 from gpud.agent.state.severity import SEVERITY, Severity
 from gpud.core import containers
 from gpud.core.health import Level
-from gpud.core.sample import Backend, Reason
+from gpud.core.sample import Reason
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator, Mapping
 
     from gpud.agent.state.snapshot import Snapshot
     from gpud.core.clock import Instant
+    from gpud.core.health import Health
     from gpud.core.sample import Failure
 
 CUDA, PROBE, NVML, CONTAINER = "cuda", "probe", "nvml", "container"
@@ -32,7 +34,7 @@ NOT_THE_DRIVER: Final = frozenset(
     {Reason.KILLED, Reason.BAD_OUTPUT, Reason.SPAWN_FAILED, Reason.INTERNAL, Reason.DOCKER_ERROR}
 )
 """Critical failures that are the system's, gpud's or Docker's."""
-OF_ONE_PROBE: Final = frozenset(
+OF_A_PROBE: Final = frozenset(
     {
         Reason.PTX_REJECTED,
         Reason.SYMBOL_MISSING,
@@ -45,7 +47,7 @@ OF_ONE_PROBE: Final = frozenset(
 """Failures that may be of one probe's work only. Any other concerns the GPU, or all of CUDA."""
 UNDER_ANOTHER, UNDER_THE_SAME = 2, 3
 """Failures in a row: one may be chance, and without a new driver so may two."""
-DRIVER_KNOWN_S: Final = 60.0
+DRIVER_SURE_S: Final = 60.0
 """By then it is known whether the driver is another one."""
 SILENT_S: Final = 120.0
 """A driver that is being replaced takes NVML away for a minute."""
@@ -55,8 +57,19 @@ OTHERS_S: Final = 1200.0
 """How long the results of other probes are awaited; large ones run every 15 minutes."""
 UNTRIED_S: Final = 3600.0
 """What nothing has tried for so long is lost no more: a probe was switched off, a GPU is gone."""
-MOST: Final = 1000
-"""Subjects that are remembered."""
+STAYS_S: Final = 120.0
+"""A component that has been failed for so long is reported."""
+RESTS_S: Final = 60.0
+"""One that fails and starts again all the time counts as failed for so long after a failure."""
+PATIENCE_S: Final = 900.0
+"""How long a component waits whose function may yet be lost."""
+COVERED: Final[Mapping[str, frozenset[str]]] = {
+    CUDA: frozenset({"cuda", "devices", "gpu", "probes", "nvml"}),
+    PROBE: frozenset({"probes"}),
+    NVML: frozenset({"nvml"}),
+    CONTAINER: frozenset({"containers"}),
+}
+"""Components that the loss of a function explains, by its kind."""
 
 
 class Subject(NamedTuple):
@@ -85,11 +98,11 @@ class Lost(msgspec.Struct, frozen=True):
     at_s: float
 
 
-class Saved(msgspec.Struct, frozen=True):
-    """What a restart keeps; failures are counted anew."""
+class SavedFunctions(msgspec.Struct, frozen=True):
+    """What a restart keeps; failures are counted from 0 again."""
 
-    worked: list[tuple[str, str, str, str | None]]
-    lost: list[Lost]
+    worked: list[tuple[str, str, str, str | None]] = []
+    lost: list[Lost] = []
     version: Literal[1] = 1
 
 
@@ -100,21 +113,12 @@ class Observation(NamedTuple):
     why: Why | None = None
 
 
-class Strikes(NamedTuple):
-    """Failures in a row, the first of them at a moment of the monotonic clock."""
+class Course(NamedTuple):
+    """The latest results of a subject: failures in a row, and the moment of the first of them."""
 
-    failures: int
-    first_s: float
-
-
-class _Look(NamedTuple):
-    """The results of one moment."""
-
-    snapshot: Snapshot
-    results: dict[Subject, Observation]
-    fresh: set[Subject]  # those with another result than at the last look
-    driver: str | None
-    now: Instant
+    mark: float  # of the latest result
+    failures: int = 0
+    first_s: float = 0.0
 
 
 class Functions:
@@ -123,152 +127,135 @@ class Functions:
     def __init__(self) -> None:
         self.worked: dict[Subject, str | None] = {}
         self.lost: dict[Subject, Lost] = {}
-        self._strikes: dict[Subject, Strikes] = {}
-        self._marks: dict[Subject, float] = {}
-        self._untried: dict[Subject, float] = {}  # lost, and since when nothing tried it
+        self._courses: dict[Subject, Course] = {}
+        self._tried_s: dict[Subject, float] = {}  # of what is lost, by the monotonic clock
 
     @property
     def pending(self) -> frozenset[str]:
         """The kinds of which it is not decided yet whether they are lost."""
-        return frozenset(one.kind for one in self._strikes if one in self.worked)
+        courses = self._courses.items()
+        return frozenset(s.kind for s, course in courses if course.failures and s in self.worked)
 
-    def saved(self) -> Saved:
+    def saved(self) -> SavedFunctions:
         """Return what a restart keeps."""
         worked = [(*subject, driver) for subject, driver in self.worked.items()]
-        return Saved(worked, list(self.lost.values()))
+        return SavedFunctions(worked, list(self.lost.values()))
 
-    def resume(self, past: Saved) -> None:
+    def resume(self, past: SavedFunctions) -> None:
         """Add what an earlier run of the agent knew."""
         worked = {Subject(*subject): driver for *subject, driver in past.worked}
         self.worked = {**worked, **self.worked}
-        self.lost = {**{one.subject: one for one in past.lost}, **self.lost}
+        self.lost = {**{loss.subject: loss for loss in past.lost}, **self.lost}
 
     def update(self, snapshot: Snapshot, now: Instant) -> None:
-        """Look at a snapshot."""
-        results = observe(snapshot)
-        fresh = {
-            subject for subject, one in results.items() if self._marks.get(subject) != one.mark
-        }
-        look = _Look(snapshot, results, fresh, driver(snapshot, now), now)
-        self._count(look)
-        regained = set(self._regained(look))
-        self.lost = {subject: one for subject, one in self.lost.items() if subject not in regained}
+        """Count the latest results and find what is lost, or lost no more."""
+        results, driver = observe(snapshot), current_driver(snapshot, now)
+        fresh = self._count(results, driver, now.mono_s)
+        self._end(results, fresh, snapshot, now.mono_s)
         resumed_s = snapshot.machine.resumed_mono_s
         if resumed_s is not None and now.mono_s - resumed_s < AFTER_RESUME_S:
-            self._strikes.clear()
+            self._courses = {s: Course(course.mark) for s, course in self._courses.items()}
             return
-        lost = self.lost | {one.subject: one for one in self._losses(look)}
-        self.lost = {
-            subject: one
-            for subject, one in lost.items()
-            if not any(_part(subject, whole) for whole in lost)
-        }
+        breaker = snapshot.measure.breaker
+        hangs = breaker is not None and breaker.state is not State.CLOSED
+        for subject, (_, why) in results.items():
+            if why is None or any(subject == s or _part(subject, s) for s in self.lost):
+                continue
+            if self._failed_enough(subject, why, driver, now.mono_s, hangs=hangs):
+                whole = self._whole(subject, why, now.mono_s)
+                if whole is not None:
+                    old = self.worked[subject]
+                    self.lost[whole] = Lost(whole, old, driver, why, now.wall_s)
+        parts = [s for s in self.lost if any(_part(s, whole) for whole in self.lost)]
+        self.lost = {s: loss for s, loss in self.lost.items() if s not in parts}
 
-    def _count(self, look: _Look) -> None:
-        """Count each result once: a success of before is none under the driver of now."""
-        now_s = look.now.mono_s
-        strikes = {}
-        for subject, (_, why) in look.results.items():
-            fresh = subject in look.fresh
+    def _count(
+        self, results: Mapping[Subject, Observation], driver: str | None, now_s: float
+    ) -> set[Subject]:
+        """Count each result once, and return the subjects that have another one than before."""
+        courses, fresh = {}, set()
+        for subject, (mark, why) in results.items():
+            before = self._courses.get(subject)
+            if before is None or before.mark != mark:
+                fresh.add(subject)
             if why is None:
-                if fresh:
-                    self.worked[subject] = look.driver or self.worked.get(subject)
-                continue
-            before = self._strikes.get(subject)
-            strikes[subject] = before or Strikes(1, now_s)
-            if before and fresh:
-                strikes[subject] = Strikes(before.failures + 1, before.first_s)
-        self._strikes = strikes
-        self._marks = {subject: one.mark for subject, one in look.results.items()}
-        untried = self.lost.keys() - look.results.keys()
-        self._untried = {subject: self._untried.get(subject, now_s) for subject in untried}
-        for subject in list(self.worked)[: max(len(self.worked) - MOST, 0)]:
-            del self.worked[subject]
-
-    def _regained(self, look: _Look) -> Iterator[Subject]:
-        """Yield what works again, is well without it, or is not tried any more."""
-        works = {subject for subject, one in look.results.items() if one.why is None}
-        gpus = {subject.gpu for subject in works & look.fresh if subject.kind == PROBE}
-        for subject in self.lost:
-            health = None if subject.gpu else look.snapshot.health.get(subject.kind)
-            untried_s = self._untried.get(subject)
-            if (
-                subject in works
-                or (subject.kind == CUDA and subject.gpu in gpus)
-                or (health is not None and health.level is Level.OK)
-                or (untried_s is not None and look.now.mono_s - untried_s >= UNTRIED_S)
-            ):
-                yield subject
-
-    def _losses(self, look: _Look) -> Iterator[Lost]:
-        """Yield what has failed often enough."""
-        probes: dict[str, list[Subject]] = {}
-        for subject, (_, why) in look.results.items():
-            covered = any(subject == lost or _part(subject, lost) for lost in self.lost)
-            if why is None or covered or not self._failed_enough(subject, why, look):
-                continue
-            if subject.kind == PROBE:
-                probes.setdefault(subject.gpu, []).append(subject)
+                courses[subject] = Course(mark)
+                if subject in fresh:  # a success of before is none under the driver of now
+                    self.worked[subject] = driver or self.worked.get(subject)
+            elif before is None or not before.failures:
+                courses[subject] = Course(mark, 1, now_s)
             else:
-                yield self._loss(subject, subject, look)
-        for failing in probes.values():
-            yield from self._losses_of_gpu(failing, look)
+                failures = before.failures + (subject in fresh)
+                courses[subject] = Course(mark, failures, before.first_s)
+        self._courses = courses
+        return fresh
 
-    def _failed_enough(self, subject: Subject, why: Why, look: _Look) -> bool:
+    def _end(
+        self,
+        results: Mapping[Subject, Observation],
+        fresh: set[Subject],
+        snapshot: Snapshot,
+        now_s: float,
+    ) -> None:
+        """End the loss of what works again, is well without it, or is not tried any more."""
+        works = {subject for subject, result in results.items() if result.why is None}
+        works |= {Subject(CUDA, subject.gpu) for subject in works & fresh if subject.kind == PROBE}
+        tried_s = self._tried_s
+        self._tried_s = {
+            subject: now_s if subject in results else tried_s.get(subject, now_s)
+            for subject in self.lost
+        }
+        for subject, last_s in self._tried_s.items():
+            health = None if subject.gpu else snapshot.health.get(subject.kind)
+            well = health is not None and health.level is Level.OK
+            if subject in works or well or now_s - last_s >= UNTRIED_S:
+                del self.lost[subject]
+
+    def _failed_enough(
+        self, subject: Subject, why: Why, driver: str | None, now_s: float, *, hangs: bool
+    ) -> bool:
         if subject not in self.worked:
             return False
-        strikes, old = self._strikes[subject], self.worked[subject]
-        lasted_s = look.now.mono_s - strikes.first_s
-        another = None not in {look.driver, old} and look.driver != old
+        course, old = self._courses[subject], self.worked[subject]
+        lasted_s = now_s - course.first_s
+        another = None not in {driver, old} and driver != old
         if subject.kind == NVML:
-            return lasted_s >= SILENT_S and Subject(CUDA) not in self._strikes  # decided there
+            cuda = self._courses.get(Subject(CUDA))
+            return lasted_s >= SILENT_S and (cuda is None or not cuda.failures)  # decided there
         if subject.kind == CONTAINER:
             return True  # hours lie between two runs, and its verdict rests on two probes
         if why.reason in {Reason.HUNG, Reason.SLOW_START}:
             # Under the same driver that is the health of ``gpu``, which says more about it.
-            breaker = look.snapshot.measure.breaker
-            closed = breaker is None or breaker.state is State.CLOSED
-            return another and lasted_s >= SILENT_S and not closed
+            return another and lasted_s >= SILENT_S and hangs
         if another:
-            return strikes.failures >= UNDER_ANOTHER
-        return lasted_s >= DRIVER_KNOWN_S and strikes.failures >= UNDER_THE_SAME
+            return course.failures >= UNDER_ANOTHER
+        return lasted_s >= DRIVER_SURE_S and course.failures >= UNDER_THE_SAME
 
-    def _losses_of_gpu(self, failing: list[Subject], look: _Look) -> Iterator[Lost]:
-        """Tell a GPU on which nothing works any more from one that refuses some probes."""
-        gpu = failing[0].gpu
-        since_s = min(self._strikes[subject].first_s for subject in failing)
+    def _whole(self, subject: Subject, why: Why, now_s: float) -> Subject | None:
+        """Return what is lost: a GPU without a working probe, or a probe; None: not sure yet."""
+        if subject.kind != PROBE:
+            return subject
+        since_s = self._courses[subject].first_s
         others = [
-            one.why
-            for subject, one in look.results.items()
-            if (subject.kind, subject.gpu) == (PROBE, gpu)
-            and subject in self.worked.keys() - set(failing)
-            and (one.why is not None or one.mark >= since_s)
+            course
+            for other, course in self._courses.items()
+            if (other.kind, other.gpu) == (PROBE, subject.gpu)
+            and other != subject
+            and other in self.worked
         ]
-        if None not in others:
-            reasons = {why.reason for one in failing if (why := look.results[one].why)}
-            if len(failing) + len(others) > 1 or reasons - OF_ONE_PROBE:
-                yield self._loss(Subject(CUDA, gpu), failing[0], look)
-                return
-            untried = any(
-                spec.backend is Backend.CUDA and spec.name != failing[0].probe
-                for spec in look.snapshot.measure.specs
-            )
-            if untried and look.now.mono_s - since_s < OTHERS_S:
-                return
-        for subject in failing:
-            yield self._loss(subject, subject, look)
-
-    def _loss(self, lost: Subject, failing: Subject, look: _Look) -> Lost:
-        why = look.results[failing].why or Why("unknown")
-        return Lost(lost, self.worked[failing], look.driver, why, look.now.wall_s)
+        if any(not course.failures and course.mark >= since_s for course in others):
+            return subject
+        if why.reason not in OF_A_PROBE or any(course.failures for course in others):
+            return Subject(CUDA, subject.gpu)
+        return subject if now_s - since_s >= OTHERS_S else None
 
 
 def observe(snapshot: Snapshot) -> dict[Subject, Observation]:
-    """Return the latest result of each subject; what says nothing of the driver is left out."""
+    """Return the latest result of each subject; what says nothing of the driver is skipped."""
     return dict([*_cuda(snapshot), *_probes(snapshot), *_nvml(snapshot), *_container(snapshot)])
 
 
-def driver(snapshot: Snapshot, now: Instant) -> str | None:
+def current_driver(snapshot: Snapshot, now: Instant) -> str | None:
     """Name the driver by its version, else by what it brings; None where nothing names it."""
     current = facts.beside_a_run(snapshot, now.mono_s)
     for kind, form in (
@@ -334,7 +321,7 @@ def _container(snapshot: Snapshot) -> Iterator[tuple[Subject, Observation]]:
 
 def _says_nothing(failure: Failure | None) -> bool:
     """Return whether a failure says nothing of the driver: busy, not set up, or gpud's own."""
-    if failure is None or failure.reason in OF_ONE_PROBE:
+    if failure is None or failure.reason in OF_A_PROBE:
         return False
     return SEVERITY[failure.reason] is not Severity.CRITICAL or failure.reason in NOT_THE_DRIVER
 
@@ -343,8 +330,60 @@ def _why(failure: Failure) -> Why:
     return Why(str(failure.reason), failure.detail, failure.advice)
 
 
-def _part(one: Subject, whole: Subject) -> bool:
-    """Return whether the loss of ``whole`` includes that of ``one``."""
-    if one == whole or whole.kind != CUDA or one.kind == CONTAINER:
+def _part(subject: Subject, whole: Subject) -> bool:
+    """Return whether the loss of ``whole`` includes that of ``subject``."""
+    if subject == whole or whole.kind != CUDA or subject.kind == CONTAINER:
         return False
-    return not whole.gpu or (one.gpu == whole.gpu and one.kind == PROBE)
+    return not whole.gpu or (subject.gpu == whole.gpu and subject.kind == PROBE)
+
+
+class Failed(NamedTuple):
+    """The first and the last moment at which a component was failed."""
+
+    first_s: float
+    last_s: float
+
+
+class Components:
+    """Components that fail, and those of them that are reported. A restart begins with neither."""
+
+    def __init__(self) -> None:
+        self.failed: dict[str, Failed] = {}
+        self.reported: frozenset[str] = frozenset()
+
+    def update(
+        self,
+        health: Mapping[str, Health],
+        now_s: float,
+        *,
+        lost: Iterable[str] = (),
+        pending: Iterable[str] = (),
+    ) -> None:
+        """Look at the health of all components.
+
+        ``lost`` and ``pending`` are kinds of functions: those that are lost, and those of which it
+        is not decided yet. Units: ``now_s`` is of the monotonic clock.
+        """
+        failed = {}
+        for name, state in health.items():
+            before = self.failed.get(name)
+            if state.level is Level.FAILED:
+                failed[name] = Failed(before.first_s if before else now_s, now_s)
+            elif state.level > Level.OK and before and now_s - before.last_s < RESTS_S:
+                failed[name] = before
+        explained, undecided = covered(lost), covered(pending)
+        self.failed = failed
+        self.reported = frozenset(
+            name
+            for name, (first_s, _) in failed.items()
+            if name not in explained
+            and (
+                name in self.reported
+                or now_s - first_s >= (PATIENCE_S if name in undecided else STAYS_S)
+            )
+        )
+
+
+def covered(kinds: Iterable[str]) -> frozenset[str]:
+    """Return the components that these kinds of functions explain."""
+    return frozenset().union(*(COVERED.get(kind, frozenset()) for kind in kinds))

@@ -1,4 +1,4 @@
-"""The interface of an alert sink, and the sinks that the settings configure.
+"""The interface of an alert sink, the sinks that the settings configure, and a test of them.
 
 A sink is one public module of ``gpud.agent.alerts.sinks``. It defines its ``NAME`` and
 ``create(context)``, which returns one sink for each address, none where nothing is configured.
@@ -7,34 +7,39 @@ A sink is one public module of ``gpud.agent.alerts.sinks``. It defines its ``NAM
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, Protocol
+import json
+import os
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
+import msgspec
 import structlog
 
 from gpud import discovery
-from gpud.agent import children
+from gpud.agent import children, logs
 from gpud.agent.alerts import sinks as folder
+from gpud.agent.alerts.message import Message
+from gpud.core.alerts import TEST, Alert, Severity
 from gpud.core.errors import DeliveryError
+from gpud.core.settings import Settings, config_path
+from gpud.core.text import escaped
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine, Iterable, Mapping
-    from typing import Any
-
-    from gpud.agent.alerts.message import Message
-    from gpud.core.settings import Settings
+    from collections.abc import Callable, Coroutine, Mapping, Sequence
 
 TIMEOUT_S: Final = 10.0
 """The deadline of one delivery: name lookup, connection, TLS and answer together."""
 OFFERS: Final = ("NAME", "create")
 CLEANUP_S: Final = 2 * children.GRACE_S
 """What a sink may need beyond its deadline to end the process that it started."""
+SEND: Final = (sys.executable, "-I", "-m", "gpud.agent.alerts.send")
 
 log = structlog.get_logger()
 
 
-@dataclass(frozen=True, slots=True)
-class Context:
+class Context(msgspec.Struct, frozen=True):
     """What every sink may use. ``spawned`` is called for each process that one starts."""
 
     settings: Settings
@@ -42,14 +47,9 @@ class Context:
     spawned: Callable[[], None]
     timeout_s: float = TIMEOUT_S
 
-    @property
-    def url(self) -> str:
-        """The address of gpud, for the links in a message."""
-        return self.settings.http.url
-
 
 class Sink(Protocol):
-    """One way to tell people.
+    """One way to reach people.
 
     ``name`` is its name in metrics and settings. ``place`` is what it reaches: a host or a program,
     never an address with its secrets. ``shows``: it displays a state (a line in a file) and is sent
@@ -60,9 +60,6 @@ class Sink(Protocol):
     place: str
     shows: bool
 
-    async def ready(self) -> None:
-        """Check whether it could deliver, without sending. Errors: ``DeliveryError``."""
-
     async def send(self, message: Message) -> None:
         """Deliver within ``timeout_s`` of the context. Errors: ``DeliveryError``.
 
@@ -70,8 +67,7 @@ class Sink(Protocol):
         """
 
 
-@dataclass(frozen=True, slots=True)
-class Sinks:
+class Sinks(msgspec.Struct, frozen=True):
     """The sinks that are configured, and by plug-in why others cannot be used."""
 
     usable: tuple[Sink, ...]
@@ -83,42 +79,121 @@ def configured(context: Context) -> Sinks:
     modules, broken = discovery.modules(folder, OFFERS)
     disabled = set(context.settings.alerts.disabled)
     refused = {name: why for name, why in broken.items() if name not in disabled}
+    only = ", ".join(sorted(modules))
     for name in disabled - modules.keys() - broken.keys():
-        only = ", ".join(sorted(modules))
         refused[name] = f"[alerts] disabled: there is no such sink, only {only}"
-    usable: list[Sink] = []
-    for name, module in modules.items():
-        if name not in disabled:
-            usable += module.create(context)
-    return Sinks(tuple(usable), refused)
+    used = [module for name, module in modules.items() if name not in disabled]
+    return Sinks(tuple(sink for module in used for sink in module.create(context)), refused)
 
 
-def numbered(name: str, addresses: Iterable[str]) -> list[tuple[str, str]]:
-    """Name the sink of each address of one plug-in: "webhook", "webhook_2"."""
-    return [
-        (name if number == 1 else f"{name}_{number}", address)
-        for number, address in enumerate(addresses, start=1)
-    ]
+def numbered(name: str, number: int) -> str:
+    """Name the sink of an address of a plug-in, counted from 0: "webhook", "webhook_2"."""
+    return f"{name}_{number + 1}" if number else name
 
 
-async def attempt(
-    sink: Sink, work: Coroutine[Any, Any, None], timeout_s: float
-) -> DeliveryError | None:
-    """Await what a sink does and return why it failed, whatever a plug-in may raise."""
+async def attempt(sink: Sink, message: Message, timeout_s: float) -> DeliveryError | None:
+    """Send a message and return why it was not delivered, whatever a plug-in may raise."""
     try:
         async with asyncio.timeout(timeout_s + CLEANUP_S):
-            await work
+            await sink.send(message)
     except DeliveryError as error:
         return error
     except TimeoutError:
         return DeliveryError(f"{sink.place}: no end after {timeout_s:g} s", reason="timed_out")
     except Exception as error:  # noqa: BLE001  # its text may hold an address with its secrets
-        trace = error.__traceback__
-        while trace is not None and trace.tb_next is not None:
-            trace = trace.tb_next
-        line = "" if trace is None else f" in line {trace.tb_lineno}"
-        what = f"{type(error).__name__}{line} of its module"
+        what = f"{type(error).__name__} in its module"
         log.error("sink_crashed", sink=sink.name, error=what)  # noqa: TRY400  # as above
-        fix = "this is a bug in gpud; the log has its place"
+        fix = "this is a bug in gpud; gpud alerts test tries it again"
         return DeliveryError(f"{sink.place}: {what}", reason="crashed", fix=fix)
     return None
+
+
+async def run_job(
+    context: Context,
+    place: str,
+    job: dict[str, Any],
+    fixes: Mapping[str, str],
+    otherwise: str,
+) -> dict[str, Any]:
+    """Run a job of ``gpud.agent.alerts.send``, which is killed at the deadline (ADR 19).
+
+    ``fixes`` are by reason; any other reason has the fix ``otherwise``. Errors: ``DeliveryError``.
+    """
+
+    def failure(reason: str, words: str) -> DeliveryError:
+        fix, again = fixes.get(reason, otherwise), reason != "bad_url"
+        return DeliveryError(f"{place}: {escaped(words)}", reason=reason, fix=fix, again=again)
+
+    timeout_s = context.timeout_s
+    content = json.dumps(job | {"timeout_s": timeout_s}).encode()
+    context.spawned()
+    try:
+        ended = await children.run(SEND, content, deadline_s=timeout_s)
+    except OSError as error:
+        raise failure("spawn_failed", f"no process for it: {error.strerror}") from error
+    if ended.killed:
+        raise failure("timed_out", f"no answer within {timeout_s:g} s")
+    try:
+        result: dict[str, Any] = json.loads(ended.stdout)
+    except ValueError:
+        raise failure("crashed", f"the process that sends ended with {ended.code}") from None
+    if "reason" in result:
+        raise failure(str(result["reason"]), str(result["detail"]))
+    return result
+
+
+def run_test(settings: Settings, name: str | None = None) -> tuple[list[str], int]:
+    """Send a test alert to the sink, or all sinks of the plug-in, called ``name``; None: to all.
+
+    It is `gpud alerts test`, without a running agent, to be run as the agent's user: a sink that
+    works for root may not work for the agent. Returns what to print, harmless to show, and the exit
+    code: 0 when all of them delivered, 1 when one did not, 2 when there is none of that name.
+    """
+    logs.configure(Path(settings.log_dir, "agent/agent.log"), level="info", quietly=True)
+    context = Context(settings, os.uname().nodename, spawned=lambda: None)
+    sinks = configured(context)
+    chosen = [s for s in sinks.usable if name in {None, s.name, s.name.rpartition("_")[0]}]
+    refused = {plugin: why for plugin, why in sinks.refused.items() if name in {None, plugin}}
+    lines = [f"{escaped(n)}: not usable: {escaped(why)}" for n, why in sorted(refused.items())]
+    if not chosen:
+        names = ", ".join(sink.name for sink in sinks.usable) or "none"
+        missing = "no sink is configured"
+        if name is not None:
+            missing = f"{escaped(name)}: no such sink is configured, only {names}"
+        fix = f"  fix: set it up in [alerts] of {config_path(settings.home)}"
+        return [*lines, missing, fix], 2
+    alert = Alert(
+        name=TEST,
+        severity=Severity.INFO,
+        labels={},
+        summary="a test of gpud's alerts; nothing is wrong",
+        description="Somebody ran `gpud alerts test`. There is nothing to do.",
+        starts_s=time.time(),
+        updated_s=time.time(),
+    )
+    errors = asyncio.run(_send(chosen, Message((alert,), (), (alert,)), context.timeout_s))
+    for sink, error in zip(chosen, errors, strict=True):
+        lines += _result(sink, error)
+    return lines, 1 if any(errors) or refused else 0
+
+
+async def _send(
+    chosen: Sequence[Sink], message: Message, timeout_s: float
+) -> list[DeliveryError | None]:
+    attempts: list[Coroutine[Any, Any, DeliveryError | None]] = [
+        attempt(sink, message, timeout_s) for sink in chosen
+    ]
+    return await asyncio.gather(*attempts)
+
+
+def _result(sink: Sink, error: DeliveryError | None) -> list[str]:
+    if error is None and sink.shows:
+        return [f"{sink.name}: {escaped(sink.place)} can be written; a shell shows its line once"]
+    if error is None:
+        return [f"{sink.name}: delivered to {escaped(sink.place)}"]
+    lines = [f"{sink.name}: not delivered: {escaped(str(error))}"]
+    output = [line for line in error.output.splitlines() if line.strip()]
+    lines += [f"  it said: {escaped(line)}" for line in output]
+    if error.fix and not error.fix.startswith(f"gpud alerts test {sink.name} runs"):
+        lines.append(f"  fix: {escaped(error.fix)}")
+    return lines

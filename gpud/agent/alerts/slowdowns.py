@@ -1,4 +1,4 @@
-"""Incidents of slowness: the detector's alarms, gathered by their cause, one alert for each.
+"""Incidents of slowness: the detector's alarms, grouped by their cause, one alert for each.
 
 The alarms of one update are one incident, on all streams and GPUs; so are those of one GPU that
 began together under the same driver. An alarm alone is a suspect and no alert until another stream
@@ -8,31 +8,26 @@ every tenth update. An alarm may be added twice: a replay does that. Pure.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, TypeAlias
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from gpud.agent.alerts import causes, wording
-from gpud.agent.regression.causes import CPU, DRIVER, MACHINE, OF_THE_DRIVER
+from gpud.agent.alerts.message import plain
+from gpud.agent.regression.causes import DRIVER, OF_THE_DRIVER
 from gpud.agent.regression.detector import Alarm, Kind
 from gpud.agent.regression.detector.siblings import SLACK_S, alike, confirmed
-from gpud.core.alerts import DRIVER_REGRESSION, SLOWDOWN, Alert, Cause, Severity
+from gpud.core.alerts import DRIVER_REGRESSION, SLOWDOWN, Cause
 from gpud.core.sample import Unit
 from gpud.core.stream_key import StreamKey
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable
+    from collections.abc import Callable, Collection
 
     from gpud.agent.regression.detector import Standing
 
-MOST_ENDED: Final = 32
-MOST_SUSPECTS: Final = 100
-MOST_OVER: Final = 64
-"""Alarms of one incident that are over and kept: a stream may come and go for years."""
 LONGEST_WINDOW, SHORTEST_WINDOW = 120, 8
 """Samples of a second window; it is as long as the first one, within these."""
-
-AlarmId: TypeAlias = "tuple[StreamKey, int]"
 
 
 class Finding(msgspec.Struct, frozen=True):
@@ -50,7 +45,7 @@ class Finding(msgspec.Struct, frozen=True):
     causes: tuple[Cause, ...] = ()
 
     @property
-    def id(self) -> AlarmId:
+    def id(self) -> tuple[StreamKey, int]:
         """The stream, and the sample of it that raised the alarm."""
         return self.key, self.alarm.seq
 
@@ -62,32 +57,44 @@ class Finding(msgspec.Struct, frozen=True):
 
     @property
     def updates(self) -> list[tuple[str, str, str]]:
-        """What an update replaced, the most telling first: ("driver", "572.16", "576.02")."""
+        """What an update replaced, the most likely cause first: ("driver", "572.16", "576.02")."""
         named = [
-            (wording.plain(cause.kind), wording.plain(cause.old), wording.plain(cause.new))
+            (plain(cause.kind), plain(cause.old), plain(cause.new))
             for cause in causes.ordered(self.changed)
             if cause.old is not None and cause.new is not None
         ]
-        old, new = wording.plain(self.alarm.old_driver), wording.plain(self.alarm.new_driver)
+        old, new = plain(self.alarm.old_driver), plain(self.alarm.new_driver)
         return named or [(DRIVER, old, new)]
+
+    @property
+    def replaced(self) -> set[tuple[str, str]]:
+        """What an update brought; of what it replaced, streams may differ that skipped one."""
+        return {(kind, new) for kind, _, new in self.updates}
 
 
 class Incident(msgspec.Struct):
-    """Findings of one cause. It ends with the last of them; the same cause later is another one."""
+    """Findings of one cause. It ends with the last of them; the same cause later is another one.
+
+    ``ended`` has the last finding of each stream that came back. ``over`` is read and not written:
+    version 0.1 kept all findings in one list, with the places of those that had ended.
+    """
 
     name: str
     labels: dict[str, str]
     findings: list[Finding] = msgspec.field(name="found")
     starts_s: float
     updated_s: float
-    over: list[int] = msgspec.field(default_factory=list)  # places in ``findings``
+    ended: list[Finding] = []
     ends_s: float | None = None
-    acknowledged_s: float | None = None
+    over: list[int] = []
 
-    @property
-    def firing(self) -> bool:
-        """Whether a finding of it is not over."""
-        return self.ends_s is None
+    def __post_init__(self) -> None:
+        """Move the findings that version 0.1 listed in ``over``."""
+        if self.over:
+            places = {place for place in self.over if place < len(self.findings)}
+            self.ended = [self.findings[place] for place in sorted(places)]
+            self.findings = [f for place, f in enumerate(self.findings) if place not in places]
+            self.over = []
 
     @property
     def of_update(self) -> bool:
@@ -95,43 +102,36 @@ class Incident(msgspec.Struct):
         return "old" in self.labels
 
     @property
+    def every(self) -> list[Finding]:
+        """The findings that last, and those that ended."""
+        return [*self.findings, *self.ended]
+
+    @property
     def since_s(self) -> float:
         """When the update came, else when the first stream changed."""
-        updates = [one.alarm.since_s for one in self.findings if not one.alarm.suspect]
-        return min(updates or [one.alarm.since_s for one in self.findings])
-
-    @property
-    def open(self) -> list[Finding]:
-        """The findings that are not over."""
-        return [one for place, one in enumerate(self.findings) if place not in self.over]
-
-    @property
-    def fingerprint(self) -> str:
-        """That of its alert."""
-        return Alert(self.name, Severity.WARNING, self.labels, "", "", 0.0, 0.0).fingerprint
+        updates = [f.alarm.since_s for f in self.every if not f.alarm.suspect]
+        return min(updates or [f.alarm.since_s for f in self.every])
 
     def on(self, gpu: str | None) -> bool:
         """Return whether it concerns a GPU, by UUID; None is the CPU."""
-        return any(one.key.gpu == gpu for one in self.findings)
+        return any(finding.key.gpu == gpu for finding in self.every)
 
-    def add(self, findings: Iterable[Finding], now_s: float) -> None:
-        """Add findings; of those that are over the latest are kept."""
-        dropped = set(self.over[:-MOST_OVER])
-        kept = [place for place in range(len(self.findings)) if place not in dropped]
-        self.over = [new for new, old in enumerate(kept) if old in self.over]
-        self.findings = [*(self.findings[place] for place in kept), *findings]
+    def add(self, findings: list[Finding], now_s: float) -> None:
+        """Add findings."""
+        self.findings += findings
         self.updated_s = now_s
 
     def end(self, is_over: Callable[[Finding], bool], now_s: float) -> bool:
-        """End the findings that are over, with the last one the incident; return whether any."""
-        open_places = set(range(len(self.findings))) - set(self.over) if self.firing else set()
-        ended = {place for place in open_places if is_over(self.findings[place])}
-        if ended:
-            self.over = sorted({*self.over, *ended})
+        """End findings, with the last of them the incident; return whether any ended."""
+        over = [finding for finding in self.findings if is_over(finding)]
+        if over:
+            streams = {finding.key for finding in over}
+            self.ended = [*(f for f in self.ended if f.key not in streams), *over]
+            self.findings = [finding for finding in self.findings if finding not in over]
             self.updated_s = now_s
-            if ended == open_places:  # never before it began, whatever the clock was set to
+            if not self.findings:  # never before it began, whatever the clock was set to
                 self.ends_s = self.updated_s = max(now_s, self.starts_s)
-        return bool(ended)
+        return bool(over)
 
 
 class Suspect(msgspec.Struct):
@@ -142,7 +142,10 @@ class Suspect(msgspec.Struct):
 
 
 class Slowdowns:
-    """All incidents that fire or ended lately, and the suspects; ``revision`` counts changes."""
+    """Incidents that fire, those that ended since they were last dropped, and suspects.
+
+    ``revision`` counts changes.
+    """
 
     def __init__(self) -> None:
         self.incidents: list[Incident] = []
@@ -150,49 +153,58 @@ class Slowdowns:
         self.revision = 0
 
     @property
+    def firing(self) -> list[Incident]:
+        """The incidents that have not ended."""
+        return [incident for incident in self.incidents if incident.ends_s is None]
+
+    @property
     def streams(self) -> frozenset[StreamKey]:
         """The streams on which an incident rests that fires."""
-        return frozenset(one.key for i in self.incidents if i.firing for one in i.open)
+        return frozenset(finding.key for i in self.firing for finding in i.findings)
+
+    def drop_ended(self) -> None:
+        """Forget the incidents that ended: their alerts have been written down."""
+        self.incidents = self.firing
+
+    def machine_slowed(self, incident: Incident) -> bool:
+        """Return whether the CPU slowed at about the time at which the GPUs of an incident did."""
+        return any(finding.key.gpu is not None for finding in incident.every) and any(
+            other.on(None) and abs(other.since_s - incident.since_s) <= SLACK_S
+            for other in self.firing
+        )
 
     def add(self, finding: Finding, now_s: float) -> None:
         """Take in an alarm; an improvement is no incident, and ends what it ends."""
-        every = [one for incident in self.incidents for one in incident.findings]
-        every += [suspect.finding for suspect in self.suspects]
-        if any(one.id == finding.id for one in every):
+        every = [f.id for incident in self.incidents for f in incident.every]
+        if finding.id in every or finding.id in (s.finding.id for s in self.suspects):
             return
         alarm = finding.alarm
-        self.close(finding.key, alarm.closes, now_s)
+        self._end(lambda f: f.key == finding.key and f.alarm.seq in alarm.closes, now_s)
         if alarm.closes and not alarm.suspect:
-            self._end(lambda one: _blames_replaced_driver(one, finding), now_s)
+            self._end(lambda f: _blames_replaced_driver(f, finding), now_s)
         if not alarm.worse:
             return
-        agreeing = [one for one in self.suspects if _agree(one.finding, finding)]
-        joins = any(_same_cause(one, finding) for one in self.incidents if one.firing)
+        agreeing = [s for s in self.suspects if _agree(s.finding, finding)]
+        joins = any(_same_cause(incident, finding) for incident in self.firing)
         sure = not alarm.suspect and finding.slowdown >= wording.CRITICAL_FROM
         if joins or agreeing or sure:
             self._confirm(finding, [] if joins else agreeing, now_s)
         else:
-            self.suspects = [*self.suspects, Suspect(finding, finding.judged)][-MOST_SUSPECTS:]
+            self.suspects.append(Suspect(finding, finding.judged))
         self.revision += 1
 
-    def close(self, stream: StreamKey, closed: Collection[int], now_s: float) -> None:
-        """End the findings of these alarms of a stream, by ``seq``: it is as it was before."""
-        self._end(lambda one: one.key == stream and one.alarm.seq in closed, now_s)
-
     def observe(self, stream: StreamKey, standing: Standing, now_s: float) -> None:
-        """Take in the state of a stream: alarms that it holds no more end, a suspect is confirmed.
+        """Take in the state of a stream: alarms no longer open end, a suspect is confirmed.
 
         The second window is as long as the first one was and follows it. At its end the alarm has
         to be open and the latest samples to have half of its shift, else another window begins.
         """
-        held = {alarm.seq for alarm in standing.open}
+        still = {alarm.seq for alarm in standing.open}
         self._end(
-            lambda one: (
-                one.key == stream and one.alarm.seq < standing.seen and one.id[1] not in held
-            ),
+            lambda f: f.key == stream and f.alarm.seq < standing.seen and f.alarm.seq not in still,
             now_s,
         )
-        for suspect in [one for one in self.suspects if one.finding.key == stream]:
+        for suspect in [s for s in self.suspects if s.finding.key == stream]:
             window = min(max(suspect.finding.alarm.samples, SHORTEST_WINDOW), LONGEST_WINDOW)
             if suspect not in self.suspects or standing.judged - suspect.judged < window:
                 continue
@@ -204,140 +216,99 @@ class Slowdowns:
 
     def forget(self, stream: StreamKey, now_s: float) -> None:
         """End what rests on a stream that was accepted, reset or removed."""
-        self._end(lambda one: one.key == stream, now_s)
-
-    def acknowledge(self, fingerprint: str, now_s: float) -> None:
-        """Note that a person has seen an incident; the first time counts."""
-        for one in self.incidents:
-            if one.firing and one.acknowledged_s is None and one.fingerprint == fingerprint:
-                one.acknowledged_s = now_s
-                self.revision += 1
-
-    def resume(self, incidents: list[Incident], suspects: list[Suspect]) -> None:
-        """Continue from what was saved; what was found before it could be read is added again."""
-        own = [(one, i.starts_s) for i in self.incidents for one in i.findings]
-        own += [(one.finding, one.finding.alarm.at_s) for one in self.suspects]
-        self.incidents, self.suspects = incidents, suspects
-        for finding, at_s in own:
-            self.add(finding, at_s)
-        self.revision += 1
+        self._end(lambda finding: finding.key == stream, now_s)
 
     def _confirm(self, finding: Finding, suspects: Collection[Suspect], now_s: float) -> None:
         """Add a finding to the incident of its cause, or open one with the suspects that agree."""
-        self.suspects = [one for one in self.suspects if one not in suspects]
-        firing = [one for one in self.incidents if one.firing]
-        incident = next((one for one in firing if _same_cause(one, finding)), None)
-        if incident is not None:
-            incident.add([finding], now_s)
+        self.suspects = [suspect for suspect in self.suspects if suspect not in suspects]
+        incident = next((i for i in self.firing if _same_cause(i, finding)), None)
+        findings = [finding]
+        if incident is None:
+            others = [s.finding for s in suspects if s.finding is not finding]
+            findings = [*others, finding]
+            name, labels = _named(findings)
+            same = (i for i in self.firing if (i.name, i.labels) == (name, labels))
+            incident = next(same, None)
+        if incident is None:
+            incident = Incident(name, labels, findings, now_s, now_s)
+            self.incidents.append(incident)
         else:
-            findings = [one.finding for one in suspects if one.finding is not finding]
-            opened = _incident([*findings, finding], now_s)
-            incident = next((one for one in firing if one.fingerprint == opened.fingerprint), None)
-            if incident is not None:
-                incident.add(opened.findings, now_s)
-            else:
-                incident = opened
-                self.incidents.append(opened)
+            incident.add(findings, now_s)
         if incident.of_update:
             self._absorb(incident, now_s)
-        elif incident.on(None):
-            self._name_machine(incident, now_s)
-        gone = [one for one in self.incidents if not one.firing][:-MOST_ENDED]
-        self.incidents = [one for one in self.incidents if one not in gone]
 
     def _absorb(self, update: Incident, now_s: float) -> None:
         """Move into the incident of an update what came with it as a suspect or on its own."""
-        suspects = [one for one in self.suspects if _same_cause(update, one.finding)]
+        suspects = [s for s in self.suspects if _same_cause(update, s.finding)]
         own = [
-            one
-            for one in self.incidents
-            if one.firing
-            and not one.of_update
-            and any(_same_cause(update, finding) for finding in one.open)
+            incident
+            for incident in self.firing
+            if not incident.of_update and any(_same_cause(update, f) for f in incident.findings)
         ]
-        taken = [one.finding for one in suspects] + [one for i in own for one in i.open]
-        self.suspects = [one for one in self.suspects if one not in suspects]
+        taken = [s.finding for s in suspects] + [f for i in own for f in i.findings]
+        self.suspects = [suspect for suspect in self.suspects if suspect not in suspects]
         for incident in own:
             incident.end(lambda _: True, now_s)
         if taken:
             update.add(taken, now_s)
 
-    def _name_machine(self, cpu: Incident, now_s: float) -> None:
-        """Name the slower CPU as a cause of updates of that time: it is found out later."""
-        cause = Cause(CPU, detail=MACHINE)
-        for update in self.incidents:
-            together = abs(update.since_s - cpu.since_s) <= SLACK_S
-            if update.firing and update.of_update and together and not update.on(None):
-                update.findings = [
-                    one
-                    if cause in one.causes
-                    else msgspec.structs.replace(one, causes=(*one.causes, cause))
-                    for one in update.findings
-                ]
-                update.updated_s = now_s
-
     def _end(self, is_over: Callable[[Finding], bool], now_s: float) -> None:
         ended = [incident.end(is_over, now_s) for incident in self.incidents]
-        suspects = [one for one in self.suspects if not is_over(one.finding)]
+        suspects = [s for s in self.suspects if not is_over(s.finding)]
         if any(ended) or len(suspects) != len(self.suspects):
             self.suspects = suspects
             self.revision += 1
 
 
-def _incident(findings: list[Finding], now_s: float) -> Incident:
-    """Open an incident: of an update if any finding is, else of a GPU or the CPU and a moment."""
-    update = next((one for one in findings if not one.alarm.suspect), None)
+def _named(findings: list[Finding]) -> tuple[str, dict[str, str]]:
+    """Name an incident: by an update if any finding is of one, else by GPU or CPU and moment."""
+    update = next((finding for finding in findings if not finding.alarm.suspect), None)
     if update is not None:
         kind, old, new = update.updates[0]
         name = DRIVER_REGRESSION if kind in OF_THE_DRIVER else SLOWDOWN
-        return Incident(name, {"kind": kind, "old": old, "new": new}, findings, now_s, now_s)
-    strongest = max(findings, key=lambda one: one.slowdown)
-    since_s = min(one.alarm.since_s for one in findings)
+        return name, {"kind": kind, "old": old, "new": new}
+    strongest = max(findings, key=lambda finding: finding.slowdown)
+    since_s = min(finding.alarm.since_s for finding in findings)
     labels = {
         "kind": str(strongest.alarm.kind),
         "since": wording.moment(since_s, "%Y-%m-%dT%H:%MZ"),
     }
     if strongest.key.gpu is not None:
-        labels["uuid"] = wording.plain(strongest.key.gpu)
-    return Incident(SLOWDOWN, labels, findings, now_s, now_s)
+        labels["uuid"] = plain(strongest.key.gpu)
+    return SLOWDOWN, labels
 
 
 def _same_cause(incident: Incident, finding: Finding) -> bool:
     alarm = finding.alarm
     if not alarm.suspect:
-        updates = [one for one in incident.findings if not one.alarm.suspect]
-        return any(_replaced(finding) & _replaced(one) for one in updates)
+        updates = [f for f in incident.every if not f.alarm.suspect]
+        return any(finding.replaced & update.replaced for update in updates)
     if incident.of_update:  # a driver serves all GPUs; the CPU only where it slowed as well
         served = finding.key.gpu is not None or incident.on(None)
         return served and abs(alarm.since_s - incident.since_s) <= SLACK_S
     # Where a GPU and the CPU became slower it is the machine; two GPUs are two causes.
-    beside = incident.on(finding.key.gpu) or finding.key.gpu is None or incident.on(None)
-    return beside and confirmed(alarm, (one.alarm for one in incident.findings))
+    together = incident.on(finding.key.gpu) or finding.key.gpu is None or incident.on(None)
+    return together and confirmed(alarm, (f.alarm for f in incident.every))
 
 
-def _replaced(finding: Finding) -> set[tuple[str, str]]:
-    """Return what an update brought; of what it replaced, streams may differ that skipped one."""
-    return {(kind, new) for kind, _, new in finding.updates}
-
-
-def _agree(one: Finding, other: Finding) -> bool:
+def _agree(finding: Finding, other: Finding) -> bool:
     """Return whether two streams confirm each other: the same update, or the same GPU and time."""
-    if one.key == other.key:
+    if finding.key == other.key:
         return False
-    if not (one.alarm.suspect or other.alarm.suspect):
-        return bool(_replaced(one) & _replaced(other))
-    return one.key.gpu == other.key.gpu and alike(one.alarm, other.alarm)
+    if not (finding.alarm.suspect or other.alarm.suspect):
+        return bool(finding.replaced & other.replaced)
+    return finding.key.gpu == other.key.gpu and alike(finding.alarm, other.alarm)
 
 
-def _blames_replaced_driver(one: Finding, back: Finding) -> bool:
+def _blames_replaced_driver(finding: Finding, back: Finding) -> bool:
     """Return whether a finding blames the driver that went when its stream's twin came back.
 
     The twin is the same figure on the other power source, or by another version of the method: days
     may pass before this stream has a sample, and the driver that it blames is gone.
     """
-    ours, theirs = one.key, back.key
+    ours, theirs = finding.key, back.key
     twin = (ours.gpu, ours.probe, ours.mode) == (theirs.gpu, theirs.probe, theirs.mode)
-    return twin and not one.alarm.suspect and one.alarm.new_driver == back.alarm.old_driver
+    return twin and not finding.alarm.suspect and finding.alarm.new_driver == back.alarm.old_driver
 
 
 def _persists(finding: Finding, standing: Standing) -> bool:

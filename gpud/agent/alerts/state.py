@@ -1,28 +1,34 @@
-"""The state of all alerts: updated from alarms and conditions, published, kept in the history.
+"""The state of all alerts: updated from alarms and health, published, kept in the history.
 
-Nothing is lost by a kill in between: a replay adds again what the history does not have yet.
+Each alert has one life: it begins, its words change, it is acknowledged, it ends. Lives are rows of
+the table ``alerts``, from which a start goes on; what the alerts rest on (incidents, functions) is
+in ``states``. Nothing is lost by a kill in between: a replay adds again what the history lacks.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-from typing import TYPE_CHECKING, Final, Literal
+import json
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final, Literal, TypeVar
 
 import msgspec
 import structlog
 
-from gpud.agent.alerts import components, findings, functions, rows, wording
-from gpud.agent.alerts.components import Components
-from gpud.agent.alerts.conditions import Conditions
-from gpud.agent.alerts.functions import Functions
+from gpud.agent.alerts import causes, functions, wording
+from gpud.agent.alerts.functions import Components, Functions, SavedFunctions
 from gpud.agent.alerts.message import RANK
-from gpud.agent.alerts.slowdowns import Incident, Slowdowns, Suspect
+from gpud.agent.alerts.slowdowns import Finding, Incident, Slowdowns, Suspect
 from gpud.agent.history import queries, records
+from gpud.agent.history.queries import Sides
 from gpud.agent.history.records import State, encoded
-from gpud.core import advice
-from gpud.core.advice import Platform
-from gpud.core.alerts import FUNCTION_LOST, UNWELL, Alert
+from gpud.agent.regression.causes import DXG
+from gpud.agent.regression.detector import Kind
+from gpud.agent.state import statusdocument
+from gpud.agent.state.statusdocument import ToldAlert
+from gpud.core import advice, dxg
+from gpud.core.alerts import DRIVER_REGRESSION, FUNCTION_LOST, SLOWDOWN, UNWELL, Alert, Cause
 from gpud.core.errors import StoreError
 
 if TYPE_CHECKING:
@@ -31,32 +37,38 @@ if TYPE_CHECKING:
 
     from gpud.agent.history.store import History
     from gpud.agent.regression.detector import Standing
-    from gpud.agent.regression.judging import Decided, Judging
+    from gpud.agent.regression.judging import Decided
     from gpud.agent.state.board import Board
     from gpud.agent.state.snapshot import Snapshot
+    from gpud.core.advice import Platform
     from gpud.core.clock import Instant
     from gpud.core.stream_key import StreamKey
 
 TICK_S: Final = 1.0
 RETRY_S: Final = 5.0
 """How soon a history that could not be read or written is tried again."""
-RENEW_S: Final = 60.0
-"""How often it is checked whether what ended has been shown for long enough."""
+REFRESH_S: Final = 60.0
+"""How often the words of an alert may change that is the same otherwise: some have a count."""
 SHOWN_ENDED_S: Final = 24 * 3600.0
+MOST_ROWS: Final = 1000
+"""Alerts that one request gets; one more shows that there are more."""
+COMPARED: Final = 60
+"""Runs on either side of a change: an hour's, or what the alarm rests on if that is more."""
+OF_INCIDENTS: Final = frozenset({DRIVER_REGRESSION, SLOWDOWN})
 LEDGER, FUNCTIONS = "ledger", "functions"
 """Names of the rows in ``states``."""
+
+T = TypeVar("T")
 
 log = structlog.get_logger()
 
 
-class Saved(msgspec.Struct):
-    """The row of everything but functions. ``gpus`` names GPUs by UUID: "GPU 0 (NVIDIA T400)"."""
+class SavedIncidents(msgspec.Struct):
+    """The row of incidents. ``gpus`` names GPUs by UUID: "GPU 0 (NVIDIA T400)"."""
 
     incidents: list[Incident] = msgspec.field(name="cases", default_factory=list)
-    conditions: list[Alert] = msgspec.field(name="plain", default_factory=list)
     suspects: list[Suspect] = []
     gpus: dict[str, str] = {}
-    platform: Platform = Platform.WSL2
     version: Literal[1] = 1
 
 
@@ -68,22 +80,20 @@ class AlertState:
         self._board = board
         self._now = now
         self._slowdowns = Slowdowns()
-        self._conditions = Conditions()
         self._functions = Functions()
         self._components = Components()
+        self._alerts: dict[str, Alert] = {}  # by fingerprint: what fires, and what ended last
+        self._unwritten: dict[tuple[str, float], Alert] = {}
         self._gpus: dict[str, str] = {}
-        self._platform = Platform.WSL2
         self._waiting: list[Decided] = []  # alarms whose causes are not looked up yet
-        self._loaded = False
-        self._loading, self._writing = asyncio.Lock(), asyncio.Lock()
-        self._replaying = False
+        self._loaded = self._replaying = False
+        self._lock = asyncio.Lock()
         self._started_s = now().mono_s
-        self._shown: tuple[Alert, ...] = ()
-        self._shown_of: object = None
-        self._shown_s = 0.0
-        self._written: dict[tuple[str, float], Alert] = {}
-        self._written_of: object = None
-        self._written_to = 0
+        self._shown: tuple[Alert, ...] | None = None
+        self._worded: object = None  # what the alerts of incidents were last made of
+        self._written: tuple[object, ...] | None = (
+            None  # what the rows in ``states`` were last made of
+        )
         self._retry_at_s = 0.0
 
     @property
@@ -95,7 +105,7 @@ class AlertState:
         """Take in alarms; ``update`` evaluates them."""
         self._waiting += alarms
 
-    async def update(self, judging: Judging) -> None:
+    async def update(self) -> None:
         """Find the causes of new alarms, raise or end alerts, publish and write them.
 
         Errors: ``StoreError``; what could not be written is published all the same.
@@ -104,8 +114,7 @@ class AlertState:
             return
         while self._waiting:
             decided = self._waiting[0]
-            snapshot = self._board.read()
-            finding = await findings.finding(decided, judging, self._history, snapshot)
+            finding = await _finding(decided, self._history, self._board.read())
             self._slowdowns.add(finding, decided.alarm.at_s)
             self._waiting.remove(decided)
         await self.settle()
@@ -119,15 +128,32 @@ class AlertState:
         self._slowdowns.forget(stream, at_s)
 
     def acknowledge(self, fingerprint: str, at_s: float) -> None:
-        """Note that a person has seen an alert."""
-        self._slowdowns.acknowledge(fingerprint, at_s)
-        self._conditions.acknowledge(fingerprint, at_s)
+        """Note that a person has seen an alert; the first time counts."""
+        self._word_incidents()
+        alert = self._alerts.get(fingerprint)
+        if alert is not None and alert.firing and alert.acknowledged_s is None:
+            self._set(replace(alert, acknowledged_s=at_s))
 
     def sync(
-        self, name: str, alerts: Iterable[Alert], now_s: float, *, keep: Collection[str] = ()
+        self,
+        names: Collection[str],
+        alerts: Iterable[Alert],
+        now_s: float,
+        keep: Collection[str] = (),
     ) -> None:
-        """Make these the alerts of a name that fire; others end unless ``keep`` has a label."""
-        self._conditions.sync(name, alerts, now_s, keep)
+        """Make ``alerts`` those of ``names`` that fire; others end unless ``keep`` has a label."""
+        current = set()
+        for alert in alerts:
+            current.add(alert.fingerprint)
+            before = self._alerts.get(alert.fingerprint)
+            if before is not None and (before.firing or before.starts_s == alert.starts_s):
+                alert = _continued(before, alert)  # noqa: PLW2901
+            if alert != before:
+                self._set(alert)
+        for fingerprint, alert in [*self._alerts.items()]:
+            unsure = not set(keep).isdisjoint(alert.labels.values())
+            if alert.firing and alert.name in names and fingerprint not in current and not unsure:
+                self._set(replace(alert, ends_s=max(now_s, alert.starts_s), updated_s=now_s))
 
     @contextlib.contextmanager
     def replaying(self) -> Iterator[None]:
@@ -139,18 +165,20 @@ class AlertState:
             self._replaying = False
 
     async def load(self) -> None:
-        """Read what an earlier run of the agent knew, once. Errors: ``StoreError``."""
-        async with self._loading:
+        """Read what an earlier run of the agent wrote, once. Errors: ``StoreError``."""
+        async with self._lock:
             if self._loaded:
                 return
-            past, worked = await self._history.read(_read)
-            self._slowdowns.resume(past.incidents, past.suspects)
-            self._conditions.resume(past.conditions)
+            since_s = self._now().wall_s - SHOWN_ENDED_S
+            alerts, past, worked = await self._history.read(_read, since_s)
+            self._slowdowns.incidents = past.incidents
+            self._slowdowns.suspects = past.suspects
             self._functions.resume(worked)
             self._gpus = past.gpus | self._gpus
-            now_s = self._now().wall_s
-            firing = {(a.fingerprint, a.starts_s) for a in self._every() if a.firing}
-            await self._history.write(rows.end_others, firing, now_s)
+            own, self._alerts = self._alerts, {alert.fingerprint: alert for alert in alerts}
+            for alert in own.values():  # of health, from before the history could be read
+                before = self._alerts.get(alert.fingerprint, alert)
+                self._set(_continued(before, alert) if before.firing else alert)
             self._loaded = True
 
     async def run(self) -> None:
@@ -168,12 +196,12 @@ class AlertState:
     async def settle(self) -> None:
         """Publish what changed and write it. Errors: ``StoreError``; it is written later then."""
         self._publish()
-        async with self._writing:
+        async with self._lock:
             if self._loaded:
                 await asyncio.shield(self._write())
 
     async def close(self) -> None:
-        """Write what is known, if that is possible."""
+        """Write what is not written yet, if that is possible."""
         with contextlib.suppress(StoreError):
             await self.settle()
 
@@ -184,120 +212,198 @@ class AlertState:
             uuid: f"GPU {gpu.number} ({gpu.name})" if gpu.name else f"GPU {gpu.number}"
             for uuid, gpu in snapshot.gpus.items()
         }
-        self._platform = advice.of(snapshot.machine.platform)
-        before = self._functions.lost
+        before = dict(self._functions.lost)
         self._functions.update(snapshot, now)
         lost = self._functions.lost
-        for event, losses in (
-            ("function_lost", [one for subject, one in lost.items() if subject not in before]),
-            ("function_back", [one for subject, one in before.items() if subject not in lost]),
+        for event, these, others in (
+            ("function_lost", lost, before),
+            ("function_back", before, lost),
         ):
-            for one in losses:
-                log.warning(event, subject=list(one.subject), old=one.old, new=one.new)
-        alerts = [wording.lost(one, self._gpus, self._platform) for one in lost.values()]
-        self._conditions.sync(FUNCTION_LOST, alerts, now.wall_s)
+            for subject in these.keys() - others.keys():
+                loss = these[subject]
+                log.warning(event, subject=list(subject), old=loss.old, new=loss.new)
+        platform = self._platform
+        alerts = [wording.lost(loss, self._gpus, platform) for loss in lost.values()]
+        self.sync({FUNCTION_LOST}, alerts, now.wall_s)
         self._check_components(snapshot, now)
         self._publish()
 
     def _check_components(self, snapshot: Snapshot, now: Instant) -> None:
         """Raise the alerts of components. Those of an earlier run go on until it is known."""
         health, lost = snapshot.health, {subject.kind for subject in self._functions.lost}
-        self._components.update(health, now, lost=lost, pending=self._functions.pending)
-        alerts = [
-            wording.unwell(name, health[name], now.wall_s) for name in self._components.reported
-        ]
-        firing = {one.labels.get("component", "") for one in self._conditions.alerts if one.firing}
-        early = now.mono_s - self._started_s < components.PATIENCE_S
-        unsure = [
+        pending = self._functions.pending
+        self._components.update(health, now.mono_s, lost=lost, pending=pending)
+        reported = sorted(self._components.reported)
+        alerts = [wording.unwell(name, health[name], now.wall_s) for name in reported]
+        early = now.mono_s - self._started_s < functions.PATIENCE_S
+        unsure = {
             name
-            for name in firing - components.covered(lost)
-            if name in self._components.failed or (early and name not in health)
-        ]
-        self._conditions.sync(UNWELL, alerts, now.wall_s, unsure)
+            for alert in self._alerts.values()
+            if (name := alert.labels.get("component", ""))
+            and (name in self._components.failed or (early and name not in health))
+        }
+        self.sync({UNWELL}, alerts, now.wall_s, unsure - functions.covered(lost))
 
     @property
-    def _revision(self) -> object:
-        changes = self._slowdowns.revision, self._conditions.revision
-        return changes, tuple(self._gpus.items()), self._platform
+    def _platform(self) -> Platform:
+        return advice.of(self._board.read().machine.platform)
+
+    def _set(self, alert: Alert) -> None:
+        self._alerts[alert.fingerprint] = alert
+        self._unwritten[alert.fingerprint, alert.starts_s] = alert
+
+    def _word_incidents(self) -> None:
+        """Write the alerts of incidents anew where they, or the names of GPUs, changed."""
+        platform, slowdowns = self._platform, self._slowdowns
+        basis = (slowdowns.revision, tuple(self._gpus.items()), platform, self._loaded)
+        if basis == self._worded:
+            return
+        self._worded = basis
+        alerts = [
+            wording.slowdown(i, self._gpus, platform, machine=slowdowns.machine_slowed(i))
+            for i in slowdowns.incidents
+        ]
+        self.sync(OF_INCIDENTS, alerts, self._now().wall_s)
+        slowdowns.drop_ended()
 
     def _publish(self) -> None:
-        """Publish the alerts, if there are others than before."""
-        now, revision = self._now(), self._revision
-        current = self._shown_of == revision and now.mono_s - self._shown_s < RENEW_S
-        if self._replaying or current:
-            return
-        self._shown_of, self._shown_s = revision, now.mono_s
-        shown = _latest(self._every(), now.wall_s)
-        unknown = self._board.read().alerts.published_s is None
-        if shown != self._shown or (self._loaded and unknown):  # that there are none is news too
+        """Publish what fires and what ended within a day, if there are others than before."""
+        self._word_incidents()
+        now_s = self._now().wall_s
+        self._alerts = {
+            fingerprint: alert
+            for fingerprint, alert in self._alerts.items()
+            if alert.ends_s is None or alert.ends_s > now_s - SHOWN_ENDED_S
+        }
+        shown = tuple(sorted(self._alerts.values(), key=_order))
+        sure = self._loaded or shown or self._shown is not None  # that there are none, is news too
+        if sure and shown != self._shown and not self._replaying:
             self._shown = shown
             before = self._board.read().alerts
-            alerts = msgspec.structs.replace(before, alerts=shown, published_s=now.wall_s)
+            alerts = msgspec.structs.replace(before, alerts=shown, published_s=now_s)
             self._board.publish(alerts=alerts)
-
-    def _every(self) -> list[Alert]:
-        """Return every alert, whenever it ended."""
-        incidents = self._slowdowns.incidents
-        alerts = [wording.slowdown(one, self._gpus, self._platform) for one in incidents]
-        return alerts + self._conditions.alerts
 
     async def _write(self) -> None:
         """Write changed alerts and the state they were derived from."""
-        functions_, file = self._functions.saved(), self._history.opened
-        if file != self._written_to:  # it may be a new file
-            self._written, self._written_of = {}, None
-        state = (self._revision, functions_)
-        if self._written_of == state:
+        slowdowns, file = self._slowdowns, self._history.opened
+        worked = self._functions.saved()
+        basis = (file, slowdowns.revision, tuple(self._gpus.items()), worked)
+        if self._written is not None and self._written[0] != file:  # it may be a new file
+            self._unwritten = {(a.fingerprint, a.starts_s): a for a in self._alerts.values()}
+        if not self._unwritten and basis == self._written:
             return
-        every = {(one.fingerprint, one.starts_s): one for one in self._every()}
-        changed = [one for name, one in every.items() if self._written.get(name) != one]
-        saved = Saved(
-            self._slowdowns.incidents,
-            self._conditions.alerts,
-            self._slowdowns.suspects,
-            self._gpus,
-            self._platform,
-        )
+        alerts = dict(self._unwritten)
+        incidents = SavedIncidents(slowdowns.incidents, slowdowns.suspects, self._gpus)
         now_s = self._now().wall_s
         states = [
             State(name, 0, now_s, encoded(body))
-            for name, body in ((LEDGER, saved), (FUNCTIONS, functions_))
+            for name, body in ((LEDGER, incidents), (FUNCTIONS, worked))
         ]
 
         def write(transaction: sqlite3.Connection) -> None:
-            rows.put(transaction, changed)
+            put(transaction, alerts.values())
             records.write_states(transaction, states)
 
         await self._history.write(write)
-        self._written, self._written_of, self._written_to = every, state, file
+        self._written = basis
+        left = self._unwritten.items()
+        self._unwritten = {name: a for name, a in left if a is not alerts.get(name)}
 
 
-def _latest(alerts: Iterable[Alert], now_s: float) -> tuple[Alert, ...]:
-    """Return what fires and what ended within a day, the gravest first, each fingerprint once."""
-    shown = [one for one in alerts if one.ends_s is None or one.ends_s > now_s - SHOWN_ENDED_S]
-    latest = {
-        one.fingerprint: one for one in sorted(shown, key=lambda one: (one.firing, one.starts_s))
-    }
+def put(transaction: sqlite3.Connection, alerts: Iterable[Alert]) -> None:
+    """Write alerts, each in place of what was written of it before; the caller commits."""
+    rows = []
+    for alert in map(statusdocument.alert, alerts):
+        # Not msgspec's encoder: it refuses half a surrogate pair, which becomes "?" here.
+        text = json.dumps(msgspec.to_builtins(alert), ensure_ascii=False)
+        body = text.encode(errors="replace").decode()
+        rows.append((alert.fingerprint, alert.starts_s, alert.updated_s, alert.ends_s, body))
+    transaction.executemany(
+        "INSERT OR REPLACE INTO alerts (fingerprint, starts_s, updated_s, ends_s, body)"
+        " VALUES (?, ?, ?, ?, ?)",
+        rows,
+    )
 
-    def order(one: Alert) -> tuple[bool, bool, int, float]:
-        acknowledged = one.acknowledged_s is not None
-        return not one.firing, acknowledged, -RANK[one.severity], -one.starts_s
 
-    return tuple(sorted(latest.values(), key=order))
+def within(
+    connection: sqlite3.Connection, since_s: float, limit: int = MOST_ROWS
+) -> list[ToldAlert]:
+    """Return what fired at any time since then, the latest beginning first."""
+    return list(_rows(connection, since_s, min(limit, MOST_ROWS + 1), ToldAlert))
 
 
-def _read(connection: sqlite3.Connection) -> tuple[Saved, functions.Saved]:
-    """Read what was written; a damaged row is begun anew."""
-    past, worked = Saved(), functions.Saved([], [])
-    for name in (LEDGER, FUNCTIONS):
-        row = queries.state(connection, name)
-        if row is None:
-            continue
-        try:
-            if name == LEDGER:
-                past = msgspec.json.decode(row.body, type=Saved)
-            else:
-                worked = msgspec.json.decode(row.body, type=functions.Saved)
-        except msgspec.MsgspecError as error:
-            log.warning("state_set_aside", name=name, why=str(error))
-    return past, worked
+def _rows(connection: sqlite3.Connection, since_s: float, limit: int, kind: type[T]) -> Iterator[T]:
+    rows = connection.execute(
+        "SELECT CAST(body AS BLOB) FROM alerts WHERE ends_s IS NULL OR ends_s >= ?"
+        " ORDER BY starts_s DESC, fingerprint LIMIT ?",
+        (since_s, limit),
+    )
+    for (body,) in rows:
+        with contextlib.suppress(msgspec.MsgspecError):
+            yield msgspec.json.decode(body, type=kind)
+
+
+def _read(
+    connection: sqlite3.Connection, since_s: float
+) -> tuple[list[Alert], SavedIncidents, SavedFunctions]:
+    """Read what was written, of each alert the latest last; a damaged row starts empty."""
+    alerts = list(_rows(connection, since_s, MOST_ROWS, Alert))
+    return (
+        sorted(alerts, key=lambda alert: (alert.firing, alert.starts_s)),
+        _state(connection, LEDGER, SavedIncidents),
+        _state(connection, FUNCTIONS, SavedFunctions),
+    )
+
+
+def _state(connection: sqlite3.Connection, name: str, kind: type[T]) -> T:
+    row = queries.state(connection, name)
+    try:
+        return kind() if row is None else msgspec.json.decode(row.body, type=kind)
+    except msgspec.MsgspecError as error:
+        log.warning("state_set_aside", name=name, why=str(error))
+        return kind()
+
+
+def _continued(before: Alert, alert: Alert) -> Alert:
+    """Return an alert that goes on; new words of a condition wait until the last are a minute old.
+
+    The words of an incident change with its evidence only.
+    """
+    alert = replace(alert, starts_s=before.starts_s, acknowledged_s=before.acknowledged_s)
+    same = replace(alert, updated_s=before.updated_s)
+    if same == before:
+        return before
+    early = not alert.evidence and abs(alert.updated_s - before.updated_s) < REFRESH_S
+    words = replace(same, summary=before.summary, description=before.description, fix=before.fix)
+    return before if early and words == before else alert
+
+
+def _order(alert: Alert) -> tuple[bool, bool, int, float]:
+    """Put the gravest first that fires and that nobody has acknowledged."""
+    acknowledged = alert.acknowledged_s is not None
+    return not alert.firing, acknowledged, -RANK[alert.severity], -alert.starts_s
+
+
+async def _finding(decided: Decided, history: History, snapshot: Snapshot) -> Finding:
+    """Return an alarm with its likely causes; an improvement needs none."""
+    alarm, sides = decided.alarm, Sides()
+    changed = tuple(Cause(d.kind, d.old, d.new) for d in decided.differences)
+    likely: tuple[Cause, ...] = ()
+    if alarm.worse:
+        most, slow = max(COMPARED, alarm.samples), alarm.kind is Kind.SLOW_STATE
+        with contextlib.suppress(StoreError):  # the runs report it; the versions are enough
+            sides = await history.read(
+                queries.conditions_around, decided.key, alarm.since_s, most, slow=slow
+            )
+        likely = causes.likely(sides.before, sides.after, changed, _messages(decided, snapshot))
+    return Finding(decided.key, decided.unit, alarm, decided.standing.judged, changed, likely)
+
+
+def _messages(decided: Decided, snapshot: Snapshot) -> Iterator[Cause]:
+    """Yield what the kernel log says of the GPU's channel since shortly before the change."""
+    alarm, root = decided.alarm, snapshot.root.report
+    message = None if root is None or root.kernel_log is None else root.kernel_log.last
+    if decided.key.gpu is None or message is None:
+        return
+    if alarm.since_s - dxg.RECENT_S <= message.at_s <= alarm.at_s:
+        yield Cause(DXG, detail=f"the channel to Windows: {message.words}")

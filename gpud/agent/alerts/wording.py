@@ -6,31 +6,13 @@ for the micro sign, which the shell's notice writes as u. Pure.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
 
 from gpud.agent.alerts import causes
-from gpud.agent.regression.causes import (
-    BATTERY,
-    CPU,
-    CPU_LOAD,
-    DRIVER,
-    DXG,
-    KERNEL,
-    MEMORY,
-    MEMORY_CLOCK,
-    NOTHING,
-    OF_CHANGES,
-    OF_THE_DRIVER,
-    PCIE,
-    POWER_LIMIT,
-    SM_CLOCK,
-    THROTTLE,
-    WINDOWS,
-    WORDS,
-    WSL,
-    words,
-)
+from gpud.agent.alerts.message import cut, plain
+from gpud.agent.regression import causes as kinds
 from gpud.agent.regression.detector import Kind
 from gpud.core.advice import Platform
 from gpud.core.alerts import FUNCTION_LOST, SHORT, UNWELL, Alert, Cause, Evidence, Severity
@@ -48,8 +30,8 @@ if TYPE_CHECKING:
 
 SUMMARY_LIMIT: Final = 280
 """Characters of a summary: what the shell shows fits in a few lines of a terminal."""
-FOREIGN_LIMIT: Final = 200
-"""Characters that are kept of a foreign string."""
+TEXT_LIMIT: Final = 4096
+"""Characters of a description."""
 CRITICAL_FROM: Final = 1.5
 """A slowdown from which on somebody should look now; noise has never been so slow."""
 WIDEST: Final = 0.5
@@ -72,37 +54,46 @@ FUNCTIONS: Final = {
 ACCEPT: Final = "to accept the new speed: `gpud baseline accept {alert}`"
 COMPARE: Final = "`gpud history` shows what it was like before and since"
 IN_WSL: Final = frozenset({Platform.WSL2, Platform.WSL1})
-_ROLL_BACK: Final = (
-    "to go back to {driver} in Windows: Device Manager, Display adapters, the GPU, Driver, "
-    "Roll Back Driver{or_install}; then `wsl --shutdown`"
+_POWER_MODE: Final = (
+    "look at the power mode of Windows and of the laptop, and at who set the clocks"
 )
-_REINSTALL: Final = "to go back, install the driver's packages of {driver} and reboot"
 _FIXES_WSL: Final = {
-    KERNEL: "`wsl --version` in Windows names the kernel; `wsl --update` may bring a newer one",
-    WSL: "`wsl --update` in Windows may bring a newer WSL, or --web-download an earlier one",
-    WINDOWS: "Windows' Update history can take its last update back",
+    kinds.KERNEL: (
+        "`wsl --version` in Windows names the kernel; `wsl --update` may bring a newer one"
+    ),
+    kinds.WSL: "`wsl --update` in Windows may bring a newer WSL, or --web-download an earlier one",
+    kinds.WINDOWS: "Windows' Update history can take its last update back",
 }
 _FIXES: Final = {
-    POWER_LIMIT: "look at the laptop's performance mode and charger, or at who set the power limit",
-    PCIE: "put the card in its slot anew, or look at the link's setting in the BIOS and the riser",
-    THROTTLE: "look at fans, dust, what else warms the machine, and the power supply",
-    SM_CLOCK: "look at the power mode of Windows and of the laptop, and at who set the clocks",
-    MEMORY_CLOCK: "look at the power mode of Windows and of the laptop, and at who set the clocks",
-    BATTERY: "plug the machine in",
-    MEMORY: "close programs that use GPU memory, in Windows too",
-    CPU_LOAD: "look with `top`, and in Windows' Task Manager, at what keeps the CPU busy",
-    CPU: "look at what else runs on the machine, its power mode and its temperature",
-    DXG: "`wsl --shutdown` from Windows renews the channel to the GPU",
+    kinds.POWER_LIMIT: (
+        "look at the laptop's performance mode and charger, or at who set the power limit"
+    ),
+    kinds.PCIE: (
+        "put the card in its slot anew, or look at the link's setting in the BIOS and the riser"
+    ),
+    kinds.THROTTLE: "look at fans, dust, what else warms the machine, and the power supply",
+    kinds.SM_CLOCK: _POWER_MODE,
+    kinds.MEMORY_CLOCK: _POWER_MODE,
+    kinds.BATTERY: "plug the machine in",
+    kinds.MEMORY: "close programs that use GPU memory, in Windows too",
+    kinds.CPU_LOAD: "look with `top`, and in Windows' Task Manager, at what keeps the CPU busy",
+    kinds.CPU: "look at what else runs on the machine, its power mode and its temperature",
+    kinds.DXG: "`wsl --shutdown` from Windows renews the channel to the GPU",
 }
 
 
-def slowdown(incident: Incident, gpus: Mapping[str, str], platform: Platform) -> Alert:
-    """Write the alert of an incident. Shapes: ``gpus`` names GPUs by UUID."""
-    findings = incident.open or incident.findings
+def slowdown(
+    incident: Incident, gpus: Mapping[str, str], platform: Platform, *, machine: bool = False
+) -> Alert:
+    """Write the alert of an incident.
+
+    Shapes: ``gpus`` names GPUs by UUID. ``machine``: the CPU slowed at that time as well.
+    """
+    findings = incident.findings or incident.ended
     rows = sorted(map(evidence, _strongest(findings)), key=_least_certain)
-    likely = _causes(findings)
-    worst = max(one.slowdown for one in rows)
-    return Alert(
+    likely = _causes(findings, machine=machine)
+    worst = max(row.slowdown for row in rows)
+    alert = Alert(
         name=incident.name,
         severity=Severity.CRITICAL if worst >= CRITICAL_FROM else Severity.WARNING,
         labels=incident.labels,
@@ -113,9 +104,8 @@ def slowdown(incident: Incident, gpus: Mapping[str, str], platform: Platform) ->
         ends_s=incident.ends_s,
         evidence=tuple(rows),
         causes=tuple(likely),
-        fix=fix(likely, platform, incident.fingerprint[:SHORT]),
-        acknowledged_s=incident.acknowledged_s,
     )
+    return replace(alert, fix=fix(likely, platform, alert.fingerprint[:SHORT]))
 
 
 def lost(function: Lost, gpus: Mapping[str, str], platform: Platform) -> Alert:
@@ -124,30 +114,27 @@ def lost(function: Lost, gpus: Mapping[str, str], platform: Platform) -> Alert:
     where = f" on {plain(gpus.get(subject.gpu, subject.gpu))}" if subject.gpu else ""
     what = FUNCTIONS[subject.kind].format(where=where, probe=plain(subject.probe))
     detail = plain(why.detail or why.reason)
-    old, new = (None if one is None else plain(one) for one in (function.old, function.new))
-    under = worked = ""
+    old, new = (None if text is None else plain(text) for text in (function.old, function.new))
+    replaced = old is not None and new is not None and function.old != function.new
+    worked = "" if old is None else f" under driver {old}"
+    under = worked if new is not None or not worked else f", last{worked}"
     steps = [] if why.fix is None else [plain(why.fix)]
-    lines: list[str] = []
-    replaced: tuple[Cause, ...] = ()
-    if old is not None:
-        worked = f" under driver {old}"
-        under = worked if new is not None else f", last{worked}"
-    if old is not None and new is not None and function.old != function.new:
+    description = f"{what} worked{worked} and fails now: {detail}"
+    if replaced:
         under = f" since driver {old} -> {new}"
-        lines = [f"The driver was replaced: {old} -> {new}."]
         steps.append(_going_back(old, platform))
-        replaced = (Cause(DRIVER, old, new),)
+        description += f"\nThe driver was replaced: {old} -> {new}."
     labels = {"kind": subject.kind, "uuid": subject.gpu, "probe": subject.probe}
     labels |= {"old": function.old or "", "new": function.new or ""}
     return Alert(
         name=FUNCTION_LOST,
         severity=Severity.CRITICAL,
         labels={name: plain(text) for name, text in labels.items() if text},
-        summary=_one_line(f"{what} no longer works{under}: {detail}"),
-        description="\n".join([f"{what} worked{worked} and fails now: {detail}", *lines]),
+        summary=single_line(f"{what} no longer works{under}: {detail}"),
+        description=description,
         starts_s=function.at_s,
         updated_s=function.at_s,
-        causes=replaced,
+        causes=(Cause(kinds.DRIVER, old, new),) if replaced else (),
         fix="; ".join(steps) or None,
     )
 
@@ -159,7 +146,7 @@ def unwell(component: str, health: Health, now_s: float) -> Alert:
         name=UNWELL,
         severity=Severity.WARNING,
         labels={"component": plain(component)},
-        summary=_one_line(f"{component} has failed: {detail}"),
+        summary=single_line(f"{component} has failed: {detail}"),
         description=f"{plain(component)} has been failed for two minutes or longer: {detail}",
         starts_s=now_s,
         updated_s=now_s,
@@ -174,14 +161,14 @@ def fix(likely: Sequence[Cause], platform: Platform, alert: str) -> str:
     if not steps:
         return f"{COMPARE}; {accept}"
     # An update that came when the whole machine slowed down may be blamed for nothing.
-    machine = _FIXES[CPU]
+    machine = _FIXES[kinds.CPU]
     first = f"first {machine}; {steps[0]}" if machine in steps[1:] else steps[0]
     return f"{first}; {accept}"
 
 
 def _step(cause: Cause, platform: Platform) -> str | None:
-    if cause.kind in OF_THE_DRIVER:
-        return _going_back(cause.old if cause.kind == DRIVER else None, platform)
+    if cause.kind in kinds.OF_THE_DRIVER:
+        return _going_back(cause.old if cause.kind == kinds.DRIVER else None, platform)
     in_wsl = _FIXES_WSL.get(cause.kind) if platform in IN_WSL else None
     return in_wsl or _FIXES.get(cause.kind)
 
@@ -189,17 +176,13 @@ def _step(cause: Cause, platform: Platform) -> str | None:
 def _going_back(driver: str | None, platform: Platform) -> str:
     """Write how to get an earlier driver back, None: one whose version is not known."""
     if platform not in IN_WSL:
-        return _REINSTALL.format(driver=driver or "before")
-    if driver is None:
-        return _ROLL_BACK.format(driver="the driver of before", or_install="")
-    or_install = f", or install {driver} from nvidia.com/drivers"
-    return _ROLL_BACK.format(driver=f"driver {driver}", or_install=or_install)
-
-
-def plain(text: str) -> str:
-    """Cut a foreign string, escape it and make it encodable."""
-    whole = text if len(text) <= FOREIGN_LIMIT else f"{text[: FOREIGN_LIMIT - 3]}..."
-    return escaped(whole.encode(errors="replace").decode())
+        return f"to go back, install the driver's packages of {driver or 'before'} and reboot"
+    before = "the driver of before" if driver is None else f"driver {driver}"
+    or_install = "" if driver is None else f", or install {driver} from nvidia.com/drivers"
+    return (
+        f"to go back to {before} in Windows: Device Manager, Display adapters, the GPU, Driver, "
+        f"Roll Back Driver{or_install}; then `wsl --shutdown`"
+    )
 
 
 def moment(at_s: float, form: str = "%Y-%m-%d %H:%M UTC") -> str:
@@ -230,11 +213,8 @@ def evidence(finding: Finding) -> Evidence:
 
 def _strongest(findings: Sequence[Finding]) -> list[Finding]:
     """Keep one finding of each stream: what came on top of another is no second figure."""
-    best: dict[StreamKey, Finding] = {}
-    for one in findings:
-        if one.key not in best or one.slowdown > best[one.key].slowdown:
-            best[one.key] = one
-    return list(best.values())
+    weakest_first = sorted(findings, key=lambda finding: finding.slowdown)
+    return list({finding.key: finding for finding in weakest_first}.values())
 
 
 def _certain(row: Evidence) -> bool:
@@ -246,20 +226,19 @@ def _least_certain(row: Evidence) -> tuple[bool, float, str]:
     return not _certain(row), -row.low, str(row.stream)
 
 
-def _causes(findings: Sequence[Finding]) -> list[Cause]:
+def _causes(findings: Sequence[Finding], *, machine: bool) -> list[Cause]:
     """Merge what the streams name: each cause once, the first of its kind."""
+    every = [Cause(kinds.CPU, detail=kinds.MACHINE)] if machine else []
+    for finding in sorted(findings, key=lambda finding: (finding.alarm.at_s, str(finding.key))):
+        every += (*finding.changed, *finding.causes)
     merged: dict[tuple[str, str | None], Cause] = {}
-    for one in sorted(findings, key=lambda one: (one.alarm.at_s, str(one.key))):
-        for cause in causes.ordered((*one.changed, *one.causes)):
-            # What was measured differs by a little from stream to stream, and is one cause.
-            version = cause.new if cause.kind in OF_CHANGES.values() else None
-            texts = (
-                text if text is None else plain(text)
-                for text in (cause.old, cause.new, cause.detail)
-            )
-            merged.setdefault((cause.kind, version), Cause(plain(cause.kind), *texts))
-    every = list(causes.ordered(merged.values()))
-    return [cause for cause in every if cause.kind != NOTHING] or every
+    for cause in causes.ordered(every):
+        # What was measured differs by a little from stream to stream, and is one cause.
+        version = cause.new if cause.kind in kinds.OF_CHANGES.values() else None
+        texts = (None if t is None else plain(t) for t in (cause.old, cause.new, cause.detail))
+        merged.setdefault((cause.kind, version), Cause(plain(cause.kind), *texts))
+    likely = list(merged.values())
+    return [cause for cause in likely if cause.kind != kinds.NOTHING] or likely
 
 
 def _summary(
@@ -268,46 +247,46 @@ def _summary(
     """Write what moved, how much, since when and where; what does not fit goes from the end."""
     first, *others = _simplest_first(rows)
     moved = f"{figure_of(first.stream)} {_change(first)} ({_levels(first)})"
-    named = list(dict.fromkeys(f"{figure_of(one.stream)} {_change(one)}" for one in others))
-    beside = "".join(f", {text}" for text in named[: NAMED - 1])
+    named = list(dict.fromkeys(f"{figure_of(row.stream)} {_change(row)}" for row in others))
+    more = "".join(f", {text}" for text in named[: NAMED - 1])
     if len(named) >= NAMED:
-        beside += f" and {len(named) - NAMED + 1} more"
+        more += f" and {len(named) - NAMED + 1} more"
     since = _since(incident)
     where = f" on {', '.join(sorted({_place(row.stream, gpus) for row in rows}))}"
     because = ""
-    if not incident.of_update and likely and likely[0].kind != NOTHING:
-        because = f"; {words(likely[0])}"
+    if not incident.of_update and likely and likely[0].kind != kinds.NOTHING:
+        because = f"; {kinds.words(likely[0])}"
     for text in (
-        f"{moved}{beside}{since}{where}{because}",
-        f"{moved}{beside}{since}{where}",
+        f"{moved}{more}{since}{where}{because}",
+        f"{moved}{more}{since}{where}",
         f"{moved}{since}{where}",
     ):
-        if len(_one_line(text)) < SUMMARY_LIMIT:
-            return _one_line(text)
-    return _one_line(f"{moved}{since}")
+        if len(single_line(text)) < SUMMARY_LIMIT:
+            return single_line(text)
+    return single_line(f"{moved}{since}")
 
 
-def _one_line(text: str) -> str:
+def single_line(text: str) -> str:
     """Write a summary: ASCII and the micro sign, on one line, cut."""
     ascii_parts = (part.encode("ascii", "backslashreplace").decode() for part in text.split(MICRO))
     line = escaped(MICRO.join(ascii_parts))
-    return line if len(line) <= SUMMARY_LIMIT else f"{line[: SUMMARY_LIMIT - 3]}..."
+    return cut(line, SUMMARY_LIMIT)
 
 
 def _simplest_first(rows: Sequence[Evidence]) -> list[Evidence]:
     """Put the simplest figure first, of those that cannot be told from the most certain one."""
     first = rows[0]
-    alike = [one for one in rows if _certain(one) == _certain(first) and one.high >= first.slowdown]
-    others = [one for one in rows if one not in alike]
-    return [*sorted(alike, key=lambda one: rank(one.stream)), *others]
+    alike = [row for row in rows if _certain(row) == _certain(first) and row.high >= first.slowdown]
+    others = [row for row in rows if row not in alike]
+    return [*sorted(alike, key=lambda row: rank(row.stream)), *others]
 
 
 def _since(incident: Incident) -> str:
     if incident.of_update:
         kind, old, new = (incident.labels[name] for name in ("kind", "old", "new"))
-        return f" since {WORDS.get(kind, kind)} {old} -> {new}"
+        return f" since {kinds.WORDS.get(kind, kind)} {old} -> {new}"
     manner = MANNER.get(Kind(incident.labels["kind"]), "")
-    drivers = (one.alarm.new_driver for one in incident.findings if one.key.gpu is not None)
+    drivers = (f.alarm.new_driver for f in incident.every if f.key.gpu is not None)
     driver = plain(next(drivers, ""))
     under = f", {'driver ' * driver[:1].isdigit()}{driver}" if driver else ""
     return f" since {moment(incident.since_s)}, {manner}{under}"
@@ -318,18 +297,18 @@ def _description(
 ) -> str:
     lines = [f"Slower{_since(incident)}:"]
     lines += [
-        f"- {_place(one.stream, gpus)}: {figure_of(one.stream)} {_levels(one)}, {_change(one)} "
-        f"({_interval(one)}), {one.samples} samples against {one.reference} before"
-        for one in rows
+        f"- {_place(row.stream, gpus)}: {figure_of(row.stream)} {_levels(row)}, {_change(row)} "
+        f"({_interval(row)}), {row.samples} samples against {row.reference} before"
+        for row in rows
     ]
-    if incident.firing and (over := len(incident.over)):
+    if incident.findings and (over := len(incident.ended)):
         lines.append(f"{over} more {'was' if over == 1 else 'were'} slower and came back.")
-    changes = [f"- {words(cause)}" for cause in likely if cause.kind != NOTHING]
+    changes = [f"- {kinds.words(cause)}" for cause in likely if cause.kind != kinds.NOTHING]
     if changes:
         lines += ["What became another at that time:", *changes]
     else:
         lines.append("Nothing that gpud records changed at that time.")
-    return "\n".join(lines)
+    return cut("\n".join(lines), TEXT_LIMIT)
 
 
 def _place(key: StreamKey, gpus: Mapping[str, str]) -> str:

@@ -20,7 +20,7 @@ from gpud.core.errors import WireError
 from gpud.core.sample import Unit  # states are decoded by this type
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Mapping
+    from collections.abc import Callable, Collection, Mapping
 
     from gpud.agent.regression.commands import Command
     from gpud.agent.regression.contexts import Difference
@@ -190,14 +190,6 @@ class Judging:
             raise WireError(f"{key}: {stream.unit} is judged the other way round")
         stream.detector.configured(self.parameters)
         self.streams[key] = stream
-
-    def alarms_beside(self, key: StreamKey) -> Iterable[tuple[StreamKey, Alarm]]:
-        """Give the open alarms of the other streams of the same GPU, and of the CPU's."""
-        for other, stream in self.streams.items():
-            if other != key and other.gpu in {key.gpu, None}:
-                of = self._contexts(other)
-                for alarm in stream.detector.open:
-                    yield other, _alarm(alarm, of)
 
     def _fresh(self, unit: Unit, seq: int) -> Detector:
         made = Detector(JUDGED[unit]).configured(self.parameters)

@@ -141,7 +141,7 @@ class Regression:
 
     async def step(self) -> None:
         """Report new alarms, write states that are due, and hide and end what is gone."""
-        await self._alerts.update(self._judging)
+        await self._alerts.update()
         unsaved = self._unsaved
         old = unsaved.streams and self._now().mono_s - self._saved_s >= LONGEST_S
         if unsaved.urgent or unsaved.runs >= MOST_RUNS or old:
@@ -188,7 +188,7 @@ class Regression:
         ``StoreError``.
         """
         async with self.turn:
-            await self._alerts.update(self._judging)
+            await self._alerts.update()
             await self._alerts.settle()
             await self._history.append()
             await self._history.write(self._write)
@@ -214,8 +214,7 @@ class Regression:
             start = await self._history.read(queries.start)
             waiting = self._history.waiting
             self._early = deque(list(self._early)[len(self._early) - waiting :], WAITING_LIMIT)
-        with suppress(StoreError):  # alerts that are raised meanwhile join what was known
-            await self._alerts.load()
+        await self._alerts.load()
         replay = Replay(self._history, self._parameters, start)
         await replay.restore()
         self._judging, self._unsaved = replay.judging, Unsaved()
@@ -223,14 +222,14 @@ class Regression:
             async for taken in replay.runs(self._obey):
                 self._add(taken)
                 with suppress(StoreError):  # raised, and not written yet
-                    await self._alerts.update(self._judging)  # before a command ends it
+                    await self._alerts.update()  # before a command ends it
             async with self.turn:
                 self._ready.set()
                 for run in self._early:
                     self._add(self._judging.take(run))
                 self._early.clear()
             with suppress(StoreError):
-                await self._alerts.update(self._judging)
+                await self._alerts.update()
             self._quiet = set(self._judging.gone(QUIET_S))
             for key, standing in self._publish(self._judging.streams).items():
                 self._alerts.observe(key, standing, self._judging.shared.newest_s)

@@ -47,7 +47,7 @@ def alarm(
 
 def finding(
     mode: str = "submit",
-    one: Alarm | None = None,
+    item: Alarm | None = None,
     *,
     probe: str = "launch",
     gpu: str | None = "GPU-1",
@@ -55,10 +55,10 @@ def finding(
     changed: tuple[Cause, ...] | None = None,
     causes: tuple[Cause, ...] = (),
 ) -> Finding:
-    one = one or alarm()
+    item = item or alarm()
     if changed is None:
-        changed = UPDATE if one.kind is Kind.DRIVER else ()
-    return Finding(StreamKey(gpu, probe, mode), unit, one, 1000, changed, causes)
+        changed = UPDATE if item.kind is Kind.DRIVER else ()
+    return Finding(StreamKey(gpu, probe, mode), unit, item, 1000, changed, causes)
 
 
 def grave(mode: str = "submit", *, gpu: str | None = "GPU-1") -> Finding:

@@ -30,9 +30,8 @@ if TYPE_CHECKING:
     from gpud.agent.alerts.sink import Sink
     from gpud.core.alerts import Alert
     from gpud.core.clock import Instant
-    from gpud.core.errors import DeliveryError
 
-PATIENCE_S = 60.0
+PATIENCE_S = 20.0
 SOON = "group_wait_s = 0.0\nwarm_up_s = 0.0\n"
 QUICK = Backoff(first_s=0.02, longest_s=0.1)
 
@@ -45,13 +44,8 @@ class RecordingSink:
     place: str = "a list"
     shows: bool = False
     error: Exception | None = None
-    unready: DeliveryError | None = None
     messages: list[Message] = field(default_factory=list)
     tries: int = 0
-
-    async def ready(self) -> None:
-        if self.unready is not None:
-            raise self.unready
 
     async def send(self, message: Message) -> None:
         self.tries += 1
@@ -82,8 +76,7 @@ class Story:
 
     def fire(self, *alerts: Alert) -> None:
         """Make these the alerts that fire; others end."""
-        for name in {SLOW.name, LOST.name}:
-            self.state.sync(name, [one for one in alerts if one.name == name], time.time())
+        self.state.sync({SLOW.name, LOST.name}, alerts, time.time())
 
     async def run(self) -> None:
         """Publish and write what changes, as the agent does every second."""
@@ -131,7 +124,7 @@ async def delivering(
         timeout_s=timeout_s,
         tick_s=0.02,
     )
-    tasks = [asyncio.create_task(one) for one in (story.run(), delivery.run())]
+    tasks = [asyncio.create_task(work) for work in (story.run(), delivery.run())]
     try:
         yield story
     finally:

@@ -1,4 +1,4 @@
-"""Alerts to tell, sinks to tell them to, and receivers of every kind on real sockets."""
+"""Alerts to send, sinks to send them to, and receivers of every kind on real sockets."""
 
 from __future__ import annotations
 
@@ -11,8 +11,11 @@ from dataclasses import dataclass, field, replace
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from gpud.agent.alerts.message import Message, inert
+from gpud.agent.alerts import wording
+from gpud.agent.alerts.functions import Lost, Subject, Why
+from gpud.agent.alerts.message import Message
 from gpud.agent.alerts.sink import Context
+from gpud.core.advice import Platform
 from gpud.core.alerts import Alert, Severity
 from gpud.core.errors import DeliveryError
 from gpud.core.settings import parse
@@ -25,7 +28,7 @@ if TYPE_CHECKING:
 
 HOST = "ada"
 SLOW = Alert(
-    "GpudDriverRegression",
+    "GpudUnwell",
     Severity.WARNING,
     {"kind": "driver", "gpu": "0"},
     "submission latency +38 % (12.4 -> 17.1 µs) since driver 572.16 -> 576.02",
@@ -60,23 +63,12 @@ def firing(*alerts: Alert) -> Message:
 
 
 def hostile(mark: Path, *, long: bool = False) -> Alert:
-    """Hostile text in every field that can hold text; ``long``: a megabyte of it in each."""
+    """An alert with hostile text in every foreign part; ``long``: a megabyte of it in each."""
     text = HOSTILE.format(mark=mark)
     if long:
         text *= 1_000_000 // len(text) + 1
-    return inert(
-        Alert(
-            text,
-            Severity.CRITICAL,
-            {text: text, "sink": text},
-            text,
-            text,
-            -1e300 if long else 0.0,
-            1e300,
-            annotations={text: text},
-            fix=text,
-        )
-    )
+    lost = Lost(Subject("probe", text, text), text, f"!{text}", Why(text, text, text), 1e300)
+    return wording.lost(lost, {text: text}, Platform.WSL2)
 
 
 def context(folder: Path, text: str = "", *, timeout_s: float = 30.0) -> Context:
@@ -125,7 +117,7 @@ class Receiver:
     answer: Callable[[socket.socket], None]
     secure: Callable[[socket.socket], socket.socket] = lambda connection: connection
     requests: list[tuple[str, bytes]] = field(default_factory=list)  # head and body
-    asked: threading.Event = field(default_factory=threading.Event)
+    contacted: threading.Event = field(default_factory=threading.Event)
 
     def __post_init__(self) -> None:
         self._listening = socket.create_server(("127.0.0.1", 0))
@@ -145,10 +137,10 @@ class Receiver:
         with contextlib.suppress(OSError):
             self._listening.shutdown(socket.SHUT_RDWR)
         self._listening.close()
-        for one in self._open:
+        for connection in self._open:
             with contextlib.suppress(OSError):
-                one.shutdown(socket.SHUT_RDWR)
-            one.close()
+                connection.shutdown(socket.SHUT_RDWR)
+            connection.close()
         self._thread.join(5)
 
     def _accept(self) -> None:
@@ -165,19 +157,19 @@ class Receiver:
             spoken = self.secure(connection)
             self._open.append(spoken)
             self.requests.append(request(spoken))
-            self.asked.set()
+            self.contacted.set()
             self.answer(spoken)
             spoken.close()
 
 
 def request(connection: socket.socket) -> tuple[str, bytes]:
     """Read one request: its head, and its body by its length."""
-    heard = b""
-    while b"\r\n\r\n" not in heard:
+    data = b""
+    while b"\r\n\r\n" not in data:
         if not (chunk := connection.recv(65536)):
             raise OSError("hung up")
-        heard += chunk
-    head, _, body = heard.partition(b"\r\n\r\n")
+        data += chunk
+    head, _, body = data.partition(b"\r\n\r\n")
     lengths = [
         int(line.split(b":")[1])
         for line in head.splitlines()

@@ -40,7 +40,7 @@ def sink(folder: Path, *command: str, timeout_s: float = 30.0) -> Sink:
     return only("command", context(folder, f"command = {json.dumps(command)}", timeout_s=timeout_s))
 
 
-def test_it_gets_its_own_arguments_the_alerts_and_nothing_else(
+def test_program_gets_its_own_arguments_the_alerts_and_nothing_else(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("GPUD_SECRET", "s3cret")
@@ -56,7 +56,7 @@ def test_it_gets_its_own_arguments_the_alerts_and_nothing_else(
     assert [alert["labels"]["alertname"] for alert in document["alerts"]] == [LOST.name, SLOW.name]
 
 
-def test_one_that_does_not_read_keeps_nobody_waiting(tmp_path: Path) -> None:
+def test_program_that_does_not_read_delays_nothing(tmp_path: Path) -> None:
     async def once() -> None:
         async with ticking() as gap:
             alerts = [hostile(tmp_path / str(number), long=True) for number in range(20)]
@@ -75,7 +75,7 @@ def test_one_that_does_not_read_keeps_nobody_waiting(tmp_path: Path) -> None:
         ("#!/bin/sh\ncat /dev/zero\n", "too_talkative", "said more"),
     ],
 )
-def test_what_went_wrong_is_told_and_its_own_words_only_to_who_tries_it(
+def test_failure_is_reported_and_output_shown_by_the_test_alone(
     text: str, reason: str, words: str, tmp_path: Path
 ) -> None:
     error = refusal(sink(tmp_path, script(tmp_path, text)), firing(SLOW))
@@ -87,14 +87,14 @@ def test_what_went_wrong_is_told_and_its_own_words_only_to_who_tries_it(
         assert error.output == "boo"
 
 
-def test_what_cannot_be_executed_is_told(tmp_path: Path) -> None:
+def test_program_that_cannot_be_executed_is_reported(tmp_path: Path) -> None:
     for path in ("/nonexistent/program", str(tmp_path)):
         error = refusal(sink(tmp_path, path), firing(SLOW))
         assert error.reason == "cannot_execute"
         assert (error.fix or "").startswith("correct the path in [alerts] command")
 
 
-def test_one_that_hangs_is_ended_with_what_it_has_started(tmp_path: Path) -> None:
+def test_program_that_hangs_is_ended_with_what_it_has_started(tmp_path: Path) -> None:
     pids = tmp_path / "pids"
     text = f"#!/bin/sh\nsleep 600 &\necho $$ $! >{pids}\ntrap '' TERM\nsleep 600\nwait\n"
     path = script(tmp_path, text)
@@ -113,7 +113,7 @@ def test_one_that_hangs_is_ended_with_what_it_has_started(tmp_path: Path) -> Non
         until(lambda pid=pid: not alive(pid), f"the end of {pid}")  # type: ignore[misc]
 
 
-def test_one_that_leaves_something_running_has_delivered(tmp_path: Path) -> None:
+def test_program_that_leaves_something_running_has_delivered(tmp_path: Path) -> None:
     pid = tmp_path / "pid"
     path = script(tmp_path, f"#!/bin/sh\nsleep 600 &\necho $! >{pid}\n")
     asyncio.run(sink(tmp_path, path).send(firing(SLOW)))

@@ -1,4 +1,4 @@
-"""When a function counts as lost: it worked, and failed often enough by the driver's fault."""
+"""Functions that are lost by the driver's fault, and components that stay failed."""
 
 from __future__ import annotations
 
@@ -9,12 +9,21 @@ import msgspec
 import pytest
 
 from gpud.agent.alerts import functions
-from gpud.agent.alerts.functions import Functions, Lost, Saved, Subject
+from gpud.agent.alerts.functions import (
+    PATIENCE_S,
+    RESTS_S,
+    STAYS_S,
+    Components,
+    Functions,
+    Lost,
+    SavedFunctions,
+    Subject,
+)
 from gpud.agent.measure.breaker import Standing, State
 from gpud.agent.state.snapshot import Snapshot
 from gpud.agent.telemetry.answers import Answer
 from gpud.core.clock import Instant
-from gpud.core.health import Level
+from gpud.core.health import Health, Level
 from gpud.core.report import ContainerRun
 from gpud.core.sample import (
     Backend,
@@ -67,13 +76,13 @@ class Machine:
     back: list[Lost] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self.hear(probes_listed(tuple(map(spec, self.specs)), {}, self.now.wall_s))
+        self.post(probes_listed(tuple(map(spec, self.specs)), {}, self.now.wall_s))
 
     @property
     def now(self) -> Instant:
         return Instant(1_700_000_000.0 + self.mono_s, self.mono_s)
 
-    def hear(self, event: Event) -> None:
+    def post(self, event: Event) -> None:
         self.snapshot = event(self.snapshot)
 
     def pass_s(self, seconds: float) -> Machine:
@@ -91,21 +100,21 @@ class Machine:
     def answer(
         self, source: str, level: int, readings: tuple[Reading, ...], reason: str | None = None
     ) -> None:
-        said = Answer(source, level, self.now.wall_s, self.mono_s, readings, reason=reason)
-        self.hear(source_answered(said, self.now.wall_s))
+        answer = Answer(source, level, self.now.wall_s, self.mono_s, readings, reason=reason)
+        self.post(source_answered(answer, self.now.wall_s))
 
     def look(self) -> None:
-        before = self.state.lost
+        before = dict(self.state.lost)
         self.state.update(self.snapshot, self.now)
         after = self.state.lost
-        self.lost += [one for subject, one in after.items() if subject not in before]
-        self.back += [one for subject, one in before.items() if subject not in after]
+        self.lost += [after[subject] for subject in after if subject not in before]
+        self.back += [before[subject] for subject in before if subject not in after]
 
     def cuda(self, reason: Reason | None = None, *, devices: int = 1) -> Machine:
         failure = None if reason is None else Failure(reason, "cuInit says no", advice="mend it")
         listed = (DEVICE, OTHER)[:devices] if failure is None else ()
         taken = Inventory(listed, "12.8", failure=failure)
-        self.hear(inventory_taken(taken, self.now.wall_s, self.mono_s))
+        self.post(inventory_taken(taken, self.now.wall_s, self.mono_s))
         return self.pass_s(60)
 
     def run(self, *names: str, reason: Reason | None = None, gpu: str = DEVICE.uuid) -> Machine:
@@ -113,7 +122,7 @@ class Machine:
             failure = None if reason is None else Failure(reason, "no", advice="mend it")
             samples = () if failure else (sample("m", Unit.SECONDS, 1.0),)
             report = RunReport(name, Backend.CUDA, None, samples, failure=failure)
-            self.hear(run_finished(report, gpu, self.now.wall_s, self.mono_s))
+            self.post(run_finished(report, gpu, self.now.wall_s, self.mono_s))
         return self.pass_s(60)
 
     def updated(self, *, nvml: str | None = None) -> Machine:
@@ -127,12 +136,12 @@ class Machine:
         return self.pass_s(30)
 
     def resumed(self) -> Machine:
-        self.hear(clock_jumped(7200.0, self.now.wall_s, self.mono_s))
+        self.post(clock_jumped(7200.0, self.now.wall_s, self.mono_s))
         return self
 
     def breaker(self, state: State) -> Machine:
         standing = Standing(state, since_s=self.now.wall_s, hangs=1)
-        self.hear(breaker_changed(standing, self.now.wall_s))
+        self.post(breaker_changed(standing, self.now.wall_s))
         return self.pass_s(120)
 
     def well(self) -> Machine:
@@ -144,17 +153,17 @@ class Machine:
         return Machine(self.driver, self.nvml, self.specs, state, mono_s=self.mono_s + 30)
 
     @property
-    def told(self) -> list[tuple[Subject, str | None, str | None]]:
-        return [(one.subject, one.old, one.new) for one in self.lost]
+    def losses(self) -> list[tuple[Subject, str | None, str | None]]:
+        return [(loss.subject, loss.old, loss.new) for loss in self.lost]
 
 
-def stored(state: Functions) -> Saved:
+def stored(state: Functions) -> SavedFunctions:
     """Write and read the state."""
-    return msgspec.json.decode(msgspec.json.encode(state.saved()), type=Saved)
+    return msgspec.json.decode(msgspec.json.encode(state.saved()), type=SavedFunctions)
 
 
-def subjects(found: Iterable[Lost]) -> list[Subject]:
-    return [one.subject for one in found]
+def subjects(lost: Iterable[Lost]) -> list[Subject]:
+    return [loss.subject for loss in lost]
 
 
 def launch(name: str = "launch") -> Subject:
@@ -165,9 +174,9 @@ def test_cuda_that_fails_twice_under_a_new_driver_is_lost_with_both_drivers() ->
     machine = Machine().well()
     machine.driver = NEW
     machine.pass_s(60).cuda(Reason.INIT_FAILED)
-    assert machine.told == []
+    assert machine.losses == []
     machine.cuda(Reason.INIT_FAILED)
-    assert machine.told == [(Subject("cuda"), OLD, NEW)]
+    assert machine.losses == [(Subject("cuda"), OLD, NEW)]
     assert machine.cuda(Reason.INIT_FAILED).cuda(Reason.NO_DEVICE).lost[1:] == []
     machine.cuda()
     assert subjects(machine.back) == [Subject("cuda")]
@@ -178,23 +187,23 @@ def test_failures_in_quick_succession_wait_until_it_is_known_which_driver_it_is(
     machine = Machine().well()
     for _ in range(9):
         failure = Failure(Reason.INIT_FAILED, "no")
-        machine.hear(
+        machine.post(
             inventory_taken(Inventory(failure=failure), machine.now.wall_s, machine.mono_s)
         )
         machine.pass_s(2)
-    assert machine.told == []
+    assert machine.losses == []
     machine.driver = NEW
-    assert machine.pass_s(20).told == [(Subject("cuda"), OLD, NEW)]
+    assert machine.pass_s(20).losses == [(Subject("cuda"), OLD, NEW)]
 
 
-def test_a_machine_that_never_had_it_never_loses_it() -> None:
+def test_machine_that_never_had_it_never_loses_it() -> None:
     machine = Machine(nvml="library_missing")
     for _ in range(9):
         machine.cuda(Reason.LIBRARY_MISSING)
     machine.cuda()
     for _ in range(9):
         machine.run("launch", reason=Reason.PTX_REJECTED).run("event", "triad")
-    assert machine.told == []
+    assert machine.losses == []
 
 
 FAIL, BAD = Reason.INIT_FAILED, Reason.PTX_REJECTED
@@ -257,35 +266,27 @@ STORIES: dict[str, tuple[Callable[[Machine], Machine], list[Any]]] = {
 def test_failures_that_are_a_loss_and_failures_that_are_none(
     happens: Callable[[Machine], Machine], lost: list[Any]
 ) -> None:
-    assert happens(Machine().well()).told == lost
+    assert happens(Machine().well()).losses == lost
 
 
 @pytest.mark.parametrize(
     "reason", [Reason.DEVICE_BUSY, Reason.NOT_READY, Reason.SPAWN_FAILED, Reason.KILLED]
 )
 def test_what_passes_or_is_not_the_drivers_fault_is_no_loss(reason: Reason) -> None:
-    assert Machine().well().cuda(reason).cuda(reason).cuda(reason).cuda(reason).told == []
+    assert Machine().well().cuda(reason).cuda(reason).cuda(reason).cuda(reason).losses == []
 
 
-def test_where_there_is_no_other_probe_a_refusal_is_that_of_the_one() -> None:
-    machine = Machine(specs=("launch",)).well().updated()
-    machine.run("launch", reason=BAD).run("launch", reason=BAD)
-    assert machine.told == [(launch(), OLD, NEW)]
-    machine.run("launch")
-    assert subjects(machine.back) == [launch()]
-
-
-def test_a_gpu_on_which_nothing_works_is_one_loss_and_one_that_vanished_is_none() -> None:
+def test_gpu_without_a_working_probe_is_a_single_loss_and_a_vanished_gpu_is_none() -> None:
     machine = Machine().cuda(devices=2).run(*NAMES).run(*NAMES, gpu="GPU-2")
     for _ in range(3):
         machine.run(*NAMES, reason=Reason.ECC_ERROR).run(*NAMES, gpu="GPU-2")
-    assert machine.told == [(GPU, OLD, OLD)]
+    assert machine.losses == [(GPU, OLD, OLD)]
     machine.run("launch")
     assert subjects(machine.back) == [GPU]
-    before = machine.run(*NAMES).told
+    before = machine.run(*NAMES).losses
     for _ in range(4):
         machine.cuda(devices=1)
-    assert machine.told == before  # that is told by the health of the devices
+    assert machine.losses == before  # that is told by the health of the devices
 
 
 def test_losing_cuda_is_one_loss_whatever_was_lost_before() -> None:
@@ -293,40 +294,40 @@ def test_losing_cuda_is_one_loss_whatever_was_lost_before() -> None:
     machine.nvml = "library_missing"
     for _ in range(3):
         machine.run("event", "triad").run("launch", reason=Reason.PTX_REJECTED)
-    assert {one.kind for one in subjects(machine.lost)} == {"probe", "nvml"}
+    assert {subject.kind for subject in subjects(machine.lost)} == {"probe", "nvml"}
     for _ in range(3):
         machine.cuda(Reason.INIT_FAILED)
     assert list(machine.state.lost) == [Subject("cuda")]
-    assert {one.kind for one in subjects(machine.back)} == {"probe", "nvml"}
+    assert {subject.kind for subject in subjects(machine.back)} == {"probe", "nvml"}
 
 
-def test_a_container_that_fails_beside_a_good_run_is_lost() -> None:
+def test_container_that_fails_beside_a_good_run_is_lost() -> None:
     machine = Machine(specs=("nbody",)).well()
-    said = ROOT.containers
-    assert said is not None
-    assert said.run is not None
-    good = replace(said.run, finished_mono_s=machine.mono_s)
+    last = ROOT.containers
+    assert last is not None
+    assert last.run is not None
+    good = replace(last.run, finished_mono_s=machine.mono_s)
     failure = Failure(Reason.TOOLKIT_FAILED, "the hook failed", advice="install it again")
     for run in (good, ContainerRun(1.0, machine.mono_s + 60, 1.0, failure=failure)):
         machine.run("nbody")
-        report = replace(ROOT, beat_s=machine.mono_s, containers=replace(said, run=run))
-        machine.hear(root_read(report, None, machine.now.wall_s))
+        report = replace(ROOT, beat_s=machine.mono_s, containers=replace(last, run=run))
+        machine.post(root_read(report, None, machine.now.wall_s))
         machine.pass_s(5)
-    assert machine.told == [(Subject("container"), OLD, OLD)]
-    again = replace(said, run=replace(good, finished_mono_s=machine.mono_s))
-    machine.hear(root_read(replace(ROOT, containers=again), None, machine.now.wall_s))
+    assert machine.losses == [(Subject("container"), OLD, OLD)]
+    again = replace(last, run=replace(good, finished_mono_s=machine.mono_s))
+    machine.post(root_read(replace(ROOT, containers=again), None, machine.now.wall_s))
     machine.pass_s(5)
     assert subjects(machine.back) == [Subject("container")]
 
 
-def test_a_restart_remembers_what_worked_and_what_is_lost() -> None:
+def test_restart_remembers_what_worked_and_what_is_lost() -> None:
     machine = Machine().well().restarted()
     machine.driver = NEW
     machine.pass_s(20).cuda(Reason.INIT_FAILED).cuda(Reason.INIT_FAILED)
-    assert machine.told == [(Subject("cuda"), OLD, NEW)]
+    assert machine.losses == [(Subject("cuda"), OLD, NEW)]
     again = machine.restarted()
     again.pass_s(20).cuda(Reason.INIT_FAILED).cuda(Reason.INIT_FAILED).cuda(Reason.INIT_FAILED)
-    assert (again.told, subjects(again.cuda().back)) == ([], [Subject("cuda")])
+    assert (again.losses, subjects(again.cuda().back)) == ([], [Subject("cuda")])
 
 
 def test_what_nobody_tries_any_more_is_lost_no_more() -> None:
@@ -339,41 +340,66 @@ def test_what_nobody_tries_any_more_is_lost_no_more() -> None:
     assert subjects(again.back) == [launch()]
 
 
-def test_a_past_that_is_read_late_adds_what_it_knew() -> None:
-    past = stored(Machine().well().state)
-    own = Machine(driver=NEW).pass_s(20).cuda(Reason.INIT_FAILED).state
-    assert own.pending == frozenset()
-    own.resume(past)
-    assert own.worked[Subject("cuda")] == OLD
-    assert own.pending == {"cuda"}
-    newer = Machine(driver=NEW).well().state
-    newer.resume(past)
-    assert newer.worked[Subject("cuda")] == NEW
-
-
-def test_a_success_while_the_driver_is_not_known_counts_for_the_last_one() -> None:
-    machine = Machine().well()
-    machine.mono_s += 3600
-    assert functions.driver(machine.snapshot, machine.now) is None
-    taken = Inventory((DEVICE,), "12.8")
-    machine.hear(inventory_taken(taken, machine.now.wall_s, machine.mono_s))
-    machine.look()
-    assert machine.state.worked[Subject("cuda")] == OLD
-
-
 def test_what_the_machine_is_well_without_is_lost_no_more() -> None:
     machine = Machine().well()
     machine.nvml = "no_answer"
-    assert machine.pass_s(140).told == [(Subject("nvml"), OLD, OLD)]
-    machine.hear(health_set("nvml", Level.OK, machine.now.wall_s))
+    assert machine.pass_s(140).losses == [(Subject("nvml"), OLD, OLD)]
+    machine.post(health_set("nvml", Level.OK, machine.now.wall_s))
     machine.mono_s += 1
     machine.look()
     assert subjects(machine.back) == [Subject("nvml")]
 
 
-def test_only_so_many_functions_are_remembered() -> None:
-    machine = Machine()
-    every = {Subject("probe", DEVICE.uuid, str(n)): None for n in range(functions.MOST + 9)}
-    machine.state.worked = dict(every)
-    machine.look()
-    assert list(machine.state.worked) == list(every)[9:]
+FAILED = Health(Level.FAILED)
+BUSY, WELL = Health(Level.DEGRADED), Health(Level.OK)
+
+
+@dataclass
+class Parts:
+    state: Components = field(default_factory=Components)
+    mono_s: float = 0.0
+    lost: tuple[str, ...] = ()
+    pending: tuple[str, ...] = ()
+
+    def are(self, health: Health, seconds: float, name: str = "dockerd") -> frozenset[str]:
+        """Let a part be so for some seconds, looked at each second; give what is reported then."""
+        for _ in range(int(seconds)):
+            self.mono_s += 1
+            self.state.update({name: health}, self.mono_s, lost=self.lost, pending=self.pending)
+        return self.state.reported
+
+
+def test_component_is_reported_after_two_minutes_and_until_it_is_well() -> None:
+    parts = Parts()
+    assert parts.are(FAILED, STAYS_S) == frozenset()
+    assert parts.are(FAILED, 1) == {"dockerd"}
+    assert parts.are(WELL, 1) == frozenset()
+
+
+def test_component_that_fails_and_starts_again_all_the_time_is_failed() -> None:
+    parts = Parts()
+    for _ in range(9):
+        parts.are(FAILED, 5)
+        parts.are(BUSY, 10)
+    assert parts.are(FAILED, 1) == {"dockerd"}
+    assert parts.are(BUSY, RESTS_S + 1) == frozenset()
+
+
+@pytest.mark.parametrize(
+    ("kind", "name"),
+    [("cuda", "probes"), ("cuda", "devices"), ("nvml", "nvml"), ("container", "containers")],
+)
+def test_what_a_lost_function_says_is_not_said_again(kind: str, name: str) -> None:
+    parts = Parts(lost=(kind,))
+    assert parts.are(FAILED, 999, name) == frozenset()
+    assert parts.are(FAILED, 999, "store") == {"store"}
+    reported = Parts()
+    reported.are(FAILED, 999, name)
+    reported.lost = (kind,)
+    assert reported.are(FAILED, 1, name) == frozenset()
+
+
+def test_what_may_yet_be_a_lost_function_is_waited_for_and_not_for_ever() -> None:
+    parts = Parts(pending=("cuda",))
+    assert parts.are(FAILED, PATIENCE_S, "cuda") == frozenset()
+    assert parts.are(FAILED, 1, "cuda") == {"cuda"}

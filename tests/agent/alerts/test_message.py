@@ -1,64 +1,122 @@
-"""Texts that are shown: harmless, bounded, and still what was meant."""
+"""Texts for people, and the webhook document; Alertmanager's own shape is compared in tests/e2e."""
 
 from __future__ import annotations
 
-from pathlib import Path
+import json
+import re
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from gpud.agent.alerts.message import (
-    MOST_LABELS,
-    TEXT_LIMIT,
+    MOST,
     Message,
     ascii_line,
     body,
-    inert,
+    document,
+    fingerprint,
+    rfc3339,
     title,
 )
 from tests.agent.alerts.telling import LOST, SLOW, ended, firing, hostile
 
-ANY = st.text(st.characters(), max_size=200)
+if TYPE_CHECKING:
+    from pathlib import Path
+
+URL = "http://127.0.0.1:9945"
 
 
-def test_a_megabyte_in_every_field_becomes_a_page() -> None:
-    alert = hostile(Path("/mark"), long=True)
-    parts = [alert.name, alert.summary, alert.description, alert.fix or "", *alert.labels.values()]
-    assert max(map(len, parts)) <= TEXT_LIMIT
-    assert alert.summary.endswith("...")
+def of(message: Message, host: str = "ada") -> dict[str, Any]:
+    return document(message, host=host, receiver="gpud-webhook", url=URL)
 
 
-def test_of_a_thousand_labels_a_few_are_told() -> None:
-    from dataclasses import replace
-
-    many = replace(SLOW, labels={f"label{number}": "x" for number in range(1000)})
-    assert len(inert(many).labels) == MOST_LABELS
-
-
-@given(ANY, st.integers(0, 300))
-def test_a_line_is_printable_ascii_and_no_longer_than_asked(text: str, longest: int) -> None:
+@given(st.text(st.characters(), max_size=200), st.integers(0, 300))
+def test_line_is_printable_ascii_and_no_longer_than_its_limit(text: str, longest: int) -> None:
     line = ascii_line(text, longest)
     assert len(line) <= longest
     assert all(" " <= letter <= "~" for letter in line)
 
 
-def test_what_physicists_write_stays_readable_in_ascii() -> None:
-    assert (
-        ascii_line("12.4 \u2192 17.1 \u00b5s, \u00b12 % \u2026", 80) == "12.4 -> 17.1 us, +-2 % ..."
-    )
+def test_units_and_arrows_stay_readable_in_ascii() -> None:
+    text = "12.4 \u2192 17.1 \u00b5s, \u00b12 % \u2026"
+    assert ascii_line(text, 80) == "12.4 -> 17.1 us, +-2 % ..."
 
 
-def test_a_title_says_how_bad_how_many_and_where() -> None:
+def test_title_says_how_bad_how_many_and_where() -> None:
     assert title(firing(SLOW)) == "gpud: warning"
     assert title(firing(SLOW, LOST), "ada") == "gpud on ada: 2 alerts"
     over = ended(SLOW, SLOW.starts_s + 1)
     assert title(Message((), (over,)), "a\x1bb") == "gpud on a\\x1bb: resolved"
 
 
-def test_a_body_says_what_and_what_to_do() -> None:
-    over = ended(LOST, LOST.starts_s + 1)
-    told = Message((SLOW,), (over,))
-    assert body(told, details=False) == f"{SLOW.summary}\nresolved: {LOST.summary}"
-    assert body(told) == (
+def test_body_says_what_and_what_to_do() -> None:
+    message = Message((SLOW,), (ended(LOST, LOST.starts_s + 1),))
+    assert body(message, details=False) == f"{SLOW.summary}\nresolved: {LOST.summary}"
+    assert body(message) == (
         f"{SLOW.summary}\n{SLOW.description}\nFix: {SLOW.fix}\n\nresolved: {LOST.summary}"
     )
+
+
+def test_group_is_the_machine_and_has_all_that_fires() -> None:
+    over = ended(LOST, LOST.starts_s + 3600.25)
+    content = of(Message((), (over,), (SLOW,)))
+    assert content["status"] == "firing"  # not over for a receiver that goes by the group
+    assert content["groupKey"] == '{}:{instance="ada"}'
+    first, second = content["alerts"]
+    assert (first["status"], first["endsAt"]) == ("firing", "0001-01-01T00:00:00Z")
+    assert (second["status"], second["endsAt"]) == ("resolved", "2026-09-21T15:13:50.25Z")
+
+
+def test_what_is_common_is_said_once_and_a_runbook_is_linked() -> None:
+    content = of(firing(SLOW, replace(SLOW, labels={"kind": "driver", "gpu": "1"})))
+    common = {"alertname": SLOW.name, "instance": "ada", "kind": "driver", "severity": "warning"}
+    assert content["commonLabels"] == common
+    assert content["commonAnnotations"] == {
+        "summary": SLOW.summary,
+        "description": SLOW.description,
+        "fix": SLOW.fix,
+        "runbook_url": f"{URL}/runbooks/{SLOW.name}",
+    }
+
+
+def test_alerts_that_do_not_fit_are_counted() -> None:
+    many = [replace(SLOW, labels={"gpu": str(number)}) for number in range(MOST + 5)]
+    content = of(firing(*many))
+    assert (len(content["alerts"]), content["truncatedAlerts"]) == (MOST, 5)
+
+
+@pytest.mark.parametrize("long", [False, True])
+def test_hostile_text_is_harmless_and_cut_in_a_document(*, long: bool, tmp_path: Path) -> None:
+    text = json.dumps(of(firing(hostile(tmp_path, long=long))), ensure_ascii=False)
+    assert len(text) < 20_000
+    assert not re.search(r"[\x9b\u202e]|\\u00[01]", text)  # nothing that steers a terminal
+    text.encode()  # whole characters
+
+
+def test_machine_cannot_be_taken_for_another_by_its_name() -> None:
+    assert of(firing(SLOW), 'a"b\\c')["groupKey"] == '{}:{instance="a\\"b\\\\c"}'
+    odd = of(firing(SLOW), "a\x1b[31m")["alerts"][0]
+    assert odd["labels"]["instance"] == "a\\x1b[31m"
+    assert odd["fingerprint"] != of(firing(SLOW), "bob")["alerts"][0]["fingerprint"]
+
+
+def test_fingerprint_is_prometheus_own() -> None:
+    # Source: prometheus/common, model/fnv.go: the hash of no label at all is FNV-1a's offset.
+    assert fingerprint({}) == "cbf29ce484222325"
+
+
+@pytest.mark.parametrize(
+    ("at_s", "text"),
+    [
+        (0.0, "1970-01-01T00:00:00Z"),
+        (1_790_000_000.0, "2026-09-21T14:13:20Z"),
+        (1_790_000_000.125, "2026-09-21T14:13:20.125Z"),
+        (-1e300, "1970-01-01T00:00:00Z"),
+        (1e300, "9999-12-31T23:59:59Z"),
+    ],
+)
+def test_moments_are_written_as_alertmanager_writes_them(at_s: float, text: str) -> None:
+    assert rfc3339(at_s) == text

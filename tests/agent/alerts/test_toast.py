@@ -43,18 +43,18 @@ def noting(world: World, then: str = "printf shown") -> None:
     world.program(PLACE, f"printf '%s\\n' \"$@\" >{seen}; env >{seen}.env; cat >{seen}.in\n{then}")
 
 
-def told(world: World) -> dict[str, str]:
-    found: dict[str, str] = json.loads(base64.b64decode((world.root / "seen.in").read_bytes()))
-    return found
+def texts(world: World) -> dict[str, str]:
+    sent: dict[str, str] = json.loads(base64.b64decode((world.root / "seen.in").read_bytes()))
+    return sent
 
 
-def test_the_script_is_a_constant_and_the_words_are_data_on_stdin(world: World) -> None:
+def test_script_is_a_constant_and_the_words_are_data_on_stdin(world: World) -> None:
     noting(world)
     asyncio.run(sink(world).send(firing(LOST, SLOW)))
     arguments = (world.root / "seen").read_text().splitlines()
     assert tuple(arguments) == toast.ARGUMENTS
     assert base64.b64decode(arguments[-1]).decode("utf-16-le") == toast.SCRIPT
-    assert told(world) == {"title": "gpud: 2 alerts", "text": f"{LOST.summary}\n{SLOW.summary}"}
+    assert texts(world) == {"title": "gpud: 2 alerts", "text": f"{LOST.summary}\n{SLOW.summary}"}
     environment = (world.root / "seen.env").read_text()
     assert f"WSL_INTEROP={world.root}/run/WSL/8_interop" in environment
 
@@ -66,19 +66,21 @@ def test_hostile_text_is_base64_on_stdin_and_fit_for_xml(*, long: bool, world: W
     asyncio.run(sink(world).send(firing(hostile(mark, long=long))))
     assert tuple((world.root / "seen").read_text().splitlines()) == toast.ARGUMENTS
     assert len((world.root / "seen.in").read_bytes()) <= 4096
-    said = told(world)
-    assert len(said["text"]) <= toast.LONGEST_TEXT
+    sent = texts(world)
+    assert len(sent["text"]) <= toast.LONGEST_TEXT
     # As the script does it: escaped, then parsed; it comes out as one text that holds all of it.
-    parsed = ET.fromstring(f"<text>{escape(said['text'])}</text>")  # noqa: S314  # ours
-    assert parsed.text == said["text"]
+    parsed = ET.fromstring(f"<text>{escape(sent['text'])}</text>")  # noqa: S314  # ours
+    assert parsed.text == sent["text"]
     assert list(parsed) == []
     assert not mark.exists()
 
 
-def test_the_script_escapes_both_texts_before_they_become_xml() -> None:
+def test_script_escapes_both_texts_before_they_become_xml() -> None:
     for name in ("title", "text"):
-        assert f"${name} = [Security.SecurityElement]::Escape([string]$told.{name})" in toast.SCRIPT
-    assert toast.SCRIPT.count("$told.") == 2
+        assert (
+            f"${name} = [Security.SecurityElement]::Escape([string]$texts.{name})" in toast.SCRIPT
+        )
+    assert toast.SCRIPT.count("$texts.") == 2
     for word in ("Invoke-Expression", "iex", "ExpandString", "Start-Process", "&"):
         assert word not in toast.SCRIPT
 
@@ -91,7 +93,7 @@ def test_the_script_escapes_both_texts_before_they_become_xml() -> None:
         ("printf DisabledForUser; exit 3", "switched_off"),
     ],
 )
-def test_what_was_not_shown_is_no_delivery(then: str, reason: str, world: World) -> None:
+def test_toast_that_was_not_shown_is_no_delivery(then: str, reason: str, world: World) -> None:
     noting(world, then)
     error = refusal(sink(world), firing(SLOW))
     assert (error.reason, error.again) == (reason, True)
@@ -99,7 +101,7 @@ def test_what_was_not_shown_is_no_delivery(then: str, reason: str, world: World)
     assert "Element" not in str(error)
 
 
-def test_one_that_hangs_is_ended_at_the_deadline(world: World) -> None:
+def test_powershell_that_hangs_is_ended_at_the_deadline(world: World) -> None:
     noting(world, "exec sleep 600")
 
     async def once() -> float:
@@ -114,15 +116,12 @@ def test_one_that_hangs_is_ended_at_the_deadline(world: World) -> None:
     assert asyncio.run(once()) < 5.0
 
 
-def test_without_interop_it_is_not_offered_and_says_why(tmp_path: Path) -> None:
+def test_without_interop_it_fails_and_says_why(tmp_path: Path) -> None:
     world = World(tmp_path)
     noting(world)
-    one = sink(world)
-    with pytest.raises(DeliveryError) as caught:
-        asyncio.run(one.ready())
-    assert caught.value.reason == "interop_off"
-    assert "wsl.conf" in (caught.value.fix or "")
-    assert refusal(one, firing(SLOW)).reason == "interop_off"
+    error = refusal(sink(world), firing(SLOW))
+    assert error.reason == "interop_off"
+    assert "wsl.conf" in (error.fix or "")
     assert world.starts == []
 
 
@@ -132,5 +131,5 @@ def test_without_powershell_it_says_where_it_looked(world: World) -> None:
     assert PLACE in str(error)
 
 
-def test_it_is_there_only_where_it_is_wanted(tmp_path: Path) -> None:
+def test_toast_is_there_only_where_it_is_switched_on(tmp_path: Path) -> None:
     assert toast.create(context(tmp_path)) == ()

@@ -52,28 +52,28 @@ def alerts(
     findings: Iterable[Finding], gpus: Mapping[str, str] = MappingProxyType(GPUS)
 ) -> list[Alert]:
     """Return the alerts that fire after these alarms."""
-    known = Slowdowns()
-    for number, one in enumerate(findings):
-        known.add(one, NOW_S + number)
-    return [wording.slowdown(one, gpus, Platform.WSL2) for one in known.incidents if one.firing]
+    slowdowns = Slowdowns()
+    for number, item in enumerate(findings):
+        slowdowns.add(item, NOW_S + number)
+    return [wording.slowdown(incident, gpus, Platform.WSL2) for incident in slowdowns.firing]
 
 
-def check_harmless(one: Alert) -> None:
-    assert one.summary.replace("µ", "u").isascii()
-    assert one.summary.isprintable()
-    assert len(one.summary) <= SUMMARY_LIMIT
-    texts = [one.description, one.fix or "", *one.labels.values()]
-    texts += [text for c in one.causes for text in (c.old, c.new, c.detail) if text]
+def check_harmless(alert: Alert) -> None:
+    assert alert.summary.replace("µ", "u").isascii()
+    assert alert.summary.isprintable()
+    assert len(alert.summary) <= SUMMARY_LIMIT
+    texts = [alert.description, alert.fix or "", *alert.labels.values()]
+    texts += [text for c in alert.causes for text in (c.old, c.new, c.detail) if text]
     for text in texts:
         assert escaped(text, lines=True) == text
         assert len(text) < 10_000
         text.encode()
-    assert escaped(one.fix or "") == (one.fix or "")
-    json.dumps(msgspec.to_builtins(one)).encode()
+    assert escaped(alert.fix or "") == (alert.fix or "")
+    json.dumps(msgspec.to_builtins(alert)).encode()
 
 
 @pytest.mark.parametrize("text", HOSTILE, ids=range(len(HOSTILE)))
-def test_a_hostile_text_in_any_field_stays_harmless(text: str) -> None:
+def test_hostile_text_in_any_field_stays_harmless(text: str) -> None:
     hostile = Cause("driver_version", text, f"{text}!", text)
     update = [
         finding("submit", alarm(drivers=(text, text)), gpu=text, changed=(hostile,)),
@@ -92,9 +92,9 @@ def test_a_hostile_text_in_any_field_stays_harmless(text: str) -> None:
 
 
 @given(st.text(), st.text(), st.text())
-def test_whatever_a_lost_function_quotes_is_harmless(one: str, other: str, detail: str) -> None:
-    lost = Lost(Subject("probe", one, other), one, other, Why("hung", detail, detail), NOW_S)
-    check_harmless(wording.lost(lost, {one: detail}, Platform.WSL2))
+def test_whatever_a_lost_function_quotes_is_harmless(uuid: str, driver: str, detail: str) -> None:
+    lost = Lost(Subject("probe", uuid, driver), uuid, driver, Why("hung", detail, detail), NOW_S)
+    check_harmless(wording.lost(lost, {uuid: detail}, Platform.WSL2))
 
 
 def test_every_mode_that_is_judged_has_words_of_its_own() -> None:
@@ -109,115 +109,115 @@ def moved(ratios: dict[str, float], gpu: str = "GPU-1") -> list[Finding]:
     return [finding(mode, alarm(ratio=ratio), gpu=gpu) for mode, ratio in ratios.items()]
 
 
-def test_a_driver_regression_says_how_much_since_what_and_where() -> None:
-    (one,) = alerts(moved({"submit": 1.12, "graph": 1.05}))
-    assert one.summary == (
+def test_driver_regression_says_how_much_since_what_and_where() -> None:
+    (alert,) = alerts(moved({"submit": 1.12, "graph": 1.05}))
+    assert alert.summary == (
         "submission latency +12 % (12.4 -> 13.9 µs), graph launch +5 % since driver "
         "572.16 -> 576.02 on GPU 0 (NVIDIA GeForce RTX 4070)"
     )
-    assert one.severity is Severity.WARNING
+    assert alert.severity is Severity.WARNING
     assert (
         "- GPU 0 (NVIDIA GeForce RTX 4070): submission latency 12.4 -> 13.9 µs, +12 % "
         "(+9.8 to +14.2 %), 25 samples against 1000 before"
-    ) in one.description.splitlines()
-    assert "Roll Back Driver" in (one.fix or "")
-    assert (one.fix or "").endswith(f"`gpud baseline accept {one.fingerprint[:8]}`")
+    ) in alert.description.splitlines()
+    assert "Roll Back Driver" in (alert.fix or "")
+    assert (alert.fix or "").endswith(f"`gpud baseline accept {alert.fingerprint[:8]}`")
 
 
-def test_a_rate_that_fell_is_written_as_one_that_fell() -> None:
+def test_rate_that_fell_is_written_as_one_that_fell() -> None:
     slow = alarm(ratio=0.6, before=460e9)
-    (one,) = alerts([finding("triad", slow, probe="triad", unit=Unit.BYTES_PER_SECOND)])
-    assert one.summary.startswith("GPU memory bandwidth -40 % (460 -> 276 GB/s)")
-    assert one.severity is Severity.CRITICAL
-    assert one.evidence[0].slowdown == pytest.approx(1 / 0.6)
-    assert one.evidence[0].low < one.evidence[0].slowdown < one.evidence[0].high
+    (alert,) = alerts([finding("triad", slow, probe="triad", unit=Unit.BYTES_PER_SECOND)])
+    assert alert.summary.startswith("GPU memory bandwidth -40 % (460 -> 276 GB/s)")
+    assert alert.severity is Severity.CRITICAL
+    assert alert.evidence[0].slowdown == pytest.approx(1 / 0.6)
+    assert alert.evidence[0].low < alert.evidence[0].slowdown < alert.evidence[0].high
 
 
-def test_a_summary_of_many_names_the_worst_and_how_many_more() -> None:
+def test_summary_of_many_names_the_worst_and_how_many_more() -> None:
     ratios = {"submit": 1.1, "roundtrip": 1.3, "graph": 1.2, "pipelined": 1.12, "x": 1.4}
-    (one,) = alerts(moved(ratios))
-    assert one.summary == (
+    (alert,) = alerts(moved(ratios))
+    assert alert.summary == (
         "launch x +40 % (12.4 -> 17.4 µs), launch round trip +30 %, graph launch +20 % and 2 more "
         "since driver 572.16 -> 576.02 on GPU 0 (NVIDIA GeForce RTX 4070)"
     )
 
 
 @pytest.mark.parametrize("kind", FOLLOWERS)
-def test_a_driver_whose_version_is_not_known_is_a_driver_all_the_same(kind: str) -> None:
-    (one,) = alerts([finding(one=alarm(ratio=1.6), changed=(Cause(kind, "old", "new"),))])
-    assert one.name == DRIVER_REGRESSION
-    assert "Roll Back Driver" in (one.fix or "")
+def test_driver_whose_version_is_not_known_is_a_driver_all_the_same(kind: str) -> None:
+    (alert,) = alerts([finding(item=alarm(ratio=1.6), changed=(Cause(kind, "old", "new"),))])
+    assert alert.name == DRIVER_REGRESSION
+    assert "Roll Back Driver" in (alert.fix or "")
 
 
 def test_of_figures_that_moved_alike_the_simplest_is_named_first() -> None:
-    (one,) = alerts(moved({"pipelined_cold": 1.13, "graph": 1.07, "submit": 1.12}))
-    assert one.summary.startswith(
+    (alert,) = alerts(moved({"pipelined_cold": 1.13, "graph": 1.07, "submit": 1.12}))
+    assert alert.summary.startswith(
         "submission latency +12 % (12.4 -> 13.9 µs), launches in a row after idling +13 %, graph "
     )
-    assert [row.stream.mode for row in one.evidence] == ["pipelined_cold", "submit", "graph"]
+    assert [row.stream.mode for row in alert.evidence] == ["pipelined_cold", "submit", "graph"]
 
 
-def test_the_most_certain_figure_leads_the_summary() -> None:
+def test_most_certain_figure_leads_the_summary() -> None:
     noisy = replace(alarm(ratio=2.22), effect=Effect(2.22, 1.93, 2.56))
     sure = replace(alarm(ratio=1.145), effect=Effect(1.145, 1.144, 1.146))
     weaker = replace(alarm(ratio=1.11), effect=Effect(1.11, 1.10, 1.12))
     modes = {"pipelined_cold": noisy, "roundtrip": weaker, "submit": sure}
-    (one,) = alerts([finding(mode, each) for mode, each in modes.items()])
-    assert one.summary.startswith(
+    (alert,) = alerts([finding(mode, each) for mode, each in modes.items()])
+    assert alert.summary.startswith(
         "submission latency +15 % (12.4 -> 14.2 µs), launch round trip +11 %, "
         "launches in a row after idling +122 % since driver"
     )
-    assert [row.stream.mode for row in one.evidence] == ["submit", "roundtrip", "pipelined_cold"]
+    assert [row.stream.mode for row in alert.evidence] == ["submit", "roundtrip", "pipelined_cold"]
 
 
-def test_a_summary_that_grows_too_long_drops_the_least_important_first() -> None:
+def test_summary_that_grows_too_long_drops_the_least_important_first() -> None:
     long = "NVIDIA " + "X" * 150
-    both = [one for gpu in GPUS for one in moved({"submit": 1.12, "graph": 1.12}, gpu)]
-    (one,) = alerts(both, {"GPU-1": f"GPU 0 ({long})", "GPU-2": f"GPU 1 ({long})"})
+    both = [item for gpu in GPUS for item in moved({"submit": 1.12, "graph": 1.12}, gpu)]
+    (alert,) = alerts(both, {"GPU-1": f"GPU 0 ({long})", "GPU-2": f"GPU 1 ({long})"})
     first = "submission latency +12 % (12.4 -> 13.9 µs)"
-    assert one.summary == f"{first} since driver 572.16 -> 576.02"
+    assert alert.summary == f"{first} since driver 572.16 -> 576.02"
 
 
-def test_a_slowdown_under_one_driver_says_how_it_came_and_what_may_be_the_cause() -> None:
+def test_slowdown_under_one_driver_says_how_it_came_and_what_may_be_the_cause() -> None:
     likely = (Cause("power_limit", "115 W", "80 W"), Cause("sm_clock", "2400 MHz", "1900 MHz"))
     slow = alarm(Kind.DRIFT, 0.8, before=2e13)
-    (one,) = alerts(
+    (alert,) = alerts(
         finding(probe, slow, probe=probe, unit=Unit.FLOPS_PER_SECOND, causes=likely)
         for probe in ("matmul", "nbody")
     )
-    assert one.summary == (
+    assert alert.summary == (
         "matrix product -20 % (20 -> 16 Tflop/s), arithmetic (n-body) -20 % since "
         "2025-11-13 01:48 UTC, little by little, driver 576.02 on GPU 0 (NVIDIA GeForce RTX 4070); "
         "power limit 115 W -> 80 W"
     )
-    assert one.causes == likely
-    assert "- SM clock 2400 MHz -> 1900 MHz" in one.description
-    assert (one.fix or "").startswith("look at the laptop's performance mode")
+    assert alert.causes == likely
+    assert "- SM clock 2400 MHz -> 1900 MHz" in alert.description
+    assert (alert.fix or "").startswith("look at the laptop's performance mode")
 
 
 def test_what_two_streams_measured_a_little_differently_is_one_cause() -> None:
     clocks = {"submit": ("2398 MHz", "1899 MHz"), "graph": ("2403 MHz", "1892 MHz")}
-    (one,) = alerts(
+    (alert,) = alerts(
         finding(mode, alarm(Kind.STEP), causes=(Cause("sm_clock", *pair),))
         for mode, pair in clocks.items()
     )
-    assert [cause.kind for cause in one.causes] == ["sm_clock"]
+    assert [cause.kind for cause in alert.causes] == ["sm_clock"]
 
 
-def test_a_figure_that_moved_again_is_named_once_by_its_largest_move() -> None:
-    again = [finding(one=alarm(ratio=ratio, seq=seq)) for seq, ratio in ((2000, 1.7), (2100, 1.2))]
-    (one,) = alerts([grave(), *again])
-    assert [row.slowdown for row in one.evidence] == [pytest.approx(1.7)]
-    assert one.summary.count("submission latency") == 1
+def test_figure_that_moved_again_is_named_once_by_its_largest_move() -> None:
+    again = [finding(item=alarm(ratio=ratio, seq=seq)) for seq, ratio in ((2000, 1.7), (2100, 1.2))]
+    (alert,) = alerts([grave(), *again])
+    assert [row.slowdown for row in alert.evidence] == [pytest.approx(1.7)]
+    assert alert.summary.count("submission latency") == 1
 
 
-def test_a_lost_function_is_written_with_both_drivers_its_reason_and_the_way_back() -> None:
+def test_lost_function_is_written_with_both_drivers_its_reason_and_the_way_back() -> None:
     why = Why("init_failed", "cuInit says no", "mend it")
-    one = wording.lost(Lost(Subject("cuda"), "572.16", "576.02", why, 0.0), {}, Platform.WSL2)
-    assert one.summary == "CUDA no longer works since driver 572.16 -> 576.02: cuInit says no"
-    assert one.labels == {"kind": "cuda", "old": "572.16", "new": "576.02"}
-    assert (one.fix or "").startswith("mend it; to go back to driver 572.16 in Windows")
-    assert [(cause.old, cause.new) for cause in one.causes] == [("572.16", "576.02")]
+    alert = wording.lost(Lost(Subject("cuda"), "572.16", "576.02", why, 0.0), {}, Platform.WSL2)
+    assert alert.summary == "CUDA no longer works since driver 572.16 -> 576.02: cuInit says no"
+    assert alert.labels == {"kind": "cuda", "old": "572.16", "new": "576.02"}
+    assert (alert.fix or "").startswith("mend it; to go back to driver 572.16 in Windows")
+    assert [(cause.old, cause.new) for cause in alert.causes] == [("572.16", "576.02")]
 
 
 @pytest.mark.parametrize(
@@ -236,23 +236,23 @@ def test_a_lost_function_is_written_with_both_drivers_its_reason_and_the_way_bac
         (Subject("container"), (None, "576.02"), "the GPU in containers no longer works: x"),
     ],
 )
-def test_a_lost_function_names_the_drivers_that_are_known(
+def test_lost_function_names_the_drivers_that_are_known(
     subject: Subject, drivers: tuple[str | None, str | None], summary: str
 ) -> None:
-    one = wording.lost(Lost(subject, *drivers, Why("x"), 0.0), GPUS, Platform.LINUX)
-    assert (one.summary, one.causes) == (summary, ())
+    alert = wording.lost(Lost(subject, *drivers, Why("x"), 0.0), GPUS, Platform.LINUX)
+    assert (alert.summary, alert.causes) == (summary, ())
 
 
-def test_a_failed_component_is_one_harmless_line_with_the_fix() -> None:
+def test_failed_component_is_one_harmless_line_with_the_fix() -> None:
     failed = Health(Level.FAILED, "down", "the \x1b[31mdisk\nis full", "free it")
-    one = wording.unwell("store", failed, 5.0)
-    assert one.summary == "store has failed: the \\x1b[31mdisk\\x0ais full"
-    assert (one.fix, one.labels) == ("free it", {"component": "store"})
-    one = wording.unwell("x", Health(Level.FAILED), 5.0)
-    assert one.summary == "x has failed: it does not say why"
+    alert = wording.unwell("store", failed, 5.0)
+    assert alert.summary == "store has failed: the \\x1b[31mdisk\\x0ais full"
+    assert (alert.fix, alert.labels) == ("free it", {"component": "store"})
+    alert = wording.unwell("x", Health(Level.FAILED), 5.0)
+    assert alert.summary == "x has failed: it does not say why"
 
 
-def test_the_fix_is_written_for_the_machine_and_ends_with_how_to_accept() -> None:
+def test_fix_is_written_for_the_machine_and_ends_with_how_to_accept() -> None:
     driver = (Cause("driver", "572.16", "576.02"),)
     assert "Roll Back Driver" in wording.fix(driver, Platform.WSL2, "")
     on_linux = wording.fix(driver, Platform.LINUX, "0123abcd")
@@ -265,6 +265,6 @@ def test_the_fix_is_written_for_the_machine_and_ends_with_how_to_accept() -> Non
         assert fix.endswith("`gpud baseline accept 0123abcd`")
 
 
-def test_a_cpu_that_slowed_as_well_is_looked_at_before_the_driver() -> None:
+def test_cpu_that_slowed_as_well_is_looked_at_before_the_driver() -> None:
     both = (Cause("driver", "572.16", "576.02"), Cause("cpu"))
     assert wording.fix(both, Platform.WSL2, "").startswith("first look at what else runs")

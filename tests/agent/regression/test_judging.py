@@ -179,17 +179,6 @@ def test_a_stream_that_is_reset_learns_anew_and_its_samples_go_on_being_counted(
     assert judging.standing(SUBMIT).seen == 160
 
 
-def test_open_alarms_beside_a_stream_are_those_of_its_gpu_and_of_the_cpu() -> None:
-    judging = Judging(QUICK)
-    slower = level(FIRST_S, 1e-5, 100, "572.16") + level(FIRST_S + 6000, 1.2e-5, 60, "576.02", 2)
-    taken(judging, slower)
-    taken(judging, [launch(run.finished_s, 1e-5, "572.16", gpu="GPU-1") for run in slower[:20]])
-    other = StreamKey("GPU-1", "launch", "submit")
-    assert {key.mode for key, _ in judging.alarms_beside(SUBMIT)} == {"roundtrip"}
-    assert list(judging.alarms_beside(other)) == []
-    assert {key.mode for key, _ in judging.alarms_beside(CALL)} == set()
-
-
 @pytest.mark.parametrize(
     ("before", "after"),
     [

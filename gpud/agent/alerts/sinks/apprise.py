@@ -7,8 +7,7 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
 from gpud.agent.alerts.message import body, title
-from gpud.agent.alerts.sender import Sender
-from gpud.agent.alerts.sink import numbered
+from gpud.agent.alerts.sink import numbered, run_job
 from gpud.core.text import escaped
 
 if TYPE_CHECKING:
@@ -20,34 +19,32 @@ NAME = "apprise"
 
 def create(context: Context) -> tuple[Sink, ...]:
     """Make a sink for each address."""
-    urls = context.settings.alerts.apprise_urls
-    return tuple(_Apprise(context, name, url) for name, url in numbered(NAME, urls))
+    urls = enumerate(context.settings.alerts.apprise_urls)
+    return tuple(AppriseSink(context, numbered(NAME, number), url) for number, url in urls)
 
 
-class _Apprise:
+class AppriseSink:
+    """A service that Apprise knows."""
+
     shows = False
 
     def __init__(self, context: Context, name: str, url: str) -> None:
         self.name = name
         self.place = place(url)
-        self._host = context.host
-        self._job = {"kind": NAME, "url": url}
-        fixes = {
+        self._context = context
+        self._url = url
+        self._fixes = {
             "no_apprise": f"{_installing()}, then gpud restart",
             "bad_url": "correct [alerts] apprise_urls in gpud.toml, then gpud restart",
         }
-        otherwise = f"look at the service; gpud alerts test {name} tries it again"
-        self._sender = Sender(context, self.place, fixes, otherwise)
-
-    async def ready(self) -> None:
-        """Have Apprise read the address, sending nothing."""
-        await self._sender.run(self._job | {"check_only": True})
 
     async def send(self, message: Message) -> None:
-        """Hand title and text over; what the service makes of them is Apprise's affair."""
+        """Give Apprise title and text."""
         severity = message.firing[0].severity.value if message.firing else "resolved"
-        texts = {"title": title(message, self._host), "body": body(message), "severity": severity}
-        await self._sender.run(self._job | texts)
+        job = {"kind": NAME, "url": self._url, "severity": severity, "body": body(message)}
+        job["title"] = title(message, self._context.host)
+        otherwise = f"look at the service; gpud alerts test {self.name} tries it again"
+        await run_job(self._context, self.place, job, self._fixes, otherwise)
 
 
 def place(url: str) -> str:

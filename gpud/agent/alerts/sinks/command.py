@@ -6,7 +6,7 @@ import json
 from typing import TYPE_CHECKING, Final
 
 from gpud.agent import children
-from gpud.agent.alerts.document import document
+from gpud.agent.alerts.message import document
 from gpud.core.errors import DeliveryError
 from gpud.core.text import escaped
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 NAME = "command"
 BECOME: Final = ("/usr/bin/nice", "-n", "0", "--")
 """It lies on the distribution's own disk and becomes the program, which may lie on a drive of
-Windows: whoever executes one there himself waits for as long as the drive does not answer."""
+Windows: executing one there directly blocks for as long as the drive does not answer."""
 SHOWN = 400
 LOOK: Final = "gpud alerts test command runs it and shows what it says"
 CORRECT: Final = (
@@ -29,10 +29,12 @@ CORRECT: Final = (
 def create(context: Context) -> tuple[Sink, ...]:
     """Make the sink where a program is named."""
     command = context.settings.alerts.command
-    return (_Command(context, command),) if command else ()
+    return (CommandSink(context, command),) if command else ()
 
 
-class _Command:
+class CommandSink:
+    """One program."""
+
     shows = False
 
     def __init__(self, context: Context, command: tuple[str, ...]) -> None:
@@ -42,17 +44,13 @@ class _Command:
         self._command = command
         self._left = children.Left()
 
-    async def ready(self) -> None:
-        """Be ready: whether it can be executed is found out by executing it."""
-
     async def send(self, message: Message) -> None:
         """Run it with Alertmanager's document on stdin; exit code 0 is a delivery.
 
         It gets no variable of gpud's. At the deadline it is killed with what it has started.
         """
-        context = self._context
-        timeout_s = context.timeout_s
-        content = document(message, instance=context.host, receiver=f"gpud-{NAME}", url=context.url)
+        context, url = self._context, self._context.settings.http.url
+        content = document(message, host=context.host, receiver=f"gpud-{NAME}", url=url)
         if (state := self._left.condition()) is not None:
             raise self._failed("stuck", f"was killed the last time and is still there ({state})")
         context.spawned()
@@ -60,7 +58,7 @@ class _Command:
             ended = await children.run(
                 (*BECOME, *self._command),
                 json.dumps(content).encode() + b"\n",
-                deadline_s=timeout_s,
+                deadline_s=context.timeout_s,
                 end_talkative=True,
                 started=self._left.began,
                 with_group=True,
@@ -68,30 +66,25 @@ class _Command:
         except OSError as error:
             raise self._failed("spawn_failed", f"cannot be started: {error}") from error
         self._left.ended(ended)
-        self._judge(ended, timeout_s)
+        if ended.code != 0 or ended.killed:
+            raise self._failure(ended)
 
-    def _judge(self, ended: children.Ended, timeout_s: float) -> None:
-        if ended.code == 0 and not ended.killed:
-            return
+    def _failure(self, ended: children.Ended) -> DeliveryError:
         output = (ended.stderr or ended.stdout).decode(errors="replace")[-SHOWN:]
         output = "\n".join(escaped(line) for line in output.splitlines())
         if ended.overflowed:
             words = f"said more than {children.STDOUT_BYTES} bytes and was ended"
-            raise self._failed("too_talkative", words)
+            return self._failed("too_talkative", words)
         if ended.killed:
-            raise self._failed("timed_out", f"had not ended after {timeout_s:g} s", output)
+            words = f"had not ended after {self._context.timeout_s:g} s"
+            return self._failed("timed_out", words, output)
         if ended.code in {children.CANNOT_EXECUTE, children.NOT_THERE}:
             words = "cannot be executed, or is not there"
-            raise self._failed("cannot_execute", words, output, CORRECT)
-        how = f"ended with {ended.code}"
-        if ended.code is not None and ended.code < 0:
-            how = f"was ended by {children.signal_name(-ended.code)}"
-        raise self._failed("failed", how, output)
+            return self._failed("cannot_execute", words, output, CORRECT)
+        signalled = ended.code is not None and ended.code < 0
+        end = f"was ended by {children.signal_name(-(ended.code or 0))}" if signalled else ""
+        return self._failed("failed", end or f"ended with {ended.code}", output)
 
     def _failed(self, reason: str, words: str, output: str = "", fix: str = LOOK) -> DeliveryError:
-        return DeliveryError(
-            f"{self.place} {escaped(words)}",
-            reason=reason,
-            fix=fix,
-            output=output,
-        )
+        text = f"{self.place} {escaped(words)}"
+        return DeliveryError(text, reason=reason, fix=fix, output=output)

@@ -1,6 +1,6 @@
 """The shell's notice: one line in a file, which the next shell that is opened shows once.
 
-Who reads it, and what he lets through, is in docs/shell.md and the snippets.
+How a shell reads it, and what it lets through, is in docs/shell.md and the snippets.
 """
 
 from __future__ import annotations
@@ -25,34 +25,29 @@ LONGEST: Final = 299
 
 def create(context: Context) -> tuple[Sink, ...]:
     """Make the sink; it is there on every machine."""
-    return (_Notice(Path(context.settings.run_dir, "notice")),)
+    return (NoticeSink(Path(context.settings.run_dir, "notice")),)
 
 
 def line(message: Message) -> str:
     """Say what fires, the worst of it and how much more there is; else what ended lately."""
     if message.standing:
-        return _with_more(message.standing[0].summary, len(message.standing) - 1)
-    if message.ended:
-        latest = max(message.ended, key=lambda alert: alert.ends_s or 0.0)
-        return _with_more(f"resolved: {latest.summary}", 0)
+        more = len(message.standing) - 1
+        hint = f" (and {more} more: gpud alerts)" if more else ""
+        return ascii_line(message.standing[0].summary, LONGEST - len(hint)) + hint
+    if message.resolved:
+        latest = max(message.resolved, key=lambda alert: alert.ends_s or 0.0)
+        return ascii_line(f"resolved: {latest.summary}", LONGEST)
     return ""
 
 
-def _with_more(words: str, more: int) -> str:
-    hint = f" (and {more} more: gpud alerts)" if more else ""
-    return ascii_line(words, LONGEST - len(hint)) + hint
+class NoticeSink:
+    """The file, in which the worst of what fires stands."""
 
-
-class _Notice:
     shows = True
 
     def __init__(self, path: Path) -> None:
         self.name = NAME
         self.place = str(path)
-
-    async def ready(self) -> None:
-        """Open the file, as a delivery does."""
-        os.close(self._opened())
 
     async def send(self, message: Message) -> None:
         """Write the line over what is there: first the line, then the end of the file.
@@ -61,9 +56,20 @@ class _Notice:
         lies in memory; no disk is waited for. A test leaves there what a person should know.
         """
         text = line(message).encode("ascii")
-        test = bool(message.standing) and all(one.name == TEST for one in message.standing)
-        descriptor = self._opened()
+        test = bool(message.standing) and all(a.name == TEST for a in message.standing)
+        # gpud's root part has made it, and a run without root has none yet.
+        flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
         try:
+            descriptor = os.open(self.place, flags, 0o644)
+        except OSError as error:
+            raise self._failed(error) from error
+        try:
+            if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+                raise DeliveryError(
+                    f"{self.place} is no plain file",
+                    reason="no_file",
+                    fix="delete it, then gpud restart",
+                )
             before = os.pread(descriptor, LONGEST + 2, 0).rstrip(b"\n")
             if before == text or (test and before):
                 return
@@ -73,20 +79,6 @@ class _Notice:
             raise self._failed(error) from error
         finally:
             os.close(descriptor)
-
-    def _opened(self) -> int:
-        """Open it; gpud's root part has made it, and a run without root has none yet."""
-        flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-        try:
-            descriptor = os.open(self.place, flags, 0o644)
-        except OSError as error:
-            raise self._failed(error) from error
-        if stat.S_ISREG(os.fstat(descriptor).st_mode):
-            return descriptor
-        os.close(descriptor)
-        raise DeliveryError(
-            f"{self.place} is no plain file", reason="no_file", fix="delete it, then gpud restart"
-        )
 
     def _failed(self, error: OSError) -> DeliveryError:
         return DeliveryError(

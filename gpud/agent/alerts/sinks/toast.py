@@ -18,28 +18,28 @@ from gpud.core.errors import DeliveryError, TelemetryError
 from gpud.core.text import escaped
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from gpud.agent.alerts.message import Message
     from gpud.agent.alerts.sink import Context, Sink
-    from gpud.agent.children import Ended
 
 NAME = "toast"
 INSIDE: Final = "Windows/System32/WindowsPowerShell/v1.0/powershell.exe"
 LONGEST_TITLE, LONGEST_TEXT = 64, 400
 """Windows shows four lines; and all of it fits into a pipe."""
 SHOWN, SWITCHED_OFF = "shown", 3
+LOOK: Final = (
+    "gpud alerts test toast shows what PowerShell says; [alerts] toast = false does without"
+)
 SCRIPT: Final = r"""
 $ErrorActionPreference = 'Stop'
 try {
-  $said = @($input) -join ''
-  if (-not $said) { $said = [Console]::In.ReadToEnd() }
-  $bytes = [Convert]::FromBase64String($said.Trim())
-  $told = [Text.Encoding]::UTF8.GetString($bytes) | ConvertFrom-Json
+  $input64 = @($input) -join ''
+  if (-not $input64) { $input64 = [Console]::In.ReadToEnd() }
+  $bytes = [Convert]::FromBase64String($input64.Trim())
+  $texts = [Text.Encoding]::UTF8.GetString($bytes) | ConvertFrom-Json
   [void][Windows.UI.Notifications.ToastNotificationManager, Windows.UI.Notifications, ContentType = WindowsRuntime]
   [void][Windows.Data.Xml.Dom.XmlDocument, Windows.Data.Xml.Dom.XmlDocument, ContentType = WindowsRuntime]
-  $title = [Security.SecurityElement]::Escape([string]$told.title)
-  $text = [Security.SecurityElement]::Escape([string]$told.text)
+  $title = [Security.SecurityElement]::Escape([string]$texts.title)
+  $text = [Security.SecurityElement]::Escape([string]$texts.text)
   $xml = New-Object Windows.Data.Xml.Dom.XmlDocument
   $xml.LoadXml('<toast><visual><binding template="ToastGeneric"><text>' + $title + '</text><text>' + $text + '</text></binding></visual></toast>')
   $app = '{1AC14E77-02E7-4E5D-B744-2EB1AE5198B7}\WindowsPowerShell\v1.0\powershell.exe'
@@ -61,7 +61,7 @@ _NOT_IN_XML: Final = {0xFFFE: "?", 0xFFFF: "?"} | dict.fromkeys({*range(32)} - {
 
 def create(context: Context) -> tuple[Sink, ...]:
     """Make the sink where it is switched on."""
-    return (_Toast(context),) if context.settings.alerts.toast else ()
+    return (ToastSink(context),) if context.settings.alerts.toast else ()
 
 
 def data(message: Message) -> bytes:
@@ -73,7 +73,9 @@ def data(message: Message) -> bytes:
     return base64.b64encode(json.dumps(texts, ensure_ascii=False).encode()) + b"\n"
 
 
-class _Toast:
+class ToastSink:
+    """Windows PowerShell, which shows the toast."""
+
     shows = False
 
     def __init__(self, context: Context) -> None:
@@ -82,22 +84,22 @@ class _Toast:
         self._context = context
         self._left = children.Left()
 
-    async def ready(self) -> None:
-        """Look whether Windows programs can be started at all."""
-        self._environment()
-
     async def send(self, message: Message) -> None:
         """Start PowerShell, and take it for delivered when it says that it was shown."""
-        environment = self._environment()
+        context = self._context
+        places = windows.places(context.settings.sysroot, INSIDE)
+        try:
+            environment = windows.environment(context.settings.sysroot)
+        except TelemetryError as error:
+            raise DeliveryError(str(error), reason=error.reason, fix=error.fix) from error
         if (state := self._left.condition()) is not None:
             raise _failed("stuck", f"an earlier PowerShell was killed and is still there ({state})")
-        places = windows.places(self._context.settings.sysroot, INSIDE)
-        self._context.spawned()
+        context.spawned()
         try:
             ended = await children.run_program(
                 places,
                 ARGUMENTS,
-                deadline_s=self._context.timeout_s,
+                deadline_s=context.timeout_s,
                 started=self._left.began,
                 environment=environment,
                 stdin=data(message),
@@ -106,34 +108,20 @@ class _Toast:
             words = f"{children.SHELL} cannot be started: {error.strerror}"
             raise _failed("spawn_failed", words) from error
         self._left.ended(ended)
+        answer = windows.text(ended.stdout)
+        if ended.killed:
+            words = f"PowerShell had not ended after {context.timeout_s:g} s"
+            raise _failed("timed_out", words)
         if ended.code == children.NOT_THERE:
             raise _failed("absent", f"there is no {' nor '.join(places)}")
-        self._judge(ended)
-
-    def _judge(self, ended: Ended) -> None:
-        answer = windows.text(ended.stdout)
-        if ended.code == 0 and SHOWN in answer and not ended.killed:
-            return
-        output = escaped(windows.text(ended.stderr))
-        if ended.killed:
-            timeout_s = self._context.timeout_s
-            raise _failed("timed_out", f"PowerShell had not ended after {timeout_s:g} s")
         if ended.code == SWITCHED_OFF:
-            raise DeliveryError(
-                "Windows shows no notifications of PowerShell",
-                reason="switched_off",
-                fix="in Windows: Settings, System, Notifications; switch on those of PowerShell",
-                output=escaped(answer),
-            )
-        raise _failed("failed", f"PowerShell ended with {ended.code} and showed nothing", output)
-
-    def _environment(self) -> Mapping[str, str]:
-        try:
-            return windows.environment(self._context.settings.sysroot)
-        except TelemetryError as error:
-            raise DeliveryError(str(error), reason=error.reason, fix=error.fix) from error
+            fix = "in Windows: Settings, System, Notifications; switch on those of PowerShell"
+            words = "Windows shows no notifications of PowerShell"
+            raise _failed("switched_off", words, escaped(answer), fix)
+        if ended.code != 0 or SHOWN not in answer:
+            words = f"PowerShell ended with {ended.code} and showed nothing"
+            raise _failed("failed", words, escaped(windows.text(ended.stderr)))
 
 
-def _failed(reason: str, words: str, output: str = "") -> DeliveryError:
-    fix = "gpud alerts test toast shows what PowerShell says; [alerts] toast = false does without"
+def _failed(reason: str, words: str, output: str = "", fix: str = LOOK) -> DeliveryError:
     return DeliveryError(words, reason=reason, fix=fix, output=output)

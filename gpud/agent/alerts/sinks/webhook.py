@@ -6,9 +6,8 @@ import json
 from typing import TYPE_CHECKING, Final
 from urllib.parse import urlsplit
 
-from gpud.agent.alerts.document import document
-from gpud.agent.alerts.sender import Sender
-from gpud.agent.alerts.sink import numbered
+from gpud.agent.alerts.message import document
+from gpud.agent.alerts.sink import numbered, run_job
 from gpud.core.errors import DeliveryError
 from gpud.core.text import escaped
 
@@ -33,15 +32,17 @@ FIXES: Final = {
 
 def create(context: Context) -> tuple[Sink, ...]:
     """Make a sink for each address."""
-    urls = context.settings.alerts.webhook_urls
-    files = context.settings.alerts.credentials_files
+    alerts = context.settings.alerts
+    addresses = zip(alerts.webhook_urls, alerts.credentials_files, strict=True)
     return tuple(
-        _Webhook(context, name, url, file)
-        for (name, url), file in zip(numbered(NAME, urls), files, strict=True)
+        WebhookSink(context, numbered(NAME, number), url, file)
+        for number, (url, file) in enumerate(addresses)
     )
 
 
-class _Webhook:
+class WebhookSink:
+    """One address."""
+
     shows = False
 
     def __init__(self, context: Context, name: str, url: str, token_file: str) -> None:
@@ -49,41 +50,26 @@ class _Webhook:
         self.place = place(url)
         self._context = context
         self._job = {"kind": NAME, "url": url, "token_file": token_file}
-        self._again = f"gpud alerts test {name} tries it again"
-        otherwise = f"look at the network and the receiver; {self._again}"
-        self._sender = Sender(context, self.place, FIXES, otherwise)
-
-    async def ready(self) -> None:
-        """Have the token read, where there is to be one; the receiver is asked by a delivery."""
-        if self._job["token_file"]:
-            await self._sender.run(self._job | {"check_only": True})
 
     async def send(self, message: Message) -> None:
         """Post the document; any 2xx is a delivery."""
-        context = self._context
-        content = document(
-            message, instance=context.host, receiver=f"gpud-{self.name}", url=context.url
-        )
-        result = await self._sender.run(self._job | {"body": json.dumps(content)})
-        self._check(result["status"])
-
-    def _check(self, status: int) -> None:
-        kind = status // 100
-        if kind == SUCCESS:
+        context, again = self._context, f"gpud alerts test {self.name} tries it again"
+        url = context.settings.http.url
+        content = document(message, host=context.host, receiver=f"gpud-{self.name}", url=url)
+        job = self._job | {"body": json.dumps(content)}
+        otherwise = f"look at the network and the receiver; {again}"
+        status = (await run_job(context, self.place, job, FIXES, otherwise))["status"]
+        if status // 100 == SUCCESS:
             return
-        again = kind == SERVER_ERROR or status in LATER
-        look = f"look at the receiver; {self._again}"
-        if kind == REDIRECTION:
+        later = status // 100 == SERVER_ERROR or status in LATER
+        fix = f"look at the receiver; {again}"
+        words = "it is asked again later" if later else "it does not take this message"
+        if status // 100 == REDIRECTION:
             words, fix = "which is not followed", "name the final address in [alerts] webhook_urls"
         elif status in {401, 403}:
             words, fix = "it wants other credentials", CREDENTIALS
-        elif again:
-            words, fix = "it is asked again later", look
-        else:
-            words, fix = "it does not take this message", look
-        raise DeliveryError(
-            f"{self.place} answers {status}: {words}", reason=f"http_{status}", fix=fix, again=again
-        )
+        text = f"{self.place} answers {status}: {words}"
+        raise DeliveryError(text, reason=f"http_{status}", fix=fix, again=later)
 
 
 def place(url: str) -> str:

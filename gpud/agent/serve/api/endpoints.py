@@ -9,7 +9,7 @@ import asyncio
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from gpud.agent.alerts import rows
+from gpud.agent.alerts.state import MOST_ROWS, within
 from gpud.agent.history import queries
 from gpud.agent.history.charts import HistoryAnswer
 from gpud.agent.history.queries import MOST_EVENTS, Window
@@ -61,7 +61,7 @@ EVENT_LIMIT: Final = count(
 )
 ALERTS_SINCE: Final = moment("since", "also what fired at any time since then")
 ALERT_LIMIT: Final = count(
-    "limit", "how many at the most, what began last first", default=DEFAULT_LIMIT, most=rows.MOST
+    "limit", "how many at the most, what began last first", default=DEFAULT_LIMIT, most=MOST_ROWS
 )
 
 
@@ -139,7 +139,7 @@ def routes(
         listed = [alert(each) for each in read().alerts.alerts if each.firing]
         if since_s is not None:  # without it no disk is needed
             current = {(each.fingerprint, each.starts_s) for each in listed}
-            past = await answers.read(history, rows.within, since_s, limit + 1)
+            past = await answers.read(history, within, since_s, limit + 1)
             listed += [each for each in past if (each.fingerprint, each.starts_s) not in current]
         answer = AlertsAnswer(listed[:limit], len(listed) > limit)
         # In a thread: a thousand alerts with their evidence are megabytes.

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import httpx
 from starlette.applications import Starlette
 
-from gpud.agent.alerts import rows
+from gpud.agent.alerts import state as alertstate
 from gpud.agent.history import records
 from gpud.agent.history.records import Entry
 from gpud.agent.history.store import History
@@ -48,7 +48,7 @@ def everything(home: Path, snapshot: Snapshot | None = None) -> Iterator[int]:
         store.append([run(now_s - 600.0 * n, modes=("submit", "roundtrip")) for n in range(600)])
         store.append([run(now_s - DAY_S / 2, gpu="GPU-2"), failed(now_s - 30)])
         ended = replace(snapshots.SLOWER, starts_s=1.0, updated_s=9.0, ends_s=9.0)
-        store.write(lambda connection: rows.put(connection, [ended]))
+        store.write(lambda connection: alertstate.put(connection, [ended]))
         store.write(
             records.write_events, [Entry(now_s - n, "driver_version", changed) for n in range(200)]
         )

@@ -13,7 +13,7 @@ import pytest
 from starlette.applications import Starlette
 from starlette.routing import Route
 
-from gpud.agent.alerts import rows
+from gpud.agent.alerts import state as alertstate
 from gpud.agent.history import records
 from gpud.agent.history.queries import MOST_EVENTS
 from gpud.agent.history.records import Entry
@@ -239,7 +239,7 @@ def ended(begin_s: float, end_s: float, **values: Any) -> Alert:
 
 def write_alerts(home: Path, *alerts: Alert) -> None:
     with opened(state_folder(home)) as store:
-        store.write(lambda connection: rows.put(connection, alerts))
+        store.write(lambda connection: alertstate.put(connection, alerts))
 
 
 def moments(answer: tuple[int, dict[str, Any]]) -> list[tuple[float, float | None]]:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from gpud.agent.alerts.trial import run
+from gpud.agent.alerts.sink import run_test
 from tests.agent.alerts.telling import context, receiver, says
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ def log_closed() -> Iterator[None]:
     """Close the log that a command leaves open for the end of its process to close."""
     yield
     root = logging.getLogger()
-    for handler in [one for one in root.handlers if isinstance(one, RotatingFileHandler)]:
+    for handler in [h for h in root.handlers if isinstance(h, RotatingFileHandler)]:
         root.removeHandler(handler)
         handler.close()
 
@@ -36,85 +36,82 @@ def settings(folder: Path, text: str) -> Settings:
 def test_every_sink_gets_a_test_and_each_says_how_it_went(tmp_path: Path) -> None:
     with receiver() as well, receiver(says("401 No")) as dead:
         urls = json.dumps([well.url("/T0KEN"), dead.url("/T0KEN")])
-        lines, code = run(settings(tmp_path, f"webhook_urls = {urls}\n"))
+        lines, code = run_test(settings(tmp_path, f"webhook_urls = {urls}\n"))
         [document] = well.documents
     assert code == 1
     assert document["alerts"][0]["labels"]["alertname"] == "GpudTest"
-    told = "\n".join(lines)
+    text = "\n".join(lines)
     assert f"webhook: delivered to 127.0.0.1:{well.port}" in lines
-    assert f"webhook_2: not delivered: 127.0.0.1:{dead.port} answers 401" in told
-    assert "  fix: let [alerts] webhook_credentials_file name a file" in told
-    assert "T0KEN" not in told
-    assert "notice: " in told
+    assert f"webhook_2: not delivered: 127.0.0.1:{dead.port} answers 401" in text
+    assert "  fix: let [alerts] webhook_credentials_file name a file" in text
+    assert "T0KEN" not in text
+    assert "notice: " in text
     assert (tmp_path / "run/gpud/notice").read_text().startswith("a test of gpud's alerts")
 
 
-def test_the_log_gets_a_line_and_the_terminal_none(
+def test_log_gets_a_line_and_the_terminal_none(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     made = settings(tmp_path, "")
     path = Path(made.log_dir, "agent/agent.log")
-    assert run(made, "log") == ([f"log: delivered to {path}"], 0)
+    assert run_test(made, "log") == ([f"log: delivered to {path}"], 0)
     line = json.loads(path.read_text())
     assert (line["event"], line["alertname"]) == ("alert_firing", "GpudTest")
     assert capfd.readouterr() == ("", "")
+    path.unlink()
+    path.parent.rmdir()
+    lines, code = run_test(made, "log")
+    assert (code, "not delivered" in lines[0], lines[1][:7]) == (1, True, "  fix: ")
 
 
-def test_one_can_be_chosen_by_its_name_or_all_of_a_kind(tmp_path: Path) -> None:
-    with receiver() as one, receiver() as two:
-        made = settings(tmp_path, f"webhook_urls = {json.dumps([one.url(), two.url()])}\n")
-        assert run(made, "webhook_2") == ([f"webhook_2: delivered to 127.0.0.1:{two.port}"], 0)
-        assert run(made, "webhook")[1] == 0
-        assert (len(one.requests), len(two.requests)) == (1, 2)
+def test_sink_can_be_chosen_by_its_name_or_all_of_a_kind(tmp_path: Path) -> None:
+    with receiver() as first, receiver() as second:
+        made = settings(tmp_path, f"webhook_urls = {json.dumps([first.url(), second.url()])}\n")
+        delivered = [f"webhook_2: delivered to 127.0.0.1:{second.port}"]
+        assert run_test(made, "webhook_2") == (delivered, 0)
+        assert run_test(made, "webhook")[1] == 0
+        assert (len(first.requests), len(second.requests)) == (1, 2)
     assert not (tmp_path / "run/gpud/notice").exists()
 
 
 @pytest.mark.parametrize("name", ["webhook", "nonsense", "\x1b[31m"])
-def test_one_that_is_not_configured_is_a_usage_error_that_says_what_there_is(
+def test_sink_that_is_not_configured_is_a_usage_error_that_lists_the_sinks(
     name: str, tmp_path: Path
 ) -> None:
-    lines, code = run(settings(tmp_path, ""), name)
+    lines, code = run_test(settings(tmp_path, ""), name)
     assert code == 2
     assert "only log, notice" in lines[0]
     assert "gpud.toml" in lines[1]
     assert "\x1b" not in "".join(lines)
 
 
-def test_what_a_program_said_is_shown_to_who_tries_it(tmp_path: Path) -> None:
+def test_output_of_a_program_is_shown_to_the_person_who_tries_it(tmp_path: Path) -> None:
     script = tmp_path / "hook"
     script.write_text("#!/bin/sh\nprintf 'no \\033[31mroute\\n\\nsorry\\n' >&2\nexit 7\n")
     script.chmod(0o755)
-    lines, code = run(settings(tmp_path, f'command = ["{script}"]'), "command")
+    lines, code = run_test(settings(tmp_path, f'command = ["{script}"]'), "command")
     assert code == 1
     assert lines[0] == f"command: not delivered: {script} ended with 7"
     assert lines[1:] == ["  it said: no \\x1b[31mroute", "  it said: sorry"]  # no fix: it is this
 
 
-def test_a_test_of_all_where_all_are_switched_off_says_so(tmp_path: Path) -> None:
-    lines, code = run(settings(tmp_path, 'disabled = ["log", "notice"]'))
-    assert code == 2
-    assert lines[0] == "no sink is configured"
+@pytest.mark.parametrize(
+    ("disabled", "name", "code"),
+    [
+        (["log", "notice"], None, 2),
+        (["notic"], "log", 0),
+        (["notic"], None, 1),
+        (["notic"], "notic", 2),
+    ],
+)
+def test_disabled_sink_that_does_not_exist_is_a_problem_of_the_whole_test(
+    disabled: list[str], name: str | None, code: int, tmp_path: Path
+) -> None:
+    assert run_test(settings(tmp_path, f"disabled = {json.dumps(disabled)}"), name)[1] == code
 
 
-def test_one_that_works_is_well_whatever_is_wrong_with_another(tmp_path: Path) -> None:
-    made = settings(tmp_path, 'disabled = ["notic"]')
-    assert run(made, "log")[1] == 0
-    assert run(made)[1] == 1
-    assert run(made, "notic")[1] == 2
-
-
-def test_a_test_leaves_the_notice_of_what_fires(tmp_path: Path) -> None:
+def test_notice_of_what_fires_stays(tmp_path: Path) -> None:
     made = settings(tmp_path, "")
     Path(made.run_dir, "notice").write_text("CUDA fails\n")
-    assert run(made, "notice")[1] == 0
+    assert run_test(made, "notice")[1] == 0
     assert Path(made.run_dir, "notice").read_text() == "CUDA fails\n"
-
-
-def test_a_log_that_cannot_be_written_is_no_delivery(tmp_path: Path) -> None:
-    made = settings(tmp_path, "")
-    Path(made.log_dir, "agent/agent.log").unlink()
-    Path(made.log_dir, "agent").rmdir()
-    lines, code = run(made, "log")
-    assert code == 1
-    assert "not delivered" in lines[0]
-    assert lines[1].startswith("  fix: ")
