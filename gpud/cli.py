@@ -194,7 +194,7 @@ def _restart(_: argparse.Namespace, place: Place) -> int:
 
 def _run(_: argparse.Namespace, place: Place) -> int:
     settings = _startable(place)
-    from gpud.root import supervisor
+    from gpud.root import control
 
     url = settings.http.url
     listener = portholder.listener_of(settings.http.port) if settings.http.port else None
@@ -204,7 +204,7 @@ def _run(_: argparse.Namespace, place: Place) -> int:
     _say(f"gpud {gpud.__version__}  {links}  state {settings.home}")
     if os.geteuid() != 0:
         _say("not root: dockerd is watched, not managed", file=sys.stderr)
-    return supervisor.run(settings, config_path=place.config, foreground=True)
+    return control.run(settings, config_path=place.config, foreground=True)
 
 
 def _settings_or_word(place: Place) -> Settings:

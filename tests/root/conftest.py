@@ -21,10 +21,10 @@ if TYPE_CHECKING:
 RUN = """
 import sys, json, msgspec
 from gpud.core.settings import Settings
-from gpud.root import supervisor
+from gpud.root import control
 given = json.loads(sys.argv[1])
 settings = msgspec.convert(given["settings"], Settings)
-sys.exit(supervisor.run(settings, config_path=None, foreground=False, agent_command=given["agent"]))
+sys.exit(control.run(settings, config_path=None, foreground=False, agent_command=given["agent"]))
 """
 
 

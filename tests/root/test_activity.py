@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from gpud.root import activity, process
+from gpud.root import process
 from tests.waiting import until
 
 if TYPE_CHECKING:
@@ -68,7 +68,7 @@ def run() -> Iterator[Callable[..., int]]:
 
 def reads(pid: int, state: str) -> Activity:
     until(lambda: process.stat(pid)[0] == state, f"state {state}")
-    found = activity.read(pid)
+    found = process.activity(pid)
     assert found is not None
     return found
 
@@ -91,7 +91,7 @@ def test_running_process_is_active_and_its_time_grows(
     assert before.active
 
     def grown() -> bool:
-        found = activity.read(pid)
+        found = process.activity(pid)
         return found is not None and found.cpu_s > before.cpu_s
 
     until(grown, "CPU time")
@@ -118,13 +118,13 @@ def test_busy_descendant_makes_its_parent_active_unless_that_is_stopped(
     stopped = reads(pid, "T")
     assert not stopped.active
     assert stopped.stopped
-    assert activity.read(pid) == stopped
+    assert process.activity(pid) == stopped
 
 
 def test_process_named_beside_it_counts(program: str, run: Callable[..., int]) -> None:
     pid, other = run(program), run(program, "spin")
     assert not reads(pid, "S").active
-    found = activity.read(pid, [other])
+    found = process.activity(pid, [other])
     assert found is not None
     assert found.active
 
@@ -149,7 +149,7 @@ def test_process_that_has_ended_has_no_activity(program: str, run: Callable[...,
     pid = run(program, "work")
     until(lambda: process.ref(pid) is None, "its end")
     os.waitpid(pid, 0)
-    assert activity.read(pid) is None
+    assert process.activity(pid) is None
 
 
 def test_thread_that_runs_for_a_moment_is_no_work(
@@ -164,6 +164,6 @@ def test_thread_that_runs_for_a_moment_is_no_work(
             pass
 
     monkeypatch.setattr(time, "sleep", stop)
-    found = activity.read(pid)
+    found = process.activity(pid)
     assert found is not None
     assert not found.active

@@ -12,29 +12,29 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpud import discovery
 from gpud.core.health import Health, Level
 from gpud.core.report import DockerdReport, Owner, ProcessRef
-from gpud.root import policies, report
-from gpud.root.dockerd_causes import DockerdCause, Exit, StartCondition
+from gpud.root import report
 from gpud.root.dockerd_facts import (
     OURS_TO_KEEP,
     Action,
     Api,
     Containerd,
+    DockerdCause,
     DockerdObservation,
     DockerdState,
+    Exit,
     Limits,
     Memory,
+    StartCondition,
 )
 from gpud.root.dockerd_rules import binary_missing, socket_taken
-from gpud.root.dockerd_step import step
+from gpud.root.dockerd_step import POLICIES, step
 from tests.agent.state.folding import dockerd_seen, folded
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-USABLE, _ = discovery.modules(policies, ("decide",))
 LIMITS = Limits()
 TICK_S = 0.1
 MINUTE = 600  # ticks
@@ -72,7 +72,7 @@ class Machine:
                 seen = DockerdObservation(None, self.owner, Api.REFUSED, self.obstacle, ended)
                 seen = replace(seen, conditions={StartCondition.CONFIG: "same"}, jitter=1.0)
                 ended = None
-            decide = USABLE[self.policy].decide
+            decide = POLICIES[self.policy]
             self.memory, action = step(self.memory, seen, decide, LIMITS, tick * TICK_S)
             if action is Action.START:
                 self.starts += 1
@@ -90,7 +90,7 @@ def health(said: DockerdReport) -> Health | None:
     return folded(heard).health.get("dockerd")
 
 
-every_policy = pytest.mark.parametrize("policy", sorted(USABLE))
+every_policy = pytest.mark.parametrize("policy", sorted(POLICIES))
 every_owner = pytest.mark.parametrize("owner", list(Owner))
 
 
@@ -169,7 +169,7 @@ FACTS = st.builds(
 
 
 @given(
-    policy=st.sampled_from(sorted(USABLE)),
+    policy=st.sampled_from(sorted(POLICIES)),
     looks=st.lists(st.tuples(SEEN, st.floats(0.05, 60), FACTS), max_size=15),
 )
 def test_nothing_is_shown_as_degraded_or_failed_without_a_cause(
@@ -178,7 +178,7 @@ def test_nothing_is_shown_as_degraded_or_failed_without_a_cause(
     memory, now_s = Memory(), 0.0
     for seen, passed_s, facts in looks:
         now_s += passed_s
-        memory, _ = step(memory, seen, USABLE[policy].decide, LIMITS, now_s)
+        memory, _ = step(memory, seen, POLICIES[policy], LIMITS, now_s)
         said = report.dockerd(memory, seen, policy=policy, facts=facts)
         shown = health(said)
         assert shown is not None
@@ -203,14 +203,14 @@ def test_a_dockerd_of_somebody_elses_that_comes_and_goes_makes_no_storm(cycle: l
     memory, starts = Memory(), 0
     for tick in range(MINUTE):
         seen = looks[tick % len(looks)]
-        memory, action = step(memory, seen, USABLE["manage"].decide, LIMITS, tick * TICK_S)
+        memory, action = step(memory, seen, POLICIES["manage"], LIMITS, tick * TICK_S)
         starts += action is Action.START
     assert 1 <= starts <= MINUTE * TICK_S + 1
 
 
 def test_an_owner_without_a_process_is_no_failure_and_its_end_is_worth_a_start() -> None:
     memory, action = Memory(), Action.NOTHING
-    auto = USABLE["auto"].decide
+    auto = POLICIES["auto"]
     for now_s, seen in ((0.0, NOBODY[1]), (1.0, NOBODY[1]), (2.0, NOBODY[0])):
         memory, action = step(memory, seen, auto, LIMITS, now_s)
     assert (action, memory.failures, memory.restarts) == (Action.START, 0, {"taken_over": 1})

@@ -9,18 +9,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpud.core.report import Owner
-from gpud.root.dockerd_causes import (
+from gpud.root.dockerd_facts import (
     ENDS_WHEN,
     LONGEST_DETAIL,
     SUBJECTS,
     DockerdCause,
+    DockerdState,
     Exit,
     StartCondition,
     last_words,
     plain,
     shortened,
 )
-from gpud.root.dockerd_facts import DockerdState
 from gpud.root.dockerd_rules import (
     RULES,
     SLUGS,

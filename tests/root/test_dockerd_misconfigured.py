@@ -17,7 +17,7 @@ import pytest
 
 from gpud.root import conditions
 from gpud.root.daemonconfig import DaemonConfig
-from gpud.root.dockerd_causes import StartCondition
+from gpud.root.dockerd_facts import StartCondition
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

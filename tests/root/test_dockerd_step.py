@@ -8,16 +8,19 @@ from hypothesis import strategies as st
 
 from gpud.core.clock import Instant
 from gpud.core.report import Owner, ProcessRef
-from gpud.root.dockerd_causes import DockerdCause, Exit, StartCondition, complaint
 from gpud.root.dockerd_facts import (
     Action,
     Activity,
     Api,
     Containerd,
+    DockerdCause,
     DockerdObservation,
     DockerdState,
+    Exit,
     Limits,
     Memory,
+    StartCondition,
+    complaint,
 )
 from gpud.root.dockerd_rules import binary_missing
 from gpud.root.dockerd_step import KILLS_FORGIVEN, due, step

@@ -22,7 +22,7 @@ import pytest
 
 from gpud.core.report import Owner, ProcessRef
 from gpud.core.settings import Settings
-from gpud.root import control, listeners, process
+from gpud.root import control, process
 from gpud.root.owner import MARK, Scene, desktop_root, owner, suspects
 from tests.waiting import until
 
@@ -280,7 +280,7 @@ def test_a_listener_that_root_did_not_make_is_suspect_and_no_other_distribution(
 def test_a_listener_whose_maker_the_kernel_does_not_name_is_another_distributions(
     hidden: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(listeners, "makers", lambda: None)
+    monkeypatch.setattr(process, "socket_makers", lambda: None)
     assert owner(hidden) is Owner.OTHER_DISTRIBUTION
     assert suspects(hidden) == frozenset()
 

@@ -16,7 +16,7 @@ import pytest
 from gpud.core.errors import AlreadyRunning
 from gpud.core.report import ProcessRef
 from gpud.core.settings import Settings
-from gpud.root import control, lock, process
+from gpud.root import control, process
 from tests.root.conftest import RUN
 from tests.waiting import until
 
@@ -104,7 +104,7 @@ def test_a_second_supervisor_is_refused_with_the_pid_of_the_first(supervised: Su
     supervised.start()
     assert supervised.process is not None
     with pytest.raises(AlreadyRunning) as refused:
-        lock.take(supervised.home / "run/gpud")
+        control.take_lock(supervised.home / "run/gpud")
     assert refused.value.pid == supervised.process.pid
 
 
@@ -128,7 +128,7 @@ def test_up_returns_with_a_supervisor_that_left_the_session_and_down_ends_it(
             [sys.executable, "-I", "-c", UP, given], capture_output=True, timeout=60, check=False
         )
         assert (done.returncode, done.stdout, done.stderr) == (0, b"", b"")
-        holder = lock.holder(run_dir)
+        holder = control.lock_holder(run_dir)
         assert holder is not None
         pids.append(holder.pid)
     assert pids[0] == pids[1]
