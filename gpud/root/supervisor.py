@@ -124,9 +124,7 @@ class Supervisor:
         if self.policy != "off":
             self._keep_dockerd()
             if self._observation is not None:
-                self.containers.step(
-                    self._observation, self.dockerd.config.socket, time.monotonic()
-                )
+                self.containers.step(self._observation, self.dockerd.config, time.monotonic())
         self.kernel_log.step(time.monotonic())
         self._report()
 

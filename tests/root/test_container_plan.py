@@ -1,9 +1,14 @@
 from __future__ import annotations
 
 import itertools
+import os
+import time
 from dataclasses import dataclass, field
+from pathlib import Path
 
+import msgspec
 import pytest
+from docker.errors import APIError
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -11,22 +16,32 @@ from gpud.core.report import (
     ContainerFigure,
     ContainerRun,
     ContainersReport,
+    Owner,
     ProbeStage,
     ProcessRef,
     ToolkitReport,
     ToolkitState,
 )
 from gpud.core.sample import Failure, Reason, Skip
-from gpud.core.sections import ContainerSettings
-from gpud.root.container_plan import (
+from gpud.core.sections import ContainerSettings, PathSettings
+from gpud.core.settings import Settings
+from gpud.core.toolkit import PROGRAMS
+from gpud.root import container_probe
+from gpud.root.containers import (
     ANNOUNCE_S,
     LOOK_EVERY_S,
     RETRY_S,
     SETTLE_S,
+    Containers,
+    Job,
     Plan,
     Task,
     TaskResult,
+    identity,
 )
+from gpud.root.daemonconfig import DaemonConfig
+from gpud.root.dockerd_facts import Api, DockerdObservation
+from tests.waiting import until
 
 FIRST = ProcessRef(1, 1)
 SECOND = ProcessRef(2, 2)
@@ -254,3 +269,110 @@ def test_whatever_happens_it_is_one_task_at_a_time_and_never_a_tight_loop(
     assert all(b - a >= LOOK_EVERY_S for a, b in itertools.pairwise(looks))
     pulls = world.times(Task.PULL)
     assert all(b - a >= 60 for a, b in itertools.pairwise(pulls))
+
+
+SPEC = 'cdiVersion: "0.5.0"\nkind: nvidia.com/gpu\ndevices: []\n'
+JOB = Job(Task.LOOK, "/run/docker.sock", "x:1", 1.0, "/run/mine", 1)
+
+
+@pytest.mark.parametrize("text", [SPEC, '{\n  "kind": "nvidia.com/gpu",\n  "devices": []\n}'])
+def test_cdi_file_that_offers_gpus_is_found_among_odd_ones(tmp_path: Path, text: str) -> None:
+    (tmp_path / "a.yaml").write_text(text)
+    (tmp_path / "b.yaml").write_text(text.replace("nvidia.com/gpu", "nvidia.com/gpuless"))
+    (tmp_path / "c.txt").write_text(text)
+    (tmp_path / "d.yaml").mkdir()
+    os.mkfifo(tmp_path / "e.yaml")
+    (tmp_path / "f.yaml").symlink_to("f.yaml")
+    specs = container_probe.cdi_specs([str(tmp_path), str(tmp_path / "missing")])
+    assert list(specs) == [str(tmp_path / "a.yaml")]
+
+
+@pytest.mark.parametrize(
+    ("text", "runtimes"),
+    [('{"runtimes": {"nvidia": {}}}', ("nvidia",)), ('{"runtimes": 5}', ()), ("{", ())],
+)
+def test_toolkit_facts_come_from_daemon_json_and_the_programs_on_the_path(
+    tmp_path: Path, text: str, runtimes: tuple[str, ...]
+) -> None:
+    config, program = tmp_path / "daemon.json", tmp_path / PROGRAMS[0]
+    config.write_text(text)
+    program.touch(0o755)
+    job = msgspec.structs.replace(JOB, config_file=str(config), path=str(tmp_path))
+    facts = container_probe.toolkit_facts({}, job)
+    assert (facts.configured, facts.programs) == (runtimes, PROGRAMS[:1])
+
+
+def test_nonsense_in_the_info_of_dockerd_counts_as_nothing() -> None:
+    info = {
+        "ServerVersion": "28.3.0",
+        "Runtimes": {"runc": {}, "nvidia": {}},
+        "DiscoveredDevices": [{"Source": "cdi", "ID": "nvidia.com/gpu=0"}, "x"],
+    }
+    facts = container_probe.toolkit_facts(info, JOB)
+    assert (facts.version, facts.runtimes) == ("28.3.0", ("nvidia", "runc"))
+    assert facts.cdi_devices == ("nvidia.com/gpu=0",)
+    odd = {"Runtimes": 5, "CDISpecDirs": "x", "DiscoveredDevices": 7}
+    facts = container_probe.toolkit_facts(odd, JOB)
+    assert (facts.version, facts.runtimes, facts.cdi_dirs, facts.cdi_devices) == (
+        None,
+        None,
+        (),
+        (),
+    )
+
+
+def made(home: Path) -> Settings:
+    settings = Settings(home=str(home))
+    Path(settings.log_dir).mkdir(parents=True)
+    return settings
+
+
+def test_probe_asks_the_socket_that_dockerd_really_listens_on(tmp_path: Path) -> None:
+    written = tmp_path / "written"
+    command = (
+        "/bin/sh",
+        "-c",
+        f'echo "$@" > {written}.new; mv {written}.new {written}; exec sleep 100',
+        "",
+    )
+    containers = Containers(made(tmp_path), command)
+    try:
+        seen = DockerdObservation(process=None, owner=Owner.GPUD, api=Api.ANSWERS)
+        containers.step(seen, DaemonConfig(socket="/srv/theirs.sock"), time.monotonic() + 1000)
+        until(written.exists, "its command line")
+        assert '"socket":"/srv/theirs.sock"' in written.read_text()
+    finally:
+        containers.stop()
+
+
+def test_two_file_systems_make_two_gpuds_of_one_name() -> None:
+    here, there = (
+        Settings(paths=PathSettings(run="/run/gpud", log=log)) for log in ("/", "/dev/shm")
+    )
+    assert os.statvfs("/").f_fsid != os.statvfs("/dev/shm").f_fsid, "two file systems"
+    assert identity(here) != identity(there)
+    assert identity(here) == identity(here)
+
+
+class Stubborn:
+    """A dockerd with two containers of ours, the first of which it cannot remove."""
+
+    def __init__(self) -> None:
+        self.removed: list[str] = []
+
+    def containers(self, **_: object) -> list[dict[str, str]]:
+        return [{"Id": "stuck"}, {"Id": "left"}]
+
+    def stop(self, _container: str, **_: object) -> None:
+        return
+
+    def remove_container(self, container: str, **_: object) -> None:
+        if container == "stuck":
+            raise APIError("device or resource busy")
+        self.removed.append(container)
+
+
+def test_one_container_that_cannot_be_removed_keeps_no_other_and_no_look() -> None:
+    dockerd = Stubborn()
+    container_probe.clear(dockerd, JOB)
+    assert dockerd.removed == ["left"]

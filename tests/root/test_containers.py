@@ -13,7 +13,6 @@ import socket
 import subprocess
 import sys
 import time
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,9 +22,9 @@ import pytest
 from gpud.core.report import ToolkitState
 from gpud.core.sample import Reason
 from gpud.core.settings import Settings
-from gpud.root.container_plan import Job, Task, TaskResult
+from gpud.root.conditions import PATH
 from gpud.root.container_probe import LABEL
-from gpud.root.containers import identity
+from gpud.root.containers import Job, Task, TaskResult, identity
 from tests.root.sample import PRINTED, gpu_docker, usable
 from tests.waiting import until
 
@@ -64,10 +63,10 @@ def argv(gpu: GpuDocker, task: Task, image: str, **changed: Any) -> list[str]:
         deadline_s=10,
         owner="/run/mine",
         parent=os.getpid(),
-        dockerd=gpu.process.pid,
+        path=f"{gpu.dockerd.root / 'bin'}:{PATH}",
         stop_s=2,
     )
-    return [*PROBE, msgspec.json.encode(replace(job, **changed)).decode()]
+    return [*PROBE, msgspec.json.encode(msgspec.structs.replace(job, **changed)).decode()]
 
 
 def perform(gpu: GpuDocker, task: Task, image: str, **changed: Any) -> TaskResult:
