@@ -272,10 +272,10 @@ def _not_running(place: Place, run_dir: Path, *, as_json: bool) -> int:
 
 def _doctor(options: argparse.Namespace, place: Place) -> int:
     settings, error = place.settings_or_defaults()
-    from gpud.doctor import show
+    from gpud.doctor import run as doctor
 
     start = program(place.home)
-    return show.doctor(settings, error, os.environ, program=start, as_json=options.json)
+    return doctor.doctor(settings, error, os.environ, program=start, as_json=options.json)
 
 
 def _probe(options: argparse.Namespace, place: Place) -> int:

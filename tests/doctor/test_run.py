@@ -11,9 +11,11 @@ from typing import TYPE_CHECKING
 import pytest
 
 from gpud.core.clock import Instant
-from gpud.doctor import reports, show
+from gpud.doctor import machine as machines
+from gpud.doctor import run as show
 from gpud.doctor.finding import advice, combined, ok, problem
 from gpud.doctor.run import LONGEST, CheckResult, run_checks
+from gpud.show.document import Status
 from tests.doctor.trees import ADVICE, LINUX, OK, PROBLEM, UNKNOWN, machine
 
 if TYPE_CHECKING:
@@ -139,5 +141,5 @@ def test_only_a_fresh_document_of_the_agent_counts(
 ) -> None:
     path = tmp_path / "agent.json"
     path.write_text(json.dumps(DOCUMENT | changed))
-    assert reports.agent(path, NOW).url == url
-    assert reports.agent(tmp_path, NOW) == reports.NO_STATUS  # a folder
+    assert (machines.agent_status(path, NOW).url or "") == url
+    assert machines.agent_status(tmp_path, NOW) == Status()  # a folder
