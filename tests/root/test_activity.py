@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import os
 import shutil
 import signal
@@ -101,13 +100,6 @@ def test_process_that_waits_for_the_disk_is_active(program: str, run: Callable[.
     assert reads(run(program, "disk"), "D").active
 
 
-def test_process_in_a_debugger_is_active(program: str, run: Callable[..., int]) -> None:
-    pid = run(program)
-    assert ctypes.CDLL(None, use_errno=True).ptrace(PTRACE_ATTACH, pid, None, None) == 0
-    os.waitpid(pid, 0)
-    assert reads(pid, "t").active
-
-
 def test_busy_descendant_makes_its_parent_active_unless_that_is_stopped(
     program: str, run: Callable[..., int]
 ) -> None:
@@ -119,21 +111,6 @@ def test_busy_descendant_makes_its_parent_active_unless_that_is_stopped(
     assert not stopped.active
     assert stopped.stopped
     assert process.activity(pid) == stopped
-
-
-def test_process_named_beside_it_counts(program: str, run: Callable[..., int]) -> None:
-    pid, other = run(program), run(program, "spin")
-    assert not reads(pid, "S").active
-    found = process.activity(pid, [other])
-    assert found is not None
-    assert found.active
-
-
-def test_time_of_a_descendant_that_ended_is_not_lost(program: str, run: Callable[..., int]) -> None:
-    pid = run(program, "parent", program, "work")
-    until(lambda: children(pid), "its child")
-    until(lambda: not children(pid), "the end of its child")
-    assert reads(pid, "S").cpu_s >= 0.19
 
 
 def test_traffic_of_a_published_port_is_no_work_of_dockerd(

@@ -128,26 +128,10 @@ def test_without_the_image_nothing_is_started_and_the_skip_is_counted_once_an_in
     assert report.run is None
 
 
-def test_an_image_that_comes_is_measured_at_the_next_look() -> None:
-    world = World(SOON, image=False)
-    world.run(100)
-    world.image = True
-    world.run(LOOK_EVERY_S + ANNOUNCE_S)
-    assert len(world.times(Task.RUN)) == 1
-
-
 def test_it_is_fetched_only_where_the_settings_say_so() -> None:
     world = World(ContainerSettings(first_after_s=60, pull=True), image=False, pullable=True)
     world.run(120)
     assert [task for _, task in world.tasks] == [Task.LOOK, Task.PULL, Task.RUN]
-
-
-def test_a_fetch_that_fails_is_a_failed_run_and_tried_again_later() -> None:
-    world = World(ContainerSettings(first_after_s=60, pull=True), image=False)
-    report = world.run(600)
-    assert report.failures == {Reason.PULL_FAILED: 1}
-    world.run(RETRY_S)
-    assert len(world.times(Task.PULL)) == 2
 
 
 def test_failures_are_retried_at_growing_distances_and_never_beyond_the_interval() -> None:

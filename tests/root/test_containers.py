@@ -9,11 +9,9 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
-import socket
 import subprocess
 import sys
 import time
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -21,10 +19,9 @@ import pytest
 
 from gpud.core.report import ToolkitState
 from gpud.core.sample import Reason
-from gpud.core.settings import Settings
 from gpud.root.conditions import PATH
 from gpud.root.container_probe import LABEL
-from gpud.root.containers import Job, Task, TaskResult, identity
+from gpud.root.containers import Job, Task, TaskResult
 from tests.root.sample import PRINTED, gpu_docker, usable
 from tests.waiting import until
 
@@ -180,14 +177,6 @@ def test_an_absent_image_is_said_to_be_absent_and_nobody_asks_a_registry(bare: G
     assert [event for event in seen if event["Action"] == "pull"] == []
 
 
-def test_a_fetch_that_fails_says_what_docker_said(bare: GpuDocker) -> None:
-    word = perform(bare, Task.PULL, "127.0.0.1:1/nobody/has:this")
-    assert word.image_present is False
-    assert word.failure is not None
-    assert word.failure.reason is Reason.PULL_FAILED
-    assert "connection refused" in word.failure.detail
-
-
 def test_the_container_gets_gpus_and_nothing_else(fitted: GpuDocker) -> None:
     running = subprocess.Popen(
         argv(fitted, Task.RUN, fitted.image(STUBBORN)), stdout=subprocess.PIPE
@@ -233,12 +222,6 @@ def test_what_a_killed_life_left_behind_is_removed_by_the_next_and_nobody_elses(
             client.remove_container(other["Id"], force=True)
 
 
-def test_a_life_whose_supervisor_is_gone_does_nothing(fitted: GpuDocker) -> None:
-    line = argv(fitted, Task.RUN, fitted.printing(PRINTED), parent=1)
-    done = subprocess.run(line, capture_output=True, timeout=60, check=False)
-    assert (done.returncode, done.stdout) == (1, b"")
-
-
 def test_a_dockerd_that_dies_in_the_middle_is_what_went_wrong() -> None:
     with gpu_docker("exit 0") as gpu:
         line = argv(gpu, Task.RUN, gpu.image(STUBBORN))
@@ -248,32 +231,6 @@ def test_a_dockerd_that_dies_in_the_middle_is_what_went_wrong() -> None:
             out, _ = life.communicate(timeout=60)
     word = decoded(out)
     failure = word.failure or (word.run.failure if word.run else None)
-    assert failure is not None
-    assert failure.reason is Reason.DOCKERD_LOST
-
-
-def test_no_dockerd_at_all_is_said_in_a_line(bare: GpuDocker) -> None:
-    word = perform(bare, Task.LOOK, "x:1", socket="/nonexistent/docker.sock")
-    assert word.failure is not None
-    assert word.failure.reason is Reason.DOCKERD_LOST
-    assert len(word.failure.detail) <= 600
-
-
-def test_an_answer_without_an_end_is_given_up(tmp_path: Path) -> None:
-    place = tmp_path / "docker.sock"
-    job = Job(Task.LOOK, str(place), "x:1", 1.0, "/run/mine", os.getpid())
-    line = [*PROBE, msgspec.json.encode(job).decode()]
-    with socket.socket(socket.AF_UNIX) as listener:
-        listener.bind(str(place))
-        listener.listen()
-        with subprocess.Popen(line, stdout=subprocess.PIPE) as life:
-            answer, _ = listener.accept()
-            with answer, contextlib.suppress(OSError):
-                answer.sendall(b"HTTP/1.1 200 OK\r\n\r\n")
-                while True:
-                    answer.sendall(b" " * 65536)
-            out, _ = life.communicate(timeout=60)
-    failure = decoded(out).failure
     assert failure is not None
     assert failure.reason is Reason.DOCKERD_LOST
 
@@ -298,33 +255,3 @@ def test_the_supervisor_announces_runs_and_reports(
     assert report["run"]["figure"]["flops_per_second"] == pytest.approx(3.863604e12)
     assert (report["runs"], report["failures"], report["skips"]) == (1, {}, {})
     assert report["toolkit"]["state"] == "runtime"
-
-
-def test_a_life_that_is_killed_is_a_failed_run_and_its_container_is_cleared_away(
-    supervised: Supervised, fitted: GpuDocker
-) -> None:
-    supervised.settings = {
-        "dockerd": fitted.dockerd.settings(policy="observe"),
-        "containers": {"image": fitted.image(STUBBORN), "first_after_s": 0},
-    }
-    supervised.start()
-    mine = {LABEL: identity(Settings(home=str(supervised.home)))}
-    until(lambda: [c for c in containers(fitted, **mine) if c["State"] == "running"], "it", 30)
-    assert supervised.process is not None
-    lives = [pid for pid in _children(supervised.process.pid) if b"container_probe" in _line(pid)]
-    assert len(lives) == 1
-    os.kill(lives[0], signal.SIGKILL)
-    report = supervised.when(lambda r: r["containers"]["run"], "the failed run")["containers"]
-    assert report["failures"] == {"killed": 1}
-    assert supervised.stop() == 0
-    supervised.start()
-    until(lambda: not containers(fitted, **mine), "the container removed by the next one", 45)
-
-
-def _children(pid: int) -> list[int]:
-    children = Path(f"/proc/{pid}/task/{pid}/children").read_text()
-    return [int(child) for child in children.split()]
-
-
-def _line(pid: int) -> bytes:
-    return Path(f"/proc/{pid}/cmdline").read_bytes()

@@ -63,27 +63,6 @@ def many_looks(supervised: Supervised) -> dict[str, Any]:
     return supervised.when(lambda r: r["beat_s"] > heard["beat_s"] + 1, "many more looks")
 
 
-def test_a_broken_daemon_json_under_manage_beside_another_distribution_is_held_and_explained(
-    supervised: Supervised, dockerd: PrivateDockerd, wsl: Path
-) -> None:
-    file = dockerd.root / "daemon.json"
-    file.write_text('{"debug": true,}')
-    supervised.settings = quick(wsl, dockerd, f"--config-file={file}", policy="manage")
-    with unseen_listener(dockerd.socket):
-        supervised.start()
-        said = many_looks(supervised)["dockerd"]
-        assert said["owner"] == "other_distribution"
-        assert (said["state"], said["reason"]) == ("misconfigured", "config_invalid")
-        assert str(file) in said["detail"]
-        assert "daemon.json" in said["fix"]
-        words = (supervised.home / "var/log/gpud/dockerd.log").read_text()
-        assert words.count("unable to configure") == 1
-        file.write_text("{}")
-        said = supervised.when(running, "a running dockerd")["dockerd"]
-        assert said["owner"] == "gpud"
-        assert said["restarts"] == {"start_failed": 1}
-
-
 def test_an_unexplained_failure_under_manage_beside_another_distribution_is_backed_off(
     supervised: Supervised, dockerd: PrivateDockerd, wsl: Path
 ) -> None:
@@ -96,19 +75,6 @@ def test_an_unexplained_failure_under_manage_beside_another_distribution_is_back
         assert "of-my-own" in said["dockerd"]["detail"]
         assert "dockerd.log" in said["dockerd"]["fix"]
         assert dockerd_starts(supervised) <= 6
-
-
-def test_a_missing_program_under_manage_beside_another_distribution_is_named_with_its_fix(
-    supervised: Supervised, dockerd: PrivateDockerd, wsl: Path
-) -> None:
-    supervised.settings = quick(wsl, dockerd, policy="manage", binary="/nowhere/dockerd")
-    with unseen_listener(dockerd.socket):
-        supervised.start()
-        said = many_looks(supervised)["dockerd"]
-        assert said["owner"] == "other_distribution"
-        assert (said["state"], said["reason"]) == ("misconfigured", "binary_missing")
-        assert "/nowhere/dockerd" in said["detail"]
-        assert "dockerd.binary" in said["fix"]
 
 
 def test_auto_leaves_dockerd_to_another_distribution_and_does_not_advise_two_of_them(

@@ -194,22 +194,6 @@ def test_a_stale_pidfile_that_names_a_stranger_does_not_keep_dockerd_down(
     assert said["restarts"] == {}
 
 
-def test_a_misconfigured_dockerd_says_why_in_its_own_words_and_is_not_hammered(
-    supervised: Supervised, dockerd: PrivateDockerd
-) -> None:
-    args = [*dockerd.args, "--storage-driver=no-such-driver"]
-    supervised.settings = {"dockerd": dockerd.settings(args=args)}
-    supervised.start()
-    said = supervised.when(lambda r: r["dockerd"]["state"] == "misconfigured", "a hold")["dockerd"]
-    assert said["up"] is False
-    assert said["reason"] == "storage_driver"
-    assert "driver not supported" in said["detail"]
-    heard = supervised.report()
-    assert heard is not None
-    supervised.when(lambda r: r["beat_s"] > heard["beat_s"] + 4, "many more looks")
-    assert dockerd_starts(supervised) == 1
-
-
 def test_the_policy_observe_starts_nothing(supervised: Supervised, dockerd: PrivateDockerd) -> None:
     supervised.settings = {"dockerd": dockerd.settings(policy="observe")}
     supervised.start()

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from gpud.root.kernel_log import LOOK_EVERY_S, MOST_RECORDS, OPEN_AGAIN_S, KernelLog
+from gpud.root.kernel_log import LOOK_EVERY_S, OPEN_AGAIN_S, KernelLog
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -84,25 +84,6 @@ def test_a_program_that_writes_what_a_driver_would_is_not_believed(kernel: Kerne
     log.close()
 
 
-def test_a_flood_is_taken_in_portions_and_not_more_often_than_once_a_second(
-    kernel: Kernel,
-) -> None:
-    reads = 0
-
-    def endless(_: int, __: int) -> bytes:
-        nonlocal reads
-        reads += 1
-        return f"3,{reads},5000000,-;{NOISE}\n".encode()
-
-    log = KernelLog(str(kernel.sysroot), read=endless)
-    log.step(0.0)
-    log.step(LOOK_EVERY_S / 2)
-    assert log.report().counts["noise"] == reads == MOST_RECORDS
-    log.step(LOOK_EVERY_S)
-    assert reads == 2 * MOST_RECORDS
-    log.close()
-
-
 def test_a_log_that_overtook_its_reader_is_said_and_read_on(kernel: Kernel) -> None:
     answers: list[OSError | bytes] = [
         OSError(errno.EPIPE, "Broken pipe"),
@@ -151,11 +132,6 @@ def test_a_log_that_may_not_be_read_is_a_reason(kernel: Kernel, code: int, reaso
     log.step(0.0)
     assert log.report().unreadable == reason
     assert log.report().detail
-
-
-def test_nothing_is_said_before_the_first_look(tmp_path: Path) -> None:
-    report = KernelLog(str(tmp_path)).report()
-    assert (report.unreadable, report.counts) == ("unread", {})
 
 
 @pytest.mark.skipif(not os.access("/dev/kmsg", os.R_OK), reason="needs a kernel log to read")

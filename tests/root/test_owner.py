@@ -23,7 +23,7 @@ import pytest
 from gpud.core.report import Owner, ProcessRef
 from gpud.core.settings import Settings
 from gpud.root import control, process
-from gpud.root.owner import MARK, Scene, desktop_root, owner, suspects
+from gpud.root.owner import MARK, Scene, owner, suspects
 from tests.waiting import until
 
 if TYPE_CHECKING:
@@ -162,25 +162,6 @@ def test_an_enabled_unit_means_that_systemd_will_start_it_if_it_runs(nothing: Sc
     assert owner(nothing) is Owner.NONE  # another socket is no business of the unit's
 
 
-@pytest.mark.parametrize(
-    ("conf", "root"),
-    [
-        (None, "/mnt/wsl/docker-desktop"),
-        ("[boot]\nsystemd=true\n", "/mnt/wsl/docker-desktop"),
-        ("[automount]\nenabled = true\nroot = /windir/ # ours\n", "/windir/wsl/docker-desktop"),
-        ('[AutoMount]\n[automount]\nRoot="/"\n', "/wsl/docker-desktop"),
-        ("[automount\nroot=/x\n", "/mnt/wsl/docker-desktop"),
-        ("[automount]\nroot=/first\nroot=/second\n", "/first/wsl/docker-desktop"),
-        ("\ufeff[automount]\nroot=/x\n", "/x/wsl/docker-desktop"),
-        ("no section\n[automount]\nroot=/x\n", "/x/wsl/docker-desktop"),
-    ],
-)
-def test_docker_desktop_lies_where_wsl_mounts(tmp_path: Path, conf: str | None, root: str) -> None:
-    if conf is not None:
-        write(tmp_path / "etc/wsl.conf", conf)
-    assert desktop_root(tmp_path) == root
-
-
 def test_a_link_into_docker_desktop_is_its_socket_even_while_it_leads_nowhere(
     nothing: Scene,
 ) -> None:
@@ -283,18 +264,6 @@ def test_a_listener_whose_maker_the_kernel_does_not_name_is_another_distribution
     monkeypatch.setattr(process, "socket_makers", lambda: None)
     assert owner(hidden) is Owner.OTHER_DISTRIBUTION
     assert suspects(hidden) == frozenset()
-
-
-@needs_root
-def test_a_listener_of_roots_is_not_suspect(other_distribution: Scene) -> None:
-    seen = replace(other_distribution, listener=None)
-    assert suspects(seen) == frozenset()
-
-
-@needs_root
-def test_without_wsl_the_same_listener_is_nobodys_business(other_distribution: Scene) -> None:
-    write(other_distribution.sysroot / "proc/sys/kernel/osrelease", "6.1.0-18-amd64\n")
-    assert asked_beside(other_distribution) == "none"
 
 
 @needs_root
