@@ -47,7 +47,7 @@ COMMAND = ("nbody", "-gpu", "-benchmark", "-i=50")
 """Fifty iterations instead of ten: long enough to leave the idle clock, under a second on a GPU
 that takes 17 ms for one."""
 ENVIRONMENT = {"CUDA_DEVICE_ORDER": "PCI_BUS_ID"}  # the index it prints is then everybody's
-NOBODY = "65534:65534"
+UNPRIVILEGED = "65534:65534"
 MEMORY = "2g"
 MOST_PROCESSES = 128
 LOG = LogConfig(type=LogConfig.types.JSON, config={"max-size": "64k", "max-file": "1"})
@@ -184,7 +184,7 @@ def measured(client: Client, job: Job, *, cdi: bool) -> ContainerFigure:
         job.image,
         command=list(COMMAND),
         environment=ENVIRONMENT,
-        user=NOBODY,
+        user=UNPRIVILEGED,
         labels={LABEL: job.owner},
         host_config=_confined(client, cdi=cdi),
     )

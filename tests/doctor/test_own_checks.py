@@ -125,7 +125,7 @@ def test_the_listing_of_the_real_sudo_is_understood(
     expect(sudo_rule.look(machine(tmp_path, LINUX, installed=True)), verdict, words)
 
 
-def test_a_development_run_needs_no_rule_and_is_warned_of_one_that_equals_root(
+def test_development_run_needs_no_rule_and_is_warned_of_a_wide_rule(
     tmp_path: Path,
 ) -> None:
     program(tmp_path, "sudo", rules("(root) NOPASSWD: /usr/bin/dockerd"))
@@ -135,10 +135,10 @@ def test_a_development_run_needs_no_rule_and_is_warned_of_one_that_equals_root(
 
 
 @needs_root
-def test_under_sudo_the_person_is_the_one_who_called_it() -> None:
-    nobody = pwd.getpwnam("nobody")
-    caller = person({"SUDO_UID": str(nobody.pw_uid), "HOME": "/root", "SHELL": "/bin/zsh"})
-    assert (caller.name, caller.home, caller.login_shell) == nobody[0:1] + nobody[5:7]
+def test_person_under_sudo_is_the_caller() -> None:
+    account = pwd.getpwnam("nobody")
+    caller = person({"SUDO_UID": str(account.pw_uid), "HOME": "/root", "SHELL": "/bin/zsh"})
+    assert (caller.name, caller.home, caller.login_shell) == account[0:1] + account[5:7]
     assert person({}).name == "root"
 
 
@@ -146,7 +146,7 @@ def test_under_sudo_the_person_is_the_one_who_called_it() -> None:
 
 
 @needs_root
-def test_a_file_of_roots_that_somebody_else_can_write_is_named(tmp_path: Path) -> None:
+def test_file_of_root_that_another_user_can_write_is_named(tmp_path: Path) -> None:
     files = {"/opt/gpud/bin/gpud": "#!", "/opt/gpud/lib/x.py": "", "/etc/gpud/gpud.toml": ""}
     tree = machine(tmp_path, LINUX | files | {"/srv/python": ""}, installed=True)
     (tmp_path / "opt/gpud/bin/python").symlink_to(tmp_path / "srv/python")
@@ -381,7 +381,7 @@ def test_a_secrets_file_that_everybody_can_read_is_advised_on(tmp_path: Path) ->
 
 
 @pytest.mark.parametrize(("text", "mode"), [(SECRETS[0], 0o640), (OPEN, 0o644), ("", 0o644)])
-def test_a_file_for_few_and_one_without_secrets_are_well(
+def test_file_for_few_and_file_without_secrets_are_well(
     tmp_path: Path, text: str, mode: int
 ) -> None:
     written(config_path(str(tmp_path)), text, mode)

@@ -67,9 +67,9 @@ def run() -> Iterator[Callable[..., int]]:
 
 def reads(pid: int, state: str) -> Activity:
     until(lambda: process.stat(pid)[0] == state, f"state {state}")
-    found = process.activity(pid)
-    assert found is not None
-    return found
+    result = process.activity(pid)
+    assert result is not None
+    return result
 
 
 def children(pid: int) -> list[int]:
@@ -90,8 +90,8 @@ def test_running_process_is_active_and_its_time_grows(
     assert before.active
 
     def grown() -> bool:
-        found = process.activity(pid)
-        return found is not None and found.cpu_s > before.cpu_s
+        result = process.activity(pid)
+        return result is not None and result.cpu_s > before.cpu_s
 
     until(grown, "CPU time")
 
@@ -141,6 +141,6 @@ def test_thread_that_runs_for_a_moment_is_no_work(
             pass
 
     monkeypatch.setattr(time, "sleep", stop)
-    found = process.activity(pid)
-    assert found is not None
-    assert not found.active
+    result = process.activity(pid)
+    assert result is not None
+    assert not result.active

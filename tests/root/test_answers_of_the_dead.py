@@ -78,18 +78,18 @@ def settings(place: Path) -> dict[str, dict[str, object]]:
 
 
 @needs_root
-def test_a_question_that_the_dead_one_took_along_is_no_failure_of_the_next(
+def test_ping_lost_with_a_dead_dockerd_is_no_failure_of_the_next(
     place: Path, supervised: Supervised
 ) -> None:
     """The one who listened when it was put names nobody any more when it ends."""
     supervised.settings = settings(place)
     supervised.start()
-    said = supervised.when(running, "a running dockerd, of which all is known: pings from now on")
-    first = said["dockerd"]["process"]["pid"]
+    status = supervised.when(running, "a running dockerd, of which all is known: pings from now on")
+    first = status["dockerd"]["process"]["pid"]
     (place / "silent").touch()
     until((place / "asked").exists, "a question under way")
     os.kill(first, signal.SIGKILL)
-    said = supervised.when(
+    status = supervised.when(
         lambda r: (
             running(r)
             and (r["dockerd"]["process"] or {}).get("pid") not in {None, first}
@@ -97,10 +97,10 @@ def test_a_question_that_the_dead_one_took_along_is_no_failure_of_the_next(
         ),
         "the next",
     )
-    heard = said["beat_s"]
-    said = supervised.when(lambda r: r["beat_s"] > heard + 1, "more looks")["dockerd"]
-    assert said["restarts"] == {"killed": 1}
-    assert (place / "starts").read_text().split() == [str(first), str(said["process"]["pid"])]
+    earlier = status["beat_s"]
+    status = supervised.when(lambda r: r["beat_s"] > earlier + 1, "more looks")["dockerd"]
+    assert status["restarts"] == {"killed": 1}
+    assert (place / "starts").read_text().split() == [str(first), str(status["process"]["pid"])]
 
 
 @needs_root

@@ -178,7 +178,7 @@ def test_an_announcement_is_taken_back_when_dockerd_goes() -> None:
     assert world.times(Task.RUN) == []
 
 
-def test_another_dockerd_is_left_to_its_start_and_then_looked_at_anew() -> None:
+def test_another_dockerd_is_looked_at_after_its_start() -> None:
     world = World(ContainerSettings(probe=False))
     world.run(60)
     world.dockerd = SECOND
@@ -240,7 +240,7 @@ def test_a_task_without_a_result_takes_nothing_back_and_a_run_counts_as_failed()
     ),
     st.tuples(st.booleans(), st.booleans()),
 )
-def test_whatever_happens_it_is_one_task_at_a_time_and_never_a_tight_loop(
+def test_plan_has_a_single_task_at_a_time_and_never_a_tight_loop(
     story: list[tuple[bool, bool, Failure | None, float]], pulling: tuple[bool, bool]
 ) -> None:
     pull, pullable = pulling
@@ -260,7 +260,7 @@ JOB = Job(Task.LOOK, "/run/docker.sock", "x:1", 1.0, "/run/mine", 1)
 
 
 @pytest.mark.parametrize("text", [SPEC, '{\n  "kind": "nvidia.com/gpu",\n  "devices": []\n}'])
-def test_cdi_file_that_offers_gpus_is_found_among_odd_ones(tmp_path: Path, text: str) -> None:
+def test_cdi_file_that_offers_gpus_is_listed_among_odd_files(tmp_path: Path, text: str) -> None:
     (tmp_path / "a.yaml").write_text(text)
     (tmp_path / "b.yaml").write_text(text.replace("nvidia.com/gpu", "nvidia.com/gpuless"))
     (tmp_path / "c.txt").write_text(text)
@@ -321,15 +321,17 @@ def test_probe_asks_the_socket_that_dockerd_really_listens_on(tmp_path: Path) ->
     )
     containers = Containers(made(tmp_path), command)
     try:
-        seen = DockerdObservation(process=None, owner=Owner.GPUD, api=Api.ANSWERS)
-        containers.step(seen, DaemonConfig(socket="/srv/theirs.sock"), time.monotonic() + 1000)
+        observation = DockerdObservation(process=None, owner=Owner.GPUD, api=Api.ANSWERS)
+        containers.step(
+            observation, DaemonConfig(socket="/srv/theirs.sock"), time.monotonic() + 1000
+        )
         until(written.exists, "its command line")
         assert '"socket":"/srv/theirs.sock"' in written.read_text()
     finally:
         containers.stop()
 
 
-def test_two_file_systems_make_two_gpuds_of_one_name() -> None:
+def test_gpuds_of_two_file_systems_differ() -> None:
     here, there = (
         Settings(paths=PathSettings(run="/run/gpud", log=log)) for log in ("/", "/dev/shm")
     )
@@ -356,7 +358,7 @@ class Stubborn:
         self.removed.append(container)
 
 
-def test_one_container_that_cannot_be_removed_keeps_no_other_and_no_look() -> None:
+def test_container_that_cannot_be_removed_holds_up_no_other_and_no_look() -> None:
     dockerd = Stubborn()
     container_probe.clear(dockerd, JOB)
     assert dockerd.removed == ["left"]

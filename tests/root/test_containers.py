@@ -79,10 +79,10 @@ def decoded(output: bytes) -> TaskResult:
 
 
 def containers(gpu: GpuDocker, **labels: str) -> list[dict[str, Any]]:
-    wanted = {"label": [f"{key}={value}" for key, value in labels.items()]}
+    expected = {"label": [f"{key}={value}" for key, value in labels.items()]}
     with contextlib.closing(gpu.dockerd.client()) as client:
-        found: list[dict[str, Any]] = client.containers(all=True, filters=wanted)
-        return found
+        result: list[dict[str, Any]] = client.containers(all=True, filters=expected)
+        return result
 
 
 def ours(gpu: GpuDocker) -> list[dict[str, Any]]:
@@ -167,14 +167,14 @@ def test_a_container_that_never_ends_is_stopped_and_removed(fitted: GpuDocker, s
     assert containers(fitted) == []
 
 
-def test_an_absent_image_is_said_to_be_absent_and_nobody_asks_a_registry(bare: GpuDocker) -> None:
+def test_absent_image_is_reported_and_no_registry_is_used(bare: GpuDocker) -> None:
     began = int(time.time())
     word = perform(bare, Task.LOOK, "127.0.0.1:1/nobody/has:this")
     assert word.image_present is False
     assert word.run is None
     with contextlib.closing(bare.dockerd.client()) as client:
-        seen = list(client.events(since=began - 1, until=int(time.time()) + 1, decode=True))
-    assert [event for event in seen if event["Action"] == "pull"] == []
+        observation = list(client.events(since=began - 1, until=int(time.time()) + 1, decode=True))
+    assert [event for event in observation if event["Action"] == "pull"] == []
 
 
 def test_the_container_gets_gpus_and_nothing_else(fitted: GpuDocker) -> None:
@@ -183,9 +183,9 @@ def test_the_container_gets_gpus_and_nothing_else(fitted: GpuDocker) -> None:
     )
     with running:
         try:
-            found = until(lambda: [c for c in ours(fitted) if c["State"] == "running"], "it")
+            result = until(lambda: [c for c in ours(fitted) if c["State"] == "running"], "it")
             with contextlib.closing(fitted.dockerd.client()) as client:
-                facts = client.inspect_container(found[0]["Id"])
+                facts = client.inspect_container(result[0]["Id"])
         finally:
             running.kill()
     host = facts["HostConfig"]
@@ -201,7 +201,7 @@ def test_the_container_gets_gpus_and_nothing_else(fitted: GpuDocker) -> None:
     assert facts["Mounts"] == []
 
 
-def test_what_a_killed_life_left_behind_is_removed_by_the_next_and_nobody_elses(
+def test_leftover_container_of_a_killed_probe_is_removed_and_no_other(
     fitted: GpuDocker,
 ) -> None:
     image = fitted.image(STUBBORN)

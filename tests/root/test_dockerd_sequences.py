@@ -43,7 +43,7 @@ ACTIONS = {"nothing": ".", "start": "+", "terminate": "-", "kill": "!"}
 def advance(memory: Memory, look: dict[str, Any], policy: str) -> tuple[Memory, str, str]:
     """Give memory, action and state after one look: all that names the code under test."""
     runs = look["pid"] is not None
-    seen = DockerdObservation(
+    observation = DockerdObservation(
         process=ProcessRef(look["pid"], 1) if runs else None,
         owner=Owner(look["owner"]),
         api=Api(look["api"]),
@@ -59,7 +59,7 @@ def advance(memory: Memory, look: dict[str, Any], policy: str) -> tuple[Memory, 
         activity=Activity(look["at_work"], look["cpu_s"], look["stopped"]) if runs else None,
         wall_s=look["wall_s"],
     )
-    memory, action = step(memory, seen, POLICIES[policy], LIMITS, look["now_s"])
+    memory, action = step(memory, observation, POLICIES[policy], LIMITS, look["now_s"])
     return memory, action.value, memory.state.value
 
 

@@ -26,12 +26,12 @@ from gpud.root.dockerd_rules import binary_missing
 from gpud.root.dockerd_step import KILLS_FORGIVEN, due, step
 
 LIMITS = Limits(start_timeout_s=60, hung_after_s=30, kill_after_s=10)
-ONE, TWO = ProcessRef(10, 100), ProcessRef(11, 200)
+FIRST, TWO = ProcessRef(10, 100), ProcessRef(11, 200)
 NONE = DockerdObservation(None, Owner.NONE, Api.REFUSED)
-WELL = DockerdObservation(ONE, Owner.GPUD, Api.ANSWERS)
+WELL = DockerdObservation(FIRST, Owner.GPUD, Api.ANSWERS)
 
 ACTIVITY = st.none() | st.builds(Activity, active=st.booleans(), cpu_s=st.floats(0, 1e6))
-SEEN = st.builds(
+LOOKS = st.builds(
     DockerdObservation,
     process=st.none() | st.builds(ProcessRef, st.integers(2, 4), st.integers(1, 2)),
     owner=st.sampled_from(Owner),
@@ -68,29 +68,29 @@ MEMORY = st.builds(
 
 def run(*looks: tuple[float, DockerdObservation]) -> tuple[Memory, list[Action]]:
     memory, actions = Memory(), []
-    for now_s, seen in looks:
-        memory, action = step(memory, seen, due, LIMITS, now_s)
+    for now_s, observation in looks:
+        memory, action = step(memory, observation, due, LIMITS, now_s)
         actions.append(action)
     return memory, actions
 
 
-@given(memory=MEMORY, seen=SEEN, now_s=SECONDS, wish=st.sampled_from(Action))
+@given(memory=MEMORY, observation=LOOKS, now_s=SECONDS, wish=st.sampled_from(Action))
 def test_every_memory_and_observation_has_an_answer_and_no_policy_can_do_harm(
-    memory: Memory, seen: DockerdObservation, now_s: float, wish: Action
+    memory: Memory, observation: DockerdObservation, now_s: float, wish: Action
 ) -> None:
-    after, action = step(memory, seen, lambda *_: wish, LIMITS, now_s)
+    after, action = step(memory, observation, lambda *_: wish, LIMITS, now_s)
     assert isinstance(after.state, DockerdState)
     if action is Action.START:
-        assert seen.process is None
-        assert seen.api in (Api.REFUSED, Api.ABSENT)
-        assert seen.obstacle is None
+        assert observation.process is None
+        assert observation.api in (Api.REFUSED, Api.ABSENT)
+        assert observation.obstacle is None
         assert after.start_requested_s == now_s
     if action in (Action.TERMINATE, Action.KILL):
-        assert seen.process is not None
+        assert observation.process is not None
     if action is Action.TERMINATE:
-        idle = seen.activity is not None and not seen.activity.active
-        hung = seen.api not in (Api.ANSWERS, Api.DENIED) and idle
-        assert hung or seen.containerd is Containerd.OWN_IS_GONE
+        idle = observation.activity is not None and not observation.activity.active
+        hung = observation.api not in (Api.ANSWERS, Api.DENIED) and idle
+        assert hung or observation.containerd is Containerd.OWN_IS_GONE
 
 
 @given(lived=st.lists(st.floats(0, 5), min_size=1, max_size=200), jitter=st.floats(0, 1))
@@ -98,10 +98,10 @@ def test_a_dockerd_that_keeps_dying_never_makes_a_tight_loop(
     lived: list[float], jitter: float
 ) -> None:
     memory, now_s, starts = Memory(), 0.0, 0
-    nobody = replace(NONE, jitter=jitter)
+    absent = replace(NONE, jitter=jitter)
     for number, life_s in enumerate(lived):
         for _ in range(3):
-            memory, action = step(memory, nobody, due, LIMITS, now_s)
+            memory, action = step(memory, absent, due, LIMITS, now_s)
             if action is Action.START:
                 starts += 1
                 alive = replace(WELL, process=ProcessRef(number + 2, 1))
@@ -158,16 +158,16 @@ def test_what_another_start_cannot_mend_is_not_tried_again() -> None:
 def test_a_world_that_changes_all_the_time_is_backed_off() -> None:
     memory, starts = Memory(), 0
     for number in range(600):
-        seen = replace(HELD, conditions={StartCondition.CONFIG: str(number)})
-        memory, action = step(memory, seen, due, LIMITS, number / 10)
+        observation = replace(HELD, conditions={StartCondition.CONFIG: str(number)})
+        memory, action = step(memory, observation, due, LIMITS, number / 10)
         if action is Action.START:
             starts += 1
-            failed = replace(seen, exit=FAILED.exit)
+            failed = replace(observation, exit=FAILED.exit)
             memory, _ = step(memory, failed, due, LIMITS, number / 10)
     assert starts <= 8
 
 
-def test_somebody_who_mends_slowly_waits_for_nothing() -> None:
+def test_slow_mending_makes_the_next_start_immediate() -> None:
     memory = replace(held(), failures=9)
     memory, _ = step(memory, HELD, due, LIMITS, 100)
     memory, action = step(

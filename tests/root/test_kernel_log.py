@@ -84,7 +84,7 @@ def test_a_program_that_writes_what_a_driver_would_is_not_believed(kernel: Kerne
     log.close()
 
 
-def test_a_log_that_overtook_its_reader_is_said_and_read_on(kernel: Kernel) -> None:
+def test_log_that_overtook_its_reader_is_reported_and_read_on(kernel: Kernel) -> None:
     answers: list[OSError | bytes] = [
         OSError(errno.EPIPE, "Broken pipe"),
         f"3,9,5000000,-;{LOST}\n".encode(),
@@ -138,13 +138,13 @@ def test_a_log_that_may_not_be_read_is_a_reason(kernel: Kernel, code: int, reaso
 def test_the_real_log_can_be_read_twice_and_loses_nothing() -> None:
     def sequence() -> list[int]:
         fd = os.open("/dev/kmsg", os.O_RDONLY | os.O_NONBLOCK)
-        found: list[int] = []
+        result: list[int] = []
         try:
             while True:
                 with contextlib.suppress(BrokenPipeError):  # overwritten meanwhile: it goes on
-                    found.append(int(os.read(fd, 8192).split(b",")[1]))
+                    result.append(int(os.read(fd, 8192).split(b",")[1]))
         except BlockingIOError:
-            return found
+            return result
         finally:
             os.close(fd)
 
@@ -163,7 +163,7 @@ def test_root_tells_it_in_its_report(supervised: Supervised) -> None:
     kernel.says(LOST, at_s=time.monotonic())
     supervised.settings["sysroot"] = str(kernel.sysroot)
     supervised.start()
-    said = supervised.when(lambda r: r["kernel_log"]["last"], "the kernel's words")["kernel_log"]
-    assert said["counts"]["message_lost"] == 1
-    assert said["recent"] == {"message_lost": 1}
+    status = supervised.when(lambda r: r["kernel_log"]["last"], "the kernel's words")["kernel_log"]
+    assert status["counts"]["message_lost"] == 1
+    assert status["recent"] == {"message_lost": 1}
     kernel.close()

@@ -108,7 +108,7 @@ def _no_version(machine: Machine, status: Status) -> Finding:
         return ok(health.detail)
     if nvml.reason == "library_missing" and not wsl:
         return ok("no NVIDIA driver on this machine")
-    if _gpu_seen(status) and not mismatch:
+    if _gpu_visible(status) and not mismatch:
         return unknown("its version is not known: the line on telemetry says why")
     detail = nvml.detail or "nobody gives the driver's version"
     if nvml.fix and (wsl or mismatch):
@@ -173,7 +173,7 @@ def telemetry(machine: Machine) -> Finding:
 
 
 def _nvml_answers(machine: Machine, status: Status) -> Finding:
-    if not _gpu_seen(status):
+    if not _gpu_visible(status):
         if _gpu_expected(machine, status):
             return problem("nothing tells how the GPU is", machine.fix(Situation.NO_GPU))
         return ok("no GPU, and none expected")
@@ -191,7 +191,7 @@ def _nvml_silent(machine: Machine, status: Status) -> Finding:
     meaning = MEANING.get(reason, reason.replace("_", " "))
     why = f"{meaning}: {nvml.detail or 'no word'}"
     fix = nvml.fix or machine.fix(Situation.TELEMETRY_SILENT)
-    if _gpu_seen(status):
+    if _gpu_visible(status):
         source = gpu_table.SOURCES[level]
         return advice(f"NVML is silent, the values come from {source}; {why}", fix)
     if not _gpu_expected(machine, status):
@@ -224,7 +224,7 @@ class _HelperAnswer(Source, frozen=True):
     readings: tuple[Reading, ...] | None = None
 
 
-def _gpu_seen(status: Status) -> bool:
+def _gpu_visible(status: Status) -> bool:
     """Return whether the best source sees a GPU."""
     level = status.telemetry.level
     return level in LEVELS and LEVELS.index(level) >= SEES_A_GPU

@@ -63,7 +63,7 @@ def libnvml(machine: Machine) -> Finding:
 def _offered(machine: Machine, library: LibraryFiles) -> Finding:
     """Take the running agent's inventory, else ask a probe child for the GPUs."""
     if machine.root is None:
-        return _asked(machine, library)
+        return _from_child(machine, library)
     if machine.agent.cuda is not None:
         return _inventory(machine, machine.agent.cuda, library)
     if health := machine.unwell("cuda"):
@@ -72,7 +72,7 @@ def _offered(machine: Machine, library: LibraryFiles) -> Finding:
     return unknown("the agent has not looked yet", "ask again in a moment")
 
 
-def _asked(machine: Machine, library: LibraryFiles) -> Finding:
+def _from_child(machine: Machine, library: LibraryFiles) -> Finding:
     """Ask a probe child, which makes no context."""
     settings, grace_s = machine.settings, machine.settings.gate.boot_grace_s
     if machine.wsl == "2" and boot_rest_s(grace_s, machine.text("/proc/uptime")):

@@ -108,28 +108,28 @@ def idle(machine: Machine) -> Finding:
     if on_path and on_path[1] in names:  # WSL makes the PATH of the user who started it
         names = (on_path[1],)
     # Interop's init is a daemon of a shell, and keeps the distribution while there is no systemd.
-    kept = machine.wsl_switch("interop", "enabled") is not False and not machine.systemd
+    held = machine.wsl_switch("interop", "enabled") is not False and not machine.systemd
     texts = {name: machine.text(f"{users}/{name}/.wslconfig") for name in names}
     findings = [
-        _time_outs(sections(text), f"{name}'s .wslconfig", kept=kept)
+        _time_outs(sections(text), f"{name}'s .wslconfig", held=held)
         for name, text in texts.items()
         if text is not None
     ]
-    return combined(*(findings or [_time_outs({}, "no .wslconfig: the defaults", kept=kept)]))
+    return combined(*(findings or [_time_outs({}, "no .wslconfig: the defaults", held=held)]))
 
 
-def _time_outs(settings: Sections, origin: str, *, kept: bool) -> Finding:
-    """Check both; ``kept``: interop keeps the distribution. Units: milliseconds, -1 for never."""
+def _time_outs(settings: Sections, origin: str, *, held: bool) -> Finding:
+    """Check both; ``held``: interop keeps the distribution. Units: milliseconds, -1 for never."""
     instance = _milliseconds(settings, "general", "instanceidletimeout", INSTANCE_MS)
     machine = _milliseconds(settings, "wsl2", "vmidletimeout", VM_MS)
     if instance is None or machine is None:
         key = "instanceIdleTimeout" if instance is None else "vmIdleTimeout"
         return advice(f"{origin}: {key} is no number", "give it milliseconds, or -1 for never")
     evidence = f"{origin}: distribution {_words(instance)}, virtual machine {_words(machine)}"
-    if instance < 0 <= machine and not kept:
+    if instance < 0 <= machine and not held:
         evidence += " (which starts when no distribution is left)"
-    if instance < 0 or kept:
-        return ok(evidence + ("; gpud keeps it up until then" if kept and instance >= 0 else ""))
+    if instance < 0 or held:
+        return ok(evidence + ("; gpud keeps it up until then" if held and instance >= 0 else ""))
     if machine < 0:
         evidence += "; vmIdleTimeout alone does not keep the distribution"
     return advice(f"{evidence}; nothing keeps it up when the last terminal is closed", NEVER)
@@ -148,16 +148,16 @@ def _words(milliseconds: int) -> str:
 def cgroups(machine: Machine) -> Finding:
     """Version 2, version 1 or none: dockerd does not start without."""
     mounts = [line.split() for line in (machine.text("/proc/self/mounts") or "").splitlines()]
-    v1_asked = machine.wsl_conf.get("automount", {}).get("cgroups", "") == "v1"
-    if v1_asked and "cgroup_no_v1=all" in (machine.text("/proc/cmdline") or ""):
+    v1_configured = machine.wsl_conf.get("automount", {}).get("cgroups", "") == "v1"
+    if v1_configured and "cgroup_no_v1=all" in (machine.text("/proc/cmdline") or ""):
         return problem("wsl.conf asks for version 1 and the kernel was started without it", NO_V1)
     if any(mount[1:3] == [CGROUPS, "cgroup2"] for mount in mounts):
         return ok("version 2")
     if any(mount[2:3] == ["cgroup"] for mount in mounts):
-        why = " because wsl.conf asks for it" if v1_asked else ""
+        why = " because wsl.conf asks for it" if v1_configured else ""
         return advice(
             f"version 1{why}: new versions of Docker drop it",
-            NO_V1 if v1_asked else "boot with systemd.unified_cgroup_hierarchy=1",
+            NO_V1 if v1_configured else "boot with systemd.unified_cgroup_hierarchy=1",
         )
     return problem("none is mounted: dockerd does not start", f"mount -t cgroup2 cgroup2 {CGROUPS}")
 
