@@ -254,4 +254,3 @@ def test_the_supervisor_announces_runs_and_reports(
     assert report["stage"] == "waiting"
     assert report["run"]["figure"]["flops_per_second"] == pytest.approx(3.863604e12)
     assert (report["runs"], report["failures"], report["skips"]) == (1, {}, {})
-    assert report["toolkit"]["state"] == "runtime"
