@@ -194,7 +194,7 @@ def _restart(_: argparse.Namespace, place: Place) -> int:
 
 def _run(_: argparse.Namespace, place: Place) -> int:
     settings = _startable(place)
-    from gpud.root import supervisor
+    from gpud.root import control
 
     url = settings.http.url
     listener = portholder.listener_of(settings.http.port) if settings.http.port else None
@@ -204,7 +204,7 @@ def _run(_: argparse.Namespace, place: Place) -> int:
     _say(f"gpud {gpud.__version__}  {links}  state {settings.home}")
     if os.geteuid() != 0:
         _say("not root: dockerd is watched, not managed", file=sys.stderr)
-    return supervisor.run(settings, config_path=place.config, foreground=True)
+    return control.run(settings, config_path=place.config, foreground=True)
 
 
 def _settings_or_word(place: Place) -> Settings:
@@ -272,10 +272,10 @@ def _not_running(place: Place, run_dir: Path, *, as_json: bool) -> int:
 
 def _doctor(options: argparse.Namespace, place: Place) -> int:
     settings, error = place.settings_or_defaults()
-    from gpud.doctor import show
+    from gpud.doctor import run as doctor
 
     start = program(place.home)
-    return show.doctor(settings, error, os.environ, program=start, as_json=options.json)
+    return doctor.doctor(settings, error, os.environ, program=start, as_json=options.json)
 
 
 def _probe(options: argparse.Namespace, place: Place) -> int:

@@ -134,7 +134,7 @@ def test_a_planted_violation_is_caught(violation: Violation, planted: str) -> No
     assert re.search(violation.told, planted, re.MULTILINE)
 
 
-FOLDERS = ("child/probes", "root/policies", "doctor/checks")
+FOLDERS = ("child/probes", "doctor/checks")
 
 
 def test_plug_ins_of_one_folder_know_nothing_of_each_other(tmp_path: Path) -> None:

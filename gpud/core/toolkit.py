@@ -42,7 +42,6 @@ class ToolkitFacts:
     cdi_devices: tuple[str, ...] = ()  # DiscoveredDevices of /info, Docker 28.2 and later
     configured: tuple[str, ...] = ()  # runtimes named in daemon.json
     programs: tuple[str, ...] = ()  # those of ``PROGRAMS`` on dockerd's PATH
-    fresh: tuple[str, ...] = ()  # those of them that are younger than the running dockerd
     cdi_specs: tuple[str, ...] = ()  # files below the CDI directories that offer ``CDI_KIND``
     desktop: bool = False  # Docker Desktop's: its toolkit is in another machine
 
@@ -59,10 +58,6 @@ def judged(facts: ToolkitFacts) -> ToolkitReport:
     cdi = _by_cdi(facts)
     if runtime or cdi:
         state = ToolkitState.BOTH if runtime and cdi else ToolkitState.RUNTIME
-        if runtime and HOOK in facts.fresh:
-            # It may be an upgrade of one that dockerd knows: no fault, but worth a word.
-            detail = f"{HOOK} is younger than the running dockerd, which may not know it yet"
-            return ToolkitReport(state, None, detail, f"if `--gpus` is refused, {RESTART}")
         return ToolkitReport(state if runtime else ToolkitState.CDI)
     if trouble := _trouble(facts):
         return ToolkitReport(ToolkitState.BROKEN, *trouble)

@@ -11,30 +11,42 @@ import pwd
 import stat
 import subprocess
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
+from typing import TypeVar
+
+import msgspec
 
 from gpud import regular_file
-from gpud.core import advice, wsl
+from gpud.core import advice, wire, wsl
 from gpud.core.advice import CONTAINER_MARKS, Platform, Situation
 from gpud.core.clock import Instant
-from gpud.core.errors import ConfigError
-from gpud.core.health import Health, Level
-from gpud.core.report import RootReport
+from gpud.core.errors import ConfigError, WireError
+from gpud.core.health import Level
+from gpud.core.proc import start_ticks
+from gpud.core.report import STALE_AFTER_S, RootReport
 from gpud.core.settings import Settings
 from gpud.core.wsl import Sections
-from gpud.doctor import reports
-from gpud.doctor.reports import NO_STATUS, PublishedStatus
+from gpud.show.document import Health, Status
 
 FILE_LIMIT = 1024 * 1024
+REPORT_LIMIT = 4 * 1024 * 1024
+CLOCK_TOLERANCE_S = 1.0
+"""Root may write between reading the clock and reading the file."""
+AGENT_STALE_AFTER_S = 60.0
+"""The agent writes after a change, at most once a second; root's beat is one every 5 s."""
+NO_STATUS = Status()
+NOT_RUNNING = "gpud is not running"
 MOST_NAMES = 4096
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 COMMAND_LIMIT_S = 1.0
 ENVIRONMENT = {"PATH": PATH, "LC_ALL": "C.UTF-8", "LANGUAGE": "C"}
 INTEROP = ("WSLInterop", "WSLInterop-late")
 """Names under which Windows programs are registered with the kernel."""
+
+T = TypeVar("T")
 
 
 class Unreadable(Exception):  # noqa: N818  # reads as the fact it states
@@ -71,13 +83,13 @@ class Machine:
     now: Instant
     root: RootReport | None = None  # while it is fresh
     root_silence: str = ""  # why there is no report of root's
-    agent: PublishedStatus = NO_STATUS  # unless it is fresh
+    agent: Status = NO_STATUS  # unless it is fresh
     settings_error: ConfigError | None = None  # why ``settings`` are the defaults
     command_limit_s: float = COMMAND_LIMIT_S  # for each program that is asked
 
     @property
     def installed(self) -> bool:
-        """Say whether this is the installed gpud; anything else is a development run."""
+        """Return whether this is the installed gpud; anything else is a development run."""
         return self.settings.home == "/"
 
     @property
@@ -87,7 +99,7 @@ class Machine:
 
     @property
     def container(self) -> bool:
-        """Say whether this is a container, which shares the host's kernel."""
+        """Return whether this is a container, which shares the host's kernel."""
         return any(self.exists(mark) for mark in CONTAINER_MARKS)
 
     @property
@@ -120,13 +132,13 @@ class Machine:
 
     @property
     def systemd(self) -> bool:
-        """Say whether systemd is process 1."""
+        """Return whether systemd is process 1."""
         comm = (self.text("/proc/1/comm") or "").strip()
         return comm == "systemd" and self.exists("/run/systemd/system")
 
     @property
     def interop(self) -> bool:
-        """Say whether Windows programs are registered with the kernel."""
+        """Return whether Windows programs are registered with the kernel."""
         texts = (self.text(f"/proc/sys/fs/binfmt_misc/{name}") or "" for name in INTEROP)
         return any(text.startswith("enabled") for text in texts)
 
@@ -146,7 +158,7 @@ class Machine:
         Without an agent only a switch in ``wsl.conf`` is as clear as that.
         """
         cuda = self.health("cuda")
-        if cuda and cuda.level is Level.OK and cuda.reason in {"no_gpu", "disabled"}:
+        if cuda and cuda.level == Level.OK and cuda.reason in {"no_gpu", "disabled"}:
             return str(cuda.detail)
         if self.wsl == "2" and self.wsl_switch("gpu", "enabled") is False:
             return "[gpu] enabled=false in wsl.conf switches the GPU off"
@@ -163,49 +175,28 @@ class Machine:
 
     def stat(self, path: str) -> os.stat_result | None:
         """Stat a path, links followed; None if nothing is there. Errors: ``Unreadable``."""
-        try:
-            return self.at(path).stat()
-        except (FileNotFoundError, NotADirectoryError):
-            return None
-        except (OSError, ValueError) as error:
-            raise Unreadable(f"cannot look at {path}: {_reason(error)}") from error
+        return self._read("look at", path, Path.stat)
 
     def exists(self, path: str) -> bool:
-        """Say whether anything is there. Errors: ``Unreadable``."""
+        """Return whether anything is there. Errors: ``Unreadable``."""
         return self.stat(path) is not None
-
-    def is_file(self, path: str) -> bool:
-        """Say whether a regular file is there. Errors: ``Unreadable``."""
-        facts = self.stat(path)
-        return facts is not None and stat.S_ISREG(facts.st_mode)
 
     def text(self, path: str) -> str | None:
         """Read the beginning of a file; None if it does not exist. Errors: ``Unreadable``."""
-        try:
-            return regular_file.read(self.at(path), FILE_LIMIT).decode(errors="replace")
-        except (FileNotFoundError, NotADirectoryError):
-            return None
-        except (OSError, ValueError) as error:
-            raise Unreadable(f"cannot read {path}: {_reason(error)}") from error
+        content = self._read("read", path, lambda place: regular_file.read(place, FILE_LIMIT))
+        return None if content is None else content.decode(errors="replace")
 
     def names(self, path: str) -> tuple[str, ...]:
         """List a directory, sorted; empty if there is none. Errors: ``Unreadable``."""
-        try:
-            with os.scandir(self.at(path)) as entries:
-                return tuple(sorted(entry.name for entry in islice(entries, MOST_NAMES)))
-        except (FileNotFoundError, NotADirectoryError):
-            return ()
-        except (OSError, ValueError) as error:
-            raise Unreadable(f"cannot list {path}: {_reason(error)}") from error
+        return self._read("list", path, _listed) or ()
 
-    def process_names(self) -> Iterator[str]:
-        """Yield the name of every visible process."""
-        for pid in self.names("/proc"):
-            if pid.isascii() and pid.isdigit():
-                try:
-                    yield (self.text(f"/proc/{pid}/comm") or "").strip()
-                except Unreadable:
-                    continue  # it ended, or is hidden from us
+    def _read(self, verb: str, path: str, look: Callable[[Path], T]) -> T | None:
+        try:
+            return look(self.at(path))
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+        except (OSError, ValueError) as error:
+            raise Unreadable(f"cannot {verb} {path}: {_reason(error)}") from error
 
     def account(self, path: str, name: str) -> list[str] | None:
         """Return the fields of a user or group in ``/etc/passwd`` or ``/etc/group``."""
@@ -248,15 +239,51 @@ class Machine:
         return CommandResult(ended.returncode, ended.stdout[:FILE_LIMIT], ended.stderr[:FILE_LIMIT])
 
 
+def _listed(place: Path) -> tuple[str, ...]:
+    with os.scandir(place) as entries:
+        return tuple(sorted(entry.name for entry in islice(entries, MOST_NAMES)))
+
+
 def this_machine(
     settings: Settings, environ: Mapping[str, str], settings_error: ConfigError | None = None
 ) -> Machine:
     """Return this machine: the clocks, the person, and the running gpud's reports."""
     now = Instant(time.time(), time.monotonic())
-    root, silence = reports.root(Path(settings.run_dir, "root.json"), now)
+    root, silence = root_report(Path(settings.run_dir, "root.json"), now)
     path = Path(settings.run_dir, "agent.json")
-    agent = reports.agent(path, now) if root else NO_STATUS
+    agent = agent_status(path, now) if root else NO_STATUS
     return Machine(settings, person(environ), environ, now, root, silence, agent, settings_error)
+
+
+def root_report(path: Path, now: Instant) -> tuple[RootReport | None, str]:
+    """Return root's report if it is fresh, or why there is none. Errors: none."""
+    try:
+        report = wire.decode(regular_file.read(path, REPORT_LIMIT), RootReport)
+    except FileNotFoundError:
+        return None, NOT_RUNNING
+    except OSError as error:
+        return None, f"cannot read {path}: {error.strerror}"
+    except WireError as error:
+        return None, f"{path}: {error}"
+    age_s, process = now.mono_s - report.beat_s, report.process
+    # The report of a killed supervisor stays, so its process is looked up too.
+    stat = regular_file.text(Path(f"/proc/{process.pid}/stat")) or ""
+    fresh = -CLOCK_TOLERANCE_S <= age_s <= STALE_AFTER_S
+    if not fresh or start_ticks(stat) != process.start_ticks:
+        return None, NOT_RUNNING
+    return report, ""
+
+
+def agent_status(path: Path, now: Instant) -> Status:
+    """Return the agent's document; an empty one where there is none, or an old one. Errors: none.
+
+    The document of another version may not fit: it counts as none.
+    """
+    try:
+        status = msgspec.json.decode(regular_file.read(path, REPORT_LIMIT), type=Status)
+    except (OSError, *wire.UNREADABLE):
+        return NO_STATUS
+    return status if abs(now.wall_s - status.written_s) <= AGENT_STALE_AFTER_S else NO_STATUS
 
 
 def person(environ: Mapping[str, str]) -> Person:

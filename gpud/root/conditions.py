@@ -7,8 +7,8 @@ import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from gpud.root import listeners, process
-from gpud.root.dockerd_causes import GONE_IS_ENOUGH, SUBJECTS, DockerdCause, StartCondition
+from gpud.root import process
+from gpud.root.dockerd_facts import GONE_IS_ENOUGH, SUBJECTS, DockerdCause, StartCondition
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -32,14 +32,15 @@ def look(
     conditions = set() if cause is None else set(cause.watch)
     if everything:
         conditions |= set(StartCondition) - SUBJECTS - GONE_IS_ENOUGH
+    subject = cause.subject if cause else ""
     places = (config.data_root, config.exec_root, config.pidfile)
     looks: dict[StartCondition, Callable[[], str]] = {
         StartCondition.CONFIG: lambda: f"{_file(config.file)} {_file(binary or '')}",
         StartCondition.PROGRAMS: _programs,
         StartCondition.SPACE: lambda: " ".join(map(_space, places)),
         StartCondition.MOUNTS: lambda: " ".join(map(_mount, places)),
-        StartCondition.PORT: lambda: " ".join(listeners.port(cause.subject if cause else "")),
-        StartCondition.PATH: lambda: _place(cause.subject if cause else ""),
+        StartCondition.PORT: lambda: " ".join(process.tcp_listeners(subject)),
+        StartCondition.PATH: lambda: _place(subject),
         StartCondition.FIREWALL: lambda: (
             f"{_program('iptables')} {_program('ip6tables')} {_modules()}"
         ),

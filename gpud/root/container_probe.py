@@ -10,10 +10,13 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import resource
+import shutil
 import signal
 import sys
 import time
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import docker
@@ -21,17 +24,18 @@ import msgspec
 from docker.errors import APIError, DockerException, ImageNotFound
 from docker.types import DeviceRequest, LogConfig
 
+from gpud import regular_file
 from gpud.core import containers
 from gpud.core.advice import Situation, platform, worded
 from gpud.core.errors import ProbeError, WireError
 from gpud.core.report import ContainerFigure, ContainerRun, ToolkitReport, ToolkitState
 from gpud.core.sample import Failure, Reason
-from gpud.core.toolkit import CDI_KIND, explained, judged
-from gpud.root import process, toolkit
-from gpud.root.container_plan import Job, Task, TaskResult
+from gpud.core.toolkit import CDI_KIND, PROGRAMS, ToolkitFacts, explained, judged
+from gpud.root import daemonconfig, process
+from gpud.root.containers import Job, Task, TaskResult
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 LABEL = "gpud.container_probe"
 """On every container of gpud's; its value is the gpud that made it."""
@@ -43,13 +47,18 @@ COMMAND = ("nbody", "-gpu", "-benchmark", "-i=50")
 """Fifty iterations instead of ten: long enough to leave the idle clock, under a second on a GPU
 that takes 17 ms for one."""
 ENVIRONMENT = {"CUDA_DEVICE_ORDER": "PCI_BUS_ID"}  # the index it prints is then everybody's
-NOBODY = "65534:65534"
+UNPRIVILEGED = "65534:65534"
 MEMORY = "2g"
 MOST_PROCESSES = 128
 LOG = LogConfig(type=LogConfig.types.JSON, config={"max-size": "64k", "max-file": "1"})
 LAST_LINES = 200
 LARGEST_MEMORY = 512 << 20
 """Of this process: an answer without an end ends it, and no other."""
+
+CDI_DIRS = ("/etc/cdi", "/var/run/cdi")
+MOST_SPECS = 32
+LARGEST_SPEC = 256 * 1024
+_OFFERS_GPUS = re.compile(rf'^\s*"?kind"?\s*:\s*"?{re.escape(CDI_KIND)}"?\s*,?\s*$', re.MULTILINE)
 
 Client: TypeAlias = Any  # docker.APIClient; the SDK has no types
 
@@ -72,7 +81,7 @@ def perform(job: Job) -> TaskResult:
             docker.APIClient(base_url=f"unix://{job.socket}", timeout=CALL_S)
         ) as client:
             clear(client, job)
-            report = judged(toolkit.facts(client.info(), job.dockerd, desktop=job.desktop))
+            report = judged(toolkit_facts(client.info(), job))
             failure = _pull(client, job.image) if job.task is Task.PULL else None
             present = failure is None and _present(client, job.image)
             if job.task is Task.PULL and failure is None and not present:
@@ -82,6 +91,40 @@ def perform(job: Job) -> TaskResult:
             return TaskResult(report, present, run, failure)
     except (DockerException, OSError) as error:  # every error of requests is an OSError
         return TaskResult(failure=_lost(error))
+
+
+def toolkit_facts(info: Mapping[str, Any], job: Job) -> ToolkitFacts:
+    """Return what dockerd's ``/info`` and the files say of the toolkit; nothing is run.
+
+    Errors: none; what cannot be read is not there.
+    """
+    spec_dirs, devices = info.get("CDISpecDirs"), info.get("DiscoveredDevices")
+    runtimes = info.get("Runtimes")
+    configured = daemonconfig.document(job.config_file).get("runtimes")
+    return ToolkitFacts(
+        version=str(info.get("ServerVersion") or "") or None,
+        runtimes=tuple(sorted(runtimes)) if isinstance(runtimes, dict) else None,
+        cdi_dirs=tuple(map(str, spec_dirs)) if isinstance(spec_dirs, list) else (),
+        cdi_devices=tuple(
+            str(device.get("ID", ""))
+            for device in (devices if isinstance(devices, list) else ())
+            if isinstance(device, dict)
+        ),
+        configured=tuple(sorted(configured)) if isinstance(configured, dict) else (),
+        programs=tuple(name for name in PROGRAMS if shutil.which(name, path=job.path)),
+        cdi_specs=tuple(cdi_specs(CDI_DIRS)),
+        desktop=job.desktop,
+    )
+
+
+def cdi_specs(directories: Iterable[str]) -> Iterator[str]:
+    """Yield the CDI files that offer GPUs."""
+    for directory in directories:
+        with contextlib.suppress(OSError):
+            for file in sorted(Path(directory).iterdir())[:MOST_SPECS]:
+                text = regular_file.text(file, LARGEST_SPEC) or ""
+                if file.suffix in {".yaml", ".json"} and _OFFERS_GPUS.search(text):
+                    yield str(file)
 
 
 def clear(client: Client, job: Job) -> None:
@@ -141,7 +184,7 @@ def measured(client: Client, job: Job, *, cdi: bool) -> ContainerFigure:
         job.image,
         command=list(COMMAND),
         environment=ENVIRONMENT,
-        user=NOBODY,
+        user=UNPRIVILEGED,
         labels={LABEL: job.owner},
         host_config=_confined(client, cdi=cdi),
     )

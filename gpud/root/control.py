@@ -1,9 +1,17 @@
-"""Start, stop and restart the supervisor from a command that returns at once."""
+"""Start, stop and restart of the supervisor; one holds the lock of a run directory at a time.
+
+What a process inherits from its shell must not reach dockerd, which gives its own limits, signal
+dispositions and CPUs to every container: a supervisor begun below ``ulimit -f 1000``, ``nohup``,
+``taskset`` or an editor's terminal would spoil them all. Each value is reset to what a service
+manager gives.
+"""
 
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import os
+import resource
 import signal
 import sys
 import traceback
@@ -12,19 +20,84 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
 from gpud.core.errors import AlreadyRunning, GpudError
+from gpud.core.report import ProcessRef
 from gpud.core.text import escaped
-from gpud.root import daemon, files, lock, owner, process, supervisor
+from gpud.root import agent as agents
+from gpud.root import files, owner, process
 from gpud.root.dockerd import LARGEST_LOG
+from gpud.root.supervisor import Supervisor
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Collection, Sequence
 
-    from gpud.core.report import ProcessRef
     from gpud.core.settings import Settings
 
 STOP_S = 15.0
 DOCKERD_STOP_S = 60.0
 LARGEST_MESSAGE = 64 * 1024
+STOPPED = "stopped"
+"""A file that says: stopped by a person. An opened shell leaves it at that; /run forgets it."""
+FIRST_DESCRIPTOR = 3
+UMASK = 0o022
+PYTHONS_OWN = frozenset({signal.SIGPIPE, signal.SIGXFSZ, signal.SIGINT})
+"""Dispositions the interpreter sets for itself; ``subprocess`` gives children the default back."""
+
+_ANY = resource.RLIM_INFINITY
+_MIB = 1024 * 1024
+LIMITS: dict[int, tuple[int, int]] = {
+    resource.RLIMIT_CPU: (_ANY, _ANY),
+    resource.RLIMIT_FSIZE: (_ANY, _ANY),
+    resource.RLIMIT_DATA: (_ANY, _ANY),
+    resource.RLIMIT_AS: (_ANY, _ANY),
+    resource.RLIMIT_RSS: (_ANY, _ANY),
+    resource.RLIMIT_NPROC: (_ANY, _ANY),
+    resource.RLIMIT_CORE: (_ANY, _ANY),
+    resource.RLIMIT_STACK: (8 * _MIB, _ANY),
+    # systemd's defaults: a low soft limit, because programs that use select(2) break above it; Go
+    # programs such as dockerd raise theirs to the hard one.
+    resource.RLIMIT_NOFILE: (1024, 524_288),
+    resource.RLIMIT_MEMLOCK: (8 * _MIB, 8 * _MIB),
+}
+"""Soft and hard, in the unit of ``setrlimit(2)``: bytes, seconds of CPU, or a count."""
+
+
+def run(
+    settings: Settings,
+    *,
+    config_path: Path | None,
+    foreground: bool,
+    agent_command: Sequence[str] | None = None,
+    ready: Callable[[], None] = lambda: None,
+) -> int:
+    """Supervise until SIGTERM or SIGINT; dockerd keeps running afterwards.
+
+    Errors: ``AlreadyRunning``; ``ConfigError`` for an unknown user; ``OSError`` when a directory
+    cannot be made.
+    """
+    os.umask(0o022)
+    user = agents.choose_user(settings, os.environ)
+    files.directory(Path(settings.run_dir), 0o755)
+    held = take_lock(Path(settings.run_dir))
+    try:
+        agents.prepare(settings, user)
+        files.configure_log(
+            Path(settings.log_dir, "root.log"), level=settings.log.level, foreground=foreground
+        )
+        agent = agents.Agent(
+            settings,
+            agent_command or agents.default_command(settings, config_path),
+            user,
+            dict(os.environ),
+            foreground=foreground,
+            config_path=config_path,
+        )
+        with contextlib.suppress(OSError):
+            process.prctl(process.PR_SET_CHILD_SUBREAPER, 1)
+        supervisor = Supervisor(settings, agent)
+        ready()
+        return supervisor.loop()
+    finally:
+        os.close(held)
 
 
 def up(
@@ -35,9 +108,9 @@ def up(
     Returns when it holds its lock and ``root.pid`` is written. Errors: ``GpudError`` with what kept
     it from starting.
     """
-    if lock.holder(Path(settings.run_dir)) is not None:
+    if lock_holder(Path(settings.run_dir)) is not None:
         return 0
-    daemon.occupy_standard()
+    occupy_standard()
     reader, writer = os.pipe2(os.O_CLOEXEC)
     pid = os.fork()
     if pid == 0:
@@ -74,25 +147,25 @@ def down(settings: Settings, *, docker: bool) -> Stopped:
     """
     with contextlib.suppress(OSError):
         files.directory(Path(settings.run_dir), 0o755)
-        files.replace(Path(settings.run_dir, lock.STOPPED), b"")
+        files.replace(Path(settings.run_dir, STOPPED), b"")
     return _stop(settings, docker=docker)
 
 
 def _stop(settings: Settings, *, docker: bool) -> Stopped:
     run_dir = Path(settings.run_dir)
-    daemon = _dockerd(run_dir) if docker else None
-    running = lock.holder(run_dir)
+    dockerd = _dockerd(run_dir) if docker else None
+    running = lock_holder(run_dir)
     if running is not None and not process.end(running, STOP_S):
         raise GpudError(f"the supervisor (pid {running.pid}) does not end")
-    if lock.holder(run_dir) is None:  # nobody has started another meanwhile
+    if lock_holder(run_dir) is None:  # nobody has started another meanwhile
         (run_dir / "root.pid").unlink(missing_ok=True)
-    if daemon is None or not process.send(daemon, signal.SIGTERM):
+    if dockerd is None or not process.send(dockerd, signal.SIGTERM):
         return Stopped(supervisor=running is not None)
     # Containers get their own time to end; a second signal would cut it short.
-    if not process.wait(daemon, DOCKERD_STOP_S):
+    if not process.wait(dockerd, DOCKERD_STOP_S):
         raise GpudError(
-            f"dockerd (pid {daemon.pid}) was asked to stop and still runs",
-            fix=f"sudo kill -9 {daemon.pid}; its containers run on",
+            f"dockerd (pid {dockerd.pid}) was asked to stop and still runs",
+            fix=f"sudo kill -9 {dockerd.pid}; its containers run on",
         )
     return Stopped(supervisor=running is not None, dockerd=True)
 
@@ -119,8 +192,8 @@ def _daemon(
     """Leave the terminal and its session for good, then supervise. Never returns to the caller."""
     code = 1
     try:
-        daemon.detach(keep={writer})
-        daemon.reset()
+        detach(keep={writer})
+        reset()
         files.directory(Path(settings.log_dir), 0o755)
         null = os.open(os.devnull, os.O_RDWR)
         errors = Path(settings.log_dir, "root.err")
@@ -130,7 +203,7 @@ def _daemon(
             os.dup2(source, target)
         for spent in (null, crash):
             os.close(spent)
-        code = supervisor.run(
+        code = run(
             settings,
             config_path=config_path,
             foreground=False,
@@ -154,3 +227,94 @@ def _tell(writer: int, message: str) -> None:
         os.close(writer)
     except OSError:
         return  # the caller is gone, or has been told before
+
+
+def take_lock(run_dir: Path) -> int:
+    """Lock ``run_dir/root.lock`` until this process ends, and write ``root.pid``.
+
+    Errors: ``AlreadyRunning`` with the pid of the holder.
+    """
+    descriptor = os.open(run_dir / "root.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(descriptor)
+        running = lock_holder(run_dir)
+        raise AlreadyRunning(running.pid if running else None) from None
+    me = process.ref(os.getpid())
+    if me is None:  # /proc is not mounted
+        os.close(descriptor)
+        raise FileNotFoundError("/proc/self/stat")
+    (run_dir / STOPPED).unlink(missing_ok=True)
+    files.replace(run_dir / "root.pid", f"{me.pid} {me.start_ticks}\n".encode())
+    return descriptor
+
+
+def lock_holder(run_dir: Path) -> ProcessRef | None:
+    """Give the supervisor that runs, by what it wrote and what ``/proc`` says of it."""
+    try:
+        pid, start_ticks = (run_dir / "root.pid").read_text().split()
+        supervisor = ProcessRef(int(pid), int(start_ticks))
+    except (OSError, ValueError):
+        return None
+    return supervisor if process.alive(supervisor) else None
+
+
+def detach(*, keep: Collection[int]) -> None:
+    """Leave session, terminal, directory and descriptors, except ``keep`` and the standard three.
+
+    The process becomes the leader of a session without a terminal. It is not made a child of pid 1:
+    whoever is the nearest subreaper adopts it, and in WSL that is the session's relay, which keeps
+    the distribution running. Errors: ``OSError`` when it leads a process group already.
+    """
+    os.setsid()
+    os.chdir("/")
+    os.umask(UMASK)
+    for descriptor in [int(entry.name) for entry in Path("/proc/self/fd").iterdir()]:
+        if descriptor >= FIRST_DESCRIPTOR and descriptor not in keep:
+            with contextlib.suppress(OSError):  # the one that listed them has gone already
+                os.close(descriptor)
+
+
+def occupy_standard() -> None:
+    """Open 0, 1 and 2 where the caller closed them, so that no other file gets these numbers."""
+    while (descriptor := os.open(os.devnull, os.O_RDWR)) < FIRST_DESCRIPTOR:
+        pass
+    os.close(descriptor)
+
+
+def reset() -> None:
+    """Put signals, limits, niceness, CPUs and the OOM score to what a service begins with.
+
+    Errors: none. Without root some of them can only be lowered, and what cannot be had is left.
+    """
+    signals()
+    for limit, (soft, hard) in LIMITS.items():
+        _limit(limit, soft, hard)
+    with contextlib.suppress(OSError):
+        os.setpriority(os.PRIO_PROCESS, 0, 0)
+    with contextlib.suppress(OSError):
+        os.sched_setscheduler(0, os.SCHED_OTHER, os.sched_param(0))
+    with contextlib.suppress(OSError):  # the kernel cuts this down to what the cpuset allows
+        os.sched_setaffinity(0, range(os.cpu_count() or 1))
+    with contextlib.suppress(OSError):  # editors raise it for whatever runs in their terminals
+        Path("/proc/self/oom_score_adj").write_text("0")
+
+
+def signals() -> None:
+    """Block nothing and ignore nothing: both survive ``exec``, from ``nohup`` to dockerd."""
+    for number in signal.valid_signals() - PYTHONS_OWN - {signal.SIGKILL, signal.SIGSTOP}:
+        if signal.getsignal(number) is signal.SIG_IGN:
+            signal.signal(number, signal.SIG_DFL)
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # a background job of a plain shell
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+    signal.pthread_sigmask(signal.SIG_SETMASK, ())
+
+
+def _limit(limit: int, soft: int, hard: int) -> None:
+    """Set both; who may not raise the hard limit (no CAP_SYS_RESOURCE) goes as far as it allows."""
+    for ceiling in (hard, resource.getrlimit(limit)[1]):
+        most = soft if ceiling == _ANY else ceiling if soft == _ANY else min(soft, ceiling)
+        with contextlib.suppress(OSError, ValueError):
+            resource.setrlimit(limit, (most, ceiling))
+            return

@@ -50,22 +50,22 @@ def read(settings: DockerdSettings) -> DaemonConfig:
     """Put settings, flags and file together. Errors: none; what cannot be read sets nothing."""
     flags = _flags(settings.args)
     file = _last(flags, "--config-file") or CONFIG_FILE
-    document = _document(file)
-    hosts = tuple(flags["--host"]) if "--host" in flags else _texts(document.get("hosts"))
+    content = document(file)
+    hosts = tuple(flags["--host"]) if "--host" in flags else _texts(content.get("hosts"))
     socket, elsewhere = _socket(settings.socket, hosts)
-    pidfile = _last(flags, "--pidfile") or _text(document.get("pidfile"))
+    pidfile = _last(flags, "--pidfile") or _text(content.get("pidfile"))
     return DaemonConfig(
         file=file,
         data_root=_last(flags, "--data-root")
-        or _text(document.get("data-root"))
+        or _text(content.get("data-root"))
         or "/var/lib/docker",
         exec_root=_last(flags, "--exec-root")
-        or _text(document.get("exec-root"))
+        or _text(content.get("exec-root"))
         or "/var/run/docker",
         pidfile=pidfile or settings.pidfile,
         socket=socket,
         hosts=hosts,
-        containerd=_last(flags, "--containerd") or _text(document.get("containerd")),
+        containerd=_last(flags, "--containerd") or _text(content.get("containerd")),
         pass_host=hosts is None and settings.socket not in DEFAULT_SOCKETS,
         pass_pidfile=pidfile is None and settings.pidfile not in DEFAULT_PIDFILES,
         elsewhere=elsewhere,
@@ -108,7 +108,7 @@ def _last(flags: dict[str, list[str]], name: str) -> str | None:
     return flags[name][-1] if name in flags else None
 
 
-def _document(path: str) -> dict[str, Any]:
+def document(path: str) -> dict[str, Any]:
     """Give the object in a root-owned file that nobody else may write; empty for anything else."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK)

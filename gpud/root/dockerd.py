@@ -16,15 +16,15 @@ from typing import TYPE_CHECKING
 import structlog
 
 from gpud.core.report import Owner, ProcessRef
-from gpud.root import activity, conditions, daemonconfig, files, listeners, process
+from gpud.root import conditions, daemonconfig, files, process
 from gpud.root import dockerd_rules as rules
-from gpud.root.dockerd_causes import Exit
 from gpud.root.dockerd_facts import (
     LISTENER_PRESENT,
     Action,
     Api,
     Containerd,
     DockerdObservation,
+    Exit,
     Memory,
 )
 from gpud.root.owner import MARK, Scene, marked, owner, suspects
@@ -32,8 +32,7 @@ from gpud.root.owner import MARK, Scene, marked, owner, suspects
 if TYPE_CHECKING:
     from gpud.core.settings import Settings
     from gpud.root.daemonconfig import DaemonConfig
-    from gpud.root.dockerd_causes import DockerdCause
-    from gpud.root.dockerd_facts import Activity
+    from gpud.root.dockerd_facts import Activity, DockerdCause
 
 log = structlog.get_logger()
 
@@ -183,7 +182,7 @@ class Dockerd:
 
     def _obstacle(self, api: Api, listener: int | None, owner_now: Owner) -> DockerdCause | None:
         if api is Api.SILENT and owner_now is Owner.OTHER:
-            return rules.socket_taken(self.config.socket, listeners.named(listener))
+            return rules.socket_taken(self.config.socket, process.described(listener))
         if self.binary() is None:
             return rules.binary_missing(self.settings.dockerd.binary)
         if self.config.elsewhere:
@@ -197,9 +196,10 @@ class Dockerd:
         if cause is None and not exit_.log and conditions.full(self.config.data_root):
             cause = rules.disk_full(self.config.data_root)  # no room for its words either
         if cause is not None and cause.slug == "port_taken":
-            inodes = listeners.port(cause.subject)
-            who = listeners.named(listeners.holder(inodes[0])) if inodes else "nobody any more"
-            cause = replace(cause, detail=f"{cause.detail} (by {who})")
+            inodes = process.tcp_listeners(cause.subject)
+            pid = process.socket_holder(inodes[0]) if inodes else None
+            holder = process.described(pid) if inodes else "nobody any more"
+            cause = replace(cause, detail=f"{cause.detail} (by {holder})")
         return replace(exit_, cause=cause)
 
     def _containerd(self, dockerd: ProcessRef | None) -> Containerd | None:
@@ -226,7 +226,7 @@ class Dockerd:
             return None
         own = self._with_containerd == dockerd  # a child of it, and so looked at in any case
         other = None if own else _listener(self.config.containerd or SYSTEM_CONTAINERD)
-        return activity.read(dockerd.pid, [other] if other else [])
+        return process.activity(dockerd.pid, [other] if other else [])
 
     def _start(self) -> None:
         self.trouble = None

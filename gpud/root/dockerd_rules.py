@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from gpud.root.dockerd_causes import LONGEST_DETAIL, DockerdCause, StartCondition, plain
+from gpud.root.dockerd_facts import LONGEST_DETAIL, DockerdCause, StartCondition, plain
 
 
 @dataclass(frozen=True, slots=True)

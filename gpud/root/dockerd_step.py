@@ -308,3 +308,18 @@ def _state_of_none(
     if start_requested and now_s < memory.next_try_s:
         return DockerdState.CRASHLOOP if memory.failures >= CRASHLOOP_FROM else DockerdState.BACKOFF
     return DockerdState.ABSENT
+
+
+def auto(observation: DockerdObservation, memory: Memory, limits: Limits, now_s: float) -> Action:
+    """Keep what is gpud's or nobody's: watch another owner's dockerd, and begin when it is gone."""
+    ours = observation.owner in OURS_TO_KEEP
+    return due(observation, memory, limits, now_s) if ours else Action.NOTHING
+
+
+def watch(_: DockerdObservation, _memory: Memory, _limits: Limits, _now_s: float) -> Action:
+    """Touch nothing."""
+    return Action.NOTHING
+
+
+POLICIES: dict[str, Policy] = {"auto": auto, "manage": due, "observe": watch, "off": watch}
+"""By name in the settings; with ``off`` the supervisor opens no socket of Docker's."""

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from gpud.core import wsl
 from gpud.core.report import Owner
-from gpud.root import listeners
+from gpud.root import process
 from gpud.root.daemonconfig import DEFAULT_SOCKETS
 
 if TYPE_CHECKING:
@@ -137,8 +137,8 @@ def _hidden(scene: Scene) -> dict[str, int | None]:
     """Give who made each listener by our name that no process in sight holds; None: not known."""
     names = DEFAULT_SOCKETS if scene.socket in DEFAULT_SOCKETS else frozenset({scene.socket})
     table = scene.sysroot / "proc/net/unix"
-    inodes = [inode for inode in listeners.unix(table, names) if _out_of_sight(inode)]
-    makers = listeners.makers() if inodes else {}
+    inodes = [inode for inode in process.unix_listeners(table, names) if _out_of_sight(inode)]
+    makers = process.socket_makers() if inodes else {}
     if makers is None:
         return dict.fromkeys(inodes)
     return {inode: makers[inode] for inode in inodes if inode in makers}  # the others are closed
@@ -147,7 +147,7 @@ def _hidden(scene: Scene) -> dict[str, int | None]:
 @functools.lru_cache(maxsize=16)
 def _out_of_sight(inode: str) -> bool:
     """Say whether none of our processes has a socket; asked once each, the answer costs 10 ms."""
-    return listeners.holder(inode) is None
+    return process.socket_holder(inode) is None
 
 
 def _wsl(sysroot: Path) -> bool:

@@ -1,4 +1,4 @@
-"""Processes by pid and start time, so that a recycled pid is never taken for another process."""
+"""Processes and sockets as ``/proc`` shows them; a recycled pid is never another process."""
 
 from __future__ import annotations
 
@@ -7,18 +7,37 @@ import ctypes
 import os
 import select
 import signal
+import socket
+import struct
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from gpud.core import proc
 from gpud.core.report import ProcessRef
+from gpud.root.dockerd_facts import Activity
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
 PR_SET_PDEATHSIG = 1
 PR_SET_CHILD_SUBREAPER = 36
 PR_SET_NO_NEW_PRIVS = 38
 TICKS = os.sysconf("SC_CLK_TCK")
+ACCEPTS = 0x10000  # __SO_ACCEPTCON in /proc/net/unix
+LISTENING = 1 << 10  # TCP_LISTEN
+SOCK_DIAG, SOCK_DIAG_BY_FAMILY, DUMP = 4, 20, 0x301
+ERROR, DONE = 2, 3
+SHOW_UID, UID = 0x40, 7
+LARGEST_PART = 1 << 16
+IDLE = frozenset("STIXZ")
+"""Thread states without work: asleep, stopped, ended. In all others a thread runs or waits for a
+processor (R), waits for a disk (D), or is held by a debugger (t)."""
+READS = 3
+READ_EVERY_S = 0.02
+"""An idle Go program runs for a moment now and then; one that is starved of CPU stays in R."""
+RELAY = "docker-proxy"
+"""dockerd's child for a published port: the traffic of a container is no work of dockerd's."""
 
 
 def prctl(option: int, value: int) -> None:
@@ -129,3 +148,141 @@ def end(process: ProcessRef, within_s: float) -> bool:
         return True
     send(process, signal.SIGKILL)
     return wait(process, within_s)
+
+
+def tcp_listeners(address: str) -> tuple[str, ...]:
+    """Give the inodes that listen on the port of ``HOST:PORT``, whatever their address."""
+    number = address.rpartition(":")[2]
+    if not number.isascii() or not number.isdigit():
+        return ()
+    inodes = set[str]()
+    for table in ("/proc/net/tcp", "/proc/net/tcp6"):
+        inodes |= proc.listening("\n".join(_lines(Path(table))), int(number))
+    return tuple(sorted(inodes))
+
+
+def unix_listeners(table: Path, paths: frozenset[str]) -> tuple[str, ...]:
+    """Give the inodes that listen on sockets bound as one of ``paths``, by anybody in this
+    network namespace: the other distributions of a WSL2 machine are in it.
+    """  # noqa: D205
+    inodes = []
+    for line in _lines(table):
+        fields = line.split()
+        listens = len(fields) == 8 and int(fields[3], 16) & ACCEPTS  # noqa: PLR2004
+        if listens and fields[7] in paths:
+            inodes.append(fields[6])
+    return tuple(sorted(inodes))
+
+
+def socket_makers() -> dict[str, int] | None:
+    """Give the uid that made each listening Unix socket, by inode; None where it is not known.
+
+    That is sock_diag(7), of Linux 5.3 and later; /proc/net/unix does not name users. A user who is
+    root in a namespace of their own has their own uid here.
+    """
+    request = struct.pack("=BBHIII8s", socket.AF_UNIX, 0, 0, LISTENING, 0, SHOW_UID, b"\xff" * 8)
+    header = struct.pack("=IHHII", 16 + len(request), SOCK_DIAG_BY_FAMILY, DUMP, 0, 0)
+    uids: dict[str, int] = {}
+    try:
+        with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, SOCK_DIAG) as netlink:
+            netlink.send(header + request)
+            while True:
+                part = netlink.recv(LARGEST_PART)
+                while part:
+                    length, kind = struct.unpack_from("=IH", part)
+                    if kind in (ERROR, DONE):
+                        return uids if kind == DONE else None
+                    uid = _uid_in(part[32:length])
+                    if uid is None:
+                        return None
+                    uids[str(struct.unpack_from("=I", part, 20)[0])] = uid
+                    part = part[(length + 3) & ~3 :]
+    except OSError:
+        return None
+
+
+def _uid_in(attributes: bytes) -> int | None:
+    while attributes:
+        length, kind = struct.unpack_from("=HH", attributes)
+        if kind == UID:
+            return int(struct.unpack_from("=I", attributes, 4)[0])
+        attributes = attributes[(length + 3) & ~3 :]
+    return None
+
+
+def socket_holder(inode: str) -> int | None:
+    """Find the process that has the socket open; None when it is out of our sight."""
+    target = f"socket:[{inode}]"
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            with contextlib.suppress(OSError):
+                for descriptor in (entry / "fd").iterdir():
+                    with contextlib.suppress(OSError):
+                        if str(descriptor.readlink()) == target:
+                            return int(entry.name)
+    return None
+
+
+def described(pid: int | None) -> str:
+    """Say who a process is, for a person; 0 and None are processes we cannot see."""
+    if not pid:
+        return "a process outside this distribution"
+    return f"{name(pid) or 'a process'} (pid {pid})"
+
+
+def _lines(table: Path) -> list[str]:
+    try:
+        return table.read_text(errors="replace").splitlines()[1:]
+    except OSError:
+        return []
+
+
+def activity(main: int, others: Iterable[int] = ()) -> Activity | None:
+    """Read what ``main``, ``others`` and their descendants do; None once ``main`` has ended."""
+    reading = _activity(main, others)
+    for _ in range(READS - 1):
+        if reading is None or reading[0] - IDLE != {"R"}:
+            break
+        time.sleep(READ_EVERY_S)
+        reading = _activity(main, others)
+    if reading is None:
+        return None
+    states, ticks = reading
+    return Activity(not states <= IDLE, ticks / TICKS, stopped=states == {"T"})
+
+
+def _activity(main: int, others: Iterable[int]) -> tuple[set[str], int] | None:
+    """Give the states of all threads and the clock ticks used; a stopped ``main`` counts alone."""
+    states = _states(main)
+    if not states:
+        return None
+    pids = [main] if states == {"T"} else _family({main, *others})
+    ticks = 0
+    for pid in pids:
+        states |= _states(pid)
+        ticks += sum(map(int, stat(pid)[11:15]))  # user, system, and of ended children
+    return states, ticks
+
+
+def _states(pid: int) -> set[str]:
+    try:
+        threads = [thread.name for thread in Path(f"/proc/{pid}/task").iterdir()]
+    except OSError:
+        return set()
+    return {fields[0] for thread in threads if (fields := stat(f"{pid}/task/{thread}"))}
+
+
+def _family(roots: set[int]) -> list[int]:
+    """Give ``roots`` and every process below them, without the relays of ports."""
+    children: dict[int, list[int]] = {}
+    for pid in pids():
+        above = parent(pid)
+        if above is not None:
+            children.setdefault(above, []).append(pid)
+    family, left = set[int](), list(roots)
+    while left:
+        pid = left.pop()
+        if pid not in family and name(pid) != RELAY:
+            family.add(pid)
+            left += children.get(pid, [])
+    return sorted(family)

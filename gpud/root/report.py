@@ -21,7 +21,6 @@ from gpud.core.report import (
     RootReport,
 )
 from gpud.root import files, process
-from gpud.root.dockerd_causes import last_words
 from gpud.root.dockerd_facts import (
     OURS_TO_KEEP,
     WELL,
@@ -30,12 +29,13 @@ from gpud.root.dockerd_facts import (
     DockerdObservation,
     DockerdState,
     Memory,
+    last_words,
 )
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from gpud.root.dockerd_causes import DockerdCause
+    from gpud.root.dockerd_facts import DockerdCause
 
 BEAT_S = 5.0
 LONGEST_VERSION = 100

@@ -15,25 +15,21 @@ from typing import TYPE_CHECKING
 
 import structlog
 
-from gpud import discovery
 from gpud.core.backoff import Backoff
-from gpud.core.errors import ConfigError
 from gpud.root import agent as agents
-from gpud.root import files, lock, logs, policies, process, report
+from gpud.root import files, process, report
 from gpud.root.ask import Ask
 from gpud.root.containers import Containers
 from gpud.root.dockerd import LARGEST_LOG, Dockerd
 from gpud.root.dockerd_facts import Action, Api, DockerdObservation, DockerdState, Limits, Memory
-from gpud.root.dockerd_step import step
+from gpud.root.dockerd_step import POLICIES, step
 from gpud.root.kernel_log import KernelLog
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
     from gpud.core import sections
     from gpud.core.report import ProcessRef
     from gpud.core.settings import Settings
-    from gpud.root.dockerd_causes import Exit
+    from gpud.root.dockerd_facts import Exit
 
 log = structlog.get_logger()
 
@@ -50,56 +46,14 @@ OUTCOME_S = 0.5
 """A main thread is a zombie some moments before its process can be waited for."""
 
 
-def run(
-    settings: Settings,
-    *,
-    config_path: Path | None,
-    foreground: bool,
-    agent_command: Sequence[str] | None = None,
-    ready: Callable[[], None] = lambda: None,
-) -> int:
-    """Supervise until SIGTERM or SIGINT; dockerd keeps running afterwards.
-
-    Errors: ``AlreadyRunning``; ``ConfigError`` for an unknown user or policy; ``OSError`` when the
-    directories cannot be made.
-    """
-    os.umask(0o022)
-    user = agents.choose_user(settings, os.environ)
-    files.directory(Path(settings.run_dir), 0o755)
-    held = lock.take(Path(settings.run_dir))
-    try:
-        agents.prepare(settings, user)
-        logs.configure(
-            Path(settings.log_dir, "root.log"), level=settings.log.level, foreground=foreground
-        )
-        agent = agents.Agent(
-            settings,
-            agent_command or agents.default_command(settings, config_path),
-            user,
-            dict(os.environ),
-            foreground=foreground,
-            config_path=config_path,
-        )
-        with contextlib.suppress(OSError):
-            process.prctl(process.PR_SET_CHILD_SUBREAPER, 1)
-        supervisor = Supervisor(settings, agent)
-        ready()
-        return supervisor.loop()
-    finally:
-        os.close(held)
-
-
 class Supervisor:
     """The loop and what it holds. ``chance`` gives the jitter of back-offs."""
 
     def __init__(self, settings: Settings, agent: agents.Agent) -> None:
-        usable, refused = discovery.modules(policies, ("decide",))
-        privileged = os.geteuid() == 0
-        self.policy = settings.dockerd.policy if privileged else _watching(settings)
-        if self.policy not in usable:
-            why = refused.get(self.policy, "no such policy")
-            raise ConfigError(f"dockerd.policy {self.policy}: {why}")
-        self.decide = usable[self.policy].decide
+        self.policy: str = settings.dockerd.policy
+        if os.geteuid() != 0 and self.policy != "off":
+            self.policy = "observe"
+        self.decide = POLICIES[self.policy]
         self.settings = settings
         self.agent = agent
         self.dockerd = Dockerd(settings)
@@ -170,9 +124,7 @@ class Supervisor:
         if self.policy != "off":
             self._keep_dockerd()
             if self._observation is not None:
-                self.containers.step(
-                    self._observation, self.dockerd.config.socket, time.monotonic()
-                )
+                self.containers.step(self._observation, self.dockerd.config, time.monotonic())
         self.kernel_log.step(time.monotonic())
         self._report()
 
@@ -404,7 +356,3 @@ def limits(chosen: sections.DockerdSettings) -> Limits:
         look_within_s=2 * (chosen.ping_interval_s + chosen.ping_timeout_s),
         backoff=Backoff(longest_s=chosen.backoff_max_s),
     )
-
-
-def _watching(settings: Settings) -> str:
-    return "off" if settings.dockerd.policy == "off" else "observe"

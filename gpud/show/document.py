@@ -122,6 +122,8 @@ class Device(msgspec.Struct, frozen=True):
 class Cuda(msgspec.Struct, frozen=True):
     devices: tuple[Device, ...] = ()
     cuda_version: str | None = None
+    library: str | None = None
+    failure: Failure | None = None
 
 
 class Failure(msgspec.Struct, frozen=True):

@@ -123,7 +123,7 @@ except Foreign:
     "configure",
     [
         "from gpud.agent import logs; logs.configure(path, level='info')",
-        "from gpud.root import logs as r; r.configure(path, level='info', foreground=True)",
+        "from gpud.root import files as r; r.configure_log(path, level='info', foreground=True)",
     ],
     ids=["agent", "root"],
 )

@@ -1,14 +1,14 @@
-"""Every policy in the folder: total, pure, and harmless whatever it asks for."""
+"""Every policy of dockerd: total, pure, and harmless whatever it asks for."""
 
 from __future__ import annotations
+
+from typing import get_args, get_type_hints
 
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpud import discovery
 from gpud.core.report import Owner, ProcessRef
-from gpud.root import policies
-from gpud.root.dockerd_causes import StartCondition
+from gpud.core.sections import DockerdSettings
 from gpud.root.dockerd_facts import (
     Action,
     Activity,
@@ -18,11 +18,11 @@ from gpud.root.dockerd_facts import (
     DockerdState,
     Limits,
     Memory,
+    StartCondition,
 )
 from gpud.root.dockerd_rules import binary_missing
-from gpud.root.dockerd_step import step
+from gpud.root.dockerd_step import POLICIES, step
 
-USABLE, REFUSED = discovery.modules(policies, ("decide",))
 LIMITS = Limits()
 
 SEEN = st.builds(
@@ -39,13 +39,12 @@ SEEN = st.builds(
 )
 
 
-def test_the_folder_holds_the_policies_that_the_settings_name() -> None:
-    assert set(USABLE) >= {"auto", "manage", "observe", "off"}
-    assert REFUSED == {}
+def test_policies_are_those_that_the_settings_name() -> None:
+    assert tuple(POLICIES) == get_args(get_type_hints(DockerdSettings)["policy"])
 
 
 @given(
-    name=st.sampled_from(sorted(USABLE)),
+    name=st.sampled_from(sorted(POLICIES)),
     looks=st.lists(st.tuples(SEEN, st.floats(0.05, 60)), max_size=30),
 )
 def test_a_policy_is_total_and_says_the_same_of_the_same(
@@ -54,7 +53,7 @@ def test_a_policy_is_total_and_says_the_same_of_the_same(
     memory, now_s = Memory(), 0.0
     for seen, passed_s in looks:
         now_s += passed_s
-        decide = USABLE[name].decide
+        decide = POLICIES[name]
         asked = decide(seen, memory, LIMITS, now_s)
         assert asked is decide(seen, memory, LIMITS, now_s)
         assert isinstance(asked, Action)
@@ -67,10 +66,10 @@ def test_a_policy_is_total_and_says_the_same_of_the_same(
 
 @given(seen=SEEN, name=st.sampled_from(["observe", "off"]))
 def test_watching_touches_nothing(seen: DockerdObservation, name: str) -> None:
-    assert USABLE[name].decide(seen, Memory(), LIMITS, 1e6) is Action.NOTHING
+    assert POLICIES[name](seen, Memory(), LIMITS, 1e6) is Action.NOTHING
 
 
 @given(seen=SEEN)
 def test_auto_leaves_alone_what_somebody_else_owns(seen: DockerdObservation) -> None:
     if seen.owner not in (Owner.GPUD, Owner.NONE):
-        assert USABLE["auto"].decide(seen, Memory(), LIMITS, 1e6) is Action.NOTHING
+        assert POLICIES["auto"](seen, Memory(), LIMITS, 1e6) is Action.NOTHING

@@ -95,14 +95,6 @@ def test_whatever_is_not_well_has_its_words_and_a_fix() -> None:
         assert well == (said.reason is None) == (said.detail is None) == (said.fix is None)
 
 
-def test_a_hook_younger_than_dockerd_is_no_fault_and_worth_a_word() -> None:
-    said = judged(ToolkitFacts(programs=HOOK, fresh=HOOK))
-    assert (said.state, said.reason) == (ToolkitState.RUNTIME, None)
-    assert said.detail is not None
-    assert said.fix is not None
-    assert "restart dockerd" in said.fix
-
-
 @pytest.mark.parametrize(
     ("text", "reason"),
     [

@@ -129,7 +129,7 @@ def test_without_root_a_dockerd_that_is_down_is_its_owners(
         (None, PROBLEM, "it listens and does not answer"),
     ],
 )
-def test_without_root_the_socket_is_asked(
+def test_socket_answers_where_root_reports_nothing(
     answer: bytes | None, verdict: Verdict, words: str, tmp_path: Path
 ) -> None:
     with docker_socket(tmp_path, answer):
@@ -156,7 +156,7 @@ def test_a_broken_daemon_json_is_a_problem_however_well_dockerd_runs(
     expect(docker.look(machine(tmp_path, files, root=report())), OK)
 
 
-def test_docker_desktop_beside_an_engine_is_advised_on(tmp_path: Path) -> None:
+def test_docker_desktop_and_an_engine_together_are_advised_on(tmp_path: Path) -> None:
     program(tmp_path, "dockerd")
     files = WSL2 | {"/mnt/wsl/docker-desktop/cli-tools/x": ""}
     desktop = report(dockerd_up(owner=Owner.DOCKER_DESKTOP))

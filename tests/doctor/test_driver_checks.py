@@ -86,7 +86,7 @@ def test_a_driver_that_refuses_or_hangs_is_a_problem(tmp_path: Path) -> None:
         assert finding.fix
 
 
-def test_the_driver_is_not_asked_in_the_first_minute_of_wsl(tmp_path: Path) -> None:
+def test_driver_is_left_alone_in_the_first_minute_of_wsl(tmp_path: Path) -> None:
     made = with_libraries(tmp_path, cuda=f"log {tmp_path}/calls\n")
     (tmp_path / "proc/uptime").write_text("59.00 1.00\n")
     expect(libcuda.look(made), UNKNOWN, "not asked in the first 60 s of WSL")
@@ -100,7 +100,7 @@ def running(tree: Path, document: dict[str, Any], files: dict[str, str] = WSL2) 
     return machine(tree, files, root=report(), agent=document)
 
 
-def test_the_running_agent_is_asked_before_the_driver(tmp_path: Path) -> None:
+def test_running_agent_comes_before_the_driver(tmp_path: Path) -> None:
     inventory = Inventory((DEVICE,), "12.8", f"{tmp_path}/usr/lib/wsl/lib/libcuda.so.1")
     made = running(tmp_path, {"cuda": asdict(inventory)})
     expect(libcuda.look(made), OK, "CUDA 12.8, RTX")  # though the tree holds no library at all
@@ -168,7 +168,9 @@ def test_no_problem_where_the_agent_expects_no_gpu(check: Check, tmp_path: Path)
 
 
 @pytest.mark.parametrize("check", CHECKS)
-def test_a_missing_driver_is_a_problem_where_it_expects_one(check: Check, tmp_path: Path) -> None:
+def test_missing_driver_is_a_problem_where_the_agent_expects_it(
+    check: Check, tmp_path: Path
+) -> None:
     made = running(tmp_path, without_driver(2, "library_missing"))
     assert check.look(made).verdict is PROBLEM
 
@@ -239,7 +241,7 @@ def test_telemetry_is_judged_by_its_best_source(
     expect(telemetry.look(running(tmp_path, document, files)), verdict, evidence)
 
 
-def test_a_silent_nvml_has_its_own_fix_or_one_for_the_platform(tmp_path: Path) -> None:
+def test_silent_nvml_has_its_own_fix_or_that_of_the_platform(tmp_path: Path) -> None:
     assert telemetry.look(running(tmp_path, agent(level="cuda", nvml=SILENT))).fix == "do x"
     document = agent(level="cuda", nvml={"reason": "crashed", "detail": "it ended (-11)"})
     for name, files, platform in (("w", WSL2, Platform.WSL2), ("l", LINUX, Platform.LINUX)):
@@ -266,7 +268,7 @@ def test_an_agent_that_has_no_telemetry_yet_is_waited_for(check: Check, tmp_path
 
 
 @needs_root
-def test_without_a_gpud_nvml_is_asked_and_no_program_is_started(tmp_path: Path) -> None:
+def test_nvml_answers_without_gpud_and_no_program_is_started(tmp_path: Path) -> None:
     made = with_libraries(tmp_path)
     started = tmp_path / "started"
     for name in ("usr/bin/nvidia-smi", "usr/lib/wsl/lib/nvidia-smi"):
@@ -338,7 +340,7 @@ def test_the_driver_must_fit_wsl_its_kernel_and_its_libraries(
     expect(driver.look(running(tmp_path, document, files)), verdict, evidence)
 
 
-def test_several_driver_folders_are_named_with_the_one_in_use(tmp_path: Path) -> None:
+def test_several_driver_folders_are_named_with_that_in_use(tmp_path: Path) -> None:
     used, other = "nvltwi.inf_amd64_08cf6d985207979a", "nvfrwi.inf_amd64_63d60f682af8cba2"
     document = agent(fact("driver_version", "572.16"), fact("driver_folder", used))
     store = {f"/usr/lib/wsl/drivers/{name}/libcuda.so.1.1": "" for name in (used, other)}

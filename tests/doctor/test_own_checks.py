@@ -14,17 +14,14 @@ import pytest
 
 from gpud.core.clock import Instant
 from gpud.core.errors import ConfigError
-from gpud.core.http_settings import HttpSettings, TlsServerConfig
+from gpud.core.http_settings import HttpSettings
 from gpud.core.report import AgentReport
 from gpud.core.sections import AlertSettings
 from gpud.core.settings import Settings, config_path, secrets_path
 from gpud.doctor.checks.alerts import alerts
-from gpud.doctor.checks.clock import clock
-from gpud.doctor.checks.gpud import gpud, port, settings
-from gpud.doctor.checks.installation import installation, python
-from gpud.doctor.checks.shell_hook import shell_hook
-from gpud.doctor.checks.store import MAGIC, store
-from gpud.doctor.checks.sudo import COMMANDS, sudo_rule
+from gpud.doctor.checks.gpud import MAGIC, gpud, port, settings, store
+from gpud.doctor.checks.installation import COMMANDS, installation, python, shell_hook, sudo_rule
+from gpud.doctor.checks.wsl import clock
 from gpud.doctor.machine import Machine, person
 from tests.doctor.trees import (
     ADVICE,
@@ -128,7 +125,7 @@ def test_the_listing_of_the_real_sudo_is_understood(
     expect(sudo_rule.look(machine(tmp_path, LINUX, installed=True)), verdict, words)
 
 
-def test_a_development_run_needs_no_rule_and_is_warned_of_one_that_equals_root(
+def test_development_run_needs_no_rule_and_is_warned_of_a_wide_rule(
     tmp_path: Path,
 ) -> None:
     program(tmp_path, "sudo", rules("(root) NOPASSWD: /usr/bin/dockerd"))
@@ -138,10 +135,10 @@ def test_a_development_run_needs_no_rule_and_is_warned_of_one_that_equals_root(
 
 
 @needs_root
-def test_under_sudo_the_person_is_the_one_who_called_it() -> None:
-    nobody = pwd.getpwnam("nobody")
-    caller = person({"SUDO_UID": str(nobody.pw_uid), "HOME": "/root", "SHELL": "/bin/zsh"})
-    assert (caller.name, caller.home, caller.login_shell) == nobody[0:1] + nobody[5:7]
+def test_person_under_sudo_is_the_caller() -> None:
+    account = pwd.getpwnam("nobody")
+    caller = person({"SUDO_UID": str(account.pw_uid), "HOME": "/root", "SHELL": "/bin/zsh"})
+    assert (caller.name, caller.home, caller.login_shell) == account[0:1] + account[5:7]
     assert person({}).name == "root"
 
 
@@ -149,7 +146,7 @@ def test_under_sudo_the_person_is_the_one_who_called_it() -> None:
 
 
 @needs_root
-def test_a_file_of_roots_that_somebody_else_can_write_is_named(tmp_path: Path) -> None:
+def test_file_of_root_that_another_user_can_write_is_named(tmp_path: Path) -> None:
     files = {"/opt/gpud/bin/gpud": "#!", "/opt/gpud/lib/x.py": "", "/etc/gpud/gpud.toml": ""}
     tree = machine(tmp_path, LINUX | files | {"/srv/python": ""}, installed=True)
     (tmp_path / "opt/gpud/bin/python").symlink_to(tmp_path / "srv/python")
@@ -164,8 +161,6 @@ def test_a_file_of_roots_that_somebody_else_can_write_is_named(tmp_path: Path) -
 
 
 BLOCK = "# >>> gpud >>>\nstart\n# <<< gpud <<<\n"
-GUARD = 'case $- in\n    *i*) ;;\n      *) return;;\nesac\n[ -z "$PS1" ] && return\n'
-FUNCTION = "f() {\n  return 1\n}\nif true; then\n  return\nfi\n"
 SHARE = LINUX | {"/opt/gpud/share/bashrc.snippet": BLOCK}
 
 
@@ -173,13 +168,10 @@ SHARE = LINUX | {"/opt/gpud/share/bashrc.snippet": BLOCK}
     ("text", "verdict", "words"),
     [
         ("alias a=b\n" + BLOCK, OK, "in /people/ada/.bashrc, current"),
-        (GUARD + FUNCTION + BLOCK, OK, "current"),
         ("", ADVICE, "none in /people/ada/.bashrc"),
         (BLOCK.replace("start", "older"), ADVICE, "another version"),
         (BLOCK + BLOCK, PROBLEM, "more than once"),
         (BLOCK.removesuffix("# <<< gpud <<<\n"), PROBLEM, "half a block"),
-        ("alias a=b\nreturn\n" + BLOCK, PROBLEM, "returns in line 2"),
-        ("exit 0 # for now\n" + BLOCK, PROBLEM, "returns in line 1"),
     ],
 )
 def test_the_block_is_whole_current_single_and_reached(
@@ -271,7 +263,7 @@ def test_a_link_or_pipe_in_the_histories_place_is_not_followed(
         (
             {"health": {"store": {"level": 0}}, "store": {"n_bytes": 3 << 20, "runs": 41_000}},
             OK,
-            "mode 0750; the agent writes to it: 3.0 MiB, 41,000 runs",
+            "the agent writes to it: 3.0 MiB, 41,000 runs",
         ),
         ({"health": {"store": {"level": 0}}}, OK, "the agent writes to it"),
         ({}, UNKNOWN, "not for you to read"),
@@ -307,14 +299,6 @@ def test_little_free_space_is_advised_on_and_none_is_a_problem(
 
 
 # port and clock
-
-
-def test_a_certificate_that_cannot_be_used_is_reported_before_gpud_starts(tmp_path: Path) -> None:
-    tls = TlsServerConfig(cert_file="/etc/gpud/c.pem", key_file="/etc/gpud/k.pem")
-    made = machine(tmp_path, LINUX, settings={"http": HttpSettings(tls_server_config=tls)})
-    finding = port.look(made)
-    expect(finding, PROBLEM, "cert_file", "c.pem cannot be read")
-    assert finding.fix
 
 
 def test_the_process_that_holds_the_port_is_named() -> None:
@@ -397,7 +381,7 @@ def test_a_secrets_file_that_everybody_can_read_is_advised_on(tmp_path: Path) ->
 
 
 @pytest.mark.parametrize(("text", "mode"), [(SECRETS[0], 0o640), (OPEN, 0o644), ("", 0o644)])
-def test_a_file_for_few_and_one_without_secrets_are_well(
+def test_file_for_few_and_file_without_secrets_are_well(
     tmp_path: Path, text: str, mode: int
 ) -> None:
     written(config_path(str(tmp_path)), text, mode)

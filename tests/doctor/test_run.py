@@ -11,9 +11,11 @@ from typing import TYPE_CHECKING
 import pytest
 
 from gpud.core.clock import Instant
-from gpud.doctor import reports, show
+from gpud.doctor import machine as machines
+from gpud.doctor import run as show
 from gpud.doctor.finding import advice, combined, ok, problem
 from gpud.doctor.run import LONGEST, CheckResult, run_checks
+from gpud.show.document import Status
 from tests.doctor.trees import ADVICE, LINUX, OK, PROBLEM, UNKNOWN, machine
 
 if TYPE_CHECKING:
@@ -53,22 +55,22 @@ def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ModuleT
         del sys.modules[name]
 
 
-def test_a_failing_check_is_one_line_and_the_others_go_on(
+def test_failing_check_is_a_line_and_the_others_go_on(
     package: ModuleType, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     results = run_checks(machine(tmp_path / "tree", LINUX), package=package, deadline_s=3.0)
     assert [result.name for result in results] == [*CHECKS, "broken"]
-    found = {result.name: result for result in results}
-    assert found["direct"].evidence == found["forked"].evidence  # the same process
-    hung = found["hangs"]
+    outcome = {result.name: result for result in results}
+    assert outcome["direct"].evidence == outcome["forked"].evidence  # the same process
+    hung = outcome["hangs"]
     assert (hung.verdict, hung.evidence) == (UNKNOWN, "no answer within 3 s")
-    assert found["crashes"].evidence == "the check ended with signal 9"
-    assert "RuntimeError: not" in found["throws"].evidence
-    assert "RuntimeError: nor" in found["throws_in_a_child"].evidence
-    assert "a_module_that_nobody_has" in found["broken"].evidence
-    assert len(found["prints"].evidence) == LONGEST
-    assert found["odd"].evidence == found["odd_in_a_child"].evidence == "name ?"
-    assert found["wrong"].verdict is UNKNOWN
+    assert outcome["crashes"].evidence == "the check ended with signal 9"
+    assert "RuntimeError: not" in outcome["throws"].evidence
+    assert "RuntimeError: nor" in outcome["throws_in_a_child"].evidence
+    assert "a_module_that_nobody_has" in outcome["broken"].evidence
+    assert len(outcome["prints"].evidence) == LONGEST
+    assert outcome["odd"].evidence == outcome["odd_in_a_child"].evidence == "name ?"
+    assert outcome["wrong"].verdict is UNKNOWN
     assert capfd.readouterr().out == ""
 
 
@@ -110,7 +112,7 @@ def test_the_document_is_plain_json_with_every_check() -> None:
     }
 
 
-def test_findings_of_one_check_become_one_with_the_worst_first() -> None:
+def test_findings_of_a_check_are_combined_with_the_worst_first() -> None:
     both = combined(ok("fine"), None, problem("bad", "mend"), advice("so so", "mend"))
     assert both == problem("bad; so so; fine", "mend")
     with pytest.raises(ValueError, match="no finding"):
@@ -139,5 +141,5 @@ def test_only_a_fresh_document_of_the_agent_counts(
 ) -> None:
     path = tmp_path / "agent.json"
     path.write_text(json.dumps(DOCUMENT | changed))
-    assert reports.agent(path, NOW).url == url
-    assert reports.agent(tmp_path, NOW) == reports.NO_STATUS  # a folder
+    assert (machines.agent_status(path, NOW).url or "") == url
+    assert machines.agent_status(tmp_path, NOW) == Status()  # a folder

@@ -39,7 +39,7 @@ def mounts(*lines: str) -> dict[str, str]:
 
 
 V1 = mounts("/sys/fs/cgroup/memory cgroup")
-ASKED = conf("[automount]\ncgroups=v1\n")
+CONFIGURED = conf("[automount]\ncgroups=v1\n")
 NO_V1 = {"/proc/cmdline": "quiet cgroup_no_v1=all\n"}
 INTEROP_OFF = "[interop]\nenabled=false\n"
 FIGHT = SYSTEMD | conf('[boot]\nsystemd=true\ncommand="service docker start"\n')
@@ -64,10 +64,10 @@ CASES = [
     (interop, LINUX, OK, "not WSL"),
     (cgroups, WSL2, OK, "version 2"),
     (cgroups, WSL2 | V1, ADVICE, "version 1: new versions"),
-    (cgroups, WSL2 | V1 | ASKED, ADVICE, "version 1 because wsl.conf"),
+    (cgroups, WSL2 | V1 | CONFIGURED, ADVICE, "version 1 because wsl.conf"),
     (cgroups, WSL2 | mounts("/sys/fs/cgroup/unified cgroup2"), PROBLEM, "none is mounted"),
     (cgroups, WSL2 | mounts(), PROBLEM, "none is mounted"),
-    (cgroups, WSL2 | ASKED | NO_V1, PROBLEM, "asks for version 1"),
+    (cgroups, WSL2 | CONFIGURED | NO_V1, PROBLEM, "asks for version 1"),
     (dxg, WSL2, PROBLEM, "none: Windows offers no GPU"),
     (dxg, WSL2 | {"/dev/dxg": ""}, PROBLEM, "not a device"),
     (dxg, WSL2 | conf("[gpu]\nenabled=false\n"), ADVICE, "none: [gpu] enabled=false"),
@@ -124,7 +124,7 @@ def test_idle_time_outs_matter_unless_something_else_keeps_the_distribution(
     expect(idle.look(machine(tmp_path, files)), verdict, words)
 
 
-def test_the_windows_user_is_the_one_of_the_path_and_drives_may_be_elsewhere(
+def test_windows_user_is_that_of_the_path_and_drives_may_be_elsewhere(
     tmp_path: Path,
 ) -> None:
     files = WSL2 | conf(f"[automount]\nroot = /windows/\n{INTEROP_OFF}")

@@ -14,7 +14,7 @@ from gpud.core.report import AgentReport, DockerdReport, Owner, ProcessRef, Root
 from gpud.core.settings import Settings
 from gpud.doctor.finding import Verdict
 from gpud.doctor.machine import Machine, Person
-from gpud.doctor.reports import PublishedStatus
+from gpud.show.document import Status
 from tests.standins.build import build_libcuda, build_libnvml
 
 if TYPE_CHECKING:
@@ -70,7 +70,7 @@ def machine(
         environ or {},
         NOW,
         root_silence="gpud is not running",
-        agent=msgspec.convert(agent or {}, PublishedStatus),
+        agent=msgspec.convert(agent or {}, Status),
         command_limit_s=30.0,
     )
     return replace(made, **changed)  # type: ignore[arg-type]

@@ -21,10 +21,10 @@ if TYPE_CHECKING:
 RUN = """
 import sys, json, msgspec
 from gpud.core.settings import Settings
-from gpud.root import supervisor
+from gpud.root import control
 given = json.loads(sys.argv[1])
 settings = msgspec.convert(given["settings"], Settings)
-sys.exit(supervisor.run(settings, config_path=None, foreground=False, agent_command=given["agent"]))
+sys.exit(control.run(settings, config_path=None, foreground=False, agent_command=given["agent"]))
 """
 
 
@@ -40,11 +40,11 @@ class Supervised:
     program: str = RUN
 
     def start(self) -> None:
-        given = json.dumps(
+        arguments = json.dumps(
             {"settings": {"home": str(self.home), **self.settings}, "agent": self.agent}
         )
         self.process = subprocess.Popen(
-            [*self.prefix, sys.executable, "-I", "-c", self.program, given]
+            [*self.prefix, sys.executable, "-I", "-c", self.program, arguments]
         )
         pid = self.process.pid
         until(lambda: (self.report() or {}).get("process", {}).get("pid") == pid, "its report")
@@ -58,16 +58,16 @@ class Supervised:
 
     def report(self) -> dict[str, Any] | None:
         with contextlib.suppress(OSError):
-            said: dict[str, Any] = json.loads((self.home / "run/gpud/root.json").read_bytes())
-            return said
+            status: dict[str, Any] = json.loads((self.home / "run/gpud/root.json").read_bytes())
+            return status
         return None
 
     def when(
         self, good: Callable[[dict[str, Any]], object], what: str, within_s: float = 60.0
     ) -> dict[str, Any]:
         def look() -> dict[str, Any] | None:
-            said = self.report()
-            return said if said is not None and good(said) else None
+            status = self.report()
+            return status if status is not None and good(status) else None
 
         try:
             return until(look, what, within_s)
@@ -79,8 +79,8 @@ class Supervised:
             raise AssertionError(f"{error}\n{self.report()}{logs}") from None
 
     def agent_pid(self) -> int:
-        said = self.when(lambda r: r["agent"]["process"], "an agent")
-        pid: int = said["agent"]["process"]["pid"]
+        status = self.when(lambda r: r["agent"]["process"], "an agent")
+        pid: int = status["agent"]["process"]["pid"]
         return pid
 
 

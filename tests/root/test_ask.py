@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
-def test_a_listener_whose_backlog_is_full_is_silent_and_not_gone(tmp_path: Path) -> None:
+def test_listener_with_a_full_backlog_is_silent_and_not_gone(tmp_path: Path) -> None:
     path = str(tmp_path / "s")
     with contextlib.ExitStack() as stack:
         listener = stack.enter_context(socket.socket(socket.AF_UNIX))
@@ -51,7 +51,7 @@ def test_an_answer_within_the_same_beat_took_longer_than_nothing(tmp_path: Path)
         (b"this is no dockerd", Api.SILENT),
     ],
 )
-def test_dockerd_whose_plugin_refuses_the_ping_is_up_and_not_silent(
+def test_dockerd_with_a_plugin_that_refuses_the_ping_is_up(
     tmp_path: Path, message: bytes, api: Api
 ) -> None:
     ask = answered(tmp_path, b"HTTP/1.0 403 Forbidden\r\n\r\n" + message)

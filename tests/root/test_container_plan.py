@@ -1,9 +1,14 @@
 from __future__ import annotations
 
 import itertools
+import os
+import time
 from dataclasses import dataclass, field
+from pathlib import Path
 
+import msgspec
 import pytest
+from docker.errors import APIError
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -11,22 +16,32 @@ from gpud.core.report import (
     ContainerFigure,
     ContainerRun,
     ContainersReport,
+    Owner,
     ProbeStage,
     ProcessRef,
     ToolkitReport,
     ToolkitState,
 )
 from gpud.core.sample import Failure, Reason, Skip
-from gpud.core.sections import ContainerSettings
-from gpud.root.container_plan import (
+from gpud.core.sections import ContainerSettings, PathSettings
+from gpud.core.settings import Settings
+from gpud.core.toolkit import PROGRAMS
+from gpud.root import container_probe
+from gpud.root.containers import (
     ANNOUNCE_S,
     LOOK_EVERY_S,
     RETRY_S,
     SETTLE_S,
+    Containers,
+    Job,
     Plan,
     Task,
     TaskResult,
+    identity,
 )
+from gpud.root.daemonconfig import DaemonConfig
+from gpud.root.dockerd_facts import Api, DockerdObservation
+from tests.waiting import until
 
 FIRST = ProcessRef(1, 1)
 SECOND = ProcessRef(2, 2)
@@ -113,26 +128,10 @@ def test_without_the_image_nothing_is_started_and_the_skip_is_counted_once_an_in
     assert report.run is None
 
 
-def test_an_image_that_comes_is_measured_at_the_next_look() -> None:
-    world = World(SOON, image=False)
-    world.run(100)
-    world.image = True
-    world.run(LOOK_EVERY_S + ANNOUNCE_S)
-    assert len(world.times(Task.RUN)) == 1
-
-
 def test_it_is_fetched_only_where_the_settings_say_so() -> None:
     world = World(ContainerSettings(first_after_s=60, pull=True), image=False, pullable=True)
     world.run(120)
     assert [task for _, task in world.tasks] == [Task.LOOK, Task.PULL, Task.RUN]
-
-
-def test_a_fetch_that_fails_is_a_failed_run_and_tried_again_later() -> None:
-    world = World(ContainerSettings(first_after_s=60, pull=True), image=False)
-    report = world.run(600)
-    assert report.failures == {Reason.PULL_FAILED: 1}
-    world.run(RETRY_S)
-    assert len(world.times(Task.PULL)) == 2
 
 
 def test_failures_are_retried_at_growing_distances_and_never_beyond_the_interval() -> None:
@@ -179,7 +178,7 @@ def test_an_announcement_is_taken_back_when_dockerd_goes() -> None:
     assert world.times(Task.RUN) == []
 
 
-def test_another_dockerd_is_left_to_its_start_and_then_looked_at_anew() -> None:
+def test_another_dockerd_is_looked_at_after_its_start() -> None:
     world = World(ContainerSettings(probe=False))
     world.run(60)
     world.dockerd = SECOND
@@ -241,7 +240,7 @@ def test_a_task_without_a_result_takes_nothing_back_and_a_run_counts_as_failed()
     ),
     st.tuples(st.booleans(), st.booleans()),
 )
-def test_whatever_happens_it_is_one_task_at_a_time_and_never_a_tight_loop(
+def test_plan_has_a_single_task_at_a_time_and_never_a_tight_loop(
     story: list[tuple[bool, bool, Failure | None, float]], pulling: tuple[bool, bool]
 ) -> None:
     pull, pullable = pulling
@@ -254,3 +253,112 @@ def test_whatever_happens_it_is_one_task_at_a_time_and_never_a_tight_loop(
     assert all(b - a >= LOOK_EVERY_S for a, b in itertools.pairwise(looks))
     pulls = world.times(Task.PULL)
     assert all(b - a >= 60 for a, b in itertools.pairwise(pulls))
+
+
+SPEC = 'cdiVersion: "0.5.0"\nkind: nvidia.com/gpu\ndevices: []\n'
+JOB = Job(Task.LOOK, "/run/docker.sock", "x:1", 1.0, "/run/mine", 1)
+
+
+@pytest.mark.parametrize("text", [SPEC, '{\n  "kind": "nvidia.com/gpu",\n  "devices": []\n}'])
+def test_cdi_file_that_offers_gpus_is_listed_among_odd_files(tmp_path: Path, text: str) -> None:
+    (tmp_path / "a.yaml").write_text(text)
+    (tmp_path / "b.yaml").write_text(text.replace("nvidia.com/gpu", "nvidia.com/gpuless"))
+    (tmp_path / "c.txt").write_text(text)
+    (tmp_path / "d.yaml").mkdir()
+    os.mkfifo(tmp_path / "e.yaml")
+    (tmp_path / "f.yaml").symlink_to("f.yaml")
+    specs = container_probe.cdi_specs([str(tmp_path), str(tmp_path / "missing")])
+    assert list(specs) == [str(tmp_path / "a.yaml")]
+
+
+@pytest.mark.parametrize(
+    ("text", "runtimes"),
+    [('{"runtimes": {"nvidia": {}}}', ("nvidia",)), ('{"runtimes": 5}', ()), ("{", ())],
+)
+def test_toolkit_facts_come_from_daemon_json_and_the_programs_on_the_path(
+    tmp_path: Path, text: str, runtimes: tuple[str, ...]
+) -> None:
+    config, program = tmp_path / "daemon.json", tmp_path / PROGRAMS[0]
+    config.write_text(text)
+    program.touch(0o755)
+    job = msgspec.structs.replace(JOB, config_file=str(config), path=str(tmp_path))
+    facts = container_probe.toolkit_facts({}, job)
+    assert (facts.configured, facts.programs) == (runtimes, PROGRAMS[:1])
+
+
+def test_nonsense_in_the_info_of_dockerd_counts_as_nothing() -> None:
+    info = {
+        "ServerVersion": "28.3.0",
+        "Runtimes": {"runc": {}, "nvidia": {}},
+        "DiscoveredDevices": [{"Source": "cdi", "ID": "nvidia.com/gpu=0"}, "x"],
+    }
+    facts = container_probe.toolkit_facts(info, JOB)
+    assert (facts.version, facts.runtimes) == ("28.3.0", ("nvidia", "runc"))
+    assert facts.cdi_devices == ("nvidia.com/gpu=0",)
+    odd = {"Runtimes": 5, "CDISpecDirs": "x", "DiscoveredDevices": 7}
+    facts = container_probe.toolkit_facts(odd, JOB)
+    assert (facts.version, facts.runtimes, facts.cdi_dirs, facts.cdi_devices) == (
+        None,
+        None,
+        (),
+        (),
+    )
+
+
+def made(home: Path) -> Settings:
+    settings = Settings(home=str(home))
+    Path(settings.log_dir).mkdir(parents=True)
+    return settings
+
+
+def test_probe_asks_the_socket_that_dockerd_really_listens_on(tmp_path: Path) -> None:
+    written = tmp_path / "written"
+    command = (
+        "/bin/sh",
+        "-c",
+        f'echo "$@" > {written}.new; mv {written}.new {written}; exec sleep 100',
+        "",
+    )
+    containers = Containers(made(tmp_path), command)
+    try:
+        observation = DockerdObservation(process=None, owner=Owner.GPUD, api=Api.ANSWERS)
+        containers.step(
+            observation, DaemonConfig(socket="/srv/theirs.sock"), time.monotonic() + 1000
+        )
+        until(written.exists, "its command line")
+        assert '"socket":"/srv/theirs.sock"' in written.read_text()
+    finally:
+        containers.stop()
+
+
+def test_gpuds_of_two_file_systems_differ() -> None:
+    here, there = (
+        Settings(paths=PathSettings(run="/run/gpud", log=log)) for log in ("/", "/dev/shm")
+    )
+    assert os.statvfs("/").f_fsid != os.statvfs("/dev/shm").f_fsid, "two file systems"
+    assert identity(here) != identity(there)
+    assert identity(here) == identity(here)
+
+
+class Stubborn:
+    """A dockerd with two containers of ours, the first of which it cannot remove."""
+
+    def __init__(self) -> None:
+        self.removed: list[str] = []
+
+    def containers(self, **_: object) -> list[dict[str, str]]:
+        return [{"Id": "stuck"}, {"Id": "left"}]
+
+    def stop(self, _container: str, **_: object) -> None:
+        return
+
+    def remove_container(self, container: str, **_: object) -> None:
+        if container == "stuck":
+            raise APIError("device or resource busy")
+        self.removed.append(container)
+
+
+def test_container_that_cannot_be_removed_holds_up_no_other_and_no_look() -> None:
+    dockerd = Stubborn()
+    container_probe.clear(dockerd, JOB)
+    assert dockerd.removed == ["left"]

@@ -15,9 +15,9 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
-def told(path: Path, said: Any, *args: str, **settings: Any) -> daemonconfig.DaemonConfig:
+def answer(path: Path, status: Any, *args: str, **settings: Any) -> daemonconfig.DaemonConfig:
     file = path / "daemon.json"
-    file.write_text(said if isinstance(said, str) else json.dumps(said))
+    file.write_text(status if isinstance(status, str) else json.dumps(status))
     file.chmod(0o644)
     return daemonconfig.read(DockerdSettings(args=(f"--config-file={file}", *args), **settings))
 
@@ -30,8 +30,8 @@ def test_without_anything_the_defaults_are_dockers_own() -> None:
 
 
 def test_the_file_counts_and_a_flag_counts_more(tmp_path: Path) -> None:
-    said = {"data-root": "/file/data", "exec-root": "/file/exec", "pidfile": "/file/pid"}
-    config = told(tmp_path, said, "--exec-root", "/flag/exec")
+    status = {"data-root": "/file/data", "exec-root": "/file/exec", "pidfile": "/file/pid"}
+    config = answer(tmp_path, status, "--exec-root", "/flag/exec")
     assert (config.data_root, config.exec_root, config.pidfile) == (
         "/file/data",
         "/flag/exec",
@@ -61,44 +61,44 @@ def test_flags_are_read_in_every_spelling(args: tuple[str, ...]) -> None:
 def test_gpud_asks_where_the_hosts_say_and_adds_none(
     tmp_path: Path, hosts: list[str], socket: str, *, elsewhere: bool
 ) -> None:
-    config = told(tmp_path, {"hosts": hosts})
+    config = answer(tmp_path, {"hosts": hosts})
     assert (config.socket, config.elsewhere, config.pass_host) == (socket, elsewhere, False)
 
 
 def test_a_socket_of_the_settings_is_passed_on_unless_the_hosts_are_set(tmp_path: Path) -> None:
-    assert told(tmp_path, {}, socket="/srv/d.sock").pass_host
-    assert told(tmp_path, {"hosts": ["unix:///else"]}, socket="/srv/d.sock").elsewhere
+    assert answer(tmp_path, {}, socket="/srv/d.sock").pass_host
+    assert answer(tmp_path, {"hosts": ["unix:///else"]}, socket="/srv/d.sock").elsewhere
 
 
 @pytest.mark.parametrize(
-    "said", ["", "{", "[]", "null", '{"data-root": 7, "hosts": "x"}', "[" * 9999]
+    "status", ["", "{", "[]", "null", '{"data-root": 7, "hosts": "x"}', "[" * 9999]
 )
-def test_a_file_that_says_nothing_usable_sets_nothing(tmp_path: Path, said: str) -> None:
-    config = told(tmp_path, said)
+def test_a_file_that_says_nothing_usable_sets_nothing(tmp_path: Path, status: str) -> None:
+    config = answer(tmp_path, status)
     assert config.data_root == "/var/lib/docker"
     assert config.hosts is None
 
 
-def test_a_file_of_somebody_else_is_not_followed(tmp_path: Path) -> None:
+def test_file_of_another_user_is_not_followed(tmp_path: Path) -> None:
     if os.geteuid() != 0:
         pytest.skip("needs root to give a file away")
     file = tmp_path / "daemon.json"
     file.write_text('{"pidfile": "/etc/passwd"}')
     file.chmod(0o644)
-    wanted = DockerdSettings(args=(f"--config-file={file}",))
-    assert daemonconfig.read(wanted).pidfile == "/etc/passwd"
+    expected = DockerdSettings(args=(f"--config-file={file}",))
+    assert daemonconfig.read(expected).pidfile == "/etc/passwd"
     os.chown(file, 65534, 65534)
-    assert daemonconfig.read(wanted).pidfile == "/run/docker.pid"
+    assert daemonconfig.read(expected).pidfile == "/run/docker.pid"
 
 
 def test_a_file_that_others_may_write_is_not_followed(tmp_path: Path) -> None:
     file = tmp_path / "daemon.json"
     file.write_text('{"pidfile": "/etc/passwd"}')
-    wanted = DockerdSettings(args=(f"--config-file={file}",))
+    expected = DockerdSettings(args=(f"--config-file={file}",))
     file.chmod(0o666)
-    assert daemonconfig.read(wanted).pidfile == "/run/docker.pid"
+    assert daemonconfig.read(expected).pidfile == "/run/docker.pid"
     file.chmod(0o644)
-    assert daemonconfig.read(wanted).pidfile == "/etc/passwd"
+    assert daemonconfig.read(expected).pidfile == "/etc/passwd"
     link = tmp_path / "link.json"
     link.symlink_to(file)
     linked = DockerdSettings(args=(f"--config-file={link}",))

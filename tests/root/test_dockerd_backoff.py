@@ -12,29 +12,29 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpud import discovery
 from gpud.core.health import Health, Level
 from gpud.core.report import DockerdReport, Owner, ProcessRef
-from gpud.root import policies, report
-from gpud.root.dockerd_causes import DockerdCause, Exit, StartCondition
+from gpud.root import report
 from gpud.root.dockerd_facts import (
     OURS_TO_KEEP,
     Action,
     Api,
     Containerd,
+    DockerdCause,
     DockerdObservation,
     DockerdState,
+    Exit,
     Limits,
     Memory,
+    StartCondition,
 )
 from gpud.root.dockerd_rules import binary_missing, socket_taken
-from gpud.root.dockerd_step import step
+from gpud.root.dockerd_step import POLICIES, step
 from tests.agent.state.folding import dockerd_seen, folded
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-USABLE, _ = discovery.modules(policies, ("decide",))
 LIMITS = Limits()
 TICK_S = 0.1
 MINUTE = 600  # ticks
@@ -65,32 +65,39 @@ class Machine:
         for tick in range(ticks):
             if left:
                 api = Api.ANSWERS if self.answers else Api.ABSENT
-                seen = DockerdObservation(ProcessRef(1000 + self.starts, 1), Owner.GPUD, api)
+                observation = DockerdObservation(ProcessRef(1000 + self.starts, 1), Owner.GPUD, api)
                 left -= 1
                 ended = None if left else self.exit
             else:
-                seen = DockerdObservation(None, self.owner, Api.REFUSED, self.obstacle, ended)
-                seen = replace(seen, conditions={StartCondition.CONFIG: "same"}, jitter=1.0)
+                observation = DockerdObservation(
+                    None, self.owner, Api.REFUSED, self.obstacle, ended
+                )
+                observation = replace(
+                    observation, conditions={StartCondition.CONFIG: "same"}, jitter=1.0
+                )
                 ended = None
-            decide = USABLE[self.policy].decide
-            self.memory, action = step(self.memory, seen, decide, LIMITS, tick * TICK_S)
+            decide = POLICIES[self.policy]
+            self.memory, action = step(self.memory, observation, decide, LIMITS, tick * TICK_S)
             if action is Action.START:
                 self.starts += 1
                 left, ended = self.lives, self.exit
             facts = report.Facts(log="/var/log/gpud/dockerd.log")
-            yield seen, report.dockerd(self.memory, seen, policy=self.policy, facts=facts)
+            yield (
+                observation,
+                report.dockerd(self.memory, observation, policy=self.policy, facts=facts),
+            )
 
     def minute(self) -> list[DockerdReport]:
-        return [said for _, said in self.looks(MINUTE)]
+        return [status for _, status in self.looks(MINUTE)]
 
 
-def health(said: DockerdReport) -> Health | None:
+def health(status: DockerdReport) -> Health | None:
     """What the agent publishes of dockerd after root's report."""
-    heard = dockerd_seen(**asdict(said))
-    return folded(heard).health.get("dockerd")
+    earlier = dockerd_seen(**asdict(status))
+    return folded(earlier).health.get("dockerd")
 
 
-every_policy = pytest.mark.parametrize("policy", sorted(USABLE))
+every_policy = pytest.mark.parametrize("policy", sorted(POLICIES))
 every_owner = pytest.mark.parametrize("owner", list(Owner))
 
 
@@ -149,7 +156,7 @@ def test_a_missing_program_is_shown_to_whoever_would_have_it_started(
 
 MENDED_BY_GPUD = {"hung", "stopping"}
 PROCESS = st.none() | st.builds(ProcessRef, st.integers(2, 4), st.integers(1, 2))
-SEEN = st.builds(
+LOOKS = st.builds(
     DockerdObservation,
     process=PROCESS,
     owner=st.sampled_from(Owner),
@@ -169,53 +176,55 @@ FACTS = st.builds(
 
 
 @given(
-    policy=st.sampled_from(sorted(USABLE)),
-    looks=st.lists(st.tuples(SEEN, st.floats(0.05, 60), FACTS), max_size=15),
+    policy=st.sampled_from(sorted(POLICIES)),
+    looks=st.lists(st.tuples(LOOKS, st.floats(0.05, 60), FACTS), max_size=15),
 )
 def test_nothing_is_shown_as_degraded_or_failed_without_a_cause(
     policy: str, looks: list[tuple[DockerdObservation, float, report.Facts]]
 ) -> None:
     memory, now_s = Memory(), 0.0
-    for seen, passed_s, facts in looks:
+    for observation, passed_s, facts in looks:
         now_s += passed_s
-        memory, _ = step(memory, seen, USABLE[policy].decide, LIMITS, now_s)
-        said = report.dockerd(memory, seen, policy=policy, facts=facts)
-        shown = health(said)
+        memory, _ = step(memory, observation, POLICIES[policy], LIMITS, now_s)
+        status = report.dockerd(memory, observation, policy=policy, facts=facts)
+        shown = health(status)
         assert shown is not None
         if shown.level > Level.OK:
-            assert said.reason
-            assert said.detail
+            assert status.reason
+            assert status.detail
         if shown.level is Level.FAILED:
             assert shown.fix or shown.reason in MENDED_BY_GPUD
 
 
-NOBODY = [DockerdObservation(None, owner, Api.REFUSED) for owner in (Owner.NONE, Owner.SYSTEMD)]
+ABSENT = [DockerdObservation(None, owner, Api.REFUSED) for owner in (Owner.NONE, Owner.SYSTEMD)]
 YOUNG = [DockerdObservation(ProcessRef(number, 1), Owner.GPUD, Api.ABSENT) for number in (2, 3)]
 THEIRS = [
     DockerdObservation(ProcessRef(4, 1), Owner.SYSTEMD, api) for api in (Api.ABSENT, Api.ANSWERS)
 ]
-ENDED = [replace(seen, exit=exit_) for seen in NOBODY for exit_ in (UNEXPLAINED, EXPLAINED)]
+ENDED = [
+    replace(observation, exit=exit_) for observation in ABSENT for exit_ in (UNEXPLAINED, EXPLAINED)
+]
 
 
 @pytest.mark.parametrize("cycle", [[0, 2, 0], [0, 4, 0], [0, 4, 1], [1, 2, 1], [0, 2, 4], [0, 5]])
-def test_a_dockerd_of_somebody_elses_that_comes_and_goes_makes_no_storm(cycle: list[int]) -> None:
-    looks = [[*NOBODY, *YOUNG, *THEIRS][number] for number in cycle]
+def test_foreign_dockerd_that_comes_and_goes_makes_no_storm(cycle: list[int]) -> None:
+    looks = [[*ABSENT, *YOUNG, *THEIRS][number] for number in cycle]
     memory, starts = Memory(), 0
     for tick in range(MINUTE):
-        seen = looks[tick % len(looks)]
-        memory, action = step(memory, seen, USABLE["manage"].decide, LIMITS, tick * TICK_S)
+        observation = looks[tick % len(looks)]
+        memory, action = step(memory, observation, POLICIES["manage"], LIMITS, tick * TICK_S)
         starts += action is Action.START
     assert 1 <= starts <= MINUTE * TICK_S + 1
 
 
 def test_an_owner_without_a_process_is_no_failure_and_its_end_is_worth_a_start() -> None:
     memory, action = Memory(), Action.NOTHING
-    auto = USABLE["auto"].decide
-    for now_s, seen in ((0.0, NOBODY[1]), (1.0, NOBODY[1]), (2.0, NOBODY[0])):
-        memory, action = step(memory, seen, auto, LIMITS, now_s)
+    auto = POLICIES["auto"]
+    for now_s, observation in ((0.0, ABSENT[1]), (1.0, ABSENT[1]), (2.0, ABSENT[0])):
+        memory, action = step(memory, observation, auto, LIMITS, now_s)
     assert (action, memory.failures, memory.restarts) == (Action.START, 0, {"taken_over": 1})
     memory, _ = step(memory, ENDED[1], auto, LIMITS, 3.0)
-    for now_s, seen in ((4.0, NOBODY[1]), (5.0, NOBODY[1]), (6.0, NOBODY[0])):
-        memory, action = step(memory, seen, auto, LIMITS, now_s)
+    for now_s, observation in ((4.0, ABSENT[1]), (5.0, ABSENT[1]), (6.0, ABSENT[0])):
+        memory, action = step(memory, observation, auto, LIMITS, now_s)
     assert (action, memory.failures) == (Action.START, 1)
     assert memory.restarts == {"taken_over": 1, "start_failed": 1}

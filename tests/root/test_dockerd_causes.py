@@ -9,18 +9,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpud.core.report import Owner
-from gpud.root.dockerd_causes import (
+from gpud.root.dockerd_facts import (
     ENDS_WHEN,
     LONGEST_DETAIL,
     SUBJECTS,
     DockerdCause,
+    DockerdState,
     Exit,
     StartCondition,
     last_words,
     plain,
     shortened,
 )
-from gpud.root.dockerd_facts import DockerdState
 from gpud.root.dockerd_rules import (
     RULES,
     SLUGS,
@@ -40,7 +40,7 @@ def lines_of(capture: Path) -> tuple[str, ...]:
 
 
 @pytest.mark.parametrize("capture", CAPTURES, ids=lambda path: f"{path.parent.name}-{path.stem}")
-def test_a_recorded_failure_is_told_by_its_name(capture: Path) -> None:
+def test_recorded_failure_has_the_cause_of_its_name(capture: Path) -> None:
     cause = explain(lines_of(capture))
     assert cause is not None
     assert cause.slug == capture.stem.partition("-")[0]
@@ -119,19 +119,19 @@ def row(cause: DockerdCause, mark: str = "") -> str:
 
 def rows() -> list[str]:
     """One row a cause: told by its first recording, those of 20.10 before those of later ones."""
-    found: dict[str, str] = {}
+    result: dict[str, str] = {}
     for capture in CAPTURES:
         cause = explain(lines_of(capture))
         assert cause is not None
-        found.setdefault(cause.slug, row(cause, "" if capture.parent.name != "later" else " *"))
+        result.setdefault(cause.slug, row(cause, "" if capture.parent.name != "later" else " *"))
     for cause in (
         binary_missing("dockerd"),
         socket_taken("/run/docker.sock", "python3 (pid 17)"),
         socket_elsewhere("/run/docker.sock", ("tcp://127.0.0.1:2375",)),
     ):
-        found[cause.slug] = row(cause)
-    assert set(found) == set(SLUGS)
-    return [found[slug] for slug in sorted(found)]
+        result[cause.slug] = row(cause)
+    assert set(result) == set(SLUGS)
+    return [result[slug] for slug in sorted(result)]
 
 
 def test_the_document_lists_every_cause_with_its_fix_and_what_ends_it() -> None:

@@ -50,14 +50,14 @@ class Model:
     memory: Memory = field(default_factory=Memory)
     asleep_s: float = 0.0  # by which the wall clock is ahead
 
-    def look(self, seen: DockerdObservation) -> Action:
-        seen = replace(seen, wall_s=1e9 + self.now_s + self.asleep_s)
-        self.memory, action = step(self.memory, seen, due, self.limits, self.now_s)
+    def look(self, observation: DockerdObservation) -> Action:
+        observation = replace(observation, wall_s=1e9 + self.now_s + self.asleep_s)
+        self.memory, action = step(self.memory, observation, due, self.limits, self.now_s)
         return action
 
     def watch(
         self,
-        seen: DockerdObservation,
+        observation: DockerdObservation,
         does: Callable[[float], Activity],
         for_s: float,
         every_s: float = LOOK_S,
@@ -66,7 +66,7 @@ class Model:
         begun_s = self.now_s
         actions: list[tuple[float, Action]] = []
         while self.now_s - begun_s <= for_s:
-            action = self.look(replace(seen, activity=does(self.now_s)))
+            action = self.look(replace(observation, activity=does(self.now_s)))
             if action is not Action.NOTHING:
                 actions.append((self.now_s - begun_s, action))
             self.now_s += every_s
@@ -104,7 +104,7 @@ def test_idle_and_silent_dockerd_is_replaced_within_15_s() -> None:
     assert NOTICED_S + killed_s < 13.0  # two seconds are left for its start
 
 
-def test_stopped_dockerd_is_ended_like_an_idle_one() -> None:
+def test_stopped_dockerd_is_ended_as_if_it_idled() -> None:
     ((after_s, action),) = answered().watch(SILENT, lambda _: used(7.0), 6.2)
     assert action is Action.TERMINATE
     assert 4.0 <= after_s < 4.0 + LOOK_S
@@ -145,7 +145,7 @@ def test_work_that_ends_makes_the_idle_seconds_begin() -> None:
     assert after_s >= 4.0
 
 
-def test_one_answer_begins_the_idle_seconds_anew() -> None:
+def test_single_answer_restarts_the_idle_seconds() -> None:
     model = answered()
     for _ in range(100):
         assert model.watch(SILENT, idle, 3.9) == []
@@ -154,7 +154,7 @@ def test_one_answer_begins_the_idle_seconds_anew() -> None:
 
 
 @pytest.mark.parametrize("clock_runs_on", [True, False])
-def test_after_a_pause_of_the_machine_the_idle_seconds_begin_anew(*, clock_runs_on: bool) -> None:
+def test_pause_of_the_machine_restarts_the_idle_seconds(*, clock_runs_on: bool) -> None:
     model = answered()
     for _ in range(100):
         assert model.watch(SILENT, idle, 3.9) == []
@@ -175,7 +175,7 @@ def test_pause_while_dockerd_ends_does_not_use_up_its_time() -> None:
     assert after_s >= 4.0
 
 
-def test_dockerd_that_works_at_its_end_has_ten_seconds_and_an_idle_one_four() -> None:
+def test_end_of_dockerd_takes_ten_seconds_at_work_and_four_when_idle() -> None:
     for does, limit_s in ((WORK["a tenth of a core"], 10.0), (idle, 4.0)):
         model = answered()
         assert [action for _, action in model.watch(SILENT, idle, 4.2)] == [Action.TERMINATE]
@@ -226,9 +226,9 @@ def test_no_policy_ends_a_dockerd_that_worked_between_any_two_looks(
     for passed_s, active, share, api in looks:
         now_s += passed_s
         cpu_s += 0.0 if active else share * passed_s + 0.05
-        seen = replace(WELL, api=api, activity=used(cpu_s, active=active))
+        observation = replace(WELL, api=api, activity=used(cpu_s, active=active))
         for policy in (due, lambda *_: wish):
-            after, action = step(memory, seen, policy, chosen, now_s)
+            after, action = step(memory, observation, policy, chosen, now_s)
             assert action is Action.NOTHING
         memory = after
 

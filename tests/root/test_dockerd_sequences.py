@@ -13,17 +13,24 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gpud.core.report import Owner, ProcessRef
-from gpud.root.dockerd_causes import DockerdCause, Exit, StartCondition
-from gpud.root.dockerd_facts import Activity, Api, Containerd, DockerdObservation, Limits, Memory
-from gpud.root.dockerd_step import step
-from gpud.root.policies import auto, manage, observe, off
+from gpud.root.dockerd_facts import (
+    Activity,
+    Api,
+    Containerd,
+    DockerdCause,
+    DockerdObservation,
+    Exit,
+    Limits,
+    Memory,
+    StartCondition,
+)
+from gpud.root.dockerd_step import POLICIES, step
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
 EXPECTED = Path(__file__).with_name("dockerd_sequences.txt.xz")
 SEQUENCES, STEPS = 10_000, 25
-POLICIES = {"auto": auto, "manage": manage, "observe": observe, "off": off}
 LIMITS = Limits()
 PORT_TAKEN = DockerdCause(
     "port_taken", "", "", frozenset({StartCondition.PORT, StartCondition.CONFIG}), "127.0.0.1:2375"
@@ -36,7 +43,7 @@ ACTIONS = {"nothing": ".", "start": "+", "terminate": "-", "kill": "!"}
 def advance(memory: Memory, look: dict[str, Any], policy: str) -> tuple[Memory, str, str]:
     """Give memory, action and state after one look: all that names the code under test."""
     runs = look["pid"] is not None
-    seen = DockerdObservation(
+    observation = DockerdObservation(
         process=ProcessRef(look["pid"], 1) if runs else None,
         owner=Owner(look["owner"]),
         api=Api(look["api"]),
@@ -52,7 +59,7 @@ def advance(memory: Memory, look: dict[str, Any], policy: str) -> tuple[Memory, 
         activity=Activity(look["at_work"], look["cpu_s"], look["stopped"]) if runs else None,
         wall_s=look["wall_s"],
     )
-    memory, action = step(memory, seen, POLICIES[policy].decide, LIMITS, look["now_s"])
+    memory, action = step(memory, observation, POLICIES[policy], LIMITS, look["now_s"])
     return memory, action.value, memory.state.value
 
 

@@ -53,26 +53,26 @@ def drop(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
     )
 
 
-def told(*arguments: str | Path, more: tuple[str | Path, ...] = ()) -> dict[str, Any]:
+def answer(*arguments: str | Path, more: tuple[str | Path, ...] = ()) -> dict[str, Any]:
     done = drop(*arguments, "--", "/usr/bin/python3", "-I", "-S", "-c", TELL, *more)
     assert done.returncode == 0, done.stderr
-    said: dict[str, Any] = json.loads(done.stdout)
-    return said
+    status: dict[str, Any] = json.loads(done.stdout)
+    return status
 
 
 def test_nothing_of_root_is_left() -> None:
-    nobody = pwd.getpwnam("nobody")
-    said = told("--user", "nobody", "--parent", str(os.getpid()))
-    assert said["uid"] == [str(nobody.pw_uid)] * 4
-    assert said["gid"] == [str(nobody.pw_gid)] * 4
-    assert said["groups"] == []
-    assert said["back"] is False
-    assert said["no_new_privs"] == ["1"]
-    assert int(said["capabilities"][0], 16) == 0
-    assert said["death_signal"] == 15
-    assert said["cwd"] == "/"
-    assert said["session"]
-    assert said["umask"] == 0o027
+    account = pwd.getpwnam("nobody")
+    status = answer("--user", "nobody", "--parent", str(os.getpid()))
+    assert status["uid"] == [str(account.pw_uid)] * 4
+    assert status["gid"] == [str(account.pw_gid)] * 4
+    assert status["groups"] == []
+    assert status["back"] is False
+    assert status["no_new_privs"] == ["1"]
+    assert int(status["capabilities"][0], 16) == 0
+    assert status["death_signal"] == 15
+    assert status["cwd"] == "/"
+    assert status["session"]
+    assert status["umask"] == 0o027
 
 
 def test_it_refuses_to_stay_root() -> None:
@@ -103,14 +103,14 @@ def closed() -> Iterator[Path]:
         shutil.rmtree(root)
 
 
-def test_a_checkout_below_a_closed_directory_is_reached_and_nothing_beside_it(closed: Path) -> None:
+def test_checkout_below_a_closed_directory_is_reached_and_nothing_else(closed: Path) -> None:
     checkout = closed / "work/checkout"
-    said = told(
+    status = answer(
         "--user", "nobody", "--need", checkout, more=(str(closed), str(checkout / "code.py"))
     )
-    assert said["below"] == ["work"]
-    assert said["file"] == "hello"
-    assert said["uid"][0] == str(pwd.getpwnam("nobody").pw_uid)
+    assert status["below"] == ["work"]
+    assert status["file"] == "hello"
+    assert status["uid"][0] == str(pwd.getpwnam("nobody").pw_uid)
     assert str(closed) not in Path("/proc/self/mounts").read_text()
     assert (closed / "secret").read_text() == "secret"
 
@@ -125,7 +125,7 @@ def test_the_needed_directory_stays_writable_for_its_owner(closed: Path) -> None
     assert (checkout / "written").stat().st_uid == pwd.getpwnam("nobody").pw_uid
 
 
-def test_a_needed_place_that_does_not_exist_blocks_nobody(tmp_path: Path) -> None:
+def test_needed_place_that_does_not_exist_blocks_no_user(tmp_path: Path) -> None:
     user = pwd.getpwnam("nobody")
     tmp_path.chmod(0o755)
     assert blockers([tmp_path / "absent/etc/gpud"], user).keys() <= set(tmp_path.parents)

@@ -74,41 +74,41 @@ def test_docker_desktop_takes_over_while_we_run_and_we_begin_again_when_it_is_go
     with docker_desktop(theirs):
         Path(dockerd.socket).unlink()
         Path(dockerd.socket).symlink_to(theirs)
-        said = supervised.when(owned_by("docker_desktop"), "the hand-over")["dockerd"]
-        assert said["reason"] == "handed_over"
-        assert f"pid {ours}" in said["detail"]
+        status = supervised.when(owned_by("docker_desktop"), "the hand-over")["dockerd"]
+        assert status["reason"] == "handed_over"
+        assert f"pid {ours}" in status["detail"]
         os.kill(ours, signal.SIGKILL)  # told to end, it would take Desktop's link along
-        said = supervised.when(lambda r: not r["dockerd"]["reason"], "the hand-over's end")
-        assert said["dockerd"]["restarts"] == {}
+        status = supervised.when(lambda r: not r["dockerd"]["reason"], "the hand-over's end")
+        assert status["dockerd"]["restarts"] == {}
         assert dockerd_starts(supervised) == 1
-    said = supervised.when(lambda r: not r["dockerd"]["up"], "Desktop's end")["dockerd"]
-    assert said["reason"] == "left_to_docker_desktop"
+    status = supervised.when(lambda r: not r["dockerd"]["up"], "Desktop's end")["dockerd"]
+    assert status["reason"] == "left_to_docker_desktop"
     assert dockerd.dockerds() == []
     Path(dockerd.socket).unlink()
-    said = supervised.when(owned_by("gpud"), "ours again")["dockerd"]
-    assert said["restarts"] == {"taken_over": 1}
+    status = supervised.when(owned_by("gpud"), "ours again")["dockerd"]
+    assert status["restarts"] == {"taken_over": 1}
 
 
-def test_a_dockerd_that_takes_the_socket_is_no_failure_of_ours_and_no_second_one_is_started(
+def test_dockerd_that_takes_the_socket_is_no_failure_and_no_second_is_started(
     supervised: Supervised, dockerd: PrivateDockerd
 ) -> None:
     supervised.settings = {"dockerd": quick(dockerd, start_timeout_s=3.0)}
     supervised.start()
     ours = supervised.when(running, "our dockerd")["dockerd"]["process"]["pid"]
     places = [f"--{name}={dockerd.root / 'theirs' / name}" for name in ("data-root", "exec-root")]
-    kept = [a for a in dockerd.args if not a.startswith(("--data-root", "--exec-root"))]
+    rest = [a for a in dockerd.args if not a.startswith(("--data-root", "--exec-root"))]
     names = ["-H", f"unix://{dockerd.socket}", "--pidfile", str(dockerd.root / "theirs.pid")]
     with (dockerd.root / "theirs.log").open("wb") as log:
-        theirs = subprocess.Popen(["dockerd", *kept, *places, *names], stdout=log, stderr=log)
-    said = supervised.when(owned_by("other"), "the hand-over")["dockerd"]
-    assert said["process"]["pid"] == theirs.pid
-    assert said["reason"] == "handed_over"
-    assert said["restarts"] == {}
+        theirs = subprocess.Popen(["dockerd", *rest, *places, *names], stdout=log, stderr=log)
+    status = supervised.when(owned_by("other"), "the hand-over")["dockerd"]
+    assert status["process"]["pid"] == theirs.pid
+    assert status["reason"] == "handed_over"
+    assert status["restarts"] == {}
     assert sorted(dockerd.dockerds()) == sorted([ours, theirs.pid])
     theirs.kill()
     theirs.wait()
-    said = supervised.when(lambda r: owned_by("gpud")(r) and running(r), "ours", 30)["dockerd"]
-    assert said["process"]["pid"] != ours
+    status = supervised.when(lambda r: owned_by("gpud")(r) and running(r), "ours", 30)["dockerd"]
+    assert status["process"]["pid"] != ours
     assert len(dockerd.dockerds()) == 1
 
 
@@ -126,14 +126,14 @@ def test_systemd_keeps_its_enabled_docker_until_the_unit_is_disabled(
     # The usual socket, in a /run of its own.
     supervised.prefix = ["unshare", "-m", "sh", "-c", 'mount -t tmpfs none /run; exec "$@"', "sh"]
     supervised.start()
-    said = supervised.when(lambda r: r["dockerd"]["owner"] == "systemd", "its owner")["dockerd"]
-    assert (said["state"], said["reason"]) == ("absent", "left_to_systemd")
+    status = supervised.when(lambda r: r["dockerd"]["owner"] == "systemd", "its owner")["dockerd"]
+    assert (status["state"], status["reason"]) == ("absent", "left_to_systemd")
     assert dockerd.dockerds() == []
     unit.unlink()
     assert supervised.when(running, "ours")["dockerd"]["restarts"] == {"taken_over": 1}
 
 
-def test_a_dockerd_whose_containerd_stays_dead_is_replaced_and_its_container_lives(
+def test_dockerd_with_a_dead_containerd_is_replaced_and_its_container_lives(
     supervised: Supervised, dockerd: PrivateDockerd
 ) -> None:
     supervised.settings = {"dockerd": quick(dockerd, hung_after_s=1.0)}
@@ -144,40 +144,40 @@ def test_a_dockerd_whose_containerd_stays_dead_is_replaced_and_its_container_liv
         inside = client.inspect_container(container)["State"]["Pid"]
     helper = int((dockerd.root / "exec/containerd/containerd.pid").read_text())
     os.kill(helper, signal.SIGKILL)
-    said = supervised.when(lambda r: r["dockerd"]["reason"] == "containerd_gone", "its death")
-    assert said["dockerd"]["up"] is True
-    said = supervised.when(
+    status = supervised.when(lambda r: r["dockerd"]["reason"] == "containerd_gone", "its death")
+    assert status["dockerd"]["up"] is True
+    status = supervised.when(
         lambda r: running(r) and r["dockerd"]["process"] != first, "another dockerd", 40
     )
-    assert said["dockerd"]["restarts"] == {"containerd_gone": 1}
+    assert status["dockerd"]["restarts"] == {"containerd_gone": 1}
     with contextlib.closing(dockerd.client()) as client:
         state = client.inspect_container(container)["State"]
     assert (state["Running"], state["Pid"]) == (True, inside)
 
 
-def test_a_crash_loop_is_called_one_with_the_lines_that_explain_it(
+def test_crash_loop_is_reported_with_the_lines_that_explain_it(
     supervised: Supervised, dockerd: PrivateDockerd
 ) -> None:
     args = (*dockerd.args, "--default-runtime=of-my-own")
     supervised.settings = {"dockerd": quick(dockerd, args=args, backoff_max_s=0.5)}
     supervised.start()
-    said = supervised.when(lambda r: r["dockerd"]["state"] == "crashloop", "a crash loop", 40)
-    assert said["dockerd"]["reason"] == "crashloop"
-    assert "5 times in a row" in said["dockerd"]["detail"]
-    assert "of-my-own" in said["dockerd"]["detail"]
-    assert str(supervised.home / "var/log/gpud/dockerd.log") in said["dockerd"]["fix"]
+    status = supervised.when(lambda r: r["dockerd"]["state"] == "crashloop", "a crash loop", 40)
+    assert status["dockerd"]["reason"] == "crashloop"
+    assert "5 times in a row" in status["dockerd"]["detail"]
+    assert "of-my-own" in status["dockerd"]["detail"]
+    assert str(supervised.home / "var/log/gpud/dockerd.log") in status["dockerd"]["fix"]
 
 
-def test_a_dockerd_that_lost_its_socket_file_is_told_of_and_not_killed(
+def test_dockerd_that_lost_its_socket_file_is_reported_and_not_killed(
     supervised: Supervised, dockerd: PrivateDockerd
 ) -> None:
     supervised.settings = {"dockerd": quick(dockerd, hung_after_s=0.5)}
     supervised.start()
     first = supervised.when(running, "our dockerd")["dockerd"]["process"]
     Path(dockerd.socket).unlink()
-    heard = supervised.when(lambda r: r["dockerd"]["reason"] == "socket_gone", "it")
-    assert str(first["pid"]) in heard["dockerd"]["fix"]
-    later = supervised.when(lambda r: r["beat_s"] > heard["beat_s"] + 2, "more looks")
+    earlier = supervised.when(lambda r: r["dockerd"]["reason"] == "socket_gone", "it")
+    assert str(first["pid"]) in earlier["dockerd"]["fix"]
+    later = supervised.when(lambda r: r["beat_s"] > earlier["beat_s"] + 2, "more looks")
     assert later["dockerd"]["process"] == first
     os.kill(first["pid"], signal.SIGTERM)
     supervised.when(running, "ours again")

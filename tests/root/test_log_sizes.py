@@ -49,8 +49,8 @@ def test_a_log_that_grew_too_large_is_set_aside_while_its_writer_goes_on(
 
 def test_no_other_file_is_written_there(running: Supervised) -> None:
     until((running.home / "var/log/gpud/agent.log").exists, "the agent's log")
-    found = {path.name for path in (running.home / "var/log/gpud").iterdir() if path.is_file()}
-    assert found <= BY_STRUCTLOG | set(BY_ROOT)
+    result = {path.name for path in (running.home / "var/log/gpud").iterdir() if path.is_file()}
+    assert result <= BY_STRUCTLOG | set(BY_ROOT)
 
 
 def test_starts_that_always_fail_do_not_fill_the_disk(tmp_path: Path) -> None:
@@ -62,14 +62,14 @@ def test_starts_that_always_fail_do_not_fill_the_disk(tmp_path: Path) -> None:
     wrong = tmp_path / "etc/gpud/gpud.toml"
     wrong.parent.mkdir(parents=True)
     wrong.write_text("[paths]\nrun = '/proc/nowhere'\n")
-    told = subprocess.run(
+    answer = subprocess.run(
         [sys.executable, "-I", "-m", "gpud", "--home", tmp_path, "up"],
         capture_output=True,
         text=True,
         check=False,
     )
-    assert told.returncode != 0
-    assert "/proc/nowhere" in told.stderr
+    assert answer.returncode != 0
+    assert "/proc/nowhere" in answer.stderr
     assert log.stat().st_size < LARGEST_LOG
 
 
@@ -100,6 +100,6 @@ def test_a_log_that_its_writer_made_enormous_is_cut_and_never_read_whole(tmp_pat
         writer.write(b"last words\n")
     files.rotate(log, 1024)
     assert log.stat().st_size == 0
-    kept = (tmp_path / "agent.log.1").read_bytes()
-    assert len(kept) == 1024
-    assert kept.endswith(b"last words\n")
+    rest = (tmp_path / "agent.log.1").read_bytes()
+    assert len(rest) == 1024
+    assert rest.endswith(b"last words\n")

@@ -22,8 +22,8 @@ import pytest
 
 from gpud.core.report import Owner, ProcessRef
 from gpud.core.settings import Settings
-from gpud.root import control, listeners, process
-from gpud.root.owner import MARK, Scene, desktop_root, owner, suspects
+from gpud.root import control, process
+from gpud.root.owner import MARK, Scene, owner, suspects
 from tests.waiting import until
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="needs root")
 
 ENABLED = "etc/systemd/system/multi-user.target.wants/docker.service"
-BESIDE = ["unshare", "--mount", "--pid", "--fork", "--mount-proc"]
+OUTSIDE = ["unshare", "--mount", "--pid", "--fork", "--mount-proc"]
 LISTEN = """
 import socket, sys
 listening = socket.socket(socket.AF_UNIX)
@@ -72,9 +72,9 @@ def nothing(tmp_path: Path) -> Scene:
 @contextlib.contextmanager
 def sleeping(**environ: str) -> Iterator[ProcessRef]:
     with subprocess.Popen(["/bin/sleep", "100"], env=environ) as child:
-        found = process.ref(child.pid)
-        assert found is not None
-        yield found
+        result = process.ref(child.pid)
+        assert result is not None
+        yield result
         child.kill()
 
 
@@ -89,7 +89,7 @@ def make_wsl(sysroot: Path) -> None:
     (sysroot / "proc/net/unix").symlink_to("/proc/net/unix")
 
 
-def test_nobody_owns_what_is_not_there(nothing: Scene) -> None:
+def test_absent_dockerd_has_no_owner(nothing: Scene) -> None:
     assert owner(nothing) is Owner.NONE
 
 
@@ -119,14 +119,16 @@ def test_down_with_docker_ends_the_dockerd_of_root_and_no_other_users_program(
             started.append(subprocess.Popen([program, "100"], user=uid, env=mark))
             ending.callback(started[-1].wait)
             ending.callback(started[-1].kill)
-        until(lambda: {process.name(one.pid) for one in started} == {"dockerd"}, "their programs")
+        until(
+            lambda: {process.name(child.pid) for child in started} == {"dockerd"}, "their programs"
+        )
         stopped = control.down(settings, docker=True)
         assert stopped == control.Stopped(supervisor=False, dockerd=True)
-        assert [one.poll() for one in started] == [None, -signal.SIGTERM]
+        assert [child.poll() for child in started] == [None, -signal.SIGTERM]
 
 
 @pytest.mark.parametrize(
-    ("line", "whose"),
+    ("line", "expected_owner"),
     [
         ("0::/system.slice/docker.service", Owner.SYSTEMD),
         ("1:name=systemd:/system.slice/docker.service", Owner.SYSTEMD),
@@ -136,12 +138,15 @@ def test_down_with_docker_ends_the_dockerd_of_root_and_no_other_users_program(
     ],
 )
 def test_a_process_in_the_cgroup_of_a_system_service_is_systemds(
-    nothing: Scene, line: str, whose: Owner
+    nothing: Scene, line: str, expected_owner: Owner
 ) -> None:
     (nothing.sysroot / "run/systemd/system").mkdir(parents=True)
-    with sleeping() as found:
-        write(nothing.sysroot / f"proc/{found.pid}/cgroup", f"{line}\n")
-        assert owner(replace(nothing, process=found, listener=found.pid, listens=True)) is whose
+    with sleeping() as result:
+        write(nothing.sysroot / f"proc/{result.pid}/cgroup", f"{line}\n")
+        assert (
+            owner(replace(nothing, process=result, listener=result.pid, listens=True))
+            is expected_owner
+        )
 
 
 def test_a_socket_of_pid_1_is_systemds_only_where_systemd_runs(nothing: Scene) -> None:
@@ -160,25 +165,6 @@ def test_an_enabled_unit_means_that_systemd_will_start_it_if_it_runs(nothing: Sc
     (nothing.sysroot / "run/systemd/system").mkdir(parents=True)
     assert owner(usual) is Owner.SYSTEMD
     assert owner(nothing) is Owner.NONE  # another socket is no business of the unit's
-
-
-@pytest.mark.parametrize(
-    ("conf", "root"),
-    [
-        (None, "/mnt/wsl/docker-desktop"),
-        ("[boot]\nsystemd=true\n", "/mnt/wsl/docker-desktop"),
-        ("[automount]\nenabled = true\nroot = /windir/ # ours\n", "/windir/wsl/docker-desktop"),
-        ('[AutoMount]\n[automount]\nRoot="/"\n', "/wsl/docker-desktop"),
-        ("[automount\nroot=/x\n", "/mnt/wsl/docker-desktop"),
-        ("[automount]\nroot=/first\nroot=/second\n", "/first/wsl/docker-desktop"),
-        ("\ufeff[automount]\nroot=/x\n", "/x/wsl/docker-desktop"),
-        ("no section\n[automount]\nroot=/x\n", "/x/wsl/docker-desktop"),
-    ],
-)
-def test_docker_desktop_lies_where_wsl_mounts(tmp_path: Path, conf: str | None, root: str) -> None:
-    if conf is not None:
-        write(tmp_path / "etc/wsl.conf", conf)
-    assert desktop_root(tmp_path) == root
 
 
 def test_a_link_into_docker_desktop_is_its_socket_even_while_it_leads_nowhere(
@@ -204,8 +190,8 @@ def test_a_listener_run_from_docker_desktop_is_its_proxy(nothing: Scene) -> None
 @needs_root
 def test_another_users_process_is_another_users(nothing: Scene) -> None:
     with subprocess.Popen(["/bin/sleep", "100"], user=65534) as rootless:
-        found = process.ref(rootless.pid)
-        assert owner(replace(nothing, process=found)) is Owner.OTHER_USER
+        result = process.ref(rootless.pid)
+        assert owner(replace(nothing, process=result)) is Owner.OTHER_USER
         rootless.kill()
 
 
@@ -218,7 +204,7 @@ def other_distribution(nothing: Scene) -> Iterator[Scene]:
     path = str(place / "docker.sock")
     mounts = f'mount -t tmpfs tmpfs {place}; exec "$@"'
     with subprocess.Popen(
-        [*BESIDE, "--kill-child", "sh", "-c", mounts, "sh", sys.executable, "-c", LISTEN, path],
+        [*OUTSIDE, "--kill-child", "sh", "-c", mounts, "sh", sys.executable, "-c", LISTEN, path],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
     ) as there:
@@ -228,10 +214,10 @@ def other_distribution(nothing: Scene) -> Iterator[Scene]:
         there.kill()
 
 
-def asked_beside(scene: Scene) -> str:
-    """Ask from a PID namespace that does not see the other one's processes."""
+def ask_from_outside(scene: Scene) -> str:
+    """Ask from a PID namespace that does not see the other child's processes."""
     return subprocess.run(
-        [*BESIDE, sys.executable, "-c", ASK, scene.socket, str(scene.sysroot)],
+        [*OUTSIDE, sys.executable, "-c", ASK, scene.socket, str(scene.sysroot)],
         capture_output=True,
         text=True,
         check=True,
@@ -243,7 +229,7 @@ def asked_beside(scene: Scene) -> str:
 def test_a_dockerd_that_listens_by_our_name_in_other_mounts_is_another_distributions(
     other_distribution: Scene,
 ) -> None:
-    assert asked_beside(other_distribution) == "other_distribution"
+    assert ask_from_outside(other_distribution) == "other_distribution"
 
 
 @pytest.fixture
@@ -277,28 +263,16 @@ def test_a_listener_that_root_did_not_make_is_suspect_and_no_other_distribution(
 
 
 @needs_root
-def test_a_listener_whose_maker_the_kernel_does_not_name_is_another_distributions(
+def test_listener_of_an_unknown_maker_is_another_distributions(
     hidden: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(listeners, "makers", lambda: None)
+    monkeypatch.setattr(process, "socket_makers", lambda: None)
     assert owner(hidden) is Owner.OTHER_DISTRIBUTION
     assert suspects(hidden) == frozenset()
 
 
 @needs_root
-def test_a_listener_of_roots_is_not_suspect(other_distribution: Scene) -> None:
-    seen = replace(other_distribution, listener=None)
-    assert suspects(seen) == frozenset()
-
-
-@needs_root
-def test_without_wsl_the_same_listener_is_nobodys_business(other_distribution: Scene) -> None:
-    write(other_distribution.sysroot / "proc/sys/kernel/osrelease", "6.1.0-18-amd64\n")
-    assert asked_beside(other_distribution) == "none"
-
-
-@needs_root
-def test_a_shared_socket_whose_listener_is_out_of_sight_is_another_distributions(
+def test_shared_socket_with_a_listener_out_of_sight_is_another_distributions(
     nothing: Scene,
 ) -> None:
     make_wsl(nothing.sysroot)
@@ -309,6 +283,6 @@ def test_a_shared_socket_whose_listener_is_out_of_sight_is_another_distributions
     ) as there:
         assert there.stdout is not None
         assert there.stdout.readline() == b"listening\n"
-        assert asked_beside(nothing) == "other_distribution"
+        assert ask_from_outside(nothing) == "other_distribution"
         assert owner(replace(nothing, listener=there.pid, listens=True)) is Owner.OTHER
         there.kill()

@@ -16,7 +16,7 @@ import pytest
 from gpud.core.errors import AlreadyRunning
 from gpud.core.report import ProcessRef
 from gpud.core.settings import Settings
-from gpud.root import control, lock, process
+from gpud.root import control, process
 from tests.root.conftest import RUN
 from tests.waiting import until
 
@@ -26,19 +26,19 @@ if TYPE_CHECKING:
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="needs root")
 
 
-def ref_of(said: dict[str, Any]) -> ProcessRef:
-    return ProcessRef(said["pid"], said["start_ticks"])
+def ref_of(status: dict[str, Any]) -> ProcessRef:
+    return ProcessRef(status["pid"], status["start_ticks"])
 
 
 def test_killed_agent_is_started_again_and_the_signal_reported(supervised: Supervised) -> None:
     supervised.start()
     first = supervised.agent_pid()
     os.kill(first, signal.SIGKILL)
-    said = supervised.when(
+    status = supervised.when(
         lambda r: r["agent"]["process"] and r["agent"]["process"]["pid"] != first, "a new agent"
     )["agent"]
-    assert said["restarts"] == 1
-    assert said["detail"] == "ended by signal 9"
+    assert status["restarts"] == 1
+    assert status["detail"] == "ended by signal 9"
 
 
 def test_an_agent_that_keeps_failing_is_backed_off_with_its_last_words(
@@ -46,8 +46,8 @@ def test_an_agent_that_keeps_failing_is_backed_off_with_its_last_words(
 ) -> None:
     supervised.agent = ["/bin/sh", "-c", "echo this is why >&2; exit 7"]
     supervised.start()
-    said = supervised.when(lambda r: r["agent"]["state"] == "backoff", "a back-off")["agent"]
-    assert said["detail"] == "exited with code 7: this is why"
+    status = supervised.when(lambda r: r["agent"]["state"] == "backoff", "a back-off")["agent"]
+    assert status["detail"] == "exited with code 7: this is why"
 
 
 def test_sigterm_ends_the_agent_and_then_the_supervisor(supervised: Supervised) -> None:
@@ -61,7 +61,7 @@ def test_sigterm_ends_the_agent_and_then_the_supervisor(supervised: Supervised) 
 
 
 @needs_root
-def test_the_agent_dies_with_a_killed_supervisor_and_the_next_one_waits_for_that(
+def test_agent_dies_with_a_killed_supervisor_and_the_next_waits_for_that(
     supervised: Supervised,
 ) -> None:
     supervised.agent = ["/bin/sh", "-c", "trap 'sleep 0.5; exit' TERM; sleep 1000 & wait"]
@@ -71,15 +71,15 @@ def test_the_agent_dies_with_a_killed_supervisor_and_the_next_one_waits_for_that
     supervised.process.kill()
     supervised.process.wait()
     supervised.start()
-    said = supervised.when(
+    status = supervised.when(
         lambda r: r["agent"]["process"] and r["agent"]["process"] != old, "a new agent"
     )
     assert not process.alive(ref_of(old))
-    assert said["agent"]["restarts"] == 0
+    assert status["agent"]["restarts"] == 0
 
 
 @needs_root
-def test_the_agent_runs_as_somebody_else_and_the_directories_say_who_owns_what(
+def test_agent_runs_as_another_user_and_each_directory_has_its_owner(
     supervised: Supervised,
 ) -> None:
     supervised.settings["agent"] = {"user": "nobody"}
@@ -104,7 +104,7 @@ def test_a_second_supervisor_is_refused_with_the_pid_of_the_first(supervised: Su
     supervised.start()
     assert supervised.process is not None
     with pytest.raises(AlreadyRunning) as refused:
-        lock.take(supervised.home / "run/gpud")
+        control.take_lock(supervised.home / "run/gpud")
     assert refused.value.pid == supervised.process.pid
 
 
@@ -118,17 +118,20 @@ def test_up_returns_with_a_supervisor_that_left_the_session_and_down_ends_it(
     supervised: Supervised,
 ) -> None:
     settings = msgspec.convert({"home": str(supervised.home), **supervised.settings}, Settings)
-    given = msgspec.json.encode(
+    arguments = msgspec.json.encode(
         {"settings": {"home": str(supervised.home), **supervised.settings}, "agent": ["/bin/cat"]}
     )
     run_dir = supervised.home / "run/gpud"
     pids = []
     for _ in range(2):
         done = subprocess.run(
-            [sys.executable, "-I", "-c", UP, given], capture_output=True, timeout=60, check=False
+            [sys.executable, "-I", "-c", UP, arguments],
+            capture_output=True,
+            timeout=60,
+            check=False,
         )
         assert (done.returncode, done.stdout, done.stderr) == (0, b"", b"")
-        holder = lock.holder(run_dir)
+        holder = control.lock_holder(run_dir)
         assert holder is not None
         pids.append(holder.pid)
     assert pids[0] == pids[1]

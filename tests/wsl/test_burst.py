@@ -115,7 +115,7 @@ def rounds(machine: Machine, count: int) -> None:
 
 
 @pytest.mark.timeout(300)
-def test_fifty_windows_on_a_cold_boot_begin_one_supervisor_and_one_dockerd(
+def test_fifty_windows_on_a_cold_boot_begin_a_single_supervisor_and_dockerd(
     next_day: Machine,
 ) -> None:
     rounds(next_day, ROUNDS)

@@ -243,7 +243,7 @@ def _container_run(machine: Machine) -> Finding | None:
     health = machine.unwell("containers")
     if health is None or str(health.reason).startswith("toolkit_"):
         return None
-    make = problem if health.level is Level.FAILED else advice
+    make = problem if health.level == Level.FAILED else advice
     return make(f"in a container: {health.detail}", health.fix or "gpud status")
 
 

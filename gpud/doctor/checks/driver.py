@@ -15,14 +15,13 @@ import msgspec
 from gpud.core import exposure
 from gpud.core.advice import Platform, Situation
 from gpud.core.exposure import MARKS, PREFIX, STORE
-from gpud.core.health import Health, Level
+from gpud.core.health import Level
 from gpud.core.sample import Absent
 from gpud.core.telemetry import LEVELS, SEES_A_GPU
 from gpud.doctor.finding import Finding, advice, check, combined, ok, problem, unknown
 from gpud.doctor.machine import Machine
-from gpud.doctor.reports import PublishedReading, PublishedSource
 from gpud.show import gpu_table
-from gpud.show.document import read
+from gpud.show.document import Reading, Source, Status, Telemetry
 
 DEVICE = "/dev/dxg"
 BUS = "/sys/bus/pci/devices"
@@ -44,26 +43,6 @@ MEANING = {
 }
 """NVML's reasons in words; the others speak for themselves."""
 _LOADED = re.compile(r"NVRM version:.*?\s(\d{3,4}\.\d{1,3}(?:\.\d{1,3})?)\s")
-
-
-class MachineTelemetry(msgspec.Struct, frozen=True):
-    """Readings of the GPUs apart from CUDA; ``nvml`` has no reason where NVML answers."""
-
-    level: str = LEVELS[0]
-    readings: tuple[PublishedReading, ...] = ()
-    nvml: PublishedSource = PublishedSource()
-    health: Health | None = None  # of the agent's component nvml
-    from_helper: bool = False  # no agent runs
-
-    @property
-    def gpu_seen(self) -> bool:
-        """Say whether the best source sees a GPU."""
-        return LEVELS.index(self.level) >= SEES_A_GPU
-
-    def fact(self, name: str) -> str | None:
-        """Return a fact of the machine, such as ``driver_version``; None if it is not known."""
-        values = (each.value for each in self.readings if each.field == name)
-        return next((value for value in values if isinstance(value, str)), None)
 
 
 @check(60, "/dev/dxg")
@@ -95,41 +74,41 @@ def dxg(machine: Machine) -> Finding:
 @check(90, "driver", may_block=True)  # the driver, and Windows' driver store
 def driver(machine: Machine) -> Finding:
     """The NVIDIA driver's version, its folders in Windows' store, and the kernel it must fit."""
-    readings = _readings(machine)
-    if isinstance(readings, Finding):
-        return readings
-    version, drivers = _version(machine, readings), _two_drivers(machine, readings)
+    status = _status(machine)
+    if isinstance(status, Finding):
+        return status
+    version, drivers = _version(machine, status), _two_drivers(machine, status)
     if machine.wsl == "2":
-        folders = _folders(machine, readings.fact("driver_folder"))
+        folders = _folders(machine, _fact(status, "driver_folder"))
         return combined(version, drivers, folders, _kernel(machine.kernel))
-    return combined(version, drivers, _module(machine, readings))
+    return combined(version, drivers, _module(machine, status))
 
 
-def _version(machine: Machine, readings: MachineTelemetry) -> Finding:
-    version = readings.fact("driver_version")
+def _version(machine: Machine, status: Status) -> Finding:
+    version = _fact(status, "driver_version")
     if version is None:
         if machine.no_gpu is not None and not machine.settings.nvml.library:
             return ok(machine.no_gpu)
-        return _no_version(machine, readings)
+        return _no_version(machine, status)
     major = re.match(r"[0-9]{1,6}", version)
     if machine.wsl == "2" and major is not None and int(major[0]) < OLDEST_DRIVER:
         evidence = f"driver {version}: CUDA in WSL began with {OLDEST_DRIVER}"
         return problem(evidence, machine.fix(Situation.TOO_OLD))
-    library, cuda = readings.fact("nvml_version"), readings.fact("cuda_version")
+    library, cuda = _fact(status, "nvml_version"), _fact(status, "cuda_version")
     side = library if machine.wsl == "2" and library != version else None
     evidence = f"driver {version}{f' (WSL side {side})' if side else ''}"
     return ok(f"{evidence}{f', CUDA {cuda}' if cuda else ''}")
 
 
-def _no_version(machine: Machine, readings: MachineTelemetry) -> Finding:
+def _no_version(machine: Machine, status: Status) -> Finding:
     """Say why there is no version; it is a problem where WSL offers a GPU, or if it is certain."""
-    health, nvml, wsl = readings.health, readings.nvml, machine.wsl == "2"
+    health, nvml, wsl = machine.health(NVML), _nvml(status), machine.wsl == "2"
     mismatch = nvml.reason == "driver_mismatch"
-    if health is not None and health.level is Level.OK and health.detail:
+    if health is not None and health.level == Level.OK and health.detail:
         return ok(health.detail)
     if nvml.reason == "library_missing" and not wsl:
         return ok("no NVIDIA driver on this machine")
-    if readings.gpu_seen and not mismatch:
+    if _gpu_visible(status) and not mismatch:
         return unknown("its version is not known: the line on telemetry says why")
     detail = nvml.detail or "nobody gives the driver's version"
     if nvml.fix and (wsl or mismatch):
@@ -137,10 +116,10 @@ def _no_version(machine: Machine, readings: MachineTelemetry) -> Finding:
     return unknown(detail, nvml.fix)
 
 
-def _two_drivers(machine: Machine, readings: MachineTelemetry) -> Finding | None:
+def _two_drivers(machine: Machine, status: Status) -> Finding | None:
     """Compare libcuda's version of CUDA with NVML's: two versions are two drivers."""
     cuda = machine.agent.cuda.cuda_version if machine.agent.cuda else None
-    nvml = readings.fact("cuda_version")
+    nvml = _fact(status, "cuda_version")
     if cuda is None or nvml is None or cuda == nvml:
         return None
     return advice(
@@ -163,10 +142,10 @@ def _folders(machine: Machine, used: str | None) -> Finding | None:
     return ok(f"{len(folders)} drivers lie in Windows' store ({', '.join(folders[:4])}), {which}")
 
 
-def _module(machine: Machine, readings: MachineTelemetry) -> Finding | None:
+def _module(machine: Machine, status: Status) -> Finding | None:
     """Compare the kernel's module with its libraries, on plain Linux."""
     module = _LOADED.search(machine.text(MODULE) or "")
-    library = readings.fact("nvml_version") or readings.fact("driver_version")
+    library = _fact(status, "nvml_version") or _fact(status, "driver_version")
     if module is None or library in {None, module[1]} or machine.platform is Platform.CONTAINER:
         return None
     evidence = f"the kernel's module is {module[1]} and its libraries are {library}"
@@ -183,47 +162,48 @@ def _kernel(release: str) -> Finding:
 @check(95, "telemetry", may_block=True)  # the driver
 def telemetry(machine: Machine) -> Finding:
     """Source of the GPU's temperature, power and clocks, and why it is not a better one."""
-    readings = _readings(machine)
-    if isinstance(readings, Finding):
-        return readings
-    if readings.nvml.reason is not None:
+    status = _status(machine)
+    if isinstance(status, Finding):
+        return status
+    if _nvml(status).reason is not None:
         if machine.no_gpu is not None and not machine.settings.nvml.library:
             return ok(f"no GPU, and none expected: {machine.no_gpu}")
-        return _nvml_silent(machine, readings)
-    return _nvml_answers(machine, readings)
+        return _nvml_silent(machine, status)
+    return _nvml_answers(machine, status)
 
 
-def _nvml_answers(machine: Machine, readings: MachineTelemetry) -> Finding:
-    if not readings.gpu_seen:
-        if _gpu_expected(machine, readings):
+def _nvml_answers(machine: Machine, status: Status) -> Finding:
+    if not _gpu_visible(status):
+        if _gpu_expected(machine, status):
             return problem("nothing tells how the GPU is", machine.fix(Situation.NO_GPU))
         return ok("no GPU, and none expected")
-    document = {"telemetry": {"readings": msgspec.to_builtins(readings.readings)}}
-    missing = gpu_table.missing(read(document))
-    evidence = f"from {gpu_table.SOURCES[readings.level]}{f'; {missing}' if missing else ''}"
-    if any(reading.absent == Absent.FAILED for reading in readings.readings):
+    missing = gpu_table.missing(status)
+    source = gpu_table.SOURCES[status.telemetry.level]
+    evidence = f"from {source}{f'; {missing}' if missing else ''}"
+    if any(reading.absent == Absent.FAILED for reading in status.telemetry.readings):
         return advice(evidence, machine.fix(Situation.TELEMETRY_SILENT))
     return ok(evidence)
 
 
-def _nvml_silent(machine: Machine, readings: MachineTelemetry) -> Finding:
-    reason = str(readings.nvml.reason)
+def _nvml_silent(machine: Machine, status: Status) -> Finding:
+    nvml, level = _nvml(status), status.telemetry.level
+    reason = str(nvml.reason)
     meaning = MEANING.get(reason, reason.replace("_", " "))
-    why = f"{meaning}: {readings.nvml.detail or 'no word'}"
-    fix = readings.nvml.fix or machine.fix(Situation.TELEMETRY_SILENT)
-    if readings.gpu_seen:
-        source = gpu_table.SOURCES[readings.level]
+    why = f"{meaning}: {nvml.detail or 'no word'}"
+    fix = nvml.fix or machine.fix(Situation.TELEMETRY_SILENT)
+    if _gpu_visible(status):
+        source = gpu_table.SOURCES[level]
         return advice(f"NVML is silent, the values come from {source}; {why}", fix)
-    if not _gpu_expected(machine, readings):
+    if not _gpu_expected(machine, status):
         return ok("no GPU, and none expected")
-    if readings.from_helper:
+    if machine.root is None:
         return advice(f"NVML is silent, and no gpud runs that could ask elsewhere; {why}", fix)
     return problem(f"nothing tells how the GPU is; {why}", fix)
 
 
-def _gpu_expected(machine: Machine, readings: MachineTelemetry) -> bool:
+def _gpu_expected(machine: Machine, status: Status) -> bool:
     """Say whether something points to a GPU here, by the agent's reading or by its own rules."""
-    if exposed := readings.fact("exposed"):
+    if exposed := _fact(status, "exposed"):
         return exposed == "yes"
     if machine.settings.nvml.library:
         return True
@@ -240,40 +220,51 @@ def _gpu_expected(machine: Machine, readings: MachineTelemetry) -> bool:
     return exposure.on_linux(machine.names("/dev"), kinds) == "yes"
 
 
-class _HelperAnswer(PublishedSource, frozen=True):
-    readings: tuple[PublishedReading, ...] | None = None
+class _HelperAnswer(Source, frozen=True):
+    readings: tuple[Reading, ...] | None = None
 
 
-def _readings(machine: Machine) -> MachineTelemetry | Finding:
-    """Return the agent's telemetry, or the helper's if no gpud runs. Errors: none.
+def _gpu_visible(status: Status) -> bool:
+    """Return whether the best source sees a GPU."""
+    level = status.telemetry.level
+    return level in LEVELS and LEVELS.index(level) >= SEES_A_GPU
+
+
+def _nvml(status: Status) -> Source:
+    return status.telemetry.sources.get(NVML, Source())
+
+
+def _fact(status: Status, name: str) -> str | None:
+    """Return a fact of the machine, such as ``driver_version``; None if it is not known."""
+    values = (each.value for each in status.telemetry.readings if each.field == name)
+    return next((value for value in values if isinstance(value, str)), None)
+
+
+def _status(machine: Machine) -> Status | Finding:
+    """Return the agent's status, or one with the helper's answer if no gpud runs. Errors: none.
 
     A finding instead: the agent has no telemetry yet, or never will.
     """
     if machine.root is None:
         return _from_helper(machine)
-    published = machine.agent.telemetry
-    if published.sources:
-        level = published.level if published.level in LEVELS else LEVELS[0]
-        nvml = published.sources.get(NVML, PublishedSource())
-        return MachineTelemetry(level, published.readings, nvml, machine.health(NVML))
+    if machine.agent.telemetry.sources:
+        return machine.agent
     if set(LEVELS[1:]) <= set(machine.settings.telemetry.disabled):
         return ok("every source is switched off: [telemetry] disabled")
     return unknown("the agent has not looked yet", "ask again in a moment")
 
 
-def _from_helper(machine: Machine) -> MachineTelemetry:
+def _from_helper(machine: Machine) -> Status:
     """Send one request to the NVML helper, which ends with its input."""
     configured = machine.settings.nvml.library
     places = [configured] if configured else [str(machine.at(LIBRARIES[0])), LIBRARIES[1]]
     options = ["-I", "-m", "gpud.agent.telemetry.nvml", f"--platform={machine.platform}"]
     ended = machine.run([sys.executable, *options, *places], stdin="{}\n")
-    if ended.code is None:
-        source = PublishedSource("hung", f"NVML: {ended.stderr}", machine.fix(Situation.HUNG))
-        return MachineTelemetry(nvml=source, from_helper=True)
     try:
         answer = msgspec.json.decode(ended.stdout, type=_HelperAnswer)
     except (msgspec.DecodeError, RecursionError):
         answer = _HelperAnswer("crashed", f"NVML ended with {ended.code}")
-    if answer.readings is None:
-        return MachineTelemetry(nvml=answer, from_helper=True)
-    return MachineTelemetry(NVML, answer.readings, from_helper=True)
+    if ended.code is None:
+        answer = _HelperAnswer("hung", f"NVML: {ended.stderr}", machine.fix(Situation.HUNG))
+    level = LEVELS[0] if answer.readings is None else NVML
+    return Status(telemetry=Telemetry(level, None, {NVML: answer}, answer.readings or ()))

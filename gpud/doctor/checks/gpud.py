@@ -1,14 +1,15 @@
-"""Checks of the running gpud: supervisor and agent, its settings, its group and its port."""
+"""Checks of gpud itself: supervisor and agent, settings, group, history on disk, and port."""
 
 from __future__ import annotations
 
+import os
+import stat
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 
-from gpud import portholder, settings_files
-from gpud.core.errors import ConfigError, KeyPairError
-from gpud.core.health import Health, Level
+from gpud import portholder, regular_file, settings_files
+from gpud.core.errors import ConfigError
+from gpud.core.health import Level
 from gpud.core.http_settings import VERIFIED, HttpSettings
 from gpud.core.report import RootReport
 from gpud.core.settings import GROUP, config_path
@@ -17,6 +18,10 @@ from gpud.doctor.machine import Machine
 
 ELSEWHERE = {"alerts", "containers", "cuda", "dockerd", "http", "nvml", "settings", "store"}
 """Components with a check of their own."""
+FILE = "gpud.db"
+MIB = 1024 * 1024
+LEAST_FREE, LITTLE_FREE = 100 * MIB, 1024 * MIB
+MAGIC = b"SQLite format 3\0"
 BROKEN = "mend that line; `gpud config check` reads the file again, `sudo gpud restart` uses it"
 
 
@@ -44,8 +49,8 @@ def _parts(machine: Machine) -> Iterator[Finding]:
     if not machine.agent.health:
         yield unknown("the agent has written no status yet", "ask again in a moment")
     for name, health in sorted(machine.agent.health.items()):
-        if name not in ELSEWHERE and health.level is not Level.OK:
-            make = problem if health.level is Level.FAILED else advice
+        if name not in ELSEWHERE and health.level != Level.OK:
+            make = problem if health.level == Level.FAILED else advice
             evidence = f"{name}: {health.detail or health.reason}"
             yield make(evidence, health.fix or "gpud status says more")
 
@@ -89,6 +94,71 @@ def users(machine: Machine) -> Finding:
     return advice(f"you are not in the group {GROUP}", fix)
 
 
+@check(180, "store")
+def store(machine: Machine) -> Finding:
+    """File of the history, its size, its last write, and the free space beside it."""
+    folder = machine.settings.state_dir
+    health = machine.unwell("store")
+    fix = (health and health.fix) or "gpud status says more"
+    written = problem(str(health.detail), fix) if health else None
+    return combined(_database(machine, f"{folder}/{FILE}"), written, _free_space(folder))
+
+
+def _database(machine: Machine, place: str) -> Finding:
+    replace = f"stop gpud, move {place} away, start gpud again"
+    try:
+        facts = os.lstat(place)
+        if not stat.S_ISREG(facts.st_mode):
+            return problem(f"{place} is no plain file", replace)
+        # The folder belongs to the agent's user, and this may be root: no link is followed.
+        begin = regular_file.read(place, len(MAGIC), os.O_NOFOLLOW)
+        log = Path(f"{place}-wal")
+        written_s = max(facts.st_mtime, log.stat().st_mtime if log.exists() else 0.0)
+    except FileNotFoundError:
+        return ok(f"{place} is not there yet: gpud makes it when it measures")
+    except PermissionError:
+        return _closed_database(machine, place)
+    except OSError as error:
+        return unknown(f"{place} cannot be read: {error.strerror}", "look at its disk")
+    if begin and begin != MAGIC:
+        return problem(f"{place} is no SQLite database", replace)
+    age = _age(max(machine.now.wall_s - written_s, 0.0))
+    return ok(f"{place}, {facts.st_size / MIB:.1f} MiB, last write {age} ago")
+
+
+def _closed_database(machine: Machine, place: str) -> Finding:
+    """Pass on what the agent says of a file that is not for everybody."""
+    evidence = f"{place} is not for you to read, as it should be"
+    health, size = machine.health("store"), machine.agent.store
+    if health is None or health.level != Level.OK:
+        return unknown(evidence, "`sudo gpud doctor` looks at the file itself")
+    words = f": {size.n_bytes / MIB:.1f} MiB, {size.runs:,} runs" if size else ""
+    return ok(f"{evidence}; the agent writes to it{words}")
+
+
+def _free_space(folder: str) -> Finding | None:
+    """Check the space for ordinary users where the folder is, or will be."""
+    while folder not in {"", "/"} and not os.path.isdir(folder):  # noqa: PTH112
+        folder = os.path.dirname(folder)  # noqa: PTH120
+    try:
+        facts = os.statvfs(folder or "/")
+    except OSError:
+        return None
+    free = facts.f_bavail * facts.f_frsize
+    if free >= LITTLE_FREE:
+        return None
+    fix = "make room: `docker system df` shows what images and volumes take"
+    evidence = f"{free / MIB:.0f} MiB free for {folder}"
+    return problem(evidence, fix) if free < LEAST_FREE else advice(evidence, fix)
+
+
+def _age(seconds: float) -> str:
+    for unit, length in (("d", 86400), ("h", 3600), ("min", 60)):
+        if seconds >= 2 * length:
+            return f"{seconds / length:.0f} {unit}"
+    return f"{seconds:.0f} s"
+
+
 @check(190, "port")
 def port(machine: Machine) -> Finding:
     """Address of gpud: gpud serves it, or it is free; else the process that holds it."""
@@ -96,26 +166,15 @@ def port(machine: Machine) -> Finding:
     if http.port == 0:
         return ok("port 0: the kernel chooses one at each start")
     if machine.root is None:
-        return _certificate_error(machine) or _free(machine)
+        return _free(machine)
     health = machine.health("http")
     if health is None:  # it may listen before it says so
         evidence = f"{http.listen}: the agent has not said yet whether it listens there"
         return unknown(evidence, "ask again in a moment")
-    if health.level is Level.OK:
+    if health.level == Level.OK:
         return ok(f"{machine.agent.url or http.url}, served by gpud's agent{_credentials(http)}")
-    make = problem if health.level is Level.FAILED else advice
-    evidence = _detail(machine, health) or f"{http.listen} cannot be had"
-    return make(evidence, health.fix or _another_port(http))
-
-
-def _detail(machine: Machine, health: Health) -> str | None:
-    """Return why the listener fails; this user may see more processes than the agent."""
-    part = {"reason": health.reason, "detail": health.detail}
-    document = {"url": machine.agent.url, "health": {"http": part}}
-    detail: str | None = portholder.with_listener(document, machine.at("/"))["health"]["http"][
-        "detail"
-    ]
-    return detail
+    make = problem if health.level == Level.FAILED else advice
+    return make(health.detail or f"{http.listen} cannot be had", health.fix or _another_port(http))
 
 
 def _free(machine: Machine) -> Finding:
@@ -132,23 +191,6 @@ def _credentials(http: HttpSettings) -> str:
     if http.tls_server_config.client_auth_type == VERIFIED:
         required.append("a certificate")
     return f"; it asks for {' and '.join(required)}" if required else ""
-
-
-def _certificate_error(machine: Machine) -> Finding | None:
-    """Say what keeps the agent from speaking TLS; None if nothing does, or we may not look."""
-    tls = machine.settings.http.tls_server_config
-    if not tls.enabled:
-        return None
-    from gpud import keypair
-
-    files = (tls.cert_file, tls.key_file, tls.client_ca_file)
-    certificate, key, authority = (file and str(machine.at(file)) for file in files)
-    try:
-        keypair.load(replace(tls, cert_file=certificate, key_file=key, client_ca_file=authority))
-    except KeyPairError as error:
-        if not error.unreadable:
-            return problem(str(error), error.fix or "gpud config check says more")
-    return None
 
 
 def _another_port(http: HttpSettings) -> str:

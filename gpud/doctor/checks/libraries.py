@@ -14,13 +14,14 @@ import sys
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from gpud.core import wire
+import msgspec
+
 from gpud.core.advice import Situation
-from gpud.core.errors import WireError
-from gpud.core.sample import Inventory, Job
+from gpud.core.sample import Job
 from gpud.core.wsl import boot_rest_s
 from gpud.doctor.finding import Finding, advice, check, combined, ok, problem, unknown
 from gpud.doctor.machine import Machine
+from gpud.show.document import Cuda
 
 CUDA, NVML = "libcuda.so.1", "libnvidia-ml.so.1"
 WSL_FOLDER = "/usr/lib/wsl/"
@@ -62,7 +63,7 @@ def libnvml(machine: Machine) -> Finding:
 def _offered(machine: Machine, library: LibraryFiles) -> Finding:
     """Take the running agent's inventory, else ask a probe child for the GPUs."""
     if machine.root is None:
-        return _asked(machine, library)
+        return _from_child(machine, library)
     if machine.agent.cuda is not None:
         return _inventory(machine, machine.agent.cuda, library)
     if health := machine.unwell("cuda"):
@@ -71,7 +72,7 @@ def _offered(machine: Machine, library: LibraryFiles) -> Finding:
     return unknown("the agent has not looked yet", "ask again in a moment")
 
 
-def _asked(machine: Machine, library: LibraryFiles) -> Finding:
+def _from_child(machine: Machine, library: LibraryFiles) -> Finding:
     """Ask a probe child, which makes no context."""
     settings, grace_s = machine.settings, machine.settings.gate.boot_grace_s
     if machine.wsl == "2" and boot_rest_s(grace_s, machine.text("/proc/uptime")):
@@ -84,8 +85,8 @@ def _asked(machine: Machine, library: LibraryFiles) -> Finding:
     command = [sys.executable, "-I", "-m", "gpud.child", "--inventory"]
     ended = machine.run(command, stdin=json.dumps(asdict(job)), limit_s=NEVER_S)
     try:
-        return _inventory(machine, wire.decode(ended.stdout.encode(), Inventory), library)
-    except WireError:
+        return _inventory(machine, msgspec.json.decode(ended.stdout, type=Cuda), library)
+    except (msgspec.DecodeError, RecursionError):
         if ended.code is None or ended.code < 0:
             place = library.configured or library.wsl or library.linker or CUDA
             hung = machine.fix(Situation.HUNG)
@@ -93,7 +94,7 @@ def _asked(machine: Machine, library: LibraryFiles) -> Finding:
         return unknown(f"the probe child says: {ended.stderr.strip()[-200:]}")
 
 
-def _inventory(machine: Machine, inventory: Inventory, library: LibraryFiles) -> Finding:
+def _inventory(machine: Machine, inventory: Cuda, library: LibraryFiles) -> Finding:
     """Check what CUDA offers; without a GPU to expect, none is no problem."""
     failure = inventory.failure
     if failure is None and inventory.library is not None:
@@ -204,7 +205,7 @@ def _files(machine: Machine, name: str, configured: str) -> LibraryFiles:
 
 def _cached(machine: Machine, name: str) -> list[str]:
     """Read the linker's cache with ldconfig, which changes nothing."""
-    if not machine.is_file(CACHE):
+    if not os.path.isfile(machine.at(CACHE)):  # noqa: PTH113
         return []
     listing = machine.run(["/sbin/ldconfig", "-p", "-C", str(machine.at(CACHE))]).stdout
     architecture = ARCHITECTURES.get(os.uname().machine, "")

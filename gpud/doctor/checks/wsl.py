@@ -1,12 +1,13 @@
-"""Checks of WSL itself: version, systemd, interop, idle time-outs and cgroups."""
+"""Checks of WSL itself: version, systemd, interop, idle time-outs, cgroups and the clocks."""
 
 from __future__ import annotations
 
 import re
+from contextlib import suppress
 
 from gpud.core.wsl import Sections, sections
 from gpud.doctor.finding import Finding, advice, check, combined, ok, problem, unknown
-from gpud.doctor.machine import Machine
+from gpud.doctor.machine import Machine, Unreadable
 
 CGROUPS = "/sys/fs/cgroup"
 NO_V1 = "remove `cgroups=v1` from [automount] of /etc/wsl.conf, then from Windows: wsl --shutdown"
@@ -14,6 +15,13 @@ INSTANCE_MS, VM_MS = 15_000, 60_000
 """WSL's idle time-outs unless .wslconfig says otherwise. Source: WSL 2.5.9 and later."""
 NEVER = "in Windows' %UserProfile%\\.wslconfig: [general] instanceIdleTimeout=-1; wsl --shutdown"
 MOST_USERS = 64
+SOURCE = "/sys/devices/system/clocksource/clocksource0/current_clocksource"
+DAEMONS = ("chronyd", "ntpd", "ntpd-ng", "systemd-timesyn", "openntpd")
+OLDEST_S = 1_735_689_600.0
+"""2025-01-01: a wall clock before that was never set."""
+MANY_PER_HOUR = 12.0
+LONG_ENOUGH_S = 600.0
+JUMP_S = 5.0
 
 
 @check(10, "WSL version")
@@ -100,28 +108,28 @@ def idle(machine: Machine) -> Finding:
     if on_path and on_path[1] in names:  # WSL makes the PATH of the user who started it
         names = (on_path[1],)
     # Interop's init is a daemon of a shell, and keeps the distribution while there is no systemd.
-    kept = machine.wsl_switch("interop", "enabled") is not False and not machine.systemd
+    held = machine.wsl_switch("interop", "enabled") is not False and not machine.systemd
     texts = {name: machine.text(f"{users}/{name}/.wslconfig") for name in names}
     findings = [
-        _time_outs(sections(text), f"{name}'s .wslconfig", kept=kept)
+        _time_outs(sections(text), f"{name}'s .wslconfig", held=held)
         for name, text in texts.items()
         if text is not None
     ]
-    return combined(*(findings or [_time_outs({}, "no .wslconfig: the defaults", kept=kept)]))
+    return combined(*(findings or [_time_outs({}, "no .wslconfig: the defaults", held=held)]))
 
 
-def _time_outs(settings: Sections, origin: str, *, kept: bool) -> Finding:
-    """Check both; ``kept``: interop keeps the distribution. Units: milliseconds, -1 for never."""
+def _time_outs(settings: Sections, origin: str, *, held: bool) -> Finding:
+    """Check both; ``held``: interop keeps the distribution. Units: milliseconds, -1 for never."""
     instance = _milliseconds(settings, "general", "instanceidletimeout", INSTANCE_MS)
     machine = _milliseconds(settings, "wsl2", "vmidletimeout", VM_MS)
     if instance is None or machine is None:
         key = "instanceIdleTimeout" if instance is None else "vmIdleTimeout"
         return advice(f"{origin}: {key} is no number", "give it milliseconds, or -1 for never")
     evidence = f"{origin}: distribution {_words(instance)}, virtual machine {_words(machine)}"
-    if instance < 0 <= machine and not kept:
+    if instance < 0 <= machine and not held:
         evidence += " (which starts when no distribution is left)"
-    if instance < 0 or kept:
-        return ok(evidence + ("; gpud keeps it up until then" if kept and instance >= 0 else ""))
+    if instance < 0 or held:
+        return ok(evidence + ("; gpud keeps it up until then" if held and instance >= 0 else ""))
     if machine < 0:
         evidence += "; vmIdleTimeout alone does not keep the distribution"
     return advice(f"{evidence}; nothing keeps it up when the last terminal is closed", NEVER)
@@ -140,15 +148,73 @@ def _words(milliseconds: int) -> str:
 def cgroups(machine: Machine) -> Finding:
     """Version 2, version 1 or none: dockerd does not start without."""
     mounts = [line.split() for line in (machine.text("/proc/self/mounts") or "").splitlines()]
-    v1_asked = machine.wsl_conf.get("automount", {}).get("cgroups", "") == "v1"
-    if v1_asked and "cgroup_no_v1=all" in (machine.text("/proc/cmdline") or ""):
+    v1_configured = machine.wsl_conf.get("automount", {}).get("cgroups", "") == "v1"
+    if v1_configured and "cgroup_no_v1=all" in (machine.text("/proc/cmdline") or ""):
         return problem("wsl.conf asks for version 1 and the kernel was started without it", NO_V1)
     if any(mount[1:3] == [CGROUPS, "cgroup2"] for mount in mounts):
         return ok("version 2")
     if any(mount[2:3] == ["cgroup"] for mount in mounts):
-        why = " because wsl.conf asks for it" if v1_asked else ""
+        why = " because wsl.conf asks for it" if v1_configured else ""
         return advice(
             f"version 1{why}: new versions of Docker drop it",
-            NO_V1 if v1_asked else "boot with systemd.unified_cgroup_hierarchy=1",
+            NO_V1 if v1_configured else "boot with systemd.unified_cgroup_hierarchy=1",
         )
     return problem("none is mounted: dockerd does not start", f"mount -t cgroup2 cgroup2 {CGROUPS}")
+
+
+@check(200, "clock")
+def clock(machine: Machine) -> Finding:
+    """Clock source, a second time daemon beside WSL's, jumps that the agent counted."""
+    source = (machine.text(SOURCE) or "").strip() or "unknown"
+    source_and_uptime = ok(f"source {source}{_uptime(machine)}")
+    return combined(_wall(machine), source_and_uptime, _daemons(machine), _jumps(machine))
+
+
+def _wall(machine: Machine) -> Finding | None:
+    """Check the wall clock by itself, and against root's reading of both clocks seconds ago."""
+    now, report = machine.now, machine.root
+    if now.wall_s < OLDEST_S:
+        return problem(f"the wall clock says {now.wall_s:.0f} s since 1970", "sudo hwclock -s")
+    if report is None:
+        return None
+    offset_s = (now.wall_s - report.written_s) - (now.mono_s - report.beat_s)
+    if abs(offset_s) <= JUMP_S:
+        return None
+    fix = "usual after sleep; if it stays wrong: sudo hwclock -s"
+    return advice(f"the wall clock moved by {offset_s:+.0f} s just now", fix)
+
+
+def _daemons(machine: Machine) -> Finding | None:
+    """Find a time daemon that fights the one that WSL runs against the host's clock."""
+    if machine.wsl != "2":
+        return None
+    names = set()
+    for pid in filter(str.isdecimal, machine.names("/proc")):
+        with suppress(Unreadable):  # it ended, or is hidden from us
+            names.add((machine.text(f"/proc/{pid}/comm") or "").strip())
+    running = [name for name in DAEMONS if name in names]
+    if not running:
+        return None
+    service = running[0].replace("systemd-timesyn", "systemd-timesyncd")
+    evidence = f"{', '.join(running)} runs beside WSL's own time service, and they fight"
+    return advice(evidence, f"sudo service {service} stop")
+
+
+def _jumps(machine: Machine) -> Finding | None:
+    """Check how often wall and monotonic time parted since the agent started."""
+    if not machine.agent.started_s:
+        return None
+    jumps = machine.agent.counters.clock_jumps
+    hours = max(machine.now.wall_s - machine.agent.started_s, 1.0) / 3600
+    evidence = f"{jumps} jumps in {hours:.1f} h"
+    if hours * 3600 >= LONG_ENOUGH_S and jumps / hours >= MANY_PER_HOUR:
+        return advice(f"{evidence}: the host pauses this machine", "from Windows: wsl --update")
+    return ok(evidence)
+
+
+def _uptime(machine: Machine) -> str:
+    try:
+        seconds = float((machine.text("/proc/uptime") or "").split(maxsplit=1)[0])
+    except (ValueError, IndexError):
+        return ""
+    return f", up {seconds / 3600:.1f} h"

@@ -1,1 +1,0 @@
-"""One file per dockerd policy: a pure, total ``decide(observation, memory, limits, now_s)``."""
