@@ -27,16 +27,14 @@ from gpud.agent.regression.causes import (
     SM_CLOCK,
     THROTTLE,
     WINDOWS,
-    WORDS,
     WSL,
-    words,
 )
 from gpud.agent.regression.detector import Kind
 from gpud.core.advice import Platform
 from gpud.core.alerts import FUNCTION_LOST, SHORT, UNWELL, Alert, Cause, Evidence, Severity
 from gpud.core.stats import human
 from gpud.core.text import escaped
-from gpud.show.probewords import figure_of, rank
+from gpud.show.words import cause_words, figure_of, kind_words, rank
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -276,7 +274,7 @@ def _summary(
     where = f" on {', '.join(sorted({_place(row.stream, gpus) for row in rows}))}"
     because = ""
     if not incident.of_update and likely and likely[0].kind != NOTHING:
-        because = f"; {words(likely[0])}"
+        because = f"; {cause_words(likely[0])}"
     for text in (
         f"{moved}{beside}{since}{where}{because}",
         f"{moved}{beside}{since}{where}",
@@ -305,7 +303,7 @@ def _simplest_first(rows: Sequence[Evidence]) -> list[Evidence]:
 def _since(incident: Incident) -> str:
     if incident.of_update:
         kind, old, new = (incident.labels[name] for name in ("kind", "old", "new"))
-        return f" since {WORDS.get(kind, kind)} {old} -> {new}"
+        return f" since {kind_words(kind)} {old} -> {new}"
     manner = MANNER.get(Kind(incident.labels["kind"]), "")
     drivers = (one.alarm.new_driver for one in incident.findings if one.key.gpu is not None)
     driver = plain(next(drivers, ""))
@@ -324,7 +322,7 @@ def _description(
     ]
     if incident.firing and (over := len(incident.over)):
         lines.append(f"{over} more {'was' if over == 1 else 'were'} slower and came back.")
-    changes = [f"- {words(cause)}" for cause in likely if cause.kind != NOTHING]
+    changes = [f"- {cause_words(cause)}" for cause in likely if cause.kind != NOTHING]
     if changes:
         lines += ["What became another at that time:", *changes]
     else:

@@ -21,7 +21,7 @@ from gpud.core.telemetry import LEVELS, SEES_A_GPU
 from gpud.doctor.finding import Finding, advice, check, combined, ok, problem, unknown
 from gpud.doctor.machine import Machine
 from gpud.doctor.reports import PublishedReading, PublishedSource
-from gpud.show import gpu_table
+from gpud.show import gpus
 from gpud.show.document import read
 
 DEVICE = "/dev/dxg"
@@ -199,8 +199,8 @@ def _nvml_answers(machine: Machine, readings: MachineTelemetry) -> Finding:
             return problem("nothing tells how the GPU is", machine.fix(Situation.NO_GPU))
         return ok("no GPU, and none expected")
     document = {"telemetry": {"readings": msgspec.to_builtins(readings.readings)}}
-    missing = gpu_table.missing(read(document))
-    evidence = f"from {gpu_table.SOURCES[readings.level]}{f'; {missing}' if missing else ''}"
+    missing = gpus.missing(read(document))
+    evidence = f"from {gpus.SOURCES[readings.level]}{f'; {missing}' if missing else ''}"
     if any(reading.absent == Absent.FAILED for reading in readings.readings):
         return advice(evidence, machine.fix(Situation.TELEMETRY_SILENT))
     return ok(evidence)
@@ -212,7 +212,7 @@ def _nvml_silent(machine: Machine, readings: MachineTelemetry) -> Finding:
     why = f"{meaning}: {readings.nvml.detail or 'no word'}"
     fix = readings.nvml.fix or machine.fix(Situation.TELEMETRY_SILENT)
     if readings.gpu_seen:
-        source = gpu_table.SOURCES[readings.level]
+        source = gpus.SOURCES[readings.level]
         return advice(f"NVML is silent, the values come from {source}; {why}", fix)
     if not _gpu_expected(machine, readings):
         return ok("no GPU, and none expected")
