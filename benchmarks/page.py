@@ -25,8 +25,7 @@ from playwright.sync_api import sync_playwright
 
 from tests.browser import past, worlds
 from tests.browser.serving import site
-from tests.browser.watching import watched
-from tests.browser.wire import Wire
+from tests.browser.watching import bytes_by_path, watched
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser
@@ -67,11 +66,11 @@ def opened(browser: Browser, url: str) -> tuple[float, float, float]:
 def weighed(browser: Browser, url: str) -> dict[str, int]:
     """Draw every chart of a year; bytes on the wire by kind."""
     with watched(browser, url, past.NOW_S, viewport={"width": WIDTH, "height": HEIGHT}) as seen:
-        wire = Wire(seen.page)
+        received = bytes_by_path(seen.page)
         seen.page.goto(f"{url}#range=1y")
         seen.scroll()
         kinds = {"page": 0, "scripts and styles": 0, "history": 0, "other answers": 0}
-        for path, size in wire.by_path.items():
+        for path, size in received.items():
             kind = (
                 "page"
                 if path == "/"

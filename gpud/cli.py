@@ -44,7 +44,7 @@ from gpud.place import (
 )
 from gpud.show import status
 from gpud.show.document import read
-from gpud.show.headline import unseen
+from gpud.show.headline import unacknowledged
 
 if TYPE_CHECKING:
     import argparse
@@ -239,10 +239,10 @@ def _status(options: argparse.Namespace, place: Place) -> int:
 
         with legible():
             shown = read(portholder.with_listener(published))
-            lines = status.drawn(shown, time.time(), paint.view(sys.stdout))
+            lines = status.screen(shown, time.time(), paint.view(sys.stdout))
         terminal.put(paint.painted(lines, colour=paint.wanted(options.color, sys.stdout)))
     with legible():
-        return PROBLEM if published["state"] != "ok" or unseen(read(published)) else OK
+        return PROBLEM if published["state"] != "ok" or unacknowledged(read(published)) else OK
 
 
 def _logs(options: argparse.Namespace, place: Place) -> int:

@@ -11,7 +11,7 @@ from gpud import regular_file
 from gpud.core import advice, wsl
 from gpud.core.advice import CONTAINER_MARKS
 from gpud.core.clock import Instant
-from gpud.show.skipwords import GPU_WORK_BEGINS
+from gpud.show.words import GPU_WORK_BEGINS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -1,188 +1,377 @@
-"""Figures of every probe: now, usually, how much slower that is, and the recent past."""
+"""Figures of every probe: the last run beside what is usual, their spread, verdicts on drivers."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, NamedTuple
+from collections import Counter
+from typing import TYPE_CHECKING, Final
 
-from gpud.core.stats import human
-from gpud.core.text import escaped
-from gpud.show import sparkline, standingwords
-from gpud.show.probewords import called, name_of
-from gpud.show.units import moment
-from gpud.show.view import BAD, HEAD, PLAIN, QUIET, Span, line
+from gpud.core.stats import compared, human
+from gpud.show import model
+from gpud.show.units import interval, place
+from gpud.show.words import (
+    AS_USUAL,
+    called,
+    figure_of,
+    latest_change,
+    name_of,
+    rank,
+    standing,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Collection, Iterator, Sequence
 
-    from gpud.show.document import Probe, Sample, Status, Stream
-    from gpud.show.view import Line, View
+    from gpud.show.document import Probe, Sample, Status, Stream, Verdict
 
-INDENT: Final = 2
-BETWEEN: Final = 2
-NAME: Final = 20
-WIDE: Final = 100
-"""Below so many columns names have no more than ``NAME`` of them."""
-LEAST_BARS: Final = 8
-MOST_BARS: Final = 60
-Key = tuple[int | None, str, str]
-"""Number of the GPU, probe, mode."""
+    Past = tuple[Sequence[float], Sequence[float]]
+
+TITLES: Final = {
+    "launch": "Launch latency",
+    "event": "Events",
+    "small_copy": "Small copies",
+    "copy": "Copies over the bus",
+    "device_copy": "Copies within GPU memory",
+    "triad": "GPU memory bandwidth",
+    "matmul": "Matrix product",
+    "tensor": "Tensor cores",
+    "nbody": "Arithmetic (n-body)",
+    "container_nbody": "N-body in a container",
+    "cpu_call": "Foreign call on the CPU",
+    "cpu_matmul": "Matrix product on the CPU",
+}
+"""Probes in the order in which they are shown."""
+APART: Final = (("cold", "after idling"), ("first", "for the first time"))
+"""Modes of one probe that no axis can share with the others, by what is in their names."""
+CROSSOVER: Final = "crossover"
+LAUNCH: Final = "launch"
+SPREAD: Final = ("submit", "roundtrip")
+"""Modes whose distribution is drawn."""
+FLAGS: Final = {
+    "busy": "GPU in use",
+    "low": "slow clocks",
+    "resume": "just resumed",
+    "cold": "not warmed up",
+    "jumped": "clock jumped",
+}
+COLUMNS: Final = (
+    model.Heading("figure"),
+    model.Heading("now", number=True),
+    model.Heading("usual", number=True, place="wide"),
+    model.Heading("verdict"),
+    model.Heading("p90", number=True, place="page"),
+    model.Heading("samples", number=True, place="page"),
+)
+VERDICTS: Final[dict[str, tuple[model.State, str]]] = {
+    "regressed": ("failed", "slower"),
+    "improved": ("ok", "faster"),
+    "undecided": ("starting", "undecided"),
+    "learning": ("starting", "learning"),
+    "no_change": ("ok", "no change"),
+    "none": ("starting", "no verdict"),
+}
+"""States of a verdict on a driver as signs and words, the most telling first."""
+ARROW: Final = " \N{RIGHTWARDS ARROW} "
 
 
-class Row(NamedTuple):
-    """One mode of one probe, in words; what is not known is empty."""
-
-    name: str
-    words: str  # what that measures
-    now: str
-    usual: str
-    change: str
-    confirmed: str  # the alert's figure and when it was decided, where that is not the change
-    style: str
-    marks: str
-    past: tuple[Sequence[float], Sequence[float]]  # times and medians
+def measured(sample: Sample) -> model.Text:
+    """Write a sample's figure; each of two humps apart."""
+    first, *others = sample.humps
+    if not others:
+        return first
+    whole: list[model.Text] = [first]
+    whole += [model.Styled(f"/ {hump}", "hump") for hump in others]
+    return model.Short(whole, human(sample.value, sample.unit))
 
 
-def places(document: Status, *, brief: bool = False) -> dict[int | None, list[Row]]:
-    """Give the rows of each GPU by number, those of the CPU under None, by probe.
+def verdict(stream: Stream | None, sample: Sample) -> model.Text:
+    """Say how a figure stands to what is usual.
 
-    ``brief``: one mode of each probe, the one that has become slower or else the first.
+    A verdict is of many runs. Where the last run alone comes to something else, both are said.
     """
-    past = _past(document)
-    found: dict[int | None, list[Row]] = {}
-    for probe in sorted(document.probes, key=_place):
-        modes = [(one, document.stream(probe, one.mode)) for one in probe.samples]
-        if brief:
-            modes.sort(key=lambda mode: not (mode[1] and mode[1].open))
-        for sample, stream in modes[:1] if brief else modes:
-            bars = past.get((probe.gpu, probe.probe, sample.mode), ((), ()))
-            row = _row(probe, sample, stream, bars, document.written_s)
-            found.setdefault(probe.gpu, []).append(row)
-    return found
-
-
-class Columns(NamedTuple):
-    """Widths of the columns; 0: there is no room for it, or nothing in it."""
-
-    name: int = 0
-    words: int = 0
-    now: int = 0
-    usual: int = 0
-    change: int = 0
-    bars: int = 0
-
-
-def columns(tables: Iterable[Sequence[Row]], view: View) -> Columns:
-    """Share out the width, the same for all tables.
-
-    If it is narrow the words go first, then the bars, then what was confirmed, then the usual,
-    then the change, and names are cut last.
-    """
-    rows = [row for table in tables for row in table]
-    cells = [(*row[:5], _change(row)) for row in rows] or [("",) * 6]
-    name, words, now, usual, change, both = (max(map(len, c)) for c in zip(*cells, strict=True))
-    if view.height is None:
-        return Columns(name, words, now, usual, both, MOST_BARS)
-    fixed = INDENT + BETWEEN + now
-    if view.width < WIDE:
-        name = min(name, NAME)
-    name = max(min(name, view.width - fixed), 1)
-    room = view.width - fixed - name
-    change = both if room >= BETWEEN + both + BETWEEN + usual else change
-    change = change if change and room >= BETWEEN + change else 0
-    room -= BETWEEN + change if change else 0
-    usual = usual if usual and change and room >= BETWEEN + usual else 0
-    room -= BETWEEN + usual if usual else 0
-    words = words if words and room >= BETWEEN + words + BETWEEN + LEAST_BARS else 0
-    room -= BETWEEN + words if words else 0
-    bars = min(room - BETWEEN, MOST_BARS)
-    return Columns(name, words, now, usual, change, bars if bars >= LEAST_BARS else 0)
-
-
-def drawn(rows: Sequence[Row], widths: Columns, view: View) -> list[Line]:
-    """Draw rows in columns."""
-    return [line(*_spans(row, widths, view)) for row in rows]
-
-
-def _spans(row: Row, widths: Columns, view: View) -> Iterator[Span]:
-    name = row.name
-    if len(name) > widths.name:
-        name = f"{name[: widths.name - 1]}…"
-    yield Span(f"{'':{INDENT}}{name:<{widths.name}}")
-    if widths.words:
-        yield Span(f"{'':{BETWEEN}}{row.words:<{widths.words}}", QUIET)
-    yield Span(f"{'':{BETWEEN}}{row.now:>{widths.now}}", HEAD)
-    if widths.usual:
-        yield Span(f"{'':{BETWEEN}}{row.usual:<{widths.usual}}", QUIET)
-    if widths.change:
-        whole = _change(row)
-        shown = whole if len(whole) <= widths.change else row.change
-        yield Span(f"{'':{BETWEEN}}{shown:<{widths.change}}", row.style)
-    room = widths.bars
-    if room and row.marks:
-        yield Span(f"{'':{BETWEEN}}{row.marks[:room] if view.height else row.marks}", QUIET)
-        room -= len(row.marks) + BETWEEN
-    if room >= LEAST_BARS and view.height is not None:
-        past = sparkline.drawn(*row.past, width=room, ascii_only=view.ascii_only)
-        yield Span(f"{'':{BETWEEN}}{past}")
-
-
-def _change(row: Row) -> str:
-    return f"{row.change}, {row.confirmed}" if row.confirmed else row.change
-
-
-def _row(
-    probe: Probe,
-    sample: Sample,
-    stream: Stream | None,
-    past: tuple[Sequence[float], Sequence[float]],
-    now_s: float,
-) -> Row:
-    usual = None if stream is None else stream.usual
-    stands = standingwords.standing(stream, sample.value)
-    name, words = name_of(probe.probe, sample.mode), called(probe.probe, sample.mode)
-    marks = [*_humps(sample), *probe.flags]
-    return Row(
-        name,
-        "" if words == name else words,
-        human(sample.value, sample.unit),
-        "" if usual is None else f"usual {human(usual, sample.unit)}",
-        f"now {stands.now}" if stands.now else stands.much,
-        _confirmed(stands, now_s),
-        BAD if stands.fires else PLAIN,
-        escaped(f"({', '.join(marks)})") if marks else "",
-        past,
+    stands = standing(stream)
+    shown: model.Text = stands.whole
+    if stands.fires or stands.whole == AS_USUAL:
+        shown = model.Mark("failed" if stands.fires else "ok", stands.whole)
+    last = latest_change(stream, sample.value)
+    if not last:
+        return model.Short(shown, stands.much or stands.whole)
+    when = (
+        ("judged ", model.Timestamp(stands.at_s))
+        if stands.at_s is not None
+        else "over the latest runs"
+    )
+    return model.Short(
+        (shown, model.Styled((when, f"; the last run is {last}"), "aside")), f"now {last}"
     )
 
 
-def _confirmed(stands: standingwords.Standing, now_s: float) -> str:
-    """Say what was confirmed and when: "73 % at 22:29", "73 % on 2026-11-22"."""
-    if not stands.now or stands.at_s is None:
-        return ""
-    day, _, clock = moment(stands.at_s).partition(" ")
-    when = f"at {clock}" if moment(now_s).startswith(day) else f"on {day}"
-    slower = " slower"
-    much = stands.much.removesuffix(slower) if stands.now.endswith(slower) else stands.much
-    return f"{much} {when}"
-
-
-def _humps(sample: Sample) -> Iterator[str]:
-    for peak in sorted(sample.peaks, key=lambda peak: -peak.share)[1:]:
-        yield f"{peak.share:.0%} at {human(peak.value, sample.unit)}"
-
-
-def _past(document: Status) -> dict[Key, tuple[Sequence[float], Sequence[float]]]:
-    numbers: dict[str | None, int | None] = {None: None}
-    numbers |= {uuid: gpu.number for uuid, gpu in document.gpus.items()}
-    return {
-        (numbers[one.uuid], one.probe, one.mode): (
-            [one.from_s + after_s for after_s in one.after_s],
-            one.medians,
+def overview(shown: model.Input, name: str, gpus: Collection[int | None]) -> model.Table:
+    """Make one row for each probe: the mode that has become slower, or else the first."""
+    rows: list[Sequence[model.Text]] = []
+    past = []
+    columns = COLUMNS[:4] if shown.brief else (*COLUMNS[:2], COLUMNS[3])
+    for run in _ordered(shown):
+        if run.gpu not in gpus or not run.samples:
+            continue
+        streams = [(shown.document.stream(run, sample.mode), sample) for sample in run.samples]
+        _, sample = min(streams, key=lambda mode: not (mode[0] and mode[0].open))
+        figure, now, usual, stands, *_ = _row(shown, run, sample)
+        old = None if shown.is_fresh(run) else (" ", model.Mark("degraded", "old"))
+        where = (f"{place(run.gpu)} ", figure) if len(set(gpus) - {None}) > 1 else figure
+        rows.append(
+            (where, (now, old), usual, stands) if shown.brief else (where, (now, old), stands)
         )
-        for one in document.recent
-        if one.uuid in numbers
-    }
+        past.append(_past(shown.document, run, sample))
+    return model.Table(f"overview{_slug(name)}", f"How fast{name}", columns, rows, past)
 
 
-def _place(probe: Probe) -> tuple[bool, int, str]:
-    """Order by GPU and the CPU last; on each, launching first: it is what this is about."""
-    return probe.gpu is None, probe.gpu or 0, "" if probe.probe == "launch" else probe.probe
+def section(shown: model.Input) -> model.Section:
+    """Make a chart for each family of modes of each probe, by GPU and then of the CPU."""
+    title = "Latency and throughput"
+    if shown.brief:
+        table = overview(shown, "", {run.gpu for run in shown.probes})
+        return model.Section("figures", title, [table] if table.rows else [])
+    groups: dict[int | None, list[model.Chart]] = {}
+    for run in _ordered(shown):
+        if run.probe != CROSSOVER:
+            groups.setdefault(run.gpu, []).extend(_charts(shown, run))
+    several = len(groups.keys() - {None}) > 1
+    blocks: list[model.Block] = [
+        model.Group(charts, _heading(shown, gpu) if several or gpu is None else None)
+        for gpu, charts in groups.items()
+    ]
+    store = shown.document.store
+    first_s = None
+    if store is not None:
+        first_s = store.first_s if store.runs else shown.document.started_s
+    if not blocks:
+        blocks = [model.Paragraph("No probe has run yet.", "quiet")]
+    return model.Section("figures", title, blocks, "Figures", wide=True, first_s=first_s)
+
+
+def _ordered(shown: model.Input) -> list[Probe]:
+    order = tuple(TITLES)
+    return sorted(
+        shown.probes,
+        key=lambda run: (
+            run.gpu is None,
+            run.gpu or 0,
+            order.index(run.probe) if run.probe in order else len(order),
+        ),
+    )
+
+
+def _heading(shown: model.Input, gpu: int | None) -> str:
+    listed = shown.document.gpus.get(shown.uuid(gpu))
+    return f"{place(gpu)}: {listed.name[:120]}" if listed else place(gpu)
+
+
+def _charts(shown: model.Input, run: Probe) -> Iterator[model.Chart]:
+    """Yield a chart for each family of modes: those of one magnitude."""
+    title = TITLES.get(run.probe, run.probe[:80])
+    if not run.samples:
+        yield _chart(shown, run, title, "", ())
+        return
+    families = {"": title, **{part: f"{title} {words}" for part, words in APART}}
+    for family, name in families.items():
+        samples = [sample for sample in run.samples if _family(sample) == family]
+        if samples:
+            yield _chart(shown, run, name, family, samples)
+
+
+def _family(sample: Sample) -> str:
+    return next((part for part, _ in APART if part in sample.mode.split("_")), "")
+
+
+def _chart(
+    shown: model.Input, run: Probe, title: str, family: str, samples: Sequence[Sample]
+) -> model.Chart:
+    probe = "".join(c if c.isascii() and c.isalnum() else "_" for c in run.probe[:40])
+    name = "-".join(["history", _slug(place(run.gpu)), probe, *[family] * bool(family)])
+    rows = [_row(shown, run, sample) for sample in samples]
+    past = [_past(shown.document, run, sample) for sample in samples]
+    values = model.Table(f"{name}-values", f"{title}: the last run", COLUMNS, rows, past)
+    return model.Chart(
+        name,
+        _title(title, run.gpu),
+        "history" if samples else None,
+        {
+            "probe": run.probe,
+            "modes": " ".join(sample.mode for sample in samples),
+            "words": "|".join(called(run.probe, sample.mode) for sample in samples),
+            "gpu": shown.uuid(run.gpu),
+            "unit": samples[0].unit if samples else None,
+        },
+        [values, *_notes(shown, run)],
+    )
+
+
+def _slug(words: str) -> str:
+    """Write words as a part of an id: "GPU 0" is "gpu0"."""
+    return words.replace(" ", "").lower()
+
+
+def _title(title: str, gpu: int | None) -> model.Text:
+    """Name a chart; those of the CPU say by themselves that they are."""
+    return (model.Styled(title, "strong"), None if gpu is None else f" on {place(gpu)}")
+
+
+def _row(shown: model.Input, run: Probe, sample: Sample) -> Sequence[model.Text]:
+    stream = shown.document.stream(run, sample.mode)
+    usual = None if stream is None else stream.usual
+    words, name = called(run.probe, sample.mode), name_of(run.probe, sample.mode)
+    return (
+        words if words == name else model.Short((words, model.Styled(name, "name")), name),
+        measured(sample),
+        model.UNKNOWN if usual is None else human(usual, sample.unit),
+        verdict(stream, sample),
+        human(sample.p90, sample.unit),
+        f"{sample.n:,}",
+    )
+
+
+def _past(document: Status, run: Probe, sample: Sample) -> Past:
+    """Return times and medians of the latest clean runs, the oldest first."""
+    for recent in document.recent:
+        gpu = document.gpus.get(recent.uuid or "")
+        number = gpu.number if gpu else None
+        gone = recent.uuid is not None and gpu is None
+        if not gone and (number, recent.probe, recent.mode) == (run.gpu, run.probe, sample.mode):
+            return [recent.from_s + after_s for after_s in recent.after_s], recent.medians
+    return (), ()
+
+
+def _notes(shown: model.Input, run: Probe) -> Iterator[model.Block]:
+    """Say what is to be said of a run beside its figures; of one without, why."""
+    if (failure := run.failure) is not None:
+        advice = ("; ", model.Advice(failure.advice)) if failure.advice else None
+        why = model.Prose(failure.detail or failure.reason, 600)
+        yield model.Paragraph((model.Mark("failed", "the last run failed: "), why, advice))
+    if run.last_success_s is not None:
+        yield model.Detail(
+            [
+                model.Paragraph(
+                    ("last good run ", model.Timestamp(run.last_success_s, ago=True)), "quiet"
+                )
+            ]
+        )
+    if not shown.is_fresh(run):
+        yield model.Paragraph(model.Mark("degraded", "too old to stand for now"))
+    if run.flags:
+        flags = ", ".join(FLAGS.get(flag, flag) for flag in run.flags)
+        yield model.Paragraph(("not compared: ", model.Mark("degraded", flags)), "quiet")
+    for mode in run.missing:
+        words = f"not on offer: {mode.mode[:80]}: "
+        yield model.Paragraph((words, model.Prose(mode.detail or mode.reason, 400)), "quiet")
+
+
+def distribution(shown: model.Input) -> model.Section:
+    """Make the distributions of each GPU's last launches: the tail is what people feel."""
+    runs = [run for run in shown.probes if run.probe == LAUNCH and run.samples]
+    charts = [
+        model.Chart(
+            f"spread-{_slug(place(run.gpu))}-{sample.mode}",
+            model.Styled(f"{called(LAUNCH, sample.mode)} on {place(run.gpu)}", "strong"),
+            "distribution",
+            {"probe": LAUNCH, "mode": sample.mode, "gpu": shown.uuid(run.gpu), "unit": "seconds"},
+            [],
+        )
+        for run in runs
+        for sample in run.samples
+        if sample.mode in SPREAD
+    ]
+    blocks = [model.Detail([model.Group(charts)])] if charts else []
+    return model.Section("distribution", "Distribution of the last run", blocks, "Distribution")
+
+
+def crossover(shown: model.Input) -> model.Section:
+    """Make the curve of each GPU beside the CPU; a run without a result says why."""
+    charts = [_crossover(shown, run) for run in shown.probes if run.probe == CROSSOVER]
+    title = "Where the GPU begins to win"
+    return model.Section("crossover", title, [model.Group(charts)] if charts else [], "Crossover")
+
+
+def _crossover(shown: model.Input, run: Probe) -> model.Chart:
+    name, where = f"crossover-{_slug(place(run.gpu))}", place(run.gpu)
+    title = f"Matrix product, {where} beside the CPU"
+    when = (
+        (", ", model.Timestamp(run.last_success_s, ago=True))
+        if run.last_success_s is not None
+        else None
+    )
+    result: model.Text = "No size has been found."
+    if run.failure is not None:
+        result = (model.Prose(run.failure.detail or run.failure.reason, 600), when)
+    elif run.samples:
+        side = human(run.samples[0].median, "elements")
+        fast = " on the GPU is faster, copies included"
+        result = ("From ", model.Styled(side, "strong"), fast, when)
+    data = {"probe": CROSSOVER, "gpu": shown.uuid(run.gpu), "unit": "seconds"}
+    kind = "crossover" if run.curve else None
+    return model.Chart(name, model.Styled(title, "strong"), kind, data, [model.Paragraph(result)])
+
+
+def drivers(shown: model.Input) -> model.Section:
+    """Make the verdicts on the newest driver: changes in a table, the others counted."""
+    judged = [(stream, stream.verdict) for stream in shown.document.streams if stream.verdict]
+    judged.sort(key=_order)
+    if not judged:
+        return model.Section("drivers", "Drivers", [])
+    counts = Counter(verdict.state for _, verdict in judged)
+    words = ", ".join(f"{counts[s]} {word}" for s, (_, word) in VERDICTS.items() if counts[s])
+    changed = [each for each in judged if each[1].state in {"regressed", "improved"}]
+    others = [each for each in judged if each[1].state not in {"regressed", "improved"}]
+    blocks: list[model.Block] = [model.Paragraph(f"Figures under the newest driver: {words}.")]
+    if changed:
+        blocks.append(_verdicts("verdicts", "Verdicts on the newest driver", changed))
+    if others:
+        table = _verdicts("unchanged", "Figures without a change", others)
+        blocks.append(model.Fold("verdicts-rest", f"{len(others)} without a change", [table]))
+    return model.Section("drivers", "Drivers", blocks, wide=True)
+
+
+def _order(judged: tuple[Stream, Verdict]) -> tuple[int, bool, int, int, str]:
+    stream, verdict = judged
+    states = tuple(VERDICTS)
+    at = states.index(verdict.state) if verdict.state in states else len(states)
+    return (at, stream.uuid is None, stream.gpu or 0, rank(stream), stream.mode)
+
+
+def _verdicts(name: str, caption: str, judged: Sequence[tuple[Stream, Verdict]]) -> model.Table:
+    headings = ("figure", "on", "driver", "verdict", "runs", "since")
+    columns = model.headings(*headings, wide={"runs", "since"})
+    rows = [
+        (
+            figure_of(stream),
+            _where(stream),
+            f"{verdict.old_driver[:60]}{ARROW}{verdict.new_driver[:60]}",
+            _verdict(verdict),
+            f"{verdict.samples} after {verdict.reference}",
+            model.Timestamp(verdict.since_s),
+        )
+        for stream, verdict in judged
+    ]
+    more = model.code("gpud baseline show")
+    return model.Table(name, caption, columns, rows, terminal=4, more=more)
+
+
+def _where(stream: Stream) -> str:
+    gone = stream.uuid is not None and stream.gpu is None
+    where = "GPU that is gone" if gone else place(stream.gpu)
+    return f"{where}, on battery" if stream.on_battery else where
+
+
+def _verdict(verdict: Verdict) -> model.Text:
+    """Put a verdict into words, with what it cannot see."""
+    state, words = VERDICTS.get(verdict.state, ("starting", verdict.state))
+    if verdict.effect and verdict.state == "regressed":
+        words = f"{compared(verdict.effect.slowdown)} ({interval(verdict.effect)})"
+    elif verdict.effect and verdict.state == "improved":
+        words = compared(1 / verdict.effect.slowdown)
+    elif verdict.limit and verdict.state == "no_change":
+        words = f"no change beyond \N{PLUS-MINUS SIGN}{100 * verdict.limit:.1f} %"
+    elif verdict.state in {"learning", "undecided"}:
+        words = f"{words}, samples so far are too few"
+    elif verdict.why:
+        words = f"{words}: {verdict.why[:200]}"
+    return model.Mark(state, words)

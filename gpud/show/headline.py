@@ -1,30 +1,32 @@
-"""State of gpud in one word, since when, why, and what to do: the first line of page and screen."""
+"""State in one word, since when, why, what to do; and the alerts. Page and screen begin with it."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from gpud.core.alerts import DRIVER_REGRESSION, RUNBOOKS, SLOWDOWN, UNWELL
+from gpud.core.alerts import DRIVER_REGRESSION, RUNBOOKS, SHORT, SLOWDOWN, UNWELL
 from gpud.core.health import Level
-from gpud.show.skipwords import unmeasured
+from gpud.core.stats import compared, human
+from gpud.show import model
+from gpud.show.units import span
+from gpud.show.words import cause_words, figure_of, name_of, unmeasured
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from gpud.show.document import Alert, Health, Status
+    from gpud.show.document import Alert, Evidence, Health, Status
 
-OK, DEGRADED, FAILED, STARTING = "ok", "degraded", "failed", "starting"
-WORDS: Final = {OK: "Fine", DEGRADED: "Degraded", FAILED: "Failed", STARTING: "Starting"}
+WORDS: Final[dict[model.State, str]] = {
+    "ok": "Fine",
+    "degraded": "Degraded",
+    "failed": "Failed",
+    "starting": "Starting",
+}
 SLOWER: Final = "Slower"
 """Every part works, and work takes longer than it did."""
 NEW_S: Final = 300.0
 """For so long after its start an agent without a single run is starting; then nothing is due."""
-FIRST: Final = (
-    *("root", "agent", "gpu", "devices", "cuda", "dxg", "dockerd", "containers", "nvml"),
-    *("probes", "store", "http", "discovery", "alerts", "gate", "settings"),
-)
-"""Which component to name of several that are equally bad: what the others follow from first."""
-PLAIN: Final = {
+COMPONENTS: Final = {
     "root": "gpud's supervisor",
     "agent": "gpud itself",
     "gpu": "GPU work",
@@ -42,23 +44,27 @@ PLAIN: Final = {
     "gate": "measuring",
     "settings": "the settings",
 }
-"""Components as people call them."""
+"""Names for people. Of several that are equally bad the first is named: others follow from it."""
+MOST: Final = 20
+"""Alerts that are drawn; more are counted."""
+SUMMARY: Final = 400
+SEVERITIES: Final[dict[str, model.State]] = {"critical": "failed", "info": "starting"}
 
 
 class Headline(NamedTuple):
-    """The state: one of ``WORDS``' keys, its word, and what there is to say of it.
+    """The state and what there is to say of it. Texts may quote foreign strings.
 
-    Units: ``since_s`` is Unix time, None where nobody knows. ``about`` is the path of a page that
-    says more. Texts may quote foreign strings and are escaped where shown.
+    Units: ``since_s`` is Unix time, None if not known. ``about`` is the path of a page that says
+    more, ``more`` counts other things that are not well.
     """
 
-    state: str
+    state: model.State
     word: str
     since_s: float | None
     why: str
     fix: str | None = None
     about: str | None = None
-    more: int = 0  # other things that are not well
+    more: int = 0
 
 
 def headline(document: Status) -> Headline:
@@ -68,39 +74,50 @@ def headline(document: Status) -> Headline:
     person has acknowledged is no news.
     """
     health = document.health
+    order = tuple(COMPONENTS)
     unwell = sorted(
-        (name for name, one in health.items() if one.level > Level.OK),
-        key=lambda name: (-health[name].level, _place(name), name),
+        (name for name, component in health.items() if component.level > Level.OK),
+        key=lambda name: (
+            -health[name].level,
+            order.index(name) if name in order else len(order),
+            name,
+        ),
     )
-    alerts = unseen(document)
     failed = [name for name in unwell if health[name].level >= Level.FAILED]
     if failed:
-        return _of_component(FAILED, health, failed, len(unwell) - 1)
-    told = [one for one in alerts if one.name != UNWELL]
-    if told:
-        return _of_alert(told, len(unwell))
+        return _of_component("failed", health, failed, len(unwell) - 1)
+    alerts = [alert for alert in unacknowledged(document) if alert.name != UNWELL]
+    if alerts:
+        return _of_alert(alerts, len(unwell))
     if unwell:
-        return _of_component(DEGRADED, health, unwell, len(unwell) - 1)
+        return _of_component("degraded", health, unwell, len(unwell) - 1)
     if not document.probes and document.written_s - document.started_s < NEW_S:
         why = "the first probes have not ended yet; the first figures come within a minute or two"
-        return Headline(STARTING, WORDS[STARTING], document.started_s, why)
+        return Headline("starting", WORDS["starting"], document.started_s, why)
     return _fine(document)
 
 
-def unseen(document: Status) -> list[Alert]:
+def unacknowledged(document: Status) -> list[Alert]:
     """Return what fires and nobody has acknowledged, the most severe and then the oldest first."""
-    found = [one for one in document.alerts if one.firing and one.acknowledged_s is None]
-    return sorted(found, key=lambda one: (one.severity != "critical", one.starts_s))
+    return [alert for alert in firing(document) if alert.acknowledged_s is None]
+
+
+def firing(document: Status) -> list[Alert]:
+    """Return what fires: what is not acknowledged first, then the most severe, then the oldest."""
+    return sorted(
+        (alert for alert in document.alerts if alert.firing),
+        key=lambda a: (a.acknowledged_s is not None, a.severity != "critical", a.starts_s),
+    )
 
 
 def _of_component(
-    state: str, health: Mapping[str, Health], names: Sequence[str], more: int
+    state: model.State, health: Mapping[str, Health], names: Sequence[str], more: int
 ) -> Headline:
     """Several components often have one cause, and then say the same."""
     since = [at_s for name in names if (at_s := health[name].since_s) is not None]
     first = health[names[0]]
     alike = sum(1 for name in names[1:] if health[name].detail == first.detail)
-    name = PLAIN.get(names[0], names[0])
+    name = COMPONENTS.get(names[0], names[0])
     why = first.why or "no reason is known"
     return Headline(
         state,
@@ -108,7 +125,7 @@ def _of_component(
         min(since, default=None),
         f"{name}: {why}" if name else why,
         first.fix,
-        f"{RUNBOOKS}/{UNWELL}" if state == FAILED else None,
+        f"{RUNBOOKS}/{UNWELL}" if state == "failed" else None,
         max(more - alike, 0),
     )
 
@@ -117,9 +134,9 @@ def _of_alert(alerts: Sequence[Alert], more: int) -> Headline:
     first = alerts[0]
     slower = first.name in {DRIVER_REGRESSION, SLOWDOWN}
     return Headline(
-        DEGRADED,
-        SLOWER if slower else WORDS[DEGRADED],
-        min(one.began_s for one in alerts),
+        "degraded",
+        SLOWER if slower else WORDS["degraded"],
+        min(alert.began_s for alert in alerts),
         first.summary,
         first.fix,
         first.runbook,
@@ -130,25 +147,104 @@ def _of_alert(alerts: Sequence[Alert], more: int) -> Headline:
 def _fine(document: Status) -> Headline:
     """Nothing is wrong since the last thing was: a component, or an alert that has ended."""
     health = document.health
-    moments = [one.since_s for one in health.values()] + [one.ends_s for one in document.alerts]
+    moments = [part.since_s for part in health.values()] + [a.ends_s for a in document.alerts]
     skipped = unmeasured(document)
     absent = [health[name] for name in ("devices", "cuda", "nvml") if name in health]
-    without = next((one for one in absent if one.reason), None)
-    acknowledged = sum(one.firing and one.acknowledged_s is not None for one in document.alerts)
-    if acknowledged:
+    without = next((part for part in absent if part.reason), None)
+    if acknowledged := len(firing(document)):
         many = f"{acknowledged} alerts that you" if acknowledged > 1 else "one alert that you"
         why = f"{many} have acknowledged; {skipped or 'nothing else is wrong'}"
     elif without is not None:
         why = f"everything that is here works; {without.why}"
     elif skipped:
         why = f"{skipped}; everything else that is watched works"
-    elif document.streams and all(one.level is None for one in document.streams):
+    elif document.streams and all(stream.level is None for stream in document.streams):
         why = "everything that is watched works; what is usual here is still being learned"
     else:
         why = "everything that is watched works, and nothing is slower than it was"
     since_s = max((at_s for at_s in moments if at_s), default=None)
-    return Headline(OK, WORDS[OK], since_s, why, without.fix if without else None)
+    return Headline("ok", WORDS["ok"], since_s, why, without.fix if without else None)
 
 
-def _place(component: str) -> int:
-    return FIRST.index(component) if component in FIRST else len(FIRST)
+def alerts(document: Status, *, limit: int = MOST) -> model.Section:
+    """Make a card for each alert that fires, with its evidence, likely causes and what to do."""
+    firing_now = firing(document)
+    blocks: list[model.Block] = [_card(document, alert) for alert in firing_now[:limit]]
+    if (more := len(firing_now) - limit) > 0:
+        blocks.append(model.Paragraph((f"and {more} more: ", model.code("gpud alerts"))))
+    return model.Section("alerts", "Alerts", blocks, wide=True)
+
+
+def _card(document: Status, alert: Alert) -> model.Card:
+    name = alert.fingerprint[:16]
+    state = SEVERITIES.get(alert.severity, "degraded")
+    about: list[model.Text] = [
+        model.Mark(state, alert.severity),
+        ("since ", model.Timestamp(alert.began_s)),
+    ]
+    if alert.acknowledged_s is None:
+        about.append(("seen it: ", model.code(f"gpud alerts ack {name[:SHORT]}")))
+    else:
+        state = "starting"
+        about.append(("acknowledged ", model.Timestamp(alert.acknowledged_s)))
+    detail: list[model.Block] = []
+    if alert.evidence:
+        detail.append(_evidence(document, alert.evidence, name))
+    elif alert.description != alert.summary:
+        detail.append(model.Paragraph(model.Prose(alert.description), "lines"))
+    if alert.causes:
+        causes = "; ".join(cause_words(cause) for cause in alert.causes)
+        likely = model.Styled("Likely cause, the likeliest first: ", "strong")
+        detail.append(model.Paragraph((likely, model.Prose(causes, SUMMARY))))
+    link = model.Link(str(alert.runbook), "what this means and what to do")
+    blocks = [
+        model.Paragraph(about, "inline"),
+        model.Detail(detail),
+        *model.to_do(alert.fix),
+        model.Detail([model.Paragraph(link, "quiet")]),
+    ]
+    return model.Card(f"alert-{name}", model.Prose(alert.summary, SUMMARY), blocks, "alert", state)
+
+
+def _evidence(document: Status, evidence: Sequence[Evidence], name: str) -> model.Table:
+    """Make one row for each figure that moved."""
+    first = ("change", "before", "after")  # these and the name are what a phone shows
+    others = ("on", "nine times in ten", "runs", "since")
+    columns = model.headings("figure", *first, *others, numbers=first, wide=others)
+    rows = [
+        (
+            model.Short(
+                (figure_of(e.stream), model.Styled(name_of(e.stream.probe, e.stream.mode), "name")),
+                name_of(e.stream.probe, e.stream.mode),
+            ),
+            _change(e),
+            human(e.before, e.unit),
+            human(e.after, e.unit),
+            f"{document.place(e.stream.gpu)[:40]}{', on battery' if e.stream.on_battery else ''}",
+            span(e.low, e.high),
+            f"{e.samples} after {e.reference}",
+            model.Timestamp(e.since_s),
+        )
+        for e in evidence
+    ]
+    return model.Table(f"evidence-{name}", "Evidence", columns, rows, limit=30)
+
+
+def _change(evidence: Evidence) -> model.Text:
+    """Say how much longer work takes; of a rate also by how much it fell."""
+    slower = model.Styled(compared(evidence.slowdown), "strong")
+    if evidence.after >= evidence.before:
+        return slower
+    fell = 100 * (evidence.after / evidence.before - 1)
+    return (slower, model.Styled(f"{fell:.0f} % of the rate", "aside"))
+
+
+def first_fix(document: Status) -> str | None:
+    """Return what to do before all else; where the headline has no fix, that of something else."""
+    summary = headline(document)
+    if summary.state == "ok":
+        return None
+    worst = sorted(document.health.items(), key=lambda item: (-item[1].level, item[0]))
+    fixes = [part.fix for _, part in worst if part.level > Level.OK]
+    fixes[:0] = [summary.fix, *(alert.fix for alert in unacknowledged(document))]
+    return next(filter(None, fixes), None)

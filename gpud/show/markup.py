@@ -51,17 +51,17 @@ def plain(words: str, most: int = LONGEST) -> str:
 
 def joined(*children: Child) -> Html:
     """Put what may be Html, text or several of them into one piece of markup."""
-    return Html("".join([one if type(one) is Html else _shown(one) for one in children]))
+    return Html("".join([each if type(each) is Html else _shown(each) for each in children]))
 
 
 def el(tag: str, *children: Child, **attributes: Attribute) -> Html:
     """Write one element. ``class_`` is class, ``data_moment`` is data-moment."""
-    given = "".join([_attribute(name, value) for name, value in attributes.items()])
+    written = "".join([_attribute(name, value) for name, value in attributes.items()])
     if tag in _VOID:
-        return Html(f"<{tag}{given}>")
+        return Html(f"<{tag}{written}>")
     # A page is thousands of these calls: what needs no second one is not given one.
-    inner = "".join([one if type(one) is Html else _shown(one) for one in children])
-    return Html(f"<{tag}{given}>{inner}</{tag}>")
+    inner = "".join([each if type(each) is Html else _shown(each) for each in children])
+    return Html(f"<{tag}{written}>{inner}</{tag}>")
 
 
 def _attribute(name: str, value: Attribute) -> str:
@@ -80,4 +80,4 @@ def _spelled(name: str) -> str:
 def _shown(child: Child) -> str:
     if isinstance(child, str):
         return child if type(child) is Html else text(child)
-    return "" if child is None else "".join([_shown(one) for one in child])
+    return "" if child is None else "".join([_shown(each) for each in child])

@@ -1,61 +1,83 @@
-"""Screen of ``gpud status``: the agent's document drawn as lines. Imports nothing that is slow."""
+"""Screen of `gpud status`, and the list of sections that it shares with the page."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
-from gpud.show import cards, figures, parts
-from gpud.show.view import line, narrowed
+from gpud.show import figures, gpus, machine, model
+from gpud.show.headline import SLOWER, alerts, first_fix, headline, unacknowledged
+from gpud.show.text import section_lines
+from gpud.show.units import lasted, moment, plural
+from gpud.show.view import BAD, GOOD, HEAD, UNSURE, Span, line, narrowed
+from gpud.show.words import unmeasured
 
 if TYPE_CHECKING:
     from gpud.show.document import Status
     from gpud.show.view import Line, View
 
+STYLES: Final = (GOOD, UNSURE, BAD)
+STALE_FROM_S: Final = 10.0
+"""From when on it is said how old the document is: a living agent writes it every second."""
+BRIEF: Final = frozenset(
+    {"alerts", "docker", "gpus", "figures", "events", "skips", "health", "cost"}
+)
+"""Sections of a screen that is not high enough for all of them."""
 
-def drawn(document: Status, now_s: float, view: View) -> list[Line]:
-    """Draw the document into a view: what is wrong first, the GPUs, the figures, what else.
 
-    Everything is told where that fits the height; else one mode of each probe and no blank lines.
+def sections(shown: model.Input) -> list[model.Section]:
+    """Make every section that has something to show, in the order of page and screen."""
+    made = (
+        alerts(shown.document, limit=3 if shown.brief else 20),
+        machine.docker(shown),
+        gpus.section(shown),
+        figures.section(shown),
+        figures.distribution(shown),
+        figures.crossover(shown),
+        figures.drivers(shown),
+        machine.changes(shown),
+        machine.skips(shown),
+        machine.health(shown),
+        machine.telemetry(shown),
+        machine.cost(shown),
+        machine.sinks(shown),
+    )
+    return [section for section in made if section.blocks]
+
+
+def screen(document: Status, now_s: float, view: View) -> list[Line]:
+    """Draw the document: what is wrong first, the GPUs, the figures, what else.
+
+    All of it is drawn where that fits the height; else each probe's first mode, and no blank lines.
     Units: ``now_s`` is Unix time. Whatever a driver or a file says in it is made harmless.
     """
-    whole = _whole(document, now_s, view)
+    whole = _title(document, now_s)
+    for section in sections(model.Input(document)):
+        drawn = section_lines(section, view)
+        whole += [line(), *drawn] if drawn else []
+    whole = narrowed(whole, view)
     if view.height is None or len(whole) < view.height:
         return whole
-    return _brief(document, now_s, view)
+    brief = _title(document, now_s)
+    for section in sections(model.Input(document, brief=True)):
+        brief += section_lines(section, view) if section.name in BRIEF else []
+    return narrowed(brief, view)
 
 
-def _whole(document: Status, now_s: float, view: View) -> list[Line]:
-    sections = (
-        parts.alerts(document),
-        parts.health(document, now_s, view),
-        cards.docker(document),
-        *cards.gpus(document, figures.places(document), now_s, view),
-        parts.missing(document, view),
-        parts.changed(document, view),
-        parts.titled("slower or faster than before", parts.streams(document, now_s)),
-        parts.titled("not on offer", parts.missing_modes(document)),
-        parts.titled("skipped", parts.left_out(document)),
-        [*cards.cost(document, now_s), *cards.page(document)],
-    )
-    shown = parts.title(document, now_s)
-    for section in sections:
-        shown += [line(), *section] if section else []
-    return narrowed(shown, view)
-
-
-def _brief(document: Status, now_s: float, view: View) -> list[Line]:
-    tables = figures.places(document, brief=True)
-    hidden = sum(len(probe.samples) for probe in document.probes) - sum(map(len, tables.values()))
-    sections = (
-        parts.title(document, now_s),
-        parts.alerts(document),
-        parts.health(document, now_s, view, brief=True),
-        cards.docker(document),
-        *cards.gpus(document, tables, now_s, view, brief=True),
-        parts.streams(document, now_s),
-        parts.left_out(document),
-        parts.changed(document, view, most=1),
-        cards.more(hidden),
-        cards.last(document, now_s, view),
-    )
-    return narrowed([one for section in sections for one in section], view)
+def _title(document: Status, now_s: float) -> list[Line]:
+    """Write the state, since when, how old the document is if it is stale, and what to do first."""
+    summary = headline(document)
+    level = max((part.level for part in document.health.values()), default=0)
+    count = len(unacknowledged(document))
+    word = "slower" if summary.word == SLOWER else document.state
+    at_s = summary.since_s
+    since = "" if at_s is None else f" since {moment(at_s)} ({lasted(now_s - at_s)})"
+    age_s = now_s - document.written_s
+    old = f", data {lasted(age_s)} old" if age_s >= STALE_FROM_S else ""
+    words = f"{word}, {plural(count, 'alert')}" if count else word
+    state = Span(words, STYLES[max(level, count > 0)])
+    shown = [line(Span(f"gpud {document.version}: ", HEAD), state, since, Span(old, BAD))]
+    if fix := first_fix(document):
+        shown.append(line(Span("  do first: ", HEAD), fix))
+    if note := unmeasured(document):
+        shown.append(line(Span("  note: ", HEAD), note))
+    return shown

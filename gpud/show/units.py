@@ -9,9 +9,17 @@ if TYPE_CHECKING:
     from gpud.show.document import Effect
 
 MINUTE_S, HOUR_S, DAY_S = 60.0, 3600.0, 86400.0
-GIB, MIB, MHZ = float(1 << 30), float(1 << 20), 1e6
 AGE_FROM_S: Final = 30.0
 """From when on it is said how old the values of a source are."""
+AMOUNTS: Final = {
+    "_celsius": (1.0, "°C"),
+    "_watts": (1.0, "W"),
+    "_hertz": (1e6, "MHz"),
+    "_ratio": (0.01, "%"),
+    "_joules_total": (1e3, "kJ"),
+    "_seconds_total": (1.0, "s"),
+}
+"""Units of fields of telemetry, by the ends of their names."""
 
 
 def moment(at_s: float) -> str:
@@ -22,11 +30,6 @@ def moment(at_s: float) -> str:
 def day(at_s: float) -> str:
     """Write the day of a moment."""
     return _local("%Y-%m-%d", at_s)
-
-
-def clock(at_s: float) -> str:
-    """Write the time of day of a moment, to the second."""
-    return _local("%X", at_s)
 
 
 def _local(form: str, at_s: float) -> str:
@@ -49,20 +52,24 @@ def lasted(seconds: float) -> str:
     return f"{whole // MINUTE_S:.0f} min" if whole >= MINUTE_S else f"{whole:.0f} s"
 
 
-def duration(seconds: float) -> str:
-    """Write a duration in its largest unit: "7.2 days", "3.5 h", "12.0 min", "4.0 s"."""
-    for unit_s, name in ((DAY_S, "days"), (HOUR_S, "h"), (MINUTE_S, "min")):
-        if seconds >= unit_s:
-            return f"{seconds / unit_s:.1f} {name}"
-    return f"{seconds:.1f} s"
-
-
 def size(n_bytes: float) -> str:
     """Write a size: "512 B", "54.2 MiB", "11.9 GiB"."""
-    for unit, name in ((GIB, "GiB"), (MIB, "MiB"), (1024.0, "KiB")):
-        if n_bytes >= unit:
-            return f"{n_bytes / unit:.1f} {name}"
+    for power, name in ((30, "GiB"), (20, "MiB"), (10, "KiB")):
+        if n_bytes >= 1 << power:
+            return f"{n_bytes / (1 << power):.1f} {name}"
     return f"{n_bytes:.0f} B"
+
+
+def amount(value: float, field: str) -> str:
+    """Write a value of telemetry in the unit that its field's name ends with."""
+    if field.endswith("_bytes"):
+        return size(value)
+    if field == "pstate":
+        return f"P{value:.0f}"
+    scale, unit = next(
+        (unit for suffix, unit in AMOUNTS.items() if field.endswith(suffix)), (1.0, "")
+    )
+    return f"{value / scale:.0f} {unit}".rstrip()
 
 
 def span(low: float, high: float, join: str = " to ") -> str:
@@ -70,9 +77,9 @@ def span(low: float, high: float, join: str = " to ") -> str:
     return f"{100 * (low - 1):.1f}{join}{100 * (high - 1):.1f} %"
 
 
-def interval(effect: Effect, join: str = " to ") -> str:
+def interval(effect: Effect) -> str:
     """Write the interval that holds an effect nine times in ten, as a time."""
-    return span(*effect.interval, join)
+    return span(*effect.interval)
 
 
 def spaced(slug: str) -> str:

@@ -10,7 +10,7 @@ from gpud.core.text import escaped, rezoned
 from gpud.show.units import moment
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Sequence
 
 PLAIN: Final = ""
 HEAD, QUIET, GOOD, UNSURE, BAD = "bold", "dim", "green", "yellow", "bold red"
@@ -18,8 +18,9 @@ HEAD, QUIET, GOOD, UNSURE, BAD = "bold", "dim", "green", "yellow", "bold red"
 PIPED: Final = 100
 """Columns where nobody looks at a terminal; a sentence that quotes a driver is left as it is."""
 NARROWEST: Final = 20
-ASCII: Final = str.maketrans({"µ": "u", "≤": "<=", "°": "", "…": "~"})
-HARD: Final = "\xa0"
+ASCII: Final = str.maketrans(
+    {"µ": "u", "≤": "<=", "°": "", "…": "~", "\N{EN DASH}": "-", "±": "+-", "→": "->"}
+)
 
 
 class Span(NamedTuple):
@@ -43,13 +44,13 @@ class View:
 
 def line(*spans: Span | str) -> Line:
     """Make a line: no control character of a foreign word is left in it, no time of UTC either."""
-    told = (one if isinstance(one, Span) else Span(one) for one in spans)
-    return tuple(Span(rezoned(escaped(one.text), moment), one.style) for one in told)
+    styled = (span if isinstance(span, Span) else Span(span) for span in spans)
+    return tuple(Span(rezoned(escaped(span.text), moment), span.style) for span in styled)
 
 
 def text(drawn: Line) -> str:
     """Give a line without its styles."""
-    return "".join(one.text for one in drawn).rstrip()
+    return "".join(span.text for span in drawn).rstrip()
 
 
 def narrowed(drawn: Sequence[Line], view: View) -> list[Line]:
@@ -58,48 +59,16 @@ def narrowed(drawn: Sequence[Line], view: View) -> list[Line]:
     A line of several styles keeps them where it fits, and the first one's style where it does not.
     """
     shown: list[Line] = []
-    for one in drawn:
-        kept = (
-            tuple(Span(s.text.translate(ASCII), s.style) for s in one) if view.ascii_only else one
-        )
-        whole = text(kept)
+    for each in drawn:
+        spans = each
+        if view.ascii_only:
+            spans = tuple(Span(span.text.translate(ASCII), span.style) for span in each)
+        whole = text(spans)
         if view.height is None or len(whole) <= view.width:
-            shown.append(kept)
+            shown.append(spans)
             continue
-        indent = " " * min(_indent(whole), view.width // 2)
-        style = next((s.style for s in kept if s.text.strip()), PLAIN)
+        indent = " " * min(len(whole) - len(whole.lstrip()) + 2, view.width // 2)
+        style = next((span.style for span in spans if span.text.strip()), PLAIN)
         parts = wrap(whole, max(view.width, NARROWEST), subsequent_indent=indent)
         shown += [(Span(part, style),) for part in parts]
     return shown
-
-
-def listed(head: str, words: Iterable[str], view: View, style: str = PLAIN) -> list[Line]:
-    """Write words with commas behind a head, over as many lines as it takes; none for none."""
-    joined = ", ".join(word.replace(" ", HARD) for word in words)  # a figure stays with its unit
-    if not joined:
-        return []
-    start = f"  {head} " if head else "  "
-    broken = wrap(
-        escaped(joined),
-        max(view.width, len(start) + NARROWEST),
-        initial_indent=start,
-        subsequent_indent=" " * len(start),
-        break_long_words=False,
-        break_on_hyphens=False,
-    )
-    first, *rest = [one.replace(HARD, " ") for one in broken]
-    return [
-        (Span(first[: len(start)], QUIET), Span(first[len(start) :], style)),
-        *((Span(one, style),) for one in rest),
-    ]
-
-
-def _indent(whole: str) -> int:
-    """Give where the words of a line begin to mean something: behind its label, if it has one."""
-    body = whole.lstrip()
-    start = len(whole) - len(body)
-    label, gap, _ = body.partition("  ")
-    if gap and len(label) < NARROWEST // 2:
-        behind = body[len(label) :]
-        return start + len(label) + len(behind) - len(behind.lstrip())
-    return start + 2

@@ -98,7 +98,7 @@ def _drawn(
     if document is not None:
         try:
             with legible():
-                shown += status.drawn(read(portholder.with_listener(document)), now_s, room)
+                shown += status.screen(read(portholder.with_listener(document)), now_s, room)
         except GpudError as error:
             shown.append(line(Span(f"{error}; {error.fix}", BAD)))
     fits = (view.height or len(shown)) - 1

@@ -8,15 +8,13 @@ from __future__ import annotations
 from textwrap import wrap
 from typing import TYPE_CHECKING, Final
 
-from gpud.agent.regression.causes import words as cause_words
 from gpud.agent.regression.commands import CPU
 from gpud.core.alerts import SHORT
 from gpud.core.errors import GpudError
 from gpud.core.stats import compared, human
 from gpud.core.text import escaped, rezoned
-from gpud.show.probewords import name_of
-from gpud.show.standingwords import RATES
 from gpud.show.units import day, moment, span
+from gpud.show.words import RATES, cause_words, name_of
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Sequence

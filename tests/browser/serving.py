@@ -41,9 +41,10 @@ class Site:
     def url(self) -> str:
         return f"http://127.0.0.1:{self.port}/"
 
-    def tick(self, seconds: float) -> None:
-        """Let time go on: a rendering serves everybody for a second."""
-        self.now = Instant(self.now.wall_s + seconds, self.now.mono_s + seconds)
+    def change(self, snapshot: Snapshot) -> None:
+        """Serve another snapshot, five seconds later: a rendering serves everybody for one."""
+        self.snapshot = snapshot
+        self.now = Instant(self.now.wall_s + 5, self.now.mono_s + 5)
 
     def start(self) -> None:
         """Listen, each time on the same port."""

@@ -1,27 +1,34 @@
-"""What the charts of a year show, and how one moves in them, with a mouse and without."""
+"""What the charts of a year show, and how a reader moves in them, with a mouse and without."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from msgspec import structs
 
+from gpud.agent.history import queries
 from tests.browser import past, worlds
+from tests.browser.canvas import RECORDER, strokes, texts
 from tests.browser.serving import site
 from tests.browser.watching import watched
-from tests.histories import DAY_S, HOUR_S
+from tests.histories import DAY_S, HOUR_S, opened
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from playwright.sync_api import Browser, Route
+    from playwright.sync_api import Browser, Page, Route
 
     from tests.browser.serving import Site
     from tests.browser.watching import Watched
 
 LAUNCH, TRIAD = "history-gpu0-launch", "history-gpu0-triad"
 NOW_S = past.NOW_S
+USUAL = [3.0, 5.0]
+"""The pattern of the line at the usual level."""
+HOURS = f"""() => ((u) => (u.data[0].at(-1) - u.data[0][0]) / 3600)(gpud.drawn()["{LAUNCH}"])"""
 
 
 @pytest.fixture(scope="module")
@@ -31,9 +38,9 @@ def served(year: Path) -> Iterator[Site]:
 
 
 @pytest.fixture(scope="module")
-def opened(browser: Browser, served: Site) -> Iterator[Watched]:
-    """A page for all of these; each goes to the range that it is about."""
-    with watched(browser, served.url, NOW_S, viewport={"width": 1280, "height": 1400}) as seen:
+def page_of_all(browser: Browser, served: Site) -> Iterator[Watched]:
+    """A page for most of these; each goes to the range that it is about."""
+    with watched(browser, served.url, NOW_S, viewport={"width": 1280, "height": 2600}) as seen:
         seen.page.goto(served.url)
         seen.drawn()
         yield seen
@@ -41,16 +48,20 @@ def opened(browser: Browser, served: Site) -> Iterator[Watched]:
 
 
 @pytest.fixture
-def seen(opened: Watched) -> Watched:
-    if opened.page.locator("#reset").is_visible():
-        opened.page.click("#reset")
-    return choose(opened, "24h")
+def seen(page_of_all: Watched) -> Watched:
+    if page_of_all.page.locator("#reset").is_visible():
+        page_of_all.page.click("#reset")
+    return choose(page_of_all, "24h")
 
 
 def choose(seen: Watched, name: str) -> Watched:
-    seen.page.check(f"input[name=range][value='{name}']", force=True)
+    pick(seen.page, name)
     seen.drawn()
     return seen
+
+
+def pick(page: Page, name: str) -> None:
+    page.check(f"input[name=range][value='{name}']", force=True)
 
 
 def span(seen: Watched, figure: str = LAUNCH) -> tuple[float, float]:
@@ -62,56 +73,53 @@ def wait(seen: Watched, what: str, figure: str = LAUNCH) -> None:
     seen.page.wait_for_function(f"(id) => ((u) => {what})(gpud.drawn()[id])", arg=figure)
 
 
-def focus(seen: Watched, figure: str = LAUNCH) -> Any:
-    seen.page.focus(f"#{figure} .plot")
-    return seen.page.keyboard
+def below(seen: Watched, what: str, figure: str = LAUNCH) -> str:
+    return seen.page.inner_text(f"#{figure} .legend {what}")
 
 
-def test_a_closed_lid_is_a_hole_and_no_line_crosses_it(seen: Watched) -> None:
+@pytest.mark.parametrize(
+    ("name", "begin_s", "end_s"),
+    [
+        ("24h", *(hours * HOUR_S for hours in past.HOLE_H)),
+        ("1y", *(days * DAY_S for days in past.HOLE_DAYS)),
+    ],
+)
+def test_time_without_figures_is_a_hole_that_no_line_crosses(
+    seen: Watched, name: str, begin_s: float, end_s: float
+) -> None:
+    choose(seen, name)
+    wait(seen, f"u.data[0].at(-1) - u.data[0][0] > {begin_s}")
     xs, median = seen.chart(LAUNCH, "[u.data[0], u.data[1]]")
-    begin, end = (NOW_S - hours * HOUR_S for hours in past.HOLE_H)
-    inside = [(x, y) for x, y in zip(xs, median, strict=True) if begin + 900 < x < end - 900]
+    edge = 0.2 * (begin_s - end_s)  # a step that is wider than a chart's pixel begins before it
+    begin, end = NOW_S - begin_s + edge, NOW_S - end_s - edge
+    inside = [y for x, y in zip(xs, median, strict=True) if begin < x < end]
     assert inside, "the hole is marked"
-    assert all(y is None for _, y in inside)
-    before = [y for x, y in zip(xs, median, strict=True) if x < begin - 900]
-    assert sum(y is not None for y in before) > 50
-    gaps = seen.chart(LAUNCH, "u.series[1]._paths.gaps.length")
-    assert gaps >= 1
-
-
-def test_a_year_has_a_week_without_figures_as_a_hole(seen: Watched) -> None:
-    choose(seen, "1y")
-    wait(seen, "u.data[0].at(-1) - u.data[0][0] > 300 * 86400")
-    xs, median = seen.chart(LAUNCH, "[u.data[0], u.data[1]]")
-    begin, end = (NOW_S - days * DAY_S for days in past.HOLE_DAYS)
-    holes = [x for x, y in zip(xs, median, strict=True) if y is None]
-    assert [x for x in holes if begin < x < end]
+    assert all(y is None for y in inside)
+    assert sum(y is not None for y in median) > 50
+    assert seen.chart(LAUNCH, "u.series[1]._paths.gaps.length") >= 1
     assert len(xs) <= 650, "no more points than there is room for"
 
 
-def test_other_drivers_and_what_they_cost_are_told_beside_the_figures(seen: Watched) -> None:
+def test_drivers_slowdowns_and_the_usual_level_are_named_below_a_chart(seen: Watched) -> None:
     choose(seen, "30d")
     wait(seen, "u.data[0].at(-1) - u.data[0][0] > 28 * 86400")
-    words = seen.page.inner_text(f"#{LAUNCH} .legend .when")
+    words = below(seen, ".when")
     assert "driver 572.16" in words
     assert "submission latency 12 % slower (driver 566.36 → 572.16)" in words
-    assert "usual 12.4 µs" in seen.page.inner_text(f"#{LAUNCH} .legend .modes")
+    assert "usual 12.4 µs" in below(seen, ".modes")
 
 
-def test_the_newest_figure_has_the_time_of_its_run_where_that_is_known(seen: Watched) -> None:
+def test_newest_figure_has_the_time_of_its_run_where_that_is_known(seen: Watched) -> None:
     seen.page.mouse.move(0, 0)
-    for figure, told in (
+    for figure, words in (
         (LAUNCH, "newest: 2023-11-14 23:14:40"),
         (TRIAD, "newest: 2023-11-14 23:10 to 23:15"),  # its last run was before that
     ):
         wait(seen, "u.cursor.idx === null", figure)
-        when = seen.page.inner_text(f"#{figure} .legend .when")
-        assert when.partition(" · ")[0] == told
+        assert below(seen, ".when", figure).partition(" · ")[0] == words
 
 
-def test_the_mouse_finds_exact_figures_and_drags_a_window_that_all_charts_take(
-    seen: Watched,
-) -> None:
+def test_mouse_finds_exact_figures_and_drags_a_window_that_all_charts_take(seen: Watched) -> None:
     over = seen.page.locator(f"#{LAUNCH} .u-over")
     over.scroll_into_view_if_needed()
     box = over.bounding_box()
@@ -119,13 +127,9 @@ def test_the_mouse_finds_exact_figures_and_drags_a_window_that_all_charts_take(
     y = box["y"] + box["height"] / 2
     seen.page.mouse.move(box["x"] + box["width"] * 0.2, y)
     wait(seen, "u.cursor.idx !== null", TRIAD)
-    when = seen.page.inner_text(f"#{LAUNCH} .legend .when")
-    assert when.startswith("2023-11-1")
-    value = seen.page.inner_text(f"#{LAUNCH} .legend .value >> nth=0")
-    assert value.split(" ")[1] == "µs"
-    assert "run" in value
-    other = seen.page.inner_text(f"#{TRIAD} .legend .when")
-    assert other.startswith("2023-11-1"), "the cursor is in every chart"
+    assert below(seen, ".when").startswith("2023-11-1")
+    assert below(seen, ".value >> nth=0").split(" ")[1] == "µs"
+    assert below(seen, ".when", TRIAD).startswith("2023-11-1"), "the cursor is in every chart"
     seen.page.mouse.down()
     seen.page.mouse.move(box["x"] + box["width"] * 0.4, y, steps=4)
     seen.page.mouse.up()
@@ -138,34 +142,14 @@ def test_the_mouse_finds_exact_figures_and_drags_a_window_that_all_charts_take(
     assert "from=" not in seen.page.url
 
 
-def test_a_window_in_an_old_time_shows_hours_where_runs_are_deleted(seen: Watched) -> None:
-    old = NOW_S - 200 * DAY_S
-    seen.page.evaluate(f"location.hash = 'range=24h&from={old - 7200:.0f}&to={old + 7200:.0f}'")
-    wait(seen, "u.scales.x.max - u.scales.x.min < 5 * 3600")
-    wait(seen, "u.data[1].some((one) => one > 0)")
-
-
-def test_an_address_that_means_nothing_shows_what_is_usual(browser: Browser, served: Site) -> None:
-    ms = f"{NOW_S * 1000 - 7200_000:.0f}&to={NOW_S * 1000:.0f}"
-    windows = ("from=1&to=2", "from=1&to=1e999", "from=2&to=1", f"from={ms}", "from=x&to=y")
-    with watched(browser, served.url, NOW_S) as other:
-        for said in ("range=toString", *(f"range=24h&{one}" for one in windows)):
-            other.page.goto("about:blank")
-            other.page.goto(f"{served.url}#{said}")
-            assert other.page.is_checked("input[value='24h']"), said
-            assert other.page.locator("#reset").is_hidden(), said
-        other.drawn()
-        other.well()
-
-
-def test_the_keyboard_moves_reads_aloud_zooms_and_goes_back(seen: Watched) -> None:
-    keyboard = focus(seen)
+def test_keyboard_moves_reads_aloud_zooms_and_goes_back(seen: Watched) -> None:
+    seen.page.focus(f"#{LAUNCH} .plot")
+    keyboard = seen.page.keyboard
     keyboard.press("End")
-    spoken = seen.page.locator(f"#{LAUNCH} [aria-live=polite].spoken")
-    first = spoken.inner_text()
+    first = below(seen, "[aria-live=polite].spoken")
     assert "submission latency" in first
     keyboard.press("ArrowLeft")
-    assert spoken.inner_text() != first
+    assert below(seen, "[aria-live=polite].spoken") != first
     before = span(seen)
     keyboard.press("+")
     wait(seen, "u.scales.x.max - u.scales.x.min < 13 * 3600", TRIAD)
@@ -174,30 +158,29 @@ def test_the_keyboard_moves_reads_aloud_zooms_and_goes_back(seen: Watched) -> No
     wait(seen, "u.scales.x.max - u.scales.x.min > 23 * 3600", TRIAD)
     assert span(seen) == pytest.approx(before, abs=1)
     keyboard.press("Tab")
-    name = seen.page.evaluate("document.activeElement.textContent")
-    assert name == "submission latency", "and the keyboard is no prisoner"
+    assert seen.page.evaluate("document.activeElement.textContent") == "submission latency"
 
 
-def test_a_mode_can_be_put_away_and_the_last_one_stays(seen: Watched) -> None:
+def test_mode_can_be_hidden_and_the_last_of_them_stays(seen: Watched) -> None:
     buttons = seen.page.locator(f"#{LAUNCH} .legend button")
     for number in range(3):
         buttons.nth(number).click()
     shown = [buttons.nth(number).get_attribute("aria-pressed") for number in range(3)]
     assert shown == ["false", "false", "true"]
-    assert seen.chart(LAUNCH, "u.series.filter((one) => one.show && one.scale === 'y').length") == 3
+    assert seen.chart(LAUNCH, "u.series.filter((s) => s.show && s.scale === 'y').length") == 3
     for number in range(2):
         buttons.nth(number).click()
 
 
-def test_what_is_chosen_is_kept_and_can_be_sent(
+def test_choice_is_in_the_address_and_remembered(
     browser: Browser, served: Site, seen: Watched
 ) -> None:
     choose(seen, "7d")
     seen.page.check("#utc")
     assert "range=7d" in seen.page.url
     assert "utc=1" in seen.page.url
-    assert "times in UTC" in seen.page.inner_text("#zone")
-    assert "newest: 2023-11-14 22:" in seen.page.inner_text(f"#{LAUNCH} .legend .when")
+    assert seen.page.inner_text("#zone").count("UTC") == 1
+    assert "newest: 2023-11-14 22:" in below(seen, ".when")
     with watched(browser, served.url, NOW_S) as other:
         other.page.goto(seen.page.url)
         assert other.page.is_checked("#utc")
@@ -209,6 +192,87 @@ def test_what_is_chosen_is_kept_and_can_be_sent(
     seen.drawn()
 
 
+def test_address_that_means_nothing_shows_the_usual_range(browser: Browser, served: Site) -> None:
+    ms = f"{NOW_S * 1000 - 7200_000:.0f}&to={NOW_S * 1000:.0f}"
+    windows = ("from=1&to=2", "from=1&to=1e999", "from=2&to=1", f"from={ms}", "from=x&to=y")
+    with watched(browser, served.url, NOW_S) as other:
+        for address in ("range=toString", *(f"range=24h&{window}" for window in windows)):
+            other.page.goto("about:blank")
+            other.page.goto(f"{served.url}#{address}")
+            assert other.page.is_checked("input[value='24h']"), address
+            assert other.page.locator("#reset").is_hidden(), address
+        other.drawn()
+        other.well()
+
+
+@pytest.mark.parametrize(
+    ("begin_h", "end_h", "words"),
+    [
+        (12.0, 10.0, "last in this window: 2023-11-14 1"),
+        (7.9, 6.6, "no figures in this time"),  # the lid was closed
+        (22.0, 0.007, "last in this window: 2023-11-14 23:0"),  # its last step goes on after it
+        (200 * 24 + 2, 200 * 24 - 2, "last in this window: 2023-04-2"),  # runs are deleted by then
+    ],
+)
+def test_window_has_figures_of_its_own_time_alone(
+    browser: Browser, served: Site, begin_h: float, end_h: float, words: str
+) -> None:
+    begin, end = NOW_S - begin_h * HOUR_S, NOW_S - end_h * HOUR_S
+    with watched(browser, served.url, NOW_S) as seen:
+        seen.page.goto(f"{served.url}#range=24h&from={begin:.0f}&to={end:.0f}")
+        seen.page.locator(f"#{LAUNCH}").scroll_into_view_if_needed()
+        seen.drawn()
+        assert below(seen, ".when").startswith(words)
+        seen.well()
+
+
+@pytest.mark.parametrize(("minutes", "shown"), [(25, 25), (3, 10)])
+def test_chart_of_a_new_user_begins_with_the_first_run_and_so_does_its_usual_level(
+    browser: Browser, tmp_path: Path, minutes: int, shown: int
+) -> None:
+    with opened(tmp_path) as store:
+        store.append([run for run in past.Past().runs() if run.finished_s > NOW_S - 60 * minutes])
+        first_s = store.read(queries.first_s)
+    assert first_s is not None
+    fine = worlds.fine()
+    assert fine.store is not None
+    new = structs.replace(fine, store=replace(fine.store, first_s=first_s))
+    with site(new, tmp_path) as served, watched(browser, served.url, NOW_S) as seen:
+        seen.page.add_init_script(RECORDER)
+        seen.page.goto(served.url)
+        seen.scroll()
+        low, high = span(seen)
+        assert high - low == pytest.approx(60 * shown, abs=60)
+        left = seen.chart(LAUNCH, f"u.valToPos({first_s}, 'x') + u.bbox.left / devicePixelRatio")
+        starts = [path[0][0] for path in strokes(seen.page, LAUNCH, USUAL)]
+        assert starts, "the usual level is drawn"
+        assert starts == pytest.approx([left] * len(starts), abs=1)
+        assert "since the first run" in seen.page.inner_text("#zone")
+        seen.well()
+
+
+@pytest.mark.parametrize("width", [390, 1280])
+def test_words_in_a_chart_lie_on_no_others(browser: Browser, served: Site, width: int) -> None:
+    viewport = {"width": width, "height": 844}
+    with watched(browser, served.url, NOW_S, viewport=viewport) as seen:
+        seen.page.add_init_script(RECORDER)
+        seen.page.goto(f"{served.url}#range=1y")
+        seen.scroll()
+        for figure, words in (
+            (LAUNCH, "driver 566.36 → 572.16"),
+            ("crossover-gpu0", "CPU 9.66"),
+            ("spread-gpu0-submit", "median 13.8"),
+        ):
+            drawn = texts(seen.page, figure)
+            assert any(text.text.startswith(words) for text in drawn), figure
+            pairs = [(a, b) for place, a in enumerate(drawn) for b in drawn[:place]]
+            assert [(a.text, b.text) for a, b in pairs if a.overlaps(b)] == []
+
+
+MODULE = """const load = (name) => import(document.querySelector("script[type=module]").src
+  .replace("main.js", name)); """
+
+
 @pytest.mark.parametrize(
     ("zone", "hours", "labels"),
     [
@@ -218,55 +282,70 @@ def test_what_is_chosen_is_kept_and_can_be_sent(
         ("Asia/Kathmandu", [0, 3, 6, 9], ["04:45\n2024-03-31", "07:45", "10:45", "13:45"]),
     ],
 )
-def test_the_axis_of_time_is_right_in_the_night_the_clock_is_changed(
+def test_axis_of_time_is_right_in_the_night_the_clock_is_changed(
     browser: Browser, served: Site, zone: str, hours: list[int], labels: list[str]
 ) -> None:
+    midnight_s = 1711839600  # of 2024-03-31 in Berlin
     with watched(browser, served.url, NOW_S, timezone_id=zone) as seen:
         seen.page.goto(served.url)
-        ask = """async ([from, times]) => {
-          const time = await import(document.querySelector("script[type=module]").src
-            .replace("main.js", "time.js"));
-          return time.tickLabels(times.map((one) => from + one), 3 * 3600);
-        }"""
-        midnight_s = 1711839600  # of 2024-03-31 in Berlin
-        assert seen.page.evaluate(ask, [midnight_s, [3600 * one for one in hours]]) == labels
+        ask = f"""async (times) => {{ {MODULE}
+          return (await load("time.js")).tickLabels(times, 3 * 3600); }}"""
+        assert seen.page.evaluate(ask, [midnight_s + 3600 * hour for hour in hours]) == labels
 
 
-def test_the_marks_of_a_short_and_a_long_day_are_on_the_hours_of_the_clock(
-    browser: Browser, served: Site
+@pytest.mark.parametrize(
+    ("midnight_s", "day_h"), [(1711839600, 23), (1729980000, 25)], ids=["spring", "autumn"]
+)
+def test_marks_of_a_short_and_a_long_day_are_on_the_hours_of_the_clock(
+    browser: Browser, served: Site, midnight_s: int, day_h: int
 ) -> None:
     with watched(browser, served.url, NOW_S) as seen:
         seen.page.goto(served.url)
-        ask = """async ([from, to, step]) => {
-          const time = await import(document.querySelector("script[type=module]").src
-            .replace("main.js", "time.js"));
-          return time.ticks(from, to, step).map((one) => time.clock(one));
-        }"""
-        spring, autumn = 1711839600, 1729980000  # midnights in Berlin
-        assert seen.page.evaluate(ask, [spring, spring + 23 * 3600, 6 * 3600]) == [
-            *("00:00", "06:00", "12:00", "18:00", "00:00")
-        ]
-        assert seen.page.evaluate(ask, [autumn, autumn + 25 * 3600, 6 * 3600]) == [
-            *("00:00", "06:00", "12:00", "18:00", "00:00")
-        ]
-        assert seen.page.evaluate(ask, [spring, spring + 60 * 86400, 30 * 86400])[0] == "00:00"
+        ask = f"""async ([from, to]) => {{ {MODULE} const time = await load("time.js");
+          return time.ticks(from, to, 6 * 3600).map((at_s) => time.clock(at_s)); }}"""
+        hours = ["00:00", "06:00", "12:00", "18:00", "00:00"]
+        assert seen.page.evaluate(ask, [midnight_s, midnight_s + day_h * 3600]) == hours
 
 
-@pytest.mark.parametrize(("width", "height"), [(1280, 240), (390, 200)])
-def test_a_chart_has_its_room_before_its_style_and_its_figures_come(
-    browser: Browser, served: Site, width: int, height: int
+def test_answer_for_a_range_that_is_no_longer_looked_at_is_not_drawn(
+    browser: Browser, served: Site
 ) -> None:
-    room = f"document.querySelector('#{LAUNCH} .plot').getBoundingClientRect().height"
-    with watched(browser, served.url, NOW_S, viewport={"width": width, "height": 900}) as seen:
+    tall = {"width": 1280, "height": 2600}
+    with watched(browser, served.url, NOW_S, viewport=tall) as seen:
+        page = seen.page
+        page.goto(served.url)
+        seen.drawn()
         held: list[Route] = []
-        seen.page.route("**/charts.css*", lambda one: held.append(one))  # noqa: PLW0108  # it is marked
-        seen.page.goto(served.url, wait_until="domcontentloaded")
-        seen.page.locator("html.js").wait_for()
-        before = seen.page.evaluate(room)
-        while not held:
-            seen.page.wait_for_timeout(50)
-        held[0].continue_()
+        page.route("**/api/v1/events?*", lambda route: held.append(route))  # noqa: PLW0108  # it is marked
+        for count, name in enumerate(("6h", "7d"), 1):
+            pick(page, name)
+            while len(held) < count:
+                page.wait_for_timeout(50)
+        with page.expect_response("**/api/v1/events?*"):
+            held[0].continue_()
+        page.evaluate("new Promise((go) => setTimeout(go, 300))")
+        assert page.evaluate(HOURS) > 20, "the six hours were for nobody"
+        held[1].continue_()
+        page.unroute("**/api/v1/events?*")
+        seen.drawn()
+        assert page.evaluate(HOURS) > 6 * 24
+        seen.well()
+
+
+def test_charts_that_could_not_be_fetched_come_later(browser: Browser, served: Site) -> None:
+    with watched(browser, served.url, NOW_S) as seen:
+        refused: list[Any] = []
+
+        def once(route: Route) -> None:
+            if refused:
+                route.fallback()
+            else:
+                refused.append(route.request.url)
+                route.abort()
+
+        seen.page.route("**/static/charts.js*", once)
+        seen.page.goto(served.url)
         seen.page.locator(f"#{LAUNCH}").scroll_into_view_if_needed()
         seen.page.locator(f"#{LAUNCH} canvas").wait_for()
-        assert before == seen.page.evaluate(room) == height
-        seen.well()
+        assert len(refused) == 1
+        assert [text for text in seen.said if "net::ERR_FAILED" not in text] == []

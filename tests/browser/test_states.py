@@ -6,9 +6,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.browser import worlds
+from tests.browser import past, worlds
 from tests.browser.serving import site
-from tests.browser.watching import watched
+from tests.browser.watching import bytes_by_path, watched
+from tests.e2e.driven import NEW, OLD, machine
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
 
     from tests.browser.serving import Site
 
+MOST_BYTES = 300_000
 SIZES = {"phone": (320, 640), "desktop": (1280, 800), "4k": (3840, 2160)}
 USUAL = {("light", "desktop"), ("dark", "phone")}
 MATRIX = [
@@ -41,11 +43,10 @@ def served(year: Path) -> Iterator[Site]:
 
 
 @pytest.mark.parametrize(("state", "scheme", "size"), MATRIX)
-def test_it_is_clean_in_every_state_on_every_screen(
+def test_page_is_clean_in_every_state_on_every_screen(
     browser: Browser, served: Site, pictures: Path, *, state: str, scheme: str, size: str
 ) -> None:
-    served.snapshot = worlds.snapshot(state)
-    served.tick(2)
+    served.change(worlds.snapshot(state))
     width, height = SIZES[size]
     with watched(
         browser,
@@ -67,14 +68,13 @@ def test_it_is_clean_in_every_state_on_every_screen(
 def test_how_much_slower_work_is_can_be_read_on_a_phone_without_scrolling(
     browser: Browser, served: Site
 ) -> None:
-    served.snapshot = worlds.snapshot("regressed")
-    served.tick(2)
+    served.change(worlds.snapshot("regressed"))
     with watched(browser, served.url, viewport={"width": 390, "height": 844}) as seen:
         seen.page.goto(served.url)
         row = seen.page.locator("#alerts tbody tr").first
         ends = row.evaluate(
-            "(row) => [row.closest('.scroll'), ...row.cells].map((one) => {"
-            "const box = one.getBoundingClientRect(); return box.right; })"
+            "(row) => [row.closest('.scroll'), ...row.cells].map((cell) => {"
+            "const box = cell.getBoundingClientRect(); return box.right; })"
         )
         words = row.locator("td").all_inner_texts()[:3]
         assert words == ["12 % slower", "12.4 µs", "13.9 µs"]
@@ -89,8 +89,7 @@ def test_how_much_slower_work_is_can_be_read_on_a_phone_without_scrolling(
 def test_tables_of_figures_with_two_humps_need_no_scrolling(
     browser: Browser, served: Site, size: tuple[int, int], tables: str
 ) -> None:
-    served.snapshot = worlds.two_humps()
-    served.tick(2)
+    served.change(worlds.two_humps())
     with watched(browser, served.url, viewport={"width": size[0], "height": size[1]}) as seen:
         seen.page.goto(served.url)
         assert "12.4 µs (61%)\n/ 29.8 µs (39%)" in seen.page.inner_text("#gpus")
@@ -101,8 +100,7 @@ def test_tables_of_figures_with_two_humps_need_no_scrolling(
 def test_every_time_in_a_sentence_is_in_the_zone_of_the_times_beside_it(
     browser: Browser, served: Site
 ) -> None:
-    served.snapshot = worlds.snapshot("gpu_gone")
-    served.tick(2)
+    served.change(worlds.snapshot("gpu_gone"))
     with watched(browser, served.url, served.now.wall_s) as seen:
         seen.page.goto(served.url)
         for box in ("#state", "#alerts", "#health", "#gpus"):
@@ -119,8 +117,7 @@ def test_every_time_in_a_sentence_is_in_the_zone_of_the_times_beside_it(
 def test_without_scripts_the_state_and_the_figures_are_there(
     browser: Browser, served: Site, state: str
 ) -> None:
-    served.snapshot = worlds.snapshot(state)
-    served.tick(2)
+    served.change(worlds.snapshot(state))
     with watched(browser, served.url, java_script_enabled=False) as seen:
         seen.page.goto(served.url)
         assert seen.page.locator("h1 .word").inner_text().strip() == worlds.WORDS[state]
@@ -129,3 +126,54 @@ def test_without_scripts_the_state_and_the_figures_are_there(
             table = seen.page.locator("#history-gpu0-launch table")
             assert "12.4 µs" in table.inner_text()
         seen.well()
+
+
+def test_a_year_of_one_minute_data_is_small_and_no_file_of_it_is_sent_twice(
+    browser: Browser, served: Site
+) -> None:
+    served.change(worlds.regressed())
+    with watched(browser, served.url, past.NOW_S, viewport={"width": 1280, "height": 800}) as seen:
+        received = bytes_by_path(seen.page)
+        seen.page.goto(f"{served.url}#range=1y")
+        seen.scroll()
+        figures = seen.page.evaluate("Object.keys(gpud.drawn())")
+        points = [seen.chart(f, "u.data[0].length") for f in figures if f.startswith("history-")]
+        assert len(points) >= 5
+        assert min(points) > 120
+        assert 10_000 < received["/api/v1/history"] < sum(received.values()) < MOST_BYTES
+        seen.page.unroute_all()  # what is intercepted is not stored by the browser
+        seen.page.context.unroute_all()
+        for _ in range(2):
+            received.clear()
+            seen.page.goto("about:blank")
+            seen.page.goto(served.url)
+            seen.drawn()
+        assert [path for path, size in received.items() if "/static/" in path and size > 0] == []
+        assert seen.said == []
+
+
+def test_live_agent_is_drawn_and_a_new_driver_is_seen_without_a_reload(
+    browser: Browser, pictures: Path
+) -> None:
+    with machine() as driven:
+        driven.start()
+        driven.more_runs(5)
+        url = f"http://127.0.0.1:{driven.gpud.port}/"
+        with watched(browser, url, viewport={"width": 1280, "height": 900}) as seen:
+            page = seen.page
+            page.goto(f"{url}#range=1h")
+            figure = page.locator("figure[data-chart=history][data-probe=launch]").first
+            figure.scroll_into_view_if_needed()
+            figure.locator("canvas").first.wait_for()
+            seen.drawn()
+            name = str(figure.get_attribute("id"))
+            medians = seen.chart(name, "u.data[1].filter((value) => value > 0)")
+            assert len(medians) >= 1
+            assert all(5e-6 < median < 1e-3 for median in medians)
+            assert OLD in page.locator("#gpus").inner_text()
+            driven.swap(NEW)
+            page.locator("#gpus", has_text=NEW).wait_for()
+            seen.scroll()
+            page.screenshot(path=pictures / "agent.png", full_page=True)
+            assert seen.violations() == []
+            seen.well()

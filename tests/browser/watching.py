@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from collections import defaultdict
 from dataclasses import dataclass, field
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any, Final
@@ -112,3 +113,21 @@ def watched(
 def _heard(watched: Watched, kind: str, text: str) -> None:
     if kind in {"error", "warning", "assert"}:
         watched.said.append(f"{kind}: {text}")
+
+
+def bytes_by_path(page: Page) -> dict[str, int]:
+    """Count what the page receives from now on, headers included, by path."""
+    paths, received = dict[str, str](), defaultdict[str, int](int)
+    session = page.context.new_cdp_session(page)
+    session.send("Network.enable")
+
+    def asked(event: dict[str, Any]) -> None:
+        paths[event["requestId"]] = urlsplit(event["request"]["url"]).path
+
+    def ended(event: dict[str, Any]) -> None:
+        # encodedDataLength of this event is the whole answer: head and compressed body.
+        received[paths.get(event["requestId"], "?")] += int(event["encodedDataLength"])
+
+    session.on("Network.requestWillBeSent", asked)
+    session.on("Network.loadingFinished", ended)
+    return received

@@ -60,7 +60,7 @@ LATER = re.compile(r"^(?:# \w+ )?gpud_store_.*\n", re.MULTILINE)
 OWN_LABELS = re.compile(r'(?<=[{,])(version|python|hostname|machine_id)="[^"]*"')
 MOMENTS = re.compile(
     r"\d+ s ago|(?<=\()\d+ (?:s|min)(?=\))|\d{4}-\d\d-\d\d \d\d:\d\d(?::\d\d)?"
-    r"|(?<=^gpud )[\d.]+|(?<=^  cost    ).+",
+    r"|(?<=^gpud )[\d.]+|(?<=^What gpud takes: ).+(?=, page)",
     re.MULTILINE,
 )
 TROUBLE = re.compile(r"exception|traceback|job_failed", re.IGNORECASE)

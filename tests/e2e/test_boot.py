@@ -54,7 +54,7 @@ def test_no_cuda_call_is_made_in_the_grace_of_a_boot(gpud: Program) -> None:
     calls = just_booted(gpud, grace_s=3600)
     gpud.start()
     begins_s = until(lambda: agent_json(gpud)["gpu_from_s"], "the moment of GPU work")
-    at = time.strftime("%X", time.localtime(begins_s))
+    at = time.strftime("%Y-%m-%d %H:%M", time.localtime(begins_s))
     assert f"GPU work begins at {at}: WSL has just started" in gpud.cli("status").stdout
     until(lambda: gpud.value("gpud_probe_runs_total", probe="cpu_call"), "a run on the CPU")
     assert gpud.value("gpud_probe_skips_total", probe="launch", reason="boot_grace") is None

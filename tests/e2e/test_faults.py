@@ -212,7 +212,7 @@ def test_a_taken_port_is_named_with_its_holder_and_served_once_it_is_free(gpud: 
         assert re.search(holder, found["evidence"])
         assert f"/gpud --home {gpud.home} restart" in found["fix"]
     gpud.health("http", 0)
-    page = f"  page    http://127.0.0.1:{gpud.port}/"
+    page = f"page http://127.0.0.1:{gpud.port}/"
     until(lambda: page in gpud.cli("status").stdout, "the page's address in gpud status")
     gpud.config.write_text(gpud.config.read_text().replace(str(gpud.port), str(free_port())))
     assert page in gpud.cli("status").stdout, "that of the agent that runs, not that of the file"

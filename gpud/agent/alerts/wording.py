@@ -18,7 +18,7 @@ from gpud.core.advice import Platform
 from gpud.core.alerts import FUNCTION_LOST, SHORT, UNWELL, Alert, Cause, Evidence, Severity
 from gpud.core.stats import human
 from gpud.core.text import escaped
-from gpud.show.probewords import figure_of, rank
+from gpud.show.words import cause_words, figure_of, kind_words, rank
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -255,7 +255,7 @@ def _summary(
     where = f" on {', '.join(sorted({_place(row.stream, gpus) for row in rows}))}"
     because = ""
     if not incident.of_update and likely and likely[0].kind != kinds.NOTHING:
-        because = f"; {kinds.words(likely[0])}"
+        because = f"; {cause_words(likely[0])}"
     for text in (
         f"{moved}{more}{since}{where}{because}",
         f"{moved}{more}{since}{where}",
@@ -284,7 +284,7 @@ def _simplest_first(rows: Sequence[Evidence]) -> list[Evidence]:
 def _since(incident: Incident) -> str:
     if incident.of_update:
         kind, old, new = (incident.labels[name] for name in ("kind", "old", "new"))
-        return f" since {kinds.WORDS.get(kind, kind)} {old} -> {new}"
+        return f" since {kind_words(kind)} {old} -> {new}"
     manner = MANNER.get(Kind(incident.labels["kind"]), "")
     drivers = (f.alarm.new_driver for f in incident.every if f.key.gpu is not None)
     driver = plain(next(drivers, ""))
@@ -303,7 +303,7 @@ def _description(
     ]
     if incident.findings and (over := len(incident.ended)):
         lines.append(f"{over} more {'was' if over == 1 else 'were'} slower and came back.")
-    changes = [f"- {kinds.words(cause)}" for cause in likely if cause.kind != kinds.NOTHING]
+    changes = [f"- {cause_words(cause)}" for cause in likely if cause.kind != kinds.NOTHING]
     if changes:
         lines += ["What became another at that time:", *changes]
     else:

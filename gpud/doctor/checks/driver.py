@@ -20,7 +20,7 @@ from gpud.core.sample import Absent
 from gpud.core.telemetry import LEVELS, SEES_A_GPU
 from gpud.doctor.finding import Finding, advice, check, combined, ok, problem, unknown
 from gpud.doctor.machine import Machine
-from gpud.show import gpu_table
+from gpud.show import gpus
 from gpud.show.document import Reading, Source, Status, Telemetry
 
 DEVICE = "/dev/dxg"
@@ -177,8 +177,8 @@ def _nvml_answers(machine: Machine, status: Status) -> Finding:
         if _gpu_expected(machine, status):
             return problem("nothing tells how the GPU is", machine.fix(Situation.NO_GPU))
         return ok("no GPU, and none expected")
-    missing = gpu_table.missing(status)
-    source = gpu_table.SOURCES[status.telemetry.level]
+    missing = gpus.missing(status)
+    source = gpus.SOURCES[status.telemetry.level]
     evidence = f"from {source}{f'; {missing}' if missing else ''}"
     if any(reading.absent == Absent.FAILED for reading in status.telemetry.readings):
         return advice(evidence, machine.fix(Situation.TELEMETRY_SILENT))
@@ -192,7 +192,7 @@ def _nvml_silent(machine: Machine, status: Status) -> Finding:
     why = f"{meaning}: {nvml.detail or 'no word'}"
     fix = nvml.fix or machine.fix(Situation.TELEMETRY_SILENT)
     if _gpu_visible(status):
-        source = gpu_table.SOURCES[level]
+        source = gpus.SOURCES[level]
         return advice(f"NVML is silent, the values come from {source}; {why}", fix)
     if not _gpu_expected(machine, status):
         return ok("no GPU, and none expected")

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from gpud.agent.alerts.causes import likely
-from gpud.agent.regression.causes import words
 from gpud.core.alerts import Cause
+from gpud.show.words import cause_words
 
 if TYPE_CHECKING:
     from gpud.core.sample import Condition
@@ -58,7 +58,7 @@ def runs(other: Run | None = None, *, count: int = 9) -> list[Run]:
 )
 def test_what_differs_is_named_with_both_sides(other: Run, words_: str) -> None:
     (cause,) = likely(runs(), runs(other))
-    assert words(cause).startswith(words_)
+    assert cause_words(cause).startswith(words_)
 
 
 THROTTLED: Run = {"after.throttle_reasons": "thermal"}
@@ -94,7 +94,7 @@ WEAK: Run = {"after.power_limit_watts": 60.0, "after.ac": False}
 )
 def test_what_did_not_become_worse_is_no_cause(before: list[Run], after: list[Run]) -> None:
     (cause,) = likely(before, after)
-    assert words(cause) == "nothing that gpud records changed"
+    assert cause_words(cause) == "nothing that gpud records changed"
 
 
 def test_link_is_compared_by_its_peaks_and_heat_only_where_it_rose() -> None:
@@ -102,7 +102,7 @@ def test_link_is_compared_by_its_peaks_and_heat_only_where_it_rose() -> None:
     (link,) = likely(asleep, runs({"after.pcie_generation": 3.0}))
     assert link.kind == "pcie"
     (cold,) = likely(runs(), runs(THROTTLED | {"after.temperature_celsius": 55.0}))
-    assert words(cold) == "clocks held down by nothing -> by thermal"
+    assert cause_words(cold) == "clocks held down by nothing -> by thermal"
 
 
 def test_driver_kernel_and_windows_come_first() -> None:

@@ -27,7 +27,7 @@ from gpud.core.alerts import DRIVER_REGRESSION, Alert, Cause, Severity
 from gpud.core.health import Health, Level
 from gpud.core.sample import Unit
 from gpud.core.text import escaped
-from gpud.show.probewords import WORDS
+from gpud.show.words import WORDS
 from tests.agent.alerts.alarms import GPUS, NOW_S, alarm, finding, grave
 
 if TYPE_CHECKING:

@@ -10,10 +10,11 @@ from gpud.agent.serve.http.assets import SCRIPT, STYLE
 from gpud.agent.serve.http.response import HTML, Body, Cached, respond
 from gpud.agent.serve.metrics.exposition import Format
 from gpud.agent.serve.metrics.probes import fresh_enough
-from gpud.agent.serve.page import Own, View, page
+from gpud.agent.serve.page import Frame, page
 from gpud.agent.state import status
 from gpud.core.settings import config_path
 from gpud.show.document import read as read_document
+from gpud.show.model import Input, Own
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -48,9 +49,9 @@ class PageView:
         self._read = read
         self._settings = settings
         self._now = now
-        self._files = files
-        self._modules = files.modules
-        self._host = host
+        self._frame = Frame(
+            host, config_path(settings.home), files.href(STYLE), files.href(SCRIPT), files.modules
+        )
         self._cached: Cached[Body] | None = None
 
     async def answer(self, request: Request) -> Response:
@@ -60,32 +61,17 @@ class PageView:
     def _body(self) -> Body:
         now, cached = self._now(), self._cached
         if cached is None or not cached.serves(now):
-            body = Body(page(self._view(now)).encode(), HTML)
+            body = Body(page(self._input(now), self._frame).encode(), HTML)
             if cached is not None and cached.value.plain == body.plain:
                 body = cached.value  # compressed already
             cached = self._cached = Cached(body, now.mono_s)
         return cached.value
 
-    def _view(self, now: Instant) -> View:
+    def _input(self, now: Instant) -> Input:
         snapshot = self._read()
-        buckets = {
-            (key.gpu, key.probe, sample.mode): sample.buckets
-            for key, state in snapshot.measure.probes.items()
-            for sample in state.samples
-            if sample.buckets is not None
-        }
         fresh = fresh_enough(snapshot, self._settings, now)
-        return View(
-            read_document(status.document(snapshot, now=now)),
-            buckets,
-            frozenset((key.gpu, key.probe) for key in fresh),
-            own_usage(),
-            self._host,
-            config_path(self._settings.home),
-            self._files.href(STYLE),
-            self._files.href(SCRIPT),
-            self._modules,
-        )
+        runs = frozenset((key.gpu, key.probe) for key in fresh)
+        return Input(read_document(status.document(snapshot, now=now)), runs, own_usage())
 
 
 def own_usage() -> Own:

@@ -1,6 +1,196 @@
 """The status page: one rendering of the status document as HTML, whole without a script. Pure."""
 
-from gpud.agent.serve.page.shell import page
-from gpud.agent.serve.page.view import Own, View
+from __future__ import annotations
 
-__all__ = ["Own", "View", "page"]
+import hashlib
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+
+from gpud.agent.serve.page import html
+from gpud.agent.serve.page.html import icon, inline, moment
+from gpud.show import model
+from gpud.show.headline import headline
+from gpud.show.machine import grouped_changes
+from gpud.show.markup import Child, Html, el, joined, text
+from gpud.show.status import sections
+from gpud.show.units import place
+
+if TYPE_CHECKING:
+    from gpud.show.headline import Headline
+
+SENTENCE: Final = 600
+"""Characters of the one sentence; the whole of it stands below."""
+RANGES: Final = ("1h", "6h", "24h", "7d", "30d", "90d", "1y")
+COLOURS: Final = {"ok": "1a7f37", "degraded": "9a6700", "failed": "b3261e", "starting": "5c636b"}
+"""The sign in the browser's tab, on light and dark alike."""
+LINKS: Final = (
+    ("/metrics", "metrics"),
+    ("/api/v1/status", "status as JSON"),
+    ("/api/v1/alerts?since=0", "all alerts"),
+    ("/api/v1/events", "events"),
+    ("/api/v1/openapi.json", "API description"),
+    ("/runbooks/", "runbooks"),
+)
+
+
+class Frame(msgspec.Struct, frozen=True):
+    """What stands around the sections: names, addresses of style, script and its modules."""
+
+    host: str = ""
+    config: str = ""  # the path of the configuration file
+    style: str = "/static/page.css"
+    script: str = "/static/main.js"
+    modules: tuple[str, ...] = ()
+
+
+def page(shown: model.Input, frame: Frame) -> str:
+    """Write the page. The same input gives the same text."""
+    state = headline(shown.document)
+    made = sections(shown)
+    drawn = [html.section(s, _controls() if s.name == "figures" else None) for s in made]
+    host = f" on {frame.host}" if frame.host else ""
+    head = el(
+        "head",
+        el("meta", charset="utf-8"),
+        el("meta", name="viewport", content="width=device-width, initial-scale=1"),
+        el("meta", name="color-scheme", content="light dark"),
+        el("title", text(f"{state.word}: gpud{host}", 200)),
+        el("link", rel="icon", href=_favicon(state.state)),
+        el("link", rel="stylesheet", href=frame.style),
+        *(el("link", rel="modulepreload", href=module) for module in frame.modules),
+        el("script", src=frame.script, type="module"),
+    )
+    links = (el("li", inline(model.Link(f"#{s.name}", s.label or s.title))) for s in made)
+    body = el(
+        "body",
+        el("a", "Skip to the state", href="#main", class_="skip"),
+        el(
+            "header",
+            el("p", el("strong", "gpud"), text(host, 100)),
+            el("nav", el("ul", *links), aria_label="Sections"),
+        ),
+        el(
+            "main",
+            _state(shown, state),
+            *drawn,
+            id="main",
+            tabindex=-1,
+            data_shape=_shape(made, drawn),
+        ),
+        _foot(shown, frame),
+    )
+    return f"<!DOCTYPE html>\n{el('html', head, body, lang='en', data_state=state.state)}\n"
+
+
+def _shape(made: list[model.Section], drawn: list[Html]) -> str:
+    """Digest which sections and figures there are; scripts rebuild the page for other ones."""
+    names = [section.name for section in made]
+    for markup in drawn:
+        figures = markup.split('<figure class="chart" id="')[1:]
+        names += [figure.partition('"')[0] for figure in figures]
+    return hashlib.sha256(" ".join(names).encode()).hexdigest()[:12]
+
+
+def _favicon(state: str) -> str:
+    return (
+        "data:image/svg+xml,%3Csvg xmlns='http://www.w3.org/2000/svg' viewBox='0 0 16 16'%3E"
+        f"%3Ccircle cx='8' cy='8' r='7' fill='%23{COLOURS[state]}'/%3E%3C/svg%3E"
+    )
+
+
+def _state(shown: model.Input, state: Headline) -> Html:
+    """Write the state line and what belongs to it. Only the line itself is read out on a change."""
+    word = el("span", icon(state.state), el("span", state.word), class_=f"word {state.state}")
+    since = None
+    if state.since_s is not None:
+        since = el("p", "since ", moment(state.since_s), class_="since")
+    line = el(
+        "div",
+        el("h1", el("span", "gpud: ", class_="hidden"), word, id="state-title"),
+        since,
+        el("p", inline(model.Prose(state.why, SENTENCE)), class_="why"),
+        id="state-line",
+        data_live=True,
+        role="status",
+        aria_live="polite",
+        aria_atomic="true",
+    )
+    rest = el("div", _todo(state), _changed(shown), _age(shown), id="state-rest", data_live=True)
+    class_ = f"wide state {state.state}"
+    return el("section", line, rest, id="state", class_=class_, aria_labelledby="state-title")
+
+
+def _todo(state: Headline) -> Html | None:
+    """Write what to do; a fix names the command where there is one."""
+    parts: list[Child] = []
+    label = el("strong", "Hint: " if state.state == "ok" else "To do: ")
+    if state.fix:
+        parts.append(joined(label, inline(model.Advice(state.fix))))
+    elif state.state in {"degraded", "failed"}:
+        parts.append(joined(label, inline(model.code("gpud doctor")), " looks for the cause"))
+    if state.about:
+        parts.append(inline(model.Link(state.about, "what this means")))
+    if state.more:
+        parts.append(f"{state.more} more below")
+    return el("p", *(el("span", part) for part in parts), class_="todo") if parts else None
+
+
+def _changed(shown: model.Input) -> Html | None:
+    groups = grouped_changes(shown.document)
+    if not groups:
+        return None
+    at_s, words = groups[-1]
+    return el(
+        "p", "Changed last: ", text(", ".join(words), SENTENCE), ", ", moment(at_s), class_="quiet"
+    )
+
+
+def _age(shown: model.Input) -> Html:
+    """Write how old the newest data is, and which figures are too old to stand for now."""
+    document = shown.document
+    moments = [document.telemetry.taken_s, *(run.last_success_s for run in document.probes)]
+    moments += [document.root.written_s] if document.root else []
+    at_s = max((moment_s for moment_s in moments if moment_s is not None), default=None)
+    if at_s is None:
+        return el("p", "Nothing has been measured yet.", class_="quiet")
+    newest = el("p", "Newest data: ", moment(at_s, ago=True), class_="quiet")
+    old = sorted({f"{r.probe} ({place(r.gpu)})" for r in shown.probes if not shown.is_fresh(r)})
+    if not old:
+        return newest
+    words = "Too old to stand for now: ", text(", ".join(old), SENTENCE)
+    return joined(newest, el("p", icon("degraded"), " ", *words, class_="old"))
+
+
+def _controls() -> Html:
+    """Write what a script takes up: which time is shown, and in which zone."""
+    ranges = [
+        el(
+            "label",
+            el("input", type="radio", name="range", value=name, checked=name == "24h"),
+            el("span", name),
+        )
+        for name in RANGES
+    ]
+    zone = el("input", type="checkbox", id="utc", role="switch")
+    return el(
+        "form",
+        el("fieldset", el("legend", "Range"), *ranges, id="range"),
+        el("label", zone, el("span", "UTC"), class_="switch"),
+        id="view",
+        hidden=True,
+    )
+
+
+def _foot(shown: model.Input, frame: Frame) -> Html:
+    document = shown.document
+    platform = ", ".join(f"{key} {value}" for key, value in sorted(document.platform.items()))
+    facts = [
+        model.Pair("gpud", document.version[:60]),
+        model.Pair("running since", model.Timestamp(document.started_s)),
+        model.Pair("machine", model.Prose(platform, 400) if platform else None),
+        model.Pair("settings", model.code(frame.config) if frame.config else None),
+        model.Pair("in a terminal", (model.code("gpud status"), ", ", model.code("gpud doctor"))),
+    ]
+    links = el("ul", *(el("li", inline(model.Link(to, words))) for to, words in LINKS))
+    return el("footer", links, html.blocks([model.Pairs(facts)]))

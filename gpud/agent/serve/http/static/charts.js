@@ -1,19 +1,19 @@
 // The charts of the page: each is filled once it is near what can be seen, and kept up to date as
 // long as it is.
 
-import { crossover } from "./crossover.js";
-import { distribution } from "./distribution.js";
+import { themed } from "./frame.js";
 import { history } from "./history.js";
-import { library } from "./library.js";
-import { listen as themed } from "./theme.js";
-import { listen as looked } from "./view.js";
+import { crossover, distribution } from "./lastrun.js";
+import { listen } from "./view.js";
 
 const KINDS = { history, distribution, crossover };
 const NEAR = "200px";
 const AGAIN_MS = 10_000; // after a failure
 const LOOK_MS = 1000;
+const FOLDER = "./vendor/uPlot-1.6.32/";
 /** @type {Map<Element, Chart>} */
-const known = new Map();
+const charts = new Map();
+let loading = null;
 
 class Chart {
   constructor(figure) {
@@ -42,14 +42,14 @@ class Chart {
     }
   }
 
-  /** What is to be seen is another: what was asked is not wanted any more. */
+  /** Something else is looked at: the answer that is under way is for nobody. */
   renew() {
     this.loading?.abort();
     this.loading = null;
     this.due_ms = 0;
     this.figure.removeAttribute("aria-busy"); // out of sight nothing is asked instead
     this.figure.removeAttribute("data-drawn");
-    this.made.fit();
+    this.made.fit?.();
     this.update();
   }
 
@@ -57,31 +57,29 @@ class Chart {
     this.due_ms = Date.now() + pause_ms;
     this.figure.removeAttribute("aria-busy");
     this.figure.toggleAttribute("data-drawn", trouble === "");
-    let said = this.figure.querySelector(".trouble");
-    if (said === null && trouble) {
-      said = document.createElement("p");
-      said.className = "trouble";
-      this.figure.append(said);
+    let note = this.figure.querySelector(".trouble");
+    if (note === null && trouble) {
+      note = Object.assign(document.createElement("p"), { className: "trouble" });
+      this.figure.append(note);
     }
-    if (said) {
-      said.hidden = !trouble;
-      said.textContent = trouble ? `no newer figures: ${trouble}` : "";
-    }
+    if (note === null) return;
+    note.hidden = !trouble;
+    note.textContent = trouble ? `no newer figures: ${trouble}` : "";
   }
 }
 
-const seen = new IntersectionObserver((entries) => {
+const sight = new IntersectionObserver((entries) => {
   for (const { target, isIntersecting } of entries) {
-    const chart = known.get(target);
+    const chart = charts.get(target);
     if (!chart) continue;
     chart.near = isIntersecting;
     chart.update();
   }
 }, { rootMargin: NEAR });
 
-const sized = new ResizeObserver((entries) => {
+const sizes = new ResizeObserver((entries) => {
   for (const { target } of entries) {
-    const chart = known.get(target.closest("figure"));
+    const chart = charts.get(target.closest("figure"));
     const u = chart?.made.chart();
     if (u && Math.abs(u.width - target.clientWidth) >= 1) chart.made.resize();
   }
@@ -89,37 +87,59 @@ const sized = new ResizeObserver((entries) => {
 
 /** Take in the charts that the page has by now, and let go of those that it has no more. */
 export function adopt() {
-  for (const [figure, chart] of known) {
+  for (const [figure, chart] of charts) {
     if (figure.isConnected && figure.matches("[data-chart]")) continue;
     chart.loading?.abort();
     chart.made.chart()?.destroy();
-    seen.unobserve(figure);
-    sized.unobserve(chart.plot);
-    known.delete(figure);
+    sight.unobserve(figure);
+    sizes.unobserve(chart.plot);
+    charts.delete(figure);
   }
   for (const figure of document.querySelectorAll("figure[data-chart]")) {
-    if (known.has(figure) || !figure.querySelector(".plot") || !(figure.dataset.chart in KINDS)) continue;
+    if (charts.has(figure) || !figure.querySelector(".plot")) continue;
     const chart = new Chart(figure);
-    known.set(figure, chart);
-    sized.observe(chart.plot);
-    seen.observe(figure);
+    charts.set(figure, chart);
+    sizes.observe(chart.plot);
+    sight.observe(figure);
   }
 }
 
 /** Begin. */
 export function start() {
   adopt();
-  setInterval(() => known.forEach((chart) => chart.update()), LOOK_MS);
-  themed(() => known.forEach((chart) => chart.made.redraw()));
-  looked((what) => {
-    for (const chart of known.values()) {
-      if (what === "time") chart.made.redraw();
-      else chart.renew();
-    }
-  });
+  setInterval(() => charts.forEach((chart) => chart.update()), LOOK_MS);
+  themed(() => charts.forEach((chart) => chart.made.redraw()));
+  listen((what) => charts.forEach((chart) => (what === "time" ? chart.made.redraw() : chart.renew())));
 }
 
 /** The charts as uPlot has them, by the id of their figure: for those who look from outside. */
 export function drawn() {
-  return Object.fromEntries([...known].map(([figure, chart]) => [figure.id, chart.made.chart()]));
+  return Object.fromEntries([...charts].map(([figure, chart]) => [figure.id, chart.made.chart()]));
+}
+
+/** Fetch uPlot with the first chart. Errors: Error naming the file. */
+function library() {
+  loading ??= Promise.all([
+    element("link", { rel: "stylesheet", href: address("uPlot.min.css") }),
+    element("script", { src: address("uPlot.iife.min.js") }),
+  ]);
+  loading.catch(() => (loading = null)); // to be tried again
+  return loading;
+}
+
+function element(name, properties) {
+  return new Promise((loaded, failed) => {
+    const made = Object.assign(document.createElement(name), properties);
+    made.addEventListener("load", loaded);
+    made.addEventListener("error", () => {
+      made.remove();
+      failed(new Error(`cannot load ${properties.href ?? properties.src}`));
+    });
+    document.head.append(made);
+  });
+}
+
+/** With the version that this module was asked for with. */
+function address(name) {
+  return new URL(FOLDER + name + new URL(import.meta.url).search, import.meta.url).href;
 }

@@ -1,14 +1,16 @@
-// What all charts have in common: uPlot, its axes, its size.
+// What all charts have in common: uPlot, its axes, its size, colours and type from the style sheet.
 
-import { colour, font } from "./theme.js";
-import { STEPS, tickLabels, ticks } from "./time.js";
-import { labels } from "./units.js";
+import { labels, STEPS, tickLabels, ticks } from "./time.js";
 
 const NARROW = 480;
 const DECADE = 64; // pixels in which marks at 1, 2 and 5 have room
+const dark = matchMedia("(prefers-color-scheme: dark)");
+const values = new Map();
+const sample = Object.assign(document.createElement("i"), { hidden: true });
+document.body.append(sample);
 const EMPTY = { left: 0, top: 0, width: 0, height: 0 };
 /** Lines of one chart differ in colour and in pattern: some people see no colours. */
-export const DASHES = [[], [8, 4], [2, 3], [12, 3, 2, 3], [5, 2], [1, 4]];
+const DASHES = [[], [8, 4], [2, 3], [12, 3, 2, 3], [5, 2], [1, 4]];
 export const LINES = DASHES.length;
 
 /** Make a chart in `plot`, in the place of what is in it. */
@@ -68,11 +70,13 @@ export function figureAxis(unit, more = {}) {
  * only those at 1 where decades are so low that labels would touch.
  */
 export function few(u, splits, axis) {
-  const some = splits.filter((one) => one > 0);
-  const ratio = some.at(-1) / some[0];
+  const positive = splits.filter((split) => split > 0);
+  const ratio = positive.at(-1) / positive[0];
   const decade = u.bbox.height / devicePixelRatio / Math.log10(ratio);
-  const wanted = ratio < 4 ? [1, 1.5, 2, 3, 4, 5, 6, 7, 8, 9] : axis > 0 && decade < DECADE ? [1] : [1, 2, 5];
-  return splits.map((one) => (wanted.includes(Number(one.toExponential(6).split("e")[0])) ? one : null));
+  let digits = axis > 0 && decade < DECADE ? [1] : [1, 2, 5];
+  if (ratio < 4) digits = [1, 1.5, 2, 3, 4, 5, 6, 7, 8, 9];
+  const digit = (split) => Number(split.toExponential(6).split("e")[0]);
+  return splits.map((split) => (digits.includes(digit(split)) ? split : null));
 }
 
 /** A line of a chart; `number` is its place among the others. */
@@ -116,12 +120,8 @@ export function write(u, text, x, y, { name = "--text", align = "left" } = {}) {
 
 /** How wide `write` makes it, in pixels of the canvas. */
 export function measured(u, text) {
-  const { ctx } = u;
-  ctx.save();
-  ctx.font = font(11 * devicePixelRatio);
-  const { width } = ctx.measureText(text);
-  ctx.restore();
-  return width;
+  u.ctx.font = font(11 * devicePixelRatio);
+  return u.ctx.measureText(text).width;
 }
 
 /** Draw a line across the chart, between points in pixels of the canvas. */
@@ -130,7 +130,7 @@ export function stroke(u, name, dash, points) {
   ctx.save();
   ctx.strokeStyle = colour(name);
   ctx.lineWidth = 1.5 * devicePixelRatio;
-  ctx.setLineDash(dash.map((one) => one * devicePixelRatio));
+  ctx.setLineDash(dash.map((length) => length * devicePixelRatio));
   ctx.beginPath();
   ctx.moveTo(...points[0]);
   ctx.lineTo(...points[1]);
@@ -145,4 +145,33 @@ function look() {
     grid: { stroke: () => colour("--rule"), width: 1 },
     ticks: { stroke: () => colour("--rule"), width: 1 },
   };
+}
+
+/** The colour of a custom property of the page, as "--series-1", in the scheme in use. */
+export function colour(name) {
+  if (!values.has(name)) {
+    sample.style.color = `var(${name})`;
+    values.set(name, getComputedStyle(sample).color);
+  }
+  return values.get(name);
+}
+
+/** The same, so thin that lines are seen through it. */
+export function faint(name) {
+  return colour(name).replace("rgb(", "rgba(").replace(")", ", 0.15)");
+}
+
+/** The type of what is written into a chart, in pixels of the page. */
+function font(size = 12) {
+  return `${size}px ${getComputedStyle(document.body).fontFamily}`;
+}
+
+/** Call `changed` when the page turns dark or light. */
+export function themed(changed) {
+  const again = () => {
+    values.clear();
+    changed();
+  };
+  dark.addEventListener("change", again);
+  matchMedia("(forced-colors: active)").addEventListener("change", again);
 }

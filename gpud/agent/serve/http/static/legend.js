@@ -1,21 +1,21 @@
-// What stands below a chart of history: the exact figures at the cursor, or else the newest, and a
-// button for each mode that shows or hides it.
+// Below a chart of history: the exact figures at the cursor, or else the newest, and a button for
+// each mode that shows or hides it. And the keys of a chart without a mouse.
 
 import { LINES } from "./frame.js";
-import { clock, DAY, HOUR, MINUTE, moment, offset } from "./time.js";
-import { between, compared, figure } from "./units.js";
-import { span } from "./view.js";
+import { between, clock, compared, DAY, figure, HOUR, MINUTE, moment, offset } from "./time.js";
+import { span, zoom } from "./view.js";
 
-/** Make it after `plot`; `words` are what people call the modes; `toggled()` is called when modes come and go. */
+const HELP = "arrow keys move the cursor, plus and minus zoom, Escape shows everything again";
+const FAR = 10;
+
+/** Make it after `plot`; `words` name the modes; `toggled()` is called when modes come and go. */
 export function legend(plot, modes, words, toggled) {
-  const box = element("div", "legend");
   const when = element("p", "when");
   const list = element("ul", "modes");
   const spoken = element("p", "spoken hidden");
   spoken.setAttribute("aria-live", "polite"); // filled by the keyboard only: a mouse would chatter
   const shown = new Set(modes);
   const values = modes.map((mode, number) => {
-    const item = element("li", "");
     const button = element("button", `line-${(number % LINES) + 1}`);
     button.type = "button";
     button.append(element("span", "swatch"), words[number]);
@@ -27,43 +27,37 @@ export function legend(plot, modes, words, toggled) {
       button.setAttribute("aria-pressed", String(shown.has(mode)));
       toggled();
     });
-    const value = element("span", "value");
+    const [item, value] = [element("li", ""), element("span", "value")];
     item.append(button, " ", value);
     list.append(item);
     return value;
   });
+  const box = element("div", "legend");
   box.append(when, list, spoken);
   plot.after(box);
 
-  /** Tell of one moment; `rows` is what each mode has there. */
-  function tell({ at_s, latest, rows, unit, step, marks }, aloud = false) {
-    const notes = [];
-    if (at_s === null) {
-      when.textContent = "no figures in this time";
-    } else {
-      const stood = marks.drivers.findLast((one) => one.at_s <= at_s);
-      if (stood) notes.push(`driver ${stood.new}`);
-      for (const one of marks.regressions) {
-        if (one.since_s <= at_s && at_s < one.until_s) {
-          const name = words[modes.indexOf(one.mode)];
-          notes.push(`${name} ${compared(one.slowdown)} (${one.why}), judged ${moment(one.at_s)}`);
-        }
+  /** Write what is at one moment; `rows` is what each mode has there. */
+  function describe({ at_s, latest, rows, unit, step, marks }, aloud = false) {
+    if (at_s === null) when.textContent = "no figures in this time";
+    else {
+      const driver = marks.drivers.findLast((each) => each.at_s <= at_s);
+      const notes = driver ? [`driver ${driver.new}`] : [];
+      for (const { since_s, until_s, mode, slowdown, why, at_s: judged_s } of marks.regressions) {
+        if (at_s < since_s || until_s <= at_s) continue;
+        const name = words[modes.indexOf(mode)];
+        notes.push(`${name} ${compared(slowdown)} (${why}), judged ${moment(judged_s)}`);
       }
       when.textContent = [`${latest}${time(at_s, step, marks.last_s)}`, ...notes].join(" · ");
     }
     rows.forEach((row, number) => {
-      values[number].textContent = told(row, unit, marks.baselines.get(modes[number]));
+      values[number].textContent = value(row, unit, marks.usual.get(modes[number]));
     });
-    if (aloud) {
-      const said = modes
-        .filter((mode) => shown.has(mode))
-        .map((mode) => modes.indexOf(mode))
-        .map((number) => `${words[number]} ${values[number].textContent}`);
-      spoken.textContent = [when.textContent, ...said].join("; ");
-    }
+    if (!aloud) return;
+    const lines = modes.map((mode, n) => shown.has(mode) && `${words[n]} ${values[n].textContent}`);
+    spoken.textContent = [when.textContent, ...lines.filter(Boolean)].join("; ");
   }
 
-  return { shown, tell };
+  return { shown, describe };
 }
 
 /**
@@ -78,21 +72,67 @@ function time(at_s, step, last_s) {
   return `${moment(at_s, step <= MINUTE)}${end}${far}${wide}`;
 }
 
-function told(row, unit, usual) {
-  if (!row) return usual === undefined ? "no figure" : `no figure; usual ${figure(usual, unit)}`;
-  const { series, index } = row;
-  const [median, p10, p90] = ["median", "p10", "p90"].map((name) => series[name][index] ?? null);
-  const runs = [`${series.n[index]} ${series.n[index] === 1 ? "run" : "runs"}`];
-  if (series.marked[index] > 0) runs.push(`${series.marked[index]} left out`);
-  if (median === null) return `no figure (${runs.join(", ")})`;
-  const band = p10 !== null && p90 !== null && series.n[index] > 1
-    ? [`p10 to p90 ${between(p10, p90, unit)}`] : [];
+function value(row, unit, usual) {
   const level = usual === undefined ? [] : [`usual ${figure(usual, unit)}`];
+  if (!row) return ["no figure", ...level].join("; ");
+  const { series, index } = row;
+  const [n, marked] = [series.n[index], series.marked[index]];
+  const [median, p10, p90] = ["median", "p10", "p90"].map((name) => series[name][index] ?? null);
+  const runs = [`${n} ${n === 1 ? "run" : "runs"}`, ...(marked > 0 ? [`${marked} not compared`] : [])];
+  if (median === null) return `no figure (${runs.join(", ")})`;
+  const hasBand = p10 !== null && p90 !== null && n > 1;
+  const band = hasBand ? [`p10 to p90 ${between(p10, p90, unit)}`] : [];
   return `${figure(median, unit)} (${[...band, ...runs, ...level].join(", ")})`;
 }
 
 function element(name, kind) {
-  const made = document.createElement(name);
-  if (kind) made.className = kind;
-  return made;
+  return Object.assign(document.createElement(name), kind ? { className: kind } : {});
+}
+
+/** Let the keyboard into `plot`; `moved()` is called after a key. */
+export function keys(plot, name, chart, moved) {
+  plot.tabIndex = 0;
+  // The keys are the chart's own, and a screen reader passes them on to nothing else.
+  plot.setAttribute("role", "application");
+  plot.setAttribute("aria-roledescription", "chart");
+  plot.setAttribute("aria-label", `${name}: ${HELP}`);
+  plot.addEventListener("keydown", (event) => {
+    const u = chart();
+    const act = ACTIONS[event.key];
+    if (u === null || !act || event.ctrlKey || event.altKey || event.metaKey) return;
+    act(u, event.shiftKey ? FAR : 1);
+    event.preventDefault();
+    moved();
+  });
+}
+
+const ACTIONS = {
+  ArrowLeft: (u, by) => move(u, (u.cursor.idx ?? u.data[0].length - 1 + by) - by, -1),
+  ArrowRight: (u, by) => move(u, (u.cursor.idx ?? -by) + by, 1),
+  Home: (u) => move(u, 0, 1),
+  End: (u) => move(u, u.data[0].length - 1, -1),
+  "+": (u) => scale(u, 0.5),
+  "=": (u) => scale(u, 0.5),
+  "-": (u) => scale(u, 2),
+  Escape: () => zoom(null),
+  0: () => zoom(null),
+};
+
+/** Go to the place, or on from it to the next one in sight that has a figure. */
+function move(u, place, direction) {
+  const [xs, ...rows] = u.data;
+  const { min, max } = u.scales.x;
+  const has = (index) =>
+    xs[index] >= min && xs[index] <= max &&
+    rows.some((row, number) => u.series[number + 1].show && row[index] != null);
+  let index = Math.min(Math.max(place, 0), xs.length - 1);
+  while (index >= 0 && index < xs.length && !has(index)) index += direction;
+  if (has(index)) u.setCursor({ left: u.valToPos(xs[index], "x"), top: u.over.clientHeight / 2 }, true, true);
+}
+
+function scale(u, factor) {
+  const [from, to] = span();
+  const middle = u.cursor.idx == null ? (from + to) / 2 : u.data[0][u.cursor.idx];
+  const half = ((to - from) / 2) * factor;
+  zoom([middle - half, Math.min(middle + half, Math.max(to, Date.now() / 1000))]);
 }

@@ -4,10 +4,9 @@
 // comes is our own server's page, in which everything from outside is escaped; no script of it
 // would run, and none is taken.
 
-import { asked, Refused } from "./api.js";
-import { failed } from "./reach.js";
+import { answers, ask } from "./net.js";
 import { rewrite } from "./time.js";
-import { toolbar } from "./toolbar.js";
+import { toolbar } from "./view.js";
 
 const EVERY_MS = 5000;
 const OWN = new Set(["open", "hidden", "title", "aria-busy", "data-drawn"]); // the browser's side
@@ -27,15 +26,15 @@ export async function update() {
   if (document.hidden || busy) return;
   busy = true;
   try {
-    const answer = await asked(location.pathname, AbortSignal.timeout(3 * EVERY_MS), tag);
+    const answer = await ask(location.pathname, AbortSignal.timeout(3 * EVERY_MS), tag);
     if (answer.ok) {
       tag = answer.headers.get("etag") ?? undefined;
       take(new DOMParser().parseFromString(await answer.text(), "text/html"));
     } else if (answer.status !== 304) {
-      throw new Refused(`gpud answered ${answer.status}`);
+      throw new Error(`gpud answered ${answer.status}`);
     }
   } catch (error) {
-    failed(error.message); // the next time is soon
+    answers(false, error.message); // the next time is soon
   } finally {
     busy = false;
     rewrite(document);
@@ -61,18 +60,18 @@ function take(page) {
 
 /** Sections or figures came or went: those that have the same figures stay as they are. */
 function reshape(main, other) {
-  const figures = (section) =>
-    [...section.querySelectorAll("figure[id]")].map((one) => one.id + (one.dataset.chart ?? "")).join(" ");
+  const figures = (section) => [...section.querySelectorAll("figure[id]")]
+    .map((figure) => figure.id + (figure.dataset.chart ?? "")).join(" ");
   const sections = [...other.children].map((fresh) => {
     const here = fresh.id ? document.getElementById(fresh.id) : null;
     const same = here?.parentElement === main && figures(here) === figures(fresh);
     return same ? here : taken(fresh);
   });
   main.dataset.shape = other.dataset.shape;
-  for (const one of [...main.children]) if (!sections.includes(one)) one.remove();
-  sections.forEach((one, index) => {
+  for (const old of [...main.children]) if (!sections.includes(old)) old.remove();
+  sections.forEach((section, index) => {
     // What stays is not moved: it would lose its focus.
-    if (main.children[index] !== one) main.insertBefore(one, main.children[index] ?? null);
+    if (main.children[index] !== section) main.insertBefore(section, main.children[index] ?? null);
   });
 }
 
@@ -80,19 +79,15 @@ function reshape(main, other) {
 function patch(old, fresh) {
   if (old.matches("time[data-moment]") && old.dateTime === fresh.dateTime) return;
   attributes(old, fresh);
-  const wanted = [...fresh.childNodes].filter((one) => one.nodeName !== "SCRIPT");
-  wanted.forEach((one, index) => {
+  const nodes = [...fresh.childNodes].filter((node) => node.nodeName !== "SCRIPT");
+  nodes.forEach((node, index) => {
     const here = old.childNodes[index];
-    if (!here) old.append(taken(one));
-    else if (!alike(here, one)) here.replaceWith(taken(one));
-    else if (one.nodeType === Node.ELEMENT_NODE) patch(here, one);
-    else if (here.nodeValue !== one.nodeValue) here.nodeValue = one.nodeValue;
+    if (!here) old.append(taken(node));
+    else if (here.nodeName !== node.nodeName || here.id !== node.id) here.replaceWith(taken(node));
+    else if (node.nodeType === Node.ELEMENT_NODE) patch(here, node);
+    else if (here.nodeValue !== node.nodeValue) here.nodeValue = node.nodeValue;
   });
-  while (old.childNodes.length > wanted.length) old.lastChild.remove();
-}
-
-function alike(one, other) {
-  return one.nodeType === other.nodeType && one.nodeName === other.nodeName && one.id === other.id;
+  while (old.childNodes.length > nodes.length) old.lastChild.remove();
 }
 
 function taken(node) {

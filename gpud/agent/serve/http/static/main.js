@@ -1,19 +1,15 @@
 // What the page does where scripts run; without them it has everything but charts and moves.
 
-import { style } from "./library.js";
 import { start as startLive } from "./live.js";
-import { show as showReach } from "./reach.js";
+import { showReach } from "./net.js";
 import { rewrite } from "./time.js";
-import { toolbar } from "./toolbar.js";
-import { follow, listen, restore } from "./view.js";
+import { listen, start as startView, toolbar } from "./view.js";
 
 const EVERY_MS = 1000;
 const AGAIN_MS = 5000;
 
 document.documentElement.classList.add("js");
-style();
-restore();
-follow();
+startView();
 toolbar();
 listen(() => {
   showReach();

@@ -1,7 +1,7 @@
-// Moments as people here write them: ISO order, 24 hours, in the browser's zone or in UTC.
+// Moments and figures as people here write them: ISO order, 24 hours, the browser's zone or UTC.
 
-import { view } from "./view.js";
-
+/** The zone in use: UTC, or the browser's. */
+export const zoneInUse = { utc: false };
 export const MINUTE = 60;
 export const HOUR = 3600;
 export const DAY = 86400;
@@ -16,12 +16,12 @@ export const STEPS = [
 
 /** The name of the zone in use. */
 export function zone() {
-  return view.utc ? "UTC" : Intl.DateTimeFormat().resolvedOptions().timeZone;
+  return zoneInUse.utc ? "UTC" : Intl.DateTimeFormat().resolvedOptions().timeZone;
 }
 
 /** How far that zone is from UTC at a moment: "UTC+02:00". */
 export function offset(at_s) {
-  const minutes = view.utc ? 0 : -new Date(at_s * 1000).getTimezoneOffset();
+  const minutes = zoneInUse.utc ? 0 : -new Date(at_s * 1000).getTimezoneOffset();
   if (minutes === 0) return "UTC";
   const size = Math.abs(minutes);
   return `UTC${minutes < 0 ? "-" : "+"}${two(Math.floor(size / 60))}:${two(size % 60)}`;
@@ -74,9 +74,9 @@ export function rewrite(root, now_s = Date.now() / 1000) {
  */
 export function ticks(min, max, step) {
   const [year, month, date] = fields(min);
-  const found = [];
+  const marks = [];
   const add = (at_s) => {
-    if (at_s >= min && at_s <= max && at_s > (found.at(-1) ?? -Infinity)) found.push(at_s);
+    if (at_s >= min && at_s <= max && at_s > (marks.at(-1) ?? -Infinity)) marks.push(at_s);
   };
   if (step >= MONTH) {
     const months = Math.round(step / MONTH);
@@ -85,7 +85,7 @@ export function ticks(min, max, step) {
       add(at(year, number, 1));
       number += months;
     }
-    return found;
+    return marks;
   }
   const days = Math.max(1, Math.round(step / DAY));
   const first = days === 1 ? date : date - (Math.floor(at(year, month, date) / DAY) % days);
@@ -94,7 +94,7 @@ export function ticks(min, max, step) {
       add(at(year, month, number, second));
     }
   }
-  return found;
+  return marks;
 }
 
 /** What is written at the marks: the date where a day begins, the year where it is another. */
@@ -112,19 +112,65 @@ export function tickLabels(splits, step) {
 }
 
 function fields(at_s) {
-  const told = new Date(at_s * 1000);
-  return view.utc
-    ? [told.getUTCFullYear(), told.getUTCMonth(), told.getUTCDate(),
-       told.getUTCHours(), told.getUTCMinutes(), told.getUTCSeconds()]
-    : [told.getFullYear(), told.getMonth(), told.getDate(),
-       told.getHours(), told.getMinutes(), told.getSeconds()];
+  const date = new Date(at_s * 1000);
+  const zone = zoneInUse.utc ? "UTC" : "";
+  const names = ["FullYear", "Month", "Date", "Hours", "Minutes", "Seconds"];
+  return names.map((name) => date[`get${zone}${name}`]());
 }
 
 function at(year, month, date, second = 0) {
   const parts = [year, month, date, 0, 0, second];
-  return (view.utc ? Date.UTC(...parts) : new Date(...parts).getTime()) / 1000;
+  return (zoneInUse.utc ? Date.UTC(...parts) : new Date(...parts).getTime()) / 1000;
 }
 
 function two(number) {
   return String(number).padStart(2, "0");
+}
+
+const PREFIXES = {
+  seconds: [[1e-9, "ns"], [1e-6, "µs"], [1e-3, "ms"], [1, "s"]],
+  bytes_per_second: [[1, "B/s"], [1e3, "kB/s"], [1e6, "MB/s"], [1e9, "GB/s"], [1e12, "TB/s"]],
+  flops_per_second: [[1, "flop/s"], [1e6, "Mflop/s"], [1e9, "Gflop/s"], [1e12, "Tflop/s"]],
+};
+
+/** The prefix for a figure of this size: {factor, symbol}; `unit` is the API's base unit. */
+function prefix(unit, size) {
+  const steps = PREFIXES[unit] ?? [[1, unit.replaceAll("_", " ")]];
+  const rounded = Number(Math.abs(size).toPrecision(4)); // 999.99 µs is 1 ms
+  const [factor, symbol] = steps.findLast(([least]) => rounded >= least) ?? steps[0];
+  return { factor, symbol };
+}
+
+/** A figure with its unit: 1.234e-5 seconds is "12.34 µs". */
+export function figure(value, unit) {
+  if (value === null || value === undefined) return "no figure";
+  const { factor, symbol } = prefix(unit, value);
+  return `${Number((value / factor).toPrecision(4))} ${symbol}`;
+}
+
+/** The labels of an axis, all with one prefix where they are of one size. */
+export function labels(unit, splits) {
+  const values = splits.filter((value) => value !== null);
+  const last = values.at(-1) ?? 0;
+  const first = values.find((value) => value > 0) ?? last;
+  const shared = last / first < 100 ? prefix(unit, last) : null;
+  return splits.map((value) => {
+    if (value === null) return "";
+    const { factor, symbol } = shared ?? prefix(unit, value);
+    return `${Number((value / factor).toPrecision(6))} ${symbol}`;
+  });
+}
+
+/** Two figures of one unit: "12.81 to 13.29 µs". */
+export function between(low, high, unit) {
+  const { factor, symbol } = prefix(unit, high);
+  return `${[low, high].map((value) => Number((value / factor).toPrecision(4))).join(" to ")} ${symbol}`;
+}
+
+/** How a figure compares with another one, as the tables write it: 1.12 is "12 % slower". */
+export function compared(slowdown) {
+  const percent = 100 * Math.abs(slowdown - 1);
+  const written = percent.toFixed(percent < 9.95 ? 1 : 0);
+  if (Number(written) === 0) return "the same";
+  return `${written} % ${slowdown > 1 ? "slower" : "faster"}`;
 }

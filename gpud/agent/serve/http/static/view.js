@@ -1,31 +1,25 @@
-// What is looked at: a range that ends now, or a window into which somebody has zoomed; and whose
-// clock tells the time. It is in the address, so that it can be sent, and is kept for next time.
+// What is looked at: a range that ends now, or a window into which somebody has zoomed; and in which
+// zone. It is in the address, so that it can be sent, is kept for next time, and has a form.
 
-export const RANGES_S = {
-  "1h": 3600,
-  "6h": 6 * 3600,
-  "24h": 86400,
-  "7d": 7 * 86400,
-  "30d": 30 * 86400,
-  "90d": 90 * 86400,
+import { moment, offset, zone, zoneInUse } from "./time.js";
+
+const RANGES_S = {
+  "1h": 3600, "6h": 6 * 3600, "24h": 86400, "7d": 7 * 86400, "30d": 30 * 86400, "90d": 90 * 86400,
   "1y": 365 * 86400,
 };
 const KEY = "gpud.view";
 const LEAST_S = 60; // nothing is measured more often than it would take to see more
 const MOST_S = 3 * RANGES_S["1y"]; // the API answers no further back, and no more at once
 const SHORTEST_S = 600; // so much is drawn of a history that has just begun
-
-/** @type {{range: keyof RANGES_S, utc: boolean, zoom: [number, number] | null}} */
-export const view = { range: "24h", utc: false, zoom: null };
+const wired = new WeakSet();
 const listeners = new Set();
 
-/**
- * Call `changed(what)` after each change; `what` is "time" when only the clock is another. Gives
- * what ends it.
- */
+/** @type {{range: keyof RANGES_S, zoom: [number, number] | null}} */
+export const view = { range: "24h", zoom: null };
+
+/** Call `changed(what)` after each change; `what` is "time" when only the zone is another. */
 export function listen(changed) {
   listeners.add(changed);
-  return () => listeners.delete(changed);
 }
 
 /** From when until when, in Unix seconds: a range has no more than there is. */
@@ -36,14 +30,8 @@ export function span(now_s = Date.now() / 1000) {
 
 /** When gpud's first run was; -Infinity where that is not known, or another clock wrote it. */
 export function first(now_s = Date.now() / 1000) {
-  const told = document.getElementById("figures")?.dataset.firstS;
-  return told && Number(told) <= now_s ? Number(told) : -Infinity;
-}
-
-export function choose(range) {
-  if (!Object.hasOwn(RANGES_S, range)) return;
-  Object.assign(view, { range, zoom: null });
-  told("span");
+  const first_s = document.getElementById("figures")?.dataset.firstS;
+  return first_s && Number(first_s) <= now_s ? Number(first_s) : -Infinity;
 }
 
 /** Look at a window of it, or with null at the whole range again. */
@@ -52,70 +40,92 @@ export function zoom(window) {
   if (window !== null) {
     const middle = (window[0] + window[1]) / 2;
     const half = Math.max(window[1] - window[0], LEAST_S) / 2;
-    if (!known(middle - half, middle + half)) return;
-    view.zoom = [middle - half, middle + half];
-  } else {
-    view.zoom = null;
+    if (!within(middle - half, middle + half)) return;
+    window = [middle - half, middle + half];
   }
-  told("span");
+  view.zoom = window;
+  publish("span");
 }
 
-export function setUtc(utc) {
-  view.utc = utc;
-  told("time");
-}
-
-/** Read the address, and where it says nothing what was chosen last time. */
-export function restore() {
-  const said = new URLSearchParams(location.hash.slice(1));
-  const kept = new URLSearchParams(remembered());
-  const from = said.has("range") ? said : kept;
-  if (Object.hasOwn(RANGES_S, from.get("range"))) view.range = from.get("range");
-  view.utc = from.get("utc") === "1";
-  const [begin, end] = [Number(said.get("from")), Number(said.get("to"))];
-  view.zoom = known(begin, end) ? [begin, end] : null;
-}
-
-/** Whether it is a window of which something can be known; an address may say anything. */
-function known(begin, end) {
-  const now = Date.now() / 1000;
-  return begin < end && end - begin <= MOST_S && begin >= now - MOST_S && begin < now;
-}
-
-/** Follow the address when somebody edits it or goes back. */
-export function follow() {
+/** Read the address, and where it says nothing what was chosen last time; follow it from then on. */
+export function start() {
+  restore();
   addEventListener("hashchange", () => {
     if (!new URLSearchParams(location.hash.slice(1)).has("range")) return; // a link in the page
     restore();
-    told("span");
+    publish("span");
   });
 }
 
-function told(what) {
-  const said = new URLSearchParams({ range: view.range });
-  if (view.utc) said.set("utc", "1");
-  remember(said.toString());
-  if (view.zoom) {
-    said.set("from", view.zoom[0].toFixed(0));
-    said.set("to", view.zoom[1].toFixed(0));
-  }
-  history.replaceState(null, "", `#${said}`);
-  for (const changed of listeners) changed(what);
+function restore() {
+  const address = new URLSearchParams(location.hash.slice(1));
+  const chosen = address.has("range") ? address : new URLSearchParams(stored());
+  if (Object.hasOwn(RANGES_S, chosen.get("range"))) view.range = chosen.get("range");
+  zoneInUse.utc = chosen.get("utc") === "1";
+  const [begin, end] = [Number(address.get("from")), Number(address.get("to"))];
+  view.zoom = within(begin, end) ? [begin, end] : null;
 }
 
-// A browser may keep nothing for us: then the address alone knows.
-function remembered() {
+/** What was chosen last time, or now; a browser may keep nothing for us. */
+function stored(choice) {
   try {
+    if (choice !== undefined) localStorage.setItem(KEY, choice);
     return localStorage.getItem(KEY) ?? "";
   } catch {
     return "";
   }
 }
 
-function remember(text) {
-  try {
-    localStorage.setItem(KEY, text);
-  } catch {
-    /* as above */
+/** Whether it is a window of which something can be known; an address may say anything. */
+function within(begin, end) {
+  const now = Date.now() / 1000;
+  return begin < end && end - begin <= MOST_S && begin >= now - MOST_S && begin < now;
+}
+
+function publish(what) {
+  const address = new URLSearchParams({ range: view.range });
+  if (zoneInUse.utc) address.set("utc", "1");
+  stored(address.toString());
+  if (view.zoom) {
+    address.set("from", view.zoom[0].toFixed(0));
+    address.set("to", view.zoom[1].toFixed(0));
   }
+  history.replaceState(null, "", `#${address}`);
+  toolbar();
+  for (const changed of listeners) changed(what);
+}
+
+/** Take up the form that the page has by now, and say what it shows. */
+export function toolbar() {
+  const form = document.getElementById("view");
+  if (form === null) return;
+  if (!wired.has(form)) wire(form);
+  for (const input of form.querySelectorAll("input[name=range]")) {
+    input.checked = input.value === view.range && view.zoom === null;
+  }
+  form.querySelector("#utc").checked = zoneInUse.utc;
+  form.querySelector("#reset").hidden = view.zoom === null;
+  const [from, to] = span();
+  const begun = from - (to - RANGES_S[view.range]) > 1 ? "since the first run, " : "";
+  const window = view.zoom === null ? begun : `${moment(from)} to ${moment(to)}, `;
+  const far = offset(to) === zone() ? "" : ` (${offset(to)})`;
+  form.querySelector("#zone").textContent = `${window}times in ${zone()}${far}`;
+}
+
+function wire(form) {
+  wired.add(form);
+  const button = { id: "reset", type: "button", textContent: "Show the whole range" };
+  const back = Object.assign(document.createElement("button"), button);
+  form.append(back, Object.assign(document.createElement("span"), { id: "zone" }));
+  form.hidden = false;
+  form.addEventListener("change", ({ target }) => {
+    if (target.name === "range") Object.assign(view, { range: target.value, zoom: null });
+    else zoneInUse.utc = target.checked;
+    publish(target.name === "range" ? "span" : "time");
+  });
+  form.addEventListener("submit", (event) => event.preventDefault());
+  back.addEventListener("click", () => {
+    zoom(null);
+    (form.querySelector("input:checked") ?? form).focus(); // the button is gone
+  });
 }

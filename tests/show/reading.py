@@ -6,15 +6,8 @@ from dataclasses import dataclass, field
 from html.parser import HTMLParser
 from typing import TYPE_CHECKING
 
-from gpud.agent.serve import page
-from gpud.agent.state import status
-from gpud.show import document
-from tests import snapshots
-
 if TYPE_CHECKING:
     from collections.abc import Iterator
-
-    from gpud.agent.state.snapshot import Snapshot
 
 VOID = frozenset({"meta", "link", "input"})
 APART = frozenset({"td", "th", "dt", "dd", "p", "li", "tr", "h1", "h2", "h3", "div", "caption"})
@@ -30,18 +23,19 @@ class Element:
     @property
     def words(self) -> str:
         """The text with single spaces, cells and lines apart."""
-        return " ".join(self._said().split())
+        return " ".join(self._text().split())
 
-    def _said(self) -> str:
-        said = "".join(one if isinstance(one, str) else one._said() for one in self.children)
-        return f" {said} " if self.tag in APART else said
+    def _text(self) -> str:
+        texts = (child if isinstance(child, str) else child._text() for child in self.children)
+        text = "".join(texts)
+        return f" {text} " if self.tag in APART else text
 
     def all(self, tag: str = "") -> Iterator[Element]:
-        for one in self.children:
-            if isinstance(one, Element):
-                if not tag or one.tag == tag:
-                    yield one
-                yield from one.all(tag)
+        for child in self.children:
+            if isinstance(child, Element):
+                if not tag or child.tag == tag:
+                    yield child
+                yield from child.all(tag)
 
     def above(self) -> Iterator[Element]:
         if self.parent is not None:
@@ -84,12 +78,11 @@ class Page(HTMLParser):
         return list(self.root.all(tag))
 
     def __getitem__(self, id_: str) -> Element:
-        found = [one for one in self.all() if one.attributes.get("id") == id_]
-        assert len(found) == 1, (id_, len(found))
-        return found[0]
+        (element,) = (each for each in self.all() if each.attributes.get("id") == id_)
+        return element
 
     def __contains__(self, id_: str) -> bool:
-        return any(one.attributes.get("id") == id_ for one in self.all())
+        return any(each.attributes.get("id") == id_ for each in self.all())
 
     def rows(self, id_: str) -> list[list[str]]:
         """The cells of every row below an element, headings left out."""
@@ -102,30 +95,8 @@ class Page(HTMLParser):
     def facts(self, id_: str) -> dict[str, str]:
         """The names and values below an element."""
         pairs = {}
-        for one in self[id_].all("dt"):
-            assert one.parent is not None
-            (value,) = one.parent.all("dd")
-            pairs[one.words] = value.words
+        for name in self[id_].all("dt"):
+            assert name.parent is not None
+            (value,) = name.parent.all("dd")
+            pairs[name.words] = value.words
         return pairs
-
-
-def view(snapshot: Snapshot) -> page.View:
-    """What the page is made of, at the moment of the snapshots."""
-    buckets = {
-        (key.gpu, key.probe, sample.mode): sample.buckets
-        for key, state in snapshot.measure.probes.items()
-        for sample in state.samples
-        if sample.buckets is not None
-    }
-    return page.View(
-        document.read(status.document(snapshot, now=snapshots.NOW)),
-        buckets,
-        frozenset((key.gpu, key.probe) for key in snapshot.measure.probes),
-        page.Own(54 << 20, 0.5),
-        "laptop",
-        "/etc/gpud/gpud.toml",
-    )
-
-
-def read(snapshot: Snapshot) -> Page:
-    return Page(page.page(view(snapshot)))

@@ -1,0 +1,291 @@
+"""GPU cards: what each GPU is, how it is now, how fast beside its usual, and what is missing."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from gpud.core.telemetry import NAMES
+from gpud.show import figures, model
+from gpud.show.document import Device, Expected, Reading, Source
+from gpud.show.units import AGE_FROM_S, amount, size, spaced
+from gpud.show.words import GPU_WORK_BEGINS
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from gpud.show.document import Status
+
+NOT_KNOWN: Final = "not known"
+NAME: Final = 120
+SOURCES: Final = {
+    **NAMES,
+    "nothing": "nowhere",
+    "dxg": "nowhere",  # it has no value of a GPU
+    "cuda": "CUDA only",
+}
+"""Names of the levels of telemetry."""
+NO_SOURCE: Final = "no source"
+"""Beside the reasons of ``Absent``: not even the name of the field came up."""
+REASONS: Final = {
+    "unsupported": "not supported here",
+    "not_permitted": "not permitted",
+    "failed": "failed",
+    "stale": "too old",
+    "sentinel": "no value given",
+    NO_SOURCE: "no source tells",
+}
+"""``Absent`` in words, in the order in which they are written."""
+CARD: Final = (
+    ("memory", "memory_used_bytes", "memory_total_bytes"),
+    ("use", "utilization_gpu_ratio", None),
+    ("power", "power_watts", "power_limit_watts"),
+    ("temperature", "temperature_celsius", None),
+    ("SM clock", "clock_sm_hertz", "clock_sm_max_hertz"),
+    ("memory clock", "clock_memory_hertz", "clock_memory_max_hertz"),
+    ("performance state", "pstate", None),
+    ("slowed by", "throttle_reasons", None),
+)
+"""Facts of a card: the field, and of what it is a part."""
+BRIEF: Final = 4
+"""Facts that fit one line of a terminal."""
+EXPECTED: Final = (*(field for _, field, _ in CARD), "memory_total_bytes", "power_limit_watts")
+"""Fields without which a fact of the card, or a part of it, is missing."""
+GROUPS: Final = {
+    "ecc_": "ECC",
+    "remapped_rows_": "remapped rows",
+    "mig_": "MIG",
+    "xid": "Xid",
+    "pcie_received_": "PCIe throughput",
+    "pcie_sent_": "PCIe throughput",
+    "pcie_": "PCIe",
+}
+"""Fields that are missing together, by how their names begin."""
+SUFFIXES: Final = (
+    *("_seconds_total", "_joules_total", "_bytes_per_second", "_total"),
+    *("_bytes", "_ratio", "_celsius", "_watts", "_hertz"),
+)
+ACRONYMS: Final = frozenset({"bios", "ecc", "gpu", "id", "pci", "sm", "uuid", "vbios"})
+LOW_CLOCKS: Final = frozenset({"idle", "set_clocks", "sync_boost", "display_clocks"})
+"""Reasons for low clocks that slow nothing."""
+
+
+class Readings(dict[str, Reading]):
+    """The readings of one GPU, or of the machine, by field."""
+
+    def text(self, field: str) -> str | None:
+        """Return a text as its source wrote it; None if it is not known."""
+        value = self[field].value if field in self else None
+        return value if isinstance(value, str) and value else None
+
+    def _number(self, field: str | None) -> float | None:
+        value = self[field].value if field and field in self else None
+        return value if isinstance(value, int | float) else None
+
+    def part(self, name: str, field: str, whole_field: str | None) -> model.Pair:
+        """Write a number with its unit and of what it is a part: "38 of 115 W"."""
+        number, whole = self._number(field), self._number(whole_field)
+        if number is None:
+            return model.Pair(name, None if whole is None else f"of {amount(whole, field)}")
+        if not whole:
+            return model.Pair(
+                name, amount(number, field), number if field.endswith("_ratio") else None
+            )
+        words, of_words = amount(number, field), amount(whole, field)
+        unit = of_words.rpartition(" ")[2]
+        return model.Pair(name, f"{words.removesuffix(f' {unit}')} of {of_words}", number / whole)
+
+
+def by_gpu(document: Status) -> dict[int | None, Readings]:
+    """Sort the readings of a status document by GPU; None stands for the machine."""
+    readings: dict[int | None, Readings] = {None: Readings()}
+    for reading in document.telemetry.readings:
+        readings.setdefault(reading.gpu, Readings())[reading.field] = reading
+    return readings
+
+
+def section(shown: model.Input) -> model.Section:
+    """Make the cards, those of GPUs that are gone included; or say why there is none."""
+    document = shown.document
+    readings = by_gpu(document)
+    present = {
+        uuid: gpu.number
+        for uuid, gpu in sorted(document.gpus.items(), key=lambda item: item[1].number)
+        if uuid in document.devices or gpu.number in readings
+    }
+    cards = [
+        _card(shown, number, uuid, readings.get(number, Readings()))
+        for uuid, number in present.items()
+    ]
+    cards += [
+        _gone(document, uuid, gpu, gpu.gone_s)
+        for uuid, gpu in document.expected.items()
+        if gpu.gone_s is not None and uuid not in present
+    ]
+    blocks: list[model.Block] = []
+    if present:
+        blocks.append(
+            model.Paragraph((versions(document), "; values from ", _source(document)), "quiet")
+        )
+    blocks += _waiting(document)
+    blocks += [model.Group(cards)] if cards else _none(document)
+    if (absent := missing(document)) and not shown.brief:
+        blocks.append(model.Paragraph(f"Without a value: {absent}", "quiet"))
+    return model.Section("gpus", "GPUs", blocks)
+
+
+def _source(document: Status) -> model.Text:
+    """Say where the values come from and, if they are old, since when they stand."""
+    level = document.telemetry.level
+    words = SOURCES.get(level, NOT_KNOWN)  # an agent of an older release does not say
+    taken_s = document.telemetry.sources.get(level, Source()).taken_s
+    old = taken_s is not None and document.written_s - taken_s >= AGE_FROM_S
+    return (
+        (words, ", ", model.Timestamp(taken_s, ago=True)) if taken_s is not None and old else words
+    )
+
+
+def _waiting(document: Status) -> Iterator[model.Paragraph]:
+    """Say when GPU work begins, or is tried again after a hang."""
+    from_s = document.gpu_from_s
+    if from_s is not None and from_s > document.written_s:
+        before, _, after = GPU_WORK_BEGINS.partition("{moment}")
+        yield model.Paragraph((before, model.Timestamp(from_s), after))
+    if document.breaker and document.breaker.retry_s is not None:
+        yield model.Paragraph(
+            ("GPU work is tried again at ", model.Timestamp(document.breaker.retry_s))
+        )
+
+
+def _none(document: Status) -> list[model.Block]:
+    """Say why there is no GPU here; that may be a matter of course, or of a driver."""
+    for name in ("devices", "cuda", "nvml"):
+        health = document.health.get(name)
+        if health and health.why:
+            return [
+                model.Paragraph(("No GPU: ", model.Prose(health.why))),
+                *model.to_do(health.fix),
+            ]
+    return [model.Paragraph("No GPU is known yet.", "quiet")]
+
+
+def _gone(document: Status, uuid: str, gpu: Expected, gone_s: float) -> model.Card:
+    listed = document.gpus.get(uuid)
+    number = f"GPU {listed.number}" if listed else "GPU"
+    title = f"{number}: {gpu.name[:NAME] or 'without a name'}"
+    since = model.Paragraph((model.Mark("failed", "gone"), " since ", model.Timestamp(gone_s)))
+    return model.Card(
+        "", title, [since, model.Paragraph(model.code(uuid), "quiet")], state="failed"
+    )
+
+
+def _card(shown: model.Input, number: int, uuid: str, readings: Readings) -> model.Card:
+    document = shown.document
+    device = document.devices.get(uuid)
+    name = readings.text("name") or (device and device.name) or "without a name"
+    label = f"gpu-{number}"
+    blocks: list[model.Block] = [model.Detail([model.Paragraph(model.code(uuid), "quiet")])]
+    gone_s = document.expected.get(uuid, Expected()).gone_s
+    if gone_s is not None:  # telemetry still has it
+        blocks.append(
+            model.Paragraph(
+                (model.Mark("failed", "CUDA does not offer it"), " since ", model.Timestamp(gone_s))
+            )
+        )
+    if readings:
+        facts = [_fact(readings, *fields) for fields in CARD]
+        blocks.append(model.Pairs(facts[: BRIEF if shown.brief else None]))
+    else:
+        blocks.append(_silent(document))
+    blocks.append(model.Detail([figures.overview(shown, f" GPU {number}", {number})]))
+    blocks.append(model.Fold(f"{label}-more", "more", [model.Pairs(list(_more(readings, device)))]))
+    return model.Card(label, f"GPU {number}: {name[:NAME]}", blocks)
+
+
+def _fact(readings: Readings, name: str, field: str, whole_field: str | None) -> model.Pair:
+    if field != "throttle_reasons":
+        return readings.part(name, field, whole_field)
+    reasons = readings.text(field)
+    if reasons is None or reasons == "none":
+        return model.Pair(name, None if reasons is None else "nothing")
+    names = reasons.split(",")
+    words = ", ".join(spaced(name) for name in names)
+    idle = LOW_CLOCKS.issuperset(names)
+    return model.Pair(name, f"nothing ({words})" if idle else model.Mark("degraded", words))
+
+
+def _silent(document: Status) -> model.Paragraph:
+    """Say why only the name of a GPU is known: the words of the best source that failed."""
+    for name, answer in document.telemetry.sources.items():
+        if answer.reason:
+            failed = f"No telemetry: {NAMES.get(name, name)}: "
+            return model.Paragraph((failed, model.Prose(answer.why, 400)))
+    return model.Paragraph("No source has a value of it yet.", "quiet")
+
+
+def _more(readings: Readings, device: Device | None) -> Iterator[model.Pair]:
+    """Give what CUDA says of it, and every other field with its value or why there is none."""
+    if device:
+        yield model.Pair("compute capability", device.compute_capability or None)
+        yield model.Pair("multiprocessors", str(device.sm_count))
+        yield model.Pair("L2 cache", size(device.l2_bytes))
+        yield model.Pair("MIG instance", device.mig)
+        yield model.Pair("MPS", "contexts go through it" if device.mps else None)
+    drawn = {"name", "uuid", *EXPECTED, *(("compute_capability",) if device else ())}
+    for field, reading in readings.items():
+        value = reading.value
+        if value is None:
+            why = REASONS.get(str(reading.absent), spaced(str(reading.absent)))
+            detail = f" ({reading.detail[:200]})" if reading.detail else ""
+            yield model.Pair(_word(field), model.Prose(f"{why}{detail}", 400))
+        elif field not in drawn:
+            failed = field == "xids" and value != "none"
+            words = value if isinstance(value, str) else amount(value, field)
+            yield model.Pair(_word(field), model.Mark("failed", words) if failed else words)
+    answered = [reading.source for reading in readings.values() if reading.value is not None]
+    names = dict.fromkeys(NAMES.get(name, name) for name in answered)
+    yield model.Pair("values from", ", ".join(names) or None)
+
+
+def versions(document: Status) -> str:
+    """Give driver and CUDA in words, the side of WSL apart where its number is another."""
+    machine = by_gpu(document)[None]
+    driver, nvml = machine.text("driver_version"), machine.text("nvml_version")
+    cuda = machine.text("cuda_version") or (document.cuda and document.cuda.cuda_version)
+    words = f"driver {driver or NOT_KNOWN}"
+    if driver and nvml and nvml != driver and document.platform.get("wsl"):
+        words += f" (WSL side {nvml})"
+    return f"{words}, CUDA {cuda or NOT_KNOWN}"
+
+
+def missing(document: Status) -> str:
+    """Name the missing values of all GPUs by reason, in one line; empty when there are all."""
+    gpus = {number: readings for number, readings in by_gpu(document).items() if number is not None}
+    lacks: dict[str, dict[str, set[int]]] = {}
+    for number, readings in gpus.items():
+        expected = {field: Reading(field, absent=NO_SOURCE) for field in EXPECTED}
+        for field, reading in (expected | readings).items():
+            if reading.value is None and reading.absent != "not_asked":  # the person's choice
+                of_reason = lacks.setdefault(str(reading.absent), {})
+                of_reason.setdefault(_group(field), set()).add(number)
+    return "; ".join(
+        f"{REASONS.get(reason, spaced(reason))}: {', '.join(_lacking(lacks[reason], len(gpus)))}"
+        for reason in (*REASONS, *sorted(lacks.keys() - REASONS.keys()))
+        if reason in lacks
+    )
+
+
+def _lacking(fields: Mapping[str, set[int]], count: int) -> Iterator[str]:
+    """Name the fields; where not every GPU lacks it, the GPUs that do."""
+    for word, numbers in sorted(fields.items(), key=lambda item: item[0].lower()):
+        some = f" (GPU {', '.join(map(str, sorted(numbers)))})" if len(numbers) < count else ""
+        yield f"{word}{some}"
+
+
+def _group(field: str) -> str:
+    return next((word for start, word in GROUPS.items() if field.startswith(start)), _word(field))
+
+
+def _word(field: str) -> str:
+    suffix = next((suffix for suffix in SUFFIXES if field.endswith(suffix)), "")
+    words = field.removesuffix(suffix).split("_")
+    return " ".join(word.upper() if word in ACRONYMS else word for word in words)

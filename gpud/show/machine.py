@@ -1,0 +1,277 @@
+"""Sections on the machine: Docker, changes, skipped probes, health, telemetry, sinks, own cost."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from gpud.core.health import Level
+from gpud.core.stats import human
+from gpud.core.telemetry import NAMES
+from gpud.show import model
+from gpud.show.document import Containers, Health
+from gpud.show.units import MINUTE_S, lasted, place, size, spaced
+from gpud.show.words import because, kind_words
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from gpud.show.document import Change, Dockerd, Root, Status
+
+HEALTH: Final[tuple[model.State, ...]] = ("ok", "degraded", "failed")
+"""States by level."""
+TOGETHER_S: Final = 120.0
+"""Changes within so long of the first are one: each source sees its own at its own time."""
+LEAST_PERCENT: Final = 0.01
+SHORT: Final = 400
+"""Characters of a detail in a narrow column."""
+
+
+def docker(shown: model.Input) -> model.Section:
+    """Make what root says of dockerd and GPU containers, or why nothing is known."""
+    document = shown.document
+    root = document.root
+    if root is None:
+        health = document.health.get("root", Health())
+        why = model.Prose(health.detail or "gpud's supervisor has not spoken yet")
+        unknown = model.Paragraph((model.Mark("starting", "not known: "), why))
+        return model.Section("docker", "Docker", [unknown, *model.to_do(health.fix)])
+    blocks: list[model.Block] = [
+        model.Pairs(list(_dockerd(root.dockerd, privileged=root.privileged)))
+    ]
+    if root.dockerd.detail and not shown.brief:
+        blocks.append(model.Paragraph(model.Prose(root.dockerd.detail), "lines"))
+    blocks += model.to_do(root.dockerd.fix)
+    blocks.append(model.Detail([model.Pairs(list(_figures(document, root)))]))
+    return model.Section("docker", "Docker", blocks)
+
+
+def _dockerd(dockerd: Dockerd, *, privileged: bool) -> Iterator[model.Pair]:
+    state: model.State = "degraded" if dockerd.reason else "ok"
+    if not dockerd.up:
+        state = "failed" if dockerd.reason else "starting"
+    yield model.Pair("dockerd", model.Mark(state, spaced(dockerd.state)))
+    watches = "" if privileged else ", without root: gpud only watches"
+    yield model.Pair("owner", f"{spaced(dockerd.owner)}{watches}")
+    yield model.Pair("version", dockerd.version and dockerd.version[:80])
+    counts = sorted(dockerd.restarts.items())
+    reasons = ", ".join(f"{count} {spaced(reason)}" for reason, count in counts if count)
+    if reasons:
+        yield model.Pair("restarts", f"{sum(dockerd.restarts.values())} ({reasons})")
+    if dockerd.suspect_sockets:
+        yield model.Pair(
+            "suspect sockets", f"{dockerd.suspect_sockets} ignored, see docs/dockerd.md"
+        )
+
+
+def _figures(document: Status, root: Root) -> Iterator[model.Pair]:
+    dockerd, containers = root.dockerd, root.containers or Containers()
+    yield model.Pair("policy", dockerd.policy or None)
+    for name, time_s in (("ping", dockerd.ping_s), ("last start took", dockerd.last_start_s)):
+        yield model.Pair(name, None if time_s is None else human(time_s, "seconds"))
+    running = dockerd.containers_running
+    yield model.Pair("containers running", None if running is None else str(running))
+    if (toolkit := containers.toolkit) is not None:
+        why = (": ", model.Prose(toolkit.detail, SHORT)) if toolkit.detail else None
+        yield model.Pair("toolkit", (spaced(toolkit.state), why))
+    if (comparison := document.containers) is not None:
+        yield model.Pair("n-body in a container", model.Prose(comparison.detail, SHORT))
+    elif containers.image_present is False:
+        pull = model.code(f"docker pull {containers.image}")
+        yield model.Pair("n-body in a container", ("no image: ", pull))
+    if containers.run is not None:
+        yield model.Pair("last container run", model.Timestamp(containers.run.finished_s, ago=True))
+
+
+def grouped_changes(document: Status) -> list[tuple[float, list[str]]]:
+    """Return when something changed and all that did, in words; the newest last.
+
+    A driver that is replaced changes five facts, and is one change. First sights are none.
+    """
+    groups: list[tuple[float, list[str]]] = []
+    for change in document.changes:
+        if change.old is None:
+            continue
+        if not groups or not 0 <= change.at_s - groups[-1][0] <= TOGETHER_S:
+            groups.append((change.at_s, []))
+        groups[-1][1].append(_change(change))
+    return groups
+
+
+def _change(change: Change) -> str:
+    kind, old, new = change.kind, str(change.old), str(change.new)
+    if kind == "boot_id":
+        return "the machine was started anew"
+    if kind == "gpus":
+        before, after = (sum(1 for uuid in uuids.split(",") if uuid) for uuids in (old, new))
+        return f"GPUs {before} -> {after}" if before != after else "another GPU"
+    return f"{kind_words(kind)} {old} -> {new}"
+
+
+def changes(shown: model.Input) -> model.Section:
+    """Make the latest changes, the newest first; the history has all of them."""
+    rows = [
+        (model.Timestamp(at_s), model.Prose(", ".join(words), SHORT))
+        for at_s, words in reversed(grouped_changes(shown.document))
+    ]
+    limit, more = 1 if shown.brief else 3, model.Link("/api/v1/events", "/api/v1/events")
+    columns = model.headings("when", "what")
+    table = model.Table("events", "What changed", columns, rows, (), 50, limit, more)
+    nothing = model.Detail(
+        [model.Paragraph("Nothing has changed since gpud knows this machine.", "quiet")]
+    )
+    return model.Section("events", "Changes", [table if rows else nothing])
+
+
+def skips(shown: model.Input) -> model.Section:
+    """Make what is being skipped now, how often in a row, and why."""
+    document = shown.document
+    cuda = document.health.get("cuda")
+    vain = "no_gpu" if cuda and not cuda.level and cuda.reason else None  # none to wait for
+    rows = [
+        (
+            skip.probe,
+            place(skip.gpu) if skip.gpu is not None else "",
+            because(skip.reason, skip.utilization_gpu_ratio),
+            model.Mark("degraded", str(skip.count)) if skip.starving else str(skip.count),
+        )
+        for skip in sorted(document.put_off, key=lambda skip: (skip.gpu or 0, skip.probe))
+        if skip.reason != vain
+    ]
+    columns = model.headings("probe", "on", "because", "in a row", numbers={"in a row"})
+    more, limit = model.code("gpud status | less"), 3 if shown.brief else 60
+    table = model.Table("skips", "Skipped now", columns, rows, terminal=limit, more=more)
+    nothing = model.Detail([model.Paragraph("Every run that is due is made.", "quiet")])
+    return model.Section("skips", "Skipped", [table if rows else nothing])
+
+
+def health(shown: model.Input) -> model.Section:
+    """Make a row for all components that say the same, those that are not well first."""
+    alike: dict[tuple[int, str, str, str | None], list[str]] = {}
+    since_s: dict[tuple[int, str, str, str | None], float] = {}
+    for name, part in sorted(shown.document.health.items()):
+        level, fix = part.level, part.fix
+        word = spaced(part.reason) if not level and part.reason else HEALTH[level]
+        why = part.detail or (part.why if level else "")
+        key = (level, word, why, fix)
+        if shown.brief and level == Level.OK:
+            key = (level, word, "", None)
+        alike.setdefault(key, []).append(name)
+        if part.since_s is not None:
+            since_s[key] = min(part.since_s, since_s.get(key, part.since_s))
+    rows = []
+    for key in sorted(alike, key=lambda key: (-key[0], not key[2], alike[key])):
+        level, word, why, fix = key
+        names = ", ".join(alike[key])
+        if shown.brief and word == "ok":
+            names = f"{len(alike[key])} parts"
+        rows.append(
+            (
+                names,
+                model.Mark(HEALTH[level], word),
+                model.Prose(why, 1200) if why else None,
+                model.Advice(fix) if fix else None,
+                model.Timestamp(since_s[key]) if key in since_s and level else None,
+            )
+        )
+    headings = ("component", "state", "because", "to do", "since")
+    columns = [model.Heading(h, place="page" if h == "since" else "") for h in headings]
+    table = model.Table("health", "Every component", columns, rows, stacked=True)
+    nothing = model.Detail([model.Paragraph("No component has spoken yet.", "quiet")])
+    return model.Section("health", "Health", [table if rows else nothing], wide=True)
+
+
+def telemetry(shown: model.Input) -> model.Section:
+    """Make the sources, the best first; what is merged from them stands on the cards."""
+    rows = [
+        (
+            NAMES.get(name, name),
+            _mark("answers", None if answer.up else answer.reason or "stale"),
+            _last(answer.last_success_s),
+            None if answer.duration_s is None else human(answer.duration_s, "seconds"),
+            str(sum(answer.failures.values())),
+            _why(answer.detail, answer.fix),
+        )
+        for name, answer in shown.document.telemetry.sources.items()
+    ]
+    headings = ("source", "state", "last answer", "took", "failures", "because")
+    columns = model.headings(*headings, numbers={"took", "failures"})
+    table = model.Table("telemetry", "Sources, the best first", columns, rows)
+    nothing = model.Paragraph("No source has been asked yet.", "quiet")
+    return model.Section("telemetry", "Telemetry", [model.Detail([table if rows else nothing])])
+
+
+def _mark(words: str, reason: str | None) -> model.Mark:
+    return model.Mark("ok", words) if reason is None else model.Mark("degraded", spaced(reason))
+
+
+def _last(at_s: float | None) -> model.Text:
+    return "never" if at_s is None else model.Timestamp(at_s, ago=True)
+
+
+def _why(detail: str | None, fix: str | None) -> model.Text:
+    return (
+        model.Prose(detail, SHORT) if detail else None,
+        ("; ", model.Advice(fix)) if fix else None,
+    )
+
+
+def sinks(shown: model.Input) -> model.Section:
+    """Make a row for each sink of alerts; nothing before the first has sent anything."""
+    rows = [
+        (
+            name,
+            _mark("ok", sink.reason),
+            str(sink.sent),
+            str(sink.failed),
+            _last(sink.last_success_s),
+            None if sink.reason is None else _why(sink.detail, sink.fix),
+        )
+        for name, sink in sorted(shown.document.sinks.items())
+    ]
+    headings = ("sink", "state", "sent", "failed", "last", "because")
+    columns = model.headings(*headings, numbers={"sent", "failed"})
+    table = model.Table("sinks", "Alert sinks, since gpud started", columns, rows)
+    return model.Section("sinks", "Alert sinks", [model.Detail([table])] if rows else [], "Sinks")
+
+
+def cost(shown: model.Input) -> model.Section:
+    """Make gpud's own cost since the agent started, and where its page is."""
+    document, counters, own = shown.document, shown.document.counters, shown.own
+    running_s = max(document.written_s - document.started_s - counters.paused_s, 0.0)
+    facts = [
+        model.Pair("GPU time", _share(counters.gpu_seconds, running_s, "of one GPU")),
+        model.Pair("processes started", f"{counters.children:,}"),
+    ]
+    if document.url and document.health.get("http", Health()).level < Level.FAILED:
+        facts.append(model.Pair("page", f"{document.url}/"))  # else somebody else may answer there
+    runs, failed = sum(counters.runs.values()), sum(counters.failures.values())
+    more = [
+        model.Pair("memory (RSS)", None if own.rss_bytes is None else size(own.rss_bytes)),
+        model.Pair("CPU time", _share(own.cpu_s, running_s, "of one core")),
+        model.Pair("runs", f"{runs:,}, {failed:,} failed"),
+    ]
+    if (store := document.store) is not None:
+        queue = f", {store.waiting} waiting" if store.waiting else ""
+        lost = f", {store.dropped} lost" if store.dropped else ""
+        more.append(
+            model.Pair("history", f"{size(store.n_bytes)}, {store.runs:,} runs{queue}{lost}")
+        )
+    if counters.paused_s:
+        more.append(model.Pair("the machine slept", lasted(counters.paused_s)))
+    if counters.clock_jumps:
+        more.append(model.Pair("clock jumps", str(counters.clock_jumps)))
+    return model.Section(
+        "cost", "What gpud takes", [model.Pairs(facts), model.Detail([model.Pairs(more)])], "Cost"
+    )
+
+
+def _share(took_s: float | None, running_s: float, of: str) -> str | None:
+    """Write a time and what share of the running time it is: "12.0 s, 0.08 % of one core"."""
+    if took_s is None:
+        return None
+    took = f"{took_s:.2g} s" if took_s < MINUTE_S else lasted(took_s)
+    if not running_s:
+        return took
+    percent = 100 * took_s / running_s
+    share = f"{percent:.2g}" if percent >= LEAST_PERCENT else f"less than {LEAST_PERCENT:g}"
+    return f"{took}, {share} % {of}"

@@ -1,0 +1,237 @@
+"""Model of what page and terminal show: sections of blocks of text, made once and written twice.
+
+`gpud.agent.serve.page.html` writes it as HTML, `gpud.show.text` as lines. Words in it may quote
+foreign strings: both writers escape them.
+"""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import TYPE_CHECKING, Final, Literal, TypeAlias
+
+import msgspec
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping, Sequence
+
+    from gpud.show.document import Probe, Status
+
+UNKNOWN: Final = "\N{EN DASH}"
+LONGEST: Final = 2000
+"""Characters of one text: a driver may say a megabyte."""
+State: TypeAlias = Literal["ok", "degraded", "failed", "starting"]
+
+
+class Inline(msgspec.Struct, frozen=True):
+    """A piece of text that is more than words."""
+
+
+Text: TypeAlias = "str | Inline | Sequence[Text] | None"
+
+
+class Timestamp(Inline, frozen=True):
+    """A moment in Unix time; a script may write an ``ago`` one as an age."""
+
+    at_s: float
+    ago: bool = False
+
+
+class Mark(Inline, frozen=True):
+    """Words in the colour of a state."""
+
+    state: State
+    words: str
+
+
+class Styled(Inline, frozen=True):
+    """Words of a kind: "name" is that of commands, "aside" and "hump" qualify what is before."""
+
+    words: Text
+    kind: Literal["code", "strong", "name", "aside", "hump"]
+
+
+class Link(Inline, frozen=True):
+    """A link to a path of gpud's own server."""
+
+    to: str
+    words: str
+
+
+class Prose(Inline, frozen=True):
+    """A text of the agent's. Moments in it are in UTC; writers put them into the reader's zone."""
+
+    words: str
+    limit: int = LONGEST
+
+
+class Advice(Inline, frozen=True):
+    """What to do; a command in it stands between backticks or is all of it."""
+
+    words: str
+
+
+class Short(Inline, frozen=True):
+    """A text, and its short form for a narrow terminal."""
+
+    whole: Text
+    short: str
+
+
+class Block(msgspec.Struct, frozen=True):
+    """A part of a section."""
+
+
+class Paragraph(Block, frozen=True):
+    """A line. ``kind``: "quiet", "lines" (keeps line feeds), "inline" (parts side by side)."""
+
+    words: Text
+    kind: str = ""
+
+
+class Pair(msgspec.Struct, frozen=True):
+    """A name and its value; None: not known. A ``share`` of the whole may be drawn as a bar."""
+
+    name: str
+    value: Text
+    share: float | None = None
+
+
+class Pairs(Block, frozen=True):
+    """Names and values side by side."""
+
+    pairs: Sequence[Pair]
+
+
+class Heading(msgspec.Struct, frozen=True):
+    """``place``: "page" is not for a terminal, and a narrow one drops what is "wide"."""
+
+    heading: str
+    number: bool = False
+    place: Literal["", "wide", "page"] = ""
+
+
+def headings(
+    *words: str, numbers: Collection[str] = (), wide: Collection[str] = ()
+) -> tuple[Heading, ...]:
+    """Make columns, those of numbers and those that a narrow terminal drops by their headings."""
+    return tuple(
+        Heading(heading, heading in numbers, "wide" if heading in wide else "") for heading in words
+    )
+
+
+class Table(Block, frozen=True):
+    """Rows of cells, the first of which names its row; a terminal draws the ``past`` behind it.
+
+    Beyond ``limit`` rows, or ``terminal`` ones in a terminal, they are counted, and ``more`` says
+    what shows them. ``stacked``: a terminal writes cells below each other.
+    """
+
+    name: str
+    caption: str
+    columns: Sequence[Heading]
+    rows: Sequence[Sequence[Text]]
+    past: Sequence[tuple[Sequence[float], Sequence[float]]] = ()  # times and values
+    limit: int = 60
+    terminal: int = 60
+    more: Text = None
+    stacked: bool = False
+
+
+class Card(Block, frozen=True):
+    """Something with a name of its own. ``kind`` is "card" or "alert"."""
+
+    name: str
+    title: Text
+    blocks: Sequence[Block]
+    kind: str = "card"
+    state: State | None = None
+
+
+class Chart(Block, frozen=True):
+    """A figure that a script draws from ``data``, and blocks that say the same in words."""
+
+    name: str
+    title: Text
+    kind: str | None  # None: nothing to draw
+    data: Mapping[str, str | None]
+    blocks: Sequence[Block]
+
+
+class Group(Block, frozen=True):
+    """Charts or cards side by side, below a heading where there is one."""
+
+    blocks: Sequence[Chart] | Sequence[Card]
+    heading: str | None = None
+
+
+class Detail(Block, frozen=True):
+    """What only the page has room for."""
+
+    blocks: Sequence[Block]
+
+
+class Fold(Block, frozen=True):
+    """What is long: the page opens it on a click, a terminal leaves it out."""
+
+    name: str
+    summary: str
+    blocks: Sequence[Block]
+
+
+class Section(msgspec.Struct, frozen=True):
+    """A part of page and screen, shown if it has blocks. ``label`` is its short title."""
+
+    name: str
+    title: str
+    blocks: Sequence[Block]
+    label: str = ""
+    wide: bool = False
+    first_s: float | None = None  # from when on its charts have points
+
+
+class Own(msgspec.Struct, frozen=True):
+    """Memory and CPU time of the agent, the latter with its ended children; None: not known."""
+
+    rss_bytes: int | None = None
+    cpu_s: float | None = None
+
+
+class Input(msgspec.Struct, frozen=True, dict=True):
+    """What sections are made of: the status document, and the little that is not in it.
+
+    ``fresh``: GPU number and probe of each figure that is not too old; None: not known.
+    ``brief``: one screen.
+    """
+
+    document: Status
+    fresh: frozenset[tuple[int | None, str]] | None = None
+    own: Own = Own()
+    brief: bool = False
+
+    @cached_property
+    def probes(self) -> list[Probe]:
+        """Every probe on every GPU, the GPUs in their order and the CPU after them."""
+        return sorted(
+            self.document.probes, key=lambda run: (run.gpu is None, run.gpu or 0, run.probe)
+        )
+
+    def is_fresh(self, run: Probe) -> bool:
+        """Return whether a probe's last run is not too old to stand for now."""
+        return self.fresh is None or (run.gpu, run.probe) in self.fresh
+
+    def uuid(self, number: int | None) -> str:
+        """Name a GPU as the API does: by its UUID, ``cpu`` for none."""
+        if number is None:
+            return "cpu"
+        gpus = self.document.gpus.items()
+        return next((uuid for uuid, gpu in gpus if gpu.number == number), str(number))
+
+
+def to_do(fix: str | None) -> list[Block]:
+    """Make the line that says what to do, where anything can be done."""
+    return [Paragraph((Styled("To do: ", "strong"), Advice(fix)))] if fix else []
+
+
+def code(words: str) -> Styled:
+    """Make what is typed as it stands: a command or a path."""
+    return Styled(words, "code")

@@ -1,0 +1,202 @@
+"""Writer of text: sections and blocks as lines of styled words, for `gpud status` and others."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from gpud.show import model, sparkline
+from gpud.show.units import moment
+from gpud.show.view import BAD, HEAD, PLAIN, QUIET, UNSURE, Span, View, line
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+    from gpud.show.view import Line
+
+STYLES: Final = {"ok": PLAIN, "degraded": UNSURE, "failed": BAD, "starting": PLAIN}
+AROUND: Final = {"name": " ({})", "aside": "; {}", "hump": " {}"}
+INDENT: Final = "  "
+LEAST_NAME: Final = 20
+PAIR: Final = 2
+"""Columns that need no headings."""
+LEAST_BARS, MOST_BARS = 8, 60
+
+
+def plain(words: model.Text, *, short: bool = False) -> str:
+    """Write a text without its marks; ``short``: for a narrow terminal."""
+    if words is None or isinstance(words, str):
+        return words or ""
+    if isinstance(words, model.Inline):
+        return _inline(words, short=short)
+    return "".join(plain(part, short=short) for part in words)
+
+
+def _inline(words: model.Inline, *, short: bool) -> str:
+    match words:
+        case model.Timestamp():
+            return moment(words.at_s)
+        case model.Link():
+            return words.to
+        case model.Short():
+            return words.short if short else plain(words.whole)
+        case model.Styled():
+            return AROUND.get(words.kind, "{}").format(plain(words.words, short=short))
+        case model.Mark() | model.Advice() | model.Prose():
+            return words.words[: model.LONGEST]
+    raise TypeError(words)
+
+
+def style(words: model.Text) -> str:
+    """Return the style of the first mark in a text."""
+    if isinstance(words, model.Mark):
+        return STYLES[words.state]
+    if isinstance(words, model.Short):
+        return style(words.whole)
+    if words is None or isinstance(words, str | model.Inline):
+        return PLAIN
+    return next(filter(None, map(style, words)), PLAIN)
+
+
+def section_lines(section: model.Section, view: View) -> list[Line]:
+    """Write a section; its first line stands behind its title if it is no table and no card."""
+    body = lines(section.blocks, view)
+    if not body:
+        return []
+    first = next(
+        block for block in section.blocks if not isinstance(block, model.Detail | model.Fold)
+    )
+    if len(body) == 1 or isinstance(first, model.Paragraph | model.Pairs):
+        return [line(Span(f"{section.title}: ", HEAD), *_stripped(body[0])), *body[1:]]
+    return [line(Span(section.title, HEAD)), *body]
+
+
+def lines(blocks: Iterable[model.Block], view: View) -> list[Line]:
+    """Write blocks below each other."""
+    return [each for block in blocks for each in _block(block, view)]
+
+
+def _block(block: model.Block, view: View) -> list[Line]:
+    match block:
+        case model.Paragraph() | model.Pairs():
+            return _sentence(block)
+        case model.Table():
+            return _table([block], view)
+        case model.Card():
+            title = line(Span(f"{INDENT}{plain(block.title)}", HEAD))
+            inside = lines(block.blocks, view)
+            return [title, *((Span(INDENT), *each) for each in inside)]
+        case model.Group():
+            return _group(block, view)
+    return []
+
+
+def _sentence(block: model.Paragraph | model.Pairs) -> list[Line]:
+    if isinstance(block, model.Paragraph):
+        words = plain(block.words) if block.kind != "inline" else _listed(block.words)
+        quiet = QUIET if block.kind == "quiet" else style(block.words)
+        return [line(Span(f"{INDENT}{words}", quiet))]
+    pairs = [(pair, plain(pair.value)) for pair in block.pairs]
+    words = ", ".join(f"{pair.name} {value}" for pair, value in pairs if value)
+    mark = next(filter(None, (style(pair.value) for pair, _ in pairs)), PLAIN)
+    return [line(Span(f"{INDENT}{words}", mark))] if words else []
+
+
+def _listed(words: model.Text) -> str:
+    parts = words if isinstance(words, list | tuple) else [words]
+    return ", ".join(plain(part) for part in parts)
+
+
+def _stripped(drawn: Line) -> Line:
+    first, *others = drawn
+    return (Span(first.text.removeprefix(INDENT), first.style), *others)
+
+
+def _group(group: model.Group, view: View) -> list[Line]:
+    head = [line(Span(f"{INDENT}{group.heading}", HEAD))] if group.heading else []
+    charts = [block for block in group.blocks if isinstance(block, model.Chart)]
+    cards = [block for block in group.blocks if isinstance(block, model.Card)]
+    return [*head, *lines(cards, view), *_charts(charts, view)]
+
+
+def _charts(charts: Sequence[model.Chart], view: View) -> list[Line]:
+    """Write the figures of all charts in one table, and below it what else there is to say."""
+    tables = [block for chart in charts for block in chart.blocks if isinstance(block, model.Table)]
+    notes: dict[Line, list[str]] = {}
+    for chart in charts:
+        others = [block for block in chart.blocks if not isinstance(block, model.Table)]
+        for note in lines(others, view):
+            notes.setdefault(note, []).append(plain(chart.title))
+    shown = _table(tables, view) if tables else []
+    for note, titles in notes.items():
+        shown.append((Span(f"{INDENT}{', '.join(titles)}: ", QUIET), *_stripped(note)))
+    return shown
+
+
+def _table(tables: Sequence[model.Table], view: View) -> list[Line]:
+    """Write tables of the same columns as one."""
+    first = tables[0]
+    rows = [row for table in tables for row in table.rows]
+    past = [bars for table in tables for bars in table.past]
+    most = min(first.terminal, first.limit) if len(tables) == 1 else len(rows)
+    more = len(rows) - most
+    rows = rows[:most]
+    if not rows:
+        return []
+    shown = list(_stacked(first, rows)) if first.stacked else _columns(first, rows, past, view)
+    if more > 0:
+        words = f"{INDENT}and {more} more{f': {plain(first.more)}' if first.more else ''}"
+        shown.append(line(Span(words, QUIET)))
+    return shown
+
+
+def _stacked(table: model.Table, rows: Sequence[Sequence[model.Text]]) -> Iterator[Line]:
+    """Write a row's name and first cell, and each other cell below them behind its heading."""
+    for name, first, *others in rows:
+        yield line(f"{INDENT}{plain(name)}: ", Span(plain(first), style(first)))
+        for column, cell in zip(table.columns[2:], others, strict=True):
+            if column.place != "page" and (words := plain(cell)):
+                yield line(f"{INDENT}{INDENT}{column.heading}: {words}")
+
+
+def _columns(
+    table: model.Table,
+    rows: Sequence[Sequence[model.Text]],
+    past: Sequence[tuple[Sequence[float], Sequence[float]]],
+    view: View,
+) -> list[Line]:
+    """Share the width out: if it is short cells become so, wide columns go, and names are cut."""
+    places = [n for n, column in enumerate(table.columns) if column.place != "page"]
+    narrow = [n for n in places if table.columns[n].place != "wide"]
+    for columns, short in ((places, False), (places, True), (narrow, True), (narrow[:3], True)):
+        heads = [table.columns[n].heading for n in columns]
+        cells = [[plain(row[n], short=short) for n in columns] for row in rows]
+        widths = [max(map(len, column)) for column in zip(heads, *cells, strict=True)]
+        room = view.width - sum(widths) - len(INDENT) * len(widths)
+        if view.height is None or room >= 0:
+            break
+    widths[0] -= max(0, min(-room, widths[0] - LEAST_NAME)) if view.height is not None else 0
+    shown = [line(Span(_row(heads, widths, table, columns), QUIET))] if len(heads) > PAIR else []
+    for number, (row, texts) in enumerate(zip(rows, cells, strict=True)):
+        texts[0] = f"{texts[0][: widths[0] - 1]}…" if len(texts[0]) > widths[0] else texts[0]
+        mark = next(filter(None, (style(row[n]) for n in columns)), PLAIN)
+        bars = _bars(past[number], view, room) if number < len(past) else ""
+        written = _row(texts, widths, table, columns)
+        shown.append(line(Span(f"{written}{INDENT}{bars}" if bars else written, mark)))
+    return shown
+
+
+def _row(
+    texts: Sequence[str], widths: Sequence[int], table: model.Table, places: Sequence[int]
+) -> str:
+    aligned = (
+        text.rjust(width) if table.columns[n].number else text.ljust(width)
+        for text, width, n in zip(texts, widths, places, strict=True)
+    )
+    return f"{INDENT}{INDENT.join(aligned)}".rstrip()
+
+
+def _bars(past: tuple[Sequence[float], Sequence[float]], view: View, room: int) -> str:
+    width = MOST_BARS if view.height is None else min(room - len(INDENT), MOST_BARS)
+    if width < LEAST_BARS or view.height is None:
+        return ""
+    return sparkline.drawn(*past, width=width, ascii_only=view.ascii_only)

@@ -1,0 +1,86 @@
+"""Status documents of machines as they are met, and what page and screen make of them."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+from gpud.agent.serve.page import Frame, page
+from gpud.agent.state import status as published
+from gpud.agent.telemetry.fields import FIELDS
+from gpud.show import document, status
+from gpud.show.model import Input, Own
+from gpud.show.view import View, text
+from tests import snapshots
+from tests.browser import worlds
+from tests.show.reading import Page
+
+if TYPE_CHECKING:
+    from gpud.agent.state.snapshot import Snapshot
+
+NOW_S = snapshots.NOW.wall_s
+UUID = worlds.DEVICE.uuid
+SMALL = "GPU-b1f6c9d2-0a35-4c77-8c60-93c5a1e07d48"
+
+
+def of(snapshot: Snapshot) -> dict[str, Any]:
+    """Return the document of a snapshot as a command reads it: JSON."""
+    made: dict[str, Any] = json.loads(json.dumps(published.document(snapshot, now=snapshots.NOW)))
+    return made
+
+
+def machine(state: str = "fine") -> dict[str, Any]:
+    """Return the document of one of the states of `tests.browser.worlds`."""
+    return of(worlds.snapshot(state))
+
+
+def two_gpus() -> dict[str, Any]:
+    """Add a smaller GPU with the same figures to a machine that is fine."""
+    made = machine()
+    made["gpus"][SMALL] = made["gpus"][UUID] | {"number": 1, "name": "NVIDIA RTX A2000 12GB"}
+    made["cuda"]["devices"].append(
+        made["cuda"]["devices"][0] | {"uuid": SMALL, "name": "NVIDIA RTX A2000 12GB"}
+    )
+    made["expected"][SMALL] = {"name": "NVIDIA RTX A2000 12GB", "gone_s": None}
+    for key in ("probes", "streams"):
+        made[key] += [each | {"gpu": 1, "uuid": SMALL} for each in made[key] if each["gpu"] == 0]
+    telemetry = made["telemetry"]["readings"]
+    telemetry += [
+        reading | {"gpu": 1, "value": "NVIDIA RTX A2000 12GB"}
+        for reading in telemetry
+        if reading["field"] == "name"
+    ]
+    return made
+
+
+def telemetry(**values: float | str | None) -> dict[str, Any]:
+    """Return a machine with one GPU of which only these values are known; None: not supported."""
+    made = machine()
+    made["telemetry"]["readings"] = [
+        {
+            "field": field,
+            "gpu": None if FIELDS[field].machine else 0,
+            "source": "nvml",
+            "value": value,
+            "absent": "unsupported" if value is None else None,
+        }
+        for field, value in values.items()
+    ]
+    return made
+
+
+def screen(made: dict[str, Any], view: View | None = None, now_s: float = NOW_S) -> list[str]:
+    """Return the lines of `gpud status`."""
+    drawn = status.screen(document.read(made), now_s, view or View())
+    return [text(line) for line in drawn]
+
+
+def html(made: dict[str, Any], fresh: frozenset[tuple[int | None, str]] | None = None) -> str:
+    """Return the text of the page."""
+    shown = Input(document.read(made), fresh, Own(54 << 20, 0.5))
+    return page(shown, Frame("laptop", "/etc/gpud/gpud.toml"))
+
+
+def read(made: dict[str, Any], fresh: frozenset[tuple[int | None, str]] | None = None) -> Page:
+    """Return the page as a browser reads it."""
+    return Page(html(made, fresh))

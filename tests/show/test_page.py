@@ -1,0 +1,192 @@
+"""Page: its state line, and what holds for every page: well-formed, named, reachable, harmless."""
+
+from __future__ import annotations
+
+import re
+from importlib.resources import files
+from itertools import pairwise
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from gpud.core.stats import human
+from gpud.show.headline import SLOWER, WORDS
+from tests import snapshots
+from tests.browser import worlds
+from tests.show.documents import NOW_S, html, machine, of, read, two_gpus
+
+if TYPE_CHECKING:
+    from tests.show.reading import Page
+
+EVERY = {
+    "full": of(snapshots.full()),
+    "bare": of(snapshots.bare()),
+    "two GPUs": two_gpus(),
+    **{state: machine(state) for state in worlds.NAMES},
+}
+DOCUMENTED = (Path(__file__).resolve().parents[2] / "docs/page.md").read_text()
+
+
+@pytest.fixture(scope="module", params=sorted(EVERY))
+def shown(request: pytest.FixtureRequest) -> Page:
+    return read(EVERY[request.param])
+
+
+def test_every_element_is_closed_and_every_id_is_there_once(shown: Page) -> None:
+    assert shown.wrong == []
+    ids = [element.attributes["id"] for element in shown.all() if "id" in element.attributes]
+    assert len(ids) == len(set(ids))
+    assert all(re.fullmatch(r"[a-zA-Z][\w-]*", name) for name in ids)
+
+
+def test_every_section_table_and_link_has_a_name_that_is_there(shown: Page) -> None:
+    for element in shown.all():
+        if "aria-labelledby" in element.attributes:
+            assert shown[element.attributes["aria-labelledby"]].words
+        if element.tag == "a":
+            assert element.attributes["href"].startswith(("/", "#"))
+            if element.attributes["href"].startswith("#"):
+                assert element.attributes["href"][1:] in shown
+    for table in shown.all("table"):
+        assert table.parent is not None
+        assert (table.parent.attributes["tabindex"], table.parent.attributes["role"]) == (
+            "0",
+            "region",
+        )
+        assert all(cell.attributes["scope"] in {"row", "col"} for cell in table.all("th"))
+    levels = [int(each.tag[1]) for each in shown.all() if re.fullmatch("h[1-6]", each.tag)]
+    assert levels[0] == 1
+    assert all(after <= before + 1 for before, after in pairwise(levels))
+    assert len(shown.all("h1")) == len(shown.all("main")) == 1
+
+
+def test_only_the_state_line_is_read_out_and_no_live_part_holds_a_chart(shown: Page) -> None:
+    loud = [each.attributes["id"] for each in shown.all() if "aria-live" in each.attributes]
+    assert loud == ["state-line"]
+    live = [element for element in shown.all() if "data-live" in element.attributes]
+    assert live
+    for element in live:
+        assert element.attributes["id"]
+        assert not any("data-live" in above.attributes for above in element.above())
+        assert not any("data-chart" in each.attributes for each in element.all())
+
+
+def test_page_holds_neither_style_nor_script(shown: Page) -> None:
+    assert not shown.all("style")
+    for element in shown.all():
+        assert not any(name == "style" or name.startswith("on") for name in element.attributes)
+    (script,) = shown.all("script")
+    assert script.attributes == {"src": "/static/main.js", "type": "module"}
+    assert script.children == []
+
+
+def test_page_on_which_nothing_changed_is_the_same_page() -> None:
+    made = of(snapshots.full())
+    later = made | {"written_s": made["written_s"] + 5}
+    drop = re.compile(r"<dl>.*?</dl>")  # shares of the running time
+    assert drop.sub("", html(made)) == drop.sub("", html(later))
+
+
+HOSTILE = "</td><script>alert(1)</script><img src=x onerror=alert(2)>\"' \x1b[31m\u202e"
+
+
+def test_nothing_foreign_becomes_markup_or_floods_the_page() -> None:
+    long = HOSTILE * 20_000
+    made = of(snapshots.full()) | {"version": HOSTILE, "platform": {HOSTILE: long}}
+    for component in ("dockerd", "cuda", "probes", f"x{HOSTILE}"):
+        part = {"level": 2, "reason": HOSTILE, "detail": long, "fix": HOSTILE, "since_s": 1.0}
+        made["health"][component] = part
+    made["alerts"][0] |= {"summary": long, "description": long, "fix": long}
+    shown = read(made)
+    assert shown.wrong == []
+    assert len(shown.all("script")) == 1
+    assert not shown.all("img")
+    assert "alert(1)" in shown.root.words
+    assert not re.search("[\x00-\x09\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]", shown.text)
+    assert len(shown.text) < 200_000
+
+
+@pytest.mark.parametrize("state", worlds.NAMES)
+def test_state_is_in_the_title_the_line_and_the_colour(state: str) -> None:
+    shown = read(machine(state))
+    word = worlds.WORDS[state]
+    assert next(iter(shown.all("title"))).words == f"{word}: gpud on laptop"
+    assert shown["state-line"].words.startswith(f"gpud: {word} since 20")
+    (root,) = shown.all("html")
+    assert WORDS[root.attributes["data-state"]] == (word if word != SLOWER else "Degraded")  # type: ignore[index]
+
+
+@pytest.mark.parametrize(
+    ("state", "words"),
+    [
+        ("fine", "Changed last: driver 566.36 -> 572.16, 2023-11-05 16:15 UTC"),
+        ("regressed", "To do: go back to driver 566.36"),
+        ("regressed", "what this means"),
+        ("no_nvml", "To do: install the NVIDIA driver in Windows"),
+        ("no_data", "Nothing has been measured yet."),
+    ],
+)
+def test_below_the_state_stands_what_to_do_and_what_changed(state: str, words: str) -> None:
+    assert words in read(machine(state))["state-rest"].words
+
+
+def test_alert_has_its_evidence_in_a_table_and_a_way_to_its_runbook() -> None:
+    shown = read(machine("regressed"))
+    assert shown.rows("alerts")[0][:5] == [
+        *("submission latency launch submit", "12 % slower", "12.4 µs", "13.9 µs", "GPU 0")
+    ]
+    links = [link.attributes["href"] for link in shown["alerts"].all("a")]
+    assert links == ["/runbooks/GpudDriverRegression"]
+    assert "Likely cause, the likeliest first: driver 566.36 -> 572.16" in shown["alerts"].words
+
+
+def test_figures_that_are_too_old_say_so_wherever_they_stand() -> None:
+    shown = read(machine(), frozenset())
+    old = shown["state-rest"].words.partition("Too old to stand for now: ")[2]
+    assert old.startswith("container_nbody (GPU 0), cpu_call (CPU), crossover (GPU 0), ")
+    assert "12.4 µs old" in [row[1] for row in shown.rows("gpus")]
+    assert "too old to stand for now" in shown["history-gpu0-launch-latest"].words
+
+
+def test_card_without_telemetry_says_why_and_shows_its_figures() -> None:
+    shown = read(machine("no_nvml"))
+    card = shown["gpus"].words
+    assert "No telemetry: NVML: libnvidia-ml.so.1: cannot open" in card
+    assert "submission latency launch submit 12.4 µs as usual" in card
+    assert not list(shown["gpus"].all("meter"))
+    (nvml,) = [row for row in shown.rows("telemetry") if row[0] == "NVML"]
+    assert nvml[1] == "library missing"
+
+
+def test_failed_run_has_no_chart() -> None:
+    assert "data-chart" not in read(of(snapshots.full()))["history-gpu0-copy"].attributes
+
+
+def test_chart_writes_a_figure_with_the_symbol_of_its_table() -> None:
+    script = files("gpud.agent.serve.http").joinpath("static/time.js").read_text("utf-8")
+    for unit in ("seconds", "bytes_per_second", "flops_per_second"):
+        for size in (1e-6, 1e-3) if unit == "seconds" else (1e6, 1e9, 1e12):
+            assert f'"{human(size, unit).split()[1]}"' in script
+
+
+def first_cells(heading: str) -> list[str]:
+    """The first column of the table below a heading of docs/page.md."""
+    below = DOCUMENTED.partition(f"## {heading}\n")[2].partition("\n## ")[0]
+    return re.findall(r"^\| ([^|]+) \|", below, re.MULTILINE)[1:]
+
+
+def test_every_section_state_and_verdict_is_documented() -> None:
+    made = machine("regressed") | {"put_off": [{"probe": "triad", "gpu": 0, "reason": "gpu_hot"}]}
+    shown = read(made | {"written_s": NOW_S})
+    titles = [next(s.all("h2")).words for s in shown.all("section") if list(s.all("h2"))]
+    assert first_cells("The sections") == titles
+    assert sorted(first_cells("The state")) == sorted({*WORDS.values(), SLOWER})
+    verdicts = {number(row[3]) for row in shown.rows("figures")}
+    assert verdicts <= set(map(number, first_cells("Verdicts")))
+    assert len(verdicts) > 1
+
+
+def number(words: str) -> str:
+    """Write every number as N."""
+    return re.sub(r"[\d.]+", "N", words)

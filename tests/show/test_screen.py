@@ -1,0 +1,149 @@
+"""Screen of `gpud status`: its first lines, its size, and that nothing foreign steers it."""
+
+from __future__ import annotations
+
+import re
+import time
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from gpud.core.errors import GpudError
+from gpud.show.document import read
+from gpud.show.view import View
+from tests import snapshots
+from tests.show import documents
+from tests.show.documents import NOW_S, UUID, machine, screen, two_gpus
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+def full() -> dict[str, Any]:
+    return documents.of(snapshots.full())
+
+
+def test_first_lines_say_the_state_since_when_and_what_to_do() -> None:
+    lines = screen(full())
+    assert re.match(r"gpud 0\.1\.0: failed, 1 alert since \d{4}-\d\d-\d\d \d\d:\d\d \(", lines[0])
+    assert lines[1] == "  do first: wsl --shutdown"
+    assert lines[2].startswith("  note: 1 probe is skipped on GPU 0: somebody else uses the GPU")
+    slower = screen(machine("regressed"))
+    assert slower[0].startswith("gpud 0.1.0: slower, 1 alert since ")
+    assert slower[0].endswith(" (9 d 6 h)")
+    assert slower[1] == "  do first: go back to driver 566.36"
+    assert screen(machine())[1] == "", "nothing to do"
+
+
+def test_fix_of_something_else_is_first_where_the_worst_has_none() -> None:
+    made = machine()
+    made["health"] |= {
+        name: {"level": 2, "reason": "x", "detail": name, "fix": fix, "since_s": NOW_S}
+        for name, fix in (("alerts", "mend alerts"), ("root", None), ("cuda", "mend cuda"))
+    }
+    assert screen(made)[1] == "  do first: mend alerts"
+    made["health"]["root"]["fix"] = "mend root"
+    assert screen(made)[1] == "  do first: mend root"
+
+
+def test_document_that_nobody_writes_any_more_says_its_age() -> None:
+    assert "data" not in screen(full(), now_s=NOW_S + 5)[0]
+    assert screen(full(), now_s=NOW_S + 90)[0].endswith(", data 1 min old")
+
+
+@pytest.mark.parametrize("width", [20, 40, 60, 79, 80, 100, 107, 200])
+@pytest.mark.parametrize("height", [5, 24, 200])
+def test_nothing_is_wider_than_the_terminal(width: int, height: int) -> None:
+    for made in (full(), documents.of(snapshots.bare()), two_gpus()):
+        for line in screen(made, View(width, height)):
+            assert len(line) <= width
+
+
+@pytest.mark.parametrize(
+    ("width", "row"),
+    [
+        (100, "submission latency (launch submit) 5 µs 4 µs 25 % slower than usual ▁▂▃▄▅▆▇█"),
+        (80, "submission latency (launch submit) 5 µs 4 µs 25 % slower than usual"),
+        (60, "launch submit 5 µs 4 µs 25 % slower ▁▂▃▄▅▆▇█"),
+        (50, "launch submit 5 µs 4 µs 25 % slower"),
+        (40, "launch submit 5 µs 25 % slower"),
+    ],
+)
+def test_narrow_screen_drops_bars_words_and_the_usual(width: int, row: str) -> None:
+    made = machine()
+    (run,) = [run for run in made["probes"] if run["probe"] == "launch"]
+    run["samples"] = [run["samples"][0] | {"median": 5e-6}]
+    (stream,) = [each for each in made["streams"] if each["probe"] == "launch"]
+    stream |= {"usual": 4e-6, "level": 5e-6, "slowdown": 1.25, "open": []}
+    made["probes"] = [run]
+    past = {"after_s": [60 * n for n in range(8)], "medians": [float(n + 1) for n in range(8)]}
+    of = {"uuid": UUID, "probe": "launch", "mode": "submit", "unit": "seconds", "from_s": 0.0}
+    made["recent"] = [of | past]
+    lines = [" ".join(line.split()) for line in screen(made, View(width, 200))]
+    assert row in lines
+    assert all(line.isascii() for line in screen(made, View(width, 200, ascii_only=True)))
+
+
+def test_screen_that_is_not_high_enough_has_a_mode_of_each_probe_and_the_slower_one() -> None:
+    made = machine("regressed")
+    streams = {each["mode"]: each for each in made["streams"] if each["probe"] == "launch"}
+    streams["submit"]["mode"] = "roundtrip"
+    lines = screen(made, View(80, 30))
+    assert next(line for line in lines if line.startswith("  launch ")).split()[1] == "roundtrip"
+    assert len(screen(made, View(80, 200))) > len(lines)
+    made["alerts"] *= 5
+    assert "  and 2 more: gpud alerts" in screen(made, View(80, 24))
+
+
+def test_every_moment_is_in_the_time_zone_of_the_reader(kolkata: None) -> None:
+    made = machine("regressed")
+    gone = "CUDA no longer offers GPU 0 since 2023-11-14 22:14 UTC"
+    made["health"]["devices"] = {"level": 2, "detail": gone, "since_s": 1_700_000_040.0}
+    made["alerts"][0]["summary"] = "slower since 2023-11-14 22:14 UTC, at once"
+    for view in (View(), View(80, 24)):
+        lines = " ".join(line.strip() for line in screen(made, view))
+        assert "UTC" not in lines
+        assert "GPU 0 since 2023-11-15 03:44" in lines
+        assert "slower since 2023-11-15 03:44, at once" in lines
+
+
+@pytest.fixture
+def kolkata(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    with monkeypatch.context() as patched:
+        patched.setenv("TZ", "Asia/Kolkata")
+        time.tzset()
+        yield
+    time.tzset()
+
+
+def test_no_word_of_a_driver_or_a_file_begins_a_line_or_steers_the_terminal() -> None:
+    evil = "a\x1b[2J\rb\n\u202ec"
+
+    def saying(words: str) -> dict[str, Any]:
+        made = full() | {"platform": {"wsl": words}}
+        for component in ("dockerd", "probes", f"x{words}"):
+            part = {"level": 2, "reason": words, "detail": words, "fix": words, "since_s": 1.0}
+            made["health"][component] = part
+        made["changes"].append({"kind": words, "old": words, "new": words, "at_s": 2e9})
+        made["root"]["dockerd"]["detail"] = words
+        return made
+
+    for line in screen(saying(evil)):
+        assert not re.search(r"[\x00-\x1f\x7f-\x9f\u202e]", line)
+    assert len(screen(saying(evil))) == len(screen(saying("plain")))
+
+
+def test_agent_of_an_older_release_is_shown_too() -> None:
+    made = full()
+    made["telemetry"] = {"taken_s": 1.0, "readings": [], "failures": 0}
+    del made["alerts"]
+    lines = screen(made)
+    assert "values from not known" in "\n".join(lines)
+    assert "  dxg: degraded" in lines
+    assert "Alerts" not in lines
+
+
+def test_document_that_cannot_be_read_is_an_error_with_a_fix() -> None:
+    with pytest.raises(GpudError, match=r"can show: .* `\$\.probes`") as caught:
+        read(full() | {"probes": 7})
+    assert caught.value.fix == "sudo gpud restart"

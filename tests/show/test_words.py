@@ -1,0 +1,64 @@
+"""Words for figures beside their usual, and for probes that are skipped."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from msgspec import convert
+
+from gpud.core.sample import Skip
+from gpud.show import words
+from gpud.show.document import Stream
+
+EFFECT = {"ratio": 1.121, "low": 1.102, "high": 1.139}
+DRIVER = {"kind": "driver", "new_driver": "572.16", "effect": EFFECT, "at_s": 60.0}
+FELL = {"kind": "step", "new_driver": "572.16", "effect": {"ratio": 0.8, "low": 0.7, "high": 0.9}}
+
+
+def stream(**fields: Any) -> Stream:
+    return convert({"level": 5e-6, "slowdown": 1.004, "seen": 7, **fields}, Stream)
+
+
+@pytest.mark.parametrize(
+    ("judged", "much", "whole"),
+    [
+        (None, "", "not judged"),
+        (stream(level=None), "", "learning what is usual, 7 runs so far"),
+        (stream(slowdown=None), "", "learning what is usual, 7 runs so far"),
+        (stream(), "as usual", "as usual"),
+        (stream(slowdown=1.051), "5.1 % slower", "5.1 % slower than usual"),
+        (stream(slowdown=0.9), "10 % faster", "10 % faster than usual"),
+        (stream(slowdown=1.3, open=[DRIVER]), "12 % slower", "12 % slower since driver 572.16"),
+        (stream(slowdown=1.0, open=[DRIVER, FELL]), "25 % slower", "25 % slower"),
+        (stream(level=None, slowdown=None, open=[FELL]), "25 % slower", "25 % slower"),
+    ],
+)
+def test_stream_stands_to_its_usual_in_words(judged: Stream | None, much: str, whole: str) -> None:
+    stands = words.standing(judged)
+    assert (stands.much, stands.whole) == (much, whole)
+    assert stands.fires == bool(judged and judged.open)
+
+
+@pytest.mark.parametrize(
+    ("judged", "figure", "change"),
+    [
+        (stream(usual=14.2e-6, unit="seconds", open=[DRIVER]), 1.13 * 14.2e-6, ""),
+        (stream(usual=14.2e-6, unit="seconds", open=[DRIVER]), 1.73 * 14.2e-6, "73 % slower"),
+        (stream(usual=14.2e-6, unit="seconds", open=[DRIVER]), 1.01 * 14.2e-6, "as usual"),
+        (stream(usual=400e9, unit="bytes_per_second", open=[FELL]), 320e9, ""),
+        (stream(usual=400e9, unit="bytes_per_second", open=[FELL]), 200e9, "100 % slower"),
+        (stream(usual=14.2e-6, unit="seconds"), 17e-6, "20 % slower"),
+        (stream(), 1.0, ""),
+        (None, 1.0, ""),
+    ],
+)
+def test_last_run_is_compared_where_it_differs_from_the_verdict(
+    judged: Stream | None, figure: float, change: str
+) -> None:
+    assert words.latest_change(judged, figure) == change
+
+
+def test_every_reason_to_skip_a_run_has_words_for_people() -> None:
+    assert set(words.BECAUSE) == set(Skip)
+    assert words.because("boot_grace") == "WSL has just started"
