@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from gpud import arguments, discovery
+from gpud import discovery
 from gpud.agent.state.status import document as made
 from gpud.child import probes
-from gpud.term import completion
+from gpud.verbs import completion
 from tests import snapshots
-from tests.term import homes
-from tests.term.windows import Window, window
+from tests.verbs import homes
+from tests.verbs.windows import Window, window
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -25,13 +25,13 @@ PROMPT = "ready> "
 UUID = "GPU-c0ffee00-1111-2222-3333-444455556666"
 
 
-def told() -> dict[str, Any]:
-    """The status of an agent with one alert that fires, one that ended, and GPU 17."""
+def published() -> dict[str, Any]:
+    """A document with one alert that fires, one that ended, and GPU 17."""
     document = made(snapshots.full(), now=snapshots.NOW)
     (alert,) = document["alerts"]
     ended = {"fingerprint": FIRES[:3] + "0" * 13, "firing": False, "ends_s": snapshots.NOW.wall_s}
-    known = dict(next(iter(document["gpus"].values()))) | {"number": 17}
-    return document | {"alerts": [alert, alert | ended], "gpus": {UUID: known}}
+    gpu = dict(next(iter(document["gpus"].values()))) | {"number": 17}
+    return document | {"alerts": [alert, alert | ended], "gpus": {UUID: gpu}}
 
 
 FIRES = snapshots.SLOWER.fingerprint
@@ -45,9 +45,9 @@ def shell(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Window]:
     if shutil.which(name) is None:
         pytest.skip(f"no {name} here")
     script = tmp_path / {"bash": "gpud", "zsh": "_gpud", "fish": "gpud.fish"}[name]
-    script.write_text(completion.script(arguments.parser(), name))
+    script.write_text(completion.script(name))
     (tmp_path / "history.csv").touch()
-    homes.write(tmp_path, told())
+    homes.write(tmp_path, published())
     program = tmp_path / "bin/gpud"
     program.parent.mkdir()
     program.write_text('#!/bin/sh\necho "got:$*"\n')
@@ -76,9 +76,8 @@ def shell(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Window]:
         yield shown
 
 
-@pytest.mark.parametrize("typed", ["gpud probe ", "gpud history --probe ", "gpud baseline accept "])
-def test_tab_lists_the_probes_before_anything_is_typed(shell: Window, typed: str) -> None:
-    shell.send(f"{typed}\t\t")
+def test_tab_lists_the_probes_before_anything_is_typed(shell: Window) -> None:
+    shell.send("gpud probe \t\t")
     shell.expect("cpu_matmul")
     shell.expect("nbody")
 
@@ -89,16 +88,12 @@ def test_tab_lists_the_probes_before_anything_is_typed(shell: Window, typed: str
         ("gpud stat", "gpud status "),
         ("gpud status --wat", "gpud status --watch "),
         ("gpud probe nbo", "gpud probe nbody "),
-        ("gpud history --probe small_c", "gpud history --probe small_copy "),
         ("gpud alerts test webh", "gpud alerts test webhook "),
         ("gpud history export -o hist", "gpud history export -o history.csv "),
-        ("gpud logs --component dock", "gpud logs --component dockerd "),
         ("gpud history --mode roundtrip_", "gpud history --mode roundtrip_cold "),
         (f"gpud alerts ack {FIRES[:3]}", f"gpud alerts ack {FIRES[:8]} "),
-        (f"gpud baseline accept {FIRES[:3]}", f"gpud baseline accept {FIRES[:8]} "),
         ("gpud baseline accept cpu_c", "gpud baseline accept cpu_call "),
         ("gpud probe --gpu 1", "gpud probe --gpu 17 "),
-        ("gpud history --gpu c", "gpud history --gpu cpu "),
         (f"gpud gpus forget {UUID[:9]}", f"gpud gpus forget {UUID} "),
     ],
 )
@@ -110,7 +105,7 @@ def test_tab_completes(shell: Window, typed: str, completed: str) -> None:
     shell.expect(f"got:{completed.removeprefix('gpud ').strip()}\r\n")
 
 
-@pytest.mark.parametrize("kind", ["fifo", "link to /dev/zero", "endless file"])
+@pytest.mark.parametrize("kind", ["fifo", "endless file"])
 def test_tab_returns_whatever_the_agent_puts_in_place_of_its_document(
     shell: Window, tmp_path: Path, kind: str
 ) -> None:
@@ -118,11 +113,9 @@ def test_tab_returns_whatever_the_agent_puts_in_place_of_its_document(
     document.unlink()
     if kind == "fifo":
         os.mkfifo(document)
-    elif kind == "endless file":
+    else:
         document.touch()
         os.truncate(document, 1 << 40)
-    else:
-        document.symlink_to("/dev/zero")
     shell.send("gpud baseline accept cpu_c\t")
     shell.expect("all")
     shell.send("\r")
@@ -130,26 +123,16 @@ def test_tab_returns_whatever_the_agent_puts_in_place_of_its_document(
 
 
 @pytest.mark.parametrize("name", SHELLS)
-def test_the_script_begins_with_where_it_comes_from(name: str) -> None:
-    script = completion.script(arguments.parser(), name)
+def test_script_is_readable_complete_and_names_its_origin(name: str) -> None:
+    script = completion.script(name)
     first = script.splitlines()[name == "zsh"]
     assert first.startswith(f"# Made by `gpud completion {name}`")
     assert "Copy this" not in script
     assert script.startswith("#compdef gpud\n") is (name == "zsh")
-
-
-def test_every_shell_gets_every_verb_and_every_probe() -> None:
-    for name in SHELLS:
-        script = completion.script(arguments.parser(), name)
-        for word in (*discovery.names(probes), "status", "history", "export", "webhook"):
-            assert word in script, (name, word)
-
-
-@pytest.mark.parametrize("name", ["bash", "zsh", "fish"])
-def test_the_script_is_one_that_its_shell_can_read(name: str) -> None:
-    if shutil.which(name) is None:
-        pytest.skip(f"no {name} here")
-    script = completion.script(arguments.parser(), name)
-    option = "--no-execute" if name == "fish" else "-n"
-    done = subprocess.run([name, option], input=script, text=True, check=False, capture_output=True)
-    assert (done.returncode, done.stderr) == (0, "")
+    for word in (*discovery.names(probes), "status", "history", "export", "webhook"):
+        assert word in script, word
+    if shutil.which(name) is not None:
+        option = "--no-execute" if name == "fish" else "-n"
+        line = [name, option]
+        done = subprocess.run(line, input=script, text=True, check=False, capture_output=True)
+        assert (done.returncode, done.stderr) == (0, "")

@@ -1,6 +1,6 @@
-"""Completion for shells, made from the parser: no key press starts a Python.
+"""``gpud completion SHELL``: a script made from the parser; no key press starts a Python.
 
-Names that only the running agent knows (alerts, GPUs) are read from the status that it publishes.
+Names that only the running agent has (alerts, GPUs) are read from the status that it publishes.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import shtab
 
-from gpud import discovery
+from gpud import arguments, discovery
 from gpud.agent.alerts import sinks
 from gpud.child import probes
 from gpud.core.alerts import SHORT
@@ -19,8 +19,8 @@ from gpud.core.containers import MODE, PROBE
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-FILES: Final = {"config", "file", "output"}
-DIRECTORIES: Final = {"home"}
+    from gpud.place import Place
+
 FIRES: Final = (
     '"fingerprint": ?"[0-9a-f]{16}", ?"starts_s": ?[^,]+, ?"updated_s": ?[^,]+, ?"firing": ?true'
 )
@@ -37,39 +37,50 @@ FILE: Final = "run/gpud/agent.json"
 HEAD: Final = "# Made by `gpud completion {shell}`; deploy/install puts it where the shell looks.\n"
 
 
-def script(parser: argparse.ArgumentParser, shell: str) -> str:
-    """Give the script of one of ``shtab``'s shells."""
-    specs = discovery.modules(probes, ("SPEC",))[0]
-    names = (*specs, PROBE)
-    modes = dict.fromkeys(mode for module in specs.values() for mode in module.SPEC.modes)
-    known: dict[str, tuple[Sequence[str], str | None]] = {
-        "names": (tuple(specs), None),
-        "probe": (names, None),
-        "mode": ((*modes, MODE), None),
-        "sink": (discovery.names(sinks), None),
-        "gpu": (("cpu",), "gpus"),
-        "uuids": (("all",), "uuids"),
-        "id": ((), "alerts"),
-        "what": (names, "alerts"),
-    }
+def run(options: argparse.Namespace, _: Place) -> int:
+    """Print the script."""
+    print(script(options.shell))
+    return arguments.OK
+
+
+def script(shell: str) -> str:
+    """Return the script of one shell."""
+    parser = arguments.parser()
+    words = _words()
     for action in _actions(parser):
-        if action.dest in FILES:
+        if action.dest in {"config", "output"}:
             action.complete = shtab.FILE  # type: ignore[attr-defined]  # where shtab looks
-        elif action.dest in DIRECTORIES:
+        elif action.dest == "home":
             action.complete = shtab.DIRECTORY  # type: ignore[attr-defined]
-        elif action.dest in known and action.choices is None:
-            words, published = known[action.dest]
-            if published is None or shell == "tcsh":
-                action.choices = words or None  # this parser reads no words
+        elif action.dest in words and action.choices is None:
+            static, kind = words[action.dest]
+            if kind is None:
+                action.choices = static  # this parser reads no words
             else:
-                action.complete = _published(published, words)  # type: ignore[attr-defined]
+                action.complete = _published(kind, static)  # type: ignore[attr-defined]
     preamble: Any = _preamble()  # by shell, which shtab's annotation does not say
     text: str = shtab.complete(parser, shell=shell, preamble=preamble)
     return _headed(text, shell)
 
 
+def _words() -> dict[str, tuple[Sequence[str], str | None]]:
+    """Return, by argument, the words that complete it, and the kind of published name."""
+    specs = discovery.modules(probes, ("SPEC",))[0]
+    modes = dict.fromkeys(mode for module in specs.values() for mode in module.SPEC.modes)
+    return {
+        "names": (tuple(specs), None),
+        "probe": ((*specs, PROBE), None),
+        "mode": ((*modes, MODE), None),
+        "sink": (discovery.names(sinks), None),
+        "gpu": (("cpu",), "gpus"),
+        "uuids": (("all",), "uuids"),
+        "id": ((), "alerts"),
+        "what": ((*specs, PROBE), "alerts"),
+    }
+
+
 def _published(kind: str, words: Sequence[str]) -> dict[str, Any]:
-    """Give shtab the function that completes one kind of name, and these words."""
+    """Return the functions, by shell, that complete one kind of name, and these words."""
     name, static = f"_gpud_{kind}{len(words)}", " ".join(words)
     return {
         "bash": name,
@@ -83,7 +94,7 @@ def _published(kind: str, words: Sequence[str]) -> dict[str, Any]:
 
 
 def _preamble() -> dict[str, str]:
-    """Give each shell the function that reads names from the agent's document."""
+    """Return, by shell, the function that reads names from the agent's document."""
     posix = "\n".join(f"    {kind}) {line} ;;" for kind, line in PUBLISHED.items())
     fish = "\n".join(f"    case {kind}\n      {line}" for kind, line in PUBLISHED.items())
     shell = (
