@@ -93,8 +93,6 @@ def _silence(stream: TextIO) -> None:
 
 def _refuse(error: GpudError | OSError, place: Place | None) -> int:
     """Print what went wrong in a line, the fix in another, and return the exit code."""
-    if isinstance(error, OSError) and error.errno == errno.ENOMEM:
-        raise error
     message, fix, code = str(error), None, _exit_code(error)
     try:
         sys.stdout.flush()

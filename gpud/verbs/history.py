@@ -10,7 +10,6 @@ import json
 import sys
 from contextlib import contextmanager
 from datetime import datetime
-from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -167,13 +166,7 @@ def _cells(row: RowLine, numbers: Mapping[str, Any]) -> tuple[str, ...]:
         where = row.gpu_uuid[:SHORT] if number is None else f"GPU {number}"
     driver = str(row.driver_version or "")
     texts = (where, row.probe, row.mode or "", *_figures(row), driver, _marks(row))
-    return _local(row), *map(_escaped, texts)
-
-
-@lru_cache(maxsize=256)
-def _escaped(text: str) -> str:
-    """A day has 14,400 rows, and few different names."""
-    return escaped(text)
+    return _local(row), *map(escaped, texts)
 
 
 def _local(row: RowLine) -> str:
