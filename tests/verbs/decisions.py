@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from gpud.agent.regression.detector import Detector, Direction
 from gpud.agent.state import statusdocument
-from gpud.agent.state.snapshot import Snapshot
 from gpud.core.alerts import DRIVER_REGRESSION, Alert, Cause, Evidence, Severity
 from gpud.core.gpus import KnownGpu
 from gpud.core.sample import Unit
 from gpud.core.stream_key import StreamKey
+from tests.events import made
+
+if TYPE_CHECKING:
+    from gpud.agent.state.snapshot import Snapshot
 
 UUID = "GPU-11111111-aaaa"
 SUBMIT = StreamKey(UUID, "launch", "submit")
@@ -81,7 +84,7 @@ def document(**parts: Any) -> dict[str, Any]:
 def snapshot(*keys: StreamKey) -> Snapshot:
     """What an agent has: these streams, one GPU, and an alert about the first of them."""
     standing = Detector(Direction.LOWER).standing()
-    return Snapshot(
+    return made(
         "1",
         0.0,
         gpus={UUID: KnownGpu(0, "RTX", "0000:01:00.0", cuda=True)},

@@ -10,12 +10,12 @@ import pytest
 
 from gpud.agent.regression.commands import ALERT_ACKNOWLEDGED
 from gpud.agent.state import status
-from gpud.agent.state.presence import Expected
-from gpud.agent.state.snapshot import Snapshot
+from gpud.agent.state.snapshot import Expected
 from gpud.core.alerts import SHORT
 from gpud.core.clock import Instant
 from gpud.output import WIDTH
 from tests import serving
+from tests.events import made
 from tests.verbs.decisions import HOSTILE, NOW_S, alert, document, snapshot, stream
 from tests.verbs.homes import called, running, started
 
@@ -111,7 +111,7 @@ def test_firing_alert_that_nobody_acknowledged_is_a_problem_for_status_too(
     tmp_path: Path, acknowledged_s: float | None, ended_s: float | None, code: int, words: str
 ) -> None:
     changed = alert(ends_s=ended_s, firing=ended_s is None, acknowledged_s=acknowledged_s)
-    whole = status.document(Snapshot("0.1.0", NOW_S), now=Instant(NOW_S, 0.0))
+    whole = status.document(made("0.1.0", NOW_S), now=Instant(NOW_S, 0.0))
     ran = called(running(tmp_path, {**whole, "state": "ok", "alerts": [changed]}), "status")
     assert (ran.code, words in ran.out) == (code, True)
 
@@ -128,7 +128,7 @@ def test_alert_is_acknowledged_by_the_beginning_of_its_fingerprint(tmp_path: Pat
 
 def test_gpu_is_forgotten_by_its_uuid_or_with_all_others(tmp_path: Path) -> None:
     expected = {uuid: Expected(f"card {uuid}") for uuid in ("GPU-a", "GPU-b")}
-    with serving.agent(tmp_path, Snapshot("1", 0.0, expected=expected)) as decisions:
+    with serving.agent(tmp_path, made("1", 0.0, expected=expected)) as decisions:
         refused = called(tmp_path, "gpus", "forget", "GPU-b", "GPU-x")
         assert (refused.code, refused.out) == (1, "")
         assert "fix: one of: GPU-a (card GPU-a); GPU-b (card GPU-b), or all\n" in refused.err

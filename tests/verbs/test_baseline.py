@@ -14,16 +14,19 @@ from gpud.agent.regression.detector import Detector, Direction, Observation
 from gpud.agent.state import status
 from gpud.core.alerts import SHORT
 from gpud.core.clock import Instant
+from gpud.core.gpus import KnownGpu
 from gpud.core.sample import Unit
 from gpud.core.stream_key import StreamKey
 from gpud.output import WIDTH
 from tests import serving
+from tests.events import made
 from tests.verbs.decisions import (
     NOW_S,
     SUBMIT,
     UUID,
     alert,
     document,
+    made_alert,
     snapshot,
     stream,
 )
@@ -119,10 +122,13 @@ def test_streams_and_alerts_of_a_real_agent_are_shown(tmp_path: Path) -> None:
     for number in range(60):
         value = 12.4e-6 * (1 + 0.001 * (number % 7))
         detector.push(Observation(NOW_S + 60.0 * number, value, "572.16"))
-    known = snapshot()
-    streams, units = {SUBMIT: detector.standing()}, {SUBMIT: Unit.SECONDS}
-    known = type(known)(
-        "1", 0.0, gpus=known.gpus, streams=streams, units=units, alerts=known.alerts
+    known = made(
+        "1",
+        0.0,
+        gpus={UUID: KnownGpu(0, "RTX", "0000:01:00.0", cuda=True)},
+        streams={SUBMIT: detector.standing()},
+        units={SUBMIT: Unit.SECONDS},
+        alerts=(made_alert(),),
     )
     running(tmp_path, status.document(known, now=Instant(NOW_S, 1.0)))
     _, place, line = called(tmp_path, "baseline", "show").out.splitlines()
