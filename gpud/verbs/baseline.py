@@ -182,8 +182,8 @@ def _accept(options: argparse.Namespace, place: Place, settings: Settings) -> in
         status = read(published)
         name = ", ".join(_choice_name(choice, status) for choice in choices)
         listed = "\n".join(_accept_lines(choices, status))
-    asked = _on_terminal()
-    if asked:
+    confirms = _on_terminal()
+    if confirms:
         output.say(f"This accepts the current speed as normal for: {name}\n{listed}")
         print("Accept? [y/N] ", end="", flush=True)
         if sys.stdin.readline().strip().lower() not in {"y", "yes"}:
@@ -193,7 +193,7 @@ def _accept(options: argparse.Namespace, place: Place, settings: Settings) -> in
         request = AcceptRequest(gpu=choice.gpu, probe=choice.probe, mode=choice.mode)
         _choices(place, settings, request)
     accepted = f"Accepted the current speed as normal for: {name}"
-    output.say(accepted if asked else f"{accepted}\n{listed}")
+    output.say(accepted if confirms else f"{accepted}\n{listed}")
     return OK
 
 

@@ -53,8 +53,8 @@ def _through_sudo(options: argparse.Namespace, place: Place) -> int:
     if getattr(options, "docker", False):
         raise DeniedError("stopping dockerd needs root", fix=fix)
     try:
-        asked = subprocess.run(["sudo", "-n", "-l", *command], capture_output=True, check=False)
-        if asked.returncode == 0:
+        listing = subprocess.run(["sudo", "-n", "-l", *command], capture_output=True, check=False)
+        if listing.returncode == 0:
             os.execvp("sudo", ["sudo", "-n", *command])
     except OSError as error:
         raise DeniedError(
