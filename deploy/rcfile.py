@@ -2,7 +2,7 @@
 
 Every other byte of the file stays what it is: ``remove`` after ``add`` gives back the same bytes,
 and ``drop`` after ``add`` also takes away the file that ``add`` made. A block that lost one of its
-ends goes as far as its lines are those of a snippet.
+ends is named, and the file left as it is.
 Runs as the owner of the file, with any Python 3, from standard input. Exit status: 0 done (for
 ``has``: there, once, as in the snippet), 1 not so, with the reason on stderr.
 """
@@ -41,46 +41,25 @@ def joins(line: bytes) -> bool:
     return line.rstrip(b"\r\n") == JOINED
 
 
-def blocks(text: "list[bytes]", known: "list[list[bytes]]") -> "list[tuple[int, int]]":
-    """Find every block, whole or broken: first line and the one after the last, in order.
+def blocks(text: "list[bytes]") -> "list[tuple[int, int]]":
+    """Return every block: its first line and the one after its last, in order.
 
-    ``known`` holds the snippets, by lines. Errors: ``SystemExit`` naming the line of a broken block
-    of which nothing else is known.
+    Errors: ``SystemExit`` naming the line of a block that lost its other end.
     """
     found: list[tuple[int, int]] = []
-    at = 0
-    while at < len(text):
-        until = at
-        if begins(text[at]):
-            until = at + 1
-            while until < len(text) and not begins(text[until]) and bare(text[until]) != END:
-                until += 1
-            if until < len(text) and bare(text[until]) == END:
-                until += 1
-            else:
-                until = at + 1 + max((_same(text[at + 1 :], one[1:]) for one in known), default=0)
-                if until == at + 1 and len(text) > until:
-                    _broken(at)
-        elif bare(text[at]) == END:
-            until = at + 1
-            before = text[(found[-1][1] if found else 0) : at][::-1]
-            back = max((_same(before, one[:-1][::-1]) for one in known), default=0)
-            if back == 0:
-                _broken(at)
-            at -= back
-        if until > at:
-            found.append((at, until))
-        at = max(until, at + 1)
+    first = None
+    for at, line in enumerate(text):
+        is_end = bare(line) == END
+        if (first is None and is_end) or (first is not None and begins(line)):
+            _broken(at if first is None else first)
+        elif begins(line):
+            first = at
+        elif is_end and first is not None:
+            found.append((first, at + 1))
+            first = None
+    if first is not None:
+        _broken(first)
     return found
-
-
-def _same(text: "list[bytes]", snippet: "list[bytes]") -> int:
-    count = 0
-    for ours, theirs in zip(snippet, text):  # noqa: B905  # any Python 3
-        if bare(ours) != bare(theirs):
-            break
-        count += 1
-    return count
 
 
 def _broken(at: int) -> None:
@@ -90,10 +69,10 @@ def _broken(at: int) -> None:
     )
 
 
-def without(text: bytes, known: "list[bytes]") -> bytes:
+def without(text: bytes) -> bytes:
     """Take every block out, and the line end that ``with_block`` put before one."""
     split = lines(text)
-    for first, end in reversed(blocks(split, [lines(one) for one in known])):
+    for first, end in reversed(blocks(split)):
         joined = joins(split[first]) and end == len(split)
         del split[first:end]
         if joined and split and split[-1].endswith(b"\n"):
@@ -101,15 +80,15 @@ def without(text: bytes, known: "list[bytes]") -> bytes:
     return b"".join(split)
 
 
-def with_block(text: bytes, block: bytes, known: "list[bytes]") -> bytes:
+def with_block(text: bytes, block: bytes) -> bytes:
     """Put the block in the place of the first one, else at the end."""
     split = lines(text)
-    found = blocks(split, [lines(one) for one in known])
+    found = blocks(split)
     joined = bool(text) and not text.endswith(b"\n")
     if found:
         first, end = found[0]
         joined = joins(split[first])
-        after = without(b"".join(split[end:]), known)
+        after = without(b"".join(split[end:]))
         return b"".join(split[:first]) + marked(block, joined=joined) + after
     return text + (b"\n" if joined else b"") + marked(block, joined=joined)
 
@@ -156,15 +135,15 @@ def main(verb: str, path: str, *snippets: str) -> int:
         return 0  # a FIFO or a directory holds no block
     old = read(path)
     text = old or b""
-    known = [block for block in map(read, snippets) if block is not None]
     if verb in ("has", "add"):
-        if not known:
-            raise SystemExit(f"there is no {' '.join(snippets)}")
-        new = with_block(text, known[0], known)
+        block = read(snippets[0])
+        if block is None:
+            raise SystemExit(f"there is no {snippets[0]}")
+        new = with_block(text, block)
         if verb == "has":
             return int(new != text)
     else:
-        new = without(text, known)
+        new = without(text)
         if os.path.lexists(path + ".gpud-new"):  # of an interrupted run
             os.unlink(path + ".gpud-new")  # noqa: PTH108
     if verb == "drop" and not new and old is not None:

@@ -6,6 +6,7 @@ import os
 import socket
 import struct
 from contextlib import contextmanager, suppress
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import msgspec
@@ -13,12 +14,14 @@ import msgspec
 from gpud.core.errors import ConfigError, DeniedError, GpudError, NotRunningError
 from gpud.core.requests import AnswerLine, EndLine, ErrorLine, encoded
 from gpud.core.settings import SOCKET
+from gpud.place import running, stopped_message
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
     from gpud.core.requests import ApiRequest
+    from gpud.core.settings import Settings
+    from gpud.place import Place
 
 SILENT_S: Final = 5.0
 """The agent sends an empty line every 2 s while it works."""
@@ -55,6 +58,18 @@ def ask(run_dir: Path, request: ApiRequest) -> Iterator[AnswerLine]:
         except ConnectionError:
             pass
     raise GpudError(f"gpud's agent ({agent}) ended before it had answered", fix="gpud logs")
+
+
+def ask_running(place: Place, settings: Settings, request: ApiRequest) -> Iterator[AnswerLine]:
+    """Ask as ``ask`` does; where no agent listens, the error says why and what starts it."""
+    run_dir = Path(settings.run_dir)
+    try:
+        yield from ask(run_dir, request)
+    except NotRunningError as error:
+        if running(run_dir):
+            message = "gpud runs, but its agent does not answer"
+            raise NotRunningError(message, fix="gpud status says why") from error
+        raise NotRunningError(stopped_message(run_dir), fix=place.start_command) from error
 
 
 def _error(line: ErrorLine) -> GpudError:

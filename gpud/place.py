@@ -1,36 +1,63 @@
-"""Location of this gpud: its home, its settings file, users of its verbs, and whether it runs."""
+"""Location of this gpud: its home, its settings file, the words that start it, whether it runs."""
 
 from __future__ import annotations
 
 import contextlib
 import json
 import os
-import stat
+import shlex
 import sys
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import gpud
-from gpud import settings_files
+from gpud import regular_file, settings_files
+from gpud.arguments import NOT_RUNNING
 from gpud.core.errors import ConfigError, GpudError
 from gpud.core.proc import start_ticks
-from gpud.core.settings import Settings, parse
+from gpud.core.settings import Settings, config_path, parse
 from gpud.core.text import escaped, pasteable
+from gpud.output import say
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-LARGEST = 32 << 20
-"""Of the agent's document, many times over."""
+LARGEST: Final = 32 << 20
+"""Bytes of the agent's document, many times over."""
+CHECKOUT: Final = Path(gpud.__file__).resolve().parent.parent
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where this gpud keeps its files and reads its settings."""
+    """Where this gpud keeps its files and reads its settings; ``words`` were typed after gpud."""
 
     home: str
     config: Path
+    words: tuple[str, ...] = ()
+
+    @property
+    def installed(self) -> bool:
+        """Whether this is the gpud of the machine, which belongs to root."""
+        return self.home == "/"
+
+    @property
+    def program(self) -> list[str]:
+        """The words that start this gpud: ``gpud``, or those of a development run."""
+        start = [str(Path(sys.executable).parent / "gpud")] if _in_checkout() else ["gpud"]
+        default = str(CHECKOUT / ".gpud") if _in_checkout() else "/"
+        return start if self.home == default else [*start, "--home", self.home]
+
+    @property
+    def with_sudo(self) -> str:
+        """The same command for root, whose environment has no GPUD_HOME."""
+        named = any(word.startswith("--ho") for word in self.words)
+        return shlex.join(["sudo", *(self.program[:1] if named else self.program), *self.words])
+
+    @property
+    def start_command(self) -> str:
+        """The command that starts gpud."""
+        return "deploy/run" if Path(self.home).name == ".gpud" else "gpud up"
 
     def settings(self, *, with_secrets: bool = True) -> Settings:
         """Read the settings in force, without those of secrets.toml where we may not read it.
@@ -41,12 +68,13 @@ class Place:
         readable = with_secrets and not settings_files.unreadable_secrets(self.home)
         return settings_files.read(self.config, _environ(), home=self.home, with_secrets=readable)
 
-    def warnings(self) -> list[str]:
-        """Warn of each setting that no longer exists. Errors: ``ConfigError``."""
-        return settings_files.warnings(self.config, _environ())
+    def warn(self) -> None:
+        """Print a warning of each setting that no longer exists. Errors: ``ConfigError``."""
+        for warning in settings_files.warnings(self.config, _environ()):
+            say(f"gpud: {warning}", error=True)
 
     def settings_or_defaults(self) -> tuple[Settings, ConfigError | None]:
-        """Read them; for what must answer all the same, what holds without the file, and why."""
+        """Read them; where they cannot be used, what holds without the file, and why."""
         try:
             return self.settings(), None
         except ConfigError as error:
@@ -54,125 +82,100 @@ class Place:
                 return parse(None, _environ(), home=self.home), error
             return Settings(home=self.home), error
 
+    def usable_settings(self) -> Settings:
+        """Read them; where they cannot be used, print why and return what holds without them."""
+        settings, error = self.settings_or_defaults()
+        if error is not None:
+            say(f"gpud: {error}", error=True)
+        return settings
 
-def _environ() -> dict[str, str]:
-    return {} if "SUDO_UID" in os.environ else dict(os.environ)
+    def root_only(self) -> None:
+        """Refuse everybody but root on an installed gpud. Errors: ``PermissionError``."""
+        if self.installed and os.geteuid() != 0:
+            raise PermissionError("this needs root on an installed gpud")
 
+    def not_running(self, run_dir: Path) -> str:
+        """Return that gpud does not run, whether a person stopped it, and what starts it."""
+        start = pasteable(self.start_command, self.program)
+        return f"{stopped_message(run_dir)}; start it with: {start}"
 
-def default_home() -> str:
-    """Give ``$GPUD_HOME``, else ``.gpud`` of the checkout this code runs from, else ``/``."""
-    if "SUDO_UID" not in os.environ and os.environ.get("GPUD_HOME"):
-        return str(Path(os.environ["GPUD_HOME"]).absolute())
-    checkout = Path(gpud.__file__).resolve().parent.parent
-    return str(checkout / ".gpud") if (checkout / "pyproject.toml").is_file() else "/"
-
-
-def program(home: str) -> list[str]:
-    """Return the words that start this gpud: ``gpud``, or those of a development run."""
-    checkout = Path(gpud.__file__).resolve().parent.parent
-    words, default = ["gpud"], "/"
-    if (checkout / "pyproject.toml").is_file():
-        words, default = [str(Path(sys.executable).parent / "gpud")], str(checkout / ".gpud")
-    return words if home == default else [*words, "--home", home]
-
-
-def with_fixes(value: Any, start: Sequence[str]) -> Any:  # noqa: ANN401  # JSON
-    """Write the commands in all fixes of a document with the words that start this gpud."""
-    if isinstance(value, list):
-        return [with_fixes(item, start) for item in value]
-    if not isinstance(value, dict):
-        return value
-    return {
-        name: pasteable(item, start)
-        if name == "fix" and isinstance(item, str)
-        else with_fixes(item, start)
-        for name, item in value.items()
-    }
+    def report_absent(self, run_dir: Path, *, as_json: bool) -> int:
+        """Print that gpud does not run, as a document if that was asked for; the exit code."""
+        absent = json.dumps({"schema_version": 1, "state": "not_running"})
+        say(absent if as_json else self.not_running(run_dir))
+        return NOT_RUNNING
 
 
-def root_only(place: Place) -> Settings:
-    """Read settings for a verb that is root's on an installed gpud."""
-    if place.home == "/" and os.geteuid() != 0:
-        raise PermissionError("this needs root on an installed gpud")
-    return place.settings()
+def place_of(home: str | None, config: Path | None, words: Sequence[str]) -> Place:
+    """Return the place that is named, else ``$GPUD_HOME``, ``.gpud`` of a checkout, or ``/``."""
+    if home is None and "SUDO_UID" not in os.environ:
+        home = os.environ.get("GPUD_HOME")
+    if not home:
+        home = str(CHECKOUT / ".gpud") if _in_checkout() else "/"
+    home = str(Path(home).absolute())
+    return Place(home, (config or Path(config_path(home))).absolute(), tuple(words))
+
+
+def stopped_message(run_dir: Path) -> str:
+    """Return that gpud does not run, and whether a person stopped it."""
+    stopped = " (stopped with gpud down)" if (run_dir / "stopped").exists() else ""
+    return f"gpud is not running{stopped}"
 
 
 def as_the_agent(settings: Settings, place: Place) -> None:
-    """Become whom the agent runs as where we are root: no file of ours may be in its way.
+    """Become the agent's user where we are root, so that no file of ours is in its way.
 
-    Errors: ``GpudError`` when that user cannot be become, ``PermissionError`` for anybody else.
+    Errors: ``GpudError`` when that fails, ``PermissionError`` for anybody else.
     """
     own = Path(settings.run_dir, "agent")
     if own.is_dir() and os.geteuid() not in {0, own.stat().st_uid}:
         raise PermissionError("this is for root, or for the user that gpud's agent runs as")
-    if os.geteuid() != 0:
-        return
-    if not own.is_dir():  # no gpud since the boot; who has the history has the say over it still
+    if not own.is_dir():  # no gpud since the boot: the history belongs to the agent's user
         own = Path(settings.state_dir)
-    if not own.is_dir() or own.stat().st_uid == 0:
-        return
-    import pwd
-
-    from gpud.root import drop
-
-    try:
-        drop.become(pwd.getpwuid(own.stat().st_uid), _needed(settings, place))
+    if os.geteuid() == 0 and own.is_dir() and (uid := own.stat().st_uid):
+        become(uid, settings, place)
         os.chdir("/")
-    except (OSError, KeyError) as error:
-        raise GpudError(f"cannot run as the owner of {own}: {error}") from error
 
 
-def as_the_caller(settings: Settings, place: Place) -> bool:
-    """Become the user who called sudo; False where we are root and nobody did.
-
-    Errors: ``GpudError`` when that user cannot be become.
-    """
-    if os.geteuid() != 0:
-        return True
-    caller = os.environ.get("SUDO_UID", "")
-    if not (caller.isascii() and caller.isdigit() and int(caller)):
-        return False
+def become(uid: int, settings: Settings, place: Place, *, groups: bool = False) -> None:
+    """Become another user for good, with all of that user's groups. Errors: ``GpudError``."""
     import pwd
 
     from gpud.root import drop
 
+    needed = {CHECKOUT, Path(sys.prefix), Path(sys.base_prefix), Path(sys.executable).parent}
+    needed |= {Path(settings.state_dir), Path(settings.run_dir), place.config.parent}
+    needed |= {Path(settings.home), Path(settings.sysroot)}
     try:
-        user = pwd.getpwuid(int(caller))
-        groups = os.getgrouplist(user.pw_name, user.pw_gid)
-        drop.become(user, _needed(settings, place), groups)
+        user = pwd.getpwuid(uid)
+        own = os.getgrouplist(user.pw_name, user.pw_gid) if groups else ()
+        drop.become(user, needed - {Path("/")}, own)
     except (OSError, KeyError, OverflowError) as error:
-        raise GpudError(f"cannot run as the user {caller} who called sudo: {error}") from error
-    return True
-
-
-def _needed(settings: Settings, place: Place) -> set[Path]:
-    """List the directories that gpud has to reach as whomever it runs."""
-    needed = {Path(gpud.__file__).resolve().parent.parent, Path(sys.prefix), Path(sys.base_prefix)}
-    needed |= {Path(sys.executable).parent, Path(settings.state_dir), Path(settings.run_dir)}
-    needed |= {place.config.parent, Path(settings.home), Path(settings.sysroot)}
-    return needed - {Path("/")}
+        raise GpudError(f"cannot run as user {uid}: {error}") from error
 
 
 def document(run_dir: Path) -> dict[str, Any] | None:
-    """Give what the agent wrote last; None where gpud does not run.
+    """Return what the agent published last; None where gpud does not run.
 
     Errors: ``GpudError`` when it is none of the agent's documents.
     """
     path = run_dir / "agent.json"
     try:
-        document: Any = json.loads(_plain(path))
+        published: Any = json.loads(regular_file.read(path, LARGEST))
     except FileNotFoundError:
         return None
+    except regular_file.NotRegularError as error:
+        raise GpudError(f"{path} is no plain file", fix="gpud restart makes it anew") from error
     except (ValueError, RecursionError) as error:
         raise GpudError(f"{path} is not readable as JSON: {error}") from error
-    if not isinstance(document, dict) or (document and "schema_version" not in document):
+    if not isinstance(published, dict) or (published and "schema_version" not in published):
         raise GpudError(f"{path} is no status of gpud's", fix="gpud restart writes it anew")
-    return document if document and running(run_dir) else None
+    return published if published and running(run_dir) else None
 
 
 @contextlib.contextmanager
 def legible() -> Iterator[None]:
-    """Tell what of the agent's document cannot be shown: another version may have written it.
+    """Report what of the agent's document cannot be shown: another version may have written it.
 
     Errors: ``GpudError``.
     """
@@ -180,16 +183,7 @@ def legible() -> Iterator[None]:
         yield
     except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
         message = f"the agent's status is none that this gpud can show: {type(error).__name__}"
-        raise GpudError(f"{message}: {escaped(str(error))}", fix="sudo gpud restart") from error
-
-
-def _plain(path: Path) -> bytes:
-    """Read a regular file: a pipe in its place would keep whoever asks, and root, for ever."""
-    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
-    with open(descriptor, "rb") as file:  # noqa: PTH123  # of a descriptor
-        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-            raise GpudError(f"{path} is no plain file", fix="gpud restart makes it anew")
-        return file.read(LARGEST)
+        raise GpudError(f"{message}: {escaped(str(error))}", fix="gpud restart") from error
 
 
 def running(run_dir: Path) -> bool:
@@ -201,15 +195,9 @@ def running(run_dir: Path) -> bool:
         return False
 
 
-def not_running(place: Place, run_dir: Path) -> str:
-    """Say so, and what starts it: that depends on who asks, and of what."""
-    stopped = " (stopped with gpud down)" if (run_dir / "stopped").exists() else ""
-    start = pasteable(start_command(place), program(place.home))
-    return f"gpud is not running{stopped}; start it with: {start}"
+def _environ() -> dict[str, str]:
+    return {} if "SUDO_UID" in os.environ else dict(os.environ)
 
 
-def start_command(place: Place) -> str:
-    """Return the command that starts gpud for who asks."""
-    if place.home == "/":
-        return "gpud up" if os.geteuid() == 0 else "sudo gpud up"
-    return "deploy/run" if Path(place.home).name == ".gpud" else "gpud up"
+def _in_checkout() -> bool:
+    return (CHECKOUT / "pyproject.toml").is_file()

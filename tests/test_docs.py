@@ -4,17 +4,13 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import pytest
 
-from gpud.cli import parser
+from gpud import arguments
 from gpud.core.errors import ConfigError
 from gpud.core.settings import Secrets, parse, secret_keys
-from tests.test_verbs import verbs
-
-if TYPE_CHECKING:
-    import argparse
 
 TOP: Final = Path(__file__).resolve().parents[1]
 PAGES: Final = sorted(
@@ -55,8 +51,19 @@ def test_every_link_leads_somewhere(page: Path) -> None:
             assert anchor in anchors(target), f"{to} has no heading {anchor}"
 
 
-def options(of: argparse.ArgumentParser) -> set[str]:
-    return {option for action in of._actions for option in action.option_strings}
+def options(verb: arguments.Verb | None) -> set[str]:
+    """The options of a verb, and those before every verb."""
+    groups = [] if verb is None else verb.groups
+    named = [argument for group in groups for argument in group]
+    return {name for names, _ in (*named, *arguments.TOP) for name in names} | {"-h", "--help"}
+
+
+def verbs() -> dict[str, arguments.Verb]:
+    """Every verb and every action of one, by what is typed."""
+    table = dict(arguments.VERBS)
+    for name, verb in arguments.VERBS.items():
+        table |= {f"{name} {action}": each for action, each in verb.actions.items()}
+    return table
 
 
 def calls(text: str) -> list[str]:
@@ -68,30 +75,30 @@ def calls(text: str) -> list[str]:
         for line in block.splitlines()
     ]
     spans = _CODE.findall(_FENCE.sub("", text))
-    found = [_CALL.match(one.strip()) for one in (*blocks, *spans)]
-    return [one[1].strip() for one in found if one is not None]
+    matches = [_CALL.match(text.strip()) for text in (*blocks, *spans)]
+    return [match[1].strip() for match in matches if match is not None]
 
 
 @pytest.mark.parametrize("page", PAGES, ids=named(PAGES))
 def test_every_command_that_is_shown_exists_with_its_options(page: Path) -> None:
-    known = {"": parser(), **verbs(parser())}
-    for said in calls(page.read_text()):
-        words = re.split(r"\s+", said.strip("[] ")) if said else []
+    table = verbs()
+    for call in calls(page.read_text()):
+        words = re.split(r"\s+", call.strip("[] ")) if call else []
         plain = [word for word in words if re.fullmatch(r"[a-z-]+", word) and word[0] != "-"]
-        verb = next((name for n in (2, 1) if (name := " ".join(plain[:n])) in known and name), None)
+        verb = next((name for n in (2, 1) if (name := " ".join(plain[:n])) in table), None)
         if not plain and not any(word.startswith("--") for word in words):
             continue  # `gpud` alone, or a name with a placeholder
-        assert verb is not None or not plain, f"gpud {said}: there is no such verb"
-        has = options(known[""]) | options(known[verb or ""])
+        assert verb is not None or not plain, f"gpud {call}: there is no such verb"
+        has = options(table.get(verb or ""))
         for option in (word.strip("[],.:") for word in words if word.startswith(("[--", "--"))):
-            assert option.split("=")[0] in has, f"gpud {said}: there is no {option}"
+            assert option.split("=")[0] in has, f"gpud {call}: there is no {option}"
 
 
 @pytest.mark.parametrize("page", PAGES, ids=named(PAGES))
 def test_every_metric_that_is_named_is_documented(page: Path) -> None:
     documented = set(_SERIES.findall((TOP / "docs/metrics.md").read_text()))
     documented |= {name.removesuffix(end) for name in documented for end in _MADE}
-    kernels = "".join(one.read_text() for one in TOP.glob("gpud/child/kernels/*.cu"))
+    kernels = "".join(source.read_text() for source in TOP.glob("gpud/child/kernels/*.cu"))
     documented |= set(_SERIES.findall(kernels))
     for name in _SERIES.findall(page.read_text()):
         plain = {name, *(name.removesuffix(end) for end in _MADE)}

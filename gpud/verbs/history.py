@@ -1,6 +1,6 @@
 """``gpud history``: rows of the running agent's history as a table, as CSV or as JSON.
 
-CSV and JSON have the same columns, in base units; docs/history.md says what they mean.
+CSV and JSON have the same columns, in base units; docs/history.md describes them.
 """
 
 from __future__ import annotations
@@ -10,24 +10,23 @@ import json
 import sys
 from contextlib import contextmanager
 from datetime import datetime
-from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from msgspec import structs
 
-from gpud import verbs
+from gpud import client, output
+from gpud.arguments import OK
 from gpud.core.errors import ConfigError, GpudError
 from gpud.core.requests import COLUMNS, HistoryRequest, RowLine, RowsLine
 from gpud.core.sample import SCHEMA_VERSION, Unit
 from gpud.core.stats import human
 from gpud.core.text import escaped
 from gpud.place import document
-from gpud.term.when import moment
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
     from typing import TextIO
 
     from gpud.core.settings import Settings
@@ -37,7 +36,6 @@ USUAL: Final = 100
 """Rows, where neither a time nor a number is given."""
 MOST: Final = 100_000
 """Rows that are drawn or kept in memory; an export has no such limit."""
-STDOUT: Final = "-"
 HEAD: Final = ("time", "on", "probe", "mode", "median", "p10 to p90", "driver", "")
 SHORT: Final = 12
 """Characters of a UUID that tell GPUs apart where the agent has not numbered them."""
@@ -45,53 +43,48 @@ LEADS_A_FORMULA: Final = ("=", "+", "-", "@", "\t", "\r")
 _UNITS: Final = frozenset(unit.value for unit in Unit)
 
 
-def run(options: argparse.Namespace, place: Place, settings: Settings, now_s: float) -> None:
+def run(options: argparse.Namespace, place: Place) -> int:
     """Print rows, or export them all.
 
-    Errors: ``ConfigError`` for a moment, probe or GPU that is none, and those of ``verbs.ask``.
+    Errors: ``ConfigError`` for a probe or GPU that is none, and those of ``client.ask_running``.
     """
     exports = options.action == "export"
+    since_s, until_s = options.since, options.until
+    if since_s is not None and until_s is not None and since_s > until_s:
+        raise ConfigError("--since is later than --until", fix="exchange the two")
     request = HistoryRequest(
-        since_s=_moment(options.since, now_s),
-        until_s=_moment(options.until, now_s),
+        since_s=since_s,
+        until_s=until_s,
         probes=tuple(options.probe),
         modes=tuple(options.mode),
         gpus=tuple(options.gpu),
-        limit=None if exports else options.limit or (MOST if options.since else USUAL),
+        limit=None if exports else options.limit or (MOST if since_s is not None else USUAL),
         hourly=exports and options.hourly,
     )
-    since_s, until_s = request.since_s, request.until_s
-    if since_s is not None and until_s is not None and since_s > until_s:
-        raise ConfigError("--since is later than --until", fix="exchange the two")
-    lines = verbs.ask(place, settings, request)
-    head = next(lines)
+    settings = place.usable_settings()
+    answer = client.ask_running(place, settings, request)
+    head = next(answer)
     if not isinstance(head, RowsLine):
         raise GpudError("gpud's agent is of another version", fix="gpud restart")
-    rows = (line for line in lines if isinstance(line, RowLine))
+    rows = (line for line in answer if isinstance(line, RowLine))
     if exports:
         _export(rows, options.output)
-        old = head.raw_from_s is not None and (request.since_s or 0.0) < head.raw_from_s
-        if old and not options.hourly:
+        older = head.raw_from_s is not None and (since_s or 0.0) < head.raw_from_s
+        if older and not options.hourly:
             print(f"runs before {head.raw_from} are kept as hours: --hourly", file=sys.stderr)
     else:
-        _show(list(rows), head, options.form, settings)
+        _show(list(rows), head, options, settings)
+    return OK
 
 
-def _moment(text: str | None, now_s: float) -> float | None:
-    try:
-        return None if text is None else moment(text, now_s=now_s)
-    except ValueError as error:
-        raise ConfigError(str(error)) from error
-
-
-def _export(rows: Iterator[RowLine], output: str | None) -> None:
+def _export(rows: Iterator[RowLine], name: str | None) -> None:
     """Write rows as CSV, to a file that is not there yet or to stdout. Errors: ``GpudError``."""
-    if output in {None, STDOUT}:
+    if name in {None, "-"}:
         _write_csv(rows, sys.stdout)
         return
-    with _made(Path(str(output))) as file:
+    with _made(Path(str(name))) as file:
         count = _write_csv(rows, file)
-    print(f"{escaped(str(output))}: {count} rows")
+    output.say(f"{name}: {count} rows")
 
 
 @contextmanager
@@ -112,8 +105,8 @@ def _made(path: Path) -> Iterator[TextIO]:
             raise
 
 
-def _write_csv(rows: Iterator[RowLine] | Sequence[RowLine], stream: TextIO) -> int:
-    """Write rows below their heading, as RFC 4180 has it but for line feeds; gives their number."""
+def _write_csv(rows: Iterable[RowLine], stream: TextIO) -> int:
+    """Write rows below their heading, as RFC 4180 has it but for line feeds; return how many."""
     writer = csv.writer(stream, lineterminator="\n")
     writer.writerow(COLUMNS)
     count = 0
@@ -137,22 +130,26 @@ def _cell(value: object) -> str:
     return f"'{text}" if text.startswith(LEADS_A_FORMULA) else text
 
 
-def _show(rows: Sequence[RowLine], head: RowsLine, form: str, settings: Settings) -> None:
-    if form == "json":
+def _show(
+    rows: Sequence[RowLine], head: RowsLine, options: argparse.Namespace, settings: Settings
+) -> None:
+    table = not (options.json or options.csv)
+    if options.json:
         shown = [structs.asdict(row) for row in rows]
         print(json.dumps({"schema_version": SCHEMA_VERSION, "rows": shown, "more": head.more}))
-    elif form == "csv":
+    elif options.csv:
         _write_csv(rows, sys.stdout)
     elif rows:
         gpus = (document(Path(settings.run_dir)) or {}).get("gpus") or {}
-        print(*_table(rows, {uuid: gpu["number"] for uuid, gpu in gpus.items()}), sep="\n")
-    for line in _notes(rows, head, empty=form == "table"):
-        print(line, file=sys.stdout if form == "table" else sys.stderr, flush=True)
+        numbers = {uuid: gpu["number"] for uuid, gpu in gpus.items()}
+        print(*output.columns([HEAD, *(_cells(row, numbers) for row in rows)]), sep="\n")
+    elif table:
+        print("nothing was measured then")
+    for note in _notes(rows, head):
+        print(note, file=sys.stdout if table else sys.stderr, flush=True)
 
 
-def _notes(rows: Sequence[RowLine], head: RowsLine, *, empty: bool) -> Iterator[str]:
-    if not rows and empty:
-        yield "nothing was measured then"
+def _notes(rows: Sequence[RowLine], head: RowsLine) -> Iterator[str]:
     if any(row.kind == "hour" for row in rows):
         until = head.raw_from
         yield f"runs before {until} are kept as hours" if until else "runs are kept as hours only"
@@ -160,24 +157,16 @@ def _notes(rows: Sequence[RowLine], head: RowsLine, *, empty: bool) -> Iterator[
         yield f"these are the newest {len(rows)}: --since and --limit choose more"
 
 
-def _table(rows: Sequence[RowLine], numbers: Mapping[str, Any]) -> list[str]:
-    """Draw rows in columns, none of which is cut; ``numbers`` are those of GPUs by UUID."""
-    cells = [HEAD, *(_cells(row, numbers) for row in rows)]
-    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
-    return ["  ".join(map(str.ljust, row, widths)).rstrip() for row in cells]
-
-
 def _cells(row: RowLine, numbers: Mapping[str, Any]) -> tuple[str, ...]:
-    median, spread = _figures(row)
-    texts = (_place(row, numbers), row.probe, row.mode or "", median, spread)
+    """Return the cells of a row; ``numbers`` are those of GPUs by UUID."""
+    if row.gpu_uuid is None:
+        where = "a GPU" if row.backend == "cuda" else "CPU"
+    else:
+        number = numbers.get(row.gpu_uuid)
+        where = row.gpu_uuid[:SHORT] if number is None else f"GPU {number}"
     driver = str(row.driver_version or "")
-    return _local(row), *map(_escaped, (*texts, driver, _marks(row)))
-
-
-@lru_cache(maxsize=256)
-def _escaped(text: str) -> str:
-    """A day has 14,400 rows, and few different names."""
-    return escaped(text)
+    texts = (where, row.probe, row.mode or "", *_figures(row), driver, _marks(row))
+    return _local(row), *map(escaped, texts)
 
 
 def _local(row: RowLine) -> str:
@@ -187,13 +176,6 @@ def _local(row: RowLine) -> str:
     except (ValueError, OverflowError, OSError):
         return f"{row.unix_s:.0f}"
     return f"{at:%Y-%m-%d %H}h" if row.kind == "hour" else at.isoformat(" ", "seconds")
-
-
-def _place(row: RowLine, numbers: Mapping[str, Any]) -> str:
-    if row.gpu_uuid is None:
-        return "a GPU" if row.backend == "cuda" else "CPU"
-    number = numbers.get(row.gpu_uuid)
-    return row.gpu_uuid[:SHORT] if number is None else f"GPU {number}"
 
 
 def _figures(row: RowLine) -> tuple[str, str]:
@@ -210,6 +192,5 @@ def _marks(row: RowLine) -> str:
         return row.failure_detail or ""
     if row.kind == "run":
         return ", ".join(row.flags)
-    runs = [f"{row.n} run{'s' if row.n != 1 else ''}"]
-    runs += [f"{row.flagged_runs} marked"] if row.flagged_runs else []
-    return ", ".join(runs)
+    marked = f", {row.flagged_runs} marked" if row.flagged_runs else ""
+    return f"{row.n} run{'s' if row.n != 1 else ''}{marked}"

@@ -13,14 +13,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, NoReturn
 
 from gpud import client
+from gpud.arguments import INTERRUPTED, OK, PROBLEM
 from gpud.core.errors import DeniedError, NotRunningError
 from gpud.core.requests import BeginLine, ProbeRequest, WaitLine
 from gpud.core.sample import SCHEMA_VERSION
 from gpud.core.settings import GROUP, LOCK
 from gpud.core.text import escaped
-from gpud.term import terminal
-from gpud.verbs import probe_text
-from gpud.verbs.outcome import Outcome
+from gpud.output import plain
+from gpud.verbs.probe_outcome import ProbeOutcome
 
 if TYPE_CHECKING:
     import argparse
@@ -29,9 +29,9 @@ if TYPE_CHECKING:
     from gpud.agent.measure.launch import Launcher
     from gpud.core.requests import AnswerLine
     from gpud.core.settings import Settings
+    from gpud.place import Place
 
-WELL, PROBLEM = 0, 1
-INTERRUPTED, TERMINATED = 128 + signal.SIGINT, 128 + signal.SIGTERM
+TERMINATED: Final = 128 + signal.SIGTERM
 LOOK_S: Final = 0.25
 """How long a run waits for the lock before it is said for whom."""
 UNLOCKED: Final = "gpud has never run here: probes run without its lock"
@@ -41,34 +41,18 @@ class Terminated(BaseException):
     """SIGTERM came."""
 
 
-def listing(options: argparse.Namespace) -> int:
-    """Print the probes there are, or those that are named; 1 when a probe module does not load.
-
-    Errors: ``ConfigError`` for a name that is no probe.
-    """
-    from gpud.agent.measure.launch import Launcher
-    from gpud.agent.measure.session import named
-
-    all_specs, broken = asyncio.run(Launcher(None).specs())
-    specs, refused = tuple(named(all_specs, broken, options.names)), {} if options.names else broken
-    if options.json:
-        probes = [asdict(spec) for spec in specs]
-        document = {"schema_version": SCHEMA_VERSION, "probes": probes, "refused": refused}
-        terminal.put(json.dumps(document) + "\n")
-    else:
-        terminal.put("".join(f"{line}\n" for line in probe_text.listing(specs, refused)))
-    return PROBLEM if refused else WELL
-
-
-def run(options: argparse.Namespace, settings: Settings) -> int:
+def run(options: argparse.Namespace, place: Place) -> int:
     """Run probes and print what they bring; 1 when any brought nothing, 130 after Ctrl-C.
 
     Errors: ``ConfigError`` for a name that is no probe or no GPU, ``DeniedError``.
     """
+    if options.list:
+        return _list(options)
+    settings = place.settings()
     request = ProbeRequest(
         names=tuple(options.names), gpus=tuple(options.gpu), repeat=options.repeat
     )
-    outcome = Outcome(repeats=options.repeat)
+    outcome = ProbeOutcome(repeats=options.repeat)
     progress = Progress(outcome, shown=not options.json or sys.stderr.isatty())
     signal.signal(signal.SIGTERM, _terminate)
     code = None
@@ -80,14 +64,33 @@ def run(options: argparse.Namespace, settings: Settings) -> int:
         code = TERMINATED
     outcome.interrupted = code is not None
     if options.json:
-        terminal.put(json.dumps(outcome.document()) + "\n")
+        print(json.dumps(outcome.document()), flush=True)
     else:
-        ascii_only = terminal.ascii_only(sys.stdout)
-        lines = "\n".join(probe_text.lines(outcome))
-        terminal.put(f"{lines.translate(terminal.ASCII) if ascii_only else lines}\n")
+        print(plain("\n".join(outcome.lines())), flush=True)
     if outcome.interrupted:
         print(f"gpud: interrupted{progress.left()}", file=sys.stderr, flush=True)
-    return code or (WELL if outcome.good else PROBLEM)
+    return code or (OK if outcome.good else PROBLEM)
+
+
+def _list(options: argparse.Namespace) -> int:
+    """Print the probes there are, or those that are named; 1 when a probe module does not load."""
+    from gpud.agent.measure.launch import Launcher
+    from gpud.agent.measure.session import named
+
+    all_specs, broken = asyncio.run(Launcher(None).specs())
+    specs, refused = tuple(named(all_specs, broken, options.names)), {} if options.names else broken
+    if options.json:
+        probes = [asdict(spec) for spec in specs]
+        document = {"schema_version": SCHEMA_VERSION, "probes": probes, "refused": refused}
+        print(json.dumps(document))
+        return PROBLEM if refused else OK
+    for spec in specs:
+        gpu = f", {spec.gpu_budget_s:g} s of it GPU time" if spec.backend == "cuda" else ""
+        print(f"{spec.name:<12} {spec.backend:<5} {spec.pace:<6} at most {spec.budget_s:g} s{gpu}")
+        print(f"{'':<12} {spec.summary}\n{'':<12} modes: {', '.join(spec.modes)}")
+    for name, reason in refused.items():
+        print(f"{escaped(name):<12} does not load: {escaped(reason)}")
+    return PROBLEM if refused else OK
 
 
 def _terminate(_: int, __: FrameType | None) -> NoReturn:
@@ -148,7 +151,7 @@ def _lock(settings: Settings) -> Path | None:
 class Progress:
     """What a waiting person sees on stderr, a line for each run; the outcome takes the rest in."""
 
-    def __init__(self, outcome: Outcome, *, shown: bool) -> None:
+    def __init__(self, outcome: ProbeOutcome, *, shown: bool) -> None:
         self.launcher: Launcher | None = None  # where this process measures itself
         self._outcome = outcome
         self._shown = shown

@@ -5,8 +5,6 @@ from __future__ import annotations
 import contextlib
 import re
 import shutil
-import socket
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -26,6 +24,8 @@ from tests.dockerd import PrivateDockerd, private_dockerd
 from tests.e2e.program import free_port
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from tests.overlay import Machine
 
 
@@ -95,20 +95,6 @@ def test_a_python_without_venv_gets_the_package_of_its_own_version_or_a_plain_er
         assert f"{package} has it on Debian and Ubuntu" in told.stderr
 
 
-def test_a_new_group_and_a_new_hook_need_a_new_shell(installed: Machine, shared: Path) -> None:
-    with fresh(shared, installed.changes) as made:
-        line = install(shared, "--no-start")
-        assert "new shell" not in made.well(*line)
-        made.well("groupadd", "--force", "docker")
-        made.well("rm", f"{HOME}/.bashrc")
-        with (made.root / "etc/gpud/manifest").open("a") as manifest:
-            manifest.write(f"member {USER}\n")
-        said = made.well(*line)
-        lacking = f"the group docker, gpud in {HOME}/.bashrc"
-        assert said.endswith(f"\nOpen a new shell; open ones lack: {lacking}.\n")
-        made.well(*uninstall(shared))
-
-
 def test_an_upgrade_keeps_apprise(installed: Machine, shared: Path) -> None:
     with fresh(shared, installed.changes) as made:
         with (made.root / "etc/gpud/manifest").open("a") as manifest:
@@ -117,21 +103,6 @@ def test_an_upgrade_keeps_apprise(installed: Machine, shared: Path) -> None:
             *install(shared, "--dry-run")
         )
         made.well(*uninstall(shared))
-
-
-def test_apprise_that_could_not_be_installed_is_not_asked_for_again(
-    installed: Machine, shared: Path
-) -> None:
-    with fresh(shared, installed.changes) as made:
-        manifest = made.root / "etc/gpud/manifest"
-        before = manifest.read_text()
-        made.well("mkdir", "/root/wheels")
-        asked = install(shared, "--with", "apprise", "--wheelhouse", "/root/wheels")
-        assert "packages of deploy/requirements.txt: exit status" in made.run(*asked).stderr
-        assert manifest.read_text() == before
-        manifest.write_text(f"{before}with apprise\n")
-        made.well(*install(shared, "--no-start", "--without", "apprise"))
-        assert manifest.read_text() == before
 
 
 def test_an_upgrade_stops_before_it_replaces_a_gpud_that_runs_with_settings_it_refuses(
@@ -154,19 +125,6 @@ def test_an_upgrade_stops_before_it_replaces_a_gpud_that_runs_with_settings_it_r
         assert mark.read_text() == "of an older version\n"
 
 
-def test_the_address_of_the_page_is_not_given_where_another_program_has_its_port(
-    installed: Machine, shared: Path
-) -> None:
-    with (
-        socket.create_server(("127.0.0.1", 0)) as taken,
-        fresh(shared, installed.changes) as made,
-    ):
-        settings(made, taken.getsockname()[1])
-        said = made.well(*install(shared))
-        assert said.endswith("\nHow it is: gpud status\n")
-        made.well(*uninstall(shared))
-
-
 def test_what_is_installed_belongs_to_root_and_only_root_can_change_it(installed: Machine) -> None:
     tree = installed.changes / "opt/gpud"
     loose = [
@@ -182,16 +140,6 @@ def test_what_is_installed_belongs_to_root_and_only_root_can_change_it(installed
     compiled = next(tree.rglob("site-packages/gpud/__pycache__/cli.*.pyc"))
     assert b"/opt/gpud/lib" in compiled.read_bytes()
     assert b".gpud-new" not in compiled.read_bytes()
-
-
-def test_the_agent_that_is_installed_has_the_page_of_every_alert(installed: Machine) -> None:
-    ask = (
-        "from gpud.agent.serve.http import runbooks\n"
-        "print(*runbooks.folder().glob('*.md'), sep='\\n')"
-    )
-    found = {Path(line) for line in installed.well("/opt/gpud/bin/python", "-Ic", ask).split()}
-    assert {page.name for page in found} == {p.name for p in (ROOT / "docs/runbooks").iterdir()}
-    assert {page.parts[:3] for page in found} == {("/", "opt", "gpud")}
 
 
 def test_the_sudo_rule_is_for_this_person_and_sudo_reads_it(installed: Machine) -> None:
@@ -338,17 +286,6 @@ def test_a_wide_sudo_rule_is_named_and_goes_only_when_asked(
         assert f"{wide.stat().st_mode & 0o7777:o}" == "440"
 
 
-def test_a_wide_rule_that_says_more_is_left_for_a_person(installed: Machine, shared: Path) -> None:
-    with fresh(shared, installed.changes) as made:
-        wide = made.root / "etc/sudoers.d/mixed"
-        text = f"{USER} ALL=(ALL) NOPASSWD: /usr/bin/dockerd, /usr/bin/true\n"
-        wide.write_text(text)
-        told = made.run(*install(shared, "--no-start", "--remove-wide-rule"))
-        assert told.returncode == 1
-        assert "sudo visudo -f /etc/sudoers.d/mixed" in told.stdout
-        assert wide.read_text() == text
-
-
 def test_without_bashrc_the_shell_files_are_left_alone(shared: Path) -> None:
     with fresh(shared) as made:
         before = (made.root / HOME[1:] / ".bashrc").read_bytes()
@@ -436,13 +373,6 @@ def test_whatever_of_the_checkout_changes_is_installed_anew(
     assert "would: build" not in installed.well(*install(shared, "--dry-run"))
 
 
-def test_a_tree_that_lost_a_file_is_built_anew(installed: Machine, shared: Path) -> None:
-    with fresh(shared, installed.changes) as made:
-        (lost,) = (made.root / "opt/gpud/lib").glob("python3*/site-packages/structlog/__init__.py")
-        lost.unlink()
-        assert "would: build /opt/gpud" in made.well(*install(shared, "--dry-run"))
-
-
 def test_a_tree_whose_python_a_distribution_upgrade_removed_is_built_anew(
     installed: Machine, shared: Path
 ) -> None:
@@ -515,21 +445,3 @@ def test_a_login_that_sudoers_would_read_otherwise_gets_no_rule(
         told = made.run(*install(shared, "--no-start", "--user", login))
         assert "cannot be written safely" in told.stdout
         assert (made.root / RULE).read_text() == before
-
-
-def test_a_home_with_a_space_gets_its_hook(installed: Machine, shared: Path) -> None:
-    with fresh(shared, installed.changes) as made:
-        made.well("useradd", "--create-home", "--home-dir=/home/some one", "spacious")
-        made.well(*install(shared, "--no-start", "--user", "spacious"))
-        hooked = made.root / "home/some one/.bashrc"
-        assert "gpud-start" in hooked.read_text()
-        made.well("/opt/gpud/deploy/uninstall", "--purge")
-        assert "gpud" not in hooked.read_text()
-
-
-def test_nobody_else_can_keep_the_installer_waiting(installed: Machine, shared: Path) -> None:
-    with fresh(shared, installed.changes) as made:
-        made.well(*install(shared, "--no-start"))
-        nobody = ["setpriv", "--reuid=65534", "--clear-groups"]
-        tried = made.run(*nobody, "flock", "--nonblock", "/run/gpud-install.lock", "true")
-        assert "Permission denied" in tried.stderr

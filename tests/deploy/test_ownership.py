@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import os
-import subprocess
-import sys
 from typing import TYPE_CHECKING
 
-from tests.deploy.installing import ROOT, fresh, install, uninstall
+from tests.deploy.installing import fresh, install, uninstall
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -26,15 +24,6 @@ for name in itertools.count():
         if name == 20: print("many", flush=True)
     except OSError:
         if os.fork(): os._exit(0)
-"""
-MAIN_THREAD_ENDS = """
-import ctypes, threading, time
-def stay():
-    while "\\nState:\\tZ" not in open("/proc/self/status").read(): time.sleep(0.01)
-    print("ready", flush=True)
-    time.sleep(30)
-threading.Thread(target=stay).start()
-ctypes.CDLL(None).pthread_exit(None)
 """
 AS_GPUD = ("setpriv", "--reuid=gpud", "--regid=gpud", "--clear-groups")
 
@@ -76,15 +65,6 @@ def test_uninstall_ends_the_processes_of_user_gpud_before_it_takes_their_files(
         assert "moved to /var/lib/gpud.aside-1" in told.stdout
         made.well(*uninstall(shared, "--purge"))
         assert not list(state.parent.glob("gpud*"))
-
-
-def test_uninstall_ends_a_process_whose_main_thread_has_ended(shared: Path) -> None:
-    line = (*AS_GPUD, "/usr/bin/python3", "-Ic", MAIN_THREAD_ENDS)
-    with with_state(shared) as (made, _), made.start(*line) as process:
-        assert process.stdout is not None
-        assert process.stdout.readline() == "ready\n"
-        made.well(*uninstall(shared))
-        assert process.wait(10) != 0
 
 
 def test_uninstall_changes_the_owner_of_no_file_behind_a_link(
@@ -134,16 +114,6 @@ def test_install_refuses_a_kept_state_that_uninstall_did_not_leave(
         (state / "d1").mkdir()
         told = made.run(*install(shared, "--no-start"))
         assert (told.returncode, (state / "d1").stat().st_uid) == (1, 0)
-
-
-def test_an_error_names_the_file_that_it_is_about(tmp_path: Path) -> None:
-    tmp_path.chmod(0o755)
-    file = tmp_path / "file"
-    file.touch()
-    script = str(ROOT / "deploy/ownership.py")
-    line = [sys.executable, "-I", script, "keep", "nobody", str(tmp_path), str(file)]
-    ran = subprocess.run(line, capture_output=True, text=True, check=False)
-    assert (ran.returncode, f": '{file}': Not a directory\n" in ran.stderr) == (1, True)
 
 
 def test_log_of_the_agent_is_the_agents_again_after_another_installation(shared: Path) -> None:

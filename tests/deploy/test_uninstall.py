@@ -18,13 +18,6 @@ if TYPE_CHECKING:
     from tests.overlay import Machine
 
 
-def test_purge_leaves_no_settings_either(installed: Machine, shared: Path) -> None:
-    with fresh(shared, installed.changes) as made:
-        (made.root / "etc/gpud/gpud.toml").write_text("[log]\nlevel = 'debug'\n")
-        made.well(*uninstall(shared, "--purge"))
-        assert not (made.root / "etc/gpud").exists()
-
-
 def test_uninstall_leaves_the_tree_as_it_was_before(shared: Path) -> None:
     with fresh(shared) as made:
         before = made.changed()

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import re
-import signal
-import threading
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -22,7 +20,6 @@ STARTED = "/run/started"
 RECORDS = f'#!/bin/sh\necho "$@" >>{STARTED}\n'
 """What stands in for gpud behind the real sudo: it only says that root was asked, and how."""
 PROMPT = "@ready> "
-STEERING = re.compile(r"\x1b\][^\x07\x1b]*(\x07|\x1b\\)|\x1b\[[0-9;?>=<]*[a-zA-Z]|\x1b[=>(]B?")
 
 
 @dataclass(frozen=True)
@@ -117,14 +114,6 @@ def test_an_opened_shell_starts_gpud_once_and_says_nothing(machine: World, shell
         settled(machine)
 
 
-def test_beside_a_running_gpud_nothing_is_asked(machine: World, shell: Shell) -> None:
-    running(machine)
-    with machine.covered("/opt/gpud/bin/gpud", RECORDS):
-        assert opened(machine, shell) == ""
-        settled(machine)
-        assert asked(machine) == []
-
-
 def test_beside_a_running_gpud_no_process_is_begun(machine: World, shell: Shell) -> None:
     running(machine)
     machine.own(f"{STATE}/notice", "")
@@ -193,16 +182,10 @@ STALE: dict[str, Callable[[World], None]] = {
     "a zombie": zombie,
     "a dead pid": garbage(b"4000000 17\n"),
     "an empty file": garbage(b""),
-    "one word": garbage(b"1\n"),
-    "no line end": garbage(b"1 2"),
-    "words": garbage(b"gpud runs\n"),
     "binary": garbage(bytes(range(256)) * 4),
     "huge": garbage(b"1" * 500_000),
-    "a glob": garbage(b"* *\n"),
     "code": garbage(b"$(touch /run/x) a[$(touch /run/x)]\n"),
     "a FIFO": as_root("mkfifo /run/gpud/root.pid"),
-    "a directory": as_root("mkdir /run/gpud/root.pid"),
-    "a dangling link": as_root("ln -s nowhere /run/gpud/root.pid"),
     "unreadable": as_root("echo 1 1 >/run/gpud/root.pid; chmod 0 /run/gpud/root.pid"),
     "a directory that is closed": as_root("chmod 0 /run/gpud"),
 }
@@ -326,49 +309,6 @@ def test_no_shell_asks_again_soon_after_a_refusal_until_something_changes(
         opened(machine, shell)
         settled(machine)
         assert asked(machine) == ["refused", "refused"]
-
-
-def test_a_hold_of_another_boot_or_of_a_wrong_clock_counts_for_nothing(machine: World) -> None:
-    BASH.prepare(machine)
-    far = 99_999_999_999
-    stat = machine.path("/proc/1/stat").read_text().rpartition(")")[2].split()[19]
-    this = machine.path("/proc/sys/kernel/random/boot_id").read_text().strip() + f"/{stat}"
-    with machine.covered("/opt/gpud/bin/gpud", RECORDS):
-        for hold in (f"{far} {this}\n", "9 9\n", "\n", "x y z\n"):
-            machine.own(f"{STATE}/hold", hold)
-            before = len(asked(machine))
-            opened(machine, BASH)
-            settled(machine)
-            assert len(asked(machine)) == before + 1, hold
-
-
-def test_twenty_shells_at_once_ask_root_once(machine: World) -> None:
-    BASH.prepare(machine)
-    pid, start = machine.sleeper()
-    runs = f"{RECORDS}mkdir -p /run/gpud\necho {pid} {start} >/run/gpud/root.pid\n"
-    with machine.covered("/opt/gpud/bin/gpud", runs):
-        shells = [threading.Thread(target=opened, args=(machine, BASH)) for _ in range(20)]
-        for one in shells:
-            one.start()
-        for one in shells:
-            one.join()
-        until(lambda: asked(machine), "a start")
-        settled(machine)
-        assert asked(machine) == ["up"]
-
-
-@pytest.mark.parametrize("shell", [BASH, ZSH], ids=lambda shell: str(shell.name))
-def test_the_starter_is_deaf_to_the_closing_terminal_from_its_first_moment(
-    machine: World, shell: Shell
-) -> None:
-    shell.prepare(machine)
-    machine.write(STARTED, "", 0o666)
-    speaks = f"#!/bin/sh\ngrep SigIgn /proc/self/status >>{STARTED}\n"
-    with machine.covered("/opt/gpud/bin/gpud-start", speaks):
-        opened(machine, shell)
-        [line] = until(lambda: asked(machine), "a start")
-        settled(machine)
-    assert int(line.split()[1], 16) & 1 << (signal.SIGHUP - 1)
 
 
 def test_starters_that_race_ask_root_once(machine: World) -> None:

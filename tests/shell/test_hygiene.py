@@ -180,17 +180,3 @@ def test_nothing_a_shell_was_given_reaches_gpud_or_dockerd(gpud: World, way: str
     finally:
         settings.write_text(before)
         gpud.root("pkill -x sleep || true")
-
-
-def test_closed_standard_descriptors_do_not_confuse_the_start(gpud: World) -> None:
-    done = gpud.run("sh", "-c", f"{GPUD} up <&- >&- 2>&-", user=None)
-    assert done.returncode == 0
-    assert files(gpud, supervisor(gpud))[0] == "/dev/null"
-
-
-def test_what_keeps_it_from_starting_is_told_to_the_caller(machine: World) -> None:
-    machine.write("/run/gpud", "in the way")
-    done = machine.run("sudo", "-n", GPUD, "up")
-    assert done.returncode == 1
-    assert "/run/gpud" in done.stderr
-    until(lambda: not machine.processes(), "nothing of it left")

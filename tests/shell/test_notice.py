@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from gpud.core.text import escaped
-from tests.agent.alerts.telling import HOSTILE, LOST, SLOW
-from tests.shell.test_hook import BASH, FISH, HOME, PROMPT, ZSH, Shell, opened, running
+from tests.agent.alerts.telling import LOST, SLOW
+from tests.shell.test_hook import BASH, FISH, HOME, ZSH, Shell, opened, running
 
 if TYPE_CHECKING:
     from tests.shell.world import World
@@ -70,20 +69,3 @@ def test_an_alert_is_shown_once_and_its_end_as_well(machine: World, shell: Shell
     assert opened(machine, shell) == f"gpud: resolved: {SAID}"
     tell(machine)
     assert opened(machine, shell) == ""
-
-
-def test_hostile_words_are_shown_as_words_and_nothing_runs(machine: World, shell: Shell) -> None:
-    mark = f"{HOME}/mark"
-    text = HOSTILE.format(mark=mark)
-    for words in (text, f"'; touch {mark}; '", "%s%n%d\\033[31m\\c", "x" * 1_000, "y" * 10_000):
-        tell(machine, words)
-        terminal = shell.terminal(machine)
-        said = terminal.expect(PROMPT)
-        terminal.send("exit")
-        terminal.end()
-        [shown] = [line for line in said.splitlines() if "gpud: " in line]
-        shown = shown[shown.index("gpud: ") + len("gpud: ") :].rstrip("\n")
-        assert len(shown) <= 299
-        assert all(" " <= letter <= "~" for letter in shown)
-        assert shown.startswith(escaped(words)[:40])
-        assert not machine.path(mark).exists()

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-
 import pytest
 
 from tests.shell.test_hook import (
@@ -171,14 +169,6 @@ def test_a_notice_is_shown_once_and_again_when_it_changes(machine: World, shell:
     assert opened(machine, shell) == "gpud: well again"
 
 
-def test_a_notice_of_nothing_but_zeroes_keeps_no_shell_waiting(
-    machine: World, shell: Shell
-) -> None:
-    notice(machine, "")
-    os.truncate(machine.path("/run/gpud/notice"), 1 << 40)  # bash would read on, zero for zero
-    assert "\0" not in opened(machine, shell)
-
-
 def test_a_notice_cannot_steer_the_terminal_and_is_cut_short(machine: World, shell: Shell) -> None:
     notice(machine, "a\x1b]0;title\x07\x1b[31mb\x9bc\x00\x7f\u202ed" + "x" * 1_000_000)
     terminal = shell.terminal(machine)
@@ -198,7 +188,6 @@ def test_a_notice_cannot_steer_the_terminal_and_is_cut_short(machine: World, she
         "ln -s /etc/hostname /run/gpud/notice",
         "ln -s /run/gpud/fifo /run/gpud/notice; mkfifo /run/gpud/fifo",
         "mkfifo /run/gpud/notice",
-        "mkdir /run/gpud/notice",
         "echo secret >/run/gpud/notice; chmod 0 /run/gpud/notice",
         "true",
     ],
@@ -214,7 +203,6 @@ def test_what_is_no_readable_plain_file_is_no_notice(
     "spoil",
     [
         f"mkfifo -m 666 {HOME}/.local/state/gpud/notice",
-        f"mkdir {HOME}/.local/state/gpud/notice",
         f"chmod 500 {HOME}/.local/state/gpud",
         f"touch {HOME}/.local/state/gpud/notice; chmod 400 {HOME}/.local/state/gpud/notice",
     ],

@@ -1,10 +1,11 @@
-"""The outcome of ``gpud probe``: the arithmetic, the words and the lines."""
+"""``gpud probe``: the arithmetic of its outcome, the text, and probes that really run."""
 
 from __future__ import annotations
 
 import json
 import re
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -25,8 +26,11 @@ from gpud.core.sample import (
     Skip,
     Unit,
 )
-from gpud.verbs import probe_text
-from gpud.verbs.outcome import Outcome
+from gpud.verbs.probe_outcome import ProbeOutcome, percent
+from tests.verbs.homes import called, configured, started
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 FIRST = Device(0, "GPU-aaaa-1", "RTX \x1b[2J4070", "0000:01:00.0", "8.9", 46, 1, 1)
 SECOND = Device(1, "GPU-aabb-2", "RTX 2000 Ada", "0000:02:00.0", "8.9", 22, 1, 1)
@@ -55,48 +59,43 @@ def failed(probe: str, failure: Failure, gpu: int | None = 0) -> RanLine:
     return RanLine(repeat=1, gpu=gpu, report=RunReport(probe, backend, failure=failure))
 
 
-def outcome(*runs: RanLine, **more: object) -> Outcome:
+def outcome(*runs: RanLine, **more: object) -> ProbeOutcome:
     repeats = max((ran.repeat for ran in runs), default=1)
-    made = Outcome(runs=list(runs), repeats=repeats, inventory=Inventory((FIRST, SECOND)))
+    made = ProbeOutcome(runs=list(runs), repeats=repeats, inventory=Inventory((FIRST, SECOND)))
     for name, value in more.items():
         setattr(made, name, value)
     return made
 
 
-def text(made: Outcome) -> str:
-    return "\n".join(probe_text.lines(made))
+def text(made: ProbeOutcome) -> str:
+    return "\n".join(made.lines())
 
 
-def test_a_single_run_shows_its_median_and_the_spread_of_its_calls() -> None:
-    (result,) = outcome(launched(sample(10e-6))).results()
-    assert result.value == pytest.approx(10e-6)
-    assert result.spread == pytest.approx(0.16)  # p10 is 8 % below, p90 as much above
-
-
-def test_repeats_show_the_median_of_medians_and_the_spread_between_runs() -> None:
-    runs = [launched(sample(middle), repeat=n) for n, middle in enumerate((9e-6, 11e-6, 10e-6), 1)]
-    (result,) = outcome(*runs).results()
-    assert (result.runs, result.n) == (3, 303)
-    assert result.value == pytest.approx(10e-6)
-    assert result.spread == pytest.approx(0.2)
-
-
-def test_the_only_one_of_several_runs_says_nothing_of_the_spread_between_them() -> None:
-    made = outcome(launched(sample(10e-6)), repeats=20)
+@pytest.mark.parametrize(
+    ("medians", "calls", "repeats", "value", "spread"),
+    [
+        ([10e-6], 101, 1, 10e-6, 0.16),  # p10 is 8 % below, p90 as much above
+        ([9e-6, 11e-6, 10e-6], 101, 3, 10e-6, 0.2),  # of several runs: between their medians
+        ([10e-6], 101, 20, 10e-6, None),  # one of several says nothing of the others
+        ([1e-3], 1, 1, 1e-3, None),  # one call has none
+    ],
+)
+def test_result_is_a_median_and_the_spread_of_calls_or_of_runs(
+    medians: list[float], calls: int, repeats: int, value: float, spread: float | None
+) -> None:
+    runs = [launched(sample(middle, n=calls), repeat=n) for n, middle in enumerate(medians, 1)]
+    made = outcome(*runs, repeats=repeats)
     (result,) = made.results()
-    assert result.spread is None
-    assert "median of 1 runs' medians" in text(made)
-
-
-def test_one_call_has_no_spread() -> None:
-    (result,) = outcome(launched(sample(1e-3, n=1))).results()
-    assert result.spread is None
+    assert (result.runs, result.n) == (len(medians), calls * len(medians))
+    assert result.value == pytest.approx(value)
+    assert result.spread == (spread if spread is None else pytest.approx(spread))
+    assert (f"median of {len(medians)} runs' medians" in text(made)) is (repeats > 1)
 
 
 def test_two_gpus_are_two_results() -> None:
-    found = outcome(launched(sample(1e-5)), launched(sample(2e-5), gpu=SECOND)).results()
-    assert [r.gpu for r in found] == [0, 1]
-    assert [r.value for r in found] == pytest.approx([1e-5, 2e-5])
+    results = outcome(launched(sample(1e-5)), launched(sample(2e-5), gpu=SECOND)).results()
+    assert [r.gpu for r in results] == [0, 1]
+    assert [r.value for r in results] == pytest.approx([1e-5, 2e-5])
 
 
 def test_two_modes_are_two_lines_and_no_mean() -> None:
@@ -108,51 +107,43 @@ def test_two_modes_are_two_lines_and_no_mean() -> None:
     assert "9 µs" not in drawn.partition("value:")[0]
 
 
-def test_runs_that_saw_one_mode_and_runs_that_saw_two_are_told_apart() -> None:
+def test_runs_with_one_mode_and_runs_with_two_are_different_results() -> None:
     double = replace(sample(9e-6), peaks=(Peak(5e-6, 0.6), Peak(12e-6, 0.4)))
     other = replace(sample(9e-6), peaks=(Peak(7e-6, 0.5), Peak(14e-6, 0.5)))
     runs = [launched(each, repeat=n) for n, each in enumerate((double, sample(5e-6), other), 1)]
-    found = outcome(*runs).results()
-    assert [r.runs for r in found] == [1, 2, 2]
-    assert [r.value for r in found] == pytest.approx([5e-6, 6e-6, 13e-6])
-    assert [r.share for r in found[1:]] == pytest.approx([0.55, 0.45])
-    assert found[0].share is None
-
-
-def test_a_figure_stands_beside_what_is_usual() -> None:
-    made = outcome(launched(sample(10.3e-6), usual=Usual(10e-6, 6)))
-    (result,) = made.results()
-    assert result.baseline is not None
-    assert (result.baseline.median, result.baseline.n) == (10e-6, 6)
-    assert result.baseline.ratio == pytest.approx(0.03)
-    assert "+3.0 % (n 6)" in text(made)
+    results = outcome(*runs).results()
+    assert [r.runs for r in results] == [1, 2, 2]
+    assert [r.value for r in results] == pytest.approx([5e-6, 6e-6, 13e-6])
+    assert [r.share for r in results[1:]] == pytest.approx([0.55, 0.45])
+    assert results[0].share is None
 
 
 @pytest.mark.parametrize(
     ("usual", "words"),
     [
-        (None, "0 runs are kept, 5 are needed"),
-        (Usual(1e-5, 4), "4 runs are kept, 5 are needed"),
-        (Usual(0.0, 5), "the history says 0"),
+        (Usual(10e-6, 6), "+3.0 % (n 6)"),
+        (None, "no baseline (0 runs are kept, 5 are needed): launch\n"),
+        (Usual(1e-5, 4), "no baseline (4 runs are kept, 5 are needed): launch\n"),
+        (Usual(0.0, 5), "no baseline (the history says 0): launch\n"),
     ],
 )
-def test_without_enough_of_a_history_there_is_a_reason_and_no_figure(
+def test_figure_stands_beside_its_baseline_or_the_reason_why_there_is_none(
     usual: Usual | None, words: str
 ) -> None:
-    made = outcome(launched(sample(1e-5), usual=usual))
+    made = outcome(launched(sample(10.3e-6), usual=usual))
     (result,) = made.results()
-    assert (result.baseline, result.no_baseline) == (None, words)
-    assert f"no baseline ({words}): launch\n" in f"{text(made)}\n"
+    assert (result.baseline is None) is words.startswith("no baseline")
+    assert words in f"{text(made)}\n"
 
 
-def test_a_history_that_cannot_be_read_is_said_once() -> None:
+def test_history_that_cannot_be_read_is_named_once() -> None:
     made = outcome(
         launched(sample(1e-5), sample(2e-5, mode="roundtrip")), no_history="it is \x07damaged"
     )
     assert text(made).count(r"no baseline: it is \x07damaged") == 1
 
 
-def test_cuda_that_is_not_there_is_one_line_and_its_fix_is_told_once() -> None:
+def test_missing_cuda_is_one_line_and_its_fix() -> None:
     absent = Failure(Reason.LIBRARY_MISSING, "libcuda.so.1: no such file", advice="install it")
     made = outcome(inventory=Inventory(failure=absent))
     assert (
@@ -161,30 +152,21 @@ def test_cuda_that_is_not_there_is_one_line_and_its_fix_is_told_once() -> None:
     assert not made.good
 
 
-def test_the_same_failure_of_several_probes_is_one_line() -> None:
-    made = outcome(failed("launch", HUNG), failed("nbody", HUNG), failed("launch", HUNG))
-    assert "failed: launch on GPU 0, nbody on GPU 0: hung: no answer" in text(made)
-    assert text(made).count("fix:") == 1
-
-
-def test_a_figure_keeps_its_line_beside_a_failure() -> None:
-    made = outcome(launched(sample(1e-5)), failed("triad", HUNG, gpu=1))
-    assert re.search(r"submit +10 µs", text(made))
-    assert "failed: triad on GPU 1: hung: no answer" in text(made)
-    assert not made.good
-
-
-def test_what_is_missing_or_not_run_is_said_below_the_figures() -> None:
+def test_failures_gaps_and_skips_stand_below_the_figures_each_text_and_fix_once() -> None:
     lost = Missing("graph", Reason.UNSUPPORTED, "the driver has no graphs")
     run = launched(sample(1e-5))
     report = replace(run.report, missing=(lost,), conditions={"settled": False})
-    made = outcome(RanLine(repeat=1, gpu=0, report=report))
+    hung = [failed("launch", HUNG), failed("nbody", HUNG), failed("launch", HUNG)]
+    made = outcome(RanLine(repeat=1, gpu=0, report=report), *hung)
     made.take(not_run("nbody", Skip.CHILD_RUNNING, "process 7 has the GPU"))
     assert not made.good
     shown = text(made)
+    assert re.search(r"submit +10 µs", shown)
+    assert "failed: launch on GPU 0, nbody on GPU 0: hung: no answer\n  fix: wsl" in shown
     assert "missing: launch graph on GPU 0: unsupported: the driver has no graphs" in shown
     assert "unsettled: launch on GPU 0: the clocks had not settled" in shown
     assert "not run: nbody on GPU 0: process 7 has the GPU\n  fix: wait" in shown
+    assert shown.count("fix:") == 2
 
 
 def not_run(probe: str, skip: Skip, detail: str) -> NotRunLine:
@@ -203,27 +185,23 @@ def test_no_foreign_text_reaches_the_terminal_as_it_is() -> None:
     assert not re.search("[\x00-\x09\x0b-\x1f\x7f-\x9f\u202e]", text(made))
 
 
-def test_the_histogram_has_the_calls_of_all_repeats_and_fits_the_screen() -> None:
+def test_distribution_has_the_calls_of_all_repeats_and_fits_the_screen() -> None:
     made = outcome(*(launched(sample(1e-5, around=0.5), repeat=n) for n in range(1, 6)))
     assert "505 calls: p50 10 µs" in text(made)
     assert max(map(len, text(made).splitlines())) <= 80
-
-
-def test_a_few_calls_have_no_histogram() -> None:
     assert "calls" not in text(outcome(launched(sample(1e-5, n=19))))
-    assert "20 calls" in text(outcome(launched(sample(1e-5, n=20))))
 
 
-def test_the_document_is_json_with_every_run_and_the_results() -> None:
+def test_document_is_json_with_every_run_and_the_results() -> None:
     made = outcome(*(launched(sample(1e-5), repeat=n) for n in (1, 2)), interrupted=True)
-    said = json.loads(json.dumps(made.document(), allow_nan=False))
-    assert (said["schema_version"], said["interrupted"], said["repeat"]) == (1, True, 2)
-    assert [run["repeat"] for run in said["runs"]] == [1, 2]
-    assert said["results"][0]["no_baseline"] == "0 runs are kept, 5 are needed"
+    read = json.loads(json.dumps(made.document(), allow_nan=False))
+    assert (read["schema_version"], read["interrupted"], read["repeat"]) == (1, True, 2)
+    assert [run["repeat"] for run in read["runs"]] == [1, 2]
+    assert read["results"][0]["no_baseline"] == "0 runs are kept, 5 are needed"
 
 
 @pytest.mark.parametrize(
-    ("names", "found"),
+    ("names", "indices"),
     [
         ((), [0, 1]),
         (("1",), [1]),
@@ -232,10 +210,10 @@ def test_the_document_is_json_with_every_run_and_the_results() -> None:
         (("1", "0"), [1, 0]),
     ],
 )
-def test_a_gpu_is_named_by_its_index_its_uuid_or_the_beginning_of_that(
-    names: tuple[str, ...], found: list[int]
+def test_gpu_is_named_by_its_index_its_uuid_or_the_beginning_of_that(
+    names: tuple[str, ...], indices: list[int]
 ) -> None:
-    assert [device.index for device in chosen((FIRST, SECOND), names)] == found
+    assert [device.index for device in chosen((FIRST, SECOND), names)] == indices
 
 
 @pytest.mark.parametrize(
@@ -249,7 +227,7 @@ def test_a_gpu_is_named_by_its_index_its_uuid_or_the_beginning_of_that(
         ("gpu-aa", "more than one GPU is meant by gpu-aa"),
     ],
 )
-def test_a_name_that_fits_no_gpu_or_several_lists_them(name: str, words: str) -> None:
+def test_name_that_fits_no_gpu_or_several_lists_them(name: str, words: str) -> None:
     with pytest.raises(ConfigError, match=re.escape(words)) as caught:
         chosen((FIRST, SECOND), (name,))
     assert r"0 RTX \x1b[2J4070 GPU-aaaa-1; 1 RTX 2000 Ada GPU-aabb-2" in str(caught.value)
@@ -266,5 +244,42 @@ def test_a_name_that_fits_no_gpu_or_several_lists_them(name: str, words: str) ->
         (-0.0004, "0.0 %"),
     ],
 )
-def test_a_difference_has_its_sign_and_two_figures_or_so(ratio: float, words: str) -> None:
-    assert probe_text.percent(ratio, signed=True) == words
+def test_difference_has_its_sign_and_two_figures_or_so(ratio: float, words: str) -> None:
+    assert percent(ratio, signed=True) == words
+
+
+def test_probes_are_listed_without_running_any_or_taking_the_lock(tmp_path: Path) -> None:
+    (tmp_path / "run/gpud/agent/gpu.lock").mkdir(parents=True)  # nothing could open it for writing
+    shown = called(tmp_path, "probe", "--list").out
+    assert re.search(
+        r"^nbody +cuda +large +at most \d+ s, \S+ s of it GPU time$", shown, re.MULTILINE
+    )
+    assert "modes: host_to_device, device_to_host" in shown
+    read = json.loads(called(tmp_path, "probe", "--list", "--json").out)
+    assert read["schema_version"] == 1
+    names = {probe["name"] for probe in read["probes"]}
+    assert {"launch", "nbody", "triad", "copy", "cpu_call", "cpu_matmul"} <= names
+    one = json.loads(called(tmp_path, "probe", "--list", "--json", "nbody").out)
+    assert [spec["name"] for spec in one["probes"]] == ["nbody"]
+
+
+def test_probe_needs_no_running_gpud(tmp_path: Path) -> None:
+    ran = started(tmp_path, "probe", "cpu_call", "--json")
+    [run] = json.loads(ran.out)["runs"]
+    assert (ran.code, run["failure"]) == (0, None)
+    assert run["samples"][0]["median"] > 0
+
+
+def test_probe_that_brings_nothing_is_1_and_says_why(tmp_path: Path) -> None:
+    configured(tmp_path, "[cuda]\nlibrary = '/nonexistent/libcuda.so.1'\n")
+    ran = started(tmp_path, "probe", "triad")
+    assert ran.code == 1
+    assert "/nonexistent/libcuda.so.1: cannot open shared object file" in ran.out
+    assert "fix:" in ran.out
+
+
+def test_unknown_probe_is_2_with_the_list(tmp_path: Path) -> None:
+    for words in (("nosuch",), ("--list", "nosuch")):
+        ran = started(tmp_path, "probe", *words)
+        assert ran.code == 2
+        assert "there is no probe nosuch; there are: copy, cpu_call" in ran.err

@@ -15,19 +15,19 @@ import tty
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Final
 
-from gpud import portholder
+from gpud import output, portholder
 from gpud.core.errors import ConfigError, GpudError
-from gpud.place import legible
+from gpud.place import document, legible
 from gpud.show import status
 from gpud.show.document import read
 from gpud.show.view import BAD, QUIET, Span, View, line
-from gpud.term import paint, terminal
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
-    from types import FrameType
+    from pathlib import Path
     from typing import Any
 
+    from gpud.place import Place
     from gpud.show.view import Line
 
 ENTER: Final = "\x1b[?1049h\x1b[?25l\x1b[?7l\x1b[2J"
@@ -39,66 +39,46 @@ STOPS: Final = (signal.SIGTSTP, signal.SIGCONT, signal.SIGWINCH)
 FOOT: Final = "q: leave"
 
 
-def run(
-    read: Callable[[], dict[str, Any] | None],
-    absent: Callable[[], str],
-    *,
-    every_s: float,
-    colour: str,
-    clock: Callable[[], float] = time.time,
-) -> int:
-    """Show what ``read`` gives until somebody leaves; 0 for q, 128 and the signal for a signal.
+def run(run_dir: Path, place: Place, *, every_s: float, colour: str) -> int:
+    """Show the status until a key or a signal ends it; 0 for q, 128 and the signal for a signal.
 
-    ``absent`` says what there is to say while nothing runs. Errors: ``ConfigError`` where there is
-    no terminal to draw on.
+    Errors: ``ConfigError`` where there is no terminal to draw on.
     """
-    if not sys.stdout.isatty() or terminal.dumb():
+    if not sys.stdout.isatty() or output.dumb():
         raise ConfigError(
             "--watch needs a terminal that can move its cursor",
             fix=f"watch -n {every_s:g} gpud status",
         )
-    with _waking() as wake:
-        screen = _Screen(paint.wanted(colour, sys.stdout))
-        with screen.held():
-            last: dict[str, Any] | None = None
-            while True:
-                last, trouble = _looked(read, absent, last)
-                screen.show(_drawn(last, trouble, screen.view(), clock()))
-                heard = wake(every_s)
-                if heard is None:
-                    continue
-                if heard == signal.SIGTSTP:
-                    screen.leave()
-                    signal.raise_signal(signal.SIGSTOP)  # on goes the shell; fg is SIGCONT
-                    screen.enter()
-                elif heard in {signal.SIGWINCH, signal.SIGCONT}:
-                    screen.forget()
-                else:
-                    return 0 if heard == 0 else 128 + heard
+    screen = _Screen(output.coloured(colour, sys.stdout))
+    published: dict[str, Any] | None = None
+    with _waking() as wake, screen.entered():
+        while True:
+            try:
+                latest = document(run_dir)
+                trouble = None if latest is not None else place.not_running(run_dir)
+                published = latest or published
+            except (GpudError, OSError) as error:
+                trouble = str(error)
+            screen.show(_drawn(published, trouble, output.view(sys.stdout)))
+            event = wake(every_s)
+            if event == signal.SIGTSTP:
+                screen.leave()
+                signal.raise_signal(signal.SIGSTOP)  # on goes the shell; fg is SIGCONT
+                screen.enter()
+            elif event in {signal.SIGWINCH, signal.SIGCONT}:
+                screen.forget()
+            elif event is not None:
+                return 128 + event if event else 0
 
 
-def _looked(
-    read: Callable[[], dict[str, Any] | None],
-    absent: Callable[[], str],
-    last: dict[str, Any] | None,
-) -> tuple[dict[str, Any] | None, str | None]:
-    """Give the newest document and, where that is not of now, why there is no newer one."""
-    try:
-        told = read()
-    except (GpudError, OSError) as error:
-        return last, str(error)
-    return (told, None) if told is not None else (last, absent())
-
-
-def _drawn(
-    document: dict[str, Any] | None, trouble: str | None, view: View, now_s: float
-) -> list[Line]:
+def _drawn(published: dict[str, Any] | None, trouble: str | None, view: View) -> list[Line]:
+    """Draw what was published last, below what is wrong now; it fits the screen."""
     shown = [] if trouble is None else [line(Span(trouble, BAD))]
     room = View(view.width, max(view.height or 1, 2) - len(shown), ascii_only=view.ascii_only)
-    if document is not None:
+    if published is not None:
         try:
             with legible():
-                shown += status.screen(read(portholder.with_listener(document)), now_s, room)
+                shown += status.screen(read(portholder.with_listener(published)), time.time(), room)
         except GpudError as error:
             shown.append(line(Span(f"{error}; {error.fix}", BAD)))
     fits = (view.height or len(shown)) - 1
@@ -117,7 +97,7 @@ class _Screen:
         self._keys: list[Any] | None = None
 
     @contextmanager
-    def held(self) -> Iterator[None]:
+    def entered(self) -> Iterator[None]:
         self.enter()
         try:
             yield
@@ -130,30 +110,22 @@ class _Screen:
                 self._keys = termios.tcgetattr(sys.stdin)
                 tty.setcbreak(sys.stdin)
         self.forget()
-        terminal.put(ENTER)
+        print(ENTER, end="", flush=True)
 
     def leave(self) -> None:
         if self._keys is not None:
             with suppress(termios.error):
                 termios.tcsetattr(sys.stdin, termios.TCSADRAIN, self._keys)
             self._keys = None
-        with suppress(GpudError, OSError):  # the terminal may be what is gone
-            terminal.put(LEAVE)
+        with suppress(OSError):  # the terminal may be what is gone
+            print(LEAVE, end="", flush=True)
 
     def forget(self) -> None:
         """Write everything next time: the size or the page is another."""
         self._shown = []
 
-    def view(self) -> View:
-        try:
-            size = os.get_terminal_size(sys.stdout.fileno())
-        except OSError:
-            size = os.terminal_size((80, 24))
-        ascii_only = terminal.ascii_only(sys.stdout)
-        return View(size.columns or 80, size.lines or 24, ascii_only=ascii_only)
-
     def show(self, lines: list[Line]) -> None:
-        drawn = [paint.one(each, colour=self._colour) for each in lines]
+        drawn = [output.painted_line(each, colour=self._colour) for each in lines]
         parts = ["\x1b[2J"] if len(drawn) != len(self._shown) else []
         before = self._shown if not parts else [""] * len(drawn)
         for row, (old, new) in enumerate(zip(before, drawn, strict=True), start=1):
@@ -161,14 +133,17 @@ class _Screen:
                 parts.append(f"\x1b[{row};1H\x1b[2K{new}")
         self._shown = drawn
         if parts:
-            terminal.put("".join(parts))
+            print("".join(parts), end="", flush=True)
 
 
 @contextmanager
 def _waking() -> Iterator[Callable[[float], int | None]]:
-    """Give what waits for a signal or a key: the signal, 0 for leaving, None when time is up."""
+    """Yield a function that waits for a signal or a key.
+
+    It returns the signal, 0 for a key that leaves, None when time is up.
+    """
     reader, writer = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
-    before = {number: signal.signal(number, _heard) for number in (*ENDS, *STOPS)}
+    before = {number: signal.signal(number, lambda *_: None) for number in (*ENDS, *STOPS)}
     earlier = signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
 
     def wake(seconds: float) -> int | None:
@@ -192,10 +167,6 @@ def _waking() -> Iterator[Callable[[float], int | None]]:
             signal.signal(number, handler)
         os.close(reader)
         os.close(writer)
-
-
-def _heard(_: int, __: FrameType | None) -> None:
-    """Leave it to the pipe."""
 
 
 def _worst(numbers: bytes) -> int:

@@ -17,12 +17,12 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.test_cli import gpud
+from tests.verbs.homes import started
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-FILES = Path(__file__).with_name("settings_v1")
+FILES = Path(__file__).parents[1] / "settings_v1"
 OTHER_DEFAULTS = {"dockerd.hung_after_s", "dockerd.kill_after_s", "gate.busy_ratio"}
 COMMAND = "alerts.command"  # version one showed its arguments
 SECRETS = "http.basic_auth_users and alerts.webhook_urls and alerts.apprise_urls"
@@ -58,9 +58,9 @@ def installed(home: Path, name: str) -> Path:
 def without_refused(home: Path, config: Path) -> None:
     """Take out settings that restricted access and are refused by name."""
     for key in RESTRICTING:
-        check = gpud(home, "config", "check")
-        if f"{key} is no longer a setting, and" in check.stderr:
-            assert check.returncode == 2
+        check = started(home, "config", "check")
+        if f"{key} is no longer a setting, and" in check.err:
+            assert check.code == 2
             lines = config.read_text().splitlines()
             config.write_text("\n".join(one for one in lines if not one.startswith(f"{key} = ")))
 
@@ -82,14 +82,14 @@ def test_settings_of_version_one_keep_their_meaning(home: Path, name: str) -> No
     config = installed(home, name)
     before = set(set_keys(tomllib.loads(config.read_text())))
     without_refused(home, config)
-    check, show = gpud(home, "config", "check"), gpud(home, "config", "show")
-    assert (check.returncode, show.returncode) == (0, 0), check.stderr + show.stderr
+    check, show = started(home, "config", "check"), started(home, "config", "show")
+    assert (check.code, show.code) == (0, 0), check.err + show.err
     expected = values((FILES / f"{name}.txt").read_text().replace("FOLDER", str(home)))
     set_here = set(set_keys(tomllib.loads(config.read_text()))) & expected.keys()
-    today = values(show.stdout)
+    today = values(show.out)
     for key, value in expected.items():
         if key not in today:
-            assert key not in set_here or key in check.stderr, f"{key} is ignored without a word"
+            assert key not in set_here or key in check.err, f"{key} is ignored without a word"
         elif key == COMMAND:
             assert (today[key][:1], len(today[key])) == (value[:1], len(value))
         elif key in set_here or key not in OTHER_DEFAULTS:
@@ -104,6 +104,6 @@ def test_secrets_in_a_settings_file_of_version_one_are_named_where_everybody_rea
     config = installed(home, "fleet")
     config.chmod(0o644)
     without_refused(home, config)
-    check = gpud(home, "config", "check")
-    assert check.returncode == 1
-    assert f"{SECRETS} are secret in it" in check.stderr
+    check = started(home, "config", "check")
+    assert check.code == 1
+    assert f"{SECRETS} are secret in it" in check.err

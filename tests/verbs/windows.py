@@ -10,22 +10,17 @@ import re
 import select
 import signal
 import struct
-import sys
 import termios
 import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from tests.verbs.homes import ENVIRONMENT
+
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
-    from pathlib import Path
 
-ENVIRONMENT = {"PATH": "/usr/local/bin:/usr/bin:/bin", "LANG": "C.UTF-8", "TERM": "xterm"}
 PATIENCE_S = 30.0
-
-
-def gpud(home: Path, *words: str) -> list[str]:
-    return [sys.executable, "-I", "-m", "gpud", "--home", str(home), *words]
 
 
 @dataclass
@@ -40,12 +35,12 @@ class Window:
     def expect(self, pattern: str, within_s: float = PATIENCE_S) -> re.Match[str]:
         """Read until the pattern is there, and forget what came up to its end."""
         deadline = time.monotonic() + within_s
-        while not (found := re.search(pattern, self.unread)):
+        while not (match := re.search(pattern, self.unread)):
             left = deadline - time.monotonic()
             if left <= 0 or not self._read(left):
                 raise AssertionError(f"{pattern!r} is not in {self.everything[-3000:]!r}")
-        self.unread = self.unread[found.end() :]
-        return found
+        self.unread = self.unread[match.end() :]
+        return match
 
     def send(self, text: str) -> None:
         os.write(self.fd, text.encode())
@@ -67,12 +62,12 @@ class Window:
         if not select.select([self.fd], [], [], within_s)[0]:
             return False
         try:
-            said = os.read(self.fd, 65536).decode(errors="replace")
+            text = os.read(self.fd, 65536).decode(errors="replace")
         except OSError:  # the last process has closed it
             return False
-        self.unread += said
-        self.everything += said
-        return bool(said)
+        self.unread += text
+        self.everything += text
+        return bool(text)
 
 
 @contextlib.contextmanager

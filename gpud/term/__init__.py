@@ -1,1 +1,0 @@
-"""The terminal beside the verbs' own output: live view, logs, the manual."""

@@ -1,1 +1,0 @@
-"""``gpud logs``: what agent, root and dockerd wrote, by time, and what they write next."""

@@ -1,0 +1,264 @@
+"""``gpud baseline``: what is normal for each stream, accepted as it is now, or learnt anew.
+
+What is shown comes from the status document that the agent publishes; the agent decides.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from gpud import client, output
+from gpud.agent.regression.commands import CPU, EVERYTHING, Choice
+from gpud.arguments import OK
+from gpud.core.errors import ConfigError, GpudError
+from gpud.core.requests import AcceptRequest, ChoiceLine, ResetRequest
+from gpud.core.stats import compared, human
+from gpud.core.text import escaped, pasteable
+from gpud.place import document, legible
+from gpud.show.document import read
+from gpud.show.units import day
+from gpud.show.words import RATES, name_of
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Collection, Sequence
+
+    from gpud.core.settings import Settings
+    from gpud.core.stream_key import StreamKey
+    from gpud.place import Place
+    from gpud.show.document import Status, Stream, Verdict
+
+COLUMNS: Final = ("probe", "normal", "now", "change", "runs", "driver")
+LONGEST: Final = 36
+"""Characters of a stream's name; ours have fewer, and a row has to stay within the width."""
+UNKNOWN: Final = "-"
+
+
+def run(options: argparse.Namespace, place: Place) -> int:
+    """Show, accept or reset baselines. Errors: as those of ``client.ask_running``."""
+    settings = place.usable_settings()
+    if options.action == "accept":
+        return _accept(options, place, settings)
+    if options.action == "reset":
+        return _reset(options, place, settings)
+    run_dir = Path(settings.run_dir)
+    published = document(run_dir)
+    if published is None:
+        return place.report_absent(run_dir, as_json=options.json)
+    with legible():
+        status = read(published)
+        streams = chosen(status, with_uuid(_choice(options), status))
+        rows = published_rows(published.get("streams"), status.streams, streams)
+        text = "\n".join(lines(streams, status))
+    if options.json:
+        print(json.dumps({"schema_version": published["schema_version"], "streams": rows}))
+    else:
+        print(pasteable(text, place.program))
+    return OK
+
+
+def published_rows(published: Any, parts: Sequence[object], chosen: Sequence[object]) -> list[Any]:  # noqa: ANN401  # JSON
+    """Return what the agent published of the chosen parts, with what this release does not read."""
+    rows = list(zip(published or (), parts, strict=True))
+    return [row for each in chosen for row, part in rows if part is each]
+
+
+def with_uuid(choice: Choice, status: Status) -> Choice:
+    """Put the UUID in the place of a GPU's number; what is no number stays.
+
+    Errors: ``GpudError`` for a number that no GPU has.
+    """
+    if choice.gpu is None or not (choice.gpu.isascii() and choice.gpu.isdigit()):
+        return choice
+    numbers = {gpu.number: (uuid, gpu.name) for uuid, gpu in status.gpus.items()}
+    if int(choice.gpu) not in numbers:
+        uuids = ", ".join(f"{n} ({escaped(name)})" for n, (_, name) in sorted(numbers.items()))
+        raise GpudError(f"there is no GPU {choice.gpu}", fix=f"one of: {uuids}" if uuids else None)
+    return replace(choice, gpu=numbers[int(choice.gpu)][0])
+
+
+def chosen(status: Status, choice: Choice) -> list[Stream]:
+    """Return the streams of a choice, whose GPU is a UUID's beginning, or "cpu".
+
+    Errors: ``GpudError`` where there is none, with what there is.
+    """
+    streams = [
+        stream
+        for stream in status.streams
+        if (stream.uuid or CPU).lower().startswith((choice.gpu or "").lower())
+        and choice.probe in {None, stream.probe}
+        and choice.mode in {None, stream.mode}
+    ]
+    if status.streams and not streams:
+        names = dict.fromkeys(f"{stream.probe} {stream.mode}" for stream in status.streams)
+        raise GpudError("nothing that is judged has this name", fix=f"one of: {', '.join(names)}")
+    return streams
+
+
+def lines(streams: Sequence[Stream], status: Status) -> list[str]:
+    """Describe what is normal for each stream, what it is now, and its driver's verdict."""
+    if not streams:
+        return ["nothing is judged yet: figures of the first runs have to come in"]
+    probes = [probe for probe, _ in {(stream.probe, stream.version) for stream in status.streams}]
+    several = {probe for probe in probes if probes.count(probe) > 1}
+    rows = [COLUMNS, *(_cells(stream, several) for stream in streams)]
+    starts = output.columns([row[:-1] for row in rows])
+    width = max(map(len, starts))
+    shown, previous = [], None
+    for start, row, stream in zip(starts, rows, (None, *streams), strict=True):
+        if stream is not None and (place := status.place(stream.uuid)) != previous:
+            shown.append(f"  {escaped(place)}")
+            previous = place
+        shown += output.wrapped(f"  {start:<{width}}  {row[-1]}".rstrip(), width + 4)
+    return shown
+
+
+def stream_name(stream: Stream | StreamKey, several: Collection[str] = ()) -> str:
+    """Name a stream as the options do; its version where a probe of ``several`` has more."""
+    version = f" v{stream.version}" if stream.probe in several else ""
+    name = name_of(stream.probe, stream.mode)
+    return f"{name}{version}{', on battery' if stream.on_battery else ''}"
+
+
+def _cells(stream: Stream, several: Collection[str]) -> tuple[str, ...]:
+    slowdown, usual, unit = stream.slowdown, stream.usual, stream.unit
+    normal = now = UNKNOWN
+    if usual is not None and unit is not None:
+        normal = human(usual, unit)
+        if slowdown is not None:
+            now = human(usual / slowdown if unit in RATES else usual * slowdown, unit)
+    cells = (
+        stream_name(stream, several)[:LONGEST],
+        normal,
+        now,
+        UNKNOWN if slowdown is None else compared(slowdown),
+        f"{stream.judged:,}",
+        "" if stream.verdict is None else _verdict(stream.verdict, still=bool(stream.open)),
+    )
+    return tuple(map(escaped, cells))
+
+
+def _verdict(verdict: Verdict, *, still: bool) -> str:
+    """Describe the verdict on the latest driver: "576.02: regressed since 2026-11-05".
+
+    ``still``: whether the stream is slower than its baseline now.
+    """
+    state, since = verdict.state, day(verdict.since_s)
+    if state == "regressed" and not still:
+        return f"{verdict.new_driver}: regressed on {since}, over or accepted"
+    words = {"no_change": "no change seen", "none": "no verdict"}.get(state, state)
+    if verdict.limit is not None and state in {"no_change", "undecided"}:
+        words += f" (+-{100 * verdict.limit:.0f} %)"
+    based = f", {verdict.samples} runs" if state in {"learning", "undecided"} else ""
+    return f"{verdict.new_driver}: {words}{based} since {since}"
+
+
+def _reset(options: argparse.Namespace, place: Place, settings: Settings) -> int:
+    if (_choice(options) == EVERYTHING) != options.all:
+        fix = "name it with --gpu, --probe or --mode, or give --all for everything"
+        raise ConfigError("gpud baseline reset needs to know what to learn anew", fix=fix)
+    request = ResetRequest(gpu=options.gpu, probe=options.probe, mode=options.mode)
+    (choice,) = _choices(place, settings, request)
+    output.say(f"to be learnt anew: {choice}")
+    return OK
+
+
+def _accept(options: argparse.Namespace, place: Place, settings: Settings) -> int:
+    """Accept the current speed; on a terminal it is listed, and a person has to agree."""
+    _refuse_unclear(options)
+    gpu, probe, mode = _choice(options).parts
+    names = tuple(options.what)
+    request = AcceptRequest(names=names, gpu=gpu, probe=probe, mode=mode, preview=True)
+    choices = _choices(place, settings, request)
+    published = document(Path(settings.run_dir))
+    if published is None:
+        raise GpudError("gpud has not published its status yet", fix="try again in a few seconds")
+    with legible():
+        status = read(published)
+        name = ", ".join(_choice_name(choice, status) for choice in choices)
+        listed = "\n".join(_accept_lines(choices, status))
+    confirms = _on_terminal()
+    if confirms:
+        output.say(f"This accepts the current speed as normal for: {name}\n{listed}")
+        print("Accept? [y/N] ", end="", flush=True)
+        if sys.stdin.readline().strip().lower() not in {"y", "yes"}:
+            output.say("Nothing was accepted.")
+            return OK
+    for choice in choices:
+        request = AcceptRequest(gpu=choice.gpu, probe=choice.probe, mode=choice.mode)
+        _choices(place, settings, request)
+    accepted = f"Accepted the current speed as normal for: {name}"
+    output.say(accepted if confirms else f"{accepted}\n{listed}")
+    return OK
+
+
+def _refuse_unclear(options: argparse.Namespace) -> None:
+    nothing = _choice(options) == EVERYTHING and not options.what
+    if options.all and not nothing:
+        fix = "leave out --all to accept only what is named"
+        raise ConfigError("names and --all exclude each other", fix=fix)
+    if nothing and not (options.all or _on_terminal()):
+        raise ConfigError(
+            "gpud baseline accept needs to know what: an alert's ID, a probe, or --all",
+            fix="`gpud alerts` lists the alerts with their IDs",
+        )
+
+
+def _choice(options: argparse.Namespace) -> Choice:
+    return Choice(options.gpu, options.probe, options.mode)
+
+
+def _choices(
+    place: Place, settings: Settings, request: AcceptRequest | ResetRequest
+) -> list[Choice]:
+    answer = client.ask_running(place, settings, request)
+    streams = (line for line in answer if isinstance(line, ChoiceLine))
+    return [Choice(line.gpu, line.probe, line.mode) for line in streams]
+
+
+def _choice_name(choice: Choice, status: Status) -> str:
+    """Name what a person chose: "GPU 0 launch submit", "launch", "everything"."""
+    what = name_of(choice.probe, choice.mode or choice.probe) if choice.probe else choice.mode or ""
+    where = "" if choice.gpu is None else status.place(None if choice.gpu == CPU else choice.gpu)
+    return escaped(f"{where} {what}".strip()) or "everything"
+
+
+def _accept_lines(choices: Sequence[Choice], status: Status) -> list[str]:
+    """List what is slower of what was chosen, and what is still learning and cannot be accepted.
+
+    Errors: ``GpudError`` where all of it is still learning.
+    """
+    streams = [
+        stream
+        for stream in status.streams
+        if any(choice.fits((stream.uuid or CPU, stream.probe, stream.mode)) for choice in choices)
+    ]
+    learning = [stream for stream in streams if _learning(stream)]
+    names = ", ".join(dict.fromkeys(f"{status.place(s.uuid)} {stream_name(s)}" for s in learning))
+    if streams and len(learning) == len(streams):
+        raise GpudError(
+            f"nothing to accept, what is usual is still being learnt: {names}",
+            fix="wait for more runs; `gpud baseline show` counts them",
+        )
+    shown = []
+    for stream in (stream for stream in streams if stream.open):
+        name, normal, now, change, *_ = _cells(stream, ())
+        shown.append(f"  {escaped(status.place(stream.uuid))} {name}: {normal} -> {now}, {change}")
+    shown = shown or ["  nothing of it is slower than usual"]
+    if names:
+        shown += output.wrapped(escaped(f"  still learning, not accepted: {names}"))
+    return shown
+
+
+def _learning(stream: Stream) -> bool:
+    """Return whether a stream has nothing to accept yet: no level and no new driver on trial."""
+    trial = stream.verdict is not None and stream.verdict.state in {"learning", "undecided"}
+    return stream.slowdown is None and not stream.open and not trial
+
+
+def _on_terminal() -> bool:
+    return sys.stdin is not None and sys.stdin.isatty() and sys.stdout.isatty()

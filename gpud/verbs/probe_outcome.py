@@ -1,0 +1,345 @@
+"""The outcome of ``gpud probe``: what came in, its results, and both as a document and as text."""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from dataclasses import asdict, dataclass, field
+from typing import TYPE_CHECKING, Any, Final
+
+from msgspec import structs
+
+from gpud import output
+from gpud.core.requests import InventoryLine, NoHistoryLine, NotRunLine, RanLine, RefusedLine
+from gpud.core.sample import SCHEMA_VERSION, Inventory, Unit
+from gpud.core.stats import LATENCY_BOUNDS_S, human, median, merged
+from gpud.core.text import escaped
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from gpud.core.requests import AnswerLine
+    from gpud.core.sample import Buckets, Failure, Sample
+
+FEWEST_RUNS: Final = 5
+"""Fewer runs in the history are no baseline."""
+FEWEST_CALLS: Final = 20
+"""Fewer calls have no distribution to show."""
+COLUMNS: Final = ("probe", "mode", "value", "spread", "against baseline")
+FROM_TENTHS: Final = 0.0995
+"""Below ten percent a tenth of one is shown."""
+LONGEST_BAR: Final = 40
+
+
+@dataclass(frozen=True, slots=True)
+class ProbeBaseline:
+    """The median of the kept history and how many runs that is; ``ratio`` 0.03 is 3 % above it."""
+
+    median: float
+    n: int
+    ratio: float
+
+
+@dataclass(frozen=True, slots=True)
+class ProbeResult:
+    """One mode of one probe in one place, over all its repeats.
+
+    Units: the probe's own. ``low`` and ``high`` are p10 and p90 of the calls of one run, or the
+    lowest and highest median of several; None where there is one call. A distribution with two
+    modes is two results, each with the ``share`` of its calls: a mean of them is no figure.
+    ``no_baseline`` is the reason where there is none.
+    """
+
+    probe: str
+    gpu: int | None
+    mode: str
+    unit: Unit
+    runs: int
+    n: int
+    value: float
+    low: float | None
+    high: float | None
+    share: float | None = None
+    baseline: ProbeBaseline | None = None
+    no_baseline: str | None = None
+
+    @property
+    def spread(self) -> float | None:
+        """``high - low`` as a share of the value; None where it means nothing."""
+        if self.low is None or self.high is None or self.value <= 0:
+            return None
+        return (self.high - self.low) / self.value
+
+
+@dataclass(slots=True)
+class ProbeOutcome:
+    """What came in so far: an interrupted person gets to see it too."""
+
+    repeats: int = 1
+    runs: list[RanLine] = field(default_factory=list)
+    not_run: list[NotRunLine] = field(default_factory=list)
+    inventory: Inventory | None = None
+    no_gpu: str | None = None  # why no GPU is expected here, where none was asked for
+    no_history: str | None = None  # why there is no history to compare with
+    refused: dict[str, str] = field(default_factory=dict)  # probe modules that do not load
+    interrupted: bool = False
+
+    def take(self, line: AnswerLine) -> None:
+        """Take in a line of the answer."""
+        match line:
+            case RanLine():
+                self.runs.append(line)
+            case NotRunLine():
+                self.not_run.append(line)
+            case InventoryLine():
+                self.inventory, self.no_gpu = line.inventory, line.no_gpu
+            case NoHistoryLine():
+                self.no_history = line.reason
+            case RefusedLine():
+                self.refused = line.refused
+
+    @property
+    def good(self) -> bool:
+        """Whether everything that was asked for brought its figures."""
+        failed = any(ran.report.failure is not None for ran in self.runs)
+        return not (failed or self.not_run or self.refused or self.cuda_failure)
+
+    @property
+    def cuda_failure(self) -> Failure | None:
+        """Why no GPU was measured at all; None where there is none to measure."""
+        if self.inventory is None or self.no_gpu is not None:
+            return None
+        return self.inventory.failure
+
+    def by_mode(self) -> list[tuple[RanLine, list[Sample]]]:
+        """Return the samples of each probe, place and mode, with the first run that has it."""
+        modes: dict[tuple[int | None, str, str], tuple[RanLine, list[Sample]]] = {}
+        for ran in self.runs:
+            for sample in ran.report.samples:
+                key = (ran.gpu, ran.report.probe, sample.mode)
+                modes.setdefault(key, (ran, []))[1].append(sample)
+        return list(modes.values())
+
+    def results(self) -> list[ProbeResult]:
+        """Return a result for each mode (two for one with two modes), in the order they came in."""
+        collected: list[ProbeResult] = []
+        for ran, samples in self.by_mode():
+            # Runs that saw one mode and runs that saw two: between them lies no middle.
+            for count in sorted({len(sample.peaks) for sample in samples}):
+                alike = [sample for sample in samples if len(sample.peaks) == count]
+                collected += _two_modes(ran, alike) if count else [self._single_mode(ran, alike)]
+        return collected
+
+    def document(self) -> dict[str, Any]:
+        """Return every run as its child reported it, and the results, as ``--json`` prints them."""
+        return {
+            "schema_version": SCHEMA_VERSION,
+            "interrupted": self.interrupted,
+            "repeat": self.repeats,
+            "cuda": asdict(self.inventory) if self.inventory is not None else None,
+            "results": [{**asdict(each), "spread": each.spread} for each in self.results()],
+            "runs": [
+                {"repeat": ran.repeat, "gpu": ran.gpu, **asdict(ran.report)} for ran in self.runs
+            ],
+            "not_run": [structs.asdict(missed) for missed in self.not_run],
+            "refused": self.refused,
+            "no_history": self.no_history,
+        }
+
+    def lines(self) -> list[str]:
+        """Return the text for a person. No control character of a foreign text is left."""
+        parts = (_table(self), _distributions(self), _failures(self))
+        return [line for part in parts if (texts := list(part)) for line in ("", *texts)][1:]
+
+    def _single_mode(self, ran: RanLine, samples: Sequence[Sample]) -> ProbeResult:
+        medians = [sample.median for sample in samples]
+        first, low, high = samples[0], None, None
+        if len(medians) > 1:
+            low, high = min(medians), max(medians)
+        elif first.n > 1 and self.repeats == 1:  # of several, one says nothing of their spread
+            low, high = first.p10, first.p90
+        baseline = self._against(ran, first.mode, median(medians))
+        return ProbeResult(
+            probe=ran.report.probe,
+            gpu=ran.gpu,
+            mode=first.mode,
+            unit=first.unit,
+            runs=len(samples),
+            n=sum(sample.n for sample in samples),
+            value=median(medians),
+            low=low,
+            high=high,
+            baseline=baseline if isinstance(baseline, ProbeBaseline) else None,
+            no_baseline=baseline if isinstance(baseline, str) else None,
+        )
+
+    def _against(self, ran: RanLine, mode: str, value: float) -> ProbeBaseline | str:
+        """Compare with the history, or return the reason why that is not possible."""
+        if self.no_history is not None:
+            return self.no_history
+        if not isinstance(ran.report.conditions.get("probe_version"), int):
+            return "the run does not say its version"
+        usual = ran.usual.get(mode)
+        n = 0 if usual is None else usual.n
+        if usual is None or n < FEWEST_RUNS:
+            return f"{n} runs are kept, {FEWEST_RUNS} are needed"
+        if usual.median <= 0:
+            return "the history says 0"
+        return ProbeBaseline(usual.median, n, value / usual.median - 1.0)
+
+
+def percent(ratio: float, *, signed: bool = False) -> str:
+    """Write 0.034 as ``3.4 %``, with its sign if that is asked for."""
+    digits = 1 if abs(ratio) < FROM_TENTHS else 0
+    rounded = round(100 * ratio, digits)
+    return f"{rounded + 0.0:{'+' if signed and rounded else ''}.{digits}f} %"  # -0.0 is 0
+
+
+def _two_modes(ran: RanLine, samples: Sequence[Sample]) -> Iterator[ProbeResult]:
+    ordered = [sorted(sample.peaks, key=lambda peak: peak.value) for sample in samples]
+    for peaks in zip(*ordered, strict=True):
+        values = [peak.value for peak in peaks]
+        several = len(values) > 1
+        yield ProbeResult(
+            probe=ran.report.probe,
+            gpu=ran.gpu,
+            mode=samples[0].mode,
+            unit=samples[0].unit,
+            runs=len(samples),
+            n=sum(sample.n for sample in samples),
+            value=median(values),
+            low=min(values) if several else None,
+            high=max(values) if several else None,
+            share=median([peak.share for peak in peaks]),
+            no_baseline="two modes",
+        )
+
+
+def _table(outcome: ProbeOutcome) -> Iterator[str]:
+    """Write the results in columns, below the place of each."""
+    places: defaultdict[int | None, list[ProbeResult]] = defaultdict(list)
+    for result in outcome.results():
+        places[result.gpu].append(result)
+    if not places:
+        return
+    rows: list[tuple[str, ...]] = [COLUMNS]
+    for results in places.values():
+        names = [result.probe for result in results]
+        for result, name, previous in zip(results, names, ["", *names], strict=False):
+            rows.append(("" if name == previous else escaped(name), *_cells(result)))
+    head, *texts = (f"  {text}" for text in output.columns(rows, right={2, 3, 4}))
+    yield head
+    devices = () if outcome.inventory is None else outcome.inventory.devices
+    gpus = {device.index: f"GPU {device.index}  {escaped(device.name)}" for device in devices}
+    for gpu, results in places.items():
+        yield "CPU" if gpu is None else gpus.get(gpu, f"GPU {gpu}")
+        yield from texts[: len(results)]
+        del texts[: len(results)]
+    yield from _legend(outcome, [result for results in places.values() for result in results])
+
+
+def _cells(result: ProbeResult) -> tuple[str, ...]:
+    mode = escaped(result.mode)
+    if result.share is not None:
+        mode = f"{mode} ({100 * result.share:.0f} %)"
+    spread = "" if result.spread is None else percent(result.spread)
+    against = "-"
+    if result.baseline is not None:
+        against = f"{percent(result.baseline.ratio, signed=True)} (n {result.baseline.n})"
+    return mode, human(result.value, result.unit), spread, against
+
+
+def _legend(outcome: ProbeOutcome, results: Sequence[ProbeResult]) -> Iterator[str]:
+    if outcome.repeats > 1:
+        most = max(result.runs for result in results)
+        yield f"value: median of {most} runs' medians; spread: from the lowest of them to the"
+        yield "highest, as a share of it"
+    else:
+        yield "value: median; spread: from p10 to p90, as a share of it"
+    if any(result.baseline is not None for result in results):
+        yield "baseline: median of n runs of the last 30 days, same GPU, probe and version"
+    if outcome.no_history is not None:
+        yield f"no baseline: {escaped(outcome.no_history)}"
+        return
+    names: defaultdict[str, list[str]] = defaultdict(list)
+    for result in results:
+        if result.no_baseline is not None:
+            reasons = {each.no_baseline for each in results if each.probe == result.probe}
+            name = result.probe if len(reasons) == 1 else f"{result.probe} {result.mode}"
+            names[result.no_baseline].append(name)
+    for reason, those in names.items():
+        yield f"no baseline ({reason}): {_listed(those)}"
+
+
+def _distributions(outcome: ProbeOutcome) -> Iterator[str]:
+    for ran, samples in outcome.by_mode():
+        buckets = [sample.buckets for sample in samples if sample.buckets is not None]
+        if buckets and sum(sum(each.counts) for each in buckets) >= FEWEST_CALLS:
+            yield f"{escaped(ran.report.probe)} {escaped(samples[0].mode)}{_on(ran.gpu)}"
+            yield from _distribution(samples, buckets)
+
+
+def _distribution(samples: Sequence[Sample], buckets: Sequence[Buckets]) -> Iterator[str]:
+    """Draw a bar for each bucket that holds a call, as long as the logarithm of its count."""
+    together = buckets[0]
+    for each in buckets[1:]:
+        together = merged(together, each)
+    p50, p99 = (median([getattr(s, name) for s in samples]) for name in ("median", "p99"))
+    figures = (human(each, "seconds") for each in (p50, p99, max(s.maximum for s in samples)))
+    words = "p50 {}, p99 {}, max {} (bars are logarithmic)".format(*figures)
+    total, most = sum(together.counts), max(together.counts)
+    yield f"  {total} calls: {words}"
+    bounds = [f"≤ {human(bound, 'seconds')}" for bound in LATENCY_BOUNDS_S]
+    bounds.append(f"> {human(LATENCY_BOUNDS_S[-1], 'seconds')}")
+    for bound, count in zip(bounds, together.counts, strict=True):
+        if count:
+            bar = "#" * max(1, round(LONGEST_BAR * math.log1p(count) / math.log1p(most)))
+            share = f"{100 * count / total:.1f} %" if count >= total / 1000 else "<0.1 %"
+            yield f"{bound:>10}  {bar:<{LONGEST_BAR}}{count:>7}{share:>8}"
+
+
+def _failures(outcome: ProbeOutcome) -> Iterator[str]:
+    """Describe what brought no figure and why, the same words once, each fix once."""
+    if outcome.no_gpu is not None:
+        yield f"no GPU was measured: {escaped(outcome.no_gpu)}"
+    named: defaultdict[tuple[str, str, str | None], list[str]] = defaultdict(list)
+    for kind, name, detail, fix in (*_failed(outcome), *_missing(outcome)):
+        named[kind, detail, fix].append(name)
+    advised: set[str | None] = {None}
+    for (kind, detail, fix), names in named.items():
+        yield f"{kind}: {_listed(names)}: {escaped(detail)}"
+        if fix not in advised:
+            advised.add(fix)
+            yield f"  fix: {escaped(fix or '')}"
+
+
+def _failed(outcome: ProbeOutcome) -> Iterator[tuple[str, str, str, str | None]]:
+    if (failure := outcome.cuda_failure) is not None:
+        yield "failed", "CUDA", f"{failure.reason}: {failure.detail}", failure.advice
+    for ran in outcome.runs:
+        if (failure := ran.report.failure) is not None:
+            name = f"{ran.report.probe}{_on(ran.gpu)}"
+            yield "failed", name, f"{failure.reason}: {failure.detail}", failure.advice
+    for name, reason in outcome.refused.items():
+        yield "failed", name, f"does not load: {reason}", None
+    for missed in outcome.not_run:
+        yield "not run", f"{missed.probe}{_on(missed.gpu)}", missed.detail, missed.fix
+
+
+def _missing(outcome: ProbeOutcome) -> Iterator[tuple[str, str, str, str | None]]:
+    for ran in outcome.runs:
+        place = _on(ran.gpu)
+        for gap in ran.report.missing:
+            name = f"{ran.report.probe} {gap.mode}{place}"
+            yield "missing", name, f"{gap.reason}: {gap.detail}", None
+        if ran.report.conditions.get("settled") is False:
+            detail = "the clocks had not settled when the warm-up ended"
+            yield "unsettled", f"{ran.report.probe}{place}", detail, None
+
+
+def _listed(names: Sequence[str]) -> str:
+    return ", ".join(escaped(name) for name in dict.fromkeys(names))
+
+
+def _on(gpu: int | None) -> str:
+    return "" if gpu is None else f" on GPU {gpu}"

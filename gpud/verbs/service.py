@@ -1,0 +1,99 @@
+"""``gpud up``, ``down``, ``restart`` and ``run``: the supervisor started and stopped.
+
+On an installed gpud the first three are root's, and a sudo rule gives them to a person: they run
+exactly its command, never their own interpreter (ADR 11).
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from typing import TYPE_CHECKING, Final
+
+import gpud
+from gpud import portholder
+from gpud.arguments import OK
+from gpud.core.errors import DeniedError
+from gpud.output import say
+
+if TYPE_CHECKING:
+    import argparse
+
+    from gpud.core.settings import Settings
+    from gpud.place import Place
+
+INSTALLED: Final = "/opt/gpud/bin/gpud"
+BY_RULE: Final = ("up", "down", "restart")
+
+
+def run(options: argparse.Namespace, place: Place) -> int:
+    """Run one of the four. Errors: ``DeniedError`` where root is needed and no rule allows it."""
+    if place.installed and os.geteuid() != 0 and options.verb in BY_RULE:
+        return _through_sudo(options, place)
+    place.root_only()
+    if options.verb == "down":
+        return _down(place.settings(), docker=options.docker)
+    settings = _startable(place)
+    if options.verb == "run":
+        return _run(settings, place)
+    from gpud.root import control
+
+    start = control.up if options.verb == "up" else control.restart
+    code = start(settings, config_path=place.config)
+    restarted = "gpud has started anew; dockerd and its containers ran on"
+    say("gpud runs" if options.verb == "up" else restarted)
+    return code
+
+
+def _through_sudo(options: argparse.Namespace, place: Place) -> int:
+    """Become the one command of the sudo rule, if the rule lets this person run it."""
+    command = [INSTALLED, options.verb]
+    fix = place.with_sudo
+    if getattr(options, "docker", False):
+        raise DeniedError("stopping dockerd needs root", fix=fix)
+    try:
+        listing = subprocess.run(["sudo", "-n", "-l", *command], capture_output=True, check=False)
+        if listing.returncode == 0:
+            os.execvp("sudo", ["sudo", "-n", *command])
+    except OSError as error:
+        raise DeniedError(
+            f"cannot run sudo: {error.strerror}", fix=f"as root: {fix[5:]}"
+        ) from error
+    raise DeniedError(f"gpud {options.verb} needs root, and no sudo rule gives it to you", fix=fix)
+
+
+def _startable(place: Place) -> Settings:
+    """Check all settings as the agent will, and return what root itself needs: without secrets."""
+    from gpud.root import agent
+
+    agent.check_user(place.settings())
+    place.warn()
+    return place.settings(with_secrets=False)
+
+
+def _down(settings: Settings, *, docker: bool) -> int:
+    from gpud.root import control
+
+    stopped = control.down(settings, docker=docker)
+    state = "gpud has stopped" if stopped.supervisor else "gpud was not running"
+    if stopped.dockerd:
+        state += "; dockerd has stopped"
+    elif stopped.supervisor and not docker:
+        state += "; dockerd and its containers run on"
+    say(f"{state}. Opened shells leave it at that until `gpud up` or the next boot")
+    return OK
+
+
+def _run(settings: Settings, place: Place) -> int:
+    from gpud.root import supervisor
+
+    url = settings.http.url
+    listener = portholder.listener_of(settings.http.port) if settings.http.port else None
+    links = f"page {url}/  metrics {url}/metrics"
+    if listener is not None:
+        links = portholder.taken_message(settings.http.listen, listener)
+    say(f"gpud {gpud.__version__}  {links}  state {settings.home}")
+    if os.geteuid() != 0:
+        print("not root: dockerd is watched, not managed", file=sys.stderr, flush=True)
+    return supervisor.run(settings, config_path=place.config, foreground=True)

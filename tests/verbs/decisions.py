@@ -1,0 +1,93 @@
+"""One stream, one alert and the document they stand in, for tests of alerts and baselines."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from gpud.agent.regression.detector import Detector, Direction
+from gpud.agent.state import statusdocument
+from gpud.core.alerts import DRIVER_REGRESSION, Alert, Cause, Evidence, Severity
+from gpud.core.gpus import KnownGpu
+from gpud.core.sample import Unit
+from gpud.core.stream_key import StreamKey
+from tests.events import made
+
+if TYPE_CHECKING:
+    from gpud.agent.state.snapshot import Snapshot
+
+UUID = "GPU-11111111-aaaa"
+SUBMIT = StreamKey(UUID, "launch", "submit")
+HOSTILE = "\x1b[2J\u202e<b>"
+NOW_S = 1_760_000_000.0
+
+
+def stream(**changes: Any) -> dict[str, Any]:
+    """One stream as the status document has it."""
+    return {
+        "gpu": 0,
+        "uuid": UUID,
+        "probe": "launch",
+        "mode": "submit",
+        "version": 1,
+        "on_battery": False,
+        "unit": "seconds",
+        "usual": 12.4e-6,
+        "slowdown": 1.12,
+        "judged": 1200,
+        "open": [],
+        "verdict": None,
+        **changes,
+    }
+
+
+def made_alert(old: str = "572.16") -> Alert:
+    evidence = Evidence(
+        SUBMIT,
+        Unit.SECONDS,
+        "driver",
+        before=12.4e-6,
+        after=13.9e-6,
+        slowdown=1.121,
+        low=1.102,
+        high=1.139,
+        samples=25,
+        reference=1000,
+        since_s=NOW_S,
+        seq=7,
+    )
+    return Alert(
+        DRIVER_REGRESSION,
+        Severity.WARNING,
+        {"old": old, "new": "576.02"},
+        f"submission latency +12 % since driver {old} -> 576.02",
+        "",
+        NOW_S,
+        NOW_S,
+        evidence=(evidence,),
+        causes=(Cause("driver", old, "576.02"),),
+        fix="roll the driver back",
+    )
+
+
+def alert(old: str = "572.16", **changes: Any) -> dict[str, Any]:
+    """One alert as the status document has it."""
+    return {**msgspec.to_builtins(statusdocument.alert(made_alert(old))), **changes}
+
+
+def document(**parts: Any) -> dict[str, Any]:
+    gpus = {UUID: {"number": 0, "name": f"RTX {HOSTILE}"}}
+    return {"schema_version": 1, "gpus": gpus, "streams": [], "alerts": [], **parts}
+
+
+def snapshot(*keys: StreamKey) -> Snapshot:
+    """What an agent has: these streams, one GPU, and an alert about the first of them."""
+    standing = Detector(Direction.LOWER).standing()
+    return made(
+        "1",
+        0.0,
+        gpus={UUID: KnownGpu(0, "RTX", "0000:01:00.0", cuda=True)},
+        streams=dict.fromkeys(keys or (SUBMIT,), standing),
+        alerts=(made_alert(),),
+    )

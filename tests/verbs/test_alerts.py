@@ -1,0 +1,148 @@
+"""``gpud alerts`` and ``gpud gpus forget``: what is shown, and what the agent does."""
+
+from __future__ import annotations
+
+import json
+import time
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from gpud.agent.regression.commands import ALERT_ACKNOWLEDGED
+from gpud.agent.state import status
+from gpud.agent.state.snapshot import Expected
+from gpud.core.alerts import SHORT
+from gpud.core.clock import Instant
+from gpud.output import WIDTH
+from tests import serving
+from tests.events import made
+from tests.verbs.decisions import HOSTILE, NOW_S, alert, document, snapshot, stream
+from tests.verbs.homes import called, running, started
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+NAME = alert()["fingerprint"]
+
+
+def shown(home: Path, *alerts: dict[str, Any], words: tuple[str, ...] = (), **environ: str) -> str:
+    ran = called(running(home, document(alerts=alerts)), "alerts", *words, **environ)
+    assert ran.err == ""
+    return ran.out
+
+
+def test_alert_is_shown_with_evidence_cause_fix_and_what_to_do(tmp_path: Path) -> None:
+    text = shown(tmp_path, alert())
+    for words in (
+        "1 alert fires",
+        f"{NAME[:SHORT]}  GpudDriverRegression, warning, since 2025-10-09",
+        "submission latency +12 % since driver 572.16 -> 576.02",
+        "GPU 0 launch submit: 12.4 µs -> 13.9 µs, 12 % slower (10.2 to 13.9 %), 25 samples",
+        "because: driver 572.16 -> 576.02",
+        "fix: roll the driver back",
+        f"alerts ack {NAME[:SHORT]}",
+        f"baseline accept {NAME[:SHORT]}",
+    ):
+        assert words in text
+
+
+def test_alert_and_its_summary_have_one_beginning_in_one_time_zone(tmp_path: Path) -> None:
+    utc = time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime(NOW_S))
+    local = time.strftime("%Y-%m-%d %H:%M", time.gmtime(NOW_S + 5.5 * 3600))
+    late = alert(summary=f"slower since {utc}", starts_s=NOW_S + 1800)
+    ran = started(running(tmp_path, document(alerts=[late])), "alerts", TZ="Asia/Kolkata")
+    assert f"warning, since {local}" in ran.out
+    assert f"slower since {local}" in ran.out
+    assert "UTC" not in ran.out
+
+
+def test_acknowledged_and_ended_alerts_are_marked_and_ask_for_nothing(tmp_path: Path) -> None:
+    over = alert("1", ends_s=NOW_S + 60, starts_s=NOW_S + 30)
+    both = (over, alert("2", acknowledged_s=NOW_S + 90))
+    text = shown(tmp_path, *both, words=("--all",))
+    assert text.index("driver 2 ->") < text.index("driver 1 ->")
+    assert "acknowledged 2025-10-09" in text
+    assert "ended 2025-10-09" in text
+    assert "alerts ack" not in text
+    assert "driver 1 ->" not in shown(tmp_path, *both)
+
+
+def test_fingerprints_that_begin_alike_are_shown_whole(tmp_path: Path) -> None:
+    alike = ["0123456789abcdef", "0123456700000000", "ff00000000000000"]
+    text = shown(tmp_path, *(alert(fingerprint=name) for name in alike))
+    assert "3 alerts fire\n" in text
+    for name in (*alike[:2], "ff000000"):
+        assert f"  {name}  " in text
+
+
+def test_foreign_words_are_harmless_and_within_the_width(tmp_path: Path) -> None:
+    evil = alert(summary=HOSTILE * 40, fix=HOSTILE, severity=HOSTILE)
+    published = document(alerts=[evil], streams=[stream(mode=HOSTILE, probe="x" * 200)])
+    running(tmp_path, published)
+    for words in (("alerts", "--all"), ("baseline", "show")):
+        text = called(tmp_path, *words).out
+        assert not set("\x1b\u202e") & set(text)
+        lines = [line for line in text.splitlines() if str(tmp_path) not in line]
+        assert max(map(len, lines)) <= WIDTH
+
+
+def test_alerts_are_1_while_something_fires_and_0_else(tmp_path: Path) -> None:
+    over = alert("1", ends_s=NOW_S + 60)
+    running(tmp_path, document(alerts=[alert(), over]))
+    for words, count in (((), 1), (("--all",), 2)):
+        ran = called(tmp_path, "alerts", *words, "--json")
+        read = json.loads(ran.out)
+        assert (ran.code, read["schema_version"], len(read["alerts"])) == (1, 1, count)
+    running(tmp_path, document(alerts=[over]))
+    ran = called(tmp_path, "alerts")
+    assert (ran.code, ran.out) == (0, "no alert fires\n")
+
+
+@pytest.mark.parametrize(
+    ("acknowledged_s", "ended_s", "code", "words"),
+    [
+        (None, None, 1, ": slower, 1 alert since "),
+        (NOW_S, None, 0, ": ok since "),
+        (None, NOW_S, 0, ": ok since "),
+    ],
+    ids=["fires", "acknowledged", "ended"],
+)
+def test_firing_alert_that_nobody_acknowledged_is_a_problem_for_status_too(
+    tmp_path: Path, acknowledged_s: float | None, ended_s: float | None, code: int, words: str
+) -> None:
+    changed = alert(ends_s=ended_s, firing=ended_s is None, acknowledged_s=acknowledged_s)
+    whole = status.document(made("0.1.0", NOW_S), now=Instant(NOW_S, 0.0))
+    ran = called(running(tmp_path, {**whole, "state": "ok", "alerts": [changed]}), "status")
+    assert (ran.code, words in ran.out) == (code, True)
+
+
+def test_alert_is_acknowledged_by_the_beginning_of_its_fingerprint(tmp_path: Path) -> None:
+    with serving.agent(tmp_path, snapshot()) as decisions:
+        ran = called(tmp_path, "alerts", "ack", NAME[:SHORT].upper())
+        assert (ran.code, ran.out) == (0, f"{NAME} is acknowledged: no more reminders\n")
+        for words in ("nonsense", ""):
+            wrong = called(tmp_path, "alerts", "ack", words)
+            assert (wrong.code, f"one of: {NAME}" in wrong.err) == (2, True)
+    assert decisions.made == [(ALERT_ACKNOWLEDGED, NAME)]
+
+
+def test_gpu_is_forgotten_by_its_uuid_or_with_all_others(tmp_path: Path) -> None:
+    expected = {uuid: Expected(f"card {uuid}") for uuid in ("GPU-a", "GPU-b")}
+    with serving.agent(tmp_path, made("1", 0.0, expected=expected)) as decisions:
+        refused = called(tmp_path, "gpus", "forget", "GPU-b", "GPU-x")
+        assert (refused.code, refused.out) == (1, "")
+        assert "fix: one of: GPU-a (card GPU-a); GPU-b (card GPU-b), or all\n" in refused.err
+        ran = called(tmp_path, "gpus", "forget", "gpu-B")
+        assert ran.out.startswith("card GPU-b (GPU-b) is forgotten\n")
+        assert called(tmp_path, "gpus", "forget", "all").code == 0
+    assert [uuid for _, uuid in decisions.made] == ["GPU-b", "GPU-a", "GPU-b"]
+
+
+def test_sink_is_tested_without_a_running_agent(tmp_path: Path) -> None:
+    (tmp_path / "var/log/gpud/agent").mkdir(parents=True)
+    ran = started(tmp_path, "alerts", "test", "log")
+    assert ran.code == 0
+    assert ran.out.startswith("log: delivered to ")
+    assert "GpudTest" in (tmp_path / "var/log/gpud/agent/agent.log").read_text()
+    wrong = started(tmp_path, "alerts", "test", "pager")
+    assert (wrong.code, "pager: no such sink" in wrong.out) == (2, True)

@@ -1,0 +1,247 @@
+"""``gpud baseline``: what is normal, accepted as it is now, or learnt anew."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from gpud.agent.regression.commands import BASELINE_ACCEPTED, BASELINE_RESET, Choice
+from gpud.agent.regression.detector import Detector, Direction, Observation
+from gpud.agent.state import status
+from gpud.core.alerts import SHORT
+from gpud.core.clock import Instant
+from gpud.core.gpus import KnownGpu
+from gpud.core.sample import Unit
+from gpud.core.stream_key import StreamKey
+from gpud.output import WIDTH
+from tests import serving
+from tests.events import made
+from tests.verbs.decisions import (
+    NOW_S,
+    SUBMIT,
+    UUID,
+    alert,
+    document,
+    made_alert,
+    snapshot,
+    stream,
+)
+from tests.verbs.homes import called, gpud, running
+from tests.verbs.windows import window
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+NAME = alert()["fingerprint"]
+CALL = StreamKey(None, "cpu_call", "call")
+CELLS = re.compile(r"\s{2,}")
+
+
+def shown(home: Path, *streams: dict[str, Any]) -> list[str]:
+    ran = called(running(home, document(streams=streams)), "baseline", "show")
+    assert (ran.code, ran.err) == (0, "")
+    return ran.out.splitlines()
+
+
+@pytest.mark.parametrize(
+    ("changes", "where", "cells"),
+    [
+        ({}, "GPU 0", "launch submit|12.4 µs|13.9 µs|12 % slower|1,200"),
+        (
+            {"unit": "bytes_per_second", "usual": 400e9, "slowdown": 1.25},
+            "GPU 0",
+            "launch submit|400 GB/s|320 GB/s|25 % slower|1,200",
+        ),
+        (
+            {"usual": None, "slowdown": None, "judged": 3, "unit": None, "uuid": None},
+            "CPU",
+            "launch submit|-|-|-|3",
+        ),
+    ],
+)
+def test_baseline_shows_what_is_normal_and_how_the_present_compares(
+    tmp_path: Path, changes: dict[str, Any], where: str, cells: str
+) -> None:
+    _, place, line = shown(tmp_path, stream(**changes))
+    assert (place, CELLS.split(line.strip())) == (f"  {where}", cells.split("|"))
+
+
+def test_version_is_shown_where_there_are_two_and_an_only_mode_is_not_named_twice(
+    tmp_path: Path,
+) -> None:
+    streams = [stream(), stream(version=2), stream(probe="triad", mode="triad")]
+    _, _, *lines = shown(tmp_path, *streams)
+    names = [CELLS.split(line.strip())[0] for line in lines]
+    assert names == ["launch submit v1", "launch submit v2", "triad"]
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"state": "learning"}, "576.02: learning, 12 runs since 2025-10-09"),
+        ({"state": "undecided", "limit": 0.08}, "undecided (+-8 %), 12 runs since"),
+        ({"state": "regressed"}, "576.02: regressed on 2025-10-09, over or accepted"),
+        ({"state": "regressed", "open": True}, "576.02: regressed since 2025-10-09"),
+        ({"state": "no_change", "limit": 0.07}, "no change seen (+-7 %) since"),
+        ({"state": "none", "new_driver": "x" * 90}, "no verdict since"),
+    ],
+)
+def test_baseline_shows_the_verdict_on_the_latest_driver(
+    tmp_path: Path, changes: dict[str, Any], words: str
+) -> None:
+    opened = [{"kind": "driver"}] if changes.pop("open", False) else []
+    verdict = {"old_driver": "572.16", "new_driver": "576.02", "since_s": NOW_S, "samples": 12}
+    lines = shown(tmp_path, stream(open=opened, verdict={**verdict, **changes}))
+    assert words in " ".join(line.strip() for line in lines[1:])
+    assert max(map(len, lines)) <= WIDTH  # a long verdict goes on below itself
+
+
+def test_baselines_are_chosen_by_gpu_probe_and_mode(tmp_path: Path) -> None:
+    streams = [stream(), stream(mode="graph"), stream(uuid=None, probe="cpu_call")]
+    running(tmp_path, document(streams=streams))
+    for words, modes in (
+        ("--mode graph", [("launch", "graph")]),
+        ("--gpu gpu-1 --probe launch", [("launch", "submit"), ("launch", "graph")]),
+        ("--gpu 0 --mode graph", [("launch", "graph")]),
+        ("--gpu cpu", [("cpu_call", "submit")]),
+    ):
+        ran = called(tmp_path, "baseline", "show", *words.split(), "--json")
+        assert [(s["probe"], s["mode"]) for s in json.loads(ran.out)["streams"]] == modes
+    wrong = called(tmp_path, "baseline", "show", "--probe", "lunch")
+    assert (wrong.code, "launch submit, launch graph, cpu_call submit" in wrong.err) == (1, True)
+    wrong = called(tmp_path, "baseline", "show", "--gpu", "3")
+    assert (wrong.code, "there is no GPU 3" in wrong.err, "\x1b" in wrong.err) == (1, True, False)
+
+
+def test_streams_and_alerts_of_a_real_agent_are_shown(tmp_path: Path) -> None:
+    detector = Detector(Direction.LOWER)
+    for number in range(60):
+        value = 12.4e-6 * (1 + 0.001 * (number % 7))
+        detector.push(Observation(NOW_S + 60.0 * number, value, "572.16"))
+    known = made(
+        "1",
+        0.0,
+        gpus={UUID: KnownGpu(0, "RTX", "0000:01:00.0", cuda=True)},
+        streams={SUBMIT: detector.standing()},
+        units={SUBMIT: Unit.SECONDS},
+        alerts=(made_alert(),),
+    )
+    running(tmp_path, status.document(known, now=Instant(NOW_S, 1.0)))
+    _, place, line = called(tmp_path, "baseline", "show").out.splitlines()
+    assert (place, line.split()[:3]) == ("  GPU 0", ["launch", "submit", "12.4"])
+    assert "because: driver 572.16 -> 576.02" in called(tmp_path, "alerts").out
+
+
+def test_alert_a_probe_or_everything_is_accepted_by_name(tmp_path: Path) -> None:
+    table: list[tuple[str, str, Choice]] = [
+        (NAME[:6], "GPU 0 launch submit", Choice(UUID, "launch", "submit")),
+        ("launch submit", "launch submit", Choice(None, "launch", "submit")),
+        ("launch --gpu 0", "GPU 0 launch", Choice(UUID, "launch")),
+        ("--probe launch", "launch", Choice(None, "launch")),
+        (f"{NAME[:8]} --mode submit", "GPU 0 launch submit", Choice(UUID, "launch", "submit")),
+        ("--all", "everything", Choice()),
+    ]
+    with serving.agent(tmp_path, snapshot(), published=document()) as decisions:
+        for words, names, _ in table:
+            ran = called(tmp_path, "baseline", "accept", *words.split())
+            assert (ran.code, ran.err) == (0, "")
+            assert ran.out == (
+                f"Accepted the current speed as normal for: {names}\n"
+                "  nothing of it is slower than usual\n"
+            )
+    assert decisions.made == [(BASELINE_ACCEPTED, choice) for _, _, choice in table]
+    assert set(decisions.uids) == {os.geteuid()}
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "message", "fix"),
+    [
+        (["lunch"], 2, "no alert that fires and no probe is called lunch\n", "launch submit"),
+        (["launch", "sumbit"], 2, "no probe is called launch sumbit\n", "launch submit"),
+        (["--probe", "lunch"], 2, "a probe lunch; did you mean launch?\n", "launch\n"),
+        (["--mode", "submits"], 2, "did you mean submit?\n", "call, submit\n"),
+        (["--gpu", "7"], 1, "there is no GPU 7\n", "one of: 0 (RTX)\n"),
+        (["--gpu", "GPU-2"], 2, "no figures of GPU-2\n", f"one of: {UUID}, cpu\n"),
+        (["--gpu", "cpu", "--probe", "launch"], 2, "launch on the CPU\n", "says what there is"),
+        (["x", "y", "z"], 2, "is called x y z\n", "launch submit"),
+        ([""], 2, "is empty\n", " alerts` lists the alerts with their IDs\n"),
+        (["launch", "--probe", "launch"], 2, "give a probe and its mode once", ""),
+        ([NAME[:SHORT], "--gpu", "cpu"], 2, "has no figures of everything on the CPU", ""),
+        ([], 2, "needs to know what: an alert's ID, a probe, or --all", "alerts` lists"),
+        (["--all", "launch"], 2, "names and --all exclude each other", "leave out --all"),
+    ],
+)
+def test_name_that_fits_nothing_accepts_nothing_and_is_refused_with_what_there_is(
+    tmp_path: Path, words: list[str], code: int, message: str, fix: str
+) -> None:
+    with serving.agent(tmp_path, snapshot(SUBMIT, CALL)) as decisions:
+        ran = called(tmp_path, "baseline", "accept", *words)
+    assert (ran.code, ran.out) == (code, "")
+    assert message in ran.err
+    assert fix in ran.err
+    assert decisions.made == []
+
+
+def test_accepted_streams_are_listed_in_a_pipe_and_those_still_learning(tmp_path: Path) -> None:
+    slower, new = stream(open=[{"kind": "driver"}]), stream(mode="graph", usual=None, slowdown=None)
+    trial = {"state": "learning", "new_driver": "576.02", "since_s": NOW_S, "samples": 2}
+    on_trial = stream(mode="pipelined", usual=None, slowdown=None, verdict=trial)
+    published = document(streams=[slower, new, on_trial])
+    with serving.agent(tmp_path, snapshot(), published=published) as decisions:
+        ran = called(tmp_path, "baseline", "accept", "--all")
+    assert (ran.code, ran.err) == (0, "")
+    assert ran.out == (
+        "Accepted the current speed as normal for: everything\n"
+        "  GPU 0 launch submit: 12.4 µs -> 13.9 µs, 12 % slower\n"
+        "  still learning, not accepted: GPU 0 launch graph\n"
+    )
+    assert decisions.made == [(BASELINE_ACCEPTED, Choice())]
+
+
+def test_nothing_is_accepted_where_everything_is_still_learning(tmp_path: Path) -> None:
+    new = stream(usual=None, slowdown=None)
+    published = document(streams=[new, stream(mode="graph")])
+    with serving.agent(tmp_path, snapshot(), published=published) as decisions:
+        ran = called(tmp_path, "baseline", "accept", "launch", "submit")
+    assert (ran.code, ran.out) == (1, "")
+    assert "what is usual is still being learnt: GPU 0 launch submit\n" in ran.err
+    assert "fix: wait for more runs; `" in ran.err
+    assert decisions.made == []
+
+
+@pytest.mark.parametrize(("answer", "accepted"), [("y", 1), ("", 0)])
+def test_streams_to_accept_are_listed_on_a_terminal_and_a_person_agrees(
+    tmp_path: Path, answer: str, accepted: int
+) -> None:
+    slower, usual = stream(open=[{"kind": "driver"}]), stream(mode="graph", slowdown=1.0)
+    published = document(streams=[slower, usual])
+    with (
+        serving.agent(tmp_path, snapshot(), published=published) as decisions,
+        window(gpud(tmp_path, "baseline", "accept")) as terminal,
+    ):
+        terminal.expect(r"This accepts the current speed as normal for: everything\r\n")
+        terminal.expect(r"  GPU 0 launch submit: 12\.4 µs -> 13\.9 µs, 12 % slower\r\n")
+        terminal.expect(r"Accept\? \[y/N\] ")
+        assert "graph" not in terminal.everything
+        assert decisions.made == []
+        terminal.send(f"{answer}\n")
+        terminal.expect("Accepted the" if accepted else r"Nothing was accepted\.")
+        assert terminal.ended() == 0
+    assert [choice for _, choice in decisions.made] == [Choice()] * accepted
+
+
+def test_reset_needs_a_choice(tmp_path: Path) -> None:
+    with serving.agent(tmp_path, snapshot()) as decisions:
+        for words in ((), ("--all", "--probe", "launch")):
+            refused = called(tmp_path, "baseline", "reset", *words)
+            assert (refused.code, "or give --all for everything" in refused.err) == (2, True)
+        assert decisions.made == []
+        ran = called(tmp_path, "baseline", "reset", "--all")
+        assert (ran.code, ran.out) == (0, "to be learnt anew: everything\n")
+        assert called(tmp_path, "baseline", "reset", "--mode", "submit").code == 0
+    expected = [Choice(), Choice(mode="submit")]
+    assert decisions.made == [(BASELINE_RESET, choice) for choice in expected]
