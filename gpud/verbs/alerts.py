@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gpud import client, output
-from gpud.agent.regression.causes import words as cause_words
 from gpud.arguments import OK, PROBLEM
 from gpud.core.alerts import SHORT
 from gpud.core.requests import AckRequest, AlertLine
@@ -16,6 +15,7 @@ from gpud.core.text import escaped, pasteable, rezoned
 from gpud.place import as_the_agent, document, legible
 from gpud.show.document import read
 from gpud.show.units import moment, span
+from gpud.show.words import cause_words
 from gpud.verbs.baseline import published_rows, stream_name
 
 if TYPE_CHECKING:
@@ -55,9 +55,9 @@ def _test(options: argparse.Namespace, place: Place) -> int:
     place.root_only()
     settings = place.settings()
     as_the_agent(settings, place)
-    from gpud.agent.alerts import trial
+    from gpud.agent.alerts.sink import run_test
 
-    report, code = trial.run(settings, options.sink)
+    report, code = run_test(settings, options.sink)
     output.say("\n".join(report))
     return code
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
-from gpud.doctor import show
+from gpud.doctor.run import doctor
 
 if TYPE_CHECKING:
     import argparse
@@ -17,4 +17,4 @@ def run(options: argparse.Namespace, place: Place) -> int:
     """Run all checks and print the results; 1 if there is a problem."""
     settings, error = place.settings_or_defaults()
     program = place.program
-    return show.doctor(settings, error, os.environ, program=program, as_json=options.json)
+    return doctor(settings, error, os.environ, program=program, as_json=options.json)

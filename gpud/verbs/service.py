@@ -86,7 +86,7 @@ def _down(settings: Settings, *, docker: bool) -> int:
 
 
 def _run(settings: Settings, place: Place) -> int:
-    from gpud.root import supervisor
+    from gpud.root import control
 
     url = settings.http.url
     listener = portholder.listener_of(settings.http.port) if settings.http.port else None
@@ -96,4 +96,4 @@ def _run(settings: Settings, place: Place) -> int:
     say(f"gpud {gpud.__version__}  {links}  state {settings.home}")
     if os.geteuid() != 0:
         print("not root: dockerd is watched, not managed", file=sys.stderr, flush=True)
-    return supervisor.run(settings, config_path=place.config, foreground=True)
+    return control.run(settings, config_path=place.config, foreground=True)
