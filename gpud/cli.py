@@ -19,7 +19,6 @@ from typing import TYPE_CHECKING, Any, Final, TextIO
 import gpud
 from gpud import portholder, settings_files
 from gpud.arguments import parser
-from gpud.core import masking
 from gpud.core.errors import (
     ConfigError,
     DeniedError,
@@ -349,7 +348,7 @@ def _config(options: argparse.Namespace, place: Place) -> int:
         return _check(settings, place, hidden)
     for key, value in entries(settings):
         if hidden is None or key not in SECRET_KEYS or value:
-            _say(f"{key} = {json.dumps(masking.shown(key, value))}")
+            _say(f"{key} = {json.dumps(settings_files.shown(key, value))}")
     if hidden is not None:
         fix = pasteable("sudo gpud config show", program(place.home))
         _say(f"gpud: you may not read {hidden}\n  fix: {fix}", file=sys.stderr)

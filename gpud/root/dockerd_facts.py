@@ -6,8 +6,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING, TypeAlias
 
-from gpud.core.backoff import Backoff
-from gpud.core.clock import Instant
+from gpud.core.clock import Backoff, Instant
 from gpud.core.report import Owner
 from gpud.root.dockerd_causes import GONE_IS_ENOUGH
 

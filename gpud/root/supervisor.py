@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 import structlog
 
 from gpud import discovery
-from gpud.core.backoff import Backoff
+from gpud.core.clock import Backoff
 from gpud.core.errors import ConfigError
 from gpud.root import agent as agents
 from gpud.root import files, lock, logs, policies, process, report

@@ -9,7 +9,7 @@ from gpud.core.text import escaped
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from gpud.core.stream_key import StreamKey
+    from gpud.core.sample import StreamKey
     from gpud.show.document import Stream
 
     Named = StreamKey | Stream

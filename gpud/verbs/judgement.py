@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Sequence
 
     from gpud.agent.regression.commands import Choice
-    from gpud.core.stream_key import StreamKey
+    from gpud.core.sample import StreamKey
     from gpud.show.document import Alert, Status, Stream, Verdict
 
 WIDTH: Final = 100

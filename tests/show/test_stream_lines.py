@@ -9,7 +9,7 @@ import pytest
 
 from gpud.agent.regression.detector import Effect, Kind, State
 from gpud.agent.state.status import document
-from gpud.core.stream_key import StreamKey
+from gpud.core.sample import StreamKey
 from gpud.show.document import Status, read
 from gpud.show.stream_lines import MOST, lines
 from gpud.show.units import moment

@@ -22,14 +22,13 @@ from gpud.agent.regression.commands import (
 )
 from gpud.agent.regression.detector import Detector, Direction, Observation
 from gpud.agent.state import status, statusdocument
+from gpud.agent.state.gpus import KnownGpu
 from gpud.agent.state.snapshot import Expected, Snapshot
 from gpud.core.alerts import DRIVER_REGRESSION, SHORT, Alert, Cause, Evidence, Severity
 from gpud.core.clock import Instant
 from gpud.core.errors import GpudError
-from gpud.core.gpus import KnownGpu
 from gpud.core.proc import start_ticks
-from gpud.core.sample import Unit
-from gpud.core.stream_key import StreamKey
+from gpud.core.sample import StreamKey, Unit
 from gpud.show.document import read
 from gpud.verbs import judgement
 from tests import serving

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from gpud.agent.state.board import Board
     from gpud.agent.state.snapshot import Snapshot
     from gpud.core.clock import Instant
-    from gpud.core.stream_key import StreamKey
+    from gpud.core.sample import StreamKey
 
 TICK_S: Final = 1.0
 RETRY_S: Final = 5.0

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from gpud.agent.measure.conditions import HOT
 from gpud.agent.measure.flags import BUSY_RATIO
-from gpud.core import quiet
+from gpud.core import clock
 from gpud.core.sample import Backend, Pace, Skip
 
 if TYPE_CHECKING:
@@ -102,7 +102,7 @@ def _lasting(gate: GateSettings, asked: Asked, seen: Conditions, moment: Moment)
     large = asked.pace is Pace.LARGE
     if asked.backend is Backend.CPU and not large:
         return None
-    if quiet.quiet(gate.quiet_hours, moment.local_min):
+    if clock.quiet(gate.quiet_hours, moment.local_min):
         return Skip.QUIET_HOURS
     if seen.ac is False and (gate.on_battery == "none" or (large and gate.on_battery == "small")):
         return Skip.ON_BATTERY

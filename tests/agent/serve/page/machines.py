@@ -20,9 +20,9 @@ from gpud.core.sample import (
     Reading,
     Reason,
     Skip,
+    StreamKey,
     Unit,
 )
-from gpud.core.stream_key import StreamKey
 from tests import snapshots
 from tests.agent.serve.page.measured import BIG, MEDIANS, crossed, run, specs
 from tests.events import (
