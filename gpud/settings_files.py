@@ -7,14 +7,16 @@ import os
 import stat
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
 
 from gpud import regular_file
-from gpud.core import masking
 from gpud.core.errors import ConfigError
 from gpud.core.settings import (
     LARGEST,
+    SECRET_KEYS,
     Secrets,
+    entries,
     parse,
     removed_settings,
     secret_keys,
@@ -70,17 +72,17 @@ def exposed(config: Path, home: str) -> list[Exposed]:
 
     Errors: ``ConfigError`` for a file that cannot be used.
     """
-    secrets = Path(secrets_path(home))
+    file = Path(secrets_path(home))
     files = []
     if _for_everybody(config):
         alone = read(config, {}, home=home, with_secrets=False)
-        if keys := masking.secrets(alone):
+        if keys := secrets(alone):
             owner = "only root and gpud's agent" if home == "/" else "only you"
-            fix = f"move {'it' if len(keys) == 1 else 'them'} to {secrets}, which {owner} can read"
+            fix = f"move {'it' if len(keys) == 1 else 'them'} to {file}, which {owner} can read"
             files.append(Exposed(config, keys, fix))
-    if _for_everybody(secrets) and (keys := secret_keys(_content(secrets) or b"", str(secrets))):
+    if _for_everybody(file) and (keys := secret_keys(_content(file) or b"", str(file))):
         sudo = "sudo " if home == "/" else ""
-        files.append(Exposed(secrets, keys, f"{sudo}chmod o= {secrets}"))
+        files.append(Exposed(file, keys, f"{sudo}chmod o= {file}"))
     return files
 
 
@@ -115,3 +117,47 @@ def _content(path: Path) -> bytes | None:
         ) from error
     except ValueError as error:  # a NUL in the name
         raise ConfigError(f"cannot read {path!s:a}: {error}") from error
+
+
+HIDDEN = "<hidden>"
+
+
+def secrets(settings: Settings) -> tuple[str, ...]:
+    """Name the keys that hold a hash, a token or a password, in the order of declaration."""
+    return tuple(
+        key
+        for key, value in entries(settings)
+        if key in SECRET_KEYS and HIDDEN in str(shown(key, value))
+    )
+
+
+def shown(key: str, value: Any) -> Any:  # noqa: ANN401  # whatever TOML can hold
+    """Give ``value`` of the setting ``key`` without hashes, tokens and passwords."""
+    if key == "http.basic_auth_users":
+        return dict.fromkeys(value, HIDDEN)
+    if key in {"alerts.webhook_urls", "alerts.apprise_urls"}:
+        return [masked_url(url, host=key == "alerts.webhook_urls") for url in value]
+    if key == "alerts.command":  # its arguments may be tokens; the program is none
+        return [*value[:1], *(HIDDEN for _ in value[1:])]
+    return list(value) if isinstance(value, tuple) else value
+
+
+def masked_url(url: str, *, host: bool) -> str:
+    """Keep the scheme, and the host where that is no secret.
+
+    Paths and queries go too: the webhooks of chat services carry their token there, and Apprise's
+    addresses carry it where others have the host.
+    """
+    scheme, colon, _ = url.partition("://")
+    if not colon:
+        return HIDDEN
+    try:
+        parts = urlsplit(url)
+        name, port, rest = parts.hostname, parts.port, parts.path + parts.query + parts.fragment
+    except ValueError:
+        return f"{scheme}://{HIDDEN}"
+    if not (host and name):
+        return f"{scheme}://{HIDDEN}"
+    place = (f"[{name}]" if ":" in name else name) + (f":{port}" if port else "")
+    user = f"{HIDDEN}@" if parts.username is not None else ""
+    return f"{scheme}://{user}{place}{f'/{HIDDEN}' if rest.strip('/') else ''}"

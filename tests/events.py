@@ -9,7 +9,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from gpud.agent.regression.changes import real
-from gpud.agent.state import containers, health, runs
+from gpud.agent.state import gpus, health, runs
 from gpud.agent.state import telemetry as answers
 from gpud.agent.state.changes import with_changes
 from gpud.agent.state.recent import with_past
@@ -26,8 +26,7 @@ from gpud.agent.state.snapshot import (
     probe_key,
     with_refusals,
 )
-from gpud.agent.state.standings import with_streams
-from gpud.core import gpus
+from gpud.agent.state.status import with_streams
 from gpud.core.clock import Instant
 from gpud.core.health import Health, Level
 
@@ -43,8 +42,7 @@ if TYPE_CHECKING:
     from gpud.agent.telemetry.answers import Answer
     from gpud.core.alerts import Alert, SinkState
     from gpud.core.report import RootReport
-    from gpud.core.sample import Flag, Inventory, ProbeSpec, RunReport, Skip, Unit
-    from gpud.core.stream_key import StreamKey
+    from gpud.core.sample import Flag, Inventory, ProbeSpec, RunReport, Skip, StreamKey, Unit
     from gpud.show.refusals import Refused
 
 Event: TypeAlias = Callable[[Snapshot], Snapshot]
@@ -200,9 +198,9 @@ def remembered(
 
 def root_read(report: RootReport | None, detail: str | None, now_s: float) -> Event:
     def apply(snapshot: Snapshot) -> Snapshot:
-        compared = None if report is None else containers.comparison(snapshot, report)
+        compared = None if report is None else runs.comparison(snapshot, report)
         root = RootState(report, detail, compared)
-        measure = containers.with_container_probe(snapshot, report)
+        measure = runs.with_container_probe(snapshot, report)
         return _published(snapshot, now_s, root=root, measure=measure)
 
     return apply

@@ -51,10 +51,10 @@ from gpud.core.sample import (
     RunReport,
     Sample,
     Skip,
+    StreamKey,
     Unit,
 )
 from gpud.core.stats import LATENCY_BOUNDS_S
-from gpud.core.stream_key import StreamKey
 from gpud.show.refusals import Refused
 from tests import standings
 from tests.events import (

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from gpud.agent.regression.detector import Alarm, Effect, Kind, Standing, State, Verdict
-from gpud.core.sample import Unit
-from gpud.core.stream_key import StreamKey
+from gpud.core.sample import StreamKey, Unit
 
 OF = {
     "launch": ("submit", Unit.SECONDS),

@@ -35,7 +35,7 @@ from gpud.agent.serve.local.actions import Actions
 from gpud.agent.serve.local.socket import SocketServer
 from gpud.agent.serve.metrics import machineid
 from gpud.agent.serve.metrics.collector import SnapshotCollector
-from gpud.agent.state import recentruns, rootstatus, settingswatch, statusfile
+from gpud.agent.state import files, recent
 from gpud.agent.state.board import Board
 from gpud.agent.state.changes import ChangeDetection
 from gpud.agent.state.runs import with_children
@@ -193,18 +193,18 @@ class Agent:
         )
         every(TICK_S, "tick", self._tick, rests=False)
         every(TICK_S, "containers", pipeline.store_container_run, rests=False)
-        every(settingswatch.EVERY_S, "settings", self._look_at_settings, rests=False)
+        every(files.EVERY_S, "settings", self._look_at_settings, rests=False)
 
     def _tasks(self) -> dict[str, Work]:
         """Name the tasks: consumers of queues and servers, the listener last."""
         return {
             "changes": self.changes.run,
             "regression": self.regression.run,
-            "recent": lambda: recentruns.restore(self.history, self.board),
+            "recent": lambda: recent.restore(self.history, self.board),
             "alert state": self.alerts.run,
             "windows": self._ask_windows,
             "alerts": self._delivery().run,
-            "report": lambda: statusfile.write_changes(self.own / "agent.json", self.board, now),
+            "report": lambda: files.write_status(self.own / "agent.json", self.board, now),
             "socket": self._socket().run,
             "http": self._http().run,
         }
@@ -266,10 +266,10 @@ class Agent:
         """Compare the clocks, then read root's status."""
         at = now()
         self.clock_watch.look(at)
-        rootstatus.publish(Path(self.settings.run_dir, "root.json"), self.board, at)
+        files.publish_root_status(Path(self.settings.run_dir, "root.json"), self.board, at)
 
     async def _look_at_settings(self) -> None:
-        await settingswatch.look(self.config, self.settings.home, self.board)
+        await files.check_settings(self.config, self.settings.home, self.board)
 
     async def _ask_windows(self) -> None:
         """Ask once what only Windows knows; a change of it needs a new start of the machine."""

@@ -12,8 +12,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Final
 
-from gpud.core.sample import Unit
-from gpud.core.stream_key import StreamKey
+from gpud.core.sample import StreamKey, Unit
 
 RUNBOOKS: Final = "/runbooks"
 """Below gpud's own address: docs/runbooks has a page by the name of each alert."""

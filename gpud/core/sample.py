@@ -149,6 +149,10 @@ class ProbeSpec:
     every: int = 1  # takes part in every n-th round of its pace, the first one included
 
 
+MOST_GPUS = 64
+"""More than any machine has had: a bound for a driver that gives new UUIDs all the time."""
+
+
 @dataclass(frozen=True, slots=True)
 class Device:
     """A GPU as the CUDA driver describes it; ``index`` in PCI bus order."""
@@ -317,3 +321,23 @@ def plain(reading: Reading) -> dict[str, Any]:
         "absent": absent,
         "detail": reading.detail,
     }
+
+
+@dataclass(frozen=True, slots=True)
+class StreamKey:
+    """Names one stream.
+
+    ``gpu`` is a UUID, None for the CPU. Whether runs are cold or warm is part of ``mode``. Figures
+    of two ``version``s of a probe's method never compare, nor do those on mains and on battery.
+    """
+
+    gpu: str | None
+    probe: str
+    mode: str
+    version: int = 1
+    on_battery: bool = False
+
+    def __str__(self) -> str:
+        """Name it for logs: "launch submit on GPU-...", "cpu_call call on the CPU"."""
+        place = "the CPU" if self.gpu is None else self.gpu
+        return f"{self.probe} {self.mode} on {place}{', on battery' if self.on_battery else ''}"

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Literal
 from urllib.parse import urlsplit
 
-from gpud.core import clock, quiet
+from gpud.core import clock
 from gpud.core.bounds import absolute, absolute_path, between
 from gpud.core.errors import ConfigError
 from gpud.core.http_settings import loopback
@@ -161,7 +161,7 @@ class GateSettings:
         between(self, "starve_after_s", low=1, high=30 * 86400)
         for text in self.quiet_hours:
             try:
-                quiet.parsed(text)
+                clock.quiet_span(text)
             except ValueError as error:
                 raise ValueError(f"quiet_hours: {error}") from error
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import gpud
-from gpud.core.backoff import Backoff
+from gpud.core.clock import Backoff
 from gpud.core.errors import ConfigError
 from gpud.core.report import AgentReport, ProcessRef
 from gpud.core.settings import GROUP, LOCK, SOCKET

@@ -10,8 +10,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING, TypeAlias
 
-from gpud.core.backoff import Backoff
-from gpud.core.clock import Instant
+from gpud.core.clock import Backoff, Instant
 from gpud.core.report import Owner
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 import structlog
 
-from gpud.core.backoff import Backoff
+from gpud.core.clock import Backoff
 from gpud.root import agent as agents
 from gpud.root import files, process, report
 from gpud.root.ask import Ask

@@ -14,9 +14,8 @@ import msgspec
 
 from gpud.core.alerts import Cause, SinkState
 from gpud.core.errors import GpudError
-from gpud.core.sample import Peak, Point
+from gpud.core.sample import Peak, Point, StreamKey
 from gpud.core.stats import human
-from gpud.core.stream_key import StreamKey
 from gpud.core.text import escaped
 
 if TYPE_CHECKING:

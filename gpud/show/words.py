@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from gpud.core.alerts import Cause
-    from gpud.core.stream_key import StreamKey
+    from gpud.core.sample import StreamKey
     from gpud.show.document import Status, Stream
 
     Named = StreamKey | Stream

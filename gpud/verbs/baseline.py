@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     import argparse
     from collections.abc import Collection, Sequence
 
+    from gpud.core.sample import StreamKey
     from gpud.core.settings import Settings
-    from gpud.core.stream_key import StreamKey
     from gpud.place import Place
     from gpud.show.document import Status, Stream, Verdict
 

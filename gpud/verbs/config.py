@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Final
 
 from gpud import settings_files
 from gpud.arguments import OK, PROBLEM
-from gpud.core import masking
 from gpud.core.errors import ConfigError, KeyPairError
 from gpud.core.settings import SECRET_KEYS, entries, secrets_path
 from gpud.core.text import pasteable
@@ -42,7 +41,7 @@ def run(options: argparse.Namespace, place: Place) -> int:
 def _show(settings: Settings, place: Place, hidden: Path | None) -> int:
     for key, value in entries(settings):
         if hidden is None or key not in SECRET_KEYS or value:
-            say(f"{key} = {json.dumps(masking.shown(key, value))}")
+            say(f"{key} = {json.dumps(settings_files.shown(key, value))}")
     if hidden is not None:
         fix = pasteable("sudo gpud config show", place.program)
         say(f"gpud: you may not read {hidden}\n  fix: {fix}", error=True)

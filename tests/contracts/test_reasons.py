@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from gpud.agent.state.severity import SEVERITY
+from gpud.agent.state.health import SEVERITY
 from gpud.child.cuda_errors import MEANING
 from gpud.core.sample import Reason
 

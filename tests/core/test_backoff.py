@@ -3,7 +3,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpud.core.backoff import Backoff
+from gpud.core.clock import Backoff
 
 
 def test_the_first_retry_is_immediate_and_later_ones_double_up_to_the_cap() -> None:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from gpud.core.exposure import Folder, chosen, in_the_store, on_linux, on_wsl
 
@@ -77,17 +75,3 @@ def test_the_folder_is_that_of_the_loaded_driver_or_the_newest(
 )
 def test_a_file_of_the_driver_store_tells_its_folder(path: str, folder: str | None) -> None:
     assert in_the_store(path) == folder
-
-
-@given(st.lists(st.builds(Folder, st.text(min_size=1), st.floats(allow_nan=False))), st.text())
-def test_what_is_chosen_is_one_of_those_that_are_there(folders: list[Folder], loaded: str) -> None:
-    name = chosen(folders, loaded)
-    assert (name is None) == (not folders)
-    assert name is None or name in {folder.name for folder in folders}
-
-
-@given(st.lists(st.text()), st.lists(st.tuples(st.text(), st.text())))
-def test_any_machine_has_a_gpu_or_has_none(
-    devices: list[str], cards: list[tuple[str, str]]
-) -> None:
-    assert on_linux(devices, cards) in {"yes", "no"}

@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpud.core import quiet
-from gpud.core.quiet import DAY_MIN, Span
+from gpud.core import clock
+from gpud.core.clock import DAY_MIN, Span
 
 minutes = st.integers(0, DAY_MIN - 1)
 
@@ -28,7 +28,7 @@ def minute_of(text: str) -> int:
 def test_a_span_holds_its_beginning_and_not_its_end(
     hours: str, inside: list[str], outside: list[str]
 ) -> None:
-    span = quiet.parsed(hours)
+    span = clock.quiet_span(hours)
     assert [text for text in inside if not span.holds(minute_of(text))] == []
     assert [text for text in outside if span.holds(minute_of(text))] == []
 
@@ -48,7 +48,7 @@ def test_a_span_holds_its_beginning_and_not_its_end(
 )
 def test_hours_that_are_none_are_refused_in_words(text: str, words: str) -> None:
     with pytest.raises(ValueError, match=words):
-        quiet.parsed(text)
+        clock.quiet_span(text)
 
 
 @given(minutes, minutes, minutes)
@@ -63,10 +63,10 @@ def test_a_span_and_the_one_back_part_the_day_between_them(
 def test_what_is_written_is_read_back(begin: int, end: int) -> None:
     if begin != end:
         text = f"{begin // 60:02}:{begin % 60:02}-{end // 60:02}:{end % 60:02}"
-        assert quiet.parsed(text) == Span(begin, end)
+        assert clock.quiet_span(text) == Span(begin, end)
 
 
 def test_several_spans_are_quiet_together_and_none_never_is() -> None:
-    assert quiet.quiet(("09:00-10:00", "22:00-07:00"), minute_of("23:00"))
-    assert not quiet.quiet(("09:00-10:00", "22:00-07:00"), minute_of("12:00"))
-    assert not quiet.quiet((), 0)
+    assert clock.quiet(("09:00-10:00", "22:00-07:00"), minute_of("23:00"))
+    assert not clock.quiet(("09:00-10:00", "22:00-07:00"), minute_of("12:00"))
+    assert not clock.quiet((), 0)

@@ -113,10 +113,6 @@ def test_a_root_report_arrives_as_it_was_sent() -> None:
     assert wire.decode(wire.encode(report), RootReport) == report
 
 
-def test_the_smallest_whole_document_is_taken() -> None:
-    assert wire.decode(document(), RunReport).samples[0].n == 3
-
-
 @pytest.mark.parametrize(
     "text",
     [

@@ -8,10 +8,9 @@ import msgspec
 
 from gpud.agent.regression.detector import Detector, Direction
 from gpud.agent.state import statusdocument
+from gpud.agent.state.gpus import KnownGpu
 from gpud.core.alerts import DRIVER_REGRESSION, Alert, Cause, Evidence, Severity
-from gpud.core.gpus import KnownGpu
-from gpud.core.sample import Unit
-from gpud.core.stream_key import StreamKey
+from gpud.core.sample import StreamKey, Unit
 from tests.events import made
 
 if TYPE_CHECKING:

@@ -12,11 +12,10 @@ import pytest
 from gpud.agent.regression.commands import BASELINE_ACCEPTED, BASELINE_RESET, Choice
 from gpud.agent.regression.detector import Detector, Direction, Observation
 from gpud.agent.state import status
+from gpud.agent.state.gpus import KnownGpu
 from gpud.core.alerts import SHORT
 from gpud.core.clock import Instant
-from gpud.core.gpus import KnownGpu
-from gpud.core.sample import Unit
-from gpud.core.stream_key import StreamKey
+from gpud.core.sample import StreamKey, Unit
 from gpud.output import WIDTH
 from tests import serving
 from tests.events import made

@@ -20,7 +20,7 @@ from gpud.agent.alerts.sink import TIMEOUT_S, attempt
 from gpud.agent.history import queries, records
 from gpud.agent.history.records import State, encoded
 from gpud.core.alerts import SINK_FAILING, Alert, Severity, SinkState
-from gpud.core.backoff import Backoff
+from gpud.core.clock import Backoff
 from gpud.core.errors import StoreError
 from gpud.core.health import Health, Level
 from gpud.core.text import escaped

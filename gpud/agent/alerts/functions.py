@@ -14,8 +14,8 @@ import msgspec
 
 from gpud.agent.measure.breaker import State
 from gpud.agent.regression import changes
-from gpud.agent.state import facts
-from gpud.agent.state.severity import SEVERITY, Severity
+from gpud.agent.state.changes import run_conditions
+from gpud.agent.state.health import SEVERITY, Severity
 from gpud.core import containers
 from gpud.core.health import Level
 from gpud.core.sample import Reason
@@ -257,7 +257,7 @@ def observe(snapshot: Snapshot) -> dict[Subject, Observation]:
 
 def current_driver(snapshot: Snapshot, now: Instant) -> str | None:
     """Name the driver by its version, else by what it brings; None where nothing names it."""
-    current = facts.beside_a_run(snapshot, now.mono_s)
+    current = run_conditions(snapshot, now.mono_s)
     for kind, form in (
         (changes.DRIVER_VERSION, "{}"),
         (changes.NVML_VERSION, "NVML {}"),

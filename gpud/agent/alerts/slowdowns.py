@@ -18,8 +18,7 @@ from gpud.agent.regression.causes import DRIVER, OF_THE_DRIVER
 from gpud.agent.regression.detector import Alarm, Kind
 from gpud.agent.regression.detector.siblings import SLACK_S, alike, confirmed
 from gpud.core.alerts import DRIVER_REGRESSION, SLOWDOWN, Cause
-from gpud.core.sample import Unit
-from gpud.core.stream_key import StreamKey
+from gpud.core.sample import StreamKey, Unit
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection

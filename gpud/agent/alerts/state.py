@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from gpud.agent.state.snapshot import Snapshot
     from gpud.core.advice import Platform
     from gpud.core.clock import Instant
-    from gpud.core.stream_key import StreamKey
+    from gpud.core.sample import StreamKey
 
 TICK_S: Final = 1.0
 RETRY_S: Final = 5.0

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from gpud.agent.alerts.functions import Lost
     from gpud.agent.alerts.slowdowns import Finding, Incident
     from gpud.core.health import Health
-    from gpud.core.stream_key import StreamKey
+    from gpud.core.sample import StreamKey
 
 SUMMARY_LIMIT: Final = 280
 """Characters of a summary: what the shell shows fits in a few lines of a terminal."""

@@ -26,8 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from gpud.agent.regression.commands import Command
-    from gpud.core.sample import Condition
-    from gpud.core.stream_key import StreamKey
+    from gpud.core.sample import Condition, StreamKey
 
 MOST_EVENTS: Final = 1000
 """Events that one query returns at most, and one more that shows that there are more."""

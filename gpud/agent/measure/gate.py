@@ -17,7 +17,7 @@ from gpud.agent.history import queries
 from gpud.agent.measure import conditions
 from gpud.agent.measure.clocks import local_min
 from gpud.agent.measure.conditions import HOT, SLOWED
-from gpud.core import quiet
+from gpud.core import clock
 from gpud.core.errors import StoreError
 from gpud.core.sample import Backend, Flag, Pace, Skip
 
@@ -115,7 +115,7 @@ def _lasting(gate: GateSettings, run: Candidate, before: Conditions) -> Skip | N
     large = run.pace is Pace.LARGE
     if run.backend is Backend.CPU and not large:
         return None
-    if quiet.quiet(gate.quiet_hours, run.local_min):
+    if clock.quiet(gate.quiet_hours, run.local_min):
         return Skip.QUIET_HOURS
     if before.ac is False and (gate.on_battery == "none" or (large and gate.on_battery == "small")):
         return Skip.ON_BATTERY

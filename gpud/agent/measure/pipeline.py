@@ -12,14 +12,13 @@ from typing import TYPE_CHECKING, TypeAlias
 from gpud.agent.history.records import Run
 from gpud.agent.measure.gate import Due, Wait
 from gpud.agent.measure.launch import Launcher, Refused
-from gpud.agent.state.containers import container_key
-from gpud.agent.state.facts import beside_a_run
+from gpud.agent.state.changes import run_conditions
+from gpud.agent.state.gpus import with_devices
 from gpud.agent.state.presence import misses_a_gpu
-from gpud.agent.state.runs import with_inventory, with_run, with_skip, with_specs
+from gpud.agent.state.runs import container_key, with_inventory, with_run, with_skip, with_specs
 from gpud.agent.state.snapshot import probe_key
 from gpud.core import clock, containers
 from gpud.core.errors import StoreError, WireError
-from gpud.core.gpus import with_devices
 from gpud.core.health import Health, Level
 from gpud.core.sample import Backend, Device, Inventory, Job, Pace, ProbeSpec, Reason, Skip
 
@@ -305,7 +304,7 @@ class Pipeline:
 
     def _with_driver(self, report: RunReport) -> RunReport:
         """Add the driver and machine to a run; what the child itself has seen is closer."""
-        beside = beside_a_run(self._board.read(), self._now().mono_s)
+        beside = run_conditions(self._board.read(), self._now().mono_s)
         return replace(report, conditions={**beside, **report.conditions})
 
     async def _store_and_evaluate(self, run: Run) -> None:

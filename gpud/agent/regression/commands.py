@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from gpud.core.sample import Condition
-    from gpud.core.stream_key import StreamKey
+    from gpud.core.sample import Condition, StreamKey
 
 BASELINE_ACCEPTED: Final = "baseline_accepted"  # what is now is normal
 BASELINE_RESET: Final = "baseline_reset"  # forget what was normal, and learn anew

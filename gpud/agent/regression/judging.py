@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from gpud.agent.regression.contexts import Difference
     from gpud.agent.regression.detector import Alarm, Parameters, Standing, Verdict
     from gpud.agent.regression.streams import Figures
-    from gpud.core.stream_key import StreamKey
+    from gpud.core.sample import StreamKey
 
 
 class Stream(msgspec.Struct, forbid_unknown_fields=True):

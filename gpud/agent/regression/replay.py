@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from gpud.agent.regression.commands import Command
     from gpud.agent.regression.detector import Parameters
     from gpud.agent.regression.judging import Taken
-    from gpud.core.stream_key import StreamKey
+    from gpud.core.sample import StreamKey
 
 LEARN_S: Final = 3 * 86400.0
 """So far back are runs evaluated where no state is left: a reference is of 17 hours."""

@@ -24,7 +24,7 @@ from gpud.agent.regression.commands import ALERT_ACKNOWLEDGED, EVERYTHING, Comma
 from gpud.agent.regression.judging import Judging
 from gpud.agent.regression.replay import Replay
 from gpud.agent.regression.streams import figures, measurable, named
-from gpud.agent.state.standings import with_streams
+from gpud.agent.state.status import with_streams
 from gpud.core.errors import GpudError, StoreError
 from gpud.core.health import Health, Level
 
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from gpud.agent.regression.streams import Figures
     from gpud.agent.state.board import Board
     from gpud.core.clock import Instant
-    from gpud.core.stream_key import StreamKey
+    from gpud.core.sample import StreamKey
 
 RETRY_S: Final = 5.0
 """How soon a history that could not be read or written is tried again."""

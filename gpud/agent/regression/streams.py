@@ -9,8 +9,7 @@ import msgspec
 
 from gpud.agent.regression.detector import Direction, Observation
 from gpud.core.errors import WireError
-from gpud.core.sample import Backend, Unit
-from gpud.core.stream_key import StreamKey
+from gpud.core.sample import Backend, StreamKey, Unit
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from typing import Unpack
 
+    from gpud.agent.state.gpus import KnownGpu
     from gpud.agent.state.snapshot import (
         AlertsState,
         ChangesState,
@@ -28,7 +29,6 @@ if TYPE_CHECKING:
         StoreSize,
     )
     from gpud.agent.telemetry.answers import Telemetry
-    from gpud.core.gpus import KnownGpu
 
 log = structlog.get_logger()
 

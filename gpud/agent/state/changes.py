@@ -1,4 +1,4 @@
-"""Detection of changes of driver and machine: published at once, stored by a task.
+"""Changes of driver and machine: their facts, compared after each answer and stored by a task.
 
 A change that was published and not yet written when gpud is killed is detected again by the next.
 """
@@ -18,11 +18,23 @@ from gpud.agent.history import queries, records
 from gpud.agent.history.queries import MOST_EVENTS, Window
 from gpud.agent.history.records import Entry
 from gpud.agent.history.store import WAITING_LIMIT
-from gpud.agent.regression.changes import KINDS, Change, Known, changed, joined, real, recalled
-from gpud.agent.state.facts import facts
+from gpud.agent.regression import changes
+from gpud.agent.regression.changes import (
+    KINDS,
+    Change,
+    Fact,
+    Known,
+    changed,
+    joined,
+    real,
+    recalled,
+)
+from gpud.agent.state import presence
 from gpud.agent.state.presence import GPU_FORGOTTEN, GPU_SEEN, remembered
 from gpud.agent.state.snapshot import ChangesState, Expected
 from gpud.agent.state.telemetry import with_answer
+from gpud.agent.telemetry import answers
+from gpud.core import telemetry
 from gpud.core.errors import StoreError
 from gpud.core.health import Health, Level
 
@@ -35,6 +47,7 @@ if TYPE_CHECKING:
     from gpud.agent.state.snapshot import Snapshot
     from gpud.agent.telemetry.answers import Answer
     from gpud.core.clock import Instant
+    from gpud.core.sample import Condition, Reading
 
 CHANGES_KEPT: Final = 16
 AGAIN_S: Final = 5.0
@@ -115,14 +128,14 @@ class ChangeDetection:
     def compare(self) -> None:
         """Compare driver and machine with what they were; publish and store what changed."""
         snapshot, now = self._board.read(), self._now()
-        said = facts(snapshot, now.mono_s, self._boot_id)
-        self._known, found = changed(self._known, said, now.wall_s, self._boot_id)
-        self._tell(real(found))
+        facts_now = facts(snapshot, now.mono_s, self._boot_id)
+        self._known, changes = changed(self._known, facts_now, now.wall_s, self._boot_id)
+        self._tell(real(changes))
         if self._noted is None:
-            self._early += found
+            self._early += changes
             del self._early[:-WAITING_LIMIT]
         else:
-            self._enqueue([_entry(change) for change in found])
+            self._enqueue([_entry(change) for change in changes])
             self._note_gpus(snapshot, now.wall_s)
         if self._unfinished():
             self._stirred.set()
@@ -136,14 +149,14 @@ class ChangeDetection:
 
     def _note_gpus(self, snapshot: Snapshot, now_s: float) -> None:
         """Let the history know of each GPU once, with its name."""
-        known = self._noted or frozenset()
+        noted = self._noted or frozenset()
         present = (
             {}
             if snapshot.measure.inventory is None
             else {device.uuid: device.name for device in snapshot.measure.inventory.devices}
         )
-        news = {uuid: name for uuid, name in present.items() if uuid not in known}
-        self._noted = known | news.keys()
+        news = {uuid: name for uuid, name in present.items() if uuid not in noted}
+        self._noted = noted | news.keys()
         self._enqueue(
             [Entry(now_s, GPU_SEEN, {"uuid": uuid, "name": name}) for uuid, name in news.items()]
         )
@@ -187,7 +200,7 @@ class ChangeDetection:
     def _begin(self, past: _Past) -> None:
         """Continue what the history ends with."""
         now_s = self._now().wall_s
-        told = real(self._early)
+        published = real(self._early)
         continued = joined(self._early, past.last)
         self._known = Known({**recalled(past.last).held, **self._known.held}, self._known.seen)
         self._early = []
@@ -196,7 +209,7 @@ class ChangeDetection:
         latest = (*real(past.changes), *changes.latest)[-CHANGES_KEPT:]
         changes = replace(changes, expected=past.expected, latest=latest)
         self._board.publish(changes=changes)
-        moments = {(change.kind, change.new, change.at_s) for change in told}
+        moments = {(change.kind, change.new, change.at_s) for change in published}
         self._tell([c for c in real(continued) if (c.kind, c.new, c.at_s) not in moments])
         self._enqueue([_entry(change) for change in continued])
         self._note_gpus(self._board.read(), now_s)
@@ -256,3 +269,74 @@ def _change(entry: Entry) -> Change:
         str(entry.body.get("boot_id") or ""),
         level if isinstance(level, int) else 0,
     )
+
+
+TOLD: Final = (
+    changes.DRIVER_VERSION,
+    changes.NVML_VERSION,
+    changes.CUDA_VERSION,
+    changes.DRIVER_FOLDER,
+)
+"""Kinds that are telemetry fields of the machine."""
+
+READ: Final = (changes.KERNEL, changes.WSL_VERSION, changes.WINDOWS_BUILD)
+"""Kinds that cannot change while the virtual machine runs."""
+
+BESIDE_A_RUN: Final = (*TOLD, *READ)
+"""What is stored with the figures of a run, under these names."""
+
+CUDA_LISTS: Final = len(telemetry.LEVELS)
+"""Above every other source: the GPUs that CUDA lists are those that work can be done on."""
+
+
+def facts(snapshot: Snapshot, now_mono_s: float, boot_id: str) -> dict[str, Fact]:
+    """Give what telemetry, CUDA and the kernel say now, by kind; what nobody says is left out."""
+    readings = answers.current(snapshot.telemetry, now_mono_s)
+    facts_now = {
+        reading.field: _fact(snapshot, reading, str(reading.value))
+        for reading in readings
+        if reading.gpu is None and reading.field in TOLD and _is_text(reading)
+    }
+    texts = {kind: snapshot.machine.platform.get(kind) for kind in READ} | {
+        changes.BOOT_ID: boot_id
+    }
+    facts_now |= {kind: Fact(text) for kind, text in texts.items() if text}
+    gpus = _gpus(snapshot, [r for r in readings if r.field == "uuid" and _is_text(r)])
+    return facts_now if gpus is None else {**facts_now, changes.GPUS: gpus}
+
+
+def run_conditions(snapshot: Snapshot, now_mono_s: float) -> dict[str, Condition]:
+    """Give what is to be stored with a run that ended now."""
+    current = facts(snapshot, now_mono_s, "")
+    return {kind: current[kind].text for kind in BESIDE_A_RUN if kind in current}
+
+
+def _gpus(snapshot: Snapshot, readings: list[Reading]) -> Fact | None:
+    """Name the GPUs that CUDA lists; where it could not, those that another source shows.
+
+    That CUDA finds no device says nothing of a GPU that others do see: a driver that was replaced
+    under a running machine says the same.
+    """
+    inventory = snapshot.measure.inventory
+    if inventory is None or snapshot.measure.inventory_mono_s is None:
+        return None
+    readings = [
+        reading for reading in readings if reading.source != presence.CUDA
+    ]  # its earlier word
+    if inventory.failure is None or (presence.answered(inventory) and not readings):
+        uuids = sorted(device.uuid for device in inventory.devices)
+        return Fact(",".join(uuids), CUDA_LISTS, snapshot.measure.inventory_mono_s)
+    if not readings:
+        return None
+    best = max(readings, key=lambda reading: snapshot.telemetry.answers[reading.source].level)
+    shown = sorted(str(reading.value) for reading in readings if reading.source == best.source)
+    return _fact(snapshot, best, ",".join(shown))
+
+
+def _fact(snapshot: Snapshot, reading: Reading, text: str) -> Fact:
+    answer = snapshot.telemetry.answers[reading.source]
+    return Fact(text, answer.level, answer.taken_mono_s)
+
+
+def _is_text(reading: Reading) -> bool:
+    return type(reading.value) is str  # a reason is a str too, and no fact

@@ -7,19 +7,20 @@ that report themselves (``store``, ``http``, ``alerts`` ...) use ``Board.set_hea
 from __future__ import annotations
 
 from dataclasses import replace
+from enum import IntEnum
 from typing import TYPE_CHECKING, Final
 
 from msgspec import structs
 
 from gpud.agent.measure.breaker import State
 from gpud.agent.state import presence
-from gpud.agent.state.severity import LEVEL, SEVERITY
 from gpud.agent.state.telemetry import nvml
 from gpud.core import advice, containers
 from gpud.core.advice import Situation
 from gpud.core.dxg import RECENT_S, DxgKind
 from gpud.core.health import Health, Level
 from gpud.core.report import Owner
+from gpud.core.sample import Reason
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -53,8 +54,10 @@ def derived(snapshot: Snapshot, before: Mapping[str, Health], now_s: float) -> S
             current.pop(component, None)
         else:
             current[component] = health
-    known = {name: dated(health, before.get(name), now_s) for name, health in current.items()}
-    return structs.replace(snapshot, health=known)
+    dated_health = {
+        name: dated(health, before.get(name), now_s) for name, health in current.items()
+    }
+    return structs.replace(snapshot, health=dated_health)
 
 
 def dated(now: Health, before: Health | None, now_s: float) -> Health:
@@ -198,3 +201,43 @@ def _words(standing: Standing, kernel: str | None) -> str:
     if kernel is not None:
         parts.append(f"the kernel's log: {kernel}")
     return "; ".join(parts)
+
+
+class Severity(IntEnum):
+    """What a failed run calls for."""
+
+    INFO = 0  # this machine does not offer it; nothing is wrong
+    WARNING = 1  # the machine is busy or not set up: it passes, or the person knows
+    CRITICAL = 2  # the GPU, its driver or gpud does not do what it should
+
+
+_INFO: Final = {Reason.UNSUPPORTED, Reason.DEPENDENCY_MISSING, Reason.CPU_ALWAYS_FASTER}
+_WARNING: Final = {
+    Reason.OUT_OF_MEMORY,
+    Reason.DEVICE_BUSY,
+    Reason.NOT_READY,
+    Reason.BUDGET_EXCEEDED,
+    Reason.TOOLKIT_MISSING,
+    Reason.RUNTIME_UNKNOWN,
+    Reason.REQUIREMENT_UNMET,
+    Reason.CDI_UNRESOLVED,
+    Reason.PULL_FAILED,
+    Reason.DOCKERD_LOST,
+}
+
+
+def _severity(reason: Reason) -> Severity:
+    if reason in _INFO:
+        return Severity.INFO
+    return Severity.WARNING if reason in _WARNING else Severity.CRITICAL
+
+
+SEVERITY: Final[Mapping[Reason, Severity]] = {reason: _severity(reason) for reason in Reason}
+"""Every reason; one that is in neither set above is critical."""
+
+LEVEL: Final[Mapping[Severity, Level]] = {
+    Severity.INFO: Level.DEGRADED,  # a probe without a figure is not what was asked for
+    Severity.WARNING: Level.DEGRADED,
+    Severity.CRITICAL: Level.FAILED,
+}
+"""What a failed run makes of the health of its component."""

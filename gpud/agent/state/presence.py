@@ -15,9 +15,8 @@ from gpud.agent.regression.changes import GPUS, uuids
 from gpud.agent.state.snapshot import Expected
 from gpud.core import advice
 from gpud.core.advice import Platform, Situation
-from gpud.core.gpus import MOST_GPUS
 from gpud.core.health import Health, Level
-from gpud.core.sample import Absent, Reason
+from gpud.core.sample import MOST_GPUS, Absent, Reason
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -57,16 +56,16 @@ def remembered(events: Iterable[tuple[float, str, Mapping[str, Condition]]]) -> 
 
     Shapes: (Unix time, kind, body) of ``gpu_seen``, ``gpu_forgotten`` and the changes of ``gpus``.
     """
-    found: dict[str, Expected] = {}
+    expected: dict[str, Expected] = {}
     for at_s, kind, body in events:
         uuid, listed = body.get("uuid"), body.get("new")
         if kind == GPU_SEEN and isinstance(uuid, str):
-            found[uuid] = Expected(str(body.get("name") or ""))
+            expected[uuid] = Expected(str(body.get("name") or ""))
         elif kind == GPU_FORGOTTEN and isinstance(uuid, str):
-            found.pop(uuid, None)
+            expected.pop(uuid, None)
         elif kind == GPUS and isinstance(listed, str):
-            found = _listed(found, uuids(listed), at_s)
-    return found
+            expected = _listed(expected, uuids(listed), at_s)
+    return expected
 
 
 def with_inventory(
@@ -95,7 +94,10 @@ def expected(snapshot: Snapshot, now_s: float) -> Mapping[str, Expected]:
 
 def _nothing_offered(snapshot: Snapshot, inventory: Inventory) -> bool:
     """Return whether CUDA has no library because there is no GPU for it."""
-    return _reason(inventory) is Reason.LIBRARY_MISSING and _told(snapshot).get("exposed") == "no"
+    return (
+        _reason(inventory) is Reason.LIBRARY_MISSING
+        and _machine_readings(snapshot).get("exposed") == "no"
+    )
 
 
 def answered(inventory: Inventory) -> bool:
@@ -105,31 +107,31 @@ def answered(inventory: Inventory) -> bool:
 
 def misses_a_gpu(snapshot: Snapshot) -> bool:
     """Say whether a GPU that was here is missed."""
-    return any(one.gone_s is not None for one in snapshot.changes.expected.values())
+    return any(gpu.gone_s is not None for gpu in snapshot.changes.expected.values())
 
 
 def nothing_expected(snapshot: Snapshot) -> Nothing | None:
     """Say why no GPU is to be expected here; None when one is, or nobody can tell."""
     if snapshot.machine.library_configured:
         return None  # whoever names a driver's library expects it to work
-    told = _told(snapshot)
-    exposed = told.get("exposed")
+    machine = _machine_readings(snapshot)
+    exposed = machine.get("exposed")
     if exposed == "disabled":
         return Nothing(
             "disabled",
             "[gpu] enabled=false in wsl.conf switches the GPU off",
             "if that is not wanted, remove the line, then from Windows: wsl --shutdown",
         )
-    said = None if snapshot.measure.inventory is None else _reason(snapshot.measure.inventory)
-    if snapshot.changes.expected or _shown(snapshot) or said not in {None, *_NO_DRIVER}:
+    reason = None if snapshot.measure.inventory is None else _reason(snapshot.measure.inventory)
+    if snapshot.changes.expected or _shown(snapshot) or reason not in {None, *_NO_DRIVER}:
         return None
     platform = advice.of(snapshot.machine.platform)
     if exposed == "no":
         return _none_offered(platform)
     if (
         (exposed, platform) == ("yes", Platform.WSL2)
-        and told.get("driver_folder") is Absent.UNSUPPORTED
-        and said in {None, Reason.LIBRARY_MISSING}
+        and machine.get("driver_folder") is Absent.UNSUPPORTED
+        and reason in {None, Reason.LIBRARY_MISSING}
     ):
         return Nothing(
             "no_gpu",
@@ -144,8 +146,8 @@ def may_be_nothing(snapshot: Snapshot) -> bool:
 
     The sources of a collection follow each other within a second, the machine's own among them.
     """
-    said = snapshot.telemetry
-    early = DXG not in said.answers and sum(said.failures.values()) <= 1
+    telemetry = snapshot.telemetry
+    early = DXG not in telemetry.answers and sum(telemetry.failures.values()) <= 1
     return early and not snapshot.machine.library_configured and not snapshot.changes.expected
 
 
@@ -164,7 +166,7 @@ def cuda(snapshot: Snapshot, nothing: Nothing | None, devices: Health | None) ->
         return Health(Level.DEGRADED, first.reason, detail, first.advice)
     if nothing is not None:
         return Health(Level.OK, nothing.reason, nothing.detail, nothing.fix)
-    fix = _known_fix(snapshot, failure) or _lost_fix(devices, failure) or failure.advice
+    fix = _fix_of_others(snapshot, failure) or _lost_fix(devices, failure) or failure.advice
     return Health(Level.FAILED, failure.reason, failure.detail, fix)
 
 
@@ -178,30 +180,30 @@ def devices(snapshot: Snapshot, nothing: Nothing | None) -> Health | None:
     if not answered(inventory) and not _nothing_offered(snapshot, inventory):
         return before
     expected = snapshot.changes.expected
-    seen = _seen_by_others(snapshot) if inventory.failure is not None else frozenset()
+    shown = _shown_by_others(snapshot) if inventory.failure is not None else frozenset()
     gone = {
-        uuid: one for uuid, one in expected.items() if one.gone_s is not None and uuid not in seen
+        uuid: gpu for uuid, gpu in expected.items() if gpu.gone_s is not None and uuid not in shown
     }
     if not gone:
         return Health(Level.OK) if inventory.devices or before is not None else None
-    words = [_named(snapshot, uuid, one) for uuid, one in gone.items()]
+    words = [_named(snapshot, uuid, gpu) for uuid, gpu in gone.items()]
     more = f" and {len(words) - NAMED} more" if len(words) > NAMED else ""
     detail = f"CUDA no longer offers {', '.join(words[:NAMED])}{more}"
     fix = _vanished(advice.of(snapshot.machine.platform), tuple(gone))
     return Health(Level.FAILED, "gpu_vanished", detail, fix)
 
 
-def _known_fix(snapshot: Snapshot, failure: Failure) -> str | None:
+def _fix_of_others(snapshot: Snapshot, failure: Failure) -> str | None:
     """Give the fix where others know why CUDA finds no device: CUDA itself can only guess.
 
     In WSL2 a GPU that others see while CUDA does not is there, behind a driver that was replaced.
     """
     if failure.reason is not Reason.NO_DEVICE:
         return None
-    said, platform = snapshot.telemetry.answers.get("nvml"), advice.of(snapshot.machine.platform)
-    if said is not None and said.reason in _NVML_KNOWS:
-        return said.fix
-    if platform is Platform.WSL2 and _seen_by_others(snapshot):
+    answer, platform = snapshot.telemetry.answers.get("nvml"), advice.of(snapshot.machine.platform)
+    if answer is not None and answer.reason in _NVML_KNOWS:
+        return answer.fix
+    if platform is Platform.WSL2 and _shown_by_others(snapshot):
         return advice.words(Situation.MISMATCH, platform)
     return None
 
@@ -225,8 +227,8 @@ def _listed(
     expected: Mapping[str, Expected], present: tuple[str, ...], at_s: float
 ) -> dict[str, Expected]:
     return {
-        uuid: Expected(one.name, None if uuid in present else _first(one.gone_s, at_s))
-        for uuid, one in expected.items()
+        uuid: Expected(gpu.name, None if uuid in present else _first(gpu.gone_s, at_s))
+        for uuid, gpu in expected.items()
     }
 
 
@@ -238,10 +240,10 @@ def _first(before_s: float | None, now_s: float) -> float:
     return now_s if before_s is None else before_s
 
 
-def _told(snapshot: Snapshot) -> dict[str, str | float | Absent]:
+def _machine_readings(snapshot: Snapshot) -> dict[str, str | float | Absent]:
     """Give what the machine itself shows, as its source last said it."""
-    said = snapshot.telemetry.answers.get(DXG)
-    return {} if said is None else {reading.field: reading.value for reading in said.readings}
+    answer = snapshot.telemetry.answers.get(DXG)
+    return {} if answer is None else {reading.field: reading.value for reading in answer.readings}
 
 
 def _shown(snapshot: Snapshot) -> bool:
@@ -254,7 +256,7 @@ def _shown(snapshot: Snapshot) -> bool:
     )
 
 
-def _seen_by_others(snapshot: Snapshot) -> frozenset[str]:
+def _shown_by_others(snapshot: Snapshot) -> frozenset[str]:
     """Name the GPUs that NVML or nvidia-smi sees: with no list of CUDA's, those are not gone."""
     return frozenset(
         reading.value
@@ -283,9 +285,9 @@ def _none_offered(platform: Platform) -> Nothing:
     return Nothing("no_gpu", "this machine has no NVIDIA GPU")
 
 
-def _named(snapshot: Snapshot, uuid: str, one: Expected) -> str:
-    known = snapshot.gpus.get(uuid)
-    number = "" if known is None else f" {known.number}"
+def _named(snapshot: Snapshot, uuid: str, gpu: Expected) -> str:
+    listed = snapshot.gpus.get(uuid)
+    number = "" if listed is None else f" {listed.number}"
     # A clock may say anything, and the calendar here ends with the year 9999.
-    since = datetime.fromtimestamp(min(max(one.gone_s or 0.0, 0.0), 2.0**37), UTC)
-    return f"GPU{number} ({one.name}, {uuid}) since {since:%Y-%m-%d %H:%M} UTC"
+    since = datetime.fromtimestamp(min(max(gpu.gone_s or 0.0, 0.0), 2.0**37), UTC)
+    return f"GPU{number} ({gpu.name}, {uuid}) since {since:%Y-%m-%d %H:%M} UTC"

@@ -7,18 +7,28 @@ humps is left out, as it is from what is usual.
 
 from __future__ import annotations
 
+import asyncio
+import json
 import math
+from contextlib import suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final
+
+from msgspec.structs import replace
 
 from gpud.agent.regression.streams import JUDGED
-from gpud.core.sample import Pace
+from gpud.agent.state.snapshot import Recent, Series
+from gpud.core.errors import StoreError
+from gpud.core.sample import Pace, Unit
 from gpud.core.stats import median
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    import sqlite3
+    from collections.abc import Iterable, Iterator, Mapping
 
-    from gpud.core.sample import Flag, ProbeSpec, RunReport, Unit
+    from gpud.agent.history.store import History
+    from gpud.agent.state.board import Board
+    from gpud.core.sample import Flag, ProbeSpec, RunReport
 
 MOST: Final = 60
 """Points that are kept of a series."""
@@ -27,29 +37,6 @@ MOST_IN_HOUR: Final = 60
 """Runs of the present hour that its median is made of; the large pace has four."""
 DIGITS: Final = 4
 """Significant digits that are published: a bar has eight heights."""
-
-
-class Series(NamedTuple):
-    """Names one; ``gpu`` is a UUID, None for the CPU."""
-
-    gpu: str | None
-    probe: str
-    mode: str
-
-
-@dataclass(frozen=True, slots=True)
-class Recent:
-    """The points of a series, the oldest first.
-
-    Units: ``at_s`` is Unix time, of an hour its beginning; ``medians`` are in ``unit``. ``hour``
-    holds the runs that the last point is the median of, where points are hours.
-    """
-
-    unit: Unit
-    version: int  # of the probe's method
-    at_s: tuple[float, ...] = ()
-    medians: tuple[float, ...] = ()
-    hour: tuple[float, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,9 +57,11 @@ def points(
     if report.failure is not None or any(flags):
         return ()
     return tuple(
-        Point(Series(gpu, report.probe, one.mode), one.unit, report.version, at_s, one.median)
-        for one in report.samples
-        if one.unit in JUDGED and not one.peaks and math.isfinite(one.median)
+        Point(
+            Series(gpu, report.probe, sample.mode), sample.unit, report.version, at_s, sample.median
+        )
+        for sample in report.samples
+        if sample.unit in JUDGED and not sample.peaks and math.isfinite(sample.median)
     )
 
 
@@ -81,16 +70,16 @@ def with_points(
 ) -> dict[Series, Recent]:
     """Take points in, each of its series in the order of time."""
     paces = {spec.name: spec.pace for spec in specs}
-    known = dict(recent)
+    after = dict(recent)
     for point in fresh:
         hourly = paces.get(point.series.probe) is Pace.LARGE
-        before = known.get(point.series)
+        before = after.get(point.series)
         if before is None or before.version != point.version or before.unit is not point.unit:
             if before is not None and before.version > point.version:
                 continue  # of the history, of a method that is no more
             before = Recent(point.unit, point.version)
-        known[point.series] = _added(before, point, hourly=hourly)
-    return known
+        after[point.series] = _added(before, point, hourly=hourly)
+    return after
 
 
 def with_past(
@@ -99,13 +88,13 @@ def with_past(
     """Put what the history knows in front of what has come in since; what both know counts once."""
     ordered = sorted(past, key=lambda point: point.at_s)
     named = {point.series for point in ordered}
-    others = {series: one for series, one in recent.items() if series not in named}
+    others = {series: line for series, line in recent.items() if series not in named}
     after = with_points(others, specs, ordered)
     since = [
-        Point(series, one.unit, one.version, at_s, value)
+        Point(series, line.unit, line.version, at_s, value)
         for series in named
-        if (one := recent.get(series)) is not None
-        for at_s, value in zip(one.at_s, one.medians, strict=True)
+        if (line := recent.get(series)) is not None
+        for at_s, value in zip(line.at_s, line.medians, strict=True)
         if at_s > after[series].at_s[-1]
     ]
     return with_points(after, specs, since)
@@ -118,13 +107,15 @@ def document(recent: Mapping[Series, Recent]) -> list[dict[str, Any]]:
             "uuid": series.gpu,
             "probe": series.probe,
             "mode": series.mode,
-            "unit": one.unit,
-            "from_s": one.at_s[0],
-            "after_s": [round(at_s - one.at_s[0]) for at_s in one.at_s],
-            "medians": [float(f"{value:.{DIGITS}g}") for value in one.medians],
+            "unit": line.unit,
+            "from_s": line.at_s[0],
+            "after_s": [round(at_s - line.at_s[0]) for at_s in line.at_s],
+            "medians": [float(f"{value:.{DIGITS}g}") for value in line.medians],
         }
-        for series, one in sorted(recent.items(), key=lambda item: (item[0].gpu or "", item[0][1:]))
-        if one.at_s
+        for series, line in sorted(
+            recent.items(), key=lambda item: (item[0].gpu or "", item[0][1:])
+        )
+        if line.at_s
     ]
 
 
@@ -147,3 +138,70 @@ def _added(before: Recent, point: Point, *, hourly: bool) -> Recent:
         at_s, medians = before.at_s, before.medians[:-1]
         hour = (*before.hour, point.median)[-MOST_IN_HOUR:]
     return Recent(point.unit, point.version, at_s[-MOST:], (*medians, median(hour))[-MOST:], hour)
+
+
+AGAIN_S: Final = 1.0
+"""How soon it is asked again which probes there are, or for a history that could not be read."""
+RUNS: Final = {Pace.SMALL: MOST, Pace.LARGE: 4 * MOST}
+"""Clean runs of one probe on one GPU that are read: four of the large pace are an hour."""
+LOOKED_THROUGH: Final = 4000
+"""Newest runs of a probe among which they are looked for: on a busy GPU few are clean."""
+_UNITS: Final = {unit.value: unit for unit in JUDGED}
+
+
+async def restore(history: History, board: Board) -> None:
+    """Read the past of the probes, once both are available, and publish it."""
+    while True:
+        specs = board.read().measure.specs
+        if specs:
+            paces = {spec.name: spec.pace for spec in specs}
+            with suppress(StoreError):  # told by the runs that cannot be kept either
+                points: list[Point] = []
+                for probe, pace in paces.items():  # one at a time: a run that ends waits for less
+                    points += await _last_points(history, probe, RUNS[pace])
+                measure = board.read().measure
+                past = with_past(measure.recent, specs, points)
+                board.publish(measure=replace(measure, recent=past))
+                return
+        await asyncio.sleep(AGAIN_S)
+
+
+async def _last_points(history: History, probe: str, most: int) -> list[Point]:
+    return await history.read(lambda connection: list(last(connection, probe, most)))
+
+
+def last(connection: sqlite3.Connection, probe: str, most: int) -> Iterator[Point]:
+    """Give the clean medians of a probe's ``most`` newest clean runs on each GPU, newest first.
+
+    SQLite's errors pass; what a damaged disk has made of a row is passed over.
+    """
+    rows = connection.execute(
+        "WITH newest AS (SELECT id, finished_s, gpu_uuid, backend, conditions, flags, failure"
+        " FROM runs WHERE probe = ? ORDER BY finished_s DESC LIMIT ?), clean AS (SELECT *,"
+        " row_number() OVER (PARTITION BY gpu_uuid ORDER BY finished_s DESC) AS place FROM newest"
+        " WHERE failure IS NULL AND flags = '[]' AND (gpu_uuid IS NOT NULL OR backend = 'cpu'))"
+        " SELECT c.finished_s, CAST(c.gpu_uuid AS BLOB), CAST(c.conditions AS BLOB),"
+        " CAST(s.mode AS BLOB), s.unit, s.median FROM clean c JOIN samples s ON s.run_id = c.id"
+        " WHERE c.place <= ? AND s.peaks IS NULL ORDER BY c.finished_s DESC",
+        (probe, LOOKED_THROUGH, most),
+    )
+    for at_s, gpu, conditions, mode, unit, value in rows:
+        if unit in _UNITS and _finite(at_s) and _finite(value):
+            series = Series(None if gpu is None else _text(gpu), probe, _text(mode))
+            yield Point(series, Unit(unit), _version(conditions), at_s, value)
+
+
+def _version(body: bytes | None) -> int:
+    try:
+        version = json.loads(body or b"{}").get("probe_version")
+    except (ValueError, AttributeError, RecursionError):
+        return 1
+    return version if type(version) is int else 1
+
+
+def _finite(value: object) -> bool:
+    return type(value) is float and math.isfinite(value)
+
+
+def _text(body: bytes) -> str:
+    return body.decode(errors="replace")

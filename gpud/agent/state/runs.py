@@ -7,18 +7,30 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from gpud.agent.state import recent
-from gpud.agent.state.snapshot import MeasureState, ProbeKey, ProbeState, PutOff, probe_key
-from gpud.core import stats
+from gpud.agent.state.snapshot import (
+    MeasureState,
+    ProbeKey,
+    ProbeState,
+    PutOff,
+    Snapshot,
+    number,
+    probe_key,
+)
+from gpud.core import containers, stats
+from gpud.core.sample import Backend
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Iterable, Mapping
     from typing import TypeVar
 
+    from gpud.agent.state.gpus import KnownGpu
     from gpud.core.clock import Instant
-    from gpud.core.gpus import KnownGpu
     from gpud.core.sample import Buckets, Flag, Inventory, ProbeSpec, RunReport, Skip
 
     K = TypeVar("K", bound=Hashable)
+    from gpud.core.containers import Comparison
+    from gpud.core.report import ContainersReport, RootReport
+    from gpud.core.sample import Device
 
 
 def with_specs(
@@ -139,3 +151,99 @@ def _accumulated(
             key = (gpu, sample.mode)
             grown[key] = stats.merged(grown[key], buckets) if key in grown else buckets
     return grown
+
+
+def with_container_probe(snapshot: Snapshot, root: RootReport | None) -> MeasureState:
+    """Put root's container probe in the place of its last report; without one it is gone."""
+    own, measure = containers.PROBE, snapshot.measure
+    after = replace(
+        measure,
+        probes={key: value for key, value in measure.probes.items() if key.probe != own},
+        runs={probe: count for probe, count in measure.runs.items() if probe != own},
+        failures={key: count for key, count in measure.failures.items() if key[0] != own},
+        skips={key: count for key, count in measure.skips.items() if key[0] != own},
+    )
+    report = None if root is None else root.containers
+    if report is None:
+        return after
+    failures = {(own, reason): count for reason, count in report.failures.items()}
+    skips = {(own, reason): count for reason, count in report.skips.items()}
+    return replace(
+        after,
+        probes={**after.probes, **_container_probe(snapshot, report)},
+        runs={**after.runs, own: report.runs} if report.runs or report.skips else after.runs,
+        failures={**after.failures, **failures},
+        skips={**after.skips, **skips},
+    )
+
+
+def container_key(snapshot: Snapshot, report: ContainersReport) -> ProbeKey:
+    """Name the container probe's series after the GPU it ran on, as far as that is known."""
+    gpu = number(snapshot, report.gpu_index)
+    return ProbeKey(containers.PROBE, report.gpu_index if gpu is None else gpu)
+
+
+def _container_probe(
+    snapshot: Snapshot, containers_report: ContainersReport
+) -> dict[ProbeKey, ProbeState]:
+    """Give the last run as any other probe's, once it is known on which GPU it runs."""
+    if containers_report.run is None or containers_report.gpu_index is None:
+        return {}
+    report = containers.run_report(
+        containers_report.run, _measured_device(snapshot, containers_report)
+    )
+    state = ProbeState(
+        backend=Backend.CUDA,
+        samples=report.samples,
+        report=report,
+        failure=report.failure,
+        last_success_s=containers_report.last_success_s,
+        finished_mono_s=containers_report.run.finished_mono_s,
+        duration_s=report.duration_s,
+    )
+    return {container_key(snapshot, containers_report): state}
+
+
+def _measured_device(snapshot: Snapshot, report: ContainersReport) -> Device | None:
+    """Find the GPU the container measured: the same index, and the same name."""
+    inventory, figure = (
+        snapshot.measure.inventory,
+        None if report.run is None else report.run.figure,
+    )
+    if inventory is None or figure is None:
+        return None
+    measured = (figure.gpu_index, figure.gpu_name)
+    return next((d for d in inventory.devices if (d.index, d.name) == measured), None)
+
+
+def comparison(snapshot: Snapshot, root: RootReport) -> Comparison | None:
+    """Compare while both runs are of the same hour; afterwards what was found then still holds."""
+    report = root.containers
+    if report is None or report.run is None:
+        return None
+    result = containers.compared(
+        report.run,
+        report.recent_flops_per_second,
+        _in_process(snapshot, report.gpu_index, root.beat_s),
+        same_gpu=_measured_device(snapshot, report) is not None,
+    )
+    before = snapshot.root.comparison
+    same_run = before is not None and before.run_mono_s == report.run.finished_mono_s
+    return before if same_run and result.verdict is containers.Verdict.NOT_COMPARABLE else result
+
+
+def _in_process(snapshot: Snapshot, gpu: int | None, beat_s: float) -> containers.InProcess | None:
+    inventory = snapshot.measure.inventory
+    if inventory is not None and inventory.failure is not None:
+        return containers.InProcess(beat_s, failure=inventory.failure)  # asked anew all the time
+    runs = {
+        key.gpu: state
+        for key, state in snapshot.measure.probes.items()
+        if key.probe == containers.IN_PROCESS and key.gpu is not None
+    }
+    chosen = min(runs, default=None) if gpu is None else number(snapshot, gpu)
+    state = None if chosen is None else runs.get(chosen)
+    if state is None or state.finished_mono_s is None:
+        return None
+    median = next((sample.median for sample in state.samples), None)
+    return containers.InProcess(state.finished_mono_s, median, state.failure)

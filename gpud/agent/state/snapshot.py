@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -25,10 +25,9 @@ if TYPE_CHECKING:
     from gpud.agent.measure.breaker import Standing
     from gpud.agent.regression.changes import Change
     from gpud.agent.regression.detector import Standing as StreamStanding
-    from gpud.agent.state.recent import Recent, Series
+    from gpud.agent.state.gpus import KnownGpu
     from gpud.core.alerts import Alert, SinkState
     from gpud.core.containers import Comparison
-    from gpud.core.gpus import KnownGpu
     from gpud.core.report import RootReport
     from gpud.core.sample import (
         Backend,
@@ -39,9 +38,9 @@ if TYPE_CHECKING:
         ProbeSpec,
         RunReport,
         Sample,
+        StreamKey,
         Unit,
     )
-    from gpud.core.stream_key import StreamKey
     from gpud.show.refusals import Refused
 
 ALLOWANCE_S: Final = 30.0
@@ -101,6 +100,29 @@ class Expected:
 
     name: str
     gone_s: float | None = None
+
+
+class Series(NamedTuple):
+    """Names a series; ``gpu`` is a UUID, None for the CPU."""
+
+    gpu: str | None
+    probe: str
+    mode: str
+
+
+@dataclass(frozen=True, slots=True)
+class Recent:
+    """The latest points of a series, the oldest first.
+
+    Units: ``at_s`` is Unix time, of an hour its beginning; ``medians`` are in ``unit``. ``hour``
+    holds the runs that the last point is the median of, where points are hours.
+    """
+
+    unit: Unit
+    version: int  # of the probe's method
+    at_s: tuple[float, ...] = ()
+    medians: tuple[float, ...] = ()
+    hour: tuple[float, ...] = ()
 
 
 class MachineState(Struct, frozen=True):

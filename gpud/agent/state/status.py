@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections import defaultdict
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
 from gpud.agent.state import recent
-from gpud.agent.state.severity import SEVERITY
-from gpud.agent.state.snapshot import overall
-from gpud.agent.state.standings import number, usual
+from gpud.agent.state.health import SEVERITY
+from gpud.agent.state.snapshot import ProbeKey, RegressionState, overall
 from gpud.agent.state.statusdocument import (
     Counters,
     Figures,
@@ -31,11 +31,13 @@ from gpud.core.health import Level
 from gpud.core.sample import plain
 
 if TYPE_CHECKING:
-    from gpud.agent.state.snapshot import ProbeKey, ProbeState, Snapshot
+    from collections.abc import Iterable, Mapping
+
+    from gpud.agent.regression.detector import Standing
+    from gpud.agent.state.snapshot import ProbeState, Snapshot
     from gpud.agent.telemetry.answers import Telemetry
     from gpud.core.clock import Instant
-    from gpud.core.sample import Failure, Sample
-    from gpud.core.stream_key import StreamKey
+    from gpud.core.sample import Failure, Sample, StreamKey, Unit
 
 
 def document(snapshot: Snapshot, *, now: Instant) -> dict[str, Any]:
@@ -43,8 +45,8 @@ def document(snapshot: Snapshot, *, now: Instant) -> dict[str, Any]:
 
     Units: names carry them; ``*_s`` that are moments are Unix seconds.
     """
-    found: dict[str, Any] = msgspec.to_builtins(typed(snapshot, now=now))
-    return found
+    plain_data: dict[str, Any] = msgspec.to_builtins(typed(snapshot, now=now))
+    return plain_data
 
 
 def typed(snapshot: Snapshot, *, now: Instant) -> StatusDocument:
@@ -73,9 +75,9 @@ def typed(snapshot: Snapshot, *, now: Instant) -> StatusDocument:
         streams=tuple(
             _stream(snapshot, key) for key in sorted(snapshot.regression.streams, key=_order)
         ),
-        recent=tuple(RecentSeries(**one) for one in recent.document(snapshot.measure.recent)),
+        recent=tuple(RecentSeries(**each) for each in recent.document(snapshot.measure.recent)),
         telemetry=_telemetry(snapshot.telemetry, now),
-        alerts=tuple(alert(one) for one in snapshot.alerts.alerts),
+        alerts=tuple(alert(each) for each in snapshot.alerts.alerts),
         sinks=snapshot.alerts.sinks,
         store=snapshot.store,
         counters=Counters(
@@ -139,10 +141,10 @@ def _failure(failure: Failure) -> ToldFailure:
     return ToldFailure(**parts(failure), severity=SEVERITY[failure.reason].name.lower())
 
 
-def _telemetry(said: Telemetry, now: Instant) -> ToldTelemetry:
-    taken = [answer.taken_s for answer in answers.ranked(said) if answer.holds(now.mono_s)]
+def _telemetry(state: Telemetry, now: Instant) -> ToldTelemetry:
+    taken = [answer.taken_s for answer in answers.ranked(state) if answer.holds(now.mono_s)]
     return ToldTelemetry(
-        level=telemetry.LEVELS[answers.level(said, now.mono_s)],
+        level=telemetry.LEVELS[answers.level(state, now.mono_s)],
         taken_s=taken[0] if taken else None,  # by the best source
         sources={
             answer.source: Source(
@@ -153,17 +155,94 @@ def _telemetry(said: Telemetry, now: Instant) -> ToldTelemetry:
                 fix=answer.fix,
                 taken_s=answer.taken_s,
                 duration_s=answer.duration_s,
-                last_success_s=said.last_success_s.get(answer.source),
+                last_success_s=state.last_success_s.get(answer.source),
                 failures={
                     reason: count
-                    for (source, reason), count in said.failures.items()
+                    for (source, reason), count in state.failures.items()
                     if source == answer.source
                 },
             )
-            for answer in answers.ranked(said)
+            for answer in answers.ranked(state)
         },
         readings=tuple(
-            ToldReading(**plain(reading)) for reading in answers.current(said, now.mono_s)
+            ToldReading(**plain(reading)) for reading in answers.current(state, now.mono_s)
         ),
-        program_starts=said.starts,
+        program_starts=state.starts,
     )
+
+
+class Place(NamedTuple):
+    """What people take for one series: the power source and the probe's version are not in it."""
+
+    gpu: int | None  # its number; None for the CPU
+    probe: str
+    mode: str
+
+
+def number(snapshot: Snapshot, stream: StreamKey) -> int | None:
+    """Give the number of the GPU that a stream is of; None for the CPU, and for no such GPU."""
+    gpu = None if stream.gpu is None else snapshot.gpus.get(stream.gpu)
+    return None if gpu is None else gpu.number
+
+
+def places(snapshot: Snapshot) -> dict[Place, tuple[StreamKey, ...]]:
+    """Give the streams of each place, the one that its last run was of first.
+
+    Those of a GPU that is gone are left out, as its figures are, and so are those of an earlier
+    version of a probe's method. A list of GPUs that could not be taken takes none away.
+    """
+    inventory = snapshot.measure.inventory
+    present = set(snapshot.gpus)
+    if inventory is not None and inventory.failure is None:
+        present &= {device.uuid for device in inventory.devices}
+    streams: defaultdict[Place, list[StreamKey]] = defaultdict(list)
+    for stream in snapshot.regression.streams:
+        if stream.gpu is None or stream.gpu in present:
+            place = Place(number(snapshot, stream), stream.probe, stream.mode)
+            streams[place].append(stream)
+    return {
+        place: _ordered(snapshot, place, streams)
+        for place, streams in sorted(
+            streams.items(), key=lambda item: (item[0].gpu is not None, item[0])
+        )
+    }
+
+
+def with_streams(
+    regression: RegressionState,
+    streams: Mapping[StreamKey, Standing],
+    units: Mapping[StreamKey, Unit],
+    gone: Iterable[StreamKey] = (),
+) -> RegressionState:
+    """Take in how these streams stand; those that are ``gone`` are shown no more."""
+    shown, shown_units = {**regression.streams, **streams}, {**regression.units, **units}
+    for key in set(gone) - streams.keys():
+        shown.pop(key, None)
+        shown_units.pop(key, None)
+    return RegressionState(shown, shown_units)
+
+
+def usual(standing: Standing) -> float | None:
+    """Give the level that slowdown is measured from: the one before all open regressions.
+
+    Units: those of the stream. None: not known yet.
+    """
+    if not standing.open:
+        return standing.level
+    before = [alarm.before for alarm in standing.open]
+    higher_is_worse = standing.open[0].effect.ratio > 1
+    return min(before) if higher_is_worse else max(before)
+
+
+def _ordered(snapshot: Snapshot, place: Place, streams: list[StreamKey]) -> tuple[StreamKey, ...]:
+    state = snapshot.measure.probes.get(ProbeKey(place.probe, place.gpu))
+    run = None if state is None else state.report
+    on_battery = None if run is None else run.conditions.get("after.ac") is False
+
+    def newest(stream: StreamKey) -> tuple[bool, float]:
+        judged_s = snapshot.regression.streams[stream].last_judged_s
+        return stream.on_battery is on_battery, 0.0 if judged_s is None else judged_s
+
+    version = max(stream.version for stream in streams)
+    now = [stream for stream in streams if stream.version == version]
+    return tuple(sorted(now, key=newest, reverse=True))

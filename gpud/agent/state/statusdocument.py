@@ -13,10 +13,10 @@ from typing import Any
 from gpud.agent.measure import breaker
 from gpud.agent.regression import detector
 from gpud.agent.regression.changes import Change
+from gpud.agent.state.gpus import KnownGpu
 from gpud.agent.state.snapshot import Expected, PutOff, StoreSize
 from gpud.core.alerts import Alert, Cause, Evidence, SinkState
 from gpud.core.containers import Comparison
-from gpud.core.gpus import KnownGpu
 from gpud.core.health import Health
 from gpud.core.report import RootReport
 from gpud.core.sample import (
@@ -236,13 +236,13 @@ class StatusDocument:
     schema_version: int = SCHEMA_VERSION
 
 
-def alert(told: Alert) -> ToldAlert:
+def alert(alert: Alert) -> ToldAlert:
     """Give an alert as everybody is told of it."""
     return ToldAlert(
-        **parts(told), fingerprint=told.fingerprint, firing=told.firing, runbook=told.runbook
+        **parts(alert), fingerprint=alert.fingerprint, firing=alert.firing, runbook=alert.runbook
     )
 
 
-def parts(told: Any) -> dict[str, Any]:  # noqa: ANN401  # any dataclass
+def parts(value: Any) -> dict[str, Any]:  # noqa: ANN401  # any dataclass
     """Give the fields of a dataclass as they are, for one that has more."""
-    return {item.name: getattr(told, item.name) for item in fields(told)}
+    return {item.name: getattr(value, item.name) for item in fields(value)}

@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
+from gpud.agent.state import gpus
 from gpud.agent.state.presence import may_be_nothing
 from gpud.agent.telemetry import answers
-from gpud.core import advice, gpus, telemetry
+from gpud.core import advice, telemetry
 from gpud.core.advice import Situation
 from gpud.core.health import Health, Level
 from gpud.core.sample import Absent
@@ -15,10 +16,10 @@ from gpud.core.sample import Absent
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
+    from gpud.agent.state.gpus import KnownGpu
     from gpud.agent.state.presence import Nothing
     from gpud.agent.state.snapshot import Snapshot
     from gpud.agent.telemetry.answers import Answer, Telemetry
-    from gpud.core.gpus import KnownGpu
     from gpud.core.sample import Reading
 
 NVML = "nvml"
@@ -68,10 +69,10 @@ def _of_instances(
     Heat, power and clocks are the card's, and the instance's too; memory is shared out.
     """
     instances = {gpu.number for uuid, gpu in numbers.items() if uuid.startswith(gpus.MIG)}
-    told = {r.gpu for r in readings if r.field == "uuid" and str(r.value).startswith(gpus.MIG)}
+    own = {r.gpu for r in readings if r.field == "uuid" and str(r.value).startswith(gpus.MIG)}
     return tuple(
         replace(reading, value=Absent.UNSUPPORTED, detail=OF_THE_CARD)
-        if reading.gpu in instances - told and reading.field in SHARED_OUT
+        if reading.gpu in instances - own and reading.field in SHARED_OUT
         else reading
         for reading in readings
     )

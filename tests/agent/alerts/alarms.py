@@ -5,8 +5,7 @@ from __future__ import annotations
 from gpud.agent.alerts.slowdowns import Finding
 from gpud.agent.regression.detector import Alarm, Effect, Kind, Standing
 from gpud.core.alerts import Cause
-from gpud.core.sample import Unit
-from gpud.core.stream_key import StreamKey
+from gpud.core.sample import StreamKey, Unit
 
 NOW_S = 1_763_000_000.0
 HOUR_S = 3600.0

@@ -16,7 +16,7 @@ from gpud.agent.history.store import History
 from gpud.agent.measure.clocks import now
 from gpud.agent.state.board import Board
 from gpud.core.alerts import SinkState
-from gpud.core.backoff import Backoff
+from gpud.core.clock import Backoff
 from gpud.core.errors import StoreError
 from gpud.core.health import Health, Level
 from tests.agent.alerts.telling import LOST, SLOW, context

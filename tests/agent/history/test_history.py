@@ -17,7 +17,7 @@ import pytest
 
 from gpud import cli
 from gpud.agent.history import queries, retention
-from gpud.core.gpus import KnownGpu
+from gpud.agent.state.gpus import KnownGpu
 from gpud.core.requests import COLUMNS
 from gpud.core.sample import Flag
 from tests import serving

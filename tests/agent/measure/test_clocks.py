@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from gpud.agent.measure.clocks import local_min
-from gpud.core import quiet
+from gpud.core import clock
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -38,7 +38,7 @@ def test_night_ends_by_the_clock_on_the_wall_on_a_day_of_23_or_25_hours(
     day = [unix(midnight) + 60 * minute for minute in range(hours * 60)]
     local = [local_min(now_s) for now_s in day]
     assert (local[0], local[-1]) == (0, 24 * 60 - 1)
-    held = [now_s for now_s in day if quiet.quiet(NIGHT, local_min(now_s))]
+    held = [now_s for now_s in day if clock.quiet(NIGHT, local_min(now_s))]
     assert len(held) == (7 + 2) * 60 + (hours - 24) * 60
     # One stretch from midnight and one to midnight, though an hour is left out or comes twice.
     assert sum(after - before > 60 for before, after in itertools.pairwise(held)) == 1

@@ -25,8 +25,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from gpud.agent.regression.detector import Standing
-    from gpud.core.sample import Condition, Flag
-    from gpud.core.stream_key import StreamKey
+    from gpud.core.sample import Condition, Flag, StreamKey
 
 FIRST_S = 1_760_000_000.0
 MINUTE_S = 60.0

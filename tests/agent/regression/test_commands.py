@@ -16,7 +16,7 @@ from gpud.agent.regression.commands import (
     Command,
     understood,
 )
-from gpud.core.stream_key import StreamKey
+from gpud.core.sample import StreamKey
 
 parts = st.none() | st.text(min_size=1, max_size=8)
 choices = st.builds(Choice, parts, parts, parts)

@@ -24,8 +24,7 @@ from gpud.agent.regression.commands import BASELINE_ACCEPTED, BASELINE_RESET, Ch
 from gpud.agent.regression.detector import Parameters
 from gpud.agent.regression.streams import key
 from gpud.core.health import Level
-from gpud.core.sample import Backend, Flag, Inventory, Pace, ProbeSpec, Unit
-from gpud.core.stream_key import StreamKey
+from gpud.core.sample import Backend, Flag, Inventory, Pace, ProbeSpec, StreamKey, Unit
 from tests.agent.regression.judging import FIRST_S, World, gpu, life
 from tests.events import inventory_taken, post, probes_listed
 

@@ -15,8 +15,7 @@ from gpud.agent.regression.detector import Kind, Parameters, State
 from gpud.agent.regression.judging import Judging, SharedState
 from gpud.agent.regression.streams import Figures
 from gpud.core.errors import WireError
-from gpud.core.sample import Flag, Unit
-from gpud.core.stream_key import StreamKey
+from gpud.core.sample import Flag, StreamKey, Unit
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

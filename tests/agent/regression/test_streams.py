@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 from gpud.agent.regression.detector import Observation
 from gpud.agent.regression.streams import figures, key, named, observations
 from gpud.core.errors import WireError
-from gpud.core.sample import Backend, Failure, Flag, Reason, RunReport, Unit
-from gpud.core.stream_key import StreamKey
+from gpud.core.sample import Backend, Failure, Flag, Reason, RunReport, StreamKey, Unit
 from tests import snapshots
 
 KEYS = st.builds(

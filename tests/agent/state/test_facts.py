@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from gpud.agent.regression.changes import Fact
-from gpud.agent.state.facts import CUDA_LISTS, beside_a_run, facts
+from gpud.agent.state.changes import CUDA_LISTS, facts, run_conditions
 from gpud.agent.telemetry.answers import Answer
 from gpud.core.sample import Absent, Device, Failure, Inventory, Reading, Reason
 from gpud.core.telemetry import LEVELS
@@ -100,10 +100,10 @@ def test_of_the_others_the_best_alone_names_the_gpus() -> None:
 def test_a_run_is_kept_with_what_was_known_and_nothing_else() -> None:
     snapshot = told("nvml", driver_version="572.16", cuda_version="12.8")(EMPTY)
     snapshot = platform_read({"windows_build": "10.0.26100.4349"}, 1.0)(snapshot)
-    assert beside_a_run(snapshot, 1.0) == {
+    assert run_conditions(snapshot, 1.0) == {
         "driver_version": "572.16",
         "cuda_version": "12.8",
         "windows_build": "10.0.26100.4349",
         "kernel": "6.6.87.2-microsoft-standard-WSL2",
     }
-    assert beside_a_run(altered(snapshot, platform={}), 1e6) == {}
+    assert run_conditions(altered(snapshot, platform={}), 1e6) == {}

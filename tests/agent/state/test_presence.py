@@ -19,9 +19,17 @@ from gpud.agent.state.presence import (
 )
 from gpud.agent.state.snapshot import Expected, Snapshot
 from gpud.agent.telemetry.answers import Answer
-from gpud.core.gpus import MOST_GPUS
 from gpud.core.health import Level
-from gpud.core.sample import Absent, Condition, Device, Failure, Inventory, Reading, Reason
+from gpud.core.sample import (
+    MOST_GPUS,
+    Absent,
+    Condition,
+    Device,
+    Failure,
+    Inventory,
+    Reading,
+    Reason,
+)
 from tests.events import altered, inventory_taken, made, remembered, source_answered
 
 MISSING = Failure(Reason.LIBRARY_MISSING, "no libcuda.so.1", advice="install the driver")

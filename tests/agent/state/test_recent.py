@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpud.agent.state import recent
-from gpud.agent.state.recent import HOUR_S, MOST, Point, Series
+from gpud.agent.state.recent import HOUR_S, MOST, Point
+from gpud.agent.state.snapshot import Series
 from gpud.core.sample import Failure, Flag, Reason, Unit
 from gpud.show import sparkline
 from tests import snapshots

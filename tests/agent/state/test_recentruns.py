@@ -8,9 +8,10 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from gpud.agent.history.store import History, Store
-from gpud.agent.state import recentruns
+from gpud.agent.state import recent
 from gpud.agent.state.board import Board
-from gpud.agent.state.recent import HOUR_S, MOST, Series
+from gpud.agent.state.recent import HOUR_S, MOST
+from gpud.agent.state.snapshot import Series
 from gpud.core.sample import Backend, Flag, Pace, ProbeSpec, Unit
 from tests import snapshots
 from tests.events import post, probes_listed
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from gpud.agent.history.records import Run
-    from gpud.agent.state.recent import Recent
+    from gpud.agent.state.snapshot import Recent
 
 SMALL = ProbeSpec("launch", Backend.CUDA, Pace.SMALL, Unit.SECONDS, ("submit",), 10, "x")
 
@@ -33,7 +34,7 @@ def recalled(directory: Path, runs: list[Run], spec: ProbeSpec = SMALL) -> dict[
     async def start() -> None:
         history = History(directory)
         post(board, probes_listed((spec,), {}, 0.0))
-        await asyncio.wait_for(recentruns.restore(history, board), 20)
+        await asyncio.wait_for(recent.restore(history, board), 20)
         await history.close()
 
     asyncio.run(start())
@@ -93,7 +94,7 @@ def test_the_past_is_not_read_before_the_probes_are_listed(tmp_path: Path) -> No
 
     async def start() -> None:
         history = History(tmp_path)
-        waiting = asyncio.create_task(recentruns.restore(history, board))
+        waiting = asyncio.create_task(recent.restore(history, board))
         done, _ = await asyncio.wait({waiting}, timeout=0.1)
         assert not done
         waiting.cancel()

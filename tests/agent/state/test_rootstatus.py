@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from gpud.agent.state import rootstatus
+from gpud.agent.state import files
 from gpud.core import wire
 from gpud.core.clock import Instant
 from gpud.core.report import STALE_AFTER_S, AgentReport, DockerdReport, ProcessRef, RootReport
@@ -29,7 +29,7 @@ REPORT = RootReport(
 
 
 def silence(path: Path) -> str:
-    report, silent = rootstatus.read(path, NOW)
+    report, silent = files.read_root_status(path, NOW)
     assert report is None
     assert silent is not None
     return silent
@@ -43,7 +43,7 @@ def path(tmp_path: Path) -> Path:
 
 
 def test_a_fresh_report_is_heard_whatever_the_wall_clock_says(path: Path) -> None:
-    assert rootstatus.read(path, NOW)[0] == REPORT
+    assert files.read_root_status(path, NOW)[0] == REPORT
 
 
 @pytest.mark.parametrize("age_s", [STALE_AFTER_S + 0.1, 90_000.0, -5.0])
@@ -54,12 +54,12 @@ def test_a_beat_too_old_or_of_another_boot_is_silence(path: Path, age_s: float) 
 
 def test_a_beat_at_the_very_limit_is_still_heard(path: Path) -> None:
     path.write_bytes(wire.encode(replace(REPORT, beat_s=NOW.mono_s - STALE_AFTER_S)))
-    assert rootstatus.read(path, NOW)[0] is not None
+    assert files.read_root_status(path, NOW)[0] is not None
 
 
 def test_a_beat_written_after_the_look_at_the_clock_is_heard(path: Path) -> None:
     path.write_bytes(wire.encode(replace(REPORT, beat_s=NOW.mono_s + 0.01)))
-    assert rootstatus.read(path, NOW)[0] is not None
+    assert files.read_root_status(path, NOW)[0] is not None
 
 
 def test_a_missing_file_says_that_no_supervisor_runs(tmp_path: Path) -> None:

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from gpud.agent.state.severity import SEVERITY, Severity
+from gpud.agent.state.health import SEVERITY, Severity
 from gpud.core.sample import Reason
 
 

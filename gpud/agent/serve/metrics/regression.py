@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 from gpud.agent.regression.detector import Kind
 from gpud.agent.serve.metrics.families import counters, gauges
 from gpud.agent.state.snapshot import ProbeKey
-from gpud.agent.state.standings import places, usual
+from gpud.agent.state.status import places, usual
 from gpud.core.sample import Unit
 
 if TYPE_CHECKING:
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from gpud.agent.regression.detector import Standing
     from gpud.agent.state.snapshot import ProbeState, Snapshot
-    from gpud.agent.state.standings import Place
+    from gpud.agent.state.status import Place
 
 LABELS: Final = ("gpu", "probe", "mode")
 BASELINES: Final = {

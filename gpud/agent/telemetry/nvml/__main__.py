@@ -30,8 +30,7 @@ from gpud.agent.telemetry.nvml.session import NvmlSession
 from gpud.core import advice
 from gpud.core.advice import Platform
 from gpud.core.errors import TelemetryError
-from gpud.core.gpus import MOST_GPUS
-from gpud.core.sample import plain
+from gpud.core.sample import MOST_GPUS, plain
 
 if TYPE_CHECKING:
     from gpud.agent.telemetry.nvml.calls import NvmlCall

@@ -21,8 +21,7 @@ from gpud.agent.telemetry.nvml.queries import BUS, DRIVER
 from gpud.core import advice
 from gpud.core.advice import Situation
 from gpud.core.errors import TelemetryError
-from gpud.core.gpus import MOST_GPUS
-from gpud.core.sample import Absent, Reading
+from gpud.core.sample import MOST_GPUS, Absent, Reading
 
 if TYPE_CHECKING:
     from collections.abc import Container, Iterator, Mapping, Sequence

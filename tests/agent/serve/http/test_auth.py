@@ -12,9 +12,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gpud import settings_files
 from gpud.agent.serve.http import passwords
 from gpud.agent.serve.http.passwords import QUEUE, Passwords, credentials
-from gpud.core import masking
 from gpud.core.errors import ConfigError
 from gpud.core.settings import parse
 from gpud.show.refusals import Refused
@@ -239,4 +239,4 @@ def test_what_cannot_be_meant_is_refused_by_name(text: str, words: str) -> None:
     ],
 )  # fmt: skip
 def test_settings_are_shown_without_their_secrets(key: str, value: object, shown: object) -> None:
-    assert masking.shown(key, value) == shown
+    assert settings_files.shown(key, value) == shown

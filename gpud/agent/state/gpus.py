@@ -10,6 +10,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from gpud.core.sample import MOST_GPUS
+
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
@@ -18,9 +20,6 @@ if TYPE_CHECKING:
 
 MIG = "MIG-"
 """The beginning of the UUID of an instance. CUDA gives that; NVML gives that of the whole card."""
-
-MOST_GPUS = 64
-"""More than any machine has had: a bound for a driver that gives new UUIDs all the time."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,12 +3,13 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gpud.agent.state.gpus import KnownGpu, same_slot, with_devices, with_readings, with_uuid
 from gpud.agent.state.snapshot import ProbeKey, Snapshot
 from gpud.agent.telemetry.answers import Answer
 from gpud.core.advice import Platform, Situation, words
-from gpud.core.gpus import MOST_GPUS, KnownGpu, same_slot, with_devices, with_readings, with_uuid
 from gpud.core.health import Level
 from gpud.core.sample import (
+    MOST_GPUS,
     Absent,
     Backend,
     Device,

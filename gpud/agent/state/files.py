@@ -1,0 +1,110 @@
+"""Files that the agent reads and writes every few seconds: root's status, its own, the settings."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import stat
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+import structlog
+
+from gpud import settings_files
+from gpud.agent.state import runs, status
+from gpud.agent.state.snapshot import RootState
+from gpud.core import wire
+from gpud.core.errors import ConfigError, WireError
+from gpud.core.health import Health, Level
+from gpud.core.report import STALE_AFTER_S, RootReport
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from gpud.agent.state.board import Board
+    from gpud.core.clock import Instant
+
+LARGEST = 256 * 1024
+AHEAD_S = 1.0
+"""Root may write between our look at the clock and our look at the file."""
+
+
+def publish_root_status(path: Path, board: Board, now: Instant) -> None:
+    """Read the file and publish root's report, or the reason why there is none."""
+    report, silent = read_root_status(path, now)
+    snapshot = board.read()
+    comparison = None if report is None else runs.comparison(snapshot, report)
+    board.publish(
+        root=RootState(report, silent, comparison),
+        measure=runs.with_container_probe(snapshot, report),
+    )
+
+
+def read_root_status(path: Path, now: Instant) -> tuple[RootReport | None, str | None]:
+    """Return root's report, or the reason why there is none.
+
+    Units: ``now.mono_s`` is compared with the report's beat; both are CLOCK_MONOTONIC of one boot.
+    """
+    try:
+        report = wire.decode(_bytes(path), RootReport)
+    except FileNotFoundError:
+        return None, f"{path} does not exist: no supervisor runs"
+    except OSError as error:
+        return None, f"cannot read {path}: {error.strerror}"
+    except WireError as error:
+        return None, f"{path}: {error}"
+    age_s = now.mono_s - report.beat_s
+    if not -AHEAD_S <= age_s <= STALE_AFTER_S:
+        return None, f"{path} was written {age_s:.0f} s ago: the supervisor is gone"
+    return report, None
+
+
+def _bytes(path: Path) -> bytes:
+    descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK)
+    with os.fdopen(descriptor, "rb") as file:
+        facts = os.fstat(descriptor)
+        if not stat.S_ISREG(facts.st_mode) or facts.st_uid not in {0, os.geteuid()}:
+            raise WireError("not a file of root's")
+        return file.read(LARGEST)
+
+
+EVERY_S: Final = 10.0
+
+
+async def check_settings(config: Path, home: str, board: Board) -> None:
+    """Look at the files in a thread; publish what changed."""
+    try:
+        exposed = await asyncio.to_thread(settings_files.exposed, config, home)
+    except ConfigError:  # `http` reports a file that cannot be used
+        exposed = []
+    words = "; ".join(map(str, exposed))
+    before = board.read().health.get("settings")
+    if words == ((before and before.detail) or ""):
+        return
+    level, reason = (Level.DEGRADED, "secrets_exposed") if exposed else (Level.OK, None)
+    fix = "; ".join(file.fix for file in exposed) or None
+    board.set_health("settings", Health(level, reason, words or None, fix))
+
+
+PAUSE_S: Final = 1.0
+MODE: Final = 0o644
+"""Readable for everybody, as root.json is."""
+
+log = structlog.get_logger()
+
+
+async def write_status(path: Path, board: Board, now: Callable[[], Instant]) -> None:
+    """Write the whole file after each change and rename it into place; never ends."""
+    while True:
+        await board.changed.wait()
+        board.changed.clear()
+        document = status.typed(board.read(), now=now())
+        temporary = path.with_suffix(".tmp")
+        try:
+            temporary.write_bytes(msgspec.json.encode(document) + b"\n")
+            temporary.chmod(MODE)
+            temporary.rename(path)
+        except OSError as error:
+            log.warning("no_status_file", path=str(path), error=error.strerror)
+        await asyncio.sleep(PAUSE_S)
