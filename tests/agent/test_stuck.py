@@ -18,7 +18,7 @@ from gpud.child.probes import cpu_call, launch
 from gpud.core.health import Level
 from gpud.core.sample import Job, Reason, Skip
 from tests.agent.measure.ticking import HELD_UP_S, ticking
-from tests.agent.serve.metrics.test_export import scrape
+from tests.agent.serve.metrics.scraping import scrape
 from tests.child.running import GPU
 from tests.events import breaker_changed, made, post
 from tests.fuse import Stalling, stalling, usable
