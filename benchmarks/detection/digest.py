@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from benchmarks.detection.score import visible
 from gpud.agent.regression.detector import Detector, Direction, Observation
-from gpud.agent.regression.detector.batch import UNRECORDED
+from gpud.agent.regression.detector.stream import UNRECORDED
 from gpud.core.sample import Flag
 
 if TYPE_CHECKING:

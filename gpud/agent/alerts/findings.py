@@ -11,7 +11,7 @@ from gpud.agent.history import queries
 from gpud.agent.history.queries import Sides
 from gpud.agent.regression.causes import DXG
 from gpud.agent.regression.detector import Kind
-from gpud.agent.regression.detector.siblings import SLACK_S
+from gpud.agent.regression.detector.model import SLACK_S
 from gpud.core import dxg
 from gpud.core.alerts import Cause
 from gpud.core.errors import StoreError
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from gpud.agent.history.store import History
-    from gpud.agent.regression.judging import Decided, Judging
+    from gpud.agent.regression.evaluation import Evaluator, StreamAlarm
     from gpud.agent.state.snapshot import Snapshot
 
 COMPARED: Final = 60
@@ -28,7 +28,7 @@ COMPARED: Final = 60
 
 
 async def finding(
-    decided: Decided, judging: Judging, history: History, snapshot: Snapshot
+    decided: StreamAlarm, evaluator: Evaluator, history: History, snapshot: Snapshot
 ) -> Finding:
     """Return an alarm with its likely causes; an improvement needs none."""
     alarm = decided.alarm
@@ -41,12 +41,12 @@ async def finding(
             sides.after,
             changed=changed,
             beside=_messages(decided, snapshot),
-            cpu_slower=_cpu_slower(decided, judging),
+            cpu_slower=_cpu_slower(decided, evaluator),
         )
     return Finding(decided.key, decided.unit, alarm, decided.standing.judged, changed, likely)
 
 
-async def _sides(decided: Decided, history: History) -> Sides:
+async def _sides(decided: StreamAlarm, history: History) -> Sides:
     alarm = decided.alarm
     most, slow = max(COMPARED, alarm.samples), alarm.kind is Kind.SLOW_STATE
     with suppress(StoreError):  # the runs report it; the versions are known all the same
@@ -56,7 +56,7 @@ async def _sides(decided: Decided, history: History) -> Sides:
     return Sides()
 
 
-def _messages(decided: Decided, snapshot: Snapshot) -> Iterator[Cause]:
+def _messages(decided: StreamAlarm, snapshot: Snapshot) -> Iterator[Cause]:
     """Yield what the kernel log says of the GPU's channel since shortly before the change."""
     alarm, root = decided.alarm, snapshot.root.report
     message = None if root is None or root.kernel_log is None else root.kernel_log.last
@@ -66,11 +66,11 @@ def _messages(decided: Decided, snapshot: Snapshot) -> Iterator[Cause]:
         yield Cause(DXG, detail=f"the channel to Windows: {message.words}")
 
 
-def _cpu_slower(decided: Decided, judging: Judging) -> bool | None:
+def _cpu_slower(decided: StreamAlarm, evaluator: Evaluator) -> bool | None:
     """Return whether the CPU's streams slowed at about the same time; None if there are none."""
-    if decided.key.gpu is None or not any(key.gpu is None for key in judging.streams):
+    if decided.key.gpu is None or not any(key.gpu is None for key in evaluator.streams):
         return None
     return any(
         key.gpu is None and abs(alarm.since_s - decided.alarm.since_s) <= SLACK_S
-        for key, alarm in judging.alarms_beside(decided.key)
+        for key, alarm in evaluator.alarms_of_others(decided.key)
     )

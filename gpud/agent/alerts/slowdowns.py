@@ -15,7 +15,7 @@ import msgspec
 from gpud.agent.alerts import causes, wording
 from gpud.agent.regression.causes import CPU, DRIVER, MACHINE, OF_THE_DRIVER
 from gpud.agent.regression.detector import Alarm, Kind
-from gpud.agent.regression.detector.siblings import SLACK_S, alike, confirmed
+from gpud.agent.regression.detector.model import SLACK_S, alike, confirmed
 from gpud.core.alerts import DRIVER_REGRESSION, SLOWDOWN, Alert, Cause, Severity
 from gpud.core.sample import Unit
 from gpud.core.stream_key import StreamKey

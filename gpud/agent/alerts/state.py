@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
     from gpud.agent.history.store import History
     from gpud.agent.regression.detector import Standing
-    from gpud.agent.regression.judging import Decided, Judging
+    from gpud.agent.regression.evaluation import Evaluator, StreamAlarm
     from gpud.agent.state.board import Board
     from gpud.agent.state.snapshot import Snapshot
     from gpud.core.clock import Instant
@@ -73,7 +73,7 @@ class AlertState:
         self._components = Components()
         self._gpus: dict[str, str] = {}
         self._platform = Platform.WSL2
-        self._waiting: list[Decided] = []  # alarms whose causes are not looked up yet
+        self._waiting: list[StreamAlarm] = []  # alarms whose causes are not looked up yet
         self._loaded = False
         self._loading, self._writing = asyncio.Lock(), asyncio.Lock()
         self._replaying = False
@@ -91,11 +91,11 @@ class AlertState:
         """The streams on which something rests that fires."""
         return self._slowdowns.streams
 
-    def add(self, alarms: Iterable[Decided]) -> None:
+    def add(self, alarms: Iterable[StreamAlarm]) -> None:
         """Take in alarms; ``update`` evaluates them."""
         self._waiting += alarms
 
-    async def update(self, judging: Judging) -> None:
+    async def update(self, evaluator: Evaluator) -> None:
         """Find the causes of new alarms, raise or end alerts, publish and write them.
 
         Errors: ``StoreError``; what could not be written is published all the same.
@@ -105,7 +105,7 @@ class AlertState:
         while self._waiting:
             decided = self._waiting[0]
             snapshot = self._board.read()
-            finding = await findings.finding(decided, judging, self._history, snapshot)
+            finding = await findings.finding(decided, evaluator, self._history, snapshot)
             self._slowdowns.add(finding, decided.alarm.at_s)
             self._waiting.remove(decided)
         await self.settle()

@@ -33,7 +33,7 @@ VERSION: Final = (
     " AND json_type(r.conditions, '$.probe_version') = 'integer'"
     " THEN json_extract(r.conditions, '$.probe_version') ELSE 1 END"
 )
-"""Columns of a run ``r``; a run without a version is of the first, as in ``regression.streams``."""
+"""Columns of a run ``r``; a run without a version is of the first."""
 
 
 @dataclass(frozen=True, slots=True)

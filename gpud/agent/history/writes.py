@@ -10,7 +10,7 @@ from dataclasses import asdict, replace
 from typing import TYPE_CHECKING
 
 from gpud.agent.history.records import Entry, encoded
-from gpud.agent.regression.streams import named
+from gpud.agent.regression.evaluation import stream_name
 
 if TYPE_CHECKING:
     import sqlite3
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from gpud.agent.history.records import Run, State
     from gpud.agent.regression.commands import Command
-    from gpud.agent.regression.judging import Decided, Settled
+    from gpud.agent.regression.evaluation import FinalVerdict, StreamAlarm
 
 
 def run(transaction: sqlite3.Connection, run: Run) -> None:
@@ -93,18 +93,18 @@ def states(transaction: sqlite3.Connection, rows: Iterable[State]) -> None:
 
 
 def results(
-    transaction: sqlite3.Connection, decided: Iterable[Decided], settled: Iterable[Settled]
+    transaction: sqlite3.Connection, decided: Iterable[StreamAlarm], settled: Iterable[FinalVerdict]
 ) -> None:
     """Write alarms and verdicts; those that a replay repeats are there already, and stay."""
     transaction.executemany(
         "INSERT OR IGNORE INTO alarms (stream, seq, at_s, body) VALUES (?, ?, ?, ?)",
-        [(named(one.key), one.alarm.seq, one.alarm.at_s, _alarm(one)) for one in decided],
+        [(stream_name(one.key), one.alarm.seq, one.alarm.at_s, _alarm(one)) for one in decided],
     )
     transaction.executemany(
         "INSERT OR IGNORE INTO verdicts (stream, since_s, at_s, body) VALUES (?, ?, ?, ?)",
         [
             (
-                named(one.key),
+                stream_name(one.key),
                 one.verdict.since_s,
                 one.at_s,
                 encoded({"unit": one.unit, **asdict(one.verdict)}),
@@ -114,6 +114,6 @@ def results(
     )
 
 
-def _alarm(decided: Decided) -> str:
+def _alarm(decided: StreamAlarm) -> str:
     differences = [difference._asdict() for difference in decided.differences]
     return encoded({"unit": decided.unit, **asdict(decided.alarm), "differences": differences})

@@ -189,7 +189,7 @@ class ChangeDetection:
         now_s = self._now().wall_s
         told = real(self._early)
         continued = joined(self._early, past.last)
-        self._known = Known({**recalled(past.last).held, **self._known.held}, self._known.seen)
+        self._known = Known({**recalled(past.last).held, **self._known.held}, self._known.latest)
         self._early = []
         self._noted = frozenset(past.expected)
         changes = self._board.read().changes

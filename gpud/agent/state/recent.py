@@ -11,7 +11,7 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from gpud.agent.regression.streams import JUDGED
+from gpud.agent.regression.evaluation import JUDGED
 from gpud.core.sample import Pace
 from gpud.core.stats import median
 

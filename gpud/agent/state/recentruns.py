@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 from msgspec.structs import replace
 
-from gpud.agent.regression.streams import JUDGED
+from gpud.agent.regression.evaluation import JUDGED
 from gpud.agent.state.recent import MOST, Point, Series, with_past
 from gpud.core.errors import StoreError
 from gpud.core.sample import Pace, Unit

@@ -17,7 +17,7 @@ from gpud.agent.history.schema import FILE
 from gpud.agent.history.store import History
 from gpud.agent.regression.contexts import Difference
 from gpud.agent.regression.detector import Parameters
-from gpud.agent.regression.judging import Decided, Judging
+from gpud.agent.regression.evaluation import Evaluator, StreamAlarm
 from gpud.agent.state.board import Board
 from gpud.core.alerts import Alert, Severity
 from gpud.core.clock import Instant
@@ -54,7 +54,7 @@ class Life:
     async def alarm(self, *findings: Finding) -> None:
         """Let the detector raise alarms."""
         self.state.add(
-            Decided(
+            StreamAlarm(
                 one.key,
                 one.unit,
                 one.alarm,
@@ -63,7 +63,7 @@ class Life:
             )
             for one in findings
         )
-        await self.state.update(Judging(Parameters()))
+        await self.state.update(Evaluator(Parameters()))
 
     def health(self, level: Level, component: str = "http") -> None:
         now_s = NOW_S + self.mono_s

@@ -19,7 +19,7 @@ from gpud.agent.alerts.slowdowns import Slowdowns
 from gpud.agent.alerts.wording import SUMMARY_LIMIT
 from gpud.agent.regression.contexts import FOLLOWERS
 from gpud.agent.regression.detector import Effect, Kind
-from gpud.agent.regression.streams import JUDGED
+from gpud.agent.regression.evaluation import JUDGED
 from gpud.child import probes
 from gpud.core import containers
 from gpud.core.advice import Platform

@@ -21,7 +21,7 @@ from gpud.core.clock import Instant
 from gpud.core.report import ContainersReport, ProbeStage
 from gpud.core.sample import Reading
 from gpud.core.settings import Settings
-from tests.agent.regression.judging import regression
+from tests.agent.regression.lives import regression
 from tests.events import altered, made
 from tests.snapshots import ROOT
 

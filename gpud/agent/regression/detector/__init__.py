@@ -4,7 +4,6 @@ One ``Detector`` a stream, that is for one GPU (by its UUID), one probe and one 
 is in docs/detector.md. Pure: no clock, no I/O, only the standard library and msgspec.
 """
 
-from gpud.agent.regression.detector.batch import detect
 from gpud.agent.regression.detector.model import (
     Alarm,
     Direction,
@@ -18,7 +17,7 @@ from gpud.agent.regression.detector.model import (
     refusal,
 )
 from gpud.agent.regression.detector.parameters import Parameters
-from gpud.agent.regression.detector.stream import ENCODER, Detector, decode_hook
+from gpud.agent.regression.detector.stream import ENCODER, Detector, decode_hook, detect
 
 __all__ = [
     "ENCODER",

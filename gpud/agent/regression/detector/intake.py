@@ -36,7 +36,7 @@ class Intake(msgspec.Struct, dict=True):
     ``together`` is the number of samples that are judged as one.
     """
 
-    seen: int = 0
+    next_seq: int = msgspec.field(default=0, name="seen")
     last_s: float | None = None
     driver: str | None = None
     refused: dict[str, int] = {}
@@ -55,9 +55,13 @@ class Intake(msgspec.Struct, dict=True):
         """Say whether ``m`` judged samples at the usual spacing reach over so much time."""
         return m * self.together * self.spacing_s >= span_s
 
+    def is_look(self, m: int, parameters: Parameters) -> bool:
+        """Say whether so many samples of a new driver are looked at."""
+        return m in parameters.looks and self.covers(m, parameters.look_span_s)
+
     def refuse(self, observation: Observation) -> bool:
         """Count a sample; say whether it is refused altogether."""
-        self.seen += 1
+        self.next_seq += 1
         reason = refusal(observation)
         if reason is not None:
             self.refused[reason] = self.refused.get(reason, 0) + 1

@@ -16,6 +16,8 @@ from gpud.core.stats import median
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
+    from gpud.agent.regression.detector.model import Kind
+
     Floats: TypeAlias = array[float]
     Integers: TypeAlias = array[int]
 else:  # as types that msgspec can tell apart; Python 3.11 takes no ``array[int]``
@@ -38,6 +40,23 @@ class Point:
     seq: int
     at_s: float
     y: float
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """A confirmed change: ``points`` are of the new level, ``first`` is where it began.
+
+    Logarithms: ``before`` of the old level, ``shift`` of the new one from it, ``doubt`` half the
+    width of the shift's interval. ``reference`` counts the samples of the old level.
+    """
+
+    kind: Kind
+    points: list[Point]
+    first: Point
+    before: float
+    shift: float
+    doubt: float
+    reference: int
 
 
 class Level(msgspec.Struct, dict=True):

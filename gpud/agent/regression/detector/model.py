@@ -1,4 +1,4 @@
-"""The detector's nouns: what goes in, what comes out, and what people are told.
+"""Types of the detector: samples, alarms, verdicts and the state that people are shown.
 
 Ratios are level after over level before in the unit of the values, so 1.1 is 10 % more, good or
 bad; ``worse`` says which. Times are Unix seconds as the samples carried them; ``seq`` counts the
@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from gpud.core.sample import Flag, Unit
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Collection, Iterable
 
 
 class Direction(StrEnum):
@@ -46,9 +46,9 @@ class Kind(StrEnum):
 
 
 class State(StrEnum):
-    """How far the judgement of one driver update is."""
+    """How far the evaluation of one driver update is."""
 
-    LEARNING = "learning"  # fewer samples than the first look wants
+    LEARNING = "learning"  # fewer samples than the first look needs
     UNDECIDED = "undecided"
     REGRESSED = "regressed"
     IMPROVED = "improved"
@@ -162,3 +162,25 @@ class Standing:
     busy_since_s: float | None = None  # when it did
     unjudged_since_s: float | None = None  # since then hardly a sample could be judged
     unjudged_for: str | None = None  # what for, in most of them: a ``Flag``, or "settling"
+
+
+SLACK_S = 3 * 3600.0
+"""Between the changes of two streams that have one cause: they are placed that roughly."""
+
+
+def alike(alarm: Alarm, other: Alarm) -> bool:
+    """Say whether two streams changed the same way at about the same time."""
+    return (
+        alarm.worse is other.worse
+        and alarm.since_s <= other.at_s + SLACK_S
+        and other.since_s <= alarm.at_s + SLACK_S
+    )
+
+
+def confirmed(alarm: Alarm, siblings: Iterable[Alarm]) -> bool:
+    """Say whether streams beside it saw what ``alarm`` tells of.
+
+    An update of the driver does not need it to be explained, but ``gpud.agent.alerts.slowdowns``
+    wants it: one stream of thirty is wrong more often than one.
+    """
+    return not alarm.suspect or any(alike(alarm, sibling) for sibling in siblings)

@@ -124,7 +124,7 @@ def alerts(snapshot: Snapshot) -> Families:
     )
     pairs = dict.fromkeys([*USUAL_ALERTS, *sorted(firing)])
     yield "gpud_alerts_firing", {pair: firing[pair] for pair in pairs}
-    sinks = {clean(name): sink for name, sink in state.sinks.items()}
+    sinks = {clean(name): sink for name, sink in snapshot.alerts.sinks.items()}
     yield "gpud_notifications_total", {name: sink.sent for name, sink in sinks.items()}
     failures = {name: sink.failed for name, sink in sinks.items()}
     yield "gpud_notifications_failures_total", failures
