@@ -324,7 +324,7 @@ class Detector(msgspec.Struct, dict=True, forbid_unknown_fields=True):
         ]
 
     def _over(self, now: float, alarm: Alarm) -> bool:
-        """Return whether a level is near that of before an alarm, and nearer than to the alarm's."""
+        """Return whether a level is near that of before an alarm, and nearer than to its own."""
         before, after = self._logarithm(alarm.before), self._logarithm(alarm.after)
         return now - before < min(self.parameters.near, (after - before) / 2)
 
