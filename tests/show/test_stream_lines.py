@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from gpud.agent.regression.detector import Effect, Kind, State
+from gpud.agent.regression.detector import ChangeKind, Effect, VerdictState
 from gpud.agent.state.status import document
 from gpud.core.stream_key import StreamKey
 from gpud.show.document import Status, read
@@ -17,7 +17,7 @@ from tests import snapshots, standings
 from tests.events import altered, evaluated
 
 if TYPE_CHECKING:
-    from gpud.agent.regression.detector import Standing
+    from gpud.agent.regression.detector import StreamStanding
 
 NOW_S = snapshots.NOW.wall_s
 GPU = snapshots.DEVICE.uuid
@@ -26,20 +26,25 @@ LAUNCH, TRIAD = standings.key(GPU, "launch"), standings.key(GPU, "triad")
 CALM = STANDINGS[standings.CALL]
 
 
-def of(streams: dict[StreamKey, Standing]) -> Status:
+def of(streams: dict[StreamKey, StreamStanding]) -> Status:
     snapshot = altered(snapshots.full(), streams={}, units={})
     told = evaluated(streams, NOW_S, standings.units(GPU))(snapshot)
     return read(document(told, now=snapshots.NOW))
 
 
-def shown(streams: dict[StreamKey, Standing], later_s: float = 0.0) -> list[str]:
+def shown(streams: dict[StreamKey, StreamStanding], later_s: float = 0.0) -> list[str]:
     return lines(of(streams), NOW_S + later_s)
 
 
 FELL = replace(
-    standings.slower(NOW_S), kind=Kind.DRIFT, effect=Effect(0.8, 0.78, 0.82), since_s=NOW_S - 60
+    standings.slower(NOW_S),
+    kind=ChangeKind.DRIFT,
+    effect=Effect(0.8, 0.78, 0.82),
+    since_s=NOW_S - 60,
 )
-BETTER = replace(STANDINGS[LAUNCH].verdict, state=State.IMPROVED, effect=Effect(0.9, 0.88, 0.92))  # type: ignore[type-var]  # it has one
+BETTER = replace(
+    STANDINGS[LAUNCH].verdict, state=VerdictState.IMPROVED, effect=Effect(0.9, 0.88, 0.92)
+)  # type: ignore[type-var]  # it has one
 
 
 @pytest.mark.parametrize(
@@ -64,7 +69,7 @@ BETTER = replace(STANDINGS[LAUNCH].verdict, state=State.IMPROVED, effect=Effect(
     ],
 )
 def test_a_change_says_how_much_since_what_and_of_how_many_samples(
-    key: StreamKey, standing: Standing, words: list[str]
+    key: StreamKey, standing: StreamStanding, words: list[str]
 ) -> None:
     told = shown({key: standing})
     assert [f"({line.partition(' (')[2]}" for line in told] == words

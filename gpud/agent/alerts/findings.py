@@ -10,7 +10,7 @@ from gpud.agent.alerts.slowdowns import Finding
 from gpud.agent.history import queries
 from gpud.agent.history.queries import Sides
 from gpud.agent.regression.causes import DXG
-from gpud.agent.regression.detector import Kind
+from gpud.agent.regression.detector import ChangeKind
 from gpud.agent.regression.detector.model import SLACK_S
 from gpud.core import dxg
 from gpud.core.alerts import Cause
@@ -48,7 +48,7 @@ async def finding(
 
 async def _sides(decided: StreamAlarm, history: History) -> Sides:
     alarm = decided.alarm
-    most, slow = max(COMPARED, alarm.samples), alarm.kind is Kind.SLOW_STATE
+    most, slow = max(COMPARED, alarm.samples), alarm.kind is ChangeKind.SLOW_STATE
     with suppress(StoreError):  # the runs report it; the versions are known all the same
         return await history.read(
             queries.conditions_around, decided.key, alarm.since_s, most, slow=slow

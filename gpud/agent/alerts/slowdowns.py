@@ -14,7 +14,7 @@ import msgspec
 
 from gpud.agent.alerts import causes, wording
 from gpud.agent.regression.causes import CPU, DRIVER, MACHINE, OF_THE_DRIVER
-from gpud.agent.regression.detector import Alarm, Kind
+from gpud.agent.regression.detector import Alarm, ChangeKind
 from gpud.agent.regression.detector.model import SLACK_S, alike, confirmed
 from gpud.core.alerts import DRIVER_REGRESSION, SLOWDOWN, Alert, Cause, Severity
 from gpud.core.sample import Unit
@@ -23,7 +23,7 @@ from gpud.core.stream_key import StreamKey
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable
 
-    from gpud.agent.regression.detector import Standing
+    from gpud.agent.regression.detector import StreamStanding
 
 MOST_ENDED: Final = 32
 MOST_SUSPECTS: Final = 100
@@ -179,7 +179,7 @@ class Slowdowns:
         """End the findings of these alarms of a stream, by ``seq``: it is as it was before."""
         self._end(lambda one: one.key == stream and one.alarm.seq in closed, now_s)
 
-    def observe(self, stream: StreamKey, standing: Standing, now_s: float) -> None:
+    def observe(self, stream: StreamKey, standing: StreamStanding, now_s: float) -> None:
         """Take in the state of a stream: alarms that it holds no more end, a suspect is confirmed.
 
         The second window is as long as the first one was and follows it. At its end the alarm has
@@ -340,11 +340,11 @@ def _blames_replaced_driver(one: Finding, back: Finding) -> bool:
     return twin and not one.alarm.suspect and one.alarm.new_driver == back.alarm.old_driver
 
 
-def _persists(finding: Finding, standing: Standing) -> bool:
+def _persists(finding: Finding, standing: StreamStanding) -> bool:
     """Return whether the latest samples have half of a shift, on the scale of ratios.
 
     Slow samples are no part of a level: of their share all that is known is that it is open still.
     """
-    if finding.alarm.kind is Kind.SLOW_STATE:
+    if finding.alarm.kind is ChangeKind.SLOW_STATE:
         return True
     return standing.slowdown is not None and standing.slowdown >= finding.slowdown**0.5

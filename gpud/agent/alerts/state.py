@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator
 
     from gpud.agent.history.store import History
-    from gpud.agent.regression.detector import Standing
+    from gpud.agent.regression.detector import StreamStanding
     from gpud.agent.regression.evaluation import Evaluator, StreamAlarm
     from gpud.agent.state.board import Board
     from gpud.agent.state.snapshot import Snapshot
@@ -110,7 +110,7 @@ class AlertState:
             self._waiting.remove(decided)
         await self.settle()
 
-    def observe(self, stream: StreamKey, standing: Standing, at_s: float) -> None:
+    def observe(self, stream: StreamKey, standing: StreamStanding, at_s: float) -> None:
         """Take in the state of a stream after a sample."""
         self._slowdowns.observe(stream, standing, at_s)
 

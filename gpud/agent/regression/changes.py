@@ -36,7 +36,7 @@ LONGEST: Final = 4096
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class MachineChange:
     """One fact that became another. ``old`` is None at the first sight ever: that is no change.
 
     Units: ``at_s`` is Unix time. ``level`` is that of the source that said it.
@@ -65,7 +65,7 @@ class Fact:
 
 
 @dataclass(frozen=True, slots=True)
-class Known:
+class FactsSoFar:
     """The facts that held, and the last look at each kind."""
 
     held: Mapping[str, Fact] = field(default_factory=dict)
@@ -73,14 +73,14 @@ class Known:
 
 
 def changed(
-    before: Known, facts: Mapping[str, Fact], at_s: float, boot_id: str
-) -> tuple[Known, tuple[Change, ...]]:
+    before: FactsSoFar, facts: Mapping[str, Fact], at_s: float, boot_id: str
+) -> tuple[FactsSoFar, tuple[MachineChange, ...]]:
     """Compare the facts that held with those of now; return what holds after, and the changes.
 
     Kinds that are not in ``facts`` stay as they are: unknown is no change.
     """
     held, latest = dict(before.held), dict(before.latest)
-    changes: list[Change] = []
+    changes: list[MachineChange] = []
     for kind in KINDS:
         if (now := facts.get(kind)) is None:
             continue
@@ -95,16 +95,18 @@ def changed(
         elif _holds(kind, old, last, now) and _may_change(kind, old, now):
             held[kind] = now
             text = None if old is None else old.text
-            changes.append(Change(kind, text, now.text, now.since_s, boot_id, now.level))
-    return Known(held, latest), tuple(changes)
+            changes.append(MachineChange(kind, text, now.text, now.since_s, boot_id, now.level))
+    return FactsSoFar(held, latest), tuple(changes)
 
 
-def recalled(last: Mapping[str, Change]) -> Known:
+def recalled(last: Mapping[str, MachineChange]) -> FactsSoFar:
     """Return the facts that held by the last change of each kind in the history."""
-    return Known({kind: Fact(change.new, change.level) for kind, change in last.items()})
+    return FactsSoFar({kind: Fact(change.new, change.level) for kind, change in last.items()})
 
 
-def joined(waiting: Sequence[Change], last: Mapping[str, Change]) -> tuple[Change, ...]:
+def joined(
+    waiting: Sequence[MachineChange], last: Mapping[str, MachineChange]
+) -> tuple[MachineChange, ...]:
     """Continue the history with the changes of while it could not be read.
 
     Without it every kind began with a first sight. Where the history has more, that first sight
@@ -123,7 +125,7 @@ def joined(waiting: Sequence[Change], last: Mapping[str, Change]) -> tuple[Chang
     return tuple(changes)
 
 
-def real(changes: Iterable[Change]) -> tuple[Change, ...]:
+def real(changes: Iterable[MachineChange]) -> tuple[MachineChange, ...]:
     """Skip the first sights."""
     return tuple(change for change in changes if change.old is not None)
 
@@ -177,5 +179,5 @@ def _shape(version: str) -> str:
     return re.sub(r"\d", "9", version)
 
 
-def _fact(change: Change) -> Fact:
+def _fact(change: MachineChange) -> Fact:
     return Fact(change.new, change.level)

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from gpud.agent.regression.commands import Command
     from gpud.agent.regression.contexts import Difference
-    from gpud.agent.regression.detector import Alarm, Parameters, Standing, Verdict
+    from gpud.agent.regression.detector import Alarm, DriverVerdict, Parameters, StreamStanding
     from gpud.core.sample import Condition, Flag, Inventory, ProbeSpec, RunReport
 
 JUDGED: Final = {
@@ -141,7 +141,7 @@ class StreamAlarm:
     key: StreamKey
     unit: Unit
     alarm: Alarm
-    standing: Standing
+    standing: StreamStanding
     differences: tuple[Difference, ...] = ()
 
 
@@ -151,7 +151,7 @@ class FinalVerdict:
 
     key: StreamKey
     unit: Unit
-    verdict: Verdict
+    verdict: DriverVerdict
     at_s: float
 
 
@@ -229,7 +229,7 @@ class Evaluator:
                 stream.detector = self._new_detector(stream.unit, stream.detector.intake.next_seq)
         return keys
 
-    def standing(self, key: StreamKey) -> Standing:
+    def standing(self, key: StreamKey) -> StreamStanding:
         """Say how a stream stands, with people's names for the drivers."""
         now, of = self.streams[key].detector.standing(), self._contexts(key)
         alarms = tuple(_with_labels(alarm, of) for alarm in now.open)
@@ -272,7 +272,7 @@ class Evaluator:
         return self.shared.cpu if key.gpu is None else self.shared.gpu
 
 
-_T = TypeVar("_T", "Alarm", "Verdict")
+_T = TypeVar("_T", "Alarm", "DriverVerdict")
 
 
 def _with_labels(result: _T, of: Contexts) -> _T:

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from gpud.agent.history.records import Run
     from gpud.agent.history.store import History
     from gpud.agent.regression.commands import Choice
-    from gpud.agent.regression.detector import Parameters, Standing
+    from gpud.agent.regression.detector import Parameters, StreamStanding
     from gpud.agent.regression.evaluation import FinalVerdict, Results, RunFigures, StreamAlarm
     from gpud.agent.state.board import Board
     from gpud.core.clock import Instant
@@ -265,7 +265,7 @@ class Regression:
 
     def _publish(
         self, keys: Iterable[StreamKey], gone: Iterable[StreamKey] = ()
-    ) -> dict[StreamKey, Standing]:
+    ) -> dict[StreamKey, StreamStanding]:
         """Publish how streams stand, except hidden ones; return what is published."""
         shown = [key for key in keys if key not in self._quiet]
         standings = {key: self._evaluator.standing(key) for key in shown}

@@ -18,7 +18,15 @@ from gpud.agent.history import queries, writes
 from gpud.agent.history.queries import MOST_EVENTS, Window
 from gpud.agent.history.records import Entry
 from gpud.agent.history.store import WAITING_LIMIT
-from gpud.agent.regression.changes import KINDS, Change, Known, changed, joined, real, recalled
+from gpud.agent.regression.changes import (
+    KINDS,
+    FactsSoFar,
+    MachineChange,
+    changed,
+    joined,
+    real,
+    recalled,
+)
 from gpud.agent.state.facts import facts
 from gpud.agent.state.presence import GPU_FORGOTTEN, GPU_SEEN, remembered
 from gpud.agent.state.snapshot import ChangesState, Expected
@@ -50,9 +58,9 @@ class _Past:
     Shapes: ``changes`` are the latest, newest last.
     """
 
-    last: Mapping[str, Change]
+    last: Mapping[str, MachineChange]
     expected: Mapping[str, Expected]
-    changes: tuple[Change, ...]
+    changes: tuple[MachineChange, ...]
 
 
 class ChangeDetection:
@@ -73,8 +81,8 @@ class ChangeDetection:
         self._board = board
         self._now = now
         self._boot_id = boot_id
-        self._known = Known()
-        self._early: list[Change] = []  # seen before the history was read
+        self._known = FactsSoFar()
+        self._early: list[MachineChange] = []  # seen before the history was read
         self._noted: frozenset[str] | None = None  # GPUs the history knows; None: not read yet
         self._waiting: deque[Entry] = deque()
         self._stirred = asyncio.Event()
@@ -127,7 +135,7 @@ class ChangeDetection:
         if self._unfinished():
             self._stirred.set()
 
-    def _tell(self, changes: Sequence[Change]) -> None:
+    def _tell(self, changes: Sequence[MachineChange]) -> None:
         if not changes:
             return
         for change in changes:
@@ -189,7 +197,9 @@ class ChangeDetection:
         now_s = self._now().wall_s
         told = real(self._early)
         continued = joined(self._early, past.last)
-        self._known = Known({**recalled(past.last).held, **self._known.held}, self._known.latest)
+        self._known = FactsSoFar(
+            {**recalled(past.last).held, **self._known.held}, self._known.latest
+        )
         self._early = []
         self._noted = frozenset(past.expected)
         changes = self._board.read().changes
@@ -215,7 +225,7 @@ class ChangeDetection:
         self._board.set_health("store", Health(Level.FAILED, error.reason, detail, error.fix))
 
 
-def with_changes(state: ChangesState, changes: Sequence[Change]) -> ChangesState:
+def with_changes(state: ChangesState, changes: Sequence[MachineChange]) -> ChangesState:
     """Keep the latest changes and count them by kind; ``changes`` holds no first sight."""
     counts = dict(state.counts)
     for change in changes:
@@ -236,7 +246,7 @@ def _expected(connection: sqlite3.Connection) -> dict[str, Expected]:
     return remembered((entry.at_s, entry.kind, entry.body) for entry in events)
 
 
-def _entry(change: Change) -> Entry:
+def _entry(change: MachineChange) -> Entry:
     body = {
         "old": change.old,
         "new": change.new,
@@ -246,9 +256,9 @@ def _entry(change: Change) -> Entry:
     return Entry(change.at_s, change.kind, body)
 
 
-def _change(entry: Entry) -> Change:
+def _change(entry: Entry) -> MachineChange:
     old, level = entry.body.get("old"), entry.body.get("level")
-    return Change(
+    return MachineChange(
         entry.kind,
         None if old is None else str(old),
         str(entry.body.get("new") or ""),

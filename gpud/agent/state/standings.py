@@ -10,7 +10,7 @@ from gpud.agent.state.snapshot import ProbeKey, RegressionState
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from gpud.agent.regression.detector import Standing
+    from gpud.agent.regression.detector import StreamStanding
     from gpud.agent.state.snapshot import Snapshot
     from gpud.core.sample import Unit
     from gpud.core.stream_key import StreamKey
@@ -55,7 +55,7 @@ def places(snapshot: Snapshot) -> dict[Place, tuple[StreamKey, ...]]:
 
 def with_streams(
     regression: RegressionState,
-    streams: Mapping[StreamKey, Standing],
+    streams: Mapping[StreamKey, StreamStanding],
     units: Mapping[StreamKey, Unit],
     gone: Iterable[StreamKey] = (),
 ) -> RegressionState:
@@ -67,7 +67,7 @@ def with_streams(
     return RegressionState(shown, shown_units)
 
 
-def usual(standing: Standing) -> float | None:
+def usual(standing: StreamStanding) -> float | None:
     """Give the level that slowdown is measured from: the one before all open regressions.
 
     Units: those of the stream. None: not known yet.

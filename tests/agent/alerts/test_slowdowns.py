@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from gpud.agent.alerts import wording
 from gpud.agent.alerts.slowdowns import Finding, Incident, Slowdowns, Suspect
-from gpud.agent.regression.detector import Kind
+from gpud.agent.regression.detector import ChangeKind
 from gpud.core.advice import Platform
 from gpud.core.alerts import DRIVER_REGRESSION, SLOWDOWN, Alert, Cause, Severity
 from gpud.core.sample import Unit
@@ -58,13 +58,15 @@ def of_update() -> list[Finding]:
         *(finding(mode, alarm(ratio=1.1 + number / 10)) for number, mode in enumerate(MODES)),
         finding("triad", alarm(ratio=0.9), probe="triad", unit=Unit.BYTES_PER_SECOND),
         finding("submit", gpu="GPU-2"),
-        finding("roundtrip", alarm(Kind.STEP, since_s=NOW_S - 2 * HOUR_S, seq=2000), gpu="GPU-2"),
+        finding(
+            "roundtrip", alarm(ChangeKind.STEP, since_s=NOW_S - 2 * HOUR_S, seq=2000), gpu="GPU-2"
+        ),
     ]
 
 
 def together() -> list[Finding]:
     return [
-        finding(mode, alarm(Kind.STEP, since_s=NOW_S - number * HOUR_S))
+        finding(mode, alarm(ChangeKind.STEP, since_s=NOW_S - number * HOUR_S))
         for number, mode in enumerate(MODES[:3])
     ]
 
@@ -107,7 +109,7 @@ def test_an_alert_ends_with_the_last_of_its_alarms(findings: list[Finding]) -> N
             st.sampled_from(MODES),
             st.builds(
                 alarm,
-                st.sampled_from(Kind),
+                st.sampled_from(ChangeKind),
                 seq=st.integers(100, 105),
                 since_s=st.floats(NOW_S - 9 * HOUR_S, NOW_S),
                 worse=st.booleans(),
@@ -143,7 +145,7 @@ def test_a_new_kernel_under_the_same_driver_is_no_driver_regression() -> None:
     assert "the CPU" in one.summary
 
 
-CALL = finding("call", alarm(Kind.STEP, before=40e-9), probe="cpu_call", gpu=None)
+CALL = finding("call", alarm(ChangeKind.STEP, before=40e-9), probe="cpu_call", gpu=None)
 
 
 def second_window(known: Slowdowns) -> Slowdowns:
@@ -160,7 +162,7 @@ def test_a_machine_that_became_slower_is_one_alert_and_two_gpus_are_two(first: s
         known = added(together(), second_window(added([CALL])))
     (one,) = alerts(known)
     assert {row.stream.gpu for row in one.evidence} == {None, "GPU-1"}
-    others = [finding(mode, alarm(Kind.STEP), gpu="GPU-2") for mode in MODES[:2]]
+    others = [finding(mode, alarm(ChangeKind.STEP), gpu="GPU-2") for mode in MODES[:2]]
     assert len(alerts(added([*together(), *others]))) == 2
 
 
@@ -204,22 +206,23 @@ def test_the_next_update_is_an_alert_of_its_own() -> None:
 @pytest.mark.parametrize(
     "other",
     [
-        finding("roundtrip", alarm(Kind.STEP), gpu="GPU-2"),
+        finding("roundtrip", alarm(ChangeKind.STEP), gpu="GPU-2"),
         finding(
-            "roundtrip", alarm(Kind.STEP, since_s=NOW_S - 99 * HOUR_S, at_s=NOW_S - 90 * HOUR_S)
+            "roundtrip",
+            alarm(ChangeKind.STEP, since_s=NOW_S - 99 * HOUR_S, at_s=NOW_S - 90 * HOUR_S),
         ),
-        finding("roundtrip", alarm(Kind.STEP, worse=False, ratio=0.9)),
+        finding("roundtrip", alarm(ChangeKind.STEP, worse=False, ratio=0.9)),
     ],
     ids=["of another GPU", "of another day", "of an improvement"],
 )
 def test_an_alarm_alone_is_a_suspect_whatever_happened_elsewhere(other: Finding) -> None:
-    one = finding(one=alarm(Kind.STEP))
+    one = finding(one=alarm(ChangeKind.STEP))
     known = added([one, other])
     assert alerts(known) == []
     assert known.suspects[0].finding == one
 
 
-@pytest.mark.parametrize("one", [finding(), finding(one=alarm(Kind.DRIFT, ratio=1.2))])
+@pytest.mark.parametrize("one", [finding(), finding(one=alarm(ChangeKind.DRIFT, ratio=1.2))])
 def test_a_suspect_is_confirmed_when_a_second_window_has_half_of_the_shift(one: Finding) -> None:
     known, half = added([one]), one.slowdown**0.5
     known.observe(one.key, standing(one.alarm, judged=1024, slowdown=half), NOW_S)
@@ -231,14 +234,14 @@ def test_a_suspect_is_confirmed_when_a_second_window_has_half_of_the_shift(one: 
     known.observe(one.key, standing(one.alarm, judged=1050, slowdown=half), NOW_S + 60)
     (alert,) = alerts(known)
     assert (alert.labels["kind"], alert.starts_s, known.suspects) == (
-        "driver" if one.alarm.kind is Kind.DRIVER else "drift",
+        "driver" if one.alarm.kind is ChangeKind.DRIVER else "drift",
         NOW_S + 60,
         [],
     )
 
 
 def test_a_share_of_slow_samples_is_confirmed_by_being_open_still() -> None:
-    one = finding(one=alarm(Kind.SLOW_STATE, ratio=1.3))
+    one = finding(one=alarm(ChangeKind.SLOW_STATE, ratio=1.3))
     known = added([one])
     known.observe(one.key, standing(one.alarm, slowdown=1.0), NOW_S)
     assert "more often in a slow power state" in alerts(known)[0].summary
@@ -246,7 +249,7 @@ def test_a_share_of_slow_samples_is_confirmed_by_being_open_still() -> None:
 
 @pytest.mark.parametrize(
     "other",
-    [finding("roundtrip"), finding(gpu="GPU-2"), finding("graph", alarm(Kind.STEP))],
+    [finding("roundtrip"), finding(gpu="GPU-2"), finding("graph", alarm(ChangeKind.STEP))],
     ids=["of the update", "on another GPU", "a step at that time"],
 )
 def test_an_update_that_two_streams_show_is_an_alert_at_once(other: Finding) -> None:
@@ -270,7 +273,7 @@ def test_an_alarm_that_the_detector_does_not_hold_open_is_over() -> None:
     assert known.revision == revision
     known.observe(finding().key, standing(), NOW_S)
     assert [row.stream.mode for row in alerts(known)[0].evidence] == ["graph"]
-    suspect = added([finding(one=alarm(Kind.STEP))])
+    suspect = added([finding(one=alarm(ChangeKind.STEP))])
     suspect.observe(finding().key, standing(), NOW_S)
     assert suspect.suspects == []
 
@@ -292,7 +295,7 @@ def test_the_same_update_once_more_is_a_new_incident_with_the_old_fingerprint() 
 
 
 def test_what_a_person_accepted_is_over_and_suspected_no_more() -> None:
-    other = finding("graph", alarm(Kind.STEP, since_s=NOW_S - 9 * HOUR_S), gpu="GPU-2")
+    other = finding("graph", alarm(ChangeKind.STEP, since_s=NOW_S - 9 * HOUR_S), gpu="GPU-2")
     known = confirmed(finding(), added([other]))
     assert known.streams == {finding().key}
     for key in (finding().key, other.key):
@@ -311,7 +314,7 @@ def test_an_acknowledgement_is_kept_whatever_joins() -> None:
 
 
 def test_a_stream_that_comes_and_goes_for_years_makes_no_alert_grow_for_ever() -> None:
-    slower = finding("graph", alarm(Kind.STEP))
+    slower = finding("graph", alarm(ChangeKind.STEP))
     known = added([finding(one=alarm(seq=9999)), slower])
     known.close(finding().key, [9999], NOW_S)
     for seq in range(500):
@@ -326,7 +329,7 @@ def test_what_was_found_before_the_past_was_read_joins_it() -> None:
     past = confirmed()
     past.acknowledge(past.incidents[0].fingerprint, NOW_S)
     own = added(
-        [finding(), finding("graph"), finding("x", alarm(Kind.STEP, since_s=0.0, at_s=9.0))]
+        [finding(), finding("graph"), finding("x", alarm(ChangeKind.STEP, since_s=0.0, at_s=9.0))]
     )
     own.resume(*stored(past))
     (one,) = alerts(own)

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
     from pathlib import Path
 
-    from gpud.agent.regression.detector import Standing
+    from gpud.agent.regression.detector import StreamStanding
     from gpud.core.sample import Condition, Flag
     from gpud.core.stream_key import StreamKey
 
@@ -163,7 +163,7 @@ class Life:
         evaluator = self.regression._evaluator
         return {key: evaluator.encoded(key) for key in evaluator.streams}
 
-    def standing(self, mode: str = "submit") -> Standing:
+    def standing(self, mode: str = "submit") -> StreamStanding:
         streams = self.board.read().regression.streams
         (standing,) = [standing for key, standing in streams.items() if key.mode == mode]
         return standing

@@ -13,9 +13,9 @@ from gpud.agent.regression.changes import (
     GPUS,
     KINDS,
     LONGEST,
-    Change,
     Fact,
-    Known,
+    FactsSoFar,
+    MachineChange,
     changed,
     joined,
     real,
@@ -26,9 +26,9 @@ DRIVER = DRIVER_VERSION
 NVML, EXE, CUDA = 5, 4, 2
 
 
-def story(kind: str, looks: str) -> list[Change]:
+def story(kind: str, looks: str) -> list[MachineChange]:
     """Look every second: "572.16@4 -" is a text of a source of level 4, and then none."""
-    known, changes = Known(), list[Change]()
+    known, changes = FactsSoFar(), list[MachineChange]()
     for now_s, look in enumerate(looks.split(), 1):
         text, _, level = look.partition("@")
         facts = {} if text == "-" else {kind: Fact(text, int(level or NVML), float(now_s))}
@@ -119,15 +119,15 @@ def test_fact_that_held_for_two_looks_is_a_change(
 
 def test_change_has_the_moment_of_the_first_look_and_first_sights_are_none() -> None:
     changes = story(DRIVER, "572.16 572.16 572.16 576.02 576.02")
-    assert changes[-1] == Change(DRIVER, "572.16", "576.02", 4.0, "boot", NVML)
+    assert changes[-1] == MachineChange(DRIVER, "572.16", "576.02", 4.0, "boot", NVML)
     assert real(changes) == (changes[-1],)
 
 
 def test_same_look_twice_is_one_look_and_a_fact_without_looks_needs_no_second() -> None:
-    known, changes = changed(Known(), {DRIVER: Fact("1.0", NVML, 7.0)}, 0.0, "boot")
+    known, changes = changed(FactsSoFar(), {DRIVER: Fact("1.0", NVML, 7.0)}, 0.0, "boot")
     again, more = changed(known, {DRIVER: Fact("1.0", NVML, 7.0)}, 0.0, "boot")
     assert (changes, more, again.held) == ((), (), {})
-    _, (boot,) = changed(Known(), {BOOT_ID: Fact("one")}, 1.0, "one")
+    _, (boot,) = changed(FactsSoFar(), {BOOT_ID: Fact("one")}, 1.0, "one")
     assert (boot.old, boot.new) == (None, "one")
 
 
@@ -148,7 +148,7 @@ def test_changes_of_before_the_history_was_read_continue_it(
     last = {}
     if kept is not None:
         text, _, level = kept.partition("@")
-        last = {DRIVER: Change(DRIVER, None, text, 0.0, "b", int(level))}
+        last = {DRIVER: MachineChange(DRIVER, None, text, 0.0, "b", int(level))}
     waiting = story(DRIVER, " ".join(f"{text} {text}" for text in looks.split()))
     assert [(change.old, change.new) for change in joined(waiting, last)] == changes
 
@@ -171,15 +171,17 @@ def stories(draw: st.DrawFn) -> list[dict[str, Fact]]:
     return looks
 
 
-def replayed(story: list[dict[str, Fact]], known: Known) -> tuple[Known, list[Change]]:
-    changes: list[Change] = []
+def replayed(
+    story: list[dict[str, Fact]], known: FactsSoFar
+) -> tuple[FactsSoFar, list[MachineChange]]:
+    changes: list[MachineChange] = []
     for at, facts in enumerate(story):
         known, more = changed(known, facts, float(at), "boot")
         changes += more
     return known, changes
 
 
-def assert_one_chain(changes: list[Change], known: Known | None = None) -> None:
+def assert_one_chain(changes: list[MachineChange], known: FactsSoFar | None = None) -> None:
     for kind in KINDS:
         of_kind = [change for change in changes if change.kind == kind]
         assert [change.old for change in of_kind[1:]] == [change.new for change in of_kind[:-1]]
@@ -192,7 +194,7 @@ def assert_one_chain(changes: list[Change], known: Known | None = None) -> None:
 def test_changes_of_any_story_are_one_chain_that_ends_in_what_holds(
     story: list[dict[str, Fact]],
 ) -> None:
-    known, changes = replayed(story, Known())
+    known, changes = replayed(story, FactsSoFar())
     assert_one_chain(changes, known)
 
 
@@ -200,7 +202,7 @@ def test_changes_of_any_story_are_one_chain_that_ends_in_what_holds(
 def test_restart_between_any_two_looks_doubles_nothing(
     first: list[dict[str, Fact]], second: list[dict[str, Fact]]
 ) -> None:
-    _, before = replayed(first, Known())
+    _, before = replayed(first, FactsSoFar())
     last = {change.kind: change for change in before}
     known, after = replayed(second, recalled(last))
     assert_one_chain(before + after, known)
@@ -210,7 +212,7 @@ def test_restart_between_any_two_looks_doubles_nothing(
 def test_changes_that_waited_for_the_history_make_one_chain_with_it(
     first: list[dict[str, Fact]], second: list[dict[str, Fact]]
 ) -> None:
-    _, before = replayed(first, Known())
-    _, waited = replayed(second, Known())
+    _, before = replayed(first, FactsSoFar())
+    _, waited = replayed(second, FactsSoFar())
     chain = [*before, *joined(waited, {change.kind: change for change in before})]
     assert_one_chain(chain)

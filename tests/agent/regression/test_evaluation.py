@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gpud.agent.regression.commands import BASELINE_ACCEPTED, BASELINE_RESET, Choice, Command
-from gpud.agent.regression.detector import Kind, Observation, Parameters, State
+from gpud.agent.regression.detector import ChangeKind, Observation, Parameters, VerdictState
 from gpud.agent.regression.evaluation import (
     Evaluator,
     RunFigures,
@@ -188,7 +188,7 @@ def test_alarm_of_an_update_has_peoples_names_and_all_that_differs() -> None:
     runs += level(FIRST_S + 6000, 1.12e-5, 60, "576.02", conditions=newer)
     (raised,) = [alarm for alarm in evaluated(evaluator, runs) if alarm.key == SUBMIT]
     alarm = raised.alarm
-    assert (alarm.kind, alarm.worse, raised.unit) == (Kind.DRIVER, True, Unit.SECONDS)
+    assert (alarm.kind, alarm.worse, raised.unit) == (ChangeKind.DRIVER, True, Unit.SECONDS)
     assert (alarm.old_driver, alarm.new_driver) == ("572.16", "576.02")
     assert raised.differences == (
         ("driver_version", "572.16", "576.02"),
@@ -196,7 +196,7 @@ def test_alarm_of_an_update_has_peoples_names_and_all_that_differs() -> None:
     )
     verdict = raised.standing.verdict
     assert verdict is not None
-    assert (verdict.state, verdict.old_driver) == (State.REGRESSED, "572.16")
+    assert (verdict.state, verdict.old_driver) == (VerdictState.REGRESSED, "572.16")
     assert raised.standing.open == (alarm,)
 
 

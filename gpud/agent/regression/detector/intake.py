@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from gpud.agent.regression.detector.level import Point
+from gpud.agent.regression.detector.level import LevelSample
 from gpud.agent.regression.detector.model import UNJUDGED, refusal
 from gpud.core.sample import Flag
 from gpud.core.stats import median
@@ -127,7 +127,7 @@ class Grouped(msgspec.Struct, array_like=True):
     slow: int
 
 
-def combined(group: list[Grouped]) -> tuple[Point, bool]:
+def combined(group: list[Grouped]) -> tuple[LevelSample, bool]:
     """Return the sample that stands for a group, and whether it is slow.
 
     It has the place of the first, is slow if most are, and has the median of those that are as it
@@ -135,10 +135,10 @@ def combined(group: list[Grouped]) -> tuple[Point, bool]:
     """
     first = group[0]
     if len(group) == 1:
-        return Point(first.seq, first.at_s, first.y), bool(first.slow)
+        return LevelSample(first.seq, first.at_s, first.y), bool(first.slow)
     slow = 2 * sum(sample.slow for sample in group) > len(group)
     y = median([sample.y for sample in group if bool(sample.slow) is slow])
-    return Point(first.seq, first.at_s, y), slow
+    return LevelSample(first.seq, first.at_s, y), slow
 
 
 class Silence(msgspec.Struct):

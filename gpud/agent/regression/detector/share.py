@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from gpud.agent.regression.detector.level import Finding, Point
-from gpud.agent.regression.detector.model import Kind
+from gpud.agent.regression.detector.level import Finding, LevelSample
+from gpud.agent.regression.detector.model import ChangeKind
 from gpud.agent.regression.detector.parameters import KEEP, stepped
 from gpud.agent.regression.detector.reference import correlation, inflation, largest_gain, location
 from gpud.core.stats import median
@@ -91,7 +91,7 @@ class Marks(msgspec.Struct):
         if not set(self.first) | set(self.tail) <= {"0", "1"}:
             raise ValueError("marks are 0 or 1")
 
-    def add(self, point: Point, *, mark: bool) -> None:
+    def add(self, point: LevelSample, *, mark: bool) -> None:
         """Take in one sample."""
         digit = "1" if mark else "0"
         if len(self.first) < KEEP:
@@ -116,17 +116,17 @@ class Marks(msgspec.Struct):
         """Return the last ``m``."""
         return _numbers(self.tail[-m:])
 
-    def points(self, m: int) -> list[Point]:
+    def points(self, m: int) -> list[LevelSample]:
         """Return the last ``m`` samples; ``y`` is the mark."""
         samples = zip(self.seqs[-m:], self.times_s[-m:], self.latest(m), strict=True)
-        return [Point(seq, at_s, float(mark)) for seq, at_s, mark in samples]
+        return [LevelSample(seq, at_s, float(mark)) for seq, at_s, mark in samples]
 
-    def placed(self, m: int) -> list[Point]:
+    def placed(self, m: int) -> list[LevelSample]:
         """Return the marks since the share moved, if the last ``m`` of them say that it did."""
         span = self.points(2 * m)
         return span[largest_gain([point.y for point in span], m // 4) :]
 
-    def restart(self, points: list[Point]) -> None:
+    def restart(self, points: list[LevelSample]) -> None:
         """Begin anew with the marks since a change."""
         self.first = self.tail = "".join(str(int(point.y)) for point in points)
         self.seqs = [point.seq for point in points]
@@ -150,7 +150,7 @@ class Share(msgspec.Struct):
     slow: list[float] = []
     usual: list[float] = []
 
-    def add(self, point: Point, *, slow: bool) -> None:
+    def add(self, point: LevelSample, *, slow: bool) -> None:
         """Take one sample in, marked or not."""
         self.marks.add(point, mark=slow)
         latest = self.slow if slow else self.usual
@@ -179,7 +179,9 @@ class Share(msgspec.Struct):
             return None
         return self._moved(m, None, parameters)
 
-    def _moved(self, m: int, points: list[Point] | None, parameters: Parameters) -> Finding | None:
+    def _moved(
+        self, m: int, points: list[LevelSample] | None, parameters: Parameters
+    ) -> Finding | None:
         """Compare the last ``m`` samples; ``points`` are of the new share, None: to be placed."""
         usual = median(self.usual)
         gap = location(sorted(self.slow)).mean - usual  # there may be several slow states
@@ -189,7 +191,7 @@ class Share(msgspec.Struct):
         points = self.marks.placed(m) if points is None else points
         latest, share = [point.y for point in points], sum(before) / len(before)
         return Finding(
-            kind=Kind.SLOW_STATE,
+            kind=ChangeKind.SLOW_STATE,
             points=points,
             first=points[0],
             before=usual + share * gap,
@@ -206,7 +208,9 @@ class Busy(msgspec.Struct):
     before: float | None = None
     since_s: float | None = None
 
-    def add(self, point: Point, intake: Intake, parameters: Parameters, *, busy: bool) -> None:
+    def add(
+        self, point: LevelSample, intake: Intake, parameters: Parameters, *, busy: bool
+    ) -> None:
         """Take one sample in, and note whether it confirms that the share moved."""
         self.marks.add(point, mark=busy)
         m = parameters.share_window

@@ -11,16 +11,16 @@ import msgspec
 
 from gpud.agent.regression.detector import windows
 from gpud.agent.regression.detector.intake import SETTLING, Grouped, Intake, Silence, combined
-from gpud.agent.regression.detector.level import Finding, Integers, Level, Point
+from gpud.agent.regression.detector.level import Finding, Integers, LevelSample, SpeedLevel
 from gpud.agent.regression.detector.model import (
     Alarm,
+    ChangeKind,
     Direction,
+    DriverVerdict,
     Effect,
-    Kind,
     Observation,
-    Standing,
-    State,
-    Verdict,
+    StreamStanding,
+    VerdictState,
 )
 from gpud.agent.regression.detector.parameters import Parameters
 from gpud.agent.regression.detector.share import Busy, Share
@@ -64,10 +64,10 @@ class Detector(msgspec.Struct, dict=True, forbid_unknown_fields=True):
     share: Share = msgspec.field(default_factory=Share)
     busy: Busy = msgspec.field(default_factory=Busy)
     silence: Silence = msgspec.field(default_factory=Silence)
-    level: Level = msgspec.field(default_factory=lambda: Level(""))
-    left: list[Level] = []
+    level: SpeedLevel = msgspec.field(default_factory=lambda: SpeedLevel(""))
+    left: list[SpeedLevel] = []
     trial: Trial | None = None
-    settled: Verdict | None = msgspec.field(default=None, name="verdict")
+    settled: DriverVerdict | None = msgspec.field(default=None, name="verdict")
     open: list[Alarm] = []
     judged: int = 0
     last_judged_s: float | None = None
@@ -101,7 +101,7 @@ class Detector(msgspec.Struct, dict=True, forbid_unknown_fields=True):
             return None
         marks = intake.marks(observation)
         self.silence.add(at_s, next((flag.value for flag in Flag if flag in marks), ""))
-        point = Point(seq, at_s, self._logarithm(observation.value))
+        point = LevelSample(seq, at_s, self._logarithm(observation.value))
         intake.together = intake.group_size(parameters)
         if Flag.JUMPED not in marks and seq % intake.together == 0:
             self.busy.add(point, intake, parameters, busy=Flag.BUSY in marks)
@@ -117,7 +117,7 @@ class Detector(msgspec.Struct, dict=True, forbid_unknown_fields=True):
         self.group = []
         return self._evaluated(sample, point, slow=slow)
 
-    def _evaluated(self, sample: Point, latest: Point, *, slow: bool) -> Alarm | None:
+    def _evaluated(self, sample: LevelSample, latest: LevelSample, *, slow: bool) -> Alarm | None:
         """Evaluate a sample or the one that stands for a group, of which ``latest`` is the last."""
         self.share.add(sample, slow=slow)
         alarm = None
@@ -144,10 +144,10 @@ class Detector(msgspec.Struct, dict=True, forbid_unknown_fields=True):
                 level.rebase(shift)
         if self.trial is not None:
             self._remember(self.trial.base)
-            self._settle(State.NONE, why=ACCEPTED)
+            self._settle(VerdictState.NONE, why=ACCEPTED)
 
     @property
-    def verdict(self) -> Verdict | None:
+    def verdict(self) -> DriverVerdict | None:
         """What is known about the latest driver update, None where there was none."""
         trial, m = self.trial, self.level.own
         if trial is None or trial.reported:
@@ -156,22 +156,26 @@ class Detector(msgspec.Struct, dict=True, forbid_unknown_fields=True):
         past = [n for n in looks if n <= m and self.intake.is_look(n, self.parameters)]
         limit = math.expm1(trial.limit(self.parameters, past[-1])) if past else None
         why = None if silent is None else MARKED.format(why=silent)
-        return self._verdict(trial, State.UNDECIDED if past else State.LEARNING, None, limit, why)
+        return self._verdict(
+            trial, VerdictState.UNDECIDED if past else VerdictState.LEARNING, None, limit, why
+        )
 
     def _verdict(
         self,
         trial: Trial,
-        state: State,
+        state: VerdictState,
         effect: Effect | None,
         limit: float | None,
         why: str | None,
-    ) -> Verdict:
+    ) -> DriverVerdict:
         """Describe an update by all that the new driver brought so far."""
         base, m, reference = trial.base, self.level.own, len(trial.before.values)
         since_s = trial.since_s
-        return Verdict(state, base.driver, trial.driver, since_s, m, reference, effect, limit, why)
+        return DriverVerdict(
+            state, base.driver, trial.driver, since_s, m, reference, effect, limit, why
+        )
 
-    def standing(self) -> Standing:
+    def standing(self) -> StreamStanding:
         """Give what people are shown: counts, levels, what is open."""
         enough = len(self.level.ys) >= FEWEST
         now = median(self.level.latest(LATEST)) if enough else None
@@ -179,7 +183,7 @@ class Detector(msgspec.Struct, dict=True, forbid_unknown_fields=True):
             self._logarithm(alarm.before) for alarm in self.open if not self._of_share(alarm)
         ]
         usual = min(befores) if befores else (self.level.centre if enough else None)
-        return Standing(
+        return StreamStanding(
             seen=self.intake.next_seq,
             judged=self.judged,
             refused=dict(self.intake.refused),
@@ -197,7 +201,7 @@ class Detector(msgspec.Struct, dict=True, forbid_unknown_fields=True):
             unjudged_for=self.silence.why,
         )
 
-    def _under(self, observation: Observation, seq: int) -> Level:
+    def _under(self, observation: Observation, seq: int) -> SpeedLevel:
         """Give the level that a sample of another driver belongs to; open its trial.
 
         While an update is undecided the level before it goes on being the reference, unless the
@@ -209,7 +213,7 @@ class Detector(msgspec.Struct, dict=True, forbid_unknown_fields=True):
         if self.trial is not None:
             if driver == self.trial.base.driver:
                 back = self.trial.base
-                self._settle(State.NONE, why=CAME_BACK)
+                self._settle(VerdictState.NONE, why=CAME_BACK)
                 return back
             if base.count < self.trial.base.count:
                 base = self.trial.base
@@ -220,12 +224,12 @@ class Detector(msgspec.Struct, dict=True, forbid_unknown_fields=True):
             self.trial = Trial(base, driver, seq, at_s, left)
         else:
             self.trial = None
-            self.settled = Verdict(
-                State.NONE, base.driver, driver, at_s, 0, base.count, why=TOO_FEW
+            self.settled = DriverVerdict(
+                VerdictState.NONE, base.driver, driver, at_s, 0, base.count, why=TOO_FEW
             )
-        return Level(driver)
+        return SpeedLevel(driver)
 
-    def _tried(self, point: Point) -> Alarm | None:
+    def _tried(self, point: LevelSample) -> Alarm | None:
         """Compare a new driver with the level before, if there is a trial."""
         trial = self.trial
         if trial is None:
@@ -233,7 +237,7 @@ class Detector(msgspec.Struct, dict=True, forbid_unknown_fields=True):
         finding = trial.finding(self.level, self.intake, self.parameters)
         if finding is None:
             if self.level.own >= self.parameters.looks[-1]:
-                self._settle(State.NO_CHANGE)
+                self._settle(VerdictState.NO_CHANGE)
                 self._remember(trial.base)
             return None
         self._settle(_moved(finding), self._effect(finding))
@@ -242,7 +246,7 @@ class Detector(msgspec.Struct, dict=True, forbid_unknown_fields=True):
         self._take_up(None)
         return alarm
 
-    def _steady(self, point: Point) -> Alarm | None:
+    def _steady(self, point: LevelSample) -> Alarm | None:
         """Look for a change under the same driver."""
         level = self.level
         finding = windows.change(level, self.intake, self.parameters)
@@ -250,15 +254,15 @@ class Detector(msgspec.Struct, dict=True, forbid_unknown_fields=True):
             return None
         if self.trial is not None:
             self._remember(self.trial.base)
-            self._settle(State.NONE, why=OVERTAKEN)
+            self._settle(VerdictState.NONE, why=OVERTAKEN)
         self._remember(level)
-        self.level = Level(level.driver).extended(finding.points)
+        self.level = SpeedLevel(level.driver).extended(finding.points)
         level.give_up(finding.points)
         alarm = self._alarm(finding, (level.driver, level.driver), point)
         self._take_up(level)
         return alarm
 
-    def _shared(self, point: Point) -> Alarm | None:
+    def _shared(self, point: LevelSample) -> Alarm | None:
         """Look for a share of slow samples that moved, with an update or under the same driver."""
         trial, parameters = self.trial, self.parameters
         open_trial = None if trial is None or trial.reported else trial
@@ -271,7 +275,7 @@ class Detector(msgspec.Struct, dict=True, forbid_unknown_fields=True):
         if open_trial is None or abs(finding.first.seq - open_trial.since_seq) > slack:
             return self._alarm(finding, (self.level.driver, self.level.driver), point)
         open_trial.reported = True
-        self.settled = Verdict(
+        self.settled = DriverVerdict(
             state=_moved(finding),
             old_driver=open_trial.left,
             new_driver=open_trial.driver,
@@ -282,7 +286,7 @@ class Detector(msgspec.Struct, dict=True, forbid_unknown_fields=True):
         )
         return self._alarm(finding, (open_trial.left, open_trial.driver), point)
 
-    def _alarm(self, finding: Finding, drivers: tuple[str, str], point: Point) -> Alarm:
+    def _alarm(self, finding: Finding, drivers: tuple[str, str], point: LevelSample) -> Alarm:
         """Build the alarm that ``point`` decided, and open it or close those that it ends."""
         worse = finding.shift > 0
         after = finding.before + finding.shift
@@ -330,9 +334,11 @@ class Detector(msgspec.Struct, dict=True, forbid_unknown_fields=True):
 
     def _of_share(self, alarm: Alarm) -> bool:
         """Say whether an alarm is of a share and no level: where the slow samples are marked."""
-        return alarm.kind is Kind.SLOW_STATE and bool(self.share.slow)
+        return alarm.kind is ChangeKind.SLOW_STATE and bool(self.share.slow)
 
-    def _settle(self, state: State, effect: Effect | None = None, why: str | None = None) -> None:
+    def _settle(
+        self, state: VerdictState, effect: Effect | None = None, why: str | None = None
+    ) -> None:
         """End the trial with a verdict."""
         trial, m = self.trial, self.level.own
         self.trial = None
@@ -340,12 +346,12 @@ class Detector(msgspec.Struct, dict=True, forbid_unknown_fields=True):
             limit = None if why else math.expm1(trial.limit(self.parameters, m))
             self.settled = self._verdict(trial, state, effect, limit, why)
 
-    def _remember(self, level: Level) -> None:
+    def _remember(self, level: SpeedLevel) -> None:
         level.rest()
         others = [other for other in self.left if other is not level]
         self.left = [*others, level][-self.parameters.levels_kept :]
 
-    def _take_up(self, left: Level | None) -> None:
+    def _take_up(self, left: SpeedLevel | None) -> None:
         """Go on with an old level where the new one lies close to it.
 
         What was left under the same driver becomes part of it: a stream that does this has two
@@ -378,8 +384,8 @@ class Detector(msgspec.Struct, dict=True, forbid_unknown_fields=True):
         return math.exp(self.direction.sign * y)
 
 
-def _moved(finding: Finding) -> State:
-    return State.REGRESSED if finding.shift > 0 else State.IMPROVED
+def _moved(finding: Finding) -> VerdictState:
+    return VerdictState.REGRESSED if finding.shift > 0 else VerdictState.IMPROVED
 
 
 ENCODER: Final = msgspec.json.Encoder(enc_hook=list)  # of arrays

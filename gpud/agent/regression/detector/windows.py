@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from gpud.agent.regression.detector.level import Finding, Level, Point
-from gpud.agent.regression.detector.model import Kind
+from gpud.agent.regression.detector.level import Finding, LevelSample, SpeedLevel
+from gpud.agent.regression.detector.model import ChangeKind
 from gpud.agent.regression.detector.reference import largest_gain, split_in_time
 from gpud.agent.regression.detector.share import moved
 from gpud.core.stats import quantile
@@ -34,7 +34,7 @@ class Trial(msgspec.Struct, dict=True):
     with. ``reported``: the share of slow samples had a verdict, and the level has none yet.
     """
 
-    base: Level
+    base: SpeedLevel
     driver: str
     since_seq: int
     since_s: float
@@ -46,7 +46,7 @@ class Trial(msgspec.Struct, dict=True):
         """The last samples of the level before, as they were when the driver changed."""
         return self.base.standard()
 
-    def finding(self, level: Level, intake: Intake, parameters: Parameters) -> Finding | None:
+    def finding(self, level: SpeedLevel, intake: Intake, parameters: Parameters) -> Finding | None:
         """Look at all that the new driver brought, if it is time to; give a confirmed change."""
         m, before = level.own, self.before
         if not intake.is_look(m, parameters):
@@ -57,8 +57,8 @@ class Trial(msgspec.Struct, dict=True):
             return None
         if not both_halves(before, values, shift, limit):
             return None
-        first = Point(self.since_seq, self.since_s, 0.0)
-        return _finding(Kind.DRIVER, before, level.points(m), first)
+        first = LevelSample(self.since_seq, self.since_s, 0.0)
+        return _finding(ChangeKind.DRIVER, before, level.points(m), first)
 
     def limit(self, parameters: Parameters, m: int) -> float:
         """Give the smallest shift that ``m`` samples of the new driver could confirm."""
@@ -71,7 +71,7 @@ class Trial(msgspec.Struct, dict=True):
         )
 
 
-def change(level: Level, intake: Intake, parameters: Parameters) -> Finding | None:
+def change(level: SpeedLevel, intake: Intake, parameters: Parameters) -> Finding | None:
     """Look for a change under the same driver; the shortest window that confirms it wins."""
     for m, least in parameters.windows:
         if level.own < m or not intake.covers(m, parameters.window_span_s):
@@ -95,7 +95,10 @@ def both_halves(reference: Reference, values: Sequence[float], shift: float, lim
 
 
 def _finding(
-    kind: Kind, reference: Reference, points: list[Point], first: Point | None = None
+    kind: ChangeKind,
+    reference: Reference,
+    points: list[LevelSample],
+    first: LevelSample | None = None,
 ) -> Finding:
     return Finding(
         kind=kind,
@@ -108,7 +111,7 @@ def _finding(
     )
 
 
-def _mixture(level: Level, intake: Intake, parameters: Parameters) -> Finding | None:
+def _mixture(level: SpeedLevel, intake: Intake, parameters: Parameters) -> Finding | None:
     """Look for more or fewer visits to the slow one of two states whose flag is not known."""
     m = parameters.share_window
     if level.own < m or not intake.covers(m, parameters.window_span_s):
@@ -128,7 +131,7 @@ def _mixture(level: Level, intake: Intake, parameters: Parameters) -> Finding | 
     cut = largest_gain(marks, m // 4)
     share = sum(before) / len(before)
     shift = (sum(marks[cut:]) / (len(marks) - cut) - share) * gap
-    finding = _finding(Kind.SLOW_STATE, reference, points[cut:])
+    finding = _finding(ChangeKind.SLOW_STATE, reference, points[cut:])
     return replace(finding, before=low + share * gap, shift=shift)
 
 
@@ -152,7 +155,7 @@ def _confirmed(
 
 
 def _placed(
-    level: Level, reference: Reference, m: int, shift: float, parameters: Parameters
+    level: SpeedLevel, reference: Reference, m: int, shift: float, parameters: Parameters
 ) -> Finding | None:
     """Find where the change began; None if little is left of it from there on."""
     points = level.points(min(3 * m + 60, max(level.own, m + 4)))
@@ -161,8 +164,8 @@ def _placed(
     after = [point.y for point in points[cut:]]
     third = max(1, len(after) // 3)
     early, late = reference.located(after[:third]).mean, reference.located(after[-third:]).mean
-    finding = _finding(Kind.STEP, reference, points[cut:])
+    finding = _finding(ChangeKind.STEP, reference, points[cut:])
     if finding.shift * shift <= 0 or abs(finding.shift) < parameters.placed_least:
         return None
     slowly = early * math.copysign(1, finding.shift) < DRIFTING * abs(late)
-    return replace(finding, kind=Kind.DRIFT) if slowly else finding
+    return replace(finding, kind=ChangeKind.DRIFT) if slowly else finding

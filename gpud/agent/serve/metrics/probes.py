@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, Final
 
-from gpud.agent.regression.detector import Kind
+from gpud.agent.regression.detector import ChangeKind
 from gpud.agent.state.snapshot import ProbeKey, fresh
 from gpud.agent.state.standings import places, usual
 from gpud.core import containers
@@ -144,7 +144,7 @@ def regression(snapshot: Snapshot, current: Mapping[ProbeKey, ProbeState]) -> Fa
             (*labels, kind): any(a.kind is kind for standing in standings for a in standing.open)
             for labels, standings in every.items()
             if any(standing.level is not None for standing in standings)
-            for kind in Kind
+            for kind in ChangeKind
         },
     )
     yield (

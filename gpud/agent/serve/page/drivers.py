@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, Final
 
-from gpud.agent.regression.detector import State
+from gpud.agent.regression.detector import VerdictState
 from gpud.agent.serve.page import parts
 from gpud.agent.serve.page.parts import mark, moment
 from gpud.core.stats import compared
@@ -28,23 +28,23 @@ NAME: Final = 60
 MOST: Final = 60
 """Rows; `gpud baseline show` has all of them."""
 ORDER: Final = (
-    State.REGRESSED,
-    State.IMPROVED,
-    State.UNDECIDED,
-    State.LEARNING,
-    State.NO_CHANGE,
-    State.NONE,
+    VerdictState.REGRESSED,
+    VerdictState.IMPROVED,
+    VerdictState.UNDECIDED,
+    VerdictState.LEARNING,
+    VerdictState.NO_CHANGE,
+    VerdictState.NONE,
 )
 NOTHING_KNOWN: Final = gpu_table.versions(Status())
-QUIET: Final = frozenset({State.NO_CHANGE, State.NONE})
+QUIET: Final = frozenset({VerdictState.NO_CHANGE, VerdictState.NONE})
 HEADINGS: Final = ("figure", "on", "driver", "verdict", "runs", "since")
 WORDS: Final = {
-    State.REGRESSED: "slower",
-    State.IMPROVED: "faster",
-    State.UNDECIDED: "undecided",
-    State.LEARNING: "learning",
-    State.NO_CHANGE: "no change",
-    State.NONE: "no verdict",
+    VerdictState.REGRESSED: "slower",
+    VerdictState.IMPROVED: "faster",
+    VerdictState.UNDECIDED: "undecided",
+    VerdictState.LEARNING: "learning",
+    VerdictState.NO_CHANGE: "no change",
+    VerdictState.NONE: "no verdict",
 }
 
 
@@ -79,7 +79,7 @@ def _table(name: str, caption: str, judged: Sequence[Judged]) -> Html:
 
 def _order(judged: Judged) -> tuple[int, bool, int, int, str]:
     one, verdict = judged
-    at = ORDER.index(State(verdict.state)) if verdict.state in ORDER else len(ORDER)
+    at = ORDER.index(VerdictState(verdict.state)) if verdict.state in ORDER else len(ORDER)
     return (at, one.uuid is None, one.gpu or 0, rank(one), one.mode)
 
 
@@ -126,14 +126,14 @@ def _row(one: Stream, verdict: Verdict) -> tuple[Child, ...]:
 
 def _verdict(one: Verdict) -> Html:
     """Put a verdict into words, with what it cannot see."""
-    if one.state == State.REGRESSED and one.effect:
+    if one.state == VerdictState.REGRESSED and one.effect:
         return mark("failed", f"{compared(one.effect.slowdown)} ({interval(one.effect)})")
-    if one.state == State.IMPROVED and one.effect:
+    if one.state == VerdictState.IMPROVED and one.effect:
         return mark("ok", compared(1 / one.effect.slowdown))
-    if one.state == State.NO_CHANGE:
+    if one.state == VerdictState.NO_CHANGE:
         within = f" beyond \N{PLUS-MINUS SIGN}{100 * one.limit:.1f} %" if one.limit else ""
         return mark("ok", f"no change{within}")
-    if one.state == State.NONE:
+    if one.state == VerdictState.NONE:
         return joined("no verdict", f": {one.why[:200]}" if one.why else None)
-    words = WORDS[State(one.state)] if one.state in WORDS else one.state
+    words = WORDS[VerdictState(one.state)] if one.state in WORDS else one.state
     return joined(mark("starting", words), ", samples so far are too few")

@@ -14,8 +14,8 @@ from gpud.agent.regression.detector import (
     Alarm,
     Detector,
     Direction,
+    DriverVerdict,
     Observation,
-    Verdict,
     decode_hook,
 )
 
@@ -66,7 +66,7 @@ class Feed:
         return self.values(noisy, flags)
 
     @property
-    def verdict(self) -> Verdict:
+    def verdict(self) -> DriverVerdict:
         """The verdict on the latest driver update, which there is."""
         assert self.detector.verdict is not None
         return self.detector.verdict

@@ -7,12 +7,12 @@ import math
 import pytest
 
 from gpud.agent.regression.detector import (
+    ChangeKind,
     Detector,
     Direction,
-    Kind,
     Observation,
-    Refusal,
-    State,
+    SampleRefusal,
+    VerdictState,
     detect,
     refusal,
 )
@@ -31,9 +31,9 @@ from tests.agent.regression.detector.streams import (
     updated,
 )
 
-WORSE, BETTER = (Kind.DRIVER, True, OLD, NEW), (Kind.DRIVER, False, OLD, NEW)
-BACK = (Kind.DRIVER, False, NEW, OLD)
-STEP, RETURN = (Kind.STEP, True, OLD, OLD), (Kind.STEP, False, OLD, OLD)
+WORSE, BETTER = (ChangeKind.DRIVER, True, OLD, NEW), (ChangeKind.DRIVER, False, OLD, NEW)
+BACK = (ChangeKind.DRIVER, False, NEW, OLD)
+STEP, RETURN = (ChangeKind.STEP, True, OLD, OLD), (ChangeKind.STEP, False, OLD, OLD)
 
 
 @pytest.mark.parametrize(
@@ -72,13 +72,13 @@ STEP, RETURN = (Kind.STEP, True, OLD, OLD), (Kind.STEP, False, OLD, OLD)
         pytest.param([(1, 300, OLD), (1.2, 10, NEW), (1, 100, OLD)], [], 0, id="taken back early"),
         pytest.param(
             [(1, 40, OLD), (1, 60, NEW), (1.2, 60, NEWER)],
-            [(Kind.DRIVER, True, NEW, NEWER)],
+            [(ChangeKind.DRIVER, True, NEW, NEWER)],
             1,
             id="undecided driver that is known as well as the older one",
         ),
         pytest.param(
             [(1, 300, OLD), (1, 15, NEW), (1.2, 60, NEWER)],
-            [(Kind.DRIVER, True, OLD, NEWER)],
+            [(ChangeKind.DRIVER, True, OLD, NEWER)],
             1,
             id="second update while the first is undecided",
         ),
@@ -86,7 +86,7 @@ STEP, RETURN = (Kind.STEP, True, OLD, OLD), (Kind.STEP, False, OLD, OLD)
 )
 def test_alarms_of_levels_and_drivers(
     segments: list[tuple[float, int, str]],
-    alarms: list[tuple[Kind, bool, str, str]],
+    alarms: list[tuple[ChangeKind, bool, str, str]],
     open_after: int,
 ) -> None:
     feed = Feed()
@@ -128,8 +128,12 @@ def test_verdict_is_learnt_then_undecided_then_reached_with_its_limit() -> None:
     for _ in range(130):
         feed.level(1, 1, driver=NEW)
         states.append(feed.verdict.state)
-    assert list(dict.fromkeys(states)) == [State.LEARNING, State.UNDECIDED, State.NO_CHANGE]
-    assert states.index(State.UNDECIDED) == 22  # three to settle, twenty to look at
+    assert list(dict.fromkeys(states)) == [
+        VerdictState.LEARNING,
+        VerdictState.UNDECIDED,
+        VerdictState.NO_CHANGE,
+    ]
+    assert states.index(VerdictState.UNDECIDED) == 22  # three to settle, twenty to look at
     assert feed.verdict.samples == 120
     assert feed.verdict.limit is not None
     assert 0.06 < feed.verdict.limit < 0.1
@@ -140,14 +144,18 @@ def test_update_without_a_verdict_has_the_reason(before: int, after: int, why: s
     feed = updated(1.3, before=before, after=after)
     if why is CAME_BACK:
         feed.level(1, 100, driver=OLD)
-    assert (feed.verdict.state, feed.verdict.new_driver, feed.verdict.why) == (State.NONE, NEW, why)
+    assert (feed.verdict.state, feed.verdict.new_driver, feed.verdict.why) == (
+        VerdictState.NONE,
+        NEW,
+        why,
+    )
 
 
 def test_eight_nights_of_a_new_driver_are_enough_for_a_large_effect() -> None:
     feed = Feed(spacing_s=NIGHT_S)
     feed.level(1, 30)
     (alarm,) = feed.level(1.2, 15, driver=NEW)
-    assert (alarm.kind, alarm.samples) == (Kind.DRIVER, 8)
+    assert (alarm.kind, alarm.samples) == (ChangeKind.DRIVER, 8)
 
 
 @pytest.mark.parametrize("spacing_s", [10.0, 60.0])
@@ -155,7 +163,7 @@ def test_step_is_placed_where_it_was(spacing_s: float) -> None:
     feed, dense = Feed(spacing_s=spacing_s), int(60 / spacing_s)
     feed.level(1, 500 * dense)
     (alarm,) = feed.level(1.15, 250 * dense)
-    assert (alarm.kind, alarm.worse) == (Kind.STEP, True)
+    assert (alarm.kind, alarm.worse) == (ChangeKind.STEP, True)
     assert abs(alarm.since_seq - 500 * dense) <= 10
     assert alarm.effect.low < 1.15 < alarm.effect.high
 
@@ -165,7 +173,7 @@ def test_slow_slide_is_a_drift() -> None:
     feed.level(1, 500)
     for step in range(300):
         feed.level(1 + 0.3 * step / 300, 1)
-    assert (feed.alarms[0].kind, feed.alarms[0].worse) == (Kind.DRIFT, True)
+    assert (feed.alarms[0].kind, feed.alarms[0].worse) == (ChangeKind.DRIFT, True)
 
 
 def test_update_in_the_middle_of_a_drift_has_only_its_part_of_it() -> None:
@@ -173,8 +181,8 @@ def test_update_in_the_middle_of_a_drift_has_only_its_part_of_it() -> None:
     feed.level(1, 600)
     for step in range(400):
         feed.level(1 + 0.4 * step / 400, 1, driver=NEW if step >= 200 else OLD)
-    assert {alarm.kind for alarm in feed.alarms} >= {Kind.DRIFT}
-    assert all(a.effect.ratio < 1.2 for a in feed.alarms if a.kind is Kind.DRIVER)
+    assert {alarm.kind for alarm in feed.alarms} >= {ChangeKind.DRIFT}
+    assert all(a.effect.ratio < 1.2 for a in feed.alarms if a.kind is ChangeKind.DRIVER)
 
 
 def test_change_without_an_update_needs_another_stream_to_confirm_it() -> None:
@@ -213,7 +221,7 @@ def test_one_long_stay_somewhere_slower_is_a_level_and_not_a_power_state() -> No
     feed.level(1.25, 8)
     feed.level(1, 100)
     (alarm,) = feed.level(1.25, 30)
-    assert (alarm.kind, alarm.worse) == (Kind.STEP, True)
+    assert (alarm.kind, alarm.worse) == (ChangeKind.STEP, True)
 
 
 def test_burst_like_those_of_the_old_driver_is_not_the_new_driver() -> None:
@@ -224,13 +232,16 @@ def test_burst_like_those_of_the_old_driver_is_not_the_new_driver() -> None:
     feed.level(1.25, 33, driver=NEW)
     feed.level(1, 120)
     assert feed.alarms == []
-    assert feed.verdict.state is State.NO_CHANGE
+    assert feed.verdict.state is VerdictState.NO_CHANGE
 
 
 def test_shift_in_the_second_half_alone_waits_for_the_next_look() -> None:
     feed = updated(1.0, after=6)
     (alarm,) = feed.level(1.2, 100)
-    assert (alarm.kind, alarm.samples) == (Kind.DRIVER, 30)  # the look at 20 had nearly all of it
+    assert (alarm.kind, alarm.samples) == (
+        ChangeKind.DRIVER,
+        30,
+    )  # the look at 20 had nearly all of it
 
 
 def test_slowness_that_went_in_small_steps_is_over() -> None:
@@ -260,16 +271,16 @@ def test_slowness_that_stays_is_one_open_alarm(slower: float) -> None:
 @pytest.mark.parametrize(
     ("at_s", "value", "driver", "reason"),
     [
-        (FIRST_S, math.nan, OLD, Refusal.NOT_FINITE),
-        (FIRST_S, -math.inf, OLD, Refusal.NOT_FINITE),
-        (FIRST_S, 0.0, OLD, Refusal.NOT_POSITIVE),
-        (FIRST_S, -1.0, OLD, Refusal.NOT_POSITIVE),
-        (math.nan, 1.0, OLD, Refusal.BAD_TIME),
-        (FIRST_S, 1.0, "", Refusal.NO_DRIVER),
+        (FIRST_S, math.nan, OLD, SampleRefusal.NOT_FINITE),
+        (FIRST_S, -math.inf, OLD, SampleRefusal.NOT_FINITE),
+        (FIRST_S, 0.0, OLD, SampleRefusal.NOT_POSITIVE),
+        (FIRST_S, -1.0, OLD, SampleRefusal.NOT_POSITIVE),
+        (math.nan, 1.0, OLD, SampleRefusal.BAD_TIME),
+        (FIRST_S, 1.0, "", SampleRefusal.NO_DRIVER),
     ],
 )
 def test_sample_that_cannot_be_a_measurement_is_refused_and_changes_nothing(
-    at_s: float, value: float, driver: str, reason: Refusal
+    at_s: float, value: float, driver: str, reason: SampleRefusal
 ) -> None:
     feed = Feed()
     feed.level(1, 100)
@@ -310,14 +321,14 @@ def test_clock_set_back_in_a_trial_does_not_end_it() -> None:
     feed = updated(1.2, after=10)
     feed.at_s -= NIGHT_S
     (alarm,) = feed.level(1.2, 60)
-    assert (alarm.kind, alarm.samples) == (Kind.DRIVER, 20)
+    assert (alarm.kind, alarm.samples) == (ChangeKind.DRIVER, 20)
 
 
 def test_update_at_one_sample_every_ten_seconds_waits_for_twenty_minutes() -> None:
     feed = Feed(spacing_s=10.0)
     feed.level(1, 3000)
     (alarm,) = feed.level(1.15, 500, driver=NEW)
-    assert alarm.kind is Kind.DRIVER
+    assert alarm.kind is ChangeKind.DRIVER
     assert 1110 <= alarm.at_s - alarm.since_s <= 2400
 
 

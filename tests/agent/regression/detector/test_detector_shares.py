@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from gpud.agent.regression.detector import Detector, Direction, Kind, State
+from gpud.agent.regression.detector import ChangeKind, Detector, Direction, VerdictState
 from gpud.agent.regression.detector.stream import ACCEPTED
 from gpud.core.sample import Flag
 from tests.agent.regression.detector.streams import (
@@ -49,7 +49,7 @@ def test_more_visits_to_the_slow_state_are_an_alarm_though_neither_state_moved(
     mixed(feed, 700, 3, *flags)
     mixed(feed, 200, 14, *flags)
     (alarm,) = feed.alarms
-    assert (alarm.kind, alarm.worse) == (Kind.SLOW_STATE, True)
+    assert (alarm.kind, alarm.worse) == (ChangeKind.SLOW_STATE, True)
     assert abs(alarm.since_seq - 700) < 20
     if flags:
         assert alarm.effect.low < math.exp(0.55 * math.log(1.5)) < alarm.effect.high
@@ -58,10 +58,10 @@ def test_more_visits_to_the_slow_state_are_an_alarm_though_neither_state_moved(
 def test_driver_that_hardly_boosts_has_the_verdict_within_twenty_runs() -> None:
     feed = boosting()
     (alarm,) = feed.level(1.5, 40, Flag.LOW, driver=NEW)
-    assert (alarm.kind, alarm.worse, alarm.suspect) == (Kind.SLOW_STATE, True, False)
+    assert (alarm.kind, alarm.worse, alarm.suspect) == (ChangeKind.SLOW_STATE, True, False)
     assert (alarm.old_driver, alarm.new_driver, alarm.samples) == (OLD, NEW, 20)
     assert alarm.effect.ratio == pytest.approx(1.5**0.9, rel=0.05)
-    assert (feed.verdict.state, feed.verdict.effect) == (State.REGRESSED, alarm.effect)
+    assert (feed.verdict.state, feed.verdict.effect) == (VerdictState.REGRESSED, alarm.effect)
 
 
 def test_driver_after_one_that_hardly_boosts_ends_its_alarm() -> None:
@@ -69,7 +69,7 @@ def test_driver_after_one_that_hardly_boosts_ends_its_alarm() -> None:
     (began,) = feed.level(1.5, 200, Flag.LOW, driver=NEW)
     mixed(feed, 350, 2, Flag.LOW, driver=NEWER)
     ended = feed.alarms[-1]
-    assert (ended.kind, ended.worse, ended.closes) == (Kind.SLOW_STATE, False, (began.seq,))
+    assert (ended.kind, ended.worse, ended.closes) == (ChangeKind.SLOW_STATE, False, (began.seq,))
     assert (ended.old_driver, ended.new_driver) == (NEW, NEWER)
     assert feed.detector.standing().open == ()
     assert len(feed.alarms) == 2
@@ -78,7 +78,7 @@ def test_driver_after_one_that_hardly_boosts_ends_its_alarm() -> None:
 def test_driver_that_is_slower_in_either_state_has_an_alarm_of_both_kinds() -> None:
     feed = boosting()
     mixed(feed, 200, 15, Flag.LOW, factor=1.2, driver=NEW)
-    assert {alarm.kind for alarm in feed.alarms} == {Kind.SLOW_STATE, Kind.DRIVER}
+    assert {alarm.kind for alarm in feed.alarms} == {ChangeKind.SLOW_STATE, ChangeKind.DRIVER}
     assert {alarm.new_driver for alarm in feed.alarms} == {NEW}
 
 
@@ -93,7 +93,7 @@ def test_level_that_improves_does_not_end_the_alarm_of_a_share() -> None:
     mixed(feed, 300, 14, Flag.LOW)
     (began,) = feed.alarms
     mixed(feed, 300, 14, Flag.LOW, factor=0.85, driver=NEW)
-    assert [alarm.worse for alarm in feed.alarms if alarm.kind is Kind.DRIVER] == [False]
+    assert [alarm.worse for alarm in feed.alarms if alarm.kind is ChangeKind.DRIVER] == [False]
     assert began in feed.detector.standing().open
 
 
@@ -160,10 +160,10 @@ def test_silent_stream_has_beginning_and_reason_of_its_silence(flag: Flag) -> No
 def test_driver_that_leaves_every_run_cold_has_no_verdict_until_runs_count() -> None:
     feed = updated(1.0, after=0)
     feed.level(1.3, 200, Flag.COLD, driver=NEW)
-    assert (feed.verdict.state, feed.verdict.samples) == (State.LEARNING, 0)
+    assert (feed.verdict.state, feed.verdict.samples) == (VerdictState.LEARNING, 0)
     assert "cold" in (feed.verdict.why or "")
     (alarm,) = feed.level(1.3, 40)
-    assert (alarm.kind, alarm.samples) == (Kind.DRIVER, 20)
+    assert (alarm.kind, alarm.samples) == (ChangeKind.DRIVER, 20)
 
 
 @pytest.mark.parametrize("after", [12, 60, 200])
@@ -181,7 +181,7 @@ def test_accepted_speed_is_the_baseline_at_once(after: int) -> None:
 def test_update_accepted_on_trial_has_no_verdict_and_the_reason() -> None:
     feed = updated(1.2, after=12)
     feed.detector.accept()
-    assert (feed.verdict.state, feed.verdict.why) == (State.NONE, ACCEPTED)
+    assert (feed.verdict.state, feed.verdict.why) == (VerdictState.NONE, ACCEPTED)
 
 
 @pytest.mark.parametrize("direction", Direction)

@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 
 from gpud.agent.regression.detector import (
     ENCODER,
+    ChangeKind,
     Detector,
     Direction,
-    Kind,
     Observation,
     decode_hook,
 )
@@ -158,7 +158,7 @@ def test_restart_after_every_sample_of_two_trials_changes_nothing() -> None:
                 feed.detector = reloaded(feed.detector)
     assert broken.alarms == through.alarms
     assert {(alarm.kind, alarm.new_driver) for alarm in through.alarms} >= {
-        (Kind.SLOW_STATE, "576.02"),
-        (Kind.DRIVER, "577.00"),
+        (ChangeKind.SLOW_STATE, "576.02"),
+        (ChangeKind.DRIVER, "577.00"),
     }
     assert broken.detector == through.detector

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse_openmetrics
 
-from gpud.agent.regression.changes import KINDS, Change
+from gpud.agent.regression.changes import KINDS, MachineChange
 from gpud.core.clock import Instant
 from gpud.core.sample import Backend, Failure, Reason, RunReport
 from tests import snapshots
@@ -99,7 +99,7 @@ def test_silent_root_has_no_dockerd_families() -> None:
 
 
 def changed(*changes: tuple[str | None, str, float], kind: str = "driver_version") -> str:
-    made = tuple(Change(kind, old, new, at_s, "boot") for old, new, at_s in changes)
+    made = tuple(MachineChange(kind, old, new, at_s, "boot") for old, new, at_s in changes)
     return scrape(after_changes(made, NOW.wall_s)(snapshots.bare()))
 
 

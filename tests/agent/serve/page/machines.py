@@ -6,8 +6,15 @@ from dataclasses import replace
 
 from gpud.agent.measure.breaker import Standing as Breaker
 from gpud.agent.measure.breaker import State as BreakerState
-from gpud.agent.regression.changes import Change
-from gpud.agent.regression.detector import Alarm, Effect, Kind, Standing, State, Verdict
+from gpud.agent.regression.changes import MachineChange
+from gpud.agent.regression.detector import (
+    Alarm,
+    ChangeKind,
+    DriverVerdict,
+    Effect,
+    StreamStanding,
+    VerdictState,
+)
 from gpud.agent.state.snapshot import Snapshot, StoreSize
 from gpud.agent.telemetry.answers import Answer
 from gpud.core.alerts import SLOWDOWN, Alert, Severity, SinkState
@@ -50,8 +57,8 @@ STARTED_S = NOW_S - 86400.0
 OLD, NEW = "572.16", "576.02"
 
 
-def standing(level: float, slowdown: float, verdict: Verdict | None = None) -> Standing:
-    return Standing(
+def standing(level: float, slowdown: float, verdict: DriverVerdict | None = None) -> StreamStanding:
+    return StreamStanding(
         seen=1440,
         judged=1380,
         refused={},
@@ -65,8 +72,8 @@ def standing(level: float, slowdown: float, verdict: Verdict | None = None) -> S
     )
 
 
-def judged(devices: tuple[Device, ...], state: State = State.NO_CHANGE) -> Event:
-    verdict = Verdict(state, OLD, NEW, NOW_S - 7200, 118, 1400, limit=0.034)
+def judged(devices: tuple[Device, ...], state: VerdictState = VerdictState.NO_CHANGE) -> Event:
+    verdict = DriverVerdict(state, OLD, NEW, NOW_S - 7200, 118, 1400, limit=0.034)
     streams, units = {}, {}
     for probe, (unit, modes) in MEDIANS.items():
         for place, (mode, median) in enumerate(modes.items()):
@@ -165,7 +172,9 @@ def fine(*devices: Device) -> Snapshot:
         *(run_finished(run(p, d), d.uuid, at_s, at_mono_s) for d in devices for p in cuda),
         *(run_finished(crossed(d), d.uuid, at_s, at_mono_s) for d in devices),
         *(run_finished(run(p, None), None, at_s, at_mono_s) for p in ("cpu_call", "cpu_matmul")),
-        changed((Change("driver_version", OLD, NEW, NOW_S - 7200, "boot", 5),), NOW_S - 7200),
+        changed(
+            (MachineChange("driver_version", OLD, NEW, NOW_S - 7200, "boot", 5),), NOW_S - 7200
+        ),
         *(answers(devices) if devices else ()),
         judged(devices),
         store_measured(StoreSize(112 << 20, 51_840, 0, 0), NOW_S),
@@ -181,7 +190,7 @@ def slower(made: Snapshot, device: Device, *, acknowledged_s: float | None = Non
     for mode in ("submit", "roundtrip"):
         key, before = StreamKey(device.uuid, "launch", mode), MEDIANS["launch"][1][mode]
         alarm = Alarm(
-            kind=Kind.DRIVER,
+            kind=ChangeKind.DRIVER,
             worse=True,
             seq=1500,
             at_s=NOW_S - 3600,
@@ -195,7 +204,7 @@ def slower(made: Snapshot, device: Device, *, acknowledged_s: float | None = Non
             samples=118,
             reference=1400,
         )
-        verdict = Verdict(State.REGRESSED, OLD, NEW, NOW_S - 7200, 118, 1400, effect)
+        verdict = DriverVerdict(VerdictState.REGRESSED, OLD, NEW, NOW_S - 7200, 118, 1400, effect)
         streams[key] = replace(standing(1.38 * before, 1.38, verdict), open=(alarm,))
         evidence.append(
             replace(
