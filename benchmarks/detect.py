@@ -32,7 +32,7 @@ from benchmarks.detection.made import streams, week
 from benchmarks.detection.score import Score, judged, looked_ahead, recorded, visible
 from benchmarks.detection.worlds import WORLDS, worlds
 from gpud.agent.regression.detector import ENCODER, Detector, Direction, Observation
-from gpud.agent.regression.detector.batch import UNRECORDED
+from gpud.agent.regression.detector.stream import UNRECORDED
 from gpud.core.sample import Flag
 
 if TYPE_CHECKING:

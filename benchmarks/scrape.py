@@ -20,8 +20,7 @@ from typing import TYPE_CHECKING
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from gpud.agent.serve.metrics.collector import SnapshotCollector
-from gpud.agent.serve.metrics.exposition import Format
+from gpud.agent.serve.metrics.collector import Format, SnapshotCollector
 from gpud.agent.telemetry.answers import Answer
 from gpud.core.sample import Inventory
 from tests import snapshots
@@ -32,7 +31,7 @@ from tests.events import inventory_taken, run_finished, source_answered
 from tests.waiting import until
 
 if TYPE_CHECKING:
-    from gpud.agent.serve.metrics.exposition import Texts
+    from gpud.agent.serve.metrics.collector import Texts
     from gpud.agent.state.snapshot import Snapshot
 
 BUDGET_MS, BUDGET_SERIES = 10, 500

@@ -34,8 +34,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from gpud.agent.measure.breaker import Standing
-    from gpud.agent.regression.changes import Change
-    from gpud.agent.regression.detector import Standing as StreamStanding
+    from gpud.agent.regression.changes import MachineChange
+    from gpud.agent.regression.detector import StreamStanding
     from gpud.agent.state.board import Board
     from gpud.agent.state.recent import Point
     from gpud.agent.state.snapshot import Expected, StoreSize
@@ -178,14 +178,14 @@ def platform_read(facts: Mapping[str, str], now_s: float) -> Event:
     return apply
 
 
-def changed(changes: tuple[Change, ...], now_s: float) -> Event:
+def changed(changes: tuple[MachineChange, ...], now_s: float) -> Event:
     return lambda snapshot: _published(
         snapshot, now_s, changes=with_changes(snapshot.changes, real(changes))
     )
 
 
 def remembered(
-    expected: Mapping[str, Expected], now_s: float, changes: tuple[Change, ...] = ()
+    expected: Mapping[str, Expected], now_s: float, changes: tuple[MachineChange, ...] = ()
 ) -> Event:
     def apply(snapshot: Snapshot) -> Snapshot:
         before = snapshot.changes

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from gpud.agent.measure.breaker import Standing, State
-from gpud.agent.regression.changes import Change
+from gpud.agent.regression.changes import MachineChange
 from gpud.agent.state.snapshot import Snapshot, StoreSize
 from gpud.agent.telemetry import fields as catalogue
 from gpud.agent.telemetry.answers import Answer
@@ -384,7 +384,7 @@ def full() -> Snapshot:
         source_answered(
             Answer("nvidia_smi_exe", 4, wall_s, mono_s, duration_s=10.0, reason="hung"), wall_s
         ),
-        changed((Change("driver_version", "566.36", "572.16", wall_s, "boot"),), wall_s),
+        changed((MachineChange("driver_version", "566.36", "572.16", wall_s, "boot"),), wall_s),
         root_read(ROOT, None, wall_s),
         health_set("store", Level.OK, wall_s),
         alerts_changed((SLOWER,), wall_s),

@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
-from gpud.agent.regression.detector import Alarm, Effect, Kind, Standing, State, Verdict
+from gpud.agent.regression.detector import (
+    Alarm,
+    ChangeKind,
+    DriverVerdict,
+    Effect,
+    StreamStanding,
+    VerdictState,
+)
 from gpud.core.sample import StreamKey, Unit
 
 OF = {
@@ -28,7 +35,7 @@ def units(gpu: str) -> dict[StreamKey, Unit]:
 def slower(now_s: float) -> Alarm:
     """A driver update half an hour before that cost 12 %."""
     return Alarm(
-        kind=Kind.DRIVER,
+        kind=ChangeKind.DRIVER,
         worse=True,
         seq=1024,
         at_s=now_s - 1800,
@@ -44,11 +51,11 @@ def slower(now_s: float) -> Alarm:
     )
 
 
-def streams(gpu: str, now_s: float) -> dict[StreamKey, Standing]:
+def streams(gpu: str, now_s: float) -> dict[StreamKey, StreamStanding]:
     """One that regressed, one that learns a driver, one on two power sources, and the CPU's."""
     alarm = slower(now_s)
-    regressed = Verdict(
-        state=State.REGRESSED,
+    regressed = DriverVerdict(
+        state=VerdictState.REGRESSED,
         old_driver="566.36",
         new_driver="572.16",
         since_s=alarm.since_s,
@@ -57,9 +64,11 @@ def streams(gpu: str, now_s: float) -> dict[StreamKey, Standing]:
         effect=alarm.effect,
         limit=0.065,
     )
-    learning = Verdict(State.LEARNING, "566.36", "572.16", alarm.since_s, samples=3, reference=900)
+    learning = DriverVerdict(
+        VerdictState.LEARNING, "566.36", "572.16", alarm.since_s, samples=3, reference=900
+    )
     return {
-        key(gpu, "launch"): Standing(
+        key(gpu, "launch"): StreamStanding(
             seen=1060,
             judged=1030,
             refused={"not_positive": 1},
@@ -71,7 +80,7 @@ def streams(gpu: str, now_s: float) -> dict[StreamKey, Standing]:
             open=(alarm,),
             verdict=regressed,
         ),
-        key(gpu, "triad"): Standing(
+        key(gpu, "triad"): StreamStanding(
             seen=903,
             judged=903,
             refused={},
@@ -83,7 +92,7 @@ def streams(gpu: str, now_s: float) -> dict[StreamKey, Standing]:
             open=(),
             verdict=learning,
         ),
-        key(gpu, "nbody", on_battery=True): Standing(
+        key(gpu, "nbody", on_battery=True): StreamStanding(
             seen=3,
             judged=0,
             refused={},
@@ -95,7 +104,7 @@ def streams(gpu: str, now_s: float) -> dict[StreamKey, Standing]:
             open=(),
             verdict=None,
         ),
-        key(gpu, "nbody"): Standing(
+        key(gpu, "nbody"): StreamStanding(
             seen=40,
             judged=37,
             refused={},
@@ -107,7 +116,7 @@ def streams(gpu: str, now_s: float) -> dict[StreamKey, Standing]:
             open=(),
             verdict=None,
         ),
-        CALL: Standing(
+        CALL: StreamStanding(
             seen=1060,
             judged=1057,
             refused={},

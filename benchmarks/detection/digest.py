@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from benchmarks.detection.score import visible
 from gpud.agent.regression.detector import Detector, Direction, Observation
-from gpud.agent.regression.detector.batch import UNRECORDED
+from gpud.agent.regression.detector.stream import UNRECORDED
 from gpud.core.sample import Flag
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from benchmarks.detection.made import Stream
-    from gpud.agent.regression.detector import Alarm, Effect, Standing, Verdict
+    from gpud.agent.regression.detector import Alarm, DriverVerdict, Effect, StreamStanding
 
 STANDING_EVERY = 25
 
@@ -63,7 +63,7 @@ def differences(path: Path, lines: Iterable[str]) -> list[str]:
     ]
 
 
-def _verdict(verdict: Verdict | None) -> str:
+def _verdict(verdict: DriverVerdict | None) -> str:
     if verdict is None:
         return ""
     drivers = f"{verdict.old_driver} {verdict.new_driver}"
@@ -81,7 +81,7 @@ def _alarm(alarm: Alarm | None) -> str:
     return f"{place} {levels} {alarm.old_driver} {alarm.new_driver} {based}"
 
 
-def _standing(standing: Standing) -> str:
+def _standing(standing: StreamStanding) -> str:
     figures = (
         standing.level,
         standing.slowdown,

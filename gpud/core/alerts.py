@@ -44,7 +44,7 @@ class Evidence:
 
     stream: StreamKey
     unit: Unit
-    kind: str  # a ``detector.Kind``
+    kind: str  # a ``detector.ChangeKind``
     before: float
     after: float
     slowdown: float

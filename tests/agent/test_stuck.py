@@ -19,7 +19,7 @@ from gpud.core.health import Level
 from gpud.core.sample import Job, Reason, Skip
 from tests import snapshots
 from tests.agent.measure.ticking import HELD_UP_S, ticking
-from tests.agent.serve.metrics.test_export import scrape
+from tests.agent.serve.metrics.scraping import scrape
 from tests.child.running import GPU
 from tests.fuse import Stalling, stalling, usable
 from tests.standins.build import build_libcuda

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from gpud.agent.regression.changes import Change
+from gpud.agent.regression.changes import MachineChange
 from gpud.agent.state.snapshot import Snapshot, StoreSize
 from gpud.agent.telemetry.answers import Answer
 from gpud.core.alerts import SinkState
@@ -183,7 +183,7 @@ def fine(name: str = DEVICE.name) -> Snapshot:
         )
         for key, one in standings.streams(DEVICE.uuid, WALL_S).items()
     }
-    driver = Change("driver_version", "566.36", "572.16", WALL_S - 9.25 * 86400, "boot")
+    driver = MachineChange("driver_version", "566.36", "572.16", WALL_S - 9.25 * 86400, "boot")
     return folded(
         begun(),
         (

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING
 from prometheus_client.utils import floatToGoString
 
 from gpud.agent.measure.breaker import Standing, State
-from gpud.agent.serve.metrics.collector import SnapshotCollector
-from gpud.agent.serve.metrics.exposition import Format
+from gpud.agent.serve.metrics.collector import Format, SnapshotCollector
 from gpud.agent.state.snapshot import StoreSize
 from gpud.agent.telemetry.answers import Answer
 from gpud.core.health import Level

@@ -15,15 +15,15 @@ import msgspec
 from gpud.agent.alerts import causes, wording
 from gpud.agent.alerts.message import plain
 from gpud.agent.regression.causes import DRIVER, OF_THE_DRIVER
-from gpud.agent.regression.detector import Alarm, Kind
-from gpud.agent.regression.detector.siblings import SLACK_S, alike, confirmed
+from gpud.agent.regression.detector import Alarm, ChangeKind
+from gpud.agent.regression.detector.model import SLACK_S, alike, confirmed
 from gpud.core.alerts import DRIVER_REGRESSION, SLOWDOWN, Cause
 from gpud.core.sample import StreamKey, Unit
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
 
-    from gpud.agent.regression.detector import Standing
+    from gpud.agent.regression.detector import StreamStanding
 
 LONGEST_WINDOW, SHORTEST_WINDOW = 120, 8
 """Samples of a second window; it is as long as the first one, within these."""
@@ -192,7 +192,7 @@ class Slowdowns:
             self.suspects.append(Suspect(finding, finding.judged))
         self.revision += 1
 
-    def observe(self, stream: StreamKey, standing: Standing, now_s: float) -> None:
+    def observe(self, stream: StreamKey, standing: StreamStanding, now_s: float) -> None:
         """Take in the state of a stream: alarms no longer open end, a suspect is confirmed.
 
         The second window is as long as the first one was and follows it. At its end the alarm has
@@ -310,11 +310,11 @@ def _blames_replaced_driver(finding: Finding, back: Finding) -> bool:
     return twin and not finding.alarm.suspect and finding.alarm.new_driver == back.alarm.old_driver
 
 
-def _persists(finding: Finding, standing: Standing) -> bool:
+def _persists(finding: Finding, standing: StreamStanding) -> bool:
     """Return whether the latest samples have half of a shift, on the scale of ratios.
 
     Slow samples are no part of a level: of their share all that is known is that it is open still.
     """
-    if finding.alarm.kind is Kind.SLOW_STATE:
+    if finding.alarm.kind is ChangeKind.SLOW_STATE:
         return True
     return standing.slowdown is not None and standing.slowdown >= finding.slowdown**0.5

@@ -24,7 +24,7 @@ from gpud.agent.history import queries, records
 from gpud.agent.history.queries import Sides
 from gpud.agent.history.records import State, encoded
 from gpud.agent.regression.causes import DXG
-from gpud.agent.regression.detector import Kind
+from gpud.agent.regression.detector import ChangeKind
 from gpud.agent.state import statusdocument
 from gpud.agent.state.statusdocument import ToldAlert
 from gpud.core import advice, dxg
@@ -36,8 +36,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator
 
     from gpud.agent.history.store import History
-    from gpud.agent.regression.detector import Standing
-    from gpud.agent.regression.judging import Decided
+    from gpud.agent.regression.detector import StreamStanding
+    from gpud.agent.regression.evaluation import StreamAlarm
     from gpud.agent.state.board import Board
     from gpud.agent.state.snapshot import Snapshot
     from gpud.core.advice import Platform
@@ -85,7 +85,7 @@ class AlertState:
         self._alerts: dict[str, Alert] = {}  # by fingerprint: what fires, and what ended last
         self._unwritten: dict[tuple[str, float], Alert] = {}
         self._gpus: dict[str, str] = {}
-        self._waiting: list[Decided] = []  # alarms whose causes are not looked up yet
+        self._waiting: list[StreamAlarm] = []  # alarms whose causes are not looked up yet
         self._loaded = self._replaying = False
         self._lock = asyncio.Lock()
         self._started_s = now().mono_s
@@ -101,7 +101,7 @@ class AlertState:
         """The streams on which something rests that fires."""
         return self._slowdowns.streams
 
-    def add(self, alarms: Iterable[Decided]) -> None:
+    def add(self, alarms: Iterable[StreamAlarm]) -> None:
         """Take in alarms; ``update`` evaluates them."""
         self._waiting += alarms
 
@@ -119,7 +119,7 @@ class AlertState:
             self._waiting.remove(decided)
         await self.settle()
 
-    def observe(self, stream: StreamKey, standing: Standing, at_s: float) -> None:
+    def observe(self, stream: StreamKey, standing: StreamStanding, at_s: float) -> None:
         """Take in the state of a stream after a sample."""
         self._slowdowns.observe(stream, standing, at_s)
 
@@ -384,13 +384,13 @@ def _order(alert: Alert) -> tuple[bool, bool, int, float]:
     return not alert.firing, acknowledged, -RANK[alert.severity], -alert.starts_s
 
 
-async def _finding(decided: Decided, history: History, snapshot: Snapshot) -> Finding:
+async def _finding(decided: StreamAlarm, history: History, snapshot: Snapshot) -> Finding:
     """Return an alarm with its likely causes; an improvement needs none."""
     alarm, sides = decided.alarm, Sides()
     changed = tuple(Cause(d.kind, d.old, d.new) for d in decided.differences)
     likely: tuple[Cause, ...] = ()
     if alarm.worse:
-        most, slow = max(COMPARED, alarm.samples), alarm.kind is Kind.SLOW_STATE
+        most, slow = max(COMPARED, alarm.samples), alarm.kind is ChangeKind.SLOW_STATE
         with contextlib.suppress(StoreError):  # the runs report it; the versions are enough
             sides = await history.read(
                 queries.conditions_around, decided.key, alarm.since_s, most, slow=slow
@@ -399,7 +399,7 @@ async def _finding(decided: Decided, history: History, snapshot: Snapshot) -> Fi
     return Finding(decided.key, decided.unit, alarm, decided.standing.judged, changed, likely)
 
 
-def _messages(decided: Decided, snapshot: Snapshot) -> Iterator[Cause]:
+def _messages(decided: StreamAlarm, snapshot: Snapshot) -> Iterator[Cause]:
     """Yield what the kernel log says of the GPU's channel since shortly before the change."""
     alarm, root = decided.alarm, snapshot.root.report
     message = None if root is None or root.kernel_log is None else root.kernel_log.last

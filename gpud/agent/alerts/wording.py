@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 from gpud.agent.alerts import causes
 from gpud.agent.alerts.message import cut, plain
 from gpud.agent.regression import causes as kinds
-from gpud.agent.regression.detector import Kind
+from gpud.agent.regression.detector import ChangeKind
 from gpud.core.advice import Platform
 from gpud.core.alerts import FUNCTION_LOST, SHORT, UNWELL, Alert, Cause, Evidence, Severity
 from gpud.core.stats import human
@@ -40,9 +40,9 @@ MICRO: Final = "\N{MICRO SIGN}"
 NAMED: Final = 3
 """Figures that a summary names."""
 MANNER: Final = {
-    Kind.STEP: "at once",
-    Kind.DRIFT: "little by little",
-    Kind.SLOW_STATE: "more often in a slow power state",
+    ChangeKind.STEP: "at once",
+    ChangeKind.DRIFT: "little by little",
+    ChangeKind.SLOW_STATE: "more often in a slow power state",
 }
 FUNCTIONS: Final = {
     "cuda": "CUDA{where}",
@@ -285,7 +285,7 @@ def _since(incident: Incident) -> str:
     if incident.of_update:
         kind, old, new = (incident.labels[name] for name in ("kind", "old", "new"))
         return f" since {kind_words(kind)} {old} -> {new}"
-    manner = MANNER.get(Kind(incident.labels["kind"]), "")
+    manner = MANNER.get(ChangeKind(incident.labels["kind"]), "")
     drivers = (f.alarm.new_driver for f in incident.every if f.key.gpu is not None)
     driver = plain(next(drivers, ""))
     under = f", {'driver ' * driver[:1].isdigit()}{driver}" if driver else ""

@@ -16,7 +16,7 @@ from gpud.agent.history.records import Body, Entry, Finite, Flags, State, typed
 from gpud.agent.history.schema import HOUR_S, PROBES, VERSION
 from gpud.agent.regression import commands
 from gpud.agent.regression.changes import GPUS, KINDS
-from gpud.agent.regression.streams import Figures, key
+from gpud.agent.regression.evaluation import RunFigures, stream_key
 from gpud.agent.state.presence import GPU_FORGOTTEN, GPU_SEEN
 from gpud.core.errors import WireError
 from gpud.core.sample import Flag, Unit
@@ -81,7 +81,7 @@ def gpu_events(connection: sqlite3.Connection) -> list[Entry]:
 def person_commands(connection: sqlite3.Connection, after: int) -> list[Command]:
     """Return people's commands in rows beyond the number ``after``, in order."""
     rows = _numbered(connection, commands.KINDS, after)
-    read = (commands.understood(number, e.at_s, e.kind, e.body) for number, e in rows)
+    read = (commands.decoded(number, e.at_s, e.kind, e.body) for number, e in rows)
     return [command for command in read if command is not None]
 
 
@@ -108,7 +108,7 @@ class PastRun(NamedTuple):
     """A good run, and its number in the history."""
 
     number: int
-    figures: Figures
+    figures: RunFigures
 
 
 class Sides(NamedTuple):
@@ -226,7 +226,7 @@ def good_runs(
     for run in typed(rows, _Run):
         figures = tuple(sorted(medians[run.number]))
         basics = run.probe, run.backend, run.gpu, run.finished_s
-        runs.append(PastRun(run.number, Figures(*basics, figures, run.conditions, run.flags)))
+        runs.append(PastRun(run.number, RunFigures(*basics, figures, run.conditions, run.flags)))
     return runs, reached
 
 
@@ -336,7 +336,7 @@ def start(connection: sqlite3.Connection) -> Start:
 def _keys(names: Iterable[str]) -> Iterator[StreamKey]:
     for name in names:
         with suppress(WireError):  # damaged
-            yield key(name)
+            yield stream_key(name)
 
 
 # Names

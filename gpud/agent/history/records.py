@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, NamedTuple, TypeVar
 
 import msgspec
 
-from gpud.agent.regression.streams import named
+from gpud.agent.regression.evaluation import stream_name
 from gpud.core.sample import Condition, Flag
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
     from gpud.agent.regression.commands import Command
-    from gpud.agent.regression.judging import Decided, Settled
+    from gpud.agent.regression.evaluation import FinalVerdict, StreamAlarm
     from gpud.core.sample import RunReport
 
 T = TypeVar("T")
@@ -166,7 +166,7 @@ def write_states(transaction: sqlite3.Connection, rows: Iterable[State]) -> None
 
 
 def write_results(
-    transaction: sqlite3.Connection, decided: Iterable[Decided], settled: Iterable[Settled]
+    transaction: sqlite3.Connection, decided: Iterable[StreamAlarm], settled: Iterable[FinalVerdict]
 ) -> None:
     """Write alarms and verdicts; those that a replay repeats are there already, and stay."""
     for alarm in decided:
@@ -174,11 +174,11 @@ def write_results(
         body = {"unit": alarm.unit, **asdict(alarm.alarm), "differences": differences}
         transaction.execute(
             "INSERT OR IGNORE INTO alarms (stream, seq, at_s, body) VALUES (?, ?, ?, ?)",
-            (named(alarm.key), alarm.alarm.seq, alarm.alarm.at_s, encoded(body)),
+            (stream_name(alarm.key), alarm.alarm.seq, alarm.alarm.at_s, encoded(body)),
         )
     for verdict in settled:
         body = {"unit": verdict.unit, **asdict(verdict.verdict)}
         transaction.execute(
             "INSERT OR IGNORE INTO verdicts (stream, since_s, at_s, body) VALUES (?, ?, ?, ?)",
-            (named(verdict.key), verdict.verdict.since_s, verdict.at_s, encoded(body)),
+            (stream_name(verdict.key), verdict.verdict.since_s, verdict.at_s, encoded(body)),
         )

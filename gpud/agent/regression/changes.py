@@ -1,8 +1,8 @@
-"""Driver and platform changes: what was known, what is known now, and when it became another.
+"""Changes of driver and platform: facts of sources, compared from one look to the next.
 
-A change is a fact that held. What a source says is believed when it says it in two looks running,
-because a driver that is being replaced shows nonsense once. What nobody says is no change: NVML
-that is gone and back with the same version has changed nothing. Pure: facts and moments come in.
+A change is a fact that held. A source is believed when it gives the same in two looks in a row,
+because a driver that is being replaced shows nonsense once. Silence is no change: NVML that is
+gone and back with the same version has changed nothing. Pure: facts and moments come in.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ LONGEST: Final = 4096
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class MachineChange:
     """One fact that became another. ``old`` is None at the first sight ever: that is no change.
 
     Units: ``at_s`` is Unix time. ``level`` is that of the source that said it.
@@ -65,73 +65,73 @@ class Fact:
 
 
 @dataclass(frozen=True, slots=True)
-class Known:
-    """What held, and what the last look at each kind gave."""
+class FactsSoFar:
+    """The facts that held, and the last look at each kind."""
 
     held: Mapping[str, Fact] = field(default_factory=dict)
-    seen: Mapping[str, Fact] = field(default_factory=dict)
+    latest: Mapping[str, Fact] = field(default_factory=dict)
 
 
 def changed(
-    known: Known, facts: Mapping[str, Fact], at_s: float, boot_id: str
-) -> tuple[Known, tuple[Change, ...]]:
-    """Compare what is known with what is said now; give what is known after, and the changes.
+    before: FactsSoFar, facts: Mapping[str, Fact], at_s: float, boot_id: str
+) -> tuple[FactsSoFar, tuple[MachineChange, ...]]:
+    """Compare the facts that held with those of now; return what holds after, and the changes.
 
     Kinds that are not in ``facts`` stay as they are: unknown is no change.
     """
-    held, seen = dict(known.held), dict(known.seen)
-    found: list[Change] = []
+    held, latest = dict(before.held), dict(before.latest)
+    changes: list[MachineChange] = []
     for kind in KINDS:
         if (now := facts.get(kind)) is None:
             continue
         now = replace(now, text=now.text[:LONGEST])
-        before, last = held.get(kind), seen.get(kind)
+        old, last = held.get(kind), latest.get(kind)
         again = last is not None and (last.text, last.level) == (now.text, now.level)
         now = replace(now, since_s=last.since_s if last is not None and again else at_s)
-        seen[kind] = now
-        if before is not None and _same(kind, before, now):
-            if now.text == before.text:
-                held[kind] = replace(before, level=max(before.level, now.level))
-            continue
-        if not _holds(kind, before, last, now) or not _may_change(kind, before, now):
-            continue
-        held[kind] = now
-        old = None if before is None else before.text
-        found.append(Change(kind, old, now.text, now.since_s, boot_id, now.level))
-    return Known(held, seen), tuple(found)
+        latest[kind] = now
+        if old is not None and _same(kind, old, now):
+            if now.text == old.text:
+                held[kind] = replace(old, level=max(old.level, now.level))
+        elif _holds(kind, old, last, now) and _may_change(kind, old, now):
+            held[kind] = now
+            text = None if old is None else old.text
+            changes.append(MachineChange(kind, text, now.text, now.since_s, boot_id, now.level))
+    return FactsSoFar(held, latest), tuple(changes)
 
 
-def recalled(last: Mapping[str, Change]) -> Known:
-    """Give what is known from the last change of each kind that the history keeps."""
-    return Known({kind: Fact(change.new, change.level) for kind, change in last.items()})
+def recalled(last: Mapping[str, MachineChange]) -> FactsSoFar:
+    """Return the facts that held by the last change of each kind in the history."""
+    return FactsSoFar({kind: Fact(change.new, change.level) for kind, change in last.items()})
 
 
-def joined(waiting: Sequence[Change], last: Mapping[str, Change]) -> tuple[Change, ...]:
-    """Continue the past with what was seen while it could not be read.
+def joined(
+    waiting: Sequence[MachineChange], last: Mapping[str, MachineChange]
+) -> tuple[MachineChange, ...]:
+    """Continue the history with the changes of while it could not be read.
 
-    Without a past every kind began with a first sight. Where the history knows better, that one
-    becomes a change from what it knows, or nothing where it is the same.
+    Without it every kind began with a first sight. Where the history has more, that first sight
+    becomes a change from it, or nothing where both are the same.
     """
     open_ends = dict(last)
-    found = []
+    changes = []
     for change in waiting:
         before = open_ends.pop(change.kind, None)
         if before is None:
-            found.append(change)
+            changes.append(change)
         elif not _same(change.kind, _fact(before), _fact(change)):
-            found.append(replace(change, old=before.new))
-        elif change.new != before.new:  # one fact in two spellings: the past's one is kept
+            changes.append(replace(change, old=before.new))
+        elif change.new != before.new:  # one fact in two spellings: the history's stays
             open_ends[change.kind] = before
-    return tuple(found)
+    return tuple(changes)
 
 
-def real(changes: Iterable[Change]) -> tuple[Change, ...]:
-    """Leave the first sights out."""
+def real(changes: Iterable[MachineChange]) -> tuple[MachineChange, ...]:
+    """Skip the first sights."""
     return tuple(change for change in changes if change.old is not None)
 
 
 def uuids(gpus: str) -> tuple[str, ...]:
-    """Take the text of a fact ``gpus`` apart."""
+    """Split the text of a fact ``gpus``."""
     return tuple(uuid for uuid in gpus.split(",") if uuid)
 
 
@@ -179,5 +179,5 @@ def _shape(version: str) -> str:
     return re.sub(r"\d", "9", version)
 
 
-def _fact(change: Change) -> Fact:
+def _fact(change: MachineChange) -> Fact:
     return Fact(change.new, change.level)

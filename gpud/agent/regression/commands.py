@@ -1,7 +1,7 @@
-"""Decisions of people: a speed accepted as normal, a stream reset, an alert acknowledged.
+"""Commands of people: accept a speed as the baseline, reset a stream, acknowledge an alert.
 
-The command line writes it into the history and the agent reads it there, so that what was said
-while no agent ran, or just before one was killed, is heard all the same.
+They are written into the history before they are obeyed, so that a replay obeys them again, each at
+its place among the runs.
 """
 
 from __future__ import annotations
@@ -14,20 +14,20 @@ if TYPE_CHECKING:
 
     from gpud.core.sample import Condition, StreamKey
 
-BASELINE_ACCEPTED: Final = "baseline_accepted"  # what is now is normal
-BASELINE_RESET: Final = "baseline_reset"  # forget what was normal, and learn anew
+BASELINE_ACCEPTED: Final = "baseline_accepted"  # the present speed is usual
+BASELINE_RESET: Final = "baseline_reset"  # forget the baseline, and learn again
 ALERT_ACKNOWLEDGED: Final = "alert_acknowledged"
 PROBE_REQUESTED: Final = "probe_requested"
 KINDS: Final = (BASELINE_ACCEPTED, BASELINE_RESET, ALERT_ACKNOWLEDGED)
-"""Kinds of events, beside the changes of driver and machine."""
+"""Kinds of commands, as events name them."""
 
 CPU: Final = "cpu"
-"""What the streams of the CPU are called where a GPU has its UUID."""
+"""Stands for the CPU where a GPU has its UUID."""
 
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """Which streams are meant. A part that is None means all of them."""
+    """A choice of streams. A part that is None means all of them."""
 
     gpu: str | None = None  # a UUID, or ``CPU``
     probe: str | None = None
@@ -39,7 +39,7 @@ class Choice:
         return self.gpu, self.probe, self.mode
 
     def holds(self, key: StreamKey) -> bool:
-        """Say whether a stream is meant."""
+        """Return whether a stream is chosen."""
         return self.fits((key.gpu or CPU, key.probe, key.mode))
 
     def fits(self, parts: tuple[str | None, str | None, str | None]) -> bool:
@@ -59,10 +59,9 @@ EVERYTHING: Final = Choice()
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """One thing that was said. ``number`` grows; ``at_s`` is Unix time.
+    """One command. ``number`` grows; ``at_s`` is Unix time.
 
-    ``after_run`` is the newest run of the history at that moment: a replay that has come so far
-    knows that this is its place.
+    ``after_run``, the newest run of the history at that moment, is its place in a replay.
     """
 
     number: int
@@ -73,28 +72,24 @@ class Command:
     fingerprint: str | None = None  # of the alert that was acknowledged
 
     def body(self) -> dict[str, Condition]:
-        """Give what the history keeps beside kind and moment; ``understood`` reads it."""
-        named = {"gpu": self.choice.gpu, "probe": self.choice.probe, "mode": self.choice.mode}
-        named["fingerprint"] = self.fingerprint
-        return {
-            "after_run": self.after_run,
-            **{name: value for name, value in named.items() if value is not None},
-        }
+        """Return the event's body; ``decoded`` reads it."""
+        gpu, probe, mode = self.choice.parts
+        parts = {"gpu": gpu, "probe": probe, "mode": mode, "fingerprint": self.fingerprint}
+        texts = {name: text for name, text in parts.items() if text is not None}
+        return {"after_run": self.after_run, **texts}
 
 
-def understood(
-    number: int, at_s: float, kind: str, body: Mapping[str, Condition]
-) -> Command | None:
-    """Read a command back; None for what no command line wrote.
+def decoded(number: int, at_s: float, kind: str, body: Mapping[str, Condition]) -> Command | None:
+    """Read a command from its event; None for a damaged body.
 
     A part that is there and no text is not taken for "all of them": that would reset too much.
     """
     after_run = body.get("after_run")
-    parts = {name: body.get(name) for name in ("gpu", "probe", "mode", "fingerprint")}
+    parts = {name: body[name] for name in ("gpu", "probe", "mode", "fingerprint") if name in body}
     texts = {name: part for name, part in parts.items() if isinstance(part, str)}
-    if kind not in KINDS or type(after_run) is not int or len(texts) < len(parts.keys() & body):
-        return None
     fingerprint = texts.pop("fingerprint", None)
+    if type(after_run) is not int or len(texts) + (fingerprint is not None) < len(parts):
+        return None
     if (kind == ALERT_ACKNOWLEDGED) != (fingerprint is not None):
         return None
     return Command(number, at_s, kind, after_run, Choice(**texts), fingerprint)

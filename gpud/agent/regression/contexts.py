@@ -23,8 +23,6 @@ from gpud.agent.regression.changes import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from gpud.core.sample import Condition
 
 OF_THE_CPU: Final = (KERNEL, WINDOWS_BUILD, WSL_VERSION)
@@ -83,98 +81,103 @@ class Contexts:
         """The generation that holds. Errors: ``IndexError`` before the first run."""
         return self.generations[-1]
 
-    def seen(self, conditions: Mapping[str, Condition]) -> Contexts:
-        """Give the contexts after a run with these conditions; ``present`` is the one it is of."""
-        known = dict(self._known(conditions))
+    def after(self, conditions: Mapping[str, Condition]) -> Contexts:
+        """Return the contexts after a run with these conditions; it is of ``present``."""
+        parts = self._versions(conditions)
         if not self.generations:
-            return self._begun(known)
+            return self._begin(parts)
         here = self.present
-        if not self._agree(here.parts, known):
-            known = self._unsaid(here.parts, known) | known
-        elif DRIVER_VERSION in here.parts or DRIVER_VERSION not in known:
-            return self._grown(here, known)
-        # The driver is another, or is named only now: in both cases it may be one of before.
-        for one in reversed(self.generations[:-1]):
-            if self._agree(one.parts, known) and self._share_a_driver(one.parts, known):
-                return self._grown(one, known)
-        return self._grown(here, known) if self._agree(here.parts, known) else self._begun(known)
+        if not self._agree(here.parts, parts):
+            parts = self._unchanged(here.parts, parts) | parts
+        elif DRIVER_VERSION in here.parts or DRIVER_VERSION not in parts:
+            return self._extend(here, parts)
+        # The driver is another, or is named only now: in both cases it may be an earlier one.
+        for earlier in reversed(self.generations[:-1]):
+            if self._agree(earlier.parts, parts) and self._share_a_driver(earlier.parts, parts):
+                return self._extend(earlier, parts)
+        return self._extend(here, parts) if self._agree(here.parts, parts) else self._begin(parts)
 
     def label(self, name: str) -> str:
-        """Give what people call the generation; one that is forgotten is unknown."""
-        return next((one.label for one in self.generations if one.name == name), UNKNOWN)
+        """Return what people call the generation; one that is forgotten is unknown."""
+        labels = (each.label for each in self.generations if each.name == name)
+        return next(labels, UNKNOWN)
 
     def difference(self, old: str, new: str) -> tuple[Difference, ...]:
-        """Say in what two generations, by name, differ; a part that either does not know is none.
+        """Return in what two generations, by name, differ; a part that either lacks is none.
 
-        What follows the driver is left out where the driver itself is named.
+        What follows the driver is skipped where the driver itself is named.
         """
-        parts = {one.name: one.parts for one in self.generations}
+        parts = {each.name: each.parts for each in self.generations}
         before, after = parts.get(old, {}), parts.get(new, {})
-        named = DRIVER_VERSION in before and DRIVER_VERSION in after
-        kinds = self.deciding if named else (*self.deciding, *self._followers)
         return tuple(
             Difference(kind, before[kind], after[kind])
-            for kind in kinds
-            if kind in before and kind in after and not _same(kind, before[kind], after[kind])
+            for kind in self._compared(before, after)
+            if not _same(kind, before[kind], after[kind])
         )
 
     @property
-    def _followers(self) -> tuple[str, ...]:
-        return FOLLOWERS if DRIVER_VERSION in self.deciding else ()
+    def _kinds(self) -> tuple[str, ...]:
+        followers = FOLLOWERS if DRIVER_VERSION in self.deciding else ()
+        return (*self.deciding, *followers)
 
-    def _known(self, conditions: Mapping[str, Condition]) -> Iterator[tuple[str, str]]:
-        for kind in (*self.deciding, *self._followers):
-            text = conditions.get(kind)
-            if isinstance(text, str) and text:
-                # Half a character, as JSON can spell, could be told to nobody.
-                yield kind, text.encode(errors="replace").decode()
+    def _compared(self, parts: Mapping[str, str], others: Mapping[str, str]) -> list[str]:
+        """Return the kinds that both have, without the driver's followers where both name it."""
+        named = DRIVER_VERSION in parts and DRIVER_VERSION in others
+        kinds = self.deciding if named else self._kinds
+        return [kind for kind in kinds if kind in parts and kind in others]
 
-    def _agree(self, one: Mapping[str, str], other: Mapping[str, str]) -> bool:
-        """Say whether nothing that both know differs."""
-        both = one.keys() & other.keys()
-        kinds = self.deciding if DRIVER_VERSION in both else (*self.deciding, *self._followers)
-        return all(_same(kind, one[kind], other[kind]) for kind in kinds if kind in both)
+    def _versions(self, conditions: Mapping[str, Condition]) -> dict[str, str]:
+        """Return the parts of a run's conditions; JSON can spell half a character, UTF-8 cannot."""
+        texts = {kind: conditions.get(kind) for kind in self._kinds}
+        return {
+            kind: text.encode(errors="replace").decode()
+            for kind, text in texts.items()
+            if isinstance(text, str) and text
+        }
 
-    def _share_a_driver(self, one: Mapping[str, str], other: Mapping[str, str]) -> bool:
-        """Say whether something tells that both have the same driver, or neither has any."""
-        kinds = {*self.deciding[:1], *self._followers}
-        return not kinds & other.keys() or bool(kinds & other.keys() & one.keys())
+    def _agree(self, parts: Mapping[str, str], others: Mapping[str, str]) -> bool:
+        """Return whether nothing that both have differs."""
+        kinds = self._compared(parts, others)
+        return all(_same(kind, parts[kind], others[kind]) for kind in kinds)
 
-    def _unsaid(self, parts: Mapping[str, str], known: Mapping[str, str]) -> dict[str, str]:
-        """Give the parts that go on, as far as is known, beside those that became others."""
+    def _share_a_driver(self, earlier: Mapping[str, str], parts: Mapping[str, str]) -> bool:
+        """Return whether something shows that both have the same driver, or neither has any."""
+        kinds = {self.deciding[0], *self._kinds[len(self.deciding) :]} & parts.keys()
+        return not kinds or bool(kinds & earlier.keys())
+
+    def _unchanged(self, here: Mapping[str, str], parts: Mapping[str, str]) -> dict[str, str]:
+        """Return the present parts that go on, as far as is known, beside those that changed."""
         driver = (DRIVER_VERSION, *FOLLOWERS)
-        if self._agree({k: parts[k] for k in driver if k in parts}, known):
-            return dict(parts)
-        return {kind: text for kind, text in parts.items() if kind not in driver}
+        if self._agree({kind: here[kind] for kind in driver if kind in here}, parts):
+            return dict(here)
+        return {kind: text for kind, text in here.items() if kind not in driver}
 
-    def _begun(self, parts: dict[str, str]) -> Contexts:
-        label = self._called(parts, self.generations)
-        one = Generation(f"g{self.begun + 1}", parts, label)
-        return replace(self, generations=(*self.generations, one)[-MOST:], begun=self.begun + 1)
+    def _begin(self, parts: dict[str, str]) -> Contexts:
+        begun = self.begun + 1
+        generation = Generation(f"g{begun}", parts, self._new_label(parts, self.generations))
+        return replace(self, generations=(*self.generations, generation)[-MOST:], begun=begun)
 
-    def _grown(self, one: Generation, known: Mapping[str, str]) -> Contexts:
+    def _extend(self, generation: Generation, parts: Mapping[str, str]) -> Contexts:
         """Go on with a generation, about which more may be known now."""
-        newer = {kind: known[kind] for kind in FOLLOWERS if kind in known}
-        parts = {**known, **one.parts, **newer}
-        if one is self.generations[-1] and parts == one.parts:
+        newer = {kind: parts[kind] for kind in FOLLOWERS if kind in parts}
+        parts = {**parts, **generation.parts, **newer}
+        if generation is self.generations[-1] and parts == generation.parts:
             return self
-        others = tuple(other for other in self.generations if other is not one)
-        if _name_giving(one.parts) == _name_giving(parts):
-            label = one.label  # it has been told to people, and stays
-        else:
-            label = self._called(parts, others)
-        return replace(self, generations=(*others, Generation(one.name, parts, label)))
+        others = tuple(other for other in self.generations if other is not generation)
+        label = generation.label  # people have read it, and it stays while its part does
+        if _name_giving(generation.parts) != _name_giving(parts):
+            label = self._new_label(parts, others)
+        return replace(self, generations=(*others, Generation(generation.name, parts, label)))
 
-    def _called(self, parts: Mapping[str, str], others: tuple[Generation, ...]) -> str:
-        """Find a label that no other has: "572.16", or "572.16, kernel 6.6.87.2"."""
-        taken = {other.label for other in others}
+    def _new_label(self, parts: Mapping[str, str], others: tuple[Generation, ...]) -> str:
+        """Return a label that no other has: "572.16", or "572.16, kernel 6.6.87.2"."""
+        taken = {other.label: other.parts for other in others}  # the latest of each
         kind = _name_giving(parts)
         label = UNKNOWN if kind is None else _word(kind, parts[kind])
         if label not in taken:
             return label
-        twin = next(other.parts for other in reversed(others) if other.label == label)
         rest = [part for part in _WORDS if part in parts and part != kind]
-        differing = [part for part in rest if twin.get(part) != parts[part]]
+        differing = [part for part in rest if taken[label].get(part) != parts[part]]
         for more in (differing, rest):
             longer = ", ".join([label, *(_word(part, parts[part]) for part in more)])
             if longer not in taken:
@@ -182,12 +185,10 @@ class Contexts:
         return f"{label} ({self.begun + 1})"
 
 
-def _same(kind: str, one: str, other: str) -> bool:
-    """Say whether two texts are one version: two sources may write 572.16 and 572.160."""
-    if one == other:
-        return True
-    dotted = kind == DRIVER_VERSION and "." in one and "." in other
-    return dotted and one.rstrip("0") == other.rstrip("0")
+def _same(kind: str, text: str, other: str) -> bool:
+    """Return whether two texts are one version: two sources may write 572.16 and 572.160."""
+    dotted = kind == DRIVER_VERSION and "." in text and "." in other
+    return text == other or (dotted and text.rstrip("0") == other.rstrip("0"))
 
 
 def _name_giving(parts: Mapping[str, str]) -> str | None:

@@ -1,18 +1,17 @@
-"""Restoration at a start: the states that were written, and the runs that they do not know."""
+"""Restoration at a start: the states that were written, and the runs that they do not contain."""
 
 from __future__ import annotations
 
 import asyncio
 from collections import deque
-from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 import msgspec
+import structlog
 
 from gpud.agent.history import queries
 from gpud.agent.history.queries import CONTEXTS, STREAM
-from gpud.agent.regression.judging import Judging, SharedState
-from gpud.agent.regression.streams import named
+from gpud.agent.regression.evaluation import Evaluator, SharedState, stream_name
 from gpud.core.errors import WireError
 
 if TYPE_CHECKING:
@@ -22,7 +21,7 @@ if TYPE_CHECKING:
     from gpud.agent.history.store import History
     from gpud.agent.regression.commands import Command
     from gpud.agent.regression.detector import Parameters
-    from gpud.agent.regression.judging import Taken
+    from gpud.agent.regression.evaluation import Results
     from gpud.core.sample import StreamKey
 
 LEARN_S: Final = 3 * 86400.0
@@ -31,95 +30,90 @@ SLICE_RUNS: Final = 200
 SLICE_S: Final = 0.002
 """Of the event loop's time at once, so that scrapes meanwhile do not wait."""
 
+log = structlog.get_logger()
+
 
 class Replay:
-    """One start. ``damaged`` says of each state that could not be read why, by its name."""
+    """One start: ``restore``, then ``runs``; the state of all streams is in ``evaluator``."""
 
     def __init__(self, history: History, parameters: Parameters, start: Start) -> None:
+        first_seq = {key: last.seq + 1 for key, last in start.alarms.items()}
+        self.evaluator = Evaluator(parameters, first_seq=first_seq)
         self._history = history
         self._start = start
-        self.judging = Judging(
-            parameters, first_seq={key: last.seq + 1 for key, last in start.alarms.items()}
-        )
-        self.damaged: dict[str, str] = {}
-        self._upto = 0  # the newest run that the states know
+        self._upto = 0  # the newest run that the states contain
         self._lost: set[StreamKey] = set()  # streams whose state could not be read
+        self._stateless = True
 
     async def restore(self) -> None:
         """Read the states. Without the contexts none is of use. Errors: ``StoreError``."""
-        contexts = self._start.contexts
+        start, contexts = self._start, self._start.contexts
         if contexts is None:
-            if self._start.streams:
-                self.damaged[CONTEXTS] = "the contexts of the states are lost"
             return
         try:
-            self.judging.shared = msgspec.json.decode(contexts.body, type=SharedState)
+            self.evaluator.shared = msgspec.json.decode(contexts.body, type=SharedState)
         except msgspec.MsgspecError as error:
-            self.damaged[CONTEXTS] = f"damaged state: {CONTEXTS}: {error}"
+            log.warning("state_damaged", name=CONTEXTS, why=str(error))
             return
-        if contexts.upto_run <= self._start.newest_run:  # else numbers of runs began anew
+        self._stateless = False
+        if contexts.upto_run <= start.newest_run:  # else numbers of runs began again
             self._upto = contexts.upto_run
-        for key in self._start.streams:
-            await self._restore(key)
+        for key in start.streams:
+            state = await self._history.read(queries.state, f"{STREAM}{stream_name(key)}")
+            try:
+                self.evaluator.restore(key, "" if state is None else state.body)
+            except WireError as error:
+                log.warning("state_damaged", name=str(key), why=str(error))
+                self._lost.add(key)
 
-    async def _restore(self, key: StreamKey) -> None:
-        name = f"{STREAM}{named(key)}"
-        state = await self._history.read(queries.state, name)
-        try:
-            self.judging.restore(key, "" if state is None else state.body)
-        except WireError as error:
-            self.damaged[name] = f"damaged state: {error}"
-            self._lost.add(key)
-
-    async def runs(self, obey: Callable[[Command], None]) -> AsyncIterator[Taken]:
-        """Evaluate the runs that the states do not know; yield what each did.
+    async def runs(self, obey: Callable[[Command], None]) -> AsyncIterator[Results]:
+        """Evaluate the runs that the states do not contain; yield the results of each.
 
         Streams whose state is lost learn from the runs of the last days, and what they had raised
-        before is not raised again. ``obey`` is called with what a person decided, at its place
+        before is not raised again. ``obey`` is called with people's commands, each at its place
         among the runs. Errors: ``StoreError``.
         """
-        newest, heard = self._start.newest_run, self.judging.shared.heard
-        stateless = self._start.contexts is None or CONTEXTS in self.damaged
-        after = self._upto
-        if stateless or self._lost:
-            after = await self._first_of_last_days(newest if stateless else self._upto)
-        commands = deque(await self._commands(0 if self._lost else heard))
-        began_s = asyncio.get_running_loop().time()
+        heard, after = self.evaluator.shared.heard, self._upto
+        if self._stateless or self._lost:
+            upto = self._start.newest_run if self._stateless else self._upto
+            after = await self._history.read(queries.first_run_within, upto, LEARN_S)
+        earlier = 0 if self._lost else heard
+        commands = deque(await self._history.read(queries.person_commands, earlier))
+
+        def obey_before(number: float) -> None:
+            while commands and commands[0].after_run < number:
+                command = commands.popleft()
+                if command.number > heard:
+                    obey(command)
+                else:
+                    self.evaluator.obey(command, self._lost)
+
+        async for run in self._good_runs(after):
+            obey_before(run.number)
+            again = run.number <= self._upto
+            results = self.evaluator.evaluate(run.figures, self._lost if again else None)
+            if again or self._stateless:
+                self._drop_raised(results)
+            yield results
+        obey_before(float("inf"))
+
+    async def _good_runs(self, after: int) -> AsyncIterator[PastRun]:
+        """Yield the runs beyond a number in slices, and let the event loop run in between."""
+        clock, newest = asyncio.get_running_loop().time, self._start.newest_run
+        began_s = clock()
         while after < newest:
-            runs, after = await self._slice(after, newest)
+            runs, after = await self._history.read(queries.good_runs, after, newest, SLICE_RUNS)
             for run in runs:
-                while commands and commands[0].after_run < run.number:
-                    self._obey(commands.popleft(), heard, obey)
-                again = run.number <= self._upto
-                taken = self.judging.take(run.figures, self._lost if again else None)
-                yield self._new(taken) if again or stateless else taken
-                if asyncio.get_running_loop().time() - began_s > SLICE_S:
+                yield run
+                if clock() - began_s > SLICE_S:
                     await asyncio.sleep(0)
-                    began_s = asyncio.get_running_loop().time()
-        for command in commands:
-            self._obey(command, heard, obey)
+                    began_s = clock()
 
-    def _obey(self, command: Command, heard: int, obey: Callable[[Command], None]) -> None:
-        if command.number > heard:
-            obey(command)
-        else:
-            self.judging.obey(command, self._lost)
-
-    def _new(self, taken: Taken) -> Taken:
-        """Leave out the alarms that were raised before the states were lost."""
+    def _drop_raised(self, results: Results) -> None:
+        """Drop the alarms that were raised before the states were lost."""
         raised = self._start.alarms
-        new = [
-            one
-            for one in taken.decided
-            if one.key not in raised or one.alarm.at_s > raised[one.key].at_s
+        results.alarms[:] = [
+            alarm
+            for alarm in results.alarms
+            if alarm.key not in raised or alarm.alarm.at_s > raised[alarm.key].at_s
         ]
-        return replace(taken, decided=tuple(new))
-
-    async def _commands(self, after: int) -> list[Command]:
-        return await self._history.read(queries.person_commands, after)
-
-    async def _slice(self, after: int, upto: int) -> tuple[list[PastRun], int]:
-        return await self._history.read(queries.good_runs, after, upto, SLICE_RUNS)
-
-    async def _first_of_last_days(self, upto: int) -> int:
-        return await self._history.read(queries.first_run_within, upto, LEARN_S)

@@ -1,8 +1,8 @@
-"""Regression service: evaluates runs, and keeps the detectors' states in the history.
+"""Regression service: evaluates runs, and stores the detectors' states in the history.
 
 Runs are evaluated in the order in which the history gets them, so that a replay comes to the very
-state that was lost. States are written now and then, with the number of the newest run they know;
-a start evaluates the runs after it again, from the history. See docs/adr/0017.
+state that was lost. States are written now and then, with the number of the newest run they
+contain; a start evaluates the runs after it again, from the history. See docs/adr/0017.
 """
 
 from __future__ import annotations
@@ -21,12 +21,10 @@ from gpud.agent.history.queries import CONTEXTS, STREAM
 from gpud.agent.history.records import State
 from gpud.agent.history.store import WAITING_LIMIT
 from gpud.agent.regression.commands import ALERT_ACKNOWLEDGED, EVERYTHING, Command
-from gpud.agent.regression.judging import Judging
+from gpud.agent.regression.evaluation import Evaluator, figures, measurable, stream_name
 from gpud.agent.regression.replay import Replay
-from gpud.agent.regression.streams import figures, measurable, named
 from gpud.agent.state.status import with_streams
 from gpud.core.errors import GpudError, StoreError
-from gpud.core.health import Health, Level
 
 if TYPE_CHECKING:
     import sqlite3
@@ -36,9 +34,8 @@ if TYPE_CHECKING:
     from gpud.agent.history.records import Run
     from gpud.agent.history.store import History
     from gpud.agent.regression.commands import Choice
-    from gpud.agent.regression.detector import Parameters, Standing
-    from gpud.agent.regression.judging import Decided, Settled, Taken
-    from gpud.agent.regression.streams import Figures
+    from gpud.agent.regression.detector import Parameters, StreamStanding
+    from gpud.agent.regression.evaluation import FinalVerdict, Results, RunFigures, StreamAlarm
     from gpud.agent.state.board import Board
     from gpud.core.clock import Instant
     from gpud.core.sample import StreamKey
@@ -48,35 +45,34 @@ RETRY_S: Final = 5.0
 LOOK_S: Final = 2.0
 """How often it is checked whether states are due."""
 READY_S: Final = 4.0
-"""How long a decision waits for the past to be known."""
+"""How long a decision waits for the history to be read."""
 MOST_RUNS: Final = 1000
 """Runs that may have to be evaluated again after a kill: a second's work."""
 LONGEST_S: Final = 6 * 3600.0
 """States that have changed are not older than this. Each writing is a megabyte or so."""
 QUIET_S: Final = 7 * 86400.0
 """A stream without a sample for so long (its GPU is gone, its probe renamed) is not shown."""
-HEALTH: Final = "detector"
 
 log = structlog.get_logger()
 
 
 @dataclass(slots=True)
 class Unsaved:
-    """What the history does not have yet: states that changed, alarms and verdicts."""
+    """Results that the history does not have yet: states that changed, alarms and verdicts."""
 
     streams: set[StreamKey] = field(default_factory=set)
-    decided: list[Decided] = field(default_factory=list)
-    settled: list[Settled] = field(default_factory=list)
+    alarms: list[StreamAlarm] = field(default_factory=list)
+    verdicts: list[FinalVerdict] = field(default_factory=list)
     runs: int = 0
     urgent: bool = False
 
-    def add(self, taken: Taken) -> None:
-        """Add what a run did."""
-        self.streams.update(taken.keys)
-        self.decided += taken.decided
-        self.settled += taken.settled
+    def add(self, results: Results) -> None:
+        """Add the results of a run."""
+        self.streams.update(results.keys)
+        self.alarms += results.alarms
+        self.verdicts += results.verdicts
         self.runs += 1
-        self.urgent |= bool(taken.decided or taken.settled)
+        self.urgent |= bool(results.alarms or results.verdicts)
 
 
 class Regression:
@@ -101,9 +97,9 @@ class Regression:
         self._parameters = parameters
         self._board = board
         self._now = now
-        self._judging = Judging(parameters)
-        self._early: deque[Figures] = deque(maxlen=WAITING_LIMIT)  # came before the past was known
-        self._ready = asyncio.Event()  # the past is known
+        self._evaluator = Evaluator(parameters)
+        self._early: deque[RunFigures] = deque(maxlen=WAITING_LIMIT)  # before the past was read
+        self._ready = asyncio.Event()  # the past is read
         self._stirred = asyncio.Event()
         self._unsaved = Unsaved()
         self._saved_s = 0.0  # by the monotonic clock
@@ -116,14 +112,14 @@ class Regression:
         if not self._ready.is_set():
             self._early.append(measured)
             return
-        taken = self._judging.take(measured)
-        self._add(taken)
-        self._quiet.difference_update(taken.keys)
-        for key, standing in self._publish(taken.keys).items():
+        results = self._evaluator.evaluate(measured)
+        self._add(results)
+        self._quiet.difference_update(results.keys)
+        for key, standing in self._publish(results.keys).items():
             self._alerts.observe(key, standing, run.finished_s)
 
     async def run(self) -> None:
-        """Restore what was known, then write states and end alerts; never ends."""
+        """Restore what was written, then write states and end alerts; never ends."""
         while not self._ready.is_set():
             try:
                 await self._restore()
@@ -146,7 +142,7 @@ class Regression:
         old = unsaved.streams and self._now().mono_s - self._saved_s >= LONGEST_S
         if unsaved.urgent or unsaved.runs >= MOST_RUNS or old:
             await self.save()
-        quiet = set(self._judging.gone(QUIET_S))
+        quiet = self._evaluator.quiet(QUIET_S)
         gone, self._quiet = quiet - self._quiet, quiet
         self._publish((), gone)
         self._end_alerts_of_gone_streams()
@@ -154,7 +150,7 @@ class Regression:
     async def decide(
         self, kind: str, uid: int, choice: Choice = EVERYTHING, fingerprint: str | None = None
     ) -> None:
-        """Write down what a person decided, and do it.
+        """Write a person's command into the history, and obey it.
 
         Errors: ``GpudError`` while the past is still being read, ``StoreError``.
         """
@@ -165,14 +161,13 @@ class Regression:
             raise GpudError(message, fix="try again in a minute") from error
         command = Command(0, self._now().wall_s, kind, 0, choice, fingerprint)
         async with self.turn:
-            placed = await self._history.write(records.write_command, command, uid)
-            self._obey(placed)
+            self._obey(await self._history.write(records.write_command, command, uid))
         with suppress(StoreError):  # it is done, and its alerts are written later
             await self._alerts.settle()
         self._stirred.set()
 
     async def ready(self) -> None:
-        """Wait until the past is known."""
+        """Wait until the past is read."""
         await self._ready.wait()
 
     async def close(self) -> None:
@@ -196,101 +191,88 @@ class Regression:
 
     def _write(self, transaction: sqlite3.Connection) -> None:
         """Write states, alarms and verdicts; all states where the file is a new one."""
-        judging, unsaved = self._judging, self._unsaved
+        evaluator, unsaved = self._evaluator, self._unsaved
         same = queries.state(transaction, CONTEXTS) is not None
         upto = queries.newest_run(transaction)
-        shared = msgspec.json.encode(judging.shared).decode()
-        states = [State(CONTEXTS, upto, judging.shared.newest_s, shared)]
-        for key in unsaved.streams if same else judging.streams:
-            if stream := judging.streams.get(key):
-                body = judging.encoded(key)
-                states.append(State(f"{STREAM}{named(key)}", upto, stream.last_s, body))
-        records.write_results(transaction, unsaved.decided, unsaved.settled)
+        shared = msgspec.json.encode(evaluator.shared).decode()
+        states = [State(CONTEXTS, upto, evaluator.shared.newest_s, shared)]
+        for key in unsaved.streams if same else evaluator.streams:
+            if stream := evaluator.streams.get(key):
+                body = evaluator.encoded(key)
+                states.append(State(f"{STREAM}{stream_name(key)}", upto, stream.last_s, body))
+        records.write_results(transaction, unsaved.alarms, unsaved.verdicts)
         records.write_states(transaction, states)
 
     async def _restore(self) -> None:
         """Restore what was written, evaluate the runs since, and go on with those that come."""
-        async with self.turn:  # runs that wait for the disk are known here only
+        async with self.turn:  # runs that wait for the disk are in memory only
             start = await self._history.read(queries.start)
             waiting = self._history.waiting
             self._early = deque(list(self._early)[len(self._early) - waiting :], WAITING_LIMIT)
         await self._alerts.load()
         replay = Replay(self._history, self._parameters, start)
         await replay.restore()
-        self._judging, self._unsaved = replay.judging, Unsaved()
+        self._evaluator, self._unsaved = replay.evaluator, Unsaved()
         with self._alerts.replaying():
-            async for taken in replay.runs(self._obey):
-                self._add(taken)
+            async for results in replay.runs(self._obey):
+                self._add(results)
                 with suppress(StoreError):  # raised, and not written yet
                     await self._alerts.update()  # before a command ends it
             async with self.turn:
                 self._ready.set()
                 for run in self._early:
-                    self._add(self._judging.take(run))
+                    self._add(self._evaluator.evaluate(run))
                 self._early.clear()
             with suppress(StoreError):
                 await self._alerts.update()
-            self._quiet = set(self._judging.gone(QUIET_S))
-            for key, standing in self._publish(self._judging.streams).items():
-                self._alerts.observe(key, standing, self._judging.shared.newest_s)
+            self._quiet = self._evaluator.quiet(QUIET_S)
+            for key, standing in self._publish(self._evaluator.streams).items():
+                self._alerts.observe(key, standing, self._evaluator.shared.newest_s)
         self._saved_s = self._now().mono_s
-        self._report_damage(replay.damaged)
 
     def _obey(self, command: Command) -> None:
-        """Do what a person decided."""
+        """Obey a person's command."""
         log.info("command", kind=command.kind, about=command.fingerprint or str(command.choice))
-        keys: set[StreamKey] = set()
         if command.kind == ALERT_ACKNOWLEDGED:
             self._alerts.acknowledge(command.fingerprint or "", command.at_s)
-        else:
-            keys = self._judging.obey(command)
+        keys = self._evaluator.obey(command)
         for key in keys:
             self._alerts.forget(key, command.at_s)
         self._unsaved.streams |= keys
         self._unsaved.urgent = True
-        self._judging.shared.heard = command.number
+        self._evaluator.shared.heard = command.number
         if self._ready.is_set():
             self._publish(keys)
 
-    def _add(self, taken: Taken) -> None:
-        """Hand on what a run did."""
-        self._unsaved.add(taken)
-        self._alerts.add(taken.decided)
-        for one in taken.decided:
-            alarm = one.alarm
+    def _add(self, results: Results) -> None:
+        """Hand on the results of a run."""
+        self._unsaved.add(results)
+        self._alerts.add(results.alarms)
+        for raised in results.alarms:
+            alarm = raised.alarm
             log.info(
                 "level_changed",
-                stream=str(one.key),
+                stream=str(raised.key),
                 kind=alarm.kind,
                 ratio=round(alarm.effect.ratio, 4),
                 worse=alarm.worse,
                 old=alarm.old_driver,
                 new=alarm.new_driver,
             )
-        if taken.decided or taken.settled:
+        if results.alarms or results.verdicts:
             self._stirred.set()
 
     def _publish(
         self, keys: Iterable[StreamKey], gone: Iterable[StreamKey] = ()
-    ) -> dict[StreamKey, Standing]:
-        """Publish how streams stand, but for those that are not shown; return what is published."""
-        standings = {key: self._judging.standing(key) for key in keys if key not in self._quiet}
+    ) -> dict[StreamKey, StreamStanding]:
+        """Publish how streams stand, except hidden ones; return what is published."""
+        shown = [key for key in keys if key not in self._quiet]
+        standings = {key: self._evaluator.standing(key) for key in shown}
         if standings or gone:
-            units = {key: self._judging.streams[key].unit for key in standings}
+            units = {key: self._evaluator.streams[key].unit for key in shown}
             before = self._board.read().regression
             self._board.publish(regression=with_streams(before, standings, units, gone))
         return standings
-
-    def _report_damage(self, damaged: dict[str, str]) -> None:
-        if not damaged:
-            return
-        for name, why in damaged.items():
-            log.warning("state_damaged", name=name, why=why)
-        why = next(iter(damaged.values()))
-        more = f" and {len(damaged) - 1} more" if len(damaged) > 1 else ""
-        detail = f"{why}{more}; learnt anew from the last days' runs"
-        fix = "nothing has to be done; restart gpud to clear this"
-        self._board.set_health(HEALTH, Health(Level.DEGRADED, "state_damaged", detail, fix))
 
     def _end_alerts_of_gone_streams(self) -> None:
         """End alerts of streams that cannot come back: no sample would ever end them.
@@ -298,7 +280,7 @@ class Regression:
         A machine that was off for weeks comes back with all of its streams; their alerts stay.
         """
         measure = self._board.read().measure
-        shown = self._judging.streams.keys() - self._quiet
+        shown = self._evaluator.streams.keys() - self._quiet
         for key in self._alerts.streams - shown:
             if not measurable(key, measure.specs, measure.inventory):
                 log.info("stream_gone", stream=str(key))

@@ -21,9 +21,9 @@ from gpud.agent.history.store import WAITING_LIMIT
 from gpud.agent.regression import changes
 from gpud.agent.regression.changes import (
     KINDS,
-    Change,
     Fact,
-    Known,
+    FactsSoFar,
+    MachineChange,
     changed,
     joined,
     real,
@@ -63,9 +63,9 @@ class _Past:
     Shapes: ``changes`` are the latest, newest last.
     """
 
-    last: Mapping[str, Change]
+    last: Mapping[str, MachineChange]
     expected: Mapping[str, Expected]
-    changes: tuple[Change, ...]
+    changes: tuple[MachineChange, ...]
 
 
 class ChangeDetection:
@@ -86,8 +86,8 @@ class ChangeDetection:
         self._board = board
         self._now = now
         self._boot_id = boot_id
-        self._known = Known()
-        self._early: list[Change] = []  # seen before the history was read
+        self._known = FactsSoFar()
+        self._early: list[MachineChange] = []  # seen before the history was read
         self._noted: frozenset[str] | None = None  # GPUs the history knows; None: not read yet
         self._waiting: deque[Entry] = deque()
         self._stirred = asyncio.Event()
@@ -140,7 +140,7 @@ class ChangeDetection:
         if self._unfinished():
             self._stirred.set()
 
-    def _tell(self, changes: Sequence[Change]) -> None:
+    def _tell(self, changes: Sequence[MachineChange]) -> None:
         if not changes:
             return
         for change in changes:
@@ -202,7 +202,9 @@ class ChangeDetection:
         now_s = self._now().wall_s
         published = real(self._early)
         continued = joined(self._early, past.last)
-        self._known = Known({**recalled(past.last).held, **self._known.held}, self._known.seen)
+        self._known = FactsSoFar(
+            {**recalled(past.last).held, **self._known.held}, self._known.latest
+        )
         self._early = []
         self._noted = frozenset(past.expected)
         changes = self._board.read().changes
@@ -228,7 +230,7 @@ class ChangeDetection:
         self._board.set_health("store", Health(Level.FAILED, error.reason, detail, error.fix))
 
 
-def with_changes(state: ChangesState, changes: Sequence[Change]) -> ChangesState:
+def with_changes(state: ChangesState, changes: Sequence[MachineChange]) -> ChangesState:
     """Keep the latest changes and count them by kind; ``changes`` holds no first sight."""
     counts = dict(state.counts)
     for change in changes:
@@ -249,7 +251,7 @@ def _expected(connection: sqlite3.Connection) -> dict[str, Expected]:
     return remembered((entry.at_s, entry.kind, entry.body) for entry in events)
 
 
-def _entry(change: Change) -> Entry:
+def _entry(change: MachineChange) -> Entry:
     body = {
         "old": change.old,
         "new": change.new,
@@ -259,9 +261,9 @@ def _entry(change: Change) -> Entry:
     return Entry(change.at_s, change.kind, body)
 
 
-def _change(entry: Entry) -> Change:
+def _change(entry: Entry) -> MachineChange:
     old, level = entry.body.get("old"), entry.body.get("level")
-    return Change(
+    return MachineChange(
         entry.kind,
         None if old is None else str(old),
         str(entry.body.get("new") or ""),

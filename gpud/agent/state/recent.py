@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from msgspec.structs import replace
 
-from gpud.agent.regression.streams import JUDGED
+from gpud.agent.regression.evaluation import JUDGED
 from gpud.agent.state.snapshot import Recent, Series
 from gpud.core.errors import StoreError
 from gpud.core.sample import Pace, Unit

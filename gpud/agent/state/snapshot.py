@@ -23,8 +23,8 @@ from gpud.core.sample import Skip
 
 if TYPE_CHECKING:
     from gpud.agent.measure.breaker import Standing
-    from gpud.agent.regression.changes import Change
-    from gpud.agent.regression.detector import Standing as StreamStanding
+    from gpud.agent.regression.changes import MachineChange
+    from gpud.agent.regression.detector import StreamStanding
     from gpud.agent.state.gpus import KnownGpu
     from gpud.core.alerts import Alert, SinkState
     from gpud.core.containers import Comparison
@@ -166,7 +166,7 @@ class ChangesState(Struct, frozen=True):
     """The GPUs that are expected, and the changes of driver and machine."""
 
     expected: Mapping[str, Expected] = {}  # GPUs that were here, by UUID
-    latest: tuple[Change, ...] = ()  # newest last; first sights are none
+    latest: tuple[MachineChange, ...] = ()  # newest last; first sights are none
     counts: Mapping[str, int] = {}  # by kind
 
 

@@ -33,7 +33,7 @@ from gpud.core.sample import plain
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from gpud.agent.regression.detector import Standing
+    from gpud.agent.regression.detector import StreamStanding
     from gpud.agent.state.snapshot import ProbeState, Snapshot
     from gpud.agent.telemetry.answers import Telemetry
     from gpud.core.clock import Instant
@@ -210,7 +210,7 @@ def places(snapshot: Snapshot) -> dict[Place, tuple[StreamKey, ...]]:
 
 def with_streams(
     regression: RegressionState,
-    streams: Mapping[StreamKey, Standing],
+    streams: Mapping[StreamKey, StreamStanding],
     units: Mapping[StreamKey, Unit],
     gone: Iterable[StreamKey] = (),
 ) -> RegressionState:
@@ -222,7 +222,7 @@ def with_streams(
     return RegressionState(shown, shown_units)
 
 
-def usual(standing: Standing) -> float | None:
+def usual(standing: StreamStanding) -> float | None:
     """Give the level that slowdown is measured from: the one before all open regressions.
 
     Units: those of the stream. None: not known yet.

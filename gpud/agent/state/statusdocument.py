@@ -12,7 +12,7 @@ from typing import Any
 
 from gpud.agent.measure import breaker
 from gpud.agent.regression import detector
-from gpud.agent.regression.changes import Change
+from gpud.agent.regression.changes import MachineChange
 from gpud.agent.state.gpus import KnownGpu
 from gpud.agent.state.snapshot import Expected, PutOff, StoreSize
 from gpud.core.alerts import Alert, Cause, Evidence, SinkState
@@ -86,7 +86,7 @@ class LeftOut(PutOff):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Stream(detector.Standing):
+class Stream(detector.StreamStanding):
     """How figures that compare with each other stand. ``uuid``: of the GPU, null for the CPU.
 
     ``usual`` and ``level`` are in ``unit``; ``slowdown`` is 1.25 for 25 % slower.
@@ -221,7 +221,7 @@ class StatusDocument:
     containers: Comparison | None
     gpus: Mapping[str, KnownGpu]
     breaker: breaker.Standing | None
-    changes: tuple[Change, ...]
+    changes: tuple[MachineChange, ...]
     expected: Mapping[str, Expected]
     cuda: Inventory | None
     probes: tuple[LastRun, ...]

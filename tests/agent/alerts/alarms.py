@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from gpud.agent.alerts.slowdowns import Finding
-from gpud.agent.regression.detector import Alarm, Effect, Kind, Standing
+from gpud.agent.regression.detector import Alarm, ChangeKind, Effect, StreamStanding
 from gpud.core.alerts import Cause
 from gpud.core.sample import StreamKey, Unit
 
@@ -14,7 +14,7 @@ GPUS = {"GPU-1": "GPU 0 (NVIDIA GeForce RTX 4070)", "GPU-2": "GPU 1 (NVIDIA T400
 
 
 def alarm(
-    kind: Kind = Kind.DRIVER,
+    kind: ChangeKind = ChangeKind.DRIVER,
     ratio: float = 1.12,
     *,
     before: float = 12.4e-6,
@@ -25,7 +25,7 @@ def alarm(
     closes: tuple[int, ...] = (),
     drivers: tuple[str, str] | None = None,
 ) -> Alarm:
-    old, new = drivers or (("572.16" if kind is Kind.DRIVER else "576.02"), "576.02")
+    old, new = drivers or (("572.16" if kind is ChangeKind.DRIVER else "576.02"), "576.02")
     return Alarm(
         kind=kind,
         worse=worse,
@@ -56,7 +56,7 @@ def finding(
 ) -> Finding:
     item = item or alarm()
     if changed is None:
-        changed = UPDATE if item.kind is Kind.DRIVER else ()
+        changed = UPDATE if item.kind is ChangeKind.DRIVER else ()
     return Finding(StreamKey(gpu, probe, mode), unit, item, 1000, changed, causes)
 
 
@@ -67,8 +67,8 @@ def grave(mode: str = "submit", *, gpu: str | None = "GPU-1") -> Finding:
 
 def standing(
     *open_alarms: Alarm, seen: int = 5000, judged: int = 5000, slowdown: float | None = 1.12
-) -> Standing:
-    return Standing(
+) -> StreamStanding:
+    return StreamStanding(
         seen=seen,
         judged=judged,
         refused={},

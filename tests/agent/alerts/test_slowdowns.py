@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from gpud.agent.alerts import wording
 from gpud.agent.alerts.slowdowns import Finding, Incident, Slowdowns, Suspect
-from gpud.agent.regression.detector import Kind
+from gpud.agent.regression.detector import ChangeKind
 from gpud.core.advice import Platform
 from gpud.core.alerts import DRIVER_REGRESSION, SLOWDOWN, Alert, Cause, Severity
 from gpud.core.sample import Unit
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
 MODES = ("submit", "roundtrip", "pipelined", "graph")
-CALL = finding("call", alarm(Kind.STEP, before=40e-9), probe="cpu_call", gpu=None)
+CALL = finding("call", alarm(ChangeKind.STEP, before=40e-9), probe="cpu_call", gpu=None)
 
 
 def added(findings: Iterable[Finding], slowdowns: Slowdowns | None = None) -> Slowdowns:
@@ -62,13 +62,15 @@ def of_update() -> list[Finding]:
         *(finding(mode, alarm(ratio=1.1 + number / 10)) for number, mode in enumerate(MODES)),
         finding("triad", alarm(ratio=0.9), probe="triad", unit=Unit.BYTES_PER_SECOND),
         finding("submit", gpu="GPU-2"),
-        finding("roundtrip", alarm(Kind.STEP, since_s=NOW_S - 2 * HOUR_S, seq=2000), gpu="GPU-2"),
+        finding(
+            "roundtrip", alarm(ChangeKind.STEP, since_s=NOW_S - 2 * HOUR_S, seq=2000), gpu="GPU-2"
+        ),
     ]
 
 
 def together() -> list[Finding]:
     return [
-        finding(mode, alarm(Kind.STEP, since_s=NOW_S - number * HOUR_S))
+        finding(mode, alarm(ChangeKind.STEP, since_s=NOW_S - number * HOUR_S))
         for number, mode in enumerate(MODES[:3])
     ]
 
@@ -114,7 +116,7 @@ def test_alert_ends_with_the_last_of_its_alarms(findings: list[Finding]) -> None
             st.sampled_from(MODES),
             st.builds(
                 alarm,
-                st.sampled_from(Kind),
+                st.sampled_from(ChangeKind),
                 seq=st.integers(100, 105),
                 since_s=st.floats(NOW_S - 9 * HOUR_S, NOW_S),
                 worse=st.booleans(),
@@ -172,7 +174,7 @@ def test_machine_that_became_slower_is_one_alert_and_two_gpus_are_two(first: str
     (alert,) = alerts(slowdowns)
     assert {row.stream.gpu for row in alert.evidence} == {None, "GPU-1"}
     assert "cpu" in {cause.kind for cause in alert.causes}
-    others = [finding(mode, alarm(Kind.STEP), gpu="GPU-2") for mode in MODES[:2]]
+    others = [finding(mode, alarm(ChangeKind.STEP), gpu="GPU-2") for mode in MODES[:2]]
     assert len(alerts(added([*together(), *others]))) == 2
 
 
@@ -213,22 +215,23 @@ def test_next_update_is_an_alert_of_its_own() -> None:
 @pytest.mark.parametrize(
     "other",
     [
-        finding("roundtrip", alarm(Kind.STEP), gpu="GPU-2"),
+        finding("roundtrip", alarm(ChangeKind.STEP), gpu="GPU-2"),
         finding(
-            "roundtrip", alarm(Kind.STEP, since_s=NOW_S - 99 * HOUR_S, at_s=NOW_S - 90 * HOUR_S)
+            "roundtrip",
+            alarm(ChangeKind.STEP, since_s=NOW_S - 99 * HOUR_S, at_s=NOW_S - 90 * HOUR_S),
         ),
-        finding("roundtrip", alarm(Kind.STEP, worse=False, ratio=0.9)),
+        finding("roundtrip", alarm(ChangeKind.STEP, worse=False, ratio=0.9)),
     ],
     ids=["of another GPU", "of another day", "of an improvement"],
 )
 def test_alarm_alone_is_a_suspect_whatever_happened_elsewhere(other: Finding) -> None:
-    item = finding(item=alarm(Kind.STEP))
+    item = finding(item=alarm(ChangeKind.STEP))
     slowdowns = added([item, other])
     assert alerts(slowdowns) == []
     assert slowdowns.suspects[0].finding == item
 
 
-@pytest.mark.parametrize("item", [finding(), finding(item=alarm(Kind.DRIFT, ratio=1.2))])
+@pytest.mark.parametrize("item", [finding(), finding(item=alarm(ChangeKind.DRIFT, ratio=1.2))])
 def test_suspect_is_confirmed_when_a_second_window_has_half_of_the_shift(item: Finding) -> None:
     slowdowns, half = added([item]), item.slowdown**0.5
     for judged, slowdown, count in (
@@ -244,7 +247,7 @@ def test_suspect_is_confirmed_when_a_second_window_has_half_of_the_shift(item: F
 
 
 def test_share_of_slow_samples_is_confirmed_by_being_open_still() -> None:
-    item = finding(item=alarm(Kind.SLOW_STATE, ratio=1.3))
+    item = finding(item=alarm(ChangeKind.SLOW_STATE, ratio=1.3))
     slowdowns = added([item])
     slowdowns.observe(item.key, standing(item.alarm, slowdown=1.0), NOW_S)
     assert "more often in a slow power state" in alerts(slowdowns)[0].summary
@@ -252,7 +255,7 @@ def test_share_of_slow_samples_is_confirmed_by_being_open_still() -> None:
 
 @pytest.mark.parametrize(
     "other",
-    [finding("roundtrip"), finding(gpu="GPU-2"), finding("graph", alarm(Kind.STEP))],
+    [finding("roundtrip"), finding(gpu="GPU-2"), finding("graph", alarm(ChangeKind.STEP))],
     ids=["of the update", "on another GPU", "a step at that time"],
 )
 def test_update_that_two_streams_show_is_an_alert_at_once(other: Finding) -> None:
@@ -287,7 +290,7 @@ def test_improvement_is_no_alert_and_ends_what_it_ends() -> None:
 
 
 def test_what_a_person_accepted_is_over_and_suspected_no_more() -> None:
-    other = finding("graph", alarm(Kind.STEP, since_s=NOW_S - 9 * HOUR_S), gpu="GPU-2")
+    other = finding("graph", alarm(ChangeKind.STEP, since_s=NOW_S - 9 * HOUR_S), gpu="GPU-2")
     slowdowns = confirmed(finding(), added([other]))
     assert slowdowns.streams == {finding().key}
     for key in (finding().key, other.key):
@@ -297,7 +300,7 @@ def test_what_a_person_accepted_is_over_and_suspected_no_more() -> None:
 
 
 def test_stream_that_comes_and_goes_for_years_makes_no_alert_grow_for_ever() -> None:
-    slower = finding("graph", alarm(Kind.STEP))
+    slower = finding("graph", alarm(ChangeKind.STEP))
     slowdowns = added([finding(item=alarm(seq=9999)), slower])
     for seq in range(100):
         added([finding(item=alarm(seq=seq))], slowdowns)

@@ -15,7 +15,7 @@ from gpud.agent.alerts.state import SHOWN_ENDED_S, AlertState, within
 from gpud.agent.history.schema import FILE
 from gpud.agent.history.store import History
 from gpud.agent.regression.contexts import Difference
-from gpud.agent.regression.judging import Decided
+from gpud.agent.regression.evaluation import StreamAlarm
 from gpud.agent.state.board import Board
 from gpud.core.alerts import Alert, Severity
 from gpud.core.clock import Instant
@@ -51,7 +51,7 @@ class Life:
     async def alarm(self, *findings: Finding) -> None:
         """Let the detector raise alarms."""
         self.state.add(
-            Decided(
+            StreamAlarm(
                 item.key,
                 item.unit,
                 item.alarm,

@@ -18,8 +18,8 @@ from gpud.agent.alerts.functions import Lost, Subject, Why
 from gpud.agent.alerts.slowdowns import Slowdowns
 from gpud.agent.alerts.wording import SUMMARY_LIMIT
 from gpud.agent.regression.contexts import FOLLOWERS
-from gpud.agent.regression.detector import Effect, Kind
-from gpud.agent.regression.streams import JUDGED
+from gpud.agent.regression.detector import ChangeKind, Effect
+from gpud.agent.regression.evaluation import JUDGED
 from gpud.child import probes
 from gpud.core import containers
 from gpud.core.advice import Platform
@@ -81,7 +81,7 @@ def test_hostile_text_in_any_field_stays_harmless(text: str) -> None:
         finding("graph", alarm(drivers=("1", text)), changed=()),
     ]
     steps = [
-        finding(mode, alarm(Kind.STEP, drivers=(text, text)), gpu=text, causes=(hostile,))
+        finding(mode, alarm(ChangeKind.STEP, drivers=(text, text)), gpu=text, causes=(hostile,))
         for mode in ("submit", text)
     ]
     for findings in (update, steps):
@@ -180,7 +180,7 @@ def test_summary_that_grows_too_long_drops_the_least_important_first() -> None:
 
 def test_slowdown_under_one_driver_says_how_it_came_and_what_may_be_the_cause() -> None:
     likely = (Cause("power_limit", "115 W", "80 W"), Cause("sm_clock", "2400 MHz", "1900 MHz"))
-    slow = alarm(Kind.DRIFT, 0.8, before=2e13)
+    slow = alarm(ChangeKind.DRIFT, 0.8, before=2e13)
     (alert,) = alerts(
         finding(probe, slow, probe=probe, unit=Unit.FLOPS_PER_SECOND, causes=likely)
         for probe in ("matmul", "nbody")
@@ -198,7 +198,7 @@ def test_slowdown_under_one_driver_says_how_it_came_and_what_may_be_the_cause() 
 def test_what_two_streams_measured_a_little_differently_is_one_cause() -> None:
     clocks = {"submit": ("2398 MHz", "1899 MHz"), "graph": ("2403 MHz", "1892 MHz")}
     (alert,) = alerts(
-        finding(mode, alarm(Kind.STEP), causes=(Cause("sm_clock", *pair),))
+        finding(mode, alarm(ChangeKind.STEP), causes=(Cause("sm_clock", *pair),))
         for mode, pair in clocks.items()
     )
     assert [cause.kind for cause in alert.causes] == ["sm_clock"]

@@ -25,7 +25,7 @@ from gpud.core.report import ContainersReport, ProbeStage
 from gpud.core.sample import Reading
 from gpud.core.settings import Settings
 from tests import snapshots
-from tests.agent.regression.judging import regression
+from tests.agent.regression.lives import regression
 from tests.events import altered
 from tests.snapshots import ROOT
 

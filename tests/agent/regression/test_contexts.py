@@ -24,7 +24,7 @@ MACHINE = {"kernel": "6.6.75.1-microsoft-standard-WSL2", "windows_build": "10.0.
 def after(*runs: Mapping[str, Condition], of: tuple[str, ...] = OF_A_GPU) -> Contexts:
     known = Contexts(of)
     for run in runs:
-        known = known.seen(run)
+        known = known.after(run)
     return known
 
 
@@ -68,7 +68,7 @@ def test_without_the_drivers_name_what_follows_it_tells_that_it_is_another(kind:
     known = after(first, {kind: "new"}, {kind: "new"}, {"driver_version": "576.02", kind: "new"})
     assert [one.name for one in known.generations] == ["g1", "g2"]
     assert known.present.label == "576.02"  # its name is heard later
-    assert known.seen({kind: "old"}).present.name == "g1"
+    assert known.after({kind: "old"}).present.name == "g1"
 
 
 def test_what_follows_a_driver_is_known_by_its_latest_word() -> None:
@@ -143,9 +143,9 @@ def test_whatever_comes_labels_differ_and_a_restart_changes_nothing(
 ) -> None:
     known = Contexts(of)
     for run in runs:
-        before, known = known, known.seen(run)
-        assert known.seen(run) == known  # the same run again is no news
-        assert known.seen({}) == known
+        before, known = known, known.after(run)
+        assert known.after(run) == known  # the same run again is no news
+        assert known.after({}) == known
         if before.generations and known.begun > before.begun:
             heard = {kind for kind in (*of, *FOLLOWERS) if isinstance(run.get(kind), str)}
             assert any(run[kind] != before.present.parts.get(kind, run[kind]) for kind in heard)

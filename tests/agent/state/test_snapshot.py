@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from gpud.agent.regression.changes import Change
+from gpud.agent.regression.changes import MachineChange
 from gpud.agent.state.snapshot import ProbeKey, fresh
 from gpud.agent.telemetry.answers import Answer, current
 from gpud.agent.telemetry.fields import FIELDS
@@ -308,8 +308,8 @@ def test_a_figure_is_fresh_for_three_intervals_and_an_unknown_age_never_is() -> 
     assert not fresh(None, 60.0)
 
 
-def change(kind: str, old: str | None, new: str) -> Change:
-    return Change(kind, old, new, 1.0, "boot")
+def change(kind: str, old: str | None, new: str) -> MachineChange:
+    return MachineChange(kind, old, new, 1.0, "boot")
 
 
 def test_changes_are_counted_by_kind_and_the_latest_are_kept() -> None:

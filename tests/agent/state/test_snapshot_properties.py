@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpud.agent.regression.changes import KINDS, Change
+from gpud.agent.regression.changes import KINDS, MachineChange
 from gpud.agent.state.snapshot import Expected, Snapshot, overall
 from gpud.agent.telemetry.answers import Answer
 from gpud.core.health import Level
@@ -47,7 +47,7 @@ events = st.one_of(
     st.builds(
         happened.changed,
         st.builds(
-            Change,
+            MachineChange,
             st.sampled_from(KINDS),
             st.none() | st.just("1"),
             st.just("2"),

@@ -4,35 +4,34 @@ One ``Detector`` a stream, that is for one GPU (by its UUID), one probe and one 
 is in docs/detector.md. Pure: no clock, no I/O, only the standard library and msgspec.
 """
 
-from gpud.agent.regression.detector.batch import detect
 from gpud.agent.regression.detector.model import (
     Alarm,
+    ChangeKind,
     Direction,
+    DriverVerdict,
     Effect,
-    Kind,
     Observation,
-    Refusal,
-    Standing,
-    State,
-    Verdict,
+    SampleRefusal,
+    StreamStanding,
+    VerdictState,
     refusal,
 )
 from gpud.agent.regression.detector.parameters import Parameters
-from gpud.agent.regression.detector.stream import ENCODER, Detector, decode_hook
+from gpud.agent.regression.detector.stream import ENCODER, Detector, decode_hook, detect
 
 __all__ = [
     "ENCODER",
     "Alarm",
+    "ChangeKind",
     "Detector",
     "Direction",
+    "DriverVerdict",
     "Effect",
-    "Kind",
     "Observation",
     "Parameters",
-    "Refusal",
-    "Standing",
-    "State",
-    "Verdict",
+    "SampleRefusal",
+    "StreamStanding",
+    "VerdictState",
     "decode_hook",
     "detect",
     "refusal",

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from gpud.agent.regression.detector.level import Point
+from gpud.agent.regression.detector.level import LevelSample
 from gpud.agent.regression.detector.model import UNJUDGED, refusal
 from gpud.core.sample import Flag
 from gpud.core.stats import median
@@ -36,7 +36,7 @@ class Intake(msgspec.Struct, dict=True):
     ``together`` is the number of samples that are judged as one.
     """
 
-    seen: int = 0
+    next_seq: int = msgspec.field(default=0, name="seen")
     last_s: float | None = None
     driver: str | None = None
     refused: dict[str, int] = {}
@@ -55,9 +55,13 @@ class Intake(msgspec.Struct, dict=True):
         """Say whether ``m`` judged samples at the usual spacing reach over so much time."""
         return m * self.together * self.spacing_s >= span_s
 
+    def is_look(self, m: int, parameters: Parameters) -> bool:
+        """Say whether so many samples of a new driver are looked at."""
+        return m in parameters.looks and self.covers(m, parameters.look_span_s)
+
     def refuse(self, observation: Observation) -> bool:
         """Count a sample; say whether it is refused altogether."""
-        self.seen += 1
+        self.next_seq += 1
         reason = refusal(observation)
         if reason is not None:
             self.refused[reason] = self.refused.get(reason, 0) + 1
@@ -123,7 +127,7 @@ class Grouped(msgspec.Struct, array_like=True):
     slow: int
 
 
-def combined(group: list[Grouped]) -> tuple[Point, bool]:
+def combined(group: list[Grouped]) -> tuple[LevelSample, bool]:
     """Return the sample that stands for a group, and whether it is slow.
 
     It has the place of the first, is slow if most are, and has the median of those that are as it
@@ -131,10 +135,10 @@ def combined(group: list[Grouped]) -> tuple[Point, bool]:
     """
     first = group[0]
     if len(group) == 1:
-        return Point(first.seq, first.at_s, first.y), bool(first.slow)
+        return LevelSample(first.seq, first.at_s, first.y), bool(first.slow)
     slow = 2 * sum(sample.slow for sample in group) > len(group)
     y = median([sample.y for sample in group if bool(sample.slow) is slow])
-    return Point(first.seq, first.at_s, y), slow
+    return LevelSample(first.seq, first.at_s, y), slow
 
 
 class Silence(msgspec.Struct):

@@ -16,6 +16,8 @@ from gpud.core.stats import median
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
+    from gpud.agent.regression.detector.model import ChangeKind
+
     Floats: TypeAlias = array[float]
     Integers: TypeAlias = array[int]
 else:  # as types that msgspec can tell apart; Python 3.11 takes no ``array[int]``
@@ -32,7 +34,7 @@ CACHED = 8
 
 
 @dataclass(frozen=True, slots=True)
-class Point:
+class LevelSample:
     """One judged sample: ``y`` is the logarithm of its value, turned so that bigger is worse."""
 
     seq: int
@@ -40,7 +42,24 @@ class Point:
     y: float
 
 
-class Level(msgspec.Struct, dict=True):
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """A confirmed change: ``points`` are of the new level, ``first`` is where it began.
+
+    Logarithms: ``before`` of the old level, ``shift`` of the new one from it, ``doubt`` half the
+    width of the shift's interval. ``reference`` counts the samples of the old level.
+    """
+
+    kind: ChangeKind
+    points: list[LevelSample]
+    first: LevelSample
+    before: float
+    shift: float
+    doubt: float
+    reference: int
+
+
+class SpeedLevel(msgspec.Struct, dict=True):
     """``count`` samples belong to it, the last ``own`` of them since it was (re)entered.
 
     ``ref`` holds the logarithms of the first ``KEEP``; ``seqs``, ``times_s`` and ``ys`` are of the
@@ -66,7 +85,7 @@ class Level(msgspec.Struct, dict=True):
     def _references(self) -> dict[int, Reference]:
         return {}
 
-    def add(self, point: Point) -> None:
+    def add(self, point: LevelSample) -> None:
         """Take one more sample in."""
         if len(self.ref) < KEEP:
             self.ref.append(point.y)
@@ -78,7 +97,7 @@ class Level(msgspec.Struct, dict=True):
         self.count += 1
         self.own += 1
 
-    def extended(self, points: Iterable[Point]) -> Level:
+    def extended(self, points: Iterable[LevelSample]) -> SpeedLevel:
         """Take several in; returns itself."""
         for point in points:
             self.add(point)
@@ -88,10 +107,10 @@ class Level(msgspec.Struct, dict=True):
         """Return the logarithms of the last ``m`` samples, fewer where there are fewer."""
         return self.ys[-m:]
 
-    def points(self, m: int) -> list[Point]:
+    def points(self, m: int) -> list[LevelSample]:
         """Return the last ``m`` samples, fewer where there are fewer."""
         last = zip(self.seqs[-m:], self.times_s[-m:], self.ys[-m:], strict=True)
-        return [Point(*sample) for sample in last]
+        return [LevelSample(*sample) for sample in last]
 
     def reference(self, without: int) -> Reference | None:
         """Return the reference as it is without the last ``without`` samples; None for too few.
@@ -127,7 +146,7 @@ class Level(msgspec.Struct, dict=True):
         """The median of the reference."""
         return median(self.ref)
 
-    def give_up(self, points: Sequence[Point]) -> None:
+    def give_up(self, points: Sequence[LevelSample]) -> None:
         """Forget the last ``points``, which turned out to be of the next level."""
         kept = len(self.ys) - len(points)
         del self.seqs[kept:], self.times_s[kept:], self.ys[kept:]
@@ -136,12 +155,12 @@ class Level(msgspec.Struct, dict=True):
         del self.ref[max(0, min(len(self.ref), self.count)) :]
         self._references.clear()
 
-    def entered(self, level: Level, excursion: array[float]) -> Level:
+    def entered(self, level: SpeedLevel, excursion: array[float]) -> SpeedLevel:
         """Go on as the level that the stream came back to, under the driver it has now.
 
         ``level`` holds what was seen since; ``excursion`` what this level has to know from now on.
         """
         ref = (self.ref + excursion)[-KEEP:]
         count = max(self.count, len(ref))
-        back = Level(level.driver, ref, self.seqs[:], self.times_s[:], self.ys[:], count)
+        back = SpeedLevel(level.driver, ref, self.seqs[:], self.times_s[:], self.ys[:], count)
         return back.extended(level.points(KEEP))

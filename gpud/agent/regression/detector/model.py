@@ -1,4 +1,4 @@
-"""The detector's nouns: what goes in, what comes out, and what people are told.
+"""Types of the detector: samples, alarms, verdicts and the state that people are shown.
 
 Ratios are level after over level before in the unit of the values, so 1.1 is 10 % more, good or
 bad; ``worse`` says which. Times are Unix seconds as the samples carried them; ``seq`` counts the
@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from gpud.core.sample import Flag, Unit
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Collection, Iterable
 
 
 class Direction(StrEnum):
@@ -36,7 +36,7 @@ class Direction(StrEnum):
         return cls.HIGHER if unit in rates else cls.LOWER
 
 
-class Kind(StrEnum):
+class ChangeKind(StrEnum):
     """What happened to a stream."""
 
     DRIVER = "driver"  # with the update
@@ -45,10 +45,10 @@ class Kind(StrEnum):
     SLOW_STATE = "slow_state"  # more time in the slow power state, each as it was; by any driver
 
 
-class State(StrEnum):
-    """How far the judgement of one driver update is."""
+class VerdictState(StrEnum):
+    """How far the evaluation of one driver update is."""
 
-    LEARNING = "learning"  # fewer samples than the first look wants
+    LEARNING = "learning"  # fewer samples than the first look needs
     UNDECIDED = "undecided"
     REGRESSED = "regressed"
     IMPROVED = "improved"
@@ -56,7 +56,7 @@ class State(StrEnum):
     NONE = "none"  # there will be no verdict; ``why`` says for what reason
 
 
-class Refusal(StrEnum):
+class SampleRefusal(StrEnum):
     """Why a sample was not let in at all."""
 
     NOT_FINITE = "not_finite"
@@ -83,15 +83,15 @@ class Observation:
     flags: Collection[Flag] = ()
 
 
-def refusal(observation: Observation) -> Refusal | None:
+def refusal(observation: Observation) -> SampleRefusal | None:
     """Say why an observation cannot be let in; None for one that can."""
     if not math.isfinite(observation.at_s):
-        return Refusal.BAD_TIME
+        return SampleRefusal.BAD_TIME
     if not math.isfinite(observation.value):
-        return Refusal.NOT_FINITE
+        return SampleRefusal.NOT_FINITE
     if observation.value <= 0:
-        return Refusal.NOT_POSITIVE
-    return None if observation.driver else Refusal.NO_DRIVER
+        return SampleRefusal.NOT_POSITIVE
+    return None if observation.driver else SampleRefusal.NO_DRIVER
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +107,7 @@ class Effect:
 class Alarm:
     """One confirmed change of a level; improvements are alarms too, with ``worse`` False."""
 
-    kind: Kind
+    kind: ChangeKind
     worse: bool
     seq: int  # the sample that decided
     at_s: float
@@ -125,14 +125,14 @@ class Alarm:
     @property
     def suspect(self) -> bool:
         """Whether a sibling stream should confirm it before a person is woken."""
-        return self.kind is not Kind.DRIVER and self.old_driver == self.new_driver
+        return self.kind is not ChangeKind.DRIVER and self.old_driver == self.new_driver
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class DriverVerdict:
     """What is known about one driver update. ``effect`` is None until it regressed or improved."""
 
-    state: State
+    state: VerdictState
     old_driver: str
     new_driver: str
     since_s: float
@@ -144,21 +144,43 @@ class Verdict:
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class StreamStanding:
     """How a stream stands. None: not known yet."""
 
     seen: int
     judged: int
-    refused: dict[str, int]  # by ``Refusal``
+    refused: dict[str, int]  # by ``SampleRefusal``
     set_aside: dict[str, int]  # by ``Flag``, and "settling" for what comes right after a pause
     last_judged_s: float | None
     level: float | None  # median of the present level's reference, in the unit of the values
     slowdown: float | None  # latest samples over the level before all open regressions; >1: worse
     slow_state_ratio: float | None  # share of unused-by-others samples in the slow power state
     open: tuple[Alarm, ...]
-    verdict: Verdict | None
+    verdict: DriverVerdict | None
     busy_ratio: float | None = None  # share of samples during which others used the GPU
     busy_before_ratio: float | None = None  # that share before it last moved; never an alarm
     busy_since_s: float | None = None  # when it did
     unjudged_since_s: float | None = None  # since then hardly a sample could be judged
     unjudged_for: str | None = None  # what for, in most of them: a ``Flag``, or "settling"
+
+
+SLACK_S = 3 * 3600.0
+"""Between the changes of two streams that have one cause: they are placed that roughly."""
+
+
+def alike(alarm: Alarm, other: Alarm) -> bool:
+    """Say whether two streams changed the same way at about the same time."""
+    return (
+        alarm.worse is other.worse
+        and alarm.since_s <= other.at_s + SLACK_S
+        and other.since_s <= alarm.at_s + SLACK_S
+    )
+
+
+def confirmed(alarm: Alarm, siblings: Iterable[Alarm]) -> bool:
+    """Say whether streams beside it saw what ``alarm`` tells of.
+
+    An update of the driver does not need it to be explained, but ``gpud.agent.alerts.slowdowns``
+    wants it: one stream of thirty is wrong more often than one.
+    """
+    return not alarm.suspect or any(alike(alarm, sibling) for sibling in siblings)

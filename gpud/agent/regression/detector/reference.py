@@ -1,26 +1,31 @@
-"""The reference of one level: its centres, its noise, and how far its own windows stray."""
+"""References of levels, and how far a window of samples lies from one: pure arithmetic.
+
+All values are logarithms turned so that bigger is worse; a difference of 0.1 is 10.5 %.
+"""
 
 from __future__ import annotations
 
 import math
 from bisect import bisect_right
 from dataclasses import dataclass, field
-from itertools import accumulate, groupby
+from heapq import heappush, heappushpop
+from itertools import accumulate, groupby, pairwise
 from typing import TYPE_CHECKING
 
-from gpud.agent.regression.detector.statistic import (
-    Location,
-    correlation,
-    inflation,
-    location,
-    shift,
-    spread,
-)
 from gpud.core.stats import quantile
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+FLOOR = 0.15
+"""The quantile that has to move too: load and bursts lift only what is above it."""
+TRIM = 0.2
+"""Cut off at either end before the mean is taken."""
+MAD_TO_SIGMA = 1.4826
+MOST_CORRELATED = 0.95
+ALIKE = 1e-6
+"""A value, on average: logarithms are rounded, and two places that fit alike are told apart by no
+unit. The earlier one is taken."""
 FEWEST_FOR_MODES = 20
 LEAST_SHARE = 0.05
 APART = math.log(1.08)
@@ -35,6 +40,104 @@ PREFER_STILL = 0.05
 """What moving both centres by 1 costs against the mean distance from them: it only breaks ties."""
 STEPS = 16
 """Into a window's length: neighbours that overlap more say the same thing again."""
+
+
+@dataclass(frozen=True, slots=True)
+class Location:
+    """Where a distribution lies, in three ways that different troubles move apart."""
+
+    floor: float
+    median: float
+    mean: float  # trimmed
+
+
+def location(ordered: Sequence[float]) -> Location:
+    """Locate an ascending, non-empty sequence."""
+    cut = int(TRIM * len(ordered))
+    middle = ordered[cut : len(ordered) - cut]
+    return Location(quantile(ordered, FLOOR), quantile(ordered, 0.5), sum(middle) / len(middle))
+
+
+def shift(moved: Location) -> float:
+    """Give the smallest of three shifts if all are of one sign, else 0."""
+    three = (moved.floor, moved.median, moved.mean)
+    if min(three) > 0:
+        return min(three)
+    return max(three) if max(three) < 0 else 0.0
+
+
+def spread(values: Sequence[float], centre: float) -> float:
+    """Give the robust standard deviation of ``values`` about ``centre``."""
+    return MAD_TO_SIGMA * quantile(sorted(abs(value - centre) for value in values), 0.5)
+
+
+def correlation(values: Sequence[float], centre: float, sigma: float) -> float:
+    """Give the lag-1 autocorrelation in time order, of values clipped at three sigma; 0..0.95."""
+    if sigma <= 0 or len(values) < 3:  # noqa: PLR2004  # no pair of pairs
+        return 0.0
+    edge = 3 * sigma
+    z = [min(max(value - centre, -edge), edge) for value in values]
+    square = sum(each * each for each in z)
+    product = sum(a * b for a, b in pairwise(z))
+    return min(max(product / square, 0.0), MOST_CORRELATED) if square > 0 else 0.0
+
+
+def inflation(rho: float) -> float:
+    """Give by how much autocorrelation widens a mean's standard error."""
+    return math.sqrt((1 + rho) / (1 - rho))
+
+
+def deviations(values: Sequence[float]) -> list[float]:
+    """Give, for each prefix, the sum of absolute deviations from that prefix's median.
+
+    Shapes: float[n] in, float[n] out; entry i is of the first i + 1 values. O(n log n).
+    """
+    low: list[float] = []  # a heap of negated values: the lower half
+    high: list[float] = []
+    below = above = 0.0
+    sums = []
+    for value in values:
+        if len(low) == len(high):
+            moved = -heappushpop(high, value) if high else -value
+            above += value + moved
+            heappush(low, moved)
+            below -= moved
+        else:
+            moved = -heappushpop(low, -value)
+            below += value - moved
+            heappush(high, moved)
+            above += moved
+        middle = -low[0]
+        sums.append(above - middle * len(high) + middle * len(low) - below)
+    return sums
+
+
+def split_in_time(values: Sequence[float], shortest: int) -> int:
+    """Find where a second level most probably begins: two segments, least absolute deviations.
+
+    Shapes: float[n], n >= 2 * shortest; the answer leaves ``shortest`` values on either side.
+    """
+    before = deviations(values)
+    after = deviations(values[::-1])
+    n = len(values)
+    costs = [before[cut - 1] + after[n - cut - 1] for cut in range(shortest, n - shortest + 1)]
+    least = min(costs) + ALIKE * n
+    return shortest + next(at for at, cost in enumerate(costs) if cost <= least)
+
+
+def largest_gain(marks: Sequence[float], shortest: int) -> int:
+    """Find where the mean of ``marks`` changes most: two segments, least squares.
+
+    Shapes: float[n], n > shortest; the answer leaves ``shortest`` marks after it, one before.
+    """
+    n, total, before = len(marks), sum(marks), 0.0
+    best, best_cut = -math.inf, 1
+    for cut in range(1, n - shortest + 1):
+        before += marks[cut - 1]
+        gain = before * before / cut + (total - before) ** 2 / (n - cut)
+        if gain > best:
+            best, best_cut = gain, cut
+    return best_cut
 
 
 @dataclass(slots=True)
@@ -77,15 +180,15 @@ class Reference:
         """Locate a window relative to the reference: floor, median and mean shift of it."""
         ordered = sorted(values)
         if len(self.centres) == 1:
-            found, move = location(ordered), 0.0
+            lies, move = location(ordered), 0.0
         else:
             move = self._move(ordered)
-            found = location(sorted(self.residuals(ordered, move)))
+            lies = location(sorted(self.residuals(ordered, move)))
         own = self.centred
         return Location(
-            found.floor + move - own.floor,
-            found.median + move - own.median,
-            found.mean + move - own.mean,
+            lies.floor + move - own.floor,
+            lies.median + move - own.median,
+            lies.mean + move - own.mean,
         )
 
     def shift(self, values: Sequence[float]) -> float:
@@ -115,21 +218,21 @@ class Reference:
 
     def _inside(self, m: int) -> tuple[tuple[float, ...], tuple[float, ...]]:
         """Give the shifts of the windows of ``m`` inside, and those of their means alone."""
-        known = self._windows.get(m)
-        if known is None:
+        shifts = self._windows.get(m)
+        if shifts is None:
             starts = range(0, len(self.values) - m + 1, max(1, m // STEPS))
-            found = [self.located(self.values[at : at + m]) for at in starts]
-            known = self._windows[m] = (
-                tuple(sorted(abs(shift(one)) for one in found)),
-                tuple(sorted(abs(one.mean) for one in found)),
+            places = [self.located(self.values[at : at + m]) for at in starts]
+            shifts = self._windows[m] = (
+                tuple(sorted(abs(shift(place)) for place in places)),
+                tuple(sorted(abs(place.mean) for place in places)),
             )
-        return known
+        return shifts
 
-    def agrees(self, values: Sequence[float], found: float) -> bool:
-        """Say whether the raw values moved the way that ``found`` says, where modes could lie."""
+    def agrees(self, values: Sequence[float], shift: float) -> bool:
+        """Return whether the raw values moved the way of ``shift``, where modes could lie."""
         if len(self.centres) == 1:
             return True
-        return (location(sorted(values)).mean - self.raw.mean) * found > 0
+        return (location(sorted(values)).mean - self.raw.mean) * shift > 0
 
     def _move(self, ordered: Sequence[float]) -> float:
         """Find the common move of both centres that fits an ascending window best."""
@@ -139,7 +242,7 @@ class Reference:
         thin = ordered
         if n > THIN:
             thin = [ordered[(2 * k + 1) * n // (2 * THIN)] for k in range(THIN)]
-        best, found = math.inf, 0.0
+        best, best_move = math.inf, 0.0
         for q in QUANTILES:
             at = quantile(ordered, q)
             for centre in self.centres:
@@ -148,26 +251,26 @@ class Reference:
                 cost = sum(min(abs(x - a), abs(x - b), cap) for x in thin) / len(thin)
                 cost += PREFER_STILL * abs(move)
                 if cost < best:
-                    best, found = cost, move
-        return found
+                    best, best_move = cost, move
+        return best_move
 
 
 def _centres(ordered: Sequence[float], in_time: Sequence[float]) -> tuple[float, ...]:
     """Give one centre, or two where the values have two humps that are visited again and again."""
-    one = (quantile(ordered, 0.5),)
+    single = (quantile(ordered, 0.5),)
     if len(ordered) < FEWEST_FOR_MODES:
-        return one
+        return single
     cut = _best_cut(ordered)
     low, high = ordered[:cut], ordered[cut:]
     two = quantile(low, 0.5), quantile(high, 0.5)
     gap = two[1] - two[0]
     if gap < APART or gap < SPREADS * max(spread(low, two[0]), spread(high, two[1])):
-        return one
+        return single
     between = sum(two) / 2
     share = 1 - bisect_right(ordered, between) / len(ordered)
     if not LEAST_SHARE <= share <= 1 - LEAST_SHARE:
-        return one
-    return two if _visited([value >= between for value in in_time]) else one
+        return single
+    return two if _visited([value >= between for value in in_time]) else single
 
 
 def _best_cut(ordered: Sequence[float]) -> int:
@@ -187,6 +290,6 @@ def _best_cut(ordered: Sequence[float]) -> int:
 
 def _visited(marks: Sequence[bool]) -> bool:
     runs = [(mark, sum(1 for _ in run)) for mark, run in groupby(marks)]
-    stays = {mark: [length for one, length in runs if one is mark] for mark in (True, False)}
+    stays = {mark: [length for each, length in runs if each is mark] for mark in (True, False)}
     rare = min(stays.values(), key=sum)
     return len(runs) // 2 >= VISITS and max(rare) <= LONGEST * sum(rare)

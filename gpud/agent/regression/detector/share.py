@@ -7,16 +7,15 @@ people are shown it beside their figures, and it is never an alarm.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from itertools import accumulate
 from typing import TYPE_CHECKING
 
 import msgspec
 
-from gpud.agent.regression.detector.level import Point
+from gpud.agent.regression.detector.level import Finding, LevelSample
+from gpud.agent.regression.detector.model import ChangeKind
 from gpud.agent.regression.detector.parameters import KEEP, stepped
-from gpud.agent.regression.detector.statistic import correlation, inflation, largest_gain, location
-from gpud.agent.regression.detector.update import is_look
+from gpud.agent.regression.detector.reference import correlation, inflation, largest_gain, location
 from gpud.core.stats import median
 
 if TYPE_CHECKING:
@@ -40,8 +39,8 @@ def moved(
     """
     n, m = len(before), len(latest)
     share = sum(before) / n
-    found = (sum(latest) / m - share) * gap
-    if abs(found) <= parameters.share_least:
+    shift = (sum(latest) / m - share) * gap
+    if abs(shift) <= parameters.share_least:
         return False
     sums = [0.0, *accumulate(before)]
     farthest = max(abs((sums[at + m] - sums[at]) / m - share) for at in range(n - m + 1))
@@ -50,9 +49,9 @@ def moved(
         parameters.share_sigmas * abs(gap) * error(before, latest),
         parameters.share_factor * abs(gap) * farthest,
     )
-    if abs(found) <= limit:
+    if abs(shift) <= limit:
         return False
-    half, toward = m // 2, math.copysign(gap, found * gap)
+    half, toward = m // 2, math.copysign(gap, shift * gap)
     return all(
         (sum(part) / len(part) - share) * toward > limit / 2
         for part in (latest[:half], latest[half:])
@@ -92,7 +91,7 @@ class Marks(msgspec.Struct):
         if not set(self.first) | set(self.tail) <= {"0", "1"}:
             raise ValueError("marks are 0 or 1")
 
-    def add(self, point: Point, *, mark: bool) -> None:
+    def add(self, point: LevelSample, *, mark: bool) -> None:
         """Take in one sample."""
         digit = "1" if mark else "0"
         if len(self.first) < KEEP:
@@ -117,17 +116,17 @@ class Marks(msgspec.Struct):
         """Return the last ``m``."""
         return _numbers(self.tail[-m:])
 
-    def points(self, m: int) -> list[Point]:
+    def points(self, m: int) -> list[LevelSample]:
         """Return the last ``m`` samples; ``y`` is the mark."""
         samples = zip(self.seqs[-m:], self.times_s[-m:], self.latest(m), strict=True)
-        return [Point(seq, at_s, float(mark)) for seq, at_s, mark in samples]
+        return [LevelSample(seq, at_s, float(mark)) for seq, at_s, mark in samples]
 
-    def placed(self, m: int) -> list[Point]:
+    def placed(self, m: int) -> list[LevelSample]:
         """Return the marks since the share moved, if the last ``m`` of them say that it did."""
         span = self.points(2 * m)
         return span[largest_gain([point.y for point in span], m // 4) :]
 
-    def restart(self, points: list[Point]) -> None:
+    def restart(self, points: list[LevelSample]) -> None:
         """Begin anew with the marks since a change."""
         self.first = self.tail = "".join(str(int(point.y)) for point in points)
         self.seqs = [point.seq for point in points]
@@ -151,62 +150,55 @@ class Share(msgspec.Struct):
     slow: list[float] = []
     usual: list[float] = []
 
-    def add(self, point: Point, *, slow: bool) -> None:
+    def add(self, point: LevelSample, *, slow: bool) -> None:
         """Take one sample in, marked or not."""
         self.marks.add(point, mark=slow)
         latest = self.slow if slow else self.usual
         latest.append(point.y)
         del latest[:-RECENT]
 
-    def change(self, intake: Intake, parameters: Parameters) -> ShareChange | None:
-        """Look for a share that moved, and so moved the mean; confirmed by the latest sample."""
+    def change(
+        self, since_seq: int | None, intake: Intake, parameters: Parameters
+    ) -> Finding | None:
+        """Look for a share that moved, and so moved the mean though each state stayed as it was.
+
+        ``since_seq``: look at all that a new driver brought since, if it is time to; and in any
+        case at the latest window.
+        """
+        if min(len(self.slow), len(self.usual)) < FEWEST:
+            return None
+        if since_seq is not None:
+            points = [point for point in self.marks.points(RECENT) if point.seq >= since_seq]
+            m = len(points)
+            if m >= parameters.short and intake.is_look(m, parameters):
+                finding = self._moved(m, points, parameters)
+                if finding is not None:
+                    return finding
         m = parameters.share_window
-        if not self._enough() or not intake.covers(m, parameters.window_span_s):
+        if not intake.covers(m, parameters.window_span_s):
             return None
+        return self._moved(m, None, parameters)
+
+    def _moved(
+        self, m: int, points: list[LevelSample] | None, parameters: Parameters
+    ) -> Finding | None:
+        """Compare the last ``m`` samples; ``points`` are of the new share, None: to be placed."""
+        usual = median(self.usual)
+        gap = location(sorted(self.slow)).mean - usual  # there may be several slow states
         before = self.marks.before(m, parameters)
-        if not before or not moved(before, self.marks.latest(m), self._gap(), parameters):
+        if not before or not moved(before, self.marks.latest(m), gap, parameters):
             return None
-        return self._described(before, self.marks.placed(m))
-
-    def update(self, since_seq: int, intake: Intake, parameters: Parameters) -> ShareChange | None:
-        """Look at all that a new driver brought, if it is time to."""
-        points = [point for point in self.marks.points(RECENT) if point.seq >= since_seq]
-        m = len(points)
-        if m < parameters.short or not is_look(m, intake, parameters) or not self._enough():
-            return None
-        before = self.marks.before(m, parameters)
-        if not before or not moved(before, self.marks.latest(m), self._gap(), parameters):
-            return None
-        return self._described(before, points)
-
-    def _enough(self) -> bool:
-        return min(len(self.slow), len(self.usual)) >= FEWEST
-
-    def _gap(self) -> float:
-        """Give what a mark costs; there may be several slow states."""
-        return location(sorted(self.slow)).mean - median(self.usual)
-
-    def _described(self, before: Sequence[int], points: list[Point]) -> ShareChange:
-        gap, latest = self._gap(), [point.y for point in points]
-        share = sum(before) / len(before)
-        return ShareChange(
-            shift=(sum(latest) / len(latest) - share) * gap,
+        points = self.marks.placed(m) if points is None else points
+        latest, share = [point.y for point in points], sum(before) / len(before)
+        return Finding(
+            kind=ChangeKind.SLOW_STATE,
             points=points,
-            reference=len(before),
+            first=points[0],
+            before=usual + share * gap,
+            shift=(sum(latest) / len(latest) - share) * gap,
             doubt=1.96 * error(before, latest) * abs(gap),
-            before=median(self.usual) + share * gap,
+            reference=len(before),
         )
-
-
-@dataclass(frozen=True, slots=True)
-class ShareChange:
-    """The mean moved by ``shift`` although each state stayed as it was, since ``points``."""
-
-    shift: float
-    points: list[Point]
-    reference: int
-    doubt: float
-    before: float  # logarithm of the mean level
 
 
 class Busy(msgspec.Struct):
@@ -216,7 +208,9 @@ class Busy(msgspec.Struct):
     before: float | None = None
     since_s: float | None = None
 
-    def add(self, point: Point, intake: Intake, parameters: Parameters, *, busy: bool) -> None:
+    def add(
+        self, point: LevelSample, intake: Intake, parameters: Parameters, *, busy: bool
+    ) -> None:
         """Take one sample in, and note whether it confirms that the share moved."""
         self.marks.add(point, mark=busy)
         m = parameters.share_window

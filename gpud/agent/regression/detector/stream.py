@@ -4,31 +4,32 @@ from __future__ import annotations
 
 import math
 from array import array
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Final, Literal
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Final, Literal, TypedDict
 
 import msgspec
 
-from gpud.agent.regression.detector import steady
+from gpud.agent.regression.detector import windows
 from gpud.agent.regression.detector.intake import SETTLING, Grouped, Intake, Silence, combined
-from gpud.agent.regression.detector.level import Integers, Level, Point
+from gpud.agent.regression.detector.level import Finding, Integers, LevelSample, SpeedLevel
 from gpud.agent.regression.detector.model import (
     Alarm,
+    ChangeKind,
     Direction,
+    DriverVerdict,
     Effect,
-    Kind,
-    Standing,
-    State,
-    Verdict,
+    Observation,
+    StreamStanding,
+    VerdictState,
 )
 from gpud.agent.regression.detector.parameters import Parameters
 from gpud.agent.regression.detector.share import Busy, Share
-from gpud.agent.regression.detector.update import Trial, is_look
+from gpud.agent.regression.detector.windows import Trial
 from gpud.core.sample import Flag
 from gpud.core.stats import median
 
 if TYPE_CHECKING:
-    from gpud.agent.regression.detector.model import Observation
+    from collections.abc import Sequence
 
 DIGITS = 7
 """Of a logarithm: a hundred-thousandth of a percent is no change."""
@@ -46,20 +47,8 @@ ACCEPTED = "what it brought was taken for the usual before there was a verdict"
 MARKED = "hardly a run of it can be judged, most are marked {why}"
 LEAST_ACCEPTED = 0.01
 """A shift of a level that is nothing to accept, whatever its noise."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Finding:
-    """A confirmed change in logarithms, before people hear of it."""
-
-    kind: Kind
-    since: Point  # the first sample of the new level
-    before: float
-    shift: float
-    doubt: float  # half the width of the shift's interval
-    drivers: tuple[str, str]
-    samples: int
-    reference: int
+UNRECORDED = "unrecorded"
+"""The driver of recorded samples that name none."""
 
 
 class Detector(msgspec.Struct, dict=True, forbid_unknown_fields=True):
@@ -75,10 +64,10 @@ class Detector(msgspec.Struct, dict=True, forbid_unknown_fields=True):
     share: Share = msgspec.field(default_factory=Share)
     busy: Busy = msgspec.field(default_factory=Busy)
     silence: Silence = msgspec.field(default_factory=Silence)
-    level: Level = msgspec.field(default_factory=lambda: Level(""))
-    left: list[Level] = []
+    level: SpeedLevel = msgspec.field(default_factory=lambda: SpeedLevel(""))
+    left: list[SpeedLevel] = []
     trial: Trial | None = None
-    settled: Verdict | None = msgspec.field(default=None, name="verdict")
+    settled: DriverVerdict | None = msgspec.field(default=None, name="verdict")
     open: list[Alarm] = []
     judged: int = 0
     last_judged_s: float | None = None
@@ -100,7 +89,7 @@ class Detector(msgspec.Struct, dict=True, forbid_unknown_fields=True):
         cannot be a measurement is counted in ``standing().refused`` and changes nothing else.
         """
         intake, parameters = self.intake, self.parameters
-        seq, at_s = intake.seen, observation.at_s
+        seq, at_s = intake.next_seq, observation.at_s
         if intake.refuse(observation):
             return None
         if intake.driver is None:
@@ -112,7 +101,7 @@ class Detector(msgspec.Struct, dict=True, forbid_unknown_fields=True):
             return None
         marks = intake.marks(observation)
         self.silence.add(at_s, next((flag.value for flag in Flag if flag in marks), ""))
-        point = Point(seq, at_s, self._logarithm(observation.value))
+        point = LevelSample(seq, at_s, self._logarithm(observation.value))
         intake.together = intake.group_size(parameters)
         if Flag.JUMPED not in marks and seq % intake.together == 0:
             self.busy.add(point, intake, parameters, busy=Flag.BUSY in marks)
@@ -128,7 +117,7 @@ class Detector(msgspec.Struct, dict=True, forbid_unknown_fields=True):
         self.group = []
         return self._evaluated(sample, point, slow=slow)
 
-    def _evaluated(self, sample: Point, latest: Point, *, slow: bool) -> Alarm | None:
+    def _evaluated(self, sample: LevelSample, latest: LevelSample, *, slow: bool) -> Alarm | None:
         """Evaluate a sample or the one that stands for a group, of which ``latest`` is the last."""
         self.share.add(sample, slow=slow)
         alarm = None
@@ -155,29 +144,38 @@ class Detector(msgspec.Struct, dict=True, forbid_unknown_fields=True):
                 level.rebase(shift)
         if self.trial is not None:
             self._remember(self.trial.base)
-            self._settle(State.NONE, why=ACCEPTED)
+            self._settle(VerdictState.NONE, why=ACCEPTED)
 
     @property
-    def verdict(self) -> Verdict | None:
+    def verdict(self) -> DriverVerdict | None:
         """What is known about the latest driver update, None where there was none."""
-        trial = self.trial
-        if trial is None or trial.told:
+        trial, m = self.trial, self.level.own
+        if trial is None or trial.reported:
             return self.settled
-        m, silent = self.level.own, self.silence.why
-        taken = [n for n in self.parameters.looks if is_look(n, self.intake, self.parameters)]
-        past = [n for n in taken if n <= m]
-        return Verdict(
-            state=State.UNDECIDED if past else State.LEARNING,
-            old_driver=trial.base.driver,
-            new_driver=trial.driver,
-            since_s=trial.since_s,
-            samples=m,
-            reference=len(trial.before.values),
-            limit=math.expm1(trial.limit(self.parameters, past[-1])) if past else None,
-            why=None if silent is None else MARKED.format(why=silent),
+        looks, silent = self.parameters.looks, self.silence.why
+        past = [n for n in looks if n <= m and self.intake.is_look(n, self.parameters)]
+        limit = math.expm1(trial.limit(self.parameters, past[-1])) if past else None
+        why = None if silent is None else MARKED.format(why=silent)
+        return self._verdict(
+            trial, VerdictState.UNDECIDED if past else VerdictState.LEARNING, None, limit, why
         )
 
-    def standing(self) -> Standing:
+    def _verdict(
+        self,
+        trial: Trial,
+        state: VerdictState,
+        effect: Effect | None,
+        limit: float | None,
+        why: str | None,
+    ) -> DriverVerdict:
+        """Describe an update by all that the new driver brought so far."""
+        base, m, reference = trial.base, self.level.own, len(trial.before.values)
+        since_s = trial.since_s
+        return DriverVerdict(
+            state, base.driver, trial.driver, since_s, m, reference, effect, limit, why
+        )
+
+    def standing(self) -> StreamStanding:
         """Give what people are shown: counts, levels, what is open."""
         enough = len(self.level.ys) >= FEWEST
         now = median(self.level.latest(LATEST)) if enough else None
@@ -185,8 +183,8 @@ class Detector(msgspec.Struct, dict=True, forbid_unknown_fields=True):
             self._logarithm(alarm.before) for alarm in self.open if not self._of_share(alarm)
         ]
         usual = min(befores) if befores else (self.level.centre if enough else None)
-        return Standing(
-            seen=self.intake.seen,
+        return StreamStanding(
+            seen=self.intake.next_seq,
             judged=self.judged,
             refused=dict(self.intake.refused),
             set_aside=dict(self.intake.set_aside),
@@ -203,7 +201,7 @@ class Detector(msgspec.Struct, dict=True, forbid_unknown_fields=True):
             unjudged_for=self.silence.why,
         )
 
-    def _under(self, observation: Observation, seq: int) -> Level:
+    def _under(self, observation: Observation, seq: int) -> SpeedLevel:
         """Give the level that a sample of another driver belongs to; open its trial.
 
         While an update is undecided the level before it goes on being the reference, unless the
@@ -215,7 +213,7 @@ class Detector(msgspec.Struct, dict=True, forbid_unknown_fields=True):
         if self.trial is not None:
             if driver == self.trial.base.driver:
                 back = self.trial.base
-                self._settle(State.NONE, why=CAME_BACK)
+                self._settle(VerdictState.NONE, why=CAME_BACK)
                 return back
             if base.count < self.trial.base.count:
                 base = self.trial.base
@@ -226,185 +224,134 @@ class Detector(msgspec.Struct, dict=True, forbid_unknown_fields=True):
             self.trial = Trial(base, driver, seq, at_s, left)
         else:
             self.trial = None
-            self.settled = Verdict(
-                State.NONE, base.driver, driver, at_s, 0, base.count, why=TOO_FEW
+            self.settled = DriverVerdict(
+                VerdictState.NONE, base.driver, driver, at_s, 0, base.count, why=TOO_FEW
             )
-        return Level(driver)
+        return SpeedLevel(driver)
 
-    def _tried(self, point: Point) -> Alarm | None:
-        """Ask the trial of an update, if there is one."""
-        trial, level = self.trial, self.level
+    def _tried(self, point: LevelSample) -> Alarm | None:
+        """Compare a new driver with the level before, if there is a trial."""
+        trial = self.trial
         if trial is None:
             return None
-        if not trial.confirmed(level, self.intake, self.parameters):
-            if level.own >= self.parameters.looks[-1]:
-                self._settle(State.NO_CHANGE)
+        finding = trial.finding(self.level, self.intake, self.parameters)
+        if finding is None:
+            if self.level.own >= self.parameters.looks[-1]:
+                self._settle(VerdictState.NO_CHANGE)
                 self._remember(trial.base)
             return None
-        reference = trial.before
-        shift = reference.located(level.latest(level.own)).mean
-        found = _Finding(
-            kind=Kind.DRIVER,
-            since=Point(trial.since_seq, trial.since_s, 0.0),
-            before=reference.raw.median,
-            shift=shift,
-            doubt=reference.doubt(level.own),
-            drivers=(trial.base.driver, trial.driver),
-            samples=level.own,
-            reference=len(reference.values),
-        )
-        self._settle(State.REGRESSED if shift > 0 else State.IMPROVED, self._effect(found))
+        self._settle(_moved(finding), self._effect(finding))
         self._remember(trial.base)
-        alarm = self._alarm(found, point)
+        alarm = self._alarm(finding, (trial.base.driver, trial.driver), point)
         self._take_up(None)
         return alarm
 
-    def _steady(self, point: Point) -> Alarm | None:
+    def _steady(self, point: LevelSample) -> Alarm | None:
         """Look for a change under the same driver."""
         level = self.level
-        found = steady.change(level, self.intake, self.parameters)
-        if found is None:
+        finding = windows.change(level, self.intake, self.parameters)
+        if finding is None:
             return None
         if self.trial is not None:
             self._remember(self.trial.base)
-            self._settle(State.NONE, why=OVERTAKEN)
-        points, reference = found.points, found.reference
+            self._settle(VerdictState.NONE, why=OVERTAKEN)
         self._remember(level)
-        self.level = Level(level.driver).extended(points)
-        level.give_up(points)
-        alarm = self._alarm(
-            _Finding(
-                kind=found.kind,
-                since=points[0],
-                before=found.before,
-                shift=found.shift,
-                doubt=reference.doubt(len(points)),
-                drivers=(level.driver, level.driver),
-                samples=len(points),
-                reference=len(reference.values),
-            ),
-            point,
-        )
+        self.level = SpeedLevel(level.driver).extended(finding.points)
+        level.give_up(finding.points)
+        alarm = self._alarm(finding, (level.driver, level.driver), point)
         self._take_up(level)
         return alarm
 
-    def _shared(self, point: Point) -> Alarm | None:
+    def _shared(self, point: LevelSample) -> Alarm | None:
         """Look for a share of slow samples that moved, with an update or under the same driver."""
-        trial, found = self.trial, None
-        if trial is not None and not trial.told:
-            found = self.share.update(trial.since_seq, self.intake, self.parameters)
-        found = found or self.share.change(self.intake, self.parameters)
-        if found is None:
+        trial, parameters = self.trial, self.parameters
+        open_trial = None if trial is None or trial.reported else trial
+        since_seq = None if open_trial is None else open_trial.since_seq
+        finding = self.share.change(since_seq, self.intake, parameters)
+        if finding is None:
             return None
-        self.share.marks.restart(found.points)
-        drivers = self.level.driver, self.level.driver
-        update = trial if trial is not None and self._began(trial, found.points[0]) else None
-        if update is not None:
-            drivers = update.left, update.driver
-        finding = _Finding(
-            kind=Kind.SLOW_STATE,
-            since=found.points[0],
-            before=found.before,
-            shift=found.shift,
-            doubt=found.doubt,
-            drivers=drivers,
-            samples=len(found.points),
-            reference=found.reference,
+        self.share.marks.restart(finding.points)
+        slack = parameters.share_window // 4 * self.intake.together  # as roughly is it placed
+        if open_trial is None or abs(finding.first.seq - open_trial.since_seq) > slack:
+            return self._alarm(finding, (self.level.driver, self.level.driver), point)
+        open_trial.reported = True
+        self.settled = DriverVerdict(
+            state=_moved(finding),
+            old_driver=open_trial.left,
+            new_driver=open_trial.driver,
+            since_s=open_trial.since_s,
+            samples=len(finding.points),
+            reference=finding.reference,
+            effect=self._effect(finding),
         )
-        if update is not None:
-            update.told = True
-            self.settled = Verdict(
-                state=State.REGRESSED if found.shift > 0 else State.IMPROVED,
-                old_driver=update.left,
-                new_driver=update.driver,
-                since_s=update.since_s,
-                samples=len(found.points),
-                reference=found.reference,
-                effect=self._effect(finding),
-            )
-        return self._alarm(finding, point)
+        return self._alarm(finding, (open_trial.left, open_trial.driver), point)
 
-    def _began(self, trial: Trial, first: Point) -> bool:
-        """Say whether a share moved with an update: it is placed as roughly as that."""
-        slack = self.parameters.share_window // 4 * self.intake.together
-        return not trial.told and abs(first.seq - trial.since_seq) <= slack
-
-    def _alarm(self, found: _Finding, point: Point) -> Alarm:
+    def _alarm(self, finding: Finding, drivers: tuple[str, str], point: LevelSample) -> Alarm:
         """Build the alarm that ``point`` decided, and open it or close those that it ends."""
-        worse = found.shift > 0
-        after = found.before + found.shift
+        worse = finding.shift > 0
+        after = finding.before + finding.shift
         alarm = Alarm(
-            kind=found.kind,
+            kind=finding.kind,
             worse=worse,
             seq=point.seq,
             at_s=point.at_s,
-            since_seq=found.since.seq,
-            since_s=found.since.at_s,
-            effect=self._effect(found),
-            before=self._value(found.before),
+            since_seq=finding.first.seq,
+            since_s=finding.first.at_s,
+            effect=self._effect(finding),
+            before=self._value(finding.before),
             after=self._value(after),
-            old_driver=found.drivers[0],
-            new_driver=found.drivers[1],
-            samples=found.samples,
-            reference=found.reference,
+            old_driver=drivers[0],
+            new_driver=drivers[1],
+            samples=len(finding.points),
+            reference=finding.reference,
         )
         if worse:
             self.open = [*self.open, alarm][-MOST_OPEN:]
             return alarm
         ended = [
-            one
-            for one in self.open
-            if self._of_share(one) is self._of_share(alarm) and self._ends(after, one)
+            other
+            for other in self.open
+            if self._of_share(other) is self._of_share(alarm)
+            and after <= self._logarithm(other.before) + self.parameters.near
         ]
-        self.open = [one for one in self.open if one not in ended]
-        return replace(alarm, closes=tuple(one.seq for one in ended))
-
-    def _ends(self, after: float, alarm: Alarm) -> bool:
-        return after <= self._logarithm(alarm.before) + self.parameters.near
+        self.open = [other for other in self.open if other not in ended]
+        return replace(alarm, closes=tuple(other.seq for other in ended))
 
     def _let_go(self) -> None:
-        """End the alarms whose slowness is over: it may go in steps too small to be told."""
+        """End the alarms whose slowness is over: it may go in steps too small for an alarm."""
         level = self.level
         if level.own < RETURNED:
             return
         now = median(level.latest(RETURNED))
-        self.open = [one for one in self.open if self._of_share(one) or not self._over(now, one)]
+        self.open = [
+            alarm for alarm in self.open if self._of_share(alarm) or not self._over(now, alarm)
+        ]
 
     def _over(self, now: float, alarm: Alarm) -> bool:
-        """Say whether a level is that of before an alarm, and nearer to it than to what it told."""
+        """Return whether a level is near that of before an alarm, and nearer than to its own."""
         before, after = self._logarithm(alarm.before), self._logarithm(alarm.after)
         return now - before < min(self.parameters.near, (after - before) / 2)
 
     def _of_share(self, alarm: Alarm) -> bool:
         """Say whether an alarm is of a share and no level: where the slow samples are marked."""
-        return alarm.kind is Kind.SLOW_STATE and bool(self.share.slow)
+        return alarm.kind is ChangeKind.SLOW_STATE and bool(self.share.slow)
 
-    def _settle(self, state: State, effect: Effect | None = None, why: str | None = None) -> None:
+    def _settle(
+        self, state: VerdictState, effect: Effect | None = None, why: str | None = None
+    ) -> None:
         """End the trial with a verdict."""
         trial, m = self.trial, self.level.own
-        if trial is None:
-            return
         self.trial = None
-        if trial.told and effect is None:
-            return
-        self.settled = Verdict(
-            state=state,
-            old_driver=trial.base.driver,
-            new_driver=trial.driver,
-            since_s=trial.since_s,
-            samples=m,
-            reference=len(trial.before.values),
-            effect=effect,
-            limit=None if why else math.expm1(trial.limit(self.parameters, m)),
-            why=why,
-        )
+        if trial is not None and (effect is not None or not trial.reported):
+            limit = None if why else math.expm1(trial.limit(self.parameters, m))
+            self.settled = self._verdict(trial, state, effect, limit, why)
 
-    def _remember(self, level: Level) -> None:
+    def _remember(self, level: SpeedLevel) -> None:
         level.rest()
-        others = [one for one in self.left if one is not level]
+        others = [other for other in self.left if other is not level]
         self.left = [*others, level][-self.parameters.levels_kept :]
 
-    def _take_up(self, left: Level | None) -> None:
+    def _take_up(self, left: SpeedLevel | None) -> None:
         """Go on with an old level where the new one lies close to it.
 
         What was left under the same driver becomes part of it: a stream that does this has two
@@ -412,9 +359,9 @@ class Detector(msgspec.Struct, dict=True, forbid_unknown_fields=True):
         """
         level = self.level
         near = [
-            (abs(one.centre - level.centre), one)
-            for one in self.left
-            if one is not left and one.count >= FEWEST
+            (abs(other.centre - level.centre), other)
+            for other in self.left
+            if other is not left and other.count >= FEWEST
         ]
         distance, old = min(near, key=lambda pair: pair[0], default=(math.inf, None))
         if old is None or distance >= self.parameters.near:
@@ -423,8 +370,9 @@ class Detector(msgspec.Struct, dict=True, forbid_unknown_fields=True):
         excursion = left.latest(self.parameters.excursion) if left else array("d")
         self.level = old.entered(level, excursion)
 
-    def _effect(self, found: _Finding) -> Effect:
-        shifts = (found.shift, found.shift - found.doubt, found.shift + found.doubt)
+    def _effect(self, finding: Finding) -> Effect:
+        shift, doubt = finding.shift, finding.doubt
+        shifts = (shift, shift - doubt, shift + doubt)
         ratios = [self._value(shift) for shift in shifts]
         return Effect(ratios[0], min(ratios), max(ratios))
 
@@ -434,6 +382,10 @@ class Detector(msgspec.Struct, dict=True, forbid_unknown_fields=True):
 
     def _value(self, y: float) -> float:
         return math.exp(self.direction.sign * y)
+
+
+def _moved(finding: Finding) -> VerdictState:
+    return VerdictState.REGRESSED if finding.shift > 0 else VerdictState.IMPROVED
 
 
 ENCODER: Final = msgspec.json.Encoder(enc_hook=list)  # of arrays
@@ -446,3 +398,43 @@ def decode_hook(kind: type[array[Any]], numbers: list[Any] | None) -> array[Any]
         return kind("q" if kind is Integers else "d", numbers or ())
     except (OverflowError, TypeError) as error:
         raise ValueError(f"no list of numbers: {error}") from error
+
+
+class Detection(TypedDict):
+    """One alarm, as an evaluation harness takes it."""
+
+    index: int
+    change_index: int
+    ratio: float
+
+
+def detect(  # noqa: PLR0913, PLR0917  # the harness's signature
+    timestamps: Sequence[float],
+    values: Sequence[float],
+    context: Sequence[str],
+    direction: str,
+    flags: Sequence[str] | None = None,
+    parameters: Parameters | None = None,
+) -> list[Detection]:
+    """Evaluate a recorded stream.
+
+    Shapes: one entry a sample in each sequence; ``flags`` has '' or the value of one ``Flag``. An
+    empty ``context`` is a driver like any other: a recording that names none is of one.
+    Units: Unix seconds; values all of one unit. Errors: ``ValueError`` for an unknown direction or
+    flag, or for sequences of different lengths.
+    """
+    words = flags if flags is not None else [""] * len(values)
+    detector = Detector(Direction(direction)).configured(parameters or Parameters())
+    detections: list[Detection] = []
+    for at_s, value, driver, word in zip(timestamps, values, context, words, strict=True):
+        marks = (Flag(word),) if word else ()
+        alarm = detector.push(Observation(at_s, value, driver or UNRECORDED, marks))
+        if alarm is not None:
+            detections.append(
+                {
+                    "index": alarm.seq,
+                    "change_index": alarm.since_seq,
+                    "ratio": alarm.effect.ratio,
+                }
+            )
+    return detections

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from gpud.agent.serve.http.assets import SCRIPT, STYLE
 from gpud.agent.serve.http.response import HTML, Body, Cached, respond
-from gpud.agent.serve.metrics.exposition import Format
+from gpud.agent.serve.metrics.collector import Format
 from gpud.agent.serve.metrics.probes import fresh_enough
 from gpud.agent.serve.page import Frame, page
 from gpud.agent.state import status
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from starlette.responses import Response
 
     from gpud.agent.serve.http.assets import Assets
-    from gpud.agent.serve.metrics.exposition import Texts
+    from gpud.agent.serve.metrics.collector import Texts
     from gpud.agent.state.snapshot import Snapshot
     from gpud.core.clock import Instant
     from gpud.core.settings import Settings

@@ -7,13 +7,12 @@ nvidia-smi has read is here: nothing is computed from something else to fill a n
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from prometheus_client.core import GaugeMetricFamily, UnknownMetricFamily
 
 from gpud.agent.serve.metrics.families import clean
-from gpud.agent.serve.metrics.readings import LARGEST, numbers
+from gpud.agent.serve.metrics.gpus import LARGEST, numbers, words_of
 from gpud.agent.telemetry import codes
 from gpud.agent.telemetry.fields import FIELDS, FieldKind
 
@@ -22,7 +21,7 @@ if TYPE_CHECKING:
 
     from prometheus_client.metrics_core import Metric
 
-    from gpud.agent.serve.metrics.readings import Numbers
+    from gpud.agent.serve.metrics.gpus import Numbers
     from gpud.core.sample import Reading
 
 NAME: Final = "dcgm"
@@ -36,69 +35,49 @@ SOURCES: Final = frozenset({"nvml", "nvidia_smi_exe", "nvidia_smi"})
 XID: Final = "DCGM_FI_DEV_XID_ERRORS"
 
 
-@dataclass(frozen=True, slots=True)
-class Row:
-    """One name: the field behind it, and what its base unit is multiplied by.
-
-    ``whole``: DCGM has a whole number there, and cuts off what is more.
-    """
+class DcgmRow(NamedTuple):
+    """One name: the field behind it, and what its base unit is multiplied by."""
 
     name: str
     field: str
     factor: float
     text: str
-    whole: bool = True
 
 
-ROWS: Final = (
-    Row("DCGM_FI_DEV_SM_CLOCK", "clock_sm_hertz", 1e-6, "SM clock, MHz."),
-    Row("DCGM_FI_DEV_MEM_CLOCK", "clock_memory_hertz", 1e-6, "Memory clock, MHz."),
-    Row("DCGM_FI_DEV_GPU_TEMP", "temperature_celsius", 1, "GPU temperature, C."),
-    Row("DCGM_FI_DEV_MEMORY_TEMP", "temperature_memory_celsius", 1, "Memory temperature, C."),
-    Row("DCGM_FI_DEV_POWER_USAGE", "power_watts", 1, "Power draw, W.", whole=False),
-    Row(
-        "DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION",
-        "energy_joules_total",
-        1e3,
-        "Energy since the driver was loaded, mJ.",
-    ),
-    Row("DCGM_FI_DEV_PCIE_REPLAY_COUNTER", "pcie_replays_total", 1, "PCIe retries."),
-    Row("DCGM_FI_DEV_GPU_UTIL", "utilization_gpu_ratio", 100, "GPU utilization, %."),
-    Row("DCGM_FI_DEV_MEM_COPY_UTIL", "utilization_memory_ratio", 100, "Memory utilization, %."),
-    Row("DCGM_FI_DEV_ENC_UTIL", "utilization_encoder_ratio", 100, "Encoder utilization, %."),
-    Row("DCGM_FI_DEV_DEC_UTIL", "utilization_decoder_ratio", 100, "Decoder utilization, %."),
-    Row(XID, "xid_last", 1, "The last Xid, 0 for none."),
-    Row("DCGM_FI_DEV_POWER_VIOLATION", "power_violation_seconds_total", 1e9, "Held by power, ns."),
-    Row(
-        "DCGM_FI_DEV_THERMAL_VIOLATION",
-        "thermal_violation_seconds_total",
-        1e9,
-        "Held by temperature, ns.",
-    ),
-    Row("DCGM_FI_DEV_FB_FREE", "memory_free_bytes", 2**-20, "Free memory, MiB."),
-    Row("DCGM_FI_DEV_FB_USED", "memory_used_bytes", 2**-20, "Used memory, MiB."),
-    Row("DCGM_FI_DEV_FB_RESERVED", "memory_reserved_bytes", 2**-20, "Reserved memory, MiB."),
-    Row(
-        "DCGM_FI_DEV_UNCORRECTABLE_REMAPPED_ROWS",
-        "remapped_rows_uncorrectable_total",
-        1,
-        "Rows remapped for uncorrectable errors.",
-    ),
-    Row(
-        "DCGM_FI_DEV_CORRECTABLE_REMAPPED_ROWS",
-        "remapped_rows_correctable_total",
-        1,
-        "Rows remapped for correctable errors.",
-    ),
-    Row("DCGM_FI_DEV_ROW_REMAP_FAILURE", "remapped_rows_failed", 1, "1 when remapping failed."),
-    Row("DCGM_FI_PROF_PCIE_TX_BYTES", "pcie_sent_bytes_per_second", 1, "Sent over PCIe, B/s."),
-    Row(
-        "DCGM_FI_PROF_PCIE_RX_BYTES",
-        "pcie_received_bytes_per_second",
-        1,
-        "Received over PCIe, B/s.",
-    ),
+_TABLE: Final = """\
+DEV_SM_CLOCK clock_sm_hertz 1e-6 SM clock, MHz.
+DEV_MEM_CLOCK clock_memory_hertz 1e-6 Memory clock, MHz.
+DEV_GPU_TEMP temperature_celsius 1 GPU temperature, C.
+DEV_MEMORY_TEMP temperature_memory_celsius 1 Memory temperature, C.
+DEV_POWER_USAGE power_watts 1 Power draw, W.
+DEV_TOTAL_ENERGY_CONSUMPTION energy_joules_total 1e3 Energy since the driver was loaded, mJ.
+DEV_PCIE_REPLAY_COUNTER pcie_replays_total 1 PCIe retries.
+DEV_GPU_UTIL utilization_gpu_ratio 100 GPU utilization, %.
+DEV_MEM_COPY_UTIL utilization_memory_ratio 100 Memory utilization, %.
+DEV_ENC_UTIL utilization_encoder_ratio 100 Encoder utilization, %.
+DEV_DEC_UTIL utilization_decoder_ratio 100 Decoder utilization, %.
+DEV_XID_ERRORS xid_last 1 The last Xid, 0 for none.
+DEV_POWER_VIOLATION power_violation_seconds_total 1e9 Held by power, ns.
+DEV_THERMAL_VIOLATION thermal_violation_seconds_total 1e9 Held by temperature, ns.
+DEV_FB_FREE memory_free_bytes 9.5367431640625e-07 Free memory, MiB.
+DEV_FB_USED memory_used_bytes 9.5367431640625e-07 Used memory, MiB.
+DEV_FB_RESERVED memory_reserved_bytes 9.5367431640625e-07 Reserved memory, MiB.
+DEV_UNCORRECTABLE_REMAPPED_ROWS remapped_rows_uncorrectable_total 1 Rows remapped for \
+uncorrectable errors.
+DEV_CORRECTABLE_REMAPPED_ROWS remapped_rows_correctable_total 1 Rows remapped for correctable \
+errors.
+DEV_ROW_REMAP_FAILURE remapped_rows_failed 1 1 when remapping failed.
+PROF_PCIE_TX_BYTES pcie_sent_bytes_per_second 1 Sent over PCIe, B/s.
+PROF_PCIE_RX_BYTES pcie_received_bytes_per_second 1 Received over PCIe, B/s.
+"""
+"""Name, field, factor (MiB: 2**-20) and help."""
+
+ROWS: Final = tuple(
+    DcgmRow(f"{PREFIX}{name}", field, float(factor), text)
+    for name, field, factor, text in (line.split(" ", 3) for line in _TABLE.splitlines())
 )
+FRACTIONS: Final = frozenset({"DCGM_FI_DEV_POWER_USAGE"})
+"""Of all other names DCGM has whole numbers, and cuts off what is more."""
 
 LABELS: Final = (
     ("UUID", "uuid"),
@@ -124,11 +103,8 @@ def families(
     read = [reading for reading in readings if reading.source in SOURCES]
     present = numbers(read)
     # CUDA's UUID of a MIG instance is its own, and DCGM's label that of the card.
-    cards = {
-        one.gpu: {"UUID": clean(one.value)}
-        for one in read
-        if one.field == "uuid" and type(one.value) is str
-    }
+    uuids = words_of(read).get("uuid", {})
+    cards = {gpu: {"UUID": clean(uuid)} for gpu, uuid in uuids.items()}
     shown = {gpu for values in present.values() for gpu in values}
     labels = {gpu: _labels(gpu, gpus.get(gpu, {})) | cards.get(gpu, {}) | hostname for gpu in shown}
     for row in ROWS:
@@ -145,10 +121,10 @@ def families(
         yield family
 
 
-def _of(row: Row, present: Numbers) -> dict[int, float]:
+def _of(row: DcgmRow, present: Numbers) -> dict[int, float]:
     """Give the values of one name by GPU, in its unit; the sixth decimal is noise of floats."""
     return {
-        gpu: float(math.floor(scaled)) if row.whole else scaled
+        gpu: scaled if row.name in FRACTIONS else float(math.floor(scaled))
         for gpu, value in present.get(row.field, {}).items()
         if (scaled := round(value * row.factor, 6)) < LARGEST
     }

@@ -1,171 +1,152 @@
-"""The machine, its changes, the health of all components, and the cost of gpud itself."""
+"""The machine, what root reports, alerts, the health of all components, and gpud's own cost."""
 
 from __future__ import annotations
 
 import platform
-from typing import TYPE_CHECKING
-
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, InfoMetricFamily
+from collections import Counter
+from typing import TYPE_CHECKING, Final
 
 from gpud.agent.measure import breaker
 from gpud.agent.regression.changes import KINDS
-from gpud.agent.serve.metrics.families import clean, counters, gauge, gauges, infos
+from gpud.agent.serve.metrics.families import clean
+from gpud.core.alerts import (
+    DRIVER_REGRESSION,
+    FUNCTION_LOST,
+    SINK_FAILING,
+    SLOWDOWN,
+    UNWELL,
+    Severity,
+)
 from gpud.show.refusals import Refused
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Mapping
 
-    from prometheus_client.metrics_core import Metric
-
+    from gpud.agent.serve.metrics.families import Families
     from gpud.agent.state.snapshot import Snapshot
     from gpud.core.clock import Instant
 
+USUAL_ALERTS: Final = (
+    (DRIVER_REGRESSION, Severity.WARNING),
+    (DRIVER_REGRESSION, Severity.CRITICAL),
+    (SLOWDOWN, Severity.WARNING),
+    (SLOWDOWN, Severity.CRITICAL),
+    (FUNCTION_LOST, Severity.CRITICAL),
+    (UNWELL, Severity.WARNING),
+    (SINK_FAILING, Severity.WARNING),
+)
+"""What can fire, with which severity: 0 where it does not."""
 
-def identity(snapshot: Snapshot, now: Instant) -> Iterator[Metric]:
+
+def identity(snapshot: Snapshot, now: Instant) -> Families:
     """Yield versions, machine, start, and the clock that all other times of a scrape are of."""
-    yield InfoMetricFamily(
-        "gpud_build",
-        "The running gpud.",
-        value={"version": snapshot.machine.version, "python": platform.python_version()},
-    )
+    build = {"version": snapshot.machine.version, "python": platform.python_version()}
+    yield "gpud_build_info", {(): build}
     if snapshot.machine.platform:
-        yield InfoMetricFamily(
-            "gpud_platform",
-            "The machine, as its kernel and distribution name themselves.",
-            value={key: clean(value) for key, value in snapshot.machine.platform.items()},
-        )
+        words = {key: clean(value) for key, value in snapshot.machine.platform.items()}
+        yield "gpud_platform_info", {(): words}
     if snapshot.machine.identity:
-        yield InfoMetricFamily(
-            "gpud_machine",
-            "Which machine this is: a random id that lasts, and a host name that others may have.",
-            value=dict(snapshot.machine.identity),
-        )
-    yield GaugeMetricFamily(
-        "gpud_start_time_seconds",
-        "Unix time at which the agent started.",
-        snapshot.machine.started_s,
-    )
-    yield GaugeMetricFamily(
-        "gpud_time_seconds",
-        "Unix time by this machine's clock when the scrape was written, a second ago at most.",
-        now.wall_s,
-    )
+        yield "gpud_machine_info", {(): dict(snapshot.machine.identity)}
+    yield "gpud_start_time_seconds", snapshot.machine.started_s
+    yield "gpud_time_seconds", now.wall_s
 
 
-def health(snapshot: Snapshot) -> Iterator[Metric]:
+def health(snapshot: Snapshot) -> Families:
     """Yield the level of every component, and why it is not ok."""
-    components = snapshot.health.items()
-    yield gauges(
-        "gpud_health",
-        "0 ok, 1 degraded, 2 failed.",
-        ("component",),
-        (([name], one.level) for name, one in components),
-    )
-    yield infos(
-        "gpud_health_reason",
-        "Why a component is not ok.",
-        ("component",),
-        (([name], {"reason": clean(one.reason)}) for name, one in components if one.reason),
-    )
+    components = snapshot.health
+    yield "gpud_health", {name: health.level for name, health in components.items()}
+    reasons = {name: health.reason for name, health in components.items() if health.reason}
+    rows = {name: {"reason": clean(reason)} for name, reason in reasons.items()}
+    yield "gpud_health_reason_info", rows
 
 
-def driver_answers(snapshot: Snapshot) -> Iterator[Metric]:
+def dockerd(snapshot: Snapshot) -> Families:
+    """Yield the state of dockerd and of the agent's restarts; nothing while root is silent."""
+    root = snapshot.root.report
+    if root is None:
+        return
+    report = root.dockerd
+    yield "gpud_dockerd_up", report.up
+    yield "gpud_dockerd_owner_info", {(): {"owner": report.owner}}
+    yield "gpud_dockerd_ping_seconds", report.ping_s
+    yield "gpud_dockerd_last_start_duration_seconds", report.last_start_s
+    yield "gpud_dockerd_restarts_total", _cleaned(report.restarts)
+    if report.up is not None:
+        yield "gpud_dockerd_suspect_sockets_total", report.suspect_sockets
+    yield "gpud_agent_restarts_total", root.agent.restarts
+
+
+def containers(snapshot: Snapshot) -> Families:
+    """Yield the way in which containers get GPUs, and the comparison of their speed."""
+    root = snapshot.root.report
+    report = None if root is None else root.containers
+    if report is not None and report.toolkit is not None:
+        yield "gpud_container_toolkit_info", {(): {"state": report.toolkit.state}}
+    if (compared := snapshot.root.comparison) is not None:
+        yield "gpud_container_verdict_info", {(): {"verdict": compared.verdict}}
+        yield "gpud_container_flops_ratio", {str(compared.gpu): compared.ratio}
+
+
+def gpu_work(snapshot: Snapshot) -> Families:
     """Yield the breaker's state: whether the driver answers."""
     standing = snapshot.measure.breaker
     if standing is None:
         return
-    yield gauges(
-        "gpud_breaker_state",
-        "1 for the state the breaker is in.",
-        ("state",),
-        (([state], state is standing.state) for state in breaker.State),
-    )
-    yield GaugeMetricFamily(
-        "gpud_gpu_stuck",
-        "1 while a probe that was killed does not go away.",
-        float(standing.state is breaker.State.STUCK),
-    )
-    yield GaugeMetricFamily("gpud_breaker_hangs", "Hangs in a row.", standing.hangs)
-    yield gauge(
-        "gpud_breaker_retry_timestamp_seconds", "When GPU work is tried again.", standing.retry_s
-    )
+    yield "gpud_breaker_state", {state: state is standing.state for state in breaker.State}
+    yield "gpud_gpu_stuck", float(standing.state is breaker.State.STUCK)
+    yield "gpud_breaker_hangs", standing.hangs
+    yield "gpud_breaker_retry_timestamp_seconds", standing.retry_s
 
 
-def changes(snapshot: Snapshot) -> Iterator[Metric]:
-    """Yield how often each kind changed, and when the latest did; to the same twice is once."""
-    yield counters(
-        "gpud_changes",
-        "Changes of driver and machine that were seen since the agent started.",
-        ("kind",),
-        (([kind], snapshot.changes.counts.get(kind, 0)) for kind in KINDS),
-    )
-    latest = {(change.kind, clean(change.new)): change.at_s for change in snapshot.changes.latest}
-    yield gauges(
-        "gpud_change_timestamp_seconds",
-        "Unix time at which a change was seen, of the latest few.",
-        ("kind", "to"),
-        latest.items(),
-    )
-
-
-def store(snapshot: Snapshot) -> Iterator[Metric]:
-    """Yield how much the history holds, and what it could not take."""
-    if (size := snapshot.store) is None:
+def kernel_log(snapshot: Snapshot) -> Families:
+    """Yield the messages of the GPU's channel to Windows, where root can read the log."""
+    root = snapshot.root.report
+    report = None if root is None else root.kernel_log
+    if report is None:
         return
-    yield GaugeMetricFamily(
-        "gpud_store_bytes", "Disk space of the history, its log included.", size.n_bytes
-    )
-    yield GaugeMetricFamily("gpud_store_runs", "Runs that are kept one by one.", size.runs)
-    yield GaugeMetricFamily(
-        "gpud_store_waiting_runs", "Runs that are in memory only.", size.waiting
-    )
-    yield CounterMetricFamily(
-        "gpud_store_dropped_runs", "Runs that could not be kept.", size.dropped
-    )
+    yield "gpud_kernel_log_readable", float(report.unreadable is None)
+    if report.unreadable is None:
+        yield "gpud_dxg_messages_total", _cleaned(report.counts)
+        yield "gpud_kernel_log_overruns_total", report.overruns
 
 
-def listener(snapshot: Snapshot) -> Iterator[Metric]:
-    """Yield refusals of the listener, and until when its certificate is good."""
-    yield counters(
-        "gpud_http_refused",
-        "Requests and connections that the listener turned away.",
-        ("reason",),
-        (([reason.value], snapshot.http.turned_away.get(reason, 0)) for reason in Refused),
-    )
-    yield gauge(
-        "gpud_http_certificate_expiry_timestamp_seconds",
-        "Unix time at which the certificate of the listener expires.",
-        snapshot.http.certificate_expires_s,
-    )
+def changes(snapshot: Snapshot) -> Families:
+    """Yield how often each kind changed, and when the latest did; to the same twice is once."""
+    yield "gpud_changes_total", {kind: snapshot.changes.counts.get(kind, 0) for kind in KINDS}
+    latest = {(change.kind, clean(change.new)): change.at_s for change in snapshot.changes.latest}
+    yield "gpud_change_timestamp_seconds", latest
 
 
-def own(snapshot: Snapshot) -> Iterator[Metric]:
-    """Yield pauses and jumps of the clocks, and gpud's own cost."""
-    yield CounterMetricFamily(
-        "gpud_vm_paused_seconds",
-        "Time the machine did not run, as clocks tell.",
-        snapshot.machine.paused_s,
+def alerts(snapshot: Snapshot) -> Families:
+    """Yield the number of firing alerts and both counters of each sink, from 0."""
+    firing = Counter(
+        (alert.name, alert.severity) for alert in snapshot.alerts.alerts if alert.firing
     )
-    yield CounterMetricFamily(
-        "gpud_clock_jumps", "Partings of wall and monotonic clock.", snapshot.machine.clock_jumps
-    )
-    yield CounterMetricFamily(
-        "gpud_children_spawned",
-        "Processes the agent started: its own cost.",
-        snapshot.measure.children,
-    )
-    yield CounterMetricFamily(
-        "gpud_own_gpu_seconds",
-        "GPU time of gpud's probes: its own cost.",
-        snapshot.measure.gpu_seconds,
-    )
-    yield gauge(
-        "gpud_own_vram_peak_bytes",
-        "Most GPU memory that a run took.",
-        snapshot.measure.vram_peak_bytes,
-    )
-    yield gauge(
-        "gpud_own_pinned_peak_bytes",
-        "Most page-locked host memory that a run took.",
-        snapshot.measure.pinned_peak_bytes,
-    )
+    pairs = dict.fromkeys([*USUAL_ALERTS, *sorted(firing)])
+    yield "gpud_alerts_firing", {pair: firing[pair] for pair in pairs}
+    sinks = {clean(name): sink for name, sink in snapshot.alerts.sinks.items()}
+    yield "gpud_notifications_total", {name: sink.sent for name, sink in sinks.items()}
+    failures = {name: sink.failed for name, sink in sinks.items()}
+    yield "gpud_notifications_failures_total", failures
+
+
+def own(snapshot: Snapshot) -> Families:
+    """Yield history, listener, pauses and jumps of the clocks, and gpud's own cost."""
+    if (size := snapshot.store) is not None:
+        yield "gpud_store_bytes", size.n_bytes
+        yield "gpud_store_runs", size.runs
+        yield "gpud_store_waiting_runs", size.waiting
+        yield "gpud_store_dropped_runs_total", size.dropped
+    refused = {reason.value: snapshot.http.turned_away.get(reason, 0) for reason in Refused}
+    yield "gpud_http_refused_total", refused
+    yield "gpud_http_certificate_expiry_timestamp_seconds", snapshot.http.certificate_expires_s
+    yield "gpud_vm_paused_seconds_total", snapshot.machine.paused_s
+    yield "gpud_clock_jumps_total", snapshot.machine.clock_jumps
+    yield "gpud_children_spawned_total", snapshot.measure.children
+    yield "gpud_own_gpu_seconds_total", snapshot.measure.gpu_seconds
+    yield "gpud_own_vram_peak_bytes", snapshot.measure.vram_peak_bytes
+    yield "gpud_own_pinned_peak_bytes", snapshot.measure.pinned_peak_bytes
+
+
+def _cleaned(counts: Mapping[str, int]) -> dict[str, int]:
+    return {clean(name): count for name, count in sorted(counts.items())}

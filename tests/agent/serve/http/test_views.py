@@ -16,8 +16,7 @@ from starlette.requests import Request
 from gpud.agent.serve.http import assets
 from gpud.agent.serve.http.response import CACHE_S
 from gpud.agent.serve.http.views import MOST_FORMATS, MetricsView, PageView, own_usage
-from gpud.agent.serve.metrics.collector import SnapshotCollector
-from gpud.agent.serve.metrics.exposition import Format
+from gpud.agent.serve.metrics.collector import Format, SnapshotCollector
 from gpud.agent.state.snapshot import Snapshot
 from gpud.agent.telemetry.answers import Telemetry
 from gpud.core.clock import Instant
@@ -32,7 +31,7 @@ if TYPE_CHECKING:
     from prometheus_client.metrics_core import Metric
     from prometheus_client.registry import Collector
 
-    from gpud.agent.serve.metrics.exposition import Texts
+    from gpud.agent.serve.metrics.collector import Texts
 
 FILES = assets.load()
 

@@ -1,4 +1,4 @@
-"""What a scrape says of the GPUs, of their driver, and of where it knows that from."""
+"""A scrape of GPUs and their driver, and where each reading comes from."""
 
 from __future__ import annotations
 
@@ -13,10 +13,8 @@ from hypothesis import strategies as st
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse_openmetrics
 from prometheus_client.parser import text_string_to_metric_families as parse_text
 
-from gpud.agent.regression.changes import KINDS, Change
-from gpud.agent.serve.metrics import readings as table
+from gpud.agent.serve.metrics import gpus as table
 from gpud.agent.telemetry import fields
-from gpud.agent.telemetry.answers import Answer
 from gpud.agent.telemetry.fields import (
     FIELDS,
     LONGEST_TEXT,
@@ -29,14 +27,21 @@ from gpud.core.clock import Instant
 from gpud.core.sample import Absent, Device, Inventory, Reading
 from gpud.core.telemetry import LEVELS
 from tests import snapshots
-from tests.agent.serve.metrics.scraping import OPENMETRICS, scrape, settings
-from tests.events import changed, inventory_taken, program_started, source_answered
+from tests.agent.serve.metrics.scraping import (
+    OPENMETRICS,
+    answer,
+    answered,
+    scrape,
+    series,
+    settings,
+)
+from tests.events import inventory_taken, program_started
 
 if TYPE_CHECKING:
     from gpud.agent.state.snapshot import Snapshot
 
 NOW = snapshots.NOW
-SAID_BY_OTHERS = {
+FAMILY_OF_TEXT = {
     "uuid": "gpud_gpu_info",
     "name": "gpud_gpu_info",
     "compute_capability": "gpud_gpu_info",
@@ -52,7 +57,7 @@ SAID_BY_OTHERS = {
     "throttle_reasons": "gpud_gpu_throttle_reason",
     "xids": "gpud_gpu_xid_errors_total",
 }
-"""Texts, and the family that says each."""
+"""Texts, and the family that has each."""
 
 VALUES = {"exposed": "no", "ecc_mode": "enabled", "mig_mode": "enabled", "xids": "79:1"}
 
@@ -63,39 +68,17 @@ def reading(
     return Reading(None if FIELDS[field].machine else gpu, field, value, source)
 
 
-def answer(
-    *said: Reading, source: str = "nvml", reason: str | None = None, holds_s: float = 60.0
-) -> Answer:
-    level = LEVELS.index(source)
-    return Answer(
-        source, level, NOW.wall_s, NOW.mono_s, said, holds_s=holds_s, duration_s=0.5, reason=reason
-    )
-
-
-def told(*answers: Answer, before: Snapshot | None = None) -> Snapshot:
-    after = snapshots.bare() if before is None else before
-    for each in answers:
-        after = source_answered(each, NOW.wall_s)(after)
-    return after
-
-
-def series(text: str, name: str) -> dict[str, float]:
-    """The values of one family by its labels as they are written."""
-    found = re.findall(rf"^{name}(?:\{{(.*)\}})? (\S+)$", text, re.MULTILINE)
-    return {labels: float(value) for labels, value in found}
-
-
 @pytest.mark.parametrize("field", sorted(FIELDS))
 def test_every_field_is_exported(field: str) -> None:
     numeric = [row for row in table.FAMILIES if field in row.fields]
     value = 1.0 if numeric else VALUES.get(field, "some words")
-    said = (reading("name", "a GPU"), reading(field, value))
-    [name] = [row.name for row in numeric] or [SAID_BY_OTHERS[field]]
-    assert series(scrape(told(answer(*said))), name)
-    assert not series(scrape(told(answer(reading(field, Absent.FAILED)))), name)
+    readings = (reading("name", "a GPU"), reading(field, value))
+    [name] = [row.name for row in numeric] or [FAMILY_OF_TEXT[field]]
+    assert series(scrape(answered(answer(*readings))), name)
+    assert not series(scrape(answered(answer(reading(field, Absent.FAILED)))), name)
 
 
-def test_a_counter_is_called_one_and_a_gauge_is_none() -> None:
+def test_counters_alone_end_in_total() -> None:
     text = scrape(snapshots.full())
     for row in table.FAMILIES:
         kinds = {FIELDS[field].kind for field in row.fields}
@@ -105,8 +88,8 @@ def test_a_counter_is_called_one_and_a_gauge_is_none() -> None:
         assert f"# TYPE {row.name} {'counter' if counts else 'gauge'}\n" in text
 
 
-def test_a_reading_that_is_too_old_is_absent_and_says_so() -> None:
-    snapshot = told(answer(reading("power_watts", 30.0), holds_s=60.0))
+def test_reading_that_is_too_old_is_absent_with_its_reason() -> None:
+    snapshot = answered(answer(reading("power_watts", 30.0), holds_s=60.0))
     for later_s, published in ((60, True), (61, False)):
         text = scrape(snapshot, Instant(NOW.wall_s + later_s, NOW.mono_s + later_s))
         assert ("gpud_gpu_power_watts" in text) is published
@@ -116,19 +99,19 @@ def test_a_reading_that_is_too_old_is_absent_and_says_so() -> None:
         assert series(text, "gpud_telemetry_level") == {"": 5 if published else 0}
 
 
-def test_an_absent_field_says_why_and_one_of_the_machine_names_no_gpu() -> None:
-    said = (reading("fan_ratio", Absent.UNSUPPORTED), reading("driver_version", Absent.FAILED))
-    assert series(scrape(told(answer(*said))), "gpud_telemetry_absent_info") == {
+def test_absent_field_has_its_reason_and_a_field_of_the_machine_no_gpu() -> None:
+    readings = (reading("fan_ratio", Absent.UNSUPPORTED), reading("driver_version", Absent.FAILED))
+    assert series(scrape(answered(answer(*readings))), "gpud_telemetry_absent_info") == {
         'field="fan_ratio",gpu="0",reason="unsupported"': 1,
         'field="driver_version",gpu="",reason="failed"': 1,
     }
 
 
-def test_the_source_of_each_field_is_named_and_two_gpus_may_have_two() -> None:
+def test_source_of_each_field_is_named_and_two_gpus_may_have_two() -> None:
     uuids = ("GPU-0", "GPU-1")
     both = [reading("uuid", uuid, gpu) for gpu, uuid in enumerate(uuids)]
     exe = [replace(one, source="nvidia_smi_exe") for one in both]
-    snapshot = told(
+    snapshot = answered(
         answer(*both, reading("power_watts", 30.0, 0), reading("power_watts", Absent.FAILED, 1)),
         answer(*exe, reading("power_watts", 20.0, 1, "nvidia_smi_exe"), source="nvidia_smi_exe"),
     )
@@ -141,8 +124,8 @@ def test_the_source_of_each_field_is_named_and_two_gpus_may_have_two() -> None:
     }
 
 
-def test_what_names_no_source_is_told_of_the_best_that_is_not_switched_off() -> None:
-    snapshot = told(
+def test_families_without_a_source_are_of_the_best_source_in_use() -> None:
+    snapshot = answered(
         answer(reason="hung"),
         answer(reason="hung"),
         answer(reading("power_watts", 20.0), source="nvidia_smi_exe"),
@@ -180,10 +163,10 @@ def test_started_programs_are_counted_from_nothing() -> None:
     ],
 )
 def test_each_reason_to_throttle_holds_or_does_not(text: str, holding: set[str]) -> None:
-    found = series(
-        scrape(told(answer(reading("throttle_reasons", text)))), "gpud_gpu_throttle_reason"
+    result = series(
+        scrape(answered(answer(reading("throttle_reasons", text)))), "gpud_gpu_throttle_reason"
     )
-    assert found == {
+    assert result == {
         f'gpu="0",reason="{word}"': float(word in holding)
         for word in (*fields.THROTTLE_REASONS, "unknown")
     }
@@ -200,54 +183,48 @@ def test_each_reason_to_throttle_holds_or_does_not(text: str, holding: set[str])
     ],
 )
 def test_xids_are_counted_by_their_number(text: str, counts: dict[str, int]) -> None:
-    found = series(scrape(told(answer(reading("xids", text)))), "gpud_gpu_xid_errors_total")
-    assert found == {f'gpu="0",xid="{code}"': count for code, count in counts.items()}
+    result = series(scrape(answered(answer(reading("xids", text)))), "gpud_gpu_xid_errors_total")
+    assert result == {f'gpu="0",xid="{code}"': count for code, count in counts.items()}
 
 
-def test_a_mode_that_nobody_knows_is_left_out() -> None:
-    said = (reading("ecc_mode", "half"), reading("exposed", "perhaps"))
-    text = scrape(told(answer(*said)))
+def test_unknown_mode_is_skipped() -> None:
+    readings = (reading("ecc_mode", "half"), reading("exposed", "perhaps"))
+    text = scrape(answered(answer(*readings)))
     assert "gpud_gpu_ecc_enabled" not in text
     assert "gpud_gpu_exposed" not in text
 
 
-def test_a_gpu_that_only_a_program_shows_has_an_identity_all_the_same() -> None:
-    said = (
+def test_gpu_that_only_a_program_shows_has_an_identity() -> None:
+    readings = (
         reading("uuid", "GPU-1"),
         reading("name", "RTX\n4070"),
         reading("pci_bus_id", "0000:c1:00.0"),
         reading("driver_version", "595.71"),
     )
-    snapshot = told(answer(*said, source="nvidia_smi_exe"))
+    snapshot = answered(answer(*readings, source="nvidia_smi_exe"))
     assert list(series(scrape(snapshot), "gpud_gpu_info")) == [
         'driver_version="595.71",gpu="0",name="RTX4070",pci_bus_id="00000000:C1:00.0",uuid="GPU-1"'
     ]
 
 
-def test_what_cuda_says_of_itself_counts_before_what_others_read() -> None:
-    listed = inventory_taken(Inventory((snapshots.DEVICE,), "12.8"), 0.0)(snapshots.bare())
-    said = (
+@pytest.mark.parametrize(("of_cuda", "version"), [("12.8", "12.8"), (None, "12.9")])
+def test_identity_of_cuda_comes_before_that_of_others(of_cuda: str | None, version: str) -> None:
+    listed = inventory_taken(Inventory((snapshots.DEVICE,), of_cuda), 0.0)(snapshots.bare())
+    readings = (
         reading("uuid", snapshots.DEVICE.uuid),
         reading("name", "another name"),
         reading("vbios_version", "95.04"),
         reading("cuda_version", "12.9"),
     )
-    [labels] = series(scrape(told(answer(*said), before=listed)), "gpud_gpu_info")
-    assert 'cuda_version="12.8"' in labels
+    [labels] = series(scrape(answered(answer(*readings), before=listed)), "gpud_gpu_info")
+    assert f'cuda_version="{version}"' in labels
     assert "another name" not in labels
     assert 'vbios_version="95.04"' in labels
 
 
-def test_a_cuda_that_tells_no_version_leaves_that_to_others() -> None:
-    listed = inventory_taken(Inventory((snapshots.DEVICE,)), 0.0)(snapshots.bare())
-    said = (reading("uuid", snapshots.DEVICE.uuid), reading("cuda_version", "12.9"))
-    [labels] = series(scrape(told(answer(*said), before=listed)), "gpud_gpu_info")
-    assert 'cuda_version="12.9"' in labels
-
-
-def test_who_has_neither_name_nor_uuid_has_no_identity() -> None:
-    said = (reading("vbios_version", "95.04"), reading("driver_version", "595.71"))
-    text = scrape(told(answer(*said)))
+def test_gpu_without_name_and_uuid_has_no_identity() -> None:
+    readings = (reading("vbios_version", "95.04"), reading("driver_version", "595.71"))
+    text = scrape(answered(answer(*readings)))
     assert "gpud_gpu_info" not in text
     assert series(text, "gpud_driver_info") == {'driver_version="595.71"': 1}
 
@@ -260,52 +237,23 @@ def test_who_has_neither_name_nor_uuid_has_no_identity() -> None:
         (replace(snapshots.DEVICE, mps=True), {'mps="true"'}),
     ],
 )
-def test_an_instance_and_a_shared_gpu_are_told_from_a_plain_card(
-    device: Device, labels: set[str]
-) -> None:
+def test_mig_and_mps_are_part_of_the_identity(device: Device, labels: set[str]) -> None:
     listed = inventory_taken(Inventory((device,), "12.8"), 0.0)(snapshots.bare())
-    [found] = series(scrape(listed), "gpud_gpu_info")
-    assert set(re.findall(r'm(?:ig|ps)="[^"]*"', found)) == labels
+    [result] = series(scrape(listed), "gpud_gpu_info")
+    assert set(re.findall(r'm(?:ig|ps)="[^"]*"', result)) == labels
 
 
 def test_two_gpus_with_everything_have_no_series_twice() -> None:
-    one = [said for said in snapshots.READINGS if said.field not in {"uuid", "pci_bus_id"}]
-    said = [replace(each, gpu=gpu) for gpu in (0, 1) for each in one if each.gpu is not None]
-    said += [reading("uuid", f"GPU-{gpu}", gpu) for gpu in (0, 1)]
-    text = scrape(told(answer(*said)), given=settings("dcgm"))
+    one = [
+        readings for readings in snapshots.READINGS if readings.field not in {"uuid", "pci_bus_id"}
+    ]
+    readings = [replace(each, gpu=gpu) for gpu in (0, 1) for each in one if each.gpu is not None]
+    readings += [reading("uuid", f"GPU-{gpu}", gpu) for gpu in (0, 1)]
+    text = scrape(answered(answer(*readings)), given=settings("dcgm"))
     lines = [line.rpartition(" ")[0] for line in text.splitlines() if line[0] != "#"]
     assert len(lines) == len(set(lines))
     for name in ("gpud_gpu_info", "gpud_gpu_processes", "DCGM_FI_DEV_GPU_TEMP"):
         assert len(series(text, name)) == 2
-
-
-def change(old: str | None, new: str, at_s: float, kind: str = "driver_version") -> Change:
-    return Change(kind, old, new, at_s, "boot")
-
-
-def test_there_and_back_is_two_changes_of_which_each_has_its_latest_moment() -> None:
-    seen = (change("A", "B", 10.0), change("B", "A", 20.0), change("A", "B", 30.0))
-    text = scrape(changed(seen, NOW.wall_s)(snapshots.bare()))
-    assert series(text, "gpud_changes_total") == {
-        f'kind="{kind}"': 3.0 if kind == "driver_version" else 0.0 for kind in KINDS
-    }
-    assert series(text, "gpud_change_timestamp_seconds") == {
-        'kind="driver_version",to="A"': 20,
-        'kind="driver_version",to="B"': 30,
-    }
-
-
-def test_what_is_seen_for_the_first_time_is_no_change() -> None:
-    text = scrape(changed((change(None, "A", 10.0),), NOW.wall_s)(snapshots.bare()))
-    assert set(series(text, "gpud_changes_total").values()) == {0}
-    assert "gpud_change_timestamp_seconds" not in text
-
-
-def test_sixty_four_gpus_are_one_label_of_bearable_length() -> None:
-    uuids = ",".join(f"GPU-{number:036}" for number in range(64))
-    text = scrape(changed((change("", uuids, 10.0, "gpus"),), NOW.wall_s)(snapshots.bare()))
-    [labels] = series(text, "gpud_change_timestamp_seconds")
-    assert len(labels) < 160
 
 
 BEYOND = (*sorted(SENTINELS), *(2**power for power in range(53, 65)), 2**64 - 2, 2**63 - 1025)
@@ -346,23 +294,23 @@ def is_sound(snapshot: Snapshot) -> None:
                 seen.add(key)
 
 
-def test_no_field_of_no_unit_lets_a_sentinel_through() -> None:
+def test_sentinels_are_never_exported() -> None:
     cases = [(raw, factor) for raw in BEYOND for factor in (1.0, 1e-3)]
-    said = [
+    readings = [
         converted(gpu, field, raw, factor)
         for gpu, (raw, factor) in enumerate(cases)
         for field, known in FIELDS.items()
         if not known.machine
     ]
-    numbers = [one.value for one in said if isinstance(one.value, float)]
+    numbers = [one.value for one in readings if isinstance(one.value, float)]
     assert max(numbers) > 2**53  # plausible for a counter, and no reading
-    is_sound(told(answer(*said)))
+    is_sound(answered(answer(*readings)))
 
 
 @hypothesis.settings(max_examples=50)
 @given(st.lists(ASKED, max_size=40), st.sampled_from(LEVELS[1:]), st.lists(ASKED, max_size=5))
-def test_a_scrape_is_sound_whatever_drivers_give(
+def test_scrape_is_valid_whatever_drivers_return(
     asked: list[Any], source: str, better: list[Any]
 ) -> None:
     of_one = answer(*(converted(*one) for one in asked), source=source)
-    is_sound(told(of_one, answer(*(converted(*one) for one in better))))
+    is_sound(answered(of_one, answer(*(converted(*one) for one in better))))

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import math
 import random
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ParamSpec
 
 from gpud.agent.alerts.state import AlertState
 from gpud.agent.history.records import Run
@@ -21,11 +22,26 @@ from gpud.core.sample import Backend, Device, RunReport, Sample, Unit
 from tests.events import made
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Sequence
+    from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
     from pathlib import Path
 
-    from gpud.agent.regression.detector import Standing
+    from gpud.agent.regression.detector import StreamStanding
     from gpud.core.sample import Condition, Flag, StreamKey
+
+P = ParamSpec("P")
+
+
+def awaited(
+    test: Callable[P, Coroutine[Any, Any, None]],
+) -> Callable[P, None]:
+    """Run an asynchronous test to its end."""
+
+    @functools.wraps(test)
+    def run(*args: P.args, **kwargs: P.kwargs) -> None:
+        asyncio.run(test(*args, **kwargs))
+
+    return run
+
 
 FIRST_S = 1_760_000_000.0
 MINUTE_S = 60.0
@@ -143,14 +159,13 @@ class Life:
                 await self.task
 
     def states(self) -> dict[StreamKey, str]:
-        judging = self.regression._judging
-        return {key: judging.encoded(key) for key in judging.streams}
+        evaluator = self.regression._evaluator
+        return {key: evaluator.encoded(key) for key in evaluator.streams}
 
-    def standing(self, mode: str = "submit") -> Standing:
-        (found,) = [
-            one for key, one in self.board.read().regression.streams.items() if key.mode == mode
-        ]
-        return found
+    def standing(self, mode: str = "submit") -> StreamStanding:
+        streams = self.board.read().regression.streams
+        (standing,) = [standing for key, standing in streams.items() if key.mode == mode]
+        return standing
 
 
 @contextlib.asynccontextmanager
@@ -158,13 +173,13 @@ async def life(
     folder: Path, *, killed: bool = False, begun: bool = True, parameters: Parameters = PARAMETERS
 ) -> AsyncIterator[Life]:
     """``killed``: what is known at the end is not written, as after SIGKILL."""
-    one = Life(History(folder), parameters)
+    agent = Life(History(folder), parameters)
     if begun:
-        await one.begin()
+        await agent.begin()
     try:
-        yield one
+        yield agent
     finally:
-        await one.end()
+        await agent.end()
         if not killed:
-            await one.regression.close()
-        await one.history.close()
+            await agent.regression.close()
+        await agent.history.close()

@@ -1,6 +1,6 @@
 """A week of ten streams at one a minute, through the judge and a real history.
 
-    .venv/bin/python benchmarks/judge.py [--days 7] [--directory DIR]
+    .venv/bin/python benchmarks/regression.py [--days 7] [--directory DIR]
 
 Runs come as fast as the history takes them: nine modes of a probe on one GPU and one on the CPU,
 three driver updates of which one costs 12 %, slow-state visits and busy hours. Printed: memory day
