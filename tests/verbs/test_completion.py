@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from gpud import discovery
+from gpud.agent.state.status import document
 from gpud.child import probes
 from gpud.verbs import completion
+from tests import snapshots
+from tests.verbs import homes
 from tests.verbs.windows import Window, window
 
 if TYPE_CHECKING:
@@ -18,6 +22,17 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 PROMPT = "ready> "
+UUID = "GPU-c0ffee00-1111-2222-3333-444455556666"
+FIRES = snapshots.SLOWER.fingerprint
+
+
+def published() -> dict[str, Any]:
+    """Return the status of an agent with an alert that fires, one that ended, and GPU 17."""
+    status = document(snapshots.full(), now=snapshots.NOW)
+    (alert,) = status["alerts"]
+    ended = {"fingerprint": FIRES[:3] + "0" * 13, "firing": False, "ends_s": snapshots.NOW.wall_s}
+    gpu = dict(next(iter(status["gpus"].values()))) | {"number": 17}
+    return status | {"alerts": [alert, alert | ended], "gpus": {UUID: gpu}}
 
 
 SHELLS = ("bash", "zsh", "fish")
@@ -32,11 +47,13 @@ def shell(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Window]:
     script = tmp_path / {"bash": "gpud", "zsh": "_gpud", "fish": "gpud.fish"}[name]
     script.write_text(completion.script(name))
     (tmp_path / "history.csv").touch()
+    homes.write(tmp_path, published())
     program = tmp_path / "bin/gpud"
     program.parent.mkdir()
     program.write_text('#!/bin/sh\necho "got:$*"\n')
     program.chmod(0o755)
     environ = {"HOME": str(tmp_path), "PATH": f"{program.parent}:/usr/bin:/bin", "PS1": PROMPT}
+    environ["GPUD_HOME"] = str(tmp_path)
     argv, begin = {
         "bash": (["bash", "--norc", "-i"], f"source {script}"),
         "zsh": (
@@ -74,7 +91,12 @@ def test_tab_lists_the_probes_before_anything_is_typed(shell: Window) -> None:
         ("gpud alerts test webh", "gpud alerts test webhook "),
         ("gpud history export -o hist", "gpud history export -o history.csv "),
         ("gpud history --mode roundtrip_", "gpud history --mode roundtrip_cold "),
+        (f"gpud alerts ack {FIRES[:3]}", f"gpud alerts ack {FIRES[:8]} "),
+        (f"gpud baseline accept {FIRES[:3]}", f"gpud baseline accept {FIRES[:8]} "),
         ("gpud baseline accept cpu_c", "gpud baseline accept cpu_call "),
+        ("gpud probe --gpu 1", "gpud probe --gpu 17 "),
+        ("gpud history --gpu c", "gpud history --gpu cpu "),
+        (f"gpud gpus forget {UUID[:9]}", f"gpud gpus forget {UUID} "),
     ],
 )
 def test_tab_completes(shell: Window, typed: str, completed: str) -> None:
@@ -83,6 +105,25 @@ def test_tab_completes(shell: Window, typed: str, completed: str) -> None:
     shell.expect(completed.rpartition(" ")[0].rpartition(" ")[2][len(typed.rpartition(" ")[2]) :])
     shell.send("\r")
     shell.expect(f"got:{completed.removeprefix('gpud ').strip()}\r\n")
+
+
+@pytest.mark.parametrize("kind", ["fifo", "link to /dev/zero", "endless file"])
+def test_tab_returns_whatever_stands_in_place_of_the_status(
+    shell: Window, tmp_path: Path, kind: str
+) -> None:
+    path = tmp_path / "run/gpud/agent.json"
+    path.unlink()
+    if kind == "fifo":
+        os.mkfifo(path)
+    elif kind == "endless file":
+        path.touch()
+        os.truncate(path, 1 << 40)
+    else:
+        path.symlink_to("/dev/zero")
+    shell.send("gpud baseline accept cpu_c\t")
+    shell.expect("all")
+    shell.send("\r")
+    shell.expect("got:baseline accept cpu_call\r\n")
 
 
 @pytest.mark.parametrize("name", SHELLS)
