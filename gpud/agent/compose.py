@@ -1,4 +1,4 @@
-"""The composition root: the only file that names the adapters, and the wiring diagram as code."""
+"""The wiring of the running agent: every part is made here, with the parts that it calls."""
 
 from __future__ import annotations
 

@@ -152,7 +152,7 @@ def _measured(
         outcome = module.run(gpu, budget, job.seed)
     except Orphaned:
         raise
-    except Exception as error:  # noqa: BLE001  # as in ``_reported``, and the GPU is still there
+    except Exception as error:  # noqa: BLE001  # as in ``_report``, and the GPU is still there
         return _with_costs(replace(report, failure=_failure(error, job)), gpu)
     costly = _with_costs(report, gpu)
     return replace(

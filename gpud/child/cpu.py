@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from gpud.child.device import Buffer, Call, HostBuffer, Kernel, inside, shared
 from gpud.child.libc import LAUNCH_PROTOTYPE, null_call
 from gpud.core.errors import ProbeError
-from gpud.core.sample import Backend, Failure, Reason
+from gpud.core.sample import Failure, Reason
 
 try:
     import numpy as np
@@ -54,11 +54,6 @@ class CpuGpu:
         self._memory: dict[int, ctypes.Array[ctypes.c_ubyte]] = {}
         self._moments = {True: 0.0, False: 0.0}
         self._wait = Call("wait", lambda: 0, null_call((ctypes.c_void_p,), (None,)))
-
-    @property
-    def backend(self) -> Backend:
-        """The CPU."""
-        return Backend.CPU
 
     @property
     def device(self) -> None:

@@ -17,7 +17,7 @@ from gpud.child.libc import null_call
 from gpud.core import progress
 from gpud.core.advice import Situation
 from gpud.core.errors import ProbeError
-from gpud.core.sample import Backend, Device, Failure, Reason
+from gpud.core.sample import Device, Failure, Reason
 
 if TYPE_CHECKING:
     from gpud.child.cuda import Driver
@@ -71,11 +71,6 @@ class CudaGpu:
         self._first, self._last = (
             self._call("cuEventRecord", event, self._lanes[0]) for event in self._events[:2]
         )
-
-    @property
-    def backend(self) -> Backend:
-        """CUDA."""
-        return Backend.CUDA
 
     @property
     def device(self) -> Device:

@@ -16,7 +16,7 @@ from gpud.core.sample import Failure, Reason
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from gpud.core.sample import Backend, Condition, Device, Missing, Point, Sample
+    from gpud.core.sample import Condition, Device, Missing, Point, Sample
 
 BLOCK = 256
 """Threads of a block of the one-dimensional kernels."""
@@ -70,10 +70,6 @@ class Gpu(Protocol):
 
     Errors: every method raises ``ProbeError`` with the function and code that refused.
     """
-
-    @property
-    def backend(self) -> Backend:
-        """Which kind of device this is."""
 
     @property
     def device(self) -> Device | None:

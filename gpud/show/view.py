@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 PLAIN: Final = ""
 HEAD, QUIET, GOOD, UNSURE, BAD = "bold", "dim", "green", "yellow", "bold red"
-"""Styles, by the names of ``gpud.term.paint``."""
+"""Styles, by the names of ``gpud.output``."""
 PIPED: Final = 100
 """Columns where nobody looks at a terminal; a sentence that quotes a driver is left as it is."""
 NARROWEST: Final = 20

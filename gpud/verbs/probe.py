@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 TERMINATED: Final = 128 + signal.SIGTERM
 LOOK_S: Final = 0.25
 """How long a run waits for the lock before it is said for whom."""
-UNLOCKED: Final = "gpud has never run here: probes run without its lock"
+UNLOCKED: Final = "gpud has not run since this machine started: probes run without its lock"
 
 
 class Terminated(BaseException):

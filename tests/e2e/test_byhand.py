@@ -273,7 +273,9 @@ def test_where_no_gpud_ran_it_says_that_it_runs_unlocked(gpud: Program) -> None:
     shutil.rmtree(gpud.run_dir)
     ran = probe(gpud, "cpu_call")
     assert ran.returncode == 0
-    assert ran.stderr.startswith("gpud has never run here: probes run without its lock\n")
+    assert ran.stderr.startswith(
+        "gpud has not run since this machine started: probes run without its lock\n"
+    )
     assert not gpud.run_dir.exists()
 
 

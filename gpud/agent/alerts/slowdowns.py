@@ -66,8 +66,8 @@ class Finding(msgspec.Struct, frozen=True):
         return named or [(DRIVER, old, new)]
 
     @property
-    def replaced(self) -> set[tuple[str, str]]:
-        """What an update brought; of what it replaced, streams may differ that skipped one."""
+    def brought(self) -> set[tuple[str, str]]:
+        """What the update brought. A stream that missed one has replaced another old version."""
         return {(kind, new) for kind, _, new in self.updates}
 
 
@@ -281,7 +281,7 @@ def _same_cause(incident: Incident, finding: Finding) -> bool:
     alarm = finding.alarm
     if not alarm.suspect:
         updates = [f for f in incident.every if not f.alarm.suspect]
-        return any(finding.replaced & update.replaced for update in updates)
+        return any(finding.brought & update.brought for update in updates)
     if incident.of_update:  # a driver serves all GPUs; the CPU only where it slowed as well
         served = finding.key.gpu is not None or incident.on(None)
         return served and abs(alarm.since_s - incident.since_s) <= SLACK_S
@@ -295,7 +295,7 @@ def _agree(finding: Finding, other: Finding) -> bool:
     if finding.key == other.key:
         return False
     if not (finding.alarm.suspect or other.alarm.suspect):
-        return bool(finding.replaced & other.replaced)
+        return bool(finding.brought & other.brought)
     return finding.key.gpu == other.key.gpu and alike(finding.alarm, other.alarm)
 
 

@@ -73,7 +73,12 @@ class SavedIncidents(msgspec.Struct):
 
 
 class AlertState:
-    """The one owner of what fires. ``run`` is its task; the detector's side calls the rest."""
+    """The one owner of what fires, in this order.
+
+    Regression calls ``add`` (alarms), ``observe`` (streams) and ``acknowledge``, then ``update``,
+    which finds causes and words the alerts. Each second ``run`` calls ``step``, which looks at the
+    health of components and functions, and ``settle``, which publishes and writes what changed.
+    """
 
     def __init__(self, history: History, *, board: Board, now: Callable[[], Instant]) -> None:
         self._history = history

@@ -206,7 +206,7 @@ def _median(values: Iterable[float | None]) -> float | None:
 
 
 def _busy(before: Conditions, after: Conditions) -> bool:
-    used = before.utilization_gpu_ratio  # that of after is our own
+    used = before.utilization_gpu_ratio  # the reading after the run shows our own use
     if used is not None and used > BUSY_RATIO:
         return True
     first, last = before.memory_used_bytes, after.memory_used_bytes
@@ -285,8 +285,8 @@ class Gate:
     def put_off(self, due: Due, reason: Skip, now_s: float) -> bool:
         """Note a run that was skipped, and return whether that has gone on for too long.
 
-        Quiet hours and a battery are the person's choice, and end the row. What comes in between
-        and is over soon, such as a run by hand, neither begins a row nor ends it.
+        Quiet hours and a battery are the person's choice: they reset the time since when it is put
+        off. What is over soon, such as a run by hand, neither starts nor resets it.
         """
         if reason in CHOSEN:
             self._put_off_since_s.pop(due.key, None)

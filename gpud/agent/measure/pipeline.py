@@ -86,8 +86,8 @@ class Pipeline:
         self._root_run_s: float | None = None
         self._specs: tuple[ProbeSpec, ...] = ()
         self._inventory: Inventory | None = None
-        self._last: Inventory | None = None
-        self._unsure = False  # the last one was another than the one before
+        self._last_inventory: Inventory | None = None
+        self._list_changed = False  # the last list was another than the one before
         self._turn = asyncio.Lock()
         self._turns = 0  # of rounds that run or wait
         self._no_round = asyncio.Event()
@@ -169,18 +169,20 @@ class Pipeline:
 
     async def _on_gpu(self, pace: Pace, due: list[ProbeSpec]) -> _Waiting:
         wrong = self._inventory is not None and self._inventory.failure
-        if pace is Pace.LARGE or wrong or self._unsure or misses_a_gpu(self._board.read()):
+        if pace is Pace.LARGE or wrong or self._list_changed or misses_a_gpu(self._board.read()):
             self._inventory = None  # taken anew once a round while something is wrong, or new
         waiting: _Waiting = []
         for spec in due:
-            if spec.backend is Backend.CUDA and self._taken:
+            if spec.backend is Backend.CUDA and self._container_measures:
                 self._count_skip(spec.name, Skip.CONTAINER_RUNNING)
             elif spec.backend is Backend.CUDA:
                 for device in await self._devices(spec):
                     waiting += await self._run(Due(spec, device))
         on_gpu = [spec for spec in self._specs if spec.backend is Backend.CUDA]
-        asked = not on_gpu or any(spec in due for spec in on_gpu)  # who measures none has some too
-        if asked and self._inventory is None and not self._taken:
+        asked = not on_gpu or any(
+            spec in due for spec in on_gpu
+        )  # without GPU probes, too: there may be GPUs
+        if asked and self._inventory is None and not self._container_measures:
             with contextlib.suppress(Refused):
                 await self._look()  # what a run has lost is named in the same round
         return waiting
@@ -189,7 +191,7 @@ class Pipeline:
         """Try those that waited; a GPU that is gone by now is waited for no more."""
         still: _Waiting = []
         for due in waiting:
-            if self._taken:
+            if self._container_measures:
                 self._skip(due, Skip.CONTAINER_RUNNING, self._now())
             elif due.uuid in {device.uuid for device in await self._devices(due.spec)}:
                 still += await self._run(due)
@@ -210,8 +212,8 @@ class Pipeline:
     async def _look(self) -> None:
         """Take the list of GPUs. ``Errors: Refused``."""
         inventory = await self._launcher.inventory(self._job(None))
-        self._unsure = self._last not in (None, inventory)
-        self._inventory = self._last = inventory
+        self._list_changed = self._last_inventory not in (None, inventory)
+        self._inventory = self._last_inventory = inventory
         snapshot, mono_s = self._board.read(), self._now().mono_s
         gpus = with_devices(snapshot.gpus, inventory.devices)
         measure = with_inventory(snapshot.measure, inventory, gpus, mono_s)
@@ -298,7 +300,7 @@ class Pipeline:
         self._root_run_s = run.finished_s
 
     @property
-    def _taken(self) -> bool:
+    def _container_measures(self) -> bool:
         """Whether a container measures the GPU."""
         return containers.taken(self._board.read().root.report)
 

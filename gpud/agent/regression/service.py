@@ -49,7 +49,7 @@ READY_S: Final = 4.0
 MOST_RUNS: Final = 1000
 """Runs that may have to be evaluated again after a kill: a second's work."""
 LONGEST_S: Final = 6 * 3600.0
-"""States that have changed are not older than this. Each writing is a megabyte or so."""
+"""Changed states are written at least this often. Each writing is a megabyte or so."""
 QUIET_S: Final = 7 * 86400.0
 """A stream without a sample for so long (its GPU is gone, its probe renamed) is not shown."""
 

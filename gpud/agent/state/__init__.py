@@ -1,1 +1,1 @@
-"""The published state of the agent, and the pure functions that derive it."""
+"""The published state of the agent, what is derived from it, and the tasks that keep it."""

@@ -52,7 +52,7 @@ class States(TypedDict, total=False):
 class Board:
     """Swaps in each new snapshot with one assignment and logs every change of health once.
 
-    ``changed`` is set each time.
+    ``changed`` is set by each; who awaits it clears it.
     """
 
     def __init__(self, first: Snapshot, now_s: Callable[[], float] = time.time) -> None:

@@ -29,8 +29,8 @@ if TYPE_CHECKING:
     from gpud.agent.state.snapshot import Snapshot
 
 REPEATED: Final = 4
-"""Lines from which on it is the channel: one lost message makes up to three, one for each function
-that it passes through.
+"""From so many lines on the channel itself is broken: one lost message makes up to three lines, one
+for each function that it passes through.
 """
 GATE_FIX: Final = "close what uses the GPU for a minute, or change [gate] in gpud.toml"
 BREAKER: Final = {

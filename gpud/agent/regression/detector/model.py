@@ -73,8 +73,8 @@ UNJUDGED = frozenset({Flag.BUSY, Flag.LOW, Flag.COLD, Flag.JUMPED})
 class Observation:
     """One sample of one stream: a value of a probe's mode, and what speaks against it.
 
-    Units: ``value`` in whatever the stream's unit is, always the same one. ``driver`` is the
-    context: every version that may change the figures by itself, joined into one text.
+    Units: ``value`` in whatever the stream's unit is, always the same one. ``driver`` names
+    the context: a generation of versions that may change the figures, such as "g3".
     """
 
     at_s: float
