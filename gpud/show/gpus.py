@@ -85,7 +85,7 @@ class Readings(dict[str, Reading]):
         """Write a number with its unit and of what it is a part: "38 of 115 W"."""
         number, whole = self._number(field), self._number(whole_field)
         if number is None:
-            return model.Pair(name, None if whole is None else f"of {amount(whole, field)}")
+            return model.Pair(name, None if whole is None else f"unknown of {amount(whole, field)}")
         if not whole:
             return model.Pair(
                 name, amount(number, field), number if field.endswith("_ratio") else None

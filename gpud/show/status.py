@@ -25,9 +25,14 @@ BRIEF: Final = frozenset(
 
 
 def sections(shown: model.Input) -> list[model.Section]:
-    """Make every section that has something to show, in the order of page and screen."""
+    """Make every section that has something to show, in the order of page and screen.
+
+    Health comes first where a part is not well, for it has the reason.
+    """
+    health, is_well = machine.health(shown), shown.document.state == "ok"
     made = (
         alerts(shown.document, limit=3 if shown.brief else 20),
+        *(() if is_well else (health,)),
         machine.docker(shown),
         gpus.section(shown),
         figures.section(shown),
@@ -36,7 +41,7 @@ def sections(shown: model.Input) -> list[model.Section]:
         figures.drivers(shown),
         machine.changes(shown),
         machine.skips(shown),
-        machine.health(shown),
+        *((health,) if is_well else ()),
         machine.telemetry(shown),
         machine.cost(shown),
         machine.sinks(shown),

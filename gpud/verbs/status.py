@@ -35,16 +35,16 @@ def run(options: argparse.Namespace, place: Place) -> int:
         return place.report_absent(run_dir, as_json=options.json)
     if (program := place.program) != ["gpud"]:
         published = with_fixes(published, program)
+    if options.json:
+        print(json.dumps(published), flush=True)  # also what this release does not understand
     with legible():
         shown = read(portholder.with_listener(published))
         code = PROBLEM if published["state"] != "ok" or unacknowledged(shown) else OK
-        if not options.json:
-            lines = status.screen(shown, time.time(), output.view(sys.stdout))
-    if options.json:
-        print(json.dumps(published))
-    else:
-        colour = output.coloured(options.color, sys.stdout)
-        print(output.painted(lines, colour=colour), end="", flush=True)
+        if options.json:
+            return code
+        lines = status.screen(shown, time.time(), output.view(sys.stdout))
+    colour = output.coloured(options.color, sys.stdout)
+    print(output.painted(lines, colour=colour), end="", flush=True)
     return code
 
 

@@ -279,7 +279,7 @@ def test_every_field_has_a_word_that_a_person_understands(field: str) -> None:
     [
         ({"utilization_gpu_ratio": 0.0}, "use 0 %"),
         ({"power_watts": 38.0}, "power 38 W"),
-        ({"power_limit_watts": 38.0}, "power of 38 W"),
+        ({"power_limit_watts": 38.0}, "power unknown of 38 W"),
         ({"driver_version": "595.71", "nvml_version": "595.45"}, "595.71 (WSL side 595.45), CUDA"),
         ({"driver_version": "572.16", "nvml_version": "572.16"}, "driver 572.16, CUDA 12.8"),
         ({"nvml_version": "570.86"}, "driver not known, CUDA 12.8"),

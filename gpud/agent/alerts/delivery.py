@@ -43,6 +43,8 @@ FAILING_AFTER_S: Final = 600.0
 """After so many failures in a row, or after so long, the other sinks report a sink."""
 ENDED_SHOWN_S: Final = 3600.0
 """How long an alert that ended stays in a sink that shows a state."""
+REMEMBERED_S: Final = 24 * 3600.0
+"""How long such a sink remembers what it has shown: its end is shown after a restart, too."""
 ROW: Final = "delivery"
 """Name of the row in ``states``: by sink, under "told", what it was sent."""
 
@@ -112,6 +114,17 @@ class Outbox:
         for alert in message.firing:
             self.sent[alert.fingerprint] = _sent(alert, now)
 
+    def showed(self, message: Message, now: Instant) -> None:
+        """Remember what a sink that shows a state has shown, for as long as an end may be shown."""
+        for alert in message.standing:
+            self.sent[alert.fingerprint] = _sent(alert, now)
+        shown = {alert.fingerprint for alert in (*message.standing, *message.resolved)}
+        self.sent = {
+            name: sent
+            for name, sent in self.sent.items()
+            if name in shown or now.wall_s - sent.at_s < REMEMBERED_S
+        }
+
     def refused(self, message: Message, now: Instant) -> None:
         """Remember what the sink refused for good: it is repeated later only."""
         before = dict(self.sent)
@@ -164,7 +177,6 @@ class Channel:
     outbox: Outbox
     state: SinkState = field(default_factory=SinkState)
     shown: Message | None = None  # of a sink that shows a state
-    past: set[str] = field(default_factory=set)  # likewise: fingerprints of all that it showed
     busy: bool = False  # a task sends to it
     failures: int = 0  # in a row
     failing_since: Instant | None = None
@@ -187,14 +199,14 @@ class Channel:
     ) -> Message | None:
         """Return what a sink that shows a state should show, None if it shows that."""
         quiet_from_wall_s = quiet_from_s + now.wall_s - now.mono_s
-        self.past &= {alert.fingerprint for alert in alerts}
+        past = self.outbox.sent
         standing, ended = [], []
         for alert in alerts:
             if alert.ends_s is not None:
-                if alert.fingerprint in self.past and now.wall_s - alert.ends_s < ENDED_SHOWN_S:
+                if alert.fingerprint in past and now.wall_s - alert.ends_s < ENDED_SHOWN_S:
                     ended.append(alert)
             elif alert.acknowledged_s is None and (
-                alert.fingerprint in self.past or alert.starts_s < quiet_from_wall_s
+                alert.fingerprint in past or alert.starts_s < quiet_from_wall_s
             ):
                 standing.append(alert)
         message = Message((), worst_first(ended), worst_first(standing))
@@ -306,10 +318,10 @@ class Delivery:
         now, count = self._now(), len(message.firing) + len(message.resolved)
         if channel.sink.shows:
             channel.shown, count = message, len(message.standing) + len(message.resolved)
-            channel.past |= {alert.fingerprint for alert in message.standing}
+            channel.outbox.showed(message, now)
         else:
             channel.outbox.delivered(message, now)
-            self._unsaved = True
+        self._unsaved = True
         if count:
             log.info("alerts_delivered", sink=channel.sink.name, alerts=count)
         channel.failures, channel.failing_since, channel.proven = 0, None, True
@@ -320,7 +332,7 @@ class Delivery:
         now = self._now()
         channel.failures += 1
         channel.failing_since = channel.failing_since or now
-        if error.again:
+        if error.again or channel.sink.shows:
             delay_s = self._retry.delay_s(channel.failures + 1, random.random())  # noqa: S311
             channel.retry_at_s = now.mono_s + delay_s
         else:

@@ -33,7 +33,7 @@ from gpud.core.errors import StoreError
 
 if TYPE_CHECKING:
     import sqlite3
-    from collections.abc import Callable, Collection, Iterable, Iterator
+    from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 
     from gpud.agent.history.store import History
     from gpud.agent.regression.detector import StreamStanding
@@ -50,6 +50,8 @@ RETRY_S: Final = 5.0
 REFRESH_S: Final = 60.0
 """How often the words of an alert may change that is the same otherwise: some have a count."""
 SHOWN_ENDED_S: Final = 24 * 3600.0
+MOST_ENDED: Final = 32
+"""Alerts that ended which are published: the latest, of a day."""
 MOST_ROWS: Final = 1000
 """Alerts that one request gets; one more shows that there are more."""
 COMPARED: Final = 60
@@ -180,7 +182,13 @@ class AlertState:
             self._slowdowns.suspects = past.suspects
             self._functions.resume(worked)
             self._gpus = past.gpus | self._gpus
-            own, self._alerts = self._alerts, {alert.fingerprint: alert for alert in alerts}
+            own, self._alerts = self._alerts, {}
+            for alert in alerts:  # the latest last: an earlier one of the same name is over
+                before = self._alerts.get(alert.fingerprint)
+                if before is not None and before.firing:
+                    over = replace(before, ends_s=max(alert.starts_s, before.starts_s))
+                    self._unwritten[over.fingerprint, over.starts_s] = over
+                self._alerts[alert.fingerprint] = alert
             for alert in own.values():  # of health, from before the history could be read
                 before = self._alerts.get(alert.fingerprint, alert)
                 self._set(_continued(before, alert) if before.firing else alert)
@@ -275,11 +283,11 @@ class AlertState:
         """Publish what fires and what ended within a day, if there are others than before."""
         self._word_incidents()
         now_s = self._now().wall_s
-        self._alerts = {
-            fingerprint: alert
-            for fingerprint, alert in self._alerts.items()
-            if alert.ends_s is None or alert.ends_s > now_s - SHOWN_ENDED_S
-        }
+        recent_s = now_s - SHOWN_ENDED_S
+        ended = [a for a in self._alerts.values() if a.ends_s is not None and a.ends_s > recent_s]
+        ended = sorted(ended, key=lambda alert: alert.ends_s or 0.0)[-MOST_ENDED:]
+        firing = [alert for alert in self._alerts.values() if alert.firing]
+        self._alerts = {alert.fingerprint: alert for alert in (*firing, *ended)}
         shown = tuple(sorted(self._alerts.values(), key=_order))
         sure = self._loaded or shown or self._shown is not None  # that there are none, is news too
         if sure and shown != self._shown and not self._replaying:
@@ -334,16 +342,15 @@ def within(
     connection: sqlite3.Connection, since_s: float, limit: int = MOST_ROWS
 ) -> list[ToldAlert]:
     """Return what fired at any time since then, the latest beginning first."""
-    return list(_rows(connection, since_s, min(limit, MOST_ROWS + 1), ToldAlert))
+    condition = "ends_s IS NULL OR ends_s >= ? ORDER BY starts_s DESC, fingerprint LIMIT ?"
+    return list(_rows(connection, condition, (since_s, min(limit, MOST_ROWS + 1)), ToldAlert))
 
 
-def _rows(connection: sqlite3.Connection, since_s: float, limit: int, kind: type[T]) -> Iterator[T]:
-    rows = connection.execute(
-        "SELECT CAST(body AS BLOB) FROM alerts WHERE ends_s IS NULL OR ends_s >= ?"
-        " ORDER BY starts_s DESC, fingerprint LIMIT ?",
-        (since_s, limit),
-    )
-    for (body,) in rows:
+def _rows(
+    connection: sqlite3.Connection, condition: str, values: Sequence[float], kind: type[T]
+) -> Iterator[T]:
+    select = f"SELECT CAST(body AS BLOB) FROM alerts WHERE {condition}"  # noqa: S608  # ours
+    for (body,) in connection.execute(select, values):
         with contextlib.suppress(msgspec.MsgspecError):
             yield msgspec.json.decode(body, type=kind)
 
@@ -352,7 +359,9 @@ def _read(
     connection: sqlite3.Connection, since_s: float
 ) -> tuple[list[Alert], SavedIncidents, SavedFunctions]:
     """Read what was written, of each alert the latest last; a damaged row starts empty."""
-    alerts = list(_rows(connection, since_s, MOST_ROWS, Alert))
+    firing = _rows(connection, "ends_s IS NULL", (), Alert)
+    recent = "ends_s >= ? ORDER BY ends_s DESC LIMIT ?"
+    alerts = [*firing, *_rows(connection, recent, (since_s, MOST_ENDED), Alert)]
     return (
         sorted(alerts, key=lambda alert: (alert.firing, alert.starts_s)),
         _state(connection, LEDGER, SavedIncidents),

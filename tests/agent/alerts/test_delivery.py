@@ -255,6 +255,9 @@ def test_notice_shows_what_fires_across_a_restart(tmp_path: Path) -> None:
             await story.when(text, "the next line")
             story.fire(SLOW)
             await story.when(lambda: text().startswith("resolved: "), "its end")
+        path.write_text("")
+        async with delivering(tmp_path) as story:
+            await story.when(lambda: text().startswith("resolved: "), "its end after a restart")
 
     asyncio.run(run())
 

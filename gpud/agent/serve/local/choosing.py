@@ -120,7 +120,7 @@ def _by_number(name: str, snapshot: Snapshot) -> str:
     if not (name.isascii() and name.isdigit()):
         return name
     for uuid, gpu in snapshot.gpus.items():
-        if gpu.number == int(name):
+        if str(gpu.number) == name:
             return uuid
     there = ", ".join(f"{gpu.number} ({gpu.name})" for gpu in snapshot.gpus.values())
     raise GpudError(f"there is no GPU {name}", fix=f"one of: {there}" if there else None)

@@ -87,7 +87,7 @@ def _gpus(directory: Path, names: Sequence[str], numbers: Mapping[str, int]) -> 
             chosen.append(CPU)
             continue
         if name.isascii() and name.isdigit():
-            fitting = [uuid for uuid, number in numbers.items() if number == int(name)]
+            fitting = [uuid for uuid, number in numbers.items() if str(number) == name]
         else:
             fitting = [uuid for uuid in uuids if uuid.lower().startswith(name.lower())]
         if len(fitting) != 1:
