@@ -152,13 +152,6 @@ EXPORT CUresult cuMemcpyDtoH_v2(void *target, CUdeviceptr source, size_t size)
     return COPY(NULL, true, .to = target, .source = source);
 }
 
-EXPORT CUresult cuMemcpyDtoD_v2(CUdeviceptr target, CUdeviceptr source, size_t size)
-{
-    int64_t start = now_ns();
-    ENTER(CONTEXT);
-    return COPY(NULL, true, .target = target, .source = source);
-}
-
 EXPORT CUresult cuMemcpyHtoDAsync_v2(CUdeviceptr target, const void *source, size_t size,
                                      CUstream stream)
 {

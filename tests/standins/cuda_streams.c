@@ -35,13 +35,6 @@ EXPORT CUresult cuStreamCreate(CUstream *stream, unsigned flags)
     return SUCCESS;
 }
 
-EXPORT CUresult cuStreamQuery(CUstream stream)
-{
-    ENTER(CONTEXT);
-    REQUIRE(clock_of(stream), INVALID_HANDLE);
-    return SUCCESS;
-}
-
 EXPORT CUresult cuStreamSynchronize(CUstream stream)
 {
     ENTER(CONTEXT);

@@ -15,9 +15,7 @@ static nvmlReturn_t give_processes(const struct device *device, enum process_lis
     REQUIRE(!processes->withheld, NOT_SUPPORTED);
     unsigned room = found ? *count : 0;
     *count = processes->count;
-    if (!room && device->claimed_processes >= 0)
-        *count = (unsigned)device->claimed_processes;
-    REQUIRE(room >= processes->count && room >= (found ? 0 : *count), INSUFFICIENT_SIZE);
+    REQUIRE(room >= processes->count, INSUFFICIENT_SIZE);
     for (unsigned i = 0; i < processes->count; i++)
         found[i] = (struct process){processes->pid[i], UINT64_MAX, UINT32_MAX, UINT32_MAX};
     return SUCCESS;
