@@ -66,16 +66,6 @@ def test_a_driver_that_sends_a_batch_late_is_not_taken_for_a_slow_gpu(tmp_path: 
     assert ended.document["conditions"]["bound.pipelined"] == "host"
 
 
-@pytest.mark.parametrize("mode", ["submit", "roundtrip", "graph"])
-def test_a_mode_that_the_gpu_bounds_from_the_start_is_a_c_programs(
-    tmp_path: Path, mode: str
-) -> None:
-    script = "launch_ns 2000\nkernel_ns 3000\nsync_ns 4000\ngraph_launch_ns 60000"
-    library = build_libcuda(tmp_path, script)
-    found = run("launch", library, clock=INTERPRETED).samples[mode]["median"]
-    assert found == pytest.approx(c_loop_s(library, mode), rel=HOST)
-
-
 @pytest.mark.parametrize("clock", [INTERPRETED, SLOWER_CPU])
 @pytest.mark.parametrize(
     ("gpu_ns", "bound"),

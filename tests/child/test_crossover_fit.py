@@ -50,14 +50,6 @@ class Counted:
         return self.curve(n) * self.noise(len(self.calls))
 
 
-@pytest.mark.parametrize("overhead_s", [1e-9, 3e-8, 1e-6, 2e-5, 1e-4, 1e-3, 5e-3, 2e-2, 6e-2])
-def test_the_answer_is_the_rung_on_which_the_curves_cross(overhead_s: float) -> None:
-    found = crossing(cpu(), gpu(overhead_s), allowance=AMPLE)
-    assert found.n == first_win(cpu(), gpu(overhead_s))
-    if found.below is not None:
-        assert LADDER.index(found.n or 0) == LADDER.index(found.below) + 1
-
-
 @given(st.floats(1e-8, 1e-2), st.floats(2e10, 2e11), st.floats(4e11, 1e14))
 def test_the_answer_is_right_for_any_overhead_and_any_two_rates(
     overhead_s: float, slow: float, fast: float
@@ -109,15 +101,6 @@ def test_a_whole_false_measurement_at_the_boundary_is_found_out() -> None:
     assert gpu_s.calls.count(lying) > REPEATS
 
 
-def test_both_sides_of_the_boundary_are_measured_twice() -> None:
-    gpu_s = Counted(gpu(1e-4))
-    found = crossing(cpu(), gpu_s, allowance=AMPLE)
-    assert found.n is not None
-    assert found.below is not None
-    for n in (found.n, found.below):
-        assert gpu_s.calls.count(n) == 2 * REPEATS
-
-
 def test_a_win_that_does_not_last_is_no_crossing() -> None:
     cpu_s = cpu()
 
@@ -142,20 +125,20 @@ def test_whatever_the_curves_do_the_answer_is_what_the_measured_points_say(
     assert (found.n, found.below) != (None, None)
 
 
-def test_a_gpu_that_wins_everywhere_wins_from_the_smallest() -> None:
-    found = crossing(cpu(), lambda n: 0.1 * cpu()(n), allowance=AMPLE)
-    assert (found.below, found.n) == (None, LADDER[0])
-
-
-def test_a_gpu_that_never_wins_has_no_crossing_and_the_whole_curve() -> None:
-    found = crossing(cpu(1e12), gpu(1e-3, 1e11), allowance=AMPLE)
-    assert found.n is None
-    assert found.below == LADDER[-1]
-    assert found.curve[-1].n == LADDER[-1]
-
-
-def test_equal_costs_are_no_win() -> None:
-    assert crossing(cpu(), cpu(), allowance=AMPLE).n is None
+@pytest.mark.parametrize(
+    ("cpu_s", "gpu_s", "below", "n"),
+    [
+        (cpu(), lambda n: 0.1 * cpu()(n), None, LADDER[0]),
+        (cpu(1e12), gpu(1e-3, 1e11), LADDER[-1], None),
+        (cpu(), cpu(), LADDER[-1], None),
+    ],
+    ids=["GPU everywhere", "CPU everywhere", "equal"],
+)
+def test_one_side_may_win_everywhere(
+    cpu_s: Curve, gpu_s: Curve, below: int | None, n: int | None
+) -> None:
+    result = crossing(cpu_s, gpu_s, allowance=AMPLE)
+    assert (result.below, result.n, result.cut_short) == (below, n, False)
 
 
 @given(st.floats(1e-8, 1e-2))
@@ -203,21 +186,6 @@ def test_either_part_of_the_allowance_ends_the_climb(allowance: Allowance) -> No
     assert found.n is None
 
 
-def test_long_work_is_repeated_less() -> None:
-    gpu_s = Counted(gpu(0.0, 3e9))
-    crossing(cpu(4e9), gpu_s, allowance=AMPLE)
-    assert gpu_s.calls.count(16) >= REPEATS
-    assert gpu_s.calls.count(max(gpu_s.calls)) < REPEATS
-
-
-def test_nothing_is_climbed_to_that_would_take_too_long() -> None:
-    cpu_s, gpu_s = cpu(1e9), gpu(0.0, 0.9e9)
-    found = crossing(cpu_s, gpu_s, allowance=AMPLE)
-    assert found.n is None
-    assert cpu_s(found.curve[-1].n) + gpu_s(found.curve[-1].n) < LONGEST_S
-    assert found.curve[-1].n < LADDER[-1]
-
-
 @pytest.mark.parametrize("rates", [(1e10, 5e9), (1e10, 2e10), (1e9, 1e13)])
 def test_the_allowance_bounds_what_is_spent(rates: tuple[float, float]) -> None:
     allowance = Allowance(total_s=0.5, gpu_s=0.2)
@@ -256,11 +224,3 @@ def test_a_ladder_of_one_rung_is_measured() -> None:
     assert crossing(cpu(), gpu(1e-9), (512,), AMPLE).n == 512
     with pytest.raises(ValueError, match="at least one size"):
         crossing(cpu(), gpu(1e-9), (), AMPLE)
-
-
-def test_an_error_of_a_cost_goes_on_to_the_caller() -> None:
-    def broken(n: int) -> float:
-        raise RuntimeError(n)
-
-    with pytest.raises(RuntimeError, match="16"):
-        crossing(cpu(), broken)

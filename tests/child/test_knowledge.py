@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING
 
 import pytest
@@ -13,7 +12,7 @@ from gpud.child.latency import sequences, single_calls
 from gpud.child.probes import launch
 from gpud.child.progress import Progress
 from gpud.core.sample import Job, Reason
-from tests.child.running import GPU, ask, scripted
+from tests.child.running import GPU, scripted
 from tests.child.sweep import A_SMALL_GPU
 from tests.contracts.test_device import _unload
 from tests.standins.build import build_libcuda
@@ -74,12 +73,6 @@ def test_slow_start_of_the_driver_counts_against_no_budget(tmp_path: Path) -> No
     assert conditions["start_s"] >= 2.5
 
 
-def test_inventory_waits_for_a_slow_start_of_the_driver(tmp_path: Path) -> None:
-    library = build_libcuda(tmp_path, "delay cuInit 1700")
-    job = {"cuda_library": str(library), "budget_s": 0.5}
-    assert [gpu["uuid"] for gpu in ask("--inventory", json.dumps(job)).document["devices"]] == [GPU]
-
-
 def test_failed_run_tells_what_it_has_cost_and_where_it_ran(tmp_path: Path) -> None:
     ended = scripted(tmp_path, "nbody", "corrupt gpud_nbody")
     assert ended.failure["reason"] == Reason.VERIFICATION_FAILED
@@ -104,21 +97,6 @@ def test_failed_start_reports_no_cost_rather_than_none_at_all(tmp_path: Path) ->
     assert report["conditions"]["library"] == str(tmp_path / "libcuda.so.1")
 
 
-@pytest.mark.parametrize("function", ["cuDeviceGetName", "cuDeviceTotalMem_v2"])
-def test_second_gpu_that_cannot_be_described_costs_only_itself(
-    tmp_path: Path, function: str
-) -> None:
-    script = f"devices 2\nfail {function} 999 1"
-    library = build_libcuda(tmp_path, script)
-    found = ask("--inventory", json.dumps({"cuda_library": str(library)})).document
-    assert [gpu["uuid"] for gpu in found["devices"]] == [GPU]
-    assert found["failure"] is None
-    (refused,) = found["refused"]
-    assert (refused["function"], refused["code"]) == (function, 999)
-    assert "GPU 1" in refused["detail"]
-    assert scripted(tmp_path / "run", "launch", script).samples
-
-
 @pytest.mark.parametrize(
     ("refusal", "name"),
     [("cuModuleGetLoadingMode 999", "loading"), ("cuDriverGetVersion 999", "cuda_version")],
@@ -129,18 +107,6 @@ def test_label_that_the_driver_refuses_is_absent_and_the_run_goes_on(
     ended = scripted(tmp_path, "launch", f"fail {refusal}")
     assert set(ended.samples) == set(launch.SPEC.modes)
     assert ended.document["conditions"][name] is None
-
-
-def test_mps_attribute_that_the_driver_refuses_is_unknown(tmp_path: Path) -> None:
-    library = build_libcuda(tmp_path, "fail cuDeviceGetAttribute 999 4")
-    found = ask("--inventory", json.dumps({"cuda_library": str(library)})).document
-    assert [gpu["mps"] for gpu in found["devices"]] == [None]
-
-
-def test_driver_that_names_no_version_has_none(tmp_path: Path) -> None:
-    library = build_libcuda(tmp_path, "driver_version 0")
-    found = ask("--inventory", json.dumps({"cuda_library": str(library)})).document
-    assert (len(found["devices"]), found["cuda_version"]) == (1, None)
 
 
 @pytest.mark.parametrize(
