@@ -1,5 +1,5 @@
 /* Allocations and copies of the stand-in libcuda.so.1; the bytes themselves are in cuda_memory.c. */
-#include "cuda_api.h"
+#include "libcuda.h"
 
 #include <stdlib.h>
 

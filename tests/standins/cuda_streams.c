@@ -1,5 +1,5 @@
 /* Streams and events of the stand-in libcuda.so.1: each has, or keeps, a virtual time. */
-#include "cuda_api.h"
+#include "libcuda.h"
 
 double *clock_of(CUstream handle)
 {
