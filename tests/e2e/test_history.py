@@ -3,12 +3,8 @@
 from __future__ import annotations
 
 import json
-import sqlite3
-from contextlib import closing
-from pathlib import Path
 from typing import Any
 
-from gpud.agent.history.schema import FILE
 from tests.e2e.program import Program, only, program
 from tests.waiting import until
 
@@ -42,17 +38,3 @@ def test_what_the_page_shows_is_in_the_history_of_this_agent_and_the_next() -> N
         after = rows(gpud)
         assert after[: len(while_it_runs)] == while_it_runs
         assert len(history(gpud, "export").splitlines()) > len(after)
-
-
-def test_beside_a_history_of_a_newer_gpud_everything_else_goes_on() -> None:
-    with program(probes=only("cpu_call"), schedule={"small_interval_s": 0.3}) as gpud:
-        state = Path(gpud.home, "var/lib/gpud")
-        state.mkdir(parents=True)
-        with closing(sqlite3.connect(state / FILE)) as connection:
-            connection.execute("PRAGMA user_version = 999")
-        gpud.start()
-        said = gpud.health("store", 2, "newer_schema")
-        assert "upgrade gpud" in said["fix"]
-        gpud.status_when(lambda d: d["counters"]["runs"].get("cpu_call", 0) >= 3, "three runs")
-        assert gpud.value("gpud_probe_runs_total", probe="cpu_call")
-        assert list(state.glob("*corrupt*")) == []
