@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -39,13 +38,10 @@ def test_no_probe_is_refused() -> None:
 
 
 @pytest.mark.parametrize("name", sorted(SPECS))
-def test_a_spec_is_named_after_its_file_and_says_something(name: str) -> None:
+def test_a_spec_is_named_after_its_file_and_has_a_budget(name: str) -> None:
     spec = SPECS[name]
-    assert spec.name == name
-    assert spec.summary
-    assert len(set(spec.modes)) == len(spec.modes) > 0
+    assert (spec.name, len(set(spec.modes))) == (name, len(spec.modes))
     assert 0 < spec.budget_s <= 30
-    assert spec.version >= 1
     assert (spec.unit is Unit.SECONDS) == (spec.pace is Pace.SMALL)
     assert name.startswith("cpu_") == (spec.backend is Backend.CPU)
 
@@ -160,8 +156,3 @@ def test_the_document_describes_every_probe_and_every_mode(name: str) -> None:
         assert f"`{mode}`" in section
     for point in ("**Method.**", "**Verified by.**", "**Wrong when.**"):
         assert point in section
-
-
-def test_a_changed_spec_would_change_the_table() -> None:
-    changed = {**SPECS, "launch": replace(SPECS["launch"], modes=("submit",))}
-    assert table(changed) != table(SPECS)

@@ -68,14 +68,6 @@ def test_a_triad_covers_every_element_and_no_more(host: ctypes.CDLL, name: str, 
     assert np.isnan(a[-4:]).all()
 
 
-@pytest.mark.parametrize("n4", [1, 1023, 4096, 5000])
-def test_the_copy_covers_every_element_and_no_more(host: ctypes.CDLL, n4: int) -> None:
-    to, source = np.full(4 * n4 + 4, np.nan, np.float32), integers(3, 4 * n4)
-    run(host, "copy", n4, pointer(to), pointer(source), ctypes.c_uint(n4))
-    np.testing.assert_array_equal(to[:-4], source)
-    assert np.isnan(to[-4:]).all()
-
-
 @pytest.mark.parametrize("name", of("nbody"))
 def test_n_body_sums_every_pair(host: ctypes.CDLL, name: str) -> None:
     n = 768

@@ -143,16 +143,6 @@ def test_what_an_old_driver_lacks_is_missing_and_the_rest_is_there(
     assert set(found["figures"]) >= {"submit", "host_to_device", "tensor"}
 
 
-def test_little_page_locked_memory_means_smaller_copies_and_none_means_a_reason(
-    reference: Path, tmp_path: Path
-) -> None:
-    little = document(ended(reference, tmp_path, "--only", "copy", script="pinned_limit 9000000\n"))
-    assert "host_to_device" in little["figures"]
-    none = document(ended(reference, tmp_path, "--only", "copy", script="pinned_limit 1000\n"))
-    assert "page-locked" in none["missing"]["both"]
-    assert set(none["figures"]) >= {"pageable_host_to_device", "pageable_device_to_host"}
-
-
 @pytest.mark.parametrize(
     ("options", "words"),
     [
@@ -170,9 +160,3 @@ def test_a_wrong_option_is_named(
     result = ended(reference, tmp_path, *options)
     assert (result.returncode, result.stdout) == (2, "")
     assert words.removeprefix("--") in result.stderr
-
-
-def test_a_gpu_that_is_not_there_is_refused_by_its_uuid(reference: Path, tmp_path: Path) -> None:
-    result = ended(reference, tmp_path, "--gpu", "GPU-00000000-0000-0000-0000-000000000000")
-    assert result.returncode == 1
-    assert "no GPU with the UUID GPU-0000" in result.stderr
