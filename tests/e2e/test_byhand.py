@@ -30,8 +30,8 @@ from gpud.agent.measure.session import Session
 from gpud.child.probes import cpu_matmul
 from gpud.core import advice, stats
 from gpud.core.advice import Situation
-from gpud.core.requests import BeginLine, NotRunLine, ProbeRequest, RanLine, WaitLine
-from gpud.core.sample import Backend, RunReport, Skip, Unit
+from gpud.core.requests import ProbeRequest, RanLine, WaitLine
+from gpud.core.sample import Backend, RunReport, Unit
 from gpud.core.settings import LOCK, parse
 from tests.e2e.program import Program, alive, as_nobody, cuda, program
 from tests.waiting import until
@@ -134,19 +134,6 @@ def looks(pid: int) -> bool:
     return False
 
 
-def session(gpud: Program, *names: str, patience_s: float) -> list[ProbeLine]:
-    """Run one in this process, with a patience of the test's own."""
-    settings = parse(gpud.config.read_bytes(), {}, home=str(gpud.home))
-    launcher = Launcher(gpud.run_dir / LOCK, patience_s=0.05)
-    request = ProbeRequest(names=names)
-    made = Session(settings, request, launcher, patience_s=patience_s)
-
-    async def lines() -> list[ProbeLine]:
-        return [line async for line in made.lines()]
-
-    return asyncio.run(lines())
-
-
 def test_a_terminal_shows_a_line_for_each_run_then_the_table_and_the_distribution(
     gpud: Program,
 ) -> None:
@@ -220,20 +207,6 @@ def test_probe_waits_for_a_running_probe_and_names_its_process(gpud: Program) ->
         fcntl.flock(fd, fcntl.LOCK_UN)
         process.communicate(timeout=60)
         assert process.returncode == 0
-
-
-def test_its_patience_ends_once_and_then_nothing_is_waited_for(gpud: Program) -> None:
-    with taken_lock(gpud):
-        made = session(gpud, "cpu_call", "cpu_matmul", patience_s=0.5)
-    waits = [line for line in made if isinstance(line, WaitLine)]
-    missed = [line for line in made if isinstance(line, NotRunLine)]
-    assert len(waits) == 1
-    assert len([line for line in made if isinstance(line, BeginLine)]) == 2
-    assert [(line.probe, line.skip) for line in missed] == [
-        ("cpu_call", Skip.CHILD_RUNNING),
-        ("cpu_matmul", Skip.CHILD_RUNNING),
-    ]
-    assert f"waited 0.5 s for process {os.getpid()}" in missed[0].detail
 
 
 def test_where_no_gpud_ran_it_says_that_it_runs_unlocked(gpud: Program) -> None:

@@ -6,7 +6,6 @@ import json
 import re
 import subprocess
 import sys
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tests.doctor.trees import with_libraries
@@ -16,6 +15,7 @@ from tests.waiting import until
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from pathlib import Path
 
 GPUD = [sys.executable, "-I", "-B", "-m", "gpud"]
 WRITES = re.compile(
